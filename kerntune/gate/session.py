@@ -13,6 +13,7 @@ import msgspec
 from kerntune.base.case_result import CaseId, CaseResult
 from kerntune.base.policy import Update, Verdict
 from kerntune.capture import Capture, Pending, Site
+from kerntune.capture.inductor.caches import gates_own_caches
 from kerntune.compiling.compiler import Compiled, Compiler
 from kerntune.errors import StoreError, UsageError
 from kerntune.gate import device_fault
@@ -40,7 +41,9 @@ from kerntune.gpu.base import Backend, Gpu
 from kerntune.gpu.gpu_text import gpu_name
 from kerntune.gpu.probe import find_backend
 from kerntune.kernels import compat
+from kerntune.kernels.compat.inductor_parts import triton_folder
 from kerntune.static.metrics import DISASSEMBLER
+from kerntune.tuning.cache.entries import default_folder
 from kerntune.tuning.cache.listings import ListingCache
 from kerntune.tuning.cache.shared_winners import open_winners
 from kerntune.tuning.captured_launch import CapturedLaunch
@@ -247,7 +250,11 @@ class Session:
         with CaptureShare(call_bytes(self.backend, (call.fn, call.args, call.kwargs))) as share:
             own = _OnGpu(self, call, share)
             own.move(self.backend.on(self.backend.current()))
-            return run_captured(own.backend, self._compiler, call, arguments, own.prefer, own.before_launch, own.move)
+            folder = (self.settings.cache_dir or default_folder()) / "inductor"
+            with gates_own_caches(folder, triton_folder()):
+                return run_captured(
+                    own.backend, self._compiler, call, arguments, own.prefer, own.before_launch, own.move
+                )
 
     def _winners(self, call: Call, gpu: Gpu) -> Winners:
         return Winners(self._cache, self.settings.tune, gpu, options_of_policy(call.policy).verification.lax)
@@ -279,14 +286,19 @@ class Session:
         checked = timed.run()
         self._dump(timed.case)
         if self.settings.profile is not None and timed.case.recording.working:
-            profile_case(self.settings.profile, timed.case)
+            self._profile(self.settings.profile, timed.case)
         return replace(checked, results=tuple(told_elsewhere(r, captured) for r in checked.results))
+
+    def _profile(self, folder: Path, case: RecordedCase) -> None:
+        """Under ``--kerntune-profile``: write a trace of the case's call."""
+        call = case.call
+        profile_case(folder, str(case.id), case.capture, case.recording, lambda: call.fn(*call.args, **call.kwargs))
 
     def _dump(self, case: RecordedCase) -> None:
         """Under ``KERNTUNE_DUMP``: write what the case launches."""
         folder = dump_folder()
         if folder is not None:
-            dump_case(folder, case, self.backend)
+            dump_case(folder, str(case.id), case.capture, case.recorded, self.backend)
 
     def _incomplete(self, captured: CapturedCall) -> Checked:
         call, why = captured.call, uncheckable(captured) or NO_LAUNCH

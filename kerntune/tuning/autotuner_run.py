@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -28,7 +29,6 @@ from kerntune.tuning.cache import Winner, WinnerCache
 from kerntune.tuning.cache.shared_winners import with_store
 from kerntune.tuning.chosen import note
 from kerntune.tuning.deferred import go_on, late_of, leave
-from kerntune.tuning.launch_dumps import dump_folder, dumping
 from kerntune.tuning.many.noting import note as note_call
 from kerntune.tuning.many.noting import noting
 from kerntune.tuning.notify import (
@@ -184,7 +184,12 @@ class _Call:
         def run() -> Any:
             return observed(seen, lambda: tuner.fn.run(*self.args, **self.kwargs, **words))
 
-        return run() if dump_folder() is None else dumping(tuner, self.key, config, self.args, self.kwargs, run)
+        if not os.environ.get("KERNTUNE_DUMP"):
+            return run()
+
+        from kerntune.tuning.launch_dumps import dumping  # not loaded by programs that don't ask for it
+
+        return dumping(tuner, self.key, config, self.args, self.kwargs, run)
 
     def tune(self, plain: Callable[..., Any]) -> Any:
         """Find the winner, in the cache or by a race, and launch with it."""
@@ -252,7 +257,10 @@ class _Call:
             tell_nearest(site, self.key, near)
         order = [first] if first is not None else []
         order += [i for i in range(len(site.originals)) if i != first]
-        return self._launch_one_of([site.originals[i] for i in order], near is not None)
+        result = self._launch_one_of([site.originals[i] for i in order], near is not None)
+        chosen = next(i for i in order if site.originals[i] is self.tuner.cache[self.key])
+        note(winners.key(site), site.candidates[chosen].config)
+        return result
 
     def _launch_first_that_can(self) -> Any:
         """Without a GPU that kerntune measures on, where nothing may be tuned."""

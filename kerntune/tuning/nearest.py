@@ -52,7 +52,12 @@ def nearest(cache: WinnerCache, key: WinnerKey, usable: Callable[[Config], bool]
 
 def _of_kernel(cache: WinnerCache, key: WinnerKey) -> Sequence[Winner]:
     asked = (key.kernel, key.device, key.target)
-    stored = [*_all(cache), *shipped.of_device(key.target, key.device, cache.damaged.append)]
+    mirror: WinnerCache | None = getattr(cache, "mirror", None)  # a shared store's, which a miss has just filled
+    stored = [
+        *_all(cache),
+        *(_all(mirror) if mirror is not None else ()),
+        *shipped.of_device(key.target, key.device, cache.damaged.append),
+    ]
     return [w for w in stored if (w.key.kernel, w.key.device, w.key.target) == asked]
 
 

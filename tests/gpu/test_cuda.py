@@ -475,3 +475,19 @@ def test_a_second_gpu_has_its_own_memory_and_is_current_only_while_it_is_used() 
     assert torch.cuda.current_device() == 0
     assert second.gpu.free_bytes() <= free - (200 << 20)
     assert first.gpu.environment().device == first.spec.name
+
+
+def test_a_device_is_idle_when_its_work_has_ended(backend):
+    """Also on streams that are not known here, as those of collectives."""
+    gpu, stream = backend.gpu, torch.cuda.Stream()
+    torch.cuda.synchronize()
+    assert gpu.idle(10.0)
+    with torch.cuda.stream(stream):
+        torch.cuda._sleep(2_000_000_000)  # cycles: about a second
+    assert not gpu.idle(0.01)
+    assert not gpu.idle(0.01)
+    assert gpu.idle(60.0)
+    with torch.cuda.stream(stream):
+        torch.cuda._sleep(1_000_000_000)
+    assert not gpu.idle(0.01), "an earlier answer says nothing of later work"
+    torch.cuda.synchronize()

@@ -6,6 +6,7 @@ import warnings
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 import torch
 import triton
@@ -17,7 +18,7 @@ import kerntune
 from kerntune.errors import UsageError
 from kerntune.gpu.scripted import FakeBackend
 from kerntune.tuning.cache import WinnerCache
-from kerntune.tuning.nearest import distance
+from kerntune.tuning.nearest import distance, nearest
 from kerntune.tuning.tune_options import TUNE, mode_of, tune_mode
 
 FAST = {64: block(64, 1000.0), 128: block(128, 1000.0), 256: block(256, 1000.0)}
@@ -126,8 +127,6 @@ def test_a_winner_that_cannot_be_launched_falls_back_and_is_said(
 
 
 def test_the_same_source_goes_before_a_smaller_distance(backend: FakeBackend, tmp_path: Path) -> None:
-    import msgspec
-
     tuned(backend, 1000, 64)
     cache = WinnerCache(tmp_path)
     (winner,) = cache.entries()
@@ -147,6 +146,26 @@ def test_it_reads_winners_that_come_later(backend: FakeBackend) -> None:
     assert near(ours(tune="nearest"), 1000)[0] == 64
     tuned(backend, 1000, 256)
     assert near(ours(tune="nearest"), 1100)[0] == 256
+
+
+def test_winners_of_a_shared_store_are_near_too(backend: FakeBackend, tmp_path: Path) -> None:
+    """Those that a miss has fetched lie in a folder of their own."""
+    tuned(backend, 1000, 256)
+    (winner,) = WinnerCache(tmp_path).entries()
+    shared, empty = WinnerCache(tmp_path / "mirror"), WinnerCache(tmp_path / "own")
+    shared.add(winner)
+    empty.mirror = shared  # type: ignore[attr-defined]
+    key = msgspec.structs.replace(winner.key, arguments=winner.key.arguments.replace("1000", "1100"))
+    found = nearest(empty, key, lambda config: True)
+    assert found is not None
+    assert found.winner == winner
+
+
+def test_ranks_that_choose_alike_have_one_fingerprint(backend: FakeBackend) -> None:
+    tuned(backend, 1000, 256)
+    before = kerntune.fingerprint()
+    near(ours(tune="nearest"), 1717)
+    assert kerntune.fingerprint() != before, "it counts like any other choice"
 
 
 # modes

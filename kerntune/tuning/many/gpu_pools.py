@@ -100,14 +100,21 @@ def _changed_environment(changed: Mapping[str, str]) -> Iterator[None]:
 
 
 class _Context(SpawnContext):
-    """Spawns processes with changes to their environment."""
+    """Spawns processes with changes to their environment, and knows them from their start on."""
 
     def __init__(self, changed: Mapping[str, str]) -> None:
         self._changed = dict(changed)
+        self._made: list[_Process] = []
+
+    @property
+    def pids(self) -> tuple[int, ...]:
+        """Those that run."""
+        return tuple(p.pid for p in list(self._made) if p.pid and p.is_alive())
 
     def Process(self, *args: Any, **words: Any) -> _Process:  # type: ignore[override]
         process = _Process(*args, **words)
         process.changed = self._changed
+        self._made.append(process)
         return process
 
 
@@ -129,27 +136,37 @@ class _Pool:
     environment: Mapping[str, str]
     paths: Sequence[str]
     _executor: ProcessPoolExecutor | None = None
-    pid: int = 0
-    """Of the process, and of its group."""
+    _context: _Context | None = None
+
+    @property
+    def pids(self) -> tuple[int, ...]:
+        """Of the process, while there is one."""
+        return () if self._context is None else self._context.pids
 
     def run(self, function: Callable[..., Any], arguments: tuple[Any, ...]) -> Any:
         """The function's result. ``BrokenProcessPool`` if the process ended before; the next one gets a new process."""
         if self._executor is None:
-            context = _Context(self.environment)
+            self._context = context = _Context(self.environment)
             self._executor = ProcessPoolExecutor(1, mp_context=context, initializer=_begin, initargs=(self.paths,))
-            self.pid = self._executor.submit(os.getpid).result()
         return self._executor.submit(function, *arguments).result()
 
     def end(self) -> None:
-        """End the process, and what it has started, at once."""
+        """End the process, and what it has started, at once, be it only starting itself."""
         executor, self._executor = self._executor, None
-        if executor is None:
-            return
-        if self.pid:
-            with contextlib.suppress(ProcessLookupError, PermissionError):
-                os.killpg(self.pid, signal.SIGKILL)
-        self.pid = 0
-        executor.shutdown(wait=False, cancel_futures=True)
+        for pid in self.pids:
+            _kill(pid)
+        self._context = None
+        if executor is not None:
+            executor.shutdown(wait=False, cancel_futures=True)
+
+
+def _kill(pid: int) -> None:
+    """A process and its group; before :func:`_begin` it has none of its own."""
+    with contextlib.suppress(ProcessLookupError):
+        try:
+            os.killpg(pid, signal.SIGKILL)
+        except ProcessLookupError:
+            os.kill(pid, signal.SIGKILL)
 
 
 @dataclass
@@ -179,7 +196,7 @@ class GpuPools:
     @property
     def pids(self) -> tuple[int, ...]:
         """The processes that run now."""
-        return tuple(pool.pid for pool in self._pools if pool.pid)
+        return tuple(pid for pool in self._pools for pid in pool.pids)
 
     def submit(self, function: Callable[..., Any], /, *arguments: Any) -> Future[Any]:
         """Have ``function(*arguments)`` done in a process of the next free GPU."""
@@ -208,11 +225,11 @@ class GpuPools:
                 continue
             try:
                 result = pool.run(function, arguments)
-            except BaseException as exc:
+                if self.spoiled(result):
+                    pool.end()
+            except BaseException as exc:  # the future must have it, and this thread go on
                 pool.end()
                 future.set_exception(exc)
-                continue
-            if self.spoiled(result):
-                pool.end()
-            future.set_result(result)
+            else:
+                future.set_result(result)
         pool.end()

@@ -10,7 +10,9 @@ from typing import Any, Protocol
 
 import msgspec
 
+from kerntune import __version__
 from kerntune.base.tuning_job import TuningJob
+from kerntune.errors import StoreError
 from kerntune.tuning.many.job_run import run_job
 from kerntune.tuning.many.outcome import Ended, JobRequest, KeyOutcome, encoded, outcome_of
 
@@ -117,9 +119,15 @@ class HandOut:
     def _take(self, given: _Given) -> KeyOutcome | None:
         """The outcome; None if the job is given out again."""
         try:
-            found = outcome_of(given.result.result())
+            data = given.result.result()
         except Exception as exc:
             return self._died(given, exc)
+        job = given.request.job
+        try:
+            found = outcome_of(data)
+        except StoreError as exc:
+            error = f"{job}: {exc}; do the executor's workers have this very kerntune ({__version__})?"
+            found = KeyOutcome(job.digest(), job.name, job.key, Ended.FAILED, error=error)
         return msgspec.structs.replace(found, given_out=given.times)
 
     def _died(self, given: _Given, exc: Exception) -> KeyOutcome | None:

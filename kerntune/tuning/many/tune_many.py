@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, Union
 
 from kerntune.base.tuning_job import TuningJob
-from kerntune.errors import CacheError, UsageError
+from kerntune.errors import CacheError, StoreError, UsageError
 from kerntune.kernels.source import wrappers
 from kerntune.tuning.cache import WinnerCache
 from kerntune.tuning.many.describing import describe
@@ -114,7 +114,9 @@ def _outcomes(requests: Sequence[JobRequest], executor: JobExecutor) -> Iterator
 
 
 def _spoiled(result: Any) -> bool:
-    return outcome_of(result).spoiled
+    with contextlib.suppress(StoreError):  # reported where the outcome is read
+        return outcome_of(result).spoiled
+    return False
 
 
 def requests_of(jobs: Jobs, modules: Sequence[str], paths: Sequence[str], force: bool) -> list[JobRequest]:

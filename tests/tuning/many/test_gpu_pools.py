@@ -6,6 +6,7 @@ import os
 import signal
 import sys
 from collections.abc import Iterator
+from concurrent.futures import CancelledError
 from concurrent.futures.process import BrokenProcessPool
 from pathlib import Path
 
@@ -70,7 +71,26 @@ def test_closing_ends_what_hangs(pools: GpuPools, tmp_path: Path) -> None:
     with pytest.raises(BrokenProcessPool):
         hanging.result(60)
     assert pids
-    assert pools.pids == ()
+    assert all(map(gone, pids))
+
+
+def test_closing_ends_what_is_only_starting(tmp_path: Path) -> None:
+    """Its imports may take many seconds, which Ctrl-C must not wait for."""
+    with GpuPools(("0",)) as pools:
+        starting = pools.submit(seen)
+        while not pools.pids:
+            assert not starting.done()
+        (pid,) = pools.pids
+    with pytest.raises((BrokenProcessPool, CancelledError)):
+        starting.result(60)
+    assert gone(pid)
+
+
+def gone(pid: int) -> bool:
+    """Once the process has ended; pytest-timeout ends a test that waits in vain."""
+    while Path(f"/proc/{pid}").exists():
+        os.sched_yield()
+    return True
 
 
 def test_a_spoiled_process_is_replaced(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -79,6 +99,16 @@ def test_a_spoiled_process_is_replaced(monkeypatch: pytest.MonkeyPatch) -> None:
         assert pools.submit(seen).result()[0] != pools.submit(seen).result()[0]
     with GpuPools(("0",)) as pools:
         assert pools.submit(seen).result()[0] == pools.submit(seen).result()[0]
+
+
+def test_work_that_cannot_be_judged_fails_and_the_pool_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    def judge(result: object) -> bool:
+        raise ValueError("not ours")
+
+    with GpuPools(("0",), spoiled=judge) as pools:
+        for _ in range(2):
+            with pytest.raises(ValueError, match="not ours"):
+                pools.submit(seen).result(60)
 
 
 def test_paths_come_first(tmp_path: Path) -> None:

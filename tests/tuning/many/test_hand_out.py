@@ -52,6 +52,24 @@ def test_after_the_third_death_it_is_named() -> None:
     assert found["module.kernel2"].good, "the others go on"
 
 
+def test_an_answer_of_another_version_is_named_at_once() -> None:
+    class Other:
+        given = 0
+
+        def submit(self, function: Any, /, data: bytes) -> Any:
+            self.given += 1
+            future: Future[bytes] = Future()
+            future.set_result(b'{"job": "x", "news": 1}')
+            return future
+
+    executor = Other()
+    (found,) = HandOut([request(1)], executor)
+    assert found.ended is Ended.FAILED
+    assert "kernel module.kernel1" in found.error
+    assert "do the executor's workers have this very kerntune" in found.error
+    assert executor.given == 1
+
+
 def test_results_that_do_not_call_back_are_asked(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(hand_out, "POLL_S", (0.0, 0.001))
     found = list(HandOut([request(n) for n in range(10)], Silent(), window=4))
