@@ -227,7 +227,7 @@ class GpuPools:
                 result = pool.run(function, arguments)
                 if self.spoiled(result):
                     pool.end()
-            except BaseException as exc:  # whoever waits for the future must get it, and this thread go on
+            except BaseException as exc:  # for the future's caller; this thread goes on
                 pool.end()
                 future.set_exception(exc)
             else:
