@@ -5,13 +5,15 @@
 Winners are of 48 configs each, as of a matmul's list. A *warm* look finds the winner of a key. A *cold* one is all that
 is asked of the disk before an unknown key is tuned: its winner, winners among other configs for the same arguments, and
 its trials. Both with the files in the system's page cache, and no GPU. ``index_s`` is what the first cold look takes in
-a cache that has no index yet, of an earlier kerntune.
+a cache that has no index yet, of an earlier kerntune. ``warm_with_store`` is a warm look where ``KERNTUNE_STORE`` is
+set and the winner is one that this machine has of the store; no request is made.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import os
 import platform
 import shutil
 import tempfile
@@ -26,6 +28,8 @@ from kerntune.base.config import Config
 from kerntune.base.device import Environment
 from kerntune.tuning.cache import StoredTrial, TrialCache, TrialKey, WinnerCache, WinnerKey
 from kerntune.tuning.cache import trials as trial_format
+from kerntune.tuning.cache.shared_store import store_folder
+from kerntune.tuning.cache.shared_winners import open_winners
 
 ENVIRONMENT = Environment("3.9.0", "2.13.0", "3.11.7", "570.1", "12.9", "0.1.0", "NVIDIA H200", 1980, 3201, "0x0")
 CONFIGS = tuple(
@@ -70,6 +74,21 @@ def warm(folder: Path, key: WinnerKey) -> None:
     assert WinnerCache(folder).get(key) is not None
 
 
+def warm_with_store(folder: Path, key: WinnerKey) -> None:
+    """The same, of a winner that the machine has of a store."""
+    assert open_winners(folder).get(key) is not None
+
+
+def mirrored(folder: Path) -> Path:
+    """A cache folder beside this one, whose store is known to have all of its winners."""
+    os.environ["KERNTUNE_STORE"] = url = "s3://kerntune-scale/none"  # never asked
+    beside = folder.with_name("mirrored")
+    place = store_folder(beside, url)
+    place.parent.mkdir(parents=True)
+    place.symlink_to(folder)
+    return beside
+
+
 def cold(folder: Path, key: WinnerKey) -> None:
     """What a process asks where there is none."""
     winners = WinnerCache(folder)
@@ -96,6 +115,10 @@ def row(entries: int, folder: Path) -> dict[str, Any]:
     timed(warm, folder, known[:50])
     found = {"entries": entries, "write_us": round(write * 1e6, 1), "warm": timed(warm, folder, known)}
     found["cold"] = timed(cold, folder, unknown)
+    beside = mirrored(folder)
+    timed(warm_with_store, beside, known[:50])
+    found["warm_with_store"] = timed(warm_with_store, beside, known)
+    found["warm_again"] = timed(warm, folder, known)
     shutil.rmtree(folder / "winners" / "questions")
     begin = time.perf_counter()
     cold(folder, unknown[0])

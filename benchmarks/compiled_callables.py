@@ -7,7 +7,8 @@ are timed on this machine's GPU, and torch's profiler counts the Triton launches
 suite is ``benchmarks/compiled_suite``. Each step is a pytest process of its own:
 
 * ``record``: every function; ``again``: the same in a new process; ``elsewhere``: in another folder with empty caches;
-* ``planted`` and ``harmless``: each edit of the suite, with the function that it changes alone.
+* ``planted`` and ``harmless``: the edits of the suite, on the functions that they change alone. A process has no two
+  edits of one function.
 
 What is known is written to OUT.json after each step, so that a run that is cut short leaves what it has measured.
 ``found`` of a planted regression: its verdict is REGRESSED, and the message names a kernel of the function's.
@@ -24,6 +25,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -67,26 +69,26 @@ class Study:
         self.out.write_text(json.dumps(self.result, indent=1, sort_keys=True) + "\n")
 
     def run(
-        self, folder: Path, caches: str, *, edit: str = "", only: str = ""
+        self, folder: Path, caches: str, edits: Sequence[str] = (), only: Sequence[str] = ()
     ) -> tuple[dict[str, dict[str, Any]], float]:
         """One pytest process on a copy of the suite: results by function, and seconds."""
         report = self.scratch / "report.json"
         report.unlink(missing_ok=True)
         command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "--kerntune", "--show-capture=no"]
         command += [f"--kerntune-json={report}", *([f"--kerntune-target={self.target}"] if self.target else [])]
-        command += [f"test_callables.py::test_compiled[{only}]"] if only else []
+        command += [f"test_callables.py::test_compiled[{case}]" for case in only]
         start = time.perf_counter()
         done = subprocess.run(
-            command, cwd=folder, env=self._environment(caches, edit), capture_output=True, text=True, check=False
+            command, cwd=folder, env=self._environment(caches, edits), capture_output=True, text=True, check=False
         )
         seconds = time.perf_counter() - start
         if not report.exists():
             raise SystemExit(f"{' '.join(command)}:\n{done.stdout[-4000:]}\n{done.stderr[-2000:]}")
         return by_function(json.loads(report.read_text())), seconds
 
-    def _environment(self, caches: str, edit: str) -> dict[str, str]:
+    def _environment(self, caches: str, edits: Sequence[str]) -> dict[str, str]:
         own = {
-            "CALLABLES_EDIT": edit,
+            "CALLABLES_EDITS": ";".join(edits),
             "KERNTUNE_CACHE_DIR": str(self.scratch / caches / "kerntune"),
             "TRITON_CACHE_DIR": str(self.scratch / caches / "triton"),
             "TORCHINDUCTOR_CACHE_DIR": str(self.scratch / caches / "inductor"),
@@ -134,17 +136,31 @@ def step(study: Study, name: str, folder: Path, caches: str) -> dict[str, dict[s
     return found
 
 
-def edits(study: Study, kind: str, table: dict[str, str], baselines: Path) -> None:
-    """Each edit of a kind, by itself."""
+def rounds(table: dict[str, str]) -> list[list[str]]:
+    """The edits in groups of which none changes a function twice: a group is one process."""
+    out: list[list[str]] = []
+    for edit, case in table.items():
+        free = next((group for group in out if case not in {table[e] for e in group}), None)
+        if free is None:
+            out.append([edit])
+        else:
+            free.append(edit)
+    return out
+
+
+def edited(study: Study, kind: str, table: dict[str, str], baselines: Path) -> None:
+    """Each edit of a kind, on the functions that they change alone."""
     rows = study.result.setdefault(kind, {})
-    for number, (edit, case) in enumerate(table.items()):
+    for number, group in enumerate(rounds(table)):
         folder = copied(study, f"{kind}{number}", baselines)
-        found, seconds = study.run(folder, "caches", edit=edit, only=case)
-        row = found.get(case, {"verdict": "none", "message": "", "launches": []})
-        named = any(kernel in row["message"] for kernel in row["launches"])
-        rows[edit] = {"case": case, "verdict": row["verdict"], "message": row["message"], "seconds": round(seconds, 1)}
-        rows[edit]["found"] = row["verdict"] == "REGRESSED" and named
-        print(kind, edit, row["verdict"], flush=True)
+        found, seconds = study.run(folder, "caches", group, [table[edit] for edit in group])
+        for edit in group:
+            row = found.get(table[edit], {"verdict": "none", "message": "", "launches": []})
+            named = any(kernel in row["message"] for kernel in row["launches"])
+            rows[edit] = {"case": table[edit], "verdict": row["verdict"], "message": row["message"]}
+            rows[edit]["found"] = row["verdict"] == "REGRESSED" and named
+        study.result.setdefault("seconds", {})[f"{kind} {number}"] = round(seconds, 1)
+        print(kind, {edit: rows[edit]["verdict"] for edit in group}, flush=True)
         study.write()
         shutil.rmtree(folder)
 
@@ -225,7 +241,7 @@ def main() -> None:
         step(study, "again", folder, "caches")
         step(study, "elsewhere", copied(study, "other", folder / "baselines"), "empty")
         for kind in ("planted", "harmless"):
-            edits(study, kind, {e: c for e, c in tables[kind].items() if args.only in e}, folder / "baselines")
+            edited(study, kind, {e: c for e, c in tables[kind].items() if args.only in e}, folder / "baselines")
         study.result["summary"] = summary(study, set(tables["timed"]))
         study.write()
         print(json.dumps(study.result["summary"], indent=1))

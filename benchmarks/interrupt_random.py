@@ -159,7 +159,7 @@ def interrupt(run: Run, moment: float) -> Interrupted:
     for one in left:
         os.kill(one, signal.SIGKILL)
     unreadable, half = files_of(run.folder)
-    folders = [p.name for p in (run.folder / "tmp").glob("*")]
+    folders = [p.name for p in (run.folder / "tmp").glob("*") if p.is_dir()]
     return Interrupted(
         run.kind, round(moment, 3), ended_before, len(alive), round(ended - begin, 3), round(gone - begin, 3),
         0.0 if ended_before else round(before, 3), os.getloadavg()[0], os.waitstatus_to_exitcode(status), words,

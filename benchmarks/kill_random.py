@@ -144,6 +144,7 @@ class Run:
     def _alone(self) -> None:
         """In a session, a folder and with caches of its own."""
         os.setsid()
+        signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background jobs begin without
         output = os.open(self.folder / "output.txt", os.O_WRONLY | os.O_CREAT | os.O_APPEND)
         for number in (1, 2):
             os.dup2(output, number)
@@ -178,7 +179,7 @@ class Run:
             TemporaryFolder("run").remove()
             os._exit(0)
         os.waitpid(pid, 0)
-        return [p.name for p in (self.folder / "tmp").glob("*")]
+        return [p.name for p in (self.folder / "tmp").glob("*") if p.is_dir()]
 
     def whole(self) -> float:
         """Seconds that a run takes that isn't killed. It leaves nothing running either."""
@@ -205,7 +206,7 @@ def kill(run: Run, moment: float, limit: float) -> Killed:
     for one in left:
         with contextlib.suppress(ProcessLookupError):
             os.kill(one, signal.SIGKILL)
-    folders = [p.name for p in (run.folder / "tmp").glob("*")]
+    folders = [p.name for p in (run.folder / "tmp").glob("*") if p.is_dir()]
     while running(alive):
         time.sleep(0.005)
     unreadable, half = files_of(run.folder)

@@ -124,6 +124,8 @@ def _case(number: int, chance: random.Random, samples: int, configs: int, hard: 
         flops=base * 3e5 if number % 2 else None,
         bytes_moved=base * 3_000,
         bandwidth=4.1e12,
+        matmul_peak=7.5e14 if number % 4 == 1 else None,
+        matmul_dtype="bfloat16" if number % 4 == 1 else "",
         baseline_times_ns=_times(base, samples, chance),
         replayed=ReplayedTimes(_times(base, 6, chance), _times(today, 6, chance))
         if verdict is not Verdict.PASS

@@ -59,6 +59,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("out", type=Path)
     parser.add_argument("--parts", default=",".join(LIMITS_S))
     parser.add_argument("--seconds", type=float, default=1500.0)
+    parser.add_argument("--factor", type=float, default=1.0, help="of each part's limit, for a slow machine")
     parser.add_argument("--scripted", action="store_true")
     parser.add_argument("--child", default="")
     return parser.parse_args()
@@ -250,6 +251,7 @@ def tune_faulty(notes: Notes, each: int) -> None:
 
     import kerntune
     from benchmarks import quarantine_kernels as kernels
+    from kerntune.tuning import autotuner_run
     from kerntune.tuning import isolation as isolation_module
 
     kills, freed = list[float](), list[float | None]()
@@ -264,6 +266,8 @@ def tune_faulty(notes: Notes, each: int) -> None:
             freed.append(seconds_until_free(self.gpu, before, begin))
 
     isolation_module.Isolation.drop = drop  # type: ignore[method-assign]
+    named, tell = list[Any](), autotuner_run.tell_failed
+    autotuner_run.tell_failed = lambda capture, site, failures: (named.extend(failures), tell(capture, site, failures))  # type: ignore[assignment]
     configs = kernels.faulty_configs(each)
     tuner, grid, args = kernels.faulty_call(configs, kerntune.autotune)
     begin = time.monotonic()
@@ -276,14 +280,13 @@ def tune_faulty(notes: Notes, each: int) -> None:
         killed_in_s=kills,
         device_free_after_s=freed,
     )
-    named = [t for t in trials() if t.failure]
     rows = [
         {
-            "kind": kernels.KINDS.get(int(t.config.kwargs["FAULT"]), "good"),
-            "config": str(t.config),
-            "reason": t.failure[:200],
+            "kind": kernels.KINDS.get(int(f.config.kwargs["FAULT"]), "good"),
+            "config": str(f.config),
+            "reason": f.reason[:200],
         }
-        for t in named
+        for f in named
     ]
     failed = {str(c) for c, ms in tuner.configs_timings.items() if ms[0] == float("inf")}
     bad = {str(c) for c in configs if c.kwargs["FAULT"]}
@@ -297,7 +300,9 @@ def tune_faulty(notes: Notes, each: int) -> None:
         good_failed=sorted(failed - bad),
         winner_is_good=right,
         result_is_right=good,
-        remembered=rows,
+        kinds={kind: sum(r["kind"] == kind for r in rows) for kind in kernels.KINDS.values()},
+        named=rows,
+        remembered=sum(bool(t.failure) for t in trials()),
     )
 
 
@@ -443,13 +448,12 @@ def examples(notes: Notes) -> None:
     words = [*plugin_words(folder), f"--kerntune-json={folder}/run.json", "--kerntune-update=all", str(folder)]
     done = subprocess.run(words, cwd=folder, env=pytest_environment(), capture_output=True, text=True, check=False)
     results = json.loads((folder / "run.json").read_text())["results"]
+    failed = [f["reason"] for r in results for f in r.get("failed_trials", [])]
     notes.put(
         exit_code=done.returncode,
         cases=len(results),
         outside_writes=[r["outside_writes"] for r in results if r.get("outside_writes")],
-        faults=[
-            f["reason"][:200] for r in results for f in r.get("failed_trials", []) if "first launch" in f["reason"]
-        ],
+        faults=[reason[:200] for reason in failed if "first launch" in reason],
         not_looked=[w for r in results for w in r.get("warnings", []) if "not looked for" in w],
         verdicts={v: sum(r["verdict"] == v for r in results) for v in sorted({r["verdict"] for r in results})},
         output=done.stdout[-1500:],
@@ -499,9 +503,9 @@ def kills(notes: Notes) -> None:
             time.sleep(0.005)
         gone, said = time.monotonic() - begin, [words_of(pid) for pid in left]
         unreadable, _ = files_of(folder)
-        folders = [p.name for p in (folder / "tmp").glob("kerntune-*")]
+        folders = [p.name for p in (folder / "tmp").glob("kerntune-*") if p.is_dir()]
         sweep(folder / "tmp")
-        after = [p.name for p in (folder / "tmp").glob("kerntune-*")]
+        after = [p.name for p in (folder / "tmp").glob("kerntune-*") if p.is_dir()]
         rows.append(
             {"moment_s": round(moment, 2), "processes": len(alive), "gone_after_s": round(gone, 3), "left": said,
              "unreadable": unreadable, "folders": folders, "after_next_start": after}
@@ -668,7 +672,7 @@ def main() -> None:
     wanted, end_s = options.parts.split(","), begin + options.seconds
     merge(options.out, environment=environment() | {"scripted": options.scripted})
     for part in [part for part in LIMITS_S if part in wanted]:
-        deadline = min(end_s, time.monotonic() + LIMITS_S[part])
+        deadline = min(end_s, time.monotonic() + options.factor * LIMITS_S[part])
         if part == "cost" and not options.scripted:
             cost(options.out, deadline)
         elif part != "cost":

@@ -81,7 +81,7 @@ def faulty_configs(each: int, kinds: tuple[int, ...] = tuple(KINDS)) -> list[tri
         for block in (128, 256, 512)[:each]
         for kind in kinds
     ]
-    step = len(good) // len(bad) or 1
+    step = len(good) // max(1, len(bad)) or 1
     found = list(good)
     for k, config in enumerate(bad):
         found.insert((k * (step + 1) + 1) % len(found), config)

@@ -2,8 +2,8 @@
 
 Reports of each RUN.json (what ``--kerntune-json`` wrote), of 26 and of 500 made-up timed cases with 200 times a side,
 48 configs, a history of 200 runs and changed code (:mod:`benchmarks.made_runs`). Chromium is driven by playwright,
-without a network; ``CHROMIUM`` names it, else it is looked for along ``PATH``. Times are of a file from disk, in
-seconds, the median of :data:`ROUNDS` fresh browser contexts and the largest.
+without a network; ``CHROMIUM`` names it, else it is looked for along ``PATH``. Times are of a file from disk,
+in seconds, the median of :data:`ROUNDS` fresh browser contexts and the largest.
 """
 
 from __future__ import annotations
@@ -97,7 +97,7 @@ def measured(browser: Any, page: Path) -> dict[str, Any]:
             "median_s": round(statistics.median(r[name] for r in rounds), 2),
             "most_s": round(max(r[name] for r in rounds), 2),
         }
-        for name in ("painted", "usable", "filtered", "case_shown", "case_drawn")
+        for name in ("painted", "usable", "filtered", "case_shown", "case_drawn", "usable_cpu", "drawn_cpu")
     }
     return {**times, "console": sum(r["console"] for r in rounds), "requests": sum(r["requests"] for r in rounds)}
 
@@ -106,7 +106,8 @@ def one_round(browser: Any, path: Path) -> dict[str, float]:
     """``painted``: the browser's first paint of content. ``usable``: the table is there, filters and links answer (the
     page's script has run), from the beginning of the navigation. ``filtered``: from a word in the search to the table
     of it. ``case_shown``, ``case_drawn``: from the click on the first case to its texts and tables, and to its last
-    plot (plotly's 4.8 MB are run in between)."""
+    plot (plotly's 4.8 MB are run in between). ``usable_cpu``, ``drawn_cpu``: processor time of the page's thread until
+    then and from then on, which other work of the machine adds little to."""
     context = browser.new_context(offline=True)
     page = context.new_page()
     said: list[str] = []
@@ -114,25 +115,35 @@ def one_round(browser: Any, path: Path) -> dict[str, float]:
     page.on("console", lambda message: said.append(message.text))
     page.on("pageerror", lambda error: said.append(str(error)))
     page.on("request", lambda request: asked.append(request.url))
+    thread = context.new_cdp_session(page)
+    thread.send("Performance.enable", {"timeDomain": "threadTicks"})
     page.goto(path.as_uri())
+    usable_cpu = processor_time(thread)
     painted, usable = page.evaluate(
         "[performance.getEntriesByName('first-contentful-paint')[0]?.startTime,"
         " performance.getEntriesByType('navigation')[0].domContentLoadedEventEnd]"
     )
     filtered = clock(lambda: (page.fill("#search", "softmax"), page.evaluate("new Promise(requestAnimationFrame)")))
     page.click("#clear")
-    begun = time.perf_counter()
     page.click("#table tbody tr a")
-    page.wait_for_selector("#case-title")
-    shown = time.perf_counter() - begun
     page.wait_for_selector("#case[data-drawn]", timeout=120_000)
-    drawn = time.perf_counter() - begun
+    asked_at, shown, drawn = page.evaluate(
+        "['asked', 'shown', 'drawn'].map(n => performance.getEntriesByName(`case-${n}`)[0].startTime)"
+    )
+    drawn_cpu = processor_time(thread) - usable_cpu
     context.close()
     others = [url for url in asked if not url.startswith((path.as_uri(), "data:"))]
     return {
-        "painted": (painted or 0) / 1e3, "usable": usable / 1e3, "filtered": filtered, "case_shown": shown,
-        "case_drawn": drawn, "console": len(said), "requests": len(others),
+        "painted": (painted or 0) / 1e3, "usable": usable / 1e3, "filtered": filtered,
+        "case_shown": (shown - asked_at) / 1e3, "case_drawn": (drawn - asked_at) / 1e3,
+        "usable_cpu": usable_cpu, "drawn_cpu": drawn_cpu, "console": len(said), "requests": len(others),
     }  # fmt: skip
+
+
+def processor_time(thread: Any) -> float:
+    """Seconds that the page's thread has worked so far."""
+    found = thread.send("Performance.getMetrics")["metrics"]
+    return float(next(m["value"] for m in found if m["name"] == "TaskDuration"))
 
 
 def clock(work: Any) -> float:

@@ -11,6 +11,7 @@ from kerntune.errors import KerntuneError
 if TYPE_CHECKING:
     from kerntune.tuning.api.autotuner import Autotuner
     from kerntune.tuning.api.decorators import autotune, matmul, persistent_reduction, pointwise, reduction, split_scan
+    from kerntune.tuning.api.descend import descend
     from kerntune.tuning.api.install import install
     from kerntune.tuning.bandwidth_report import bandwidth
     from kerntune.tuning.chosen import fingerprint
@@ -27,6 +28,7 @@ __all__ = [
     "Target",
     "autotune",
     "bandwidth",
+    "descend",
     "fingerprint",
     "install",
     "matmul",
@@ -43,6 +45,7 @@ _LAZY = {
     "autotune": "kerntune.tuning.api.decorators",
     "bandwidth": "kerntune.tuning.bandwidth_report",
     "fingerprint": "kerntune.tuning.chosen",
+    "descend": "kerntune.tuning.api.descend",
     "install": "kerntune.tuning.api.install",
     "matmul": "kerntune.tuning.api.decorators",
     "persistent_reduction": "kerntune.tuning.api.decorators",

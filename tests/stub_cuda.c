@@ -77,6 +77,7 @@ int cuEventCreate(void **event, unsigned flags) { (void)flags; *event = malloc(1
 int cuEventRecord(void *event, void *stream) { (void)event, (void)stream; return 0; }
 int cuEventSynchronize(void *event) { (void)event; return 0; }
 int cuEventElapsedTime(float *ms, void *a, void *b) { (void)a, (void)b; *ms = 0.0125f; return 0; }
+int cuEventElapsedTime_v2(float *ms, void *a, void *b) { return cuEventElapsedTime(ms, a, b); }
 int cuEventDestroy_v2(void *event) { free(event); return 0; }
 int cuTensorMapEncodeTiled(void *map, int type, uint32_t rank, void *address, const uint64_t *dims,
                            const uint64_t *strides, const uint32_t *box, const uint32_t *steps, int interleave,

@@ -1,7 +1,8 @@
 """Files that earlier versions wrote: each is read, and written again with the same bytes.
 
 ``tests/data/formats`` was written by two runs on the scripted GPU and one without a GPU (``kerntune.time/1``,
-``kerntune.static/1``, the cache, its exports, run JSON with its bundles). Nothing there is ever edited: a change that
+``kerntune.static/1``, the cache, its exports, run JSON with its bundles); ``run-reported.json`` by a third, with what
+reports show. Nothing there is ever edited: a change that
 breaks one of these tests would break users' files.
 """
 
@@ -36,7 +37,7 @@ def test_the_corpus_is_whole() -> None:
     """A pattern that matches nothing would make every test here pass."""
     counts = {folder.name: len(files(folder)) for folder in FORMATS.iterdir() if folder.is_dir()}
     assert counts == {"anchors": 9, "baselines": 13, "cache": 9, "calibrations": 3, "shipped": 1}
-    assert [p.name for p in RUNS] == ["run-new.json", "run-regressed.json", "run-static.json"]
+    assert [p.name for p in RUNS] == ["run-new.json", "run-regressed.json", "run-reported.json", "run-static.json"]
 
 
 @pytest.mark.parametrize("name", ["baselines", "anchors"])
@@ -102,6 +103,19 @@ def test_bundles_of_runs_make_the_same_baselines(name: str, tmp_path: Path) -> N
     written, kept = files(tmp_path), files(FORMATS / "baselines")
     assert written
     assert written == {place: kept[place] for place in written}
+
+
+def test_a_run_keeps_what_reports_show() -> None:
+    (result,) = read_run(FORMATS / "run-reported.json").results
+    assert [(c.kernel, c.stage) for c in result.code] == [("second_kernel", "ptx"), ("second_kernel", "sass")]
+    assert result.code[0].diff.startswith("@@ -")
+    assert result.replayed is not None
+    assert len(result.replayed.baseline_ns) == len(result.replayed.current_ns) >= 2
+    assert len(result.baseline_times_ns) >= 10
+    (launch,) = result.launches
+    assert launch.before is not None
+    assert launch.before.registers == 8
+    assert (launch.occupancy, launch.limiter) == (1.0, "threads")
 
 
 def test_benchmark_json_is_plain_json() -> None:

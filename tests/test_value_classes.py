@@ -32,8 +32,8 @@ CHANGING = {
     "OwnBuffer", "Pending", "CandidatePool",
     "Recorded", "Script", "Site", "Trial", "Tuning", "Verifier", "_Call", "_Copy",
     "GpuPools", "ShapesFile", "_Flow", "_Given", "_Pool",
-    "Faults", "FirstLaunchFault", "Waiting", "_Order", "_Run", "_Tried", "_Tuning",
     "MeasuredGpu", "_Loose", "_Mine", "_Notice",
+    "_Seen",
 }  # fmt: skip
 """Dataclasses whose objects change: what is under way. All others are frozen."""
 

@@ -6,7 +6,7 @@ A case is made by a function without arguments: it gives the compiled callable a
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -312,7 +312,7 @@ HARMLESS: dict[str, tuple[str, Maker]] = {
 EDITS = {**PLANTED, **HARMLESS}
 
 
-def made(case: str, edit: str = "") -> Made:
-    """A case, or what an edit makes of it."""
-    changed, maker = EDITS.get(edit, ("", CASES[case]))
-    return (maker if changed == case else CASES[case])()
+def made(case: str, edits: Sequence[str] = ()) -> Made:
+    """A case, or what one of some edits makes of it."""
+    makers = [maker for edit in edits for changed, maker in [EDITS[edit]] if changed == case]
+    return (makers or [CASES[case]])[0]()

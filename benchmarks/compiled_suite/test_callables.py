@@ -8,13 +8,13 @@ from typing import Any
 import pytest
 from callables import CASES, EDITS, made
 
-EDIT = os.environ.get("CALLABLES_EDIT", "")
-"""The name of an edit; the other functions stay as they are."""
+CHOSEN = [name for name in os.environ.get("CALLABLES_EDITS", "").split(";") if name]
+"""Names of edits; the other functions stay as they are."""
 
-assert not EDIT or EDIT in EDITS, f"CALLABLES_EDIT is {EDIT!r}, which is none of {', '.join(EDITS)}"
+assert set(CHOSEN) <= set(EDITS), f"CALLABLES_EDITS has {CHOSEN}: only {', '.join(EDITS)} exist"
 
 
 @pytest.mark.parametrize("case", CASES)
 def test_compiled(case: str, autotune: Any) -> None:
-    function, args = made(case, EDIT)
+    function, args = made(case, CHOSEN)
     autotune(function, *args)

@@ -95,7 +95,7 @@ def _rules(rows: Sequence[Row]) -> list[str]:
     """A line a rule."""
     head = ["rule", "by default", "fails: slower", "fails: faster, same", "warns: slower", "warns: faster, same"]
     head += ["fails: planted", "ordinary edits that trip it"]
-    names = [name for name in STATIC_RULES if not name.startswith(("config_", "vgpr", "sgpr"))]
+    names = [name for name in STATIC_RULES if not name.startswith(("config_", "vgpr", "sgpr", "fusion"))]
     return ["| " + " | ".join(line) + " |" for line in (head, ["---"] * len(head), *(_line(n, rows) for n in names))]
 
 

@@ -247,8 +247,8 @@ class Provenance(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_d
         return bool(self.work) and self.work == self.baseline_work
 
 
-MAX_STORED_TIMES = 500
-"""Times of a baseline's sample that a result repeats: enough for a distribution."""
+MAX_STORED_TIMES = 100
+"""Times of a baseline's sample that a result repeats: more than today's timers take (40)."""
 
 
 class CaseResult(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):

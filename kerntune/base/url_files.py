@@ -21,6 +21,10 @@ CONDITIONAL = frozenset({"s3", "s3a", "gs", "gcs"})
 ``If-None-Match: *`` (AWS's documentation of PutObject), Google's by ``ifGenerationMatch=0``."""
 
 SFTP = frozenset({"sftp", "ssh"})
+CONNECTING = ("timeout", "banner_timeout", "auth_timeout")
+HANDSHAKE = 6.0
+"""Each part of SSH's handshake has so many times the limit of one wait: it consists of several round trips."""
+
 READ_ONLY = frozenset({"hf"})
 """Protocols that are only read here: each write to a repository of Hugging Face is a commit."""
 
@@ -225,7 +229,7 @@ class SftpFiles:
         self._client = paramiko.SSHClient()
         self._client.load_system_host_keys()
         self._client.set_missing_host_key_policy(paramiko.RejectPolicy())
-        limits = {} if timeout_s is None else dict.fromkeys(("timeout", "banner_timeout", "auth_timeout"), timeout_s)
+        limits = {} if timeout_s is None else dict.fromkeys(CONNECTING, HANDSHAKE * timeout_s)
         user = unquote(where.username) if where.username else None
         password = unquote(where.password) if where.password else None
         self._client.connect(where.hostname or "", where.port or 22, username=user, password=password, **limits)

@@ -212,6 +212,8 @@ class Capture:
             doing.seen.append(probe)
             return None
         with self._lock:
+            bound = [x.bound for x in pending.specialized.values() if isinstance(x, Specialized)]
+            self._settle_device(pending.kernel, bound[0] if bound else {})
             return self._run_recorded(pending, run, doing)
 
     def _refuse_misfit(self, compiled: Compiled) -> None:

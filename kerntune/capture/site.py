@@ -72,6 +72,9 @@ class Site:
     search: Any = None
     """The tuner's :class:`kerntune.search.Search` for further candidates, if it has one."""
 
+    most_spilled: int | None = None
+    """Registers that a candidate may spill without being left out where others can be used; None for any number."""
+
     searched: bool = False
     """Whether they have been searched: the candidates are all that there will be."""
 
@@ -136,6 +139,7 @@ def _site_of_tuner(
     site = Site(name, jit_of(tuner), {**named, **kwargs}, candidates, run, settle, tuner, configs, writes)
     site.post_hook = post_hook if watched else None
     site.search = tuner.search_for(named, kwargs) if hasattr(tuner, "search_for") else None
+    site.most_spilled = tuner.most_spilled(named, kwargs) if hasattr(tuner, "most_spilled") else None
     return site
 
 

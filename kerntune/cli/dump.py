@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from kerntune.base.case_result import CaseId
+from kerntune.base.orphans import bound_command
 from kerntune.base.temporary_folders import scratch_folder
 from kerntune.capture.launch_dump import LAUNCH_FILE, TEXT_STAGES, DumpedTexts, folder_name, write_launch
 from kerntune.cli.static_record import environment
@@ -65,7 +66,7 @@ def _launched(case: CaseId, args: argparse.Namespace, out: Path) -> list[Path]:
         words += [f"--kerntune-target={args.target}"] if args.target else []
         env = {**environment(), DUMP: str(dumped), DUMP_CONTENT: args.content}
         command = [sys.executable, "-m", "pytest", "--kerntune", *words, case.nodeid]
-        done = subprocess.run(command, env=env, capture_output=True, text=True, check=False)
+        done = subprocess.run(bound_command(command), env=env, capture_output=True, text=True, check=False)
         found = sorted(dumped.iterdir()) if dumped.is_dir() else []
         mine = [place for place in found if not case.call or _case_in(place) == str(case)]
         if not mine:

@@ -71,17 +71,17 @@ def run(args: argparse.Namespace) -> int:
     return max(fail_with(bad), OK)
 
 
-Measured = tuple[str, str, Roofline]
+TimedCase = tuple[str, str, Roofline]
 
 
-def of_run(path: str, pattern: str) -> tuple[list[Measured], list[str]]:
+def of_run(path: str, pattern: str) -> tuple[list[TimedCase], list[str]]:
     """Name, device and times of the cases that a run has timed; nothing else of it can be unreadable."""
     results = read_run(Path(path)).results
     timed = [r for r in results if r.roofline.time_ns and Pattern(pattern).selects(str(r.case))]
     return [(str(r.case), r.device, r.roofline) for r in timed], []
 
 
-def of_baselines(args: argparse.Namespace) -> tuple[list[Measured], list[str]]:
+def of_baselines(args: argparse.Namespace) -> tuple[list[TimedCase], list[str]]:
     """The same of the baselines' stored times, with the rates that this cache folder has of their devices."""
     entries = load_folder(baseline_folder(args.baselines, Path.cwd()))
     rates = {d.name: d.bandwidth for d in stored_figures(open_cache(args.cache_dir).folder)}
@@ -94,7 +94,7 @@ def of_baselines(args: argparse.Namespace) -> tuple[list[Measured], list[str]]:
     return found, problems(entries)
 
 
-def figures_of(measured: Sequence[Measured]) -> tuple[CaseFigures, ...]:
+def figures_of(measured: Sequence[TimedCase]) -> tuple[CaseFigures, ...]:
     """The figures, the slowest case first."""
     whole = sum(r.time_ns or 0.0 for _, _, r in measured)
     rows = [

@@ -12,6 +12,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+from kerntune.base.orphans import bound_command
 from kerntune.base.temporary_folders import scratch_folder
 from kerntune.base.tuning_job import TuningJob
 from kerntune.cli.cache import open_cache
@@ -126,7 +127,9 @@ def noted_in(tests: Sequence[str], target: str | None, really: bool, paths: Sequ
             "-q",
             "--tb=no",
         ]
-        done = subprocess.run([*command, *options, *tests], env=env, capture_output=True, text=True, check=False)
+        done = subprocess.run(
+            bound_command([*command, *options, *tests]), env=env, capture_output=True, text=True, check=False
+        )
         lines = [line for line in (done.stdout + done.stderr).splitlines() if line.strip()]
         if done.returncode not in RAN:
             last = "\n".join(lines[-SHOWN_LINES:])

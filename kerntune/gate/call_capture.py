@@ -241,8 +241,8 @@ def uncheckable(captured: CapturedCall) -> str:
         )
     if guesses:
         return (
-            f"Inductor decides by timing, which nothing can do here: {'; '.join(guesses)}. Check this call on a GPU, "
-            "or compile it without max-autotune, benchmark_fusion and multi_kernel"
+            f"what it launches can't be known without a GPU: {'; '.join(guesses)}. Check this call on a GPU, or "
+            "compile it with other options"
         )
     return ""
 

@@ -123,6 +123,7 @@ class Tuning:
             TrialReport(site.kernel, site.candidates[i].config, round(ns, 1)) for i, ns in tuned.times_ns.items()
         ]
         self.winners.keep(site, tuned.winner, tuned.times_ns[tuned.winner])
+        Trials(self.winners).share(site)
 
     # winners that are compared with the reference
 

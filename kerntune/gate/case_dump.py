@@ -5,46 +5,47 @@ from __future__ import annotations
 from pathlib import Path
 
 from kerntune.base.recording import Recording
+from kerntune.capture import Capture
 from kerntune.capture.launch_dump import DumpedContents, folder_name, write_launch
-from kerntune.gate.call_capture import RecordedCase
+from kerntune.capture.recorder import Recorded
 from kerntune.gpu.base import Backend, Executor
 from kerntune.gpu.memory import Memory, written_storages
 from kerntune.gpu.program import Loader, Program, memory_at
 from kerntune.tuning.launch_dumps import keeps_content, texts_of, with_content
 
 
-def dump_case(folder: Path, case: RecordedCase, backend: Backend, name: str = "") -> list[Path]:
+def dump_case(folder: Path, case: str, capture: Capture, recorded: Recorded, backend: Backend) -> list[Path]:
     """Write each launch of a case that was captured, and tuned where something runs, to ``folder/<case>/``.
 
     The paths, in the launches' order. With ``KERNTUNE_DUMP_CONTENT=recorded`` all bytes are kept, and what each launch
     makes of them, for which it is launched once more on copies.
     """
-    recording, kept = with_content(case.recorded, backend)
-    place = folder / (name or folder_name(f"{case.id} {case.recording.target}"))
+    recording, kept = with_content(recorded, backend)
+    place = folder / folder_name(f"{case} {recording.target}")
     environment = backend.gpu.environment() if backend.gpu is not None else None
     exact = backend.gpu is not None and keeps_content() and not recording.hidden_pointers
     done = []
-    launched = [i for i in range(len(case.capture.launches)) if i not in case.recorded.failures]
+    launched = [i for i in range(len(capture.launches)) if i not in recorded.failures]
     for index, captured in enumerate(launched):
-        texts = texts_of(case.recorded, index, case.capture.launches[captured].jit)
+        texts = texts_of(recorded, index, capture.launches[captured].jit)
         found = write_launch(
             place,
             recording,
             index,
             kept,
             texts,
-            contents=replayed(backend.gpu, case, index) if exact and backend.gpu is not None else None,
+            contents=replayed(backend.gpu, recorded, index) if exact and backend.gpu is not None else None,
             environment=environment,
-            case=str(case.id),
+            case=case,
             name=f"{index:02d}-{recording.launches[index].kernel}",
         )
         done.append(found)
     return done
 
 
-def replayed(gpu: Executor, case: RecordedCase, index: int) -> DumpedContents:
+def replayed(gpu: Executor, recorded: Recorded, index: int) -> DumpedContents:
     """What a launch found and left, from running it on copies."""
-    loader, recorded = Loader(gpu), case.recorded
+    loader = Loader(gpu)
     try:
         memory = memory_at(loader, recorded.recording, recorded.sources, recorded.artifacts, index)
         only: Recording = recorded.recording.only(index).pruned()

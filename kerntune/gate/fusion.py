@@ -58,7 +58,14 @@ def fusion_changes(before: Sequence[AnyLaunch], after: Sequence[AnyLaunch]) -> l
         for side, launch in (("after", new), ("before", old)):
             if launch is not None and launch.origins:
                 changes = _with(changes, side, launch)
+    for change in changes:
+        change.before.sort(key=lambda launch: _place(before, launch))
+        change.after.sort(key=lambda launch: _place(after, launch))
     return changes
+
+
+def _place(launches: Sequence[AnyLaunch], launch: AnyLaunch) -> int:
+    return next(i for i, x in enumerate(launches) if x is launch)
 
 
 def _divided_alike(old: AnyLaunch, new: AnyLaunch) -> bool:

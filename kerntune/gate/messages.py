@@ -158,7 +158,7 @@ def _whole_call(baseline: TimeBaseline, sample: Sample) -> str:
     return f"these are its kernels; the whole call: {format_time(stored)} -> {format_time(now)}"
 
 
-MEASURE_AGAIN = "measure again when it has ended, or on a GPU that nobody else uses"
+MEASURE_AGAIN = "measure again when it has ended, or on a GPU of its own"
 
 
 def foreign_text(judgement: Judgement, alone: ForeignWork) -> tuple[str, ...]:

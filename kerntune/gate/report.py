@@ -16,10 +16,15 @@ from tabulate import tabulate
 from kerntune.base.case_result import CaseResult, LaunchReport, Since
 from kerntune.base.codec import MAX_REPORT, MAX_REPORT_VALUES, from_json, read_file, to_json, write_atomic
 from kerntune.base.formatting import NO_FIGURE, bounded, format_rate, format_share, format_time
-from kerntune.base.policy import Verdict
+from kerntune.base.policy import Outcome, Verdict
 from kerntune.base.stats import Estimate
 
 SCHEMA = "kerntune.run/1"
+
+MAX_CODE = 4_000_000
+"""Characters of changed code that a run's JSON holds: some 150 cases of 25 KB. An edit of a function that all kernels
+call must not make a file that is too long to be read (:data:`kerntune.base.codec.MAX_REPORT_VALUES`, which counts the
+commas in texts as well)."""
 
 MAX_ROWS = 40
 """Rows of the table before PASS rows are folded into one line: what fits on a screen beside a failure."""
@@ -71,7 +76,7 @@ class RunReport(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 def write_run(path: Path, run: RunReport) -> None:
     """Write a run's JSON whole or not at all; :class:`~kerntune.errors.StoreError` says why it can't."""
-    results = tuple(storable(r) for r in run.results)
+    results = _with_bounded_code([storable(r) for r in run.results])
     write_atomic(path, to_json(msgspec.structs.replace(run, results=results)))
 
 
@@ -82,6 +87,19 @@ def read_run(path: Path) -> RunReport:
     if data is None:
         raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(path))
     return from_json(data, RunReport, SCHEMA, where=str(path), most_values=MAX_REPORT_VALUES)
+
+
+def _with_bounded_code(results: Sequence[CaseResult]) -> tuple[CaseResult, ...]:
+    """The results with :data:`MAX_CODE` characters of code in all: that of failing tests first, then of warnings."""
+    kept, room = list(results), MAX_CODE
+    for i in sorted(range(len(kept)), key=lambda i: _OUTCOMES.index(kept[i].outcome)):
+        room -= sum(len(c.diff) for c in kept[i].code)
+        if room < 0 and kept[i].code:
+            kept[i] = msgspec.structs.replace(kept[i], code=())
+    return tuple(kept)
+
+
+_OUTCOMES = (Outcome.FAIL, Outcome.WARN, Outcome.PASS)
 
 
 def storable(result: CaseResult) -> CaseResult:

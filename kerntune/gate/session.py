@@ -13,6 +13,7 @@ import msgspec
 from kerntune.base.case_result import CaseId, CaseResult
 from kerntune.base.policy import Update, Verdict
 from kerntune.capture import Capture, Pending, Site
+from kerntune.capture.inductor.caches import gates_own_caches
 from kerntune.compiling.compiler import Compiled, Compiler
 from kerntune.errors import StoreError, UsageError
 from kerntune.gate import device_fault
@@ -40,7 +41,9 @@ from kerntune.gpu.base import Backend, Gpu
 from kerntune.gpu.gpu_text import gpu_name
 from kerntune.gpu.probe import find_backend
 from kerntune.kernels import compat
+from kerntune.kernels.compat.inductor_parts import triton_folder
 from kerntune.static.metrics import DISASSEMBLER
+from kerntune.tuning.cache.entries import default_folder
 from kerntune.tuning.cache.listings import ListingCache
 from kerntune.tuning.cache.shared_winners import open_winners
 from kerntune.tuning.captured_launch import CapturedLaunch
@@ -69,6 +72,9 @@ class Session:
         self._stack = contextlib.ExitStack()
         self._seen: dict[CaseId, set[str]] = {}
         self._gpus = MeasuredGpus(backend)
+        self._crowded = False
+        """Whether other processes of this run measure on the same GPU: none of ours may be starting there by then."""
+
         self._pairs = self._gpus.first_pairs
         self._fault = device_fault.Fault(backend.gpu)
         self._decisions = itertools.count(1)
@@ -181,6 +187,7 @@ class Session:
         """Held by whatever runs while no other process measures on this process's current GPU; :meth:`check` may be
         called inside of it. :class:`MeasurementError` if others don't end."""
         gpu = self.backend.gpu
+        self._crowded = gpu is not None
         return contextlib.nullcontext() if gpu is None else gpu.lock_loosely()
 
     def check(self, call: Call, progress: Callable[[str], None] = lambda text: None) -> Checked:
@@ -203,7 +210,10 @@ class Session:
             return self._check_static(captured)
         said = progress if self.backend.count == 1 else _naming(gpu, progress)
         with gpu.entered(), gpu.lock():
-            return self._check_timed(captured, gpu, said)
+            checked = self._check_timed(captured, gpu, said)
+            if self._crowded:
+                self._gpus.of(captured.capture.backend).pairs.settle()
+            return checked
 
     def stale(self, ran: Collection[str], selected_all: bool) -> list[CaseResult]:
         """Baselines of this device (or of these targets) whose case's test ran without it, or whose test is gone.
@@ -240,7 +250,11 @@ class Session:
         with CaptureShare(call_bytes(self.backend, (call.fn, call.args, call.kwargs))) as share:
             own = _OnGpu(self, call, share)
             own.move(self.backend.on(self.backend.current()))
-            return run_captured(own.backend, self._compiler, call, arguments, own.prefer, own.before_launch, own.move)
+            folder = (self.settings.cache_dir or default_folder()) / "inductor"
+            with gates_own_caches(folder, triton_folder()):
+                return run_captured(
+                    own.backend, self._compiler, call, arguments, own.prefer, own.before_launch, own.move
+                )
 
     def _winners(self, call: Call, gpu: Gpu) -> Winners:
         return Winners(self._cache, self.settings.tune, gpu, options_of_policy(call.policy).verification.lax)
@@ -272,14 +286,19 @@ class Session:
         checked = timed.run()
         self._dump(timed.case)
         if self.settings.profile is not None and timed.case.recording.working:
-            profile_case(self.settings.profile, timed.case)
+            self._profile(self.settings.profile, timed.case)
         return replace(checked, results=tuple(told_elsewhere(r, captured) for r in checked.results))
+
+    def _profile(self, folder: Path, case: RecordedCase) -> None:
+        """Under ``--kerntune-profile``: write a trace of the case's call."""
+        call = case.call
+        profile_case(folder, str(case.id), case.capture, case.recording, lambda: call.fn(*call.args, **call.kwargs))
 
     def _dump(self, case: RecordedCase) -> None:
         """Under ``KERNTUNE_DUMP``: write what the case launches."""
         folder = dump_folder()
         if folder is not None:
-            dump_case(folder, case, self.backend)
+            dump_case(folder, str(case.id), case.capture, case.recorded, self.backend)
 
     def _incomplete(self, captured: CapturedCall) -> Checked:
         call, why = captured.call, uncheckable(captured) or NO_LAUNCH

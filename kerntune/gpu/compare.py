@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-import numpy as np
+if TYPE_CHECKING:  # a process for first launches compares nothing, and is there sooner without numpy
+    import numpy as np
 
 FLOATS = {"float64": "<f8", "float32": "<f4", "float16": "<f2"}
 
@@ -48,6 +50,8 @@ def sensible(dtype: str) -> float:
 
 def decode_floats(data: bytes, dtype: str, wide: bool = True) -> np.ndarray:
     """Bytes of a torch dtype that numpy or a shift can read, as float64 or float32; whole elements only."""
+    import numpy as np
+
     kind = "<f8" if wide else "<f4"
     with np.errstate(all="ignore"):
         if dtype == "bfloat16":
@@ -68,6 +72,8 @@ def compare_bytes(expected: bytes, actual: bytes, dtype: str, tolerance: float) 
         return None
     if not is_float(dtype):
         return _bytewise(expected, actual)
+    import numpy as np
+
     a, b = (decode_floats(x, dtype, wide=dtype == "float64") for x in (expected, actual))
     same = (a == b) | (np.isnan(a) & np.isnan(b))
     usual = np.abs(a[np.isfinite(a)])
@@ -81,6 +87,8 @@ def compare_bytes(expected: bytes, actual: bytes, dtype: str, tolerance: float) 
 
 
 def _bytewise(expected: bytes, actual: bytes) -> Difference:
+    import numpy as np
+
     wrong = np.frombuffer(expected, "u1") != np.frombuffer(actual, "u1")
     nan = float("nan")
     return Difference(int(np.count_nonzero(wrong)), len(expected), int(np.argmax(wrong)), nan, nan, "bytes")

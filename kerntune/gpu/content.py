@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import hashlib
 from functools import lru_cache
-
-import numpy as np
+from typing import TYPE_CHECKING
 
 from kerntune.base.recording import Content, Normal, Storage, Stored, Uniform, Zeros
 from kerntune.errors import ReplayError
 from kerntune.gpu.compare import FLOATS, SENSIBLE, decode_floats, whole_elements
+
+if TYPE_CHECKING:  # as in gpu/compare
+    import numpy as np
 
 TILE = 1 << 19
 """Floating-point numbers that are made at most; what holds more repeats them. Kernels see the same distribution, and
@@ -38,6 +40,8 @@ INTEGERS = {"int64": "<i8", "int32": "<i4", "int16": "<i2", "int8": "i1", "uint8
 
 
 def _normal(storage: Storage, content: Normal) -> bytes:
+    import numpy as np
+
     width = int(np.dtype(FLOATS.get(storage.dtype, "<f2" if storage.dtype == "bfloat16" else "u1")).itemsize)
     count = min(TILE, -(-storage.nbytes // width))
     with np.errstate(all="ignore"):
@@ -47,12 +51,16 @@ def _normal(storage: Storage, content: Normal) -> bytes:
 
 def standard_normal(seed: int, count: int) -> np.ndarray:
     """``count`` standard normal numbers, at most :data:`TILE`; a longer row begins as a shorter one does."""
+    import numpy as np
+
     return _standard_tile(seed)[:count] if count > TILE // 8 else np.random.default_rng(seed).standard_normal(count)
 
 
 @lru_cache(maxsize=8)
 def _standard_tile(seed: int) -> np.ndarray:
     """4 MiB each: a process that serves several requests draws them once."""
+    import numpy as np
+
     return np.random.default_rng(seed).standard_normal(TILE)
 
 
@@ -63,10 +71,12 @@ def encode_floats(numbers: np.ndarray, dtype: str) -> bytes:
         return numbers.astype(FLOATS[dtype]).tobytes()
     if dtype == "bfloat16":
         return (numbers.astype("<f4").view("<u4") >> 16).astype("<u2").tobytes()
-    return bytes(((np.abs(numbers) * 16).astype("u1") % 48 + 32).tobytes())
+    return bytes(((abs(numbers) * 16).astype("u1") % 48 + 32).tobytes())
 
 
 def _uniform(storage: Storage, content: Uniform) -> bytes:
+    import numpy as np
+
     kind = np.dtype(INTEGERS.get(storage.dtype, "u1"))
     count = -(-storage.nbytes // kind.itemsize)
     numbers = np.random.default_rng(content.seed).integers(content.low, content.high, count, dtype=kind, endpoint=True)
@@ -93,11 +103,15 @@ def describe_content(
         return Normal(), None
     if (len(data) if nbytes is None else nbytes) <= store_limit:
         return Stored(hashlib.sha256(data).hexdigest()), data
+    import numpy as np
+
     numbers = np.frombuffer(whole_elements(data, np.dtype(INTEGERS[dtype]).itemsize), INTEGERS[dtype])
     return Uniform(int(numbers.min()), int(numbers.max())), None
 
 
 def _distribution(numbers: np.ndarray) -> Normal:
+    import numpy as np
+
     sensible = numbers[np.isfinite(numbers) & (np.abs(numbers) < SENSIBLE)]
     if not sensible.size:
         return Normal()

@@ -7,8 +7,6 @@ from collections.abc import Callable, Sequence
 from functools import lru_cache
 from typing import Any
 
-import numpy as np
-
 from kerntune.base.recording import Binary, Param
 from kerntune.errors import BackendError, OutOfResourcesError
 
@@ -219,14 +217,26 @@ def _encode(param: Param, address: int | None) -> Any:
     if param.type.startswith("*"):
         return ctypes.c_uint64(address or 0)
     if param.type == "fp16":
-        return ctypes.c_uint16(int(np.float16(float(param.value or 0)).view(np.uint16)))
+        return ctypes.c_uint16(_bits_of_half(float(param.value or 0)))
     if param.type == "bf16":
-        bits = int(np.float32(float(param.value or 0)).view(np.uint32))
-        return ctypes.c_uint16((bits + 0x7FFF + ((bits >> 16) & 1)) >> 16)
+        return ctypes.c_uint16(_bits_of_bfloat16(float(param.value or 0)))
     if param.type not in _C_TYPES:
         raise BackendError(f"parameter {param.name} has type {param.type}, which can't be launched")
     value = float(param.value) if isinstance(param.value, str) else param.value
     return _C_TYPES[param.type](value)
+
+
+def _bits_of_half(value: float) -> int:
+    import numpy as np
+
+    return int(np.float16(value).view(np.uint16))
+
+
+def _bits_of_bfloat16(value: float) -> int:
+    import numpy as np
+
+    bits = int(np.float32(value).view(np.uint32))
+    return (bits + 0x7FFF + ((bits >> 16) & 1)) >> 16
 
 
 TENSOR_MAP_BYTES, TENSOR_MAP_ALIGN = 128, 64

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-
-import numpy as np
+from functools import lru_cache
 
 from kerntune.gpu.base import Buffer, Executor
 
@@ -15,8 +14,6 @@ GUARD_BYTES = 1 << 20
 PATTERN = 0x3B
 """What every byte of a guard zone is: a small finite number in every float format (fp16 0.90, bf16 and fp32 0.0029,
 fp8 e4m3 1.375), so that a load beside a tensor, which is legal, finds no NaN; and no number that many kernels write."""
-
-_WORD = np.frombuffer(bytes([PATTERN] * 8), np.uint64)[0]
 
 BASE_ALIGN = 512
 """Bytes: storages keep their address modulo this, what torch aligns its own to. Kernels are compiled for alignments of
@@ -72,7 +69,7 @@ class GuardReader:
                 found[storage] = damage if storage not in found else _together(found[storage], damage)
         return list(found.values())
 
-    def _read(self, zones: Sequence[Buffer]) -> list[np.ndarray]:
+    def _read(self, zones: Sequence[Buffer]) -> list[memoryview]:
         total = sum(zone.nbytes for zone in zones)
         if self._host is None or self._host.nbytes < total:
             self._host = self._gpu.allocate_host(total)
@@ -80,16 +77,22 @@ class GuardReader:
         places = self._gpu.carve(self._host, sizes)
         for place, zone in zip(places, zones, strict=True):
             self._gpu.copy(place, zone)
-        return [np.frombuffer(self._gpu.host_view(place), np.uint8) for place in places]
+        return [self._gpu.host_view(place) for place in places]
 
 
-def changed_bytes(data: np.ndarray, storage: int, offset: int) -> GuardDamage | None:
+def changed_bytes(data: memoryview | bytes, storage: int, offset: int) -> GuardDamage | None:
     """What of a zone's bytes isn't the pattern; the zone begins at ``offset`` from the storage's begin."""
-    whole = data.size // 8 * 8
-    if (data[:whole].view(np.uint64) == _WORD).all() and (data[whole:] == PATTERN).all():
+    if bytes(data) == _untouched(len(data)):
         return None
-    at = np.flatnonzero(data != PATTERN)
+    import numpy as np  # no good launch needs it, and a process is there sooner without
+
+    at = np.flatnonzero(np.frombuffer(data, np.uint8) != PATTERN)
     return GuardDamage(storage, offset + int(at[0]), offset + int(at[-1]), int(at.size))
+
+
+@lru_cache(maxsize=8)
+def _untouched(nbytes: int) -> bytes:
+    return bytes([PATTERN]) * nbytes
 
 
 def _together(one: GuardDamage, other: GuardDamage) -> GuardDamage:

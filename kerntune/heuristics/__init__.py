@@ -31,7 +31,6 @@ from kerntune.heuristics.scaling import (
     without_spilling,
 )
 from kerntune.heuristics.scan import split_scan
-from kerntune.heuristics.sizing import hash_configs
 from kerntune.heuristics.strides import Read, Split, read_of, reduction_split, second_stage_hint
 from kerntune.heuristics.templates import fixed_config, foreach, template, user_autotune
 from kerntune.heuristics.ttir import TtirCounts, count_ttir
@@ -58,7 +57,6 @@ __all__ = [
     "count_ttir",
     "fixed_config",
     "foreach",
-    "hash_configs",
     "improves",
     "kernel_hash",
     "may_descend",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Collection, Mapping
 from math import prod
 
@@ -97,6 +98,18 @@ class Neighbourhood(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
                 found.append(step)
         return tuple(found)
 
+    def two_fields(self, config: Config) -> tuple[Config, ...]:
+        """Legal configs one step away along each of two fields, those first that leave the elements of a warp as they
+        are, and of these those that leave the tile."""
+        present = [(f, v) for f in self.fields if (v := get_field(config, f.name)) is not None]
+        found = []
+        for (a, x), (b, y) in itertools.combinations(present, 2):
+            for one, other in itertools.product(a.values(x), b.values(y)):
+                step = set_field(set_field(config, a.name, one), b.name, other)
+                if self.is_legal(step):
+                    found.append(step)
+        return tuple(sorted(found, key=lambda step: _apart(config, step)))
+
     def is_legal(self, config: Config) -> bool:
         """Whether a kernel of this kind can be compiled for the config."""
         if self.whole_splits is not None:
@@ -108,6 +121,18 @@ class Neighbourhood(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             blocks = prod(get_field(config, name) or 1 for name in ("XBLOCK", "YBLOCK", "ZBLOCK"))
             return blocks * (get_field(config, "R0_BLOCK") or self.dot_rblock) <= MAX_TENSOR_NUMEL
         return True
+
+
+def _apart(config: Config, step: Config) -> tuple[float, float]:
+    """How far a step changes the elements of a warp, and the tile: logarithms of both ratios."""
+    before, after = _tile(config), _tile(step)
+    by_warp = math.log2(after / step.num_warps) - math.log2(before / config.num_warps)
+    return abs(by_warp), abs(math.log2(after) - math.log2(before))
+
+
+def _tile(config: Config) -> int:
+    """The product of a config's positive integers: elements of a block, if all of them are blocks."""
+    return prod(v for v in config.kwargs.values() if isinstance(v, int) and v > 0)
 
 
 def improves(best: float, trial: float) -> bool:

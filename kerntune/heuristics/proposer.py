@@ -14,7 +14,7 @@ from kerntune.base.config import Config
 from kerntune.base.device import TYPICAL_DEVICES, DeviceSpec
 from kerntune.errors import ConfigError, HintError
 from kerntune.heuristics.call_hints import sizes_from_arguments, tile_hint
-from kerntune.heuristics.hints import AXES, BLOCK_NAMES, REDUCTION_AXES, KernelHints
+from kerntune.heuristics.hints import AXES, BLOCK_NAMES, REDUCTION_AXES, HeuristicType, KernelHints
 from kerntune.heuristics.naming import named_blocks
 from kerntune.heuristics.presets import INDUCTOR_2_13, Preset
 from kerntune.heuristics.strides import Read, inferred_read, read_of, reduction_split, second_stage_hint
@@ -69,6 +69,8 @@ class Proposer:
     preset: Preset = INDUCTOR_2_13
     reduces: bool = False
     whole_rows: bool = False
+    kind: HeuristicType = HeuristicType.USER_AUTOTUNE
+    """The family by name: what register counts may change of its configs."""
 
     def __post_init__(self) -> None:
         self._check_arguments()
@@ -96,13 +98,17 @@ class Proposer:
         Raises :class:`HintError` where the family can't decide, :class:`ConfigError` where a block that the kernel
         doesn't take would have to be other than 1.
         """
+        hints = self.hints_of(inputs, device, counts)
+        configs = self._named(self.family(hints, device, self.preset), dict(inputs.sizes))
+        return configs[:1] if inputs.empty else configs
+
+    def hints_of(self, inputs: ProposalInputs, device: DeviceSpec, counts: TtirCounts = NO_COUNTS) -> KernelHints:
+        """All that is known of a call: counted, observed, and said by the author, who has the last word."""
         sizes = dict(inputs.sizes)
         hints = counts.apply(KernelHints(sizes=sizes, kernel=self.kernel))
-        hints = msgspec.structs.replace(
+        return msgspec.structs.replace(
             hints, **{**self._observed(inputs, device), **self._known(sizes), **self._no_x()}
         )
-        configs = self._named(self.family(hints, device, self.preset), sizes)
-        return configs[:1] if inputs.empty else configs
 
     def _observed(self, inputs: ProposalInputs, device: DeviceSpec) -> dict[str, Any]:
         """Hints of the call itself."""

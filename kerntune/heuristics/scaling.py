@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from math import prod
+from typing import TypeVar
 
 from kerntune.base.config import Config
 from kerntune.base.device import DeviceSpec
@@ -11,6 +12,8 @@ from kerntune.heuristics.hints import BLOCK_NAMES, HeuristicType, KernelHints
 from kerntune.heuristics.presets import INDUCTOR_2_13, Preset
 from kerntune.heuristics.reduction import persistent_step, without_x
 from kerntune.heuristics.sizing import block_of, bounds, ceil_div, device_major
+
+T = TypeVar("T")
 
 ENOUGH_R = 64
 """Reduction blocks of 64 elements in all are not halved."""
@@ -97,10 +100,8 @@ def spill_threshold(hints: KernelHints, device: DeviceSpec, family: HeuristicTyp
     return SPILL_THRESHOLD_HIP if device.target.backend == "hip" else SPILL_THRESHOLD
 
 
-def without_spilling(
-    configs: Sequence[Config], spills: Mapping[Config, int | None], threshold: int | None
-) -> tuple[Config, ...]:
-    """The configs that spill at most ``threshold`` registers; all of them if none would remain."""
+def without_spilling(configs: Sequence[T], spills: Mapping[T, int | None], threshold: int | None) -> tuple[T, ...]:
+    """The configs (or what stands for them) that spill at most ``threshold`` registers; all if none would remain."""
     if threshold is None:
         return tuple(configs)
     return tuple(c for c in configs if (spills.get(c) or 0) <= threshold) or tuple(configs)

@@ -6,7 +6,6 @@ Sizes and blocks are numbers of elements and powers of two. Formulas and constan
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Iterable, Mapping, Sequence
 from math import prod
 from typing import NamedTuple
@@ -227,14 +226,6 @@ def rebuilt(config: Config, kwargs: dict[str, Scalar], warps: int | None = None)
 def in_order(configs: Iterable[Config]) -> tuple[Config, ...]:
     """The configs, each identity once, where it first stood."""
     return tuple(dict.fromkeys(configs))
-
-
-def hash_configs(configs: Iterable[Config]) -> str:
-    """SHA-256 over the configs in their order: what a cache entry of a proposal is keyed by.
-
-    Take the proposal itself, not what :func:`kerntune.heuristics.scale_reductions` adds: that depends on compiled code.
-    """
-    return hashlib.sha256("\n".join(config.key() for config in configs).encode()).hexdigest()
 
 
 def block_of(config: Config, axis: str, default: int = 1) -> int:

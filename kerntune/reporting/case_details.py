@@ -187,17 +187,23 @@ def _parameters(values: Mapping[str, Any]) -> PlainValues:
 
 
 def _roofline(result: CaseResult) -> PlainValues | None:
-    if not result.current_ns or not math.isfinite(result.current_ns) or not (result.bytes_moved or result.flops):
+    time_ns, flops, moved = map(_amount, (result.current_ns, result.flops, result.bytes_moved))
+    if time_ns is None or (flops is None and moved is None):
         return None
     return {
-        "ns": _short(result.current_ns),
-        "flops": result.flops,
-        "bytes": result.bytes_moved,
-        "bandwidth": result.bandwidth,
-        "peak": getattr(result, "matmul_peak", None),
-        "peakOf": getattr(result, "matmul_dtype", ""),
+        "ns": time_ns,
+        "flops": flops,
+        "bytes": moved,
+        "bandwidth": _amount(result.bandwidth),
+        "peak": _amount(result.matmul_peak),
+        "peakOf": result.matmul_dtype,
         "shares": [[s.kernel, _short(s.time_ns), s.share] for s in result.shares],
     }
+
+
+def _amount(value: float | None) -> float | None:
+    """A number that a plot on logarithmic axes can have."""
+    return _short(value) if value is not None and math.isfinite(value) and value > 0 else None
 
 
 def _launches(result: CaseResult) -> list[PlainValues]:

@@ -45,6 +45,8 @@ class FlatRow(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     bytes_per_second: float | None
     flops_per_second: float | None
     share_of_bandwidth: float | None
+    share_of_roof: float | None
+    roof: str
     registers: int | None
     spill_bytes: int | None
     shared_bytes: int | None
@@ -83,7 +85,8 @@ def write_parquet(path: Path, runs: Sequence[RunReport]) -> None:
         [pa.array(column, kind) for column, (_, kind) in zip(columns, fields, strict=True)], schema=pa.schema(fields)
     )
     sink = pa.BufferOutputStream()
-    pq.write_table(table, sink)
+    with pq.ParquetWriter(sink, table.schema) as writer:
+        writer.write(table)
     write_atomic(path, sink.getvalue().to_pybytes())
 
 
@@ -118,6 +121,8 @@ def _flat(ranked: RankedResult) -> FlatRow:
         bytes_per_second=result.bytes_per_second,
         flops_per_second=result.flops_per_second,
         share_of_bandwidth=result.of_bandwidth,
+        share_of_roof=result.roofline.of_roof,
+        roof=result.roofline.roof,
         registers=max((x.registers for x in result.launches if x.registers is not None), default=None),
         spill_bytes=max((x.spill_bytes for x in result.launches if x.spill_bytes is not None), default=None),
         shared_bytes=max((x.shared_bytes for x in result.launches if x.shared_bytes is not None), default=None),

@@ -9,6 +9,7 @@ from __future__ import annotations
 from kerntune.search.budgeted import Budget, BudgetedSearch, Predicted
 from kerntune.search.combos import combo_search
 from kerntune.search.declared import Search
+from kerntune.search.declared_descent import Descent
 from kerntune.search.descent import coordinate_descent
 from kerntune.search.exhaustive import exhaustive
 from kerntune.search.history import Found, Measure, Measured, Tried
@@ -18,6 +19,7 @@ __all__ = [
     "Budget",
     "BudgetedSearch",
     "Choice",
+    "Descent",
     "Found",
     "Measure",
     "Measured",

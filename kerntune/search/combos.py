@@ -52,6 +52,10 @@ class GroupSteps:
         value = get_field(config, field.name)
         return () if value is None else tuple(self._set(config, field, v) for v in field.values(value))
 
+    def two_fields(self, config: Config) -> tuple[Config, ...]:
+        """None: a combo's groups are tuned one after the other."""
+        return ()
+
     def all_directions(self, config: Config, radius: int = 1) -> tuple[Config, ...]:
         """Every combination of steps of all groups."""
         present = [(f, v) for f in self.fields if (v := get_field(config, f.name)) is not None]

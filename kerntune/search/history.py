@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Protocol
 
 import msgspec
@@ -25,10 +25,11 @@ class MeasuredOutcome(Protocol):
 
 
 class Measured(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The plainest :class:`MeasuredOutcome`."""
+    """The plainest :class:`MeasuredOutcome`. ``registers`` of a thread, where they are known."""
 
     time_ns: float | None
     reason: str = ""
+    registers: int | None = None
 
 
 Measure = Callable[[Config], MeasuredOutcome]
@@ -69,6 +70,12 @@ class History:
     def full(self) -> bool:
         """Whether the limit is reached."""
         return self._limit is not None and len(self._by_key) >= self._limit
+
+    def untried(self, configs: Sequence[Config]) -> list[Config]:
+        """Those of some configs that :meth:`time_of` would measure, each once, as far as the limit allows."""
+        new = {c.key(): c for c in configs if c.key() not in self._by_key}
+        room = None if self._limit is None else max(self._limit - len(self._by_key), 0)
+        return list(new.values())[:room]
 
     def time_of(self, config: Config) -> float:
         """The config's time in nanoseconds; infinite if it can't be used or the history is full."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -28,7 +29,6 @@ from kerntune.tuning.cache import Winner, WinnerCache
 from kerntune.tuning.cache.shared_winners import with_store
 from kerntune.tuning.chosen import note
 from kerntune.tuning.deferred import go_on, late_of, leave
-from kerntune.tuning.launch_dumps import dump_folder, dumping
 from kerntune.tuning.many.noting import note as note_call
 from kerntune.tuning.many.noting import noting
 from kerntune.tuning.notify import (
@@ -184,7 +184,12 @@ class _Call:
         def run() -> Any:
             return observed(seen, lambda: tuner.fn.run(*self.args, **self.kwargs, **words))
 
-        return run() if dump_folder() is None else dumping(tuner, self.key, config, self.args, self.kwargs, run)
+        if not os.environ.get("KERNTUNE_DUMP"):
+            return run()
+
+        from kerntune.tuning.launch_dumps import dumping  # not loaded by programs that don't ask for it
+
+        return dumping(tuner, self.key, config, self.args, self.kwargs, run)
 
     def tune(self, plain: Callable[..., Any]) -> Any:
         """Find the winner, in the cache or by a race, and launch with it."""

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib.util
 import sys
 import threading
+import warnings
 from collections.abc import Callable, Sequence
 from importlib.abc import Loader
 from importlib.machinery import ModuleSpec
@@ -48,7 +50,12 @@ class _ThenLoader(Loader):
         self._spec.loader = self._loader
         module.__loader__ = self._loader
         self._loader.exec_module(module)
-        self._then()
+        try:
+            self._then()
+        except Exception as exc:  # a torch that has changed in a way nobody thought of: its import goes on
+            with contextlib.suppress(Warning):
+                what = f"kerntune: tuned kernels in compiled graphs are left to torch ({type(exc).__name__}: {exc})"
+                warnings.warn(what, RuntimeWarning, stacklevel=2)
 
 
 _lock = threading.Lock()

@@ -9,6 +9,7 @@ from typing import TypeVar
 from kerntune.base.device import DeviceSpec
 from kerntune.base.policy import StaticPrune
 from kerntune.compiling.compiler import Compiled
+from kerntune.heuristics import without_spilling
 from kerntune.static import pruning
 from kerntune.static.prediction import Predictions
 from kerntune.tuning.batch import CandidateResult
@@ -16,13 +17,25 @@ from kerntune.tuning.candidates import CandidatePool
 
 T = TypeVar("T")
 
+SPILL_BYTES = 8
+"""Of :attr:`kerntune.static.prediction.Figures.spill_bytes`, for a spilled register: four stored, four loaded."""
+
 
 class Prescreen:
     """Of one tuning. The order only decides which candidate is timed earlier; ``prune`` leaves candidates out, but
     neither the incumbent nor those that earlier runs have timed."""
 
-    def __init__(self, pool: CandidatePool, spec: DeviceSpec, prune: StaticPrune, incumbent: int | None) -> None:
-        self._pool, self._prune, self._incumbent = pool, prune, incumbent
+    def __init__(
+        self,
+        pool: CandidatePool,
+        spec: DeviceSpec,
+        prune: StaticPrune,
+        incumbent: int | None,
+        most_spilled: int | None = None,
+    ) -> None:
+        """``most_spilled`` are the registers that a candidate may spill without being put off: those that spill more
+        are left out where any other can be compiled."""
+        self._pool, self._prune, self._incumbent, self._most_spilled = pool, prune, incumbent, most_spilled
         self._predictions = Predictions(spec)
         self.left_out: dict[int, str] = {}
         """Why each candidate that was left out was."""
@@ -31,16 +44,42 @@ class Prescreen:
         """Of the results that are there together the cheapest by prediction first; where some may be left out, once all
         are there."""
         if not self._prune:
-            return lowest_cost_first(compiled, self._pool.ready, self._cost)
+            return self._spilling_last(lowest_cost_first(compiled, self._pool.ready, self._cost))
         results = sorted(compiled, key=self._cost)
         figures = {i: self._predictions.figures[i] for i, _ in results if i in self._predictions.figures}
         protected = {*self._pool.known.ran, self._incumbent}
         self.left_out.update(pruning.left_out(figures, self._prune, protected))
         return (result for result in results if result[0] not in self.left_out)
 
+    def _spilling_last(self, results: Iterator[CandidateResult]) -> Iterator[CandidateResult]:
+        """Those that spill too much only if all do (:func:`kerntune.heuristics.without_spilling`)."""
+        if self._most_spilled is None:
+            yield from results
+            return
+        spills, late = {}, {}
+        for i, found in results:
+            spills[i] = self._spilled(i) if isinstance(found, Compiled) else None
+            if (spills[i] or 0) > self._most_spilled and i not in {*self._pool.known.ran, self._incumbent}:
+                late[i] = found
+            else:
+                yield i, found
+        usable = [i for i, count in spills.items() if count is not None]
+        kept = without_spilling(usable, spills, self._most_spilled)
+        for i, found in late.items():
+            if i in kept:
+                yield i, found
+            else:
+                text = f"spills {spills[i]} registers a thread, more than {self._most_spilled}, and others don't"
+                self.left_out[i] = text
+
+    def _spilled(self, i: int) -> int | None:
+        figures = self._predictions.figures.get(i)
+        return None if figures is None else figures.spill_bytes // SPILL_BYTES
+
     def readmitted(self) -> list[int]:
         """The candidates that were left out; from now on none is."""
         back, self.left_out, self._prune = sorted(self.left_out), {}, StaticPrune()
+        self._most_spilled = None
         return back
 
     def rank(self, index: int) -> int | None:

@@ -17,10 +17,15 @@ def outside_graph_pool(work: Callable[[], T]) -> T:
     """What ``work`` returns. While ``mode="reduce-overhead"`` warms a CUDA graph up, torch gives this thread's
     allocations to the graph's private pool, where nothing of ours may stay: the work is done in another thread then, on
     the same device and stream."""
-    device = device_in_use()
+    device = None if isinstance(threading.current_thread(), _Outside) else device_in_use()
     if device is None or not torch_private.warms_up_for_graph(device):
         return work()
     return _in_thread(work, current_thread_state())
+
+
+class _Outside(threading.Thread):
+    """A thread whose allocations are no graph's. What it tunes meanwhile for a hook, it tunes itself: it holds the lock
+    on tuning."""
 
 
 def _in_thread(work: Callable[[], T], state: Callable[[], contextlib.AbstractContextManager[Any]]) -> T:
@@ -34,7 +39,7 @@ def _in_thread(work: Callable[[], T], state: Callable[[], contextlib.AbstractCon
         except BaseException as exc:
             failed.append(exc)
 
-    thread = threading.Thread(target=run, name="kerntune-warm-up")
+    thread = _Outside(target=run, name="kerntune-warm-up")
     thread.start()
     thread.join()
     if failed:

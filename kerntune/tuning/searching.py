@@ -7,7 +7,8 @@ import time
 from collections.abc import Callable, Sequence
 
 from kerntune.base.config import Config
-from kerntune.search import Measured, Search
+from kerntune.search import Descent, Measured, Search
+from kerntune.search.register_scaling import RegisterScaling
 from kerntune.tuning.prescreen import Prescreen
 from kerntune.tuning.trial_set import TrialSet
 
@@ -23,7 +24,7 @@ class Searching:
 
     def run(self) -> None:
         """Search until the budget is spent, of which the list has taken its part."""
-        search: Search = self._trial_set.site.search
+        search: Search | Descent | RegisterScaling = self._trial_set.site.search
         starts = list(self._places)
         self._trial_set.keep_estimates(self._places.values())
         search.run(self._measure, self._prepare, starts, time.monotonic() - self._begin)
@@ -51,4 +52,5 @@ class Searching:
     def _measure(self, config: Config) -> Measured:
         i = self._places[config]
         failed = self._trial_set.failures.get(i)
-        return Measured(self._trial_set.estimate_of(i), failed.reason if failed is not None else "")
+        why = failed.reason if failed is not None else ""
+        return Measured(self._trial_set.estimate_of(i), why, self._trial_set.registers_of(i))

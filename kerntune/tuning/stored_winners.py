@@ -14,6 +14,7 @@ from kerntune.base.policy import TuneMode
 from kerntune.capture import Capture, Site
 from kerntune.errors import CacheError, CacheMissError
 from kerntune.gpu.base import Gpu
+from kerntune.heuristics import without_pipelining
 from kerntune.kernels import compat
 from kerntune.kernels.source import source_hash
 from kerntune.kernels.value_text import text_of
@@ -52,11 +53,14 @@ class Winners:
         (:attr:`agrees`) it counts if it was stored since this run began, whatever is asked for: else ranks would go on
         with different ones.
         """
-        if len(site.candidates) == 1:
+        alone = len(site.candidates) == 1
+        if alone and site.search is None:
             return 0
         found = self.stored(site)
         if found is not None and self._counts(found, unfinished):
             return index_of(site, found.config)
+        if alone and self.mode is TuneMode.FROZEN:
+            return 0
         if self.mode is TuneMode.FROZEN:
             raise CacheMissError(
                 f"kernel {site.kernel}: no stored winner for these arguments under --kerntune-tune=frozen (or "
@@ -193,7 +197,7 @@ def index_of(site: Site, config: Config) -> int | None:
     if found is not None:
         return found
     last = len(site.listed) - 1
-    single = site.candidates[last].config.replace(num_stages=1)
+    single = without_pipelining(site.candidates[last].config)
     return Capture.add_candidate(site, last, config) if config == single else None
 
 

@@ -238,6 +238,10 @@ class TrialSet:
         stored = self.known.ran.get(i)
         return looks[0] if looks else (stored.estimate_ns or stored.time_ns) if stored is not None else None
 
+    def registers_of(self, i: int) -> int | None:
+        """A candidate's registers a thread, as the driver gives them; None for one that was not loaded today."""
+        return next((t.program.functions[0].registers for t in self._found.values() if i in t.same), None)
+
     def estimated_trials(self) -> list[Trial]:
         """Those that may race, in config order."""
         return sorted((t for t in self._found.values() if t.estimated), key=lambda t: t.index)

@@ -8,7 +8,8 @@ from typing import Any
 
 from kerntune.base.policy import Policy, StaticPrune, TuneMode
 from kerntune.errors import UsageError
-from kerntune.search import Search
+from kerntune.search import Descent, Search
+from kerntune.search.register_scaling import RegisterScaling
 from kerntune.tuning.isolation import Isolate
 from kerntune.tuning.patience import ALL, Patience, checked_patience
 from kerntune.tuning.verification import Verification, Verify, names_of, verify_mode
@@ -36,7 +37,7 @@ class TuneOptions:
     static_prune: StaticPrune = field(default_factory=StaticPrune)
     """Which candidates are left out unrun."""
 
-    search: Search | None = None
+    search: Search | Descent | RegisterScaling | None = None
     """What chooses further candidates beyond the list."""
 
     keep: bool = True
@@ -64,9 +65,11 @@ class TuneOptions:
             static_prune = StaticPrune.parse(os.environ.get(STATIC_PRUNE, ""), STATIC_PRUNE)
         return cls(Verification(mode, ignore), _patience_now(patience), static_prune, None, keep, isolate_mode(isolate))
 
-    def searching(self, search: Search | None) -> TuneOptions:
-        """The options for a launch that may have a search of its own: with one, every candidate of the list is waited
-        for and run."""
+    def searching(self, search: Search | Descent | RegisterScaling | None) -> TuneOptions:
+        """The options for a launch that may have a search of its own: with one that steps through a space, every
+        candidate of the list is waited for and run."""
+        if isinstance(search, RegisterScaling):
+            return replace(self, search=search)
         return self if search is None else replace(self, search=search, patience=None, static_prune=StaticPrune())
 
 

@@ -16,6 +16,7 @@ from kerntune.capture.recorder import Recorded
 from kerntune.errors import BackendError, TrialError
 from kerntune.gpu.memory import Memory
 from kerntune.gpu.program import Loader, Program, memory_at
+from kerntune.heuristics import without_pipelining
 from kerntune.tuning.candidates import CandidatePool, pool_of
 from kerntune.tuning.consensus import Consensus
 from kerntune.tuning.isolation import FirstLaunches, Isolation
@@ -76,7 +77,7 @@ def tune(
     strict = options.verification.all_compared
     elsewhere = FirstLaunches(isolation, site.kernel, memory) if isolation is not None else None
     trial_set = TrialSet(capture, recorded, index, loader, memory, pool, incumbent, proven, strict, elsewhere=elsewhere)
-    prescreen = Prescreen(pool, loader.gpu.spec, options.static_prune, incumbent)
+    prescreen = Prescreen(pool, loader.gpu.spec, options.static_prune, incumbent, site.most_spilled)
     with contextlib.closing(_Tuning(trial_set, prescreen, options, proven, trusted, progress, ahead)) as it:
         trial_set.take_over(refuted)
         for candidates in it.stages():
@@ -131,10 +132,10 @@ class _Tuning:
         """If all lack resources, mostly shared memory: the last once more without pipelining."""
         last = len(self.site.listed) - 1
         config = self.site.candidates[last].config
-        if not self.trial_set.all_lack_resources() or config.num_stages == 1:
+        if not self.trial_set.all_lack_resources() or without_pipelining(config) == config:
             return None
         capture = self.trial_set.capture
-        new = capture.add_candidate(self.site, last, config.replace(num_stages=1))
+        new = capture.add_candidate(self.site, last, without_pipelining(config))
         self.pool.probes.update(pool_of(capture, self.site, among={new}).probes)
         return new if new in self.pool.probes else None
 

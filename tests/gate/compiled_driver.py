@@ -52,6 +52,12 @@ def functions() -> dict[str, Callable[[], tuple[Callable[..., Any], tuple[Any, .
     def made_on_the_way(x: Any) -> Any:
         return compiled_waves(x + torch.zeros(x.shape[-1], device="cuda"))
 
+    def doubled(x: Any) -> Any:
+        return (torch.softmax(x, -1) * 2).sum(-1)
+
+    def broken(graph: Any) -> None:
+        raise RuntimeError("planted")
+
     other, compiled_waves = torch.compile(lambda x: torch.sqrt(x.sum(0))), torch.compile(waves)
     trained = torch.compile(lambda x, weight: F.layer_norm(x, (256,), weight))
     rows = (512, 1024)
@@ -66,6 +72,11 @@ def functions() -> dict[str, Callable[[], tuple[Callable[..., Any], tuple[Any, .
         "step": lambda: (step, (tensor(64, 256, requires_grad=True), tensor(256, requires_grad=True))),
         "dynamic": lambda: (torch.compile(lambda x: torch.softmax(x, -1), dynamic=True), (tensor(300, 500),)),
         "module": lambda: (torch.compile(torch.nn.LayerNorm(128).cuda()), (tensor(32, 128),)),
+        "several kernels": lambda: (torch.compile(doubled, options={"triton.multi_kernel": 1}), (tensor(512, 512),)),
+        "timed fusion": lambda: (torch.compile(doubled, options={"benchmark_fusion": True}), (tensor(512, 512),)),
+        "in C++": lambda: (torch.compile(doubled, options={"cpp_wrapper": True}), (tensor(512, 512),)),
+        "broken": lambda: (torch.compile(doubled, options={"post_grad_custom_pre_pass": broken}), (tensor(512, 512),)),
+        "whole": lambda: (torch.compile(divided, fullgraph=True), (tensor(*rows),)),
         "not by inductor": lambda: (torch.compile(waves, backend="eager"), (tensor(*rows),)),
     }
 
@@ -116,6 +127,12 @@ def main() -> None:
         known = functions()
         alone = ("waves", "matmul", "matmul tuned", "step", "dynamic", "module", "waves of a sum", "not by inductor")
         steps["record"] = {name: check(session, name, known[name]()) for name in alone}
+        for name in ("several kernels", "timed fusion", "in C++", "broken"):
+            steps["record"][name] = check(session, name, known[name]())
+        try:
+            steps["raised"] = check(session, "whole", known["whole"]())
+        except Exception as exc:
+            steps["raised"] = type(exc).__name__
         steps["again"] = {name: check(session, name, known[name]()) for name in ("waves", "matmul", "step")}
         edits = ("waves renamed", "waves divided", "waves after another")
         steps["edited"] = {name: check(session, "waves", known[name]()) for name in edits}

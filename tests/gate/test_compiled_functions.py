@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from pathlib import Path
 from typing import Any
 
@@ -76,8 +77,27 @@ def test_every_config_of_inductors_list_is_compiled(found: dict[str, Any]) -> No
 def test_a_choice_by_timing_is_refused_by_name(found: dict[str, Any]) -> None:
     case = result(found, "matmul tuned")
     assert case["verdict"] == "INCOMPLETE"
-    assert "max-autotune's choice among" in case["message"]
-    assert "candidates for mm" in case["message"]
+    assert re.search(r"can't be known without a GPU: max-autotune times \d+ candidates for mm\.", case["message"])
+
+
+@pytest.mark.parametrize(
+    ("name", "why"),
+    [
+        ("several kernels", "multi_kernel times triton_red_fused__softmax_mul"),
+        ("timed fusion", "benchmark_fusion times what is fused"),
+        ("in C++", "cpp_wrapper launches from C++"),
+        ("broken", "Inductor could not generate code here (RuntimeError: planted)"),
+    ],
+)
+def test_what_cant_be_known_here_is_named(found: dict[str, Any], name: str, why: str) -> None:
+    case = result(found, name)
+    assert case["verdict"] == "INCOMPLETE"
+    assert why in case["message"]
+    assert case["shape"] == [512]  # the call went on
+
+
+def test_a_function_that_cant_be_compiled_fails_as_on_a_gpu(found: dict[str, Any]) -> None:
+    assert found["steps"]["raised"] == "Unsupported"
 
 
 def test_other_backends_than_inductor_launch_nothing(found: dict[str, Any]) -> None:

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kerntune.base.case_result import CaseId, CaseResult, ConfigReport, LaunchReport, LaunchShare, Since
+from kerntune.base.case_result import CaseId, CaseResult, CodeChange, ConfigReport, LaunchReport, LaunchShare, Since
 from kerntune.base.config import Config
 from kerntune.base.formatting import NO_FIGURE
 from kerntune.base.policy import Outcome, Verdict
@@ -259,3 +259,16 @@ def test_table_counts_findings_about_configs():
     assert "registers 32 -> 40" in text
     assert "30 configs with a problem" in text
     assert len(text.splitlines()) < 8
+
+
+def test_a_run_that_changes_all_kernels_can_be_read_again(tmp_path, monkeypatch):
+    """Code of failing tests is kept first; what is beyond the bound is left out as a whole."""
+    code = (CodeChange("k", "ptx", "x," * 50),)
+    outcomes = [Outcome.PASS, Outcome.WARN, Outcome.FAIL, Outcome.PASS]
+    results = tuple(
+        CaseResult(CaseId(f"t.py::test_{i}", "0"), "", Verdict.PASS, outcome, "", "cuda:90", code=code)
+        for i, outcome in enumerate(outcomes)
+    )
+    monkeypatch.setattr("kerntune.gate.report.MAX_CODE", 250)
+    write_run(tmp_path / "run.json", RunReport(results))
+    assert [bool(r.code) for r in read_run(tmp_path / "run.json").results] == [False, True, True, False]

@@ -235,3 +235,22 @@ def test_a_test_s_turn_gives_way_to_what_it_measures_itself(project: Project) ->
             assert host.judge(scaled, x_on(0)).recorded
             assert (other.can(alone=False), other.can(alone=True)) == (True, False)
         assert other.can(alone=True)
+
+
+def test_no_process_of_ours_starts_on_a_gpu_that_another_worker_measures_on(
+    project: Project, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Before the GPU is given back, those that are starting are waited for; alone on it, nothing needs to be."""
+    counts = []
+    for crowded in (False, True):
+        with on_host(project, 1) as host:
+            pairs, waited = host.run.session._pairs, list[bool]()
+            other = Other(host.gpu(0))
+            monkeypatch.setattr(
+                pairs, "settle", lambda other=other, waited=waited: waited.append(other.can(alone=False))
+            )
+            with host.run.session.in_turn() if crowded else contextlib.nullcontext():
+                host.judge(scaled, x_on(0))
+            assert not any(waited)
+            counts.append(len(waited))
+    assert counts[1] == counts[0] + 1

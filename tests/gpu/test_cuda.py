@@ -456,3 +456,19 @@ def test_configs_whose_hooks_zero_an_output_race_beside_plain_ones(order):
     torch.testing.assert_close(y, x.sum(1), atol=2e-2, rtol=2e-3)
     assert kernel.best_config.kwargs["SPLIT"] > 1, "16 programs leave most of a GPU idle"
     assert len(kernel.configs_timings) == 3
+
+
+def test_a_device_is_idle_when_its_work_has_ended(backend):
+    """Also on streams that are not known here, as those of collectives."""
+    gpu, stream = backend.gpu, torch.cuda.Stream()
+    torch.cuda.synchronize()
+    assert gpu.idle(10.0)
+    with torch.cuda.stream(stream):
+        torch.cuda._sleep(2_000_000_000)  # cycles: about a second
+    assert not gpu.idle(0.01)
+    assert not gpu.idle(0.01)
+    assert gpu.idle(60.0)
+    with torch.cuda.stream(stream):
+        torch.cuda._sleep(1_000_000_000)
+    assert not gpu.idle(0.01), "an earlier answer says nothing of later work"
+    torch.cuda.synchronize()

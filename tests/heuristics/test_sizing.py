@@ -25,7 +25,6 @@ from kerntune.heuristics.sizing import (
     fit_pointwise,
     floor_pow2,
     grow,
-    hash_configs,
     in_order,
     spread_reduction,
     widen_for_grid,
@@ -159,10 +158,3 @@ def test_in_order_keeps_the_first_of_equals() -> None:
     a, b = as_config({"x": 1}, 4), as_config({"x": 2}, 4)
     assert in_order([a, b, a, b]) == (a, b)
     assert in_order([Config(num_ctas=1), Config(num_ctas=2)]) == (Config(num_ctas=1), Config(num_ctas=2))
-
-
-def test_a_proposals_hash_follows_order_and_everything_that_changes_the_binary() -> None:
-    a, b = as_config({"x": 1}, 4), as_config({"x": 2}, 4)
-    assert hash_configs([a, b]) == hash_configs((as_config({"x": 1}, 4), b))
-    different = ([b, a], [a], [a, b.replace(num_ctas=2)], [a, b.replace(maxnreg=64)], [])
-    assert len({hash_configs(configs) for configs in ([a, b], *different)}) == 6

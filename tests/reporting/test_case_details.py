@@ -114,6 +114,15 @@ def test_the_waterfall_names_what_was_timed_together_and_what_was_not() -> None:
     assert found["config"]["change"] is None
 
 
+def test_the_roofline_has_what_was_measured_of_the_device() -> None:
+    found = details(flops=3e9, bytes_moved=1e6, bandwidth=4e12, matmul_peak=7e14, matmul_dtype="bfloat16")["roofline"]
+    assert (found["flops"], found["bytes"], found["bandwidth"]) == (3e9, 1e6, 4e12)
+    assert (found["peak"], found["peakOf"]) == (7e14, "bfloat16")
+    assert details(matmul_peak=math.inf)["roofline"]["peak"] is None
+    assert "roofline" not in details(flops=None, bytes_moved=None)
+    assert "roofline" not in details(current_ns=math.nan)
+
+
 def test_long_texts_are_cut() -> None:
     found = details(message="x" * 100_000, causes=("y" * 100_000,))
     assert len(found["message"]) == MAX_TEXT + 1

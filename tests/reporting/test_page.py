@@ -48,6 +48,15 @@ def test_the_table_has_every_case_the_worst_first() -> None:
     assert sum(int(n) for _, n in counts) == 50
 
 
+def test_what_fails_comes_before_what_warns_whatever_its_verdict() -> None:
+    first, second, third, *_ = made_run(3, samples=5, configs=8).results
+    accepted = msgspec.structs.replace(first, outcome=Outcome.PASS)
+    strict = msgspec.structs.replace(second, verdict=Verdict.INCONCLUSIVE, outcome=Outcome.FAIL)
+    warned = msgspec.structs.replace(third, outcome=Outcome.WARN)
+    ranked = worst_first([RunReport((accepted, warned, strict))])
+    assert [r.result for r in ranked] == [strict, warned, accepted]
+
+
 def test_details_are_those_of_their_rows() -> None:
     run = made_run(20, samples=5, configs=8)
     page = made(run)

@@ -20,6 +20,7 @@ from kerntune.gpu.scripted import FakeBackend, FakeGpu
 from kerntune.tuning import agreement, autotuner_run, chosen, ranks
 from kerntune.tuning.agreement import Limits, turn
 from kerntune.tuning.cache import WinnerCache
+from kerntune.tuning.cache.leases import FileLease
 from kerntune.tuning.cache.shared_winners import SharedWinnerCache
 from kerntune.tuning.ranks import BEGUN, MARGIN_S, of_this_run, several_ranks
 from kerntune.tuning.stored_winners import Winners
@@ -146,6 +147,26 @@ def test_a_rank_whose_device_is_busy_holds_nothing(
     with turn(zero, site(backend), busy, unfinished=False, limits=LIMITS) as found:
         assert found == 1
     assert clock.now == 5.0
+
+
+def test_a_rank_that_becomes_busy_lets_go_of_what_it_has(backend: FakeBackend, tmp_path: Path, clock: Clock) -> None:
+    """It waits for another machine, and holds its own machine's lock meanwhile."""
+    first, zero = rank(backend, machine(tmp_path, "a")), rank(backend, machine(tmp_path, "b"))
+    busy = FakeGpu(backend.spec, backend.gpu.script, backend.stand_ins)
+    busy.other_work = lambda limit_s: clock.now < 3.0
+    taken: list[bool] = []
+
+    def others_take() -> None:
+        lease = FileLease(tmp_path / "b", zero.key(site(backend)).digest())
+        taken.append(lease.take())
+        lease.release()
+
+    clock.meanwhile += [(2.0, others_take), (5.0, others_take), (6.0, lambda: first.keep(site(backend), 1, 1000.0))]
+    with turn(first, site(backend), backend.gpu, unfinished=False, limits=LIMITS) as found:
+        assert found is None
+        with turn(zero, site(backend), busy, unfinished=False, limits=LIMITS) as its:
+            assert its == 1
+    assert taken == [False, True]
 
 
 def test_ranks_that_are_all_busy_go_on_with_one_config(

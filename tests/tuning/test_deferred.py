@@ -19,7 +19,7 @@ from kerntune.base.policy import StaticPrune
 from kerntune.compiling.compiler import Compiler
 from kerntune.errors import MeasurementError
 from kerntune.gpu.scripted import FakeBackend
-from kerntune.tuning import autotuner_run, batch, context
+from kerntune.tuning import autotuner_run, batch, context, ranks
 from kerntune.tuning import deferred as lates
 from kerntune.tuning.cache import TrialCache, WinnerCache
 
@@ -226,6 +226,29 @@ def test_the_next_process_goes_on(world: World) -> None:
     world.process()
     last = ours()
     assert [call(last), late_blocks(last), world.compiled] == [128, [], []]
+
+
+def test_ranks_settle_late_ones_at_the_next_start(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In the same run others go on with the first winner already."""
+    for name in ranks.SIZES:
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    world.held, kernel = {128}, ours()
+    assert call(kernel) == 256
+    world.gate.set()
+    assert [call(kernel), getattr(kernel, "untried", {})] == [256, {}]
+    world.process()
+    assert call(ours()) == 256
+    assert world.compiled == []
+    assert [c.kwargs["BLOCK"] for c in world.stored().untried] == [128]
+    monkeypatch.setattr(ranks, "BEGUN", ranks.BEGUN + 10 * ranks.MARGIN_S)
+    world.process()
+    world.gate.set()
+    assert call(ours()) == 128
+    assert world.stored().untried == ()
+    world.process()
+    assert call(ours()) == 128
+    assert world.compiled == []
 
 
 def test_a_patient_process_tries_all_at_once(world: World, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -6,7 +6,7 @@ import contextlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 from kerntune.base.config import Config
 from kerntune.base.device import Target
@@ -15,6 +15,7 @@ from kerntune.capture.inductor.origins import origins_of_launch
 from kerntune.capture.launch import Pending, Probe
 from kerntune.capture.site import Candidate, Site, config_of
 from kerntune.errors import CompileError, TrialError
+from kerntune.gpu.base import Backend
 from kerntune.grids.check import check_grid
 from kerntune.kernels import compat
 from kerntune.kernels.compat import inductor_parts
@@ -22,15 +23,24 @@ from kerntune.kernels.generated import GeneratedKernel, mark_generated, name_wit
 from kerntune.kernels.source import kernel_file, kernel_name
 from kerntune.kernels.specialize import Specialized
 
-if TYPE_CHECKING:
-    from kerntune.capture.capture import Capture
+
+class Recorder(Protocol):
+    """What a launch needs of :class:`kerntune.capture.Capture`."""
+
+    @property
+    def backend(self) -> Backend: ...
+    @property
+    def launches(self) -> list[Pending]: ...
+    def concerns_me(self) -> bool: ...
+    def launch(self, site: Site) -> Any: ...
+    def launch_other(self, probe: Callable[[Target], Probe], pending: Pending, run: Callable[[], Any]) -> Any: ...
 
 
 @dataclass(frozen=True)
 class InductorLaunch:
     """A call of a tuner of Inductor's."""
 
-    capture: Capture
+    capture: Recorder
     tuner: Any
     args: tuple[Any, ...]
     kwargs: Mapping[str, Any]
@@ -48,14 +58,20 @@ class InductorLaunch:
 
     def make(self) -> Any:
         """Record it and let it run. Where nothing runs, Inductor's list of configs is open, and its first is taken."""
-        if self.capture.backend.gpu is None and len(self.tuner.configs) > 1:
+        if self.capture.backend.gpu is not None:
+            return self._make_there()
+        if len(self.tuner.configs) > 1:
             return self.capture.launch(self._site())
-        config = (
-            self.tuner.configs[0]
-            if self.capture.backend.gpu is None
-            else inductor_parts.settled_config(self.tuner, self.args, self.kwargs)
-        )
-        return self._launch(config, None)
+        return self._launch(self.tuner.configs[0], None)
+
+    def _make_there(self) -> Any:
+        """On a GPU: with Inductor's config. Its first launch may search on from that one, by coordinate descent."""
+        config = inductor_parts.settled_config(self.tuner, self.args, self.kwargs)
+        result = self._launch(config, None)
+        final = inductor_parts.launched_config(self.tuner, config)
+        if final is not config:
+            self.capture.launches[-1] = self._pending(final, None)
+        return result
 
     def _launch(self, config: Any, site: Site | None) -> Any:
         pending = self._pending(config, site)
@@ -80,9 +96,10 @@ class InductorLaunch:
         return Probe(launch, self._grid(config, launch.options.num_warps))
 
     def _config(self, config: Any) -> Config | None:
-        """A config as ours; None for a kernel that has none to choose, such as a user's without a tuner."""
+        """A config as ours; None for a user's kernel without a tuner, which has none to choose."""
         where = f"kernel {kernel_name(self.jit)} ({kernel_file(self.jit)})"
-        return config_of(config, where) if len(self.tuner.configs) > 1 or config.kwargs else None
+        chosen = config.kwargs or not inductor_parts.is_users_kernel(self.tuner)
+        return config_of(config, where) if chosen else None
 
     def _specialized(self, config: Any, target: Target) -> Specialized:
         """What Inductor has compiled for a config. Types, alignment and constants are Inductor's: it knows more of the
@@ -123,7 +140,7 @@ class InductorLaunch:
         return site
 
 
-def install_inductor(stack: contextlib.ExitStack, capture: Capture, calls: CompiledCalls) -> None:
+def install_inductor(stack: contextlib.ExitStack, capture: Recorder, calls: CompiledCalls) -> None:
     """Record the launches of Inductor's kernels until ``stack`` closes. What was compiled is forgotten first: which
     kernels a function has must not depend on the calls before, and a CUDA graph of them would hide its launches."""
     inductor_parts.inductor_part("reset")()
@@ -132,7 +149,7 @@ def install_inductor(stack: contextlib.ExitStack, capture: Capture, calls: Compi
     calls.install(stack)
 
 
-def _recording(capture: Capture, original: Callable[..., Any]) -> Callable[..., Any]:
+def _recording(capture: Recorder, original: Callable[..., Any]) -> Callable[..., Any]:
     """The replacement of a tuner's ``run``."""
 
     def run(tuner: Any, *args: Any, stream: Any = None, benchmark_run: bool = False, **kwargs: Any) -> Any:

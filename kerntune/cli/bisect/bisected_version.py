@@ -14,6 +14,7 @@ from pathlib import Path
 
 import platformdirs
 
+from kerntune.base.orphans import bound_command
 from kerntune.errors import UsageError
 from kerntune.gate import git
 from kerntune.gate.git import git_output
@@ -112,9 +113,8 @@ class BisectedProject:
     def _build(self, root: Path, env: dict[str, str], version: BisectedVersion) -> None:
         if not self.setup:
             return
-        done = subprocess.run(
-            self.setup, shell=True, cwd=root, env=env, capture_output=True, text=True, errors="replace"
-        )
+        shell = ["/bin/sh", "-c", self.setup]
+        done = subprocess.run(bound_command(shell), cwd=root, env=env, capture_output=True, text=True, errors="replace")
         if done.returncode:
             raise NotBuilt(
                 f"{version}: --setup ended with code {done.returncode}:\n{last_lines(done.stdout + done.stderr)}"
@@ -195,7 +195,7 @@ def _installed(version: str) -> Path:
     aside = place.with_name(f"{place.name}.{os.getpid()}")
     wanted = f"triton=={version}" + (".*" if version.count(".") < 2 else "")
     command = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--target", str(aside), wanted]
-    done = subprocess.run(command, capture_output=True, text=True, errors="replace")
+    done = subprocess.run(bound_command(command), capture_output=True, text=True, errors="replace")
     if done.returncode:
         shutil.rmtree(aside, ignore_errors=True)
         raise UsageError(f"--triton {version}: pip could not install it:\n{last_lines(done.stderr)}")

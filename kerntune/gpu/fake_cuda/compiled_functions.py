@@ -24,20 +24,22 @@ from kerntune.kernels.compat.inductor_parts import (
     forget_answers,
     inductor_part,
     interface_functions,
+    is_compiler_failure,
     only_code_generation,
+    wraps_in_cpp,
 )
 
 CACHE_VARIABLES = ("TORCHINDUCTOR_CACHE_DIR", "TRITON_CACHE_DIR")
 """Inductor sets the second one for the process, at the first kernel that it makes."""
 
-Modes = Callable[[], contextlib.AbstractContextManager[None]]
+EnterModes = Callable[[], contextlib.AbstractContextManager[None]]
 
 
 class CompiledFunctions:
     """The replacement of ``torch.compile``. ``surroundings()`` enters the stand-ins' modes again where torch's compiler
     has none; ``function_mode()`` is the torch-function mode among them, which Dynamo would trace."""
 
-    def __init__(self, surroundings: Modes, function_mode: Callable[[], Any]) -> None:
+    def __init__(self, surroundings: EnterModes, function_mode: Callable[[], Any]) -> None:
         self._surroundings = surroundings
         self._function_mode = function_mode
         self._capture: Replacements | None = None
@@ -86,8 +88,17 @@ class CompiledFunctions:
                 self._install_generation(self._capture)
             if not made:
                 made.append(self._compile(model, **options))
-            with without_function_mode(self._function_mode()):
-                return made[0](*args, **kwargs)
+            if wraps_in_cpp(options):
+                self.choices.note("cpp_wrapper launches from C++")
+                return model(*args, **kwargs)
+            try:
+                with without_function_mode(self._function_mode()):
+                    return made[0](*args, **kwargs)
+            except Exception as exc:
+                if not is_compiler_failure(exc):
+                    raise
+                self.choices.note(f"Inductor could not generate code here ({first_line(exc)})")
+                return model(*args, **kwargs)
 
         return call
 
@@ -207,6 +218,12 @@ class OnCpu(TorchDispatchMode):  # type: ignore[misc]  # torch's types are skipp
 
 def _cpu_device(value: Any) -> Any:
     return torch.device("cpu") if isinstance(value, torch.device) and value.type == "cuda" else value
+
+
+def first_line(exc: Exception) -> str:
+    """The first line of an error's message, after the line in which Dynamo names its backend."""
+    lines = [line for line in str(exc).splitlines() if line.strip() and not line.startswith("backend=")]
+    return lines[0] if lines else type(exc).__name__
 
 
 def _by_inductor(options: Mapping[str, Any]) -> bool:

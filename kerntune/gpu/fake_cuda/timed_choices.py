@@ -31,7 +31,7 @@ class TimedChoices:
     def _select(self, original: Callable[..., Any]) -> Callable[..., Any]:
         def select(cache: Any, name: str, choices: Any, *args: Any, **kwargs: Any) -> Any:
             if len(choices) > 1:
-                self.note(f"max-autotune's choice among {len(choices)} candidates for {name}")
+                self.note(f"max-autotune times {len(choices)} candidates for {name}")
             return original(cache, name, choices[:1], *args, **kwargs)
 
         return select
@@ -41,7 +41,7 @@ class TimedChoices:
 
         def speedup(scheduler: Any, *nodes: Any, **kwargs: Any) -> Any:
             if config.benchmark_fusion:
-                self.note("benchmark_fusion's choice of what is fused")
+                self.note("benchmark_fusion times what is fused")
             with config.patch(benchmark_fusion=False):
                 return original(scheduler, *nodes, **kwargs)
 
@@ -50,7 +50,7 @@ class TimedChoices:
     def _multi_kernel(self) -> Callable[..., Any]:
         def run(call: Any, *args: Any, **kwargs: Any) -> Any:
             names = ", ".join(str(k.inductor_meta.get("kernel_name")) for k in call.kernels)
-            self.note(f"multi_kernel's choice among {names}")
+            self.note(f"multi_kernel times {names}")
             for i, kernel in enumerate(call.kernels[:1]):
                 kernel.run(*call._get_filtered_args(args, i), **kwargs)
 

@@ -212,6 +212,13 @@ def before_compiled(begin: Callable[[contextlib.ExitStack], None]) -> Iterator[S
         yield ()
 
 
+def triton_folder() -> str:
+    """Triton's cache of this process."""
+    from triton import knobs
+
+    return str(knobs.cache.dir)
+
+
 def inductor_is_used() -> bool:
     """Whether this process has compiled something with ``torch.compile``, or is about to."""
     return "torch._dynamo" in sys.modules and "torch._inductor" in sys.modules
@@ -243,6 +250,7 @@ def inductor_compilation(tuner: Any, config: Any) -> InductorCompilation:
     """What Inductor's ``tuner`` would compile for one of its configs; nothing is compiled.
 
     It is taken from Inductor's own call of ``triton.compile``, so it holds in every version, whatever options it gives.
+    :class:`BackendError` if Inductor doesn't call that.
     """
     me, original = threading.get_ident(), inductor_part("compile")
     with _asking, contextlib.ExitStack() as stack:
@@ -288,6 +296,11 @@ def settled_config(tuner: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -
     return tuner.launchers[0].config if tuner.launchers else tuner.configs[0]
 
 
+def launched_config(tuner: Any, config: Any) -> Any:
+    """The config that a tuner keeps after a launch with ``config``; the very object if that one stays."""
+    return tuner.launchers[0].config if tuner.launchers else config
+
+
 def launches_kernels(graph: Any) -> bool:
     """Whether a compiled graph's generated code has Triton kernels."""
     source = str(getattr(graph, "source_code", "") or "")
@@ -304,6 +317,21 @@ def why_hidden(graph: Any) -> str:
 def kernel_word(tuner: Any) -> str:
     """The name that Inductor gave a kernel: a number at its end, its ATen operators before."""
     return str(tuner.inductor_meta.get("kernel_name") or tuner.fn.__name__)
+
+
+COMPILER_FAILURES = frozenset({"BackendCompilerFailed", "InductorError", "InternalTorchDynamoError"})
+"""Exceptions of torch's compiler that say that it failed, and not that a user's function can't be compiled."""
+
+
+def is_compiler_failure(exc: BaseException) -> bool:
+    """Whether torch's compiler itself has failed."""
+    return any(kind.__name__ in COMPILER_FAILURES for kind in type(exc).__mro__)
+
+
+def wraps_in_cpp(options: Mapping[str, Any]) -> bool:
+    """Whether a function compiled with these options of ``torch.compile`` launches from C++."""
+    given = (options.get("options") or {}).get("cpp_wrapper")
+    return bool(inductor_part("config").cpp_wrapper if given is None else given)
 
 
 def runs_on_gpu(tuner: Any) -> bool:

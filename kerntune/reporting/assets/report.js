@@ -287,7 +287,7 @@
         (width) => ({
           xaxis: { tickvals: [...axes.map((_, i) => i), ...(known.length ? [axes.length] : [])], ticktext: [...axes.map(plain), ...(known.length ? [timed.length ? "time" : "registers"] : [])], range: [width < 500 ? -.6 : -.35, axes.length - 1 + (known.length ? 1 + 60 * axes.length / width : .25)], showgrid: true, tickangle: width < 500 ? 40 : 0 },
           yaxis: { visible: false, range: [-.08, 1.12] },
-          annotations: (known.length ? [[0, shown(least)], [1, shown(most)]] : []).map(([y, text]) => ({ x: axes.length, y, text, showarrow: false, xanchor: "left", xshift: 6, font: { size: 11, color: theme().text } })).concat(axes.flatMap((n, i) => values[n].filter((_, k, all) => all.length <= 8 || k % Math.ceil(all.length / 8) === 0).map((v) => ({ x: i, y: place({ at: { [n]: v } }, n), text: plain(v), showarrow: false, xanchor: "right", xshift: -6, bgcolor: css("--panel"), font: { size: 11, color: theme().text } })))),
+          annotations: (known.length ? [[0, timed.length ? shown(least) : least], [1, timed.length ? shown(most) : most]] : []).map(([y, text]) => ({ x: axes.length, y, text, showarrow: false, xanchor: "left", xshift: 6, font: { size: 11, color: theme().text } })).concat(axes.flatMap((n, i) => values[n].filter((_, k, all) => all.length <= 8 || k % Math.ceil(all.length / 8) === 0).map((v) => ({ x: i, y: place({ at: { [n]: v } }, n), text: plain(v), showarrow: false, xanchor: "right", xshift: -6, bgcolor: css("--panel"), font: { size: 11, color: theme().text } })))),
         }));
     }
 
@@ -439,6 +439,7 @@
 
   async function openCase(index) {
     const turn = ++opened;
+    performance.mark("case-asked");
     const data = await unpack(details[index]);
     if (turn !== opened) return;
     plots.forEach(({ box }) => window.Plotly && window.Plotly.purge(box));
@@ -457,6 +458,7 @@
     window.scrollTo(0, 0);
     title.focus({ preventScroll: true });
     await new Promise((done) => requestAnimationFrame(() => setTimeout(done, 0)));  // the text is shown first
+    performance.mark("case-shown");
     if (turn !== opened) return;
     if (plots.length) loadPlotly();
     for (const plot of [...plots]) {
@@ -464,6 +466,7 @@
       if (turn !== opened) return;
       draw(plot);
     }
+    performance.mark("case-drawn");
     $("case").dataset.drawn = String(index);
   }
 

@@ -3,15 +3,22 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
 from triton.runtime.autotuner import Autotuner as TritonAutotuner
 
+from kerntune.base.config import Config
 from kerntune.base.policy import StaticPrune, TuneMode
+from kerntune.capture.site import config_of
+from kerntune.kernels import compat
 from kerntune.kernels.dispatch import LaunchPath, Ran
 from kerntune.kernels.dispatch.argument_parts import Needs
+from kerntune.search import Descent, Search
+from kerntune.search.register_scaling import RegisterScaling
+from kerntune.tuning import context
+from kerntune.tuning.api.descent_options import DescentOptions
 from kerntune.tuning.autotuner_run import run_tuned
 from kerntune.tuning.deferred import Late
 from kerntune.tuning.dynamo_watch import watch_dynamo
@@ -40,6 +47,8 @@ class Autotuner(TritonAutotuner):  # type: ignore[misc]  # Triton has no types h
 
     tune_mode: TuneMode | None = None
     """How winners are found; None leaves it to ``KERNTUNE_TUNE``."""
+    descent: DescentOptions | None = None
+    """How the search goes on from the best of the configs; None for no further."""
 
     left_out: dict[Any, str]
     """Configs that the last tuning did not run, with the reason: ``static_prune``."""
@@ -83,6 +92,22 @@ class Autotuner(TritonAutotuner):  # type: ignore[misc]  # Triton has no types h
     def needs(self) -> Needs:
         """What a winner depends on beside the arguments' types."""
         return Needs(exact=frozenset(self.keys))
+
+    def search_for(
+        self, named: Mapping[str, Any], kwargs: Mapping[str, Any]
+    ) -> Search | Descent | RegisterScaling | None:
+        """What chooses configs beyond the list for a call with these arguments by position and these by name."""
+        if self.descent is None:
+            return None
+        found = self.descent.of(self.listed(named, kwargs), context.device_now())
+        prune = self.early_config_prune
+        if prune is None:
+            return found
+        return found.among(lambda config: bool(prune([compat.triton_config(config)], dict(named), **kwargs)))
+
+    def listed(self, named: Mapping[str, Any], kwargs: Mapping[str, Any]) -> tuple[Config, ...]:
+        """The configs of a call's list, before pruning."""
+        return tuple(config_of(config, f"kernel {self.base_fn.__name__}") for config in self.configs)
 
     @property
     def nargs(self) -> dict[str, Any] | None:

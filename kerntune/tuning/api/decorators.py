@@ -13,14 +13,15 @@ from kerntune import heuristics
 from kerntune.base.config import Config
 from kerntune.base.policy import StaticPrune
 from kerntune.errors import ConfigError, HintError, UsageError
-from kerntune.heuristics.hints import KernelHints, Modes
+from kerntune.heuristics.hints import HeuristicType, KernelHints, Modes
 from kerntune.heuristics.proposer import Family, Proposer
 from kerntune.kernels import compat
 from kerntune.kernels.source import function_of
 from kerntune.search import Search
 from kerntune.tuning.api.autotuner import Autotuner
+from kerntune.tuning.api.descent_options import DescentOptions
 from kerntune.tuning.api.heuristic_tuner import HeuristicTuner
-from kerntune.tuning.api.search_tuner import SearchTuner
+from kerntune.tuning.api.search_tuner import SearchTuner, descent_list
 from kerntune.tuning.patience import checked_patience
 from kerntune.tuning.tune_options import isolate_mode, tune_mode
 from kerntune.tuning.verification import names_of, verify_mode
@@ -29,7 +30,7 @@ ArgumentNames = Mapping[str, Union[str, Sequence[str]]]
 Dims = Union[int, Sequence[int]]
 Decorator = Callable[[Any], HeuristicTuner]
 
-TUNER_WORDS = ("key", "reset_to_zero", "cache_results", "table", "static_prune", "tune")
+TUNER_WORDS = ("key", "reset_to_zero", "cache_results", "table", "static_prune", "tune", "descend")
 """Options that are of the tuner, not of the proposal."""
 
 
@@ -53,6 +54,7 @@ def autotune(
     search: Search | None = None,
     isolate: str | None = None,
     tune: str | None = None,
+    descend: Any = None,
 ) -> Callable[[Any], Autotuner]:
     """Tune a ``@triton.jit`` kernel over ``configs`` whenever an argument in ``key`` is new: ``triton.Config`` or
     :class:`kerntune.Config`.
@@ -93,7 +95,18 @@ def autotune(
     ``frozen`` raises :class:`~kerntune.errors.CacheMissError` where none is stored, ``force`` tunes anew, ``nearest``
     never tunes: without a stored winner it takes, and says so once a key, that of the nearest call of the same kernel,
     device and dtypes (:func:`kerntune.tuning.nearest.distance`), else the first config. Such a choice is not stored.
+
+    ``descend=True`` goes on from the fastest of ``configs`` through its neighbours: each integer constexpr doubled and
+    halved, warps, stages, then two of them at once; at most 25 configs more, or as many as a number says. A dictionary
+    has ``trials``, ``all_directions`` (True: at last all fields at once), ``limits`` (upper bounds by field) and
+    ``frozen`` (fields that stay). As for ``search``, every trial is kept, each config is pruned by itself, and none is
+    late or left out by ``static_prune``.
     """
+    descent = DescentOptions.given(descend, "kerntune.autotune")
+    if descent is not None and search is not None:
+        raise ConfigError("kerntune.autotune: search= and descend= are two ways to go on beyond the list; give one")
+    if descent is not None:
+        _check_pruning("descend", prune_configs_by, static_prune)
     if search is not None:
         _check_search(search, prune_configs_by, static_prune)
 
@@ -110,6 +123,8 @@ def autotune(
         if unknown := [n for n in ignore or () if n.rpartition(".")[2] not in names]:
             raise UsageError(f"kerntune.autotune, verify_ignore: the kernel has no argument {', '.join(unknown)}")
         listed = [compat.triton_config(c) if isinstance(c, Config) else c for c in configs or ()]
+        if descent is not None:
+            listed = descent_list(listed, f"kernel {function_of(fn).__name__}")
         kind = Autotuner if search is None else partial(SearchTuner, search)
         tuner = kind(
             fn, names, listed, key, reset_to_zero, restore_value, pre_hook=pre_hook, post_hook=post_hook,
@@ -117,7 +132,7 @@ def autotune(
             do_bench=do_bench, cache_results=cache_results,
         )  # fmt: skip
         tuner.verify, tuner.verify_ignore, tuner.patience, tuner.static_prune = mode, ignore, wait, prune
-        tuner.isolate, tuner.tune_mode = where, how
+        tuner.isolate, tuner.tune_mode, tuner.descent = where, how, descent
         return tuner
 
     return decorate
@@ -127,10 +142,18 @@ def _check_search(search: Any, prune_configs_by: Mapping[str, Any] | None, stati
     if not isinstance(search, Search):
         kind = search.__name__ if isinstance(search, type) else type(search).__name__
         raise ConfigError(f"kerntune.autotune: search is a {kind}; give a kerntune.search.Search(space, seconds=30)")
+    _check_pruning("search", prune_configs_by, static_prune)
+
+
+def _check_pruning(option: str, prune_configs_by: Mapping[str, Any] | None, static_prune: Any) -> None:
     if (prune_configs_by or {}).get("perf_model") is not None:
-        raise ConfigError("kerntune.autotune: a perf_model chooses from a list; with search= give early_config_prune")
+        raise ConfigError(
+            f"kerntune.autotune: a perf_model chooses from a list; with {option}= give early_config_prune"
+        )
     if static_prune is not None:
-        raise ConfigError("kerntune.autotune: static_prune leaves out configs of a list, so it can't go with search=")
+        raise ConfigError(
+            f"kerntune.autotune: static_prune leaves out configs of a list, so it can't go with {option}="
+        )
 
 
 def pointwise(*, sizes: ArgumentNames, blocks: Mapping[str, str], **options: Any) -> Decorator:
@@ -142,7 +165,7 @@ def pointwise(*, sizes: ArgumentNames, blocks: Mapping[str, str], **options: Any
 
     Options of this and the following decorators: ``max_autotune=True`` (more candidates), ``preset="measured-2026"``,
     ``table=`` (a look-up table's file: a ready answer is launched untimed), ``key=`` (further arguments whose every
-    value is tuned for), ``reset_to_zero=``, ``cache_results=``, ``static_prune=`` and ``tune=`` as in
+    value is tuned for), ``reset_to_zero=``, ``cache_results=``, ``static_prune=``, ``tune=`` and ``descend=`` as in
     :func:`kerntune.autotune`, and every field of :class:`~kerntune.heuristics.hints.KernelHints` that you know better.
 
     Raises :class:`~kerntune.errors.HintError` and :class:`~kerntune.errors.ConfigError`, which name the kernel: at once
@@ -226,10 +249,20 @@ def _decorator(
             preset=preset,
             reduces=reduces,
             whole_rows=whole_rows,
+            kind=KINDS.get(family, HeuristicType.USER_AUTOTUNE) if counts else HeuristicType.USER_AUTOTUNE,
         )
         return HeuristicTuner(fn, proposer, counts=counts, **words)
 
     return decorate
+
+
+KINDS: Mapping[Family, HeuristicType] = {
+    heuristics.pointwise: HeuristicType.POINTWISE,
+    heuristics.reduction: HeuristicType.REDUCTION,
+    heuristics.persistent_reduction: HeuristicType.PERSISTENT_REDUCTION,
+    heuristics.split_scan: HeuristicType.SPLIT_SCAN,
+}
+"""The families by name. A matrix product has none: its best config may spill, and no block of it is halved."""
 
 
 def _function(fn: Any) -> Any:

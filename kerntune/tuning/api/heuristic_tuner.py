@@ -14,18 +14,26 @@ from kerntune.base.config import Config
 from kerntune.base.device import DeviceSpec
 from kerntune.base.policy import StaticPrune
 from kerntune.capture import LAUNCH_WORDS
-from kerntune.errors import CaptureError, ConfigError, EnvironmentFault, TrialError
-from kerntune.gpu.probe import current_device
+from kerntune.compiling.compiler import Compiled
+from kerntune.errors import CaptureError, ConfigError, EnvironmentFault, StoreError, TargetError, TrialError
+from kerntune.heuristics.hints import KernelHints
 from kerntune.heuristics.proposer import NO_COUNTS, ProposalInputs, Proposer
 from kerntune.kernels import compat
 from kerntune.kernels.dispatch.argument_parts import Needs
 from kerntune.kernels.source import jit_of
 from kerntune.kernels.specialize import specialize
 from kerntune.kernels.value_text import text_of
+from kerntune.search import Descent, Search
+from kerntune.search.register_scaling import RegisterScaling
+from kerntune.static.resource_model import quick_candidate
 from kerntune.tuning import context
 from kerntune.tuning.api import autotuner
 from kerntune.tuning.api.autotuner import Autotuner
+from kerntune.tuning.api.descent_options import DescentOptions
 from kerntune.tuning.tune_options import tune_mode
+
+MOST_REGISTERS = 255
+"""Registers that a thread may have (CUDA C++ Programming Guide, technical specifications)."""
 
 UNDECIDED = (Config(), Config())
 """Stands where Triton's tuners have their list: more than one, so that the choice is made call by call."""
@@ -54,6 +62,7 @@ class HeuristicTuner(Autotuner):
         cache_results: bool = True,
         static_prune: Any = None,
         tune: str | None = None,
+        descend: Any = None,
     ) -> None:
         undecided = [compat.triton_config(config) for config in UNDECIDED]
         self._proposer = proposer
@@ -61,6 +70,7 @@ class HeuristicTuner(Autotuner):
         if static_prune is not None:
             self.static_prune = StaticPrune.parse(static_prune, f"kernel {proposer.kernel}, static_prune")
         self.tune_mode = tune_mode(tune) if tune else None
+        self.descent = DescentOptions.given(descend, f"kernel {proposer.kernel}")
         self._counting = counts
         self._table = None if table is None else Path(table)
         self._defaults = _defaults(self.base_fn)
@@ -99,6 +109,41 @@ class HeuristicTuner(Autotuner):
         """The candidates of the call that is under way, as Triton's configs."""
         return self._proposal({**(self.nargs or {}), **kwargs})[0]
 
+    def search_for(
+        self, named: Mapping[str, Any], kwargs: Mapping[str, Any]
+    ) -> Search | Descent | RegisterScaling | None:
+        """A descent, if one was asked for and the order of additions may vary; else halved reduction blocks, where
+        registers may limit a reduction."""
+        proposer, device = self._proposer, context.device_now()
+        hints = self._hints({**named, **kwargs}, device)
+        if self.descent is not None and hints is not None and heuristics.may_descend(proposer.kind, hints):
+            return super().search_for(named, kwargs)
+        if hints is None or not heuristics.may_scale(hints, device, proposer.kind):
+            return None
+        listed = self.listed(named, kwargs)
+        found = RegisterScaling(listed, proposer.blocks, hints, device, proposer.kind, proposer.preset)
+        if len(listed) > 1:
+            return found if found.may_help(dict.fromkeys(listed, MOST_REGISTERS)) else None
+        registers: dict[Config, int | None] = dict.fromkeys(listed, MOST_REGISTERS)
+        if found.may_help(registers):
+            registers = {c: self._registers_of(c, {**self._defaults, **named, **kwargs}) for c in listed}
+        return found if found.may_help(registers) else None  # a lone candidate is not timed where nothing limits it
+
+    def most_spilled(self, named: Mapping[str, Any], kwargs: Mapping[str, Any]) -> int | None:
+        """The registers that a candidate of a call may spill (:func:`kerntune.heuristics.spill_threshold`)."""
+        device = context.device_now()
+        hints = self._hints({**named, **kwargs}, device)
+        return None if hints is None else heuristics.spill_threshold(hints, device, self._proposer.kind)
+
+    def _hints(self, arguments: Mapping[str, Any], device: DeviceSpec) -> KernelHints | None:
+        """What is known of a call; None for an empty one."""
+        look = self._proposer.inputs({**self._defaults, **arguments})
+        return None if look.empty else self._proposer.hints_of(look, device)
+
+    def listed(self, named: Mapping[str, Any], kwargs: Mapping[str, Any]) -> tuple[Config, ...]:
+        """The proposal for a call, from the best of which a descent begins."""
+        return self._proposal({**named, **kwargs})[1]
+
     def tuning_key(self, arguments: Mapping[str, Any]) -> tuple[Any, ...]:
         """What a winner depends on: rounded sizes, strides' order, dtypes, the call's constexprs, ``key`` arguments."""
         given = {**self._defaults, **arguments}
@@ -116,7 +161,7 @@ class HeuristicTuner(Autotuner):
         self._refuse_given_blocks(arguments)
         given = {**self._defaults, **arguments}
         look, kind = self._proposer.inputs(given), self._kind(given)
-        device = self._device()
+        device = context.device_now()
         key = (look, kind, device)
         if key not in self._proposals:
             configs = self._ready(look) or self._propose(look, kind, device, given)
@@ -150,25 +195,31 @@ class HeuristicTuner(Autotuner):
 
         A candidate that doesn't compile says nothing either: it will cost its trial, with its reason.
         """
+        compiled = self._compiled(config, given)
+        return NO_COUNTS if compiled is None else heuristics.count_ttir(compiled.ttir)
+
+    def _registers_of(self, config: Config, given: Mapping[str, Any]) -> int | None:
+        """The registers a thread of a candidate, from its binary; None where that can't be read."""
+        compiled = self._compiled(config, given)
+        return None if compiled is None else static_registers(compiled)
+
+    def _compiled(self, config: Config, given: Mapping[str, Any]) -> Compiled | None:
+        """A candidate as it would be compiled for these arguments; None where kerntune doesn't, or it can't be."""
         recording = captures.current()
         backend = context.this_gpu() if recording is None else recording.backend
         compiler = context.COMPILER if recording is None else recording.compiler
         if backend is None or not _is_compiled(self.fn):
-            return NO_COUNTS
+            return None
         words = {name: value for name, value in given.items() if name not in LAUNCH_WORDS}
         words = _through_heuristics(self.fn, {**words, **config.all_kwargs()})
         try:
             with backend.tensors.specializing():
                 launch = specialize(jit_of(self.fn), (), words, backend.targets[0])
-            return heuristics.count_ttir(compiler.compile(launch).ttir)
+            return compiler.compile(launch)
         except TrialError as exc:
             if recording is not None and isinstance(exc, EnvironmentFault):
                 raise  # other configs would be proposed, and be taken for a change
-            return NO_COUNTS
-
-    def _device(self) -> DeviceSpec:
-        recording = captures.current()
-        return current_device() if recording is None else recording.backend.spec
+            return None
 
     def _refuse_given_blocks(self, given: Mapping[str, Any]) -> None:
         clash = [block for block in self._proposer.blocks.values() if block in given]
@@ -177,6 +228,14 @@ class HeuristicTuner(Autotuner):
                 f"kernel {self._proposer.kernel}: {', '.join(clash)} is given by the call, but is a block that its "
                 "heuristic chooses; leave it out of the call or of blocks="
             )
+
+
+def static_registers(compiled: Compiled) -> int | None:
+    """The registers a thread that a binary says; None for one that can't be read."""
+    try:
+        return quick_candidate(compiled.binary, compiled.data, compiled.asm, (1, 1, 1), stages=0).registers
+    except (StoreError, TargetError):
+        return None
 
 
 def _defaults(function: Any) -> dict[str, Any]:

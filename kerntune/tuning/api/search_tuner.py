@@ -11,6 +11,7 @@ from kerntune.errors import ConfigError
 from kerntune.kernels import compat
 from kerntune.kernels.source import function_of
 from kerntune.search import Search
+from kerntune.search.declared_descent import with_neighbour
 from kerntune.tuning.api.autotuner import Autotuner
 
 MAX_VARIETY = 4096
@@ -63,6 +64,20 @@ class SearchTuner(Autotuner):
         found = compat.triton_config(config)
         found.pre_hook = self._hook
         return found
+
+
+def descent_list(configs: Sequence[Any], name: str) -> list[Any]:
+    """A list to descend from: with a neighbour, if it has one config only; Triton's default config if it has none.
+    :class:`ConfigError` as for a :class:`SearchTuner`."""
+    hook = _shared_hook(configs, name)
+    _refuse_objects(configs, name)
+    if len(configs) > 1:
+        return list(configs)
+    first = config_of(configs[0], name) if configs else Config()
+    found = [compat.triton_config(first), compat.triton_config(with_neighbour(first))]
+    for config in found:
+        config.pre_hook = hook
+    return found
 
 
 def _shared_hook(configs: Sequence[Any], name: str) -> Any:

@@ -93,8 +93,9 @@ class StoreLease:
     sign of life, holds it. The number is the fencing token: a holder writes and removes files of its number alone.
     """
 
-    def __init__(self, store: SharedStore, key: WinnerKey, expiry_s: float = EXPIRY_S) -> None:
-        self._store, self._key, self._expiry_s = store, key, expiry_s
+    def __init__(self, store: SharedStore, key: WinnerKey, expiry_s: float | None = None) -> None:
+        self._store, self._key = store, key
+        self._expiry_s = EXPIRY_S if expiry_s is None else expiry_s
         self.token = 1
         """The number that is held, or that another holds."""
 

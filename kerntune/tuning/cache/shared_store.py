@@ -72,6 +72,9 @@ class SharedStore:
         self.fetched: set[str] = set()
         """Bundles that this process has read."""
 
+        self.unwritten: dict[str, Winner] = {}
+        """Winners by their keys' digests that the folder, which can't be written, doesn't have."""
+
     @property
     def damaged(self) -> list[str]:
         """What can't be used of the store's files, a line each; each is reported once on this machine."""

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 from pathlib import Path
 
+from kerntune.errors import CacheError
 from kerntune.tuning.cache.entries import default_folder
 from kerntune.tuning.cache.shared_store import SharedStore, bundle_name, shared_store
 from kerntune.tuning.cache.winner import Winner, WinnerKey
@@ -28,9 +30,9 @@ class SharedWinnerCache(WinnerCache):
         return [*super().damaged, *self.mirror.damaged, *self.store.damaged]
 
     def get(self, key: WinnerKey) -> Winner | None:
-        found = self.mirror.own(key)
+        found = self._known(key)
         if found is None and self._fetch(key):
-            found = self.mirror.own(key)
+            found = self._known(key)
         if found is None and (mine := super().get(key)) is not None:
             found = self._confirmed(mine, self.store.offer(mine)) or mine
         return found
@@ -45,13 +47,14 @@ class SharedWinnerCache(WinnerCache):
         if standing is None:
             return super().offer(winner, instead_of, first_stands=first_stands)
         if standing == winner:
-            super().add(winner)
+            with contextlib.suppress(CacheError):  # the store has it
+                super().add(winner)
         return self._confirmed(winner, standing) or winner
 
     def add(self, winner: Winner) -> None:
-        super().add(winner)
         if self.store.replace(winner):
-            self.mirror.add(winner)
+            self._remember(winner)
+        super().add(winner)
 
     def of_other_configs(self, key: WinnerKey) -> list[Winner]:
         return [*self.mirror.of_other_configs(key), *super().of_other_configs(key)]
@@ -60,7 +63,7 @@ class SharedWinnerCache(WinnerCache):
         """Remember what the store has; ``mine`` itself where they are equal, so that callers can tell."""
         if standing is None:
             return None
-        self.mirror.add(standing)
+        self._remember(standing)
         return mine if standing == mine else standing
 
     def _fetch(self, key: WinnerKey) -> bool:
@@ -73,8 +76,18 @@ class SharedWinnerCache(WinnerCache):
             return False
         self.store.fetched.add(name)
         for one in found:
-            self.mirror.add(one)
+            self._remember(one)
         return bool(found)
+
+    def _known(self, key: WinnerKey) -> Winner | None:
+        return self.mirror.own(key) or self.store.unwritten.get(key.digest())
+
+    def _remember(self, found: Winner) -> None:
+        """In the folder, or for as long as this process lasts."""
+        try:
+            self.mirror.add(found)
+        except CacheError:
+            self.store.unwritten[found.key.digest()] = found
 
 
 def open_winners(folder: Path | None = None) -> WinnerCache:

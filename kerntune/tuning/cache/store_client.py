@@ -18,7 +18,7 @@ from collections.abc import Callable
 from kerntune.base.frames import Reader, Timeout, send
 from kerntune.base.store_process import URL
 from kerntune.base.store_requests import ReadRequest, StoreFailed, StoreReady, StoreReply, StoreRequest
-from kerntune.errors import FrameError
+from kerntune.errors import FrameError, PeerTimeout
 from kerntune.timing.worker.module_command import module_command
 
 WAIT_S = 0.5
@@ -46,8 +46,9 @@ class StoreClient:
     No method raises for anything that the store does: what could not be asked is None.
     """
 
-    def __init__(self, url: str, *, limit_s: float = LIMIT_S, rest_s: float = REST_S) -> None:
-        self.url, self._limit_s, self._rest_s = url, limit_s, rest_s
+    def __init__(self, url: str, *, limit_s: float | None = None, rest_s: float = REST_S) -> None:
+        self.url, self._rest_s = url, rest_s
+        self._limit_s = LIMIT_S if limit_s is None else limit_s
         self.report: Callable[[str], None] = warn
         """Gets the one line that says why the store can't be used."""
 
@@ -55,11 +56,11 @@ class StoreClient:
         self._process: subprocess.Popen[bytes] | None = None
         self._reader: Reader[StoreReply] | None = None
         self._pid = os.getpid()
-        self._ready = False
+        self._ready = self._has_answered = False
         self._away_until = 0.0
         self._rest = rest_s
         self._probing_since: float | None = None
-        self._said = False
+        self._said, self._why = False, ""
         self.asked = 0
         """Requests that were sent and have been waited for."""
 
@@ -86,6 +87,12 @@ class StoreClient:
                 return None
             try:
                 return self._answer(request)
+            except PeerTimeout as exc:
+                if self._has_answered:
+                    self._leave_alone(str(exc))
+                else:
+                    self._let_connect()
+                return None
             except (FrameError, OSError) as exc:
                 self._leave_alone(str(exc))
                 return None
@@ -121,6 +128,7 @@ class StoreClient:
         self.asked += 1
         assert self._reader is not None
         reply = self._reader.receive(Timeout(self._limit_s))
+        self._has_answered = True
         if isinstance(reply, StoreFailed):
             raise FrameError(reply.message)
         return reply
@@ -146,8 +154,15 @@ class StoreClient:
             env={**os.environ, URL: self.url},
         )  # fmt: skip
         assert self._process.stdout is not None
-        self._reader, self._ready = Reader(self._process.stdout.fileno(), StoreReply), False
+        self._reader = Reader(self._process.stdout.fileno(), StoreReply)
+        self._ready = self._has_answered = False
         return self._process
+
+    def _let_connect(self) -> None:
+        """The first reply is late: to connect may take longer than a call should wait (SSH takes ten round trips). The
+        process goes on, and the store counts as away until the reply is there, which no call waits for."""
+        self._probing_since = time.monotonic()
+        self._away_until = self._probing_since
 
     def _leave_alone(self, why: str) -> None:
         self._end()
@@ -171,9 +186,9 @@ class StoreClient:
             return False
         self._probing_since = None
         if found:
-            self._away_until, self._rest = 0.0, self._rest_s
+            self._away_until, self._rest, self._has_answered = 0.0, self._rest_s, True
         else:
-            self._leave_alone("it does not answer")
+            self._leave_alone(self._why or "it does not answer")
         return bool(found)
 
     def _probed(self) -> bool | None:
@@ -188,6 +203,7 @@ class StoreClient:
         try:
             for reply in reader.arrived():
                 if not isinstance(reply, StoreReady):
+                    self._why = reply.message if isinstance(reply, StoreFailed) else ""
                     return not isinstance(reply, StoreFailed)
                 self._ready = True
                 send(process.stdin.fileno(), PROBE, Timeout(self._limit_s))

@@ -227,7 +227,7 @@ class GpuPools:
                 result = pool.run(function, arguments)
                 if self.spoiled(result):
                     pool.end()
-            except BaseException as exc:  # for the future's caller; this thread goes on
+            except BaseException as exc:  # the future must have it, and this thread go on
                 pool.end()
                 future.set_exception(exc)
             else:

@@ -13,11 +13,12 @@ from kerntune.tuning.torch_compile.argument_plan import (
     Given,
     KnownValue,
     ListedValues,
+    RebuiltFunction,
     TensorDescription,
     is_fixed,
     parts,
 )
-from kerntune.tuning.torch_compile.graph_launch import GraphLaunch, launch_of, numbers_in
+from kerntune.tuning.torch_compile.graph_launch import GraphLaunch, launch_of
 from kerntune.tuning.torch_compile.launch_op import WRITTEN_AS
 
 LITERALS = (bool, int, str, float, type(None))
@@ -59,15 +60,17 @@ class GeneratedCall:
 
     def whole(self) -> str:
         """A call that makes all arguments when it runs."""
-        lists = (f"[{', '.join(self.given[kind])}]" for kind in ("tensors", "ints", "floats"))
-        return f"{self.token}.run({', '.join(lists)})"
+        return f"{self.token}.run({self._lists()})"
+
+    def _lists(self) -> str:
+        return ", ".join(f"[{', '.join(self.given[kind])}]" for kind in ("tensors", "ints", "floats"))
 
     def direct(self) -> str | None:
         """A call of the prepared launch with the graph's own values; None if an argument is made at each call."""
         named = self.launch.kwargs
         plans = [*self.launch.args, *(plan for _, plan in named)]
         texts = [self._text(plan, f"{self.token}_fixed[{i}]") for i, plan in enumerate(plans)]
-        grid = self._text(self.launch.grid, f"{self.token}_grid") or self._made_grid()
+        grid = self._grid()
         if grid is None or None in texts:
             return None
         words = [name for name, _ in named]
@@ -89,18 +92,27 @@ class GeneratedCall:
             return f"({', '.join(map(str, items))},)" if all(items) and plan.kind is tuple else None
         return None
 
-    def _made_grid(self) -> str | None:
-        """A grid that closes over integers of the graph."""
+    def _grid(self) -> str | None:
+        """The grid; a function may close over integers of the graph, and is remembered by them."""
+        if not is_function(self.launch.grid):
+            return self._text(self.launch.grid, f"{self.token}_grid")
         grid = self.launch.grid
         if any(isinstance(part, TensorDescription) or getattr(part, "kind", "ints") in HELD for part in parts(grid)):
-            return None
-        return f"{self.token}.grid_of({', '.join(self.given['ints'][n.index] for n in numbers_in(grid))})"
+            return f"{self.token}.made_grid({self._lists()})"
+        return f"{self.token}_grid_of({', '.join(self.given['ints'])})"
 
     def _write_head(self) -> None:
-        for name in ("path", "fixed", "grid"):
-            source = "fixed_grid" if name == "grid" else name
-            if name != "grid" or is_fixed(self.launch.grid):
-                torch_private.write_once(f"{self.token}_{name} = {self.token}.{source}")
+        function = is_function(self.launch.grid)
+        names = {"path": "path", "fixed": "fixed"} | ({"grid_of": "grid_of"} if function else {})
+        if not function and is_fixed(self.launch.grid):
+            names["grid"] = "fixed_grid"
+        for name, source in names.items():
+            torch_private.write_once(f"{self.token}_{name} = {self.token}.{source}")
+
+
+def is_function(grid: ArgumentPlan) -> bool:
+    """Whether a grid is called when the kernel is launched."""
+    return isinstance(grid, RebuiltFunction) or (isinstance(grid, KnownValue) and callable(grid.value))
 
 
 def _has_literal(value: Any) -> bool:

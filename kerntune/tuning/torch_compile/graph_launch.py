@@ -5,7 +5,8 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from types import CodeType
+from functools import cached_property
+from types import CodeType, FunctionType
 from typing import Any
 
 import kerntune
@@ -23,20 +24,23 @@ from kerntune.tuning.torch_compile.argument_plan import (
     parts,
     renumbered,
 )
+from kerntune.tuning.torch_compile.grid_memo import GridMemo
 
 MAX_GRIDS = 256
-"""Grids of one launch that are kept, by the numbers they close over; at the limit all are dropped."""
+"""Grid functions of one launch that are kept, by the integers of the call; at the limit all are dropped."""
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(eq=False)
 class GraphLaunch:
-    """One call of a tuned kernel in a graph. ``args`` and ``kwargs`` are the kernel's arguments in the call's form."""
+    """One call of a tuned kernel in a graph. ``args`` and ``kwargs`` are the kernel's arguments in the call's form;
+    ``dtypes`` are those of the graph's tensors."""
 
     tuner: Any
     args: tuple[ArgumentPlan, ...]
     kwargs: tuple[tuple[str, ArgumentPlan], ...]
     grid: ArgumentPlan
-    grids: dict[tuple[int, ...], Any] = field(default_factory=dict)
+    dtypes: tuple[str, ...] = ()
+    grids: dict[tuple[int, ...], Any] = field(default_factory=dict, repr=False)
 
     def run(self, tensors: Sequence[Any], ints: Sequence[int], floats: Sequence[float]) -> None:
         """Launch, as ``kernel[grid](...)`` does: the winner for this call's key, which is found first if need be."""
@@ -44,14 +48,29 @@ class GraphLaunch:
         words = {name: plan.of(values) for name, plan in self.kwargs}
         self.tuner[self.grid.of(values)](*(plan.of(values) for plan in self.args), **words)
 
-    def grid_of(self, *given: int) -> Any:
-        """The grid for the numbers that it closes over, in the order of :func:`numbers_in`."""
-        found = self.grids.get(given)
-        if found is None:
+    def grid_of(self, *ints: int) -> Any:
+        """The grid for the integers that the graph hands over: remembered, or a function that is."""
+        found = self.memo.find(ints)
+        if found is not None:
+            return found
+        made = self.grids.get(ints)
+        if made is None:
             if len(self.grids) >= MAX_GRIDS:
                 self.grids.clear()
-            found = self.grids[given] = self.grid.of(_scattered(numbers_in(self.grid), given))
-        return found
+            grid = self.grid.of(Values((), ints, ()))
+            made = self.grids[ints] = self.memo.noting(grid, ints) if callable(grid) else grid
+        return made
+
+    def made_grid(self, tensors: Sequence[Any], ints: Sequence[int], floats: Sequence[float]) -> Any:
+        """The grid for these values, made at each call: it closes over tensors."""
+        return self.grid.of(Values(tensors, ints, floats))
+
+    @cached_property
+    def memo(self) -> GridMemo:
+        """Grids that are remembered."""
+        named = [*zip(self.tuner.arg_names, self.args, strict=False), *self.kwargs]
+        settled = (n for n, plan in named if is_fixed(plan) or (isinstance(plan, Given) and plan.kind == "ints"))
+        return GridMemo(self.tuner, frozenset(settled))
 
     @property
     def fixed(self) -> tuple[Any, ...]:
@@ -69,25 +88,14 @@ class GraphLaunch:
         """The same launch, its tensors handed over in another order."""
         kwargs = tuple((name, renumbered(plan, places)) for name, plan in self.kwargs)
         args = tuple(renumbered(plan, places) for plan in self.args)
-        return GraphLaunch(self.tuner, args, kwargs, renumbered(self.grid, places))
+        dtypes = {places[old]: dtype for old, dtype in enumerate(self.dtypes)}
+        ordered = tuple(dtypes[place] for place in sorted(dtypes))
+        return GraphLaunch(self.tuner, args, kwargs, renumbered(self.grid, places), ordered)
 
     @property
     def fixed_grid(self) -> Any:
         """The grid, where it is the same object at every call."""
         return self.grid.of(Values((), (), ()))
-
-
-def numbers_in(grid: ArgumentPlan) -> tuple[Given, ...]:
-    """The integers that a grid is made of, each once."""
-    found = [part for part in parts(grid) if isinstance(part, Given) and part.kind == "ints"]
-    return tuple(dict.fromkeys(found))
-
-
-def _scattered(places: Sequence[Given], numbers: Sequence[int]) -> Values:
-    ints = [0] * (1 + max((p.index for p in places), default=-1))
-    for place, number in zip(places, numbers, strict=True):
-        ints[place.index] = number
-    return Values((), ints, ())
 
 
 _launches: dict[str, GraphLaunch] = {}
@@ -122,6 +130,7 @@ def _digest(launch: GraphLaunch) -> str:
         kerntune.__version__,
         tuner_text(launch.tuner),
         repr([name for name, _ in launch.kwargs]),
+        repr(launch.dtypes),
         *map(_plan_text, told),
     ]
     return hashlib.sha256("\0".join(texts).encode()).hexdigest()[:24]
@@ -148,11 +157,20 @@ def _plan_text(plan: ArgumentPlan) -> str:
     return "; ".join(texts)
 
 
-def value_text(value: Any) -> str:
-    """A value's text; of functions that of their code."""
+def value_text(value: Any, above: tuple[int, ...] = ()) -> str:
+    """A value's text; of functions that of their code and of what they close over. An object that nothing is known of
+    is told from others of its kind by its identity: registered launches keep theirs."""
     function = getattr(value, "__func__", value)
-    code = getattr(function, "__code__", None)
-    return text_of(value) if code is None else code_text(code)
+    if id(function) in above:
+        return "itself"
+    if isinstance(function, FunctionType):
+        held = [cell.cell_contents for cell in function.__closure__ or ()]
+        held += [*(function.__defaults__ or ()), *(function.__kwdefaults__ or {}).values()]
+        bound = getattr(value, "__self__", None)
+        inside = [value_text(one, (*above, id(function))) for one in (*held, *([] if bound is None else [bound]))]
+        return repr((code_text(function.__code__), inside))
+    text = text_of(value)
+    return f"{text}@{id(value)}" if text == type(value).__name__ else text
 
 
 def code_text(code: CodeType) -> str:

@@ -62,7 +62,12 @@ def _init_variable(before: Any, hopifier: Any, variable: Any, kernel: Any, kerne
 
 def _call_triton_kernel(before: Any, hopifier: Any, variable: Any, args: Any, kwargs: Any, tx: Any) -> Any:
     if is_ours(variable.kernel):
-        return KernelCall(hopifier, variable, args, kwargs, tx).trace()
+        call = KernelCall(hopifier, variable, args, kwargs, tx)
+        try:
+            return call.trace()
+        except (AttributeError, ImportError, TypeError) as exc:
+            why = f"this torch is read wrongly ({type(exc).__name__}: {exc}); please report it with torch's version"
+        raise call.refused(why)
     variable.grid = traceable_grid(variable.grid, tx)
     return before(variable, args, kwargs, tx)
 

@@ -85,7 +85,9 @@ class KernelCall:
         names = list(self.tuner.arg_names)
         args = tuple(self._argument(names[i], v, constants) for i, v in enumerate(self.args))
         kwargs = tuple((k, self._argument(k, v, constants | NO_CONFIG)) for k, v in self.kwargs.items())
-        return GraphLaunch(self.tuner, args, kwargs, self._read("its grid", self.variable.grid))
+        grid = self._read("its grid", self.variable.grid)
+        tensors = (self.reader.examples[Given("tensors", i)] for i in range(len(self.reader.tensors)))
+        return GraphLaunch(self.tuner, args, kwargs, grid, tuple(str(tensor.dtype) for tensor in tensors))
 
     def _argument(self, name: str, value: Any, constants: frozenset[str] | set[str]) -> ArgumentPlan:
         if name in constants:

@@ -12,10 +12,10 @@ from kerntune.grids.fixed import PrecomputedGrid
 from kerntune.grids.grid import Grid
 
 Meta = Mapping[str, Any]
-Traced = Callable[[Meta], Any]
+GridOfMeta = Callable[[Meta], Any]
 
 
-def as_function(grid: Grid) -> Traced:
+def as_function(grid: Grid) -> GridOfMeta:
     """A grid as a function of a launch's arguments. What a grid checks of its values is checked where it is called
     outside of graphs: here sizes may be symbols."""
     if not isinstance(grid, PrecomputedGrid):
@@ -31,12 +31,12 @@ def as_function(grid: Grid) -> Traced:
     return chosen
 
 
-def _triple(axes: tuple[Expr, Expr, Expr]) -> Traced:
+def _triple(axes: tuple[Expr, Expr, Expr]) -> GridOfMeta:
     x, y, z = map(_function, axes)
     return lambda meta: (x(meta), y(meta), z(meta))
 
 
-def _function(expr: Expr) -> Traced:
+def _function(expr: Expr) -> GridOfMeta:
     if isinstance(expr, Const):
         number = expr.value
         return lambda meta: number

@@ -6,7 +6,7 @@ import contextlib
 
 import pytest
 
-from kerntune.gpu.fake_cuda.patches import replace, replace_known
+from kerntune.gpu.fake_cuda.patches import Replacements, replace, replace_known
 
 
 class Base:
@@ -60,3 +60,18 @@ def test_unknown_names_are_not_added() -> None:
         replace_known(stack, Owner, "value", 2)
         assert not hasattr(Owner, "nowhere")
         assert Owner.value == 2
+
+
+def test_all_that_was_replaced_can_be_put_back_for_a_while() -> None:
+    class Owner:
+        kept, twice = 1, 1
+
+    with Replacements() as stack:
+        replace(stack, Owner, "kept", 2)
+        replace(stack, Owner, "added", 3)
+        replace(stack, Owner, "twice", 4)
+        replace(stack, Owner, "twice", 5)
+        with stack.lifted():
+            assert (Owner.kept, Owner.twice, hasattr(Owner, "added")) == (1, 1, False)
+        assert (Owner.kept, Owner.twice, Owner.added) == (2, 5, 3)  # type: ignore[attr-defined]
+    assert (Owner.kept, Owner.twice, hasattr(Owner, "added")) == (1, 1, False)

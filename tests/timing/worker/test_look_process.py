@@ -308,3 +308,13 @@ def test_it_dies_with_its_parent(number: int) -> None:
         parent.wait()
         if parent.stdout is not None:
             parent.stdout.close()
+
+
+def test_it_starts_without_what_only_comparisons_need() -> None:
+    """numpy takes as much of a processor as all else that it imports (``benchmarks/quarantine_host.py``)."""
+    text = (
+        "import sys; import kerntune.timing.worker.looks, kerntune.gpu.driver_gpu; "
+        "print(*{'numpy', 'torch', 'triton'} & {m.partition('.')[0] for m in sys.modules})"
+    )
+    done = subprocess.run([sys.executable, "-c", text], capture_output=True, text=True, check=True, cwd=ROOT)
+    assert done.stdout == "\n"

@@ -78,10 +78,10 @@ def test_attributes_are_tritons(options: dict[str, Any]) -> None:
 def test_the_decorators_have_one_signature() -> None:
     """Names, order and kinds; of the defaults one differs, on purpose: winners are kept on disk. Seven are our own."""
     mine, theirs = (inspect.signature(f).parameters for f in (kerntune.autotune, triton.autotune))
-    *shared, verify, patience, prune, ignore, search, isolate, tune = mine.values()
+    *shared, verify, patience, prune, ignore, search, isolate, tune, descend = mine.values()
     assert [(p.name, p.kind) for p in shared] == [(p.name, p.kind) for p in theirs.values()]
-    own = (verify, patience, prune, ignore, search, isolate, tune)
-    names = ["verify", "patience", "static_prune", "verify_ignore", "search", "isolate", "tune"]
+    own = (verify, patience, prune, ignore, search, isolate, tune, descend)
+    names = ["verify", "patience", "static_prune", "verify_ignore", "search", "isolate", "tune", "descend"]
     assert [p.name for p in own] == names
     assert {p.default for p in own} == {None}
     assert {n for n in theirs if mine[n].default != theirs[n].default} == {"cache_results"}

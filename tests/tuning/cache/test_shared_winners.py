@@ -127,6 +127,22 @@ def test_what_was_found_while_the_store_was_away_reaches_it(
     assert there.refresh(key(0)) == won(config=LARGE)
 
 
+def test_a_folder_that_can_not_be_written_needs_no_tuning_either(
+    tmp_path: Path, here: SharedWinnerCache, there: SharedWinnerCache
+) -> None:
+    """And it makes no process go on with another winner."""
+    there.offer(won(0))
+    client(there).finish()
+    (tmp_path / "here").write_text("a file, not a folder")
+    assert here.get(key(0)) == won(0)
+    assert here.get(key(0)) == won(0)
+    there.offer(won(1))
+    assert here.offer(won(1, LARGE)) == won(1)
+    assert here.offer(won(2)) == won(2)
+    assert here.get(key(2)) == won(2)
+    assert there.refresh(key(2)) == won(2)
+
+
 def test_a_finished_winner_follows_an_unfinished_one(here: SharedWinnerCache, there: SharedWinnerCache) -> None:
     first, settled = won(config=SMALL, untried=(LARGE,)), won(config=LARGE)
     here.offer(first)

@@ -7,6 +7,7 @@ import signal
 import warnings
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -57,16 +58,60 @@ def test_where_warnings_are_errors_no_error_reaches_the_caller(
     assert "own cache" in capsys.readouterr().err
 
 
+def answered(client: StoreClient) -> Any:
+    """Its process, once it has answered."""
+    client._limit_s, limit_s = 60.0, client._limit_s
+    assert client.ask(READ) == Contents((None,))
+    client._limit_s = limit_s
+    assert client._process is not None
+    return client._process
+
+
 def test_a_process_that_does_not_answer_is_ended(tmp_path: Path) -> None:
-    client = StoreClient(f"file://{tmp_path}/store", limit_s=0.2, rest_s=NEVER)
-    while client._process is None or not client._ready:
-        client._answer(READ) if client._process else client.begin()
-    process = client._process
+    client = StoreClient(f"file://{tmp_path}/store", limit_s=0.05, rest_s=NEVER)
+    process = answered(client)
     os.kill(process.pid, signal.SIGSTOP)
-    with pytest.warns(RuntimeWarning, match=r"0\.2 s"):
+    with pytest.warns(RuntimeWarning, match=r"0\.05 s"):
         assert client.ask(READ) is None
     assert process.returncode == -signal.SIGKILL
     assert client.ask(READ) is None
+
+
+def test_a_first_reply_that_is_late_is_waited_for_by_no_call(tmp_path: Path) -> None:
+    """To connect may take longer than a call should wait. Nothing is reported, and the store is used from then on."""
+    client = StoreClient(f"file://{tmp_path}/store", limit_s=0.05, rest_s=NEVER)
+    process = answered(client)
+    os.kill(process.pid, signal.SIGSTOP)
+    client._has_answered = False
+    assert client.ask(READ) is None
+    assert client.ask(READ) is None
+    assert client.is_away
+    os.kill(process.pid, signal.SIGCONT)
+    client._limit_s = 60.0
+    while client.is_away:
+        client.ask(READ)
+    assert client._process is process
+    assert client.ask(ReplaceRequest("a", b"1")) == WriteReply(True)
+    client.close(60)
+
+
+def test_a_first_reply_that_is_late_and_a_failure_is_reported(tmp_path: Path) -> None:
+    (tmp_path / "store").write_text("a file, not a folder")
+    client = StoreClient(f"file://{tmp_path}/store", limit_s=60.0, rest_s=NEVER)
+    client.begin()
+    client._wait_ready()
+    assert client._process is not None
+    os.kill(client._process.pid, signal.SIGSTOP)
+    client._limit_s = 0.05
+    assert client.ask(ReplaceRequest("a", b"1")) is None
+    os.kill(client._process.pid, signal.SIGCONT)
+    told: list[str] = []
+    client.report = told.append
+    while client._probing_since is not None:
+        client.ask(READ)
+    assert len(told) == 1
+    assert "store" in told[0]
+    assert client.is_away
 
 
 def test_a_store_that_comes_back_is_used_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -64,7 +64,7 @@ def calls_in(code: str) -> list[str]:
 def test_the_prepared_launch_is_called_past_the_dispatcher(runs: Runs) -> None:
     code = code_of(doubling(make()), torch.randn(100))
     (call,) = calls_in(code)
-    assert re.fullmatch(r"(kt\w+)_path\.front\(\1_grid, arg0_1, buf0, 100, 2\.0\)", call)
+    assert re.fullmatch(r"(kt\w+)_path\.front\(\1_grid_of\(\), arg0_1, buf0, 100, 2\.0\)", call)
     assert "torch.ops.kerntune" not in code
     assert runs.blocks() == [64]
 
@@ -79,7 +79,24 @@ def test_nothing_is_copied(runs: Runs) -> None:
 def test_symbolic_sizes_are_handed_over(runs: Runs) -> None:
     code = code_of(doubling(make()), torch.randn(100), dynamic=True)
     (call,) = calls_in(code)
-    assert re.fullmatch(r"(kt\w+)_path\.front\(\1\.grid_of\((s\d+)\), arg1_1, buf0, \2, 2\.0\)", call)
+    assert re.fullmatch(r"(kt\w+)_path\.front\(\1_grid_of\((s\d+)\), arg1_1, buf0, \2, 2\.0\)", call)
+
+
+def test_remembered_grids_are_those_of_the_call(runs: Runs) -> None:
+    """Also where another config has won since, and for sizes in any order."""
+    kernel = make()
+    graph = torch.compile(doubling(kernel), fullgraph=True, dynamic=True)
+    sizes = (100, 150, 300) * 3
+    for n in sizes:
+        x = torch.randn(n)
+        assert torch.equal(graph(x), x * 2)
+    assert [launch.grid[0] for launch in runs.launches] == [2] * 9
+    for key in kernel.cache:
+        kernel.cache[key] = kernel.configs[0]
+    runs.launches.clear()
+    for n in sizes:
+        graph(torch.randn(n))
+    assert [(launch.block, launch.grid[0]) for launch in runs.launches] == [(64, 2), (64, 3), (64, 5)] * 3
 
 
 def test_grids_of_numbers_stand_in_the_code(runs: Runs) -> None:
@@ -93,6 +110,21 @@ def test_grids_of_numbers_stand_in_the_code(runs: Runs) -> None:
     (call,) = calls_in(code_of(f, torch.randn(100), dynamic=True))
     assert re.fullmatch(r"kt\w+_path\.front\(\(s\d+ ?// ?2, 3,\), arg1_1, buf0, s\d+, factor=2\.0\)", call)
     assert runs.launches[0].grid == (50, 3)
+
+
+def test_grids_that_close_over_tensors_are_made_at_each_call(runs: Runs) -> None:
+    kernel = make()
+
+    def f(x: torch.Tensor) -> torch.Tensor:
+        y = torch.empty_like(x)
+        kernel[lambda meta: (triton.cdiv(x.numel(), meta["BLOCK"]),)](x, y, x.numel(), 2.0)
+        return y
+
+    (call,) = calls_in(code_of(f, torch.randn(100), dynamic=True))
+    assert re.fullmatch(
+        r"(kt\w+)_path\.front\(\1\.made_grid\(\[buf0, arg1_1\], \[(s\d+)\], \[\]\), arg1_1, buf0, \2, 2\.0\)", call
+    )
+    assert runs.launches[0].grid == (2,)
 
 
 def test_a_known_winner_is_torchs_own_launch(runs: Runs, monkeypatch: pytest.MonkeyPatch) -> None:

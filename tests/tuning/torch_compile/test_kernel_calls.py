@@ -11,8 +11,11 @@ import triton
 from compiled_runs import Runs, accumulated, configs, doubled_in_place, fits, scaled
 
 import kerntune
+from kerntune.errors import CacheMissError
 from kerntune.grids import FixedGrid, Name, ceil_div
+from kerntune.kernels.compat import torch_private
 from kerntune.search import Choice, Search, Space
+from kerntune.tuning import autotuner_run
 
 SIZES = (100, 150, 300, 100)
 WINNERS = [64, 128, 256, 64]
@@ -217,6 +220,33 @@ def test_grids_that_are_arguments(runs: Runs, known: bool) -> None:
         assert runs.launches[-1].grid[0] == size
 
 
+def test_graphs_with_unlike_closures_do_not_share_a_launch(runs: Runs) -> None:
+    """The operator finds a launch by its token at each call."""
+    kernel = make()
+
+    def f(x: torch.Tensor, grid: Any) -> torch.Tensor:
+        y = torch.empty_like(x)
+        kernel[grid](x, y, x.numel(), 2.0)
+        return y
+
+    def of(k: int) -> Any:
+        return lambda meta: (k,)
+
+    class Callable_:
+        def __init__(self, k: int) -> None:
+            self.k = k
+
+        def __call__(self, meta: Any) -> tuple[int]:
+            return (self.k,)
+
+    graph = torch.compile(f, backend="eager", fullgraph=True, dynamic=False)
+    grids = [of(3), of(4), Callable_(5), Callable_(6)]
+    for grid, expected in zip(grids * 2, [3, 4, 5, 6] * 2, strict=True):
+        kernel.cache.clear()
+        graph(torch.randn(100), grid)
+        assert runs.launches[-1].grid == (expected,)
+
+
 def test_what_a_graph_cannot_hand_over_is_refused_by_name(runs: Runs) -> None:
     kernel = make()
 
@@ -229,6 +259,18 @@ def test_what_a_graph_cannot_hand_over_is_refused_by_name(runs: Runs) -> None:
         torch.compile(f, backend="eager", fullgraph=True, dynamic=True)(torch.randn(100))
     x = torch.randn(100)
     assert torch.equal(torch.compile(f, backend="eager", dynamic=True)(x), x * 2), "a graph break otherwise"
+    assert runs.blocks() == [64]
+
+
+def test_a_torch_that_has_changed_is_refused_by_name(runs: Runs, monkeypatch: pytest.MonkeyPatch) -> None:
+    def moved(variable: Any) -> bool:
+        raise AttributeError("TensorVariable has no attribute 'is_tensor'")
+
+    monkeypatch.setattr(torch_private, "is_tensor", moved)
+    with pytest.raises(torch._dynamo.exc.Unsupported, match=r"kernel scaled: this torch is read wrongly .*is_tensor"):
+        torch.compile(launching(make()), backend="eager", fullgraph=True)(torch.randn(100))
+    x = torch.randn(100)
+    assert torch.equal(torch.compile(launching(make()), backend="eager")(x), x * 2)
     assert runs.blocks() == [64]
 
 
@@ -371,3 +413,27 @@ def test_grid_objects_of_kernels_that_torch_launches(runs: Runs, dynamic: bool) 
 
     check(f, "eager", dynamic)
     assert [launch.grid for launch in runs.launches] == [(2, 1, 1), (3, 1, 1), (5, 1, 1), (2, 1, 1)]
+
+
+@compiled
+def test_tritons_heuristics_above_the_tuner(runs: Runs, backend: str, dynamic: bool) -> None:
+    """As flash-linear-attention writes them: the tuner is called by ``run``."""
+    tuner = kerntune.autotune([triton.Config({}, num_warps=w) for w in (2, 4)], key=["n"])(scaled)
+    kernel = triton.heuristics({"BLOCK": lambda named: 64 if named["factor"] < 3 else 128})(tuner)
+    runs.choose = lambda tuner, named, found: found[0]
+    check(launching(kernel), backend, dynamic)
+    assert runs.blocks() == [64] * 4
+    assert len(runs.tuned) == 3
+
+
+def test_frozen_tuning_holds(runs: Runs, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing is tuned while a graph is made, and where it runs the user's setting says what a missing winner is."""
+
+    def frozen(call: Any, plain: Any) -> Any:
+        raise CacheMissError(f"kernel {call.tuner.base_fn.__name__}: no stored winner")
+
+    graph = torch.compile(launching(make()), backend="eager", fullgraph=True)
+    monkeypatch.setattr(autotuner_run._Call, "tune", frozen)
+    with pytest.raises(CacheMissError, match="kernel scaled: no stored winner"):
+        graph(torch.randn(100))
+    assert runs.launches == []

@@ -1,0 +1,423 @@
+"""Two GPUs of a host against one of them with half of its cores: 64 keys of 8 kernels, cold; and A/A beside neighbours.
+
+    python benchmarks/many_gpus.py OUT.json [--only xdist,tune_many,dask,aa] [--gpus 0,1] [--keys 64] [--workers 1]
+    python benchmarks/many_gpus.py OUT.json --scripted --keys 4 --only xdist,aa
+
+One command on a host with two GPUs; OUT.json is written after each part, so a run that is broken off leaves what it
+has. Each way (``pytest -n``, ``kerntune.tune_many``, a Dask cluster) tunes the keys twice, each time with empty
+caches: on the first GPU with half of the cores that this process may use, and on all GPUs with all of them.
+``startup_s`` is until the first key is begun and is no part of ``keys_per_s``. ``winners`` holds the two runs'
+winners against each other: equal configs are equal, others are replayed in pairs (log-ratio of the times, in turn, in
+processes of their own).
+
+``aa`` has the standard deviation of replays of equal code, in rows for four processes on one GPU and for two on each of
+two: each replays its cases alone on the device, and in between runs kernels there while others wait or run, too.
+
+``--scripted`` does the same on scripted GPUs, with real compilation: it shows that the parts work and nothing of times.
+A way whose package isn't there is left out with a note.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import datetime
+import json
+import math
+import os
+import platform
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parents[1]
+sys.path[:0] = [str(ROOT), str(Path(__file__).resolve().parent)]
+
+WAYS = ("xdist", "tune_many", "dask", "aa")
+AA_KEYS = (("add", 1 << 20), ("softmax", 2048), ("matmul", 1024), ("rms_norm", 4096))
+"""Kernels, and a number of their shapes: some microseconds to some hundreds on an H200."""
+
+SHORTEST_US = 3.0
+"""Kernels below are timed less exactly, and have no part in the requirement."""
+
+CONFTEST = """
+import tempfile
+{scripted}
+"""
+
+SCRIPTED = """
+from kerntune.gpu import device_lock
+from kerntune.gpu.scripted import Rule, Script, scripted_host
+
+device_lock.device_node = lambda uuid: None
+
+def pytest_kerntune_backend(config):
+    return scripted_host(2, Script([Rule(num_warps=8, time_ns=9_000.0), Rule(time_ns=10_000.0)]))
+"""
+
+TESTS = """
+import json
+import os
+import time
+
+import many_gpus_kernels as kernels
+import pytest
+
+KEYS = kernels.KEYS[: int(os.environ["MANY_GPUS_KEYS"])]
+
+@pytest.mark.parametrize("key", KEYS, ids=str)
+def test_key(autotune, key):
+    begin = time.time()
+    grid, args = key.call()
+    autotune(key.tuner[grid], *args)
+    row = {"key": str(key), "begin": begin, "end": time.time(), "worker": os.environ.get("PYTEST_XDIST_WORKER", "")}
+    with open(os.environ["MANY_GPUS_LOG"], "a") as file:
+        file.write(json.dumps(row) + "\\n")
+"""
+
+
+# one side: some GPUs and some cores, caches of its own
+
+
+class Side:
+    """A folder with empty caches, the GPUs that are seen, and the cores that may be used."""
+
+    def __init__(self, folder: Path, name: str, gpus: Sequence[str], cores: Sequence[int], words: Any) -> None:
+        self.folder, self.gpus, self.cores, self.words = folder / name, list(gpus), list(cores), words
+        self.folder.mkdir(parents=True)
+        self.log = self.folder / "log.jsonl"
+        self.cache = self.folder / "kerntune"
+
+    def environ(self) -> dict[str, str]:
+        """Of its processes."""
+        return {
+            **os.environ,
+            "CUDA_VISIBLE_DEVICES": ",".join(self.gpus),
+            "KERNTUNE_CACHE_DIR": str(self.cache),
+            "TRITON_CACHE_DIR": str(self.folder / "triton"),
+            "PYTHONPATH": os.pathsep.join([str(ROOT), str(Path(__file__).parent), os.environ.get("PYTHONPATH", "")]),
+            "MANY_GPUS_KEYS": str(self.words.keys),
+            "MANY_GPUS_LOG": str(self.log),
+            "CI": "",
+        }
+
+    def run(self, *command: str) -> dict[str, Any]:
+        """Run a command with these; what its keys' log says."""
+        begin = time.time()
+        done = subprocess.run(
+            command, env=self.environ(), cwd=self.folder, check=False, capture_output=True, text=True,
+            preexec_fn=lambda: os.sched_setaffinity(0, self.cores),
+        )  # fmt: skip
+        rows = [json.loads(line) for line in self.log.read_text().splitlines()] if self.log.exists() else []
+        found = {"gpus": self.gpus, "cores": len(self.cores), "exit": done.returncode, "keys": len(rows)}
+        if not rows:
+            return {**found, "said": (done.stdout + done.stderr)[-2000:]}
+        first, last = min(r["begin"] for r in rows), max(r["end"] for r in rows)
+        return {
+            **found,
+            "startup_s": round(first - begin, 2),
+            "work_s": round(last - first, 2),
+            "keys_per_s": round(len(rows) / (last - first), 3),
+            **({"said": (done.stdout + done.stderr)[-2000:]} if done.returncode else {}),
+        }
+
+
+def by_xdist(side: Side) -> dict[str, Any]:
+    """The plugin's tests of all keys."""
+    from plugin_options import plugin_options
+
+    (side.folder / "conftest.py").write_text(CONFTEST.format(scripted=SCRIPTED if side.words.scripted else ""))
+    (side.folder / "test_keys.py").write_text(TESTS)
+    (side.folder / "pytest.ini").write_text("[pytest]\n")
+    workers = len(side.gpus) * side.words.workers
+    return side.run(
+        sys.executable, "-m", "pytest", *plugin_options(), "-q", "-p", "no:cacheprovider", "-n", str(workers),
+        "--kerntune", "--kerntune-missing=record", "-W", "ignore:TRITON_DEFAULT_FP_FUSION", "test_keys.py",
+    )  # fmt: skip
+
+
+def by_child(side: Side, way: str) -> dict[str, Any]:
+    """``tune_many`` in a process of its own."""
+    return side.run(sys.executable, str(Path(__file__).resolve()), str(side.log), "--child", way)
+
+
+def tune_in_child(log: Path, way: str) -> None:
+    """Tune all keys; the executor's processes are there, and have loaded torch and Triton, before the clock starts."""
+    import many_gpus_kernels as kernels
+
+    from kerntune.tuning.many.gpu_pools import GpuPools, chosen_gpus
+    from kerntune.tuning.many.tune_many import tune_many, tuning_job
+
+    keys = kernels.KEYS[: int(os.environ["MANY_GPUS_KEYS"])]
+    gpus = os.environ["CUDA_VISIBLE_DEVICES"].split(",")
+    warm = [tuning_job(kernels.add_kernel, *_flat(kernels.line((1000 + i,), "meta"))) for i in range(len(gpus))]
+    jobs = [tuning_job(key.tuner, *_flat(key.call("meta"))) for key in keys]
+    with dask_pools(gpus) if way == "dask" else GpuPools(chosen_gpus(None)) as executor:
+        tune_many(warm, executor=executor, progress=False)
+        begin = time.time()
+
+        def tell(outcome: Any) -> None:
+            with log.open("a") as file:
+                row = {"key": outcome.job, "kernel": outcome.kernel, "begin": begin, "end": time.time()}
+                row |= {"ended": outcome.ended.name, "error": outcome.error}
+                file.write(json.dumps(row) + "\n")
+
+        tune_many(jobs, executor=executor, progress=False, tell=tell)
+
+
+def _flat(call: tuple[Any, tuple[Any, ...]]) -> tuple[Any, ...]:
+    grid, args = call
+    return (grid, *args)
+
+
+@contextlib.contextmanager
+def dask_pools(gpus: Sequence[str]) -> Iterator[Any]:
+    """An executor of a Dask cluster with a worker for each GPU, which that worker sees first."""
+    from distributed import Client, Nanny, Scheduler, SpecCluster
+
+    lists = [",".join([*gpus[i:], *gpus[:i]]) for i in range(len(gpus))]
+    workers = {
+        i: {"cls": Nanny, "options": {"nthreads": 1, "env": {"CUDA_VISIBLE_DEVICES": text}}}
+        for i, text in enumerate(lists)
+    }
+    with (
+        SpecCluster(workers=workers, scheduler={"cls": Scheduler, "options": {}}) as cluster,
+        Client(cluster) as client,
+    ):
+        yield client.get_executor()
+
+
+# winners of two runs, in pairs
+
+
+def backend_of(words: Any) -> Any:
+    """The first visible GPU, or a scripted one."""
+    if not words.scripted:
+        from kerntune.gpu.cuda import CudaBackend
+
+        return CudaBackend()
+    from kerntune.gpu import device_lock
+    from kerntune.gpu.scripted import Rule, Script, scripted_host
+
+    device_lock.device_node = lambda uuid: None  # type: ignore[assignment]
+    return scripted_host(2, Script([Rule(num_warps=8, time_ns=9_000.0), Rule(time_ns=10_000.0)]))
+
+
+def recorded(backend: Any, compiler: Any, key: Any, config: Any) -> Any:
+    """A call of a key with one config."""
+    from kerntune.capture import Capture
+    from kerntune.capture.recorder import record
+
+    (grid, args), capture = key.call(), Capture(backend, compiler)
+    with capture.active():
+        key.tuner.fn[grid](*args, **config.all_kwargs())
+    return record(capture, backend.targets[0])
+
+
+def ratio(backend: Any, pairs: Any, sides: Sequence[Any], seed: int) -> tuple[float, float]:
+    """The log-ratio of the times of two recordings of one call, and the median time in microseconds."""
+    from kerntune.base.stats import hodges_lehmann, median
+    from kerntune.capture.memory_plan import describe
+    from kerntune.timing.paired import common_plan
+    from kerntune.timing.paired_processes import BLOCKS, PairedWork, log_ratios
+
+    a, b = sides
+    storages, contents = describe(b.recording.storages, b.sources, backend)
+    _, before = common_plan(b.recording, a.recording)
+    work = PairedWork(before, b.recording, storages, {**a.artifacts, **b.artifacts, **contents})
+    reply = pairs.run(work.request(BLOCKS, seed))
+    return hodges_lehmann(log_ratios(reply)).point, median(reply.a_ns + reply.b_ns) / 1e3
+
+
+def compare_winners(first: Path, second: Path, words: Any) -> dict[str, Any]:
+    """Where two caches have other winners, how these compare."""
+    import many_gpus_kernels as kernels
+
+    from kerntune.compiling.compiler import Compiler
+    from kerntune.gate.measured_gpu import pairs_for
+
+    backend, compiler = backend_of(words), Compiler()
+    found: dict[str, Any] = {"equal": 0, "missing": 0, "other": {}}
+    with backend.activate(), contextlib.closing(pairs_for(backend)) as pairs, contextlib.closing(compiler):
+        for key in kernels.KEYS[: words.keys]:
+            configs = [winner_of(backend, compiler, key, folder) for folder in (first, second)]
+            if None in configs:
+                found["missing"] += 1
+            elif configs[0] == configs[1]:
+                found["equal"] += 1
+            else:
+                sides = [recorded(backend, compiler, key, config) for config in configs]
+                with backend.gpu.lock():
+                    log_ratios = [ratio(backend, pairs, sides, seed)[0] for seed in range(3)]
+                found["other"][str(key)] = round(math.exp(statistics.median(log_ratios)) - 1, 5)
+    return found
+
+
+def winner_of(backend: Any, compiler: Any, key: Any, folder: Path) -> Any:
+    """The config that a cache has for a key; None if there is none."""
+    from kerntune.base.policy import TuneMode
+    from kerntune.capture import Capture
+    from kerntune.tuning.cache import WinnerCache
+    from kerntune.tuning.stored_winners import Winners
+
+    grid, args = key.call()
+    site = Capture(backend, compiler).site_of(key.tuner, args, {"grid": grid})
+    index = Winners(WinnerCache(folder), TuneMode.AUTO, backend.gpu).find(site, unfinished=True)
+    return None if index is None else site.candidates[index].config
+
+
+# A/A beside others
+
+
+def aa_in_child(log: Path, words: Any) -> None:
+    """Replay equal code, alone on the device, and run kernels there in between, beside others."""
+    import many_gpus_kernels as kernels
+    import torch
+
+    from kerntune.compiling.compiler import Compiler
+    from kerntune.gate.measured_gpu import pairs_for
+
+    backend, compiler = backend_of(words), Compiler()
+    chosen = [k for k in kernels.KEYS if any(k.kernel == name and number in k.shape for name, number in AA_KEYS)]
+    with backend.activate(), contextlib.closing(pairs_for(backend)) as pairs, contextlib.closing(compiler):
+        with backend.gpu.lock_shared():
+            calls = {}
+            for key in chosen:
+                config = kernels_config(key)
+                calls[str(key)] = (key, config, recorded(backend, compiler, key, config))
+        for seed in range(words.rounds):
+            for name, (key, config, side) in calls.items():
+                with backend.gpu.lock():
+                    pairs.settle()
+                    found, us = ratio(backend, pairs, (side, side), seed)
+                with log.open("a") as file:
+                    file.write(json.dumps({"case": name, "ratio": found, "us": us}) + "\n")
+                with backend.gpu.lock_shared():
+                    grid, args = key.call()
+                    for _ in range(1 if words.scripted else 200):
+                        key.tuner.fn[grid](*args, **config.all_kwargs())
+                    torch.cuda.synchronize()
+
+
+def kernels_config(key: Any) -> Any:
+    """A key's second config."""
+    from kerntune.capture.site import config_of
+
+    return config_of(key.tuner.configs[1], key.kernel)
+
+
+def beside(folder: Path, name: str, gpus: Sequence[str], each: int, words: Any) -> dict[str, Any]:
+    """``each`` processes on each GPU at once; the standard deviation of their replays by case."""
+    place = folder / name
+    place.mkdir()
+    script = str(Path(__file__).resolve())
+    options = ["--rounds", str(words.rounds), *(["--scripted"] if words.scripted else [])]
+    several = []
+    for number, gpu in enumerate([gpu for gpu in gpus for _ in range(each)]):
+        command = [sys.executable, script, str(place / f"{number}.jsonl"), "--child", "aa", *options]
+        several.append(subprocess.Popen(command, env={**os.environ, "CUDA_VISIBLE_DEVICES": gpu}))
+    codes = [one.wait() for one in several]
+    rows = [json.loads(line) for path in sorted(place.glob("*.jsonl")) for line in path.read_text().splitlines()]
+    cases = {}
+    for case in sorted({r["case"] for r in rows}):
+        ratios, us = [r["ratio"] for r in rows if r["case"] == case], [r["us"] for r in rows if r["case"] == case]
+        cases[case] = {"us": round(statistics.median(us), 2), "replays": len(ratios)}
+        if len(ratios) > 1:
+            cases[case] |= {"sd": round(statistics.stdev(ratios), 6), "mean": round(statistics.mean(ratios), 6)}
+    sds = [c["sd"] for c in cases.values() if c["us"] > SHORTEST_US and "sd" in c]
+    return {
+        "processes": len(several),
+        "gpus": list(gpus),
+        "exits": codes,
+        "cases": cases,
+        "most_sd": max(sds, default=None),
+    }
+
+
+# all of it
+
+
+def environment() -> dict[str, Any]:
+    """Where this ran."""
+    import torch
+    import triton
+
+    seen = [torch.cuda.get_device_name(i) for i in range(torch.cuda.device_count())]
+    return {
+        "date": datetime.date.today().isoformat(),
+        "gpus": seen,
+        "triton": triton.__version__,
+        "torch": torch.__version__,
+        "python": platform.python_version(),
+        "cores": len(os.sched_getaffinity(0)),
+    }
+
+
+def absent(way: str) -> str:
+    """Why a way can't be gone; empty if it can."""
+    from importlib.util import find_spec
+
+    needs = {"xdist": ("xdist",), "tune_many": ("kerntune.tuning.many",)}
+    for module in (*needs.get(way, ()), *(("kerntune.tuning.many", "distributed") if way == "dask" else ())):
+        if find_spec(module) is None:
+            return f"there is no module {module} here"
+    return ""
+
+
+def of_way(way: str, folder: Path, words: Any) -> dict[str, Any]:
+    """Both sides of one way, and their winners."""
+    if why := absent(way):
+        return {"skipped": why}
+    if words.scripted and way != "xdist":
+        return {"skipped": "its processes open real GPUs only"}
+    cores = sorted(os.sched_getaffinity(0))
+    sides = [
+        Side(folder / way, "one", words.gpus[:1], cores[: max(1, len(cores) // 2)], words),
+        Side(folder / way, "all", words.gpus, cores, words),
+    ]
+    one, both = (by_xdist(s) if way == "xdist" else by_child(s, way) for s in sides)
+    row: dict[str, Any] = {"one": one, "all": both}
+    if one["keys"] and both["keys"]:
+        row["throughput_ratio"] = round(both["keys_per_s"] / one["keys_per_s"], 3)
+        row["winners"] = compare_winners(sides[0].cache, sides[1].cache, words)
+    return row
+
+
+def main() -> int:
+    """See the module's text."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("out", type=Path)
+    parser.add_argument("--only", default=",".join(WAYS))
+    parser.add_argument("--gpus", default="0,1")
+    parser.add_argument("--keys", type=int, default=64)
+    parser.add_argument("--workers", type=int, default=1, help="of pytest-xdist, on each GPU")
+    parser.add_argument("--rounds", type=int, default=20, help="replays of each case by each process of the A/A part")
+    parser.add_argument("--scripted", action="store_true")
+    parser.add_argument("--child", default="", help=argparse.SUPPRESS)
+    words = parser.parse_args()
+    words.gpus = words.gpus.split(",")
+    if words.child:
+        aa_in_child(words.out, words) if words.child == "aa" else tune_in_child(words.out, words.child)
+        return 0
+    report: dict[str, Any] = {"environment": environment(), "scripted": words.scripted, "keys": words.keys}
+    with tempfile.TemporaryDirectory(prefix="kerntune-benchmark-") as text:
+        for way in words.only.split(","):
+            folder = Path(text)
+            if way == "aa":
+                (folder / "aa").mkdir()
+                report["aa_four_on_one"] = beside(folder / "aa", "four", words.gpus[:1], 4, words)
+                report["aa_all_busy"] = beside(folder / "aa", "all", words.gpus, 2, words)
+            else:
+                report[way] = of_way(way, folder, words)
+            words.out.write_text(json.dumps(report, indent=1) + "\n")
+            print(way, json.dumps(report.get(way, report.get("aa_all_busy"))), flush=True)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

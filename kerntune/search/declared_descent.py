@@ -1,0 +1,132 @@
+"""A descent as a kernel's decorator declares it: from the best of a list through its neighbours."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from kerntune.base.config import Config
+from kerntune.base.device import DeviceSpec
+from kerntune.errors import ConfigError
+from kerntune.heuristics import Field, Neighbourhood, neighbourhood
+from kerntune.heuristics.descent_steps import get_field, set_field
+from kerntune.search.budgeted import Prepare
+from kerntune.search.descent import descend
+from kerntune.search.history import Found, History, Measure
+from kerntune.search.space import Constraint
+
+TRIALS = 25
+"""Configs that a descent tries beyond its list, by default. On 28 recorded sweeps (``benchmarks/descent.py``) three of
+four descents end sooner."""
+
+
+@dataclass(frozen=True)
+class Descent:
+    """Steps from the fastest of a list along its integer fields: constexprs doubled and halved, warps, stages; then
+    along two fields at once, and ``all_directions`` at once on request. At most ``trials`` configs are tried.
+
+    ``limits`` are upper bounds by field, ``frozen`` are fields that stay as they are. :class:`ConfigError` for less
+    than one trial.
+    """
+
+    listed: tuple[Config, ...]
+    device: DeviceSpec
+    trials: int = TRIALS
+    all_directions: bool = False
+    limits: tuple[tuple[str, int], ...] = ()
+    frozen: tuple[str, ...] = ()
+    constraints: tuple[Constraint, ...] = ()
+
+    def __post_init__(self) -> None:
+        if self.trials < 1:
+            raise ConfigError(f"a descent of {self.trials} trials finds nothing; give at least one")
+
+    def __str__(self) -> str:
+        """A text that is equal for equal descents. It leaves out constraints, which are code, and the number of
+        trials: one that goes on for longer goes on from where the shorter one was."""
+        limits = "".join(f", {name} up to {most}" for name, most in self.limits)
+        kept = f", {', '.join(self.frozen)} as listed" if self.frozen else ""
+        return f"descent{' in all directions' if self.all_directions else ''}{limits}{kept}"
+
+    def among(self, constraint: Constraint) -> Descent:
+        """The same descent, among fewer configs."""
+        return replace(self, constraints=(*self.constraints, constraint))
+
+    def has(self, config: Config) -> bool:
+        """Whether the descent might come to a config: one of the list with other legal values of its fields."""
+        return any(self._reaches(start, config) for start in self.listed) and self._legal(config)
+
+    def run(self, measure: Measure, prepare: Prepare, starts: Sequence[Config], spent: float = 0.0) -> Found:
+        """Descend from the fastest of ``starts``, whose times ``measure`` knows; no start counts as a trial. Nothing is
+        tried where none of them can be used."""
+        history = History(measure)
+        usable = [(t, i) for i, c in enumerate(starts) if (t := history.time_of(c)) < float("inf")]
+        if usable:
+            start = starts[min(usable)[1]]
+            limited = _Further(measure, starts, self.trials)
+            steps = _Legal(self.steps_from(start), self._legal)
+            descend(limited, start, steps, two_fields=True, all_directions=self.all_directions, prepare=prepare)
+            return limited.found()
+        return history.found()
+
+    def steps_from(self, start: Config) -> Neighbourhood:
+        """Where steps may lead: every integer field of the config."""
+        known = {name: most for name, most in self.limits if get_field(start, name) is not None}
+        return neighbourhood(start, self.device, limits=known, frozen=self.frozen)
+
+    def _legal(self, config: Config) -> bool:
+        return all(holds(config) for holds in self.constraints)
+
+    def _reaches(self, start: Config, config: Config) -> bool:
+        moved = start
+        for field in self.steps_from(start).fields:
+            value = get_field(config, field.name)
+            if value is None or not field.least <= value <= field.most:
+                return False
+            moved = set_field(moved, field.name, value)
+        return moved == config
+
+
+class _Further(History):
+    """A history in which the starts are known, and don't count."""
+
+    def __init__(self, measure: Measure, starts: Collection[Config], trials: int) -> None:
+        super().__init__(measure, None)
+        for start in starts:
+            self.time_of(start)
+        self._limit = len(self._by_key) + trials
+
+
+@dataclass(frozen=True)
+class _Legal:
+    """Steps of which some are forbidden."""
+
+    steps: Neighbourhood
+    holds: Constraint
+
+    @property
+    def fields(self) -> Sequence[Field]:
+        """All of them."""
+        return self.steps.fields
+
+    def neighbours(self, config: Config, field: Field) -> Sequence[Config]:
+        """Those that are allowed."""
+        return [c for c in self.steps.neighbours(config, field) if self.holds(c)]
+
+    def two_fields(self, config: Config) -> Sequence[Config]:
+        """Those that are allowed."""
+        return [c for c in self.steps.two_fields(config) if self.holds(c)]
+
+    def all_directions(self, config: Config, radius: int = 1) -> Sequence[Config]:
+        """Those that are allowed."""
+        return [c for c in self.steps.all_directions(config, radius) if self.holds(c)]
+
+
+def with_neighbour(config: Config) -> Config:
+    """Another config to begin with, where a list has only one: twice the warps, or half of them from 8 on."""
+    return config.replace(num_warps=config.num_warps * 2 if config.num_warps < 8 else config.num_warps // 2)
+
+
+def descent_limits(limits: Mapping[str, int] | None) -> tuple[tuple[str, int], ...]:
+    """Limits as a :class:`Descent` has them."""
+    return tuple(sorted((limits or {}).items()))

@@ -1,0 +1,28 @@
+"""The folders of a capture on a GPU."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from kerntune.capture.inductor.caches import INDUCTOR, TRITON, gates_own_caches
+
+
+def test_folders_are_the_gates_for_a_capture(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(INDUCTOR, "the user's")
+    monkeypatch.delenv(TRITON, raising=False)
+    with gates_own_caches(tmp_path, "triton's"):
+        assert (os.environ[INDUCTOR], os.environ[TRITON]) == (str(tmp_path), "triton's")
+    assert os.environ[INDUCTOR] == "the user's"
+    assert TRITON not in os.environ
+
+
+def test_what_inductor_sets_meanwhile_is_undone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv(INDUCTOR, raising=False)
+    monkeypatch.setenv(TRITON, "mine")
+    with gates_own_caches(tmp_path, "triton's"):
+        os.environ[TRITON] = "its own"
+    assert INDUCTOR not in os.environ
+    assert os.environ[TRITON] == "mine"

@@ -1,0 +1,114 @@
+"""A launch of Inductor's on a GPU: with the config that Inductor has settled on, and not the one before."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+pytest.importorskip("triton")
+
+import triton
+import triton.language as tl
+
+from kerntune.base.config import Config
+from kerntune.base.device import Target, typical_device
+from kerntune.capture.inductor.launches import InductorLaunch
+from kerntune.kernels.compat import inductor_parts
+from kerntune.kernels.compat.inductor_parts import InductorCompilation
+
+TARGET = Target.parse("cuda:90")
+
+
+@triton.jit
+def triton_poi_fused_sin_3(x, n, XBLOCK: tl.constexpr):
+    i = tl.arange(0, XBLOCK)
+    tl.store(x + i, tl.sin(i.to(tl.float32)), i < n)
+
+
+@triton.jit
+def fill_3(x, n):
+    tl.store(x, n)
+
+
+class Recorder:
+    """As a capture on a GPU: it keeps what is launched."""
+
+    def __init__(self) -> None:
+        self.backend = SimpleNamespace(gpu=object(), targets=(TARGET,), spec=typical_device(TARGET))
+        self.launches: list[Any] = []
+
+    def concerns_me(self) -> bool:
+        return True
+
+    def launch(self, site: Any) -> Any:
+        raise AssertionError("Inductor's config is not open on a GPU")
+
+    def launch_other(self, probe: Any, pending: Any, run: Any) -> Any:
+        result = run()
+        self.launches.append(pending)
+        return result
+
+
+def config(block: int) -> Any:
+    return triton.Config({"XBLOCK": block}, num_warps=4, num_stages=1)
+
+
+@pytest.fixture
+def tuner(monkeypatch: pytest.MonkeyPatch) -> Any:
+    """A tuner whose configs are gone once they are compiled, as Inductor's are."""
+    made = SimpleNamespace(
+        fn=triton_poi_fused_sin_3,
+        configs=None,
+        launchers=[SimpleNamespace(config=config(64))],
+        inductor_meta={"kernel_name": "triton_poi_fused_sin_3"},
+        custom_kernel=False,
+    )
+
+    def compilation(tuner: Any, config: Any) -> InductorCompilation:
+        signature = {"x": "*fp32", "n": "i32", "XBLOCK": "constexpr"}
+        return InductorCompilation(tuner.fn, signature, {(2,): config.kwargs["XBLOCK"]}, {}, {"num_warps": 4})
+
+    monkeypatch.setattr(inductor_parts, "inductor_compilation", compilation)
+    monkeypatch.setattr(
+        inductor_parts, "inductor_grid", lambda tuner, args, config: (args, (256 // config.kwargs["XBLOCK"], 1, 1))
+    )
+    return made
+
+
+def test_the_config_that_inductor_settled_on_is_recorded(tuner: Any) -> None:
+    recorder = Recorder()
+    assert InductorLaunch(recorder, tuner, ("tensor", 256), {}, lambda: "ran").make() == "ran"
+    (pending,) = recorder.launches
+    assert pending.config == Config({"XBLOCK": 64}, num_warps=4, num_stages=1)
+    assert (pending.kernel, pending.grid, pending.site) == ("triton_poi_fused_sin", (4, 1, 1), None)
+    assert dict(pending.specialized[TARGET].bound) == {"x": "tensor", "n": 256, "XBLOCK": None}
+
+
+def test_a_config_that_the_first_launch_has_found_replaces_it(tuner: Any) -> None:
+    recorder = Recorder()
+
+    def run() -> None:
+        tuner.launchers = [SimpleNamespace(config=config(128))]
+
+    InductorLaunch(recorder, tuner, ("tensor", 256), {}, run).make()
+    (pending,) = recorder.launches
+    assert (pending.config.kwargs["XBLOCK"], pending.grid) == (128, (2, 1, 1))
+
+
+def test_a_users_kernel_keeps_its_name_and_has_no_config(tuner: Any) -> None:
+    recorder = Recorder()
+    tuner.fn, tuner.custom_kernel = fill_3, True
+    tuner.launchers = [SimpleNamespace(config=triton.Config({}, num_warps=4))]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(inductor_parts, "inductor_grid", lambda tuner, args, config: (args, (4, 1, 1)))
+        patch.setattr(
+            inductor_parts,
+            "inductor_compilation",
+            lambda tuner, config: InductorCompilation(tuner.fn, {"x": "*fp32", "n": "i32"}, {}, {}, {}),
+        )
+        patch.delattr(triton_poi_fused_sin_3, "_kerntune_generated", raising=False)
+        InductorLaunch(recorder, tuner, ("tensor", 256), {}, lambda: None).make()
+    (pending,) = recorder.launches
+    assert (pending.kernel, pending.config) == ("fill_3", None)

@@ -1,0 +1,131 @@
+"""Generated kernels: which belong together on two sides, and what is told where they are divided otherwise."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import count
+
+import pytest
+
+from kerntune.base.policy import StaticPolicy, StaticRule
+from kerntune.gate.fusion import fusion_lines, operators
+from kerntune.gate.launch_changes import count_findings
+from kerntune.gate.static_figures import LaunchStatic, paired
+from kerntune.static.metrics import StaticMetrics
+
+FIGURES = StaticMetrics(32, 0, 0, 0, 0, 4096, 128, {"total": 100}, 1.0, "threads")
+numbers: Iterator[int] = count()
+
+
+def generated(origins: str, *, source: str = "", code: str = "", kernel: str = "") -> LaunchStatic:
+    """A launch of a kernel that was generated for some operators; other code and source than any other's by default."""
+    names = tuple(sorted(f"aten.{name}" for name in origins.split()))
+    word = kernel or "triton_poi_fused_" + "_".join(sorted(set(origins.split())))
+    return LaunchStatic(
+        word,
+        source or f"source {next(numbers)}",
+        code or f"code {next(numbers)}",
+        "t",
+        (64, 1, 1),
+        FIGURES,
+        origins=names,
+    )
+
+
+def written(kernel: str, code: str = "") -> LaunchStatic:
+    return LaunchStatic(kernel, "s", code or f"code {next(numbers)}", "t", (64, 1, 1), FIGURES)
+
+
+def pairs(before: list[LaunchStatic], after: list[LaunchStatic]) -> set[tuple[int, int]]:
+    """Indices before and after; -1 where one side has no counterpart."""
+    return {(place(before, old), place(after, new)) for old, new in paired(before, after)}
+
+
+def place(side: list[LaunchStatic], launch: LaunchStatic | None) -> int:
+    return next((i for i, x in enumerate(side) if x is launch), -1)
+
+
+def test_equal_code_belongs_together_whatever_it_is_called() -> None:
+    before = [generated("sin sum", code="a"), generated("clone t", code="b")]
+    after = [generated("clone sum t", code="a"), generated("sin sum", code="b")]
+    assert pairs(before, after) == {(0, 0), (1, 1)}
+
+
+def test_equal_sources_belong_together_before_equal_operators() -> None:
+    before = [generated("sin sum", source="one"), generated("sin sum", source="two")]
+    after = [generated("sin sum", source="two"), generated("add sin", source="one")]
+    assert pairs(before, after) == {(1, 0), (0, 1)}
+
+
+def test_equal_operators_belong_together_before_similar_ones() -> None:
+    before = [generated("add mul sin"), generated("add mul")]
+    after = [generated("add mul"), generated("add mul cos")]
+    assert pairs(before, after) == {(1, 0), (0, 1)}
+
+
+def test_kernels_without_a_common_operator_have_no_counterpart() -> None:
+    assert pairs([generated("sum")], [generated("gelu")]) == {(-1, 0), (0, -1)}
+
+
+def test_kernels_of_persons_are_paired_as_before() -> None:
+    before = [written("add"), generated("sum"), written("old")]
+    after = [generated("sum"), written("add"), written("new")]
+    assert pairs(before, after) == {(1, 0), (0, 1), (2, 2)}
+
+
+def test_two_kernels_became_three() -> None:
+    before = [generated("add gelu"), generated("softmax", source="same")]
+    before += [generated("mul sum")]
+    after = [generated("add"), generated("gelu"), generated("softmax", source="same"), generated("mul sum")]
+    assert fusion_lines(before, after) == (
+        "fusion changed: 1 kernel became 2: triton_poi_fused_add_gelu (add, gelu) -> "
+        "triton_poi_fused_add (add), triton_poi_fused_gelu (gelu)",
+    )
+    joined = [generated("add gelu"), generated("gelu mul")]
+    (line,) = fusion_lines(joined, [generated("add"), generated("gelu 2"), generated("gelu mul add")])
+    assert line.startswith("fusion changed: 2 kernels became 3: ")
+
+
+def test_a_fusion_that_is_won_is_told_too() -> None:
+    (line,) = fusion_lines([generated("add"), generated("add sum")], [generated("add add sum")])
+    assert line == (
+        "fusion changed: 2 kernels became 1: triton_poi_fused_add (add), triton_poi_fused_add_sum (add, sum) -> "
+        "triton_poi_fused_add_sum (add 2x, sum)"
+    )
+
+
+def test_a_kernel_more_or_less_is_told() -> None:
+    assert fusion_lines([], [generated("sum")]) == ("fusion changed: 1 kernel more: triton_poi_fused_sum (sum)",)
+    assert fusion_lines([generated("sum")], []) == ("fusion changed: 1 kernel less: triton_poi_fused_sum (sum)",)
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        pytest.param([generated("add mul")], [generated("add mul")], id="other code of the same operators"),
+        pytest.param([generated("add", source="s")], [generated("clone", source="s")], id="the same source"),
+        pytest.param([generated("add", code="c")], [generated("clone", code="c")], id="the same code"),
+        pytest.param([written("a"), written("b")], [written("a")], id="kernels of persons"),
+    ],
+)
+def test_what_is_no_change_of_fusion(before: list[LaunchStatic], after: list[LaunchStatic]) -> None:
+    assert fusion_lines(before, after) == ()
+
+
+def test_a_lost_fusion_fails_unless_the_rule_is_set_otherwise() -> None:
+    before, after = [generated("add gelu")], [generated("add"), generated("gelu")]
+    first, *_ = count_findings(before, after)
+    assert (first.severity, first.rule, first.before, first.after) == ("fail", "fusion", 1, 2)
+    assert first.text.startswith("1 kernel became 2: ")
+    off = StaticPolicy({"fusion": StaticRule("off"), "launches": StaticRule("off")})
+    assert count_findings(before, after, off) == []
+
+
+def test_new_work_is_no_lost_fusion() -> None:
+    before = [generated("add gelu", code="a")]
+    found = count_findings(before, [generated("add gelu", code="a"), generated("sum")])
+    assert [f.rule for f in found] == ["launches"]
+
+
+def test_long_lists_of_operators_are_cut() -> None:
+    assert operators([f"aten.op{i}" for i in range(8)]) == "op0, op1, op2, op3, op4, op5, 2 more"

@@ -1,0 +1,57 @@
+"""The private parts of Inductor that kerntune uses: which of them this torch has moved, by name."""
+
+from __future__ import annotations
+
+import contextlib
+
+import pytest
+
+pytest.importorskip("torch")
+
+from kerntune.errors import BackendError
+from kerntune.kernels.compat import inductor_parts
+from kerntune.kernels.compat.inductor_parts import INDUCTOR, InductorPart, moved_parts, replace_part
+
+pytestmark = pytest.mark.filterwarnings("ignore:`torch.jit.*is deprecated:DeprecationWarning")
+"""Inductor warns of what it imports itself."""
+
+
+def test_this_torch_has_every_part() -> None:
+    assert moved_parts() == []
+
+
+def test_each_says_what_it_is_used_for() -> None:
+    assert all(part.use for part in INDUCTOR.values())
+    assert len({part.path for part in INDUCTOR.values()}) == len(INDUCTOR)
+
+
+def test_a_part_that_is_gone_is_told_with_its_use(monkeypatch: pytest.MonkeyPatch) -> None:
+    from torch._inductor.runtime.triton_heuristics import CachingAutotuner
+
+    monkeypatch.delattr(CachingAutotuner, "_interpret_args_grid")
+    (moved,) = moved_parts()
+    assert "CachingAutotuner._interpret_args_grid, which is used for: the grid of a launch" in moved
+    with pytest.raises(BackendError, match="_interpret_args_grid"):
+        inductor_parts.inductor_part("grid")
+
+
+def test_a_parameter_with_another_name_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    from torch._inductor.runtime.triton_heuristics import CachingAutotuner
+
+    monkeypatch.setattr(CachingAutotuner, "_precompile_config", lambda self, config: None)
+    (moved,) = moved_parts()
+    assert "CachingAutotuner._precompile_config has no parameter cfg any more" in moved
+
+
+def test_a_module_that_is_gone_is_told() -> None:
+    part = InductorPart("torch._inductor.nowhere", "function", "nothing")
+    assert "has no torch._inductor.nowhere:function" in part.problem()
+    assert InductorPart("torch._inductor.nowhere", "function", "nothing", optional=True).problem() == ""
+
+
+def test_a_replaced_part_is_put_back() -> None:
+    before = inductor_parts.inductor_part("cudagraphify")
+    with contextlib.ExitStack() as stack:
+        replace_part(stack, "cudagraphify", len)
+        assert inductor_parts.inductor_part("cudagraphify") is len
+    assert inductor_parts.inductor_part("cudagraphify") is before
