@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import functools
 import os
-import tempfile
 import warnings
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
@@ -17,6 +16,7 @@ from typing import Any
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from kerntune.base.temporary_folders import scratch_folder
 from kerntune.gpu.fake_cuda.patches import Replacements, replace
 from kerntune.gpu.fake_cuda.timed_choices import TimedChoices
 from kerntune.kernels.compat.inductor_parts import (
@@ -238,8 +238,8 @@ def own_caches() -> Iterator[None]:
     An entry of the user's cache would not be for this device, and an entry of ours must never be found on a GPU.
     """
     before = {name: os.environ.get(name) for name in CACHE_VARIABLES}
-    with tempfile.TemporaryDirectory(prefix="kerntune-inductor-", ignore_cleanup_errors=True) as folder:
-        os.environ.update({name: os.path.join(folder, name.partition("_")[0].lower()) for name in CACHE_VARIABLES})
+    with scratch_folder("inductor") as folder:
+        os.environ.update({name: str(folder / name.partition("_")[0].lower()) for name in CACHE_VARIABLES})
         try:
             yield
         finally:

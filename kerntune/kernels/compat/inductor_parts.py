@@ -219,9 +219,14 @@ def triton_folder() -> str:
     return str(knobs.cache.dir)
 
 
+USED = ("torch._inductor.compiler_bisector", "torch._inductor.compile_fx", "torch._inductor.package")
+"""Modules that ``torch.compile``, Inductor and a package of AOTInductor import. The step of any optimizer imports
+``torch._dynamo`` and some of ``torch._inductor`` as well, but none of these."""
+
+
 def inductor_is_used() -> bool:
     """Whether this process has compiled something with ``torch.compile``, or is about to."""
-    return "torch._dynamo" in sys.modules and "torch._inductor" in sys.modules
+    return any(name in sys.modules for name in USED)
 
 
 class _Asked(BaseException):
