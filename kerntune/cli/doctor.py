@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import kerntune
-from kerntune.base.url_files import READ_ONLY
+from kerntune.base.url_files import READ_ONLY, shown_url
 from kerntune.cli.cache import open_cache
 from kerntune.errors import UsageError
 from kerntune.gate.baselines import BaselineStore, TimeBaseline
@@ -25,7 +25,7 @@ from kerntune.gpu.shared_device import unprotected
 from kerntune.kernels import compat
 from kerntune.tuning.cache import WinnerCache
 from kerntune.tuning.cache.shared_store import store_folder, store_url
-from kerntune.tuning.cache.store_client import PROBE, StoreClient, shown_url
+from kerntune.tuning.cache.store_client import PROBE, StoreClient
 
 LEAST_TRITON = (3, 6)
 LEAST_TORCH = (2, 10)
