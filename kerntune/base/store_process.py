@@ -38,7 +38,7 @@ from kerntune.base.store_requests import (
     WriteLaterRequest,
     WriteReply,
 )
-from kerntune.base.url_files import SFTP, UrlFiles, open_files
+from kerntune.base.url_files import SFTP, UrlFiles, open_files, shown_url, without_password
 from kerntune.errors import FrameError, KerntuneError, StoreError
 
 URL = "KERNTUNE_STORE_PROCESS_URL"
@@ -104,6 +104,7 @@ class StoreServer:
         except Exception as exc:  # each file system raises its own
             self._files = None
             text = str(exc) if isinstance(exc, KerntuneError) else f"{type(exc).__name__}: {exc}"
+            text = without_password(text, self._url).removeprefix(f"{shown_url(self._url)}: ")  # who asks names it
             return StoreFailed(text)
 
     def _act(self, request: ReadRequest | NamesRequest | CreateRequest | ReplaceRequest) -> StoreReply:
@@ -146,7 +147,7 @@ class StoreServer:
         try:
             return self._renewed(ending) or self._written_later() or self._bundled(ending)
         except Exception as exc:  # it has no reply; the next request that has one says what is wrong
-            self._files, self.failed = None, f"{type(exc).__name__}: {exc}"
+            self._files, self.failed = None, without_password(f"{type(exc).__name__}: {exc}", self._url)
             return True
 
     def _renewed(self, ending: bool) -> bool:

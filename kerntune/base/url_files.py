@@ -36,6 +36,18 @@ def is_url(text: str) -> bool:
     return bool(_URL.match(text))
 
 
+def shown_url(url: str) -> str:
+    """A URL for messages, without a password."""
+    head, at, rest = url.rpartition("@")
+    scheme, _, user = head.partition("://")
+    return f"{scheme}://{user.partition(':')[0]}{at}{rest}" if at and "/" not in user else url
+
+
+def without_password(text: str, url: str) -> str:
+    """What somebody else says of a URL, without its password."""
+    return text.replace(url, shown_url(url))
+
+
 class UrlFiles(Protocol):
     """Files by name below one URL. Names have ``/`` between folders. All but :class:`FileNotFoundError`, which is not
     raised, is raised as the file system has it."""
@@ -125,11 +137,11 @@ class FsspecFiles:
         try:
             from fsspec.core import url_to_fs  # type: ignore[import-not-found,import-untyped,unused-ignore]
         except ImportError:
-            raise UsageError(f"{url}: install kerntune[store], which brings fsspec") from None
+            raise UsageError(f"{shown_url(url)}: install kerntune[store], which brings fsspec") from None
         try:
             self._fs, root = url_to_fs(url, **_options(protocol, timeout_s))
         except (ImportError, ValueError) as exc:
-            raise UsageError(f"{url}: {exc}") from None
+            raise UsageError(f"{shown_url(url)}: {without_password(str(exc), url)}") from None
         self._root = root.rstrip("/")
         if timeout_s is not None and hasattr(self._fs, "retries"):
             self._fs.retries = 1  # s3fs tries each request five times
@@ -223,7 +235,7 @@ class SftpFiles:
         try:
             import paramiko  # type: ignore[import-not-found,import-untyped,unused-ignore]
         except ImportError:
-            raise UsageError(f"{url}: install paramiko") from None
+            raise UsageError(f"{shown_url(url)}: install paramiko") from None
         where = urlsplit(url)
         self._root = unquote(where.path).rstrip("/")
         self._client = paramiko.SSHClient()

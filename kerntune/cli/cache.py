@@ -11,6 +11,7 @@ from tabulate import tabulate
 
 from kerntune.base.codec import to_json
 from kerntune.base.formatting import format_time
+from kerntune.base.url_files import shown_url
 from kerntune.errors import CacheError, UsageError
 from kerntune.gate.console import CONFIG_WIDTH, OK, counted, fail_with, say
 from kerntune.gate.project import find_project
@@ -26,7 +27,6 @@ from kerntune.tuning.cache.exchange import Moved
 from kerntune.tuning.cache.listings import ListingCache
 from kerntune.tuning.cache.push_pull import pull_cache, push_cache
 from kerntune.tuning.cache.shared_store import forget_stores, store_url
-from kerntune.tuning.cache.store_client import shown_url
 
 HEADERS = ("kernel", "device", "Triton", "config", "time", "arguments")
 
@@ -99,7 +99,11 @@ def push(args: argparse.Namespace) -> int:
 def pull(args: argparse.Namespace) -> int:
     """Take winners and trials from behind a URL; 1 if some can't be used."""
     cache, url = open_cache(args.cache_dir), _url(args.url)
-    return _moved(url, pull_cache(cache.folder, url, with_trials=not args.winners_only))
+    moved = pull_cache(cache.folder, url, with_trials=not args.winners_only)
+    if not (moved.winners or moved.trials or moved.kept or moved.damaged):
+        say(f"{shown_url(url)}: nothing new there; `kerntune cache push` stores what a machine has")
+        return OK
+    return _moved(url, moved)
 
 
 def _moved(url: str, moved: Moved) -> int:

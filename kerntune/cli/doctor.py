@@ -13,8 +13,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import kerntune
-from kerntune.base.url_files import READ_ONLY
+from kerntune.base.url_files import READ_ONLY, shown_url
 from kerntune.cli.cache import open_cache
+from kerntune.errors import UsageError
 from kerntune.gate.baselines import BaselineStore, TimeBaseline
 from kerntune.gate.calibration import is_current
 from kerntune.gate.console import FINDINGS, OK, counted, say
@@ -24,7 +25,7 @@ from kerntune.gpu.shared_device import unprotected
 from kerntune.kernels import compat
 from kerntune.tuning.cache import WinnerCache
 from kerntune.tuning.cache.shared_store import store_folder, store_url
-from kerntune.tuning.cache.store_client import PROBE, StoreClient, shown_url
+from kerntune.tuning.cache.store_client import PROBE, StoreClient
 
 LEAST_TRITON = (3, 6)
 LEAST_TORCH = (2, 10)
@@ -104,6 +105,8 @@ def guarded(name: str, look: Callable[[], Check]) -> Check:
     """The check, or why it failed. The other checks are made in any case."""
     try:
         return look()
+    except UsageError as exc:  # a setting that can't be
+        return Check(name, "can't be used as it is set", str(exc))
     except Exception as exc:
         return Check(name, f"{type(exc).__name__} when looking", str(exc) or "see the error's name")
 

@@ -23,6 +23,7 @@ from kerntune.errors import ReplayError, UsageError
 from kerntune.gate.baselines import BaselineStore, TimeBaseline, artifact_names
 from kerntune.gate.console import OK, complain, say
 from kerntune.gate.project import baseline_folder
+from kerntune.gpu.probe import has_cuda
 from kerntune.kernels import compat
 from kerntune.tuning.launch_dumps import DUMP, DUMP_CONTENT
 
@@ -39,7 +40,8 @@ def run(args: argparse.Namespace) -> int:
     if args.stored:
         paths = _stored(folder, _baseline(entries, args), out)
     else:
-        paths = _launched(_case(entries, args.case), args, out)
+        case = _case(entries, args.case)
+        paths = _launched(case, args, args.target or _known_targets(entries, case), out)
     for path in paths:
         say(str(path))
     return OK
@@ -58,12 +60,21 @@ def _case(entries: list[Entry], wanted: str) -> CaseId:
     return found[0] if found else CaseId(wanted, "")
 
 
-def _launched(case: CaseId, args: argparse.Namespace, out: Path) -> list[Path]:
+def _known_targets(entries: list[Entry], case: CaseId) -> str:
+    """What to compile for without a GPU if nothing is said: the targets of the case's baselines, else of all."""
+    if has_cuda():
+        return ""
+    baselines = [b for e in entries if (b := e.baseline) is not None]
+    mine = [b for b in baselines if b.case.nodeid == case.nodeid]
+    return ",".join(sorted({str(target_of(b)) for b in mine or baselines}))
+
+
+def _launched(case: CaseId, args: argparse.Namespace, target: str, out: Path) -> list[Path]:
     """Run the case's test, and keep what it dumped."""
     with scratch_folder("dump") as scratch:
         dumped, spare = scratch / "dump", scratch / "baselines"
         words = [f"--kerntune-baselines={spare}", "--kerntune-missing=warn", "-p", "no:cacheprovider", "-q"]
-        words += [f"--kerntune-target={args.target}"] if args.target else []
+        words += [f"--kerntune-target={target}"] if target else []
         env = {**environment(), DUMP: str(dumped), DUMP_CONTENT: args.content}
         command = [sys.executable, "-m", "pytest", "--kerntune", *words, case.nodeid]
         done = subprocess.run(bound_command(command), env=env, capture_output=True, text=True, check=False)
@@ -72,7 +83,10 @@ def _launched(case: CaseId, args: argparse.Namespace, out: Path) -> list[Path]:
         if not mine:
             lines = [line for line in (done.stdout + done.stderr).splitlines() if line.strip()]
             last = "\n".join(lines[-SHOWN_LINES:])
-            raise UsageError(f"{case}: launched nothing that was dumped (pytest exit code {done.returncode})\n{last}")
+            need = "" if target or has_cuda() else " (without a GPU, say what to compile for: --target cuda:90)"
+            raise UsageError(
+                f"{case}: launched nothing that was dumped (pytest exit code {done.returncode}){need}\n{last}"
+            )
         return [path for place in mine for path in _moved(place, out / place.name)]
 
 

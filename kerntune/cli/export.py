@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Mapping
+import contextlib
+import sys
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from kerntune.base.codec import write_atomic
 from kerntune.base.config import Config
 from kerntune.base.device import Target
 from kerntune.cli.cache import open_cache
-from kerntune.errors import GridError, UsageError
+from kerntune.errors import ConfigError, GridError, UsageError
 from kerntune.gate.console import OK, say
 from kerntune.gpu.c_launcher import CKernel, c_names, header, source
 from kerntune.grids import FixedGrid, Grid
@@ -31,22 +33,42 @@ from kerntune.tuning.exported import (
     stored_for,
 )
 
+if TYPE_CHECKING:
+    from kerntune.gpu.compile_only import StaticBackend
+
 
 def run(args: argparse.Namespace) -> int:
     """Write the files, and print their paths."""
-    from kerntune.gpu.compile_only import StaticBackend  # imports torch, which other commands do without
-    from kerntune.gpu.tensor_views import empty_tensor
-
-    def make(like: TensorLike) -> Any:
-        return empty_tensor(like.dtype, like.shape, like.contiguous)
-
     compat.take_announcements()
+    with _importable(args.kernel):
+        for path in _exported(args):
+            say(str(path))
+    return OK
+
+
+@contextlib.contextmanager
+def _importable(kernel: str) -> Iterator[None]:
+    """Python looks in the kernel's folder first, as it does for a script: of a file, else the working folder."""
+    place = kernel.rpartition(":")[0]
+    folder = Path(place).resolve().parent if place.endswith(".py") else Path.cwd()
+    before = list(sys.path)
+    sys.path.insert(0, str(folder))
+    try:
+        yield
+    finally:
+        sys.path[:] = before
+
+
+def _exported(args: argparse.Namespace) -> list[Path]:
+    from kerntune.gpu.compile_only import StaticBackend  # imports torch, which other commands do without
+
     given = dict(map(_key, args.key or []))
     cache = open_cache(args.cache_dir)
     first = Target.parse(args.target or "cuda:90")
     with StaticBackend((first,)).activate():
         kernel, module = load_kernel(args.kernel)
         name = kernel_name(jit_of(kernel))
+        _refuse_unknown(name, jit_of(kernel).arg_names, given)
         winner = one_winner(name, stored_for(kernel, given, args.target, cache))
     target = Target.parse(winner.key.target) if winner is not None and args.target is None else first
     if winner is None and args.target is None:
@@ -56,13 +78,30 @@ def run(args: argparse.Namespace) -> int:
     arguments = {**{n: v for n, v in known.items() if n in jit_of(kernel).arg_names}, **given}
     backend = StaticBackend((target,))
     with backend.activate():
-        made = compiled_ahead(backend, kernel, arguments, config, make)
+        made = _compiled(backend, kernel, arguments, config)
         grid = _grid(args.grid, module, made, config, arguments)
     notes = [f"Config: {config}.", *_before_launch(kernel)]
-    paths = _written(args, name, made, grid, notes)
-    for path in paths:
-        say(str(path))
-    return OK
+    return _written(args, name, made, grid, notes)
+
+
+def _refuse_unknown(name: str, arguments: Sequence[str], given: Mapping[str, ArgumentLike]) -> None:
+    for word in given:
+        if word not in arguments:
+            raise UsageError(f"--key {word}: kernel {name} has no such argument; it has {', '.join(arguments)}")
+
+
+def _compiled(
+    backend: StaticBackend, kernel: Any, arguments: Mapping[str, ArgumentLike], config: Config
+) -> AheadOfTime:
+    from kerntune.gpu.tensor_views import empty_tensor
+
+    def make(like: TensorLike) -> Any:
+        return empty_tensor(like.dtype, like.shape, like.contiguous)
+
+    try:
+        return compiled_ahead(backend, kernel, arguments, config, make)
+    except ConfigError as exc:
+        raise UsageError(f"{exc}; say arguments by --key NAME=VALUE, constants by --config NAME=VALUE,...") from exc
 
 
 def _key(text: str) -> tuple[str, ArgumentLike]:

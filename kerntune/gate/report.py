@@ -13,7 +13,7 @@ from typing import Any, Union
 import msgspec
 from tabulate import tabulate
 
-from kerntune.base.case_result import CaseResult, LaunchReport, Since
+from kerntune.base.case_result import CaseResult, LaunchFigures, LaunchReport, Since
 from kerntune.base.codec import MAX_REPORT, MAX_REPORT_VALUES, from_json, read_file, to_json, write_atomic
 from kerntune.base.formatting import NO_FIGURE, bounded, format_rate, format_share, format_time
 from kerntune.base.policy import Outcome, Verdict
@@ -162,7 +162,20 @@ def format_change(change: Estimate | None) -> str:
     return f"{format_share(change.point)} ({100 * change.low:+.1f}..{100 * change.high:+.1f})"
 
 
-def format_static(launches: Sequence[LaunchReport]) -> str:
+def format_today(result: CaseResult) -> str:
+    """Today's time; static figures of a case that was not timed."""
+    timed = _known(result.current_ns) is not None
+    return format_time(result.current_ns) if timed else format_static(result.launches)
+
+
+def format_baseline(result: CaseResult) -> str:
+    """The baseline's time; of a case without times, its static figures, of the launches that today's correspond to."""
+    if _known(result.baseline_ns) is not None or _known(result.current_ns) is not None:
+        return format_time(result.baseline_ns)
+    return format_static([x.before for x in result.launches if x.before is not None])
+
+
+def format_static(launches: Sequence[LaunchReport | LaunchFigures]) -> str:
     """Registers a thread, spilled bytes and shared memory a block; the largest of each over the launches."""
     parts = [
         _largest("{} regs", [x.registers for x in launches]),
@@ -200,14 +213,13 @@ def properties(results: Sequence[CaseResult]) -> list[tuple[str, str]]:
 
 def _row(result: CaseResult, several_targets: bool, several_gpus: bool) -> tuple[str, ...]:
     case = f"{result.case}\n({result.target})" if several_targets and result.target else str(result.case)
-    timed = _known(result.current_ns) is not None
     return (
         case,
         (result.gpu_name if several_gpus else "") or NO_FIGURE,
         format_configs(result.launches),
-        format_time(result.current_ns) if timed else format_static(result.launches),
+        format_today(result),
         format_work(result),
-        format_time(result.baseline_ns),
+        format_baseline(result),
         _change(result),
         f"{result.verdict.value} (recorded)" if result.recorded else result.verdict.value,
     )

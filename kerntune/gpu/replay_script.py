@@ -68,7 +68,10 @@ class ReplayDevice:
     """A GPU's memory, events and modules, through ``libcuda``."""
 
     def __init__(self, ordinal: int, library: str) -> None:
-        self.cuda = ctypes.CDLL(library)
+        try:
+            self.cuda = ctypes.CDLL(library)
+        except OSError as exc:
+            sys.exit(f"no NVIDIA driver here ({exc}); run it where there is a GPU, or name the library: --library PATH")
         self.handle = ctypes.c_int()
         context = ctypes.c_void_p()
         self.call("cuInit", 0)

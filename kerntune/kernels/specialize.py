@@ -103,7 +103,8 @@ def specialize(jit: Any, args: Sequence[Any], kwargs: Mapping[str, Any], target:
     try:
         bound, specialization, rest = compat.binder_of(jit, backend)(*args, **options)
     except TypeError as exc:
-        raise ConfigError(f"kernel {kernel_name(jit)} ({kernel_file(jit)}) can't be called like this: {exc}") from exc
+        why = str(exc).removeprefix("dynamic_func() ")  # Triton's name of the function that it makes to bind arguments
+        raise ConfigError(f"kernel {kernel_name(jit)} ({kernel_file(jit)}) can't be called like this: {why}") from exc
     _refuse_unknown(jit, rest, backend, kwargs)
     try:
         parsed, signature, constexprs, attrs = compat.pack_args(jit, backend, options, bound, specialization, rest)

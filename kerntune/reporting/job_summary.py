@@ -6,10 +6,9 @@ import re
 from collections.abc import Sequence
 from pathlib import Path
 
-from kerntune.base.formatting import format_time
 from kerntune.base.policy import Outcome, Verdict
 from kerntune.errors import StoreError
-from kerntune.gate.report import RunReport, counts_line, format_change, format_configs
+from kerntune.gate.report import RunReport, counts_line, format_baseline, format_change, format_configs, format_today
 from kerntune.reporting.ranking import RankedResult, other_failures, shown_change, worst_first
 
 MAX_BYTES = 1_024_000
@@ -90,8 +89,8 @@ def _row(ranked: RankedResult) -> str:
         f"{MARKS[result.outcome]} {result.verdict.value}",
         "<br>".join([code_of(str(result.case)), escaped(place), escaped(format_configs(result.launches))]),
         escaped(format_change(shown_change(result))),
-        escaped(format_time(result.baseline_ns)),
-        escaped(format_time(result.current_ns)),
+        escaped(format_baseline(result)),
+        escaped(format_today(result)),
         escaped("\n".join(_why(ranked))),
     )
     return f"| {' | '.join(cells)} |\n"

@@ -14,11 +14,19 @@ from typing import Any
 import msgspec
 
 from kerntune.base.codec import write_atomic
-from kerntune.base.formatting import bounded, format_time
+from kerntune.base.formatting import bounded
 from kerntune.base.policy import Verdict
 from kerntune.base.stats import Estimate
 from kerntune.gate.history.curves import CaseCurve
-from kerntune.gate.report import Origin, RunReport, counts, format_change, format_configs, format_static
+from kerntune.gate.report import (
+    Origin,
+    RunReport,
+    counts,
+    format_baseline,
+    format_change,
+    format_configs,
+    format_today,
+)
 from kerntune.reporting.case_details import case_details
 from kerntune.reporting.ranking import VERDICTS, RankedResult, other_failures, shown_change, worst_first
 
@@ -135,9 +143,9 @@ def _row(ranked: RankedResult, half: float) -> dict[str, Any]:
         "device": result.device or result.target,
         "target": result.target,
         "run": ranked.run_index + 1,
-        "today": format_time(result.current_ns) if timed else format_static(result.launches),
+        "today": format_today(result),
         "today_value": result.current_ns if timed else -1,
-        "baseline": format_time(result.baseline_ns),
+        "baseline": format_baseline(result),
         "baseline_value": result.baseline_ns if result.baseline_ns is not None else -1,
         "change": format_change(change),
         "change_value": change.point if change is not None and bounded(change.point) else "",

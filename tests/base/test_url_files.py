@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import multiprocessing
 import os
+import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from kerntune.base.url_files import FolderFiles, UrlFiles, is_url, open_files
+from kerntune.base.url_files import FolderFiles, UrlFiles, is_url, open_files, shown_url
 from kerntune.errors import UsageError
 
 PROCESSES = 4
@@ -113,3 +114,21 @@ def test_a_long_file_is_read_up_to_its_limit_and_a_fifo_is_not_waited_for(files:
     assert files.read("long", 10) == b"x" * 11
     os.mkfifo(tmp_path / "store" / "fifo")
     assert files.read("fifo", 10) == b""
+
+
+def test_passwords_are_not_shown() -> None:
+    assert shown_url("sftp://me:secret@host:22/a") == "sftp://me@host:22/a"
+    assert shown_url("s3://bucket/a@b") == "s3://bucket/a@b"
+    assert shown_url("hf://datasets/a/b@main/c") == "hf://datasets/a/b@main/c"
+
+
+@pytest.mark.parametrize(
+    ("url", "package"), [("sftp://me:secret@host/a", "paramiko"), ("s3://me:secret@host/a", "fsspec.core")]
+)
+def test_a_missing_package_is_named_without_the_password(
+    url: str, package: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, package, None)
+    with pytest.raises(UsageError, match=r"^\w+://me@host/a: install ") as told:
+        open_files(url)
+    assert "secret" not in str(told.value)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 
 import pytest
 
@@ -114,6 +115,23 @@ def test_push_and_pull(kerntune, cache, tmp_path, monkeypatch):
     assert f"{url}: 2 winners, 0 trials" in kerntune("cache", "pull", "--cache-dir", "other").out
     assert "2 winners" in kerntune("cache", "show", "--cache-dir", "other").out
     assert "2 kept as they were" in kerntune("cache", "pull", "--cache-dir", "other", "--winners-only").out
+
+
+def test_a_store_with_nothing_in_it_is_told(kerntune, cache, tmp_path):
+    ran = kerntune("cache", "pull", f"file://{tmp_path}/elsewhere", "--cache-dir", "cache")
+    assert (ran.code, ran.err) == (0, "")
+    assert (
+        ran.out == f"file://{tmp_path}/elsewhere: nothing new there; `kerntune cache push` stores what a machine has\n"
+    )
+
+
+def test_a_store_that_can_not_be_used_is_named_once_without_its_password(kerntune, cache, monkeypatch):
+    monkeypatch.setitem(sys.modules, "paramiko", None)
+    cached = ("--cache-dir", "cache")
+    for words in (("cache", "push", *cached), ("cache", "pull", *cached), ("history", "show", "--history")):
+        ran = kerntune(*words, "sftp://me:secret@host/a")
+        assert ran.code
+        assert ran.err == "kerntune: error: sftp://me@host/a: install paramiko\n"
 
 
 def test_clear_forgets_what_is_known_of_stores(kerntune, cache, tmp_path):

@@ -9,6 +9,8 @@ import pytest
 
 from cli.command import Command
 from cli.made import SOFTMAX, folder, timed
+from kerntune.cli import dump
+from kerntune.gpu.probe import has_cuda
 
 pytestmark = pytest.mark.usefixtures("quick_python")
 
@@ -53,6 +55,23 @@ def test_a_test_is_run_and_dumped(kerntune: Command, project: Path) -> None:
     again = kerntune("dump", "test_it.py::test_double", "--target", "cuda:90", "-o", "out")
     assert again.code == 2
     assert "is there already" in again.err
+
+
+def test_without_a_gpu_the_baselines_say_what_to_compile_for(
+    kerntune: Command, project: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(dump, "has_cuda", lambda: False)
+    folder(project / "baselines", timed("test_it.py::test_other"))
+    ran = kerntune("dump", "test_it.py::test_double", "-o", "out")
+    assert ran.code == 0, ran.err
+    assert json.loads(Path(ran.out.splitlines()[0], "launch.json").read_text())["arch"] == "sm_90a"
+
+
+@pytest.mark.skipif(has_cuda(), reason="has a GPU to launch on")
+def test_without_a_gpu_and_baselines_it_asks_what_to_compile_for(kerntune: Command, project: Path) -> None:
+    ran = kerntune("dump", "test_it.py::test_double", "-o", "out")
+    assert ran.code == 2
+    assert "(pytest exit code 4) (without a GPU, say what to compile for: --target cuda:90)" in ran.err
 
 
 def test_what_launches_nothing_is_an_error(kerntune: Command, project: Path) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -241,6 +242,21 @@ def test_the_stored_winner_is_exported(kerntune: Command, kernels: Path, monkeyp
     assert "no stored winner fits" in kerntune("export", "kernels.py:scale_kernel", "--key", "n=4096", "-o", "out").err
 
 
+def test_a_kernel_is_imported_from_its_folder(kerntune: Command, kernels: Path) -> None:
+    """A module from the working folder, a file beside those that it imports."""
+    (kernels / "kernels.py").rename(kernels / "exported_here.py")
+    (kernels / "ops").mkdir()
+    (kernels / "ops" / "exported_sizes.py").write_text("SIZE = 128\n")
+    (kernels / "ops" / "exported_ops.py").write_text(f"from exported_sizes import SIZE\n{KERNELS}")
+    before = list(sys.path)
+    for name in ("exported_here:scale_kernel", "ops/exported_ops.py:scale_kernel"):
+        ran = kerntune("export", name, *SCALE, *CONFIG, "-o", "out")
+        assert ran.code == 0, ran.err
+    assert sys.path == before
+    for name in ("exported_here", "exported_ops", "exported_sizes"):
+        del sys.modules[name]
+
+
 def test_what_can_not_be_exported_is_named(kerntune: Command, kernels: Path) -> None:
     told = {
         ("kernels.py:nothing", *SCALE, *CONFIG): "kernels.py has no nothing",
@@ -256,7 +272,9 @@ def test_what_can_not_be_exported_is_named(kerntune: Command, kernels: Path) -> 
         ("kernels.py:scale_kernel", *CONFIG, "--key", "n=[1]"): "is no argument",
         ("kernels.py:scale_kernel", *CONFIG, "--key", "n"): "write NAME=VALUE",
         ("kernels.py:scale_kernel", *SCALE, *CONFIG, "--name", "a-b"): "'a-b' can't name a function in C",
-        ("kernels.py:scale_kernel", *CONFIG, "--key", "n=4096"): "can't be called like this",
+        ("kernels.py:scale_kernel", *CONFIG, "--key", "n=4096"): "can't be called like this: missing 3 required",
+        ("kernels.py:dot_kernel", *CONFIG): "say arguments by --key NAME=VALUE, constants by --config NAME=VALUE,...",
+        ("kernels.py:scale_kernel", *CONFIG, "--key", "rows=1"): "--key rows: kernel scale_kernel has no such argument",
         ("kernels.py:scale_kernel", *SCALE, *CONFIG[:2], "--target", "hip:gfx942"): "only NVIDIA's binaries",
     }  # fmt: skip
     for words, why in told.items():

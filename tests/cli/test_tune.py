@@ -110,6 +110,7 @@ def test_no_gpu_is_said_before_anything_is_done(
     ran = kerntune("tune", "--shapes", "s")
     assert (ran.code, tuned) == (2, [])
     assert "there is no GPU here to tune on" in ran.err
+    assert "kerntune tune --dask HOST:PORT" in ran.err
 
 
 def test_dask_that_is_missing_is_named(

@@ -13,7 +13,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kerntune.base.case_result import CaseId, CaseResult, CodeChange, ConfigReport, LaunchReport, LaunchShare, Since
+from kerntune.base.case_result import (
+    CaseId,
+    CaseResult,
+    CodeChange,
+    ConfigReport,
+    LaunchFigures,
+    LaunchReport,
+    LaunchShare,
+    Since,
+)
 from kerntune.base.config import Config
 from kerntune.base.formatting import NO_FIGURE
 from kerntune.base.policy import Outcome, Verdict
@@ -23,9 +32,11 @@ from kerntune.gate.report import (
     RunReport,
     counts,
     counts_line,
+    format_baseline,
     format_change,
     format_configs,
     format_static,
+    format_today,
     format_work,
     properties,
     read_run,
@@ -74,6 +85,16 @@ def test_format_static_takes_the_largest_of_each():
     assert format_static([ADD, SPILLING]) == "255 regs, 48 B spilled, 2048 B shared"
     assert format_static([ADD]) == "32 regs, 2048 B shared"
     assert format_static([LaunchReport("k")]) == NO_FIGURE
+
+
+def test_a_case_without_times_has_static_figures_on_both_sides():
+    before = LaunchFigures(28, 4, 16, 1.0)
+    untimed = {"current_ns": None, "baseline_ns": None, "launches": (ADD, msgspec.structs.replace(ADD, before=before))}
+    assert format_today(result(**untimed)) == "32 regs, 2048 B shared"
+    assert format_baseline(result(**untimed)) == "28 regs, 4 B spilled, 16 B shared"
+    assert format_baseline(result(**{**untimed, "launches": (ADD,)})) == NO_FIGURE
+    assert format_baseline(result(**{**untimed, "current_ns": 1000.0})) == NO_FIGURE, "a time without a baseline"
+    assert format_baseline(result(**{**untimed, "baseline_ns": 1000.0})) == "1.00 µs"
 
 
 def test_format_configs_names_each_kernel_and_config_once():

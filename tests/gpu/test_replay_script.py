@@ -121,6 +121,12 @@ def test_errors_are_named(driver: StubDriver, tmp_path: Path) -> None:
     assert ran.stderr == "scale can't be replayed: it follows addresses\n"
 
 
+def test_a_missing_driver_is_named(driver: StubDriver, tmp_path: Path) -> None:
+    ran = replay(driver, folder(tmp_path), "--library", "libnothing-cuda.so.1")
+    assert (ran.returncode, ran.stderr.count("\n")) == (1, 1)
+    assert ran.stderr.startswith("no NVIDIA driver here (libnothing-cuda.so.1: cannot open")
+
+
 def test_an_empty_grid_launches_nothing(driver: StubDriver, tmp_path: Path) -> None:
     assert replay(driver, folder(tmp_path, grid=[0, 1, 1], expected=[])).returncode == 0
     assert driver.launches() == []

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from benchmarks.made_runs import HARD_TEXT, made_run
-from kerntune.base.case_result import CaseId
+from kerntune.base.case_result import CaseId, LaunchFigures, LaunchReport
 from kerntune.errors import StoreError
 from kerntune.gate.report import RunReport
 from kerntune.reporting import job_summary
@@ -33,6 +33,13 @@ def test_the_worst_come_first() -> None:
     assert len(verdicts) == 50
     assert "`tests/test_softmax.py::test_softmax_kernel[0-bf16]`" in text
     assert "more" not in text
+
+
+def test_cases_without_times_have_their_static_figures() -> None:
+    (result,) = made_run(1, samples=3, configs=7).results
+    launch = LaunchReport("scale", registers=40, before=LaunchFigures(registers=32))
+    untimed = msgspec.structs.replace(result, current_ns=None, baseline_ns=None, change=None, launches=(launch,))
+    assert "| 32 regs | 40 regs |" in summary([RunReport((untimed,))])
 
 
 def test_it_is_cut_below_githubs_limit_with_a_count() -> None:

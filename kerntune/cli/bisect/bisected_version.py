@@ -140,6 +140,8 @@ def commits_between(top: Path, good: str, bad: str) -> list[str]:
     there, else all that descend from it. :class:`UsageError` if the good one is no ancestor."""
     first, last = git.commit_of(top, good), git.commit_of(top, bad)
     if git_output(top, "merge-base", "--is-ancestor", first, last) is None:
+        if git_output(top, "merge-base", "--is-ancestor", last, first) is not None:
+            raise UsageError(f"{bad} is older than {good}: the good side comes first: kerntune bisect {bad} {good}")
         raise UsageError(
             f"{good} is no ancestor of {bad}; name the commit where both begin: git merge-base {good} {bad}"
         )

@@ -21,6 +21,7 @@ from kerntune.gate.causes import launch_cause
 from kerntune.gate.launch_changes import launch_lines
 from kerntune.gate.report import RunReport, read_run
 from kerntune.gate.static_figures import LaunchStatic, in_both
+from kerntune.gpu.probe import has_cuda
 
 NOTHING_RAN = 5
 """pytest's exit code of a run without a test; 0 and 1 are runs that ran, all others broke off."""
@@ -88,7 +89,7 @@ class VersionJudge:
         except NotBuilt as exc:
             raise UsageError(f"the good side can't be built: {exc}") from None
         except OutOfOrder as exc:
-            raise UsageError(f"the good side, {version}: {exc}") from None
+            raise UsageError(f"the good side, {version}{self._need}: {exc}") from None
         kind = TimeBaseline if self.timed else StaticBaseline
         cases = self._take_good(kind, f"the good side, {version}", _failures(run) or last_lines(done))
         if not self.timed:
@@ -110,9 +111,13 @@ class VersionJudge:
         found = [e.baseline for e in load_folder(self._yard)]
         self._good = {b.case: b for b in found if isinstance(b, kind)}
         if not self._good:
-            need = "" if not self.timed else " (without a GPU, say what to compile for: --target cuda:90)"
-            raise UsageError(f"{where}: no case was recorded{need}: {why}")
+            raise UsageError(f"{where}: no case was recorded{self._need}: {why}")
         return tuple(sorted(self._good))
+
+    @property
+    def _need(self) -> str:
+        """What to do where there is no GPU, and nothing says what to compile for."""
+        return "" if not self.timed or has_cuda() else " (without a GPU, say what to compile for: --target cuda:90)"
 
     def screen(self, versions: Sequence[BisectedVersion]) -> list[ScreenedVersion]:
         """The code of each version, compiled without a GPU, several versions at once."""

@@ -13,7 +13,7 @@ from typing import Any, Protocol
 
 from kerntune.base.codec import read_file, write_atomic
 from kerntune.base.temporary_folders import scratch_folder
-from kerntune.base.url_files import is_url, open_files
+from kerntune.base.url_files import is_url, open_files, shown_url, without_password
 from kerntune.errors import HistoryError, UsageError
 from kerntune.gate.git import run_git, top_of
 from kerntune.gate.history.points import MAX_BYTES, HistoryRun
@@ -224,7 +224,7 @@ class Remote:
 
     @property
     def name(self) -> str:
-        return self._url
+        return shown_url(self._url)
 
     def names(self) -> list[str]:
         found: list[str] = self._done(self._files.names)
@@ -245,7 +245,7 @@ class Remote:
         except UsageError:
             raise
         except Exception as exc:  # each file system raises its own
-            raise HistoryError(f"{self._url}: {type(exc).__name__}: {exc}") from exc
+            raise HistoryError(f"{self.name}: {type(exc).__name__}: {without_password(str(exc), self._url)}") from exc
 
 
 def _accepted(branch: str) -> bool:

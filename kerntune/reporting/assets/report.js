@@ -334,8 +334,10 @@
     return panel("Work against the device", parts);
   }
 
+  const commit = (name, length) => name.slice(0, length) || "?";  // a run outside of git has none
+
   function history({ points, steps, runs, branch }) {
-    const lines = steps.map((s) => `${s.kind} of ${percent(s.size)} between ${s.before.slice(0, 10)} and ${s.after.slice(0, 10)}`);
+    const lines = steps.map((s) => `${s.kind} of ${percent(s.size)} between ${commit(s.before, 10)} and ${commit(s.after, 10)}`);
     const sentence = `Paired changes of the last ${points.length} of ${runs} runs${branch ? ` of ${branch}` : ""}, with 99 % intervals; ${lines.join("; ") || "no step"}.`;
     const chart = figure(sentence, 320,
       () => {
@@ -357,7 +359,7 @@
           annotations: at.map(([s, i]) => ({ x: i - .5, y: 1, yref: "paper", yanchor: "bottom", text: percent(s.size), showarrow: false, font: { color: theme().bad } })),
           margin: { l: 10, r: 10, t: 25, b: 10 } };
       });
-    const found = steps.map((s) => [`${percent(s.size)} (${percent(s.low)}..${percent(s.high)})`, s.kind === "drift" ? `drift over ${s.runs} runs` : s.kind, `${s.before.slice(0, 12)}..${s.after.slice(0, 12)}`, `${s.from_day} to ${s.to_day}`, s.settings.join("; ")]);
+    const found = steps.map((s) => [`${percent(s.size)} (${percent(s.low)}..${percent(s.high)})`, s.kind === "drift" ? `drift over ${s.runs} runs` : s.kind, `${commit(s.before, 12)}..${commit(s.after, 12)}`, `${s.from_day} to ${s.to_day}`, s.settings.join("; ")]);
     return panel("History", chart, found.length ? table("Steps and drifts", ["Change, 99 %", "Kind", "Commits", "Days", "What else changed"], found) : "",
       folded("The runs as a table", table("Runs", ["When", "Commit", "Change", "Reference"], points.map((p) => [p.created, p.commit.slice(0, 12), percent(p.change), String((p.stretch || 0) + 1)])), false));
   }

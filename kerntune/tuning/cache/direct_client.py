@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from kerntune.base.store_process import StoreServer
 from kerntune.base.store_requests import StoreFailed, StoreReply, StoreRequest
+from kerntune.base.url_files import shown_url
 from kerntune.errors import CacheError
 
 
@@ -18,7 +19,7 @@ class DirectClient:
         """The reply."""
         reply = self._server.answer(request)
         if reply is None or isinstance(reply, StoreFailed):
-            raise CacheError(f"{self._url}: {getattr(reply, 'message', 'no answer')}")
+            raise CacheError(f"{shown_url(self._url)}: {getattr(reply, 'message', 'no answer')}")
         return reply
 
     def tell(self, request: StoreRequest) -> None:
@@ -30,4 +31,4 @@ class DirectClient:
         while self._server.wait_s() is not None and self._server.work(ending=True):
             pass
         if self._server.failed:
-            raise CacheError(f"{self._url}: {self._server.failed}")
+            raise CacheError(f"{shown_url(self._url)}: {self._server.failed}")

@@ -9,7 +9,7 @@ from typing import Any
 
 from kerntune.base import codec, store_bundle
 from kerntune.base.store_requests import Contents, NamesRequest, ReadRequest
-from kerntune.base.url_files import READ_ONLY
+from kerntune.base.url_files import READ_ONLY, shown_url, without_password
 from kerntune.errors import CacheError, StoreError, UsageError
 from kerntune.tuning.cache.direct_client import DirectClient
 from kerntune.tuning.cache.entries import MAX_ENTRY
@@ -149,7 +149,7 @@ def _commit(url: str, won: Iterable[Winner], of_question: dict[str, list[StoredT
             HfFileSystem,
         )
     except ImportError:
-        raise UsageError(f"{url}: install huggingface_hub") from None
+        raise UsageError(f"{shown_url(url)}: install huggingface_hub") from None
     client = DirectClient(url)
     files, kept = _bundles(client, won)
     files |= dict(trials_file(some) for some in of_question.values())
@@ -163,7 +163,7 @@ def _commit(url: str, won: Iterable[Winner], of_question: dict[str, list[StoredT
                 commit_message=f"kerntune: winners of {len(files)} kernels and questions",
             )  # fmt: skip
     except Exception as exc:  # of the hub, of requests, of the network
-        raise CacheError(f"{url}: {type(exc).__name__}: {exc}") from exc
+        raise CacheError(f"{shown_url(url)}: {type(exc).__name__}: {without_password(str(exc), url)}") from exc
     return kept
 
 

@@ -26,7 +26,7 @@ from kerntune.base.store_requests import (
     WriteLaterRequest,
     WriteReply,
 )
-from kerntune.base.url_files import CONDITIONAL, READ_ONLY, SFTP, is_url
+from kerntune.base.url_files import CONDITIONAL, READ_ONLY, SFTP, is_url, shown_url
 from kerntune.errors import CacheError, StoreError, UsageError
 from kerntune.tuning.cache import trials, winner
 from kerntune.tuning.cache.direct_client import DirectClient
@@ -34,7 +34,7 @@ from kerntune.tuning.cache.entries import MAX_ENTRY
 from kerntune.tuning.cache.key import Question
 from kerntune.tuning.cache.refused import RefusedFiles
 from kerntune.tuning.cache.shipped import file_name
-from kerntune.tuning.cache.store_client import StoreClient, shown_url
+from kerntune.tuning.cache.store_client import StoreClient
 from kerntune.tuning.cache.trials import StoredTrial, TrialKey
 from kerntune.tuning.cache.winner import Winner, WinnerKey
 

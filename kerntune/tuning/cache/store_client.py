@@ -18,6 +18,7 @@ from collections.abc import Callable
 from kerntune.base.frames import Reader, Timeout, send
 from kerntune.base.store_process import URL
 from kerntune.base.store_requests import ReadRequest, StoreFailed, StoreReady, StoreReply, StoreRequest
+from kerntune.base.url_files import shown_url
 from kerntune.errors import FrameError, PeerTimeout
 from kerntune.timing.worker.module_command import module_command
 
@@ -252,13 +253,6 @@ def _close_pipes(process: subprocess.Popen[bytes]) -> None:
         if pipe is not None:
             with contextlib.suppress(OSError):
                 pipe.close()
-
-
-def shown_url(url: str) -> str:
-    """A URL for messages, without a password."""
-    head, at, rest = url.rpartition("@")
-    scheme, _, user = head.partition("://")
-    return f"{scheme}://{user.partition(':')[0]}{at}{rest}" if at and "/" not in user else url
 
 
 def warn(text: str) -> None:

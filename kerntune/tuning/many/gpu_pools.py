@@ -56,7 +56,10 @@ def chosen_gpus(asked: Sequence[int | str] | None, environ: Mapping[str, str] = 
     seen = visible_gpus(environ)
     if asked is None:
         if not seen:
-            raise UsageError("there is no GPU here to tune on; give an executor, or --gpus where there is one")
+            raise UsageError(
+                "there is no GPU here to tune on; run it where there is one, or give an executor "
+                "(kerntune tune --dask HOST:PORT, executor= of kerntune.tune_many)"
+            )
         return seen
     found = []
     for one in asked:

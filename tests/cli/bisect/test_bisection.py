@@ -189,6 +189,8 @@ def test_commits_lie_along_first_parents(merged: Git) -> None:
     assert names(merged, commits_between(merged.folder, "s1", "c3")) == ["s1", "s2", "merge", "c3"]
     with pytest.raises(UsageError, match="no ancestor of s1; name the commit where both begin"):
         commits_between(merged.folder, "c2", "s1")
+    with pytest.raises(UsageError, match="c1 is older than c3: the good side comes first: kerntune bisect c1 c3"):
+        commits_between(merged.folder, "c3", "c1")
 
 
 @pytest.mark.parametrize(("slow", "first"), [({"s2", "merge"}, "s2"), ({"merge"}, "merge")])

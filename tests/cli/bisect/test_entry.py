@@ -10,6 +10,7 @@ import pytest
 
 from cli.command import Command, Ran
 from kerntune.cli.bisect import entry
+from kerntune.gpu.probe import has_cuda
 
 pytestmark = pytest.mark.usefixtures("quick_python")
 
@@ -108,6 +109,15 @@ def test_without_a_gpu_all_that_changes_the_code_is_named(history: Repository) -
     candidates = ran.out.partition("only a GPU can tell more:")[2]
     assert [name for name in ("c3", "c4", "c5") if f"t: {name}\n" in candidates] == ["c4"]
     assert "timed" not in ran.out
+
+
+@pytest.mark.skipif(has_cuda(), reason="has a GPU to time on")
+def test_without_a_gpu_and_a_target_it_asks_for_one(history: Repository) -> None:
+    (history.folder / "conftest.py").write_text("")
+    ran = history.run("c1", "c5")
+    assert ran.code == 2
+    assert "the good side, " in ran.err
+    assert "(without a GPU, say what to compile for: --target cuda:90): its tests ended with code 4" in ran.err
 
 
 def test_a_good_side_that_cant_be_built_is_an_error(history: Repository) -> None:
