@@ -35,10 +35,6 @@ CACHE_VARIABLES = ("TORCHINDUCTOR_CACHE_DIR", "TRITON_CACHE_DIR")
 EnterModes = Callable[[], contextlib.AbstractContextManager[None]]
 
 
-def _nothing(stack: contextlib.ExitStack) -> None:
-    """Nothing begins with the first compiled function."""
-
-
 class CompiledFunctions:
     """The replacement of ``torch.compile``. ``surroundings()`` enters the stand-ins' modes again where torch's compiler
     has none; ``function_mode()`` is the torch-function mode among them, which Dynamo would trace."""
