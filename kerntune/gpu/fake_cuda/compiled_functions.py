@@ -45,7 +45,7 @@ class CompiledFunctions:
         self._capture: Replacements | None = None
         """What is replaced while a call is captured, from its first compiled function on."""
 
-        self._begin: Callable[[contextlib.ExitStack], None] = lambda stack: None
+        self._begin: Callable[[contextlib.ExitStack], None] = _nothing
         self._compile: Callable[..., Any] = torch.compile
         self._stand_ins: Replacements | None = None
         self.choices = TimedChoices()
@@ -66,16 +66,16 @@ class CompiledFunctions:
         return functools.wraps(model)(self._wrapped(model, options))
 
     @contextlib.contextmanager
-    def generating(self, begin: Callable[[contextlib.ExitStack], None] = lambda stack: None) -> Iterator[list[str]]:
+    def generating(self, begin: Callable[[contextlib.ExitStack], None] | None = None) -> Iterator[list[str]]:
         """While a call is captured: functions are compiled, after ``begin``. The choices among kernels that Inductor
         would have made by their times, as they are made."""
         self.choices = TimedChoices()
         with Replacements() as stack:
-            self._capture, self._begin = stack, begin
+            self._capture, self._begin = stack, begin or _nothing
             try:
                 yield self.choices.made
             finally:
-                self._capture = None
+                self._capture, self._begin = None, _nothing  # it has the capture, and so the call's tensors
 
     def _wrapped(self, model: Any, options: Mapping[str, Any]) -> Callable[..., Any]:
         made: list[Any] = []
