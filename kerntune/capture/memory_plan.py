@@ -73,16 +73,19 @@ class Plan:
     def params_of(self, launch: Specialized, compiled: Compiled) -> tuple[Param, ...]:
         """A launch's parameters, each pointer with its view."""
         flat = flatten(launch, compiled.metadata)
-        return tuple(p if to is None else msgspec.structs.replace(p, view=self.view_of(to)) for p, to in flat)
+        return tuple(
+            p if to is None else msgspec.structs.replace(p, view=self.view_of(to, f"kernel {launch.name}: {p.name}"))
+            for p, to in flat
+        )
 
-    def view_of(self, value: Any) -> int:
-        """The index of a tensor's view; the storage is added if it is new."""
+    def view_of(self, value: Any, argument: str = "a kernel argument") -> int:
+        """The index of a tensor's view; the storage is added if it is new. Errors call it ``argument``."""
         tensor = getattr(value, "base", value) if type(value).__name__ == "TensorWrapper" else value
         if not self._backend.tensors.is_tensor(tensor):
             what = f"a tensor on {tensor.device}" if hasattr(tensor, "device") else f"a {type(tensor).__name__}"
             raise CaptureError(
-                f"a kernel argument is {what}: Triton can only reach the GPU's memory and pinned memory, and kerntune "
-                "can only keep and restore torch's tensors on the GPU"
+                f"{argument} is {what}: Triton can only reach the GPU's memory and pinned memory, and kerntune "
+                "can only keep and restore torch's tensors on the GPU; in a test, make it with device=autotune.device"
             )
         dtype = str(value.dtype).removeprefix("torch.")
         storage = self._storage(tensor, dtype)

@@ -21,6 +21,7 @@ from kerntune.tuning.stored_trials import Trials
 from kerntune.tuning.stored_winners import Winners, candidate_of
 from kerntune.tuning.tune_options import options_of_policy
 from kerntune.tuning.tuner import tune
+from kerntune.tuning.tuning_log import log_config, log_path
 from kerntune.tuning.tuning_result import Tuned
 
 
@@ -92,6 +93,7 @@ class Tuning:
         stored = self.winners.find(site)
         if stored is not None and stored == site.chosen:
             site.settle(stored)
+            self._log_stored(site, stored)
             return None
         before = self.recorded.recording
         with self.capture.active():
@@ -112,6 +114,10 @@ class Tuning:
         captured, site.chosen = site.chosen, tuned.winner
         site.settle(tuned.winner)
         return TuningOutcome(tuned, before, captured, refuted)
+
+    def _log_stored(self, site: Site, index: int) -> None:
+        if log_path() and (winner := self.winners.stored(site)) is not None:  # none is stored of a single candidate
+            log_config(site, "stored winner", index, time_ns=winner.time_ns)
 
     def _take(self, site: Site, outcome: TuningOutcome) -> None:
         tuned = outcome.tuned

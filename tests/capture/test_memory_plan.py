@@ -65,8 +65,8 @@ def test_reinterpreted_tensors_keep_their_memory_and_show_the_new_dtype(backend:
 def test_memory_elsewhere_is_refused(backend: FakeBackend, tensor: torch.Tensor) -> None:
     if tensor.device.type == "cuda":
         pytest.fail("made before the stand-ins")
-    with pytest.raises(CaptureError, match=f"a tensor on {tensor.device.type}"):
-        Plan(backend).view_of(tensor)
+    with pytest.raises(CaptureError, match=f"kernel k: x is a tensor on {tensor.device.type}.*device=autotune.device"):
+        Plan(backend).view_of(tensor, "kernel k: x")
 
 
 def test_a_plan_keeps_its_tensors_so_that_no_address_returns(backend: FakeBackend) -> None:

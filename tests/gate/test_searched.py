@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from typing import Any
 
@@ -15,6 +16,7 @@ from kerntune.base.policy import TuneMode, Verdict
 from kerntune.errors import CacheMissError
 from kerntune.search import Choice, Range, Search, Space
 from kerntune.tuning.race import Estimates
+from kerntune.tuning.tuning_log import LOG
 
 SPACE = Space((Range("BLOCK", 16, 1024), Choice("num_warps", (1, 2, 4, 8))))
 SIZES = [16 << i for i in range(7)]
@@ -53,6 +55,18 @@ def test_the_winner_is_recorded_and_the_next_run_searches_nothing(project: Proje
     with project.run(*SLOPE) as run:
         assert run.judge(searched(Search(SPACE)), x_of()).verdict is Verdict.PASS
     assert looks == []
+
+
+def test_a_stored_winner_is_in_the_log(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
+    log = project.root / "log.jsonl"
+    with project.run(*SLOPE) as run:
+        run.judge(searched(Search(SPACE)), x_of())
+    monkeypatch.setenv(LOG, str(log))
+    with project.run(*SLOPE) as run:
+        run.judge(searched(Search(SPACE)), x_of())
+    (line,) = map(json.loads, log.read_text().splitlines())
+    assert (line["event"], line["config"]["kwargs"]["BLOCK"]) == ("stored winner", 512)
+    assert line["time_ns"] == pytest.approx(10_000.0, rel=0.01)
 
 
 def test_without_the_cache_the_baselines_config_is_tried_whatever_the_search_comes_by(

@@ -26,7 +26,7 @@ from kerntune.compiling.cost_estimate import Shape
 from kerntune.compiling.farm import Farm
 from kerntune.compiling.protocol import CompileFailed, Job
 from kerntune.compiling.worker_process import Died, JobOutcome
-from kerntune.errors import BaselineError, CompileError, EnvironmentFault, UsageError
+from kerntune.errors import BaselineError, CaptureError, CompileError, EnvironmentFault, UsageError
 from kerntune.gate.baselines import ArtifactFolder, BaselineStore, StaticBaseline
 from kerntune.gpu.scripted import Rule
 from kerntune.static import disassembly, metrics
@@ -1087,3 +1087,12 @@ def test_findings_of_several_launches_come_worst_first(project: Project) -> None
     with project.static_run(SM90) as run:
         (result,) = run.check(twice, x_of()).results
     assert [text.partition(":")[0] for text in result.findings] == ["reduce_kernel", "scale_kernel"], result.findings
+
+
+def test_an_argument_that_is_not_on_the_gpu_is_named(project: Project) -> None:
+    x = torch.empty(N)
+    with (
+        project.static_run("cuda:90") as run,
+        pytest.raises(CaptureError, match=r"kernel scale_kernel: x(_ptr)? is a tensor on cpu"),
+    ):
+        run.check(lambda: scale_kernel[by_block](x, x, N, 2.0, BLOCK=64))
