@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 import warnings
 from collections.abc import Callable
 from pathlib import Path
@@ -22,7 +23,7 @@ from kerntune.tuning.agreement import Limits, turn
 from kerntune.tuning.cache import WinnerCache
 from kerntune.tuning.cache.leases import FileLease
 from kerntune.tuning.cache.shared_winners import SharedWinnerCache
-from kerntune.tuning.ranks import BEGUN, MARGIN_S, of_this_run, several_ranks
+from kerntune.tuning.ranks import MARGIN_S, of_this_run, several_ranks
 from kerntune.tuning.stored_winners import Winners
 from tuning.cache.stores import machine
 
@@ -220,7 +221,7 @@ def test_an_unfinished_winner_of_an_earlier_run_is_settled(
     monkeypatch.setenv("WORLD_SIZE", "2")
     first, second = pair
     first.keep(site(backend), 1, 1000.0, untried=[2])
-    monkeypatch.setattr(ranks, "BEGUN", BEGUN + 10 * MARGIN_S)
+    monkeypatch.setattr(ranks, "BEGUN", time.time() + 10 * MARGIN_S)
     for winners in pair:
         assert winners.arrived(site(backend), unfinished=True) is None
         assert winners.settles(site(backend))
