@@ -29,7 +29,6 @@ from timed_cases import Case, cases
 
 from kerntune.base.policy import Update
 from kerntune.gate.api import Call, Session, Settings, open_session
-from kerntune.gate.call_capture import run_captured
 
 PASSES = {"recorded": False, "identity": False, "paired": True}
 """Passes over all cases, and whether they run twins."""
@@ -51,8 +50,7 @@ def checked(session: Session, case: Case, twin: bool, profile: Path | None) -> d
     """One check, its code compiled before."""
     args, options = case.make(), case.options(twin)
     call = Call(f"benchmarks/timed_cases.py::{case.name}", "0", case.fn, args, options)
-    with session._lock():
-        run_captured(session.backend, session._compiler, call, (), session._preference(call, ()))  # compiles
+    session._captured(call, ())  # compiles
     torch.cuda.synchronize()
     profiler = cProfile.Profile() if profile else None
     start = time.perf_counter()

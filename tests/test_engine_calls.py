@@ -269,7 +269,7 @@ def test_the_environment_sets_the_mode(backend: FakeBackend, monkeypatch: pytest
         call(kernel)
         assert kernel.best_config is kernel.configs[best]
     monkeypatch.setenv("KERNTUNE_TUNE", "never")
-    with pytest.raises(UsageError, match="'never'; it can be auto, frozen or force"):
+    with pytest.raises(UsageError, match="'never'; it can be auto, frozen, force or nearest"):
         call(ours())
 
 

@@ -33,7 +33,9 @@ CHANGING = {
     "Recorded", "Script", "Site", "Trial", "Tuning", "Verifier", "_Call", "_Copy",
     "GpuPools", "ShapesFile", "_Flow", "_Given", "_Pool",
     "MeasuredGpu", "_Loose", "_Mine", "_Notice",
-    "_Seen",
+    "Faults", "FirstLaunchFault", "Waiting", "_Order", "_Run", "_Seen", "_Tried", "_Tuning",
+    "ArgumentReader", "CompiledCalls", "DynamoReader", "FusionChange", "GraphLaunch", "GridMemo", "KernelCall",
+    "TracingReader",
 }  # fmt: skip
 """Dataclasses whose objects change: what is under way. All others are frozen."""
 

@@ -6,6 +6,7 @@ import contextlib
 import itertools
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import msgspec
@@ -260,9 +261,10 @@ class Session:
         return Winners(self._cache, self.settings.tune, gpu, options_of_policy(call.policy).verification.lax)
 
     def _check_static(self, captured: CapturedCall) -> Checked:
+        remarks = [captured.remark] if captured.remark else []
         if dump_folder() is not None:
             for target in self.backend.targets:
-                self._dump(captured.on(target, self.stores.reference))
+                remarks += self._dump(captured.on(target, self.stores.reference))
         found = [
             check_static(self.stores, captured, t, self.settings.update, code=self.settings.code_changes)
             for t in self.backend.targets
@@ -270,7 +272,6 @@ class Session:
         for result, _ in found:
             self._note(captured.call, result.fingerprint)
         pending = tuple(replace(p, write=p.write and not self.settings.read_only) for _, p in found)
-        remarks = (captured.remark,) if captured.remark else ()
         results = tuple(
             told_elsewhere(msgspec.structs.replace(r, warnings=(*r.warnings, *remarks)), captured) for r, _ in found
         )
@@ -284,21 +285,28 @@ class Session:
         timed = TimedCheck(run, captured, self._winners(captured.call, gpu), progress, isolation)
         self._note(captured.call, timed.case.fingerprint)
         checked = timed.run()
-        self._dump(timed.case)
-        if self.settings.profile is not None and timed.case.recording.working:
-            self._profile(self.settings.profile, timed.case)
-        return replace(checked, results=tuple(told_elsewhere(r, captured) for r in checked.results))
+        said = [*self._dump(timed.case), *self._profile(timed.case)]
+        results = [msgspec.structs.replace(r, warnings=(*r.warnings, *said)) for r in checked.results]
+        return replace(checked, results=tuple(told_elsewhere(r, captured) for r in results))
 
-    def _profile(self, folder: Path, case: RecordedCase) -> None:
+    def _profile(self, case: RecordedCase) -> list[str]:
         """Under ``--kerntune-profile``: write a trace of the case's call."""
-        call = case.call
-        profile_case(folder, str(case.id), case.capture, case.recording, lambda: call.fn(*call.args, **call.kwargs))
+        call, folder = case.call, self.settings.profile
+        if folder is None or not case.recording.working:
+            return []
 
-    def _dump(self, case: RecordedCase) -> None:
+        def write() -> None:
+            profile_case(folder, str(case.id), case.capture, case.recording, lambda: call.fn(*call.args, **call.kwargs))
+
+        return _beside("no trace was written", write, case)
+
+    def _dump(self, case: RecordedCase) -> list[str]:
         """Under ``KERNTUNE_DUMP``: write what the case launches."""
         folder = dump_folder()
         if folder is not None:
-            dump_case(folder, str(case.id), case.capture, case.recorded, self.backend)
+            write = partial(dump_case, folder, str(case.id), case.capture, case.recorded, case.capture.backend)
+            return _beside("not all launches were dumped", write, case)
+        return []
 
     def _incomplete(self, captured: CapturedCall) -> Checked:
         call, why = captured.call, uncheckable(captured) or NO_LAUNCH
@@ -378,6 +386,21 @@ class _OnGpu:
 
     def _isolation(self) -> Isolation:
         return self._session._gpus.of(self.backend).isolation(options_of_policy(self._call.policy).isolate)
+
+
+def _beside(otherwise: str, step: Callable[[], object], case: RecordedCase) -> list[str]:
+    """Do something beside a verdict, which stands whatever comes of it: why it could not be done, as a warning. Raises
+    where the device is lost, and for what the user asked wrongly."""
+    try:
+        step()
+    except UsageError:
+        raise
+    except Exception as exc:
+        gpu = case.capture.backend.gpu
+        if gpu is not None:
+            gpu.synchronize()
+        return [f"{otherwise}: {type(exc).__name__}: {exc}"]
+    return []
 
 
 def _naming(gpu: Gpu, progress: Callable[[str], None]) -> Callable[[str], None]:

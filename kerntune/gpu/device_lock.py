@@ -27,6 +27,10 @@ from kerntune.gpu.two_sided_lock import LockBusy, TwoSidedLock
 NOTICE_S = 10.0
 """Seconds of waiting after which a process says what it waits for."""
 
+SHARED = "KERNTUNE_SHARED_GPU"
+"""Environment variable that a process sets for those that it starts: its number, and the UUID of a device that it
+shares while a test runs. A test may wait for a process that measures, which can't wait for the test."""
+
 _BEFORE, _AFTER = "kerntune-", ".lock"
 
 
@@ -100,7 +104,8 @@ def hold(uuid: str, name: str, patience_s: float) -> Iterator[None]:
 
     The lock on the device's node holds whatever ``TMPDIR`` is, and between containers that are given the same node. The
     one by UUID in the folder for temporary files serves where the node can't be opened. Each process takes the node's
-    first. On a file system where locks do nothing, that is reported once.
+    first. On a file system where locks do nothing, that is reported once. A process that was started by a test which
+    shares the device (:data:`SHARED`) shares it too.
     """
     mine, thread = _mine(uuid), threading.get_ident()
     if any(thread in one.firm for one in _all_mine()):
@@ -160,9 +165,27 @@ class _Loose:
 
     def take(self, inside: bool) -> None:
         self.stack.enter_context(_sides(self.uuid, self.name, self.patience_s, alone=False, inside=inside))
+        self.stack.enter_context(_told_to_children(self.uuid))
 
     def leave(self) -> None:
         self.stack.close()
+
+
+@contextlib.contextmanager
+def _told_to_children(uuid: str) -> Iterator[None]:
+    before = os.environ.get(SHARED)
+    os.environ[SHARED] = f"{os.getpid()} {uuid}"
+    try:
+        yield
+    finally:
+        os.environ.pop(SHARED, None)
+        if before is not None:
+            os.environ[SHARED] = before
+
+
+def _is_shared_by_parent(uuid: str) -> bool:
+    pid, _, shared = os.environ.get(SHARED, "").partition(" ")
+    return shared == uuid and pid != str(os.getpid())
 
 
 @contextlib.contextmanager
@@ -187,6 +210,8 @@ def _giving_way() -> Iterator[None]:
 @contextlib.contextmanager
 def _sides(uuid: str, name: str, patience_s: float, *, alone: bool, inside: bool = False) -> Iterator[None]:
     """One side of the lock on the node and of the one by UUID."""
+    if _is_shared_by_parent(uuid):  # whoever waits for the parent must not be waited for either
+        alone, inside = False, True
     end = time.monotonic() + patience_s
     with contextlib.ExitStack() as stack:
         take = partial(_take, stack, name, alone=alone, inside=inside)

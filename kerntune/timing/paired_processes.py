@@ -132,7 +132,7 @@ def combine(replies: Sequence[PairReply], level: float, bias: float = PROCESS_BI
     each = [log_ratios(r) for r in replies]
     change, shown = (pooled(each, one, bias) for one in (level, SHOWN_LEVEL))
     a_ns, b_ns = ([median(getattr(r, side)) for r in replies] for side in ("a_ns", "b_ns"))
-    return Replay(tuple(a_ns), tuple(b_ns), change, shown, together(ForeignWork(*r.foreign) for r in replies))
+    return Replay(tuple(a_ns), tuple(b_ns), change, shown, together([ForeignWork(*r.foreign) for r in replies]))
 
 
 def pooled(each: Sequence[Sequence[float]], level: float, bias: float) -> Estimate:

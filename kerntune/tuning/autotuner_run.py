@@ -85,7 +85,7 @@ def run_tuned(tuner: Any, args: Sequence[Any], kwargs: dict[str, Any], *, keep: 
     if (late := late_of(tuner, call.key)) is None:
         return Ran(call.launch(config), config)
     if late.due and not kwargs.get("warmup"):
-        config = call.try_late() or config
+        config = outside_graph_pool(call.try_late) or config
     result = call.launch(config)
     return Ran(result, None if late.due and late_of(tuner, call.key) is late else config)
 

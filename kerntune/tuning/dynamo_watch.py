@@ -52,7 +52,7 @@ class _ThenLoader(Loader):
         self._loader.exec_module(module)
         try:
             self._then()
-        except Exception as exc:  # a torch that has changed in a way nobody thought of: its import goes on
+        except Exception as exc:  # an unknown change of torch: its import goes on
             with contextlib.suppress(Warning):
                 what = f"kerntune: tuned kernels in compiled graphs are left to torch ({type(exc).__name__}: {exc})"
                 warnings.warn(what, RuntimeWarning, stacklevel=2)

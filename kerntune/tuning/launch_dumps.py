@@ -22,6 +22,7 @@ from kerntune.capture.site import config_of
 from kerntune.compiling.compiler import Compiled
 from kerntune.errors import KerntuneError, TuningError, UsageError
 from kerntune.gpu.base import Backend, Executor, Gpu
+from kerntune.gpu.probe import captures_graph
 from kerntune.kernels.source import is_kernel, source_text
 from kerntune.tuning import context
 from kerntune.tuning.stored_winners import candidate_of
@@ -56,11 +57,12 @@ def dumping(
 ) -> Any:
     """``launch()``, dumped if it is the first of this tuner with this key and config.
 
-    A launch that can't be dumped is launched all the same, with a RuntimeWarning that says why.
+    A launch that can't be dumped is launched all the same, with a RuntimeWarning that says why. Nothing is read while a
+    CUDA graph is captured: that would end the capture.
     """
     folder, seen = dump_folder(), _dumped.setdefault(tuner, set())
     mark = (key, str(config))
-    if folder is None or mark in seen or kwargs.get("warmup"):
+    if folder is None or mark in seen or kwargs.get("warmup") or captures_graph():
         return launch()
     seen.add(mark)
     finish = None

@@ -5,7 +5,7 @@ from __future__ import annotations
 import atexit
 import os
 from collections.abc import Callable, Mapping
-from functools import lru_cache, partial
+from functools import partial
 from typing import Any
 
 from kerntune.errors import UsageError
@@ -22,11 +22,19 @@ def observed(seen: ObservedLaunch, run: Callable[[], Any]) -> Any:
         return run()
 
 
-@lru_cache(maxsize=1)
+_WATCHED: list[Observer] | None = None
+"""What this process's environment asked for; None before the first launch. (Dynamo warns of a ``functools.cache``.)"""
+
+
 def watch_environment() -> None:
     """Begin what ``KERNTUNE_NVTX`` and ``KERNTUNE_BANDWIDTH`` ask for: once a process, before its first launch."""
-    for observer in observers_of(os.environ):
+    global _WATCHED
+    if _WATCHED is not None:
+        return
+    found = observers_of(os.environ)
+    for observer in found:
         watch(observer)
+    _WATCHED = found
 
 
 def observers_of(environment: Mapping[str, str]) -> list[Observer]:

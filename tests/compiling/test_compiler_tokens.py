@@ -40,6 +40,8 @@ WORKER = """
 import sys, time
 from pathlib import Path
 from kerntune.compiling.compiler_tokens import TOKENS
+print(flush=True)
+input()
 for _ in range(int(sys.argv[2])):
     with TOKENS.token(lambda: False) as held:
         assert held
@@ -83,7 +85,14 @@ def at_most(times: list[tuple[int, int]]) -> int:
 def test_processes_never_hold_more_than_there_are(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(SWITCH, "2")
     command = [sys.executable, "-c", WORKER, "", "20"]
-    several = [subprocess.Popen(command, stdout=-1, text=True) for _ in range(5)]
+    several = [subprocess.Popen(command, stdin=-1, stdout=-1, text=True) for _ in range(5)]
+    for one in several:  # all are there before the first begins: else they may come one after the other
+        assert one.stdout is not None
+        assert one.stdout.readline() == "\n"
+    for one in several:
+        assert one.stdin is not None
+        one.stdin.write("\n")
+        one.stdin.flush()
     lines = [line for one in several for line in one.communicate()[0].splitlines()]
     times = [(int(begin), int(end)) for begin, end in map(str.split, lines)]
     assert len(times) == 100

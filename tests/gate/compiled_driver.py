@@ -17,6 +17,7 @@ from typing import Any
 
 from kerntune.base.policy import Policy
 from kerntune.gate.api import Call, Session, Settings, open_session
+from kerntune.gpu.scripted import FakeBackend
 
 
 def functions() -> dict[str, Callable[[], tuple[Callable[..., Any], tuple[Any, ...]]]]:
@@ -117,6 +118,21 @@ def left_behind() -> dict[str, Any]:
     }
 
 
+def scripted(folder: Path) -> dict[str, Any]:
+    """The same on the scripted GPU: a time each, and a replay of what has changed."""
+    session = open_session(Settings(folder, folder / "baselines", cache_dir=folder / "cache"), FakeBackend())
+    session.start()
+    try:
+        known = functions()
+        return {
+            "record": check(session, "waves", known["waves"]()),
+            "again": check(session, "waves", known["waves"]()),
+            "divided": check(session, "waves", known["waves divided"]()),
+        }
+    finally:
+        session.close()
+
+
 def main() -> None:
     folder = Path(sys.argv[1])
     settings = Settings(folder, folder / "baselines", targets=("cuda:90",), cache_dir=folder / "cache")
@@ -138,6 +154,7 @@ def main() -> None:
         steps["edited"] = {name: check(session, "waves", known[name]()) for name in edits}
     finally:
         session.close()
+    steps["scripted"] = scripted(folder / "scripted")
     print(json.dumps({"steps": steps, "left": left_behind()}))
 
 

@@ -10,6 +10,7 @@ import pytest
 from fake_runs import N, block, by_block, increment_kernel, scale, tuned
 
 from gate.project import Project
+from kerntune.base.policy import Verdict
 
 
 @pytest.fixture
@@ -63,6 +64,20 @@ def test_without_a_gpu_each_target_is_dumped(project: Project, dump: Path) -> No
     assert {x["arch"] for x in launches(dump)} == {"sm_90a", "gfx942"}
     assert not any(p.parent.joinpath("replay.py").exists() for p in dump.glob("*/*/kernel.hsaco"))
     assert all(s["content"]["kind"] == "normal" for x in launches(dump) for s in x["storages"])
+
+
+def test_a_folder_that_can_not_be_written_changes_no_verdict(
+    project: Project, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "file").touch()
+    monkeypatch.setenv("KERNTUNE_DUMP", str(tmp_path / "file" / "dump"))
+    with project.run() as run:
+        timed = run.judge(two)
+    with project.static_run("cuda:90") as run:
+        (static,) = run.check(two).results
+    for result in (timed, static):
+        assert result.verdict is Verdict.NEW
+        assert [w for w in result.warnings if w.startswith("not all launches were dumped: ")]
 
 
 def test_nothing_is_dumped_by_default(project: Project) -> None:

@@ -10,6 +10,7 @@ import torch
 from fake_runs import N, block, by_block, increment_kernel, scale, tuned
 
 from gate.project import Project
+from kerntune.base.policy import Verdict
 from kerntune.kernels import compat
 
 
@@ -50,6 +51,21 @@ def test_the_tensors_stay_as_they_are(project: Project, tmp_path: Path) -> None:
     with project.run(profile=tmp_path / "traces") as run:
         run.judge(keep)
     assert len(made) == 3
+
+
+def test_a_function_that_can_not_be_called_again_keeps_its_verdict(project: Project, tmp_path: Path) -> None:
+    calls: list[int] = []
+
+    def once() -> None:
+        calls.append(1)
+        if len(calls) > 1:
+            raise ValueError("called again")
+        scale(tuned(64))
+
+    with project.run(profile=tmp_path / "traces") as run:
+        result = run.judge(once)
+    assert result.verdict is Verdict.NEW
+    assert result.warnings == ("no trace was written: ValueError: called again",)
 
 
 def test_no_trace_is_written_unasked(project: Project) -> None:

@@ -123,6 +123,13 @@ def test_another_kernel_before_it_changes_no_pair(found: dict[str, Any]) -> None
     assert "fusion changed: 1 kernel more: triton_per_fused_sqrt_sum (sqrt, sum)" in case["message"]
 
 
+def test_launches_are_replayed_and_timed_on_the_scripted_gpu(found: dict[str, Any]) -> None:
+    first, again, divided = (found["steps"]["scripted"][step] for step in ("record", "again", "divided"))
+    assert (first["verdict"], again["verdict"], divided["verdict"]) == ("NEW", "PASS", "REGRESSED")
+    assert "fusion changed: 1 kernel became 2: triton_per_fused_add_cos_mul_sin_sum" in divided["message"]
+    assert "attributed: code and launches" in divided["message"]
+
+
 def test_torch_is_left_as_it_was(found: dict[str, Any]) -> None:
     assert found["left"] == {
         "compile": "torch",

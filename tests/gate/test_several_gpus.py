@@ -85,6 +85,17 @@ def test_a_call_that_takes_no_tensors_too(project: Project) -> None:
         assert (host.gpu(0).launches, host.gpu(1).launches > 0) == (0, True)
 
 
+def test_a_dump_is_made_on_the_gpu_of_its_case(
+    project: Project, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("KERNTUNE_DUMP", str(tmp_path / "dump"))
+    monkeypatch.setenv("KERNTUNE_DUMP_CONTENT", "recorded")
+    with on_host(project, 2) as host:
+        assert host.judge(scaled, x_on(1)).warnings == ()
+        assert host.gpu(0).launches == 0
+    assert len(list((tmp_path / "dump").glob("*/*/expected-*.bin"))) == 1
+
+
 def test_the_current_device_decides_for_tensors_without_a_number(project: Project) -> None:
     with on_host(project, 2) as host:
         torch.cuda.set_device(1)

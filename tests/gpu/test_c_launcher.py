@@ -36,7 +36,8 @@ def kernel(
 def program(folder: Path, found: list[CKernel], main: str, language: str) -> Path:
     """Compiled with every warning an error."""
     compiler = shutil.which("c++") if language == "cpp" else COMPILER
-    assert compiler is not None
+    if compiler is None:
+        pytest.skip("needs a C++ compiler")
     for one in found:
         (folder / f"{one.name}.h").write_text(header(one))
         (folder / f"{one.name}.{language}").write_text(source(one))

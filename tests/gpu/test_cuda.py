@@ -458,6 +458,25 @@ def test_configs_whose_hooks_zero_an_output_race_beside_plain_ones(order):
     assert len(kernel.configs_timings) == 3
 
 
+@pytest.mark.skipif(torch.cuda.device_count() < 2, reason="needs two GPUs")
+def test_a_second_gpu_has_its_own_memory_and_is_current_only_while_it_is_used() -> None:
+    first = CudaBackend(0)
+    second = first.on(1)
+    assert second is first.on(1)
+    assert second.spec.uuid != first.spec.uuid
+    assert torch.cuda.current_device() == 0
+    free = second.gpu.free_bytes()
+    with second.gpu.entered():
+        assert torch.cuda.current_device() == 1
+        kept = second.gpu.allocate(256 << 20)
+        second.gpu.fill(kept, 7)
+        assert second.gpu.read(kept, 4) == b"\x07" * 4
+    second.gpu.synchronize()
+    assert torch.cuda.current_device() == 0
+    assert second.gpu.free_bytes() <= free - (200 << 20)
+    assert first.gpu.environment().device == first.spec.name
+
+
 def test_a_device_is_idle_when_its_work_has_ended(backend):
     """Also on streams that are not known here, as those of collectives."""
     gpu, stream = backend.gpu, torch.cuda.Stream()

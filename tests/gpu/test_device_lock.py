@@ -211,6 +211,31 @@ def test_a_test_s_side_gives_way_to_its_own_measuring_and_comes_back() -> None:
 
 
 @pytest.mark.usefixtures("without_node")
+def test_a_process_that_a_test_waits_for_does_not_wait_for_the_test(place: Path) -> None:
+    """A test of several ranks starts them, and each may tune. Others that wait for the test keep none of them out."""
+    measures, waits = other_one(), threading.Event()
+    with share_loosely(UUID, NAME, 0.0):
+        writer = threading.Thread(target=lambda: measures.acquire(True, 60.0, lambda s: waits.set()))
+        writer.start()
+        assert waits.wait(60.0)
+        another(place).communicate("\n")
+        assert writer.is_alive()
+    writer.join(60.0)
+    measures.release()
+
+
+@pytest.mark.usefixtures("without_node")
+def test_only_what_a_test_starts_shares_with_it(place: Path) -> None:
+    with share_loosely(UUID, NAME, 0.0), hold(UUID, NAME, 0.0):
+        assert device_lock.SHARED not in os.environ
+    assert device_lock.SHARED not in os.environ
+    other = another(place)
+    with pytest.raises(LockBusy):
+        other_one().acquire(False, 0.0, ignored)
+    other.communicate("\n")
+
+
+@pytest.mark.usefixtures("without_node")
 def test_a_fork_holds_nothing_of_its_parent_s() -> None:
     with share_loosely(UUID, NAME, 0.0):
         child = os.fork()

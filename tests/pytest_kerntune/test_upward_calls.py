@@ -25,8 +25,8 @@ MOST_PACKAGES, MOST_KINDS = 11, 5
 GOING_UP = {
     ("gpu: FakeGpu.graph", "timing: GraphSlot.__init__.<locals>.work"): "a graph records what its caller enqueues",
     ("kernels: specialize", "gpu: StandIns.specializing.<locals>.<lambda>"): "a stand-in tensor is asked its address",
-    ("capture: Capture._in_order", "gate: winner_first.<locals>.prefer"): "the gate knows earlier winners",
-    ("capture: Capture._record", "tuning: CapturedLaunch.__call__"): "a config runs first in a process of tuning's",
+    ("capture: Capture._in_order", "gate: _OnGpu.prefer"): "the gate knows earlier winners",
+    ("capture: Capture._run_recorded", "gate: _OnGpu.before_launch"): "a config runs first in a process of tuning's",
     (
         "static: Disassembler._listed",
         "tuning: ListingCache.complete",
@@ -106,7 +106,8 @@ def _name(frame: FrameType) -> str:
 
 
 def _is_torchs_dispatch(kind: tuple[str, str]) -> bool:
-    return kind[1].endswith("__torch_function__")
+    """Also a function of ``torch.cuda`` that is asked by its name: a stand-in answers."""
+    return kind[1].endswith("__torch_function__") or kind[1] == "gpu: _always.<locals>.stub"
 
 
 def _is_progress(kind: tuple[str, str]) -> bool:

@@ -186,7 +186,16 @@ def test_the_command_runs_as_a_module() -> None:
     assert wrong.returncode == 2, "the command's exit code is the process's"
 
 
-STABLE = frozenset({"kerntune.cli", "kerntune.timing.worker", "kerntune.timing.worker.look_main", "pytest"})
+STABLE = frozenset(
+    {
+        "kerntune.base.store_process",
+        "kerntune.cli",
+        "kerntune.timing.worker",
+        "kerntune.timing.worker.look_main",
+        "pip",
+        "pytest",
+    }
+)
 """What processes of ours are started as. Another revision's interpreter or checkout has ``kerntune.cli`` and pytest; a
 worker is always of this one."""
 

@@ -19,7 +19,8 @@ from kerntune.base.policy import StaticPrune
 from kerntune.compiling.compiler import Compiler
 from kerntune.errors import MeasurementError
 from kerntune.gpu.scripted import FakeBackend
-from kerntune.tuning import autotuner_run, batch, context, ranks
+from kerntune.kernels.compat import torch_private
+from kerntune.tuning import autotuner_run, batch, context, private_pools, ranks
 from kerntune.tuning import deferred as lates
 from kerntune.tuning.cache import TrialCache, WinnerCache
 
@@ -340,6 +341,20 @@ def test_another_thread_that_tunes_postpones_it(world: World) -> None:
         thread.join(60)
     assert seen == [256]
     assert call(kernel) == 128
+
+
+def test_a_graphs_pool_gets_nothing_of_it(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Torch gives what this thread allocates to the graph that it warms up."""
+    kernel, settle, threads = ready(world), lates.settle_call, list[int]()
+    monkeypatch.setattr(
+        lates, "settle_call", lambda *a, **k: (threads.append(threading.get_ident()), settle(*a, **k))[1]
+    )
+    monkeypatch.setattr(torch_private, "warms_up_for_graph", lambda device: True)
+    monkeypatch.setattr(private_pools, "device_in_use", lambda: 0)
+    monkeypatch.setattr(private_pools, "current_thread_state", lambda: torch.no_grad)
+    assert call(kernel) == 128
+    assert len(threads) == 1
+    assert threading.get_ident() not in threads
 
 
 def test_many_threads_try_it_once(world: World, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,6 +7,7 @@ from typing import Any
 
 import msgspec
 import pytest
+import torch
 from fake_runs import script
 
 from kerntune.errors import MeasurementError
@@ -73,6 +74,13 @@ def test_without_an_identity_nothing_is_kept(gpu: FakeGpu, tmp_path: Path, measu
 
 def test_a_scripted_device_multiplies_nothing(gpu: FakeGpu) -> None:
     assert matmul_peak.measured_matmul(gpu, "float16") is None
+
+
+@pytest.mark.parametrize("dtype", ["float16", "float32", "int8", "float8_e4m3fn"])
+def test_a_products_numbers_leave_a_tests_own_as_they_are(dtype: str) -> None:
+    before = torch.get_rng_state()
+    assert matmul_peak._product(dtype, 16, "cpu") is not None
+    assert torch.equal(torch.get_rng_state(), before)
 
 
 @pytest.mark.gpu

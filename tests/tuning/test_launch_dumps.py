@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import struct
 import subprocess
 import sys
@@ -38,6 +39,18 @@ def written(dump: Path) -> dict[str, Any]:
     (place,) = dump.iterdir()
     found: dict[str, Any] = json.loads((place / "launch.json").read_text())
     return found
+
+
+def test_a_launch_into_a_cuda_graph_is_not_looked_at(dump: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What waits for the device, as reading its memory does, ends the graph's capture."""
+    scale(tuned())
+    (place,) = dump.iterdir()
+    shutil.rmtree(place)
+    with monkeypatch.context() as capturing:
+        capturing.setattr(torch.cuda, "is_current_stream_capturing", lambda: True)
+        kernel = tuned()  # its winner is stored
+        scale(kernel)
+    assert list(dump.iterdir()) == []
 
 
 def test_a_folder_has_all_stages(dump: Path) -> None:

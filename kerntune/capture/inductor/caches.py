@@ -18,10 +18,11 @@ def gates_own_caches(folder: Path, triton: str) -> Iterator[None]:
     where kerntune finds the same binaries.
 
     So what a test generates doesn't depend on what other programs of the user have left, the choices among configs last
-    from run to run, and the user's cache has nothing that was compiled with CUDA graphs off.
+    from run to run, and the user's cache has nothing that was compiled with CUDA graphs off. Where ``folder`` can't be
+    written, Inductor's own is left to it.
     """
     before = {name: os.environ.get(name) for name in (INDUCTOR, TRITON)}
-    os.environ.update({INDUCTOR: str(folder), TRITON: triton})
+    os.environ.update({TRITON: triton, **({INDUCTOR: str(folder)} if _can_be_written(folder) else {})})
     try:
         yield
     finally:
@@ -29,3 +30,9 @@ def gates_own_caches(folder: Path, triton: str) -> Iterator[None]:
             os.environ.pop(name, None)
             if value is not None:
                 os.environ[name] = value
+
+
+def _can_be_written(folder: Path) -> bool:
+    """Whether files can be made in a folder, which need not be there yet."""
+    there = next(place for place in (folder, *folder.parents) if place.exists())
+    return there.is_dir() and os.access(there, os.W_OK)

@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import functools
 import os
-import tempfile
 import warnings
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
@@ -17,6 +16,7 @@ from typing import Any
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from kerntune.base.temporary_folders import scratch_folder
 from kerntune.gpu.fake_cuda.patches import Replacements, replace
 from kerntune.gpu.fake_cuda.timed_choices import TimedChoices
 from kerntune.kernels.compat.inductor_parts import (
@@ -45,7 +45,7 @@ class CompiledFunctions:
         self._capture: Replacements | None = None
         """What is replaced while a call is captured, from its first compiled function on."""
 
-        self._begin: Callable[[contextlib.ExitStack], None] = lambda stack: None
+        self._begin: Callable[[contextlib.ExitStack], None] = _nothing
         self._compile: Callable[..., Any] = torch.compile
         self._stand_ins: Replacements | None = None
         self.choices = TimedChoices()
@@ -66,16 +66,16 @@ class CompiledFunctions:
         return functools.wraps(model)(self._wrapped(model, options))
 
     @contextlib.contextmanager
-    def generating(self, begin: Callable[[contextlib.ExitStack], None] = lambda stack: None) -> Iterator[list[str]]:
+    def generating(self, begin: Callable[[contextlib.ExitStack], None] | None = None) -> Iterator[list[str]]:
         """While a call is captured: functions are compiled, after ``begin``. The choices among kernels that Inductor
         would have made by their times, as they are made."""
         self.choices = TimedChoices()
         with Replacements() as stack:
-            self._capture, self._begin = stack, begin
+            self._capture, self._begin = stack, begin or _nothing
             try:
                 yield self.choices.made
             finally:
-                self._capture = None
+                self._capture, self._begin = None, _nothing  # it has the capture, and so the call's tensors
 
     def _wrapped(self, model: Any, options: Mapping[str, Any]) -> Callable[..., Any]:
         made: list[Any] = []
@@ -238,8 +238,8 @@ def own_caches() -> Iterator[None]:
     An entry of the user's cache would not be for this device, and an entry of ours must never be found on a GPU.
     """
     before = {name: os.environ.get(name) for name in CACHE_VARIABLES}
-    with tempfile.TemporaryDirectory(prefix="kerntune-inductor-", ignore_cleanup_errors=True) as folder:
-        os.environ.update({name: os.path.join(folder, name.partition("_")[0].lower()) for name in CACHE_VARIABLES})
+    with scratch_folder("inductor") as folder:
+        os.environ.update({name: str(folder / name.partition("_")[0].lower()) for name in CACHE_VARIABLES})
         try:
             yield
         finally:

@@ -219,9 +219,14 @@ def triton_folder() -> str:
     return str(knobs.cache.dir)
 
 
+USED = ("torch._inductor.compiler_bisector", "torch._inductor.compile_fx", "torch._inductor.package")
+"""Modules that ``torch.compile``, Inductor and a package of AOTInductor import. The step of any optimizer imports
+``torch._dynamo`` and some of ``torch._inductor`` as well, but none of these."""
+
+
 def inductor_is_used() -> bool:
     """Whether this process has compiled something with ``torch.compile``, or is about to."""
-    return "torch._dynamo" in sys.modules and "torch._inductor" in sys.modules
+    return any(name in sys.modules for name in USED)
 
 
 class _Asked(BaseException):
@@ -250,7 +255,7 @@ def inductor_compilation(tuner: Any, config: Any) -> InductorCompilation:
     """What Inductor's ``tuner`` would compile for one of its configs; nothing is compiled.
 
     It is taken from Inductor's own call of ``triton.compile``, so it holds in every version, whatever options it gives.
-    :class:`BackendError` if Inductor doesn't call that.
+    :class:`BackendError` for a torch that compiles in another way.
     """
     me, original = threading.get_ident(), inductor_part("compile")
     with _asking, contextlib.ExitStack() as stack:

@@ -93,6 +93,11 @@ class Autotuner(TritonAutotuner):  # type: ignore[misc]  # Triton has no types h
         """What a winner depends on beside the arguments' types."""
         return Needs(exact=frozenset(self.keys))
 
+    @property
+    def searches(self) -> bool:
+        """Whether configs beyond the list may win."""
+        return self.descent is not None
+
     def search_for(
         self, named: Mapping[str, Any], kwargs: Mapping[str, Any]
     ) -> Search | Descent | RegisterScaling | None:

@@ -41,6 +41,11 @@ class SearchTuner(Autotuner):
             raise ConfigError(f"{name}: no config of the search's space satisfies its constraints")
         super().__init__(fn, arg_names, [self._as_tritons(config) for config in first], *args, **kwargs)
 
+    @property
+    def searches(self) -> bool:
+        """Always: the list is where the search begins."""
+        return True
+
     def search_for(self, named: Mapping[str, Any], kwargs: Mapping[str, Any]) -> Search:
         """The search of a call with these arguments by position and these by name."""
         prune = self.early_config_prune

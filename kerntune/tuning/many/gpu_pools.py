@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import multiprocessing
 import os
 import queue
 import signal
@@ -125,7 +126,9 @@ def _begin(paths: Sequence[str]) -> None:
     """First of all in a worker: a process group of its own, which ends with its parent, and which Ctrl-C at the
     terminal isn't sent to."""
     os.setpgid(0, 0)
-    end_with_parent(os.pipe()[0], os.getppid())
+    parent = multiprocessing.parent_process()
+    assert parent is not None
+    end_with_parent(parent.sentinel, parent.pid or 0)  # its pipe hangs up, also where it ended before this line
     for path in reversed(paths):
         if path not in sys.path:
             sys.path.insert(0, path)

@@ -159,7 +159,7 @@ def _plan_text(plan: ArgumentPlan) -> str:
 
 def value_text(value: Any, above: tuple[int, ...] = ()) -> str:
     """A value's text; of functions that of their code and of what they close over. An object that nothing is known of
-    is told from others of its kind by its identity: registered launches keep theirs."""
+    is distinguished by its identity, which a registered launch keeps."""
     function = getattr(value, "__func__", value)
     if id(function) in above:
         return "itself"

@@ -38,7 +38,7 @@ def is_ours(kernel: Any) -> bool:
     """Whether kerntune launches a kernel, and there is something to choose, or a hook, which torch refuses."""
     if not hasattr(kernel, "configs") or engine_of(kernel) is None:
         return False
-    return len(kernel.configs) > 1 or hasattr(kernel, "search_for") or has_hooks(kernel)
+    return len(kernel.configs) > 1 or getattr(kernel, "searches", False) or has_hooks(kernel)
 
 
 def has_hooks(kernel: Any) -> bool:

@@ -26,3 +26,15 @@ def test_what_inductor_sets_meanwhile_is_undone(tmp_path: Path, monkeypatch: pyt
         os.environ[TRITON] = "its own"
     assert INDUCTOR not in os.environ
     assert os.environ[TRITON] == "mine"
+
+
+def test_a_folder_that_can_not_be_written_is_not_inductors(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Inductor would raise where it makes its first file."""
+    monkeypatch.setenv(INDUCTOR, "the user's")
+    (tmp_path / "file").touch()
+    with gates_own_caches(tmp_path / "file" / "inductor", "triton's"):
+        assert (os.environ[INDUCTOR], os.environ[TRITON]) == ("the user's", "triton's")
+    monkeypatch.setattr(os, "access", lambda path, mode: False)  # a read-only file system, for root as well
+    with gates_own_caches(tmp_path / "inductor", "triton's"):
+        assert os.environ[INDUCTOR] == "the user's"
+    assert not (tmp_path / "inductor").exists()

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import subprocess
+import sys
 
 import pytest
 
@@ -55,3 +57,19 @@ def test_a_replaced_part_is_put_back() -> None:
         replace_part(stack, "cudagraphify", len)
         assert inductor_parts.inductor_part("cudagraphify") is len
     assert inductor_parts.inductor_part("cudagraphify") is before
+
+
+def test_an_optimizer_is_no_use_of_the_compiler() -> None:
+    """Else each captured call after it would import Inductor, and make torch forget what it has compiled."""
+    program = (
+        "import sys, torch\n"
+        "from kerntune.kernels.compat.inductor_parts import inductor_is_used\n"
+        "weight = torch.nn.Parameter(torch.ones(1))\n"
+        "weight.sum().backward()\n"
+        "torch.optim.SGD([weight], 0.1).step()\n"
+        "print('torch._dynamo' in sys.modules, inductor_is_used())\n"
+        "torch.compile(abs)\n"
+        "print(inductor_is_used())\n"
+    )
+    run = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert run.stdout.split() == ["True", "False", "True"]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
 import sys
 from collections.abc import Iterator
 from concurrent.futures import CancelledError
@@ -84,6 +85,25 @@ def test_closing_ends_what_is_only_starting(tmp_path: Path) -> None:
     with pytest.raises((BrokenProcessPool, CancelledError)):
         starting.result(60)
     assert gone(pid)
+
+
+KILLED = """
+import os, signal, time
+from kerntune.tuning.many.gpu_pools import GpuPools
+pools = GpuPools(("0",))
+pools.submit(time.sleep, 600)
+while not pools.pids:
+    pass
+print(pools.pids[0], flush=True)
+os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+def test_a_process_that_is_only_starting_ends_with_a_killed_parent() -> None:
+    """Its parent is another one by then, and never ends."""
+    done = subprocess.run([sys.executable, "-c", KILLED], capture_output=True, text=True, check=False)
+    assert done.returncode == -signal.SIGKILL, done.stderr
+    assert gone(int(done.stdout))
 
 
 def gone(pid: int) -> bool:
