@@ -44,7 +44,7 @@ def shown_url(url: str) -> str:
 
 
 def without_password(text: str, url: str) -> str:
-    """What somebody else says of a URL, without its password."""
+    """A text that may have a URL in it, without its password."""
     return text.replace(url, shown_url(url))
 
 
