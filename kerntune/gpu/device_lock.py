@@ -210,7 +210,7 @@ def _giving_way() -> Iterator[None]:
 @contextlib.contextmanager
 def _sides(uuid: str, name: str, patience_s: float, *, alone: bool, inside: bool = False) -> Iterator[None]:
     """One side of the lock on the node and of the one by UUID."""
-    if _is_shared_by_parent(uuid):  # whoever waits for the parent must not be waited for either
+    if _is_shared_by_parent(uuid):  # what waits for the parent must not be waited for either
         alone, inside = False, True
     end = time.monotonic() + patience_s
     with contextlib.ExitStack() as stack:

@@ -190,6 +190,7 @@ def fake_cuda(devices: int = 2, driven: bool = False) -> Iterator[FakeCuda]:
         patch.setattr(driver, "_active", fake)
         patch.setattr(JITFunction, "_do_compile", compile_)
         patch.setattr(torch.cuda, "device_count", lambda: devices)
+        patch.setattr(torch.cuda, "get_device_name", lambda device=None: "a GPU")
         yield cuda
     driver._active = before
     if compiled is not None:

@@ -490,13 +490,13 @@ def test_the_long_way_is_taken_while_something_listens(
     assert len(slow) <= 4, "afterwards launches are prepared again"
 
 
-def test_a_profile_names_kernel_hash_and_config(cuda: FakeCuda) -> None:
+def test_a_profile_names_kernel_hash_config_grid_and_stream(cuda: FakeCuda) -> None:
     kernel = tuned(blocks=(64,))
     call(kernel, *args())
     with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU], acc_events=True) as profile:
         call(kernel, *args())
     (name,) = [e.key for e in profile.key_averages() if e.key.startswith("kernel")]
-    assert name == f"kernel [{kernel.fn.cache_key[:12]}] {kernel.configs[0]}"
+    assert name == f"kernel [{kernel.fn.cache_key[:12]}] {kernel.configs[0]} grid=(4, 1, 1) stream=77"
 
 
 def test_options_given_by_the_call_are_tritons(cuda: FakeCuda, slow: list[Any]) -> None:

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
 import inspect
 import warnings
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -221,20 +219,19 @@ def test_winners_are_kept_on_disk(backend: FakeBackend) -> None:
 def test_what_another_process_found_while_this_one_waited_is_not_raced_again(
     backend: FakeBackend, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Both had looked into the cache before either held the GPU."""
+    """Both had looked into the cache before either held the key's lease."""
     gpu = script(backend, *THREE)
 
-    @contextlib.contextmanager
-    def lock(patience_s: float = 0.0) -> Iterator[None]:
+    def idle(limit_s: float) -> bool:
         if not raced:
             raced.append(0)
             call(ours(64, 128, 256))
             raced.append(gpu.launches)
-        yield
+        return True
 
     raced: list[int] = []
     with_lock = ours(64, 128, 256)
-    monkeypatch.setattr(gpu, "lock", lock)
+    monkeypatch.setattr(gpu, "idle", idle)
     call(with_lock)
     assert raced == [0, gpu.launches]
     assert with_lock.best_config is with_lock.configs[1]
