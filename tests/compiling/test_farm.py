@@ -160,7 +160,7 @@ def test_a_cancelled_job_is_not_compiled(farm):
     futures = [submit(one, ADD(block=64 << i)) for i in range(3)]
     assert futures[0].cancel()
     assert [isinstance(answer(f), Done) for f in futures[1:]] == [True, True]
-    assert one._open == 0
+    assert until(lambda: one._open == 0)
 
 
 def test_another_setting_reaches_the_processes(farm, monkeypatch):

@@ -47,6 +47,7 @@ def spread(project, monkeypatch, source_environ):
     """Runs on so many workers of a host with so many GPUs; what each saw at its start, and the engine's log."""
     monkeypatch.setenv("PYTHONPATH", source_environ["PYTHONPATH"])
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    monkeypatch.delenv("PYTEST_XDIST_WORKER", raising=False)  # this test may run in a worker itself
 
     def run(*args: str, gpus: int, tests: int = 4, more: str = "", ini: str = "") -> dict[str, str]:
         project.pytester.makeconftest(CONFTEST.format(count=gpus, more=more))
