@@ -12,6 +12,7 @@ import importlib
 import inspect
 import sys
 import threading
+import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -190,12 +191,13 @@ def replace_part(stack: contextlib.ExitStack, word: str, value: Any) -> None:
 def before_compiled(begin: Callable[[contextlib.ExitStack], None]) -> Iterator[Sequence[str]]:
     """``begin`` is called before a function compiled by ``torch.compile`` runs meanwhile, with a stack that closes at
     the end: now if such a function may exist, else when the first is made. Torch's compiler isn't imported for a call
-    that has none."""
+    that has none. Where this torch has moved a part that ``begin`` needs, a warning names the part, and kernels that
+    aren't compiled by torch are captured as always."""
     import torch
 
     with contextlib.ExitStack() as stack:
         if inductor_is_used():
-            begin(stack)
+            _begin(begin, stack)
             yield ()
             return
         original = torch.compile
@@ -204,12 +206,19 @@ def before_compiled(begin: Callable[[contextlib.ExitStack], None]) -> Iterator[S
         def compile_(*args: Any, **kwargs: Any) -> Any:
             if not begun:
                 begun.append(True)
-                begin(stack)
+                _begin(begin, stack)
             return original(*args, **kwargs)
 
         torch.compile = compile_
         stack.callback(setattr, torch, "compile", original)
         yield ()
+
+
+def _begin(begin: Callable[[contextlib.ExitStack], None], stack: contextlib.ExitStack) -> None:
+    try:
+        begin(stack)
+    except BackendError as exc:
+        warnings.warn(f"kernels of functions compiled by torch are not captured: {exc}", RuntimeWarning, stacklevel=2)
 
 
 def triton_folder() -> str:

@@ -73,3 +73,20 @@ def test_an_optimizer_is_no_use_of_the_compiler() -> None:
     )
     run = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert run.stdout.split() == ["True", "False", "True"]
+
+
+def test_a_moved_part_is_a_warning_and_other_kernels_are_captured(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A process may use ``torch.compile`` beside kernels of its own."""
+
+    def begin(stack: contextlib.ExitStack) -> None:
+        INDUCTOR["run"].owner()
+
+    monkeypatch.setattr(inductor_parts, "inductor_is_used", lambda: True)
+    monkeypatch.setitem(INDUCTOR, "run", InductorPart("torch._inductor.nowhere", "function", "every launch"))
+    with (
+        pytest.warns(
+            RuntimeWarning, match=r"compiled by torch are not captured: .*no torch\._inductor\.nowhere:function"
+        ),
+        inductor_parts.before_compiled(begin) as guesses,
+    ):
+        assert guesses == ()
