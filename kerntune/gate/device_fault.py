@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from kerntune.base.device import Target
 from kerntune.capture.capture import Capture, last_capture
 from kerntune.capture.launch import Pending
-from kerntune.errors import DeviceFault
+from kerntune.errors import DeviceFault, UsageError
 from kerntune.gpu.base import Executor
 from kerntune.kernels.specialize import Specialized
 from kerntune.kernels.value_text import text_of
@@ -103,3 +103,17 @@ def _config(launch: Pending, target: Target) -> str:
     fixed = {p.name: found.bound.get(p.name) for p in found.jit.params if p.is_constexpr}
     words = {**fixed, "num_warps": found.options.num_warps, "num_stages": getattr(found.options, "num_stages", None)}
     return " ".join(f"{name}={text_of(value)}" for name, value in words.items() if value is not None)
+
+
+def beside_verdict(otherwise: str, step: Callable[[], object], gpu: Executor | None) -> list[str]:
+    """Do something beside a verdict, which stands whatever comes of it: why it could not be done, as a warning. Raises
+    where the device is lost, and for what the user asked wrongly."""
+    try:
+        step()
+    except UsageError:
+        raise
+    except Exception as exc:
+        if gpu is not None:
+            gpu.synchronize()
+        return [f"{otherwise}: {type(exc).__name__}: {exc}"]
+    return []

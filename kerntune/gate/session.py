@@ -298,14 +298,14 @@ class Session:
         def write() -> None:
             profile_case(folder, str(case.id), case.capture, case.recording, lambda: call.fn(*call.args, **call.kwargs))
 
-        return _beside("no trace was written", write, case)
+        return device_fault.beside_verdict("no trace was written", write, case.capture.backend.gpu)
 
     def _dump(self, case: RecordedCase) -> list[str]:
         """Under ``KERNTUNE_DUMP``: write what the case launches."""
         folder = dump_folder()
         if folder is not None:
             write = partial(dump_case, folder, str(case.id), case.capture, case.recorded, case.capture.backend)
-            return _beside("not all launches were dumped", write, case)
+            return device_fault.beside_verdict("not all launches were dumped", write, case.capture.backend.gpu)
         return []
 
     def _incomplete(self, captured: CapturedCall) -> Checked:
@@ -386,21 +386,6 @@ class _OnGpu:
 
     def _isolation(self) -> Isolation:
         return self._session._gpus.of(self.backend).isolation(options_of_policy(self._call.policy).isolate)
-
-
-def _beside(otherwise: str, step: Callable[[], object], case: RecordedCase) -> list[str]:
-    """Do something beside a verdict, which stands whatever comes of it: why it could not be done, as a warning. Raises
-    where the device is lost, and for what the user asked wrongly."""
-    try:
-        step()
-    except UsageError:
-        raise
-    except Exception as exc:
-        gpu = case.capture.backend.gpu
-        if gpu is not None:
-            gpu.synchronize()
-        return [f"{otherwise}: {type(exc).__name__}: {exc}"]
-    return []
 
 
 def _naming(gpu: Gpu, progress: Callable[[str], None]) -> Callable[[str], None]:
