@@ -27,13 +27,16 @@ HOLDER = """
 import os
 import sys
 from kerntune.compiling.compiler_tokens import TOKENS
+ends, mine = os.pipe()
 with TOKENS.token(lambda: False) as held:
-    child = os.fork()  # has the descriptor, and lives on
+    child = os.fork()  # has the descriptor, and lives on until this process ends
     if not child:
-        sys.stdin.read()
+        os.close(mine)
+        os.read(ends, 1)
         os._exit(0)
     print(held, flush=True)
     input()
+sys.stdin.read()
 """
 
 WORKER = """
