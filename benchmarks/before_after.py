@@ -2,12 +2,13 @@
 
     python benchmarks/before_after.py BEFORE AFTER [--rounds 10] [--only TEXT] [--demo] [--suite] [--out FILE.json]
 
-Each revision is extracted into a temporary folder (``git archive``) and used through ``PYTHONPATH``, under one Python
-and with caches of its own. A round measures a figure four times, in the order before, after, after, before, so that a
-steady change of the machine's speed cancels. A round's ratio is the geometric mean of its two ``after`` over that of
-its two ``before``; ``ratio`` is the Hodges-Lehmann estimate over the rounds, with its 95 % interval. ``within`` is
-whether the interval's upper end is at most :data:`LIMIT`. Every figure has seconds that passed (``wall``) and processor
-seconds of all its processes (``cpu``), which other work on the machine moves less.
+Each revision (or the ``.tar`` that ``git archive`` has made of it) is extracted into a temporary folder and used
+through ``PYTHONPATH``, under one Python and with caches of its own. A round measures a figure four times, in the order
+before, after, after, before, so that a steady change of the machine's speed cancels. A round's ratio is the geometric
+mean of its two ``after`` over that of its two ``before``; ``ratio`` is the Hodges-Lehmann estimate over the rounds,
+with its 95 % interval. ``within`` is whether the interval's upper end is at most :data:`LIMIT`. Every figure has
+seconds that passed (``wall``) and processor seconds of all its processes (``cpu``), which other work on the machine
+moves less.
 
 Figures: a tuned kernel's call in three ways (``dispatch``: per call, nothing is launched), ``cold tuning`` (pytest over
 three tests, one kernel each, on the scripted GPU, with empty caches), ``worker start``, imports, and if asked for
@@ -61,7 +62,8 @@ STARTS = (
 """Figures that the child measures."""
 
 LEAST_OF = 5
-"""Processes of a start's measurement; it is the least of them, which other work on the machine disturbs least."""
+"""Processes of a start's or a dispatch's measurement; it is the least of them: other work on the machine disturbs it
+least, and where a process lies in memory moves a dispatch by 10 % (A/A, ten rounds of single processes)."""
 
 CONFTEST = """
 try:
@@ -135,12 +137,12 @@ Times = dict[str, float]
 class Checkout:
     """One revision's files in a folder, and an environment in which they are imported."""
 
-    def __init__(self, revision: str, scratch: Path, side: str) -> None:
-        self.commit = git("rev-parse", "--short=10", f"{revision}^{{commit}}").decode().strip()
+    def __init__(self, revision: str, scratch: Path, side: str, least_of: int = LEAST_OF) -> None:
+        self.commit, content = archived(revision)
         place = scratch / PLACES[side]
-        self.folder, self.caches = place / "checkout", place / "caches"
+        self.folder, self.caches, self.least_of = place / "checkout", place / "caches", least_of
         self.folder.mkdir(parents=True)
-        with tarfile.open(fileobj=io.BytesIO(git("archive", "--format=tar", self.commit))) as archive:
+        with tarfile.open(fileobj=io.BytesIO(content)) as archive:
             archive.extractall(self.folder, filter="data")
 
     def environment(self, caches: Path | None = None) -> dict[str, str]:
@@ -148,7 +150,7 @@ class Checkout:
         left_out = ("PYTHONDONTWRITEBYTECODE", "CI", "PYTEST_ADDOPTS")
         return {
             **{k: v for k, v in os.environ.items() if k not in left_out},
-            "PYTHONPATH": str(self.folder),
+            "PYTHONPATH": os.pathsep.join([str(self.folder), *filter(None, [os.environ.get("PYTHONPATH")])]),
             "KERNTUNE_CACHE_DIR": str((caches or self.caches) / "kerntune"),
             "TRITON_CACHE_DIR": str((caches or self.caches) / "triton"),
             "TRITON_DEFAULT_FP_FUSION": "1",
@@ -164,7 +166,7 @@ class Checkout:
 
     def least(self, figure: str) -> Times:
         """The least of several processes, of each kind of seconds."""
-        found = [self.inside(figure) for _ in range(LEAST_OF)]
+        found = [self.inside(figure) for _ in range(self.least_of)]
         return {kind: min(times[kind] for times in found) for kind in found[0]}
 
     def pytest(
@@ -212,6 +214,17 @@ class Checkout:
         return {**found, **{f"{key} a test": found[key] / found["passed"] for key in ("wall", "cpu")}}
 
 
+def archived(revision: str) -> tuple[str, bytes]:
+    """A revision's commit and its tar file. A path that ends with ``.tar`` is one that ``git archive`` has made, for a
+    machine without the repository; its commit stands in its header."""
+    if revision.endswith(".tar"):
+        content = Path(revision).read_bytes()
+        with tarfile.open(fileobj=io.BytesIO(content)) as archive:
+            return archive.pax_headers.get("comment", "")[:10], content
+    commit = git("rev-parse", "--short=10", f"{revision}^{{commit}}").decode().strip()
+    return commit, git("archive", "--format=tar", commit)
+
+
 def git(*words: str) -> bytes:
     """What git prints."""
     return subprocess.run(["git", "-C", str(ROOT), *words], capture_output=True, check=True).stdout
@@ -220,8 +233,7 @@ def git(*words: str) -> bytes:
 def figures(demo: bool, suite: bool) -> dict[str, Callable[[Checkout], Times]]:
     """What is measured, by name."""
     found: dict[str, Callable[[Checkout], Times]] = {
-        **{name: lambda checkout, name=name: checkout.inside(name) for name in DISPATCH},
-        **{name: lambda checkout, name=name: checkout.least(name) for name in STARTS},
+        name: lambda checkout, name=name: checkout.least(name) for name in (*DISPATCH, *STARTS)
     }
     found["cold tuning"] = Checkout.cold_tuning
     if demo:
@@ -274,18 +286,20 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=10)
     parser.add_argument("--suite-rounds", type=int, default=1, help="rounds of suite, four runs each (default: 1)")
     parser.add_argument("--only", default="", help="figures with this text in their name")
+    parser.add_argument("--least-of", type=int, default=LEAST_OF, help="processes of a start or dispatch (default: 5)")
     parser.add_argument("--demo", action="store_true", help="make demo as well")
     parser.add_argument("--suite", action="store_true", help="make test as well")
     parser.add_argument("--out", type=Path, default=OUT)
     args = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="kerntune-before-after-") as folder:
-        sides = {side: Checkout(getattr(args, side), Path(folder), side) for side in ("before", "after")}
+        sides = {side: Checkout(getattr(args, side), Path(folder), side, args.least_of) for side in ("before", "after")}
         result: dict[str, Any] = {
             "commits": {side: checkout.commit for side, checkout in sides.items()},
             "python": platform.python_version(),
             "cores": os.cpu_count(),
             "level": LEVEL,
             "limit": LIMIT,
+            "least_of": args.least_of,
             "modules": {side: checkout.inside("counts") for side, checkout in sides.items()},
             "figures": {},
         }

@@ -64,3 +64,19 @@ def test_measured_modules_have_a_name_in_this_checkout(key: str, monkeypatch: py
 
 def test_every_figure_of_the_child_is_measured() -> None:
     assert {"counts", *before_after.DISPATCH, *before_after.STARTS} == set(before_after_child.FIGURES)
+
+
+def test_a_tar_of_git_archive_is_a_revision_where_there_is_no_repository(tmp_path: Path) -> None:
+    commit, content = before_after.archived("HEAD")
+    (tmp_path / "one.tar").write_bytes(content)
+    assert before_after.archived(str(tmp_path / "one.tar")) == (commit, content)
+    checkout = before_after.Checkout(str(tmp_path / "one.tar"), tmp_path, "before")
+    assert (checkout.folder / "kerntune" / "__init__.py").is_file()
+
+
+def test_a_checkout_is_found_before_what_the_caller_has_on_the_path(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PYTHONPATH", "/elsewhere")
+    checkout = before_after.Checkout("HEAD", tmp_path, "before")
+    assert checkout.environment()["PYTHONPATH"] == f"{checkout.folder}:/elsewhere"
