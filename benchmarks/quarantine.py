@@ -400,10 +400,8 @@ from benchmarks import quarantine_kernels as kernels
 
 @pytest.mark.parametrize("first, count", kernels.plants())
 def test_planted(autotune, first, count):
-    neighbours = [torch.full((1 << 16,), 7.0, device="cuda") for _ in range(2)]
     x = torch.randn(kernels.PLANTED, device="cuda")
-    y = torch.empty_like(x)
-    neighbours += [torch.full((1 << 16,), 7.0, device="cuda") for _ in range(2)]
+    y, neighbours = kernels.between()
     autotune(lambda: kernels.fixed_call(x, y, first, count))
 
 def test_good(autotune):
