@@ -33,8 +33,9 @@ import statistics
 import subprocess
 import sys
 import tempfile
+import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -232,14 +233,18 @@ def start(notes: Notes) -> None:
     from kerntune.tuning.isolation import Isolation
 
     torch.zeros(1, device="cuda")
-    backend = context.this_gpu()
-    starts = []
+    gpu, starts, contexts, ends = context.this_gpu().gpu, list[float](), list[int](), list[float | None]()
     for _ in range(3):
-        free, isolation, begin = backend.gpu.free_bytes(), Isolation(backend.gpu), time.monotonic()
+        free, isolation, begin = gpu.free_bytes(), Isolation(gpu), time.monotonic()
         isolation.process()
         starts.append(round(time.monotonic() - begin, 3))
-        notes.put(start_s=starts, context_bytes=free - backend.gpu.free_bytes())
+        with_it = gpu.free_bytes()
+        contexts.append(free - with_it)
+        begin = time.monotonic()
+        isolation.drop()  # returns when the process is gone
+        ends.append(seconds_until(lambda f=free: gpu.free_bytes() >= f - LEFT_BYTES, begin))
         isolation.close()
+        notes.put(start_s=starts, context_bytes=contexts, device_free_after_s=ends)
 
 
 def faults(notes: Notes) -> None:
@@ -252,20 +257,9 @@ def tune_faulty(notes: Notes, each: int) -> None:
     import kerntune
     from benchmarks import quarantine_kernels as kernels
     from kerntune.tuning import autotuner_run
-    from kerntune.tuning import isolation as isolation_module
 
-    kills, freed = list[float](), list[float | None]()
     held = torch.empty(kernels.HELD_BYTES, dtype=torch.uint8, device="cuda")
-    real = isolation_module.Isolation.drop
-
-    def drop(self: Any, late: bool = False) -> None:
-        before, begin = self.gpu.free_bytes(), time.monotonic()
-        real(self, late)
-        if late:
-            kills.append(round(self.killed_s[-1], 3))
-            freed.append(seconds_until_free(self.gpu, before, begin))
-
-    isolation_module.Isolation.drop = drop  # type: ignore[method-assign]
+    kills = Kills()
     named, tell = list[Any](), autotuner_run.tell_failed
     autotuner_run.tell_failed = lambda capture, site, failures: (named.extend(failures), tell(capture, site, failures))  # type: ignore[assignment]
     configs = kernels.faulty_configs(each)
@@ -277,8 +271,7 @@ def tune_faulty(notes: Notes, each: int) -> None:
         winner=str(tuner.best_config),
         tuning_s=round(seconds, 2),
         works=works(),
-        killed_in_s=kills,
-        device_free_after_s=freed,
+        **kills.found(),
     )
     rows = [
         {
@@ -306,17 +299,75 @@ def tune_faulty(notes: Notes, each: int) -> None:
     )
 
 
-CONTEXT_BYTES = 200 << 20
-"""Less than any context takes."""
+CONTEXT_BYTES, LEFT_BYTES = 200 << 20, 100 << 20
+"""Less than any context takes; what others may have taken of the device meanwhile."""
+
+FREE_LIMIT_S = 10.0
 
 
-def seconds_until_free(gpu: Any, before: int, begin: float) -> float | None:
-    """Since ``begin``, until the device has a context's memory more than ``before``; None if that takes over 10 s."""
-    while not SCRIPTED and time.monotonic() - begin < 10.0:
-        if gpu.free_bytes() >= before + CONTEXT_BYTES:
+def seconds_until(true: Callable[[], bool], begin: float) -> float | None:
+    """Since ``begin``, until something is true; None if that takes over :data:`FREE_LIMIT_S`."""
+    while not SCRIPTED and time.monotonic() - begin < FREE_LIMIT_S:
+        if true():
             return round(time.monotonic() - begin, 3)
-        time.sleep(0.005)
+        time.sleep(0.002)
     return None
+
+
+class Kills:
+    """Of each process that hung: seconds from its kill until it was gone, and until the device had its memory back.
+
+    The latter is looked at in a thread, so that the tuning goes on; a process is killed where it is found to be late,
+    which is before :meth:`~kerntune.tuning.isolation.Isolation.drop` is told so.
+    """
+
+    def __init__(self) -> None:
+        from kerntune.timing.worker.look_process import LookProcess
+        from kerntune.tuning.isolation import Isolation
+
+        self._gpu: Any = None
+        self._killed, self._rows = list[float](), list[dict[str, Any]]()
+        self._watches: dict[int, tuple[Any, dict[str, Any]]] = {}
+        close, drop, begin = LookProcess.close, Isolation.drop, Isolation.begin
+
+        def closed(process: Any) -> float:
+            first = not process._closed
+            before, start = self._gpu.free_bytes(), time.monotonic()
+            seconds = close(process)
+            if first:
+                self._watch(process, before, start)
+            return seconds
+
+        def dropped(isolation: Any, late: bool = False) -> None:
+            process = isolation._process
+            drop(isolation, late)
+            if late and id(process) in self._watches:
+                self._killed.append(round(isolation.killed_s[-1], 3))
+                self._rows.append(self._watches[id(process)][1])
+
+        def begun(isolation: Any) -> None:
+            self._gpu = isolation.gpu
+            begin(isolation)
+
+        LookProcess.close, Isolation.drop, Isolation.begin = closed, dropped, begun  # type: ignore[method-assign]
+
+    def _watch(self, process: Any, before: int, start: float) -> None:
+        row = {"before_mib": before >> 20, "gone_mib": self._gpu.free_bytes() >> 20}
+        thread = threading.Thread(target=self._until_free, args=(row, before, start), daemon=True)
+        self._watches[id(process)] = (process, row)  # a number is not another's while its object is held
+        thread.start()
+
+    def _until_free(self, row: dict[str, Any], before: int, start: float) -> None:
+        row["seconds"] = seconds_until(lambda: self._gpu.free_bytes() >= before + CONTEXT_BYTES, start)
+        row["free_mib"] = self._gpu.free_bytes() >> 20
+
+    def found(self) -> dict[str, Any]:
+        """What there is by now."""
+        return {
+            "killed_in_s": self._killed,
+            "device_free_after_s": [row.get("seconds") for row in self._rows],
+            "device_memory": self._rows,
+        }
 
 
 GATE_TEST = """
