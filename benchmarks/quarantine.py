@@ -6,7 +6,9 @@ One command for every row that needs a GPU. Needs one GPU (``--scripted``: none;
 times mean nothing; ``cost`` is left out). Parts, in this order, each with a time limit of its own (``LIMITS_S``):
 
 cost      cold tuning of the 48-config matrix product and of five more kernels with first launches in another process
-          and in the tuning one, in fresh processes with empty caches, in turn: seconds of the first call
+          and in the tuning one, in fresh processes with empty caches, in turn: seconds of the first call, and of each
+          of its steps (``phases``)
+looks     what a first launch takes of another process, step by step: its code, run in this one
 faults    three of each kind of fault among 30 good configs, through ``kerntune.autotune``; how long it takes to get rid
           of each spinning process, and until the device has its memory back
 gate      the same through ``pytest --kerntune``, and a test after that
@@ -33,8 +35,9 @@ import statistics
 import subprocess
 import sys
 import tempfile
+import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -43,7 +46,7 @@ ROOT = Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(ROOT), str(ROOT / "benchmarks")]
 
 LIMITS_S = {
-    "cost": 420.0, "faults": 150.0, "gate": 180.0, "contents": 90.0, "writes": 90.0, "outside": 120.0,
+    "cost": 420.0, "looks": 40.0, "faults": 150.0, "gate": 180.0, "contents": 90.0, "writes": 90.0, "outside": 120.0,
     "examples": 300.0, "start": 40.0, "kills": 240.0, "foreign": 60.0,
 }  # fmt: skip
 """Parts in their order."""
@@ -80,7 +83,7 @@ def cost(out: Path, deadline: float) -> None:
         for repeat in range(REPEATS):
             for mode in ("off", "auto") if repeat % 2 == 0 else ("auto", "off"):
                 os.environ["KERNTUNE_ISOLATE"] = mode
-                children.append((mode, Child({"case": name, "shape": shape, "engine": "kerntune"})))
+                children.append((mode, Child({"case": name, "shape": shape, "engine": "kerntune", "phases": True})))
         try:
             for _, one in children:
                 one.begin()
@@ -90,8 +93,8 @@ def cost(out: Path, deadline: float) -> None:
                 if time.monotonic() > deadline:
                     return
                 row = one.tune()
-                known = {k: row.get(k) for k in ("seconds", "winner", "configs", "all_tried", "error")}
-                rows.append({"case": name, "isolate": mode, **known})
+                known = {k: row.get(k) for k in ("seconds", "winner", "configs", "timed", "late", "all_tried", "error")}
+                rows.append({"case": name, "isolate": mode, **known, "phases": told(row.get("phases"))})
                 merge(out, cost=rows, cost_summary=summary(rows))
         finally:
             os.environ.pop("KERNTUNE_ISOLATE", None)
@@ -109,8 +112,27 @@ def summary(rows: list[dict[str, Any]]) -> dict[str, Any]:
         }
         medians = {m: statistics.median(t) for m, t in times.items() if t}
         ratio = medians["auto"] / medians["off"] - 1 if len(medians) == 2 else None
-        found[name] = {**{f"{m}_s": v for m, v in medians.items()}, "slower": ratio}
+        pairs = [b / a - 1 for a, b in zip(times["off"], times["auto"], strict=False)]
+        found[name] = {**{f"{m}_s": v for m, v in medians.items()}, "slower": ratio, "pairs": pairs}
     return found
+
+
+def told(phases: dict[str, Any] | None) -> dict[str, Any]:
+    """Of each step milliseconds from the call's begin to its first begin and last end, in it, and how often; and what
+    of first launches elsewhere the call waited for. Begin and end of the first and the last compilation."""
+    if not phases:
+        return {}
+    steps, compilations = phases["steps"], phases["compilations"]
+    waited = {
+        name: steps[name][2] for name in ("looks wait for start", "looks staging", "looks launch") if name in steps
+    }
+    return {
+        "waited_ms": waited,
+        "looks": steps.get("looks launch", [0, 0, 0, 0])[3],
+        "first_compiled_ms": min((end for _, end in compilations), default=None),
+        "last_compiled_ms": max((end for _, end in compilations), default=None),
+        "steps": steps,
+    }
 
 
 # the other parts, each in a process of its own
@@ -178,7 +200,7 @@ def scripted_backend() -> Any:
     }  # fmt: skip
     rules = [Rule("fixed_kernel", rule.constexprs, beside=rule.beside) for rule in planted_rules()]
     rules += [Rule("faulty_kernel", {"FAULT": kind}, fault=fault) for kind, fault in faults.items()]
-    return FakeBackend(Script([*rules, *planted_rules()], isolated=True))
+    return FakeBackend(Script([*rules, *planted_rules()], isolated=True, unmapped=True))
 
 
 def planted_rules() -> list[Any]:
@@ -232,14 +254,85 @@ def start(notes: Notes) -> None:
     from kerntune.tuning.isolation import Isolation
 
     torch.zeros(1, device="cuda")
-    backend = context.this_gpu()
-    starts = []
+    gpu, starts, contexts, ends = context.this_gpu().gpu, list[float](), list[int](), list[float | None]()
     for _ in range(3):
-        free, isolation, begin = backend.gpu.free_bytes(), Isolation(backend.gpu), time.monotonic()
+        free, isolation, begin = gpu.free_bytes(), Isolation(gpu), time.monotonic()
         isolation.process()
         starts.append(round(time.monotonic() - begin, 3))
-        notes.put(start_s=starts, context_bytes=free - backend.gpu.free_bytes())
+        with_it = gpu.free_bytes()
+        contexts.append(free - with_it)
+        begin = time.monotonic()
+        isolation.drop()  # returns when the process is gone
+        ends.append(seconds_until(lambda f=free: gpu.free_bytes() >= f - LEFT_BYTES, begin))
         isolation.close()
+        notes.put(start_s=starts, context_bytes=contexts, device_free_after_s=ends)
+
+
+LOOKS = 40
+"""Of each recording."""
+
+
+def looks(notes: Notes) -> None:
+    """Recordings as a tuning sends them, answered here: milliseconds of each step, median and most, without the time
+    that messages take."""
+    import tempfile as files
+
+    import kerntune
+    from benchmarks import quarantine_kernels as kernels
+    from kerntune.gpu import guards, memory, program
+    from kerntune.timing.worker.look_requests import LookReply
+    from kerntune.timing.worker.looks import Looker
+    from kerntune.tuning import context
+    from kerntune.tuning import isolation as isolation_module
+
+    asked, took, real = list[Any](), list[float](), isolation_module.LookProcess.ask
+
+    def ask(process: Any, request: Any, limit_s: float) -> Any:
+        begin = time.monotonic()
+        reply = real(process, request, limit_s)
+        if isinstance(request, isolation_module.LookRequest):
+            asked.append(request)
+            took.append(round(1e3 * (time.monotonic() - begin), 3))
+        return reply
+
+    isolation_module.LookProcess.ask = ask  # type: ignore[method-assign]
+    tuner, grid, args = kernels.faulty_call(kernels.faulty_configs(0)[:8], kerntune.autotune, 1 << 24)
+    tuner[grid](*args)
+    isolation_module.LookProcess.ask = real  # type: ignore[method-assign]
+    notes.put(asked_ms=took)
+    gpu, steps = context.this_gpu().gpu, dict[str, list[float]]()
+    watched = (
+        (program.Loader, "load"), (memory.Memory, "__init__"), (program.Program, "__init__"),
+        (program.Program, "enqueue"), (guards.GuardReader, "_read"), (guards.GuardReader, "damages"),
+        (Looker, "answer"),
+    )  # fmt: skip
+    for owner, name in watched:
+        watch_ms(owner, name, steps)
+    with files.TemporaryFile() as file:
+        looker = Looker(gpu, file.fileno())
+        for storage in {v.storage for request in asked for v in request.recording.views}:
+            looker._make_room(storage, asked[0].recording.storages[storage].nbytes, 0)
+            gpu.fill(looker._pristine[storage], 0)
+        for request in asked * (LOOKS // len(asked)):
+            assert isinstance(looker.answer(request), LookReply)
+    notes.put(
+        steps_ms={name: {"median": statistics.median(x), "first": x[0], "most": max(x)} for name, x in steps.items()},
+        artifact_bytes=[sum(map(len, request.artifacts.values())) for request in asked],
+    )
+
+
+def watch_ms(owner: Any, name: str, steps: dict[str, list[float]]) -> None:
+    """Note the milliseconds of each call of a method from now on."""
+    plain, found = getattr(owner, name), steps.setdefault(f"{owner.__name__}.{name}", [])
+
+    def watched(*args: Any, **kwargs: Any) -> Any:
+        begin = time.perf_counter()
+        try:
+            return plain(*args, **kwargs)
+        finally:
+            found.append(round(1e3 * (time.perf_counter() - begin), 3))
+
+    setattr(owner, name, watched)
 
 
 def faults(notes: Notes) -> None:
@@ -252,20 +345,9 @@ def tune_faulty(notes: Notes, each: int) -> None:
     import kerntune
     from benchmarks import quarantine_kernels as kernels
     from kerntune.tuning import autotuner_run
-    from kerntune.tuning import isolation as isolation_module
 
-    kills, freed = list[float](), list[float | None]()
     held = torch.empty(kernels.HELD_BYTES, dtype=torch.uint8, device="cuda")
-    real = isolation_module.Isolation.drop
-
-    def drop(self: Any, late: bool = False) -> None:
-        before, begin = self.gpu.free_bytes(), time.monotonic()
-        real(self, late)
-        if late:
-            kills.append(round(self.killed_s[-1], 3))
-            freed.append(seconds_until_free(self.gpu, before, begin))
-
-    isolation_module.Isolation.drop = drop  # type: ignore[method-assign]
+    kills = Kills()
     named, tell = list[Any](), autotuner_run.tell_failed
     autotuner_run.tell_failed = lambda capture, site, failures: (named.extend(failures), tell(capture, site, failures))  # type: ignore[assignment]
     configs = kernels.faulty_configs(each)
@@ -277,8 +359,7 @@ def tune_faulty(notes: Notes, each: int) -> None:
         winner=str(tuner.best_config),
         tuning_s=round(seconds, 2),
         works=works(),
-        killed_in_s=kills,
-        device_free_after_s=freed,
+        **kills.found(),
     )
     rows = [
         {
@@ -306,17 +387,75 @@ def tune_faulty(notes: Notes, each: int) -> None:
     )
 
 
-CONTEXT_BYTES = 200 << 20
-"""Less than any context takes."""
+CONTEXT_BYTES, LEFT_BYTES = 200 << 20, 100 << 20
+"""Less than any context takes; what others may have taken of the device meanwhile."""
+
+FREE_LIMIT_S = 10.0
 
 
-def seconds_until_free(gpu: Any, before: int, begin: float) -> float | None:
-    """Since ``begin``, until the device has a context's memory more than ``before``; None if that takes over 10 s."""
-    while not SCRIPTED and time.monotonic() - begin < 10.0:
-        if gpu.free_bytes() >= before + CONTEXT_BYTES:
+def seconds_until(true: Callable[[], bool], begin: float) -> float | None:
+    """Since ``begin``, until something is true; None if that takes over :data:`FREE_LIMIT_S`."""
+    while not SCRIPTED and time.monotonic() - begin < FREE_LIMIT_S:
+        if true():
             return round(time.monotonic() - begin, 3)
-        time.sleep(0.005)
+        time.sleep(0.002)
     return None
+
+
+class Kills:
+    """Of each process that hung: seconds from its kill until it was gone, and until the device had its memory back.
+
+    The latter is looked at in a thread, so that the tuning goes on; a process is killed where it is found to be late,
+    which is before :meth:`~kerntune.tuning.isolation.Isolation.drop` is told so.
+    """
+
+    def __init__(self) -> None:
+        from kerntune.timing.worker.look_process import LookProcess
+        from kerntune.tuning.isolation import Isolation
+
+        self._gpu: Any = None
+        self._killed, self._rows = list[float](), list[dict[str, Any]]()
+        self._watches: dict[int, tuple[Any, dict[str, Any]]] = {}
+        close, drop, begin = LookProcess.close, Isolation.drop, Isolation.begin
+
+        def closed(process: Any) -> float:
+            first = not process._closed
+            before, start = self._gpu.free_bytes(), time.monotonic()
+            seconds = close(process)
+            if first:
+                self._watch(process, before, start)
+            return seconds
+
+        def dropped(isolation: Any, late: bool = False) -> None:
+            process = isolation._process
+            drop(isolation, late)
+            if late and id(process) in self._watches:
+                self._killed.append(round(isolation.killed_s[-1], 3))
+                self._rows.append(self._watches[id(process)][1])
+
+        def begun(isolation: Any) -> None:
+            self._gpu = isolation.gpu
+            begin(isolation)
+
+        LookProcess.close, Isolation.drop, Isolation.begin = closed, dropped, begun  # type: ignore[method-assign]
+
+    def _watch(self, process: Any, before: int, start: float) -> None:
+        row = {"before_mib": before >> 20, "gone_mib": self._gpu.free_bytes() >> 20}
+        thread = threading.Thread(target=self._until_free, args=(row, before, start), daemon=True)
+        self._watches[id(process)] = (process, row)  # a number is not another's while its object is held
+        thread.start()
+
+    def _until_free(self, row: dict[str, Any], before: int, start: float) -> None:
+        row["seconds"] = seconds_until(lambda: self._gpu.free_bytes() >= before + CONTEXT_BYTES, start)
+        row["free_mib"] = self._gpu.free_bytes() >> 20
+
+    def found(self) -> dict[str, Any]:
+        """What there is by now."""
+        return {
+            "killed_in_s": self._killed,
+            "device_free_after_s": [row.get("seconds") for row in self._rows],
+            "device_memory": self._rows,
+        }
 
 
 GATE_TEST = """
@@ -400,10 +539,8 @@ from benchmarks import quarantine_kernels as kernels
 
 @pytest.mark.parametrize("first, count", kernels.plants())
 def test_planted(autotune, first, count):
-    neighbours = [torch.full((1 << 16,), 7.0, device="cuda") for _ in range(2)]
     x = torch.randn(kernels.PLANTED, device="cuda")
-    y = torch.empty_like(x)
-    neighbours += [torch.full((1 << 16,), 7.0, device="cuda") for _ in range(2)]
+    y, neighbours = kernels.between()
     autotune(lambda: kernels.fixed_call(x, y, first, count))
 
 def test_good(autotune):
@@ -534,7 +671,9 @@ def started(folder: Path) -> subprocess.Popen[str]:
 
 BUSY = """
 import sys, time, torch
+sys.stdin.readline()
 share, x = float(sys.argv[1]), torch.randn(4096, 4096, device="cuda")
+torch.cuda.synchronize()
 print("busy", flush=True)
 while True:
     begin = time.monotonic()
@@ -546,6 +685,9 @@ while True:
 
 WATCHES = 9
 """Those of one decision: three in each of three processes."""
+
+IDLE_DECISIONS, BUSY_DECISIONS, PAUSE_S = 100, 12, 0.05
+"""A decision beside a busy process takes half a second: of one that works every two seconds some meet the work."""
 
 
 def foreign(notes: Notes) -> None:
@@ -577,14 +719,31 @@ def foreign(notes: Notes) -> None:
             "watch_s": statistics.median(spent),
         }
 
-    notes.put(first_watch_s=first, idle=decisions(200, 0.0))
-    for share in () if SCRIPTED else (1.0, 0.1, 0.01):
-        with subprocess.Popen([sys.executable, "-c", BUSY, str(share)], stdout=subprocess.PIPE, text=True) as process:
+    shares = () if SCRIPTED else (1.0, 0.1, 0.01)
+    with contextlib.ExitStack() as stack:
+        others = {share: stack.enter_context(waiting(share)) for share in shares}  # they import meanwhile
+        notes.put(first_watch_s=first, idle=decisions(IDLE_DECISIONS, 0.0))
+        for share, process in others.items():
+            assert process.stdin is not None
             assert process.stdout is not None
+            process.stdin.write("go\n")
+            process.stdin.flush()
             process.stdout.readline()
-            notes.put(**{f"busy_{share:g}": decisions(20, 0.05)})
+            notes.put(**{f"busy_{share:g}": decisions(BUSY_DECISIONS, PAUSE_S)})
             process.kill()
+            process.wait()
     watch.close()
+
+
+@contextlib.contextmanager
+def waiting(share: float) -> Iterator[subprocess.Popen[str]]:
+    """A process that will be busy for a share of its time once it reads a line; it opens no device before."""
+    words = [sys.executable, "-c", BUSY, str(share)]
+    with subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+        try:
+            yield process
+        finally:
+            process.kill()
 
 
 def driver_gpu() -> Any:
@@ -651,8 +810,8 @@ def contents(notes: Notes) -> None:
 
 
 PARTS = {
-    "faults": faults, "gate": gate, "contents": contents, "writes": writes, "outside": outside, "examples": examples,
-    "start": start, "kills": kills, "foreign": foreign,
+    "looks": looks, "faults": faults, "gate": gate, "contents": contents, "writes": writes, "outside": outside,
+    "examples": examples, "start": start, "kills": kills, "foreign": foreign,
 }  # fmt: skip
 IN_PROCESSES = ("gate", "outside", "examples", "kills", "foreign")
 """Parts that open no device in their own process by ``kerntune.tuning.context``."""

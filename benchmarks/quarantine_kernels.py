@@ -132,6 +132,19 @@ PLANTED = 1 << 16
 """Elements of what is written."""
 
 
+NEIGHBOURS = 24
+"""Three of torch's segments of small tensors hold as many of 256 KiB: eight each."""
+
+
+def between() -> tuple[torch.Tensor, list[torch.Tensor]]:
+    """A tensor of :data:`PLANTED` numbers that has another one directly before and behind it, so that a write beside it
+    is the caller's silent mistake: at the end of what torch has mapped it would be a fault. And all others."""
+    made = [torch.full((PLANTED,), 7.0, device="cuda") for _ in range(NEIGHBOURS)]
+    size, at = 4 * PLANTED, {t.data_ptr(): t for t in made}
+    middle = next((t for p, t in sorted(at.items()) if {p - size, p + size} <= at.keys()), made[NEIGHBOURS // 2])
+    return middle, [t for t in made if t is not middle]
+
+
 def plants() -> list[tuple[int, int]]:
     """20: where they begin, in elements from ``y``'s begin on, and how many elements they are: 4 B to 64 KiB."""
     counts = (1, 2, 4, 16, 64, 256, 1024, 4096, 8192, 16384)

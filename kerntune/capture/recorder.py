@@ -42,6 +42,10 @@ class Recorded:
     unsaved: str = ""
     """Why the launches can't be run again (:attr:`kerntune.capture.memory_plan.Plan.unsaved`); empty where they can."""
 
+    writes_outside: bool = False
+    """Whether some launches are known to write outside of their tensors: they run again in memory that is spaced
+    (:class:`kerntune.gpu.memory.Memory`) alone."""
+
     @property
     def accesses(self) -> dict[int, PointerAccess]:
         """By launch, which pointers its compiled code reads and writes."""

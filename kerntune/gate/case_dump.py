@@ -47,7 +47,8 @@ def replayed(gpu: Executor, recorded: Recorded, index: int) -> DumpedContents:
     """What a launch found and left, from running it on copies."""
     loader = Loader(gpu)
     try:
-        memory = memory_at(loader, recorded.recording, recorded.sources, recorded.artifacts, index)
+        spaced = recorded.writes_outside
+        memory = memory_at(loader, recorded.recording, recorded.sources, recorded.artifacts, index, spaced=spaced)
         only: Recording = recorded.recording.only(index).pruned()
         program = Program(loader, only, memory, recorded.artifacts)
         before = _read(gpu, memory, range(len(recorded.sources)))

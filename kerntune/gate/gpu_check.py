@@ -142,8 +142,9 @@ class TimedCheck:
             baseline = None  # made when the case launched nothing
         self.pairs.settle()
         with case.capture.plan.homes_preserved():
-            self.tuning.run(baseline, self.rerun)
             outside = self._outside_writes(baseline)
+            case.recorded.writes_outside = bool(outside.found)
+            self.tuning.run(baseline, self.rerun)
             findings = self._judge(baseline, self._time(baseline), outside)
         return Checked(self.value, (self._result(findings, renamed),), (findings.pending,), self.stores.own)
 
@@ -196,11 +197,10 @@ class TimedCheck:
 
     def _kernel_slot(self) -> tuple[Slot, tuple[float, ...]]:
         """A slot of the launches, and the time of each alone."""
-        recording, recorded = self.case.recording, self.case.recorded
-        program = Program(
-            self.loader, recording, Memory(self.gpu, recording.storages, recorded.sources), recorded.artifacts
-        )
-        launches_ns = launch_times(self.loader, recording, recorded.sources, recorded.artifacts)
+        recording, recorded, spaced = self.case.recording, self.case.recorded, self.case.recorded.writes_outside
+        memory = Memory(self.gpu, recording.storages, recorded.sources, spaced=spaced)
+        program = Program(self.loader, recording, memory, recorded.artifacts)
+        launches_ns = launch_times(self.loader, recording, recorded.sources, recorded.artifacts, spaced)
         return slot_for(program, estimate_ns(program), self.call.policy.timer), launches_ns
 
     def _op_slot(self) -> Slot:

@@ -57,7 +57,7 @@ class Replayer:
         (more_a, a), (more_b, b) = (common_plan(self._recorded.recording, x) for x in (a, b))
         added = max(more_a, more_b, key=len)[len(storages) :]
         found = ChainMap(contents, self._recorded.artifacts, artifacts)  # type: ignore[arg-type]  # only read
-        return PairedWork(a, b, (*storages, *added), found, self._timer)
+        return PairedWork(a, b, (*storages, *added), found, self._timer, self._recorded.writes_outside)
 
     @cached_property
     def _described(self) -> tuple[tuple[Storage, ...], dict[str, bytes]]:

@@ -11,6 +11,7 @@ from kerntune.errors import MeasurementError
 from kerntune.gpu.base import Buffer, Executor
 from kerntune.gpu.compare import is_float
 from kerntune.gpu.content import content_bytes
+from kerntune.gpu.guards import BASE_ALIGN, GUARD_BYTES, guards_bytes
 
 MAX_REPLICAS = 256
 ROTATION_FACTOR = 2.0
@@ -102,10 +103,19 @@ class Memory:
     A ``frugal`` memory makes no copy that would raise the device's peak much (:func:`copies_allowed`): it keeps the
     first content in the host's memory, works in the pristine buffer itself, and requires a call of :meth:`give_back`.
     So must every memory of which sources have homes.
+
+    In a ``spaced`` memory every storage has copies of its own, each with unused memory before and behind it: for
+    launches that are known to write outside of their tensors. The caller's tensors lie among others; a copy may lie at
+    the end of what is mapped, where such a write would end all work of the process on the device.
     """
 
     def __init__(
-        self, gpu: Executor, storages: Sequence[Storage], sources: Sequence[Source], frugal: bool = False
+        self,
+        gpu: Executor,
+        storages: Sequence[Storage],
+        sources: Sequence[Source],
+        frugal: bool = False,
+        spaced: bool = False,
     ) -> None:
         self.gpu = gpu
         self.storages = tuple(storages)
@@ -114,8 +124,8 @@ class Memory:
 
         self._sources = list(sources)
         self._copies: list[dict[int, Buffer]] = []
-        self._frugal = frugal
-        self._held = Held()
+        self._frugal, self._spaced = frugal, spaced
+        self._held, self._spaces = Held(), list[Buffer]()
         self._restores: dict[tuple[int, tuple[int, ...], bool], Callable[[], None]] = {}
         self._homes = {i: source.home for i, source in enumerate(self._sources) if source.home is not None}
         self.ensure(1)
@@ -143,14 +153,23 @@ class Memory:
 
     def _make(self, storage: int, shareable: bool) -> Buffer:
         source = self._sources[storage]
-        if source.shared and shareable:
+        if source.shared and shareable and not self._spaced:
             return source.pristine
         nbytes = source.pristine.nbytes
         if self._frugal and shareable and nbytes > copies_allowed(self.gpu, self.inputs, self._held.nbytes):
             return self._move_out(storage)
-        buffer = self.gpu.allocate(nbytes)
+        buffer = self._allocate(nbytes)
         self._held.add(buffer)
         self.gpu.copy(buffer, source.pristine)
+        return buffer
+
+    def _allocate(self, nbytes: int) -> Buffer:
+        if not self._spaced:
+            return self.gpu.allocate(nbytes)
+        whole = self.gpu.allocate(nbytes + guards_bytes())
+        begin = GUARD_BYTES + -whole.address % BASE_ALIGN
+        before, buffer, behind = self.gpu.carve(whole, [begin, nbytes, whole.nbytes - begin - nbytes])
+        self._spaces += [before, behind]
         return buffer
 
     def _move_out(self, storage: int) -> Buffer:
@@ -169,6 +188,7 @@ class Memory:
         self.gpu.synchronize()
         self._homes.clear()
         self._copies.clear()
+        self._spaces.clear()
         self._restores.clear()
 
     def keep(self, storage: int) -> list[tuple[int, Buffer]]:
@@ -228,11 +248,12 @@ class Memory:
         """How many copies a timer should rotate through: 1 where the call's memory must stay in place."""
         if recording.hidden_pointers or any(i in self._homes for i in used_storages(recording)):
             return 1
-        used = sum(max(self.storages[i].nbytes, 256) for i in used_storages(recording))
+        sizes = [max(self.storages[i].nbytes, 256) for i in used_storages(recording)]
+        used, space = sum(sizes), guards_bytes() * len(sizes) if self._spaced else 0
         if not used:
             return 1
         wanted = min(MAX_REPLICAS, max(2, int(-(-ROTATION_FACTOR * self.gpu.spec.l2_bytes // used))))
-        room = int(self.gpu.free_bytes() * MEMORY_SHARE // max(used, 1))
+        room = int(self.gpu.free_bytes() * MEMORY_SHARE // (used + space))
         return wanted if wanted <= self.replicas + room else 1
 
 

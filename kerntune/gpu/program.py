@@ -131,20 +131,21 @@ def memory_at(
     index: int,
     *,
     frugal: bool = False,
+    spaced: bool = False,
 ) -> Memory:
     """Memory as launch ``index`` found it: the launches before it are run once, their results become first content.
 
-    ``frugal`` as for :class:`Memory`.
+    ``frugal`` and ``spaced`` as for :class:`Memory`.
     """
     if index == 0:
-        return Memory(loader.gpu, recording.storages, sources, frugal=frugal)
-    before = Memory(loader.gpu, recording.storages, sources)
+        return Memory(loader.gpu, recording.storages, sources, frugal=frugal, spaced=spaced)
+    before = Memory(loader.gpu, recording.storages, sources, spaced=spaced)
     prefix = msgspec.structs.replace(recording, launches=recording.launches[:index]).pruned()
     Program(loader, prefix, before, artifacts).enqueue()
     changed = set(written_storages(prefix))
     later = [_found(before, i) if i in changed else s for i, s in enumerate(sources)]
     loader.gpu.synchronize()
-    return Memory(loader.gpu, recording.storages, later, frugal=frugal)
+    return Memory(loader.gpu, recording.storages, later, frugal=frugal, spaced=spaced)
 
 
 def _found(before: Memory, storage: int) -> Source:

@@ -106,6 +106,9 @@ class Script:
     foreign: float = 0.0
     """The share of its time that other processes have."""
 
+    unmapped: bool = False
+    """Whether a write beside all memory that there is faults, as on a real device."""
+
     unprotected: Sequence[str] = ()
     """What the device's setting takes away of the protection between processes."""
 
@@ -139,6 +142,10 @@ LOCK_TIMEOUT_S = 3600.0
 
 COMPARED = 1 << 12
 """Bytes of a buffer that a comparison looks at: a launch changes all of it."""
+
+
+Beside = list[tuple[FakeBuffer, int, bytes]]
+"""Writes into others' memory: whose, from which place on, and what."""
 
 
 @dataclass(frozen=True)
@@ -398,7 +405,7 @@ class FakeGpu:
         left: dict[FakeBuffer, tuple[Mark, ...]] = {
             b: (Mark(byte, i),) for i, a in enumerate(addresses) if a and (b := self._containing(a))
         }
-        beside = self._beside(addresses, *rule.beside) if rule.beside is not None else []
+        beside: Beside | None = self._beside(addresses, *rule.beside) if rule.beside is not None else []
         work = FakeWork(1, rule.time_ns, rule.time_ns, left)
 
         def call() -> None:
@@ -422,8 +429,9 @@ class FakeGpu:
         data = OUT.pack(turns, lost, lost // max(turns, 1), int(ns) // CLOCK_NS, int(ns))
         out.put(Repeated(data), len(data))
 
-    def _beside(self, addresses: Sequence[int | None], offset: int, count: int) -> list[tuple[FakeBuffer, int, bytes]]:
-        """Whose memory a launch writes beside its last pointer's, from which place on, and what."""
+    def _beside(self, addresses: Sequence[int | None], offset: int, count: int) -> Beside | None:
+        """Whose memory a launch writes beside its last pointer's, from which place on, and what; None if not all of
+        that is anybody's memory."""
         last = next((b for a in reversed(addresses) if a and (b := self._containing(a))), None)
         if last is None:
             return []
@@ -432,11 +440,16 @@ class FakeGpu:
             low, high = max(begin, buffer.address), min(begin + count, buffer.address + buffer.nbytes)
             if low < high and buffer is not last:
                 found.append((buffer, low - buffer.address, bytes([WRONG]) * (high - low)))
-        return found
+        own = max(0, min(begin + count, last.address + last.nbytes) - max(begin, last.address))
+        mapped = own + sum(len(data) for _, _, data in found)
+        return found if mapped >= count or not self.script.unmapped else None
 
-    def _misbehave(self, rule: Rule, beside: Sequence[tuple[FakeBuffer, int, bytes]]) -> None:
+    def _misbehave(self, rule: Rule, beside: Beside | None) -> None:
         """What a launch does that it should not."""
         launched = self._launched[id(rule)] = self._launched.get(id(rule), 0) + 1
+        if beside is None:
+            self.lost = ILLEGAL_ADDRESS
+            return
         for buffer, offset, data in beside:
             buffer.put_at(offset, data)
         if not rule.fault or launched <= rule.after:

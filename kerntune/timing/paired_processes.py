@@ -48,20 +48,22 @@ processes of one H200 for kernels over 3 us. The blocks of one process don't sho
 
 @dataclass(frozen=True)
 class PairedWork:
-    """Two recordings for one memory plan, the bytes they need, and the timer to use."""
+    """Two recordings for one memory plan, the bytes they need, the timer to use, whether launches are known to write
+    outside of their tensors."""
 
     a: Recording
     b: Recording
     storages: Sequence[Storage]
     artifacts: Mapping[str, bytes]
     timer: str = "auto"
+    spaced: bool = False
 
     def request(self, blocks: int, seed: int) -> PairRequest:
         """The request for a process; ``seed`` decides the order of blocks."""
         names = {x.sha256 for side in (self.a, self.b) for x in side.binaries}
         names |= {s.content.sha256 for s in self.storages if hasattr(s.content, "sha256")}
         needed = {sha: self.artifacts[sha] for sha in names if sha in self.artifacts}
-        return PairRequest(self.a, self.b, tuple(self.storages), needed, blocks, seed, self.timer)
+        return PairRequest(self.a, self.b, tuple(self.storages), needed, blocks, seed, self.timer, self.spaced)
 
 
 @dataclass(frozen=True)

@@ -276,10 +276,12 @@ class FirstLaunches:
         """Why a recording can't run elsewhere; empty if it can."""
         if recording.hidden_pointers:
             return "it follows addresses, which lead somewhere else in another process"
+        if self._holder is not None:
+            return ""
         used = sum(2 * recording.storages[i].nbytes + guards_bytes() for i in used_storages(recording))
         need = (0 if self._isolation.ready else CONTEXT_BYTES) + STAGING_BYTES + used
         allowed = copies_allowed(self._isolation.gpu, self._memory.inputs)
-        if need > allowed and self._holder is None:
+        if need > allowed:
             return f"it needs {need >> 20} MiB more of device memory, of which tuning may take {allowed >> 20} MiB"
         return ""
 

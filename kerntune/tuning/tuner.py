@@ -270,4 +270,5 @@ class _Tuning:
 
 def memory_before(recorded: Recorded, index: int, loader: Loader) -> Memory:
     """Memory as launch ``index`` found it; large written content may move to the host meanwhile."""
-    return memory_at(loader, recorded.recording, recorded.sources, recorded.artifacts, index, frugal=True)
+    words = {"frugal": True, "spaced": recorded.writes_outside}
+    return memory_at(loader, recorded.recording, recorded.sources, recorded.artifacts, index, **words)

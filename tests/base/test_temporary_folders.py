@@ -12,6 +12,7 @@ import tempfile
 from pathlib import Path
 
 import pytest
+from source_path import source_path
 
 from kerntune.base import temporary_folders
 from kerntune.base.temporary_folders import LOCK, PREFIX, TemporaryFolder, scratch_folder, sweep
@@ -35,7 +36,7 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def another(place: Path) -> tuple[subprocess.Popen[str], Path]:
     """A process that has made a folder, and waits."""
-    env = {**os.environ, "TMPDIR": str(place), "PYTHONPATH": str(SOURCE)}
+    env = {**os.environ, "TMPDIR": str(place), "PYTHONPATH": source_path(SOURCE)}
     one = subprocess.Popen([sys.executable, "-c", MAKE], stdin=-1, stdout=-1, text=True, env=env)
     assert one.stdout is not None
     return one, Path(one.stdout.readline().strip())
@@ -98,7 +99,7 @@ temporary_folders.TemporaryFolder("test")
 
 @pytest.mark.parametrize("call", ["open", "flock"])
 def test_what_was_killed_before_it_had_its_lock_goes_too(place: Path, call: str) -> None:
-    env = {**os.environ, "TMPDIR": str(place), "PYTHONPATH": str(SOURCE)}
+    env = {**os.environ, "TMPDIR": str(place), "PYTHONPATH": source_path(SOURCE)}
     done = subprocess.run([sys.executable, "-c", KILLED.format(call=call)], env=env, check=False)
     assert done.returncode == -signal.SIGKILL
     (left,) = place.iterdir()

@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from source_path import source_path
 
 from cli.command import Command, subcommands
 from cli.made import folder, timed
@@ -217,7 +218,7 @@ def test_a_table_is_printed_whatever_the_encoding(tmp_path, encoding):
     folder(tmp_path / "baselines", timed())
     ran = subprocess.run(
         [sys.executable, "-m", "kerntune.cli", "baselines", "show"],
-        env={**os.environ, "PYTHONIOENCODING": encoding, "PYTHONPATH": str(SOURCE)},
+        env={**os.environ, "PYTHONIOENCODING": encoding, "PYTHONPATH": source_path(SOURCE)},
         cwd=tmp_path, capture_output=True, check=False,
     )  # fmt: skip
     assert (ran.returncode, ran.stderr) == (0, b"")
@@ -240,7 +241,7 @@ def test_output_that_has_become_a_pipe_is_no_error(tmp_path):
             stdout=out,
             stderr=subprocess.PIPE,
             cwd=tmp_path,
-            env={**os.environ, "PYTHONPATH": str(SOURCE)},
+            env={**os.environ, "PYTHONPATH": source_path(SOURCE)},
             check=False,
         )
     assert b"Illegal seek" not in ran.stderr

@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import sys
 
+import pytest
+
 from kerntune.compiling.descriptors import close_from
 from kerntune.compiling.forking import text_of_fork
 
@@ -24,6 +26,7 @@ def test_numbers_stay_taken() -> None:
     os.close(read)
 
 
+@pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")  # from Python 3.12 on
 def test_one_is_kept() -> None:
     read, write = os.pipe()
     pid = os.fork()

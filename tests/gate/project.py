@@ -15,7 +15,7 @@ from kerntune.gate.api import Call, Checked, Session, Settings, open_session
 from kerntune.gpu.compile_only import StaticBackend
 from kerntune.gpu.scripted import FakeBackend, FakeGpu, Rule, Script
 
-SCRIPTED = ("noise", "shift", "seed", "memory_bytes", "isolated", "unprotected", "foreign")
+SCRIPTED = ("noise", "shift", "seed", "memory_bytes", "isolated", "unprotected", "foreign", "unmapped")
 """Options of the script, not of the settings."""
 
 NODE = "tests/test_scale.py::test_scale"

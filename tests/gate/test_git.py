@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from source_path import source_path
 
 from kerntune.errors import UsageError
 from kerntune.gate.git import commit_of, extract, top_of, worktree
@@ -111,7 +112,7 @@ def test_a_killed_process_leaves_a_worktree_for_the_next_to_remove(
     (tmp_path / "mine").rename(tmp_path / "unmounted")
     place = tmp_path / "tmp"
     place.mkdir()
-    env = {**os.environ, "TMPDIR": str(place), "PYTHONPATH": str(Path(__file__).parents[2])}
+    env = {**os.environ, "TMPDIR": str(place), "PYTHONPATH": source_path(Path(__file__).parents[2])}
     held = subprocess.Popen([sys.executable, "-c", HOLD, str(repository)], stdin=-1, stdout=-1, text=True, env=env)
     assert held.stdout is not None
     root = Path(held.stdout.readline().strip())

@@ -6,9 +6,10 @@ from typing import Any
 
 import pytest
 import torch
-from fake_runs import N, block, by_block, increment_kernel, scale, scale_kernel, sum_kernel, tuned
+import triton
+from fake_runs import N, block, by_block, configs, increment_kernel, scale, scale_kernel, sum_kernel, tuned
 
-from gate.project import Project
+from gate.project import NODE, Project
 from kerntune.base.case_result import OutsideWrite
 from kerntune.base.codec import to_json
 from kerntune.base.policy import Outcome, Policy, Update, Verdict
@@ -63,6 +64,26 @@ def test_a_write_outside_of_tensors_is_regressed_with_launch_offset_and_bytes(pr
     assert result.outside_writes == (OutsideWrite("scale_kernel", 0, "y_ptr", 4 * N, 4 * N + 3, 4, 4 * N),)
     assert b'"outside_writes"' in to_json(result)
     assert project.files() == [], "it is no baseline"
+
+
+@pytest.mark.parametrize("beside", [(0, 4), (-16, 8), (1000, 65536)])
+def test_replays_of_it_harm_nothing(project: Project, beside: tuple[int, int]) -> None:
+    """A copy may lie at the end of what is mapped, and the caller's tensor need not: the write would end the run."""
+    with project.run(isolated=True) as run:
+        assert run.judge(fixed()).verdict is Verdict.NEW
+    with project.run(Rule(kernel="scale_kernel", beside=beside), isolated=True, unmapped=True) as run:
+        for call, node in ((fixed(128), NODE), (fixed(), "later"), (then_tuned, "tuned")):
+            result = run.judge(call, node=node)
+            assert (result.verdict, len(result.outside_writes)) == (Verdict.REGRESSED, 1)
+            assert result.current_ns, "it is timed all the same"
+        assert not run.session.lost()
+
+
+def then_tuned() -> torch.Tensor:
+    """A launch without candidates before one with some."""
+    y = scale(scale_kernel, BLOCK=64)
+    triton.autotune(configs(32, 64), key=["n"])(increment_kernel)[by_block](y, N)
+    return y
 
 
 def test_before_the_begin_and_on_both_sides(project: Project) -> None:

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from source_path import source_path
 
 from kerntune.base.working_locks import locks_work, open_lock_file
 from kerntune.errors import MeasurementError
@@ -49,7 +50,7 @@ def with_node(monkeypatch: pytest.MonkeyPatch, node: str | None) -> None:
 def another(place: Path, node: str = "") -> subprocess.Popen[str]:
     """A process that holds the device, with its own folder for temporary files."""
     place.mkdir(exist_ok=True)
-    env = {**os.environ, "TMPDIR": str(place), "PYTHONPATH": str(SOURCE)}
+    env = {**os.environ, "TMPDIR": str(place), "PYTHONPATH": source_path(SOURCE)}
     one = subprocess.Popen([sys.executable, "-c", HOLDER, UUID, node], stdin=-1, stdout=-1, text=True, env=env)
     assert one.stdout is not None
     assert one.stdout.readline() == "held\n"

@@ -8,6 +8,7 @@ import textwrap
 from pathlib import Path
 
 from forked import Copies
+from source_path import source_path
 
 TESTS = Path(__file__).parents[1]
 
@@ -45,7 +46,7 @@ def test_a_knob_that_a_test_sets_ends_with_it(copies: Copies, tmp_path: Path) ->
     """
     file = tmp_path / "test_knobs.py"
     file.write_text(textwrap.dedent(tests))
-    environ = os.environ | {"PYTHONPATH": str(TESTS)}
+    environ = os.environ | {"PYTHONPATH": source_path(TESTS)}
     arguments = ("-m", "pytest", "-q", "-p", "no:randomly", "-p", "conftest", "--rootdir", str(tmp_path), str(file))
     done = copies.run(*arguments, cwd=tmp_path, env=environ)
     assert done.returncode == 0, done.stdout

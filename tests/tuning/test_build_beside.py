@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from source_path import source_path
 
 PROGRAM = """
 import os, sys, time
@@ -53,7 +54,12 @@ def test_nothing_is_said_and_nothing_left_when_a_program_ends(tmp_path: Path, co
     root = Path(__file__).parents[2]
     done = subprocess.run(
         [sys.executable, str(program), end],
-        env={**os.environ, **quiet, "PYTHONPATH": str(root), **{name: str(path) for name, path in places.items()}},
+        env={
+            **os.environ,
+            **quiet,
+            "PYTHONPATH": source_path(root),
+            **{name: str(path) for name, path in places.items()},
+        },
         capture_output=True,
         text=True,
         check=False,

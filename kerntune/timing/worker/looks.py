@@ -43,6 +43,7 @@ class Looker:
 
     def __init__(self, gpu: Executor, file: int) -> None:
         self._gpu, self._receiver, self._reader = gpu, Receiver(gpu, file), GuardReader(gpu)
+        self._loader, self._nothing = Loader(gpu), Source(gpu.allocate(0), shared=True)
         self._pristine: dict[int, Buffer] = {}
         self._guarded: dict[int, GuardedBuffer] = {}
         self._running = 0
@@ -55,6 +56,7 @@ class Looker:
         if isinstance(request, ForgetRequest):
             self._pristine.clear()
             self._guarded.clear()
+            self._loader.close()
             return Staged()
         if isinstance(request, LookRequest):
             return self._look(request)
@@ -76,26 +78,26 @@ class Looker:
             self._guarded[storage] = GuardedBuffer(self._gpu, nbytes, residue)
 
     def _look(self, request: LookRequest) -> LookMessage:
-        loader, self._running = Loader(self._gpu), 0
+        """What is loaded stays until the tuning is over: the driver would unload it while the other process waits."""
+        self._running = 0
         try:
-            reply = self._run(loader, request.recording, request.artifacts)
-            loader.close()
+            return self._run(request.recording, request.artifacts)
         except (MeasurementError, BackendError, ReplayError, OutOfResourcesError) as exc:
-            lost = self._is_lost()
-            if not lost:
-                loader.close()
             return LookFailed(
-                str(exc), lost, isinstance(exc, OutOfResourcesError), self._running, isinstance(exc, MeasurementError)
+                str(exc),
+                self._is_lost(),
+                isinstance(exc, OutOfResourcesError),
+                self._running,
+                isinstance(exc, MeasurementError),
             )
-        return reply
 
-    def _run(self, loader: Loader, recording: Recording, artifacts: Artifacts) -> LookReply:
+    def _run(self, recording: Recording, artifacts: Artifacts) -> LookReply:
         """Each launch by itself, in order, so that a fault and a changed guard zone have one that made them."""
         memory = Memory(self._gpu, recording.storages, self._sources(recording))
         singles = [msgspec.structs.replace(recording, launches=(x,)).pruned() for x in recording.working]
         ns, guards = 0.0, list[ChangedGuard]()
         for self._running, single in enumerate(singles):
-            program = Program(loader, single, memory, artifacts)
+            program = Program(self._loader, single, memory, artifacts)
             self._gpu.synchronize()
             begin = self._gpu.event()
             program.enqueue()
@@ -104,8 +106,8 @@ class Looker:
         return LookReply(ns, tuple(guards))
 
     def _sources(self, recording: Recording) -> list[Source]:
-        used, nothing = set(used_storages(recording)), Source(self._gpu.allocate(0), shared=True)
-        return [self._source(i) if i in used else nothing for i in range(len(recording.storages))]
+        used = set(used_storages(recording))
+        return [self._source(i) if i in used else self._nothing for i in range(len(recording.storages))]
 
     def _source(self, storage: int) -> Source:
         if storage not in self._guarded:

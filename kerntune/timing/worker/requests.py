@@ -19,7 +19,7 @@ class PairRequest(msgspec.Struct, frozen=True, tag="pair"):
     """Time ``a`` and ``b`` in turn on memory laid out as ``storages``, whose contents they describe.
 
     ``artifacts`` holds binaries and stored contents by checksum. ``seed`` decides the order of blocks, ``timer``
-    is one of :data:`kerntune.base.policy.TIMERS`.
+    is one of :data:`kerntune.base.policy.TIMERS`. ``spaced`` as for :class:`kerntune.gpu.memory.Memory`.
     """
 
     a: Recording
@@ -29,6 +29,7 @@ class PairRequest(msgspec.Struct, frozen=True, tag="pair"):
     blocks: int
     seed: int
     timer: str = "auto"
+    spaced: bool = False
 
 
 class PairReply(msgspec.Struct, frozen=True, tag="paired"):

@@ -69,7 +69,7 @@ def run_pair(gpu: Executor, request: PairRequest, chance: random.Random | None =
 def _timed(gpu: Executor, request: PairRequest, loaders: tuple[Loader, Loader]) -> PairReply:
     """Each side has a loader of its own, so that equal code is loaded twice too, as different code is."""
     sources = [make_source(gpu, s, stored_content(s, request.artifacts)) for s in request.storages]
-    memory, sides = Memory(gpu, request.storages, sources), (request.a, request.b)
+    memory, sides = Memory(gpu, request.storages, sources, spaced=request.spaced), (request.a, request.b)
     a, b = (Program(loader, x, memory, request.artifacts) for loader, x in zip(loaders, sides, strict=True))
     pair = Pairing(a, b, request.seed, request.timer).run(request.blocks, 0.99)
     return PairReply(pair.a_ns, pair.b_ns, astuple(pair.foreign))

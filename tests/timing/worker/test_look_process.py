@@ -33,6 +33,7 @@ from kerntune.timing.worker.look_requests import (
     StagedPiece,
     StageRequest,
 )
+from kerntune.timing.worker.looks import Looker
 
 ROOT = Path(__file__).resolve().parents[3]
 WORK = recording()
@@ -92,6 +93,17 @@ def test_looks_on_staged_storages(processes: list[LookProcess], gpu: FakeGpu, st
     assert reply.ns == pytest.approx(1234.0, rel=0.05)
     assert process.ask(ForgetRequest(), 30.0) == Staged()
     assert isinstance(process.ask(LOOK, 30.0), LookFailed)
+
+
+def test_code_is_loaded_once_a_tuning(gpu: FakeGpu, staging: HostStaging) -> None:
+    looker = Looker(gpu, staging.file)
+    for _ in range(2):
+        assert looker.answer(staged()) == Staged()
+        for _ in range(3):
+            assert isinstance(looker.answer(LOOK), LookReply)
+        assert gpu.modules == len(WORK.binaries)
+        assert looker.answer(ForgetRequest()) == Staged()
+        assert gpu.modules == 0
 
 
 def test_a_changed_guard_names_launch_and_storage(

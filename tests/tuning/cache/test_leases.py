@@ -48,6 +48,7 @@ def test_a_file_s_lock_has_one_holder(tmp_path: Path) -> None:
     assert list((tmp_path / "leases").iterdir()) == [tmp_path / "leases" / "b"]
 
 
+@pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")  # from Python 3.12 on
 def test_a_lock_ends_with_its_process(tmp_path: Path) -> None:
     reader, writer = os.pipe()
     child = os.fork()

@@ -148,6 +148,7 @@ def test_a_killed_process_is_replaced(client: StoreClient) -> None:
     assert client.ask(READ) == Contents((None,))
 
 
+@pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")  # from Python 3.12 on
 def test_a_forked_copy_has_a_process_of_its_own(client: StoreClient) -> None:
     assert client.ask(READ) == Contents((None,))
     child = os.fork()
