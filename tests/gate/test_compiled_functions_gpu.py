@@ -8,11 +8,12 @@ from typing import Any
 
 import pytest
 import torch
+from torch_warnings import ignore_torchs_own
 
 from kerntune.gate.api import Call, Settings, open_session
 from kerntune.gpu.probe import has_cuda
 
-pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not has_cuda(), reason="needs a CUDA GPU")]
+pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not has_cuda(), reason="needs a CUDA GPU"), *ignore_torchs_own]
 
 
 def waves(x: Any) -> Any:

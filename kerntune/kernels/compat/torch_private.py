@@ -202,7 +202,7 @@ def constant_variable(value: Any) -> Any:
 
 
 def as_constant(value: Any, tx: Any) -> Any:
-    """A constant as an argument of a kernel that torch launches, for Dynamo or, where ``tx`` is None, for ``make_fx``."""
+    """A constant argument of a kernel that torch launches, for Dynamo or, where ``tx`` is None, for ``make_fx``."""
     return value if tx is None else constant_variable(value)
 
 

@@ -439,9 +439,7 @@ def test_a_known_winner_is_launched_with_the_kernels_defaults(runs: Runs, wrappe
     assert "BLOCK" not in arguments, "the config has it"
 
 
-def test_a_default_that_no_graph_can_have_is_left_to_the_operator(
-    runs: Runs, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_default_that_no_graph_can_have_is_left_to_the_operator(runs: Runs, monkeypatch: pytest.MonkeyPatch) -> None:
     kernel = kerntune.autotune(configs(64, 128), key=["n"])(shifted)
     default = {"shift": torch.float16}
     monkeypatch.setattr(kernel_calls.KernelCall, "_defaults", lambda call: default)
