@@ -1,16 +1,18 @@
 """Twenty compiled functions in the gate: recorded, checked again, with planted regressions and with harmless edits.
 
-    python benchmarks/compiled_callables.py OUT.json [--gpu] [--target cuda:90] [--only WORD]
+    python benchmarks/compiled_callables.py OUT.json [--gpu] [--target cuda:90] [--only WORD] [--scratch DIR [--resume]]
 
 Without ``--gpu`` Inductor's kernels are generated and compiled for ``--target`` and nothing runs. With it they run and
 are timed on this machine's GPU, and torch's profiler counts the Triton launches of each function beside the gate. The
-suite is ``benchmarks/compiled_suite``. Each step is a pytest process of its own:
+suite is ``benchmarks/compiled_suite``. Each step is a pytest process of its own, or a few, in this order:
 
-* ``record``: every function; ``again``: the same in a new process; ``elsewhere``: in another folder with empty caches;
+* ``record``: every function, some at a time; ``again``: the same in a new process;
 * ``planted`` and ``harmless``: the edits of the suite, on the functions that they change alone. A process has no two
-  edits of one function.
+  edits of one function, so each kind is one process;
+* ``profiled``: torch's profiler counts launches (with ``--gpu``); ``elsewhere``: in another folder with empty caches.
 
-What is known is written to OUT.json after each step, so that a run that is cut short leaves what it has measured.
+What is known is written to OUT.json after each process. With ``--scratch`` baselines and caches stay in that folder,
+and ``--resume`` goes on there with what OUT.json doesn't have yet.
 ``found`` of a planted regression: its verdict is REGRESSED, and the message names a kernel of the function's.
 """
 
@@ -116,9 +118,9 @@ def by_function(report: dict[str, Any]) -> dict[str, dict[str, Any]]:
 def copied(study: Study, name: str, baselines: Path | None = None) -> Path:
     """The suite in a folder of its own, with baselines if they are given."""
     folder = study.scratch / name
-    shutil.copytree(SUITE, folder, ignore=shutil.ignore_patterns("__pycache__"))
+    shutil.copytree(SUITE, folder, ignore=shutil.ignore_patterns("__pycache__"), dirs_exist_ok=True)
     if baselines is not None:
-        shutil.copytree(baselines, folder / "baselines")
+        shutil.copytree(baselines, folder / "baselines", dirs_exist_ok=True)
     return folder
 
 
@@ -126,14 +128,31 @@ def verdicts(found: dict[str, dict[str, Any]]) -> dict[str, str]:
     return {name: case["verdict"] for name, case in found.items()}
 
 
-def step(study: Study, name: str, folder: Path, caches: str) -> dict[str, dict[str, Any]]:
-    found, seconds = study.run(folder, caches)
-    study.result[name] = {"verdicts": verdicts(found), "seconds": round(seconds, 1)}
-    unlike = {n: c["message"] for n, c in found.items() if c["verdict"] != ("NEW" if name == "record" else "PASS")}
-    study.result[name]["unlike"] = unlike
-    study.write()
-    print(name, study.result[name]["seconds"], "s", sorted(set(verdicts(found).values())), flush=True)
-    return found
+def step(study: Study, name: str, folder: Path, caches: str, cases: Sequence[str]) -> None:
+    """A step's results, those that are known already kept; written after each process."""
+    found = study.result.setdefault(name, {"verdicts": {}, "seconds": 0.0, "unlike": {}})
+    todo = [case for case in cases if case not in found["verdicts"]]
+    size = AT_ONCE if name == "record" else len(todo)
+    for begin in range(0, len(todo), size or 1):
+        add(study, name, *study.run(folder, caches, only=todo[begin : begin + size]))
+        study.write()
+    print(name, found["seconds"], "s", sorted(set(found["verdicts"].values())), flush=True)
+
+
+AT_ONCE = 7
+"""Functions that one process records: what a process was killed in is lost."""
+
+
+def add(study: Study, name: str, results: dict[str, dict[str, Any]], seconds: float) -> None:
+    """Add a process's results to a step's."""
+    found, wanted = study.result[name], "NEW" if name == "record" else "PASS"
+    found["seconds"] = round(found["seconds"] + seconds, 1)
+    found["verdicts"].update(verdicts(results))
+    found["unlike"].update({n: c["message"] for n, c in results.items() if c["verdict"] != wanted})
+    if name == "record":
+        study.result.setdefault("launches", {}).update({n: c["launches"] for n, c in results.items()})
+        elsewhere = {n: c["elsewhere"] for n, c in results.items() if c["elsewhere"]}
+        study.result.setdefault("no_triton_launch", {}).update(elsewhere)
 
 
 def rounds(table: dict[str, str]) -> list[list[str]]:
@@ -151,7 +170,7 @@ def rounds(table: dict[str, str]) -> list[list[str]]:
 def edited(study: Study, kind: str, table: dict[str, str], baselines: Path) -> None:
     """Each edit of a kind, on the functions that they change alone."""
     rows = study.result.setdefault(kind, {})
-    for number, group in enumerate(rounds(table)):
+    for number, group in enumerate(rounds({edit: case for edit, case in table.items() if edit not in rows})):
         folder = copied(study, f"{kind}{number}", baselines)
         found, seconds = study.run(folder, "caches", group, [table[edit] for edit in group])
         for edit in group:
@@ -168,7 +187,8 @@ def edited(study: Study, kind: str, table: dict[str, str], baselines: Path) -> N
 def edit_tables(study: Study) -> dict[str, dict[str, str]]:
     """The edits' cases by kind, asked of the suite in a process without kerntune."""
     ask = "import json; from callables import *; print(json.dumps({'planted': {k: v[0] for k, v in PLANTED.items()}, "
-    ask += "'harmless': {k: v[0] for k, v in HARMLESS.items()}, 'timed': {k: k for k in TIMED}}))"
+    ask += "'harmless': {k: v[0] for k, v in HARMLESS.items()}, 'timed': {k: k for k in TIMED}, "
+    ask += "'cases': {k: k for k in CASES}}))"
     done = subprocess.run([sys.executable, "-c", ask], cwd=SUITE, capture_output=True, text=True, check=True)
     tables: dict[str, dict[str, str]] = json.loads(done.stdout)
     return tables
@@ -192,14 +212,17 @@ def summary(study: Study, timed: set[str]) -> dict[str, Any]:
     }
 
 
-def profiled(study: Study, found: dict[str, dict[str, Any]]) -> None:
-    """On a GPU: the share of Triton launches, by the profiler, that the gate has captured."""
-    done = subprocess.run([sys.executable, "-c", PROFILED], cwd=SUITE, capture_output=True, text=True, check=False)
+def profiled(study: Study) -> None:
+    """On a GPU: the share of Triton launches, by the profiler, that the gate has captured. Inductor reads the gate's
+    cache, so that it makes the same choices among templates."""
+    env = {**os.environ, "TORCHINDUCTOR_CACHE_DIR": str(study.scratch / "caches" / "kerntune" / "inductor")}
+    command = [sys.executable, "-c", PROFILED]
+    done = subprocess.run(command, cwd=SUITE, env=env, capture_output=True, text=True, check=False)
     if done.returncode:
         study.result["profiled"] = {"error": done.stderr[-2000:]}
         return
     seen = json.loads(done.stdout)
-    captured = {name: len(case["launches"]) for name, case in found.items()}
+    captured = {name: len(launches) for name, launches in study.result["launches"].items()}
     both = [(min(captured.get(name, 0), count), count) for name, count in seen.items()]
     share = sum(a for a, _ in both) / max(1, sum(b for _, b in both))
     study.result["profiled"] = {"launches": seen, "captured": captured, "share": round(share, 4)}
@@ -227,24 +250,37 @@ def main() -> None:
     parser.add_argument("--gpu", action="store_true")
     parser.add_argument("--target", default="cuda:90")
     parser.add_argument("--only", default="", help="a word that planted and harmless edits must have in their names")
+    parser.add_argument("--scratch", type=Path, help="a folder that stays, for baselines and caches")
+    parser.add_argument("--resume", action="store_true", help="go on in --scratch with what OUT hasn't yet")
     args = parser.parse_args()
+    if args.resume and (args.scratch is None or not args.scratch.is_dir()):
+        parser.error("--resume goes on in the folder of an earlier run: give its --scratch")
     target = None if args.gpu else args.target
-    with tempfile.TemporaryDirectory(prefix="kerntune-compiled-") as scratch:
-        study = Study(args.out.resolve(), Path(scratch), target, {"environment": environment(target)})
-        tables = edit_tables(study)
-        folder = copied(study, "suite")
-        found = step(study, "record", folder, "caches")
-        study.result["launches"] = {name: case["launches"] for name, case in found.items()}
-        study.result["no_triton_launch"] = {n: case["elsewhere"] for n, case in found.items() if case["elsewhere"]}
-        if args.gpu:
-            profiled(study, found)
-        step(study, "again", folder, "caches")
-        step(study, "elsewhere", copied(study, "other", folder / "baselines"), "empty")
-        for kind in ("planted", "harmless"):
-            edited(study, kind, {e: c for e, c in tables[kind].items() if args.only in e}, folder / "baselines")
-        study.result["summary"] = summary(study, set(tables["timed"]))
-        study.write()
-        print(json.dumps(study.result["summary"], indent=1))
+    with tempfile.TemporaryDirectory(prefix="kerntune-compiled-") as temporary:
+        scratch = (args.scratch or Path(temporary)).resolve()
+        if not args.resume and args.scratch is not None:
+            shutil.rmtree(scratch, ignore_errors=True)
+        scratch.mkdir(parents=True, exist_ok=True)
+        known = json.loads(args.out.read_text()) if args.resume and args.out.exists() else {}
+        known["environment"] = environment(target)
+        measure(Study(args.out.resolve(), scratch, target, known), args.only)
+
+
+def measure(study: Study, only: str) -> None:
+    """All steps, or those that aren't known yet."""
+    tables = edit_tables(study)
+    cases = list(tables["cases"])
+    folder = copied(study, "suite")
+    for name in ("record", "again"):
+        step(study, name, folder, "caches", cases)
+    for kind in ("planted", "harmless"):
+        edited(study, kind, {e: c for e, c in tables[kind].items() if only in e}, folder / "baselines")
+    if study.target is None and "share" not in study.result.get("profiled", {}):
+        profiled(study)
+    step(study, "elsewhere", copied(study, "other", folder / "baselines"), "empty", cases)
+    study.result["summary"] = summary(study, set(tables["timed"]))
+    study.write()
+    print(json.dumps(study.result["summary"], indent=1))
 
 
 if __name__ == "__main__":

@@ -36,6 +36,13 @@ def accumulated(x_ptr, total_ptr, n, BLOCK: tl.constexpr):
     tl.atomic_add(total_ptr + i, tl.load(x_ptr + i, mask=i < n, other=0.0), mask=i < n)
 
 
+@triton.jit
+def shifted(x_ptr, y_ptr, n, shift=3, BLOCK: tl.constexpr = 64, TWICE: tl.constexpr = False):
+    i = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    x = tl.load(x_ptr + i, mask=i < n) + shift
+    tl.store(y_ptr + i, x + x if TWICE else x, mask=i < n)
+
+
 def _scaled(x_ptr: Any, y_ptr: Any, n: int, factor: float, **_: Any) -> None:
     y_ptr.view(-1)[:n] = x_ptr.reshape(-1)[:n] * factor
 
@@ -48,7 +55,16 @@ def _accumulated(x_ptr: Any, total_ptr: Any, n: int, **_: Any) -> None:
     total_ptr.view(-1)[:n] += x_ptr.reshape(-1)[:n]
 
 
-IN_PYTHON: dict[Any, Callable[..., None]] = {scaled: _scaled, doubled_in_place: _doubled, accumulated: _accumulated}
+def _shifted(x_ptr: Any, y_ptr: Any, n: int, shift: int = 3, TWICE: bool = False, **_: Any) -> None:
+    y_ptr.view(-1)[:n] = (x_ptr.reshape(-1)[:n] + shift) * (2 if TWICE else 1)
+
+
+IN_PYTHON: dict[Any, Callable[..., None]] = {
+    scaled: _scaled,
+    doubled_in_place: _doubled,
+    accumulated: _accumulated,
+    shifted: _shifted,
+}
 """What each kernel does."""
 
 

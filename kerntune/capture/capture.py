@@ -63,6 +63,7 @@ class _Thread(threading.local):
     """What is done in a thread; None where the user's own launches are recorded as they come."""
 
     doing: _Trying | _Probing | None = None
+    pauses: int = 0
 
 
 @dataclass
@@ -95,7 +96,7 @@ class Capture:
         self.plan = Plan(self.backend)
         self._thread = _Thread()
         self._lock = threading.RLock()
-        self.compiled = CompiledCalls(self.launches)
+        self.compiled = CompiledCalls(self.launches, self.records)
         self.guesses: tuple[str, ...] = ()
 
     @contextlib.contextmanager
@@ -112,15 +113,13 @@ class Capture:
         capture = self
 
         def jit_run(jit: Any, /, *args: Any, **kwargs: Any) -> Any:
-            return capture._on_launch(jit, args, kwargs) if capture.concerns_me() else run_jit(jit, *args, **kwargs)
+            return capture._on_launch(jit, args, kwargs) if capture.records() else run_jit(jit, *args, **kwargs)
 
         def tuned_run(tuner: Any, /, *args: Any, **kwargs: Any) -> Any:
-            return (
-                capture._on_tuned(tuner, args, kwargs) if capture.concerns_me() else run_tuned(tuner, *args, **kwargs)
-            )
+            return capture._on_tuned(tuner, args, kwargs) if capture.records() else run_tuned(tuner, *args, **kwargs)
 
         def launcher(compiled: Any, grid: Any) -> Any:
-            return (as_launch(compiled, grid) if capture.concerns_me() else None) or get_launcher(compiled, grid)
+            return (as_launch(compiled, grid) if capture.records() else None) or get_launcher(compiled, grid)
 
         global _current, _last
         _last = weakref.ref(self)  # it holds users' tensors
@@ -147,6 +146,19 @@ class Capture:
     def concerns_me(self) -> bool:
         """Whether launches of the calling thread belong to this capture."""
         return self.thread in (None, threading.get_ident())
+
+    def records(self) -> bool:
+        """Whether what the calling thread launches now is the call's."""
+        return self.concerns_me() and not self._thread.pauses
+
+    @contextlib.contextmanager
+    def paused(self) -> Iterator[None]:
+        """What the calling thread launches meanwhile isn't the call's: it runs, and nothing of it is recorded."""
+        self._thread.pauses += 1
+        try:
+            yield
+        finally:
+            self._thread.pauses -= 1
 
     def tuned_run(self, tuner: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
         """For tuners of our own, whose ``run`` isn't Triton's."""
@@ -230,7 +242,7 @@ class Capture:
 
     def _on_tuned(self, tuner: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
         site = self.site_of(tuner, args, kwargs)
-        if isinstance(self._thread.doing, _Probing) or kwargs.get("warmup"):
+        if isinstance(self._thread.doing, _Probing) or kwargs.get("warmup") or not self.records():
             return site.run(site.candidates[0].words())
         self._settle_device(site.kernel, site.arguments)
         return self.launch(site)

@@ -36,6 +36,9 @@ class CompiledCalls:
     launches: Sequence[Any]
     """The capture's, which grow."""
 
+    records: Callable[[], bool] = lambda: True
+    """Whether what the calling thread does now is the call's."""
+
     elsewhere: Counter[str] = field(default_factory=Counter)
     unseen: list[str] = field(default_factory=list)
 
@@ -96,7 +99,8 @@ class CompiledCalls:
             ) -> Any:
                 before = len(calls.launches)
                 result = func(*args, **(kwargs or {}))
-                if len(calls.launches) == before and _works(func) and _on_device(result, args, kwargs or {}):
+                mine = calls.records() and len(calls.launches) == before
+                if mine and _works(func) and _on_device(result, args, kwargs or {}):
                     calls.elsewhere[_word(func)] += 1
                 return result
 

@@ -12,6 +12,7 @@ from kerntune.base.config import Config
 from kerntune.base.device import Target
 from kerntune.capture.inductor.compiled_calls import CompiledCalls
 from kerntune.capture.inductor.origins import origins_of_launch
+from kerntune.capture.inductor.trial_launches import leave_out_trials
 from kerntune.capture.launch import Pending, Probe
 from kerntune.capture.site import Candidate, Site, config_of
 from kerntune.errors import CompileError, TrialError
@@ -31,7 +32,8 @@ class Recorder(Protocol):
     def backend(self) -> Backend: ...
     @property
     def launches(self) -> list[Pending]: ...
-    def concerns_me(self) -> bool: ...
+    def records(self) -> bool: ...
+    def paused(self) -> contextlib.AbstractContextManager[None]: ...
     def launch(self, site: Site) -> Any: ...
     def launch_other(self, probe: Callable[[Target], Probe], pending: Pending, run: Callable[[], Any]) -> Any: ...
 
@@ -66,7 +68,8 @@ class InductorLaunch:
 
     def _make_there(self) -> Any:
         """On a GPU: with Inductor's config. Its first launch may search on from that one, by coordinate descent."""
-        config = inductor_parts.settled_config(self.tuner, self.args, self.kwargs)
+        with self.capture.paused():  # compilation, and launches of other configs that Inductor times
+            config = inductor_parts.settled_config(self.tuner, self.args, self.kwargs)
         result = self._launch(config, None)
         final = inductor_parts.launched_config(self.tuner, config)
         if final is not config:
@@ -146,6 +149,7 @@ def install_inductor(stack: contextlib.ExitStack, capture: Recorder, calls: Comp
     inductor_parts.inductor_part("reset")()
     for word in ("debug_run", "run"):
         inductor_parts.replace_part(stack, word, _recording(capture, inductor_parts.inductor_part(word)))
+    leave_out_trials(stack, capture.paused)
     calls.install(stack)
 
 
@@ -157,7 +161,7 @@ def _recording(capture: Recorder, original: Callable[..., Any]) -> Callable[...,
             more = {"benchmark_run": True} if benchmark_run else {}
             return original(tuner, *args, stream=stream, **more, **kwargs)
 
-        if benchmark_run or not capture.concerns_me() or not inductor_parts.runs_on_gpu(tuner):
+        if benchmark_run or not capture.records() or not inductor_parts.runs_on_gpu(tuner):
             return launch()
         return InductorLaunch(capture, tuner, args, kwargs, launch).make()
 

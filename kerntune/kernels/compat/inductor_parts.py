@@ -101,6 +101,7 @@ def moved_parts() -> list[str]:
 _HEURISTICS = "torch._inductor.runtime.triton_heuristics"
 _DEVICES = "torch._dynamo.device_interface"
 _GUARDS = "torch._C._dynamo.guards"
+_BENCHMARKS = "torch._inductor.runtime.benchmarking"
 
 INDUCTOR: dict[str, InductorPart] = {
     "run": InductorPart(
@@ -169,6 +170,23 @@ INDUCTOR: dict[str, InductorPart] = {
     ),
     "keeps_graph": InductorPart(
         "torch._C._autograd", "_get_current_graph_task_keep_graph", "a question of compiled backward code to the engine"
+    ),
+    "generate": InductorPart(
+        "torch._inductor.compile_fx", "_InProcessFxCompile.codegen_and_compile", "generation of a graph's code"
+    ),
+    "bench": InductorPart(_BENCHMARKS, "Benchmarker.benchmark", "launches that Inductor times"),
+    "bench_gpu": InductorPart(_BENCHMARKS, "TritonBenchmarker.benchmark_gpu", "the same, by Triton's timer"),
+    "bench_gpu_own": InductorPart(
+        _BENCHMARKS, "InductorBenchmarker.benchmark_gpu", "the same, by Inductor's timer", optional=True
+    ),
+    "bench_profiling": InductorPart(
+        "torch._inductor.utils", "do_bench_using_profiling", "the same, by torch's profiler", optional=True
+    ),
+    "descend": InductorPart(
+        _HEURISTICS, "CachingAutotuner.coordinate_descent_tuning", "Inductor's search on from its choice"
+    ),
+    "bench_kernels": InductorPart(
+        "torch._inductor.codegen.multi_kernel", "MultiKernelCall.benchmark_sub_kernels", "multi_kernel's times"
     ),
     "reset": InductorPart("torch._dynamo", "reset", "forgetting compiled code"),
 }

@@ -88,6 +88,7 @@ GRAPH_PARTS = (
         "a triton_op traced with kerntune would share AOTAutograd's cache entries with one traced without",
         ("gm",),
     ),
+    PrivatePart("torch._guards", "detect_fake_mode", TRACE, "wrap_triton outside of graphs is refused", ("inputs",)),
     PrivatePart(AOT_CACHE, "BypassAOTAutogradCache", KEYS, "the same"),
     PrivatePart("torch._library.triton", "triton_ops_to_kernels", KEYS, "the same"),
 )
@@ -129,13 +130,14 @@ def _modules() -> dict[str, ModuleType]:
 
 
 def _tracing_modules() -> list[ModuleType]:
+    from torch import _guards
     from torch._dynamo import guards, side_effects
     from torch._dynamo.variables import base, functions, tensor
     from torch._higher_order_ops import triton_kernel_wrap
     from torch._library import triton
     from torch.fx.experimental import proxy_tensor
 
-    return [guards, side_effects, base, functions, tensor, triton_kernel_wrap, triton, proxy_tensor]
+    return [_guards, guards, side_effects, base, functions, tensor, triton_kernel_wrap, triton, proxy_tensor]
 
 
 def _inductors_modules() -> list[ModuleType]:
@@ -199,11 +201,23 @@ def constant_variable(value: Any) -> Any:
     return ConstantVariable.create(value)
 
 
+def as_constant(value: Any, tx: Any) -> Any:
+    """A constant argument of a kernel that torch launches, for Dynamo or, where ``tx`` is None, for ``make_fx``."""
+    return value if tx is None else constant_variable(value)
+
+
 def makes_graph(tx: Any) -> bool:
     """Whether a call is to be put into a graph; under ``make_fx`` an operator's body also runs for its sizes alone."""
     from torch.fx.experimental.proxy_tensor import get_proxy_mode
 
     return tx is not None or get_proxy_mode() is not None
+
+
+def runs_for_sizes(args: Sequence[Any], kwargs: Mapping[str, Any]) -> bool:
+    """Whether a call without a tracer has fake tensors, of which only the sizes are asked."""
+    from torch._guards import detect_fake_mode
+
+    return detect_fake_mode([*args, *kwargs.values()]) is not None
 
 
 def exports(tx: Any) -> bool:

@@ -33,6 +33,9 @@ from kerntune.tuning.torch_compile.traced_grid import as_function
 
 NO_CONFIG = frozenset({"num_warps", "num_stages", "num_ctas", "maxnreg"})
 
+GRAPH_CONSTANTS = (bool, int, float, str, type(None))
+"""Types of defaults that a graph can have as they are."""
+
 
 def is_ours(kernel: Any) -> bool:
     """Whether kerntune launches a kernel, and there is something to choose, or a hook, which torch refuses."""
@@ -127,7 +130,7 @@ class KernelCall:
     def trace(self) -> Any:
         """Put the call into the graph."""
         if not torch_private.makes_graph(self.tx):
-            return None
+            return None if torch_private.runs_for_sizes(self.args, self.kwargs) else self._run()
         exported = torch_private.exports(self.tx)
         config = winner_of(self.tuner, self.examples(), hints=exported)
         if config is not None and config.pre_hook is None and self._torch_can_launch(exported):
@@ -140,9 +143,24 @@ class KernelCall:
             )
         return self._operator()
 
+    def _run(self) -> Any:
+        """Launch: ``wrap_triton`` was called in eager code, outside of an operator."""
+        return self.tuner[self.variable.grid](*self.args, **self.kwargs)
+
     def _torch_can_launch(self, exported: bool) -> bool:
         """Whether torch's own means can launch this: what they would refuse is left to kerntune's operator."""
-        return exported or not any(isinstance(plan, ListedValues) for plan in (*self.launch.args, *self._keywords()))
+        if exported:
+            return True
+        listed = any(isinstance(plan, ListedValues) for plan in (*self.launch.args, *self._keywords()))
+        return not listed and all(type(value) in GRAPH_CONSTANTS for value in self._defaults().values())
+
+    def _defaults(self) -> dict[str, Any]:
+        """The kernel's own defaults of what the call leaves out. torch's launch knows none: it would take all tensors
+        for written, and call the kernel with an argument too few."""
+        layers, jit = compat.heuristic_layers(self.tuner.fn)
+        given = {*self.kwargs, *self.tuner.arg_names[: len(self.args)], *(n for _, values in layers for n in values)}
+        given.update(name for config in self.tuner.configs for name in config.all_kwargs())
+        return {p.name: p.default for p in jit_of(jit).params if p.has_default and p.name not in given}
 
     def _keywords(self) -> list[ArgumentPlan]:
         return [plan for _, plan in self.launch.kwargs]
@@ -159,7 +177,9 @@ class KernelCall:
         plain = compat.tuner_of_one(self.tuner, config)
         grid = traceable_grid(self.variable.grid, self.tx)
         variable = torch_private.with_kernel(self.hopifier, self.variable, plain, grid)
-        return self.hopifier.call_triton_kernel(variable, self.args, dict(self.kwargs), self.tx)
+        known = {name: value for name, value in self._defaults().items() if type(value) in GRAPH_CONSTANTS}
+        defaults = {name: torch_private.as_constant(value, self.tx) for name, value in known.items()}
+        return self.hopifier.call_triton_kernel(variable, self.args, {**defaults, **self.kwargs}, self.tx)
 
     def _operator(self) -> Any:
         """kerntune's operator, with the tensors that the kernel may write declared as written."""

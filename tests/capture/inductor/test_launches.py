@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from types import SimpleNamespace
 from typing import Any
 
@@ -14,7 +15,7 @@ import triton.language as tl
 
 from kerntune.base.config import Config
 from kerntune.base.device import Target, typical_device
-from kerntune.capture.inductor.launches import InductorLaunch
+from kerntune.capture.inductor.launches import InductorLaunch, _recording
 from kerntune.kernels.compat import inductor_parts
 from kerntune.kernels.compat.inductor_parts import InductorCompilation
 
@@ -39,8 +40,11 @@ class Recorder:
         self.backend = SimpleNamespace(gpu=object(), targets=(TARGET,), spec=typical_device(TARGET))
         self.launches: list[Any] = []
 
-    def concerns_me(self) -> bool:
+    def records(self) -> bool:
         return True
+
+    def paused(self) -> Any:
+        return contextlib.nullcontext()
 
     def launch(self, site: Any) -> Any:
         raise AssertionError("Inductor's config is not open on a GPU")
@@ -64,6 +68,7 @@ def tuner(monkeypatch: pytest.MonkeyPatch) -> Any:
         launchers=[SimpleNamespace(config=config(64))],
         inductor_meta={"kernel_name": "triton_poi_fused_sin_3"},
         custom_kernel=False,
+        device_props=SimpleNamespace(type="cuda"),
     )
 
     def compilation(tuner: Any, config: Any) -> InductorCompilation:
@@ -112,3 +117,29 @@ def test_a_users_kernel_keeps_its_name_and_has_no_config(tuner: Any) -> None:
         InductorLaunch(recorder, tuner, ("tensor", 256), {}, lambda: None).make()
     (pending,) = recorder.launches
     assert (pending.kernel, pending.config) == ("fill_3", None)
+
+
+@pytest.mark.parametrize("timing", [False, True])
+def test_a_kernel_that_inductor_times_is_launched_and_not_recorded(tuner: Any, timing: bool) -> None:
+    """An epilogue's benchmark calls a generated module, whose kernels don't say that they are timed."""
+    recorder, ran = Recorder(), []
+    recorder.records = lambda: not timing  # type: ignore[method-assign]
+    run = _recording(recorder, lambda tuner, *args, **kwargs: ran.append(args))
+    run(tuner, "tensor", 256, stream=0)
+    assert ran == [("tensor", 256)]
+    assert len(recorder.launches) == (not timing)
+
+
+def test_what_inductor_launches_to_choose_its_config_is_left_out(tuner: Any) -> None:
+    recorder, seen = Recorder(), []
+    recorder.paused = lambda: contextlib.closing(SimpleNamespace(close=lambda: seen.append("ended")))  # type: ignore
+    tuner.launchers = [SimpleNamespace(config=config(64)), SimpleNamespace(config=config(128))]
+
+    def choose(*args: Any) -> None:
+        assert seen == []
+        tuner.launchers = tuner.launchers[1:]
+        seen.append("timed")
+
+    tuner.autotune_to_one_config = choose
+    InductorLaunch(recorder, tuner, ("tensor", 256), {}, lambda: seen.append("launched")).make()
+    assert seen == ["timed", "ended", "launched"]

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 import triton
-from compiled_runs import Runs, accumulated, configs, doubled_in_place, fits, scaled
+from compiled_runs import Runs, accumulated, configs, doubled_in_place, fits, scaled, shifted
 
 import kerntune
 from kerntune.errors import CacheMissError
@@ -16,6 +16,7 @@ from kerntune.grids import FixedGrid, Name, ceil_div
 from kerntune.kernels.compat import torch_private
 from kerntune.search import Choice, Search, Space
 from kerntune.tuning import autotuner_run
+from kerntune.tuning.torch_compile import kernel_calls
 
 SIZES = (100, 150, 300, 100)
 WINNERS = [64, 128, 256, 64]
@@ -373,6 +374,14 @@ def test_triton_op(runs: Runs, backend: str, dynamic: bool, hooked: bool) -> Non
         assert runs.blocks() == [256]
 
 
+def test_wrap_triton_outside_of_operators_and_graphs_launches(runs: Runs) -> None:
+    """Silence would leave the result as it was."""
+    x, y = torch.randn(300), torch.empty(300)
+    torch.library.wrap_triton(make())[GRID](x, y, 300, 2.0)
+    assert torch.equal(y, x * 2)
+    assert runs.blocks() == [256]
+
+
 @compiled
 def test_custom_op(runs: Runs, backend: str, dynamic: bool) -> None:
     def body(x: torch.Tensor) -> torch.Tensor:
@@ -397,6 +406,57 @@ def test_kernels_that_torch_can_launch_are_left_to_it(runs: Runs) -> None:
     torch.compile(launching(kernel), backend=backend, fullgraph=True)(torch.randn(100))
     assert [name for name in seen if "kerntune" in name] == []
     assert [name for name in seen if "triton_kernel_wrapper" in name] == ["triton_kernel_wrapper_mutation"]
+
+
+@pytest.mark.parametrize("wrapped", [False, True])
+def test_a_known_winner_is_launched_with_the_kernels_defaults(runs: Runs, wrapped: bool) -> None:
+    """torch takes arguments that a call leaves out for none: its generated launch would lack them."""
+    from torch._higher_order_ops import triton_kernel_wrap as wrap
+
+    kernel = kerntune.autotune(configs(64, 128), key=["n"])(shifted)
+    seen: list[dict[str, Any]] = []
+
+    def backend(gm: Any, inputs: Any) -> Any:
+        for node in gm.graph.nodes:
+            if node.target is wrap.triton_kernel_wrapper_mutation:
+                constants = wrap.kernel_side_table.get_constant_args(node.kwargs["constant_args_idx"])
+                seen.append({**node.kwargs["kwargs"], **constants})
+        return gm.forward
+
+    def f(x: torch.Tensor) -> torch.Tensor:
+        y = torch.empty_like(x)
+        (torch.library.wrap_triton(kernel) if wrapped else kernel)[(2,)](x, y, x.numel())
+        return y
+
+    x = torch.randn(100)
+    f(x)
+    if wrapped:
+        backend(torch.fx.experimental.proxy_tensor.make_fx(f)(x), ())
+    else:
+        assert torch.equal(torch.compile(f, backend=backend, fullgraph=True, dynamic=False)(x), x + 3)
+    (arguments,) = seen
+    assert (arguments["shift"], arguments["TWICE"]) == (3, False)
+    assert "BLOCK" not in arguments, "the config has it"
+
+
+def test_a_default_that_no_graph_can_have_is_left_to_the_operator(runs: Runs, monkeypatch: pytest.MonkeyPatch) -> None:
+    kernel = kerntune.autotune(configs(64, 128), key=["n"])(shifted)
+    default = {"shift": torch.float16}
+    monkeypatch.setattr(kernel_calls.KernelCall, "_defaults", lambda call: default)
+    x, seen = torch.randn(100), []
+
+    def f(x: torch.Tensor) -> torch.Tensor:
+        y = torch.empty_like(x)
+        kernel[(2,)](x, y, x.numel())
+        return y
+
+    def backend(gm: Any, inputs: Any) -> Any:
+        seen.extend(str(node.target) for node in gm.graph.nodes)
+        return gm.forward
+
+    f(x)
+    assert torch.equal(torch.compile(f, backend=backend, fullgraph=True, dynamic=False)(x), x + 3)
+    assert "kerntune.launch.default" in seen
 
 
 def test_fits_chooses_by_size() -> None:

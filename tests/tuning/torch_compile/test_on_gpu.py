@@ -10,6 +10,7 @@ import pytest
 import torch
 import triton
 from compiled_runs import accumulated, configs, doubled_in_place, scaled
+from torch_warnings import ignore_torchs_own
 
 import kerntune
 from kerntune.errors import MeasurementError
@@ -17,7 +18,7 @@ from kerntune.errors import MeasurementError
 pytestmark = [
     pytest.mark.gpu,
     pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU"),
-    pytest.mark.filterwarnings("ignore:`torch.jit.*is deprecated:DeprecationWarning"),
+    *ignore_torchs_own,
 ]
 
 SIZES = (1 << 12, 3000, 1 << 16)
