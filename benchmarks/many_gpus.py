@@ -1,14 +1,17 @@
 """Two GPUs of a host against one of them with half of its cores: 64 keys of 8 kernels, cold; and A/A beside neighbours.
 
     python benchmarks/many_gpus.py OUT.json [--only xdist,tune_many,dask,aa] [--gpus 0,1] [--keys 64] [--workers 1]
-    python benchmarks/many_gpus.py OUT.json --scripted --keys 4 --only xdist,aa
+    python benchmarks/many_gpus.py OUT.json --scripted --keys 4
 
-One command on a host with two GPUs; OUT.json is written after each part, so a run that is broken off leaves what it
-has. Each way (``pytest -n``, ``kerntune.tune_many``, a Dask cluster) tunes the keys twice, each time with empty
-caches: on the first GPU with half of the cores that this process may use, and on all GPUs with all of them.
-``startup_s`` is until the first key is begun and is no part of ``keys_per_s``. ``winners`` holds the two runs'
-winners against each other: equal configs are equal, others are replayed in pairs (log-ratio of the times, in turn, in
-processes of their own).
+One command on a host with two GPUs; OUT.json is written after each side of each part, so a run that is broken off
+leaves what it has, and parts of earlier runs that aren't in ``--only`` stay. A side that takes longer than ``--limit``
+seconds is ended, and counts with the keys that it has. Each way (``pytest -n``, ``kerntune.tune_many``, a Dask cluster)
+tunes the keys twice, each time with empty caches: on the first GPU with half of the cores, and on all GPUs with all.
+Cores are those that this process may use, and no more than its control group's quota. ``startup_s`` is until the first
+key is begun and is no part of ``keys_per_s``. ``winners`` holds the two runs' winners against each other: equal configs
+are equal, others are replayed in pairs (log-ratio of the times, in turn, in processes of their own), ``--compare`` of
+them at most, chosen at random. Where a key failed or a process ended with an error, ``said`` has the end of what its
+processes wrote.
 
 ``aa`` has the standard deviation of replays of equal code, in rows for four processes on one GPU and for two on each of
 two: each replays its cases alone on the device, and in between runs kernels there while others wait or run, too.
@@ -26,12 +29,16 @@ import json
 import math
 import os
 import platform
+import random
+import signal
 import statistics
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -39,8 +46,13 @@ ROOT = Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(ROOT), str(Path(__file__).resolve().parent)]
 
 WAYS = ("xdist", "tune_many", "dask", "aa")
-AA_KEYS = (("add", 1 << 20), ("softmax", 2048), ("matmul", 1024), ("rms_norm", 4096))
-"""Kernels, and a number of their shapes: some microseconds to some hundreds on an H200."""
+AA_KEYS = (
+    ("add", (1 << 20,)), ("softmax", (4096, 2048)), ("matmul", (1024, 2048, 1024)), ("rms_norm", (4096, 4096))
+)  # fmt: skip
+"""Some microseconds to some hundreds on an H200."""
+
+MOST_TEXT = 6000
+"""Characters of what processes wrote that come into the results."""
 
 SHORTEST_US = 3.0
 """Kernels below are timed less exactly, and have no part in the requirement."""
@@ -51,13 +63,10 @@ import tempfile
 """
 
 SCRIPTED = """
-from kerntune.gpu import device_lock
-from kerntune.gpu.scripted import Rule, Script, scripted_host
-
-device_lock.device_node = lambda uuid: None
+from many_gpus_kernels import scripted_gpus
 
 def pytest_kerntune_backend(config):
-    return scripted_host(2, Script([Rule(num_warps=8, time_ns=9_000.0), Rule(time_ns=10_000.0)]))
+    return scripted_gpus()
 """
 
 TESTS = """
@@ -75,7 +84,7 @@ def test_key(autotune, key):
     begin = time.time()
     grid, args = key.call()
     autotune(key.tuner[grid], *args)
-    row = {"key": str(key), "begin": begin, "end": time.time(), "worker": os.environ.get("PYTEST_XDIST_WORKER", "")}
+    row = {"key": str(key), "begin": begin, "end": time.time(), "process": os.getpid()}
     with open(os.environ["MANY_GPUS_LOG"], "a") as file:
         file.write(json.dumps(row) + "\\n")
 """
@@ -109,22 +118,40 @@ class Side:
     def run(self, *command: str) -> dict[str, Any]:
         """Run a command with these; what its keys' log says."""
         begin = time.time()
-        done = subprocess.run(
-            command, env=self.environ(), cwd=self.folder, check=False, capture_output=True, text=True,
-            preexec_fn=lambda: os.sched_setaffinity(0, self.cores),
-        )  # fmt: skip
+        code = self._code_of(command)
         rows = [json.loads(line) for line in self.log.read_text().splitlines()] if self.log.exists() else []
-        found = {"gpus": self.gpus, "cores": len(self.cores), "exit": done.returncode, "keys": len(rows)}
-        if not rows:
-            return {**found, "said": (done.stdout + done.stderr)[-2000:]}
-        first, last = min(r["begin"] for r in rows), max(r["end"] for r in rows)
-        return {
-            **found,
-            "startup_s": round(first - begin, 2),
-            "work_s": round(last - first, 2),
-            "keys_per_s": round(len(rows) / (last - first), 3),
-            **({"said": (done.stdout + done.stderr)[-2000:]} if done.returncode else {}),
-        }
+        errors = [r["error"] for r in rows if r.get("error")]
+        found = {"gpus": self.gpus, "cores": len(self.cores), "exit": code, "keys": len(rows) - len(errors)}
+        if rows:
+            first, last = min(r["begin"] for r in rows), max(r["end"] for r in rows)
+            found |= {"startup_s": round(first - begin, 2), "work_s": round(last - first, 2)}
+            found["keys_per_s"] = round(found["keys"] / (last - first), 3)
+            found["keys_of_each_process"] = sorted(Counter(r["process"] for r in rows).values())
+        if code or errors or len(rows) < self.words.keys:
+            said = self.output.read_text(errors="replace").replace(str(ROOT), ".")
+            found |= {"errors": errors[:5], "said": said[-MOST_TEXT:]}
+        return found
+
+    @property
+    def output(self) -> Path:
+        """What its processes write."""
+        return self.folder / "output.txt"
+
+    def _code_of(self, command: Sequence[str]) -> int | str:
+        """The exit code, or that it took too long: all its processes are ended then."""
+        with self.output.open("w") as file:
+            process = subprocess.Popen(
+                command, env=self.environ(), cwd=self.folder, stdout=file, stderr=subprocess.STDOUT,
+                start_new_session=True, preexec_fn=lambda: os.sched_setaffinity(0, self.cores),
+            )  # fmt: skip
+            try:
+                return process.wait(self.words.limit)
+            except subprocess.TimeoutExpired:
+                return f"ended after {self.words.limit:.0f} s"
+            finally:
+                with contextlib.suppress(ProcessLookupError):
+                    os.killpg(process.pid, signal.SIGKILL)
+                process.wait()
 
 
 def by_xdist(side: Side) -> dict[str, Any]:
@@ -143,10 +170,11 @@ def by_xdist(side: Side) -> dict[str, Any]:
 
 def by_child(side: Side, way: str) -> dict[str, Any]:
     """``tune_many`` in a process of its own."""
-    return side.run(sys.executable, str(Path(__file__).resolve()), str(side.log), "--child", way)
+    scripted = ["--scripted"] if side.words.scripted else []
+    return side.run(sys.executable, str(Path(__file__).resolve()), str(side.log), "--child", way, *scripted)
 
 
-def tune_in_child(log: Path, way: str) -> None:
+def tune_in_child(log: Path, way: str, scripted: bool) -> None:
     """Tune all keys; the executor's processes are there, and have loaded torch and Triton, before the clock starts."""
     import many_gpus_kernels as kernels
 
@@ -155,6 +183,8 @@ def tune_in_child(log: Path, way: str) -> None:
 
     keys = kernels.KEYS[: int(os.environ["MANY_GPUS_KEYS"])]
     gpus = os.environ["CUDA_VISIBLE_DEVICES"].split(",")
+    if scripted:
+        os.environ[kernels.SCRIPTED] = "1"  # of the processes that tune
     warm = [tuning_job(kernels.add_kernel, *_flat(kernels.line((1000 + i,), "meta"))) for i in range(len(gpus))]
     jobs = [tuning_job(key.tuner, *_flat(key.call("meta"))) for key in keys]
     with dask_pools(gpus) if way == "dask" else GpuPools(chosen_gpus(None)) as executor:
@@ -164,7 +194,7 @@ def tune_in_child(log: Path, way: str) -> None:
         def tell(outcome: Any) -> None:
             with log.open("a") as file:
                 row = {"key": outcome.job, "kernel": outcome.kernel, "begin": begin, "end": time.time()}
-                row |= {"ended": outcome.ended.name, "error": outcome.error}
+                row |= {"ended": outcome.ended.name, "error": outcome.error, "process": outcome.pid}
                 file.write(json.dumps(row) + "\n")
 
         tune_many(jobs, executor=executor, progress=False, tell=tell)
@@ -201,11 +231,9 @@ def backend_of(words: Any) -> Any:
         from kerntune.gpu.cuda import CudaBackend
 
         return CudaBackend()
-    from kerntune.gpu import device_lock
-    from kerntune.gpu.scripted import Rule, Script, scripted_host
+    from many_gpus_kernels import scripted_gpus
 
-    device_lock.device_node = lambda uuid: None  # type: ignore[assignment]
-    return scripted_host(2, Script([Rule(num_warps=8, time_ns=9_000.0), Rule(time_ns=10_000.0)]))
+    return scripted_gpus()
 
 
 def recorded(backend: Any, compiler: Any, key: Any, config: Any) -> Any:
@@ -242,7 +270,8 @@ def compare_winners(first: Path, second: Path, words: Any) -> dict[str, Any]:
     from kerntune.gate.measured_gpu import pairs_for
 
     backend, compiler = backend_of(words), Compiler()
-    found: dict[str, Any] = {"equal": 0, "missing": 0, "other": {}}
+    found: dict[str, Any] = {"equal": 0, "missing": 0}
+    others = []
     with backend.activate(), contextlib.closing(pairs_for(backend)) as pairs, contextlib.closing(compiler):
         for key in kernels.KEYS[: words.keys]:
             configs = [winner_of(backend, compiler, key, folder) for folder in (first, second)]
@@ -251,11 +280,25 @@ def compare_winners(first: Path, second: Path, words: Any) -> dict[str, Any]:
             elif configs[0] == configs[1]:
                 found["equal"] += 1
             else:
-                sides = [recorded(backend, compiler, key, config) for config in configs]
-                with backend.gpu.lock():
-                    log_ratios = [ratio(backend, pairs, sides, seed)[0] for seed in range(3)]
-                found["other"][str(key)] = round(math.exp(statistics.median(log_ratios)) - 1, 5)
+                others.append((key, configs))
+        found |= {"different": len(others), "compared": {}}
+        for key, configs in random.Random(0).sample(others, min(len(others), words.compare)):
+            found["compared"][str(key)] = compared(backend, compiler, pairs, key, configs)
     return found
+
+
+def compared(backend: Any, compiler: Any, pairs: Any, key: Any, configs: Sequence[Any]) -> dict[str, Any]:
+    """Two winners of a key in pairs: how much longer the second one takes, and the time of the first."""
+    sides = [recorded(backend, compiler, key, config) for config in configs]
+    pairs.expect(3)
+    with backend.gpu.lock():
+        several = [ratio(backend, pairs, sides, seed) for seed in range(3)]
+    change = math.exp(statistics.median(r for r, _ in several)) - 1
+    return {
+        "configs": [str(config) for config in configs],
+        "change": round(change, 5),
+        "us": round(statistics.median(us for _, us in several), 2),
+    }
 
 
 def winner_of(backend: Any, compiler: Any, key: Any, folder: Path) -> Any:
@@ -283,7 +326,7 @@ def aa_in_child(log: Path, words: Any) -> None:
     from kerntune.gate.measured_gpu import pairs_for
 
     backend, compiler = backend_of(words), Compiler()
-    chosen = [k for k in kernels.KEYS if any(k.kernel == name and number in k.shape for name, number in AA_KEYS)]
+    chosen = [k for k in kernels.KEYS if (k.kernel, k.shape) in AA_KEYS]
     with backend.activate(), contextlib.closing(pairs_for(backend)) as pairs, contextlib.closing(compiler):
         with backend.gpu.lock_shared():
             calls = {}
@@ -320,8 +363,10 @@ def beside(folder: Path, name: str, gpus: Sequence[str], each: int, words: Any) 
     several = []
     for number, gpu in enumerate([gpu for gpu in gpus for _ in range(each)]):
         command = [sys.executable, script, str(place / f"{number}.jsonl"), "--child", "aa", *options]
-        several.append(subprocess.Popen(command, env={**os.environ, "CUDA_VISIBLE_DEVICES": gpu}))
-    codes = [one.wait() for one in several]
+        with (place / f"{number}.txt").open("w") as file:
+            env = {**os.environ, "CUDA_VISIBLE_DEVICES": gpu}
+            several.append(subprocess.Popen(command, env=env, stdout=file, stderr=subprocess.STDOUT))
+    codes = [ended(one, words.limit) for one in several]
     rows = [json.loads(line) for path in sorted(place.glob("*.jsonl")) for line in path.read_text().splitlines()]
     cases = {}
     for case in sorted({r["case"] for r in rows}):
@@ -334,12 +379,31 @@ def beside(folder: Path, name: str, gpus: Sequence[str], each: int, words: Any) 
         "processes": len(several),
         "gpus": list(gpus),
         "exits": codes,
+        "said": {n: (place / f"{n}.txt").read_text()[-MOST_TEXT:] for n, code in enumerate(codes) if code},
         "cases": cases,
         "most_sd": max(sds, default=None),
     }
 
 
+def ended(process: subprocess.Popen[bytes], limit_s: float) -> int:
+    """The exit code of a process, which is killed after so many seconds."""
+    try:
+        return process.wait(limit_s)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        return process.wait()
+
+
 # all of it
+
+
+def usable_cores() -> list[int]:
+    """The cores that this process may use: no more than its control group's quota (cgroup v2's ``cpu.max``)."""
+    cores = sorted(os.sched_getaffinity(0))
+    with contextlib.suppress(OSError, ValueError):
+        quota, period = Path("/sys/fs/cgroup/cpu.max").read_text().split()
+        cores = cores[: max(2, int(quota) // int(period))]
+    return cores
 
 
 def environment() -> dict[str, Any]:
@@ -354,7 +418,7 @@ def environment() -> dict[str, Any]:
         "triton": triton.__version__,
         "torch": torch.__version__,
         "python": platform.python_version(),
-        "cores": len(os.sched_getaffinity(0)),
+        "cores": len(usable_cores()),
     }
 
 
@@ -369,23 +433,34 @@ def absent(way: str) -> str:
     return ""
 
 
-def of_way(way: str, folder: Path, words: Any) -> dict[str, Any]:
-    """Both sides of one way, and their winners."""
+def of_way(way: str, folder: Path, words: Any, tell: Callable[[dict[str, Any]], None]) -> None:
+    """Both sides of one way, and their winners; told after each."""
     if why := absent(way):
-        return {"skipped": why}
-    if words.scripted and way != "xdist":
-        return {"skipped": "its processes open real GPUs only"}
-    cores = sorted(os.sched_getaffinity(0))
-    sides = [
-        Side(folder / way, "one", words.gpus[:1], cores[: max(1, len(cores) // 2)], words),
-        Side(folder / way, "all", words.gpus, cores, words),
-    ]
-    one, both = (by_xdist(s) if way == "xdist" else by_child(s, way) for s in sides)
-    row: dict[str, Any] = {"one": one, "all": both}
-    if one["keys"] and both["keys"]:
-        row["throughput_ratio"] = round(both["keys_per_s"] / one["keys_per_s"], 3)
-        row["winners"] = compare_winners(sides[0].cache, sides[1].cache, words)
-    return row
+        tell({"skipped": why})
+        return
+    cores = usable_cores()
+    sides = {
+        "one": Side(folder / way, "one", words.gpus[:1], cores[: max(1, len(cores) // 2)], words),
+        "all": Side(folder / way, "all", words.gpus, cores, words),
+    }
+    row: dict[str, Any] = {}
+    for name, side in sides.items():
+        row[name] = by_xdist(side) if way == "xdist" else by_child(side, way)
+        tell(row)
+    if row["one"]["keys"] and row["all"]["keys"]:
+        row["throughput_ratio"] = round(row["all"]["keys_per_s"] / row["one"]["keys_per_s"], 3)
+        tell(row)
+        row["winners"] = compare_winners(sides["one"].cache, sides["all"].cache, words)
+        tell(row)
+
+
+def aa(folder: Path, words: Any, tell: Callable[[dict[str, Any]], None]) -> None:
+    """Both rows of the A/A part."""
+    (folder / "aa").mkdir()
+    row: dict[str, Any] = {}
+    for name, gpus, each in (("four_on_one", words.gpus[:1], 4), ("all_busy", words.gpus, 2)):
+        row[name] = beside(folder / "aa", name, gpus, each, words)
+        tell(row)
 
 
 def main() -> int:
@@ -396,26 +471,34 @@ def main() -> int:
     parser.add_argument("--gpus", default="0,1")
     parser.add_argument("--keys", type=int, default=64)
     parser.add_argument("--workers", type=int, default=1, help="of pytest-xdist, on each GPU")
-    parser.add_argument("--rounds", type=int, default=20, help="replays of each case by each process of the A/A part")
+    parser.add_argument("--rounds", type=int, default=5, help="replays of each case by each process of the A/A part")
+    parser.add_argument("--compare", type=int, default=12, help="different winners of a way that are replayed in pairs")
+    parser.add_argument("--limit", type=float, default=240.0, help="seconds that one side of a way may take")
     parser.add_argument("--scripted", action="store_true")
     parser.add_argument("--child", default="", help=argparse.SUPPRESS)
     words = parser.parse_args()
     words.gpus = words.gpus.split(",")
     if words.child:
-        aa_in_child(words.out, words) if words.child == "aa" else tune_in_child(words.out, words.child)
+        aa_in_child(words.out, words) if words.child == "aa" else tune_in_child(words.out, words.child, words.scripted)
         return 0
-    report: dict[str, Any] = {"environment": environment(), "scripted": words.scripted, "keys": words.keys}
+    chosen = words.only.split(",")
+    if unknown := set(chosen) - set(WAYS):
+        parser.error(f"there is no way {', '.join(sorted(unknown))}; they are {', '.join(WAYS)}")
+    report: dict[str, Any] = json.loads(words.out.read_text()) if words.out.exists() else {}
+    report |= {"environment": environment(), "scripted": words.scripted, "keys": words.keys}
+
+    def tell(way: str, row: dict[str, Any]) -> None:
+        report[way] = {**row, "seconds": round(time.monotonic() - begin, 1)}
+        words.out.write_text(json.dumps(report, indent=1) + "\n")
+        print(way, json.dumps(report[way]), flush=True)
+
     with tempfile.TemporaryDirectory(prefix="kerntune-benchmark-") as text:
-        for way in words.only.split(","):
-            folder = Path(text)
+        for way in chosen:
+            begin, folder = time.monotonic(), Path(text)
             if way == "aa":
-                (folder / "aa").mkdir()
-                report["aa_four_on_one"] = beside(folder / "aa", "four", words.gpus[:1], 4, words)
-                report["aa_all_busy"] = beside(folder / "aa", "all", words.gpus, 2, words)
+                aa(folder, words, partial(tell, way))
             else:
-                report[way] = of_way(way, folder, words)
-            words.out.write_text(json.dumps(report, indent=1) + "\n")
-            print(way, json.dumps(report.get(way, report.get("aa_all_busy"))), flush=True)
+                of_way(way, folder, words, partial(tell, way))
     return 0
 
 

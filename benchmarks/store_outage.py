@@ -10,7 +10,10 @@ store; the tuning itself takes no time here.
 ``first``: a machine tunes all keys, 50 to a kernel. ``second``: a new process on another machine finds them; its
 requests are counted in the proxy. ``crowd``: sixteen processes create each of forty files at once; how many succeed.
 ``away``: a process makes its calls, and after a third of them the proxy refuses connections, or answers nothing any
-more, or cuts each answer in half: the calls' longest times, errors and warnings. The service comes back; then what was
+more, or cuts each answer in half: the calls' longest times, errors and warnings. ``outage`` is what the store's absence
+itself cost: the calls that had a request without an answer, and for each the seconds in that request, in its requests
+that were answered, and in all else. ``late_ms`` is how much too late a thread that only sleeps woke up meanwhile at
+worst: so much of any wait is the machine's. The service comes back; then what was
 found meanwhile must reach the store, in a new process that asks for half of the keys, and by ``kerntune cache push``.
 No GPU. Rows are written as they come.
 """
@@ -195,6 +198,16 @@ class Machine:
         self.cache = SharedWinnerCache(folder, SharedStore(url, folder / "mirror", client))
         self.winners = KeyedWinners(self.cache, TuneMode.AUTO, ScriptedGpu())  # type: ignore[arg-type]
         self.client: Any = self.cache.store.client
+        self.requests: list[tuple[float, bool]] = []
+        self._ask, self.client.ask = self.client.ask, self._timed
+
+    def _timed(self, request: Any) -> Any:
+        """A request; its seconds, and whether it was answered, are noted where the store isn't left alone already."""
+        before, begin = self.client.is_away, time.perf_counter()
+        reply = self._ask(request)
+        if not before:
+            self.requests.append((time.perf_counter() - begin, reply is not None))
+        return reply
 
     def call(self, number: int, prefers: int) -> tuple[str, float, bool]:
         """The config that it goes on with, seconds, and whether it tuned."""
@@ -214,6 +227,39 @@ class Machine:
         with self.client._lock:
             self.client._wait_ready()
         return time.perf_counter() - begin
+
+
+class Lateness:
+    """How late a thread wakes up that only sleeps: what other programs on the machine do to each wait."""
+
+    def __init__(self) -> None:
+        self.most_s = 0.0
+        self._end = threading.Event()
+        threading.Thread(target=self._sleep, daemon=True).start()
+
+    def _sleep(self) -> None:
+        while not self._end.is_set():
+            begin = time.perf_counter()
+            time.sleep(0.01)
+            self.most_s = max(self.most_s, time.perf_counter() - begin - 0.01)
+
+    def stop(self) -> float:
+        """Seconds at worst until now."""
+        self._end.set()
+        return self.most_s
+
+
+def of_outage(calls: list[tuple[float, list[tuple[float, bool]]]]) -> list[dict[str, float]]:
+    """Of each call with a request that was not answered: where its time went, in ms."""
+    found = []
+    for seconds, requests in calls:
+        waited = [s for s, answered in requests if not answered]
+        if waited:
+            parts = (sum(waited), sum(s for s, answered in requests if answered))
+            names = ("unanswered_ms", "answered_ms", "else_ms")
+            each = zip(names, (*parts, seconds - sum(parts)), strict=True)
+            found.append({"requests": len(requests), **{name: round(1e3 * value, 1) for name, value in each}})
+    return found
 
 
 def of_times(seconds: list[float]) -> dict[str, float]:
@@ -278,15 +324,20 @@ def away(url: str, proxy: Proxy, folder: Path, keys: int, mode: str) -> dict[str
     base = {"refuse": 10_000, "silent": 20_000, "half": 30_000}[mode]  # keys of its own
     machine, calls, errors = Machine(url, folder / mode), [], []
     machine.start()
+    paid: list[tuple[float, list[tuple[float, bool]]]] = []
+    late = Lateness()
     with warnings.catch_warnings(record=True) as told:
         warnings.simplefilter("always")
         for i in range(keys):
             if i == keys // 3:
                 proxy.go_away(mode)
+            machine.requests.clear()
             try:
                 calls.append(machine.call(base + i, i % 48))
+                paid.append((calls[-1][1], list(machine.requests)))
             except Exception as exc:
                 errors.append(f"{type(exc).__name__}: {exc}")
+    late_s = late.stop()
     machine.client.close(60)
     proxy.go_away("on")
     seconds = [s for _, s, _ in calls]
@@ -303,6 +354,8 @@ def away(url: str, proxy: Proxy, folder: Path, keys: int, mode: str) -> dict[str
         "errors": errors,
         "warnings": [str(one.message) for one in told if one.category is RuntimeWarning],
         "before": of_times(seconds[: keys // 3]),
+        "outage": of_outage(paid),
+        "late_ms": round(1e3 * late_s, 1),
         "slowest_ms": [round(s * 1e3) for s in sorted(seconds, reverse=True)[:3]],
         "after": of_times(seconds[keys // 3 + 1 :]),
         "lost": sum(one is None for one in found),
@@ -320,7 +373,7 @@ def main() -> None:
     args = parser.parse_args()
     found = json.loads(args.out.read_text()) if args.out.exists() else {}
     found |= {"python": platform.python_version(), "cpus": os.cpu_count(), "delay_ms": 1000 * DELAY_S}
-    found["date"] = datetime.date.today().isoformat()
+    found |= {"load": round(os.getloadavg()[0], 1), "date": datetime.date.today().isoformat()}
 
     def row(service: str, name: str, value: dict[str, Any]) -> None:
         found.setdefault(service, {})[name] = value

@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import time
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from kerntune.base.policy import TuneMode
@@ -39,19 +39,27 @@ LIMITS = Limits()
 
 @contextlib.contextmanager
 def turn(
-    winners: Winners, site: Site, gpu: Gpu, *, unfinished: bool, limits: Limits | None = None
+    winners: Winners,
+    site: Site,
+    gpu: Gpu,
+    *,
+    unfinished: bool,
+    limits: Limits | None = None,
+    untuned: Callable[[], int] = lambda: 0,
 ) -> Iterator[int | None]:
     """Held while a site is tuned: gives None when it is this process's turn, else the index of a winner that another
     process has found meanwhile.
 
     The device is asked first, while nothing is held, whether its other work comes to an end. A rank whose device stays
-    busy waits for the winner of a rank whose device is idle; if there is none, its first candidate is stored as an
-    unfinished winner, so that all go on with the same.
+    busy waits for the winner of a rank whose device is idle; if there is none, the unfinished winner of an earlier run,
+    else the candidate that ``untuned()`` gives, is stored as an unfinished winner, so that all go on with the same.
+    Nothing here waits for the device, and ``untuned`` mustn't: a rank whose device is busy may be the one that others'
+    collectives wait for.
     """
     if winners.mode is TuneMode.FORCE:
         yield None
         return
-    waiting = _Waiting(winners, site, gpu, unfinished, limits or LIMITS)
+    waiting = _Waiting(winners, site, gpu, unfinished, limits or LIMITS, untuned)
     found = None
     try:
         found = waiting.outcome()
@@ -64,9 +72,11 @@ def turn(
 class _Waiting:
     """One process's wait for a key."""
 
-    def __init__(self, winners: Winners, site: Site, gpu: Gpu, unfinished: bool, limits: Limits) -> None:
+    def __init__(
+        self, winners: Winners, site: Site, gpu: Gpu, unfinished: bool, limits: Limits, untuned: Callable[[], int]
+    ) -> None:
         self.winners, self.site, self.gpu, self.limits = winners, site, gpu, limits
-        self.unfinished = unfinished
+        self.unfinished, self.untuned = unfinished, untuned
         self.lease: Lease = winners.lease(site)
         self._begin = time.monotonic()
         self._ask_at = 0.0
@@ -96,12 +106,16 @@ class _Waiting:
         return self.winners.arrived(self.site, self.unfinished, ask)
 
     def _untuned(self) -> int:
-        """Go on with the first candidate, or what another rank has stored instead."""
-        rest = range(1, len(self.site.candidates))
+        """Go on with a candidate that this run has not timed, or with what another rank has stored instead."""
+        before, index = self.winners.stored(self.site), self.winners.incumbent(self.site)
+        index = self.untuned() if index is None else index
+        used = self.site.candidates[index].config
+        left = [c.config for c in self.site.candidates] if before is None else before.untried
         warnings.warn(
             f"kernel {self.site.kernel}: not tuned, since the device was busy for {self.limits.busy_s:.0f} s with work "
-            "that seems to wait for another rank; its first config is used, and the next start tunes it",
+            f"that seems to wait for another rank; config {used} is used, and the next start tunes it",
             RuntimeWarning,
             stacklevel=2,
         )
-        return self.winners.keep(self.site, 0, 0.0, untried=rest)
+        rest = [i for i, c in enumerate(self.site.candidates) if i != index and c.config in left]
+        return self.winners.keep(self.site, index, 0.0 if before is None else before.time_ns, untried=rest)

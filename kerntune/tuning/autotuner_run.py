@@ -50,7 +50,7 @@ from kerntune.tuning.tune_call import tune_call, unraced_call
 from kerntune.tuning.tune_options import TuneOptions, mode_of, options_of
 from kerntune.tuning.tuning_log import log_config
 from kerntune.tuning.tuning_result import Tuned
-from kerntune.tuning.untuned import LAUNCHES_NOTHING, launches_nothing
+from kerntune.tuning.untuned import LAUNCHES_NOTHING, first_usable, launches_nothing
 
 STAYS = (TuneMode.FROZEN, TuneMode.NEAREST)
 """Modes in which no config is tried, late ones neither."""
@@ -138,7 +138,8 @@ def tune_given(
     site = site_of_given(jit, args, kwargs, configs, names)
     if winners.find(site) is not None:
         return site, winners.stored(site), False
-    with _TUNING, turn(winners, site, backend.gpu, unfinished=False) as found:
+    untuned = partial(first_usable, capture, site)
+    with _TUNING, turn(winners, site, backend.gpu, unfinished=False, untuned=untuned) as found:
         if found is not None:
             return site, winners.stored(site), False
         with backend.gpu.lock():
@@ -218,8 +219,8 @@ class _Call:
             return self._launch_untuned(site, winners)
         if found is None:
             _refuse_graph_capture(site.kernel)
-            unfinished = options.patience is not None
-            with turn(winners, site, backend.gpu, unfinished=unfinished) as found:
+            unfinished, untuned = options.patience is not None, partial(first_usable, capture, site)
+            with turn(winners, site, backend.gpu, unfinished=unfinished, untuned=untuned) as found:
                 if found is None:
                     with backend.gpu.lock():
                         found = winners.arrived(site, unfinished, ask=False)  # of who held the lock before

@@ -2,15 +2,25 @@
 
 from __future__ import annotations
 
+import contextlib
+
 from kerntune.base.case_result import FailedTrial
 from kerntune.base.recording import Recording
 from kerntune.capture import Capture, Probe, Site
 from kerntune.errors import CompileError, ConfigError, GridError, TrialError
-from kerntune.tuning.candidates import CandidatePool
+from kerntune.tuning.candidates import CandidatePool, pool_of
 from kerntune.tuning.resource_check import misfit
 from kerntune.tuning.tuning_result import Tuned, nothing_left
 
 LAUNCHES_NOTHING = "its grid is empty, so there is nothing to time"
+NOT_MEASURED = "the device was busy"
+
+
+def first_usable(capture: Capture, site: Site) -> int:
+    """The first candidate in config order that compiles, and that the device can launch as far as its binary tells.
+    Nothing is loaded, and the device isn't waited for. :class:`TuningError` if there is none."""
+    with capture.active(), contextlib.closing(pool_of(capture, site)) as pool:
+        return unraced(capture, pool, None, NOT_MEASURED).winner
 
 
 def launches_nothing(capture: Capture, site: Site) -> bool:

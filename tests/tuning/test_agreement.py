@@ -5,6 +5,8 @@ from __future__ import annotations
 import time
 import warnings
 from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -184,6 +186,39 @@ def test_ranks_that_are_all_busy_go_on_with_one_config(
     assert stored is not None
     assert len(stored.untried) == 2
     assert of_this_run(stored.created)
+
+
+def test_ranks_that_are_all_busy_keep_what_an_earlier_run_found(
+    backend: FakeBackend, pair: tuple[Winners, Winners], clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    pair[0].keep(site(backend), 1, 1000.0, untried=[2])
+    finish(pair[0])
+    monkeypatch.setattr(ranks, "BEGUN", time.time() + 10 * MARGIN_S)
+    monkeypatch.setattr(time, "time", lambda: ranks.BEGUN)
+    backend.gpu.other_work = lambda limit_s: False
+    for winners in pair:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", RuntimeWarning)
+            with turn(winners, site(backend), backend.gpu, unfinished=False, limits=LIMITS) as found:
+                assert found == 1
+        finish(winners)
+    stored = pair[1].stored(site(backend))
+    assert stored is not None
+    assert (stored.time_ns, [c.kwargs["BLOCK"] for c in stored.untried]) == (1000.0, [SIZES[2]])
+
+
+def test_a_call_beside_work_that_doesn_t_end_waits_for_no_device(
+    this_gpu: FakeBackend, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A config that doesn't compile is left out; the launch is the first thing that the device is asked for."""
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    monkeypatch.setattr(agreement, "LIMITS", replace(LIMITS, busy_s=0.0))
+    this_gpu.gpu.other_work = lambda limit_s: False
+    for name in ("synchronize", "read", "allocate", "load", "event", "elapsed_ns"):
+        monkeypatch.setattr(this_gpu.gpu, name, partial(pytest.fail, f"{name} waits for the device"))
+    with pytest.warns(RuntimeWarning, match=r"BLOCK=128 .* is used, and the next start tunes it"):
+        assert call(100, 128, 64).best_config.kwargs == {"BLOCK": 128}
 
 
 def test_a_process_without_others_waits_for_its_own_work(backend: FakeBackend, tmp_path: Path, clock: Clock) -> None:

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from kerntune.base.frames import Timeout
 from kerntune.base.store_requests import Contents, ReadRequest, ReplaceRequest, WriteLaterRequest, WriteReply
 from kerntune.tuning.cache import store_client
 from kerntune.tuning.cache.store_client import StoreClient
@@ -75,6 +76,24 @@ def test_a_process_that_does_not_answer_is_ended(tmp_path: Path) -> None:
         assert client.ask(READ) is None
     assert process.returncode == -signal.SIGKILL
     assert client.ask(READ) is None
+
+
+def test_a_request_waits_less_than_a_second_in_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Sending and receiving share one limit, and what follows a failure has its part of the second, too."""
+    client = StoreClient(f"file://{tmp_path}/store", rest_s=NEVER)
+    limit_s = client._limit_s
+    answered(client)
+    limits: list[float] = []
+
+    def noted(seconds: float) -> Timeout:
+        limits.append(seconds)
+        return Timeout(60.0)
+
+    monkeypatch.setattr(store_client, "Timeout", noted)
+    assert client.ask(READ) == Contents((None,))
+    client.close(60)
+    assert limits == [limit_s]
+    assert limit_s < 1.0
 
 
 def test_a_first_reply_that_is_late_is_waited_for_by_no_call(tmp_path: Path) -> None:
