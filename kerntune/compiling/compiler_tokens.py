@@ -73,16 +73,26 @@ class CompilerTokens:
                     if (found := self._taken()) is not None:
                         return found
                     time.sleep(POLL_S)
+                except OSError:  # no more descriptors, or the folder is gone: waiting would not end
+                    return None
                 finally:
                     self._asking.release()
         return None
 
     def _taken(self) -> tuple[int, int] | None:
-        for number in range(token_count()):
-            handle = None if number in self._held else _locked(_path(number))
+        """``OSError`` if no file can be opened, and this process holds none that it will give back."""
+        numbers, refused = [n for n in range(token_count()) if n not in self._held], list[OSError]()
+        for number in numbers:
+            try:
+                handle = _locked(_path(number))
+            except OSError as exc:
+                refused.append(exc)
+                continue
             if handle is not None:
                 self._held.add(number)
                 return number, handle
+        if refused and not self._held and len(refused) == len(numbers):
+            raise refused[0]
         return None
 
     def _give_back(self, number: int, handle: int) -> None:
@@ -132,11 +142,8 @@ def _path(number: int) -> str:
 
 
 def _locked(path: str) -> int | None:
-    """A descriptor that holds the lock of a file; None if another one does."""
-    try:
-        handle = open_lock_file(path)
-    except OSError:
-        return None
+    """A descriptor that holds the lock of a file; None if another one does. ``OSError`` if it can't be opened."""
+    handle = open_lock_file(path)
     try:
         fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
         if os.fstat(handle).st_ino == os.stat(path).st_ino:  # else it has been removed meanwhile

@@ -16,6 +16,7 @@ import msgspec
 from kerntune.base import codec
 from kerntune.base.case_result import CaseId
 from kerntune.base.device import DeviceSpec, Environment, Target
+from kerntune.base.leftovers import sweep_once
 from kerntune.base.recording import Recording, Stored
 from kerntune.base.recording_check import MAX_BYTES, is_sha256, recording_problems, within
 from kerntune.base.stats import Estimate
@@ -201,6 +202,7 @@ class ArtifactFolder(Mapping[str, bytes]):
             pass
         path = inside(self._root, self._path(sha256))
         codec.write_atomic(path, lzma.compress(data, preset=6), error=BaselineError, durable=True)
+        sweep_once(path.parent)
 
     def _path(self, sha256: str) -> Path:
         if not is_sha256(sha256):
@@ -337,7 +339,9 @@ class BaselineStore:
 
     def write(self, path: Path, baseline: Baseline) -> None:
         """Write a baseline's own file, whole, and onto the disk before this returns."""
-        codec.write_atomic(inside(self.folder, path), codec.to_json(baseline), error=BaselineError, durable=True)
+        whole = inside(self.folder, path)
+        codec.write_atomic(whole, codec.to_json(baseline), error=BaselineError, durable=True)
+        sweep_once(whole.parent)
 
     def _restore(self, names: Iterable[str], artifacts: Mapping[str, bytes], store: ArtifactFolder) -> None:
         """Write again what another job has swept away before it could know of the baseline that names it."""

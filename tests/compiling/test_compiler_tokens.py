@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import subprocess
 import sys
@@ -101,6 +102,26 @@ def test_processes_never_hold_more_than_there_are(monkeypatch: pytest.MonkeyPatc
     times = [(int(begin), int(end)) for begin, end in map(str.split, lines)]
     assert len(times) == 100
     assert at_most(times) == 2
+
+
+@pytest.mark.parametrize("why", [errno.EMFILE, errno.ENOENT])
+def test_where_no_file_can_be_opened_any_more_nobody_waits(monkeypatch: pytest.MonkeyPatch, why: int) -> None:
+    """Descriptors may run out, and a folder for temporary files may go, after the first token was had."""
+    tokens, asked = CompilerTokens(), list[None]()
+    with tokens.token(never) as held:
+        assert held
+
+    def refused(path: object) -> int:
+        raise OSError(why, "refused")
+
+    def stopped() -> bool:
+        asked.append(None)
+        return len(asked) > 9
+
+    monkeypatch.setattr(compiler_tokens, "open_lock_file", refused)
+    with tokens.token(stopped) as held:
+        assert not held
+    assert len(asked) == 1
 
 
 def test_threads_of_a_process_as_well(monkeypatch: pytest.MonkeyPatch) -> None:

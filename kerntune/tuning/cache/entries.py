@@ -13,6 +13,7 @@ import msgspec
 import platformdirs
 
 from kerntune.base import codec
+from kerntune.base.leftovers import sweep_once
 from kerntune.errors import CacheError, StoreError
 from kerntune.kernels import compat
 
@@ -74,10 +75,13 @@ class Entries(Generic[T]):
     def write(self, path: Path, entry: T) -> None:
         """Store an entry in the place of what was there. :class:`CacheError` if the folder can't be written."""
         codec.write_atomic(path, self._encoded(path, entry), error=CacheError)
+        sweep_once(path.parent)
 
     def write_new(self, path: Path, entry: T) -> bool:
         """Store an entry where there is none; whether there was none. As :meth:`write` otherwise."""
-        return codec.write_new(path, self._encoded(path, entry), error=CacheError)
+        made = codec.write_new(path, self._encoded(path, entry), error=CacheError)
+        sweep_once(path.parent)
+        return made
 
     def paths(self, pattern: str = "**/*.json") -> list[Path]:
         """Files of entries, in a stable order."""

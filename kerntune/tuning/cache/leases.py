@@ -85,6 +85,9 @@ def _locked(path: Path) -> int | None:
             return None
         except FileNotFoundError:
             pass  # who held it has removed it: the name is free
+        except OSError:
+            os.close(handle)
+            raise
         os.close(handle)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import signal
 from pathlib import Path
@@ -46,6 +47,17 @@ def test_a_file_s_lock_has_one_holder(tmp_path: Path) -> None:
     assert second.take()
     second.release()
     assert list((tmp_path / "leases").iterdir()) == [tmp_path / "leases" / "b"]
+
+
+def test_a_lock_that_is_refused_leaves_no_descriptor(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refused(handle: int, how: int) -> None:
+        raise OSError(errno.ENOLCK, "no locks")
+
+    assert leases.locks_work(tmp_path / "leases"), "as far as is known"
+    monkeypatch.setattr(leases.fcntl, "flock", refused)
+    before = os.listdir("/proc/self/fd")
+    assert FileLease(tmp_path, "a").take()
+    assert os.listdir("/proc/self/fd") == before
 
 
 @pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")  # from Python 3.12 on
