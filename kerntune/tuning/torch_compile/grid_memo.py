@@ -26,6 +26,9 @@ class GlobalRead(NamedTuple):
     name: str
     value: Any
 
+    def __repr__(self) -> str:
+        return f"GlobalRead({self.name})"
+
 
 class Remembered(NamedTuple):
     """A grid, the config that it holds for, and the globals that it was made of."""
