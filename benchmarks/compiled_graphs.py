@@ -386,6 +386,7 @@ def scripted_calls(write: Write) -> dict[str, Any]:
     from fake_driver import FakeTensor, fake_cuda
     from torch._inductor.runtime.triton_heuristics import CachingAutotuner
 
+    import kerntune
     from kerntune.kernels.dispatch import native, prepare_front
     from kerntune.tuning.torch_compile.argument_plan import Given, KnownValue, RebuiltFunction
     from kerntune.tuning.torch_compile.graph_launch import GraphLaunch
@@ -404,6 +405,20 @@ def scripted_calls(write: Write) -> dict[str, Any]:
         arguments = (KnownValue(x), KnownValue(y), Given("ints", 0), KnownValue(2.0))
         launch = GraphLaunch(kernel, arguments, (), plan)
         path = launch.path
+
+        def reading_grid(meta: dict[str, Any]) -> tuple[int]:
+            return (blocks_of(n, meta["BLOCK"]) * AXES,)
+
+        plan = RebuiltFunction(reading_grid.__code__, globals(), (Given("ints", 0),), (), ())
+        reading = GraphLaunch(kernel, arguments, (), plan)
+        proposed = kerntune.pointwise(sizes={"x": "n"}, blocks={"x": "BLOCK"})(kernel.fn)
+        proposed.cache[kernel_key(proposed, x, y)] = triton.Config({"BLOCK": 64})
+        plan = RebuiltFunction(grid.__code__, globals(), (Given("ints", 0),), (), ())
+        heuristic = GraphLaunch(proposed, arguments, (), plan, layouts=True)
+        own_path = heuristic.path
+        for _ in range(3):
+            path.front(reading.grid_of(n), x, y, n, 2.0)
+            own_path.front(heuristic.grid_of(n), x, y, n, 2.0)
         for given in (grid, (16,), launch.grid_of(n)):
             for _ in range(3):
                 path.front(given, x, y, n, 2.0)
@@ -423,11 +438,23 @@ def scripted_calls(write: Write) -> dict[str, Any]:
                     "kerntune, grid of numbers": lambda: path.front(triple, x, y, n, 2.0),
                     "kerntune, grid function": lambda: path.front(grid, x, y, n, 2.0),
                     "kerntune, grid that closes over a size": lambda: path.front(launch.grid_of(n), x, y, n, 2.0),
+                    "kerntune, grid that reads a global and calls a function": lambda: path.front(
+                        reading.grid_of(n), x, y, n, 2.0
+                    ),
+                    "kerntune, heuristics' decorator": lambda: own_path.front(heuristic.grid_of(n), x, y, n, 2.0),
                     "inductor": lambda: inductors.run(x, y, n, 2.0, stream=0),
                     "an empty call": lambda: None,
                 }
             ),
         }
+
+
+AXES = 1
+
+
+def blocks_of(n: int, block: int) -> int:
+    """Blocks for ``n`` elements."""
+    return -(-n // block)
 
 
 def kernel_key(kernel: Any, x: Any, y: Any) -> Any:

@@ -33,13 +33,14 @@ MAX_GRIDS = 256
 @dataclass(eq=False)
 class GraphLaunch:
     """One call of a tuned kernel in a graph. ``args`` and ``kwargs`` are the kernel's arguments in the call's form;
-    ``dtypes`` are those of the graph's tensors."""
+    ``dtypes`` are those of the graph's tensors. ``layouts``: their strides are the same at every call."""
 
     tuner: Any
     args: tuple[ArgumentPlan, ...]
     kwargs: tuple[tuple[str, ArgumentPlan], ...]
     grid: ArgumentPlan
     dtypes: tuple[str, ...] = ()
+    layouts: bool = False
     grids: dict[tuple[int, ...], Any] = field(default_factory=dict, repr=False)
 
     def run(self, tensors: Sequence[Any], ints: Sequence[int], floats: Sequence[float]) -> None:
@@ -70,7 +71,7 @@ class GraphLaunch:
         """Grids that are remembered."""
         named = [*zip(self.tuner.arg_names, self.args, strict=False), *self.kwargs]
         settled = (n for n, plan in named if is_fixed(plan) or (isinstance(plan, Given) and plan.kind == "ints"))
-        return GridMemo(self.tuner, frozenset(settled))
+        return GridMemo(self.tuner, frozenset(settled), self.layouts)
 
     @property
     def fixed(self) -> tuple[Any, ...]:
@@ -90,7 +91,7 @@ class GraphLaunch:
         args = tuple(renumbered(plan, places) for plan in self.args)
         dtypes = {places[old]: dtype for old, dtype in enumerate(self.dtypes)}
         ordered = tuple(dtypes[place] for place in sorted(dtypes))
-        return GraphLaunch(self.tuner, args, kwargs, renumbered(self.grid, places), ordered)
+        return GraphLaunch(self.tuner, args, kwargs, renumbered(self.grid, places), ordered, self.layouts)
 
     @property
     def fixed_grid(self) -> Any:
@@ -130,7 +131,7 @@ def _digest(launch: GraphLaunch) -> str:
         kerntune.__version__,
         tuner_text(launch.tuner),
         repr([name for name, _ in launch.kwargs]),
-        repr(launch.dtypes),
+        repr((launch.dtypes, launch.layouts)),
         *map(_plan_text, told),
     ]
     return hashlib.sha256("\0".join(texts).encode()).hexdigest()[:24]

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
-from types import BuiltinFunctionType, FunctionType, ModuleType
+from types import BuiltinFunctionType, CodeType, FunctionType, ModuleType
 from typing import Any, NamedTuple
 
 from kerntune.grids.grid import Grid
@@ -19,46 +19,62 @@ MAX_REMEMBERED = 4096
 """Grids of one launch; at the limit all are dropped."""
 
 
+class GlobalRead(NamedTuple):
+    """A global name that a grid reads, and the object that it had."""
+
+    scope: dict[str, Any]
+    name: str
+    value: Any
+
+    def __repr__(self) -> str:
+        return f"GlobalRead({self.name})"
+
+
 class Remembered(NamedTuple):
-    """A grid, and the config that it holds for."""
+    """A grid, the config that it holds for, and the globals that it was made of."""
 
     key: tuple[Any, ...]
     config: Any
     grid: tuple[int, ...]
+    reads: tuple[GlobalRead, ...]
 
 
 @dataclass(eq=False)
 class GridMemo:
     """The grids of one tuner's launches; ``fixed`` are the arguments that can't differ among calls with equal
-    integers."""
+    integers. ``layouts``: tensors' strides can't differ either, on which a heuristic's winner depends."""
 
     tuner: Any
     fixed: frozenset[str]
+    layouts: bool = False
     known: dict[tuple[int, ...], Remembered] = field(default_factory=dict)
 
     def find(self, ints: tuple[int, ...]) -> tuple[int, ...] | None:
-        """The grid of a call, if the winner is still the config that it was made for."""
+        """The grid of a call, if the winner is still the config that it was made for, and no global has changed."""
         found = self.known.get(ints)
         if found is None or self.tuner.cache.get(found.key) is not found.config:
             return None
+        for scope, name, value in found.reads:
+            if scope.get(name) is not value:
+                return None
         return found.grid
 
     def noting(self, grid: Callable[[Any], Any], ints: tuple[int, ...]) -> Callable[[Any], Any]:
         """The grid function itself, which also remembers what it gives for the call's winner."""
-        if hasattr(self.tuner, "tuning_key") or not is_pure(grid):
+        if (hasattr(self.tuner, "tuning_key") and not self.layouts) or reads_of(grid) is None:
             return grid
 
         def noted(meta: Mapping[str, Any]) -> Any:
             config, key = self._winner(meta)
             if config is None:
                 return grid(meta)
-            seen = NotingMapping(meta)
+            seen, reads = NotingMapping(meta), reads_of(grid)
             try:
                 made = tuple(grid(seen))
             except Exception:  # a grid that needs a dictionary
                 return grid(meta)
-            if seen.read <= self.fixed | set(config.kwargs):
-                self._keep(ints, Remembered(key, config, made))
+            if reads is not None and seen.read <= self.fixed | set(config.kwargs):
+                self._keep(ints, Remembered(key, config, made, reads))
             return made
 
         return noted
@@ -66,7 +82,8 @@ class GridMemo:
     def _winner(self, meta: Mapping[str, Any]) -> tuple[Any, tuple[Any, ...]]:
         """The config that has won for a launch, and its key; None where the launch is of another: a trial."""
         arguments = {name: meta[name] for name in self.tuner.arg_names if name in meta}
-        config_names = set(self.tuner.configs[0].kwargs) if self.tuner.configs else set()
+        listed = self.tuner.variety() if hasattr(self.tuner, "tuning_key") else self.tuner.configs
+        config_names = set(listed[0].kwargs) if listed else set()
         key = compat.autotuner_key(self.tuner, {k: v for k, v in arguments.items() if k not in config_names}, {})
         config = self.tuner.cache.get(key)
         if config is None or any(meta.get(name) != value for name, value in config.kwargs.items()):
@@ -101,18 +118,50 @@ PURE_MODULES = ("triton", "math", "builtins", "operator")
 """Modules whose functions a grid may call and still be a function of its argument alone."""
 
 
-def is_pure(grid: Any) -> bool:
-    """Whether a grid is a function of its argument and what it closes over, which is made anew with other integers. One
-    that reads a global number, or calls a function of the user's, may answer otherwise each time."""
+VALUES = (int, float, str, bool, type(None))
+"""Types of globals of which a grid may be made: another value is another object."""
+
+
+def reads_of(grid: Any) -> tuple[GlobalRead, ...] | None:
+    """The globals that a grid is made of, besides its argument and the integers that it closes over, with which it is
+    made anew. None where it may answer otherwise each time: it reads what can change in place, or calls it."""
     if isinstance(grid, Grid):
-        return True
-    if not isinstance(grid, FunctionType):
+        return ()
+    found: dict[tuple[int, str], GlobalRead] = {}
+    return tuple(found.values()) if isinstance(grid, FunctionType) and _read(grid, found, closed=True) else None
+
+
+def _read(function: FunctionType, found: dict[tuple[int, str], GlobalRead], closed: bool) -> bool:
+    """Add what a function reads, and the functions that it calls; whether all of it is known. Cells of the grid's own
+    function are made with it (``closed``), those of another can be bound anew."""
+    held = [cell.cell_contents for cell in function.__closure__ or ()]
+    if held and not closed:
         return False
-    named = [grid.__globals__[name] for name in grid.__code__.co_names if name in grid.__globals__]
-    closed = [cell.cell_contents for cell in grid.__closure__ or ()]
-    closed = [value for value in closed if type(value) is not int]
-    nested = any(hasattr(constant, "co_code") for constant in grid.__code__.co_consts)
-    return not nested and all(map(_is_steady, [*named, *closed]))
+    for value in held:
+        if type(value) is not int and not _is_steady(value) and not _is_read(value, found):
+            return False
+    scope = function.__globals__
+    for name in _names(function.__code__):
+        if name not in scope or _is_steady(value := scope[name]) or (id(scope), name) in found:
+            continue
+        found[id(scope), name] = GlobalRead(scope, name, value)
+        if type(value) not in VALUES and not _is_read(value, found):
+            return False
+    return True
+
+
+def _is_read(value: Any, found: dict[tuple[int, str], GlobalRead]) -> bool:
+    """Whether it is a function of the user's, read in its turn; its defaults are no constants."""
+    plain = isinstance(value, FunctionType) and not value.__defaults__ and not value.__kwdefaults__
+    return plain and _read(value, found, closed=False)
+
+
+def _names(code: CodeType) -> Iterator[str]:
+    """The global names of code and of what is nested in it; attributes' names are among them."""
+    yield from code.co_names
+    for constant in code.co_consts:
+        if isinstance(constant, CodeType):
+            yield from _names(constant)
 
 
 def _is_steady(value: Any) -> bool:

@@ -89,8 +89,9 @@ class KernelCall:
         args = tuple(self._argument(names[i], v, constants) for i, v in enumerate(self.args))
         kwargs = tuple((k, self._argument(k, v, constants | NO_CONFIG)) for k, v in self.kwargs.items())
         grid = self._read("its grid", self.variable.grid)
-        tensors = (self.reader.examples[Given("tensors", i)] for i in range(len(self.reader.tensors)))
-        return GraphLaunch(self.tuner, args, kwargs, grid, tuple(str(tensor.dtype) for tensor in tensors))
+        tensors = [self.reader.examples[Given("tensors", i)] for i in range(len(self.reader.tensors))]
+        layouts = all(type(stride) is int for tensor in tensors for stride in tensor.stride())
+        return GraphLaunch(self.tuner, args, kwargs, grid, tuple(str(tensor.dtype) for tensor in tensors), layouts)
 
     def _argument(self, name: str, value: Any, constants: frozenset[str] | set[str]) -> ArgumentPlan:
         if name in constants:

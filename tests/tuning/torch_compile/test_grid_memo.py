@@ -7,12 +7,14 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+import torch
 import triton
 from compiled_runs import configs, scaled
 
 import kerntune
 from kerntune.grids import FixedGrid, Name, ceil_div
-from kerntune.tuning.torch_compile.grid_memo import GridMemo, NotingMapping, is_pure
+from kerntune.kernels import compat
+from kerntune.tuning.torch_compile.grid_memo import GridMemo, NotingMapping, reads_of
 
 N = 100
 GLOBAL = 3
@@ -26,26 +28,87 @@ def closing(value: Any) -> Callable[[Any], Any]:
     return lambda meta: (value if isinstance(value, int) else value(meta["n"]),)
 
 
-PURE = {
-    "cdiv": lambda meta: (triton.cdiv(N, meta["BLOCK"]),) if False else (triton.cdiv(meta["n"], meta["BLOCK"]),),
-    "object": FixedGrid(ceil_div(Name("n"), Name("BLOCK"))),
-    "math": lambda meta: (math.ceil(meta["n"] / meta["BLOCK"]), 1),
+LISTED = [3]
+
+
+def doubled(n: int) -> int:
+    return helper(n) * GLOBAL
+
+
+def with_default(n: int, by: int = 2) -> int:
+    return n * by
+
+
+def counting() -> Callable[[Any], int]:
+    count = 0
+
+    def counted(n: int) -> int:
+        nonlocal count
+        count += 1
+        return n + count
+
+    return counted
+
+
+counted = counting()
+
+KNOWN = {
+    "cdiv": (lambda meta: (triton.cdiv(meta["n"], meta["BLOCK"]),), []),
+    "object": (FixedGrid(ceil_div(Name("n"), Name("BLOCK"))), []),
+    "math": (lambda meta: (math.ceil(meta["n"] / meta["BLOCK"]), 1), []),
+    "a global number": (lambda meta: (GLOBAL,), ["GLOBAL"]),
+    "functions of the user's": (lambda meta: (doubled(meta["n"]),), ["doubled", "helper", "GLOBAL"]),
+    "a closed-over function": (closing(doubled), ["helper", "GLOBAL"]),
+    "a nested function": (lambda meta: tuple((lambda k: k + GLOBAL)(meta["n"]) for _ in range(1)), ["GLOBAL"]),
 }
 OTHERS = {
-    "a global number": lambda meta: (GLOBAL,),
-    "a function of the user's": lambda meta: (helper(meta["n"]),),
-    "a closed-over function": closing(helper),
-    "a nested function": lambda meta: tuple((lambda k: k)(meta["n"]) for _ in range(1)),
+    "a list": lambda meta: (LISTED[0],),
+    "a function that keeps something": lambda meta: (counted(meta["n"]),),
+    "a function with a default": lambda meta: (with_default(meta["n"]),),
+    "a closed-over list": closing(LISTED),
+    "a module's number": lambda meta: (pytest.version_tuple[0],),
     "an object": print,
 }
 
 
-def test_which_grids_are_functions_of_their_argument() -> None:
-    assert {name: is_pure(grid) for name, grid in OTHERS.items()} == dict.fromkeys(OTHERS, False)
-    assert is_pure(PURE["object"])
-    assert is_pure(PURE["math"])
-    assert not is_pure(PURE["cdiv"]), "N is a global number"
-    assert is_pure(lambda meta: (triton.cdiv(meta["n"], meta["BLOCK"]),))
+@pytest.mark.parametrize("name", KNOWN)
+def test_what_grids_are_made_of(name: str) -> None:
+    grid, names = KNOWN[name]
+    reads = reads_of(grid)
+    assert reads is not None
+    assert sorted(read.name for read in reads) == sorted(names)
+    assert all(read.value is read.scope[read.name] for read in reads)
+
+
+@pytest.mark.parametrize("name", OTHERS)
+def test_what_may_change_unseen_is_asked_each_time(name: str, memo: GridMemo) -> None:
+    grid = OTHERS[name]
+    assert reads_of(grid) is None
+    assert memo.noting(grid, (N,)) is grid
+
+
+def test_another_global_is_another_grid(memo: GridMemo, monkeypatch: pytest.MonkeyPatch) -> None:
+    noted, meta = memo.noting(KNOWN["functions of the user's"][0], (N,)), won(memo, 0)
+    assert noted(meta) == (N * 3,)
+    assert memo.find((N,)) == (N * 3,)
+    monkeypatch.setitem(globals(), "GLOBAL", 5)
+    assert memo.find((N,)) is None
+    assert noted(meta) == (N * 5,)
+    assert memo.find((N,)) == (N * 5,)
+    monkeypatch.setitem(globals(), "helper", lambda n: 1)
+    assert memo.find((N,)) is None
+
+
+def test_heuristics_are_remembered_where_strides_are_fixed() -> None:
+    """Their winner depends on the order of strides, which a graph with symbolic ones doesn't fix."""
+    tuner = kerntune.pointwise(sizes={"x": "n"}, blocks={"x": "BLOCK"})(scaled)
+    x = torch.empty(N)
+    meta = {"x_ptr": x, "y_ptr": x, "n": N, "factor": 2.0}
+    config = tuner.cache[compat.autotuner_key(tuner, meta, {})] = triton.Config({"BLOCK": 64})
+    for layouts, grid_found in ((False, None), (True, (2,))):
+        memo = GridMemo(tuner, frozenset({"n", "factor"}), layouts)
+        assert memo.noting(grid, (N,))({**meta, **config.all_kwargs()}) == (2,)
+        assert memo.find((N,)) == grid_found
 
 
 @pytest.fixture
