@@ -434,7 +434,7 @@ def absent(way: str) -> str:
 
 
 def of_way(way: str, folder: Path, words: Any, tell: Callable[[dict[str, Any]], None]) -> None:
-    """Both sides of one way, and their winners; told after each."""
+    """Both sides of one way, and their winners; written after each."""
     if why := absent(way):
         tell({"skipped": why})
         return

@@ -17,7 +17,7 @@ launches the kernel.
 
 Of each key: seconds that each rank's call took, and the config it launched. At the end both ranks'
 ``kerntune.fingerprint()``. Rows are written as they come. A key that takes longer than ``--limit`` seconds counts as
-hung: its row then has the last step of each rank and the stacks of all its threads, and its processes are killed.
+hung: its row then has the last step of each rank and the stacks of all its threads; its processes are killed.
 
 ``--controls`` runs keys ``none`` and ``both`` without kerntune, each in new processes, to show what a hang is due to:
 
@@ -174,7 +174,7 @@ class Plan:
     folder: Path
 
     def log(self, rank: int) -> Path:
-        """Of all that a rank says, and of its stacks."""
+        """Of all that a rank writes, and of its stacks."""
         return self.folder / f"rank{rank}.log"
 
 
@@ -204,7 +204,7 @@ def work(rank: int, plan: Plan, events: Any, meet: Any, told: Any) -> None:
 
 
 def one_key(rank: int, key: int, kind: str, way: str, call: Any, collectives: Any, told: Any) -> None:
-    """The call, with reductions before and after it as the kind has them; each step is told."""
+    """The call, with reductions before and after it as the kind has them; each step is reported."""
 
     def step(name: str, value: Any = None) -> None:
         told.put((rank, key, name, value))
@@ -229,7 +229,7 @@ def one_key(rank: int, key: int, kind: str, way: str, call: Any, collectives: An
 
 @dataclass
 class Told:
-    """What both ranks have told, as rows."""
+    """What both ranks have reported, as rows."""
 
     plan: Plan
     rows: dict[int, dict[str, Any]] = field(default_factory=dict)
@@ -288,7 +288,7 @@ def run_ranks(plan: Plan, scripted: bool, write: Callable[[dict[str, Any]], obje
 
 
 def logs(plan: Plan) -> dict[str, str]:
-    """The end of what each rank said, its stacks included, with paths as the repository and Python have them."""
+    """The end of what each rank wrote, its stacks included, with paths as the repository and Python have them."""
     found = {}
     for rank in range(2):
         text = plan.log(rank).read_text(errors="replace") if plan.log(rank).exists() else ""

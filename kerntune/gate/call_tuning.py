@@ -6,15 +6,18 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
+from typing import Any
 
 from kerntune.base.case_result import WRONG, FailedTrial, LeftOut, TrialReport
 from kerntune.base.policy import Policy
 from kerntune.base.recording import Recording
 from kerntune.capture import Capture, Site
 from kerntune.capture.recorder import Recorded
+from kerntune.errors import TuningError
 from kerntune.gate.baselines import TimeBaseline
 from kerntune.gate.reference import Rerun
 from kerntune.gpu.program import Loader
+from kerntune.tuning.candidates import pool_of
 from kerntune.tuning.isolation import Isolation
 from kerntune.tuning.notify import tell_failed
 from kerntune.tuning.stored_trials import Trials
@@ -96,24 +99,28 @@ class Tuning:
             self._log_stored(site, stored)
             return None
         before = self.recorded.recording
+        words: dict[str, Any] = {"trusted": rerun is not None, "refuted": refuted}
+        words |= {"trials": Trials(self.winners), "progress": self.progress, "isolation": self.isolation}
         with self.capture.active():
-            tuned = tune(
-                self.capture,
-                self.recorded,
-                index,
-                self.loader,
-                options_of_policy(self.policy),
-                incumbent=self._incumbent(index, site, baseline) if stored is None else stored,
-                trials=Trials(self.winners),
-                trusted=rerun is not None,
-                refuted=refuted,
-                progress=self.progress,
-                isolation=self.isolation,
-            )
+            tuned = None if stored is None or refuted else self._with_stored(index, site, stored, words)
+            if tuned is None:
+                incumbent = self._incumbent(index, site, baseline) if stored is None else stored
+                tuned = self._tune(index, incumbent=incumbent, **words)
         self.recorded.recording = tuned.recording
         captured, site.chosen = site.chosen, tuned.winner
         site.settle(tuned.winner)
         return TuningOutcome(tuned, before, captured, refuted)
+
+    def _with_stored(self, index: int, site: Site, stored: int, words: dict[str, Any]) -> Tuned | None:
+        """The outcome of the winner that another process has stored since the call ran; None where it can't be used."""
+        pool = pool_of(self.capture, site, words["trials"].at(site), among={stored})
+        try:
+            return self._tune(index, incumbent=stored, pool=pool, **words)
+        except TuningError:
+            return None
+
+    def _tune(self, index: int, **words: Any) -> Tuned:
+        return tune(self.capture, self.recorded, index, self.loader, options_of_policy(self.policy), **words)
 
     def _log_stored(self, site: Site, index: int) -> None:
         if log_path() and (winner := self.winners.stored(site)) is not None:  # none is stored of a single candidate

@@ -97,7 +97,7 @@ class CaseFindings:
 
 
 class TimedCheck:
-    """The check of one captured call. Lives inside the device's lock."""
+    """The check of one captured call, inside the device's lock. ``tuned`` is called when its keys have winners."""
 
     def __init__(
         self,
@@ -106,6 +106,7 @@ class TimedCheck:
         winners: Winners,
         progress: Callable[[str], None],
         isolation: Isolation | None = None,
+        tuned: Callable[[], None] = lambda: None,
     ) -> None:
         backend, call = run.backend, captured.call
         assert backend.gpu is not None
@@ -115,7 +116,7 @@ class TimedCheck:
         self.path = run.stores.own.time_path(self.gpu.spec, case.id, case.fingerprint)
         self.loader, self.cache = Loader(self.gpu), winners.cache.folder
         replayer = Replayer(backend, run.pairs, self.loader, case.recorded, call.policy.timer)
-        self.isolation = isolation
+        self.isolation, self._tuned = isolation, tuned
         self.tuning = Tuning(case.capture, case.recorded, self.loader, winners, call.policy, progress, isolation)
         self.comparer = Comparer(self.gpu, case, replayer, run.next_decision, progress)
         self.builder = BaselineBuilder(backend, run.pairs, run.settings, case, replayer, progress)
@@ -145,6 +146,7 @@ class TimedCheck:
             outside = self._outside_writes(baseline)
             case.recorded.writes_outside = bool(outside.found)
             self.tuning.run(baseline, self.rerun)
+            self._tuned()
             findings = self._judge(baseline, self._time(baseline), outside)
         return Checked(self.value, (self._result(findings, renamed),), (findings.pending,), self.stores.own)
 

@@ -38,6 +38,7 @@ from kerntune.gate.gpu_check import GpuRun, TimedCheck
 from kerntune.gate.measured_gpu import MeasuredGpus
 from kerntune.gate.static_check import check_static
 from kerntune.gate.stores import ReferenceStore, Stores
+from kerntune.gate.tuning_turns import tuning_turns
 from kerntune.gpu.base import Backend, Gpu
 from kerntune.gpu.gpu_text import gpu_name
 from kerntune.gpu.probe import find_backend
@@ -210,8 +211,9 @@ class Session:
         if gpu is None:
             return self._check_static(captured)
         said = progress if self.backend.count == 1 else _naming(gpu, progress)
-        with gpu.entered(), gpu.lock():
-            checked = self._check_timed(captured, gpu, said)
+        winners = self._winners(call, gpu)
+        with gpu.entered(), tuning_turns(winners, captured.capture, gpu) as turns, gpu.lock():
+            checked = self._check_timed(captured, winners, said, turns.close)
             if self._crowded:
                 self._gpus.of(captured.capture.backend).pairs.settle()
             return checked
@@ -277,12 +279,14 @@ class Session:
         )
         return Checked(captured.value, results, pending, self.store, ended=captured.ended)
 
-    def _check_timed(self, captured: CapturedCall, gpu: Gpu, progress: Callable[[str], None]) -> Checked:
+    def _check_timed(
+        self, captured: CapturedCall, winners: Winners, progress: Callable[[str], None], tuned: Callable[[], None]
+    ) -> Checked:
         backend = captured.capture.backend
         measured = self._gpus.of(backend)
         run = GpuRun(backend, self.stores, measured.pairs, self.settings, lambda: next(self._decisions))
         isolation = measured.isolation(options_of_policy(captured.call.policy).isolate)
-        timed = TimedCheck(run, captured, self._winners(captured.call, gpu), progress, isolation)
+        timed = TimedCheck(run, captured, winners, progress, isolation, tuned)
         self._note(captured.call, timed.case.fingerprint)
         checked = timed.run()
         said = [*self._dump(timed.case), *self._profile(timed.case)]

@@ -110,7 +110,7 @@ def hold(uuid: str, name: str, patience_s: float) -> Iterator[None]:
     mine, thread = _mine(uuid), threading.get_ident()
     if any(thread in one.firm for one in _all_mine()):
         raise MeasurementError(f"this thread shares a GPU: it can't have {name} alone before it has let go")
-    with _giving_way(), _sides(uuid, name, patience_s, alone=True):
+    with giving_way(), _sides(uuid, name, patience_s, alone=True):
         mine.alone = True
         try:
             yield
@@ -189,8 +189,9 @@ def _is_shared_by_parent(uuid: str) -> bool:
 
 
 @contextlib.contextmanager
-def _giving_way() -> Iterator[None]:
-    """Of all devices: who keeps one and waits for another may be waited for by that one's holder."""
+def giving_way() -> Iterator[None]:
+    """Let go meanwhile of what this process shares loosely, of all devices: who keeps one and waits for another process
+    may be waited for by that one."""
     given = [(one, one.loose) for one in _all_mine() if one.loose is not None]
     for one, loose in given:
         one.loose = None

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from kerntune.base.policy import TuneMode
 from kerntune.capture import Site
 from kerntune.gpu.base import Gpu
+from kerntune.gpu.device_lock import giving_way
 from kerntune.tuning.cache.leases import Lease
 from kerntune.tuning.ranks import several_ranks
 from kerntune.tuning.stored_winners import Winners
@@ -69,6 +70,13 @@ def turn(
         waiting.lease.release(found is not None)
 
 
+@dataclass(frozen=True)
+class _End:
+    """Of a wait: the winner that is ``found``; None when it is this process's turn."""
+
+    found: int | None
+
+
 class _Waiting:
     """One process's wait for a key."""
 
@@ -82,21 +90,30 @@ class _Waiting:
         self._ask_at = 0.0
 
     def outcome(self) -> int | None:
-        """The winner's index once there is one, None when it is this process's turn."""
-        while True:
-            idle = self.gpu.idle(self.limits.idle_s)
-            if idle and self.lease.take():
-                return self.winners.arrived(self.site, self.unfinished)
-            if not idle:
-                self.lease.release(False)
-            if (found := self._arrived()) is not None:
-                return found
-            waited = time.monotonic() - self._begin
-            if idle and waited >= self.limits.wait_s:
-                return None
-            if not idle and waited >= self.limits.busy_s:
-                return self._untuned() if several_ranks() else None
-            time.sleep(self.limits.poll_s)
+        """The winner's index once there is one, None when it is this process's turn. Who tunes may have to wait for a
+        device that this process shares: it gives way while it waits."""
+        end = self._end()
+        if end is None:
+            with giving_way():
+                while (end := self._end()) is None:
+                    time.sleep(self.limits.poll_s)
+        return end.found
+
+    def _end(self) -> _End | None:
+        """What the wait has come to; None if it goes on."""
+        idle = self.gpu.idle(self.limits.idle_s)
+        if idle and self.lease.take():
+            return _End(self.winners.arrived(self.site, self.unfinished))
+        if not idle:
+            self.lease.release(False)
+        if (found := self._arrived()) is not None:
+            return _End(found)
+        waited = time.monotonic() - self._begin
+        if idle and waited >= self.limits.wait_s:
+            return _End(None)
+        if not idle and waited >= self.limits.busy_s:
+            return _End(self._untuned() if several_ranks() else None)
+        return None
 
     def _arrived(self) -> int | None:
         """The winner that another process has stored, if it has; the store is asked now and then."""

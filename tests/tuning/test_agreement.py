@@ -21,16 +21,16 @@ from kerntune.base.policy import TuneMode
 from kerntune.capture import Site
 from kerntune.gpu.scripted import FakeBackend, FakeGpu
 from kerntune.tuning import agreement, autotuner_run, chosen, ranks
-from kerntune.tuning.agreement import Limits, turn
+from kerntune.tuning.agreement import turn
 from kerntune.tuning.cache import WinnerCache
 from kerntune.tuning.cache.leases import FileLease
 from kerntune.tuning.cache.shared_winners import SharedWinnerCache
 from kerntune.tuning.ranks import MARGIN_S, of_this_run, several_ranks
 from kerntune.tuning.stored_winners import Winners
 from tuning.cache.stores import machine
+from tuning.turn_clock import LIMITS, Clock
 
 SIZES = (64, 128, 256)
-LIMITS = Limits(idle_s=0.0, busy_s=30.0, wait_s=120.0, poll_s=0.0, ask_s=0.0)
 
 
 @pytest.fixture(autouse=True)
@@ -38,23 +38,6 @@ def no_launcher(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ranks.SIZES:
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setattr(chosen, "_chosen", {})
-
-
-class Clock:
-    """Time passes where something sleeps; ``meanwhile`` is what others do in that time."""
-
-    def __init__(self) -> None:
-        self.now = 0.0
-        self.meanwhile: list[tuple[float, Callable[[], Any]]] = []
-
-    def monotonic(self) -> float:
-        return self.now
-
-    def sleep(self, seconds: float) -> None:
-        self.now += max(seconds, 1.0)
-        for due, act in [one for one in self.meanwhile if one[0] <= self.now]:
-            self.meanwhile.remove((due, act))
-            act()
 
 
 @pytest.fixture

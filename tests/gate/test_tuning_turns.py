@@ -1,0 +1,86 @@
+"""Two processes that check calls of one key: one tunes it, the other takes its winner."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from fake_runs import N, block, by_block, captured, tuned
+from tuning.turn_clock import LIMITS, Clock
+
+from gate.project import Project, Run
+from kerntune.base.policy import TuneMode
+from kerntune.gpu import device_lock
+from kerntune.gpu.scripted import Script, scripted_host
+from kerntune.tuning import agreement
+from kerntune.tuning.cache import WinnerCache
+from kerntune.tuning.stored_winners import Winners
+
+RULES = (block(64, 10_000.0), block(128, 12_000.0))
+
+
+@pytest.fixture(autouse=True)
+def own_locks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    monkeypatch.setattr(device_lock, "device_node", lambda uuid: None)
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    found = Clock()
+    monkeypatch.setattr(agreement, "time", found)
+    monkeypatch.setattr(agreement, "LIMITS", LIMITS)
+    return found
+
+
+def scaled(x: torch.Tensor) -> torch.Tensor:
+    y = torch.empty_like(x)
+    tuned(64, 128)[by_block](x, y, N, 2.0)
+    return y
+
+
+class OtherProcess:
+    """It has the lease of the call's key from the start, and stores the config that is slower here."""
+
+    def __init__(self, project: Project, run: Run) -> None:
+        site = captured(run.session.backend, lambda: scaled(torch.randn(N, device="cuda"))).launches[0].site
+        assert site is not None
+        self.site, self.gpus_in_use = site, None
+        self.winners = Winners(WinnerCache(project.root / "cache"), TuneMode.AUTO, run.gpu)
+        self.lease = self.winners.lease(site)
+        assert self.lease.take()
+
+    def store(self) -> None:
+        """It needs the GPU alone for that."""
+        self.gpus_in_use = device_lock.held_by_others()
+        self.winners.keep(self.site, 1, 1000.0)
+        self.lease.release(True)
+
+    def fail(self) -> None:
+        self.lease.release(False)
+
+
+def judged(project: Project, clock: Clock, act: str) -> tuple[Any, OtherProcess]:
+    with project._open(scripted_host(1, Script(RULES)), {}) as run:
+        other = OtherProcess(project, run)
+        clock.meanwhile.append((3.0, getattr(other, act)))
+        with run.session.in_turn():
+            return run.judge(scaled, torch.randn(N, device="cuda")), other
+
+
+def test_the_winner_of_the_process_that_was_first_is_taken(project: Project, clock: Clock) -> None:
+    result, other = judged(project, clock, "store")
+    assert clock.now == 3.0
+    assert [t.config.kwargs for t in result.trials] == [{"BLOCK": 128}]
+    assert [launch.config.kwargs for launch in result.launches] == [{"BLOCK": 128}]
+    assert other.gpus_in_use == []
+
+
+def test_when_the_first_one_fails_the_second_tunes_and_lets_go(project: Project, clock: Clock) -> None:
+    result, other = judged(project, clock, "fail")
+    assert clock.now == 3.0
+    assert len(result.trials) == 2
+    assert [launch.config.kwargs for launch in result.launches] == [{"BLOCK": 64}]
+    assert other.lease.take()
