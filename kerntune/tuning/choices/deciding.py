@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -37,6 +38,9 @@ class Decision:
     seconds: float = 0.0
     """What deciding took, with the tuning of what the implementations launch."""
 
+    alone_s: float = 0.0
+    """How much of that their first calls took, which tune what they launch: it would be spent without a choice, too."""
+
 
 @dataclass
 class Deciding:
@@ -52,6 +56,8 @@ class Deciding:
     left_out: dict[int, str] = field(default_factory=dict)
     errors: dict[int, Exception] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
+    alone_s: float = 0.0
+    """Seconds of the first calls of the implementations and the reference: nearly all of it is their own tuning."""
 
     def __post_init__(self) -> None:
         self._grad = torch.is_grad_enabled()
@@ -104,8 +110,11 @@ class Deciding:
     def _outcome(self, fn: Callable[..., Any], copies: CallCopies, back: Callable[[], None]) -> CallOutcome:
         copies.restore()
         back()
+        self.gpu.synchronize()
+        begin = time.perf_counter()
         value, gradients = self._run(fn, copies)
         self.gpu.synchronize()
+        self.alone_s += time.perf_counter() - begin
         places = [place for place, t in copies.copies.items() if t.requires_grad and self._grad]
         return outcome_of(value, copies, dict(zip(places, gradients, strict=True)))
 

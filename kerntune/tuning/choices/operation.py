@@ -213,6 +213,7 @@ class Operation:
                 left_out,
                 notes=tuple(deciding.notes),
                 seconds=time.perf_counter() - begin,
+                alone_s=deciding.alone_s,
             )
         )
         warn_left_out(self.name, left_out, deciding.notes)
