@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from kerntune.tuning.api.descend import descend
     from kerntune.tuning.api.install import install
     from kerntune.tuning.bandwidth_report import bandwidth
+    from kerntune.tuning.choices.choice import choice
     from kerntune.tuning.chosen import fingerprint
     from kerntune.tuning.many.tune_many import tune_many, tuning_job
 
@@ -28,6 +29,7 @@ __all__ = [
     "Target",
     "autotune",
     "bandwidth",
+    "choice",
     "descend",
     "fingerprint",
     "install",
@@ -44,6 +46,7 @@ _LAZY = {
     "Autotuner": "kerntune.tuning.api.autotuner",
     "autotune": "kerntune.tuning.api.decorators",
     "bandwidth": "kerntune.tuning.bandwidth_report",
+    "choice": "kerntune.tuning.choices.choice",
     "fingerprint": "kerntune.tuning.chosen",
     "descend": "kerntune.tuning.api.descend",
     "install": "kerntune.tuning.api.install",

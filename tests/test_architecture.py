@@ -54,6 +54,7 @@ MAY_IMPORT_HEAVY = (
     "kerntune.gate.reference",
     "kerntune.timing.profiler",  # torch's own profiler, asked for by name only
     "kerntune.tuning.api.install",  # replaces Triton's own decorator
+    "kerntune.tuning.choices",  # calls, compares and traces functions of tensors
     "kerntune.tuning.torch_compile",  # defines an operator of torch's
     "kerntune.tuning.api.autotuner",  # subclasses Triton's own Autotuner, for isinstance() in users' code
 )
@@ -68,6 +69,7 @@ EXPORTS = {
         "Target",
         "autotune",
         "bandwidth",
+        "choice",
         "fingerprint",
         "descend",
         "install",
@@ -83,6 +85,7 @@ EXPORTS = {
     "kerntune.gpu.fake_cuda": {"Level", "StandInEnd", "StandIns", "static_reason"},
     "kerntune.compiling.binary": set(),
     "kerntune.tuning.torch_compile": set(),
+    "kerntune.tuning.choices": set(),
     "kerntune.tuning.cache": {
         "StoredTrial",
         "TrialCache",

@@ -55,7 +55,7 @@ from kerntune.tuning.untuned import LAUNCHES_NOTHING, first_usable, launches_not
 STAYS = (TuneMode.FROZEN, TuneMode.NEAREST)
 """Modes in which no config is tried, late ones neither."""
 
-_TUNING = threading.RLock()
+TUNING = threading.RLock()
 """One thread tunes at a time: a capture stands in for Triton's entry points, and the device measures one at a time."""
 
 
@@ -92,7 +92,7 @@ def run_tuned(tuner: Any, args: Sequence[Any], kwargs: dict[str, Any], *, keep: 
 
 def _tune_in_turn(call: _Call, plain: Callable[..., Any]) -> Any:
     """What tuned and launched the call; or the config, if another thread has found it meanwhile."""
-    with _TUNING:
+    with TUNING:
         config = call.known()
         return Ran(call.tune(plain)) if config is None else config
 
@@ -139,7 +139,7 @@ def tune_given(
     if winners.find(site) is not None:
         return site, winners.stored(site), False
     untuned = partial(first_usable, capture, site)
-    with _TUNING, turn(winners, site, backend.gpu, unfinished=False, untuned=untuned) as found:
+    with TUNING, turn(winners, site, backend.gpu, unfinished=False, untuned=untuned) as found:
         if found is not None:
             return site, winners.stored(site), False
         with backend.gpu.lock():
@@ -362,7 +362,7 @@ class _Call:
         """The config to launch, if what was due for late ones could be done now: not while a CUDA graph is captured,
         nor while another thread tunes, nor where tuning is frozen."""
         frozen = self.keep and mode_of(self.tuner) in STAYS
-        if frozen or captures_graph() or not _TUNING.acquire(blocking=False):
+        if frozen or captures_graph() or not TUNING.acquire(blocking=False):
             return None
         try:
             backend = context.this_gpu()
@@ -378,7 +378,7 @@ class _Call:
                     options=self.options,
                 )
         finally:
-            _TUNING.release()
+            TUNING.release()
         return self.tuner.cache.get(self.key)
 
 

@@ -336,7 +336,7 @@ def test_another_thread_that_tunes_postpones_it(world: World) -> None:
         kernel[by_block](x, x, N, 2.0)
         seen.append(kernel.best_config.kwargs["BLOCK"])
 
-    with autotuner_run._TUNING:
+    with autotuner_run.TUNING:
         thread = threading.Thread(target=other)
         thread.start()
         thread.join(60)

@@ -357,6 +357,15 @@ def function_parts(variable: Any, tx: Any) -> TracedFunction | None:
     return TracedFunction(code, variable.get_globals(), cells, {name: bound[name] for name in rest})
 
 
+# constants
+
+
+def mark_constant(function: Any) -> None:
+    """Have Dynamo call a function while it traces, and take what it returns as a constant: the mark that
+    ``torch.compiler.assume_constant_result`` sets, without the import of Dynamo that this takes."""
+    function._dynamo_marked_constant = True
+
+
 # generated code
 
 

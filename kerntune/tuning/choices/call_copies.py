@@ -1,0 +1,147 @@
+"""A call on copies of its tensors: the user's own are read, and stay as they are while it is decided."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+
+from kerntune.gpu.probe import has_stand_ins
+
+ALIGNED = 256
+"""Bytes. An address keeps its remainder, so that kernels are compiled for the copy as for the tensor itself."""
+
+
+class CallCopies:
+    """The arguments of one call, by parameter, with copies in place of the tensors: of arguments, and of those in
+    their tuples, lists and dicts. Tensors that share memory do so in the copy, with the same strides.
+
+    What other objects hold (a module's parameters) is not copied. Memory that no tensor of the call covers isn't
+    either. RuntimeError of torch where there is no memory for a copy.
+    """
+
+    def __init__(self, values: Mapping[str, Any], grad: bool) -> None:
+        self._pieces: list[_Piece] = []
+        self._grad = grad
+        tensors = [t for _, t in tensors_in(values)]
+        with torch.no_grad():
+            found = {id(t): copy for piece in _pieces(tensors) for t, copy in self._copied(piece)}
+        self.values = {name: _replaced(value, found) for name, value in values.items()}
+        self.originals = dict(tensors_in(values))
+        self.copies = dict(tensors_in(self.values))
+
+    @property
+    def leaves(self) -> list[torch.Tensor]:
+        """The copies that a gradient is asked for."""
+        return [t for t in self.copies.values() if t.requires_grad]
+
+    def restore(self) -> None:
+        """Give the copies the content of the call's own tensors again."""
+        with torch.no_grad():
+            for piece in self._pieces:
+                piece.copy.copy_(piece.source)
+
+    def _copied(self, piece: _Piece) -> list[tuple[torch.Tensor, torch.Tensor]]:
+        self._pieces.append(piece)
+        return [(t, copy.requires_grad_(self._grad and t.requires_grad)) for t, copy in piece.views]
+
+
+@dataclass
+class _Piece:
+    """Memory of the user's that is copied, and the tensors that lie in it with their copies."""
+
+    source: torch.Tensor
+    copy: torch.Tensor
+    views: list[tuple[torch.Tensor, torch.Tensor]] = field(default_factory=list)
+
+
+def _pieces(tensors: list[torch.Tensor]) -> Iterator[_Piece]:
+    groups: dict[tuple[Any, int], list[torch.Tensor]] = {}
+    for tensor in {id(t): t for t in tensors}.values():
+        if not is_plain(tensor) or not tensor.numel():
+            copy = tensor.detach().clone()
+            yield _Piece(tensor.detach(), copy, [(tensor, copy)])
+        else:
+            groups.setdefault((tensor.device, tensor.untyped_storage().data_ptr()), []).append(tensor)
+    for group in groups.values():
+        yield _shared(group)
+
+
+def _shared(group: list[torch.Tensor]) -> _Piece:
+    """One copy of the bytes from the first to the last that these views of one storage have."""
+    storage, device = group[0].untyped_storage(), group[0].device
+    first = min(t.data_ptr() for t in group)
+    last = max(t.data_ptr() + _extent(t) for t in group)
+    skipped = first % ALIGNED
+    source = torch.empty(0, dtype=torch.uint8, device=device).set_(
+        storage, first - storage.data_ptr(), (last - first,), (1,)
+    )
+    room = torch.empty(last - first + skipped + ALIGNED, dtype=torch.uint8, device=device)
+    begin = skipped + -room.data_ptr() % ALIGNED
+    piece = _Piece(source, room[begin : begin + last - first])
+    piece.copy.copy_(source)
+    for t in group:
+        at = (begin + t.data_ptr() - first) // t.itemsize
+        copy = torch.empty(0, dtype=t.dtype, device=device).set_(room.untyped_storage(), at, t.shape, t.stride())
+        piece.views.append((t, copy))
+    return piece
+
+
+def _extent(t: torch.Tensor) -> int:
+    last = sum((n - 1) * s for n, s in zip(t.shape, t.stride(), strict=True))
+    return int((last + 1) * t.itemsize)
+
+
+def is_plain(tensor: torch.Tensor) -> bool:
+    """Whether a tensor is torch's own and has memory with values: no stand-in, no other subclass."""
+    plain = type(tensor) in (torch.Tensor, torch.nn.Parameter) and tensor.layout is torch.strided
+    return plain and not tensor.is_meta and not (tensor.is_conj() or tensor.is_neg())
+
+
+def has_values(tensor: torch.Tensor) -> bool:
+    """Whether what a tensor holds can be compared: of stand-ins, it can't."""
+    return not (has_stand_ins() and not is_plain(tensor))
+
+
+def tensors_in(value: Any, where: str = "") -> Iterator[tuple[str, torch.Tensor]]:
+    """The tensors of a value with their places: in tuples, lists and dicts of any depth."""
+    if isinstance(value, torch.Tensor):
+        yield where, value
+    elif isinstance(value, Mapping):
+        for name, inner in value.items():
+            yield from tensors_in(inner, f"{where}[{name!r}]" if where else str(name))
+    elif isinstance(value, (tuple, list)):
+        for i, inner in enumerate(value):
+            yield from tensors_in(inner, f"{where}[{i}]")
+
+
+def _replaced(value: Any, found: Mapping[int, torch.Tensor]) -> Any:
+    if isinstance(value, torch.Tensor):
+        return found[id(value)]
+    if type(value) in (tuple, list):
+        return type(value)(_replaced(inner, found) for inner in value)
+    if type(value) is dict:
+        return {name: _replaced(inner, found) for name, inner in value.items()}
+    if isinstance(value, tuple) and hasattr(value, "_make"):
+        return type(value)._make(_replaced(inner, found) for inner in value)
+    return value
+
+
+@contextlib.contextmanager
+def random_state_kept() -> Iterator[Callable[[], None]]:
+    """What is given sets torch's random numbers back to where they are now, as the end does."""
+    on_gpu = torch.cuda.is_available() and torch.cuda.is_initialized() and not has_stand_ins()
+    host, device = torch.get_rng_state(), torch.cuda.get_rng_state() if on_gpu else None
+
+    def back() -> None:
+        torch.set_rng_state(host)
+        if device is not None:
+            torch.cuda.set_rng_state(device)
+
+    try:
+        yield back
+    finally:
+        back()

@@ -1,0 +1,71 @@
+"""What a call has returned and written, and how that differs from what another implementation has."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from kerntune.gpu.base import Gpu
+from kerntune.gpu.compare import Difference, compare_bytes, is_float
+from kerntune.tuning.choices.call_copies import CallCopies, has_values, tensors_in
+from kerntune.tuning.verification import TOLERANCE
+
+
+@dataclass(frozen=True)
+class CallOutcome:
+    """Copies of the tensors that a call left, by place: those that it returned, its arguments, and gradients."""
+
+    tensors: Mapping[str, torch.Tensor]
+    shapes: Mapping[str, tuple[Any, ...]]
+
+    def differs(self, other: CallOutcome, gpu: Gpu, ignored: Callable[[str], bool]) -> str | None:
+        """Where and by how much ``other`` differs; None if it agrees within the tolerance of each dtype."""
+        if self.shapes != other.shapes:
+            odd = [p for p in {**self.shapes, **other.shapes} if self.shapes.get(p) != other.shapes.get(p)]
+            mine, theirs = (_shape(o.shapes.get(odd[0])) for o in (self, other))
+            return f"{odd[0]} is {theirs}, not {mine}"
+        for place, expected in self.tensors.items():
+            if ignored(place.partition("[")[0]):
+                continue
+            found = _difference(expected, other.tensors[place], gpu)
+            if found is not None:
+                return f"wrote other values into {place} ({found}, dtype {_dtype(expected)})"
+        return None
+
+
+def outcome_of(value: Any, copies: CallCopies, gradients: Mapping[str, torch.Tensor | None]) -> CallOutcome:
+    """What a call on copies has returned and left, kept apart from what the next call writes."""
+    found = {f"result{place}": t for place, t in tensors_in(value)}
+    found |= copies.copies
+    found |= {f"gradient of {place}": t for place, t in gradients.items() if t is not None}
+    shapes: dict[str, tuple[Any, ...]] = {place: (_dtype(t), *t.shape) for place, t in found.items()}
+    if isinstance(value, (bool, int, float, str)):
+        shapes["result"] = (repr(value),)
+    with torch.no_grad():
+        kept = {p: t.detach().clone(memory_format=torch.contiguous_format) for p, t in found.items() if has_values(t)}
+    return CallOutcome(kept, shapes)
+
+
+def _shape(found: tuple[Any, ...] | None) -> str:
+    return "missing" if found is None else f"{found[0]}{tuple(found[1:])}"
+
+
+def _dtype(tensor: torch.Tensor) -> str:
+    return str(tensor.dtype).removeprefix("torch.")
+
+
+def _difference(expected: torch.Tensor, actual: torch.Tensor, gpu: Gpu) -> Difference | None:
+    dtype = _dtype(expected)
+    allowed = TOLERANCE[dtype] if is_float(dtype) else 0.0
+    if not expected.numel():
+        return None
+    if expected.is_cuda and actual.is_cuda:
+        return gpu.compare(gpu.borrow(expected), gpu.borrow(actual), dtype, allowed)
+    return compare_bytes(_bytes(expected), _bytes(actual), dtype, allowed)
+
+
+def _bytes(tensor: torch.Tensor) -> bytes:
+    return bytes(tensor.cpu().reshape(-1).view(torch.uint8).numpy())

@@ -1,0 +1,76 @@
+"""A call of a choice in a graph of ``torch.compile``: the decided implementation is traced, as if it were called."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import torch
+
+from kerntune.kernels.compat import torch_private
+
+Described = tuple[Any, ...]
+"""Of an argument what Dynamo has as constants: a tensor's dtype, gradient, device, and in the key its layout; or the
+value itself in the key."""
+
+
+def traced_call(
+    names: Mapping[str, bool], functions: Sequence[Callable[..., Any]], find: Callable[[Mapping[str, Any]], int]
+) -> Callable[..., Any]:
+    """What the front calls while Dynamo traces it. ``names`` are the parameters, and whether each is in the key: sizes
+    in the key become constants of the graph, others may stay dynamic. ``find`` gives an index among ``functions`` for
+    values by parameter, in which tensors have no memory; it is asked while the graph is made, not when it runs."""
+    keyed = tuple(names.values())
+
+    def index(*described: Described) -> int:
+        return find({name: _undescribed(one) for name, one in zip(names, described, strict=True)})
+
+    torch_private.mark_constant(index)
+
+    def traced(*args: Any, **kwargs: Any) -> Any:
+        values = (*args, *kwargs.values())
+        described = [_described(value, in_key) for value, in_key in zip(values, keyed, strict=True)]
+        return functions[index(*described)](*args, **kwargs)
+
+    return traced
+
+
+def _described(value: Any, keyed: bool) -> Described:
+    """``operator.index`` makes Dynamo take a size as a constant, and guard it."""
+    if isinstance(value, torch.Tensor):
+        layout = [[operator.index(n) for n in sizes] for sizes in (value.shape, value.stride())] if keyed else [[], []]
+        return ("tensor", value.dtype, value.device.type, value.requires_grad, *layout)
+    if isinstance(value, (tuple, list)):
+        return ("values", *[_described(one, keyed) for one in value])
+    if not keyed:
+        return ("value", None) if value is None else ("kind", type(value).__name__)
+    return ("value", operator.index(value) if isinstance(value, int) and not isinstance(value, bool) else value)
+
+
+DEVICE = "kerntune_device"
+"""The attribute of a tensor without memory that says which type of device it stands for."""
+
+
+def device_type(tensor: torch.Tensor) -> str:
+    """``cuda`` or ``cpu``, also of a tensor that stands for one of a graph."""
+    return str(getattr(tensor, DEVICE, tensor.device.type))
+
+
+class KindOnly:
+    """An argument of which only the class's name counts, and no more is known."""
+
+    def __init__(self, kind: str) -> None:
+        self.kind = kind
+
+
+def _undescribed(described: Described) -> Any:
+    what, *rest = described
+    if what == "tensor":
+        dtype, device, grad, shape, stride = rest
+        found = torch.empty_strided(shape, stride, dtype=dtype, device="meta").requires_grad_(grad)
+        setattr(found, DEVICE, device)
+        return found
+    if what == "kind":
+        return KindOnly(rest[0])
+    return [_undescribed(one) for one in rest] if what == "values" else rest[0]

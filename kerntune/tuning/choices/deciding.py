@@ -1,0 +1,199 @@
+"""Decides one call of a choice: runs each implementation on copies, compares what they leave, and races the rest."""
+
+from __future__ import annotations
+
+import time
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
+
+import torch
+
+from kerntune.errors import MeasurementError
+from kerntune.gpu.base import Gpu
+from kerntune.kernels import compat
+from kerntune.tuning.choices.call_copies import CallCopies, random_state_kept, tensors_in
+from kerntune.tuning.choices.call_outcome import CallOutcome, outcome_of
+from kerntune.tuning.choices.choice_candidate import ChoiceCandidate
+from kerntune.tuning.choices.stream_race import race_calls
+from kerntune.tuning.verification import Verification, Verify
+
+
+@dataclass(frozen=True)
+class Decision:
+    """What one key was decided to be. ``times_ns`` has nanoseconds a call of each implementation that was raced, by
+    name; ``left_out`` why the others were not."""
+
+    choice: str
+    arguments: str
+    winner: str
+    times_ns: Mapping[str, float] = field(default_factory=dict)
+    left_out: Mapping[str, str] = field(default_factory=dict)
+    how: str = "raced"
+    """``raced``, ``stored`` (by an earlier run or another process), ``nearest`` or ``undecided``."""
+
+    notes: tuple[str, ...] = ()
+    seconds: float = 0.0
+    """What deciding took, with the tuning of what the implementations launch."""
+
+    alone_s: float = 0.0
+    """How much of that their first calls took, which tune what they launch: it would be spent without a choice, too."""
+
+
+@dataclass
+class Deciding:
+    """One call of a choice that is to be decided. ``call`` passes values by parameter to a callable."""
+
+    choice: str
+    implementations: Sequence[ChoiceCandidate]
+    values: Mapping[str, Any]
+    call: Callable[[Callable[..., Any], Mapping[str, Any]], Any]
+    reference: Callable[..., Any] | None
+    verification: Verification
+    gpu: Gpu
+    left_out: dict[int, str] = field(default_factory=dict)
+    errors: dict[int, Exception] = field(default_factory=dict)
+    notes: list[str] = field(default_factory=list)
+    alone_s: float = 0.0
+    """Seconds of the first calls of the implementations and the reference: nearly all of it is their own tuning."""
+
+    def __post_init__(self) -> None:
+        self._grad = torch.is_grad_enabled()
+
+    def race(self, incumbent: int | None) -> tuple[int, dict[int, float]]:
+        """The winner's index, and nanoseconds a call by index. The call's own tensors stay as they are.
+
+        What every implementation raises, if all do; :class:`MeasurementError` where one leaves the device unusable.
+        """
+        with random_state_kept() as back:
+            copies = CallCopies(self.values, self._grad)
+            outcomes = self._outcomes(copies, back)
+            right = self._agreeing(outcomes)
+            del outcomes
+            if len(right) == 1:
+                return right[0], {}
+            runs = {i: partial(self._run, self.implementations[i].fn, copies) for i in right}
+            with self.gpu.lock():
+                return race_calls(self.gpu, runs, copies.restore, incumbent)
+
+    def _run(self, fn: Callable[..., Any], copies: CallCopies) -> tuple[Any, Sequence[torch.Tensor | None]]:
+        """One call as it will be made; where gradients are wanted, with its backward."""
+        value = self.call(fn, copies.values)
+        leaves = copies.leaves if self._grad else []
+        outputs = [t for _, t in tensors_in(value) if t.requires_grad] if leaves else []
+        if not outputs:
+            return value, [None] * len(leaves)
+        ones = [torch.ones_like(t) for t in outputs]
+        return value, torch.autograd.grad(outputs, leaves, ones, allow_unused=True)
+
+    # what they leave
+
+    def _outcomes(self, copies: CallCopies, back: Callable[[], None]) -> dict[int | None, CallOutcome | None]:
+        """By index what each implementation leaves; under None the reference's. None is what isn't compared."""
+        compares = self.verification.mode is not Verify.OFF
+        found: dict[int | None, CallOutcome | None] = {}
+        if self.reference is not None and compares:
+            found[None] = self._outcome(self.reference, copies, back)
+        for i, one in enumerate(self.implementations):
+            try:
+                outcome = self._outcome(one.fn, copies, back)
+                found[i] = outcome if compares else None
+            except Exception as exc:
+                self._leave_out(i, exc)
+        copies.restore()
+        if not found.keys() - {None}:
+            self._raise_all()
+        return found
+
+    def _outcome(self, fn: Callable[..., Any], copies: CallCopies, back: Callable[[], None]) -> CallOutcome:
+        copies.restore()
+        back()
+        self.gpu.synchronize()
+        begin = time.perf_counter()
+        value, gradients = self._run(fn, copies)
+        self.gpu.synchronize()
+        self.alone_s += time.perf_counter() - begin
+        places = [place for place, t in copies.copies.items() if t.requires_grad and self._grad]
+        return outcome_of(value, copies, dict(zip(places, gradients, strict=True)))
+
+    def _leave_out(self, index: int, exc: Exception) -> None:
+        """An implementation can't do this call; what it held of memory is given back."""
+        name = self.implementations[index].name
+        self.left_out[index] = f"{type(exc).__name__}: {exc}".partition("\n")[0]
+        self.errors[index] = exc.with_traceback(None)
+        try:
+            self.gpu.synchronize()
+        except Exception as broken:
+            raise MeasurementError(
+                f"choice {self.choice}: after {name} raised {self.left_out[index]}, the GPU runs nothing any more in "
+                f"this process ({broken}); mend {name} or take it off the list"
+            ) from exc
+        if isinstance(exc, torch.OutOfMemoryError):
+            torch.cuda.empty_cache()
+
+    def _raise_all(self) -> None:
+        """What the first one raises, with the others' errors beside it: then the call is to blame."""
+        first, *others = self.errors.items()
+        for i, _ in others:
+            compat.add_note(first[1], f"choice {self.choice}: {self.implementations[i].name}: {self.left_out[i]}")
+        raise first[1]
+
+    # who is right
+
+    def _agreeing(self, outcomes: dict[int | None, CallOutcome | None]) -> list[int]:
+        """The implementations that leave what the reference does, or what most do; in doubt what the first does."""
+        ran = [i for i in outcomes if i is not None]
+        if self.verification.mode is Verify.OFF:
+            return ran
+        groups: list[tuple[CallOutcome, list[int | None]]] = []
+        for i, outcome in outcomes.items():
+            assert outcome is not None
+            home = next((g for g in groups if self._differs(g[0], outcome) is None), None)
+            if home is None:
+                groups.append((outcome, [i]))
+            else:
+                home[1].append(i)
+        given = None in outcomes
+        most = groups[0] if given else max(groups, key=lambda g: len(g[1]))
+        kept = [i for i in most[1] if i is not None]
+        named = "the reference" if given else self._named(most[1], len(ran))
+        for i in ran:
+            if i not in kept:
+                outcome = outcomes[i]
+                assert outcome is not None
+                self.left_out[i] = f"{self._differs(most[0], outcome)}: another result than {named}"
+        if not given and [len(g[1]) for g in groups].count(len(most[1])) > 1:
+            self.notes.append(
+                f"choice {self.choice}: as many implementations disagree with {self.implementations[kept[0]].name} as "
+                "agree with it, so its result was taken for the right one; give reference="
+            )
+        if not kept:
+            texts = [f"  {self.implementations[i].name}: {why}" for i, why in self.left_out.items()]
+            raise MeasurementError(
+                f"choice {self.choice}: no implementation leaves what reference= does\n" + "\n".join(texts)
+            )
+        return kept
+
+    def _differs(self, expected: CallOutcome, found: CallOutcome) -> str | None:
+        return expected.differs(found, self.gpu, lambda name: self.verification.ignores(self.choice, name))
+
+    def _named(self, kept: Sequence[int | None], ran: int) -> str:
+        first = self.implementations[kept[0] or 0].name
+        return f"{len(kept)} of {ran} implementations" if len(kept) > 1 else first
+
+
+_said: set[tuple[str, str, str]] = set()
+
+
+def warn_left_out(choice: str, left_out: Mapping[str, str], notes: Sequence[str]) -> None:
+    """RuntimeWarnings for implementations that were left out, each once a process for one reason."""
+    for name, why in left_out.items():
+        if (choice, name, why) not in _said:
+            _said.add((choice, name, why))
+            warnings.warn(
+                f"choice {choice}: {name} is left out for such arguments: {why}", RuntimeWarning, stacklevel=2
+            )
+    for note in notes:
+        warnings.warn(note, RuntimeWarning, stacklevel=2)

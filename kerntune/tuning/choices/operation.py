@@ -1,0 +1,343 @@
+"""An operation with several implementations: which one a call goes to, found once a key."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import threading
+import time
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import torch
+
+from kerntune import capture as captures
+from kerntune.base.policy import TuneMode
+from kerntune.errors import CacheMissError, MeasurementError, UsageError
+from kerntune.gpu.base import Backend
+from kerntune.gpu.probe import captures_graph, is_exporting
+from kerntune.kernels import compat
+from kerntune.kernels.dispatch.choice_front import ArgumentKind, ChoiceFront
+from kerntune.kernels.value_text import text_of
+from kerntune.tuning import context
+from kerntune.tuning.agreement import turn
+from kerntune.tuning.autotuner_run import TUNING
+from kerntune.tuning.cache import WinnerCache
+from kerntune.tuning.cache.shared_winners import with_store
+from kerntune.tuning.choices.call_copies import tensors_in
+from kerntune.tuning.choices.choice_candidate import ChoiceCandidate, implementations, name_of
+from kerntune.tuning.choices.choice_trace import KindOnly, device_type, traced_call
+from kerntune.tuning.choices.deciding import Deciding, Decision, warn_left_out
+from kerntune.tuning.choices.stored_choices import ChoiceSite, ChoiceWinners, Regret, regret_text
+from kerntune.tuning.chosen import note
+from kerntune.tuning.many.noting import noting
+from kerntune.tuning.private_pools import outside_graph_pool
+from kerntune.tuning.stored_winners import index_of
+from kerntune.tuning.tune_options import TuneOptions, tune_mode
+
+
+class Operation:
+    """What ``kerntune.choice`` makes: :attr:`front` is the function that users call.
+
+    ``key`` names the parameters that a decision depends on, beside the dtypes of all tensors: a tensor counts by its
+    shape and strides. ``reference`` computes what is right; without it the majority of the implementations does.
+    :class:`UsageError` for what can't be.
+    """
+
+    def __init__(
+        self,
+        signature_of: Callable[..., Any],
+        functions: Sequence[Any],
+        *,
+        key: Sequence[str],
+        reference: Callable[..., Any] | None = None,
+        verify: str | None = None,
+        verify_ignore: tuple[str, ...] | None = None,
+        tune: TuneMode | None = None,
+    ) -> None:
+        self.signature_of, self.name = signature_of, name_of(signature_of)
+        self.implementations: tuple[ChoiceCandidate, ...] = implementations(functions, self.name)
+        self.reference, self.verify, self.verify_ignore, self.tune = reference, verify, verify_ignore, tune
+        self.parameters = _parameters(signature_of, self.name)
+        self.key = _checked_key(key, self.parameters, self.name)
+        self.decisions: list[Decision] = []
+        """What this process decided, or read from the store, in order."""
+
+        self._table: dict[tuple[Any, ...], Callable[..., Any]] = {}
+        self._known: dict[str, int] = {}
+        """By the text of a key, which implementation it goes to."""
+
+        self._lock = threading.Lock()
+        keyed = {p.name: p.name in self.key for p in self._in_order()}
+        self._traced = traced_call(keyed, tuple(one.fn for one in self.implementations), self._found_in_graph)
+        self._front = ChoiceFront(self.parameters, self.key)
+        self.front: Any = self._make()
+        functools.update_wrapper(self.front, signature_of)
+        del self.front.__wrapped__  # code that unwraps it would call the signature's own body
+        self.front.__signature__ = inspect.signature(signature_of)
+        self.front.operation = self
+
+    # what users ask
+
+    def winner_of(self, *args: Any, **kwargs: Any) -> Callable[..., Any]:
+        """The implementation that a call with these arguments goes to, decided now if it isn't yet; it isn't called."""
+        values = self._bound(args, kwargs)
+        return self._chosen(values)[0].fn
+
+    def regrets(self, *args: Any, **kwargs: Any) -> list[Regret]:
+        """Of each stored key, how much slower it would be with the winner of the nearest other one: what the mode
+        ``nearest`` may cost. The arguments are of any call on the device that is meant."""
+        values = self._bound(args, kwargs)
+        backend = _backend_for(values)
+        return [] if backend is None else self._winners(backend).regrets(self._site(values))
+
+    # the way of a call
+
+    def _make(self) -> Any:
+        return self._front.make(
+            {
+                "get": self._table.get,
+                "miss": self._miss,
+                "traced": self._traced,
+                "compiling": torch.compiler.is_dynamo_compiling,
+                "grad": torch.is_grad_enabled,
+                "autocast": torch.is_autocast_enabled,
+            }
+        )
+
+    def _miss(self, *args: Any, **kwargs: Any) -> Any:
+        """A call that the front has no decision for."""
+        values = dict(zip([p.name for p in self._in_order()], (*args, *kwargs.values()), strict=True))
+        if is_exporting():
+            raise UsageError(f"choice {self.name}: torch.export gives no values to race on; call an implementation")
+        one, final = self._chosen(values)
+        if final:
+            self._remember(values, one.fn)
+        return one.fn(*args, **kwargs)
+
+    def _in_order(self) -> list[inspect.Parameter]:
+        """The parameters in the order in which the front passes them on: those by position first."""
+        return sorted(self.parameters, key=lambda p: p.kind is p.KEYWORD_ONLY)
+
+    def _found_in_graph(self, values: Mapping[str, Any]) -> int:
+        """The decided implementation of a call that is traced into a graph: nothing can be raced on its tensors."""
+        text = self.key_text(values)
+        if (known := self._known.get(text)) is not None:
+            return known
+        backend = context.this_gpu()
+        if backend is not None and backend.gpu is not None:
+            winners, site = self._winners(backend), self._site(values)
+            if (found := winners.stored(site)) is not None and (index := index_of(site, found.config)) is not None:
+                self._reuse(winners, site, text, index)
+                return index
+        return self._undecided(text, "torch.compile traces it, which has no values to race on")[0]
+
+    def _remember(self, values: Mapping[str, Any], fn: Callable[..., Any]) -> None:
+        """Have the front find it from now on."""
+        with self._lock:
+            kinds = _kinds(values, self._front.kinds)
+            if kinds != self._front.kinds:
+                self._table.clear()
+                self._front = ChoiceFront(self.parameters, self.key, kinds)
+                self.front.__code__ = self._make().__code__  # users hold this very function
+            grad, autocast = torch.is_grad_enabled(), torch.is_autocast_enabled()
+            self._table[self._front.key_of(values, grad, autocast)] = fn
+
+    def _chosen(self, values: Mapping[str, Any]) -> tuple[ChoiceCandidate, bool]:
+        """The implementation for a call, and whether that stays so."""
+        index, final = outside_graph_pool(functools.partial(self._settled, values, torch.is_grad_enabled()))
+        return self.implementations[index], final
+
+    def _settled(self, values: Mapping[str, Any], grad: bool) -> tuple[int, bool]:
+        with torch.set_grad_enabled(grad):
+            text = self.key_text(values)
+            if (known := self._known.get(text)) is not None:
+                return known, True
+            backend = _backend_for(values)
+            if compat.interprets() or backend is None or backend.gpu is None:
+                return 0, False
+            with TUNING, backend.gpu.entered():
+                if (known := self._known.get(text)) is None:
+                    return self._decided(values, text, backend)
+            return known, True
+
+    def _decided(self, values: Mapping[str, Any], text: str, backend: Backend) -> tuple[int, bool]:
+        """The stored winner, else a race; what is neither stays open."""
+        assert backend.gpu is not None
+        winners, site = self._winners(backend), self._site(values)
+        try:
+            found = winners.find(site)
+        except CacheMissError as exc:
+            raise CacheMissError(str(exc).replace("kernel ", "choice ", 1)) from None
+        if found is None and winners.mode is TuneMode.NEAREST:
+            return self._nearest(winners, site, text)
+        if found is None and noting():
+            return 0, False
+        if found is not None:
+            self._reuse(winners, site, text, found)
+            return found, True
+        if captures_graph():
+            raise MeasurementError(
+                f"choice {self.name} has no winner yet for these arguments, and implementations can't be raced while a "
+                "CUDA graph is being captured; call it once before the capture"
+            )
+        if captures.current() is not None:
+            return self._undecided(text, "a test's call is being captured, and it was not decided before")
+        with turn(winners, site, backend.gpu, unfinished=False) as arrived:
+            if arrived is None:
+                return self._raced(winners, site, values, text, backend)
+        self._reuse(winners, site, text, arrived)
+        return arrived, True
+
+    def _raced(
+        self, winners: ChoiceWinners, site: Any, values: Mapping[str, Any], text: str, backend: Backend
+    ) -> tuple[int, bool]:
+        assert backend.gpu is not None
+        begin, verification = time.perf_counter(), self._options().verification
+        call = functools.partial(_call, self.parameters)
+        deciding = Deciding(self.name, self.implementations, values, call, self.reference, verification, backend.gpu)
+        index, times = deciding.race(winners.incumbent(site))
+        standing = winners.keep(site, index, times.get(index, 0.0))
+        winners.keep_times(site, times, deciding.left_out)
+        index = standing if winners.agrees or standing not in deciding.left_out else index
+        names = {i: one.name for i, one in enumerate(self.implementations)}
+        left_out = {names[i]: why for i, why in deciding.left_out.items()}
+        self._note(winners, site, text, index)
+        self.decisions.append(
+            Decision(
+                self.name,
+                text,
+                names[index],
+                {names[i]: ns for i, ns in times.items()},
+                left_out,
+                notes=tuple(deciding.notes),
+                seconds=time.perf_counter() - begin,
+                alone_s=deciding.alone_s,
+            )
+        )
+        warn_left_out(self.name, left_out, deciding.notes)
+        return index, True
+
+    def _reuse(self, winners: ChoiceWinners, site: Any, text: str, index: int) -> None:
+        times, left_out = winners.times_of(winners.key(site))
+        self._note(winners, site, text, index)
+        name = self.implementations[index].name
+        self.decisions.append(Decision(self.name, text, name, times, left_out, "stored"))
+
+    def _note(self, winners: ChoiceWinners, site: Any, text: str, index: int) -> None:
+        self._known[text] = index
+        note(winners.key(site), self.implementations[index].config)
+
+    def _nearest(self, winners: ChoiceWinners, site: Any, text: str) -> tuple[int, bool]:
+        """The winner of the nearest stored key, said with what that has cost; nothing is stored."""
+        near = winners.nearest(site)
+        index = None if near is None else index_of(site, near.winner.config)
+        cost = regret_text(winners.regrets(site))
+        used = "no decided call is near, so the first implementation is" if near is None else f"{near} is"
+        warnings.warn(
+            f"choice {self.name}, key {text}: has no stored winner; {used} used undecided (tune=nearest)"
+            + (f"; {cost}" if cost else ""),
+            RuntimeWarning,
+            stacklevel=2,
+        )
+        index = index or 0
+        self._note(winners, site, text, index)
+        self.decisions.append(Decision(self.name, text, self.implementations[index].name, how="nearest"))
+        return index, True
+
+    def _undecided(self, text: str, why: str) -> tuple[int, bool]:
+        """The first implementation, for this call."""
+        warnings.warn(
+            f"choice {self.name}, key {text}: its first implementation is called undecided: {why}; call it once before",
+            RuntimeWarning,
+            stacklevel=2,
+        )
+        self.decisions.append(Decision(self.name, text, self.implementations[0].name, how="undecided"))
+        return 0, False
+
+    # what a decision depends on
+
+    def key_text(self, values: Mapping[str, Any]) -> str:
+        """What a decision depends on, equal in every process: the key's values, dtypes, which gradients are wanted, and
+        the settings of torch that change what its own implementations do."""
+        parts = [t for p in self.parameters for t in self._part(p.name, values[p.name])]
+        grads = [place for place, t in tensors_in(values) if t.requires_grad] if torch.is_grad_enabled() else []
+        devices = sorted({device_type(t) for _, t in tensors_in(values)})
+        return "; ".join([*parts, f"grad={','.join(grads)}", f"on={','.join(devices)}", *settings_texts()])
+
+    def _part(self, name: str, value: Any) -> list[str]:
+        if name in self.key:
+            return [f"{name}={text_of(value)}"]
+        kind = value.kind if isinstance(value, KindOnly) else type(value).__name__
+        return [f"{name}={t.dtype}" for _, t in tensors_in(value)] or [f"{name}:{kind}"]
+
+    def _site(self, values: Mapping[str, Any]) -> Any:
+        return ChoiceSite(self.name, self.implementations, self.key_text(values))
+
+    def _options(self) -> TuneOptions:
+        return TuneOptions.now(verify=self.verify, verify_ignore=self.verify_ignore)
+
+    def _winners(self, backend: Backend) -> ChoiceWinners:
+        assert backend.gpu is not None
+        lax = self._options().verification.lax
+        return ChoiceWinners(with_store(WinnerCache()), tune_mode(self.tune), backend.gpu, lax)
+
+    def _bound(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[str, Any]:
+        bound = self.front.__signature__.bind(*args, **kwargs)
+        bound.apply_defaults()
+        return dict(bound.arguments)
+
+
+def settings_texts() -> list[str]:
+    """The settings of torch by which its own implementations choose what they launch, and its version."""
+    flags = {
+        "autocast": str(torch.get_autocast_dtype("cuda")) if torch.is_autocast_enabled() else "off",
+        "float32_matmul": torch.get_float32_matmul_precision(),
+        "deterministic": str(torch.are_deterministic_algorithms_enabled()),
+        "torch": compat.torch_version(),
+    }
+    return [f"{name}={text}" for name, text in flags.items()]
+
+
+def _call(parameters: Sequence[inspect.Parameter], fn: Callable[..., Any], values: Mapping[str, Any]) -> Any:
+    """``fn`` with values by parameter, as the front calls it."""
+    words = {p.name: values[p.name] for p in parameters if p.kind is p.KEYWORD_ONLY}
+    return fn(*[values[p.name] for p in parameters if p.kind is not p.KEYWORD_ONLY], **words)
+
+
+def _parameters(fn: Callable[..., Any], name: str) -> tuple[inspect.Parameter, ...]:
+    try:
+        found = tuple(inspect.signature(fn).parameters.values())
+    except (TypeError, ValueError):
+        raise UsageError(f"choice {name}: its signature isn't known; decorate a Python function that has it") from None
+    for p in found:
+        if p.kind in (p.VAR_POSITIONAL, p.VAR_KEYWORD):
+            raise UsageError(f"choice {name}: {p} can't be in a key; name all parameters in the signature")
+        if p.name.startswith("kt_"):
+            raise UsageError(f"choice {name}: parameter {p.name} begins with kt_, as names of kerntune's own do")
+    return found
+
+
+def _checked_key(key: Sequence[str], parameters: Sequence[inspect.Parameter], name: str) -> frozenset[str]:
+    names = [p.name for p in parameters]
+    if isinstance(key, str):
+        raise UsageError(f"choice {name}: key is {key!r}; it is a list of names: key=[{key!r}]")
+    for one in key:
+        if one not in names:
+            raise UsageError(f"choice {name}: key has {one!r}, which is no parameter; there are {', '.join(names)}")
+    return frozenset(key)
+
+
+def _kinds(values: Mapping[str, Any], before: Mapping[str, ArgumentKind] | None) -> Mapping[str, ArgumentKind]:
+    now = {n: ArgumentKind.TENSOR if isinstance(v, torch.Tensor) else ArgumentKind.OTHER for n, v in values.items()}
+    if before is None:
+        return now
+    return {n: kind if before[n] is kind else ArgumentKind.MIXED for n, kind in now.items()}
+
+
+def _backend_for(values: Mapping[str, Any]) -> Backend | None:
+    """The GPU that the call's tensors lie on, if kerntune can time there; torch's current one for a call without."""
+    backend = context.this_gpu()
+    device = next((t.get_device() for _, t in tensors_in(values) if t.is_cuda), None)
+    return backend if backend is None or device in (None, backend.ordinal) else backend.on(device)

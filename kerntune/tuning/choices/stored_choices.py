@@ -1,0 +1,129 @@
+"""What is stored of decided keys: the winner as a tuned kernel's is, and a time or a reason of each implementation."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+
+from kerntune.base.stats import median
+from kerntune.errors import CacheError
+from kerntune.kernels import compat
+from kerntune.tuning.cache import StoredTrial, TrialCache, TrialKey, WinnerKey
+from kerntune.tuning.cache.trials import SCHEMA
+from kerntune.tuning.choices.choice_candidate import NAME, ChoiceCandidate
+from kerntune.tuning.nearest import distance
+from kerntune.tuning.stored_winners import Winners
+
+PROTOCOL = "choice/1"
+"""How calls are timed (:mod:`kerntune.tuning.choices.stream_race`); raised when times become incomparable."""
+
+
+@dataclass
+class ChoiceSite:
+    """A call of a choice where the store expects a tuning site: its candidates are implementations. ``text`` describes
+    the call's key."""
+
+    kernel: str
+    candidates: Sequence[ChoiceCandidate]
+    text: str
+    search: None = None
+
+    @property
+    def listed(self) -> Sequence[ChoiceCandidate]:
+        """The candidates."""
+        return self.candidates
+
+    def ambiguous(self) -> frozenset[int]:
+        """No two have one name."""
+        return frozenset()
+
+
+class ChoiceWinners(Winners):
+    """Winners of choices, in the same store, by the same modes."""
+
+    def key(self, site: Any, lax: str | None = None) -> WinnerKey:
+        """What the winner of a call of a choice depends on."""
+        spec = self._gpu.spec
+        return WinnerKey(
+            kernel=site.kernel,
+            source="",  # each config has its implementation's
+            target=str(spec.target),
+            device=spec.name,
+            triton=compat.triton_version(),
+            arguments=site.text + (self.lax if lax is None else lax),
+            configs=tuple(c.config for c in site.listed),
+        )
+
+    def keep_times(self, site: Any, times_ns: Mapping[int, float], left_out: Mapping[int, str]) -> None:
+        """Store a time, or the reason why there is none, of each implementation. A folder that can't be written is
+        said where the winner is stored."""
+        key, cache, environment = trial_key(self.key(site)), TrialCache(self.cache.folder), self.environment()
+        with contextlib.suppress(CacheError):
+            for i, one in enumerate(site.candidates):
+                found = StoredTrial(SCHEMA, key, one.config, "", environment, time_ns=times_ns.get(i))
+                cache.add(msgspec.structs.replace(found, failure=left_out.get(i, "")))
+
+    def times_of(self, key: WinnerKey) -> tuple[dict[str, float], dict[str, str]]:
+        """Nanoseconds a call by implementation, and why others were left out, as stored for a key."""
+        trials = TrialCache(self.cache.folder).of(trial_key(key))
+        times = {str(t.config.kwargs.get(NAME)): t.time_ns for t in trials if t.time_ns is not None}
+        return times, {str(t.config.kwargs.get(NAME)): t.failure for t in trials if t.failure}
+
+    def regrets(self, site: Any) -> list[Regret]:
+        """Of each decided key of this choice, had it been asked for in the mode ``nearest`` without its own winner."""
+        mine = self.key(site)
+        alike = [w for w in self.cache.entries() if _same_choice(w.key, mine)]
+        found = {w.key.arguments: (w, self.times_of(w.key)[0]) for w in alike}
+        return [r for name in sorted(found) if (r := _regret(name, found)) is not None]
+
+
+def trial_key(key: WinnerKey) -> TrialKey:
+    """Under which the times of a key's implementations are filed."""
+    return TrialKey(key.kernel, key.source, key.target, key.device, key.triton, key.arguments, PROTOCOL)
+
+
+def _same_choice(one: WinnerKey, other: WinnerKey) -> bool:
+    names = ("kernel", "source", "target", "device", "triton", "configs")
+    return all(getattr(one, n) == getattr(other, n) for n in names)
+
+
+@dataclass(frozen=True)
+class Regret:
+    """How much slower than its own winner a key would run with the ``winner`` of the ``nearest`` other one, as a share:
+    0 is the same speed."""
+
+    arguments: str
+    nearest: str
+    winner: str
+    share: float
+
+
+def _regret(arguments: str, found: Mapping[str, tuple[Any, Mapping[str, float]]]) -> Regret | None:
+    """None where no other key is near, or where a time isn't known."""
+    away = [(far, name) for name in found if name != arguments and (far := distance(name, arguments)) is not None]
+    if not away:
+        return None
+    _, near = min(away)
+    winner, times = found[arguments]
+    theirs = str(found[near][0].config.kwargs[NAME])
+    mine = str(winner.config.kwargs[NAME])
+    if theirs == mine:
+        return Regret(arguments, near, theirs, 0.0)
+    if theirs not in times or mine not in times:
+        return None
+    return Regret(arguments, near, theirs, times[theirs] / times[mine] - 1)
+
+
+def regret_text(regrets: Sequence[Regret]) -> str:
+    """What is said of them in one line; empty where nothing is known."""
+    if not regrets:
+        return ""
+    shares = [r.share for r in regrets]
+    return (
+        f"over {len(shares)} decided keys, each left out in turn, the nearest other one's winner was "
+        f"{median(shares):.1%} slower than the best in the median, {max(shares):.1%} at most"
+    )

@@ -1,0 +1,543 @@
+"""``kerntune.choice``: which implementation a call goes to, what is compared, and what is kept."""
+
+from __future__ import annotations
+
+import inspect
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+import kerntune
+from kerntune.errors import CacheMissError, MeasurementError, UsageError
+from kerntune.gpu.scripted import FakeBackend
+from kerntune.tuning import chosen, context
+from kerntune.tuning.cache import WinnerCache
+from kerntune.tuning.choices import operation
+
+Spend = Callable[[float], None]
+
+
+class Timed:
+    """Implementations of doubling that take ``ns`` of the scripted GPU's time, and count their calls."""
+
+    def __init__(self, spend: Spend, slow_ns: float = 3000.0, fast_ns: float = 1000.0) -> None:
+        self.calls: list[str] = []
+
+        def slow(x: torch.Tensor) -> torch.Tensor:
+            self.calls.append("slow")
+            spend(slow_ns)
+            return x * 2
+
+        def fast(x: torch.Tensor) -> torch.Tensor:
+            self.calls.append("fast")
+            spend(fast_ns)
+            return x + x
+
+        self.slow, self.fast = slow, fast
+
+    def choice(self, *others: Any, **options: Any) -> Any:
+        return choice_of(self.slow, self.fast, *others, **options)
+
+
+def choice_of(*functions: Any, **options: Any) -> Any:
+    @kerntune.choice(list(functions), **{"key": ["x"], **options})
+    def double(x: torch.Tensor) -> torch.Tensor:
+        """Twice."""
+        raise AssertionError("the signature's body never runs")
+
+    return double
+
+
+def winner(function: Any) -> str:
+    return str(function.operation.decisions[-1].winner).rpartition(".")[2]
+
+
+# which one is called
+
+
+def test_the_fastest_is_called(spend: Spend) -> None:
+    timed = Timed(spend)
+    double = timed.choice()
+    x = torch.arange(6.0)
+    assert torch.equal(double(x), 2 * x)
+    assert winner(double) == "fast"
+    timed.calls.clear()
+    assert torch.equal(double(x), 2 * x)
+    assert timed.calls == ["fast"]
+
+
+def test_each_key_is_decided(spend: Spend) -> None:
+    def large(x: torch.Tensor) -> torch.Tensor:
+        spend(500.0 if len(x) > 10 else 5000.0)
+        return x * 2
+
+    double = Timed(spend).choice(large)
+    double(torch.ones(4))
+    assert winner(double) == "fast"
+    double(torch.ones(40))
+    assert winner(double) == "large"
+    double(torch.ones(4, dtype=torch.float64))
+    assert [d.winner.rpartition(".")[2] for d in double.operation.decisions] == ["fast", "large", "fast"]
+
+
+def test_a_tie_goes_to_the_first(spend: Spend) -> None:
+    double = Timed(spend, slow_ns=1003.0).choice()
+    double(torch.ones(4))
+    assert winner(double) == "slow"
+
+
+def test_the_functions_that_are_decorated_are_candidates_without_a_list(spend: Spend) -> None:
+    timed = Timed(spend)
+    double = kerntune.choice(key=["x"])(timed.slow, timed.fast)
+    double(torch.ones(4))
+    assert winner(double) == "fast"
+    assert double.__name__ == "slow"
+
+
+def test_it_looks_like_the_signature(spend: Spend) -> None:
+    double = Timed(spend).choice()
+    assert (double.__name__, double.__doc__) == ("double", "Twice.")
+    assert list(inspect.signature(double).parameters) == ["x"]
+    assert torch.equal(double(x=torch.ones(2)), torch.full((2,), 2.0))
+
+
+def test_keywords_defaults_and_tensors_that_come_and_go(spend: Spend) -> None:
+    calls: list[Any] = []
+
+    def one(x: Any, n: int, /, bias: Any = None, *, scale: float = 1.0) -> Any:
+        calls.append((n, bias is None, scale))
+        spend(10.0)
+        return x * scale if bias is None else x * scale + bias
+
+    def other(x: Any, n: int, /, bias: Any = None, *, scale: float = 1.0) -> Any:
+        spend(1000.0)
+        return one.__wrapped__(x, n, bias, scale=scale) if hasattr(one, "__wrapped__") else one(x, n, bias, scale=scale)
+
+    @kerntune.choice([one, other], key=["n"])
+    def scaled(x: Any, n: int, /, bias: Any = None, *, scale: float = 1.0) -> Any: ...
+
+    x = torch.ones(3)
+    for _ in range(3):
+        assert scaled(x, 1).tolist() == [1.0] * 3
+        assert scaled(x, 1, x).tolist() == [2.0] * 3
+        assert scaled(x, 1, bias=x, scale=3.0).tolist() == [4.0] * 3
+    assert calls[-1] == (1, False, 3.0)
+    assert len(scaled.operation.decisions) == 2
+    calls.clear()
+    scaled(x, 1)
+    assert calls == [(1, True, 1.0)]
+
+
+def test_a_choice_of_choices(spend: Spend) -> None:
+    timed = Timed(spend)
+    inner = timed.choice()
+
+    def fastest(x: torch.Tensor) -> torch.Tensor:
+        spend(900.0)
+        return x * 2
+
+    outer = choice_of(inner, fastest)
+    x = torch.ones(4)
+    assert torch.equal(outer(x), 2 * x)
+    assert (winner(inner), winner(outer)) == ("fast", "fastest")
+
+
+def test_without_a_gpu_the_first_is_called(spend: Spend, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(context, "this_gpu", lambda: None)
+    timed = Timed(spend)
+    timed.choice()(torch.ones(4))
+    assert timed.calls == ["slow"]
+
+
+# what users say wrongly
+
+
+@pytest.mark.parametrize(
+    ("make", "words"),
+    [
+        (lambda f: kerntune.choice([f], key=["x"])(f), "two implementations at least"),
+        (lambda f: kerntune.choice([f, f], key=["x"])(f), "two implementations are called"),
+        (lambda f: kerntune.choice([f, 3], key=["x"])(f), "can't be called"),
+        (lambda f: kerntune.choice([f, torch.clone], key=["y"])(f), "'y', which is no parameter; there are x"),
+        (lambda f: kerntune.choice([f, torch.clone], key="x")(f), "it is a list of names"),
+        (lambda f: kerntune.choice([f, torch.clone], key=[])(lambda *xs: 0), "name all parameters"),
+        (lambda f: kerntune.choice(f, key=["x"]), "give a list"),
+        (lambda f: kerntune.choice([f, torch.clone], key=["x"])(f, f), "not both"),
+        (lambda f: kerntune.choice([f, torch.clone], key=["x"], tune="never")(f), "never"),
+    ],
+)
+def test_what_can_not_be_is_refused_by_name(make: Any, words: str) -> None:
+    def double(x: torch.Tensor) -> torch.Tensor:
+        return x * 2
+
+    with pytest.raises(UsageError, match=words):
+        make(double)
+
+
+# one that can't, one that is wrong
+
+
+def test_one_that_can_not_run_is_left_out_with_its_reason(spend: Spend) -> None:
+    def can_not(x: torch.Tensor) -> torch.Tensor:
+        raise ValueError("only multiples of 8")
+
+    double = Timed(spend).choice(can_not)
+    with pytest.warns(RuntimeWarning, match="can_not is left out for such arguments: ValueError: only multiples of 8"):
+        double(torch.ones(4))
+    (why,) = double.operation.decisions[-1].left_out.values()
+    assert why == "ValueError: only multiples of 8"
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        double(torch.ones(5))  # said once
+
+
+def test_one_that_lacks_memory_is_left_out(spend: Spend) -> None:
+    def large(x: torch.Tensor) -> torch.Tensor:
+        raise torch.OutOfMemoryError("CUDA out of memory")
+
+    double = Timed(spend).choice(large)
+    with pytest.warns(RuntimeWarning, match="OutOfMemoryError"):
+        assert double(torch.ones(4)).tolist() == [2.0] * 4
+
+
+def test_where_none_can_the_first_error_is_raised(spend: Spend) -> None:
+    def one(x: torch.Tensor) -> torch.Tensor:
+        raise ValueError("one's")
+
+    def other(x: torch.Tensor) -> torch.Tensor:
+        raise TypeError("other's")
+
+    with pytest.raises(ValueError, match="one's") as caught:
+        choice_of(one, other)(torch.ones(4))
+    assert "other's" in "".join(caught.value.__notes__)
+
+
+def wrong_in(spend: Spend) -> Callable[[torch.Tensor], torch.Tensor]:
+    def wrong(x: torch.Tensor) -> torch.Tensor:
+        spend(10.0)
+        return x * 3
+
+    return wrong
+
+
+def test_a_wrong_one_never_wins(spend: Spend) -> None:
+    double = Timed(spend).choice(wrong_in(spend))
+    with pytest.warns(RuntimeWarning, match=r"wrong is left out.*another result than 2 of 3 implementations"):
+        assert double(torch.ones(4)).tolist() == [2.0] * 4
+    assert winner(double) == "fast"
+
+
+def test_the_reference_decides_against_a_majority(spend: Spend) -> None:
+    timed = Timed(spend)
+    triple = choice_of(timed.slow, timed.fast, wrong_in(spend), reference=lambda x: x * 3)
+    with pytest.warns(RuntimeWarning, match="another result than the reference"):
+        assert triple(torch.ones(4)).tolist() == [3.0] * 4
+
+
+def test_in_doubt_the_first_is_right_and_it_is_said(spend: Spend) -> None:
+    double = choice_of(Timed(spend).slow, wrong_in(spend))
+    with pytest.warns(RuntimeWarning) as said:
+        assert double(torch.ones(4)).tolist() == [2.0] * 4
+    assert any("give reference=" in str(w.message) for w in said)
+
+
+def test_where_all_are_wrong_it_is_an_error(spend: Spend) -> None:
+    double = Timed(spend).choice(reference=lambda x: x * 5)
+    with pytest.raises(MeasurementError, match="no implementation leaves what reference= does"):
+        double(torch.ones(4))
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.int32, torch.bool])
+def test_values_are_compared_by_dtype(spend: Spend, dtype: torch.dtype) -> None:
+    def same(x: torch.Tensor) -> torch.Tensor:
+        spend(1000.0)
+        return x.clone()
+
+    def near(x: torch.Tensor) -> torch.Tensor:
+        spend(10.0)
+        return x * (1 + 1e-5) if x.is_floating_point() else ~x
+
+    copy = choice_of(same, near, reference=torch.clone)
+    x = torch.arange(8).to(dtype)
+    if x.is_floating_point():
+        copy(x)
+        assert winner(copy) == "near"
+    else:
+        with pytest.warns(RuntimeWarning, match="near is left out"):
+            assert torch.equal(copy(x), x)
+
+
+def test_another_shape_is_another_result(spend: Spend) -> None:
+    def flat(x: torch.Tensor) -> torch.Tensor:
+        return (x * 2)[None]
+
+    double = Timed(spend).choice(flat)
+    with pytest.warns(RuntimeWarning, match=r"result is float32\(1, 4\), not float32\(4,\)"):
+        double(torch.ones(4))
+
+
+def test_nothing_is_compared_with_verify_off(spend: Spend) -> None:
+    double = choice_of(Timed(spend).slow, wrong_in(spend), verify="off")
+    assert double(torch.ones(4)).tolist() == [3.0] * 4
+
+
+# mutated inputs, gradients, random numbers
+
+
+def in_place(spend: Spend, factor: float, ns: float) -> Callable[..., None]:
+    def scale_(x: torch.Tensor) -> None:
+        spend(ns)
+        x.mul_(factor)
+
+    scale_.__qualname__ = f"scale_{factor}_{ns}"
+    return scale_
+
+
+def test_what_is_written_in_place_is_written_once(spend: Spend) -> None:
+    double_ = choice_of(in_place(spend, 2.0, 900.0), in_place(spend, 2.0, 100.0))
+    x = torch.ones(6)
+    part = x[2:]
+    assert double_(part) is None
+    assert x.tolist() == [1.0, 1.0, 2.0, 2.0, 2.0, 2.0]
+
+
+def test_what_is_written_in_place_is_compared(spend: Spend) -> None:
+    functions = [in_place(spend, 2.0, 900.0), in_place(spend, 2.0, 800.0), in_place(spend, 3.0, 10.0)]
+    x = torch.ones(4)
+    with pytest.warns(RuntimeWarning, match="wrote other values into x"):
+        choice_of(*functions)(x)
+    assert x.tolist() == [2.0] * 4
+
+
+def test_tensors_that_share_memory_do_so_in_the_copy(spend: Spend) -> None:
+    def through_both(x: torch.Tensor, y: torch.Tensor) -> None:
+        spend(100.0)
+        x.add_(1)
+        y.mul_(2)
+
+    def other(x: torch.Tensor, y: torch.Tensor) -> None:
+        spend(1000.0)
+        through_both(x, y)
+
+    both = kerntune.choice([other, through_both], key=["x"])(lambda x, y: None)
+    memory = torch.ones(8)
+    both(memory[:6], memory[2:].view(3, 2).t())
+    assert memory.tolist() == [2.0, 2.0, 4.0, 4.0, 4.0, 4.0, 2.0, 2.0]
+
+
+def test_a_choice_brings_its_own_backward(spend: Spend) -> None:
+    class Backward(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx: Any, x: torch.Tensor, ns: float) -> torch.Tensor:
+            ctx.ns = ns
+            return x * 2
+
+        @staticmethod
+        def backward(ctx: Any, gradient: torch.Tensor) -> Any:  # type: ignore[override]
+            spend(ctx.ns)
+            return gradient * 2, None
+
+    def quick_forward(x: torch.Tensor) -> Any:
+        spend(100.0)
+        return Backward.apply(x, 5000.0)
+
+    def quick_both(x: torch.Tensor) -> Any:
+        spend(1000.0)
+        return Backward.apply(x, 10.0)
+
+    double = choice_of(quick_forward, quick_both)
+    double(torch.ones(4))
+    assert winner(double) == "quick_forward"
+    x = torch.ones(4, requires_grad=True)
+    double(x).sum().backward()
+    assert winner(double) == "quick_both"
+    assert x.grad is not None
+    assert x.grad.tolist() == [2.0] * 4
+    with torch.no_grad():
+        double(x)
+    assert len(double.operation.decisions) == 2
+
+
+def test_a_wrong_gradient_is_left_out(spend: Spend) -> None:
+    timed = Timed(spend)
+
+    def detached(x: torch.Tensor) -> torch.Tensor:
+        return 2 * x + x.detach() - x.detach() * 1.0 + 0 * x - 1.0 * (x - x.detach())
+
+    double = timed.choice(detached)
+    with pytest.warns(RuntimeWarning, match="detached is left out.*gradient of x"):
+        double(torch.ones(4, requires_grad=True))
+
+
+def test_random_numbers_are_as_after_one_call(spend: Spend) -> None:
+    def noise(x: torch.Tensor) -> torch.Tensor:
+        spend(10.0)
+        return x + torch.rand(4)
+
+    def noise_again(x: torch.Tensor) -> torch.Tensor:
+        spend(1000.0)
+        return torch.rand(4) + x
+
+    add_noise = choice_of(noise_again, noise)
+    torch.manual_seed(3)
+    expected = [torch.rand(4), torch.rand(4)]
+    torch.manual_seed(3)
+    found = [add_noise(torch.zeros(4)), torch.rand(4)]
+    assert winner(add_noise) == "noise"
+    assert all(torch.equal(a, b) for a, b in zip(expected, found, strict=True))
+
+
+# what is kept
+
+
+def test_a_winner_is_kept_and_found_again(spend: Spend, cache_folder: Path) -> None:
+    Timed(spend).choice()(torch.ones(4))
+    first = kerntune.fingerprint()
+    chosen._chosen.clear()
+    assert kerntune.fingerprint() != first
+    timed = Timed(spend)
+    again = timed.choice()
+    again(torch.ones(4))
+    assert timed.calls == ["fast"]
+    assert kerntune.fingerprint() == first
+    decision = again.operation.decisions[-1]
+    assert decision.how == "stored"
+    assert sorted(decision.times_ns.values()) == [1000.0, 3000.0]
+
+
+def test_another_list_keeps_the_incumbent_in_a_tie(spend: Spend) -> None:
+    timed = Timed(spend, slow_ns=3000.0)
+    timed.choice()(torch.ones(4))
+
+    def third(x: torch.Tensor) -> torch.Tensor:
+        spend(1001.0)
+        return x * 2
+
+    longer = choice_of(third, timed.slow, timed.fast)
+    longer(torch.ones(4))
+    assert longer.operation.decisions[-1].how == "raced"
+    assert winner(longer) == "fast"
+    fresh = choice_of(third, timed.fast, tune="force")
+    fresh(torch.ones(4))
+    assert winner(fresh) == "third"
+
+
+def test_frozen_needs_a_stored_winner(spend: Spend, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("KERNTUNE_TUNE", "frozen")
+    with pytest.raises(CacheMissError, match=r"^choice .*double: no stored winner"):
+        Timed(spend).choice()(torch.ones(4))
+    monkeypatch.setenv("KERNTUNE_TUNE", "auto")
+    Timed(spend).choice()(torch.ones(4))
+    monkeypatch.setenv("KERNTUNE_TUNE", "frozen")
+    timed = Timed(spend)
+    timed.choice()(torch.ones(4))
+    assert timed.calls == ["fast"]
+
+
+def test_force_decides_anew(spend: Spend) -> None:
+    Timed(spend).choice()(torch.ones(4))
+    timed = Timed(spend, slow_ns=10.0)
+    again = timed.choice(tune="force")
+    again(torch.ones(4))
+    assert winner(again) == "slow"
+
+
+def test_nearest_uses_the_nearest_winner_and_says_its_regret(spend: Spend) -> None:
+    def small(x: torch.Tensor) -> torch.Tensor:
+        spend(100.0 if len(x) < 100 else 9000.0)
+        return x * 2
+
+    def of(**options: Any) -> tuple[Any, Timed]:
+        timed = Timed(spend)
+        return timed.choice(small, **options), timed
+
+    decided, _ = of()
+    for n in (10, 20, 1000, 2000):
+        decided(torch.ones(n))
+    near, timed = of(tune="nearest")
+    with pytest.warns(RuntimeWarning, match=r"over 4 decided keys.*0.0% slower than the best in the median"):
+        near(torch.ones(1500))
+    assert (winner(near), timed.calls) == ("fast", ["fast"])
+    assert len(WinnerCache().entries()) == 4
+    regrets = near.operation.regrets(torch.ones(10))
+    assert [r.share for r in regrets] == [0.0] * 4
+
+
+def test_a_regret_is_the_share_that_the_nearest_winner_loses(spend: Spend) -> None:
+    def small(x: torch.Tensor) -> torch.Tensor:
+        spend(500.0 if len(x) < 100 else 2000.0)
+        return x * 2
+
+    decided = Timed(spend).choice(small)
+    for n in (64, 512):
+        decided(torch.ones(n))
+    found = {r.arguments.partition(";")[0]: r for r in decided.operation.regrets(torch.ones(1))}
+    assert found["x=torch.float32(64,)(1,)"].share == pytest.approx(1.0)  # fast takes 1000, small 500
+    assert found["x=torch.float32(512,)(1,)"].share == pytest.approx(1.0)  # small takes 2000, fast 1000
+
+
+def test_other_code_is_decided_anew(spend: Spend) -> None:
+    def make(factor: int) -> Any:
+        if factor == 2:
+
+            def double(x: torch.Tensor) -> torch.Tensor:
+                return x * 2
+
+        else:
+
+            def double(x: torch.Tensor) -> torch.Tensor:
+                return x + x
+
+        return double
+
+    timed = Timed(spend)
+    timed.choice(make(2))(torch.ones(4))
+    again = timed.choice(make(3))
+    again(torch.ones(4))
+    assert again.operation.decisions[-1].how == "raced"
+
+
+# where nothing can be raced
+
+
+def test_a_graph_capture_is_refused_before_and_served_after(spend: Spend, monkeypatch: pytest.MonkeyPatch) -> None:
+    timed = Timed(spend)
+    double = timed.choice()
+    monkeypatch.setattr(operation, "captures_graph", lambda: True)
+    with pytest.raises(MeasurementError, match="call it once before the capture"):
+        double(torch.ones(4))
+    assert timed.calls == []
+    monkeypatch.setattr(operation, "captures_graph", lambda: False)
+    double(torch.ones(4))
+    monkeypatch.setattr(operation, "captures_graph", lambda: True)
+    timed.calls.clear()
+    double(torch.ones(4))
+    other = Timed(spend)
+    other.choice()(torch.ones(4))  # of the store
+    assert (timed.calls, other.calls) == (["fast"], ["fast"])
+
+
+def test_export_is_refused_by_name(spend: Spend, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(operation, "is_exporting", lambda: True)
+    with pytest.raises(UsageError, match=r"choice .*double: torch\.export"):
+        Timed(spend).choice()(torch.ones(4))
+
+
+def test_a_gpu_that_is_lost_is_said_with_who_lost_it(
+    spend: Spend, this_gpu: FakeBackend, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def faults(x: torch.Tensor) -> torch.Tensor:
+        raise RuntimeError("CUDA error: an illegal memory access")
+
+    def dead() -> None:
+        raise RuntimeError("CUDA error")
+
+    timed = Timed(spend)
+    double = choice_of(faults, timed.slow)
+    monkeypatch.setattr(this_gpu.gpu, "synchronize", dead)
+    with pytest.raises(MeasurementError, match=r"faults raised .* the GPU runs nothing any more"):
+        double(torch.ones(4))
