@@ -49,8 +49,8 @@ class ChangedOutput(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omi
     """The other way round."""
 
     varying: int = 0
-    by_chance: bool = False
-    """Whether the code adds floats atomically, and values were seen to vary: none of the differences decides."""
+    """Where there are any, no difference of this output decides: one that was written equally in a few runs may be
+    chance."""
 
     intermediate: bool = False
     """Whether a later launch reads it, and none writes it afterwards: it may be a workspace."""
@@ -60,15 +60,16 @@ class ChangedOutput(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omi
     @property
     def decides(self) -> bool:
         """Whether a gate looks at it."""
-        return self.count > 0 and not self.by_chance and not self.intermediate
+        return self.count > 0 and not self.varying and not self.intermediate
 
 
 class ComparedResults(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
-    """The outputs of both sides after one run each on ``content``. ``not_compared`` has a reason for each output that
-    could not be compared, or one for all of them; ``unsure`` what isn't known of those that differ."""
+    """The outputs of both sides after one run each on ``content``. ``why_not`` says why none could be compared,
+    ``not_compared`` has a reason for each that couldn't be; ``unsure`` is what isn't known of those that differ."""
 
     content: str
     outputs: tuple[ChangedOutput, ...] = ()
+    why_not: str = ""
     not_compared: tuple[str, ...] = ()
     unsure: tuple[str, ...] = ()
 
@@ -81,6 +82,8 @@ class NumericsReport(msgspec.Struct, frozen=True, forbid_unknown_fields=True, om
     contents: tuple[str, ...] = ()
     outputs: tuple[ChangedOutput, ...] = ()
     not_compared: tuple[str, ...] = ()
+    """Sentences about outputs that were not compared from any content."""
+
     unsure: tuple[str, ...] = ()
 
     @property
@@ -92,10 +95,11 @@ class NumericsReport(msgspec.Struct, frozen=True, forbid_unknown_fields=True, om
                 found.setdefault(output.argument, output)
         return tuple(found.values())
 
-    @property
-    def texts(self) -> tuple[str, ...]:
-        """A sentence for each of these."""
-        return tuple(changed_text(output) for output in self.changed)
+    def texts(self, rule: NumericsRule) -> tuple[str, ...]:
+        """A sentence for each of these: those that fail by ``rule`` first, by what fails."""
+        failing = rule.failing(self)
+        others = [o for o in self.changed if o.argument not in failing]
+        return (*rule.failures(self), *(changed_text(output) for output in others))
 
 
 MOST_ULP = 1 << 53
@@ -145,13 +149,18 @@ class NumericsRule(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit
             return True
         return (output.ulp if self.kind == "ulp" else output.relative or 0.0) > self.limit
 
+    def failing(self, report: NumericsReport | None) -> dict[str, ChangedOutput]:
+        """The outputs that fail, by argument, on the call's own content where they fail there."""
+        found = [o for o in report.outputs if self.fails(o)] if report is not None else []
+        return {o.argument: o for o in sorted(found, key=lambda o: o.content == OWN)}
+
     def failures(self, report: NumericsReport | None) -> tuple[str, ...]:
-        """A sentence for each output that fails; each is looked at from every content."""
-        if report is None:
-            return ()
-        failing = [o for o in report.outputs if self.fails(o)]
-        shown = {o.argument: o for o in sorted(failing, key=lambda o: o.content == OWN)}
-        return tuple(f"{changed_text(o)}; {self} is gated" for o in shown.values())
+        """A sentence for each of these."""
+        return tuple(f"{changed_text(o)}; {self} is gated" for o in self.failing(report).values())
+
+    def unknown(self, report: NumericsReport | None) -> bool:
+        """Whether an output that is gated could not be compared."""
+        return self.gates and report is not None and bool(report.not_compared)
 
 
 def _limit(kind: str, text: str) -> float | None:
@@ -195,10 +204,8 @@ def _remarks(output: ChangedOutput) -> str:
         said.append(f"on {output.content}")
     if output.intermediate:
         said.append("a later launch reads it, so it decides nothing")
-    if output.by_chance:
-        said.append("float atomics: its values vary from run to run, so it decides nothing")
-    elif output.varying:
-        said.append(f"{output.varying:,} more vary from run to run")
+    if output.varying:
+        said.append(f"{output.varying:,} more vary from run to run of the same code, so it decides nothing")
     return f" ({'; '.join(said)})" if said else ""
 
 
@@ -212,8 +219,14 @@ def without_ignored(found: ComparedResults, ignored: Sequence[str]) -> ComparedR
 def report_of(rule: NumericsRule, found: Iterable[ComparedResults]) -> NumericsReport:
     """All comparisons of a case as one."""
     every = list(found)
-    outputs = tuple(o for x in every for o in x.outputs)
-    why = tuple(dict.fromkeys(text for x in every for text in x.not_compared))
-    unsure = tuple(dict.fromkeys(text for x in every for text in x.unsure))
-    contents = tuple(x.content for x in every if x.outputs or not x.not_compared)
-    return NumericsReport(str(rule), contents, outputs, why, unsure)
+    done = [x for x in every if not x.why_not]
+    why = [f"results not compared on {x.content}: {x.why_not}" for x in every if x.why_not]
+    missing = [text for x in done for text in x.not_compared] if done else why
+    unsure = [*(text for x in done for text in x.unsure), *(why if done else ())]
+    return NumericsReport(
+        str(rule),
+        tuple(x.content for x in done),
+        tuple(o for x in done for o in x.outputs),
+        tuple(dict.fromkeys(missing)),
+        tuple(dict.fromkeys(unsure)),
+    )

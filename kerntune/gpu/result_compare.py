@@ -154,7 +154,7 @@ def compare_results(a: Program, b: Program, content: str = OWN) -> ComparedResul
         with DeviceOrHost(a.gpu) as by:
             return _Comparison(a, b, by, content).result()
     except MeasurementError as exc:
-        return ComparedResults(content, not_compared=(f"results not compared on {content}: {exc}",))
+        return ComparedResults(content, why_not=str(exc))
     finally:
         a.memory.restore(0, sorted({*a.written, *b.written}))
         a.gpu.synchronize()
@@ -179,7 +179,8 @@ class _Comparison:
         self._run(self.b)
         unlike = self._unlike(first)
         outputs = self._outputs({i: first[i] for i in unlike}) if unlike else ()
-        return ComparedResults(self.content, outputs, tuple(self._one_sided(both)), tuple(self.unsure))
+        missing = tuple(self._one_sided(both))
+        return ComparedResults(self.content, outputs, not_compared=missing, unsure=tuple(self.unsure))
 
     def _run(self, program: Program) -> None:
         """From the first content of all that either side writes."""
@@ -292,7 +293,6 @@ class _Comparison:
             unwritten=counts.unwritten,
             newly_written=counts.newly_written,
             varying=counts.varying,
-            by_chance=bool(counts.varying) and self._atomics,
             intermediate=all(last_use_reads(side, i) for side in sides),
             content=self.content,
         )
