@@ -66,7 +66,7 @@ def pytest_kerntune_backend(config):
 
     side, rules = os.environ["NUMERICS_SIDE"], json.loads(os.environ["NUMERICS_FLIPPED"])
     flips = tuple(tuple(x) for x in rules["flips"]) if side == "after" else ()
-    return FakeBackend(Script([Rule(kernel=f"{name}_kernel", flips=flips) for name in rules["names"]]))
+    return FakeBackend(Script([Rule(kernel=f"{name}_after", flips=flips) for name in rules["names"]]))
 """
 
 TESTS = '''
@@ -151,7 +151,10 @@ class Study:
             package.mkdir()
             (package / "__init__.py").touch()
             for edit in (e for edits in self.groups.values() for e in edits):
-                (package / f"{edit.name}.py").write_text(edit.sources[side])
+                text = edit.sources[side]
+                if side and self.options.scripted:  # a script tells kernels by their names
+                    text = text.replace(f"{edit.name}_kernel", f"{edit.name}_after")
+                (package / f"{edit.name}.py").write_text(text)
         (self.folder / "conftest.py").write_text(CONFTEST + (SCRIPTED if self.options.scripted else ""))
         (self.folder / "test_edits.py").write_text(TESTS)
         (self.folder / "pytest.ini").write_text("[pytest]\n")
