@@ -10,6 +10,7 @@ import msgspec
 import pytest
 
 from kerntune.base.config import COMPILE_FIELDS, Config, unique_configs
+from kerntune.base.numerics import NumericsRule
 from kerntune.base.policy import TIMERS, Missing, Policy, StaticPrune
 from kerntune.errors import ConfigError, UsageError
 from pytest_kerntune.gating import parse_metrics, parse_outcomes
@@ -29,11 +30,12 @@ NAME = "autotune"
 
 SIGNATURE = (
     "autotune(tolerance, floor, strict, missing, candidates, verify, scope, name, static, metrics, outcomes, "
-    "anchor_tolerance, timer, interpret, static_prune, verify_ignore): tune and compare this test's kernels under "
-    "--kerntune. tolerance=0.02 or '2%': slower by more fails. floor=500 (nanoseconds) or '0.5us': a smaller slowdown "
-    "never fails. strict=True: INCONCLUSIVE fails. missing='record'|'warn'|'fail': without a baseline. "
+    "anchor_tolerance, timer, interpret, static_prune, verify_ignore, numerics): tune and compare this test's kernels "
+    "under --kerntune. tolerance=0.02 or '2%': slower by more fails. floor=500 (nanoseconds) or '0.5us': a smaller "
+    "slowdown never fails. strict=True: INCONCLUSIVE fails. missing='record'|'warn'|'fail': without a baseline. "
     "candidates={'kernel': [{'BLOCK': 128, 'num_warps': 4}, ...]}: configs to try. "
-    "verify='winner'|'finalists'|'all'|'off': which of them have to write what others write. "
+    "verify='winner'|'finalists'|'all'|'bitwise'|'off': which of them have to write what others write, bitwise: the "
+    "very bits. "
     "verify_ignore=['partials']: arguments that are not compared for it. "
     "scope='kernels'|'op': what is timed. name='forward': name of the test's one call. static={'registers': 0.1, "
     "'spills': 'warn', 'all': True}: rules of the static gate, each a share, fail, warn or off, and whether every "
@@ -42,7 +44,9 @@ SIGNATURE = (
     "or fail. "
     "anchor_tolerance=0.05: slower by more since the anchor fails. timer='auto'|'graph'|'events'|'profiler': how "
     "times are taken. static_prune='spills model': candidates that aren't run by what they compile to, of spills, "
-    "occupancy, model and a share to keep. interpret={'rows': 64}: the test's parameters under --kerntune-interpret. "
+    "occupancy, model and a share to keep. numerics='report'|'bitwise'|'ulp:2'|'rtol:1e-5'|'off': which change of "
+    "results, against those of the baseline's code on the same memory, fails. "
+    "interpret={'rows': 64}: the test's parameters under --kerntune-interpret. "
     "A marker closer to the test overrides."
 )
 
@@ -189,6 +193,7 @@ _PARSERS: dict[str, Callable[[object, str], Any]] = {
     "interpret": _small,
     "timer": _timer,
     "static_prune": StaticPrune.parse,
+    "numerics": NumericsRule.parse,
 }
 
 _POLICY_FIELD = {
@@ -204,4 +209,5 @@ _POLICY_FIELD = {
     "anchor_tolerance": "anchor_tolerance",
     "timer": "timer",
     "static_prune": "static_prune",
+    "numerics": "numerics",
 }

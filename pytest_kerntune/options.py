@@ -148,7 +148,8 @@ OPTIONS = (
     Option(
         "",
         "kerntune_verify",
-        "Which candidates have to write what others write: winner (default), finalists, all or off.",
+        "Which candidates have to write what others write: winner (default), finalists, all, bitwise (all, to the "
+        "bit) or off.",
     ),
     Option(
         "",
@@ -167,6 +168,14 @@ OPTIONS = (
         "kerntune_static",
         "Rules of the static gate, as 'registers=0.1 spills=warn occupancy=warn:20% all': a share, fail, warn or off; "
         "all: every candidate config is compiled.",
+    ),
+    Option(
+        "--kerntune-numerics",
+        "kerntune_numerics",
+        "Which change of results, against those of the baseline's code on the same memory, fails: none (report, "
+        "default), any (bitwise), one of more than so many representable numbers (ulp:2) or of more than this share "
+        "(rtol:1e-5). off compares nothing.",
+        "RULE",
     ),
     Option("", "kerntune_anchor_tolerance", "Slower by more than this since the anchor fails: 0.05 or 5% (default)."),
     Option(

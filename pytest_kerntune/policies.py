@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from kerntune.base.numerics import NumericsRule
 from kerntune.base.policy import Missing, Outcome, Policy, StaticPrune, Update, Verdict
 from kerntune.errors import UsageError
 from pytest_kerntune.gating import parse_metrics, parse_outcomes
@@ -26,6 +27,7 @@ def policy_of(source: SettingSource, update: Update, ci: bool) -> Policy:
         anchor_tolerance=source.read("kerntune_anchor_tolerance", parse_tolerance, plain.anchor_tolerance),
         metrics=source.read("kerntune_metrics", parse_metrics, plain.metrics),
         outcomes=_outcomes(source),
+        numerics=source.read("--kerntune-numerics", NumericsRule.parse, plain.numerics),
     )
 
 

@@ -11,7 +11,7 @@ from kerntune.errors import UsageError
 SCOPES = ("kernels", "op")
 """``kernels``: the recorded Triton launches are timed on the device. ``op``: the whole call is."""
 
-VERIFY = ("winner", "finalists", "all", "off")
+VERIFY = ("winner", "finalists", "all", "bitwise", "off")
 """Which candidates have to write what others write; the words of :class:`kerntune.tuning.verification.Verify`."""
 
 MAX_TOLERANCE = 1.0

@@ -9,6 +9,7 @@ import msgspec
 
 from kerntune.base.config import Config
 from kerntune.base.device import Environment
+from kerntune.base.numerics import NumericsReport
 from kerntune.base.policy import Outcome, Verdict
 from kerntune.base.roofline import Roofline
 from kerntune.base.stats import Estimate, TwoModes
@@ -345,6 +346,10 @@ class CaseResult(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_d
 
     code: tuple[CodeChange, ...] = ()
     """How the code of launches whose source changed differs from the baseline's, where a run was asked for a report."""
+
+    numerics: NumericsReport | None = None
+    """How results differ from those of the baseline's code on the same memory; None for the same work, without a
+    baseline, and where nothing runs."""
 
     @property
     def bytes_per_second(self) -> float | None:

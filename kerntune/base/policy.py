@@ -8,6 +8,7 @@ from typing import Any, Literal
 
 import msgspec
 
+from kerntune.base.numerics import NumericsRule
 from kerntune.errors import UsageError
 
 DEFAULT_TOLERANCE = 0.02
@@ -263,6 +264,8 @@ class Policy(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     metrics: Metrics = Metrics()
     outcomes: dict[Verdict, Outcome] = {}
     timer: str = "auto"
+    numerics: NumericsRule = NumericsRule()
+    """Which change of results, against those of the baseline's code on the same memory, fails."""
 
     def since_anchor(self) -> Policy:
         """The policy that the anchor's comparison is judged by. Never the stricter one of the two: a step that is

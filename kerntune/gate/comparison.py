@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from kerntune.base.case_result import IDENTITY, Attribution, Share
+from kerntune.base.numerics import NumericsReport, report_of, without_ignored
 from kerntune.base.policy import Policy, Verdict
 from kerntune.base.recording import Artifacts, Recording, same_work
 from kerntune.base.stats import Estimate, median
@@ -29,6 +30,7 @@ from kerntune.gate.replay import (
 from kerntune.gpu.base import Gpu
 from kerntune.timing.paired_processes import PROCESS_BIAS, Replay
 from kerntune.timing.sample import Sample
+from kerntune.tuning.tune_options import options_of_policy
 
 
 @dataclass(frozen=True)
@@ -39,6 +41,8 @@ class Comparison:
     used: RungUsed
     evidence: Evidence
     policy: Policy
+    numerics: NumericsReport | None = None
+    """How results differ from the baseline's, where that was asked and the work isn't the same."""
 
     @property
     def verdict(self) -> Verdict:
@@ -85,10 +89,29 @@ class Comparer:
     next_decision: Callable[[], int]
     progress: Callable[[str], None]
 
-    def against(self, baseline: TimeBaseline, stored: Artifacts, sample: Sample, policy: Policy) -> Comparison:
-        """Compare with ``baseline``, whose artifacts are among ``stored``; ``sample`` is today's."""
-        used = self._rung_used(baseline, stored, policy)
-        return Comparison(baseline, used, self._evidence(baseline, sample, used), policy)
+    def against(
+        self, baseline: TimeBaseline, stored: Artifacts, sample: Sample, policy: Policy, results: bool = False
+    ) -> Comparison:
+        """Compare with ``baseline``, whose artifacts are among ``stored``; ``sample`` is today's. With ``results``,
+        what both write is compared as well, unless ``policy`` says that it isn't."""
+        results = results and policy.numerics.kind != "off"
+        used = self._rung_used(baseline, stored, policy, results)
+        numerics = self._numerics(used, policy) if results else None
+        return Comparison(baseline, used, self._evidence(baseline, sample, used), policy, numerics)
+
+    def _numerics(self, used: RungUsed, policy: Policy) -> NumericsReport | None:
+        """Of equal work, nothing is compared. Made-up content shows what the call's own may hide (all zeros, say), and
+        the other way round; where addresses are followed, the replay had the call's own memory."""
+        if used.rung == IDENTITY:
+            return None
+        if used.replay is None or used.before is None or used.artifacts is None:
+            why = ", ".join(("results not compared", *used.why_not))
+            return NumericsReport(str(policy.numerics), not_compared=(why,))
+        self.progress(f"{self.case.id}: comparing results with those of the baseline's code")
+        own, made_up = self.replayer.results(used.before, used.artifacts), used.replay.results
+        ignored = options_of_policy(policy).verification.ignore
+        found = [without_ignored(x, ignored) for x in (made_up, own) if x is not None]
+        return report_of(policy.numerics, found)
 
     def shared(self, found: Comparison, anchor: TimeBaseline, sample: Sample, policy: Policy) -> Comparison:
         """``found`` for an ``anchor`` that is of the same work as its baseline, with the anchor's times and floor."""
@@ -100,7 +123,7 @@ class Comparer:
         same = comparable(baseline, sample) and same_work(baseline.recording, self.case.recording)
         return same and stored > 0 and abs(median(sample.times_ns) / stored - 1) > drift_limit(state_range_of(baseline))
 
-    def _rung_used(self, baseline: TimeBaseline, stored: Artifacts, policy: Policy) -> RungUsed:
+    def _rung_used(self, baseline: TimeBaseline, stored: Artifacts, policy: Policy, results: bool) -> RungUsed:
         if same_work(baseline.recording, self.case.recording):
             return RungUsed(IDENTITY, before=baseline.recording)
         self.progress(f"{self.case.id}: replaying the baseline beside today's code")
@@ -111,7 +134,7 @@ class Comparer:
             return settled(change, policy, a_ns, floor)
 
         def replay(before: Recording, artifacts: Artifacts) -> Replay:
-            return self.replayer.replay(before, artifacts, level, bias, done)
+            return self.replayer.replay(before, artifacts, level, bias, done, results)
 
         return replay_baseline(baseline, stored, self.case.capture.compiler.farm, replay)
 
@@ -196,8 +219,9 @@ def state_range_of(baseline: TimeBaseline) -> float:
 class Judgement:
     """The verdict on a case. ``found`` is the comparison with the baseline, ``since`` that with the anchor.
 
-    ``grown`` has a sentence for each gated metric that grew too much, and ``outside`` for each write outside of
-    tensors; ``reported`` is what the time alone says where it isn't gated.
+    ``grown`` has a sentence for each gated metric that grew too much, ``outside`` for each write outside of tensors,
+    and ``changed`` for each output whose numbers changed, gated or not; ``reported`` is what the time alone says where
+    it isn't gated.
     """
 
     verdict: Verdict
@@ -206,6 +230,12 @@ class Judgement:
     grown: tuple[str, ...] = ()
     reported: Verdict | None = None
     outside: tuple[str, ...] = ()
+    changed: tuple[str, ...] = ()
+
+    @property
+    def findings(self) -> tuple[str, ...]:
+        """What isn't about time, the most severe first."""
+        return (*self.outside, *self.grown, *self.changed)
 
     @property
     def decisive(self) -> Comparison | None:
@@ -225,9 +255,18 @@ def judge(
 ) -> Judgement:
     """The verdict of ``policy`` on a case that launched something; without ``found`` it has no baseline."""
     evidence = found.evidence if found is not None else Evidence(launched)
-    evidence = replace(evidence, static_failure=bool(grown), outside_writes=bool(outside), timed=policy.metrics.time)
+    numerics, rule = found.numerics if found is not None else None, policy.numerics
+    changed = numerics.texts(rule) if numerics is not None else ()
+    evidence = replace(
+        evidence,
+        static_failure=bool(grown),
+        outside_writes=bool(outside),
+        timed=policy.metrics.time,
+        results_changed=bool(rule.failing(numerics)),
+        results_unknown=rule.unknown(numerics),
+    )
     verdict = decide(evidence, policy)
     if not policy.metrics.time:
-        return Judgement(verdict, found, None, grown, found.verdict if found is not None else None, outside)
+        return Judgement(verdict, found, None, grown, found.verdict if found is not None else None, outside, changed)
     verdict = with_anchor(verdict, since.verdict if since is not None else None)
-    return Judgement(verdict, found, since, grown, outside=outside)
+    return Judgement(verdict, found, since, grown, outside=outside, changed=changed)

@@ -26,7 +26,8 @@ class Evidence:
     sessions differ by. ``other_settings`` tells that the environment had the compiler make other code than it would
     under the baseline's. ``outside_writes`` is whether a launch changed bytes outside of its tensors; of ``identical``
     work, that was looked for when the baseline was recorded. ``foreign_work`` is whether other processes used the
-    device during the replay.
+    device during the replay. ``results_changed`` is whether results differ from those of the baseline's code by more
+    than a gate on them allows, ``results_unknown`` whether such a gate is set and some could not be compared.
     """
 
     launched: int
@@ -43,6 +44,12 @@ class Evidence:
     other_settings: bool = False
     outside_writes: bool = False
     foreign_work: bool = False
+    results_changed: bool = False
+    results_unknown: bool = False
+
+
+CLEARED = (Verdict.PASS, Verdict.IMPROVED, Verdict.DRIFTED)
+"""Verdicts that say that nothing got worse."""
 
 
 def decide(evidence: Evidence, policy: Policy) -> Verdict:
@@ -53,7 +60,8 @@ def decide(evidence: Evidence, policy: Policy) -> Verdict:
     ====  =================================================================  ============
     1     nothing was launched, or less than the baseline has                INCOMPLETE
     2     a launch wrote outside of its tensors, a static rule failed (a     REGRESSED
-          limit of the device, without a baseline), or a gated metric grew
+          limit of the device, without a baseline), a gated metric grew, or
+          gated results changed
     3     there is no baseline                                               NEW
     4     no rule failed, and time isn't gated (static only, say)            PASS,
                                                                              INCONCLUSIVE
@@ -69,11 +77,18 @@ def decide(evidence: Evidence, policy: Policy) -> Verdict:
     ====  =================================================================  ============
 
     Line 4 says INCONCLUSIVE where code was compiled under other settings than the baseline's, line 9 DRIFTED where the
-    baseline's own binary runs far off its stored time. Tolerance is never below the case's effect floor.
+    baseline's own binary runs far off its stored time. Tolerance is never below the case's effect floor. Where results
+    are gated and some could not be compared, PASS, IMPROVED and DRIFTED of lines 4 to 10 are INCONCLUSIVE.
     """
+    verdict = _decide_compared(evidence, policy)
+    return Verdict.INCONCLUSIVE if evidence.results_unknown and verdict in CLEARED else verdict
+
+
+def _decide_compared(evidence: Evidence, policy: Policy) -> Verdict:
+    """The verdict where all results that are gated were compared."""
     if evidence.launched == 0 or (evidence.expected or 0) > evidence.launched:
         return Verdict.INCOMPLETE
-    if evidence.static_failure or evidence.outside_writes:
+    if evidence.static_failure or evidence.outside_writes or evidence.results_changed:
         return Verdict.REGRESSED
     if evidence.expected is None:
         return Verdict.NEW
@@ -107,8 +122,7 @@ def with_anchor(verdict: Verdict, since: Verdict | None) -> Verdict:
         return verdict
     if since is Verdict.REGRESSED:
         return Verdict.REGRESSED
-    cleared = verdict in (Verdict.PASS, Verdict.IMPROVED, Verdict.DRIFTED)
-    return Verdict.INCONCLUSIVE if since is Verdict.INCONCLUSIVE and cleared else verdict
+    return Verdict.INCONCLUSIVE if since is Verdict.INCONCLUSIVE and verdict in CLEARED else verdict
 
 
 def drift_limit(state_range: float) -> float:

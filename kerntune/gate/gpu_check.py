@@ -225,7 +225,8 @@ class TimedCheck:
         policy, case, reference = self.call.policy, self.case, self.stores.reference
         found = None
         if baseline is not None:
-            found = self.comparer.against(baseline, reference.readable(self.gpu.spec.target), time.sample, policy)
+            stored = reference.readable(self.gpu.spec.target)
+            found = self.comparer.against(baseline, stored, time.sample, policy, results=True)
         since = self._since(found, time.sample)
         before = baseline.static if baseline is not None else ()
         static = launch_statics(case.recorded, self.gpu.spec, known_figures(before, self.settings.update))
@@ -264,7 +265,7 @@ class TimedCheck:
         of_anchor = judgement.decisive is not None and judgement.decisive is judgement.since
         shares = [shares_text(parts)] if parts and not of_anchor else []
         told_since = since_text(since, parts if of_anchor else None)
-        said = [*judgement.outside, *judgement.grown, *shares, *filter(None, [told_since])]
+        said = [*judgement.findings, *shares, *filter(None, [told_since])]
         reasons = reasons_of(baseline, case.recording, self.gpu.environment(), used, call.scope, sample)
         reasons = (*reasons, *unsure(judgement), *([renamed.said] if renamed.said else []))
         told = (f"since the baseline: {reasons[0]}", *reasons[1:]) if of_anchor else reasons
@@ -272,6 +273,8 @@ class TimedCheck:
         warnings = (*filter(None, [remark]), *warnings_of(judgement, findings.pending, call.policy))
         warnings = (*warnings, *foreign_text(judgement, findings.time.foreign))
         warnings = (*warnings, *modes_text(modes(sample.times_ns)), *findings.outside.warnings, *self.tuning.notes)
+        numerics = found.numerics if found is not None else None
+        warnings = (*warnings, *((*numerics.not_compared, *numerics.unsure) if numerics is not None else ()))
         shown = found.shown if found is not None else None
         dtype = matmul_dtype(case.recording) if call.flops else ""
         return CaseResult(
@@ -294,7 +297,7 @@ class TimedCheck:
             causes=reasons,
             attribution=parts,
             warnings=warnings,
-            findings=(*judgement.outside, *judgement.grown),
+            findings=judgement.findings,
             outside_writes=findings.outside.found,
             trials=tuple(self.tuning.trials),
             failed_trials=tuple(self.tuning.failures),
@@ -317,6 +320,7 @@ class TimedCheck:
             baseline_times_ns=baseline.sample.times_ns[:MAX_STORED_TIMES] if baseline is not None else (),
             replayed=ReplayedTimes(used.replay.a_ns, used.replay.b_ns) if used.replay is not None else None,
             code=self._code_changes(baseline, findings.static),
+            numerics=numerics,
         )
 
     def _code_changes(self, baseline: TimeBaseline | None, today: tuple[LaunchStatic, ...]) -> tuple[CodeChange, ...]:

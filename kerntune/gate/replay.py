@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections import ChainMap
 from collections.abc import Callable, Sequence
-from dataclasses import astuple, dataclass
+from dataclasses import astuple, dataclass, replace
 from functools import cached_property
 
+from kerntune.base.numerics import OWN, ComparedResults
 from kerntune.base.recording import Artifacts, Recording, Storage, same_arguments, scalar_addresses
 from kerntune.base.stats import Estimate, median
 from kerntune.capture.memory_plan import describe
@@ -17,7 +18,9 @@ from kerntune.errors import MeasurementError, OutOfResourcesError, ReplayError
 from kerntune.gate.baselines import TimeBaseline
 from kerntune.gate.calibration import against_stored
 from kerntune.gpu.base import Backend
-from kerntune.gpu.program import Loader
+from kerntune.gpu.memory import Memory
+from kerntune.gpu.program import Loader, Program
+from kerntune.gpu.result_compare import compare_results
 from kerntune.timing.paired import Pairing, common_plan, live_memory, pair
 from kerntune.timing.paired_processes import BLOCKS, MORE_BLOCKS, PairedWork, Replay, combine, compare, once
 from kerntune.timing.sample import Sample
@@ -38,12 +41,31 @@ class Replayer:
         self._backend, self._pairs, self._loader, self._recorded = backend, pairs, loader, recorded
         self._timer = timer
 
-    def replay(self, before: Recording, artifacts: Artifacts, level: float, bias: float, settled: Settled) -> Replay:
-        """``before`` beside today's recording, until the verdict is settled or the last look is done."""
+    def replay(
+        self,
+        before: Recording,
+        artifacts: Artifacts,
+        level: float,
+        bias: float,
+        settled: Settled,
+        results: bool = False,
+    ) -> Replay:
+        """``before`` beside today's recording, until the verdict is settled or the last look is done. With ``results``
+        the first process compares what both write, too."""
         mine = self._recorded.recording
         if self._in_place(before, mine):
             return self._replay_here(before, mine, artifacts, level, bias, settled)
-        return compare(self._pairs, self.work(before, mine, artifacts), level, bias, settled)
+        work = replace(self.work(before, mine, artifacts), results=results)
+        return compare(self._pairs, work, level, bias, settled)
+
+    def results(self, before: Recording, artifacts: Artifacts) -> ComparedResults:
+        """What ``before`` and today's recording write in this process, from what the call found in memory. Only after a
+        replay: then the baseline's code has run well on such memory elsewhere."""
+        try:
+            a, b, memory, found = self._on_live_memory(before, self._recorded.recording, artifacts)
+            return compare_results(Program(self._loader, a, memory, found), Program(self._loader, b, memory, found))
+        except (MeasurementError, OutOfResourcesError, ReplayError) as exc:
+            return ComparedResults(OWN, why_not=str(exc))
 
     def change(self, a: Recording, b: Recording, artifacts: Artifacts) -> float:
         """The change from ``a`` to ``b`` as one process sees it."""
@@ -85,13 +107,19 @@ class Replayer:
         mine = self._recorded.recording
         if not (same_arguments(a, mine) and same_arguments(b, mine)):
             raise ReplayError("it follows addresses, and took other arguments: today's may not be what it expects")
-        (more_a, a), (more_b, b) = (common_plan(self._recorded.recording, x) for x in (a, b))
-        storages = max(more_a, more_b, key=len)
-        if len(storages) > len(mine.storages):
+        a, b, memory, found = self._on_live_memory(a, b, artifacts)
+        if len(memory.storages) > len(mine.storages):
             raise ReplayError("it follows addresses, and its memory is not laid out as today's")
-        found = ChainMap(self._recorded.artifacts, artifacts)  # type: ignore[arg-type]  # only read
-        memory = live_memory(self._loader.gpu, storages, self._recorded.sources, found)
         return pair(self._loader, a, b, memory, found, self._timer)
+
+    def _on_live_memory(
+        self, a: Recording, b: Recording, artifacts: Artifacts
+    ) -> tuple[Recording, Recording, Memory, Artifacts]:
+        """Both sides, numbered for one memory with the call's own contents, and all artifacts."""
+        (more_a, a), (more_b, b) = (common_plan(self._recorded.recording, x) for x in (a, b))
+        found = ChainMap(self._recorded.artifacts, artifacts)  # type: ignore[arg-type]  # only read
+        memory = live_memory(self._loader.gpu, max(more_a, more_b, key=len), self._recorded.sources, found)
+        return a, b, memory, found
 
 
 REPLAY, RECOMPILED, STORED = "paired replay", "recompiled TTIR", "stored sample"

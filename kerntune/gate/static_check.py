@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from kerntune.base.case_result import CaseResult, CodeChange, ConfigReport
 from kerntune.base.config import Config
 from kerntune.base.device import DeviceSpec, Target, typical_device
+from kerntune.base.numerics import NumericsReport
 from kerntune.base.policy import Policy, StaticPolicy, Update, Verdict
 from kerntune.capture import Capture
 from kerntune.capture.recorder import Recorded
@@ -81,6 +82,8 @@ def check_static(
     reasons = (*_missing(known, launched), *_reasons(known, launches, target, series, found), *_settings(moved))
     reasons = (*reasons, renamed.said) if renamed.said else reasons
     word = "FAILS" if known.reference is None and verdict is Verdict.REGRESSED else verdict.value
+    numerics = NumericsReport(str(policy.numerics), not_compared=(NOTHING_RUNS,)) if known.own is not None else None
+    unknown = numerics.not_compared if numerics is not None and policy.numerics.gates else ()
     result = CaseResult(
         case=case.id,
         fingerprint=fingerprint,
@@ -94,10 +97,11 @@ def check_static(
         findings=(*found.failures, *found.notes),
         remarks=found.remarks,
         configs=configs,
-        warnings=tuple(stores.damage.among(stores.reference, target, (x.ttir_sha256 for x in known.launches))),
+        warnings=(*stores.damage.among(stores.reference, target, (x.ttir_sha256 for x in known.launches)), *unknown),
         baseline_path=stores.reference.shown(own_path),
         recorded=renamed.taken,
         code=_code_changes(stores, known, captured, recorded, launches) if code else (),
+        numerics=numerics,
     )
     return result, pending
 
@@ -162,6 +166,9 @@ def _since_anchor(
             if found.severity in ("fail", "warn") and found.text not in said:
                 text = f"{found.text}, since the anchor of {known.anchor.recorded.partition('T')[0]}"
                 yield found._replace(text=text)
+
+
+NOTHING_RUNS = "results not compared: nothing runs without a GPU"
 
 
 def _over_limits(launches: tuple[LaunchStatic, ...], target: Target, rules: StaticPolicy) -> list[Said]:

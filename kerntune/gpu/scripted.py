@@ -13,7 +13,7 @@ import random
 import time
 import weakref
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -27,7 +27,9 @@ from kerntune.gpu import device_lock
 from kerntune.gpu.base import Buffer, Function, GpuEvent, GpuGraph, one_by_one
 from kerntune.gpu.compare import Difference, compare_bytes
 from kerntune.gpu.foreign_work import OUT, SYMBOL
+from kerntune.gpu.result_kernels import PREFIX as RESULT_PREFIX
 from kerntune.gpu.rotation import CUDA, listed
+from kerntune.gpu.scripted_results import Place, run_result_kernel
 from kerntune.gpu.scripted_work import FakeBuffer, FakeWork, Filled, Mark, OwnBuffer, Repeated, Scattered, Shifted
 
 if TYPE_CHECKING:  # a process for first looks has no tensors, and is there sooner without torch
@@ -73,6 +75,13 @@ class Rule:
     fault: str = ""
     after: int = 0
     beside: tuple[int, int] | None = None
+    flips: tuple[tuple[int, int], ...] = ()
+    """Of what a launch leaves in its last pointer's memory, the bits that are unlike those of other rules: offsets in
+    bytes, and the bits of that byte."""
+
+    skips: tuple[tuple[int, int], ...] = ()
+    """Ranges of bytes of that memory which it doesn't write: from an offset to another one."""
+
     triton: str = ""
     """The version that compiled it."""
 
@@ -400,11 +409,16 @@ class FakeGpu:
         assert isinstance(function, FakeFunction)
         if function.binary.symbol == SYMBOL:
             return partial(self._watch, self._containing(addresses[0] or 0), float(params[1].value or 0))
+        if function.binary.symbol.startswith(RESULT_PREFIX):
+            return partial(run_result_kernel, function.binary.symbol, self._named(params, addresses))
         rule = function.rule(self.script)
         byte = rule.leaves if rule.leaves is not None else WRONG if rule.wrong else RIGHT
         left: dict[FakeBuffer, tuple[Mark, ...]] = {
             b: (Mark(byte, i),) for i, a in enumerate(addresses) if a and (b := self._containing(a))
         }
+        if left and (rule.flips or rule.skips):
+            last = list(left)[-1]
+            left[last] = (replace(left[last][0], flips=rule.flips, skips=rule.skips),)
         beside: Beside | None = self._beside(addresses, *rule.beside) if rule.beside is not None else []
         work = FakeWork(1, rule.time_ns, rule.time_ns, left)
 
@@ -419,6 +433,15 @@ class FakeGpu:
                 self._recording.append(work)
 
         return call
+
+    def _named(self, params: Sequence[Param], addresses: Sequence[int | None]) -> dict[str, Place | int]:
+        """By parameter, the number, or the buffer that a pointer points into, and how far."""
+        found: dict[str, Place | int] = {}
+        for param, address in zip(params, addresses, strict=True):
+            buffer = self._containing(address) if address else None
+            place = None if buffer is None else (buffer, (address or 0) - buffer.address)
+            found[param.name] = place if place is not None else int(param.value or 0)
+        return found
 
     def _watch(self, out: FakeBuffer | None, ns: float) -> None:
         """What the kernel of :mod:`kerntune.gpu.foreign_work` finds: a turn of others after each one of ours."""

@@ -139,16 +139,65 @@ class _Placed:
 
 
 @dataclass(frozen=True)
+class Flipped:
+    """A content with other bits at some places: offsets in bytes, and the bits that are flipped there."""
+
+    content: BufferContent
+    flips: tuple[tuple[int, int], ...]
+
+    @property
+    def key(self) -> int:
+        """Of both."""
+        return hash((self.content.key, self.flips, 7)) & _MASK
+
+    def read(self, start: int, count: int) -> bytes:
+        """Byte by byte at the places."""
+        found = bytearray(self.content.read(start, count))
+        for offset, bits in self.flips:
+            if start <= offset < start + count:
+                found[offset - start] ^= bits
+        return bytes(found)
+
+
+@dataclass(frozen=True)
+class Kept:
+    """A content in which some ranges of bytes, from an offset to another one, are those of an earlier one."""
+
+    content: BufferContent
+    earlier: BufferContent
+    ranges: tuple[tuple[int, int], ...]
+
+    @property
+    def key(self) -> int:
+        """Of all three."""
+        return hash((self.content.key, self.earlier.key, self.ranges, 8)) & _MASK
+
+    def read(self, start: int, count: int) -> bytes:
+        """From both."""
+        found = bytearray(self.content.read(start, count))
+        for begin, end in self.ranges:
+            low, high = max(begin, start), min(end, start + count)
+            if low < high:
+                found[low - start : high - start] = self.earlier.read(low, high - low)
+        return bytes(found)
+
+
+@dataclass(frozen=True)
 class Mark:
     """What a launch does to a buffer: near ``byte``, at ``place`` among the launch's pointers. The bytes depend on the
-    earlier contents: a launch that runs twice without a restore, or from other memory, leaves others."""
+    earlier contents: a launch that runs twice without a restore, or from other memory, leaves others. ``flips`` are
+    bits in which its results are unlike those of other launches, ``skips`` ranges of bytes that it doesn't write."""
 
     byte: int
     place: int
+    flips: tuple[tuple[int, int], ...] = ()
+    skips: tuple[tuple[int, int], ...] = ()
 
     def left(self, before: BufferContent) -> BufferContent:
         """What stands there afterwards."""
-        return Scattered(hash((before.key, self.byte, self.place)) & _MASK, self.byte)
+        left: BufferContent = Scattered(hash((before.key, self.byte, self.place)) & _MASK, self.byte)
+        left = Flipped(left, self.flips) if self.flips else left
+        return Kept(left, before, self.skips) if self.skips else left
 
 
 @dataclass(eq=False)

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from math import isfinite
 from statistics import NormalDist, mean, variance
 
+from kerntune.base.numerics import ComparedResults
 from kerntune.base.recording import Recording, Storage
 from kerntune.base.stats import Estimate, hodges_lehmann, median, widened
 from kerntune.errors import MeasurementError
@@ -57,13 +58,19 @@ class PairedWork:
     artifacts: Mapping[str, bytes]
     timer: str = "auto"
     spaced: bool = False
+    results: bool = False
+    """Whether the first process compares what both sides write, too."""
 
-    def request(self, blocks: int, seed: int) -> PairRequest:
-        """The request for a process; ``seed`` decides the order of blocks."""
+    def request(self, blocks: int, seed: int, results: bool = False) -> PairRequest:
+        """The request for a process; ``seed`` decides the order of blocks. ``results``: it is the one that compares
+        them, if they are wanted."""
         names = {x.sha256 for side in (self.a, self.b) for x in side.binaries}
         names |= {s.content.sha256 for s in self.storages if hasattr(s.content, "sha256")}
         needed = {sha: self.artifacts[sha] for sha in names if sha in self.artifacts}
-        return PairRequest(self.a, self.b, tuple(self.storages), needed, blocks, seed, self.timer, self.spaced)
+        wanted = self.results and results
+        return PairRequest(
+            self.a, self.b, tuple(self.storages), needed, blocks, seed, self.timer, spaced=self.spaced, results=wanted
+        )
 
 
 @dataclass(frozen=True)
@@ -79,6 +86,9 @@ class Replay:
     shown: Estimate
     foreign: ForeignWork = NONE_SEEN
     """What other processes did on the device meanwhile."""
+
+    results: ComparedResults | None = None
+    """What both sides wrote, where that was compared."""
 
 
 def compare(
@@ -98,7 +108,8 @@ def compare(
         wanted = len(replies) + count
         while len(replies) < wanted:
             with discarding(failures):
-                replies.append(pairs.run(work.request(blocks, seed=len(replies) + len(failures))))
+                seed = len(replies) + len(failures)
+                replies.append(pairs.run(work.request(blocks, seed, results=not replies)))
         return combine(replies, level, bias)
 
     replay = ask(PROCESSES, BLOCKS)
@@ -134,7 +145,9 @@ def combine(replies: Sequence[PairReply], level: float, bias: float = PROCESS_BI
     each = [log_ratios(r) for r in replies]
     change, shown = (pooled(each, one, bias) for one in (level, SHOWN_LEVEL))
     a_ns, b_ns = ([median(getattr(r, side)) for r in replies] for side in ("a_ns", "b_ns"))
-    return Replay(tuple(a_ns), tuple(b_ns), change, shown, together([ForeignWork(*r.foreign) for r in replies]))
+    results = next((r.results for r in replies if r.results is not None), None)
+    foreign = together([ForeignWork(*r.foreign) for r in replies])
+    return Replay(tuple(a_ns), tuple(b_ns), change, shown, foreign, results)
 
 
 def pooled(each: Sequence[Sequence[float]], level: float, bias: float) -> Estimate:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -48,7 +49,7 @@ def counted(e: Evidence) -> bool:
 
 def failed(e: Evidence) -> bool:
     """Something that no time is needed for."""
-    return counted(e) and (e.static_failure or e.outside_writes)
+    return counted(e) and (e.static_failure or e.outside_writes or e.results_changed)
 
 
 def compared(e: Evidence) -> bool:
@@ -83,6 +84,11 @@ TABLE: list[Row] = [
     ),
     ("static failure", lambda e, t: counted(e) and e.static_failure and not e.outside_writes, Verdict.REGRESSED),
     ("writes outside of tensors", lambda e, t: counted(e) and e.outside_writes, Verdict.REGRESSED),
+    (
+        "gated results changed",
+        lambda e, t: counted(e) and e.results_changed and not e.static_failure and not e.outside_writes,
+        Verdict.REGRESSED,
+    ),
     ("no baseline", lambda e, t: counted(e) and e.expected is None and not failed(e), Verdict.NEW),
     (
         "static only",
@@ -183,6 +189,11 @@ def outside_evidence() -> list[Evidence]:
     ]
 
 
+def changed_evidence() -> list[Evidence]:
+    """Cases whose gated results changed."""
+    return [replace(e, outside_writes=False, results_changed=True) for e in outside_evidence()]
+
+
 def foreign_evidence() -> list[Evidence]:
     """Cases during whose replay other processes used the device."""
     return [
@@ -209,7 +220,10 @@ def unlike_evidence() -> list[Evidence]:
 
 @pytest.fixture(scope="module")
 def evidence() -> list[Evidence]:
-    kinds = (all_evidence, more_evidence, spread_evidence, unlike_evidence, outside_evidence, foreign_evidence)
+    kinds = (
+        all_evidence, more_evidence, spread_evidence, unlike_evidence, outside_evidence, foreign_evidence,
+        changed_evidence,
+    )  # fmt: skip
     return [e for kind in kinds for e in kind()]
 
 
@@ -224,6 +238,19 @@ def test_table_is_total_and_exclusive_and_decides(evidence: list[Evidence], floo
         assert decide(e, policy) is rows[0][1], (e, rows)
         used.add(rows[0][0])
     assert used == {name for name, _, _ in TABLE}
+
+
+def test_where_gated_results_are_unknown_nothing_is_cleared(evidence: list[Evidence]) -> None:
+    """And what is worse stays so."""
+    cleared = (Verdict.PASS, Verdict.IMPROVED, Verdict.DRIFTED)
+    policy = Policy(tolerance=TOLERANCE)
+    seen = set()
+    for e in evidence[::3]:
+        known = decide(e, policy)
+        unknown = decide(replace(e, results_unknown=True), policy)
+        assert unknown is (Verdict.INCONCLUSIVE if known in cleared else known)
+        seen.add(known)
+    assert seen == set(Verdict) - {Verdict.STALE}
 
 
 def test_only_tolerance_and_floor_of_a_policy_decide(evidence: list[Evidence]) -> None:

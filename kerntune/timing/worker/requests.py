@@ -6,6 +6,7 @@ from typing import Union
 
 import msgspec
 
+from kerntune.base.numerics import ComparedResults
 from kerntune.base.recording import Recording, Storage
 
 
@@ -19,7 +20,8 @@ class PairRequest(msgspec.Struct, frozen=True, tag="pair"):
     """Time ``a`` and ``b`` in turn on memory laid out as ``storages``, whose contents they describe.
 
     ``artifacts`` holds binaries and stored contents by checksum. ``seed`` decides the order of blocks, ``timer``
-    is one of :data:`kerntune.base.policy.TIMERS`. ``spaced`` as for :class:`kerntune.gpu.memory.Memory`.
+    is one of :data:`kerntune.base.policy.TIMERS`. ``spaced`` as for :class:`kerntune.gpu.memory.Memory`. ``results``: what
+    both sides write is compared as well.
     """
 
     a: Recording
@@ -30,6 +32,7 @@ class PairRequest(msgspec.Struct, frozen=True, tag="pair"):
     seed: int
     timer: str = "auto"
     spaced: bool = False
+    results: bool = False
 
 
 class PairReply(msgspec.Struct, frozen=True, tag="paired"):
@@ -39,6 +42,9 @@ class PairReply(msgspec.Struct, frozen=True, tag="paired"):
     b_ns: tuple[float, ...]
     foreign: tuple[float, float, float, int] = (0.0, 0.0, 0.0, 0)
     """The fields of :class:`kerntune.gpu.foreign_work.ForeignWork`."""
+
+    results: ComparedResults | None = None
+    """Where they were asked for."""
 
 
 class RequestFailed(msgspec.Struct, frozen=True, tag="failed"):

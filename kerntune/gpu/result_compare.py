@@ -1,0 +1,367 @@
+"""The outputs of two programs on one memory: run from the same first content, compared on the device."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from kerntune.base.numerics import OWN, ChangedOutput, ComparedResults
+from kerntune.base.recording import Recording, View
+from kerntune.errors import BackendError, MeasurementError, OutOfResourcesError
+from kerntune.gpu.base import Buffer, Executor
+from kerntune.gpu.number_formats import (
+    BITS,
+    NOWHERE,
+    POISON,
+    ElementCounts,
+    NumberFormat,
+    count_differences,
+    element_text,
+    format_of,
+)
+from kerntune.gpu.program import Program
+from kerntune.gpu.result_kernels import ResultKernels
+
+RERUNS, ATOMIC_RERUNS = 1, 3
+"""Further runs of each side where bits differ, and where float atomics may be why: what varies seldom is seen too."""
+
+HOST_CHUNK = 64 << 20
+"""Bytes that come to the host at once, where the device's kernels can't be loaded."""
+
+Piece = tuple[int, Buffer]
+"""A kept part of a storage: its offset in bytes, and what it held."""
+
+
+class Comparing(Protocol):
+    """Compares buffers: :class:`~kerntune.gpu.result_kernels.ResultKernels`, or :class:`OnHost`."""
+
+    def equal(self, pairs: Sequence[tuple[Buffer, Buffer]]) -> list[bool]:
+        """Of each two buffers of one size, whether they hold the same bits."""
+
+    def new_mask(self, elements: int) -> Any:
+        """A byte for each element, all zero."""
+
+    def mark(self, a: Buffer, b: Buffer, mask: Any, kind: NumberFormat) -> None:
+        """Note in ``mask`` which elements differ."""
+
+    def count(
+        self, a: Buffer, b: Buffer, mask: Any, kind: NumberFormat, poisoned: bool, wanted: int = NOWHERE
+    ) -> ElementCounts:
+        """As :func:`kerntune.gpu.number_formats.count_differences`."""
+
+    def close(self) -> None:
+        """Free what was loaded."""
+
+
+class OnHost:
+    """The same by numpy, chunk by chunk, where the device can't load the kernels."""
+
+    def __init__(self, gpu: Executor) -> None:
+        self._gpu = gpu
+        self._places: list[Buffer] = []
+
+    def equal(self, pairs: Sequence[tuple[Buffer, Buffer]]) -> list[bool]:
+        """Chunk by chunk, up to the first that differs."""
+        return [all(x == y for _, x, y in self._chunks(a, b)) for a, b in pairs]
+
+    def new_mask(self, elements: int) -> bytearray:
+        """In the host's memory."""
+        return bytearray(elements)
+
+    def mark(self, a: Buffer, b: Buffer, mask: bytearray, kind: NumberFormat) -> None:
+        """By numpy."""
+        import numpy as np
+
+        seen = np.frombuffer(mask, "u1")
+        for offset, x, y in self._chunks(a, b):
+            differs = _elements(x, kind) != _elements(y, kind)
+            begin = offset // kind.width
+            seen[begin : begin + differs.size] |= differs
+
+    def count(
+        self, a: Buffer, b: Buffer, mask: bytearray | None, kind: NumberFormat, poisoned: bool, wanted: int = NOWHERE
+    ) -> ElementCounts:
+        """By numpy."""
+        found = ElementCounts()
+        for offset, x, y in self._chunks(a, b):
+            begin, size = offset // kind.width, len(x) // kind.width
+            varies = None if mask is None else bytes(memoryview(mask)[begin : begin + size])
+            whole = size * kind.width
+            later = count_differences(x[:whole], y[:whole], varies, kind, poisoned, wanted)
+            found = found.with_later(later, begin)
+        return found
+
+    def close(self) -> None:
+        """Give the host's memory back."""
+        self._places.clear()
+
+    def _chunks(self, a: Buffer, b: Buffer) -> Any:
+        for offset in range(0, a.nbytes, HOST_CHUNK):
+            size = min(HOST_CHUNK, a.nbytes - offset)
+            yield offset, self._read(0, a, offset, size), self._read(1, b, offset, size)
+
+    def _read(self, side: int, buffer: Buffer, offset: int, size: int) -> bytes:
+        """Through pinned memory: what a storage held may be the host's already."""
+        if not self._places or self._places[0].nbytes < size:
+            self._places = [self._gpu.allocate_host(size) for _ in range(2)]
+        (place, _) = self._gpu.carve(self._places[side], [size, self._places[side].nbytes - size])
+        self._gpu.copy(place, self._gpu.part(buffer, offset, size))
+        return bytes(self._gpu.host_view(place))
+
+
+def _elements(data: bytes, kind: NumberFormat) -> Any:
+    import numpy as np
+
+    return np.frombuffer(data[: len(data) // kind.width * kind.width], f"<u{kind.width}")
+
+
+class DeviceOrHost:
+    """Compares on the device, and on the host from the first kernel on that can't be loaded. A lost device raises
+    :class:`BackendError`."""
+
+    def __init__(self, gpu: Executor) -> None:
+        self._gpu = gpu
+        self._by: Comparing = ResultKernels(gpu)
+
+    def __enter__(self) -> DeviceOrHost:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._by.close()
+
+    def do(self, work: Callable[[Comparing], Any]) -> Any:
+        """``work`` by one of them."""
+        try:
+            return work(self._by)
+        except (BackendError, OutOfResourcesError):
+            self._gpu.synchronize()  # raises where the device is lost
+            if isinstance(self._by, OnHost):
+                raise
+        self._by.close()
+        self._by = OnHost(self._gpu)
+        return work(self._by)
+
+
+def compare_results(a: Program, b: Program, content: str = OWN) -> ComparedResults:
+    """Run ``a``, the baseline's side, and ``b`` from the memory's first content, and compare what they write. Copy 0 is
+    as before afterwards. What can't be compared is in the result; a lost device raises :class:`BackendError`.
+
+    Outputs that no launch reads are filled with :data:`~kerntune.gpu.number_formats.POISON` first, so that an element
+    that isn't written shows. Where bits differ, both run again: what varies from run to run is told apart.
+    """
+    try:
+        with DeviceOrHost(a.gpu) as by:
+            return _Comparison(a, b, by, content).result()
+    except MeasurementError as exc:
+        return ComparedResults(content, why_not=str(exc))
+    finally:
+        a.memory.restore(0, sorted({*a.written, *b.written}))
+        a.gpu.synchronize()
+
+
+@dataclass
+class _Comparison:
+    """One comparison. ``kept`` has what each side's first run has left, by storage."""
+
+    a: Program
+    b: Program
+    by: DeviceOrHost
+    content: str
+    kept: dict[int, tuple[list[Piece], list[Piece]]] = field(default_factory=dict)
+    unsure: list[str] = field(default_factory=list)
+
+    def result(self) -> ComparedResults:
+        """See :func:`compare_results`."""
+        both = sorted(i for i in {*self.a.written} & {*self.b.written} if self.a.memory.storages[i].nbytes)
+        self._run(self.a)
+        first = {i: self.a.memory.keep(i) for i in both}
+        self._run(self.b)
+        unlike = self._unlike(first)
+        outputs = self._outputs({i: first[i] for i in unlike}) if unlike else ()
+        missing = tuple(self._one_sided(both))
+        return ComparedResults(self.content, outputs, not_compared=missing, unsure=tuple(self.unsure))
+
+    def _run(self, program: Program) -> None:
+        """From the first content of all that either side writes."""
+        memory, gpu = program.memory, program.gpu
+        memory.restore(0, self._written)
+        for i in self._poisoned:
+            gpu.fill(memory.buffer(0, i), POISON)
+        program.enqueue()
+        gpu.synchronize()
+
+    @property
+    def _written(self) -> list[int]:
+        return sorted({*self.a.written, *self.b.written})
+
+    @property
+    def _poisoned(self) -> list[int]:
+        """What both sides write and no launch of either reads. Where addresses are followed, that isn't known."""
+        sides = (self.a.recording, self.b.recording)
+        if any(side.hidden_pointers for side in sides):
+            return []
+        read = {i for side in sides for launch in side.working for i in launch.reads}
+        return sorted(({*self.a.written} & {*self.b.written}) - read)
+
+    def _live(self, storage: int, pieces: Sequence[Piece]) -> list[Buffer]:
+        """What a storage holds now, at the places of some pieces."""
+        memory = self.a.memory
+        return [memory.gpu.part(memory.buffer(0, storage), at, kept.nbytes) for at, kept in pieces]
+
+    def _unlike(self, first: dict[int, list[Piece]]) -> list[int]:
+        """Storages that don't hold the same bits."""
+        pairs = [
+            (i, kept, now)
+            for i, pieces in first.items()
+            for (_, kept), now in zip(pieces, self._live(i, pieces), strict=True)
+        ]
+        equal = self.by.do(lambda by: by.equal([(kept, now) for _, kept, now in pairs]))
+        return sorted({i for (i, _, _), same in zip(pairs, equal, strict=True) if not same})
+
+    def _outputs(self, first: dict[int, list[Piece]]) -> tuple[ChangedOutput, ...]:
+        memory = self.a.memory
+        self.kept = {i: (pieces, memory.keep(i)) for i, pieces in first.items()}
+        return tuple(self.by.do(self._counted))
+
+    def _counted(self, by: Comparing) -> list[ChangedOutput]:
+        masks = self._varying(by)
+        found = [self._output(i, masks.get(i), by) for i in self.kept]
+        return [o for o in found if o is not None]
+
+    def _varying(self, by: Comparing) -> dict[int, list[Any]]:
+        """By storage, for each piece a mask of the elements that two runs of one side write differently."""
+        try:
+            masks = {
+                i: [by.new_mask(-(-kept.nbytes // self._kind(i).width)) for _, kept in pieces]
+                for i, (pieces, _) in self.kept.items()
+            }
+        except MeasurementError:
+            self.unsure.append("whether the results that differ vary from run to run isn't known: no room to tell")
+            return {}
+        for side, program in ((1, self.b), (0, self.a)):
+            for _ in range(ATOMIC_RERUNS if self._atomics else RERUNS):
+                self._run(program)
+                for i, sides in self.kept.items():
+                    for (_, kept), now, mask in zip(sides[side], self._live(i, sides[side]), masks[i], strict=True):
+                        by.mark(kept, now, mask, self._kind(i))
+        return masks
+
+    @property
+    def _atomics(self) -> bool:
+        return any(x.float_atomics for side in (self.a, self.b) for x in side.recording.working)
+
+    def _kind(self, storage: int) -> NumberFormat:
+        sides = (self.a.recording, self.b.recording)
+        kind = format_of({v.dtype for side in sides for v in side.views if v.storage == storage})
+        return kind if self.a.memory.storages[storage].nbytes % kind.width == 0 else BITS
+
+    def _output(self, i: int, masks: list[Any] | None, by: Comparing) -> ChangedOutput | None:
+        kind, poisoned = self._kind(i), i in self._poisoned
+        (mine, theirs), shown = self.kept[i], masks or [None] * len(self.kept[i][0])
+        parts = [(at // kind.width, x, y, m) for (at, x), (_, y), m in zip(mine, theirs, shown, strict=True)]
+
+        def total(wanted: int) -> ElementCounts:
+            found = ElementCounts()
+            for begin, x, y, mask in parts:
+                found = found.with_later(by.count(x, y, mask, kind, poisoned, wanted), begin)
+            return found
+
+        counts = total(NOWHERE)
+        if counts.ulp:
+            counts = total(counts.ulp)
+        elements = sum(x.nbytes // kind.width for _, x, _, _ in parts)
+        return self._described(i, kind, counts, elements) if counts.differing or counts.varying else None
+
+    def _described(self, i: int, kind: NumberFormat, counts: ElementCounts, elements: int) -> ChangedOutput:
+        worst = counts.worst if counts.worst != NOWHERE else counts.first if counts.differing else 0
+        values = [self._text(i, side, worst, kind) if counts.differing else "" for side in (0, 1)]
+        sides = (self.a.recording, self.b.recording)
+        return ChangedOutput(
+            argument=output_name(i, *sides),
+            dtype=kind.name,
+            total=elements,
+            count=counts.differing,
+            first=counts.first if counts.differing else 0,
+            worst=worst,
+            baseline=values[0],
+            today=values[1],
+            place=place_in(_view_of(i, *sides), worst) if counts.differing else (),
+            ulp=counts.ulp if kind.is_float else None,
+            relative=counts.relative if kind.is_float else None,
+            nonfinite=counts.nonfinite,
+            unwritten=counts.unwritten,
+            newly_written=counts.newly_written,
+            varying=counts.varying,
+            intermediate=all(last_use_reads(side, i) for side in sides),
+            content=self.content,
+        )
+
+    def _text(self, i: int, side: int, element: int, kind: NumberFormat) -> str:
+        """An element of what a side has left."""
+        at = element * kind.width
+        for offset, kept in self.kept[i][side]:
+            if offset <= at < offset + kept.nbytes:
+                place, gpu = self.a.gpu.allocate(kind.width), self.a.gpu
+                gpu.copy(place, gpu.part(kept, at - offset, kind.width))
+                return element_text(gpu.read(place), kind)
+        return ""
+
+    def _one_sided(self, both: Sequence[int]) -> list[str]:
+        """Outputs that only one side has; a workspace, which its own launches read, is none."""
+        out = []
+        for program, whose in ((self.a, "the baseline's code"), (self.b, "today's code")):
+            for i in sorted(set(program.written) - set(both)):
+                if program.memory.storages[i].nbytes and not last_use_reads(program.recording, i):
+                    name = output_name(i, program.recording, program.recording)
+                    out.append(f"{name} not compared: only {whose} writes it in this way")
+        return out
+
+
+def arguments_of(recording: Recording, storage: int) -> tuple[str, ...]:
+    """Names of the arguments that point into a storage, each once."""
+    params = [p for launch in recording.working for p in launch.params]
+    names = (p.name for p in params if p.view is not None and recording.views[p.view].storage == storage)
+    return tuple(dict.fromkeys(names))
+
+
+def output_name(storage: int, before: Recording, now: Recording) -> str:
+    """By today's arguments, else by the baseline's."""
+    return ", ".join(arguments_of(now, storage) or arguments_of(before, storage)) or f"storage {storage}"
+
+
+def last_use_reads(recording: Recording, storage: int) -> bool:
+    """Whether the last launch that uses a storage only reads it: what was written there may be a workspace."""
+    for launch in reversed(recording.working):
+        if storage in launch.writes:
+            return False
+        if storage in launch.reads:
+            return True
+    return False
+
+
+def _view_of(storage: int, before: Recording, now: Recording) -> View | None:
+    """The one tensor that both sides have of a storage."""
+    found = {v for side in (before, now) for v in _used_views(side) if v.storage == storage}
+    alike = {(v.dtype, v.shape, v.strides, v.offset_bytes) for v in found}
+    return next(iter(found)) if len(alike) == 1 else None
+
+
+def _used_views(recording: Recording) -> list[View]:
+    return [recording.views[p.view] for x in recording.working for p in x.params if p.view is not None]
+
+
+def place_in(view: View | None, element: int) -> tuple[int, ...]:
+    """The index of a storage's element in a tensor of two dimensions or more; empty where it isn't clear."""
+    if view is None or len(view.shape) < 2 or not view.shape:
+        return ()
+    width = format_of({view.dtype}).width
+    if view.offset_bytes % width:
+        return ()
+    rest, index = element - view.offset_bytes // width, [0] * len(view.shape)
+    for axis in sorted(range(len(view.shape)), key=lambda d: -view.strides[d]):
+        stride = view.strides[axis]
+        if stride > 0 and view.shape[axis] > 1:
+            index[axis], rest = divmod(rest, stride)
+    inside = all(0 <= i < n for i, n in zip(index, view.shape, strict=True))
+    return tuple(index) if inside and rest == 0 else ()

@@ -1,0 +1,357 @@
+"""Kernels that compare two pieces of device memory: equal bits, else how many elements differ, where and by how much.
+
+In PTX, which the driver compiles for the device at hand and keeps (CUDA's compute cache): a measuring process has
+neither torch nor a compiler. :func:`kerntune.gpu.number_formats.count_differences` counts the same on the host.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Sequence
+from functools import lru_cache
+
+from kerntune.base.recording import Binary, Param
+from kerntune.gpu.base import Buffer, Executor, Function
+from kerntune.gpu.number_formats import BIAS, NOWHERE, ElementCounts, NumberFormat
+
+PREFIX = "kerntune_results_"
+"""How the symbols of all of these kernels begin."""
+
+WARPS = 8
+BLOCKS_PER_SM = 8
+"""With 256 threads a block, so many fill every NVIDIA GPU from sm_70 on (2,048 threads a multiprocessor at most)."""
+
+VECTOR = 16
+"""Bytes that a thread loads at once where only equality is asked for."""
+
+OUT = struct.Struct("<8Qd")
+"""What the counting kernel leaves: the fields of :class:`ElementCounts`, in their order."""
+
+START = struct.pack("<8Qd", 0, 0, 0, 0, 0, NOWHERE, NOWHERE, 0, 0.0)
+
+HEADER = ".version 7.0\n.target sm_70\n.address_size 64\n"
+
+THREAD = """
+    mov.u32 %r1, %ctaid.x;
+    mov.u32 %r2, %ntid.x;
+    mov.u32 %r3, %tid.x;
+    mov.u32 %r4, %nctaid.x;
+    cvt.u64.u32 %rd8, %r3;
+    mad.wide.u32 %rd8, %r1, %r2, %rd8;
+    mul.wide.u32 %rd9, %r4, %r2;
+"""
+"""The first element of a thread, and how far it is to its next one."""
+
+
+@lru_cache(maxsize=32)
+def equal_ptx(width: int) -> str:
+    """Stores 1 to ``out`` if one of ``count`` elements of 16 bytes or 1 byte differs."""
+    load = (
+        "ld.global.v2.u64 {%rd12, %rd13}, [%rd10];\n    ld.global.v2.u64 {%rd14, %rd15}, [%rd11];\n"
+        "    xor.b64 %rd12, %rd12, %rd14;\n    xor.b64 %rd13, %rd13, %rd15;\n    or.b64 %rd12, %rd12, %rd13;"
+        if width == VECTOR
+        else "ld.global.u8 %rd12, [%rd10];\n    ld.global.u8 %rd14, [%rd11];\n    xor.b64 %rd12, %rd12, %rd14;"
+    )
+    return f"""{HEADER}
+.visible .entry {PREFIX}equal{width}(.param .u64 a, .param .u64 b, .param .u64 count, .param .u64 out)
+{{
+    .reg .pred %p<3>;
+    .reg .b32 %r<5>;
+    .reg .b64 %rd<17>;
+    ld.param.u64 %rd1, [a];
+    ld.param.u64 %rd2, [b];
+    ld.param.u64 %rd4, [count];
+    ld.param.u64 %rd5, [out];
+    cvta.to.global.u64 %rd1, %rd1;
+    cvta.to.global.u64 %rd2, %rd2;
+    cvta.to.global.u64 %rd5, %rd5;{THREAD}
+LOOP:
+    setp.ge.u64 %p1, %rd8, %rd4;
+    @%p1 bra DONE;
+    shl.b64 %rd16, %rd8, {width.bit_length() - 1};
+    add.s64 %rd10, %rd1, %rd16;
+    add.s64 %rd11, %rd2, %rd16;
+    add.s64 %rd8, %rd8, %rd9;
+    {load}
+    setp.eq.u64 %p2, %rd12, 0;
+    @%p2 bra LOOP;
+    mov.u64 %rd12, 1;
+    st.global.u64 [%rd5], %rd12;
+DONE:
+    ret;
+}}
+"""
+
+
+@lru_cache(maxsize=32)
+def mark_ptx(width: int) -> str:
+    """Stores 1 to the byte in ``mask`` of each of ``count`` elements that differs."""
+    return f"""{HEADER}
+.visible .entry {PREFIX}mark{width}(.param .u64 a, .param .u64 b, .param .u64 mask, .param .u64 count)
+{{
+    .reg .pred %p<3>;
+    .reg .b32 %r<5>;
+    .reg .b64 %rd<17>;
+    ld.param.u64 %rd1, [a];
+    ld.param.u64 %rd2, [b];
+    ld.param.u64 %rd3, [mask];
+    ld.param.u64 %rd4, [count];
+    cvta.to.global.u64 %rd1, %rd1;
+    cvta.to.global.u64 %rd2, %rd2;
+    cvta.to.global.u64 %rd3, %rd3;{THREAD}
+LOOP:
+    setp.ge.u64 %p1, %rd8, %rd4;
+    @%p1 bra DONE;
+    shl.b64 %rd16, %rd8, {width.bit_length() - 1};
+    add.s64 %rd10, %rd1, %rd16;
+    add.s64 %rd11, %rd2, %rd16;
+    add.s64 %rd15, %rd3, %rd8;
+    add.s64 %rd8, %rd8, %rd9;
+    ld.global.u{8 * width} %rd12, [%rd10];
+    ld.global.u{8 * width} %rd13, [%rd11];
+    setp.eq.u64 %p2, %rd12, %rd13;
+    @%p2 bra LOOP;
+    mov.u64 %rd12, 1;
+    st.global.u8 [%rd15], %rd12;
+    bra LOOP;
+DONE:
+    ret;
+}}
+"""
+
+
+AS_DOUBLE = {
+    "float64": "mov.b64 {to}, {bits};",
+    "float32": "cvt.u32.u64 %r5, {bits};\n    mov.b32 %f1, %r5;\n    cvt.f64.f32 {to}, %f1;",
+    "bfloat16": (
+        "shl.b64 %rd40, {bits}, 16;\n    cvt.u32.u64 %r5, %rd40;\n    mov.b32 %f1, %r5;\n    cvt.f64.f32 {to}, %f1;"
+    ),
+    "float16": "cvt.u16.u64 %h1, {bits};\n    cvt.f32.f16 %f1, %h1;\n    cvt.f64.f32 {to}, %f1;",
+    "float8_e5m2": (
+        "shl.b64 %rd40, {bits}, 8;\n    cvt.u16.u64 %h1, %rd40;\n    cvt.f32.f16 %f1, %h1;\n    cvt.f64.f32 {to}, %f1;"
+    ),
+    "float8_e4m3fn": (
+        "and.b64 %rd40, {bits}, 128;\n    shl.b64 %rd40, %rd40, 8;\n    and.b64 %rd41, {bits}, 127;\n"
+        "    shl.b64 %rd41, %rd41, 7;\n    or.b64 %rd40, %rd40, %rd41;\n    cvt.u16.u64 %h1, %rd40;\n"
+        "    cvt.f32.f16 %f1, %h1;\n    cvt.f64.f32 {to}, %f1;\n    mul.f64 {to}, {to}, 0d4070000000000000;"
+    ),
+}
+"""Bits of a finite number as a double. Of E4M3, the exponent's bias is 7 and binary16's is 15: a factor of 256."""
+
+
+def _numbers(kind: NumberFormat) -> str:
+    """The part for two floats that differ, in %rd24 and %rd25."""
+    magnitude, sign = (1 << (8 * kind.width - 1)) - 1, 8 * kind.width - 1
+    first, second = (AS_DOUBLE[kind.name].format(bits=b, to=t) for b, t in (("%rd24", "%fd1"), ("%rd25", "%fd2")))
+    return f"""
+    and.b64 %rd26, %rd24, {magnitude};
+    and.b64 %rd27, %rd25, {magnitude};
+    max.u64 %rd28, %rd26, %rd27;
+    min.u64 %rd29, %rd26, %rd27;
+    setp.le.u64 %p1, %rd28, {kind.finite};
+    @%p1 bra FINITE;
+    setp.ge.u64 %p1, %rd29, {kind.nan};
+    @%p1 bra LOOP;
+    add.s64 %rd13, %rd13, 1;
+    bra LOOP;
+FINITE:
+    shr.u64 %rd30, %rd24, {sign};
+    setp.ne.u64 %p1, %rd30, 0;
+    sub.s64 %rd31, %rd19, %rd26;
+    add.s64 %rd32, %rd19, %rd26;
+    selp.b64 %rd33, %rd31, %rd32, %p1;
+    shr.u64 %rd30, %rd25, {sign};
+    setp.ne.u64 %p1, %rd30, 0;
+    sub.s64 %rd31, %rd19, %rd27;
+    add.s64 %rd32, %rd19, %rd27;
+    selp.b64 %rd34, %rd31, %rd32, %p1;
+    max.u64 %rd35, %rd33, %rd34;
+    min.u64 %rd36, %rd33, %rd34;
+    sub.s64 %rd37, %rd35, %rd36;
+    max.u64 %rd17, %rd17, %rd37;
+    setp.lt.u64 %p1, %rd37, %rd6;
+    @%p1 bra RELATIVE;
+    min.u64 %rd16, %rd16, %rd20;
+RELATIVE:
+    {first}
+    {second}
+    abs.f64 %fd3, %fd1;
+    abs.f64 %fd4, %fd2;
+    max.f64 %fd3, %fd3, %fd4;
+    setp.eq.f64 %p1, %fd3, 0d0000000000000000;
+    @%p1 bra LOOP;
+    sub.f64 %fd5, %fd1, %fd2;
+    abs.f64 %fd5, %fd5;
+    div.rn.f64 %fd5, %fd5, %fd3;
+    min.f64 %fd5, %fd5, 0d4000000000000000;
+    mov.b64 %rd38, %fd5;
+    max.u64 %rd18, %rd18, %rd38;"""
+
+
+@lru_cache(maxsize=32)
+def count_ptx(kind: NumberFormat) -> str:
+    """Counts over ``count`` elements, without those that have a byte in ``mask`` (0: there is none), as
+    :class:`ElementCounts`. Doubles that aren't negative have the order of their bits."""
+    sums = "\n".join(f"    red.global.add.u64 [%rd5+{8 * i}], %rd{10 + i};" for i in range(5))
+    return f"""{HEADER}
+.visible .entry {PREFIX}count_{kind.name}(.param .u64 a, .param .u64 b, .param .u64 mask, .param .u64 count,
+    .param .u64 out, .param .u64 wanted, .param .u64 poisoned)
+{{
+    .reg .pred %p<2>;
+    .reg .b16 %h<2>;
+    .reg .b32 %r<6>;
+    .reg .f32 %f<2>;
+    .reg .b64 %rd<42>;
+    .reg .f64 %fd<6>;
+    ld.param.u64 %rd1, [a];
+    ld.param.u64 %rd2, [b];
+    ld.param.u64 %rd3, [mask];
+    ld.param.u64 %rd4, [count];
+    ld.param.u64 %rd5, [out];
+    ld.param.u64 %rd6, [wanted];
+    ld.param.u64 %rd7, [poisoned];
+    cvta.to.global.u64 %rd1, %rd1;
+    cvta.to.global.u64 %rd2, %rd2;
+    cvta.to.global.u64 %rd5, %rd5;{THREAD}
+    mov.u64 %rd10, 0;
+    mov.u64 %rd11, 0;
+    mov.u64 %rd12, 0;
+    mov.u64 %rd13, 0;
+    mov.u64 %rd14, 0;
+    mov.u64 %rd15, {NOWHERE:#x};
+    mov.u64 %rd16, {NOWHERE:#x};
+    mov.u64 %rd17, 0;
+    mov.u64 %rd18, 0;
+    mov.u64 %rd19, {BIAS:#x};
+LOOP:
+    setp.ge.u64 %p1, %rd8, %rd4;
+    @%p1 bra LEAVE;
+    mov.u64 %rd20, %rd8;
+    add.s64 %rd8, %rd8, %rd9;
+    setp.eq.u64 %p1, %rd3, 0;
+    @%p1 bra LOAD;
+    add.s64 %rd21, %rd3, %rd20;
+    ld.global.u8 %rd22, [%rd21];
+    setp.eq.u64 %p1, %rd22, 0;
+    @%p1 bra LOAD;
+    add.s64 %rd14, %rd14, 1;
+    bra LOOP;
+LOAD:
+    shl.b64 %rd21, %rd20, {kind.width.bit_length() - 1};
+    add.s64 %rd22, %rd1, %rd21;
+    add.s64 %rd23, %rd2, %rd21;
+    ld.global.u{8 * kind.width} %rd24, [%rd22];
+    ld.global.u{8 * kind.width} %rd25, [%rd23];
+    setp.eq.u64 %p1, %rd24, %rd25;
+    @%p1 bra LOOP;
+    add.s64 %rd10, %rd10, 1;
+    min.u64 %rd15, %rd15, %rd20;
+    setp.eq.u64 %p1, %rd7, 0;
+    @%p1 bra NUMBERS;
+    setp.ne.u64 %p1, %rd25, {kind.poison:#x};
+    @%p1 bra EXTRA;
+    add.s64 %rd11, %rd11, 1;
+    bra LOOP;
+EXTRA:
+    setp.ne.u64 %p1, %rd24, {kind.poison:#x};
+    @%p1 bra NUMBERS;
+    add.s64 %rd12, %rd12, 1;
+    bra LOOP;
+NUMBERS:{_numbers(kind) if kind.is_float else ""}
+    bra LOOP;
+LEAVE:
+    or.b64 %rd21, %rd10, %rd14;
+    setp.eq.u64 %p1, %rd21, 0;
+    @%p1 bra DONE;
+{sums}
+    red.global.min.u64 [%rd5+40], %rd15;
+    red.global.min.u64 [%rd5+48], %rd16;
+    red.global.max.u64 [%rd5+56], %rd17;
+    red.global.max.u64 [%rd5+64], %rd18;
+DONE:
+    ret;
+}}
+"""
+
+
+class ResultKernels:
+    """The kernels on one device, each loaded when it is first needed, until :meth:`close`. Where the device can't load
+    one, its first call raises (:class:`BackendError`, :class:`OutOfResourcesError`)."""
+
+    def __init__(self, gpu: Executor) -> None:
+        self._gpu = gpu
+        self._loaded: dict[str, Function] = {}
+
+    def close(self) -> None:
+        """Unload all."""
+        for function in self._loaded.values():
+            self._gpu.unload(function)
+        self._loaded.clear()
+
+    def equal(self, pairs: Sequence[tuple[Buffer, Buffer]]) -> list[bool]:
+        """Of each two buffers of one size, whether they hold the same bits: one wait for all of them."""
+        if not pairs:
+            return []
+        out = self._gpu.allocate(8 * len(pairs))
+        self._gpu.fill(out, 0)
+        for place, (a, b) in enumerate(pairs):
+            self._enqueue_equal(a, b, out.address + 8 * place)
+        found = struct.unpack(f"<{len(pairs)}Q", self._gpu.read(out))
+        return [flag == 0 for flag in found]
+
+    def _enqueue_equal(self, a: Buffer, b: Buffer, out: int) -> None:
+        aligned = a.address % VECTOR == b.address % VECTOR == 0
+        vectors = a.nbytes // VECTOR if aligned else 0
+        rest = vectors * VECTOR
+        for width, offset, count in ((VECTOR, 0, vectors), (1, rest, a.nbytes - rest)):
+            pointers = {"a": a.address + offset, "b": b.address + offset}
+            if count:
+                self._launch(f"equal{width}", equal_ptx(width), pointers, {"count": count}, {"out": out})
+
+    def new_mask(self, elements: int) -> Buffer:
+        """A byte for each element, all zero. :class:`MeasurementError` where there is no room."""
+        mask = self._gpu.allocate(elements)
+        self._gpu.fill(mask, 0)
+        return mask
+
+    def mark(self, a: Buffer, b: Buffer, mask: Buffer, kind: NumberFormat) -> None:
+        """Note in ``mask`` which elements differ."""
+        pointers = {"a": a.address, "b": b.address, "mask": mask.address}
+        self._launch(f"mark{kind.width}", mark_ptx(kind.width), pointers, {"count": a.nbytes // kind.width})
+
+    def count(
+        self, a: Buffer, b: Buffer, mask: Buffer | None, kind: NumberFormat, poisoned: bool, wanted: int = NOWHERE
+    ) -> ElementCounts:
+        """As :func:`kerntune.gpu.number_formats.count_differences`."""
+        out = self._gpu.allocate(OUT.size)
+        self._gpu.write(out, START)
+        before = {"a": a.address, "b": b.address, "mask": mask.address if mask is not None else 0}
+        self._launch(
+            f"count_{kind.name}", count_ptx(kind), before, {"count": a.nbytes // kind.width}, {"out": out.address},
+            {"wanted": wanted, "poisoned": int(poisoned)},
+        )  # fmt: skip
+        return ElementCounts(*OUT.unpack(self._gpu.read(out)))
+
+    def _launch(self, name: str, ptx: str, *groups: dict[str, int]) -> None:
+        """``groups`` are pointers and numbers in turn, by name, in the kernel's order."""
+        symbol = PREFIX + name
+        if symbol not in self._loaded:
+            self._loaded[symbol] = self._gpu.load(kernel_binary(symbol), ptx.encode() + b"\0")
+        params: list[Param] = []
+        addresses: list[int | None] = []
+        for number, group in enumerate(groups):
+            for key, value in group.items():
+                pointer = number % 2 == 0
+                params.append(Param(key, "*i8") if pointer else Param(key, "u64", value=value))
+                addresses.append(value if pointer else None)
+        count = next(value for group in groups for key, value in group.items() if key == "count")
+        blocks = min(-(-count // (WARPS * 32)), BLOCKS_PER_SM * max(self._gpu.spec.sm_count, 1))
+        self._gpu.prepare(self._loaded[symbol], (max(blocks, 1), 1, 1), params, addresses)()
+
+
+def kernel_binary(symbol: str) -> Binary:
+    """What the loader has to know of one of these: eight warps, no shared memory."""
+    return Binary(
+        kind="cubin", arch="sm_70", symbol=symbol, sha256="", ttir_sha256="", code="", text="", triton="",
+        assembler="", options={}, constexprs={}, num_warps=WARPS,
+    )  # fmt: skip
