@@ -9,8 +9,17 @@ from kerntune.base.device import DeviceSpec, Environment, Target
 from kerntune.errors import KerntuneError
 
 if TYPE_CHECKING:
+    from kerntune.kernels.barrier import grid_barrier
     from kerntune.tuning.api.autotuner import Autotuner
-    from kerntune.tuning.api.decorators import autotune, matmul, persistent_reduction, pointwise, reduction, split_scan
+    from kerntune.tuning.api.decorators import (
+        autotune,
+        cooperative_reduction,
+        matmul,
+        persistent_reduction,
+        pointwise,
+        reduction,
+        split_scan,
+    )
     from kerntune.tuning.api.descend import descend
     from kerntune.tuning.api.install import install
     from kerntune.tuning.bandwidth_report import bandwidth
@@ -28,8 +37,10 @@ __all__ = [
     "Target",
     "autotune",
     "bandwidth",
+    "cooperative_reduction",
     "descend",
     "fingerprint",
+    "grid_barrier",
     "install",
     "matmul",
     "persistent_reduction",
@@ -44,7 +55,9 @@ _LAZY = {
     "Autotuner": "kerntune.tuning.api.autotuner",
     "autotune": "kerntune.tuning.api.decorators",
     "bandwidth": "kerntune.tuning.bandwidth_report",
+    "cooperative_reduction": "kerntune.tuning.api.decorators",
     "fingerprint": "kerntune.tuning.chosen",
+    "grid_barrier": "kerntune.kernels.barrier",
     "descend": "kerntune.tuning.api.descend",
     "install": "kerntune.tuning.api.install",
     "matmul": "kerntune.tuning.api.decorators",

@@ -16,7 +16,7 @@ from kerntune.base.policy import StaticPrune
 from kerntune.capture import LAUNCH_WORDS
 from kerntune.compiling.compiler import Compiled
 from kerntune.errors import CaptureError, ConfigError, EnvironmentFault, StoreError, TargetError, TrialError
-from kerntune.heuristics.hints import KernelHints
+from kerntune.heuristics.hints import REDUCTION_AXES, KernelHints
 from kerntune.heuristics.proposer import NO_COUNTS, ProposalInputs, Proposer
 from kerntune.kernels import compat
 from kerntune.kernels.dispatch.argument_parts import Needs
@@ -128,6 +128,11 @@ class HeuristicTuner(Autotuner):
         if found.may_help(registers):
             registers = {c: self._registers_of(c, {**self._defaults, **named, **kwargs}) for c in listed}
         return found if found.may_help(registers) else None  # a lone candidate is not timed where nothing limits it
+
+    def kept_fields(self) -> tuple[str, ...]:
+        """The blocks that hold a whole row."""
+        proposer = self._proposer
+        return tuple(n for a, n in proposer.blocks.items() if proposer.whole_rows and a in REDUCTION_AXES)
 
     def most_spilled(self, named: Mapping[str, Any], kwargs: Mapping[str, Any]) -> int | None:
         """The registers that a candidate of a call may spill (:func:`kerntune.heuristics.spill_threshold`)."""
