@@ -11,6 +11,7 @@ from kerntune.errors import KerntuneError
 if TYPE_CHECKING:
     from kerntune.kernels.barrier import grid_barrier
     from kerntune.tuning.api.autotuner import Autotuner
+    from kerntune.tuning.api.combo_kernel import ComboPart, combo
     from kerntune.tuning.api.decorators import (
         autotune,
         cooperative_reduction,
@@ -19,8 +20,10 @@ if TYPE_CHECKING:
         pointwise,
         reduction,
         split_scan,
+        template,
     )
     from kerntune.tuning.api.descend import descend
+    from kerntune.tuning.api.foreach_kernel import foreach
     from kerntune.tuning.api.install import install
     from kerntune.tuning.bandwidth_report import bandwidth
     from kerntune.tuning.chosen import fingerprint
@@ -30,6 +33,7 @@ __version__ = "0.1.0"
 
 __all__ = [
     "Autotuner",
+    "ComboPart",
     "Config",
     "DeviceSpec",
     "Environment",
@@ -37,9 +41,11 @@ __all__ = [
     "Target",
     "autotune",
     "bandwidth",
+    "combo",
     "cooperative_reduction",
     "descend",
     "fingerprint",
+    "foreach",
     "grid_barrier",
     "install",
     "matmul",
@@ -47,12 +53,16 @@ __all__ = [
     "pointwise",
     "reduction",
     "split_scan",
+    "template",
     "tune_many",
     "tuning_job",
 ]
 
 _LAZY = {
     "Autotuner": "kerntune.tuning.api.autotuner",
+    "ComboPart": "kerntune.tuning.api.combo_kernel",
+    "combo": "kerntune.tuning.api.combo_kernel",
+    "foreach": "kerntune.tuning.api.foreach_kernel",
     "autotune": "kerntune.tuning.api.decorators",
     "bandwidth": "kerntune.tuning.bandwidth_report",
     "cooperative_reduction": "kerntune.tuning.api.decorators",
@@ -65,6 +75,7 @@ _LAZY = {
     "pointwise": "kerntune.tuning.api.decorators",
     "reduction": "kerntune.tuning.api.decorators",
     "split_scan": "kerntune.tuning.api.decorators",
+    "template": "kerntune.tuning.api.decorators",
     "tune_many": "kerntune.tuning.many.tune_many",
     "tuning_job": "kerntune.tuning.many.tune_many",
 }

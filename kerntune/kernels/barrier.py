@@ -6,8 +6,8 @@ import triton
 import triton.language as tl
 
 
-@triton.jit
-def grid_barrier(semaphore, programs: tl.constexpr):  # type: ignore[no-untyped-def]  # Triton reads no types
+@triton.jit  # type: ignore[untyped-decorator]  # Triton has no types here
+def grid_barrier(semaphore: tl.tensor, programs: tl.constexpr) -> None:
     """Wait until ``programs`` programs, a power of two, have come here with this ``semaphore`` (a pointer to int32).
 
     What they stored before is visible to all of them after it. The semaphore begins at 0 and counts on: it needn't be

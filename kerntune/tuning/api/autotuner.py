@@ -15,7 +15,7 @@ from kerntune.capture.site import config_of
 from kerntune.kernels import compat
 from kerntune.kernels.dispatch import LaunchPath, Ran
 from kerntune.kernels.dispatch.argument_parts import Needs
-from kerntune.search import Descent, Search
+from kerntune.search import ComboSearch, Descent, Search
 from kerntune.search.register_scaling import RegisterScaling
 from kerntune.tuning import context
 from kerntune.tuning.api.descent_options import DescentOptions
@@ -100,7 +100,7 @@ class Autotuner(TritonAutotuner):  # type: ignore[misc]  # Triton has no types h
 
     def search_for(
         self, named: Mapping[str, Any], kwargs: Mapping[str, Any]
-    ) -> Search | Descent | RegisterScaling | None:
+    ) -> Search | Descent | ComboSearch | RegisterScaling | None:
         """What chooses configs beyond the list for a call with these arguments by position and these by name."""
         if self.descent is None:
             return None

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
 from math import prod
 from typing import Any
 
@@ -16,6 +15,7 @@ from kerntune.errors import ConfigError, UsageError
 from kerntune.heuristics.hints import MAX_RSPLIT, KernelHints
 from kerntune.heuristics.proposer import Family, Proposer
 from kerntune.kernels import compat
+from kerntune.kernels.launch_buffers import LaunchBuffers
 from kerntune.tuning import context
 from kerntune.tuning.api.heuristic_tuner import HeuristicTuner
 
@@ -25,25 +25,11 @@ COOPERATIVE = "launch_cooperative_grid"
 SPLIT = "RSPLIT"
 
 
-@dataclass(frozen=True)
-class Buffers:
-    """The arguments that each launch is given: ``semaphores``, an int32 zero for each x; ``workspaces``, an element for
-    each x and program that shares it, with their dtypes by name."""
-
-    semaphores: str
-    workspaces: Mapping[str, str] = field(default_factory=dict)
-
-    @property
-    def names(self) -> tuple[str, ...]:
-        """All of them."""
-        return (self.semaphores, *self.workspaces)
-
-
 class CooperativeTuner(HeuristicTuner):
     """A kernel whose ``RSPLIT`` programs share a row block. A call leaves its semaphores and workspaces out: they are
     allocated for each launch on the device of its first tensor, by torch's allocator, and the semaphores are zeroed."""
 
-    def __init__(self, fn: Any, proposer: Proposer, *, buffers: Buffers, **words: Any) -> None:
+    def __init__(self, fn: Any, proposer: Proposer, *, buffers: LaunchBuffers, **words: Any) -> None:
         super().__init__(fn, proposer, **words)
         self._buffers, self.verify_ignore = buffers, buffers.names
 
@@ -73,17 +59,17 @@ class CooperativeTuner(HeuristicTuner):
         name = self._proposer.kernel
         if clash := [n for n in self._buffers.names if n in given]:
             raise UsageError(
-                f"kernel {name}: {', '.join(clash)} is allocated for each launch; leave it out of the call, and declare "
-                "it after the arguments that the call gives by position"
+                f"kernel {name}: {', '.join(clash)} is allocated for each launch; leave it out of the call, and "
+                "declare it after the arguments that the call gives by position"
             )
         tensor = next((value for value in given.values() if hasattr(value, "new_zeros")), None)
         if tensor is None:
             raise UsageError(f"kernel {name}: no argument is a tensor, so there is no device for its workspace")
         x = prod(int(given[n]) for n in self._proposer.sizes.get("x", ()) if n in given)
-        cells = max(x, MAX_RSPLIT, context.device_now().sm_count)  # programs of all rows: at most one an SM, or one a row
-        made = {n: tensor.new_empty(cells, dtype=_dtype(d, name)) for n, d in self._buffers.workspaces.items()}
-        zeros = tensor.new_zeros(max(x, 1), dtype=_dtype("int32", name))
-        return {**kwargs, self._buffers.semaphores: zeros, **made}
+        cells = max(
+            x, MAX_RSPLIT, context.device_now().sm_count
+        )  # programs of all rows: at most one an SM, or one a row
+        return {**kwargs, **self._buffers.made(tensor, x, cells, name)}
 
 
 def cooperative_family(r0: str | None, *, persistent: bool) -> Family:
@@ -107,24 +93,15 @@ def _launchable(config: Config, hints: KernelHints, r0: str | None) -> Config:
     return config.replace(kwargs={**config.kwargs, **share}, options=options)
 
 
-def checked_buffers(fn: Any, semaphores: str, workspace: Any) -> Buffers:
+def checked_buffers(fn: Any, semaphores: str, workspace: Any) -> LaunchBuffers:
     """The buffers that a decorator names: ``workspace`` is a name (of float32), or dtypes by name. :class:`ConfigError`
     for a name that is no parameter, and for a kernel without ``RSPLIT``."""
     several = {workspace: "float32"} if isinstance(workspace, str) else dict(workspace or {})
-    found = Buffers(semaphores, several)
+    found = LaunchBuffers(semaphores, several)
     unknown = [name for name in (*found.names, SPLIT) if name not in fn.arg_names]
     if unknown:
         raise ConfigError(
             f"kernel {fn.__name__}: a cooperative reduction needs the parameter {', '.join(unknown)}; it has "
             f"{', '.join(fn.arg_names)}"
         )
-    return found
-
-
-def _dtype(name: str, kernel: str) -> Any:
-    import torch
-
-    found = getattr(torch, name, None)
-    if not isinstance(found, torch.dtype):
-        raise ConfigError(f"kernel {kernel}: workspace of {name!r}: torch has no such dtype; float32 is one")
     return found

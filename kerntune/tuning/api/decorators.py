@@ -293,6 +293,42 @@ def _decorator(
     return decorate
 
 
+def template(
+    *configs: Union[Mapping[str, Any], Config],
+    key: Sequence[str] = (),
+    num_warps: int | None = None,
+    num_stages: int | None = None,
+    options: Mapping[str, Any] | None = None,
+    **words: Any,
+) -> Callable[[Any], Autotuner]:
+    """A kernel whose configs are given, in the flat form of compilers: ``{"BLOCK_M": 64, "num_warps": 8}``.
+
+    One config is launched as it is; several are tuned for each value of the arguments in ``key``. None at all is a
+    kernel written for its blocks, with ``num_warps`` (4) and ``num_stages`` (3) alone. A count of None is Triton's
+    default; AMD's ``waves_per_eu``, ``matrix_instr_nonkdim`` and ``kpack`` are compile options, unless the kernel has a
+    parameter of that name; so are ``options``, for all configs. This is what Inductor keeps of a winner
+    (``.best_config`` files) and what its templates have. Other words are those of
+    :func:`kerntune.autotune`, ``descend=`` among them.
+
+    :class:`~kerntune.errors.ConfigError` for a config that is none, and for ``num_warps`` beside configs.
+    """
+    if configs and (num_warps, num_stages) != (None, None):
+        raise ConfigError("kerntune.template: num_warps and num_stages belong into each config, where there are any")
+
+    def decorate(fn: Any) -> Autotuner:
+        _function(fn)
+        if not configs:
+            found = heuristics.template(num_warps or 4, num_stages or 3)
+        elif len(configs) == 1 and not isinstance(configs[0], Config):
+            found = heuristics.fixed_config(configs[0], fn.arg_names)
+        else:
+            found = heuristics.user_autotune(configs, fn.arg_names)
+        given = [c.replace(options={**c.options, **(options or {})}) for c in found]
+        return autotune(given, list(key), **words)(fn)
+
+    return decorate
+
+
 KINDS: Mapping[Family, HeuristicType] = {
     heuristics.pointwise: HeuristicType.POINTWISE,
     heuristics.reduction: HeuristicType.REDUCTION,

@@ -14,6 +14,7 @@ from kerntune.base.config import Config
 from kerntune.base.device import DeviceSpec
 from kerntune.base.policy import StaticPrune
 from kerntune.capture import LAUNCH_WORDS
+from kerntune.capture.site import config_of
 from kerntune.compiling.compiler import Compiled
 from kerntune.errors import CaptureError, ConfigError, EnvironmentFault, StoreError, TargetError, TrialError
 from kerntune.heuristics.hints import REDUCTION_AXES, KernelHints
@@ -23,7 +24,7 @@ from kerntune.kernels.dispatch.argument_parts import Needs
 from kerntune.kernels.source import jit_of
 from kerntune.kernels.specialize import specialize
 from kerntune.kernels.value_text import text_of
-from kerntune.search import Descent, Search
+from kerntune.search import ComboSearch, Descent, Search
 from kerntune.search.register_scaling import RegisterScaling
 from kerntune.static.resource_model import quick_candidate
 from kerntune.tuning import context
@@ -111,7 +112,7 @@ class HeuristicTuner(Autotuner):
 
     def search_for(
         self, named: Mapping[str, Any], kwargs: Mapping[str, Any]
-    ) -> Search | Descent | RegisterScaling | None:
+    ) -> Search | Descent | ComboSearch | RegisterScaling | None:
         """A descent, if one was asked for and the order of additions may vary; else halved reduction blocks, where
         registers may limit a reduction."""
         proposer, device = self._proposer, context.device_now()
@@ -172,6 +173,22 @@ class HeuristicTuner(Autotuner):
             configs = self._ready(look) or self._propose(look, kind, device, given)
             self._proposals[key] = ([compat.triton_config(config) for config in configs], configs)
         return self._proposals[key]
+
+    def save_table(self, path: str | Path) -> int:
+        """Write the winners of this process into a look-up table's file, for ``table=``; how many there are.
+
+        Entries of a file that exists stay, but for kernels and rounded sizes that have a winner now. Where several
+        winners differ in dtypes or constexprs alone, of which a table knows nothing, the last one counts. Winners of
+        more than one kind of GPU don't belong into one file. :class:`StoreError` for a file that can't be read.
+        """
+        path, name = Path(path), f"kernel {self._proposer.kernel}"
+        table = heuristics.read_table(path) if path.exists() else heuristics.LookupTable()
+        found = [(key[0], config) for key, config in self.cache.items() if isinstance(key[0], ProposalInputs)]
+        for look, config in found:
+            table = table.with_entry(jit_of(self.fn).src, dict(look.sizes), config_of(config, name))
+        heuristics.write_table(path, table)
+        _read_table.cache_clear()
+        return len(found)
 
     def _ready(self, look: ProposalInputs) -> tuple[Config, ...]:
         """The look-up table's answer, if there is one."""
