@@ -4,9 +4,10 @@
     python benchmarks/registers.py out.json --scripted                         the same steps on the scripted GPU
 
 Six kernels of ``benchmarks/heuristic_sweep.py``, and power sums (``benchmarks/spilling_kernels.py``), whose configs
-spill: compiled for cuda:90, the only inner candidate 160 bytes a thread, the others up to 23,872. Each is tuned twice in fresh caches; both winners then take turns as CUDA graphs of many launches
-(``benchmarks/graph_pairs.py``). ``ratio`` below 1: faster with the rules; ``null_ratio`` is the winner without them
-against itself. A row is written as each is done.
+spill: compiled for cuda:90, the only inner candidate 160 bytes a thread, the others up to 23,872. Each is tuned twice
+in fresh caches; both winners then take turns as CUDA graphs of many launches (``benchmarks/graph_pairs.py``). ``ratio``
+below 1: faster with the rules; ``null_ratio`` is the winner without them against itself. A row is written as each is
+done.
 """
 
 from __future__ import annotations
