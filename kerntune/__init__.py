@@ -9,9 +9,21 @@ from kerntune.base.device import DeviceSpec, Environment, Target
 from kerntune.errors import KerntuneError
 
 if TYPE_CHECKING:
+    from kerntune.kernels.barrier import grid_barrier
     from kerntune.tuning.api.autotuner import Autotuner
-    from kerntune.tuning.api.decorators import autotune, matmul, persistent_reduction, pointwise, reduction, split_scan
+    from kerntune.tuning.api.combo_kernel import ComboPart, combo
+    from kerntune.tuning.api.decorators import (
+        autotune,
+        cooperative_reduction,
+        matmul,
+        persistent_reduction,
+        pointwise,
+        reduction,
+        split_scan,
+        template,
+    )
     from kerntune.tuning.api.descend import descend
+    from kerntune.tuning.api.foreach_kernel import foreach
     from kerntune.tuning.api.install import install
     from kerntune.tuning.bandwidth_report import bandwidth
     from kerntune.tuning.choices.choice import choice
@@ -22,6 +34,7 @@ __version__ = "0.1.0"
 
 __all__ = [
     "Autotuner",
+    "ComboPart",
     "Config",
     "DeviceSpec",
     "Environment",
@@ -30,24 +43,34 @@ __all__ = [
     "autotune",
     "bandwidth",
     "choice",
+    "combo",
+    "cooperative_reduction",
     "descend",
     "fingerprint",
+    "foreach",
+    "grid_barrier",
     "install",
     "matmul",
     "persistent_reduction",
     "pointwise",
     "reduction",
     "split_scan",
+    "template",
     "tune_many",
     "tuning_job",
 ]
 
 _LAZY = {
     "Autotuner": "kerntune.tuning.api.autotuner",
+    "ComboPart": "kerntune.tuning.api.combo_kernel",
+    "combo": "kerntune.tuning.api.combo_kernel",
+    "foreach": "kerntune.tuning.api.foreach_kernel",
     "autotune": "kerntune.tuning.api.decorators",
     "bandwidth": "kerntune.tuning.bandwidth_report",
     "choice": "kerntune.tuning.choices.choice",
+    "cooperative_reduction": "kerntune.tuning.api.decorators",
     "fingerprint": "kerntune.tuning.chosen",
+    "grid_barrier": "kerntune.kernels.barrier",
     "descend": "kerntune.tuning.api.descend",
     "install": "kerntune.tuning.api.install",
     "matmul": "kerntune.tuning.api.decorators",
@@ -55,6 +78,7 @@ _LAZY = {
     "pointwise": "kerntune.tuning.api.decorators",
     "reduction": "kerntune.tuning.api.decorators",
     "split_scan": "kerntune.tuning.api.decorators",
+    "template": "kerntune.tuning.api.decorators",
     "tune_many": "kerntune.tuning.many.tune_many",
     "tuning_job": "kerntune.tuning.many.tune_many",
 }

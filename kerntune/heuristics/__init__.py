@@ -7,7 +7,6 @@ Nothing here compiles, measures or imports torch or triton; what a list is searc
 from __future__ import annotations
 
 from kerntune.heuristics.call_hints import (
-    bucket,
     min_elements_per_thread,
     round_sizes,
     sizes_from_arguments,
@@ -17,7 +16,7 @@ from kerntune.heuristics.combo import ComboGroup, ComboPlan, SubKernel, combo
 from kerntune.heuristics.cooperative import cooperative_reduction, rsplit
 from kerntune.heuristics.descent_steps import Field, Neighbourhood, improves, may_descend, neighbourhood
 from kerntune.heuristics.lookup import LookupTable, kernel_hash, read_table, write_table
-from kerntune.heuristics.naming import named_blocks, without_parameter
+from kerntune.heuristics.naming import named_blocks
 from kerntune.heuristics.persistent import persistent_reduction
 from kerntune.heuristics.pointwise import pointwise
 from kerntune.heuristics.presets import INDUCTOR_2_6, INDUCTOR_2_13, INDUCTOR_2_15, MEASURED_2026, PRESETS, Preset
@@ -51,7 +50,6 @@ __all__ = [
     "Split",
     "SubKernel",
     "TtirCounts",
-    "bucket",
     "combo",
     "cooperative_reduction",
     "count_ttir",
@@ -81,7 +79,6 @@ __all__ = [
     "template",
     "tile_hint",
     "user_autotune",
-    "without_parameter",
     "without_pipelining",
     "without_spilling",
     "write_table",

@@ -37,12 +37,6 @@ def round_sizes(numels: Mapping[str, int], *, kernel: str = "") -> dict[str, int
     return {axis: ceil_pow2(numel) for axis, numel in numels.items()}
 
 
-def bucket(numel: int) -> tuple[int, int]:
-    """The first and the last number of elements that share a size hint with ``numel``: 1000 is among 513 to 1024."""
-    top = round_sizes({"x": numel})["x"]
-    return top // 2 + 1, top
-
-
 def sizes_from_arguments(
     dimensions: Mapping[str, str | Sequence[str]], arguments: Mapping[str, object], *, kernel: str = ""
 ) -> dict[str, int]:

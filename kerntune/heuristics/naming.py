@@ -40,17 +40,3 @@ def _renamed(config: Config, wanted: Mapping[str, str], where: str) -> Config:
         elif value != 1:
             raise HintError(f"{where}no parameter for {block}, but the config {config} needs it to be other than 1")
     return rebuilt(config, kwargs)
-
-
-def without_parameter(configs: Iterable[Config], name: str = "XBLOCK", *, kernel: str = "") -> tuple[Config, ...]:
-    """Configs for a kernel that has no parameter ``name``: its block must be 1 everywhere.
-
-    Raises :class:`HintError` that shows a config with another block, because the kernel would skip elements.
-    """
-    where = f"kernel {kernel}: " if kernel else ""
-    found = []
-    for config in configs:
-        if config.kwargs.get(name, 1) != 1:
-            raise HintError(f"{where}no parameter {name}, but the config {config} needs it to be other than 1")
-        found.append(rebuilt(config, {k: v for k, v in config.kwargs.items() if k != name}))
-    return in_order(found)

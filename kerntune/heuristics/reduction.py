@@ -81,8 +81,8 @@ def reduction(hints: KernelHints, device: DeviceSpec, preset: Preset = INDUCTOR_
     """Candidates of a reduction with blocks ``XBLOCK``, perhaps ``YBLOCK``, and ``R0_BLOCK`` (``R1_BLOCK``).
 
     Raises :class:`~kerntune.errors.HintError` for other axes, sizes that no legal grid covers, and minimums that no
-    config meets. A kernel without ``XBLOCK`` is proposed for as if x were 1; take the parameter away from the
-    proposal with :func:`kerntune.heuristics.without_parameter`.
+    config meets. A kernel without ``XBLOCK`` is proposed for as if x were 1; :func:`kerntune.heuristics.named_blocks`
+    takes the parameter away from the proposal.
     """
     hints = without_x(hints)
     limits = bounds(hints, device, preset)

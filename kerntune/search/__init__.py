@@ -7,11 +7,9 @@ compiler or a kernel: those belong to :mod:`kerntune.tuning`.
 from __future__ import annotations
 
 from kerntune.search.budgeted import Budget, BudgetedSearch, Predicted
-from kerntune.search.combos import combo_search
+from kerntune.search.combos import ComboSearch, combo_search
 from kerntune.search.declared import Search
 from kerntune.search.declared_descent import Descent
-from kerntune.search.descent import coordinate_descent
-from kerntune.search.exhaustive import exhaustive
 from kerntune.search.history import Found, Measure, Measured, Tried
 from kerntune.search.space import Choice, Range, Space
 
@@ -19,6 +17,7 @@ __all__ = [
     "Budget",
     "BudgetedSearch",
     "Choice",
+    "ComboSearch",
     "Descent",
     "Found",
     "Measure",
@@ -29,6 +28,4 @@ __all__ = [
     "Space",
     "Tried",
     "combo_search",
-    "coordinate_descent",
-    "exhaustive",
 ]

@@ -3,33 +3,94 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from kerntune.base.config import Config
+from kerntune.base.config import Config, Scalar
 from kerntune.heuristics import ComboGroup, ComboPlan, Field, improves
 from kerntune.heuristics.descent_steps import get_field, set_field
+from kerntune.search.budgeted import Prepare
 from kerntune.search.descent import descend
 from kerntune.search.history import Found, History, Measure
 
 
-def combo_search(measure: Measure, plan: ComboPlan, *, descent: bool = False, max_trials: int | None = None) -> Found:
+def combo_search(
+    measure: Measure,
+    plan: ComboPlan,
+    *,
+    descent: bool = False,
+    max_trials: int | None = None,
+    prepare: Prepare = lambda configs: None,
+) -> Found:
     """Try each group's candidates on top of the best so far, then warps and stages, then (``descent``) single blocks.
 
-    Groups come in the plan's order, the largest first. A group's members keep equal blocks throughout.
+    Groups come in the plan's order, the largest first. A group's members keep equal blocks throughout. ``prepare`` is
+    called with the configs that are measured next.
     """
     history = History(measure, max_trials)
     best = plan.base
+    _prepare(history, [best], prepare)
     history.time_of(best)
     for group in plan.groups:
-        best = _best_of(history, best, plan.candidates(best, group))
-    best = _best_of(history, best, plan.warp_candidates(best))
+        best = _best_of(history, best, plan.candidates(best, group), prepare)
+    best = _best_of(history, best, plan.warp_candidates(best), prepare)
     if descent:
-        descend(history, best, GroupSteps(plan))
+        descend(history, best, GroupSteps(plan), prepare=prepare)
     return history.found()
 
 
-def _best_of(history: History, best: Config, candidates: Iterable[Config]) -> Config:
+@dataclass(frozen=True)
+class ComboSearch:
+    """The search of a tuned combo: :func:`combo_search` over its ``plan``, with at most ``trials`` configs; a
+    ``descent`` after it on request."""
+
+    plan: ComboPlan
+    trials: int
+    descent: bool = False
+
+    def __str__(self) -> str:
+        """A text that is equal for equal searches, however many configs they try."""
+        return "a combo's groups in turn" + (", then descent" if self.descent else "")
+
+    def has(self, config: Config) -> bool:
+        """Whether the search might come to a config; a descent goes to any blocks within its limits."""
+        kwargs, plan = config.kwargs, self.plan
+        if kwargs.keys() != plan.base.kwargs.keys():
+            return False
+        if self.descent:
+            return all(_within(kwargs[name], plan.field_limits[name]) for name in plan.fields if name in kwargs)
+        pairs = {(plan.base.num_warps, plan.base.num_stages), *plan.warp_stage_pairs}
+        if (config.num_warps, config.num_stages) not in pairs or not all(_chosen(kwargs, g) for g in plan.groups):
+            return False
+        return all(value in _common(name, plan) for name, value in kwargs.items() if not name[-1].isdigit())
+
+    def run(self, measure: Measure, prepare: Prepare, starts: Sequence[Config], spent: float = 0.0) -> Found:
+        """Go through the plan. What is measured before it is ready is prepared first."""
+        return combo_search(measure, self.plan, descent=self.descent, max_trials=self.trials, prepare=prepare)
+
+
+def _within(value: object, most: int) -> bool:
+    return isinstance(value, int) and 0 < value <= most and value & (value - 1) == 0
+
+
+def _chosen(kwargs: Mapping[str, Scalar], group: ComboGroup) -> bool:
+    """Whether all members of a group have the blocks of one of its choices."""
+    own = [{f"{n}_{m}": v for m in group.members for n, v in c.kwargs.items()} for c in group.configs]
+    return any(all(kwargs.get(name, value) == value for name, value in choice.items()) for choice in own)
+
+
+def _common(name: str, plan: ComboPlan) -> set[Scalar]:
+    """The values of a block that all parts share."""
+    return {plan.base.kwargs[name], *(c.kwargs[name] for g in plan.groups for c in g.configs if name in c.kwargs)}
+
+
+def _prepare(history: History, configs: Sequence[Config], prepare: Prepare) -> None:
+    if new := history.untried(configs):
+        prepare(new)
+
+
+def _best_of(history: History, best: Config, candidates: Sequence[Config], prepare: Prepare) -> Config:
+    _prepare(history, candidates, prepare)
     for candidate in candidates:
         if improves(history.time_of(best), history.time_of(candidate)):
             best = candidate

@@ -8,7 +8,7 @@ from typing import Protocol
 from kerntune.base.config import Config
 from kerntune.heuristics import Field, improves
 from kerntune.search.budgeted import Prepare
-from kerntune.search.history import Found, History, Measure
+from kerntune.search.history import History
 
 
 class Steps(Protocol):
@@ -31,30 +31,6 @@ class Steps(Protocol):
 AT_ONCE = 4
 """Steps along two fields that are chosen together, and compiled at once: the first of the four cores of a small
 machine have one each, and of so few not many are in vain."""
-
-
-def coordinate_descent(
-    measure: Measure,
-    start: Config,
-    steps: Steps,
-    *,
-    two_fields: bool = False,
-    all_directions: bool = False,
-    radius: int = 1,
-    max_trials: int | None = None,
-    prepare: Prepare = lambda configs: None,
-) -> Found:
-    """Step from ``start`` along any integer field of ``steps`` until no step saves a thousandth.
-
-    After a step up a field that field is stepped again at once, so a distant optimum costs one trial per doubling.
-    ``two_fields`` tries, once no single field helps, steps along two fields together, the likeliest first: optima for
-    which block and warps change at once. ``all_directions`` then tries up to ``radius`` steps along all fields
-    together: it takes many trials. ``max_trials`` ends the search early with the best so far. ``prepare`` is called
-    with the configs that are measured next.
-    """
-    history = History(measure, max_trials)
-    descend(history, start, steps, two_fields=two_fields, all_directions=all_directions, radius=radius, prepare=prepare)
-    return history.found()
 
 
 def descend(

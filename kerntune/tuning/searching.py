@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Sequence
 
 from kerntune.base.config import Config
-from kerntune.search import Descent, Measured, Search
+from kerntune.search import ComboSearch, Descent, Measured, Search
 from kerntune.search.register_scaling import RegisterScaling
 from kerntune.tuning.prescreen import Prescreen
 from kerntune.tuning.trial_set import TrialSet
@@ -24,7 +24,7 @@ class Searching:
 
     def run(self) -> None:
         """Search until the budget is spent, of which the list has taken its part."""
-        search: Search | Descent | RegisterScaling = self._trial_set.site.search
+        search: Search | Descent | ComboSearch | RegisterScaling = self._trial_set.site.search
         starts = list(self._places)
         self._trial_set.keep_estimates(self._places.values())
         search.run(self._measure, self._prepare, starts, time.monotonic() - self._begin)

@@ -8,7 +8,7 @@ from typing import Any
 
 from kerntune.base.policy import Policy, StaticPrune, TuneMode
 from kerntune.errors import UsageError
-from kerntune.search import Descent, Search
+from kerntune.search import ComboSearch, Descent, Search
 from kerntune.search.register_scaling import RegisterScaling
 from kerntune.tuning.isolation import Isolate
 from kerntune.tuning.patience import ALL, Patience, checked_patience
@@ -37,7 +37,7 @@ class TuneOptions:
     static_prune: StaticPrune = field(default_factory=StaticPrune)
     """Which candidates are left out unrun."""
 
-    search: Search | Descent | RegisterScaling | None = None
+    search: Search | Descent | ComboSearch | RegisterScaling | None = None
     """What chooses further candidates beyond the list."""
 
     keep: bool = True
@@ -65,7 +65,7 @@ class TuneOptions:
             static_prune = StaticPrune.parse(os.environ.get(STATIC_PRUNE, ""), STATIC_PRUNE)
         return cls(Verification(mode, ignore), _patience_now(patience), static_prune, None, keep, isolate_mode(isolate))
 
-    def searching(self, search: Search | Descent | RegisterScaling | None) -> TuneOptions:
+    def searching(self, search: Search | Descent | ComboSearch | RegisterScaling | None) -> TuneOptions:
         """The options for a launch that may have a search of its own: with one that steps through a space, every
         candidate of the list is waited for and run."""
         if isinstance(search, RegisterScaling):

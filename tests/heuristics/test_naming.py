@@ -7,7 +7,7 @@ import pytest
 from kerntune.base.config import Config
 from kerntune.base.device import TYPICAL_DEVICES
 from kerntune.errors import HintError
-from kerntune.heuristics import named_blocks, pointwise, without_parameter
+from kerntune.heuristics import named_blocks, pointwise
 from kerntune.heuristics.hints import KernelHints
 
 H100 = TYPICAL_DEVICES["cuda:90"]
@@ -44,10 +44,3 @@ def test_names_that_fit_no_block_are_refused(names: dict[str, str], message: str
     with pytest.raises(HintError) as caught:
         named_blocks([TILE], names)
     assert message in str(caught.value)
-
-
-def test_a_parameter_can_go_only_where_its_block_is_one() -> None:
-    one = TILE.replace(XBLOCK=1)
-    assert without_parameter([one, one.replace(RSPLIT=4)]) == (one.replace(kwargs={"R0_BLOCK": 64, "RSPLIT": 4}),)
-    with pytest.raises(HintError, match="kernel sum: no parameter XBLOCK, but the config XBLOCK=2"):
-        without_parameter([one, one.replace(XBLOCK=2)], kernel="sum")

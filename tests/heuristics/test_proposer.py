@@ -14,10 +14,10 @@ from kerntune.errors import ConfigError, HintError
 from kerntune.heuristics import (
     INDUCTOR_2_6,
     TtirCounts,
-    bucket,
     persistent_reduction,
     pointwise,
     reduction,
+    round_sizes,
     split_scan,
 )
 from kerntune.heuristics.hints import KernelHints, Modes, ReductionHint
@@ -60,7 +60,8 @@ def test_texts_in_stored_keys_stay() -> None:
 
 @given(st.integers(1, 2**40))
 def test_sizes_of_a_bucket_look_the_same(n: int) -> None:
-    first, last = bucket(n)
+    last = round_sizes({"x": n})["x"]
+    first = last // 2 + 1
     inputs = {proposer().inputs({"n": m}) for m in (first, n, last)}
     assert inputs == {ProposalInputs((("x", last),))}
     assert proposer().inputs({"n": last + 1}) not in inputs

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 from kerntune.base.config import Config
 from kerntune.errors import CompileError
-from kerntune.search import Choice, Measured, Range, Space
+from kerntune.search import Choice, Found, Measure, Measured, Range, Space
+from kerntune.search.descent import Steps, descend
+from kerntune.search.history import History
 
 SHARED_LIMIT = 232_448
 
@@ -69,3 +72,18 @@ def refusing(table: Mapping[int, float], name: str = "BLOCK") -> Callable[[Confi
 def best_of(space: Space, time_of: Callable[[Config], float | None]) -> float:
     """The least time of a whole space."""
     return min(t for c in space.configs() if (t := time_of(c)) is not None)
+
+
+def every(measure: Measure, configs: Iterable[Config]) -> Found:
+    """Every config once, in order."""
+    history = History(measure)
+    for config in configs:
+        history.time_of(config)
+    return history.found()
+
+
+def descended(measure: Measure, start: Config, steps: Steps, *, max_trials: int | None = None, **words: Any) -> Found:
+    """A descent of its own from one config."""
+    history = History(measure, max_trials)
+    descend(history, start, steps, **words)
+    return history.found()

@@ -8,9 +8,9 @@ from kerntune.base.config import Config
 from kerntune.base.device import TYPICAL_DEVICES
 from kerntune.heuristics import ComboPlan, SubKernel, combo
 from kerntune.heuristics.hints import HeuristicType, KernelHints
-from kerntune.search import combo_search, exhaustive
+from kerntune.search import combo_search
 from kerntune.search.combos import GroupSteps
-from search.tables import Counted
+from search.tables import Counted, every
 
 H100 = TYPICAL_DEVICES["cuda:90"]
 SUBKERNELS = [
@@ -49,12 +49,12 @@ def test_every_group_gets_its_best_block_in_a_sum_of_trials() -> None:
 
 
 def test_it_finds_what_all_combinations_hold() -> None:
-    plan, every = plan_of(), []
+    plan, choices = plan_of(), []
     for a in (*plan.candidates(plan.base, plan.groups[0]), plan.base):
         for b in (*plan.candidates(a, plan.groups[1]), a):
             for c in (*plan.candidates(b, plan.groups[2]), b):
-                every += [c, *plan.warp_candidates(c)]
-    full = exhaustive(separable({"XBLOCK_0": 64, "XBLOCK_1": 32, "XBLOCK_2": 2048}, 2), dict.fromkeys(every))
+                choices += [c, *plan.warp_candidates(c)]
+    full = every(separable({"XBLOCK_0": 64, "XBLOCK_1": 32, "XBLOCK_2": 2048}, 2), dict.fromkeys(choices))
     quick = combo_search(separable({"XBLOCK_0": 64, "XBLOCK_1": 32, "XBLOCK_2": 2048}, 2), plan)
     assert quick.best.config == full.best.config
     assert len(quick.trials) < len(full.trials)

@@ -41,16 +41,16 @@ KEPT = {
     "kerntune.heuristics": (
         "ComboGroup", "ComboPlan", "Field", "INDUCTOR_2_13", "INDUCTOR_2_15", "INDUCTOR_2_6", "LookupTable",
         "MEASURED_2026", "Neighbourhood", "PRESETS", "Preset", "Read", "Split", "SubKernel", "TtirCounts",
-        "bucket", "combo", "cooperative_reduction", "count_ttir", "fixed_config", "foreach",
+        "combo", "cooperative_reduction", "count_ttir", "fixed_config", "foreach",
         "improves", "kernel_hash", "may_descend", "may_scale", "min_elements_per_thread", "named_blocks",
         "neighbourhood", "persistent_reduction", "pointwise", "read_of", "read_table", "reduction",
         "reduction_split", "round_sizes", "rsplit", "scale_reductions", "scaled_down", "second_stage_hint",
         "sizes_from_arguments", "spill_threshold", "split_scan", "template", "tile_hint", "user_autotune",
-        "without_parameter", "without_pipelining", "without_spilling", "write_table",
+        "without_pipelining", "without_spilling", "write_table",
     ),
     "kerntune.search": (
         "Budget", "BudgetedSearch", "Choice", "Found", "Measure", "Measured", "Predicted", "Range", "Search",
-        "Space", "Tried", "combo_search", "coordinate_descent", "exhaustive",
+        "Space", "Tried", "combo_search",
     ),
     "kerntune.cli": (
         "main",

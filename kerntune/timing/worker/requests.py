@@ -19,9 +19,9 @@ class Ready(msgspec.Struct, frozen=True, tag="ready"):
 class PairRequest(msgspec.Struct, frozen=True, tag="pair"):
     """Time ``a`` and ``b`` in turn on memory laid out as ``storages``, whose contents they describe.
 
-    ``artifacts`` holds binaries and stored contents by checksum. ``seed`` decides the order of blocks, ``timer``
-    is one of :data:`kerntune.base.policy.TIMERS`. ``spaced`` as for :class:`kerntune.gpu.memory.Memory`. ``results``: what
-    both sides write is compared as well.
+    ``artifacts`` holds binaries and stored contents by checksum. ``seed`` decides the order of blocks, ``timer`` is
+    one of :data:`kerntune.base.policy.TIMERS`. ``spaced`` as for :class:`kerntune.gpu.memory.Memory`. ``results``:
+    what both sides write is compared as well.
     """
 
     a: Recording

@@ -15,7 +15,7 @@ from kerntune.capture.site import config_of
 from kerntune.kernels import compat
 from kerntune.kernels.dispatch import LaunchPath, Ran
 from kerntune.kernels.dispatch.argument_parts import Needs
-from kerntune.search import Descent, Search
+from kerntune.search import ComboSearch, Descent, Search
 from kerntune.search.register_scaling import RegisterScaling
 from kerntune.tuning import context
 from kerntune.tuning.api.descent_options import DescentOptions
@@ -100,15 +100,19 @@ class Autotuner(TritonAutotuner):  # type: ignore[misc]  # Triton has no types h
 
     def search_for(
         self, named: Mapping[str, Any], kwargs: Mapping[str, Any]
-    ) -> Search | Descent | RegisterScaling | None:
+    ) -> Search | Descent | ComboSearch | RegisterScaling | None:
         """What chooses configs beyond the list for a call with these arguments by position and these by name."""
         if self.descent is None:
             return None
-        found = self.descent.of(self.listed(named, kwargs), context.device_now())
+        found = self.descent.of(self.listed(named, kwargs), context.device_now(), self.kept_fields())
         prune = self.early_config_prune
         if prune is None:
             return found
         return found.among(lambda config: bool(prune([compat.triton_config(config)], dict(named), **kwargs)))
+
+    def kept_fields(self) -> tuple[str, ...]:
+        """Fields of configs that no descent may change, because the kernel would compute something else."""
+        return ()
 
     def listed(self, named: Mapping[str, Any], kwargs: Mapping[str, Any]) -> tuple[Config, ...]:
         """The configs of a call's list, before pruning."""

@@ -19,6 +19,7 @@ from kerntune.kernels import compat
 from kerntune.kernels.source import function_of
 from kerntune.search import Search
 from kerntune.tuning.api.autotuner import Autotuner
+from kerntune.tuning.api.cooperative_tuner import CooperativeTuner, checked_buffers, cooperative_family
 from kerntune.tuning.api.descent_options import DescentOptions
 from kerntune.tuning.api.heuristic_tuner import HeuristicTuner
 from kerntune.tuning.api.search_tuner import SearchTuner, descent_list
@@ -199,6 +200,40 @@ def persistent_reduction(
     return _decorator(family, sizes, blocks, options, reduced=reduced or {}, reduces=True, whole_rows=True)
 
 
+def cooperative_reduction(
+    *,
+    sizes: ArgumentNames,
+    blocks: Mapping[str, str],
+    semaphores: str,
+    workspace: Union[str, Mapping[str, str], None] = None,
+    persistent: bool = False,
+    reduced: Mapping[str, Dims] | None = None,
+    **options: Any,
+) -> Decorator:
+    """A reduction over ``r0`` of few rows ``x``, whose ``RSPLIT`` programs (a constexpr) share each block of rows and
+    meet at :func:`kerntune.grid_barrier`. Launch it on a :class:`~kerntune.grids.CooperativeReductionGrid`.
+
+    A call leaves out the arguments ``semaphores`` (one int32 a row, zeroed for each launch) and ``workspace``: a name,
+    or dtypes by name, ``{"partial": "float32"}``, each with an element for every row and program that shares it, in no
+    set layout. torch's allocator holds them until the launch is over. Where programs wait for each other, the launch is
+    cooperative, so a grid that isn't resident at once is an error instead of a hang; in Triton's interpreter ``RSPLIT``
+    is 1. ``persistent``: a program holds its whole share, and a named block of r0 is its size.
+
+    Else as :func:`reduction`. Raises :class:`~kerntune.errors.ConfigError` for a kernel without one of these parameters
+    and for a dtype that torch doesn't have, :class:`~kerntune.errors.UsageError` for a call that gives a buffer itself.
+    """
+
+    def decorate(fn: Any) -> HeuristicTuner:
+        _function(fn)
+        buffers = checked_buffers(fn, semaphores, workspace)
+        family = cooperative_family(blocks.get("r0"), persistent=persistent)
+        kind, tuner = HeuristicType.COOPERATIVE_REDUCTION, partial(CooperativeTuner, buffers=buffers)
+        found = _decorator(family, sizes, blocks, options, reduced=reduced or {}, reduces=True, kind=kind, tuner=tuner)
+        return found(fn)
+
+    return decorate
+
+
 def split_scan(*, sizes: ArgumentNames, blocks: Mapping[str, str], **options: Any) -> Decorator:
     """A scan of ``x`` rows along ``r0`` whose programs pass their sums on: steps of 256 or more, one row a program.
 
@@ -225,6 +260,8 @@ def _decorator(
     reduces: bool = False,
     whole_rows: bool = False,
     counts: bool = True,
+    kind: HeuristicType | None = None,
+    tuner: Callable[..., HeuristicTuner] = HeuristicTuner,
 ) -> Decorator:
     rest = dict(options)
     words = {name: rest.pop(name) for name in TUNER_WORDS if name in rest}
@@ -249,9 +286,45 @@ def _decorator(
             preset=preset,
             reduces=reduces,
             whole_rows=whole_rows,
-            kind=KINDS.get(family, HeuristicType.USER_AUTOTUNE) if counts else HeuristicType.USER_AUTOTUNE,
+            kind=kind or (KINDS.get(family, HeuristicType.USER_AUTOTUNE) if counts else HeuristicType.USER_AUTOTUNE),
         )
-        return HeuristicTuner(fn, proposer, counts=counts, **words)
+        return tuner(fn, proposer, counts=counts, **words)
+
+    return decorate
+
+
+def template(
+    *configs: Union[Mapping[str, Any], Config],
+    key: Sequence[str] = (),
+    num_warps: int | None = None,
+    num_stages: int | None = None,
+    options: Mapping[str, Any] | None = None,
+    **words: Any,
+) -> Callable[[Any], Autotuner]:
+    """A kernel whose configs are given, in the flat form of compilers: ``{"BLOCK_M": 64, "num_warps": 8}``.
+
+    One config is launched as it is; several are tuned for each value of the arguments in ``key``. None at all is a
+    kernel written for its blocks, with ``num_warps`` (4) and ``num_stages`` (3) alone. A count of None is Triton's
+    default; AMD's ``waves_per_eu``, ``matrix_instr_nonkdim`` and ``kpack`` are compile options, unless the kernel has a
+    parameter of that name; so are ``options``, for all configs. This is what Inductor keeps of a winner
+    (``.best_config`` files) and what its templates have. Other words are those of
+    :func:`kerntune.autotune`, ``descend=`` among them.
+
+    :class:`~kerntune.errors.ConfigError` for a config that is none, and for ``num_warps`` beside configs.
+    """
+    if configs and (num_warps, num_stages) != (None, None):
+        raise ConfigError("kerntune.template: num_warps and num_stages belong into each config, where there are any")
+
+    def decorate(fn: Any) -> Autotuner:
+        _function(fn)
+        if not configs:
+            found = heuristics.template(num_warps or 4, num_stages or 3)
+        elif len(configs) == 1 and not isinstance(configs[0], Config):
+            found = heuristics.fixed_config(configs[0], fn.arg_names)
+        else:
+            found = heuristics.user_autotune(configs, fn.arg_names)
+        given = [c.replace(options={**c.options, **(options or {})}) for c in found]
+        return autotune(given, list(key), **words)(fn)
 
     return decorate
 

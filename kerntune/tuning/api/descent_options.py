@@ -41,6 +41,7 @@ class DescentOptions:
             "all_directions, limits and frozen"
         )
 
-    def of(self, listed: tuple[Config, ...], device: DeviceSpec) -> Descent:
-        """The descent from the best of a list."""
-        return Descent(listed, device, self.trials, self.all_directions, self.limits, self.frozen)
+    def of(self, listed: tuple[Config, ...], device: DeviceSpec, kept: tuple[str, ...] = ()) -> Descent:
+        """The descent from the best of a list; the fields that are ``kept`` stay, too."""
+        frozen = tuple(dict.fromkeys((*self.frozen, *kept)))
+        return Descent(listed, device, self.trials, self.all_directions, self.limits, frozen)

@@ -14,16 +14,17 @@ from kerntune.base.config import Config
 from kerntune.base.device import DeviceSpec
 from kerntune.base.policy import StaticPrune
 from kerntune.capture import LAUNCH_WORDS
+from kerntune.capture.site import config_of
 from kerntune.compiling.compiler import Compiled
 from kerntune.errors import CaptureError, ConfigError, EnvironmentFault, StoreError, TargetError, TrialError
-from kerntune.heuristics.hints import KernelHints
+from kerntune.heuristics.hints import REDUCTION_AXES, KernelHints
 from kerntune.heuristics.proposer import NO_COUNTS, ProposalInputs, Proposer
 from kerntune.kernels import compat
 from kerntune.kernels.dispatch.argument_parts import Needs
 from kerntune.kernels.source import jit_of
 from kerntune.kernels.specialize import specialize
 from kerntune.kernels.value_text import text_of
-from kerntune.search import Descent, Search
+from kerntune.search import ComboSearch, Descent, Search
 from kerntune.search.register_scaling import RegisterScaling
 from kerntune.static.resource_model import quick_candidate
 from kerntune.tuning import context
@@ -111,7 +112,7 @@ class HeuristicTuner(Autotuner):
 
     def search_for(
         self, named: Mapping[str, Any], kwargs: Mapping[str, Any]
-    ) -> Search | Descent | RegisterScaling | None:
+    ) -> Search | Descent | ComboSearch | RegisterScaling | None:
         """A descent, if one was asked for and the order of additions may vary; else halved reduction blocks, where
         registers may limit a reduction."""
         proposer, device = self._proposer, context.device_now()
@@ -128,6 +129,11 @@ class HeuristicTuner(Autotuner):
         if found.may_help(registers):
             registers = {c: self._registers_of(c, {**self._defaults, **named, **kwargs}) for c in listed}
         return found if found.may_help(registers) else None  # a lone candidate is not timed where nothing limits it
+
+    def kept_fields(self) -> tuple[str, ...]:
+        """The blocks that hold a whole row."""
+        proposer = self._proposer
+        return tuple(n for a, n in proposer.blocks.items() if proposer.whole_rows and a in REDUCTION_AXES)
 
     def most_spilled(self, named: Mapping[str, Any], kwargs: Mapping[str, Any]) -> int | None:
         """The registers that a candidate of a call may spill (:func:`kerntune.heuristics.spill_threshold`)."""
@@ -167,6 +173,22 @@ class HeuristicTuner(Autotuner):
             configs = self._ready(look) or self._propose(look, kind, device, given)
             self._proposals[key] = ([compat.triton_config(config) for config in configs], configs)
         return self._proposals[key]
+
+    def save_table(self, path: str | Path) -> int:
+        """Write the winners of this process into a look-up table's file, for ``table=``; how many there are.
+
+        Entries of a file that exists stay, but for kernels and rounded sizes that have a winner now. Where several
+        winners differ in dtypes or constexprs alone, of which a table knows nothing, the last one counts. Winners of
+        more than one kind of GPU don't belong into one file. :class:`StoreError` for a file that can't be read.
+        """
+        path, name = Path(path), f"kernel {self._proposer.kernel}"
+        table = heuristics.read_table(path) if path.exists() else heuristics.LookupTable()
+        found = [(key[0], config) for key, config in self.cache.items() if isinstance(key[0], ProposalInputs)]
+        for look, config in found:
+            table = table.with_entry(jit_of(self.fn).src, dict(look.sizes), config_of(config, name))
+        heuristics.write_table(path, table)
+        _read_table.cache_clear()
+        return len(found)
 
     def _ready(self, look: ProposalInputs) -> tuple[Config, ...]:
         """The look-up table's answer, if there is one."""

@@ -23,7 +23,7 @@ from kerntune.capture import Capture
 from kerntune.errors import ConfigError, HintError, StoreError, UsageError
 from kerntune.gpu.scripted import FakeBackend
 from kerntune.grids import Grid1D, Grid2D
-from kerntune.heuristics import LookupTable, write_table
+from kerntune.heuristics import LookupTable, read_table, write_table
 from kerntune.kernels import compat
 from kerntune.tuning import context
 from kerntune.tuning.api import autotuner
@@ -332,6 +332,20 @@ def test_a_table_s_answer_is_launched_untimed(
     assert len(kernel.candidates(*(torch.empty(1, device="cuda"),) * 2, 2 * MILLION, 2.0)) == 2
 
 
+def test_winners_can_be_kept_in_a_table(backend: FakeBackend, launches: list[dict[str, Any]], tmp_path: Path) -> None:
+    script(backend, *FASTER_512)
+    kernel, table = pointwise(), tmp_path / "ready.json"
+    call(kernel)
+    assert kernel.save_table(table) == 1
+    call(kernel, 2 * MILLION)
+    assert kernel.save_table(table) == 2
+    assert len(read_table(table).entries) == 2
+    gpu, again = script(backend), pointwise(table=table)
+    call(again, MILLION - 7)
+    assert gpu.launches == 0
+    assert (launches[-1]["BLOCK"], launches[-1]["num_warps"]) == (512, 8)
+
+
 def test_a_table_s_answer_must_have_the_blocks(backend: FakeBackend, tmp_path: Path) -> None:
     table = tmp_path / "ready.json"
     write_table(table, LookupTable().with_entry(scale_kernel.src, {"x": MILLION}, Config({"XBLOCK": 256})))
@@ -429,3 +443,40 @@ def test_lists_may_hold_our_own_configs() -> None:
     first, second = tuner.configs
     assert first.all_kwargs() == triton.Config({"BLOCK": 64, "waves_per_eu": 1}, num_warps=2).all_kwargs()
     assert (first.pre_hook, second.kwargs) == (None, {"BLOCK": 128})
+
+
+# configs that are given
+
+
+def test_a_template_has_its_one_config(this_gpu: FakeBackend, launches: list[dict[str, Any]]) -> None:
+    gpu = script(this_gpu)
+    kernel = kerntune.template({"BLOCK": 256, "num_warps": 8, "num_stages": None})(scale_kernel)
+    call(kernel)
+    assert (launches[-1]["BLOCK"], launches[-1]["num_warps"], gpu.launches) == (256, 8, 0)
+
+
+def test_given_configs_are_tuned_for_the_values_of_their_key(this_gpu: FakeBackend) -> None:
+    script(this_gpu, *FASTER_512)
+    given = ({"BLOCK": 1024}, Config({"BLOCK": 512}, num_warps=8), {"BLOCK": 1024, "num_warps": 4})
+    kernel = kerntune.template(*given, key=["n"])(scale_kernel)
+    assert len(kernel.configs) == 2, "each once"
+    call(kernel)
+    assert kernel.best_config.kwargs == {"BLOCK": 512}
+
+
+def test_options_of_compilers_are_no_constexprs(this_gpu: FakeBackend, launches: list[dict[str, Any]]) -> None:
+    flat = {"BLOCK": 64, "waves_per_eu": 2, "num_warps": 2}
+    kernel = kerntune.template(flat, options={"enable_fp_fusion": False})(scale_kernel)
+    assert kernel.configs[0].all_kwargs()["waves_per_eu"] == 2
+    assert kernel.configs[0].all_kwargs()["enable_fp_fusion"] is False
+
+
+def test_a_template_without_blocks_has_warps_and_stages(this_gpu: FakeBackend, launches: list[dict[str, Any]]) -> None:
+    kernel = kerntune.template(num_warps=2, num_stages=1)(scale_kernel)
+    x, y = (torch.empty(64, device="cuda") for _ in range(2))
+    kernel[(1,)](x, y, 64, 2.0, BLOCK=64)
+    assert (launches[-1]["num_warps"], launches[-1]["num_stages"]) == (2, 1)
+    with pytest.raises(ConfigError, match="belong into each config"):
+        kerntune.template({"BLOCK": 64}, num_warps=2)
+    with pytest.raises(ConfigError, match="at least one warp"):
+        kerntune.template(num_warps=-1)(scale_kernel)

@@ -1,4 +1,4 @@
-"""Trying everything: once each, failures with their reasons."""
+"""The trials of a search: once each, failures with their reasons."""
 
 from __future__ import annotations
 
@@ -8,44 +8,44 @@ import pytest
 
 from kerntune.base.config import Config
 from kerntune.errors import TuningError
-from kerntune.search import Measured, Tried, exhaustive
-from search.tables import Counted, refusing
+from kerntune.search import Measured, Tried
+from search.tables import Counted, every, refusing
 
 BLOCKS = [Config({"BLOCK": b}) for b in (32, 64, 128, 256)]
 
 
 def test_the_fastest_of_all() -> None:
-    found = exhaustive(refusing({32: 3.0, 64: 1.0, 128: 2.0, 256: 4.0}), BLOCKS)
+    found = every(refusing({32: 3.0, 64: 1.0, 128: 2.0, 256: 4.0}), BLOCKS)
     assert found.best == Tried(BLOCKS[1], 1.0)
     assert [t.config for t in found.trials] == BLOCKS
 
 
 def test_the_first_of_equals() -> None:
-    assert exhaustive(lambda c: Measured(5.0), BLOCKS).best.config == BLOCKS[0]
+    assert every(lambda c: Measured(5.0), BLOCKS).best.config == BLOCKS[0]
 
 
 def test_equal_configs_are_one_trial() -> None:
     measure = Counted(lambda c: 1.0)
-    exhaustive(measure, [*BLOCKS, *BLOCKS, Config({"BLOCK": 32}, num_warps=4)])
+    every(measure, [*BLOCKS, *BLOCKS, Config({"BLOCK": 32}, num_warps=4)])
     assert measure.asked == BLOCKS
 
 
 def test_failures_keep_their_reasons_and_never_win() -> None:
-    found = exhaustive(refusing({128: 9.0}), BLOCKS)
+    found = every(refusing({128: 9.0}), BLOCKS)
     assert found.best.config == BLOCKS[2]
     assert found.trials[0] == Tried(BLOCKS[0], None, "BLOCK=32 can't be compiled")
 
 
 @pytest.mark.parametrize("time", [math.inf, math.nan])
 def test_no_time_is_a_failure(time: float) -> None:
-    found = exhaustive(lambda c: Measured(time if c == BLOCKS[0] else 1.0), BLOCKS)
+    found = every(lambda c: Measured(time if c == BLOCKS[0] else 1.0), BLOCKS)
     assert found.trials[0].time_ns is None
     assert found.best.config == BLOCKS[1]
 
 
 def test_if_all_fail_every_reason_is_listed() -> None:
     with pytest.raises(TuningError, match="none of the 4 configs") as caught:
-        _ = exhaustive(refusing({}), BLOCKS).best
+        _ = every(refusing({}), BLOCKS).best
     assert all(f"BLOCK={b} can't be compiled" in str(caught.value) for b in (32, 64, 128, 256))
 
 
@@ -54,4 +54,4 @@ def test_what_is_no_trials_error_ends_the_search() -> None:
         raise RuntimeError("the driver is gone")
 
     with pytest.raises(RuntimeError, match="driver is gone"):
-        exhaustive(broken, BLOCKS)
+        every(broken, BLOCKS)

@@ -1,0 +1,243 @@
+"""``kerntune.combo``: several small kernels as one launch, where that pays."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+from kerntune import heuristics
+from kerntune.errors import ConfigError, UsageError
+from kerntune.grids import (
+    Grid,
+    Grid1D,
+    Grid2D,
+    Name,
+    RoundRobinComboKernelGrid,
+    SequentialComboKernelGrid,
+    SequentialFlattenComboKernelGrid,
+    SubKernel,
+    mul,
+)
+from kerntune.heuristics.hints import HeuristicType
+from kerntune.heuristics.proposer import Proposer
+from kerntune.kernels.combined import (
+    PartCode,
+    alone_kernel,
+    block_names,
+    round_robin_kernel,
+    sequential_kernel,
+)
+from kerntune.kernels.source import function_of
+from kerntune.tuning.api import decorators
+from kerntune.tuning.api.combo_choice import ComboChoice, choose
+from kerntune.tuning.api.combo_tuner import ComboProposer, ComboTuner
+
+KINDS = {
+    "pointwise": (heuristics.pointwise, decorators.pointwise),
+    "reduction": (heuristics.reduction, decorators.reduction),
+    "persistent_reduction": (heuristics.persistent_reduction, decorators.persistent_reduction),
+}
+
+ORDERS = ("sequential", "round robin")
+
+MOST_CHOICES = 4096
+"""Kinds of calls that are remembered; then all are forgotten, and decided anew."""
+
+
+@dataclass(frozen=True)
+class ComboPart:
+    """A part of a combo: a ``@triton.jit`` function whose first parameters are the indices of its block, one for each
+    of the axes x and y in ``sizes``, in that order.
+
+    ``sizes``, ``blocks`` and ``reduced`` are as in :func:`kerntune.pointwise` and :func:`kerntune.reduction`; ``kind``
+    is ``pointwise``, ``reduction`` or ``persistent_reduction``; ``hints`` are fields of
+    :class:`~kerntune.heuristics.hints.KernelHints` that you know better.
+    """
+
+    fn: Any
+    sizes: Mapping[str, Any]
+    blocks: Mapping[str, str]
+    kind: str = "pointwise"
+    reduced: Mapping[str, Any] = field(default_factory=dict)
+    hints: Mapping[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        if not hasattr(self.fn, "arg_names"):
+            raise ConfigError(f"{self.fn!r} is no Triton function: put @triton.jit on it")
+        if hasattr(self.fn, "configs"):
+            raise ConfigError(f"kernel {self.name}: a part has no tuner of its own; give the function under it")
+        if self.kind not in KINDS:
+            raise ConfigError(f"kernel {self.name}: kind is {self.kind!r}; it can be {', '.join(KINDS)}")
+        if unknown := sorted(set(self.sizes) - {"x", "y", "r0", "r1"}):
+            raise ConfigError(f"kernel {self.name}: a part can't have the axis {unknown[0]}: x, y, r0 and r1")
+
+    @property
+    def name(self) -> str:
+        """The function's."""
+        return str(function_of(self.fn).__name__)
+
+    @cached_property
+    def code(self) -> PartCode:
+        """What launches are made from."""
+        return self.code_with()
+
+    def code_with(self, shared: frozenset[str] = frozenset()) -> PartCode:
+        """The same, with arguments that all parts share."""
+        sizes = {axis: (n,) if isinstance(n, str) else tuple(n) for axis, n in self.sizes.items()}
+        skipped = sum(axis in sizes for axis in ("x", "y"))
+        parameters = inspect.signature(function_of(self.fn)).parameters.values()
+        constexprs = frozenset(p.name for p in parameters if "constexpr" in str(p.annotation))
+        return PartCode(
+            self.fn, self.name, tuple(self.fn.arg_names)[skipped:], constexprs, sizes, dict(self.blocks), shared
+        )
+
+    @cached_property
+    def proposer(self) -> Proposer:
+        """What its candidates follow from. Errors are those of the decorators."""
+        code, reduces = self.code, self.kind != "pointwise"
+        reduced = {n: (d,) if isinstance(d, int) else tuple(d) for n, d in self.reduced.items()}
+        return Proposer(
+            family=KINDS[self.kind][0],
+            kernel=self.name,
+            parameters=code.parameters,
+            constexprs=code.constexprs,
+            sizes=code.sizes,
+            blocks=self.blocks,
+            reduced=reduced,
+            known=self.hints,
+            reduces=reduces,
+            whole_rows=self.kind == "persistent_reduction",
+            kind=HeuristicType(self.kind),
+        )
+
+    def alone(self, cache_results: bool) -> tuple[Any, Grid]:
+        """The part as a tuned kernel of its own, and its grid."""
+        words: dict[str, Any] = {**self.hints, "cache_results": cache_results}
+        if self.reduced:
+            words["reduced"] = self.reduced
+        kernel = KINDS[self.kind][1](sizes=self.sizes, blocks=self.blocks, **words)(alone_kernel(self.code))
+        terms = [mul(*map(Name, self.code.sizes[axis])) for axis in self.code.axes]
+        blocks = [self.blocks.get(axis) for axis in self.code.axes]
+        if len(terms) == 2:
+            return kernel, Grid2D(*terms, *blocks)
+        return kernel, Grid1D(terms[0] if terms else 1, blocks[0] if blocks else None)
+
+
+class ComboKernel:
+    """Several parts as one launch. Call it with a tuple of arguments for each part, without block indices and blocks.
+
+    ``tuner`` is the one kernel's; ``apart`` are the parts' own tuners and grids; ``choices`` says, by kind of call,
+    whether one launch paid.
+    """
+
+    def __init__(self, parts: Sequence[ComboPart], name: str, order: str, words: Mapping[str, Any]) -> None:
+        self.parts, self.name = tuple(parts), name
+        codes = [part.code for part in parts]
+        self._one_block = order == ORDERS[1]
+        fn = round_robin_kernel(name, codes) if self._one_block else sequential_kernel(name, codes)
+        blocks = block_names(codes, one_block=self._one_block)
+        proposer = ComboProposer(name, tuple(p.proposer for p in parts), blocks, frozenset(), heuristics.INDUCTOR_2_13)
+        self.tuner, self.grid = (
+            ComboTuner(fn, proposer, **words),
+            combo_grid(codes, one_block=self._one_block, turns=self._one_block),
+        )
+        self.apart = [part.alone(bool(words.get("cache_results", True))) for part in parts]
+        self.choices: dict[Any, ComboChoice] = {}
+        self._counts = [len(code.arguments) for code in codes]
+        at, places = 0, []
+        for code in codes:
+            sized = {n for names in code.sizes.values() for n in names}
+            places += [at + i for i, n in enumerate(code.arguments) if n in sized]
+            at += len(code.arguments)
+        self._sized = tuple(places)
+
+    def __call__(self, *groups: Sequence[Any]) -> None:
+        """Launch all parts, as one or one by one. What the parts do to each other's tensors must not depend on their
+        order. :class:`UsageError` for a wrong number of parts or arguments."""
+        flat = [value for group in groups for value in group]
+        if list(map(len, groups)) != self._counts:
+            self._refuse(groups)
+        chosen = self.choices.get(key := self._key(flat))
+        if chosen is None:
+            chosen = self._choose(key, flat)
+        if chosen.together:
+            self._together(flat)
+        else:
+            self._apart(flat)
+
+    def _choose(self, key: Any, flat: Sequence[Any]) -> ComboChoice:
+        found = choose(self._together, self._apart, flat)
+        if found is None:
+            return ComboChoice(together=True)
+        if len(self.choices) >= MOST_CHOICES:
+            self.choices.clear()
+        self.choices[key] = found
+        return found
+
+    def _together(self, flat: Sequence[Any]) -> None:
+        self.tuner[self.grid](*flat)
+
+    def _apart(self, flat: Sequence[Any]) -> None:
+        at = 0
+        for (kernel, grid), count in zip(self.apart, self._counts, strict=True):
+            kernel[grid](*flat[at : at + count])
+            at += count
+
+    def _key(self, flat: Sequence[Any]) -> Any:
+        return tuple([flat[i] for i in self._sized]), tuple([getattr(value, "dtype", None) for value in flat])
+
+    def _refuse(self, groups: Sequence[Sequence[Any]]) -> None:
+        wanted = "; ".join(f"{p.name}: {', '.join(p.code.arguments)}" for p in self.parts)
+        got = ", ".join(str(len(group)) for group in groups)
+        raise UsageError(f"combo {self.name}: give a tuple of arguments for each part ({wanted}); got {got} arguments")
+
+
+def combo_grid(codes: Sequence[PartCode], *, one_block: bool, turns: bool = False) -> Grid:
+    """The grid of a combined kernel with its arguments' names: parts of their own blocks, or of ``one_block`` one after
+    the other or in ``turns``."""
+
+    def numel(code: PartCode, i: int, axis: str) -> Any:
+        names = code.sizes.get(axis, ())
+        return mul(*(Name(code.own(n, i)) for n in names)) if names else 1
+
+    kernels = tuple(
+        SubKernel(
+            numel(code, i, "x"), numel(code, i, "y") if "y" in code.sizes else None, no_x_dim="x" not in code.blocks
+        )
+        for i, code in enumerate(codes)
+    )
+    if turns:
+        return RoundRobinComboKernelGrid(kernels)
+    return SequentialComboKernelGrid(kernels) if one_block else SequentialFlattenComboKernelGrid(kernels)
+
+
+def combo(parts: Sequence[ComboPart], *, name: str = "", order: str = "sequential", **words: Any) -> ComboKernel:
+    """Several small kernels that don't depend on each other as one launch, where that is faster than one by one.
+
+    The first call of a kind (sizes and dtypes) tunes both ways, each part's blocks by its own family, and times them on
+    copies of its tensors, as a user sees them: calls after one another, the host's time included. One launch is taken
+    if it saves at least 2 %. The result has the ``choices``; a call gives a tuple of arguments for each part::
+
+        both = kerntune.combo([ComboPart(scale, {"x": "n"}, {"x": "BLOCK"}), ComboPart(sums, ..., kind="reduction")])
+        both((x, y, n), (z, out, rows, cols))
+
+    ``order``: ``sequential`` lays the parts one after the other, with blocks of their own; ``round robin`` takes a
+    block of each in turn, with one block of x for all. Other options are ``cache_results=``, ``tune=``, ``descend=``
+    and ``key=`` as in :func:`kerntune.pointwise`. In a pytest case, in Triton's interpreter, and without a GPU it is
+    always one launch.
+
+    :class:`~kerntune.errors.ConfigError` for no parts, a part that can't be one, and names that clash.
+    """
+    if not parts:
+        raise ConfigError("kerntune.combo: there are no parts")
+    if order not in ORDERS:
+        raise ConfigError(f"kerntune.combo: order is {order!r}; it can be {' or '.join(ORDERS)}")
+    names = dict.fromkeys(part.name for part in parts)
+    return ComboKernel(parts, name or f"combo_{'_'.join(names)}"[:MOST_NAME], order, words)
+
+
+MOST_NAME = 80
+"""Characters of a combo's own name."""

@@ -1,0 +1,252 @@
+"""Combos and foreach: tuned on the scripted GPU, chosen by time, right in Triton's interpreter and on a GPU."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from typing import Any
+
+import pytest
+import torch
+from fake_runs import recorded, script
+
+import kerntune
+from kerntune import ComboPart
+from kerntune.errors import ConfigError, UsageError
+from kerntune.gpu.probe import has_cuda
+from kerntune.gpu.scripted import FakeBackend, Rule
+from kerntune.tuning.api import combo_choice, foreach_kernel
+from kerntune.tuning.api.combo_choice import ComboChoice
+
+from .combo_parts import PARTS, SCALE, SUMS, TRANSPOSE, each, four, increment, scale, scaled, worst
+
+
+@pytest.fixture
+def ratio(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """What timing both ways says: the last number; 1 launch is twice as fast to begin with."""
+    found = [0.5]
+
+    def ratio_of(gpu: Any, one: Any, other: Any) -> float:
+        one()
+        other()
+        return found[-1]
+
+    monkeypatch.setattr(combo_choice, "ratio_of", ratio_of)
+    return found
+
+
+def two(n: int = 1 << 16, m: int = 1 << 10) -> list[tuple[Any, ...]]:
+    x, y = torch.empty(n, device="cuda"), torch.empty(n, device="cuda")
+    return [(x, y, n, 2.0), (x, y, m, 3.0)]
+
+
+def test_each_part_gets_its_own_block(this_gpu: FakeBackend, ratio: list[float]) -> None:
+    rules = [Rule(constexprs={"XBLOCK_0": a, "XBLOCK_1": b}, time_ns=900.0 + (a != 512) * 300 + (b != 256) * 200)
+             for a in (256, 512, 1024) for b in (128, 256, 512, 1024)]  # fmt: skip
+    script(this_gpu, *rules)
+    kernel = kerntune.combo([SCALE, SCALE])
+    kernel(*two())
+    assert kernel.tuner.best_config.kwargs == {"XBLOCK_0": 512, "XBLOCK_1": 256}
+
+
+def test_a_winner_is_found_again(this_gpu: FakeBackend, ratio: list[float]) -> None:
+    script(this_gpu)
+    kerntune.combo([SCALE, SUMS])(two()[0], four()[0][2])
+    gpu = script(this_gpu)
+    again = kerntune.combo([SCALE, SUMS])
+    again.tuner[again.grid](*two()[0], *four()[0][2])
+    assert gpu.launches == 0
+
+
+def test_one_launch_where_it_pays_else_one_by_one(
+    this_gpu: FakeBackend, launches: list[dict[str, Any]], ratio: list[float]
+) -> None:
+    kernel, given = kerntune.combo([SCALE, SCALE]), two()
+    kernel(*given)
+    before = len(launches)
+    kernel(*given)
+    assert len(launches) - before == 1
+    (choice,) = kernel.choices.values()
+    assert choice == ComboChoice(together=True, ratio=0.5)
+    ratio.append(0.99)
+    kernel(*(given := two(1 << 20)))
+    before = len(launches)
+    kernel(*given)
+    assert len(launches) - before == 2
+    assert [c.together for c in kernel.choices.values()] == [True, False]
+
+
+def test_what_the_call_holds_stays_as_it_is(this_gpu: FakeBackend, launches: list[dict[str, Any]], ratio: Any) -> None:
+    """Timing runs a kernel that works in place many times: on copies."""
+    kernel = kerntune.combo([ComboPart(increment, {"x": "n"}, {"x": "BLOCK"})] * 2)
+    x = torch.zeros(1000, device="cuda")
+    kernel((x, 1000), (x, 500))
+    assert [call["x_ptr_0"] is x for call in launches if "x_ptr_0" in call].count(True) <= 1
+    assert combo_choice._copies([x, x[:5], x, 3])[3] == 3
+    first, part, second, _ = combo_choice._copies([x, x[:5], x, 3])
+    assert first is second is not x
+    assert part is not first
+
+
+def test_both_ways_are_timed_in_turn_until_the_device_is_done(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock, waiting, waits = [0.0], [0.0], []
+
+    class Gpu:
+        def synchronize(self) -> None:
+            clock[0] += waiting[0]
+            waits.append(waiting[0])
+            waiting[0] = 0.0
+
+    def taking(host: float, device: float) -> Any:
+        def call() -> None:
+            clock[0] += host
+            waiting[0] += device
+
+        return call
+
+    monkeypatch.setattr(combo_choice.time, "perf_counter", lambda: clock[0])
+    found = combo_choice.ratio_of(Gpu(), taking(1e-6, 4e-6), taking(8e-6, 2e-6))  # type: ignore[arg-type]
+    assert found == pytest.approx(0.5)
+    assert max(waits) >= 2e-6 * 40
+
+
+def test_a_capture_has_one_launch(backend: FakeBackend) -> None:
+    kernel = kerntune.combo([SCALE, SCALE])
+    given = two()
+    found = recorded(backend, lambda: kernel(*given))
+    assert [launch.kernel for launch in found.recording.launches] == ["combo_scale"]
+    assert not any(choice.ratio for choice in kernel.choices.values())
+
+
+def test_blocks_in_turn_share_one_block(this_gpu: FakeBackend, ratio: list[float]) -> None:
+    kernel = kerntune.combo([SCALE, SCALE], order="round robin")
+    kernel(*two())
+    assert set(kernel.tuner.best_config.kwargs) == {"XBLOCK"}
+    with pytest.raises(ConfigError, match="transpose has an axis y"):
+        kerntune.combo([SCALE, TRANSPOSE], order="round robin")
+
+
+def test_a_descent_goes_on_after_the_groups(this_gpu: FakeBackend, ratio: list[float]) -> None:
+    blocks = (64, 128, 256, 512, 1024)
+    script(this_gpu, *(Rule(constexprs={"XBLOCK_1": b}, time_ns=1000.0 + b) for b in blocks))
+    kernel = kerntune.combo([SCALE, SUMS, SCALE], descend=20)
+    given = two()
+    kernel(given[0], four()[0][2], given[1])
+    assert kernel.tuner.cache
+
+
+def test_what_is_no_part_is_refused() -> None:
+    with pytest.raises(ConfigError, match="no parts"):
+        kerntune.combo([])
+    with pytest.raises(ConfigError, match="order is 'random'"):
+        kerntune.combo([SCALE], order="random")
+    with pytest.raises(ConfigError, match="is no Triton function"):
+        ComboPart(len, {"x": "n"}, {"x": "BLOCK"})
+    with pytest.raises(ConfigError, match="kind is 'scan'"):
+        ComboPart(scale, {"x": "n"}, {"x": "BLOCK"}, kind="scan")
+    with pytest.raises(ConfigError, match="can't have the axis z"):
+        ComboPart(scale, {"z": "n"}, {"z": "BLOCK"})
+    tuned = kerntune.pointwise(sizes={"x": "n"}, blocks={"x": "BLOCK"})(scale)
+    with pytest.raises(ConfigError, match="a part has no tuner of its own"):
+        ComboPart(tuned, {"x": "n"}, {"x": "BLOCK"})
+    with pytest.raises(UsageError, match=r"scale: x_ptr, y_ptr, n, factor.*; got 3 arguments"):
+        kerntune.combo([SCALE])((1, 2, 3))
+
+
+# foreach
+
+
+def test_lists_go_in_as_few_launches_as_parameters_allow(
+    this_gpu: FakeBackend, launches: list[dict[str, Any]], ratio: list[float], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kernel = each()
+    most = foreach_kernel.MAX_PARAMETERS
+    assert kernel.at_once([True, True, True, False]) == (most - 2) // 3 == 20
+    xs, ys, ns = scaled("cuda", [4096] * 8)
+    monkeypatch.setattr(foreach_kernel, "MAX_PARAMETERS", 14)
+    kernel(xs, ys, ns, 2.0)
+    before = len(launches)
+    kernel(xs, ys, ns, 3.0)
+    assert len(launches) - before == 2
+    ratio.append(1.5)
+    kernel(xs[:7], ys[:7], ns[:7], 2.0)
+    before = len(launches)
+    kernel(xs[:7], ys[:7], ns[:7], 2.0)
+    assert len(launches) - before == 7
+
+
+def test_the_warps_of_a_list_are_tuned(this_gpu: FakeBackend, ratio: list[float]) -> None:
+    script(this_gpu, *(Rule(num_warps=w, time_ns=1000.0 + 500 * abs(w - 2)) for w in (1, 2, 4, 8)))
+    kernel = each(elements=512)
+    xs, ys, ns = scaled("cuda", [4096] * 6)
+    kernel(xs, ys, ns, 2.0)
+    tuner, _ = kernel.tuner_of(6, [True, True, True, False])
+    assert (tuner.best_config.num_warps, tuner.best_config.kwargs) == (2, {"XBLOCK": 512})
+
+
+def test_lists_that_dont_fit_are_refused_and_empty_ones_do_nothing(launches: list[dict[str, Any]]) -> None:
+    kernel = each()
+    kernel([], [], [], 1.0)
+    assert not launches
+    for wrong in (([1], [1, 2], [3], 1.0), ([1], [1], 1.0), (1, 2, 3, 4)):
+        with pytest.raises(UsageError, match="foreach_scale: give x_ptr, y_ptr, n, factor"):
+            kernel(*wrong)
+    with pytest.raises(ConfigError, match="foreach takes parts of one axis x"):
+        kerntune.foreach(sizes=TRANSPOSE.sizes, blocks=TRANSPOSE.blocks)(TRANSPOSE.fn)
+
+
+def test_all_ways_are_right_in_tritons_interpreter() -> None:
+    folder = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+    text = f"import sys; sys.path[:0] = [{folder!r}]\nfrom tuning.api.combo_parts import *\nall_interpreted()"
+    environment = {**os.environ, "TRITON_INTERPRET": "1"}
+    subprocess.run([sys.executable, "-c", text], check=True, env=environment, timeout=300)
+
+
+# on a GPU
+
+on_gpu = pytest.mark.skipif(not has_cuda(), reason="needs a CUDA GPU")
+
+
+@pytest.mark.gpu
+@on_gpu
+@pytest.mark.parametrize("order", ["sequential", "round robin"])
+def test_on_a_gpu_both_ways_are_right(order: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Any) -> None:
+    monkeypatch.setenv("KERNTUNE_CACHE_DIR", str(tmp_path))
+    used = [i for i in range(4) if order == "sequential" or i != 1]
+    kernel = kerntune.combo([PARTS[i] for i in used], order=order, cache_results=False)
+    for n in (1000, 100_000):
+        for way in (None, True, False):
+            given, errors = four("cuda", n)
+            if way is not None:
+                kernel.choices = dict.fromkeys(kernel.choices, ComboChoice(together=way))
+            kernel(*(given[i] for i in used))
+            assert worst([errors[i] for i in used]) < 1e-3, (n, way, kernel.choices)
+        kernel.choices.clear()
+
+
+@pytest.mark.gpu
+@on_gpu
+def test_on_a_gpu_in_place_parts_run_once(monkeypatch: pytest.MonkeyPatch, tmp_path: Any) -> None:
+    monkeypatch.setenv("KERNTUNE_CACHE_DIR", str(tmp_path))
+    kernel = kerntune.combo([ComboPart(increment, {"x": "n"}, {"x": "BLOCK"})] * 2, cache_results=False)
+    x, y = torch.zeros(1000, device="cuda"), torch.zeros(77, device="cuda")
+    for _ in range(3):
+        kernel((x, 1000), (y, 77))
+    assert (x == 3).all()
+    assert (y == 3).all()
+
+
+@pytest.mark.gpu
+@on_gpu
+def test_on_a_gpu_lists_are_right_both_ways(monkeypatch: pytest.MonkeyPatch, tmp_path: Any) -> None:
+    monkeypatch.setenv("KERNTUNE_CACHE_DIR", str(tmp_path))
+    kernel = each(cache_results=False)
+    xs, ys, ns = scaled("cuda", [(i * 977) % 40_000 + 1 for i in range(45)])
+    for way in (None, True, False):
+        if way is not None:
+            kernel.choices = dict.fromkeys(kernel.choices, ComboChoice(together=way))
+        kernel(xs, ys, ns, 3.0)
+        assert all(torch.equal(y, 3 * x) for x, y in zip(xs, ys, strict=True)), way
+        for y in ys:
+            y.zero_()
