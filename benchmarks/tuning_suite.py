@@ -11,7 +11,8 @@ cold       each kernel and shape: seconds of the first call, in a fresh process 
 stability  ten cold runs of three kernels (three of triton.autotune): what wins
 added      one config added to 48: the same process, and a new one that has the caches of the first
 memory     device memory while an in-place kernel is tuned whose tensor is half of the GPU's
-quality    every config of every kernel and shape timed in turn, its static figures: what winners are held against
+quality    every config of every kernel and shape timed in turn, its static figures: what winners are held against.
+           With --instrument profiler: the best ones again by timestamps of torch's profiler, as part ``profiled``
 """
 
 from __future__ import annotations
@@ -36,6 +37,7 @@ PARTS = {
     "added": parts.added,
     "memory": parts.memory,
     "quality": quality.quality,
+    "profiled": quality.profiled,
 }
 
 START = time.perf_counter()
@@ -44,7 +46,7 @@ START = time.perf_counter()
 def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("out", type=Path, nargs="?", help="the result file")
-    parser.add_argument("--part", default=",".join(PARTS), help="parts to run (default: all)")
+    parser.add_argument("--part", default="cold,stability,added,memory,quality", help="parts to run (default: all)")
     parser.add_argument("--kernels", default=",".join(CASES), help="of these only (default: all)")
     parser.add_argument("--rounds", type=int, default=1, help="cold runs of each kernel, shape and tuner")
     parser.add_argument("--phases", action="store_true", help="cold: kerntune alone, with the times of its steps")
@@ -54,11 +56,14 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--no-peer", action="store_true", help="leave triton.autotune out of 'added'")
     parser.add_argument("--together", type=int, default=12, help="processes that are prepared at the same time")
     parser.add_argument("--share", type=float, default=0.5, help="of the GPU's memory, the tensor of 'memory'")
+    parser.add_argument("--instrument", choices=("kerntune", "profiler"), default="kerntune", help="of 'quality'")
     parser.add_argument("--dry", action="store_true", help="compile everything for sm_90, no GPU needed")
     parser.add_argument("--every", type=int, default=1, help="with --dry: every n-th config only")
-    parser.add_argument("--shapes", type=int, default=None, help="with --dry: the first shapes only")
+    parser.add_argument("--shapes", type=int, default=None, help="with --dry, or the profiler: the first shapes only")
     options = parser.parse_args()
     options.kernels, options.part = options.kernels.split(","), options.part.split(",")
+    if options.instrument == "profiler":
+        options.part = ["profiled" if part == "quality" else part for part in options.part]
     if not options.dry and options.out is None:
         parser.error("give the result file")
     return options

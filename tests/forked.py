@@ -41,6 +41,7 @@ MORE = "KERNTUNE_TESTS_IMPORT"
 PROGRAM = """#!/bin/sh
 case "$1 $2" in
     "-m pytest" | "-m kerntune.cli" | "-m kerntune.cli.command" | "-u -c") exec {call} "$@" ;;
+    "-m kerntune.cli.bisect.run_server") exec {call} "$@" ;;
     *) exec {python} "$@" ;;
 esac
 """

@@ -417,6 +417,7 @@ BY_TEXT = frozenset(
     {
         "kerntune",
         "kerntune.base.moved",
+        "kerntune.cli.bisect.run_server",
         "kerntune.kernels.compat.inductor_parts",
         "kerntune.tuning.many.named_kernel",
     }
@@ -425,7 +426,7 @@ BY_TEXT = frozenset(
 
 def test_nothing_is_imported_by_text() -> None:
     """Imports by text escape every test here. ``BY_TEXT`` may: lazy names, what forwards moved ones, the module of a
-    kernel that the user wants tuned, and a table of torch's private parts."""
+    kernel that the user wants tuned, a table of torch's private parts, and what a copied process has imported."""
     callers = {
         m.name
         for m in MODULES.values()
@@ -461,6 +462,7 @@ ENDS_BY_ITSELF = frozenset(
         "kerntune.timing.worker.look_process",  # compiling.forking.die_with
         "kerntune.tuning.cache.store_client",  # its process is given this one's id
         "kerntune.gate.git",  # git: killed, it could leave its locks in the user's repository
+        "kerntune.cli.bisect.preloaded",  # the server's standard input is closed, and it ends its copy
         "kerntune.cli.shapes",  # the user's own program, which outlives this one as it would outlive a shell
     }
 )

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import argparse
 import os
-from collections.abc import Iterator
+import statistics
+import time
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -16,6 +18,7 @@ from benchmarks.suite.cases import CASES
 from benchmarks.suite.results import scratch
 from kerntune.base.device import Target
 from kerntune.compiling.compiler import Compiler
+from kerntune.errors import KerntuneError
 from kerntune.gpu.compile_only import StaticBackend
 from kerntune.gpu.cuda import CudaBackend
 
@@ -36,6 +39,59 @@ def quality(options: argparse.Namespace) -> Iterator[dict[str, Any]]:
             for shape in CASES[name].shapes:
                 yield _timed(backend, compiler, CASES[name], shape)
     compiler.close()
+
+
+PROFILED_NEAR, PROFILED, PROFILER_ROUNDS = 1.1, 8, 5
+"""Configs within this of the best by kerntune's timer, so many at most, are timed by the profiler, too, so often."""
+
+
+def profiled(options: argparse.Namespace) -> Iterator[dict[str, Any]]:
+    """The best configs by kerntune's timer under torch's profiler (CUPTI): does the winner win there, too?"""
+    backend, compiler = CudaBackend(), Compiler()
+    torch.manual_seed(0)
+    end = time.monotonic() + options.seconds
+    with scratch() as folder:
+        os.environ["TRITON_CACHE_DIR"] = folder
+        for name in options.kernels:
+            for shape in CASES[name].shapes[: options.shapes]:
+                if time.monotonic() < end:
+                    yield _profiled(backend, compiler, CASES[name], shape)
+    compiler.close()
+
+
+def _profiled(backend: CudaBackend, compiler: Compiler, case: Case, shape: Shape) -> dict[str, Any]:
+    tuner = case.tuned(triton.autotune, case.configs(shape))
+    one = sweep.prepare(backend, compiler, tuner, case.call(shape, "cuda"))
+    with backend.gpu.lock():
+        sweep.measure(one, rounds=ROUNDS, near=PROFILED_NEAR, look=NEAR)
+        chosen = best_of({i: s.time_ns for i in one.running if (s := one.swept[i]).time_ns is not None})
+        row = {"case": case.label(shape), "configs_timed": len(one.running), "ours_timer": one.timing.get("timer")}
+        try:
+            times = sweep.measure_again(one, chosen, PROFILER_ROUNDS)
+        except KerntuneError as exc:
+            return {**row, "failed": str(exc)}
+    return {**row, **agreement({i: one.swept[i].time_ns or 0.0 for i in chosen}, times),
+            "winner": one.swept[chosen[0]].config}  # fmt: skip
+
+
+def best_of(times: Mapping[int, float | None]) -> list[int]:
+    """The fastest first: those near the best, a few at most."""
+    known = {i: t for i, t in times.items() if t is not None}
+    ranked = sorted(known, key=lambda i: known[i])
+    return [i for i in ranked if known[i] <= PROFILED_NEAR * known[ranked[0]]][:PROFILED]
+
+
+def agreement(ours: Mapping[int, float], theirs: Mapping[int, Sequence[float]]) -> dict[str, Any]:
+    """How the winner by kerntune's timer stands among the same configs by the other: the best one's time over its own
+    (1 if it wins there, too), its rank, and all times in ns."""
+    medians = {i: statistics.median(x) for i, x in theirs.items()}
+    winner, ranked = min(ours, key=lambda i: ours[i]), sorted(medians, key=lambda i: medians[i])
+    return {
+        "winner_by_profiler": round(medians[ranked[0]] / medians[winner], 5) if winner in medians else None,
+        "rank_by_profiler": ranked.index(winner) + 1 if winner in medians else None,
+        "ours_ns": {str(i): round(x, 1) for i, x in ours.items()},
+        "profiler_ns": {str(i): [round(x, 1) for x in found] for i, found in theirs.items()},
+    }
 
 
 def _timed(backend: CudaBackend, compiler: Compiler, case: Case, shape: Shape) -> dict[str, Any]:

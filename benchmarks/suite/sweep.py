@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import random
 import threading
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any
@@ -26,6 +26,7 @@ from kerntune.gpu.memory import Memory
 from kerntune.gpu.program import Loader, Program
 from kerntune.static.disassembly import Disassembler
 from kerntune.static.metrics import StaticMetrics, metrics_of
+from kerntune.timing.profiler import ProfilerSlot
 from kerntune.timing.sample import Slot
 from kerntune.timing.sampling import estimate_ns, same_kind, slot_for
 
@@ -175,6 +176,35 @@ def measure(
             sweep.timing = {**protocol, "rounds": rounds, "near": len(final), "in_turn": len(slots)}
     finally:
         loader.close()
+
+
+def measure_again(
+    sweep: Sweep,
+    indexes: Collection[int],
+    rounds: int,
+    make: Callable[[Program], Slot] = ProfilerSlot,
+    seed: int = 0,
+) -> dict[int, list[float]]:
+    """Times in nanoseconds of some configs by another timer, in turn, one for each round; those that it can't time are
+    left out, and their ``failure`` says why. Call inside the GPU's lock."""
+    gpu = sweep.capture.backend.gpu
+    assert gpu is not None
+    loader, order = Loader(gpu), random.Random(seed)
+    times: dict[int, list[float]] = {i: [] for i in indexes}
+    try:
+        with sweep.capture.active():
+            recorded = record(sweep.capture, sweep.capture.backend.targets[0])
+            programs = _programs(sweep, recorded, loader)
+        turn = [i for i in times if i in programs]
+        slots = {i: make(programs[i]) for i in turn}
+        for number in range(WARM_UP_ROUNDS + rounds):
+            order.shuffle(turn)
+            for i in turn:
+                time = slots[i].enqueue()()
+                times[i] += [time] if number >= WARM_UP_ROUNDS else []
+    finally:
+        loader.close()
+    return {i: found for i, found in times.items() if found}
 
 
 def _near(sweep: Sweep, among: Iterable[int], factor: float, forced: Collection[int]) -> list[int]:

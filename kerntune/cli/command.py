@@ -363,7 +363,9 @@ def _report(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("-o", "--output", metavar="FILE", help="one HTML file that opens offline")
     parser.add_argument("--title", metavar="TEXT", default="kerntune", help="its heading (default: kerntune)")
     parser.add_argument(
-        "--history", metavar="PLACE", help="a folder, git:BRANCH, or a URL: the cases' history is drawn in the page"
+        "--history",
+        metavar="PLACE",
+        help="a folder, git:BRANCH, or a URL, drawn in the page (default: the ini file's kerntune_history)",
     )
     parser.add_argument(
         "--branch", metavar="NAME", default="", help="the branch of the history (default: that with most runs)"

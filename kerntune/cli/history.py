@@ -46,11 +46,16 @@ def add(args: argparse.Namespace) -> int:
 
 
 def _place(args: argparse.Namespace) -> Place:
-    """That of ``--history``, else of the ini key, relative to the ini file."""
-    if args.history is not None:
-        return place_of(args.history, Path.cwd())
+    place = history_place(args.history)
+    if place is None:
+        raise UsageError(f"name the history: --history=FOLDER|git:BRANCH|URL, or set {INI_KEY} in the ini file")
+    return place
+
+
+def history_place(given: str | None) -> Place | None:
+    """That of ``--history``, else of the ini key, relative to the ini file; None if neither names one."""
+    if given is not None:
+        return place_of(given, Path.cwd())
     project = find_project(Path.cwd())
     text = str(project.values.get(INI_KEY, "")).strip()
-    if not text:
-        raise UsageError(f"name the history: --history=FOLDER|git:BRANCH|URL, or set {INI_KEY} in the ini file")
-    return place_of(text, project.root)
+    return place_of(text, project.root) if text else None

@@ -6,11 +6,11 @@ import argparse
 from collections.abc import Sequence
 from pathlib import Path
 
-from kerntune.errors import UsageError
-from kerntune.gate.console import OK, counted, say
+from kerntune.cli.history import history_place
+from kerntune.errors import KerntuneError, UsageError
+from kerntune.gate.console import OK, complain, counted, say
 from kerntune.gate.history.curves import CaseCurve, curves_of
 from kerntune.gate.history.index import Index
-from kerntune.gate.history.places import place_of
 from kerntune.gate.report import RunReport, read_run
 from kerntune.reporting.flat_rows import write_csv, write_parquet
 from kerntune.reporting.job_summary import append_summary
@@ -49,9 +49,15 @@ def _read(path: Path) -> RunReport:
 
 
 def _curves(args: argparse.Namespace) -> Sequence[CaseCurve]:
-    if not args.history:
+    """Those of the history that is named; one that only the ini file names fails no report if it can't be reached."""
+    try:
+        place = history_place(args.history)
+        return () if place is None else curves_of(Index(place, default_folder() / "history"), branch=args.branch)
+    except KerntuneError as exc:
+        if args.history is not None:
+            raise
+        complain(f"the history of the ini file is left out: {exc}")
         return ()
-    return curves_of(Index(place_of(args.history, Path.cwd()), default_folder() / "history"), branch=args.branch)
 
 
 def _say(path: str, runs: Sequence[RunReport]) -> None:

@@ -7,9 +7,10 @@ import torch
 import triton
 from fake_runs import COMPILER, N, block, by_block, configs, increment_kernel, scale_kernel, script
 
-from benchmarks.suite import sweep
+from benchmarks.suite import quality, sweep
 from benchmarks.suite.case import Call, config_text
 from kerntune.gpu.scripted import FakeBackend
+from kerntune.timing.events import EventSlot
 
 BLOCKS = (32, 64, 128, 256, 512)
 
@@ -78,3 +79,21 @@ def test_a_config_that_does_not_compile_says_why(shared: FakeBackend) -> None:
     assert well["rounds"] == 3
     assert "power of 2" in bad["failure"]
     assert "time_ns" not in bad
+
+
+def test_some_configs_are_timed_again_by_another_timer(shared: FakeBackend) -> None:
+    times = (10_000.0, 12_000.0, 10_500.0, 50_000.0, 90_000.0)
+    found = swept(shared, *times)
+    chosen = quality.best_of({i: s.time_ns for i, s in enumerate(found.swept)})
+    assert chosen == [0, 2]
+    with shared.gpu.lock():
+        again = sweep.measure_again(found, chosen, 3, lambda program: EventSlot(program, 2))
+    assert {i: len(x) for i, x in again.items()} == {0: 3, 2: 3}
+    assert again[2][0] / again[0][0] == pytest.approx(1.05, abs=0.03)
+
+
+def test_the_winner_by_another_timer() -> None:
+    ours = {4: 10.0, 7: 10.1, 1: 10.2}
+    found = quality.agreement(ours, {4: [9.5, 9.6, 9.7], 7: [9.3, 9.3, 50.0], 1: [9.9]})
+    assert (found["winner_by_profiler"], found["rank_by_profiler"]) == (pytest.approx(9.3 / 9.6, abs=1e-4), 2)
+    assert quality.agreement(ours, {7: [9.3]})["winner_by_profiler"] is None

@@ -38,18 +38,33 @@ def test_one_page_of_several_runs(kerntune, tmp_path, runs, monkeypatch):
     assert len(page.one("tbody").all("tr")) == len(details_of(page)) == 16
 
 
-def test_a_history_is_drawn(kerntune, tmp_path, runs, monkeypatch):
+@pytest.mark.parametrize("named", ["option", "ini"])
+def test_a_history_is_drawn(kerntune, tmp_path, runs, monkeypatch, named):
     install_plotly(monkeypatch)
+    options = ["--history=h"]
+    if named == "ini":
+        options = []
+        (tmp_path / "pytest.ini").write_text("[pytest]\nkerntune_history = h\n")
     case = made_run(8, samples=5, configs=8).results[0].case.nodeid
     for i in range(6):
         moment = f"2026-01-{1 + i:02}T00:00:00+00:00"
         change = Shift(0.001 * (i % 2), 0.001, "2026-01-01")
         point = Point(CaseId(case, "0"), "cuda:90", "NVIDIA H200", "PASS", f"w{i}", "", 1000.0, change)
         add_run(Folder(tmp_path / "h"), HistoryRun(SCHEMA, moment, (point,), f"{i}" * 40, moment, "main"))
-    assert kerntune("report", runs[0], "-o", "r.html", "--history=h").code == 0
+    assert kerntune("report", runs[0], "-o", "r.html", *options).code == 0
     found = [d for d in details_of(parsed((tmp_path / "r.html").read_text())) if "history" in d]
     assert [d["title"] for d in found] == [case]
     assert len(found[0]["history"]["points"]) == 6
+
+
+def test_a_history_of_the_ini_file_that_is_out_of_reach_fails_no_report(kerntune, tmp_path, runs, monkeypatch):
+    install_plotly(monkeypatch)
+    (tmp_path / "pytest.ini").write_text("[pytest]\nkerntune_history = git:nowhere\n")
+    ran = kerntune("report", runs[0], "-o", "r.html")
+    assert ran.code == 0
+    assert "the history of the ini file is left out" in ran.err
+    assert (tmp_path / "r.html").exists()
+    assert kerntune("report", runs[0], "-o", "r2.html", "--history=git:nowhere").code != 0
 
 
 def test_summary_and_csv(kerntune, tmp_path, runs):

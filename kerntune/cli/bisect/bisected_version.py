@@ -54,11 +54,15 @@ class BisectedVersion:
 
 @dataclass(frozen=True)
 class Checkout:
-    """Where and how a version's tests run."""
+    """Where and how a version's tests run: in the folder ``root`` of the checkout ``top``."""
 
+    top: Path
     root: Path
     python: str
     env: dict[str, str]
+    shared_path: tuple[str, ...] | None = None
+    """What all commits have on their path. None if the code is not only what is in the checkout: a process that has
+    imported torch before can't run it then."""
 
 
 @dataclass(frozen=True)
@@ -77,7 +81,9 @@ class BisectedProject:
     def laid_out(self, version: BisectedVersion) -> Iterator[Checkout]:
         """Check a version out aside and build it; :class:`NotBuilt` if that fails. The checkout is removed after."""
         if not version.commit:
-            yield Checkout(self.cwd, version.triton.python or sys.executable, _environment(version.triton, []))
+            yield Checkout(
+                self.cwd, self.cwd, version.triton.python or sys.executable, _environment(version.triton, [])
+            )
             return
         assert self.top is not None
         with git.worktree(version.commit, self.top) as root:
@@ -86,21 +92,32 @@ class BisectedProject:
                 self._todays_tests(root)
             env = _environment(version.triton, [str(root), str(root / "src"), *_moved_paths(self.top, root)])
             self._build(root, env, version)
-            yield Checkout(here if here.is_dir() else root, version.triton.python or sys.executable, env)
+            shared = None if self.setup else _shared_path(version.triton, self.top)
+            python = version.triton.python or sys.executable
+            yield Checkout(root, here if here.is_dir() else root, python, env, shared)
+
+    def todays_files(self) -> frozenset[str]:
+        """The files that each checkout has as they are today, relative to its root: tests, and conftests above them."""
+        if self.own_tests or self.top is None:
+            return frozenset()
+        return frozenset(there.as_posix() for there in self._replaced())
 
     def _todays_tests(self, root: Path) -> None:
-        """Put today's tests over the commit's: files and folders that pytest is given, and conftests above them."""
+        """Put today's tests over the commit's."""
+        for relative, source in self._replaced().items():
+            (root / relative).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(source, root / relative)
+
+    def _replaced(self) -> dict[Path, Path]:
+        """Files that pytest is given, those in folders that it is given, and conftests above them, by their places."""
         assert self.top is not None
+        found: list[Path] = []
         for path in self._test_paths():
-            there = root / path.relative_to(self.top)
-            if path.is_dir():
-                shutil.copytree(path, there, dirs_exist_ok=True, ignore=shutil.ignore_patterns("__pycache__"))
-            else:
-                there.parent.mkdir(parents=True, exist_ok=True)
-                shutil.copyfile(path, there)
-            for folder in [p for p in path.parents if p.is_relative_to(self.top)]:
-                if (conftest := folder / "conftest.py").is_file():
-                    shutil.copyfile(conftest, root / conftest.relative_to(self.top))
+            inside = path.rglob("*") if path.is_dir() else [path]
+            found += [p for p in inside if p.is_file() and "__pycache__" not in p.parts]
+            above = [folder / "conftest.py" for folder in path.parents if folder.is_relative_to(self.top)]
+            found += [p for p in above if p.is_file()]
+        return {path.relative_to(self.top): path for path in found}
 
     def _test_paths(self) -> list[Path]:
         assert self.top is not None
@@ -209,16 +226,27 @@ def _installed(version: str) -> Path:
 
 def _environment(triton: TritonChoice, code: Sequence[str]) -> dict[str, str]:
     """The version's own code comes before an installed or editable one of this checkout; kerntune stays this one."""
-    ours = str(Path(git.__file__).resolve().parents[2])
-    given = [entry for entry in os.environ.get("PYTHONPATH", "").split(os.pathsep) if entry]
-    paths = [*filter(None, [triton.folder]), *code, *given, ours]
+    paths = [*filter(None, [triton.folder]), *code, *_given_paths(), _own_path()]
     env = {k: v for k, v in os.environ.items() if not k.startswith("PYTEST_")}
     return {**env, "PYTHONPATH": os.pathsep.join(paths)}
 
 
+def _shared_path(triton: TritonChoice, top: Path) -> tuple[str, ...]:
+    outside = [entry for entry in _given_paths() if not Path(entry).resolve().is_relative_to(top)]
+    return (*filter(None, [triton.folder]), *outside, _own_path())
+
+
+def _given_paths() -> list[str]:
+    return [entry for entry in os.environ.get("PYTHONPATH", "").split(os.pathsep) if entry]
+
+
+def _own_path() -> str:
+    return str(Path(git.__file__).resolve().parents[2])
+
+
 def _moved_paths(top: Path, root: Path) -> list[str]:
     """Entries of PYTHONPATH that lie in the repository, as the checkout has them."""
-    entries = [Path(e).resolve() for e in os.environ.get("PYTHONPATH", "").split(os.pathsep) if e]
+    entries = [Path(e).resolve() for e in _given_paths()]
     return [str(root / e.relative_to(top)) for e in entries if e.is_relative_to(top)]
 
 

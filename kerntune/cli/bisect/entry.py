@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from kerntune.base.temporary_folders import scratch_folder
@@ -44,8 +45,7 @@ def _bisect(args: argparse.Namespace) -> int:
         raise UsageError("name GOOD and BAD (two commits), or two or more versions with --triton; tests come after --")
     project = project_at(Path.cwd(), tests, args.setup, args.own_tests, need_git=bool(revisions))
     commits = commits_between(project.top, revisions[0], revisions[1]) if project.top is not None else [""]
-    with scratch_folder("bisect") as scratch:
-        judge = _judge(args, project, scratch)
+    with scratch_folder("bisect") as scratch, _judge(args, project, scratch) as judge:
         first = BisectedVersion(commits[0], installed_only(tritons)[0])
         cases = judge.record_good(first)
         bisection = Bisection(judge, project.top, say)
@@ -64,9 +64,14 @@ def _words(args: argparse.Namespace) -> tuple[list[str], list[str]]:
     return revisions, tests
 
 
-def _judge(args: argparse.Namespace, project: BisectedProject, scratch: Path) -> VersionJudge:
+@contextlib.contextmanager
+def _judge(args: argparse.Namespace, project: BisectedProject, scratch: Path) -> Iterator[VersionJudge]:
     processes = args.processes or max(1, (os.cpu_count() or 1) // PER_PROCESS)
-    return VersionJudge(project, args.target or _known_targets(args, project), scratch, processes)
+    judge = VersionJudge(project, args.target or _known_targets(args, project), scratch, processes)
+    try:
+        yield judge
+    finally:
+        judge.close()
 
 
 def _known_targets(args: argparse.Namespace, project: BisectedProject) -> str:
@@ -108,8 +113,7 @@ def _checked(args: argparse.Namespace) -> int:
         raise UsageError("--check takes one revision, GOOD, or a folder that --keep made")
     good = args.revisions[0]
     project = project_at(Path.cwd(), args.tests, args.setup, args.own_tests, need_git=not Path(good).is_dir())
-    with scratch_folder("bisect") as scratch:
-        judge = _judge(args, project, scratch)
+    with scratch_folder("bisect") as scratch, _judge(args, project, scratch) as judge:
         _good_side(args, good, project, judge)
         bisection = Bisection(judge, None, say)
         slower = bisection.is_bad(BisectedVersion())

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import itertools
 import shutil
-import subprocess
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from kerntune.base.case_result import CaseId, CaseResult
-from kerntune.base.orphans import bound_command
 from kerntune.base.policy import Verdict
 from kerntune.cli.bisect.bisected_version import BisectedProject, BisectedVersion, Checkout, NotBuilt, last_lines
+from kerntune.cli.bisect.equal_commits import EqualCommits
+from kerntune.cli.bisect.preloaded import CommandRuns
+from kerntune.cli.bisect.read_files import read_in
 from kerntune.cli.stored import load_folder
 from kerntune.errors import KerntuneError, UsageError
 from kerntune.gate.baselines import Baseline, StaticBaseline, TimeBaseline
@@ -69,8 +70,10 @@ class VersionJudge:
     def __init__(self, project: BisectedProject, target: str, scratch: Path, processes: int = 1) -> None:
         self._project, self._target, self._scratch = project, target, scratch
         self.timed = not target
-        self._processes = processes
+        self._processes = max(1, processes)
         self._numbers = itertools.count()
+        self._runs = CommandRuns()
+        self._equal: EqualCommits[ScreenedVersion] = EqualCommits(project)
         self._good: dict[CaseId, Baseline] = {}
         self._known: dict[BisectedVersion, ScreenedVersion] = {}
         """The good version itself, where it was recorded by compiling."""
@@ -85,7 +88,9 @@ class VersionJudge:
         try:
             with self._project.laid_out(version) as layout:
                 options = [f"--kerntune-target={self._target}"] if self._target else []
-                done, run = self._run(layout, [*options, f"--kerntune-export={self._yard}"])
+                reads = self._scratch / "reads-good"
+                done, run = self._run(layout, [*options, f"--kerntune-export={self._yard}"], reads)
+                read = read_in(reads, layout.top)
         except NotBuilt as exc:
             raise UsageError(f"the good side can't be built: {exc}") from None
         except OutOfOrder as exc:
@@ -94,6 +99,7 @@ class VersionJudge:
         cases = self._take_good(kind, f"the good side, {version}", _failures(run) or last_lines(done))
         if not self.timed:
             self._known[version] = self._screened(version, run, self._yard)
+            self._equal.learn(version, self._known[version], read)
         return cases
 
     def reuse_good(self, folder: Path) -> tuple[CaseId, ...]:
@@ -119,26 +125,39 @@ class VersionJudge:
         """What to do where there is no GPU, and nothing says what to compile for."""
         return "" if not self.timed or has_cuda() else " (without a GPU, say what to compile for: --target cuda:90)"
 
+    def close(self) -> None:
+        """End the processes in which versions run."""
+        self._runs.close()
+
     def screen(self, versions: Sequence[BisectedVersion]) -> list[ScreenedVersion]:
         """The code of each version, compiled without a GPU, several versions at once."""
-        with ThreadPoolExecutor(max_workers=max(1, min(self._processes, len(versions)))) as pool:
-            return list(pool.map(self._screen, versions))
+        found: dict[BisectedVersion, ScreenedVersion] = {}
+        with ThreadPoolExecutor(max_workers=self._processes) as pool:
+            while left := [v for v in versions if v not in found]:
+                found.update({v: same for v in left if (same := self._equal.known(v)) is not None})
+                chosen = self._equal.different([v for v in left if v not in found])[: self._processes]
+                found.update(zip(chosen, pool.map(self._screen, chosen), strict=True))
+        return [found[v] for v in versions]
 
     def _screen(self, version: BisectedVersion) -> ScreenedVersion:
         if version in self._known:
             return self._known[version]
-        folder = self._scratch / f"static-{next(self._numbers)}"
+        number = next(self._numbers)
+        folder, reads = self._scratch / f"static-{number}", self._scratch / f"reads-{number}"
         shutil.copytree(self._yard, folder)
+        options = [f"--kerntune-target={self._compiled_for}", f"--kerntune-baselines={folder}"]
         try:
             with self._project.laid_out(version) as layout:
-                _, run = self._run(
-                    layout, [f"--kerntune-target={self._compiled_for}", f"--kerntune-baselines={folder}"]
-                )
+                _, run = self._run(layout, options, reads)
+                read = read_in(reads, layout.top)
         except (NotBuilt, OutOfOrder) as exc:
             return ScreenedVersion(None, str(exc))
         except KerntuneError as exc:
             return ScreenedVersion(None, f"{version}: {exc}")
-        return self._screened(version, run, folder)
+        screened = self._screened(version, run, folder)
+        if screened.identity is not None:
+            self._equal.learn(version, screened, read)
+        return screened
 
     def _screened(self, version: BisectedVersion, run: RunReport, folder: Path) -> ScreenedVersion:
         missing = [c for c in self._good if c.nodeid in run.failed]
@@ -192,23 +211,15 @@ class VersionJudge:
         said = tuple(r.message for r in mine if r.verdict not in (Verdict.PASS,)) or tuple(r.message for r in mine)
         return TimedVersion(None if new else _slower(mine), said)
 
-    def _run(self, layout: Checkout, options: Sequence[str]) -> tuple[str, RunReport]:
+    def _run(self, layout: Checkout, options: Sequence[str], reads: Path | None = None) -> tuple[str, RunReport]:
         """The output of the project's tests with ``options``, and the run's report; :class:`OutOfOrder` without one."""
         log = self._scratch / f"run-{next(self._numbers)}.json"
-        command = [layout.python, "-m", "kerntune.cli", "baselines", "refresh", "-q", "-p", "no:cacheprovider"]
-        command += [f"--kerntune-json={log}", *options, *self._project.tests]
-        done = subprocess.run(
-            bound_command(command),
-            cwd=layout.root,
-            env=layout.env,
-            capture_output=True,
-            text=True,
-            errors="replace",
-            check=False,
-        )
-        output = done.stdout + done.stderr
-        if done.returncode not in (0, 1, NOTHING_RAN) or not log.exists():
-            raise OutOfOrder(f"its tests ended with code {done.returncode}: {_error_in(output)}")
+        command = ["baselines", "refresh", "-q", "-p", "no:cacheprovider", f"--kerntune-json={log}"]
+        said = log.with_suffix(".txt")
+        code = self._runs.run(layout, [*command, *options, *self._project.tests], said, reads)
+        output = said.read_text(errors="replace")
+        if code not in (0, 1, NOTHING_RAN) or not log.exists():
+            raise OutOfOrder(f"its tests ended with code {code}: {_error_in(output)}")
         return output, read_run(log)
 
 

@@ -1,0 +1,88 @@
+"""Runs in copies of a process that has the imports: as in a process of their own, or refused."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pluggy
+import pytest
+
+from kerntune.cli.bisect.bisected_version import Checkout
+from kerntune.cli.bisect.preloaded import CommandRuns, run_alone
+from kerntune.cli.bisect.run_server import shadowed
+
+ROOT = str(Path(__file__).parents[3])
+
+TEST = """
+import os, sys, module
+def test_x():
+    print("path", [p for p in sys.path if p.endswith("here")], "module", module.WHICH, os.environ["WHO"])
+    assert {passes}
+"""
+
+pytestmark = pytest.mark.usefixtures("quick_python")
+
+
+@pytest.fixture
+def runs() -> Iterator[CommandRuns]:
+    runs = CommandRuns()
+    yield runs
+    runs.close()
+
+
+def checkout(folder: Path, which: str, passes: bool = True, shared: tuple[str, ...] | None = (ROOT,)) -> Checkout:
+    here = folder / which / "here"
+    here.mkdir(parents=True)
+    (here / "module.py").write_text(f"WHICH = {which!r}\n")
+    (here / "test_x.py").write_text(TEST.format(passes=passes))
+    env = {**os.environ, "PYTHONPATH": os.pathsep.join([str(here), ROOT]), "WHO": which}
+    return Checkout(here, here, sys.executable, env, shared)
+
+
+ARGUMENTS = ["baselines", "refresh", "-q", "-s", "-p", "no:cacheprovider", "--kerntune-target=cuda:90", "test_x.py"]
+
+
+def said(output: Path) -> str:
+    """The line that the test prints."""
+    return next(x for x in output.read_text().splitlines() if x.startswith("path"))
+
+
+def test_a_copy_runs_as_a_process_of_its_own_does(tmp_path: Path, runs: CommandRuns) -> None:
+    for which, passes in (("a", True), ("b", False)):
+        layout = checkout(tmp_path, which, passes)
+        copied, alone = tmp_path / f"{which}-copied", tmp_path / f"{which}-alone"
+        reads = tmp_path / f"{which}-reads"
+        assert runs.run(layout, ARGUMENTS, copied, reads) == run_alone(layout, ARGUMENTS, alone) == int(not passes)
+        assert said(copied) == said(alone)
+        assert f"module {which} {which}" in said(copied)
+        assert str(layout.root / "module.py") in reads.read_text()
+
+
+def test_code_that_shadows_an_imported_module_runs_alone(tmp_path: Path, runs: CommandRuns) -> None:
+    layout = checkout(tmp_path, "a")
+    shutil.copytree(Path(pluggy.__file__).parent, layout.root / "pluggy")
+    reads = tmp_path / "reads"
+    assert runs.run(layout, ARGUMENTS, tmp_path / "out", reads) == 0
+    assert not reads.exists()
+
+
+def test_an_interpreter_that_lacks_the_imports_is_no_reason_to_stop(tmp_path: Path, runs: CommandRuns) -> None:
+    (tmp_path / "kerntune").mkdir()
+    (tmp_path / "kerntune" / "__init__.py").write_text("raise ImportError('another kerntune')")
+    layout = checkout(tmp_path, "a", shared=(str(tmp_path),))
+    assert runs.run(layout, ARGUMENTS, tmp_path / "out") == 0
+
+
+def test_which_names_shadow(tmp_path: Path) -> None:
+    for name in ("torch", "docs/triton.py"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).mkdir() if "." not in name else (tmp_path / name).write_text("")
+    modules = ["torch.nn", "triton", "os.path"]
+    assert not shadowed([str(tmp_path), str(tmp_path / "gone")], modules)  # a folder without __init__ hides nothing
+    assert shadowed([str(tmp_path / "docs")], modules)
+    (tmp_path / "torch" / "__init__.py").write_text("")
+    assert shadowed([str(tmp_path)], modules)
