@@ -166,6 +166,7 @@ EXPORTS = {
         "triton_version",
         "tuner_of_one",
         "tuning_listener",
+        "same_assembler",
         "without_line_info",
     },
     "kerntune.kernels.dispatch": {"LaunchPath", "Ran", "prepare_front"},

@@ -167,6 +167,7 @@ class Session:
         """Install stand-ins where there is no GPU."""
         compat.take_announcements()
         self._stack.enter_context(compat.without_line_info())
+        self._stack.enter_context(compat.same_assembler())
         self._stack.enter_context(DISASSEMBLER.remembering(ListingCache(self.settings.cache_dir)))
         self._stack.enter_context(self.backend.activate())
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import gc
 import json
+import os
 import weakref
 from pathlib import Path
 from typing import Any
@@ -30,6 +31,7 @@ from kerntune.errors import (
 from kerntune.gate.api import Settings, open_session
 from kerntune.gate.case_identity import tensor_arguments
 from kerntune.kernels import compat
+from kerntune.kernels.compat import triton_compiler
 
 FAST, SLOW = block(64, 10_000.0), block(128, 11_000.0)
 
@@ -550,6 +552,17 @@ def test_the_header_says_where_and_with_what(project: Project) -> None:
         first, second = run.session.header()
     assert first == f"Fake GPU (cuda:90), Triton {triton.__version__}, torch {torch.__version__}"
     assert str(project.baselines) in second
+
+
+def test_inductor_does_not_change_the_assembler_of_later_tests(
+    project: Project, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It sets the variable in its first compilation, unless it is set."""
+    monkeypatch.delenv(triton_compiler.ASSEMBLER_PATH, raising=False)
+    monkeypatch.setattr(triton_compiler, "_torch_has_ptxas", lambda: True)
+    with project.run():
+        assert os.environ[triton_compiler.ASSEMBLER_PATH].startswith(str(Path(triton.__file__).parent))
+    assert triton_compiler.ASSEMBLER_PATH not in os.environ
 
 
 def test_closing_puts_everything_back(project: Project) -> None:

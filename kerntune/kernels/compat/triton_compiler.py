@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import contextlib
+import importlib.util
 import os
 import warnings
 from collections.abc import Iterator
 from functools import lru_cache
+from pathlib import Path
 from typing import Any
 
 
@@ -122,6 +124,44 @@ def without_line_info() -> Iterator[None]:
         os.environ.pop(variable, None)
         if environment is not None:
             os.environ[variable] = environment
+
+
+ASSEMBLER_PATH = "TRITON_PTXAS_PATH"
+TORCHS_ASSEMBLERS = ("bin/ptxas", "_inductor/bin/ptxas")
+"""In torch's folder, where Inductor looks for one (``torch/_inductor/runtime/compile_tasks.py`` of 2.11 and 2.13)."""
+
+
+@contextlib.contextmanager
+def same_assembler() -> Iterator[None]:
+    """Compile with the ptxas of this moment until the end, also after Inductor's first compilation of the process.
+
+    torch's wheels for CUDA 13 carry a ptxas of their own, and Inductor sets ``TRITON_PTXAS_PATH`` to it for the process
+    when it compiles its first kernel, unless the variable is set. A kernel's binary would depend on whether a compiled
+    function ran before it. Where torch has no such file, or the variable is set, there is nothing to do.
+    """
+    own = _tritons_ptxas()
+    if ASSEMBLER_PATH in os.environ or own is None or not _torch_has_ptxas():
+        yield
+        return
+    os.environ[ASSEMBLER_PATH] = own
+    try:
+        yield
+    finally:
+        if os.environ.get(ASSEMBLER_PATH) == own:
+            del os.environ[ASSEMBLER_PATH]
+
+
+def _tritons_ptxas() -> str | None:
+    from triton import knobs
+
+    path = str(knobs.nvidia.knob_descriptors["ptxas"].default_path)
+    return path if os.access(path, os.X_OK) else None
+
+
+def _torch_has_ptxas() -> bool:
+    spec = importlib.util.find_spec("torch")
+    folders = spec.submodule_search_locations if spec is not None else None
+    return any(Path(folder, name).exists() for folder in folders or () for name in TORCHS_ASSEMBLERS)
 
 
 def take_announcements() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.metadata
+import os
 from functools import lru_cache
 
 
@@ -33,11 +34,13 @@ def assembler_version(backend: str, arch: int | str) -> str:
     """The version of the assembler that makes the binary: ptxas for CUDA, Triton's own LLVM for HIP."""
     if backend != "cuda":
         return f"triton-{triton_version()}"
-    return _ptxas_version(int(arch))
+    paths = tuple(os.environ.get(name, "") for name in ("TRITON_PTXAS_PATH", "TRITON_PTXAS_BLACKWELL_PATH"))
+    return _ptxas_version(int(arch), paths)
 
 
 @lru_cache(maxsize=8)
-def _ptxas_version(arch: int) -> str:
+def _ptxas_version(arch: int, paths: tuple[str, ...]) -> str:
+    """Asked anew where ``paths``, what the environment names, differ: Inductor sets one in the midst of a program."""
     from triton.backends.nvidia import compiler
 
     return str(compiler.get_ptxas(arch).version)
