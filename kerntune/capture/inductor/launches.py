@@ -146,6 +146,8 @@ class InductorLaunch:
 def install_inductor(stack: contextlib.ExitStack, capture: Recorder, calls: CompiledCalls) -> None:
     """Record the launches of Inductor's kernels until ``stack`` closes. What was compiled is forgotten first: which
     kernels a function has must not depend on the calls before, and a CUDA graph of them would hide its launches."""
+    if capture.backend.gpu is not None:
+        inductor_parts.use_inductors_assembler()
     inductor_parts.inductor_part("reset")()
     for word in ("debug_run", "run"):
         inductor_parts.replace_part(stack, word, _recording(capture, inductor_parts.inductor_part(word)))

@@ -171,6 +171,12 @@ INDUCTOR: dict[str, InductorPart] = {
     "keeps_graph": InductorPart(
         "torch._C._autograd", "_get_current_graph_task_keep_graph", "a question of compiled backward code to the engine"
     ),
+    "assembler": InductorPart(
+        "torch._inductor.runtime.compile_tasks",
+        "_set_triton_ptxas_path",
+        "the ptxas that Inductor has Triton use",
+        optional=True,
+    ),
     "generate": InductorPart(
         "torch._inductor.compile_fx", "_InProcessFxCompile.codegen_and_compile", "generation of a graph's code"
     ),
@@ -196,6 +202,13 @@ INDUCTOR: dict[str, InductorPart] = {
 def inductor_part(word: str) -> Any:
     """The object of an entry of :data:`INDUCTOR`. :class:`BackendError` if torch moved it."""
     return INDUCTOR[word].get()
+
+
+def use_inductors_assembler() -> None:
+    """Have Triton use torch's ptxas from now on, where torch has one, as Inductor does when it first compiles. Else one
+    kernel would be assembled by Triton's and the next by torch's, depending on what was compiled before."""
+    if INDUCTOR["assembler"].exists():
+        inductor_part("assembler")()
 
 
 def replace_part(stack: contextlib.ExitStack, word: str, value: Any) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.metadata
+import os
 from functools import lru_cache
 
 
@@ -33,11 +34,12 @@ def assembler_version(backend: str, arch: int | str) -> str:
     """The version of the assembler that makes the binary: ptxas for CUDA, Triton's own LLVM for HIP."""
     if backend != "cuda":
         return f"triton-{triton_version()}"
-    return _ptxas_version(int(arch))
+    return _ptxas_version(int(arch), os.environ.get("TRITON_PTXAS_PATH", ""))
 
 
 @lru_cache(maxsize=8)
-def _ptxas_version(arch: int) -> str:
+def _ptxas_version(arch: int, path: str) -> str:
+    """``path`` names another ptxas than Triton's: Inductor sets it for the process when it first compiles."""
     from triton.backends.nvidia import compiler
 
     return str(compiler.get_ptxas(arch).version)

@@ -3,21 +3,27 @@
 from __future__ import annotations
 
 import contextlib
+import os
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 pytest.importorskip("triton")
+pytest.importorskip("torch")
 
 import triton
 import triton.language as tl
+from torch_warnings import ignore_torchs_own
 
 from kerntune.base.config import Config
 from kerntune.base.device import Target, typical_device
-from kerntune.capture.inductor.launches import InductorLaunch, _recording
+from kerntune.capture.inductor.compiled_calls import CompiledCalls
+from kerntune.capture.inductor.launches import InductorLaunch, _recording, install_inductor
 from kerntune.kernels.compat import inductor_parts
 from kerntune.kernels.compat.inductor_parts import InductorCompilation
+
+pytestmark = ignore_torchs_own
 
 TARGET = Target.parse("cuda:90")
 
@@ -143,3 +149,33 @@ def test_what_inductor_launches_to_choose_its_config_is_left_out(tuner: Any) -> 
     tuner.autotune_to_one_config = choose
     InductorLaunch(recorder, tuner, ("tensor", 256), {}, lambda: seen.append("launched")).make()
     assert seen == ["timed", "ended", "launched"]
+
+
+@pytest.mark.parametrize("gpu", [None, object()])
+def test_all_of_a_captured_call_is_assembled_by_inductors_ptxas(gpu: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Inductor sets its own when it first compiles, in the midst of a call; without a GPU it is Triton's throughout."""
+    recorder, calls = Recorder(), CompiledCalls([])
+    recorder.backend.gpu = gpu
+    done: list[str] = []
+    for word in ("assembler", "reset"):
+        owner, name = inductor_parts.INDUCTOR[word].owner()
+        monkeypatch.setattr(owner, name, lambda word=word: done.append(word))
+    with contextlib.ExitStack() as stack:
+        install_inductor(stack, recorder, calls)
+    assert done == (["reset"] if gpu is None else ["assembler", "reset"])
+
+
+def test_the_assemblers_version_follows_the_path_in_effect(monkeypatch: pytest.MonkeyPatch) -> None:
+    from triton.backends.nvidia import compiler
+
+    from kerntune.kernels import compat
+
+    told = {"": "12.8", "/torch/bin/ptxas": "13.0"}
+    monkeypatch.setattr(
+        compiler, "get_ptxas", lambda arch: SimpleNamespace(version=told[os.environ.get("TRITON_PTXAS_PATH", "")])
+    )
+    monkeypatch.delenv("TRITON_PTXAS_PATH", raising=False)
+    arch = 7001  # no version of a real one is remembered by this
+    assert compat.assembler_version("cuda", arch) == "12.8"
+    monkeypatch.setenv("TRITON_PTXAS_PATH", "/torch/bin/ptxas")
+    assert compat.assembler_version("cuda", arch) == "13.0"
