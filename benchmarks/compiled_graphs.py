@@ -63,9 +63,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("results", type=Path, nargs="?", default=Path("compiled_graphs.json"))
     parser.add_argument("--scripted", action="store_true", help="without a GPU: the calls alone")
-    parser.add_argument(
-        "--parts", nargs="+", choices=["calls", "cold", "winners"], default=["calls", "cold", "winners"]
-    )
+    parser.add_argument("--parts", nargs="+", default=[*PARTS], help=f"of {', '.join(PARTS)}, in this order")
     parser.add_argument("--cold-runs", type=int, default=COLD, help="first calls of each side")
     parser.add_argument("--cold", choices=["kerntune", "inductor"], help=argparse.SUPPRESS)
     options = parser.parse_args()
