@@ -1,6 +1,6 @@
 """Tuned kernels in compiled functions: winners, the cold first call, and what a call costs on the host.
 
-    python benchmarks/compiled_graphs.py OUT.json [--parts calls cold winners] [--cold-runs 3]
+    python benchmarks/compiled_graphs.py OUT.json [--parts calls,cold,winners] [--cold-runs 3]
 
 It needs a GPU, and for ``winners`` liger-kernel and flash-linear-attention. Parts run in the order given; results are
 written as they come, and parts that OUT.json has already and that aren't asked for stay in it. ``--scripted`` needs no
@@ -53,6 +53,8 @@ import triton
 CALLS, ROUNDS, COLD = 100, 300, 3
 """Calls of a block, fewer than fill the GPU's queue; blocks of a side; cold calls of a side."""
 
+PARTS = ("calls", "cold", "winners")
+
 Write = Callable[[Any], None]
 
 
@@ -61,12 +63,13 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("results", type=Path, nargs="?", default=Path("compiled_graphs.json"))
     parser.add_argument("--scripted", action="store_true", help="without a GPU: the calls alone")
-    parser.add_argument(
-        "--parts", nargs="+", choices=["calls", "cold", "winners"], default=["calls", "cold", "winners"]
-    )
+    parser.add_argument("--parts", nargs="+", default=[*PARTS], help=f"of {', '.join(PARTS)}, in this order")
     parser.add_argument("--cold-runs", type=int, default=COLD, help="first calls of each side")
     parser.add_argument("--cold", choices=["kerntune", "inductor"], help=argparse.SUPPRESS)
     options = parser.parse_args()
+    chosen = [part for word in options.parts for part in word.split(",") if part]
+    if unknown := set(chosen) - set(PARTS):
+        parser.error(f"--parts: {', '.join(sorted(unknown))}: only {', '.join(PARTS)} exist")
     if options.cold:
         print(json.dumps(cold_call(options.cold)))
         return
@@ -79,7 +82,7 @@ def main() -> None:
         parts = {"calls": scripted_calls}
     found: dict[str, Any] = json.loads(options.results.read_text()) if options.results.exists() else {}
     found["environment"] = environment()
-    for name in parts if options.scripted else options.parts:
+    for name in parts if options.scripted else chosen:
         run_part(name, parts[name], found, options.results)
 
 

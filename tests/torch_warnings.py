@@ -8,6 +8,8 @@ TORCHS_OWN = (
     "ignore:`torch.jit.*is deprecated:DeprecationWarning",  # Inductor's imports, from Python 3.12 on
     "ignore:.*should not be instantiated:DeprecationWarning",  # Dynamo makes an autograd.Function to trace one
     "ignore:.*LeafSpec:FutureWarning",  # AOTInductor copies a tree specification of the deprecated class
+    "ignore:TensorFloat32 tensor cores:UserWarning",  # advice for products of float32
+    "ignore:.*Profiler clears events:UserWarning",  # at the first profile of a process
     "ignore:The CUDA Graph is empty:UserWarning",  # a pool's first graph holds nothing, nor does one that was given up
 )
 """torch hides most of them by ``warnings.catch_warnings(record=True)``, which doesn't help where they are errors."""

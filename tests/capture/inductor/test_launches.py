@@ -9,15 +9,19 @@ from typing import Any
 import pytest
 
 pytest.importorskip("triton")
+pytest.importorskip("torch")
 
 import triton
 import triton.language as tl
+from torch_warnings import ignore_torchs_own
 
 from kerntune.base.config import Config
 from kerntune.base.device import Target, typical_device
 from kerntune.capture.inductor.launches import InductorLaunch, _recording
 from kerntune.kernels.compat import inductor_parts
 from kerntune.kernels.compat.inductor_parts import InductorCompilation
+
+pytestmark = ignore_torchs_own
 
 TARGET = Target.parse("cuda:90")
 
