@@ -98,7 +98,7 @@ def kerntune_force() -> Any:
 def test_a_choice_inside_of_the_call_is_known_by_its_name(tmp_path: Path, doubling: Doubling) -> None:
     project = Project(tmp_path)
     checked(project, doubling, doubling.double)
-    inside = checked(project, doubling, lambda x: doubling.double(x), name="inside")
+    inside = checked(project, doubling, lambda x: doubling.double(x))
     assert [launch.kernel for launch in inside.launches] == ["scale_kernel"]
 
 

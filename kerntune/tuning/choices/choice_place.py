@@ -45,6 +45,6 @@ def choices_at(place: ChoicePlace) -> Iterator[None]:
 
 def decide_choice(fn: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
     """Decide a call of a choice, without making it; nothing for any other function."""
-    operation = getattr(fn, "operation", None)
+    operation: Any = getattr(fn, "operation", None)
     if any(operation is one for one in OPERATIONS):
         operation.winner_of(*args, **kwargs)

@@ -112,9 +112,14 @@ class Deciding:
         back()
         self.gpu.synchronize()
         begin = time.perf_counter()
-        value, gradients = self._run(fn, copies)
-        self.gpu.synchronize()
+        try:
+            value, gradients = self._run(fn, copies)
+            self.gpu.synchronize()
+        except BaseException:
+            copies.doubt()
+            raise
         self.alone_s += time.perf_counter() - begin
+        copies.note_written()
         places = [place for place, t in copies.copies.items() if t.requires_grad and self._grad]
         return outcome_of(value, copies, dict(zip(places, gradients, strict=True)))
 

@@ -541,3 +541,14 @@ def test_a_gpu_that_is_lost_is_said_with_who_lost_it(
     monkeypatch.setattr(this_gpu.gpu, "synchronize", dead)
     with pytest.raises(MeasurementError, match=r"faults raised .* the GPU runs nothing any more"):
         double(torch.ones(4))
+
+
+def test_one_that_fails_after_it_has_written_changes_nothing_for_the_next(spend: Spend) -> None:
+    def breaks(x: torch.Tensor) -> None:
+        x.zero_()
+        raise ValueError("too late")
+
+    x = torch.ones(4)
+    with pytest.warns(RuntimeWarning, match="too late"):
+        choice_of(breaks, in_place(spend, 2.0, 900.0), in_place(spend, 2.0, 100.0))(x)
+    assert x.tolist() == [2.0] * 4
