@@ -38,10 +38,14 @@ class CallCopies:
         """The copies that a gradient is asked for."""
         return [t for t in self.copies.values() if t.requires_grad]
 
-    def note_written(self) -> None:
-        """After an implementation's first run: find out where it has written. Only that is restored from now on."""
-        for piece in self._pieces:
-            piece.written = piece.written or piece.differs()
+    def note_written(self) -> dict[str, torch.Tensor]:
+        """After an implementation's first run: the copies that aren't what they were, by place. Memory in which one
+        has written is restored from now on, no other."""
+        changed = [piece for piece in self._pieces if piece.differs()]
+        for piece in changed:
+            piece.written = True
+        copies = {id(copy) for piece in changed for _, copy in piece.views}
+        return {place: copy for place, copy in self.copies.items() if id(copy) in copies}
 
     def doubt(self) -> None:
         """After one that has failed: it may have written anywhere."""
