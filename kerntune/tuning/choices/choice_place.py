@@ -33,7 +33,7 @@ OPERATIONS: weakref.WeakSet[Any] = weakref.WeakSet()
 
 @contextlib.contextmanager
 def choices_at(place: ChoicePlace) -> Iterator[None]:
-    """Decide there meanwhile. Every choice asks again for each key, so that a capture is told of its calls."""
+    """Decide there meanwhile. Every choice asks again for each key, so that a capture sees its calls."""
     for operation in list(OPERATIONS):
         operation.forget_prepared()
     token = PLACE.set(place)
