@@ -32,7 +32,7 @@ CHANGING = {
     "OwnBuffer", "Pending", "CandidatePool",
     "Recorded", "Script", "Site", "Trial", "Tuning", "Verifier", "_Call", "_Copy",
     "GpuPools", "ShapesFile", "_Flow", "_Given", "_Pool",
-    "MeasuredGpu", "_Loose", "_Mine", "_Notice",
+    "Deciding", "MeasuredGpu", "_Loose", "_Piece", "_Mine", "_Notice",
     "Faults", "FirstLaunchFault", "Waiting", "_Order", "_Run", "_Seen", "_Tried", "_Tuning",
     "ArgumentReader", "CompiledCalls", "DynamoReader", "FusionChange", "GraphLaunch", "GridMemo", "KernelCall",
     "TracingReader",

@@ -174,6 +174,9 @@ class Recording(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_de
     """Whether launches use addresses that they load or compute, or an integer argument may be an address. The memory at
     these addresses must not move, and another process has it at other addresses."""
 
+    choices: dict[str, str] = {}
+    """By the name of each ``kerntune.choice`` that the call went through, the implementation that it went to."""
+
     @property
     def working(self) -> tuple[Launch, ...]:
         """The launches that run at least one block, that is, whose grid isn't empty."""

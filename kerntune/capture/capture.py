@@ -98,6 +98,8 @@ class Capture:
         self._lock = threading.RLock()
         self.compiled = CompiledCalls(self.launches, self.records)
         self.guesses: tuple[str, ...] = ()
+        self.choices: dict[str, str] = {}
+        """Which implementation each choice went to, by name."""
 
     @contextlib.contextmanager
     def active(self) -> Iterator[None]:

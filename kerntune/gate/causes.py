@@ -28,6 +28,7 @@ def causes(before: Recording, after: Recording, then: Environment, today: Enviro
         code += f", {found.compiler[0]}"
     return (
         code,
+        *(f"{OTHER_IMPLEMENTATION}: {text}" for text in found.choices),
         *config_causes(found.config, found.options),
         *(f"environment changed: {text}" for text in found.settings),
         *found.launches,
@@ -203,7 +204,10 @@ def _step(before: Recording, after: Recording, changed: Changes) -> Step:
 
 
 def _blamed_call(found: Changes) -> Iterator[tuple[str, Share]]:
-    """Causes in the call, by the attribution's field."""
+    """Causes in the call, by the attribution's field. Where another implementation won, launches, grids and arguments
+    are its own."""
+    if found.choices:
+        yield "launch", Share(why="; ".join(found.choices), cause=OTHER_IMPLEMENTATION)
     if found.source:
         yield "code", Share(why="source changed")
     kinds = {
@@ -213,10 +217,14 @@ def _blamed_call(found: Changes) -> Iterator[tuple[str, Share]]:
         "arguments": found.arguments,
     }
     lines = [line for kind in kinds.values() for line in kind]
-    if lines:
+    if lines and not found.choices:
         yield "launch", Share(why="; ".join(lines), cause=" and ".join(name for name, kind in kinds.items() if kind))
     if found.config:
         yield "config", Share(why="; ".join(found.config))
+
+
+OTHER_IMPLEMENTATION = "another implementation won"
+"""Of a choice (:mod:`kerntune.tuning.choices`)."""
 
 
 def _blamed_compiler(found: Changes) -> Iterator[tuple[str, Share]]:

@@ -26,7 +26,8 @@ class Changes:
 
     ``compiler``: Triton or the assembler. ``settings``: the environment's settings of the compiler. ``source``: the
     text of kernels that both sides launch. ``config``: what was chosen from a list. ``options``: constants and
-    options that the launch was given by hand. ``launches``: which kernels, how often, in which order.
+    options that the launch was given by hand. ``launches``: which kernels, how often, in which order. ``choices``:
+    choices that went to another implementation; other kernels in the place of earlier ones are no change of code then.
     """
 
     compiler: tuple[str, ...] = ()
@@ -37,6 +38,7 @@ class Changes:
     launches: tuple[str, ...] = ()
     grid: tuple[str, ...] = ()
     arguments: tuple[str, ...] = ()
+    choices: tuple[str, ...] = ()
 
 
 def changes_between(before: Recording, after: Recording) -> Changes:
@@ -47,16 +49,29 @@ def changes_between(before: Recording, after: Recording) -> Changes:
     config, options = setting_lines((a, b, _changed(before, after, a, b)) for _, a, b in same)
     works = [(f"launch {i} ({b.kernel})", work_of(before, a), work_of(after, b)) for i, a, b in same]
     launches = tuple(launch_lines(before.launches, after.launches))
+    choices = tuple(choice_lines(before, after))
     return Changes(
         compiler=_compiler(before, after),
         settings=_once(moved_settings(a.settings, b.settings) for a, b in binaries),
-        source=tuple(changed_sources(before.launches, after.launches)),
+        source=tuple(x for x in changed_sources(before.launches, after.launches) if not (choices and ARROW in x)),
         config=config,
         options=options,
         launches=launches,
         grid=tuple(f"{name}: grid changed" for name, a, b in works if a.grid != b.grid),
         arguments=tuple(_arguments(works, whole=not launches)),
+        choices=choices,
     )
+
+
+ARROW = " -> "
+
+
+def choice_lines(before: Recording, after: Recording) -> Iterator[str]:
+    """Choices that both sides went through, to another implementation each."""
+    for name, new in after.choices.items():
+        old = before.choices.get(name, new)
+        if old != new:
+            yield f"{name}: {old}{ARROW}{new}"
 
 
 def _alike(before: AnyLaunch, after: AnyLaunch, old: Set[str], new: Set[str]) -> bool:
@@ -83,7 +98,7 @@ def changed_sources(before: Sequence[AnyLaunch], after: Sequence[AnyLaunch]) -> 
     stands in its place."""
     for _, old, new in in_both(before, after):
         if old.source != new.source:
-            yield new.kernel if old.kernel == new.kernel else f"{old.kernel} -> {new.kernel}"
+            yield new.kernel if old.kernel == new.kernel else f"{old.kernel}{ARROW}{new.kernel}"
 
 
 def launch_lines(before: Sequence[AnyLaunch], after: Sequence[AnyLaunch]) -> Iterator[str]:

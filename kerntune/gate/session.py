@@ -49,6 +49,7 @@ from kerntune.tuning.cache.entries import default_folder
 from kerntune.tuning.cache.listings import ListingCache
 from kerntune.tuning.cache.shared_winners import open_winners
 from kerntune.tuning.captured_launch import CapturedLaunch
+from kerntune.tuning.choices.choice_place import ChoicePlace, choices_at, decide_choice
 from kerntune.tuning.isolation import Isolation, unsaid
 from kerntune.tuning.launch_dumps import dump_folder
 from kerntune.tuning.stored_trials import Trials
@@ -251,14 +252,23 @@ class Session:
         if self.backend.gpu is None:
             prefer = stored_first(self.stores, call, self.backend.targets[0], arguments, self.settings.update)
             return run_captured(self.backend, self._compiler, call, arguments, prefer)
+        self._decide(call)
         with CaptureShare(call_bytes(self.backend, (call.fn, call.args, call.kwargs))) as share:
             own = _OnGpu(self, call, share)
             own.move(self.backend.on(self.backend.current()))
             folder = (self.settings.cache_dir or default_folder()) / "inductor"
-            with gates_own_caches(folder, triton_folder()):
+            with gates_own_caches(folder, triton_folder()), choices_at(self._choice_place()):
                 return run_captured(
                     own.backend, self._compiler, call, arguments, own.prefer, own.before_launch, own.move
                 )
+
+    def _decide(self, call: Call) -> None:
+        """Decide a choice that the test calls itself, before its call is captured."""
+        with choices_at(self._choice_place()):
+            decide_choice(call.fn, call.args, call.kwargs)
+
+    def _choice_place(self) -> ChoicePlace:
+        return ChoicePlace(self.backend.on(self.backend.current()), self._cache, self.settings.tune)
 
     def _winners(self, call: Call, gpu: Gpu) -> Winners:
         return Winners(self._cache, self.settings.tune, gpu, options_of_policy(call.policy).verification.lax)

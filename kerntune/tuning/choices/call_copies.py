@@ -38,11 +38,26 @@ class CallCopies:
         """The copies that a gradient is asked for."""
         return [t for t in self.copies.values() if t.requires_grad]
 
+    def note_written(self) -> dict[str, torch.Tensor]:
+        """After an implementation's first run: the copies that aren't what they were, by place. Memory in which one
+        has written is restored from now on, no other."""
+        changed = [piece for piece in self._pieces if piece.differs()]
+        for piece in changed:
+            piece.written = True
+        copies = {id(copy) for piece in changed for _, copy in piece.views}
+        return {place: copy for place, copy in self.copies.items() if id(copy) in copies}
+
+    def doubt(self) -> None:
+        """After one that has failed: it may have written anywhere."""
+        for piece in self._pieces:
+            piece.written = True
+
     def restore(self) -> None:
         """Give the copies the content of the call's own tensors again."""
         with torch.no_grad():
             for piece in self._pieces:
-                piece.copy.copy_(piece.source)
+                if piece.written:
+                    piece.copy.copy_(piece.source)
 
     def _copied(self, piece: _Piece) -> list[tuple[torch.Tensor, torch.Tensor]]:
         self._pieces.append(piece)
@@ -56,6 +71,16 @@ class _Piece:
     source: torch.Tensor
     copy: torch.Tensor
     views: list[tuple[torch.Tensor, torch.Tensor]] = field(default_factory=list)
+    written: bool = False
+
+    def differs(self) -> bool:
+        """Whether the copy isn't what it was; also where that can't be found out."""
+        if not has_values(self.source):
+            return True
+        try:
+            return not torch.equal(self.source, self.copy)
+        except (RuntimeError, NotImplementedError):  # no memory for it, or a subclass of tensors
+            return True
 
 
 def _pieces(tensors: list[torch.Tensor]) -> Iterator[_Piece]:

@@ -10,16 +10,19 @@ import torch
 
 from kerntune.gpu.base import Gpu
 from kerntune.gpu.compare import Difference, compare_bytes, is_float
-from kerntune.tuning.choices.call_copies import CallCopies, has_values, tensors_in
+from kerntune.tuning.choices.call_copies import has_values, tensors_in
 from kerntune.tuning.verification import TOLERANCE
 
 
 @dataclass(frozen=True)
 class CallOutcome:
-    """Copies of the tensors that a call left, by place: those that it returned, its arguments, and gradients."""
+    """Copies of the tensors that a call left, by place: those that it returned, gradients, and the arguments that it
+    ``changed``. ``before`` has all arguments as they were."""
 
     tensors: Mapping[str, torch.Tensor]
     shapes: Mapping[str, tuple[Any, ...]]
+    changed: Mapping[str, torch.Tensor]
+    before: Mapping[str, torch.Tensor]
 
     def differs(self, other: CallOutcome, gpu: Gpu, ignored: Callable[[str], bool]) -> str | None:
         """Where and by how much ``other`` differs; None if it agrees within the tolerance of each dtype."""
@@ -27,26 +30,42 @@ class CallOutcome:
             odd = [p for p in {**self.shapes, **other.shapes} if self.shapes.get(p) != other.shapes.get(p)]
             mine, theirs = (_shape(o.shapes.get(odd[0])) for o in (self, other))
             return f"{odd[0]} is {theirs}, not {mine}"
-        for place, expected in self.tensors.items():
+        pairs = {place: (expected, other.tensors[place]) for place, expected in self.tensors.items()}
+        for place in {**self.changed, **other.changed}:
+            was = _alone(self.before[place])
+            pairs[place] = self.changed.get(place, was), other.changed.get(place, was)
+        for place, (expected, actual) in pairs.items():
             if ignored(place.partition("[")[0]):
                 continue
-            found = _difference(expected, other.tensors[place], gpu)
+            found = _difference(expected, actual, gpu)
             if found is not None:
                 return f"wrote other values into {place} ({found}, dtype {_dtype(expected)})"
         return None
 
 
-def outcome_of(value: Any, copies: CallCopies, gradients: Mapping[str, torch.Tensor | None]) -> CallOutcome:
+def outcome_of(
+    value: Any,
+    changed: Mapping[str, torch.Tensor],
+    gradients: Mapping[str, torch.Tensor | None],
+    before: Mapping[str, torch.Tensor],
+) -> CallOutcome:
     """What a call on copies has returned and left, kept apart from what the next call writes."""
     found = {f"result{place}": t for place, t in tensors_in(value)}
-    found |= copies.copies
     found |= {f"gradient of {place}": t for place, t in gradients.items() if t is not None}
     shapes: dict[str, tuple[Any, ...]] = {place: (_dtype(t), *t.shape) for place, t in found.items()}
     if isinstance(value, (bool, int, float, str)):
         shapes["result"] = (repr(value),)
+    return CallOutcome(_kept(found), shapes, _kept(changed), before)
+
+
+def _kept(found: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
     with torch.no_grad():
-        kept = {p: t.detach().clone(memory_format=torch.contiguous_format) for p, t in found.items() if has_values(t)}
-    return CallOutcome(kept, shapes)
+        return {place: _alone(t) for place, t in found.items() if has_values(t)}
+
+
+def _alone(tensor: torch.Tensor) -> torch.Tensor:
+    """A copy with a storage of its own size."""
+    return tensor.detach().clone(memory_format=torch.contiguous_format)
 
 
 def _shape(found: tuple[Any, ...] | None) -> str:

@@ -20,7 +20,7 @@ NAME, CODE = "implementation", "code"
 """The words of a config that stands for an implementation in the store: its name, and the begin of a hash."""
 
 
-@dataclass
+@dataclass(frozen=True)
 class ChoiceCandidate:
     """A candidate of a choice."""
 

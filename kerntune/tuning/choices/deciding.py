@@ -112,11 +112,16 @@ class Deciding:
         back()
         self.gpu.synchronize()
         begin = time.perf_counter()
-        value, gradients = self._run(fn, copies)
-        self.gpu.synchronize()
+        try:
+            value, gradients = self._run(fn, copies)
+            self.gpu.synchronize()
+        except BaseException:
+            copies.doubt()
+            raise
         self.alone_s += time.perf_counter() - begin
+        changed = copies.note_written()
         places = [place for place, t in copies.copies.items() if t.requires_grad and self._grad]
-        return outcome_of(value, copies, dict(zip(places, gradients, strict=True)))
+        return outcome_of(value, changed, dict(zip(places, gradients, strict=True)), copies.originals)
 
     def _leave_out(self, index: int, exc: Exception) -> None:
         """An implementation can't do this call; what it held of memory is given back."""

@@ -27,6 +27,7 @@ from kerntune.tuning.cache import WinnerCache
 from kerntune.tuning.cache.shared_winners import with_store
 from kerntune.tuning.choices.call_copies import tensors_in
 from kerntune.tuning.choices.choice_candidate import ChoiceCandidate, implementations, name_of
+from kerntune.tuning.choices.choice_place import OPERATIONS, PLACE
 from kerntune.tuning.choices.choice_trace import KindOnly, device_type, traced_call
 from kerntune.tuning.choices.deciding import Deciding, Decision, warn_left_out
 from kerntune.tuning.choices.stored_choices import ChoiceSite, ChoiceWinners, Regret, regret_text
@@ -77,6 +78,7 @@ class Operation:
         del self.front.__wrapped__  # code that unwraps it would call the signature's own body
         self.front.__signature__ = inspect.signature(signature_of)
         self.front.operation = self
+        OPERATIONS.add(self)
 
     # what users ask
 
@@ -112,7 +114,9 @@ class Operation:
         if is_exporting():
             raise UsageError(f"choice {self.name}: torch.export gives no values to race on; call an implementation")
         one, final = self._chosen(values)
-        if final:
+        if (recording := captures.current()) is not None:
+            recording.choices[self.name] = one.name
+        elif final:
             self._remember(values, one.fn)
         return one.fn(*args, **kwargs)
 
@@ -132,6 +136,11 @@ class Operation:
                 self._reuse(winners, site, text, index)
                 return index
         return self._undecided(text, "torch.compile traces it, which has no values to race on")[0]
+
+    def forget_prepared(self) -> None:
+        """Have the front ask again for each key."""
+        with self._lock:
+            self._table.clear()
 
     def _remember(self, values: Mapping[str, Any], fn: Callable[..., Any]) -> None:
         """Have the front find it from now on."""
@@ -280,7 +289,9 @@ class Operation:
 
     def _winners(self, backend: Backend) -> ChoiceWinners:
         assert backend.gpu is not None
-        lax = self._options().verification.lax
+        lax, place = self._options().verification.lax, PLACE.get()
+        if place is not None:
+            return ChoiceWinners(place.cache, place.mode, backend.gpu, lax)
         return ChoiceWinners(with_store(WinnerCache()), tune_mode(self.tune), backend.gpu, lax)
 
     def _bound(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[str, Any]:
@@ -338,6 +349,7 @@ def _kinds(values: Mapping[str, Any], before: Mapping[str, ArgumentKind] | None)
 
 def _backend_for(values: Mapping[str, Any]) -> Backend | None:
     """The GPU that the call's tensors lie on, if kerntune can time there; torch's current one for a call without."""
-    backend = context.this_gpu()
+    place = PLACE.get()
+    backend = context.this_gpu() if place is None else place.backend
     device = next((t.get_device() for _, t in tensors_in(values) if t.is_cuda), None)
     return backend if backend is None or device in (None, backend.ordinal) else backend.on(device)

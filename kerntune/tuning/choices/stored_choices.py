@@ -22,7 +22,7 @@ PROTOCOL = "choice/1"
 """How calls are timed (:mod:`kerntune.tuning.choices.stream_race`); raised when times become incomparable."""
 
 
-@dataclass
+@dataclass(frozen=True)
 class ChoiceSite:
     """A call of a choice where the store expects a tuning site: its candidates are implementations. ``text`` describes
     the call's key."""

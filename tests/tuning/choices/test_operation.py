@@ -541,3 +541,33 @@ def test_a_gpu_that_is_lost_is_said_with_who_lost_it(
     monkeypatch.setattr(this_gpu.gpu, "synchronize", dead)
     with pytest.raises(MeasurementError, match=r"faults raised .* the GPU runs nothing any more"):
         double(torch.ones(4))
+
+
+def test_one_that_fails_after_it_has_written_changes_nothing_for_the_next(spend: Spend) -> None:
+    def breaks(x: torch.Tensor) -> None:
+        x.zero_()
+        raise ValueError("too late")
+
+    x = torch.ones(4)
+    with pytest.warns(RuntimeWarning, match="too late"):
+        choice_of(breaks, in_place(spend, 2.0, 900.0), in_place(spend, 2.0, 100.0))(x)
+    assert x.tolist() == [2.0] * 4
+
+
+def test_decided_calls_of_all_forms_don_t_go_the_long_way(spend: Spend, monkeypatch: pytest.MonkeyPatch) -> None:
+    def one(x: Any, bias: Any = None, *, n: int = 1) -> Any:
+        return x * n if bias is None else x * n + bias
+
+    def other(x: Any, bias: Any = None, *, n: int = 1) -> Any:
+        spend(500.0)
+        return one(x, bias, n=n)
+
+    form = kerntune.choice([one, other], key=["bias", "n"])(lambda x, bias=None, *, n=1: None)
+    x = torch.ones(3)
+    wants = torch.ones(3, requires_grad=True)
+    calls: list[Any] = [((x,), {}), ((x, x), {}), ((x, x[:1]), {"n": 4}), ((wants, x), {}), ((x,), {"bias": wants})]
+    for _ in range(2):  # once more, since the first one with a bias makes the earlier ones look again
+        expected = [form(*args, **words) for args, words in calls]
+    monkeypatch.setattr(operation.Operation, "_chosen", None)
+    again = [form(*args, **words) for args, words in calls]
+    assert all(torch.equal(a, b) for a, b in zip(expected, again, strict=True))

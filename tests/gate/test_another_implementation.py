@@ -1,0 +1,129 @@
+"""A choice in a gated test: it is decided before the capture, and another winner than the baseline's is a cause."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import triton
+import triton.language as tl
+from fake_runs import N, scale_kernel
+from samples import ENVIRONMENT, launch, recording
+
+import kerntune
+from gate.project import Project
+from kerntune.gate.causes import OTHER_IMPLEMENTATION, causes, steps_between
+from kerntune.gpu.scripted import Rule
+from kerntune.tuning.choices import deciding
+
+
+@triton.jit
+def add_kernel(x_ptr, y_ptr, n, BLOCK: tl.constexpr):
+    i = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    loaded = tl.load(x_ptr + i, mask=i < n)
+    tl.store(y_ptr + i, loaded + loaded, mask=i < n)
+
+
+class Doubling:
+    """A choice over two kernels, and how long a call of each takes the scripted GPU while they are raced."""
+
+    def __init__(self) -> None:
+        self.run: Any = None
+        self.ns = {"scaled": 1000.0, "added": 3000.0}
+
+        def scaled(x: torch.Tensor) -> torch.Tensor:
+            y = torch.empty_like(x)
+            scale_kernel[(N // 128,)](x, y, N, 2.0, BLOCK=128)
+            self.spend("scaled")
+            return y
+
+        def added(x: torch.Tensor) -> torch.Tensor:
+            y = torch.empty_like(x)
+            add_kernel[(N // 128,)](x, y, N, BLOCK=128)
+            self.spend("added")
+            return y
+
+        self.double = kerntune.choice([scaled, added], key=["x"])(lambda x: None)
+
+    def spend(self, name: str) -> None:
+        self.run.gpu._clock += self.ns[name]
+
+
+@pytest.fixture
+def doubling() -> Doubling:
+    return Doubling()
+
+
+def checked(project: Project, doubling: Doubling, call: Callable[..., Any], **options: Any) -> Any:
+    rules = (Rule("scale_kernel", time_ns=1000.0), Rule("add_kernel", time_ns=3000.0))
+    with project.run(*rules, **options) as run:
+        doubling.run = run
+        return run.judge(call, torch.empty(N, device="cuda"))
+
+
+def fresh(doubling: Doubling) -> None:
+    """As in another process."""
+    doubling.double.operation._known.clear()
+
+
+def test_a_choice_is_decided_before_its_call_is_captured(tmp_path: Path, doubling: Doubling) -> None:
+    first = checked(Project(tmp_path), doubling, doubling.double)
+    assert first.verdict.value == "NEW"
+    assert [launch.kernel for launch in first.launches] == ["scale_kernel"]
+    assert [d.how for d in doubling.double.operation.decisions] == ["raced"]
+
+
+def test_another_winner_is_a_cause_of_its_own(tmp_path: Path, doubling: Doubling) -> None:
+    project = Project(tmp_path)
+    checked(project, doubling, doubling.double)
+    fresh(doubling)
+    doubling.ns = {"scaled": 5000.0, "added": 3000.0}
+    second = checked(project, doubling, doubling.double, tune=kerntune_force())
+    assert second.verdict.value == "REGRESSED"
+    (line,) = [text for text in second.causes if text.startswith(OTHER_IMPLEMENTATION)]
+    assert "scaled -> " in line
+    assert line.endswith("added")
+    assert second.causes[0] == "code unchanged"
+
+
+def kerntune_force() -> Any:
+    from kerntune.base.policy import TuneMode
+
+    return TuneMode.FORCE
+
+
+def test_a_choice_inside_of_the_call_is_known_by_its_name(tmp_path: Path, doubling: Doubling) -> None:
+    project = Project(tmp_path)
+    checked(project, doubling, doubling.double)
+    inside = checked(project, doubling, lambda x: doubling.double(x))
+    assert [launch.kernel for launch in inside.launches] == ["scale_kernel"]
+
+
+def test_one_that_is_not_decided_before_is_said(
+    tmp_path: Path, doubling: Doubling, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(deciding, "_said", set())
+    with pytest.warns(RuntimeWarning, match="called undecided: a test's call is being captured"):
+        checked(Project(tmp_path), doubling, lambda x: doubling.double(x))
+
+
+def test_the_share_is_the_implementations() -> None:
+    """Its launches, grids and kernels are no causes beside it."""
+    before = recording(launches=(launch(kernel="a", source="1"),), choices={"double": "m.scaled"})
+    after = recording(launches=(launch(kernel="b", source="2", grid=(7, 1, 1)),), choices={"double": "m.added"})
+    assert causes(before, after, ENVIRONMENT, ENVIRONMENT)[:2] == (
+        "code unchanged",
+        "another implementation won: double: m.scaled -> m.added",
+    )
+    chain = steps_between(before, lambda: before, after, lambda: after)
+    shares = {name: share for step in chain.steps for name, share in step.shares(0.5).items() if not step.nothing}
+    assert set(shares) == {"launch"}
+    assert shares["launch"].cause == OTHER_IMPLEMENTATION
+
+
+def test_a_choice_of_one_side_alone_is_no_cause() -> None:
+    before, after = recording(), recording(choices={"double": "m.added"})
+    assert not [x for x in causes(before, after, ENVIRONMENT, ENVIRONMENT) if x.startswith(OTHER_IMPLEMENTATION)]
