@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -203,6 +204,15 @@ def test_all_ways_are_right_in_tritons_interpreter() -> None:
     subprocess.run([sys.executable, "-c", text], check=True, env=environment, timeout=300)
 
 
+EXAMPLE = Path(__file__).parents[3] / "examples/several_in_one.py"
+
+
+def test_the_example_is_right_in_tritons_interpreter() -> None:
+    environment = {**os.environ, "TRITON_INTERPRET": "1"}
+    done = subprocess.run([sys.executable, EXAMPLE], check=True, env=environment, timeout=300, stdout=subprocess.PIPE)
+    assert b"decay_and_sums: one launch, unmeasured" in done.stdout
+
+
 # on a GPU
 
 on_gpu = pytest.mark.skipif(not has_cuda(), reason="needs a CUDA GPU")
@@ -250,3 +260,10 @@ def test_on_a_gpu_lists_are_right_both_ways(monkeypatch: pytest.MonkeyPatch, tmp
         assert all(torch.equal(y, 3 * x) for x, y in zip(xs, ys, strict=True)), way
         for y in ys:
             y.zero_()
+
+
+@pytest.mark.gpu
+@on_gpu
+def test_on_a_gpu_the_example_is_right(tmp_path: Path) -> None:
+    environment = {**os.environ, "KERNTUNE_CACHE_DIR": str(tmp_path)}
+    subprocess.run([sys.executable, EXAMPLE], check=True, env=environment, timeout=300)
