@@ -17,10 +17,12 @@ from kerntune import ComboPart
 from kerntune.errors import ConfigError, UsageError
 from kerntune.gpu.probe import has_cuda
 from kerntune.gpu.scripted import FakeBackend, Rule
+from kerntune.kernels.combined import sequential_kernel
+from kerntune.kernels.source import source_hash
 from kerntune.tuning.api import combo_choice, foreach_kernel
 from kerntune.tuning.api.combo_choice import ComboChoice
 
-from .combo_parts import PARTS, SCALE, SUMS, TRANSPOSE, each, four, increment, scale, scaled, worst
+from .combo_parts import PARTS, SCALE, SUMS, TRANSPOSE, each, four, increment, other_scale, scale, scaled, worst
 
 
 @pytest.fixture
@@ -88,6 +90,21 @@ def test_what_the_call_holds_stays_as_it_is(this_gpu: FakeBackend, launches: lis
     first, part, second, _ = combo_choice._copies([x, x[:5], x, 3])
     assert first is second is not x
     assert part is not first
+
+
+def test_without_memory_for_copies_it_is_one_launch(this_gpu: FakeBackend, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(arguments: Any) -> Any:
+        raise torch.OutOfMemoryError("CUDA out of memory")
+
+    monkeypatch.setattr(combo_choice, "_copies", full)
+    assert combo_choice.choose(print, print, []) == ComboChoice(together=True)
+
+
+def test_a_kernel_is_known_by_its_parts() -> None:
+    """Its own text is the same for all parts with the same parameters: theirs count."""
+    codes = [ComboPart(fn, {"x": "n"}, {"x": "BLOCK"}).code for fn in (scale, other_scale, scale)]
+    hashes = [source_hash(sequential_kernel("both", [code, code])) for code in codes]
+    assert hashes[0] == hashes[2] != hashes[1]
 
 
 def test_both_ways_are_timed_in_turn_until_the_device_is_done(monkeypatch: pytest.MonkeyPatch) -> None:
