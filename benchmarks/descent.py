@@ -1,11 +1,18 @@
 """Descent from a heuristic's best, on recorded sweeps: how near it comes to the best config, and in how many trials.
 
-    python benchmarks/descent.py          no GPU: writes benchmarks/results/descent.json
+    python benchmarks/descent.py                     no GPU: writes benchmarks/results/descent.json
+    python benchmarks/descent.py --gpu OUT.json      a GPU: four of the kernels, their descents and their best configs
+    python benchmarks/descent.py --gpu OUT.json --scripted     the same steps on the scripted GPU
 
 A sweep (``benchmarks/heuristic_sweep.py``) has a time for each config of a kernel's space. The start is the fastest
 config that a preset proposes, which isn't counted as a trial, since it is raced anyway. A neighbour that the sweep
 lacks counts as a trial that can't be used, so shares are lower bounds. Where a sweep has one number of stages only
 (kernels without a loop to pipeline), that field is frozen: other numbers compile to the same code.
+
+On a GPU, a decorator with ``descend=True`` tunes each kernel; what it comes to, its fastest proposal, and the configs
+that were fastest in the recorded sweep then take turns as CUDA graphs (``benchmarks/graph_pairs.py``). ``share`` is the
+fastest recorded config's time over the descent's, measured now; ``start_share`` the same of the fastest proposal. The
+recorded sweep stands for an exhaustive search, so the share may be above 1. A row is written as each is done.
 """
 
 from __future__ import annotations
@@ -13,6 +20,8 @@ from __future__ import annotations
 import argparse
 import json
 import sys
+import time
+import traceback
 from datetime import datetime, timezone
 from pathlib import Path
 from statistics import geometric_mean
@@ -53,6 +62,8 @@ def descended(row: dict[str, Any], proposals: list[int]) -> dict[str, Any]:
     starts = [configs[i] for i in proposals]
     stages = {c.num_stages for c in configs}
     frozen = ("num_stages",) if len(stages) == 1 else ()
+    if row["kernel"].endswith("_persistent"):  # the block is the row, as the decorator has it
+        frozen += ("RBLOCK",)
     found = Descent(tuple(starts), H200, frozen=frozen).run(measure, lambda configs: None, starts)
     start = min(t for c in starts if (t := times[c.key()]))
     return {
@@ -93,10 +104,85 @@ def tables() -> list[dict[str, Any]]:
     return found
 
 
+GPU_KERNELS = ("gelu_1d", "sums_outer", "moments_outer", "softmax_persistent")
+RECORDED = 3
+"""Configs of the recorded sweep that a descent on a GPU is held against."""
+
+
+def measured_row(name: str, scripted: bool) -> dict[str, Any]:
+    """A descent on this machine's GPU, from the proposals of the default preset."""
+    from benchmarks.graph_pairs import device_ratio
+    from benchmarks.suite.proposed_cases import PROPOSED
+
+    case = PROPOSED[name]
+    call = case.call(case.shape, "cuda")
+    begin = time.monotonic()
+    words: dict[str, Any] = {**case.words, **case.options, "cache_results": False}
+    listed, kernel = case.decorator(**words)(case.kernel), case.decorator(**words, descend=True)(case.kernel)
+    for one in (listed, kernel):
+        one[call.grid](*call.arguments)
+    row = {
+        "kernel": name,
+        "proposed": str(listed.best_config),
+        "descended": str(kernel.best_config),
+        "trials": len(kernel.configs_timings) - len(listed.candidates(*call.arguments)),
+        "tuned_s": round(time.monotonic() - begin, 2),
+    }
+    if scripted:
+        return row
+
+    def launcher(config: Any) -> Any:
+        return lambda: case.kernel[call.grid](*call.arguments, **config)
+
+    ours = launcher(kernel.best_config.all_kwargs())
+    row["proposed_ratio"] = device_ratio(launcher(listed.best_config.all_kwargs()), ours)
+    found = []
+    for text in recorded_best(name):
+        found.append({"config": text, **device_ratio(launcher(config_of(text).all_kwargs()), ours)})
+    best = min(one["ratio"] for one in found)
+    row |= {"recorded": found, "share": min(best, 1.0), "best_ratio": best}
+    row["start_share"] = min(best, 1.0) / row["proposed_ratio"]["ratio"]
+    return row | {"seconds": round(time.monotonic() - begin, 2)}
+
+
+def recorded_best(name: str) -> list[str]:
+    """The fastest configs of a kernel in the recorded sweep, at the shapes of the suite."""
+    sweep = json.loads((RESULTS / SWEEPS[0]).read_text())
+    (row,) = (one for one in sweep["kernels"] if one["kernel"] == name)
+    timed = sorted((c["time_ns"], c["config"]) for c in row["configs"] if c.get("time_ns"))
+    return [config for _, config in timed[:RECORDED]]
+
+
+def on_gpu(out: Path, scripted: bool) -> int:
+    """The kernels of :data:`GPU_KERNELS`; what fails is in the file, with its traceback."""
+    from benchmarks.registers import device
+
+    rows: list[dict[str, Any]] = []
+    with device(scripted):
+        for name in GPU_KERNELS:
+            try:
+                rows.append(measured_row(name, scripted))
+            except Exception:  # the other rows are worth having
+                rows.append({"kernel": name, "error": traceback.format_exc()})
+            print(
+                json.dumps({k: v for k, v in rows[-1].items() if k not in ("recorded", "proposed_ratio")}), flush=True
+            )
+            shares = [row["share"] for row in rows if "share" in row]
+            mean = round(geometric_mean(shares), 4) if shares else None
+            date = datetime.now(timezone.utc).date().isoformat()
+            result = {"date": date, "scripted": scripted, "share": mean, "kernels": rows}
+            out.write_text(json.dumps(result, indent=1) + "\n")
+    return 1 if any("error" in row for row in rows) else 0
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", type=Path, default=RESULTS / "descent.json")
+    parser.add_argument("--gpu", type=Path, metavar="OUT.json")
+    parser.add_argument("--scripted", action="store_true")
     options = parser.parse_args()
+    if options.gpu:
+        return on_gpu(options.gpu, options.scripted)
     found = tables()
     for one in found:
         print({k: v for k, v in one.items() if k != "kernels"})

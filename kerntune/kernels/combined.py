@@ -6,6 +6,7 @@ axes as its first arguments. The text of the kernels made here has nothing in it
 
 from __future__ import annotations
 
+import hashlib
 import linecache
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -140,7 +141,7 @@ def _kernel(name: str, lines: Sequence[str], functions: Mapping[str, Any]) -> An
         raise ConfigError(f"{name!r} can't be a kernel's name")
     text = "\n".join(lines) + "\n"
     scope: dict[str, Any] = {"tl": tl, "__name__": __name__, **functions}
-    file = f"<kerntune {name} {abs(hash((text, *map(id, functions.values()))))}>"
+    file = f"<kerntune {name} {hashlib.sha256(text.encode()).hexdigest()[:16]}>"  # the same in every process
     linecache.cache[file] = (len(text), None, text.splitlines(keepends=True), file)
     exec(compile(text, file, "exec"), scope)
     return triton.jit(scope[name])

@@ -32,6 +32,10 @@ AT_ONCE = 4
 """Steps along two fields that are chosen together, and compiled at once: the first of the four cores of a small
 machine have one each, and of so few not many are in vain."""
 
+MOST_PAIRS = 8
+"""Steps along two fields that are tried where no single field helps, the likeliest first; a tile of three axes has 40.
+What is left of the trials goes to another start."""
+
 
 def descend(
     history: History,
@@ -43,7 +47,14 @@ def descend(
     radius: int = 1,
     prepare: Prepare = lambda configs: None,
 ) -> Config:
-    """The descent on a history that may already hold some configs; returns the config where it ends."""
+    """Step from ``start`` along any integer field of ``steps`` until no step saves a thousandth; returns the last one.
+    The history may already hold some configs, and ends the search early with the best so far if it is full.
+
+    After a step up a field that field is stepped again at once, so a distant optimum costs one trial per doubling.
+    ``two_fields`` tries, once no single field helps, steps along two fields together, the likeliest first: optima for
+    which block and warps change at once. ``all_directions`` then tries up to ``radius`` steps along all fields
+    together: it takes many trials. ``prepare`` is called with the configs that are measured next.
+    """
     history.time_of(start)
     best, moved = start, True
     while moved and not history.full:
@@ -52,7 +63,7 @@ def descend(
             while (step := _better(history, best, steps.neighbours(best, field), prepare)) is not None:
                 best, moved = step, True
         if not moved and two_fields:
-            step = _first_better(history, best, steps.two_fields(best), prepare)
+            step = _first_better(history, best, steps.two_fields(best)[:MOST_PAIRS], prepare)
             best, moved = (best, False) if step is None else (step, True)
         if not moved and all_directions:
             step = _better(history, best, steps.all_directions(best, radius), prepare)

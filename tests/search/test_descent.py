@@ -11,6 +11,8 @@ from hypothesis import strategies as st
 from kerntune.base.config import Config
 from kerntune.base.device import TYPICAL_DEVICES
 from kerntune.heuristics import Field, Neighbourhood, neighbourhood
+from kerntune.search import Descent, Measured
+from kerntune.search.descent import MOST_PAIRS
 from search.tables import MATMUL, Counted, best_of, descended, matmul_ns, refusing
 
 H100 = TYPICAL_DEVICES["cuda:90"]
@@ -79,3 +81,27 @@ def test_the_limit_holds(limit: int) -> None:
     measure = Counted(lambda c: 1e6 / int(c.kwargs["BLOCK"]))  # type: ignore[arg-type]
     found = descended(measure, Config({"BLOCK": 1}), ONE, max_trials=limit, all_directions=True)
     assert len(measure.asked) == len(found.trials) == limit
+
+
+def test_a_descent_that_ended_goes_on_from_the_next_start() -> None:
+    """Two dips: the fastest start lies in the shallow one."""
+    depth = {64: 100.0, 128: 99.0, 256: 130.0, 512: 140.0, 1024: 120.0, 2048: 90.0, 4096: 80.0, 8192: 95.0}
+
+    def measure(config: Config) -> Measured:
+        time = depth.get(int(config.kwargs["BLOCK"]))  # type: ignore[arg-type]
+        return Measured(time, "" if time else "no such block")
+
+    starts = [Config({"BLOCK": b}) for b in (64, 1024)]
+    kept = ("num_warps", "num_stages")
+    found = Descent(tuple(starts), H100, frozen=kept).run(measure, lambda configs: None, starts)
+    assert found.best.config.kwargs["BLOCK"] == 4096
+    few = Descent(tuple(starts), H100, trials=3, frozen=kept).run(measure, lambda configs: None, starts)
+    assert few.best.config.kwargs["BLOCK"] == 128
+    assert len(few.trials) == 5
+
+
+def test_few_pairs_of_fields_are_tried() -> None:
+    measure = Counted(lambda c: 1.0 if c.kwargs == {"X": 64, "Y": 64, "Z": 64} else 2.0)
+    around = Neighbourhood(tuple(Field(n, most=1024) for n in "XYZ"))
+    descended(measure, Config({"X": 64, "Y": 64, "Z": 64}), around, two_fields=True)
+    assert len(measure.asked) == 1 + 6 + MOST_PAIRS

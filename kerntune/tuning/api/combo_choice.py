@@ -38,14 +38,17 @@ LaunchAll = Callable[[Sequence[Any]], object]
 
 def choose(together: LaunchAll, apart: LaunchAll, arguments: Sequence[Any]) -> ComboChoice | None:
     """Time both ways on copies of the call's tensors, after each has been tuned. Together where nothing can be timed:
-    in a capture, in Triton's interpreter, without a GPU. None while a CUDA graph is captured: decide at a later call.
-    """
+    in a capture, in Triton's interpreter, without a GPU, without memory for copies. None while a CUDA graph is
+    captured: decide at a later call."""
     backend = None if captures.current() is not None or compat.interprets() else context.this_gpu()
     if backend is None or backend.gpu is None:
         return ComboChoice(together=True)
     if captures_graph():
         return None
-    copies = _copies(arguments)
+    try:
+        copies = _copies(arguments)
+    except RuntimeError:  # torch's for a full card
+        return ComboChoice(together=True)
     ratio = ratio_of(backend.gpu, lambda: together(copies), lambda: apart(copies))
     return ComboChoice(ratio < 1 - GAIN, ratio)
 

@@ -19,6 +19,12 @@ def scale(block, x_ptr, y_ptr, n, factor, BLOCK: tl.constexpr):
 
 
 @triton.jit
+def other_scale(block, x_ptr, y_ptr, n, factor, BLOCK: tl.constexpr):
+    i = block * BLOCK + tl.arange(0, BLOCK)
+    tl.store(y_ptr + i, tl.load(x_ptr + i, mask=i < n) / factor, mask=i < n)
+
+
+@triton.jit
 def increment(block, x_ptr, n, BLOCK: tl.constexpr):
     i = block * BLOCK + tl.arange(0, BLOCK)
     tl.store(x_ptr + i, tl.load(x_ptr + i, mask=i < n) + 1, mask=i < n)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -16,10 +17,12 @@ from kerntune import ComboPart
 from kerntune.errors import ConfigError, UsageError
 from kerntune.gpu.probe import has_cuda
 from kerntune.gpu.scripted import FakeBackend, Rule
+from kerntune.kernels.combined import sequential_kernel
+from kerntune.kernels.source import source_hash
 from kerntune.tuning.api import combo_choice, foreach_kernel
 from kerntune.tuning.api.combo_choice import ComboChoice
 
-from .combo_parts import PARTS, SCALE, SUMS, TRANSPOSE, each, four, increment, scale, scaled, worst
+from .combo_parts import PARTS, SCALE, SUMS, TRANSPOSE, each, four, increment, other_scale, scale, scaled, worst
 
 
 @pytest.fixture
@@ -87,6 +90,21 @@ def test_what_the_call_holds_stays_as_it_is(this_gpu: FakeBackend, launches: lis
     first, part, second, _ = combo_choice._copies([x, x[:5], x, 3])
     assert first is second is not x
     assert part is not first
+
+
+def test_without_memory_for_copies_it_is_one_launch(this_gpu: FakeBackend, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(arguments: Any) -> Any:
+        raise torch.OutOfMemoryError("CUDA out of memory")
+
+    monkeypatch.setattr(combo_choice, "_copies", full)
+    assert combo_choice.choose(print, print, []) == ComboChoice(together=True)
+
+
+def test_a_kernel_is_known_by_its_parts() -> None:
+    """Its own text is the same for all parts with the same parameters: theirs count."""
+    codes = [ComboPart(fn, {"x": "n"}, {"x": "BLOCK"}).code for fn in (scale, other_scale, scale)]
+    hashes = [source_hash(sequential_kernel("both", [code, code])) for code in codes]
+    assert hashes[0] == hashes[2] != hashes[1]
 
 
 def test_both_ways_are_timed_in_turn_until_the_device_is_done(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -203,6 +221,15 @@ def test_all_ways_are_right_in_tritons_interpreter() -> None:
     subprocess.run([sys.executable, "-c", text], check=True, env=environment, timeout=300)
 
 
+EXAMPLE = Path(__file__).parents[3] / "examples/several_in_one.py"
+
+
+def test_the_example_is_right_in_tritons_interpreter() -> None:
+    environment = {**os.environ, "TRITON_INTERPRET": "1"}
+    done = subprocess.run([sys.executable, EXAMPLE], check=True, env=environment, timeout=300, stdout=subprocess.PIPE)
+    assert b"decay_and_sums: one launch, unmeasured" in done.stdout
+
+
 # on a GPU
 
 on_gpu = pytest.mark.skipif(not has_cuda(), reason="needs a CUDA GPU")
@@ -250,3 +277,10 @@ def test_on_a_gpu_lists_are_right_both_ways(monkeypatch: pytest.MonkeyPatch, tmp
         assert all(torch.equal(y, 3 * x) for x, y in zip(xs, ys, strict=True)), way
         for y in ys:
             y.zero_()
+
+
+@pytest.mark.gpu
+@on_gpu
+def test_on_a_gpu_the_example_is_right(tmp_path: Path) -> None:
+    environment = {**os.environ, "KERNTUNE_CACHE_DIR": str(tmp_path)}
+    subprocess.run([sys.executable, EXAMPLE], check=True, env=environment, timeout=300)

@@ -5,7 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+import torch
 import triton
+import triton.language as tl
 from fake_runs import block, configs, scale, scale_kernel, script
 
 import kerntune
@@ -251,3 +253,20 @@ def test_nothing_is_tried_where_no_start_can_be_used() -> None:
 
 def test_a_lone_config_has_a_neighbour() -> None:
     assert [with_neighbour(Config(num_warps=w)).num_warps for w in (1, 4, 8, 32)] == [2, 8, 4, 16]
+
+
+@triton.jit
+def row_sum(x_ptr, out_ptr, rows, cols, ROWS: tl.constexpr, COLS: tl.constexpr):
+    row, col = tl.program_id(0) * ROWS + tl.arange(0, ROWS)[:, None], tl.arange(0, COLS)[None, :]
+    x = tl.load(x_ptr + row * cols + col, mask=(row < rows) & (col < cols), other=0.0)
+    tl.store(out_ptr + row, tl.sum(x, 1)[:, None], mask=row < rows)
+
+
+def test_a_block_that_holds_the_row_stays(this_gpu: FakeBackend) -> None:
+    """Half of it would be half of the sum, and twice of it no more than twice the work."""
+    words: dict[str, Any] = {"sizes": {"x": "rows", "r0": "cols"}, "blocks": {"x": "ROWS", "r0": "COLS"}}
+    kernel = kerntune.persistent_reduction(**words, descend=6)(row_sum)
+    x = torch.empty(4096, 500, device="cuda")
+    kernel[lambda meta: (triton.cdiv(4096, meta["ROWS"]),)](x, torch.empty(4096, device="cuda"), 4096, 500)
+    assert {c.kwargs["COLS"] for c in kernel.configs_timings} == {512}
+    assert len({c.kwargs["ROWS"] for c in kernel.configs_timings}) > 1
