@@ -406,7 +406,7 @@ class Kills:
     """Of each process that hung: seconds from its kill until it was gone, and until the device had its memory back.
 
     The latter is looked at in a thread, so that the tuning goes on; a process is killed where it is found to be late,
-    which is before :meth:`~kerntune.tuning.isolation.Isolation.drop` is told so.
+    which is before :meth:`~kerntune.tuning.isolation.Isolation.drop` is called.
     """
 
     def __init__(self) -> None:
