@@ -2,7 +2,8 @@
 
     python benchmarks/interrupt_random.py OUT.json [--count 40] [--seed 1] [--kinds library,plugin,busy,refresh]
 
-Each run is a fork of this process, as in ``benchmarks/kill_random.py``:
+Needs no GPU and uses none; the part ``interrupts`` of ``benchmarks/quarantine.py`` does. Each run is a fork of this
+process, as in ``benchmarks/kill_random.py``:
 
 library   a program that tunes with ``kerntune.autotune``
 plugin    ``pytest --kerntune`` that tunes and records
@@ -235,7 +236,7 @@ def main() -> None:
 def result(rows: list[dict[str, Any]], args: argparse.Namespace) -> dict[str, Any]:
     """The figures, and each interrupt."""
     versions = {"python": sys.version.split()[0], "triton": compat.triton_version()}
-    machine = f"{os.cpu_count()} cores, shared with other work"
+    machine = f"{os.cpu_count()} cores, load {os.getloadavg()[0]:.0f} at the end"
     return {
         "date": time.strftime("%Y-%m-%d"),
         "environment": {**versions, "machine": machine},

@@ -18,6 +18,7 @@ outside   the same 20 as launches without candidates, through ``pytest --kerntun
 examples  ``pytest examples --kerntune`` from nothing: whether anything is found outside of a tensor
 start     how long a process takes to start, what its context takes on the device
 kills     20 runs of ``pytest --kerntune`` that are killed at random moments: what is left, on the device too
+interrupts  8 such runs that get SIGINT (Ctrl-C): how soon they end, what is left
 foreign   how often the clock's watch finds other work on an idle device, and beside a process that is busy for all, a
           tenth and a hundredth of the time; what a watch costs
 
@@ -47,7 +48,7 @@ sys.path[:0] = [str(ROOT), str(ROOT / "benchmarks")]
 
 LIMITS_S = {
     "cost": 420.0, "looks": 40.0, "faults": 150.0, "gate": 180.0, "contents": 90.0, "writes": 90.0, "outside": 120.0,
-    "examples": 300.0, "start": 40.0, "kills": 300.0, "foreign": 60.0,
+    "examples": 300.0, "start": 40.0, "kills": 300.0, "interrupts": 150.0, "foreign": 60.0,
 }  # fmt: skip
 """Parts in their order."""
 
@@ -406,7 +407,7 @@ class Kills:
     """Of each process that hung: seconds from its kill until it was gone, and until the device had its memory back.
 
     The latter is looked at in a thread, so that the tuning goes on; a process is killed where it is found to be late,
-    which is before :meth:`~kerntune.tuning.isolation.Isolation.drop` is told so.
+    which is before :meth:`~kerntune.tuning.isolation.Isolation.drop` is called.
     """
 
     def __init__(self) -> None:
@@ -608,17 +609,31 @@ def test_good(autotune, n):
     autotune(lambda: tuner[grid](*args))
 """
 
-KILLS = 20
+KILLS, INTERRUPTS = 20, 8
+
+END_LIMIT_S = 20.0
+"""A run that was asked to end and has not by then is killed."""
 
 
 def kills(notes: Notes) -> None:
-    """Runs are processes of their own here: a GPU can't be used in a fork."""
+    """SIGKILL to pytest alone."""
+    ended_runs(notes, KILLS, lambda run: run.kill())
+
+
+def interrupts(notes: Notes) -> None:
+    """SIGINT to the whole group, as a terminal's Ctrl-C. This process is in it, too, so that whatever ends this part
+    ends its runs; it has a handler, which programs that it starts don't have."""
+    signal.signal(signal.SIGINT, lambda number, frame: None)
+    ended_runs(notes, INTERRUPTS, lambda run: os.killpg(0, signal.SIGINT))
+
+
+def ended_runs(notes: Notes, count: int, end_run: Callable[[subprocess.Popen[str]], object]) -> None:
+    """End runs at random moments, and look at what is left. They are processes of their own: a GPU can't be used in a
+    fork."""
     import ctypes
     import random
 
-    from kill_random import PR_SET_CHILD_SUBREAPER, descendants, files_of, running, words_of
-
-    from kerntune.base.temporary_folders import sweep
+    from kill_random import PR_SET_CHILD_SUBREAPER
 
     ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1)
     chance, rows, top = random.Random(1), list[dict[str, Any]](), Path(tempfile.mkdtemp())
@@ -629,37 +644,61 @@ def kills(notes: Notes) -> None:
     whole.wait()
     longest = time.monotonic() - begin
     notes.put(whole_s=round(longest, 2), whole_code=whole.returncode)
-    for number in range(KILLS):
-        folder = top / str(number)
-        run, moment = started(folder), chance.uniform(1.0, longest)
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            run.wait(moment)
-        alive = descendants()
-        run.kill()
-        run.wait()
+    for number in range(count):
+        row = ended_run(top / str(number), chance.uniform(1.0, longest), end_run)
         begin = time.monotonic()
-        while (left := running(alive)) and time.monotonic() - begin < 2.0:
-            time.sleep(0.005)
-        gone, said = time.monotonic() - begin, [words_of(pid) for pid in left]
-        freed = gpu and seconds_until(lambda: gpu.free_bytes() >= free - LEFT_BYTES, begin)
-        unreadable, _ = files_of(folder)
-        folders = [p.name for p in (folder / "tmp").glob("kerntune-*") if p.is_dir()]
-        sweep(folder / "tmp")
-        after = [p.name for p in (folder / "tmp").glob("kerntune-*") if p.is_dir()]
-        rows.append(
-            {"moment_s": round(moment, 2), "processes": len(alive), "gone_after_s": round(gone, 3), "left": said,
-             "device_free_after_s": freed, "unreadable": unreadable, "folders": folders, "after_next_start": after}
-        )  # fmt: skip
+        row["device_free_after_s"] = gpu and seconds_until(lambda: gpu.free_bytes() >= free - LEFT_BYTES, begin)
+        rows.append(row)
         notes.put(
-            kills=len(rows),
+            runs=len(rows),
             with_processes_left=sum(bool(r["left"]) for r in rows),
             with_unreadable_files=sum(bool(r["unreadable"]) for r in rows),
             with_folders_after_next_start=sum(bool(r["after_next_start"]) for r in rows),
+            most_ended_after_s=max(r["ended_after_s"] for r in rows),
             most_gone_after_s=max(r["gone_after_s"] for r in rows),
             device_never_free=sum(r["device_free_after_s"] is None for r in rows) if gpu is not None else None,
             log_of_whole=(top / "whole" / "log").read_text()[-500:],
             rows=rows,
         )
+
+
+def ended_run(folder: Path, moment: float, end_run: Callable[[subprocess.Popen[str]], object]) -> dict[str, Any]:
+    """One run that is ended after so many seconds: how soon it and the last process below it have gone, and what is
+    left; what it said last if it has not ended in time."""
+    from kill_random import descendants, files_of, running, words_of
+
+    from kerntune.base.temporary_folders import sweep
+
+    run = started(folder)
+    with contextlib.suppress(subprocess.TimeoutExpired):
+        run.wait(moment)
+    alive, begin = descendants(), time.monotonic()
+    end_run(run)
+    try:
+        run.wait(END_LIMIT_S)
+    except subprocess.TimeoutExpired:
+        run.kill()
+    ended = time.monotonic()
+    while (left := running(alive)) and time.monotonic() - ended < 2.0:
+        time.sleep(0.005)
+    gone, said = time.monotonic(), [words_of(pid) for pid in left]
+    unreadable, _ = files_of(folder)
+    folders = [p.name for p in (folder / "tmp").glob("kerntune-*") if p.is_dir()]
+    sweep(folder / "tmp")
+    after = [p.name for p in (folder / "tmp").glob("kerntune-*") if p.is_dir()]
+    late = gone - begin > 2.0
+    return {
+        "moment_s": round(moment, 2),
+        "processes": len(alive),
+        "ended_after_s": round(ended - begin, 3),
+        "gone_after_s": round(gone - begin, 3),
+        "code": run.returncode,
+        "left": said,
+        "unreadable": unreadable,
+        "folders": folders,
+        "after_next_start": after,
+        "said": (folder / "log").read_text()[-1500:] if late else "",
+    }
 
 
 def started(folder: Path) -> subprocess.Popen[str]:
@@ -816,9 +855,9 @@ def contents(notes: Notes) -> None:
 
 PARTS = {
     "looks": looks, "faults": faults, "gate": gate, "contents": contents, "writes": writes, "outside": outside,
-    "examples": examples, "start": start, "kills": kills, "foreign": foreign,
+    "examples": examples, "start": start, "kills": kills, "interrupts": interrupts, "foreign": foreign,
 }  # fmt: skip
-IN_PROCESSES = ("gate", "outside", "examples", "kills", "foreign")
+IN_PROCESSES = ("gate", "outside", "examples", "kills", "interrupts", "foreign")
 """Parts that open no device in their own process by ``kerntune.tuning.context``."""
 
 

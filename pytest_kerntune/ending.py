@@ -37,3 +37,14 @@ def _end(number: int, frame: FrameType | None) -> None:
 def _as_before() -> None:
     if signal.getsignal(signal.SIGTERM) is _end:
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
+
+
+LAST_FRAMES = 4
+
+
+def only_where(excinfo: pytest.ExceptionInfo[BaseException]) -> None:
+    """Leave of an interrupt's traceback the last frames: pytest shows the last one's place. It would print all of some
+    50 with their arguments for that, which takes half a second of processor time at Ctrl-C."""
+    last = excinfo.traceback[-LAST_FRAMES:]
+    if not all(entry.ishidden(excinfo) for entry in last):
+        excinfo.traceback = last

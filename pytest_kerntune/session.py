@@ -35,7 +35,7 @@ from pytest_kerntune.device_loss import (
     is_device_error,
     settle_crash,
 )
-from pytest_kerntune.ending import end_in_order
+from pytest_kerntune.ending import end_in_order, only_where
 from pytest_kerntune.extra_targets import Further, read_further, run_further, runs_tests
 from pytest_kerntune.fixture import GatedAutotune, Record
 from pytest_kerntune.initial_conftests import take
@@ -208,6 +208,11 @@ class Gate:
             return True
         whole = not self._narrowed and not narrowed(self.config)
         return whole and nodeid not in items and self._read(nodeid)
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_keyboard_interrupt(self, excinfo: pytest.ExceptionInfo[BaseException]) -> None:
+        if not self.config.option.fulltrace:
+            only_where(excinfo)
 
     def pytest_report_header(self) -> list[str]:
         return [f"kerntune: {line}" for line in self.header]

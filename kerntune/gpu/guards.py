@@ -60,6 +60,16 @@ class GuardReader:
         self._gpu = gpu
         self._host: Buffer | None = None
 
+    def prepare(self, storages: int) -> None:
+        """Have the host's memory for looks at so many storages, and more if it is needed: to pin it takes the system
+        longer than a look."""
+        self._room(storages * guards_bytes())
+
+    def _room(self, total: int) -> Buffer:
+        if self._host is None or self._host.nbytes < total:
+            self._host = self._gpu.allocate_host(total)
+        return self._host
+
     def damages(self, guarded: Mapping[int, GuardedBuffer]) -> list[GuardDamage]:
         """What has changed around storages, by number, since their zones were filled. Waits for enqueued work."""
         zones = [(i, offset, zone) for i, storage in guarded.items() for offset, zone in storage.zones]
@@ -70,11 +80,8 @@ class GuardReader:
         return list(found.values())
 
     def _read(self, zones: Sequence[Buffer]) -> list[memoryview]:
-        total = sum(zone.nbytes for zone in zones)
-        if self._host is None or self._host.nbytes < total:
-            self._host = self._gpu.allocate_host(total)
         sizes = [zone.nbytes for zone in zones]
-        places = self._gpu.carve(self._host, sizes)
+        places = self._gpu.carve(self._room(sum(sizes)), sizes)
         for place, zone in zip(places, zones, strict=True):
             self._gpu.copy(place, zone)
         return [self._gpu.host_view(place) for place in places]

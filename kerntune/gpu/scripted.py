@@ -116,7 +116,7 @@ class Script:
     """The share of its time that other processes have."""
 
     unmapped: bool = False
-    """Whether a write beside all memory that there is faults, as on a real device."""
+    """Whether a write where no memory is faults, as on a real device."""
 
     unprotected: Sequence[str] = ()
     """What the device's setting takes away of the protection between processes."""
@@ -453,8 +453,8 @@ class FakeGpu:
         out.put(Repeated(data), len(data))
 
     def _beside(self, addresses: Sequence[int | None], offset: int, count: int) -> Beside | None:
-        """Whose memory a launch writes beside its last pointer's, from which place on, and what; None if not all of
-        that is anybody's memory."""
+        """Whose memory a launch writes beside its last pointer's, from which place on, and what; None if some
+        of that place has no memory."""
         last = next((b for a in reversed(addresses) if a and (b := self._containing(a))), None)
         if last is None:
             return []

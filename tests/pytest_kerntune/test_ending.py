@@ -5,8 +5,11 @@ from __future__ import annotations
 import signal
 import subprocess
 import sys
+import types
 
 import pytest
+
+from pytest_kerntune.session import Gate
 
 pytest_plugins = ["pytester"]
 
@@ -57,3 +60,23 @@ def test_it_can_be_left_as_it_is(project, monkeypatch):
     monkeypatch.setenv("KERNTUNE_SIGTERM", "0")
     project.file("import signal\ndef test_a(autotune): assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL\n")
     project.run().assert_outcomes(passed=1)
+
+
+def nested(depth: int) -> None:
+    if not depth:
+        raise KeyboardInterrupt
+    nested(depth - 1)
+
+
+@pytest.mark.parametrize("full", [False, True])
+def test_the_place_of_an_interrupt_is_all_that_is_made_of_it(full: bool) -> None:
+    """pytest makes text of each frame's arguments and of its source, and shows one line."""
+    with pytest.raises(KeyboardInterrupt) as caught:
+        nested(50)
+    whole = str(caught.getrepr(funcargs=True).reprcrash)
+    config = types.SimpleNamespace(option=types.SimpleNamespace(fulltrace=full))
+    Gate.pytest_keyboard_interrupt(types.SimpleNamespace(config=config), caught)  # type: ignore[arg-type]
+    found = caught.getrepr(funcargs=True)
+    assert str(found.reprcrash) == whole
+    assert "KeyboardInterrupt" in whole
+    assert (len(found.reprtraceback.reprentries) > 50) is full

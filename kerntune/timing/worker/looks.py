@@ -6,6 +6,7 @@ Its words are the parent's process id, the descriptor of staging memory of the h
 
 from __future__ import annotations
 
+import contextlib
 import os
 import resource
 from collections.abc import Sequence
@@ -34,6 +35,9 @@ from kerntune.timing.worker.look_requests import (
 )
 from kerntune.timing.worker.requests import Ready, RequestFailed
 
+MANY_STORAGES = 4
+"""Most kernels have no more."""
+
 SPOILED = 3
 """Exit code of a worker whose device answers nothing any more."""
 
@@ -48,6 +52,11 @@ class Looker:
         self._guarded: dict[int, GuardedBuffer] = {}
         self._running = 0
         """The place of the launch that runs, among those of a look."""
+
+    def prepare(self) -> None:
+        """What the first look needs, before anything is asked. A help, no need."""
+        with contextlib.suppress(KerntuneError):
+            self._reader.prepare(MANY_STORAGES)
 
     def answer(self, request: LookMessage) -> LookMessage:
         """The reply to a request. A failed look that leaves the device usable isn't ``spoiled``."""
@@ -132,6 +141,7 @@ def serve(gpu: Executor, file: int, outbox: int) -> int:
     """Answer requests on standard input until it closes; the exit code."""
     looker = Looker(gpu, file)
     send(outbox, Ready(gpu.spec.name))
+    looker.prepare()
     requests: Reader[LookMessage] = Reader(0, LookMessage)
     for request in requests:
         reply = looker.answer(request)

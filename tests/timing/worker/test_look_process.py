@@ -20,6 +20,7 @@ from samples import bytes_of, recording
 
 from kerntune.base.device import Target, typical_device
 from kerntune.errors import MeasurementError
+from kerntune.gpu.base import Buffer
 from kerntune.gpu.scripted import ABORT, HANG, ILLEGAL_ADDRESS, FakeGpu, Rule, Script
 from kerntune.gpu.staging import HOST, HostStaging
 from kerntune.timing.worker import look_process
@@ -104,6 +105,22 @@ def test_code_is_loaded_once_a_tuning(gpu: FakeGpu, staging: HostStaging) -> Non
         assert gpu.modules == len(WORK.binaries)
         assert looker.answer(ForgetRequest()) == Staged()
         assert gpu.modules == 0
+
+
+def test_a_first_look_finds_the_host_s_memory_ready(gpu: FakeGpu, staging: HostStaging) -> None:
+    looker = Looker(gpu, staging.file)
+    looker.prepare()
+    assert looker.answer(staged()) == Staged()
+    before = gpu.host_bytes
+    assert before > 0
+    assert isinstance(looker.answer(LOOK), LookReply)
+    assert gpu.host_bytes == before
+    gpu.allocate_host = refused  # type: ignore[method-assign]
+    Looker(gpu, staging.file).prepare()
+
+
+def refused(nbytes: int) -> Buffer:
+    raise MeasurementError("no room")
 
 
 def test_a_changed_guard_names_launch_and_storage(
