@@ -30,7 +30,7 @@ os.environ.setdefault("TRITON_DEFAULT_FP_FUSION", "1")
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 import triton
-from tests.farm import kernels
+from tests.compiling import kernels
 
 from kerntune.base.device import Target
 from kerntune.compiling.compiler import Compiled, Compiler, describe

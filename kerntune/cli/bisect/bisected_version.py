@@ -76,15 +76,17 @@ class BisectedProject:
     @contextlib.contextmanager
     def laid_out(self, version: BisectedVersion) -> Iterator[Checkout]:
         """Check a version out aside and build it; :class:`NotBuilt` if that fails. The checkout is removed after."""
+        first = [version.triton.folder] if version.triton.folder else []
         if not version.commit:
-            yield Checkout(self.cwd, version.triton.python or sys.executable, _environment(version.triton, []))
+            env = git.run_environment([*first, *git.python_path()])
+            yield Checkout(self.cwd, version.triton.python or sys.executable, env)
             return
         assert self.top is not None
         with git.worktree(version.commit, self.top) as root:
             here = root / self.cwd.relative_to(self.top)
             if not self.own_tests:
                 self._todays_tests(root)
-            env = _environment(version.triton, [str(root), str(root / "src"), *_moved_paths(self.top, root)])
+            env = git.worktree_environment(root, self.top, first=first)
             self._build(root, env, version)
             yield Checkout(here if here.is_dir() else root, version.triton.python or sys.executable, env)
 
@@ -205,21 +207,6 @@ def _installed(version: str) -> Path:
         aside.rename(place)
     shutil.rmtree(aside, ignore_errors=True)
     return place
-
-
-def _environment(triton: TritonChoice, code: Sequence[str]) -> dict[str, str]:
-    """The version's own code comes before an installed or editable one of this checkout; kerntune stays this one."""
-    ours = str(Path(git.__file__).resolve().parents[2])
-    given = [entry for entry in os.environ.get("PYTHONPATH", "").split(os.pathsep) if entry]
-    paths = [*filter(None, [triton.folder]), *code, *given, ours]
-    env = {k: v for k, v in os.environ.items() if not k.startswith("PYTEST_")}
-    return {**env, "PYTHONPATH": os.pathsep.join(paths)}
-
-
-def _moved_paths(top: Path, root: Path) -> list[str]:
-    """Entries of PYTHONPATH that lie in the repository, as the checkout has them."""
-    entries = [Path(e).resolve() for e in os.environ.get("PYTHONPATH", "").split(os.pathsep) if e]
-    return [str(root / e.relative_to(top)) for e in entries if e.is_relative_to(top)]
 
 
 def last_lines(text: str) -> str:
