@@ -30,7 +30,6 @@ os.environ.setdefault("TRITON_DEFAULT_FP_FUSION", "1")
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 import triton
-from tests.farm import kernels
 
 from kerntune.base.device import Target
 from kerntune.compiling.compiler import Compiled, Compiler, describe
@@ -38,6 +37,7 @@ from kerntune.compiling.deadline import Deadline
 from kerntune.compiling.farm import Farm, worker_count
 from kerntune.compiling.frontend import request_of
 from kerntune.kernels.specialize import Specialized
+from tests.compiling import kernels
 
 REQUIRED = 1.7
 QUIET = 0.1

@@ -22,6 +22,8 @@ hung: its row then has the last step of each rank and the stacks of all its thre
 ``--controls`` runs keys ``none`` and ``both`` without kerntune, each in new processes, to show what a hang is due to:
 
 ``plain``: the kernel is launched by Triton with one config, which is new to the process.
+``loaded``: as ``plain``, with a config that the process has launched before the reductions: nothing is loaded.
+``synchronizing``: as ``plain``, while another thread waits for the device, as kerntune's question whether it is idle.
 ``autotune``: ``triton.autotune``; it synchronizes, so it should hang.
 ``circle``: as ``plain``, but the kernel is ordered behind the reductions; it should hang.
 
@@ -41,6 +43,7 @@ import platform
 import queue
 import sys
 import tempfile
+import threading
 import time
 import traceback
 from collections.abc import Callable, Iterator, Sequence
@@ -57,7 +60,7 @@ from kerntune.tuning import agreement, context
 
 ROOT = Path(__file__).resolve().parents[1]
 KINDS = ("none", "first", "second")
-CONTROLS = ("plain", "autotune", "circle")
+CONTROLS = ("plain", "loaded", "synchronizing", "autotune", "circle")
 ELEMENTS = 1 << 20
 MOST_TEXT = 8000
 """Characters of a rank's log that come into the results."""
@@ -77,10 +80,13 @@ def launcher(way: str) -> Callable[[Any, Any, int, int], str]:
     def grid_of(n: int) -> Any:
         return lambda meta: (triton.cdiv(n, meta["BLOCK"]),)
 
-    if way in ("plain", "circle"):
+    if way in ("plain", "loaded", "synchronizing", "circle"):
 
         def plain(x: Any, y: Any, n: int, key: int) -> str:
-            config = CONFIGS[key]
+            config = CONFIGS[0 if way == "loaded" else key]
+            if way == "synchronizing":
+                threading.Thread(target=torch.cuda.synchronize, args=(x.device,), daemon=True).start()
+                time.sleep(1.0)  # it waits by now
             add_kernel[grid_of(n)](x, y, n, **config.all_kwargs())
             return str(config)
 

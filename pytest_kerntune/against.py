@@ -82,8 +82,8 @@ def export(config: pytest.Config, root: Path, top: Path, into: Path, targets: Se
     command += [*([f"{TARGET}={','.join(targets)}"] if targets else []), *tests]
     here = root / _inside(Path(config.invocation_params.dir), top)
     done = subprocess.run(
-        bound_command(command), cwd=here if here.is_dir() else root, env=environment(root, top), capture_output=True,
-        text=True, check=False,
+        bound_command(command), cwd=here if here.is_dir() else root, env=git.worktree_environment(root, top),
+        capture_output=True, text=True, check=False,
     )  # fmt: skip
     if done.returncode not in FINE:
         tail = "\n".join((done.stdout + done.stderr).strip().splitlines()[-LINES:])
@@ -125,14 +125,3 @@ def _selection(config: pytest.Config) -> list[str]:
             base = Path(config.invocation_params.dir)
             out.append(f"{flag}={base / value if flag.endswith('dir') else value}")
     return out
-
-
-def environment(root: Path, top: Path) -> dict[str, str]:
-    """The base's own code comes before an installed or editable one of this checkout; kerntune stays this one."""
-    ours = str(Path(git.__file__).resolve().parents[2])
-    paths = [str(root), str(root / "src")]
-    for entry in filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep)):
-        found = Path(entry).resolve()
-        paths.append(str(root / found.relative_to(top)) if found.is_relative_to(top) else entry)
-    env = {k: v for k, v in os.environ.items() if not k.startswith("PYTEST_")}
-    return {**env, "PYTHONPATH": os.pathsep.join([*paths, ours])}

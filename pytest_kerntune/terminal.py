@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shlex
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -104,13 +105,14 @@ def write_summary(
 
 def offers(results: Sequence[CaseResult], stale: Sequence[CaseResult], config: pytest.Config) -> list[str]:
     """Commands that keep what this run found: for gains, for new cases, for baselines without a case."""
-    recorded = sum(r.recorded for r in results)
+    recorded = [r for r in results if r.recorded]
     improved = sum(r.verdict is Verdict.IMPROVED and not r.recorded for r in results)
     new = sum(r.verdict is Verdict.NEW and not r.recorded and r.case.nodeid not in _failing(results) for r in results)
     lines = []
     if recorded:
         lines.append(
-            f"{counted(recorded, 'baseline')} recorded; commit the folder, so that later runs are held against it"
+            f"{counted(len(recorded), 'baseline')} recorded{_where(recorded)}; commit the folder, so that later runs "
+            "are held against it"
         )
     elif results and config.getoption("kerntune_update"):
         lines.append("no baseline has changed")
@@ -122,6 +124,12 @@ def offers(results: Sequence[CaseResult], stale: Sequence[CaseResult], config: p
     if gone:
         lines.append(f"{counted(len(gone), 'stale baseline')}; to remove: kerntune baselines prune")
     return lines
+
+
+def _where(recorded: Sequence[CaseResult]) -> str:
+    """The folder that has them all."""
+    folders = {os.path.dirname(r.baseline_path) for r in recorded if r.baseline_path}
+    return f" in {os.path.commonpath(folders)}" if folders and all(folders) else ""
 
 
 def _failing(results: Sequence[CaseResult]) -> set[str]:

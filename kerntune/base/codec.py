@@ -156,10 +156,18 @@ def _refused(data: bytes, schema: str, where: str, exc: Exception, error: type[S
 
 
 def _of_schema(where: str, given: str, schema: str) -> str:
-    return (
-        f"{where}: has schema {shortened(given or 'none')!r}, this kerntune reads {schema!r}. "
-        "Record it anew with --kerntune-update=all, or use the kerntune that wrote it"
-    )
+    """That a file is of another kind, or of another version, and what to do."""
+    kind = schema.partition("/")[0]
+    said = f"{where}: has schema {shortened(given or 'none')!r}, this kerntune reads {schema!r}. "
+    if given.partition("/")[0] != kind:
+        return f"{said}It is a file of another kind; name the right one"
+    if kind in BASELINES:
+        return f"{said}Record it anew with --kerntune-update=all, or use the kerntune that wrote it"
+    return f"{said}Have it written anew, or use the kerntune that wrote it"
+
+
+BASELINES = ("kerntune.time", "kerntune.static")
+"""Schemas of what ``--kerntune-update`` writes."""
 
 
 def shortened(text: str) -> str:

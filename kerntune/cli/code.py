@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import os
 import shutil
 import sys
 from collections.abc import Iterator, Mapping, Sequence
@@ -15,7 +14,7 @@ from kerntune.base.case_result import CaseId
 from kerntune.base.device import Target
 from kerntune.base.temporary_folders import scratch_folder
 from kerntune.cli.side_by_side import side_by_side, unified
-from kerntune.cli.static_record import environment, record
+from kerntune.cli.static_record import record
 from kerntune.cli.stored import Entry, Pattern, launches_of, load_folder, target_of
 from kerntune.compiling.binary.elf import Elf
 from kerntune.compiling.binary.identity import strip_debug
@@ -105,12 +104,14 @@ def recorded(case: CaseId, target: Target, folder: Path, name: str, revision: st
     """The code of this working tree, or of a git revision, compiled today by running the case's test without a GPU."""
     with scratch_folder("diff") as scratch, contextlib.ExitStack() as stack:
         into, root = scratch / "baselines", Path.cwd()
+        env = None
         if revision:
             top = git.top_of(root)
             tree = stack.enter_context(git.worktree(revision, root))
             root = tree / root.resolve().relative_to(top)
+            env = git.worktree_environment(tree, top, root)
         before = _copied(folder, into, case, target)
-        env, log = _of_revision(root) if revision else None, scratch / "run.json"
+        log = scratch / "run.json"
         words = [case.nodeid, f"--kerntune-json={log}"]
         failures = record(sys.executable, words, str(target), into, name, cwd=root, env=env)
         ran = _ran(log, case)
@@ -139,12 +140,6 @@ def _copied(folder: Path, into: Path, case: CaseId, target: Target) -> set[str]:
         path.parent.mkdir(parents=True, exist_ok=True)
         shutil.copyfile(folder / entry.path, path)
     return {e.baseline.fingerprint for e in found if e.baseline is not None and target_of(e.baseline) == target}
-
-
-def _of_revision(root: Path) -> dict[str, str]:
-    """The revision's own code comes before this checkout's."""
-    ours = environment()
-    return {**ours, "PYTHONPATH": os.pathsep.join([str(root), str(root / "src"), ours["PYTHONPATH"]])}
 
 
 class Texts:

@@ -334,6 +334,7 @@ def _history(parser: argparse.ArgumentParser) -> None:
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
     show = _command(commands, "show", run_history_show, "steps and drifts of all cases, the largest slowdown first")
     _case(show)
+    show.add_argument("place", nargs="?", default="", help=argparse.SUPPRESS)
     show.add_argument(
         "--branch", metavar="NAME", default="", help="the branch that is shown (default: that with most runs)"
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import shlex
 from pathlib import Path
 
 from kerntune.base.codec import to_json
@@ -23,6 +24,8 @@ def show(args: argparse.Namespace) -> int:
     """Print the steps; 1 if a file of the history can't be read, or with ``--exit-code`` if there is a slowdown."""
     if not 0 < args.false_rate < 1:
         raise UsageError(f"--false-rate {args.false_rate}: give a probability between 0 and 1, as 0.01")
+    if args.place:
+        raise UsageError(f"name the history by its option: kerntune history show --history={shlex.quote(args.place)}")
     place = _place(args)
     index = Index(place, default_folder() / "history")
     found = steps_of(index, case=args.case, branch=args.branch, false_rate=args.false_rate)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -247,10 +247,18 @@ def uncheckable(captured: CapturedCall) -> str:
     return ""
 
 
-def told_elsewhere(result: CaseResult, captured: CapturedCall) -> CaseResult:
-    """The result with what the call's compiled functions run besides Triton kernels."""
-    elsewhere = captured.capture.compiled.elsewhere
-    if not elsewhere:
-        return result
-    remarks = (*result.remarks, elsewhere_text(elsewhere))
-    return msgspec.structs.replace(result, elsewhere=dict(sorted(elsewhere.items())), remarks=remarks)
+def with_surroundings(
+    results: Iterable[CaseResult], captured: CapturedCall, warnings: Sequence[str]
+) -> tuple[CaseResult, ...]:
+    """The results of a call with what its compiled functions run besides Triton kernels, and further ``warnings``."""
+    elsewhere = dict(sorted(captured.capture.compiled.elsewhere.items()))
+    remarks = (elsewhere_text(elsewhere),) if elsewhere else ()
+    return tuple(
+        msgspec.structs.replace(
+            r,
+            warnings=(*r.warnings, *warnings),
+            elsewhere=elsewhere or r.elsewhere,
+            remarks=(*r.remarks, *remarks),
+        )
+        for r in results
+    )

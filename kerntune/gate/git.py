@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import subprocess
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from kerntune.base.temporary_folders import PREFIX, TemporaryFolder, scratch_folder
@@ -66,6 +66,39 @@ def worktree(revision: str, place: Path) -> Iterator[Path]:
             git_output(top, "worktree", "remove", "--force", str(root))
     finally:
         scratch.remove()
+
+
+def worktree_environment(
+    tree: Path, top: Path, project: Path | None = None, first: Sequence[str] = ()
+) -> dict[str, str]:
+    """The environment of a run in a :func:`worktree` of the repository at ``top``. Python looks in the folders
+    ``first``, and then in the worktree's own code (``project``, where that isn't its root, and ``src``), before an
+    installed or editable one of this checkout. Entries of ``PYTHONPATH`` inside of the repository are the worktree's.
+    """
+    project = tree if project is None else project
+    moved = [_moved(entry, top, tree) for entry in python_path()]
+    return run_environment([*first, str(project), str(project / "src"), *moved])
+
+
+def run_environment(paths: Sequence[str]) -> dict[str, str]:
+    """This process's environment for another run of pytest: Python looks in ``paths``, and then for this kerntune."""
+    env = {k: v for k, v in os.environ.items() if not k.startswith("PYTEST_")}
+    return {**env, "PYTHONPATH": os.pathsep.join([*paths, own_path()])}
+
+
+def own_path() -> str:
+    """The folder that this kerntune is imported from."""
+    return str(Path(__file__).resolve().parents[2])
+
+
+def python_path() -> list[str]:
+    """The entries of ``PYTHONPATH``."""
+    return [entry for entry in os.environ.get("PYTHONPATH", "").split(os.pathsep) if entry]
+
+
+def _moved(entry: str, top: Path, tree: Path) -> str:
+    found = Path(entry).resolve()
+    return str(tree / found.relative_to(top)) if found.is_relative_to(top) else entry
 
 
 BASE = "base"

@@ -9,8 +9,6 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
-import msgspec
-
 from kerntune.base.case_result import CaseId, CaseResult
 from kerntune.base.policy import Update, Verdict
 from kerntune.capture import Capture, Pending, Site
@@ -25,9 +23,9 @@ from kerntune.gate.call_capture import (
     RecordedCase,
     run_captured,
     stored_first,
-    told_elsewhere,
     uncheckable,
     winner_first,
+    with_surroundings,
 )
 from kerntune.gate.capture_share import CaptureShare, call_bytes
 from kerntune.gate.case_dump import dump_case
@@ -285,9 +283,7 @@ class Session:
         for result, _ in found:
             self._note(captured.call, result.fingerprint)
         pending = tuple(replace(p, write=p.write and not self.settings.read_only) for _, p in found)
-        results = tuple(
-            told_elsewhere(msgspec.structs.replace(r, warnings=(*r.warnings, *remarks)), captured) for r, _ in found
-        )
+        results = with_surroundings((r for r, _ in found), captured, remarks)
         return Checked(captured.value, results, pending, self.store, ended=captured.ended)
 
     def _check_timed(
@@ -301,8 +297,7 @@ class Session:
         self._note(captured.call, timed.case.fingerprint)
         checked = timed.run()
         said = [*self._dump(timed.case), *self._profile(timed.case)]
-        results = [msgspec.structs.replace(r, warnings=(*r.warnings, *said)) for r in checked.results]
-        return replace(checked, results=tuple(told_elsewhere(r, captured) for r in results))
+        return replace(checked, results=with_surroundings(checked.results, captured, said))
 
     def _profile(self, case: RecordedCase) -> list[str]:
         """Under ``--kerntune-profile``: write a trace of the case's call."""

@@ -83,10 +83,24 @@ def test_a_truncated_file_is_damage(thing: Thing, data: st.DataObject) -> None:
 
 
 @pytest.mark.parametrize(
+    ("given", "schema", "said"),
+    [
+        ("test.thing/1", "test.thing/2", "Have it written anew, or use the kerntune that wrote it"),
+        ("", "test.thing/2", "It is a file of another kind; name the right one"),
+        ("kerntune.run/1", "kerntune.time/1", "It is a file of another kind; name the right one"),
+        ("kerntune.time/1", "kerntune.time/2", "Record it anew with --kerntune-update=all, or use the kerntune that"),
+    ],
+)
+def test_a_file_of_another_schema_is_refused(given: str, schema: str, said: str) -> None:
+    with pytest.raises(BaselineError) as info:
+        from_json(to_json(Thing(given, "x")), Thing, schema, where="folder/file.json", error=BaselineError)
+    expected = f"folder/file.json: has schema {given or 'none'!r}, this kerntune reads {schema!r}. {said}"
+    assert str(info.value).startswith(expected)
+
+
+@pytest.mark.parametrize(
     ("change", "said"),
     [
-        ({"schema": "test.thing/1"}, "has schema 'test.thing/1', this kerntune reads 'test.thing/2'"),
-        ({"schema": ""}, "has schema 'none'"),
         ({"schema": None}, "schema"),
         ({"schema": 2}, "schema"),
         ({"extra": 1}, "extra"),

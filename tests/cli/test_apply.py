@@ -115,7 +115,7 @@ def test_one_bad_checksum_and_nothing_is_written(kerntune, tmp_path):
         (b"", "not readable as JSON"),
         (b"{", "not readable as JSON"),
         (b"[]", "not readable as JSON"),
-        (b"{}", "has schema 'none'"),
+        (b"{}", "has schema 'none', this kerntune reads 'kerntune.run/1'. It is a file of another kind"),
         (b'{"schema": "kerntune.run/0"}', "has schema 'kerntune.run/0'"),
         (b'{"schema": "kerntune.run/1", "results": [], "x": 1}', "unknown field"),
         (b'{"schema": "kerntune.run/1", "results": [], "baselines": {"a": 5}}', "run.json: a:"),

@@ -63,6 +63,7 @@ def test_a_damaged_file_is_a_finding(kerntune, tmp_path):
     ("words", "why"),
     [
         (["history", "show"], "name the history: --history=FOLDER|git:BRANCH|URL"),
+        (["history", "show", "git:runs"], "name the history by its option: kerntune history show --history=git:runs"),
         (["history", "show", "--history=git:"], "no name of a branch"),
         (["history", "show", "--history=h", "--false-rate=0"], "give a probability between 0 and 1"),
         (["history", "add", "--history=h", "nothing.json"], "nothing.json: no such file"),

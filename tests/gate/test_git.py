@@ -11,7 +11,7 @@ import pytest
 from source_path import source_path
 
 from kerntune.errors import UsageError
-from kerntune.gate.git import commit_of, extract, top_of, worktree
+from kerntune.gate.git import commit_of, extract, top_of, worktree, worktree_environment
 
 
 def git(where: Path, *args: str) -> str:
@@ -126,3 +126,15 @@ def test_a_killed_process_leaves_a_worktree_for_the_next_to_remove(
         assert str(root) not in git(repository, "worktree", "list")
     assert list(place.iterdir()) == []
     assert str(tmp_path / "mine") in git(repository, "worktree", "list")
+
+
+def test_a_run_in_a_worktree_has_the_code_of_the_worktree(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """So has what PYTHONPATH names of the repository; other entries stay, and this kerntune comes last."""
+    tree, top, other = tmp_path / "tree", tmp_path / "project", tmp_path / "other"
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(map(str, (top / "lib", other, top))))
+    monkeypatch.setenv("PYTEST_ADDOPTS", "-x")
+    found = worktree_environment(tree, top, tree / "sub", first=["triton"])
+    assert "PYTEST_ADDOPTS" not in found
+    ours = Path(__file__).resolve().parents[2]
+    paths = [Path("triton"), tree / "sub", tree / "sub" / "src", tree / "lib", other, tree, ours]
+    assert found["PYTHONPATH"].split(os.pathsep) == list(map(str, paths))

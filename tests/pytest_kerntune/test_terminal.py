@@ -20,7 +20,7 @@ def test_new(autotune):
     autotune(kernel("NEW", base=None))
 
 def test_kept(autotune):
-    autotune(kernel("NEW", base=None, rung="written"))
+    autotune(kernel("NEW", base=None, rung="written", baseline_path="baselines/gpu/a.json"))
 """
     )
     result = project.run("-k", "fast or new or kept")
@@ -31,7 +31,7 @@ def test_kept(autotune):
             "test_it.py::test_fast *add_kernel: BLOCK=1024 num_warps=8 * 10.0 µs * 12.4 µs * -19.4 % * IMPROVED",
             "test_it.py::test_kept * NEW (recorded)",
             "1 IMPROVED, 2 NEW",
-            "1 baseline recorded; commit the folder*",
+            "1 baseline recorded in baselines/gpu; commit the folder*",
             "1 case improved; to hold the gain: pytest *-k 'fast or new or kept' *--kerntune-update=improved",
             "1 case without a baseline; to record: pytest * --kerntune-update=new",
         ]

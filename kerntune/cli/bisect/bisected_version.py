@@ -80,17 +80,17 @@ class BisectedProject:
     @contextlib.contextmanager
     def laid_out(self, version: BisectedVersion) -> Iterator[Checkout]:
         """Check a version out aside and build it; :class:`NotBuilt` if that fails. The checkout is removed after."""
+        first = [version.triton.folder] if version.triton.folder else []
         if not version.commit:
-            yield Checkout(
-                self.cwd, self.cwd, version.triton.python or sys.executable, _environment(version.triton, [])
-            )
+            env = git.run_environment([*first, *git.python_path()])
+            yield Checkout(self.cwd, self.cwd, version.triton.python or sys.executable, env)
             return
         assert self.top is not None
         with git.worktree(version.commit, self.top) as root:
             here = root / self.cwd.relative_to(self.top)
             if not self.own_tests:
                 self._todays_tests(root)
-            env = _environment(version.triton, [str(root), str(root / "src"), *_moved_paths(self.top, root)])
+            env = git.worktree_environment(root, self.top, first=first)
             self._build(root, env, version)
             shared = None if self.setup else _shared_path(version.triton, self.top)
             python = version.triton.python or sys.executable
@@ -224,30 +224,9 @@ def _installed(version: str) -> Path:
     return place
 
 
-def _environment(triton: TritonChoice, code: Sequence[str]) -> dict[str, str]:
-    """The version's own code comes before an installed or editable one of this checkout; kerntune stays this one."""
-    paths = [*filter(None, [triton.folder]), *code, *_given_paths(), _own_path()]
-    env = {k: v for k, v in os.environ.items() if not k.startswith("PYTEST_")}
-    return {**env, "PYTHONPATH": os.pathsep.join(paths)}
-
-
 def _shared_path(triton: TritonChoice, top: Path) -> tuple[str, ...]:
-    outside = [entry for entry in _given_paths() if not Path(entry).resolve().is_relative_to(top)]
-    return (*filter(None, [triton.folder]), *outside, _own_path())
-
-
-def _given_paths() -> list[str]:
-    return [entry for entry in os.environ.get("PYTHONPATH", "").split(os.pathsep) if entry]
-
-
-def _own_path() -> str:
-    return str(Path(git.__file__).resolve().parents[2])
-
-
-def _moved_paths(top: Path, root: Path) -> list[str]:
-    """Entries of PYTHONPATH that lie in the repository, as the checkout has them."""
-    entries = [Path(e).resolve() for e in _given_paths()]
-    return [str(root / e.relative_to(top)) for e in entries if e.is_relative_to(top)]
+    outside = [entry for entry in git.python_path() if not Path(entry).resolve().is_relative_to(top)]
+    return (*filter(None, [triton.folder]), *outside, git.own_path())
 
 
 def last_lines(text: str) -> str:
