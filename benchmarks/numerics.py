@@ -35,10 +35,13 @@ FLIPPED = ((0, 1), (64, 2))
 
 CONFTEST = '''
 import json, os, time
+import msgspec
 import pytest
+from kerntune.gate.baseline_builder import BaselineBuilder
 from kerntune.gate.comparison import Comparer
 
 real, rows = Comparer.against, []
+BaselineBuilder._calibration = lambda *given: None  # four replays of each case, which are not asked for here
 
 
 def against(self, baseline, stored, sample, policy, results=False):
@@ -50,9 +53,11 @@ def against(self, baseline, stored, sample, policy, results=False):
         begin = time.perf_counter()
         found[with_results] = real(self, baseline, stored, sample, policy, with_results)
         seconds["with" if with_results else "without"] = time.perf_counter() - begin
-    rows.append({"case": str(self.case.id), "rung": found[True].used.rung, **seconds})
-    with open(os.environ["NUMERICS_COST"], "w") as file:
+    numerics = msgspec.to_builtins(found[True].numerics)
+    rows.append({"case": str(self.case.id), "rung": found[True].used.rung, "numerics": numerics, **seconds})
+    with open(os.environ["NUMERICS_COST"] + ".new", "w") as file:
         json.dump(rows, file)
+    os.replace(file.name, os.environ["NUMERICS_COST"])
     return found[True]
 
 
@@ -180,12 +185,21 @@ class Study:
         except subprocess.TimeoutExpired as exc:
             self.failures[name] = f"out of time: {(exc.stdout or b'')[-1500:]!r}"
         cases = json.loads(out.read_text())["results"] if out.exists() else []
-        return {"seconds": time.monotonic() - begin, "cases": {edit_of(c): c for c in cases}}
+        known = {edit_of(c["case"]["nodeid"]): c for c in cases}
+        if name == "after" and not cases:  # it was ended: what it had noted by then
+            known = {edit_of(row["case"]): row for row in decisions(self.folder / "cost")}
+        return {"seconds": time.monotonic() - begin, "cases": known}
 
 
-def edit_of(case: dict[str, Any]) -> str:
+def edit_of(nodeid: str) -> str:
     """``mask_dropped`` of ``test_edits.py::test_edit[mask_dropped]``."""
-    return str(case["case"]["nodeid"]).partition("[")[2].rstrip("]")
+    return nodeid.partition("[")[2].partition("]")[0]
+
+
+def decisions(path: Path) -> list[dict[str, Any]]:
+    """What a run has noted of its decisions so far."""
+    found: list[dict[str, Any]] = json.loads(path.read_text()) if path.exists() else []
+    return found
 
 
 def main() -> int:
@@ -270,7 +284,8 @@ def right(own: list[dict[str, Any]], true: dict[str, Any]) -> bool:
 
 def cost(path: Path) -> dict[str, Any]:
     """Seconds of the decisions; the first one also starts the measuring processes."""
-    found = [r for r in json.loads(path.read_text()) if r["rung"] == "paired replay"] if path.exists() else []
+    known = [r for r in decisions(path) if r["rung"] == "paired replay"]
+    found = [{k: v for k, v in r.items() if k != "numerics"} for r in known]
     ratios = [r["with"] / r["without"] - 1 for r in found[2:]]
     more = [r["with"] - r["without"] for r in found[2:]]
     if not ratios:

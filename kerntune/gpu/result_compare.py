@@ -29,7 +29,7 @@ RERUNS, ATOMIC_RERUNS = 1, 3
 HOST_CHUNK = 64 << 20
 """Bytes that come to the host at once, where the device's kernels can't be loaded."""
 
-Piece = tuple[int, Buffer]
+KeptPiece = tuple[int, Buffer]
 """A kept part of a storage: its offset in bytes, and what it held."""
 
 
@@ -148,7 +148,7 @@ def compare_results(a: Program, b: Program, content: str = OWN) -> ComparedResul
     as before afterwards. What can't be compared is in the result; a lost device raises :class:`BackendError`.
 
     Outputs that no launch reads are filled with :data:`~kerntune.gpu.number_formats.POISON` first, so that an element
-    that isn't written shows. Where bits differ, both run again: what varies from run to run is told apart.
+    that isn't written shows. Where bits differ, both run again, to find what varies from run to run.
     """
     try:
         with DeviceOrHost(a.gpu) as by:
@@ -168,7 +168,7 @@ class _Comparison:
     b: Program
     by: DeviceOrHost
     content: str
-    kept: dict[int, tuple[list[Piece], list[Piece]]] = field(default_factory=dict)
+    kept: dict[int, tuple[list[KeptPiece], list[KeptPiece]]] = field(default_factory=dict)
     unsure: list[str] = field(default_factory=list)
 
     def result(self) -> ComparedResults:
@@ -204,12 +204,12 @@ class _Comparison:
         read = {i for side in sides for launch in side.working for i in launch.reads}
         return sorted(({*self.a.written} & {*self.b.written}) - read)
 
-    def _live(self, storage: int, pieces: Sequence[Piece]) -> list[Buffer]:
+    def _live(self, storage: int, pieces: Sequence[KeptPiece]) -> list[Buffer]:
         """What a storage holds now, at the places of some pieces."""
         memory = self.a.memory
         return [memory.gpu.part(memory.buffer(0, storage), at, kept.nbytes) for at, kept in pieces]
 
-    def _unlike(self, first: dict[int, list[Piece]]) -> list[int]:
+    def _unlike(self, first: dict[int, list[KeptPiece]]) -> list[int]:
         """Storages that don't hold the same bits."""
         pairs = [
             (i, kept, now)
@@ -219,7 +219,7 @@ class _Comparison:
         equal = self.by.do(lambda by: by.equal([(kept, now) for _, kept, now in pairs]))
         return sorted({i for (i, _, _), same in zip(pairs, equal, strict=True) if not same})
 
-    def _outputs(self, first: dict[int, list[Piece]]) -> tuple[ChangedOutput, ...]:
+    def _outputs(self, first: dict[int, list[KeptPiece]]) -> tuple[ChangedOutput, ...]:
         memory = self.a.memory
         self.kept = {i: (pieces, memory.keep(i)) for i, pieces in first.items()}
         return tuple(self.by.do(self._counted))

@@ -29,7 +29,7 @@ from kerntune.gpu.compare import Difference, compare_bytes
 from kerntune.gpu.foreign_work import OUT, SYMBOL
 from kerntune.gpu.result_kernels import PREFIX as RESULT_PREFIX
 from kerntune.gpu.rotation import CUDA, listed
-from kerntune.gpu.scripted_results import Place, run_result_kernel
+from kerntune.gpu.scripted_results import BufferPlace, run_result_kernel
 from kerntune.gpu.scripted_work import FakeBuffer, FakeWork, Filled, Mark, OwnBuffer, Repeated, Scattered, Shifted
 
 if TYPE_CHECKING:  # a process for first looks has no tensors, and is there sooner without torch
@@ -434,9 +434,9 @@ class FakeGpu:
 
         return call
 
-    def _named(self, params: Sequence[Param], addresses: Sequence[int | None]) -> dict[str, Place | int]:
+    def _named(self, params: Sequence[Param], addresses: Sequence[int | None]) -> dict[str, BufferPlace | int]:
         """By parameter, the number, or the buffer that a pointer points into, and how far."""
-        found: dict[str, Place | int] = {}
+        found: dict[str, BufferPlace | int] = {}
         for param, address in zip(params, addresses, strict=True):
             buffer = self._containing(address) if address else None
             place = None if buffer is None else (buffer, (address or 0) - buffer.address)

@@ -19,14 +19,14 @@ from kerntune.gpu.scripted_work import FakeBuffer
 MOST = 1 << 20
 """Elements that are looked at: a scripted launch changes all of a buffer, or its start."""
 
-Place = tuple[FakeBuffer, int]
+BufferPlace = tuple[FakeBuffer, int]
 """A buffer, and an offset in it."""
 
-Given = Mapping[str, Union[Place, int]]
+KernelArguments = Mapping[str, Union[BufferPlace, int]]
 """Arguments by name."""
 
 
-def run_result_kernel(symbol: str, given: Given) -> None:
+def run_result_kernel(symbol: str, given: KernelArguments) -> None:
     """Run one of the kernels."""
     name = symbol.removeprefix(PREFIX)
     if name.startswith("equal"):
@@ -41,13 +41,13 @@ def _format(name: str) -> NumberFormat:
     return FLOAT_FORMATS.get(name) or INTEGER_FORMATS.get(name) or BITS
 
 
-def _equal(given: Given, width: int) -> None:
+def _equal(given: KernelArguments, width: int) -> None:
     buffer, offset = _place(given, "out")
     if _read(given, "a", width) != _read(given, "b", width):
         buffer.put_at(offset, (1).to_bytes(8, "little"))
 
 
-def _mark(given: Given, width: int) -> None:
+def _mark(given: KernelArguments, width: int) -> None:
     import numpy as np
 
     kind = f"<u{width}"
@@ -57,7 +57,7 @@ def _mark(given: Given, width: int) -> None:
     buffer.put_at(offset, (before | (x != y)).astype("u1").tobytes())
 
 
-def _count(given: Given, kind: NumberFormat) -> None:
+def _count(given: KernelArguments, kind: NumberFormat) -> None:
     mask = _read(given, "mask", 1) if isinstance(given["mask"], tuple) else None
     x, y = (_read(given, name, kind.width) for name in ("a", "b"))
     wanted, poisoned = (_number(given, name) for name in ("wanted", "poisoned"))
@@ -67,18 +67,18 @@ def _count(given: Given, kind: NumberFormat) -> None:
     buffer.put_at(offset, OUT.pack(*before.with_later(found, 0)))
 
 
-def _read(given: Given, name: str, width: int) -> bytes:
+def _read(given: KernelArguments, name: str, width: int) -> bytes:
     buffer, offset = _place(given, name)
     return buffer.content.read(offset, min(_number(given, "count"), MOST) * width)
 
 
-def _place(given: Given, name: str) -> Place:
+def _place(given: KernelArguments, name: str) -> BufferPlace:
     found = given[name]
     assert isinstance(found, tuple)
     return found
 
 
-def _number(given: Given, name: str) -> int:
+def _number(given: KernelArguments, name: str) -> int:
     found = given[name]
     assert isinstance(found, int)
     return found

@@ -160,7 +160,7 @@ class Flipped:
 
 
 @dataclass(frozen=True)
-class Kept:
+class PartlyWritten:
     """A content in which some ranges of bytes, from an offset to another one, are those of an earlier one."""
 
     content: BufferContent
@@ -197,7 +197,7 @@ class Mark:
         """What stands there afterwards."""
         left: BufferContent = Scattered(hash((before.key, self.byte, self.place)) & _MASK, self.byte)
         left = Flipped(left, self.flips) if self.flips else left
-        return Kept(left, before, self.skips) if self.skips else left
+        return PartlyWritten(left, before, self.skips) if self.skips else left
 
 
 @dataclass(eq=False)

@@ -97,19 +97,33 @@ def block_ratios(a_ns: Sequence[float], b_ns: Sequence[float]) -> list[float]:
 def common_plan(mine: Recording, other: Recording) -> tuple[tuple[Storage, ...], Recording]:
     """Storages for both sides, today's first, and ``other`` with its storages renumbered for them.
 
-    A storage of ``other`` is today's storage of the same size, dtype and use (the same number if it fits, else the
-    first unused one). A storage that only ``other`` has (another temporary, say) is added.
+    A storage of ``other`` is today's storage of the same size, dtype and use: one that an argument of the same name
+    points to, so that an output stays itself where another one is added before it; else the one of the same number,
+    else the first unused one. A storage that only ``other`` has (another temporary, say) is added.
     """
     storages = list(mine.storages)
     at: dict[int, int] = {}
-    for i, storage in enumerate(other.storages):
-        free = [j for j in range(len(mine.storages)) if j not in at.values() and _alike(mine.storages[j], storage)]
-        if free:
-            at[i] = i if i in free else free[0]
-        else:
-            at[i] = len(storages)
-            storages.append(storage)
+    names = [_argument_names(side) for side in (mine, other)]
+    for same_name in (True, False):
+        for i, storage in enumerate(other.storages):
+            free = [j for j in range(len(mine.storages)) if j not in at.values() and _alike(mine.storages[j], storage)]
+            if same_name:
+                free = [j for j in free if names[0].get(j, set()) & names[1].get(i, set())]
+            if i not in at and free:
+                at[i] = i if i in free else free[0]
+    for i in (i for i in range(len(other.storages)) if i not in at):
+        at[i] = len(storages)
+        storages.append(other.storages[i])
     return tuple(storages), _renumbered(other, at)
+
+
+def _argument_names(recording: Recording) -> dict[int, set[str]]:
+    """By storage, the names of the arguments that point there."""
+    found: dict[int, set[str]] = {}
+    for param in (p for launch in recording.launches for p in launch.params):
+        if param.view is not None:
+            found.setdefault(recording.views[param.view].storage, set()).add(param.name)
+    return found
 
 
 def live_memory(gpu: Executor, storages: Sequence[Storage], live: Sequence[Source], stored: Artifacts) -> Memory:

@@ -25,6 +25,7 @@ from kerntune.tuning.cache.shared_winners import SharedWinnerCache
 from kerntune.tuning.cache.winner import SCHEMA
 from kerntune.tuning.nearest import Near, nearest
 from kerntune.tuning.ranks import of_this_run, several_ranks
+from kerntune.tuning.verification import BITWISE_RULE
 
 NOT_KEY = frozenset({"grid", "warmup"})
 """Launch words among a site's arguments: a grid is a new function object at every call."""
@@ -34,7 +35,8 @@ class Winners:
     """Where winners of earlier runs come from and go to, for the sites of one device.
 
     ``lax`` says what of candidates' results isn't compared (:attr:`~kerntune.tuning.verification.Verification.lax`).
-    What is found so is stored apart, and not used by runs that compare everything. Lax runs use both.
+    What is found so is stored apart, and not used by runs that compare everything. Lax runs use both; runs that compare
+    to the bit use their own alone.
     """
 
     _warned = False
@@ -103,7 +105,7 @@ class Winners:
             return None
         key = self.key(site)
         found = self._seen[key.digest()] = self.cache.get(key)
-        if found is None and self.lax:
+        if found is None and self.lax and BITWISE_RULE not in self.lax:
             found = self.cache.get(self.key(site, lax=""))
         report_damage(self.cache.damaged)
         return found if found is not None and index_of(site, found.config) is not None else None

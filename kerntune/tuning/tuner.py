@@ -219,7 +219,7 @@ class _Tuning:
     def _winner(self, alive: list[Trial]) -> Trial | None:
         """The fastest of a race; None, and the wrong ones removed from ``alive``, if one was wrong."""
         mode = self.options.verification.mode
-        if mode is Verify.ALL and self._drop_wrong(alive, list(alive)):
+        if mode in (Verify.ALL, Verify.BITWISE) and self._drop_wrong(alive, list(alive)):
             return None
         finalists = self.screening.finalists_of(alive)
         self.ahead(min(finalists, key=lambda trial: trial.time_ns).index)
@@ -239,21 +239,25 @@ class _Tuning:
             self.screening = Screening()  # a wrong one may have dropped others
         for trial in [t for t in alive if t.index in wrong]:
             alive.remove(trial)
-            self.trial_set.note_wrong(trial, wrong[trial.index], remember=consensus.verifier.confirmed)
+            remember = consensus.verifier.confirmed and not consensus.verifier.bitwise
+            self.trial_set.note_wrong(trial, wrong[trial.index], remember=remember)
         return bool(wrong)
 
     def _consensus(self, alive: Sequence[Trial]) -> Consensus:
-        """Its reference is the captured run; if nothing ran, a proven incumbent, else at first the list's first."""
+        """Its reference is the captured run; if nothing ran, a proven incumbent, else at first the list's first. To the
+        bit, most configs may well agree with none: that reference stays."""
         if self.consensus is None:
             program = self._captured_program()
             incumbent = [t for t in alive if self.proven and t.index == self.trial_set.incumbent]
+            bits = self.options.verification.mode is Verify.BITWISE
             ignored = partial(self.options.verification.ignores, self.site.kernel)
             if program is not None:
-                first = Verifier(program, "the captured run", self.trusted, self.trusted, ignored=ignored)
+                first = Verifier(program, "the captured run", self.trusted or bits, self.trusted, ignored=ignored)
             elif incumbent:
                 first = Verifier(incumbent[0].program, "the winner", settled=True, ignored=ignored)
             else:
-                first = Verifier(min(alive, key=lambda t: t.index).program, ignored=ignored)
+                first = Verifier(min(alive, key=lambda t: t.index).program, settled=bits, ignored=ignored)
+            first.bitwise = bits
             self.consensus = Consensus(self.site.kernel, self.options.verification, first)
         return self.consensus
 

@@ -27,16 +27,21 @@ ATOMIC_FACTOR = 10.0
 REPEATS = 2
 """Further runs of a reference that a candidate disagrees with: does it write the same each time?"""
 
+OTHER_BITS = "it wrote other bits"
+"""The first words of the reason why a candidate can't win under ``verify=bitwise``: its results aren't wrong."""
+
 WITNESSES = 2
 """Further candidates that are run where two disagree about what may be a workspace: one of them may be wrong, too."""
 
 
 class Verify(str, Enum):
-    """Which candidates have to write what the reference writes: the winner, those of the last rounds, all, or none."""
+    """Which candidates have to write what the reference writes: the winner, those of the last rounds, all, all to the
+    bit, or none."""
 
     WINNER = "winner"
     FINALISTS = "finalists"
     ALL = "all"
+    BITWISE = "bitwise"
     OFF = "off"
 
 
@@ -45,12 +50,16 @@ def verify_mode(text: str | Verify) -> Verify:
     try:
         return Verify(text)
     except ValueError:
-        raise UsageError(f"verify is {text!r}; it can be winner, finalists, all or off") from None
+        raise UsageError(f"verify is {text!r}; it can be winner, finalists, all, bitwise or off") from None
 
 
 def names_of(given: str | Sequence[str]) -> tuple[str, ...]:
     """Names of arguments, in a list or in one text, separated by commas or spaces."""
     return tuple(given.replace(",", " ").split() if isinstance(given, str) else map(str, given))
+
+
+BITWISE_RULE = "; verify=bitwise"
+"""Beside what such a rule let through. A winner of another rule doesn't serve: it may have other bits."""
 
 
 @dataclass(frozen=True)
@@ -67,10 +76,11 @@ class Verification:
 
     @property
     def lax(self) -> str:
-        """What is stored beside what such rules let through; empty if everything is compared."""
+        """What is stored beside what such rules let through; empty if everything is compared as by default."""
         if self.mode is Verify.OFF:
             return "; verify=off"
-        return f"; verify_ignore={','.join(sorted(self.ignore))}" if self.ignore else ""
+        bits = BITWISE_RULE if self.mode is Verify.BITWISE else ""
+        return bits + (f"; verify_ignore={','.join(sorted(self.ignore))}" if self.ignore else "")
 
     def ignores(self, kernel: str, argument: str) -> bool:
         """Whether an argument of a kernel is not compared."""
@@ -103,7 +113,8 @@ class Verifier:
     ``name`` says which program the reference is; it is ``settled`` if no other one will be chosen, and ``confirmed`` if
     there is more evidence for it than its place in the list. What depends on chance or on how a config splits its
     work is ``left_out`` by storage, with the reason; several verifiers may share that. ``ignored`` are arguments
-    that are not compared. All programs run on the same memory; copy 0 is as before after each call.
+    that are not compared. ``bitwise``: without a tolerance. All programs run on the same memory; copy 0 is as before
+    after each call.
     """
 
     reference: Program
@@ -112,6 +123,7 @@ class Verifier:
     confirmed: bool = False
     left_out: dict[int, str] = field(default_factory=dict)
     ignored: Callable[[str], bool] = compares_all
+    bitwise: bool = False
     _kept: dict[tuple[int, frozenset[int]], dict[int, Pieces]] = field(default_factory=dict)
 
     def disagreement(self, program: Program, witnesses: Sequence[Program] = ()) -> str | None:
@@ -132,7 +144,7 @@ class Verifier:
         memory, expected = program.memory, self._expected(run)
         run_poisoned(program, run.poison, run.only_written)
         compared = [i for i in run.written if i not in self.left_out and not self._ignores(program, i)]
-        unlike = {i: found for i in compared if (found := _differences(program, i, expected[i]))}
+        unlike = {i: found for i in compared if (found := self._differences(program, i, expected[i]))}
         theirs = {i: memory.keep(i) for i in unlike}
         memory.restore(0, run.written)
         if unlike:
@@ -170,7 +182,7 @@ class Verifier:
         found: set[int] = set()
         for _ in range(REPEATS):
             run_poisoned(program, run.poison, run.only_written)
-            found |= {i for i, pieces in kept.items() if _differences(program, i, pieces)}
+            found |= {i for i, pieces in kept.items() if self._differences(program, i, pieces)}
         program.memory.restore(0, run.written)
         return found
 
@@ -202,17 +214,27 @@ class Verifier:
             other.memory.will_write(other.written)
             run_poisoned(other, run.poison, run.only_written)
             for kept, parts in both:
-                if not _differences(other, i, kept):
+                if not self._differences(other, i, kept):
                     ways = still_explained(ways, parts, _parts(other))
             other.memory.restore(0, sorted({*run.written, *other.written}))
         return ways
+
+    def _differences(self, program: Program, index: int, expected: Pieces) -> PieceDifferences:
+        """How what copy 0 holds now differs from what is expected. Equal zeros and NaN may have other bits: without a
+        tolerance, bytes are compared."""
+        gpu, memory = program.gpu, program.memory
+        buffer, dtype = memory.buffer(0, index), memory.storages[index].dtype
+        kind, allowed = ("uint8", 0.0) if self.bitwise else (dtype, tolerance(program.recording, dtype))
+        found = ((at, gpu.compare(kept, gpu.part(buffer, at, kept.nbytes), kind, allowed)) for at, kept in expected)
+        return [(at, difference) for at, difference in found if difference is not None]
 
     def _text(self, program: Program, index: int, found: PieceDifferences) -> str:
         offset, first = found[0]
         where = f" from byte {offset} on" if offset else ""
         dtype = program.memory.storages[index].dtype
         hint = _fixed_grid(self.reference, program)
-        return f"{WRONG} than {self.name} into {_names(program, index)}{where}{hint} ({first}, dtype {dtype})"
+        what = OTHER_BITS if self.bitwise else WRONG
+        return f"{what} than {self.name} into {_names(program, index)}{where}{hint} ({first}, dtype {dtype})"
 
 
 @dataclass(frozen=True)
@@ -226,17 +248,6 @@ class _Run:
 
 PieceDifferences = list[tuple[int, Difference]]
 """Differences of a storage's pieces, with their offsets."""
-
-
-def _differences(program: Program, index: int, expected: Pieces) -> PieceDifferences:
-    """How what copy 0 holds now differs from what is expected."""
-    gpu, memory = program.gpu, program.memory
-    buffer, dtype = memory.buffer(0, index), memory.storages[index].dtype
-    allowed, out = tolerance(program.recording, dtype), []
-    for offset, before in expected:
-        found = gpu.compare(before, gpu.part(buffer, offset, before.nbytes), dtype, allowed)
-        out += [(offset, found)] if found is not None else []
-    return out
 
 
 def _written(program: Program, index: int, kept: Pieces, run: _Run) -> Written:

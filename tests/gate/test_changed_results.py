@@ -213,6 +213,43 @@ def test_arguments_that_are_not_verified_are_not_compared_here(project: Project)
         assert run.judge(both_outputs(128), policy=policy).verdict is Verdict.PASS
 
 
+def in_two_steps(size: int) -> Any:
+    def call() -> torch.Tensor:
+        x, between, y = (torch.randn(N, device="cuda") for _ in range(3))
+        scale_kernel[by_block](x, between, N, 2.0, BLOCK=size)
+        scale_kernel[by_block](between, y, N, 2.0, BLOCK=32)
+        return y
+
+    return call
+
+
+def test_what_a_later_launch_only_reads_is_named_and_not_gated(project: Project) -> None:
+    """It may be a workspace; if it isn't, what is made of it changes, too."""
+    result = edited(project, block(128, flips=ULP), policy="bitwise", call=in_two_steps)
+    assert result.verdict is Verdict.PASS
+    assert result.numerics is not None
+    assert {o.intermediate for o in result.numerics.outputs if o.argument == "y_ptr, x_ptr"} == {True}
+    assert all(o.intermediate for o in result.numerics.outputs)
+    assert "a later launch reads it, so it decides nothing" in result.message
+
+
+def grown(size: int) -> Any:
+    """The output of the edited code has more room."""
+
+    def call() -> torch.Tensor:
+        x, y = torch.randn(N, device="cuda"), torch.empty(N if size == 64 else 2 * N, device="cuda")
+        scale_kernel[by_block](x, y, N, 2.0, BLOCK=size)
+        return y
+
+    return call
+
+
+def test_an_output_that_only_one_side_has_clears_no_gate(project: Project) -> None:
+    result = edited(project, policy="bitwise", call=grown)
+    assert result.verdict is Verdict.INCONCLUSIVE
+    assert [w for w in result.warnings if w.startswith("y_ptr not compared: only today's code writes it")]
+
+
 @pytest.mark.parametrize("update", [Update.ALL, Update.REGRESSED])
 def test_an_update_accepts_it(project: Project, update: Update) -> None:
     flipped = block(128, flips=ULP)

@@ -228,3 +228,25 @@ def test_an_anchor_that_is_nothing(project, one_test):
     assert result.ret == pytest.ExitCode.USAGE_ERROR
     result.stderr.fnmatch_lines(["*--kerntune-anchor: nowhere is no folder (`kerntune anchor` makes it), and *"])
     result.stderr.no_fnmatch_line("*Traceback*")
+
+
+def test_which_changes_of_results_fail_comes_from_the_marker_the_command_line_or_the_ini_file(project):
+    project.file(
+        """
+@pytest.mark.autotune(numerics="ulp:2")
+def test_marked(autotune):
+    autotune(kernel())
+
+def test_plain(autotune):
+    autotune(kernel())
+"""
+    )
+    project.pytester.makeini("[pytest]\nkerntune_numerics = rtol:1e-5\n")
+    seen = []
+    for words in ((), ("--kerntune-numerics=bitwise",)):
+        project.run(*words).assert_outcomes(passed=2)
+        judged = [line for line in project.log.splitlines() if line.startswith("judged ")]
+        seen += [line.partition("numerics=")[2].partition(")")[0] for line in judged[-2:]]
+    rules = [f"NumericsRule(kind='{kind}', limit={limit}" for kind, limit in
+             (("ulp", 2.0), ("rtol", 1e-05), ("ulp", 2.0), ("bitwise", 0.0))]  # fmt: skip
+    assert seen == rules

@@ -9,6 +9,8 @@ from typing import Any
 import msgspec
 import pytest
 import torch
+import triton
+import triton.language as tl
 from fake_runs import N, block, by_block, increment_kernel, recorded, scale, scale_kernel, script
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -232,6 +234,26 @@ def test_what_only_the_baseline_has_is_added_behind(backend: FakeBackend) -> Non
     assert used == {0, 1, 2, 3}
     first, _, last = renumbered.launches
     assert (first.reads, last.writes) == ((0,), (1,)), "its input and its output are today's"
+
+
+@triton.jit
+def with_extra_kernel(x_ptr, extra_ptr, y_ptr, n, BLOCK: tl.constexpr):
+    i = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    x = tl.load(x_ptr + i, mask=i < n)
+    tl.store(extra_ptr + i, x, mask=i < n)
+    tl.store(y_ptr + i, x * 2, mask=i < n)
+
+
+def test_an_output_stays_itself_where_another_one_is_added_before_it(backend: FakeBackend) -> None:
+    def more() -> None:
+        x, extra, y = (torch.empty(N, device="cuda") for _ in range(3))
+        with_extra_kernel[by_block](x, extra, y, N, BLOCK=64)
+
+    mine, theirs = recorded(backend, more), recorded(backend, small)
+    storages, renumbered = common_plan(mine.recording, theirs.recording)
+    assert len(storages) == 3
+    assert (renumbered.launches[0].reads, renumbered.launches[0].writes) == ((0,), (2,)), "not the extra one"
+    assert common_plan(mine.recording, mine.recording)[1] == mine.recording
 
 
 @FEW

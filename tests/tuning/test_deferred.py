@@ -569,3 +569,17 @@ def test_a_late_config_is_pruned_as_the_tuner_says(world: World, monkeypatch: py
     assert asked == [StaticPrune(model=True)]
     assert kernel.left_out == {kernel.configs[1]: "as a test says"}
     assert kernel.untried == {}
+
+
+def test_a_winner_of_another_rule_may_have_other_bits(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Neither serves the other; and what lost for its bits may win by the usual rule."""
+    monkeypatch.setenv("KERNTUNE_PATIENCE", "all")
+    script(world.backend, block(64, 9000.0), block(128, 1000.0, flips=((4, 1),)), block(256, 2000.0))
+    assert call(ours()) == 128
+    world.process()
+    assert call(ours(verify="bitwise")) == 256
+    world.process()
+    assert call(ours(verify="bitwise")) == 256
+    assert world.compiled == [], "its own winner is stored"
+    world.process()
+    assert call(ours()) == 128

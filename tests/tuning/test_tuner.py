@@ -405,3 +405,34 @@ def test_a_race_while_stragglers_are_compiled_decides_nothing_else(
     )
     assert BLOCKS[found.winner] == fastest
     assert len(turns) == len(BLOCKS)
+
+
+# to the bit
+
+
+def test_to_the_bit_only_who_has_the_reference_s_bits_wins(backend: FakeBackend) -> None:
+    """Two faster configs are off by a unit in the last place, which other rules allow."""
+    rules = [
+        block(32, 10_000.0),
+        block(64, 8_000.0, flips=((4, 1),)),
+        block(128, 9_000.0),
+        block(256, 7_000.0, flips=((8, 1),)),
+        block(512, 12_000.0),
+    ]
+    plain, _, _ = race(backend, *rules)
+    assert BLOCKS[plain.winner] == 256
+    found, _, _ = race(backend, *rules, words={"options": TuneOptions.now(verify="bitwise")})
+    assert BLOCKS[found.winner] == 128
+    failed = {f.config.kwargs["BLOCK"]: f for f in found.failures}
+    assert set(failed) == {64, 256}
+    for failure in failed.values():
+        assert failure.reason.startswith("it wrote other bits than ")
+        assert " into y_ptr (1 of " in failure.reason
+        assert not failure.wrong, "nothing is wrong with it"
+
+
+def test_to_the_bit_no_majority_replaces_the_reference(backend: FakeBackend) -> None:
+    rules = [block(32, 10_000.0), *(block(b, 8_000.0, flips=((4, 1),)) for b in BLOCKS[1:])]
+    found, _, _ = race(backend, *rules, words={"options": TuneOptions.now(verify="bitwise")})
+    assert BLOCKS[found.winner] == 32
+    assert len(found.failures) == 4

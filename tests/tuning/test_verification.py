@@ -254,7 +254,7 @@ def test_an_argument_goes_before_the_environment(
 
 
 def test_other_modes_are_refused() -> None:
-    with pytest.raises(UsageError, match="verify is 'most'; it can be winner, finalists, all or off"):
+    with pytest.raises(UsageError, match="verify is 'most'; it can be winner, finalists, all, bitwise or off"):
         verify_mode("most")
 
 

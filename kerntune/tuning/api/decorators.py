@@ -67,8 +67,10 @@ def autotune(
 
     ``verify`` says which configs' results are compared before one wins: ``winner`` (the default, or
     ``KERNTUNE_VERIFY``), ``finalists``, ``all``, or ``off`` for none. Of configs that write unlike results those fail
-    that agree with fewer others. ``verify_ignore`` (and ``KERNTUNE_VERIFY_IGNORE``) names arguments that aren't
-    compared, since what is written there rightly depends on the config or on chance.
+    that agree with fewer others. With ``bitwise`` only configs whose results have the reference's bits can win: the
+    bits of the captured run if there was one, else of the list's first config that runs. ``verify_ignore`` (and
+    ``KERNTUNE_VERIFY_IGNORE``) names arguments that aren't compared, since what is written there rightly depends on the
+    config or on chance.
 
     ``patience`` is for how many seconds a first call waits for configs that take far longer to compile than all others,
     once those have been raced; ``all`` waits for every one. The default, or ``KERNTUNE_PATIENCE``, is a tenth of what
