@@ -5,7 +5,8 @@ so that the GPU is never waited for; each figure is the median over repeats of t
 sides of all cases taking turns within a repeat. ``driver`` is Triton's C launcher alone with arguments made ready;
 ``driver_in_c`` is ``cuLaunchKernel`` in a loop of C, which nothing can be faster than. ``allocator`` is the time to
 allocate a kernel's scratch memory, for which the user's allocator is called at each launch. ``inductor`` is
-``CachingAutotuner.run`` of a compiled pointwise function with as many tensors.
+``CachingAutotuner.run`` of a compiled pointwise function with as many tensors; it launches by ``_FastCudaLauncher``
+where torch has that (CUDA builds of 2.13, not 2.11; ``torch_launchers`` says which there are).
 
 A warm start is a fresh process (a fork of one that has done all imports) whose first call finds the winner and its
 binary on disk, beyond a process that launches the same config of the same kernel plainly, its binary cached too. Since
@@ -332,6 +333,7 @@ def environment() -> dict[str, object]:
         "date": datetime.datetime.now(datetime.timezone.utc).strftime("%Y-%m-%d"),
         "device": torch.cuda.get_device_name(),
         "torch": torch.__version__,
+        "torch_launchers": [n for n in ("_FastCudaLauncher", "_StaticCudaLauncher") if hasattr(torch._C, n)],
         "triton": triton.__version__,
         "python": platform.python_version(),
         "cpu": model,

@@ -16,7 +16,6 @@ import argparse
 import datetime
 import json
 import platform
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -100,7 +99,6 @@ def main() -> None:
     parser.add_argument("--runs", type=int, default=200)
     parser.add_argument("--kinds", default=",".join(KINDS), help="kinds of history, separated by commas")
     args = parser.parse_args()
-    begin = time.perf_counter()
 
     def flat(rng: np.random.Generator) -> tuple[np.ndarray, int]:
         return np.zeros(args.runs), 0
@@ -135,7 +133,7 @@ def main() -> None:
     for kind in [k for k in KINDS if k in args.kinds.split(",") and k not in rows]:
         rows[kind] = rows_of(kind)
         print(kind, rows[kind], flush=True)
-        write(args, rows, time.perf_counter() - begin)
+        write(args, rows)
 
 
 def earlier(args: argparse.Namespace) -> dict[str, dict[str, dict[str, float | int]]]:
@@ -147,7 +145,7 @@ def earlier(args: argparse.Namespace) -> dict[str, dict[str, dict[str, float | i
     return made["rows"] if asked.items() <= made.items() else {}
 
 
-def write(args: argparse.Namespace, rows: dict[str, dict[str, dict[str, float | int]]], seconds: float) -> None:
+def write(args: argparse.Namespace, rows: dict[str, dict[str, dict[str, float | int]]]) -> None:
     """What is known so far: the file is whole after each kind of history."""
     made = {
         "date": datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"),
@@ -159,7 +157,6 @@ def write(args: argparse.Namespace, rows: dict[str, dict[str, dict[str, float | 
         "series": args.series,
         "seeds": args.seeds,
         "rows": rows,
-        "seconds": round(seconds, 1),
     }
     args.out.write_text(json.dumps(made, indent=1) + "\n")
 

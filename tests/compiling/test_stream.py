@@ -288,3 +288,18 @@ def test_what_is_compiled_aside_can_be_stopped(farm):
     assert len(list(aside)) < 7
     one.close()
     assert one._open == 0
+
+
+def test_a_launch_that_can_t_be_asked_for_is_an_answer_too(farm, monkeypatch):
+    """Its kernel's source can't be read, for example: the others compile, and none is left out."""
+    bad, good = kernels.add_launch(), kernels.add_launch(block=64)
+
+    def request_of(launch):
+        if launch is bad:
+            raise OSError("could not get source code")
+        return frontend.request_of(launch)
+
+    monkeypatch.setattr(stream, "request_of", request_of)
+    found = {id(launch): result for launch, result in Compiler(farm()).compile_stream([bad, good])}
+    assert isinstance(found[id(good)], Compiled)
+    assert "could not get source code" in str(found[id(bad)])

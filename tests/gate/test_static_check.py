@@ -825,6 +825,8 @@ def test_every_config_is_looked_at(project: Project) -> None:
     assert fits.registers
     assert "can't be launched: shared memory" in too_large.broken
     assert spills.problem.startswith("spills ")
+    assert spills.spill_bytes is not None
+    assert spills.spill_bytes > 0
     assert clusters.broken.startswith("can't be compiled: kernel tuned_kernel")
     assert clusters.registers is None
     assert (small.verdict, small.outcome, len(small.findings)) == (Verdict.NEW, Outcome.PASS, 3)

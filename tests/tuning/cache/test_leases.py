@@ -157,3 +157,26 @@ def test_of_one_machine_one_process_asks_the_store(here: SharedWinnerCache) -> N
     first.release(found=False)
     finish(here)
     assert second.take()
+
+
+def test_a_lease_that_was_let_go_leaves_no_open_file(tmp_path: Path) -> None:
+    found = FileLease(tmp_path, "a")
+    assert found.take()
+    handle = found._handle
+    assert handle is not None
+    found.release()
+    with pytest.raises(OSError, match="Bad file descriptor"):
+        os.fstat(handle)
+
+
+def test_without_a_store_that_can_be_written_the_file_decides(here: SharedWinnerCache) -> None:
+    class ReadOnly:
+        is_read_only = True
+
+    store: Any = ReadOnly()
+    for number, given in enumerate((None, store)):
+        folder = here.folder / str(number)
+        first, second = Lease(folder, WINNER, given), Lease(folder, WINNER, given)
+        assert (first.take(), second.take()) == (True, False)
+        first.release(found=True)
+        assert second.take()
