@@ -30,7 +30,7 @@ LENIENT = {
 CHANGING = {
     "Capture", "Collection", "TrialSet", "Expectation", "FakeBuffer", "FakeFunction", "Screening", "Consensus", "Late",
     "OwnBuffer", "Pending", "CandidatePool",
-    "Recorded", "Script", "Site", "Trial", "Tuning", "Verifier", "_Call", "_Copy",
+    "Recorded", "Script", "_Comparison", "Site", "Trial", "Tuning", "Verifier", "_Call", "_Copy",
     "GpuPools", "ShapesFile", "_Flow", "_Given", "_Pool",
     "Deciding", "MeasuredGpu", "_Loose", "_Piece", "_Mine", "_Notice",
     "Faults", "FirstLaunchFault", "Waiting", "_Order", "_Run", "_Seen", "_Tried", "_Tuning",

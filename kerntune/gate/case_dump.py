@@ -2,16 +2,27 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 
 from kerntune.base.recording import Recording
 from kerntune.capture import Capture
 from kerntune.capture.launch_dump import DumpedContents, folder_name, write_launch
 from kerntune.capture.recorder import Recorded
+from kerntune.gate import device_fault
 from kerntune.gpu.base import Backend, Executor
 from kerntune.gpu.memory import Memory, written_storages
 from kerntune.gpu.program import Loader, Program, memory_at
-from kerntune.tuning.launch_dumps import keeps_content, texts_of, with_content
+from kerntune.tuning.launch_dumps import dump_folder, keeps_content, texts_of, with_content
+
+
+def dump_if_asked(case: str, capture: Capture, recorded: Recorded) -> list[str]:
+    """Under ``KERNTUNE_DUMP``: write what a case launches. Why not all of it could be, as a warning."""
+    folder, backend = dump_folder(), capture.backend
+    if folder is None:
+        return []
+    write = partial(dump_case, folder, case, capture, recorded, backend)
+    return device_fault.beside_verdict("not all launches were dumped", write, backend.gpu)
 
 
 def dump_case(folder: Path, case: str, capture: Capture, recorded: Recorded, backend: Backend) -> list[Path]:

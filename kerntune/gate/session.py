@@ -6,7 +6,6 @@ import contextlib
 import itertools
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 
 from kerntune.base.case_result import CaseId, CaseResult
@@ -28,7 +27,7 @@ from kerntune.gate.call_capture import (
     with_surroundings,
 )
 from kerntune.gate.capture_share import CaptureShare, call_bytes
-from kerntune.gate.case_dump import dump_case
+from kerntune.gate.case_dump import dump_if_asked
 from kerntune.gate.case_identity import Renames, renamed_to, tensor_arguments
 from kerntune.gate.case_profile import profile_case
 from kerntune.gate.decision import Evidence, decide
@@ -275,7 +274,8 @@ class Session:
         remarks = [captured.remark] if captured.remark else []
         if dump_folder() is not None:
             for target in self.backend.targets:
-                remarks += self._dump(captured.on(target, self.stores.reference))
+                case = captured.on(target, self.stores.reference)
+                remarks += dump_if_asked(str(case.id), case.capture, case.recorded)
         found = [
             check_static(self.stores, captured, t, self.settings.update, code=self.settings.code_changes)
             for t in self.backend.targets
@@ -296,7 +296,8 @@ class Session:
         timed = TimedCheck(run, captured, winners, progress, isolation, tuned)
         self._note(captured.call, timed.case.fingerprint)
         checked = timed.run()
-        said = [*self._dump(timed.case), *self._profile(timed.case)]
+        case = timed.case
+        said = [*dump_if_asked(str(case.id), case.capture, case.recorded), *self._profile(case)]
         return replace(checked, results=with_surroundings(checked.results, captured, said))
 
     def _profile(self, case: RecordedCase) -> list[str]:
@@ -309,14 +310,6 @@ class Session:
             profile_case(folder, str(case.id), case.capture, case.recording, lambda: call.fn(*call.args, **call.kwargs))
 
         return device_fault.beside_verdict("no trace was written", write, case.capture.backend.gpu)
-
-    def _dump(self, case: RecordedCase) -> list[str]:
-        """Under ``KERNTUNE_DUMP``: write what the case launches."""
-        folder = dump_folder()
-        if folder is not None:
-            write = partial(dump_case, folder, str(case.id), case.capture, case.recorded, case.capture.backend)
-            return device_fault.beside_verdict("not all launches were dumped", write, case.capture.backend.gpu)
-        return []
 
     def _incomplete(self, captured: CapturedCall) -> Checked:
         call, why = captured.call, uncheckable(captured) or NO_LAUNCH

@@ -190,6 +190,7 @@ STABLE = frozenset(
     {
         "kerntune.base.store_process",
         "kerntune.cli",
+        "kerntune.cli.bisect.run_server",
         "kerntune.timing.worker",
         "kerntune.timing.worker.look_main",
         "pip",
@@ -197,7 +198,7 @@ STABLE = frozenset(
     }
 )
 """What processes of ours are started as. Another revision's interpreter or checkout has ``kerntune.cli`` and pytest; a
-worker is always of this one."""
+worker, and the process that bisects, is always of this one."""
 
 STARTED = re.compile(r'(?:(?:python|executable),\s*"-m",|\bmodule_command\()\s*"([\w.]+)"')
 
