@@ -126,6 +126,7 @@ class Side:
             first, last = min(r["begin"] for r in rows), max(r["end"] for r in rows)
             found |= {"startup_s": round(first - begin, 2), "work_s": round(last - first, 2)}
             found["keys_per_s"] = round(found["keys"] / (last - first), 3)
+            found["each"] = [[r["kernel"], r["process"], round(r["seconds"], 3)] for r in rows if "seconds" in r]
             found["keys_of_each_process"] = sorted(Counter(r["process"] for r in rows).values())
         if code or errors or len(rows) < self.words.keys:
             said = self.output.read_text(errors="replace").replace(str(ROOT), ".")
@@ -195,6 +196,7 @@ def tune_in_child(log: Path, way: str, scripted: bool) -> None:
             with log.open("a") as file:
                 row = {"key": outcome.job, "kernel": outcome.kernel, "begin": begin, "end": time.time()}
                 row |= {"ended": outcome.ended.name, "error": outcome.error, "process": outcome.pid}
+                row |= {"seconds": outcome.seconds}
                 file.write(json.dumps(row) + "\n")
 
         tune_many(jobs, executor=executor, progress=False, tell=tell)
