@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import inspect
 import threading
 import time
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -22,7 +23,6 @@ from kerntune.kernels.dispatch.choice_front import ArgumentKind, ChoiceFront
 from kerntune.kernels.value_text import text_of
 from kerntune.tuning import context
 from kerntune.tuning.agreement import turn
-from kerntune.tuning.autotuner_run import TUNING
 from kerntune.tuning.cache import WinnerCache
 from kerntune.tuning.cache.shared_winners import with_store
 from kerntune.tuning.choices.call_copies import tensors_in
@@ -70,6 +70,9 @@ class Operation:
         """By the text of a key, which implementation it goes to."""
 
         self._lock = threading.Lock()
+        self._deciders: dict[str, Any] = {}
+        """By the text of a key, a lock that the thread holds which decides it."""
+
         keyed = {p.name: p.name in self.key for p in self._in_order()}
         self._traced = traced_call(keyed, tuple(one.fn for one in self.implementations), self._found_in_graph)
         self._front = ChoiceFront(self.parameters, self.key)
@@ -166,10 +169,23 @@ class Operation:
             backend = _backend_for(values)
             if compat.interprets() or backend is None or backend.gpu is None:
                 return 0, False
-            with TUNING, backend.gpu.entered():
+            with self._alone(text), backend.gpu.entered():
                 if (known := self._known.get(text)) is None:
                     return self._decided(values, text, backend)
             return known, True
+
+    @contextlib.contextmanager
+    def _alone(self, text: str) -> Iterator[None]:
+        """One thread decides a key. Others may tune and decide meanwhile: torch runs backward functions of a GPU in a
+        thread of its own, for which the deciding one waits."""
+        with self._lock:
+            lock = self._deciders.setdefault(text, threading.RLock())
+        try:
+            with lock:
+                yield
+        finally:
+            with self._lock:
+                self._deciders.pop(text, None)
 
     def _decided(self, values: Mapping[str, Any], text: str, backend: Backend) -> tuple[int, bool]:
         """The stored winner, else a race; what is neither stays open."""

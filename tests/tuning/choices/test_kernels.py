@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from typing import Any
 
 import pytest
@@ -49,6 +50,40 @@ def test_each_implementation_tunes_what_it_launches(
     assert [kernel.best_config.kwargs["BLOCK"] for kernel in (one, other)] == [128, 128]
     kinds = sorted(w.key.kernel.rpartition(".")[2] for w in WinnerCache().entries())
     assert kinds == ["other_scale_kernel", "scale", "scale_kernel"]
+
+
+def test_what_another_thread_launches_for_an_implementation_is_tuned_there(
+    this_gpu: FakeBackend, monkeypatch: pytest.MonkeyPatch, tmp_path: Any
+) -> None:
+    """torch runs the backward functions of a GPU in a thread of its own, for which the deciding one waits."""
+    monkeypatch.setenv("KERNTUNE_CACHE_DIR", str(tmp_path))
+    script(this_gpu, block(64, 3000.0), block(128, 1000.0))
+    kernel = kerntune.autotune(configs(64, 128), key=["n"])(scale_kernel)
+    nested = kerntune.choice([torch.exp2, torch.exp], key=["x"], verify="off")(lambda x: x)
+    ended: list[bool] = []
+
+    def elsewhere(x: torch.Tensor, n: int) -> torch.Tensor:
+        def backward() -> None:
+            kernel[by_block](x, torch.empty_like(x), n, 2.0)
+            nested(torch.ones(4))
+
+        thread = threading.Thread(target=backward, daemon=True)
+        if all(ended):
+            thread.start()
+            thread.join(5.0)
+            ended.append(not thread.is_alive())
+        return x
+
+    scale = kerntune.choice([elsewhere, other_implementation], key=["n"], verify="off")(lambda x, n: x)
+    scale(torch.empty(N, device="cuda"), N)
+    assert ended
+    assert all(ended)
+    assert kernel.best_config.kwargs["BLOCK"] == 128
+    assert len(nested.operation.decisions) == 1
+
+
+def other_implementation(x: torch.Tensor, n: int) -> torch.Tensor:
+    return x
 
 
 def launches_one(x: Any) -> None:
