@@ -27,7 +27,7 @@ from kerntune.tuning.cache import WinnerCache
 from kerntune.tuning.cache.shared_winners import with_store
 from kerntune.tuning.choices.call_copies import tensors_in
 from kerntune.tuning.choices.choice_candidate import ChoiceCandidate, implementations, name_of
-from kerntune.tuning.choices.choice_place import OPERATIONS, PLACE
+from kerntune.tuning.choices.choice_place import OPERATIONS, place_now
 from kerntune.tuning.choices.choice_trace import KindOnly, device_type, traced_call
 from kerntune.tuning.choices.deciding import Deciding, Decision, warn_left_out
 from kerntune.tuning.choices.stored_choices import ChoiceSite, ChoiceWinners, Regret, regret_text
@@ -305,7 +305,7 @@ class Operation:
 
     def _winners(self, backend: Backend) -> ChoiceWinners:
         assert backend.gpu is not None
-        lax, place = self._options().verification.lax, PLACE.get()
+        lax, place = self._options().verification.lax, place_now()
         if place is not None:
             return ChoiceWinners(place.cache, place.mode, backend.gpu, lax)
         return ChoiceWinners(with_store(WinnerCache()), tune_mode(self.tune), backend.gpu, lax)
@@ -365,7 +365,7 @@ def _kinds(values: Mapping[str, Any], before: Mapping[str, ArgumentKind] | None)
 
 def _backend_for(values: Mapping[str, Any]) -> Backend | None:
     """The GPU that the call's tensors lie on, if kerntune can time there; torch's current one for a call without."""
-    place = PLACE.get()
+    place = place_now()
     backend = context.this_gpu() if place is None else place.backend
     device = next((t.get_device() for _, t in tensors_in(values) if t.is_cuda), None)
     return backend if backend is None or device in (None, backend.ordinal) else backend.on(device)
