@@ -48,6 +48,13 @@ class CallCopies:
         copies = {id(copy) for piece in changed for _, copy in piece.views}
         return {place: copy for place, copy in self.copies.items() if id(copy) in copies}
 
+    @property
+    def counts_on(self) -> bool:
+        """Whether an implementation writes integers into the arguments: positions, say, by which a further call on what
+        one has left may leave its tensors."""
+        views = [t for piece in self._pieces if piece.written for t, _ in piece.views]
+        return not all(t.is_floating_point() or t.is_complex() for t in views)
+
     def doubt(self) -> None:
         """After one that has failed: it may have written anywhere."""
         for piece in self._pieces:

@@ -305,6 +305,24 @@ def test_what_is_written_in_place_is_written_once(spend: Spend) -> None:
     assert x.tolist() == [1.0, 1.0, 2.0, 2.0, 2.0, 2.0]
 
 
+def test_a_position_that_calls_move_on_stays_within_its_tensor(spend: Spend) -> None:
+    def one(place: torch.Tensor, x: torch.Tensor) -> None:
+        spend(10.0)
+        x[place] = 1.0  # IndexError where it is behind the end
+        place.add_(1)
+
+    def other(place: torch.Tensor, x: torch.Tensor) -> None:
+        spend(1000.0)
+        x.index_fill_(0, place, 1.0)
+        place += 1
+
+    put = kerntune.choice([one, other], key=["x"])(lambda place, x: None)
+    place, x = torch.tensor([3]), torch.zeros(4)
+    put(place, x)
+    assert winner(put) == "one"
+    assert (place.tolist(), x.tolist()) == ([4], [0.0, 0.0, 0.0, 1.0])
+
+
 def test_what_is_written_in_place_is_compared(spend: Spend) -> None:
     functions = [in_place(spend, 2.0, 900.0), in_place(spend, 2.0, 800.0), in_place(spend, 3.0, 10.0)]
     x = torch.ones(4)
