@@ -116,12 +116,33 @@ class Operation:
         values = dict(zip([p.name for p in self._in_order()], (*args, *kwargs.values()), strict=True))
         if is_exporting():
             raise UsageError(f"choice {self.name}: torch.export gives no values to race on; call an implementation")
+        self._require_hashable(values)
         one, final = self._chosen(values)
         if (recording := captures.current()) is not None:
             recording.choices[self.name] = one.name
-        elif final:
+        elif final and not any(self._hides_tensors(p.name, values[p.name]) for p in self.parameters):
             self._remember(values, one.fn)
         return one.fn(*args, **kwargs)
+
+    def _hides_tensors(self, name: str, value: Any) -> bool:
+        """Whether tensors are, or in another call of this class may be, inside of an argument: the front doesn't look
+        there, and a prepared key must not keep a tensor alive."""
+        if isinstance(value, torch.Tensor) or not isinstance(value, (list, tuple, Mapping)):
+            return False
+        return name not in self.key or next(tensors_in(value), None) is not None
+
+    def _require_hashable(self, values: Mapping[str, Any]) -> None:
+        for name in (p.name for p in self.parameters if p.name in self.key):
+            if next(tensors_in(values[name]), None) is not None:
+                continue  # by shapes
+            try:
+                hash(values[name])
+            except TypeError:
+                kind = type(values[name]).__name__
+                raise UsageError(
+                    f"choice {self.name}: {name} is in the key, and a {kind} can't be looked up: pass a tuple, or take "
+                    f"{name} out of the key"
+                ) from None
 
     def _in_order(self) -> list[inspect.Parameter]:
         """The parameters in the order in which the front passes them on: those by position first."""

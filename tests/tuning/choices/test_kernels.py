@@ -104,3 +104,23 @@ def test_code_is_that_of_what_is_called_and_launched(monkeypatch: pytest.MonkeyP
     monkeypatch.setitem(launches_one.__globals__, "increment_kernel", scale_kernel)
     after = [code_hash(ChoiceCandidate("n", f)) for f in (launches_one, calls, launches_other)]
     assert [a == b for a, b in zip(before, after, strict=True)] == [False, False, True]
+
+
+def test_code_of_methods_of_what_is_not_assigned_yet_and_without_a_module() -> None:
+    class One:
+        def run(self, x: Any) -> None:
+            launches_one(x)
+
+    class Other:
+        def run(self, x: Any) -> None:
+            launches_other(x)
+
+    def open_cell(x: Any) -> None:
+        later(x)
+
+    hashes = {code_hash(ChoiceCandidate("n", f)) for f in (One().run, Other().run, open_cell)}
+    assert len(hashes) == 3
+    later = launches_one
+    assert code_hash(ChoiceCandidate("n", open_cell)) not in hashes
+    open_cell.__module__ = None  # type: ignore[assignment]  # as of a function that exec made
+    assert code_hash(ChoiceCandidate("n", open_cell))
