@@ -26,6 +26,7 @@ from kerntune.tuning.agreement import turn
 from kerntune.tuning.cache import WinnerCache
 from kerntune.tuning.cache.shared_winners import with_store
 from kerntune.tuning.choices.call_copies import tensors_in
+from kerntune.tuning.choices.call_keys import hides_tensors, require_hashable, settings_texts
 from kerntune.tuning.choices.choice_candidate import ChoiceCandidate, implementations, name_of
 from kerntune.tuning.choices.choice_place import OPERATIONS, place_now
 from kerntune.tuning.choices.choice_trace import KindOnly, device_type, traced_call
@@ -116,33 +117,13 @@ class Operation:
         values = dict(zip([p.name for p in self._in_order()], (*args, *kwargs.values()), strict=True))
         if is_exporting():
             raise UsageError(f"choice {self.name}: torch.export gives no values to race on; call an implementation")
-        self._require_hashable(values)
+        require_hashable(values, self.key, self.name)
         one, final = self._chosen(values)
         if (recording := captures.current()) is not None:
             recording.choices[self.name] = one.name
-        elif final and not any(self._hides_tensors(p.name, values[p.name]) for p in self.parameters):
+        elif final and not any(hides_tensors(value, name in self.key) for name, value in values.items()):
             self._remember(values, one.fn)
         return one.fn(*args, **kwargs)
-
-    def _hides_tensors(self, name: str, value: Any) -> bool:
-        """Whether tensors are, or in another call of this class may be, inside of an argument: the front doesn't look
-        there, and a prepared key must not keep a tensor alive."""
-        if isinstance(value, torch.Tensor) or not isinstance(value, (list, tuple, Mapping)):
-            return False
-        return name not in self.key or next(tensors_in(value), None) is not None
-
-    def _require_hashable(self, values: Mapping[str, Any]) -> None:
-        for name in (p.name for p in self.parameters if p.name in self.key):
-            if next(tensors_in(values[name]), None) is not None:
-                continue  # by shapes
-            try:
-                hash(values[name])
-            except TypeError:
-                kind = type(values[name]).__name__
-                raise UsageError(
-                    f"choice {self.name}: {name} is in the key, and a {kind} can't be looked up: pass a tuple, or take "
-                    f"{name} out of the key"
-                ) from None
 
     def _in_order(self) -> list[inspect.Parameter]:
         """The parameters in the order in which the front passes them on: those by position first."""
@@ -335,17 +316,6 @@ class Operation:
         bound = self.front.__signature__.bind(*args, **kwargs)
         bound.apply_defaults()
         return dict(bound.arguments)
-
-
-def settings_texts() -> list[str]:
-    """The settings of torch by which its own implementations choose what they launch, and its version."""
-    flags = {
-        "autocast": str(torch.get_autocast_dtype("cuda")) if torch.is_autocast_enabled() else "off",
-        "float32_matmul": torch.get_float32_matmul_precision(),
-        "deterministic": str(torch.are_deterministic_algorithms_enabled()),
-        "torch": compat.torch_version(),
-    }
-    return [f"{name}={text}" for name, text in flags.items()]
 
 
 def _call(parameters: Sequence[inspect.Parameter], fn: Callable[..., Any], values: Mapping[str, Any]) -> Any:
