@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence, Set
 from typing import Literal
 
 import msgspec
@@ -209,10 +209,15 @@ def _remarks(output: ChangedOutput) -> str:
     return f" ({'; '.join(said)})" if said else ""
 
 
-def without_ignored(found: ComparedResults, ignored: Sequence[str]) -> ComparedResults:
-    """Without outputs all of whose arguments are named in ``ignored``, as ``name`` or ``kernel.name``."""
-    names = {name.rpartition(".")[2] for name in ignored}
-    kept = tuple(o for o in found.outputs if not set(o.argument.split(", ")) <= names)
+def without_ignored(found: ComparedResults, ignored: Sequence[str], writers: Mapping[str, Set[str]]) -> ComparedResults:
+    """Without outputs all of whose arguments are named in ``ignored``, as ``name``, or as ``kernel.name`` for each of
+    the kernels that write such an argument (``writers``, by argument)."""
+
+    def is_ignored(name: str) -> bool:
+        kernels = writers.get(name, frozenset())
+        return name in ignored or (bool(kernels) and all(f"{kernel}.{name}" in ignored for kernel in kernels))
+
+    kept = tuple(o for o in found.outputs if not all(map(is_ignored, o.argument.split(", "))))
     return msgspec.structs.replace(found, outputs=kept)
 
 

@@ -110,7 +110,8 @@ class Comparer:
         self.progress(f"{self.case.id}: comparing results with those of the baseline's code")
         own, made_up = self.replayer.results(used.before, used.artifacts), used.replay.results
         ignored = options_of_policy(policy).verification.ignore
-        found = [without_ignored(x, ignored) for x in (made_up, own) if x is not None]
+        writers = written_by(used.before, self.case.recording)
+        found = [without_ignored(x, ignored, writers) for x in (made_up, own) if x is not None]
         return report_of(policy.numerics, found)
 
     def shared(self, found: Comparison, anchor: TimeBaseline, sample: Sample, policy: Policy) -> Comparison:
@@ -208,6 +209,17 @@ def comparable(baseline: TimeBaseline, sample: Sample) -> bool:
 def floor_of(baseline: TimeBaseline) -> float:
     """The smallest change that the baseline's calibration can tell from none."""
     return baseline.calibration.floor if baseline.calibration else 0.0
+
+
+def written_by(*sides: Recording) -> dict[str, set[str]]:
+    """By the name of an argument, the kernels that write what such an argument points to."""
+    found: dict[str, set[str]] = {}
+    for side in sides:
+        for launch in side.working:
+            for p in launch.params:
+                if p.view is not None and side.views[p.view].storage in launch.writes:
+                    found.setdefault(p.name, set()).add(launch.kernel)
+    return found
 
 
 def state_range_of(baseline: TimeBaseline) -> float:

@@ -118,7 +118,8 @@ class Replayer:
         """Both sides, numbered for one memory with the call's own contents, and all artifacts."""
         (more_a, a), (more_b, b) = (common_plan(self._recorded.recording, x) for x in (a, b))
         found = ChainMap(self._recorded.artifacts, artifacts)  # type: ignore[arg-type]  # only read
-        memory = live_memory(self._loader.gpu, max(more_a, more_b, key=len), self._recorded.sources, found)
+        storages, spaced = max(more_a, more_b, key=len), self._recorded.writes_outside
+        memory = live_memory(self._loader.gpu, storages, self._recorded.sources, found, spaced)
         return a, b, memory, found
 
 

@@ -126,11 +126,13 @@ def _argument_names(recording: Recording) -> dict[int, set[str]]:
     return found
 
 
-def live_memory(gpu: Executor, storages: Sequence[Storage], live: Sequence[Source], stored: Artifacts) -> Memory:
+def live_memory(
+    gpu: Executor, storages: Sequence[Storage], live: Sequence[Source], stored: Artifacts, spaced: bool = False
+) -> Memory:
     """Memory for a common plan in the user's own process: today's contents, then the contents of the storages that
-    only the other side has."""
+    only the other side has. ``spaced`` as for :class:`~kerntune.gpu.memory.Memory`."""
     added = [make_source(gpu, s, stored_content(s, stored)) for s in storages[len(live) :]]
-    return Memory(gpu, storages, [*live, *added])
+    return Memory(gpu, storages, [*live, *added], spaced=spaced)
 
 
 def _alike(a: Storage, b: Storage) -> bool:

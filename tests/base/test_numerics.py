@@ -125,4 +125,11 @@ def test_why_nothing_was_compared() -> None:
 
 def test_arguments_that_are_not_compared_are_left_out() -> None:
     found = ComparedResults(OWN, (changed(argument="a, b"), changed(argument="b"), changed(argument="c")))
-    assert [o.argument for o in without_ignored(found, ("kernel.b", "c")).outputs] == ["a, b"]
+    writers = {"a": {"kernel"}, "b": {"kernel"}, "c": {"kernel", "other"}}
+
+    def left(*ignored: str) -> list[str]:
+        return [o.argument for o in without_ignored(found, ignored, writers).outputs]
+
+    assert left("kernel.b", "c") == ["a, b"]
+    assert left("other.b", "kernel.c") == ["a, b", "b", "c"], "other kernels write there"
+    assert left("kernel.c", "other.c", "a", "b") == []

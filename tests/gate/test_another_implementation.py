@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -17,7 +18,7 @@ import kerntune
 from gate.project import Project
 from kerntune.gate.causes import OTHER_IMPLEMENTATION, causes, steps_between
 from kerntune.gpu.scripted import Rule
-from kerntune.tuning.choices import deciding
+from kerntune.tuning.choices import choice_place, deciding
 
 
 @triton.jit
@@ -127,3 +128,20 @@ def test_the_share_is_the_implementations() -> None:
 def test_a_choice_of_one_side_alone_is_no_cause() -> None:
     before, after = recording(), recording(choices={"double": "m.added"})
     assert not [x for x in causes(before, after, ENVIRONMENT, ENVIRONMENT) if x.startswith(OTHER_IMPLEMENTATION)]
+
+
+def test_threads_of_a_gated_test_decide_where_it_does(tmp_path: Path, doubling: Doubling) -> None:
+    """torch runs the backward functions of a GPU in a thread of its own."""
+    found: list[Any] = []
+
+    def call(x: torch.Tensor) -> torch.Tensor:
+        thread = threading.Thread(target=lambda: found.append(choice_place.place_now()))
+        thread.start()
+        thread.join()
+        y = torch.empty_like(x)
+        scale_kernel[(N // 128,)](x, y, N, 2.0, BLOCK=128)
+        return y
+
+    checked(Project(tmp_path), doubling, call)
+    assert found[0] is not None
+    assert choice_place.place_now() is None

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator, Mapping
+import copy
+from collections.abc import Callable, Iterator, Mapping, MutableMapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -46,6 +47,13 @@ class CallCopies:
             piece.written = True
         copies = {id(copy) for piece in changed for _, copy in piece.views}
         return {place: copy for place, copy in self.copies.items() if id(copy) in copies}
+
+    @property
+    def counts_on(self) -> bool:
+        """Whether an implementation writes integers into the arguments: positions, say, by which a further call on what
+        one has left may leave its tensors."""
+        views = [t for piece in self._pieces if piece.written for t, _ in piece.views]
+        return not all(t.is_floating_point() or t.is_complex() for t in views)
 
     def doubt(self) -> None:
         """After one that has failed: it may have written anywhere."""
@@ -144,15 +152,29 @@ def tensors_in(value: Any, where: str = "") -> Iterator[tuple[str, torch.Tensor]
 
 
 def _replaced(value: Any, found: Mapping[int, torch.Tensor]) -> Any:
+    """All that :func:`tensors_in` finds is replaced, in containers of the same classes: no implementation may get a
+    tensor of the user's."""
     if isinstance(value, torch.Tensor):
         return found[id(value)]
-    if type(value) in (tuple, list):
-        return type(value)(_replaced(inner, found) for inner in value)
-    if type(value) is dict:
-        return {name: _replaced(inner, found) for name, inner in value.items()}
-    if isinstance(value, tuple) and hasattr(value, "_make"):
-        return type(value)._make(_replaced(inner, found) for inner in value)
-    return value
+    if next(tensors_in(value), None) is None:
+        return value
+    if isinstance(value, Mapping):
+        return _mapping_like(value, {name: _replaced(inner, found) for name, inner in value.items()})
+    inside = [_replaced(inner, found) for inner in value]
+    if isinstance(value, list):
+        replaced = copy.copy(value)
+        replaced[:] = inside
+        return replaced
+    return type(value)._make(inside) if hasattr(value, "_make") else type(value)(inside)
+
+
+def _mapping_like(value: Mapping[Any, Any], inside: dict[Any, Any]) -> Any:
+    if not isinstance(value, MutableMapping):
+        return type(value)(inside)  # type: ignore[call-arg]  # as MappingProxyType
+    replaced = copy.copy(value)
+    for name, inner in inside.items():
+        replaced[name] = inner
+    return replaced
 
 
 @contextlib.contextmanager

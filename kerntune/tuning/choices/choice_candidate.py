@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import hashlib
 import inspect
 import textwrap
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from types import FunctionType
+from types import CellType, FunctionType, MethodType
 from typing import Any
 
 from kerntune.base.config import Config
@@ -72,6 +73,7 @@ def _texts(fn: Any, seen: set[int]) -> Iterator[str]:
     for inner in getattr(operation, "implementations", ()):
         yield from _texts(inner.fn, seen)
     fn = inspect.unwrap(fn) if operation is None else operation.signature_of
+    fn = fn.__func__ if isinstance(fn, MethodType) else fn
     if hasattr(fn, "fn") and is_kernel(fn):
         yield source_hash(jit_of(fn))
     elif isinstance(fn, functools.partial):
@@ -94,10 +96,16 @@ def _source(fn: FunctionType) -> str:
 
 def _used(fn: FunctionType) -> list[Any]:
     """Kernels and functions of the same top package that a function names, in the order of their names."""
-    scope = {**fn.__globals__, **inspect.getclosurevars(fn).nonlocals}
+    scope = {**fn.__globals__, **dict(_cells(fn))}
     named = [scope[name] for name in sorted({*fn.__code__.co_names, *fn.__code__.co_freevars}) if name in scope]
-    top = fn.__module__.partition(".")[0]
-    return [v for v in named if _is_kernel(v) or (isinstance(v, FunctionType) and _top(v) == top)]
+    return [v for v in named if _is_kernel(v) or (isinstance(v, FunctionType) and _top(v) == _top(fn))]
+
+
+def _cells(fn: FunctionType) -> Iterator[tuple[str, Any]]:
+    cells: tuple[CellType, ...] = fn.__closure__ or ()
+    for name, cell in zip(fn.__code__.co_freevars, cells, strict=True):
+        with contextlib.suppress(ValueError):  # what isn't assigned yet
+            yield name, cell.cell_contents
 
 
 def _top(fn: FunctionType) -> str:

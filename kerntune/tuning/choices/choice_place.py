@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import weakref
 from collections.abc import Iterator, Mapping, Sequence
-from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import Any
 
@@ -24,11 +23,16 @@ class ChoicePlace:
     mode: TuneMode
 
 
-PLACE: ContextVar[ChoicePlace | None] = ContextVar("PLACE", default=None)
-"""Where choices are decided now; None outside of gated tests."""
+_places: list[ChoicePlace] = []
+"""Of the whole process, not of a context: a GPU's backward functions run in a thread of torch's."""
 
 OPERATIONS: weakref.WeakSet[Any] = weakref.WeakSet()
 """All choices of this process."""
+
+
+def place_now() -> ChoicePlace | None:
+    """Where choices are decided now; None outside of gated tests."""
+    return _places[-1] if _places else None
 
 
 @contextlib.contextmanager
@@ -36,11 +40,11 @@ def choices_at(place: ChoicePlace) -> Iterator[None]:
     """Decide there meanwhile. Every choice asks again for each key, so that a capture sees its calls."""
     for operation in list(OPERATIONS):
         operation.forget_prepared()
-    token = PLACE.set(place)
+    _places.append(place)
     try:
         yield
     finally:
-        PLACE.reset(token)
+        _places.pop()
 
 
 def decide_choice(fn: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:

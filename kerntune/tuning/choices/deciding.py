@@ -17,7 +17,7 @@ from kerntune.kernels import compat
 from kerntune.tuning.choices.call_copies import CallCopies, random_state_kept, tensors_in
 from kerntune.tuning.choices.call_outcome import CallOutcome, outcome_of
 from kerntune.tuning.choices.choice_candidate import ChoiceCandidate
-from kerntune.tuning.choices.stream_race import race_calls
+from kerntune.tuning.choices.stream_race import MOST_CALLS, race_calls
 from kerntune.tuning.verification import Verification, Verify
 
 
@@ -76,7 +76,8 @@ class Deciding:
                 return right[0], {}
             runs = {i: partial(self._run, self.implementations[i].fn, copies) for i in right}
             with self.gpu.lock():
-                return race_calls(self.gpu, runs, copies.restore, incumbent)
+                most = 1 if copies.counts_on else MOST_CALLS
+                return race_calls(self.gpu, runs, copies.restore, incumbent, most)
 
     def _run(self, fn: Callable[..., Any], copies: CallCopies) -> tuple[Any, Sequence[torch.Tensor | None]]:
         """One call as it will be made; where gradients are wanted, with its backward."""

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import inspect
 import threading
 import time
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -22,12 +23,12 @@ from kerntune.kernels.dispatch.choice_front import ArgumentKind, ChoiceFront
 from kerntune.kernels.value_text import text_of
 from kerntune.tuning import context
 from kerntune.tuning.agreement import turn
-from kerntune.tuning.autotuner_run import TUNING
 from kerntune.tuning.cache import WinnerCache
 from kerntune.tuning.cache.shared_winners import with_store
 from kerntune.tuning.choices.call_copies import tensors_in
+from kerntune.tuning.choices.call_keys import hides_tensors, require_hashable, settings_texts
 from kerntune.tuning.choices.choice_candidate import ChoiceCandidate, implementations, name_of
-from kerntune.tuning.choices.choice_place import OPERATIONS, PLACE
+from kerntune.tuning.choices.choice_place import OPERATIONS, place_now
 from kerntune.tuning.choices.choice_trace import KindOnly, device_type, traced_call
 from kerntune.tuning.choices.deciding import Deciding, Decision, warn_left_out
 from kerntune.tuning.choices.stored_choices import ChoiceSite, ChoiceWinners, Regret, regret_text
@@ -70,6 +71,9 @@ class Operation:
         """By the text of a key, which implementation it goes to."""
 
         self._lock = threading.Lock()
+        self._deciders: dict[str, Any] = {}
+        """By the text of a key, a lock that the thread holds which decides it."""
+
         keyed = {p.name: p.name in self.key for p in self._in_order()}
         self._traced = traced_call(keyed, tuple(one.fn for one in self.implementations), self._found_in_graph)
         self._front = ChoiceFront(self.parameters, self.key)
@@ -113,10 +117,11 @@ class Operation:
         values = dict(zip([p.name for p in self._in_order()], (*args, *kwargs.values()), strict=True))
         if is_exporting():
             raise UsageError(f"choice {self.name}: torch.export gives no values to race on; call an implementation")
+        require_hashable(values, self.key, self.name)
         one, final = self._chosen(values)
         if (recording := captures.current()) is not None:
             recording.choices[self.name] = one.name
-        elif final:
+        elif final and not any(hides_tensors(value, name in self.key) for name, value in values.items()):
             self._remember(values, one.fn)
         return one.fn(*args, **kwargs)
 
@@ -166,10 +171,23 @@ class Operation:
             backend = _backend_for(values)
             if compat.interprets() or backend is None or backend.gpu is None:
                 return 0, False
-            with TUNING, backend.gpu.entered():
+            with self._alone(text), backend.gpu.entered():
                 if (known := self._known.get(text)) is None:
                     return self._decided(values, text, backend)
             return known, True
+
+    @contextlib.contextmanager
+    def _alone(self, text: str) -> Iterator[None]:
+        """One thread decides a key. Others may tune and decide meanwhile: torch runs backward functions of a GPU in a
+        thread of its own, for which the deciding one waits."""
+        with self._lock:
+            lock = self._deciders.setdefault(text, threading.RLock())
+        try:
+            with lock:
+                yield
+        finally:
+            with self._lock:
+                self._deciders.pop(text, None)
 
     def _decided(self, values: Mapping[str, Any], text: str, backend: Backend) -> tuple[int, bool]:
         """The stored winner, else a race; what is neither stays open."""
@@ -289,7 +307,7 @@ class Operation:
 
     def _winners(self, backend: Backend) -> ChoiceWinners:
         assert backend.gpu is not None
-        lax, place = self._options().verification.lax, PLACE.get()
+        lax, place = self._options().verification.lax, place_now()
         if place is not None:
             return ChoiceWinners(place.cache, place.mode, backend.gpu, lax)
         return ChoiceWinners(with_store(WinnerCache()), tune_mode(self.tune), backend.gpu, lax)
@@ -298,17 +316,6 @@ class Operation:
         bound = self.front.__signature__.bind(*args, **kwargs)
         bound.apply_defaults()
         return dict(bound.arguments)
-
-
-def settings_texts() -> list[str]:
-    """The settings of torch by which its own implementations choose what they launch, and its version."""
-    flags = {
-        "autocast": str(torch.get_autocast_dtype("cuda")) if torch.is_autocast_enabled() else "off",
-        "float32_matmul": torch.get_float32_matmul_precision(),
-        "deterministic": str(torch.are_deterministic_algorithms_enabled()),
-        "torch": compat.torch_version(),
-    }
-    return [f"{name}={text}" for name, text in flags.items()]
 
 
 def _call(parameters: Sequence[inspect.Parameter], fn: Callable[..., Any], values: Mapping[str, Any]) -> Any:
@@ -349,7 +356,7 @@ def _kinds(values: Mapping[str, Any], before: Mapping[str, ArgumentKind] | None)
 
 def _backend_for(values: Mapping[str, Any]) -> Backend | None:
     """The GPU that the call's tensors lie on, if kerntune can time there; torch's current one for a call without."""
-    place = PLACE.get()
+    place = place_now()
     backend = context.this_gpu() if place is None else place.backend
     device = next((t.get_device() for _, t in tensors_in(values) if t.is_cuda), None)
     return backend if backend is None or device in (None, backend.ordinal) else backend.on(device)

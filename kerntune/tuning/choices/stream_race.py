@@ -42,18 +42,23 @@ class CallStream:
 
 
 def race_calls(
-    gpu: Gpu, calls: Mapping[int, Callable[[], object]], restore: Callable[[], object], incumbent: int | None
+    gpu: Gpu,
+    calls: Mapping[int, Callable[[], object]],
+    restore: Callable[[], object],
+    incumbent: int | None,
+    most: int = MOST_CALLS,
 ) -> tuple[int, dict[int, float]]:
-    """The fastest of some calls by index, and nanoseconds of each. Ties go to the ``incumbent``, then to the first.
+    """The fastest of some calls by index, and nanoseconds of each. Ties go to the ``incumbent``, then to the first. At
+    ``most`` so many calls run between two calls of ``restore``.
 
     Each is estimated; those near the best are timed in turn, until their order is clear
     (:func:`kerntune.tuning.race.decided`).
     """
-    trials = [_estimated(gpu, i, call, restore) for i, call in calls.items()]
+    trials = [_estimated(gpu, i, call, restore, min(ESTIMATE_CALLS, most)) for i, call in calls.items()]
     near = _near(trials, DROP_FIRST)
     fastest = min(t.estimate for t in trials)
     for trial in near:
-        runs = int(min(MOST_CALLS, max(LEAST_CALLS, SLOT_NS / max(fastest, 1.0))))
+        runs = int(min(most, max(LEAST_CALLS, SLOT_NS / max(fastest, 1.0))))
         trial.slot = CallStream(gpu, calls[trial.index], restore, runs)
     for rounds, factor in SCREENS if len(near) > 1 else ():
         for _ in range(rounds):
@@ -69,12 +74,13 @@ def race_calls(
     return order[0].index, {t.index: t.time_ns for t in trials}
 
 
-def _estimated(gpu: Gpu, index: int, call: Callable[[], object], restore: Callable[[], object]) -> Trial:
+def _estimated(gpu: Gpu, index: int, call: Callable[[], object], restore: Callable[[], object], calls: int) -> Trial:
     nothing: Any = None  # of a call there is neither a recording nor a program
     trial = Trial(index, nothing, nothing)
     for _ in range(WARM_CALLS):
+        restore()
         call()
-    slot = CallStream(gpu, call, restore, ESTIMATE_CALLS)
+    slot = CallStream(gpu, call, restore, calls)
     trial.estimate = min(slot.enqueue()() for _ in range(ESTIMATES))
     trial.estimated = True
     return trial

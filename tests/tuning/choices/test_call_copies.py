@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+from collections import OrderedDict, defaultdict, namedtuple
+from types import MappingProxyType
+from typing import Any
+
+import pytest
 import torch
 
-from kerntune.tuning.choices.call_copies import ALIGNED, CallCopies
+from kerntune.tuning.choices.call_copies import ALIGNED, CallCopies, tensors_in
 
 
 def test_views_of_one_memory_share_the_copy() -> None:
@@ -43,3 +48,33 @@ def test_gradients_are_wanted_of_the_copies() -> None:
     x, w = torch.ones(4, requires_grad=True), torch.ones(4)
     assert [t.requires_grad for t in CallCopies({"x": x, "w": w}, grad=True).copies.values()] == [True, False]
     assert CallCopies({"x": x, "w": w}, grad=False).leaves == []
+
+
+class Rows(list[Any]):
+    """A list of one's own."""
+
+
+Both = namedtuple("Both", "first second")
+
+
+@pytest.mark.parametrize(
+    "made",
+    [
+        lambda x: OrderedDict(x=x),
+        lambda x: defaultdict(list, x=x),
+        lambda x: MappingProxyType({"x": x}),
+        lambda x: Rows([x]),
+        lambda x: Both(x, 1),
+        lambda x: (x, [{"x": x}]),
+        lambda x: torch.return_types.max((x, torch.tensor(0))),
+    ],
+)
+def test_tensors_in_containers_of_any_class_are_copied(made: Any) -> None:
+    x = torch.ones(3)
+    given = made(x)
+    copies = CallCopies({"given": given}, grad=False)
+    assert type(copies.values["given"]) is type(given)
+    for _, tensor in tensors_in(copies.values):
+        tensor.add_(1)
+    assert x.tolist() == [1.0, 1.0, 1.0]
+    assert next(tensors_in(given))[1] is x, "the user's own container is as it was"

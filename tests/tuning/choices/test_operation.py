@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import warnings
+import weakref
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -178,6 +179,45 @@ def test_what_can_not_be_is_refused_by_name(make: Any, words: str) -> None:
         make(double)
 
 
+def test_a_list_in_the_key_is_refused_by_name(spend: Spend) -> None:
+    def one(x: torch.Tensor, sizes: Any) -> torch.Tensor:
+        return x
+
+    def other(x: torch.Tensor, sizes: Any) -> torch.Tensor:
+        return x
+
+    same = kerntune.choice([one, other], key=["sizes"])(lambda x, sizes: x)
+    with pytest.raises(UsageError, match="sizes is in the key, and a list can't be looked up: pass a tuple"):
+        same(torch.ones(2), [1, 2])
+    same(torch.ones(2), (1, 2))
+
+
+@pytest.mark.parametrize("key", [["xs"], ["n"]])
+@pytest.mark.parametrize("kind", [list, tuple])
+def test_tensors_in_lists_are_looked_at_in_each_call_and_not_kept(spend: Spend, key: list[str], kind: Any) -> None:
+    def halves(xs: Any, n: int) -> Any:
+        spend(10.0)
+        if xs[0].dtype is not torch.float16:
+            raise TypeError("half precision only")
+        return [x * 2 for x in xs]
+
+    def all_of_them(xs: Any, n: int) -> Any:
+        spend(1000.0)
+        return [x * 2 for x in xs]
+
+    double = kerntune.choice([halves, all_of_them], key=key)(lambda xs, n: None)
+    kept = []
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        for dtype in (torch.float16, torch.float32, torch.float16, torch.float32):
+            x = torch.ones(3, dtype=dtype)
+            kept.append(weakref.ref(x))
+            assert double(kind([x]), 1)[0].dtype is dtype
+            del x
+    assert [ref() for ref in kept] == [None] * 4
+    assert len(double.operation.decisions) == 2
+
+
 # one that can't, one that is wrong
 
 
@@ -303,6 +343,24 @@ def test_what_is_written_in_place_is_written_once(spend: Spend) -> None:
     part = x[2:]
     assert double_(part) is None
     assert x.tolist() == [1.0, 1.0, 2.0, 2.0, 2.0, 2.0]
+
+
+def test_a_position_that_calls_move_on_stays_within_its_tensor(spend: Spend) -> None:
+    def one(place: torch.Tensor, x: torch.Tensor) -> None:
+        spend(10.0)
+        x[place] = 1.0  # IndexError where it is behind the end
+        place.add_(1)
+
+    def other(place: torch.Tensor, x: torch.Tensor) -> None:
+        spend(1000.0)
+        x.index_fill_(0, place, 1.0)
+        place += 1
+
+    put = kerntune.choice([one, other], key=["x"])(lambda place, x: None)
+    place, x = torch.tensor([3]), torch.zeros(4)
+    put(place, x)
+    assert winner(put) == "one"
+    assert (place.tolist(), x.tolist()) == ([4], [0.0, 0.0, 0.0, 1.0])
 
 
 def test_what_is_written_in_place_is_compared(spend: Spend) -> None:
