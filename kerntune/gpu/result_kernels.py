@@ -341,7 +341,8 @@ class ResultKernels:
         return ElementCounts(*OUT.unpack(self._gpu.read(out)))
 
     def _prepared(self, name: str, ptx: str, *groups: dict[str, int]) -> Callable[[], None]:
-        """A call that enqueues a launch; ``groups`` are pointers and numbers in turn, by name, in the kernel's order."""
+        """A call that enqueues a launch. ``groups`` are pointers and numbers in turn, by name, in the kernel's
+        order."""
         symbol = PREFIX + name
         if symbol not in self._loaded:
             self._loaded[symbol] = self._gpu.load(kernel_binary(symbol), ptx.encode() + b"\0")
