@@ -7,7 +7,7 @@ neither torch nor a compiler. :func:`kerntune.gpu.number_formats.count_differenc
 from __future__ import annotations
 
 import struct
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import lru_cache
 
 from kerntune.base.recording import Binary, Param
@@ -290,23 +290,31 @@ class ResultKernels:
 
     def equal(self, pairs: Sequence[tuple[Buffer, Buffer]]) -> list[bool]:
         """Of each two buffers of one size, whether they hold the same bits: one wait for all of them."""
-        if not pairs:
-            return []
-        out = self._gpu.allocate(8 * len(pairs))
-        self._gpu.fill(out, 0)
-        for place, (a, b) in enumerate(pairs):
-            self._enqueue_equal(a, b, out.address + 8 * place)
-        found = struct.unpack(f"<{len(pairs)}Q", self._gpu.read(out))
-        return [flag == 0 for flag in found]
+        return self.equality(pairs)() if pairs else []
 
-    def _enqueue_equal(self, a: Buffer, b: Buffer, out: int) -> None:
+    def equality(self, pairs: Sequence[tuple[Buffer, Buffer]]) -> Callable[[], list[bool]]:
+        """:meth:`equal` of these buffers as they are when it is called, for as often as it is. Of a pair the second
+        may be larger; its rest isn't looked at."""
+        out = self._gpu.allocate(8 * len(pairs))
+        places = [(a, b, out.address + 8 * place) for place, (a, b) in enumerate(pairs)]
+        launches = [launch for place in places for launch in self._equal_launches(*place)]
+
+        def found() -> list[bool]:
+            self._gpu.fill(out, 0)
+            for launch in launches:
+                launch()
+            return [flag == 0 for flag in struct.unpack(f"<{len(pairs)}Q", self._gpu.read(out))]
+
+        return found
+
+    def _equal_launches(self, a: Buffer, b: Buffer, out: int) -> Iterator[Callable[[], None]]:
         aligned = a.address % VECTOR == b.address % VECTOR == 0
         vectors = a.nbytes // VECTOR if aligned else 0
         rest = vectors * VECTOR
         for width, offset, count in ((VECTOR, 0, vectors), (1, rest, a.nbytes - rest)):
             pointers = {"a": a.address + offset, "b": b.address + offset}
             if count:
-                self._launch(f"equal{width}", equal_ptx(width), pointers, {"count": count}, {"out": out})
+                yield self._prepared(f"equal{width}", equal_ptx(width), pointers, {"count": count}, {"out": out})
 
     def new_mask(self, elements: int) -> Buffer:
         """A byte for each element, all zero. :class:`MeasurementError` where there is no room."""
@@ -317,7 +325,7 @@ class ResultKernels:
     def mark(self, a: Buffer, b: Buffer, mask: Buffer, kind: NumberFormat) -> None:
         """Note in ``mask`` which elements differ."""
         pointers = {"a": a.address, "b": b.address, "mask": mask.address}
-        self._launch(f"mark{kind.width}", mark_ptx(kind.width), pointers, {"count": a.nbytes // kind.width})
+        self._prepared(f"mark{kind.width}", mark_ptx(kind.width), pointers, {"count": a.nbytes // kind.width})()
 
     def count(
         self, a: Buffer, b: Buffer, mask: Buffer | None, kind: NumberFormat, poisoned: bool, wanted: int = NOWHERE
@@ -326,14 +334,15 @@ class ResultKernels:
         out = self._gpu.allocate(OUT.size)
         self._gpu.write(out, START)
         before = {"a": a.address, "b": b.address, "mask": mask.address if mask is not None else 0}
-        self._launch(
+        self._prepared(
             f"count_{kind.name}", count_ptx(kind), before, {"count": a.nbytes // kind.width}, {"out": out.address},
             {"wanted": wanted, "poisoned": int(poisoned)},
-        )  # fmt: skip
+        )()  # fmt: skip
         return ElementCounts(*OUT.unpack(self._gpu.read(out)))
 
-    def _launch(self, name: str, ptx: str, *groups: dict[str, int]) -> None:
-        """``groups`` are pointers and numbers in turn, by name, in the kernel's order."""
+    def _prepared(self, name: str, ptx: str, *groups: dict[str, int]) -> Callable[[], None]:
+        """A call that enqueues a launch. ``groups`` are pointers and numbers in turn, by name, in the kernel's
+        order."""
         symbol = PREFIX + name
         if symbol not in self._loaded:
             self._loaded[symbol] = self._gpu.load(kernel_binary(symbol), ptx.encode() + b"\0")
@@ -346,7 +355,7 @@ class ResultKernels:
                 addresses.append(value if pointer else None)
         count = next(value for group in groups for key, value in group.items() if key == "count")
         blocks = min(-(-count // (WARPS * 32)), BLOCKS_PER_SM * max(self._gpu.spec.sm_count, 1))
-        self._gpu.prepare(self._loaded[symbol], (max(blocks, 1), 1, 1), params, addresses)()
+        return self._gpu.prepare(self._loaded[symbol], (max(blocks, 1), 1, 1), params, addresses)
 
 
 def kernel_binary(symbol: str) -> Binary:

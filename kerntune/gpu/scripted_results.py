@@ -16,7 +16,7 @@ from kerntune.gpu.number_formats import (
 from kerntune.gpu.result_kernels import OUT, PREFIX
 from kerntune.gpu.scripted_work import FakeBuffer
 
-MOST = 1 << 20
+MOST = 1 << 21
 """Elements that are looked at: a scripted launch changes all of a buffer, or its start."""
 
 BufferPlace = tuple[FakeBuffer, int]

@@ -47,11 +47,11 @@ def tune_call(
     :class:`TuningError` as :func:`kerntune.tuning.tuner.tune`.
     """
     known = trials is not None and trials.any(site)
-    capture.compiler.warm(1 if known else len(site.candidates))
-    stored = trials.at(site) if trials is not None else None
     with _loading(capture) as loader, _isolating(capture, options) as isolation:
         if not known:
-            isolation.begin()
+            isolation.begin()  # before compiling processes start: each step of this one waits for its turn then
+        capture.compiler.warm(1 if known else len(site.candidates))
+        stored = trials.at(site) if trials is not None else None
         pool = pool_of(capture, site, stored)
         with contextlib.closing(pool):
             if all_empty(pool):

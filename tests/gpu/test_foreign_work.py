@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
 import subprocess
 import sys
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -78,24 +80,46 @@ def test_a_device_that_can_not_load_it_shows_nothing() -> None:
 
 
 BUSY = """
-import torch
+import itertools, torch
 x = torch.randn(4096, 4096, device="cuda")
-print("busy", flush=True)
-while True:
-    for _ in range(50):
+for batch in itertools.count():
+    for _ in range(20):
         x = torch.tanh(x @ x)
     torch.cuda.synchronize()
+    if not batch:  # the first product waits for its library to be loaded
+        print("busy", flush=True)
 """
 
 
-@pytest.fixture
-def busy() -> Iterator[None]:
-    """Another process that uses the GPU without a pause."""
-    with subprocess.Popen([sys.executable, "-c", BUSY], stdout=subprocess.PIPE, text=True) as process:
-        assert process.stdout is not None
-        assert process.stdout.readline() == "busy\n"
-        yield
-        process.kill()
+@contextlib.contextmanager
+def busy_process(code: str) -> Iterator[subprocess.Popen[str]]:
+    """Another process, from when it says that it is busy. One that has ended fails the test, with its output."""
+    with tempfile.TemporaryFile("w+") as errors:
+        words = [sys.executable, "-c", code]
+        with subprocess.Popen(words, stdout=subprocess.PIPE, stderr=errors, text=True) as process:
+            assert process.stdout is not None
+            try:
+                said = process.stdout.readline()
+                if said == "busy\n":
+                    yield process
+                ended = said != "busy\n" or process.poll() is not None
+            finally:
+                process.kill()
+        errors.seek(0)
+        if ended:
+            pytest.fail(f"the busy process has ended: {said}{errors.read()}")
+
+
+def test_a_busy_process_that_ends_is_no_busy_process() -> None:
+    for code in ("raise SystemExit('no such library')", "print('no such library')"):
+        with pytest.raises(pytest.fail.Exception, match=r"has ended: .*no such library"), busy_process(code):
+            pass
+    ends = "print('busy', flush=True); raise SystemExit('no memory left')"
+    ended = pytest.raises(pytest.fail.Exception, match="has ended: busy\nno memory left")
+    with ended, busy_process(ends) as process:
+        process.wait()
+    with busy_process("print('busy', flush=True)\nwhile True: pass"):
+        pass
 
 
 @pytest.mark.gpu
@@ -113,8 +137,11 @@ class TestOnAGpu:
         assert seen.watched_ns > 0, "the clock can be watched"
         assert not seen.disturbs, seen
 
-    def test_another_process_is_seen(self, busy: None) -> None:
+    def test_another_process_is_seen(self) -> None:
         from kerntune.gpu.driver_gpu import DriverGpu
 
-        seen = together(ClockWatch(DriverGpu(0)).watch() for _ in range(3))
+        watch = ClockWatch(DriverGpu(0))
+        watch.watch()  # loads the kernel
+        with busy_process(BUSY):
+            seen = together(watch.watch() for _ in range(20))
         assert seen.disturbs, seen

@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kerntune.base.device import Target, typical_device
+from kerntune.errors import BackendError
 from kerntune.gpu.base import Buffer
 from kerntune.gpu.compare import FLOATS
 from kerntune.gpu.guards import (
@@ -20,7 +21,7 @@ from kerntune.gpu.guards import (
     damage_text,
     guards_bytes,
 )
-from kerntune.gpu.scripted import FakeGpu, Script
+from kerntune.gpu.scripted import FakeGpu, Rule, Script
 from kerntune.gpu.scripted_work import FakeBuffer
 
 
@@ -77,6 +78,42 @@ def test_changes_on_both_sides_are_one_finding() -> None:
     change(front, front.nbytes - 8, b"\0" * 4)
     change(back, 16, b"\0" * 2)
     assert GuardReader(device).damages({0: guarded}) == [GuardDamage(0, -8, 117, 6)]
+
+
+def test_zones_are_compared_on_the_device_until_one_has_changed() -> None:
+    device = gpu()
+    guarded = {0: GuardedBuffer(device, 1000, 7)}
+    reader = GuardReader(device)
+    assert reader.damages(guarded) == []
+    assert device.host_bytes == 0
+    change(guarded[0].zones[1][1], 0, b"\0")
+    assert reader.damages(guarded) == [GuardDamage(0, 1000, 1000, 1)]
+    assert device.host_bytes >= 2 * GUARD_BYTES
+
+
+def test_what_writes_over_the_pattern_too_is_found() -> None:
+    """A write that is long enough hits a zone and what the zone is compared with alike."""
+    device = gpu()
+    guarded = {0: GuardedBuffer(device, 1000)}
+    reader = GuardReader(device)
+    assert reader.damages(guarded) == []
+    for buffer in [*device._buffers.values()]:
+        change(buffer, 0, bytes(buffer.nbytes))
+    (damage,) = reader.damages(guarded)
+    assert damage.count == sum(zone.nbytes for _, zone in guarded[0].zones)
+
+
+def test_where_the_kernel_can_not_be_loaded_the_host_compares() -> None:
+    device = FakeGpu(typical_device(Target.parse("cuda:90")), Script([Rule(fails="no such image")]))
+    guarded = {0: GuardedBuffer(device, 1000)}
+    reader = GuardReader(device)
+    reader.prepare()
+    assert reader.damages(guarded) == []
+    change(guarded[0].zones[0][1], GUARD_BYTES - 4, b"\0" * 4)
+    assert reader.damages(guarded) == [GuardDamage(0, -4, -1, 4)]
+    device.lost = "CUDA_ERROR_ILLEGAL_ADDRESS (700)"
+    with pytest.raises(BackendError, match="ILLEGAL_ADDRESS"):
+        GuardReader(device).damages(guarded)
 
 
 @pytest.mark.parametrize(

@@ -25,6 +25,7 @@ import kerntune
 from kerntune.base.case_result import is_fault
 from kerntune.capture.fault_limits import spread
 from kerntune.capture.recorder import record
+from kerntune.compiling.compiler import Compiler
 from kerntune.compiling.fault import FROM_OUTSIDE
 from kerntune.errors import BackendError, MeasurementError, TuningError, UsageError
 from kerntune.gpu import staging
@@ -453,3 +454,13 @@ def test_another_word_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("KERNTUNE_ISOLATE", "on")
     with pytest.raises(UsageError, match="isolate is 'on'"):
         TuneOptions.now()
+
+
+def test_its_process_starts_before_compiling_ones(faulty: FakeBackend, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Their threads would hold it up, and it takes the longest to be ready."""
+    order = []
+    begin, warm = Isolation.begin, Compiler.warm
+    monkeypatch.setattr(Isolation, "begin", lambda self: (order.append("looks"), begin(self)))
+    monkeypatch.setattr(Compiler, "warm", lambda self, jobs: (order.append("compiling"), warm(self, jobs)))
+    scale(library(*BLOCKS))
+    assert order[:2] == ["looks", "compiling"]

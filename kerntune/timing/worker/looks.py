@@ -35,9 +35,6 @@ from kerntune.timing.worker.look_requests import (
 )
 from kerntune.timing.worker.requests import Ready, RequestFailed
 
-MANY_STORAGES = 4
-"""Most kernels have no more."""
-
 SPOILED = 3
 """Exit code of a worker whose device answers nothing any more."""
 
@@ -56,7 +53,7 @@ class Looker:
     def prepare(self) -> None:
         """What the first look needs, before anything is asked. A help, no need."""
         with contextlib.suppress(KerntuneError):
-            self._reader.prepare(MANY_STORAGES)
+            self._reader.prepare()
 
     def answer(self, request: LookMessage) -> LookMessage:
         """The reply to a request. A failed look that leaves the device usable isn't ``spoiled``."""
@@ -65,6 +62,7 @@ class Looker:
         if isinstance(request, ForgetRequest):
             self._pristine.clear()
             self._guarded.clear()
+            self._reader.forget()
             self._loader.close()
             return Staged()
         if isinstance(request, LookRequest):
@@ -141,8 +139,8 @@ def serve(gpu: Executor, file: int, outbox: int) -> int:
     """Answer requests on standard input until it closes; the exit code."""
     looker = Looker(gpu, file)
     send(outbox, Ready(gpu.spec.name))
-    looker.prepare()
     requests: Reader[LookMessage] = Reader(0, LookMessage)
+    looker.prepare()
     for request in requests:
         reply = looker.answer(request)
         send(outbox, reply)

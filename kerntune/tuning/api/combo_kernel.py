@@ -47,6 +47,10 @@ MOST_CHOICES = 4096
 """Kinds of calls that are remembered; then all are forgotten, and decided anew."""
 
 
+OF_PARTS = ("cache_results", "tune")
+"""Options of a combo that hold for its parts launched one by one, too."""
+
+
 @dataclass(frozen=True)
 class ComboPart:
     """A part of a combo: a ``@triton.jit`` function whose first parameters are the indices of its block, one for each
@@ -113,9 +117,10 @@ class ComboPart:
             kind=HeuristicType(self.kind),
         )
 
-    def alone(self, cache_results: bool) -> tuple[Any, Grid]:
-        """The part as a tuned kernel of its own, and its grid."""
-        words: dict[str, Any] = {**self.hints, "cache_results": cache_results}
+    def alone(self, options: Mapping[str, Any]) -> tuple[Any, Grid]:
+        """The part as a tuned kernel of its own, and its grid. Of a combo's ``options`` those count that say whether
+        it is tuned (:data:`OF_PARTS`)."""
+        words: dict[str, Any] = {**self.hints, **{name: options[name] for name in OF_PARTS if name in options}}
         if self.reduced:
             words["reduced"] = self.reduced
         kernel = KINDS[self.kind][1](sizes=self.sizes, blocks=self.blocks, **words)(alone_kernel(self.code))
@@ -144,7 +149,7 @@ class ComboKernel:
             ComboTuner(fn, proposer, **words),
             combo_grid(codes, one_block=self._one_block, turns=self._one_block),
         )
-        self.apart = [part.alone(bool(words.get("cache_results", True))) for part in parts]
+        self.apart = apart(parts, words)
         self.choices: dict[Any, ComboChoice] = {}
         self._counts = [len(code.arguments) for code in codes]
         at, places = 0, []
@@ -195,6 +200,15 @@ class ComboKernel:
         raise UsageError(f"combo {self.name}: give a tuple of arguments for each part ({wanted}); got {got} arguments")
 
 
+def apart(parts: Sequence[ComboPart], options: Mapping[str, Any]) -> list[tuple[Any, Grid]]:
+    """Tuners and grids of parts launched one by one; the same part, given several times, is tuned once."""
+    made: list[tuple[ComboPart, tuple[Any, Grid]]] = []
+    for part in parts:
+        found = next((kernel for other, kernel in made if other == part), None)
+        made.append((part, found or part.alone(options)))
+    return [kernel for _, kernel in made]
+
+
 def combo_grid(codes: Sequence[PartCode], *, one_block: bool, turns: bool = False) -> Grid:
     """The grid of a combined kernel with its arguments' names: parts of their own blocks, or of ``one_block`` one after
     the other or in ``turns``."""
@@ -226,8 +240,8 @@ def combo(parts: Sequence[ComboPart], *, name: str = "", order: str = "sequentia
 
     ``order``: ``sequential`` lays the parts one after the other, with blocks of their own; ``round robin`` takes a
     block of each in turn, with one block of x for all. Other options are ``cache_results=``, ``tune=``, ``descend=``
-    and ``key=`` as in :func:`kerntune.pointwise`. In a pytest case, in Triton's interpreter, and without a GPU it is
-    always one launch.
+    and ``key=`` as in :func:`kerntune.pointwise`; the first two hold for parts one by one, too. In a pytest case, in
+    Triton's interpreter, and without a GPU it is always one launch.
 
     :class:`~kerntune.errors.ConfigError` for no parts, a part that can't be one, and names that clash.
     """

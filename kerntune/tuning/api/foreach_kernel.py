@@ -33,7 +33,7 @@ class ForeachKernel:
             raise ConfigError(f"kernel {part.name}: foreach takes parts of one axis x with a block")
         self.part, self.name = part, f"foreach_{part.name}"
         self._elements, self._words = elements, dict(words)
-        self.apart = part.alone(bool(words.get("cache_results", True)))
+        self.apart = part.alone(words)
         self.choices: dict[Any, ComboChoice] = {}
         self._kernels: dict[tuple[int, frozenset[str]], tuple[Autotuner, Grid]] = {}
         self._names = part.code.arguments

@@ -98,25 +98,32 @@ def test_looks_on_staged_storages(processes: list[LookProcess], gpu: FakeGpu, st
 
 def test_code_is_loaded_once_a_tuning(gpu: FakeGpu, staging: HostStaging) -> None:
     looker = Looker(gpu, staging.file)
+    looker.prepare()
+    own = gpu.modules
     for _ in range(2):
         assert looker.answer(staged()) == Staged()
         for _ in range(3):
             assert isinstance(looker.answer(LOOK), LookReply)
-        assert gpu.modules == len(WORK.binaries)
+        assert gpu.modules == own + len(WORK.binaries)
         assert looker.answer(ForgetRequest()) == Staged()
-        assert gpu.modules == 0
+        assert gpu.modules == own
 
 
-def test_a_first_look_finds_the_host_s_memory_ready(gpu: FakeGpu, staging: HostStaging) -> None:
+def test_a_first_look_finds_all_ready_and_leaves_the_zones_on_the_device(gpu: FakeGpu, staging: HostStaging) -> None:
     looker = Looker(gpu, staging.file)
     looker.prepare()
+    loaded = gpu.modules
+    assert loaded > 0
     assert looker.answer(staged()) == Staged()
-    before = gpu.host_bytes
-    assert before > 0
-    assert isinstance(looker.answer(LOOK), LookReply)
-    assert gpu.host_bytes == before
     gpu.allocate_host = refused  # type: ignore[method-assign]
-    Looker(gpu, staging.file).prepare()
+    assert isinstance(looker.answer(LOOK), LookReply)
+    assert gpu.modules == loaded + len(WORK.binaries)
+
+
+def test_a_process_that_can_prepare_nothing_begins_all_the_same(gpu: FakeGpu, staging: HostStaging) -> None:
+    looker = Looker(gpu, staging.file)
+    gpu.allocate = refused  # type: ignore[method-assign]
+    looker.prepare()
 
 
 def refused(nbytes: int) -> Buffer:

@@ -53,6 +53,19 @@ def test_each_part_gets_its_own_block(this_gpu: FakeBackend, ratio: list[float])
     assert kernel.tuner.best_config.kwargs == {"XBLOCK_0": 512, "XBLOCK_1": 256}
 
 
+def test_a_part_given_twice_is_tuned_once_by_itself(this_gpu: FakeBackend, ratio: list[float]) -> None:
+    kernel = kerntune.combo([SCALE, SUMS, SCALE])
+    tuners = [tuner for tuner, _ in kernel.apart]
+    assert tuners[0] is tuners[2] is not tuners[1]
+
+
+@pytest.mark.filterwarnings("ignore:.*has no stored winner")
+def test_options_that_say_whether_to_tune_hold_for_the_parts_too(this_gpu: FakeBackend, ratio: list[float]) -> None:
+    gpu = script(this_gpu)
+    kerntune.combo([SCALE, SCALE], tune="nearest")(*two())
+    assert gpu.launches == 0
+
+
 def test_a_winner_is_found_again(this_gpu: FakeBackend, ratio: list[float]) -> None:
     script(this_gpu)
     kerntune.combo([SCALE, SUMS])(two()[0], four()[0][2])
@@ -214,19 +227,22 @@ def test_lists_that_dont_fit_are_refused_and_empty_ones_do_nothing(launches: lis
         kerntune.foreach(sizes=TRANSPOSE.sizes, blocks=TRANSPOSE.blocks)(TRANSPOSE.fn)
 
 
-def test_all_ways_are_right_in_tritons_interpreter() -> None:
-    folder = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
-    text = f"import sys; sys.path[:0] = [{folder!r}]\nfrom tuning.api.combo_parts import *\nall_interpreted()"
-    environment = {**os.environ, "TRITON_INTERPRET": "1"}
-    subprocess.run([sys.executable, "-c", text], check=True, env=environment, timeout=300)
-
-
 EXAMPLE = Path(__file__).parents[3] / "examples/several_in_one.py"
 
 
-def test_the_example_is_right_in_tritons_interpreter() -> None:
+def test_all_ways_and_the_example_are_right_in_tritons_interpreter() -> None:
+    """In one process: most of its time goes to imports."""
+    folder = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+    lines = (
+        "import runpy, sys",
+        f"sys.path[:0] = [{folder!r}]",
+        "from tuning.api.combo_parts import *",
+        "all_interpreted()",
+        f"runpy.run_path({str(EXAMPLE)!r}, run_name='__main__')",
+    )
     environment = {**os.environ, "TRITON_INTERPRET": "1"}
-    done = subprocess.run([sys.executable, EXAMPLE], check=True, env=environment, timeout=300, stdout=subprocess.PIPE)
+    command = [sys.executable, "-c", "\n".join(lines)]
+    done = subprocess.run(command, check=True, env=environment, timeout=300, stdout=subprocess.PIPE)
     assert b"decay_and_sums: one launch, unmeasured" in done.stdout
 
 
@@ -237,19 +253,22 @@ on_gpu = pytest.mark.skipif(not has_cuda(), reason="needs a CUDA GPU")
 
 @pytest.mark.gpu
 @on_gpu
+@pytest.mark.filterwarnings("ignore:.*has no stored winner")
+@pytest.mark.parametrize(("n", "tune"), [(1000, "auto"), (100_000, "nearest")])
 @pytest.mark.parametrize("order", ["sequential", "round robin"])
-def test_on_a_gpu_both_ways_are_right(order: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Any) -> None:
+def test_on_a_gpu_both_ways_are_right(
+    order: str, n: int, tune: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Any
+) -> None:
+    """Tuned, and with the first configs, which takes no tuning of five kernels."""
     monkeypatch.setenv("KERNTUNE_CACHE_DIR", str(tmp_path))
     used = [i for i in range(4) if order == "sequential" or i != 1]
-    kernel = kerntune.combo([PARTS[i] for i in used], order=order, cache_results=False)
-    for n in (1000, 100_000):
-        for way in (None, True, False):
-            given, errors = four("cuda", n)
-            if way is not None:
-                kernel.choices = dict.fromkeys(kernel.choices, ComboChoice(together=way))
-            kernel(*(given[i] for i in used))
-            assert worst([errors[i] for i in used]) < 1e-3, (n, way, kernel.choices)
-        kernel.choices.clear()
+    kernel = kerntune.combo([PARTS[i] for i in used], order=order, tune=tune)
+    for way in (None, True, False):
+        given, errors = four("cuda", n)
+        if way is not None:
+            kernel.choices = dict.fromkeys(kernel.choices, ComboChoice(together=way))
+        kernel(*(given[i] for i in used))
+        assert worst([errors[i] for i in used]) < 1e-3, (way, kernel.choices)
 
 
 @pytest.mark.gpu
