@@ -255,12 +255,15 @@ def uncheckable(captured: CapturedCall) -> str:
 def with_surroundings(
     results: Iterable[CaseResult], captured: CapturedCall, warnings: Sequence[str]
 ) -> tuple[CaseResult, ...]:
-    """The results of a call with what its compiled functions run besides Triton kernels, and further ``warnings``."""
+    """The results of a call with what its compiled functions run besides Triton kernels, what Inductor has chosen
+    otherwise than for the baseline, and further ``warnings``."""
     elsewhere = dict(sorted(captured.capture.compiled.elsewhere.items()))
-    remarks = (*([elsewhere_text(elsewhere)] if elsewhere else []), *captured.capture.compiled.choices.anew)
+    remarks = (elsewhere_text(elsewhere),) if elsewhere else ()
+    anew = captured.capture.compiled.choices.anew
     return tuple(
         msgspec.structs.replace(
             r,
+            message=", ".join([r.message, *anew]),
             warnings=(*r.warnings, *warnings),
             elsewhere=elsewhere or r.elsewhere,
             remarks=(*r.remarks, *remarks),
