@@ -74,6 +74,7 @@ class InductorLaunch:
         """On a GPU: with the baseline's config, else with Inductor's. Its first launch may search on from that one, by
         coordinate descent."""
         with self.capture.paused():  # compilation, and launches of other configs that Inductor times
+            inductor_parts.compile_listed(self.tuner)
             self.choices.follow(self.tuner, self.jit)
             config = inductor_parts.settled_config(self.tuner, self.args, self.kwargs)
         result = self._launch(config, None)

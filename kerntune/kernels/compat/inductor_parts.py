@@ -342,23 +342,27 @@ def inductor_grid(tuner: Any, args: Sequence[Any], config: Any) -> tuple[tuple[A
 
 def settled_config(tuner: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
     """Inductor's config for a launch that is about to be made on a GPU; it is compiled and tuned if it isn't yet."""
-    if not tuner.launchers:
-        tuner.precompile()
+    compile_listed(tuner)
     if len(tuner.launchers) > 1:
         note_configs(tuner)
         tuner.autotune_to_one_config(*args, **kwargs)
     return tuner.launchers[0].config if tuner.launchers else tuner.configs[0]
 
 
+def compile_listed(tuner: Any) -> None:
+    """Compile a tuner's configs, if that isn't done yet."""
+    if not tuner.launchers:
+        tuner.precompile()
+
+
 def keep_config(tuner: Any, wanted: Callable[[Any], bool], make: Callable[[Any], Any]) -> bool:
     """Settle a tuner on the config for which ``wanted`` is true, without timing; False if it can't choose that one.
+    Its list is compiled (:func:`compile_listed`).
 
     A tuner that has chosen already, here or in an earlier process, has that config alone, and a search
     (``coordinate_descent_tuning``) finds configs that are in no list: the wanted one is compiled then, which ``make``
     makes of another of the tuner's. A tuner that still has its whole list must have it there.
     """
-    if not tuner.launchers:
-        tuner.precompile()
     if not tuner.launchers:
         return False
     kept = next((launcher for launcher in tuner.launchers if wanted(launcher.config)), None)
