@@ -51,7 +51,7 @@ class InductorChoices:
 
     def install(self, stack: contextlib.ExitStack) -> None:
         """Until ``stack`` closes, code is generated anew, by the times that are known. Where this torch has moved a
-        part, Inductor times what that part would have told."""
+        part, Inductor times what is chosen there."""
         self._known = self.load()
         stack.enter_context(inductor_parts.without_graph_caches())
         for word, following in (("candidate_times", self._candidate_times), ("fused_time", self._fused_time)):
@@ -86,15 +86,18 @@ class InductorChoices:
             self.anew.append(text)
 
     def _candidate_times(self, original: Callable[..., Any]) -> Callable[..., Any]:
-        def lookup(cache: Any, choices: Any, op: str, inputs: str, benchmark: Any, *args: Any, **kwargs: Any) -> Any:
-            about = [op, inputs, *map(str, args), *map(str, kwargs.values()), inductor_parts.matmul_precision()]
+        def lookup(
+            cache: Any, choices: Any, op: str, inputs: str, benchmark: Any, hint_override: Any = None, **more: Any
+        ) -> Any:
+            about = [op, inputs, str(hint_override), inductor_parts.matmul_precision()]
             keys = {choice: _hashed([*about, choice.hash_key()]) for choice in choices}
             known = self._known.times
-            if benchmark is not None and keys and all(key in known for key in keys.values()):
+            if keys and all(key in known for key in keys.values()):
                 found = {choice: _milliseconds(known[key]) for choice, key in keys.items()}
             else:
-                found = original(cache, choices, op, inputs, benchmark, *args, **kwargs)
-                if known and found:
+                hint = {} if hint_override is None else {"hint_override": hint_override}
+                found = original(cache, choices, op, inputs, benchmark, **hint, **more)
+                if known and benchmark is not None:  # else Inductor only asks whether there is something to compile
                     self._say(f"Inductor has timed the candidates for {op} anew: the baseline has no times of them all")
             self.times.update({keys[choice]: _stored(ms) for choice, ms in found.items() if choice in keys})
             return found

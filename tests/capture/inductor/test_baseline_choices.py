@@ -193,6 +193,24 @@ def test_another_candidate_has_all_of_them_timed_and_said() -> None:
     assert today.anew == ["Inductor has timed the candidates for mm anew: the baseline has no times of them all"]
 
 
+def test_nothing_is_compiled_to_be_timed_where_all_times_are_known() -> None:
+    """Inductor asks without a benchmark first, and compiles all candidates if some time is missing."""
+    from torch._inductor import config
+    from torch._inductor.codecache import PersistentCache
+
+    candidates = [Choice("tem_0"), Choice("tem_1")]
+    cache = PersistentCache.__new__(PersistentCache)
+    with config.patch(autotune_local_cache=False):
+        with choices_with(KnownChoices()) as then:
+            assert cache.lookup(candidates, "mm", "shapes", benchmark=None) == {}
+            looked_up({"tem_0": 1.0, "tem_1": 2.0})
+        with choices_with(KnownChoices(times=then.times)) as today:
+            found = cache.lookup(candidates, "mm", "shapes", benchmark=None)
+            assert list(found.values()) == [1.0, 2.0]
+            assert cache.lookup([*candidates, Choice("tem_2")], "mm", "shapes", benchmark=None) == {}
+    assert today.anew == []
+
+
 @pytest.fixture
 def fused(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
     """A fused kernel's module; ``ms`` is its time today."""
