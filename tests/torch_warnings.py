@@ -8,6 +8,7 @@ TORCHS_OWN = (
     "ignore:`torch.jit.*is deprecated:DeprecationWarning",  # Inductor's imports, from Python 3.12 on
     "ignore:.*should not be instantiated:DeprecationWarning",  # Dynamo makes an autograd.Function to trace one
     "ignore:.*LeafSpec:FutureWarning",  # AOTInductor copies a tree specification of the deprecated class
+    "ignore:TypedStorage is deprecated:UserWarning",  # max-autotune's own look at a tensor's storage, in torch 2.11
     "ignore:TensorFloat32 tensor cores:UserWarning",  # advice for products of float32
     "ignore:.*Profiler clears events:UserWarning",  # at the first profile of a process
     "ignore:The CUDA Graph is empty:UserWarning",  # a pool's first graph holds nothing, nor does one that was given up

@@ -91,6 +91,7 @@ class BaselineBuilder:
             sample=sample,
             static=static,
             calibration=calibration,
+            inductor_times=dict(self.case.capture.compiled.choices.times) or msgspec.UNSET,
         )
 
 

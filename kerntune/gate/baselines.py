@@ -84,6 +84,9 @@ class TimeBaseline(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     static: tuple[LaunchStatic, ...]
     calibration: Union[Calibration, None] = None
     since: Union[SinceAnchor, None] = None
+    inductor_times: Union[dict[str, Union[float, None]], msgspec.UnsetType] = msgspec.UNSET
+    """Of a compiled function: the times (ms; None for what can't run) by which Inductor took its templates and fused
+    them, by a hash of each candidate; see :mod:`kerntune.capture.inductor.baseline_choices`."""
 
 
 class StaticBaseline(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

@@ -14,6 +14,7 @@ from kerntune.base.device import Target
 from kerntune.base.policy import Update
 from kerntune.base.recording import Recording
 from kerntune.capture import Capture, Pending, Site, current
+from kerntune.capture.inductor.baseline_choices import InductorChoices
 from kerntune.capture.inductor.compiled_calls import elsewhere_text
 from kerntune.capture.recorder import Recorded, record
 from kerntune.compiling.compiler import Compiled, Compiler
@@ -89,14 +90,18 @@ def run_captured(
     prefer: Preference,
     before_launch: Callable[[Capture, Pending, Compiled], None] | None = None,
     on_device: Callable[[Backend], None] = lambda backend: None,
+    choices: InductorChoices | None = None,
 ) -> CapturedCall:
-    """Run the call and compare its result with its reference. ``before_launch`` and ``on_device`` as the capture's.
+    """Run the call and compare its result with its reference. ``before_launch`` and ``on_device`` as the capture's;
+    ``choices`` are Inductor's, as a baseline has them.
 
     :class:`ConfigError` where it was given candidates for kernels that it doesn't launch.
     """
     capture = Capture(
         backend, compiler, call.candidates, prefer=prefer, before_launch=before_launch, on_device=on_device
     )
+    if choices is not None:
+        capture.compiled.choices = choices
     value, ended = None, None
     with watched() as unseen, capture.active(), capture.compiled_functions():
         try:
@@ -250,12 +255,15 @@ def uncheckable(captured: CapturedCall) -> str:
 def with_surroundings(
     results: Iterable[CaseResult], captured: CapturedCall, warnings: Sequence[str]
 ) -> tuple[CaseResult, ...]:
-    """The results of a call with what its compiled functions run besides Triton kernels, and further ``warnings``."""
+    """The results of a call with what its compiled functions run besides Triton kernels, what Inductor has chosen
+    otherwise than for the baseline, and further ``warnings``."""
     elsewhere = dict(sorted(captured.capture.compiled.elsewhere.items()))
     remarks = (elsewhere_text(elsewhere),) if elsewhere else ()
+    anew = captured.capture.compiled.choices.anew
     return tuple(
         msgspec.structs.replace(
             r,
+            message=", ".join([r.message, *anew]),
             warnings=(*r.warnings, *warnings),
             elsewhere=elsewhere or r.elsewhere,
             remarks=(*r.remarks, *remarks),

@@ -22,7 +22,7 @@ from kerntune.gate.code_changes import StoredCode, code_changes
 from kerntune.gate.comparison import Comparer, Comparison, Judgement, judge
 from kerntune.gate.decision import Evidence, decide
 from kerntune.gate.history.points import provenance_of
-from kerntune.gate.launch_changes import exceeded
+from kerntune.gate.launch_changes import changed_most, exceeded
 from kerntune.gate.messages import (
     foreign_text,
     modes_text,
@@ -267,6 +267,9 @@ class TimedCheck:
         told_since = since_text(since, parts if of_anchor else None)
         said = [*judgement.findings, *shares, *filter(None, [told_since])]
         reasons = reasons_of(baseline, case.recording, self.gpu.environment(), used, call.scope, sample)
+        if baseline is not None and verdict is Verdict.REGRESSED:
+            most = changed_most(baseline.recording, case.recording, findings.time.launches_ns)
+            reasons = (*reasons, *([most] if most else []))
         reasons = (*reasons, *unsure(judgement), *([renamed.said] if renamed.said else []))
         told = (f"since the baseline: {reasons[0]}", *reasons[1:]) if of_anchor else reasons
         remark = self.stores.reference.remark(self.gpu.spec, case.id, case.fingerprint)

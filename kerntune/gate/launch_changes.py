@@ -13,7 +13,7 @@ from kerntune.base.config import COMPILE_OPTIONS, changed_settings, settings_tex
 from kerntune.base.formatting import format_share, format_size
 from kerntune.base.policy import StaticPolicy
 from kerntune.base.recording import Binary, Launch, LaunchWork, Recording, work_of
-from kerntune.gate.fusion import fusion_lines, lost_fusions
+from kerntune.gate.fusion import fusion_lines, lost_fusions, operators
 from kerntune.gate.static_figures import AnyLaunch, LaunchStatic, in_both
 from kerntune.static.finding import Draft, Finding, change, number, worst_first
 from kerntune.static.metrics import StaticMetrics
@@ -61,6 +61,20 @@ def changes_between(before: Recording, after: Recording) -> Changes:
         arguments=tuple(_arguments(works, whole=not launches)),
         choices=choices,
     )
+
+
+def changed_most(before: Recording, after: Recording, launches_ns: Sequence[float] = ()) -> str:
+    """The generated kernel that takes the most time of those that do other work than before, with its operators; of the
+    first where times (of the launches of ``after``) aren't known. Empty if there is none, or a person wrote them."""
+    changed = [
+        (launches_ns[i] if launches_ns else 0.0, -i, new)
+        for i, old, new in in_both(before.launches, after.launches)
+        if new.origins and work_of(before, old) != work_of(after, new)
+    ]
+    if not changed:
+        return ""
+    *_, launch = max(changed, key=lambda found: found[:2])
+    return f"changed kernel with the most time: {launch.kernel} ({operators(launch.origins)})"
 
 
 ARROW = " -> "

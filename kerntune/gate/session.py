@@ -11,6 +11,7 @@ from pathlib import Path
 from kerntune.base.case_result import CaseId, CaseResult
 from kerntune.base.policy import Update, Verdict
 from kerntune.capture import Capture, Pending, Site
+from kerntune.capture.inductor.baseline_choices import InductorChoices, KnownChoices
 from kerntune.capture.inductor.caches import gates_own_caches
 from kerntune.compiling.compiler import Compiled, Compiler
 from kerntune.errors import StoreError, UsageError
@@ -32,6 +33,7 @@ from kerntune.gate.case_identity import Renames, renamed_to, tensor_arguments
 from kerntune.gate.case_profile import profile_case
 from kerntune.gate.decision import Evidence, decide
 from kerntune.gate.gpu_check import GpuRun, TimedCheck
+from kerntune.gate.known_choices import known_choices
 from kerntune.gate.measured_gpu import MeasuredGpus
 from kerntune.gate.static_check import check_static
 from kerntune.gate.stores import ReferenceStore, Stores
@@ -256,8 +258,18 @@ class Session:
             folder = (self.settings.cache_dir or default_folder()) / "inductor"
             with gates_own_caches(folder, triton_folder()), choices_at(self._choice_place()):
                 return run_captured(
-                    own.backend, self._compiler, call, arguments, own.prefer, own.before_launch, own.move
+                    own.backend,
+                    self._compiler,
+                    call,
+                    arguments,
+                    own.prefer,
+                    own.before_launch,
+                    own.move,
+                    InductorChoices(partial(self._known_choices, own, call, arguments)),
                 )
+
+    def _known_choices(self, own: _OnGpu, call: Call, arguments: tuple[Argument, ...]) -> KnownChoices:
+        return known_choices(self.stores.reference, own.backend.spec, call, arguments, self.settings.update)
 
     def _decide(self, call: Call) -> None:
         """Decide a choice that the test calls itself, before its call is captured."""

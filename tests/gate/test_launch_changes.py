@@ -18,6 +18,7 @@ from kerntune.base.config import Config
 from kerntune.base.recording import Binary, Launch, Param, Recording
 from kerntune.errors import ReplayError
 from kerntune.gate.causes import attribute, causes, launch_cause, steps_between
+from kerntune.gate.launch_changes import changed_most
 from kerntune.gate.messages import shares_text
 from kerntune.gate.static_figures import LaunchStatic
 from kerntune.static.metrics import StaticMetrics
@@ -229,3 +230,32 @@ def test_static_cases_blame_what_changed_and_nothing_else(changed: frozenset[str
     words = {"options": "launch options (BLOCK 4096 -> 128)"}
     for thing in ("code", "config", "options", "arguments", "compiler", "environment"):
         assert (words.get(thing, f"{thing} (") in text) is (thing in changed), text
+
+
+# the kernel that a message names
+
+
+def generated(*codes: str) -> Recording:
+    """Launches of generated kernels of one name and the same operators, with these codes."""
+    launches = tuple(
+        launch(kernel="triton_poi_fused_exp", source=f"source {i}", binary=i, origins=("aten.exp", "aten.mul"))
+        for i, _ in enumerate(codes)
+    )
+    return recording(launches=launches, binaries=tuple(binary(code) for code in codes))
+
+
+def test_the_changed_kernel_with_the_most_time_is_named() -> None:
+    """A generated kernel's other code has the same name, operators and config, so that nothing else names it."""
+    told = "changed kernel with the most time: triton_poi_fused_exp (exp, mul)"
+    before, after = generated("a", "b"), generated("a", "c")
+    assert changed_most(before, after, [9.0, 1.0]) == changed_most(before, after) == told
+    assert changed_most(before, before, [9.0, 1.0]) == ""
+    other = replace(after.launches[0], kernel="triton_red_fused_sum", origins=("aten.sum",))
+    slowest = replace(generated("x", "c"), launches=(other, after.launches[1]))
+    was = replace(before, launches=(replace(before.launches[0], origins=("aten.sum",)), before.launches[1]))
+    assert "triton_red_fused_sum (sum)" in changed_most(was, slowest, [9.0, 1.0])
+    assert "triton_poi_fused_exp (exp, mul)" in changed_most(was, slowest, [1.0, 9.0])
+
+
+def test_a_kernel_that_a_person_wrote_is_named_by_its_causes() -> None:
+    assert changed_most(recording(), recording(binaries=(binary("other"),)), [1.0]) == ""

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from kerntune.capture.inductor.baseline_choices import InductorChoices
 from kerntune.kernels.compat import inductor_parts
 
 NO_WORK = frozenset(
@@ -41,6 +42,8 @@ class CompiledCalls:
 
     elsewhere: Counter[str] = field(default_factory=Counter)
     unseen: list[str] = field(default_factory=list)
+    choices: InductorChoices = field(default_factory=InductorChoices)
+    """What Inductor chooses by timing for these calls, where there is a GPU."""
 
     def install(self, stack: contextlib.ExitStack) -> None:
         """Watch until ``stack`` closes."""

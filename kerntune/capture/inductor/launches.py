@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, Protocol
 
 from kerntune.base.config import Config
 from kerntune.base.device import Target
+from kerntune.capture.inductor.baseline_choices import InductorChoices
 from kerntune.capture.inductor.compiled_calls import CompiledCalls
 from kerntune.capture.inductor.origins import origins_of_launch
 from kerntune.capture.inductor.trial_launches import leave_out_trials
@@ -49,6 +50,9 @@ class InductorLaunch:
     run: Callable[[], Any]
     """Makes the launch, with Inductor's config."""
 
+    choices: InductorChoices = field(default_factory=InductorChoices)
+    """Which configs the baseline has."""
+
     @cached_property
     def jit(self) -> Any:
         """The kernel, marked with what it was generated for."""
@@ -67,8 +71,11 @@ class InductorLaunch:
         return self._launch(self.tuner.configs[0], None)
 
     def _make_there(self) -> Any:
-        """On a GPU: with Inductor's config. Its first launch may search on from that one, by coordinate descent."""
+        """On a GPU: with the baseline's config, else with Inductor's. Its first launch may search on from that one, by
+        coordinate descent."""
         with self.capture.paused():  # compilation, and launches of other configs that Inductor times
+            inductor_parts.compile_listed(self.tuner)
+            self.choices.follow(self.tuner, self.jit)
             config = inductor_parts.settled_config(self.tuner, self.args, self.kwargs)
         result = self._launch(config, None)
         final = inductor_parts.launched_config(self.tuner, config)
@@ -147,14 +154,20 @@ def install_inductor(stack: contextlib.ExitStack, capture: Recorder, calls: Comp
     """Record the launches of Inductor's kernels until ``stack`` closes. What was compiled is forgotten first: which
     kernels a function has must not depend on the calls before, and a CUDA graph of them would hide its launches."""
     inductor_parts.inductor_part("reset")()
+    if capture.backend.gpu is not None:
+        calls.choices.install(stack)
     for word in ("debug_run", "run"):
-        inductor_parts.replace_part(stack, word, _recording(capture, inductor_parts.inductor_part(word)))
+        run = _recording(capture, inductor_parts.inductor_part(word), calls.choices)
+        inductor_parts.replace_part(stack, word, run)
     leave_out_trials(stack, capture.paused)
     calls.install(stack)
 
 
-def _recording(capture: Recorder, original: Callable[..., Any]) -> Callable[..., Any]:
+def _recording(
+    capture: Recorder, original: Callable[..., Any], choices: InductorChoices | None = None
+) -> Callable[..., Any]:
     """The replacement of a tuner's ``run``."""
+    following = choices or InductorChoices()
 
     def run(tuner: Any, *args: Any, stream: Any = None, benchmark_run: bool = False, **kwargs: Any) -> Any:
         def launch() -> Any:
@@ -163,6 +176,6 @@ def _recording(capture: Recorder, original: Callable[..., Any]) -> Callable[...,
 
         if benchmark_run or not capture.records() or not inductor_parts.runs_on_gpu(tuner):
             return launch()
-        return InductorLaunch(capture, tuner, args, kwargs, launch).make()
+        return InductorLaunch(capture, tuner, args, kwargs, launch, following).make()
 
     return run

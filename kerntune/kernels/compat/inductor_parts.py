@@ -158,6 +158,20 @@ INDUCTOR: dict[str, InductorPart] = {
     "time_fusion": InductorPart(
         "torch._inductor.scheduler", "Scheduler.speedup_by_fusion", "benchmark_fusion's choice", ("node1", "node2")
     ),
+    "candidate_times": InductorPart(
+        "torch._inductor.codecache",
+        "PersistentCache.lookup",
+        "the times of max-autotune's candidates",
+        ("choices", "op", "inputs", "benchmark"),
+        optional=True,
+    ),
+    "fused_time": InductorPart(
+        "torch._inductor.codegen.triton",
+        "TritonScheduling.benchmark_codegened_module",
+        "the time of a fused kernel, by which Inductor fuses",
+        ("mod",),
+        optional=True,
+    ),
     "multi_kernel": InductorPart(
         "torch._inductor.codegen.multi_kernel", "MultiKernelCall.run", "multi_kernel's choice among kernels"
     ),
@@ -237,6 +251,13 @@ def _begin(begin: Callable[[contextlib.ExitStack], None], stack: contextlib.Exit
         begin(stack)
     except BackendError as exc:
         warnings.warn(f"kernels of functions compiled by torch are not captured: {exc}", RuntimeWarning, stacklevel=2)
+
+
+def matmul_precision() -> str:
+    """How torch multiplies matrices of float32 in this process: it decides how fast its own operators are."""
+    import torch
+
+    return str(torch.get_float32_matmul_precision())
 
 
 def triton_folder() -> str:
@@ -321,11 +342,66 @@ def inductor_grid(tuner: Any, args: Sequence[Any], config: Any) -> tuple[tuple[A
 
 def settled_config(tuner: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
     """Inductor's config for a launch that is about to be made on a GPU; it is compiled and tuned if it isn't yet."""
-    if not tuner.launchers:
-        tuner.precompile()
+    compile_listed(tuner)
     if len(tuner.launchers) > 1:
+        note_configs(tuner)
         tuner.autotune_to_one_config(*args, **kwargs)
     return tuner.launchers[0].config if tuner.launchers else tuner.configs[0]
+
+
+def compile_listed(tuner: Any) -> None:
+    """Compile a tuner's configs, if that isn't done yet."""
+    if not tuner.launchers:
+        tuner.precompile()
+
+
+def keep_config(tuner: Any, wanted: Callable[[Any], bool], make: Callable[[Any], Any]) -> bool:
+    """Settle a tuner on the config for which ``wanted`` is true, without timing; False if it can't choose that one.
+    Its list is compiled (:func:`compile_listed`).
+
+    A tuner that has chosen already, here or in an earlier process, has that config alone, and a search
+    (``coordinate_descent_tuning``) finds configs that are in no list: the wanted one is compiled then, which ``make``
+    makes of another of the tuner's. A tuner that still has its whole list must have it there.
+    """
+    if not tuner.launchers:
+        return False
+    kept = next((launcher for launcher in tuner.launchers if wanted(launcher.config)), None)
+    if kept is None and _has_chosen(tuner, wanted):
+        kept = _compiled_launcher(tuner, make(tuner.launchers[0].config))
+    if kept is None:
+        return False
+    note_configs(tuner)
+    if tuner.launchers != [kept]:
+        tuner.launchers = [kept]
+        tuner._cached_launcher = None  # torch 2.13 keeps the launcher of its first launch there
+    for searched in ("found_by_coordesc", "found_by_combo_autotune"):
+        setattr(kept.config, searched, True)  # so that Inductor doesn't search on from it
+    return True
+
+
+def note_configs(tuner: Any) -> None:
+    """Remember a tuner's list, of which its choice leaves one."""
+    if len(tuner.launchers) > 1:
+        tuner.kerntune_listed = [launcher.config for launcher in tuner.launchers]
+
+
+def _has_chosen(tuner: Any, wanted: Callable[[Any], bool]) -> bool:
+    """Whether a tuner's list may have had a config that it doesn't have now."""
+    if any(wanted(config) for config in getattr(tuner, "kerntune_listed", ())):
+        return True
+    kept = (getattr(tuner, "autotune_cache_info", None) or {}).get("autotune_cache_state") == "hit"
+    return kept or bool(tuner.inductor_meta.get("coordinate_descent_tuning"))
+
+
+def _compiled_launcher(tuner: Any, config: Any) -> Any:
+    """A launcher of a config, as Inductor's search makes it; None if the kernel can't have that config."""
+    if config is None:
+        return None
+    try:
+        loaded_kernel(tuner)
+        return tuner._precompile_config(config).make_launcher()
+    except Exception:  # whatever Triton or torch raise of it, Inductor's own choice is left
+        return None
 
 
 def launched_config(tuner: Any, config: Any) -> Any:
@@ -394,6 +470,18 @@ def only_code_generation() -> Iterator[None]:
     with contextlib.ExitStack() as stack:
         stack.enter_context(inductor.patch({k: v for k, v in wanted.items() if hasattr(inductor, k)}))
         stack.enter_context(functorch.patch({k: v for k, v in later.items() if hasattr(functorch, k)}))
+        yield
+
+
+@contextlib.contextmanager
+def without_graph_caches() -> Iterator[None]:
+    """Each graph's code is generated anew: one that is kept contains the choices that were made for it."""
+    inductor, functorch = inductor_part("config"), inductor_part("functorch_config")
+    wanted = {"fx_graph_cache": False, "fx_graph_remote_cache": False}
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(inductor.patch({k: v for k, v in wanted.items() if hasattr(inductor, k)}))
+        if hasattr(functorch, "enable_autograd_cache"):
+            stack.enter_context(functorch.patch({"enable_autograd_cache": False}))
         yield
 
 

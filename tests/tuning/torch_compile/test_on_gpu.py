@@ -13,6 +13,7 @@ import pytest
 import torch
 import triton
 from compiled_runs import accumulated, configs, doubled_in_place, scaled
+from source_path import source_path
 from torch_warnings import ignore_torchs_own
 
 import kerntune
@@ -155,7 +156,7 @@ def test_an_exported_graph_runs_without_kerntune(tmp_path: Path, kernel: str) ->
     """In a process of its own, which a crash in torch's loader ends; ``none`` says whether it works here at all."""
     driver = Path(__file__).with_name("exported_driver.py")
     command = [sys.executable, "-X", "faulthandler", str(driver), str(tmp_path), kernel]
-    path = os.pathsep.join([str(Path(__file__).parents[3]), str(Path(__file__).parents[2])])
+    path = source_path(Path(__file__).parents[3], Path(__file__).parents[2])
     done = subprocess.run(
         command, env={**os.environ, "PYTHONPATH": path}, capture_output=True, text=True, timeout=240, check=False
     )

@@ -1,0 +1,142 @@
+"""What Inductor chooses by timing, held to what it chose when the baseline was recorded."""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+import hashlib
+import json
+import math
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from kerntune.base.config import COMPILE_FIELDS, Config
+from kerntune.capture.site import config_of
+from kerntune.errors import ConfigError
+from kerntune.kernels.compat import inductor_parts
+from kerntune.kernels.source import kernel_file, kernel_name, source_hash
+
+Times = Mapping[str, "float | None"]
+"""Milliseconds of candidates that Inductor has timed, by a hash of the candidate; None for one that can't run."""
+
+
+@dataclass(frozen=True)
+class KnownChoices:
+    """What a baseline has of Inductor's choices. ``configs`` are those of a kernel's launches in order, by its name and
+    the hash of its source; ``times`` are those that decided which templates were taken and what was fused."""
+
+    configs: Mapping[tuple[str, str], Sequence[Config]] = field(default_factory=dict)
+    times: Times = field(default_factory=dict)
+
+
+@dataclass
+class InductorChoices:
+    """Inductor's choices while one call is captured on a GPU.
+
+    Its times differ from run to run, so that with empty caches it may choose other configs, templates and fusions for
+    the same function. Where ``load()`` has the choice, and Inductor still has it among its candidates, that one is
+    taken; else Inductor times them, and ``anew`` has a sentence. ``times`` are those by which this call was compiled.
+    """
+
+    load: Callable[[], KnownChoices] = KnownChoices
+    times: dict[str, float | None] = field(default_factory=dict)
+    anew: list[str] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self._known = KnownChoices()
+        self._launched: Counter[tuple[str, str]] = Counter()
+
+    def install(self, stack: contextlib.ExitStack) -> None:
+        """Until ``stack`` closes, code is generated anew, by the times that are known. Where this torch has moved a
+        part, Inductor times what is chosen there."""
+        self._known = self.load()
+        stack.enter_context(inductor_parts.without_graph_caches())
+        for word, following in (("candidate_times", self._candidate_times), ("fused_time", self._fused_time)):
+            part = inductor_parts.INDUCTOR[word]
+            if part.exists():
+                inductor_parts.replace_part(stack, word, following(part.get()))
+
+    def follow(self, tuner: Any, jit: Any) -> None:
+        """Settle ``tuner`` on the config that the baseline has of this launch of its kernel."""
+        if not self._known.configs:
+            return
+        key = (kernel_name(jit), source_hash(jit))
+        configs, number = self._known.configs.get(key, ()), self._launched[key]
+        self._launched[key] += 1
+        if not configs:
+            return
+        wanted, where = configs[min(number, len(configs) - 1)], f"kernel {key[0]} ({kernel_file(jit)})"
+
+        def is_wanted(config: Any) -> bool:
+            try:
+                return config_of(config, where) == wanted
+            except ConfigError:
+                return False
+
+        if not inductor_parts.keep_config(tuner, is_wanted, lambda like: _config_like(like, wanted)):
+            self._say(
+                f"Inductor can't choose the baseline's config of {key[0]} ({wanted}) any more: it has chosen anew"
+            )
+
+    def _say(self, text: str) -> None:
+        if text not in self.anew:
+            self.anew.append(text)
+
+    def _candidate_times(self, original: Callable[..., Any]) -> Callable[..., Any]:
+        def lookup(
+            cache: Any, choices: Any, op: str, inputs: str, benchmark: Any, hint_override: Any = None, **more: Any
+        ) -> Any:
+            about = [op, inputs, str(hint_override), inductor_parts.matmul_precision()]
+            keys = {choice: _hashed([*about, choice.hash_key()]) for choice in choices}
+            known = self._known.times
+            if keys and all(key in known for key in keys.values()):
+                found = {choice: _milliseconds(known[key]) for choice, key in keys.items()}
+            else:
+                hint = {} if hint_override is None else {"hint_override": hint_override}
+                found = original(cache, choices, op, inputs, benchmark, **hint, **more)
+                if known and benchmark is not None:  # else Inductor only asks whether there is something to compile
+                    self._say(f"Inductor has timed the candidates for {op} anew: the baseline has no times of them all")
+            self.times.update({keys[choice]: _stored(ms) for choice, ms in found.items() if choice in keys})
+            return found
+
+        return lookup
+
+    def _fused_time(self, original: Callable[..., Any]) -> Callable[..., Any]:
+        def benchmark(scheduling: Any, mod: Any, *args: Any, **kwargs: Any) -> Any:
+            key = _hashed(["module", Path(mod.__file__).stem])  # which Inductor makes of the module's source
+            if key in self._known.times:
+                ms, path = _milliseconds(self._known.times[key]), mod.__file__
+            else:
+                ms, path = original(scheduling, mod, *args, **kwargs)
+                if self._known.times:
+                    self._say("Inductor has timed kernels anew to decide on their fusion: the baseline has no times")
+            self.times[key] = _stored(ms)
+            return ms, path
+
+        return benchmark
+
+
+def _hashed(parts: Sequence[str]) -> str:
+    return hashlib.sha256(json.dumps(list(parts)).encode()).hexdigest()[:16]
+
+
+def _milliseconds(stored: float | None) -> float:
+    return math.inf if stored is None else stored
+
+
+def _stored(ms: float) -> float | None:
+    return float(ms) if math.isfinite(ms) else None
+
+
+def _config_like(like: Any, wanted: Config) -> Any:
+    """A config object of Inductor's with other values; None if its parameters have other names."""
+    if set(like.kwargs) != set(wanted.kwargs) or wanted.options:
+        return None
+    made = copy.copy(like)
+    made.kwargs = dict(wanted.kwargs)
+    for name in COMPILE_FIELDS:
+        setattr(made, name, getattr(wanted, name))
+    return made
