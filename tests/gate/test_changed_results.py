@@ -43,12 +43,13 @@ def fixed(size: int) -> Any:
 
 
 def edited(
-    project: Project, *rules: Rule, policy: str = "report", call: Any = fixed, update: Update = Update.NONE
-) -> CaseResult:
+    project: Project, *rules: Rule, policy: str = "report", call: Any = fixed, update: Update = Update.NONE,
+    calibrate: bool = False,
+) -> CaseResult:  # fmt: skip
     """The result of a call whose block size, and so code, isn't the baseline's."""
-    with project.run(*rules) as run:
+    with project.run(*rules, calibrate=calibrate) as run:
         assert run.judge(call(64)).numerics is None, "there was no baseline"
-    with project.run(*rules, update=update) as run:
+    with project.run(*rules, update=update, calibrate=calibrate) as run:
         return run.judge(call(128), policy=rule(policy))
 
 
@@ -101,9 +102,9 @@ def test_off_compares_nothing(project: Project) -> None:
 
 def test_equal_code_is_not_compared(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(result_compare, "compare_results", None)
-    with project.run() as run:
+    with project.run(calibrate=False) as run:
         run.judge(fixed(64))
-    with project.run() as run:
+    with project.run(calibrate=False) as run:
         result = run.judge(fixed(64), policy=rule("bitwise"))
     assert (result.verdict, result.numerics) == (Verdict.PASS, None)
 
@@ -117,7 +118,7 @@ def test_one_process_of_a_decision_compares(project: Project, monkeypatch: pytes
         return real(gpu, request)
 
     monkeypatch.setattr(pool, "answer", answer)
-    edited(project)
+    edited(project, calibrate=True)
     assert asked[-3:] == [True, False, False]
     assert asked.count(True) == 1, "calibrations ask for none"
 
@@ -207,7 +208,7 @@ def test_the_output_is_named_and_integers_have_no_tolerance(project: Project) ->
 
 def test_arguments_that_are_not_verified_are_not_compared_here(project: Project) -> None:
     policy = Policy(numerics=NumericsRule("bitwise"), verify_ignore=("z_ptr",))
-    with project.run() as run:
+    with project.run(calibrate=False) as run:
         run.judge(both_outputs(64))
     with project.run(block(128, flips=((400, 1),))) as run:
         assert run.judge(both_outputs(128), policy=policy).verdict is Verdict.PASS
@@ -254,13 +255,13 @@ def test_an_output_that_only_one_side_has_clears_no_gate(project: Project) -> No
 def test_an_update_accepts_it(project: Project, update: Update) -> None:
     flipped = block(128, flips=ULP)
     assert edited(project, flipped, policy="bitwise", update=update).outcome is Outcome.PASS
-    with project.run(flipped) as run:
+    with project.run(flipped, calibrate=False) as run:
         assert run.judge(fixed(128), policy=rule("bitwise")).verdict is Verdict.PASS
 
 
 def test_it_is_gated_where_the_time_is_not(project: Project) -> None:
     policy = Policy(numerics=NumericsRule("bitwise"), metrics=Metrics(time=False))
-    with project.run() as run:
+    with project.run(calibrate=False) as run:
         run.judge(fixed(64))
     with project.run(block(128, flips=ULP)) as run:
         assert run.judge(fixed(128), policy=policy).verdict is Verdict.REGRESSED
@@ -300,9 +301,9 @@ def test_where_the_kernels_can_not_be_loaded_the_host_compares(
 
 def test_no_room_is_said(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
     """On the call's own memory; the other process has had room."""
-    with project.run() as run:
+    with project.run(calibrate=False) as run:
         run.judge(fixed(64))
-    with project.run() as run:
+    with project.run(calibrate=False) as run:
         from kerntune.gate import replay
 
         real = replay.compare_results
