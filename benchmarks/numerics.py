@@ -1,14 +1,15 @@
 """Edits that change results, and edits that don't, through ``pytest --kerntune``: which are named, and what it costs.
 
-    python benchmarks/numerics.py OUT.json [--seconds 190] [--scripted | --static] [--only NAME,...]
+    python benchmarks/numerics.py OUT.json [--seconds 185] [--scripted | --static] [--only NAME,...]
 
 A project with a test for each edit of ``benchmarks/numerics_edits.py`` is run twice: before all edits, which records
 baselines, and after them. What is said of results is held against an oracle: torch, which has the outputs of both
-versions in the second run's process, compares them by itself. In that run each paired decision is taken twice, with the
-comparison of results and without, in turn: the seconds of both are the cost. A third run gates ``bitwise``.
+versions in the second run's process, compares them by itself. That run gates ``bitwise``. In it each paired decision is
+taken twice while there is time, with the comparison of results and without, in turn: the seconds of both are the cost.
 
 Needs a GPU. ``--scripted``: none; which bits change is scripted, and times mean nothing. ``--static``: none; kernels
-are compiled for cuda:90 and nothing runs. OUT.json is written after each run, and holds what there is when time is up.
+are compiled for cuda:90 and nothing runs. OUT.json is written after each run. A run that is late skips the tests that
+are left, so that it still reports the others; ``output`` has the end of what each run printed.
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ ROOT = Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(ROOT), str(ROOT / "benchmarks")]
 
 from numerics_edits import CHANGES, KEPT, VARYING, Edit  # noqa: E402 - by the path above
+from plugin_options import plugin_options  # noqa: E402 - by the path above
 
 GROUPS = {"changes": CHANGES, "kept": KEPT, "varying": VARYING}
 FLIPPED = ((0, 1), (64, 2))
@@ -42,6 +44,7 @@ from kerntune.gate.comparison import Comparer
 
 real, rows = Comparer.against, []
 BaselineBuilder._calibration = lambda *given: None  # four replays of each case, which are not asked for here
+Comparer.attribution = lambda *given: None  # neither are replays that look for the cause of another time
 
 
 def against(self, baseline, stored, sample, policy, results=False):
@@ -49,7 +52,8 @@ def against(self, baseline, stored, sample, policy, results=False):
     if not (results and os.environ.get("NUMERICS_COST")):
         return real(self, baseline, stored, sample, policy, results)
     found, seconds = {}, {}
-    for with_results in (False, True) if len(rows) % 2 == 0 else (True, False):
+    both = (False, True) if len(rows) % 2 == 0 else (True, False)
+    for with_results in both if time.time() < float(os.environ["NUMERICS_ONCE_FROM"]) else (True,):
         begin = time.perf_counter()
         found[with_results] = real(self, baseline, stored, sample, policy, with_results)
         seconds["with" if with_results else "without"] = time.perf_counter() - begin
@@ -75,7 +79,7 @@ def pytest_kerntune_backend(config):
 """
 
 TESTS = '''
-import importlib, json, os
+import importlib, json, os, time
 import pytest
 import torch
 
@@ -85,6 +89,8 @@ WIDTHS = {1: torch.int8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 
 @pytest.mark.parametrize("name", NAMES)
 def test_edit(autotune, name):
+    if time.time() > float(os.environ["NUMERICS_STOP_AT"]):
+        pytest.skip("out of time")
     module = importlib.import_module(f"{SIDE}.{name}")
     given = module.given(autotune.device)
     autotune(module.launch, *given.values())
@@ -120,7 +126,7 @@ def distance(before, after, poisoned):
     if poisoned:
         ok &= (bits[0] != poison) & (bits[1] != poison)
     sign = -(1 << (8 * before.element_size() - 1))
-    ordinals = [[int(b) if b >= 0 else sign - int(b) for b in x[ok]] for x in bits]
+    ordinals = [[b if b >= 0 else sign - b for b in x[ok].tolist()] for x in bits]
     a, b = (x[ok] for x in numbers)
     larger = torch.maximum(a.abs(), b.abs())
     relative = torch.where(larger == 0, torch.zeros_like(a), (a - b).abs() / larger)
@@ -133,7 +139,7 @@ def distance(before, after, poisoned):
 def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("out", type=Path)
-    parser.add_argument("--seconds", type=float, default=190.0)
+    parser.add_argument("--seconds", type=float, default=185.0)
     parser.add_argument("--scripted", action="store_true")
     parser.add_argument("--static", action="store_true")
     parser.add_argument("--only", default="")
@@ -148,6 +154,7 @@ class Study:
         self.names = [edit.name for edits in groups.values() for edit in edits]
         self.deadline = time.monotonic() + options.seconds
         self.failures: dict[str, str] = {}
+        self.output: dict[str, str] = {}
         self._write()
 
     def _write(self) -> None:
@@ -164,31 +171,43 @@ class Study:
         (self.folder / "test_edits.py").write_text(TESTS)
         (self.folder / "pytest.ini").write_text("[pytest]\n")
 
-    def run(self, name: str, side: str, *words: str, **env: str) -> dict[str, Any]:
-        """One run of pytest; its cases by edit, and its seconds."""
+    def run(self, name: str, side: str, share: float, *words: str, **env: str) -> dict[str, Any]:
+        """One run of pytest, in this share of the time that is left; its cases by edit, and its seconds."""
         target = ("--kerntune-target=cuda:90",) if self.options.static else ()
         out, begin = self.folder / f"{name}.json", time.monotonic()
-        command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "--kerntune", *target, *words]
-        scripted = {"flips": FLIPPED, "names": [e.name for e in self.groups.get("changes", ())]}
-        caches = {"TRITON_CACHE_DIR": str(self.folder / "triton"), "KERNTUNE_CACHE_DIR": str(self.folder / "kerntune")}
-        set_here = {
-            **os.environ, **caches, "NUMERICS_SIDE": side, "NUMERICS_NAMES": " ".join(self.names),
-            "NUMERICS_FLIPPED": json.dumps(scripted), "PYTHONPATH": f"{self.folder}{os.pathsep}{ROOT}", "CI": "", **env,
-        }  # fmt: skip
+        command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *plugin_options(), "--kerntune"]
+        limit = max((self.deadline - begin) * share, 1.0)
         try:
             done = subprocess.run(
-                [*command, f"--kerntune-json={out}"], cwd=self.folder, env=set_here, capture_output=True, text=True,
-                timeout=max(self.deadline - time.monotonic(), 1.0),
+                [*command, *target, *words, f"--kerntune-json={out}"], cwd=self.folder, text=True, timeout=limit,
+                env={**self._environment(side, limit), **env}, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
             )  # fmt: skip
+            self.output[name] = done.stdout[-3000:]
             if done.returncode > 1 or not out.exists():
-                self.failures[name] = (done.stdout + done.stderr)[-4000:]
+                self.failures[name] = done.stdout[-6000:]
         except subprocess.TimeoutExpired as exc:
-            self.failures[name] = f"out of time: {(exc.stdout or b'')[-1500:]!r}"
+            self.failures[name] = f"out of time: {(exc.stdout or b'')[-3000:]!r}"
         cases = json.loads(out.read_text())["results"] if out.exists() else []
         known = {edit_of(c["case"]["nodeid"]): c for c in cases}
         if name == "after" and not cases:  # it was ended: what it had noted by then
             known = {edit_of(row["case"]): row for row in decisions(self.folder / "cost")}
         return {"seconds": time.monotonic() - begin, "cases": known}
+
+    def _environment(self, side: str, limit: float) -> dict[str, str]:
+        """Of a run that ends by itself within ``limit`` seconds: the last test and the report need some of them."""
+        paths = [str(self.folder), str(ROOT), *filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))]
+        scripted = {"flips": FLIPPED, "names": [e.name for e in self.groups.get("changes", ())]}
+        last = time.time() + limit - min(LAST_SECONDS, limit / 4)
+        return {
+            **os.environ, "PYTHONPATH": os.pathsep.join(paths), "CI": "", "PYTEST_ADDOPTS": "",
+            "TRITON_CACHE_DIR": str(self.folder / "triton"), "KERNTUNE_CACHE_DIR": str(self.folder / "kerntune"),
+            "NUMERICS_SIDE": side, "NUMERICS_NAMES": " ".join(self.names), "NUMERICS_FLIPPED": json.dumps(scripted),
+            "NUMERICS_STOP_AT": str(last), "NUMERICS_ONCE_FROM": str(last - limit / 4),
+        }  # fmt: skip
+
+
+LAST_SECONDS = 12.0
+"""What is left of a run's time when its last test begins: that one's, and the report's."""
 
 
 def edit_of(nodeid: str) -> str:
@@ -210,19 +229,20 @@ def main() -> int:
     with tempfile.TemporaryDirectory(prefix="kerntune-numerics-", ignore_cleanup_errors=True) as scratch:
         study, folder = Study(Path(scratch), options, groups), Path(scratch)
         real = not (options.scripted or options.static)
-        told = {"NUMERICS_ORACLE": str(folder / "oracle")} if real else {}
-        for name, side, words, env in (
-            ("before", "before", ["--kerntune-update=new"], {}),
-            ("after", "after", [], {"NUMERICS_COST": str(folder / "cost"), **told}),
-            ("bitwise", "after", ["--kerntune-numerics=bitwise"], {}),
+        shown = {"NUMERICS_ORACLE": str(folder / "oracle")} if real else {}
+        for name, share, words, env in (
+            ("before", 0.5, ["--kerntune-update=new"], {}),
+            ("after", 1.0, ["--kerntune-numerics=bitwise"], {"NUMERICS_COST": str(folder / "cost"), **shown}),
         ):
-            done = study.run(name, side, *words, **env)
+            done = study.run(name, name, share, *words, **env)
             found["seconds"][name], found["failures"] = round(done["seconds"], 1), study.failures
-            if name == "after":
+            found["output"] = study.output
+            if name == "before":
+                study.names = [n for n in study.names if n in done["cases"]] or study.names
+            else:
                 found["rows"] = rows(study, done["cases"], oracle_of(folder / "oracle", study))
                 found["cost"] = cost(folder / "cost")
-            if name == "bitwise":
-                found["gated"] = {e: c["verdict"] for e, c in done["cases"].items()}
+                found["gated"] = {e: c["verdict"] for e, c in done["cases"].items() if "verdict" in c}
             found["summary"] = summary(found, groups)
             options.out.write_text(json.dumps(found, indent=1) + "\n")
             print(name, json.dumps(found["summary"]), flush=True)
@@ -284,7 +304,7 @@ def right(own: list[dict[str, Any]], true: dict[str, Any]) -> bool:
 
 def cost(path: Path) -> dict[str, Any]:
     """Seconds of the decisions; the first one also starts the measuring processes."""
-    known = [r for r in decisions(path) if r["rung"] == "paired replay"]
+    known = [r for r in decisions(path) if r["rung"] == "paired replay" and "without" in r]
     found = [{k: v for k, v in r.items() if k != "numerics"} for r in known]
     ratios = [r["with"] / r["without"] - 1 for r in found[2:]]
     more = [r["with"] - r["without"] for r in found[2:]]

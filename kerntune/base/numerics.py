@@ -56,11 +56,31 @@ class ChangedOutput(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omi
     """Whether a later launch reads it, and none writes it afterwards: it may be a workspace."""
 
     content: str = OWN
+    typical: float | None = None
+    """The median magnitude of the baseline's finite numbers, in the first megabyte; None where it isn't a float's."""
 
     @property
     def decides(self) -> bool:
         """Whether a gate looks at it."""
-        return self.count > 0 and not self.varying and not self.intermediate
+        return self.count > 0 and not self.varying and not self.intermediate and not self.out_of_domain
+
+    @property
+    def out_of_domain(self) -> bool:
+        """Whether only infinities and NaN differ, and from made-up content: it may have numbers that the call never has
+        (a variance below zero, say)."""
+        return self.content != OWN and 0 < self.nonfinite == self.count
+
+    @property
+    def cancelled(self) -> bool:
+        """Whether the largest distance is at numbers that are small beside the others: what is left of a difference of
+        larger ones has their rounding errors."""
+        if self.typical is None or not self.baseline:
+            return False
+        return SMALL * max(abs(float(self.baseline)), abs(float(self.today))) < self.typical
+
+
+SMALL = 1000.0
+"""A number is small if this many times it is less than the median: ten of float32's 24 bits are lost by then."""
 
 
 class ComparedResults(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
@@ -145,7 +165,8 @@ class NumericsRule(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit
         """Whether an output has changed by more than is allowed."""
         if not self.gates or not output.decides:
             return False
-        if self.kind == "bitwise" or output.ulp is None or output.nonfinite or output.unwritten or output.newly_written:
+        odd = output.nonfinite if output.content == OWN else 0
+        if self.kind == "bitwise" or output.ulp is None or odd or output.unwritten or output.newly_written:
             return True
         return (output.ulp if self.kind == "ulp" else output.relative or 0.0) > self.limit
 
@@ -195,13 +216,17 @@ def _size(output: ChangedOutput) -> str:
 def _where(output: ChangedOutput) -> str:
     place = str(list(output.place)) if output.place else f"{output.worst:,}"
     first = f", first at {output.first:,}" if output.first != output.worst else ""
-    return f", at {place}: {output.baseline} -> {output.today}{first}" if output.baseline else f", at {place}{first}"
+    scale = f" (half of the numbers are above {output.typical:.2g})" if output.cancelled else ""
+    values = f": {output.baseline} -> {output.today}{scale}" if output.baseline else ""
+    return f", at {place}{values}{first}"
 
 
 def _remarks(output: ChangedOutput) -> str:
     said = []
     if output.content != OWN:
         said.append(f"on {output.content}")
+    if output.out_of_domain:
+        said.append("the call may never have such numbers, so it decides nothing")
     if output.intermediate:
         said.append("a later launch reads it, so it decides nothing")
     if output.varying:

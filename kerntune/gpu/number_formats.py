@@ -188,6 +188,17 @@ def values(x: np.ndarray, kind: NumberFormat) -> np.ndarray:
         return np.asarray((x << np.uint64(8 if kind.width == 1 else 0)).astype("<u2").view("<f2").astype("<f8"))
 
 
+def typical_magnitude(data: bytes, kind: NumberFormat) -> float | None:
+    """The median magnitude of the finite numbers in ``data``, zeros among them; None if none is finite."""
+    import numpy as np
+
+    found = np.abs(
+        values(np.frombuffer(data[: len(data) // kind.width * kind.width], f"<u{kind.width}").astype("<u8"), kind)
+    )
+    found = found[np.isfinite(found)]
+    return float(np.median(found)) if found.size else None
+
+
 def element_text(data: bytes, kind: NumberFormat) -> str:
     """One element for people: ``0.123456789``, ``-3``, ``nan``, ``0x7f``."""
     import numpy as np

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any, Protocol
 
 from kerntune.base.numerics import OWN, ChangedOutput, ComparedResults
@@ -19,15 +20,26 @@ from kerntune.gpu.number_formats import (
     count_differences,
     element_text,
     format_of,
+    typical_magnitude,
 )
 from kerntune.gpu.program import Program
 from kerntune.gpu.result_kernels import ResultKernels
+from kerntune.gpu.result_storages import (
+    ComparableStorages,
+    comparable_storages,
+    last_use_reads,
+    output_name,
+    written_by,
+)
 
 RERUNS, ATOMIC_RERUNS = 1, 3
 """Further runs of each side where bits differ, and where float atomics may be why: what varies seldom is seen too."""
 
 HOST_CHUNK = 64 << 20
 """Bytes that come to the host at once, where the device's kernels can't be loaded."""
+
+SAMPLE_BYTES = 1 << 20
+"""What is read of an output that differs, for the magnitude of its numbers."""
 
 KeptPiece = tuple[int, Buffer]
 """A kept part of a storage: its offset in bytes, and what it held."""
@@ -173,14 +185,19 @@ class _Comparison:
 
     def result(self) -> ComparedResults:
         """See :func:`compare_results`."""
-        both = sorted(i for i in {*self.a.written} & {*self.b.written} if self.a.memory.storages[i].nbytes)
         self._run(self.a)
-        first = {i: self.a.memory.keep(i) for i in both}
+        first = {i: self.a.memory.keep(i) for i in sorted({*self.storages.known, *self.storages.unknown})}
         self._run(self.b)
         unlike = self._unlike(first)
-        outputs = self._outputs({i: first[i] for i in unlike}) if unlike else ()
-        missing = tuple(self._one_sided(both))
+        known = {i: first[i] for i in unlike if i in self.storages.known}
+        outputs = self._outputs(known) if known else ()
+        missing = (*self._one_sided(), *self._unknown(unlike))
         return ComparedResults(self.content, outputs, not_compared=missing, unsure=tuple(self.unsure))
+
+    @cached_property
+    def storages(self) -> ComparableStorages:
+        """What both sides write."""
+        return comparable_storages(self.a.recording, self.b.recording, self.a.memory.storages)
 
     def _run(self, program: Program) -> None:
         """From the first content of all that either side writes."""
@@ -293,9 +310,15 @@ class _Comparison:
             unwritten=counts.unwritten,
             newly_written=counts.newly_written,
             varying=counts.varying,
-            intermediate=all(last_use_reads(side, i) for side in sides),
+            intermediate=i in self.storages.intermediate,
             content=self.content,
+            typical=typical_magnitude(self._sample(i), kind) if kind.is_float and counts.differing else None,
         )
+
+    def _sample(self, i: int) -> bytes:
+        """The begin of what the baseline's side has left."""
+        kept = self.kept[i][0][0][1]
+        return self.a.gpu.read(kept, min(kept.nbytes, SAMPLE_BYTES))
 
     def _text(self, i: int, side: int, element: int, kind: NumberFormat) -> str:
         """An element of what a side has left."""
@@ -307,37 +330,24 @@ class _Comparison:
                 return element_text(gpu.read(place), kind)
         return ""
 
-    def _one_sided(self, both: Sequence[int]) -> list[str]:
+    def _one_sided(self) -> list[str]:
         """Outputs that only one side has; a workspace, which its own launches read, is none."""
-        out = []
+        out, written = [], [written_by(side.recording) for side in (self.a, self.b)]
         for program, whose in ((self.a, "the baseline's code"), (self.b, "today's code")):
-            for i in sorted(set(program.written) - set(both)):
+            for i in sorted(written_by(program.recording) - (written[0] & written[1])):
                 if program.memory.storages[i].nbytes and not last_use_reads(program.recording, i):
                     name = output_name(i, program.recording, program.recording)
                     out.append(f"{name} not compared: only {whose} writes it in this way")
         return out
 
-
-def arguments_of(recording: Recording, storage: int) -> tuple[str, ...]:
-    """Names of the arguments that point into a storage, each once."""
-    params = [p for launch in recording.working for p in launch.params]
-    names = (p.name for p in params if p.view is not None and recording.views[p.view].storage == storage)
-    return tuple(dict.fromkeys(names))
-
-
-def output_name(storage: int, before: Recording, now: Recording) -> str:
-    """By today's arguments, else by the baseline's."""
-    return ", ".join(arguments_of(now, storage) or arguments_of(before, storage)) or f"storage {storage}"
-
-
-def last_use_reads(recording: Recording, storage: int) -> bool:
-    """Whether the last launch that uses a storage only reads it: what was written there may be a workspace."""
-    for launch in reversed(recording.working):
-        if storage in launch.writes:
-            return False
-        if storage in launch.reads:
-            return True
-    return False
+    def _unknown(self, unlike: Sequence[int]) -> list[str]:
+        """A sentence for each reason why some storages don't count, though their contents differ. What is equal
+        isn't asked about."""
+        why: dict[str, list[str]] = {}
+        for i in (i for i in unlike if i in self.storages.unknown):
+            names = why.setdefault(self.storages.unknown[i], [])
+            names.append(output_name(i, self.a.recording, self.b.recording))
+        return [f"{'; '.join(dict.fromkeys(names))} not compared: {reason}" for reason, names in why.items()]
 
 
 def _view_of(storage: int, before: Recording, now: Recording) -> View | None:

@@ -56,7 +56,7 @@ class Scattered:
     @property
     def key(self) -> int:
         """Of both."""
-        return hash((self.seed, self.byte, 1)) & _MASK
+        return _scattered_key(self.seed, self.byte)
 
     def read(self, start: int, count: int) -> bytes:
         """By the finishing steps of SplitMix64 (Steele, Lea, Flood: Fast Splittable Pseudorandom Number Generators,
@@ -195,9 +195,30 @@ class Mark:
 
     def left(self, before: BufferContent) -> BufferContent:
         """What stands there afterwards."""
-        left: BufferContent = Scattered(hash((before.key, self.byte, self.place)) & _MASK, self.byte)
+        left: BufferContent = Scattered(self.seed_after(before.key), self.byte)
         left = Flipped(left, self.flips) if self.flips else left
         return PartlyWritten(left, before, self.skips) if self.skips else left
+
+    def seed_after(self, key: int) -> int:
+        """The seed of what stands there after a content of that key."""
+        return hash((key, self.byte, self.place)) & _MASK
+
+
+def content_after(content: BufferContent, marks: Sequence[Mark]) -> BufferContent:
+    """What marks leave one after the other. Of those before the last only what the next one depends on is computed: a
+    replayed graph has dozens."""
+    seed, byte = None, 0
+    for mark in marks:
+        before = content.key if seed is None else _scattered_key(seed, byte)
+        if mark.flips or mark.skips:
+            content, seed = mark.left(content if seed is None else Scattered(seed, byte)), None
+        else:
+            seed, byte = mark.seed_after(before), mark.byte
+    return content if seed is None else Scattered(seed, byte)
+
+
+def _scattered_key(seed: int, byte: int) -> int:
+    return hash((seed, byte, 1)) & _MASK
 
 
 @dataclass(eq=False)
@@ -264,5 +285,4 @@ class FakeWork:
         """Leave the marks. Users' own memory stays as it is."""
         for buffer, marks in self.left.items():
             if not buffer.users:
-                for mark in marks:
-                    buffer.content = mark.left(buffer.content)
+                buffer.content = content_after(buffer.content, marks)

@@ -20,6 +20,7 @@ from kerntune.base.policy import Metrics, Outcome, Policy, Update, Verdict
 from kerntune.errors import OutOfResourcesError
 from kerntune.gpu import result_compare
 from kerntune.gpu.scripted import FakeGpu, Rule
+from kerntune.timing import paired_processes
 from kerntune.timing.worker import pool
 
 ULP = ((40, 1), (400, 2))
@@ -34,6 +35,12 @@ def two_outputs_kernel(x_ptr, y_ptr, z_ptr, n, BLOCK: tl.constexpr):
     tl.store(z_ptr + i, x.to(tl.int32), mask=i < n)
 
 
+@pytest.fixture(autouse=True)
+def _few_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The scripted GPU's times hardly vary, and none is in question here."""
+    monkeypatch.setattr(paired_processes, "BLOCKS", 6)
+
+
 def rule(text: str) -> Policy:
     return Policy(numerics=NumericsRule.parse(text, "test"))
 
@@ -43,12 +50,13 @@ def fixed(size: int) -> Any:
 
 
 def edited(
-    project: Project, *rules: Rule, policy: str = "report", call: Any = fixed, update: Update = Update.NONE
-) -> CaseResult:
+    project: Project, *rules: Rule, policy: str = "report", call: Any = fixed, update: Update = Update.NONE,
+    calibrate: bool = False,
+) -> CaseResult:  # fmt: skip
     """The result of a call whose block size, and so code, isn't the baseline's."""
-    with project.run(*rules) as run:
+    with project.run(*rules, calibrate=calibrate) as run:
         assert run.judge(call(64)).numerics is None, "there was no baseline"
-    with project.run(*rules, update=update) as run:
+    with project.run(*rules, update=update, calibrate=calibrate) as run:
         return run.judge(call(128), policy=rule(policy))
 
 
@@ -80,14 +88,12 @@ def test_a_changed_result_is_a_finding_beside_the_time_s_verdict(project: Projec
     ("policy", "verdict"),
     [
         ("bitwise", Verdict.REGRESSED),
-        ("ulp:1", Verdict.REGRESSED),
         ("ulp:2", Verdict.PASS),
         ("rtol:1e-09", Verdict.REGRESSED),
-        ("rtol:0.001", Verdict.PASS),
-        ("report", Verdict.PASS),
     ],
 )
 def test_it_fails_as_it_is_gated(project: Project, policy: str, verdict: Verdict) -> None:
+    """Each rule's limit has a test beside it (tests/base/test_numerics.py)."""
     result = edited(project, block(128, flips=ULP), policy=policy)
     assert result.verdict is verdict
     assert result.outcome is (Outcome.FAIL if verdict is Verdict.REGRESSED else Outcome.PASS)
@@ -101,9 +107,9 @@ def test_off_compares_nothing(project: Project) -> None:
 
 def test_equal_code_is_not_compared(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(result_compare, "compare_results", None)
-    with project.run() as run:
+    with project.run(calibrate=False) as run:
         run.judge(fixed(64))
-    with project.run() as run:
+    with project.run(calibrate=False) as run:
         result = run.judge(fixed(64), policy=rule("bitwise"))
     assert (result.verdict, result.numerics) == (Verdict.PASS, None)
 
@@ -117,7 +123,7 @@ def test_one_process_of_a_decision_compares(project: Project, monkeypatch: pytes
         return real(gpu, request)
 
     monkeypatch.setattr(pool, "answer", answer)
-    edited(project)
+    edited(project, calibrate=True)
     assert asked[-3:] == [True, False, False]
     assert asked.count(True) == 1, "calibrations ask for none"
 
@@ -217,7 +223,7 @@ def test_arguments_that_are_not_verified_are_not_compared_here(
     project: Project, ignored: str, verdict: Verdict
 ) -> None:
     policy = Policy(numerics=NumericsRule("bitwise"), verify_ignore=(ignored,))
-    with project.run() as run:
+    with project.run(calibrate=False) as run:
         run.judge(both_outputs(64))
     with project.run(block(128, flips=((400, 1),))) as run:
         assert run.judge(both_outputs(128), policy=policy).verdict is verdict
@@ -243,6 +249,27 @@ def test_what_a_later_launch_only_reads_is_named_and_not_gated(project: Project)
     assert "a later launch reads it, so it decides nothing" in result.message
 
 
+def split(size: int) -> Any:
+    """What one launch did in place is done by two; the plan pairs its buffer with what is between them."""
+
+    def call() -> torch.Tensor:
+        between, y = torch.randn(N, device="cuda"), torch.empty(N, device="cuda")
+        increment_kernel[by_block](between, N, BLOCK=size)
+        if size == 64:
+            return between
+        scale_kernel[by_block](between, y, N, 2.0, BLOCK=size)
+        return y
+
+    return call
+
+
+def test_a_buffer_that_became_an_intermediate_is_no_changed_result(project: Project) -> None:
+    result = edited(project, policy="bitwise", call=split)
+    assert result.numerics is not None
+    assert (result.findings, result.numerics.outputs) == ((), ())
+    assert "x_ptr not compared: the launches differ, so it may be another buffer" in result.warnings
+
+
 def grown(size: int) -> Any:
     """The output of the edited code has more room."""
 
@@ -264,13 +291,13 @@ def test_an_output_that_only_one_side_has_clears_no_gate(project: Project) -> No
 def test_an_update_accepts_it(project: Project, update: Update) -> None:
     flipped = block(128, flips=ULP)
     assert edited(project, flipped, policy="bitwise", update=update).outcome is Outcome.PASS
-    with project.run(flipped) as run:
+    with project.run(flipped, calibrate=False) as run:
         assert run.judge(fixed(128), policy=rule("bitwise")).verdict is Verdict.PASS
 
 
 def test_it_is_gated_where_the_time_is_not(project: Project) -> None:
     policy = Policy(numerics=NumericsRule("bitwise"), metrics=Metrics(time=False))
-    with project.run() as run:
+    with project.run(calibrate=False) as run:
         run.judge(fixed(64))
     with project.run(block(128, flips=ULP)) as run:
         assert run.judge(fixed(128), policy=policy).verdict is Verdict.REGRESSED
@@ -310,9 +337,9 @@ def test_where_the_kernels_can_not_be_loaded_the_host_compares(
 
 def test_no_room_is_said(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
     """On the call's own memory; the other process has had room."""
-    with project.run() as run:
+    with project.run(calibrate=False) as run:
         run.judge(fixed(64))
-    with project.run() as run:
+    with project.run(calibrate=False) as run:
         from kerntune.gate import replay
 
         real = replay.compare_results
