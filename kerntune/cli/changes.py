@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import zip_longest
 
 import msgspec
@@ -13,6 +13,7 @@ from kerntune.base.formatting import format_size
 from kerntune.base.policy import DEFAULT_TOLERANCE
 from kerntune.cli.stored import BaselinePlace, Entry, key_of, launches_of, problems, time_ns
 from kerntune.gate.baselines import Baseline, TimeBaseline
+from kerntune.gate.causes import launch_cause
 from kerntune.gate.static_figures import LaunchStatic
 from kerntune.static.metrics import StaticMetrics
 
@@ -26,6 +27,7 @@ FIGURES: dict[str, Callable[[StaticMetrics], float | None]] = {
     "shared bytes": lambda m: m.shared_bytes,
     "code bytes": lambda m: m.code_bytes,
     "occupancy": lambda m: m.occupancy,
+    "instructions": lambda m: m.instructions.get("total"),
 }
 """Static figures that are compared, by the name that is shown."""
 
@@ -109,9 +111,13 @@ def change_of(key: BaselinePlace, old: Baseline, new: Baseline) -> Change:
     """How one case's baseline changed."""
     before_ns, after_ns = time_ns(old), time_ns(new)
     note = _incomparable(old, new)
-    notes = (note, ungateable(new))
+    notes: tuple[str, ...] = (note, ungateable(new))
     change = after_ns / before_ns - 1 if before_ns and after_ns is not None and not note else None
     pairs = list(zip_longest(launches_of(old), launches_of(new)))
+    configs = tuple(line for a, b in pairs for line in _config(a, b))
+    figures = tuple(f for a, b in pairs if a and b for f in _figures(a, b))
+    if not configs and not figures:
+        notes = (*notes, *(line for a, b in pairs if a and b for line in _code(a, b, _triton(old), _triton(new))))
     return Change(
         case=key.case,
         target=key.target,
@@ -119,8 +125,8 @@ def change_of(key: BaselinePlace, old: Baseline, new: Baseline) -> Change:
         before_ns=before_ns,
         after_ns=after_ns,
         change=change,
-        configs=tuple(line for a, b in pairs for line in _config(a, b)),
-        figures=tuple(f for a, b in pairs if a and b for f in _figures(a, b)),
+        configs=configs,
+        figures=figures,
         environment=_environment(old, new),
         notes=tuple(filter(None, notes)),
     )
@@ -180,6 +186,18 @@ def _config(old: LaunchStatic | None, new: LaunchStatic | None) -> list[str]:
         return [f"launch: {old.kernel} -> {new.kernel}"]
     changed = old.setting_changes(new)
     return [f"{new.kernel}: {settings_text(changed)}"] if changed else []
+
+
+def _code(old: LaunchStatic, new: LaunchStatic, before: str, after: str) -> Iterator[str]:
+    """What differs in a launch of the same config and figures; ``before`` and ``after`` are versions of Triton."""
+    if cause := launch_cause(old, new, before, after):
+        yield cause
+    if old.grid != new.grid:
+        yield f"{new.kernel}: grid {'x'.join(map(str, old.grid))} -> {'x'.join(map(str, new.grid))}"
+
+
+def _triton(baseline: Baseline) -> str:
+    return baseline.environment.triton if isinstance(baseline, TimeBaseline) else baseline.triton
 
 
 def _figures(old: LaunchStatic, new: LaunchStatic) -> list[Figure]:

@@ -9,7 +9,7 @@ import sys
 from collections.abc import Callable, Sequence
 
 from kerntune.errors import KerntuneError, UsageError
-from kerntune.gate.console import FINDINGS, USAGE, complain, speak_anything
+from kerntune.gate.console import FINDINGS, OK, USAGE, complain, error_text, speak_anything
 
 EPILOG = "Exit codes: 0 in order, 1 something was found, 2 wrong usage. refresh: pytest's."
 
@@ -24,6 +24,21 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run a command; its exit code. Errors that kerntune or the system raises are printed as one message."""
     words = list(sys.argv[1:] if argv is None else argv)
     speak_anything()
+    return _checked_by_git(words) if words[:1] == ["bisect"] and "--check" in words else _told(words)
+
+
+def _checked_by_git(words: list[str]) -> int:
+    """``git bisect run`` takes the code of wrong usage for a slow commit, and only those from 128 on for an error."""
+    from kerntune.cli.bisect.entry import STOP
+
+    try:
+        code = _told(words)
+    except SystemExit as exc:  # argparse's
+        code = USAGE if exc.code == USAGE else OK
+    return STOP if code == USAGE else code
+
+
+def _told(words: list[str]) -> int:
     try:
         return _dispatch(words)
     except UsageError as exc:
@@ -33,7 +48,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # or the interpreter complains when it flushes
         return FINDINGS
     except (KerntuneError, OSError) as exc:
-        complain(f"error: {_text(exc)}")
+        complain(f"error: {error_text(exc)}")
         return FINDINGS
 
 
@@ -65,12 +80,6 @@ def _refuse_empty(words: list[str]) -> None:
             option = before if not word.strip() and before.startswith("-") else word.strip()
             what = f"{option} has no value" if option else "an argument is empty"
             raise UsageError(f"{what}; a variable that should give one may be unset. Give one, or leave it out")
-
-
-def _text(exc: Exception) -> str:
-    if isinstance(exc, OSError) and exc.filename is not None:
-        return f"{exc.filename}: {exc.strerror}"
-    return str(exc)
 
 
 def build_parser() -> argparse.ArgumentParser:
@@ -316,7 +325,7 @@ def _bisect(parser: argparse.ArgumentParser) -> None:
         "--keep", metavar="DIR", help="with --check: keep what was recorded of GOOD there, and use it again"
     )
     parser.add_argument(
-        "--processes", metavar="N", type=int, default=0, help="versions compiled at once (default: one for four cores)"
+        "--processes", metavar="N", type=int, help="versions compiled at once (default: one for four cores)"
     )
     _folder(parser)
     parser.set_defaults(tests=[])

@@ -18,6 +18,9 @@ from kerntune.gate.project import baseline_folder
 
 HEADERS = ("case", "device", "before", "after", "change", "what changed")
 
+TIMES = slice(2, 5)
+"""The columns that baselines without a time leave empty."""
+
 DETAIL_WIDTH = 60
 """Columns of the last cell before it wraps: a matmul's config fits in two lines."""
 
@@ -56,12 +59,15 @@ def text_of(found: BaselineChanges, *, markdown: bool = False) -> str:
 
 
 def _table(changes: Sequence[Change], markdown: bool) -> str:
-    rows = [_row(c) for c in changes]
+    rows, headers = [list(_row(c)) for c in changes], list(HEADERS)
+    if all(c.before_ns is None and c.after_ns is None for c in changes):
+        for cells in (headers, *rows):
+            del cells[TIMES]
     if markdown:
         escaped = [[cell.replace("|", r"\|").replace("\n", "<br>") for cell in row] for row in rows]
-        return str(tabulate(escaped, headers=HEADERS, tablefmt="github", disable_numparse=True))
-    widths = [None, None, None, None, None, DETAIL_WIDTH]
-    return str(tabulate(rows, headers=HEADERS, tablefmt="simple", disable_numparse=True, maxcolwidths=widths))
+        return str(tabulate(escaped, headers=headers, tablefmt="github", disable_numparse=True))
+    widths = [*[None] * (len(headers) - 1), DETAIL_WIDTH]
+    return str(tabulate(rows, headers=headers, tablefmt="simple", disable_numparse=True, maxcolwidths=widths))
 
 
 def _row(change: Change) -> tuple[str, ...]:

@@ -8,20 +8,22 @@ import json
 import shutil
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from kerntune.base.case_result import CaseId
 from kerntune.base.orphans import bound_command
 from kerntune.base.temporary_folders import scratch_folder
-from kerntune.capture.launch_dump import LAUNCH_FILE, TEXT_STAGES, DumpedTexts, folder_name, write_launch
+from kerntune.capture.launch_dump import LAUNCH_FILE, DumpedTexts, folder_name, write_launch
 from kerntune.cli.static_record import environment
 from kerntune.cli.stored import Entry, Pattern, load_folder, target_of
+from kerntune.compiling.binary.stages import MLIR_STAGES
 from kerntune.compiling.farm import Farm
+from kerntune.compiling.kernel_facts import ASSEMBLY
 from kerntune.compiling.recompile import stages_from
 from kerntune.errors import ReplayError, UsageError
 from kerntune.gate.baselines import BaselineStore, TimeBaseline, artifact_names
-from kerntune.gate.console import OK, complain, say
+from kerntune.gate.console import fail_with, say
 from kerntune.gate.project import baseline_folder
 from kerntune.gpu.probe import has_cuda
 from kerntune.kernels import compat
@@ -32,19 +34,20 @@ SHOWN_LINES = 15
 
 
 def run(args: argparse.Namespace) -> int:
-    """Write the folders and print their paths."""
+    """Write the folders and print their paths; 1 if a file of a stored case is missing."""
     folder = baseline_folder(args.baselines, Path.cwd())
     out = Path(args.output).absolute()
     compat.take_announcements()
     entries = load_folder(folder)
+    missing: list[str] = []
     if args.stored:
-        paths = _stored(folder, _baseline(entries, args), out)
+        paths, missing = _stored(folder, _baseline(entries, args), out)
     else:
         case = _case(entries, args.case)
         paths = _launched(case, args, args.target or _known_targets(entries, case), out)
     for path in paths:
         say(str(path))
-    return OK
+    return fail_with(missing)
 
 
 def _case(entries: list[Entry], wanted: str) -> CaseId:
@@ -114,24 +117,28 @@ def _baseline(entries: list[Entry], args: argparse.Namespace) -> TimeBaseline:
     return max(timed, key=lambda b: b.recorded)
 
 
-def _stored(folder: Path, baseline: TimeBaseline, out: Path) -> list[Path]:
-    """Write what the baseline holds: the recorded binary, and the other stages compiled from its TTIR today."""
+def _stored(folder: Path, baseline: TimeBaseline, out: Path) -> tuple[list[Path], list[str]]:
+    """Write what the baseline holds: the recorded binary, and the other stages compiled from its TTIR today. The
+    folders, and what is missing in which of them."""
     artifacts = dict(_artifacts(folder, baseline))
     place = out / folder_name(f"{baseline.case} {baseline.recording.target}")
+    paths, missing = [], []
     with contextlib.closing(Farm()) as farm:
-        return [
-            write_launch(
+        for index, launch in enumerate(baseline.recording.launches):
+            stages, why_not = _stages(farm, baseline, index, artifacts)
+            path = write_launch(
                 place,
                 baseline.recording,
                 index,
                 artifacts,
-                DumpedTexts(stages=_stages(farm, baseline, index, artifacts)),
+                DumpedTexts(stages=stages),
                 environment=baseline.environment,
                 case=str(baseline.case),
                 name=f"{index:02d}-{launch.kernel}",
             )
-            for index, launch in enumerate(baseline.recording.launches)
-        ]
+            paths.append(path)
+            missing += [f"{path}: {why_not}"] if why_not else []
+    return paths, missing
 
 
 def _artifacts(folder: Path, baseline: TimeBaseline) -> Mapping[str, bytes]:
@@ -140,16 +147,23 @@ def _artifacts(folder: Path, baseline: TimeBaseline) -> Mapping[str, bytes]:
     return {name: data for name in artifact_names(baseline.recording) if (data := store.get(name)) is not None}
 
 
-def _stages(farm: Farm, baseline: TimeBaseline, index: int, artifacts: Mapping[str, bytes]) -> dict[str, str]:
-    binary = baseline.recording.binary_of(baseline.recording.launches[index])
+def _stages(
+    farm: Farm, baseline: TimeBaseline, index: int, artifacts: Mapping[str, bytes]
+) -> tuple[dict[str, str], str]:
+    """The texts of the compiler's stages, and which are missing and why; empty if none is."""
+    target, binary = baseline.recording.target, baseline.recording.binary_of(baseline.recording.launches[index])
+    wanted = (*MLIR_STAGES, "llir", ASSEMBLY[target.backend][0])
     ttir = artifacts.get(binary.ttir_sha256)
     if ttir is None:
-        return {}
+        return {}, f"no {_files(wanted)}: its TTIR {binary.ttir_sha256[:12]} is not among the baselines' artifacts"
     found = {"ttir": ttir.decode()}
     try:
         options = {**binary.options, "num_warps": binary.num_warps, "num_ctas": binary.num_ctas}
-        made = stages_from(farm, baseline.recording.target, ttir.decode(), options, binary.symbol)
+        made = stages_from(farm, target, ttir.decode(), options, binary.symbol)
     except ReplayError as exc:  # another Triton than it was recorded with
-        complain(f"{binary.symbol}: only its TTIR and its binary are written: {exc}")
-        return found
-    return found | {stage: made[stage].decode() for stage in TEXT_STAGES if stage in made and stage not in found}
+        return found, f"no {_files(wanted[1:])}: {exc}"
+    return found | {stage: made[stage].decode() for stage in wanted if stage in made and stage not in found}, ""
+
+
+def _files(stages: Sequence[str]) -> str:
+    return ", ".join(f"kernel.{stage}" for stage in stages)

@@ -24,7 +24,6 @@ SCHEMA = "kerntune.static-diff/1"
 
 SHOWN: dict[str, Callable[[StaticMetrics], float | None]] = {
     **FIGURES,
-    "instructions": lambda m: m.instructions.get("total"),
     "tensor core instructions": lambda m: m.instructions.get("tensor_core", 0),
     "fp64 instructions": lambda m: m.instructions.get("fp64", 0),
 }

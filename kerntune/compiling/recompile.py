@@ -58,7 +58,7 @@ def _recompiled(farm: Farm, recording: Recording, binary: Binary, artifacts: Art
 def stages_from(farm: Farm, target: Target, ttir: str, options: Mapping[str, Any], kernel: str) -> Mapping[str, bytes]:
     """The output of each stage of today's compiler for a TTIR, by the stage's name, under these compile options; those
     that the backend doesn't have are ignored. :class:`ReplayError` where the compiler refuses the TTIR."""
-    return _done(farm, _job(target, options, ttir), kernel).stages
+    return _done(farm, _job(target, _readable(options), ttir), kernel).stages
 
 
 def _done(farm: Farm, job: Job, kernel: str) -> Done:
@@ -80,9 +80,13 @@ def _job(target: Target, given: Mapping[str, Any], ttir: str) -> Job:
 
 
 def _options(binary: Binary) -> dict[str, Any]:
-    """The recorded options as a backend takes them; a backend ignores options that its Triton doesn't have."""
-    given = {k: tuple(v) if isinstance(v, list) else v for k, v in binary.options.items() if k != "arch"}
-    return {**given, "num_warps": binary.num_warps, "num_ctas": binary.num_ctas}
+    return {**_readable(binary.options), "num_warps": binary.num_warps, "num_ctas": binary.num_ctas}
+
+
+def _readable(recorded: Mapping[str, Any]) -> dict[str, Any]:
+    """Options as a backend takes them, of those that a file holds: JSON has no tuples, and the target says what the
+    architecture is. A backend ignores options that its Triton doesn't have."""
+    return {k: tuple(v) if isinstance(v, list) else v for k, v in recorded.items() if k != "arch"}
 
 
 def _described(recording: Recording, old: Binary, job: Job, done: Done) -> tuple[Binary, bytes]:

@@ -34,6 +34,13 @@ def complain(text: str) -> None:
     print(f"kerntune: {text}", file=sys.stderr)
 
 
+def error_text(exc: Exception) -> str:
+    """An error in one message; of the system's, the file and what is wrong with it."""
+    if isinstance(exc, OSError) and exc.filename is not None:
+        return f"{exc.filename}: {exc.strerror}"
+    return str(exc)
+
+
 def fail_with(findings: Sequence[str]) -> int:
     """Print each finding; the exit code that they come to."""
     for finding in findings:

@@ -45,9 +45,12 @@ def _issue(before: StaticMetrics, after: StaticMetrics, threshold: float) -> Ite
         return
     more = min(new / old, new / moved[1] / (old / moved[0])) - 1
     if more > threshold and new / moved[1] > ISSUED_PER_BYTE:
-        per = f"{old / moved[0]:,.1f} -> {new / moved[1]:,.1f} issue slots per byte that a thread moves"
-        text = f"the same work takes many more instructions: {per} ({change(old, new)} in the code{percent(old, new)})"
-        yield Draft("fail", "issue_slots", old, new, text, "work")
+        per = f"{old / moved[0]:,.1f} -> {new / moved[1]:,.1f} per byte that a thread moves"
+        counted = change(before.instructions.get("total", 0), after.instructions.get("total", 0))
+        slots = f"{change(old, new)} slots{percent(old, new)} for {counted} instructions in the code"
+        yield Draft(
+            "fail", "issue_slots", old, new, f"the same work takes many more issue slots: {per} ({slots})", "work"
+        )
 
 
 def _matrix(before: StaticMetrics, after: StaticMetrics, threshold: float) -> Iterator[Draft]:

@@ -235,3 +235,35 @@ def test_what_compiling_took_is_no_difference(kerntune, tmp_path):
         folder(tmp_path / name, PendingBaseline(baseline, made.artifacts, True))
     ran = kerntune("baselines", "diff", tmp_path / "a", tmp_path / "b", "--exit-code")
     assert (ran.code, ran.err) == (0, "")
+
+
+def test_columns_that_no_change_fills_are_left_out(kerntune, tmp_path):
+    folder(tmp_path / "a", static())
+    folder(tmp_path / "b", static(figures=metrics(registers=45)))
+    for form in ((), ("--markdown",)):
+        said = kerntune("baselines", "diff", "a", "b", *form).out
+        head = [word.strip() for word in said.splitlines()[0].replace("|", "  ").split("  ") if word.strip()]
+        assert head == ["case", "device", "what changed"]
+        assert "registers 32 -> 45" in said
+    folder(tmp_path / "a", timed())
+    folder(tmp_path / "b", timed(times=(13_640.0,)))
+    assert "before" in kerntune("baselines", "diff", "a", "b").out.splitlines()[0], "one of them has times"
+
+
+def test_other_code_with_the_same_figures_is_said(kerntune, tmp_path):
+    folder(tmp_path / "a", static())
+    pending = static()
+    (launch,) = pending.baseline.launches
+    other = msgspec.structs.replace(launch, source="6" * 64, code="d" * 64)
+    after = msgspec.structs.replace(pending.baseline, launches=(other,))
+    folder(tmp_path / "b", PendingBaseline(after, pending.artifacts, write=True))
+    said = " ".join(kerntune("baselines", "diff", "a", "b").out.split())
+    assert "softmax_kernel: because of code (its source changed)" in said
+
+
+def test_a_changed_number_of_instructions_is_said():
+    after = msgspec.structs.replace(metrics(), instructions={"fma": 8, "total": 20})
+    before = msgspec.structs.replace(metrics(), instructions={"fma": 8, "total": 10})
+    assert changes(static(figures=before), static(figures=after)).figures == (
+        Figure("softmax_kernel", "instructions", 10, 20),
+    )

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from cli.command import Command
-from cli.made import SOFTMAX, folder, timed
+from cli.made import CUDA90, SOFTMAX, folder, timed
 from kerntune.cli import dump
 from kerntune.gpu.probe import has_cuda
 
@@ -88,12 +89,25 @@ def test_a_stored_case_needs_no_run(kerntune: Command, tmp_path: Path, monkeypat
     folder(tmp_path / "baselines", timed())
     monkeypatch.chdir(tmp_path)
     ran = kerntune("dump", SOFTMAX, "--stored", "-o", "out")
-    assert ran.code == 0, ran.err
     (place,) = map(Path, ran.out.splitlines())
     names = {p.name for p in place.iterdir()}
     assert names == {"kernel.ttir", "kernel.cubin", "content-1.bin", "launch.json", "replay.py"}
-    assert "only its TTIR and its binary are written" in ran.err
+    assert ran.code == 1, "files are missing: this TTIR is none"
+    assert f"{place}: no kernel.ttgir, kernel.llir, kernel.ptx: kernel softmax_kernel: Triton" in ran.err
     assert (place / "kernel.cubin").read_bytes() == b"\x7fELF of softmax"
     found = json.loads((place / "launch.json").read_text())
     assert found["environment"]["driver"] == "580.65"
     assert found["params"][2] == {"name": "n", "type": "i32", "value": 4096}
+
+
+def test_a_stored_case_without_its_ttir_says_so(kerntune: Command, tmp_path: Path, monkeypatch: Any) -> None:
+    case = timed()
+    (binary,) = case.baseline.recording.binaries
+    store = folder(tmp_path / "baselines", case)
+    store.artifacts(CUDA90)._path(binary.ttir_sha256).unlink()
+    monkeypatch.chdir(tmp_path)
+    ran = kerntune("dump", SOFTMAX, "--stored", "-o", "out")
+    assert ran.code == 1
+    ttir = f"its TTIR {binary.ttir_sha256[:12]} is not among the baselines' artifacts"
+    assert f"no kernel.ttir, kernel.ttgir, kernel.llir, kernel.ptx: {ttir}" in ran.err
+    assert (Path(ran.out.strip()) / "kernel.cubin").exists()

@@ -8,10 +8,10 @@ import msgspec
 import pytest
 from fake_runs import active, recorded, scale, scale_kernel
 
-from kerntune.base.recording import same_work
+from kerntune.base.recording import Recording, same_work
 from kerntune.capture.recorder import Recorded
 from kerntune.compiling.farm import Farm
-from kerntune.compiling.recompile import recompiled, under_todays_flags
+from kerntune.compiling.recompile import recompiled, stages_from, under_todays_flags
 from kerntune.errors import ReplayError
 
 
@@ -70,6 +70,15 @@ def test_flags_that_a_caller_gives_stay(stored: Recorded) -> None:
     )
     now = msgspec.structs.replace(stored.recording, binaries=(said,))
     assert under_todays_flags(stored.recording, now) == stored.recording
+
+
+def test_options_as_a_file_holds_them_are_compiled_under(farm: Farm, stored: Recorded) -> None:
+    """JSON has lists for tuples, and the recorded architecture."""
+    (binary,) = msgspec.json.decode(msgspec.json.encode(stored.recording), type=Recording).binaries
+    ttir = stored.artifacts[binary.ttir_sha256].decode()
+    options = {**binary.options, "num_warps": binary.num_warps}
+    made = stages_from(farm, stored.recording.target, ttir, options, binary.symbol)
+    assert {"ttgir", "llir", "ptx"} <= set(made)
 
 
 def test_a_missing_ttir_is_named(farm: Farm, stored: Recorded) -> None:

@@ -29,7 +29,8 @@ def work(before: StaticMetrics, after: StaticMetrics) -> list[Finding]:
 def test_three_times_the_instructions_that_memory_cannot_hide() -> None:
     (finding,) = work(elementwise(150), elementwise(600))
     assert finding.severity == "fail"
-    assert "3.1 -> 12.5 issue slots per byte that a thread moves (150 -> 600 in the code (+300%))" in finding.text
+    assert "many more issue slots: 3.1 -> 12.5 per byte that a thread moves" in finding.text
+    assert finding.text.endswith("(150 -> 600 slots (+300%) for 150 -> 600 instructions in the code)")
 
 
 @pytest.mark.parametrize(
@@ -51,6 +52,16 @@ def test_what_is_no_loss(before: StaticMetrics, after: StaticMetrics) -> None:
 def test_special_functions_take_longer() -> None:
     (finding,) = work(elementwise(200, mufu=8), elementwise(260, mufu=64))
     assert finding.severity == "fail"
+
+
+def test_slots_are_not_taken_for_the_number_of_instructions() -> None:
+    """Another finding of the same case has that number."""
+    before, after = elementwise(200, mufu=8), elementwise(260, mufu=64)
+    (finding,) = work(before, after)
+    (counted,) = (f for f in compare_static(before, after) if f.rule == "instructions")
+    assert "256 -> 708 slots" in finding.text
+    assert "200 -> 260 instructions" in finding.text
+    assert "200 -> 260" in counted.text
 
 
 SLOTS = 64 * 2048 * 2

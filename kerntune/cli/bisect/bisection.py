@@ -128,7 +128,7 @@ class Bisection:
         identity = self._screened[bad].identity
         same = [v for v, s in self._screened.items() if s.identity == identity]
         measured = next((self._measured[v] for v in same if v in self._measured), None)
-        return measured.messages if measured is not None else self._screened[bad].findings
+        return measured.messages if measured is not None else self._screened[bad].messages
 
     def _screen(self, versions: Sequence[BisectedVersion], at: Sequence[int]) -> Mapping[int, Identity | None]:
         new = [versions[i] for i in at if versions[i] not in self._screened]

@@ -22,7 +22,7 @@ from kerntune.cli.bisect.judging import VersionJudge
 from kerntune.errors import KerntuneError, UsageError
 from kerntune.gate import git
 from kerntune.gate.baselines import BaselineStore
-from kerntune.gate.console import FINDINGS, OK, complain, counted, say
+from kerntune.gate.console import FINDINGS, OK, complain, counted, error_text, say
 from kerntune.gate.project import baseline_folder
 from kerntune.gpu.probe import has_cuda
 
@@ -35,6 +35,8 @@ PER_PROCESS = 4
 
 def run(args: argparse.Namespace) -> int:
     """Bisect, or check the working tree; the exit code."""
+    if args.processes is not None and args.processes < 1:
+        raise UsageError(f"--processes: {args.processes} is too few; give 1 or more")
     return _check(args) if args.check else _bisect(args)
 
 
@@ -45,6 +47,8 @@ def _bisect(args: argparse.Namespace) -> int:
         raise UsageError("name GOOD and BAD (two commits), or two or more versions with --triton; tests come after --")
     project = project_at(Path.cwd(), tests, args.setup, args.own_tests, need_git=bool(revisions))
     commits = commits_between(project.top, revisions[0], revisions[1]) if project.top is not None else [""]
+    if len(commits) == 1 and len(tritons) < 2:
+        raise UsageError(f"{revisions[0]} and {revisions[1]} are the same commit: there is nothing between them")
     with scratch_folder("bisect") as scratch, _judge(args, project, scratch) as judge:
         first = BisectedVersion(commits[0], installed_only(tritons)[0])
         cases = judge.record_good(first)
@@ -102,6 +106,9 @@ def _check(args: argparse.Namespace) -> int:
         return _checked(args)
     except UsageError as exc:
         complain(f"error: {exc}")
+        return STOP
+    except OSError as exc:  # of this machine, not of the commit
+        complain(f"error: {error_text(exc)}")
         return STOP
     except KerntuneError as exc:
         complain(f"can't tell: {exc}")

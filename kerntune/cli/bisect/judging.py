@@ -49,7 +49,8 @@ class ScreenedVersion:
     slower: bool | None = None
     """Whether a static rule fails against the good version; None if that is unknown."""
 
-    findings: tuple[str, ...] = ()
+    messages: tuple[str, ...] = ()
+    """Of its cases, by static figures."""
 
 
 @dataclass(frozen=True)
@@ -175,7 +176,7 @@ class VersionJudge:
             launches={b.case: b.launches for b in fresh},
             triton=fresh[0].triton,
             slower=_slower(mine),
-            findings=tuple(f for r in mine for f in r.findings),
+            messages=_messages(mine),
         )
 
     @property
@@ -208,8 +209,7 @@ class VersionJudge:
         if not mine:
             return TimedVersion(None, (_failures(run) or f"{version}: none of the cases ran",))
         new = [r for r in mine if r.verdict is Verdict.NEW]
-        said = tuple(r.message for r in mine if r.verdict not in (Verdict.PASS,)) or tuple(r.message for r in mine)
-        return TimedVersion(None if new else _slower(mine), said)
+        return TimedVersion(None if new else _slower(mine), _messages(mine))
 
     def _run(self, layout: Checkout, options: Sequence[str], reads: Path | None = None) -> tuple[str, RunReport]:
         """The output of the project's tests with ``options``, and the run's report; :class:`OutOfOrder` without one."""
@@ -245,6 +245,11 @@ def _of_one_triton(found: list[StaticBaseline], good: dict[CaseId, Baseline]) ->
 
 def _work(launches: Sequence[LaunchStatic]) -> tuple[tuple[str, tuple[int, int, int]], ...]:
     return tuple((x.code, x.grid) for x in launches)
+
+
+def _messages(results: Sequence[CaseResult]) -> tuple[str, ...]:
+    """The gate's messages, of passing cases only if all pass."""
+    return tuple(r.message for r in results if r.verdict is not Verdict.PASS) or tuple(r.message for r in results)
 
 
 def _slower(results: Sequence[CaseResult]) -> bool | None:

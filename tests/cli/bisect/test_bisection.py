@@ -36,7 +36,7 @@ class TableJudge:
         if not work:
             return ScreenedVersion(None, "it does not compile")
         identity = ((CaseId("test_it.py::test_x", "0"), work, ()),)
-        return ScreenedVersion(identity, slower=work in self.slow, findings=(f"{work} spills",))
+        return ScreenedVersion(identity, slower=work in self.slow, messages=(f"{work} spills",))
 
     def measure(self, version: BisectedVersion) -> TimedVersion:
         key = version.commit, version.triton.name

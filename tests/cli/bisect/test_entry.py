@@ -143,6 +143,8 @@ def test_check_answers_as_git_bisect_run_wants_it(repository: Repository) -> Non
         ([], "name GOOD and BAD"),
         (["c1", "c1", "c1"], "3 revisions"),
         (["c1", "c1", "--triton", "x"], "--triton x: is no version"),
+        (["c1", "c1"], "c1 and c1 are the same commit"),
+        (["c1", "HEAD", "--processes", "-1"], "--processes: -1 is too few; give 1 or more"),
     ],
 )
 def test_wrong_words_are_told(repository: Repository, words: list[str], said: str) -> None:
@@ -156,6 +158,34 @@ def test_check_that_is_wrongly_called_ends_git_bisect(repository: Repository) ->
     repository.commit("c1", 128)
     assert repository.run("--check").code == entry.STOP
     assert repository.run("nowhere", "--check").code == entry.STOP
+    assert repository.run("c1", "--check", "--typo").code == entry.STOP, "2 would be a slow commit to git"
+    assert repository.run("c1", "--check", "--processes", "x").code == entry.STOP
+    assert repository.run("", "--check").code == entry.STOP
+    assert repository.run("c1", "--typo").code == 2
+
+
+def test_check_that_cannot_write_ends_git_bisect(repository: Repository, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*given: object, **named: object) -> None:
+        raise OSError(28, "No space left on device", "/tmp/scratch")
+
+    repository.commit("c1", 128)
+    monkeypatch.setattr(entry, "scratch_folder", full)
+    ran = repository.run("c1", "--check")
+    assert (ran.code, ran.err) == (entry.STOP, "kerntune: error: /tmp/scratch: No space left on device\n")
+
+
+def test_of_static_figures_each_case_has_the_gates_message(repository: Repository) -> None:
+    double = KERNELS.replace("mask=at < n) * 2,", "mask=at < n).to(tl.float64) * 2.3 + 0.1,")
+    tests = TESTS.replace("@pytest.mark.autotune\n", '@pytest.mark.parametrize("n", [1024, 4096])\n')
+    tests = tests.replace("(autotune)", "(autotune, n)").replace("torch.ones(4096", "torch.ones(n")
+    (repository.folder / "test_it.py").write_text(tests)
+    repository.commit("c1", 128)
+    (repository.folder / "kernels.py").write_text(f"SIZE = 128\nWARPS = 4\n{double}")
+    repository.git("commit", "-qam", "c2")
+    ran = repository.run("c1", "HEAD", "--target", "cuda:90")
+    assert "t: c2" in ran.out.partition("first bad:")[2]
+    for n in (1024, 4096):
+        assert ran.out.count(f"  REGRESSED test_it.py::test_scale[{n}] (cuda:90, static only), scale_kernel: ") == 1
 
 
 def test_tests_are_needed(repository: Repository, kerntune: Command) -> None:
