@@ -6,6 +6,7 @@ import contextlib
 import itertools
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 from kerntune.base.case_result import CaseId, CaseResult
