@@ -127,9 +127,13 @@ def offers(results: Sequence[CaseResult], stale: Sequence[CaseResult], config: p
 
 
 def _where(recorded: Sequence[CaseResult]) -> str:
-    """The folder that has them all."""
+    """The folder that has them all, if there is one."""
     folders = {os.path.dirname(r.baseline_path) for r in recorded if r.baseline_path}
-    return f" in {os.path.commonpath(folders)}" if folders and all(folders) else ""
+    try:
+        common = os.path.commonpath(folders) if all(folders) else ""
+    except ValueError:  # none at all, or some below the project's root and some elsewhere
+        return ""
+    return f" in {common}" if common else ""
 
 
 def _failing(results: Sequence[CaseResult]) -> set[str]:

@@ -38,6 +38,20 @@ def test_kept(autotune):
     )
 
 
+@pytest.mark.parametrize("other", ["/elsewhere/b.json", "others/b.json"])
+def test_no_folder_is_named_where_baselines_lie_in_several(project, other):
+    project.file(
+        f"""
+def test_one(autotune):
+    autotune(kernel("NEW", base=None, rung="written", baseline_path="baselines/a.json"))
+
+def test_other(autotune):
+    autotune(kernel("NEW", base=None, rung="written", baseline_path={other!r}))
+"""
+    )
+    project.run().stdout.fnmatch_lines(["2 baselines recorded; commit the folder*"])
+
+
 def test_an_update_that_changes_nothing_says_so(project):
     project.file("def test_a(autotune):\n    autotune(kernel())\n")
     project.run("--kerntune-update").stdout.fnmatch_lines(["no baseline has changed"])

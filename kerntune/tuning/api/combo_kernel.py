@@ -247,6 +247,9 @@ def combo(parts: Sequence[ComboPart], *, name: str = "", order: str = "sequentia
     """
     if not parts:
         raise ConfigError("kerntune.combo: there are no parts")
+    for index, part in enumerate(parts):
+        if not isinstance(part, ComboPart):
+            raise ConfigError(f"kerntune.combo: part {index} is {part!r}; write ComboPart(kernel, sizes, blocks)")
     if order not in ORDERS:
         raise ConfigError(f"kerntune.combo: order is {order!r}; it can be {' or '.join(ORDERS)}")
     names = dict.fromkeys(part.name for part in parts)

@@ -316,6 +316,9 @@ def template(
     """
     if configs and (num_warps, num_stages) != (None, None):
         raise ConfigError("kerntune.template: num_warps and num_stages belong into each config, where there are any")
+    for config in configs:
+        if not isinstance(config, (Mapping, Config)):
+            raise ConfigError(f"kerntune.template: {config!r} is no config; write a mapping of names to values")
 
     def decorate(fn: Any) -> Autotuner:
         _function(fn)

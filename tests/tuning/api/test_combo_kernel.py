@@ -170,6 +170,8 @@ def test_a_descent_goes_on_after_the_groups(this_gpu: FakeBackend, ratio: list[f
 def test_what_is_no_part_is_refused() -> None:
     with pytest.raises(ConfigError, match="no parts"):
         kerntune.combo([])
+    with pytest.raises(ConfigError, match=r"kerntune.combo: part 1 is 3; write ComboPart\(kernel, sizes, blocks\)"):
+        kerntune.combo([SCALE, 3])  # type: ignore[list-item]
     with pytest.raises(ConfigError, match="order is 'random'"):
         kerntune.combo([SCALE], order="random")
     with pytest.raises(ConfigError, match="is no Triton function"):

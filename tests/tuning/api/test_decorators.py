@@ -480,3 +480,8 @@ def test_a_template_without_blocks_has_warps_and_stages(this_gpu: FakeBackend, l
         kerntune.template({"BLOCK": 64}, num_warps=2)
     with pytest.raises(ConfigError, match="at least one warp"):
         kerntune.template(num_warps=-1)(scale_kernel)
+
+
+def test_what_is_no_config_of_a_template_is_refused() -> None:
+    with pytest.raises(ConfigError, match=r"kerntune.template: 64 is no config; write a mapping of names to values"):
+        kerntune.template({"BLOCK": 64}, 64)  # type: ignore[arg-type]
