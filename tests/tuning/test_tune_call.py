@@ -94,7 +94,8 @@ def test_candidates_race_while_others_are_compiled(backend: FakeBackend, monkeyp
 # failures and wrong results
 
 
-CHECKING = [mode for mode in Verify if mode is not Verify.OFF]
+CHECKING = [mode for mode in Verify if mode not in (Verify.OFF, Verify.BITWISE)]
+"""Modes in which most candidates are right; under ``bitwise`` the first one is (``test_tuner.py``)."""
 
 
 @pytest.mark.parametrize("mode", CHECKING)

@@ -232,7 +232,7 @@ def test_lists_that_dont_fit_are_refused_and_empty_ones_do_nothing(launches: lis
 EXAMPLE = Path(__file__).parents[3] / "examples/several_in_one.py"
 
 
-def test_all_ways_and_the_example_are_right_in_tritons_interpreter() -> None:
+def test_combos_cooperative_reductions_and_the_example_are_right_in_tritons_interpreter() -> None:
     """In one process: most of its time goes to imports."""
     folder = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
     lines = (
@@ -240,6 +240,8 @@ def test_all_ways_and_the_example_are_right_in_tritons_interpreter() -> None:
         f"sys.path[:0] = [{folder!r}]",
         "from tuning.api.combo_parts import *",
         "all_interpreted()",
+        "import tuning.api.test_cooperative_tuner as cooperative",
+        "cooperative.interpreted()",
         f"runpy.run_path({str(EXAMPLE)!r}, run_name='__main__')",
     )
     environment = {**os.environ, "TRITON_INTERPRET": "1"}

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 from typing import Any
 
 import pytest
@@ -120,25 +117,14 @@ def test_what_is_missing_is_named() -> None:
         sums()[GRID](None, None, 2, 64)
 
 
-INTERPRETED = """
-import sys
-sys.path[:0] = {path!r}
-import torch
-from tuning.api.test_cooperative_tuner import call, sums
-for rows, cols in ((1, 1000), (3, 257), (5, 4096)):
-    for options in ({{}}, {{"persistent": True}}):
-        kernel = sums(**options)
-        assert call(kernel, rows, cols, "cpu").abs().max() < 1e-3, (rows, cols, options)
-        assert kernel.best_config.kwargs["RSPLIT"] == 1
-"""
-
-
-def test_it_is_right_in_tritons_interpreter() -> None:
-    """Programs run one after the other there, so none may wait for another."""
-    folder = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
-    environment = {**os.environ, "TRITON_INTERPRET": "1"}
-    text = INTERPRETED.format(path=[folder])
-    subprocess.run([sys.executable, "-c", text], check=True, env=environment, timeout=300)
+def interpreted() -> None:
+    """In Triton's interpreter (:mod:`.test_combo_kernel` has a process for it): programs run one after the other there,
+    so none may wait for another."""
+    for rows, cols in ((1, 1000), (3, 257), (5, 4096)):
+        for persistent in (False, True):
+            kernel = sums(persistent=persistent)
+            assert call(kernel, rows, cols, "cpu").abs().max() < 1e-3, (rows, cols, persistent)
+            assert kernel.best_config.kwargs["RSPLIT"] == 1
 
 
 @pytest.mark.gpu
