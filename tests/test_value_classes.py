@@ -34,7 +34,8 @@ CHANGING = {
     "GpuPools", "ShapesFile", "_Flow", "_Given", "_Pool",
     "Deciding", "MeasuredGpu", "_Loose", "_Piece", "_Mine", "_Notice",
     "Faults", "FirstLaunchFault", "Waiting", "_Order", "_Run", "_Seen", "_Tried", "_Tuning",
-    "ArgumentReader", "CompiledCalls", "DynamoReader", "FusionChange", "GraphLaunch", "GridMemo", "KernelCall",
+    "ArgumentReader", "CompiledCalls", "DynamoReader", "FusionChange", "GraphLaunch", "GridMemo",
+    "InductorChoices", "KernelCall",
     "TracingReader",
 }  # fmt: skip
 """Dataclasses whose objects change: what is under way. All others are frozen."""
