@@ -194,11 +194,15 @@ def _limit(kind: str, text: str) -> float | None:
     return number if kind == "rtol" and 0 < number < 2 else None
 
 
+CHANGED_RESULTS = "results changed: "
+"""How the sentence about an output begins."""
+
+
 def changed_text(output: ChangedOutput) -> str:
     """``results changed: y_ptr: 17 of 4,096 elements differ, at most 3 ulp and 1.2e-07 relative, at [0, 12]: 0.5 ->
     0.50000006; first at element 5``."""
     unit = "bytes" if output.dtype == "bytes" else "elements"
-    text = f"results changed: {output.argument}: {output.count:,} of {output.total:,} {unit} differ"
+    text = f"{CHANGED_RESULTS}{output.argument}: {output.count:,} of {output.total:,} {unit} differ"
     return f"{text}{_size(output)}{_where(output)}{_remarks(output)}"
 
 

@@ -11,6 +11,7 @@ import msgspec
 from kerntune.base.case_result import Attribution, CaseResult, Share
 from kerntune.base.config import Config
 from kerntune.base.formatting import NO_FIGURE, bounded, format_share, format_size, format_time
+from kerntune.base.numerics import CHANGED_RESULTS, changed_text
 from kerntune.base.policy import Outcome
 from kerntune.base.stats import Estimate
 from kerntune.gate.history.curves import CaseCurve
@@ -98,9 +99,18 @@ def _run_text(run: RunReport) -> str:
 
 def _notes(result: CaseResult) -> Iterator[tuple[str, Sequence[str]]]:
     yield "Causes", result.causes
-    yield "Findings", result.findings
+    yield "Findings", [text for text in result.findings if not text.startswith(CHANGED_RESULTS)]
+    yield "Changed results", _changed_results(result)
     yield "Warnings", result.warnings
     yield "Remarks", result.remarks
+
+
+def _changed_results(result: CaseResult) -> list[str]:
+    """What is gated first, as the findings have it; then each output, on each content that it was computed from."""
+    found = [text for text in result.findings if text.startswith(CHANGED_RESULTS)]
+    outputs = result.numerics.outputs if result.numerics is not None else ()
+    every = [*found, *(changed_text(output) for output in outputs if output.count)]
+    return [text.removeprefix(CHANGED_RESULTS) for text in dict.fromkeys(every)]
 
 
 def _samples(result: CaseResult) -> PlainValues | None:

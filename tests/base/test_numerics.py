@@ -133,3 +133,27 @@ def test_arguments_that_are_not_compared_are_left_out() -> None:
     assert left("kernel.b", "c") == ["a, b"]
     assert left("other.b", "kernel.c") == ["a, b", "b", "c"], "other kernels write there"
     assert left("kernel.c", "other.c", "a", "b") == []
+
+
+@pytest.mark.parametrize("text", ["bitwise", "ulp:2", "rtol:1e-05"])
+def test_infinities_from_made_up_content_alone_decide_nothing(text: str) -> None:
+    """The description of a variance, say, has no bounds: what is made by it may be below zero."""
+    odd = changed(nonfinite=17, ulp=0, relative=0.0, content=MADE_UP)
+    assert not rule(text).fails(odd)
+    assert "the call may never have such numbers, so it decides nothing" in changed_text(odd)
+    assert rule(text).fails(msgspec.structs.replace(odd, content=OWN))
+    assert rule(text).fails(msgspec.structs.replace(odd, nonfinite=3, ulp=9, relative=0.1))
+
+
+def test_infinities_of_made_up_content_do_not_hide_that_the_numbers_are_near() -> None:
+    odd = changed(nonfinite=3, content=MADE_UP)
+    assert not rule("ulp:3").fails(odd)
+    assert rule("ulp:3").fails(msgspec.structs.replace(odd, content=OWN))
+
+
+def test_where_larger_numbers_cancelled_their_size_is_said() -> None:
+    """Far apart in ulp, and by a thousandth of what the others are."""
+    near_zero = changed(baseline="-5.68e-11", today="-5.76e-11", ulp=219_618, relative=0.013, typical=2e-4)
+    assert ": -5.68e-11 -> -5.76e-11 (half of the numbers are above 0.0002), first" in changed_text(near_zero)
+    assert "half of" not in changed_text(msgspec.structs.replace(near_zero, typical=5e-8))
+    assert "half of" not in changed_text(msgspec.structs.replace(near_zero, typical=None))

@@ -61,6 +61,9 @@ def shape(message: str) -> str:
     text = re.sub(r"[+-]\d+\.\d+ %", "CHANGE", text)
     text = re.sub(r"\d{4}-\d\d-\d\d", "DAY", text)
     text = re.sub(r"launch \d+ \(\w+\)", "LAUNCH", text)
+    text = re.sub(r"\d[\d,]* of \d[\d,]* elements", "SHARE elements", text)
+    text = re.sub(r"at most \d[\d,]* ulp and [\d.e-]+ relative, at \d[\d,]*: [\d.e-]+ -> [\d.e-]+", "SIZE", text)
+    text = re.sub(r"first at \d[\d,]*", "FIRST", text)
     return re.sub(r"(launch options of) \w+: .*?(?=$|, launch \d)", r"\1 KERNEL: SETTINGS", text)
 
 
@@ -74,18 +77,20 @@ def judged(project: Project, fn: Any, *rules: Rule, **options: Any) -> str:
 
 
 def printed(project: Project) -> list[str]:
-    """What is printed for an edited kernel; of an edited launch; of steps that each were accepted; of a write
-    outside of tensors."""
+    """What is printed for an edited kernel; where its results differ and its time doesn't; of an edited launch; of
+    steps that each were accepted; of a write outside of tensors."""
     judged(project, call(softmax_kernel, BLOCK=64))
     there = project.root / "anchors"
     shutil.copytree(project.baselines, there)
     code = judged(project, call(edited_kernel, BLOCK=64))
+    flipped = Rule("edited_kernel", {"BLOCK": 64}, time_ns=128_000.0, flips=((0, 1), (64, 2)))
+    results = judged(project, call(edited_kernel, BLOCK=64), flipped, RULES[0])
     launch = judged(project, call(softmax_kernel, BLOCK=128))
     both = judged(project, call(edited_kernel, BLOCK=128))
     judged(project, call(edited_kernel, BLOCK=64), update=Update.ALL)
     steps = judged(project, call(again_kernel, BLOCK=64), anchor=there)
     outside = judged(project, call(softmax_kernel, BLOCK=256), Rule(beside=(0, 4)), isolated=True, update=Update.ALL)
-    return [code, launch, both, steps, outside]
+    return [code, results, launch, both, steps, outside]
 
 
 def quoted() -> list[tuple[str, str]]:
@@ -93,7 +98,7 @@ def quoted() -> list[tuple[str, str]]:
 
 
 def test_the_documents_quote_messages() -> None:
-    assert {name for name, _ in quoted()} >= {"README.md", "verdicts.md", "one-case.md"}
+    assert {name for name, _ in quoted()} >= {"README.md", "verdicts.md", "one-case.md", "numerics.md"}
 
 
 def test_documented_messages_can_be_printed(project: Project) -> None:

@@ -131,3 +131,25 @@ def test_an_input_that_only_the_baseline_reads_leaves_nothing_known() -> None:
     two = launched(("one", {"x_ptr": X, "w_ptr": Y}, {"y_ptr": OUT}))
     assert compared(two, ONE).unknown == {OUT: RELAUNCHED}
     assert compared(ONE, two).known == {OUT}
+
+
+def test_two_outputs_of_one_size_may_be_exchanged_though_their_input_is_known() -> None:
+    one = launched(("triton_a", {"in_ptr0": X}, {"out_ptr0": OUT, "out_ptr1": BETWEEN}), origins=(("exp",),))
+    two = launched(
+        ("triton_b", {"in_ptr0": X}, {"out_ptr0": OUT}),
+        ("triton_c", {"in_ptr0": X}, {"out_ptr0": BETWEEN}),
+        origins=(("exp",), ("sin",)),
+    )
+    assert set(compared(one, two).unknown) == {OUT, BETWEEN}
+    assert compared(one, two, 8192, 8192, 8192, 4096, 8192).known == {OUT, BETWEEN}
+
+
+def test_what_today_s_code_writes_first_is_no_input_of_the_baseline_s() -> None:
+    used = ("one", {"x_ptr": X, "w_ptr": Y}, {"y_ptr": OUT})
+    made = launched(("weights", {}, {"w_ptr": Y}), used)
+    assert OUT in compared(launched(used), made).unknown
+
+
+def test_what_only_one_side_reads_again_is_not_compared() -> None:
+    more = launched(("one", {"x_ptr": X}, {"y_ptr": OUT}), ("two", {"y_ptr": OUT}, {"z_ptr": BETWEEN}))
+    assert compared(ONE, more) == ComparableStorages(frozenset(), frozenset(), {OUT: RELAUNCHED})

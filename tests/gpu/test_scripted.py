@@ -285,3 +285,15 @@ def test_values_end_a_test_body(backend: FakeBackend) -> None:
         torch.ones(3, device="cuda").tolist()
     assert backend.end_reason(caught.value)
     assert backend.end_reason(ValueError("the user's own")) is None
+
+
+def test_marks_in_a_row_leave_what_each_leaves_after_the_other() -> None:
+    """A replayed graph's launches are not made one by one."""
+    from kerntune.gpu.scripted_work import Filled, Mark, content_after
+
+    marks = [Mark(7, 0), Mark(9, 1), Mark(9, 1, flips=((3, 1),)), Mark(7, 0), Mark(5, 2, skips=((0, 8),)), Mark(7, 1)]
+    content = Filled(3)
+    for count in range(len(marks) + 1):
+        after = content_after(Filled(3), marks[:count])
+        assert (after.key, after.read(0, 64)) == (content.key, content.read(0, 64))
+        content = marks[count].left(content) if count < len(marks) else content

@@ -197,6 +197,23 @@ def test_the_base_is_compiled_for_what_the_head_is(repository, quick_python):
     assert found["verdict"] != "NEW"
 
 
+def test_results_are_compared_with_the_base_s(repository):
+    """Equally fast, and two elements differ."""
+    repository.pytester.makeconftest(
+        "from kerntune.gpu.scripted import FakeBackend, Rule, Script\n\n"
+        "def pytest_kerntune_backend(config):\n"
+        "    changed = Rule(constexprs={'BLOCK': 64}, flips=((40, 1), (400, 2)))\n"
+        "    return FakeBackend(Script([changed]))\n"
+    )
+    repository.commit("base")
+    repository.kernels(64)
+    result = repository.run("--kerntune-against=base", "--kerntune-numerics=bitwise", "--kerntune-json=run.json")
+    result.assert_outcomes(failed=1)
+    (found,) = repository.json()["results"]
+    assert [x.partition(",")[0] for x in found["findings"]] == ["results changed: y: 2 of 4"]
+    assert found["findings"][0].endswith("bitwise is gated")
+
+
 def test_an_equal_head_passes(repository, quick_python):
     repository.commit("base")
     result = repository.run("--kerntune-against=base", "--kerntune-json=run.json", "-k", "scale")

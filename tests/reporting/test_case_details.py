@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from benchmarks.made_runs import made_curves, made_run
 from kerntune.base.case_result import Attribution, CaseResult, ConfigReport, FailedTrial, Share, TrialReport
 from kerntune.base.config import Config
+from kerntune.base.numerics import MADE_UP, ChangedOutput, NumericsReport, NumericsRule
 from kerntune.gate.report import RunReport, storable
 from kerntune.reporting.case_details import MAX_CONFIGS, MAX_SAMPLES, MAX_TEXT, case_details
 from kerntune.reporting.ranking import RankedResult
@@ -48,6 +49,21 @@ def test_a_case_without_anything_has_no_empty_sections() -> None:
         "message",
         "facts",
     }
+
+
+def test_changed_results_have_a_list_of_their_own() -> None:
+    """Of both contents, while a finding is about one of them."""
+    own = ChangedOutput("y_ptr", "float32", 4096, 2, 5, 12, "0.5", "0.6", ulp=9, relative=0.1)
+    made_up = msgspec.structs.replace(own, count=3, content=MADE_UP)
+    report = NumericsReport("bitwise", outputs=(made_up, own))
+    sentences = report.texts(NumericsRule("bitwise"))
+    notes = dict(details(numerics=report, findings=("registers: 128 instead of 96", *sentences))["notes"])
+    assert notes["Findings"] == ["registers: 128 instead of 96"]
+    gated, *rest = notes["Changed results"]
+    assert gated.startswith("y_ptr: 2 of 4,096 elements differ, at most 9 ulp and 0.1 relative, at 12: 0.5 -> 0.6")
+    assert gated.endswith("; bitwise is gated")
+    assert [text.partition(" of ")[0] for text in rest] == ["y_ptr: 3", "y_ptr: 2"]
+    assert rest[0].endswith("(on made-up content)")
 
 
 def test_samples_of_both_sides_are_bounded_and_keep_their_order() -> None:
