@@ -571,3 +571,21 @@ def test_decided_calls_of_all_forms_don_t_go_the_long_way(spend: Spend, monkeypa
     monkeypatch.setattr(operation.Operation, "_chosen", None)
     again = [form(*args, **words) for args, words in calls]
     assert all(torch.equal(a, b) for a, b in zip(expected, again, strict=True))
+
+
+def test_tensors_in_lists_count_as_others_do(spend: Spend, monkeypatch: pytest.MonkeyPatch) -> None:
+    def slow(xs: Any) -> Any:
+        spend(3000.0 if xs[0].dtype == torch.float32 else 10.0)
+        return torch.stack(xs).sum(0)
+
+    def fast(xs: Any) -> Any:
+        spend(1000.0)
+        return torch.stack(xs).sum(0)
+
+    total = kerntune.choice([slow, fast], key=["xs"])(lambda xs: None)
+    calls: list[Any] = [[torch.ones(3)] * 2, [torch.ones(3).double()] * 2, (torch.ones(3),) * 2]
+    expected = [total(xs) for xs in calls]
+    assert [d.winner.rpartition(".")[2] for d in total.operation.decisions] == ["fast", "slow"]
+    monkeypatch.setattr(operation.Operation, "_chosen", None)
+    copies = [type(xs)(x.clone() for x in xs) for xs in calls]
+    assert all(torch.equal(total(xs), y) for xs, y in zip(copies, expected, strict=True))
