@@ -74,9 +74,16 @@ class Deciding:
             del outcomes
             if len(right) == 1:
                 return right[0], {}
-            runs = {i: partial(self._run, self.implementations[i].fn, copies) for i in right}
+            runs = {i: self._raced_call(self.implementations[i].fn, copies) for i in right}
             with self.gpu.lock():
                 return race_calls(self.gpu, runs, copies.restore, incumbent)
+
+    def _raced_call(self, fn: Callable[..., Any], copies: CallCopies) -> Callable[[], Any]:
+        """What is timed: without gradients the bare call, since binding its arguments each time would count."""
+        if self._grad and copies.leaves:
+            return partial(self._run, fn, copies)
+        bound: Callable[[], Any] = self.call(partial(partial, fn), copies.values)
+        return bound
 
     def _run(self, fn: Callable[..., Any], copies: CallCopies) -> tuple[Any, Sequence[torch.Tensor | None]]:
         """One call as it will be made; where gradients are wanted, with its backward."""

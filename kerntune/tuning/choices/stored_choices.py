@@ -18,7 +18,7 @@ from kerntune.tuning.choices.choice_candidate import NAME, ChoiceCandidate
 from kerntune.tuning.nearest import distance
 from kerntune.tuning.stored_winners import Winners
 
-PROTOCOL = "choice/1"
+PROTOCOL = "choice/2"
 """How calls are timed (:mod:`kerntune.tuning.choices.stream_race`); raised when times become incomparable."""
 
 
