@@ -250,9 +250,10 @@ def uncheckable(captured: CapturedCall) -> str:
 def with_surroundings(
     results: Iterable[CaseResult], captured: CapturedCall, warnings: Sequence[str]
 ) -> tuple[CaseResult, ...]:
-    """The results of a call with what its compiled functions run besides Triton kernels, and further ``warnings``."""
+    """The results of a call with what its compiled functions run besides Triton kernels, how its choices were decided,
+    and further ``warnings``."""
     elsewhere = dict(sorted(captured.capture.compiled.elsewhere.items()))
-    remarks = (elsewhere_text(elsewhere),) if elsewhere else ()
+    remarks = (*([elsewhere_text(elsewhere)] if elsewhere else []), *captured.capture.choice_texts.values())
     return tuple(
         msgspec.structs.replace(
             r,

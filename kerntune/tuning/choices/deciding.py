@@ -11,6 +11,7 @@ from typing import Any
 
 import torch
 
+from kerntune.base.formatting import format_time
 from kerntune.errors import MeasurementError
 from kerntune.gpu.base import Gpu
 from kerntune.kernels import compat
@@ -40,6 +41,11 @@ class Decision:
 
     alone_s: float = 0.0
     """How much of that their first calls took, which tune what they launch: it would be spent without a choice, too."""
+
+    def __str__(self) -> str:
+        times = [f"{name} {format_time(ns)}" for name, ns in sorted(self.times_ns.items(), key=lambda one: one[1])]
+        out = [f"{name} left out: {why}" for name, why in self.left_out.items()]
+        return "; ".join([f"choice {self.choice} went to {self.winner} ({self.how})", *times, *out])
 
 
 @dataclass

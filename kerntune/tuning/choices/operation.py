@@ -108,9 +108,15 @@ class Operation:
         one, final = self._chosen(values)
         if (recording := captures.current()) is not None:
             recording.choices[self.name] = one.name
+            recording.choice_texts[self.name] = self._told(self.key_text(values))
         elif final:
             self._remember(values, one.fn)
         return one.fn(*args, **kwargs)
+
+    def _told(self, text: str) -> str:
+        """How a key was decided, in a line."""
+        found = [d for d in self.decisions if d.arguments == text]
+        return str(found[-1]) if found else f"choice {self.name}: nothing was decided"
 
     def _found_in_graph(self, values: Mapping[str, Any]) -> int:
         """The decided implementation of a call that is traced into a graph: nothing can be raced on its tensors."""
