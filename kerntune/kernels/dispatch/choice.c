@@ -2,7 +2,7 @@
 
    The key has 64-bit words for tensors and small numbers, read without making objects of their shapes, and after them the
    objects that it can't have as words. choice_finder.py says what the key distinguishes. */
-#define MAX_WORDS 256
+#define MAX_WORDS 1024
 #define RECENT 8
 #define SHORT 32
 #define CUDA 1 /* of c10::DeviceType */

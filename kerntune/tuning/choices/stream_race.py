@@ -25,8 +25,7 @@ ESTIMATE_NS, ESTIMATE_CALLS, ESTIMATES = 0.25e6, 10, 4
 
 SCREEN_ROUNDS, DROP_SCREENED = 3, 1.15
 """Rounds before the finals, and how far behind the best a candidate's shortest time may be then. A single reading drops
-none: the host may pause, and a call that waits for it is as long as the pause (one in 48 decisions was lost by that,
-another by clocks that still rose: H200)."""
+none: the host may pause, and clocks may rise (two of 48 decisions were lost in rounds that dropped sooner: H200)."""
 
 
 class CallStream:
