@@ -157,6 +157,7 @@ EXPORTS = {
         "settings_changed",
         "source_of",
         "take_announcements",
+        "setting_addresses",
         "tensor_exchange",
         "torch_version",
         "triton_config",

@@ -101,6 +101,9 @@ class Capture:
         self.choices: dict[str, str] = {}
         """Which implementation each choice went to, by name."""
 
+        self.choice_texts: dict[str, str] = {}
+        """What their implementations took, or why they were left out, by the same name."""
+
     @contextlib.contextmanager
     def active(self) -> Iterator[None]:
         """Stand in for Triton's entry points, process-wide: backward passes run on other threads."""

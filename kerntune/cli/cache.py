@@ -27,6 +27,7 @@ from kerntune.tuning.cache.exchange import Moved
 from kerntune.tuning.cache.listings import ListingCache
 from kerntune.tuning.cache.push_pull import pull_cache, push_cache
 from kerntune.tuning.cache.shared_store import forget_stores, store_url
+from kerntune.tuning.choices.choice_config import implementation_in
 
 HEADERS = ("kernel", "device", "Triton", "config", "time", "arguments")
 
@@ -127,13 +128,20 @@ def open_cache(given: str | None) -> WinnerCache:
     return WinnerCache(find_project(Path.cwd()).folder("kerntune_cache_dir"))
 
 
+def _config(winner: Winner) -> str:
+    name = implementation_in(winner.config)
+    if name is not None:
+        return f"calls {name}"
+    return f"{winner.config} ({len(winner.untried)} untried)" if winner.untried else str(winner.config)
+
+
 def _table(winners: Sequence[Winner]) -> str:
     rows = [
         (
             w.key.kernel,
             f"{w.key.device} ({w.key.target})",
             w.key.triton,
-            f"{w.config} ({len(w.untried)} untried)" if w.untried else str(w.config),
+            _config(w),
             format_time(w.time_ns),
             w.key.arguments,
         )

@@ -256,9 +256,9 @@ def with_surroundings(
     results: Iterable[CaseResult], captured: CapturedCall, warnings: Sequence[str]
 ) -> tuple[CaseResult, ...]:
     """The results of a call with what its compiled functions run besides Triton kernels, what Inductor has chosen
-    otherwise than for the baseline, and further ``warnings``."""
+    otherwise than for the baseline, how the call's choices were decided, and further ``warnings``."""
     elsewhere = dict(sorted(captured.capture.compiled.elsewhere.items()))
-    remarks = (elsewhere_text(elsewhere),) if elsewhere else ()
+    remarks = (*([elsewhere_text(elsewhere)] if elsewhere else []), *captured.capture.choice_texts.values())
     anew = captured.capture.compiled.choices.anew
     return tuple(
         msgspec.structs.replace(

@@ -27,6 +27,7 @@ from kerntune.tuning import context
 from kerntune.tuning.agreement import turn
 from kerntune.tuning.cache import Winner, WinnerCache
 from kerntune.tuning.cache.shared_winners import with_store
+from kerntune.tuning.choices.choice_place import place_now
 from kerntune.tuning.chosen import note
 from kerntune.tuning.deferred import go_on, late_of, leave
 from kerntune.tuning.many.noting import note as note_call
@@ -302,7 +303,9 @@ class _Call:
         return self.launch(first)
 
     def winners_on(self, gpu: Gpu) -> Winners:
-        """Where its winner is kept, in the call's mode."""
+        """Where its winner is kept, in the call's mode; while a gated test's choice is decided, in the gate's."""
+        if self.keep and (place := place_now()) is not None:
+            return Winners(place.cache, place.mode, gpu, self.options.verification.lax)
         mode = mode_of(self.tuner, keep=self.keep)
         if mode is TuneMode.FROZEN and noting():
             mode = TuneMode.AUTO  # what has no winner is what is noted

@@ -10,6 +10,7 @@ import pytest
 from kerntune.base.config import Config
 from kerntune.base.device import Environment
 from kerntune.tuning.cache import WinnerCache, WinnerKey
+from kerntune.tuning.choices.choice_config import config_for
 
 
 @pytest.fixture
@@ -28,6 +29,15 @@ def test_show(kerntune, cache):
     assert ran.out.count("add_kernel") == 2
     for text in ("NVIDIA H200 (cuda:90)", "BLOCK=4096", "12.4 µs", "n=1024", f"{cache.folder}: 2 winners"):
         assert text in ran.out
+
+
+def test_show_names_the_implementation_of_a_choice(kerntune, tmp_path):
+    config = config_for("ops.skinny_matmul", "0123456789abcdef")
+    key = WinnerKey("ops.matmul", "", "cuda:90", "NVIDIA H200", "3.9.0", "m=1", (config, config_for("torch.mm", "ab")))
+    WinnerCache(tmp_path / "cache").put(key, config, 12_400.0, Environment(triton="3.9.0"))
+    ran = kerntune("cache", "show", "--cache-dir", "cache")
+    assert "calls ops.skinny_matmul " in ran.out
+    assert "num_warps" not in ran.out
 
 
 def test_show_json(kerntune, cache):

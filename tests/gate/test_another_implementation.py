@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -75,6 +76,44 @@ def test_a_choice_is_decided_before_its_call_is_captured(tmp_path: Path, doublin
     assert first.verdict.value == "NEW"
     assert [launch.kernel for launch in first.launches] == ["scale_kernel"]
     assert [d.how for d in doubling.double.operation.decisions] == ["raced"]
+
+
+def test_the_report_has_all_implementations(tmp_path: Path, doubling: Doubling) -> None:
+    """The times are the stored ones where an earlier run has decided."""
+    project = Project(tmp_path)
+    for how in ("raced", "stored"):
+        result = checked(project, doubling, doubling.double)
+        (line,) = [text for text in result.remarks if text.startswith("choice ")]
+        assert re.search(rf"went to \S+scaled \({how}\); \S+scaled 1.00 .s; \S+added 3.00 .s", line), line
+        fresh(doubling)
+
+
+def test_kernels_inside_are_tuned_in_the_gates_cache(
+    tmp_path: Path, doubling: Doubling, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Not in the user's, and in the gate's mode: what the test is compared with doesn't depend on the machine."""
+    from kerntune.tuning import context
+
+    monkeypatch.setenv("KERNTUNE_CACHE_DIR", str(tmp_path / "users"))
+    monkeypatch.setenv("KERNTUNE_TUNE", "frozen")
+    tuned = kerntune.autotune([triton.Config({"BLOCK": b}) for b in (64, 128)], key=["n"])(add_kernel)
+
+    def own(x: torch.Tensor) -> torch.Tensor:
+        y = torch.empty_like(x)
+        tuned[lambda meta: (triton.cdiv(N, meta["BLOCK"]),)](x, y, N)
+        doubling.spend("added")
+        return y
+
+    scaled = doubling.double.operation.implementations[0].fn
+    double = kerntune.choice([scaled, own], key=["x"])(lambda x: None)
+    project = Project(tmp_path / "project")
+    with project.run(Rule("scale_kernel", time_ns=1000.0), Rule("add_kernel", time_ns=3000.0)) as run:
+        monkeypatch.setattr(context, "this_gpu", lambda: run.session.backend)
+        doubling.run = run
+        run.judge(double, torch.empty(N, device="cuda"))
+    (decision,) = double.operation.decisions
+    assert not decision.left_out
+    assert not list((tmp_path / "users").rglob("*.json"))
 
 
 def test_another_winner_is_a_cause_of_its_own(tmp_path: Path, doubling: Doubling) -> None:

@@ -28,6 +28,7 @@ from kerntune.kernels.compat.launcher import (
     prepare_driver,
     prepare_launcher,
     prepare_specializing,
+    setting_addresses,
     tensor_exchange,
 )
 from kerntune.kernels.compat.parsing import parse_in_turn, parsed
@@ -112,6 +113,7 @@ __all__ = [
     "prune_configs",
     "run_options",
     "same_assembler",
+    "setting_addresses",
     "settings_changed",
     "source_of",
     "take_announcements",

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import ctypes
+import os
 import struct
 from typing import Any
 
@@ -150,6 +152,33 @@ EXACT_DTYPES = (
     "float8_e4m3fn", "float8_e4m3fnuz", "float8_e5m2", "float8_e5m2fnuz",
 )  # fmt: skip
 """Element types that DLPack distinguishes; it has torch's integers of less than 8 bits as 8-bit ones."""
+
+
+STATE_FUNCTIONS = (
+    ("libc10.so", "_ZN3c108GradMode10is_enabledEv", ()),
+    ("libtorch_cpu.so", "_ZN2at8autocast19is_autocast_enabledEN3c1010DeviceTypeE", (1,)),
+)
+"""``c10::GradMode::is_enabled()`` and ``at::autocast::is_autocast_enabled(c10::DeviceType)``, with CUDA's number, and
+torch's library that exports them (``c10/core/GradMode.h``, ``aten/src/ATen/autocast_mode.h``)."""
+
+
+def setting_addresses() -> tuple[int, int]:
+    """Where torch answers whether gradients are recorded, and whether autocast is on for CUDA; 0 where that isn't
+    exported, or doesn't answer as the Python functions do."""
+    import torch
+
+    answers = (torch.is_grad_enabled(), torch.is_autocast_enabled())
+    grad, autocast = (_setting(torch.__path__[0], *one, now) for one, now in zip(STATE_FUNCTIONS, answers, strict=True))
+    return grad, autocast
+
+
+def _setting(torch_folder: str, library: str, symbol: str, args: tuple[int, ...], expected: bool) -> int:
+    try:
+        found = ctypes.CDLL(f"{torch_folder}/lib/{library}", mode=os.RTLD_NOLOAD | os.RTLD_LAZY)[symbol]
+    except (OSError, AttributeError):
+        return 0
+    found.restype, found.argtypes = ctypes.c_bool, [ctypes.c_int8] * len(args)
+    return ctypes.cast(found, ctypes.c_void_p).value or 0 if found(*args) == expected else 0
 
 
 def tensor_exchange() -> tuple[Any, int, tuple[type, ...], list[tuple[Any, Any]]] | None:

@@ -1,4 +1,4 @@
-/* 3 of 3: the callable object, and the module. */
+/* 4 of 4: the callable object, and the module. */
 static PyObject *call(PyObject *object, PyObject *const *args, size_t nargsf, PyObject *keywords) {
   Front *self = (Front *)object;
   PyObject *entry = NULL, *result = NULL, *ordered[MAX_PARAMETERS + 1];
@@ -149,6 +149,8 @@ static PyObject *use_exchange(PyObject *module, PyObject *args) {
 }
 
 static PyMethodDef methods[] = {{"front", make, METH_VARARGS, "A prepared launch."},
+                                {"finder", make_finder, METH_VARARGS, "The look-up of a choice."},
+                                {"use_settings", use_settings, METH_VARARGS, "Where torch's settings are asked for."},
                                 {"use_driver", use_driver, METH_O, "Where cuLaunchKernel is."},
                                 {"use_exchange", use_exchange, METH_VARARGS, "The exchange to read tensors through."},
                                 {NULL, NULL, 0, NULL}};
@@ -157,13 +159,14 @@ static struct PyModuleDef definition = {PyModuleDef_HEAD_INIT, "kerntune_front",
 PyMODINIT_FUNC PyInit_kerntune_front(void) {
   struct { PyObject **to; const char *text; } names[] = {
       {&s_run, "run"}, {&s_enabled, "_is_profiler_enabled"}, {&s_data_ptr, "data_ptr"}, {&s_properties[IS_CUDA], "is_cuda"},
-      {&s_get_device, "get_device"}, {&s_properties[DTYPE], "dtype"}, {&s_shape, "shape"}, {&s_stride, "stride"}, {&s_base, "base"},
+      {&s_get_device, "get_device"}, {&s_properties[DTYPE], "dtype"}, {&s_properties[REQUIRES_GRAD], "requires_grad"},
+      {&s_shape, "shape"}, {&s_stride, "stride"}, {&s_base, "base"},
       {&s_block_shape, "block_shape"}, {&s_configs, "configs"}, {&s_cache, "cache"}, {&s_fn, "fn"},
       {&s_device_caches, "device_caches"}, {&s_best_config, "best_config"}, {&s_get, "get"}, {&s_launch, "launch"}};
   for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++)
     if ((*names[i].to = PyUnicode_InternFromString(names[i].text)) == NULL) return NULL;
   zero = PyLong_FromLong(0);
   two = PyLong_FromLong(2);
-  if (zero == NULL || two == NULL || PyType_Ready(&FrontType) < 0) return NULL;
+  if (zero == NULL || two == NULL || PyType_Ready(&FrontType) < 0 || PyType_Ready(&FinderType) < 0) return NULL;
   return PyModule_Create(&definition);
 }

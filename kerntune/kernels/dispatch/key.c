@@ -1,8 +1,8 @@
-/* The fast path of a prepared launch, 1 of 3: its objects, and how a call's arguments become the key of its entry.
+/* The fast path of a prepared launch, 1 of 4: its objects, and how a call's arguments become the key of its entry.
 
    It does what the Python of kerntune/kernels/dispatch/codegen.py does if nothing is unusual and the call has an entry.
    Everything else, also errors while an entry is looked up, is left to the Python function, which gets the same call.
-   Both use one table, so a key has the same items in the same order in both. native.py joins the three files. */
+   Both use one table, so a key has the same items in the same order in both. native.py joins the four files. */
 #define PY_SSIZE_T_CLEAN
 #include <Python.h>
 #include <stddef.h>
@@ -102,7 +102,7 @@ static PyObject *const *in_order(Front *self, PyObject *const *args, PyObject *g
 
 /* The C functions of one tensor type, cached while the type is unchanged, so that they are called without a look-up.
    NULL where the type has others, which are looked up each time. */
-enum property { IS_CUDA, DTYPE, PROPERTIES };
+enum property { IS_CUDA, DTYPE, REQUIRES_GRAD, PROPERTIES };
 static struct {
   PyTypeObject *type;
   unsigned version;

@@ -1,4 +1,4 @@
-/* 2 of 3: whether an entry is still valid, and its launch, through the driver itself or Triton's launcher. */
+/* 2 of 4: whether an entry is still valid, and its launch, through the driver itself or Triton's launcher. */
 static int chosen(Front *self, PyObject *config, PyObject *choice) {
   if (PyDict_GetItemWithError(self->tuner, s_fn) != self->o[FN]) return 0;
   PyObject *configs = PyDict_GetItemWithError(self->tuner, s_configs);

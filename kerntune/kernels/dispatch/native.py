@@ -28,7 +28,7 @@ OBJECTS = (
 
 MAX_PARAMETERS = 64
 
-C_FILES = ("key.c", "launch.c", "front.c")
+C_FILES = ("key.c", "launch.c", "choice.c", "front.c")
 
 
 def native_front(form: Form, fallback: Callable[..., Any], names: Mapping[str, Any]) -> Callable[..., Any] | None:
@@ -93,6 +93,7 @@ def built() -> Any:
         return None
     compiled.use_driver(driver_address())
     use_exchange(compiled)
+    compiled.use_settings(*compat.setting_addresses())
     return compiled
 
 

@@ -9,26 +9,19 @@ import torch
 
 from kerntune.errors import UsageError
 from kerntune.kernels import compat
+from kerntune.kernels.dispatch.choice_finder import part_of
 from kerntune.tuning.choices.call_copies import tensors_in
-
-
-def hides_tensors(value: Any, keyed: bool) -> bool:
-    """Whether tensors are, or in another call of this class may be, inside of an argument: a prepared look-up doesn't
-    look there, and a prepared key must not keep a tensor alive."""
-    if isinstance(value, torch.Tensor) or not isinstance(value, (list, tuple, Mapping)):
-        return False
-    return not keyed or next(tensors_in(value), None) is not None
 
 
 def require_hashable(values: Mapping[str, Any], key: Container[str], choice: str) -> None:
     """:class:`UsageError` for a value in the key that can't be looked up. Tensors are, by their shapes."""
     for name in (n for n in values if n in key and next(tensors_in(values[n]), None) is None):
         try:
-            hash(values[name])
+            hash(part_of(values[name], keyed=True))
         except TypeError:
             raise UsageError(
                 f"choice {choice}: {name} is in the key, and a {type(values[name]).__name__} can't be looked up: pass "
-                f"a tuple, or take {name} out of the key"
+                f"numbers, texts, tuples or lists of them, or take {name} out of the key"
             ) from None
 
 

@@ -16,9 +16,7 @@ from kerntune.base.config import Config
 from kerntune.errors import UsageError
 from kerntune.kernels.source import is_kernel, jit_of, source_hash
 from kerntune.kernels.value_text import text_of
-
-NAME, CODE = "implementation", "code"
-"""The words of a config that stands for an implementation in the store: its name, and the begin of a hash."""
+from kerntune.tuning.choices.choice_config import config_for
 
 
 @dataclass(frozen=True)
@@ -32,7 +30,7 @@ class ChoiceCandidate:
     def config(self) -> Config:
         """What stands for it in the store of winners: another one as soon as its code is. Not asked before the first
         call, when all that it uses is defined."""
-        return Config({NAME: self.name, CODE: code_hash(self)[:16]})
+        return config_for(self.name, code_hash(self)[:16])
 
 
 def implementations(functions: Sequence[Any], choice: str) -> tuple[ChoiceCandidate, ...]:

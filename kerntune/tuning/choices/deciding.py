@@ -11,6 +11,7 @@ from typing import Any
 
 import torch
 
+from kerntune.base.formatting import format_time
 from kerntune.errors import MeasurementError
 from kerntune.gpu.base import Gpu
 from kerntune.kernels import compat
@@ -40,6 +41,11 @@ class Decision:
 
     alone_s: float = 0.0
     """How much of that their first calls took, which tune what they launch: it would be spent without a choice, too."""
+
+    def __str__(self) -> str:
+        times = [f"{name} {format_time(ns)}" for name, ns in sorted(self.times_ns.items(), key=lambda one: one[1])]
+        out = [f"{name} left out: {why}" for name, why in self.left_out.items()]
+        return "; ".join([f"choice {self.choice} went to {self.winner} ({self.how})", *times, *out])
 
 
 @dataclass
@@ -74,10 +80,17 @@ class Deciding:
             del outcomes
             if len(right) == 1:
                 return right[0], {}
-            runs = {i: partial(self._run, self.implementations[i].fn, copies) for i in right}
+            runs = {i: self._raced_call(self.implementations[i].fn, copies) for i in right}
             with self.gpu.lock():
                 most = 1 if copies.counts_on else MOST_CALLS
                 return race_calls(self.gpu, runs, copies.restore, incumbent, most)
+
+    def _raced_call(self, fn: Callable[..., Any], copies: CallCopies) -> Callable[[], Any]:
+        """What is timed: without gradients the bare call, since binding its arguments each time would count."""
+        if self._grad and copies.leaves:
+            return partial(self._run, fn, copies)
+        bound: Callable[[], Any] = self.call(partial(partial, fn), copies.values)
+        return bound
 
     def _run(self, fn: Callable[..., Any], copies: CallCopies) -> tuple[Any, Sequence[torch.Tensor | None]]:
         """One call as it will be made; where gradients are wanted, with its backward."""

@@ -19,14 +19,15 @@ from kerntune.errors import CacheMissError, MeasurementError, UsageError
 from kerntune.gpu.base import Backend
 from kerntune.gpu.probe import captures_graph, is_exporting
 from kerntune.kernels import compat
-from kerntune.kernels.dispatch.choice_front import ArgumentKind, ChoiceFront
+from kerntune.kernels.dispatch.choice_finder import ChoiceFinder, choice_finder
+from kerntune.kernels.dispatch.choice_front import ChoiceFront, find_by, in_order
 from kerntune.kernels.value_text import text_of
 from kerntune.tuning import context
 from kerntune.tuning.agreement import turn
 from kerntune.tuning.cache import WinnerCache
 from kerntune.tuning.cache.shared_winners import with_store
 from kerntune.tuning.choices.call_copies import tensors_in
-from kerntune.tuning.choices.call_keys import hides_tensors, require_hashable, settings_texts
+from kerntune.tuning.choices.call_keys import require_hashable, settings_texts
 from kerntune.tuning.choices.choice_candidate import ChoiceCandidate, implementations, name_of
 from kerntune.tuning.choices.choice_place import OPERATIONS, place_now
 from kerntune.tuning.choices.choice_trace import KindOnly, device_type, traced_call
@@ -66,7 +67,9 @@ class Operation:
         self.decisions: list[Decision] = []
         """What this process decided, or read from the store, in order."""
 
-        self._table: dict[tuple[Any, ...], Callable[..., Any]] = {}
+        self._finder: ChoiceFinder | None = None
+        """What the front looks calls up by, from the first decision on: it may have to be compiled."""
+
         self._known: dict[str, int] = {}
         """By the text of a key, which implementation it goes to."""
 
@@ -74,10 +77,11 @@ class Operation:
         self._deciders: dict[str, Any] = {}
         """By the text of a key, a lock that the thread holds which decides it."""
 
-        keyed = {p.name: p.name in self.key for p in self._in_order()}
+        self._in_order = in_order(self.parameters)
+        keyed = {p.name: p.name in self.key for p in self._in_order}
         self._traced = traced_call(keyed, tuple(one.fn for one in self.implementations), self._found_in_graph)
-        self._front = ChoiceFront(self.parameters, self.key)
-        self.front: Any = self._make()
+        compiling = torch.compiler.is_dynamo_compiling
+        self.front: Any = ChoiceFront(self.parameters).make(self._miss, self._traced, compiling)
         functools.update_wrapper(self.front, signature_of)
         del self.front.__wrapped__  # code that unwraps it would call the signature's own body
         self.front.__signature__ = inspect.signature(signature_of)
@@ -100,34 +104,24 @@ class Operation:
 
     # the way of a call
 
-    def _make(self) -> Any:
-        return self._front.make(
-            {
-                "get": self._table.get,
-                "miss": self._miss,
-                "traced": self._traced,
-                "compiling": torch.compiler.is_dynamo_compiling,
-                "grad": torch.is_grad_enabled,
-                "autocast": torch.is_autocast_enabled,
-            }
-        )
-
     def _miss(self, *args: Any, **kwargs: Any) -> Any:
         """A call that the front has no decision for."""
-        values = dict(zip([p.name for p in self._in_order()], (*args, *kwargs.values()), strict=True))
+        values = dict(zip([p.name for p in self._in_order], (*args, *kwargs.values()), strict=True))
         if is_exporting():
             raise UsageError(f"choice {self.name}: torch.export gives no values to race on; call an implementation")
         require_hashable(values, self.key, self.name)
         one, final = self._chosen(values)
         if (recording := captures.current()) is not None:
             recording.choices[self.name] = one.name
-        elif final and not any(hides_tensors(value, name in self.key) for name, value in values.items()):
+            recording.choice_texts[self.name] = self._told(self.key_text(values))
+        elif final:
             self._remember(values, one.fn)
         return one.fn(*args, **kwargs)
 
-    def _in_order(self) -> list[inspect.Parameter]:
-        """The parameters in the order in which the front passes them on: those by position first."""
-        return sorted(self.parameters, key=lambda p: p.kind is p.KEYWORD_ONLY)
+    def _told(self, text: str) -> str:
+        """How a key was decided, in a line."""
+        found = [d for d in self.decisions if d.arguments == text]
+        return str(found[-1]) if found else f"choice {self.name}: nothing was decided"
 
     def _found_in_graph(self, values: Mapping[str, Any]) -> int:
         """The decided implementation of a call that is traced into a graph: nothing can be raced on its tensors."""
@@ -144,19 +138,16 @@ class Operation:
 
     def forget_prepared(self) -> None:
         """Have the front ask again for each key."""
-        with self._lock:
-            self._table.clear()
+        if self._finder is not None:
+            self._finder.clear()
 
     def _remember(self, values: Mapping[str, Any], fn: Callable[..., Any]) -> None:
         """Have the front find it from now on."""
         with self._lock:
-            kinds = _kinds(values, self._front.kinds)
-            if kinds != self._front.kinds:
-                self._table.clear()
-                self._front = ChoiceFront(self.parameters, self.key, kinds)
-                self.front.__code__ = self._make().__code__  # users hold this very function
-            grad, autocast = torch.is_grad_enabled(), torch.is_autocast_enabled()
-            self._table[self._front.key_of(values, grad, autocast)] = fn
+            if self._finder is None:
+                self._finder = choice_finder([p.name in self.key for p in self._in_order])
+                find_by(self.front, self._finder)
+            self._finder.keep(fn, *[values[p.name] for p in self._in_order])
 
     def _chosen(self, values: Mapping[str, Any]) -> tuple[ChoiceCandidate, bool]:
         """The implementation for a call, and whether that stays so."""
@@ -345,13 +336,6 @@ def _checked_key(key: Sequence[str], parameters: Sequence[inspect.Parameter], na
         if one not in names:
             raise UsageError(f"choice {name}: key has {one!r}, which is no parameter; there are {', '.join(names)}")
     return frozenset(key)
-
-
-def _kinds(values: Mapping[str, Any], before: Mapping[str, ArgumentKind] | None) -> Mapping[str, ArgumentKind]:
-    now = {n: ArgumentKind.TENSOR if isinstance(v, torch.Tensor) else ArgumentKind.OTHER for n, v in values.items()}
-    if before is None:
-        return now
-    return {n: kind if before[n] is kind else ArgumentKind.MIXED for n, kind in now.items()}
 
 
 def _backend_for(values: Mapping[str, Any]) -> Backend | None:

@@ -14,11 +14,12 @@ from kerntune.errors import CacheError
 from kerntune.kernels import compat
 from kerntune.tuning.cache import StoredTrial, TrialCache, TrialKey, WinnerKey
 from kerntune.tuning.cache.trials import SCHEMA
-from kerntune.tuning.choices.choice_candidate import NAME, ChoiceCandidate
+from kerntune.tuning.choices.choice_candidate import ChoiceCandidate
+from kerntune.tuning.choices.choice_config import NAME
 from kerntune.tuning.nearest import distance
 from kerntune.tuning.stored_winners import Winners
 
-PROTOCOL = "choice/1"
+PROTOCOL = "choice/2"
 """How calls are timed (:mod:`kerntune.tuning.choices.stream_race`); raised when times become incomparable."""
 
 

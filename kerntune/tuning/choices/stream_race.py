@@ -8,7 +8,7 @@ from typing import Any
 from kerntune.gpu.base import Gpu
 from kerntune.timing.event_pair import between_events
 from kerntune.timing.sample import Reading, TimingProtocol
-from kerntune.tuning.race import DROP_FIRST, SCREENS, Trial, decided
+from kerntune.tuning.race import DROP_FIRST, Trial, decided
 
 SLOT_NS, LEAST_CALLS, MOST_CALLS = 1e6, 2, 100
 """A slot is a stream of calls of about a millisecond: the device's first wait for the host is little of it then."""
@@ -16,7 +16,16 @@ SLOT_NS, LEAST_CALLS, MOST_CALLS = 1e6, 2, 100
 WARM_CALLS = 2
 """Calls before the first that is timed: kernels are loaded, and prepared launches made, by the first two."""
 
-ESTIMATE_CALLS, ESTIMATES = 3, 2
+WARM_NS, WARM_SLOTS = 10e6, 12
+"""The first candidate runs so long before any is timed, in as many slots at most: the clocks of a device and of a
+processor that waited rise. Tuning what the candidates launch went before."""
+
+ESTIMATE_NS, ESTIMATE_CALLS, ESTIMATES = 0.25e6, 10, 4
+"""How long a slot of an estimate lasts, and the calls that it has, at most; the shortest of four counts."""
+
+SCREEN_ROUNDS, DROP_SCREENED = 3, 1.15
+"""Rounds before the finals, and how far behind the best a candidate's shortest time may be then. A single reading drops
+none: the host may pause, and clocks may rise (two of 48 decisions were lost in rounds that dropped sooner: H200)."""
 
 
 class CallStream:
@@ -54,36 +63,63 @@ def race_calls(
     Each is estimated; those near the best are timed in turn, until their order is clear
     (:func:`kerntune.tuning.race.decided`).
     """
-    trials = [_estimated(gpu, i, call, restore, min(ESTIMATE_CALLS, most)) for i, call in calls.items()]
-    near = _near(trials, DROP_FIRST)
-    fastest = min(t.estimate for t in trials)
-    for trial in near:
-        runs = int(min(most, max(LEAST_CALLS, SLOT_NS / max(fastest, 1.0))))
-        trial.slot = CallStream(gpu, calls[trial.index], restore, runs)
-    for rounds, factor in SCREENS if len(near) > 1 else ():
-        for _ in range(rounds):
-            for trial in near:
-                assert trial.slot is not None
-                trial.times.append(trial.slot.enqueue()())
-        near = _near(near, factor)
-        if len(near) == 1:
-            break
-    for trial in near:
-        trial.times = []  # the finals pair rounds that all of them took
-    order = decided(near, incumbent)
-    return order[0].index, {t.index: t.time_ns for t in trials}
-
-
-def _estimated(gpu: Gpu, index: int, call: Callable[[], object], restore: Callable[[], object], calls: int) -> Trial:
     nothing: Any = None  # of a call there is neither a recording nor a program
-    trial = Trial(index, nothing, nothing)
-    for _ in range(WARM_CALLS):
-        restore()
-        call()
-    slot = CallStream(gpu, call, restore, calls)
-    trial.estimate = min(slot.enqueue()() for _ in range(ESTIMATES))
-    trial.estimated = True
-    return trial
+    trials = [Trial(i, nothing, nothing) for i in calls]
+    for call in calls.values():
+        for _ in range(WARM_CALLS):
+            restore()
+            call()
+    _warm_up(gpu, next(iter(calls.values())), restore, most)
+    for trial in trials:
+        trial.estimate, trial.estimated = _estimate(gpu, calls[trial.index], restore, most), True
+    near = _near(trials, DROP_FIRST)
+    count = _calls_within(SLOT_NS, min(t.estimate for t in trials), most)
+    for trial in near:
+        trial.slot = CallStream(gpu, calls[trial.index], restore, count)
+    finalists = _screened(near) if len(near) > 1 else near
+    winner = decided(finalists, incumbent)[0]
+    for trial in trials:
+        if not any(trial is one for one in finalists):
+            _settle(trial, winner)
+    return winner.index, {t.index: t.time_ns for t in trials}
+
+
+def _calls_within(ns: float, one_ns: float, most: int) -> int:
+    return int(min(most, max(LEAST_CALLS, ns / max(one_ns, 1.0))))
+
+
+def _warm_up(gpu: Gpu, call: Callable[[], object], restore: Callable[[], object], most: int) -> None:
+    one_ns, spent = CallStream(gpu, call, restore, min(LEAST_CALLS, most)).enqueue()(), 0.0
+    slot = CallStream(gpu, call, restore, _calls_within(SLOT_NS, one_ns, most))
+    for _ in range(WARM_SLOTS):
+        spent += slot.enqueue()() * slot.protocol.runs_per_slot
+        if spent >= WARM_NS:
+            return
+
+
+def _estimate(gpu: Gpu, call: Callable[[], object], restore: Callable[[], object], most: int) -> float:
+    first = CallStream(gpu, call, restore, min(LEAST_CALLS, most)).enqueue()()
+    slot = CallStream(gpu, call, restore, _calls_within(ESTIMATE_NS, first, min(ESTIMATE_CALLS, most)))
+    return min(slot.enqueue()() for _ in range(ESTIMATES))
+
+
+def _screened(trials: Sequence[Trial]) -> list[Trial]:
+    """The finalists. They keep the rounds, which all took."""
+    for done in range(SCREEN_ROUNDS):
+        for trial in trials[:: -1 if done % 2 else 1]:
+            assert trial.slot is not None
+            trial.times.append(trial.slot.enqueue()())
+    best = min(min(t.times) for t in trials)
+    return [t for t in trials if min(t.times) <= best * DROP_SCREENED]
+
+
+def _settle(trial: Trial, winner: Trial) -> None:
+    """The time of one that dropped out early, as it compared with the winner's then."""
+    if trial.times and winner.times:
+        mine, winners = min(trial.times), min(winner.times[: len(trial.times)])
+    else:
+        mine, winners = trial.estimate, winner.estimate
+    trial.settled = winner.time_ns * mine / winners if winners else mine
 
 
 def _near(trials: Sequence[Trial], factor: float) -> list[Trial]:

@@ -12,12 +12,17 @@ import pytest
 import torch
 import triton
 import triton.language as tl
+from torch_warnings import ignore_torchs_own
 
 import kerntune
 from kerntune.errors import MeasurementError
 from kerntune.gpu.probe import has_cuda
 
-pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not has_cuda(), reason="needs a CUDA GPU")]
+pytestmark = [
+    pytest.mark.gpu,
+    pytest.mark.skipif(not has_cuda(), reason="needs a CUDA GPU"),
+    *ignore_torchs_own,
+]
 
 N = 1 << 16
 

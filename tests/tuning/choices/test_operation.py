@@ -179,7 +179,7 @@ def test_what_can_not_be_is_refused_by_name(make: Any, words: str) -> None:
         make(double)
 
 
-def test_a_list_in_the_key_is_refused_by_name(spend: Spend) -> None:
+def test_what_has_no_hash_is_refused_in_the_key_by_name(spend: Spend) -> None:
     def one(x: torch.Tensor, sizes: Any) -> torch.Tensor:
         return x
 
@@ -187,9 +187,10 @@ def test_a_list_in_the_key_is_refused_by_name(spend: Spend) -> None:
         return x
 
     same = kerntune.choice([one, other], key=["sizes"])(lambda x, sizes: x)
-    with pytest.raises(UsageError, match="sizes is in the key, and a list can't be looked up: pass a tuple"):
-        same(torch.ones(2), [1, 2])
-    same(torch.ones(2), (1, 2))
+    with pytest.raises(UsageError, match="sizes is in the key, and a set can't be looked up: pass numbers"):
+        same(torch.ones(2), {1, 2})
+    for sizes in ((1, 2), [1, 2]):
+        same(torch.ones(2), sizes)
 
 
 @pytest.mark.parametrize("key", [["xs"], ["n"]])
@@ -629,3 +630,21 @@ def test_decided_calls_of_all_forms_don_t_go_the_long_way(spend: Spend, monkeypa
     monkeypatch.setattr(operation.Operation, "_chosen", None)
     again = [form(*args, **words) for args, words in calls]
     assert all(torch.equal(a, b) for a, b in zip(expected, again, strict=True))
+
+
+def test_tensors_in_lists_count_as_others_do(spend: Spend, monkeypatch: pytest.MonkeyPatch) -> None:
+    def slow(xs: Any) -> Any:
+        spend(3000.0 if xs[0].dtype == torch.float32 else 10.0)
+        return torch.stack(xs).sum(0)
+
+    def fast(xs: Any) -> Any:
+        spend(1000.0)
+        return torch.stack(xs).sum(0)
+
+    total = kerntune.choice([slow, fast], key=["xs"])(lambda xs: None)
+    calls: list[Any] = [[torch.ones(3)] * 2, [torch.ones(3).double()] * 2, (torch.ones(3),) * 2]
+    expected = [total(xs) for xs in calls]
+    assert [d.winner.rpartition(".")[2] for d in total.operation.decisions] == ["fast", "slow"]
+    monkeypatch.setattr(operation.Operation, "_chosen", None)
+    copies = [type(xs)(x.clone() for x in xs) for xs in calls]
+    assert all(torch.equal(total(xs), y) for xs, y in zip(copies, expected, strict=True))
