@@ -82,26 +82,34 @@ class RecordedCase:
         return self.recorded.recording
 
 
+@dataclass(frozen=True)
+class CaptureWishes:
+    """``prefer``, ``before_launch`` and ``on_device`` as the capture's; ``choices`` are Inductor's, as a baseline has
+    them."""
+
+    prefer: Preference
+    before_launch: Callable[[Capture, Pending, Compiled], None] | None = None
+    on_device: Callable[[Backend], None] = lambda backend: None
+    choices: InductorChoices | None = None
+
+
 def run_captured(
-    backend: Backend,
-    compiler: Compiler,
-    call: Call,
-    arguments: tuple[Argument, ...],
-    prefer: Preference,
-    before_launch: Callable[[Capture, Pending, Compiled], None] | None = None,
-    on_device: Callable[[Backend], None] = lambda backend: None,
-    choices: InductorChoices | None = None,
+    backend: Backend, compiler: Compiler, call: Call, arguments: tuple[Argument, ...], wishes: CaptureWishes
 ) -> CapturedCall:
-    """Run the call and compare its result with its reference. ``before_launch`` and ``on_device`` as the capture's;
-    ``choices`` are Inductor's, as a baseline has them.
+    """Run the call and compare its result with its reference.
 
     :class:`ConfigError` where it was given candidates for kernels that it doesn't launch.
     """
     capture = Capture(
-        backend, compiler, call.candidates, prefer=prefer, before_launch=before_launch, on_device=on_device
+        backend,
+        compiler,
+        call.candidates,
+        prefer=wishes.prefer,
+        before_launch=wishes.before_launch,
+        on_device=wishes.on_device,
     )
-    if choices is not None:
-        capture.compiled.choices = choices
+    if wishes.choices is not None:
+        capture.compiled.choices = wishes.choices
     value, ended = None, None
     with watched() as unseen, capture.active(), capture.compiled_functions():
         try:

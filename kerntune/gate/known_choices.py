@@ -4,25 +4,25 @@ from __future__ import annotations
 
 import msgspec
 
+from kerntune.base.case_result import CaseId
 from kerntune.base.config import Config
 from kerntune.base.device import DeviceSpec
 from kerntune.base.policy import Update
 from kerntune.capture.inductor.baseline_choices import KnownChoices
 from kerntune.errors import StoreError
 from kerntune.gate.baselines import Argument, BaselineStore, TimeBaseline, fingerprint_of
-from kerntune.gate.call import Call
 
 
 def known_choices(
-    store: BaselineStore, device: DeviceSpec, call: Call, arguments: tuple[Argument, ...], update: Update
+    store: BaselineStore, device: DeviceSpec, case: CaseId, arguments: tuple[Argument, ...], update: Update
 ) -> KnownChoices:
     """Those of the case's baseline on ``device``; none where there is no baseline, where it can't be read (the case's
     check says so), and where everything is recorded anew."""
-    layouts = {arguments} if arguments else store.known_arguments(device.target, call.case)
+    layouts = {arguments} if arguments else store.known_arguments(device.target, case)
     if update is Update.ALL or len(layouts) != 1:
         return KnownChoices()
     try:
-        baseline = store.time(device, call.case, fingerprint_of(layouts.pop()))
+        baseline = store.time(device, case, fingerprint_of(layouts.pop()))
     except StoreError:
         return KnownChoices()
     return KnownChoices() if baseline is None else choices_of(baseline)

@@ -6,13 +6,12 @@ import contextlib
 import itertools
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 
 from kerntune.base.case_result import CaseId, CaseResult
 from kerntune.base.policy import Update, Verdict
 from kerntune.capture import Capture, Pending, Site
-from kerntune.capture.inductor.baseline_choices import InductorChoices, KnownChoices
+from kerntune.capture.inductor.baseline_choices import InductorChoices
 from kerntune.capture.inductor.caches import gates_own_caches
 from kerntune.compiling.compiler import Compiled, Compiler
 from kerntune.errors import StoreError, UsageError
@@ -21,6 +20,7 @@ from kerntune.gate.baselines import Argument, BaselineStore, StaticBaseline, Tim
 from kerntune.gate.call import Call, Checked, Settings
 from kerntune.gate.call_capture import (
     CapturedCall,
+    CaptureWishes,
     RecordedCase,
     run_captured,
     stored_first,
@@ -251,34 +251,16 @@ class Session:
         """The call, run once, on the GPU that it launches on, while no process measures there."""
         if self.backend.gpu is None:
             prefer = stored_first(self.stores, call, self.backend.targets[0], arguments, self.settings.update)
-            return run_captured(self.backend, self._compiler, call, arguments, prefer)
-        self._decide(call)
+            return run_captured(self.backend, self._compiler, call, arguments, CaptureWishes(prefer))
+        place = ChoicePlace(self.backend.on(self.backend.current()), self._cache, self.settings.tune)
+        with choices_at(place):
+            decide_choice(call.fn, call.args, call.kwargs)
         with CaptureShare(call_bytes(self.backend, (call.fn, call.args, call.kwargs))) as share:
             own = _OnGpu(self, call, share)
             own.move(self.backend.on(self.backend.current()))
             folder = (self.settings.cache_dir or default_folder()) / "inductor"
-            with gates_own_caches(folder, triton_folder()), choices_at(self._choice_place()):
-                return run_captured(
-                    own.backend,
-                    self._compiler,
-                    call,
-                    arguments,
-                    own.prefer,
-                    own.before_launch,
-                    own.move,
-                    InductorChoices(partial(self._known_choices, own, call, arguments)),
-                )
-
-    def _known_choices(self, own: _OnGpu, call: Call, arguments: tuple[Argument, ...]) -> KnownChoices:
-        return known_choices(self.stores.reference, own.backend.spec, call, arguments, self.settings.update)
-
-    def _decide(self, call: Call) -> None:
-        """Decide a choice that the test calls itself, before its call is captured."""
-        with choices_at(self._choice_place()):
-            decide_choice(call.fn, call.args, call.kwargs)
-
-    def _choice_place(self) -> ChoicePlace:
-        return ChoicePlace(self.backend.on(self.backend.current()), self._cache, self.settings.tune)
+            with gates_own_caches(folder, triton_folder()), choices_at(place):
+                return run_captured(own.backend, self._compiler, call, arguments, own.wishes(arguments))
 
     def _winners(self, call: Call, gpu: Gpu) -> Winners:
         return Winners(self._cache, self.settings.tune, gpu, options_of_policy(call.policy).verification.lax)
@@ -380,6 +362,12 @@ class _OnGpu:
     def __init__(self, session: Session, call: Call, share: CaptureShare) -> None:
         self._session, self._call, self._share = session, call, share
         self.backend = session.backend
+
+    def wishes(self, arguments: tuple[Argument, ...]) -> CaptureWishes:
+        """What the capture asks here. Inductor's choices follow those of the case's baseline."""
+        store, update = self._session.stores.reference, self._session.settings.update
+        known = InductorChoices(lambda: known_choices(store, self.backend.spec, self._call.case, arguments, update))
+        return CaptureWishes(self.prefer, self.before_launch, self.move, known)
 
     def move(self, backend: Backend) -> None:
         """Go on there."""
