@@ -57,7 +57,7 @@ def kernel_project(project):
 def test_records_then_passes(kernel_project):
     first = kernel_project()
     first.assert_outcomes(passed=1)
-    first.stdout.fnmatch_lines(["*scale_kernel: BLOCK=* 20.0 µs *NEW (recorded)", "1 baseline recorded; *"])
+    first.stdout.fnmatch_lines(["*scale_kernel: BLOCK=* 20.0 µs *NEW (recorded)", "1 baseline recorded in *"])
     second = kernel_project("--kerntune-json=run.json")
     second.assert_outcomes(passed=1)
     second.stdout.fnmatch_lines(["1 PASS"])
