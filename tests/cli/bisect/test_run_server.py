@@ -39,7 +39,8 @@ def checkout(folder: Path, which: str, passes: bool = True, shared: tuple[str, .
     here.mkdir(parents=True)
     (here / "module.py").write_text(f"WHICH = {which!r}\n")
     (here / "test_x.py").write_text(TEST.format(passes=passes))
-    env = {**os.environ, "PYTHONPATH": os.pathsep.join([str(here), ROOT]), "WHO": which}
+    own = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")}
+    env = {**own, "PYTHONPATH": os.pathsep.join([str(here), ROOT]), "WHO": which}
     return Checkout(here, here, sys.executable, env, shared)
 
 
