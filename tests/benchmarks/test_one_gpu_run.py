@@ -1,4 +1,4 @@
-"""The driver of ``benchmarks/one_gpu_session.py``: limits, what it leaves, what it runs again."""
+"""The driver of ``benchmarks/one_gpu_run.py``: limits, what it leaves, what it runs again."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks import one_gpu_session as session
+from benchmarks import one_gpu_run as session
 
 WRITES = "import sys; open(sys.argv[1], 'a').write('x'); print('said')"
 HANGS = "import sys, time; open(sys.argv[1], 'w').write('partial'); time.sleep(600)"
@@ -26,7 +26,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def run(folder: Path, monkeypatch: pytest.MonkeyPatch, *options: str) -> int:
-    monkeypatch.setattr(sys, "argv", ["one_gpu_session.py", str(folder), *options])
+    monkeypatch.setattr(sys, "argv", ["one_gpu_run.py", str(folder), *options])
     return session.main()
 
 

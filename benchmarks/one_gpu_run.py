@@ -1,6 +1,6 @@
 """Figures that need a GPU, one after the other in one session: each part in a process of its own, with a time limit.
 
-    python benchmarks/one_gpu_session.py OUT_FOLDER [--parts cold,causes,turns,profiled,histories] [--seconds 900]
+    python benchmarks/one_gpu_run.py OUT_FOLDER [--parts cold,causes,turns,profiled,histories] [--seconds 900]
 
 cold       first calls of attention and gated_mlp, ``triton.autotune``'s beside ours, in fresh processes (120 s)
 turns      ``do_bench`` of both sides in turn in one process, beside one process a side (120 s)
