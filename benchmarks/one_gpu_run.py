@@ -1,4 +1,4 @@
-"""Figures that need a GPU, one after the other in one session: each part in a process of its own, with a time limit.
+"""Figures that need a GPU, one after the other in one run: each part in a process of its own, with a time limit.
 
     python benchmarks/one_gpu_run.py OUT_FOLDER [--parts cold,causes,turns,profiled,histories] [--seconds 900]
 
@@ -9,7 +9,7 @@ histories  planted slowdowns of 3 % in histories of 64 commits, by ``kerntune bi
 causes     planted slowdowns of known causes; takes 285 s (310 s)
 
 Each part's output is ``PART.log``, its result ``PART.json``; parts write as they go, so one that is ended at its limit
-leaves what it has. ``session.json`` has commands, exit codes and seconds. ``--seconds`` is for all: a part that can't
+leaves what it has. ``run.json`` has commands, exit codes and seconds. ``--seconds`` is for all: a part that can't
 have at least a third of its limit is not begun. Parts that a folder has with exit code 0 aren't run again.
 """
 
@@ -98,7 +98,7 @@ def main() -> int:
     args = parser.parse_args()
     folder, end = args.folder.resolve(), time.monotonic() + args.seconds
     folder.mkdir(parents=True, exist_ok=True)
-    kept = folder / "session.json"
+    kept = folder / "run.json"
     rows: dict[str, Any] = json.loads(kept.read_text()) if kept.exists() else {}
     for part in args.parts.split(","):
         left = min(PARTS[part].limit, end - time.monotonic())

@@ -31,7 +31,7 @@ def run(folder: Path, monkeypatch: pytest.MonkeyPatch, *options: str) -> int:
 
 
 def codes(folder: Path) -> dict[str, list[int | None]]:
-    return {part: row["exit_codes"] for part, row in json.loads((folder / "session.json").read_text()).items()}
+    return {part: row["exit_codes"] for part, row in json.loads((folder / "run.json").read_text()).items()}
 
 
 def test_one_part_that_fails_or_hangs_ends_no_other(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
