@@ -116,10 +116,20 @@ class NumericsReport(msgspec.Struct, frozen=True, forbid_unknown_fields=True, om
         return tuple(found.values())
 
     def texts(self, rule: NumericsRule) -> tuple[str, ...]:
-        """A sentence for each of these: those that fail by ``rule`` first, by what fails."""
+        """A sentence for each of these: those that fail by ``rule`` first, by what fails; one for all that vary."""
         failing = rule.failing(self)
         others = [o for o in self.changed if o.argument not in failing]
-        return (*rule.failures(self), *(changed_text(output) for output in others))
+        return (*rule.failures(self), *(changed_text(output) for output in others), *self._varying_text())
+
+    def _varying_text(self) -> tuple[str, ...]:
+        """Of outputs in which only elements differ that vary from run to run of the same code."""
+        differing = {o.argument for o in self.outputs if o.count}
+        most: dict[str, ChangedOutput] = {}
+        for output in sorted(self.outputs, key=lambda o: (o.content != OWN, -o.varying)):
+            if output.varying and output.argument not in differing:
+                most.setdefault(output.argument, output)
+        named = [f"{o.argument} ({o.varying:,} of {o.total:,} elements)" for o in most.values()]
+        return (f"{VARYING_RESULTS}{', '.join(named)}",) if named else ()
 
 
 MOST_ULP = 1 << 53
@@ -196,6 +206,9 @@ def _limit(kind: str, text: str) -> float | None:
 
 CHANGED_RESULTS = "results changed: "
 """How the sentence about an output begins."""
+
+
+VARYING_RESULTS = "results vary from run to run of the same code, so they decide nothing: "
 
 
 def changed_text(output: ChangedOutput) -> str:

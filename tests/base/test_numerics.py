@@ -10,6 +10,7 @@ import pytest
 from kerntune.base.numerics import (
     MADE_UP,
     OWN,
+    VARYING_RESULTS,
     ChangedOutput,
     ComparedResults,
     NumericsReport,
@@ -108,7 +109,8 @@ def test_a_report_shows_each_output_once_by_the_call_s_own_content() -> None:
     failing = rule("ulp:5").failing(report)
     assert {name: o.content for name, o in failing.items()} == {"y_ptr": MADE_UP}, "what fails is what is shown"
     texts = report.texts(rule("ulp:5"))
-    assert [("ulp:5 is gated" in t, "at most 9 ulp" in t) for t in texts] == [(True, True), (False, False)]
+    assert [("ulp:5 is gated" in t, "at most 9 ulp" in t) for t in texts[:2]] == [(True, True), (False, False)]
+    assert texts[2:] == (f"{VARYING_RESULTS}w (2 of {own.outputs[1].total:,} elements)",)
 
 
 def test_why_nothing_was_compared() -> None:
@@ -121,6 +123,17 @@ def test_why_nothing_was_compared() -> None:
     assert rule("bitwise").unknown(alone)
     assert not rule("report").unknown(alone)
     assert not rule("bitwise").unknown(NumericsReport("bitwise"))
+
+
+@pytest.mark.parametrize("text", ["report", "bitwise"])
+def test_an_output_that_varies_wholly_is_named_and_decides_nothing(text: str) -> None:
+    """Float atomics: no two runs agree, so that no element can be said to have changed."""
+    every = [changed(argument="total", count=0, varying=64, total=64, content=content) for content in (MADE_UP, OWN)]
+    found = report_of(rule(text), [ComparedResults(MADE_UP, (every[0],)), ComparedResults(OWN, (every[1],))])
+    assert found.texts(rule(text)) == (
+        "results vary from run to run of the same code, so they decide nothing: total (64 of 64 elements)",
+    )
+    assert rule(text).failures(found) == ()
 
 
 def test_arguments_that_are_not_compared_are_left_out() -> None:
