@@ -91,9 +91,9 @@ def own_path() -> str:
     return str(Path(__file__).resolve().parents[2])
 
 
-def python_path() -> list[str]:
+def python_path(env: Mapping[str, str] = os.environ) -> list[str]:
     """The entries of ``PYTHONPATH``."""
-    return [entry for entry in os.environ.get("PYTHONPATH", "").split(os.pathsep) if entry]
+    return [entry for entry in env.get("PYTHONPATH", "").split(os.pathsep) if entry]
 
 
 def _moved(entry: str, top: Path, tree: Path) -> str:

@@ -26,6 +26,7 @@ from typing import Any
 from kerntune.cli.bisect import read_files
 from kerntune.cli.bisect.preloaded import READY
 from kerntune.cli.command import main as command
+from kerntune.gate.git import python_path
 from kerntune.kernels.compat import triton_key
 
 IMPORTED = ("torch", "triton.language", "pytest", "kerntune.gate.session", "pytest_kerntune.fixture")
@@ -54,25 +55,20 @@ def _has_module(folder: Path, names: set[str]) -> bool:
     return False
 
 
-def paths_of(env: Mapping[str, str]) -> list[str]:
-    """The entries of PYTHONPATH."""
-    return [entry for entry in env.get("PYTHONPATH", "").split(os.pathsep) if entry]
-
-
 def installed_paths() -> list[str]:
     """What is on the path of this process after its first entry and PYTHONPATH."""
-    given = {os.path.abspath(entry) for entry in paths_of(os.environ)}
+    given = {os.path.abspath(entry) for entry in python_path()}
     return [entry for entry in sys.path[1:] if os.path.abspath(entry) not in given]
 
 
 def serve(requests: int) -> None:
     """Answer requests that come on a descriptor, one after the other, until it is closed."""
-    base, own = installed_paths(), {os.path.abspath(entry) for entry in paths_of(os.environ)}
+    base, own = installed_paths(), {os.path.abspath(entry) for entry in python_path()}
     print(READY, flush=True)
     with os.fdopen(requests, "rb", buffering=0) as lines:
         while line := lines.readline():
             asked = json.loads(line)
-            first = [p for p in (asked["cwd"], *paths_of(asked["env"])) if os.path.abspath(p) not in own]
+            first = [p for p in (asked["cwd"], *python_path(asked["env"])) if os.path.abspath(p) not in own]
             print(OWN_PROCESS if shadowed(first, sys.modules) else _in_copy(asked, base, requests), flush=True)
             _import_more(Path(imports_of(asked)))
 
@@ -105,7 +101,7 @@ def _become(asked: dict[str, Any], base: Sequence[str]) -> int:
     os.environ.clear()
     os.environ.update(asked["env"])
     os.chdir(asked["cwd"])
-    sys.path[:] = [asked["cwd"], *paths_of(asked["env"]), *base]
+    sys.path[:] = [asked["cwd"], *python_path(asked["env"]), *base]
     importlib.invalidate_caches()
     code = 1
     try:
