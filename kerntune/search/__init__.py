@@ -10,8 +10,8 @@ from kerntune.search.budgeted import Budget, BudgetedSearch, Predicted
 from kerntune.search.combos import ComboSearch, combo_search
 from kerntune.search.declared import Search
 from kerntune.search.declared_descent import Descent
-from kerntune.search.history import Found, Measure, Measured, Tried
 from kerntune.search.space import Choice, Range, Space
+from kerntune.search.trial_history import Found, Measure, Measured, Tried
 
 __all__ = [
     "Budget",

@@ -23,8 +23,8 @@ import msgspec
 
 from kerntune.base.config import Config
 from kerntune.errors import ConfigError, StoreError, TuningError
-from kerntune.search.history import Found, History, Measure, Tried
 from kerntune.search.space import Space
+from kerntune.search.trial_history import Found, History, Measure, Tried
 
 SCHEMA = "kerntune.search/1"
 

@@ -11,7 +11,7 @@ from kerntune.heuristics import ComboGroup, ComboPlan, Field, improves
 from kerntune.heuristics.descent_steps import get_field, set_field
 from kerntune.search.budgeted import Prepare
 from kerntune.search.descent import descend
-from kerntune.search.history import Found, History, Measure
+from kerntune.search.trial_history import Found, History, Measure
 
 
 def combo_search(

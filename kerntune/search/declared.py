@@ -8,8 +8,8 @@ from dataclasses import dataclass, replace
 from kerntune.base.config import Config
 from kerntune.errors import ConfigError
 from kerntune.search.budgeted import MAX_UNBOUNDED, SPREAD, Budget, BudgetedSearch, Prepare
-from kerntune.search.history import Found, Measure
 from kerntune.search.space import Constraint, Space
+from kerntune.search.trial_history import Found, Measure
 
 AT_ONCE = 8
 """Configs that are chosen together, and compiled at once. On 28 recorded sweeps (``search`` in

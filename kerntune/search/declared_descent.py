@@ -12,8 +12,8 @@ from kerntune.heuristics import Field, Neighbourhood, neighbourhood
 from kerntune.heuristics.descent_steps import get_field, set_field
 from kerntune.search.budgeted import Prepare
 from kerntune.search.descent import descend
-from kerntune.search.history import Found, History, Measure
 from kerntune.search.space import Constraint
+from kerntune.search.trial_history import Found, History, Measure
 
 TRIALS = 25
 """Configs that a descent tries beyond its list, by default; 20 to 22 in the mean of 56 descents on recorded sweeps

@@ -8,7 +8,7 @@ from typing import Protocol
 from kerntune.base.config import Config
 from kerntune.heuristics import Field, improves
 from kerntune.search.budgeted import Prepare
-from kerntune.search.history import History
+from kerntune.search.trial_history import History
 
 
 class Steps(Protocol):

@@ -10,7 +10,7 @@ from kerntune.base.device import DeviceSpec
 from kerntune.heuristics import Preset, scale_reductions, scaled_down
 from kerntune.heuristics.hints import BLOCK_NAMES, HeuristicType, KernelHints
 from kerntune.search.budgeted import Prepare
-from kerntune.search.history import Found, History, Measured
+from kerntune.search.trial_history import Found, History, Measured
 
 
 @dataclass(frozen=True)
