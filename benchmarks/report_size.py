@@ -26,8 +26,8 @@ sys.path.insert(0, str(Path(__file__).parent.parent))
 from benchmarks.made_runs import made_curves, made_run
 from kerntune.base.codec import to_json, write_atomic
 from kerntune.gate.report import RunReport, read_run
-from kerntune.reporting.page import write_page
-from kerntune.reporting.plotly_script import plotly_script
+from kerntune.gate.reporting.page import write_page
+from kerntune.gate.reporting.plotly_script import plotly_script
 
 ROUNDS = 5
 

@@ -20,8 +20,8 @@ def write_html(path: Path, report: RunReport, options: Options) -> str:
     from kerntune.gate.history.curves import CaseCurve, curves_of
     from kerntune.gate.history.index import Index
     from kerntune.gate.history.places import place_of
-    from kerntune.reporting.page import write_page
-    from kerntune.reporting.plotly_script import plotly_script
+    from kerntune.gate.reporting.page import write_page
+    from kerntune.gate.reporting.plotly_script import plotly_script
     from kerntune.tuning.cache.entries import default_folder
 
     curves: list[CaseCurve] = []
@@ -38,8 +38,8 @@ def write_html(path: Path, report: RunReport, options: Options) -> str:
 
 def annotated(report: RunReport, root: Path, locations: Locations, environ: Mapping[str, str]) -> list[str]:
     """Annotations for GitHub Actions, which names files as the checkout does; nothing elsewhere."""
-    from kerntune.reporting.annotations import annotation_lines, file_of
-    from kerntune.reporting.ranking import worst_first
+    from kerntune.gate.reporting.annotations import annotation_lines, file_of
+    from kerntune.gate.reporting.ranking import worst_first
 
     if environ.get("GITHUB_ACTIONS") != "true":
         return []

@@ -16,7 +16,7 @@ from kerntune.base.case_result import CaseResult
 from kerntune.base.policy import Outcome, Update, Verdict
 from kerntune.errors import KerntuneError, UsageError
 from kerntune.gate.report import RunReport, write_run
-from kerntune.reporting.plotly_script import require_plotly
+from kerntune.gate.reporting.plotly_script import require_plotly
 from pytest_kerntune import benchmark_fixture, benchmarks
 from pytest_kerntune.benchmark_json import has_times, write_benchmark_json
 from pytest_kerntune.conclude import (
@@ -524,7 +524,7 @@ class Gate:
     def _write_summary(self, exitstatus: int) -> None:
         if self.options.summary is None:
             return
-        from kerntune.reporting.job_summary import append_summary
+        from kerntune.gate.reporting.job_summary import append_summary
         from pytest_kerntune.reports import annotated
 
         report = self._report(exitstatus)

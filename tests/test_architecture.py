@@ -25,7 +25,6 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("capture", "timing"),
     ("tuning",),
     ("gate",),
-    ("reporting",),
     ("cli", "pytest_kerntune"),
 )
 """The packages. One imports only from layers before its own: not from its neighbours, and never from a later one."""
@@ -176,7 +175,7 @@ EXPORTS = {
     "kerntune.gpu.interpreter": {"Interpreter", "limit_of"},
     "kerntune.kernels": set(),
     "kerntune.timing": set(),
-    "kerntune.reporting": set(),
+    "kerntune.gate.reporting": set(),
     "kerntune.search": {
         "Budget",
         "BudgetedSearch",
@@ -324,6 +323,21 @@ def test_every_package_has_its_layer() -> None:
     """And every layer its packages: a name that is no package any more would hide that nothing is checked."""
     assert packages_on_disk() | {"pytest_kerntune"} == set(LAYER_OF)
     assert len(LAYER_OF) == sum(len(layer) for layer in LAYERS)
+
+
+def test_the_house_stays_small() -> None:
+    """Whoever wants a further package or layer looks for two that can be one."""
+    assert len(packages_on_disk()) <= 13
+    assert len(LAYERS) <= 8
+    assert len(TWICE) <= 7
+
+
+def test_a_gate_needs_no_report() -> None:
+    """``gate.reporting`` takes finished runs: what comes to a verdict never imports it."""
+    users = {n for n, m in MODULES.items() if any(u.startswith("kerntune.gate.reporting") for u in imports(m, True))}
+    inside = {n for n in users if n.startswith("kerntune.gate.")}
+    assert users - inside
+    assert {n for n in inside if not n.startswith("kerntune.gate.reporting")} == set()
 
 
 def test_no_module_lies_beside_the_packages() -> None:
@@ -719,7 +733,6 @@ TWICE = {
     "session": "of stand-ins, of the interpreter, of the gate and of pytest",
     "cache": "the subcommand is named as users type it; the other one forwards an earlier import",
     "report": "the subcommand is named as users type it; the other one is a run's JSON",
-    "history": "the subcommand is named as users type it; the other one is a search's",
     "device": "one forwards an earlier import",
     "hints": "one forwards an earlier import",
 }

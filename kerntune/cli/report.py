@@ -12,10 +12,10 @@ from kerntune.gate.console import OK, complain, counted, say
 from kerntune.gate.history.curves import CaseCurve, curves_of
 from kerntune.gate.history.index import Index
 from kerntune.gate.report import RunReport, read_run
-from kerntune.reporting.flat_rows import write_csv, write_parquet
-from kerntune.reporting.job_summary import append_summary
-from kerntune.reporting.page import write_page
-from kerntune.reporting.plotly_script import plotly_script, require_plotly
+from kerntune.gate.reporting.flat_rows import write_csv, write_parquet
+from kerntune.gate.reporting.job_summary import append_summary
+from kerntune.gate.reporting.page import write_page
+from kerntune.gate.reporting.plotly_script import plotly_script, require_plotly
 from kerntune.tuning.cache.entries import default_folder
 
 

@@ -32,4 +32,5 @@ what a baseline has of Inductor's choices, ``code_changes`` the hunks of changed
 ``bundle`` and ``calibration`` (files and what is in them), ``decision`` (the table: numbers in, a verdict out),
 ``static_figures`` and ``throughput`` (figures), ``report`` (tables and run JSON), ``case_dump`` and ``case_profile``
 (what is written of a case on request), and on what the command and the plugin share: ``console``, ``git``,
-``project``, ``pytest_run``."""
+``project``, ``pytest_run``. What people read of finished runs is in :mod:`kerntune.gate.reporting`, which nothing else
+here imports."""

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from fake_plotly import hide_plotly, install_plotly
-from reporting.parsed import details_of, parsed
+from gate.reporting.parsed import details_of, parsed
 
 from benchmarks.made_runs import made_run
 from kerntune.base.case_result import CaseId

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 from fake_plotly import hide_plotly, install_plotly
-from reporting.parsed import details_of, parsed
+from gate.reporting.parsed import details_of, parsed
 
 pytest_plugins = ["pytester"]
 

@@ -7,8 +7,8 @@ import msgspec
 from benchmarks.made_runs import made_run
 from kerntune.base.policy import Outcome
 from kerntune.gate.report import RunReport
-from kerntune.reporting.annotations import SHOWN, annotation_lines, file_of
-from kerntune.reporting.ranking import worst_first
+from kerntune.gate.reporting.annotations import SHOWN, annotation_lines, file_of
+from kerntune.gate.reporting.ranking import worst_first
 
 RUN = made_run(50, samples=3, configs=7)
 

@@ -16,7 +16,7 @@ from kerntune.base.policy import Outcome
 from kerntune.base.stats import Estimate
 from kerntune.gate.history.curves import CaseCurve
 from kerntune.gate.report import Origin, RunReport, format_change, format_work
-from kerntune.reporting.ranking import RankedResult
+from kerntune.gate.reporting.ranking import RankedResult
 
 MAX_SAMPLES = 600
 """Times of a side that are drawn, evenly taken where there are more."""

@@ -11,14 +11,14 @@ import pytest
 from fake_plotly import SCRIPT
 
 from benchmarks.made_runs import HARD_TEXT, made_curves, made_run
+from gate.reporting.parsed import Element, details_of, parsed
 from kerntune.base.case_result import CodeChange
 from kerntune.base.policy import Outcome, Verdict
 from kerntune.base.stats import Estimate
 from kerntune.gate.report import RunReport
-from kerntune.reporting import page as module
-from kerntune.reporting.page import html_page
-from kerntune.reporting.ranking import worst_first
-from reporting.parsed import Element, details_of, parsed
+from kerntune.gate.reporting import page as module
+from kerntune.gate.reporting.page import html_page
+from kerntune.gate.reporting.ranking import worst_first
 
 
 def made(run: RunReport, *more: RunReport) -> Element:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from pathlib import PurePath
 
 from kerntune.base.policy import Outcome
-from kerntune.reporting.ranking import RankedResult
+from kerntune.gate.reporting.ranking import RankedResult
 
 SHOWN = 10
 """Annotations of a kind that GitHub shows of a step: the others are dropped without a word

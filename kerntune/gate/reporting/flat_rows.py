@@ -14,7 +14,7 @@ import msgspec
 from kerntune.base.codec import write_atomic
 from kerntune.errors import UsageError
 from kerntune.gate.report import Origin, RunReport
-from kerntune.reporting.ranking import RankedResult, worst_first
+from kerntune.gate.reporting.ranking import RankedResult, worst_first
 
 PARQUET_EXTRA = 'pip install "kerntune[parquet]"'
 

@@ -27,8 +27,8 @@ from kerntune.gate.report import (
     format_configs,
     format_today,
 )
-from kerntune.reporting.case_details import case_details
-from kerntune.reporting.ranking import VERDICTS, RankedResult, other_failures, shown_change, worst_first
+from kerntune.gate.reporting.case_details import case_details
+from kerntune.gate.reporting.ranking import VERDICTS, RankedResult, other_failures, shown_change, worst_first
 
 MAX_CODE_BYTES = 2_500_000
 """Packed bytes of changed code that one page holds, given to the worst cases first."""
@@ -87,7 +87,7 @@ def _template() -> Any:
 
 
 def _asset(name: str) -> str:
-    return (files("kerntune.reporting") / "assets" / name).read_text(encoding="utf-8")
+    return (files("kerntune.gate.reporting") / "assets" / name).read_text(encoding="utf-8")
 
 
 def _policy(*scripts: str) -> str:

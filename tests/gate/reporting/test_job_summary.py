@@ -14,8 +14,8 @@ from benchmarks.made_runs import HARD_TEXT, made_run
 from kerntune.base.case_result import CaseId, LaunchFigures, LaunchReport
 from kerntune.errors import StoreError
 from kerntune.gate.report import RunReport
-from kerntune.reporting import job_summary
-from kerntune.reporting.job_summary import MAX_BYTES, MAX_PASSES, append_summary, code_of, escaped, summary
+from kerntune.gate.reporting import job_summary
+from kerntune.gate.reporting.job_summary import MAX_BYTES, MAX_PASSES, append_summary, code_of, escaped, summary
 
 RUN = made_run(50, samples=3, configs=7)
 

@@ -16,7 +16,7 @@ import pytest
 from fake_plotly import SCRIPT
 
 from benchmarks.made_runs import HARD_TEXT, made_curves, made_run
-from kerntune.reporting.page import html_page
+from kerntune.gate.reporting.page import html_page
 
 sync_api = pytest.importorskip("playwright.sync_api", reason="needs playwright (pip install playwright)")
 CHROMIUM = os.environ.get("CHROMIUM") or shutil.which("chromium") or shutil.which("chromium-browser")

@@ -9,7 +9,7 @@ from pathlib import Path
 from kerntune.base.policy import Outcome, Verdict
 from kerntune.errors import StoreError
 from kerntune.gate.report import RunReport, counts_line, format_baseline, format_change, format_configs, format_today
-from kerntune.reporting.ranking import RankedResult, other_failures, shown_change, worst_first
+from kerntune.gate.reporting.ranking import RankedResult, other_failures, shown_change, worst_first
 
 MAX_BYTES = 1_024_000
 """Bytes that are written at most: GitHub refuses a step's summary above 1 MiB as a whole

@@ -15,7 +15,7 @@ from benchmarks.made_runs import HARD_TEXT, made_run
 from kerntune.base.case_result import CaseId
 from kerntune.errors import UsageError
 from kerntune.gate.report import RunReport
-from kerntune.reporting.flat_rows import FlatRow, flat_rows, write_csv, write_parquet
+from kerntune.gate.reporting.flat_rows import FlatRow, flat_rows, write_csv, write_parquet
 
 RUN = made_run(50, samples=3, configs=7)
 
