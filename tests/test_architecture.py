@@ -728,7 +728,7 @@ def test_one_name_stands_for_one_thing() -> None:
 
 
 TWICE = {
-    "launches": "of stand-ins and of the interpreter: each way of running has one",
+    "launches": "of stand-ins, of the interpreter, and of code that Inductor generated: each way of running has one",
     "placement": "of stand-ins and of the interpreter",
     "session": "of stand-ins, of the interpreter, of the gate and of pytest",
     "cache": "the subcommand is named as users type it; the other one forwards an earlier import",

@@ -10,7 +10,7 @@ import msgspec
 
 from kerntune.base.recording import Artifacts, Binary, Launch, Param, Recording
 from kerntune.errors import ReplayError
-from kerntune.gpu.base import Buffer, Executor, Function
+from kerntune.gpu.base import Buffer, Executor, Function, GpuGraph
 from kerntune.gpu.memory import Memory, Source, in_place_storages, keep_at_home, used_storages, written_storages
 
 First = Mapping[int, Union[Source, None]]
@@ -78,6 +78,15 @@ class Program:
         """Enqueue every launch, in order."""
         for call in self._prepared(replica):
             call()
+
+    def graph(self, runs: int, replicas: int) -> GpuGraph:
+        """``runs`` executions, on each of ``replicas`` copies in turn, as one graph. None of them runs here."""
+
+        def work() -> None:  # a graph keeps its work: it refers to no slot, which would hold the memory in a cycle
+            for i in range(runs):
+                self.enqueue(i % replicas)
+
+        return self.gpu.graph(work)
 
     def restore(self, replica: int = 0) -> None:
         """Enqueue the first content back into what the launches change and depend on."""

@@ -45,13 +45,7 @@ class GraphSlot:
             program.enqueue(visit)
         program.gpu.synchronize()
 
-        def work() -> (
-            None
-        ):  # without self: a graph keeps its work, and device memory can't wait for a cycle's collection
-            for i in range(runs):
-                program.enqueue(i % len(visits))
-
-        self._graph = program.gpu.graph(work)
+        self._graph = program.graph(runs, len(visits))
         self._restore()
         self._graph.replay()
         self._flushes = flushes_before(program.gpu, self._graph.replay, self._restore)
