@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import contextlib
 import importlib
-import inspect
 import sys
 import threading
 import warnings
@@ -18,35 +17,26 @@ from dataclasses import dataclass
 from typing import Any
 
 from kerntune.errors import BackendError
+from kerntune.kernels.compat.private_name import PrivateName, lacking_parameters
 
 
 @dataclass(frozen=True)
-class InductorPart:
-    """A name in a module of torch, and what it is used for. ``parameters`` are those that the function must have.
+class InductorPart(PrivateName):
+    """What a private name is used for. ``parameters`` are those that the function must have.
 
     ``optional`` ones are of some versions only: what lacks them needs no replacement.
     """
 
-    module: str
-    name: str
     use: str
     parameters: tuple[str, ...] = ()
     optional: bool = False
 
-    @property
-    def path(self) -> str:
-        """``module:name``, with dots in the name."""
-        return f"{self.module}:{self.name}"
-
     def owner(self) -> tuple[Any, str]:
         """The object that has the attribute, and the attribute's name. :class:`BackendError` if torch moved it."""
-        found: Any = self._module()
-        *outer, last = self.name.split(".")
-        for step in outer:
-            found = getattr(found, step, None)
-        if found is None or not hasattr(found, last):
+        found = self.owner_in(self._module())
+        if found is None:
             raise BackendError(self.moved())
-        return found, last
+        return found
 
     def get(self) -> Any:
         """The object itself. :class:`BackendError` if torch moved it."""
@@ -75,7 +65,7 @@ class InductorPart:
         """The message for a torch without it."""
         import torch
 
-        return f"torch {torch.__version__} has no {self.path}, which is used for: {self.use}"
+        return f"torch {torch.__version__} has no {self.name}, which is used for: {self.use}"
 
     def problem(self) -> str:
         """What this torch has changed about it; empty if nothing that matters."""
@@ -83,12 +73,8 @@ class InductorPart:
             value = self.get()
         except BackendError as exc:
             return "" if self.optional else str(exc)
-        if not self.parameters:
-            return ""
-        has = inspect.signature(value).parameters
-        takes_any = any(p.kind is inspect.Parameter.VAR_KEYWORD for p in has.values())
-        lacking = [p for p in self.parameters if p not in has and not takes_any]
-        return f"{self.path} has no parameter {', '.join(lacking)} any more: {self.use}" if lacking else ""
+        lacking = lacking_parameters(value, self.parameters)
+        return f"{self.name} has no parameter {', '.join(lacking)} any more: {self.use}" if lacking else ""
 
 
 def moved_parts() -> list[str]:
@@ -323,7 +309,7 @@ def inductor_compilation(tuner: Any, config: Any) -> InductorCompilation:
             return InductorCompilation(
                 source.fn, dict(source.signature), dict(source.constants), dict(source.attrs), asked.options
             )
-    raise BackendError(f"{INDUCTOR['compile_config'].path} compiled without calling triton.compile")
+    raise BackendError(f"{INDUCTOR['compile_config'].name} compiled without calling triton.compile")
 
 
 def loaded_kernel(tuner: Any) -> Any:

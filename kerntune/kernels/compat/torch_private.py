@@ -7,21 +7,19 @@ a user's compilation never fails of it. ``tests/kernels/compat/test_torch_privat
 from __future__ import annotations
 
 import contextlib
-import inspect
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from types import CodeType, ModuleType
 from typing import Any
 
+from kerntune.kernels.compat.private_name import PrivateName, lacking_parameters
+
 
 @dataclass(frozen=True)
-class PrivatePart:
-    """A name of torch's that is no interface: ``module`` and the path of attributes in it; of a function also the names
-    of the parameters that are used."""
+class PrivatePart(PrivateName):
+    """What a private name is for; of a function also the names of the parameters that are used."""
 
-    module: str
-    path: str
     user: str
     """Where kerntune uses it."""
 
@@ -29,11 +27,6 @@ class PrivatePart:
     """What no longer works without it."""
 
     parameters: tuple[str, ...] = ()
-
-    @property
-    def name(self) -> str:
-        """The full name."""
-        return f"{self.module}.{self.path}"
 
 
 TRACE = "kerntune/tuning/torch_compile/kernel_calls.py"
@@ -112,12 +105,8 @@ def missing_parts(parts: Sequence[PrivatePart] = PARTS, *, load: bool = True) ->
 
 
 def _is_there(part: PrivatePart, module: ModuleType | None) -> bool:
-    found: Any = module
-    for name in part.path.split("."):
-        if not hasattr(found, name):
-            return False
-        found = getattr(found, name)
-    return not part.parameters or set(part.parameters) <= set(inspect.signature(found).parameters)
+    found = part.owner_in(module)
+    return found is not None and not lacking_parameters(getattr(*found), part.parameters)
 
 
 def _modules() -> dict[str, ModuleType]:

@@ -24,7 +24,7 @@ def test_this_torch_has_every_part() -> None:
 
 def test_each_says_what_it_is_used_for() -> None:
     assert all(part.use for part in INDUCTOR.values())
-    assert len({part.path for part in INDUCTOR.values()}) == len(INDUCTOR)
+    assert len({part.name for part in INDUCTOR.values()}) == len(INDUCTOR)
 
 
 def test_a_part_that_is_gone_is_told_with_its_use(monkeypatch: pytest.MonkeyPatch) -> None:
