@@ -7,7 +7,7 @@ neither torch nor a compiler. :func:`kerntune.gpu.number_formats.count_differenc
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import lru_cache
 
 from kerntune.base.recording import Binary, Param
@@ -43,81 +43,73 @@ THREAD = """
 """The first element of a thread, and how far it is to its next one."""
 
 
-@lru_cache(maxsize=32)
-def equal_ptx(width: int) -> str:
-    """Stores 1 to ``out`` if one of ``count`` elements of 16 bytes or 1 byte differs."""
-    load = (
-        "ld.global.v2.u64 {%rd12, %rd13}, [%rd10];\n    ld.global.v2.u64 {%rd14, %rd15}, [%rd11];\n"
-        "    xor.b64 %rd12, %rd12, %rd14;\n    xor.b64 %rd13, %rd13, %rd15;\n    or.b64 %rd12, %rd12, %rd13;"
-        if width == VECTOR
-        else "ld.global.u8 %rd12, [%rd10];\n    ld.global.u8 %rd14, [%rd11];\n    xor.b64 %rd12, %rd12, %rd14;"
-    )
+def _where_different(
+    name: str, parameters: Mapping[str, int], width: int, address: str, compare: str, found: str
+) -> str:
+    """A kernel over elements of ``width`` bytes of ``a`` and ``b``, whose addresses are %rd10 and %rd11 in ``compare``,
+    which leaves in %p2 whether they are equal. ``found`` runs where they aren't, ``address`` for each element.
+
+    ``parameters`` has the register of each, which all but ``count`` are pointers.
+    """
+    loads = "\n".join(f"    ld.param.u64 %rd{register}, [{key}];" for key, register in parameters.items())
+    pointers = [register for key, register in parameters.items() if key != "count"]
+    globals_ = "\n".join(f"    cvta.to.global.u64 %rd{register}, %rd{register};" for register in pointers)
     return f"""{HEADER}
-.visible .entry {PREFIX}equal{width}(.param .u64 a, .param .u64 b, .param .u64 count, .param .u64 out)
+.visible .entry {PREFIX}{name}{width}({", ".join(f".param .u64 {key}" for key in parameters)})
 {{
     .reg .pred %p<3>;
     .reg .b32 %r<5>;
     .reg .b64 %rd<17>;
-    ld.param.u64 %rd1, [a];
-    ld.param.u64 %rd2, [b];
-    ld.param.u64 %rd4, [count];
-    ld.param.u64 %rd5, [out];
-    cvta.to.global.u64 %rd1, %rd1;
-    cvta.to.global.u64 %rd2, %rd2;
-    cvta.to.global.u64 %rd5, %rd5;{THREAD}
+{loads}
+{globals_}{THREAD}
 LOOP:
     setp.ge.u64 %p1, %rd8, %rd4;
     @%p1 bra DONE;
     shl.b64 %rd16, %rd8, {width.bit_length() - 1};
     add.s64 %rd10, %rd1, %rd16;
     add.s64 %rd11, %rd2, %rd16;
-    add.s64 %rd8, %rd8, %rd9;
-    {load}
-    setp.eq.u64 %p2, %rd12, 0;
+{address}    add.s64 %rd8, %rd8, %rd9;
+{compare}
     @%p2 bra LOOP;
     mov.u64 %rd12, 1;
-    st.global.u64 [%rd5], %rd12;
+{found}
 DONE:
     ret;
 }}
 """
+
+
+EQUAL_VECTORS = """\
+    ld.global.v2.u64 {%rd12, %rd13}, [%rd10];
+    ld.global.v2.u64 {%rd14, %rd15}, [%rd11];
+    xor.b64 %rd12, %rd12, %rd14;
+    xor.b64 %rd13, %rd13, %rd15;
+    or.b64 %rd12, %rd12, %rd13;
+    setp.eq.u64 %p2, %rd12, 0;"""
+
+
+def _equal_elements(width: int) -> str:
+    """Compares two elements of at most 8 bytes."""
+    return f"""\
+    ld.global.u{8 * width} %rd12, [%rd10];
+    ld.global.u{8 * width} %rd13, [%rd11];
+    setp.eq.u64 %p2, %rd12, %rd13;"""
+
+
+@lru_cache(maxsize=32)
+def equal_ptx(width: int) -> str:
+    """Stores 1 to ``out`` if one of ``count`` elements of 16 bytes or 1 byte differs."""
+    compare = EQUAL_VECTORS if width == VECTOR else _equal_elements(width)
+    parameters = {"a": 1, "b": 2, "count": 4, "out": 5}
+    return _where_different("equal", parameters, width, "", compare, "    st.global.u64 [%rd5], %rd12;")
 
 
 @lru_cache(maxsize=32)
 def mark_ptx(width: int) -> str:
     """Stores 1 to the byte in ``mask`` of each of ``count`` elements that differs."""
-    return f"""{HEADER}
-.visible .entry {PREFIX}mark{width}(.param .u64 a, .param .u64 b, .param .u64 mask, .param .u64 count)
-{{
-    .reg .pred %p<3>;
-    .reg .b32 %r<5>;
-    .reg .b64 %rd<17>;
-    ld.param.u64 %rd1, [a];
-    ld.param.u64 %rd2, [b];
-    ld.param.u64 %rd3, [mask];
-    ld.param.u64 %rd4, [count];
-    cvta.to.global.u64 %rd1, %rd1;
-    cvta.to.global.u64 %rd2, %rd2;
-    cvta.to.global.u64 %rd3, %rd3;{THREAD}
-LOOP:
-    setp.ge.u64 %p1, %rd8, %rd4;
-    @%p1 bra DONE;
-    shl.b64 %rd16, %rd8, {width.bit_length() - 1};
-    add.s64 %rd10, %rd1, %rd16;
-    add.s64 %rd11, %rd2, %rd16;
-    add.s64 %rd15, %rd3, %rd8;
-    add.s64 %rd8, %rd8, %rd9;
-    ld.global.u{8 * width} %rd12, [%rd10];
-    ld.global.u{8 * width} %rd13, [%rd11];
-    setp.eq.u64 %p2, %rd12, %rd13;
-    @%p2 bra LOOP;
-    mov.u64 %rd12, 1;
-    st.global.u8 [%rd15], %rd12;
-    bra LOOP;
-DONE:
-    ret;
-}}
-"""
+    parameters = {"a": 1, "b": 2, "mask": 3, "count": 4}
+    place, found = "    add.s64 %rd15, %rd3, %rd8;\n", "    st.global.u8 [%rd15], %rd12;\n    bra LOOP;"
+    return _where_different("mark", parameters, width, place, _equal_elements(width), found)
 
 
 AS_DOUBLE = {
