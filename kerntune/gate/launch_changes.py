@@ -114,9 +114,9 @@ def changed_sources(before: Sequence[AnyLaunch], after: Sequence[AnyLaunch]) -> 
     for _, old, new in pairs:
         if old.source != new.source:
             yield new.kernel if old.kernel == new.kernel else f"{old.kernel}{ARROW}{new.kernel}"
-    for change in fusion_changes(before, after):
-        if change.replaced and not any(new is x for *_, new in pairs for x in change.after):
-            yield ARROW.join(", ".join(x.kernel for x in side) for side in (change.before, change.after))
+    for fused in fusion_changes(before, after):
+        if fused.replaced and not any(new is x for *_, new in pairs for x in fused.after):
+            yield ARROW.join(", ".join(x.kernel for x in side) for side in (fused.before, fused.after))
 
 
 def launch_lines(before: Sequence[AnyLaunch], after: Sequence[AnyLaunch]) -> Iterator[str]:

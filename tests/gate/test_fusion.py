@@ -108,7 +108,7 @@ def test_an_operator_that_is_written_as_others_is_found_by_its_place() -> None:
         "triton_poi_fused_mul (mul), triton_poi_fused_add_erf_mul (add, erf, mul)"
     ]
     (line,) = fusion_lines([generated("gelu")], [generated("relu")])
-    assert line == "fusion changed: 1 kernel fused otherwise: triton_poi_fused_gelu (gelu) -> triton_poi_fused_relu (relu)"
+    assert line.endswith("1 kernel fused otherwise: triton_poi_fused_gelu (gelu) -> triton_poi_fused_relu (relu)")
 
 
 def test_kernels_of_two_places_are_no_change_of_each_other() -> None:
