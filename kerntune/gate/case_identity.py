@@ -215,11 +215,15 @@ class Renames:
     def configs(self, case: CaseId, fingerprint: str | None) -> dict[str, list[Config]]:
         """Configs of what may be this case's old baselines, by kernel: they are tried first."""
         found: dict[str, list[Config]] = {}
-        for baseline in sorted(self._candidates(fingerprint), key=lambda b: -_likeness(b.case, case)):
+        for baseline in self.earlier(case, fingerprint):
             for launch in baseline.recording.launches if isinstance(baseline, TimeBaseline) else baseline.launches:
                 if launch.config is not None and launch.config not in found.setdefault(launch.kernel, []):
                     found[launch.kernel].append(launch.config)
         return found
+
+    def earlier(self, case: CaseId, fingerprint: str | None) -> list[Baseline]:
+        """What may be this case's old baselines, that of the most similar name first."""
+        return sorted(self._candidates(fingerprint), key=lambda b: -_likeness(b.case, case))
 
     def _named_before(self, case: CaseId, fingerprint: str, work: KernelHashes) -> CaseId | None:
         if case in self._given.values():

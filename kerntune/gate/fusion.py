@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Generic
 
@@ -29,6 +29,11 @@ class FusionChange(Generic[AnyLaunch]):
         return 0 < len(self.before) < len(self.after)
 
     @property
+    def replaced(self) -> bool:
+        """Whether kernels stand in the place of others."""
+        return bool(self.before and self.after)
+
+    @property
     def counts(self) -> tuple[int, int]:
         """The number of kernels before and after."""
         return len(self.before), len(self.after)
@@ -49,15 +54,20 @@ def fusion_changes(before: Sequence[AnyLaunch], after: Sequence[AnyLaunch]) -> l
     """The changes of what generated kernels compute, in the order of ``after``.
 
     Launches that :func:`kerntune.gate.static_figures.paired` pairs by code, source or all their operators are divided
-    as they were. Of the others, those that have an operator in common are one change.
+    as they were. Of the others, those that have an operator in common are one change. So are those without one that
+    stand in the same place, between the same kernels of both sides: one operator can be written as others (``gelu`` as
+    ``mul``, ``erf`` and ``add``).
     """
     changes: list[FusionChange[AnyLaunch]] = []
+    kept: list[tuple[int, int]] = []
     for old, new in paired(before, after):
         if old is not None and new is not None and _divided_alike(old, new):
+            kept.append((_place(before, old), _place(after, new)))
             continue
         for side, launch in (("after", new), ("before", old)):
             if launch is not None and launch.origins:
                 changes = _with(changes, side, launch)
+    changes = _replaced(changes, lambda old, new: _in_the_same_place(_place(before, old), _place(after, new), kept))
     for change in changes:
         change.before.sort(key=lambda launch: _place(before, launch))
         change.after.sort(key=lambda launch: _place(after, launch))
@@ -66,6 +76,34 @@ def fusion_changes(before: Sequence[AnyLaunch], after: Sequence[AnyLaunch]) -> l
 
 def _place(launches: Sequence[AnyLaunch], launch: AnyLaunch) -> int:
     return next(i for i, x in enumerate(launches) if x is launch)
+
+
+def _replaced(
+    changes: list[FusionChange[AnyLaunch]], same_place: Callable[[AnyLaunch, AnyLaunch], bool]
+) -> list[FusionChange[AnyLaunch]]:
+    """The changes, where kernels that only ``before`` has are joined with those that have come into their place."""
+    gone, rest = [c for c in changes if not c.after], [c for c in changes if c.after]
+    for lost in gone:
+        mine = [c for c in rest if any(same_place(a, b) for a in lost.before for b in c.after) and not _shares(c)]
+        if not mine:
+            rest.append(lost)
+            continue
+        mine[0].before += lost.before
+        for other in mine[1:]:
+            mine[0].before += other.before
+            mine[0].after += other.after
+        rest = [c for c in rest if c not in mine[1:]]
+    return rest
+
+
+def _shares(change: FusionChange[AnyLaunch]) -> bool:
+    """Whether a change is known by operators that both sides have."""
+    return any(_share(a, b) for a in change.before for b in change.after)
+
+
+def _in_the_same_place(old: int, new: int, kept: Sequence[tuple[int, int]]) -> bool:
+    """Whether every kernel that both sides have stands on the same side of both: before them or after them."""
+    return all((a < old) == (b < new) for a, b in kept)
 
 
 def _divided_alike(old: AnyLaunch, new: AnyLaunch) -> bool:

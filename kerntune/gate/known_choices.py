@@ -10,22 +10,32 @@ from kerntune.base.device import DeviceSpec
 from kerntune.base.policy import Update
 from kerntune.capture.inductor.baseline_choices import KnownChoices
 from kerntune.errors import StoreError
-from kerntune.gate.baselines import Argument, BaselineStore, TimeBaseline, fingerprint_of
+from kerntune.gate.baselines import Argument, TimeBaseline, fingerprint_of
+from kerntune.gate.stores import Stores
 
 
 def known_choices(
-    store: BaselineStore, device: DeviceSpec, case: CaseId, arguments: tuple[Argument, ...], update: Update
+    stores: Stores, device: DeviceSpec, case: CaseId, arguments: tuple[Argument, ...], update: Update
 ) -> KnownChoices:
-    """Those of the case's baseline on ``device``; none where there is no baseline, where it can't be read (the case's
-    check says so), and where everything is recorded anew."""
+    """Those of the case's baseline on ``device``, or of what may be its baseline of an earlier name; none where there
+    is no baseline, where it can't be read (the case's check says so), and where everything is recorded anew."""
+    store = stores.reference
     layouts = {arguments} if arguments else store.known_arguments(device.target, case)
     if update is Update.ALL or len(layouts) != 1:
         return KnownChoices()
+    fingerprint = fingerprint_of(layouts.pop())
     try:
-        baseline = store.time(device, case, fingerprint_of(layouts.pop()))
+        baseline = store.time(device, case, fingerprint) or _renamed(stores, device, case, fingerprint)
     except StoreError:
         return KnownChoices()
     return KnownChoices() if baseline is None else choices_of(baseline)
+
+
+def _renamed(stores: Stores, device: DeviceSpec, case: CaseId, fingerprint: str) -> TimeBaseline | None:
+    """The baseline of a test that is gone, on the same tensors and device: of those with the most similar name."""
+    earlier = stores.renames.earlier(case, fingerprint)
+    timed = (b for b in earlier if isinstance(b, TimeBaseline) and b.device.slug == device.slug)
+    return next((b for b in timed if b.device.target == device.target), None)
 
 
 def choices_of(baseline: TimeBaseline) -> KnownChoices:

@@ -13,7 +13,7 @@ from kerntune.base.config import COMPILE_OPTIONS, changed_settings, settings_tex
 from kerntune.base.formatting import format_share, format_size
 from kerntune.base.policy import StaticPolicy
 from kerntune.base.recording import Binary, Launch, LaunchWork, Recording, work_of
-from kerntune.gate.fusion import fusion_lines, lost_fusions, operators
+from kerntune.gate.fusion import fusion_changes, fusion_lines, lost_fusions, operators
 from kerntune.gate.static_figures import AnyLaunch, LaunchStatic, in_both
 from kerntune.static.finding import Draft, Finding, change, number, worst_first
 from kerntune.static.metrics import StaticMetrics
@@ -110,9 +110,13 @@ def _compiler(before: Recording, after: Recording) -> tuple[str, ...]:
 def changed_sources(before: Sequence[AnyLaunch], after: Sequence[AnyLaunch]) -> Iterator[str]:
     """Kernels whose text is another one. A kernel that only one side launches is no change of code, unless another one
     stands in its place."""
-    for _, old, new in in_both(before, after):
+    pairs = in_both(before, after)
+    for _, old, new in pairs:
         if old.source != new.source:
             yield new.kernel if old.kernel == new.kernel else f"{old.kernel}{ARROW}{new.kernel}"
+    for fused in fusion_changes(before, after):
+        if fused.replaced and not any(new is x for *_, new in pairs for x in fused.after):
+            yield ARROW.join(", ".join(x.kernel for x in side) for side in (fused.before, fused.after))
 
 
 def launch_lines(before: Sequence[AnyLaunch], after: Sequence[AnyLaunch]) -> Iterator[str]:

@@ -365,8 +365,8 @@ class _OnGpu:
 
     def wishes(self, arguments: tuple[Argument, ...]) -> CaptureWishes:
         """What the capture asks here. Inductor's choices follow those of the case's baseline."""
-        store, update = self._session.stores.reference, self._session.settings.update
-        known = InductorChoices(lambda: known_choices(store, self.backend.spec, self._call.case, arguments, update))
+        stores, update = self._session.stores, self._session.settings.update
+        known = InductorChoices(lambda: known_choices(stores, self.backend.spec, self._call.case, arguments, update))
         return CaptureWishes(self.prefer, self.before_launch, self.move, known)
 
     def move(self, backend: Backend) -> None:

@@ -16,6 +16,16 @@ from kerntune.gpu.probe import has_cuda
 pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not has_cuda(), reason="needs a CUDA GPU"), *ignore_torchs_own]
 
 
+SIDE = {"waves": 4096, "scores": 512}
+"""A square input's side: launches so long that other work on the device matters little, products made soon."""
+
+TEMPLATES = 2
+"""Configs of a template among which ``max-autotune`` chooses: each is compiled, timed, and fused with what follows."""
+
+CHECKS = 3
+"""A check that meets another program's work on the device is not conclusive, and is made again."""
+
+
 def waves(x: Any) -> Any:
     return torch.cos(torch.sin(x) * 2) + x.sum(-1, keepdim=True)
 
@@ -25,13 +35,35 @@ def scores(x: Any) -> Any:
 
 
 def triton_launches(function: Callable[..., Any], *args: Any) -> int:
+    """By torch's profiler, whose first step may miss launches: the second one counts."""
     for _ in range(3):
         function(*args)
     torch.cuda.synchronize()
-    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA]) as profile:
-        function(*args)
-        torch.cuda.synchronize()
-    return sum(event.name.startswith("triton_") for event in profile.events())
+    steps = torch.profiler.schedule(wait=0, warmup=1, active=1, repeat=1)
+    counts: list[int] = []
+
+    def count(profile: Any) -> None:
+        counts.append(sum(event.name.startswith("triton_") for event in profile.events()))
+
+    with torch.profiler.profile(
+        activities=[torch.profiler.ProfilerActivity.CUDA], schedule=steps, on_trace_ready=count
+    ) as profile:
+        for _ in range(2):
+            function(*args)
+            torch.cuda.synchronize()
+            profile.step()
+    (number,) = counts
+    return number
+
+
+def checks_again(session: Any, call: Call) -> list[Any]:
+    """The results of later checks, the last of which passes unless none did."""
+    results: list[Any] = []
+    while len(results) < CHECKS and not (results and results[-1].verdict.value == "PASS"):
+        torch._dynamo.reset()  # what an earlier call has compiled is not what the next one finds
+        (result,) = session.check(call).results
+        results.append(result)
+    return results
 
 
 @pytest.mark.parametrize("mode", [None, "reduce-overhead", "max-autotune"])
@@ -39,19 +71,25 @@ def triton_launches(function: Callable[..., Any], *args: Any) -> int:
 def test_every_launch_is_captured_and_a_second_run_passes(
     function: Callable[..., Any], mode: str | None, tmp_path: Path
 ) -> None:
-    compiled, x = torch.compile(function, mode=mode), torch.randn(1024, 1024, device="cuda")
+    from torch._inductor import config
+
+    side = SIDE[function.__name__]
+    compiled, x = torch.compile(function, mode=mode), torch.randn(side, side, device="cuda")
+    call = Call("test_it.py::test", "0", compiled, (x,))
     session = open_session(Settings(tmp_path, tmp_path / "baselines", cache_dir=tmp_path / "cache"))
     session.start()
     try:
-        first = session.check(Call("test_it.py::test", "0", compiled, (x,)))
-        first.commit()
-        torch._dynamo.reset()  # what an earlier call has compiled is not what the next one finds
-        second = session.check(Call("test_it.py::test", "0", compiled, (x,)))
+        with config.patch({"test_configs.max_mm_configs": TEMPLATES}):
+            first = session.check(call)
+            first.commit()
+            later = checks_again(session, call)
     finally:
         session.close()
-    (recorded,), (again,) = first.results, second.results
-    assert (recorded.verdict.value, again.verdict.value) == ("NEW", "PASS")
-    assert [launch.kernel for launch in again.launches] == [launch.kernel for launch in recorded.launches]
+    (recorded,), messages = first.results, [result.message for result in later]
+    assert (recorded.verdict.value, later[-1].verdict.value) == ("NEW", "PASS"), (recorded.message, messages)
+    for again in later:  # what a disturbed time doesn't excuse
+        assert {"code unchanged", "config unchanged"} <= set(again.causes), messages
+        assert [launch.kernel for launch in again.launches] == [launch.kernel for launch in recorded.launches]
     templates = mode == "max-autotune" and function is scores  # a template, or cuBLAS and a kernel
     assert len(recorded.launches) == triton_launches(torch.compile(function), x) or templates
     assert bool(recorded.elsewhere) == (function is scores) or templates

@@ -9,7 +9,7 @@ import pytest
 
 from kerntune.base.policy import StaticPolicy, StaticRule
 from kerntune.gate.fusion import fusion_lines, operators
-from kerntune.gate.launch_changes import count_findings
+from kerntune.gate.launch_changes import changed_sources, count_findings
 from kerntune.gate.static_figures import LaunchStatic, paired
 from kerntune.static.metrics import StaticMetrics
 
@@ -97,6 +97,33 @@ def test_a_fusion_that_is_won_is_told_too() -> None:
 def test_a_kernel_more_or_less_is_told() -> None:
     assert fusion_lines([], [generated("sum")]) == ("fusion changed: 1 kernel more: triton_poi_fused_sum (sum)",)
     assert fusion_lines([generated("sum")], []) == ("fusion changed: 1 kernel less: triton_poi_fused_sum (sum)",)
+
+
+def test_an_operator_that_is_written_as_others_is_found_by_its_place() -> None:
+    first, last = generated("softmax", source="first"), generated("sum", source="last")
+    before = [first, generated("gelu"), last]
+    found = count_findings(before, [first, generated("mul"), generated("add erf mul"), last])
+    assert [f.text for f in found if f.rule == "fusion"] == [
+        "1 kernel became 2: triton_poi_fused_gelu (gelu) -> "
+        "triton_poi_fused_mul (mul), triton_poi_fused_add_erf_mul (add, erf, mul)"
+    ]
+    (line,) = fusion_lines([generated("gelu")], [generated("relu")])
+    assert line.endswith("1 kernel fused otherwise: triton_poi_fused_gelu (gelu) -> triton_poi_fused_relu (relu)")
+
+
+def test_kernels_of_two_places_are_no_change_of_each_other() -> None:
+    middle = generated("softmax", source="middle")
+    assert fusion_lines([generated("gelu"), middle], [middle, generated("relu")]) == (
+        "fusion changed: 1 kernel more: triton_poi_fused_relu (relu)",
+        "fusion changed: 1 kernel less: triton_poi_fused_gelu (gelu)",
+    )
+
+
+def test_a_replaced_kernel_is_a_change_of_code() -> None:
+    assert list(changed_sources([generated("gelu")], [generated("mul"), generated("erf")])) == [
+        "triton_poi_fused_gelu -> triton_poi_fused_mul, triton_poi_fused_erf"
+    ]
+    assert list(changed_sources([], [generated("mul")])) == []
 
 
 @pytest.mark.parametrize(

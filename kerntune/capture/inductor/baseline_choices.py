@@ -17,6 +17,7 @@ from kerntune.base.config import COMPILE_FIELDS, Config
 from kerntune.capture.site import config_of
 from kerntune.errors import ConfigError
 from kerntune.kernels.compat import inductor_parts
+from kerntune.kernels.generated import GeneratedKernel, generated, mark_generated, name_without_number
 from kerntune.kernels.source import kernel_file, kernel_name, source_hash
 
 Times = Mapping[str, "float | None"]
@@ -26,7 +27,8 @@ Times = Mapping[str, "float | None"]
 @dataclass(frozen=True)
 class KnownChoices:
     """What a baseline has of Inductor's choices. ``configs`` are those of a kernel's launches in order, by its name and
-    the hash of its source; ``times`` are those that decided which templates were taken and what was fused."""
+    the hash of its source; ``times`` are those that decided which templates were taken, what was fused or combined,
+    which kernels of ``multi_kernel`` were launched and which matrix products were padded."""
 
     configs: Mapping[tuple[str, str], Sequence[Config]] = field(default_factory=dict)
     times: Times = field(default_factory=dict)
@@ -54,10 +56,22 @@ class InductorChoices:
         part, Inductor times what is chosen there."""
         self._known = self.load()
         stack.enter_context(inductor_parts.without_graph_caches())
-        for word, following in (("candidate_times", self._candidate_times), ("fused_time", self._fused_time)):
+        for word, following in self._following().items():
             part = inductor_parts.INDUCTOR[word]
             if part.exists():
                 inductor_parts.replace_part(stack, word, following(part.get()))
+
+    def _following(self) -> dict[str, Callable[[Callable[..., Any]], Callable[..., Any]]]:
+        """What replaces a part of Inductor's that times or decides, by the part's word."""
+        return {
+            "candidate_times": self._candidate_times,
+            "fused_time": self._fused_time,
+            "combo_time": self._combo_time,
+            "bench_kernels": self._kernel_times,
+            "multi_kernel": self._kernel_choice,
+            "padding_known": self._padding_known,
+            "padding_times": self._padding_times,
+        }
 
     def follow(self, tuner: Any, jit: Any) -> None:
         """Settle ``tuner`` on the config that the baseline has of this launch of its kernel."""
@@ -117,6 +131,98 @@ class InductorChoices:
             return ms, path
 
         return benchmark
+
+    def _combo_time(self, original: Callable[..., Any]) -> Callable[..., Any]:
+        def benchmark(scheduling: Any, nodes: Any, alone: Any, *args: Any, **kwargs: Any) -> Any:
+            modules = [Path(str(alone[node][1])).stem for node in nodes if node in alone]
+            about = [*inductor_parts.combo_settings(), *modules]
+            keys = [_hashed(["combo", what, *about]) for what in ("kernel", "copies")]
+            known = self._times_of(keys)
+            if known is None:
+                self._say_anew("combo kernels")
+                kernel, copies, files = original(scheduling, nodes, alone, *args, **kwargs)
+            else:
+                (kernel, copies), files = known, []
+            self._keep(keys, [kernel, copies])
+            return kernel, copies, files
+
+        return benchmark
+
+    def _kernel_times(self, original: Callable[..., Any]) -> Callable[..., Any]:
+        def benchmark(call: Any, *args: Any, **kwargs: Any) -> Any:
+            keys = _kernel_keys(call)
+            found = self._times_of(keys)
+            if found is None:
+                self._say_anew("the kernels of multi_kernel")
+                found = original(call, *args, **kwargs)
+            self._keep(keys, found)
+            return found
+
+        return benchmark
+
+    def _kernel_choice(self, original: Callable[..., Any]) -> Callable[..., Any]:
+        def run(call: Any, *args: Any, **kwargs: Any) -> Any:
+            if self._is_first or self._times_of(_kernel_keys(call)) is not None:
+                inductor_parts.choose_anew(call)
+            return original(call, *args, **kwargs)
+
+        return run
+
+    def _padding_known(self, original: Callable[..., Any]) -> Callable[..., Any]:
+        def lookup(key: str) -> Any:
+            times = self._times_of(_padding_keys(key))
+            if times is not None:
+                return inductor_parts.inductor_part("padding_times")(key, *times)
+            return None if self._is_first else original(key)
+
+        return lookup
+
+    def _padding_times(self, original: Callable[..., Any]) -> Callable[..., Any]:
+        def faster(key: str, ori_time: float, pad_time: float) -> Any:
+            keys = _padding_keys(key)
+            if self._times_of(keys) is None:
+                self._say_anew("the padding of a matrix product")
+            self._keep(keys, [ori_time, pad_time])
+            return original(key, ori_time, pad_time)
+
+        return faster
+
+    @property
+    def _is_first(self) -> bool:
+        """Whether there is no baseline: all that Inductor times is timed now, and kept with the one to be recorded."""
+        return not self._known.configs and not self._known.times
+
+    def _times_of(self, keys: Sequence[str]) -> list[float] | None:
+        """Milliseconds, if the baseline has all of them."""
+        known = self._known.times
+        return [_milliseconds(known[key]) for key in keys] if keys and all(key in known for key in keys) else None
+
+    def _keep(self, keys: Sequence[str], times: Sequence[float]) -> None:
+        self.times.update({key: _stored(ms) for key, ms in zip(keys, times, strict=True)})
+
+    def _say_anew(self, what: str) -> None:
+        if not self._is_first:
+            self._say(f"Inductor has timed {what} anew: the baseline has no times")
+
+
+def _kernel_keys(call: Any) -> list[str]:
+    """What a time of each kernel of ``multi_kernel``'s is kept by."""
+    tuners = inductor_parts.listed_kernels(call)
+    return [_hashed(["kernel", _source(tuner), inductor_parts.size_hints_text(tuner)]) for tuner in tuners]
+
+
+def _source(tuner: Any) -> str:
+    """The hash of a generated kernel's source, in which its name and its number don't count."""
+    jit = inductor_parts.loaded_kernel(tuner)
+    if generated(jit) is None:
+        word = inductor_parts.kernel_word(tuner)
+        mark_generated(jit, GeneratedKernel(name_without_number(word), jit.fn.__name__))
+    return source_hash(jit)
+
+
+def _padding_keys(key: str) -> list[str]:
+    """The same of a matrix product as it is, and padded."""
+    return [_hashed(["padding", what, str(key), inductor_parts.matmul_precision()]) for what in ("plain", "padded")]
 
 
 def _hashed(parts: Sequence[str]) -> str:

@@ -88,6 +88,7 @@ _HEURISTICS = "torch._inductor.runtime.triton_heuristics"
 _DEVICES = "torch._dynamo.device_interface"
 _GUARDS = "torch._C._dynamo.guards"
 _BENCHMARKS = "torch._inductor.runtime.benchmarking"
+_PADDING = "torch._inductor.fx_passes.pad_mm"
 
 INDUCTOR: dict[str, InductorPart] = {
     "run": InductorPart(
@@ -157,6 +158,19 @@ INDUCTOR: dict[str, InductorPart] = {
         "the time of a fused kernel, by which Inductor fuses",
         ("mod",),
         optional=True,
+    ),
+    "combo_time": InductorPart(
+        "torch._inductor.codegen.triton",
+        "TritonScheduling.benchmark_combo_kernel",
+        "the time of a combo kernel, by which Inductor makes one",
+        ("node_list", "node_benchmark_results"),
+        optional=True,
+    ),
+    "padding_known": InductorPart(
+        _PADDING, "get_cached_should_pad", "whether it pads a matrix product, if it knows", ("key",), optional=True
+    ),
+    "padding_times": InductorPart(
+        _PADDING, "is_padded_faster", "the times of that", ("key", "ori_time", "pad_time"), optional=True
     ),
     "multi_kernel": InductorPart(
         "torch._inductor.codegen.multi_kernel", "MultiKernelCall.run", "multi_kernel's choice among kernels"
@@ -388,6 +402,30 @@ def _compiled_launcher(tuner: Any, config: Any) -> Any:
         return tuner._precompile_config(config).make_launcher()
     except Exception:  # whatever Triton or torch raise of it, Inductor's own choice is left
         return None
+
+
+def listed_kernels(call: Any) -> list[Any]:
+    """The tuners of the kernels among which a call of ``multi_kernel``'s chooses."""
+    return list(call.kernels)
+
+
+def size_hints_text(tuner: Any) -> str:
+    """The sizes that a kernel was generated for, as Inductor rounds them."""
+    return repr(getattr(tuner, "size_hints", None))
+
+
+def choose_anew(call: Any) -> None:
+    """Have a call of ``multi_kernel``'s choose by times at its next launch, once, whatever it knows of earlier
+    processes; not where a setting has the kernel taken."""
+    if not getattr(call, "kerntune_follows", False) and inductor_part("config").triton.multi_kernel <= 1:
+        call.picked_kernel, call.kerntune_follows = None, True
+
+
+def combo_settings() -> tuple[str, ...]:
+    """The settings by which Inductor divides kernels into combo kernels."""
+    config = inductor_part("config")
+    names = ("combo_kernels_autotune", "combo_kernel_allow_mixed_sizes", "combo_kernel_per_subkernel_blocks")
+    return tuple(repr(getattr(config, name, None)) for name in names)
 
 
 def launched_config(tuner: Any, config: Any) -> Any:

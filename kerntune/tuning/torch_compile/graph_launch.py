@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from types import CodeType, FunctionType
@@ -49,11 +49,12 @@ class GraphLaunch:
         words = {name: plan.of(values) for name, plan in self.kwargs}
         self.tuner[self.grid.of(values)](*(plan.of(values) for plan in self.args), **words)
 
-    def grid_of(self, *ints: int) -> Any:
-        """The grid for the integers that the graph hands over: remembered, or a function that is."""
-        found = self.memo.find(ints)
-        if found is not None:
-            return found
+    @cached_property
+    def grid_of(self) -> Callable[..., Any]:
+        """``grid_of(*ints)``: the grid for the graph's integers, remembered, or a function that makes it."""
+        return self.memo.finder(self._new_grid)
+
+    def _new_grid(self, ints: tuple[int, ...]) -> Any:
         made = self.grids.get(ints)
         if made is None:
             if len(self.grids) >= MAX_GRIDS:

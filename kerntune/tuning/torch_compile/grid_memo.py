@@ -49,15 +49,23 @@ class GridMemo:
     layouts: bool = False
     known: dict[tuple[int, ...], Remembered] = field(default_factory=dict)
 
-    def find(self, ints: tuple[int, ...]) -> tuple[int, ...] | None:
-        """The grid of a call, if the winner is still the config that it was made for, and no global has changed."""
-        found = self.known.get(ints)
-        if found is None or self.tuner.cache.get(found.key) is not found.config:
-            return None
-        for scope, name, value in found.reads:
-            if scope.get(name) is not value:
-                return None
-        return found.grid
+    def finder(self, otherwise: Callable[[tuple[int, ...]], Any]) -> Callable[..., Any]:
+        """``f(*ints)``: the grid of a call, if the winner is still the config that it was made for and no global has
+        changed; else what ``otherwise(ints)`` gives. It runs at each launch: one function, few look-ups."""
+        remembered, tuner = self.known.get, self.tuner
+
+        def find(*ints: int) -> Any:
+            found = remembered(ints)
+            if found is not None:
+                key, config, grid, reads = found
+                if tuner.cache.get(key) is config:
+                    for scope, name, value in reads:
+                        if scope.get(name) is not value:
+                            return otherwise(ints)
+                    return grid
+            return otherwise(ints)
+
+        return find
 
     def noting(self, grid: Callable[[Any], Any], ints: tuple[int, ...]) -> Callable[[Any], Any]:
         """The grid function itself, which also remembers what it gives for the call's winner."""

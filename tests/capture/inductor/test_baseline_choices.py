@@ -241,6 +241,121 @@ def test_the_baselines_times_decide_what_is_fused(fused: SimpleNamespace) -> Non
     assert len(later.anew) == 1
 
 
+@pytest.fixture
+def combined(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """A combo kernel's times today: its own, and that of the copies of its arguments."""
+    from torch._inductor.codegen.triton import TritonScheduling
+
+    times = [4.0, 0.5]
+    monkeypatch.setattr(
+        TritonScheduling, "benchmark_combo_kernel", lambda self, node_list, alone: (times[0], times[1], ["file"])
+    )
+    return times
+
+
+def time_of_combo(*modules: str) -> Any:
+    from torch._inductor.codegen.triton import TritonScheduling
+
+    nodes = list(range(len(modules)))
+    alone = {node: (1.0, f"/cache/ab/{module}.py") for node, module in zip(nodes, modules, strict=True)}
+    return TritonScheduling.benchmark_combo_kernel(None, nodes, alone)[:2]
+
+
+def test_the_baselines_times_decide_on_combo_kernels(combined: list[float]) -> None:
+    with choices_with(KnownChoices()) as then:
+        assert time_of_combo("cab1", "cab2") == (4.0, 0.5)
+    combined[:] = [9.0, 1.0]
+    with choices_with(KnownChoices(times=then.times)) as today:
+        assert time_of_combo("cab1", "cab2") == (4.0, 0.5)
+        assert (today.times, today.anew) == (then.times, [])
+        assert time_of_combo("cab1", "cab3") == (9.0, 1.0)
+    assert today.anew == ["Inductor has timed combo kernels anew: the baseline has no times"]
+
+
+@triton.jit
+def triton_red_fused_cos_7(x, n, XBLOCK: tl.constexpr):
+    tl.store(x, n)
+
+
+class Timed:
+    """As a kernel of multi_kernel's, which notes its launches."""
+
+    def __init__(self, kernel: Any, launched: list[str]) -> None:
+        self.fn, self.size_hints, self.launched = kernel, {"x": 1024}, launched
+        self.inductor_meta = {"kernel_name": kernel.fn.__name__}
+        self.device_props = SimpleNamespace(type="cuda")
+
+    def run(self, *args: Any, **kwargs: Any) -> None:
+        self.launched.append(self.inductor_meta["kernel_name"])
+
+
+def launched_of(ms: list[float], monkeypatch: pytest.MonkeyPatch, picked: int | None = None) -> list[str]:
+    """What a call of multi_kernel's launches where its kernels would take these times, and how often it asks for them;
+    ``picked`` is what an earlier process has left in Inductor's cache."""
+    from torch._inductor.codegen.multi_kernel import MultiKernelCall
+    from torch._inductor.runtime.benchmarking import benchmarker
+
+    launched: list[str] = []
+    waiting = list(ms)
+
+    def benchmark(call: Any, *args: Any, **kwargs: Any) -> float:
+        launched.append("timed")
+        return waiting.pop(0)
+
+    monkeypatch.setattr(benchmarker, "benchmark", benchmark)
+    call = MultiKernelCall.__new__(MultiKernelCall)
+    call._kernels = [Timed(kernel, launched) for kernel in (triton_poi_fused_cos, triton_red_fused_cos_7)]
+    call.multi_kernel_name, call.arg_index, call.picked_kernel = "multi", [[slice(0, 1)]] * 2, picked
+    call.disable_cache, call._recorded = True, True
+    for _ in range(2):
+        call.run(object(), stream=0)
+    return launched
+
+
+def test_the_baselines_times_decide_which_of_several_kernels_is_launched(monkeypatch: pytest.MonkeyPatch) -> None:
+    first, second = "triton_poi_fused_cos", "triton_red_fused_cos_7"
+    with choices_with(KnownChoices()) as then:
+        assert launched_of([2.0, 1.0], monkeypatch) == ["timed", "timed", second, second]
+    known = KnownChoices(times=then.times)
+    with choices_with(known) as today:
+        assert launched_of([1.0, 2.0], monkeypatch) == [second, second]
+        assert launched_of([1.0, 2.0], monkeypatch, picked=0) == [second, second], "whatever Inductor's cache has"
+    assert (today.times, today.anew) == (then.times, [])
+    with choices_with(KnownChoices(times={"another": 1.0})) as later:
+        assert launched_of([1.0, 2.0], monkeypatch, picked=1) == [second, second], "what its cache has"
+        assert launched_of([1.0, 2.0], monkeypatch) == ["timed", "timed", first, first]
+    assert later.anew == ["Inductor has timed the kernels of multi_kernel anew: the baseline has no times"]
+
+
+def test_a_first_recording_has_the_times_of_what_inductor_knew(monkeypatch: pytest.MonkeyPatch) -> None:
+    with choices_with(KnownChoices()) as then:
+        launched_of([2.0, 1.0], monkeypatch, picked=0)
+    assert sorted(filter(None, then.times.values())) == [1.0, 2.0]
+
+
+def padded(monkeypatch: pytest.MonkeyPatch, plain: float, with_padding: float, kept: bool | None = None) -> Any:
+    """Whether Inductor pads a matrix product that takes these times; ``kept`` is what its cache has."""
+    from torch._inductor.fx_passes import pad_mm
+
+    cache = SimpleNamespace(lookup=lambda key: kept, set_value=lambda key, value: None)
+    monkeypatch.setattr(pad_mm, "get_pad_cache", lambda: cache)
+    known = pad_mm.get_cached_should_pad("mm 1000x1001")
+    return pad_mm.is_padded_faster("mm 1000x1001", plain, with_padding) if known is None else known
+
+
+def test_the_baselines_times_decide_on_padding(monkeypatch: pytest.MonkeyPatch) -> None:
+    with choices_with(KnownChoices()) as then:
+        assert padded(monkeypatch, 3.0, 1.0) is True
+        assert padded(monkeypatch, 3.0, 1.0, kept=False) is True, "a recording has times"
+    with choices_with(KnownChoices(times=then.times)) as today:
+        assert padded(monkeypatch, 1.0, 3.0) is True
+    assert (today.times, today.anew) == (then.times, [])
+    with choices_with(KnownChoices(times={"another": 1.0})) as later:
+        assert padded(monkeypatch, 1.0, 3.0, kept=True) is True
+        assert padded(monkeypatch, 1.0, 3.0) is False
+    assert later.anew == ["Inductor has timed the padding of a matrix product anew: the baseline has no times"]
+
+
 def test_a_part_that_torch_has_moved_leaves_the_choice_to_inductor(monkeypatch: pytest.MonkeyPatch) -> None:
     for word in ("candidate_times", "fused_time"):
         monkeypatch.setitem(INDUCTOR, word, InductorPart("torch._inductor.nowhere", word, "", optional=True))

@@ -1,13 +1,16 @@
-"""Exports a function with AOTInductor and runs the package, in a process of its own.
+"""Exports functions with AOTInductor and runs the packages, in a process of its own.
 
-    python exported_driver.py FOLDER none | tuned
+    python exported_driver.py FOLDER SECONDS
 
-``none`` has no Triton kernel of ours; ``tuned`` launches one whose winner is known.
+``none`` has no Triton kernel of ours; ``tuned`` launches one whose winner is known. Each step is printed when it is
+done. After so many seconds the process ends with the stacks of its threads.
 """
 
 from __future__ import annotations
 
+import faulthandler
 import sys
+import time
 import warnings
 from pathlib import Path
 
@@ -31,15 +34,26 @@ class Doubling(torch.nn.Module):
         return y
 
 
-def main() -> None:
-    folder, kind = Path(sys.argv[1]), sys.argv[2]
-    module, x = Doubling(kind == "tuned"), torch.randn(4096, device="cuda")
+def run(folder: Path, kind: str) -> None:
+    module, x, start = Doubling(kind == "tuned"), torch.randn(4096, device="cuda"), time.monotonic()
+
+    def say(done: str) -> None:
+        print(kind, done, f"after {time.monotonic() - start:.1f} s", flush=True)
+
     module(x)
     program = torch.export.export(module, (x,), strict=True)
-    package = torch._inductor.aoti_compile_and_package(program, package_path=str(folder / "doubled.pt2"))
-    print("packaged", flush=True)
-    result = torch._inductor.aoti_load_package(package)(x)
-    print("equal" if torch.equal(result, x * 2) else "unequal")
+    say("exported")
+    package = torch._inductor.aoti_compile_and_package(program, package_path=str(folder / f"{kind}.pt2"))
+    say("packaged")
+    loaded = torch._inductor.aoti_load_package(package)
+    say("loaded")
+    say("equal" if torch.equal(loaded(x), x * 2) else "unequal")
+
+
+def main() -> None:
+    faulthandler.dump_traceback_later(float(sys.argv[2]), exit=True)
+    for kind in ("none", "tuned"):  # in one process, which compiles torch's headers once
+        run(Path(sys.argv[1]), kind)
 
 
 if __name__ == "__main__":

@@ -20,6 +20,11 @@ N = 100
 GLOBAL = 3
 
 
+def remembered(memo: GridMemo, n: int) -> Any:
+    """The grid that is remembered; None if none is that still holds."""
+    return memo.finder(lambda ints: None)(n)
+
+
 def helper(n: int) -> int:
     return n
 
@@ -90,13 +95,13 @@ def test_what_may_change_unseen_is_asked_each_time(name: str, memo: GridMemo) ->
 def test_another_global_is_another_grid(memo: GridMemo, monkeypatch: pytest.MonkeyPatch) -> None:
     noted, meta = memo.noting(KNOWN["functions of the user's"][0], (N,)), won(memo, 0)
     assert noted(meta) == (N * 3,)
-    assert memo.find((N,)) == (N * 3,)
+    assert remembered(memo, N) == (N * 3,)
     monkeypatch.setitem(globals(), "GLOBAL", 5)
-    assert memo.find((N,)) is None
+    assert remembered(memo, N) is None
     assert noted(meta) == (N * 5,)
-    assert memo.find((N,)) == (N * 5,)
+    assert remembered(memo, N) == (N * 5,)
     monkeypatch.setitem(globals(), "helper", lambda n: 1)
-    assert memo.find((N,)) is None
+    assert remembered(memo, N) is None
 
 
 def test_heuristics_are_remembered_where_strides_are_fixed() -> None:
@@ -108,7 +113,7 @@ def test_heuristics_are_remembered_where_strides_are_fixed() -> None:
     for layouts, grid_found in ((False, None), (True, (2,))):
         memo = GridMemo(tuner, frozenset({"n", "factor"}), layouts)
         assert memo.noting(grid, (N,))({**meta, **config.all_kwargs()}) == (2,)
-        assert memo.find((N,)) == grid_found
+        assert remembered(memo, N) == grid_found
 
 
 @pytest.fixture
@@ -128,14 +133,14 @@ def grid(meta: Any) -> tuple[int]:
 
 
 def test_the_winners_grid_is_remembered_until_there_is_another(memo: GridMemo) -> None:
-    assert memo.find((N,)) is None
+    assert remembered(memo, N) is None
     assert memo.noting(grid, (N,))(won(memo, 0)) == (2,)
-    assert memo.find((N,)) == (2,)
-    assert memo.find((N + 1,)) is None
+    assert remembered(memo, N) == (2,)
+    assert remembered(memo, N + 1) is None
     won(memo, 1)
-    assert memo.find((N,)) is None, "another config has won since"
+    assert remembered(memo, N) is None, "another config has won since"
     memo.tuner.cache.clear()
-    assert memo.find((N,)) is None
+    assert remembered(memo, N) is None
 
 
 def test_trials_are_not_remembered(memo: GridMemo) -> None:
@@ -143,16 +148,16 @@ def test_trials_are_not_remembered(memo: GridMemo) -> None:
     noted({"n": N, "BLOCK": 64})
     won(memo, 0)
     noted({"n": N, "factor": 2.0, "BLOCK": 128})
-    assert memo.find((N,)) is None
+    assert remembered(memo, N) is None
 
 
 def test_what_depends_on_more_is_not_remembered(memo: GridMemo) -> None:
     meta = {**won(memo, 0), "x_ptr": [1, 2]}
     memo.tuner.cache[N,] = memo.tuner.configs[0]
     assert memo.noting(lambda meta: (meta["x_ptr"][1],), (N,))(meta) == (2,)
-    assert memo.find((N,)) is None
+    assert remembered(memo, N) is None
     assert memo.noting(lambda meta: (meta.copy()["n"],), (N,))(meta) == (N,), "a grid that needs a dictionary"
-    assert memo.find((N,)) is None
+    assert remembered(memo, N) is None
 
 
 def test_everything_counts_as_read_where_all_is_gone_through() -> None:
