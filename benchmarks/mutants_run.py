@@ -231,7 +231,7 @@ class Run:
     def try_one(self, worker: Worker, *, mutant: dict[str, Any]) -> None:
         """Try a mutant and keep what came of it."""
         path = worker.tree / mutant["module"]
-        text = (ROOT / mutant["module"]).read_text()
+        text = path.read_text()
         files = [file for file in self.files(mutant["module"]) if self.known[file].passed]
         usual = sum(self.known[file].seconds for file in files)
         slowest = max((s for file in files for s in self.known[file].passed.values()), default=0.0)
