@@ -55,12 +55,13 @@ python-%:
 	$(VENV)/python-$*/bin/python -m pip install --quiet --disable-pip-version-check --no-deps -e .
 	$(VENV)/python-$*/bin/python -m pytest -q -n auto --dist worksteal $(PYTHON_TESTS) \
 		$$($(VENV)/python-$*/bin/python -c "import torch" 2>/dev/null && echo $(PYTHON_TORCH_TESTS))
-# Which changes of the code no test notices (docs/mutants.md). It goes on where it was ended; SAMPLE=200 tries the first 200 of a
-# fixed random order, ONLY=gate/decision,compiling/ modules with one of these in their path, MINUTES=30 ends it after so long.
+# Which changes of the code no test notices (docs/mutants.md). It goes on where it was ended; COUNT=200 tries the first 200 of a
+# random order, SEED=7 is another order, ONLY=gate/decision,compiling/ are modules with one of these in their path, SECONDS=1800
+# ends it after so long, AGAIN=1 tries survivors once more.
 mutants: $(STAMP)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[mutants]"
-	nice $(BIN)/python benchmarks/mutants.py $(if $(SAMPLE),--sample $(SAMPLE)) $(if $(ONLY),--only $(ONLY)) \
-		$(if $(MINUTES),--minutes $(MINUTES))
+	nice $(BIN)/python benchmarks/mutants.py $(if $(COUNT),--count $(COUNT)) $(if $(SEED),--seed $(SEED)) $(if $(ONLY),--only $(ONLY)) \
+		$(if $(SECONDS),--seconds $(SECONDS)) $(if $(AGAIN),--again)
 
 $(STAMP): pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)

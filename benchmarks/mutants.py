@@ -1,82 +1,31 @@
 """Mutates modules one place at a time, and lists the changes that no test detects: ``make mutants``, docs/mutants.md.
 
-Cosmic Ray makes the mutants and keeps the results. What is added: one list of modules with their own tests
-(``mutants.toml``), a fixed random order, of which a sample is the start, a copy of the tree to mutate, and tests in
-copies of a process that has imported torch. A result is good as long as its module is the same; survivors are tried
-again once their tests have changed.
+    python benchmarks/mutants.py --seed 21 --count 200 --workers 2
+    python benchmarks/mutants.py --list LISTED.json --seed 21 --count 600      # to be tried elsewhere
+    python benchmarks/mutants.py --report                                      # results into docs/mutants.md
+
+Cosmic Ray makes the mutants (``mutants_made.py``); ``mutants_run.py`` tries them. ``mutants.toml`` lists the modules,
+the tests of each, and the explanations of survivors. A sample is the start of a random order, so that a larger one of
+the same seed contains a smaller one.
 """
 
 from __future__ import annotations
 
 import argparse
-import ast
-import hashlib
 import json
 import os
 import random
-import shlex
-import shutil
+import subprocess
 import sys
-import tempfile
-import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import cosmic_ray.plugins
-from cosmic_ray.commands.init import _all_work_items
-from cosmic_ray.mutating import mutate_and_test
-from cosmic_ray.operators.operator import Example, Operator
-from cosmic_ray.work_db import WorkDB, use_db
-from cosmic_ray.work_item import MutationSpec, TestOutcome, WorkItem, WorkResult
-
 ROOT = Path(__file__).resolve().parent.parent
 CONFIG = Path(__file__).with_suffix(".toml")
-KEPT = ROOT / ".mutants"
-"""Results, a file for each module."""
-
-TREE = ("kerntune", "pytest_kerntune", "tests", "benchmarks", "docs", "README.md", "CHANGELOG.md", "pyproject.toml")
-
-TIMES, LEAST_S = 5.0, 60.0
-"""A mutant whose tests take so many times as long as they do usually, and a minute at least, hangs: it is killed."""
-
-ONE_EACH = {
-    "ReplaceBinaryOperator": {
-        "Add_Sub", "Sub_Add", "Mul_Div", "Div_Mul", "FloorDiv_Mul", "Mod_Mul", "Pow_Mul", "RShift_LShift",
-        "LShift_RShift", "BitOr_BitAnd", "BitAnd_BitOr", "BitXor_BitAnd",
-    },
-    "ReplaceComparisonOperator": {
-        "Eq_NotEq", "NotEq_Eq", "Lt_LtE", "LtE_Lt", "Gt_GtE", "GtE_Gt", "Lt_Gt", "LtE_GtE", "Gt_Lt", "GtE_LtE",
-        "Is_IsNot", "IsNot_Is",
-    },
-    "ReplaceUnaryOperator": {"USub_Nothing", "Delete_USub", "Delete_Not"},
-}  # fmt: skip
-"""Of the operators that replace one sign by each other one, these: a test that detects ``+`` for ``-`` detects ``**``,
-too."""
-
-
-class DropCall(Operator):
-    """Leaves out a statement that is a call."""
-
-    def mutation_positions(self, node: Any) -> Iterator[tuple[Any, Any]]:
-        if node.type == "simple_stmt" and node.children[0].type == "atom_expr" and node.get_code().strip()[-1:] == ")":
-            yield node.children[0].start_pos, node.children[0].end_pos
-
-    def mutate(self, node: Any, index: int) -> Any:
-        import parso
-
-        statement = parso.parse("pass").children[0]
-        statement.prefix = node.children[0].get_first_leaf().prefix
-        node.children[0] = statement
-        return node
-
-    @classmethod
-    def examples(cls) -> Sequence[Example]:
-        return (Example("f(x)\n", "pass\n"),)
-
-
-cosmic_ray.plugins.OPERATOR_PROVIDERS["kerntune"] = {"DropCall": DropCall}
+RESULTS = ROOT / "benchmarks" / "results" / "mutants.json"
+LISTED = ROOT / ".mutants" / "listed.json"
 
 
 @dataclass(frozen=True)
@@ -85,7 +34,7 @@ class Config:
 
     seed: int
     common: list[str]
-    """Tests of all modules; they run where a module's own pass."""
+    """Tests of all modules; they run after a module's own."""
 
     tests: dict[str, list[str]]
     explained: dict[str, str]
@@ -100,182 +49,16 @@ class Config:
         return cls(found["seed"], found["common"], found["tests"], found.get("explained", {}))
 
 
-# mutants
+def listed(config: Config, modules: Sequence[str], seed: int, count: int | None) -> dict[str, Any]:
+    """The sample, with all that a machine without Cosmic Ray needs."""
+    from mutants_made import made, specs_of
 
-
-def mutants_of(module: str) -> dict[str, WorkItem]:
-    """All mutants of a module, by names that stay while the module does."""
-    path = Path(module)
-    skipped = list(_skipped(ast.parse((ROOT / path).read_text())))
-    found = {}
-    for item in _all_work_items([path], {}):
-        (spec,) = item.mutations
-        if _wanted(spec.operator_name) and not any(a <= tuple(spec.start_pos) < b for a, b in skipped):
-            name = f"{module}:{spec.operator_name}:{spec.occurrence}"
-            found[name] = WorkItem.single(hashlib.sha256(name.encode()).hexdigest()[:32], spec)
-    return found
-
-
-def _wanted(operator: str) -> bool:
-    kind, _, how = operator.partition("/")[2].partition("_")
-    return how in ONE_EACH[kind] if kind in ONE_EACH else True
-
-
-REWRITTEN = "ignore:Module already imported so cannot be rewritten"
-"""The warning about hypothesis, which is imported before."""
-
-LARGE = 100
-"""One more or one less of a number from here on is a change of a hundredth at most: for figures in bytes, nanoseconds
-or characters no test should depend on that."""
-
-
-def _skipped(tree: ast.AST) -> Iterator[tuple[tuple[int, int], tuple[int, int]]]:
-    """The places of annotations, which are never evaluated, and of large numbers."""
-    for node in ast.walk(tree):
-        parts = [getattr(node, name, None) for name in ("annotation", "returns")]
-        large = isinstance(node, ast.Constant) and type(node.value) in (int, float) and abs(node.value) >= LARGE
-        for part in [*parts, *([node] if large else [])]:
-            if isinstance(part, ast.expr):
-                yield (part.lineno, part.col_offset), (part.end_lineno or 0, part.end_col_offset or 0)
-
-
-def in_order(config: Config, modules: Sequence[str]) -> list[tuple[str, str, WorkItem]]:
-    """Module, name and mutant, in a random order that a larger sample continues."""
-    found = [(module, name, item) for module in modules for name, item in sorted(mutants_of(module).items())]
-    random.Random(config.seed).shuffle(found)
-    return found
-
-
-# results
-
-
-def digest(*paths: Path) -> str:
-    """Of files, and of all Python files in folders."""
-    files = [f for p in paths for f in (sorted(p.rglob("*.py")) if p.is_dir() else [p])]
-    return hashlib.sha256(b"\0".join(f.read_bytes() for f in files)).hexdigest()[:16]
-
-
-def tests_digest(config: Config, module: str, tree: Path) -> str:
-    """Of a module's tests as they are in a tree."""
-    return digest(*(tree / path for path in [*config.tests[module], *config.common]))
-
-
-def store_of(module: str) -> Path:
-    return KEPT / f"{module.replace('/', '.')}-{digest(ROOT / module)}.sqlite"
-
-
-def results_of(config: Config, module: str, earlier: bool = False) -> dict[str, WorkResult]:
-    """What is known of a module's mutants, by job; with ``earlier``, survivors of other tests than today's, too."""
-    path = store_of(module)
-    if not path.exists():
-        return {}
-    tested = json.loads(_tested(path).read_text()) if _tested(path).exists() else {}
-    today = tests_digest(config, module, ROOT)
-    with use_db(str(path), WorkDB.Mode.create) as db:
-        results = dict(db.results)
-    return {job: r for job, r in results.items() if earlier or _killed(r) or tested.get(job) == today}
-
-
-def keep(module: str, item: WorkItem, result: WorkResult, tests: str) -> None:
-    """Store a result, and the digest of the tests that gave it."""
-    path = store_of(module)
-    tested = json.loads(_tested(path).read_text()) if _tested(path).exists() else {}
-    tested[item.job_id] = tests
-    with use_db(str(path), WorkDB.Mode.create) as db:
-        if item.job_id not in {i.job_id for i in db.work_items}:
-            db.add_work_item(item)
-        db.set_result(item.job_id, result)
-    _tested(path).write_text(json.dumps(tested))
-
-
-def _tested(path: Path) -> Path:
-    """Which tests each mutant was run with."""
-    return path.with_suffix(".json")
-
-
-def _killed(result: WorkResult) -> bool:
-    return result.test_outcome is not None and result.test_outcome != TestOutcome.SURVIVED
-
-
-# runs
-
-
-class Runner:
-    """Runs tests in a copy of the tree."""
-
-    def __init__(self, config: Config, folder: Path) -> None:
-        sys.path.insert(0, str(ROOT / "tests"))
-        from forked import MORE, Copies
-        from inner import NO_SUMMARY
-
-        os.environ.update(
-            {"PYTHONDONTWRITEBYTECODE": "1", MORE: "pytest,hypothesis.strategies,numpy,scipy.stats,msgspec"}
-        )
-        self._options = ("-q", "-x", "-p", "no:cacheprovider", "--tb=line", *NO_SUMMARY, "-W", REWRITTEN)
-        self.config, self.tree, self.copies = config, folder, Copies()
-        self.copies._start()
-        self._usual: dict[str, float | None] = {}
-        for name in TREE:
-            source = ROOT / name
-            shutil.copytree(source, folder / name) if source.is_dir() else shutil.copy2(source, folder / name)
-
-    def command(self, module: str) -> str:
-        both = (self.config.tests[module], self.config.common)
-        return shlex.join(["sh", "-c", " && ".join(
-            shlex.join([*self.copies.call, "-m", "pytest", *self._options, *tests]) for tests in both
-        )])  # fmt: skip
-
-    def usual(self, module: str) -> float | None:
-        """Seconds that a module's tests take; None if they fail, so that mutants can't be tested."""
-        key = self.command(module)
-        if key not in self._usual:
-            from cosmic_ray.testing import run_tests
-
-            start = time.monotonic()
-            outcome, output = run_tests(key, 1200)
-            passed = outcome is TestOutcome.SURVIVED
-            self._usual[key] = time.monotonic() - start if passed else None
-            print(f"{module}: its tests {'pass' if passed else 'FAIL'} in {time.monotonic() - start:.0f} s", flush=True)
-            if not passed:
-                print(output[-2000:], flush=True)
-        return self._usual[key]
-
-    def run(self, module: str, item: WorkItem) -> WorkResult | None:
-        usual = self.usual(module)
-        if usual is None:
-            return None
-        return mutate_and_test(item.mutations, self.command(module), max(TIMES * usual, LEAST_S))
-
-
-def run(config: Config, modules: Sequence[str], sample: int | None, seconds: float) -> None:
-    """Try mutants of which nothing is known yet, until the time is up."""
-    KEPT.mkdir(exist_ok=True)
-    end, chosen = time.monotonic() + seconds, in_order(config, modules)[:sample]
-    known = {module: results_of(config, module) for module in modules}
-    tried = {job for module in modules for job in results_of(config, module, earlier=True)}
-    left = [(m, name, item) for m, name, item in chosen if item.job_id not in known[m]]
-    left.sort(key=lambda one: one[2].job_id not in tried)  # earlier survivors first: they count as such until then
-    print(f"{len(chosen)} mutants, {len(chosen) - len(left)} known", flush=True)
-    with tempfile.TemporaryDirectory(prefix="kerntune-mutants-") as folder:
-        os.chdir(folder)
-        runner = Runner(config, Path(folder))
-        try:
-            for count, (module, name, item) in enumerate(left, 1):
-                if time.monotonic() > end:
-                    break
-                result = runner.run(module, item)
-                if result is not None:
-                    keep(module, item, result, tests_digest(config, module, runner.tree))
-                    said = "killed" if _killed(result) else "SURVIVED"
-                    print(f"{count}/{len(left)} {said} {place(item)} {name}", flush=True)
-        finally:
-            runner.copies.close()
-            os.chdir(ROOT)
-
-
-def place(item: WorkItem) -> str:
-    (spec,) = item.mutations
-    return f"{spec.module_path}:{spec.start_pos[0]}"
+    found = [(name, spec) for module in modules for name, spec in sorted(specs_of(module).items())]
+    random.Random(seed).shuffle(found)
+    return {
+        "seed": seed, "of": len(found), "tests": config.tests, "common": config.common,
+        "mutants": [made(name, spec) for name, spec in found[:count]],
+    }  # fmt: skip
 
 
 # the report
@@ -283,49 +66,42 @@ def place(item: WorkItem) -> str:
 BEGIN, END = "<!-- results: written by `make mutants` -->", "<!-- end of results -->"
 
 
-@dataclass(frozen=True)
-class Tried:
-    """A mutant with its result."""
-
-    item: WorkItem
-    result: WorkResult
-
-    @property
-    def spec(self) -> MutationSpec:
-        return self.item.mutations[0]
-
-    @property
-    def change(self) -> str:
-        """The lines before and after."""
-        lines = [x for x in (self.result.diff or "").splitlines() if x[:1] in "+-" and x[:3] not in ("+++", "---")]
-        before, after = ("".join(x[1:].strip() for x in lines if x[0] == sign) for sign in "-+")
-        return f"`{before}` → `{after}`"
-
-    @property
-    def key(self) -> str:
-        """What explanations go by: it stays when lines move."""
-        return f"{self.spec.module_path}: {self.change}"
-
-
-def report(config: Config) -> str:
+def report(config: Config, kept: dict[str, Any]) -> str:
     """Scores by module and the survivors."""
-    rows, survivors, total, all_tried, all_killed = [], [], 0, 0, 0
+    rows = kept["rows"]
+    table = ["| module | tried | killed at first | killed |", "|---|---:|---:|---:|"]
     for module in config.tests:
-        mutants, results = mutants_of(module), results_of(config, module, earlier=True)
-        tried = [Tried(m, results[m.job_id]) for m in mutants.values() if m.job_id in results]
-        killed = sum(_killed(t.result) for t in tried)
-        score = f"{killed / len(tried):.1%}" if tried else "not run"
-        rows.append(f"| {module} | {len(mutants)} | {len(tried)} | {killed} | {score} |")
-        survivors += [t for t in tried if not _killed(t.result)]
-        total, all_tried, all_killed = total + len(mutants), all_tried + len(tried), all_killed + killed
-    score = f"{all_killed / all_tried:.1%}" if all_tried else "not run"
-    head = ["| module | mutants | tried | killed | score |", "|---|---:|---:|---:|---:|"]
-    rows.append(f"| **all** | {total} | {all_tried} | {all_killed} | **{score}** |")
-    said = [
-        f"* {place(t.item)}: {t.change}: {config.explained.get(t.key, '**not explained yet**')}"
-        for t in sorted(survivors, key=lambda t: (str(t.spec.module_path), t.spec.start_pos))
+        own = [row for row in rows if row["module"] == module]
+        if own:
+            at_first = sum(_at_first(row) for row in own)
+            table.append(f"| {module} | {len(own)} | {at_first} | {sum(row['killed'] for row in own)} |")
+    survivors = [row for row in rows if not row["killed"]]
+    lines = [
+        f"* {row['module']}:{row['line']}: {row['change']}: {explanation(config, row)}"
+        for row in sorted(survivors, key=lambda row: (row["module"], row["line"]))
     ]
-    return "\n".join([*head, *rows, "", f"## Survivors ({len(said)})", "", *(said or ["None."])])
+    return "\n".join([_summary(kept), "", *table, "", f"## Survivors ({len(lines)})", "", *(lines or ["None."])])
+
+
+def explanation(config: Config, row: dict[str, Any]) -> str:
+    return config.explained.get(f"{row['module']}: {row['change']}", "**not explained yet**")
+
+
+def _at_first(row: dict[str, Any]) -> bool:
+    return bool(row.get("first", "killed" if row["killed"] else "survived") == "killed")
+
+
+def _summary(kept: dict[str, Any]) -> str:
+    score, made_by = kept["score"], kept["environment"]
+    shares = {k: "{:.1%} ({:.1%} to {:.1%})".format(*score[f"share_{k}"]) for k in ("killed", "killed_at_first")}
+    return (
+        f"{score['tried']} mutants of {kept['of']}, at random with seed {kept['seed']}, {made_by['date'][:10]}, Python "
+        f"{made_by['python']}, torch {made_by['torch']}, Triton {made_by['triton']}: {score['killed_at_first']} killed "
+        f"by the tests as they were, {shares['killed_at_first']}; {score['killed']} with the tests that were written "
+        f"for survivors, **{shares['killed']}**; in parentheses Wilson's interval of 95 %. Runs without a change: "
+        f"{score['controls']}, of which {score['controls_failed']} failed; mutants not settled by that: "
+        f"{score['not_settled']}."
+    )
 
 
 def write_report(config: Config) -> None:
@@ -333,21 +109,33 @@ def write_report(config: Config) -> None:
     path = ROOT / "docs" / "mutants.md"
     before, _, rest = path.read_text().partition(BEGIN)
     after = rest.partition(END)[2]
-    path.write_text(f"{before}{BEGIN}\n\n{report(config)}\n\n{END}{after}")
+    path.write_text(f"{before}{BEGIN}\n\n{report(config, json.loads(RESULTS.read_text()))}\n\n{END}{after}")
 
 
-def main(arguments: Sequence[str] | None = None) -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--sample", type=int, help="how many mutants of the fixed random order; default all")
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--seed", type=int, help="of the random order; default: the one in mutants.toml")
+    parser.add_argument("--count", type=int, help="how many mutants of that order; default all")
     parser.add_argument("--only", default="", help="modules whose path contains one of these, separated by commas")
-    parser.add_argument("--minutes", type=float, default=1e6, help="stop after so long; the next run goes on")
+    parser.add_argument("--workers", type=int, default=max(1, (os.cpu_count() or 1) - 1), help="how many at a time")
+    parser.add_argument("--seconds", type=float, default=1e6, help="stop after so long; the next run goes on")
+    parser.add_argument("--again", action="store_true", help="try survivors once more")
+    parser.add_argument("--list", type=Path, dest="list_to", help="try nothing, write the sample to this file")
     parser.add_argument("--report", action="store_true", help="run nothing, write docs/mutants.md")
-    given, config = parser.parse_args(arguments), Config.read()
+    given, config = parser.parse_args(), Config.read()
     os.chdir(ROOT)
-    parts = [part for part in given.only.split(",") if part]
-    modules = [m for m in config.tests if not parts or any(part in m for part in parts)]
     if not given.report:
-        run(config, modules, given.sample, given.minutes * 60)
+        parts = [part for part in given.only.split(",") if part]
+        modules = [m for m in config.tests if not parts or any(part in m for part in parts)]
+        path = (given.list_to or LISTED).absolute()
+        path.parent.mkdir(exist_ok=True)
+        sample = listed(config, modules, config.seed if given.seed is None else given.seed, given.count)
+        path.write_text(json.dumps(sample, indent=1) + "\n")
+        if given.list_to:
+            return
+        options = ["--workers", str(given.workers), "--seconds", str(given.seconds), *["--again"] * given.again]
+        script = Path(__file__).with_name("mutants_run.py")
+        subprocess.run([sys.executable, str(script), str(path), str(RESULTS), *options], check=True)
     write_report(config)
 
 

@@ -44,7 +44,7 @@ class Part:
 
 
 PARTS = {
-    "cold": Part(130, ("tuning_suite.py {out} --part cold --kernels attention,gated_mlp --seconds 105",)),
+    "cold": Part(160, ("tuning_suite.py {out} --part cold --kernels attention,gated_mlp --seconds 105",)),
     "turns": Part(
         140,
         (

@@ -74,15 +74,42 @@ def _cell(r: dict[str, Any] | None) -> str:
 
 
 def asked(found: dict[str, Any]) -> list[str]:
-    """How many processes the rules had, and which control is missing."""
+    """How many processes the rules had."""
     mine = [r["processes"] for r in found["together"] if r["rule"] == "kerntune"]
     text = (
         f"A decision of kerntune took {min(mine):g} to {max(mine):g} processes on average, each of which timed both "
         "sides in turn. The others' rules had one process a side, and in the rows that say so as many as a first "
-        "look of kerntune's takes, their launches pooled. `do_bench` of both sides in turn in one process was not "
-        "recorded: how much of the difference is due to taking turns alone is not measured."
+        "look of kerntune's takes, their launches pooled."
     )
     return [text]
+
+
+def turns(found: dict[str, Any]) -> list[str]:
+    """What taking turns alone gives: false alarms of ``do_bench`` medians of both sides in one process."""
+    counted: dict[tuple[str, str, int], dict[str, float]] = {}
+    for r in found["rows"]:
+        if r["limit"] == 0.02 and not r["variant"].startswith("slow"):
+            counted.setdefault((r["case"], r["variant"], r["processes"]), {})[r["rule"]] = r["share"]
+    head = ["case, form of side b", "processes", *(rules := ("in turn in one process", "one process a side"))]
+    rows = [
+        [f"`{case}`, {variant}", str(processes), *(percent(shares[rule]) for rule in rules)]
+        for (case, variant, processes), shares in counted.items()
+    ]
+    where = found["environment"]
+    missing = {r["variant"] for r in found["rows"]}.isdisjoint({"slow_3", "slow_1_5"})
+    return [
+        f"What taking turns alone gives ({where['date']}, at least {least_processes(found)} processes; "
+        "`benchmarks/verdict_turns.py`): the share of decisions about equal code in which the medians of single "
+        "executions, timed as `do_bench` does, differ by more than 2 %, both sides in turn in one process, or each in "
+        "a process of its own." + (" The slower forms were not recorded in the time of that run." if missing else ""),
+        "",
+        *table(head, rows),
+    ]
+
+
+def least_processes(found: dict[str, Any]) -> int:
+    """Of the cases and forms; they were counted when the times were recorded."""
+    return int(min(found["recorded_processes"].values()))
 
 
 def causes(found: dict[str, Any]) -> list[str]:
@@ -93,7 +120,7 @@ def causes(found: dict[str, Any]) -> list[str]:
     return table(["planted", "cases", "named right"], [*rows, ["all", str(total["planted"]), str(total["right"])]])
 
 
-def measured(tables: dict[str, Any], named: dict[str, Any] | None) -> str:
+def measured(tables: dict[str, Any], named: dict[str, Any] | None = None, turned: dict[str, Any] | None = None) -> str:
     """All that stands between the marks."""
     where, protocol = tables["environment"], tables["protocol"]
     days = " and ".join(dict.fromkeys(x["date"] for x in (where, *tables["sessions"])))
@@ -113,6 +140,8 @@ def measured(tables: dict[str, Any], named: dict[str, Any] | None) -> str:
         "",
         *asked(tables),
     ]
+    if turned is not None:
+        lines += ["", *turns(turned)]
     if named is not None:
         lines += [
             "",
@@ -137,10 +166,12 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("tables", type=Path)
     parser.add_argument("causes", type=Path, nargs="?")
+    parser.add_argument("--turns", type=Path, help="what verdict_turns.py wrote")
     parser.add_argument("--document", type=Path, default=DOCUMENT)
     args = parser.parse_args()
     named = json.loads(args.causes.read_text()) if args.causes else None
-    text = measured(json.loads(args.tables.read_text()), named)
+    turned = json.loads(args.turns.read_text()) if args.turns else None
+    text = measured(json.loads(args.tables.read_text()), named, turned)
     args.document.write_text(written(args.document.read_text(), text))
 
 

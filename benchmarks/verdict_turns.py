@@ -83,7 +83,12 @@ def main() -> None:
     recorded = json.loads(args.recorded.read_text())
     rows = list(rows_of(recorded, args.decisions))
     kept = {key: recorded.get(key) for key in ("environment", "sessions", "protocol")}
-    args.out.write_text(json.dumps({**kept, "rows": rows}, indent=1) + "\n")
+    counts = {
+        f"{name} {variant}": sum("a_turn" in r for r in found)
+        for name, case in recorded["cases"].items()
+        for variant, found in case["variants"].items()
+    }
+    args.out.write_text(json.dumps({**kept, "recorded_processes": counts, "rows": rows}, indent=1) + "\n")
     for r in rows:
         print(f"{r['case']:24} {r['variant']:10} {r['rule']:24} {r['processes']} at {r['limit']:.0%}: {r['share']:.2%}")
 

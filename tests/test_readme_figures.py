@@ -44,11 +44,29 @@ def test_an_added_config_is_compared_with_the_same_caches(figures: Any) -> None:
 
 @pytest.mark.parametrize(
     ("values", "text"),
-    [([14.1, 66.4, 30.0, 685.8], "14 to 66 ms, once 686 ms"), ([14.1, 20.0], "14 to 20 ms"), ([9.0], "9 to 9 ms")],
+    [
+        ([14.1, 66.4, 30.0, 685.8], "14 to 66 ms, once 686 ms"),
+        ([14.1, 66.4, 30.0, 20.0, 21.0, 22.0, 685.8, 531.0], "14 to 66 ms, 2 of 8 times 531 to 686 ms"),
+        ([14.1, 20.0], "14 to 20 ms"),
+        ([9.0], "9 to 9 ms"),
+    ],
 )
 def test_a_call_that_took_far_longer_is_told_by_itself(figures: Any, values: list[float], text: str) -> None:
     assert figures.spread_ms(values) == text
 
 
-def test_kernels_that_were_never_run_are_named(figures: Any) -> None:
-    assert "attention and gated MLP have not been run" in figures.section()
+def test_kernels_that_were_never_run_are_named(figures: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert "have not been run" not in figures.section()
+    suite, again = figures.load("tuning_suite_h200"), figures.load("tuning_suite_24_cases")
+    assert "attention and gated MLP have not been run" in figures.gaps(suite, [suite, again])
+
+
+def test_winners_by_another_instrument_have_their_worst_beside_the_mean(figures: Any) -> None:
+    rows = [
+        {"case": f"{name}[n=1]", "winner_by_profiler": share, "ours_ns": {"1": ns, "2": 9e3}}
+        for name, share, ns in (("small", 0.5, 2400.0), ("large", 1.0, 8e3), ("failed", None, 1.0))
+    ]
+    what, peer, ours = figures.profiled({"profiled": rows})
+    assert "2 cases" in what
+    assert "(`small`, 2.4 µs)" in what
+    assert (peer, ours) == ("not run", "0.707, 0.50")

@@ -59,9 +59,26 @@ def test_tables_stand_between_the_marks(docs: Any) -> None:
 
 
 def test_the_document_has_what_the_results_say(docs: Any) -> None:
-    found = [json.loads((BENCHMARKS / "results" / f"verdict_{n}.json").read_text()) for n in ("tables", "causes")]
+    names = ("tables", "causes", "turns_h200")
+    found = [json.loads((BENCHMARKS / "results" / f"verdict_{n}.json").read_text()) for n in names]
     text = docs.DOCUMENT.read_text()
     assert docs.written(text, docs.measured(*found)) == text, "run benchmarks/verdict_docs.py"
+
+
+def test_what_turns_alone_give_stands_beside_one_process_a_side(docs: Any) -> None:
+    def row(rule: str, variant: str, limit: float, share: float) -> dict[str, Any]:
+        return {"case": "add", "variant": variant, "processes": 1, "rule": rule, "limit": limit, "share": share}
+
+    rules = ("in turn in one process", "one process a side")
+    shares = dict(zip(rules, (0.3, 0.2), strict=True))
+    rows = [row(r, v, m, shares[r]) for v in ("same", "slow_3") for m in (0.02, 0.05) for r in rules]
+    turned = {"environment": {"date": "2026-11-22"}, "recorded_processes": {"add same": 12, "add slow_3": 11}}
+    text = docs.measured(TABLES, None, {**turned, "rows": rows})
+    assert "| `add`, same | 1 | 30 % | 20 % |" in text
+    assert "slow_3 |" not in text
+    assert "at least 11 processes" in text
+    assert "not recorded" not in text
+    assert "were not recorded" in docs.measured(TABLES, None, {**turned, "rows": rows[:4]})
 
 
 def test_without_marks_nothing_is_written(docs: Any) -> None:

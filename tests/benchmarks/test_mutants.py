@@ -3,10 +3,16 @@
 from __future__ import annotations
 
 import ast
+import hashlib
+import json
+import os
 from pathlib import Path
 from typing import Any
 
 import pytest
+from inner import QUIET
+
+from benchmarks import mutants, mutants_run
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 CONFIG = ROOT / "benchmarks" / "mutants.toml"
@@ -32,24 +38,100 @@ def test_packages_are_listed_whole(config: dict[str, Any]) -> None:
 
 
 def test_annotations_and_large_numbers_stay() -> None:
-    mutants = module()
+    made = module()
     source = "def f(x: int | None = 3) -> int | None:\n    y: str | int = 100\n    return x | y + 99\n"
-    skipped = list(mutants._skipped(ast.parse(source)))
+    skipped = list(made.skipped_places(ast.parse(source)))
     lines = source.splitlines()
     assert sorted(lines[a[0] - 1][a[1] : b[1]] for a, b in skipped) == ["100", "int | None", "int | None", "str | int"]
 
 
 def test_calls_are_left_out_one_at_a_time() -> None:
-    mutants = module()
+    made = module()
     from cosmic_ray.mutating import mutate_code
 
     source = 'def f():\n    """Says f()."""\n    g(1)\n    x = g(2)\n    if x:\n        a.b.c()\n    return x\n'
-    found = [mutate_code(source, mutants.DropCall(), i) for i in range(3)]
+    found = [mutate_code(source, made.DropCall(), i) for i in range(3)]
     assert found == [source.replace("g(1)", "pass"), source.replace("a.b.c()", "pass"), None]
+
+
+def test_a_mutant_of_another_text_is_refused() -> None:
+    text = "x = 1 + 2\n"
+    one = {"name": "m:plus", "module": "m.py", "at": 6, "old": "+", "new": "-", "digest": "caf0a3c4b03e4e35"}
+    one["digest"] = hashlib.sha256(text.encode()).hexdigest()[:16]
+    assert mutants_run.mutated(text, one) == "x = 1 - 2\n"
+    with pytest.raises(ValueError, match="list the mutants anew"):
+        mutants_run.mutated(text + "\n", one)
+
+
+def row(by: str | None, **more: Any) -> dict[str, Any]:
+    return {"killed": by is not None, "by": by, **more}
+
+
+def test_a_kill_by_a_test_that_fails_without_a_change_does_not_count() -> None:
+    rows = [row("test_a"), row("test_b"), row("test_b"), row(None), row("test_c", first="survived")]
+    found = mutants_run.score({"rows": rows, "controls": [row(None), row("test_b")]})
+    assert (found["tried"], found["killed"], found["killed_at_first"], found["not_settled"]) == (3, 2, 1, 2)
+    assert (found["controls"], found["controls_failed"]) == (2, 1)
+
+
+@pytest.mark.parametrize(
+    ("killed", "tried", "low", "high"), [(8, 10, 0.4902, 0.9433), (0, 10, 0.0, 0.2775), (10, 10, 0.7225, 1.0)]
+)
+def test_the_interval_is_wilson_s(killed: int, tried: int, low: float, high: float) -> None:
+    rows = [row("t" if i < killed else None) for i in range(tried)]
+    found = mutants_run.score({"rows": rows, "controls": []})["share_killed"]
+    assert found == [killed / tried, pytest.approx(low, abs=1e-4), pytest.approx(high, abs=1e-4)]
+
+
+def test_one_run_in_twenty_has_no_change() -> None:
+    given = [{"name": str(i), "old": "+", "new": "-", "change": "c"} for i in range(41)]
+    found = list(mutants_run.with_controls(given))
+    assert [m for m in found if m["new"] != m["old"]] == given
+    assert [m["name"] for m in found if m["new"] == m["old"]] == ["0", "20", "40"]
+
+
+def test_the_report_names_survivors_with_what_explains_them() -> None:
+    config = mutants.Config(1, [], {"m.py": []}, {"m.py: `a` → `b`": "equivalent: it is"})
+    rows = [
+        {"module": "m.py", "line": 3, "change": "`a` → `b`", **row(None)},
+        {"module": "m.py", "line": 4, "change": "`c` → `d`", **row("t", first="survived")},
+        {"module": "m.py", "line": 1, "change": "`e` → `f`", **row(None)},
+    ]
+    made_by = {"date": "2026-11-22", "python": "3.11", "torch": "2.13", "triton": "3.9"}
+    kept = {"rows": rows, "controls": [], "environment": made_by, "seed": 1, "of": 9}
+    found = mutants.report(config, {**kept, "score": mutants_run.score(kept)}).splitlines()
+    assert "| m.py | 3 | 0 | 1 |" in found
+    assert found[-2:] == ["* m.py:1: `e` → `f`: **not explained yet**", "* m.py:3: `a` → `b`: equivalent: it is"]
+
+
+def test_tests_that_run_the_line_come_first_and_progress_is_kept(
+    pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytester.makepyfile(
+        code="def f(x):\n    if x:\n        return 1\n    return 2\n",
+        test_it="""
+        from code_here import f
+        def test_one(): assert f(True) == 1
+        def test_two(): assert f(False) == 2
+        def test_left_out(): assert False
+        """,
+    )
+    module = (pytester.path / "code.py").rename(pytester.path / "code_here.py")
+    names = [f"test_it.py::test_{name}" for name in ("two", "one")]
+    (pytester.path / "order.json").write_text(json.dumps({"first": names, "only": names}))
+    monkeypatch.setenv("MUTANT_ORDER", str(pytester.path / "order.json"))
+    monkeypatch.setenv("MUTANT_PROGRESS", str(pytester.path / "progress"))
+    monkeypatch.setenv("MUTANT_MODULES", str(module))
+    monkeypatch.setenv("PYTHONPATH", str(ROOT / "benchmarks"), prepend=os.pathsep)
+    pytester.runpytest_subprocess("-p", "mutants_order", *QUIET).assert_outcomes(passed=2, deselected=1)
+    rows = [json.loads(line) for line in (pytester.path / "progress").read_text().splitlines()]
+    lines = {r["test"]: [line for _, line in r["lines"]] for r in rows if "lines" in r}
+    assert lines == {names[0]: [2, 4], names[1]: [2, 3]}
+    assert list(lines) == names
 
 
 def module() -> Any:
     pytest.importorskip("cosmic_ray")
-    from benchmarks import mutants
+    from benchmarks import mutants_made
 
-    return mutants
+    return mutants_made

@@ -142,6 +142,9 @@ def test_closing_leaves_no_process_and_answers_every_job(farm):
     one.close()
     outcomes = [answer(f) for f in futures]
     assert sum(isinstance(x, NotStarted) for x in outcomes) == 1
+    ended = [x.reason for x in outcomes if isinstance(x, Died)]
+    assert len(ended) == 2
+    assert not any("did not come back" in reason for reason in ended), "they were waited for until their time limit"
     assert len(pids) == 2
     assert all(map(gone, pids))
     assert one.pids == []

@@ -236,6 +236,31 @@ def test_what_tritons_cache_holds_is_taken_back_once_it_can_be_asked(farm, hashi
     assert all(job.cancelled() for job in jobs)
 
 
+def test_a_job_that_another_launch_waits_for_is_not_taken_back(farm, hashing, monkeypatch):
+    launches = [kernels.launch(ignores, FLOATS, CUDA90, UNUSED=i) for i in (31, 32)]
+    hashing.set_result(None)
+    Compiler(farm()).compile_all(launches)
+    later, one, jobs = Future(), farm(), []
+    submit, taken_back = one.submit, stream.Compilations._take_back
+    monkeypatch.setattr(frontend, "_hashing", later)
+    monkeypatch.setattr(stream, "may_fork", lambda: True)
+    monkeypatch.setattr(stream, "fork_count", lambda requests: 0)
+    monkeypatch.setattr(one, "submit", lambda job, shape: jobs.append((job, shape, Future())) or jobs[-1][2])
+
+    def take_back(self, run):
+        taken_back(self, run)
+        for job, shape, future in jobs:
+            if not future.done():
+                future.set_result(submit(job, shape).result())
+
+    monkeypatch.setattr(stream.Compilations, "_take_back", take_back)
+    aside = Compiler(one).compile_aside(launches)
+    assert not aside.wait(0.2)
+    later.set_result(None)
+    assert {id(launch) for launch, found in aside if isinstance(found, Compiled)} == set(map(id, launches))
+    assert [future.cancelled() for _, _, future in jobs] == [False]
+
+
 def test_results_come_while_the_front_end_still_runs(farm, monkeypatch):
     one, lowered, seen = farm(), [], []
     lower, submit = stream.lower, one.submit
@@ -262,6 +287,24 @@ def test_an_equal_job_that_comes_after_the_first_is_done_is_not_lost(farm, monke
     bad = [kernels.launch(twice_bad, FLOATS, CUDA90, B=128, UNUSED=i) for i in (11, 12)]
     results = {id(launch): found for launch, found in Compiler(one).compile_stream([*good, *bad])}
     assert [type(results[id(launch)]) for launch in (*good, *bad)] == [Compiled, Compiled, CompileError, CompileError]
+
+
+def test_an_equal_job_that_comes_after_a_failure_that_passes_is_tried_in_the_same_stream(farm, monkeypatch):
+    one, jobs = farm(), []
+    submit = one.submit
+    refused: Future[JobOutcome] = Future()
+    refused.set_result(JobOutcome(Died("the compiler process died (SIGKILL)", passing=True), ""))
+
+    def submitted(job, shape):
+        jobs.append(job)
+        return refused if len(jobs) == 1 else _waited_for(submit(job, shape))
+
+    monkeypatch.setattr(stream, "fork_count", lambda requests: 0)
+    monkeypatch.setattr(one, "submit", submitted)
+    launches = [kernels.launch(ignores, FLOATS, CUDA90, UNUSED=i) for i in (41, 42)]
+    results = dict_of(Compiler(one), launches)
+    assert [isinstance(found, Compiled) for found in results] == [False, True]
+    assert len(jobs) == 2
 
 
 def _waited_for(future):
