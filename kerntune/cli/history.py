@@ -26,19 +26,21 @@ def show(args: argparse.Namespace) -> int:
         raise UsageError(f"--false-rate {args.false_rate}: give a probability between 0 and 1, as 0.01")
     if args.place:
         raise UsageError(f"name the history by its option: kerntune history show --history={shlex.quote(args.place)}")
-    place = _place(args)
+    place = _named(history_to_read(args.history))
     index = Index(place, default_folder() / "history")
     found = steps_of(index, case=args.case, branch=args.branch, false_rate=args.false_rate)
     say(to_json(found).decode() if args.json else text_of(found, markdown=args.markdown), end="" if args.json else "\n")
     if not found.runs:
-        complain(f"{place.name}: no run was added there yet")
+        complain(f"{place.name}: {no_run(index, args.branch)}")
+    elif not found.cases:
+        complain(f"{place.name}: no case with {args.case!r} in its name")
     slower = args.exit_code and any(step.size > 0 for step in found.steps)
     return max(fail_with(found.unread), FINDINGS if slower else OK)
 
 
 def add(args: argparse.Namespace) -> int:
     """Add runs that ``--kerntune-json`` has written."""
-    place = _place(args)
+    place = _named(history_place(args.history))
     for file in map(Path, args.runs):
         if not file.is_file():
             raise UsageError(f"{file}: no such file; name what --kerntune-json wrote")
@@ -48,11 +50,26 @@ def add(args: argparse.Namespace) -> int:
     return OK
 
 
-def _place(args: argparse.Namespace) -> Place:
-    place = history_place(args.history)
+def _named(place: Place | None) -> Place:
     if place is None:
         raise UsageError(f"name the history: --history=FOLDER|git:BRANCH|URL, or set {INI_KEY} in the ini file")
     return place
+
+
+def history_to_read(given: str | None) -> Place | None:
+    """As :func:`history_place`; :class:`UsageError` if ``--history`` names one to which nothing was ever added. That of
+    the ini file has nothing in it until the first run."""
+    place = history_place(given)
+    why = place.absent() if place is not None and given is not None else ""
+    if why:
+        raise UsageError(f"--history={given}: {why}; the first run with --kerntune-history={given} makes it")
+    return place
+
+
+def no_run(index: Index, branch: str) -> str:
+    """What to say of a history that has no run, or none of a branch that is named."""
+    known = index.main_branch()
+    return f"no run of branch {branch}; most are of {known}" if branch and known else "no run was added there yet"
 
 
 def history_place(given: str | None) -> Place | None:

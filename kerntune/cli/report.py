@@ -6,7 +6,7 @@ import argparse
 from collections.abc import Sequence
 from pathlib import Path
 
-from kerntune.cli.history import history_place
+from kerntune.cli.history import history_to_read, no_run
 from kerntune.errors import KerntuneError, UsageError
 from kerntune.gate.console import OK, complain, counted, say
 from kerntune.gate.history.curves import CaseCurve, curves_of
@@ -29,7 +29,7 @@ def run(args: argparse.Namespace) -> int:
         require_plotly(f"-o {args.output}")
     runs = [_read(Path(name)) for name in args.runs]
     if args.output:
-        write_page(Path(args.output), runs, _curves(args), plotly_script(), args.title)
+        write_page(Path(args.output), runs, _curves(args, runs), plotly_script(), args.title)
         _say(args.output, runs)
     if args.csv:
         write_csv(Path(args.csv), runs)
@@ -48,16 +48,28 @@ def _read(path: Path) -> RunReport:
     return read_run(path)
 
 
-def _curves(args: argparse.Namespace) -> Sequence[CaseCurve]:
+def _curves(args: argparse.Namespace, runs: Sequence[RunReport]) -> Sequence[CaseCurve]:
     """Those of the history that is named; one that only the ini file names fails no report if it can't be reached."""
     try:
-        place = history_place(args.history)
-        return () if place is None else curves_of(Index(place, default_folder() / "history"), branch=args.branch)
+        place = history_to_read(args.history)
+        if place is None:
+            return ()
+        index = Index(place, default_folder() / "history")
+        curves = curves_of(index, branch=args.branch)
     except KerntuneError as exc:
         if args.history is not None:
             raise
         complain(f"the history of the ini file is left out: {exc}")
         return ()
+    if not _is_drawn(curves, runs):
+        none = "no measured change of these cases" if index.runs(args.branch) else no_run(index, args.branch)
+        complain(f"{place.name}: {none}; the report has no history")
+    return curves
+
+
+def _is_drawn(curves: Sequence[CaseCurve], runs: Sequence[RunReport]) -> bool:
+    shown = {(str(r.case), r.target, r.device) for run in runs for r in run.results}
+    return any(c.points and (c.case, c.target, c.device) in shown for c in curves)
 
 
 def _say(path: str, runs: Sequence[RunReport]) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import subprocess
 from pathlib import Path
 
 import numpy as np
@@ -96,7 +97,33 @@ def test_runs_are_added_from_their_json(kerntune, tmp_path):
     assert [str(p.case) for p in made.points] == [str(results[0].case)]
 
 
-def test_an_empty_place_is_told_from_one_without_steps(kerntune):
-    ran = kerntune("history", "show", "--history=nowhere")
+def test_an_empty_place_is_told_from_one_without_steps(kerntune, tmp_path):
+    (tmp_path / "h").mkdir()
+    ran = kerntune("history", "show", "--history=h")
     assert ran.code == 0
-    assert "nowhere: no run was added there yet" in ran.err
+    assert "h: no run was added there yet" in ran.err
+    (tmp_path / "pytest.ini").write_text("[pytest]\nkerntune_history = later\n")
+    ran = kerntune("history", "show")
+    assert ran.code == 0
+    assert "later: no run was added there yet" in ran.err
+
+
+def test_a_branch_or_a_case_that_no_run_has_is_told(kerntune, tmp_path):
+    fill(tmp_path / "h")
+    assert (
+        "h: no run of branch side; most are of main" in kerntune("history", "show", "--history=h", "--branch=side").err
+    )
+    ran = kerntune("history", "show", "--history=h", "--case=nosuch")
+    assert "h: no case with 'nosuch' in its name" in ran.err
+    assert kerntune("history", "show", "--history=h", "--case=test_x").err == ""
+
+
+@pytest.mark.parametrize("words", [("show",), ("show", "--exit-code", "--json")])
+def test_a_place_that_isnt_there_is_an_error(kerntune, tmp_path, words):
+    ran = kerntune("history", *words, "--history=nowhere")
+    assert ran.code == 2
+    assert f"--history=nowhere: there is no folder {tmp_path}/nowhere; the first run with " in ran.err
+    subprocess.run(["git", "init", "-q", str(tmp_path)], check=True)
+    ran = kerntune("history", *words, "--history=git:nowhere")
+    assert ran.code == 2
+    assert f"--history=git:nowhere: there is no branch nowhere in {tmp_path}" in ran.err

@@ -67,6 +67,35 @@ def test_a_history_of_the_ini_file_that_is_out_of_reach_fails_no_report(kerntune
     assert kerntune("report", runs[0], "-o", "r2.html", "--history=git:nowhere").code != 0
 
 
+def test_a_history_that_isnt_there_is_an_error(kerntune, tmp_path, runs, monkeypatch):
+    install_plotly(monkeypatch)
+    ran = kerntune("report", runs[0], "-o", "r.html", "--history=nowhere")
+    assert ran.code == 2
+    assert f"--history=nowhere: there is no folder {tmp_path}/nowhere" in ran.err
+    assert not (tmp_path / "r.html").exists()
+
+
+@pytest.mark.parametrize(
+    ("case", "options", "said"),
+    [
+        ("", (), "h: no run was added there yet; the report has no history"),
+        ("t.py::test_other", (), "h: no measured change of these cases; the report has no history"),
+        ("t.py::test_other", ("--branch=side",), "h: no run of branch side; most are of main; the report has no"),
+    ],
+)
+def test_a_history_without_these_cases_is_told(kerntune, tmp_path, runs, monkeypatch, case, options, said):
+    install_plotly(monkeypatch)
+    (tmp_path / "h").mkdir()
+    moment = "2026-01-01T00:00:00+00:00"
+    point = Point(CaseId(case, "0"), "cuda:90", "H200", "PASS", "w", "", 1000.0, Shift(0.0, 0.001, "2026-01-01"))
+    if case:
+        add_run(Folder(tmp_path / "h"), HistoryRun(SCHEMA, moment, (point,), "0" * 40, moment, "main"))
+    ran = kerntune("report", runs[0], "-o", "r.html", "--history=h", *options)
+    assert ran.code == 0
+    assert said in ran.err
+    assert (tmp_path / "r.html").exists()
+
+
 def test_summary_and_csv(kerntune, tmp_path, runs):
     (tmp_path / "s.md").write_text("before\n")
     ran = kerntune("report", *runs, "--csv", "r.csv", "--summary", "s.md")

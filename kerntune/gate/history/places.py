@@ -40,6 +40,9 @@ class Place(Protocol):
     def name(self) -> str:
         """As users give it."""
 
+    def absent(self) -> str:
+        """Why nothing can ever have been added; empty if something may have been."""
+
     def names(self) -> list[str]:
         """Of all runs; empty where nothing was ever added."""
 
@@ -80,6 +83,9 @@ class Folder:
     def name(self) -> str:
         return str(self._folder)
 
+    def absent(self) -> str:
+        return "" if self._folder.is_dir() else f"there is no folder {self._folder}"
+
     def names(self) -> list[str]:
         found = (p for p in self._folder.rglob(f"*{SUFFIX}") if not p.name.startswith("."))
         return sorted(p.relative_to(self._folder).as_posix() for p in found)
@@ -108,6 +114,11 @@ class Branch:
     @property
     def name(self) -> str:
         return f"{GIT}{self._branch} of {self._top}"
+
+    def absent(self) -> str:
+        self._fetch()
+        where = f"{self._remote} of {self._top}" if self._remote else str(self._top)
+        return "" if self._tip() else f"there is no branch {self._branch} in {where}"
 
     def names(self) -> list[str]:
         self._fetch()
@@ -225,6 +236,9 @@ class Remote:
     @property
     def name(self) -> str:
         return shown_url(self._url)
+
+    def absent(self) -> str:
+        return ""  # services know no folders, but files whose names begin alike
 
     def names(self) -> list[str]:
         found: list[str] = self._done(self._files.names)

@@ -185,6 +185,21 @@ def test_a_phone_scrolls_down_only(opened: Opened) -> None:
     assert opened.page.evaluate(width) <= 0
 
 
+@pytest.mark.parametrize("opened", [{"viewport": {"width": 360, "height": 740}}], indirect=True)
+def test_a_phone_shows_tables_and_both_sides_of_code_whole(opened: Opened) -> None:
+    page = opened.page
+    page.click("#table tbody tr a")
+    opened.drawn(0)
+    page.eval_on_selector_all("#case details", "all => all.forEach(d => { d.open = true; })")
+    hidden = "all => all.filter(e => e.scrollWidth > e.clientWidth + 1).map(e => e.ariaLabel)"
+    assert page.eval_on_selector_all("#case .scroll", hidden) == []
+    assert opened.count("#case td.removed:visible") > 10
+    assert opened.count("#case td.added:visible") > 10
+    registers = page.locator("#case section:has-text('Launches') td[data-label=registers]").first
+    assert registers.evaluate("cell => getComputedStyle(cell, '::before').content") == '"registers: "'
+    page.get_by_role("cell", name="source changed").wait_for(state="visible")
+
+
 @pytest.mark.parametrize("opened", [{"color_scheme": "light"}, {"color_scheme": "dark"}], indirect=True)
 def test_text_stands_out_from_its_ground(opened: Opened) -> None:
     """Contrast of at least 4.5 (WCAG 2.2, 1.4.3) for text on both grounds, in both schemes."""

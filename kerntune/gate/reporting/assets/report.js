@@ -87,11 +87,12 @@
 
   let plots = [];
 
-  function table(caption, head, body, options = {}) {
-    const made = el("table", { class: "data" }, el("caption", {}, caption),
-      el("thead", {}, el("tr", {}, head.map((text) => el("th", { scope: "col" }, text)))),
-      el("tbody", {}, body.map((cells) => el("tr", {}, cells.map((cell, i) =>
-        el(i || options.noRowHeads ? "td" : "th", i || options.noRowHeads ? {} : { scope: "row" }, cell))))));
+  // Roles are said, too: on a phone rows are blocks, and browsers take blocks for no table.
+  function table(caption, head, body) {
+    const made = el("table", { class: "data", role: "table" }, el("caption", {}, el("span", {}, caption)),
+      el("thead", { role: "rowgroup" }, el("tr", { role: "row" }, head.map((text) => el("th", { scope: "col", role: "columnheader" }, text)))),
+      el("tbody", { role: "rowgroup" }, body.map((cells) => el("tr", { role: "row" }, cells.map((cell, i) =>
+        i ? el("td", { role: "cell", "data-label": cell === "" ? null : head[i] }, cell) : el("th", { scope: "row", role: "rowheader" }, cell))))));
     return el("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": caption }, made);
   }
 
@@ -354,7 +355,7 @@
         const every = Math.max(1, Math.ceil(points.length / (width < 500 ? 4 : 8)));
         const at = steps.map((s) => [s, points.findIndex((p) => p.commit === s.after)]).filter(([, i]) => i >= 0);
         return { showlegend: false, yaxis: { title: { text: "change, %" } },
-          xaxis: { tickvals: points.map((_, i) => i).filter((i) => i % every === 0), ticktext: points.filter((_, i) => i % every === 0).map((p) => plain(p.created.slice(0, 10))) },
+          xaxis: { zeroline: false, tickvals: points.map((_, i) => i).filter((i) => i % every === 0), ticktext: points.filter((_, i) => i % every === 0).map((p) => plain(p.created.slice(0, 10))) },
           shapes: at.map(([, i]) => ({ type: "line", x0: i - .5, x1: i - .5, y0: 0, y1: 1, yref: "paper", line: { color: theme().bad, width: 1.5, dash: "dash" } })),
           annotations: at.map(([s, i]) => ({ x: i - .5, y: 1, yref: "paper", yanchor: "bottom", text: percent(s.size), showarrow: false, font: { color: theme().bad } })),
           margin: { l: 10, r: 10, t: 25, b: 10 } };
@@ -380,7 +381,7 @@
   function hunks({ kernel, stage, diff, cut }) {
     const bodies = [];
     let removed = [], added = [];
-    const row = (left, right, what) => bodies.at(-1).append(el("tr", {},
+    const row = (left, right, what) => bodies.at(-1).append(el("tr", { class: what ? null : "same" },
       el("td", { class: left !== null && what ? "removed" : null }, left ?? ""), el("td", { class: "side" }, what ? el("span", {}, { both: "|", old: "<", now: ">" }[what]) : "", what ? el("span", { class: "hidden" }, { both: "changed", old: "removed", now: "added" }[what]) : ""),
       el("td", { class: right !== null && what ? "added" : null }, right ?? "")));
     const flush = () => {
@@ -402,9 +403,9 @@
       else { flush(); row(line.slice(1), line.slice(1), ""); }
     }
     flush();
-    const label = `${stage.toUpperCase()} of ${kernel}: the baseline's at the left, today's at the right`;
+    const label = `${stage.toUpperCase()} of ${kernel}: removed from the baseline's, added in today's`;
     return el("div", { class: "scroll listing", tabindex: "0", role: "region", "aria-label": label },
-      el("table", { class: "codetable code" }, el("caption", {}, label), el("thead", {}, el("tr", {}, el("th", { scope: "col" }, "Baseline"), el("td", { class: "side" }), el("th", { scope: "col" }, "Today"))), bodies),
+      el("table", { class: "codetable code" }, el("caption", {}, el("span", {}, label)), el("thead", {}, el("tr", {}, el("th", { scope: "col" }, "Baseline"), el("td", { class: "side" }), el("th", { scope: "col" }, "Today"))), bodies),
       cut ? el("p", { class: "muted" }, `${cut} more lines; kerntune diff shows all.`) : "");
   }
 
