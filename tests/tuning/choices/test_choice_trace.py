@@ -46,7 +46,7 @@ def decided(n: int) -> Any:
     double: Any = kerntune.choice([doubled, added], key=["x"])(lambda x, n: None)
     operation = double.operation
     values = {"x": torch.ones(n), "n": 1}
-    operation._known[operation.key_text(values)] = 1
+    operation.known.keep(operation.key_text(values), 1)
     return double
 
 
