@@ -216,7 +216,7 @@ def test_a_kernel_that_an_implementation_tunes_first_inside(
 def test_the_device_is_not_shared_while_it_is_decided(
     tmp_path: Path, doubling: Doubling, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A thread that shares a device may not ask for it alone, as a race does; afterwards the capture shares it again."""
+    """A thread that shares a device may not ask for it alone, as a race does. Then the capture shares it again."""
     with Project(tmp_path).run(*RULES) as run:
         gpu: Any = run.session.backend.gpu
         gpu.spec = msgspec.structs.replace(gpu.spec, uuid=f"choices-{tmp_path.name}")
