@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import re
 import warnings
 import weakref
 from collections.abc import Callable
@@ -166,6 +167,14 @@ def test_without_a_gpu_the_first_is_called(spend: Spend, monkeypatch: pytest.Mon
         (lambda f: kerntune.choice([f, torch.clone], key=["y"])(f), "'y', which is no parameter; there are x"),
         (lambda f: kerntune.choice([f, torch.clone], key="x")(f), "it is a list of names"),
         (lambda f: kerntune.choice([f, torch.clone], key=[])(lambda *xs: 0), "name all parameters"),
+        (
+            lambda f: kerntune.choice([f, torch.clone], key=[])(f),
+            'key is empty, .* name the parameters .* key=\\["x"\\]',
+        ),
+        (
+            lambda f: kerntune.choice([f, torch.clone], key=["x"], verify_ignore=["y"])(f),
+            "verify_ignore has 'y', which is nothing that is compared; there are result .* and the parameters x",
+        ),
         (lambda f: kerntune.choice(f, key=["x"]), "give a list"),
         (lambda f: kerntune.choice([f, torch.clone], key=["x"])(f, f), "not both"),
         (lambda f: kerntune.choice([f, torch.clone], key=["x"], tune="never")(f), "never"),
@@ -177,6 +186,26 @@ def test_what_can_not_be_is_refused_by_name(make: Any, words: str) -> None:
 
     with pytest.raises(UsageError, match=words):
         make(double)
+
+
+@pytest.mark.parametrize("words", [{"key": []}, {"key": ["y"]}, {"key": ["x"], "verify_ignore": "y"}])
+def test_what_is_refused_is_named_with_its_file_and_line(words: Any) -> None:
+    def double(x: torch.Tensor) -> torch.Tensor:
+        return x * 2
+
+    line = double.__code__.co_firstlineno
+    with pytest.raises(UsageError, match=rf"^choice \S+\.double \({re.escape(__file__)}:{line}\): "):
+        kerntune.choice([double, torch.clone], **words)(double)
+
+
+@pytest.mark.parametrize("ignored", ["result", "x", "gradient of x", "MODULE.double.x"])
+def test_what_is_compared_can_be_ignored_by_name(ignored: str) -> None:
+    def double(x: torch.Tensor) -> torch.Tensor:
+        return x * 2
+
+    double.__qualname__ = "double"
+    name = [ignored.replace("MODULE", __name__)]
+    kerntune.choice([double, torch.clone], key=["x"], verify_ignore=name)(double)
 
 
 def test_what_has_no_hash_is_refused_in_the_key_by_name(spend: Spend) -> None:
