@@ -10,7 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from kerntune.base.case_result import CaseId, CaseResult
-from kerntune.base.policy import Update, Verdict
+from kerntune.base.policy import Policy, Update, Verdict
 from kerntune.capture import Capture, Pending, Site, current
 from kerntune.capture.inductor.baseline_choices import InductorChoices
 from kerntune.capture.inductor.caches import gates_own_caches
@@ -200,7 +200,7 @@ class Session:
 
         :class:`DeviceFault` if the GPU runs nothing any more after that.
         """
-        here = contextlib.nullcontext() if self.static else choices_at(self._choice_place())
+        here = contextlib.nullcontext() if self.static else choices_at(self._choice_place(call.policy))
         with self._fault.named(call.case), here:
             return self._check(call, progress)
 
@@ -259,11 +259,14 @@ class Session:
             own = _OnGpu(self, call, share)
             own.move(self.backend.on(self.backend.current()))
             folder = (self.settings.cache_dir or default_folder()) / "inductor"
-            with gates_own_caches(folder, triton_folder()), choices_at(self._choice_place(own.apart)):
+            with gates_own_caches(folder, triton_folder()), choices_at(self._choice_place(call.policy, own.apart)):
                 return run_captured(own.backend, self._compiler, call, arguments, own.wishes(arguments))
 
-    def _choice_place(self, apart: Callable[[], AbstractContextManager[None]] = contextlib.nullcontext) -> ChoicePlace:
-        return ChoicePlace(self.backend.on(self.backend.current()), self._cache, self.settings.tune, apart)
+    def _choice_place(
+        self, policy: Policy, apart: Callable[[], AbstractContextManager[None]] = contextlib.nullcontext
+    ) -> ChoicePlace:
+        here, verify = self.backend.on(self.backend.current()), policy.verify or None
+        return ChoicePlace(here, self._cache, self.settings.tune, apart, verify, policy.verify_ignore)
 
     def _winners(self, call: Call, gpu: Gpu) -> Winners:
         return Winners(self._cache, self.settings.tune, gpu, options_of_policy(call.policy).verification.lax)

@@ -248,6 +248,29 @@ def test_one_that_all_refuse_is_raised_and_the_next_test_is_captured(tmp_path: P
     assert kernels(checked(project, doubling, lambda x: doubling.double(x))) == ["add_kernel"]
 
 
+def test_the_tests_own_verification_counts(tmp_path: Path, doubling: Doubling) -> None:
+    scaled, added = (one.fn for one in doubling.double.operation.implementations)
+
+    def near(x: torch.Tensor, host: torch.Tensor) -> torch.Tensor:
+        added(x)
+        return host * (1 + 2**-23)
+
+    def exact(x: torch.Tensor, host: torch.Tensor) -> torch.Tensor:
+        scaled(x)
+        return host.clone()
+
+    same = kerntune.choice([exact, near], key=["x"])(lambda x, host: None)
+    host = torch.ones(3)
+    project = Project(tmp_path)
+    assert kernels(checked(project, doubling, lambda x: same(x, host))) == ["add_kernel"]
+    with project.run(*RULES) as run:
+        doubling.run = run
+        policy = msgspec.structs.replace(run.session.settings.policy, verify="bitwise")
+        with pytest.warns(RuntimeWarning, match="near is left out.*other bits"):
+            result = run.judge(lambda x: same(x, host), torch.empty(N, device="cuda"), policy=policy)
+    assert kernels(result) == ["scale_kernel"]
+
+
 # kept apart from what the program decides
 
 

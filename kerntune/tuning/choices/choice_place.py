@@ -26,10 +26,14 @@ class ChoicePlace:
     """Entered while a choice is decided that a captured call has met: the device is not shared then, and no launch is
     the call's."""
 
+    verify: str | None = None
+    verify_ignore: tuple[str, ...] | None = None
+    """What the gate has verified, of choices that don't say so themselves; None leaves it to the environment."""
+
     @property
-    def store(self) -> tuple[str, str]:
+    def rules(self) -> tuple[object, ...]:
         """What tells it from other places: what is decided in one isn't in another."""
-        return str(self.cache.folder), self.mode.value
+        return str(self.cache.folder), self.mode, self.verify, self.verify_ignore
 
 
 _places: list[ChoicePlace] = []

@@ -48,7 +48,7 @@ class KnownKeys:
 
 def _here(text: str) -> tuple[Hashable, str]:
     place = place_now()
-    return (None if place is None else place.store), text
+    return (None if place is None else place.rules), text
 
 
 class KeyLocks:

@@ -119,7 +119,7 @@ class Operation:
     def _tell(self, recording: captures.Capture, values: Mapping[str, Any], one: ChoiceCandidate) -> None:
         """What a captured call has come to, for its report and its baseline."""
         told = self.known.told(self.key_text(values))
-        text = f"choice {self.name}: nothing was decided" if told is None else str(told)
+        text = f"choice {self.name} went to {one.name} (undecided: no GPU to race on)" if told is None else str(told)
         recording.choices.add(self.name, "; ".join(self._key_parts(values)), one.name, text)
 
     def _found_in_graph(self, values: Mapping[str, Any]) -> int:
@@ -138,6 +138,9 @@ class Operation:
             if (found := winners.stored(site)) is not None and (index := index_of(site, found.config)) is not None:
                 self._reuse(winners, site, text, index)
                 return index
+        if (outside := self.known.find_outside(text)) is not None:  # a gated test: the gate has decided nothing
+            self._found(Decision(self.name, text, self.implementations[outside].name, how="decided by the program"))
+            return outside
         return self._undecided(text, "torch.compile traces it, which has no values to race on")[0]
 
     def forget_prepared(self) -> None:
@@ -305,7 +308,11 @@ class Operation:
         return ChoiceSite(self.name, self.implementations, self.key_text(values))
 
     def _options(self) -> TuneOptions:
-        return TuneOptions.now(verify=self.verify, verify_ignore=self.verify_ignore)
+        place = place_now()
+        verify, ignored = self.verify, self.verify_ignore
+        if place is not None:
+            verify, ignored = verify or place.verify, place.verify_ignore if ignored is None else ignored
+        return TuneOptions.now(verify=verify, verify_ignore=ignored)
 
     def _winners(self, backend: Backend) -> ChoiceWinners:
         assert backend.gpu is not None

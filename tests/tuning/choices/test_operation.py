@@ -355,6 +355,38 @@ def test_nothing_is_compared_with_verify_off(spend: Spend) -> None:
     assert double(torch.ones(4)).tolist() == [3.0] * 4
 
 
+def other_bits_in(spend: Spend) -> Callable[[torch.Tensor], torch.Tensor]:
+    def near(x: torch.Tensor) -> torch.Tensor:
+        spend(10.0)
+        return x * 2 * (1 + 2**-23)
+
+    return near
+
+
+def test_bitwise_lets_no_other_bits_win(spend: Spend) -> None:
+    timed, near = Timed(spend), other_bits_in(spend)
+    lax = timed.choice(near)
+    lax(torch.ones(4))
+    assert winner(lax) == "near"
+    strict = timed.choice(near, verify="bitwise")
+    with pytest.warns(RuntimeWarning, match=r"near is left out.*wrote other bits into result .*another result than "):
+        strict(torch.ones(4))
+    assert winner(strict) == "fast"
+
+
+def test_no_majority_replaces_the_first_ones_bits(spend: Spend) -> None:
+    timed = Timed(spend)
+    strict = choice_of(other_bits_in(spend), timed.slow, timed.fast, verify="bitwise")
+    with pytest.warns(RuntimeWarning, match=r"(slow|fast) is left out.*another result than \S+near$"):
+        strict(torch.ones(4))
+    assert winner(strict) == "near"
+    functions, words = (other_bits_in(spend), timed.slow, timed.fast), {"verify": "bitwise", "tune": "force"}
+    given = choice_of(*functions, reference=lambda x: x * 2, **words)
+    with pytest.warns(RuntimeWarning, match=r"near is left out.*another result than the reference"):
+        given(torch.ones(4))
+    assert winner(given) == "fast"
+
+
 # mutated inputs, gradients, random numbers
 
 
