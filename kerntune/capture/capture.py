@@ -13,12 +13,14 @@ from typing import Any
 
 from kerntune.base.config import COMPILE_FIELDS, Config
 from kerntune.base.device import Target
+from kerntune.capture.entry_points import EntryPoints
 from kerntune.capture.fault_limits import in_doubt, is_hopeless, spread
 from kerntune.capture.inductor.compiled_calls import CompiledCalls
 from kerntune.capture.inductor.launches import install_inductor
 from kerntune.capture.launch import Pending, Probe, bind, probe_of
 from kerntune.capture.launch_device import launch_device, refuse_second_device
 from kerntune.capture.memory_plan import Plan
+from kerntune.capture.met_choices import MetChoices
 from kerntune.capture.site import Candidate, Site, site_of_given, site_of_tuner
 from kerntune.compiling.compiler import Compiled, Compiler
 from kerntune.errors import (
@@ -35,7 +37,6 @@ from kerntune.errors import (
 )
 from kerntune.gpu.base import Backend
 from kerntune.kernels import compat
-from kerntune.kernels.relaunch import as_launch
 from kerntune.kernels.source import kernel_name
 from kerntune.kernels.specialize import Specialized
 
@@ -98,44 +99,56 @@ class Capture:
         self._lock = threading.RLock()
         self.compiled = CompiledCalls(self.launches, self.records)
         self.guesses: tuple[str, ...] = ()
-        self.choices: dict[str, str] = {}
-        """Which implementation each choice went to, by name."""
+        self.choices = MetChoices()
+        """Which implementations the call's choices went to."""
 
-        self.choice_texts: dict[str, str] = {}
-        """What their implementations took, or why they were left out, by the same name."""
+        self._suspending, self._suspensions = threading.Lock(), 0
 
     @contextlib.contextmanager
     def active(self) -> Iterator[None]:
         """Stand in for Triton's entry points, process-wide: backward passes run on other threads."""
-        from triton.compiler.compiler import CompiledKernel
-        from triton.runtime.autotuner import Autotuner
-        from triton.runtime.jit import JITFunction
-
         if not _ACTIVE.acquire(blocking=False):
             raise CaptureError("autotune(...) was called inside the function that another autotune(...) call runs")
-        run_jit, run_tuned, get_launcher = JITFunction.run, Autotuner.run, CompiledKernel.__getitem__
-        self._original = run_jit
-        capture = self
-
-        def jit_run(jit: Any, /, *args: Any, **kwargs: Any) -> Any:
-            return capture._on_launch(jit, args, kwargs) if capture.records() else run_jit(jit, *args, **kwargs)
-
-        def tuned_run(tuner: Any, /, *args: Any, **kwargs: Any) -> Any:
-            return capture._on_tuned(tuner, args, kwargs) if capture.records() else run_tuned(tuner, *args, **kwargs)
-
-        def launcher(compiled: Any, grid: Any) -> Any:
-            return (as_launch(compiled, grid) if capture.records() else None) or get_launcher(compiled, grid)
-
-        global _current, _last
+        global _last
         _last = weakref.ref(self)  # it holds users' tensors
-        _current, JITFunction.run, Autotuner.run = self, jit_run, tuned_run
-        CompiledKernel.__getitem__ = launcher
+        self._entries = EntryPoints(self._on_launch, self._on_tuned, self.records)
+        self._stand_in()
         try:
             yield
         finally:
-            _current, JITFunction.run, Autotuner.run = None, run_jit, run_tuned
-            CompiledKernel.__getitem__ = get_launcher
-            _ACTIVE.release()
+            self._stand_back()
+
+    def _stand_in(self) -> None:
+        global _current
+        _current = self
+        self._entries.replace()
+
+    def _stand_back(self) -> None:
+        global _current
+        _current = None
+        self._entries.restore()
+        _ACTIVE.release()
+
+    @contextlib.contextmanager
+    def suspended(self) -> Iterator[None]:
+        """Inside of :meth:`active`: Triton's entry points are its own meanwhile, in all threads. What is launched isn't
+        the call's, and other captures may take place."""
+        with self._suspending:
+            self._suspensions += 1
+            if self._suspensions == 1:
+                self._stand_back()
+        try:
+            yield
+        finally:
+            with self._suspending:
+                self._suspensions -= 1
+                if not self._suspensions:
+                    _ACTIVE.acquire()
+                    self._stand_in()
+
+    def in_users_code(self) -> bool:
+        """Whether the calling thread runs the captured function itself: nothing of ours, and nothing of Inductor's."""
+        return self.records() and self._thread.doing is None
 
     @contextlib.contextmanager
     def compiled_functions(self) -> Iterator[None]:
@@ -154,7 +167,7 @@ class Capture:
 
     def records(self) -> bool:
         """Whether what the calling thread launches now is the call's."""
-        return self.concerns_me() and not self._thread.pauses
+        return self.concerns_me() and not self._thread.pauses and not self._suspensions
 
     @contextlib.contextmanager
     def paused(self) -> Iterator[None]:
@@ -177,7 +190,7 @@ class Capture:
             doing.seen.append(lambda target: probe_of(self.backend, jit, args, kwargs, target))
             return None
         if kwargs.get("warmup"):
-            return self._original(jit, *args, **kwargs)
+            return self._entries.run_jit(jit, *args, **kwargs)
         if doing is None and kernel_name(jit) in self.given:
             return self._on_given(jit, args, kwargs)
         with self._lock:
@@ -198,7 +211,7 @@ class Capture:
 
     def _record(self, jit: Any, args: Sequence[Any], kwargs: dict[str, Any], trying: _Trying | None) -> Any:
         pending = bind(self.backend, jit, args, kwargs, None if trying is None else trying.site)
-        return self._run_recorded(pending, lambda: self._original(jit, *args, **kwargs), trying)
+        return self._run_recorded(pending, lambda: self._entries.run_jit(jit, *args, **kwargs), trying)
 
     def _run_recorded(self, pending: Pending, run: Callable[[], Any], trying: _Trying | None) -> Any:
         """Note a launch, and make it by ``run()``."""

@@ -90,7 +90,7 @@ def record(capture: Capture, target: Target) -> Recorded:
         storages=plan.storages({i for x in launches for i in x.reads}, {i for x in launches for i in x.writes}),
         views=plan.views,
         hidden_pointers=plan.hides_pointers(p for x in launches for p in x.params),
-        choices=dict(capture.choices),
+        choices=capture.choices.winners,
     )
     if capture.backend.gpu is not None:
         out.sources, out.unsaved = plan.sources(), plan.unsaved

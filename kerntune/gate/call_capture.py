@@ -223,7 +223,7 @@ def watched() -> Iterator[list[str]]:
 
     def getitem(kernel: Any, grid: Any) -> Any:
         name = str(kernel.name)
-        if name not in seen:
+        if current() is not None and name not in seen:
             seen.append(name)
         return original(kernel, grid)
 
@@ -266,7 +266,7 @@ def with_surroundings(
     """The results of a call with what its compiled functions run besides Triton kernels, what Inductor has chosen
     otherwise than for the baseline, how the call's choices were decided, and further ``warnings``."""
     elsewhere = dict(sorted(captured.capture.compiled.elsewhere.items()))
-    remarks = (*([elsewhere_text(elsewhere)] if elsewhere else []), *captured.capture.choice_texts.values())
+    remarks = (*([elsewhere_text(elsewhere)] if elsewhere else []), *captured.capture.choices.texts)
     anew = captured.capture.compiled.choices.anew
     return tuple(
         msgspec.structs.replace(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Iterator
 from typing import Any
 
 from kerntune.gate.case_identity import leaves
@@ -39,6 +40,16 @@ class CaptureShare:
         self._stack.close()
         fits = gpu.free_bytes() >= CALL_FACTOR * self._nbytes
         self._stack.enter_context(gpu.lock_shared() if fits else gpu.lock())
+
+    @contextlib.contextmanager
+    def given_up(self, gpu: Gpu) -> Iterator[None]:
+        """Let go of this GPU meanwhile, once what the call has enqueued is done; then share it again."""
+        gpu.synchronize()
+        self._stack.close()
+        try:
+            yield
+        finally:
+            self.move(gpu)
 
     def __exit__(self, *exc: object) -> None:
         self._stack.close()

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import contextlib
 import itertools
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import replace
 from pathlib import Path
 
 from kerntune.base.case_result import CaseId, CaseResult
-from kerntune.base.policy import Update, Verdict
-from kerntune.capture import Capture, Pending, Site
+from kerntune.base.policy import Policy, Update, Verdict
+from kerntune.capture import Capture, Pending, Site, current
 from kerntune.capture.inductor.baseline_choices import InductorChoices
 from kerntune.capture.inductor.caches import gates_own_caches
 from kerntune.compiling.compiler import Compiled, Compiler
@@ -49,7 +50,7 @@ from kerntune.tuning.cache.entries import default_folder
 from kerntune.tuning.cache.listings import ListingCache
 from kerntune.tuning.cache.shared_winners import open_winners
 from kerntune.tuning.captured_launch import CapturedLaunch
-from kerntune.tuning.choices.choice_place import ChoicePlace, choices_at, decide_choice
+from kerntune.tuning.choices.choice_place import ChoicePlace, choices_at, decide_choice, forget_prepared
 from kerntune.tuning.isolation import Isolation, unsaid
 from kerntune.tuning.launch_dumps import dump_folder
 from kerntune.tuning.stored_trials import Trials
@@ -199,7 +200,8 @@ class Session:
 
         :class:`DeviceFault` if the GPU runs nothing any more after that.
         """
-        with self._fault.named(call.case):
+        here = contextlib.nullcontext() if self.static else choices_at(self._choice_place(call.policy))
+        with self._fault.named(call.case), here:
             return self._check(call, progress)
 
     def _check(self, call: Call, progress: Callable[[str], None]) -> Checked:
@@ -252,15 +254,19 @@ class Session:
         if self.backend.gpu is None:
             prefer = stored_first(self.stores, call, self.backend.targets[0], arguments, self.settings.update)
             return run_captured(self.backend, self._compiler, call, arguments, CaptureWishes(prefer))
-        place = ChoicePlace(self.backend.on(self.backend.current()), self._cache, self.settings.tune)
-        with choices_at(place):
-            decide_choice(call.fn, call.args, call.kwargs)
+        decide_choice(call.fn, call.args, call.kwargs)
         with CaptureShare(call_bytes(self.backend, (call.fn, call.args, call.kwargs))) as share:
             own = _OnGpu(self, call, share)
             own.move(self.backend.on(self.backend.current()))
             folder = (self.settings.cache_dir or default_folder()) / "inductor"
-            with gates_own_caches(folder, triton_folder()), choices_at(place):
+            with gates_own_caches(folder, triton_folder()), choices_at(self._choice_place(call.policy, own.apart)):
                 return run_captured(own.backend, self._compiler, call, arguments, own.wishes(arguments))
+
+    def _choice_place(
+        self, policy: Policy, apart: Callable[[], AbstractContextManager[None]] = contextlib.nullcontext
+    ) -> ChoicePlace:
+        here, verify = self.backend.on(self.backend.current()), policy.verify or None
+        return ChoicePlace(here, self._cache, self.settings.tune, apart, verify, policy.verify_ignore)
 
     def _winners(self, call: Call, gpu: Gpu) -> Winners:
         return Winners(self._cache, self.settings.tune, gpu, options_of_policy(call.policy).verification.lax)
@@ -375,6 +381,19 @@ class _OnGpu:
         self.backend = backend
         self._share.move(backend.gpu)
         self._session._fault.watch(backend.gpu)
+
+    @contextlib.contextmanager
+    def apart(self) -> Iterator[None]:
+        """While a choice is decided that the call has met: the device is shared with nobody then, and nothing is
+        recorded."""
+        capture, gpu = current(), self.backend.gpu
+        assert capture is not None
+        assert gpu is not None
+        with self._share.given_up(gpu), capture.suspended():
+            try:
+                yield
+            finally:
+                forget_prepared()
 
     def prefer(self, site: Site) -> Sequence[int]:
         """The order of a site's candidates."""

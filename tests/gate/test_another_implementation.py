@@ -4,54 +4,21 @@ from __future__ import annotations
 
 import re
 import threading
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 import triton
-import triton.language as tl
 from fake_runs import N, scale_kernel
 from samples import ENVIRONMENT, launch, recording
 
 import kerntune
+from gate.doubling import Doubling, add_kernel, checked
 from gate.project import Project
 from kerntune.gate.causes import OTHER_IMPLEMENTATION, causes, steps_between
 from kerntune.gpu.scripted import Rule
-from kerntune.tuning.choices import choice_place, deciding
-
-
-@triton.jit
-def add_kernel(x_ptr, y_ptr, n, BLOCK: tl.constexpr):
-    i = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
-    loaded = tl.load(x_ptr + i, mask=i < n)
-    tl.store(y_ptr + i, loaded + loaded, mask=i < n)
-
-
-class Doubling:
-    """A choice over two kernels, and how long a call of each takes the scripted GPU while they are raced."""
-
-    def __init__(self) -> None:
-        self.run: Any = None
-        self.ns = {"scaled": 1000.0, "added": 3000.0}
-
-        def scaled(x: torch.Tensor) -> torch.Tensor:
-            y = torch.empty_like(x)
-            scale_kernel[(N // 128,)](x, y, N, 2.0, BLOCK=128)
-            self.spend("scaled")
-            return y
-
-        def added(x: torch.Tensor) -> torch.Tensor:
-            y = torch.empty_like(x)
-            add_kernel[(N // 128,)](x, y, N, BLOCK=128)
-            self.spend("added")
-            return y
-
-        self.double = kerntune.choice([scaled, added], key=["x"])(lambda x: None)
-
-    def spend(self, name: str) -> None:
-        self.run.gpu._clock += self.ns[name]
+from kerntune.tuning.choices import choice_place
 
 
 @pytest.fixture
@@ -59,16 +26,9 @@ def doubling() -> Doubling:
     return Doubling()
 
 
-def checked(project: Project, doubling: Doubling, call: Callable[..., Any], **options: Any) -> Any:
-    rules = (Rule("scale_kernel", time_ns=1000.0), Rule("add_kernel", time_ns=3000.0))
-    with project.run(*rules, **options) as run:
-        doubling.run = run
-        return run.judge(call, torch.empty(N, device="cuda"))
-
-
 def fresh(doubling: Doubling) -> None:
     """As in another process."""
-    doubling.double.operation._known.clear()
+    doubling.double.operation.known.clear()
 
 
 def test_a_choice_is_decided_before_its_call_is_captured(tmp_path: Path, doubling: Doubling) -> None:
@@ -140,14 +100,6 @@ def test_a_choice_inside_of_the_call_is_known_by_its_name(tmp_path: Path, doubli
     checked(project, doubling, doubling.double)
     inside = checked(project, doubling, lambda x: doubling.double(x))
     assert [launch.kernel for launch in inside.launches] == ["scale_kernel"]
-
-
-def test_one_that_is_not_decided_before_is_said(
-    tmp_path: Path, doubling: Doubling, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(deciding, "_said", set())
-    with pytest.warns(RuntimeWarning, match="called undecided: a test's call is being captured"):
-        checked(Project(tmp_path), doubling, lambda x: doubling.double(x))
 
 
 def test_the_share_is_the_implementations() -> None:

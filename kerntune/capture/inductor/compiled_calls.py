@@ -53,7 +53,7 @@ class CompiledCalls:
             before = len(self.launches)
             with self._counting():
                 result = original(graph, inputs)
-            if len(self.launches) == before and inductor_parts.launches_kernels(graph):
+            if self.records() and len(self.launches) == before and inductor_parts.launches_kernels(graph):
                 self._miss(inductor_parts.why_hidden(graph))
             return result
 
@@ -72,7 +72,7 @@ class CompiledCalls:
     _running: bool = True
 
     def _live(self) -> bool:
-        return self._running
+        return self._running and self.records()
 
     def _end(self) -> None:
         self._running = False

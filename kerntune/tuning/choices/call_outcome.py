@@ -24,8 +24,11 @@ class CallOutcome:
     changed: Mapping[str, torch.Tensor]
     before: Mapping[str, torch.Tensor]
 
-    def differs(self, other: CallOutcome, gpu: Gpu, ignored: Callable[[str], bool]) -> str | None:
-        """Where and by how much ``other`` differs; None if it agrees within the tolerance of each dtype."""
+    def differs(
+        self, other: CallOutcome, gpu: Gpu, ignored: Callable[[str], bool], bitwise: bool = False
+    ) -> str | None:
+        """Where and by how much ``other`` differs; None if it agrees within the tolerance of each dtype, or to the
+        bit."""
         if self.shapes != other.shapes:
             odd = [p for p in {**self.shapes, **other.shapes} if self.shapes.get(p) != other.shapes.get(p)]
             mine, theirs = (_shape(o.shapes.get(odd[0])) for o in (self, other))
@@ -37,9 +40,10 @@ class CallOutcome:
         for place, (expected, actual) in pairs.items():
             if ignored(place.partition("[")[0]):
                 continue
-            found = _difference(expected, actual, gpu)
+            found = _difference(expected, actual, gpu, bitwise)
             if found is not None:
-                return f"wrote other values into {place} ({found}, dtype {_dtype(expected)})"
+                what = "bits" if bitwise else "values"
+                return f"wrote other {what} into {place} ({found}, dtype {_dtype(expected)})"
         return None
 
 
@@ -76,8 +80,8 @@ def _dtype(tensor: torch.Tensor) -> str:
     return str(tensor.dtype).removeprefix("torch.")
 
 
-def _difference(expected: torch.Tensor, actual: torch.Tensor, gpu: Gpu) -> Difference | None:
-    dtype = _dtype(expected)
+def _difference(expected: torch.Tensor, actual: torch.Tensor, gpu: Gpu, bitwise: bool) -> Difference | None:
+    dtype = "uint8" if bitwise else _dtype(expected)
     allowed = TOLERANCE[dtype] if is_float(dtype) else 0.0
     if not expected.numel():
         return None

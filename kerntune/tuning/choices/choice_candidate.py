@@ -34,17 +34,17 @@ class ChoiceCandidate:
 
 
 def implementations(functions: Sequence[Any], choice: str) -> tuple[ChoiceCandidate, ...]:
-    """Candidates by their qualified names. :class:`UsageError` if there are fewer than two, if one can't be called, or
-    if two have one name."""
+    """Candidates of what is called ``choice``, by their qualified names. :class:`UsageError` if there are fewer than
+    two, if one can't be called, or if two have one name."""
     if len(functions) < 2:
-        raise UsageError(f"choice {choice}: give two implementations at least; there are {len(functions)}")
+        raise UsageError(f"{choice}: give two implementations at least; there are {len(functions)}")
     for fn in functions:
         if not callable(fn):
-            raise UsageError(f"choice {choice}: {fn!r} can't be called; a kernel needs a function that gives its grid")
+            raise UsageError(f"{choice}: {fn!r} can't be called; a kernel needs a function that gives its grid")
     names = [name_of(fn) for fn in functions]
     for name in names:
         if names.count(name) > 1:
-            raise UsageError(f"choice {choice}: two implementations are called {name}; give each a name of its own")
+            raise UsageError(f"{choice}: two implementations are called {name}; give each a name of its own")
     return tuple(ChoiceCandidate(n, f) for n, f in zip(names, functions, strict=True))
 
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import weakref
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any
 
@@ -21,6 +22,18 @@ class ChoicePlace:
     backend: Backend
     cache: WinnerCache
     mode: TuneMode
+    apart: Callable[[], AbstractContextManager[None]] = contextlib.nullcontext
+    """Entered while a choice is decided that a captured call has met: the device is not shared then, and no launch is
+    the call's."""
+
+    verify: str | None = None
+    verify_ignore: tuple[str, ...] | None = None
+    """What the gate has verified, of choices that don't say so themselves; None leaves it to the environment."""
+
+    @property
+    def rules(self) -> tuple[object, ...]:
+        """What tells it from other places: what is decided in one isn't in another."""
+        return str(self.cache.folder), self.mode, self.verify, self.verify_ignore
 
 
 _places: list[ChoicePlace] = []
@@ -37,14 +50,21 @@ def place_now() -> ChoicePlace | None:
 
 @contextlib.contextmanager
 def choices_at(place: ChoicePlace) -> Iterator[None]:
-    """Decide there meanwhile. Every choice asks again for each key, so that a capture sees its calls."""
-    for operation in list(OPERATIONS):
-        operation.forget_prepared()
+    """Decide there meanwhile. Every choice asks again for each key, so that a capture sees its calls, and so that
+    nothing decided there is used elsewhere."""
+    forget_prepared()
     _places.append(place)
     try:
         yield
     finally:
         _places.pop()
+        forget_prepared()
+
+
+def forget_prepared() -> None:
+    """Have every choice look its next call up the long way."""
+    for operation in list(OPERATIONS):
+        operation.forget_prepared()
 
 
 def decide_choice(fn: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:

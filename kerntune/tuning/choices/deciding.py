@@ -33,7 +33,8 @@ class Decision:
     times_ns: Mapping[str, float] = field(default_factory=dict)
     left_out: Mapping[str, str] = field(default_factory=dict)
     how: str = "raced"
-    """``raced``, ``stored`` (by an earlier run or another process), ``nearest`` or ``undecided``."""
+    """``raced``, ``stored`` (by an earlier run or another process), ``nearest``, ``undecided``, or ``decided by the
+    program`` (of a compiled function in a gated test, where the gate itself has decided nothing)."""
 
     notes: tuple[str, ...] = ()
     seconds: float = 0.0
@@ -162,7 +163,8 @@ class Deciding:
     # who is right
 
     def _agreeing(self, outcomes: dict[int | None, CallOutcome | None]) -> list[int]:
-        """The implementations that leave what the reference does, or what most do; in doubt what the first does."""
+        """The implementations that leave what the reference does, or what most do; in doubt what the first does.
+        Bits are held against the reference's, else against those of the first that ran: no majority replaces it."""
         ran = [i for i in outcomes if i is not None]
         if self.verification.mode is Verify.OFF:
             return ran
@@ -174,16 +176,16 @@ class Deciding:
                 groups.append((outcome, [i]))
             else:
                 home[1].append(i)
-        given = None in outcomes
-        most = groups[0] if given else max(groups, key=lambda g: len(g[1]))
+        given, bitwise = None in outcomes, self.verification.mode is Verify.BITWISE
+        most = groups[0] if given or bitwise else max(groups, key=lambda g: len(g[1]))
         kept = [i for i in most[1] if i is not None]
-        named = "the reference" if given else self._named(most[1], len(ran))
+        named = "the reference" if given else self._named([kept[0]] if bitwise else most[1], len(ran))
         for i in ran:
             if i not in kept:
                 outcome = outcomes[i]
                 assert outcome is not None
                 self.left_out[i] = f"{self._differs(most[0], outcome)}: another result than {named}"
-        if not given and [len(g[1]) for g in groups].count(len(most[1])) > 1:
+        if not (given or bitwise) and [len(g[1]) for g in groups].count(len(most[1])) > 1:
             self.notes.append(
                 f"choice {self.choice}: as many implementations disagree with {self.implementations[kept[0]].name} as "
                 "agree with it, so its result was taken for the right one; give reference="
@@ -196,7 +198,8 @@ class Deciding:
         return kept
 
     def _differs(self, expected: CallOutcome, found: CallOutcome) -> str | None:
-        return expected.differs(found, self.gpu, lambda name: self.verification.ignores(self.choice, name))
+        bitwise = self.verification.mode is Verify.BITWISE
+        return expected.differs(found, self.gpu, lambda name: self.verification.ignores(self.choice, name), bitwise)
 
     def _named(self, kept: Sequence[int | None], ran: int) -> str:
         first = self.implementations[kept[0] or 0].name

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import inspect
 import threading
 import time
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -30,8 +29,10 @@ from kerntune.tuning.choices.call_copies import tensors_in
 from kerntune.tuning.choices.call_keys import require_hashable, settings_texts
 from kerntune.tuning.choices.choice_candidate import ChoiceCandidate, implementations, name_of
 from kerntune.tuning.choices.choice_place import OPERATIONS, place_now
+from kerntune.tuning.choices.choice_signature import checked_ignored, checked_key, declared_at, parameters_of
 from kerntune.tuning.choices.choice_trace import KindOnly, device_type, traced_call
 from kerntune.tuning.choices.deciding import Deciding, Decision, warn_left_out
+from kerntune.tuning.choices.known_keys import KeyLocks, KnownKeys
 from kerntune.tuning.choices.stored_choices import ChoiceSite, ChoiceWinners, Regret, regret_text
 from kerntune.tuning.chosen import note
 from kerntune.tuning.many.noting import noting
@@ -60,23 +61,21 @@ class Operation:
         tune: TuneMode | None = None,
     ) -> None:
         self.signature_of, self.name = signature_of, name_of(signature_of)
-        self.implementations: tuple[ChoiceCandidate, ...] = implementations(functions, self.name)
-        self.reference, self.verify, self.verify_ignore, self.tune = reference, verify, verify_ignore, tune
-        self.parameters = _parameters(signature_of, self.name)
-        self.key = _checked_key(key, self.parameters, self.name)
+        said = f"choice {self.name}{declared_at(signature_of)}"
+        self.implementations: tuple[ChoiceCandidate, ...] = implementations(functions, said)
+        self.parameters = parameters_of(signature_of, said)
+        self.key = checked_key(key, self.parameters, said)
+        self.reference, self.verify, self.tune = reference, verify, tune
+        self.verify_ignore = checked_ignored(verify_ignore, self.parameters, self.name, said)
         self.decisions: list[Decision] = []
         """What this process decided, or read from the store, in order."""
 
         self._finder: ChoiceFinder | None = None
         """What the front looks calls up by, from the first decision on: it may have to be compiled."""
 
-        self._known: dict[str, int] = {}
-        """By the text of a key, which implementation it goes to."""
-
+        self.known = KnownKeys()
         self._lock = threading.Lock()
-        self._deciders: dict[str, Any] = {}
-        """By the text of a key, a lock that the thread holds which decides it."""
-
+        self._deciding = KeyLocks()
         self._in_order = in_order(self.parameters)
         keyed = {p.name: p.name in self.key for p in self._in_order}
         self._traced = traced_call(keyed, tuple(one.fn for one in self.implementations), self._found_in_graph)
@@ -112,28 +111,36 @@ class Operation:
         require_hashable(values, self.key, self.name)
         one, final = self._chosen(values)
         if (recording := captures.current()) is not None:
-            recording.choices[self.name] = one.name
-            recording.choice_texts[self.name] = self._told(self.key_text(values))
+            self._tell(recording, values, one)
         elif final:
             self._remember(values, one.fn)
         return one.fn(*args, **kwargs)
 
-    def _told(self, text: str) -> str:
-        """How a key was decided, in a line."""
-        found = [d for d in self.decisions if d.arguments == text]
-        return str(found[-1]) if found else f"choice {self.name}: nothing was decided"
+    def _tell(self, recording: captures.Capture, values: Mapping[str, Any], one: ChoiceCandidate) -> None:
+        """What a captured call has come to, for its report and its baseline."""
+        told = self.known.told(self.key_text(values))
+        text = f"choice {self.name} went to {one.name} (undecided: no GPU to race on)" if told is None else str(told)
+        recording.choices.add(self.name, "; ".join(self._key_parts(values)), one.name, text)
 
     def _found_in_graph(self, values: Mapping[str, Any]) -> int:
         """The decided implementation of a call that is traced into a graph: nothing can be raced on its tensors."""
-        text = self.key_text(values)
-        if (known := self._known.get(text)) is not None:
+        index = self._traced_index(values, self.key_text(values))
+        if (recording := captures.current()) is not None:
+            self._tell(recording, values, self.implementations[index])
+        return index
+
+    def _traced_index(self, values: Mapping[str, Any], text: str) -> int:
+        if (known := self.known.find(text)) is not None:
             return known
-        backend = context.this_gpu()
+        backend = _backend_for(values)
         if backend is not None and backend.gpu is not None:
             winners, site = self._winners(backend), self._site(values)
             if (found := winners.stored(site)) is not None and (index := index_of(site, found.config)) is not None:
                 self._reuse(winners, site, text, index)
                 return index
+        if (outside := self.known.find_outside(text)) is not None:  # a gated test: the gate has decided nothing
+            self._found(Decision(self.name, text, self.implementations[outside].name, how="decided by the program"))
+            return outside
         return self._undecided(text, "torch.compile traces it, which has no values to race on")[0]
 
     def forget_prepared(self) -> None:
@@ -157,28 +164,15 @@ class Operation:
     def _settled(self, values: Mapping[str, Any], grad: bool) -> tuple[int, bool]:
         with torch.set_grad_enabled(grad):
             text = self.key_text(values)
-            if (known := self._known.get(text)) is not None:
+            if (known := self.known.find(text)) is not None:
                 return known, True
             backend = _backend_for(values)
             if compat.interprets() or backend is None or backend.gpu is None:
                 return 0, False
-            with self._alone(text), backend.gpu.entered():
-                if (known := self._known.get(text)) is None:
+            with self._deciding.of(text), backend.gpu.entered():
+                if (known := self.known.find(text)) is None:
                     return self._decided(values, text, backend)
             return known, True
-
-    @contextlib.contextmanager
-    def _alone(self, text: str) -> Iterator[None]:
-        """One thread decides a key. Others may tune and decide meanwhile: torch runs backward functions of a GPU in a
-        thread of its own, for which the deciding one waits."""
-        with self._lock:
-            lock = self._deciders.setdefault(text, threading.RLock())
-        try:
-            with lock:
-                yield
-        finally:
-            with self._lock:
-                self._deciders.pop(text, None)
 
     def _decided(self, values: Mapping[str, Any], text: str, backend: Backend) -> tuple[int, bool]:
         """The stored winner, else a race; what is neither stays open."""
@@ -200,8 +194,19 @@ class Operation:
                 f"choice {self.name} has no winner yet for these arguments, and implementations can't be raced while a "
                 "CUDA graph is being captured; call it once before the capture"
             )
-        if captures.current() is not None:
-            return self._undecided(text, "a test's call is being captured, and it was not decided before")
+        place, recording = place_now(), captures.current()
+        if recording is None:
+            return self._decided_in_turn(winners, site, values, text, backend)
+        if place is None or not recording.in_users_code():
+            return self._undecided(text, "what a kernel launches is being recorded, and it was not decided before")
+        with place.apart():
+            return self._decided_in_turn(winners, site, values, text, backend)
+
+    def _decided_in_turn(
+        self, winners: ChoiceWinners, site: Any, values: Mapping[str, Any], text: str, backend: Backend
+    ) -> tuple[int, bool]:
+        """By a race of this process, or by another one's."""
+        assert backend.gpu is not None
         with turn(winners, site, backend.gpu, unfinished=False) as arrived:
             if arrived is None:
                 return self._raced(winners, site, values, text, backend)
@@ -222,7 +227,7 @@ class Operation:
         names = {i: one.name for i, one in enumerate(self.implementations)}
         left_out = {names[i]: why for i, why in deciding.left_out.items()}
         self._note(winners, site, text, index)
-        self.decisions.append(
+        self._found(
             Decision(
                 self.name,
                 text,
@@ -241,11 +246,16 @@ class Operation:
         times, left_out = winners.times_of(winners.key(site))
         self._note(winners, site, text, index)
         name = self.implementations[index].name
-        self.decisions.append(Decision(self.name, text, name, times, left_out, "stored"))
+        self._found(Decision(self.name, text, name, times, left_out, "stored"))
+
+    def _found(self, decision: Decision) -> None:
+        self.decisions.append(decision)
+        self.known.tell(decision)
 
     def _note(self, winners: ChoiceWinners, site: Any, text: str, index: int) -> None:
-        self._known[text] = index
-        note(winners.key(site), self.implementations[index].config)
+        self.known.keep(text, index)
+        if place_now() is None:
+            note(winners.key(site), self.implementations[index].config)
 
     def _nearest(self, winners: ChoiceWinners, site: Any, text: str) -> tuple[int, bool]:
         """The winner of the nearest stored key, said with what that has cost; nothing is stored."""
@@ -261,7 +271,7 @@ class Operation:
         )
         index = index or 0
         self._note(winners, site, text, index)
-        self.decisions.append(Decision(self.name, text, self.implementations[index].name, how="nearest"))
+        self._found(Decision(self.name, text, self.implementations[index].name, how="nearest"))
         return index, True
 
     def _undecided(self, text: str, why: str) -> tuple[int, bool]:
@@ -271,7 +281,7 @@ class Operation:
             RuntimeWarning,
             stacklevel=2,
         )
-        self.decisions.append(Decision(self.name, text, self.implementations[0].name, how="undecided"))
+        self._found(Decision(self.name, text, self.implementations[0].name, how="undecided"))
         return 0, False
 
     # what a decision depends on
@@ -279,10 +289,14 @@ class Operation:
     def key_text(self, values: Mapping[str, Any]) -> str:
         """What a decision depends on, equal in every process: the key's values, dtypes, which gradients are wanted, and
         the settings of torch that change what its own implementations do."""
+        devices = sorted({device_type(t) for _, t in tensors_in(values)})
+        return "; ".join([*self._key_parts(values), f"on={','.join(devices)}", *settings_texts()])
+
+    def _key_parts(self, values: Mapping[str, Any]) -> list[str]:
+        """Of that what a call says by itself."""
         parts = [t for p in self.parameters for t in self._part(p.name, values[p.name])]
         grads = [place for place, t in tensors_in(values) if t.requires_grad] if torch.is_grad_enabled() else []
-        devices = sorted({device_type(t) for _, t in tensors_in(values)})
-        return "; ".join([*parts, f"grad={','.join(grads)}", f"on={','.join(devices)}", *settings_texts()])
+        return [*parts, f"grad={','.join(grads)}"]
 
     def _part(self, name: str, value: Any) -> list[str]:
         if name in self.key:
@@ -294,7 +308,11 @@ class Operation:
         return ChoiceSite(self.name, self.implementations, self.key_text(values))
 
     def _options(self) -> TuneOptions:
-        return TuneOptions.now(verify=self.verify, verify_ignore=self.verify_ignore)
+        place = place_now()
+        verify, ignored = self.verify, self.verify_ignore
+        if place is not None:
+            verify, ignored = verify or place.verify, place.verify_ignore if ignored is None else ignored
+        return TuneOptions.now(verify=verify, verify_ignore=ignored)
 
     def _winners(self, backend: Backend) -> ChoiceWinners:
         assert backend.gpu is not None
@@ -313,29 +331,6 @@ def _call(parameters: Sequence[inspect.Parameter], fn: Callable[..., Any], value
     """``fn`` with values by parameter, as the front calls it."""
     words = {p.name: values[p.name] for p in parameters if p.kind is p.KEYWORD_ONLY}
     return fn(*[values[p.name] for p in parameters if p.kind is not p.KEYWORD_ONLY], **words)
-
-
-def _parameters(fn: Callable[..., Any], name: str) -> tuple[inspect.Parameter, ...]:
-    try:
-        found = tuple(inspect.signature(fn).parameters.values())
-    except (TypeError, ValueError):
-        raise UsageError(f"choice {name}: its signature isn't known; decorate a Python function that has it") from None
-    for p in found:
-        if p.kind in (p.VAR_POSITIONAL, p.VAR_KEYWORD):
-            raise UsageError(f"choice {name}: {p} can't be in a key; name all parameters in the signature")
-        if p.name.startswith("kt_"):
-            raise UsageError(f"choice {name}: parameter {p.name} begins with kt_, as names of kerntune's own do")
-    return found
-
-
-def _checked_key(key: Sequence[str], parameters: Sequence[inspect.Parameter], name: str) -> frozenset[str]:
-    names = [p.name for p in parameters]
-    if isinstance(key, str):
-        raise UsageError(f"choice {name}: key is {key!r}; it is a list of names: key=[{key!r}]")
-    for one in key:
-        if one not in names:
-            raise UsageError(f"choice {name}: key has {one!r}, which is no parameter; there are {', '.join(names)}")
-    return frozenset(key)
 
 
 def _backend_for(values: Mapping[str, Any]) -> Backend | None:

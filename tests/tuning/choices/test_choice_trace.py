@@ -2,14 +2,23 @@
 
 from __future__ import annotations
 
+import contextlib
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
 
 import kerntune
+from kerntune import capture as captures
+from kerntune.base.policy import TuneMode
+from kerntune.capture.met_choices import MetChoices
+from kerntune.tuning.cache import WinnerCache
+from kerntune.tuning.choices import choice_place
+from kerntune.tuning.choices.choice_place import ChoicePlace, choices_at
 from kerntune.tuning.choices.choice_trace import traced_call
 
 
@@ -46,7 +55,7 @@ def decided(n: int) -> Any:
     double: Any = kerntune.choice([doubled, added], key=["x"])(lambda x, n: None)
     operation = double.operation
     values = {"x": torch.ones(n), "n": 1}
-    operation._known[operation.key_text(values)] = 1
+    operation.known.keep(operation.key_text(values), 1)
     return double
 
 
@@ -90,3 +99,48 @@ def test_sizes_that_are_not_in_the_key_stay_dynamic() -> None:
     for n in (4, 6, 9):
         assert compiled(torch.ones(n), n).tolist() == [2.0] * n
     assert len(graphs.seen) == len(found) == 1
+
+
+@pytest.fixture
+def gated(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Any]:
+    """What a gated test's capture has of its choices. No race is possible there."""
+    recording = SimpleNamespace(choices=MetChoices())
+    monkeypatch.setattr(captures, "current", lambda: recording)
+    backend: Any = SimpleNamespace(gpu=None, ordinal=0)
+    with choices_at(ChoicePlace(backend, WinnerCache(tmp_path), TuneMode.AUTO)):
+        yield recording.choices
+
+
+def test_what_a_gated_test_traces_undecided_is_in_its_report(gated: MetChoices) -> None:
+    double: Any = kerntune.choice([doubled, added], key=["x"])(lambda x, n: None)
+    compiled = torch.compile(lambda x: double(x, 1), backend=Graphs(), fullgraph=True)
+    with pytest.warns(RuntimeWarning, match="called undecided: torch.compile traces it"):
+        compiled(torch.ones(4))
+    assert [name.rpartition(".")[2] for name in gated.winners.values()] == ["doubled"]
+    assert "doubled (undecided)" in gated.texts[0]
+
+
+def test_what_a_gated_test_traces_is_what_the_program_has_decided(gated: MetChoices) -> None:
+    """A call of it in the test, before autotune(...), is enough where the gate can decide nothing itself."""
+    double, graphs = decided(4), Graphs()
+    operation = double.operation
+    assert operation.known.find(operation.key_text({"x": torch.ones(4), "n": 1})) is not None
+    operation.known.clear()
+    with choices_nowhere():
+        operation.known.keep(operation.key_text({"x": torch.ones(4), "n": 1}), 1)
+    compiled = torch.compile(lambda x: double(x, 1), backend=graphs, fullgraph=True)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        compiled(torch.ones(4))
+    assert graphs.seen == [["add"]]
+    assert "added (decided by the program)" in gated.texts[0]
+
+
+@contextlib.contextmanager
+def choices_nowhere() -> Iterator[None]:
+    """Outside of gated tests."""
+    places, choice_place._places[:] = list(choice_place._places), []
+    try:
+        yield
+    finally:
+        choice_place._places[:] = places

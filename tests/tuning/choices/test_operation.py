@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import re
 import warnings
 import weakref
 from collections.abc import Callable
@@ -166,6 +167,14 @@ def test_without_a_gpu_the_first_is_called(spend: Spend, monkeypatch: pytest.Mon
         (lambda f: kerntune.choice([f, torch.clone], key=["y"])(f), "'y', which is no parameter; there are x"),
         (lambda f: kerntune.choice([f, torch.clone], key="x")(f), "it is a list of names"),
         (lambda f: kerntune.choice([f, torch.clone], key=[])(lambda *xs: 0), "name all parameters"),
+        (
+            lambda f: kerntune.choice([f, torch.clone], key=[])(f),
+            'key is empty, .* name the parameters .* key=\\["x"\\]',
+        ),
+        (
+            lambda f: kerntune.choice([f, torch.clone], key=["x"], verify_ignore=["y"])(f),
+            "verify_ignore has 'y', which is nothing that is compared; there are result .* and the parameters x",
+        ),
         (lambda f: kerntune.choice(f, key=["x"]), "give a list"),
         (lambda f: kerntune.choice([f, torch.clone], key=["x"])(f, f), "not both"),
         (lambda f: kerntune.choice([f, torch.clone], key=["x"], tune="never")(f), "never"),
@@ -177,6 +186,26 @@ def test_what_can_not_be_is_refused_by_name(make: Any, words: str) -> None:
 
     with pytest.raises(UsageError, match=words):
         make(double)
+
+
+@pytest.mark.parametrize("words", [{"key": []}, {"key": ["y"]}, {"key": ["x"], "verify_ignore": "y"}])
+def test_what_is_refused_is_named_with_its_file_and_line(words: Any) -> None:
+    def double(x: torch.Tensor) -> torch.Tensor:
+        return x * 2
+
+    line = double.__code__.co_firstlineno
+    with pytest.raises(UsageError, match=rf"^choice \S+\.double \({re.escape(__file__)}:{line}\): "):
+        kerntune.choice([double, torch.clone], **words)(double)
+
+
+@pytest.mark.parametrize("ignored", ["result", "x", "gradient of x", "MODULE.double.x"])
+def test_what_is_compared_can_be_ignored_by_name(ignored: str) -> None:
+    def double(x: torch.Tensor) -> torch.Tensor:
+        return x * 2
+
+    double.__qualname__ = "double"
+    name = [ignored.replace("MODULE", __name__)]
+    kerntune.choice([double, torch.clone], key=["x"], verify_ignore=name)(double)
 
 
 def test_what_has_no_hash_is_refused_in_the_key_by_name(spend: Spend) -> None:
@@ -324,6 +353,38 @@ def test_another_shape_is_another_result(spend: Spend) -> None:
 def test_nothing_is_compared_with_verify_off(spend: Spend) -> None:
     double = choice_of(Timed(spend).slow, wrong_in(spend), verify="off")
     assert double(torch.ones(4)).tolist() == [3.0] * 4
+
+
+def other_bits_in(spend: Spend) -> Callable[[torch.Tensor], torch.Tensor]:
+    def near(x: torch.Tensor) -> torch.Tensor:
+        spend(10.0)
+        return x * 2 * (1 + 2**-23)
+
+    return near
+
+
+def test_bitwise_lets_no_other_bits_win(spend: Spend) -> None:
+    timed, near = Timed(spend), other_bits_in(spend)
+    lax = timed.choice(near)
+    lax(torch.ones(4))
+    assert winner(lax) == "near"
+    strict = timed.choice(near, verify="bitwise")
+    with pytest.warns(RuntimeWarning, match=r"near is left out.*wrote other bits into result .*another result than "):
+        strict(torch.ones(4))
+    assert winner(strict) == "fast"
+
+
+def test_no_majority_replaces_the_first_ones_bits(spend: Spend) -> None:
+    timed = Timed(spend)
+    strict = choice_of(other_bits_in(spend), timed.slow, timed.fast, verify="bitwise")
+    with pytest.warns(RuntimeWarning, match=r"(slow|fast) is left out.*another result than \S+near$"):
+        strict(torch.ones(4))
+    assert winner(strict) == "near"
+    functions, words = (other_bits_in(spend), timed.slow, timed.fast), {"verify": "bitwise", "tune": "force"}
+    given = choice_of(*functions, reference=lambda x: x * 2, **words)
+    with pytest.warns(RuntimeWarning, match=r"near is left out.*another result than the reference"):
+        given(torch.ones(4))
+    assert winner(given) == "fast"
 
 
 # mutated inputs, gradients, random numbers
