@@ -7,7 +7,7 @@ times mean nothing; ``cost`` is left out). Parts, in this order, each with a tim
 
 cost      cold tuning of the 48-config matrix product and of five more kernels with first launches in another process
           and in the tuning one, in fresh processes with empty caches, in turn: seconds of the first call, and of each
-          of its steps (``phases``)
+          of its steps (``phases``); printed as a table of both modes' steps as each kernel is done
 looks     what a first launch takes of another process, step by step: its code, run in this one
 faults    three of each kind of fault among 30 good configs, through ``kerntune.autotune``; how long it takes to get rid
           of each spinning process, and until the device has its memory back
@@ -97,6 +97,7 @@ def cost(out: Path, deadline: float) -> None:
                 known = {k: row.get(k) for k in ("seconds", "winner", "configs", "timed", "late", "all_tried", "error")}
                 rows.append({"case": name, "isolate": mode, **known, "phases": told(row.get("phases"))})
                 merge(out, cost=rows, cost_summary=summary(rows))
+            show_steps(name, steps_of(rows, name))
         finally:
             os.environ.pop("KERNTUNE_ISOLATE", None)
             with ThreadPoolExecutor(len(children)) as pool:
@@ -114,8 +115,44 @@ def summary(rows: list[dict[str, Any]]) -> dict[str, Any]:
         medians = {m: statistics.median(t) for m, t in times.items() if t}
         ratio = medians["auto"] / medians["off"] - 1 if len(medians) == 2 else None
         pairs = [b / a - 1 for a, b in zip(times["off"], times["auto"], strict=False)]
-        found[name] = {**{f"{m}_s": v for m, v in medians.items()}, "slower": ratio, "pairs": pairs}
+        seconds = {f"{m}_s": v for m, v in medians.items()}
+        found[name] = {**seconds, "slower": ratio, "pairs": pairs, "steps_ms": steps_of(rows, name)}
     return found
+
+
+SHOWN = (
+    "looks begin", "looks wait for start", "looks staging", "looks ahead", "looks launch", "looks asked", "trial",
+    "load", "warm-up", "look", "heats", "decide", "verify", "keep trial", "looks end", "launch", "call",
+)  # fmt: skip
+"""Steps of the tuning's own thread."""
+
+
+def steps_of(rows: list[dict[str, Any]], name: str) -> dict[str, dict[str, float]]:
+    """Medians over a case's runs, by mode: milliseconds in each step (some hold others: a trial its look), until the
+    first kernel was compiled, from there to the last one, from that until the last candidate was estimated
+    (``backlog``: what no compiler hides), and from there to the end."""
+    found: dict[str, dict[str, list[float]]] = {}
+    for row in (r for r in rows if r["case"] == name and r["phases"].get("steps")):
+        steps, into = row["phases"]["steps"], found.setdefault(row["isolate"], {})
+        first, last = row["phases"]["first_compiled_ms"], row["phases"]["last_compiled_ms"]
+        estimated, end = steps["look"][1], steps["call"][1]
+        figures = {step: steps[step][2] for step in SHOWN if step in steps}
+        figures |= {"until compiled": first, "compiling": last - first, "backlog": estimated - last}
+        figures |= {"after estimates": end - estimated, "looks": steps.get("looks launch", [0, 0, 0, 0])[3]}
+        for step, ms in figures.items():
+            into.setdefault(step, []).append(ms)
+    return {
+        mode: {step: round(statistics.median(ms), 1) for step, ms in every.items()} for mode, every in found.items()
+    }
+
+
+def show_steps(name: str, steps: dict[str, dict[str, float]]) -> None:
+    """A table of the steps' milliseconds."""
+    off, auto = steps.get("off", {}), steps.get("auto", {})
+    print(f"{name:24}{'off':>9}{'auto':>9}{'more':>9}  ms", flush=True)
+    for step in dict.fromkeys([*auto, *off]):
+        a, b = off.get(step, 0.0), auto.get(step, 0.0)
+        print(f"  {step:22}{a:9.1f}{b:9.1f}{b - a:+9.1f}", flush=True)
 
 
 def told(phases: dict[str, Any] | None) -> dict[str, Any]:
@@ -125,7 +162,9 @@ def told(phases: dict[str, Any] | None) -> dict[str, Any]:
         return {}
     steps, compilations = phases["steps"], phases["compilations"]
     waited = {
-        name: steps[name][2] for name in ("looks wait for start", "looks staging", "looks launch") if name in steps
+        name: steps[name][2]
+        for name in ("looks wait for start", "looks staging", "looks ahead", "looks launch")
+        if name in steps
     }
     return {
         "waited_ms": waited,
@@ -269,8 +308,8 @@ def start(notes: Notes) -> None:
         notes.put(start_s=starts, context_bytes=contexts, device_free_after_s=ends)
 
 
-LOOKS = 40
-"""Of each recording."""
+LOOKED, LOOKS = 8, 40
+"""Recordings, and looks at all of them together."""
 
 
 def looks(notes: Notes) -> None:
@@ -286,25 +325,31 @@ def looks(notes: Notes) -> None:
     from kerntune.tuning import context
     from kerntune.tuning import isolation as isolation_module
 
-    asked, took, real = list[Any](), list[float](), isolation_module.LookProcess.ask
+    asked, took, together = list[Any](), list[float](), list[int]()
+    real = isolation_module.LookProcess._exchange
 
-    def ask(process: Any, request: Any, limit_s: float) -> Any:
+    def exchange(process: Any, request: Any, limit_s: float) -> Any:
         begin = time.monotonic()
         reply = real(process, request, limit_s)
-        if isinstance(request, isolation_module.LookRequest):
-            asked.append(request)
+        several = list(getattr(request, "looks", (request,)))
+        if isinstance(several[0], isolation_module.LookRequest):
+            asked.extend(several)
+            together.append(len(several))
+        if isinstance(reply, LookReply):
             took.append(round(1e3 * (time.monotonic() - begin), 3))
         return reply
 
-    isolation_module.LookProcess.ask = ask  # type: ignore[method-assign]
-    tuner, grid, args = kernels.faulty_call(kernels.faulty_configs(0)[:8], kerntune.autotune, 1 << 24)
+    isolation_module.LookProcess._exchange = exchange  # type: ignore[method-assign]
+    tuner, grid, args = kernels.faulty_call(kernels.faulty_configs(0)[:LOOKED], kerntune.autotune, 1 << 24)
     tuner[grid](*args)
-    isolation_module.LookProcess.ask = real  # type: ignore[method-assign]
-    notes.put(asked_ms=took)
+    isolation_module.LookProcess._exchange = real  # type: ignore[method-assign]
+    notes.put(asked_ms=took, asked_together=together)
+    assert asked, "no launch ran elsewhere"
     gpu, steps = context.this_gpu().gpu, dict[str, list[float]]()
     watched = (
         (program.Loader, "load"), (memory.Memory, "__init__"), (program.Program, "__init__"),
-        (program.Program, "enqueue"), (guards.GuardReader, "_read"), (guards.GuardReader, "damages"),
+        (program.Program, "enqueue"), (guards.GuardReader, "_read"), (guards.GuardReader, "_unchanged"),
+        (guards.GuardReader, "damages"), (Looker, "prepare"),
         (Looker, "answer"),
     )  # fmt: skip
     for owner, name in watched:
@@ -314,10 +359,14 @@ def looks(notes: Notes) -> None:
         for storage in {v.storage for request in asked for v in request.recording.views}:
             looker._make_room(storage, asked[0].recording.storages[storage].nbytes, 0)
             gpu.fill(looker._pristine[storage], 0)
+        looker.prepare()
         for request in asked * (LOOKS // len(asked)):
             assert isinstance(looker.answer(request), LookReply)
+    found = {name: {"median": statistics.median(x), "first": x[0], "most": max(x)} for name, x in steps.items() if x}
+    for name, ms in found.items():
+        print(f"{name:24} median {ms['median']:8.3f} first {ms['first']:8.3f} most {ms['most']:8.3f} ms", flush=True)
     notes.put(
-        steps_ms={name: {"median": statistics.median(x), "first": x[0], "most": max(x)} for name, x in steps.items()},
+        steps_ms=found,
         artifact_bytes=[sum(map(len, request.artifacts.values())) for request in asked],
     )
 
