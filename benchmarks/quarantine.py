@@ -1,13 +1,13 @@
 """Candidates that fault, hang or write outside of their tensors; what it costs to launch all elsewhere first.
 
-    python benchmarks/quarantine.py OUT.json [--parts cost,faults,...] [--seconds 1500] [--scripted]
+    python benchmarks/quarantine.py OUT.json [--parts cost,faults,...] [--seconds 1500] [--scripted] [--gpus 2]
 
 One command for every row that needs a GPU. Needs one GPU (``--scripted``: none; what kernels do is scripted then, and
 times mean nothing; ``cost`` is left out). Parts, in this order, each with a time limit of its own (``LIMITS_S``):
 
 cost      cold tuning of the 48-config matrix product and of five more kernels with first launches in another process
           and in the tuning one, in fresh processes with empty caches, in turn: seconds of the first call, and of each
-          of its steps (``phases``)
+          of its steps (``phases``); printed as a table of both modes' steps as each kernel is done
 looks     what a first launch takes of another process, step by step: its code, run in this one
 faults    three of each kind of fault among 30 good configs, through ``kerntune.autotune``; how long it takes to get rid
           of each spinning process, and until the device has its memory back
@@ -17,8 +17,10 @@ writes    20 configs that write 4 B to 64 KiB outside of their tensor: which are
 outside   the same 20 as launches without candidates, through ``pytest --kerntune``
 examples  ``pytest examples --kerntune`` from nothing: whether anything is found outside of a tensor
 start     how long a process takes to start, what its context takes on the device
-kills     20 runs of ``pytest --kerntune`` that are killed at random moments: what is left, on the device too
-interrupts  8 such runs that get SIGINT (Ctrl-C): how soon they end, what is left
+kills     20 runs of ``pytest --kerntune`` that are killed at random moments from the first test on, every other one
+          while it refreshes baselines: what is left, on the device too, and how many trials are lost
+interrupts  12 such runs that get SIGINT (Ctrl-C): how soon they end, what is left. Both parts run on all ``--gpus``,
+          two runs at once on each, which wait for each other as two jobs do
 foreign   how often the clock's watch finds other work on an idle device, and beside a process that is busy for all, a
           tenth and a hundredth of the time; what a watch costs
 
@@ -48,7 +50,7 @@ sys.path[:0] = [str(ROOT), str(ROOT / "benchmarks")]
 
 LIMITS_S = {
     "cost": 420.0, "looks": 40.0, "faults": 150.0, "gate": 180.0, "contents": 90.0, "writes": 90.0, "outside": 120.0,
-    "examples": 300.0, "start": 40.0, "kills": 300.0, "interrupts": 150.0, "foreign": 60.0,
+    "examples": 300.0, "start": 40.0, "kills": 115.0, "interrupts": 85.0, "foreign": 60.0,
 }  # fmt: skip
 """Parts in their order."""
 
@@ -65,7 +67,9 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--seconds", type=float, default=1500.0)
     parser.add_argument("--factor", type=float, default=1.0, help="of each part's limit, for a slow machine")
     parser.add_argument("--scripted", action="store_true")
+    parser.add_argument("--gpus", type=int, default=1, help="for kills and interrupts")
     parser.add_argument("--child", default="")
+    parser.add_argument("--lane", type=int, nargs=2, default=(0, 1), metavar=("NUMBER", "OF"))
     return parser.parse_args()
 
 
@@ -97,6 +101,7 @@ def cost(out: Path, deadline: float) -> None:
                 known = {k: row.get(k) for k in ("seconds", "winner", "configs", "timed", "late", "all_tried", "error")}
                 rows.append({"case": name, "isolate": mode, **known, "phases": told(row.get("phases"))})
                 merge(out, cost=rows, cost_summary=summary(rows))
+            show_steps(name, steps_of(rows, name))
         finally:
             os.environ.pop("KERNTUNE_ISOLATE", None)
             with ThreadPoolExecutor(len(children)) as pool:
@@ -114,8 +119,44 @@ def summary(rows: list[dict[str, Any]]) -> dict[str, Any]:
         medians = {m: statistics.median(t) for m, t in times.items() if t}
         ratio = medians["auto"] / medians["off"] - 1 if len(medians) == 2 else None
         pairs = [b / a - 1 for a, b in zip(times["off"], times["auto"], strict=False)]
-        found[name] = {**{f"{m}_s": v for m, v in medians.items()}, "slower": ratio, "pairs": pairs}
+        seconds = {f"{m}_s": v for m, v in medians.items()}
+        found[name] = {**seconds, "slower": ratio, "pairs": pairs, "steps_ms": steps_of(rows, name)}
     return found
+
+
+SHOWN = (
+    "looks begin", "looks wait for start", "looks staging", "looks ahead", "looks launch", "looks asked", "trial",
+    "load", "warm-up", "look", "heats", "decide", "verify", "keep trial", "looks end", "launch", "call",
+)  # fmt: skip
+"""Steps of the tuning's own thread."""
+
+
+def steps_of(rows: list[dict[str, Any]], name: str) -> dict[str, dict[str, float]]:
+    """Medians over a case's runs, by mode: milliseconds in each step (some hold others: a trial its look), until the
+    first kernel was compiled, from there to the last one, from that until the last candidate was estimated
+    (``backlog``: what no compiler hides), and from there to the end."""
+    found: dict[str, dict[str, list[float]]] = {}
+    for row in (r for r in rows if r["case"] == name and r["phases"].get("steps")):
+        steps, into = row["phases"]["steps"], found.setdefault(row["isolate"], {})
+        first, last = row["phases"]["first_compiled_ms"], row["phases"]["last_compiled_ms"]
+        estimated, end = steps["look"][1], steps["call"][1]
+        figures = {step: steps[step][2] for step in SHOWN if step in steps}
+        figures |= {"until compiled": first, "compiling": last - first, "backlog": estimated - last}
+        figures |= {"after estimates": end - estimated, "looks": steps.get("looks launch", [0, 0, 0, 0])[3]}
+        for step, ms in figures.items():
+            into.setdefault(step, []).append(ms)
+    return {
+        mode: {step: round(statistics.median(ms), 1) for step, ms in every.items()} for mode, every in found.items()
+    }
+
+
+def show_steps(name: str, steps: dict[str, dict[str, float]]) -> None:
+    """A table of the steps' milliseconds."""
+    off, auto = steps.get("off", {}), steps.get("auto", {})
+    print(f"{name:24}{'off':>9}{'auto':>9}{'more':>9}  ms", flush=True)
+    for step in dict.fromkeys([*auto, *off]):
+        a, b = off.get(step, 0.0), auto.get(step, 0.0)
+        print(f"  {step:22}{a:9.1f}{b:9.1f}{b - a:+9.1f}", flush=True)
 
 
 def told(phases: dict[str, Any] | None) -> dict[str, Any]:
@@ -125,7 +166,9 @@ def told(phases: dict[str, Any] | None) -> dict[str, Any]:
         return {}
     steps, compilations = phases["steps"], phases["compilations"]
     waited = {
-        name: steps[name][2] for name in ("looks wait for start", "looks staging", "looks launch") if name in steps
+        name: steps[name][2]
+        for name in ("looks wait for start", "looks staging", "looks ahead", "looks launch")
+        if name in steps
     }
     return {
         "waited_ms": waited,
@@ -139,32 +182,60 @@ def told(phases: dict[str, Any] | None) -> dict[str, Any]:
 # the other parts, each in a process of its own
 
 
+LANES = 2
+"""Processes that end runs at once on each GPU: while one imports, another one tunes."""
+
+
 def run_part(part: str, options: argparse.Namespace, deadline: float) -> None:
     """A part with caches of its own, until it ends or its time is up; what it has noted is in the file at any time."""
     from benchmarks.suite.results import merge
 
+    count = LANES * options.gpus if part in ("kills", "interrupts") else 1
     with tempfile.TemporaryDirectory(prefix="kerntune-quarantine-", ignore_cleanup_errors=True) as scratch:
-        folder = Path(scratch)
-        (folder / "tmp").mkdir()
+        lanes = [Lane(part, Path(scratch) / str(k), k, count, options) for k in range(count)]
+        while True:
+            time.sleep(0.5)
+            late = time.monotonic() > deadline
+            found = [lane.found(late) for lane in lanes]
+            merge(options.out, **{part: found[0] if count == 1 else together(found)})
+            if late or all(lane.process.poll() is not None for lane in lanes):
+                return
+
+
+class Lane:
+    """One process of a part, with a folder of its own, on one of the GPUs."""
+
+    def __init__(self, part: str, folder: Path, number: int, count: int, options: argparse.Namespace) -> None:
+        self.folder = folder
+        (folder / "tmp").mkdir(parents=True)
         caches = {"TRITON_CACHE_DIR": str(folder / "triton"), "KERNTUNE_CACHE_DIR": str(folder / "kerntune")}
         env = {**os.environ, "TMPDIR": str(folder / "tmp"), **caches}
         env.pop("KERNTUNE_ISOLATE", None)
-        words = [sys.executable, __file__, str(folder / "out.json"), "--child", part]
+        if count > 1:
+            visible = list(filter(None, env.get("CUDA_VISIBLE_DEVICES", "").split(","))) or list(map(str, range(64)))
+            env["CUDA_VISIBLE_DEVICES"] = visible[number % options.gpus]
+        words = [sys.executable, __file__, str(folder / "out.json"), "--child", part, "--lane", str(number), str(count)]
         words += ["--scripted"] if options.scripted else []
         with open(folder / "log", "w") as log:
-            process = subprocess.Popen(words, env=env, stdout=log, stderr=log, start_new_session=True, cwd=ROOT)
-        while True:
-            time.sleep(0.5)
-            late, code = time.monotonic() > deadline, process.poll()
-            if late and code is None:
-                end(process)
-            found = json.loads((folder / "out.json").read_text()) if (folder / "out.json").exists() else {}
-            if late or code:
-                log_text = (folder / "log").read_text()[-3000:].replace(f"{ROOT}/", "")
-                found["ended"] = {"code": process.returncode, "late": late and code is None, "log": log_text}
-            merge(options.out, **{part: found})
-            if late or code is not None:
-                return
+            self.process = subprocess.Popen(words, env=env, stdout=log, stderr=log, start_new_session=True, cwd=ROOT)
+
+    def found(self, late: bool) -> dict[str, Any]:
+        """What it has noted; one that is ``late`` is ended."""
+        code, path = self.process.poll(), self.folder / "out.json"
+        if late and code is None:
+            end(self.process)
+        found: dict[str, Any] = json.loads(path.read_text()) if path.exists() else {}
+        if late or code:
+            log_text = (self.folder / "log").read_text()[-3000:].replace(f"{ROOT}/", "")
+            found["ended"] = {"code": self.process.returncode, "late": late and code is None, "log": log_text}
+        return found
+
+
+def together(lanes: list[dict[str, Any]]) -> dict[str, Any]:
+    """What several processes of a part have noted of the runs they ended."""
+    rows = [row for lane in lanes for row in lane.get("rows", ())]
+    others = [{k: v for k, v in lane.items() if k not in ("rows", *ENDED)} for lane in lanes]
+    return {**ended_summary(rows), "lanes": others, "rows": rows}
 
 
 def end(process: subprocess.Popen[bytes]) -> None:
@@ -246,6 +317,8 @@ def works() -> bool:
 
 
 SCRIPTED = False
+LANE = (0, 1)
+"""The number of this process among those of its part, and how many there are."""
 
 
 def start(notes: Notes) -> None:
@@ -269,8 +342,8 @@ def start(notes: Notes) -> None:
         notes.put(start_s=starts, context_bytes=contexts, device_free_after_s=ends)
 
 
-LOOKS = 40
-"""Of each recording."""
+LOOKED, LOOKS = 8, 40
+"""Recordings, and looks at all of them together."""
 
 
 def looks(notes: Notes) -> None:
@@ -286,25 +359,31 @@ def looks(notes: Notes) -> None:
     from kerntune.tuning import context
     from kerntune.tuning import isolation as isolation_module
 
-    asked, took, real = list[Any](), list[float](), isolation_module.LookProcess.ask
+    asked, took, together = list[Any](), list[float](), list[int]()
+    real = isolation_module.LookProcess._exchange
 
-    def ask(process: Any, request: Any, limit_s: float) -> Any:
+    def exchange(process: Any, request: Any, limit_s: float) -> Any:
         begin = time.monotonic()
         reply = real(process, request, limit_s)
-        if isinstance(request, isolation_module.LookRequest):
-            asked.append(request)
+        several = list(getattr(request, "looks", (request,)))
+        if isinstance(several[0], isolation_module.LookRequest):
+            asked.extend(several)
+            together.append(len(several))
+        if isinstance(reply, LookReply):
             took.append(round(1e3 * (time.monotonic() - begin), 3))
         return reply
 
-    isolation_module.LookProcess.ask = ask  # type: ignore[method-assign]
-    tuner, grid, args = kernels.faulty_call(kernels.faulty_configs(0)[:8], kerntune.autotune, 1 << 24)
+    isolation_module.LookProcess._exchange = exchange  # type: ignore[method-assign]
+    tuner, grid, args = kernels.faulty_call(kernels.faulty_configs(0)[:LOOKED], kerntune.autotune, 1 << 24)
     tuner[grid](*args)
-    isolation_module.LookProcess.ask = real  # type: ignore[method-assign]
-    notes.put(asked_ms=took)
+    isolation_module.LookProcess._exchange = real  # type: ignore[method-assign]
+    notes.put(asked_ms=took, asked_together=together)
+    assert asked, "no launch ran elsewhere"
     gpu, steps = context.this_gpu().gpu, dict[str, list[float]]()
     watched = (
         (program.Loader, "load"), (memory.Memory, "__init__"), (program.Program, "__init__"),
-        (program.Program, "enqueue"), (guards.GuardReader, "_read"), (guards.GuardReader, "damages"),
+        (program.Program, "enqueue"), (guards.GuardReader, "_read"), (guards.GuardReader, "_unchanged"),
+        (guards.GuardReader, "damages"), (Looker, "prepare"),
         (Looker, "answer"),
     )  # fmt: skip
     for owner, name in watched:
@@ -314,10 +393,14 @@ def looks(notes: Notes) -> None:
         for storage in {v.storage for request in asked for v in request.recording.views}:
             looker._make_room(storage, asked[0].recording.storages[storage].nbytes, 0)
             gpu.fill(looker._pristine[storage], 0)
+        looker.prepare()
         for request in asked * (LOOKS // len(asked)):
             assert isinstance(looker.answer(request), LookReply)
+    found = {name: {"median": statistics.median(x), "first": x[0], "most": max(x)} for name, x in steps.items() if x}
+    for name, ms in found.items():
+        print(f"{name:24} median {ms['median']:8.3f} first {ms['first']:8.3f} most {ms['most']:8.3f} ms", flush=True)
     notes.put(
-        steps_ms={name: {"median": statistics.median(x), "first": x[0], "most": max(x)} for name, x in steps.items()},
+        steps_ms=found,
         artifact_bytes=[sum(map(len, request.artifacts.values())) for request in asked],
     )
 
@@ -609,7 +692,7 @@ def test_good(autotune, n):
     autotune(lambda: tuner[grid](*args))
 """
 
-KILLS, INTERRUPTS = 20, 8
+KILLS, INTERRUPTS = 20, 12
 
 END_LIMIT_S = 20.0
 """A run that was asked to end and has not by then is killed."""
@@ -627,91 +710,158 @@ def interrupts(notes: Notes) -> None:
     ended_runs(notes, INTERRUPTS, lambda run: os.killpg(0, signal.SIGINT))
 
 
+ENDED = (
+    "runs", "while_running", "with_processes_left", "with_unreadable_files", "with_folders_after_next_start",
+    "most_trials_lost", "ended_after_s", "gone_after_s", "device_never_free",
+)  # fmt: skip
+
+
+def ended_summary(rows: list[dict[str, Any]]) -> dict[str, Any]:
+    """Of all runs that were ended: how many left what; median and most of the seconds."""
+    if not rows:
+        return {"runs": 0}
+    times = {
+        name: {"median": statistics.median(r[name] for r in rows), "most": max(r[name] for r in rows)}
+        for name in ("ended_after_s", "gone_after_s")
+    }
+    counts = {
+        "runs": len(rows),
+        "while_running": sum(not r["ended_before"] for r in rows),
+        "while_timed": sum(r["timed"] > 0 for r in rows),
+        "with_processes_left": sum(bool(r["left"]) for r in rows),
+        "with_unreadable_files": sum(bool(r["unreadable"]) for r in rows),
+        "with_folders_after_next_start": sum(bool(r["after_next_start"]) for r in rows),
+        "most_trials_lost": max(r["lost"] for r in rows),
+    }
+    return counts | times
+
+
 def ended_runs(notes: Notes, count: int, end_run: Callable[[subprocess.Popen[str]], object]) -> None:
-    """End runs at random moments, and look at what is left. They are processes of their own: a GPU can't be used in a
-    fork."""
+    """End this lane's share of so many runs at random moments, and look at what is left. They are processes of their
+    own: a GPU can't be used in a fork."""
     import ctypes
     import random
 
     from kill_random import PR_SET_CHILD_SUBREAPER
 
     ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1)
-    chance, rows, top = random.Random(1), list[dict[str, Any]](), Path(tempfile.mkdtemp())
+    lane, lanes = LANE
+    chance, rows, top = random.Random(lane), list[dict[str, Any]](), Path(tempfile.mkdtemp())
     gpu = None if SCRIPTED else driver_gpu()
     free = gpu.free_bytes() if gpu is not None else 0
-    begin = time.monotonic()
-    whole = started(top / "whole")
-    whole.wait()
-    longest = time.monotonic() - begin
-    notes.put(whole_s=round(longest, 2), whole_code=whole.returncode)
-    for number in range(count):
-        row = ended_run(top / str(number), chance.uniform(1.0, longest), end_run)
-        begin = time.monotonic()
-        row["device_free_after_s"] = gpu and seconds_until(lambda: gpu.free_bytes() >= free - LEFT_BYTES, begin)
-        rows.append(row)
+    whole, begin = Ended(top / "whole", None), time.monotonic()
+    begun = whole.wait_begun()
+    whole.run.wait()
+    longest = time.monotonic() - begin - begun
+    notes.put(begun_s=round(begun, 2), whole_s=round(longest, 2), whole_code=whole.run.returncode, log=whole.said())
+    for number in range(lane, count, lanes):
+        refreshed = whole.folder if number // lanes % 2 else None
+        row = Ended(top / str(number), refreshed).end(chance.uniform(0.0, longest), end_run)
+        rows.append({"lane": lane, **row})
+        notes.put(**ended_summary(rows), rows=rows)
+    if gpu is not None:  # other lanes' runs may be on it as well
         notes.put(
-            runs=len(rows),
-            with_processes_left=sum(bool(r["left"]) for r in rows),
-            with_unreadable_files=sum(bool(r["unreadable"]) for r in rows),
-            with_folders_after_next_start=sum(bool(r["after_next_start"]) for r in rows),
-            most_ended_after_s=max(r["ended_after_s"] for r in rows),
-            most_gone_after_s=max(r["gone_after_s"] for r in rows),
-            device_never_free=sum(r["device_free_after_s"] is None for r in rows) if gpu is not None else None,
-            log_of_whole=(top / "whole" / "log").read_text()[-500:],
-            rows=rows,
+            device_free_after_all_s=seconds_until(lambda: gpu.free_bytes() >= free - LEFT_BYTES, time.monotonic())
         )
 
 
-def ended_run(folder: Path, moment: float, end_run: Callable[[subprocess.Popen[str]], object]) -> dict[str, Any]:
-    """One run that is ended after so many seconds: how soon it and the last process below it have gone, and what is
-    left; what it said last if it has not ended in time."""
-    from kill_random import descendants, files_of, running, words_of
+class Ended:
+    """One run in a folder of its own, whose caches and temporary files are there too. It refreshes the baselines of
+    ``refreshed``, or records new ones."""
 
-    from kerntune.base.temporary_folders import sweep
+    def __init__(self, folder: Path, refreshed: Path | None) -> None:
+        self.folder, self.known_trials = folder, 0
+        (folder / "tmp").mkdir(parents=True)
+        (folder / "test_it.py").write_text(KILL_TEST)
+        (folder / "conftest.py").write_text(NOTING_CONFTEST + (GATE_CONFTEST if SCRIPTED else ""))
+        env = {**pytest_environment(), "TMPDIR": str(folder / "tmp"), "TRITON_CACHE_DIR": str(folder / "triton")}
+        words = [*plugin_words(folder), f"--kerntune-cache-dir={folder}/cache", str(folder)]
+        if refreshed is not None:
+            import shutil
 
-    run = started(folder)
-    with contextlib.suppress(subprocess.TimeoutExpired):
-        run.wait(moment)
-    alive, begin = descendants(), time.monotonic()
-    end_run(run)
-    try:
-        run.wait(END_LIMIT_S)
-    except subprocess.TimeoutExpired:
-        run.kill()
-    ended = time.monotonic()
-    while (left := running(alive)) and time.monotonic() - ended < 2.0:
-        time.sleep(0.005)
-    gone, said = time.monotonic(), [words_of(pid) for pid in left]
-    unreadable, _ = files_of(folder)
-    folders = [p.name for p in (folder / "tmp").glob("kerntune-*") if p.is_dir()]
-    sweep(folder / "tmp")
-    after = [p.name for p in (folder / "tmp").glob("kerntune-*") if p.is_dir()]
-    late = gone - begin > 2.0
-    return {
-        "moment_s": round(moment, 2),
-        "processes": len(alive),
-        "ended_after_s": round(ended - begin, 3),
-        "gone_after_s": round(gone - begin, 3),
-        "code": run.returncode,
-        "left": said,
-        "unreadable": unreadable,
-        "folders": folders,
-        "after_next_start": after,
-        "said": (folder / "log").read_text()[-1500:] if late else "",
-    }
+            for name in ("baselines", "triton"):
+                shutil.copytree(refreshed / name, folder / name)
+            words.append("--kerntune-update=all")
+        self.begin = time.monotonic()
+        with open(folder / "log", "w") as log:
+            self.run = subprocess.Popen(words, cwd=folder, env=env, stdout=log, stderr=log, text=True)
+
+    def wait_begun(self) -> float:
+        """Seconds until its first test, or its end."""
+        while self.run.poll() is None and not (self.folder / "begun").exists():
+            time.sleep(0.002)
+        return time.monotonic() - self.begin
+
+    def said(self) -> str:
+        """The end of what it has printed."""
+        return (self.folder / "log").read_text()[-1500:]
+
+    def end(self, moment: float, end_run: Callable[[subprocess.Popen[str]], object]) -> dict[str, Any]:
+        """End it so many seconds after its first test has begun: how soon it and the last process below it have gone,
+        and what is left; what it said last if it has not ended in time."""
+        from kill_random import descendants, files_of, running, words_of
+
+        from kerntune.base.temporary_folders import sweep
+        from kerntune.tuning.cache import TrialCache
+
+        self.wait_begun()
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self.run.wait(moment)
+        ended_before, alive, begin = self.run.returncode is not None, descendants(), time.monotonic()
+        end_run(self.run)
+        try:
+            self.run.wait(END_LIMIT_S)
+        except subprocess.TimeoutExpired:
+            self.run.kill()
+        ended = time.monotonic()
+        while (left := running(alive)) and time.monotonic() - ended < 2.0:
+            time.sleep(0.005)
+        gone, said = time.monotonic(), [words_of(pid) for pid in left]
+        for pid in left:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        unreadable, half = files_of(self.folder)
+        folders = [p.name for p in (self.folder / "tmp").glob("kerntune-*") if p.is_dir()]
+        sweep(self.folder / "tmp")
+        after = [p.name for p in (self.folder / "tmp").glob("kerntune-*") if p.is_dir()]
+        notes = self.folder / "timed"
+        timed = notes.stat().st_size if notes.exists() else 0
+        return {
+            "moment_s": round(moment, 2),
+            "refreshing": (self.folder / "baselines").exists() and "--kerntune-update=all" in self.run.args,
+            "ended_before": ended_before,
+            "processes": len(alive),
+            "ended_after_s": round(ended - begin, 3),
+            "gone_after_s": round(gone - begin, 3),
+            "code": self.run.returncode,
+            "left": said,
+            "unreadable": unreadable,
+            "half_written": half,
+            "timed": timed,
+            "lost": max(0, timed - len(TrialCache(self.folder / "cache").entries())),
+            "folders": folders,
+            "after_next_start": after,
+            "load": os.getloadavg()[0],
+            "said": self.said() if gone - begin > 2.0 else "",
+        }
 
 
-def started(folder: Path) -> subprocess.Popen[str]:
-    """A run in a folder of its own, whose caches and temporary files are there too."""
-    (folder / "tmp").mkdir(parents=True)
-    (folder / "test_it.py").write_text(KILL_TEST)
-    if SCRIPTED:
-        (folder / "conftest.py").write_text(GATE_CONFTEST)
-    env = {**pytest_environment(), "TMPDIR": str(folder / "tmp"), "TRITON_CACHE_DIR": str(folder / "triton")}
-    words = [*plugin_words(folder), f"--kerntune-cache-dir={folder}/cache", str(folder)]
-    with open(folder / "log", "w") as log:
-        return subprocess.Popen(words, cwd=folder, env=env, stdout=log, stderr=log, text=True)
+NOTING_CONFTEST = """
+import os
+from kerntune.tuning.race import Estimates
 
+_take, _notes = Estimates.take, os.open("timed", os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+
+def noted(self, trial):
+    _take(self, trial)
+    os.write(_notes, b".")
+
+Estimates.take = noted
+
+def pytest_runtest_call(item):
+    open("begun", "a").close()
+"""
+"""A byte for each candidate that was timed; a file from the first test on."""
 
 BUSY = """
 import sys, time, torch
@@ -865,8 +1015,8 @@ def main() -> None:
     options = arguments()
     begin = time.monotonic()
     if options.child:
-        global SCRIPTED
-        SCRIPTED = options.scripted
+        global SCRIPTED, LANE
+        SCRIPTED, LANE = options.scripted, tuple(options.lane)
         with scripted_library() if SCRIPTED and options.child not in IN_PROCESSES else contextlib.nullcontext():
             PARTS[options.child](Notes(options.out))
         return

@@ -11,7 +11,6 @@ import lzma
 import math
 import os
 import re
-import secrets
 import stat
 import sys
 from collections.abc import Iterator
@@ -20,6 +19,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
+from kerntune.base.leftovers import temporary_name
 from kerntune.errors import StoreError
 
 T = TypeVar("T", bound=msgspec.Struct)
@@ -293,7 +293,7 @@ def write_new(path: Path, data: bytes, *, error: type[StoreError] = StoreError) 
 def _beside(path: Path, data: bytes, error: type[StoreError], durable: bool) -> Iterator[Path]:
     """A temporary file in ``path``'s folder that has the content; it is gone afterwards. ``error`` for what the system
     refuses meanwhile."""
-    unnamed = path.with_name(f".{path.name[:MAX_PREFIX]}.{secrets.token_hex(6)}")
+    unnamed = path.with_name(temporary_name(path.name))
     try:
         _write(unnamed, data, durable)
         yield unnamed
@@ -302,10 +302,6 @@ def _beside(path: Path, data: bytes, error: type[StoreError], durable: bool) -> 
     finally:
         with contextlib.suppress(OSError, ValueError):
             os.unlink(unnamed)
-
-
-MAX_PREFIX = 160
-"""Characters of a file's name that its temporary file has as well; most file systems end at 255 bytes."""
 
 
 def _write(path: Path, data: bytes, durable: bool) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import re
+import secrets
 import stat
 import time
 from functools import lru_cache
@@ -14,8 +15,18 @@ OLD_S = 86_400.0
 """A write takes milliseconds. What is a day old has no writer any more, on whatever machine: a shared folder says
 nothing of the processes of others."""
 
-_LEFT = re.compile(r"\..+\.[0-9a-f]{12}", re.DOTALL)
-"""As :func:`kerntune.base.codec.write_atomic` names them."""
+SUFFIX = ".kerntune-unfinished"
+"""Ends the name of every temporary file, so that no file of a user's or of another program is taken for one."""
+
+_LEFT = re.compile(rf"\..+\.[0-9a-f]{{12}}{re.escape(SUFFIX)}", re.DOTALL)
+
+MAX_PREFIX = 160
+"""Characters of a file's name that its temporary file has as well; most file systems end at 255 bytes."""
+
+
+def temporary_name(name: str) -> str:
+    """A new name beside a file's, for what is going to be renamed to it."""
+    return f".{name[:MAX_PREFIX]}.{secrets.token_hex(6)}{SUFFIX}"
 
 
 @lru_cache(maxsize=4096)

@@ -6,7 +6,6 @@ import contextlib
 import os
 import posixpath
 import re
-import secrets
 import stat
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -14,6 +13,7 @@ from typing import Any, Protocol
 from urllib.parse import unquote, urlsplit
 
 from kerntune.base import codec
+from kerntune.base.leftovers import temporary_name
 from kerntune.errors import StoreError, UsageError
 
 CONDITIONAL = frozenset({"s3", "s3a", "gs", "gcs"})
@@ -307,7 +307,7 @@ class SftpFiles:
         """A temporary file beside ``name`` with its content."""
         folder, _, last = f"{self._root}/{name}".rpartition("/")
         self._make(folder)
-        unnamed = f"{folder}/.{last[:160]}.{secrets.token_hex(6)}"
+        unnamed = f"{folder}/{temporary_name(last)}"
         with self._sftp.open(unnamed, "wbx") as file:
             file.write(data)
         return unnamed

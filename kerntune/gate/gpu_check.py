@@ -234,7 +234,7 @@ class TimedCheck:
         judgement = judge(policy, len(case.recording.working), found, since, grown, outside.failures)
         parts = self.comparer.attribution(judgement.decisive) if judgement.decisive is not None else None
         pending = self.builder.pending(judgement, time.sample, static, baseline)
-        if judgement.outside:  # no update accepts that: a later run would not look again
+        if not outside.may_be_baseline(self.settings.update):
             pending = replace(pending, write=False)
         return CaseFindings(time, static, judgement, parts, pending, outside)
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import msgspec
 
 from kerntune.base.case_result import OutsideWrite
+from kerntune.base.policy import Update
 from kerntune.base.recording import Launch, Recording
 from kerntune.capture import Capture
 from kerntune.capture.recorder import Recorded
@@ -35,10 +36,18 @@ class OutsideWrites:
     @property
     def warnings(self) -> tuple[str, ...]:
         """Sentences beside a verdict."""
-        doubt = "; that decides nothing, for the call may have changed what an earlier launch wrote and this one reads"
+        doubt = (
+            "; that decides nothing, for the call may have changed what an earlier launch wrote and this one reads. It "
+            "becomes no baseline, which would end the search for it, unless --kerntune-update=all asks for that"
+        )
         unsure = [outside_text(w) + doubt for w in self.found if not w.certain]
         why = [f"not looked for writes outside of tensors: {self.why_not}"] if self.why_not else []
         return (*unsure, *why)
+
+    def may_be_baseline(self, update: Update) -> bool:
+        """Whether the case's baseline may be written: later runs look at equal work no more. No update accepts a
+        certain write, and only one that rewrites every baseline an uncertain one."""
+        return not self.found or (not self.failures and update is Update.ALL)
 
 
 NOT_LOOKED = OutsideWrites()

@@ -8,8 +8,9 @@ from __future__ import annotations
 import contextlib
 import time
 import weakref
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from enum import Enum
+from functools import partial
 
 from kerntune.base.case_result import FIRST_LAUNCH
 from kerntune.base.recording import Artifacts, Recording
@@ -26,6 +27,7 @@ from kerntune.timing.worker.look_requests import (
     LookFailed,
     LookReply,
     LookRequest,
+    LooksRequest,
     StagedPiece,
     StageRequest,
 )
@@ -207,6 +209,9 @@ class FirstLaunches:
 
         self._holder: LookProcess | None = None
         self._slowest_s: float | None = None
+        self._ahead: dict[int, tuple[Recording, float | Exception]] = {}
+        """What came of the recordings that ran ahead, by identity: nanoseconds, or what :meth:`run` raises."""
+
         self.why_not = ""
         """Why some launches ran in this process without an earlier one elsewhere; empty if none did."""
 
@@ -236,6 +241,11 @@ class FirstLaunches:
         ``first`` has contents of storages that are this launch's own. Raises :class:`LaunchFault` (a
         :class:`LaunchTimeout` if it did not end) and :class:`OutOfResourcesError`.
         """
+        _, known = self._ahead.pop(id(recording), (recording, None))
+        if isinstance(known, Exception):
+            raise known
+        if known is not None:
+            return known
         why, fault = self.cannot(recording) if self.active else "", None
         for _ in range(TRIES if self.active and not why else 0):
             try:
@@ -250,6 +260,30 @@ class FirstLaunches:
         if why:
             self._stay_here(why)
         return None
+
+    def run_ahead(self, looks: Sequence[tuple[Recording, Mapping[int, Source | None]]], artifacts: Artifacts) -> None:
+        """Run several recordings, each with its ``first``, without a pause between them; :meth:`run` knows what came of
+        each. Those after a fault, and those that find other contents than the first one, are left to :meth:`run`."""
+        self._ahead.clear()
+        recording, first = looks[0]
+        if not self.active or self.cannot(recording):
+            return
+        try:
+            process = self._staged(recording, first)
+        except (MeasurementError, _EndedFromOutside):  # as run() will find, and say
+            return
+        alike = [one for one, its in looks if not self.cannot(one) and not self._missing(self._wanted(one, its))]
+        request = LooksRequest(tuple(_look(one, artifacts) for one in alike))
+        with contextlib.closing(process.ask_each(request, self.limit_s)) as replies:
+            for one in alike:
+                try:
+                    self._ahead[id(one)] = one, self._reply_judged(one, partial(next, replies))
+                except (LaunchFault, OutOfResourcesError) as exc:
+                    self._ahead[id(one)] = one, exc
+                except (_EndedFromOutside, MeasurementError):
+                    return
+                if not process.alive:
+                    return
 
     def whole_call(self, recording: Recording, artifacts: Artifacts) -> tuple[ChangedGuard, ...]:
         """Run all launches of a call in order in the other process, on the memory's first contents; the guard zones
@@ -271,6 +305,7 @@ class FirstLaunches:
         """Free what the process holds of this tuning."""
         self._isolation.forget()
         self._held.clear()
+        self._ahead.clear()
 
     def cannot(self, recording: Recording) -> str:
         """Why a recording can't run elsewhere; empty if it can."""
@@ -296,9 +331,13 @@ class FirstLaunches:
 
     def _run_once(self, recording: Recording, artifacts: Artifacts, first: Mapping[int, Source | None]) -> float:
         process, request = self._staged(recording, first), _look(recording, artifacts)
+        return self._reply_judged(recording, partial(process.ask, request, self.limit_s()))
+
+    def _reply_judged(self, recording: Recording, receive: Callable[[], object]) -> float:
+        """Nanoseconds of a launch whose reply is received so, or what it has done."""
         begin, limit = time.monotonic(), self.limit_s()
         try:
-            reply = process.ask(request, limit)
+            reply = receive()
         except ProcessLate as exc:
             self._isolation.renew(late=True)
             raise LaunchTimeout(f"{FIRST_LAUNCH} did not end within {limit:.1f} s{self._others()}") from exc
@@ -348,9 +387,8 @@ class FirstLaunches:
 
     def _stage(self, process: LookProcess, recording: Recording, first: Mapping[int, Source | None]) -> None:
         """Let the process have the contents that a launch finds. The process never sees the memory itself."""
-        sources = self._memory.sources
-        wanted = {i: (first.get(i) or sources[i]).pristine for i in used_storages(recording)}
-        missing = [i for i, buffer in wanted.items() if self._held.get(i) is not buffer]
+        wanted = self._wanted(recording, first)
+        missing = self._missing(wanted)
         if not missing:
             return
         try:
@@ -363,6 +401,15 @@ class FirstLaunches:
         if not sent:
             raise MeasurementError("its memory could not be copied to another process")
         self._held.update({i: wanted[i] for i in missing})
+
+    def _wanted(self, recording: Recording, first: Mapping[int, Source | None]) -> dict[int, Buffer]:
+        """The contents that a recording's launch finds, by storage."""
+        sources = self._memory.sources
+        return {i: (first.get(i) or sources[i]).pristine for i in used_storages(recording)}
+
+    def _missing(self, wanted: Mapping[int, Buffer]) -> list[int]:
+        """Those that the process doesn't have."""
+        return [i for i, buffer in wanted.items() if self._held.get(i) is not buffer]
 
     def _sent(self, process: LookProcess, wanted: Mapping[int, Buffer], missing: Sequence[int]) -> bool:
         """Whether all of it arrived."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import heapq
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import TypeVar
 
 from kerntune.base.device import DeviceSpec
@@ -16,6 +16,10 @@ from kerntune.tuning.batch import CandidateResult
 from kerntune.tuning.candidates import CandidatePool
 
 T = TypeVar("T")
+
+TOGETHER = 8
+"""So many candidates, if they are compiled by then, have their first launches in another process without a pause
+between them: each request alone waits for two processes to be scheduled while all cores compile."""
 
 SPILL_BYTES = 8
 """Of :attr:`kerntune.static.prediction.Figures.spill_bytes`, for a spilled register: four stored, four loaded."""
@@ -40,37 +44,39 @@ class Prescreen:
         self.left_out: dict[int, str] = {}
         """Why each candidate that was left out was."""
 
-    def in_order(self, compiled: Iterator[CandidateResult]) -> Iterator[CandidateResult]:
-        """Of the results that are there together the cheapest by prediction first; where some may be left out, once all
-        are there."""
+    def in_order(self, compiled: Iterator[CandidateResult]) -> Iterator[list[CandidateResult]]:
+        """Of the results that are there together the cheapest by prediction first, up to :data:`TOGETHER` at a time;
+        where some may be left out, once all are there."""
         if not self._prune:
-            return self._spilling_last(lowest_cost_first(compiled, self._pool.ready, self._cost))
+            return self._spilling_last(lowest_costs_first(compiled, self._pool.ready, self._cost))
         results = sorted(compiled, key=self._cost)
         figures = {i: self._predictions.figures[i] for i, _ in results if i in self._predictions.figures}
         protected = {*self._pool.known.ran, self._incumbent}
         self.left_out.update(pruning.left_out(figures, self._prune, protected))
-        return (result for result in results if result[0] not in self.left_out)
+        return _few_at_a_time([result for result in results if result[0] not in self.left_out])
 
-    def _spilling_last(self, results: Iterator[CandidateResult]) -> Iterator[CandidateResult]:
+    def _spilling_last(self, groups: Iterator[list[CandidateResult]]) -> Iterator[list[CandidateResult]]:
         """Those that spill too much only if all do (:func:`kerntune.heuristics.without_spilling`)."""
         if self._most_spilled is None:
-            yield from results
+            yield from groups
             return
-        spills, late = {}, {}
-        for i, found in results:
-            spills[i] = self._spilled(i) if isinstance(found, Compiled) else None
-            if (spills[i] or 0) > self._most_spilled and i not in {*self._pool.known.ran, self._incumbent}:
-                late[i] = found
-            else:
-                yield i, found
+        spills: dict[int, int | None] = {}
+        late: dict[int, CandidateResult] = {}
+        for group in groups:
+            spills |= {i: self._spilled(i) if isinstance(found, Compiled) else None for i, found in group}
+            late |= {result[0]: result for result in group if self._is_late(result[0], spills)}
+            yield [result for result in group if result[0] not in late]
         usable = [i for i, count in spills.items() if count is not None]
         kept = without_spilling(usable, spills, self._most_spilled)
-        for i, found in late.items():
-            if i in kept:
-                yield i, found
-            else:
-                text = f"spills {spills[i]} registers a thread, more than {self._most_spilled}, and others don't"
-                self.left_out[i] = text
+        for i in late.keys() - set(kept):
+            text = f"spills {spills[i]} registers a thread, more than {self._most_spilled}, and others don't"
+            self.left_out[i] = text
+        yield from _few_at_a_time([result for i, result in late.items() if i in kept])
+
+    def _is_late(self, i: int, spills: dict[int, int | None]) -> bool:
+        """Whether a candidate spills too much to be tried before all are known."""
+        assert self._most_spilled is not None
+        return (spills[i] or 0) > self._most_spilled and i not in {*self._pool.known.ran, self._incumbent}
 
     def _spilled(self, i: int) -> int | None:
         figures = self._predictions.figures.get(i)
@@ -93,9 +99,15 @@ class Prescreen:
         return self._predictions.cost(i)
 
 
-def lowest_cost_first(results: Iterator[T], ready: Callable[[], bool], cost: Callable[[T], float]) -> Iterator[T]:
-    """All ``results``; of those that are ready at the same time the one with the lowest cost first, of equals the
-    earliest.
+def _few_at_a_time(results: Sequence[T]) -> Iterator[list[T]]:
+    return (list(results[k : k + TOGETHER]) for k in range(0, len(results), TOGETHER))
+
+
+def lowest_costs_first(
+    results: Iterator[T], ready: Callable[[], bool], cost: Callable[[T], float], together: int = TOGETHER
+) -> Iterator[list[T]]:
+    """All ``results``; of those that are ready at the same time the ones with the lowest costs first, of equals the
+    earliest, up to so many ``together``.
 
     ``ready`` returns whether the next one is available without waiting; ``cost`` is called once for each.
     """
@@ -103,6 +115,11 @@ def lowest_cost_first(results: Iterator[T], ready: Callable[[], bool], cost: Cal
     for number, result in enumerate(results):
         heapq.heappush(held, (cost(result), number, result))
         while held and not ready():
-            yield heapq.heappop(held)[2]
+            yield _cheapest(held, together)
     while held:
-        yield heapq.heappop(held)[2]
+        yield _cheapest(held, together)
+
+
+def _cheapest(held: list[tuple[float, int, T]], most: int) -> list[T]:
+    """Taken out of a heap."""
+    return [heapq.heappop(held)[2] for _ in range(min(most, len(held)))]

@@ -45,8 +45,8 @@ class Searching:
         self._trial_set.expect(candidates)
         self._trial_set.paused()
         with contextlib.closing(self._trial_set.pool.compiled(candidates)) as stream:
-            for i, compiled in self._prescreen.in_order(stream):
-                self._trial_set.admit(i, compiled)
+            for group in self._prescreen.in_order(stream):
+                self._trial_set.admit_all(group)
         self._trial_set.keep_estimates(candidates)
 
     def _measure(self, config: Config) -> Measured:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Collection, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 
@@ -25,6 +26,7 @@ from kerntune.errors import (
 )
 from kerntune.gpu.memory import Memory
 from kerntune.gpu.program import ALIKE, First, Loader, Program
+from kerntune.tuning.batch import CandidateResult
 from kerntune.tuning.candidates import CandidatePool, contenders
 from kerntune.tuning.consensus import CandidateWork, content_of
 from kerntune.tuning.faults import Faults, FirstLaunchFault
@@ -68,6 +70,9 @@ class TrialSet:
         self.site, self.known, self._stored = self.pool.site, self.pool.known, self.pool.stored
         self._tried: set[int] = set()
         self._recordings: dict[int, Recording] = {}
+        self._singles: dict[int, tuple[Recording, CandidateWork]] = {}
+        """Of the candidates that are admitted together."""
+
         self._misfits: set[int] = set()
         self._faults = Faults(self.site.kernel)
         self._kept: set[int] = set()
@@ -143,6 +148,13 @@ class TrialSet:
             self.failures.pop(i, None)
             self.times.pop(i, None)
 
+    def admit_all(self, results: Sequence[CandidateResult]) -> None:
+        """:meth:`admit` candidates that are compiled. Their first launches elsewhere come first, all of them, so that
+        none disturbs an estimate."""
+        self._look_ahead(results)
+        for i, compiled in results:
+            self.admit(i, compiled)
+
     def admit(self, i: int, compiled: Compiled | TrialError) -> None:
         """Estimate a candidate, or note why it can't be used. After many faults and no good one it is put off
         (:meth:`admit_put_off`)."""
@@ -178,6 +190,26 @@ class TrialSet:
             self._misfits |= {i} if isinstance(exc, OutOfResourcesError) else set()
         except (TrialError, BackendError, CaptureError) as exc:
             self._fail(i, str(exc))
+
+    def _look_ahead(self, results: Sequence[CandidateResult]) -> None:
+        """Have the first launches of those that need one run elsewhere, if it is several, without a pause between
+        them. What comes of each is found when it is admitted."""
+        self._singles.clear()
+        if self.elsewhere is None or self._faults.in_doubt(self._good()):
+            return
+        wanted: dict[CandidateWork, tuple[Recording, First]] = {}
+        for i, compiled in results:
+            with contextlib.suppress(TrialError, BackendError, CaptureError):
+                if isinstance(compiled, Compiled) and not self._has_run(i) and i not in self.site.faults:
+                    single, work = self._single(i, compiled)
+                    if self._is_unknown(work) and not misfit(compiled.binary, compiled.data, self.loader.gpu.spec):
+                        wanted.setdefault(work, (single, self._begin(i)))
+        if len(wanted) > 1:
+            self.elsewhere.run_ahead(list(wanted.values()), self.recorded.artifacts)
+
+    def _is_unknown(self, work: CandidateWork) -> bool:
+        """Whether nothing is known yet of what a candidate does."""
+        return work[:2] not in self._bad and work not in self._found and self._faults.like(work) is None
 
     def _note_fault(self, i: int, compiled: Compiled, exc: LaunchFault) -> None:
         """It has failed; whether that is remembered is decided when all of a stage are in."""
@@ -255,14 +287,11 @@ class TrialSet:
 
     def _trial(self, i: int, compiled: Compiled) -> Trial | None:
         """A trial of its own; None for a candidate that is the same as another one."""
-        probe = self.pool.probes[i]
-        recording = with_candidate(self.recorded, self.capture, self.index, probe, i, compiled)
-        single = self._recordings[i] = recording.only(self.index).pruned()
+        single, work = self._single(i, compiled)
+        self._recordings[i] = single
         code, begin = compiled.binary.code, self._begin(i)
-        work = (code, probe.grid, content_of(begin))
-        bad = {} if self._first else self.known.bad  # with other hooks the same code may be right
-        if (code, probe.grid) in bad:
-            self._fail(i, bad[code, probe.grid], remember=True, code=code)
+        if work[:2] in self._bad:
+            self._fail(i, self._bad[work[:2]], remember=True, code=code)
         elif work in self._found:
             self._found[work].same.append(i)
             log_config(self.site, "same code", i, f"as {self.site.candidates[self._found[work].index].config}")
@@ -279,6 +308,20 @@ class TrialSet:
             self._found[work] = Trial(i, single, self.program(single, begin), [i])
             return self._found[work]
         return None
+
+    @property
+    def _bad(self) -> Mapping[tuple[str, tuple[int, int, int]], str]:
+        """Code and grids that were wrong in an earlier run. With other hooks the same code may be right."""
+        return {} if self._first else self.known.bad
+
+    def _single(self, i: int, compiled: Compiled) -> tuple[Recording, CandidateWork]:
+        """The launch as a candidate makes it; the same object for one that :meth:`_look_ahead` has seen."""
+        if i not in self._singles:
+            probe = self.pool.probes[i]
+            recording = with_candidate(self.recorded, self.capture, self.index, probe, i, compiled)
+            work = (compiled.binary.code, probe.grid, content_of(self._begin(i)))
+            self._singles[i] = recording.only(self.index).pruned(), work
+        return self._singles[i]
 
     def program(self, single: Recording, first: First | None = None) -> Program:
         """A recording of one launch in the race's memory; it finds what that begins with, or what ``first`` says."""

@@ -186,8 +186,8 @@ class _Tuning:
         self.screening = Screening()
         self.trial_set.begin(candidates)
         with contextlib.closing(self.pool.compiled(candidates, self._pause_of())) as stream:
-            for i, compiled in self.prescreen.in_order(stream):
-                self.trial_set.admit(i, compiled)
+            for group in self.prescreen.in_order(stream):
+                self.trial_set.admit_all(group)
         self.trial_set.admit_put_off()
         if searching is not None:
             searching.run()

@@ -12,7 +12,7 @@ from samples import ENVIRONMENT
 from tuning.cache.made import LARGE, SMALL, WINNER
 
 from kerntune.base.codec import write_atomic
-from kerntune.base.leftovers import OLD_S, sweep_once
+from kerntune.base.leftovers import OLD_S, sweep_once, temporary_name
 from kerntune.gate.baselines import ArtifactFolder
 from kerntune.tuning.cache import WinnerCache
 
@@ -27,15 +27,24 @@ def aged(path: Path, seconds: float) -> Path:
 
 def left_in(folder: Path, seconds: float = 2 * OLD_S) -> Path:
     """What a killed write has left there."""
-    return aged(folder / f".entry.json.{secrets.token_hex(6)}", seconds)
+    return aged(folder / temporary_name("entry.json"), seconds)
 
 
 def test_what_is_old_goes_and_what_may_have_a_writer_stays(tmp_path: Path) -> None:
     old, new = left_in(tmp_path), left_in(tmp_path, OLD_S / 2)
     others = [
-        aged(tmp_path / name, 2 * OLD_S) for name in ("entry.json", ".gitignore", ".entry.json", ".a.0123456789aX")
+        aged(tmp_path / name, 2 * OLD_S)
+        for name in (
+            "entry.json",
+            ".gitignore",
+            ".entry.json",
+            f".notes.{secrets.token_hex(6)}",
+            "a.kerntune-unfinished",
+            ".a.0123456789aX.kerntune-unfinished",
+            ".a.0123456789ab.kerntune-unfinished.bak",
+        )
     ]
-    folder = tmp_path / ".folder.0123456789ab"
+    folder = tmp_path / temporary_name("folder")
     folder.mkdir()
     os.utime(folder, (0, 0))
     sweep_once(tmp_path)
@@ -54,6 +63,19 @@ def test_the_names_are_those_of_writes(tmp_path: Path, monkeypatch: pytest.Monke
     os.utime(kept.with_suffix(""), (0, 0))
     sweep_once(tmp_path)
     assert list(tmp_path.iterdir()) == []
+
+
+def test_no_file_of_a_user_s_has_such_a_name(tmp_path: Path) -> None:
+    """A hidden file that ends in twelve digits may be anybody's, in a folder of baselines, too."""
+    artifacts = ArtifactFolder(tmp_path)
+    sweep_once.cache_clear()
+    mine = aged(tmp_path / f".notes.{secrets.token_hex(6)}", 2 * OLD_S)
+    artifacts.put("0" * 64, b"data")
+    assert mine.exists()
+
+
+def test_names_are_as_short_as_file_systems_need() -> None:
+    assert len(temporary_name("x" * 300)) <= 255
 
 
 def test_a_folder_that_is_not_there_or_can_not_be_read_is_left(tmp_path: Path) -> None:

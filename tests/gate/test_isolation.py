@@ -34,14 +34,15 @@ def failed(result: Any) -> dict[int, str]:
 def launched(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """Blocks that were launched in other processes."""
     blocks: list[str] = []
-    real = isolation_module.LookProcess.ask
+    real = isolation_module.LookProcess._exchange
 
-    def ask(self: Any, request: Any, limit_s: float) -> Any:
-        if isinstance(request, isolation_module.LookRequest):
-            blocks.append(request.recording.binaries[0].constexprs["BLOCK"])
+    def exchange(self: Any, request: Any, limit_s: float) -> Any:
+        for one in getattr(request, "looks", (request,)):
+            if isinstance(one, isolation_module.LookRequest):
+                blocks.append(one.recording.binaries[0].constexprs["BLOCK"])
         return real(self, request, limit_s)
 
-    monkeypatch.setattr(isolation_module.LookProcess, "ask", ask)
+    monkeypatch.setattr(isolation_module.LookProcess, "_exchange", exchange)
     return blocks
 
 

@@ -23,14 +23,15 @@ BESIDE = Rule(kernel="scale_kernel", beside=(0, 4))
 def looked(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """How many launches each look in another process had."""
     counts: list[int] = []
-    real = isolation_module.LookProcess.ask
+    real = isolation_module.LookProcess._exchange
 
-    def ask(self: Any, request: Any, limit_s: float) -> Any:
-        if isinstance(request, isolation_module.LookRequest):
-            counts.append(len(request.recording.working))
+    def exchange(self: Any, request: Any, limit_s: float) -> Any:
+        for one in getattr(request, "looks", (request,)):
+            if isinstance(one, isolation_module.LookRequest):
+                counts.append(len(one.recording.working))
         return real(self, request, limit_s)
 
-    monkeypatch.setattr(isolation_module.LookProcess, "ask", ask)
+    monkeypatch.setattr(isolation_module.LookProcess, "_exchange", exchange)
     return counts
 
 
@@ -171,3 +172,17 @@ def test_integers_that_an_earlier_launch_wrote_leave_it_unsure(
     assert result.verdict is (Verdict.REGRESSED if sure else Verdict.NEW)
     assert bool(result.findings) is sure
     assert any("launch 1 (kernel sum_kernel) wrote outside of its tensors" in w for w in result.warnings) is not sure
+
+
+def test_an_unsure_write_becomes_a_baseline_only_where_that_is_asked_for(project: Project) -> None:
+    """Of equal work nothing is looked for any more, so the warning would be lost with the second run."""
+    beside = Rule(kernel="sum_kernel", beside=(8, 16))
+    for update in (Update.NONE, Update.NEW, Update.IMPROVED):
+        with project.run(beside, isolated=True, update=update) as run:
+            result = run.judge(two(torch.int32))
+        assert (result.verdict, project.files()) == (Verdict.NEW, [])
+        (warning,) = (w for w in result.warnings if "wrote outside of its tensors" in w)
+        assert "It becomes no baseline" in warning
+    with project.run(beside, isolated=True, update=Update.ALL) as run:
+        assert run.judge(two(torch.int32)).outcome is Outcome.PASS
+    assert len(project.files()) > 0

@@ -11,7 +11,7 @@ import signal
 import subprocess
 import time
 import warnings
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
@@ -42,9 +42,10 @@ from kerntune.gpu.scripted import (
     Rule,
 )
 from kerntune.tuning import isolation as isolation_module
+from kerntune.tuning.candidates import CandidatePool
 from kerntune.tuning.faults import Faults, FirstLaunchFault
 from kerntune.tuning.isolation import Isolate, Isolation
-from kerntune.tuning.prescreen import Prescreen
+from kerntune.tuning.prescreen import TOGETHER, Prescreen
 from kerntune.tuning.tune_options import TuneOptions
 from kerntune.tuning.tuner import tune
 from kerntune.tuning.tuning_result import Tuned
@@ -57,6 +58,25 @@ def short_limits(monkeypatch: pytest.MonkeyPatch) -> None:
     """What hangs is given up soon: others take milliseconds here."""
     monkeypatch.setattr(isolation_module, "LEAST_LIMIT_S", 1.0)
     monkeypatch.setattr(isolation_module, "LIMIT_FIRST_S", 2.0)
+
+
+@pytest.fixture
+def one_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each candidate is asked for alone, as where none is compiled while another is estimated."""
+    monkeypatch.setattr(CandidatePool, "ready", lambda self: False)
+
+
+@pytest.fixture
+def together(monkeypatch: pytest.MonkeyPatch) -> None:
+    """All candidates are compiled before the first one is asked for."""
+    monkeypatch.setattr(CandidatePool, "ready", lambda self: True)
+
+
+@pytest.fixture(params=["one_by_one", "together"])
+def either_way(request: pytest.FixtureRequest) -> str:
+    """Alone, or several in one request."""
+    request.getfixturevalue(request.param)
+    return str(request.param)
 
 
 def bad(size: int, fault: str = "", **more: Any) -> Rule:
@@ -107,6 +127,7 @@ def reasons(found: Tuned) -> dict[int, str]:
         (HANG, "did not end within"),
     ],
 )
+@pytest.mark.usefixtures("either_way")
 def test_one_that_fails_costs_one_trial(backend: FakeBackend, fault: str, said: str) -> None:
     found = race(backend, bad(128, fault), block(64, 100.0))
     assert found.winner == BLOCKS.index(64)
@@ -117,6 +138,7 @@ def test_one_that_fails_costs_one_trial(backend: FakeBackend, fault: str, said: 
     assert found.notes == ()
 
 
+@pytest.mark.usefixtures("either_way")
 def test_several_of_every_kind_among_good_ones(backend: FakeBackend) -> None:
     found = race(backend, bad(32, ILLEGAL_ADDRESS), bad(512, ABORT), block(256, 100.0))
     assert found.winner == BLOCKS.index(256)
@@ -131,6 +153,7 @@ def test_several_of_every_kind_among_good_ones(backend: FakeBackend) -> None:
         ((-16, 8), "from 16 bytes before the begin"),
     ],
 )
+@pytest.mark.usefixtures("either_way")
 def test_one_that_writes_beside_its_tensors_is_named(backend: FakeBackend, beside: tuple[int, int], where: str) -> None:
     found = race(backend, bad(128, beside=beside))
     (reason,) = reasons(found).values()
@@ -205,12 +228,69 @@ def order_of(bad_ones: int, order: str) -> set[int]:
     return set(places[:bad_ones] if order == "first" else spread(places)[:bad_ones])
 
 
+def _by_number(self: Prescreen, stream: Iterator[Any]) -> Iterator[list[Any]]:
+    """All are compiled before the first one is launched, and come in the list's order."""
+    results = sorted(stream, key=lambda pair: pair[0])
+    return (results[k : k + TOGETHER] for k in range(0, len(results), TOGETHER))
+
+
+def requests(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """How many launches each request has."""
+    counts: list[int] = []
+    real = isolation_module.LookProcess._exchange
+
+    def exchange(self: Any, request: Any, limit_s: float) -> Any:
+        if type(request).__name__ in ("LookRequest", "LooksRequest"):
+            counts.append(len(getattr(request, "looks", "1")))
+        return real(self, request, limit_s)
+
+    monkeypatch.setattr(isolation_module.LookProcess, "_exchange", exchange)
+    return counts
+
+
+@pytest.mark.usefixtures("together")
+def test_those_that_are_compiled_together_are_launched_without_a_pause(
+    backend: FakeBackend, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    counts = requests(monkeypatch)
+    assert race(backend, block(128, 100.0)).failures == ()
+    assert counts == [len(BLOCKS)]
+
+
+@pytest.mark.usefixtures("together")
+def test_those_after_one_that_ends_their_process_are_launched_by_another(
+    backend: FakeBackend, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    counts = requests(monkeypatch)
+    found = race(backend, bad(64, ILLEGAL_ADDRESS), bad(256, beside=(0, 4)), block(512, 100.0))
+    assert (found.winner, set(reasons(found))) == (BLOCKS.index(512), {64, 256})
+    assert counts[0] == len(BLOCKS)
+    assert set(counts[1:]) == {1}, "each fault is named before the next one runs"
+
+
+@pytest.mark.usefixtures("together")
+def test_one_of_several_that_others_kill_is_launched_again(
+    backend: FakeBackend, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real, asked = isolation_module.LookProcess._exchange, []
+
+    def exchange(self: Any, request: Any, limit_s: float) -> Any:
+        asked.append(request)
+        if len(asked) > 2 and asked[-2] is not None and request is None:
+            os.kill(self.pid, 9)
+        return real(self, request, limit_s)
+
+    monkeypatch.setattr(isolation_module.LookProcess, "_exchange", exchange)
+    found = race(backend)
+    assert (found.failures, found.notes) == ((), ())
+
+
 @pytest.mark.parametrize("order", ["first", "the likely ones"])
 def test_faults_that_come_first_end_no_good_tuning(
     backend: FakeBackend, monkeypatch: pytest.MonkeyPatch, order: str
 ) -> None:
     """24 bad ones among 30 good ones."""
-    monkeypatch.setattr(Prescreen, "in_order", lambda self, stream: sorted(stream, key=lambda pair: pair[0]))
+    monkeypatch.setattr(Prescreen, "in_order", _by_number)
     places = order_of(24, order)
     best = max(set(range(MANY)) - places)
     found = race_many(backend, ILLEGAL_ADDRESS, places, Rule(constexprs={"NUMBER": best}, time_ns=100.0))
@@ -244,6 +324,7 @@ def test_one_good_one_takes_all_doubt_away() -> None:
     assert not faults.without_hope(1, 60)
 
 
+@pytest.mark.usefixtures("one_by_one")
 def test_a_hang_that_does_not_come_back_is_none(backend: FakeBackend, monkeypatch: pytest.MonkeyPatch) -> None:
     """A device that somebody else keeps busy: the second launch ends."""
     real, asked = isolation_module.LookProcess.ask, []
@@ -263,6 +344,7 @@ def test_a_hang_that_does_not_come_back_is_none(backend: FakeBackend, monkeypatc
     assert len(asked) == 2
 
 
+@pytest.mark.usefixtures("one_by_one")
 def test_one_that_others_kill_is_launched_again(backend: FakeBackend, monkeypatch: pytest.MonkeyPatch) -> None:
     real, asked = isolation_module.LookProcess.ask, []
 
@@ -278,6 +360,7 @@ def test_one_that_others_kill_is_launched_again(backend: FakeBackend, monkeypatc
     assert found.notes == (), "none was launched in this process alone"
 
 
+@pytest.mark.usefixtures("one_by_one")
 @pytest.mark.parametrize("ended", [signal.SIGKILL, signal.SIGBUS, signal.SIGXCPU, signal.SIGABRT, signal.SIGSEGV])
 def test_the_signal_says_who_ended_a_process(backend: FakeBackend, monkeypatch: pytest.MonkeyPatch, ended: int) -> None:
     """Not what it printed last. What is killed twice is never launched in this process."""

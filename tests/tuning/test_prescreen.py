@@ -23,7 +23,7 @@ from kerntune.gpu.scripted import FakeBackend, Rule
 from kerntune.static import prediction
 from kerntune.static.prediction import Figures
 from kerntune.tuning.candidates import CandidatePool, pool_of
-from kerntune.tuning.prescreen import lowest_cost_first
+from kerntune.tuning.prescreen import lowest_costs_first
 from kerntune.tuning.race import Estimates
 from kerntune.tuning.tune_options import TuneOptions
 from kerntune.tuning.tuner import tune
@@ -215,9 +215,14 @@ def test_if_nobody_at_all_can_be_used_every_reason_is_listed(backend: FakeBacken
     assert all(f"refused {b}" in str(caught.value) for b in BLOCKS)
 
 
-@given(st.lists(st.floats(0, 9) | st.just(math.inf), max_size=30), st.lists(st.integers(0, 4), min_size=1, max_size=9))
-def test_of_what_is_there_together_the_cheapest_comes_first(costs: list[float], arrivals: list[int]) -> None:
-    """Between two results that are taken, some more arrive."""
+@given(
+    st.lists(st.floats(0, 9) | st.just(math.inf), max_size=30), st.lists(st.integers(0, 4), min_size=1, max_size=9),
+    st.integers(1, 9),
+)  # fmt: skip
+def test_of_what_is_there_together_the_cheapest_comes_first(
+    costs: list[float], arrivals: list[int], together: int
+) -> None:
+    """Between two groups that are taken, some more arrive."""
     there, asked, taken = {0}, [], list[int]()
     pace = itertools.cycle(arrivals)
 
@@ -230,10 +235,10 @@ def test_of_what_is_there_together_the_cheapest_comes_first(costs: list[float], 
         asked.append(i)
         return costs[i]
 
-    for i in lowest_cost_first(results(), lambda: len(asked) < len(there), cost):
+    for group in lowest_costs_first(results(), lambda: len(asked) < len(there), cost, together):
         held = set(asked) - set(taken)
         assert held == there - set(taken)
-        assert (costs[i], i) == min((costs[j], j) for j in held)
-        taken.append(i)
+        assert [(costs[i], i) for i in group] == sorted((costs[j], j) for j in held)[:together]
+        taken += group
         there.update(range(min(len(costs), len(there) + next(pace))))
     assert sorted(taken) == asked == list(range(len(costs)))

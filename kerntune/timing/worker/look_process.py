@@ -9,7 +9,7 @@ import subprocess
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Generator, Sequence
 from concurrent.futures import Future
 from functools import lru_cache, partial
 from queue import SimpleQueue
@@ -19,7 +19,7 @@ from kerntune.base.frames import Reader, Timeout, send
 from kerntune.compiling.fault import signal_name
 from kerntune.errors import FrameError, KerntuneError, MeasurementError, PeerClosed, PeerTimeout
 from kerntune.gpu.visible import as_begun
-from kerntune.timing.worker.look_requests import LookMessage
+from kerntune.timing.worker.look_requests import LookMessage, LooksRequest
 from kerntune.timing.worker.module_command import module_command
 from kerntune.timing.worker.requests import Ready
 
@@ -127,6 +127,21 @@ class LookProcess:
         self.wait()
         self.asked += 1
         return self._exchange(request, limit_s)
+
+    def ask_each(self, request: LooksRequest, limit_s: Callable[[], float]) -> Generator[LookMessage, None, None]:
+        """The replies in order, each within the limit of its time. As :meth:`ask`; without all of them, for whatever
+        reason, the process is closed."""
+        self.wait()
+        self.asked += 1
+        left, sending = len(request.looks), [request]
+        try:
+            while left:
+                reply = self._exchange(sending.pop() if sending else None, limit_s())
+                left -= 1
+                yield reply
+        finally:
+            if left:
+                self.close()
 
     def _exchange(self, request: LookMessage | None, limit_s: float) -> LookMessage:
         """Send a request, if there is one, and receive the next message, both within the limit.

@@ -46,6 +46,12 @@ class LookRequest(msgspec.Struct, frozen=True, tag="look"):
     artifacts: dict[str, bytes]
 
 
+class LooksRequest(msgspec.Struct, frozen=True, tag="looks"):
+    """Several of them, one after the other. Each has a reply of its own; none follows one that ends the worker."""
+
+    looks: tuple[LookRequest, ...]
+
+
 class ChangedGuard(msgspec.Struct, frozen=True):
     """As :class:`kerntune.gpu.guards.GuardDamage`, with the launch's place among those that run."""
 
@@ -75,4 +81,6 @@ class LookFailed(msgspec.Struct, frozen=True, tag="look failed"):
     """The device had no room for what the launch needs besides its storages, or for a copy of these."""
 
 
-LookMessage = Union[Ready, RequestFailed, StageRequest, Staged, ForgetRequest, LookRequest, LookReply, LookFailed]
+LookMessage = Union[
+    Ready, RequestFailed, StageRequest, Staged, ForgetRequest, LookRequest, LooksRequest, LookReply, LookFailed
+]

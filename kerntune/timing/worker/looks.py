@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import os
 import resource
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import msgspec
 
@@ -30,6 +30,7 @@ from kerntune.timing.worker.look_requests import (
     LookMessage,
     LookReply,
     LookRequest,
+    LooksRequest,
     Staged,
     StageRequest,
 )
@@ -54,6 +55,11 @@ class Looker:
         """What the first look needs, before anything is asked. A help, no need."""
         with contextlib.suppress(KerntuneError):
             self._reader.prepare()
+
+    def answers(self, request: LookMessage) -> Iterator[LookMessage]:
+        """The replies to a request, each as it is known."""
+        for one in request.looks if isinstance(request, LooksRequest) else (request,):
+            yield self.answer(one)
 
     def answer(self, request: LookMessage) -> LookMessage:
         """The reply to a request. A failed look that leaves the device usable isn't ``spoiled``."""
@@ -141,8 +147,7 @@ def serve(gpu: Executor, file: int, outbox: int) -> int:
     send(outbox, Ready(gpu.spec.name))
     requests: Reader[LookMessage] = Reader(0, LookMessage)
     looker.prepare()
-    for request in requests:
-        reply = looker.answer(request)
+    for reply in (reply for request in requests for reply in looker.answers(request)):
         send(outbox, reply)
         if isinstance(reply, LookFailed) and reply.spoiled:
             return SPOILED

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import secrets
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Generic, TypeVar
@@ -13,7 +12,7 @@ import msgspec
 import platformdirs
 
 from kerntune.base import codec
-from kerntune.base.leftovers import sweep_once
+from kerntune.base.leftovers import sweep_once, temporary_name
 from kerntune.errors import CacheError, StoreError
 from kerntune.kernels import compat
 
@@ -140,7 +139,7 @@ class Entries(Generic[T]):
         nothing: whatever lies there is taken away first, then looked at, and put back if it isn't what was read.
         """
         self.tell(why)
-        taken = path.with_name(f".{path.name}.{secrets.token_hex(6)}")
+        taken = path.with_name(temporary_name(path.name))
         with contextlib.suppress(OSError):
             os.rename(path, taken)
             if _is_still(taken, seen):
