@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import multiprocessing
 import os
-import queue
 import signal
 import sys
 import threading
@@ -17,6 +16,7 @@ from typing import Any
 
 from kerntune.base.orphans import end_with_parent
 from kerntune.errors import UsageError
+from kerntune.tuning.many.work_by_kind import WorkByKind
 
 VISIBLE = "CUDA_VISIBLE_DEVICES"
 
@@ -178,7 +178,7 @@ def _kill(pid: int) -> None:
 @dataclass
 class GpuPools:
     """``submit()`` of :mod:`concurrent.futures`, for as many processes as GPUs; work is done in the order in which it
-    came, by whichever is free.
+    came, by whichever is free, but for what :meth:`submit_of` says.
 
     A process sees all GPUs with its own one first. Work whose process ended raises ``BrokenProcessPool``; the others
     go on, and the GPU gets a new process. After a result that is ``spoiled`` (its device runs nothing any more) it
@@ -191,7 +191,7 @@ class GpuPools:
     spoiled: Callable[[Any], bool] = lambda result: False
 
     def __post_init__(self) -> None:
-        self._waiting: queue.SimpleQueue[Work | None] = queue.SimpleQueue()
+        self._waiting: WorkByKind[Work] = WorkByKind()
         self._ended = False
         seen = visible_gpus()
         self._pools = [_Pool(gpu, {**self.environment, VISIBLE: first_in(gpu, seen)}, self.paths) for gpu in self.gpus]
@@ -206,15 +206,19 @@ class GpuPools:
 
     def submit(self, function: Callable[..., Any], /, *arguments: Any) -> Future[Any]:
         """Have ``function(*arguments)`` done in a process of the next free GPU."""
+        return self.submit_of("", function, *arguments)
+
+    def submit_of(self, kind: str, function: Callable[..., Any], /, *arguments: Any) -> Future[Any]:
+        """The same; a process that has had work of this kind takes it before other work, and before other processes
+        do while they have work of their own kinds."""
         future: Future[Any] = Future()
-        self._waiting.put((future, function, arguments))
+        self._waiting.put(kind, (future, function, arguments))
         return future
 
     def close(self) -> None:
         """End all processes at once, whatever they do. Results that were given stay."""
         self._ended = True
-        for _ in self._threads:
-            self._waiting.put(None)
+        self._waiting.end()
         for pool in self._pools:
             pool.end()
 
@@ -225,7 +229,7 @@ class GpuPools:
         self.close()
 
     def _serve(self, pool: _Pool) -> None:
-        while (work := self._waiting.get()) is not None:
+        while (work := self._waiting.take(pool.gpu)) is not None:
             future, function, arguments = work
             if self._ended or not future.set_running_or_notify_cancel():
                 continue

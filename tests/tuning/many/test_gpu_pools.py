@@ -51,6 +51,32 @@ def seen_there() -> tuple[int, str, int]:
     return seen()
 
 
+def wait_for(path: str) -> int:
+    """Until something is written to a pipe."""
+    Path(path).read_text()
+    return os.getpid()
+
+
+def note(path: str, word: str) -> int:
+    with Path(path).open("a") as file:
+        file.write(word)
+    return os.getpid()
+
+
+def test_a_process_goes_on_with_the_kinds_that_it_has_had(pools: GpuPools, tmp_path: Path) -> None:
+    log, gates = tmp_path / "log", {kind: tmp_path / kind for kind in "ab"}
+    for gate in gates.values():
+        os.mkfifo(gate)
+    held = {kind: pools.submit_of(kind, wait_for, str(gate)) for kind, gate in gates.items()}
+    more = [pools.submit_of(kind, note, str(log), kind) for _ in range(2) for kind in "ba"]
+    gates["a"].write_text("go on")
+    pid = held["a"].result(60)
+    assert {future.result(60) for future in more} == {pid}, "the other one is held"
+    assert log.read_text() == "aabb"
+    gates["b"].write_text("go on")
+    assert held["b"].result(60) != pid
+
+
 def test_a_process_that_dies_takes_no_other(pools: GpuPools, tmp_path: Path) -> None:
     first = [pools.submit(seen) for _ in range(6)]
     dying = pools.submit(die, str(tmp_path / "died"))
