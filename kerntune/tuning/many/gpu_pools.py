@@ -16,44 +16,16 @@ from typing import Any
 
 from kerntune.base.orphans import end_with_parent
 from kerntune.errors import UsageError
+from kerntune.gpu.rotation import CUDA, listed, turned
 from kerntune.tuning.many.work_by_kind import WorkByKind
 
-VISIBLE = "CUDA_VISIBLE_DEVICES"
-
 Work = tuple["Future[Any]", Callable[..., Any], tuple[Any, ...]]
-
-
-def visible_gpus(environ: Mapping[str, str] = os.environ) -> tuple[str, ...]:
-    """The GPUs that a new process would see, as ``CUDA_VISIBLE_DEVICES`` names them: by index, UUID or MIG instance.
-
-    The driver isn't started: NVML counts them. Empty if there is none.
-    """
-    if VISIBLE in environ:
-        named = [name.strip() for name in environ[VISIBLE].split(",")]
-        end = next((i for i, name in enumerate(named) if not name or name.startswith("-")), len(named))
-        return tuple(named[:end])
-    import pynvml
-
-    try:
-        pynvml.nvmlInit()
-        return tuple(str(i) for i in range(int(pynvml.nvmlDeviceGetCount())))
-    except pynvml.NVMLError:
-        return ()
-
-
-def first_in(gpu: str, seen: Sequence[str]) -> str:
-    """The visible list with one GPU in front, the others after it in the order of a ring: a kernel that needs several
-    still sees all of them."""
-    if gpu not in seen:
-        return ",".join([gpu, *seen])
-    at = seen.index(gpu)
-    return ",".join([*seen[at:], *seen[:at]])
 
 
 def chosen_gpus(asked: Sequence[int | str] | None, environ: Mapping[str, str] = os.environ) -> tuple[str, ...]:
     """The GPUs to work on, as ``CUDA_VISIBLE_DEVICES`` names them: all that are visible, or those ``asked`` for by
     their place among them (or by UUID). :class:`UsageError` if there is none."""
-    seen = visible_gpus(environ)
+    seen = tuple(listed(environ))
     if asked is None:
         if not seen:
             raise UsageError(
@@ -193,8 +165,9 @@ class GpuPools:
     def __post_init__(self) -> None:
         self._waiting: WorkByKind[Work] = WorkByKind()
         self._ended = False
-        seen = visible_gpus()
-        self._pools = [_Pool(gpu, {**self.environment, VISIBLE: first_in(gpu, seen)}, self.paths) for gpu in self.gpus]
+        seen = listed(os.environ)
+        lists = {gpu: ",".join(turned(seen, gpu)) for gpu in self.gpus}
+        self._pools = [_Pool(gpu, {**self.environment, CUDA: lists[gpu]}, self.paths) for gpu in self.gpus]
         self._threads = [threading.Thread(target=self._serve, args=(pool,), daemon=True) for pool in self._pools]
         for thread in self._threads:
             thread.start()
