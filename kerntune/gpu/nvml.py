@@ -28,6 +28,17 @@ def device_state(uuid: str) -> dict[str, Any]:
     return found
 
 
+def device_count() -> int:
+    """NVIDIA's GPUs of this machine; 0 where NVML finds none."""
+    import pynvml
+
+    try:
+        pynvml.nvmlInit()
+        return int(pynvml.nvmlDeviceGetCount())
+    except pynvml.NVMLError:
+        return 0
+
+
 def _handle(nvml: Any, uuid: str) -> Any:
     try:
         return nvml.nvmlDeviceGetHandleByUUID(f"GPU-{uuid}")

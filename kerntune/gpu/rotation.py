@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+
+from kerntune.gpu.nvml import device_count
 
 CUDA, HIP, ROCR = "CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES"
 """What NVIDIA's driver, AMD's HIP and the layer below HIP read once, when they start."""
@@ -25,19 +27,29 @@ def rotated(environ: Mapping[str, str], count: int, turns: int, amd: bool = Fals
     entries = listed(environ, name, count)
     if len(entries) < 2 or len(set(entries)) < len(entries) or turns % len(entries) == 0:
         return {}
-    turns %= len(entries)
-    return {name: ",".join([*entries[turns:], *entries[:turns]])}
+    return {name: ",".join(turned(entries, entries[turns % len(entries)]))}
 
 
-def listed(environ: Mapping[str, str], name: str, count: int) -> list[str]:
-    """The entries of a variable that are seen; the numbers of all GPUs where it isn't set."""
+def turned(entries: Sequence[str], first: str) -> list[str]:
+    """The list with one entry in front, the others after it in the order of a ring; one that isn't listed comes
+    before all."""
+    at = entries.index(first) if first in entries else 0
+    return [*([] if first in entries else [first]), *entries[at:], *entries[:at]]
+
+
+def listed(environ: Mapping[str, str], name: str = CUDA, count: int | None = None) -> list[str]:
+    """The entries of a variable, as users write them (index, UUID, MIG instance), up to the first that is none; the
+    numbers of all GPUs where it isn't set.
+
+    ``count`` is how many a process sees that has started the driver, which drops what it doesn't know and all after.
+    Without it the driver isn't asked, and NVML counts NVIDIA's GPUs; it finds none where there are none.
+    """
     text = environ.get(name)
     if text is None:
-        return [str(i) for i in range(count)]
+        return [str(i) for i in range(device_count() if count is None else count)]
     entries = [entry.strip() for entry in text.split(",")]
-    if entries[0].startswith(MIG):
-        return entries
-    return entries[:count]
+    entries = entries[: next((i for i, e in enumerate(entries) if not e or e.startswith("-")), len(entries))]
+    return entries if count is None or (entries and entries[0].startswith(MIG)) else entries[:count]
 
 
 def turned_by_others(given: Mapping[str, str]) -> bool:

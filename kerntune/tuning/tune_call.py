@@ -22,6 +22,7 @@ from kerntune.kernels.specialize import Specialized
 from kerntune.tuning.batch import Batch
 from kerntune.tuning.candidates import CandidatePool, pool_of
 from kerntune.tuning.isolation import Isolation
+from kerntune.tuning.kept_isolation import KEPT
 from kerntune.tuning.stored_trials import KnownTrials, Trials
 from kerntune.tuning.switch_interval import QUICK_SWITCHES
 from kerntune.tuning.tune_options import DEFAULTS, TuneOptions
@@ -101,9 +102,9 @@ def compile_late(capture: Capture, site: Site, late: Collection[int]) -> Batch:
 
 @contextlib.contextmanager
 def _isolating(capture: Capture, options: TuneOptions) -> Iterator[Isolation]:
-    """Processes for first launches; none is left at the end."""
+    """Processes for first launches; none is left at the end, but where further tunings are about to come."""
     assert capture.backend.gpu is not None
-    with contextlib.closing(Isolation(capture.backend.gpu, options.isolate, single=True)) as isolation:
+    with KEPT.lent(capture.backend.gpu, options.isolate) as isolation:
         yield isolation
 
 

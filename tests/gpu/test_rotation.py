@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from kerntune.gpu.rotation import CUDA, HIP, ROCR, rotated, visible_count
+from kerntune.gpu import rotation
+from kerntune.gpu.rotation import CUDA, HIP, ROCR, listed, rotated, turned, visible_count
 
 MIGS = "MIG-aa,MIG-bb,MIG-cc"
 
@@ -54,3 +55,32 @@ def test_a_process_sees_one_mig_instance_and_may_give_out_more() -> None:
     assert visible_count(1, {CUDA: "5"}) == 1
     assert visible_count(2, {}) == 2
     assert visible_count(0, {CUDA: MIGS}) == 0
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("0,1", ("0", "1")),
+        (" 2 , 0", ("2", "0")),
+        ("GPU-aaa,MIG-bbb", ("GPU-aaa", "MIG-bbb")),
+        ("1,-1,0", ("1",)),
+        ("", ()),
+        ("-1", ()),
+        ("NoDevFiles", ("NoDevFiles",)),
+    ],
+)
+def test_the_visible_list(text: str, expected: tuple[str, ...]) -> None:
+    assert listed({CUDA: text}) == list(expected)
+
+
+def test_the_list_is_turned_not_cut() -> None:
+    assert turned(["a", "b", "c"], "b") == ["b", "c", "a"]
+    assert turned(["a", "b", "c"], "a") == ["a", "b", "c"]
+    assert turned(["a"], "x") == ["x", "a"]
+    assert turned([], "x") == ["x"]
+
+
+def test_without_a_list_and_a_count_nvml_is_asked(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rotation, "device_count", lambda: 3)
+    assert listed({}) == ["0", "1", "2"]
+    assert listed({}, count=1) == ["0"]

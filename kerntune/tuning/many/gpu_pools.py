@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import multiprocessing
 import os
-import queue
 import signal
 import sys
 import threading
@@ -17,43 +16,16 @@ from typing import Any
 
 from kerntune.base.orphans import end_with_parent
 from kerntune.errors import UsageError
-
-VISIBLE = "CUDA_VISIBLE_DEVICES"
+from kerntune.gpu.rotation import CUDA, listed, turned
+from kerntune.tuning.many.work_by_kind import WorkByKind
 
 Work = tuple["Future[Any]", Callable[..., Any], tuple[Any, ...]]
-
-
-def visible_gpus(environ: Mapping[str, str] = os.environ) -> tuple[str, ...]:
-    """The GPUs that a new process would see, as ``CUDA_VISIBLE_DEVICES`` names them: by index, UUID or MIG instance.
-
-    The driver isn't started: NVML counts them. Empty if there is none.
-    """
-    if VISIBLE in environ:
-        named = [name.strip() for name in environ[VISIBLE].split(",")]
-        end = next((i for i, name in enumerate(named) if not name or name.startswith("-")), len(named))
-        return tuple(named[:end])
-    import pynvml
-
-    try:
-        pynvml.nvmlInit()
-        return tuple(str(i) for i in range(int(pynvml.nvmlDeviceGetCount())))
-    except pynvml.NVMLError:
-        return ()
-
-
-def first_in(gpu: str, seen: Sequence[str]) -> str:
-    """The visible list with one GPU in front, the others after it in the order of a ring: a kernel that needs several
-    still sees all of them."""
-    if gpu not in seen:
-        return ",".join([gpu, *seen])
-    at = seen.index(gpu)
-    return ",".join([*seen[at:], *seen[:at]])
 
 
 def chosen_gpus(asked: Sequence[int | str] | None, environ: Mapping[str, str] = os.environ) -> tuple[str, ...]:
     """The GPUs to work on, as ``CUDA_VISIBLE_DEVICES`` names them: all that are visible, or those ``asked`` for by
     their place among them (or by UUID). :class:`UsageError` if there is none."""
-    seen = visible_gpus(environ)
+    seen = tuple(listed(environ))
     if asked is None:
         if not seen:
             raise UsageError(
@@ -178,7 +150,7 @@ def _kill(pid: int) -> None:
 @dataclass
 class GpuPools:
     """``submit()`` of :mod:`concurrent.futures`, for as many processes as GPUs; work is done in the order in which it
-    came, by whichever is free.
+    came, by whichever is free, but for what :meth:`submit_of` says.
 
     A process sees all GPUs with its own one first. Work whose process ended raises ``BrokenProcessPool``; the others
     go on, and the GPU gets a new process. After a result that is ``spoiled`` (its device runs nothing any more) it
@@ -191,10 +163,11 @@ class GpuPools:
     spoiled: Callable[[Any], bool] = lambda result: False
 
     def __post_init__(self) -> None:
-        self._waiting: queue.SimpleQueue[Work | None] = queue.SimpleQueue()
+        self._waiting: WorkByKind[Work] = WorkByKind()
         self._ended = False
-        seen = visible_gpus()
-        self._pools = [_Pool(gpu, {**self.environment, VISIBLE: first_in(gpu, seen)}, self.paths) for gpu in self.gpus]
+        seen = listed(os.environ)
+        lists = {gpu: ",".join(turned(seen, gpu)) for gpu in self.gpus}
+        self._pools = [_Pool(gpu, {**self.environment, CUDA: lists[gpu]}, self.paths) for gpu in self.gpus]
         self._threads = [threading.Thread(target=self._serve, args=(pool,), daemon=True) for pool in self._pools]
         for thread in self._threads:
             thread.start()
@@ -206,15 +179,19 @@ class GpuPools:
 
     def submit(self, function: Callable[..., Any], /, *arguments: Any) -> Future[Any]:
         """Have ``function(*arguments)`` done in a process of the next free GPU."""
+        return self.submit_of("", function, *arguments)
+
+    def submit_of(self, kind: str, function: Callable[..., Any], /, *arguments: Any) -> Future[Any]:
+        """The same; a process that has had work of this kind takes it before other work, and before other processes
+        do while they have work of their own kinds."""
         future: Future[Any] = Future()
-        self._waiting.put((future, function, arguments))
+        self._waiting.put(kind, (future, function, arguments))
         return future
 
     def close(self) -> None:
         """End all processes at once, whatever they do. Results that were given stay."""
         self._ended = True
-        for _ in self._threads:
-            self._waiting.put(None)
+        self._waiting.end()
         for pool in self._pools:
             pool.end()
 
@@ -225,7 +202,7 @@ class GpuPools:
         self.close()
 
     def _serve(self, pool: _Pool) -> None:
-        while (work := self._waiting.get()) is not None:
+        while (work := self._waiting.take(pool.gpu)) is not None:
             future, function, arguments = work
             if self._ended or not future.set_running_or_notify_cancel():
                 continue

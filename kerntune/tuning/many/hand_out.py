@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import queue
-from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -15,6 +14,7 @@ from kerntune.base.tuning_job import TuningJob
 from kerntune.errors import StoreError
 from kerntune.tuning.many.job_run import run_job
 from kerntune.tuning.many.outcome import Ended, JobRequest, KeyOutcome, encoded, outcome_of
+from kerntune.tuning.many.waiting_jobs import WaitingJob, WaitingJobs
 
 TIMES = 3
 """How often a job is given out at most: once, and twice more where a process that had it died."""
@@ -37,7 +37,8 @@ class Result(Protocol):
 
 
 class JobExecutor(Protocol):
-    """Anything that has work done elsewhere."""
+    """Anything that has work done elsewhere. One with a method ``submit_of(kind, function, *arguments)`` is told which
+    jobs have the same code, so that a process that has it loaded gets more of them."""
 
     def submit(self, function: Callable[..., Any], /, *arguments: Any) -> Any:
         """Have ``function(*arguments)`` done; a :class:`Result`."""
@@ -45,10 +46,9 @@ class JobExecutor(Protocol):
 
 @dataclass
 class _Given:
-    """A job that was given out, how often so far, and its result to be."""
+    """A job that was given out, and its result to be."""
 
-    request: JobRequest
-    times: int
+    job: WaitingJob
     result: Result
 
 
@@ -56,7 +56,8 @@ class HandOut:
     """Iterate over it: the outcomes as they come. :meth:`cancel` withdraws what no process has begun.
 
     Any exception of a result means that the process is gone that had the job: :func:`run_job` itself raises none for
-    what goes wrong with a call. Such a job is given out again, :data:`TIMES` times in all.
+    what goes wrong with a call. Such a job is given out again, :data:`TIMES` times in all. Of jobs with the same code
+    to compile one goes first, and the others when it has come back (:class:`WaitingJobs`).
     """
 
     def __init__(
@@ -66,7 +67,7 @@ class HandOut:
         window: int = WINDOW,
         function: Callable[[bytes], bytes] = run_job,
     ) -> None:
-        self._waiting = deque((request, 1) for request in requests)
+        self._waiting = WaitingJobs(requests)
         self._executor, self._window, self._function = executor, window, function
         self._given: dict[int, _Given] = {}
         self._next = 0
@@ -97,14 +98,21 @@ class HandOut:
 
     def _fill(self) -> None:
         while self._waiting and len(self._given) < self._window:
-            request, times = self._waiting.popleft()
-            result = self._executor.submit(self._function, encoded(request))
+            if (job := self._waiting.take()) is None:
+                return
+            result = self._submitted(job)
             number, self._next = self._next, self._next + 1
-            self._given[number] = _Given(request, times, result)
+            self._given[number] = _Given(job, result)
             if hasattr(result, "add_done_callback"):
                 result.add_done_callback(lambda _, number=number: self._ended.put(number))
             else:
                 self._silent.add(number)
+
+    def _submitted(self, job: WaitingJob) -> Result:
+        data, submit_of = encoded(job.request), getattr(self._executor, "submit_of", None)
+        if submit_of is not None:
+            return submit_of(job.kind, self._function, data)  # type: ignore[no-any-return]
+        return self._executor.submit(self._function, data)  # type: ignore[no-any-return]
 
     def _wait(self, seconds: float) -> int | None:
         """The number of a result that is there; None if there was none for so long."""
@@ -122,19 +130,21 @@ class HandOut:
             data = given.result.result()
         except Exception as exc:
             return self._died(given, exc)
-        job = given.request.job
+        self._waiting.ended(given.job)
+        job = given.job.request.job
         try:
             found = outcome_of(data)
         except StoreError as exc:
             error = f"{job}: {exc}; do the executor's workers have this very kerntune ({__version__})?"
             found = KeyOutcome(job.digest(), job.name, job.key, Ended.FAILED, error=error)
-        return msgspec.structs.replace(found, given_out=given.times)
+        return msgspec.structs.replace(found, given_out=given.job.times)
 
     def _died(self, given: _Given, exc: Exception) -> KeyOutcome | None:
-        if given.times < TIMES:
-            self._waiting.appendleft((given.request, given.times + 1))
+        if given.job.times < TIMES:
+            self._waiting.again(given.job)
             return None
-        return lost(given.request.job, given.times, exc)
+        self._waiting.ended(given.job)
+        return lost(given.job.request.job, given.job.times, exc)
 
 
 def lost(job: TuningJob, times: int, exc: BaseException) -> KeyOutcome:

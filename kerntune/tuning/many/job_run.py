@@ -23,6 +23,7 @@ from kerntune.kernels import compat
 from kerntune.kernels.source import jit_of, wrappers
 from kerntune.tuning import autotuner_run, context
 from kerntune.tuning.cache import Winner
+from kerntune.tuning.kept_isolation import KEPT
 from kerntune.tuning.many.named_kernel import tuner_of
 from kerntune.tuning.many.noting import SHAPES, noting
 from kerntune.tuning.many.outcome import Ended, JobRequest, KeyOutcome, encoded, request_of
@@ -49,7 +50,8 @@ def outcome_for(asked: JobRequest) -> KeyOutcome:
             _look_in(asked.paths)
             kernel = tuner_of(job.module, job.kernel, asked.modules)
             backend = _device(job)
-            found = _tuned(job, kernel, asked.modules, asked.force)
+            with KEPT.keeping():
+                found = _tuned(job, kernel, asked.modules, asked.force)
         except Exception as exc:  # of a user's module, hooks and pruning too
             found = _outcome(job, Ended.FAILED, error=_text(job, exc), spoiled=_spoiled(backend))
     notes = tuple(dict.fromkeys(str(w.message) for w in seen if w.category is RuntimeWarning))

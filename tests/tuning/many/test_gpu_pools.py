@@ -14,11 +14,12 @@ from pathlib import Path
 import pytest
 
 from kerntune.errors import UsageError
-from kerntune.tuning.many.gpu_pools import VISIBLE, GpuPools, chosen_gpus, first_in, visible_gpus
+from kerntune.gpu.rotation import CUDA
+from kerntune.tuning.many.gpu_pools import GpuPools, chosen_gpus
 
 
 def seen() -> tuple[int, str, int]:
-    return os.getpid(), os.environ.get(VISIBLE, ""), os.getpgid(0)
+    return os.getpid(), os.environ.get(CUDA, ""), os.getpgid(0)
 
 
 def die(path: str) -> None:
@@ -33,7 +34,7 @@ def hang(path: str) -> None:
 
 @pytest.fixture
 def pools(monkeypatch: pytest.MonkeyPatch) -> Iterator[GpuPools]:
-    monkeypatch.setenv(VISIBLE, "4,GPU-aa,6")
+    monkeypatch.setenv(CUDA, "4,GPU-aa,6")
     with GpuPools(("4", "GPU-aa"), environment={"KERNTUNE_TESTS_MADE": "yes"}) as made:
         yield made
 
@@ -42,13 +43,39 @@ def test_each_process_sees_its_own_gpu_first(pools: GpuPools) -> None:
     found = {pid: rest for pid, *rest in (pools.submit(seen_there).result() for _ in range(4))}
     assert {text for text, _ in found.values()} <= {"4,GPU-aa,6", "GPU-aa,6,4"}
     assert all(group == pid for pid, (_, group) in found.items()), "Ctrl-C at the terminal isn't theirs"
-    assert os.environ[VISIBLE] == "4,GPU-aa,6", "this process's own is as it was"
+    assert os.environ[CUDA] == "4,GPU-aa,6", "this process's own is as it was"
     assert "KERNTUNE_TESTS_MADE" not in os.environ
 
 
 def seen_there() -> tuple[int, str, int]:
     assert os.environ["KERNTUNE_TESTS_MADE"] == "yes"
     return seen()
+
+
+def wait_for(path: str) -> int:
+    """Until something is written to a pipe."""
+    Path(path).read_text()
+    return os.getpid()
+
+
+def note(path: str, word: str) -> int:
+    with Path(path).open("a") as file:
+        file.write(word)
+    return os.getpid()
+
+
+def test_a_process_goes_on_with_the_kinds_that_it_has_had(pools: GpuPools, tmp_path: Path) -> None:
+    log, gates = tmp_path / "log", {kind: tmp_path / kind for kind in "ab"}
+    for gate in gates.values():
+        os.mkfifo(gate)
+    held = {kind: pools.submit_of(kind, wait_for, str(gate)) for kind, gate in gates.items()}
+    more = [pools.submit_of(kind, note, str(log), kind) for _ in range(2) for kind in "ba"]
+    gates["a"].write_text("go on")
+    pid = held["a"].result(60)
+    assert {future.result(60) for future in more} == {pid}, "the other one is held"
+    assert log.read_text() == "aabb"
+    gates["b"].write_text("go on")
+    assert held["b"].result(60) != pid
 
 
 def test_a_process_that_dies_takes_no_other(pools: GpuPools, tmp_path: Path) -> None:
@@ -114,7 +141,7 @@ def gone(pid: int) -> bool:
 
 
 def test_a_spoiled_process_is_replaced(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv(VISIBLE, "0")
+    monkeypatch.setenv(CUDA, "0")
     with GpuPools(("0",), spoiled=lambda result: result[1] == "0") as pools:
         assert pools.submit(seen).result()[0] != pools.submit(seen).result()[0]
     with GpuPools(("0",)) as pools:
@@ -144,31 +171,8 @@ def first_path() -> str:
 # which GPUs
 
 
-@pytest.mark.parametrize(
-    ("text", "expected"),
-    [
-        ("0,1", ("0", "1")),
-        (" 2 , 0", ("2", "0")),
-        ("GPU-aaa,MIG-bbb", ("GPU-aaa", "MIG-bbb")),
-        ("1,-1,0", ("1",)),
-        ("", ()),
-        ("-1", ()),
-        ("NoDevFiles", ("NoDevFiles",)),
-    ],
-)
-def test_the_visible_list(text: str, expected: tuple[str, ...]) -> None:
-    assert visible_gpus({VISIBLE: text}) == expected
-
-
-def test_the_list_is_turned_not_cut() -> None:
-    assert first_in("b", ("a", "b", "c")) == "b,c,a"
-    assert first_in("a", ("a", "b", "c")) == "a,b,c"
-    assert first_in("x", ("a",)) == "x,a"
-    assert first_in("x", ()) == "x"
-
-
 def test_gpus_are_asked_for_by_their_place() -> None:
-    environ = {VISIBLE: "3,GPU-aa"}
+    environ = {CUDA: "3,GPU-aa"}
     assert chosen_gpus(None, environ) == ("3", "GPU-aa")
     assert chosen_gpus(["1"], environ) == ("GPU-aa",)
     assert chosen_gpus([0, "GPU-zz"], environ) == ("3", "GPU-zz")
@@ -176,4 +180,4 @@ def test_gpus_are_asked_for_by_their_place() -> None:
         with pytest.raises(UsageError, match=says):
             chosen_gpus(asked, environ)
     with pytest.raises(UsageError, match="there is no GPU here to tune on"):
-        chosen_gpus(None, {VISIBLE: ""})
+        chosen_gpus(None, {CUDA: ""})

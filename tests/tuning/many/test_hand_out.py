@@ -10,9 +10,11 @@ from typing import Any
 
 import pytest
 
+from kerntune.base.tuning_job import SCHEMA, TuningJob
 from kerntune.tuning.many import hand_out
 from kerntune.tuning.many.hand_out import TIMES, HandOut
-from kerntune.tuning.many.outcome import Ended
+from kerntune.tuning.many.job_kind import kind_of
+from kerntune.tuning.many.outcome import Ended, JobRequest, encoded, request_of
 from tuning.many.made import Scripted, Silent, done, job, request
 
 
@@ -132,3 +134,44 @@ def test_cancelling_withdraws_what_was_not_begun() -> None:
     out.cancel()
     assert [f.cancelled() for f in executor.futures] == [False, True, True, True]
     assert len(executor.futures) == 4
+
+
+def test_two_jobs_of_a_kernel_are_not_under_way_before_the_first_has_come_back() -> None:
+    """They would compile the same code at once."""
+    given: dict[str, list[Future[bytes]]] = {}
+
+    class Holding:
+        def submit(self, function: Any, /, data: bytes) -> Any:
+            asked = request_of(data).job
+            future = Future[bytes]()
+            given.setdefault(asked.kernel, []).append(future)
+            if asked.key == "second":
+                future.set_result(done(data))
+            else:
+                assert len(given) <= 2
+                if len(given) == 2:
+                    ready()
+            return future
+
+    def ready() -> None:
+        assert [len(futures) for futures in given.values()] == [1, 1]
+        for kernel, (future,) in list(given.items()):
+            future.set_result(done(encoded(JobRequest(TuningJob(SCHEMA, "module", kernel, key="first")))))
+
+    jobs = [TuningJob(SCHEMA, "module", kernel, key=key) for kernel in "ab" for key in ("first", "second")]
+    found = list(HandOut([JobRequest(one) for one in jobs], Holding()))
+    assert Counter((o.kernel, o.key) for o in found) == Counter((one.name, one.key) for one in jobs)
+
+
+def test_an_executor_that_asks_is_told_the_kind() -> None:
+    class Knowing(Scripted):
+        kinds: list[str] = []
+
+        def submit_of(self, kind: str, function: Any, /, data: bytes) -> Any:
+            self.kinds.append(kind)
+            return self.submit(function, data)
+
+    executor = Knowing()
+    requests = [request(n) for n in range(3)]
+    assert len(list(HandOut(requests, executor))) == 3
+    assert executor.kinds == [kind_of(one.job) for one in requests]
