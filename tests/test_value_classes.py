@@ -35,13 +35,13 @@ CHANGING = {
     "Deciding", "MeasuredGpu", "_Loose", "_Piece", "_Mine", "_Notice",
     "Faults", "FirstLaunchFault", "Waiting", "_Order", "_Run", "_Seen", "_Tried", "_Tuning",
     "ArgumentReader", "CompiledCalls", "DynamoReader", "FusionChange", "GraphLaunch", "GridMemo",
-    "InductorChoices", "KernelCall",
+    "InductorChoices", "KernelCall", "MetChoices",
     "TracingReader",
 }  # fmt: skip
 """Dataclasses whose objects change: what is under way. All others are frozen."""
 
 PRIVATE = {
-    "ChangedGuard", "ForgetRequest", "LookFailed", "LookReply", "LookRequest", "StageRequest", "StagedPiece", "Staged",
+    "ChangedGuard", "ForgetRequest", "LookFailed", "LookReply", "LookRequest", "LooksRequest", "StageRequest", "StagedPiece", "Staged",
     "RequestFailed", "PairReply", "PairRequest", "Ready",
 }  # fmt: skip
 """Messages between one version's own processes."""

@@ -9,15 +9,15 @@ from contextlib import AbstractContextManager
 from dataclasses import replace
 from pathlib import Path
 
-from kerntune.base.case_result import CaseId, CaseResult
-from kerntune.base.policy import Policy, Update, Verdict
+from kerntune.base.case_result import CaseResult
+from kerntune.base.policy import Policy, Update
 from kerntune.capture import Capture, Pending, Site, current
 from kerntune.capture.inductor.baseline_choices import InductorChoices
 from kerntune.capture.inductor.caches import gates_own_caches
 from kerntune.compiling.compiler import Compiled, Compiler
-from kerntune.errors import StoreError, UsageError
+from kerntune.errors import UsageError
 from kerntune.gate import device_fault
-from kerntune.gate.baselines import Argument, BaselineStore, StaticBaseline, TimeBaseline
+from kerntune.gate.baselines import Argument, BaselineStore
 from kerntune.gate.call import Call, Checked, Settings
 from kerntune.gate.call_capture import (
     CapturedCall,
@@ -31,12 +31,13 @@ from kerntune.gate.call_capture import (
 )
 from kerntune.gate.capture_share import CaptureShare, call_bytes
 from kerntune.gate.case_dump import dump_if_asked
-from kerntune.gate.case_identity import Renames, renamed_to, tensor_arguments
+from kerntune.gate.case_identity import Renames, tensor_arguments
 from kerntune.gate.case_profile import profile_case
 from kerntune.gate.decision import Evidence, decide
 from kerntune.gate.gpu_check import GpuRun, TimedCheck
 from kerntune.gate.known_choices import known_choices
 from kerntune.gate.measured_gpu import MeasuredGpus
+from kerntune.gate.run_baselines import RunBaselines
 from kerntune.gate.static_check import check_static
 from kerntune.gate.stores import ReferenceStore, Stores
 from kerntune.gate.tuning_turns import tuning_turns
@@ -74,7 +75,7 @@ class Session:
         self._compiler = Compiler()
         self._cache = open_winners(settings.cache_dir)
         self._stack = contextlib.ExitStack()
-        self._seen: dict[CaseId, set[str]] = {}
+        self._baselines = RunBaselines(store, backend)
         self._gpus = MeasuredGpus(backend)
         self._crowded = False
         """Whether other processes of this run measure on the same GPU: none of ours may be starting there by then."""
@@ -229,23 +230,11 @@ class Session:
         """
         if self.settings.read_only:
             return []
-        out: list[CaseResult] = []
-        mine = self._mine()
-        living = [b for _, b in mine if not isinstance(b, StoreError) and b.case.nodeid in ran]
-        for path, baseline in mine:
-            if isinstance(baseline, StoreError):
-                continue  # its case is unknown
-            case = baseline.case
-            gone = case.nodeid in ran and baseline.fingerprint not in self._seen.get(case, set())
-            if gone or (selected_all and case.nodeid not in ran):
-                why = "its test ran, but not with this call, shape, dtype or stride" if gone else "its test is gone"
-                why += "" if gone else renamed_to(baseline, living)
-                out.append(self._stale(baseline, self.store.shown(path), why))
-        return out
+        return self._baselines.stale(ran, self.settings.policy, selected_all=selected_all)
 
     def unreadable(self) -> dict[Path, str]:
         """Why some baselines of this device (or of these targets) can't be read, by path."""
-        return {path: str(found) for path, found in self._mine() if isinstance(found, StoreError)}
+        return self._baselines.unreadable()
 
     # steps of a check
 
@@ -282,7 +271,7 @@ class Session:
             for t in self.backend.targets
         ]
         for result, _ in found:
-            self._note(captured.call, result.fingerprint)
+            self._baselines.note(captured.call.case, result.fingerprint)
         pending = tuple(replace(p, write=p.write and not self.settings.read_only) for _, p in found)
         results = with_surroundings((r for r, _ in found), captured, remarks)
         return Checked(captured.value, results, pending, self.store, ended=captured.ended)
@@ -295,7 +284,7 @@ class Session:
         run = GpuRun(backend, self.stores, measured.pairs, self.settings, lambda: next(self._decisions))
         isolation = measured.isolation(options_of_policy(captured.call.policy).isolate)
         timed = TimedCheck(run, captured, winners, progress, isolation, tuned)
-        self._note(captured.call, timed.case.fingerprint)
+        self._baselines.note(captured.call.case, timed.case.fingerprint)
         checked = timed.run()
         case = timed.case
         said = [*dump_if_asked(str(case.id), case.capture, case.recorded), *self._profile(case)]
@@ -324,42 +313,6 @@ class Session:
             target=str(captured.capture.backend.targets[0]),
         )
         return Checked(captured.value, (result,))
-
-    # stale baselines
-
-    def _note(self, call: Call, fingerprint: str) -> None:
-        self._seen.setdefault(call.case, set()).add(fingerprint)
-
-    def _mine(self) -> list[tuple[Path, TimeBaseline | StaticBaseline | StoreError]]:
-        """The baselines that this run could have met, or why one can't be read."""
-        found: list[tuple[Path, TimeBaseline | StaticBaseline | StoreError]] = []
-        for path, read in self._files():
-            try:
-                baseline = read(path)
-            except StoreError as exc:
-                found.append((path, exc))
-            else:
-                found += [(path, baseline)] if baseline is not None else []
-        return found
-
-    def _files(self) -> list[tuple[Path, Callable[[Path], TimeBaseline | StaticBaseline | None]]]:
-        spec, series = self.backend.spec, compat.triton_series()
-        if not self.static:
-            return [(p, self.store.read_time) for p in self.store.time_files(spec.slug, spec.target.slug)]
-        targets = [t.slug for t in self.backend.targets]
-        return [(p, self.store.read_static) for slug in targets for p in self.store.static_files(slug, series)]
-
-    def _stale(self, baseline: TimeBaseline | StaticBaseline, path: str, why: str) -> CaseResult:
-        target = baseline.target if isinstance(baseline, StaticBaseline) else baseline.device.target
-        return CaseResult(
-            case=baseline.case,
-            fingerprint=baseline.fingerprint,
-            verdict=Verdict.STALE,
-            outcome=self.settings.policy.outcome(Verdict.STALE),
-            message=f"STALE {baseline.case}: {why}; `kerntune baselines prune` removes {path}",
-            target=str(target),
-            baseline_path=path,
-        )
 
 
 class _OnGpu:
