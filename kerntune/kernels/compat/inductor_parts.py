@@ -159,6 +159,9 @@ INDUCTOR: dict[str, InductorPart] = {
     "time_fusion": InductorPart(
         "torch._inductor.scheduler", "Scheduler.speedup_by_fusion", "benchmark_fusion's choice", ("node1", "node2")
     ),
+    "time_combo": InductorPart(
+        "torch._inductor.scheduler", "Scheduler.speedup_by_combo_kernel", "benchmark_combo_kernel's choice", ("nodes",)
+    ),
     "candidate_times": InductorPart(
         "torch._inductor.codecache",
         "PersistentCache.lookup",
