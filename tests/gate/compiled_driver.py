@@ -56,9 +56,13 @@ def functions() -> dict[str, Callable[[], tuple[Callable[..., Any], tuple[Any, .
     def doubled(x: Any) -> Any:
         return (torch.softmax(x, -1) * 2).sum(-1)
 
+    def apart(x: Any, y: Any) -> Any:
+        return torch.sin(x), torch.cos(y)
+
     def broken(graph: Any) -> None:
         raise RuntimeError("planted")
 
+    combined = torch.compile(apart, options={"combo_kernels": True, "benchmark_combo_kernel": True})
     other, compiled_waves = torch.compile(lambda x: torch.sqrt(x.sum(0))), torch.compile(waves)
     trained = torch.compile(lambda x, weight: F.layer_norm(x, (256,), weight))
     rows = (512, 1024)
@@ -75,6 +79,8 @@ def functions() -> dict[str, Callable[[], tuple[Callable[..., Any], tuple[Any, .
         "module": lambda: (torch.compile(torch.nn.LayerNorm(128).cuda()), (tensor(32, 128),)),
         "several kernels": lambda: (torch.compile(doubled, options={"triton.multi_kernel": 1}), (tensor(512, 512),)),
         "timed fusion": lambda: (torch.compile(doubled, options={"benchmark_fusion": True}), (tensor(512, 512),)),
+        "timed combination": lambda: (lambda *args: combined(*args)[0], (tensor(512, 512), tensor(256, 512))),
+        "unaligned": lambda: (torch.compile(scores), (tensor(2047, 4095), tensor(4095, 4097))),
         "in C++": lambda: (torch.compile(doubled, options={"cpp_wrapper": True}), (tensor(512, 512),)),
         "broken": lambda: (torch.compile(doubled, options={"post_grad_custom_pre_pass": broken}), (tensor(512, 512),)),
         "whole": lambda: (torch.compile(divided, fullgraph=True), (tensor(*rows),)),
@@ -143,7 +149,7 @@ def main() -> None:
         known = functions()
         alone = ("waves", "matmul", "matmul tuned", "step", "dynamic", "module", "waves of a sum", "not by inductor")
         steps["record"] = {name: check(session, name, known[name]()) for name in alone}
-        for name in ("several kernels", "timed fusion", "in C++", "broken"):
+        for name in ("several kernels", "timed fusion", "timed combination", "unaligned", "in C++", "broken"):
             steps["record"][name] = check(session, name, known[name]())
         try:
             steps["raised"] = check(session, "whole", known["whole"]())

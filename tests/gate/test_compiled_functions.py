@@ -81,19 +81,21 @@ def test_a_choice_by_timing_is_refused_by_name(found: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "why"),
+    ("name", "why", "shape"),
     [
-        ("several kernels", "multi_kernel times triton_red_fused__softmax_mul"),
-        ("timed fusion", "benchmark_fusion times what is fused"),
-        ("in C++", "cpp_wrapper launches from C++"),
-        ("broken", "Inductor could not generate code here (RuntimeError: planted)"),
+        ("several kernels", "multi_kernel times triton_red_fused__softmax_mul", [512]),
+        ("timed fusion", "benchmark_fusion times what is fused", [512]),
+        ("timed combination", "benchmark_combo_kernel times which kernels are combined", [512, 512]),
+        ("unaligned", "shape_padding times whether a matrix product of these sizes is padded", [2047, 4097]),
+        ("in C++", "cpp_wrapper launches from C++", [512]),
+        ("broken", "Inductor could not generate code here (RuntimeError: planted)", [512]),
     ],
 )
-def test_what_cant_be_known_here_is_named(found: dict[str, Any], name: str, why: str) -> None:
+def test_what_cant_be_known_here_is_named(found: dict[str, Any], name: str, why: str, shape: list[int]) -> None:
     case = result(found, name)
     assert case["verdict"] == "INCOMPLETE"
     assert why in case["message"]
-    assert case["shape"] == [512]  # the call went on
+    assert case["shape"] == shape  # the call went on
 
 
 def test_a_function_that_cant_be_compiled_fails_as_on_a_gpu(found: dict[str, Any]) -> None:

@@ -95,3 +95,50 @@ def test_every_launch_is_captured_and_a_second_run_passes(
     assert bool(recorded.elsewhere) == (function is scores) or templates
     assert all(count == 1 for count in recorded.elsewhere.values()), "what Inductor times isn't counted"
     torch.testing.assert_close(first.value, function(x), rtol=1e-3, atol=1e-3)
+
+
+def doubled_softmax(x: Any) -> Any:
+    return (torch.softmax(x, -1) * 2).sum(-1)
+
+
+def two_sizes(x: Any) -> Any:
+    return torch.sin(x), torch.cos(x[:100])
+
+
+def unaligned(x: Any) -> Any:
+    return torch.relu(x @ x.t())
+
+
+TIMED: dict[str, tuple[Callable[..., Any], tuple[int, int], dict[str, Any]]] = {
+    "multi_kernel": (doubled_softmax, (2048, 512), {"triton.multi_kernel": 1}),
+    "combo kernels": (two_sizes, (2048, 512), {"combo_kernels": True, "benchmark_combo_kernel": True}),
+    "padding": (unaligned, (2047, 4095), {}),
+}
+"""Functions for which Inductor decides by a time, their input's shape, and options."""
+
+
+@pytest.mark.parametrize("name", TIMED)
+def test_what_inductor_times_is_decided_by_the_baselines_times(name: str, tmp_path: Path) -> None:
+    """Also with empty caches, in another folder."""
+    function, shape, options = TIMED[name]
+    dtype = torch.float16 if name == "padding" else torch.float32
+    x = torch.randn(shape, device="cuda").to(dtype)
+    call = Call("test_it.py::test", "0", torch.compile(function, options=options), (x,))
+    found: list[Any] = []
+    for caches in ("first", "second"):
+        session = open_session(Settings(tmp_path, tmp_path / "baselines", cache_dir=tmp_path / caches))
+        session.start()
+        try:
+            checked = session.check(call)
+            checked.commit()
+        finally:
+            session.close()
+        found += checked.results
+    told = [(result.message, result.warnings) for result in found]
+    recorded, again = found
+    assert recorded.verdict.value == "NEW", told
+    assert [launch.kernel for launch in again.launches] == [launch.kernel for launch in recorded.launches], told
+    assert "config unchanged" in again.causes, told
+    assert "anew" not in str(told[1]), told
+    texts = [path.read_text() for path in (tmp_path / "baselines").rglob("*.json")]
+    assert any("inductor_times" in text for text in texts), "something was timed"

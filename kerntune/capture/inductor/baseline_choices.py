@@ -50,6 +50,7 @@ class InductorChoices:
     def __post_init__(self) -> None:
         self._known = KnownChoices()
         self._launched: Counter[tuple[str, str]] = Counter()
+        self._chosen: list[Any] = []
 
     def install(self, stack: contextlib.ExitStack) -> None:
         """Until ``stack`` closes, code is generated anew, by the times that are known. Where this torch has moved a
@@ -68,6 +69,7 @@ class InductorChoices:
             "fused_time": self._fused_time,
             "combo_time": self._combo_time,
             "bench_kernels": self._kernel_times,
+            "load_choice": _noting_free,
             "multi_kernel": self._kernel_choice,
             "padding_known": self._padding_known,
             "padding_times": self._padding_times,
@@ -162,7 +164,9 @@ class InductorChoices:
 
     def _kernel_choice(self, original: Callable[..., Any]) -> Callable[..., Any]:
         def run(call: Any, *args: Any, **kwargs: Any) -> Any:
-            if self._is_first or self._times_of(_kernel_keys(call)) is not None:
+            fresh = all(call is not other for other in self._chosen)
+            if fresh and (self._is_first or self._times_of(_kernel_keys(call)) is not None):
+                self._chosen.append(call)
                 inductor_parts.choose_anew(call)
             return original(call, *args, **kwargs)
 
@@ -209,6 +213,14 @@ def _kernel_keys(call: Any) -> list[str]:
     """What a time of each kernel of ``multi_kernel``'s is kept by."""
     tuners = inductor_parts.listed_kernels(call)
     return [_hashed(["kernel", _source(tuner), inductor_parts.size_hints_text(tuner)]) for tuner in tuners]
+
+
+def _noting_free(original: Callable[..., Any]) -> Callable[..., Any]:
+    def load(call: Any) -> Any:
+        inductor_parts.mark_free(call)
+        return original(call)
+
+    return load
 
 
 def _source(tuner: Any) -> str:

@@ -27,6 +27,9 @@ class TimedChoices:
         replace(stack, *INDUCTOR["select"].owner(), self._select(inductor_part("select")))
         replace(stack, *INDUCTOR["time_fusion"].owner(), self._time_fusion(inductor_part("time_fusion")))
         replace(stack, *INDUCTOR["multi_kernel"].owner(), self._multi_kernel())
+        replace(stack, *INDUCTOR["time_combo"].owner(), self._time_combo(inductor_part("time_combo")))
+        if INDUCTOR["padding_known"].exists():
+            replace(stack, *INDUCTOR["padding_known"].owner(), self._padding)
 
     def _select(self, original: Callable[..., Any]) -> Callable[..., Any]:
         def select(cache: Any, name: str, choices: Any, *args: Any, **kwargs: Any) -> Any:
@@ -46,6 +49,22 @@ class TimedChoices:
                 return original(scheduler, *nodes, **kwargs)
 
         return speedup
+
+    def _time_combo(self, original: Callable[..., Any]) -> Callable[..., Any]:
+        config = inductor_part("config")
+
+        def speedup(scheduler: Any, *nodes: Any, **kwargs: Any) -> Any:
+            if config.benchmark_combo_kernel:
+                self.note("benchmark_combo_kernel times which kernels are combined")
+            with config.patch(benchmark_combo_kernel=False):
+                return original(scheduler, *nodes, **kwargs)
+
+        return speedup
+
+    def _padding(self, key: str) -> bool:
+        """Inductor's question whether it has timed a matrix product before: it is taken as it is."""
+        self.note("shape_padding times whether a matrix product of these sizes is padded")
+        return False
 
     def _multi_kernel(self) -> Callable[..., Any]:
         def run(call: Any, *args: Any, **kwargs: Any) -> Any:

@@ -136,6 +136,12 @@ INDUCTOR: dict[str, InductorPart] = {
     "empty_strided": InductorPart(_GUARDS, "_empty_strided_cuda", "memory that generated code allocates"),
     "copy_misaligned": InductorPart(_GUARDS, "copy_if_misaligned", "a look at an address", optional=True),
     "raw_stream": InductorPart("torch._C", "_cuda_getCurrentRawStream", "the stream of launches", optional=True),
+    "load_choice": InductorPart(
+        "torch._inductor.codegen.multi_kernel",
+        "MultiKernelCall.load_cache",
+        "multi_kernel's choice of an earlier process; not asked where a setting has one taken",
+        optional=True,
+    ),
     "select": InductorPart(
         "torch._inductor.select_algorithm",
         "AlgorithmSelectorCache.__call__",
@@ -144,6 +150,9 @@ INDUCTOR: dict[str, InductorPart] = {
     ),
     "time_fusion": InductorPart(
         "torch._inductor.scheduler", "Scheduler.speedup_by_fusion", "benchmark_fusion's choice", ("node1", "node2")
+    ),
+    "time_combo": InductorPart(
+        "torch._inductor.scheduler", "Scheduler.speedup_by_combo_kernel", "benchmark_combo_kernel's choice", ("nodes",)
     ),
     "candidate_times": InductorPart(
         "torch._inductor.codecache",
@@ -415,10 +424,14 @@ def size_hints_text(tuner: Any) -> str:
 
 
 def choose_anew(call: Any) -> None:
-    """Have a call of ``multi_kernel``'s choose by times at its next launch, once, whatever it knows of earlier
-    processes; not where a setting has the kernel taken."""
-    if not getattr(call, "kerntune_follows", False) and inductor_part("config").triton.multi_kernel <= 1:
-        call.picked_kernel, call.kerntune_follows = None, True
+    """Have a call of ``multi_kernel`` choose by times at this launch, if the choice is its own (:func:`mark_free`)."""
+    if getattr(call, "kerntune_free", False):
+        call.picked_kernel = None
+
+
+def mark_free(call: Any) -> None:
+    """Note that no setting has the kernel taken."""
+    call.kerntune_free = True
 
 
 def combo_settings() -> tuple[str, ...]:

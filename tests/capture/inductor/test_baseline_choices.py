@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import io
 import math
 from collections.abc import Iterator
 from types import SimpleNamespace
@@ -289,9 +290,11 @@ class Timed:
         self.launched.append(self.inductor_meta["kernel_name"])
 
 
-def launched_of(ms: list[float], monkeypatch: pytest.MonkeyPatch, picked: int | None = None) -> list[str]:
+def launched_of(
+    ms: list[float], monkeypatch: pytest.MonkeyPatch, picked: int | None = None, forced: int | None = None
+) -> list[str]:
     """What a call of multi_kernel's launches where its kernels would take these times, and how often it asks for them;
-    ``picked`` is what an earlier process has left in Inductor's cache."""
+    ``picked`` is what an earlier process has left in Inductor's cache, ``forced`` what a setting has taken."""
     from torch._inductor.codegen.multi_kernel import MultiKernelCall
     from torch._inductor.runtime.benchmarking import benchmarker
 
@@ -305,8 +308,12 @@ def launched_of(ms: list[float], monkeypatch: pytest.MonkeyPatch, picked: int | 
     monkeypatch.setattr(benchmarker, "benchmark", benchmark)
     call = MultiKernelCall.__new__(MultiKernelCall)
     call._kernels = [Timed(kernel, launched) for kernel in (triton_poi_fused_cos, triton_red_fused_cos_7)]
-    call.multi_kernel_name, call.arg_index, call.picked_kernel = "multi", [[slice(0, 1)]] * 2, picked
+    call.multi_kernel_name, call.arg_index, call.picked_kernel = "multi", [[slice(0, 1)]] * 2, forced
     call.disable_cache, call._recorded = True, True
+    file = SimpleNamespace(exists=lambda: picked is not None, open=lambda: io.StringIO(str(picked)))
+    monkeypatch.setattr(MultiKernelCall, "cache_file_path", lambda self: file)
+    if forced is None:
+        call.load_cache()
     for _ in range(2):
         call.run(object(), stream=0)
     return launched
@@ -331,6 +338,12 @@ def test_a_first_recording_has_the_times_of_what_inductor_knew(monkeypatch: pyte
     with choices_with(KnownChoices()) as then:
         launched_of([2.0, 1.0], monkeypatch, picked=0)
     assert sorted(filter(None, then.times.values())) == [1.0, 2.0]
+
+
+def test_a_kernel_that_a_setting_takes_is_launched(monkeypatch: pytest.MonkeyPatch) -> None:
+    with choices_with(KnownChoices()) as then:
+        assert launched_of([2.0, 1.0], monkeypatch, forced=0) == ["triton_poi_fused_cos"] * 2
+    assert then.times == {}
 
 
 def padded(monkeypatch: pytest.MonkeyPatch, plain: float, with_padding: float, kept: bool | None = None) -> Any:
