@@ -70,7 +70,7 @@ def _words(args: argparse.Namespace) -> tuple[list[str], list[str]]:
 
 @contextlib.contextmanager
 def _judge(args: argparse.Namespace, project: BisectedProject, scratch: Path) -> Iterator[VersionJudge]:
-    processes = args.processes or max(1, (os.cpu_count() or 1) // PER_PROCESS)
+    processes = args.processes or max(1, len(os.sched_getaffinity(0)) // PER_PROCESS)
     judge = VersionJudge(project, args.target or _known_targets(args, project), scratch, processes)
     try:
         yield judge
