@@ -27,6 +27,9 @@ class CommandRuns:
     """Runs commands of kerntune in checkouts: in copies of a process with all imports, or each in its own process."""
 
     def __init__(self) -> None:
+        self.alone = 0
+        """Runs that would have been copies, and took a process of their own."""
+
         self._servers: dict[SharedImports, RunServer] = {}
         self._lock = threading.Lock()
 
@@ -36,6 +39,8 @@ class CommandRuns:
             code = self._in_copy(layout, (layout.python, layout.shared_path), arguments, output, reads)
             if code is not None:
                 return code
+            with self._lock:
+                self.alone += 1
             if reads is not None:
                 reads.unlink(missing_ok=True)
         return run_alone(layout, arguments, output)

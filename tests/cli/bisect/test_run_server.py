@@ -70,6 +70,7 @@ def test_code_that_shadows_an_imported_module_runs_alone(tmp_path: Path, runs: C
     reads = tmp_path / "reads"
     assert runs.run(layout, ARGUMENTS, tmp_path / "out", reads) == 0
     assert not reads.exists()
+    assert runs.alone == 1
 
 
 MEETING = """
@@ -90,7 +91,7 @@ def test_copies_of_one_process_run_at_the_same_time(tmp_path: Path, runs: Comman
     with ThreadPoolExecutor(max_workers=2) as pool:
         assert list(pool.map(lambda place: runs.run(*place), places)) == [0, 0]
     assert all(reads.exists() for *_, reads in places), "both were copies"
-    assert len(runs._servers) == 1
+    assert (len(runs._servers), runs.alone) == (1, 0)
 
 
 def test_what_imports_print_is_no_answer(tmp_path: Path, runs: CommandRuns) -> None:
