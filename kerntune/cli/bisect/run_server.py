@@ -76,7 +76,7 @@ class RunCopies:
         self._poll.register(requests, select.POLLIN)
 
     def serve(self) -> None:
-        """Answer requests until they are closed; copies whose answer nobody waits for are ended then."""
+        """Answer requests until they are closed; copies whose answer is no longer waited for are ended then."""
         rest = b""
         try:
             while True:
