@@ -1,7 +1,7 @@
 """Planted slowdowns in histories of 64 commits: does ``kerntune bisect`` name each, and how many versions does it time?
 
     python benchmarks/bisect_histories.py [--gpu | --scripted | --static] [--histories 40] [--commits 64]
-        [--seconds 150] [--at-once 1] [--out FILE]
+        [--seconds 150] [--at-once 1] [--processes 1] [--out FILE]
 
 Each history is a repository made here. Half of its commits change the kernel's code, but not its time (another
 constant). Of the others a third each changes a comment of the kernel, a file that the test doesn't read, and the name
@@ -131,10 +131,11 @@ def make(folder: Path, commits: int, kind: str, rng: random.Random) -> Made:
     return made
 
 
-def bisected(folder: Path, made: Made, kind: str) -> dict[str, Any]:
+def bisected(folder: Path, made: Made, kind: str, processes: int) -> dict[str, Any]:
     """One bisection: what it named, and what it took."""
     command = [sys.executable, "-m", "kerntune.cli", "bisect", made.names[0], made.names[-1]]
     command += ["--target", "cuda:90"] if kind == "static" else []
+    command += ["--processes", str(processes)] if processes else []
     paths = [str(ROOT), *filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))]
     env = {**os.environ, "PYTHONPATH": os.pathsep.join(paths)}
     begin = time.perf_counter()
@@ -146,6 +147,7 @@ def bisected(folder: Path, made: Made, kind: str) -> dict[str, Any]:
         said = out.read()
     first = re.search(r"^first bad: .*: commit (\d+)$", said, re.MULTILINE)
     timed = [int(number) for number in re.findall(r"^timed .*: commit (\d+): ", said, re.MULTILINE)]
+    alone = re.search(r"^(\d+) runs? took long, in a process", said, re.MULTILINE)
     found = int(first[1]) if first else None
     codes = [made.codes[0], *(made.codes[i] for i in timed)]
     return {
@@ -154,6 +156,7 @@ def bisected(folder: Path, made: Made, kind: str) -> dict[str, Any]:
         "right": found == made.planted,
         "timed": len(timed),
         "timed_again": len(codes) - len(set(codes)),
+        "runs_alone": int(alone[1]) if alone else 0,
         "seconds": round(time.perf_counter() - begin, 1),
         "processor_seconds": round(used.ru_utime + used.ru_stime, 1),
         "change": next((line.strip() for line in said.splitlines() if "REGRESSED" in line), "")[:200],
@@ -161,13 +164,13 @@ def bisected(folder: Path, made: Made, kind: str) -> dict[str, Any]:
     }
 
 
-def history(number: int, kind: str, commits: int, seed: int) -> dict[str, Any]:
+def history(number: int, kind: str, commits: int, seed: int, processes: int = 0) -> dict[str, Any]:
     """Make and bisect one; the same for the same numbers."""
     with tempfile.TemporaryDirectory(prefix="kerntune-histories-") as folder:
         repository = Path(folder, "repository")
         repository.mkdir()
         made = make(repository, commits, kind, random.Random(f"{seed} {number}"))
-        return {"history": number, **bisected(repository, made, kind)}
+        return {"history": number, **bisected(repository, made, kind, processes)}
 
 
 def known(out: Path, commits: int, seed: int) -> list[dict[str, Any]]:
@@ -202,6 +205,7 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--seconds", type=float, default=1e6, help="begin no history after so long")
     parser.add_argument("--at-once", type=int, default=1, help="histories that are bisected at the same time")
+    parser.add_argument("--processes", type=int, default=0, help="of each bisection (default: a quarter of the cores)")
     parser.add_argument("--out", type=Path)
     args = parser.parse_args()
     out = args.out or HERE / "results" / f"bisect_histories_{args.kind}.json"
@@ -209,7 +213,7 @@ def main() -> int:
     left = [i for i in range(args.histories) if i not in {r["history"] for r in rows}]
 
     def one(number: int) -> dict[str, Any] | None:
-        return history(number, args.kind, args.commits, args.seed) if time.monotonic() < end else None
+        return history(number, args.kind, args.commits, args.seed, args.processes) if time.monotonic() < end else None
 
     with ThreadPoolExecutor(max_workers=args.at_once) as pool:
         for ended in as_completed([pool.submit(one, number) for number in left]):

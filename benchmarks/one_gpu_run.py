@@ -56,7 +56,7 @@ PARTS = {
     "profiled": Part(
         110, ("tuning_suite.py {out} --part quality --instrument profiler --shapes 1 --seconds 80",)
     ),
-    "histories": Part(190, ("bisect_histories.py --gpu --seconds 130 --at-once 3 --out {out}",)),
+    "histories": Part(190, ("bisect_histories.py --gpu --seconds 130 --at-once 6 --processes 2 --out {out}",)),
     "causes": Part(310, ("verdict_causes.py {out}",)),
 }  # fmt: skip
 

@@ -70,7 +70,7 @@ def _words(args: argparse.Namespace) -> tuple[list[str], list[str]]:
 
 @contextlib.contextmanager
 def _judge(args: argparse.Namespace, project: BisectedProject, scratch: Path) -> Iterator[VersionJudge]:
-    processes = args.processes or max(1, (os.cpu_count() or 1) // PER_PROCESS)
+    processes = args.processes or max(1, len(os.sched_getaffinity(0)) // PER_PROCESS)
     judge = VersionJudge(project, args.target or _known_targets(args, project), scratch, processes)
     try:
         yield judge
@@ -97,6 +97,9 @@ def _print_answer(found: Conclusion, bisection: Bisection, judge: VersionJudge) 
         say(line)
     if judge.timed:
         say(f"{counted(bisection.measured, 'version')} timed; versions that compile to the same code are timed once")
+    if judge.alone:
+        why = "a version has modules of the names of imported ones, or a copy was killed"
+        say(f"{counted(judge.alone, 'run')} took long, in a process that imports torch anew: {why}")
     return OK if found.found else FINDINGS
 
 

@@ -1,8 +1,9 @@
 """Runs ``kerntune`` commands in forked copies of one process that has imported torch, Triton and pytest already.
 
-``python -m kerntune.cli.bisect.run_server`` reads a request a line (JSON) and writes a line for each: the exit code, or
-``own`` where the command needs a process of its own, because its code has modules of the names of imported ones. It
-never touches a GPU itself, so that a copy can. It ends, and its copy with it, when its standard input is closed.
+``python -m kerntune.cli.bisect.run_server`` reads a request a line (JSON) and writes a line for each
+(:data:`ANSWER`): its number, and the exit code, or ``own`` where the command needs a process of its own, because its
+code has modules of the names of imported ones. It never touches a GPU itself, so that a copy can. It ends, and its
+copies with it, when its standard input is closed.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from pathlib import Path
 from typing import Any
 
 from kerntune.cli.bisect import read_files
-from kerntune.cli.bisect.preloaded import READY
+from kerntune.cli.bisect.preloaded import ANSWER
 from kerntune.cli.command import main as command
 from kerntune.gate.git import python_path
 from kerntune.kernels.compat import triton_key
@@ -61,37 +62,60 @@ def installed_paths() -> list[str]:
     return [entry for entry in sys.path[1:] if os.path.abspath(entry) not in given]
 
 
-def serve(requests: int) -> None:
-    """Answer requests that come on a descriptor, one after the other, until it is closed."""
-    base, own = installed_paths(), {os.path.abspath(entry) for entry in python_path()}
-    print(READY, flush=True)
-    with os.fdopen(requests, "rb", buffering=0) as lines:
-        while line := lines.readline():
-            asked = json.loads(line)
-            first = [p for p in (asked["cwd"], *python_path(asked["env"])) if os.path.abspath(p) not in own]
-            print(OWN_PROCESS if shadowed(first, sys.modules) else _in_copy(asked, base, requests), flush=True)
-            _import_more(Path(imports_of(asked)))
+class RunCopies:
+    """Copies of this process that run commands, as many at once as are asked for. Requests come on one descriptor, and
+    answers go to another as copies end: the request's number, and the exit code or :data:`OWN_PROCESS`."""
 
+    def __init__(self, requests: int, answers: int) -> None:
+        self._requests, self._answers = requests, answers
+        self._running: dict[int, tuple[int, dict[str, Any]]] = {}
+        """By the descriptor that tells of its end: a copy, and what it was asked for."""
 
-def _in_copy(asked: dict[str, Any], base: Sequence[str], requests: int) -> int:
-    child = os.fork()
-    if child == 0:
-        os.close(requests)
-        os._exit(_become(asked, base))
-    _wait(child, requests)
-    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+        self._base, self._own = installed_paths(), {os.path.abspath(entry) for entry in python_path()}
+        self._poll = select.poll()
+        self._poll.register(requests, select.POLLIN)
 
+    def serve(self) -> None:
+        """Answer requests until they are closed; copies whose answer is no longer waited for are ended then."""
+        rest = b""
+        try:
+            while True:
+                for number, _ in self._poll.poll():
+                    if number in self._running:
+                        self._ended(number)
+                        continue
+                    if not (data := os.read(self._requests, 1 << 16)):
+                        return
+                    *lines, rest = (rest + data).split(b"\n")
+                    for line in lines:
+                        self._begin(json.loads(line))
+        finally:
+            for child, _ in self._running.values():
+                os.kill(child, signal.SIGKILL)
 
-def _wait(child: int, requests: int) -> None:
-    """Until the copy has ended; it is ended when its output is no longer waited for."""
-    end, poll = os.pidfd_open(child), select.poll()
-    poll.register(end, select.POLLIN)
-    poll.register(requests, 0)  # a hang-up is always reported
-    try:
-        if end not in [number for number, _ in poll.poll()]:
-            os.kill(child, signal.SIGKILL)
-    finally:
+    def _begin(self, asked: dict[str, Any]) -> None:
+        first = [p for p in (asked["cwd"], *python_path(asked["env"])) if os.path.abspath(p) not in self._own]
+        if shadowed(first, sys.modules):
+            self._answer(asked, OWN_PROCESS)
+            return
+        child = os.fork()
+        if child == 0:
+            os.close(self._requests)
+            os.close(self._answers)
+            os._exit(_become(asked, self._base))
+        end = os.pidfd_open(child)
+        self._running[end] = child, asked
+        self._poll.register(end, select.POLLIN)
+
+    def _ended(self, end: int) -> None:
+        child, asked = self._running.pop(end)
+        self._poll.unregister(end)
         os.close(end)
+        self._answer(asked, os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+        _import_more(Path(imports_of(asked)))
+
+    def _answer(self, asked: Mapping[str, Any], answer: object) -> None:
+        os.write(self._answers, f"{ANSWER}{asked['number']} {answer}\n".encode())
 
 
 def _become(asked: dict[str, Any], base: Sequence[str]) -> int:
@@ -151,15 +175,16 @@ def _end() -> None:
 def main() -> None:
     """Import what commands need, and serve."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the copy takes it, and who waits for it
-    requests = os.dup(0)
-    with open(os.devnull, "rb") as nothing:
+    requests, answers = os.dup(0), os.dup(1)
+    with open(os.devnull, "r+b") as nothing:
         os.dup2(nothing.fileno(), 0)
+        os.dup2(nothing.fileno(), 1)
     for name in IMPORTED:
         importlib.import_module(name)
     triton_key()  # a digest of Triton's files, which takes as long as a run
     gc.collect()
     gc.freeze()
-    serve(requests)
+    RunCopies(requests, answers).serve()
 
 
 if __name__ == "__main__":

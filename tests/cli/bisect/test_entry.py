@@ -5,11 +5,13 @@ from __future__ import annotations
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from cli.command import Command, Ran
 from kerntune.cli.bisect import entry
+from kerntune.cli.bisect.bisection import Conclusion
 from kerntune.gpu.probe import has_cuda
 
 pytestmark = pytest.mark.usefixtures("quick_python")
@@ -186,6 +188,13 @@ def test_of_static_figures_each_case_has_the_gates_message(repository: Repositor
     assert "t: c2" in ran.out.partition("first bad:")[2]
     for n in (1024, 4096):
         assert ran.out.count(f"  REGRESSED test_it.py::test_scale[{n}] (cuda:90, static only), scale_kernel: ") == 1
+
+
+@pytest.mark.parametrize("alone", [0, 2])
+def test_runs_that_were_no_copies_are_told(alone: int, capsys: pytest.CaptureFixture[str]) -> None:
+    judge = SimpleNamespace(timed=True, alone=alone)
+    assert entry._print_answer(Conclusion(("first bad: x",), True), SimpleNamespace(measured=1), judge) == 0  # type: ignore[arg-type]
+    assert ("2 runs took long, in a process that imports torch anew: " in capsys.readouterr().out) == bool(alone)
 
 
 def test_tests_are_needed(repository: Repository, kerntune: Command) -> None:

@@ -6,6 +6,7 @@ import os
 import shutil
 import sys
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pluggy
@@ -69,6 +70,51 @@ def test_code_that_shadows_an_imported_module_runs_alone(tmp_path: Path, runs: C
     reads = tmp_path / "reads"
     assert runs.run(layout, ARGUMENTS, tmp_path / "out", reads) == 0
     assert not reads.exists()
+    assert runs.alone == 1
+
+
+MEETING = """
+import os, signal
+def test_x():
+    signal.alarm(60)  # alone, it would wait for ever
+    end = os.open({fifo!r}, {how})
+    os.close(end)
+"""
+
+
+def test_copies_of_one_process_run_at_the_same_time(tmp_path: Path, runs: CommandRuns) -> None:
+    os.mkfifo(tmp_path / "fifo")
+    layouts = [checkout(tmp_path, which) for which in ("a", "b")]
+    for layout, how in zip(layouts, ("os.O_RDONLY", "os.O_WRONLY"), strict=True):
+        (layout.root / "test_x.py").write_text(MEETING.format(fifo=str(tmp_path / "fifo"), how=how))
+    places = [(layout, ARGUMENTS, tmp_path / f"out{i}", tmp_path / f"reads{i}") for i, layout in enumerate(layouts)]
+    with ThreadPoolExecutor(max_workers=2) as pool:
+        assert list(pool.map(lambda place: runs.run(*place), places)) == [0, 0]
+    assert all(reads.exists() for *_, reads in places), "both were copies"
+    assert (len(runs._servers), runs.alone) == (1, 0)
+
+
+def test_what_imports_print_is_no_answer(tmp_path: Path, runs: CommandRuns) -> None:
+    (tmp_path / "sitecustomize.py").write_text("print('0 0', flush=True)")
+    layout = checkout(tmp_path, "a", shared=(str(tmp_path), ROOT))
+    assert runs.run(layout, ARGUMENTS, tmp_path / "out", tmp_path / "reads") == 0
+    assert (tmp_path / "reads").exists()
+
+
+KILLED_ONCE = """
+import os
+def test_x():
+    if not os.path.exists({seen!r}):
+        open({seen!r}, "w").close()
+        os.kill(os.getpid(), 9)
+"""
+
+
+def test_a_copy_that_is_killed_runs_alone(tmp_path: Path, runs: CommandRuns) -> None:
+    layout, seen = checkout(tmp_path, "a"), tmp_path / "seen"
+    (layout.root / "test_x.py").write_text(KILLED_ONCE.format(seen=str(seen)))
+    assert runs.run(layout, ARGUMENTS, tmp_path / "out", tmp_path / "reads") == 0
+    assert seen.exists()
 
 
 def test_an_interpreter_that_lacks_the_imports_is_no_reason_to_stop(tmp_path: Path, runs: CommandRuns) -> None:
