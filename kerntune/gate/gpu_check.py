@@ -192,8 +192,8 @@ class TimedCheck:
         return sample
 
     def _records(self) -> bool:
-        """Whether the time of a case without a baseline becomes one; else it is only shown, and half a second's rest for
-        each key would take longer than many are tuned in."""
+        """Whether the time of a case without a baseline becomes one; else it is only shown, and half a second's rest
+        for each key would take longer than many are tuned in."""
         return should_write(Verdict.NEW, self.settings.update, self.call.policy) and not self.settings.read_only
 
     def _roughly(self, baseline: TimeBaseline | None) -> bool:
