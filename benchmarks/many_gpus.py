@@ -16,8 +16,8 @@ Cores are those that this process may use, and no more than its control group's 
 pytest tunes and times each case here and records no baseline (``--kerntune-missing=warn``); with ``--record`` it does,
 which takes four replays of each case in addition. ``winners`` holds the two runs' winners against each other: equal
 configs are equal, others are replayed in pairs (log-ratio of the times, in turn, in processes of their own),
-``--compare`` of them at most, chosen at random. Where a key failed or a process ended with an error, ``said`` has the end of what its
-processes wrote.
+``--compare`` of them at most, chosen at random. Where a key failed or a process ended with an error, ``said`` has the
+end of what its processes wrote.
 
 ``aa`` has the standard deviation of replays of equal code, in rows for four processes on one GPU and for two on each of
 two: each replays its cases alone on the device, and in between runs kernels there while others wait or run, too.
