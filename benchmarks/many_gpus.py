@@ -57,7 +57,7 @@ AA_KEYS = (
 )  # fmt: skip
 """Some microseconds to some hundreds on an H200."""
 
-LIMITS_S = {"xdist": 70.0, "tune_many": 50.0, "dask": 50.0, "aa": 30.0}
+LIMITS_S = {"xdist": 70.0, "tune_many": 50.0, "dask": 50.0, "aa": 45.0}
 """Seconds that a side of a way may take, or a row of A/A, unless ``--limit`` says: some twice what they should."""
 
 MOST_TEXT = 6000

@@ -10,8 +10,8 @@ Two processes, a GPU each, one empty cache for both, and NCCL. For each key, in 
 part then. To tune, rank 0 would wait for a reduction that waits for rank 1, which waits for rank 0's winner.
 ``second``: the same with the ranks exchanged.
 ``both`` (the last key): each rank has enqueued its part of a reduction in a group of its own whose other part the other
-rank enqueues after its call. No rank can measure before ``--busy`` seconds; both go on with the nearest key's winner. The
-reductions run beside the kernel here (``async_op``, waited for after the call). A kernel that is ordered behind its
+rank enqueues after its call. No rank can measure before ``--busy`` seconds; both go on with the nearest key's winner.
+The reductions run beside the kernel here (``async_op``, waited for after the call). A kernel that is ordered behind its
 rank's reduction can't be part of such a program: each reduction would wait for the other on the devices, whatever
 launches the kernel.
 
