@@ -482,12 +482,14 @@ def environment() -> dict[str, Any]:
 
 def absent(way: str) -> str:
     """Why a way can't be gone; empty if it can."""
-    from importlib.util import find_spec
+    from importlib import import_module
 
     needs = {"xdist": ("xdist",), "tune_many": ("kerntune.tuning.many",)}
     for module in (*needs.get(way, ()), *(("kerntune.tuning.many", "distributed") if way == "dask" else ())):
-        if find_spec(module) is None:
-            return f"there is no module {module} here"
+        try:
+            import_module(module)
+        except ImportError as exc:
+            return f"{module} can't be imported: {exc}"
     return ""
 
 
