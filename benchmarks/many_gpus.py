@@ -13,8 +13,8 @@ Cores are those that this process may use, and no more than its control group's 
 ``startup_s`` is until the first key is begun and is no part of ``keys_per_s``; ``keys_per_s_with_startup`` has it.
 ``each`` has kernel, process and seconds of each key, ``processes`` the share of the time in which each has a key, and
 ``compiled`` how many configs were compiled, how many of them again, and the seconds of all compilers together.
-pytest tunes and times each case here and records no baseline (``--kerntune-missing=warn``); with ``--record`` it does,
-which takes four replays of each case in addition. ``winners`` holds the two runs' winners against each other: equal
+pytest (with ``--dist=worksteal``, so that a worker has whole kernels) tunes and times each case here and records no
+baseline (``--kerntune-missing=warn``); with ``--record`` it does, which takes four replays of each case in addition. ``winners`` holds the two runs' winners against each other: equal
 configs are equal, others are replayed in pairs (log-ratio of the times, in turn, in processes of their own),
 ``--compare`` of them at most, chosen at random. Where a key failed or a process ended with an error, ``said`` has the
 end of what its processes wrote.
@@ -210,7 +210,7 @@ def by_xdist(side: Side) -> dict[str, Any]:
     workers = len(side.gpus) * side.words.workers
     missing = f"--kerntune-missing={'record' if side.words.record else 'warn'}"
     return side.run(
-        sys.executable, "-m", "pytest", *plugin_options(), "-q", "-p", "no:cacheprovider", "-n", str(workers),
+        sys.executable, "-m", "pytest", *plugin_options(), "-q", "-p", "no:cacheprovider", "-n", str(workers), "--dist=worksteal",
         "--kerntune", missing, "-W", "ignore:TRITON_DEFAULT_FP_FUSION", "test_keys.py",
     )  # fmt: skip
 

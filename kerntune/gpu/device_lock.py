@@ -190,7 +190,7 @@ _of_parents: dict[str, str] = {}
 
 
 def _told() -> list[str]:
-    """What children hear that this process shares."""
+    """What this process has written there."""
     pid, _, shared = os.environ.get(SHARED, "").partition(" ")
     return shared.split() if pid == str(os.getpid()) else []
 

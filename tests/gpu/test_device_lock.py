@@ -227,7 +227,7 @@ def test_a_process_that_a_test_waits_for_does_not_wait_for_the_test(place: Path)
 
 @pytest.mark.parametrize("before", ["", "1 of-a-parent"])
 @pytest.mark.usefixtures("without_node")
-def test_what_a_test_starts_hears_of_all_gpus_that_it_shares(monkeypatch: pytest.MonkeyPatch, before: str) -> None:
+def test_what_a_test_starts_is_told_all_gpus_that_it_shares(monkeypatch: pytest.MonkeyPatch, before: str) -> None:
     monkeypatch.setattr(device_lock, "_of_parents", {})
     monkeypatch.delenv(device_lock.SHARED, raising=False)
     if before:
