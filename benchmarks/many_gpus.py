@@ -14,10 +14,10 @@ Cores are those that this process may use, and no more than its control group's 
 ``each`` has kernel, process and seconds of each key, ``processes`` the share of the time in which each has a key, and
 ``compiled`` how many configs were compiled, how many of them again, and the seconds of all compilers together.
 pytest (with ``--dist=worksteal``, so that a worker has whole kernels) tunes and times each case here and records no
-baseline (``--kerntune-missing=warn``); with ``--record`` it does, which takes four replays of each case in addition. ``winners`` holds the two runs' winners against each other: equal
-configs are equal, others are replayed in pairs (log-ratio of the times, in turn, in processes of their own),
-``--compare`` of them at most, chosen at random. Where a key failed or a process ended with an error, ``said`` has the
-end of what its processes wrote.
+baseline (``--kerntune-missing=warn``); with ``--record`` it does, which takes four replays of each case in addition.
+``winners`` holds the two runs' winners against each other: equal configs are equal, others are replayed in pairs
+(log-ratio of the times, in turn, in processes of their own), ``--compare`` of them at most, chosen at random. Where a
+key failed or a process ended with an error, ``said`` has the end of what its processes wrote.
 
 ``aa`` has the standard deviation of replays of equal code, in rows for four processes on one GPU and for two on each of
 two: each replays its cases alone on the device, and in between runs kernels there while others wait or run, too.
@@ -210,8 +210,8 @@ def by_xdist(side: Side) -> dict[str, Any]:
     workers = len(side.gpus) * side.words.workers
     missing = f"--kerntune-missing={'record' if side.words.record else 'warn'}"
     return side.run(
-        sys.executable, "-m", "pytest", *plugin_options(), "-q", "-p", "no:cacheprovider", "-n", str(workers), "--dist=worksteal",
-        "--kerntune", missing, "-W", "ignore:TRITON_DEFAULT_FP_FUSION", "test_keys.py",
+        sys.executable, "-m", "pytest", *plugin_options(), "-q", "-p", "no:cacheprovider", "-n", str(workers),
+        "--dist=worksteal", "--kerntune", missing, "-W", "ignore:TRITON_DEFAULT_FP_FUSION", "test_keys.py",
     )  # fmt: skip
 
 
