@@ -4,14 +4,20 @@
     python benchmarks/many_gpus.py OUT.json --scripted --keys 4
 
 One command on a host with two GPUs; OUT.json is written after each side of each part, so a run that is broken off
-leaves what it has, and parts of earlier runs that aren't in ``--only`` stay. A side that takes longer than ``--limit``
-seconds is ended, and counts with the keys that it has. Each way (``pytest -n``, ``kerntune.tune_many``, a Dask cluster)
+leaves what it has, and parts of earlier runs that aren't in ``--only`` stay. A side that takes longer than its way's
+limit (``LIMITS_S``, or ``--limit``) is ended, and counts with the keys that it has. Each way (``pytest -n``,
+``kerntune.tune_many``, a Dask cluster)
 tunes the keys twice, each time with empty caches: on the first GPU with half of the cores, and on all GPUs with all.
-Cores are those that this process may use, and no more than its control group's quota. ``startup_s`` is until the first
-key is begun and is no part of ``keys_per_s``. ``winners`` holds the two runs' winners against each other: equal configs
-are equal, others are replayed in pairs (log-ratio of the times, in turn, in processes of their own), ``--compare`` of
-them at most, chosen at random. Where a key failed or a process ended with an error, ``said`` has the end of what its
-processes wrote.
+Cores are those that this process may use, and no more than its control group's quota.
+
+``startup_s`` is until the first key is begun and is no part of ``keys_per_s``; ``keys_per_s_with_startup`` has it.
+``each`` has kernel, process and seconds of each key, ``processes`` the share of the time in which each has a key, and
+``compiled`` how many configs were compiled, how many of them again, and the seconds of all compilers together.
+pytest (with ``--dist=worksteal``, so that a worker has whole kernels) tunes and times each case here and records no
+baseline (``--kerntune-missing=warn``); with ``--record`` it does, which takes four replays of each case in addition.
+``winners`` holds the two runs' winners against each other: equal configs are equal, others are replayed in pairs
+(log-ratio of the times, in turn, in processes of their own), ``--compare`` of them at most, chosen at random. Where a
+key failed or a process ended with an error, ``said`` has the end of what its processes wrote.
 
 ``aa`` has the standard deviation of replays of equal code, in rows for four processes on one GPU and for two on each of
 two: each replays its cases alone on the device, and in between runs kernels there while others wait or run, too.
@@ -51,6 +57,9 @@ AA_KEYS = (
 )  # fmt: skip
 """Some microseconds to some hundreds on an H200."""
 
+LIMITS_S = {"xdist": 70.0, "tune_many": 50.0, "dask": 50.0, "aa": 45.0}
+"""Seconds that a side of a way may take, or a row of A/A, unless ``--limit`` says: some twice what they should."""
+
 MOST_TEXT = 6000
 """Characters of what processes wrote that come into the results."""
 
@@ -77,16 +86,23 @@ import time
 import many_gpus_kernels as kernels
 import pytest
 
-KEYS = kernels.KEYS[: int(os.environ["MANY_GPUS_KEYS"])]
+KEYS = kernels.chosen_keys()
 
-@pytest.mark.parametrize("key", KEYS, ids=str)
-def test_key(autotune, key):
+def tune(autotune, key):
     begin = time.time()
     grid, args = key.call()
     autotune(key.tuner[grid], *args)
-    row = {"key": str(key), "begin": begin, "end": time.time(), "process": os.getpid()}
+    end = time.time()
+    row = {"key": str(key), "kernel": key.kernel, "begin": begin, "end": end, "seconds": end - begin}
     with open(os.environ["MANY_GPUS_LOG"], "a") as file:
-        file.write(json.dumps(row) + "\\n")
+        file.write(json.dumps({**row, "process": os.getpid()}) + "\\n")
+"""
+"""A test function for each kernel follows, as projects have them."""
+
+TEST = """
+@pytest.mark.parametrize("key", [key for key in KEYS if key.kernel == {kernel!r}], ids=str)
+def test_{kernel}(autotune, key):
+    tune(autotune, key)
 """
 
 
@@ -97,9 +113,11 @@ class Side:
     """A folder with empty caches, the GPUs that are seen, and the cores that may be used."""
 
     def __init__(self, folder: Path, name: str, gpus: Sequence[str], cores: Sequence[int], words: Any) -> None:
+        self.limit_s = limit_of(folder.name, words)
         self.folder, self.gpus, self.cores, self.words = folder / name, list(gpus), list(cores), words
         self.folder.mkdir(parents=True)
         self.log = self.folder / "log.jsonl"
+        self.compiled = self.folder / "compiled.jsonl"
         self.cache = self.folder / "kerntune"
 
     def environ(self) -> dict[str, str]:
@@ -111,7 +129,9 @@ class Side:
             "TRITON_CACHE_DIR": str(self.folder / "triton"),
             "PYTHONPATH": os.pathsep.join([str(ROOT), str(Path(__file__).parent), os.environ.get("PYTHONPATH", "")]),
             "MANY_GPUS_KEYS": str(self.words.keys),
+            "MANY_GPUS_KERNELS": str(self.words.kernels),
             "MANY_GPUS_LOG": str(self.log),
+            "MANY_GPUS_COMPILED": str(self.compiled),
             "CI": "",
         }
 
@@ -119,15 +139,17 @@ class Side:
         """Run a command with these; what its keys' log says."""
         begin = time.time()
         code = self._code_of(command)
-        rows = [json.loads(line) for line in self.log.read_text().splitlines()] if self.log.exists() else []
+        rows = rows_of(self.log)
         errors = [r["error"] for r in rows if r.get("error")]
         found = {"gpus": self.gpus, "cores": len(self.cores), "exit": code, "keys": len(rows) - len(errors)}
         if rows:
             first, last = min(r["begin"] for r in rows), max(r["end"] for r in rows)
             found |= {"startup_s": round(first - begin, 2), "work_s": round(last - first, 2)}
             found["keys_per_s"] = round(found["keys"] / (last - first), 3)
-            found["each"] = [[r["kernel"], r["process"], round(r["seconds"], 3)] for r in rows if "seconds" in r]
-            found["keys_of_each_process"] = sorted(Counter(r["process"] for r in rows).values())
+            found["keys_per_s_with_startup"] = round(found["keys"] / (last - begin), 3)
+            found["processes"] = processes_of(rows, last - first)
+            found["compiled"] = compiled_of([r for r in rows_of(self.compiled) if r["begin"] >= first])
+            found["each"] = [[r["kernel"], r["process"], round(r["seconds"], 3)] for r in rows]
         if code or errors or len(rows) < self.words.keys:
             said = self.output.read_text(errors="replace").replace(str(ROOT), ".")
             found |= {"errors": errors[:5], "said": said[-MOST_TEXT:]}
@@ -146,13 +168,33 @@ class Side:
                 start_new_session=True, preexec_fn=lambda: os.sched_setaffinity(0, self.cores),
             )  # fmt: skip
             try:
-                return process.wait(self.words.limit)
+                return process.wait(self.limit_s)
             except subprocess.TimeoutExpired:
-                return f"ended after {self.words.limit:.0f} s"
+                return f"ended after {self.limit_s:.0f} s"
             finally:
                 with contextlib.suppress(ProcessLookupError):
                     os.killpg(process.pid, signal.SIGKILL)
                 process.wait()
+
+
+def rows_of(log: Path) -> list[dict[str, Any]]:
+    """Lines of JSON; none where nothing was written."""
+    return [json.loads(line) for line in log.read_text().splitlines()] if log.exists() else []
+
+
+def processes_of(rows: Sequence[dict[str, Any]], seconds: float) -> dict[str, dict[str, float]]:
+    """Of each process its keys, and the share of the time in which it had one."""
+    each: dict[str, list[float]] = {}
+    for row in rows:
+        each.setdefault(str(row["process"]), []).append(row["seconds"])
+    return {pid: {"keys": len(them), "busy": round(sum(them) / seconds, 3)} for pid, them in each.items()}
+
+
+def compiled_of(rows: Sequence[dict[str, Any]]) -> dict[str, float]:
+    """How much was compiled, how much of it again, and for how long."""
+    several = Counter(row["code"] for row in rows)
+    again = sum(count - 1 for count in several.values())
+    return {"configs": len(several), "again": again, "seconds": round(sum(row["seconds"] for row in rows), 2)}
 
 
 def by_xdist(side: Side) -> dict[str, Any]:
@@ -160,12 +202,16 @@ def by_xdist(side: Side) -> dict[str, Any]:
     from plugin_options import plugin_options
 
     (side.folder / "conftest.py").write_text(CONFTEST.format(scripted=SCRIPTED if side.words.scripted else ""))
-    (side.folder / "test_keys.py").write_text(TESTS)
+    import many_gpus_kernels
+
+    tests = [TEST.format(kernel=kernel) for kernel in many_gpus_kernels.KERNELS]
+    (side.folder / "test_keys.py").write_text(TESTS + "".join(tests))
     (side.folder / "pytest.ini").write_text("[pytest]\n")
     workers = len(side.gpus) * side.words.workers
+    missing = f"--kerntune-missing={'record' if side.words.record else 'warn'}"
     return side.run(
         sys.executable, "-m", "pytest", *plugin_options(), "-q", "-p", "no:cacheprovider", "-n", str(workers),
-        "--kerntune", "--kerntune-missing=record", "-W", "ignore:TRITON_DEFAULT_FP_FUSION", "test_keys.py",
+        "--dist=worksteal", "--kerntune", missing, "-W", "ignore:TRITON_DEFAULT_FP_FUSION", "test_keys.py",
     )  # fmt: skip
 
 
@@ -180,16 +226,20 @@ def tune_in_child(log: Path, way: str, scripted: bool) -> None:
     import many_gpus_kernels as kernels
 
     from kerntune.tuning.many.gpu_pools import GpuPools, chosen_gpus
+    from kerntune.tuning.many.job_run import run_job
+    from kerntune.tuning.many.outcome import JobRequest, encoded
     from kerntune.tuning.many.tune_many import tune_many, tuning_job
 
-    keys = kernels.KEYS[: int(os.environ["MANY_GPUS_KEYS"])]
+    keys = kernels.chosen_keys()
     gpus = os.environ["CUDA_VISIBLE_DEVICES"].split(",")
     if scripted:
         os.environ[kernels.SCRIPTED] = "1"  # of the processes that tune
     warm = [tuning_job(kernels.add_kernel, *_flat(kernels.line((1000 + i,), "meta"))) for i in range(len(gpus))]
     jobs = [tuning_job(key.tuner, *_flat(key.call("meta"))) for key in keys]
     with dask_pools(gpus) if way == "dask" else GpuPools(chosen_gpus(None)) as executor:
-        tune_many(warm, executor=executor, progress=False)
+        begun = [executor.submit(run_job, encoded(JobRequest(job))) for job in warm]  # one for each process
+        for one in begun:
+            one.result()
         begin = time.time()
 
         def tell(outcome: Any) -> None:
@@ -275,7 +325,7 @@ def compare_winners(first: Path, second: Path, words: Any) -> dict[str, Any]:
     found: dict[str, Any] = {"equal": 0, "missing": 0}
     others = []
     with backend.activate(), contextlib.closing(pairs_for(backend)) as pairs, contextlib.closing(compiler):
-        for key in kernels.KEYS[: words.keys]:
+        for key in kernels.chosen_keys(words.keys, words.kernels):
             configs = [winner_of(backend, compiler, key, folder) for folder in (first, second)]
             if None in configs:
                 found["missing"] += 1
@@ -356,6 +406,11 @@ def kernels_config(key: Any) -> Any:
     return config_of(key.tuner.configs[1], key.kernel)
 
 
+def limit_of(way: str, words: Any) -> float:
+    """Seconds that a side may take."""
+    return float(words.limit or LIMITS_S[way])
+
+
 def beside(folder: Path, name: str, gpus: Sequence[str], each: int, words: Any) -> dict[str, Any]:
     """``each`` processes on each GPU at once; the standard deviation of their replays by case."""
     place = folder / name
@@ -368,8 +423,9 @@ def beside(folder: Path, name: str, gpus: Sequence[str], each: int, words: Any) 
         with (place / f"{number}.txt").open("w") as file:
             env = {**os.environ, "CUDA_VISIBLE_DEVICES": gpu}
             several.append(subprocess.Popen(command, env=env, stdout=file, stderr=subprocess.STDOUT))
-    codes = [ended(one, words.limit) for one in several]
-    rows = [json.loads(line) for path in sorted(place.glob("*.jsonl")) for line in path.read_text().splitlines()]
+    end = time.monotonic() + limit_of("aa", words)
+    codes = [ended(one, max(0.1, end - time.monotonic())) for one in several]
+    rows = [row for path in sorted(place.glob("*.jsonl")) for row in rows_of(path)]
     cases = {}
     for case in sorted({r["case"] for r in rows}):
         ratios, us = [r["ratio"] for r in rows if r["case"] == case], [r["us"] for r in rows if r["case"] == case]
@@ -426,12 +482,14 @@ def environment() -> dict[str, Any]:
 
 def absent(way: str) -> str:
     """Why a way can't be gone; empty if it can."""
-    from importlib.util import find_spec
+    from importlib import import_module
 
     needs = {"xdist": ("xdist",), "tune_many": ("kerntune.tuning.many",)}
     for module in (*needs.get(way, ()), *(("kerntune.tuning.many", "distributed") if way == "dask" else ())):
-        if find_spec(module) is None:
-            return f"there is no module {module} here"
+        try:
+            import_module(module)
+        except ImportError as exc:
+            return f"{module} can't be imported: {exc}"
     return ""
 
 
@@ -450,7 +508,8 @@ def of_way(way: str, folder: Path, words: Any, tell: Callable[[dict[str, Any]], 
         row[name] = by_xdist(side) if way == "xdist" else by_child(side, way)
         tell(row)
     if row["one"]["keys"] and row["all"]["keys"]:
-        row["throughput_ratio"] = round(row["all"]["keys_per_s"] / row["one"]["keys_per_s"], 3)
+        for name, figure in (("throughput_ratio", "keys_per_s"), ("ratio_with_startup", "keys_per_s_with_startup")):
+            row[name] = round(row["all"][figure] / row["one"][figure], 3)
         tell(row)
         row["winners"] = compare_winners(sides["one"].cache, sides["all"].cache, words)
         tell(row)
@@ -472,10 +531,12 @@ def main() -> int:
     parser.add_argument("--only", default=",".join(WAYS))
     parser.add_argument("--gpus", default="0,1")
     parser.add_argument("--keys", type=int, default=64)
+    parser.add_argument("--kernels", type=int, default=8, help="the keys are those of so many kernels")
     parser.add_argument("--workers", type=int, default=1, help="of pytest-xdist, on each GPU")
-    parser.add_argument("--rounds", type=int, default=5, help="replays of each case by each process of the A/A part")
-    parser.add_argument("--compare", type=int, default=12, help="different winners of a way that are replayed in pairs")
-    parser.add_argument("--limit", type=float, default=240.0, help="seconds that one side of a way may take")
+    parser.add_argument("--rounds", type=int, default=4, help="replays of each case by each process of the A/A part")
+    parser.add_argument("--record", action="store_true", help="let pytest-xdist's tests record baselines, too")
+    parser.add_argument("--compare", type=int, default=8, help="different winners of a way that are replayed in pairs")
+    parser.add_argument("--limit", type=float, help="seconds that one side of any way may take")
     parser.add_argument("--scripted", action="store_true")
     parser.add_argument("--child", default="", help=argparse.SUPPRESS)
     words = parser.parse_args()

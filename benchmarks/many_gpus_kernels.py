@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 import os
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -185,6 +188,12 @@ KEYS = tuple(Key(name, KERNELS[name][2][i]) for i in range(8) for name in KERNEL
 """The kernels in turn, so that a part of them is as mixed as all."""
 
 
+def chosen_keys(keys: int = 0, kernels: int = 0) -> tuple[Key, ...]:
+    """So many keys of so many kernels, by default as the environment says."""
+    names = list(KERNELS)[: kernels or int(os.environ["MANY_GPUS_KERNELS"])]
+    return tuple(key for key in KEYS if key.kernel in names)[: keys or int(os.environ["MANY_GPUS_KEYS"])]
+
+
 def scripted_gpus() -> Any:
     """A host with two GPUs without a GPU: configs of 8 warps are the fastest."""
     from kerntune.gpu import device_lock
@@ -204,6 +213,26 @@ def begin_scripted() -> Any:
     context.this_gpu = lambda: backend
     return active
 
+
+def note_compilations(path: str) -> None:
+    """Write a line for each config that a compiler of this process is given: what, and how long it took."""
+    from kerntune.compiling.farm import Farm
+
+    settle = Farm._settle
+
+    def noting(farm: Any, order: Any, *rest: Any) -> None:
+        begin = time.time()
+        settle(farm, order, *rest)
+        what = "\0".join((order.job.ir, order.job.options_hash, str(order.job.arch)))
+        row = {"code": hashlib.sha256(what.encode()).hexdigest()[:16], "process": os.getpid()}
+        with open(path, "a") as file:
+            file.write(json.dumps({**row, "begin": begin, "seconds": round(time.time() - begin, 4)}) + "\n")
+
+    Farm._settle = noting  # type: ignore[method-assign]
+
+
+if os.environ.get("MANY_GPUS_COMPILED"):
+    note_compilations(os.environ["MANY_GPUS_COMPILED"])
 
 ACTIVE = begin_scripted() if os.environ.get(SCRIPTED) else None
 """Kept: the stand-ins end with it."""

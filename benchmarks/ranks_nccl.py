@@ -10,8 +10,8 @@ Two processes, a GPU each, one empty cache for both, and NCCL. For each key, in 
 part then. To tune, rank 0 would wait for a reduction that waits for rank 1, which waits for rank 0's winner.
 ``second``: the same with the ranks exchanged.
 ``both`` (the last key): each rank has enqueued its part of a reduction in a group of its own whose other part the other
-rank enqueues after its call. No rank can measure before ``--busy`` seconds; both go on with the first config. The
-reductions run beside the kernel here (``async_op``, waited for after the call). A kernel that is ordered behind its
+rank enqueues after its call. No rank can measure before ``--busy`` seconds; both go on with the nearest key's winner.
+The reductions run beside the kernel here (``async_op``, waited for after the call). A kernel that is ordered behind its
 rank's reduction can't be part of such a program: each reduction would wait for the other on the devices, whatever
 launches the kernel.
 
@@ -19,9 +19,16 @@ Of each key: seconds that each rank's call took, and the config it launched. At 
 ``kerntune.fingerprint()``. Rows are written as they come. A key that takes longer than ``--limit`` seconds counts as
 hung: its row then has the last step of each rank and the stacks of all its threads; its processes are killed.
 
-``--controls`` runs keys ``none`` and ``both`` without kerntune, each in new processes, to show what a hang is due to:
+The reductions of the last key are the only ones beside which nothing can be loaded: to load code may wait for all that
+the device does (CUDA C++ Programming Guide, "Lazy Loading"). So kerntune goes on with the nearest key's winner there,
+which both ranks have launched before.
+
+``--controls`` runs keys ``none`` and ``both`` without kerntune, each in new processes, to show what a hang is due to;
+with ``--without-kerntune`` nothing else runs, and what OUT.json has of kerntune stays. Three controls that all hang
+take 75 s with ``--control-limit 12``, and kerntune's own run 40 s with ``--keys 5 --limit 15 --busy 8``:
 
 ``plain``: the kernel is launched by Triton with one config, which is new to the process.
+``eager``: the same with ``CUDA_MODULE_LOADING=EAGER``: functions are loaded with their module.
 ``loaded``: as ``plain``, with a config that the process has launched before the reductions: nothing is loaded.
 ``synchronizing``: as ``plain``, while another thread waits for the device, as kerntune's question whether it is idle.
 ``autotune``: ``triton.autotune``; it synchronizes, so it should hang.
@@ -60,7 +67,10 @@ from kerntune.tuning import agreement, context
 
 ROOT = Path(__file__).resolve().parents[1]
 KINDS = ("none", "first", "second")
-CONTROLS = ("plain", "loaded", "synchronizing", "autotune", "circle")
+CONTROLS = ("plain", "eager", "loaded", "synchronizing", "autotune", "circle")
+START_S = 60.0
+"""Until a rank's first message: torch, the devices and NCCL's communicators."""
+
 ELEMENTS = 1 << 20
 MOST_TEXT = 8000
 """Characters of a rank's log that come into the results."""
@@ -80,7 +90,7 @@ def launcher(way: str) -> Callable[[Any, Any, int, int], str]:
     def grid_of(n: int) -> Any:
         return lambda meta: (triton.cdiv(n, meta["BLOCK"]),)
 
-    if way in ("plain", "loaded", "synchronizing", "circle"):
+    if way in ("plain", "eager", "loaded", "synchronizing", "circle"):
 
         def plain(x: Any, y: Any, n: int, key: int) -> str:
             config = CONFIGS[0 if way == "loaded" else key]
@@ -191,8 +201,10 @@ def work(rank: int, plan: Plan, events: Any, meet: Any, told: Any) -> None:
     sys.stderr = log
     os.environ |= {"KERNTUNE_CACHE_DIR": str(plan.folder / "cache"), "TRITON_CACHE_DIR": str(plan.folder / "triton")}
     os.environ |= {"WORLD_SIZE": "2", "KERNTUNE_PATIENCE": "all"}
+    if plan.way == "eager":
+        os.environ["CUDA_MODULE_LOADING"] = "EAGER"  # read when the driver starts
     agreement.LIMITS = agreement.Limits(busy_s=plan.busy_s)
-    faulthandler.dump_traceback_later(plan.limit_s, file=log)
+    faulthandler.dump_traceback_later(START_S, file=log)
     try:
         with device(rank, plan.folder, events) as collectives:
             call = launcher(plan.way)
@@ -282,7 +294,7 @@ def run_ranks(plan: Plan, scripted: bool, write: Callable[[dict[str, Any]], obje
     try:
         with contextlib.suppress(queue.Empty):
             while not told.ended:
-                told.take(*messages.get(timeout=plan.limit_s))
+                told.take(*messages.get(timeout=plan.limit_s if told.rows else START_S))
                 write(told.found())
     finally:
         for process in ranks:
@@ -324,16 +336,21 @@ def main() -> None:
     parser.add_argument("--busy", type=float, default=30.0, help="seconds after which ranks that are all busy go on")
     parser.add_argument("--controls", default="", help=f"of {','.join(CONTROLS)}, after the run itself")
     parser.add_argument("--control-limit", type=float, default=30.0)
+    parser.add_argument("--without-kerntune", action="store_true", help="the controls alone")
     parser.add_argument("--scripted", action="store_true")
     args = parser.parse_args()
     kinds = [KINDS[key % len(KINDS)] for key in range(args.keys - 1)] + ["both"]
-    report = environment(args.scripted)
+    before = json.loads(args.out.read_text()) if args.without_kerntune and args.out.exists() else {}
+    report = {**before, **environment(args.scripted)}
 
     def write(part: str, found: dict[str, Any]) -> None:
         report.update(found) if part == "kerntune" else report.setdefault("controls", {}).update({part: found})
         args.out.write_text(json.dumps(report, indent=1) + "\n")
 
-    for way in ["kerntune", *filter(None, args.controls.split(","))]:
+    controls = [way for way in args.controls.split(",") if way]
+    if unknown := set(controls) - set(CONTROLS):
+        parser.error(f"there is no control {', '.join(sorted(unknown))}; they are {', '.join(CONTROLS)}")
+    for way in [*([] if args.without_kerntune else ["kerntune"]), *controls]:
         own = way == "kerntune"
         limit_s = args.limit + args.busy if own else args.control_limit
         with tempfile.TemporaryDirectory() as name:

@@ -177,8 +177,7 @@ class Gate:
     @pytest.hookimpl(optionalhook=True, trylast=True)
     def pytest_xdist_setupnodes(self, specs: Sequence[Any]) -> None:
         """On xdist's controller, after other plugins and before the first worker starts, which imports torch."""
-        if not self.engine.static:
-            self._spread.turn(specs, self.engine.gpus)
+        self._spread.turn(specs, self.engine.gpus)
 
     @pytest.hookimpl(optionalhook=True)
     def pytest_configure_node(self, node: Any) -> None:
@@ -229,9 +228,10 @@ class Gate:
     @pytest.hookimpl(wrapper=True, tryfirst=True)
     def pytest_runtest_protocol(self, item: pytest.Item) -> Generator[None, object, object]:
         """Setup and teardown use the GPU as well."""
-        if not (self.worker and self.config.workerinput.get(CROWDED)):  # type: ignore[attr-defined]
+        crowded = bool(self.worker and self.config.workerinput.get(CROWDED))  # type: ignore[attr-defined]
+        if not (crowded or (self.worker and self.engine.gpus > 1)):
             return (yield)
-        with in_turn(self.engine, item, self.options.turns):
+        with in_turn(self.engine, item, self.options.turns, crowded):
             return (yield)
 
     # -- one test ----------------------------------------------------------------------------------------------------

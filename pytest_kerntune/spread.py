@@ -40,18 +40,20 @@ class Spread:
         self._crowded: dict[str, bool] = {}
 
     def turn(self, specs: Sequence[Any], seen: int) -> None:
-        """Give each worker of this host its list of the GPUs that are ``seen``, before it starts. One whose list is
-        given already (by another plugin, or with ``--tx popen//env:CUDA_VISIBLE_DEVICES=1``) keeps that, and so
-        does one of another host."""
+        """Give each worker of this host its list of the GPUs that are ``seen``, before it starts; without any, of the
+        AMD GPUs that torch sees, on which nothing is measured. One whose list is given already (by another plugin, or
+        with ``--tx popen//env:CUDA_VISIBLE_DEVICES=1``) keeps that, and so does one of another host."""
+        from kerntune.gpu.probe import amd_gpus
         from kerntune.gpu.rotation import rotated, turned_by_others, visible_count
 
         local = [spec for spec in specs if spec.popen and not turned_by_others(spec.env)]
-        count = visible_count(seen)
+        amd = amd_gpus() if not seen else 0
+        count = amd or visible_count(seen)
         for turns, spec in enumerate(local):
             if self._wanted:
-                spec.env.update(rotated(os.environ, count, turns))
+                spec.env.update(rotated(os.environ, count, turns, amd=bool(amd)))
             crowded = len(local) > count if self._wanted else len(local) > 1
-            self._crowded[str(spec.id)] = bool(count) and crowded
+            self._crowded[str(spec.id)] = bool(seen) and crowded
 
     def input_of(self, node: Any) -> dict[str, bool]:
         """What goes into a worker's ``workerinput``. One that takes the place of another has the other's list."""
@@ -59,12 +61,13 @@ class Spread:
 
 
 @contextlib.contextmanager
-def in_turn(session: Session, item: pytest.Item, turns: TurnTaking) -> Iterator[None]:
-    """Run a test, on a worker that shares its GPU, while no other one measures there. What it measures itself comes in
+def in_turn(session: Session, item: pytest.Item, turns: TurnTaking, crowded: bool) -> Iterator[None]:
+    """Run a test, on one of several workers, while no other one measures on the GPUs that it uses: its first one, if
+    it shares that (``crowded``), and others on which it has made tensors before. What it measures itself comes in
     between. If the others don't end, it runs all the same: it fails no test."""
     marked = concerns(item) or any(item.get_closest_marker(name) for name in GPU_MARKS)
     with contextlib.ExitStack() as stack:
         if turns is TurnTaking.ALL or (turns is TurnTaking.MARKED and marked):
             with contextlib.suppress(MeasurementError):
-                stack.enter_context(session.in_turn())
+                stack.enter_context(session.in_turn(crowded))
         yield

@@ -14,7 +14,7 @@ from kerntune.base.stats import modes, outliers
 from kerntune.base.traffic import bytes_moved, matmul_dtype
 from kerntune.gate.baseline_builder import BaselineBuilder
 from kerntune.gate.baselines import BaselineStore, TimeBaseline
-from kerntune.gate.call import Checked, PendingBaseline, Settings, outcome_of
+from kerntune.gate.call import Checked, PendingBaseline, Settings, outcome_of, should_write
 from kerntune.gate.call_capture import CapturedCall
 from kerntune.gate.call_tuning import Tuning
 from kerntune.gate.case_identity import Renamed
@@ -181,7 +181,7 @@ class TimedCheck:
 
     def _sample(self, slot: Slot, baseline: TimeBaseline | None) -> Sample:
         quick = self._roughly(baseline)
-        if self.tuning.trials:
+        if self.tuning.trials and (baseline is not None or self._records()):
             self.gpu.rest()
         sample = take_sample(slot, quick)
         for seconds in SHORT_RESTS_S if quick else RESTS_S:
@@ -190,6 +190,11 @@ class TimedCheck:
             self.gpu.rest(seconds)
             sample = take_sample(slot, quick)
         return sample
+
+    def _records(self) -> bool:
+        """Whether the time of a case without a baseline becomes one; else it is only shown, and half a second's rest
+        for each key would take longer than many are tuned in."""
+        return should_write(Verdict.NEW, self.settings.update, self.call.policy) and not self.settings.read_only
 
     def _roughly(self, baseline: TimeBaseline | None) -> bool:
         """Whether a rough time is enough: the work is the same, and its stored time stays."""

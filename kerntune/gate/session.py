@@ -43,7 +43,7 @@ from kerntune.gate.stores import ReferenceStore, Stores
 from kerntune.gate.tuning_turns import tuning_turns
 from kerntune.gpu.base import Backend, Gpu
 from kerntune.gpu.gpu_text import gpu_name
-from kerntune.gpu.probe import find_backend
+from kerntune.gpu.probe import devices_used, find_backend
 from kerntune.kernels import compat
 from kerntune.kernels.compat.inductor_parts import triton_folder
 from kerntune.static.metrics import DISASSEMBLER
@@ -189,12 +189,23 @@ class Session:
         device waits for what it was given; without, this is what is known."""
         return self._fault.known(ask)
 
-    def in_turn(self) -> contextlib.AbstractContextManager[None]:
-        """Held by whatever runs while no other process measures on this process's current GPU; :meth:`check` may be
-        called inside of it. :class:`MeasurementError` if others don't end."""
+    @contextlib.contextmanager
+    def in_turn(self, crowded: bool = True) -> Iterator[None]:
+        """Held by whatever runs while no other process measures on the GPUs that this one uses: on its first one, if
+        others begin with that as well (``crowded``), and on any other on which it has made tensors. :meth:`check` may
+        be called inside of it. :class:`MeasurementError` if others don't end."""
         gpu = self.backend.gpu
-        self._crowded = gpu is not None
-        return contextlib.nullcontext() if gpu is None else gpu.lock_loosely()
+        self._crowded = crowded and gpu is not None
+        with contextlib.ExitStack() as stack:
+            for number in sorted({*([self.backend.ordinal] if crowded else []), *self._others_used()}):
+                if (used := self.backend.on(number).gpu) is not None:
+                    stack.enter_context(used.lock_loosely())
+            yield
+
+    def _others_used(self) -> set[int]:
+        """The numbers of GPUs other than this process's first on which it has made tensors: whose they are, another
+        worker's most likely, isn't known."""
+        return set() if self.gpus < 2 else {i for i in devices_used() if i < self.gpus} - {self.backend.ordinal}
 
     def check(self, call: Call, progress: Callable[[str], None] = lambda text: None) -> Checked:
         """Run the call once, compare it with its reference, tune, time and judge what it launched.

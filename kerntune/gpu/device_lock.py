@@ -28,7 +28,7 @@ NOTICE_S = 10.0
 """Seconds of waiting after which a process says what it waits for."""
 
 SHARED = "KERNTUNE_SHARED_GPU"
-"""Environment variable that a process sets for those that it starts: its number, and the UUID of a device that it
+"""Environment variable that a process sets for those that it starts: its number, and the UUIDs of the devices that it
 shares while a test runs. A test may wait for a process that measures, which can't wait for the test."""
 
 _BEFORE, _AFTER = "kerntune-", ".lock"
@@ -173,19 +173,38 @@ class _Loose:
 
 @contextlib.contextmanager
 def _told_to_children(uuid: str) -> Iterator[None]:
-    before = os.environ.get(SHARED)
-    os.environ[SHARED] = f"{os.getpid()} {uuid}"
+    pid, me = os.environ.get(SHARED, "").partition(" ")[0], str(os.getpid())
+    if pid and pid != me:
+        _of_parents[me] = os.environ[SHARED]
+    _say_shared([*_told(), uuid])
     try:
         yield
     finally:
-        os.environ.pop(SHARED, None)
-        if before is not None:
-            os.environ[SHARED] = before
+        told = _told()
+        told.remove(uuid)
+        _say_shared(told)
+
+
+_of_parents: dict[str, str] = {}
+"""What the variable was when this process, by its number, began to set it."""
+
+
+def _told() -> list[str]:
+    """What this process has written there."""
+    pid, _, shared = os.environ.get(SHARED, "").partition(" ")
+    return shared.split() if pid == str(os.getpid()) else []
+
+
+def _say_shared(uuids: list[str]) -> None:
+    before = _of_parents.get(str(os.getpid()), "")
+    os.environ[SHARED] = " ".join([str(os.getpid()), *uuids]) if uuids else before
+    if not os.environ[SHARED]:
+        del os.environ[SHARED]
 
 
 def _is_shared_by_parent(uuid: str) -> bool:
     pid, _, shared = os.environ.get(SHARED, "").partition(" ")
-    return shared == uuid and pid != str(os.getpid())
+    return uuid in shared.split() and pid != str(os.getpid())
 
 
 @contextlib.contextmanager

@@ -44,6 +44,13 @@ def torch_device() -> str:
     return "cuda" if torch.cuda.is_available() else "cpu"
 
 
+def amd_gpus() -> int:
+    """How many AMD GPUs torch sees, whatever stands in for them in this process; 0 with any other build of torch."""
+    import torch
+
+    return 0 if torch.version.hip is None else int(torch._C._cuda_getDeviceCount())
+
+
 def has_cuda() -> bool:
     """Whether torch sees an NVIDIA GPU, not a stand-in. AMD GPUs can be compiled for, but not yet measured on."""
     import torch
@@ -78,6 +85,15 @@ def device_in_use() -> int | None:
     import torch
 
     return torch.cuda.current_device() if torch.cuda.is_initialized() else None
+
+
+def devices_used() -> list[int]:
+    """The numbers of the GPUs on which torch has memory of this process: tensors, or what it keeps of earlier ones."""
+    import torch
+
+    if not torch.cuda.is_initialized():
+        return []
+    return [i for i in range(torch.cuda.device_count()) if torch.cuda.memory_reserved(i)]
 
 
 def current_thread_state() -> Callable[[], contextlib.AbstractContextManager[Any]]:

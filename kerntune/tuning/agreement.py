@@ -18,7 +18,7 @@ from kerntune.gpu.base import Gpu
 from kerntune.gpu.device_lock import giving_way
 from kerntune.tuning.cache.leases import Lease
 from kerntune.tuning.ranks import several_ranks
-from kerntune.tuning.stored_winners import Winners
+from kerntune.tuning.stored_winners import Winners, index_of
 
 
 @dataclass(frozen=True)
@@ -53,7 +53,8 @@ def turn(
 
     The device is asked first, while nothing is held, whether its other work comes to an end. A rank whose device stays
     busy waits for the winner of a rank whose device is idle; if there is none, the unfinished winner of an earlier run,
-    else the candidate that ``untuned()`` gives, is stored as an unfinished winner, so that all go on with the same.
+    else the nearest call's winner, else the candidate that ``untuned()`` gives, is stored as an unfinished winner, so
+    that all go on with the same.
     Nothing here waits for the device, and ``untuned`` mustn't: a rank whose device is busy may be the one that others'
     collectives wait for.
     """
@@ -125,6 +126,7 @@ class _Waiting:
     def _untuned(self) -> int:
         """Go on with a candidate that this run has not timed, or with what another rank has stored instead."""
         before, index = self.winners.stored(self.site), self.winners.incumbent(self.site)
+        index = self._near() if index is None else index
         index = self.untuned() if index is None else index
         used = self.site.candidates[index].config
         left = [c.config for c in self.site.candidates] if before is None else before.untried
@@ -136,3 +138,10 @@ class _Waiting:
         )
         rest = [i for i, c in enumerate(self.site.candidates) if i != index and c.config in left]
         return self.winners.keep(self.site, index, 0.0 if before is None else before.time_ns, untried=rest)
+
+    def _near(self) -> int | None:
+        """The winner of the nearest call of today's kernel. The ranks have launched that, so its code is on their
+        devices, most likely: to load code may wait for all that a device does (CUDA C++ Programming Guide, "Lazy
+        Loading": "Loading a kernel might require context synchronization"), and so for the collective."""
+        near = self.winners.nearest(self.site)
+        return None if near is None or near.other else index_of(self.site, near.winner.config)

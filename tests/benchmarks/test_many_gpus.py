@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+
 import pytest
 
 pytest.importorskip("xdist")
@@ -21,3 +23,13 @@ def test_a_controller_that_is_busy_all_the_time_is_the_limit() -> None:
 
 def test_a_case_that_takes_long_is_waited_for() -> None:
     assert makespan(2, [1.0, 1.0, 1.0, 9.0], 0.0) == pytest.approx(10.0)
+
+
+def test_what_was_compiled_again_and_who_was_idle_is_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "path", list(sys.path))  # the script puts folders before
+    from benchmarks.many_gpus import compiled_of, processes_of
+
+    rows = [{"process": 1, "seconds": 3.0}, {"process": 2, "seconds": 2.0}, {"process": 1, "seconds": 1.0}]
+    assert processes_of(rows, 4.0) == {"1": {"keys": 2, "busy": 1.0}, "2": {"keys": 1, "busy": 0.5}}
+    compiled = [{"code": code, "seconds": 0.5} for code in "abaca"]
+    assert compiled_of(compiled) == {"configs": 3, "again": 2, "seconds": 2.5}

@@ -516,6 +516,17 @@ def test_a_passing_look_is_taken_twice_before_it_is_drift(project: Project) -> N
         assert run.judge(before, x_of()).verdict is Verdict.PASS
 
 
+@pytest.mark.parametrize(("missing", "rests"), [(Missing.RECORD, 1), (Missing.WARN, 0)])
+def test_after_tuning_the_device_rests_where_the_time_is_kept(project: Project, missing: Missing, rests: int) -> None:
+    """Not where it is only shown."""
+    taken = []
+    with project.run(FAST, SLOW) as run:
+        run.gpu.rest = lambda *seconds: taken.append(seconds)  # type: ignore[method-assign]
+        result = run.judge(tuned_call(64, 128), x_of(), policy=Policy(missing=missing))
+    assert result.trials
+    assert len(taken) == rests
+
+
 # scopes and edges
 
 

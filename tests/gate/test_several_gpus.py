@@ -17,6 +17,7 @@ from kerntune.base.case_result import CaseResult
 from kerntune.base.policy import Verdict
 from kerntune.base.working_locks import open_lock_file
 from kerntune.errors import CaptureError, MeasurementError
+from kerntune.gate import session as gate_session
 from kerntune.gate.report import table
 from kerntune.gpu import device_lock
 from kerntune.gpu.device_lock import lock_file
@@ -246,6 +247,29 @@ def test_a_test_s_turn_gives_way_to_what_it_measures_itself(project: Project) ->
             assert host.judge(scaled, x_on(0)).recorded
             assert (other.can(alone=False), other.can(alone=True)) == (True, False)
         assert other.can(alone=True)
+
+
+@pytest.mark.parametrize(
+    ("crowded", "used", "shared"),
+    [
+        (True, [], [True, False, False]),
+        (True, [0, 2], [True, False, True]),
+        (False, [0, 2], [False, False, True]),
+        (False, [], [False, False, False]),
+    ],
+)
+def test_a_test_shares_the_gpus_that_its_process_has_used(
+    project: Project, monkeypatch: pytest.MonkeyPatch, crowded: bool, used: list[int], shared: list[bool]
+) -> None:
+    """Its first one is its own unless workers are crowded. What it measures itself gives way everywhere."""
+    monkeypatch.setattr(gate_session, "devices_used", lambda: used)
+    with on_host(project, 3) as host:
+        others = [Other(host.gpu(number)) for number in range(3)]
+        with host.run.session.in_turn(crowded):
+            assert [not other.can(alone=True) for other in others] == shared
+            assert host.judge(scaled, x_on(1)).recorded
+            assert [not other.can(alone=True) for other in others] == shared
+        assert all(other.can(alone=True) for other in others)
 
 
 def test_no_process_of_ours_starts_on_a_gpu_that_another_worker_measures_on(

@@ -16,7 +16,7 @@ from source_path import source_path
 from kerntune.base.working_locks import locks_work, open_lock_file
 from kerntune.errors import MeasurementError
 from kerntune.gpu import device_lock
-from kerntune.gpu.device_lock import hold, lock_file, share, share_loosely
+from kerntune.gpu.device_lock import giving_way, hold, lock_file, share, share_loosely
 from kerntune.gpu.probe import has_cuda
 from kerntune.gpu.two_sided_lock import LockBusy, TwoSidedLock
 
@@ -223,6 +223,21 @@ def test_a_process_that_a_test_waits_for_does_not_wait_for_the_test(place: Path)
         assert writer.is_alive()
     writer.join(60.0)
     measures.release()
+
+
+@pytest.mark.parametrize("before", ["", "1 of-a-parent"])
+@pytest.mark.usefixtures("without_node")
+def test_what_a_test_starts_is_told_all_gpus_that_it_shares(monkeypatch: pytest.MonkeyPatch, before: str) -> None:
+    monkeypatch.setattr(device_lock, "_of_parents", {})
+    monkeypatch.delenv(device_lock.SHARED, raising=False)
+    if before:
+        monkeypatch.setenv(device_lock.SHARED, before)
+    with share_loosely(UUID, NAME, 0.0), share_loosely("another", NAME, 0.0):
+        assert os.environ[device_lock.SHARED] == f"{os.getpid()} {UUID} another"
+        with giving_way():
+            assert os.environ.get(device_lock.SHARED, "") == before
+        assert os.environ[device_lock.SHARED] == f"{os.getpid()} {UUID} another"
+    assert os.environ.get(device_lock.SHARED, "") == before
 
 
 @pytest.mark.usefixtures("without_node")

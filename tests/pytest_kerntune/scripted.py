@@ -148,8 +148,8 @@ class Session:
     def close(self) -> None:
         log("close")
 
-    def in_turn(self) -> contextlib.AbstractContextManager[None]:
-        log("in turn")
+    def in_turn(self, crowded: bool) -> contextlib.AbstractContextManager[None]:
+        log("in turn" if crowded else "beside workers on other GPUs")
         return contextlib.nullcontext()
 
     def check(self, call: Call, progress: Any) -> Checked:

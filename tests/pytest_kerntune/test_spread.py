@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import pytest
+import torch
+
+from pytest_kerntune.spread import Spread
 
 pytest_plugins = ["pytester"]
 
@@ -85,6 +90,29 @@ def test_a_project_s_own_mapping_stays(spread, words, more, expected):
 def test_a_list_on_the_command_line_stays(spread):
     found = spread("--tx=popen//env:CUDA_VISIBLE_DEVICES=3", "--tx=popen", "--tx=popen", "--dist=load", gpus=2)
     assert found == {"gw0": "3", "gw1": "all", "gw2": "1,0"}
+
+
+@pytest.mark.parametrize(
+    ("count", "environ", "expected"),
+    [
+        (3, {}, {"HIP_VISIBLE_DEVICES": "1,2,0"}),
+        (3, {"ROCR_VISIBLE_DEVICES": "4,5,6"}, {"ROCR_VISIBLE_DEVICES": "5,6,4"}),
+        (2, {"HIP_VISIBLE_DEVICES": "1,0", "ROCR_VISIBLE_DEVICES": "4,5"}, {"HIP_VISIBLE_DEVICES": "0,1"}),
+    ],
+)
+def test_amd_gpus_are_given_out_and_nobody_waits(monkeypatch, count, environ, expected):
+    """Nothing is measured there."""
+    for name in ("CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES"):
+        monkeypatch.delenv(name, raising=False)
+    for name, text in environ.items():
+        monkeypatch.setenv(name, text)
+    monkeypatch.setattr(torch.version, "hip", "6.4")
+    monkeypatch.setattr(torch._C, "_cuda_getDeviceCount", lambda: count, raising=False)
+    specs = [SimpleNamespace(popen=True, env={}, id=f"gw{n}") for n in range(4)]
+    spread = Spread(wanted=True)
+    spread.turn(specs, 0)
+    assert [spec.env for spec in specs[:2]] == [{}, expected]
+    assert not any(spread._crowded.values())
 
 
 def test_without_xdist_nothing_is_set(project, spread):

@@ -47,9 +47,9 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     return found
 
 
-def site(backend: FakeBackend) -> Site:
-    x, y = (torch.empty(N, device="cuda") for _ in range(2))
-    found = captured(backend, lambda: tuned(*SIZES)[by_block](x, y, N, 2.0)).launches[0].site
+def site(backend: FakeBackend, n: int = N) -> Site:
+    x, y = (torch.empty(n, device="cuda") for _ in range(2))
+    found = captured(backend, lambda: tuned(*SIZES)[by_block](x, y, n, 2.0)).launches[0].site
     assert found is not None
     return found
 
@@ -169,6 +169,30 @@ def test_ranks_that_are_all_busy_go_on_with_one_config(
     assert stored is not None
     assert len(stored.untried) == 2
     assert of_this_run(stored.created)
+
+
+def test_ranks_that_are_all_busy_go_on_with_what_they_have_launched_before(
+    backend: FakeBackend, pair: tuple[Winners, Winners], clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """To load the code of another config may wait for the very work that waits for this rank."""
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    for n, winner in ((4 * N, 1), (2 * N, 2)):
+        pair[0].keep(site(backend, n), winner, 1000.0)
+    finish(pair[0])
+    backend.gpu.other_work = lambda limit_s: False
+    for winners in pair:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", RuntimeWarning)
+            with turn(winners, site(backend), backend.gpu, unfinished=False, limits=LIMITS, untuned=not_asked) as found:
+                assert found == 2
+        finish(winners)
+    stored = pair[1].stored(site(backend))
+    assert stored is not None
+    assert [c.kwargs["BLOCK"] for c in stored.untried] == list(SIZES[:2])
+
+
+def not_asked() -> int:
+    raise AssertionError("there is a winner that was launched before")
 
 
 def test_ranks_that_are_all_busy_keep_what_an_earlier_run_found(

@@ -37,8 +37,8 @@ class Result(Protocol):
 
 
 class JobExecutor(Protocol):
-    """Anything that has work done elsewhere. One with a method ``submit_of(kind, function, *arguments)`` is told which
-    jobs have the same code, so that a process that has it loaded gets more of them."""
+    """Anything that has work done elsewhere. One with a method ``submit_of(kind, function, *arguments)`` gets the kind
+    of each job: jobs of a kind have the same code, and a process that has loaded it should get more of them."""
 
     def submit(self, function: Callable[..., Any], /, *arguments: Any) -> Any:
         """Have ``function(*arguments)`` done; a :class:`Result`."""

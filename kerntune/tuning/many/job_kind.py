@@ -20,8 +20,8 @@ DIVISIBLE = 16
 
 def kind_of(job: TuningJob) -> str:
     """A text that is equal for jobs whose code is equal, as far as a description tells: the kernel, the configs' own
-    words, and of each argument what Triton compiles for. An integer that is a ``tl.constexpr`` of the kernel can't be
-    told from others here: such jobs are one kind, and compile each for itself."""
+    words, and of each argument what Triton compiles for. An integer that is a ``tl.constexpr`` of the kernel looks like
+    any other here: such jobs are one kind, and compile each for itself."""
     parts = (f"{a.name}:{_of(a.value)}" for a in job.arguments)
     words = ";".join([job.name, *map(str, job.configs), *parts])
     return f"{job.name}:{hashlib.sha256(words.encode()).hexdigest()[:16]}"

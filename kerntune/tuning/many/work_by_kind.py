@@ -12,7 +12,7 @@ T = TypeVar("T")
 class WorkByKind(Generic[T]):
     """A queue for several takers, each with a name of its own. A taker gets, of what waits,
 
-    1. the oldest work of a kind that nobody has had: to compile it takes long, and keeps the processors busy;
+    1. the oldest work of a kind that no taker has had: to compile it takes long, and keeps the processors busy;
     2. work of a kind that it has had, whose code it has loaded already;
     3. work of the kind of which the most is left.
     """

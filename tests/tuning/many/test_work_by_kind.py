@@ -35,7 +35,7 @@ def test_work_of_one_kind_comes_in_its_order() -> None:
     assert [queue.take(n % 2) for n in range(5)] == [f"a{n}" for n in range(5)]
 
 
-def test_who_waits_gets_what_comes_and_hears_of_the_end() -> None:
+def test_who_waits_gets_what_comes_and_then_the_end() -> None:
     queue, found = WorkByKind[str](), list[str | None]()
     waiting = threading.Thread(target=lambda: found.extend([queue.take("x"), queue.take("x")]))
     waiting.start()
