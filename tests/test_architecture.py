@@ -530,6 +530,11 @@ def test_loading_the_plugin_loads_neither() -> None:
     assert loaded_by("import pytest_kerntune.plugin") == []
 
 
+def test_loading_the_gate_loads_neither() -> None:
+    """Triton alone takes as long as all that the gate imports; a compiler that a module makes would load it."""
+    assert loaded_by("import kerntune.gate.api") == []
+
+
 @pytest.mark.parametrize("package", PURE)
 def test_each_pure_package_loads_neither(package: str) -> None:
     """By import as well: a pure module could load torch through numpy's or msgspec's extras."""
