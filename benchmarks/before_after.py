@@ -1,14 +1,24 @@
 """Whether a change that moves code costs users time: two revisions of this repository, measured in turn.
 
-    python benchmarks/before_after.py BEFORE AFTER [--rounds 10] [--only TEXT] [--demo] [--suite] [--out FILE.json]
+    python benchmarks/before_after.py BEFORE AFTER [--rounds 60] [--jobs 6] [--only TEXT] [--demo] [--suite]
 
 Each revision (or the ``.tar`` that ``git archive`` has made of it) is extracted into a temporary folder and used
-through ``PYTHONPATH``, under one Python and with caches of its own. A round measures a figure four times, in the order
-before, after, after, before, so that a steady change of the machine's speed cancels. A round's ratio is the geometric
-mean of its two ``after`` over that of its two ``before``; ``ratio`` is the Hodges-Lehmann estimate over the rounds,
-with its 95 % interval. ``within`` is whether the interval's upper end is at most :data:`LIMIT`. Every figure has
-seconds that passed (``wall``) and processor seconds of all its processes (``cpu``), which other work on the machine
+through ``PYTHONPATH``, under one Python and with caches of its own. ``ratio`` is the Hodges-Lehmann estimate over the
+rounds, with its 95 % interval; ``within`` is whether the interval's upper end is at most :data:`LIMIT`. Every figure
+has seconds that passed (``wall``) and processor seconds of all its processes (``cpu``), which other work on the machine
 moves less.
+
+Dispatch, imports and a worker's start take many rounds (``--rounds``) of one process a side, whose order turns from
+round to round. Where a process lies in memory moves a dispatch by several percent, and the same revision has another
+place in each process; so every process draws its own: an environment of random size, which moves the stack (Mytkowicz
+et al.: Producing wrong data without doing anything obviously wrong, ASPLOS 2009), the system's random addresses,
+Python's random hash seed, and for a dispatch several kernels with memory of random sizes between them (Curtsinger and
+Berger: Stabilizer, ASPLOS 2013). The interval then has what places do to both sides. ``--jobs`` rounds run at the same
+time, each on a core of its own.
+
+What takes seconds (cold tuning, demo, suite) is measured in ``--slow-rounds`` rounds of four, in the order before,
+after, after, before, so that a steady change of the machine's speed cancels: a round's ratio is the geometric mean of
+its two ``after`` over that of its two ``before``.
 
 Figures: a tuned kernel's call in three ways (``dispatch``: per call, nothing is launched), ``cold tuning`` (pytest over
 three tests, one kernel each, on the scripted GPU, with empty caches), ``worker start``, imports, and if asked for
@@ -27,6 +37,8 @@ import json
 import math
 import os
 import platform
+import queue
+import random
 import re
 import subprocess
 import sys
@@ -34,6 +46,7 @@ import tarfile
 import tempfile
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -54,16 +67,16 @@ PLACES = {"before": "a", "after": "b"}
 """Folders, of names of equal length: the size of a process's environment moves its stack, and that its speed (Mytkowicz
 et al.: Producing wrong data without doing anything obviously wrong, ASPLOS 2009)."""
 
-DISPATCH = ("dispatch driver", "dispatch launcher", "dispatch python")
-STARTS = (
-    "worker start", "import kerntune", "import compile worker", "import timing worker", "import gate", "import command",
-    "import plugin",
+QUICK = (
+    "dispatch", "worker start", "import kerntune", "import compile worker", "import timing worker", "import gate",
+    "import command", "import plugin",
 )  # fmt: skip
-"""Figures that the child measures."""
+"""Groups of figures that a process of the child measures."""
 
-LEAST_OF = 5
-"""Processes of a start's or a dispatch's measurement; it is the least of them: other work on the machine disturbs it
-least, and where a process lies in memory moves a dispatch by 10 % (A/A, ten rounds of single processes)."""
+ROUNDS, SLOW_ROUNDS = 60, 10
+
+MOST_PADDING = 4096
+"""Bytes by which an environment may be longer: a page, so that the stack takes every place in one."""
 
 CONFTEST = """
 try:
@@ -132,22 +145,23 @@ def test_softmax(autotune):
 """
 
 Times = dict[str, float]
+Round = dict[str, list[Times]]
 
 
 class Checkout:
     """One revision's files in a folder, and an environment in which they are imported."""
 
-    def __init__(self, revision: str, scratch: Path, side: str, least_of: int = LEAST_OF) -> None:
+    def __init__(self, revision: str, scratch: Path, side: str) -> None:
         self.commit, content = archived(revision)
         place = scratch / PLACES[side]
-        self.folder, self.caches, self.least_of = place / "checkout", place / "caches", least_of
+        self.folder, self.caches = place / "checkout", place / "caches"
         self.folder.mkdir(parents=True)
         with tarfile.open(fileobj=io.BytesIO(content)) as archive:
             archive.extractall(self.folder, filter="data")
 
     def environment(self, caches: Path | None = None) -> dict[str, str]:
         """Variables for a process; ``caches`` is the folder of its caches, the checkout's own if it isn't given."""
-        left_out = ("PYTHONDONTWRITEBYTECODE", "CI", "PYTEST_ADDOPTS")
+        left_out = ("PYTHONDONTWRITEBYTECODE", "PYTHONHASHSEED", "CI", "PYTEST_ADDOPTS")
         return {
             **{k: v for k, v in os.environ.items() if k not in left_out},
             "PYTHONPATH": os.pathsep.join([str(self.folder), *filter(None, [os.environ.get("PYTHONPATH")])]),
@@ -156,18 +170,14 @@ class Checkout:
             "TRITON_DEFAULT_FP_FUSION": "1",
         }
 
-    def inside(self, figure: str) -> Any:
-        """What the child finds."""
-        command = [sys.executable, str(CHILD), figure]
-        done = subprocess.run(command, cwd=self.folder, env=self.environment(), capture_output=True, text=True)
+    def inside(self, group: str, core: int | None = None) -> Any:
+        """What the child finds, in a process of its own with an environment of random size, on ``core``."""
+        command = [sys.executable, str(CHILD), group, *([] if core is None else [str(core)])]
+        environment = {**self.environment(), "BEFORE_AFTER_PADDING": "-" * random.randrange(MOST_PADDING)}
+        done = subprocess.run(command, cwd=self.folder, env=environment, capture_output=True, text=True)
         if done.returncode:
-            raise SystemExit(f"{figure} in {self.folder}: {done.stderr}{done.stdout}")
+            raise SystemExit(f"{group} in {self.folder}: {done.stderr}{done.stdout}")
         return json.loads(done.stdout.splitlines()[-1])
-
-    def least(self, figure: str) -> Times:
-        """The least of several processes, of each kind of seconds."""
-        found = [self.inside(figure) for _ in range(self.least_of)]
-        return {kind: min(times[kind] for times in found) for kind in found[0]}
 
     def pytest(
         self, *words: str, folder: Path | None = None, caches: Path | None = None, may_fail: bool = False
@@ -230,12 +240,9 @@ def git(*words: str) -> bytes:
     return subprocess.run(["git", "-C", str(ROOT), *words], capture_output=True, check=True).stdout
 
 
-def figures(demo: bool, suite: bool) -> dict[str, Callable[[Checkout], Times]]:
-    """What is measured, by name."""
-    found: dict[str, Callable[[Checkout], Times]] = {
-        name: lambda checkout, name=name: checkout.least(name) for name in (*DISPATCH, *STARTS)
-    }
-    found["cold tuning"] = Checkout.cold_tuning
+def slow_figures(demo: bool, suite: bool) -> dict[str, Callable[[Checkout], Times]]:
+    """What is measured by runs of pytest, by name."""
+    found = {"cold tuning": Checkout.cold_tuning}
     if demo:
         found["demo"] = Checkout.demo
     if suite:
@@ -243,15 +250,42 @@ def figures(demo: bool, suite: bool) -> dict[str, Callable[[Checkout], Times]]:
     return found
 
 
-def round_of(measure: Callable[[Checkout], Times], sides: dict[str, Checkout]) -> dict[str, list[Times]]:
+def round_of(measure: Callable[[Checkout], Times], sides: dict[str, Checkout]) -> Round:
     """One round: two measurements a side, in the order of :data:`TURN`."""
-    found: dict[str, list[Times]] = {"before": [], "after": []}
+    found: Round = {"before": [], "after": []}
     for side in TURN:
         found[side].append(measure(sides[side]))
     return found
 
 
-def compared(rounds: list[dict[str, list[Times]]], what: str) -> dict[str, Any]:
+def pair_of(measure: Callable[[Checkout], Any], sides: dict[str, Checkout], number: int) -> dict[str, Any]:
+    """Round ``number``: one measurement a side, the first side of every other round second."""
+    order = ("before", "after") if number % 2 == 0 else ("after", "before")
+    return {side: measure(sides[side]) for side in order}
+
+
+def quick_rounds(group: str, sides: dict[str, Checkout], count: int, jobs: int) -> dict[str, list[Round]]:
+    """The rounds of each figure of a group, ``jobs`` at a time, each on a core of its own."""
+    cores: queue.SimpleQueue[int] = queue.SimpleQueue()
+    for core in sorted(os.sched_getaffinity(0))[:jobs]:
+        cores.put(core)
+
+    def one(number: int) -> dict[str, Any]:
+        core = cores.get()
+        try:
+            return pair_of(lambda checkout: checkout.inside(group, core), sides, number)
+        finally:
+            cores.put(core)
+
+    with ThreadPoolExecutor(jobs) as pool:
+        pairs = list(pool.map(one, range(count)))
+    return {
+        name: [{side: [pair[side][name]] for side in ("before", "after")} for pair in pairs]
+        for name in pairs[0]["before"]
+    }
+
+
+def compared(rounds: list[Round], what: str) -> dict[str, Any]:
     """Both sides' medians, their ratio with its interval, and whether that is within the limit."""
 
     def logs(found: list[Times]) -> float:
@@ -272,7 +306,7 @@ def compared(rounds: list[dict[str, list[Times]]], what: str) -> dict[str, Any]:
     return out
 
 
-def summary(rounds: list[dict[str, list[Times]]]) -> dict[str, Any]:
+def summary(rounds: list[Round]) -> dict[str, Any]:
     """Every kind of seconds that a figure has."""
     kinds = [kind for kind in rounds[0]["before"][0] if kind != "passed"]
     return {"rounds": len(rounds), **{kind: compared(rounds, kind) for kind in kinds}}
@@ -283,37 +317,50 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("before")
     parser.add_argument("after")
-    parser.add_argument("--rounds", type=int, default=10)
+    parser.add_argument("--rounds", type=int, default=ROUNDS, help="of dispatch, imports, starts (default: 60)")
+    parser.add_argument("--slow-rounds", type=int, default=SLOW_ROUNDS, help="of cold tuning and demo (default: 10)")
     parser.add_argument("--suite-rounds", type=int, default=1, help="rounds of suite, four runs each (default: 1)")
-    parser.add_argument("--only", default="", help="figures with this text in their name")
-    parser.add_argument("--least-of", type=int, default=LEAST_OF, help="processes of a start or dispatch (default: 5)")
+    parser.add_argument("--jobs", type=int, default=1, help="rounds at the same time, a core each (default: 1)")
+    parser.add_argument("--only", default="", help="groups of figures with this text in their name")
     parser.add_argument("--demo", action="store_true", help="make demo as well")
     parser.add_argument("--suite", action="store_true", help="make test as well")
     parser.add_argument("--out", type=Path, default=OUT)
     args = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="kerntune-before-after-") as folder:
-        sides = {side: Checkout(getattr(args, side), Path(folder), side, args.least_of) for side in ("before", "after")}
-        result: dict[str, Any] = {
-            "commits": {side: checkout.commit for side, checkout in sides.items()},
-            "python": platform.python_version(),
-            "cores": os.cpu_count(),
-            "level": LEVEL,
-            "limit": LIMIT,
-            "least_of": args.least_of,
-            "modules": {side: checkout.inside("counts") for side, checkout in sides.items()},
-            "figures": {},
-        }
-        print(json.dumps(result["modules"], indent=1), flush=True)
-        for name, measure in figures(args.demo, args.suite).items():
-            if args.only not in name:
-                continue
-            if name != "suite":
-                for checkout in sides.values():  # byte code, C, and what a first run keeps, unrecorded
-                    measure(checkout)
-            count = args.suite_rounds if name == "suite" else args.rounds
-            result["figures"][name] = summary([round_of(measure, sides) for _ in range(count)])
+        measure_all(args, {side: Checkout(getattr(args, side), Path(folder), side) for side in ("before", "after")})
+
+
+def measure_all(args: argparse.Namespace, sides: dict[str, Checkout]) -> None:
+    """All figures that are asked for; the file is written after each group."""
+    result: dict[str, Any] = {
+        "commits": {side: checkout.commit for side, checkout in sides.items()},
+        "date": time.strftime("%Y-%m-%d", time.gmtime()),
+        "python": platform.python_version(),
+        "cores": os.cpu_count(),
+        "jobs": args.jobs,
+        "level": LEVEL,
+        "limit": LIMIT,
+        "modules": {side: checkout.inside("counts") for side, checkout in sides.items()},
+        "figures": {},
+    }
+
+    def add(found: dict[str, list[Round]]) -> None:
+        for name, rounds in found.items():
+            result["figures"][name] = summary(rounds)
             print(name, json.dumps(result["figures"][name]), flush=True)
-            args.out.write_text(json.dumps(result, indent=1) + "\n")
+        args.out.write_text(json.dumps(result, indent=1) + "\n")
+
+    print(json.dumps(result["modules"], indent=1), flush=True)
+    for group in QUICK:
+        if args.only in group:
+            pair_of(lambda checkout, group=group: checkout.inside(group), sides, 0)  # byte code and C, unrecorded
+            add(quick_rounds(group, sides, args.rounds, args.jobs))
+    for name, measure in slow_figures(args.demo, args.suite).items():
+        if args.only in name:
+            if name != "suite":
+                pair_of(measure, sides, 0)
+            count = args.suite_rounds if name == "suite" else args.slow_rounds
+            add({name: [round_of(measure, sides) for _ in range(count)]})
 
 
 if __name__ == "__main__":

@@ -1,22 +1,26 @@
-"""One figure of the checkout that is imported, for ``before_after.py``: a JSON object of seconds or counts on stdout.
+"""One group of figures of the checkout that is imported, for ``before_after.py``: JSON of seconds or counts on stdout.
 
-    python benchmarks/before_after_child.py FIGURE        with PYTHONPATH and the working directory set to a checkout
+    python benchmarks/before_after_child.py GROUP [CORE]     with PYTHONPATH and the working directory set to a checkout
 
 Modules are looked up under the names that the two revisions have; the newer name comes first.
 """
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import importlib
 import importlib.util
 import json
 import os
+import random
 import resource
+import statistics
 import subprocess
 import sys
+import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -41,7 +45,13 @@ IMPORTED = {
     "plugin": ("pytest_kerntune.plugin",),
 }
 
-CALLS, LOOPS = 10_000, 5
+IMPORT_NAMES = {f"import {key.removeprefix('import ')}": key for key in IMPORTED}
+
+LAYOUTS, LOOPS, CALLS = 5, 40, 500
+"""Of a dispatch: kernels that are made one after the other, each at other addresses; loops over each, and calls of a
+loop, which takes a millisecond: it lies between two interruptions even where other processes want the core."""
+
+WAYS = ("driver", "launcher", "python")
 
 
 def name_of(names: tuple[str, ...]) -> str:
@@ -87,31 +97,54 @@ def import_time(key: str) -> dict[str, float]:
     return {"wall": time.perf_counter() - wall, "cpu": time.process_time() - cpu}
 
 
+def dispatches() -> dict[str, dict[str, float]]:
+    """Each way of dispatching, in one process: most of its time is the import of Triton."""
+    return {f"dispatch {way}": dispatch(way) for way in WAYS}
+
+
 def dispatch(way: str) -> dict[str, float]:
     """Seconds a call of a tuned kernel of ten arguments, whose launch does nothing: no GPU is needed.
 
     ``way`` is ``driver`` (C calls the driver's entry, here a libc function that returns 0), ``launcher`` (C calls
-    Triton's launcher, here an empty Python function) or ``python`` (the launch path without C).
+    Triton's launcher, here an empty Python function) or ``python`` (the launch path without C). The median over
+    :data:`LAYOUTS` kernels, with pieces of memory of random sizes between them.
     """
     import triton
 
     import kerntune
 
     fake, native = module("fake driver"), module("native")
-    if way == "python":
-        module("launch path").native_front = lambda *args: None
-    elif native.module() is None:
+    if native.module() is None:
         raise SystemExit("there is no C compiler")
     fake.told = lambda *args: None
-    with fake.fake_cuda(1, way == "driver") as cuda:
+    found: list[dict[str, float]] = []
+    between: list[Any] = []
+    with without_c(way == "python"), fake.fake_cuda(1, way == "driver") as cuda:
         cuda.launches = Discard()
         if way == "driver":
             equal = ctypes.CDLL(None).pthread_equal  # of a function's address and a grid's size: 0, which is success
             native.module().use_driver(ctypes.cast(equal, ctypes.c_void_p).value)
-        kernel = kerntune.autotune([triton.Config({"BLOCK": 64}), triton.Config({"BLOCK": 128})], key=["n"])(ten())
-        kernel.cache = AnyWinner(kernel.configs[1])
-        tensors = [fake.FakeTensor(4096 * i) for i in range(1, 6)]
-        return timed(lambda: kernel[(4,)](*tensors, 4096, 3, 7, 0.5))
+        for _ in range(LAYOUTS):
+            between.append([bytes(random.randrange(16, 512)) for _ in range(random.randrange(256))])
+            kernel = kerntune.autotune([triton.Config({"BLOCK": 64}), triton.Config({"BLOCK": 128})], key=["n"])(ten())
+            kernel.cache = AnyWinner(kernel.configs[1])
+            tensors = [fake.FakeTensor(4096 * i) for i in range(1, 6)]
+            found.append(timed(kernel, (*tensors, 4096, 3, 7, 0.5)))
+            between.append(kernel)
+    return {kind: statistics.median(times[kind] for times in found) for kind in found[0]}
+
+
+@contextlib.contextmanager
+def without_c(wanted: bool) -> Iterator[None]:
+    """Launch paths made meanwhile have no C in front, if ``wanted``."""
+    path = module("launch path")
+    before = path.native_front
+    if wanted:
+        path.native_front = lambda *args: None
+    try:
+        yield
+    finally:
+        path.native_front = before
 
 
 def ten() -> Any:
@@ -144,31 +177,47 @@ class AnyWinner(dict[Any, Any]):
         return self.setdefault(key, self._config)
 
 
-def timed(call: Callable[[], Any]) -> dict[str, float]:
-    """Seconds a call: the least over :data:`LOOPS` loops of :data:`CALLS`, which other processes disturb least."""
-    for _ in range(1000):
-        call()
+def timed(kernel: Any, args: tuple[Any, ...]) -> dict[str, float]:
+    """Seconds a launch: the least over :data:`LOOPS` loops of :data:`CALLS`, which other processes disturb least."""
+    for _ in range(CALLS):
+        kernel[(4,)](*args)
     walls, cpus = [], []
     for _ in range(LOOPS):
         wall, cpu = time.perf_counter(), time.process_time()
         for _ in range(CALLS):
-            call()
+            kernel[(4,)](*args)
         walls.append(time.perf_counter() - wall)
         cpus.append(time.process_time() - cpu)
     return {"wall": min(walls) / CALLS, "cpu": min(cpus) / CALLS}
 
 
+WORKER = """
+import inspect
+from {name} import main
+words = dict(memory_limit=0, knobs='[]', folder={folder!r})
+main(**{{key: words[key] for key in inspect.signature(main).parameters if key in words}})
+"""
+"""Starts a worker with those of its arguments that a revision's takes."""
+
+
 def worker_start() -> dict[str, float]:
-    """Seconds until a compiling process that isn't forked has sent its first message and ended."""
+    """Seconds until a compiling process that isn't forked has sent its first message; of the processor, until it has
+    ended. It ends, or is killed by itself, when its standard input closes."""
     name = name_of(MODULES["compile worker"])
-    code = f"from {name} import main; main(0, '[]')"
     before, wall = processor_time_of_children(), time.perf_counter()
-    done = subprocess.run(
-        [sys.executable, "-c", code], stdin=subprocess.DEVNULL, capture_output=True, start_new_session=True, check=False
-    )
-    if done.returncode or not done.stdout:
-        raise SystemExit(f"the worker ended with {done.returncode}: {done.stderr.decode(errors='replace')[-2000:]}")
-    return {"wall": time.perf_counter() - wall, "cpu": processor_time_of_children() - before}
+    with tempfile.TemporaryDirectory() as folder, tempfile.TemporaryFile() as errors:
+        command = [sys.executable, "-c", WORKER.format(name=name, folder=folder)]
+        pipe = subprocess.PIPE
+        with subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=errors, start_new_session=True) as process:
+            assert process.stdin is not None
+            assert process.stdout is not None
+            first = process.stdout.read(1)
+            wall = time.perf_counter() - wall
+            process.stdin.close()
+        if not first:
+            errors.seek(0)
+            raise SystemExit(f"the worker ended with {process.returncode}: {errors.read().decode(errors='replace')}")
+    return {"wall": wall, "cpu": processor_time_of_children() - before}
 
 
 def processor_time_of_children() -> float:
@@ -177,20 +226,23 @@ def processor_time_of_children() -> float:
     return usage.ru_utime + usage.ru_stime
 
 
-FIGURES: dict[str, Callable[[], Any]] = {
+GROUPS: dict[str, Callable[[], Any]] = {
     "counts": counts,
-    "worker start": worker_start,
-    **{f"dispatch {way}": lambda way=way: dispatch(way) for way in ("driver", "launcher", "python")},
-    **{f"import {key.removeprefix('import ')}": lambda key=key: import_time(key) for key in IMPORTED},
+    "dispatch": dispatches,
+    "worker start": lambda: {"worker start": worker_start()},
+    **{name: lambda name=name, key=key: {name: import_time(key)} for name, key in IMPORT_NAMES.items()},
 }
+"""What a process measures, each as its figures by name; of ``counts`` the numbers of modules."""
 
 
 def main() -> None:
     """See the module's text."""
+    if len(sys.argv) > 2:
+        os.sched_setaffinity(0, {int(sys.argv[2])})
     spec = importlib.util.find_spec("kerntune")
     if spec is None or not str(spec.origin).startswith(checkout()):
         raise SystemExit(f"kerntune is imported from {spec and spec.origin}, not from {checkout()}")
-    print(json.dumps(FIGURES[sys.argv[1]]()))
+    print(json.dumps(GROUPS[sys.argv[1]]()))
 
 
 if __name__ == "__main__":

@@ -530,6 +530,11 @@ def test_loading_the_plugin_loads_neither() -> None:
     assert loaded_by("import pytest_kerntune.plugin") == []
 
 
+def test_loading_the_gate_loads_neither() -> None:
+    """Triton alone takes as long as all that the gate imports; a compiler that a module makes would load it."""
+    assert loaded_by("import kerntune.gate.api") == []
+
+
 @pytest.mark.parametrize("package", PURE)
 def test_each_pure_package_loads_neither(package: str) -> None:
     """By import as well: a pure module could load torch through numpy's or msgspec's extras."""
@@ -748,6 +753,45 @@ def test_module_names_occur_once() -> None:
 
 
 # parts without a caller
+
+FOR_TESTS = frozenset({"moved_parts", "scripted_host"})
+"""What tests alone use: the check of torch's parts, and a scripted host."""
+
+
+def top_level_names(module: Module) -> Iterator[tuple[str, ast.stmt]]:
+    """What a module defines; nothing that a decorator hands on, or that pytest calls by its name."""
+    for node in module.tree.body:
+        if isinstance(node, (ast.FunctionDef, ast.ClassDef)):
+            if not node.decorator_list and not node.name.startswith(("pytest_", "__")):
+                yield node.name, node
+        elif isinstance(node, (ast.Assign, ast.AnnAssign)):
+            for target in node.targets if isinstance(node, ast.Assign) else [node.target]:
+                if isinstance(target, ast.Name) and not target.id.startswith("__"):
+                    yield target.id, node
+
+
+def names_as_text(node: ast.AST) -> set[str]:
+    """Names that a definition has as text: lazy names, what is replaced, what C looks up."""
+    texts = (n.value for n in ast.walk(node) if isinstance(n, ast.Constant) and isinstance(n.value, str))
+    return {text for text in texts if text.isidentifier()}
+
+
+def test_every_definition_is_used() -> None:
+    """By something other than itself, in the packages. By name, so a lower bound."""
+    uses: dict[str, int] = {}
+    for module in MODULES.values():
+        for statement in module.tree.body:
+            for name in part_names(statement) | names_as_text(statement):
+                uses[name] = uses.get(name, 0) + 1
+    unused = {
+        f"{module.name}.{name}"
+        for module in MODULES.values()
+        if module.package not in SHIMS
+        for name, node in top_level_names(module)
+        if uses.get(name, 0) - (name in part_names(node) | names_as_text(node)) <= 0
+    }
+    assert {name for name in unused if name.rpartition(".")[2] not in FOR_TESTS} == set(), "nothing uses these"
+
 
 SEED_PACKAGES = ("grids", "heuristics", "search")
 """Packages of pure decisions, which tests alone could keep alive."""

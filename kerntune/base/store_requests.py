@@ -85,9 +85,6 @@ StoreRequest = Union[
     EndRenewal,
 ]
 
-ANSWERED = (ReadRequest, NamesRequest, CreateRequest, ReplaceRequest)
-"""Requests with a reply."""
-
 
 class Contents(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag=True):
     """What files hold, None for one that isn't there."""

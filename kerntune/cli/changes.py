@@ -11,7 +11,7 @@ import msgspec
 from kerntune.base.config import settings_text
 from kerntune.base.formatting import format_size
 from kerntune.base.policy import DEFAULT_TOLERANCE
-from kerntune.cli.stored import BaselinePlace, Entry, key_of, launches_of, problems, time_ns
+from kerntune.cli.stored import BaselinePlace, Entry, key_of, launches_of, problems, time_ns, triton_of
 from kerntune.gate.baselines import Baseline, TimeBaseline
 from kerntune.gate.causes import launch_cause
 from kerntune.gate.static_figures import LaunchStatic
@@ -117,7 +117,7 @@ def change_of(key: BaselinePlace, old: Baseline, new: Baseline) -> Change:
     configs = tuple(line for a, b in pairs for line in _config(a, b))
     figures = tuple(f for a, b in pairs if a and b for f in _figures(a, b))
     if not configs and not figures:
-        notes = (*notes, *(line for a, b in pairs if a and b for line in _code(a, b, _triton(old), _triton(new))))
+        notes = (*notes, *(line for a, b in pairs if a and b for line in _code(a, b, triton_of(old), triton_of(new))))
     return Change(
         case=key.case,
         target=key.target,
@@ -194,10 +194,6 @@ def _code(old: LaunchStatic, new: LaunchStatic, before: str, after: str) -> Iter
         yield cause
     if old.grid != new.grid:
         yield f"{new.kernel}: grid {'x'.join(map(str, old.grid))} -> {'x'.join(map(str, new.grid))}"
-
-
-def _triton(baseline: Baseline) -> str:
-    return baseline.environment.triton if isinstance(baseline, TimeBaseline) else baseline.triton
 
 
 def _figures(old: LaunchStatic, new: LaunchStatic) -> list[Figure]:

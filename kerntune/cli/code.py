@@ -34,7 +34,6 @@ from kerntune.kernels import compat
 from kerntune.static.disassembly import code_lines
 
 SASS = "sass"
-CHOICES = ("ttir", "ttgir", "llir", "ptx", "amdgcn", SASS)
 COLUMNS = 160
 """Width where there is no terminal: two columns of MLIR are readable."""
 

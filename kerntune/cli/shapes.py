@@ -18,8 +18,6 @@ from kerntune.gate.console import CONFIG_WIDTH, counted, fail_with, say
 from kerntune.tuning.many.noting import SHAPES
 from kerntune.tuning.many.shapes_file import ShapesFile
 
-DEFAULT_FILE = "shapes.jsonl"
-
 STARTUP = Path(__file__).resolve().parents[2] / "kerntune" / "tuning" / "many" / "startup"
 """What a program's Python imports first, so that ``triton.autotune`` is noted as well."""
 

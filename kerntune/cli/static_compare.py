@@ -11,7 +11,7 @@ import msgspec
 from kerntune.base.config import Config
 from kerntune.base.policy import StaticPolicy
 from kerntune.cli.changes import FIGURES, SPILLED, Figure
-from kerntune.cli.stored import Entry, launches_of, problems, target_of
+from kerntune.cli.stored import Entry, launches_of, problems, target_of, triton_of
 from kerntune.compiling.binary.stages import first_difference
 from kerntune.gate.baselines import Baseline, TimeBaseline
 from kerntune.gate.causes import launch_cause
@@ -132,7 +132,7 @@ def _preference(baseline: Baseline) -> tuple[int, ...]:
 
 def _change(key: CaseTarget, old: Baseline, new: Baseline) -> StaticChange:
     sides = launches_of(old), launches_of(new)
-    tritons = _triton(old), _triton(new)
+    tritons = triton_of(old), triton_of(new)
     launches = [_launch(x, tritons) for x in compare_launches(*sides, RULES) if _other(x.before, x.after)]
     return StaticChange(
         case=key[0],
@@ -180,10 +180,6 @@ def _because(old: LaunchStatic, new: LaunchStatic, tritons: tuple[str, str]) -> 
     if old.code == new.code:
         return "the launch (same code)"
     return launch_cause(old, new, *tritons).partition(": because of ")[2]
-
-
-def _triton(baseline: Baseline) -> str:
-    return baseline.environment.triton if isinstance(baseline, TimeBaseline) else baseline.triton
 
 
 def _growth(figure: Figure) -> float:

@@ -73,6 +73,11 @@ def place_of(baseline: Baseline) -> str:
     return baseline.device.name if isinstance(baseline, TimeBaseline) else f"static, Triton {baseline.triton}"
 
 
+def triton_of(baseline: Baseline) -> str:
+    """The Triton that compiled it, or its series for static figures."""
+    return baseline.environment.triton if isinstance(baseline, TimeBaseline) else baseline.triton
+
+
 def path_of(store: BaselineStore, baseline: Baseline) -> Path:
     """Where a folder keeps it."""
     if isinstance(baseline, TimeBaseline):

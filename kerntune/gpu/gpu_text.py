@@ -16,11 +16,6 @@ def gpu_id(spec: DeviceSpec) -> str:
     return f"GPU-{spec.uuid}" if spec.uuid else ""
 
 
-def gpu_text(spec: DeviceSpec) -> str:
-    """``NVIDIA H200 (GPU 1)`` with the number that the system's node has; else with the start of the UUID."""
-    return f"{spec.name} ({gpu_name(spec)})" if spec.uuid else spec.name
-
-
 def gpu_name(spec: DeviceSpec) -> str:
     """``GPU 1`` of ``/dev/nvidia1``, ``GPU-8932f937`` where there is no such node; empty without a UUID."""
     if not spec.uuid:

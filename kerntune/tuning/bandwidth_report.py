@@ -35,8 +35,6 @@ from kerntune.tuning.cache import WinnerCache
 from kerntune.tuning.device_figures import device_bandwidth
 from kerntune.tuning.launch_dumps import staged_launch
 
-BANDWIDTH = "KERNTUNE_BANDWIDTH"
-
 SCHEMA = "kerntune.bandwidth/1"
 
 PID = "%p"

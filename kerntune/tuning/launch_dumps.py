@@ -24,7 +24,6 @@ from kerntune.errors import KerntuneError, TuningError, UsageError
 from kerntune.gpu.base import Backend, Executor, Gpu
 from kerntune.gpu.probe import captures_graph
 from kerntune.kernels.source import is_kernel, source_text
-from kerntune.tuning import context
 from kerntune.tuning.stored_winners import candidate_of
 
 DUMP, DUMP_CONTENT = "KERNTUNE_DUMP", "KERNTUNE_DUMP_CONTENT"
@@ -87,6 +86,10 @@ def _begin(
     folder: Path, tuner: Any, config: Any, args: Sequence[Any], kwargs: dict[str, Any]
 ) -> Callable[[], object] | None:
     """Take what the launch finds; the rest is done after it. None where nothing is compiled here."""
+    from kerntune.tuning import (
+        context,  # makes a compiler, which loads Triton: the gate imports this module for its texts
+    )
+
     backend = context.this_gpu()
     if backend is None or backend.gpu is None or not is_kernel(tuner) or captures.current() is not None:
         return None

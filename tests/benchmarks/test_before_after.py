@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import inspect
 import math
+import os
+import re
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from benchmarks import before_after, before_after_child
+from kerntune.compiling import compile_worker
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -62,8 +67,55 @@ def test_measured_modules_have_a_name_in_this_checkout(key: str, monkeypatch: py
     assert before_after_child.name_of(names) == names[0]
 
 
-def test_every_figure_of_the_child_is_measured() -> None:
-    assert {"counts", *before_after.DISPATCH, *before_after.STARTS} == set(before_after_child.FIGURES)
+def test_every_group_of_the_child_is_measured() -> None:
+    assert {"counts", *before_after.QUICK} == set(before_after_child.GROUPS)
+
+
+def test_a_worker_is_started_with_what_it_takes() -> None:
+    """Its arguments may change: the start would be an error, or wait for ever."""
+    named = set(inspect.signature(compile_worker.main).parameters)
+    needed = {n for n, p in inspect.signature(compile_worker.main).parameters.items() if p.default is p.empty}
+    given = set(re.findall(r"(\w+)=", before_after_child.WORKER.partition("dict(")[2]))
+    assert needed <= given <= named
+
+
+class Remembering:
+    """A checkout whose child is a function."""
+
+    def __init__(self, side: str, seen: list[tuple[str, int | None]], ns: float) -> None:
+        self._side, self._seen, self._ns = side, seen, ns
+
+    def inside(self, group: str, core: int | None = None) -> dict[str, dict[str, float]]:
+        self._seen.append((self._side, core))
+        return {f"{group} a": {"wall": self._ns}, f"{group} b": {"wall": 2 * self._ns}}
+
+
+def test_a_quick_round_has_a_process_a_side_in_turn() -> None:
+    seen: list[tuple[str, int | None]] = []
+    sides: Any = {"before": Remembering("before", seen, 1.0), "after": Remembering("after", seen, 3.0)}
+    found = before_after.quick_rounds("group", sides, 4, 1)
+    core = min(os.sched_getaffinity(0))
+    first = ["before", "after", "after", "before"]
+    assert seen == [(side, core) for side in first + first]
+    assert set(found) == {"group a", "group b"}
+    assert found["group b"] == [{"before": [{"wall": 2.0}], "after": [{"wall": 6.0}]}] * 4
+
+
+def test_each_process_has_a_place_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its environment's size is drawn anew, and no hash seed is handed down."""
+    monkeypatch.setenv("PYTHONHASHSEED", "1")
+    checkout = before_after.Checkout("HEAD", tmp_path, "before")
+    found: list[dict[str, str]] = []
+
+    def run(command: list[str], env: dict[str, str], **more: Any) -> SimpleNamespace:
+        found.append(env)
+        return SimpleNamespace(returncode=0, stdout="{}")
+
+    monkeypatch.setattr(before_after.subprocess, "run", run)
+    for _ in range(8):
+        checkout.inside("dispatch")
+    assert len({len(env["BEFORE_AFTER_PADDING"]) for env in found}) > 1
+    assert all("PYTHONHASHSEED" not in env for env in found)
 
 
 def test_a_tar_of_git_archive_is_a_revision_where_there_is_no_repository(tmp_path: Path) -> None:

@@ -358,14 +358,11 @@ def mark_constant(function: Any) -> None:
 # generated code
 
 
-def set_generated_call(op: str, write: Callable[[Any, Callable[[str], None]], None] | None) -> None:
-    """How Inductor's Python wrapper calls an operator: ``write(node, writeline)``; None: as any other."""
+def set_generated_call(op: str, write: Callable[[Any, Callable[[str], None]], None]) -> None:
+    """How Inductor's Python wrapper calls an operator: ``write(node, writeline)``."""
     from torch._inductor.codegen.custom_extern_kernel_codegen import CUSTOM_EXTERN_KERNEL_CODEGEN, CustomCodegen
 
-    if write is None:
-        CUSTOM_EXTERN_KERNEL_CODEGEN.pop(op, None)
-    else:
-        CUSTOM_EXTERN_KERNEL_CODEGEN[op] = CustomCodegen(python=write)
+    CUSTOM_EXTERN_KERNEL_CODEGEN[op] = CustomCodegen(python=write)
 
 
 @dataclass(frozen=True)

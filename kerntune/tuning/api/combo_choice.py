@@ -20,6 +20,9 @@ GAIN = 0.02
 PAIRS = 11
 """Timings of each way, in turn; their order changes from pair to pair."""
 
+MOST_CHOICES = 4096
+"""Kinds of calls that are remembered; then all are forgotten, and decided anew."""
+
 LEAST_S = 5e-4
 """The least time of one timing: calls are repeated until they take that long, and waited for together."""
 
@@ -51,6 +54,16 @@ def choose(together: LaunchAll, apart: LaunchAll, arguments: Sequence[Any]) -> C
         return ComboChoice(together=True)
     ratio = ratio_of(backend.gpu, lambda: together(copies), lambda: apart(copies))
     return ComboChoice(ratio < 1 - GAIN, ratio)
+
+
+def remembered(choices: dict[Any, ComboChoice], key: Any, found: ComboChoice | None) -> ComboChoice:
+    """The choice, kept for later calls; together for this call alone where there is none yet."""
+    if found is None:
+        return ComboChoice(together=True)
+    if len(choices) >= MOST_CHOICES:
+        choices.clear()
+    choices[key] = found
+    return found
 
 
 def ratio_of(gpu: Gpu, one: Callable[[], object], other: Callable[[], object]) -> float:

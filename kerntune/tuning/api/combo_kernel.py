@@ -32,7 +32,7 @@ from kerntune.kernels.combined import (
 )
 from kerntune.kernels.source import function_of
 from kerntune.tuning.api import decorators
-from kerntune.tuning.api.combo_choice import ComboChoice, choose
+from kerntune.tuning.api.combo_choice import ComboChoice, choose, remembered
 from kerntune.tuning.api.combo_tuner import ComboProposer, ComboTuner
 
 KINDS = {
@@ -42,10 +42,6 @@ KINDS = {
 }
 
 ORDERS = ("sequential", "round robin")
-
-MOST_CHOICES = 4096
-"""Kinds of calls that are remembered; then all are forgotten, and decided anew."""
-
 
 OF_PARTS = ("cache_results", "tune")
 """Options of a combo that hold for its parts launched one by one, too."""
@@ -174,13 +170,7 @@ class ComboKernel:
             self._apart(flat)
 
     def _choose(self, key: Any, flat: Sequence[Any]) -> ComboChoice:
-        found = choose(self._together, self._apart, flat)
-        if found is None:
-            return ComboChoice(together=True)
-        if len(self.choices) >= MOST_CHOICES:
-            self.choices.clear()
-        self.choices[key] = found
-        return found
+        return remembered(self.choices, key, choose(self._together, self._apart, flat))
 
     def _together(self, flat: Sequence[Any]) -> None:
         self.tuner[self.grid](*flat)

@@ -14,8 +14,8 @@ from kerntune.kernels import compat
 from kerntune.kernels.combined import block_names, sequential_kernel
 from kerntune.kernels.dispatch.native import MAX_PARAMETERS
 from kerntune.tuning.api.autotuner import Autotuner
-from kerntune.tuning.api.combo_choice import ComboChoice, choose
-from kerntune.tuning.api.combo_kernel import MOST_CHOICES, ComboPart, combo_grid
+from kerntune.tuning.api.combo_choice import ComboChoice, choose, remembered
+from kerntune.tuning.api.combo_kernel import ComboPart, combo_grid
 
 ELEMENTS = 1024
 """Elements of a block: what Inductor's foreach kernels have (torch 2.13, ``codegen/triton_combo_kernel.py``)."""
@@ -85,13 +85,7 @@ class ForeachKernel:
         def of(run: Callable[[int, list[bool], Sequence[Any]], None]) -> Callable[[Sequence[Any]], None]:
             return lambda given: run(count, listed, _gathered(given, listed, count))
 
-        found = choose(of(self._together), of(self._one_by_one), flat)
-        if found is None:
-            return ComboChoice(together=True)
-        if len(self.choices) >= MOST_CHOICES:
-            self.choices.clear()
-        self.choices[key] = found
-        return found
+        return remembered(self.choices, key, choose(of(self._together), of(self._one_by_one), flat))
 
     def _together(self, count: int, listed: list[bool], arguments: Sequence[Any]) -> None:
         launches = math.ceil(count / self.at_once(listed))

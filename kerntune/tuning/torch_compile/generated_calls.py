@@ -35,11 +35,6 @@ def write_calls_directly() -> None:
     torch_private.set_generated_call(WRITTEN_AS, write_call)
 
 
-def write_as_others() -> None:
-    """Have Inductor call the operator as any other."""
-    torch_private.set_generated_call(WRITTEN_AS, None)
-
-
 def write_call(node: Any, write: Callable[[str], None]) -> None:
     """Write the call of one node; what a direct call can't express goes through :meth:`GraphLaunch.run`."""
     token, written, read, ints, floats = torch_private.texts_of_arguments(node)
