@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import threading
+from functools import partial
 from types import FrameType
 
 import pytest
@@ -43,8 +44,14 @@ LAST_FRAMES = 4
 
 
 def only_where(excinfo: pytest.ExceptionInfo[BaseException]) -> None:
-    """Leave of an interrupt's traceback the last frames: pytest shows the last one's place. It would print all of some
-    50 with their arguments for that, which takes half a second of processor time at Ctrl-C."""
+    """Leave of an interrupt's traceback the last frames, without their arguments: pytest shows the last one's place.
+
+    It would print some 50 frames for that, and those of errors that were being handled, with their arguments. That
+    takes half a second of processor time at Ctrl-C, and tensors among them much longer: torch imports its distributed
+    tensors for the first one, and reads it from the device, which waits for whatever runs there.
+    """
     last = excinfo.traceback[-LAST_FRAMES:]
     if not all(entry.ishidden(excinfo) for entry in last):
         excinfo.traceback = last
+    native = partial(excinfo.getrepr, style="native", chain=False)
+    excinfo.getrepr = lambda *_, **__: native()  # type: ignore[method-assign]

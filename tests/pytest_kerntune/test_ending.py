@@ -62,10 +62,22 @@ def test_it_can_be_left_as_it_is(project, monkeypatch):
     project.run().assert_outcomes(passed=1)
 
 
-def nested(depth: int) -> None:
+def nested(depth: int, argument: object = None) -> None:
     if not depth:
         raise KeyboardInterrupt
-    nested(depth - 1)
+    nested(depth - 1, argument)
+
+
+def handling(argument: object) -> None:
+    """Interrupted while an error is handled."""
+    try:
+        raise ValueError(argument)
+    except ValueError:
+        nested(3, argument)
+
+
+class OnDevice:
+    """A tensor's text waits for the device."""
 
 
 @pytest.mark.parametrize("full", [False, True])
@@ -80,3 +92,16 @@ def test_the_place_of_an_interrupt_is_all_that_is_made_of_it(full: bool) -> None
     assert str(found.reprcrash) == whole
     assert "KeyboardInterrupt" in whole
     assert (len(found.reprtraceback.reprentries) > 50) is full
+
+
+@pytest.mark.parametrize("handled", [False, True])
+def test_no_argument_is_read_to_report_an_interrupt(handled: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With a kernel that never ends on the device, reading a tensor would not end either."""
+    read: list[str] = []
+    monkeypatch.setattr(OnDevice, "__repr__", lambda self: read.append("") or "", raising=False)
+    with pytest.raises(KeyboardInterrupt) as caught:
+        handling(OnDevice()) if handled else nested(3, OnDevice())
+    config = types.SimpleNamespace(option=types.SimpleNamespace(fulltrace=False))
+    Gate.pytest_keyboard_interrupt(types.SimpleNamespace(config=config), caught)  # type: ignore[arg-type]
+    assert "KeyboardInterrupt" in str(caught.getrepr(funcargs=True).reprcrash)
+    assert read == []
