@@ -53,5 +53,5 @@ def only_where(excinfo: pytest.ExceptionInfo[BaseException]) -> None:
     last = excinfo.traceback[-LAST_FRAMES:]
     if not all(entry.ishidden(excinfo) for entry in last):
         excinfo.traceback = last
-    native = partial(excinfo.getrepr, style="native", chain=False)
-    excinfo.getrepr = lambda *_, **__: native()  # type: ignore[method-assign]
+    place = partial(excinfo.getrepr, style="no", chain=False)
+    excinfo.getrepr = lambda *_, **__: place()  # type: ignore[method-assign]

@@ -71,7 +71,7 @@ def nested(depth: int, argument: object = None) -> None:
 def handling(argument: object) -> None:
     """Interrupted while an error is handled."""
     try:
-        raise ValueError(argument)
+        raise ValueError
     except ValueError:
         nested(3, argument)
 
