@@ -41,7 +41,7 @@ CHANGING = {
 """Dataclasses whose objects change: what is under way. All others are frozen."""
 
 PRIVATE = {
-    "ChangedGuard", "ForgetRequest", "LookFailed", "LookReply", "LookRequest", "StageRequest", "StagedPiece", "Staged",
+    "ChangedGuard", "ForgetRequest", "LookFailed", "LookReply", "LookRequest", "LooksRequest", "StageRequest", "StagedPiece", "Staged",
     "RequestFailed", "PairReply", "PairRequest", "Ready",
 }  # fmt: skip
 """Messages between one version's own processes."""
