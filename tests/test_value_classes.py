@@ -41,8 +41,8 @@ CHANGING = {
 """Dataclasses whose objects change: what is under way. All others are frozen."""
 
 PRIVATE = {
-    "ChangedGuard", "ForgetRequest", "LookFailed", "LookReply", "LookRequest", "LooksRequest", "StageRequest", "StagedPiece",
-    "Staged", "RequestFailed", "PairReply", "PairRequest", "Ready",
+    "ChangedGuard", "ForgetRequest", "LookFailed", "LookReply", "LookRequest", "LooksRequest", "StageRequest",
+    "StagedPiece", "Staged", "RequestFailed", "PairReply", "PairRequest", "Ready",
 }  # fmt: skip
 """Messages between one version's own processes."""
 
