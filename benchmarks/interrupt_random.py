@@ -3,7 +3,8 @@
     python benchmarks/interrupt_random.py OUT.json [--count 40] [--seed 1] [--kinds library,plugin,busy,refresh]
 
 Needs no GPU and uses none; the part ``interrupts`` of ``benchmarks/quarantine.py`` does. Each run is a fork of this
-process, as in ``benchmarks/kill_random.py``:
+process, as in ``benchmarks/kill_random.py``; what was imported before counts as garbage to look through, as in a run of
+its own:
 
 library   a program that tunes with ``kerntune.autotune``
 plugin    ``pytest --kerntune`` that tunes and records
@@ -89,6 +90,7 @@ class Program(Run):
     """A run of the library."""
 
     def _pytest(self) -> int:
+        gc.unfreeze()
         self._alone()
         os.environ["KERNTUNE_CACHE_DIR"] = str(self.folder / "cache")
         (self.folder / "program.py").write_text(PROGRAM)
@@ -107,6 +109,7 @@ class Test(Run):
     """A run of the plugin, which ends as a program does."""
 
     def _pytest(self) -> int:
+        gc.unfreeze()
         try:
             return super()._pytest()
         finally:

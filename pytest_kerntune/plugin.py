@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Generator, Iterable
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -11,6 +12,7 @@ from kerntune.base.codec import encodable
 from kerntune.errors import UsageError
 from kerntune.gate.console import counted
 from pytest_kerntune import command_arguments, hookspecs, initial_conftests, marker, options
+from pytest_kerntune.ending import collect_again
 from pytest_kerntune.fixture import WITHOUT_GPU, Autotune, PlainAutotune
 from pytest_kerntune.interpret import Numerics
 from pytest_kerntune.refusals import refuse_argument, why_not_forked
@@ -53,6 +55,7 @@ def pytest_configure(config: pytest.Config) -> None:
             config.stash[NUMERICS] = Numerics(config)
             config.pluginmanager.register(config.stash[NUMERICS], NUMERICS_NAME)
         return
+    config.add_cleanup(partial(collect_again, config))  # called after those of plugins that are configured later
     from pytest_kerntune.session import Gate  # heavier: numpy and the report
 
     config.stash[GATE] = Gate(config, options.resolve(config))

@@ -35,7 +35,7 @@ from pytest_kerntune.device_loss import (
     is_device_error,
     settle_crash,
 )
-from pytest_kerntune.ending import end_in_order, only_where
+from pytest_kerntune.ending import collect_less, end_in_order, only_where
 from pytest_kerntune.extra_targets import Further, read_further, run_further, runs_tests
 from pytest_kerntune.fixture import GatedAutotune, Record
 from pytest_kerntune.initial_conftests import take
@@ -210,6 +210,7 @@ class Gate:
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_keyboard_interrupt(self, excinfo: pytest.ExceptionInfo[BaseException]) -> None:
+        collect_less(self.config)
         if not self.config.option.fulltrace:
             only_where(excinfo)
 

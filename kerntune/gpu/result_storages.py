@@ -16,7 +16,8 @@ argument's name alone. Generated kernels all have an ``in_ptr0``."""
 @dataclass(frozen=True)
 class ComparableStorages:
     """Of the storages that two recordings write: those whose contents have the same meaning on both sides, with which
-    of them are ``intermediate`` results, and those of which that can't be known, with the reason."""
+    of them are ``intermediate`` results, and those of which that can't be known, with the reason. One that a single
+    side writes is ``known`` where the other's launch has it, too: its code has stopped, or begun, to write it."""
 
     known: frozenset[int]
     intermediate: frozenset[int]
@@ -35,12 +36,14 @@ def comparable_storages(a: Recording, b: Recording, storages: Sequence[Storage])
     added, removed or take other storages (a lost fusion), the plan may have paired unlike storages, and a side may have
     read what the other one's call left there. Then a storage counts only if it is the last thing that both sides do to
     it to write it, it is identified by its arguments' names or by its size, and so is all that the baseline reads.
+    What a single side writes is an output of the other side, too, where each launch has its counterpart.
     """
     both = {i for i in written_by(a) & written_by(b) if storages[i].nbytes}
     between = frozenset(i for i in both if last_use_reads(a, i) and last_use_reads(b, i))
     ends = frozenset(i for i in both if not last_use_reads(a, i) and not last_use_reads(b, i))
     if _in_step(a, b):
         same = {i for i in both if i not in between or _origins(a, i) == _origins(b, i)}
+        same |= {i for x, y in ((a, b), (b, a)) for i in _written_alone(x, y) if storages[i].nbytes}
         unsure: set[int] = set()
     else:
         distinct = _distinct(a, b, storages)
@@ -55,6 +58,11 @@ def comparable_storages(a: Recording, b: Recording, storages: Sequence[Storage])
 def written_by(recording: Recording) -> set[int]:
     """Storages that launches write."""
     return {i for launch in recording.working for i in launch.writes}
+
+
+def _written_alone(a: Recording, b: Recording) -> set[int]:
+    """Outputs of ``a`` that ``b`` doesn't write; a workspace is none."""
+    return {i for i in written_by(a) - written_by(b) if not last_use_reads(a, i)}
 
 
 def last_use_reads(recording: Recording, storage: int) -> bool:

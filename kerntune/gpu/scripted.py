@@ -56,7 +56,8 @@ class Rule:
     """How launches of a kernel behave. A rule matches on the kernel's name and on constexprs, both if given.
 
     ``time_ns`` is the duration of one launch; ``fails`` an out-of-resources reason; ``wrong`` writes other values, or
-    such as are near the byte ``leaves``; ``varies`` writes something else to the last pointer each time.
+    such as are near the byte ``leaves``; ``varies`` writes something else to the last pointer each time, ``spares``
+    nothing.
 
     ``fault`` is one of :data:`FAULTS`, or an error of the driver in its words, after which the device answers nothing
     else; with ``after`` launches of the kernel that went well. ``beside`` is where a launch writes outside of the
@@ -72,6 +73,7 @@ class Rule:
     wrong: bool = False
     leaves: int | None = None
     varies: bool = False
+    spares: bool = False
     fault: str = ""
     after: int = 0
     beside: tuple[int, int] | None = None
@@ -416,6 +418,8 @@ class FakeGpu:
         left: dict[FakeBuffer, tuple[Mark, ...]] = {
             b: (Mark(byte, i),) for i, a in enumerate(addresses) if a and (b := self._containing(a))
         }
+        if left and rule.spares:
+            left.popitem()
         if left and (rule.flips or rule.skips):
             last = list(left)[-1]
             left[last] = (replace(left[last][0], flips=rule.flips, skips=rule.skips),)

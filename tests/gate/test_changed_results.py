@@ -287,6 +287,54 @@ def test_an_output_that_only_one_side_has_clears_no_gate(project: Project) -> No
     assert [w for w in result.warnings if w.startswith("y_ptr not compared: only today's code writes it")]
 
 
+@triton.jit
+def one_or_two_kernel(x_ptr, y_ptr, z_ptr, n, WITH: tl.constexpr, BLOCK: tl.constexpr):
+    i = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    x = tl.load(x_ptr + i, mask=i < n)
+    tl.store(y_ptr + i, x, mask=i < n)
+    if BLOCK == WITH:
+        tl.store(z_ptr + i, x, mask=i < n)
+
+
+@triton.jit
+def in_place_or_not_kernel(x_ptr, y_ptr, z_ptr, n, WITH: tl.constexpr, BLOCK: tl.constexpr):
+    i = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    x = tl.load(x_ptr + i, mask=i < n) + tl.load(z_ptr + i, mask=i < n)
+    tl.store(y_ptr + i, x, mask=i < n)
+    if BLOCK == WITH:
+        tl.store(z_ptr + i, x, mask=i < n)
+
+
+def written_with(kernel: Any, block_size: int) -> Any:
+    """The third tensor is written with one block size alone."""
+
+    def call(size: int) -> Any:
+        def launch() -> torch.Tensor:
+            x, y, z = (torch.randn(N, device="cuda") for _ in range(3))
+            kernel[by_block](x, y, z, N, WITH=block_size, BLOCK=size)
+            return z
+
+        return launch
+
+    return call
+
+
+@pytest.mark.parametrize("kernel", [one_or_two_kernel, in_place_or_not_kernel])
+@pytest.mark.parametrize("with_z", [64, 128])
+def test_an_output_that_is_not_written_any_more_or_newly_written_has_changed(
+    project: Project, kernel: Any, with_z: int
+) -> None:
+    spares = Rule(constexprs={"BLOCK": 128 if with_z == 64 else 64}, spares=True)
+    result = edited(project, spares, policy="bitwise", call=written_with(kernel, with_z))
+    assert (result.verdict, result.outcome) == (Verdict.REGRESSED, Outcome.FAIL)
+    assert result.numerics is not None
+    assert result.numerics.not_compared == ()
+    assert {o.argument for o in result.numerics.outputs} == {"z_ptr"}
+    if kernel is one_or_two_kernel:
+        (own,) = (o for o in result.numerics.outputs if o.content == OWN)
+        assert (own.unwritten, own.newly_written) == ((N, 0) if with_z == 64 else (0, N))
+
+
 @pytest.mark.parametrize("update", [Update.ALL, Update.REGRESSED])
 def test_an_update_accepts_it(project: Project, update: Update) -> None:
     flipped = block(128, flips=ULP)

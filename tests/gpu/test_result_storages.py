@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import msgspec
 import pytest
 
 from kerntune.base.device import Target
@@ -52,6 +53,15 @@ GELU = ("triton_gelu", {"in_ptr0": X}, {"out_ptr0": OUT})
 def test_the_same_launches_have_the_same_storages() -> None:
     again = launched(("renamed", {"a_ptr": X}, {"b_ptr": OUT}))
     assert compared(ONE, again) == ComparableStorages(frozenset({OUT}), frozenset(), {})
+
+
+def test_what_one_side_has_stopped_or_begun_to_write_is_an_output_of_both() -> None:
+    both = launched(("one", {"x_ptr": X}, {"y_ptr": OUT, "z_ptr": OTHER}))
+    less = launched(("one", {"x_ptr": X, "z_ptr": OTHER}, {"y_ptr": OUT}))
+    swapped = msgspec.structs.replace(less.launches[0], params=both.launches[0].params)
+    less = msgspec.structs.replace(less, launches=(swapped,))
+    for a, b in ((both, less), (less, both)):
+        assert compared(a, b) == ComparableStorages(frozenset({OUT, OTHER}), frozenset(), {})
 
 
 def test_an_intermediate_result_counts_while_the_same_is_fused() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import signal
 import subprocess
 import sys
@@ -9,6 +10,8 @@ import types
 
 import pytest
 
+from pytest_kerntune import ending
+from pytest_kerntune.ending import collect_again
 from pytest_kerntune.session import Gate
 
 pytest_plugins = ["pytester"]
@@ -62,10 +65,26 @@ def test_it_can_be_left_as_it_is(project, monkeypatch):
     project.run().assert_outcomes(passed=1)
 
 
-def nested(depth: int) -> None:
+def interrupted_config(fulltrace: bool = False) -> types.SimpleNamespace:
+    return types.SimpleNamespace(option=types.SimpleNamespace(fulltrace=fulltrace), stash=pytest.Stash())
+
+
+def nested(depth: int, argument: object = None) -> None:
     if not depth:
         raise KeyboardInterrupt
-    nested(depth - 1)
+    nested(depth - 1, argument)
+
+
+def handling(argument: object) -> None:
+    """Interrupted while an error is handled."""
+    try:
+        raise ValueError
+    except ValueError:
+        nested(3, argument)
+
+
+class OnDevice:
+    """A tensor's text waits for the device."""
 
 
 @pytest.mark.parametrize("full", [False, True])
@@ -74,9 +93,59 @@ def test_the_place_of_an_interrupt_is_all_that_is_made_of_it(full: bool) -> None
     with pytest.raises(KeyboardInterrupt) as caught:
         nested(50)
     whole = str(caught.getrepr(funcargs=True).reprcrash)
-    config = types.SimpleNamespace(option=types.SimpleNamespace(fulltrace=full))
+    config = interrupted_config(full)
     Gate.pytest_keyboard_interrupt(types.SimpleNamespace(config=config), caught)  # type: ignore[arg-type]
+    collect_again(config)  # type: ignore[arg-type]
     found = caught.getrepr(funcargs=True)
     assert str(found.reprcrash) == whole
     assert "KeyboardInterrupt" in whole
     assert (len(found.reprtraceback.reprentries) > 50) is full
+
+
+@pytest.mark.parametrize("handled", [False, True])
+def test_no_argument_is_read_to_report_an_interrupt(handled: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With a kernel that never ends on the device, reading a tensor would not end either."""
+    read: list[str] = []
+    monkeypatch.setattr(OnDevice, "__repr__", lambda self: read.append("") or "", raising=False)
+    with pytest.raises(KeyboardInterrupt) as caught:
+        handling(OnDevice()) if handled else nested(3, OnDevice())
+    config = interrupted_config()
+    Gate.pytest_keyboard_interrupt(types.SimpleNamespace(config=config), caught)  # type: ignore[arg-type]
+    collect_again(config)  # type: ignore[arg-type]
+    assert "KeyboardInterrupt" in str(caught.getrepr(funcargs=True).reprcrash)
+    assert read == []
+
+
+COLLECTING = """
+from pathlib import Path
+import pytest
+from pytest_kerntune import ending
+
+def note(name):
+    Path(name).write_text(str(ending.gc.get_freeze_count()))
+
+@pytest.hookimpl(trylast=True)
+def pytest_configure(config):
+    config.add_cleanup(lambda: note("cleanup"))
+
+def pytest_unconfigure():
+    note("unconfigure")
+"""
+"""A plugin that collects garbage at the end, as pytest's own for unraisable exceptions does, sees this."""
+
+
+@pytest.mark.parametrize("end", ["raise KeyboardInterrupt", "pytest.exit('enough')", "pass"])
+def test_an_interrupted_run_collects_less_until_its_end(project, monkeypatch, end):
+    project.file(f"import pytest\ndef test_a(autotune):\n    autotune(kernel())\n    {end}\n")
+    monkeypatch.syspath_prepend(project.path)
+    (project.path / "collecting.py").write_text(COLLECTING)
+    frozen: list[int] = []
+    collector = types.SimpleNamespace(
+        get_freeze_count=lambda: len(frozen), freeze=lambda: frozen.append(1), unfreeze=frozen.clear
+    )
+    monkeypatch.setattr(ending, "gc", collector)  # this process's objects are frozen already
+    with contextlib.suppress(KeyboardInterrupt):
+        project.run("-p", "collecting")
+    spared = [int((project.path / name).read_text()) > 0 for name in ("unconfigure", "cleanup")]
+    assert spared == [end != "pass"] * 2
+    assert frozen == []
