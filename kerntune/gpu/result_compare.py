@@ -214,12 +214,12 @@ class _Comparison:
 
     @property
     def _poisoned(self) -> list[int]:
-        """What both sides write and no launch of either reads. Where addresses are followed, that isn't known."""
+        """What both sides should write, and no launch reads. Where addresses are followed, that isn't known."""
         sides = (self.a.recording, self.b.recording)
         if any(side.hidden_pointers for side in sides):
             return []
         read = {i for side in sides for launch in side.working for i in launch.reads}
-        return sorted(({*self.a.written} & {*self.b.written}) - read)
+        return sorted((({*self.a.written} & {*self.b.written}) | (self.storages.known & {*self._written})) - read)
 
     def _live(self, storage: int, pieces: Sequence[KeptPiece]) -> list[Buffer]:
         """What a storage holds now, at the places of some pieces."""
@@ -334,7 +334,7 @@ class _Comparison:
         """Outputs that only one side has; a workspace, which its own launches read, is none."""
         out, written = [], [written_by(side.recording) for side in (self.a, self.b)]
         for program, whose in ((self.a, "the baseline's code"), (self.b, "today's code")):
-            for i in sorted(written_by(program.recording) - (written[0] & written[1])):
+            for i in sorted(written_by(program.recording) - (written[0] & written[1]) - self.storages.known):
                 if program.memory.storages[i].nbytes and not last_use_reads(program.recording, i):
                     name = output_name(i, program.recording, program.recording)
                     out.append(f"{name} not compared: only {whose} writes it in this way")

@@ -30,7 +30,8 @@ RELAID = "its tensor has other strides"
 def comparable_storages(a: Recording, b: Recording, storages: Sequence[Storage]) -> ComparableStorages:
     """For ``a``, renumbered for the memory plan ``storages``, and ``b``.
 
-    Where each launch has its counterpart on the same storages, every storage has. An intermediate result then counts if
+    Where each launch has its counterpart on the same storages, every storage has; there one counts that a single side
+    writes, too: an output that isn't written any more is a changed one. An intermediate result then counts if
     what is fused in its kernels is the same, else it may hold another step of the computation. Where launches were
     added, removed or take other storages (a lost fusion), the plan may have paired unlike storages, and a side may have
     read what the other one's call left there. Then a storage counts only if it is the last thing that both sides do to
@@ -41,6 +42,7 @@ def comparable_storages(a: Recording, b: Recording, storages: Sequence[Storage])
     ends = frozenset(i for i in both if not last_use_reads(a, i) and not last_use_reads(b, i))
     if _in_step(a, b):
         same = {i for i in both if i not in between or _origins(a, i) == _origins(b, i)}
+        same |= _one_sided_outputs(a, b, storages)
         unsure: set[int] = set()
     else:
         distinct = _distinct(a, b, storages)
@@ -50,6 +52,14 @@ def comparable_storages(a: Recording, b: Recording, storages: Sequence[Storage])
     moved = {i for i in same if _laid_out_otherwise(a, b, i)}
     why = dict.fromkeys(unsure, RELAUNCHED) | dict.fromkeys(moved - between, RELAID)
     return ComparableStorages(frozenset(same - moved), between, why)
+
+
+def _one_sided_outputs(a: Recording, b: Recording, storages: Sequence[Storage]) -> set[int]:
+    """Of launches in step, what one side leaves written and the other one never writes. Not of generated kernels, whose
+    arguments may be other buffers from one compilation to the next."""
+    found = {i for i in written_by(a) ^ written_by(b) if storages[i].nbytes}
+    generated = {i for side in (a, b) for x in side.working if x.origins for _, i in _pointers(side, x)}
+    return {i for i in found - generated if not any(last_use_reads(s, i) for s in (a, b) if i in written_by(s))}
 
 
 def written_by(recording: Recording) -> set[int]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import msgspec
 import pytest
 
 from kerntune.base.device import Target
@@ -52,6 +53,26 @@ GELU = ("triton_gelu", {"in_ptr0": X}, {"out_ptr0": OUT})
 def test_the_same_launches_have_the_same_storages() -> None:
     again = launched(("renamed", {"a_ptr": X}, {"b_ptr": OUT}))
     assert compared(ONE, again) == ComparableStorages(frozenset({OUT}), frozenset(), {})
+
+
+def test_an_output_that_one_side_never_writes_counts_in_launches_of_persons() -> None:
+    both = {"y_ptr": OUT, "z_ptr": OTHER}
+    writes, reads = launched(("one", {"x_ptr": X}, both)), launched(("one", {"x_ptr": X}, both))
+    launch = msgspec.structs.replace(reads.launches[0], writes=(OUT,))
+    fewer = msgspec.structs.replace(reads, launches=(launch,))
+    assert compared(writes, fewer).known == compared(fewer, writes).known == {OUT, OTHER}
+    generated = [
+        msgspec.structs.replace(r, launches=(msgspec.structs.replace(r.launches[0], origins=("gelu",)),))
+        for r in (writes, fewer)
+    ]
+    assert compared(*generated).known == {OUT}
+
+
+def test_a_workspace_that_one_side_writes_does_not_count() -> None:
+    first = ("one", {"x_ptr": X}, {"w_ptr": BETWEEN})
+    writes = launched(first, ("other", {"w_ptr": BETWEEN}, {"y_ptr": OUT}))
+    launch = msgspec.structs.replace(writes.launches[0], writes=())
+    assert compared(writes, msgspec.structs.replace(writes, launches=(launch, writes.launches[1]))).known == {OUT}
 
 
 def test_an_intermediate_result_counts_while_the_same_is_fused() -> None:
