@@ -14,7 +14,7 @@ import msgspec
 
 from kerntune.base.case_result import CaseId
 from kerntune.base.config import Config
-from kerntune.base.device import Target
+from kerntune.base.device import DeviceSpec, Target
 from kerntune.base.policy import Update
 from kerntune.base.recording import Recording
 from kerntune.errors import BaselineError, StoreError
@@ -220,6 +220,13 @@ class Renames:
                 if launch.config is not None and launch.config not in found.setdefault(launch.kernel, []):
                     found[launch.kernel].append(launch.config)
         return found
+
+    def timed_before(self, case: CaseId, fingerprint: str, device: DeviceSpec) -> TimeBaseline | None:
+        """The baseline on a kind of device of what may be this case under its old name."""
+        kind = device.slug, device.target
+        timed = [b for b in self._candidates(fingerprint) if isinstance(b, TimeBaseline)]
+        found = [b for b in timed if (b.device.slug, b.device.target) == kind]
+        return max(found, key=lambda b: _likeness(b.case, case), default=None)
 
     def _named_before(self, case: CaseId, fingerprint: str, work: KernelHashes) -> CaseId | None:
         if case in self._given.values():

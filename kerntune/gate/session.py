@@ -371,8 +371,10 @@ class _OnGpu:
 
     def wishes(self, arguments: tuple[Argument, ...]) -> CaptureWishes:
         """What the capture asks here. Inductor's choices follow those of the case's baseline."""
-        store, update = self._session.stores.reference, self._session.settings.update
-        known = InductorChoices(lambda: known_choices(store, self.backend.spec, self._call.case, arguments, update))
+        stores, update, case = self._session.stores, self._session.settings.update, self._call.case
+        known = InductorChoices(
+            lambda: known_choices(stores.reference, self.backend.spec, case, arguments, update, stores.renames)
+        )
         return CaptureWishes(self.prefer, self.before_launch, self.move, known)
 
     def move(self, backend: Backend) -> None:

@@ -21,7 +21,7 @@ from fake_runs import N
 from samples import ARGUMENTS, CASE, H100, artifacts_of, time_baseline
 from torch_warnings import ignore_torchs_own
 
-from gate.project import Project, Run
+from gate.project import NODE, Project, Run
 from kerntune.base.config import Config
 from kerntune.base.policy import Update, Verdict
 from kerntune.gate.baselines import BaselineStore
@@ -85,8 +85,8 @@ def compiled(x: torch.Tensor, block: int = 1024, time: Callable[[], Any] = lambd
     return y
 
 
-def judged(run: Run, block: int, **options: Any) -> Any:
-    return run.judge(functools.partial(compiled, block=block, **options), torch.randn(N, device="cuda"))
+def judged(run: Run, block: int, node: str = NODE, **options: Any) -> Any:
+    return run.judge(functools.partial(compiled, block=block, **options), torch.randn(N, device="cuda"), node=node)
 
 
 def test_a_run_with_other_times_passes_by_the_baselines_config(project: Project) -> None:
@@ -95,6 +95,26 @@ def test_a_run_with_other_times_passes_by_the_baselines_config(project: Project)
     with project.run(FAST, SLOW) as run:
         result = judged(run, 512)
     assert (result.verdict, result.rung) == (Verdict.PASS, "identity")
+
+
+def test_a_renamed_test_has_the_choices_of_its_old_name(project: Project) -> None:
+    """Else it would not even be recognised, where another choice launches other kernels."""
+    with project.run(FAST, SLOW) as run:
+        judged(run, 1024)
+    with project.run(FAST, SLOW) as run:
+        run.session.tests_gone(lambda nodeid: nodeid == NODE)
+        result = judged(run, 512, node=f"{NODE}_renamed")
+    assert f"renamed from {NODE}?" in result.message
+    assert [launch.config.kwargs for launch in result.launches] == [{"XBLOCK": 1024}]
+
+
+def test_a_new_test_has_no_other_test_s_choices(project: Project) -> None:
+    with project.run(FAST, SLOW) as run:
+        judged(run, 1024)
+    with project.run(FAST, SLOW) as run:
+        run.session.tests_gone(lambda nodeid: False)
+        result = judged(run, 512, node=f"{NODE}_beside_it")
+    assert [launch.config.kwargs for launch in result.launches] == [{"XBLOCK": 512}]
 
 
 def test_a_config_that_is_gone_is_chosen_anew_and_the_message_says_so(
