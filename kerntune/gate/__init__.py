@@ -28,7 +28,7 @@ A session also uses :mod:`kerntune.gate.capture_share` (the capture's side of a 
 the leases of the keys that a call is about to tune. ``measured_gpu`` has the timing workers and first launches of
 each GPU, ``device_fault`` tells whether the GPU still runs anything in this process, ``outside_writes`` what a case's
 own launches write outside of their tensors, ``fusion`` what Inductor fuses otherwise than before, ``known_choices``
-what a baseline has of Inductor's choices, ``code_changes`` the hunks of changed code. They rest on ``baselines``,
+what a baseline has of choices made by timing, ``code_changes`` the hunks of changed code. They rest on ``baselines``,
 ``bundle`` and ``calibration`` (files and what is in them), ``decision`` (the table: numbers in, a verdict out),
 ``static_figures`` and ``throughput`` (figures), ``report`` (tables and run JSON), ``case_dump`` and ``case_profile``
 (what is written of a case on request), and on what the command and the plugin share: ``console``, ``git``,

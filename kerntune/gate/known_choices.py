@@ -1,4 +1,4 @@
-"""What a case's baseline has of the choices that Inductor makes by timing."""
+"""What a case's baseline has of choices that are made by timing: Inductor's, and those among implementations."""
 
 from __future__ import annotations
 
@@ -14,31 +14,34 @@ from kerntune.gate.baselines import Argument, BaselineStore, TimeBaseline, finge
 from kerntune.gate.case_identity import Renames
 
 
-def known_choices(
+def known_baseline(
     store: BaselineStore,
     device: DeviceSpec,
     case: CaseId,
     arguments: tuple[Argument, ...],
     update: Update,
     renames: Renames | None = None,
-) -> KnownChoices:
-    """Those of the case's baseline on ``device``, or of what may be its baseline under an old name; none where there is
-    no baseline, where it can't be read (the case's check says so), and where everything is recorded anew."""
+) -> TimeBaseline | None:
+    """The case's baseline on ``device``, or what may be its baseline under an old name, before the call is captured;
+    None where there is none, where it can't be read (the case's check says so), and where everything is recorded
+    anew."""
     layouts = {arguments} if arguments else store.known_arguments(device.target, case)
     if update is Update.ALL or len(layouts) != 1:
-        return KnownChoices()
+        return None
     fingerprint = fingerprint_of(layouts.pop())
     try:
         baseline = store.time(device, case, fingerprint)
     except StoreError:
-        return KnownChoices()
+        return None
     if baseline is None and renames is not None:
-        baseline = renames.timed_before(case, fingerprint, device)
-    return KnownChoices() if baseline is None else choices_of(baseline)
+        return renames.timed_before(case, fingerprint, device)
+    return baseline
 
 
-def choices_of(baseline: TimeBaseline) -> KnownChoices:
+def choices_of(baseline: TimeBaseline | None) -> KnownChoices:
     """The configs of a baseline's launches, and the times by which its kernels were made."""
+    if baseline is None:
+        return KnownChoices()
     configs: dict[tuple[str, str], list[Config]] = {}
     for launch in baseline.recording.launches:
         if launch.config is not None:

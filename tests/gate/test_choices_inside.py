@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import threading
 import warnings
 from pathlib import Path
@@ -269,6 +270,23 @@ def test_the_tests_own_verification_counts(tmp_path: Path, doubling: Doubling) -
         with pytest.warns(RuntimeWarning, match="near is left out.*other bits"):
             result = run.judge(lambda x: same(x, host), torch.empty(N, device="cuda"), policy=policy)
     assert kernels(result) == ["scale_kernel"]
+
+
+@pytest.mark.parametrize("call", ["direct", "inside"])
+@pytest.mark.parametrize(("scaled_ns", "winner"), [(1e5, "added"), (2e5, "scaled")])
+def test_ties_go_to_the_baselines_implementation_with_an_empty_cache(
+    tmp_path: Path, doubling: Doubling, call: str, scaled_ns: float, winner: str
+) -> None:
+    """As on another runner of the same kind: what can't be told apart by time is no change."""
+    fn = doubling.double if call == "direct" else lambda x: doubling.double(x)
+    project = Project(tmp_path)
+    checked(project, doubling, fn)
+    shutil.rmtree(tmp_path / "cache")
+    doubling.double.operation.known.clear()
+    doubling.ns = {"scaled": scaled_ns, "added": 1e5 if winner == "added" else 4e5}
+    result = checked(project, doubling, fn)
+    assert hows(doubling.double) == ["added raced", f"{winner} raced"]
+    assert (result.verdict.value == "PASS") is (winner == "added")
 
 
 # kept apart from what the program decides

@@ -26,7 +26,7 @@ from kerntune.base.config import Config
 from kerntune.base.policy import Update, Verdict
 from kerntune.gate.baselines import BaselineStore
 from kerntune.gate.call import Call
-from kerntune.gate.known_choices import known_choices
+from kerntune.gate.known_choices import choices_of, known_baseline
 from kerntune.gpu.scripted import Rule
 from kerntune.gpu.tensor_views import StandInTensors
 from kerntune.kernels.compat import inductor_parts
@@ -181,13 +181,14 @@ CALL = Call(CASE.nodeid, CASE.call, lambda: None)
 @pytest.mark.parametrize("arguments", [ARGUMENTS, ()])
 def test_a_baseline_without_times_has_configs(tmp_path: Path, arguments: Any) -> None:
     """So had those of earlier versions. A call without tensors of its own is found if there is one baseline."""
-    known = known_choices(stored(tmp_path, msgspec.UNSET), H100, CALL.case, arguments, Update.NONE)
+    known = choices_of(known_baseline(stored(tmp_path, msgspec.UNSET), H100, CALL.case, arguments, Update.NONE))
     assert dict(known.configs) == {("add_kernel", "source"): [Config({"BLOCK": 128})]}
     assert dict(known.times) == {}
 
 
 def test_a_candidate_that_cant_run_is_stored(tmp_path: Path) -> None:
-    known = known_choices(stored(tmp_path, {"a": 0.25, "b": None}), H100, CALL.case, ARGUMENTS, Update.NONE)
+    store = stored(tmp_path, {"a": 0.25, "b": None})
+    known = choices_of(known_baseline(store, H100, CALL.case, ARGUMENTS, Update.NONE))
     assert dict(known.times) == {"a": 0.25, "b": None}
 
 
@@ -196,5 +197,5 @@ def test_a_damaged_baseline_leaves_the_choice_to_inductor(tmp_path: Path) -> Non
     store = stored(tmp_path, {"a": 0.25})
     (path,) = store.time_files()
     path.write_text(path.read_text().replace("0.25", '"fast"'))
-    known = known_choices(store, H100, CALL.case, ARGUMENTS, Update.NONE)
+    known = choices_of(known_baseline(store, H100, CALL.case, ARGUMENTS, Update.NONE))
     assert (dict(known.configs), dict(known.times)) == ({}, {})
