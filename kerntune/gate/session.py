@@ -399,7 +399,7 @@ class _OnGpu:
 
     @contextlib.contextmanager
     def apart(self) -> Iterator[None]:
-        """While a choice is decided that the call has met: the device is shared with nobody then, and nothing is
+        """While a choice is decided that the call has met: the device is not shared then, and nothing is
         recorded."""
         capture, gpu = current(), self.backend.gpu
         assert capture is not None
