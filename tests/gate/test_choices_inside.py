@@ -21,6 +21,7 @@ from kerntune.errors import MeasurementError
 from kerntune.gpu.scripted import Rule
 from kerntune.tuning import context
 from kerntune.tuning.cache import WinnerCache
+from kerntune.tuning.choices import deciding
 
 RULES = (Rule("scale_kernel", time_ns=1000.0), Rule("add_kernel", time_ns=3000.0))
 
@@ -34,7 +35,8 @@ def doubling() -> Doubling:
 
 
 @pytest.fixture(autouse=True)
-def undecided_is_an_error() -> Any:
+def undecided_is_an_error(monkeypatch: pytest.MonkeyPatch) -> Any:
+    monkeypatch.setattr(deciding, "_said", set())
     with warnings.catch_warnings():
         warnings.filterwarnings("error", message=".*called undecided")
         yield
@@ -326,8 +328,12 @@ def test_the_gate_does_not_decide_for_a_plain_call_after(
     assert hows(doubling.double) == ["added raced", "scaled raced"]
 
 
-def test_a_whole_operation_is_timed_with_what_was_decided_for_it(tmp_path: Path, doubling: Doubling) -> None:
+def test_a_whole_operation_is_timed_with_what_was_decided_for_it(
+    tmp_path: Path, doubling: Doubling, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("KERNTUNE_CACHE_DIR", str(tmp_path / "users"))
     with Project(tmp_path).run(*RULES) as run:
+        monkeypatch.setattr(context, "this_gpu", lambda: run.session.backend)
         doubling.run = run
         run.judge(lambda x: doubling.double(x), torch.empty(N, device="cuda"), scope="op")
     assert hows(doubling.double) == ["added raced"]
