@@ -35,7 +35,7 @@ CHANGING = {
     "Deciding", "MeasuredGpu", "_Loose", "_Piece", "_Mine", "_Notice",
     "Faults", "FirstLaunchFault", "Waiting", "_Order", "_Run", "_Seen", "_Tried", "_Tuning",
     "ArgumentReader", "CompiledCalls", "DynamoReader", "FusionChange", "GraphLaunch", "GridMemo",
-    "InductorChoices", "KernelCall",
+    "InductorChoices", "KernelCall", "MetChoices",
     "TracingReader",
 }  # fmt: skip
 """Dataclasses whose objects change: what is under way. All others are frozen."""
