@@ -164,7 +164,9 @@ class NumericsRule(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit
         return cls(kind, number)  # type: ignore[arg-type]
 
     def __str__(self) -> str:
-        return f"{self.kind}:{self.limit:g}" if self.kind in ("ulp", "rtol") else self.kind
+        if self.kind == "ulp":
+            return f"ulp:{self.limit:.0f}"
+        return f"rtol:{self.limit!r}" if self.kind == "rtol" else self.kind
 
     @property
     def gates(self) -> bool:

@@ -19,7 +19,7 @@ class MetChoices:
     def winners(self) -> dict[str, str]:
         """Implementations by choice. Of a choice that was called with several keys each has an entry of its own."""
         return {
-            choice if len(keys) == 1 else f"{choice} ({key})": implementation
+            choice if len(keys) == 1 else entry_of(choice, key): implementation
             for choice, keys in self.found.items()
             for key, (implementation, _) in keys.items()
         }
@@ -28,3 +28,8 @@ class MetChoices:
     def texts(self) -> tuple[str, ...]:
         """How each was decided, a line each."""
         return tuple(told for keys in self.found.values() for _, told in keys.values())
+
+
+def entry_of(choice: str, key: str) -> str:
+    """What a choice's entry is called where it was called with several keys."""
+    return f"{choice} ({key})"

@@ -26,7 +26,7 @@ call                the user's call, the project's settings, the result; what wr
 
 A session also uses :mod:`kerntune.gate.capture_share` (the capture's side of a device's lock),
 :mod:`kerntune.gate.run_baselines` (those that a run could have met: stale ones, ones that can't be read) and
-:mod:`kerntune.gate.known_choices` (what a baseline has of Inductor's choices). ``tuning_turns`` holds
+:mod:`kerntune.gate.known_choices` (what a baseline has of choices made by timing). ``tuning_turns`` holds
 the leases of the keys that a call is about to tune. ``measured_gpu`` has the timing workers and first launches of
 each GPU, ``device_fault`` tells whether the GPU still runs anything in this process, ``outside_writes`` what a case's
 own launches write outside of their tensors, ``fusion`` what Inductor fuses otherwise than before, ``code_changes`` the

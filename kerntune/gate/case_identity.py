@@ -14,7 +14,7 @@ import msgspec
 
 from kerntune.base.case_result import CaseId
 from kerntune.base.config import Config
-from kerntune.base.device import Target
+from kerntune.base.device import DeviceSpec, Target
 from kerntune.base.policy import Update
 from kerntune.base.recording import Recording
 from kerntune.errors import BaselineError, StoreError
@@ -215,15 +215,18 @@ class Renames:
     def configs(self, case: CaseId, fingerprint: str | None) -> dict[str, list[Config]]:
         """Configs of what may be this case's old baselines, by kernel: they are tried first."""
         found: dict[str, list[Config]] = {}
-        for baseline in self.earlier(case, fingerprint):
+        for baseline in sorted(self._candidates(fingerprint), key=lambda b: -_likeness(b.case, case)):
             for launch in baseline.recording.launches if isinstance(baseline, TimeBaseline) else baseline.launches:
                 if launch.config is not None and launch.config not in found.setdefault(launch.kernel, []):
                     found[launch.kernel].append(launch.config)
         return found
 
-    def earlier(self, case: CaseId, fingerprint: str | None) -> list[Baseline]:
-        """What may be this case's old baselines, that of the most similar name first."""
-        return sorted(self._candidates(fingerprint), key=lambda b: -_likeness(b.case, case))
+    def timed_before(self, case: CaseId, fingerprint: str, device: DeviceSpec) -> TimeBaseline | None:
+        """The baseline on a kind of device of what may be this case under its old name."""
+        kind = device.slug, device.target
+        timed = [b for b in self._candidates(fingerprint) if isinstance(b, TimeBaseline)]
+        found = [b for b in timed if (b.device.slug, b.device.target) == kind]
+        return max(found, key=lambda b: _likeness(b.case, case), default=None)
 
     def _named_before(self, case: CaseId, fingerprint: str, work: KernelHashes) -> CaseId | None:
         if case in self._given.values():

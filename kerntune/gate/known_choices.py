@@ -1,4 +1,4 @@
-"""What a case's baseline has of the choices that Inductor makes by timing."""
+"""What a case's baseline has of choices that are made by timing: Inductor's, and those among implementations."""
 
 from __future__ import annotations
 
@@ -10,36 +10,38 @@ from kerntune.base.device import DeviceSpec
 from kerntune.base.policy import Update
 from kerntune.capture.inductor.baseline_choices import KnownChoices
 from kerntune.errors import StoreError
-from kerntune.gate.baselines import Argument, TimeBaseline, fingerprint_of
-from kerntune.gate.stores import Stores
+from kerntune.gate.baselines import Argument, BaselineStore, TimeBaseline, fingerprint_of
+from kerntune.gate.case_identity import Renames
 
 
-def known_choices(
-    stores: Stores, device: DeviceSpec, case: CaseId, arguments: tuple[Argument, ...], update: Update
-) -> KnownChoices:
-    """Those of the case's baseline on ``device``, or of what may be its baseline of an earlier name; none where there
-    is no baseline, where it can't be read (the case's check says so), and where everything is recorded anew."""
-    store = stores.reference
+def known_baseline(
+    store: BaselineStore,
+    device: DeviceSpec,
+    case: CaseId,
+    arguments: tuple[Argument, ...],
+    update: Update,
+    renames: Renames | None = None,
+) -> TimeBaseline | None:
+    """The case's baseline on ``device``, or what may be its baseline under an old name, before the call is captured;
+    None where there is none, where it can't be read (the case's check says so), and where everything is recorded
+    anew."""
     layouts = {arguments} if arguments else store.known_arguments(device.target, case)
     if update is Update.ALL or len(layouts) != 1:
-        return KnownChoices()
+        return None
     fingerprint = fingerprint_of(layouts.pop())
     try:
-        baseline = store.time(device, case, fingerprint) or _renamed(stores, device, case, fingerprint)
+        baseline = store.time(device, case, fingerprint)
     except StoreError:
-        return KnownChoices()
-    return KnownChoices() if baseline is None else choices_of(baseline)
+        return None
+    if baseline is None and renames is not None:
+        return renames.timed_before(case, fingerprint, device)
+    return baseline
 
 
-def _renamed(stores: Stores, device: DeviceSpec, case: CaseId, fingerprint: str) -> TimeBaseline | None:
-    """The baseline of a test that is gone, on the same tensors and device: of those with the most similar name."""
-    earlier = stores.renames.earlier(case, fingerprint)
-    timed = (b for b in earlier if isinstance(b, TimeBaseline) and b.device.slug == device.slug)
-    return next((b for b in timed if b.device.target == device.target), None)
-
-
-def choices_of(baseline: TimeBaseline) -> KnownChoices:
+def choices_of(baseline: TimeBaseline | None) -> KnownChoices:
     """The configs of a baseline's launches, and the times by which its kernels were made."""
+    if baseline is None:
+        return KnownChoices()
     configs: dict[tuple[str, str], list[Config]] = {}
     for launch in baseline.recording.launches:
         if launch.config is not None:

@@ -4,20 +4,20 @@ from __future__ import annotations
 
 import contextlib
 import itertools
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
 from pathlib import Path
 
 from kerntune.base.case_result import CaseResult
-from kerntune.base.policy import Policy, Update
+from kerntune.base.policy import Update
 from kerntune.capture import Capture, Pending, Site, current
 from kerntune.capture.inductor.baseline_choices import InductorChoices
 from kerntune.capture.inductor.caches import gates_own_caches
 from kerntune.compiling.compiler import Compiled, Compiler
 from kerntune.errors import UsageError
 from kerntune.gate import device_fault
-from kerntune.gate.baselines import Argument, BaselineStore
+from kerntune.gate.baselines import Argument, BaselineStore, TimeBaseline
 from kerntune.gate.call import Call, Checked, Settings
 from kerntune.gate.call_capture import (
     CapturedCall,
@@ -35,7 +35,7 @@ from kerntune.gate.case_identity import Renames, tensor_arguments
 from kerntune.gate.case_profile import profile_case
 from kerntune.gate.decision import Evidence, decide
 from kerntune.gate.gpu_check import GpuRun, TimedCheck
-from kerntune.gate.known_choices import known_choices
+from kerntune.gate.known_choices import choices_of, known_baseline
 from kerntune.gate.measured_gpu import MeasuredGpus
 from kerntune.gate.run_baselines import RunBaselines
 from kerntune.gate.static_check import check_static
@@ -212,14 +212,19 @@ class Session:
 
         :class:`DeviceFault` if the GPU runs nothing any more after that.
         """
-        here = contextlib.nullcontext() if self.static else choices_at(self._choice_place(call.policy))
-        with self._fault.named(call.case), here:
+        with self._fault.named(call.case):
             return self._check(call, progress)
 
     def _check(self, call: Call, progress: Callable[[str], None]) -> Checked:
         if call.scope not in ("kernels", "op"):
             raise UsageError(f"{call.case}: scope is {call.scope!r}; it can be 'kernels' or 'op'")
         arguments = tensor_arguments(self.backend, (call.fn, call.args, call.kwargs))
+        if self.static:
+            return self._checked(call, arguments, progress)
+        with choices_at(self._choice_place(call, arguments, contextlib.nullcontext)):
+            return self._checked(call, arguments, progress)
+
+    def _checked(self, call: Call, arguments: tuple[Argument, ...], progress: Callable[[str], None]) -> Checked:
         captured = self._captured(call, arguments)
         if uncheckable(captured) or not captured.capture.launches:
             return self._incomplete(captured)
@@ -259,14 +264,25 @@ class Session:
             own = _OnGpu(self, call, share)
             own.move(self.backend.on(self.backend.current()))
             folder = (self.settings.cache_dir or default_folder()) / "inductor"
-            with gates_own_caches(folder, triton_folder()), choices_at(self._choice_place(call.policy, own.apart)):
+            with gates_own_caches(folder, triton_folder()), choices_at(self._choice_place(call, arguments, own.apart)):
                 return run_captured(own.backend, self._compiler, call, arguments, own.wishes(arguments))
 
     def _choice_place(
-        self, policy: Policy, apart: Callable[[], AbstractContextManager[None]] = contextlib.nullcontext
+        self, call: Call, arguments: tuple[Argument, ...], apart: Callable[[], AbstractContextManager[None]]
     ) -> ChoicePlace:
-        here, verify = self.backend.on(self.backend.current()), policy.verify or None
-        return ChoicePlace(here, self._cache, self.settings.tune, apart, verify, policy.verify_ignore)
+        here, policy = self.backend.on(self.backend.current()), call.policy
+
+        def stored() -> Mapping[str, str]:
+            baseline = self._baseline(call, arguments, here)
+            return {} if baseline is None else baseline.recording.choices
+
+        verify = policy.verify or None, policy.verify_ignore
+        return ChoicePlace(here, self._cache, self.settings.tune, apart, *verify, stored)
+
+    def _baseline(self, call: Call, arguments: tuple[Argument, ...], backend: Backend) -> TimeBaseline | None:
+        """As far as it is known before the call is captured."""
+        stores, update = self.stores, self.settings.update
+        return known_baseline(stores.reference, backend.spec, call.case, arguments, update, stores.renames)
 
     def _winners(self, call: Call, gpu: Gpu) -> Winners:
         return Winners(self._cache, self.settings.tune, gpu, options_of_policy(call.policy).verification.lax)
@@ -335,8 +351,7 @@ class _OnGpu:
 
     def wishes(self, arguments: tuple[Argument, ...]) -> CaptureWishes:
         """What the capture asks here. Inductor's choices follow those of the case's baseline."""
-        stores, update = self._session.stores, self._session.settings.update
-        known = InductorChoices(lambda: known_choices(stores, self.backend.spec, self._call.case, arguments, update))
+        known = InductorChoices(lambda: choices_of(self._session._baseline(self._call, arguments, self.backend)))
         return CaptureWishes(self.prefer, self.before_launch, self.move, known)
 
     def move(self, backend: Backend) -> None:

@@ -100,13 +100,12 @@ class _Comparison:
 
     @property
     def _poisoned(self) -> list[int]:
-        """What is compared and no launch of either side reads. Where addresses are followed, that isn't known."""
+        """What both sides should write, and no launch reads. Where addresses are followed, that isn't known."""
         sides = (self.a.recording, self.b.recording)
         if any(side.hidden_pointers for side in sides):
             return []
         read = {i for side in sides for launch in side.working for i in launch.reads}
-        both = {*self.a.written} & {*self.b.written}
-        return sorted((both | self.storages.known) - read)
+        return sorted((({*self.a.written} & {*self.b.written}) | (self.storages.known & {*self._written})) - read)
 
     def _live(self, storage: int, pieces: Sequence[KeptPiece]) -> list[Buffer]:
         """What a storage holds now, at the places of some pieces."""
@@ -218,13 +217,10 @@ class _Comparison:
         return ""
 
     def _one_sided(self) -> list[str]:
-        """Outputs that only one side has and that aren't known to be the other's as well; a workspace, which its own
-        launches read, is none."""
-        out, written = [], [written_by(side.recording) - self.storages.known for side in (self.a, self.b)]
-        for program, whose, mine in zip(
-            (self.a, self.b), ("the baseline's code", "today's code"), written, strict=True
-        ):
-            for i in sorted(mine - (written[0] & written[1])):
+        """Outputs that only one side has; a workspace, which its own launches read, is none."""
+        out, written = [], [written_by(side.recording) for side in (self.a, self.b)]
+        for program, whose in ((self.a, "the baseline's code"), (self.b, "today's code")):
+            for i in sorted(written_by(program.recording) - (written[0] & written[1]) - self.storages.known):
                 if program.memory.storages[i].nbytes and not last_use_reads(program.recording, i):
                     name = output_name(i, program.recording, program.recording)
                     out.append(f"{name} not compared: only {whose} writes it in this way")

@@ -16,8 +16,7 @@ argument's name alone. Generated kernels all have an ``in_ptr0``."""
 @dataclass(frozen=True)
 class ComparableStorages:
     """Of the storages that two recordings write: those whose contents have the same meaning on both sides, with which
-    of them are ``intermediate`` results, and those of which that can't be known, with the reason. One that a single
-    side writes is ``known`` where the other's launch has it, too: its code has stopped, or begun, to write it."""
+    of them are ``intermediate`` results, and those of which that can't be known, with the reason."""
 
     known: frozenset[int]
     intermediate: frozenset[int]
@@ -31,19 +30,19 @@ RELAID = "its tensor has other strides"
 def comparable_storages(a: Recording, b: Recording, storages: Sequence[Storage]) -> ComparableStorages:
     """For ``a``, renumbered for the memory plan ``storages``, and ``b``.
 
-    Where each launch has its counterpart on the same storages, every storage has. An intermediate result then counts if
+    Where each launch has its counterpart on the same storages, every storage has; there one counts that a single side
+    writes, too: an output that isn't written any more is a changed one. An intermediate result then counts if
     what is fused in its kernels is the same, else it may hold another step of the computation. Where launches were
     added, removed or take other storages (a lost fusion), the plan may have paired unlike storages, and a side may have
     read what the other one's call left there. Then a storage counts only if it is the last thing that both sides do to
     it to write it, it is identified by its arguments' names or by its size, and so is all that the baseline reads.
-    What a single side writes is an output of the other side, too, where each launch has its counterpart.
     """
     both = {i for i in written_by(a) & written_by(b) if storages[i].nbytes}
     between = frozenset(i for i in both if last_use_reads(a, i) and last_use_reads(b, i))
     ends = frozenset(i for i in both if not last_use_reads(a, i) and not last_use_reads(b, i))
     if _in_step(a, b):
         same = {i for i in both if i not in between or _origins(a, i) == _origins(b, i)}
-        same |= {i for x, y in ((a, b), (b, a)) for i in _written_alone(x, y) if storages[i].nbytes}
+        same |= _one_sided_outputs(a, b, storages)
         unsure: set[int] = set()
     else:
         distinct = _distinct(a, b, storages)
@@ -55,14 +54,17 @@ def comparable_storages(a: Recording, b: Recording, storages: Sequence[Storage])
     return ComparableStorages(frozenset(same - moved), between, why)
 
 
+def _one_sided_outputs(a: Recording, b: Recording, storages: Sequence[Storage]) -> set[int]:
+    """Of launches in step, what one side leaves written and the other one never writes. Not of generated kernels, whose
+    arguments may be other buffers from one compilation to the next."""
+    found = {i for i in written_by(a) ^ written_by(b) if storages[i].nbytes}
+    generated = {i for side in (a, b) for x in side.working if x.origins for _, i in _pointers(side, x)}
+    return {i for i in found - generated if not any(last_use_reads(s, i) for s in (a, b) if i in written_by(s))}
+
+
 def written_by(recording: Recording) -> set[int]:
     """Storages that launches write."""
     return {i for launch in recording.working for i in launch.writes}
-
-
-def _written_alone(a: Recording, b: Recording) -> set[int]:
-    """Outputs of ``a`` that ``b`` doesn't write; a workspace is none."""
-    return {i for i in written_by(a) - written_by(b) if not last_use_reads(a, i)}
 
 
 def last_use_reads(recording: Recording, storage: int) -> bool:

@@ -99,13 +99,13 @@ def common_plan(mine: Recording, other: Recording) -> tuple[tuple[Storage, ...],
 
     A storage of ``other`` is today's storage of the same size, dtype and use: one that an argument of the same name
     points to, so that an output stays itself where another one is added before it; else the one of the same number,
-    else the first unused one; at last one of the same name and another use, which one side has begun or stopped to
-    write. A storage that only ``other`` has (another temporary, say) is added.
+    else the first unused one. An output that one side writes and the other only has as an argument of the same name is
+    one storage. A storage that only ``other`` has (another temporary, say) is added.
     """
     storages = list(mine.storages)
     at: dict[int, int] = {}
     names = [_argument_names(side) for side in (mine, other)]
-    for same_name, alike in ((True, _alike), (False, _alike), (True, _as_large)):
+    for alike, same_name in ((_alike, True), (_alike, False), (_output_of_one, True)):
         for i, storage in enumerate(other.storages):
             free = [j for j in range(len(mine.storages)) if j not in at.values() and alike(mine.storages[j], storage)]
             if same_name:
@@ -140,8 +140,9 @@ def _alike(a: Storage, b: Storage) -> bool:
     return (a.nbytes, a.dtype, a.read, a.written) == (b.nbytes, b.dtype, b.read, b.written)
 
 
-def _as_large(a: Storage, b: Storage) -> bool:
-    return (a.nbytes, a.dtype) == (b.nbytes, b.dtype)
+def _output_of_one(a: Storage, b: Storage) -> bool:
+    """Neither side reads it, so that neither finds what the other has left."""
+    return (a.nbytes, a.dtype) == (b.nbytes, b.dtype) and not (a.read or b.read) and a.written != b.written
 
 
 def _renumbered(recording: Recording, at: dict[int, int]) -> Recording:

@@ -34,7 +34,10 @@ def rule(text: str) -> NumericsRule:
     return NumericsRule.parse(text, "here")
 
 
-@pytest.mark.parametrize("text", ["report", "bitwise", "off", "ulp:0", "ulp:2", "rtol:1e-05", "rtol:0.5"])
+@pytest.mark.parametrize(
+    "text",
+    ["report", "bitwise", "off", "ulp:0", "ulp:2", "ulp:12345678", "rtol:1e-05", "rtol:1.2345678e-05", "rtol:0.5"],
+)
 def test_a_rule_is_read_and_written(text: str) -> None:
     assert str(rule(text)) == text
     assert NumericsRule.parse(rule(text), "here") == rule(text)

@@ -35,6 +35,12 @@ def two_outputs_kernel(x_ptr, y_ptr, z_ptr, n, BLOCK: tl.constexpr):
     tl.store(z_ptr + i, x.to(tl.int32), mask=i < n)
 
 
+@triton.jit
+def one_output_kernel(x_ptr, y_ptr, z_ptr, n, BLOCK: tl.constexpr):
+    i = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    tl.store(y_ptr + i, tl.load(x_ptr + i, mask=i < n), mask=i < n)
+
+
 @pytest.fixture(autouse=True)
 def _few_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
     """The scripted GPU's times hardly vary, and none is in question here."""
@@ -227,6 +233,34 @@ def test_arguments_that_are_not_verified_are_not_compared_here(
         run.judge(both_outputs(64))
     with project.run(block(128, flips=((400, 1),))) as run:
         assert run.judge(both_outputs(128), policy=policy).verdict is verdict
+
+
+def which_outputs(kernel: Any) -> Any:
+    def call() -> None:
+        x, y, z = (torch.empty(64, 64, device="cuda", dtype=d) for d in (torch.float32, torch.float32, torch.int32))
+        kernel[by_block](x, y, z, N, BLOCK=64)
+
+    return call
+
+
+@pytest.mark.parametrize(
+    ("kernels", "words"),
+    [
+        ((two_outputs_kernel, one_output_kernel), "4,096 no longer written"),
+        ((one_output_kernel, two_outputs_kernel), "4,096 not written before"),
+    ],
+)
+def test_an_output_that_one_side_never_writes_is_a_changed_one(project: Project, kernels: Any, words: str) -> None:
+    before, today = map(which_outputs, kernels)
+    unwritten = Rule("one_output_kernel", skips=((0, 4 * N),))  # a scripted launch writes to its last pointer
+    with project.run(unwritten, calibrate=False) as run:
+        run.judge(before)
+    with project.run(unwritten) as run:
+        result = run.judge(today, policy=rule("bitwise"))
+    assert result.verdict is Verdict.REGRESSED
+    (said,) = [text for text in result.findings if text.startswith("results changed: ")]
+    assert said.startswith("results changed: z_ptr: 4,096 of 4,096 elements differ, ")
+    assert words in said
 
 
 def in_two_steps(size: int) -> Any:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import threading
 import warnings
 from pathlib import Path
@@ -20,6 +21,7 @@ from kerntune.errors import MeasurementError
 from kerntune.gpu.scripted import Rule
 from kerntune.tuning import context
 from kerntune.tuning.cache import WinnerCache
+from kerntune.tuning.choices import deciding
 
 RULES = (Rule("scale_kernel", time_ns=1000.0), Rule("add_kernel", time_ns=3000.0))
 
@@ -33,7 +35,8 @@ def doubling() -> Doubling:
 
 
 @pytest.fixture(autouse=True)
-def undecided_is_an_error() -> Any:
+def undecided_is_an_error(monkeypatch: pytest.MonkeyPatch) -> Any:
+    monkeypatch.setattr(deciding, "_said", set())
     with warnings.catch_warnings():
         warnings.filterwarnings("error", message=".*called undecided")
         yield
@@ -271,6 +274,23 @@ def test_the_tests_own_verification_counts(tmp_path: Path, doubling: Doubling) -
     assert kernels(result) == ["scale_kernel"]
 
 
+@pytest.mark.parametrize("call", ["direct", "inside"])
+@pytest.mark.parametrize(("scaled_ns", "winner"), [(1e5, "added"), (2e5, "scaled")])
+def test_ties_go_to_the_baselines_implementation_with_an_empty_cache(
+    tmp_path: Path, doubling: Doubling, call: str, scaled_ns: float, winner: str
+) -> None:
+    """As on another runner of the same kind: what can't be told apart by time is no change."""
+    fn = doubling.double if call == "direct" else lambda x: doubling.double(x)
+    project = Project(tmp_path)
+    checked(project, doubling, fn)
+    shutil.rmtree(tmp_path / "cache")
+    doubling.double.operation.known.clear()
+    doubling.ns = {"scaled": scaled_ns, "added": 1e5 if winner == "added" else 4e5}
+    result = checked(project, doubling, fn)
+    assert hows(doubling.double) == ["added raced", f"{winner} raced"]
+    assert (result.verdict.value == "PASS") is (winner == "added")
+
+
 # kept apart from what the program decides
 
 
@@ -308,8 +328,12 @@ def test_the_gate_does_not_decide_for_a_plain_call_after(
     assert hows(doubling.double) == ["added raced", "scaled raced"]
 
 
-def test_a_whole_operation_is_timed_with_what_was_decided_for_it(tmp_path: Path, doubling: Doubling) -> None:
+def test_a_whole_operation_is_timed_with_what_was_decided_for_it(
+    tmp_path: Path, doubling: Doubling, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("KERNTUNE_CACHE_DIR", str(tmp_path / "users"))
     with Project(tmp_path).run(*RULES) as run:
+        monkeypatch.setattr(context, "this_gpu", lambda: run.session.backend)
         doubling.run = run
         run.judge(lambda x: doubling.double(x), torch.empty(N, device="cuda"), scope="op")
     assert hows(doubling.double) == ["added raced"]

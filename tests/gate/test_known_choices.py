@@ -26,8 +26,7 @@ from kerntune.base.config import Config
 from kerntune.base.policy import Update, Verdict
 from kerntune.gate.baselines import BaselineStore
 from kerntune.gate.call import Call
-from kerntune.gate.known_choices import known_choices
-from kerntune.gate.stores import Stores
+from kerntune.gate.known_choices import choices_of, known_baseline
 from kerntune.gpu.scripted import Rule
 from kerntune.gpu.tensor_views import StandInTensors
 from kerntune.kernels.compat import inductor_parts
@@ -98,6 +97,26 @@ def test_a_run_with_other_times_passes_by_the_baselines_config(project: Project)
     assert (result.verdict, result.rung) == (Verdict.PASS, "identity")
 
 
+def test_a_renamed_test_has_the_choices_of_its_old_name(project: Project) -> None:
+    """Else it would not even be recognised, where another choice launches other kernels."""
+    with project.run(FAST, SLOW) as run:
+        judged(run, 1024)
+    with project.run(FAST, SLOW) as run:
+        run.session.tests_gone(lambda nodeid: nodeid == NODE)
+        result = judged(run, 512, node=f"{NODE}_renamed")
+    assert f"renamed from {NODE}?" in result.message
+    assert [launch.config.kwargs for launch in result.launches] == [{"XBLOCK": 1024}]
+
+
+def test_a_new_test_has_no_other_test_s_choices(project: Project) -> None:
+    with project.run(FAST, SLOW) as run:
+        judged(run, 1024)
+    with project.run(FAST, SLOW) as run:
+        run.session.tests_gone(lambda nodeid: False)
+        result = judged(run, 512, node=f"{NODE}_beside_it")
+    assert [launch.config.kwargs for launch in result.launches] == [{"XBLOCK": 512}]
+
+
 def test_a_config_that_is_gone_is_chosen_anew_and_the_message_says_so(
     project: Project, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -131,19 +150,6 @@ def test_an_update_of_all_records_what_is_chosen_then(project: Project) -> None:
         assert judged(run, 1024).verdict is Verdict.PASS
 
 
-def test_a_renamed_case_follows_its_old_baseline(project: Project) -> None:
-    with project.run(FAST, SLOW) as run:
-        judged(run, 1024)
-    with project.run(FAST, SLOW, update=Update.RENAMED) as run:
-        run.session.tests_gone(lambda nodeid: nodeid == NODE)
-        result = judged(run, 512, node=f"{NODE}_by_another_name")
-    assert (result.verdict, result.rung) == (Verdict.PASS, "identity")
-    with project.run(FAST, SLOW) as run:
-        run.session.tests_gone(lambda nodeid: False)
-        result = judged(run, 512, node=f"{NODE}_beside_it")
-    assert result.launches[0].config == Config({"XBLOCK": 512}, num_warps=4, num_stages=1), "another's"
-
-
 def test_times_of_templates_and_fusions_are_kept_with_the_baseline(
     project: Project, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -169,23 +175,20 @@ def stored(tmp_path: Path, times: Any) -> BaselineStore:
     return store
 
 
-def stores_of(store: BaselineStore) -> Stores:
-    return Stores(store, store)
-
-
 CALL = Call(CASE.nodeid, CASE.call, lambda: None)
 
 
 @pytest.mark.parametrize("arguments", [ARGUMENTS, ()])
 def test_a_baseline_without_times_has_configs(tmp_path: Path, arguments: Any) -> None:
     """So had those of earlier versions. A call without tensors of its own is found if there is one baseline."""
-    known = known_choices(stores_of(stored(tmp_path, msgspec.UNSET)), H100, CALL.case, arguments, Update.NONE)
+    known = choices_of(known_baseline(stored(tmp_path, msgspec.UNSET), H100, CALL.case, arguments, Update.NONE))
     assert dict(known.configs) == {("add_kernel", "source"): [Config({"BLOCK": 128})]}
     assert dict(known.times) == {}
 
 
 def test_a_candidate_that_cant_run_is_stored(tmp_path: Path) -> None:
-    known = known_choices(stores_of(stored(tmp_path, {"a": 0.25, "b": None})), H100, CALL.case, ARGUMENTS, Update.NONE)
+    store = stored(tmp_path, {"a": 0.25, "b": None})
+    known = choices_of(known_baseline(store, H100, CALL.case, ARGUMENTS, Update.NONE))
     assert dict(known.times) == {"a": 0.25, "b": None}
 
 
@@ -194,5 +197,5 @@ def test_a_damaged_baseline_leaves_the_choice_to_inductor(tmp_path: Path) -> Non
     store = stored(tmp_path, {"a": 0.25})
     (path,) = store.time_files()
     path.write_text(path.read_text().replace("0.25", '"fast"'))
-    known = known_choices(stores_of(store), H100, CALL.case, ARGUMENTS, Update.NONE)
+    known = choices_of(known_baseline(store, H100, CALL.case, ARGUMENTS, Update.NONE))
     assert (dict(known.configs), dict(known.times)) == ({}, {})

@@ -55,13 +55,24 @@ def test_the_same_launches_have_the_same_storages() -> None:
     assert compared(ONE, again) == ComparableStorages(frozenset({OUT}), frozenset(), {})
 
 
-def test_what_one_side_has_stopped_or_begun_to_write_is_an_output_of_both() -> None:
-    both = launched(("one", {"x_ptr": X}, {"y_ptr": OUT, "z_ptr": OTHER}))
-    less = launched(("one", {"x_ptr": X, "z_ptr": OTHER}, {"y_ptr": OUT}))
-    swapped = msgspec.structs.replace(less.launches[0], params=both.launches[0].params)
-    less = msgspec.structs.replace(less, launches=(swapped,))
-    for a, b in ((both, less), (less, both)):
-        assert compared(a, b) == ComparableStorages(frozenset({OUT, OTHER}), frozenset(), {})
+def test_an_output_that_one_side_never_writes_counts_in_launches_of_persons() -> None:
+    both = {"y_ptr": OUT, "z_ptr": OTHER}
+    writes, reads = launched(("one", {"x_ptr": X}, both)), launched(("one", {"x_ptr": X}, both))
+    launch = msgspec.structs.replace(reads.launches[0], writes=(OUT,))
+    fewer = msgspec.structs.replace(reads, launches=(launch,))
+    assert compared(writes, fewer).known == compared(fewer, writes).known == {OUT, OTHER}
+    generated = [
+        msgspec.structs.replace(r, launches=(msgspec.structs.replace(r.launches[0], origins=("gelu",)),))
+        for r in (writes, fewer)
+    ]
+    assert compared(*generated).known == {OUT}
+
+
+def test_a_workspace_that_one_side_writes_does_not_count() -> None:
+    first = ("one", {"x_ptr": X}, {"w_ptr": BETWEEN})
+    writes = launched(first, ("other", {"w_ptr": BETWEEN}, {"y_ptr": OUT}))
+    launch = msgspec.structs.replace(writes.launches[0], writes=())
+    assert compared(writes, msgspec.structs.replace(writes, launches=(launch, writes.launches[1]))).known == {OUT}
 
 
 def test_an_intermediate_result_counts_while_the_same_is_fused() -> None:

@@ -256,6 +256,27 @@ def test_an_output_stays_itself_where_another_one_is_added_before_it(backend: Fa
     assert common_plan(mine.recording, mine.recording)[1] == mine.recording
 
 
+@triton.jit
+def without_extra_kernel(x_ptr, extra_ptr, y_ptr, n, BLOCK: tl.constexpr):
+    i = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    tl.store(y_ptr + i, tl.load(x_ptr + i, mask=i < n) * 2, mask=i < n)
+
+
+def test_an_output_that_one_side_never_writes_is_one_storage(backend: FakeBackend) -> None:
+    def call(kernel: Any) -> Any:
+        def run() -> None:
+            x, extra, y = (torch.empty(N, device="cuda") for _ in range(3))
+            kernel[by_block](x, extra, y, N, BLOCK=64)
+
+        return run
+
+    both, fewer = (recorded(backend, call(k)).recording for k in (with_extra_kernel, without_extra_kernel))
+    for mine, theirs in ((both, fewer), (fewer, both)):
+        storages, renumbered = common_plan(mine, theirs)
+        assert len(storages) == 3
+        assert [v.storage for v in renumbered.views] == [v.storage for v in mine.views]
+
+
 @FEW
 @given(before=st.integers(0, 3), after=st.integers(0, 3))
 def test_renumbering_keeps_every_size_and_use(shared: FakeBackend, before: int, after: int) -> None:

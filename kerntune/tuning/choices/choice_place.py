@@ -30,6 +30,10 @@ class ChoicePlace:
     verify_ignore: tuple[str, ...] | None = None
     """What the gate has verified, of choices that don't say so themselves; None leaves it to the environment."""
 
+    baseline: Callable[[], Mapping[str, str]] = dict
+    """Which implementations the case's baseline has, by choice as in
+    :attr:`kerntune.capture.met_choices.MetChoices.winners`: they win ties where no earlier winner is stored."""
+
     @property
     def rules(self) -> tuple[object, ...]:
         """What tells it from other places: what is decided in one isn't in another."""

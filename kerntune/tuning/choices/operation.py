@@ -14,6 +14,7 @@ import torch
 
 from kerntune import capture as captures
 from kerntune.base.policy import TuneMode
+from kerntune.capture.met_choices import entry_of
 from kerntune.errors import CacheMissError, MeasurementError, UsageError
 from kerntune.gpu.base import Backend
 from kerntune.gpu.probe import captures_graph, is_exporting
@@ -220,7 +221,8 @@ class Operation:
         begin, verification = time.perf_counter(), self._options().verification
         call = functools.partial(_call, self.parameters)
         deciding = Deciding(self.name, self.implementations, values, call, self.reference, verification, backend.gpu)
-        index, times = deciding.race(winners.incumbent(site))
+        incumbent = winners.incumbent(site)
+        index, times = deciding.race(self._of_baseline(values) if incumbent is None else incumbent)
         standing = winners.keep(site, index, times.get(index, 0.0))
         winners.keep_times(site, times, deciding.left_out)
         index = standing if winners.agrees or standing not in deciding.left_out else index
@@ -241,6 +243,13 @@ class Operation:
         )
         warn_left_out(self.name, left_out, deciding.notes)
         return index, True
+
+    def _of_baseline(self, values: Mapping[str, Any]) -> int | None:
+        """The implementation that a gated test's baseline has for such a call."""
+        place = place_now()
+        known = {} if place is None or place.mode is TuneMode.FORCE else place.baseline()
+        name = known.get(entry_of(self.name, "; ".join(self._key_parts(values))), known.get(self.name))
+        return next((i for i, one in enumerate(self.implementations) if one.name == name), None)
 
     def _reuse(self, winners: ChoiceWinners, site: Any, text: str, index: int) -> None:
         times, left_out = winners.times_of(winners.key(site))
