@@ -26,7 +26,7 @@ from kerntune.errors import (
 from kerntune.gpu.memory import Memory
 from kerntune.gpu.program import ALIKE, First, Loader, Program
 from kerntune.tuning.candidates import CandidatePool, contenders
-from kerntune.tuning.consensus import CandidateWork, content_of
+from kerntune.tuning.consensus import CandidateWork, content_of, launched_code
 from kerntune.tuning.faults import Faults, FirstLaunchFault
 from kerntune.tuning.isolation import FirstLaunches
 from kerntune.tuning.pre_hooks import first_contents
@@ -259,7 +259,7 @@ class TrialSet:
         recording = with_candidate(self.recorded, self.capture, self.index, probe, i, compiled)
         single = self._recordings[i] = recording.only(self.index).pruned()
         code, begin = compiled.binary.code, self._begin(i)
-        work = (code, probe.grid, content_of(begin))
+        work = (launched_code(compiled.binary), probe.grid, content_of(begin))
         bad = {} if self._first else self.known.bad  # with other hooks the same code may be right
         if (code, probe.grid) in bad:
             self._fail(i, bad[code, probe.grid], remember=True, code=code)
