@@ -71,7 +71,7 @@ class Descent:
         return history.found()
 
     def _try_further(self, history: History, prepare: Prepare) -> None:
-        some = history.untried([c for c in self.further if self.has(c)])[: self.trials // FURTHER]
+        some = history.new([c for c in self.further if self.has(c)])[: self.trials // FURTHER]
         if some:
             prepare(some)
         for config in some:

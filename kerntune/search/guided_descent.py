@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
 from typing import Protocol
+
+import numpy as np
 
 from kerntune.base.config import Config
 from kerntune.heuristics import Field
 from kerntune.search.budgeted import Prepare
-from kerntune.search.expected_improvement import expected_improvements, points_of
+from kerntune.search.descent import Steps
+from kerntune.search.expected_improvement import Points, expected_improvements, points_of
 from kerntune.search.history import History, Twins
 
 AT_ONCE = 2
@@ -20,15 +22,8 @@ BEST_FEW = 5
 configs that are slower than that."""
 
 
-class Steps(Protocol):
-    """The neighbours of a config, for example :class:`kerntune.heuristics.Neighbourhood`."""
-
-    @property
-    def fields(self) -> Sequence[Field]:
-        """The integer fields."""
-
-    def neighbours(self, config: Config, field: Field) -> Sequence[Config]:
-        """Legal configs one step away along a field."""
+class ManyFieldSteps(Steps, Protocol):
+    """Steps along several fields at once, too, for example those of :class:`kerntune.heuristics.Neighbourhood`."""
 
     def two_fields(self, config: Config) -> Sequence[Config]:
         """Legal configs one step away along each of two fields."""
@@ -37,7 +32,7 @@ class Steps(Protocol):
         """Legal configs up to ``radius`` steps away along all fields at once."""
 
 
-StepsFrom = Callable[[Config, frozenset[str]], Steps]
+StepsFrom = Callable[[Config, frozenset[str]], ManyFieldSteps]
 """The steps from a config, without those along the named fields."""
 
 
@@ -78,7 +73,7 @@ def _choices(history: History, steps_from: StepsFrom, all_directions: bool) -> l
         found += together.two_fields(config)
         if all_directions:
             found += together.all_directions(config)
-    return history.untried(found)
+    return history.new(found)
 
 
 def _untold(fields: Sequence[Field], twins: Twins) -> frozenset[str]:
@@ -96,7 +91,13 @@ def _most_promising(history: History, choices: Sequence[Config]) -> list[Config]
     best = min(times)
     while len(chosen) < min(AT_ONCE, len(choices)):
         gains = expected_improvements(known, times, others)
-        gains[chosen] = -math.inf
-        chosen.append(int(gains.argmax()))
+        gains[chosen] = 0.0
+        chosen.append(_first_largest(gains))
         known, times = points[[*range(len(tried)), *(len(tried) + i for i in chosen)]], [*times, best]
     return [choices[i] for i in chosen]
+
+
+def _first_largest(gains: Points) -> int:
+    """The first of those that are equal but for rounding, which differs from process to process: a descent that was
+    broken off has to go on with the same steps."""
+    return int(np.argmax(gains >= gains.max() * (1 - 1e-6)))

@@ -91,9 +91,12 @@ class History:
 
     def untried(self, configs: Sequence[Config]) -> list[Config]:
         """Those of some configs that :meth:`time_of` would measure, each once, as far as the limit allows."""
-        new = {c.key(): c for c in configs if c.key() not in self._by_key}
         room = None if self._limit is None else max(self._limit - len(self._by_key), 0)
-        return list(new.values())[:room]
+        return self.new(configs)[:room]
+
+    def new(self, configs: Sequence[Config]) -> list[Config]:
+        """Those of some configs that weren't tried yet, each once."""
+        return list({c.key(): c for c in configs if c.key() not in self._by_key}.values())
 
     def time_of(self, config: Config) -> float:
         """The config's time in nanoseconds; infinite if it can't be used or the history is full."""
