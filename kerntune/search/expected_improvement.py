@@ -22,8 +22,8 @@ Points = np.ndarray[Any, np.dtype[np.float64]]
 """One row a config."""
 
 LENGTH = 2.0
-"""The length scale, in doublings: at this distance times are correlated by a half. From 1.5 to 4 the recorded sweeps
-give the same within what the choice of a start does (``benchmarks/descent.py``)."""
+"""The length scale, in doublings: at this distance times are correlated by a half. Chosen once for all
+kernels; on the recorded sweeps (``benchmarks/descent.py``) values from 1.5 to 4 differ less than starts do."""
 
 NUGGET = 1e-2
 """Of the variance, for the error of a time: an estimate of 20 us by events is known to about 2 %, where times of one
