@@ -77,7 +77,7 @@ def _choices(history: History, steps_from: StepsFrom, all_directions: bool) -> l
 
 
 def _untold(fields: Sequence[Field], twins: Twins) -> frozenset[str]:
-    """Counted fields of which nobody knows yet whether they change the code."""
+    """Counted fields of which it is not known yet whether they change the code."""
     return frozenset(f.name for f in fields if f.by_one) - twins.telling
 
 
