@@ -8,7 +8,8 @@ single launches between events, all of the same kind: 20 ms of warm-up, the outp
 buffer of twice the L2 cache zeroed, nothing but the launch between two events made before. All have normal numbers.
 This process runs ``replay.py``'s own functions beside torch and Triton, at both ends of a round: ``null`` is the one
 over the other, the instrument's own error. ``right`` says whether the outputs are those of the program. A row
-is written as each round is done. Some 2 s a round. Other work on the GPU makes single rounds up to 25 % slower: run it alone.
+is written as each round is done. Some 2 s a round. Other work on the GPU makes single rounds up to 25 % slower: run it
+alone.
 """
 
 from __future__ import annotations
