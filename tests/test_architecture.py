@@ -112,6 +112,7 @@ EXPORTS = {
         "SURROUNDING_OPTIONS",
         "UNUSUAL",
         "add_note",
+        "all_option_names",
         "assembler_version",
         "autotuner_errors",
         "autotuner_key",

@@ -18,6 +18,7 @@ import random
 import statistics
 import struct
 import sys
+import time
 from collections.abc import Callable, Sequence
 from functools import cache
 from pathlib import Path
@@ -121,19 +122,23 @@ class ReplayDevice:
         """Wait for all enqueued work."""
         self.call("cuCtxSynchronize")
 
-    def seconds(self, work: Callable[[], None]) -> float:
-        """The time of enqueued work between two events."""
-        events = [ctypes.c_void_p(), ctypes.c_void_p()]
-        for event in events:
+    def event_pair(self) -> tuple[ctypes.c_void_p, ctypes.c_void_p]:
+        """Two events, made before anything is timed."""
+        pair = ctypes.c_void_p(), ctypes.c_void_p()
+        for event in pair:
             self.call("cuEventCreate", ctypes.byref(event), 0)
-        self.call("cuEventRecord", events[0], ctypes.c_void_p())
+        return pair
+
+    def seconds(self, work: Callable[[], None], pair: tuple[ctypes.c_void_p, ctypes.c_void_p]) -> float:
+        """The time of enqueued work between two events. Nothing else is called between them: a device that waits for
+        the host would count it."""
+        begin, end = pair
+        self.call("cuEventRecord", begin, ctypes.c_void_p())
         work()
-        self.call("cuEventRecord", events[1], ctypes.c_void_p())
-        self.call("cuEventSynchronize", events[1])
+        self.call("cuEventRecord", end, ctypes.c_void_p())
+        self.call("cuEventSynchronize", end)
         milliseconds = ctypes.c_float()
-        self.call("cuEventElapsedTime", ctypes.byref(milliseconds), events[0], events[1])
-        for event in events:
-            self.call("cuEventDestroy_v2", event)
+        self.call("cuEventElapsedTime", ctypes.byref(milliseconds), begin, end)
         return milliseconds.value / 1e3
 
 
@@ -340,15 +345,23 @@ def report_outputs(launch: dict[str, Any], memory: ReplayMemory, folder: Path, s
     return differs
 
 
-def timed(device: ReplayDevice, memory: ReplayMemory, enqueue: Callable[[], None], runs: int) -> list[float]:
-    """Seconds of single launches, each with an L2 cache that holds none of its memory."""
+def timed(
+    device: ReplayDevice, memory: ReplayMemory, enqueue: Callable[[], None], runs: int, warm_ms: float
+) -> list[float]:
+    """Seconds of single launches, each with an L2 cache that holds none of its memory, after so many milliseconds of
+    the same untimed: an idle device's clocks need 20 to rise."""
     nbytes = max(2 * device.attribute(DEVICE_L2_BYTES), 1 << 20)
-    flushed, times = device.allocate(nbytes), []
-    for _ in range(runs):
+    flushed, pair = device.allocate(nbytes), device.event_pair()
+
+    def once() -> float:
         memory.restore(memory.written)
         device.zero(flushed, nbytes)
-        times.append(device.seconds(enqueue))
-    return times
+        return device.seconds(enqueue, pair)
+
+    warm = time.monotonic() + warm_ms / 1e3
+    while time.monotonic() < warm:
+        once()
+    return [once() for _ in range(runs)]
 
 
 def main(words: Sequence[str] | None = None) -> int:
@@ -356,6 +369,9 @@ def main(words: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description="Runs the kernel launch of this folder through the CUDA driver.")
     parser.add_argument("folder", nargs="?", type=Path, default=Path(__file__).resolve().parent)
     parser.add_argument("--runs", metavar="N", type=int, default=20, help="timed launches (default: 20)")
+    parser.add_argument(
+        "--warm-up", metavar="MS", type=float, default=20.0, help="untimed launches before (default: 20 ms)"
+    )
     parser.add_argument("--save", metavar="FOLDER", type=Path, help="write what the kernel wrote to this folder")
     parser.add_argument("--device", metavar="N", type=int, default=0, help="which GPU (default: 0)")
     parser.add_argument("--library", metavar="PATH", default="libcuda.so.1", help="the driver's library")
@@ -373,7 +389,7 @@ def main(words: Sequence[str] | None = None) -> int:
         enqueue()
     differs = report_outputs(launch, memory, args.folder, args.save)
     if args.runs and 0 not in (x, y, z):
-        times = timed(device, memory, enqueue, args.runs)
+        times = timed(device, memory, enqueue, args.runs, args.warm_up)
         print(f"time: {statistics.median(times) * 1e6:.2f} us (median of {len(times)}, between events, L2 flushed)")
     return 1 if differs else 0
 

@@ -125,12 +125,12 @@ class Neighbourhood(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 def _apart(config: Config, step: Config) -> tuple[float, float]:
     """How far a step changes the elements of a warp, and the tile: logarithms of both ratios."""
-    before, after = _tile(config), _tile(step)
+    before, after = tile_of(config), tile_of(step)
     by_warp = math.log2(after / step.num_warps) - math.log2(before / config.num_warps)
     return abs(by_warp), abs(math.log2(after) - math.log2(before))
 
 
-def _tile(config: Config) -> int:
+def tile_of(config: Config) -> int:
     """The product of a config's positive integers: elements of a block, if all of them are blocks."""
     return prod(v for v in config.kwargs.values() if isinstance(v, int) and v > 0)
 

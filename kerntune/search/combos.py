@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -112,21 +111,6 @@ class GroupSteps:
         """Configs with the field's group doubled or halved."""
         value = get_field(config, field.name)
         return () if value is None else tuple(self._set(config, field, v) for v in field.values(value))
-
-    def two_fields(self, config: Config) -> tuple[Config, ...]:
-        """None: a combo's groups are tuned one after the other."""
-        return ()
-
-    def all_directions(self, config: Config, radius: int = 1) -> tuple[Config, ...]:
-        """Every combination of steps of all groups."""
-        present = [(f, v) for f in self.fields if (v := get_field(config, f.name)) is not None]
-        found = []
-        for values in itertools.product(*(f.values(v, radius, include_self=True) for f, v in present)):
-            step = config
-            for (field, _), value in zip(present, values, strict=True):
-                step = self._set(step, field, value)
-            found.append(step)
-        return tuple(found)
 
     def _set(self, config: Config, field: Field, value: int) -> Config:
         group = next(g for g in self.plan.groups if field.name in g.fields)

@@ -11,7 +11,7 @@ from kerntune.errors import ConfigError
 from kerntune.heuristics import Field, Neighbourhood, neighbourhood
 from kerntune.heuristics.descent_steps import get_field, set_field
 from kerntune.search.budgeted import Prepare
-from kerntune.search.descent import descend
+from kerntune.search.guided_descent import guided_descent
 from kerntune.search.space import Constraint
 from kerntune.search.trial_history import Found, History, Measure
 
@@ -19,11 +19,15 @@ TRIALS = 25
 """Configs that a descent tries beyond its list, by default; 20 to 22 in the mean of 56 descents on recorded sweeps
 (``benchmarks/descent.py``)."""
 
+FURTHER = 3
+"""One trial of so many, at most, is one of the further starts."""
+
 
 @dataclass(frozen=True)
 class Descent:
-    """Steps from the fastest of a list along its integer fields: constexprs doubled and halved, warps, stages; then
-    along two fields at once, and ``all_directions`` at once on request. At most ``trials`` configs are tried.
+    """Steps from the fastest of a list along its integer fields: constexprs doubled and halved, warps, stages; along
+    one or two fields at once, or ``all_directions`` at once on request. At most ``trials`` configs are tried, among
+    them those of ``further`` starts, which are tried first, as far as they are a third of the trials.
 
     ``limits`` are upper bounds by field, ``frozen`` are fields that stay as they are. :class:`ConfigError` for less
     than one trial.
@@ -36,6 +40,7 @@ class Descent:
     limits: tuple[tuple[str, int], ...] = ()
     frozen: tuple[str, ...] = ()
     constraints: tuple[Constraint, ...] = ()
+    further: tuple[Config, ...] = ()
 
     def __post_init__(self) -> None:
         if self.trials < 1:
@@ -57,25 +62,28 @@ class Descent:
         return any(self._reaches(start, config) for start in self.listed) and self._legal(config)
 
     def run(self, measure: Measure, prepare: Prepare, starts: Sequence[Config], spent: float = 0.0) -> Found:
-        """Descend from the fastest of ``starts``, whose times ``measure`` knows, then, while trials are left, from the
-        next ones, since a descent ends in the nearest dip. No start counts as a trial. Nothing is tried where none of
-        them can be used."""
-        history = History(measure)
-        usable = [(t, i) for i, c in enumerate(starts) if (t := history.time_of(c)) < float("inf")]
-        if usable:
-            limited = _Further(measure, starts, self.trials)
-            for _, i in sorted(usable):
-                if not limited.full:
-                    steps = _Legal(self.steps_from(starts[i]), self._legal)
-                    words = {"two_fields": True, "all_directions": self.all_directions}
-                    descend(limited, starts[i], steps, prepare=prepare, **words)
-            return limited.found()
+        """Descend from the fastest few of ``starts``, whose times ``measure`` knows. No start counts as a trial.
+        Nothing is tried where none of them can be used."""
+        history = _Further(measure, starts, self.trials)
+        if history.fastest():
+            self._try_further(history, prepare)
+            guided_descent(history, self._legal_steps, all_directions=self.all_directions, prepare=prepare)
         return history.found()
 
-    def steps_from(self, start: Config) -> Neighbourhood:
-        """Where steps may lead: every integer field of the config."""
+    def _try_further(self, history: History, prepare: Prepare) -> None:
+        some = history.new([c for c in self.further if self.has(c)])[: self.trials // FURTHER]
+        if some:
+            prepare(some)
+        for config in some:
+            history.time_of(config)
+
+    def steps_from(self, start: Config, without: Collection[str] = ()) -> Neighbourhood:
+        """Where steps may lead: every integer field of the config, but those that are frozen or ``without``."""
         known = {name: most for name, most in self.limits if get_field(start, name) is not None}
-        return neighbourhood(start, self.device, limits=known, frozen=self.frozen)
+        return neighbourhood(start, self.device, limits=known, frozen={*self.frozen, *without})
+
+    def _legal_steps(self, start: Config, without: frozenset[str]) -> _Legal:
+        return _Legal(self.steps_from(start, without), self._legal)
 
     def _legal(self, config: Config) -> bool:
         return all(holds(config) for holds in self.constraints)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Protocol
 
 import msgspec
@@ -23,6 +25,10 @@ class MeasuredOutcome(Protocol):
     def reason(self) -> str:
         """Why it can't be used; empty otherwise."""
 
+    @property
+    def code(self) -> str:
+        """Equal for configs that are launched as the same code; empty if unknown."""
+
 
 class Measured(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The plainest :class:`MeasuredOutcome`. ``registers`` of a thread, where they are known."""
@@ -30,6 +36,7 @@ class Measured(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     time_ns: float | None
     reason: str = ""
     registers: int | None = None
+    code: str = ""
 
 
 Measure = Callable[[Config], MeasuredOutcome]
@@ -59,12 +66,23 @@ class Found(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return min(usable, key=_time)
 
 
+@dataclass(frozen=True)
+class Twins:
+    """``later`` configs, which are launched as the same code as an earlier one; ``idle`` fields, in which alone two
+    such differ; and ``telling`` ones, in which alone two of different code do."""
+
+    later: frozenset[Config]
+    idle: frozenset[str]
+    telling: frozenset[str]
+
+
 class History:
     """Measures each config once; after ``limit`` trials a new config counts as unusable and isn't measured."""
 
     def __init__(self, measure: Measure, limit: int | None = None) -> None:
         self._measure, self._limit = measure, limit
         self._by_key: dict[str, Tried] = {}
+        self._codes: dict[str, str] = {}
 
     @property
     def full(self) -> bool:
@@ -73,9 +91,12 @@ class History:
 
     def untried(self, configs: Sequence[Config]) -> list[Config]:
         """Those of some configs that :meth:`time_of` would measure, each once, as far as the limit allows."""
-        new = {c.key(): c for c in configs if c.key() not in self._by_key}
         room = None if self._limit is None else max(self._limit - len(self._by_key), 0)
-        return list(new.values())[:room]
+        return self.new(configs)[:room]
+
+    def new(self, configs: Sequence[Config]) -> list[Config]:
+        """Those of some configs that weren't tried yet, each once."""
+        return list({c.key(): c for c in configs if c.key() not in self._by_key}.values())
 
     def time_of(self, config: Config) -> float:
         """The config's time in nanoseconds; infinite if it can't be used or the history is full."""
@@ -91,15 +112,45 @@ class History:
             outcome = self._measure(config)
         except TrialError as exc:
             return Tried(config, None, str(exc) or type(exc).__name__)
+        self._codes[config.key()] = outcome.code
         if outcome.time_ns is None:
             return Tried(config, None, outcome.reason or "no reason was given")
         if not math.isfinite(outcome.time_ns):
             return Tried(config, None, outcome.reason or f"its time is {outcome.time_ns}")
         return Tried(config, outcome.time_ns)
 
+    def tried(self) -> list[Config]:
+        """All configs so far, in order."""
+        return [t.config for t in self._by_key.values()]
+
+    def fastest(self) -> list[Config]:
+        """The configs that can be used, the fastest first, the earlier one of equals."""
+        usable = [t for t in self._by_key.values() if t.time_ns is not None]
+        return [t.config for t in sorted(usable, key=_time)]
+
+    def twins(self) -> Twins:
+        """What the codes of the configs so far say of their fields."""
+        known = [(t.config, code) for key, t in self._by_key.items() if (code := self._codes.get(key))]
+        first: dict[str, Config] = {}
+        for config, code in known:
+            first.setdefault(code, config)
+        later = [(config, first[code]) for config, code in known if first[code] != config]
+        idle = {name for one, other in later for name in _alone(one, other)}
+        different = [(a, b) for (a, x), (b, y) in itertools.combinations(known, 2) if x != y]
+        telling = {name for one, other in different for name in _alone(one, other)}
+        return Twins(frozenset(config for config, _ in later), frozenset(idle), frozenset(telling - idle))
+
     def found(self) -> Found:
         """All trials so far."""
         return Found(tuple(self._by_key.values()))
+
+
+def _alone(one: Config, other: Config) -> tuple[str, ...]:
+    """The name of the field in which two configs differ, if it is one only."""
+    names = [n for n in ("num_warps", "num_stages", "num_ctas", "maxnreg") if getattr(one, n) != getattr(other, n)]
+    for mine, theirs in ((one.kwargs, other.kwargs), (one.options, other.options)):
+        names += [n for n in {*mine, *theirs} if mine.get(n) != theirs.get(n)]
+    return tuple(names) if len(names) == 1 else ()
 
 
 def _time(trial: Tried) -> float:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+from kerntune.base.recording import Binary
 from kerntune.gpu.program import First, Program
 from kerntune.tuning.race import Trial
 from kerntune.tuning.verification import Verification, Verifier
@@ -13,7 +14,8 @@ CandidateContent = tuple[tuple[int, int], ...]
 """What a candidate begins with (:func:`content_of`)."""
 
 CandidateWork = tuple[str, tuple[int, int, int], CandidateContent]
-"""What makes two candidates one: code identity, grid, and what they begin with (:func:`content_of`)."""
+"""What makes two candidates one: what is launched (:func:`launched_code`), grid, and what they begin with
+(:func:`content_of`)."""
 
 MOST_VOTERS = 8
 """Candidates that are run at most, where one disagrees with a reference that is only another candidate."""
@@ -92,7 +94,14 @@ class Consensus:
 def candidate_work(program: Program) -> CandidateWork:
     """Of a program of one launch."""
     single = program.recording
-    return single.binaries[0].code, single.launches[0].grid, content_of(program.first)
+    return launched_code(single.binaries[0]), single.launches[0].grid, content_of(program.first)
+
+
+def launched_code(binary: Binary) -> str:
+    """Equal for binaries whose machine code and launches are, whatever options led to them: without a loop that is
+    pipelined, all numbers of stages do."""
+    needs = (binary.num_warps, binary.num_ctas, binary.shared, binary.tmem, binary.cooperative, binary.pdl)
+    return f"{binary.sha256} {needs} {binary.global_scratch} {binary.profile_scratch}"
 
 
 def content_of(first: First) -> CandidateContent:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from kerntune.capture.fault_limits import in_doubt, is_hopeless
 from kerntune.compiling.compiler import Compiled
-from kerntune.tuning.consensus import CandidateContent, CandidateWork
+from kerntune.tuning.consensus import CandidateContent, CandidateWork, launched_code
 
 
 @dataclass
@@ -41,7 +41,7 @@ class Faults:
     def like(self, work: CandidateWork) -> FirstLaunchFault | None:
         """The fault of the very same launch on the same contents."""
         every = (*self._open, *self._settled)
-        return next((f for f in every if (f.compiled.binary.code, f.grid, f.content) == work), None)
+        return next((f for f in every if (launched_code(f.compiled.binary), f.grid, f.content) == work), None)
 
     def has(self, code: str, grid: tuple[int, int, int]) -> bool:
         """Whether a launch has failed, on whatever contents."""

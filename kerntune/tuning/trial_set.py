@@ -28,7 +28,7 @@ from kerntune.gpu.memory import Memory
 from kerntune.gpu.program import ALIKE, First, Loader, Program
 from kerntune.tuning.batch import CandidateResult
 from kerntune.tuning.candidates import CandidatePool, contenders
-from kerntune.tuning.consensus import CandidateWork, content_of
+from kerntune.tuning.consensus import CandidateWork, content_of, launched_code
 from kerntune.tuning.faults import Faults, FirstLaunchFault
 from kerntune.tuning.isolation import FirstLaunches
 from kerntune.tuning.pre_hooks import first_contents
@@ -202,14 +202,17 @@ class TrialSet:
             with contextlib.suppress(TrialError, BackendError, CaptureError):
                 if isinstance(compiled, Compiled) and not self._has_run(i) and i not in self.site.faults:
                     single, work = self._single(i, compiled)
-                    if self._is_unknown(work) and not misfit(compiled.binary, compiled.data, self.loader.gpu.spec):
+                    if self._is_unknown(compiled, work) and not misfit(
+                        compiled.binary, compiled.data, self.loader.gpu.spec
+                    ):
                         wanted.setdefault(work, (single, self._begin(i)))
         if len(wanted) > 1:
             self.elsewhere.run_ahead(list(wanted.values()), self.recorded.artifacts)
 
-    def _is_unknown(self, work: CandidateWork) -> bool:
+    def _is_unknown(self, compiled: Compiled, work: CandidateWork) -> bool:
         """Whether nothing is known yet of what a candidate does."""
-        return work[:2] not in self._bad and work not in self._found and self._faults.like(work) is None
+        bad = (compiled.binary.code, work[1]) in self._bad
+        return not bad and work not in self._found and self._faults.like(work) is None
 
     def _note_fault(self, i: int, compiled: Compiled, exc: LaunchFault) -> None:
         """It has failed; whether that is remembered is decided when all of a stage are in."""
@@ -290,8 +293,8 @@ class TrialSet:
         single, work = self._single(i, compiled)
         self._recordings[i] = single
         code, begin = compiled.binary.code, self._begin(i)
-        if work[:2] in self._bad:
-            self._fail(i, self._bad[work[:2]], remember=True, code=code)
+        if (code, work[1]) in self._bad:
+            self._fail(i, self._bad[code, work[1]], remember=True, code=code)
         elif work in self._found:
             self._found[work].same.append(i)
             log_config(self.site, "same code", i, f"as {self.site.candidates[self._found[work].index].config}")
@@ -319,7 +322,7 @@ class TrialSet:
         if i not in self._singles:
             probe = self.pool.probes[i]
             recording = with_candidate(self.recorded, self.capture, self.index, probe, i, compiled)
-            work = (compiled.binary.code, probe.grid, content_of(self._begin(i)))
+            work = (launched_code(compiled.binary), probe.grid, content_of(self._begin(i)))
             self._singles[i] = recording.only(self.index).pruned(), work
         return self._singles[i]
 

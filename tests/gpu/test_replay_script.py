@@ -108,9 +108,15 @@ def test_attributes_scratch_and_shared_memory(driver: StubDriver, tmp_path: Path
 
 
 def test_it_is_timed(driver: StubDriver, tmp_path: Path) -> None:
-    ran = replay(driver, folder(tmp_path), "--runs", "3")
+    ran = replay(driver, folder(tmp_path), "--runs", "3", "--warm-up", "0")
     assert "time: 12.50 us (median of 3, between events, L2 flushed)" in ran.stdout
     assert len(driver.launches()) == 4
+
+
+def test_a_device_is_warmed_up_before_it_is_timed(driver: StubDriver, tmp_path: Path) -> None:
+    ran = replay(driver, folder(tmp_path), "--runs", "3", "--warm-up", "2")
+    assert "(median of 3, " in ran.stdout
+    assert len(driver.launches()) > 4
 
 
 def test_errors_are_named(driver: StubDriver, tmp_path: Path) -> None:

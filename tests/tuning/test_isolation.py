@@ -43,6 +43,7 @@ from kerntune.gpu.scripted import (
 )
 from kerntune.tuning import isolation as isolation_module
 from kerntune.tuning.candidates import CandidatePool
+from kerntune.tuning.consensus import launched_code
 from kerntune.tuning.faults import Faults, FirstLaunchFault
 from kerntune.tuning.isolation import Isolate, Isolation
 from kerntune.tuning.prescreen import TOGETHER, Prescreen
@@ -437,11 +438,13 @@ def test_starts_that_fail_are_not_repeated_for_ever(backend: FakeBackend, monkey
 
 def test_other_contents_are_another_launch() -> None:
     """What a hook leaves may be what makes it fault."""
-    compiled = SimpleNamespace(binary=SimpleNamespace(code="c"))
+    needs = ("num_warps", "num_ctas", "shared", "tmem", "cooperative", "pdl", "global_scratch", "profile_scratch")
+    binary = SimpleNamespace(sha256="c", **dict.fromkeys(needs, 0))
+    compiled, code = SimpleNamespace(binary=binary), launched_code(binary)  # type: ignore[arg-type]
     faults = Faults("k")
     faults.add(FirstLaunchFault("it faulted", compiled, (1, 1, 1), [0], content=((0, 7),)))  # type: ignore[arg-type]
-    assert faults.like(("c", (1, 1, 1), ((0, 7),))) is not None
-    assert faults.like(("c", (1, 1, 1), ((0, 8),))) is None
+    assert faults.like((code, (1, 1, 1), ((0, 7),))) is not None
+    assert faults.like((code, (1, 1, 1), ((0, 8),))) is None
 
 
 def test_what_takes_too_much_memory_runs_here_and_is_said(backend: FakeBackend) -> None:

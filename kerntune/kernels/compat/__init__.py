@@ -35,6 +35,7 @@ from kerntune.kernels.compat.parsing import parse_in_turn, parsed
 from kerntune.kernels.compat.settings import ASSEMBLER_ONLY, SETTINGS, compiler_settings
 from kerntune.kernels.compat.triton_compiler import (
     SURROUNDING_OPTIONS,
+    all_option_names,
     compiled_kernel,
     default_options,
     gpu_target,
@@ -71,6 +72,7 @@ __all__ = [
     "SURROUNDING_OPTIONS",
     "UNUSUAL",
     "add_note",
+    "all_option_names",
     "assembler_version",
     "autotuner_errors",
     "autotuner_key",

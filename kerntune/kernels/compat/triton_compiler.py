@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import importlib.util
 import os
+import sys
 import warnings
 from collections.abc import Iterator
 from functools import lru_cache
@@ -72,6 +74,15 @@ def option_names(target: Any) -> tuple[str, ...]:
     have."""
     backend = make_backend(gpu_target(target.backend, target.triton_arch, target.warp_size))
     return tuple(sorted(vars(backend.parse_options({}))))
+
+
+def all_option_names() -> frozenset[str]:
+    """Compile options of any backend that is installed, from the fields of their option classes."""
+    from triton.backends import backends
+
+    modules = [sys.modules[kind.compiler.__module__] for kind in backends.values()]
+    options = [value for m in modules for value in vars(m).values() if dataclasses.is_dataclass(value)]
+    return frozenset(field.name for one in options for field in dataclasses.fields(one))
 
 
 def is_gluon(jit: Any) -> bool:

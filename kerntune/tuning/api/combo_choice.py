@@ -67,15 +67,16 @@ def remembered(choices: dict[Any, ComboChoice], key: Any, found: ComboChoice | N
 
 
 def ratio_of(gpu: Gpu, one: Callable[[], object], other: Callable[[], object]) -> float:
-    """The median over pairs of the first's time over the second's."""
-    for call in (one, other, one, other):  # tuned, compiled and loaded
+    """The median over pairs of the first's time over the second's, while no other process of ours uses the device."""
+    for call in (one, other, one, other):  # tuned, under the lock of each tuning, compiled and loaded
         call()
-    runs = _runs(gpu, other)
     ratios = []
-    for i in range(PAIRS):
-        order = (one, other) if i % 2 else (other, one)
-        times = {call: _seconds(gpu, call, runs) for call in order}
-        ratios.append(times[one] / times[other])
+    with gpu.lock():
+        runs = _runs(gpu, other)
+        for i in range(PAIRS):
+            order = (one, other) if i % 2 else (other, one)
+            times = {call: _seconds(gpu, call, runs) for call in order}
+            ratios.append(times[one] / times[other])
     return statistics.median(ratios)
 
 

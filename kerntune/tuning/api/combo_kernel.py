@@ -54,7 +54,8 @@ class ComboPart:
 
     ``sizes``, ``blocks`` and ``reduced`` are as in :func:`kerntune.pointwise` and :func:`kerntune.reduction`; ``kind``
     is ``pointwise``, ``reduction`` or ``persistent_reduction``; ``hints`` are fields of
-    :class:`~kerntune.heuristics.hints.KernelHints` that you know better.
+    :class:`~kerntune.heuristics.hints.KernelHints` that you know better. :class:`ConfigError` and
+    :class:`~kerntune.errors.HintError` for names that the function or the hints don't have.
     """
 
     fn: Any
@@ -73,6 +74,9 @@ class ComboPart:
             raise ConfigError(f"kernel {self.name}: kind is {self.kind!r}; it can be {', '.join(KINDS)}")
         if unknown := sorted(set(self.sizes) - {"x", "y", "r0", "r1"}):
             raise ConfigError(f"kernel {self.name}: a part can't have the axis {unknown[0]}: x, y, r0 and r1")
+        if unknown := sorted({*self.reduced, *self.blocks.values()} - set(self.fn.arg_names)):
+            raise ConfigError(f"kernel {self.name}: it has no argument {unknown[0]}")
+        _ = self.proposer  # its errors are wanted where the part is written, not at its first call
 
     @property
     def name(self) -> str:

@@ -15,6 +15,7 @@ from kerntune.base.policy import StaticPrune
 from kerntune.errors import ConfigError, HintError, UsageError
 from kerntune.heuristics.hints import HeuristicType, KernelHints, Modes
 from kerntune.heuristics.proposer import Family, Proposer
+from kerntune.heuristics.templates import BACKEND_OPTIONS, HIP_OPTIONS
 from kerntune.kernels import compat
 from kerntune.kernels.source import function_of
 from kerntune.search import Search
@@ -312,7 +313,8 @@ def template(
     (``.best_config`` files) and what its templates have. Other words are those of
     :func:`kerntune.autotune`, ``descend=`` among them.
 
-    :class:`~kerntune.errors.ConfigError` for a config that is none, and for ``num_warps`` beside configs.
+    :class:`~kerntune.errors.ConfigError` for a config that is none, for names that neither the kernel nor a compiler
+    has, and for ``num_warps`` beside configs.
     """
     if configs and (num_warps, num_stages) != (None, None):
         raise ConfigError("kerntune.template: num_warps and num_stages belong into each config, where there are any")
@@ -329,9 +331,19 @@ def template(
         else:
             found = heuristics.user_autotune(configs, fn.arg_names)
         given = [c.replace(options={**c.options, **(options or {})}) for c in found]
+        _refuse_unknown(function_of(fn).__name__, fn.arg_names, given)
         return autotune(given, list(key), **words)(fn)
 
     return decorate
+
+
+def _refuse_unknown(name: str, parameters: Sequence[str], configs: Sequence[Config]) -> None:
+    """:class:`ConfigError` for a config's names that are no parameters, and options that no backend has."""
+    if unknown := sorted({n for c in configs for n in c.kwargs} - set(parameters)):
+        raise ConfigError(f"kernel {name}: a config gives {unknown[0]}, which is no parameter of it")
+    options = {n for c in configs for n in c.options} - BACKEND_OPTIONS - HIP_OPTIONS
+    if options and (unknown := sorted(options - compat.all_option_names())):
+        raise ConfigError(f"kernel {name}: a config gives the option {unknown[0]}, which no compiler of Triton has")
 
 
 KINDS: Mapping[Family, HeuristicType] = {

@@ -110,7 +110,7 @@ class ForeachKernel:
 
 
 def foreach(
-    *, sizes: Mapping[str, Any], blocks: Mapping[str, str], elements: int = ELEMENTS, **words: Any
+    *, sizes: Mapping[str, Any], blocks: Mapping[str, str], elements: int = ELEMENTS, cache_results: bool = True
 ) -> Callable[[Any], ForeachKernel]:
     """An elementwise function over lists of tensors, as optimizers have them, many tensors a launch where that pays.
 
@@ -124,11 +124,11 @@ def foreach(
 
     Lists are by tensor, everything else is for all. A launch takes as many tensors as 64 parameters allow for, in
     blocks of ``elements``; 1, 2, 4 and 8 warps are tried. Whether that is faster than tensor by tensor is measured at
-    the first call of a kind, as :func:`kerntune.combo` does it. Other options are ``cache_results=``.
+    the first call of a kind, as :func:`kerntune.combo` does it. ``cache_results``: winners are kept on disk.
     """
 
     def decorate(fn: Any) -> ForeachKernel:
-        return ForeachKernel(ComboPart(fn, sizes, blocks), elements, words)
+        return ForeachKernel(ComboPart(fn, sizes, blocks), elements, {"cache_results": cache_results})
 
     return decorate
 

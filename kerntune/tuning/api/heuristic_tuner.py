@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import dataclasses
 import inspect
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
@@ -16,7 +18,7 @@ from kerntune.base.policy import StaticPrune
 from kerntune.capture import LAUNCH_WORDS
 from kerntune.capture.site import config_of
 from kerntune.compiling.compiler import Compiled
-from kerntune.errors import CaptureError, ConfigError, EnvironmentFault, StoreError, TargetError, TrialError
+from kerntune.errors import CaptureError, ConfigError, EnvironmentFault, HintError, StoreError, TargetError, TrialError
 from kerntune.heuristics.hints import REDUCTION_AXES, KernelHints
 from kerntune.heuristics.proposer import NO_COUNTS, ProposalInputs, Proposer
 from kerntune.kernels import compat
@@ -118,7 +120,9 @@ class HeuristicTuner(Autotuner):
         proposer, device = self._proposer, context.device_now()
         hints = self._hints({**named, **kwargs}, device)
         if self.descent is not None and hints is not None and heuristics.may_descend(proposer.kind, hints):
-            return super().search_for(named, kwargs)
+            found = super().search_for(named, kwargs)
+            further = self._of_other_presets({**named, **kwargs})
+            return dataclasses.replace(found, further=further) if isinstance(found, Descent) else found
         if hints is None or not heuristics.may_scale(hints, device, proposer.kind):
             return None
         listed = self.listed(named, kwargs)
@@ -129,6 +133,17 @@ class HeuristicTuner(Autotuner):
         if found.may_help(registers):
             registers = {c: self._registers_of(c, {**self._defaults, **named, **kwargs}) for c in listed}
         return found if found.may_help(registers) else None  # a lone candidate is not timed where nothing limits it
+
+    def _of_other_presets(self, arguments: Mapping[str, Any]) -> tuple[Config, ...]:
+        """What other rules than the decorator's would propose: further starts of a descent, far from its own."""
+        given, device, found = {**self._defaults, **arguments}, context.device_now(), list[Config]()
+        look, own = self._proposer.inputs(given), self._proposer.preset
+        counts = self._counted.get((self._kind(given), device), NO_COUNTS)
+        for preset in (heuristics.MEASURED_2026, heuristics.INDUCTOR_2_13):
+            if preset != own:
+                with contextlib.suppress(HintError, ConfigError):  # other rules may not decide for this kernel
+                    found += dataclasses.replace(self._proposer, preset=preset).propose(look, device, counts)
+        return tuple(found)
 
     def kept_fields(self) -> tuple[str, ...]:
         """The blocks that hold a whole row."""

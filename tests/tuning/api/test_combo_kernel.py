@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +16,7 @@ from fake_runs import recorded, script
 
 import kerntune
 from kerntune import ComboPart
-from kerntune.errors import ConfigError, UsageError
+from kerntune.errors import ConfigError, KerntuneError, UsageError
 from kerntune.gpu.probe import has_cuda
 from kerntune.gpu.scripted import FakeBackend, Rule
 from kerntune.kernels.combined import sequential_kernel
@@ -121,10 +123,17 @@ def test_a_kernel_is_known_by_its_parts() -> None:
 
 
 def test_both_ways_are_timed_in_turn_until_the_device_is_done(monkeypatch: pytest.MonkeyPatch) -> None:
-    clock, waiting, waits = [0.0], [0.0], []
+    clock, waiting, waits, alone = [0.0], [0.0], [], [False]
 
     class Gpu:
+        @contextlib.contextmanager
+        def lock(self) -> Iterator[None]:
+            alone[0] = True
+            yield
+            alone[0] = False
+
         def synchronize(self) -> None:
+            assert alone[0], "timed while another process may use the device"
             clock[0] += waiting[0]
             waits.append(waiting[0])
             waiting[0] = 0.0
@@ -140,6 +149,27 @@ def test_both_ways_are_timed_in_turn_until_the_device_is_done(monkeypatch: pytes
     found = combo_choice.ratio_of(Gpu(), taking(1e-6, 4e-6), taking(8e-6, 2e-6))  # type: ignore[arg-type]
     assert found == pytest.approx(0.5)
     assert max(waits) >= 2e-6 * 40
+    assert not alone[0]
+
+
+@pytest.mark.parametrize(
+    ("words", "why"),
+    [
+        ({"sizes": {"x": "m"}}, "axis x is to be argument 'm'"),
+        ({"blocks": {"x": "YBLOCK"}}, "it has no argument YBLOCK"),
+        ({"blocks": {"q": "BLOCK"}}, "is of axis 'q'"),
+        ({"reduced": {"z_ptr": 1}}, "it has no argument z_ptr"),
+        ({"hints": {"nope": 1}}, "unknown field `nope`"),
+    ],
+)
+def test_unknown_names_are_refused_where_the_part_is_written(words: dict[str, Any], why: str) -> None:
+    with pytest.raises(KerntuneError, match=why):
+        ComboPart(scale, **{"sizes": {"x": "n"}, "blocks": {"x": "BLOCK"}, **words})
+
+
+def test_foreach_refuses_unknown_options_at_once() -> None:
+    with pytest.raises(TypeError, match="nope"):
+        each(nope=1)
 
 
 def test_a_capture_has_one_launch(backend: FakeBackend) -> None:

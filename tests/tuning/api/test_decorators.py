@@ -482,6 +482,21 @@ def test_a_template_without_blocks_has_warps_and_stages(this_gpu: FakeBackend, l
         kerntune.template(num_warps=-1)(scale_kernel)
 
 
+@pytest.mark.parametrize(
+    ("given", "words", "why"),
+    [
+        ([{"BLOCKS": 64}], {}, "kernel scale_kernel: a config gives BLOCKS, which is no parameter of it"),
+        ([{"BLOCK": 64}, Config({"BLOCKS": 32})], {"key": ["n"]}, "a config gives BLOCKS"),
+        ([{"BLOCK": 64}], {"options": {"fp_fusion": False}}, "the option fp_fusion, which no compiler of Triton has"),
+    ],
+)
+def test_unknown_names_of_a_template_are_refused_where_it_is_written(
+    given: list[Any], words: dict[str, Any], why: str
+) -> None:
+    with pytest.raises(ConfigError, match=why):
+        kerntune.template(*given, **words)(scale_kernel)
+
+
 def test_what_is_no_config_of_a_template_is_refused() -> None:
     with pytest.raises(ConfigError, match=r"kerntune.template: 64 is no config; write a mapping of names to values"):
         kerntune.template({"BLOCK": 64}, 64)  # type: ignore[arg-type]

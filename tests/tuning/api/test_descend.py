@@ -145,6 +145,39 @@ def test_a_heuristics_proposal_is_gone_beyond(valley: FakeBackend) -> None:
     assert won(further) == (1024, 8)
 
 
+def test_stages_that_change_no_code_are_one_trial(valley: FakeBackend) -> None:
+    """Without a loop to pipeline the machine code is the same: timed anew, it would win or lose by chance."""
+    kernel = kerntune.autotune(configs(64, 128, 128, 128), key=["n"])(scale_kernel)
+    for stages, config in enumerate(kernel.configs[1:], 1):
+        config.num_stages = stages
+    gpu = script(valley)
+    scale(kernel)
+    alone = script(valley)
+    scale(tuned())
+    assert gpu.launches == alone.launches
+
+
+def test_a_descent_takes_one_step_along_stages_that_change_no_code(valley: FakeBackend) -> None:
+    kernel = tuned(descend=True)
+    scale(kernel)
+    stages = [c.num_stages for c in kernel.configs_timings]
+    assert len([n for n in stages if n != 3]) <= 2, "up and down"
+
+
+def test_a_descent_begins_at_other_rules_proposals_too(this_gpu: FakeBackend) -> None:
+    """One rule's preset has blocks that are many steps away from the other's."""
+    words: dict[str, Any] = {"sizes": {"x": "n"}, "blocks": {"x": "BLOCK"}}
+    x = torch.empty(1 << 20, device="cuda")
+    given = (x, torch.empty_like(x), x.numel(), 2.0)
+    own, other = (kerntune.pointwise(**words, **more)(scale_kernel) for more in ({}, {"preset": "measured-2026"}))
+    search = kerntune.pointwise(**words, descend=True)(scale_kernel).search_for(
+        dict(zip(scale_kernel.arg_names, given, strict=False)), {}
+    )
+    assert isinstance(search, Descent)
+    assert set(search.listed) == set(own.candidates(*given))
+    assert set(search.further) == set(other.candidates(*given)) != set(search.listed)
+
+
 # kerntune.descend
 
 
