@@ -43,6 +43,7 @@ from kerntune.cli.stored import load_folder
 from kerntune.errors import BaselineError
 from kerntune.gate.baselines import (
     MAX_ARTIFACT,
+    MAX_PACKED,
     Argument,
     ArtifactFolder,
     BaselineStore,
@@ -435,6 +436,12 @@ def xz_of_zeros(size: int) -> tuple[str, bytes]:
         out.append(packer.compress(piece))
         digest.update(piece)
     return digest.hexdigest(), b"".join([*out, packer.flush()])
+
+
+def test_what_can_not_be_packed_any_smaller_can_be_read_again() -> None:
+    data = os.urandom(1 << 20)
+    added = len(lzma.compress(data, preset=6)) - len(data)
+    assert 0 < added * (MAX_ARTIFACT // len(data)) < MAX_PACKED - MAX_ARTIFACT
 
 
 @pytest.mark.parametrize(("bound", "most"), [(None, MAX_ARTIFACT), (1 << 20, 1 << 20)], ids=["none", "1 MiB"])
