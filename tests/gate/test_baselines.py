@@ -56,6 +56,7 @@ from kerntune.gate.baselines import (
     inputs_of,
     now,
 )
+from kerntune.gate.bundle import apply_bundle, bundle_of
 from kerntune.gate.call import PendingBaseline
 
 replace = msgspec.structs.replace
@@ -436,6 +437,18 @@ def xz_of_zeros(size: int) -> tuple[str, bytes]:
         out.append(packer.compress(piece))
         digest.update(piece)
     return digest.hexdigest(), b"".join([*out, packer.flush()])
+
+
+def test_the_arguments_of_a_case_are_known_from_each_of_its_readable_baselines(tmp_path: Path) -> None:
+    store = BaselineStore(tmp_path)
+    for pending in (made.timed(n=4096), made.timed(n=8192), made.static(n=1024), made.timed("tests/other.py::test_x")):
+        apply_bundle(bundle_of(pending), store)
+    case = made.timed().baseline.case
+    known = {(made.argument(n),) for n in (1024, 4096, 8192)}
+    assert store.known_arguments(made.CUDA90, case) == known
+    assert store.known_arguments(made.CUDA90, msgspec.structs.replace(case, call="backward")) == set()
+    next(p for p in store.time_files() if "test_softmax" in p.name).write_text("{")
+    assert len(store.known_arguments(made.CUDA90, case)) == 2
 
 
 def test_what_can_not_be_packed_any_smaller_can_be_read_again() -> None:
