@@ -451,6 +451,18 @@ def test_the_arguments_of_a_case_are_known_from_each_of_its_readable_baselines(t
     assert len(store.known_arguments(made.CUDA90, case)) == 2
 
 
+def test_a_static_baseline_that_says_the_same_keeps_its_file_unless_it_is_made_anew(tmp_path: Path) -> None:
+    store, pending = BaselineStore(tmp_path), made.static()
+    assert isinstance(pending.baseline, StaticBaseline)
+    path = store.put_static(pending.baseline, pending.artifacts)
+    first = path.read_bytes()
+    later = msgspec.structs.replace(pending.baseline, recorded="2030-01-01T00:00:00Z")
+    assert store.put_static(later, pending.artifacts) == path
+    assert path.read_bytes() == first
+    store.put_static(later, pending.artifacts, anew=True)
+    assert b"2030-01-01" in path.read_bytes()
+
+
 def test_what_can_not_be_packed_any_smaller_can_be_read_again() -> None:
     data = os.urandom(1 << 20)
     added = len(lzma.compress(data, preset=6)) - len(data)

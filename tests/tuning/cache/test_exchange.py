@@ -153,3 +153,17 @@ def test_a_damaged_shipped_file_is_told_once_and_left_alone(full: Path, tmp_path
     assert len(cache.damaged) == 1
     assert path.read_text() == "{"
     assert cache.get(ELSEWHERE) is not None, "the other device's file is whole"
+
+
+@pytest.mark.parametrize("parts", [("winners",), ("trials",), ("winners", "trials")])
+def test_an_entry_of_an_earlier_schema_is_named(full: Path, tmp_path: Path, parts: tuple[str, ...]) -> None:
+    file = tmp_path / "cache.json"
+    export_cache(full, file)
+    data = json.loads(file.read_text())
+    for part in parts:
+        data[part][0]["schema"] = f"kerntune.earlier-{part}/0"
+    file.write_text(json.dumps(data))
+    with pytest.raises(
+        CacheError, match=rf"holds entries of schema 'kerntune\.earlier-{parts[0]}/0'; export them anew"
+    ):
+        import_cache(tmp_path / "other", file)
