@@ -100,7 +100,7 @@ def _summary(kept: dict[str, Any]) -> str:
         f"by the tests as they were, {shares['killed_at_first']}; {score['killed']} with the tests that were written "
         f"for survivors, **{shares['killed']}**; in parentheses Wilson's interval of 95 %. Runs without a change: "
         f"{score['controls']}, of which {score['controls_failed']} failed; mutants not settled by that: "
-        f"{score['not_settled']}."
+        f"{score['not_settled']}. Killed by a time limit: {score['killed_by_limit']}."
     )
 
 

@@ -46,8 +46,11 @@ TREE = ("kerntune", "pytest_kerntune", "tests", "benchmarks", "docs", "examples"
 TIMES, LEAST_S = 5.0, 60.0
 """A mutant whose tests take so many times as long as they do usually, and a minute at least, hangs: it is killed."""
 
-LEAST_TEST_S = 20.0
+LEAST_TEST_S = 40.0
 """The same for one test, which begins or ends nothing for so long."""
+
+LEARN_S, LEARN_TEST_S = 1200.0, 120.0
+"""Limits of a test file, and of one test, on the unchanged tree."""
 
 CONTROL_EACH = 20
 """One run in so many has no change."""
@@ -55,6 +58,10 @@ CONTROL_EACH = 20
 OPTIONS = ("-q", "-x", "-p", "no:cacheprovider", "--tb=line", "-p", "mutants_order", *NO_SUMMARY,
            "-W", "ignore:Module already imported so cannot be rewritten")  # fmt: skip
 """The warning is about hypothesis, which copies have imported."""
+
+
+IMPORTED = ("pytest", "hypothesis.strategies", "numpy", "scipy.stats")
+"""What copies needn't import, beside torch."""
 
 
 @dataclass(frozen=True)
@@ -197,13 +204,13 @@ class Run:
 
     def learn(self, worker: Worker, *, file: str, modules: Sequence[str]) -> None:
         """Run a test file on the unchanged tree; where a test fails under tracing, once more without."""
-        ran = worker.run([file], 1200, 300, traced=modules)
+        ran = worker.run([file], LEARN_S, LEARN_TEST_S, traced=modules)
         lines: dict[tuple[str, int], list[str]] = {}
         for row in ran.rows:
             for path, line in row.get("lines", ()):
                 lines.setdefault((os.path.relpath(path, worker.tree), line), []).append(row["test"])
         if ran.code not in (0, 5):
-            ran = worker.run([file], 1200, 300)
+            ran = worker.run([file], LEARN_S, LEARN_TEST_S)
         failed = {*ran.failed, *([] if ran.code in (0, 1, 5) else [ran.last])}
         passed = {row["test"]: row["seconds"] for row in ran.rows if "seconds" in row and row["test"] not in failed}
         with self.lock:
@@ -345,12 +352,15 @@ def diff(before: str, after: str, module: str) -> str:
     return "".join(unified_diff(before.splitlines(True), after.splitlines(True), module, module, n=2))
 
 
+NO_END = "no end: "
+
+
 def _by(ran: Ran) -> str | None:
     """The test that failed."""
     if ran.code == 0:
         return None
     if ran.code is None:
-        return f"no end: {ran.last}"
+        return NO_END + ran.last
     return ran.failed[0] if ran.failed else f"exit {ran.code}: {ran.output[-300:]}"
 
 
@@ -367,6 +377,7 @@ def score(kept: dict[str, Any], z: float = 1.959964) -> dict[str, Any]:
     )
     found: dict[str, Any] = {"tried": n, "killed": sum(row["killed"] for row in rows), "killed_at_first": at_first}
     found |= {"not_settled": len(kept["rows"]) - n, "controls": len(kept["controls"])}
+    found["killed_by_limit"] = sum(row["killed"] and row["by"].startswith(NO_END) for row in rows)
     found["controls_failed"] = sum(row["killed"] for row in kept["controls"])
     for name in ("killed", "killed_at_first"):
         if n:
@@ -375,6 +386,16 @@ def score(kept: dict[str, Any], z: float = 1.959964) -> dict[str, Any]:
             low, high = (max(0.0, min(1.0, (middle + sign * half) / (1 + z * z / n))) for sign in (-1, 1))
             found[f"share_{name}"] = [round(share, 4), round(low, 4), round(high, 4)]
     return found
+
+
+def installed(names: Sequence[str]) -> list[str]:
+    """Those that a Python without ``PYTHONPATH`` finds: copies are made by such a process."""
+    code = (
+        "import importlib, sys\nfor n in sys.argv[1:]:\n"
+        " try: importlib.import_module(n); print(n)\n except ImportError: pass"
+    )
+    env = {k: v for k, v in os.environ.items() if k != "PYTHONPATH"}
+    return subprocess.check_output([sys.executable, "-c", code, *names], env=env, text=True).split()
 
 
 def environment(workers: int) -> dict[str, Any]:
@@ -403,7 +424,7 @@ def main() -> int:
     parser.add_argument("--again", action="store_true", help="survivors as well")
     args = parser.parse_args()
     begin, listed = time.monotonic(), json.loads(args.listed.read_text())
-    os.environ |= {MORE: "pytest,hypothesis.strategies,numpy,scipy.stats", "OMP_NUM_THREADS": "1"}
+    os.environ |= {MORE: ",".join(installed(IMPORTED)), "OMP_NUM_THREADS": "1"}
     empty: dict[str, Any] = {"rows": [], "controls": [], "errors": []}
     kept = json.loads(args.out.read_text()) if args.out.exists() else empty
     kept = {

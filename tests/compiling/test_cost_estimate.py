@@ -58,6 +58,8 @@ def test_it_learns_that_stages_cost_nothing():
 def test_a_tile_is_the_product_of_block_sizes():
     assert tile_of([128, 64, 8, True, "fp16", 0.5, None, 100]) == 128 * 64
     assert tile_of([]) == 1
+    assert tile_of([16, 1 << 16]) == 1 << 20, "the smallest and the largest that count"
+    assert tile_of([8, 1 << 17]) == 1
 
 
 def test_what_a_program_works_on_is_read_off_its_text():

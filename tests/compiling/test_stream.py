@@ -236,6 +236,20 @@ def test_what_tritons_cache_holds_is_taken_back_once_it_can_be_asked(farm, hashi
     assert all(job.cancelled() for job in jobs)
 
 
+def test_what_was_probably_made_before_waits_until_tritons_cache_can_be_searched(farm, hashing, monkeypatch):
+    launches = [kernels.add_launch(block=64 << i) for i in range(3)]
+    hashing.set_result(None)
+    Compiler(farm()).compile_all(launches)
+    later, one, jobs = Future(), farm(), []
+    monkeypatch.setattr(frontend, "_hashing", later)
+    monkeypatch.setattr(one, "submit", lambda job, shape: jobs.append(job) or Future())
+    aside = Compiler(one).compile_aside(launches, {id(launch) for launch in launches})
+    assert not aside.wait(0.3)
+    later.set_result(None)
+    assert {id(launch) for launch, found in aside if isinstance(found, Compiled)} == set(map(id, launches))
+    assert jobs == []
+
+
 def test_a_job_that_another_launch_waits_for_is_not_taken_back(farm, hashing, monkeypatch):
     launches = [kernels.launch(ignores, FLOATS, CUDA90, UNUSED=i) for i in (31, 32)]
     hashing.set_result(None)

@@ -38,9 +38,11 @@ def test_it_answers_and_its_files_go_with_it(process):
     assert [name for name, _ in told.answer.times] == ["ttgir", "llir", "ptx", "cubin"]
     folder = Path(process._folder)
     assert folder.is_dir()
+    assert os.getpgid(process.pid) == process.pid
     process.kill()
     assert not folder.exists()
     assert not process.alive
+    assert process.pid == 0
 
 
 def test_an_exception_is_its_text_and_the_process_goes_on(process):

@@ -43,6 +43,7 @@ from kerntune.cli.stored import load_folder
 from kerntune.errors import BaselineError
 from kerntune.gate.baselines import (
     MAX_ARTIFACT,
+    MAX_PACKED,
     Argument,
     ArtifactFolder,
     BaselineStore,
@@ -55,6 +56,7 @@ from kerntune.gate.baselines import (
     inputs_of,
     now,
 )
+from kerntune.gate.bundle import apply_bundle, bundle_of
 from kerntune.gate.call import PendingBaseline
 
 replace = msgspec.structs.replace
@@ -435,6 +437,36 @@ def xz_of_zeros(size: int) -> tuple[str, bytes]:
         out.append(packer.compress(piece))
         digest.update(piece)
     return digest.hexdigest(), b"".join([*out, packer.flush()])
+
+
+def test_the_arguments_of_a_case_are_known_from_each_of_its_readable_baselines(tmp_path: Path) -> None:
+    store = BaselineStore(tmp_path)
+    for pending in (made.timed(n=4096), made.timed(n=8192), made.static(n=1024), made.timed("tests/other.py::test_x")):
+        apply_bundle(bundle_of(pending), store)
+    case = made.timed().baseline.case
+    known = {(made.argument(n),) for n in (1024, 4096, 8192)}
+    assert store.known_arguments(made.CUDA90, case) == known
+    assert store.known_arguments(made.CUDA90, msgspec.structs.replace(case, call="backward")) == set()
+    next(p for p in store.time_files() if "test_softmax" in p.name).write_text("{")
+    assert len(store.known_arguments(made.CUDA90, case)) == 2
+
+
+def test_a_static_baseline_that_says_the_same_keeps_its_file_unless_it_is_made_anew(tmp_path: Path) -> None:
+    store, pending = BaselineStore(tmp_path), made.static()
+    assert isinstance(pending.baseline, StaticBaseline)
+    path = store.put_static(pending.baseline, pending.artifacts)
+    first = path.read_bytes()
+    later = msgspec.structs.replace(pending.baseline, recorded="2030-01-01T00:00:00Z")
+    assert store.put_static(later, pending.artifacts) == path
+    assert path.read_bytes() == first
+    store.put_static(later, pending.artifacts, anew=True)
+    assert b"2030-01-01" in path.read_bytes()
+
+
+def test_what_can_not_be_packed_any_smaller_can_be_read_again() -> None:
+    data = os.urandom(1 << 20)
+    added = len(lzma.compress(data, preset=6)) - len(data)
+    assert 0 < added * (MAX_ARTIFACT // len(data)) < MAX_PACKED - MAX_ARTIFACT
 
 
 @pytest.mark.parametrize(("bound", "most"), [(None, MAX_ARTIFACT), (1 << 20, 1 << 20)], ids=["none", "1 MiB"])

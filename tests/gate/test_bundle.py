@@ -76,6 +76,14 @@ def test_what_a_bundle_says_of_itself():
     assert bundle_of(timed(call="backward")).case.call == "backward"
 
 
+@pytest.mark.parametrize("make", [timed, static])
+def test_a_bundle_goes_where_its_baseline_is_written(tmp_path, make):
+    store, bundle = BaselineStore(tmp_path), bundle_of(make())
+    assert not bundle.path(store).exists()
+    assert apply_bundle(bundle, store) == bundle.path(store)
+    assert bundle.path(store).exists()
+
+
 def test_a_measurement_without_its_artifacts_is_not_carried_along():
     bare = PendingBaseline(timed().baseline, {}, write=False)
     assert not is_complete(bare)

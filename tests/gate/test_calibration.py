@@ -15,7 +15,15 @@ from samples import recording, time_baseline
 
 from kerntune.base.codec import from_json, to_json
 from kerntune.gate.baselines import TIME_SCHEMA, Calibration, TimeBaseline
-from kerntune.gate.calibration import CALIBRATION_PROCESSES, STATE_MARGIN, against_stored, calibrate, states_of
+from kerntune.gate.calibration import (
+    CALIBRATION_PROCESSES,
+    STATE_MARGIN,
+    against_stored,
+    calibrate,
+    is_current,
+    states_of,
+    version_of,
+)
 from kerntune.timing.paired_processes import BLOCKS, PairedWork
 from kerntune.timing.worker.requests import PairReply, PairRequest
 
@@ -154,3 +162,13 @@ def test_throttle_reasons_are_kept() -> None:
     seen = iter(["", "0x4", "", "0x4", "0x24"])
     found = calibrate(Replies(*[states(1000.0)] * 4), WORK, throttle=lambda: next(seen))
     assert found.throttle == ("0x24", "0x4")
+
+
+@pytest.mark.parametrize(
+    ("blocks", "said", "version"),
+    [(12, None, 1), (24, None, 2), (36, None, 0), (24, 1, 1), (12, 2, 2), (12, 3, 3)],
+)
+def test_a_calibration_that_says_no_rule_is_known_by_its_blocks(blocks: int, said: int | None, version: int) -> None:
+    found = Calibration(4, blocks, 0.001, 0.0, 0.002, version=msgspec.UNSET if said is None else said)
+    assert version_of(found) == version
+    assert is_current(found) is (version == 2)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Iterator, Sequence
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -16,6 +17,7 @@ from kerntune.gpu.memory import Memory
 from kerntune.gpu.scripted import FakeBackend, Script
 from kerntune.timing.sample import TimingProtocol
 from kerntune.timing.sampling import slot_for
+from kerntune.tuning import race
 from kerntune.tuning.race import (
     DROP_FIRST,
     ESTIMATE_RUNS,
@@ -81,6 +83,38 @@ def test_ten_races_choose_the_same_or_one_within_half_a_percent(shares: list[flo
 def test_true_ties_go_to_the_incumbent_whatever_the_noise(seed: int, incumbent: int) -> None:
     assert decided(finalists([1e5] * 5, seed=seed), incumbent)[0].index == incumbent
     assert decided(finalists([1e5] * 5, seed=seed))[0].index == 0
+
+
+@pytest.mark.parametrize(
+    ("count", "copies", "fastest", "looked", "left"),
+    [
+        (7, 2, 2000.0, True, 3),
+        (7, 40, 2000.0, True, 4),
+        (7, 1, 2000.0, False, 7),
+        (6, 2, 2000.0, False, 6),
+        (7, 2, 40e3, False, 7),
+        (7, 2, 0.7e6 / 50, False, 7),
+        (7, 2, 0.7e6 / 52, True, 3),
+        (0, 2, 0.0, False, 0),
+    ],
+    ids=["short", "few-of-many-copies", "no-copies", "not-many", "long", "whole-graph-is-small", "just-large", "none"],
+)
+def test_many_short_candidates_are_first_held_against_each_other_by_small_graphs(
+    monkeypatch: pytest.MonkeyPatch, count: int, copies: int, fastest: float, looked: bool, left: int
+) -> None:
+    """Where a graph has all copies, who is 15 % behind is dropped; where it has a part of them, 30 %."""
+    program: Any = SimpleNamespace(memory=SimpleNamespace(rotation=lambda recording: copies), times=iter(range(99)))
+    unused: Any = None
+    trials = [Trial(i, unused, program, [i], fastest) for i in range(count)]
+    shares, seen = iter((1.0, 1.1, 1.15, 1.2, 1.31, 2.0, 3.0)), list[int]()
+
+    def small_graph(program: Any, few: int) -> float:
+        seen.append(few)
+        return 1000.0 * next(shares)
+
+    monkeypatch.setattr(race, "_small_graph", small_graph)
+    assert [t.index for t in race._by_small_graphs(trials)] == list(range(left))
+    assert seen == [min(copies, 16)] * count * looked
 
 
 def rounds_of(trials: list[Trial]) -> int:

@@ -539,3 +539,22 @@ def test_ignored_names_come_from_the_environment_unless_they_are_given(monkeypat
     assert TuneOptions.now(verify_ignore=("x",)).verification.ignore == ("x",)
     assert TuneOptions.now(verify_ignore=()).verification.all_compared
     assert not TuneOptions.now(verify="off").verification.all_compared
+
+
+@pytest.mark.parametrize(
+    ("rules", "lax", "all_compared"),
+    [
+        (Verification(), "", True),
+        (Verification(Verify.ALL), "", True),
+        (Verification(Verify.OFF), "; verify=off", False),
+        (Verification(Verify.OFF, ("y",)), "; verify=off", False),
+        (Verification(Verify.BITWISE), "; verify=bitwise", True),
+        (Verification(Verify.WINNER, ("y", "k.x")), "; verify_ignore=k.x,y", False),
+        (Verification(Verify.BITWISE, ("y",)), "; verify=bitwise; verify_ignore=y", False),
+    ],
+    ids=str,
+)
+def test_what_is_stored_beside_a_winner_says_by_which_rules_it_won(
+    rules: Verification, lax: str, all_compared: bool
+) -> None:
+    assert (rules.lax, rules.all_compared) == (lax, all_compared)

@@ -18,6 +18,7 @@ from kerntune.tuning.cache import (
     import_cache,
     shipped,
 )
+from kerntune.tuning.cache.exchange import Moved
 from tuning.cache.made import ENVIRONMENT, LARGE, QUESTION, SMALL, WINNER, trial
 
 replace = msgspec.structs.replace
@@ -49,7 +50,7 @@ def same(a: Path, b: Path) -> bool:
 
 def test_a_cache_goes_through_one_file(full: Path, tmp_path: Path) -> None:
     file = tmp_path / "cache.json"
-    assert (export_cache(full, file).winners, export_cache(full, file).trials) == (2, 2)
+    assert export_cache(full, file) == Moved(2, 2, 0, ())
     moved = import_cache(tmp_path / "other", file)
     assert (moved.winners, moved.trials, moved.kept) == (2, 2, 0)
     assert same(full, tmp_path / "other")
@@ -152,3 +153,17 @@ def test_a_damaged_shipped_file_is_told_once_and_left_alone(full: Path, tmp_path
     assert len(cache.damaged) == 1
     assert path.read_text() == "{"
     assert cache.get(ELSEWHERE) is not None, "the other device's file is whole"
+
+
+@pytest.mark.parametrize("parts", [("winners",), ("trials",), ("winners", "trials")])
+def test_an_entry_of_an_earlier_schema_is_named(full: Path, tmp_path: Path, parts: tuple[str, ...]) -> None:
+    file = tmp_path / "cache.json"
+    export_cache(full, file)
+    data = json.loads(file.read_text())
+    for part in parts:
+        data[part][0]["schema"] = f"kerntune.earlier-{part}/0"
+    file.write_text(json.dumps(data))
+    with pytest.raises(
+        CacheError, match=rf"holds entries of schema 'kerntune\.earlier-{parts[0]}/0'; export them anew"
+    ):
+        import_cache(tmp_path / "other", file)

@@ -133,6 +133,21 @@ def test_a_first_reply_that_is_late_and_a_failure_is_reported(tmp_path: Path) ->
     assert client.is_away
 
 
+def test_a_process_that_ends_before_its_late_reply_is_no_answer(tmp_path: Path) -> None:
+    client = StoreClient(f"file://{tmp_path}/store", limit_s=0.05, rest_s=NEVER)
+    process = answered(client)
+    os.kill(process.pid, signal.SIGSTOP)
+    client._has_answered = False
+    assert client.ask(READ) is None
+    told: list[str] = []
+    client.report = told.append
+    os.kill(process.pid, signal.SIGKILL)
+    while client._probing_since is not None:
+        assert client.ask(READ) is None
+    assert client.is_away
+    assert "does not answer" in told[0]
+
+
 def test_a_store_that_comes_back_is_used_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Nobody waits for it to come back."""
     (tmp_path / "store").write_text("a file, not a folder")
