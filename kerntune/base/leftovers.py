@@ -21,12 +21,13 @@ SUFFIX = ".kerntune-unfinished"
 _LEFT = re.compile(rf"\..+\.[0-9a-f]{{12}}{re.escape(SUFFIX)}", re.DOTALL)
 
 MAX_PREFIX = 160
-"""Characters of a file's name that its temporary file has as well; most file systems end at 255 bytes."""
+"""Bytes of a file's name that its temporary file has as well; most file systems end at 255."""
 
 
 def temporary_name(name: str) -> str:
     """A new name beside a file's, for what is going to be renamed to it."""
-    return f".{name[:MAX_PREFIX]}.{secrets.token_hex(6)}{SUFFIX}"
+    prefix = name.encode(errors="surrogateescape")[:MAX_PREFIX].decode(errors="ignore")
+    return f".{prefix}.{secrets.token_hex(6)}{SUFFIX}"
 
 
 @lru_cache(maxsize=4096)

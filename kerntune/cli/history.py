@@ -68,8 +68,9 @@ def history_to_read(given: str | None) -> Place | None:
 
 def no_run(index: Index, branch: str) -> str:
     """What to say of a history that has no run, or none of a branch that is named."""
-    known = index.main_branch()
-    return f"no run of branch {branch}; most are of {known}" if branch and known else "no run was added there yet"
+    if not branch or not index.runs():
+        return "no run was added there yet"
+    return f"no run of branch {branch}; most are of {index.main_branch() or 'no branch'}"
 
 
 def history_place(given: str | None) -> Place | None:

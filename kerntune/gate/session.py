@@ -8,6 +8,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from kerntune.base.case_result import CaseResult
 from kerntune.base.policy import Update
@@ -265,7 +266,7 @@ class Session:
             own.move(self.backend.on(self.backend.current()))
             folder = (self.settings.cache_dir or default_folder()) / "inductor"
             with gates_own_caches(folder, triton_folder()), choices_at(self._choice_place(call, arguments, own.apart)):
-                return run_captured(own.backend, self._compiler, call, arguments, own.wishes(arguments))
+                return run_captured(own.backend, self._compiler, own.call(), arguments, own.wishes(arguments))
 
     def _choice_place(
         self, call: Call, arguments: tuple[Argument, ...], apart: Callable[[], AbstractContextManager[None]]
@@ -353,6 +354,17 @@ class _OnGpu:
         """What the capture asks here. Inductor's choices follow those of the case's baseline."""
         known = InductorChoices(lambda: choices_of(self._session._baseline(self._call, arguments, self.backend)))
         return CaptureWishes(self.prefer, self.before_launch, self.move, known)
+
+    def call(self) -> Call:
+        """The call. Its reference may tune kernels, for which the device is needed alone: what the capture holds of it
+        is let go of meanwhile."""
+        reference = self._call.reference
+        return self._call if reference is None else replace(self._call, reference=lambda: self._beside(reference))
+
+    def _beside(self, reference: Callable[[], Any]) -> Any:
+        assert self.backend.gpu is not None
+        with self._share.given_up(self.backend.gpu), self.backend.gpu.lock_loosely():
+            return reference()
 
     def move(self, backend: Backend) -> None:
         """Go on there."""

@@ -23,13 +23,13 @@ def own_cache(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
 
 
-def fill(folder: Path, size: float = 0.05) -> None:
+def fill(folder: Path, size: float = 0.05, branch: str = "main") -> None:
     errors = np.random.default_rng(1).normal(0, 0.001, 40)
     for i, error in enumerate(errors):
         change = Shift(float(error) + size * (i >= 20), 0.001, "2026-01-01")
         point = Point(CaseId("t.py::test_x", "0"), "cuda:90", "H200", "PASS", f"w{i}", "first", 1000.0, change)
         moment = f"2026-{1 + i // 28:02}-{1 + i % 28:02}T00:00:00+00:00"
-        add_run(Folder(folder), HistoryRun(SCHEMA, moment, (point,), f"{i:04x}" * 10, moment, "main"))
+        add_run(Folder(folder), HistoryRun(SCHEMA, moment, (point,), f"{i:04x}" * 10, moment, branch))
 
 
 def test_steps_are_shown(kerntune, tmp_path):
@@ -106,6 +106,13 @@ def test_an_empty_place_is_told_from_one_without_steps(kerntune, tmp_path):
     ran = kerntune("history", "show")
     assert ran.code == 0
     assert "later: no run was added there yet" in ran.err
+
+
+def test_a_branch_is_told_from_runs_without_one(kerntune, tmp_path):
+    """As those of a detached head."""
+    fill(tmp_path / "h", branch="")
+    told = kerntune("history", "show", "--history=h", "--branch=side").err
+    assert "h: no run of branch side; most are of no branch" in told
 
 
 def test_a_branch_or_a_case_that_no_run_has_is_told(kerntune, tmp_path):

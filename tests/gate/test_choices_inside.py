@@ -237,6 +237,31 @@ def test_the_device_is_not_shared_while_it_is_decided(
     assert hows(doubling.double) == ["added raced"]
 
 
+@pytest.mark.parametrize("what", ["choice", "tuned kernel"])
+def test_a_reference_may_need_the_device_alone(
+    tmp_path: Path, doubling: Doubling, monkeypatch: pytest.MonkeyPatch, what: str
+) -> None:
+    """It is computed after the capture, and not while that holds its side of the device."""
+    tuned = kerntune.autotune([triton.Config({"BLOCK": b}) for b in (64, 128)], key=["n"])(add_kernel)
+
+    with Project(tmp_path).run(*RULES) as run:
+        monkeypatch.setattr(context, "this_gpu", lambda: run.session.backend)
+        gpu: Any = run.session.backend.gpu
+        gpu.spec = msgspec.structs.replace(gpu.spec, uuid=f"reference-{tmp_path.name}")
+        doubling.run = run
+        x = torch.empty(N, device="cuda")
+
+        def reference() -> torch.Tensor:
+            if what == "choice":
+                doubling.double(x)
+            else:
+                tuned[lambda meta: (triton.cdiv(N, meta["BLOCK"]),)](x, torch.empty_like(x), N)
+            return x
+
+        result = run.judge(doubling.double.operation.implementations[0].fn, x, reference=reference)
+    assert kernels(result) == ["scale_kernel"]
+
+
 def test_one_that_all_refuse_is_raised_and_the_next_test_is_captured(tmp_path: Path, doubling: Doubling) -> None:
     def refuses(x: torch.Tensor) -> torch.Tensor:
         raise ValueError("only multiples of 8")
