@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -12,6 +11,9 @@ import msgspec
 
 from kerntune.base.config import Config
 from kerntune.errors import TrialError, TuningError
+
+LAUNCH_FIELDS = ("num_warps", "num_stages", "num_ctas", "maxnreg")
+"""Those that every config has."""
 
 
 class MeasuredOutcome(Protocol):
@@ -136,9 +138,7 @@ class History:
             first.setdefault(code, config)
         later = [(config, first[code]) for config, code in known if first[code] != config]
         idle = {name for one, other in later for name in _alone(one, other)}
-        different = [(a, b) for (a, x), (b, y) in itertools.combinations(known, 2) if x != y]
-        telling = {name for one, other in different for name in _alone(one, other)}
-        return Twins(frozenset(config for config, _ in later), frozenset(idle), frozenset(telling - idle))
+        return Twins(frozenset(config for config, _ in later), frozenset(idle), _telling(known) - idle)
 
     def found(self) -> Found:
         """All trials so far."""
@@ -147,10 +147,31 @@ class History:
 
 def _alone(one: Config, other: Config) -> tuple[str, ...]:
     """The name of the field in which two configs differ, if it is one only."""
-    names = [n for n in ("num_warps", "num_stages", "num_ctas", "maxnreg") if getattr(one, n) != getattr(other, n)]
+    names = [n for n in LAUNCH_FIELDS if getattr(one, n) != getattr(other, n)]
     for mine, theirs in ((one.kwargs, other.kwargs), (one.options, other.options)):
         names += [n for n in {*mine, *theirs} if mine.get(n) != theirs.get(n)]
     return tuple(names) if len(names) == 1 else ()
+
+
+def _telling(known: Sequence[tuple[Config, str]]) -> frozenset[str]:
+    """The names of the fields in which alone two configs of different code differ. Configs are grouped by all other
+    fields: a list may have hundreds, which aren't compared with each other."""
+    fields = [_fields(config) for config, _ in known]
+    names = dict.fromkeys(name for one in fields for name, _ in one)
+    first, telling = dict[tuple[object, ...], str](), set[str]()
+    for one, (_, code) in zip(fields, known, strict=True):
+        for name in names:
+            others = (name, *(item for item in one if item[0] != name))
+            if first.setdefault(others, code) != code:
+                telling.add(name)
+    return frozenset(telling)
+
+
+def _fields(config: Config) -> tuple[tuple[str, str], ...]:
+    """Names and values, in the order of the names; what isn't set is left out."""
+    launch = {n: getattr(config, n) for n in LAUNCH_FIELDS}
+    items = (*launch.items(), *config.kwargs.items(), *config.options.items())
+    return tuple(sorted((name, repr(value)) for name, value in items if value is not None))
 
 
 def _time(trial: Tried) -> float:

@@ -38,10 +38,9 @@ class KeptIsolation:
         finally:
             with self._lock:
                 self._keeping -= 1
-                if self._kept is not None and not self._keeping:
-                    self._timer = threading.Timer(seconds, self.close)
-                    self._timer.daemon = True
-                    self._timer.start()
+                stays = self._kept is None or bool(self._keeping) or self._ends_in(seconds)
+            if not stays:
+                self.close()
 
     @contextlib.contextmanager
     def lent(self, gpu: Gpu, mode: Isolate) -> Iterator[Isolation]:
@@ -83,6 +82,16 @@ class KeptIsolation:
                 self._kept = _identity(gpu, mode), isolation
                 return
         isolation.close()
+
+    def _ends_in(self, seconds: float) -> bool:
+        """Have the process end later; whether a thread for that could be had."""
+        self._timer = threading.Timer(seconds, self.close)
+        self._timer.daemon = True
+        try:
+            self._timer.start()
+        except RuntimeError:  # no more threads, or the interpreter is ending
+            return False
+        return True
 
     def _stop_timer(self) -> None:
         if self._timer is not None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterator
 
 import pytest
@@ -10,6 +11,7 @@ from fake_runs import block, script
 from kerntune.gpu.scripted import FakeBackend
 from kerntune.timing.worker.look_process import LookProcess
 from kerntune.tuning import isolation as isolation_module
+from kerntune.tuning import kept_isolation as kept_module
 from kerntune.tuning.isolation import Isolate
 from kerntune.tuning.kept_isolation import KEPT, KeptIsolation
 from kerntune.tuning.many.job_run import outcome_for
@@ -118,3 +120,20 @@ def fail(kept: KeptIsolation, backend: FakeBackend) -> None:
     with kept.lent(backend.gpu, Isolate.ALWAYS) as isolation:
         isolation.process()
         raise RuntimeError("tuning failed")
+
+
+def test_without_a_thread_that_would_end_it_later_it_ends_at_once(
+    this_gpu: FakeBackend, begun: list[LookProcess], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A job that was tuned doesn't fail of it."""
+    script(this_gpu, *THREE, isolated=True)
+
+    class Unstartable(threading.Timer):
+        def start(self) -> None:
+            raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr(kept_module.threading, "Timer", Unstartable)
+    kept = KeptIsolation()
+    with kept.keeping():
+        use(kept, this_gpu)
+    assert [process.alive for process in begun] == [False]

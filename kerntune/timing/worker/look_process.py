@@ -72,7 +72,7 @@ class LookProcess:
         except RuntimeError:
             start()  # it ends with this thread
         self._reader: Reader[LookMessage] | None = None
-        self._ready = self._closed = False
+        self._ready = self._killed = self._closed = False
         self._closing_s = 0.0
         self.asked = 0
 
@@ -106,7 +106,7 @@ class LookProcess:
     @property
     def alive(self) -> bool:
         """Whether it can be asked."""
-        if self._closed or self._started.exception() is not None:
+        if self._killed or self._closed or self._started.exception() is not None:
             return False
         return self._process.poll() is None
 
@@ -218,6 +218,7 @@ class LookProcess:
         return self._closing_s
 
     def _kill(self) -> None:
+        self._killed = True  # some time goes by before it is gone
         if self._started.exception() is None and self._process.returncode is None:
             with contextlib.suppress(OSError):
                 os.killpg(self._process.pid, signal.SIGKILL)

@@ -35,10 +35,11 @@ def descend(
 ) -> tuple[Descended, ...]:
     """Run ``call()``, which launches the tuned ``kernel``, and look for a better config beyond the kernel's list.
 
-    The list is raced first, unless earlier runs have; then one integer field after the other is stepped along from the
-    fastest, then two at once, then (``all_directions``) all; at most ``trials`` further configs. What is found is
-    verified like any winner, and the kernel goes on with it in this process. Every trial is kept, so a descent that was
-    broken off goes on where it was; a second one with more ``trials`` goes on from its end only where trials are kept.
+    The list is raced first, unless earlier runs have; then steps from the fastest few along one or two integer fields
+    (``all_directions``: or all of them) are tried, those first that promise most; at most ``trials`` further configs.
+    What is found is verified like any winner, and the kernel goes on with it in this process. Every trial is kept, so a
+    descent that was broken off goes on where it was; a second one with more ``trials`` goes on from its end only where
+    trials are kept.
     For later processes put the config into the list, or give the decorator ``descend=True``.
 
     :class:`UsageError` for a kernel that kerntune doesn't tune, that has one config only or a search of its own, and

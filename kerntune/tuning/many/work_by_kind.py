@@ -53,5 +53,5 @@ class WorkByKind(Generic[T]):
         new = next((kind for kind in self._waiting if kind not in self._had), None)
         if new is not None:
             return new
-        own = (kind for kind in self._waiting if taker in self._had[kind])
-        return next(own, None) or max(self._waiting, key=lambda kind: len(self._waiting[kind]))
+        own = [kind for kind in self._waiting if taker in self._had[kind]]
+        return own[0] if own else max(self._waiting, key=lambda kind: len(self._waiting[kind]))

@@ -282,6 +282,19 @@ def test_without_threads_the_caller_starts_and_ends_it(
     assert gone(pid)
 
 
+def test_one_that_was_killed_is_not_asked_while_it_is_not_gone_yet(
+    gpu: FakeGpu, staging: HostStaging, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    process = LookProcess(gpu.looking_process(), staging.file)
+    process.wait()
+    monkeypatch.setattr(look_process, "_behind", lambda work: True)
+    monkeypatch.setattr(os, "killpg", lambda group, number: None)
+    process.end_behind()
+    assert not process.alive
+    monkeypatch.undo()
+    process.close()
+
+
 LATE = """
 import sys, threading
 sys.path[:0] = [{tests!r}, {root!r}]

@@ -30,6 +30,16 @@ def test_without_work_of_its_own_kinds_one_helps_where_the_most_is_left() -> Non
     assert [queue.take("y"), queue.take("y"), queue.take("x")] == ["b2", "b3", "a2"]
 
 
+def test_work_without_a_kind_is_of_one_kind() -> None:
+    """As ``submit`` gives it."""
+    queue = filled("b1")
+    queue.put("", "first")
+    assert [queue.take("y"), queue.take("x")] == ["b1", "first"]
+    for kind, work in (("b", "b2"), ("b", "b3"), ("", "second")):
+        queue.put(kind, work)
+    assert queue.take("x") == "second"
+
+
 def test_work_of_one_kind_comes_in_its_order() -> None:
     queue = filled(*(f"a{n}" for n in range(5)))
     assert [queue.take(n % 2) for n in range(5)] == [f"a{n}" for n in range(5)]
