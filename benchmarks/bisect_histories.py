@@ -118,7 +118,7 @@ def make(folder: Path, commits: int, kind: str, rng: random.Random) -> Made:
             comment, other = comment + (edit == "comment"), other + (edit == "other")
             at = f"at{i}" if edit == "name" else at
         slow = i >= planted
-        block, warps = (32768, 1) if slow and kind == "static" else (1024, 4)
+        block, warps = (8192, 1) if slow and kind == "static" else (1024, 4)
         text = KERNEL.format(
             comment=comment, at=at, factor=f"{factor}.0", slow=slow and kind != "static", block=block, warps=warps
         )

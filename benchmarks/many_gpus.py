@@ -464,6 +464,22 @@ def usable_cores() -> list[int]:
     return cores
 
 
+def half_of(cores: Sequence[int], topology: Path = Path("/sys/devices/system/cpu")) -> list[int]:
+    """Half of the cores, with both threads of each: one of two threads of all cores would have more than half."""
+    by_core: dict[str, list[int]] = {}
+    for core in cores:
+        try:
+            name = (topology / f"cpu{core}/topology/thread_siblings_list").read_text().strip()
+        except OSError:
+            name = str(core)
+        by_core.setdefault(name, []).append(core)
+    half: list[int] = []
+    for threads in by_core.values():
+        if len(half) < len(cores) // 2:
+            half += threads
+    return half or list(cores[:1])
+
+
 def environment() -> dict[str, Any]:
     """Where this ran."""
     import torch
@@ -500,7 +516,7 @@ def of_way(way: str, folder: Path, words: Any, tell: Callable[[dict[str, Any]], 
         return
     cores = usable_cores()
     sides = {
-        "one": Side(folder / way, "one", words.gpus[:1], cores[: max(1, len(cores) // 2)], words),
+        "one": Side(folder / way, "one", words.gpus[:1], half_of(cores), words),
         "all": Side(folder / way, "all", words.gpus, cores, words),
     }
     row: dict[str, Any] = {}

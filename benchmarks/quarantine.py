@@ -68,6 +68,8 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--factor", type=float, default=1.0, help="of each part's limit, for a slow machine")
     parser.add_argument("--scripted", action="store_true")
     parser.add_argument("--gpus", type=int, default=1, help="for kills and interrupts")
+    parser.add_argument("--cases", default=",".join(COSTS), help="of cost")
+    parser.add_argument("--repeats", type=int, default=REPEATS, help="of each case of cost, for each mode")
     parser.add_argument("--child", default="")
     parser.add_argument("--lane", type=int, nargs=2, default=(0, 1), metavar=("NUMBER", "OF"))
     return parser.parse_args()
@@ -76,16 +78,16 @@ def arguments() -> argparse.Namespace:
 # cost
 
 
-def cost(out: Path, deadline: float) -> None:
+def cost(out: Path, deadline: float, cases: str, repeats: int) -> None:
     """Case by case, so that what is there when time is up is whole cases: each mode as often as the other, in turn."""
     from benchmarks.suite.cases import CASES
     from benchmarks.suite.children import Child
     from benchmarks.suite.results import merge
 
     rows: list[dict[str, Any]] = []
-    for name in COSTS:
+    for name in cases.split(","):
         shape, children = SHAPES.get(name) or dict(CASES[name].shapes[0]), []
-        for repeat in range(REPEATS):
+        for repeat in range(repeats):
             for mode in ("off", "auto") if repeat % 2 == 0 else ("auto", "off"):
                 os.environ["KERNTUNE_ISOLATE"] = mode
                 children.append((mode, Child({"case": name, "shape": shape, "engine": "kerntune", "phases": True})))
@@ -1027,7 +1029,7 @@ def main() -> None:
     for part in [part for part in LIMITS_S if part in wanted]:
         deadline = min(end_s, time.monotonic() + options.factor * LIMITS_S[part])
         if part == "cost" and not options.scripted:
-            cost(options.out, deadline)
+            cost(options.out, deadline, options.cases, options.repeats)
         elif part != "cost":
             run_part(part, options, deadline)
         merge(options.out, seconds=round(time.monotonic() - begin, 1))

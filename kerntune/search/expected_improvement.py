@@ -32,6 +32,9 @@ kernel's configs vary by e."""
 SLOWEST = 1.0
 """Times above e times the best count as that: how slow a slow config is says nothing about the fast ones."""
 
+LEAST = 1e-3
+"""Shorter times count as this: what launches nothing may take no time between two events, and 0 has no logarithm."""
+
 FAILED = 0.5
 """A config that can't be used counts as slower by this logarithm, or as the slowest if that is more."""
 
@@ -71,10 +74,10 @@ def expected_improvements(points: Points, times: Sequence[float], choices: Point
 
 def log_times(times: Sequence[float]) -> Points:
     """Logarithms, of failures and of what is far slower than the best as :data:`FAILED` and :data:`SLOWEST` say."""
-    usable = [t for t in times if t < math.inf]
-    best, worst = math.log(min(usable)), math.log(max(usable))
-    failed = max(worst, best + FAILED)
-    return np.array([min(math.log(t) if t < math.inf else failed, best + SLOWEST) for t in times])
+    known = [math.log(max(t, LEAST)) for t in times if t < math.inf]
+    best = min(known)
+    failed = max(*known, best + FAILED)
+    return np.array([min(math.log(max(t, LEAST)) if t < math.inf else failed, best + SLOWEST) for t in times])
 
 
 def _foreseen(points: Points, known: Points, choices: Points) -> tuple[Points, Points]:

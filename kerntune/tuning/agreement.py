@@ -46,15 +46,15 @@ def turn(
     *,
     unfinished: bool,
     limits: Limits | None = None,
-    untuned: Callable[[], int] = lambda: 0,
+    untuned: Callable[[int | None], int] = lambda near: near or 0,
 ) -> Iterator[int | None]:
     """Held while a site is tuned: gives None when it is this process's turn, else the index of a winner that another
     process has found meanwhile.
 
     The device is asked first, while nothing is held, whether its other work comes to an end. A rank whose device stays
     busy waits for the winner of a rank whose device is idle; if there is none, the unfinished winner of an earlier run,
-    else the nearest call's winner, else the candidate that ``untuned()`` gives, is stored as an unfinished winner, so
-    that all go on with the same.
+    else the candidate that ``untuned()`` gives, is stored as an unfinished winner, so that all go on with the same.
+    ``untuned`` is given the nearest call's winner, if there is one, for which this call may be too large.
     Nothing here waits for the device, and ``untuned`` mustn't: a rank whose device is busy may be the one that others'
     collectives wait for.
     """
@@ -82,7 +82,13 @@ class _Waiting:
     """One process's wait for a key."""
 
     def __init__(
-        self, winners: Winners, site: Site, gpu: Gpu, unfinished: bool, limits: Limits, untuned: Callable[[], int]
+        self,
+        winners: Winners,
+        site: Site,
+        gpu: Gpu,
+        unfinished: bool,
+        limits: Limits,
+        untuned: Callable[[int | None], int],
     ) -> None:
         self.winners, self.site, self.gpu, self.limits = winners, site, gpu, limits
         self.unfinished, self.untuned = unfinished, untuned
@@ -126,8 +132,7 @@ class _Waiting:
     def _untuned(self) -> int:
         """Go on with a candidate that this run has not timed, or with what another rank has stored instead."""
         before, index = self.winners.stored(self.site), self.winners.incumbent(self.site)
-        index = self._near() if index is None else index
-        index = self.untuned() if index is None else index
+        index = self.untuned(self._near()) if index is None else index
         used = self.site.candidates[index].config
         left = [c.config for c in self.site.candidates] if before is None else before.untried
         warnings.warn(

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from kerntune.base.recording import Binary
+from kerntune.base.recording import Recording, work_of
 from kerntune.gpu.program import First, Program
 from kerntune.tuning.race import Trial
 from kerntune.tuning.verification import Verification, Verifier
@@ -14,7 +15,7 @@ CandidateContent = tuple[tuple[int, int], ...]
 """What a candidate begins with (:func:`content_of`)."""
 
 CandidateWork = tuple[str, tuple[int, int, int], CandidateContent]
-"""What makes two candidates one: what is launched (:func:`launched_code`), grid, and what they begin with
+"""What makes two candidates one: what is launched (:func:`launched`), grid, and what they begin with
 (:func:`content_of`)."""
 
 MOST_VOTERS = 8
@@ -93,15 +94,30 @@ class Consensus:
 
 def candidate_work(program: Program) -> CandidateWork:
     """Of a program of one launch."""
-    single = program.recording
-    return launched_code(single.binaries[0]), single.launches[0].grid, content_of(program.first)
+    return work_of_single(program.recording, program.first)
 
 
-def launched_code(binary: Binary) -> str:
-    """Equal for binaries whose machine code and launches are, whatever options led to them: without a loop that is
-    pipelined, all numbers of stages do."""
+def work_of_single(single: Recording, first: First) -> CandidateWork:
+    """Of a recording of one launch that begins with ``first``."""
+    return launched(single), single.launches[0].grid, content_of(first)
+
+
+def launched(single: Recording) -> str:
+    """Equal for recordings of one launch whose machine code, arguments and launch options are, whatever compiler
+    options led to them: without a loop that is pipelined, all numbers of stages do. A config may choose arguments that
+    are no ``tl.constexpr``, and so may its hook and ``triton.heuristics``."""
+    binary = single.binaries[0]
     needs = (binary.num_warps, binary.num_ctas, binary.shared, binary.tmem, binary.cooperative, binary.pdl)
-    return f"{binary.sha256} {needs} {binary.global_scratch} {binary.profile_scratch}"
+    return f"{binary.sha256} {needs} {binary.global_scratch} {binary.profile_scratch} {_arguments(single)}"
+
+
+def stored_code(single: Recording) -> str:
+    """Of a recording of one launch the identity of its code with its arguments, as stored trials have it."""
+    return hashlib.sha256(f"{single.binaries[0].code} {_arguments(single)}".encode()).hexdigest()
+
+
+def _arguments(single: Recording) -> str:
+    return repr(work_of(single, single.launches[0]).arguments)
 
 
 def content_of(first: First) -> CandidateContent:

@@ -7,23 +7,22 @@ from dataclasses import dataclass, field
 
 from kerntune.capture.fault_limits import in_doubt, is_hopeless
 from kerntune.compiling.compiler import Compiled
-from kerntune.tuning.consensus import CandidateContent, CandidateWork, launched_code
+from kerntune.tuning.consensus import CandidateWork
 
 
 @dataclass
 class FirstLaunchFault:
-    """What a first launch came to; ``same`` are the candidates with this very code and grid."""
+    """What a first launch came to; ``same`` are the candidates of this very ``work``, ``code`` is what their trials are
+    stored with (:func:`kerntune.tuning.consensus.stored_code`)."""
 
     reason: str
     compiled: Compiled
-    grid: tuple[int, int, int]
+    work: CandidateWork
+    code: str
     same: list[int]
     hung: bool = False
     passing: bool = False
     """Another run may not find that."""
-
-    content: CandidateContent = ()
-    """What the hooks leave for it (:func:`kerntune.tuning.consensus.content_of`)."""
 
 
 @dataclass
@@ -40,12 +39,11 @@ class Faults:
 
     def like(self, work: CandidateWork) -> FirstLaunchFault | None:
         """The fault of the very same launch on the same contents."""
-        every = (*self._open, *self._settled)
-        return next((f for f in every if (launched_code(f.compiled.binary), f.grid, f.content) == work), None)
+        return next((f for f in (*self._open, *self._settled) if f.work == work), None)
 
-    def has(self, code: str, grid: tuple[int, int, int]) -> bool:
-        """Whether a launch has failed, on whatever contents."""
-        return any((f.compiled.binary.code, f.grid) == (code, grid) for f in (*self._open, *self._settled))
+    def has(self, launch: tuple[str, tuple[int, int, int]]) -> bool:
+        """Whether a launch, by the first two of its work, has failed, on whatever contents."""
+        return any(f.work[:2] == launch for f in (*self._open, *self._settled))
 
     def indices(self) -> list[int]:
         """The candidates."""

@@ -263,13 +263,16 @@ class FirstLaunches:
 
     def run_ahead(self, looks: Sequence[tuple[Recording, Mapping[int, Source | None]]], artifacts: Artifacts) -> None:
         """Run several recordings, each with its ``first``, without a pause between them; :meth:`run` knows what came of
-        each. Those after a fault, and those that find other contents than the first one, are left to :meth:`run`."""
+        each. Those after a fault, and those that find other contents than the first one, are left to :meth:`run`.
+        :class:`IsolationError` as there."""
         self._ahead.clear()
         recording, first = looks[0]
         if not self.active or self.cannot(recording):
             return
         try:
             process = self._staged(recording, first)
+        except IsolationError:
+            raise
         except (MeasurementError, _EndedFromOutside):  # as run() will find, and say
             return
         alike = [one for one, its in looks if not self.cannot(one) and not self._missing(self._wanted(one, its))]
@@ -280,6 +283,8 @@ class FirstLaunches:
                     self._ahead[id(one)] = one, self._reply_judged(one, partial(next, replies))
                 except (LaunchFault, OutOfResourcesError) as exc:
                     self._ahead[id(one)] = one, exc
+                except IsolationError:
+                    raise
                 except (_EndedFromOutside, MeasurementError):
                     return
                 if not process.alive:

@@ -10,7 +10,6 @@ from kerntune.base.config import Config
 from kerntune.compiling.compiler import Compiled
 from kerntune.search import ComboSearch, Descent, Measured, Search
 from kerntune.search.register_scaling import RegisterScaling
-from kerntune.tuning.consensus import launched_code
 from kerntune.tuning.prescreen import Prescreen
 from kerntune.tuning.trial_set import TrialSet
 
@@ -63,7 +62,7 @@ class Searching:
         with contextlib.closing(pool.compiled(usable)) as stream:
             for i, compiled in stream:
                 if isinstance(compiled, Compiled):
-                    self._codes[i] = f"{launched_code(compiled.binary)} {pool.probes[i].grid}"
+                    self._codes[i] = self._trial_set.launched_as(i, compiled)
 
     def _measure(self, config: Config) -> Measured:
         i = self._places[config]

@@ -40,7 +40,8 @@ TIME_FIELDS = (*FAILURE_FIELDS, "throttle")
 class KnownTrials:
     """What earlier runs say of a site's candidates, by index: those that ran, and those that failed.
 
-    ``bad`` has the failures by code identity and grid: another config that compiles to the same fails the same.
+    ``bad`` has the failures by code with arguments (:func:`kerntune.tuning.consensus.stored_code`) and grid: another
+    config that comes to the same fails the same.
     """
 
     ran: Mapping[int, StoredTrial] = field(default_factory=dict)

@@ -28,7 +28,7 @@ from kerntune.gpu.memory import Memory
 from kerntune.gpu.program import ALIKE, First, Loader, Program
 from kerntune.tuning.batch import CandidateResult
 from kerntune.tuning.candidates import CandidatePool, contenders
-from kerntune.tuning.consensus import CandidateWork, content_of, launched_code
+from kerntune.tuning.consensus import CandidateWork, content_of, stored_code, work_of_single
 from kerntune.tuning.faults import Faults, FirstLaunchFault
 from kerntune.tuning.isolation import FirstLaunches
 from kerntune.tuning.pre_hooks import first_contents
@@ -42,8 +42,8 @@ from kerntune.tuning.tuning_log import log_compiled, log_config, log_estimate
 class TrialSet:
     """The candidates of one tuning by index: their times, and why those that can't be used have failed.
 
-    They vary launch ``index`` of ``recorded``, and run in ``memory``. Candidates with the same code and grid are one
-    trial. What is found of a candidate is stored for later runs, where these keep trials.
+    They vary launch ``index`` of ``recorded``, and run in ``memory``. Candidates with the same code, arguments and grid
+    are one trial. What is found of a candidate is stored for later runs, where these keep trials.
     """
 
     capture: Capture
@@ -185,7 +185,7 @@ class TrialSet:
             assert isinstance(compiled, Compiled)
             self._note_fault(i, compiled, exc)
         except (CompileError, OutOfResourcesError) as exc:
-            code = compiled.binary.code if isinstance(compiled, Compiled) else ""
+            code = stored_code(self._singles[i][0]) if i in self._singles else ""
             self._fail(i, str(exc), remember=not is_passing(exc), code=code)
             self._misfits |= {i} if isinstance(exc, OutOfResourcesError) else set()
         except (TrialError, BackendError, CaptureError) as exc:
@@ -202,23 +202,22 @@ class TrialSet:
             with contextlib.suppress(TrialError, BackendError, CaptureError):
                 if isinstance(compiled, Compiled) and not self._has_run(i) and i not in self.site.faults:
                     single, work = self._single(i, compiled)
-                    if self._is_unknown(compiled, work) and not misfit(
-                        compiled.binary, compiled.data, self.loader.gpu.spec
-                    ):
+                    fits = not misfit(compiled.binary, compiled.data, self.loader.gpu.spec)
+                    if fits and self._is_unknown(single, work):
                         wanted.setdefault(work, (single, self._begin(i)))
         if len(wanted) > 1:
             self.elsewhere.run_ahead(list(wanted.values()), self.recorded.artifacts)
 
-    def _is_unknown(self, compiled: Compiled, work: CandidateWork) -> bool:
+    def _is_unknown(self, single: Recording, work: CandidateWork) -> bool:
         """Whether nothing is known yet of what a candidate does."""
-        bad = (compiled.binary.code, work[1]) in self._bad
+        bad = (stored_code(single), work[1]) in self._bad
         return not bad and work not in self._found and self._faults.like(work) is None
 
     def _note_fault(self, i: int, compiled: Compiled, exc: LaunchFault) -> None:
         """It has failed; whether that is remembered is decided when all of a stage are in."""
         hung = isinstance(exc, LaunchTimeout)
-        content, grid = content_of(self._begin(i)), self.pool.probes[i].grid
-        self._faults.add(FirstLaunchFault(str(exc), compiled, grid, [i], hung, exc.passing, content))
+        single, work = self._single(i, compiled)
+        self._faults.add(FirstLaunchFault(str(exc), compiled, work, stored_code(single), [i], hung, exc.passing))
         self._fail(i, str(exc))
 
     def _good(self) -> int:
@@ -240,7 +239,7 @@ class TrialSet:
             raise self._call_is_to_blame()
         for fault in self._faults.settle():
             for i in fault.same:
-                self._fail(i, fault.reason, remember=not fault.passing, code=fault.compiled.binary.code)
+                self._fail(i, fault.reason, remember=not fault.passing, code=fault.code)
 
     def _has_run(self, i: int) -> bool:
         """Whether a candidate's first launch is past: in an earlier run, or in the captured one."""
@@ -249,7 +248,7 @@ class TrialSet:
 
     def is_faulty(self, single: Recording) -> bool:
         """Whether a recording of one launch is one that has failed so."""
-        return self._faults.has(single.binaries[0].code, single.launches[0].grid)
+        return self._faults.has(work_of_single(single, ALIKE)[:2])
 
     def _call_is_to_blame(self) -> TuningError:
         failed = [self.failures[i] for i in self._faults.indices() if i in self.failures]
@@ -273,6 +272,13 @@ class TrialSet:
         stored = self.known.ran.get(i)
         return looks[0] if looks else (stored.estimate_ns or stored.time_ns) if stored is not None else None
 
+    def launched_as(self, i: int, compiled: Compiled) -> str:
+        """Equal for candidates that are one trial; empty for one that can't be launched."""
+        try:
+            return str(self._single(i, compiled)[1])
+        except (TrialError, BackendError, CaptureError):
+            return ""
+
     def registers_of(self, i: int) -> int | None:
         """A candidate's registers a thread, as the driver gives them; None for one that was not loaded today."""
         return next((t.program.functions[0].registers for t in self._found.values() if i in t.same), None)
@@ -292,7 +298,7 @@ class TrialSet:
         """A trial of its own; None for a candidate that is the same as another one."""
         single, work = self._single(i, compiled)
         self._recordings[i] = single
-        code, begin = compiled.binary.code, self._begin(i)
+        code, begin = stored_code(single), self._begin(i)
         if (code, work[1]) in self._bad:
             self._fail(i, self._bad[code, work[1]], remember=True, code=code)
         elif work in self._found:
@@ -322,8 +328,8 @@ class TrialSet:
         if i not in self._singles:
             probe = self.pool.probes[i]
             recording = with_candidate(self.recorded, self.capture, self.index, probe, i, compiled)
-            work = (launched_code(compiled.binary), probe.grid, content_of(self._begin(i)))
-            self._singles[i] = recording.only(self.index).pruned(), work
+            single = recording.only(self.index).pruned()
+            self._singles[i] = single, work_of_single(single, self._begin(i))
         return self._singles[i]
 
     def program(self, single: Recording, first: First | None = None) -> Program:
@@ -358,7 +364,7 @@ class TrialSet:
     def note_wrong(self, trial: Trial, why: str, remember: bool) -> None:
         """A trial, and all that are the same, have failed: their results are wrong."""
         for i in trial.same:
-            self._fail(i, why, remember=remember, code=trial.recording.binaries[0].code)
+            self._fail(i, why, remember=remember, code=stored_code(trial.recording))
 
     def keep_estimates(self, among: Collection[int]) -> None:
         """Store the estimates of these, since much time goes by before the race."""
@@ -372,7 +378,7 @@ class TrialSet:
             return
         for trial in self._found.values():
             if i in trial.same and trial.estimated:
-                code = trial.recording.binaries[0].code
+                code = stored_code(trial.recording)
                 self._stored.keep(i, self.pool.probes[i], estimate_ns=trial.estimate, code=code)
                 self._kept.add(i)
 
@@ -388,7 +394,7 @@ class TrialSet:
                 estimate_ns=trial.estimate,
                 time_ns=trial.time_ns if timing else None,
                 timing=timing,
-                code=trial.recording.binaries[0].code,
+                code=stored_code(trial.recording),
             )
 
     def _fail(self, i: int, why: str, *, remember: bool = False, code: str = "") -> None:

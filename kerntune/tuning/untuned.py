@@ -16,11 +16,12 @@ LAUNCHES_NOTHING = "its grid is empty, so there is nothing to time"
 NOT_MEASURED = "the device was busy"
 
 
-def first_usable(capture: Capture, site: Site) -> int:
-    """The first candidate in config order that compiles, and that the device can launch as far as its binary tells.
-    Nothing is loaded, and the device isn't waited for. :class:`TuningError` if there is none."""
+def first_usable(capture: Capture, site: Site, first: int | None = None) -> int:
+    """The first candidate, ``first`` before the others in config order, that compiles, and that the device can launch
+    as far as its binary tells. Nothing is loaded, and the device isn't waited for. :class:`TuningError` if there is
+    none."""
     with capture.active(), contextlib.closing(pool_of(capture, site)) as pool:
-        return unraced(capture, pool, None, NOT_MEASURED).winner
+        return unraced(capture, pool, first, NOT_MEASURED).winner
 
 
 def launches_nothing(capture: Capture, site: Site) -> bool:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import sys
+from pathlib import Path
 
 import pytest
 
 pytest.importorskip("xdist")
 
+from benchmarks.many_gpus import half_of
 from benchmarks.many_gpus_simulated import makespan
 
 
@@ -33,3 +35,14 @@ def test_what_was_compiled_again_and_who_was_idle_is_counted(monkeypatch: pytest
     assert processes_of(rows, 4.0) == {"1": {"keys": 2, "busy": 1.0}, "2": {"keys": 1, "busy": 0.5}}
     compiled = [{"code": code, "seconds": 0.5} for code in "abaca"]
     assert compiled_of(compiled) == {"configs": 3, "again": 2, "seconds": 2.5}
+
+
+@pytest.mark.parametrize(
+    ("siblings", "half"), [({0: "0,2", 1: "1,3"}, [0, 2]), ({0: "0-1", 2: "2-3"}, [0, 1]), ({}, [0, 1])]
+)
+def test_half_of_the_cores_has_both_threads_of_each(tmp_path: Path, siblings: dict[int, str], half: list[int]) -> None:
+    for text in siblings.values():
+        for core in (int(text[0]), int(text[-1])):
+            (tmp_path / f"cpu{core}/topology").mkdir(parents=True)
+            (tmp_path / f"cpu{core}/topology/thread_siblings_list").write_text(f"{text}\n")
+    assert half_of([0, 1, 2, 3], tmp_path) == half

@@ -9,6 +9,7 @@ import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
+from unittest.mock import patch
 
 import pytest
 from source_path import source_path
@@ -26,6 +27,7 @@ NAME, UUID = "NVIDIA H200", "0123-45"
 HOLDER = """
 import sys
 from pathlib import Path
+from unittest.mock import patch
 from kerntune.gpu import device_lock
 device_lock.device_node = lambda uuid: Path(sys.argv[2]) if sys.argv[2] else None
 with device_lock.hold(sys.argv[1], "NVIDIA H200", 5.0):
@@ -238,6 +240,16 @@ def test_what_a_test_starts_is_told_all_gpus_that_it_shares(monkeypatch: pytest.
             assert os.environ.get(device_lock.SHARED, "") == before
         assert os.environ[device_lock.SHARED] == f"{os.getpid()} {UUID} another"
     assert os.environ.get(device_lock.SHARED, "") == before
+
+
+@pytest.mark.usefixtures("without_node")
+def test_a_test_may_clear_its_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv(device_lock.SHARED, raising=False)
+    with share_loosely(UUID, NAME, 0.0):
+        with patch.dict(os.environ, clear=True), hold(UUID, NAME, 0.0):
+            assert device_lock.SHARED not in os.environ
+        assert os.environ[device_lock.SHARED] == f"{os.getpid()} {UUID}"
+    assert device_lock.SHARED not in os.environ
 
 
 @pytest.mark.usefixtures("without_node")

@@ -45,3 +45,11 @@ def test_the_way_down_promises_more_than_the_way_up() -> None:
     points = points_of([Config({"X": 2**i}) for i in (4, 5, 6, 3, 7)])
     up, down = expected_improvements(points[:3], [400.0, 200.0, 100.0], points[3:])
     assert down > 3 * up
+
+
+def test_a_time_of_zero_is_a_short_one() -> None:
+    """Of a config whose grid is empty, say."""
+    points = points_of([Config({"X": 2**i}) for i in (4, 5, 6)])
+    gains = expected_improvements(points[:2], [0.0, 100.0], points[2:])
+    assert np.isfinite(gains).all()
+    assert log_times([0.0, 100.0])[1] - log_times([0.0, 100.0])[0] == SLOWEST

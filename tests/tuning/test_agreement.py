@@ -13,6 +13,8 @@ from typing import Any
 import msgspec
 import pytest
 import torch
+import triton
+import triton.language as tl
 from fake_runs import N, block, by_block, captured, configs, scale_kernel, script, tuned
 
 import kerntune
@@ -27,6 +29,7 @@ from kerntune.tuning.cache.leases import FileLease
 from kerntune.tuning.cache.shared_winners import SharedWinnerCache
 from kerntune.tuning.ranks import MARGIN_S, of_this_run, several_ranks
 from kerntune.tuning.stored_winners import Winners
+from kerntune.tuning.untuned import first_usable
 from tuning.cache.stores import machine
 from tuning.turn_clock import LIMITS, Clock
 
@@ -183,7 +186,7 @@ def test_ranks_that_are_all_busy_go_on_with_what_they_have_launched_before(
     for winners in pair:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", RuntimeWarning)
-            with turn(winners, site(backend), backend.gpu, unfinished=False, limits=LIMITS, untuned=not_asked) as found:
+            with turn(winners, site(backend), backend.gpu, unfinished=False, limits=LIMITS, untuned=first_of) as found:
                 assert found == 2
         finish(winners)
     stored = pair[1].stored(site(backend))
@@ -191,8 +194,41 @@ def test_ranks_that_are_all_busy_go_on_with_what_they_have_launched_before(
     assert [c.kwargs["BLOCK"] for c in stored.untried] == list(SIZES[:2])
 
 
-def not_asked() -> int:
-    raise AssertionError("there is a winner that was launched before")
+def first_of(near: int | None) -> int:
+    """The winner that was launched before, which fits."""
+    assert near is not None
+    return near
+
+
+@triton.jit
+def row_kernel(x_ptr, y_ptr, WIDTH: tl.constexpr, ROWS: tl.constexpr):
+    tl.static_assert(ROWS * WIDTH <= 512)
+    i = tl.program_id(0) * ROWS * WIDTH + tl.arange(0, ROWS)[:, None] * WIDTH + tl.arange(0, WIDTH)[None, :]
+    tl.store(y_ptr + i, tl.load(x_ptr + i))
+
+
+def test_the_nearest_winner_is_used_only_where_it_can_be_launched(
+    backend: FakeBackend, tmp_path: Path, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What won for short rows doesn't compile for long ones."""
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    found = []
+    for width in (64, 512):
+        x, y = (torch.empty(N, device="cuda") for _ in range(2))
+        rows = triton.autotune([triton.Config({"ROWS": n}) for n in (1, 2, 4)], key=["WIDTH"])(row_kernel)
+        capture = captured(backend, lambda tuner=rows, x=x, y=y, width=width: tuner[(1,)](x, y, WIDTH=width))
+        found.append((capture, capture.launches[0].site))
+    winners = rank(backend, WinnerCache(tmp_path))
+    winners.keep(found[0][1], 2, 1000.0)
+    assert winners.nearest(found[1][1]) is not None
+    backend.gpu.other_work = lambda limit_s: False
+    capture, site = found[1]
+    untuned = partial(first_usable, capture, site)
+    with (
+        pytest.warns(RuntimeWarning, match="ROWS=1 "),
+        turn(winners, site, backend.gpu, unfinished=False, limits=LIMITS, untuned=untuned) as used,
+    ):
+        assert used == 0
 
 
 def test_ranks_that_are_all_busy_keep_what_an_earlier_run_found(

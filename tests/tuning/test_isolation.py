@@ -43,7 +43,6 @@ from kerntune.gpu.scripted import (
 )
 from kerntune.tuning import isolation as isolation_module
 from kerntune.tuning.candidates import CandidatePool
-from kerntune.tuning.consensus import launched_code
 from kerntune.tuning.faults import Faults, FirstLaunchFault
 from kerntune.tuning.isolation import Isolate, Isolation
 from kerntune.tuning.prescreen import TOGETHER, Prescreen
@@ -316,7 +315,7 @@ def test_hangs_alone_blame_the_call_soon(backend: FakeBackend, monkeypatch: pyte
 
 
 def test_one_good_one_takes_all_doubt_away() -> None:
-    faults, fault = Faults("k"), FirstLaunchFault("it faulted", None, (1, 1, 1), [0])  # type: ignore[arg-type]
+    faults, fault = Faults("k"), FirstLaunchFault("it faulted", None, ("c", (1, 1, 1), ()), "c", [0])  # type: ignore[arg-type]
     for _ in range(40):
         faults.add(fault)
     assert faults.in_doubt(0)
@@ -438,13 +437,11 @@ def test_starts_that_fail_are_not_repeated_for_ever(backend: FakeBackend, monkey
 
 def test_other_contents_are_another_launch() -> None:
     """What a hook leaves may be what makes it fault."""
-    needs = ("num_warps", "num_ctas", "shared", "tmem", "cooperative", "pdl", "global_scratch", "profile_scratch")
-    binary = SimpleNamespace(sha256="c", **dict.fromkeys(needs, 0))
-    compiled, code = SimpleNamespace(binary=binary), launched_code(binary)  # type: ignore[arg-type]
-    faults = Faults("k")
-    faults.add(FirstLaunchFault("it faulted", compiled, (1, 1, 1), [0], content=((0, 7),)))  # type: ignore[arg-type]
-    assert faults.like((code, (1, 1, 1), ((0, 7),))) is not None
-    assert faults.like((code, (1, 1, 1), ((0, 8),))) is None
+    faults, compiled = Faults("k"), SimpleNamespace()
+    faults.add(FirstLaunchFault("it faulted", compiled, ("c", (1, 1, 1), ((0, 7),)), "c", [0]))  # type: ignore[arg-type]
+    assert faults.like(("c", (1, 1, 1), ((0, 7),))) is not None
+    assert faults.like(("c", (1, 1, 1), ((0, 8),))) is None
+    assert faults.has(("c", (1, 1, 1)))
 
 
 def test_what_takes_too_much_memory_runs_here_and_is_said(backend: FakeBackend) -> None:
@@ -457,6 +454,23 @@ def test_what_takes_too_much_memory_runs_here_and_is_said(backend: FakeBackend) 
 def test_always_means_that_nothing_runs_here(backend: FakeBackend) -> None:
     with pytest.raises(MeasurementError, match="isolate=always"):
         race(backend, memory_bytes=1 << 30, mode=Isolate.ALWAYS)
+
+
+@pytest.mark.usefixtures("together")
+def test_always_holds_where_several_are_launched_without_a_pause(
+    backend: FakeBackend, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The last attempt to start a process is that of the request for several."""
+
+    def wait(self: Any) -> None:
+        raise MeasurementError("a process for first looks did not start")
+
+    def failed_before(isolation: Isolation) -> None:
+        isolation._failed_starts = isolation_module.FAILED_STARTS - 1
+
+    monkeypatch.setattr(isolation_module.LookProcess, "wait", wait)
+    with pytest.raises(MeasurementError, match="isolate=always"):
+        race(backend, mode=Isolate.ALWAYS, watch=failed_before)
 
 
 def test_off_starts_no_process(backend: FakeBackend, monkeypatch: pytest.MonkeyPatch) -> None:

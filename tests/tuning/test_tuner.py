@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -27,13 +28,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kerntune.base.config import Config
+from kerntune.base.policy import TuneMode
 from kerntune.capture import Capture
 from kerntune.capture.recorder import Recorded, record
 from kerntune.errors import TuningError
 from kerntune.gpu.program import Loader, Program
 from kerntune.gpu.scripted import FakeBackend, Rule
+from kerntune.tuning.cache import TrialCache, WinnerCache
 from kerntune.tuning.candidates import CandidatePool
 from kerntune.tuning.race import DROP_FIRST, TIE
+from kerntune.tuning.stored_trials import Trials
+from kerntune.tuning.stored_winners import Winners
 from kerntune.tuning.tune_options import TuneOptions
 from kerntune.tuning.tuner import memory_before, tune
 from kerntune.tuning.tuning_result import Tuned
@@ -190,6 +195,36 @@ def test_identical_code_on_another_grid_is_another_trial(backend: FakeBackend) -
         backend,
         call=indifferent(*({"BLOCK": 64, "UNUSED": u} for u in (1, 2)), grid=lambda meta: (N // 64, meta["UNUSED"])),
     )
+    assert set(found.times_ns) == {0, 1}
+
+
+@triton.jit
+def chunked_kernel(x_ptr, n, chunk, BLOCK: tl.constexpr, UNUSED: tl.constexpr):
+    for k in range(chunk):
+        i = (tl.program_id(0) * chunk + k) * BLOCK + tl.arange(0, BLOCK)
+        tl.store(x_ptr + i, tl.load(x_ptr + i, mask=i < n) * 2, mask=i < n)
+
+
+def chunked(*chunks: int) -> Callable[[], None]:
+    choices = [triton.Config({"BLOCK": 64, "chunk": c, "UNUSED": 0}) for c in chunks]
+    kernel = triton.autotune(choices, key=["n"])(chunked_kernel)
+    return lambda: kernel[(N // 128,)](torch.randn(N, device="cuda"), N)
+
+
+def test_identical_code_with_another_argument_is_another_trial(backend: FakeBackend, tmp_path: Path) -> None:
+    """A config may choose what is no constexpr. What is stored of one isn't true of another."""
+    trials = Trials(Winners(WinnerCache(tmp_path), TuneMode.AUTO, backend.gpu))
+    found, _, _ = race(backend, call=chunked(2, 3, 5), words={"trials": trials})
+    assert set(found.times_ns) == {0, 1, 2}
+    assert len({trial.code for trial in TrialCache(tmp_path).entries()}) == 3
+
+
+def test_what_heuristics_make_of_a_config_is_an_argument_too(backend: FakeBackend) -> None:
+    configs = [triton.Config({"BLOCK": 64, "UNUSED": u}) for u in (2, 3, 3)]
+    configs[2].num_stages = 1
+    made = triton.heuristics({"chunk": lambda words: words["UNUSED"]})(chunked_kernel)
+    kernel = triton.autotune(configs, key=["n"])(made)
+    found, _, _ = race(backend, call=lambda: kernel[(N // 128,)](torch.randn(N, device="cuda"), N))
     assert set(found.times_ns) == {0, 1}
 
 

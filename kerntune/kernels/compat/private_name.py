@@ -1,4 +1,4 @@
-"""A name in a module of torch's that torch promises to nobody."""
+"""A name in a module of torch's that torch makes no promise about."""
 
 from __future__ import annotations
 

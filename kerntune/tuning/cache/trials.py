@@ -32,7 +32,7 @@ class StoredTrial(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_
 
     ``specialization`` hashes what the config was compiled for (types, alignment, constants, options) and its grid;
     ``estimate_ns`` is the first look's; ``time_ns`` the median in turn with others under ``timing``, None for what was
-    dropped before; ``code`` the binary's identity, empty if it has none.
+    dropped before; ``code`` the identity of the binary with its arguments, empty if it has none.
     """
 
     schema: str
