@@ -43,13 +43,16 @@ class CaptureShare:
 
     @contextlib.contextmanager
     def given_up(self, gpu: Gpu) -> Iterator[None]:
-        """Let go of this GPU meanwhile, once what the call has enqueued is done; then share it again."""
+        """Let go of this GPU meanwhile, once what the call has enqueued is done; then share it again. An interrupt
+        isn't held up by those that measure there: nothing more of the call runs."""
         gpu.synchronize()
         self._stack.close()
         try:
             yield
-        finally:
+        except Exception:  # the call may catch it, and go on
             self.move(gpu)
+            raise
+        self.move(gpu)
 
     def __exit__(self, *exc: object) -> None:
         self._stack.close()

@@ -352,7 +352,10 @@ class _OnGpu:
 
     def wishes(self, arguments: tuple[Argument, ...]) -> CaptureWishes:
         """What the capture asks here. Inductor's choices follow those of the case's baseline."""
-        known = InductorChoices(lambda: choices_of(self._session._baseline(self._call, arguments, self.backend)))
+        known = InductorChoices(
+            lambda: choices_of(self._session._baseline(self._call, arguments, self.backend)),
+            recorded=self._session.settings.update in (Update.IMPROVED, Update.REGRESSED),
+        )
         return CaptureWishes(self.prefer, self.before_launch, self.move, known)
 
     def call(self) -> Call:

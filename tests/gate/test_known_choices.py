@@ -24,6 +24,7 @@ from torch_warnings import ignore_torchs_own
 from gate.project import NODE, Project, Run
 from kerntune.base.config import Config
 from kerntune.base.policy import Update, Verdict
+from kerntune.capture import current
 from kerntune.gate.baselines import BaselineStore
 from kerntune.gate.call import Call
 from kerntune.gate.known_choices import choices_of, known_baseline
@@ -199,3 +200,12 @@ def test_a_damaged_baseline_leaves_the_choice_to_inductor(tmp_path: Path) -> Non
     path.write_text(path.read_text().replace("0.25", '"fast"'))
     known = choices_of(known_baseline(store, H100, CALL.case, ARGUMENTS, Update.NONE))
     assert (dict(known.configs), dict(known.times)) == ({}, {})
+
+
+@pytest.mark.parametrize("update", list(Update))
+def test_what_may_become_a_baseline_is_timed_whatever_inductors_cache_has(tmp_path: Path, update: Update) -> None:
+    """A first baseline, and one of all anew, follow none: everything is timed for them in any case."""
+    seen: list[bool] = []
+    with Project(tmp_path).run(FAST, update=update) as run:
+        run.check(lambda: seen.append(current().compiled.choices.recorded))  # type: ignore[union-attr]
+    assert seen == [update in (Update.IMPROVED, Update.REGRESSED)]

@@ -46,6 +46,9 @@ class InductorChoices:
     load: Callable[[], KnownChoices] = KnownChoices
     times: dict[str, float | None] = field(default_factory=dict)
     anew: list[str] = field(default_factory=list)
+    recorded: bool = False
+    """Whether a baseline may be made of the call. What has no known times is timed then, though Inductor's cache has a
+    choice: it has some without their times."""
 
     def __post_init__(self) -> None:
         self._known = KnownChoices()
@@ -165,7 +168,7 @@ class InductorChoices:
     def _kernel_choice(self, original: Callable[..., Any]) -> Callable[..., Any]:
         def run(call: Any, *args: Any, **kwargs: Any) -> Any:
             fresh = all(call is not other for other in self._chosen)
-            if fresh and (self._is_first or self._times_of(_kernel_keys(call)) is not None):
+            if fresh and (self._times_all or self._times_of(_kernel_keys(call)) is not None):
                 self._chosen.append(call)
                 inductor_parts.choose_anew(call)
             return original(call, *args, **kwargs)
@@ -177,7 +180,7 @@ class InductorChoices:
             times = self._times_of(_padding_keys(key))
             if times is not None:
                 return inductor_parts.inductor_part("padding_times")(key, *times)
-            return None if self._is_first else original(key)
+            return None if self._times_all else original(key)
 
         return lookup
 
@@ -193,8 +196,13 @@ class InductorChoices:
 
     @property
     def _is_first(self) -> bool:
-        """Whether there is no baseline: all that Inductor times is timed now, and kept with the one to be recorded."""
+        """Whether there is no baseline."""
         return not self._known.configs and not self._known.times
+
+    @property
+    def _times_all(self) -> bool:
+        """Whether all that has no known times is timed now, and kept with the baseline to be recorded."""
+        return self.recorded or self._is_first
 
     def _times_of(self, keys: Sequence[str]) -> list[float] | None:
         """Milliseconds, if the baseline has all of them."""

@@ -63,8 +63,8 @@ class Tuner:
 
 
 @contextlib.contextmanager
-def choices_with(known: KnownChoices) -> Iterator[InductorChoices]:
-    choices = InductorChoices(lambda: known)
+def choices_with(known: KnownChoices, recorded: bool = False) -> Iterator[InductorChoices]:
+    choices = InductorChoices(lambda: known, recorded=recorded)
     with contextlib.ExitStack() as stack:
         choices.install(stack)
         yield choices
@@ -338,6 +338,18 @@ def test_a_first_recording_has_the_times_of_what_inductor_knew(monkeypatch: pyte
     with choices_with(KnownChoices()) as then:
         launched_of([2.0, 1.0], monkeypatch, picked=0)
     assert sorted(filter(None, then.times.values())) == [1.0, 2.0]
+
+
+def test_a_baseline_that_is_made_of_the_call_has_the_times_of_what_inductor_knew(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Its cache has what an earlier run of changed code has chosen, without the times."""
+    with choices_with(KnownChoices(times={"another": 1.0}), recorded=True) as later:
+        second = "triton_red_fused_cos_7"
+        assert launched_of([2.0, 1.0], monkeypatch, picked=0) == ["timed", "timed", second, second]
+        assert padded(monkeypatch, 4.0, 3.0, kept=False) is True
+    assert sorted(filter(None, later.times.values())) == [1.0, 2.0, 3.0, 4.0]
+    assert len(later.anew) == 2
 
 
 def test_a_kernel_that_a_setting_takes_is_launched(monkeypatch: pytest.MonkeyPatch) -> None:
