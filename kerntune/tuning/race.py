@@ -164,7 +164,7 @@ def worth_racing(trials: Sequence[Trial]) -> list[Trial]:
 
     An estimate for which the host was late is repeated if it was good enough only until a better one came.
     """
-    best = min((t.estimate for t in trials), default=0.0)
+    best = min((t.estimate for t in trials), default=math.inf)
     for trial in trials:
         if trial.late and trial.estimate > best * DROP_FIRST:
             estimate(trial, best * DROP_FIRST)
@@ -210,7 +210,7 @@ def _among(trial: Trial, trials: Sequence[Trial]) -> bool:
 
 def _by_small_graphs(trials: Sequence[Trial]) -> list[Trial]:
     """The trials, or where graphs of them are many and costly, those that small graphs don't rule out."""
-    fastest = min((t.estimate for t in trials), default=0.0)
+    fastest = min((t.estimate for t in trials), default=math.inf)
     if len(trials) <= MANY or fastest >= SHORT_NS:
         return list(trials)
     copies = trials[0].program.memory.rotation(trials[0].recording)
@@ -223,7 +223,7 @@ def _by_small_graphs(trials: Sequence[Trial]) -> list[Trial]:
 
 
 def _small_graph(program: Program, copies: int) -> float:
-    runs = copies if program.in_place else max(1, SMALL_GRAPH // copies) * copies
+    runs = copies if program.in_place else SMALL_GRAPH // copies * copies
     slot = GraphSlot(program, copies, runs)
     slot.enqueue()()
     return min(slot_ns(slot) for _ in range(2))
@@ -255,8 +255,7 @@ def _settle_times(trials: Sequence[Trial], best: Trial) -> None:
     """Bring times of different rounds to those of the best: a device that gets warm slows down all alike."""
     reference = best.time_ns
     for trial in trials:
-        if trial.times and trial is not best:
-            trial.settled = reference * math.exp(_ratio(trial, best))
+        trial.settled = reference * math.exp(_ratio(trial, best))
 
 
 def _ratios(trial: Trial, best: Trial) -> list[float]:
@@ -279,7 +278,7 @@ def _behind(trial: Trial, best: Trial) -> tuple[float, float]:
 
 def _prepare(trials: Sequence[Trial]) -> None:
     """Slots of one kind for all, and no times."""
-    fastest = min((t.estimate for t in trials), default=0.0)
+    fastest = min((t.estimate for t in trials), default=math.inf)
     first: Slot | None = None
     for trial in trials:
         trial.times, trial.slot, trial.settled = [], None, 0.0
@@ -296,7 +295,7 @@ def _slot(program: Program, fastest: float) -> Slot:
 
 
 def _near_best(trials: Sequence[Trial], factor: float) -> list[Trial]:
-    best = min((t.time_ns for t in trials), default=0.0)
+    best = min((t.time_ns for t in trials), default=math.inf)
     return [t for t in trials if t.time_ns <= best * factor]
 
 

@@ -19,7 +19,9 @@ from kerntune.gate.calibration import (
     CALIBRATION_PROCESSES,
     STATE_MARGIN,
     against_stored,
+    both,
     calibrate,
+    earlier_text,
     is_current,
     states_of,
     version_of,
@@ -172,3 +174,80 @@ def test_a_calibration_that_says_no_rule_is_known_by_its_blocks(blocks: int, sai
     found = Calibration(4, blocks, 0.001, 0.0, 0.002, version=msgspec.UNSET if said is None else said)
     assert version_of(found) == version
     assert is_current(found) is (version == 2)
+
+
+class WrittenReplies(Device):
+    """Gives replies that are written down, one after the other."""
+
+    def __init__(self, *replies: tuple[tuple[float, ...], tuple[float, ...]]) -> None:
+        self.replies, self.expected = iter(replies), list[int]()
+
+    def expect(self, count: int) -> None:
+        self.expected.append(count)
+
+    def run(self, request: PairRequest) -> PairReply:
+        return PairReply(*next(self.replies))
+
+
+def constant(*levels: float) -> WrittenReplies:
+    """Processes without noise, each of which runs at one speed."""
+    return WrittenReplies(*(((level,) * BLOCKS, (level,) * BLOCKS) for level in levels))
+
+
+def test_a_calibration_of_four_processes_without_noise() -> None:
+    device = constant(100.0, 100.0, 110.0, 110.0)
+    found = calibrate(device, WORK)
+    assert (device.expected, found.processes, CALIBRATION_PROCESSES) == ([4], 4, 4)
+    assert (found.floor, found.bias) == (0.0, 0.0)
+    assert found.median_sd == float(f"{math.log(1.1) / math.sqrt(3):.4g}"), "the medians' sample deviation"
+    assert found.state_range == 0.125, "a quarter more than the 10 % that were seen"
+    assert (found.throttle, found.version) == ((), 2)
+
+
+def test_one_process_has_no_deviation() -> None:
+    assert calibrate(constant(100.0), WORK, 1).median_sd == 0.0
+    assert calibrate(constant(100.0, 121.0), WORK, 2).median_sd == float(f"{math.log(1.21) / math.sqrt(2):.4g}")
+
+
+def test_of_a_block_the_mean_of_its_two_sides_counts() -> None:
+    assert both(PairReply((1.0, 5.0), (3.0, 8.0))) == [2.0, 6.5]
+
+
+@pytest.mark.parametrize(
+    ("times", "states"),
+    [
+        ([], []),
+        ([7.0], [7.0]),
+        ([7.0, 9.0], [8.0]),
+        ([7.0, 9.0, 8.0], [8.0]),
+        ([7.0, 9.0, 8.0, 20.0], [8.0, 9.0]),
+        ([1.0, 2.0, 3.0, 4.0, 5.0], [2.0, 3.0, 4.0]),
+    ],
+)
+def test_states_are_medians_of_three_in_a_row(times: list[float], states: list[float]) -> None:
+    assert states_of(times) == states
+
+
+@pytest.mark.parametrize(
+    ("processes", "deviation", "margin"),
+    [
+        (2, 0.01, 12.706205 * math.sqrt(2) * 0.01),
+        (5, 0.01, 2.776445 * math.sqrt(2) * 0.01),
+        (5, 0.0021, 2.776445 * math.sqrt(2) * 0.0021),
+        (5, 0.001, 2.776445 * math.sqrt(2) * 0.002),
+        (1, 0.003, 19.59964 * math.sqrt(2) * 0.003),
+    ],
+)
+def test_a_stored_sample_is_held_against_with_students_interval(
+    processes: int, deviation: float, margin: float
+) -> None:
+    """Student's t of tables (0.975), of one degree of freedom less; one process has ten normal deviations."""
+    found = against_stored(1100.0, 1000.0, Calibration(processes, 24, 0.01, 0.001, deviation), 0.95)
+    assert found.point == pytest.approx(0.1)
+    assert (found.low, found.high) == pytest.approx((1.1 * math.exp(-margin) - 1, 1.1 * math.exp(margin) - 1), rel=1e-6)
+
+
+def test_a_calibration_of_an_earlier_rule_says_what_to_do() -> None:
+    said = earlier_text(Calibration(4, 12, 0.001, 0.0, 0.002))
+    assert "(12 blocks a process, now 24)" in said
+    assert "`kerntune calibrate`" in said

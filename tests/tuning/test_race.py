@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import random
 from collections.abc import Callable, Iterator, Sequence
 from types import SimpleNamespace
@@ -103,9 +104,10 @@ def test_many_short_candidates_are_first_held_against_each_other_by_small_graphs
     monkeypatch: pytest.MonkeyPatch, count: int, copies: int, fastest: float, looked: bool, left: int
 ) -> None:
     """Where a graph has all copies, who is 15 % behind is dropped; where it has a part of them, 30 %."""
-    program: Any = SimpleNamespace(memory=SimpleNamespace(rotation=lambda recording: copies), times=iter(range(99)))
     unused: Any = None
-    trials = [Trial(i, unused, program, [i], fastest) for i in range(count)]
+    first: Any = "the first one's recording"
+    program: Any = SimpleNamespace(memory=SimpleNamespace(rotation={first: copies}.__getitem__))
+    trials = [Trial(i, unused if i else first, unused if i else program, [i], fastest) for i in range(count)]
     shares, seen = iter((1.0, 1.1, 1.15, 1.2, 1.31, 2.0, 3.0)), list[int]()
 
     def small_graph(program: Any, few: int) -> float:
@@ -453,3 +455,144 @@ def test_the_winner_is_the_same_whoever_is_late(backend: FakeBackend, order: lis
     screening = Screening()
     screening.finalists_of([trials[i] for i in order[:first]])
     assert decided(screening.finalists_of(trials))[0].index == 0
+
+
+# figures, written as numbers
+
+
+@pytest.mark.parametrize(("time_ns", "launches"), [(1e6, 21), (1e3, 120)], ids=["20 ms", "at most 40 batches"])
+def test_the_first_one_warms_the_device_up(backend: FakeBackend, time_ns: float, launches: int) -> None:
+    one, looks = trial(backend, time_ns), Estimates()
+    before = backend.gpu.launches
+    looks.take(one)
+    assert looks.warm
+    assert backend.gpu.launches - before == launches + 1 + 3
+
+
+@pytest.mark.parametrize(
+    ("best", "time_ns", "launches"),
+    [(1e6, 2.9e6, 4), (1e6, 3.1e6, 1), (0.9e6, 2.5e6, 4), (1e3, 1.9e6, 4), (1e3, 2.1e6, 1)],
+)
+def test_a_first_execution_is_not_repeated_from_2_ms_and_three_times_the_best_on(
+    backend: FakeBackend, best: float, time_ns: float, launches: int
+) -> None:
+    one, looks = trial(backend, time_ns), Estimates(warm=True)
+    looks.best = best
+    before = backend.gpu.launches
+    looks.take(one)
+    assert backend.gpu.launches - before == launches
+    assert looks.best == best
+
+
+def test_an_estimate_is_repeated_five_times_while_the_host_is_late(backend: FakeBackend) -> None:
+    one = trial(backend, 1000.0, pause=lambda launches: 7000.0)
+    before = backend.gpu.launches
+    race.estimate(one, 1500.0)
+    assert (backend.gpu.launches - before, one.late) == (3 * 6, False)
+
+
+def test_a_late_estimate_is_repeated_until_it_is_near_the_best_only(backend: FakeBackend) -> None:
+    one = trial(backend, 1000.0, index=1, pause=lambda launches: 300.0)
+    one.estimate, one.late = 5000.0, True
+    unused: Any = None
+    before = backend.gpu.launches
+    assert len(worth_racing([Trial(0, unused, unused, [0], 1000.0), one])) == 2
+    assert backend.gpu.launches - before == 3
+    assert one.late
+
+
+def test_near_the_best_is_within_half_as_much_again() -> None:
+    unused: Any = None
+    trials = [Trial(i, unused, unused, [i], t) for i, t in enumerate((1000.0, 1490.0, 1500.0, 1510.0))]
+    assert [t.index for t in worth_racing(trials)] == [0, 1, 2]
+    assert worth_racing([]) == []
+
+
+@pytest.mark.parametrize(
+    ("in_place", "copies", "runs"), [(True, 5, 5), (False, 5, 15), (False, 16, 16), (False, 2, 16)]
+)
+def test_a_small_graph_runs_about_sixteen_times_and_the_shorter_of_two_slots_counts(
+    monkeypatch: pytest.MonkeyPatch, in_place: bool, copies: int, runs: int
+) -> None:
+    """The first slot, which loads the graph, doesn't count."""
+    made: list[tuple[int, int]] = []
+
+    def graph(program: Any, copies: int, runs: int) -> SometimesLate:
+        made.append((copies, runs))
+        return SometimesLate([1.0, 30.0, 20.0, 10.0], late_for=0)
+
+    monkeypatch.setattr(race, "GraphSlot", graph)
+    program: Any = SimpleNamespace(in_place=in_place)
+    assert race._small_graph(program, copies) == 20.0
+    assert made == [(copies, runs)]
+
+
+@pytest.mark.parametrize(
+    ("fastest", "runs"), [(1e7, 2), (1e6, 2), (5e5, 3), (2e5, 7), (1.8e5, 8), (1e5, 8), (1.0, 8), (0.0, 8)]
+)
+def test_an_event_slot_of_a_race_takes_about_a_millisecond_and_a_half(
+    monkeypatch: pytest.MonkeyPatch, fastest: float, runs: int
+) -> None:
+    program: Any = object()
+    monkeypatch.setattr(race, "slot_for", lambda program, fastest, graph_ns: NoisySlot(fastest, 0.0, random.Random(0)))
+    monkeypatch.setattr(race, "EventSlot", lambda program, runs: (program, runs))
+    assert race._slot(program, fastest) == (program, runs)
+
+
+def test_rounds_of_the_finals_go_backwards_and_forwards_in_turn() -> None:
+    trials, seen = finalists([1e5, 1.02e5], noise=0.0), list[int]()
+    for one in trials:
+        taken = one.slot.enqueue
+
+        def enqueue(index: int = one.index, taken: Any = taken) -> Callable[[], float]:
+            seen.append(index)
+            return taken()
+
+        one.slot.enqueue = enqueue
+    decided(trials)
+    assert seen == [1, 0, 0, 1, 1, 0, 0, 1]
+
+
+@pytest.mark.parametrize(
+    ("times", "noise", "rounds"), [([1e5, 1.05e5], 0.0, 4), ([1e5, 1.005e5], 0.004, 12)], ids=["clear", "open"]
+)
+def test_finals_have_four_rounds_to_twelve(times: list[float], noise: float, rounds: int) -> None:
+    assert rounds_of(finalists(times, noise)) == rounds
+
+
+@pytest.mark.parametrize(("share", "winner"), [(1.0045, 1), (1.0055, 0)])
+def test_candidates_within_half_a_percent_tie(share: float, winner: int) -> None:
+    assert decided(finalists([1e5, share * 1e5], noise=0.0), incumbent=1)[0].index == winner
+
+
+@pytest.mark.parametrize("incumbent", [None, 0, 1, 2])
+def test_tied_finalists_are_told_once_each(incumbent: int | None) -> None:
+    order = [t.index for t in decided(finalists([1e5, 1.001e5, 1.002e5], noise=0.0), incumbent)]
+    rest = [i for i in range(3) if i != (incumbent or 0)]
+    assert order == [incumbent or 0, *rest]
+
+
+def trial_of(*times: float) -> Trial:
+    unused: Any = None
+    return Trial(0, unused, unused, times=list(times))
+
+
+def test_rounds_that_took_no_time_are_not_compared() -> None:
+    best = trial_of(1.0, 0.0, 1.0, 0.5)
+    assert race._ratios(trial_of(0.0, 1.0, 0.5, 1.0, 9.0), best) == [math.log(0.5), math.log(2.0)]
+    assert race._ratios(trial_of(), best) == race._ratios(trial_of(0.0), best) == [0.0]
+
+
+@pytest.mark.parametrize(
+    ("shares", "low", "high"),
+    [
+        ([0.01], 0.008, 0.012),
+        ([0.01, 0.01, 0.01], 0.008, 0.012),
+        ([0.01, 0.03], 0.02 - 4 * 0.01, 0.02 + 4 * 0.01),
+        ([0.0, 0.03, 0.06], 0.03 - 4 * 0.03 / math.sqrt(3), 0.03 + 4 * 0.03 / math.sqrt(3)),
+    ],
+)
+def test_surely_is_four_standard_errors(shares: list[float], low: float, high: float) -> None:
+    """Of the mean of the rounds' log ratios; an error is 0.05 % at least."""
+    one, best = trial_of(*(1e5 * math.exp(s) for s in shares)), trial_of(*[1e5] * len(shares))
+    assert race._behind(one, best) == pytest.approx((low, high))

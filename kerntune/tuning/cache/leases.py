@@ -75,7 +75,7 @@ class FileLease:
 def _locked(path: Path) -> int | None:
     """A descriptor that holds the lock of the file that has this name now; None if another process does."""
     while True:
-        handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o666)
+        handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o666)
         try:
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
             if os.fstat(handle).st_ino == os.stat(path).st_ino:
@@ -104,7 +104,7 @@ class StoreLease:
 
         self._held = False
         self._seen: tuple[int, bytes] | None = None
-        self._seen_at = 0.0
+        self._seen_at = time.monotonic()
 
     def take(self) -> bool:
         """Whether it is held now, or the store can't be asked; one request."""

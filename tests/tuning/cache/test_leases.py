@@ -180,3 +180,88 @@ def test_without_a_store_that_can_be_written_the_file_decides(here: SharedWinner
         assert (first.take(), second.take()) == (True, False)
         first.release(found=True)
         assert second.take()
+
+
+def test_who_has_let_go_asks_again(tmp_path: Path, here: SharedWinnerCache, there: SharedWinnerCache) -> None:
+    first, second = FileLease(tmp_path, "a"), FileLease(tmp_path, "a")
+    assert first.take()
+    first.release()
+    assert second.take()
+    assert not first.take()
+    mine, theirs = lease(here), lease(there)
+    assert mine.take()
+    mine.release(found=False)
+    finish(here)
+    assert theirs.take()
+    assert not mine.take()
+
+
+def test_a_lock_that_another_has_leaves_no_descriptor(tmp_path: Path) -> None:
+    first, second = FileLease(tmp_path, "a"), FileLease(tmp_path, "a")
+    assert first.take()
+    before = os.listdir("/proc/self/fd")
+    assert not second.take()
+    assert os.listdir("/proc/self/fd") == before
+
+
+def test_whether_locks_work_is_asked_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[Path] = []
+    monkeypatch.setattr(leases, "locks_work", lambda folder: bool(asked.append(folder)))
+    found = FileLease(tmp_path, "a")
+    assert (found.take(), found.take()) == (True, True)
+    assert asked == [tmp_path / "leases"]
+
+
+def test_a_file_that_was_removed_or_replaced_meanwhile_is_no_lock(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Who held it removes it before another's lock counts: only the file that has the name now does."""
+    path, flock, changes = tmp_path / "leases" / "a", leases.fcntl.flock, [path_removed, path_replaced]
+    assert leases.locks_work(tmp_path), "as far as is known"
+
+    def late(handle: int, how: int) -> None:
+        flock(handle, how)
+        if path.exists() and changes:
+            changes.pop()(path)
+
+    first = FileLease(tmp_path, "a")
+    monkeypatch.setattr(leases, "locks_work", lambda folder: True)
+    before = len(os.listdir("/proc/self/fd"))
+    monkeypatch.setattr(leases.fcntl, "flock", late)
+    assert first.take()
+    assert changes == []
+    assert len(os.listdir("/proc/self/fd")) == before + 1
+    assert first._handle is not None
+    assert os.fstat(first._handle).st_ino == path.stat().st_ino
+    assert not FileLease(tmp_path, "a").take()
+
+
+def path_removed(path: Path) -> None:
+    path.unlink()
+
+
+def path_replaced(path: Path) -> None:
+    other = path.with_name("other")
+    other.write_text("")
+    other.replace(path)
+
+
+def test_a_link_in_place_of_the_file_is_not_followed(tmp_path: Path) -> None:
+    (tmp_path / "leases").mkdir()
+    (tmp_path / "leases" / "a").symlink_to(tmp_path / "elsewhere")
+    assert FileLease(tmp_path, "a").take(), "nobody is stopped"
+    assert not (tmp_path / "elsewhere").exists()
+
+
+def test_a_lease_of_the_store_expires_after_twelve_seconds_by_default(
+    here: SharedWinnerCache, there: SharedWinnerCache, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = [100.0]
+    monkeypatch.setattr(leases.time, "monotonic", lambda: now[0])
+    second = StoreLease(there.store, WINNER)
+    assert StoreLease(here.store, WINNER).take()
+    assert not second.take()
+    now[0] = 111.9
+    assert not second.take()
+    now[0] = 112.0
+    assert second.take()
