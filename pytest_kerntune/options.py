@@ -15,7 +15,6 @@ import pytest
 
 from kerntune.base.policy import GATE_MODES, Policy, TuneMode, Update
 from kerntune.errors import KerntuneError, UsageError
-from kerntune.gate.project import DEFAULT_ANCHOR, DEFAULT_BASELINES, NO_ANCHOR
 from pytest_kerntune.benchmark_fixture import require
 from pytest_kerntune.policies import policy_of
 from pytest_kerntune.setting import Option, SettingSource, choice
@@ -337,6 +336,8 @@ def resolve(
 
 
 def _resolve(source: SettingSource, ci: bool) -> Options:
+    from kerntune.gate.project import DEFAULT_BASELINES  # reads ini files of many kinds; a run without kerntune doesn't
+
     export = source.path("--kerntune-export")
     update = Update.ALL if export else source.read("--kerntune-update", choice(Update), Update.NONE)
     ref, against = ("", "") if export else _revisions(source, update)
@@ -418,6 +419,8 @@ def _revisions(source: SettingSource, update: Update) -> tuple[str, str]:
 
 def _anchor(source: SettingSource, baselines: Path) -> str:
     """The folder of the anchor, else the git revision that the text is; by default the folder beside the baselines."""
+    from kerntune.gate.project import DEFAULT_ANCHOR, NO_ANCHOR
+
     text = source.read("--kerntune-anchor", lambda text, where: text, "")
     folder = source.path("--kerntune-anchor") if text else baselines.parent / DEFAULT_ANCHOR
     if text == NO_ANCHOR:

@@ -7,7 +7,7 @@ import importlib
 import re
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
@@ -534,6 +534,39 @@ def test_loading_the_plugin_loads_neither() -> None:
 def test_loading_the_gate_loads_neither() -> None:
     """Triton alone takes as long as all that the gate imports; a compiler that a module makes would load it."""
     assert loaded_by("import kerntune.gate.api") == []
+
+
+LOADED_LATER: Mapping[str, tuple[str, ...]] = {
+    "kerntune": ("numpy", "kerntune.gpu", "kerntune.kernels", "kerntune.tuning"),
+    "kerntune.cli.command": ("numpy", "kerntune.gate.api", "kerntune.gate.project", "kerntune.tuning"),
+    "pytest_kerntune.plugin": (
+        "configparser", "numpy", "tomllib", "kerntune.gate.api", "kerntune.gate.project", "kerntune.gpu",
+        "kerntune.tuning",
+    ),
+    "kerntune.gate.api": (
+        "fsspec", "kerntune.capture.inductor.launches", "kerntune.capture.launch_dump", "kerntune.cli",
+        "kerntune.gate.case_dump", "kerntune.gate.case_profile", "kerntune.gate.code_changes",
+        "kerntune.gate.reporting", "kerntune.gate.static_check", "kerntune.gpu.compile_only",
+        "kerntune.gpu.interpreter", "kerntune.gpu.result_compare", "kerntune.heuristics", "kerntune.search",
+        "kerntune.tuning.api", "kerntune.tuning.launch_dumps", "kerntune.tuning.many", "kerntune.tuning.torch_compile",
+        "kerntune.tuning.tuner",
+    ),
+    "kerntune.compiling.compile_worker": ("numpy", "kerntune.gpu", "kerntune.tuning"),
+    "kerntune.timing.worker.serve": (
+        "pathlib", "kerntune.compiling", "kerntune.gpu.result_compare", "kerntune.kernels", "kerntune.tuning",
+    ),
+}  # fmt: skip
+"""What each way in doesn't load before it is needed: most runs need it never. Every process pays for what a module
+imports when it is imported itself; a function that few runs call imports what only it needs."""
+
+
+@pytest.mark.parametrize("name", LOADED_LATER)
+def test_what_few_runs_need_is_not_loaded_by_the_ways_in(name: str) -> None:
+    code = f"import sys; before = set(sys.modules)\nimport {name}\nprint(*sorted({{*sys.modules}} - before))"
+    done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True, cwd=ROOT)
+    loaded = done.stdout.split()
+    assert name in loaded
+    assert [m for m in loaded if any(f"{m}.".startswith(f"{later}.") for later in LOADED_LATER[name])] == []
 
 
 @pytest.mark.parametrize("package", PURE)

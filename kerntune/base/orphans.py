@@ -10,7 +10,6 @@ import sys
 import threading
 import time
 from collections.abc import Sequence
-from pathlib import Path
 
 ENDING_SECONDS = 1.0
 """A parent that is ending closes its pipes before it unlocks its folders; its last forks may hold their locks, too."""
@@ -58,15 +57,18 @@ def _wait(pipe: int, parent: int, folder: str) -> None:
         poll.register(watched, select.POLLIN)
     poll.poll()
     if folder:
-        _sweep(Path(folder))
+        _sweep(folder)
     os.killpg(0, signal.SIGKILL)
 
 
-def _sweep(folder: Path) -> None:
+def _sweep(name: str) -> None:
     """Remove a temporary folder as soon as no process locks it, and others of its kind beside it: the parent may have
     made some for workers that it could not start any more. A parent that goes on removes them itself."""
+    from pathlib import Path  # a timing worker, which has no folder, is there sooner without
+
     from kerntune.base.temporary_folders import kind_of, sweep
 
+    folder = Path(name)
     kind, end = kind_of(folder), time.monotonic() + ENDING_SECONDS
     while kind and folder.exists() and time.monotonic() < end:
         sweep(folder.parent, kind)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import copy
-import functools
 import threading
 import weakref
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
@@ -16,7 +15,6 @@ from kerntune.base.device import Target
 from kerntune.capture.entry_points import EntryPoints
 from kerntune.capture.fault_limits import in_doubt, is_hopeless, spread
 from kerntune.capture.inductor.compiled_calls import CompiledCalls
-from kerntune.capture.inductor.launches import install_inductor
 from kerntune.capture.launch import Pending, Probe, bind, probe_of
 from kerntune.capture.launch_device import launch_device, refuse_second_device
 from kerntune.capture.memory_plan import Plan
@@ -154,12 +152,16 @@ class Capture:
     def compiled_functions(self) -> Iterator[None]:
         """Inside of :meth:`active`: capture what functions launch that ``torch.compile`` has compiled. They are
         compiled anew; :attr:`compiled` has what else they do, :attr:`guesses` what only a time could have decided."""
-        begin = functools.partial(install_inductor, capture=self, calls=self.compiled)
-        with self.backend.tensors.compiling(begin) as guesses:
+        with self.backend.tensors.compiling(self._install_inductor) as guesses:
             try:
                 yield
             finally:
                 self.guesses = tuple(guesses)
+
+    def _install_inductor(self, stack: contextlib.ExitStack) -> None:
+        from kerntune.capture.inductor.launches import install_inductor  # where functions are compiled
+
+        install_inductor(stack, capture=self, calls=self.compiled)
 
     def concerns_me(self) -> bool:
         """Whether launches of the calling thread belong to this capture."""

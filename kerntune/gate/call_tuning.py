@@ -23,7 +23,6 @@ from kerntune.tuning.notify import tell_failed
 from kerntune.tuning.stored_trials import Trials
 from kerntune.tuning.stored_winners import Winners, candidate_of
 from kerntune.tuning.tune_options import options_of_policy
-from kerntune.tuning.tuner import tune
 from kerntune.tuning.tuning_log import log_config, log_path
 from kerntune.tuning.tuning_result import Tuned
 
@@ -120,6 +119,8 @@ class Tuning:
             return None
 
     def _tune(self, index: int, **words: Any) -> Tuned:
+        from kerntune.tuning.tuner import tune  # not loaded by runs that know all winners
+
         return tune(self.capture, self.recorded, index, self.loader, options_of_policy(self.policy), **words)
 
     def _log_stored(self, site: Site, index: int) -> None:

@@ -18,7 +18,6 @@ from kerntune.gate.call import Checked, PendingBaseline, Settings, outcome_of, s
 from kerntune.gate.call_capture import CapturedCall
 from kerntune.gate.call_tuning import Tuning
 from kerntune.gate.case_identity import Renamed
-from kerntune.gate.code_changes import StoredCode, code_changes
 from kerntune.gate.comparison import Comparer, Comparison, Judgement, judge
 from kerntune.gate.decision import Evidence, decide
 from kerntune.gate.history.points import provenance_of
@@ -334,6 +333,8 @@ class TimedCheck:
     def _code_changes(self, baseline: TimeBaseline | None, today: tuple[LaunchStatic, ...]) -> tuple[CodeChange, ...]:
         if baseline is None or not self.settings.code_changes:
             return ()
+        from kerntune.gate.code_changes import StoredCode, code_changes  # for reports, which few runs write
+
         artifacts = self.stores.reference.readable(self.gpu.spec.target)
         stored = StoredCode(baseline.static, artifacts, baseline.recording)
         return code_changes(stored, self.case.recorded, today, self.case.capture.compiler.farm)

@@ -20,7 +20,6 @@ from kerntune.gate.calibration import against_stored
 from kerntune.gpu.base import Backend
 from kerntune.gpu.memory import Memory
 from kerntune.gpu.program import Loader, Program
-from kerntune.gpu.result_compare import compare_results
 from kerntune.timing.paired import Pairing, common_plan, live_memory, pair
 from kerntune.timing.paired_processes import BLOCKS, MORE_BLOCKS, PairedWork, Replay, combine, compare, once
 from kerntune.timing.sample import Sample
@@ -61,6 +60,8 @@ class Replayer:
     def results(self, before: Recording, artifacts: Artifacts) -> ComparedResults:
         """What ``before`` and today's recording write in this process, from what the call found in memory. Only after a
         replay: then the baseline's code has run well on such memory elsewhere."""
+        from kerntune.gpu.result_compare import compare_results  # not loaded where nothing is replayed
+
         try:
             a, b, memory, found = self._on_live_memory(before, self._recorded.recording, artifacts)
             return compare_results(Program(self._loader, a, memory, found), Program(self._loader, b, memory, found))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import itertools
+import os
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
@@ -31,15 +32,12 @@ from kerntune.gate.call_capture import (
     with_surroundings,
 )
 from kerntune.gate.capture_share import CaptureShare, call_bytes
-from kerntune.gate.case_dump import dump_if_asked
 from kerntune.gate.case_identity import Renames, tensor_arguments
-from kerntune.gate.case_profile import profile_case
 from kerntune.gate.decision import Evidence, decide
 from kerntune.gate.gpu_check import GpuRun, TimedCheck
 from kerntune.gate.known_choices import choices_of, known_baseline
 from kerntune.gate.measured_gpu import MeasuredGpus
 from kerntune.gate.run_baselines import RunBaselines
-from kerntune.gate.static_check import check_static
 from kerntune.gate.stores import ReferenceStore, Stores
 from kerntune.gate.tuning_turns import tuning_turns
 from kerntune.gpu.base import Backend, Gpu
@@ -54,7 +52,6 @@ from kerntune.tuning.cache.shared_winners import open_winners
 from kerntune.tuning.captured_launch import CapturedLaunch
 from kerntune.tuning.choices.choice_place import ChoicePlace, choices_at, decide_choice, forget_prepared
 from kerntune.tuning.isolation import Isolation, unsaid
-from kerntune.tuning.launch_dumps import dump_folder
 from kerntune.tuning.stored_trials import Trials
 from kerntune.tuning.stored_winners import Winners
 from kerntune.tuning.tune_options import options_of_policy
@@ -289,11 +286,12 @@ class Session:
         return Winners(self._cache, self.settings.tune, gpu, options_of_policy(call.policy).verification.lax)
 
     def _check_static(self, captured: CapturedCall) -> Checked:
+        from kerntune.gate.static_check import check_static  # not loaded by runs on a GPU
+
         remarks = [captured.remark] if captured.remark else []
-        if dump_folder() is not None:
+        if _dumps():
             for target in self.backend.targets:
-                case = captured.on(target, self.stores.reference)
-                remarks += dump_if_asked(str(case.id), case.capture, case.recorded)
+                remarks += _dumped(captured.on(target, self.stores.reference))
         found = [
             check_static(self.stores, captured, t, self.settings.update, code=self.settings.code_changes)
             for t in self.backend.targets
@@ -315,7 +313,7 @@ class Session:
         self._baselines.note(captured.call.case, timed.case.fingerprint)
         checked = timed.run()
         case = timed.case
-        said = [*dump_if_asked(str(case.id), case.capture, case.recorded), *self._profile(case)]
+        said = [*(_dumped(case) if _dumps() else ()), *self._profile(case)]
         return replace(checked, results=with_surroundings(checked.results, captured, said))
 
     def _profile(self, case: RecordedCase) -> list[str]:
@@ -323,6 +321,7 @@ class Session:
         call, folder = case.call, self.settings.profile
         if folder is None or not case.recording.working:
             return []
+        from kerntune.gate.case_profile import profile_case  # not loaded by runs that don't ask for it
 
         def write() -> None:
             profile_case(folder, str(case.id), case.capture, case.recording, lambda: call.fn(*call.args, **call.kwargs))
@@ -403,6 +402,17 @@ class _OnGpu:
 
     def _isolation(self) -> Isolation:
         return self._session._gpus.of(self.backend).isolation(options_of_policy(self._call.policy).isolate)
+
+
+def _dumps() -> bool:
+    return bool(os.environ.get("KERNTUNE_DUMP"))
+
+
+def _dumped(case: RecordedCase) -> list[str]:
+    """Write what a case launches, under ``KERNTUNE_DUMP``; remarks on what could not be."""
+    from kerntune.gate.case_dump import dump_if_asked  # not loaded by runs that don't ask for it
+
+    return dump_if_asked(str(case.id), case.capture, case.recorded)
 
 
 def _naming(gpu: Gpu, progress: Callable[[str], None]) -> Callable[[str], None]:

@@ -22,7 +22,6 @@ from kerntune.gate.baselines import (
 from kerntune.gate.call import PendingBaseline, outcome_of, should_write
 from kerntune.gate.call_capture import CapturedCall
 from kerntune.gate.causes import code_cause, config_causes, launch_cause
-from kerntune.gate.code_changes import StoredCode, code_changes
 from kerntune.gate.decision import Evidence, decide
 from kerntune.gate.fusion import FUSION_CHANGED
 from kerntune.gate.launch_changes import (
@@ -109,6 +108,8 @@ def check_static(
 def _code_changes(
     stores: Stores, known: KnownCase, captured: CapturedCall, recorded: Recorded, launches: tuple[LaunchStatic, ...]
 ) -> tuple[CodeChange, ...]:
+    from kerntune.gate.code_changes import StoredCode, code_changes  # for reports, which few runs write
+
     artifacts = stores.reference.readable(recorded.recording.target)
     return code_changes(StoredCode(known.launches, artifacts), recorded, launches, captured.capture.compiler.farm)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import re
 from collections import Counter
 from collections.abc import Callable, Mapping
@@ -64,9 +65,6 @@ AMD_CLASSES: Mapping[str, str] = {
 }
 """Class of a mnemonic of gfx9 to gfx12, the first that matches; from AMD's "Instruction Set Architecture" guides."""
 
-_NVIDIA = [(name, re.compile(pattern)) for name, pattern in NVIDIA_CLASSES.items()]
-_AMD = [(name, re.compile(pattern)) for name, pattern in AMD_CLASSES.items()]
-
 _WIDE = ("global_load", "global_store", "async_copy")
 """Classes that are also counted by width."""
 
@@ -111,14 +109,23 @@ def amd_classes(mnemonics: Mapping[str, int]) -> dict[str, int]:
 
 def nvidia_class(opcode: str) -> str:
     """The class of one opcode, ``other`` if it is unknown."""
-    base = opcode.partition(".")[0]
-    return next((name for name, pattern in _NVIDIA if pattern.fullmatch(base)), "other")
+    return _class_of("nvidia", opcode.partition(".")[0])
 
 
 def amd_class(mnemonic: str) -> str:
     """The class of one mnemonic, ``other`` if it is unknown."""
-    base = mnemonic.removesuffix("_e32").removesuffix("_e64")
-    return next((name for name, pattern in _AMD if pattern.fullmatch(base)), "other")
+    return _class_of("amd", mnemonic.removesuffix("_e32").removesuffix("_e64"))
+
+
+def _class_of(vendor: str, base: str) -> str:
+    return next((name for name, pattern in _patterns(vendor) if pattern.fullmatch(base)), "other")
+
+
+@functools.cache
+def _patterns(vendor: str) -> tuple[tuple[str, re.Pattern[str]], ...]:
+    """Compiled when they are first used: that takes milliseconds, and a run's GPUs are of one vendor."""
+    classes = NVIDIA_CLASSES if vendor == "nvidia" else AMD_CLASSES
+    return tuple((name, re.compile(pattern)) for name, pattern in classes.items())
 
 
 def nvidia_bits(opcode: str) -> int:

@@ -9,12 +9,15 @@ on, needs torch, and other profilers must be off. Only in the user's own process
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
+from typing import TYPE_CHECKING
 
 from kerntune.base.stats import median
 from kerntune.errors import MeasurementError
 from kerntune.gpu.program import Program
 from kerntune.timing.sample import Reading, TimingProtocol
+
+if TYPE_CHECKING:
+    from pathlib import Path  # not loaded by timing workers
 
 DEFAULT_RUNS = 20
 

@@ -14,7 +14,6 @@ from kerntune.base.policy import TuneMode
 from kerntune.capture import Capture, Site
 from kerntune.errors import CacheError, CacheMissError
 from kerntune.gpu.base import Gpu
-from kerntune.heuristics import without_pipelining
 from kerntune.kernels import compat
 from kerntune.kernels.source import source_hash
 from kerntune.kernels.value_text import text_of
@@ -198,6 +197,8 @@ def index_of(site: Site, config: Config) -> int | None:
     found = candidate_of(site, config)
     if found is not None:
         return found
+    from kerntune.heuristics import without_pipelining  # most winners are candidates
+
     last = len(site.listed) - 1
     single = without_pipelining(site.candidates[last].config)
     return Capture.add_candidate(site, last, config) if config == single else None

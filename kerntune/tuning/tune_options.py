@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from kerntune.base.policy import Policy, StaticPrune, TuneMode
 from kerntune.errors import UsageError
-from kerntune.search import ComboSearch, Descent, Search
-from kerntune.search.register_scaling import RegisterScaling
 from kerntune.tuning.isolation import Isolate
 from kerntune.tuning.patience import ALL, Patience, checked_patience
 from kerntune.tuning.verification import Verification, Verify, names_of, verify_mode
+
+if TYPE_CHECKING:
+    from kerntune.search import ComboSearch, Descent, Search
+    from kerntune.search.register_scaling import RegisterScaling
 
 VERIFY, VERIFY_IGNORE = "KERNTUNE_VERIFY", "KERNTUNE_VERIFY_IGNORE"
 PATIENCE, STATIC_PRUNE = "KERNTUNE_PATIENCE", "KERNTUNE_STATIC_PRUNE"
@@ -68,9 +70,13 @@ class TuneOptions:
     def searching(self, search: Search | Descent | ComboSearch | RegisterScaling | None) -> TuneOptions:
         """The options for a launch that may have a search of its own: with one that steps through a space, every
         candidate of the list is waited for and run."""
+        if search is None:
+            return self
+        from kerntune.search.register_scaling import RegisterScaling  # searches are loaded where there is one
+
         if isinstance(search, RegisterScaling):
             return replace(self, search=search)
-        return self if search is None else replace(self, search=search, patience=None, static_prune=StaticPrune())
+        return replace(self, search=search, patience=None, static_prune=StaticPrune())
 
 
 DEFAULTS = TuneOptions()

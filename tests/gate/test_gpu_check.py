@@ -21,13 +21,13 @@ from kerntune.base.codec import to_json
 from kerntune.base.config import Config
 from kerntune.base.policy import Missing, Outcome, Policy, StaticPrune, TuneMode, Update, Verdict
 from kerntune.base.recording import Normal
-from kerntune.gate import call_tuning
 from kerntune.gate.baselines import BaselineStore, Calibration, TimeBaseline, artifact_names
 from kerntune.gate.calibration import VERSION, is_current
 from kerntune.gate.call import should_write
 from kerntune.gate.static_figures import LaunchStatic
 from kerntune.gpu.scripted import FakeBackend, FakeGpu
 from kerntune.timing.callables import EVENTS, GRAPH
+from kerntune.tuning import tuner
 from kerntune.tuning.stored_winners import Winners
 
 FAST, SLOW = block(64, 10_000.0), block(128, 11_000.0)
@@ -340,14 +340,14 @@ def test_after_a_refuted_winner_the_captured_run_is_the_trusted_one_again(
     project: Project, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Each race holds its candidates against what the captured run launches, never against a refuted winner."""
-    below, trusted = call_tuning.tune, list[Any]()
+    below, trusted = tuner.tune, list[Any]()
 
     def tune(capture: Any, recorded: Any, index: int, *args: Any, **words: Any) -> Any:
         trusted.append(recorded.recording.launches[index].config)
         assert words["trusted"]
         return below(capture, recorded, index, *args, **words)
 
-    monkeypatch.setattr(call_tuning, "tune", tune)
+    monkeypatch.setattr(tuner, "tune", tune)
     with project.run(block(64, 20_000.0), block(128, 9_000.0), block(256, 10_000.0)) as run:
         result = run.judge(Chosen(64, 128, 256), x_of(), policy=IGNORING, reference=lambda: 64)
     assert trusted == [Config({"BLOCK": 64})] * 3
