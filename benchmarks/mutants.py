@@ -57,7 +57,7 @@ def listed(config: Config, modules: Sequence[str], seed: int, count: int | None)
     random.Random(seed).shuffle(found)
     return {
         "seed": seed, "of": len(found), "tests": config.tests, "common": config.common,
-        "mutants": [made(name, spec) for name, spec in found[:count]],
+        "mutants": [one for name, spec in found[:count] if (one := made(name, spec)) is not None],
     }  # fmt: skip
 
 

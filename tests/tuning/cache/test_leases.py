@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from kerntune.base.store_requests import RenewRequest
 from kerntune.tuning.cache import leases
 from kerntune.tuning.cache.leases import FileLease, Lease, StoreLease
 from kerntune.tuning.cache.shared_store import lease_name
@@ -265,3 +266,14 @@ def test_a_lease_of_the_store_expires_after_twelve_seconds_by_default(
     assert not second.take()
     now[0] = 112.0
     assert second.take()
+
+
+def test_a_holder_gives_a_sign_of_life_every_three_seconds(
+    here: SharedWinnerCache, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told: list[Any] = []
+    monkeypatch.setattr(here.store.client, "tell", told.append)
+    assert lease(here).take()
+    (renewal,) = told
+    assert isinstance(renewal, RenewRequest)
+    assert (renewal.name, renewal.seconds) == (lease_name(WINNER, 1), 3.0)

@@ -12,6 +12,7 @@ import pytest
 
 from kerntune.base.config import Config
 from kerntune.base.store_bundle import unpack
+from kerntune.base.store_requests import Contents, ReadRequest
 from kerntune.base.url_files import FolderFiles
 from kerntune.errors import CacheError, UsageError
 from kerntune.tuning.cache import TrialCache, Winner, WinnerCache, push_pull
@@ -159,3 +160,22 @@ def test_without_its_package_it_is_named(full: Path, monkeypatch: pytest.MonkeyP
     monkeypatch.setitem(sys.modules, "huggingface_hub", None)
     with pytest.raises(UsageError, match="huggingface_hub"):
         push_cache(full, "hf://datasets/a/b")
+
+
+@pytest.mark.parametrize(("count", "requests"), [(0, []), (1, [1]), (64, [64]), (65, [64, 1]), (130, [64, 64, 2])])
+def test_files_are_read_64_at_a_time(count: int, requests: list[int]) -> None:
+    asked: list[int] = []
+
+    def ask(request: ReadRequest) -> Contents:
+        asked.append(len(request.names))
+        return Contents(tuple(name.encode() for name in request.names))
+
+    client: Any = SimpleNamespace(ask=ask)
+    names = [f"{i}" for i in range(count)]
+    assert list(push_pull._read(client, names, 10)) == [(name, name.encode()) for name in names]
+    assert asked == requests
+
+
+def test_files_that_are_gone_empty_or_too_long_are_left_out() -> None:
+    client: Any = SimpleNamespace(ask=lambda request: Contents((b"1234", None, b"", b"12345")))
+    assert list(push_pull._read(client, ["a", "b", "c", "d"], 4)) == [("a", b"1234")]
