@@ -547,13 +547,15 @@ LOADED_LATER: Mapping[str, tuple[str, ...]] = {
         "fsspec", "kerntune.capture.inductor.launches", "kerntune.capture.launch_dump", "kerntune.cli",
         "kerntune.gate.case_dump", "kerntune.gate.case_profile", "kerntune.gate.code_changes",
         "kerntune.gate.reporting", "kerntune.gate.static_check", "kerntune.gpu.compile_only",
-        "kerntune.gpu.interpreter", "kerntune.gpu.result_compare", "kerntune.heuristics", "kerntune.search",
+        "kerntune.gpu.interpreter", "kerntune.gpu.result_compare", "kerntune.gpu.result_kernels",
+        "kerntune.heuristics", "kerntune.search",
         "kerntune.tuning.api", "kerntune.tuning.launch_dumps", "kerntune.tuning.many", "kerntune.tuning.torch_compile",
         "kerntune.tuning.tuner",
     ),
     "kerntune.compiling.compile_worker": ("numpy", "kerntune.gpu", "kerntune.tuning"),
     "kerntune.timing.worker.serve": (
-        "pathlib", "kerntune.compiling", "kerntune.gpu.result_compare", "kerntune.kernels", "kerntune.tuning",
+        "pathlib", "kerntune.compiling", "kerntune.gpu.result_compare", "kerntune.gpu.result_kernels",
+        "kerntune.kernels", "kerntune.tuning",
     ),
 }  # fmt: skip
 """What each way in doesn't load before it is needed: most runs need it never. Every process pays for what a module

@@ -5,10 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import TYPE_CHECKING
 
 from kerntune.errors import BackendError, MeasurementError, OutOfResourcesError
 from kerntune.gpu.base import Buffer, Executor
-from kerntune.gpu.result_kernels import ResultKernels
+
+if TYPE_CHECKING:
+    from kerntune.gpu.result_kernels import ResultKernels
 
 GUARD_BYTES = 1 << 20
 """Of each guard zone at least: an index that is off by a whole row or block mostly still lands in it."""
@@ -61,6 +64,8 @@ class GuardReader:
 
     def __init__(self, gpu: Executor) -> None:
         self._gpu = gpu
+        from kerntune.gpu.result_kernels import ResultKernels  # few processes guard memory
+
         self._kernels: ResultKernels | None = ResultKernels(gpu)
         self._pattern: Buffer | None = None
         self._compared: list[GuardedBuffer] = []
