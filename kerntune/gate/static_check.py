@@ -98,7 +98,7 @@ def check_static(
         rung="static",
         causes=reasons,
         findings=(*found.failures, *found.notes),
-        remarks=found.remarks,
+        remarks=(*renamed.remarks, *found.remarks),
         configs=configs,
         warnings=(*stores.damage.among(stores.reference, target, (x.ttir_sha256 for x in known.launches)), *unknown),
         baseline_path=stores.reference.shown(own_path),
