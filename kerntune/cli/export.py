@@ -108,14 +108,23 @@ def _key(text: str) -> tuple[str, ArgumentLike]:
     name, equals, value = text.partition("=")
     if not equals or not name.strip().isidentifier():
         raise UsageError(f"--key {text!r}: write NAME=VALUE, as n=4096 or x_ptr=fp16[4096,128]")
-    return name.strip(), argument_of(value)
+    return name.strip(), _argument(f"--key {text!r}", value)
+
+
+def _argument(option: str, text: str) -> ArgumentLike:
+    """An argument of an option's text, whose error names the option."""
+    try:
+        return argument_of(text)
+    except UsageError as exc:
+        raise UsageError(f"{option}: {exc}") from exc
 
 
 def _config(text: str | None, kernel: Any, name: str, stored: Config | None) -> Config:
     """The config of ``--config``, else the winner's, else the only one there is."""
     if text is not None:
         pairs = [part.partition("=") for part in text.split(",") if part.strip()]
-        return Config.from_mapping({n.strip(): argument_of(value) for n, _, value in pairs})
+        option = f"--config {text!r} (write NAME=VALUE,NAME=VALUE, with commas)"
+        return Config.from_mapping({n.strip(): _argument(option, value) for n, _, value in pairs})
     if stored is not None:
         return stored
     configs = getattr(kernel, "configs", None)

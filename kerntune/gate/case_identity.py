@@ -173,6 +173,11 @@ class Renamed:
     said: str = ""
     taken: bool = False
 
+    @property
+    def remarks(self) -> tuple[str, ...]:
+        """The sentence as a case's remark, for the table: NEW alone would hide that a baseline is left behind."""
+        return (self.said,) if self.said else ()
+
 
 class Renames:
     """Finds what cases were called before.

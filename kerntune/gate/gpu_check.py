@@ -305,6 +305,7 @@ class TimedCheck:
             attribution=parts,
             warnings=warnings,
             findings=judgement.findings,
+            remarks=renamed.remarks,
             outside_writes=findings.outside.found,
             trials=tuple(self.tuning.trials),
             failed_trials=tuple(self.tuning.failures),

@@ -37,6 +37,7 @@ from kerntune.gate.static_figures import LaunchStatic, binary_input, in_both, la
 from kerntune.gate.stores import KnownCase, Stores, known_case, known_figures
 from kerntune.kernels import compat
 from kerntune.kernels.generated import generated
+from kerntune.kernels.source import source_hash
 from kerntune.kernels.specialize import Specialized
 from kerntune.static.finding import Said, worst_first
 from kerntune.static.metrics import StaticMetrics, metrics_of
@@ -78,7 +79,9 @@ def check_static(
     write = should_write(verdict, update, policy) and not broken
     fewer = known.most[0] > launched  # accepted by a baseline that is later than the one with more
     pending = PendingBaseline(today, {} if broken else recorded.artifacts, write, anew=fewer)
-    reasons = (*_missing(known, launched), *_reasons(known, launches, target, series, found), *_settings(moved))
+    refused = _refused_sources(recorded, case.capture, target)
+    why = _reasons(known, launches, target, series, found, refused)
+    reasons = (*_missing(known, launched), *why, *_settings(moved))
     reasons = (*reasons, renamed.said) if renamed.said else reasons
     word = "FAILS" if known.reference is None and verdict is Verdict.REGRESSED else verdict.value
     numerics = NumericsReport(str(policy.numerics), not_compared=(NOTHING_RUNS,)) if known.own is not None else None
@@ -94,7 +97,7 @@ def check_static(
         rung="static",
         causes=reasons,
         findings=(*found.failures, *found.notes),
-        remarks=found.remarks,
+        remarks=(*renamed.remarks, *found.remarks),
         configs=configs,
         warnings=(*stores.damage.among(stores.reference, target, (x.ttir_sha256 for x in known.launches)), *unknown),
         baseline_path=stores.reference.shown(own_path),
@@ -222,8 +225,19 @@ def _missing(known: KnownCase, launched: int) -> tuple[str, ...]:
     return (f"{launched} of the {expected} launches that {name} has",) if launched < expected else ()
 
 
+def _refused_sources(recorded: Recorded, capture: Capture, target: Target) -> tuple[str, ...]:
+    """The hashes of the sources of launches that can't be compiled; empty text where there is no kernel to ask."""
+    refused = (capture.launches[index].specialized[target] for index in recorded.failures)
+    return tuple(source_hash(x.jit) if isinstance(x, Specialized) else "" for x in refused)
+
+
 def _reasons(
-    known: KnownCase, launches: tuple[LaunchStatic, ...], target: Target, series: str, found: StaticFindings
+    known: KnownCase,
+    launches: tuple[LaunchStatic, ...],
+    target: Target,
+    series: str,
+    found: StaticFindings,
+    refused: tuple[str, ...],
 ) -> tuple[str, ...]:
     reference = known.reference
     if reference is None and found.failures:
@@ -231,7 +245,8 @@ def _reasons(
     if reference is None:
         return (f"no static baseline for {target} under Triton {series}",)
     elsewhere = f"no static baseline for {target} under Triton {series}, held against that of {reference.triton}"
-    changed = any(changed_sources(reference.launches, launches))
+    stored = {x.source for x in reference.launches}
+    changed = any(changed_sources(reference.launches, launches)) or any(x and x not in stored for x in refused)
     code = code_cause(changed, reference.triton, series)
     configs = config_causes(*static_setting_lines(reference.launches, launches))
     moved = [
@@ -239,6 +254,8 @@ def _reasons(
     ]
     blamed = [launch_cause(a, b, reference.triton, series) for _, a, b in in_both(reference.launches, launches)]
     first = () if known.own else (elsewhere,)
+    if refused:  # of a launch without a binary neither its config is compared nor that it is there
+        configs, moved = [], []
     return (*first, code, *configs, *moved, *dict.fromkeys(b for b in blamed if b))
 
 

@@ -57,6 +57,8 @@ def test_a_new_case_says_what_it_was_called(project: Project) -> None:
         f"renamed from {NODE}? `kerntune baselines mv {NODE} {NEW}` keeps what is known of it"
     )
     assert list(stored(project)) == [NODE]
+    assert result.remarks[0] in result.message  # the table shows the first remark of a case without findings
+    assert result.remarks[0].startswith(f"renamed from {NODE}?")
 
 
 @pytest.mark.parametrize("change", ["there", "shape", "kernel", "own"])
@@ -187,3 +189,4 @@ def test_on_a_gpu_a_new_case_says_what_it_was_called(project: Project) -> None:
         result = without(run, NODE).judge(scaled, x_of(), node=NEW)
     assert result.verdict is Verdict.NEW
     assert f"renamed from {NODE}?" in result.message
+    assert f"renamed from {NODE}?" in result.remarks[0]

@@ -176,6 +176,24 @@ def test_what_compiled_before_and_does_not_now_regresses(project: Project) -> No
     assert "can't be compiled: kernel scale_kernel" in result.message
 
 
+def test_a_source_that_does_not_compile_is_changed_code(project: Project) -> None:
+    """What isn't compiled has no figures to compare: the kernel's source alone tells what changed."""
+
+    @triton.jit
+    def scale_kernel(x_ptr, out_ptr, n, BLOCK: tl.constexpr):
+        tl.store(out_ptr, no_such_name)  # noqa: F821
+
+    def broken(x: torch.Tensor) -> None:
+        scale_kernel[(1,)](x, x, x.numel(), BLOCK=64)
+
+    record(project)
+    with project.static_run(SM90) as run:
+        (edited,) = run.check(broken, x_of()).results
+        (resized,) = run.check(functools.partial(scaled, size=100), x_of()).results
+    assert (edited.verdict, edited.causes) == (Verdict.REGRESSED, ("code changed",))
+    assert (resized.verdict, resized.causes) == (Verdict.REGRESSED, ("code unchanged",))
+
+
 @pytest.mark.parametrize("update", [Update.ALL, Update.REGRESSED])
 def test_a_refresh_never_replaces_a_baseline_by_what_can_t_be_compiled(project: Project, update: Update) -> None:
     record(project)
