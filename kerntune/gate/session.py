@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import itertools
-import os
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
@@ -24,7 +23,6 @@ from kerntune.gate.call import Call, Checked, Settings
 from kerntune.gate.call_capture import (
     CapturedCall,
     CaptureWishes,
-    RecordedCase,
     run_captured,
     stored_first,
     uncheckable,
@@ -33,6 +31,7 @@ from kerntune.gate.call_capture import (
 )
 from kerntune.gate.capture_share import CaptureShare, call_bytes
 from kerntune.gate.case_identity import Renames, tensor_arguments
+from kerntune.gate.case_output import dumped, dumps_asked, profiled
 from kerntune.gate.decision import Evidence, decide
 from kerntune.gate.gpu_check import GpuRun, TimedCheck
 from kerntune.gate.known_choices import choices_of, known_baseline
@@ -289,9 +288,9 @@ class Session:
         from kerntune.gate.static_check import check_static  # not loaded by runs on a GPU
 
         remarks = [captured.remark] if captured.remark else []
-        if _dumps():
+        if dumps_asked():
             for target in self.backend.targets:
-                remarks += _dumped(captured.on(target, self.stores.reference))
+                remarks += dumped(captured.on(target, self.stores.reference))
         found = [
             check_static(self.stores, captured, t, self.settings.update, code=self.settings.code_changes)
             for t in self.backend.targets
@@ -313,20 +312,8 @@ class Session:
         self._baselines.note(captured.call.case, timed.case.fingerprint)
         checked = timed.run()
         case = timed.case
-        said = [*(_dumped(case) if _dumps() else ()), *self._profile(case)]
+        said = [*(dumped(case) if dumps_asked() else ()), *profiled(case, self.settings.profile)]
         return replace(checked, results=with_surroundings(checked.results, captured, said))
-
-    def _profile(self, case: RecordedCase) -> list[str]:
-        """Under ``--kerntune-profile``: write a trace of the case's call."""
-        call, folder = case.call, self.settings.profile
-        if folder is None or not case.recording.working:
-            return []
-        from kerntune.gate.case_profile import profile_case  # not loaded by runs that don't ask for it
-
-        def write() -> None:
-            profile_case(folder, str(case.id), case.capture, case.recording, lambda: call.fn(*call.args, **call.kwargs))
-
-        return device_fault.beside_verdict("no trace was written", write, case.capture.backend.gpu)
 
     def _incomplete(self, captured: CapturedCall) -> Checked:
         call, why = captured.call, uncheckable(captured) or NO_LAUNCH
@@ -402,17 +389,6 @@ class _OnGpu:
 
     def _isolation(self) -> Isolation:
         return self._session._gpus.of(self.backend).isolation(options_of_policy(self._call.policy).isolate)
-
-
-def _dumps() -> bool:
-    return bool(os.environ.get("KERNTUNE_DUMP"))
-
-
-def _dumped(case: RecordedCase) -> list[str]:
-    """Write what a case launches, under ``KERNTUNE_DUMP``; remarks on what could not be."""
-    from kerntune.gate.case_dump import dump_if_asked  # not loaded by runs that don't ask for it
-
-    return dump_if_asked(str(case.id), case.capture, case.recorded)
 
 
 def _naming(gpu: Gpu, progress: Callable[[str], None]) -> Callable[[str], None]:
