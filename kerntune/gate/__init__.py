@@ -27,12 +27,12 @@ call                the user's call, the project's settings, the result; what wr
 A session also uses :mod:`kerntune.gate.capture_share` (the capture's side of a device's lock),
 :mod:`kerntune.gate.run_baselines` (those that a run could have met: stale ones, ones that can't be read),
 :mod:`kerntune.gate.known_choices` (what a baseline has of choices made by timing), and
-:mod:`kerntune.gate.case_output` has what is asked for written. ``tuning_turns`` holds the leases of the keys that a
-call is about to tune. ``measured_gpu`` has the timing workers and first launches of each GPU, ``device_fault`` tells
-whether the GPU still runs anything in this process, ``outside_writes`` what a case's own launches write outside of
-their tensors, ``fusion`` what Inductor fuses otherwise than before, ``code_changes`` the hunks of changed code. They
-rest on ``baselines``, ``bundle`` and ``calibration`` (files and what is in them), ``decision`` (the table: numbers
-in, a verdict out), ``static_figures`` and ``throughput`` (figures), ``report`` (tables and run JSON), ``case_dump``
-and ``case_profile`` (what is written of a case on request), and on what the command and the plugin share:
-``console``, ``git``, ``project``, ``pytest_run``. What people read of finished runs is in
-:mod:`kerntune.gate.reporting`, which nothing else here imports."""
+:mod:`kerntune.gate.case_output` (what is written where a run asks for it). ``tuning_turns`` holds the leases of the
+keys that a call is about to tune. ``measured_gpu`` has the timing workers and first launches of each GPU,
+``device_fault`` tells whether the GPU still runs anything in this process, ``outside_writes`` what a case's own
+launches write outside of their tensors, ``fusion`` what Inductor fuses otherwise than before, ``code_changes`` the
+hunks of changed code. They rest on ``baselines``, ``bundle`` and ``calibration`` (files and what is in them),
+``decision`` (the table: numbers in, a verdict out), ``static_figures`` and ``throughput`` (figures), ``report``
+(tables and run JSON), ``case_dump`` and ``case_profile`` (what is written of a case on request), and on what the
+command and the plugin share: ``console``, ``git``, ``project``, ``pytest_run``. What people read of finished runs is
+in :mod:`kerntune.gate.reporting`, which nothing else here imports."""
