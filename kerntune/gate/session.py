@@ -60,8 +60,12 @@ NO_LAUNCH = "no Triton kernel was launched in this call, so nothing was checked"
 
 def open_session(settings: Settings, backend: Backend | None = None) -> Session:
     """A session on ``backend``, or on what this machine has. UsageError where nothing can be done."""
+    options_of_policy(settings.policy)  # what only tuning would read of the environment
+    if settings.baselines.is_file():
+        raise UsageError(f"{settings.baselines} is a file; --kerntune-baselines names a folder")
     store = BaselineStore(settings.baselines, settings.root)
-    return Session(settings, backend or find_backend(settings.targets, store.targets()), store)
+    here = backend or find_backend(settings.targets, store.targets(), store.shown(store.folder))
+    return Session(settings, here, store)
 
 
 class Session:
@@ -364,8 +368,7 @@ class _OnGpu:
 
     @contextlib.contextmanager
     def apart(self) -> Iterator[None]:
-        """While a choice is decided that the call has met: the device is then held alone, and nothing is
-        recorded."""
+        """While a choice is decided that the call has met: the device is held alone, and nothing is recorded."""
         capture, gpu = current(), self.backend.gpu
         assert capture is not None
         assert gpu is not None

@@ -13,10 +13,12 @@ from kerntune.errors import UsageError
 from kerntune.gpu.base import Backend
 
 
-def find_backend(targets: Sequence[str] = (), known: Sequence[Target] = ()) -> Backend:
+def find_backend(
+    targets: Sequence[str] = (), known: Sequence[Target] = (), folder: str = "the baseline folder"
+) -> Backend:
     """The GPU of this machine; without one, or with ``targets`` given, a backend that only compiles.
 
-    ``known`` are the targets that the project's baselines know: the default without a GPU.
+    ``known`` are the targets that the project's baselines in ``folder`` know: the default without a GPU.
     :class:`UsageError` if there is no GPU and no target.
     """
     chosen = tuple(dict.fromkeys(Target.parse(t) for text in targets for t in text.split(",") if t.strip()))
@@ -27,7 +29,7 @@ def find_backend(targets: Sequence[str] = (), known: Sequence[Target] = ()) -> B
     chosen = chosen or tuple(t for t in known if str(t) in TYPICAL_DEVICES)
     if not chosen:
         raise UsageError(
-            "there is no GPU here and the baseline folder knows no target; say what to compile for, "
+            f"there is no GPU here, and {folder} knows no target; say what to compile for, "
             "for example --kerntune-target=cuda:90 (H100, H200)"
         )
     for target in chosen:

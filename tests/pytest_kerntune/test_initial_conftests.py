@@ -108,7 +108,7 @@ def test_the_backend_of_a_conftest_wins(run: Run, tmp_path: Path) -> None:
         ("--kerntune-target=cuda:91", "ERROR: "),
         ("--kerntune-tolerance=-1", "ERROR: --kerntune-tolerance: '-1' is no tolerance"),
         ("--kerntune-numerics=ulp", "ERROR: --kerntune-numerics: 'ulp' is none of report, bitwise, ulp:2 "),
-        ("-q", "ERROR: there is no GPU here and the baseline folder knows no target"),
+        ("-q", "ERROR: there is no GPU here, and baselines knows no target"),
     ],
 )
 def test_usage_errors(run: Run, option: str, says: str) -> None:
