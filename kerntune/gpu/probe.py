@@ -50,7 +50,8 @@ def amd_gpus() -> int:
     """How many AMD GPUs torch sees, whatever stands in for them in this process; 0 with any other build of torch."""
     import torch
 
-    return 0 if torch.version.hip is None else int(torch._C._cuda_getDeviceCount())
+    count = getattr(torch._C, "_cuda_getDeviceCount", None)  # a build for processors alone has none
+    return 0 if torch.version.hip is None or count is None else int(count())
 
 
 def has_cuda() -> bool:

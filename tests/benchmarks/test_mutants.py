@@ -5,12 +5,12 @@ from __future__ import annotations
 import ast
 import hashlib
 import json
-import os
 from pathlib import Path
 from typing import Any
 
 import pytest
 from inner import QUIET
+from source_path import source_path
 
 from benchmarks import mutants, mutants_run
 
@@ -122,7 +122,7 @@ def test_tests_that_run_the_line_come_first_and_progress_is_kept(
     monkeypatch.setenv("MUTANT_ORDER", str(pytester.path / "order.json"))
     monkeypatch.setenv("MUTANT_PROGRESS", str(pytester.path / "progress"))
     monkeypatch.setenv("MUTANT_MODULES", str(module))
-    monkeypatch.setenv("PYTHONPATH", str(ROOT / "benchmarks"), prepend=os.pathsep)
+    monkeypatch.setenv("PYTHONPATH", source_path(ROOT / "benchmarks"))
     pytester.runpytest_subprocess("-p", "mutants_order", *QUIET).assert_outcomes(passed=2, deselected=1)
     rows = [json.loads(line) for line in (pytester.path / "progress").read_text().splitlines()]
     lines = {r["test"]: [line for _, line in r["lines"]] for r in rows if "lines" in r}

@@ -18,6 +18,7 @@ from kerntune.base.codec import to_json
 from kerntune.base.numerics import MADE_UP, OWN, NumericsRule
 from kerntune.base.policy import Metrics, Outcome, Policy, Update, Verdict
 from kerntune.errors import OutOfResourcesError
+from kerntune.gate.replay import Replayer
 from kerntune.gpu import result_compare
 from kerntune.gpu.scripted import FakeGpu, Rule
 from kerntune.timing import paired_processes
@@ -428,15 +429,14 @@ def test_no_room_is_said(project: Project, monkeypatch: pytest.MonkeyPatch) -> N
     with project.run(calibrate=False) as run:
         run.judge(fixed(64))
     with project.run(calibrate=False) as run:
-        from kerntune.gate import replay
-
-        real = replay.compare_results
+        real = Replayer._on_live_memory
 
         def full(*given: Any) -> Any:
+            memory = real(*given)
             run.gpu.script.memory_bytes = run.gpu._allocated
-            return real(*given)
+            return memory
 
-        monkeypatch.setattr(replay, "compare_results", full)
+        monkeypatch.setattr(Replayer, "_on_live_memory", full)
         result = run.judge(fixed(128), policy=rule("bitwise"))
     assert result.verdict is Verdict.PASS
     assert any(text.startswith("results not compared on the call's own content: no room") for text in result.warnings)
