@@ -61,8 +61,6 @@ NO_LAUNCH = "no Triton kernel was launched in this call, so nothing was checked"
 def open_session(settings: Settings, backend: Backend | None = None) -> Session:
     """A session on ``backend``, or on what this machine has. UsageError where nothing can be done."""
     options_of_policy(settings.policy)  # what only tuning would read of the environment
-    if settings.baselines.is_file():
-        raise UsageError(f"{settings.baselines} is a file; --kerntune-baselines names a folder")
     store = BaselineStore(settings.baselines, settings.root)
     here = backend or find_backend(settings.targets, store.targets(), store.shown(store.folder))
     return Session(settings, here, store)

@@ -587,12 +587,6 @@ def test_without_gpu_baselines_and_target_there_is_nothing_to_do(
     assert open_session(Settings(project.root, project.baselines)).static
 
 
-def test_a_file_is_no_folder_of_baselines(project: Project) -> None:
-    (project.root / "file").touch()
-    with pytest.raises(UsageError, match="file is a file; --kerntune-baselines names a folder"):
-        open_session(Settings(project.root, project.root / "file"))
-
-
 @pytest.mark.parametrize("variable", ["KERNTUNE_VERIFY", "KERNTUNE_ISOLATE", "KERNTUNE_STATIC_PRUNE"])
 def test_a_variable_that_only_a_gpu_would_read_is_checked_without_one(
     project: Project, monkeypatch: pytest.MonkeyPatch, variable: str
