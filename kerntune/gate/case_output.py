@@ -16,6 +16,8 @@ def dumps_asked() -> bool:
 
 def dumped(case: RecordedCase) -> list[str]:
     """Write what a case launches, under ``KERNTUNE_DUMP``; remarks on what could not be."""
+    if not dumps_asked():
+        return []
     from kerntune.gate.case_dump import dump_if_asked
 
     return dump_if_asked(str(case.id), case.capture, case.recorded)

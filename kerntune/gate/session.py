@@ -314,7 +314,7 @@ class Session:
         self._baselines.note(captured.call.case, timed.case.fingerprint)
         checked = timed.run()
         case = timed.case
-        said = [*(dumped(case) if dumps_asked() else ()), *profiled(case, self.settings.profile)]
+        said = [*dumped(case), *profiled(case, self.settings.profile)]
         return replace(checked, results=with_surroundings(checked.results, captured, said))
 
     def _incomplete(self, captured: CapturedCall) -> Checked:
