@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import zlib
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Protocol
 
 import numpy as np
@@ -43,6 +43,9 @@ class Filled:
     def read(self, start: int, count: int) -> bytes:
         """The byte, as often as it stands there."""
         return bytes([self.byte]) * count
+
+
+_ZEROS = Filled(0)
 
 
 @dataclass(frozen=True)
@@ -221,16 +224,43 @@ def _scattered_key(seed: int, byte: int) -> int:
     return hash((seed, byte, 1)) & _MASK
 
 
-@dataclass(eq=False)
 class FakeBuffer:
-    """Memory with real contents. Launches leave ``users`` own as it is."""
+    """Memory with real contents. Launches leave ``users`` own as it is; ``whole`` is what it is a piece of, which is
+    there as long.
 
-    address: int
-    nbytes: int
-    content: BufferContent = field(default_factory=lambda: Filled(0))
-    users: bool = False
-    whole: FakeBuffer | None = None
-    """What it is a piece of, which is there as long."""
+    What launches leave is computed when somebody looks: a timed graph writes dozens of copies thousands of times, and
+    nearly all of them are restored unread.
+    """
+
+    def __init__(
+        self,
+        address: int,
+        nbytes: int,
+        content: BufferContent = _ZEROS,
+        users: bool = False,
+        whole: FakeBuffer | None = None,
+    ) -> None:
+        self.address, self.nbytes, self.users, self.whole = address, nbytes, users, whole
+        self._settled = content
+        self._left: list[tuple[Mark, ...]] = []
+        """What launches left since."""
+
+    @property
+    def content(self) -> BufferContent:
+        """What it holds."""
+        if self._left:
+            self._settled = content_after(self._settled, [mark for marks in self._left for mark in marks])
+            self._left.clear()
+        return self._settled
+
+    @content.setter
+    def content(self, content: BufferContent) -> None:
+        self._settled = content
+        self._left.clear()
+
+    def mark(self, marks: tuple[Mark, ...]) -> None:
+        """A launch leaves these in it."""
+        self._left.append(marks)
 
     def read(self, limit: int | None = None) -> bytes:
         """Its bytes, or the first of them."""
@@ -285,4 +315,4 @@ class FakeWork:
         """Leave the marks. Users' own memory stays as it is."""
         for buffer, marks in self.left.items():
             if not buffer.users:
-                buffer.content = content_after(buffer.content, marks)
+                buffer.mark(marks)

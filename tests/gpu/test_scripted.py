@@ -297,3 +297,21 @@ def test_marks_in_a_row_leave_what_each_leaves_after_the_other() -> None:
         after = content_after(Filled(3), marks[:count])
         assert (after.key, after.read(0, 64)) == (content.key, content.read(0, 64))
         content = marks[count].left(content) if count < len(marks) else content
+
+
+def test_what_launches_left_is_there_whoever_looks_and_gone_once_restored() -> None:
+    """It is computed late, and must not be seen to be."""
+    from kerntune.gpu.scripted_work import FakeBuffer, Filled, Mark
+
+    buffer, marks = FakeBuffer(0, 32, Filled(3)), (Mark(7, 0), Mark(9, 1))
+    buffer.mark(marks)
+    once = marks[1].left(marks[0].left(Filled(3)))
+    assert buffer.read() == once.read(0, 32)
+    buffer.mark(marks)
+    assert buffer.content.key == marks[1].left(marks[0].left(once)).key
+    buffer.mark(marks)
+    buffer.put(Filled(5), 32)
+    assert buffer.read() == bytes([5]) * 32
+    buffer.mark(marks[:1])
+    buffer.put(Filled(5), 16)
+    assert buffer.read() == bytes([5]) * 16 + marks[0].left(Filled(5)).read(16, 16)
