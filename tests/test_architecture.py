@@ -551,7 +551,7 @@ LOADED_LATER: Mapping[str, tuple[str, ...]] = {
         "kerntune.gate.case_dump", "kerntune.gate.case_profile", "kerntune.gate.code_changes",
         "kerntune.gate.reporting", "kerntune.gate.static_check", "kerntune.gpu.compile_only",
         "kerntune.gpu.interpreter", "kerntune.gpu.result_compare", "kerntune.gpu.result_kernels",
-        "kerntune.heuristics", "kerntune.search",
+        "kerntune.grids", "kerntune.heuristics", "kerntune.search",
         "kerntune.tuning.api", "kerntune.tuning.launch_dumps", "kerntune.tuning.many", "kerntune.tuning.torch_compile",
         "kerntune.tuning.tuner",
     ),
