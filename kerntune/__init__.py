@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from kerntune.base.config import Config
-from kerntune.base.device import DeviceSpec, Environment, Target
 from kerntune.errors import KerntuneError
 
 if TYPE_CHECKING:
+    from kerntune.base.config import Config
+    from kerntune.base.device import DeviceSpec, Environment, Target
     from kerntune.kernels.barrier import grid_barrier
     from kerntune.tuning.api.autotuner import Autotuner
     from kerntune.tuning.api.combo_kernel import ComboPart, combo
@@ -63,6 +63,10 @@ __all__ = [
 _LAZY = {
     "Autotuner": "kerntune.tuning.api.autotuner",
     "ComboPart": "kerntune.tuning.api.combo_kernel",
+    "Config": "kerntune.base.config",
+    "DeviceSpec": "kerntune.base.device",
+    "Environment": "kerntune.base.device",
+    "Target": "kerntune.base.device",
     "combo": "kerntune.tuning.api.combo_kernel",
     "foreach": "kerntune.tuning.api.foreach_kernel",
     "autotune": "kerntune.tuning.api.decorators",
@@ -85,8 +89,8 @@ _LAZY = {
 
 
 def __getattr__(name: str) -> Any:
-    """Import a name that needs Triton when it is first used. AttributeError for a name that this package doesn't
-    have."""
+    """Import a name that needs Triton or msgspec when it is first used: every process of ours imports this package, and
+    not all need them. AttributeError for a name that this package doesn't have."""
     if name not in _LAZY:
         raise AttributeError(f"module 'kerntune' has no attribute {name!r}")
     import importlib

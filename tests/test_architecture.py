@@ -537,24 +537,27 @@ def test_loading_the_gate_loads_neither() -> None:
 
 
 LOADED_LATER: Mapping[str, tuple[str, ...]] = {
-    "kerntune": ("numpy", "kerntune.gpu", "kerntune.kernels", "kerntune.tuning"),
-    "kerntune.cli.command": ("numpy", "kerntune.gate.api", "kerntune.gate.project", "kerntune.tuning"),
+    "kerntune": ("msgspec", "numpy", "kerntune.base", "kerntune.gpu", "kerntune.kernels", "kerntune.tuning"),
+    "kerntune.cli.command": (
+        "msgspec", "numpy", "kerntune.base", "kerntune.gate.api", "kerntune.gate.project", "kerntune.tuning",
+    ),
     "pytest_kerntune.plugin": (
         "configparser", "numpy", "tomllib", "kerntune.gate.api", "kerntune.gate.project", "kerntune.gpu",
         "kerntune.tuning",
     ),
     "kerntune.gate.api": (
-        "fsspec", "kerntune.capture.inductor.launches", "kerntune.capture.launch_dump", "kerntune.cli",
+        "fsspec", "importlib.metadata", "kerntune.capture.inductor.launches", "kerntune.capture.launch_dump",
+        "kerntune.cli",
         "kerntune.gate.case_dump", "kerntune.gate.case_profile", "kerntune.gate.code_changes",
         "kerntune.gate.reporting", "kerntune.gate.static_check", "kerntune.gpu.compile_only",
         "kerntune.gpu.interpreter", "kerntune.gpu.result_compare", "kerntune.gpu.result_kernels",
-        "kerntune.heuristics", "kerntune.search",
+        "kerntune.grids", "kerntune.heuristics", "kerntune.search",
         "kerntune.tuning.api", "kerntune.tuning.launch_dumps", "kerntune.tuning.many", "kerntune.tuning.torch_compile",
         "kerntune.tuning.tuner",
     ),
     "kerntune.compiling.compile_worker": ("numpy", "kerntune.gpu", "kerntune.tuning"),
     "kerntune.timing.worker.serve": (
-        "pathlib", "kerntune.compiling", "kerntune.gpu.result_compare", "kerntune.gpu.result_kernels",
+        "numpy", "pathlib", "kerntune.compiling", "kerntune.gpu.result_compare", "kerntune.gpu.result_kernels",
         "kerntune.kernels", "kerntune.tuning",
     ),
 }  # fmt: skip

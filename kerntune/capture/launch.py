@@ -8,10 +8,10 @@ from typing import Any
 
 from kerntune.base.config import Config
 from kerntune.base.device import Target
+from kerntune.base.grid_check import check_grid
 from kerntune.capture.site import Site
 from kerntune.errors import CompileError, TrialError
 from kerntune.gpu.base import Backend
-from kerntune.grids.check import check_grid
 from kerntune.kernels.source import kernel_file, kernel_name
 from kerntune.kernels.specialize import Specialized, specialize
 

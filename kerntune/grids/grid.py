@@ -8,9 +8,9 @@ from typing import Any
 
 from kerntune.base.config import DEFAULT_NUM_WARPS
 from kerntune.base.device import DeviceSpec
+from kerntune.base.grid_check import Triple, check_grid
 from kerntune.errors import GridError
 from kerntune.grids import render
-from kerntune.grids.check import Triple, check_grid
 from kerntune.grids.expr import Const, Expr, Name, Scope, Term, ceil_div, names_in, substitute
 
 Axes = tuple[Expr, Expr, Expr]

@@ -10,6 +10,7 @@ from typing import Any, Protocol
 
 from kerntune.base.config import Config
 from kerntune.base.device import Target
+from kerntune.base.grid_check import check_grid
 from kerntune.capture.inductor.baseline_choices import InductorChoices
 from kerntune.capture.inductor.compiled_calls import CompiledCalls
 from kerntune.capture.inductor.origins import origins_of_launch
@@ -18,7 +19,6 @@ from kerntune.capture.launch import Pending, Probe
 from kerntune.capture.site import Candidate, Site, config_of
 from kerntune.errors import CompileError, TrialError
 from kerntune.gpu.base import Backend
-from kerntune.grids.check import check_grid
 from kerntune.kernels import compat
 from kerntune.kernels.compat import inductor_parts
 from kerntune.kernels.generated import GeneratedKernel, mark_generated, name_without_number

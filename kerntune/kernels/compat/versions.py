@@ -2,26 +2,28 @@
 
 from __future__ import annotations
 
-import importlib.metadata
 import os
 from functools import lru_cache
 
 
 @lru_cache(maxsize=1)
 def triton_version() -> str:
-    """``3.9.0``; empty if Triton isn't installed. Imports nothing."""
-    try:
-        return importlib.metadata.version("triton")
-    except importlib.metadata.PackageNotFoundError:
-        return ""
+    """``3.9.0``; empty if Triton isn't installed. Imports nothing of it."""
+    return _installed("triton")
 
 
 @lru_cache(maxsize=1)
 def torch_version() -> str:
-    """``2.13.0+cpu``; empty if torch isn't installed. Imports nothing."""
+    """``2.13.0+cpu``; empty if torch isn't installed. Imports nothing of it."""
+    return _installed("torch")
+
+
+def _installed(distribution: str) -> str:
+    from importlib.metadata import PackageNotFoundError, version  # a tenth of the time that the gate takes to load
+
     try:
-        return importlib.metadata.version("torch")
-    except importlib.metadata.PackageNotFoundError:
+        return version(distribution)
+    except PackageNotFoundError:
         return ""
 
 

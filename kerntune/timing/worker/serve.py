@@ -31,6 +31,8 @@ def serve(ordinal: int) -> None:
         send(outbox, RequestFailed(str(exc), replayable=False))
         return
     send(outbox, Ready(gpu.spec.name))
+    import numpy  # noqa: F401 - it makes most contents of memory, and is loaded while the first request is prepared
+
     chance = random.Random()
     requests: Reader[Message] = Reader(0, Message)
     for request in requests:

@@ -7,8 +7,8 @@ from operator import index
 
 from kerntune.base.config import DEFAULT_NUM_WARPS
 from kerntune.base.device import DeviceSpec
+from kerntune.base.grid_limits import INT32_MAX, GridLimits, grid_limits
 from kerntune.errors import GridError
-from kerntune.grids.limits import INT32_MAX, GridLimits, grid_limits
 
 AXES = ("x", "y", "z")
 
