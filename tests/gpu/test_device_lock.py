@@ -243,11 +243,15 @@ def test_an_interrupted_measurement_waits_for_nobody_at_its_end(
         return acquire(lock, alone, patience_s, *more, **words)
 
     writer = threading.Thread(target=lambda: measures.acquire(True, 60.0, lambda s: waits.set()))
-    with pytest.raises(error), share_loosely(UUID, NAME, 0.25), hold(UUID, NAME, 0.0):
+
+    def interrupted() -> None:
         writer.start()
         assert waits.wait(60.0)
         monkeypatch.setattr(TwoSidedLock, "acquire", noted)
         raise error
+
+    with pytest.raises(error), share_loosely(UUID, NAME, 0.25), hold(UUID, NAME, 0.0):
+        interrupted()
     writer.join(60.0)
     measures.release()
     assert given == [pytest.approx(patience, abs=0.05)]
