@@ -3,11 +3,14 @@
     python benchmarks/quarantine.py OUT.json [--parts cost,faults,...] [--seconds 1500] [--scripted] [--gpus 2]
 
 One command for every row that needs a GPU. Needs one GPU (``--scripted``: none; what kernels do is scripted then, and
-times mean nothing; ``cost`` is left out). Parts, in this order, each with a time limit of its own (``LIMITS_S``):
+times mean nothing; ``cost`` is left out without ``--variants``). Parts, in this order, each with a time limit of its
+own (``LIMITS_S``):
 
 cost      cold tuning of the 48-config matrix product and of five more kernels with first launches in another process
           and in the tuning one, in fresh processes with empty caches, in turn: seconds of the first call, and of each
-          of its steps (``phases``); printed as a table of both modes' steps as each kernel is done
+          of its steps (``phases``); printed as a table of both modes' steps as each kernel is done. With
+          ``--variants`` (see :mod:`benchmarks.quarantine_child`; without names: eight, of three kernels each, as
+          often as 240 s allow) ways to start the other process, held against each other, also with ``--scripted``
 looks     what a first launch takes of another process, step by step: its code, run in this one
 faults    three of each kind of fault among 30 good configs, through ``kerntune.autotune``; how long it takes to get rid
           of each spinning process, and until the device has its memory back
@@ -41,7 +44,6 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -54,11 +56,6 @@ LIMITS_S = {
 }  # fmt: skip
 """Parts in their order."""
 
-REPEATS = 3
-COSTS = ("matmul", "softmax", "rms_norm", "attention", "bias_gelu", "transpose")
-SHAPES = {"matmul": {"M": 4096, "N": 4096, "K": 4096}}
-"""Those that aren't a case's first one."""
-
 
 def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -68,117 +65,14 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--factor", type=float, default=1.0, help="of each part's limit, for a slow machine")
     parser.add_argument("--scripted", action="store_true")
     parser.add_argument("--gpus", type=int, default=1, help="for kills and interrupts")
-    parser.add_argument("--cases", default=",".join(COSTS), help="of cost")
-    parser.add_argument("--repeats", type=int, default=REPEATS, help="of each case of cost, for each mode")
+    parser.add_argument("--cases", default="", help="of cost; all by default, or those of --variants")
+    parser.add_argument("--repeats", type=int, default=0, help="of each case of cost, for each mode or variant")
+    parser.add_argument(
+        "--variants", nargs="?", const="default", default="", help="cost holds these ways to start against each other"
+    )
     parser.add_argument("--child", default="")
     parser.add_argument("--lane", type=int, nargs=2, default=(0, 1), metavar=("NUMBER", "OF"))
     return parser.parse_args()
-
-
-# cost
-
-
-def cost(out: Path, deadline: float, cases: str, repeats: int) -> None:
-    """Case by case, so that what is there when time is up is whole cases: each mode as often as the other, in turn."""
-    from benchmarks.suite.cases import CASES
-    from benchmarks.suite.children import Child
-    from benchmarks.suite.results import merge
-
-    rows: list[dict[str, Any]] = []
-    for name in cases.split(","):
-        shape, children = SHAPES.get(name) or dict(CASES[name].shapes[0]), []
-        for repeat in range(repeats):
-            for mode in ("off", "auto") if repeat % 2 == 0 else ("auto", "off"):
-                os.environ["KERNTUNE_ISOLATE"] = mode
-                children.append((mode, Child({"case": name, "shape": shape, "engine": "kerntune", "phases": True})))
-        try:
-            for _, one in children:
-                one.begin()
-            for _, one in children:
-                one.prepare()
-            for mode, one in children:
-                if time.monotonic() > deadline:
-                    return
-                row = one.tune()
-                known = {k: row.get(k) for k in ("seconds", "winner", "configs", "timed", "late", "all_tried", "error")}
-                rows.append({"case": name, "isolate": mode, **known, "phases": told(row.get("phases"))})
-                merge(out, cost=rows, cost_summary=summary(rows))
-            show_steps(name, steps_of(rows, name))
-        finally:
-            os.environ.pop("KERNTUNE_ISOLATE", None)
-            with ThreadPoolExecutor(len(children)) as pool:
-                list(pool.map(lambda child: child[1].close(), children))
-
-
-def summary(rows: list[dict[str, Any]]) -> dict[str, Any]:
-    """Medians by case, and how much longer it took with first launches elsewhere."""
-    found: dict[str, Any] = {}
-    for name in {row["case"] for row in rows}:
-        times = {
-            m: [r["seconds"] for r in rows if (r["case"], r["isolate"]) == (name, m) and r["seconds"]]
-            for m in ("off", "auto")
-        }
-        medians = {m: statistics.median(t) for m, t in times.items() if t}
-        ratio = medians["auto"] / medians["off"] - 1 if len(medians) == 2 else None
-        pairs = [b / a - 1 for a, b in zip(times["off"], times["auto"], strict=False)]
-        seconds = {f"{m}_s": v for m, v in medians.items()}
-        found[name] = {**seconds, "slower": ratio, "pairs": pairs, "steps_ms": steps_of(rows, name)}
-    return found
-
-
-SHOWN = (
-    "looks begin", "looks wait for start", "looks staging", "looks ahead", "looks launch", "looks asked", "trial",
-    "load", "warm-up", "look", "heats", "decide", "verify", "keep trial", "looks end", "launch", "call",
-)  # fmt: skip
-"""Steps of the tuning's own thread."""
-
-
-def steps_of(rows: list[dict[str, Any]], name: str) -> dict[str, dict[str, float]]:
-    """Medians over a case's runs, by mode: milliseconds in each step (some hold others: a trial its look), until the
-    first kernel was compiled, from there to the last one, from that until the last candidate was estimated
-    (``backlog``: what no compiler hides), and from there to the end."""
-    found: dict[str, dict[str, list[float]]] = {}
-    for row in (r for r in rows if r["case"] == name and r["phases"].get("steps")):
-        steps, into = row["phases"]["steps"], found.setdefault(row["isolate"], {})
-        first, last = row["phases"]["first_compiled_ms"], row["phases"]["last_compiled_ms"]
-        estimated, end = steps["look"][1], steps["call"][1]
-        figures = {step: steps[step][2] for step in SHOWN if step in steps}
-        figures |= {"until compiled": first, "compiling": last - first, "backlog": estimated - last}
-        figures |= {"after estimates": end - estimated, "looks": steps.get("looks launch", [0, 0, 0, 0])[3]}
-        for step, ms in figures.items():
-            into.setdefault(step, []).append(ms)
-    return {
-        mode: {step: round(statistics.median(ms), 1) for step, ms in every.items()} for mode, every in found.items()
-    }
-
-
-def show_steps(name: str, steps: dict[str, dict[str, float]]) -> None:
-    """A table of the steps' milliseconds."""
-    off, auto = steps.get("off", {}), steps.get("auto", {})
-    print(f"{name:24}{'off':>9}{'auto':>9}{'more':>9}  ms", flush=True)
-    for step in dict.fromkeys([*auto, *off]):
-        a, b = off.get(step, 0.0), auto.get(step, 0.0)
-        print(f"  {step:22}{a:9.1f}{b:9.1f}{b - a:+9.1f}", flush=True)
-
-
-def told(phases: dict[str, Any] | None) -> dict[str, Any]:
-    """Of each step milliseconds from the call's begin to its first begin and last end, in it, and how often; and what
-    of first launches elsewhere the call waited for. Begin and end of the first and the last compilation."""
-    if not phases:
-        return {}
-    steps, compilations = phases["steps"], phases["compilations"]
-    waited = {
-        name: steps[name][2]
-        for name in ("looks wait for start", "looks staging", "looks ahead", "looks launch")
-        if name in steps
-    }
-    return {
-        "waited_ms": waited,
-        "looks": steps.get("looks launch", [0, 0, 0, 0])[3],
-        "first_compiled_ms": min((end for _, end in compilations), default=None),
-        "last_compiled_ms": max((end for _, end in compilations), default=None),
-        "steps": steps,
-    }
 
 
 # the other parts, each in a process of its own
@@ -1013,6 +907,18 @@ IN_PROCESSES = ("gate", "outside", "examples", "kills", "interrupts", "foreign")
 """Parts that open no device in their own process by ``kerntune.tuning.context``."""
 
 
+def cost_part(options: argparse.Namespace, deadline: float) -> None:
+    """Of the way that kerntune has, or of several."""
+    from benchmarks import quarantine_cost as parts
+
+    if options.variants:
+        variants = (parts.VARIANTS if options.variants == "default" else options.variants).split(",")
+        cases = (options.cases or parts.START_CASES).split(",")
+        parts.starts(options.out, deadline, cases, variants, options.repeats or 6, options.scripted)
+    elif not options.scripted:
+        parts.cost(options.out, deadline, options.cases or ",".join(parts.COSTS), options.repeats or parts.REPEATS)
+
+
 def main() -> None:
     options = arguments()
     begin = time.monotonic()
@@ -1028,8 +934,8 @@ def main() -> None:
     merge(options.out, environment=environment() | {"scripted": options.scripted})
     for part in [part for part in LIMITS_S if part in wanted]:
         deadline = min(end_s, time.monotonic() + options.factor * LIMITS_S[part])
-        if part == "cost" and not options.scripted:
-            cost(options.out, deadline, options.cases, options.repeats)
+        if part == "cost":
+            cost_part(options, deadline)
         elif part != "cost":
             run_part(part, options, deadline)
         merge(options.out, seconds=round(time.monotonic() - begin, 1))

@@ -104,7 +104,8 @@ class Capture:
 
     @contextlib.contextmanager
     def active(self) -> Iterator[None]:
-        """Stand in for Triton's entry points, process-wide: backward passes run on other threads."""
+        """Stand in for Triton's entry points, process-wide: backward passes run on other threads. At Ctrl-C what is
+        compiled for the call ends."""
         if not _ACTIVE.acquire(blocking=False):
             raise CaptureError("autotune(...) was called inside the function that another autotune(...) call runs")
         global _last
@@ -113,6 +114,9 @@ class Capture:
         self._stand_in()
         try:
             yield
+        except KeyboardInterrupt:
+            self.compiler.end()  # busy ones would take the processors from all that follows
+            raise
         finally:
             self._stand_back()
 

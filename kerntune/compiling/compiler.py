@@ -8,7 +8,7 @@ import threading
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +19,7 @@ from kerntune.compiling.binary.stages import STAGES, stage_hashes
 from kerntune.compiling.farm import Farm
 from kerntune.compiling.kernel_facts import ASSEMBLY, facts_of
 from kerntune.compiling.prefetch import Pulled
-from kerntune.compiling.stream import Compilations
+from kerntune.compiling.stream import Compilations, stop
 from kerntune.compiling.triton_cache import Made
 from kerntune.errors import CompileError, TrialError
 from kerntune.kernels import compat
@@ -138,11 +138,7 @@ class Compiler:
             yield from self.compile_stream(launches, made_before, stopped)
             self.flush()
 
-        def stop() -> None:
-            if not stopped.done():
-                stopped.set_result(None)
-
-        return Pulled(results(), stop, "kerntune-results")
+        return Pulled(results(), partial(stop, stopped), "kerntune-results")
 
     def missing(self, launches: Iterable[Specialized]) -> int:
         """How many of these launches this process has not compiled yet."""
@@ -158,6 +154,12 @@ class Compiler:
     def farm(self) -> Farm:
         """The processes that compile."""
         return self._compilations.farm
+
+    def end(self) -> None:
+        """Have the compiling processes end, and return before they are gone: an interrupted run has the processors for
+        its own end. What is compiled and not taken yet is dropped. Later calls start new ones."""
+        self._compilations.end()
+        self._compilations = Compilations(self._compilations.farm.like())
 
     def close(self) -> None:
         """End the compiling processes. Later calls start new ones."""

@@ -132,19 +132,26 @@ class Farm:
                 self._hire()
         return future
 
-    def close(self) -> None:
-        """End every process. Jobs under way end as :class:`Died`, those that wait as :class:`NotStarted`."""
+    def end(self) -> list[threading.Thread]:
+        """Have every process end, and return before they are gone: the threads that see to that. Jobs under way end as
+        :class:`Died`, those that wait as :class:`NotStarted`."""
         self._own()
         with self._lock:
             self._closed = True
-            threads = dict(self._threads)
+            threads, fork_client = dict(self._threads), self._fork_client
             self._refuse_all("the compile farm is closed")
             for _ in threads:
                 self._orders.put(_END)
+        if fork_client is not None:
+            fork_client.end_start()
         for process in threads.values():
             if process is not None:
                 process.interrupt()
-        for thread in threads:
+        return list(threads)
+
+    def close(self) -> None:
+        """As :meth:`end`, and wait until all are gone."""
+        for thread in self.end():
             if thread is not threading.current_thread():
                 thread.join()
         self._close_fork_client()

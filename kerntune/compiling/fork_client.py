@@ -74,6 +74,7 @@ class ForkClient:
     def __init__(self, surroundings: CompilerEnvironment, own_fork: bool | None = None) -> None:
         self.surroundings = surroundings
         self._pid, self._lock = os.getpid(), threading.Lock()
+        self._ended = False
         self._begin(may_fork() if own_fork is None else own_fork)
 
     def _begin(self, own_fork: bool) -> None:
@@ -110,7 +111,7 @@ class ForkClient:
     def _is_ready(self) -> bool:
         if self._ready is None:
             self._ready = self._says_ready()
-            if not self._ready and isinstance(self._popen, OwnFork):
+            if not self._ready and isinstance(self._popen, OwnFork) and not self._ended:
                 self.close()
                 self._begin(own_fork=False)
                 self._ready = self._says_ready()
@@ -142,6 +143,13 @@ class ForkClient:
             self._ready = self._ready and not isinstance(exc, PeerTimeout)
             return None
         return child
+
+    def end_start(self) -> None:
+        """From another thread: who waits until the server is ready goes on without one. One that is ready stays, for it
+        tells how its workers end."""
+        self._ended = True
+        if self._ready is None and os.getpid() == self._pid:
+            self._popen.kill()
 
     def close(self) -> None:
         """End the server. Its workers go on, but their exit statuses are lost."""

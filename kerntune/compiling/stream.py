@@ -7,8 +7,9 @@ import hashlib
 import sys
 import threading
 import warnings
+import weakref
 from collections.abc import Callable, Collection, Iterator, Sequence
-from concurrent.futures import FIRST_COMPLETED, Future, wait
+from concurrent.futures import FIRST_COMPLETED, Future, InvalidStateError, wait
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Union
@@ -81,6 +82,14 @@ class Compilations:
         """Damage found there that isn't reported yet."""
 
         self._store = Store()
+        self._stops: weakref.WeakSet[Future[None]] = weakref.WeakSet()
+        """Of the streams under way."""
+
+    def end(self) -> None:
+        """Have all streams and processes end, and return before they have."""
+        for stopped in list(self._stops):
+            stop(stopped)
+        self.farm.end()
 
     def warm(self, jobs: int) -> None:
         """Start what ``jobs`` launches will need, without waiting for it."""
@@ -100,6 +109,7 @@ class Compilations:
         more results come, and what has not begun is cancelled.
         """
         run = _Run(stopped or Future())
+        self._stops.add(run.stopped)
         try:
             requests = self._requests(launches, run)
             new = [r for r in requests if id(r.launch) not in made_before]
@@ -311,6 +321,12 @@ class Compilations:
             kernel = triton.compile(request.source, target=request.target, options=options)
         notify_post_compile(request)
         return request.launch, kernel
+
+
+def stop(stopped: Future[None]) -> None:
+    """Let a stream end early, from whatever thread, without waiting for that."""
+    with contextlib.suppress(InvalidStateError):  # it was asked to before
+        stopped.set_result(None)
 
 
 def _wait(run: _Run) -> None:

@@ -65,6 +65,7 @@ class Process:
         self._output: BinaryIO | None = None
         self._scratch: TemporaryFolder | None = None
         self._folder = ""
+        self._interrupted = False
 
     def start(self) -> str:
         """Start it and wait for its first message. Returns the reason if that fails, else an empty text."""
@@ -93,8 +94,12 @@ class Process:
         self._output = tempfile.TemporaryFile()  # noqa: SIM115 - closed by kill()
         if self._fork_client is not None:
             self._popen = self._fork_client.fork(self.surroundings, self._memory_limit, self._folder, self._output)
+        if self._popen is None and self._interrupted:
+            raise InterruptedError("it was ended before")
         if self._popen is None:
             self._popen = self._plain(self._output)
+        if self._interrupted:
+            _kill_group(self._popen.pid)
         assert self._popen.stdin is not None
         assert self._popen.stdout is not None
         self._inbox, self._reader = self._popen.stdin.fileno(), Reader(self._popen.stdout.fileno(), Answer)
@@ -170,7 +175,9 @@ class Process:
         return os.pread(output.fileno(), size - since, since).decode(errors="replace")
 
     def interrupt(self) -> None:
-        """From another thread: end the process group, so that the thread that waits for an answer goes on."""
+        """From another thread: end the process group, so that the thread that waits for an answer goes on. One that
+        has not started yet ends when it has, and no further one is started."""
+        self._interrupted = True
         popen = self._popen
         if popen is not None and popen.returncode is None:
             _kill_group(popen.pid)

@@ -145,7 +145,7 @@ def share_loosely(uuid: str, name: str, patience_s: float) -> Iterator[None]:
         yield
         return
     loose = _Loose(uuid, name, patience_s)
-    loose.take(inside=bool(mine.firm))
+    loose.take(bool(mine.firm), patience_s)
     mine.loose = loose
     try:
         yield
@@ -163,8 +163,8 @@ class _Loose:
     patience_s: float
     stack: contextlib.ExitStack = field(default_factory=contextlib.ExitStack)
 
-    def take(self, inside: bool) -> None:
-        self.stack.enter_context(_sides(self.uuid, self.name, self.patience_s, alone=False, inside=inside))
+    def take(self, inside: bool, patience_s: float) -> None:
+        self.stack.enter_context(_sides(self.uuid, self.name, patience_s, alone=False, inside=inside))
         self.stack.enter_context(_told_to_children(self.uuid))
 
     def leave(self) -> None:
@@ -211,17 +211,21 @@ def _is_shared_by_parent(uuid: str) -> bool:
 @contextlib.contextmanager
 def giving_way() -> Iterator[None]:
     """Let go meanwhile of what this process shares loosely, of all devices: who keeps one and waits for another process
-    may be waited for by that one."""
+    may be waited for by that one. What ends the run (Ctrl-C) waits for nobody: it is taken again if it is free."""
     given = [(one, one.loose) for one in _all_mine() if one.loose is not None]
     for one, loose in given:
         one.loose = None
         loose.leave()
+    ends = False
     try:
         yield
+    except BaseException as exc:
+        ends = not isinstance(exc, Exception)
+        raise
     finally:
         for one, loose in given:
             with contextlib.suppress(MeasurementError):  # without it, what runs then may disturb others
-                loose.take(inside=bool(one.firm))
+                loose.take(bool(one.firm), 0.0 if ends else loose.patience_s)
             one.loose = loose
 
 

@@ -271,3 +271,29 @@ def test_a_helper_that_finds_no_request_does_not_wait_for_the_next(monkeypatch):
             answered = found.done()
             ours.send(b"late")
             assert (answered, type(found.exception())) == (True, BlockingIOError)
+
+
+def test_who_waits_for_a_server_to_start_goes_on_without_one(monkeypatch):
+    """At Ctrl-C: its imports take a second, and longer on a busy machine."""
+    monkeypatch.setattr(ForkClient, "_new_process", lambda self, theirs: subprocess.Popen(["sleep", "600"]))
+    one = ForkClient(HERE(), own_fork=False)
+    with ThreadPoolExecutor(1) as pool:
+        waits = pool.submit(one.serves, HERE())
+        one.end_start()
+        assert waits.result(60) is False
+    one.close()
+    assert one._popen.returncode == -signal.SIGKILL
+
+
+def test_a_server_that_is_ready_stays_until_its_workers_have_ended(fork_client, process):
+    fork_client.end_start()
+    process.interrupt()
+    assert process._popen.wait(20.0) == -signal.SIGKILL
+
+
+def test_a_process_that_was_ended_before_it_started_is_none(monkeypatch):
+    monkeypatch.setattr(Process, "_plain", lambda self, stderr: pytest.fail("an interpreter is started"))
+    one = Process(HERE(), 0)
+    one.interrupt()
+    assert one.start() == "no process can be started (it was ended before)"
+    assert not one.alive

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import sys
+import time
 from concurrent.futures import Future
+from pathlib import Path
 
 import pytest
 import triton
@@ -360,3 +362,19 @@ def test_a_launch_that_can_t_be_asked_for_is_an_answer_too(farm, monkeypatch):
     found = {id(launch): result for launch, result in Compiler(farm()).compile_stream([bad, good])}
     assert isinstance(found[id(good)], Compiled)
     assert "could not get source code" in str(found[id(bad)])
+
+
+def test_a_compiler_that_is_ended_drops_what_it_compiles_and_starts_anew(farm):
+    """At Ctrl-C nothing waits for compilers that are busy; a notebook goes on."""
+    one = farm(workers=1)
+    compiler = Compiler(one)
+    aside = compiler.compile_aside([kernels.launch(kernels.huge, kernels.HALVES, kernels.CUDA90, B=1024)])
+    while not one.pids or one.queued:
+        time.sleep(0.01)
+    pids = one.pids
+    compiler.end()
+    assert list(aside) == []
+    one.close()
+    assert not any(Path(f"/proc/{pid}").exists() for pid in pids)
+    assert isinstance(compiler.compile(kernels.add_launch()), Compiled)
+    compiler.close()

@@ -9,6 +9,7 @@ import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 from unittest.mock import patch
 
 import pytest
@@ -27,6 +28,7 @@ NAME, UUID = "NVIDIA H200", "0123-45"
 HOLDER = """
 import sys
 from pathlib import Path
+from typing import Any
 from unittest.mock import patch
 from kerntune.gpu import device_lock
 device_lock.device_node = lambda uuid: Path(sys.argv[2]) if sys.argv[2] else None
@@ -225,6 +227,34 @@ def test_a_process_that_a_test_waits_for_does_not_wait_for_the_test(place: Path)
         assert writer.is_alive()
     writer.join(60.0)
     measures.release()
+
+
+@pytest.mark.parametrize(("error", "patience"), [(KeyboardInterrupt, 0.0), (ValueError, 0.25)])
+@pytest.mark.usefixtures("without_node")
+def test_an_interrupted_measurement_waits_for_nobody_at_its_end(
+    monkeypatch: pytest.MonkeyPatch, error: type[BaseException], patience: float
+) -> None:
+    """Who waited for the device has it by then, for as long as a tuning takes."""
+    measures, waits, given = other_one(), threading.Event(), list[float]()
+    acquire = TwoSidedLock.acquire
+
+    def noted(lock: TwoSidedLock, alone: bool, patience_s: float, *more: Any, **words: Any) -> bool:
+        given.append(patience_s)
+        return acquire(lock, alone, patience_s, *more, **words)
+
+    writer = threading.Thread(target=lambda: measures.acquire(True, 60.0, lambda s: waits.set()))
+
+    def interrupted() -> None:
+        writer.start()
+        assert waits.wait(60.0)
+        monkeypatch.setattr(TwoSidedLock, "acquire", noted)
+        raise error
+
+    with pytest.raises(error), share_loosely(UUID, NAME, 0.25), hold(UUID, NAME, 0.0):
+        interrupted()
+    writer.join(60.0)
+    measures.release()
+    assert given == [pytest.approx(patience, abs=0.05)]
 
 
 @pytest.mark.parametrize("before", ["", "1 of-a-parent"])

@@ -91,6 +91,25 @@ def test_candidates_race_while_others_are_compiled(backend: FakeBackend, monkeyp
     assert compiled == [True] * 4
 
 
+@pytest.mark.parametrize(("error", "ended"), [(KeyboardInterrupt, ["compilers", "capture"]), (ValueError, ["capture"])])
+def test_ctrl_c_ends_compilers_first(
+    backend: FakeBackend, monkeypatch: pytest.MonkeyPatch, error: type[BaseException], ended: list[str]
+) -> None:
+    """Sixteen busy ones would take the processors from all that follows."""
+    order, back = list[str](), Capture._stand_back
+    capture, site, _ = scaled(backend)
+
+    def interrupted(*_: Any) -> None:
+        raise error
+
+    monkeypatch.setattr(Compiler, "end", lambda compiler: order.append("compilers"))
+    monkeypatch.setattr(Capture, "_stand_back", lambda capture: (order.append("capture"), back(capture)))
+    monkeypatch.setattr(FakeGpu, "flush_l2", interrupted)
+    with pytest.raises(error):
+        tune_call(capture, site)
+    assert order == ended
+
+
 # failures and wrong results
 
 

@@ -139,35 +139,41 @@ class LookProcess:
                 reply = self._exchange(sending.pop() if sending else None, limit_s())
                 left -= 1
                 yield reply
-        finally:
+        except GeneratorExit:
             if left:
-                self.close()
+                self.end_behind()
+            raise
 
     def _exchange(self, request: LookMessage | None, limit_s: float) -> LookMessage:
         """Send a request, if there is one, and receive the next message, both within the limit.
 
         Without a whole reply, for whatever reason (Ctrl-C, a test's time limit), the process is closed: it may never
-        answer, and a later reply would be taken for that to the next request.
+        answer, and a later reply would be taken for that to the next request. Ctrl-C doesn't wait until it is gone.
         """
-        if self._closed:
+        try:
+            return self._exchanged(request, limit_s)
+        except KeyboardInterrupt:
+            self.end_behind()
+            raise
+        except BaseException:
+            self.close()
+            raise
+
+    def _exchanged(self, request: LookMessage | None, limit_s: float) -> LookMessage:
+        if self._killed or self._closed:
             raise ProcessEnded("its process was ended before")
-        process, whole, limit = self._process, False, Timeout(limit_s)
+        process, limit = self._process, Timeout(limit_s)
         try:
             if request is not None:
                 assert process.stdin is not None
                 send(process.stdin.fileno(), request, limit)
-            reply = self._messages().receive(limit)
-            whole = True
+            return self._messages().receive(limit)
         except PeerTimeout as exc:
             raise ProcessLate(f"no answer within {limit_s:.1f} s") from exc
         except PeerClosed:
             raise self._end() from None
         except FrameError as exc:
             raise ProcessEnded(f"its process wrote what is no answer: {exc}") from exc
-        finally:
-            if not whole:
-                self.close()
-        return reply
 
     def _messages(self) -> Reader[LookMessage]:
         if self._reader is None:

@@ -212,6 +212,31 @@ def test_an_interrupted_question_ends_the_process(
         process.ask(ForgetRequest(), 30.0)
 
 
+def test_ctrl_c_kills_the_process_and_does_not_wait_for_its_end(
+    processes: list[LookProcess], gpu: FakeGpu, staging: HostStaging, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A kernel that never ends keeps it until the driver has taken its context down."""
+    process, waited = start(processes, gpu, staging, Rule(fault=HANG)), list[threading.Thread]()
+    process.ask(staged(), 30.0)
+    wait = LookProcess._wait_until_gone
+
+    def interrupted(*given: object) -> LookReply:
+        raise KeyboardInterrupt
+
+    def noted(one: LookProcess) -> None:
+        waited.append(threading.current_thread())
+        wait(one)
+
+    monkeypatch.setattr(LookProcess, "_wait_until_gone", noted)
+    monkeypatch.setattr(process._messages(), "receive", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        process.ask(LOOK, 30.0)
+    with pytest.raises(ProcessEnded, match="ended before"):
+        process.ask(ForgetRequest(), 30.0)
+    process._process.wait(30.0)
+    assert threading.current_thread() not in waited
+
+
 def test_one_that_can_not_be_killed_is_left(
     processes: list[LookProcess], gpu: FakeGpu, staging: HostStaging, monkeypatch: pytest.MonkeyPatch
 ) -> None:
