@@ -7,7 +7,7 @@ import threading
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from kerntune.capture.replaced_functions import REPLACED, Layer, Place
+from kerntune.capture.replaced_functions import REPLACED, FunctionLayer, FunctionPlace
 
 
 class _Launching(threading.local):
@@ -36,7 +36,7 @@ class BareLaunches:
         from triton.runtime.jit import JITFunction
 
         self._before = before
-        self._layers: dict[Place, Layer] = {(JITFunction, "run"): self._over_jit}
+        self._layers: dict[FunctionPlace, FunctionLayer] = {(JITFunction, "run"): self._over_jit}
 
     def begin(self) -> None:
         """From now on."""

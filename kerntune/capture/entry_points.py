@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from kerntune.capture.replaced_functions import REPLACED, Layer, Place
+from kerntune.capture.replaced_functions import REPLACED, FunctionLayer, FunctionPlace
 from kerntune.kernels.relaunch import as_launch
 
 
@@ -24,7 +24,7 @@ class EntryPoints:
         self.run_jit: Callable[..., Any] = JITFunction.run
         """Makes a launch that is recorded."""
 
-        self._layers: dict[Place, Layer] = {
+        self._layers: dict[FunctionPlace, FunctionLayer] = {
             (JITFunction, "run"): self._over_jit,
             (Autotuner, "run"): self._over_tuners,
             (CompiledKernel, "__getitem__"): self._over_compiled,

@@ -6,10 +6,10 @@ import threading
 from collections.abc import Callable, Mapping
 from typing import Any
 
-Place = tuple[type, str]
+FunctionPlace = tuple[type, str]
 """A class, and the name of one of its functions."""
 
-Layer = Callable[[Callable[..., Any]], Callable[..., Any]]
+FunctionLayer = Callable[[Callable[..., Any]], Callable[..., Any]]
 """Takes the function below, and gives what stands over it. It is called again when another user comes or goes."""
 
 
@@ -19,10 +19,10 @@ class ReplacedFunctions:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._users: list[tuple[object, Mapping[Place, Layer]]] = []
-        self._originals: dict[Place, Callable[..., Any]] = {}
+        self._users: list[tuple[object, Mapping[FunctionPlace, FunctionLayer]]] = []
+        self._originals: dict[FunctionPlace, Callable[..., Any]] = {}
 
-    def add(self, user: object, layers: Mapping[Place, Layer]) -> None:
+    def add(self, user: object, layers: Mapping[FunctionPlace, FunctionLayer]) -> None:
         """Put a user's layers over all others, in the whole process."""
         with self._lock:
             for owner, name in layers:

@@ -74,15 +74,18 @@ class FirstRuns:
         try:
             yield
         except Exception as exc:
-            if self._refused is not None and exc is not self._refused:
-                raise self._refused from exc
+            self._refuse(exc)
             raise
         finally:
             _watching.runs.remove(self)
             self.end()
             self._last = None
-        if self._refused is not None:
-            raise self._refused
+        self._refuse(None)
+
+    def _refuse(self, raised: Exception | None) -> None:
+        """Raise what a launch was refused with, whatever the implementation has made of it."""
+        if self._refused is not None and self._refused is not raised:
+            raise self._refused from raised
 
     def begin(self) -> None:
         """Launches are watched from now on."""
