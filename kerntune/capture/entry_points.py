@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
+from kerntune.capture.replaced_functions import REPLACED, FunctionLayer, FunctionPlace
 from kerntune.kernels.relaunch import as_launch
 
 
@@ -19,30 +20,45 @@ class EntryPoints:
         from triton.runtime.autotuner import Autotuner
         from triton.runtime.jit import JITFunction
 
-        self._owners = (JITFunction, "run"), (Autotuner, "run"), (CompiledKernel, "__getitem__")
-        self._originals = tuple(getattr(owner, name) for owner, name in self._owners)
-        run_jit, run_tuned, get_launcher = self._originals
-        self.run_jit: Callable[..., Any] = run_jit
+        self._on_launch, self._on_tuned, self._records = on_launch, on_tuned, records
+        self.run_jit: Callable[..., Any] = JITFunction.run
+        """Makes a launch that is recorded."""
+
+        self._layers: dict[FunctionPlace, FunctionLayer] = {
+            (JITFunction, "run"): self._over_jit,
+            (Autotuner, "run"): self._over_tuners,
+            (CompiledKernel, "__getitem__"): self._over_compiled,
+        }
+
+    def replace(self) -> None:
+        """Launches are the capture's from now on, in the whole process: backward passes run on other threads."""
+        REPLACED.add(self, self._layers)
+
+    def restore(self) -> None:
+        """They are what they were without the capture."""
+        REPLACED.remove(self)
+
+    def _over_jit(self, run_jit: Callable[..., Any]) -> Callable[..., Any]:
+        on_launch, records = self._on_launch, self._records
+        self.run_jit = run_jit
 
         def jit_run(jit: Any, /, *args: Any, **kwargs: Any) -> Any:
             return on_launch(jit, args, kwargs) if records() else run_jit(jit, *args, **kwargs)
 
+        return jit_run
+
+    def _over_tuners(self, run_tuned: Callable[..., Any]) -> Callable[..., Any]:
+        on_tuned, records = self._on_tuned, self._records
+
         def tuned_run(tuner: Any, /, *args: Any, **kwargs: Any) -> Any:
             return on_tuned(tuner, args, kwargs) if records() else run_tuned(tuner, *args, **kwargs)
+
+        return tuned_run
+
+    def _over_compiled(self, get_launcher: Callable[..., Any]) -> Callable[..., Any]:
+        records = self._records
 
         def launcher(compiled: Any, grid: Any) -> Any:
             return (as_launch(compiled, grid) if records() else None) or get_launcher(compiled, grid)
 
-        self._replacements = jit_run, tuned_run, launcher
-
-    def replace(self) -> None:
-        """Launches are the capture's from now on, in the whole process: backward passes run on other threads."""
-        self._set(self._replacements)
-
-    def restore(self) -> None:
-        """They are what they were when this was made."""
-        self._set(self._originals)
-
-    def _set(self, functions: Sequence[Any]) -> None:
-        for (owner, name), function in zip(self._owners, functions, strict=True):
-            setattr(owner, name, function)
+        return launcher

@@ -14,6 +14,7 @@ from kerntune import capture as captures
 from kerntune.base.config import Config
 from kerntune.base.policy import TuneMode
 from kerntune.capture import Capture, Site
+from kerntune.capture.bare_launches import launching_tuned
 from kerntune.capture.site import site_of_given
 from kerntune.errors import CacheMissError, MeasurementError, NoGpuError, TuningError, UsageError
 from kerntune.gpu.base import Gpu
@@ -184,7 +185,8 @@ class _Call:
         seen = ObservedLaunch(tuner, self.key, config, self.args, self.kwargs)
 
         def run() -> Any:
-            return observed(seen, lambda: tuner.fn.run(*self.args, **self.kwargs, **words))
+            with launching_tuned():
+                return observed(seen, lambda: tuner.fn.run(*self.args, **self.kwargs, **words))
 
         if not os.environ.get("KERNTUNE_DUMP"):
             return run()

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from kerntune.base.case_result import is_fault
 from kerntune.base.recording import Recording
 from kerntune.capture import Capture, Pending, Probe
+from kerntune.capture.memory_plan import Plan
 from kerntune.capture.recorder import make_launch
 from kerntune.compiling.compiler import Compiled
 from kerntune.errors import LaunchFault
@@ -39,17 +40,25 @@ class CapturedLaunch:
             raise fault
         if site.chosen in known.ran or not self.isolation.wanted:
             return
-        self._launch_elsewhere(capture, pending, launch, compiled)
+        launch_elsewhere(self.isolation, capture.plan, Probe(launch, pending.grid), compiled)
 
-    def _launch_elsewhere(self, capture: Capture, pending: Pending, launch: Specialized, compiled: Compiled) -> None:
-        plan, gpu = capture.plan, self.isolation.gpu
-        made = make_launch(plan, launch, compiled, pending.grid)
-        storages = plan.storages(set(made.reads), set(made.writes))
-        hides = plan.hides_pointers(made.params)
-        recording = Recording(launch.target, (made,), (compiled.binary,), storages, plan.views, hides)
-        sources = [Source(gpu.borrow(tensor), shared=True) for tensor in plan.tensors()]
-        first = FirstLaunches(self.isolation, pending.kernel, Memory(gpu, storages, sources))
-        try:
-            first.run(recording, {compiled.binary.sha256: compiled.data}, {})
-        finally:
-            first.close()
+
+def launch_elsewhere(isolation: Isolation, plan: Plan, probe: Probe, compiled: Compiled) -> str:
+    """Launch it in the other process on what its tensors hold now; why that can't be, empty if it was done.
+    :class:`LaunchFault`, and :class:`OutOfResourcesError`, as of a candidate."""
+    recording, gpu = recording_of(plan, probe, compiled), isolation.gpu
+    sources = [Source(gpu.borrow(tensor), shared=True) for tensor in plan.tensors()]
+    first = FirstLaunches(isolation, probe.specialized.name, Memory(gpu, recording.storages, sources))
+    try:
+        first.run(recording, {compiled.binary.sha256: compiled.data}, {})
+        return first.why_not
+    finally:
+        first.close()
+
+
+def recording_of(plan: Plan, probe: Probe, compiled: Compiled) -> Recording:
+    """The one launch as data, on the plan's storages."""
+    made = make_launch(plan, probe.specialized, compiled, probe.grid)
+    storages = plan.storages(set(made.reads), set(made.writes))
+    target = probe.specialized.target
+    return Recording(target, (made,), (compiled.binary,), storages, plan.views, plan.hides_pointers(made.params))

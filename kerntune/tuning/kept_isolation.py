@@ -29,7 +29,8 @@ class KeptIsolation:
 
     @contextlib.contextmanager
     def keeping(self, seconds: float = KEPT_S) -> Iterator[None]:
-        """Tunings inside leave their process to the next one, which may come within so many seconds after the end."""
+        """Tunings inside leave their process to the next one, which may come within so many seconds after the end; at 0
+        it is ended there."""
         with self._lock:
             self._keeping += 1
             self._stop_timer()
@@ -38,7 +39,7 @@ class KeptIsolation:
         finally:
             with self._lock:
                 self._keeping -= 1
-                stays = self._kept is None or bool(self._keeping) or self._ends_in(seconds)
+                stays = self._kept is None or bool(self._keeping) or (seconds > 0 and self._ends_in(seconds))
             if not stays:
                 self.close()
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from kerntune.errors import UsageError
 from kerntune.tuning.choices.operation import Operation
-from kerntune.tuning.tune_options import tune_mode
+from kerntune.tuning.tune_options import isolate_mode, tune_mode
 from kerntune.tuning.verification import names_of, verify_mode
 
 
@@ -19,6 +19,7 @@ def choice(
     verify: str | None = None,
     verify_ignore: str | Sequence[str] | None = None,
     tune: str | None = None,
+    isolate: str | None = None,
 ) -> Callable[..., Any]:
     """One function for several implementations, which calls the fastest for its arguments::
 
@@ -35,7 +36,10 @@ def choice(
     return and write, and races those that agree with ``reference``, else with the majority. The fastest is kept on disk
     as a tuned kernel's config is (``KERNTUNE_TUNE``, cache, shared store), and called. ``verify="off"`` compares
     nothing; ``verify_ignore`` names arguments that aren't compared (``result`` is what is returned); ``tune`` is
-    ``auto``, ``frozen``, ``force`` or ``nearest``. Without a GPU that kerntune can time on, the first is called.
+    ``auto``, ``frozen``, ``force`` or ``nearest``. ``isolate`` (``auto``, ``always`` or ``off``; else
+    ``KERNTUNE_ISOLATE``) says where kernels that nothing tunes are launched first: in a process of their own by
+    default, so that one that faults, hangs or writes outside of its tensors costs its candidate alone. Without a GPU
+    that kerntune can time on, the first is called.
 
     :class:`~kerntune.errors.UsageError` for what can't be: fewer than two candidates, two of one name, a key that is no
     parameter, a signature with ``*args``.
@@ -46,6 +50,7 @@ def choice(
         "verify": None if verify is None else verify_mode(verify).value,
         "verify_ignore": None if verify_ignore is None else names_of(verify_ignore),
         "tune": None if tune is None else tune_mode(tune),
+        "isolate": None if isolate is None else isolate_mode(isolate),
     }
     if candidates is not None and callable(candidates):
         raise UsageError("kerntune.choice: give a list of candidates, or none: kerntune.choice(key=[...])(one, other)")

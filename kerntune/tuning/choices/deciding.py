@@ -18,7 +18,9 @@ from kerntune.kernels import compat
 from kerntune.tuning.choices.call_copies import CallCopies, random_state_kept, tensors_in
 from kerntune.tuning.choices.call_outcome import CallOutcome, outcome_of
 from kerntune.tuning.choices.choice_candidate import ChoiceCandidate
+from kerntune.tuning.choices.first_runs import FirstRuns, unwatched
 from kerntune.tuning.choices.stream_race import MOST_CALLS, race_calls
+from kerntune.tuning.kept_isolation import KEPT
 from kerntune.tuning.verification import Verification, Verify
 
 
@@ -60,11 +62,13 @@ class Deciding:
     reference: Callable[..., Any] | None
     verification: Verification
     gpu: Gpu
+    first_runs: FirstRuns
     left_out: dict[int, str] = field(default_factory=dict)
     errors: dict[int, Exception] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
     alone_s: float = 0.0
-    """Seconds of the first calls of the implementations and the reference: nearly all of it is their own tuning."""
+    """Seconds of the first calls of the implementations and the reference without those of launches elsewhere: nearly
+    all of it is their own tuning."""
 
     def __post_init__(self) -> None:
         self._grad = torch.is_grad_enabled()
@@ -74,15 +78,17 @@ class Deciding:
 
         What every implementation raises, if all do; :class:`MeasurementError` where one leaves the device unusable.
         """
-        with random_state_kept() as back:
+        with random_state_kept() as back, KEPT.keeping(0):
             copies = CallCopies(self.values, self._grad)
             outcomes = self._outcomes(copies, back)
             right = self._agreeing(outcomes)
+            self.first_runs.keep_faults()
+            self.notes += self.first_runs.notes
             del outcomes
             if len(right) == 1:
                 return right[0], {}
             runs = {i: self._raced_call(self.implementations[i].fn, copies) for i in right}
-            with self.gpu.lock():
+            with self.gpu.lock(), unwatched():
                 most = 1 if copies.counts_on else MOST_CALLS
                 return race_calls(self.gpu, runs, copies.restore, incumbent, most)
 
@@ -126,14 +132,15 @@ class Deciding:
         copies.restore()
         back()
         self.gpu.synchronize()
-        begin = time.perf_counter()
+        begin, elsewhere_s = time.perf_counter(), self.first_runs.seconds
         try:
-            value, gradients = self._run(fn, copies)
+            with self.first_runs.watched():
+                value, gradients = self._run(fn, copies)
             self.gpu.synchronize()
         except BaseException:
             copies.doubt()
             raise
-        self.alone_s += time.perf_counter() - begin
+        self.alone_s += time.perf_counter() - begin - (self.first_runs.seconds - elsewhere_s)
         changed = copies.note_written()
         places = [place for place, t in copies.copies.items() if t.requires_grad and self._grad]
         return outcome_of(value, changed, dict(zip(places, gradients, strict=True)), copies.originals)

@@ -33,9 +33,12 @@ from kerntune.tuning.choices.choice_place import OPERATIONS, place_now
 from kerntune.tuning.choices.choice_signature import checked_ignored, checked_key, declared_at, parameters_of
 from kerntune.tuning.choices.choice_trace import KindOnly, device_type, traced_call
 from kerntune.tuning.choices.deciding import Deciding, Decision, warn_left_out
+from kerntune.tuning.choices.first_runs import FirstRuns
 from kerntune.tuning.choices.known_keys import KeyLocks, KnownKeys
+from kerntune.tuning.choices.launch_faults import LaunchFaults
 from kerntune.tuning.choices.stored_choices import ChoiceSite, ChoiceWinners, Regret, regret_text
 from kerntune.tuning.chosen import note
+from kerntune.tuning.isolation import Isolate
 from kerntune.tuning.many.noting import noting
 from kerntune.tuning.private_pools import outside_graph_pool
 from kerntune.tuning.stored_winners import index_of
@@ -60,13 +63,14 @@ class Operation:
         verify: str | None = None,
         verify_ignore: tuple[str, ...] | None = None,
         tune: TuneMode | None = None,
+        isolate: Isolate | None = None,
     ) -> None:
         self.signature_of, self.name = signature_of, name_of(signature_of)
         said = f"choice {self.name}{declared_at(signature_of)}"
         self.implementations: tuple[ChoiceCandidate, ...] = implementations(functions, said)
         self.parameters = parameters_of(signature_of, said)
         self.key = checked_key(key, self.parameters, said)
-        self.reference, self.verify, self.tune = reference, verify, tune
+        self.reference, self.verify, self.tune, self.isolate = reference, verify, tune, isolate
         self.verify_ignore = checked_ignored(verify_ignore, self.parameters, self.name, said)
         self.decisions: list[Decision] = []
         """What this process decided, or read from the store, in order."""
@@ -218,9 +222,10 @@ class Operation:
         self, winners: ChoiceWinners, site: Any, values: Mapping[str, Any], text: str, backend: Backend
     ) -> tuple[int, bool]:
         assert backend.gpu is not None
-        begin, verification = time.perf_counter(), self._options().verification
-        call = functools.partial(_call, self.parameters)
-        deciding = Deciding(self.name, self.implementations, values, call, self.reference, verification, backend.gpu)
+        begin, options = time.perf_counter(), self._options()
+        call, first_runs = functools.partial(_call, self.parameters), self._first_runs(winners, backend, options)
+        given = self.reference, options.verification, backend.gpu, first_runs
+        deciding = Deciding(self.name, self.implementations, values, call, *given)
         incumbent = winners.incumbent(site)
         index, times = deciding.race(self._of_baseline(values) if incumbent is None else incumbent)
         standing = winners.keep(site, index, times.get(index, 0.0))
@@ -243,6 +248,9 @@ class Operation:
         )
         warn_left_out(self.name, left_out, deciding.notes)
         return index, True
+
+    def _first_runs(self, winners: ChoiceWinners, backend: Backend, options: TuneOptions) -> FirstRuns:
+        return FirstRuns(self.name, backend, options.isolate, LaunchFaults(winners))
 
     def _of_baseline(self, values: Mapping[str, Any]) -> int | None:
         """The implementation that a gated test's baseline has for such a call."""
@@ -321,7 +329,7 @@ class Operation:
         verify, ignored = self.verify, self.verify_ignore
         if place is not None:
             verify, ignored = verify or place.verify, place.verify_ignore if ignored is None else ignored
-        return TuneOptions.now(verify=verify, verify_ignore=ignored)
+        return TuneOptions.now(verify=verify, verify_ignore=ignored, isolate=self.isolate)
 
     def _winners(self, backend: Backend) -> ChoiceWinners:
         assert backend.gpu is not None

@@ -17,6 +17,7 @@ from torch_warnings import ignore_torchs_own
 import kerntune
 from kerntune.errors import MeasurementError
 from kerntune.gpu.probe import has_cuda
+from kerntune.tuning import isolation
 
 pytestmark = [
     pytest.mark.gpu,
@@ -193,3 +194,99 @@ def test_products_are_decided_with_cublas_among_them() -> None:
         a, b = (torch.randn(*s, device="cuda", dtype=torch.float16) for s in ((m, 1024), (1024, 1024)))
         torch.testing.assert_close(matmul(a, b), a @ b, rtol=1e-2, atol=1e-1)
         assert len(decision(matmul).times_ns) == 2
+
+
+# kernels that nothing tunes
+
+
+@triton.jit
+def far_kernel(x, y, n, BLOCK: tl.constexpr):
+    i = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    tl.store(y + i.to(tl.int64) + (1 << 42), tl.load(x + i, mask=i < n) * 2, mask=i < n)
+
+
+@triton.jit
+def endless_kernel(x, y, n, BLOCK: tl.constexpr):
+    i = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    flag = tl.load(x, volatile=True)
+    while flag == flag:
+        flag = tl.load(x, volatile=True) * 0.0
+    tl.store(y + i, tl.load(x + i, mask=i < n) * 2 + flag, mask=i < n)
+
+
+@triton.jit
+def beside_kernel(x, y, n, BLOCK: tl.constexpr):
+    i = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    tl.store(y + i, tl.load(x + i, mask=i < n) * 2, mask=i < n)
+    tl.store(y + n, 1.0)
+
+
+BARE = {far_kernel: "failed", endless_kernel: "did not end within", beside_kernel: "wrote outside of its tensors"}
+
+
+@pytest.mark.parametrize("kernel", BARE, ids=lambda kernel: kernel.fn.__name__)
+def test_a_bad_kernel_that_nothing_tunes_costs_its_implementation_alone(
+    kernel: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(isolation, "LIMIT_FIRST_S", 3.0)
+
+    def bare(x: torch.Tensor) -> torch.Tensor:
+        y = torch.empty_like(x)
+        kernel[by_block(x.numel())](x, y, x.numel(), BLOCK=256)
+        return y
+
+    def good(x: torch.Tensor) -> torch.Tensor:
+        y = torch.empty_like(x)
+        double_kernel[by_block(x.numel())](x, y, x.numel(), BLOCK=256)
+        return y
+
+    double = choice_of(bare, good, lambda x: x * 2)
+    x = torch.randn(N, device="cuda")
+    said = rf"kernel {kernel.fn.__name__}: its first launch {BARE[kernel]}"
+    with pytest.warns(RuntimeWarning, match=f"bare is left out for such arguments: LaunchFault: {said}"):
+        found = double(x)
+    assert torch.equal(found, x * 2)
+    assert [name.rpartition(".")[2] for name in decision(double).left_out] == ["bare"]
+    assert len(decision(double).times_ns) == 2
+    torch.cuda.synchronize()
+    assert torch.equal(torch.arange(5, device="cuda").cpu(), torch.arange(5))
+    again = choice_of(bare, good)
+    with pytest.warns(
+        RuntimeWarning, match=rf"kernel {kernel.fn.__name__}: an earlier run found that its first launch"
+    ):
+        again(x)
+
+
+@pytest.mark.parametrize("grad", [False, True])
+def test_good_kernels_that_nothing_tunes_run_as_without_a_choice(grad: bool) -> None:
+    """Also in a backward function, which torch runs in another thread."""
+
+    class Double(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx: Any, x: torch.Tensor) -> torch.Tensor:
+            return launched(x)
+
+        @staticmethod
+        def backward(ctx: Any, gradient: torch.Tensor) -> torch.Tensor:
+            return launched(gradient.contiguous())
+
+    def launched(x: torch.Tensor) -> torch.Tensor:
+        y = torch.empty_like(x)
+        double_kernel[by_block(x.numel())](x, y, x.numel(), BLOCK=512)
+        return y
+
+    def in_steps(x: torch.Tensor) -> torch.Tensor:
+        for _ in range(10):
+            x = x + 0.0
+        return x + x
+
+    double = choice_of(in_steps, lambda x: Double.apply(x))
+    x = torch.randn(N, device="cuda", requires_grad=grad)
+    y = double(x)
+    assert torch.equal(y.detach(), x.detach() * 2)
+    assert not decision(double).left_out
+    assert len(decision(double).times_ns) == 2
+    if grad:
+        y.sum().backward()
+        assert x.grad is not None
+        assert torch.equal(x.grad, torch.full_like(x, 2.0))
