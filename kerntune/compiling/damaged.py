@@ -22,7 +22,7 @@ SUFFIX = ".damaged"
 NEEDED = ("target", "name", "shared", "num_warps")
 """Fields of a kernel's metadata in every Triton, for every target."""
 
-_WHOLE = re.compile(r"^\s*\}", re.MULTILINE)
+_WHOLE = re.compile(r"\n[ \t]*\}")
 """The end of a module or function in a text: a text that was cut off lacks it."""
 
 _AMD_END = ".end_amdgpu_metadata"
@@ -68,7 +68,7 @@ def _metadata_damage(data: bytes) -> str:
 
 
 def _text_damage(text: str, is_assembly: bool, backend: str) -> str:
-    if not text.strip():
+    if not text or text.isspace():
         return "it is empty"
     whole = _AMD_END in text if is_assembly and backend == "hip" else _WHOLE.search(text) is not None
     return "" if whole else "it is cut off"

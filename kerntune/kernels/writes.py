@@ -6,6 +6,7 @@ import os
 import re
 from collections import defaultdict
 from collections.abc import Container, Iterable, Sequence
+from functools import lru_cache
 from typing import Any
 
 from kerntune.base.device import Target
@@ -26,13 +27,18 @@ _WORD = re.compile(r"(?:\b|x)i64\b")  # an integer that can hold an address
 _FLOAT = re.compile(r"(?:\b|x)(?:bf16|f16|f32|f64|f8E\w+)\b")  # alone, or after the shape: tensor<64xf32>
 
 
+KEPT = 64
+"""Texts whose access is kept: configs that differ in warps or stages have the same TTIR, of some 10 KB."""
+
+
+@lru_cache(maxsize=KEPT)
 def access_of(ttir: str, target: Target | None = None) -> Access:
     """What the kernel in ``ttir`` reads and writes, found by following its addresses back to its parameters.
 
     ``target`` adds the dialects of its backend; plain TTIR needs none. Never raises for the content of ``ttir``: text
     that can't be parsed, impure inline assembly, an address made from an integer or loaded from memory, and an
-    operation that this code has no rule for all give :meth:`Access.everything`, with the reason. Takes about 1 ms, plus
-    the import of Triton.
+    operation that this code has no rule for all give :meth:`Access.everything`, with the reason. Takes 3 to 5 ms for
+    a new text, most of it MLIR's dialects, plus the import of Triton.
     """
     try:
         module, _context = _parse(ttir, target)

@@ -15,6 +15,7 @@ from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource, make_backend
 
 from kerntune.base.device import Target
+from kerntune.kernels import writes
 from kerntune.kernels.access import Access
 from kerntune.kernels.writes import access_of
 
@@ -445,3 +446,12 @@ module {
 
 def test_a_function_that_calls_itself_may_return_what_any_caller_gave() -> None:
     assert access_of(RECURSIVE) == exact(set(), {0, 1}, 2)
+
+
+def test_a_text_that_is_known_is_not_parsed_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Configs that differ in warps have the same TTIR, and a new MLIR context for each takes most of the time."""
+    parsed = []
+    monkeypatch.setattr(writes, "_parse", lambda ttir, target: parsed.append((ttir, target)) or 1 / 0)
+    for target in (None, None, Target.parse("cuda:90"), Target.parse("cuda:90")):
+        assert access_of("no module, and no other test's", target).unknown
+    assert [target for _, target in parsed] == [None, Target.parse("cuda:90")]

@@ -35,7 +35,7 @@ _AMD_DEBUG_SECTION = re.compile(
 )
 _DEBUG_LINE = re.compile(r"^\s*\.(?:loc|file|ident|cfi_\w+)\b")
 _LABEL = re.compile(r"^([$.]L[\w$.]*):$")
-_WORD = re.compile(r"[\w$.]+")
+_LABEL_NAME = re.compile(r"(?<![\w$.])[$.]L[\w$.]*")
 
 _PTX_FUNCTION = re.compile(r"^(?:\.(?:visible|weak)\s+)?\.(?:entry|func)\s+(?:\([^)]*\)\s*)?([\w$]+)", re.MULTILINE)
 _AMD_FUNCTION = re.compile(r"^\.type\s+([\w$.]+),@function", re.MULTILINE)
@@ -100,8 +100,10 @@ def strip_debug(asm_text: str, *, kind: AsmKind) -> str:
 
 def _without_idle_labels(lines: list[str]) -> list[str]:
     """Debug information marks the code with labels of its own; without it nothing names them."""
-    named = {word for line in lines if not _LABEL.match(line) for word in _WORD.findall(line)}
-    return [line for line in lines if not ((label := _LABEL.match(line)) and label[1] not in named)]
+    about = [line for line in lines if "$L" in line or ".L" in line]  # quick, and few are
+    named = {word for line in about if not _LABEL.match(line) for word in _LABEL_NAME.findall(line)}
+    idle = {line for line in about if (label := _LABEL.match(line)) and label[1] not in named}
+    return [line for line in lines if line not in idle]
 
 
 def anonymous(text: str, kind: AsmKind) -> str:
@@ -115,8 +117,10 @@ def anonymous(text: str, kind: AsmKind) -> str:
     if not names:
         return text
     either = "|".join(re.escape(n) for n in sorted(names, key=len, reverse=True))
+    places, named = re.compile(_places(either, kind)), re.compile(either)
     replace: Callable[[re.Match[str]], str] = lambda m: names[m[0]]  # noqa: E731 - a type for mypy
-    return re.sub(_places(either, kind), replace, text, flags=re.MULTILINE)
+    lines = text.split("\n")  # few have a name, and the search for places tries each character
+    return "\n".join(places.sub(replace, line) if named.search(line) else line for line in lines)
 
 
 def _places(name: str, kind: AsmKind) -> str:
