@@ -11,7 +11,6 @@ import math
 import os
 import random
 import time
-import weakref
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -30,7 +29,17 @@ from kerntune.gpu.foreign_work import OUT, SYMBOL
 from kerntune.gpu.result_kernels import PREFIX as RESULT_PREFIX
 from kerntune.gpu.rotation import CUDA, listed
 from kerntune.gpu.scripted_results import BufferPlace, run_result_kernel
-from kerntune.gpu.scripted_work import FakeBuffer, FakeWork, Filled, Mark, OwnBuffer, Repeated, Scattered, Shifted
+from kerntune.gpu.scripted_work import (
+    BuffersByAddress,
+    FakeBuffer,
+    FakeWork,
+    Filled,
+    Mark,
+    OwnBuffer,
+    Repeated,
+    Scattered,
+    Shifted,
+)
 
 if TYPE_CHECKING:  # a process for first looks has no tensors, and is there sooner without torch
     from kerntune.gpu.fake_cuda import StandIns
@@ -216,7 +225,7 @@ class FakeGpu:
         self.modules = 0
         """Kernels that are loaded now."""
 
-        self._buffers: weakref.WeakValueDictionary[int, FakeBuffer] = weakref.WeakValueDictionary()
+        self._buffers = BuffersByAddress()
         self._users: dict[int, FakeBuffer] = {}
         """Users' own memory."""
 
@@ -298,19 +307,20 @@ class FakeGpu:
     def _at_new_address(self, nbytes: int, give_back: Callable[[int], None]) -> FakeBuffer:
         address, self._next = self._next, self._next + -(-max(nbytes, 1) // 512) * 512
         garbage = Scattered(address, GARBAGE)
-        buffer = self._buffers[address] = OwnBuffer(address, nbytes, garbage, give_back)
+        buffer = OwnBuffer(address, nbytes, garbage, give_back)
+        self._buffers.add(buffer)
         return buffer
 
     def carve(self, buffer: Buffer, sizes: Sequence[int]) -> list[Buffer]:
         """Each has a content of its own; the whole counts as before, and is found no longer."""
         assert isinstance(buffer, FakeBuffer)
         address, found = buffer.address, list[Buffer]()
-        self._buffers.pop(address, None)
+        self._buffers.forget(buffer)
         for size in sizes:
             content = Shifted(buffer.content, address - buffer.address)
             piece = FakeBuffer(address, size, content, whole=buffer)
             if size:
-                self._buffers[address] = piece
+                self._buffers.add(piece)
             found.append(piece)
             address += size
         return found
@@ -343,7 +353,8 @@ class FakeGpu:
         address, nbytes = self._stand_ins.storage_address(tensor), int(tensor.untyped_storage().nbytes())
         if address not in self._users:
             first = Scattered(len(self._users), FIRST)  # not by address: what is stored of it is the same in every run
-            self._buffers[address] = self._users[address] = FakeBuffer(address, nbytes, first, users=True)
+            self._users[address] = FakeBuffer(address, nbytes, first, users=True)
+            self._buffers.add(self._users[address])
         return self._users[address]
 
     def copy(self, target: Buffer, source: Buffer) -> None:
@@ -463,9 +474,9 @@ class FakeGpu:
         if last is None:
             return []
         begin, found = last.address + (offset if offset < 0 else last.nbytes + offset), []
-        for buffer in list(self._buffers.values()):
+        for buffer in self._buffers.between(begin, begin + count):
             low, high = max(begin, buffer.address), min(begin + count, buffer.address + buffer.nbytes)
-            if low < high and buffer is not last:
+            if buffer is not last:
                 found.append((buffer, low - buffer.address, bytes([WRONG]) * (high - low)))
         own = max(0, min(begin + count, last.address + last.nbytes) - max(begin, last.address))
         mapped = own + sum(len(data) for _, _, data in found)
@@ -499,10 +510,8 @@ class FakeGpu:
         work.leave()
 
     def _containing(self, address: int) -> FakeBuffer | None:
-        exact = self._buffers.get(address)
-        if exact is not None:
-            return exact
-        return next((b for b in self._buffers.values() if b.address <= address < b.address + b.nbytes), None)
+        exact = self._buffers.at(address)
+        return exact if exact is not None else next(self._buffers.between(address, address + 1), None)
 
     def event(self) -> GpuEvent:
         """Now, on the virtual clock."""

@@ -6,9 +6,12 @@ A content is an expression, so that gigabytes cost nothing: bytes are made when 
 
 from __future__ import annotations
 
+import bisect
+import functools
 import math
+import weakref
 import zlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -258,9 +261,10 @@ class FakeBuffer:
         self._settled = content
         self._left.clear()
 
-    def mark(self, marks: tuple[Mark, ...]) -> None:
-        """A launch leaves these in it."""
-        self._left.append(marks)
+    @property
+    def mark(self) -> Callable[[tuple[Mark, ...]], None]:
+        """Let a launch leave marks in it."""
+        return self._left.append
 
     def read(self, limit: int | None = None) -> bytes:
         """Its bytes, or the first of them."""
@@ -288,6 +292,43 @@ class OwnBuffer(FakeBuffer):
         self._give_back(self.nbytes)
 
 
+class BuffersByAddress:
+    """Memory that something still refers to. Looking for neighbours visits few of thousands of copies."""
+
+    def __init__(self) -> None:
+        self._alive: weakref.WeakValueDictionary[int, FakeBuffer] = weakref.WeakValueDictionary()
+        self._addresses: list[int] = []
+        """In order; some are of memory that is gone."""
+
+        self._longest = 0
+
+    def add(self, buffer: FakeBuffer) -> None:
+        """Find it from now on, and whatever was at its address no longer."""
+        if buffer.address not in self._alive:
+            bisect.insort(self._addresses, buffer.address)
+        self._alive[buffer.address] = buffer
+        self._longest = max(self._longest, buffer.nbytes)
+        if len(self._addresses) > 2 * len(self._alive) + 1000:
+            self._addresses = sorted(self._alive)
+
+    def forget(self, buffer: FakeBuffer) -> None:
+        """Find it no longer."""
+        self._alive.pop(buffer.address, None)
+
+    def at(self, address: int) -> FakeBuffer | None:
+        """What begins there."""
+        return self._alive.get(address)
+
+    def between(self, begin: int, end: int) -> Iterator[FakeBuffer]:
+        """What has some bytes in a range of addresses, each once, in the order of their addresses."""
+        first = bisect.bisect_left(self._addresses, begin - self._longest)
+        last = bisect.bisect_left(self._addresses, end)
+        for address in dict.fromkeys(self._addresses[first:last]):
+            buffer = self._alive.get(address)
+            if buffer is not None and buffer.address + buffer.nbytes > begin:
+                yield buffer
+
+
 @dataclass(frozen=True)
 class FakeWork:
     """Launches in a row, taken as one: how many, how long, and the marks that they leave in which buffers (kept alive).
@@ -313,6 +354,9 @@ class FakeWork:
 
     def leave(self) -> None:
         """Leave the marks. Users' own memory stays as it is."""
-        for buffer, marks in self.left.items():
-            if not buffer.users:
-                buffer.mark(marks)
+        for mark, marks in self._leaving:
+            mark(marks)
+
+    @functools.cached_property
+    def _leaving(self) -> list[tuple[Callable[[tuple[Mark, ...]], None], tuple[Mark, ...]]]:
+        return [(buffer.mark, marks) for buffer, marks in self.left.items() if not buffer.users]

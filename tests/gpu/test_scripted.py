@@ -315,3 +315,21 @@ def test_what_launches_left_is_there_whoever_looks_and_gone_once_restored() -> N
     buffer.mark(marks[:1])
     buffer.put(Filled(5), 16)
     assert buffer.read() == bytes([5]) * 16 + marks[0].left(Filled(5)).read(16, 16)
+
+
+def test_memory_is_found_by_any_of_its_addresses_while_something_refers_to_it() -> None:
+    from kerntune.gpu.scripted_work import BuffersByAddress, FakeBuffer
+
+    memory, made = BuffersByAddress(), {at: FakeBuffer(at, nbytes) for at, nbytes in ((0, 64), (512, 8), (1024, 512))}
+    for one in reversed(made.values()):
+        memory.add(one)
+    assert (memory.at(512), memory.at(513)) == (made[512], None)
+    assert list(memory.between(63, 1025)) == list(made.values())
+    assert list(memory.between(64, 512)) == list(memory.between(520, 1024)) == []
+    memory.forget(made[0])
+    del one, made[512]
+    assert list(memory.between(0, 1 << 20)) == [made[1024]]
+    pieces = [FakeBuffer(1 << 20, 8) for _ in range(2)]
+    for piece in pieces:  # the last one is there
+        memory.add(piece)
+    assert list(memory.between(1 << 20, 1 << 21)) == pieces[1:]
