@@ -239,9 +239,8 @@ def show_starts(rows: Sequence[dict[str, Any]]) -> None:
     for row in summary.pop("failed")[:3]:
         print("failed:", row["case"], row["isolate"], row.get("error"), flush=True)
     for variant, found in summary.items():
-        print(
-            f"{variant:20} slower {found['slower']}  {found['slower_by_case']}  of {found['calls']} calls", flush=True
-        )
+        against = f"slower than {found['held_against']}: {found['slower']}"
+        print(f"{variant:26} {against}  {found['slower_by_case']}  of {found['calls']} calls", flush=True)
     for variant, found in summary.items():
         for case, figures in found["by_case"].items():
             print(f"{variant:20} {case:10} {figures['seconds']:.3f} s  steps {figures['steps_ms']}", flush=True)

@@ -15,7 +15,8 @@ from kerntune.errors import MeasurementError
 from kerntune.gpu.guards import GuardDamage, damage_text
 from kerntune.gpu.memory import Memory
 from kerntune.timing.worker.look_requests import ChangedGuard
-from kerntune.tuning.isolation import FirstLaunches, Isolation, name_and_size
+from kerntune.tuning.first_launches import FirstLaunches, name_and_size
+from kerntune.tuning.isolation import Isolation
 
 FLOATS = ("*fp", "*bf")
 """How the types of pointers to numbers begin that are no integers: addresses are hardly ever computed from these."""

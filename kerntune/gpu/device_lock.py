@@ -211,7 +211,7 @@ def _is_shared_by_parent(uuid: str) -> bool:
 @contextlib.contextmanager
 def giving_way() -> Iterator[None]:
     """Let go meanwhile of what this process shares loosely, of all devices: who keeps one and waits for another process
-    may be waited for by that one. What ends the run (Ctrl-C) waits for nobody: it is taken again if it is free."""
+    may be waited for by that one. What ends the run (Ctrl-C) doesn't wait: it is taken again if it is free."""
     given = [(one, one.loose) for one in _all_mine() if one.loose is not None]
     for one, loose in given:
         one.loose = None

@@ -13,7 +13,8 @@ from kerntune.compiling.compiler import Compiled
 from kerntune.errors import LaunchFault
 from kerntune.gpu.memory import Memory, Source
 from kerntune.kernels.specialize import Specialized
-from kerntune.tuning.isolation import FirstLaunches, Isolation
+from kerntune.tuning.first_launches import FirstLaunches
+from kerntune.tuning.isolation import Isolation
 from kerntune.tuning.stored_trials import Trials
 
 

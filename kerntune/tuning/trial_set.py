@@ -30,7 +30,7 @@ from kerntune.tuning.batch import CandidateResult
 from kerntune.tuning.candidates import CandidatePool, contenders
 from kerntune.tuning.consensus import CandidateWork, content_of, stored_code, work_of_single
 from kerntune.tuning.faults import Faults, FirstLaunchFault
-from kerntune.tuning.isolation import FirstLaunches
+from kerntune.tuning.first_launches import FirstLaunches
 from kerntune.tuning.pre_hooks import first_contents
 from kerntune.tuning.race import Estimates, Trial
 from kerntune.tuning.resource_check import misfit

@@ -19,7 +19,8 @@ from kerntune.gpu.program import Loader, Program, memory_at
 from kerntune.heuristics import without_pipelining
 from kerntune.tuning.candidates import CandidatePool, pool_of
 from kerntune.tuning.consensus import Consensus
-from kerntune.tuning.isolation import FirstLaunches, Isolation
+from kerntune.tuning.first_launches import FirstLaunches
+from kerntune.tuning.isolation import Isolation
 from kerntune.tuning.prescreen import Prescreen
 from kerntune.tuning.race import Screening, Trial, decided
 from kerntune.tuning.searching import Searching

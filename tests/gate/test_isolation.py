@@ -14,6 +14,7 @@ from kerntune.base.policy import TuneMode, Verdict
 from kerntune.capture import fault_limits
 from kerntune.errors import TuningError
 from kerntune.gpu.scripted import ABORT, ILLEGAL_ADDRESS, OUT_OF_MEMORY, TRAP, Rule
+from kerntune.tuning import first_launches as launches_module
 from kerntune.tuning import isolation as isolation_module
 
 FIVE = (32, 64, 128, 256, 512)
@@ -38,7 +39,7 @@ def launched(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
     def exchange(self: Any, request: Any, limit_s: float) -> Any:
         for one in getattr(request, "looks", (request,)):
-            if isinstance(one, isolation_module.LookRequest):
+            if isinstance(one, launches_module.LookRequest):
                 blocks.append(one.recording.binaries[0].constexprs["BLOCK"])
         return real(self, request, limit_s)
 
@@ -149,8 +150,8 @@ def test_a_process_that_has_its_context_needs_no_room_for_another(
 ) -> None:
     with project.run(isolated=True) as run:
         run.judge(lambda: scale(tuned(32, 64)))
-        room = isolation_module.CONTEXT_BYTES + isolation_module.STAGING_BYTES
-        monkeypatch.setattr(isolation_module, "copies_allowed", lambda *given: room)
+        room = launches_module.CONTEXT_BYTES + launches_module.STAGING_BYTES
+        monkeypatch.setattr(launches_module, "copies_allowed", lambda *given: room)
         run.judge(lambda: scale(tuned(128, 256)), node="tests/test_scale.py::test_other")
     assert {"128", "256"} <= set(launched)
 

@@ -14,6 +14,7 @@ from kerntune.base.case_result import OutsideWrite
 from kerntune.base.codec import to_json
 from kerntune.base.policy import Outcome, Policy, Update, Verdict
 from kerntune.gpu.scripted import ILLEGAL_ADDRESS, Rule
+from kerntune.tuning import first_launches as launches_module
 from kerntune.tuning import isolation as isolation_module
 
 BESIDE = Rule(kernel="scale_kernel", beside=(0, 4))
@@ -27,7 +28,7 @@ def looked(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 
     def exchange(self: Any, request: Any, limit_s: float) -> Any:
         for one in getattr(request, "looks", (request,)):
-            if isinstance(one, isolation_module.LookRequest):
+            if isinstance(one, launches_module.LookRequest):
                 counts.append(len(one.recording.working))
         return real(self, request, limit_s)
 

@@ -41,6 +41,8 @@ from kerntune.gpu.scripted import (
     FakeBackend,
     Rule,
 )
+from kerntune.timing.worker.look_requests import ForgetRequest
+from kerntune.tuning import first_launches as launches_module
 from kerntune.tuning import isolation as isolation_module
 from kerntune.tuning.candidates import CandidatePool
 from kerntune.tuning.faults import Faults, FirstLaunchFault
@@ -56,8 +58,8 @@ BLOCKS = (32, 64, 128, 256, 512)
 @pytest.fixture(autouse=True)
 def short_limits(monkeypatch: pytest.MonkeyPatch) -> None:
     """What hangs is given up soon: others take milliseconds here."""
-    monkeypatch.setattr(isolation_module, "LEAST_LIMIT_S", 1.0)
-    monkeypatch.setattr(isolation_module, "LIMIT_FIRST_S", 2.0)
+    monkeypatch.setattr(launches_module, "LEAST_LIMIT_S", 1.0)
+    monkeypatch.setattr(launches_module, "LIMIT_FIRST_S", 2.0)
 
 
 @pytest.fixture
@@ -299,7 +301,7 @@ def test_faults_that_come_first_end_no_good_tuning(
 
 
 def test_hangs_that_come_first_end_no_good_tuning(backend: FakeBackend, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(isolation_module, "LIMIT_FIRST_S", 1.0)
+    monkeypatch.setattr(launches_module, "LIMIT_FIRST_S", 1.0)
     assert numbers(race_many(backend, HANG, range(3), count=8)) == {0, 1, 2}
 
 
@@ -309,7 +311,7 @@ def test_most_of_many_that_fault_blame_the_call_before_all_are_tried(backend: Fa
 
 
 def test_hangs_alone_blame_the_call_soon(backend: FakeBackend, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(isolation_module, "LIMIT_FIRST_S", 0.3)
+    monkeypatch.setattr(launches_module, "LIMIT_FIRST_S", 0.3)
     with pytest.raises(TuningError, match=r"8 of 54 configs fail at first launch, so the call is to blame"):
         race_many(backend, HANG, range(MANY))
 
@@ -564,3 +566,15 @@ def test_its_process_starts_before_compiling_ones(faulty: FakeBackend, monkeypat
     monkeypatch.setattr(Compiler, "warm", lambda self, jobs: (order.append("compiling"), warm(self, jobs)))
     scale(library(*BLOCKS))
     assert order[:2] == ["looks", "compiling"]
+
+
+def test_a_process_that_was_ended_has_nothing_to_forget(backend: FakeBackend, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As after Ctrl-C: neither asked nor waited for."""
+    isolation = Isolation(script(backend, isolated=True))
+    isolation.process().ask(ForgetRequest(), 30.0)
+    assert isolation._process is not None
+    isolation._process.end_behind()
+    monkeypatch.setattr(isolation_module.LookProcess, "ask", None)
+    monkeypatch.setattr(isolation_module.Isolation, "drop", None)
+    isolation.forget()
+    isolation.close()

@@ -1,0 +1,310 @@
+"""First launches of one tuning elsewhere, on copies of the call's own bytes, between guard zones.
+
+A candidate that faults, hangs, aborts, runs out of memory or writes beside its tensors costs a process and one trial.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+
+from kerntune.base.case_result import FIRST_LAUNCH
+from kerntune.base.recording import Artifacts, Recording
+from kerntune.compiling.fault import FROM_OUTSIDE
+from kerntune.errors import BackendError, LaunchFault, LaunchTimeout, MeasurementError, OutOfResourcesError
+from kerntune.gpu.base import Buffer
+from kerntune.gpu.guards import BASE_ALIGN, GuardDamage, damage_text, guards_bytes
+from kerntune.gpu.memory import Memory, Source, copies_allowed, used_storages
+from kerntune.gpu.staging import STAGING_BYTES, batches, staged_bytes
+from kerntune.timing.worker.look_process import LookProcess, ProcessEnded, ProcessLate
+from kerntune.timing.worker.look_requests import (
+    ChangedGuard,
+    LookFailed,
+    LookReply,
+    LookRequest,
+    LooksRequest,
+    StagedPiece,
+    StageRequest,
+)
+from kerntune.timing.worker.requests import RequestFailed
+from kerntune.tuning.isolation import STAGE_LIMIT_S, Isolate, Isolation, IsolationError, unsaid
+
+CONTEXT_BYTES = 600 << 20
+"""What a second context takes on the device: 523 MiB on an H200 (driver 580), and some modules."""
+
+LEAST_LIMIT_S, LIMIT_FACTOR = 3.0, 50.0
+"""A first launch is given up after this many seconds, or so many times what the slowest one took that ended, whichever
+is more. Loading, copying and looking at guard zones count, so the least limit is far above what launches take."""
+
+LIMIT_FIRST_S = 10.0
+"""The same while none has ended."""
+
+CALL_LIMIT_S = 60.0
+"""All launches of a call together: they have ended in the captured run."""
+
+TRIES = 2
+"""Of a launch whose process others have ended."""
+
+
+class FirstLaunches:
+    """The first launches of one tuning, of a kernel on a memory's first contents."""
+
+    def __init__(self, isolation: Isolation, kernel: str, memory: Memory) -> None:
+        self._isolation, self._kernel, self._memory = isolation, kernel, memory
+        self._held: dict[int, Buffer] = {}
+        """Which content of a storage the process has."""
+
+        self._holder: LookProcess | None = None
+        self._slowest_s: float | None = None
+        self._ahead: dict[int, tuple[Recording, float | Exception]] = {}
+        """What came of the recordings that ran ahead, by identity: nanoseconds, or what :meth:`run` raises."""
+
+        self.why_not = ""
+        """Why some launches ran in this process without an earlier one elsewhere; empty if none did."""
+
+    def notes(self) -> tuple[str, ...]:
+        """The same for messages, or why no process can be had. What the device's setting takes away is among
+        them once a process, not with each kernel."""
+        isolation, why = self._isolation, self.why_not
+        if not why and not isolation.gpu.unprotected():
+            why = isolation.why_not
+        here = [f"kernel {self._kernel}: first launches ran in this process: {why}"] if why else []
+        return (*unsaid(isolation.gpu), *here)
+
+    @property
+    def active(self) -> bool:
+        """Whether launches run elsewhere first."""
+        return self._isolation.wanted and not self.why_not
+
+    def limit_s(self) -> float:
+        """Seconds after which a launch is given up."""
+        if self._slowest_s is None:
+            return LIMIT_FIRST_S
+        return max(LEAST_LIMIT_S, LIMIT_FACTOR * self._slowest_s)
+
+    def run(self, recording: Recording, artifacts: Artifacts, first: Mapping[int, Source | None]) -> float | None:
+        """Run a recording of one launch in the other process; nanoseconds, or None where it can't run there.
+
+        ``first`` has contents of storages that are this launch's own. Raises :class:`LaunchFault` (a
+        :class:`LaunchTimeout` if it did not end) and :class:`OutOfResourcesError`.
+        """
+        _, known = self._ahead.pop(id(recording), (recording, None))
+        if isinstance(known, Exception):
+            raise known
+        if known is not None:
+            return known
+        why, fault = self.cannot(recording) if self.active else "", None
+        for _ in range(TRIES if self.active and not why else 0):
+            try:
+                return self._run_once(recording, artifacts, first)
+            except _EndedFromOutside as exc:
+                why, fault = str(exc), exc.fault
+            except MeasurementError as exc:
+                why, fault = str(exc), None
+                break
+        if fault is not None:
+            raise fault
+        if why:
+            self._stay_here(why)
+        return None
+
+    def run_ahead(self, looks: Sequence[tuple[Recording, Mapping[int, Source | None]]], artifacts: Artifacts) -> None:
+        """Run several recordings, each with its ``first``, without a pause between them; :meth:`run` knows what came of
+        each. Those after a fault, and those that find other contents than the first one, are left to :meth:`run`.
+        :class:`IsolationError` as there."""
+        self._ahead.clear()
+        recording, first = looks[0]
+        if not self.active or self.cannot(recording):
+            return
+        try:
+            process = self._staged(recording, first)
+        except IsolationError:
+            raise
+        except (MeasurementError, _EndedFromOutside):  # as run() will find, and say
+            return
+        alike = [one for one, its in looks if not self.cannot(one) and not self._missing(self._wanted(one, its))]
+        request = LooksRequest(tuple(_look(one, artifacts) for one in alike))
+        with contextlib.closing(process.ask_each(request, self.limit_s)) as replies:
+            for one in alike:
+                try:
+                    self._ahead[id(one)] = one, self._reply_judged(one, partial(next, replies))
+                except (LaunchFault, OutOfResourcesError) as exc:
+                    self._ahead[id(one)] = one, exc
+                except IsolationError:
+                    raise
+                except (_EndedFromOutside, MeasurementError):
+                    return
+                if not process.alive:
+                    return
+
+    def whole_call(self, recording: Recording, artifacts: Artifacts) -> tuple[ChangedGuard, ...]:
+        """Run all launches of a call in order in the other process, on the memory's first contents; the guard zones
+        that they have changed. :class:`MeasurementError` where they can't run there, or don't end well there."""
+        if why := self.cannot(recording) if self.active else "first launches run in this process":
+            raise MeasurementError(why)
+        try:
+            reply = self._staged(recording, {}).ask(_look(recording, artifacts), CALL_LIMIT_S)
+        except (ProcessLate, ProcessEnded, _EndedFromOutside) as exc:
+            self._isolation.drop(late=isinstance(exc, ProcessLate))
+            raise MeasurementError(str(exc)) from exc
+        if isinstance(reply, LookFailed) and reply.spoiled:
+            self._isolation.drop()
+        if not isinstance(reply, LookReply):
+            raise MeasurementError(str(getattr(reply, "reason", None) or getattr(reply, "message", reply)))
+        return reply.guards
+
+    def close(self) -> None:
+        """Free what the process holds of this tuning."""
+        self._isolation.forget()
+        self._held.clear()
+        self._ahead.clear()
+
+    def cannot(self, recording: Recording) -> str:
+        """Why a recording can't run elsewhere; empty if it can."""
+        if recording.hidden_pointers:
+            return "it follows addresses, which lead somewhere else in another process"
+        if self._holder is not None:
+            return ""
+        used = sum(2 * recording.storages[i].nbytes + guards_bytes() for i in used_storages(recording))
+        need = (0 if self._isolation.ready else CONTEXT_BYTES) + STAGING_BYTES + used
+        allowed = copies_allowed(self._isolation.gpu, self._memory.inputs)
+        if need > allowed:
+            return f"it needs {need >> 20} MiB more of device memory, of which tuning may take {allowed >> 20} MiB"
+        return ""
+
+    def _stay_here(self, why: str) -> None:
+        """From now on launches run in this process alone."""
+        self.why_not = why
+        self._isolation.drop()
+        if self._isolation.mode is Isolate.ALWAYS:
+            raise IsolationError(
+                f"kernel {self._kernel}: first launches can't run in a process of their own: {why} (isolate=always)"
+            )
+
+    def _run_once(self, recording: Recording, artifacts: Artifacts, first: Mapping[int, Source | None]) -> float:
+        process, request = self._staged(recording, first), _look(recording, artifacts)
+        return self._reply_judged(recording, partial(process.ask, request, self.limit_s()))
+
+    def _reply_judged(self, recording: Recording, receive: Callable[[], object]) -> float:
+        """Nanoseconds of a launch whose reply is received so, or what it has done."""
+        begin, limit = time.monotonic(), self.limit_s()
+        try:
+            reply = receive()
+        except ProcessLate as exc:
+            self._isolation.renew(late=True)
+            raise LaunchTimeout(f"{FIRST_LAUNCH} did not end within {limit:.1f} s{self._others()}") from exc
+        except ProcessEnded as exc:
+            self._isolation.renew()
+            fault = LaunchFault(f"{FIRST_LAUNCH} failed: {exc}")
+            if exc.signal in FROM_OUTSIDE:
+                fault.passing = True
+                raise _EndedFromOutside(str(exc), fault) from exc
+            raise fault from exc
+        return self._judged(recording, reply, time.monotonic() - begin)
+
+    def _others(self) -> str:
+        return "" if self._slowest_s is None else f", others took {self._slowest_s * 1e3:.0f} ms at most"
+
+    def _judged(self, recording: Recording, reply: object, seconds: float) -> float:
+        if isinstance(reply, LookFailed):
+            if reply.spoiled:
+                self._isolation.renew()
+            if reply.resources:
+                raise OutOfResourcesError(reply.reason)
+            fault = LaunchFault(f"{FIRST_LAUNCH} failed: {reply.reason}")
+            fault.passing = reply.no_memory
+            raise fault
+        if not isinstance(reply, LookReply):
+            raise MeasurementError(f"a process for first looks answered {getattr(reply, 'message', reply)}")
+        if reply.guards:
+            self._isolation.renew()  # who knows what else it has written
+            found = reply.guards[0]
+            damage = GuardDamage(found.storage, found.first, found.last, found.count)
+            text = damage_text(damage, *name_and_size(recording, found.storage))
+            raise LaunchFault(f"{FIRST_LAUNCH} wrote outside of its tensors: {text}")
+        self._slowest_s = max(seconds, self._slowest_s or 0.0)
+        return reply.ns
+
+    # the call's bytes
+
+    def _staged(self, recording: Recording, first: Mapping[int, Source | None]) -> LookProcess:
+        """A process that has the contents that a recording's first launch finds. :class:`_EndedFromOutside`, or
+        :class:`MeasurementError`."""
+        process = self._isolation.process()
+        if process is not self._holder:
+            self._held.clear()
+            self._holder = process
+        self._stage(process, recording, first)
+        return process
+
+    def _stage(self, process: LookProcess, recording: Recording, first: Mapping[int, Source | None]) -> None:
+        """Let the process have the contents that a launch finds. The process never sees the memory itself."""
+        wanted = self._wanted(recording, first)
+        missing = self._missing(wanted)
+        if not missing:
+            return
+        try:
+            sent = self._sent(process, wanted, missing) or (
+                self._isolation.without_ipc() and self._sent(process, wanted, missing)
+            )
+        except (BackendError, OSError) as exc:
+            self._isolation.gpu.synchronize()  # raises where this process has lost its device
+            raise MeasurementError(f"its memory could not be copied to another process: {exc}") from exc
+        if not sent:
+            raise MeasurementError("its memory could not be copied to another process")
+        self._held.update({i: wanted[i] for i in missing})
+
+    def _wanted(self, recording: Recording, first: Mapping[int, Source | None]) -> dict[int, Buffer]:
+        """The contents that a recording's launch finds, by storage."""
+        sources = self._memory.sources
+        return {i: (first.get(i) or sources[i]).pristine for i in used_storages(recording)}
+
+    def _missing(self, wanted: Mapping[int, Buffer]) -> list[int]:
+        """Those that the process doesn't have."""
+        return [i for i, buffer in wanted.items() if self._held.get(i) is not buffer]
+
+    def _sent(self, process: LookProcess, wanted: Mapping[int, Buffer], missing: Sequence[int]) -> bool:
+        """Whether all of it arrived."""
+        layout = {i: (wanted[i].nbytes, self._residue(i)) for i in missing}
+        sizes = [wanted[i].nbytes for i in missing]
+        gpu, staging = self._isolation.gpu, self._isolation.staging(staged_bytes(sizes))
+        for batch in [*batches(sizes)] or [[]]:
+            for number, offset, at, count in batch:
+                staging.put(gpu.part(wanted[missing[number]], offset, count), at)
+            staging.flush()
+            pieces = tuple(StagedPiece(missing[number], offset, at, count) for number, offset, at, count in batch)
+            try:
+                reply = process.ask(StageRequest(staging.kind, staging.handle, layout, pieces), STAGE_LIMIT_S)
+            except (ProcessEnded, ProcessLate) as exc:
+                self._isolation.drop()
+                raise _EndedFromOutside(f"copying its memory: {exc}") from exc
+            if isinstance(reply, RequestFailed):
+                return False
+        return True
+
+    def _residue(self, storage: int) -> int:
+        """A storage's address modulo what is kept of it."""
+        source = self._memory.sources[storage]
+        return (source.home or source.pristine).address % BASE_ALIGN
+
+
+class _EndedFromOutside(Exception):
+    """The process is gone, and no launch is to blame; ``fault`` is what is said of one during which it happens
+    again, which is not remembered."""
+
+    def __init__(self, why: str, fault: LaunchFault | None = None) -> None:
+        super().__init__(why)
+        self.fault = fault
+
+
+def _look(recording: Recording, artifacts: Artifacts) -> LookRequest:
+    return LookRequest(recording, {b.sha256: artifacts[b.sha256] for b in recording.binaries})
+
+
+def name_and_size(recording: Recording, storage: int) -> tuple[str, int]:
+    """What a storage is called: by the arguments that point into it."""
+    params = [p for launch in recording.launches for p in launch.params if p.view is not None]
+    names = [p.name for p in params if p.view is not None and recording.views[p.view].storage == storage]
+    return ", ".join(dict.fromkeys(names)) or f"storage {storage}", recording.storages[storage].nbytes
