@@ -5,8 +5,8 @@ The hook around launches, the memory plan that grows during the call, and the re
 do.
 """
 
-from kerntune.capture.capture import Capture, current
+from kerntune.capture.capture import Capture, current, wait_while_suspended
 from kerntune.capture.launch import LAUNCH_WORDS, Pending, Probe
 from kerntune.capture.site import Candidate, Site
 
-__all__ = ["LAUNCH_WORDS", "Candidate", "Capture", "Pending", "Probe", "Site", "current"]
+__all__ = ["LAUNCH_WORDS", "Candidate", "Capture", "Pending", "Probe", "Site", "current", "wait_while_suspended"]

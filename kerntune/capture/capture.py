@@ -20,6 +20,7 @@ from kerntune.capture.launch_device import launch_device, refuse_second_device
 from kerntune.capture.memory_plan import Plan
 from kerntune.capture.met_choices import MetChoices
 from kerntune.capture.site import Candidate, Site, site_of_given, site_of_tuner
+from kerntune.capture.suspension import Suspension
 from kerntune.compiling.compiler import Compiled, Compiler
 from kerntune.errors import (
     CaptureError,
@@ -101,6 +102,8 @@ class Capture:
         """Which implementations the call's choices went to."""
 
         self._suspending, self._suspensions = threading.Lock(), 0
+        self.missed: list[str] = []
+        """Kernels that other threads have launched unrecorded while the capture was suspended."""
 
     @contextlib.contextmanager
     def active(self) -> Iterator[None]:
@@ -133,20 +136,34 @@ class Capture:
 
     @contextlib.contextmanager
     def suspended(self) -> Iterator[None]:
-        """Inside of :meth:`active`: Triton's entry points are its own meanwhile, in all threads. What is launched isn't
-        the call's, and other captures may take place."""
+        """Inside of :meth:`active`: Triton's entry points are its own meanwhile. What this thread launches, and those
+        that it starts, isn't the call's, and other captures may take place; launches of other threads wait."""
         with self._suspending:
             self._suspensions += 1
             if self._suspensions == 1:
-                self._stand_back()
+                self._begin_suspension()
         try:
             yield
         finally:
             with self._suspending:
                 self._suspensions -= 1
                 if not self._suspensions:
-                    _ACTIVE.acquire()
-                    self._stand_in()
+                    self._end_suspension()
+
+    def _begin_suspension(self) -> None:
+        global _suspension
+        self._stand_back()
+        _suspension = Suspension(self.missed)
+        _suspension.begin()
+
+    def _end_suspension(self) -> None:
+        global _suspension
+        ended, _suspension = _suspension, None
+        assert ended is not None
+        ended.end()
+        _ACTIVE.acquire()
+        self._stand_in()
+        ended.release()
 
     def in_users_code(self) -> bool:
         """Whether the calling thread runs the captured function itself: nothing of ours, and nothing of Inductor's."""
@@ -472,12 +489,20 @@ class Capture:
 _ACTIVE = threading.Lock()
 _current: Capture | None = None
 _last: weakref.ref[Capture] | None = None
+_suspension: Suspension | None = None
 
 
 def current() -> Capture | None:
     """The capture that the calling thread's launches belong to, if any."""
     capture = _current
     return capture if capture is not None and capture.concerns_me() else None
+
+
+def wait_while_suspended(name: str) -> None:
+    """Where another thread of the captured function decides a choice, wait until it has; ``name`` is what is about to
+    be called. A call of ours that doesn't come to Triton's entry points, or only in the end, asks this first."""
+    if _suspension is not None:
+        _suspension.wait(name)
 
 
 def last_capture() -> weakref.ref[Capture] | None:

@@ -247,6 +247,11 @@ def uncheckable(captured: CapturedCall) -> str:
     if captured.unseen:
         return unseen_text(captured.unseen)
     hidden, guesses = captured.capture.compiled.unseen, captured.capture.guesses
+    if missed := captured.capture.missed:
+        return (
+            f"it launches or calls {', '.join(dict.fromkeys(missed))} in a thread of its own, unrecorded while another "
+            "thread decided a choice, so nothing was checked; run it again, or call the choice before"
+        )
     if hidden:
         return (
             f"it runs {'; '.join(hidden)}, so its launches can't be seen, and nothing was checked; compile without "

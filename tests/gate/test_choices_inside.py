@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 import threading
 import warnings
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -12,11 +13,12 @@ import msgspec
 import pytest
 import torch
 import triton
-from fake_runs import N, scale_kernel
+from fake_runs import N, increment_kernel, scale_kernel
 
 import kerntune
 from gate.doubling import Doubling, add_kernel, checked
 from gate.project import Project
+from kerntune.capture import suspension
 from kerntune.errors import MeasurementError
 from kerntune.gpu.scripted import Rule
 from kerntune.tuning import context
@@ -148,6 +150,60 @@ def test_in_a_backward_that_runs_in_another_thread(tmp_path: Path, doubling: Dou
     result = checked(Project(tmp_path), doubling, call)
     assert hows(doubling.double) == ["added raced"]
     assert kernels(result) == ["add_kernel"]
+
+
+def test_what_other_threads_of_the_function_launch_meanwhile_waits(tmp_path: Path, doubling: Doubling) -> None:
+    """Both meet a choice; the second one comes while the first one's is being decided, and launches before."""
+    scaled, added = (one.fn for one in doubling.double.operation.implementations)
+    deciding = threading.Event()
+
+    def at_last(x: torch.Tensor) -> torch.Tensor:
+        deciding.set()
+        return scaled(x)  # type: ignore[no-any-return]
+
+    first = kerntune.choice([at_last, added], key=["x"])(lambda x: None)
+    found: list[Any] = []
+
+    def other(x: torch.Tensor) -> None:
+        assert deciding.wait(60.0)
+        y = torch.empty_like(x)
+        increment_kernel[(N // 128,)](y, N, BLOCK=128)
+        found.append(doubling.double(y))
+
+    def call(x: torch.Tensor) -> torch.Tensor:
+        thread = threading.Thread(target=other, args=(x,), daemon=True)
+        thread.start()
+        y = first(x)
+        thread.join(60.0)
+        assert not thread.is_alive()
+        return y  # type: ignore[no-any-return]
+
+    result = checked(Project(tmp_path), doubling, call)
+    assert (hows(first), hows(doubling.double)) == (["added raced"], ["added raced"])
+    assert sorted(kernels(result)) == ["add_kernel", "add_kernel", "increment_kernel"]
+    assert len([text for text in result.remarks if text.startswith("choice ")]) == 2
+
+
+def test_a_decision_that_waits_for_a_thread_that_was_there_before(
+    tmp_path: Path, doubling: Doubling, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Neither waits for ever, and what can't be told from the function's own launches is no silent loss."""
+    monkeypatch.setattr(suspension, "PATIENCE_S", 0.2)
+    scaled, added = (one.fn for one in doubling.double.operation.implementations)
+
+    def call(x: torch.Tensor) -> torch.Tensor:
+        with ThreadPoolExecutor(1) as pool:
+            pool.submit(int).result()
+
+            def pooled(x: torch.Tensor) -> torch.Tensor:
+                return pool.submit(scaled, x).result()
+
+            return kerntune.choice([pooled, added], key=["x"])(lambda x: None)(x)  # type: ignore[no-any-return]
+
+    result = checked(Project(tmp_path), doubling, call)
+    assert result.verdict.value == "INCOMPLETE"
+    assert "scale_kernel in a thread of its own, unrecorded while another thread decided a choice" in result.message
+    assert "run it again, or call the choice before" in result.message
 
 
 def test_in_a_backward_function(tmp_path: Path, doubling: Doubling) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -56,10 +56,23 @@ def outcome_of(
     """What a call on copies has returned and left, kept apart from what the next call writes."""
     found = {f"result{place}": t for place, t in tensors_in(value)}
     found |= {f"gradient of {place}": t for place, t in gradients.items() if t is not None}
+    plain = {f"result{place}": v for place, v in _plain_in(value)}
+    found |= {place: torch.tensor(v, dtype=torch.float32) for place, v in plain.items() if isinstance(v, float)}
     shapes: dict[str, tuple[Any, ...]] = {place: (_dtype(t), *t.shape) for place, t in found.items()}
-    if isinstance(value, (bool, int, float, str)):
-        shapes["result"] = (repr(value),)
+    shapes |= {place: (repr(v),) for place, v in plain.items() if not isinstance(v, float)}
     return CallOutcome(_kept(found), shapes, _kept(changed), before)
+
+
+def _plain_in(value: Any, where: str = "") -> Iterator[tuple[str, bool | int | float | str | None]]:
+    """Numbers, texts and None with their places, in tuples, lists and dicts of any depth."""
+    if value is None or isinstance(value, (bool, int, float, str)):
+        yield where, value
+    elif isinstance(value, Mapping):
+        for name, inner in value.items():
+            yield from _plain_in(inner, f"{where}[{name!r}]")
+    elif isinstance(value, (tuple, list)):
+        for i, inner in enumerate(value):
+            yield from _plain_in(inner, f"{where}[{i}]")
 
 
 def _kept(found: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
@@ -73,7 +86,7 @@ def _alone(tensor: torch.Tensor) -> torch.Tensor:
 
 
 def _shape(found: tuple[Any, ...] | None) -> str:
-    return "missing" if found is None else f"{found[0]}{tuple(found[1:])}"
+    return "missing" if found is None else f"{found[0]}{tuple(found[1:]) if len(found) > 1 else ''}"
 
 
 def _dtype(tensor: torch.Tensor) -> str:

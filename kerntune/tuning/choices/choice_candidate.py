@@ -39,8 +39,13 @@ def implementations(functions: Sequence[Any], choice: str) -> tuple[ChoiceCandid
     if len(functions) < 2:
         raise UsageError(f"{choice}: give two implementations at least; there are {len(functions)}")
     for fn in functions:
-        if not callable(fn):
+        if not callable(fn) or _is_kernel(fn):
             raise UsageError(f"{choice}: {fn!r} can't be called; a kernel needs a function that gives its grid")
+        if _runs_later(fn):
+            raise UsageError(
+                f"{choice}: {name_of(fn)} computes nothing when it is called (it is a coroutine's or a generator's "
+                "function), so there is nothing to time; give functions that return the result"
+            )
     names = [name_of(fn) for fn in functions]
     for name in names:
         if names.count(name) > 1:
@@ -48,13 +53,21 @@ def implementations(functions: Sequence[Any], choice: str) -> tuple[ChoiceCandid
     return tuple(ChoiceCandidate(n, f) for n, f in zip(names, functions, strict=True))
 
 
+def _runs_later(fn: Any) -> bool:
+    while isinstance(fn, functools.partial):
+        fn = fn.func
+    kinds = inspect.iscoroutinefunction, inspect.isgeneratorfunction, inspect.isasyncgenfunction
+    return any(is_one(fn) for is_one in kinds)
+
+
 def name_of(fn: Any) -> str:
-    """The module and qualified name of a callable."""
+    """The module and qualified name of a callable; a function of torch's is ``torch.mm``, without the class that torch
+    keeps it in."""
     while isinstance(fn, functools.partial):
         fn = fn.func
     name = getattr(fn, "__qualname__", None) or getattr(fn, "__name__", None) or type(fn).__qualname__
     module = getattr(fn, "__module__", None) or type(fn).__module__
-    return f"{module}.{name}"
+    return f"{module}.{name.removeprefix('_VariableFunctionsClass.')}"
 
 
 def code_hash(one: ChoiceCandidate) -> str:

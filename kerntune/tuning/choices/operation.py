@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import inspect
 import threading
@@ -43,6 +44,9 @@ from kerntune.tuning.many.noting import noting
 from kerntune.tuning.private_pools import outside_graph_pool
 from kerntune.tuning.stored_winners import index_of
 from kerntune.tuning.tune_options import TuneOptions, tune_mode
+
+_APART = threading.RLock()
+"""One thread of a captured function decides at a time: what it launches meanwhile isn't the call's."""
 
 
 class Operation:
@@ -114,6 +118,7 @@ class Operation:
         if is_exporting():
             raise UsageError(f"choice {self.name}: torch.export gives no values to race on; call an implementation")
         require_hashable(values, self.key, self.name)
+        captures.wait_while_suspended(self.name)
         one, final = self._chosen(values)
         if (recording := captures.current()) is not None:
             self._tell(recording, values, one)
@@ -174,7 +179,8 @@ class Operation:
             backend = _backend_for(values)
             if compat.interprets() or backend is None or backend.gpu is None:
                 return 0, False
-            with self._deciding.of(text), backend.gpu.entered():
+            alone = contextlib.nullcontext() if captures.current() is None else _APART
+            with alone, self._deciding.of(text), backend.gpu.entered():
                 if (known := self.known.find(text)) is None:
                     return self._decided(values, text, backend)
             return known, True

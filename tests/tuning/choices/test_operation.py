@@ -7,11 +7,13 @@ import re
 import warnings
 import weakref
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from fake_runs import scale_kernel
 
 import kerntune
 from kerntune.errors import CacheMissError, MeasurementError, UsageError
@@ -155,7 +157,25 @@ def test_without_a_gpu_the_first_is_called(spend: Spend, monkeypatch: pytest.Mon
     assert timed.calls == ["slow"]
 
 
+def test_functions_of_torch_have_the_names_that_users_know(spend: Spend) -> None:
+    double = choice_of(Timed(spend).slow, torch.clone, verify="off")
+    double(torch.ones(2))
+    assert decided_names(double) == ["torch.clone"]
+
+
+def decided_names(function: Any) -> list[str]:
+    return [d.winner for d in function.operation.decisions]
+
+
 # what users say wrongly
+
+
+async def coroutine(x: torch.Tensor) -> torch.Tensor:
+    return x
+
+
+def generator(x: torch.Tensor, n: int) -> Any:
+    yield x
 
 
 @pytest.mark.parametrize(
@@ -164,6 +184,9 @@ def test_without_a_gpu_the_first_is_called(spend: Spend, monkeypatch: pytest.Mon
         (lambda f: kerntune.choice([f], key=["x"])(f), "two implementations at least"),
         (lambda f: kerntune.choice([f, f], key=["x"])(f), "two implementations are called"),
         (lambda f: kerntune.choice([f, 3], key=["x"])(f), "can't be called"),
+        (lambda f: kerntune.choice([f, scale_kernel], key=["x"])(f), "scale_kernel.* a kernel needs a function that"),
+        (lambda f: kerntune.choice([f, coroutine], key=["x"])(f), "coroutine computes nothing when it is called"),
+        (lambda f: kerntune.choice([f, partial(generator, n=1)], key=["x"])(f), "generator computes nothing when it"),
         (lambda f: kerntune.choice([f, torch.clone], key=["y"])(f), "'y', which is no parameter; there are x"),
         (lambda f: kerntune.choice([f, torch.clone], key="x")(f), "it is a list of names"),
         (lambda f: kerntune.choice([f, torch.clone], key=[])(lambda *xs: 0), "name all parameters"),
@@ -339,6 +362,45 @@ def test_values_are_compared_by_dtype(spend: Spend, dtype: torch.dtype) -> None:
     else:
         with pytest.warns(RuntimeWarning, match="near is left out"):
             assert torch.equal(copy(x), x)
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "said"),
+    [
+        (3, 4, r"result\[1\]\[0\] is 4, not 3"),
+        ("nchw", "nhwc", r"result\[1\]\[0\] is 'nhwc', not 'nchw'"),
+        (1.5, 1.6, r"wrote other values into result\[1\]\[0\]"),
+        (None, 1, r"result\[1\]\[0\] is 1, not None"),
+    ],
+)
+def test_numbers_and_texts_within_a_result_are_compared(spend: Spend, one: Any, other: Any, said: str) -> None:
+    def slow(x: torch.Tensor) -> Any:
+        spend(3000.0)
+        return x, [one]
+
+    def fast(x: torch.Tensor) -> Any:
+        return x, [other]
+
+    both = choice_of(slow, fast)
+    with pytest.warns(RuntimeWarning) as warned:
+        both(torch.ones(4))
+    assert any(re.search(said, str(w.message)) for w in warned)
+    assert winner(both) == "slow"
+
+
+def test_floats_of_a_result_may_differ_in_their_last_digits(spend: Spend) -> None:
+    def mean(x: torch.Tensor) -> float:
+        spend(10.0)
+        return float(x.mean())
+
+    def mean_in_double(x: torch.Tensor) -> float:
+        spend(1000.0)
+        return float(x.double().mean())
+
+    assert mean(torch.tensor([0.1, 0.2, 0.5])) != mean_in_double(torch.tensor([0.1, 0.2, 0.5]))
+    both = choice_of(mean, mean_in_double)
+    both(torch.tensor([0.1, 0.2, 0.5]))
+    assert not both.operation.decisions[-1].left_out
 
 
 def test_another_shape_is_another_result(spend: Spend) -> None:

@@ -1,0 +1,77 @@
+"""While one thread of a captured function decides a choice, launches of its other threads wait: they are the call's."""
+
+from __future__ import annotations
+
+import threading
+import weakref
+from collections.abc import Callable
+from typing import Any
+
+from kerntune.capture.replaced_functions import REPLACED, FunctionLayer, FunctionPlace
+from kerntune.kernels.source import kernel_name
+
+PATIENCE_S = 30.0
+"""So long a launch waits. The decision may itself wait for what the launching thread does, if that is one of a pool
+which was there before: then it goes on, unrecorded."""
+
+
+class Suspension:
+    """``missed`` gets the names of kernels that were launched unrecorded in the end."""
+
+    def __init__(self, missed: list[str]) -> None:
+        from triton.runtime.autotuner import Autotuner
+        from triton.runtime.jit import JITFunction
+
+        self._missed, self._over = missed, threading.Event()
+        self._helpers: weakref.WeakSet[threading.Thread] = weakref.WeakSet([threading.current_thread()])
+        """The deciding thread, those that were started for it, and those that have waited in vain."""
+
+        self._layers: dict[FunctionPlace, FunctionLayer] = {
+            (threading.Thread, "start"): self._over_start,
+            (JITFunction, "run"): lambda below: self._over_run(JITFunction, below, kernel_name),
+            (Autotuner, "run"): lambda below: self._over_run(Autotuner, below, lambda tuner: tuner.base_fn.__name__),
+        }
+
+    def begin(self) -> None:
+        """From now on."""
+        REPLACED.add(self, self._layers)
+
+    def end(self) -> None:
+        """Launches that come now are no longer held up; those that wait still do."""
+        REPLACED.remove(self)
+
+    def release(self) -> None:
+        """Those that wait go on."""
+        self._over.set()
+
+    def wait(self, kernel: str) -> bool:
+        """Whether the calling thread is one of the function's own, and has waited for the end."""
+        if _runs_backward() or (me := threading.current_thread()) in self._helpers:
+            return False
+        if self._over.wait(PATIENCE_S):
+            return True
+        self._missed.append(kernel)
+        self._helpers.add(me)
+        return False
+
+    def _over_start(self, start: Callable[..., Any]) -> Callable[..., Any]:
+        def started(thread: threading.Thread) -> None:
+            if threading.current_thread() in self._helpers:
+                self._helpers.add(thread)
+            start(thread)
+
+        return started
+
+    def _over_run(self, owner: Any, below: Callable[..., Any], name: Callable[[Any], str]) -> Callable[..., Any]:
+        def run(kernel: Any, /, *args: Any, **kwargs: Any) -> Any:
+            waited = self.wait(name(kernel))
+            return (owner.run if waited else below)(kernel, *args, **kwargs)
+
+        return run
+
+
+def _runs_backward() -> bool:
+    """Whether torch runs a backward function in this thread: the deciding one waits for it, as far as one can know."""
+    import torch
+
+    return torch._C._current_autograd_node() is not None
