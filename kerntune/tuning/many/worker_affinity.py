@@ -11,7 +11,8 @@ something to take. With two workers and keys of 0.1 to 0.7 s nothing waits at th
 
 
 class WorkerAffinity:
-    """The jobs of a kind stay with the worker that had its first one, up to :data:`SHARE`; the others are anybody's.
+    """The jobs of a kind stay with the worker that had its first one, up to :data:`SHARE`; any worker may have the
+    others.
 
     ``jobs`` are to be done, by ``workers()``, which is asked as kinds come back; 0 means that it isn't known, and
     that no job is kept for a worker.
@@ -41,6 +42,6 @@ class WorkerAffinity:
             self._at[kind], self._workers = worker, self._ask()
 
     def died(self, kind: str, kept: str) -> None:
-        """A job's worker is gone: what is left of its kind is anybody's, until one of it has come back."""
+        """A job's worker is gone: any worker may have what is left of its kind, until one of it has come back."""
         self._kept[kept] -= bool(kept)
         self._at.pop(kind, None)

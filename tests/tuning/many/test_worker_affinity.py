@@ -114,7 +114,7 @@ def test_many_workers_are_not_kept_waiting() -> None:
         assert times / workers >= 0.95, workers
 
 
-def test_a_kernel_of_many_keys_is_everybodys() -> None:
+def test_a_kernel_of_many_keys_is_divided() -> None:
     times, workers = simulated(8, 1, 400)
     assert workers.visits == 8
     assert times >= 0.95 * 400 * KEY_S / (FIRST_S + VISIT_S + 50 * KEY_S)
@@ -128,7 +128,7 @@ def test_nothing_is_kept_where_the_workers_are_not_known() -> None:
 
 def test_a_worker_gets_no_more_than_its_share() -> None:
     affinity = WorkerAffinity(41, lambda: 2)
-    assert affinity.choose("kind") == "", "nobody has had it"
+    assert affinity.choose("kind") == "", "no worker has had it"
     affinity.ended("kind", "", "a")
     given = Counter(affinity.choose("kind") for _ in range(40))
     assert given == {"a": 15, "": 25}, "0.75 of 40 jobs by 2 workers"
