@@ -8,7 +8,9 @@ leaves what it has, and parts of earlier runs that aren't in ``--only`` stay. A 
 limit (``LIMITS_S``, or ``--limit``) is ended, and counts with the keys that it has. Each way (``pytest -n``,
 ``kerntune.tune_many``, a Dask cluster)
 tunes the keys twice, each time with empty caches: on the first GPU with half of the cores, and on all GPUs with all.
-Cores are those that this process may use, and no more than its control group's quota.
+Cores are those that this process may use, and no more than its control group's quota. Half of them are both threads of
+half of the cores; where the system hides threads, as virtual machines do, ``environment.beside`` has how fast the first
+core counts beside the next one and beside the one half of all later, and the half is chosen by that.
 
 ``startup_s`` is until the first key is begun and is no part of ``keys_per_s``; ``keys_per_s_with_startup`` has it.
 ``each`` has kernel, process and seconds of each key, ``processes`` the share of the time in which each has a key, and
@@ -464,8 +466,64 @@ def usable_cores() -> list[int]:
     return cores
 
 
-def half_of(cores: Sequence[int], topology: Path = Path("/sys/devices/system/cpu")) -> list[int]:
-    """Half of the cores, with both threads of each: one of two threads of all cores would have more than half."""
+def loops(core: int, begin: float, seconds: float) -> subprocess.Popen[str]:
+    """A process that counts on one core for so long, from a time of the clock on."""
+    code = (
+        "import os, time\n"
+        f"os.sched_setaffinity(0, [{core}])\n"
+        f"while time.time() < {begin}: pass\n"
+        "count = 0\n"
+        f"while time.time() < {begin + seconds}: count += 1\n"
+        "print(count)\n"
+    )
+    return subprocess.Popen([sys.executable, "-I", "-c", code], stdout=subprocess.PIPE, text=True)
+
+
+def beside_core(core: int, other: int, rounds: int = 3, seconds: float = 0.2) -> float:
+    """How fast a core counts while another one does, by how fast alone: some 0.6 for two threads of one core, near 1
+    else. The best of some rounds, since other programs may run meanwhile."""
+    rates: dict[bool, int] = {False: 1, True: 1}
+    for _ in range(rounds):
+        for both in (False, True):
+            begin = time.time() + 0.3  # both have started by then
+            mine, *others = [loops(one, begin, seconds) for one in (core, *([other] if both else []))]
+            rates[both] = max(rates[both], int(mine.communicate()[0] or 1))
+            for one in others:
+                one.wait()
+    return round(rates[True] / rates[False], 2)
+
+
+SHARED = 0.8
+"""Below this two cores are taken for threads of one."""
+
+
+def threads_apart(cores: Sequence[int]) -> dict[int, float]:
+    """Of the first core and those that are usually its other thread (the next one, the one half of all later), how
+    fast it is beside them: a virtual machine may hide which of its cores are threads of one."""
+    places = {1, len(cores) // 2} if len(cores) >= 4 else set()
+    return {place: beside_core(cores[0], cores[place]) for place in sorted(places)}
+
+
+def half_of(
+    cores: Sequence[int], topology: Path = Path("/sys/devices/system/cpu"), found: dict[int, float] | None = None
+) -> list[int]:
+    """Half of the cores, with both threads of each: one of two threads of all cores would have more than half.
+
+    Where the system names no threads, ``found`` of :func:`threads_apart` counts.
+    """
+    far = len(cores) // 2
+    hidden = all(len(threads) == 1 for threads in by_core_of(cores, topology).values())
+    if hidden and found and found.get(far, 1.0) < SHARED <= found.get(1, 1.0):
+        return [*cores[: far // 2], *cores[far : far + far // 2]]
+    half: list[int] = []
+    for threads in by_core_of(cores, topology).values():
+        if len(half) < len(cores) // 2:
+            half += threads
+    return half or list(cores[:1])
+
+
+def by_core_of(cores: Sequence[int], topology: Path) -> dict[str, list[int]]:
+    """The threads of each core, as the system names them."""
     by_core: dict[str, list[int]] = {}
     for core in cores:
         try:
@@ -473,11 +531,7 @@ def half_of(cores: Sequence[int], topology: Path = Path("/sys/devices/system/cpu
         except OSError:
             name = str(core)
         by_core.setdefault(name, []).append(core)
-    half: list[int] = []
-    for threads in by_core.values():
-        if len(half) < len(cores) // 2:
-            half += threads
-    return half or list(cores[:1])
+    return by_core
 
 
 def environment() -> dict[str, Any]:
@@ -516,7 +570,7 @@ def of_way(way: str, folder: Path, words: Any, tell: Callable[[dict[str, Any]], 
         return
     cores = usable_cores()
     sides = {
-        "one": Side(folder / way, "one", words.gpus[:1], half_of(cores), words),
+        "one": Side(folder / way, "one", words.gpus[:1], half_of(cores, found=words.apart), words),
         "all": Side(folder / way, "all", words.gpus, cores, words),
     }
     row: dict[str, Any] = {}
@@ -564,7 +618,9 @@ def main() -> int:
     if unknown := set(chosen) - set(WAYS):
         parser.error(f"there is no way {', '.join(sorted(unknown))}; they are {', '.join(WAYS)}")
     report: dict[str, Any] = json.loads(words.out.read_text()) if words.out.exists() else {}
+    words.apart = threads_apart(usable_cores())
     report |= {"environment": environment(), "scripted": words.scripted, "keys": words.keys}
+    report["environment"] |= {"beside": words.apart, "half": half_of(usable_cores(), found=words.apart)}
 
     def tell(way: str, row: dict[str, Any]) -> None:
         report[way] = {**row, "seconds": round(time.monotonic() - begin, 1)}

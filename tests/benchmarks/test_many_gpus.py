@@ -46,3 +46,18 @@ def test_half_of_the_cores_has_both_threads_of_each(tmp_path: Path, siblings: di
             (tmp_path / f"cpu{core}/topology").mkdir(parents=True)
             (tmp_path / f"cpu{core}/topology/thread_siblings_list").write_text(f"{text}\n")
     assert half_of([0, 1, 2, 3], tmp_path) == half
+
+
+@pytest.mark.parametrize(
+    ("found", "half"),
+    [({1: 0.6, 4: 0.98}, [0, 1, 2, 3]), ({1: 0.97, 4: 0.6}, [0, 1, 4, 5]), ({1: 0.9, 4: 0.95}, [0, 1, 2, 3])],
+)
+def test_threads_that_a_machine_hides_are_measured(tmp_path: Path, found: dict[int, float], half: list[int]) -> None:
+    assert half_of(range(8), tmp_path, found) == half
+
+
+def test_threads_that_a_machine_names_are_believed(tmp_path: Path) -> None:
+    for core in range(8):
+        (tmp_path / f"cpu{core}/topology").mkdir(parents=True)
+        (tmp_path / f"cpu{core}/topology/thread_siblings_list").write_text(f"{core // 2 * 2}-{core // 2 * 2 + 1}\n")
+    assert half_of(range(8), tmp_path, {1: 0.97, 4: 0.6}) == [0, 1, 2, 3]

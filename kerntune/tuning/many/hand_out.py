@@ -12,9 +12,11 @@ import msgspec
 from kerntune import __version__
 from kerntune.base.tuning_job import TuningJob
 from kerntune.errors import StoreError
+from kerntune.tuning.many.dask_executor import with_affinity
 from kerntune.tuning.many.job_run import run_job
 from kerntune.tuning.many.outcome import Ended, JobRequest, KeyOutcome, encoded, outcome_of
 from kerntune.tuning.many.waiting_jobs import WaitingJob, WaitingJobs
+from kerntune.tuning.many.worker_affinity import WorkerAffinity
 
 TIMES = 3
 """How often a job is given out at most: once, and twice more where a process that had it died."""
@@ -38,7 +40,9 @@ class Result(Protocol):
 
 class JobExecutor(Protocol):
     """Anything that has work done elsewhere. One with a method ``submit_of(kind, function, *arguments)`` gets the kind
-    of each job: jobs of a kind have the same code, and a process that has loaded it should get more of them."""
+    of each job: jobs of a kind have the same code, and a process that has loaded it should get more of them. One with
+    ``submit_on(worker, function, *arguments)`` and ``workers()`` is asked to have a job done by a worker that has its
+    code (:class:`~kerntune.tuning.many.dask_executor.DaskExecutor`)."""
 
     def submit(self, function: Callable[..., Any], /, *arguments: Any) -> Any:
         """Have ``function(*arguments)`` done; a :class:`Result`."""
@@ -46,10 +50,11 @@ class JobExecutor(Protocol):
 
 @dataclass
 class _Given:
-    """A job that was given out, and its result to be."""
+    """A job that was given out, its result to be, and the worker that it is kept for (empty: for none)."""
 
     job: WaitingJob
     result: Result
+    kept_for: str
 
 
 class HandOut:
@@ -67,7 +72,9 @@ class HandOut:
         window: int = WINDOW,
         function: Callable[[bytes], bytes] = run_job,
     ) -> None:
+        executor = with_affinity(executor)
         self._waiting = WaitingJobs(requests)
+        self._affinity = WorkerAffinity(len(requests), getattr(executor, "workers", lambda: 0))
         self._executor, self._window, self._function = executor, window, function
         self._given: dict[int, _Given] = {}
         self._next = 0
@@ -100,16 +107,19 @@ class HandOut:
         while self._waiting and len(self._given) < self._window:
             if (job := self._waiting.take()) is None:
                 return
-            result = self._submitted(job)
+            kept_for = self._affinity.choose(job.kind)
+            result = self._submitted(job, kept_for)
             number, self._next = self._next, self._next + 1
-            self._given[number] = _Given(job, result)
+            self._given[number] = _Given(job, result, kept_for)
             if hasattr(result, "add_done_callback"):
                 result.add_done_callback(lambda _, number=number: self._ended.put(number))
             else:
                 self._silent.add(number)
 
-    def _submitted(self, job: WaitingJob) -> Result:
+    def _submitted(self, job: WaitingJob, kept_for: str) -> Result:
         data, submit_of = encoded(job.request), getattr(self._executor, "submit_of", None)
+        if kept_for:
+            return self._executor.submit_on(kept_for, self._function, data)  # type: ignore[attr-defined,no-any-return]
         if submit_of is not None:
             return submit_of(job.kind, self._function, data)  # type: ignore[no-any-return]
         return self._executor.submit(self._function, data)  # type: ignore[no-any-return]
@@ -137,13 +147,16 @@ class HandOut:
         except StoreError as exc:
             error = f"{job}: {exc}; do the executor's workers have this very kerntune ({__version__})?"
             found = KeyOutcome(job.digest(), job.name, job.key, Ended.FAILED, error=error)
+        self._affinity.ended(given.job.kind, given.kept_for, found.worker)
         return msgspec.structs.replace(found, given_out=given.job.times)
 
     def _died(self, given: _Given, exc: Exception) -> KeyOutcome | None:
+        self._affinity.died(given.job.kind, given.kept_for)
         if given.job.times < TIMES:
             self._waiting.again(given.job)
             return None
         self._waiting.ended(given.job)
+        self._affinity.ended(given.job.kind, "", "")
         return lost(given.job.request.job, given.job.times, exc)
 
 

@@ -24,6 +24,7 @@ from kerntune.kernels.source import jit_of, wrappers
 from kerntune.tuning import autotuner_run, context
 from kerntune.tuning.cache import Winner
 from kerntune.tuning.kept_isolation import KEPT
+from kerntune.tuning.many.dask_executor import dask_worker
 from kerntune.tuning.many.named_kernel import tuner_of
 from kerntune.tuning.many.noting import SHAPES, noting
 from kerntune.tuning.many.outcome import Ended, JobRequest, KeyOutcome, encoded, request_of
@@ -58,7 +59,7 @@ def outcome_for(asked: JobRequest) -> KeyOutcome:
     device = "" if backend is None else backend.spec.name
     return msgspec.structs.replace(
         found, notes=(*found.notes, *notes), seconds=time.perf_counter() - begin, pid=os.getpid(),
-        host=socket.gethostname(), device=device,
+        host=socket.gethostname(), worker=dask_worker(), device=device,
     )  # fmt: skip
 
 

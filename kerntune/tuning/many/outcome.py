@@ -38,8 +38,8 @@ class JobRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 class KeyOutcome(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
     """What became of a job. ``error`` says why it failed, and what to do; ``notes`` what else is to be known.
 
-    ``pid`` is of the process that had it, on ``host``; with ``spoiled`` that process's device runs nothing any more.
-    ``given_out`` counts the processes that had it.
+    ``pid`` is of the process that had it, on ``host``, and ``worker`` its name for an executor that has such; with
+    ``spoiled`` that process's device runs nothing any more. ``given_out`` counts the processes that had it.
     """
 
     job: str
@@ -54,6 +54,7 @@ class KeyOutcome(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_d
     notes: tuple[str, ...] = ()
     pid: int = 0
     host: str = ""
+    worker: str = ""
     device: str = ""
     spoiled: bool = False
     given_out: int = 1
