@@ -75,7 +75,7 @@ def test_show(kerntune: Any, tmp_path: Path) -> None:
     assert ran.code == 1
     assert "kernel module.other, key (3,): it is local; move it" in ran.err
     assert "s:7: is no description of a call" in ran.err
-    assert kerntune("shapes", "show", "gone").code == 1
+    assert kerntune("shapes", "show", "gone").code == 2, "wrong usage"
 
 
 # triton.autotune, in whatever a command starts

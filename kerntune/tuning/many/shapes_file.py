@@ -12,7 +12,7 @@ from pathlib import Path
 
 from kerntune.base import codec
 from kerntune.base.tuning_job import TuningJob
-from kerntune.errors import StoreError
+from kerntune.errors import StoreError, UsageError
 
 MAX_SHAPES = 1 << 28
 """Bytes that such a file may have: 256 MiB, some hundred thousand calls of 1 KB each."""
@@ -69,10 +69,12 @@ class ShapesFile:
         self._read_up_to = size
 
     def read(self) -> tuple[list[TuningJob], list[str]]:
-        """All jobs, each once, and a line for each that is damaged. :class:`StoreError` if there is no such file."""
-        data = codec.read_file(self.path, limit=MAX_SHAPES)
+        """All jobs, each once, and a line for each that is damaged. :class:`UsageError` if there is no such file,
+        :class:`StoreError` if it can't be read."""
+        data = None if self.path.is_dir() else codec.read_file(self.path, limit=MAX_SHAPES)
         if data is None:
-            raise StoreError(f"{self.path}: no such file; `kerntune shapes record -- COMMAND` writes one")
+            what = "is a folder" if self.path.is_dir() else "no such file"
+            raise UsageError(f"{self.path}: {what}; `kerntune shapes record -- COMMAND` writes a file of shapes")
         found: dict[str, TuningJob] = {}
         damaged = []
         for number, line in _lines(data):

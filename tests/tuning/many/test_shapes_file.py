@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from kerntune.base.tuning_job import SCHEMA, GridText, TuningJob
-from kerntune.errors import StoreError
+from kerntune.errors import StoreError, UsageError
 from kerntune.tuning.many import shapes_file
 from kerntune.tuning.many.shapes_file import ShapesFile
 
@@ -80,8 +80,10 @@ def test_half_a_line_spoils_no_other(tmp_path: Path) -> None:
 
 
 def test_no_file_says_what_to_do(tmp_path: Path) -> None:
-    with pytest.raises(StoreError, match="no such file; `kerntune shapes record"):
+    with pytest.raises(UsageError, match="no such file; `kerntune shapes record"):
         ShapesFile(tmp_path / "gone").read()
+    with pytest.raises(UsageError, match="is a folder; `kerntune shapes record"):
+        ShapesFile(tmp_path).read()
 
 
 def test_a_file_that_cannot_be_written_is_named(tmp_path: Path) -> None:
