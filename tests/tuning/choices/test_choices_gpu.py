@@ -17,7 +17,7 @@ from torch_warnings import ignore_torchs_own
 import kerntune
 from kerntune.errors import MeasurementError
 from kerntune.gpu.probe import has_cuda
-from kerntune.tuning import isolation
+from kerntune.tuning import first_launches
 
 pytestmark = [
     pytest.mark.gpu,
@@ -228,7 +228,7 @@ BARE = {far_kernel: "failed", endless_kernel: "did not end within", beside_kerne
 def test_a_bad_kernel_that_nothing_tunes_costs_its_implementation_alone(
     kernel: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(isolation, "LIMIT_FIRST_S", 3.0)
+    monkeypatch.setattr(first_launches, "LIMIT_FIRST_S", 3.0)
 
     def bare(x: torch.Tensor) -> torch.Tensor:
         y = torch.empty_like(x)

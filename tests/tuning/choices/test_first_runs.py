@@ -19,7 +19,7 @@ from fake_runs import N, block, by_block, configs, increment_kernel, scale_kerne
 import kerntune
 from kerntune.errors import LaunchFault, MeasurementError, UsageError
 from kerntune.gpu.scripted import HANG, ILLEGAL_ADDRESS, FakeBackend, Rule
-from kerntune.tuning import isolation
+from kerntune.tuning import first_launches, isolation
 from kerntune.tuning.choices import first_runs
 
 Spend = Callable[[float], None]
@@ -41,8 +41,8 @@ def table_kernel(x_ptr, table_ptr, n, factor, BLOCK: tl.constexpr):
 @pytest.fixture(autouse=True)
 def nothing_known(monkeypatch: pytest.MonkeyPatch) -> None:
     """What hangs is given up soon, and nothing was launched elsewhere before."""
-    monkeypatch.setattr(isolation, "LEAST_LIMIT_S", 0.5)
-    monkeypatch.setattr(isolation, "LIMIT_FIRST_S", 0.5)
+    monkeypatch.setattr(first_launches, "LEAST_LIMIT_S", 0.5)
+    monkeypatch.setattr(first_launches, "LIMIT_FIRST_S", 0.5)
     monkeypatch.setattr(first_runs, "_launched", set())
 
 
@@ -50,13 +50,13 @@ def nothing_known(monkeypatch: pytest.MonkeyPatch) -> None:
 def asked(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The kernels that were launched elsewhere, in order."""
     found: list[str] = []
-    real = isolation.FirstLaunches.run
+    real = first_launches.FirstLaunches.run
 
     def run(self: Any, recording: Any, *rest: Any) -> Any:
         found.append(recording.launches[0].kernel)
         return real(self, recording, *rest)
 
-    monkeypatch.setattr(isolation.FirstLaunches, "run", run)
+    monkeypatch.setattr(first_launches.FirstLaunches, "run", run)
     return found
 
 
