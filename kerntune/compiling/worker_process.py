@@ -89,6 +89,8 @@ class Process:
     def _spawn(self) -> None:
         if self._fork_client is not None and not self._fork_client.serves(self.surroundings):  # waits until it is ready
             self._fork_client = None
+        if self._interrupted:
+            raise InterruptedError("it was ended before")
         self._scratch = TemporaryFolder("compile")
         self._folder = str(self._scratch.folder)
         self._output = tempfile.TemporaryFile()  # noqa: SIM115 - closed by kill()

@@ -297,3 +297,11 @@ def test_a_process_that_was_ended_before_it_started_is_none(monkeypatch):
     one.interrupt()
     assert one.start() == "no process can be started (it was ended before)"
     assert not one.alive
+
+
+def test_a_process_that_is_ended_while_it_waits_for_the_server_is_not_forked(fork_client, monkeypatch):
+    """Sixteen that were asked for take a busy server seconds."""
+    one = Process(HERE(), 0, fork_client)
+    monkeypatch.setattr(ForkClient, "serves", lambda client, surroundings: (one.interrupt(), True)[1])
+    monkeypatch.setattr(ForkClient, "fork", None)
+    assert one.start() == "no process can be started (it was ended before)"
