@@ -187,6 +187,7 @@ def test_a_dask_cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, shared:
     assert [o.error for o in found.outcomes] == ["", ""]
     assert found.count(Ended.TUNED) == 2
     assert os.getpid() not in {o.pid for o in found.outcomes}
+    assert len({o.worker for o in found.outcomes if o.worker.startswith("tcp://")}) == 1
     assert len(WinnerCache(tmp_path / "cache").entries()) == 2
 
 
