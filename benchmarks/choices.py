@@ -4,7 +4,8 @@ Run ``python benchmarks/choices.py OUT.json`` on a machine with a GPU (about 150
 known is written after each size. For each size:
 
 * The first call of the choice, with an empty cache of winners, decides: ``seconds`` in all, of which ``alone_s`` in the
-  implementations' first calls, which tune what they launch. The rest is what deciding costs.
+  implementations' first calls, which tune what they launch, and ``elsewhere_s`` in launches in another process, of
+  kernels that nothing tunes. What isn't ``alone_s`` is what deciding costs.
 * An independent instrument then takes the implementations in turn, ``ROUNDS`` times: a stream of calls of ``STREAM_S``
   seconds by the host's clock, with the device awaited at both ends. ``best`` has the lowest median; ``behind`` is how
   far the chosen one's median lies above it.
@@ -127,6 +128,7 @@ def decided(case: OperationCase, choice: Any, size: tuple[int, ...], rounds: int
         "first_call_s": first_s,
         "seconds": decision.seconds,
         "alone_s": decision.alone_s,
+        "elsewhere_s": decision.elsewhere_s,
     }
     if size == case.sizes[0]:
         direct = next(f for f in case.functions if f.__name__ == winner)
@@ -155,6 +157,7 @@ def summary(sizes: list[dict[str, Any]]) -> dict[str, Any]:
         "deciding_above_tuning": whole / alone - 1,
         "deciding_s": whole,
         "tuning_alone_s": alone,
+        "elsewhere_s": sum(one["elsewhere_s"] for one in good),
         "host_us_above_most": max(above.values(), default=None),
         "host_us_above_tuned_kernel_most": max(kernels.values(), default=None),
     }

@@ -45,6 +45,9 @@ class Decision:
     alone_s: float = 0.0
     """How much of that their first calls took, which tune what they launch: it would be spent without a choice, too."""
 
+    elsewhere_s: float = 0.0
+    """How much of it launches in another process took, of kernels that nothing tunes."""
+
     def __str__(self) -> str:
         times = [f"{name} {format_time(ns)}" for name, ns in sorted(self.times_ns.items(), key=lambda one: one[1])]
         out = [f"{name} left out: {why}" for name, why in self.left_out.items()]

@@ -153,8 +153,13 @@ class FirstRuns:
             if compiled.access.follows:
                 return FOLLOWS
             recording = recording_of(plan, probe, compiled)
+            alike = device_of(gpu), like(recording)
+            if alike in self._like:
+                return ""
             launch = BareLaunch.of(probe, recording, gpu.spec.name)
-            found, why = self._found(isolation, plan, probe, compiled, recording, launch)
+            found, why = self._found(isolation, plan, probe, compiled, launch)
+            if found is None and not why:
+                self._like.add(alike)
         if found is not None:
             raise named_fault(kernel_name(probe.specialized.jit), found) from found
         return why
@@ -165,12 +170,11 @@ class FirstRuns:
         plan: Plan,
         probe: Probe,
         compiled: Compiled,
-        recording: Recording,
         launch: BareLaunch,
     ) -> tuple[LaunchFault | None, str]:
         """What the launch comes to elsewhere, and why it can't be made there."""
-        device, alike = device_of(isolation.gpu), like(recording)
-        if (device, launch) in _launched or (device, alike) in self._like:
+        device = device_of(isolation.gpu)
+        if (device, launch) in _launched:
             return None, ""
         known = self._failed.get(launch) or self.faults.of(launch)
         if known is not None:
@@ -185,7 +189,6 @@ class FirstRuns:
             return exc, ""
         if not why:
             _launched.add((device, launch))
-            self._like.add((device, alike))
         return None, why
 
     def _say(self, kernel: str, why: str) -> None:
