@@ -16,7 +16,7 @@ from typing import Any
 
 from benchmarks.edit_corpus import figures
 from benchmarks.edit_corpus.corpus import HELD_OUT_KERNELS
-from benchmarks.edit_corpus.tables import equal_code, joined
+from benchmarks.edit_corpus.tables import equal_code, false_failures, joined
 from kerntune.base.policy import STATIC_RULES, StaticPolicy
 from kerntune.gate.launch_changes import compare_launches, count_findings
 from kerntune.gate.static_figures import LaunchStatic
@@ -72,7 +72,7 @@ def _both(key: str, sides: figures.Sides) -> Iterator[dict[str, Any]]:
 def document(rows: Mapping[str, Sequence[Row]]) -> str:
     """The generated part, from the rows of each series of Triton."""
     newest = next(iter(rows.values()))
-    parts = [_verdicts(rows), _rules(newest), _missed(newest), _hidden(newest), _silent(newest)]
+    parts = [_verdicts(rows), _rules(newest), _false(newest), _missed(newest), _hidden(newest), _silent(newest)]
     return "\n\n".join("\n".join(part) for part in parts)
 
 
@@ -121,6 +121,12 @@ def _kinds(rule: str, ordinary: Iterable[Row]) -> str:
 
 def _name(row: Row) -> str:
     return row["edit"] + (" undone" if row["direction"] == "undone" else "")
+
+
+def _false(rows: Sequence[Row]) -> list[str]:
+    """Ordinary, not slower, and failed."""
+    told = [f"* {_name(r)} {r['ratio']:.2f}: {'; '.join(r['findings'])}" for r in false_failures(rows)]
+    return ["Ordinary, faster or the same, that fail:", "", *(told or ["* none"])]
 
 
 def _missed(rows: Sequence[Row]) -> list[str]:

@@ -220,9 +220,15 @@ def _settings(moved: tuple[str, ...]) -> tuple[str, ...]:
 
 
 def _missing(known: KnownCase, launched: int) -> tuple[str, ...]:
-    """How many launches there were, if a baseline has more."""
+    """How many launches there were, if a baseline has more: kernels fused into one, or a path that wasn't taken."""
     expected, name = known.most
-    return (f"{launched} of the {expected} launches that {name} has",) if launched < expected else ()
+    if launched >= expected:
+        return ()
+    return (f"{launched} of the {expected} launches that {name} has; {ACCEPT_FEWER}",)
+
+
+ACCEPT_FEWER = "if that is meant, a refresh (--kerntune-update) accepts it, or outcomes={'INCOMPLETE': 'warn'}"
+"""The latter where baselines aren't written: held against another revision."""
 
 
 def _refused_sources(recorded: Recorded, capture: Capture, target: Target) -> tuple[str, ...]:
