@@ -76,3 +76,16 @@ def test_copies_start_copies_where_they_are_told_to(copies: Copies, tmp_path: Pa
     for options, torch in (("-u -c", "True"), ("-c", "False")):
         command = [copies.python, *options.split(), source]
         assert subprocess.run(command, capture_output=True, text=True, check=True).stdout.split()[0] == torch
+
+
+@pytest.mark.parametrize("other", [True, False])
+def test_kerntune_is_the_one_that_the_path_leads_to(copies: Copies, tmp_path: Path, other: bool) -> None:
+    """It is imported before, but from here."""
+    here = Path(__file__).parents[1]
+    if other:
+        here = tmp_path / "other"
+        (here / "kerntune").mkdir(parents=True)
+        (here / "kerntune" / "__init__.py").touch()
+    source = "import sys, kerntune\nprint(kerntune.__file__, 'kerntune.gate.api' in sys.modules)"
+    done = run(copies, tmp_path, source, PYTHONPATH=str(here))
+    assert done.stdout.split() == [str(here / "kerntune" / "__init__.py"), str(not other)], done.stderr

@@ -13,6 +13,7 @@ from typing import Any
 import _pytest.pytester
 import inner
 import pytest
+from forked import Copies
 from inner import SAME_PROCESS, find_plugin
 
 import kerntune.gate
@@ -42,8 +43,11 @@ def keep_libraries(monkeypatch: pytest.MonkeyPatch) -> None:
 class Project:
     """Runs pytest on test files given as text."""
 
-    def __init__(self, pytester: pytest.Pytester) -> None:
+    def __init__(self, pytester: pytest.Pytester, python: Callable[[], str] | None = None) -> None:
         self.pytester = pytester
+        self.python = python
+        """Runs xdist's workers; None for this Python, which imports everything anew."""
+
         self.path = pytester.path
         shutil.copy(HERE / "scripted.py", pytester.path / "scripted.py")
         self.engine()
@@ -58,7 +62,10 @@ class Project:
 
     def plain(self, *args: str) -> pytest.RunResult:
         """Without ``--kerntune``."""
-        return self.pytester.runpytest_inprocess("-p", find_plugin(), *QUIET, *args, *SAME_PROCESS)
+        with pytest.MonkeyPatch.context() as patch:
+            if self.python is not None and any(arg.startswith("-n") for arg in args):
+                patch.setattr(sys, "executable", self.python())
+            return self.pytester.runpytest_inprocess("-p", find_plugin(), *QUIET, *args, *SAME_PROCESS)
 
     def run(self, *args: str) -> pytest.RunResult:
         """With it."""
@@ -76,10 +83,10 @@ class Project:
 
 
 @pytest.fixture
-def project(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> Project:
+def project(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch, copies: Copies) -> Project:
     # The conftest that scripts the engine comes later than stand-ins for targets: they have their own tests.
     monkeypatch.setattr("pytest_kerntune.initial_conftests._without_gpu", lambda resolved: False)
-    return Project(pytester)
+    return Project(pytester, lambda: copies.python)
 
 
 @pytest.fixture

@@ -74,7 +74,7 @@ def test_a_kernels_path_that_triton_can_not_take_is_the_locales_fault(run):
     assert "test_größe.py" in (run.folder / "run.json").read_text(encoding="utf-8")
 
 
-def test_a_cache_that_can_not_be_written_is_the_machines_fault(run):
+def test_a_cache_that_can_not_be_written_is_the_machines_fault(run, quick_python):
     assert b"1 NEW" in run().stdout
     (run.folder / "file").touch()
     place = run.folder / "file" / "cache"

@@ -67,7 +67,8 @@ def spread(project, monkeypatch, source_environ):
     return run
 
 
-def test_workers_begin_with_different_gpus_before_anything_is_imported(spread, monkeypatch):
+def test_workers_begin_with_different_gpus_before_anything_is_imported(project, spread, monkeypatch):
+    project.python = None
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "4,GPU-5f")
     assert spread("-n3", gpus=2) == {"gw0": "4,GPU-5f", "gw1": "GPU-5f,4", "gw2": "4,GPU-5f"}
 
