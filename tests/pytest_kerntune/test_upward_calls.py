@@ -25,8 +25,11 @@ MOST_PACKAGES, MOST_KINDS = 11, 5
 GOING_UP = {
     ("gpu: FakeGpu.graph", "timing: GraphSlot.__init__.<locals>.work"): "a graph records what its caller enqueues",
     ("kernels: specialize", "gpu: StandIns.specializing.<locals>.<lambda>"): "a stand-in tensor is asked its address",
-    ("capture: Capture._in_order", "gate: _OnGpu.prefer"): "the gate knows earlier winners",
-    ("capture: Capture._run_recorded", "gate: _OnGpu.before_launch"): "a config runs first in a process of tuning's",
+    ("capture: Capture._in_order", "gate: GpuCapture.prefer"): "the gate knows earlier winners",
+    (
+        "capture: Capture._run_recorded",
+        "gate: GpuCapture.before_launch",
+    ): "a config first runs in another process",
     (
         "static: Disassembler._listed",
         "tuning: ListingCache.complete",
