@@ -13,6 +13,7 @@ import inner
 import pytest
 from test_architecture import LAYERS, package_of
 
+import kerntune.tuning.tuner  # noqa: F401 - by the run's first case, else: importing a package is not passing it
 from pytest_kerntune.terminal import Progress
 
 pytest_plugins = ["pytester"]
