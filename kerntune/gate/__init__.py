@@ -24,7 +24,8 @@ case_identity       fingerprints, inputs of closures, renamed tests and moves of
 call                the user's call, the project's settings, the result; what writing a baseline does to a test
 ==================  ===================================================================================================
 
-A session also uses :mod:`kerntune.gate.capture_share` (the capture's side of a device's lock),
+A session also uses :mod:`kerntune.gate.gpu_capture` (what a capture asks for on the GPU where the call launches),
+:mod:`kerntune.gate.capture_share` (the capture's side of a device's lock),
 :mod:`kerntune.gate.run_baselines` (those that a run could have met: stale ones, ones that can't be read),
 :mod:`kerntune.gate.known_choices` (what a baseline has of choices made by timing), and
 :mod:`kerntune.gate.case_output` (what is written where a run asks for it). ``tuning_turns`` holds the leases of the

@@ -4,18 +4,15 @@ from __future__ import annotations
 
 import contextlib
 import itertools
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 from kerntune.base.case_result import CaseResult
 from kerntune.base.policy import Update
-from kerntune.capture import Capture, Pending, Site, current
-from kerntune.capture.inductor.baseline_choices import InductorChoices
 from kerntune.capture.inductor.caches import gates_own_caches
-from kerntune.compiling.compiler import Compiled, Compiler
+from kerntune.compiling.compiler import Compiler
 from kerntune.errors import UsageError
 from kerntune.gate import device_fault
 from kerntune.gate.baselines import Argument, BaselineStore, TimeBaseline
@@ -26,15 +23,15 @@ from kerntune.gate.call_capture import (
     run_captured,
     stored_first,
     uncheckable,
-    winner_first,
     with_surroundings,
 )
 from kerntune.gate.capture_share import CaptureShare, call_bytes
 from kerntune.gate.case_identity import Renames, tensor_arguments
 from kerntune.gate.case_output import dumped, dumps_asked, profiled
 from kerntune.gate.decision import Evidence, decide
+from kerntune.gate.gpu_capture import CaptureNeeds, GpuCapture
 from kerntune.gate.gpu_check import GpuRun, TimedCheck
-from kerntune.gate.known_choices import choices_of, known_baseline
+from kerntune.gate.known_choices import known_baseline
 from kerntune.gate.measured_gpu import MeasuredGpus
 from kerntune.gate.run_baselines import RunBaselines
 from kerntune.gate.stores import ReferenceStore, Stores
@@ -48,10 +45,8 @@ from kerntune.static.metrics import DISASSEMBLER
 from kerntune.tuning.cache.entries import default_folder
 from kerntune.tuning.cache.listings import ListingCache
 from kerntune.tuning.cache.shared_winners import open_winners
-from kerntune.tuning.captured_launch import CapturedLaunch
-from kerntune.tuning.choices.choice_place import ChoicePlace, choices_at, decide_choice, forget_prepared
-from kerntune.tuning.isolation import Isolation, unsaid
-from kerntune.tuning.stored_trials import Trials
+from kerntune.tuning.choices.choice_place import ChoicePlace, choices_at, decide_choice
+from kerntune.tuning.isolation import unsaid
 from kerntune.tuning.stored_winners import Winners
 from kerntune.tuning.tune_options import options_of_policy
 
@@ -260,11 +255,21 @@ class Session:
             return run_captured(self.backend, self._compiler, call, arguments, CaptureWishes(prefer))
         decide_choice(call.fn, call.args, call.kwargs)
         with CaptureShare(call_bytes(self.backend, (call.fn, call.args, call.kwargs))) as share:
-            own = _OnGpu(self, call, share)
+            own = GpuCapture(self._capture_needs(call, arguments), call, share, self.backend)
             own.move(self.backend.on(self.backend.current()))
             folder = (self.settings.cache_dir or default_folder()) / "inductor"
             with gates_own_caches(folder, triton_folder()), choices_at(self._choice_place(call, arguments, own.apart)):
-                return run_captured(own.backend, self._compiler, own.call(), arguments, own.wishes(arguments))
+                return run_captured(own.backend, self._compiler, own.call(), arguments, own.wishes())
+
+    def _capture_needs(self, call: Call, arguments: tuple[Argument, ...]) -> CaptureNeeds:
+        isolate = options_of_policy(call.policy).isolate
+        return CaptureNeeds(
+            baseline=lambda backend: self._baseline(call, arguments, backend),
+            winners=lambda gpu: self._winners(call, gpu),
+            isolation=lambda backend: self._gpus.of(backend).isolation(isolate),
+            watch=self._fault.watch,
+            update=self.settings.update,
+        )
 
     def _choice_place(
         self, call: Call, arguments: tuple[Argument, ...], apart: Callable[[], AbstractContextManager[None]]
@@ -329,67 +334,6 @@ class Session:
             target=str(captured.capture.backend.targets[0]),
         )
         return Checked(captured.value, (result,))
-
-
-class _OnGpu:
-    """What the capture of a call asks for, on the GPU where it launches: that is known once it does."""
-
-    def __init__(self, session: Session, call: Call, share: CaptureShare) -> None:
-        self._session, self._call, self._share = session, call, share
-        self.backend = session.backend
-
-    def wishes(self, arguments: tuple[Argument, ...]) -> CaptureWishes:
-        """What the capture asks here. Inductor's choices follow those of the case's baseline."""
-        known = InductorChoices(
-            lambda: choices_of(self._session._baseline(self._call, arguments, self.backend)),
-            recorded=self._session.settings.update in (Update.IMPROVED, Update.REGRESSED),
-        )
-        return CaptureWishes(self.prefer, self.before_launch, self.move, known)
-
-    def call(self) -> Call:
-        """The call. Its reference may tune kernels, for which the device is needed alone: what the capture holds of it
-        is let go of meanwhile."""
-        reference = self._call.reference
-        return self._call if reference is None else replace(self._call, reference=lambda: self._beside(reference))
-
-    def _beside(self, reference: Callable[[], Any]) -> Any:
-        assert self.backend.gpu is not None
-        with self._share.given_up(self.backend.gpu), self.backend.gpu.lock_loosely():
-            return reference()
-
-    def move(self, backend: Backend) -> None:
-        """Go on there."""
-        assert backend.gpu is not None
-        self.backend = backend
-        self._share.move(backend.gpu)
-        self._session._fault.watch(backend.gpu)
-
-    @contextlib.contextmanager
-    def apart(self) -> Iterator[None]:
-        """While a choice is decided that the call has met: the device is held alone, and nothing is recorded."""
-        capture, gpu = current(), self.backend.gpu
-        assert capture is not None
-        assert gpu is not None
-        with self._share.given_up(gpu), capture.suspended():
-            try:
-                yield
-            finally:
-                forget_prepared()
-
-    def prefer(self, site: Site) -> Sequence[int]:
-        """The order of a site's candidates."""
-        return winner_first(self._winners(), self._isolation().begin)(site)
-
-    def before_launch(self, capture: Capture, pending: Pending, compiled: Compiled) -> None:
-        """Also where nothing is launched elsewhere, for what has faulted is remembered."""
-        CapturedLaunch(self._isolation(), Trials(self._winners()))(capture, pending, compiled)
-
-    def _winners(self) -> Winners:
-        assert self.backend.gpu is not None
-        return self._session._winners(self._call, self.backend.gpu)
-
-    def _isolation(self) -> Isolation:
-        return self._session._gpus.of(self.backend).isolation(options_of_policy(self._call.policy).isolate)
 
 
 def _naming(gpu: Gpu, progress: Callable[[str], None]) -> Callable[[str], None]:

@@ -58,7 +58,7 @@ def test_steps_of_a_check_take_few_values() -> None:
     assert {name: n for name, n in counts.items() if n > 7} == {}, "self and six"
 
 
-CHANGING = {"session.Session", "session._OnGpu", "call_tuning.Tuning", "case_identity.Renames"}
+CHANGING = {"session.Session", "gpu_capture.GpuCapture", "call_tuning.Tuning", "case_identity.Renames"}
 """Objects that live as long as a run or a call's tuning, and change."""
 
 

@@ -13,6 +13,7 @@ import inner
 import pytest
 from test_architecture import LAYERS, package_of
 
+import kerntune.tuning.tuner  # noqa: F401 - by the run's first case, else: importing a package is not passing it
 from pytest_kerntune.terminal import Progress
 
 pytest_plugins = ["pytester"]
@@ -25,8 +26,11 @@ MOST_PACKAGES, MOST_KINDS = 11, 5
 GOING_UP = {
     ("gpu: FakeGpu.graph", "timing: GraphSlot.__init__.<locals>.work"): "a graph records what its caller enqueues",
     ("kernels: specialize", "gpu: StandIns.specializing.<locals>.<lambda>"): "a stand-in tensor is asked its address",
-    ("capture: Capture._in_order", "gate: _OnGpu.prefer"): "the gate knows earlier winners",
-    ("capture: Capture._run_recorded", "gate: _OnGpu.before_launch"): "a config runs first in a process of tuning's",
+    ("capture: Capture._in_order", "gate: GpuCapture.prefer"): "the gate knows earlier winners",
+    (
+        "capture: Capture._run_recorded",
+        "gate: GpuCapture.before_launch",
+    ): "a config first runs in another process",
     (
         "static: Disassembler._listed",
         "tuning: ListingCache.complete",
