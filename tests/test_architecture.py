@@ -104,7 +104,16 @@ EXPORTS = {
         "import_cache",
     },
     "kerntune.cli": {"main"},
-    "kerntune.capture": {"LAUNCH_WORDS", "Candidate", "Capture", "Pending", "Probe", "Site", "current", "wait_while_suspended"},
+    "kerntune.capture": {
+        "LAUNCH_WORDS",
+        "Candidate",
+        "Capture",
+        "Pending",
+        "Probe",
+        "Site",
+        "current",
+        "wait_while_suspended",
+    },
     "kerntune.kernels.compat": {
         "ASSEMBLER_ONLY",
         "DIRECT_NAMES",
