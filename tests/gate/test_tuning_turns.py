@@ -25,6 +25,7 @@ RULES = (block(64, 10_000.0), block(128, 12_000.0))
 def own_locks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     monkeypatch.setattr(device_lock, "device_node", lambda uuid: None)
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)  # of the machine, where one has GPUs
 
 
 @pytest.fixture
