@@ -12,7 +12,7 @@ from fake_runs import N, by_block, captured, increment_kernel, scale, scale_kern
 from kerntune.capture import Capture
 from kerntune.errors import DeviceFault, UsageError
 from kerntune.gate import device_fault
-from kerntune.gate.device_fault import MAX_LAUNCHES, Fault, beside_verdict, launched_text, lost
+from kerntune.gate.device_fault import Fault, beside_verdict, launched_text, lost
 from kerntune.gpu.scripted import FakeBackend
 
 NOTHING = "before a kernel was launched in this call: a kernel of an earlier one, or what else the process ran"
@@ -138,10 +138,10 @@ def test_of_several_launches_each_may_be_it(backend: FakeBackend) -> None:
 
 @pytest.mark.parametrize("more", [0, 1, 2])
 def test_of_many_launches_the_last_are_named(backend: FakeBackend, more: int) -> None:
-    text = launched_text(launches(backend, MAX_LAUNCHES + more))
+    text = launched_text(launches(backend, 8 + more))
     assert text.startswith(f"after {more} others and one of: " if more else "after one of: ")
-    named = [f"grid ({i}, 1, 1)" in text for i in range(1, MAX_LAUNCHES + more + 1)]
-    assert named == [False] * more + [True] * MAX_LAUNCHES
+    named = [f"grid ({i}, 1, 1)" in text for i in range(1, 8 + more + 1)]
+    assert named == [False] * more + [True] * 8
 
 
 def test_a_launch_that_the_capture_has_not_kept_yet_is_named_once(backend: FakeBackend) -> None:
