@@ -156,6 +156,13 @@ def test_a_launch_that_the_capture_has_not_kept_yet_is_named_once(backend: FakeB
     assert launched_text(found).startswith("after kernel increment_kernel")
 
 
+def test_the_latest_of_one_kernel_is_told_from_its_earlier_ones(backend: FakeBackend) -> None:
+    """By identity: tensors of a device that answers no more can't be compared."""
+    found = launches(backend, 1)
+    found.latest = launches(backend, 2).launches[1]
+    assert launched_text(found).startswith("after one of: ")
+
+
 def test_a_launch_that_was_not_specialized_has_no_config(backend: FakeBackend) -> None:
     found = launches(backend, 1)
     found.launches[0].specialized.clear()
