@@ -49,6 +49,13 @@ def test_annotations_and_large_numbers_stay() -> None:
     assert sorted(lines[a[0] - 1][a[1] : b[1]] for a, b in skipped) == ["100", "int | None", "int | None", "str | int"]
 
 
+def test_a_star_among_parameters_is_no_multiplication() -> None:
+    lines = ["def f(x, *, y, *z):", "    return x * y"]
+    assert [bool(module().bare_star(lines, 1, at)) for at in range(len(lines[0]))].index(True) == lines[0].index("*,")
+    assert not module().bare_star(lines, 1, lines[0].index("*z"))
+    assert not module().bare_star(lines, 2, lines[1].index("*"))
+
+
 def test_calls_are_left_out_one_at_a_time() -> None:
     made = module()
     from cosmic_ray.mutating import mutate_code

@@ -362,7 +362,7 @@ def test_the_baseline_is_compiled_again_once_its_binary_has_run(
         return "chain"
 
     def attribute(chain: Any, total: Any, environment: Any, measure: Any) -> str:
-        seen["total"], seen["chain"] = total, chain
+        seen["total"], seen["chain"], seen["measure"] = total, chain, measure
         return "parts"
 
     monkeypatch.setattr(module, "steps_between", steps_between)
@@ -374,6 +374,8 @@ def test_the_baseline_is_compiled_again_once_its_binary_has_run(
     assert one.lines[-1] == "t.py::a: looking for the cause"
     if kind == REPLAY:
         assert seen["again"]() == "flags again"
+        one.it.replayer.change = lambda a, b, artifacts: (a, b, dict(artifacts))
+        assert seen["measure"](1, 2) == (1, 2, {"a": b"stored", "b": b"made"})
     else:
         with pytest.raises(module.ReplayError, match="the baseline's binary can't be run: "):
             seen["again"]()
