@@ -194,6 +194,7 @@ def test_an_open_interval_is_told_with_what_is_allowed() -> None:
     assert unsure(judgement(found, verdict=Verdict.REGRESSED)) == ()
     assert unsure(judgement(comparison(None, rung=STORED))) == (), "nothing was replayed"
     assert unsure(judgement(comparison(CHANGE), found, verdict=Verdict.INCONCLUSIVE)) == (text,), "by the anchor"
+    assert unsure(judgement(comparison(None, rung=STORED), found)) == (), "the baseline's is the one that is told"
     assert unsure(judgement(None)) == ()
 
 

@@ -30,6 +30,7 @@ from kerntune.base.stats import Estimate
 from kerntune.errors import StoreError
 from kerntune.gate.report import (
     MAX_CODE,
+    Origin,
     RunReport,
     counts,
     counts_line,
@@ -395,3 +396,8 @@ def test_baseline_times_that_json_lacks_are_left_out():
 def test_static_figures_are_the_largest_of_those_that_are_known():
     launches = [LaunchReport("a", registers=8, shared_bytes=0), LaunchReport("b"), LaunchReport("c", registers=9)]
     assert format_static(launches) == "9 regs"
+
+
+def test_of_where_a_run_took_place_only_what_is_known_is_written():
+    assert msgspec.json.encode(Origin()) == b"{}"
+    assert msgspec.json.encode(Origin(branch="main")) == b'{"branch":"main"}'

@@ -101,3 +101,8 @@ def test_operators_in_common_decide_by_the_larger_part() -> None:
     after = [generated("3", "mul", "sub", "exp", "log"), generated("4", "mul", "neg")]
     assert indices(before, after) == [(1, 0), (0, 1)]
     assert indices([generated("1", "mul")], [generated("2", "add")]) == []
+
+
+def test_a_baseline_s_file_has_no_fields_that_say_nothing() -> None:
+    plain = msgspec.to_builtins(one())
+    assert set(plain) == {"kernel", "source", "code", "ttir_sha256", "grid", "metrics", "config"}
