@@ -92,10 +92,11 @@ BACKEND: Any = SimpleNamespace(tensors=SimpleNamespace(is_tensor=lambda value: i
 
 def test_tensors_are_found_in_containers_partial_functions_modules_and_descriptors() -> None:
     module = SimpleNamespace(parameters=lambda: [Tensor(3)], buffers=lambda: iter([Tensor(4)]))
-    other = SimpleNamespace(base=Tensor(9))
+    other = SimpleNamespace(base=Tensor(9), buffers=lambda: [Tensor(10)])
+    half = SimpleNamespace(parameters=lambda: [Tensor(11)])
     tree = (
         [Tensor(1)], {"a": Tensor(2)}, module, functools.partial(print, Tensor(5), x=Tensor(6)),
-        TensorDescriptor(Tensor(7)), dtype(), other, 8, None,
+        TensorDescriptor(Tensor(7)), dtype(), other, half, 8, None,
     )  # fmt: skip
     found = tensor_arguments(BACKEND, tree)
     assert [one.shape for one in found] == [(1,), (2,), (3,), (4,), (5,), (6,), (7,), ()]

@@ -182,3 +182,15 @@ def test_six_kernels_are_named(count: int, more: str) -> None:
 def test_six_operators_are_named(names: str, text: str) -> None:
     assert operators([f"aten.{name}" for name in names.split()]) == text
     assert operators(["aten.add", "aten.mul", "aten.add"]) == "add 2x, mul"
+
+
+def test_kernels_of_a_change_are_told_in_their_order() -> None:
+    """Also those that are found to belong together only later: the first and the third have an operator in common."""
+    first, last = generated("exp", code="e"), generated("log", code="l")
+    after = [first, generated("mul"), generated("erf"), generated("mul tanh"), last]
+    (line,) = fusion_lines([first, generated("gelu"), last], after)
+    places = [line.index(f"({names})") for names in ("mul", "erf", "mul, tanh")]
+    assert places == sorted(places)
+    (line,) = fusion_lines([first, *after[1:4], last], [first, generated("gelu"), last])
+    places = [line.index(f"({names})") for names in ("mul", "erf", "mul, tanh")]
+    assert places == sorted(places)

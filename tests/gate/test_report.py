@@ -401,3 +401,8 @@ def test_static_figures_are_the_largest_of_those_that_are_known():
 def test_of_where_a_run_took_place_only_what_is_known_is_written():
     assert msgspec.json.encode(Origin()) == b"{}"
     assert msgspec.json.encode(Origin(branch="main")) == b'{"branch":"main"}'
+
+
+def test_a_run_without_more_said_of_it_succeeded():
+    run = RunReport(())
+    assert (run.exit_status, run.header, run.counts, run.created, run.failed) == (0, (), {}, "", {})
