@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from itertools import count
 
+import msgspec
 import pytest
+from samples import launch as recorded
 
 from kerntune.base.policy import StaticPolicy, StaticRule
 from kerntune.gate.fusion import fusion_lines, operators
@@ -194,3 +196,13 @@ def test_kernels_of_a_change_are_told_in_their_order() -> None:
     (line,) = fusion_lines([first, *after[1:4], last], [first, generated("gelu"), last])
     places = [line.index(f"({names})") for names in ("mul", "erf", "mul, tanh")]
     assert places == sorted(places)
+
+
+def test_launches_as_they_were_recorded_are_compared_by_their_operators() -> None:
+    """They have no code of their own."""
+    fused = recorded(kernel="both", source="1", origins=("aten.add", "aten.mul"))
+    parts = [recorded(kernel=name, source=name, origins=(f"aten.{name}",)) for name in ("add", "mul")]
+    (line,) = fusion_lines([fused], parts)
+    assert line == "fusion changed: 1 kernel became 2: both (add, mul) -> add (add), mul (mul)"
+    assert fusion_lines([fused], [msgspec.structs.replace(fused, source="2")]) == ()
+    assert fusion_lines([fused], [msgspec.structs.replace(parts[0], source="1")]) == ()
