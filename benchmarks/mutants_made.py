@@ -79,11 +79,13 @@ class Mutant:
 def specs_of(module: str) -> dict[str, MutationSpec]:
     """All changes of a module, by names that stay while the module does."""
     path = Path(module)
-    skipped = list(skipped_places(ast.parse((ROOT / path).read_text())))
+    text = (ROOT / path).read_text()
+    skipped, lines = list(skipped_places(ast.parse(text))), text.splitlines()
     found = {}
     for item in _all_work_items([path], {}):
         (spec,) = item.mutations
-        if _wanted(spec.operator_name) and not any(a <= tuple(spec.start_pos) < b for a, b in skipped):
+        here = any(a <= tuple(spec.start_pos) < b for a, b in skipped) or bare_star(lines, *spec.start_pos)
+        if _wanted(spec.operator_name) and not here:
             found[f"{module}:{spec.operator_name}:{spec.occurrence}"] = spec
     return found
 
@@ -91,6 +93,11 @@ def specs_of(module: str) -> dict[str, MutationSpec]:
 def _wanted(operator: str) -> bool:
     kind, _, how = operator.partition("/")[2].partition("_")
     return how in ONE_EACH[kind] if kind in ONE_EACH else True
+
+
+def bare_star(lines: Sequence[str], line: int, column: int) -> bool:
+    """Whether the ``*`` here stands by itself among parameters, where Cosmic Ray takes it for a multiplication."""
+    return lines[line - 1][column : column + 2] == "*,"
 
 
 def skipped_places(tree: ast.AST) -> Iterator[tuple[tuple[int, int], tuple[int, int]]]:

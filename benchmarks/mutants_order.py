@@ -4,12 +4,16 @@ The file that ``MUTANT_ORDER`` names has ``{"first": [node ids], "only": [node i
 order, and none but the latter run. Begins and ends of tests go to the file that ``MUTANT_PROGRESS`` names, a line of
 JSON each, so that a run that hangs says where. With ``MUTANT_MODULES``, paths of modules separated by ``:``, the last
 line of a test has the lines of these modules that it has run in this process. ``MUTANT_CORES``: the cores of this run.
+
+The run gets a process group of its own: a mutant that ends its group ends no other run. It ends with its parent.
 """
 
 from __future__ import annotations
 
+import ctypes
 import json
 import os
+import signal
 import sys
 import threading
 import time
@@ -23,10 +27,17 @@ import pytest
 PROGRESS = os.environ.get("MUTANT_PROGRESS", os.devnull)
 TRACED = frozenset(filter(None, os.environ.get("MUTANT_MODULES", "").split(":")))
 
+PARENT_DEATH_SIGNAL = 1
+"""``PR_SET_PDEATHSIG`` of linux/prctl.h."""
+
 lines: set[tuple[str, int]] = set()
 
 if cores := os.environ.get("MUTANT_CORES"):
     os.sched_setaffinity(0, map(int, cores.split(",")))
+
+if "MUTANT_PROGRESS" in os.environ and os.getpgrp() != os.getpid():
+    os.setpgid(0, 0)
+    ctypes.CDLL(None).prctl(PARENT_DEATH_SIGNAL, signal.SIGKILL)
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

@@ -35,10 +35,11 @@ from typing import Any
 
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parent
-sys.path.insert(0, str(ROOT / "tests"))
+sys.path[:0] = [str(ROOT / "tests"), str(HERE)]
 
 from forked import MORE, Copies  # noqa: E402
 from inner import NO_SUMMARY  # noqa: E402
+from mutants_guard import guard, tryable  # noqa: E402
 
 TREE = ("kerntune", "pytest_kerntune", "tests", "benchmarks", "docs", "examples", "baselines", "README.md",
         "CHANGELOG.md", "CONTRIBUTING.md", "Makefile", "pyproject.toml", "constraints.txt")  # fmt: skip
@@ -341,6 +342,15 @@ def with_controls(mutants: Sequence[dict[str, Any]]) -> Iterator[dict[str, Any]]
         yield mutant
 
 
+def safe(mutants: Sequence[dict[str, Any]], *, guarded: bool) -> list[dict[str, Any]]:
+    """Those that can be tried without danger for other processes; how many can't is printed."""
+    modules = {m["module"]: (ROOT / m["module"]).read_text() for m in mutants}
+    found = [m for m in mutants if tryable(modules[m["module"]], guarded=guarded)]
+    if len(found) < len(mutants):
+        print(f"{len(mutants) - len(found)} mutants aren't tried: they might signal other processes", flush=True)
+    return found
+
+
 def mutated(text: str, mutant: dict[str, Any]) -> str:
     at, old = mutant["at"], mutant["old"]
     if hashlib.sha256(text.encode()).hexdigest()[:16] != mutant["digest"] or text[at : at + len(old)] != old:
@@ -432,7 +442,7 @@ def main() -> int:
         "files": {}, "left_out": [],
     }  # fmt: skip
     done = {row["name"] for row in kept["rows"] if row["killed"] or not args.again}
-    left = [mutant for mutant in listed["mutants"] if mutant["name"] not in done]
+    left = [mutant for mutant in safe(listed["mutants"], guarded=guard()) if mutant["name"] not in done]
     run = Run(args.out.resolve(), listed, kept, args.workers, begin + args.seconds)
     run.run(left)
     with run.lock:

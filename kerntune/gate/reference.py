@@ -25,7 +25,7 @@ def compare_reference(actual: Any, expected: Any, *, rtol: float | None, atol: f
     try:
         actual, expected = _plain(actual), _plain(expected)
         torch.testing.assert_close(actual, _beside(expected, actual), rtol=rtol, atol=atol, check_device=False)
-    except AssertionError as exc:
+    except (AssertionError, TypeError) as exc:  # the latter of a tensor beside a list, say
         raise ReferenceMismatch(f"{case}: the result disagrees with its reference. {exc}") from None
 
 

@@ -5,6 +5,10 @@ from __future__ import annotations
 import ast
 import hashlib
 import json
+import os
+import platform
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +16,7 @@ import pytest
 from inner import QUIET
 from source_path import source_path
 
-from benchmarks import mutants, mutants_run
+from benchmarks import mutants, mutants_guard, mutants_run
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 CONFIG = ROOT / "benchmarks" / "mutants.toml"
@@ -45,6 +49,13 @@ def test_annotations_and_large_numbers_stay() -> None:
     assert sorted(lines[a[0] - 1][a[1] : b[1]] for a, b in skipped) == ["100", "int | None", "int | None", "str | int"]
 
 
+def test_a_star_among_parameters_is_no_multiplication() -> None:
+    lines = ["def f(x, *, y, *z):", "    return x * y"]
+    assert [bool(module().bare_star(lines, 1, at)) for at in range(len(lines[0]))].index(True) == lines[0].index("*,")
+    assert not module().bare_star(lines, 1, lines[0].index("*z"))
+    assert not module().bare_star(lines, 2, lines[1].index("*"))
+
+
 def test_calls_are_left_out_one_at_a_time() -> None:
     made = module()
     from cosmic_ray.mutating import mutate_code
@@ -61,6 +72,49 @@ def test_a_mutant_of_another_text_is_refused() -> None:
     assert mutants_run.mutated(text, one) == "x = 1 - 2\n"
     with pytest.raises(ValueError, match="list the mutants anew"):
         mutants_run.mutated(text + "\n", one)
+
+
+SIGNALS = """
+import os, sys
+import mutants_guard
+before = mutants_guard.refused()
+guarded = mutants_guard.guard()
+def signal(send, *to):
+    try:
+        send(*to, 0)
+    except PermissionError:
+        return "refused"
+    return "sent"
+child = os.fork()
+if child == 0:
+    print(before, guarded, signal(os.kill, -1), signal(os.killpg, 1), signal(os.kill, 1), signal(os.kill, os.getpid()),
+          signal(os.killpg, 0), flush=True)
+    os.execv(sys.executable, [sys.executable, "-I", "-c", "import os; os.kill(-1, 0)"])
+_, status = os.waitpid(child, 0)
+print(os.waitstatus_to_exitcode(status))
+"""
+
+
+def test_no_process_of_a_mutant_can_signal_all_others() -> None:
+    """Neither a fork nor a program that it starts; others stay possible. Signal 0 does nothing."""
+    if platform.machine() not in mutants_guard.CALLS:
+        pytest.skip(f"no filter for {platform.machine()}")
+    env = {**os.environ, "PYTHONPATH": source_path(ROOT / "benchmarks")}
+    said = subprocess.run([sys.executable, "-S", "-c", SIGNALS], env=env, capture_output=True, text=True, check=True)
+    assert said.stdout.splitlines() == ["False True refused refused refused sent sent", "1"]
+    assert "PermissionError" in said.stderr
+
+
+def test_without_the_guard_mutants_near_signals_are_skipped(capsys: pytest.CaptureFixture[str]) -> None:
+    """Of a list that exists already, too."""
+    near, far = {"module": "kerntune/base/orphans.py"}, {"module": "kerntune/base/stats.py"}
+    assert mutants_run.safe([near, far], guarded=True) == [near, far]
+    assert capsys.readouterr().out == ""
+    assert mutants_run.safe([near, far], guarded=False) == [far]
+    assert capsys.readouterr().out.startswith("1 mutants aren't tried")
+    for path in (p for folder in ("kerntune", "pytest_kerntune") for p in (ROOT / folder).rglob("*.py")):
+        text = path.read_text()
+        assert not ("os.kill" in text and mutants_guard.tryable(text, guarded=False)), path
 
 
 def row(by: str | None, **more: Any) -> dict[str, Any]:
@@ -111,7 +165,8 @@ def test_tests_that_run_the_line_come_first_and_progress_is_kept(
         code="def f(x):\n    if x:\n        return 1\n    return 2\n",
         test_it="""
         from code_here import f
-        def test_one(): assert f(True) == 1
+        import os
+        def test_one(): assert f(True) == 1 and os.getpgrp() == os.getpid()
         def test_two(): assert f(False) == 2
         def test_left_out(): assert False
         """,

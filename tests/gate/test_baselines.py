@@ -47,6 +47,7 @@ from kerntune.gate.baselines import (
     Argument,
     ArtifactFolder,
     BaselineStore,
+    Calibration,
     StaticBaseline,
     TimeBaseline,
     artifact_bounds,
@@ -55,6 +56,8 @@ from kerntune.gate.baselines import (
     fingerprint_of,
     inputs_of,
     now,
+    static_problems,
+    time_problems,
 )
 from kerntune.gate.bundle import apply_bundle, bundle_of
 from kerntune.gate.call import PendingBaseline
@@ -695,3 +698,181 @@ def test_files_by_device_target_and_series(store: BaselineStore) -> None:
     assert store.time_files(target_slug=H100.target.slug) == [first]
     assert store.static_files(H100.target.slug, "3.9") == [static]
     assert store.static_files(triton="3.8") == []
+
+
+# bounds, defaults, and what comes between two steps
+
+
+def test_a_calibration_without_states_has_none() -> None:
+    known = Calibration(4, 24, 0.01, 0.001, 0.002)
+    assert (known.state_range, known.throttle, known.version) == (0.0, (), msgspec.UNSET)
+
+
+@pytest.mark.parametrize(("code_bytes", "most"), [(2048, 1_048_576 + 64 * 2048), (0, 1_048_576), (-1, 1_048_576)])
+def test_a_kernel_has_a_mebibyte_and_64_bytes_for_each_of_its_code(code_bytes: int, most: int) -> None:
+    baseline = static_baseline()
+    (launch_,) = baseline.launches
+    known = replace(launch_, metrics=replace(launch_.metrics, code_bytes=code_bytes))
+    assert artifact_bounds(replace(baseline, launches=(known,))) == {launch_.ttir_sha256: most}
+    timed = replace(time_baseline(), static=(known,))
+    binary_ = timed.recording.binaries[0]
+    found = artifact_bounds(timed)
+    assert (found[binary_.sha256], found[binary_.ttir_sha256]) == (most, most)
+
+
+def test_without_a_bound_an_artifact_has_64_mebibytes() -> None:
+    assert (MAX_ARTIFACT, MAX_PACKED) == (64 * 1024 * 1024, 65 * 1024 * 1024)
+
+
+def test_the_larger_bound_of_two_baselines_counts(store: BaselineStore) -> None:
+    baseline = static_baseline()
+    (launch_,) = baseline.launches
+    larger = replace(launch_, metrics=replace(launch_.metrics, code_bytes=1 << 20))
+    for order in ((launch_, larger), (larger, launch_)):
+        for one in order:
+            store.artifacts_of(replace(baseline, launches=(one,)))
+        assert store._bounds[launch_.ttir_sha256] == (1 << 20) + 64 * (1 << 20)
+
+
+def test_paths_are_shown_from_the_projects_root(tmp_path: Path) -> None:
+    store = BaselineStore(tmp_path / "project" / "baselines")
+    assert store.shown(store.folder / "a.json") == "baselines/a.json"
+    assert store.shown(tmp_path / "elsewhere") == str(tmp_path / "elsewhere")
+    assert BaselineStore(tmp_path / "project" / "baselines", tmp_path).shown(store.folder) == "project/baselines"
+
+
+@pytest.mark.parametrize(("digits", "fits"), [(246, True), (247, False)])
+def test_a_series_makes_a_folder_of_255_characters_at_most(digits: int, fits: bool) -> None:
+    baseline = replace(static_baseline(), triton="3." + "9" * digits)
+    problems = list(static_problems(baseline))
+    text = f"triton makes a folder's name of {digits + 9} characters, more than 255"
+    assert problems == ([] if fits else [text])
+
+
+@pytest.mark.parametrize(("length", "fits"), [(255, True), (256, False)])
+def test_a_device_and_a_target_too(length: int, fits: bool) -> None:
+    named = replace(time_baseline(), device=replace(H100, name="A" * length))
+    assert [p.partition(" ")[0] for p in time_problems(named)] == ([] if fits else ["device.name"])
+    target = Target.parse("hip:gfx" + "1" * (length - len("hip-gfx")))
+    assert len(target.slug) == length
+    assert [p.partition(" ")[0] for p in static_problems(replace(static_baseline(), target=target))] == (
+        [] if fits else ["target"]
+    )
+
+
+@pytest.mark.parametrize(
+    ("time_ns", "fits"), [(1e-3, True), (0.9e-3, False), (1e15, True), (1.1e15, False), (0.0, False), (-1.0, False)]
+)
+def test_times_lie_between_a_picosecond_and_eleven_days(time_ns: float, fits: bool) -> None:
+    baseline = time_baseline()
+    sample = replace(baseline.sample, times_ns=(12_400.0, time_ns))
+    found = [p.partition(" ")[0] for p in time_problems(replace(baseline, sample=sample))]
+    assert found == ([] if fits else ["sample.times_ns[1]"])
+
+
+def test_each_launch_and_figure_that_cant_be_is_named_with_its_place() -> None:
+    fine = static_baseline().launches[0]
+    bad = replace(fine, ttir_sha256="no", metrics=replace(fine.metrics, registers=-1, threads=-1))
+    found = [p.partition(" ")[0] for p in static_problems(replace(static_baseline(), launches=(fine, bad)))]
+    assert found == ["launches[1].ttir_sha256", "launches[1].metrics.registers", "launches[1].metrics.threads"]
+
+
+@pytest.mark.parametrize("kind", ["time", "static"])
+def test_artifacts_that_another_job_swept_away_meanwhile_are_written_again(
+    store: BaselineStore, monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
+    write = BaselineStore.write
+
+    def swept(self: BaselineStore, path: Path, baseline: Any) -> None:
+        for artifact in self.folder.glob("*/artifacts/*.xz"):
+            artifact.unlink()
+        write(self, path, baseline)
+
+    monkeypatch.setattr(BaselineStore, "write", swept)
+    if kind == "time":
+        store.put_time(time_baseline(), artifacts_of())
+        names = set(artifact_names(time_baseline().recording))
+    else:
+        store.put_static(static_baseline(), artifacts_of())
+        names = {static_baseline().launches[0].ttir_sha256}
+    assert set(store.artifacts(H100.target)) == names
+
+
+def test_what_a_baseline_names_by_then_is_restored(store: BaselineStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A job writes its baseline while another one sweeps."""
+    store.put_time(time_baseline(code="a"), artifacts_of("a"))
+    used, names = BaselineStore._used, set(artifact_names(time_baseline(code="a").recording))
+    store.artifacts(H100.target).put(sha(b"unused"), b"unused")
+    looks: list[Target] = []
+
+    def later(self: BaselineStore, target: Target) -> Iterator[str]:
+        looks.append(target)
+        return iter(()) if len(looks) == 1 else used(self, target)
+
+    monkeypatch.setattr(BaselineStore, "_used", later)
+    assert store.sweep() == 1
+    assert set(store.artifacts(H100.target)) == names
+    assert list(store.artifacts(H100.target).folder.glob(".*")) == []
+    assert len(looks) == 2
+
+
+def test_where_nothing_is_unused_baselines_are_read_once(store: BaselineStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    store.put_time(time_baseline(), artifacts_of())
+    used, looks = BaselineStore._used, []
+    monkeypatch.setattr(BaselineStore, "_used", lambda self, target: looks.append(target) or used(self, target))
+    assert store.sweep() == 0
+    assert len(looks) == 1
+
+
+def test_a_sweep_that_may_not_change_the_folder_names_the_file(
+    store: BaselineStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store.artifacts(H100.target).put(sha(b"unused"), b"unused")
+
+    def refused(self: Path, to: Path) -> None:
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr(Path, "rename", refused)
+    path = store.artifacts(H100.target).folder / f"{sha(b'unused')}.xz"
+    with pytest.raises(BaselineError, match=re.escape(f"{path}: can't be removed (Permission denied)")):
+        store.sweep()
+
+
+@pytest.mark.parametrize(("series", "found"), [("3.8", "3.7"), ("3.10", "3.9"), ("3.1", "3.7"), ("4.0", "3.9")])
+def test_the_nearest_series_stands_for_one_that_is_missing(store: BaselineStore, series: str, found: str) -> None:
+    """An older one first; 3.10 comes after 3.9."""
+    for triton in ("3.7", "3.9"):
+        store.put_static(replace(static_baseline(), triton=triton), artifacts_of())
+    known = store.static_elsewhere(H100.target, series, CASE, FINGERPRINT)
+    assert known is not None
+    assert known.triton == found
+    assert store.static_elsewhere(H100.target, series, OTHER, FINGERPRINT) is None
+
+
+def test_a_series_own_baseline_is_not_elsewhere(store: BaselineStore) -> None:
+    store.put_static(static_baseline(), artifacts_of())
+    assert store.static_elsewhere(H100.target, "3.9", CASE, FINGERPRINT) is None
+
+
+def test_a_long_name_is_cut_and_stays_apart() -> None:
+    long = "x" * 300
+    path = case_file(CaseId(f"t.py::{long}", "0"), FINGERPRINT)
+    assert re.fullmatch(r"t\.py/x{120}-[0-9a-f]{8}\.json", path)
+    folder = case_file(CaseId(f"{'d' * 256}/t.py::a", "0"), FINGERPRINT).split("/")[0]
+    assert re.fullmatch(r"d{120}-[0-9a-f]{8}", folder)
+    assert case_file(CaseId(f"{'d' * 255}/t.py::a", "0"), FINGERPRINT).split("/")[0] == "d" * 255
+
+
+@pytest.mark.parametrize("name", ["cuda-90-x", "hip-gfx942-1"])
+def test_a_target_has_one_hyphen(store: BaselineStore, name: str) -> None:
+    (store.folder / name).mkdir(parents=True)
+    assert store.targets() == []
+
+
+def test_a_link_out_of_the_folder_is_not_followed(store: BaselineStore, tmp_path: Path) -> None:
+    path = store.put_static(static_baseline(), artifacts_of())
+    there = tmp_path / "there.json"
+    path.rename(there)
+    path.symlink_to(there)
+    with pytest.raises(BaselineError, match=re.escape(f"a link leads out of {store.folder}")):
+        store.static(H100.target, "3.9", CASE, FINGERPRINT)

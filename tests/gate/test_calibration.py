@@ -251,3 +251,72 @@ def test_a_calibration_of_an_earlier_rule_says_what_to_do() -> None:
     said = earlier_text(Calibration(4, 12, 0.001, 0.0, 0.002))
     assert "(12 blocks a process, now 24)" in said
     assert "`kerntune calibrate`" in said
+
+
+# figures, by hand
+
+
+@pytest.mark.parametrize(("blocks", "version"), [(12, 1), (24, 2), (13, 0), (36, 0)])
+def test_a_calibration_without_a_version_tells_it_by_its_blocks(blocks: int, version: int) -> None:
+    known = Calibration(4, blocks, 0.01, 0.001, 0.002)
+    assert version_of(known) == version
+    assert is_current(known) is (version == 2)
+    assert version_of(msgspec.structs.replace(known, version=7)) == 7
+
+
+@pytest.mark.parametrize(
+    ("processes", "level", "quantile"),
+    [(4, 0.99, 5.840909), (2, 0.9, 6.313752), (30, 0.95, 2.045230), (1, 0.99, 25.758293)],
+)
+def test_the_interval_of_a_stored_time_is_student_s(processes: int, level: float, quantile: float) -> None:
+    """Two-sided, for the difference of two sessions; of one process, ten times the normal one."""
+    known = Calibration(processes, 24, 0.01, 0.001, 0.004)
+    found = against_stored(1100.0, 1000.0, known, level)
+    margin = quantile * math.sqrt(2) * 0.004
+    assert found.point == pytest.approx(0.1)
+    assert found.low == pytest.approx(1.1 * math.exp(-margin) - 1, rel=1e-5)
+    assert found.high == pytest.approx(1.1 * math.exp(margin) - 1, rel=1e-5)
+    assert found.level == level
+
+
+def test_two_sessions_differ_by_a_fifth_of_a_percent_at_least() -> None:
+    none, least = (against_stored(1e3, 1e3, Calibration(4, 24, 0.01, 0.001, sd), 0.99) for sd in (0.0, 0.002))
+    assert none == least
+
+
+class Steady:
+    """Replies by hand, one a process."""
+
+    def __init__(self, *replies: PairReply) -> None:
+        self.replies, self.expected, self.seeds = list(replies), 0, list[int]()
+
+    def expect(self, count: int) -> None:
+        self.expected = count
+
+    def run(self, request: PairRequest) -> PairReply:
+        self.seeds.append(request.seed)
+        assert request.blocks == BLOCKS
+        return self.replies.pop(0)
+
+    def close(self) -> None:
+        """Nothing to end."""
+
+
+def at(ns: float) -> PairReply:
+    return PairReply((ns,) * BLOCKS, (ns,) * BLOCKS)
+
+
+def test_the_deviation_of_processes_is_that_of_their_medians() -> None:
+    two = Steady(at(1000.0), at(1000.0 * math.exp(0.02)))
+    found = calibrate(two, WORK, 2)
+    assert found.median_sd == pytest.approx(0.02 / math.sqrt(2), rel=1e-3)
+    assert (found.floor, found.bias) == (0.0, 0.0)
+    assert (two.expected, two.seeds) == (2, [0, 1])
+    assert found.state_range == pytest.approx(1.25 * (math.exp(0.02) - 1), rel=1e-3)
+
+
+def test_reasons_of_throttling_are_kept_each_once() -> None:
+    told = iter(["", "0x4", "0x40", "0x4"])
+    found = calibrate(Steady(at(1.0), at(1.0), at(1.0)), WORK, 3, throttle=lambda: next(told))
+    assert found.throttle == ("0x4", "0x40")
+    assert next(told, None) is None, "asked before the first process and after each"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 from pathlib import Path
 
+import msgspec
 import pytest
 from samples import CASE, FINGERPRINT, H100, artifacts_of, static_baseline, time_baseline
 
@@ -96,3 +97,23 @@ def test_results_and_pending_belong_together(store: BaselineStore) -> None:
     pending = (PendingBaseline(time_baseline(), artifacts_of(), False),)
     with pytest.raises(ValueError, match="zip"):
         Checked(None, (RESULT, RESULT), pending, store).commit()
+
+
+def test_an_obsolete_baseline_goes_with_the_commit(store: BaselineStore) -> None:
+    path = store.put_time(time_baseline(), artifacts_of())
+    Checked("value", (), (), None, path).commit()
+    assert path.exists(), "no folder to remove it from"
+    Checked("value", (), (), store).commit()
+    assert path.exists()
+    Checked("value", (RESULT,), (), store, path).commit()
+    assert not path.exists()
+
+
+def test_a_case_that_was_taken_over_stays_recorded(store: BaselineStore) -> None:
+    pending = PendingBaseline(static_baseline(), artifacts_of(), True)
+    pending.commit(store)
+    for recorded in (True, False):
+        result = msgspec.structs.replace(RESULT, recorded=recorded)
+        assert Checked("value", (result,), (pending,), store).commit()[0].recorded is recorded
+    (found,) = Checked("value", (RESULT,), (dataclasses.replace(pending, anew=True),), store).commit()
+    assert found.recorded

@@ -195,3 +195,15 @@ def test_every_launch_is_paired_once(before: list[str], after: list[str]) -> Non
     assert [b for _, b in pairs if b is not None] == new
     assert sorted(a.code for a, _ in pairs if a is not None) == sorted(x.code for x in old)
     assert not any(a is None for a, _ in pairs) or not any(b is None for _, b in pairs)
+
+
+def test_storages_are_compared_only_where_the_launches_are_the_same() -> None:
+    """With a launch more, they are numbered otherwise."""
+    moved = (replace(BASE.views[0], storage=1), BASE.views[1])
+    other = replace(BASE, views=moved)
+    text = "launch 0 (add_kernel): arguments changed"
+    assert causes(BASE, other, ENVIRONMENT, ENVIRONMENT) == ("code unchanged", "config unchanged", text)
+    more = replace(other, launches=(*BASE.launches, launch(kernel="mul_kernel", source="mul")))
+    assert causes(BASE, more, ENVIRONMENT, ENVIRONMENT) == ("code unchanged", "config unchanged", "launches: 1 -> 2")
+    wider = replace(more, views=(replace(moved[0], shape=(9,)), moved[1]))
+    assert causes(BASE, wider, ENVIRONMENT, ENVIRONMENT)[-1] == text

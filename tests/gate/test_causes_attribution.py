@@ -321,3 +321,41 @@ def by_another_compiler(project: Project) -> None:
     store.artifacts(made.device.target).put(sha, data)
     old = msgspec.structs.replace(made.recording.binaries[0], triton="3.0.0", code="other", sha256=sha)
     keep(project, made, msgspec.structs.replace(made.recording, binaries=(old,)))
+
+
+def test_a_change_of_source_and_assembler_is_told_apart_by_compiling_again() -> None:
+    before, again, now = of("a"), of("b", assembler="13.0"), of("c", source="t", assembler="13.0")
+    chain = steps_between(before, lambda: again, now, gone)
+    assert [list(blamed) for blamed in blame(chain)] == [["compiler"], ["code"]]
+
+
+@pytest.mark.parametrize("moved", [True, False])
+def test_where_another_implementation_won_its_launches_are_its_own(moved: bool) -> None:
+    before = msgspec.structs.replace(of("a"), choices={"op": "x"})
+    after = msgspec.structs.replace(of("b"), choices={"op": "y"})
+    if moved:
+        after = msgspec.structs.replace(after, launches=(launch(grid=(9, 1, 1), config=None),))
+    (blamed,) = blame(steps_between(before, lambda: before, after, gone))
+    assert blamed["launch"] == Share(why="op: x -> y", cause="another implementation won")
+
+
+def test_of_three_steps_the_last_takes_what_the_others_leave() -> None:
+    steps = (blaming(A, B, "compiler"), blaming(B, C, "code"), blaming(C, D, "config"))
+    measured: list[tuple[Recording, Recording]] = []
+
+    def measure(a: Recording, b: Recording) -> float:
+        measured.append((a, b))
+        return 0.1 if a is A else 0.2
+
+    found = attribute(Chain(steps), 0.98, NONE, measure)
+    assert [found.compiler.change, found.code.change] == [0.1, 0.2]
+    assert found.config.change == pytest.approx(0.5)
+    assert measured == [(A, B), (B, C)]
+    assert (found.launch, found.environment) == (Share(0.0, "nothing that runs differs by the launch"), NONE)
+
+
+def test_without_a_total_every_step_is_measured() -> None:
+    found = attribute(Chain((blaming(A, B, "code"),)), None, NONE, lambda a, b: 0.3)
+    assert found.code.change == 0.3
+    unknown = attribute(Chain((blaming(A, B, "code"),), {"config": Share(None)}), 0.1, NONE, lambda a, b: 0.3)
+    assert unknown.code.change == 0.3, "the total has a part that nobody knows"

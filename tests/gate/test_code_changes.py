@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
+import msgspec
 import pytest
 import torch
 import triton
 import triton.language as tl
 from fake_runs import N, by_block
+from samples import static_launch
 
 from gate.project import Project
+from kerntune.base.config import Config
 from kerntune.gate import code_changes as module
 
 
@@ -89,3 +93,105 @@ def test_what_cant_be_compiled_again_is_shown_as_ttir(tmp_path: Path, monkeypatc
     result = judged(tmp_path, launch(first_kernel), launch(second_kernel))
     assert [c.stage for c in result.code] == ["ttir"]
     assert "+" in result.code[0].diff
+
+
+# which launches are shown, and how, without compiling
+
+
+def compiled(code: str, **changes: Any) -> Any:
+    return msgspec.structs.replace(static_launch(code), **changes)
+
+
+def shown(monkeypatch: pytest.MonkeyPatch, before: list[Any], after: list[Any]) -> list[int]:
+    """Places of the launches whose change is shown."""
+    monkeypatch.setattr(module._Texts, "changes", lambda self, index, old, new: [index])
+    stored: Any = module.StoredCode(before, {})
+    recorded: Any = None
+    return list(module.code_changes(stored, recorded, after, recorded))  # type: ignore[arg-type]
+
+
+def test_four_distinct_changes_are_shown_each_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    before = [compiled(f"a{i}", kernel=f"k{i}") for i in range(6)]
+    after = [compiled(f"b{i}", kernel=f"k{i}", source="edited") for i in range(6)]
+    assert shown(monkeypatch, before, after) == [0, 1, 2, 3]
+    same = [compiled("b", source="edited")] * 3
+    assert shown(monkeypatch, [compiled("a")] * 3, same) == [2]
+
+
+@pytest.mark.parametrize(
+    ("changes", "expected"),
+    [
+        ({"code": "b", "source": "edited"}, [0]),
+        ({"code": "b", "source": "edited", "config": Config({"BLOCK": 64})}, [0]),
+        ({"code": "b"}, [0]),
+        ({"code": "b", "config": Config({"BLOCK": 64})}, []),
+        ({"source": "edited"}, []),
+        ({}, []),
+    ],
+    ids=["source", "source and config", "compiler", "config", "the same code", "nothing"],
+)
+def test_a_config_alone_is_no_changed_code(
+    monkeypatch: pytest.MonkeyPatch, changes: dict[str, Any], expected: list[int]
+) -> None:
+    assert shown(monkeypatch, [compiled("a")], [msgspec.structs.replace(compiled("a"), **changes)]) == expected
+
+
+TTIR = {"old": b"module {\n  first\n}\n", "new": b"module {\n  second\n}\n"}
+
+
+def texts(monkeypatch: pytest.MonkeyPatch, stored: set[str], today: set[str], made: Any, **new: Any) -> list[Any]:
+    """What is shown of a launch whose TTIR is kept on these sides; ``made`` is the assembly that can be made."""
+    old = compiled("a", ttir_sha256="old", compiler="C")
+    launch_ = compiled("b", **{"ttir_sha256": "new", "compiler": "C", "kernel": "named", **new})
+    asked: list[bytes] = []
+
+    def assembly(self: Any, index: int, old: Any, new: Any, ttir: bytes) -> list[Any]:
+        asked.append(ttir)
+        return made
+
+    monkeypatch.setattr(module._Texts, "_assembly", assembly)
+    kept, recorded = ({k: TTIR[k] for k in side} for side in (stored, today))
+    holder: Any = SimpleNamespace(artifacts=recorded)
+    found = module._Texts(module.StoredCode([old], kept), holder, holder)
+    result = list(found.changes(0, old, launch_))
+    assert asked == ([TTIR["old"]] if stored and new.get("compiler", "C") == "C" else [])
+    return [(one.kernel, one.stage, one.diff, one.cut) for one in result]
+
+
+SIDES = [("ptx", ("same\nold", "same\nnew")), ("sass", ("x", "x"))]
+
+
+def test_assembly_is_shown_where_it_can_be_made_and_differs(monkeypatch: pytest.MonkeyPatch) -> None:
+    ((kernel, stage, diff, cut),) = texts(monkeypatch, {"old"}, {"new"}, SIDES)
+    assert (kernel, stage, cut) == ("named", "ptx", 0)
+    assert "-old" in diff
+    assert "+new" in diff
+
+
+@pytest.mark.parametrize("compiler", ["C", "another"])
+def test_else_the_ttir(monkeypatch: pytest.MonkeyPatch, compiler: str) -> None:
+    made = [] if compiler == "C" else SIDES
+    ((_, stage, diff, _),) = texts(monkeypatch, {"old"}, {"new"}, made, compiler=compiler)
+    assert stage == "ttir"
+    assert "+  second" in diff
+
+
+@pytest.mark.parametrize(("stored", "today"), [(set(), {"new"}), ({"old"}, set())])
+def test_without_both_nothing_is_shown(monkeypatch: pytest.MonkeyPatch, stored: set[str], today: set[str]) -> None:
+    assert texts(monkeypatch, stored, today, []) == []
+
+
+@pytest.mark.parametrize(("lines", "cut"), [(399, 0), (400, 1)])
+def test_long_differences_and_lines_are_cut(monkeypatch: pytest.MonkeyPatch, lines: int, cut: int) -> None:
+    long = "\n".join(f"{i} {'x' * 400}" for i in range(lines))
+    ((_, _, diff, left_out),) = texts(monkeypatch, {"old"}, {"new"}, [("ptx", ("", long))])
+    assert left_out == cut
+    assert max(len(line) for line in diff.splitlines()) == 301
+    assert (module.MAX_LINES, module.MAX_LINE) == (400, 300)
+
+
+def test_options_are_those_of_the_compiler_and_the_config() -> None:
+    told = {"num_warps": "8", "num_stages": "2", "x": "*fp32", "BLOCK": "constexpr 64"}
+    assert module.options_of(compiled("a", config=None, compiled_for=told)) == {"num_warps": 8, "num_stages": 2}
+    found = module.options_of(compiled("a", compiled_for={"num_warps": "8"}))
+    assert (found["num_warps"], found["BLOCK"]) == (8, 128)

@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from itertools import count
 
+import msgspec
 import pytest
+from samples import launch as recorded
 
 from kerntune.base.policy import StaticPolicy, StaticRule
 from kerntune.gate.fusion import fusion_lines, operators
@@ -156,3 +158,51 @@ def test_new_work_is_no_lost_fusion() -> None:
 
 def test_long_lists_of_operators_are_cut() -> None:
     assert operators([f"aten.op{i}" for i in range(8)]) == "op0, op1, op2, op3, op4, op5, 2 more"
+
+
+def test_one_operator_that_is_written_as_three_kernels_is_one_change() -> None:
+    first, last = generated("exp", code="e"), generated("log", code="l")
+    after = [first, generated("mul"), generated("erf"), generated("add"), last]
+    (line,) = fusion_lines([first, generated("gelu"), last], after)
+    assert line == (
+        "fusion changed: 1 kernel became 3: triton_poi_fused_gelu (gelu) -> "
+        "triton_poi_fused_mul (mul), triton_poi_fused_erf (erf), triton_poi_fused_add (add)"
+    )
+
+
+@pytest.mark.parametrize(("count", "more"), [(6, ""), (7, " and 1 more")])
+def test_six_kernels_are_named(count: int, more: str) -> None:
+    (line, *rest) = fusion_lines([], [generated("add", kernel=f"k{i}") for i in range(count)])
+    assert rest == []
+    assert line.endswith(f"k5 (add){more}")
+    assert f"{count} kernels more: k0 (add)" in line
+
+
+@pytest.mark.parametrize(
+    ("names", "text"), [("a b c d e f", "a, b, c, d, e, f"), ("a b c d e f g", "a, b, c, d, e, f, 1 more")]
+)
+def test_six_operators_are_named(names: str, text: str) -> None:
+    assert operators([f"aten.{name}" for name in names.split()]) == text
+    assert operators(["aten.add", "aten.mul", "aten.add"]) == "add 2x, mul"
+
+
+def test_kernels_of_a_change_are_told_in_their_order() -> None:
+    """Also those that are found to belong together only later: the first and the third have an operator in common."""
+    first, last = generated("exp", code="e"), generated("log", code="l")
+    after = [first, generated("mul"), generated("erf"), generated("mul tanh"), last]
+    (line,) = fusion_lines([first, generated("gelu"), last], after)
+    places = [line.index(f"({names})") for names in ("mul", "erf", "mul, tanh")]
+    assert places == sorted(places)
+    (line,) = fusion_lines([first, *after[1:4], last], [first, generated("gelu"), last])
+    places = [line.index(f"({names})") for names in ("mul", "erf", "mul, tanh")]
+    assert places == sorted(places)
+
+
+def test_launches_as_they_were_recorded_are_compared_by_their_operators() -> None:
+    """They have no code of their own."""
+    fused = recorded(kernel="both", source="1", origins=("aten.add", "aten.mul"))
+    parts = [recorded(kernel=name, source=name, origins=(f"aten.{name}",)) for name in ("add", "mul")]
+    (line,) = fusion_lines([fused], parts)
+    assert line == "fusion changed: 1 kernel became 2: both (add, mul) -> add (add), mul (mul)"
+    assert fusion_lines([fused], [msgspec.structs.replace(fused, source="2")]) == ()
+    assert fusion_lines([fused], [msgspec.structs.replace(parts[0], source="1")]) == ()

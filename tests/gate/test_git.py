@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 from source_path import source_path
 
 from kerntune.errors import UsageError
-from kerntune.gate.git import commit_of, extract, top_of, worktree, worktree_environment
+from kerntune.gate import git as module
+from kerntune.gate.git import commit_of, extract, git_output, top_of, worktree, worktree_environment
 
 
 def git(where: Path, *args: str) -> str:
@@ -138,3 +141,51 @@ def test_a_run_in_a_worktree_has_the_code_of_the_worktree(tmp_path: Path, monkey
     ours = Path(__file__).resolve().parents[2]
     paths = [Path("triton"), tree / "sub", tree / "sub" / "src", tree / "lib", other, tree, ours]
     assert found["PYTHONPATH"].split(os.pathsep) == list(map(str, paths))
+
+
+def test_an_error_names_gits_command_and_folder(
+    repository: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "commit_of", lambda top, revision: "nothing")
+    with pytest.raises(UsageError, match=rf"git read-tree failed in {repository.resolve()}: fatal: "):
+        extract("v1", repository / "baselines", tmp_path / "out")
+
+
+def test_what_git_prints_counts_only_if_it_succeeds(repository: Path) -> None:
+    name = hashlib.sha1(b"blob 1\0x", usedforsecurity=False).hexdigest()
+    assert git_output(repository, "hash-object", "--stdin", given=b"x") == f"{name}\n".encode()
+    assert git_output(repository, "no-such-command") is None
+    assert git_output(repository, "diff", "--quiet", "v1") is None, "an exit code of 1"
+
+
+def test_without_git_the_error_says_what_to_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(UsageError, match="git is not installed"):
+        git_output(tmp_path, "status")
+
+
+def test_git_asks_for_no_password_and_speaks_english(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[dict[str, str]] = []
+
+    def run(command: list[str], **words: Any) -> Any:
+        seen.append(words["env"])
+        return subprocess.CompletedProcess(command, 0, b"", b"")
+
+    monkeypatch.setattr(subprocess, "run", run)
+    monkeypatch.setenv("LC_ALL", "de_DE")
+    module.run_git(tmp_path, "status")
+    module.run_git(tmp_path, "status", env={"A": "b"})
+    assert [(env["GIT_TERMINAL_PROMPT"], env["LC_ALL"], env.get("A")) for env in seen] == [
+        ("0", "C", None),
+        ("0", "C", "b"),
+    ]
+    assert "PATH" not in seen[1]
+
+
+def test_python_looks_in_the_worktree_itself_unless_a_project_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("PYTHONPATH", raising=False)
+    tree = tmp_path / "tree"
+    paths = worktree_environment(tree, tmp_path / "project")["PYTHONPATH"].split(os.pathsep)
+    assert paths == [str(tree), str(tree / "src"), module.own_path()]

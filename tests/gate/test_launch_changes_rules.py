@@ -137,3 +137,10 @@ def test_renamed_kernels_go_together_and_none_is_lost() -> None:
     before = [launch("old"), launch("kept"), launch("gone", code="g")]
     pairs = paired(before, [launch("kept"), launch("new")])
     assert [(a and a.kernel, b and b.kernel) for a, b in pairs] == [("kept", "kept"), ("old", "new"), ("gone", None)]
+
+
+def test_a_number_that_was_zero_explains_nothing() -> None:
+    (found,) = grids(launch(grid=96, SPLIT="0"), launch(grid=384, SPLIT="4"))
+    assert found.text.startswith("4 times as many programs: ")
+    (found,) = grids(launch(grid=96, SPLIT="4"), launch(grid=384, SPLIT="0"))
+    assert (found.before, found.after) == (96, 384)

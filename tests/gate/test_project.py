@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from kerntune.errors import UsageError
 from kerntune.gate.project import baseline_folder, find_project
 
 KEY = "kerntune_baselines"
@@ -87,3 +88,51 @@ def test_home_is_understood(tmp_path, monkeypatch):
     monkeypatch.setenv("HOME", str(tmp_path / "me"))
     (tmp_path / "pytest.ini").write_text(f"[pytest]\n{KEY} = ~/stored\n")
     assert baseline_folder(None, tmp_path) == tmp_path / "me" / "stored"
+
+
+@pytest.mark.parametrize("name", ["pytest.toml", ".pytest.toml"])
+def test_pytests_own_toml_is_understood(tmp_path, name):
+    (tmp_path / name).write_text(f'[pytest]\n{KEY} = "stored"\n')
+    found = find_project(tmp_path)
+    assert (found.ini, found.folder(KEY)) == (tmp_path / name, tmp_path / "stored")
+    (tmp_path / name).write_text("")
+    assert find_project(tmp_path).values == {}
+
+
+def test_pyproject_s_new_table_counts_where_there_is_no_old_one(tmp_path):
+    path = tmp_path / "pyproject.toml"
+    path.write_text(f'[tool.pytest]\n{KEY} = "new"\n')
+    assert baseline_folder(None, tmp_path) == tmp_path / "new"
+    path.write_text(f'[tool.pytest]\n{KEY} = "new"\n[tool.pytest.ini_options]\n{KEY} = "old"\n')
+    assert baseline_folder(None, tmp_path) == tmp_path / "old"
+
+
+@pytest.mark.parametrize(("name", "text"), [("pytest.ini", "kerntune"), ("pyproject.toml", "["), ("pytest.toml", "=")])
+def test_a_broken_file_is_named_with_what_to_do(tmp_path, name, text):
+    (tmp_path / name).write_text(text)
+    with pytest.raises(UsageError, match=rf"(?s){name}: can't be read \(.*repair it, or say --baselines=DIR") as caught:
+        find_project(tmp_path)
+    assert str(tmp_path / name) in str(caught.value)
+
+
+def test_a_project_without_an_ini_file_begins_at_its_setup(tmp_path):
+    (tmp_path / "setup.py").write_text("")
+    (tmp_path / "inner").mkdir()
+    found = find_project(tmp_path / "inner")
+    assert (found.root, found.ini) == (tmp_path, None)
+    (tmp_path / "inner" / "pyproject.toml").write_text("")
+    found = find_project(tmp_path / "inner")
+    assert (found.root, found.ini) == (tmp_path / "inner", tmp_path / "inner" / "pyproject.toml")
+
+
+def test_an_empty_key_names_no_folder(tmp_path):
+    (tmp_path / "pytest.ini").write_text(f"[pytest]\n{KEY} =\n")
+    found = find_project(tmp_path)
+    assert found.folder(KEY) is None
+    assert found.folder("another") is None
+    assert baseline_folder(None, tmp_path) == tmp_path / "baselines"
+
+
+def test_home_is_understood_where_it_is_given(tmp_path, monkeypatch):
+    monkeypatch.setenv("HOME", str(tmp_path / "me"))
+    assert baseline_folder("~/stored", tmp_path) == tmp_path / "me" / "stored"

@@ -96,3 +96,13 @@ def test_tuples_lists_and_dicts_are_compared_by_what_they_hold() -> None:
 def test_a_difference_names_the_case_and_how_much() -> None:
     with pytest.raises(ReferenceMismatch, match=r"t::0: the result disagrees with its reference\. (.|\n)*1 / 2"):
         compare_reference(torch.tensor([1.0, 3.0]), torch.tensor([1.0, 1.0]), rtol=None, atol=None, case="t::0")
+
+
+@pytest.mark.parametrize(
+    ("actual", "expected"), [(ONES, [np.ones(4)]), ([ONES], np.ones(4)), ([ONES] * 4, {"x": ONES})]
+)
+def test_a_container_and_a_tensor_disagree(actual: Any, expected: Any) -> None:
+    with pytest.raises(
+        ReferenceMismatch, match=r"^t\.py::test: the result disagrees with its reference\. No comparison"
+    ):
+        compare(actual, expected)

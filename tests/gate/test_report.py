@@ -29,6 +29,8 @@ from kerntune.base.policy import Outcome, Verdict
 from kerntune.base.stats import Estimate
 from kerntune.errors import StoreError
 from kerntune.gate.report import (
+    MAX_CODE,
+    Origin,
     RunReport,
     counts,
     counts_line,
@@ -293,3 +295,114 @@ def test_a_run_that_changes_all_kernels_can_be_read_again(tmp_path, monkeypatch)
     monkeypatch.setattr("kerntune.gate.report.MAX_CODE", 250)
     write_run(tmp_path / "run.json", RunReport(results))
     assert [bool(r.code) for r in read_run(tmp_path / "run.json").results] == [False, True, True, False]
+
+
+# borders
+
+
+def gpu(number: int, name: str = "test_a") -> CaseResult:
+    return result(name, gpu=f"GPU-{number}", gpu_name=f"GPU {number}")
+
+
+def test_the_table_names_gpus_only_if_there_are_several() -> None:
+    assert "GPU" not in table([gpu(1), gpu(1, "test_b")])
+    assert "GPU" not in table([result(), gpu(1, "test_b")]), "a result without one is no second GPU"
+    assert "GPU" not in table([result()])
+    text = table([gpu(1), gpu(2, "test_b")])
+    assert re.search(r"^case +GPU +config", text, re.M)
+    assert "GPU 1" in text
+    assert "GPU 2" in text
+
+
+@pytest.mark.parametrize(("room", "kept"), [(300, 3), (299, 2), (200, 2), (199, 1), (100, 1), (99, 0)])
+def test_code_is_kept_as_long_as_there_is_room_to_the_last_character(tmp_path, monkeypatch, room, kept):
+    code = (CodeChange("k", "ptx", "x" * 60), CodeChange("k", "sass", "x" * 40))
+    results = tuple(msgspec.structs.replace(result(f"test_{i}"), code=code) for i in range(3))
+    monkeypatch.setattr("kerntune.gate.report.MAX_CODE", room)
+    write_run(tmp_path / "run.json", RunReport(results))
+    assert [bool(r.code) for r in read_run(tmp_path / "run.json").results] == [i < kept for i in range(3)]
+
+
+def test_code_of_four_million_characters_is_kept():
+    assert MAX_CODE == 4_000_000
+
+
+@pytest.mark.parametrize(
+    ("count", "lines"), [(4, ["k0", "k1", "k2", "k3"]), (5, ["k0", "k1", "k2", "k3", "... 1 more"])]
+)
+def test_four_kernels_are_named(count, lines):
+    assert format_configs([LaunchReport(f"k{i}") for i in range(count)]).splitlines() == lines
+
+
+def test_passes_are_folded_from_the_forty_first_row_on():
+    assert "more PASS" not in table([result(f"test_{i}") for i in range(40)])
+    assert table([result(f"test_{i}") for i in range(41)]).endswith("... and 1 more PASS")
+
+
+def test_passes_have_what_others_leave_of_the_rows():
+    mixed = [result(f"test_{i}", Verdict.REGRESSED if i < 3 else Verdict.PASS) for i in range(6)]
+    assert table(mixed, max_rows=2).endswith("... and 3 more PASS")
+    assert table(mixed, max_rows=2).count("REGRESSED") == 3
+    assert table(mixed, max_rows=3).endswith("... and 3 more PASS")
+    assert table(mixed, max_rows=5).endswith("... and 1 more PASS")
+    assert "test_3" in table(mixed, max_rows=4)
+    assert "test_4" not in table(mixed, max_rows=4)
+    assert "more PASS" not in table(mixed, max_rows=6)
+
+
+def test_the_first_remark_stands_in_for_findings():
+    text = table([result(remarks=("renamed from a?", "faster"), current_ns=None, baseline_ns=None)])
+    assert "renamed from a?" in text
+    assert "faster" not in text
+    assert "renamed" not in table([result(remarks=("renamed from a?",), findings=("grew",))])
+
+
+@pytest.mark.parametrize(("count", "said"), [(1, "1 config with a problem"), (2, "2 configs with a problem")])
+def test_configs_with_a_problem_are_counted(count, said):
+    configs = tuple(ConfigReport("add", Config({"BLOCK": n}), spill_bytes=1024) for n in range(count))
+    findings = tuple(f"add with {c.config}: {c.problem}" for c in configs)
+    assert said in table([result(findings=findings, configs=configs)])
+
+
+def test_a_share_of_bandwidth_is_of_bytes_alone():
+    assert format_work(result()) == NO_FIGURE
+    assert dict(properties([result()])).keys() == {"kerntune_verdict", "kerntune_time_ns", "kerntune_baseline_ns"}
+
+
+def test_the_change_that_is_shown_is_the_one_at_99_percent_where_there_is_one():
+    shown = Estimate(0.2, 0.1, 0.3, 0.99)
+    assert "+20.0 %" in table([result(change=Estimate(0.1, 0.0, 0.2, 0.999), shown=shown)])
+    assert "%" not in table([result(shown=shown)]), "nothing decided by a change"
+
+
+def test_a_run_that_is_not_there_is_no_damaged_one(tmp_path):
+    with pytest.raises(FileNotFoundError) as caught:
+        read_run(tmp_path / "none.json")
+    assert caught.value.filename == str(tmp_path / "none.json")
+    assert caught.value.strerror == "No such file or directory"
+
+
+@pytest.mark.parametrize("kind", ["change", "shown"])
+def test_ends_of_an_interval_that_are_no_numbers_are_the_widest(kind):
+    top = sys.float_info.max
+    kept = getattr(storable(result(**{kind: Estimate(math.inf, math.nan, math.nan, 0.9)})), kind)
+    assert kept == Estimate(top, -top, top, 0.9)
+
+
+def test_baseline_times_that_json_lacks_are_left_out():
+    assert storable(result(baseline_times_ns=(1.0, math.nan))).baseline_times_ns == (1.0,)
+
+
+def test_static_figures_are_the_largest_of_those_that_are_known():
+    launches = [LaunchReport("a", registers=8, shared_bytes=0), LaunchReport("b"), LaunchReport("c", registers=9)]
+    assert format_static(launches) == "9 regs"
+
+
+def test_of_where_a_run_took_place_only_what_is_known_is_written():
+    assert msgspec.json.encode(Origin()) == b"{}"
+    assert msgspec.json.encode(Origin(branch="main")) == b'{"branch":"main"}'
+
+
+def test_a_run_without_more_said_of_it_succeeded():
+    run = RunReport(())
+    assert (run.exit_status, run.header, run.counts, run.created, run.failed) == (0, (), {}, "", {})

@@ -7,6 +7,7 @@ import gc
 import json
 import os
 import weakref
+from importlib import metadata
 from pathlib import Path
 from typing import Any
 
@@ -550,7 +551,8 @@ def test_forced_tuning_races_again(project: Project) -> None:
 def test_the_header_says_where_and_with_what(project: Project) -> None:
     with project.run() as run:
         first, second = run.session.header()
-    assert first == f"Fake GPU (cuda:90), Triton {triton.__version__}, torch {torch.__version__}"
+    versions = f"Triton {triton.__version__}, torch {metadata.version('torch')}"  # wheels' __version__ can say more
+    assert first == f"Fake GPU (cuda:90), {versions}"
     assert str(project.baselines) in second
 
 
@@ -617,3 +619,42 @@ def test_nothing_of_a_call_outlives_it(project: Project) -> None:
         del x
         gc.collect()
         assert seen() is None
+
+
+def test_the_first_decision_of_a_run_is_number_one(project: Project) -> None:
+    """Of several processes each has every n-th; together they spend the run's error once."""
+    with project.static_run("cuda:90") as run:
+        assert [next(run.session._decisions) for _ in range(3)] == [1, 2, 3]
+        run.session.share(1, 4)
+        assert [next(run.session._decisions) for _ in range(3)] == [2, 6, 10]
+
+
+def test_a_session_on_stand_ins_narrows_to_its_first_target(project: Project) -> None:
+    with project.static_run("cuda:90", "cuda:80", "hip:gfx942") as run:
+        assert (run.session.gpus, run.session.static) == (0, True)
+        assert run.session.narrow() == ("cuda:80", "hip:gfx942")
+        assert run.session.compiled_for == ("cuda:90",)
+        assert run.session.narrow() == ()
+        assert run.session.header()[0].startswith("no GPU: compiling for cuda:90, Triton ")
+
+
+def test_a_session_on_a_gpu_narrows_nothing(project: Project) -> None:
+    with project.run() as run:
+        assert (run.session.compiled_for, run.session.narrow(), run.session.gpus) == ((), (), 1)
+
+
+def test_the_header_names_the_anchor(project: Project) -> None:
+    with project.static_run("cuda:90") as run:
+        assert len(run.session.header()) == 2
+        run.session.anchor_at(project.root / "anchors", "v1")
+        assert run.session.header()[2:] == ["anchor v1"]
+        run.session.anchor_at(project.root / "anchors")
+        assert run.session.header()[2:] == ["anchor anchors"]
+
+
+def test_processes_of_a_session_end_with_it(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
+    with project.static_run("cuda:90") as run:
+        closed: list[str] = []
+        monkeypatch.setattr(run.session._compiler, "close", lambda: closed.append("compiler"))
+        monkeypatch.setattr(run.session._gpus, "close", lambda: closed.append("GPUs"))
+    assert closed == ["GPUs", "compiler"]

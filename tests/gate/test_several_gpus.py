@@ -32,6 +32,7 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A folder for locks of its own: no other test has these GPUs."""
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     monkeypatch.setattr(device_lock, "device_node", lambda uuid: None)
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)  # of the machine, where one has GPUs
     return tmp_path
 
 

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -12,6 +15,7 @@ from tuning.turn_clock import LIMITS, Clock
 
 from gate.project import Project, Run
 from kerntune.base.policy import TuneMode
+from kerntune.gate import tuning_turns
 from kerntune.gpu import device_lock
 from kerntune.gpu.scripted import Script, scripted_host
 from kerntune.tuning import agreement
@@ -25,6 +29,7 @@ RULES = (block(64, 10_000.0), block(128, 12_000.0))
 def own_locks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     monkeypatch.setattr(device_lock, "device_node", lambda uuid: None)
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)  # of the machine, where one has GPUs
 
 
 @pytest.fixture
@@ -84,3 +89,66 @@ def test_when_the_first_one_fails_the_second_tunes_and_lets_go(project: Project,
     assert len(result.trials) == 2
     assert [launch.config.kwargs for launch in result.launches] == [{"BLOCK": 64}]
     assert other.lease.take()
+
+
+class Winner:
+    """A site's key, and whether it has a winner."""
+
+    def __init__(self, name: str, known: bool = False) -> None:
+        self.name, self.known = name, known
+
+    def digest(self) -> str:
+        return self.name
+
+
+class Known:
+    """Winners of a run, by site; a site stands for its key."""
+
+    def __init__(self, mode: TuneMode = TuneMode.AUTO) -> None:
+        self.mode = mode
+
+    def key(self, site: Winner) -> Winner:
+        return site
+
+    def find(self, site: Winner) -> object | None:
+        return site if site.known else None
+
+
+def launches_of(*sites: Winner | None, grid: tuple[int, ...] = (1, 1, 1)) -> Any:
+    return SimpleNamespace(launches=[SimpleNamespace(site=site, grid=grid) for site in sites])
+
+
+def turns_of(monkeypatch: pytest.MonkeyPatch, winners: Known, capture: Any) -> list[Any]:
+    """What is held meanwhile; nothing is afterwards."""
+    held: list[Any] = []
+
+    @contextlib.contextmanager
+    def turn(winners: Any, site: Any, gpu: Any, *, unfinished: bool) -> Iterator[None]:
+        held.append((site.name, gpu, unfinished))
+        yield
+        held.pop()
+
+    monkeypatch.setattr(tuning_turns, "turn", turn)
+    gpu: Any = "the GPU"
+    with tuning_turns.tuning_turns(winners, capture, gpu) as stack:  # type: ignore[arg-type]
+        found = list(held)
+        stack.close()
+        assert held == []
+    return found
+
+
+def test_a_turn_is_taken_of_each_key_without_a_winner_in_the_order_of_keys(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two processes that take several in another order would wait for each other. A winner is enough: nobody waits
+    for the rest of a tuning that another one finishes later."""
+    capture = launches_of(Winner("c"), None, Winner("a"), Winner("b", known=True), Winner("c"))
+    assert turns_of(monkeypatch, Known(), capture) == [("a", "the GPU", False), ("c", "the GPU", False)]
+
+
+def test_a_launch_of_no_programs_is_not_tuned(monkeypatch: pytest.MonkeyPatch) -> None:
+    for grid in ((0, 1, 1), (1, 0, 1), (4, 1, 0)):
+        assert turns_of(monkeypatch, Known(), launches_of(Winner("a"), grid=grid)) == []
+
+
+@pytest.mark.parametrize("mode", [mode for mode in TuneMode if mode is not TuneMode.AUTO])
+def test_only_a_run_that_tunes_what_it_lacks_takes_turns(monkeypatch: pytest.MonkeyPatch, mode: TuneMode) -> None:
+    assert turns_of(monkeypatch, Known(mode), launches_of(Winner("a"))) == []

@@ -1,0 +1,336 @@
+"""Which case a call is, and what it may have been called before, by baselines made by hand."""
+
+from __future__ import annotations
+
+import functools
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import msgspec
+import pytest
+from cli import made
+
+from kerntune.base.case_result import CaseId
+from kerntune.base.config import Config
+from kerntune.base.policy import Update
+from kerntune.errors import BaselineError
+from kerntune.gate.baselines import Argument, Baseline, BaselineStore, StaticBaseline, TimeBaseline
+from kerntune.gate.call import PendingBaseline
+from kerntune.gate.case_identity import (
+    MAX_DEPTH,
+    Renames,
+    case_inputs,
+    kernel_hashes,
+    leaves,
+    make_moves,
+    move_command,
+    moves_of,
+    path_in,
+    renamed_to,
+    tensor_arguments,
+)
+
+OLD, NEW, FAR = (f"tests/test_softmax.py::{name}" for name in ("test_wide", "test_wider", "check_something_else"))
+
+
+def case(nodeid: str, call: str = "0") -> CaseId:
+    return CaseId(nodeid, call)
+
+
+def with_changes(pending: PendingBaseline, **changes: Any) -> PendingBaseline:
+    return PendingBaseline(msgspec.structs.replace(pending.baseline, **changes), pending.artifacts, write=True)
+
+
+def configured(node: str, *blocks: int) -> PendingBaseline:
+    """A time baseline whose launches have these configs."""
+    pending = made.timed(node)
+    assert isinstance(pending.baseline, TimeBaseline)
+    recording = pending.baseline.recording
+    launches = tuple(
+        msgspec.structs.replace(recording.launches[0], config=Config({"BLOCK": n}) if n else None) for n in blocks
+    )
+    return with_changes(pending, recording=msgspec.structs.replace(recording, launches=launches))
+
+
+FINGERPRINT = made.timed().baseline.fingerprint
+
+
+def renames(*stores: BaselineStore, update: Update = Update.NONE, gone: Any = lambda nodeid: True) -> Renames:
+    return Renames(stores, update, gone)
+
+
+def settled(found: Renames, node: str, tmp_path: Path, like: Baseline | None = None) -> Any:
+    baseline = like or made.timed().baseline
+    assert isinstance(baseline, TimeBaseline)
+    return found.settle(case(node), baseline.fingerprint, baseline.recording, tmp_path / "none.json")
+
+
+# the tensors of a call
+
+
+class Tensor:
+    def __init__(self, n: int) -> None:
+        self.shape, self.dtype = (n,), "torch.float32"
+
+    def stride(self) -> tuple[int]:
+        return (1,)
+
+
+class dtype:
+    def __str__(self) -> str:
+        return "torch.float16"
+
+
+class TensorDescriptor:
+    def __init__(self, base: Any) -> None:
+        self.base = base
+
+
+BACKEND: Any = SimpleNamespace(tensors=SimpleNamespace(is_tensor=lambda value: isinstance(value, Tensor)))
+
+
+def test_tensors_are_found_in_containers_partial_functions_modules_and_descriptors() -> None:
+    module = SimpleNamespace(parameters=lambda: [Tensor(3)], buffers=lambda: iter([Tensor(4)]))
+    other = SimpleNamespace(base=Tensor(9), buffers=lambda: [Tensor(10)])
+    half = SimpleNamespace(parameters=lambda: [Tensor(11)])
+    tree = (
+        [Tensor(1)], {"a": Tensor(2)}, module, functools.partial(print, Tensor(5), x=Tensor(6)),
+        TensorDescriptor(Tensor(7)), dtype(), other, half, 8, None,
+    )  # fmt: skip
+    found = tensor_arguments(BACKEND, tree)
+    assert [one.shape for one in found] == [(1,), (2,), (3,), (4,), (5,), (6,), (7,), ()]
+    assert found[0] == Argument("float32", (1,), (1,))
+    assert found[-1] == Argument("float16", (), ())
+
+
+@pytest.mark.parametrize(("depth", "count"), [(0, 1), (MAX_DEPTH, 1), (MAX_DEPTH + 1, 0)])
+def test_what_lies_deeper_is_not_looked_for(depth: int, count: int) -> None:
+    tree: Any = Tensor(1)
+    for _ in range(depth):
+        tree = [tree]
+    assert len(leaves(BACKEND, tree)) == count
+    assert MAX_DEPTH == 6
+
+
+# inputs of a closure
+
+X, Y, Z = (Argument("float32", (n,), (1,)) for n in (1, 2, 3))
+
+
+@pytest.mark.parametrize(
+    ("today", "known", "found"),
+    [
+        ((X, Y), [], (X, Y)),
+        ((X, Y), [(X, Y), (X, Y, Z)], (X, Y)),
+        ((X, Y), [(X, Y, Z)], (X, Y, Z)),
+        ((X, Y), [(X,)], (X,)),
+        ((X, Y), [(Y, X)], (Y, X)),
+        ((X, Y), [(X,), (Y,)], (X, Y)),
+        ((X, Y), [(X, Z)], (X, Y)),
+        ((X, Y), [(X, Z), (Y,)], (Y,)),
+    ],
+    ids=["none", "its own", "one less now", "one more now", "in another order", "ambiguous", "another", "one of two"],
+)
+def test_an_added_or_dropped_input_is_the_same_case(
+    monkeypatch: pytest.MonkeyPatch, today: Any, known: list[Any], found: Any
+) -> None:
+    from kerntune.gate import case_identity
+
+    monkeypatch.setattr(case_identity, "inputs_of", lambda recording: today)
+    store: Any = SimpleNamespace(known_arguments=lambda target, case: set(known))
+    recording: Any = None
+    assert case_inputs(store, made.CUDA90, case(OLD), recording) == found
+
+
+# what a case was called before
+
+
+def test_only_the_projects_own_folder_has_old_names(tmp_path: Path) -> None:
+    """An anchor is moved with a case, and says nothing about names."""
+    own = made.folder(tmp_path / "own", configured(OLD, 512))
+    anchor = made.folder(tmp_path / "anchor", configured(FAR, 128))
+    assert renames(own, anchor).configs(case(NEW), FINGERPRINT) == {"softmax_kernel": [Config({"BLOCK": 512})]}
+    assert renames(made.folder(tmp_path / "empty"), anchor).configs(case(NEW), FINGERPRINT) == {}
+
+
+def test_configs_of_the_most_similar_name_come_first_each_once(tmp_path: Path) -> None:
+    store = made.folder(tmp_path / "own", configured(FAR, 128, 512), configured(OLD, 512, 0, 256))
+    blocks = [c.kwargs["BLOCK"] for c in renames(store).configs(case(NEW), FINGERPRINT)["softmax_kernel"]]
+    assert blocks == [512, 256, 128]
+    blocks = [c.kwargs["BLOCK"] for c in renames(store).configs(case(FAR), FINGERPRINT)["softmax_kernel"]]
+    assert blocks == [128, 512, 256]
+
+
+@pytest.mark.parametrize("why", ["another shape", "a test that is there", "nobody knows what is gone"])
+def test_other_cases_are_no_candidates(tmp_path: Path, why: str) -> None:
+    store = made.folder(tmp_path / "own", configured(OLD, 512))
+    gone = None if why == "nobody knows what is gone" else lambda nodeid: why == "another shape"
+    found = Renames((store,), gone=gone)
+    assert found.configs(case(NEW), "0" * 16 if why == "another shape" else FINGERPRINT) == {}
+    assert found.configs(case(NEW), None) == {}
+
+
+def test_a_static_baseline_has_configs_too(tmp_path: Path) -> None:
+    store = made.folder(tmp_path / "own", made.static(OLD, config=Config({"BLOCK": 64})))
+    assert renames(store).configs(case(NEW), FINGERPRINT) == {"softmax_kernel": [Config({"BLOCK": 64})]}
+
+
+def test_the_old_time_is_that_of_the_same_device_and_the_most_similar_name(tmp_path: Path) -> None:
+    elsewhere = msgspec.structs.replace(made.H200, name="NVIDIA A100")
+    pending = made.timed(OLD, times=(1.0,)), made.timed(FAR, times=(2.0,)), made.static(NEW)
+    store = made.folder(tmp_path / "own", *pending, with_changes(made.timed(NEW, times=(3.0,)), device=elsewhere))
+    found = renames(store).timed_before(case(NEW), FINGERPRINT, made.H200)
+    assert found is not None
+    assert found.sample.times_ns == (1.0,)
+    far = renames(store).timed_before(case(FAR), FINGERPRINT, elsewhere)
+    assert far is not None
+    assert far.sample.times_ns == (3.0,)
+    none = msgspec.structs.replace(made.H200, name="NVIDIA L4")
+    assert renames(store).timed_before(case(NEW), FINGERPRINT, none) is None
+
+
+def test_the_folder_is_read_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    store = made.folder(tmp_path / "own", configured(OLD, 512))
+    summaries, reads = store.summaries, []
+    monkeypatch.setattr(store, "summaries", lambda: reads.append(1) or summaries())
+    found = renames(store)
+    assert found.configs(case(NEW), FINGERPRINT) == found.configs(case(NEW), FINGERPRINT) != {}
+    assert len(reads) == 1
+
+
+def test_an_old_name_is_taken_once_and_told_again_for_its_case(tmp_path: Path) -> None:
+    found = renames(made.folder(tmp_path / "own", made.timed(OLD), made.timed(FAR)))
+    first = settled(found, NEW, tmp_path)
+    second = settled(found, "tests/test_softmax.py::test_other", tmp_path)
+    assert first.said.startswith(f"renamed from {OLD}? `kerntune baselines mv {OLD} {NEW}` keeps")
+    assert second.said.startswith(f"renamed from {FAR}?")
+    assert settled(found, NEW, tmp_path) == first
+    assert settled(found, "tests/test_softmax.py::test_other", tmp_path) == second
+    assert settled(found, "tests/test_softmax.py::test_third", tmp_path).said == ""
+    assert (first.taken, first.remarks, settled(found, "t.py::x", tmp_path).remarks) == (False, (first.said,), ())
+
+
+def test_a_case_with_a_baseline_was_not_renamed(tmp_path: Path) -> None:
+    found = renames(made.folder(tmp_path / "own", made.timed(OLD)))
+    (tmp_path / "none.json").write_text("{}")
+    assert settled(found, NEW, tmp_path).said == ""
+
+
+@pytest.mark.parametrize("update", list(Update))
+def test_baselines_are_taken_over_where_that_is_asked(tmp_path: Path, update: Update) -> None:
+    own, anchor = (made.folder(tmp_path / name, made.timed(OLD), made.static(OLD)) for name in ("own", "anchor"))
+    result = settled(renames(own, anchor, update=update), NEW, tmp_path)
+    taken = update in (Update.ALL, Update.NEW, Update.RENAMED)
+    assert result.taken is taken
+    if taken:
+        assert result.said == f"renamed from {OLD}, whose baselines were taken over"
+    for store in (own, anchor):
+        assert [b.case.nodeid for _, b in store.summaries() if not isinstance(b, Exception)] == (
+            [NEW if taken else OLD] * 2
+        )
+
+
+def test_what_another_process_has_moved_is_not_taken_over_again(tmp_path: Path) -> None:
+    store = made.folder(tmp_path / "own", made.timed(OLD))
+    found = renames(store, update=Update.RENAMED)
+    assert found.configs(case(NEW), FINGERPRINT)
+    for path in store.time_files():
+        path.unlink()
+    assert settled(found, NEW, tmp_path).said == ""
+
+
+def test_a_folder_that_cant_be_written_leaves_old_names(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    store = made.folder(tmp_path / "own", made.timed(OLD))
+
+    def refused(path: Path, baseline: Baseline) -> None:
+        raise BaselineError("read-only")
+
+    monkeypatch.setattr(store, "write", refused)
+    assert not settled(renames(store, update=Update.RENAMED), NEW, tmp_path).taken
+    assert len(store.time_files()) == 1
+
+
+# moves
+
+
+def nodes(store: BaselineStore) -> list[str]:
+    return sorted(b.case.nodeid for _, b in store.summaries() if not isinstance(b, Exception))
+
+
+def test_names_can_be_exchanged(tmp_path: Path) -> None:
+    store = made.folder(tmp_path / "own", configured(OLD, 128), configured(NEW, 512))
+    moves = moves_of(store, {case(OLD): case(NEW), case(NEW): case(OLD), case(FAR): case(FAR)})
+    assert [move.replaces for move in moves] == [None, None]
+    make_moves(moves)
+    assert nodes(store) == [OLD, NEW]
+    found = store.time(made.H200, case(NEW), FINGERPRINT)
+    assert found is not None
+    assert found.recording.launches[0].config == Config({"BLOCK": 128})
+
+
+def test_a_case_that_keeps_its_name_is_not_moved(tmp_path: Path) -> None:
+    store = made.folder(tmp_path / "own", made.timed(OLD))
+    assert moves_of(store, {case(OLD): case(OLD)}) == moves_of(store, {}) == []
+
+
+@pytest.mark.parametrize("same", [True, False])
+def test_only_a_baseline_of_other_work_is_lost(tmp_path: Path, same: bool) -> None:
+    store = made.folder(tmp_path / "own", made.timed(OLD), configured(NEW, *([512] if same else [512, 128])))
+    (move,) = moves_of(store, {case(OLD): case(NEW)})
+    assert move.replaces is not None
+    assert move.loses is (not same)
+    assert move.destination == path_in(store, move.renamed) == store.time_path(made.H200, case(NEW), FINGERPRINT)
+    assert move.renamed.case == case(NEW)
+    make_moves([move])
+    assert nodes(store) == [NEW]
+
+
+def test_a_move_to_an_unused_name_loses_nothing(tmp_path: Path) -> None:
+    store = made.folder(tmp_path / "own", made.static(OLD))
+    (move,) = moves_of(store, {case(OLD): case(NEW)})
+    assert (move.replaces, move.loses) == (None, False)
+    assert move.destination == store.static_path(made.CUDA90, "3.9", case(NEW), FINGERPRINT)
+
+
+def test_both_kinds_of_baselines_name_kernels_alike() -> None:
+    timed, static = made.timed().baseline, made.static().baseline
+    assert isinstance(static, StaticBaseline)
+    assert kernel_hashes(timed) == kernel_hashes(static) == (("softmax_kernel", "5" * 64),)
+
+
+# where a stale baseline's case went
+
+LATER, EARLIER = "2026-01-02T03:04:06Z", "2026-01-02T03:04:04Z"
+
+
+@pytest.mark.parametrize(
+    ("changes", "found"),
+    [
+        ({"recorded": LATER}, True),
+        ({"recorded": EARLIER}, False),
+        ({}, False),
+        ({"recorded": LATER, "fingerprint": "0" * 16}, False),
+        ({"recorded": LATER, "kernel": "other"}, False),
+    ],
+    ids=["later", "earlier", "at once", "another shape", "another kernel"],
+)
+def test_a_later_case_of_the_same_work_may_be_its_new_name(changes: dict[str, Any], found: bool) -> None:
+    kernel = changes.pop("kernel", None)
+    living = msgspec.structs.replace(made.static(NEW).baseline, **changes)
+    assert isinstance(living, StaticBaseline)
+    if kernel:
+        living = msgspec.structs.replace(living, launches=(msgspec.structs.replace(living.launches[0], kernel=kernel),))
+    text = f", renamed to {NEW}? {move_command(case(OLD), case(NEW))} keeps what is known of it"
+    assert renamed_to(made.static(OLD).baseline, [living]) == (text if found else "")
+
+
+def test_of_several_the_most_similar_name_is_told() -> None:
+    living = [msgspec.structs.replace(made.static(n).baseline, recorded=LATER) for n in (FAR, NEW, "t.py::x")]
+    assert f"renamed to {NEW}? " in renamed_to(made.static(OLD).baseline, living)
+
+
+def test_a_command_for_names_with_spaces_can_be_pasted() -> None:
+    assert move_command(case("t.py::a[b c]"), case("t.py::d", "add")) == (
+        "`kerntune baselines mv 't.py::a[b c]' t.py::d::add`"
+    )

@@ -1,0 +1,282 @@
+"""The parts of a case's message: shares, anchors, reasons, and warnings, each by itself."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import msgspec
+import pytest
+from samples import ENVIRONMENT, SAMPLE, launch, recording, static_baseline, time_baseline
+
+from kerntune.base.case_result import IDENTITY, Attribution, Share, Since
+from kerntune.base.policy import Metrics, Policy, Verdict
+from kerntune.base.stats import Estimate
+from kerntune.gate.baselines import Calibration
+from kerntune.gate.calibration import VERSION
+from kerntune.gate.call import PendingBaseline
+from kerntune.gate.comparison import Comparison, Judgement
+from kerntune.gate.decision import Evidence
+from kerntune.gate.messages import (
+    MEASURE_AGAIN,
+    foreign_text,
+    reasons_of,
+    reported,
+    shares_text,
+    since_text,
+    timed_message,
+    times,
+    unsure,
+    warnings_of,
+)
+from kerntune.gate.replay import RECOMPILED, REPLAY, STORED, RungUsed
+from kerntune.gpu.foreign_work import ForeignWork
+from kerntune.timing.sample import Sample, TimingProtocol
+
+replace = msgspec.structs.replace
+QUIET, BUSY = ForeignWork(), ForeignWork(1e9, 5e8, 1e8, 100)
+assert BUSY.disturbs
+
+
+def parts(**shares: Any) -> Attribution:
+    none = dict.fromkeys(("environment", "compiler", "code", "config", "launch"), Share(0.0))
+    return Attribution(**{**none, **{k: v if isinstance(v, Share) else Share(v) for k, v in shares.items()}})
+
+
+@pytest.mark.parametrize(
+    ("told", "text"),
+    [
+        (
+            {"environment": 0.002, "code": 0.098, "compiler": None},
+            "code +9.8 %, environment +0.2 %, compiler not measured",
+        ),
+        ({"environment": 0.02, "config": -0.05}, "config choice -5.0 %, environment +2.0 %"),
+        ({}, "no cause to speak of"),
+        ({"code": 0.0004, "config": -0.0004}, "no cause to speak of"),
+        ({"code": 0.0005}, "code +0.1 %"),
+        ({"launch": -0.0006}, "launch -0.1 %"),
+        ({"code": None}, "no cause to speak of, code not measured"),
+        ({"code": 0.057, "launch": Share(cause="launch options", within="code")}, "code and launch options +5.7 %"),
+        ({"launch": Share(0.03, cause="grid")}, "grid +3.0 %"),
+    ],
+)
+def test_shares_are_told_the_largest_first(told: dict[str, Any], text: str) -> None:
+    assert shares_text(parts(**told)) == f"attributed: {text}"
+
+
+CHANGE = Estimate(0.061, 0.05, 0.07, 0.999)
+SHOWN = Estimate(0.061, 0.059, 0.063, 0.99)
+
+
+def since(**changes: Any) -> Since:
+    return replace(Since("2026-10-02T01:02:03Z", Verdict.REGRESSED, 0.05, CHANGE, REPLAY, SHOWN), **changes)
+
+
+@pytest.mark.parametrize(
+    ("found", "shares", "text"),
+    [
+        (None, None, ""),
+        (since(), None, "+6.1 % since the anchor of 2026-10-02 (99 % CI +5.9..+6.3; 5.0 % allowed)"),
+        (since(shown=None), None, "+6.1 % since the anchor of 2026-10-02 (5.0 % allowed)"),
+        (
+            since(),
+            parts(code=0.06),
+            "+6.1 % since the anchor of 2026-10-02 (99 % CI +5.9..+6.3; 5.0 % allowed; attributed: code +6.0 %)",
+        ),
+        (since(change=None, verdict=Verdict.INCONCLUSIVE), None, "the anchor of 2026-10-02 can't be replayed"),
+        (since(change=None, verdict=Verdict.PASS), None, ""),
+    ],
+)
+def test_what_changed_since_the_anchor(found: Since | None, shares: Attribution | None, text: str) -> None:
+    assert since_text(found, shares) == text
+
+
+def test_without_a_time_before_there_is_no_percentage() -> None:
+    message = timed_message(Verdict.DRIFTED, time_baseline().case, 0.0, 1000.0, None, ["why"])
+    assert message.endswith(" -> 1.00 µs, why")
+
+
+def test_times_are_those_of_todays_replay_where_there_was_one() -> None:
+    sample = Sample(SAMPLE.protocol, (5.0, 7.0, 9.0))
+    assert times(None, sample, None) == (None, 7.0)
+    assert times(time_baseline(), sample, None) == (12_400.0, 7.0)
+    replay: Any = SimpleNamespace(a_ns=(1.0, 2.0, 3.0), b_ns=(4.0, 5.0, 6.0))
+    assert times(time_baseline(), sample, replay) == (2.0, 5.0)
+    assert times(None, sample, replay) == (2.0, 5.0)
+
+
+# reasons
+
+
+def reasons(used: RungUsed, scope: str = "kernels", today: Any = ENVIRONMENT, **changes: Any) -> tuple[str, ...]:
+    sample = changes.pop("sample", SAMPLE)
+    return reasons_of(time_baseline(), recording(**changes), today, used, scope, sample)
+
+
+PLAIN = ("code unchanged", "config unchanged")
+
+
+def test_a_case_without_a_baseline_has_one_reason() -> None:
+    found = reasons_of(None, recording(), ENVIRONMENT, RungUsed(IDENTITY), "kernels", SAMPLE)
+    assert found == ("no baseline on this device",)
+
+
+def test_equal_work_has_no_further_reason() -> None:
+    assert reasons(RungUsed(IDENTITY)) == PLAIN
+    assert reasons(RungUsed(IDENTITY), scope="op") == PLAIN
+
+
+def test_another_environment_and_another_timer_are_reasons() -> None:
+    found = reasons(RungUsed(IDENTITY), today=replace(ENVIRONMENT, driver="999"))
+    assert found[:2] == PLAIN
+    assert found[2].startswith("environment ")
+    assert "999" in found[2]
+    found = reasons(RungUsed(IDENTITY), sample=Sample(TimingProtocol("events", 200, 3), (1.0,)))
+    assert found[2].startswith("not held against the stored time, which was taken otherwise: ")
+
+
+REPLAYED: Any = SimpleNamespace()
+
+
+@pytest.mark.parametrize(
+    ("used", "reason"),
+    [
+        (RungUsed(REPLAY, REPLAYED), None),
+        (RungUsed(REPLAY, why_not=("it hangs", "twice")), "the replay could not be measured: it hangs; twice"),
+        (RungUsed(RECOMPILED, why_not=("a", "b")), "the replay could not be measured: a; b"),
+        (
+            RungUsed(RECOMPILED, REPLAYED, why_not=("a",)),
+            "held against the baseline's TTIR compiled today, for its binary can't run: a",
+        ),
+        (RungUsed(STORED, why_not=("a", "b")), "the baseline can't be replayed: a; b"),
+    ],
+)
+def test_the_kind_of_comparison_is_a_reason_unless_it_is_the_best(used: RungUsed, reason: str | None) -> None:
+    assert reasons(used) == (*PLAIN, *([reason] if reason else []))
+
+
+def test_of_a_whole_operation_its_own_time_is_told_beside_the_kernels() -> None:
+    sample = Sample(SAMPLE.protocol, (13_900.0,))
+    text = "these are its kernels; the whole call: 12.4 µs -> 13.9 µs"
+    assert reasons(RungUsed(REPLAY, REPLAYED), scope="op", sample=sample) == (*PLAIN, text)
+    assert text not in reasons(RungUsed(STORED), scope="op", sample=sample)
+    assert text not in reasons(RungUsed(REPLAY, REPLAYED), sample=sample)
+
+
+# what limits a verdict
+
+
+def replayed(foreign: ForeignWork = QUIET) -> Any:
+    return SimpleNamespace(change=CHANGE, shown=SHOWN, foreign=foreign)
+
+
+def comparison(
+    change: Estimate | None = CHANGE, *, foreign: ForeignWork = QUIET, known: Calibration | None = None,
+    rung: str = REPLAY, policy: Policy | None = None, **evidence: Any,
+) -> Comparison:  # fmt: skip
+    replay = replayed(foreign) if change is not None else None
+    found = Evidence(1, 1, replay=change, baseline_ns=1000.0, foreign_work=foreign.disturbs, **evidence)
+    return Comparison(replace(time_baseline(), calibration=known), RungUsed(rung, replay), found, policy or Policy())
+
+
+def judgement(found: Comparison | None, anchor: Comparison | None = None, **changes: Any) -> Judgement:
+    return Judgement(changes.pop("verdict", found.verdict if found else Verdict.NEW), found, anchor, **changes)
+
+
+OPEN = Estimate(0.01, -0.5, 0.5, 0.999)
+
+
+def test_an_open_interval_is_told_with_what_is_allowed() -> None:
+    found = comparison(OPEN, policy=Policy(tolerance=0.02))
+    text = "not sure enough: of the interval that decides, -50.0..+50.0, a part lies beyond +2.0 %"
+    assert unsure(judgement(found)) == (text,)
+    assert unsure(judgement(comparison(CHANGE), verdict=Verdict.INCONCLUSIVE)) == ()
+    assert unsure(judgement(found, verdict=Verdict.REGRESSED)) == ()
+    assert unsure(judgement(comparison(None, rung=STORED))) == (), "nothing was replayed"
+    assert unsure(judgement(comparison(CHANGE), found, verdict=Verdict.INCONCLUSIVE)) == (text,), "by the anchor"
+    wider = comparison(Estimate(0.0, -0.9, 0.9, 0.999), policy=Policy(tolerance=0.05))
+    assert unsure(judgement(found, wider)) == (text,), "of two the baseline's is told"
+    assert unsure(judgement(comparison(None, rung=STORED), found)) == (), "the baseline's is the one that is told"
+    assert unsure(judgement(None)) == ()
+
+
+def test_other_processes_are_a_reason_where_they_left_it_open() -> None:
+    found = comparison(CHANGE, foreign=BUSY)
+    assert found.verdict is Verdict.INCONCLUSIVE
+    (text,) = unsure(judgement(found))
+    assert text == f"{BUSY}; {MEASURE_AGAIN}"
+    assert foreign_text(judgement(found), QUIET) == (), "the message has it already"
+
+
+def test_else_they_are_a_warning() -> None:
+    passing = Estimate(0.0, -0.01, 0.01, 0.999)
+    (text,) = foreign_text(judgement(comparison(passing, foreign=BUSY)), QUIET)
+    assert text.endswith(f"; {MEASURE_AGAIN}")
+    assert foreign_text(judgement(comparison(passing), comparison(passing, foreign=BUSY)), QUIET) != ()
+    assert foreign_text(judgement(comparison(passing)), BUSY) != ()
+    assert foreign_text(judgement(None), BUSY) != ()
+    assert foreign_text(judgement(comparison(passing)), QUIET) == ()
+
+
+def calibration(**changes: Any) -> Calibration:
+    return replace(Calibration(4, 24, 0.01, 0.005, 0.002, version=VERSION), **changes)
+
+
+def pending(baseline: Any = None, write: bool = False) -> PendingBaseline:
+    return PendingBaseline(baseline or time_baseline(), {}, write)
+
+
+@pytest.mark.parametrize(("floor", "told"), [(0.03, True), (0.02, False), (0.01, False)])
+def test_a_case_that_cant_be_gated_at_its_tolerance_says_what_was(floor: float, told: bool) -> None:
+    policy, known = Policy(tolerance=0.02), calibration(floor=floor)
+    text = (
+        "can't be gated at 2.0 %: on this device a change under 3.0 % can't be told from none, so 3.0 % is what was "
+        "gated"
+    )
+    expected = (text,) if told else ()
+    assert warnings_of(judgement(comparison(known=known)), pending(), policy) == expected
+    new = replace(time_baseline(), calibration=known)
+    assert warnings_of(judgement(None), pending(new, write=True), policy) == expected
+    assert warnings_of(judgement(None), pending(static_baseline()), policy) == ()
+
+
+@pytest.mark.parametrize(
+    ("changes", "told"),
+    [
+        ({"version": 1}, True),
+        ({"version": VERSION}, False),
+        ({"version": 1, "rung": IDENTITY}, False),
+        ({"version": 1, "rung": IDENTITY, "state_range": 0.06}, True),
+        ({"version": 1, "rung": IDENTITY, "state_range": 0.05}, False),
+        ({"version": 1, "write": True}, False),
+        ({"version": 1, "write": True, "kept": True}, True),
+    ],
+)
+def test_a_calibration_of_an_earlier_rule_is_told_where_it_decides(changes: dict[str, Any], told: bool) -> None:
+    rung, write, kept = changes.pop("rung", REPLAY), changes.pop("write", False), changes.pop("kept", False)
+    known = calibration(**changes)
+    mine = replace(time_baseline(), calibration=known if kept else calibration())
+    found = warnings_of(judgement(comparison(known=known, rung=rung)), pending(mine, write), Policy(tolerance=0.02))
+    assert [text.startswith("calibrated by an earlier rule") for text in found] == ([True] if told else [])
+
+
+def test_a_new_case_has_no_earlier_calibration() -> None:
+    mine = replace(time_baseline(), calibration=calibration(version=1))
+    assert warnings_of(judgement(None), pending(mine, True), Policy(tolerance=0.02)) == ()
+
+
+@pytest.mark.parametrize(("said", "text"), [(None, ""), (Verdict.REGRESSED, ", by which it would be REGRESSED")])
+def test_a_time_that_is_not_gated_says_so(said: Verdict | None, text: str) -> None:
+    policy = Policy(metrics=Metrics(time=False))
+    assert warnings_of(judgement(None, reported=said), pending(), policy) == (f"its time is not gated{text}",)
+
+
+def test_the_anchor_s_comparison_is_reported_with_its_own_tolerance() -> None:
+    assert reported(None) is None
+    found = comparison(policy=Policy(tolerance=0.04))
+    assert reported(found) == Since(time_baseline().recorded, found.verdict, 0.04, CHANGE, REPLAY, SHOWN)
+
+
+def test_other_work_is_a_reason_by_itself() -> None:
+    found = reasons(RungUsed(REPLAY, REPLAYED), launches=(launch(grid=(9, 1, 1)),))
+    assert found == (*PLAIN, "launch 0 (add_kernel): grid changed")

@@ -1,0 +1,79 @@
+"""A launch that can't be compiled here, though its baseline has the very same one."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from cli import made
+
+from kerntune.errors import CompileError, EnvironmentFault, OutOfResourcesError
+from kerntune.gate import static_check as module
+from kerntune.gate.stores import KnownCase
+
+COMPILER = "Triton 3.9.0, assembler 12.8"
+
+
+class Launch:
+    """As specialized."""
+
+    def compiled_for(self) -> dict[str, str]:
+        return {"n": "i32"}
+
+
+@pytest.fixture(autouse=True)
+def versions(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "Specialized", Launch)
+    monkeypatch.setattr(module.compat, "triton_version", lambda: "3.9.0")
+    monkeypatch.setattr(module.compat, "assembler_version", lambda backend, arch: "12.8")
+
+
+def refused(ttir: str = "t") -> CompileError:
+    error = CompileError("ptxas died")
+    error.ttir_sha256 = ttir
+    return error
+
+
+def known(**changes: Any) -> KnownCase:
+    import msgspec
+
+    baseline = made.static().baseline
+    told = {"ttir_sha256": "t", "compiler": COMPILER, "compiled_for": {"n": "i32"}, **changes}
+    launch = msgspec.structs.replace(baseline.launches[0], **told)  # type: ignore[union-attr]
+    baseline = msgspec.structs.replace(baseline, launches=(baseline.launches[0], launch))  # type: ignore[union-attr]
+    return KnownCase(None, baseline)  # type: ignore[arg-type]
+
+
+def check(case: KnownCase, *failures: Any, launch: Any = None) -> None:
+    pending = SimpleNamespace(specialized={made.CUDA90: launch or Launch()})
+    recorded: Any = SimpleNamespace(failures=dict(enumerate(failures)))
+    capture: Any = SimpleNamespace(launches=[pending] * len(failures))
+    module._refuse_known(case, recorded, capture, made.CUDA90)
+
+
+def test_the_machine_is_to_blame_for_what_it_has_compiled_before() -> None:
+    with pytest.raises(EnvironmentFault, match=r"ptxas died\nThe baseline has the same code, .* look at its memory"):
+        check(known(), refused())
+
+
+def test_each_launch_is_looked_at() -> None:
+    with pytest.raises(EnvironmentFault):
+        check(known(), OutOfResourcesError("too large"), refused("other"), refused())
+
+
+@pytest.mark.parametrize(
+    ("changes", "error", "launch"),
+    [
+        ({"ttir_sha256": "other"}, refused(), None),
+        ({"compiler": "Triton 3.8.0, assembler 12.8"}, refused(), None),
+        ({"compiled_for": {"n": "i64"}}, refused(), None),
+        ({"ttir_sha256": ""}, refused(""), None),
+        ({}, OutOfResourcesError("too large"), None),
+        ({}, refused(), "an error"),
+    ],
+    ids=["other code", "another compiler", "other arguments", "no code", "no compiler error", "not specialized"],
+)
+def test_else_the_code_may_be(changes: dict[str, Any], error: Exception, launch: Any) -> None:
+    check(known(**changes), error, launch=launch)
+    check(KnownCase(None, None), error)
