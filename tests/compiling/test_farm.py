@@ -7,11 +7,14 @@ import re
 import signal
 import subprocess
 import sys
+import threading
 import time
+from concurrent.futures import Future
 from pathlib import Path
 
 import pytest
 
+from kerntune.compiling import farm as farm_module
 from kerntune.compiling.cost_estimate import Shape
 from kerntune.compiling.deadline import Deadline
 from kerntune.compiling.farm import GIB, MAX_WORKERS, Farm, NotStarted, memory_limit, worker_count
@@ -313,3 +316,69 @@ def test_only_answers_say_how_long_a_job_takes(farm, monkeypatch, answer, seen):
     monkeypatch.setattr(one.deadline, "saw", heard.append)
     one._judged(JobOutcome(answer, ""), Ended(), Shape(1000, 128, 1), 9.0)
     assert heard == seen
+
+
+# what a thread does for its process
+
+
+def order_of():
+    return farm_module._Order(0.0, 0, None, Shape(1, 1, 1), None, Future())
+
+
+@pytest.mark.parametrize(
+    ("reason", "told"), [("no process can be started", "no process can be started"), ("", "the compile farm is closed")]
+)
+def test_a_job_that_no_process_could_take_is_told_why(farm, reason, told):
+    one = farm()
+    one._open, order = 1, order_of()
+    one._settle(order, None, reason)
+    assert order.future.result(0) == NotStarted(told)
+    assert one._open == 0
+
+
+def test_a_thread_without_work_is_gone_before_another_job_can_come(farm):
+    """Under the lock: a job that came then would count on it."""
+    one = farm(idle_seconds=0.0)
+    one._threads[threading.current_thread()] = None
+    assert one._next() is None
+    assert one._threads == {}
+
+
+def test_a_thread_takes_what_is_there_and_ends_at_the_end(farm):
+    one = farm(idle_seconds=0.0)
+    order = order_of()
+    one._orders.put(order)
+    one._orders.put(farm_module._END)
+    assert one._next() is None, "the end comes first"
+    assert one._next() is order
+
+
+def test_what_a_job_took_is_learned(farm):
+    one = farm()
+    before = one.expectation.seconds(Shape(1000, 128, 1))
+    one._judged(JobOutcome(done(), ""), Ended(), Shape(1000, 128, 1), 100 * before)
+    assert one.expectation.seconds(Shape(1000, 128, 1)) > before
+
+
+def test_a_worker_s_share_of_memory_lies_within_its_bounds(monkeypatch):
+    pages = {"SC_PAGE_SIZE": 4096, "SC_PHYS_PAGES": 0}
+    monkeypatch.setattr(os, "sysconf", pages.__getitem__)
+    shares = []
+    for gib in (8, 48, 1000):
+        pages["SC_PHYS_PAGES"] = (gib << 30) // 4096
+        shares.append(memory_limit(6))
+    monkeypatch.undo()
+    assert shares == [4 << 30, 8 << 30, 16 << 30]
+
+
+@pytest.mark.parametrize(("cores", "workers"), [(1, 1), (16, 16), (17, 16)])
+def test_a_worker_a_core_up_to_sixteen(monkeypatch, cores, workers):
+    monkeypatch.setattr(os, "sched_getaffinity", lambda pid: set(range(cores)))
+    assert worker_count() == workers
+
+
+def test_another_farm_like_it_has_its_limits_and_what_it_has_learned(farm):
+    one = farm(workers=3, memory=7 * GIB, deadline=Deadline(floor=4), idle_seconds=5.0)
+    other = one.like()
+    assert (other.workers, other.memory, other._idle) == (3, 7 * GIB, 5.0)
+    assert (other.deadline, other.expectation) == (one.deadline, one.expectation)

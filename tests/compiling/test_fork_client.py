@@ -18,6 +18,7 @@ import pytest
 
 from kerntune.base.frames import receive_with
 from kerntune.compiling import fork_server as nest
+from kerntune.compiling import forking
 from kerntune.compiling.farm import Farm
 from kerntune.compiling.fork_client import Child, ForkClient
 from kerntune.compiling.frontend import lower, request_of
@@ -199,8 +200,13 @@ def test_a_fork_that_hangs_is_replaced_by_a_new_process(monkeypatch):
 
 def test_a_fork_that_takes_long_is_none(monkeypatch):
     monkeypatch.setattr("kerntune.compiling.own_fork.SLOW_SECONDS", 0.0)
+    made, fork = [], forking.fork_process
+    monkeypatch.setattr(forking, "fork_process", lambda: made.append(pid) or pid if (pid := fork()) else 0)
     fork_client = ForkClient(HERE(), own_fork=True)
     assert isinstance(fork_client._popen, subprocess.Popen)
+    (own,) = made
+    with pytest.raises(ChildProcessError):
+        os.waitpid(own, os.WNOHANG)  # ended, and reaped
     fork_client.close()
 
 

@@ -226,3 +226,44 @@ def test_what_is_known_stays(unread: list[int]) -> None:
 
 def test_a_fork_finds_what_triton_finds() -> None:
     assert text_of_fork(compat.triton_key, 60) == compat.triton_key()
+
+
+def test_where_the_size_of_a_process_is_not_known_it_may_be_forked(
+    large: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def missing(path: str) -> None:
+        raise FileNotFoundError(path)
+
+    monkeypatch.setattr(forking, "open", missing, raising=False)
+    monkeypatch.setattr(forking, "MOST_RESIDENT", 0)
+    assert may_fork()
+
+
+def test_a_process_of_the_largest_size_may_be_forked(large: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(forking, "_resident", lambda: 8 << 30)
+    assert may_fork()
+    monkeypatch.setattr(forking, "_resident", lambda: (8 << 30) + 1)
+    assert not may_fork()
+
+
+@pytest.mark.parametrize(("cores", "may"), [(3, False), (4, True)])
+def test_four_cores_are_the_fewest_that_fork(
+    large: None, monkeypatch: pytest.MonkeyPatch, cores: int, may: bool
+) -> None:
+    monkeypatch.setattr(os, "sched_getaffinity", lambda pid: set(range(cores)))
+    assert may_fork() is may
+
+
+def test_the_size_of_this_process_is_in_bytes() -> None:
+    """As ``/proc`` gives it in KiB; it may have grown or shrunk by some megabytes between the two."""
+    lines = dict(line.split(":", 1) for line in Path("/proc/self/status").read_text().splitlines())
+    assert forking._resident() == pytest.approx(int(lines["VmRSS"].split()[0]) << 10, abs=64 << 20)
+
+
+def test_ending_nothing_is_no_signal_to_this_group(monkeypatch: pytest.MonkeyPatch) -> None:
+    """``kill(0, SIGKILL)`` would end all processes of the group."""
+    killed: list[int] = []
+    monkeypatch.setattr(forking.os, "kill", lambda pid, number: killed.append(pid))
+    forking.end(0)
+    monkeypatch.undo()
+    assert killed == []
