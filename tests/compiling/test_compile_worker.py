@@ -62,10 +62,7 @@ def test_what_the_size_of_this_process_is() -> None:
         (ValueError("  it is wrong\n"), CompileFailed("ValueError: it is wrong")),
         (SystemExit(), CompileFailed("SystemExit")),
         (RuntimeError("x" * 5000), CompileFailed("RuntimeError: " + "x" * 4000)),
-        (
-            OSError(28, "No space left on device"),
-            CompileFailed("OSError: [Errno 28] No space left on device", False, True),
-        ),
+        (OSError(28, "No space left"), CompileFailed("OSError: [Errno 28] No space left", passing=True)),
     ],
     ids=["text", "none", "long", "system"],
 )

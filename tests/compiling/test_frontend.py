@@ -1,4 +1,4 @@
-"""The parent's half of a compilation: sizes from which times are estimated, and the thread that reads Triton's files."""
+"""The parent's half of a compilation: sizes that times are estimated from, and who reads Triton's files."""
 
 from __future__ import annotations
 
