@@ -236,7 +236,7 @@ def test_a_store_is_left_alone_for_twice_as_long_up_to_a_quarter_of_an_hour(
 
 
 def test_a_store_s_limits_are_the_documented_ones() -> None:
-    """docs/shared-store.md: a call waits less than a second in all, each wait of the process for the network half of one."""
+    """docs/shared-store.md."""
     assert (store_client.WAIT_S, store_client.LIMIT_S) == (0.5, 0.9)
     assert (store_client.REST_S, store_client.LONGEST_REST_S) == (60.0, 900.0)
 
