@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
+import hashlib
 import sys
 from concurrent.futures import Future
+from types import SimpleNamespace
 
 import pytest
 import triton
 from triton import knobs
 
 from kerntune.compiling import frontend, stream
+from kerntune.compiling.binary.stages import strip_locations
 from kerntune.compiling.compiler import Compiled, Compiler
+from kerntune.compiling.cost_estimate import Expectation
 from kerntune.compiling.deadline import Deadline
 from kerntune.compiling.protocol import CompileFailed
 from kerntune.compiling.stream import is_passing
 from kerntune.compiling.worker_process import Died, JobOutcome
-from kerntune.errors import CompileError
+from kerntune.errors import CompileError, EnvironmentFault
 
 from . import kernels
 from .kernels import CUDA90, FLOATS, INTS
@@ -360,3 +364,194 @@ def test_a_launch_that_can_t_be_asked_for_is_an_answer_too(farm, monkeypatch):
     found = {id(launch): result for launch, result in Compiler(farm()).compile_stream([bad, good])}
     assert isinstance(found[id(good)], Compiled)
     assert "could not get source code" in str(found[id(bad)])
+
+
+# what goes to the farm, what waits, and what is taken back
+
+
+def scripted(monkeypatch, ready, known=()):
+    """Compilations whose farm and cache are scripted: ``ready`` says whether hashes are, one answer after the other."""
+    one = stream.Compilations(SimpleNamespace(expectation=Expectation()))
+    answers = iter(ready)
+    monkeypatch.setattr(stream, "prepare_hashes", lambda: None)
+    monkeypatch.setattr(stream, "hashes_are_ready", lambda: next(answers))
+    seen = {"known": [], "sent": [], "back": []}
+    one._is_known = lambda request, run: seen["known"].append(request) or request in known
+    one._take_back = lambda run: seen["back"].append(len(run.unsearched))
+    one._guarded = lambda step, request, run: seen["sent"].append(request) or f"future of {request}"
+    one._fronted = lambda requests: ((r, None) for r in requests)
+    return one, seen
+
+
+def test_what_tritons_cache_has_is_sent_nowhere(monkeypatch):
+    one, seen = scripted(monkeypatch, [True], known=["a"])
+    run = stream._Run(Future())
+    assert len(list(one._submit(["a", "b"], run))) == 1
+    assert seen == {"known": ["a", "b"], "sent": ["b"], "back": []}
+    assert run.unsearched == []
+
+
+def test_what_can_not_be_searched_for_yet_is_remembered(monkeypatch):
+    """Until the hashes are ready: then all of it is looked for, and each further one before it is sent."""
+    one, seen = scripted(monkeypatch, [False, False, True, True], known=["b"])
+    run = stream._Run(Future())
+    assert len(list(one._submit(["a", "b", "c"], run))) == 2
+    assert seen == {"known": ["b", "c"], "sent": ["a", "c"], "back": [1, 1]}
+    assert run.unsearched == [("a", "future of a"), ("c", "future of c")]
+
+
+def test_patient_ones_are_searched_for_first(monkeypatch):
+    one, seen = scripted(monkeypatch, [], known=["a"])
+    assert len(list(one._submit(["a", "b"], stream._Run(Future()), patient=True))) == 1
+    assert (seen["known"], seen["sent"]) == (["a", "b"], ["b"])
+
+
+def test_a_stream_that_is_stopped_sends_no_more(monkeypatch):
+    one, seen = scripted(monkeypatch, [True])
+    run = stream._Run(Future())
+    pauses = one._submit(["a", "b", "c"], run)
+    next(pauses)
+    run.stopped.set_result(None)
+    assert list(pauses) == []
+    assert seen["sent"] == ["a"]
+
+
+@pytest.mark.parametrize(
+    ("count", "before", "forks", "patient"),
+    [
+        (2, 0, False, [True, True]),
+        (3, 0, False, [False, True]),
+        (2, 0, True, [False, True]),
+        (3, 1, False, [False, True]),
+        (1, 1, True, [False, True]),
+    ],
+)
+def test_few_launches_wait_until_tritons_cache_can_be_searched(monkeypatch, count, before, forks, patient):
+    launches = [SimpleNamespace(options=None, constexprs={}) for _ in range(count)]
+    one = stream.Compilations(SimpleNamespace(expectation=Expectation()))
+    asked = []
+    monkeypatch.setattr(stream, "may_fork", lambda: forks)
+    monkeypatch.setattr(stream, "request_of", lambda launch: SimpleNamespace(launch=launch))
+    one._submit = lambda requests, run, patient: asked.append((len(requests), bool(patient))) or iter(())
+    made_before = {id(launch) for launch in launches[:before]}
+    assert list(one.stream(launches, made_before)) == []
+    assert asked == [(count - before, patient[0]), (before, patient[1])]
+
+
+def test_launches_that_take_longest_are_asked_for_first(monkeypatch):
+    launches = [SimpleNamespace(options=None, constexprs={0: size}) for size in (64, 1024, 256)]
+    one = stream.Compilations(SimpleNamespace(expectation=Expectation()))
+    monkeypatch.setattr(stream, "request_of", lambda launch: SimpleNamespace(launch=launch))
+    found = one._requests(launches, stream._Run(Future()))
+    assert [r.launch.constexprs[0] for r in found] == [1024, 256, 64]
+
+
+def test_jobs_that_are_known_after_all_are_taken_back(monkeypatch):
+    """Not those that a process has begun, that another launch waits for, or that aren't known."""
+    one = stream.Compilations(SimpleNamespace(expectation=Expectation()))
+    run, jobs, finished = stream._Run(Future()), {}, []
+    one._needs_no_compiler = lambda request: request != "unknown"
+    one._is_known = lambda request, run: finished.append(request)
+    for name, waiting in (("free", 1), ("begun", 1), ("shared", 2), ("unknown", 1)):
+        jobs[name] = Future()
+        lowered = [SimpleNamespace(identity=lambda name=name: name)] * waiting
+        run.futures[jobs[name]] = run.equals[name] = lowered
+        run.unsearched.append((name, jobs[name]))
+    run.unsearched.append(("never sent", None))
+    jobs["begun"].set_running_or_notify_cancel()
+    one._take_back(run)
+    assert finished == ["free"]
+    assert [name for name, job in jobs.items() if job.cancelled()] == ["free"]
+    assert list(run.equals) == ["begun", "shared", "unknown"]
+    assert jobs["free"] not in run.futures
+    assert run.unsearched == []
+
+
+def test_a_reason_for_compiling_here_is_said_once():
+    one = stream.Compilations(SimpleNamespace(expectation=Expectation()))
+    one._is_stored = lambda request: False
+    one._here = lambda request: (request.launch, "kernel")
+    lowered = [SimpleNamespace(request=SimpleNamespace(launch=number)) for number in range(2)]
+    with pytest.warns(RuntimeWarning, match="one by one: no processes") as told:
+        found = [*one._instead("no processes", lowered), *one._instead("no processes", lowered)]
+    assert len(told) == 1
+    assert found == [(0, "kernel"), (1, "kernel")] * 2
+    with pytest.warns(RuntimeWarning, match="another reason"):
+        list(one._instead("another reason", lowered))
+
+
+def test_one_that_can_not_be_compiled_here_either_is_its_own_error():
+    def here(request):
+        if request.launch.name == "bad":
+            raise ValueError("its own words")
+        return request.launch, "kernel"
+
+    one = stream.Compilations(SimpleNamespace(expectation=Expectation()))
+    one._is_stored, one._here = lambda request: False, here
+    names = ("bad", "good")
+    jits = [SimpleNamespace(name=n, jit=kernels.add, target="cuda:90") for n in names]
+    lowered = [SimpleNamespace(request=SimpleNamespace(launch=launch)) for launch in jits]
+    with pytest.warns(RuntimeWarning):
+        (_, error), (_, good) = one._instead("no processes", lowered)
+    assert "its own words" in str(error)
+    assert good == "kernel"
+
+
+def test_damage_is_reported_once_each():
+    one = stream.Compilations(SimpleNamespace(expectation=Expectation()))
+    one._damage = ["a is damaged", "b is damaged", "a is damaged"]
+    with pytest.warns(RuntimeWarning) as told:
+        one._report_damage()
+    one._report_damage()
+    assert [str(one.message) for one in told] == ["a is damaged", "b is damaged"]
+
+
+def test_an_error_s_text_has_its_first_cause():
+    try:
+        try:
+            try:
+                raise KeyError("the reason")
+            except KeyError as exc:
+                raise ValueError("between") from exc
+        except ValueError as exc:
+            raise RuntimeError("at line 3") from exc
+    except RuntimeError as exc:
+        found = exc
+    assert stream._text(found) == "at line 3\n'the reason'"
+    assert stream._text(ValueError("alone")) == "alone"
+    assert stream._text(ValueError()) == "ValueError"
+    told = RuntimeError("it says the reason itself")
+    told.__cause__ = ValueError("the reason")
+    assert stream._text(told) == "it says the reason itself"
+
+
+def test_an_error_that_is_kept_holds_no_frames():
+    try:
+        try:
+            raise KeyError("inner")
+        except KeyError:
+            raise ValueError("outer")  # noqa: B904 - its context is what is looked at
+    except ValueError as exc:
+        found = stream._without_frames(exc)
+    assert found.__traceback__ is None
+    assert found.__context__.__traceback__ is None
+
+
+def test_a_file_s_name_that_the_locale_can_not_write_is_named_with_what_helps(monkeypatch):
+    monkeypatch.setattr(stream, "kernel_file", lambda jit: "/home/x/caf\udce9.py")
+    error = stream.refusal(kernels.add_launch(), "first line\nsecond line")
+    assert type(error) is EnvironmentFault
+    assert "under an ASCII locale (first line)" in str(error)
+    assert "set PYTHONUTF8=1" in str(error)
+
+
+def test_the_text_that_a_job_had_is_remembered_with_its_error(monkeypatch):
+    launch = kernels.add_launch()
+    lowered = [
+        SimpleNamespace(request=SimpleNamespace(launch=launch), job=SimpleNamespace(ext=ext, ir="module {}"))
+        for ext in ("ttir", "ttgir")
+    ]
+    first, other = (stream._of_job(one, "it crashed") for one in lowered)
+    assert first.ttir_sha256 == hashlib.sha256(strip_locations("module {}").encode()).hexdigest()
+    assert not other.ttir_sha256
+    assert type(stream._of_job(lowered[0], "it crashed", fault=True)) is EnvironmentFault

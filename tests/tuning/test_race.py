@@ -647,3 +647,27 @@ def test_slots_are_of_one_kind_and_old_times_are_gone(monkeypatch: pytest.Monkey
     race._prepare(trials[:1])
     assert trials[0].slot is None
     race._prepare([])
+
+
+@pytest.mark.parametrize(("limit", "calls", "late"), [(1000.0, 1, True), (999.0, 6, False)])
+def test_a_late_estimate_that_is_as_long_as_may_be_is_good_enough(
+    monkeypatch: pytest.MonkeyPatch, limit: float, calls: int, late: bool
+) -> None:
+    made: list[int] = []
+    monkeypatch.setattr(race, "executions", lambda program, runs: made.append(runs) or ([1200.0, 1000.0], False))
+    one = trial_of()
+    race.estimate(one, limit)
+    assert (made, one.estimate, one.late) == ([3] * calls, 1000.0, late)
+
+
+@pytest.mark.parametrize(("late", "in_time"), [((True, True), False), ((True, False), True), ((False, False), True)])
+def test_a_host_that_is_in_time_once_is_in_time(
+    monkeypatch: pytest.MonkeyPatch, late: tuple[bool, bool], in_time: bool
+) -> None:
+    pieces = iter([SimpleNamespace(late=one, ns=lambda: 7.0) for one in late])
+    restored: list[int] = []
+    gpu = SimpleNamespace(flush_l2=lambda: restored.append(2))
+    program: Any = SimpleNamespace(restore=lambda: restored.append(1), gpu=gpu, enqueue=None)
+    monkeypatch.setattr(race, "between_events", lambda gpu, work: next(pieces))
+    assert executions(program, 2) == ([7.0, 7.0], in_time)
+    assert restored == [1, 2, 1, 2]
