@@ -11,6 +11,7 @@ import threading
 import time
 from concurrent.futures import Future
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -19,6 +20,7 @@ from kerntune.compiling.cost_estimate import Shape
 from kerntune.compiling.deadline import Deadline
 from kerntune.compiling.farm import GIB, MAX_WORKERS, Farm, NotStarted, memory_limit, worker_count
 from kerntune.compiling.frontend import lower, request_of
+from kerntune.compiling.knobs import here_and_now
 from kerntune.compiling.protocol import CompileFailed, Done
 from kerntune.compiling.worker_process import Died, JobOutcome
 
@@ -382,3 +384,140 @@ def test_another_farm_like_it_has_its_limits_and_what_it_has_learned(farm):
     other = one.like()
     assert (other.workers, other.memory, other._idle) == (3, 7 * GIB, 5.0)
     assert (other.deadline, other.expectation) == (one.deadline, one.expectation)
+
+
+def test_a_thread_that_serves_holds_up_no_end_of_the_process(farm, monkeypatch):
+    one, seen, served = farm(), [], threading.Event()
+
+    def serve(surroundings):
+        seen.append((threading.current_thread() in one._threads, threading.current_thread().daemon, surroundings))
+        served.set()
+
+    monkeypatch.setattr(one, "_serve", serve)
+    with one._lock:
+        one._hire()
+    assert served.wait(60)
+    assert seen == [(True, True, here_and_now())]
+    one._threads.clear()
+
+
+def test_the_last_thread_without_a_process_refuses_all_that_waits(farm):
+    """Another one that runs may still do it."""
+    one, waiting = farm(), order_of()
+    other = threading.Thread()
+    one._threads = {threading.current_thread(): None, other: None}
+    one._orders.put(waiting)
+    one._open = 1
+    one._leave("no process can be started")
+    assert (one._threads, one._unavailable, one.queued) == ({other: None}, "", 1)
+    del one._threads[other]
+    one._leave("")
+    assert one._unavailable == ""
+    one._leave("no process can be started")
+    assert one._unavailable == "no process can be started"
+    assert waiting.future.result(0) == NotStarted("no process can be started")
+    assert (one.queued, one._open) == (0, 0)
+
+
+def test_a_cancelled_job_is_not_answered_when_all_are_refused(farm):
+    one, cancelled, waiting = farm(), order_of(), order_of()
+    waiting.number = 1
+    cancelled.future.cancel()
+    for order in (cancelled, waiting, farm_module._END):
+        one._orders.put(order)
+    one._open = 2
+    one._refuse_all("closed")
+    assert cancelled.future.cancelled()
+    assert waiting.future.result(0) == NotStarted("closed")
+    assert (one.queued, one._open) == (0, 0), "the end of a thread is no job"
+
+
+class Standing:
+    """A process that has started under some settings."""
+
+    def __init__(self, surroundings, alive=True):
+        self.surroundings, self.alive, self.killed = surroundings, alive, 0
+
+    def kill(self):
+        self.killed += 1
+
+
+@pytest.mark.parametrize(("alive", "same", "kept"), [(True, True, True), (False, True, False), (True, False, False)])
+def test_a_process_serves_as_long_as_it_lives_and_the_settings_stay(farm, monkeypatch, alive, same, kept):
+    one, process = farm(), Standing("these", alive)
+    monkeypatch.setattr(one, "_start", lambda surroundings: (surroundings, "of a start"))
+    wanted = "these" if same else "others"
+    assert one._ready(process, wanted) == ((process, "") if kept else (wanted, "of a start"))
+    assert process.killed == (0 if kept else 1)
+    assert one._ready(None, "these") == ("these", "of a start")
+
+
+@pytest.mark.parametrize(("reason", "found"), [("", "process"), ("no memory", None)])
+def test_a_process_that_does_not_start_is_none(farm, monkeypatch, reason, found):
+    one, made = farm(memory=7), []
+
+    class Starting:
+        def __init__(self, *given):
+            made.append((self, given))
+
+        def start(self):
+            assert one._threads[threading.current_thread()] is self, "so that closing can interrupt it"
+            return reason
+
+    monkeypatch.setattr(farm_module, "Process", Starting)
+    process, why = one._start("these")
+    assert (process, why) == ((made[0][0] if found else None), reason)
+    assert made[0][1] == ("these", 7, None)
+    one._threads.clear()
+    one._closed = True
+    assert one._start("these") == (None, "")
+
+
+def test_closing_interrupts_processes_and_waits_for_their_threads(farm):
+    one, asked = farm(), []
+
+    class Joined:
+        def join(self):
+            asked.append("joined")
+
+    working = SimpleNamespace(interrupt=lambda: asked.append("interrupted"))
+    one._threads = {Joined(): working, threading.current_thread(): None}
+    client = SimpleNamespace(close=lambda: asked.append("closed"))
+    one._fork_client = client
+    one.close()
+    assert asked == ["interrupted", "joined", "closed"]
+    assert one._fork_client is None
+    assert one.queued == 2, "an end for each thread"
+    one._threads = {}
+
+
+def test_what_is_closed_starts_nothing(farm):
+    one = farm()
+    one.close()
+    one.warm(2)
+    assert (one._threads, one._fork_client) == ({}, None)
+    assert one.submit(None, Shape(1, 1, 1)).result(0) == NotStarted("the compile farm is closed")
+    other = farm()
+    other._unavailable = "no process"
+    assert other.submit(None, Shape(1, 1, 1)).result(0) == NotStarted("no process")
+    other.warm(2)
+    assert other._threads == {}
+
+
+@pytest.mark.parametrize(
+    ("jobs", "hired", "may", "forks"),
+    [(1, 0, True, True), (1, 0, False, False), (2, 0, False, False), (3, 0, False, True), (3, 1, False, False),
+     (9, 0, False, True), (0, 0, True, False)],
+)  # fmt: skip
+def test_processes_are_forked_where_that_pays(farm, monkeypatch, jobs, hired, may, forks):
+    one, made = farm(workers=4), []
+    one._threads = dict.fromkeys(range(hired))
+    monkeypatch.setattr(farm_module, "may_fork", lambda: may)
+    monkeypatch.setattr(farm_module, "ForkClient", lambda surroundings: made.append(surroundings) or "client")
+    monkeypatch.setattr(one, "_hire", lambda: one._threads.update({len(one._threads): None}))
+    one.warm(jobs)
+    assert len(one._threads) == max(min(jobs, 4), hired)
+    assert made == [here_and_now()] * forks
+    one.warm(jobs)
+    assert len(made) == forks, "once"
+    one._threads, one._fork_client = {}, None

@@ -58,9 +58,17 @@ def test_nothing_is_forgotten_where_nothing_was_begun(monkeypatch: pytest.Monkey
 def test_files_are_read_by_one_thread_for_all_who_ask(monkeypatch: pytest.MonkeyPatch) -> None:
     begun: list[Future[None]] = []
     monkeypatch.setattr(frontend, "_hashing", None)
-    monkeypatch.setattr(frontend, "_read_triton", begun.append)
+    read = threading.Event()
+
+    def reading(future: Future[None]) -> None:
+        assert threading.current_thread().daemon, "it holds up no end of the process"
+        begun.append(future)
+        read.set()
+
+    monkeypatch.setattr(frontend, "_read_triton", reading)
     first = frontend.prepare_hashes()
     assert frontend.prepare_hashes() is first
+    assert read.wait(60)
     assert begun == [first]
     assert not frontend.hashes_are_ready()
     first.set_result(None)

@@ -636,3 +636,15 @@ def test_arguments_are_found_by_the_storage_that_they_point_into() -> None:
     one = plan("code")
     assert [arguments_at(one, i) for i in range(3)] == [("x",), ("y",), ()]
     assert not compares_all("x")
+
+
+def test_where_results_differ_is_where_they_begin_to() -> None:
+    first, second = programs(double, half_done)
+    verifier = Verifier(first)
+    found: Any = [(64, "the first difference"), (128, "a later one")]
+    text = verifier._text(second, 1, found)
+    assert (
+        text
+        == "it wrote other values than the first candidate into y from byte 64 on (the first difference, dtype float32)"
+    )
+    assert "from byte" not in verifier._text(second, 1, [(0, "it"), *found])  # type: ignore[list-item]

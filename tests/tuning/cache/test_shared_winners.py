@@ -335,3 +335,14 @@ def test_a_store_that_is_away_is_asked_again_for_a_kernel(here: SharedWinnerCach
 def test_a_kernel_without_winners_has_no_new_ones(here: SharedWinnerCache) -> None:
     assert not here._fetch(key(0))
     assert here.store.fetched == {bundle_name(key(0))}
+
+
+def test_all_cache_folders_share_one_process_a_store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    clients = []
+    for url in ("a", "a", "b"):
+        monkeypatch.setenv("KERNTUNE_STORE", f"file://{tmp_path}/{url}")
+        found = shared_store(tmp_path / str(len(clients)))
+        assert found is not None
+        clients.append(found.client)
+    assert clients[0] is clients[1]
+    assert clients[0] is not clients[2]
