@@ -76,3 +76,9 @@ def test_doubt_comes_with_many_faults_and_none_that_is_good(count: int, hung: in
     assert not found.in_doubt(1)
     assert not found.without_hope(1, 1)
     assert found.without_hope(0, 1) is doubt
+
+
+def test_a_fault_is_no_hang_and_is_found_again_unless_it_is_said() -> None:
+    found = FirstLaunchFault("it faulted", None, ("c", (1, 1, 1), ()), "c", [0])  # type: ignore[arg-type]
+    assert (found.hung, found.passing) == (False, False)
+    assert faults(found).hangs == 0
