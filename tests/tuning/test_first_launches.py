@@ -540,3 +540,28 @@ def test_a_storage_is_called_by_the_arguments_that_point_into_it() -> None:
     assert name_and_size(recording(launches=(launch(), launch())), 0) == ("x", 4096)
     plan = msgspec.structs.replace(recording(), storages=(*recording().storages, Storage(8, "float32", Zeros())))
     assert name_and_size(plan, 2) == ("storage 2", 8)
+
+
+def test_one_that_can_not_run_elsewhere_runs_here_and_says_why(
+    looks: FirstLaunches, processes: list[Process], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(isolation_module, "copies_allowed", lambda gpu, inputs: 0)
+    assert run(looks) is None
+    assert looks.why_not.startswith("it needs 668 MiB more of device memory, of which tuning may take 0 MiB")
+    assert processes == []
+    assert run(looks) is None, "and isn't looked at again"
+
+
+def test_a_call_that_can_not_run_elsewhere_is_an_error(looks: FirstLaunches, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(isolation_module, "copies_allowed", lambda gpu, inputs: 0)
+    with pytest.raises(MeasurementError, match="it needs 668 MiB more"):
+        looks.whole_call(recording(), ARTIFACTS)
+
+
+def test_nothing_runs_ahead_that_can_not_run_elsewhere(
+    looks: FirstLaunches, processes: list[Process], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(isolation_module, "copies_allowed", lambda gpu, inputs: 0)
+    ahead(looks, [recording()])
+    assert processes == []
+    assert looks.active

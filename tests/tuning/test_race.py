@@ -671,3 +671,8 @@ def test_a_host_that_is_in_time_once_is_in_time(
     monkeypatch.setattr(race, "between_events", lambda gpu, work: next(pieces))
     assert executions(program, 2) == ([7.0, 7.0], in_time)
     assert restored == [1, 2, 1, 2]
+
+
+def test_who_is_far_behind_after_the_screens_is_a_twentieth_behind() -> None:
+    """What :mod:`kerntune.tuning.candidates` defers stored ones by."""
+    assert race.DROP_SECOND == 1.05
