@@ -521,3 +521,74 @@ def test_processes_are_forked_where_that_pays(farm, monkeypatch, jobs, hired, ma
     one.warm(jobs)
     assert len(made) == forks, "once"
     one._threads, one._fork_client = {}, None
+
+
+def serving(monkeypatch, orders, reason=""):
+    """A farm of which this thread is the only one, and what it does with these orders."""
+    one, done = Farm(workers=1), []
+    one._threads[threading.current_thread()] = None
+    jobs = iter([*orders, None])
+    process = SimpleNamespace(kill=lambda: done.append("killed"))
+    monkeypatch.setattr(one, "_start", lambda surroundings: (None if reason else process, reason))
+    monkeypatch.setattr(one, "_next", lambda: next(jobs))
+    monkeypatch.setattr(one, "_ready", lambda process, surroundings: (process, ""))
+    monkeypatch.setattr(one, "_settle", lambda order, process, reason: done.append(("settled", order.number)))
+    monkeypatch.setattr(one, "_finished", lambda: done.append("finished"))
+    monkeypatch.setattr(one, "_close_fork_client", lambda: done.append("client closed"))
+    return one, done
+
+
+def test_a_thread_serves_until_there_is_no_more_and_ends_its_process(monkeypatch):
+    first, cancelled, last = order_of(), order_of(), order_of()
+    last.number = 2
+    cancelled.future.cancel()
+    one, done = serving(monkeypatch, [first, cancelled, last])
+    one._serve("settings")
+    assert done == [("settled", 0), "finished", ("settled", 2), "killed", "client closed"]
+    assert one._threads == {}
+    assert one._unavailable == ""
+
+
+def test_a_thread_whose_process_does_not_start_takes_no_job(monkeypatch):
+    one, done = serving(monkeypatch, [order_of()], "no memory")
+    other = threading.Thread()
+    one._threads[other] = None
+    one._serve("settings")
+    assert (done, one._unavailable) == ([], "")
+    one._threads = {threading.current_thread(): None}
+    one._serve("settings")
+    assert (done, one._unavailable) == (["client closed"], "no memory")
+
+
+def test_jobs_hire_a_thread_each_up_to_the_farm_s_workers(farm, monkeypatch):
+    one, told = farm(workers=2), []
+    monkeypatch.setattr(farm_module, "tell_if_none", lambda: told.append(1))
+    monkeypatch.setattr(one, "_hire", lambda: one._threads.update({len(one._threads): None}))
+    seen = []
+    for size in (1, 2, 3):
+        one.submit(None, Shape(size, 1, 1))
+        seen.append((len(one._threads), one._open, one.queued))
+    assert seen == [(1, 1, 1), (2, 2, 2), (2, 3, 3)]
+    assert len(told) == 3
+    assert [one._orders.get_nowait().shape.length for _ in range(3)] == [3, 2, 1], "the longest first"
+    one._open = 0
+    one.submit(None, Shape(1, 1, 1))
+    assert len(one._threads) == 2, "one of them is free"
+    one._threads = {}
+
+
+def test_a_forked_copy_of_a_farm_has_nothing_of_it(farm):
+    one = farm()
+    one._threads, one._open, one._closed, one._pid = {object(): None}, 3, True, -1
+    one._own()
+    assert (one._threads, one._open, one._closed, one._unavailable, one._pid) == ({}, 0, False, "", os.getpid())
+    before = one._lock
+    one._own()
+    assert one._lock is before
+
+
+def test_processes_that_run_have_ids(farm):
+    one = farm()
+    one._threads = {1: None, 2: SimpleNamespace(pid=0), 3: SimpleNamespace(pid=77)}
+    assert one.pids == [77]
+    one._threads = {}
