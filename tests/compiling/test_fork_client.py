@@ -408,7 +408,6 @@ def test_an_own_fork_that_is_not_ready_is_replaced_once(monkeypatch):
     one._theirs.close()
 
 
-@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 @pytest.mark.parametrize("gone", [True, False])
 def test_a_worker_that_no_server_forks_is_none_and_leaves_no_descriptor(monkeypatch, gone):
     """The server is gone, or takes the request and answers nothing: it isn't asked again then."""
@@ -425,7 +424,6 @@ def test_a_worker_that_no_server_forks_is_none_and_leaves_no_descriptor(monkeypa
     one._theirs.close()
 
 
-@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 def test_a_worker_that_could_not_be_forked_costs_itself():
     """The server says so by closing its pipe."""
     one = client_of(ready=True)
