@@ -232,10 +232,13 @@ def test_what_a_reply_says(
 @pytest.mark.parametrize(
     ("reply", "said"), [(RequestFailed("out of order"), "answered out of order"), (Staged(), "answered Staged")]
 )
-def test_another_answer_keeps_launches_here_and_is_said(looks: FirstLaunches, reply: Any, said: str) -> None:
+def test_another_answer_keeps_launches_here_and_is_said(
+    looks: FirstLaunches, processes: list[Process], reply: Any, said: str
+) -> None:
     assert run(looks, reply) is None
     assert said in looks.why_not
     assert not looks.active
+    assert [one.closed for one in processes] == [1]
     assert looks.notes() == (f"kernel add_kernel: first launches ran in this process: {looks.why_not}",)
     assert run(looks) is None, "and nothing is asked any more"
 
@@ -565,3 +568,24 @@ def test_nothing_runs_ahead_that_can_not_run_elsewhere(
     ahead(looks, [recording()])
     assert processes == []
     assert looks.active
+
+
+@pytest.mark.parametrize("error", [ProcessLate("no answer"), ProcessEnded("exit code 1")])
+def test_a_process_that_does_not_take_the_contents_is_replaced_once(
+    looks: FirstLaunches, processes: list[Process], monkeypatch: pytest.MonkeyPatch, error: Exception
+) -> None:
+    ask, errors = Process.ask, [error]
+
+    def once(self: Process, request: Any, limit_s: float) -> Any:
+        if isinstance(request, StageRequest) and errors:
+            raise errors.pop()
+        return ask(self, request, limit_s)
+
+    monkeypatch.setattr(Process, "ask", once)
+    assert run(looks, DONE) == 1234.0
+    assert [one.closed for one in processes] == [1, 0]
+    run(looks, ProcessEnded("x", 9), DONE)
+    errors.extend([error, error])
+    looks._held.clear()
+    assert run(looks) is None
+    assert looks.why_not == f"copying its memory: {error}"
