@@ -296,6 +296,7 @@ def told(*messages):
 
 def test_a_child_s_id_comes_first_and_then_its_status():
     child, write = told(1234)
+    assert (child.pid, child.returncode) == (0, None)
     child.learn_pid(60)
     assert (child.pid, child.poll(), child.returncode) == (1234, None, None)
     with pytest.raises(subprocess.TimeoutExpired):

@@ -354,6 +354,7 @@ def test_several_go_in_one_request_and_are_known_then(looks: FirstLaunches, proc
     with pytest.raises(OutOfResourcesError, match="refused"):
         looks.run(plans[1], ARTIFACTS, {})
     assert looks.run(plans[2], ARTIFACTS, {}) == 3.0
+    assert asked(processes[0]) == ["StageRequest", "LooksRequest"], "nothing was asked again"
     assert run(looks, DONE, plan=plans[0]) == 1234.0, "each is known once"
 
 
