@@ -178,3 +178,10 @@ def test_listings_that_nobody_makes_are_not_stored(tmp_path: Path) -> None:
     assert cache.complete([code], lambda codes: made) == made
     assert cache.complete([code], lambda codes: asked.append(codes) or {}) == made
     assert asked[1:] == [[]]
+
+
+def test_what_is_as_by_default_is_not_stored(tmp_path: Path) -> None:
+    cache, code = ListingCache(tmp_path), Code("sm_90a", "0" * 64, 1, "12.9")
+    cache.add({code: Listing(Counter({"EXIT": 1}), {}, False, {})})
+    (path,) = entries(tmp_path)
+    assert sorted(json.loads(path.read_text())) == ["arch", "instructions", "opcodes", "schema", "sha256", "tool"]

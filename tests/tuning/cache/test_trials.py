@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 from pathlib import Path
@@ -9,6 +10,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from kerntune.base import codec
 from kerntune.base.config import Config
 from kerntune.tuning.cache import StoredTrial, TrialCache
 from kerntune.tuning.cache.trials import SCHEMA
@@ -152,3 +154,8 @@ def test_a_line_on_damage_is_told_once(cache: TrialCache) -> None:
     cache.tell("a")
     cache.tell("a")
     assert cache.damaged == ["a"]
+
+
+def test_what_is_as_by_default_is_not_stored() -> None:
+    found = json.loads(codec.to_json(StoredTrial(SCHEMA, QUESTION, SMALL, "spec", ENVIRONMENT)))
+    assert sorted(found) == ["config", "environment", "key", "schema", "specialization"]
