@@ -298,7 +298,7 @@ def test_a_copy_is_silent_after_ten_seconds(monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setattr(forks, "select", SimpleNamespace(poll=lambda: poll, POLLIN=1))
     monkeypatch.setattr(forks, "time", SimpleNamespace(monotonic=lambda: now[0]))
     left = []
-    for moment in (0.0, 9.9, 10.1, 15.1):
+    for moment in (0.0, 10.0, 10.1, 15.1):
         now[0] = moment
         list(forks._arrived([], copies, 0))
         left.append(list(copies))

@@ -648,3 +648,12 @@ def test_where_results_differ_is_where_they_begin_to() -> None:
         == "it wrote other values than the first candidate into y from byte 64 on (the first difference, dtype float32)"
     )
     assert "from byte" not in verifier._text(second, 1, [(0, "it"), *found])  # type: ignore[list-item]
+
+
+def test_the_first_copy_is_filled(monkeypatch: pytest.MonkeyPatch) -> None:
+    (made,) = programs(double)
+    copies: list[int] = []
+    buffer = Memory.buffer
+    monkeypatch.setattr(Memory, "buffer", lambda memory, copy, i: copies.append(copy) or buffer(memory, copy, i))
+    run_poisoned(made, 0x7F, frozenset({1}))
+    assert set(copies) == {0}

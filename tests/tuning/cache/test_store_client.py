@@ -7,6 +7,7 @@ import signal
 import warnings
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -284,3 +285,17 @@ def test_a_process_that_does_not_end_in_time_ends_by_itself(client: StoreClient)
     assert process.returncode == 0
     os.kill(process.pid, signal.SIGCONT)
     os.waitpid(process.pid, 0)
+
+
+def test_a_forked_copy_closes_the_pipes_and_reaps_nobody(tmp_path: Path) -> None:
+    client = StoreClient(f"file://{tmp_path}/store")
+    pipes = [open(os.devnull) for _ in range(2)]
+    process: Any = SimpleNamespace(stdin=pipes[0], stdout=pipes[1], returncode=None)
+    client._process, client._pid, client._probing_since = process, -1, 7.0
+    client._forget_forked()
+    assert (client._process, client._pid, client._probing_since) == (None, os.getpid(), None)
+    assert process.returncode == 0
+    assert all(pipe.closed for pipe in pipes)
+    client._pid = -1
+    client._forget_forked()
+    assert client._pid == os.getpid()
