@@ -81,7 +81,8 @@ def _frozen(one: type) -> bool:
 
 def functions() -> Iterator[Any]:
     """The functions and methods that are written in our modules."""
-    owners: list[Any] = [*map(importlib.import_module, sorted({c.__module__ for c in classes()})), *classes()]
+    names = (found.name for found in pkgutil.walk_packages(kerntune.__path__, "kerntune."))
+    owners: list[Any] = [*map(importlib.import_module, (n for n in names if not n.endswith("__main__"))), *classes()]
     for owner in owners:
         name = owner.__name__ if inspect.ismodule(owner) else owner.__module__
         for value in vars(owner).values():

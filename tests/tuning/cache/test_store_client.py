@@ -289,7 +289,7 @@ def test_a_process_that_does_not_end_in_time_ends_by_itself(client: StoreClient)
 
 def test_a_forked_copy_closes_the_pipes_and_reaps_nobody(tmp_path: Path) -> None:
     client = StoreClient(f"file://{tmp_path}/store")
-    pipes = [open(os.devnull) for _ in range(2)]
+    pipes = [Path(os.devnull).open() for _ in range(2)]  # noqa: SIM115 - closed by what is tested
     process: Any = SimpleNamespace(stdin=pipes[0], stdout=pipes[1], returncode=None)
     client._process, client._pid, client._probing_since = process, -1, 7.0
     client._forget_forked()
