@@ -7,6 +7,7 @@ import importlib
 import inspect
 import pkgutil
 from collections.abc import Iterator
+from typing import Any
 
 import msgspec
 import pytest
@@ -76,3 +77,26 @@ def test_dataclasses_that_change_are_these() -> None:
 
 def _frozen(one: type) -> bool:
     return bool(one.__dataclass_params__.frozen)  # type: ignore[attr-defined]
+
+
+def functions() -> Iterator[Any]:
+    """The functions and methods that are written in our modules."""
+    names = (found.name for found in pkgutil.walk_packages(kerntune.__path__, "kerntune."))
+    owners: list[Any] = [*map(importlib.import_module, (n for n in names if not n.endswith("__main__"))), *classes()]
+    for owner in owners:
+        name = owner.__name__ if inspect.ismodule(owner) else owner.__module__
+        for value in vars(owner).values():
+            found = getattr(value, "__func__", value)
+            if inspect.isfunction(found) and found.__module__ == name and "<string>" not in found.__code__.co_filename:
+                yield found
+
+
+def test_arguments_can_be_given_by_name() -> None:
+    """Those of a function that passes any others on aside: their names may be among these."""
+    seen = 0
+    for function in functions():
+        kinds = [p.kind for p in inspect.signature(function).parameters.values()]
+        if not {inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD} & {*kinds}:
+            assert inspect.Parameter.POSITIONAL_ONLY not in kinds, function.__qualname__
+            seen += 1
+    assert seen > 1000

@@ -59,6 +59,11 @@ class Child:
                 self.returncode = 1
         return self.returncode
 
+    def let_go(self) -> None:
+        """Close its standard input and output: it could not be had."""
+        self.stdin.close()
+        self.stdout.close()
+
     def learn_pid(self, seconds: float) -> None:
         """Receive its process id, which is sent first. :class:`FrameError` if it doesn't come within ``seconds``."""
         self.pid = self._told.receive(Timeout(seconds))
@@ -133,6 +138,7 @@ class ForkClient:
             send_with(self._ours, request, [in_read, out_write, stderr, status_write])
         except (OSError, FrameError):
             self._ready = False
+            child.let_go()
             return None
         finally:
             for one in (in_read, out_write, status_write):
@@ -141,6 +147,7 @@ class ForkClient:
             child.learn_pid(FORK_SECONDS)
         except FrameError as exc:
             self._ready = self._ready and not isinstance(exc, PeerTimeout)
+            child.let_go()
             return None
         return child
 

@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+import threading
 from dataclasses import dataclass
 from typing import BinaryIO
 
@@ -65,7 +66,7 @@ class Process:
         self._output: BinaryIO | None = None
         self._scratch: TemporaryFolder | None = None
         self._folder = ""
-        self._interrupted = False
+        self._interrupted = threading.Event()
 
     def start(self) -> str:
         """Start it and wait for its first message. Returns the reason if that fails, else an empty text."""
@@ -89,18 +90,18 @@ class Process:
     def _spawn(self) -> None:
         if self._fork_client is not None and not self._fork_client.serves(self.surroundings):  # waits until it is ready
             self._fork_client = None
-        if self._interrupted:
+        if self._interrupted.is_set():
             raise InterruptedError("it was ended before")
         self._scratch = TemporaryFolder("compile")
         self._folder = str(self._scratch.folder)
         self._output = tempfile.TemporaryFile()  # noqa: SIM115 - closed by kill()
         if self._fork_client is not None:
             self._popen = self._fork_client.fork(self.surroundings, self._memory_limit, self._folder, self._output)
-        if self._popen is None and self._interrupted:
+        if self._popen is None and self._interrupted.is_set():
             raise InterruptedError("it was ended before")
         if self._popen is None:
             self._popen = self._plain(self._output)
-        if self._interrupted:
+        if self._interrupted.is_set():
             _kill_group(self._popen.pid)
         assert self._popen.stdin is not None
         assert self._popen.stdout is not None
@@ -179,7 +180,7 @@ class Process:
     def interrupt(self) -> None:
         """From another thread: end the process group, so that the thread that waits for an answer goes on. One that
         has not started yet ends when it has, and no further one is started."""
-        self._interrupted = True
+        self._interrupted.set()
         popen = self._popen
         if popen is not None and popen.returncode is None:
             _kill_group(popen.pid)

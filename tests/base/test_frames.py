@@ -331,3 +331,61 @@ def test_a_packet_has_its_longest(pair: tuple[socket.socket, socket.socket]) -> 
     assert receive_with(theirs, Words) == (long, [])
     with pytest.raises(FrameError, match="too long for a packet"):
         send_with(ours, Words("x" * frames.MAX_PACKET))
+
+
+def test_waits_are_as_long_as_what_is_left_of_the_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    """In milliseconds; for ever without a limit, and not at all once it is over."""
+    waited: list[Any] = []
+
+    class Poll:
+        def register(self, descriptor: int, event: int) -> None:
+            waited.append((descriptor, event))
+
+        def poll(self, milliseconds: float | None) -> list[int]:
+            waited.append(milliseconds)
+            return [1]
+
+    monkeypatch.setattr(frames.select, "poll", Poll)
+    now = iter([100.0, 101.5, 100.0, 200.0, 200.0])
+    monkeypatch.setattr(frames.time, "monotonic", lambda: next(now, 300.0))
+    Timeout(5.0).wait(7)
+    Timeout(5.0).wait(7, select.POLLOUT)
+    Timeout().wait(7)
+    monkeypatch.undo()
+    assert waited == [
+        (7, select.POLLIN), 3500.0, (7, select.POLLOUT), 0.0, (7, select.POLLIN), None,
+    ]  # fmt: skip
+
+
+def test_a_write_that_finds_no_room_is_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The system said that there was some, and another writer has taken it meanwhile."""
+    write, full = os.write, iter([True, False])
+
+    def once_full(descriptor: int, data: Any) -> int:
+        if next(full, False):
+            raise BlockingIOError
+        return write(descriptor, data)
+
+    with pipe() as (read, other):
+        monkeypatch.setattr(frames.os, "write", once_full)
+        send(other.fileno(), Words("x"), Timeout(60))
+        monkeypatch.undo()
+        assert Reader(read, Words).receive(Timeout(60)) == Words("x")
+
+
+def test_the_longest_message_and_the_longest_packet() -> None:
+    """A gigabyte, announced alone, is waited for; a byte more is refused. Packets have 64 KiB."""
+    with pytest.raises(FrameError, match="where a message has more"):
+        decode((1 << 30).to_bytes(4, "little"), Words)
+    with pytest.raises(FrameError, match="which is more than 1073741824"):
+        decode(((1 << 30) + 1).to_bytes(4, "little"), Words)
+    assert frames.MAX_PACKET == 65536
+
+
+def test_a_message_may_be_as_long_as_the_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    size = len(encode(Words("x"))) - 4
+    monkeypatch.setattr(frames, "MAX_FRAME", size)
+    assert decode(encode(Words("x")), Words) == Words("x")
+    monkeypatch.setattr(frames, "MAX_FRAME", size - 1)
+    with pytest.raises(FrameError, match=f"{size} bytes is too long for another process, which takes {size - 1}"):
+        encode(Words("x"))

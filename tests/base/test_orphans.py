@@ -8,6 +8,7 @@ import select
 import signal
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -15,7 +16,9 @@ from pathlib import Path
 
 import pytest
 
+from kerntune.base import orphans
 from kerntune.base.orphans import bound_command, process_end
+from kerntune.base.temporary_folders import TemporaryFolder
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -180,3 +183,22 @@ def test_a_bound_program_is_the_same_one() -> None:
         assert (done.stdout, done.returncode, told.read()) == ("in", 7, "a b")
     missing = subprocess.run(bound_command(["/no/such"]), capture_output=True, text=True, check=False)
     assert (missing.returncode, missing.stderr) == (1, "/no/such: No such file or directory\n")
+
+
+def test_a_folder_that_no_process_locks_is_removed_at_once_and_another_is_waited_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    monkeypatch.setattr(tempfile, "tempdir", None)
+    monkeypatch.setattr(orphans, "ENDING_SECONDS", 0.05)
+    held = TemporaryFolder("test")
+    orphans._sweep(str(held.folder))
+    assert held.folder.is_dir(), "its owner has it still"
+    held.remove()
+    left = tmp_path / held.folder.name
+    left.mkdir()
+    orphans._sweep(str(left))
+    assert not left.exists()
+    (tmp_path / "mine").mkdir()
+    orphans._sweep(str(tmp_path / "mine"))
+    assert (tmp_path / "mine").is_dir(), "no folder of ours"

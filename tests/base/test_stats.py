@@ -442,3 +442,25 @@ def test_an_open_end_that_was_written_as_the_largest_float_is_read_as_open() -> 
     largest = sys.float_info.max
     assert Estimate(0.5, -largest, largest, 0.9) == Estimate(0.5, -math.inf, math.inf, 0.9)
     assert Estimate(0.5, -1e300, 1e300, 0.9).high == 1e300
+
+
+@pytest.mark.parametrize(("lower", "found"), [(3, False), (4, True), (16, True), (17, False)])
+def test_less_than_a_fifth_on_either_side_is_no_group(lower: int, found: bool) -> None:
+    values = [1000.0, 1001.0] * (lower // 2) + [1000.5] * (lower % 2)
+    upper = 20 - lower
+    values += [1100.0, 1101.0] * (upper // 2) + [1100.5] * (upper % 2)
+    assert (modes(values) is not None) is found
+
+
+@pytest.mark.parametrize(("off", "found"), [(0.99996, ()), (1.00004, (8,))])
+def test_a_hundredth_is_one_of_the_median(off: float, found: tuple[int, ...]) -> None:
+    """Of the median itself: its neighbors are 0.1 away, a thousandth of which would already turn the answer."""
+    assert outliers([*[99.9] * 4, 100.0, *[100.1] * 3, 100.1 + off]) == found
+
+
+def test_what_a_group_spans_leaves_a_tenth_out_on_each_side() -> None:
+    assert stats._width(np.arange(11.0) ** 3) == 9.0**3 - 1.0
+
+
+def test_the_default_level_is_a_thousandth_of_doubt() -> None:
+    assert hodges_lehmann(range(20)).level == 0.999

@@ -44,6 +44,7 @@ def test_the_post_compile_hook_hears_of_each_launch_once(farm, monkeypatch):
     assert {told["fn"].name for told in heard} == {"add"}
     assert not any(told["is_manual_warmup"] or told["already_compiled"] for told in heard)
     assert len({told["key"] for told in heard}) == 3
+    assert {told["compile"]["device"] for told in heard} == {0}
 
 
 def test_nothing_is_said_of_a_failure(farm, monkeypatch):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import gc
 import hashlib
 import os
@@ -10,8 +11,10 @@ import warnings
 import weakref
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
+import msgspec
 import pytest
 import torch
 import triton
@@ -24,9 +27,11 @@ from triton.runtime.jit import JITFunction
 
 import kerntune.compiling.compiler
 from kerntune.base.device import Target, typical_device
+from kerntune.base.recording import Scratch
 from kerntune.capture import Capture
+from kerntune.compiling.binary.identity import bare_text, identity_of, text_identity
 from kerntune.compiling.binary.stages import strip_locations
-from kerntune.compiling.compiler import Compiler
+from kerntune.compiling.compiler import Compiler, _options, arch_of, code_fields, launch_needs
 from kerntune.errors import CompileError, TrialError
 from kerntune.gpu.fake_cuda.device_numbers import DeviceNumbers
 from kerntune.gpu.fake_cuda.driver import StandInDriver
@@ -302,3 +307,78 @@ def test_no_warning_is_left_behind(backend: FakeBackend) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         Compiler().compile(bind(backend, scale_kernel, x_of(), x_of(), N, 3.0, BLOCK=64))
+
+
+# parts of a description
+
+
+def test_code_is_told_by_its_assembly_and_what_the_assembler_is_told(backend: FakeBackend) -> None:
+    compiled = COMPILER.compile(bind(backend, scale_kernel, x_of(), x_of(), N, 2.0, BLOCK=64))
+    bare = bare_text(compiled.asm, "ptx")
+    words = {"kind": "ptx", "options": compiled.binary.options, "assembler": compiled.binary.assembler}
+    assert compiled.binary.code == identity_of(bare, **words)
+    seen = next(iter(compat.ASSEMBLER_ONLY))
+    fields = code_fields(
+        Target.parse("cuda:90"), compiled.asm, bare, compiled.data, compiled.metadata, compiled.binary.options,
+        {seen: "1", "OTHER": "2"},
+    )  # fmt: skip
+    assert fields["code"] == identity_of(bare, **words, settings={seen: "1"})
+    assert fields["settings"] == {seen: "1", "OTHER": "2"}
+    assert fields["text"] == text_identity(compiled.data)
+    assert fields["sha256"] == hashlib.sha256(compiled.data).hexdigest()
+
+
+def test_what_a_launch_needs_is_read_off_the_metadata() -> None:
+    least = {"num_warps": 4, "shared": 512}
+    assert launch_needs(least) == {
+        "num_warps": 4, "num_ctas": 1, "shared": 512, "tmem": 0, "cooperative": False, "pdl": False,
+        "global_scratch": Scratch(0, 1), "profile_scratch": Scratch(0, 1),
+    }  # fmt: skip
+    more = {
+        "num_ctas": 2, "tmem_size": 64, "launch_cooperative_grid": True, "launch_pdl": True, "global_scratch_size": 128,
+        "global_scratch_align": 16, "profile_scratch_size": 8, "profile_scratch_align": 4,
+    }  # fmt: skip
+    assert launch_needs({**least, **more}) == {
+        "num_warps": 4, "num_ctas": 2, "shared": 512, "tmem": 64, "cooperative": True, "pdl": True,
+        "global_scratch": Scratch(128, 16), "profile_scratch": Scratch(8, 4),
+    }  # fmt: skip
+
+
+def test_options_are_plain_and_without_paths() -> None:
+    options = SimpleNamespace(
+        num_warps=4, fast=None, deps=("a", 1), extern_libs=(("x", "/lib"),), backend_name="cuda", arch=Path("sm"), f=0.5
+    )
+    assert list(_options(options).items()) == [
+        ("arch", "sm"), ("deps", ["a", "1"]), ("f", 0.5), ("fast", None), ("num_warps", 4),
+    ]  # fmt: skip
+
+
+def test_an_architecture_is_the_text_s_or_else_the_target_s() -> None:
+    target = Target.parse("cuda:90")
+    assert arch_of(target, "//\n.version 8.5\n.target sm_90a, debug\n") == "sm_90a"
+    assert arch_of(target, "nothing") == target.arch
+
+
+@pytest.mark.parametrize(("kind", "backend_name"), [("cubin", "cuda"), ("hsaco", "hip")])
+def test_stages_that_are_gone_are_none(backend: FakeBackend, tmp_path: Path, kind: str, backend_name: str) -> None:
+    compiled = COMPILER.compile(bind(backend, scale_kernel, x_of(), x_of(), N, 2.0, BLOCK=64))
+    assert list(compiled.stages) == ["ttir", "ttgir", "llir", "ptx"]
+    assert compiled.seconds is None or compiled.seconds > 0
+    binary = msgspec.structs.replace(compiled.binary, kind=kind)
+    gone = dataclasses.replace(compiled, binary=binary, files=lambda: {"k.ttir": str(tmp_path / "gone")})
+    assert gone._backend == backend_name
+    assert gone.stages == {}
+    assert dataclasses.replace(compiled, files=dict).files() == {}
+
+
+def test_what_is_missing_is_counted_once_a_key(backend: FakeBackend) -> None:
+    compiler = Compiler()
+    launches = [bind(backend, scale_kernel, x_of(), x_of(), N, 2.0, BLOCK=size) for size in (64, 64, 128)]
+    assert compiler.missing(launches) == 2
+    compiler._done[launches[0].key()] = CompileError("x")
+    assert compiler.missing(launches) == 1
+    with pytest.raises(CompileError, match="x") as first:
+        compiler.compile(launches[1])
+    with pytest.raises(CompileError, match="x") as second:
+        compiler.compile(launches[0])
+    assert first.value is not second.value

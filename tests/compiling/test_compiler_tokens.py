@@ -10,6 +10,7 @@ import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from source_path import source_path
@@ -267,3 +268,99 @@ def test_a_file_that_was_cleaned_up_is_made_again(place: Path, monkeypatch: pyte
         with CompilerTokens().token(never) as held:
             assert held
     assert list(place.glob("kerntune-compiler-*"))
+
+
+# one attempt, without another process
+
+
+@pytest.fixture
+def locks(monkeypatch: pytest.MonkeyPatch) -> dict[int, int | OSError | None]:
+    """What locking each token's file gives: a descriptor, None, or an error."""
+    found: dict[int, int | OSError | None] = {}
+
+    def locked(path: str) -> int | None:
+        number = int(path.rpartition("-")[2].partition(".")[0])
+        one = found[number]
+        if isinstance(one, OSError):
+            raise one
+        return one
+
+    monkeypatch.setattr(compiler_tokens, "_locked", locked)
+    monkeypatch.setattr(compiler_tokens, "token_count", lambda: len(found))
+    monkeypatch.setattr(compiler_tokens, "can_be_had", lambda: True)
+    return found
+
+
+def test_the_first_free_token_is_taken(locks: dict[int, int | OSError | None]) -> None:
+    one = CompilerTokens()
+    locks |= {0: None, 1: OSError(errno.EMFILE, "no more files"), 2: 70, 3: 80}
+    assert one._taken() == (2, 70)
+    assert one._held == {2}
+    assert one._taken() == (3, 80)
+    assert one._taken() is None, "of the rest, none is free"
+
+
+def test_an_error_is_one_only_where_nothing_is_held_and_no_file_opens(locks: dict[int, int | OSError | None]) -> None:
+    refused = [OSError(errno.EMFILE, str(number)) for number in range(2)]
+    locks |= dict(enumerate(refused))
+    one = CompilerTokens()
+    with pytest.raises(OSError, match="0"):
+        one._taken()
+    one._held.add(5)
+    assert one._taken() is None, "one that is held is given back some time"
+    one._held.clear()
+    locks[0] = None
+    assert one._taken() is None, "one file could be opened"
+
+
+def test_a_thread_that_waits_asks_again_and_lets_others_ask(
+    locks: dict[int, int | OSError | None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one, slept = CompilerTokens(), list[float]()
+    locks[0] = None
+
+    def sleep(seconds: float) -> None:
+        assert one._asking.locked(), "one thread of a process asks at a time"
+        slept.append(seconds)
+        locks[0] = 70 if len(slept) == 3 else None
+
+    monkeypatch.setattr(compiler_tokens, "time", SimpleNamespace(sleep=sleep))
+    assert one._wait(never) == (0, 70)
+    assert slept == [0.005] * 3
+    assert not one._asking.locked()
+    locks[0] = OSError(errno.EMFILE, "no more files")
+    one._held.clear()
+    assert one._wait(never) is None
+    assert not one._asking.locked()
+    one._asking.acquire()
+    stops = iter([False, False, True])
+    assert one._wait(lambda: next(stops)) is None, "another thread asks"
+
+
+def test_a_forked_copy_has_no_threads_that_ask(
+    locks: dict[int, int | OSError | None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one = CompilerTokens()
+    one._asking.acquire()
+    one._held.add(0)
+    one._pid = -1
+    locks[0] = 70
+    assert one._wait(never) == (0, 70)
+    assert one._pid == os.getpid()
+
+
+def test_a_token_is_unlocked_closed_and_free_again(
+    locks: dict[int, int | OSError | None], place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    unlocked: list[tuple[int, int]] = []
+    handle = os.open(place, os.O_RDONLY)
+    locks[0] = handle
+    monkeypatch.setattr(compiler_tokens.fcntl, "flock", lambda handle, how: unlocked.append((handle, how)))
+    one = CompilerTokens()
+    with one.token(never) as held:
+        assert held
+        assert one._held == {0}
+    assert unlocked == [(handle, compiler_tokens.fcntl.LOCK_UN)]
+    assert one._held == set()
+    with pytest.raises(OSError, match="Bad file descriptor"):
+        os.fstat(handle)

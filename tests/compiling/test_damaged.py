@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from kerntune.compiling.compiler import Compiler
-from kerntune.compiling.damaged import SUFFIX, damage_in
+from kerntune.compiling.damaged import SUFFIX, damage_in, set_aside
 from kerntune.compiling.frontend import request_of
 from kerntune.compiling.triton_cache import is_stored
 
@@ -81,3 +81,42 @@ def test_sound_entries_are_taken_for_such(farm, cache, target):
     group = {p.name: str(p) for p in cache.rglob("*") if p.is_file() and not p.name.startswith("__grp__")}
     assert len(group) > 5
     assert damage_in(group, target.backend) is None
+
+
+METADATA = b'{"target": 1, "name": "k", "shared": 0, "num_warps": 4}'
+
+
+@pytest.mark.parametrize(
+    ("data", "stage", "backend", "why"),
+    [
+        (METADATA, "json", "cuda", ""),
+        (b'{"target": 1, "shared": 0}', "json", "cuda", "it lacks name, num_warps"),
+        (b"[1]", "json", "cuda", "it lacks target, name, shared, num_warps"),
+        (b"module {\n  }\n", "ttir", "cuda", ""),
+        (b"module {\n", "ttir", "cuda", "it is cut off"),
+        (b" \n", "ttir", "cuda", "it is empty"),
+        (b"{ ret;\n}", "ptx", "cuda", ""),
+        (b"{ ret;", "ptx", "cuda", "it is cut off"),
+        (b"x\n.end_amdgpu_metadata\n", "amdgcn", "hip", ""),
+        (b"x\n}\n", "amdgcn", "hip", "it is cut off"),
+        (b"module {\n}\n", "llir", "hip", ""),
+        (b"x\n.end_amdgpu_metadata\n", "llir", "hip", "it is cut off"),
+    ],
+)
+def test_each_stage_has_an_end(tmp_path, data, stage, backend, why):
+    path = tmp_path / f"k.{stage}"
+    path.write_bytes(data)
+    assert damage_in({path.name: str(path)}, backend) == ((path, why) if why else None)
+
+
+def test_a_file_that_is_gone_is_damage(tmp_path):
+    assert damage_in({"k.ttir": str(tmp_path / "k.ttir")}, "cuda") == (tmp_path / "k.ttir", "it is gone")
+    assert damage_in({}, "cuda") is None
+
+
+def test_the_list_and_a_file_of_the_same_folder_are_set_aside(tmp_path):
+    (tmp_path / "group").write_text("list")
+    (tmp_path / "k.ttir").write_text("damaged")
+    set_aside(tmp_path, "group", tmp_path / "k.ttir")
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["group.damaged", "k.ttir.damaged"]
+    set_aside(tmp_path, "group", tmp_path / "k.ttir")  # gone: another process has done it

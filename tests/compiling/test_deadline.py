@@ -21,3 +21,14 @@ def test_it_says_where_its_length_comes_from():
     assert str(deadline) == "2 s"
     deadline.saw(1.5)
     assert str(deadline) == "15 s, 10 times the slowest so far"
+
+
+def test_nothing_is_ended_before_half_a_minute_or_ten_times_the_slowest():
+    deadline = Deadline()
+    assert (deadline.seconds, str(deadline)) == (30.0, "30 s")
+    deadline.saw(3.0)
+    assert (deadline.seconds, str(deadline)) == (30.0, "30 s")
+    deadline.saw(4.0)
+    deadline.saw(1.0)
+    assert (deadline.seconds, str(deadline)) == (40.0, "40 s, 10 times the slowest so far")
+    assert Deadline(floor=1.0, factor=2.0).seconds == 1.0

@@ -7,15 +7,20 @@ import re
 import signal
 import subprocess
 import sys
+import threading
 import time
+from concurrent.futures import Future
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
+from kerntune.compiling import farm as farm_module
 from kerntune.compiling.cost_estimate import Shape
 from kerntune.compiling.deadline import Deadline
 from kerntune.compiling.farm import GIB, MAX_WORKERS, Farm, NotStarted, memory_limit, worker_count
 from kerntune.compiling.frontend import lower, request_of
+from kerntune.compiling.knobs import here_and_now
 from kerntune.compiling.protocol import CompileFailed, Done
 from kerntune.compiling.worker_process import Died, JobOutcome
 
@@ -313,3 +318,277 @@ def test_only_answers_say_how_long_a_job_takes(farm, monkeypatch, answer, seen):
     monkeypatch.setattr(one.deadline, "saw", heard.append)
     one._judged(JobOutcome(answer, ""), Ended(), Shape(1000, 128, 1), 9.0)
     assert heard == seen
+
+
+# what a thread does for its process
+
+
+def order_of():
+    return farm_module._Order(0.0, 0, None, Shape(1, 1, 1), None, Future())
+
+
+@pytest.mark.parametrize(
+    ("reason", "told"), [("no process can be started", "no process can be started"), ("", "the compile farm is closed")]
+)
+def test_a_job_that_no_process_could_take_is_told_why(farm, reason, told):
+    one = farm()
+    one._open, order = 1, order_of()
+    one._settle(order, None, reason)
+    assert order.future.result(0) == NotStarted(told)
+    assert one._open == 0
+
+
+def test_a_thread_without_work_is_gone_before_another_job_can_come(farm):
+    """Under the lock: a job that came then would count on it."""
+    one = farm(idle_seconds=0.0)
+    one._threads[threading.current_thread()] = None
+    assert one._next() is None
+    assert one._threads == {}
+
+
+def test_a_thread_takes_what_is_there_and_ends_at_the_end(farm):
+    one = farm(idle_seconds=0.0)
+    order = order_of()
+    one._orders.put(order)
+    one._orders.put(farm_module._END)
+    assert one._next() is None, "the end comes first"
+    assert one._next() is order
+
+
+def test_what_a_job_took_is_learned(farm):
+    one = farm()
+    before = one.expectation.seconds(Shape(1000, 128, 1))
+    one._judged(JobOutcome(done(), ""), Ended(), Shape(1000, 128, 1), 100 * before)
+    assert one.expectation.seconds(Shape(1000, 128, 1)) > before
+
+
+def test_a_worker_s_share_of_memory_lies_within_its_bounds(monkeypatch):
+    pages = {"SC_PAGE_SIZE": 4096, "SC_PHYS_PAGES": 0}
+    monkeypatch.setattr(os, "sysconf", pages.__getitem__)
+    shares = []
+    for gib in (8, 48, 1000):
+        pages["SC_PHYS_PAGES"] = (gib << 30) // 4096
+        shares.append(memory_limit(6))
+    monkeypatch.undo()
+    assert shares == [4 << 30, 8 << 30, 16 << 30]
+
+
+@pytest.mark.parametrize(("cores", "workers"), [(1, 1), (16, 16), (17, 16)])
+def test_a_worker_a_core_up_to_sixteen(monkeypatch, cores, workers):
+    monkeypatch.setattr(os, "sched_getaffinity", lambda pid: set(range(cores)))
+    assert worker_count() == workers
+
+
+def test_another_farm_like_it_has_its_limits_and_what_it_has_learned(farm):
+    one = farm(workers=3, memory=7 * GIB, deadline=Deadline(floor=4), idle_seconds=5.0)
+    other = one.like()
+    assert (other.workers, other.memory, other._idle) == (3, 7 * GIB, 5.0)
+    assert (other.deadline, other.expectation) == (one.deadline, one.expectation)
+
+
+def test_a_thread_that_serves_holds_up_no_end_of_the_process(farm, monkeypatch):
+    one, seen, served = farm(), [], threading.Event()
+
+    def serve(surroundings):
+        seen.append((threading.current_thread() in one._threads, threading.current_thread().daemon, surroundings))
+        served.set()
+
+    monkeypatch.setattr(one, "_serve", serve)
+    with one._lock:
+        one._hire()
+    assert served.wait(60)
+    assert seen == [(True, True, here_and_now())]
+    one._threads.clear()
+
+
+def test_the_last_thread_without_a_process_refuses_all_that_waits(farm):
+    """Another one that runs may still do it."""
+    one, waiting = farm(), order_of()
+    other = threading.Thread()
+    one._threads = {threading.current_thread(): None, other: None}
+    one._orders.put(waiting)
+    one._open = 1
+    one._leave("no process can be started")
+    assert (one._threads, one._unavailable, one.queued) == ({other: None}, "", 1)
+    del one._threads[other]
+    one._leave("")
+    assert one._unavailable == ""
+    one._leave("no process can be started")
+    assert one._unavailable == "no process can be started"
+    assert waiting.future.result(0) == NotStarted("no process can be started")
+    assert (one.queued, one._open) == (0, 0)
+
+
+def test_a_cancelled_job_is_not_answered_when_all_are_refused(farm):
+    one, cancelled, waiting = farm(), order_of(), order_of()
+    waiting.number = 1
+    cancelled.future.cancel()
+    for order in (cancelled, waiting, farm_module._END):
+        one._orders.put(order)
+    one._open = 2
+    one._refuse_all("closed")
+    assert cancelled.future.cancelled()
+    assert waiting.future.result(0) == NotStarted("closed")
+    assert (one.queued, one._open) == (0, 0), "the end of a thread is no job"
+
+
+class Standing:
+    """A process that has started under some settings."""
+
+    def __init__(self, surroundings, alive=True):
+        self.surroundings, self.alive, self.killed = surroundings, alive, 0
+
+    def kill(self):
+        self.killed += 1
+
+
+@pytest.mark.parametrize(("alive", "same", "kept"), [(True, True, True), (False, True, False), (True, False, False)])
+def test_a_process_serves_as_long_as_it_lives_and_the_settings_stay(farm, monkeypatch, alive, same, kept):
+    one, process = farm(), Standing("these", alive)
+    monkeypatch.setattr(one, "_start", lambda surroundings: (surroundings, "of a start"))
+    wanted = "these" if same else "others"
+    assert one._ready(process, wanted) == ((process, "") if kept else (wanted, "of a start"))
+    assert process.killed == (0 if kept else 1)
+    assert one._ready(None, "these") == ("these", "of a start")
+
+
+@pytest.mark.parametrize(("reason", "found"), [("", "process"), ("no memory", None)])
+def test_a_process_that_does_not_start_is_none(farm, monkeypatch, reason, found):
+    one, made = farm(memory=7), []
+
+    class Starting:
+        def __init__(self, *given):
+            made.append((self, given))
+
+        def start(self):
+            assert one._threads[threading.current_thread()] is self, "so that closing can interrupt it"
+            return reason
+
+    monkeypatch.setattr(farm_module, "Process", Starting)
+    process, why = one._start("these")
+    assert (process, why) == ((made[0][0] if found else None), reason)
+    assert made[0][1] == ("these", 7, None)
+    one._threads.clear()
+    one._closed = True
+    assert one._start("these") == (None, "")
+
+
+def test_closing_interrupts_processes_and_waits_for_their_threads(farm):
+    one, asked = farm(), []
+
+    class Joined:
+        def join(self):
+            asked.append("joined")
+
+    working = SimpleNamespace(interrupt=lambda: asked.append("interrupted"))
+    one._threads = {Joined(): working, threading.current_thread(): None}
+    client = SimpleNamespace(close=lambda: asked.append("closed"))
+    one._fork_client = client
+    one.close()
+    assert asked == ["interrupted", "joined", "closed"]
+    assert one._fork_client is None
+    assert one.queued == 2, "an end for each thread"
+    one._threads = {}
+
+
+def test_what_is_closed_starts_nothing(farm):
+    one = farm()
+    one.close()
+    one.warm(2)
+    assert (one._threads, one._fork_client) == ({}, None)
+    assert one.submit(None, Shape(1, 1, 1)).result(0) == NotStarted("the compile farm is closed")
+    other = farm()
+    other._unavailable = "no process"
+    assert other.submit(None, Shape(1, 1, 1)).result(0) == NotStarted("no process")
+    other.warm(2)
+    assert other._threads == {}
+
+
+@pytest.mark.parametrize(
+    ("jobs", "hired", "may", "forks"),
+    [(1, 0, True, True), (1, 0, False, False), (2, 0, False, False), (3, 0, False, True), (3, 1, False, False),
+     (9, 0, False, True), (0, 0, True, False)],
+)  # fmt: skip
+def test_processes_are_forked_where_that_pays(farm, monkeypatch, jobs, hired, may, forks):
+    one, made = farm(workers=4), []
+    one._threads = dict.fromkeys(range(hired))
+    monkeypatch.setattr(farm_module, "may_fork", lambda: may)
+    monkeypatch.setattr(farm_module, "ForkClient", lambda surroundings: made.append(surroundings) or "client")
+    monkeypatch.setattr(one, "_hire", lambda: one._threads.update({len(one._threads): None}))
+    one.warm(jobs)
+    assert len(one._threads) == max(min(jobs, 4), hired)
+    assert made == [here_and_now()] * forks
+    one.warm(jobs)
+    assert len(made) == forks, "once"
+    one._threads, one._fork_client = {}, None
+
+
+def serving(monkeypatch, orders, reason=""):
+    """A farm of which this thread is the only one, and what it does with these orders."""
+    one, done = Farm(workers=1), []
+    one._threads[threading.current_thread()] = None
+    jobs = iter([*orders, None])
+    process = SimpleNamespace(kill=lambda: done.append("killed"))
+    monkeypatch.setattr(one, "_start", lambda surroundings: (None if reason else process, reason))
+    monkeypatch.setattr(one, "_next", lambda: next(jobs))
+    monkeypatch.setattr(one, "_ready", lambda process, surroundings: (process, ""))
+    monkeypatch.setattr(one, "_settle", lambda order, process, reason: done.append(("settled", order.number)))
+    monkeypatch.setattr(one, "_finished", lambda: done.append("finished"))
+    monkeypatch.setattr(one, "_close_fork_client", lambda: done.append("client closed"))
+    return one, done
+
+
+def test_a_thread_serves_until_there_is_no_more_and_ends_its_process(monkeypatch):
+    first, cancelled, last = order_of(), order_of(), order_of()
+    last.number = 2
+    cancelled.future.cancel()
+    one, done = serving(monkeypatch, [first, cancelled, last])
+    one._serve("settings")
+    assert done == [("settled", 0), "finished", ("settled", 2), "killed", "client closed"]
+    assert one._threads == {}
+    assert one._unavailable == ""
+
+
+def test_a_thread_whose_process_does_not_start_takes_no_job(monkeypatch):
+    one, done = serving(monkeypatch, [order_of()], "no memory")
+    other = threading.Thread()
+    one._threads[other] = None
+    one._serve("settings")
+    assert (done, one._unavailable) == ([], "")
+    one._threads = {threading.current_thread(): None}
+    one._serve("settings")
+    assert (done, one._unavailable) == (["client closed"], "no memory")
+
+
+def test_jobs_hire_a_thread_each_up_to_the_farm_s_workers(farm, monkeypatch):
+    one, told = farm(workers=2), []
+    monkeypatch.setattr(farm_module, "tell_if_none", lambda: told.append(1))
+    monkeypatch.setattr(one, "_hire", lambda: one._threads.update({len(one._threads): None}))
+    seen = []
+    for size in (1, 2, 3):
+        one.submit(None, Shape(size, 1, 1))
+        seen.append((len(one._threads), one._open, one.queued))
+    assert seen == [(1, 1, 1), (2, 2, 2), (2, 3, 3)]
+    assert len(told) == 3
+    assert [one._orders.get_nowait().shape.length for _ in range(3)] == [3, 2, 1], "the longest first"
+    one._open = 0
+    one.submit(None, Shape(1, 1, 1))
+    assert len(one._threads) == 2, "one of them is free"
+    one._threads = {}
+
+
+def test_a_forked_copy_of_a_farm_has_nothing_of_it(farm):
+    one = farm()
+    one._threads, one._open, one._closed, one._pid = {object(): None}, 3, True, -1
+    one._own()
+    assert (one._threads, one._open, one._closed, one._unavailable, one._pid) == ({}, 0, False, "", os.getpid())
+    before = one._lock
+    one._own()
+    assert one._lock is before
+
+
+def test_processes_that_run_have_ids(farm):
+    one = farm()
+    one._threads = {1: None, 2: SimpleNamespace(pid=0), 3: SimpleNamespace(pid=77)}
+    assert one.pids == [77]
+    one._threads = {}

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
+import gc
+import itertools
 import mmap
 import os
 import signal
@@ -10,20 +12,23 @@ import socket
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from concurrent.futures import ThreadPoolExecutor, wait
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
-from kerntune.base.frames import receive_with
+from kerntune.base.frames import receive_with, send, send_with
 from kerntune.compiling import fork_server as nest
+from kerntune.compiling import forking
 from kerntune.compiling.farm import Farm
 from kerntune.compiling.fork_client import Child, ForkClient
 from kerntune.compiling.frontend import lower, request_of
 from kerntune.compiling.knobs import here_and_now
 from kerntune.compiling.own_fork import HELPERS, OwnFork
-from kerntune.compiling.protocol import DESCRIPTORS, Done, ForkRequest
+from kerntune.compiling.protocol import DESCRIPTORS, READY, Done, ForkRequest
 from kerntune.compiling.worker_process import Died, Process
 
 from . import kernels
@@ -199,8 +204,13 @@ def test_a_fork_that_hangs_is_replaced_by_a_new_process(monkeypatch):
 
 def test_a_fork_that_takes_long_is_none(monkeypatch):
     monkeypatch.setattr("kerntune.compiling.own_fork.SLOW_SECONDS", 0.0)
+    made, fork = [], forking.fork_process
+    monkeypatch.setattr(forking, "fork_process", lambda: made.append(pid) or pid if (pid := fork()) else 0)
     fork_client = ForkClient(HERE(), own_fork=True)
     assert isinstance(fork_client._popen, subprocess.Popen)
+    (own,) = made
+    with pytest.raises(ChildProcessError):
+        os.waitpid(own, os.WNOHANG)  # ended, and reaped
     fork_client.close()
 
 
@@ -305,3 +315,164 @@ def test_a_process_that_is_ended_while_it_waits_for_the_server_is_not_forked(for
     monkeypatch.setattr(ForkClient, "serves", lambda client, surroundings: (one.interrupt(), True)[1])
     monkeypatch.setattr(ForkClient, "fork", None)
     assert one.start() == "no process can be started (it was ended before)"
+
+
+# the client by itself, without a server
+
+
+def told(*messages):
+    """A child whose server has sent these, and goes on; what it would have sent later can be."""
+    read, write = os.pipe()
+    for message in messages:
+        send(write, message)
+    return Child(None, None, read), write
+
+
+def test_a_child_s_id_comes_first_and_then_its_status():
+    child, write = told(1234)
+    assert (child.pid, child.returncode) == (0, None)
+    child.learn_pid(60)
+    assert (child.pid, child.poll(), child.returncode) == (1234, None, None)
+    with pytest.raises(subprocess.TimeoutExpired):
+        child.wait(0.0)
+    send(write, -9)
+    assert (child.wait(60), child.poll(), child.returncode) == (-9, -9, -9)
+    os.close(write)
+    assert child.wait() == -9, "is known"
+
+
+def test_a_server_that_ended_before_it_told_a_status_leaves_one():
+    child, write = told(1234)
+    os.close(write)
+    child.learn_pid(60)
+    assert child.wait(60) == 1
+
+
+def test_a_child_s_status_pipe_goes_with_it():
+    child, write = told()
+    read = child._status
+    del child
+    gc.collect()
+    with pytest.raises(OSError, match="Bad file descriptor"):
+        os.fstat(read)
+    os.close(write)
+
+
+class Ends:
+    """A server's process that ends after so many looks."""
+
+    def __init__(self, looks):
+        self.looks, self.done = looks, []
+
+    def poll(self):
+        self.looks -= 1
+        return None if self.looks > 0 else 0
+
+    def kill(self):
+        self.done.append("killed")
+
+    def wait(self):
+        self.done.append("waited for")
+
+
+def client_of(popen=None, ready=None):
+    one = object.__new__(ForkClient)
+    one.surroundings, one._pid, one._lock, one._ready = HERE(), os.getpid(), threading.Lock(), ready
+    one._ours, one._theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    one._popen, one._ended = popen, False
+    return one
+
+
+@pytest.mark.parametrize(("looks", "done"), [(3, []), (10**9, ["killed", "waited for"])])
+def test_a_server_that_does_not_end_in_a_second_is_ended(monkeypatch, looks, done):
+    now = itertools.count(0.0, 0.25)
+    clock = SimpleNamespace(monotonic=lambda: next(now), sleep=lambda seconds: None)
+    monkeypatch.setattr("kerntune.compiling.fork_client.time", clock)
+    one = client_of(Ends(looks))
+    one.close()
+    assert one._popen.done == done
+    assert one._ours.fileno() == -1
+    one._theirs.close()
+
+
+def test_another_process_s_server_is_left_alone():
+    one = client_of(Ends(10**9))
+    one._pid = -1
+    assert not one.serves(HERE())
+    one.close()
+    assert one._popen.done == []
+    one._theirs.close()
+
+
+@pytest.mark.parametrize(
+    ("message", "ready"),
+    [(READY, True), ("another", False), (7, False), (None, False)],
+    ids=["it", "words", "kind", "end"],
+)
+def test_a_server_says_that_it_is_ready(message, ready):
+    one = client_of()
+    if message is None:
+        one._theirs.close()
+    else:
+        send_with(one._theirs, message)
+    assert one._says_ready() is ready
+    one._ours.close()
+    one._theirs.close()
+
+
+def test_a_new_process_that_is_not_ready_is_not_replaced(monkeypatch):
+    one = client_of()
+    one._says_ready = lambda: False
+    one._begin = lambda own_fork: pytest.fail("it is no fork of this process")
+    assert not one.serves(HERE())
+    assert not one.serves(dataclasses.replace(HERE(), env=()))
+    one._ours.close()
+    one._theirs.close()
+
+
+def test_an_own_fork_that_is_not_ready_is_replaced_once(monkeypatch):
+    done, answers = [], iter([False, True])
+    one = client_of(OwnFork(77))
+    one._says_ready = lambda: next(answers)
+    one.close = lambda: done.append("closed")
+    one._begin = lambda own_fork: done.append(own_fork)
+    assert one.serves(HERE())
+    assert one.serves(HERE()), "is known"
+    assert done == ["closed", False]
+    one._ours.close()
+    one._theirs.close()
+
+
+@pytest.mark.parametrize("gone", [True, False])
+def test_a_worker_that_no_server_forks_is_none_and_leaves_no_descriptor(monkeypatch, gone):
+    """The server is gone, or takes the request and answers nothing: it isn't asked again then."""
+    monkeypatch.setattr("kerntune.compiling.fork_client.FORK_SECONDS", 0.01)
+    one = client_of(ready=True)
+    if gone:
+        one._theirs.close()
+    before = len(os.listdir("/proc/self/fd"))
+    assert one._forked(ForkRequest(7, "[]", "/tmp"), 2) is None
+    gc.collect()
+    assert one._ready is False
+    assert len(os.listdir("/proc/self/fd")) == before
+    one._ours.close()
+    one._theirs.close()
+
+
+def test_a_worker_that_could_not_be_forked_costs_itself():
+    """The server says so by closing its pipe."""
+    one = client_of(ready=True)
+
+    def refuse():
+        request, descriptors = receive_with(one._theirs, ForkRequest, DESCRIPTORS)
+        assert request == ForkRequest(7, "[]", "/tmp")
+        for number in descriptors:
+            os.close(number)
+
+    thread = threading.Thread(target=refuse)
+    thread.start()
+    assert one._forked(ForkRequest(7, "[]", "/tmp"), 2) is None
+    thread.join()
+    assert one._ready is True
+    one._ours.close()
+    one._theirs.close()

@@ -14,6 +14,8 @@ import time
 import warnings
 from functools import lru_cache
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from triton.runtime import autotuner, cache
@@ -226,3 +228,187 @@ def test_what_is_known_stays(unread: list[int]) -> None:
 
 def test_a_fork_finds_what_triton_finds() -> None:
     assert text_of_fork(compat.triton_key, 60) == compat.triton_key()
+
+
+def test_where_the_size_of_a_process_is_not_known_it_may_be_forked(
+    large: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def missing(path: str) -> None:
+        raise FileNotFoundError(path)
+
+    monkeypatch.setattr(forking, "open", missing, raising=False)
+    monkeypatch.setattr(forking, "MOST_RESIDENT", 0)
+    assert may_fork()
+
+
+def test_a_process_of_the_largest_size_may_be_forked(large: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(forking, "_resident", lambda: 8 << 30)
+    assert may_fork()
+    monkeypatch.setattr(forking, "_resident", lambda: (8 << 30) + 1)
+    assert not may_fork()
+
+
+@pytest.mark.parametrize(("cores", "may"), [(3, False), (4, True)])
+def test_four_cores_are_the_fewest_that_fork(
+    large: None, monkeypatch: pytest.MonkeyPatch, cores: int, may: bool
+) -> None:
+    monkeypatch.setattr(os, "sched_getaffinity", lambda pid: set(range(cores)))
+    assert may_fork() is may
+
+
+def test_the_size_of_this_process_is_in_bytes() -> None:
+    """As ``/proc`` gives it in KiB; it may have grown or shrunk by some megabytes between the two."""
+    lines = dict(line.split(":", 1) for line in Path("/proc/self/status").read_text().splitlines())
+    assert forking._resident() == pytest.approx(int(lines["VmRSS"].split()[0]) << 10, abs=64 << 20)
+
+
+def test_ending_nothing_is_no_signal_to_this_group(monkeypatch: pytest.MonkeyPatch) -> None:
+    """``kill(0, SIGKILL)`` would end all processes of the group."""
+    killed: list[int] = []
+    monkeypatch.setattr(forking.os, "kill", lambda pid, number: killed.append(pid))
+    forking.end(0)
+    monkeypatch.undo()
+    assert killed == []
+
+
+# what happens in a fork, in this process
+
+
+class Exit(BaseException):
+    """The end of a process."""
+
+
+def exits(code: int) -> None:
+    raise Exit(code)
+
+
+@pytest.fixture
+def forked(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+    """What a fork does, which this process stands for."""
+    done: list[Any] = []
+    ids = SimpleNamespace(getpid=lambda: 5, _exit=exits)
+    monkeypatch.setattr(forking, "fork_process", lambda: 0)
+    monkeypatch.setattr(forking, "os", ids)
+    monkeypatch.setattr(forking, "die_with", lambda parent: done.append(("dies with", parent)))
+    monkeypatch.setattr(forking, "leave_behind", lambda kept, standard: done.append(("leaves", kept, standard)))
+    return done
+
+
+def test_a_fork_works_and_ends(forked: list[Any]) -> None:
+    with pytest.raises(Exit) as ended:
+        forking.fork(lambda: forked.append("works"), 7, (1, 2), bound=True)
+    assert ended.value.args == (0,)
+    assert forked == [("dies with", 5), ("leaves", 7, (1, 2)), "works"]
+
+
+def test_a_fork_that_is_not_bound_outlives_its_thread(forked: list[Any]) -> None:
+    with pytest.raises(Exit) as ended:
+        forking.fork(fails)
+    assert ended.value.args == (1,)
+    assert forked == [("leaves", -1, None)]
+
+
+def test_the_process_that_forks_goes_on(forked: list[Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(forking, "fork_process", lambda: 77)
+    assert forking.fork(lambda: forked.append("works"), bound=True) == 77
+    assert forked == []
+
+
+@pytest.mark.parametrize(("parent", "ended"), [(5, False), (6, True)])
+def test_a_process_dies_with_the_one_that_started_it(monkeypatch: pytest.MonkeyPatch, parent: int, ended: bool) -> None:
+    asked: list[tuple[int, ...]] = []
+    monkeypatch.setattr(forking, "os", SimpleNamespace(getppid=lambda: 5, _exit=exits))
+    monkeypatch.setattr(forking, "_LIBC", SimpleNamespace(prctl=lambda *given: asked.append(given)))
+    with pytest.raises(Exit) if ended else contextlib.nullcontext() as found:
+        forking.die_with(parent)
+    assert found is None or found.value.args == (1,)
+    assert asked == [(1, 9, 0, 0, 0)]
+    monkeypatch.setattr(forking, "_LIBC", SimpleNamespace())  # another system
+    if not ended:
+        forking.die_with(parent)
+
+
+@pytest.mark.parametrize(
+    ("standard", "nothing", "expected"),
+    [
+        (None, 9, [("dup2", 9, 0), ("dup2", 9, 1), ("dup2", 9, 2), ("close", 9)]),
+        ((), 9, [("close", 9)]),
+        ((20, 21, 22), 9, [("dup2", 20, 0), ("dup2", 21, 1), ("dup2", 22, 2), ("close", 9)]),
+        ((), 3, [("close", 3)]),
+        ((), 2, []),
+    ],
+    ids=["none", "they stay", "given", "above them", "without standard files"],
+)
+def test_what_is_left_behind(
+    monkeypatch: pytest.MonkeyPatch, standard: tuple[int, ...] | None, nothing: int, expected: list[Any]
+) -> None:
+    done: list[Any] = []
+
+    def doing(name: str) -> Any:
+        return lambda *given: done.append((name, *given))
+
+    def opened(path: str, flags: int) -> int:
+        assert (path, flags) == ("nothing", 2)
+        return nothing
+
+    system = {name: doing(name) for name in ("setsid", "dup2", "close")}
+    files = SimpleNamespace(settrace=doing("trace"), setprofile=doing("profile"), stdout="out", stderr="err")
+    for name, value in {
+        "gc": SimpleNamespace(disable=doing("disable"), freeze=doing("freeze")),
+        "os": SimpleNamespace(open=opened, devnull="nothing", O_RDWR=2, **system),
+        "sys": files,
+        "threading": SimpleNamespace(settrace=doing("threads' trace"), setprofile=doing("threads' profile")),
+        "signal": SimpleNamespace(set_wakeup_fd=doing("wake-up")),
+        "default_handlers": doing("handlers"),
+        "close_from": doing("close from"),
+        "_LEFT": [],
+    }.items():
+        monkeypatch.setattr(forking, name, value)
+    monkeypatch.setattr(forking, "open", lambda number, mode, closefd: (number, mode, closefd), raising=False)
+    forking.leave_behind(77, standard)
+    left, streams = list(forking._LEFT), (files.stdout, files.stderr)
+    monkeypatch.undo()
+    assert done == [
+        ("disable",), ("freeze",), ("setsid",), ("trace", None), ("profile", None), ("threads' trace", None),
+        ("threads' profile", None), ("wake-up", -1), ("handlers",), *expected, ("close from", 3, 77),
+    ]  # fmt: skip
+    if standard is None:
+        assert left == ["out", "err"], "what they hold is never written"
+        assert streams == ((1, "w", False), (2, "w", False))
+    else:
+        assert (left, streams) == ([], ("out", "err"))
+
+
+def test_no_signal_is_handled_but_those_that_are_ignored_stay(monkeypatch: pytest.MonkeyPatch) -> None:
+    done: list[tuple[int, Any]] = []
+
+    def handle(number: int, how: Any) -> None:
+        if number == 2:
+            raise OSError
+        if number == 3:
+            raise ValueError
+        done.append((number, how))
+
+    known = {1: "ignored", 2: None, 3: None, 4: print, 5: "default"}
+    monkeypatch.setattr(forking, "signal", SimpleNamespace(
+        valid_signals=lambda: known, getsignal=known.get, SIG_IGN="ignored", SIG_DFL="default", signal=handle,
+    ))  # fmt: skip
+    forking.default_handlers()
+    monkeypatch.undo()
+    assert done == [(4, "default"), (5, "default")]
+
+
+@pytest.mark.parametrize("error", [None, ProcessLookupError, ChildProcessError])
+def test_a_fork_is_killed_and_reaped(monkeypatch: pytest.MonkeyPatch, error: Any) -> None:
+    done: list[tuple[str, int, int]] = []
+
+    def kill(pid: int, number: int) -> None:
+        done.append(("kill", pid, number))
+        if error is not None:
+            raise error
+
+    system = SimpleNamespace(kill=kill, waitpid=lambda pid, options: done.append(("wait", pid, options)))
+    monkeypatch.setattr(forking, "os", system)
+    forking.end(77)
+    monkeypatch.undo()
+    assert done == [("kill", 77, 9)] + [("wait", 77, 0)] * (error is None)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import fcntl
+import itertools
 import os
 import resource
 import signal
@@ -12,6 +13,7 @@ import threading
 import time
 import warnings
 from collections.abc import Iterable, Iterator
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -249,3 +251,77 @@ def test_copies_that_begin_earlier_lower_more(requests: int, forks: int) -> None
     assert [len(one) for one in found] == sorted((len(one) for one in found), reverse=True)
     ends = [k * FORK_MS + len(one) * LOWER_MS for k, one in enumerate(found)]
     assert max(ends) - min(ends) <= LOWER_MS
+
+
+class Waits:
+    """Stands for ``os`` where a copy is reaped: gives what ``waitpid`` gives, one after the other."""
+
+    WNOHANG, WIFSIGNALED, WTERMSIG = os.WNOHANG, os.WIFSIGNALED, os.WTERMSIG
+
+    def __init__(self, *found: Any) -> None:
+        self._found = iter(found)
+
+    def waitpid(self, pid: int, options: int) -> Any:
+        assert (pid, options) == (77, os.WNOHANG)
+        found = next(self._found, (0, 0))
+        if isinstance(found, Exception):
+            raise found
+        return found
+
+
+@pytest.mark.parametrize(
+    ("found", "crash", "left"),
+    [
+        ([(0, 0), (77, int(signal.SIGSEGV))], Crashed("Triton's front end died (SIGSEGV)"), 0),
+        ([(77, int(signal.SIGABRT) | 128)], Crashed("Triton's front end died (SIGABRT)"), 0),
+        ([(77, int(signal.SIGKILL))], None, 0),
+        ([(77, 1 << 8)], None, 0),
+        ([(77, 11 << 8)], None, 0),
+        ([ChildProcessError()], None, 0),
+        ([], None, 77),
+    ],
+    ids=["crash", "with a core", "killed", "error", "status 11", "reaped by another", "runs on"],
+)
+def test_how_a_copy_ended(monkeypatch: pytest.MonkeyPatch, found: list[Any], crash: Any, left: int) -> None:
+    now = itertools.count(0.0, 0.3)
+    monkeypatch.setattr(forks, "os", Waits(*found))
+    monkeypatch.setattr(forks, "time", SimpleNamespace(monotonic=lambda: next(now), sleep=lambda seconds: None))
+    copy = forks._Copy(77, 5, [], None, 0.0)  # type: ignore[arg-type]
+    assert forks._ended(copy) == crash
+    assert copy.pid == left
+
+
+def test_a_copy_is_silent_after_ten_seconds(monkeypatch: pytest.MonkeyPatch) -> None:
+    now, copies = [0.0], {n: forks._Copy(77, n, [], None, 0.0) for n in (5, 6)}  # type: ignore[arg-type]
+    copies[6].active = 5.0
+    poll = SimpleNamespace(register=lambda *given: None, poll=lambda ms: [])
+    monkeypatch.setattr(forks, "select", SimpleNamespace(poll=lambda: poll, POLLIN=1))
+    monkeypatch.setattr(forks, "time", SimpleNamespace(monotonic=lambda: now[0]))
+    left = []
+    for moment in (0.0, 10.0, 10.1, 15.1):
+        now[0] = moment
+        list(forks._arrived([], copies, 0))
+        left.append(list(copies))
+    assert left == [[5, 6], [5, 6], [6], []]
+
+
+@pytest.mark.parametrize(
+    ("cores", "requests", "copies"), [(100, 18, 6), (100, 17, 5), (100, 100, 6), (13, 100, 6), (11, 100, 5), (4, 2, 0)]
+)
+def test_how_many_copies_pay(monkeypatch: pytest.MonkeyPatch, cores: int, requests: int, copies: int) -> None:
+    monkeypatch.delenv("KERNTUNE_FORKS", raising=False)
+    monkeypatch.setattr(os, "sched_getaffinity", lambda pid: range(cores))
+    assert fork_count(requests) == copies
+
+
+def test_what_is_buffered_is_printed_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    flushed: list[str] = []
+
+    def closed() -> None:
+        raise ValueError("I/O operation on closed file")
+
+    monkeypatch.setattr(forks.sys, "stdout", SimpleNamespace(flush=closed))
+    monkeypatch.setattr(forks.sys, "stderr", SimpleNamespace(flush=lambda: flushed.append("stderr")))
+    forks._flush()
+    monkeypatch.undo()
+    assert flushed == ["stderr"]

@@ -62,3 +62,18 @@ def test_stopping_is_asked_of_the_iterator():
     next(pulled)
     pulled.stop()
     pulled.done.result(30)
+
+
+def test_a_thread_that_pulls_holds_up_no_end_of_the_process():
+    def results():
+        yield threading.current_thread()
+
+    (thread,) = Pulled(results(), name="its name")
+    assert (thread.daemon, thread.name) == (True, "its name")
+
+
+def test_nothing_is_asked_of_an_iterator_that_can_not_be_stopped():
+    pulled = Pulled(iter([1]))
+    pulled.stop()
+    assert list(pulled) == [1]
+    assert pulled.done.result(30) is None

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kerntune.base.frames import decode, encode
-from kerntune.compiling.protocol import Answer, CompileFailed, Done, ForkRequest, Hello, Job
+from kerntune.compiling.protocol import DESCRIPTORS, READY, Answer, CompileFailed, Done, ForkRequest, Hello, Job
 from kerntune.errors import FrameError
 
 ANSWERS = st.one_of(
@@ -48,3 +48,11 @@ def test_another_message_is_no_answer():
 def test_an_option_that_is_no_plain_data_is_refused():
     with pytest.raises(TypeError):
         encode(Job("", "", "", "", 0, 0, {"x": object()}, "", b""))
+
+
+def test_answers_say_nothing_more_than_they_were_given():
+    done = Done({}, b"{}", [("ttgir", 1_500_000), ("llir", 250_000)])
+    assert (done.address_space, done.facts, done.seconds) == (0, None, 1.75)
+    failed = CompileFailed("x")
+    assert (failed.refused, failed.passing) == (False, False)
+    assert (DESCRIPTORS, READY) == (4, "ready")

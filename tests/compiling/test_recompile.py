@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from concurrent.futures import Future
+from types import SimpleNamespace
+from typing import Any
 
 import msgspec
 import pytest
@@ -10,9 +13,13 @@ from fake_runs import active, recorded, scale, scale_kernel
 
 from kerntune.base.recording import Recording, same_work
 from kerntune.capture.recorder import Recorded
-from kerntune.compiling.farm import Farm
-from kerntune.compiling.recompile import recompiled, stages_from, under_todays_flags
+from kerntune.compiling.cost_estimate import Shape
+from kerntune.compiling.farm import Farm, NotStarted
+from kerntune.compiling.protocol import CompileFailed
+from kerntune.compiling.recompile import _options, recompiled, stages_from, under_todays_flags
+from kerntune.compiling.worker_process import Died, JobOutcome
 from kerntune.errors import ReplayError
+from kerntune.kernels import compat
 
 
 @pytest.fixture(scope="module")
@@ -90,3 +97,42 @@ def test_a_refused_ttir_is_an_error_and_not_a_crash(farm: Farm, stored: Recorded
     artifacts = dict.fromkeys(stored.artifacts, b"module { tt.func public @scale_kernel(%x: !tt.nothing) }")
     with pytest.raises(ReplayError, match=r"scale_kernel: Triton .* refuses its TTIR"):
         recompiled(farm, stored.recording, artifacts)
+
+
+def test_why_a_ttir_was_not_compiled_is_told(stored: Recorded) -> None:
+    """No process, a refusal and a crash differ."""
+
+    def told(outcome: Any) -> str:
+        asked: list[Any] = []
+        future: Future[Any] = Future()
+        future.set_result(outcome)
+        one: Any = SimpleNamespace(submit=lambda job, shape: asked.append((job, shape)) or future)
+        with pytest.raises(ReplayError) as found:
+            stages_from(one, stored.recording.target, "module {}", {}, "k")
+        ((job, shape),) = asked
+        assert (job.ir, job.ext, job.language) == ("module {}", "ttir", "TRITON")
+        assert shape == Shape(9, 1, 1)
+        return str(found.value)
+
+    version = compat.triton_version()
+    assert told(NotStarted("no process")) == "kernel k: its TTIR can't be compiled: no process"
+    refused = f"kernel k: Triton {version} refuses its TTIR: "
+    assert told(JobOutcome(CompileFailed("its words"), "")) == f"{refused}its words"
+    assert told(JobOutcome(Died("SIGSEGV"), "")) == f"{refused}the compiler died: SIGSEGV"
+
+
+def test_options_of_a_file_are_what_a_backend_takes(stored: Recorded) -> None:
+    (binary,) = stored.recording.binaries
+    given = {"num_warps": 1, "arch": "sm_90", "deps": ["a", "b"], "fast": True}
+    options = _options(msgspec.structs.replace(binary, options=given, num_warps=8, num_ctas=2))
+    assert options == {"num_warps": 8, "num_ctas": 2, "deps": ("a", "b"), "fast": True}
+
+
+def test_flags_of_launches_of_other_kernels_stay(stored: Recorded) -> None:
+    (old,) = stored.recording.binaries
+    said = msgspec.structs.replace(old, options={**old.options, "ptx_options": "--opt-level 0"})
+    before = msgspec.structs.replace(stored.recording, binaries=(said,))
+    other = msgspec.structs.replace(stored.recording.launches[0], kernel="other")
+    now = msgspec.structs.replace(stored.recording, launches=(other,))
+    assert under_todays_flags(before, now) == before
+    assert under_todays_flags(before, stored.recording) == stored.recording

@@ -2,22 +2,28 @@
 
 from __future__ import annotations
 
+import hashlib
 import sys
 import time
 from concurrent.futures import Future
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import triton
 from triton import knobs
 
 from kerntune.compiling import frontend, stream
+from kerntune.compiling.binary.stages import strip_locations
 from kerntune.compiling.compiler import Compiled, Compiler
+from kerntune.compiling.cost_estimate import Expectation
 from kerntune.compiling.deadline import Deadline
-from kerntune.compiling.protocol import CompileFailed
+from kerntune.compiling.farm import NotStarted
+from kerntune.compiling.forks import Crashed
+from kerntune.compiling.protocol import CompileFailed, Done
 from kerntune.compiling.stream import is_passing
 from kerntune.compiling.worker_process import Died, JobOutcome
-from kerntune.errors import CompileError
+from kerntune.errors import CompileError, EnvironmentFault
 
 from . import kernels
 from .kernels import CUDA90, FLOATS, INTS
@@ -378,3 +384,429 @@ def test_a_compiler_that_is_ended_drops_what_it_compiles_and_starts_anew(farm):
     assert not any(Path(f"/proc/{pid}").exists() for pid in pids)
     assert isinstance(compiler.compile(kernels.add_launch()), Compiled)
     compiler.close()
+
+
+# what goes to the farm, what waits, and what is taken back
+
+
+def scripted(monkeypatch, ready, known=()):
+    """Compilations whose farm and cache are scripted: ``ready`` says whether hashes are, one answer after the other."""
+    one = stream.Compilations(SimpleNamespace(expectation=Expectation()))
+    answers = iter(ready)
+    monkeypatch.setattr(stream, "prepare_hashes", lambda: None)
+    monkeypatch.setattr(stream, "hashes_are_ready", lambda: next(answers))
+    seen = {"known": [], "sent": [], "back": []}
+    one._is_known = lambda request, run: seen["known"].append(request) or request in known
+    one._take_back = lambda run: seen["back"].append(len(run.unsearched))
+    one._guarded = lambda step, request, run: seen["sent"].append(request) or f"future of {request}"
+    one._fronted = lambda requests: ((r, None) for r in requests)
+    return one, seen
+
+
+def test_what_tritons_cache_has_is_sent_nowhere(monkeypatch):
+    one, seen = scripted(monkeypatch, [True], known=["a"])
+    run = stream._Run(Future())
+    assert len(list(one._submit(["a", "b"], run))) == 1
+    assert seen == {"known": ["a", "b"], "sent": ["b"], "back": []}
+    assert run.unsearched == []
+
+
+def test_what_can_not_be_searched_for_yet_is_remembered(monkeypatch):
+    """Until the hashes are ready: then all of it is looked for, and each further one before it is sent."""
+    one, seen = scripted(monkeypatch, [False, False, True, True], known=["b"])
+    run = stream._Run(Future())
+    assert len(list(one._submit(["a", "b", "c"], run))) == 2
+    assert seen == {"known": ["b", "c"], "sent": ["a", "c"], "back": [1, 1]}
+    assert run.unsearched == [("a", "future of a"), ("c", "future of c")]
+
+
+def test_patient_ones_are_searched_for_first(monkeypatch):
+    one, seen = scripted(monkeypatch, [], known=["a"])
+    assert len(list(one._submit(["a", "b"], stream._Run(Future()), patient=True))) == 1
+    assert (seen["known"], seen["sent"]) == (["a", "b"], ["b"])
+
+
+def test_a_stream_that_is_stopped_sends_no_more(monkeypatch):
+    one, seen = scripted(monkeypatch, [True])
+    run = stream._Run(Future())
+    pauses = one._submit(["a", "b", "c"], run)
+    next(pauses)
+    run.stopped.set_result(None)
+    assert list(pauses) == []
+    assert seen["sent"] == ["a"]
+
+
+@pytest.mark.parametrize(
+    ("count", "before", "forks", "patient"),
+    [
+        (2, 0, False, [True, True]),
+        (3, 0, False, [False, True]),
+        (2, 0, True, [False, True]),
+        (3, 1, False, [False, True]),
+        (1, 1, True, [False, True]),
+    ],
+)
+def test_few_launches_wait_until_tritons_cache_can_be_searched(monkeypatch, count, before, forks, patient):
+    launches = [SimpleNamespace(options=None, constexprs={}) for _ in range(count)]
+    one = stream.Compilations(SimpleNamespace(expectation=Expectation()))
+    asked = []
+    monkeypatch.setattr(stream, "may_fork", lambda: forks)
+    monkeypatch.setattr(stream, "request_of", lambda launch: SimpleNamespace(launch=launch))
+    one._submit = lambda requests, run, patient: asked.append((len(requests), bool(patient))) or iter(())
+    made_before = {id(launch) for launch in launches[:before]}
+    assert list(one.stream(launches, made_before)) == []
+    assert asked == [(count - before, patient[0]), (before, patient[1])]
+
+
+def test_launches_that_take_longest_are_asked_for_first(monkeypatch):
+    launches = [SimpleNamespace(options=None, constexprs={0: size}) for size in (64, 1024, 256)]
+    one = stream.Compilations(SimpleNamespace(expectation=Expectation()))
+    monkeypatch.setattr(stream, "request_of", lambda launch: SimpleNamespace(launch=launch))
+    found = one._requests(launches, stream._Run(Future()))
+    assert [r.launch.constexprs[0] for r in found] == [1024, 256, 64]
+
+
+def test_jobs_that_are_known_after_all_are_taken_back(monkeypatch):
+    """Not those that a process has begun, that another launch waits for, or that aren't known."""
+    one = stream.Compilations(SimpleNamespace(expectation=Expectation()))
+    run, jobs, finished = stream._Run(Future()), {}, []
+    one._needs_no_compiler = lambda request: request != "unknown"
+    one._is_known = lambda request, run: finished.append(request)
+    for name, waiting in (("free", 1), ("begun", 1), ("shared", 2), ("unknown", 1)):
+        jobs[name] = Future()
+        lowered = [SimpleNamespace(identity=lambda name=name: name)] * waiting
+        run.futures[jobs[name]] = run.equals[name] = lowered
+        run.unsearched.append((name, jobs[name]))
+    run.unsearched.append(("never sent", None))
+    jobs["begun"].set_running_or_notify_cancel()
+    one._take_back(run)
+    assert finished == ["free"]
+    assert [name for name, job in jobs.items() if job.cancelled()] == ["free"]
+    assert list(run.equals) == ["begun", "shared", "unknown"]
+    assert jobs["free"] not in run.futures
+    assert run.unsearched == []
+
+
+def test_a_reason_for_compiling_here_is_said_once():
+    one = stream.Compilations(SimpleNamespace(expectation=Expectation()))
+    one._is_stored = lambda request: False
+    one._here = lambda request: (request.launch, "kernel")
+    lowered = [SimpleNamespace(request=SimpleNamespace(launch=number)) for number in range(2)]
+    with pytest.warns(RuntimeWarning, match="one by one: no processes") as told:
+        found = [*one._instead("no processes", lowered), *one._instead("no processes", lowered)]
+    assert len(told) == 1
+    assert found == [(0, "kernel"), (1, "kernel")] * 2
+    with pytest.warns(RuntimeWarning, match="another reason"):
+        list(one._instead("another reason", lowered))
+
+
+def test_one_that_can_not_be_compiled_here_either_is_its_own_error():
+    def here(request):
+        if request.launch.name == "bad":
+            raise ValueError("its own words")
+        return request.launch, "kernel"
+
+    one = stream.Compilations(SimpleNamespace(expectation=Expectation()))
+    one._is_stored, one._here = lambda request: False, here
+    names = ("bad", "good")
+    jits = [SimpleNamespace(name=n, jit=kernels.add, target="cuda:90") for n in names]
+    lowered = [SimpleNamespace(request=SimpleNamespace(launch=launch)) for launch in jits]
+    with pytest.warns(RuntimeWarning):
+        (_, error), (_, good) = one._instead("no processes", lowered)
+    assert "its own words" in str(error)
+    assert good == "kernel"
+
+
+def test_damage_is_reported_once_each():
+    one = stream.Compilations(SimpleNamespace(expectation=Expectation()))
+    one._damage = ["a is damaged", "b is damaged", "a is damaged"]
+    with pytest.warns(RuntimeWarning) as told:
+        one._report_damage()
+    one._report_damage()
+    assert [str(one.message) for one in told] == ["a is damaged", "b is damaged"]
+
+
+def test_an_error_s_text_has_its_first_cause():
+    try:
+        try:
+            try:
+                raise KeyError("the reason")
+            except KeyError as exc:
+                raise ValueError("between") from exc
+        except ValueError as exc:
+            raise RuntimeError("at line 3") from exc
+    except RuntimeError as exc:
+        found = exc
+    assert stream._text(found) == "at line 3\n'the reason'"
+    assert stream._text(ValueError("alone")) == "alone"
+    assert stream._text(ValueError()) == "ValueError"
+    told = RuntimeError("it says the reason itself")
+    told.__cause__ = ValueError("the reason")
+    assert stream._text(told) == "it says the reason itself"
+
+
+def test_an_error_that_is_kept_holds_no_frames():
+    try:
+        try:
+            raise KeyError("inner")
+        except KeyError:
+            raise ValueError("outer")  # noqa: B904 - its context is what is looked at
+    except ValueError as exc:
+        found = stream._without_frames(exc)
+    assert found.__traceback__ is None
+    assert found.__context__.__traceback__ is None
+
+
+def test_a_file_s_name_that_the_locale_can_not_write_is_named_with_what_helps(monkeypatch):
+    monkeypatch.setattr(stream, "kernel_file", lambda jit: "/home/x/caf\udce9.py")
+    error = stream.refusal(kernels.add_launch(), "first line\nsecond line")
+    assert type(error) is EnvironmentFault
+    assert "under an ASCII locale (first line)" in str(error)
+    assert "set PYTHONUTF8=1" in str(error)
+
+
+def test_the_text_that_a_job_had_is_remembered_with_its_error(monkeypatch):
+    launch = kernels.add_launch()
+    lowered = [
+        SimpleNamespace(request=SimpleNamespace(launch=launch), job=SimpleNamespace(ext=ext, ir="module {}"))
+        for ext in ("ttir", "ttgir")
+    ]
+    first, other = (stream._of_job(one, "it crashed") for one in lowered)
+    assert first.ttir_sha256 == hashlib.sha256(strip_locations("module {}").encode()).hexdigest()
+    assert not other.ttir_sha256
+    assert type(stream._of_job(lowered[0], "it crashed", fault=True)) is EnvironmentFault
+
+
+def scripted_run(monkeypatch, waits, ready=()):
+    """A stream with one job; ``waits`` are the moments at which it waits: what happens then."""
+    one, seen = stream.Compilations(SimpleNamespace(expectation=Expectation())), []
+    job, answers, moments = Future(), iter(ready), iter(waits)
+
+    def submit(requests, run, patient):
+        if "sent" not in seen:
+            seen.append("sent")
+            run.futures[job] = []
+            run.unsearched.append(("request", job))
+        return iter(())
+
+    def finish(future, run):
+        del run.futures[future]
+        yield "launch", "result"
+
+    monkeypatch.setattr(stream, "hashes_are_ready", lambda: next(answers))
+    monkeypatch.setattr(stream, "_wait", lambda run: next(moments)(run, job))
+    one._requests, one._submit, one._finish = lambda launches, run: [], submit, finish
+    one._take_back = lambda run: seen.append("taken back") or run.unsearched.clear()
+    return one, seen, job
+
+
+def nothing(run, job):
+    pass
+
+
+def end(run, job):
+    job.set_result(None)
+
+
+def test_a_stream_waits_for_its_jobs_and_takes_back_what_is_known_once(monkeypatch):
+    one, seen, _ = scripted_run(monkeypatch, [nothing, nothing, nothing, end], [False, True])
+    assert list(one.stream([])) == [("launch", "result")]
+    assert seen == ["sent", "taken back"]
+
+
+def test_a_stream_that_is_stopped_cancels_its_jobs(monkeypatch):
+    one, _, job = scripted_run(monkeypatch, [lambda run, job: run.stopped.set_result(None)], [False])
+    assert list(one.stream([], stopped=Future())) == []
+    assert job.cancelled()
+
+
+@pytest.mark.parametrize("unsearched", [True, False])
+def test_what_a_stream_waits_for(monkeypatch, unsearched):
+    waited, run, hashes, job = [], stream._Run(Future()), Future(), Future()
+    monkeypatch.setattr(stream, "wait", lambda futures, return_when: waited.append((futures, return_when)))
+    monkeypatch.setattr(stream, "prepare_hashes", lambda: hashes)
+    run.futures[job] = []
+    if unsearched:
+        run.unsearched.append(("request", job))
+    stream._wait(run)
+    assert waited == [({job, run.stopped, *([hashes] if unsearched else [])}, "FIRST_COMPLETED")]
+
+
+class Front:
+    """A lowered request, of which equal ones are told by their name."""
+
+    def __init__(self, name, launch="launch"):
+        self.name, self.job, self.shape = name, f"job {name}", f"shape {name}"
+        self.request = SimpleNamespace(launch=launch)
+
+    def identity(self):
+        return self.name
+
+
+def finished(monkeypatch, outcome, count=2):
+    """What comes of a job of so many equal requests."""
+    one, seen = stream.Compilations(SimpleNamespace(expectation=Expectation())), []
+    monkeypatch.setattr(stream, "_of_job", lambda lowered, why, fault=False: (why, fault))
+    one._instead = lambda reason, equal: iter([("instead", reason, len(equal))])
+    one._kept = lambda lowered, done, identity: ("kept", done, identity)
+    run, job, equal = stream._Run(Future()), Future(), [Front("a") for _ in range(count)]
+    job.set_result(outcome)
+    run.futures[job] = run.equals["a"] = equal
+    seen = list(one._finish(job, run))
+    assert (run.futures, run.equals) == ({}, {})
+    return one, seen
+
+
+def test_a_job_that_no_process_took_is_done_here(monkeypatch):
+    assert finished(monkeypatch, NotStarted("closed"))[1] == [("instead", "closed", 2)]
+    refused = CompileFailed("it can't be sent", refused=True)
+    assert finished(monkeypatch, JobOutcome(refused, ""))[1] == [("instead", "it can't be sent", 2)]
+
+
+def test_a_job_that_is_done_answers_all_equal_ones(monkeypatch, capsys):
+    done = Done({}, b"", [])
+    one, seen = finished(monkeypatch, JobOutcome(done, "a remark\n"))
+    assert seen == [("kept", done, "a")] * 2
+    assert capsys.readouterr().err == "a remark\n"
+    assert one._made == {}
+
+
+@pytest.mark.parametrize(
+    ("answer", "why", "passing", "kept"),
+    [
+        (CompileFailed("its words"), "its words\n  error: x", False, True),
+        (Died("it died"), "it died\n  error: x", False, True),
+        (CompileFailed("its words", passing=True), "its words\n  error: x", True, False),
+        (CompileFailed("OSError: ptxas: No space left on device"), None, False, False),
+    ],
+    ids=["failed", "died", "passing", "fault"],
+)
+def test_a_failure_is_all_equal_ones_and_is_remembered_unless_it_passes(monkeypatch, answer, why, passing, kept):
+    one, seen = finished(monkeypatch, JobOutcome(answer, "noise\nerror: x"))
+    why = why or "OSError: ptxas: No space left on device\n  error: x"
+    assert seen == [("launch", (why, passing))] * 2
+    assert one._made == ({"a": why} if kept else {})
+
+
+def test_the_last_words_of_a_process_that_died_are_told_and_not_those_of_a_failure(monkeypatch):
+    for answer, text in ((Died("x"), "x\n  noise"), (CompileFailed("x"), "x")):
+        assert finished(monkeypatch, JobOutcome(answer, "noise"), 1)[1] == [("launch", (text, False))]
+
+
+def lowering(monkeypatch, again=None, in_process=""):
+    jobs = []
+    farm = SimpleNamespace(expectation=Expectation(), submit=lambda job, shape: jobs.append((job, shape)) or Future())
+    one = stream.Compilations(farm)
+    one._again = lambda lowered, identity: again
+    one._from_cache = lambda request, run: jobs.append("here")
+    one._is_stored = lambda request: jobs.append("looked at")
+    monkeypatch.setattr(stream, "why_in_process", lambda launch: in_process)
+    monkeypatch.setattr(stream, "lower", lambda request: jobs.append("lowered") or Front("a"))
+    return one, jobs
+
+
+def test_equal_requests_are_one_job(monkeypatch):
+    one, jobs = lowering(monkeypatch)
+    run, request = stream._Run(Future()), SimpleNamespace(launch="launch")
+    first = one._lower(request, run)
+    assert one._lower(request, run, Front("a")) is None
+    other = one._lower(request, run, Front("b"))
+    assert jobs == ["lowered", ("job a", "shape a"), ("job b", "shape b")]
+    assert list(run.futures) == [first, other]
+    assert [len(equal) for equal in run.futures.values()] == [2, 1]
+    assert run.futures[first] is run.equals["a"]
+
+
+def test_what_an_earlier_stream_made_is_no_job(monkeypatch):
+    one, jobs = lowering(monkeypatch, again=("launch", "made"))
+    run = stream._Run(Future())
+    assert one._lower(SimpleNamespace(launch="launch"), run, Front("a")) is None
+    assert (jobs, run.finished, run.futures) == ([], [("launch", "made")], {})
+
+
+def test_what_only_this_process_can_compile_is_looked_at_first(monkeypatch):
+    one, jobs = lowering(monkeypatch, in_process="a setting")
+    assert one._lower(SimpleNamespace(launch="launch"), stream._Run(Future())) is None
+    assert jobs == ["looked at", "here"]
+
+
+def test_a_crash_of_a_copy_is_the_error_of_its_request(monkeypatch):
+    one, jobs = lowering(monkeypatch)
+    with pytest.raises(CompileError, match="SIGSEGV"):
+        one._lower(SimpleNamespace(launch="launch"), stream._Run(Future()), Crashed("SIGSEGV"))
+    assert jobs == []
+
+
+def test_an_equal_job_of_an_earlier_stream_is_its_error_or_its_files(monkeypatch):
+    one = stream.Compilations(SimpleNamespace(expectation=Expectation()))
+    monkeypatch.setattr(stream, "_of_job", lambda lowered, why: ("error", why))
+    monkeypatch.setattr(stream, "done_again", lambda group, lowered: group.get("done"))
+    one._keep = lambda lowered, done, identity: ("kept", done, identity)
+    files, gone = Future(), Future()
+    files.set_result({"done": "its stages"})
+    gone.set_result({})
+    one._made = {"bad": "its words", "good": files, "gone": gone}
+    found = [one._again(Front(name), name) for name in ("new", "bad", "good", "gone")]
+    assert found == [None, ("launch", ("error", "its words")), ("kept", "its stages", "good"), None]
+
+
+def test_a_kernel_is_stored_and_told_to_listeners(monkeypatch):
+    one, done = stream.Compilations(SimpleNamespace(expectation=Expectation())), []
+    one._store = SimpleNamespace(put=lambda lowered, found: done.append("stored") or "files")
+    monkeypatch.setattr(stream, "made_of", lambda lowered, found, stored: ("made", found, stored))
+    monkeypatch.setattr(stream, "notify_listeners", lambda made, found: done.append(("told", made, found)))
+    lowered = Front("a")
+    lowered.request.source = SimpleNamespace(hash=lambda: done.append("hashed"))
+    assert one._keep(lowered, "done", "a") == ("launch", ("made", "done", "files"))
+    assert done == ["hashed", "stored", ("told", ("made", "done", "files"), "done")]
+    assert one._made == {"a": "files"}
+
+
+def test_a_kernel_that_triton_refuses_to_hash_is_an_error(monkeypatch):
+    def refused():
+        raise RuntimeError("what it names may change")
+
+    one = stream.Compilations(SimpleNamespace(expectation=Expectation()))
+    lowered = Front("a", kernels.add_launch())
+    lowered.request.source = SimpleNamespace(hash=refused)
+    _, error = one._kept(lowered, "done", "a")
+    assert "what it names may change" in str(error)
+
+
+def test_an_entry_is_looked_at_for_damage_once(monkeypatch):
+    one, looked = stream.Compilations(SimpleNamespace(expectation=Expectation())), []
+    stored, damage = {"x": True, "y": True, "z": False}, {"x": "", "y": "it is cut off"}
+    monkeypatch.setattr(stream, "is_stored", lambda request: stored[request.hash])
+    monkeypatch.setattr(stream, "take_damage", lambda request: looked.append(request.hash) or damage[request.hash])
+    launch = SimpleNamespace(name="add", jit=kernels.add)
+    requests = {name: SimpleNamespace(hash=name, launch=launch) for name in "xyz"}
+    found = [one._is_stored(requests[name]) for name in "xxyyz"]
+    assert found == [True, True, False, False, False]
+    assert looked == ["x", "y", "y"]
+    assert one._damage == [f"kernel add ({kernels.__file__}): it is cut off"] * 2
+
+
+def test_what_can_not_be_searched_for_needs_no_compiler_of_the_farm():
+    def unhashed(request):
+        raise RuntimeError("no hash")
+
+    one = stream.Compilations(SimpleNamespace(expectation=Expectation()))
+    one._is_stored = unhashed
+    assert one._needs_no_compiler("request")
+    run = stream._Run(Future())
+    assert one._is_known(SimpleNamespace(launch=kernels.add_launch()), run)
+    ((_, error),) = run.finished
+    assert "no hash" in str(error)
+    one._is_stored = lambda request: False
+    assert not one._needs_no_compiler("request")
+    assert not one._is_known("request", run)
+    one._is_stored = lambda request: True
+    one._from_cache = lambda request, run: run.finished.append(request)
+    assert one._is_known("request", run)
+    assert run.finished[1:] == ["request"]
+
+
+def test_errors_of_this_machine_pass(monkeypatch):
+    plain, caused, other = CompileError("x"), CompileError("x"), CompileError("x")
+    caused.__cause__, other.__cause__ = OSError(28, "No space left on device"), ValueError("x")
+    assert [is_passing(error) for error in (plain, caused, other, EnvironmentFault("x"))] == [False, True, False, True]

@@ -6,18 +6,21 @@ import dataclasses
 import os
 import select
 import signal
+import subprocess
 import sys
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from kerntune.base.frames import send
-from kerntune.compiling import compile_worker
+from kerntune.compiling import compile_worker, worker_process
 from kerntune.compiling.frontend import lower, request_of
 from kerntune.compiling.knobs import here_and_now
-from kerntune.compiling.protocol import CompileFailed, Done
+from kerntune.compiling.protocol import CompileFailed, Done, Hello
 from kerntune.compiling.worker_process import Died, Process, how_it_ended, says_error, with_words
+from kerntune.errors import FrameError, PeerClosed, PeerTimeout
 
 from . import kernels
 
@@ -169,7 +172,7 @@ def test_the_last_words_are_the_error_lines_or_else_the_last_lines():
 
 def test_an_end_in_words():
     assert how_it_ended(-6) == "died (SIGABRT)"
-    assert how_it_ended(1) == "ended with exit status 1"
+    assert [how_it_ended(code) for code in (0, 1)] == [f"ended with exit status {code}" for code in (0, 1)]
     assert how_it_ended(-200) == "died (signal 200)"
     assert Died("x") == Died("x")
 
@@ -221,3 +224,147 @@ def test_a_job_that_can_not_travel_is_refused(process):
     assert isinstance(answer, CompileFailed)
     assert answer.refused
     assert isinstance(process.ask(job, 60, "").answer, Done)
+
+
+# what is made of what a process does, without one
+
+
+class Standing:
+    """Stands for a process that has ended with a code, or closes its pipe and runs on."""
+
+    def __init__(self, code=None):
+        self.code, self.waited, self.pid, self.returncode = code, [], 77, code
+
+    def wait(self, timeout=None):
+        self.waited.append(timeout)
+        if self.code is None:
+            raise subprocess.TimeoutExpired("worker", timeout)
+        return self.code
+
+
+def standing(code=None):
+    one = Process(here_and_now(), 0)
+    one._popen = Standing(code)
+    return one
+
+
+@pytest.mark.parametrize(
+    ("code", "died"),
+    [
+        (None, Died("the compiler process closed its pipe")),
+        (1, Died("the compiler process ended with exit status 1")),
+        (-11, Died("the compiler process died (SIGSEGV)")),
+        (-15, Died("the compiler process died (SIGTERM)", passing=True)),
+        (15, Died("the compiler process ended with exit status 15")),
+    ],
+)
+def test_how_a_process_that_says_nothing_ended(code, died):
+    one = standing(code)
+    assert one._dead() == died
+    assert one._popen.waited == [1.0]
+
+
+@pytest.mark.parametrize(
+    ("error", "died"),
+    [
+        (PeerTimeout("x"), Died("the compiler did not come back and was ended after 90 s")),
+        (PeerClosed("x"), Died("the compiler process ended with exit status 3")),
+        (FrameError("half a message"), Died("the compiler process answered with half a message")),
+    ],
+)
+def test_what_is_no_answer(error, died):
+    def receive(limit):
+        raise error
+
+    one = standing(3)
+    one._reader = SimpleNamespace(receive=receive)
+    assert one._answer(90.0, "") == died
+    if isinstance(error, PeerTimeout):
+        assert one._answer(90.0, "ten times the slowest").reason.endswith("was ended after ten times the slowest")
+
+
+def test_another_thread_ends_a_process_that_runs(monkeypatch):
+    ended = []
+    monkeypatch.setattr(worker_process, "_kill_group", ended.append)
+    standing(None).interrupt()
+    standing(0).interrupt()
+    Process(here_and_now(), 0).interrupt()
+    assert ended == [77]
+
+
+def test_a_process_that_never_began_is_not_alive():
+    one = Process(here_and_now(), 0)
+    assert (one.alive, one.pid, one._size(), one._said(0)) == (False, 0, 0, "")
+    one.kill()
+
+
+def test_of_long_output_the_end_is_read(tmp_path):
+    one = Process(here_and_now(), 0)
+    with open(tmp_path / "output", "w+b") as one._output:
+        one._output.write(b"x" * 70_000 + b"end\xff")
+        one._output.flush()
+        assert one._size() == 70_004
+        assert len(one._said(0)) == 64 << 10
+        assert one._said(70_000) == "end\ufffd"
+        assert one._said(70_004) == ""
+    assert one._said(0) == ""
+
+
+def test_words_are_eight_lines_of_300_characters_each_once():
+    many = with_words("why", "\n".join(f"{i}" for i in range(9)))
+    assert many == "why" + "".join(f"\n  {i}" for i in range(1, 9))
+    assert with_words("why", "y" * 400) == "why\n  " + "y" * 300
+    assert with_words("why", "a\n\na  \n") == "why\n  a"
+    assert with_words("why", "first\nerror: x\nlast", last=False) == "why\n  error: x"
+
+
+@pytest.mark.parametrize(
+    ("answer", "reason"),
+    [
+        (Died("it died"), "a worker process does not start: it died\n  its words"),
+        (CompileFailed("no room"), "a worker process does not start: no room\n  its words"),
+        (Done({}, b"", []), "a worker process does not start: it answers out of turn\n  its words"),
+        (Hello("0", "/other"), "another process finds another Triton (0 in /other)"),
+    ],
+    ids=["died", "failed", "out of turn", "another"],
+)
+def test_why_a_process_does_not_start(monkeypatch, answer, reason):
+    one, seen = standing(0), []
+    monkeypatch.setattr(one, "_spawn", lambda: None)
+    monkeypatch.setattr(one, "_answer", lambda seconds, why: answer)
+    monkeypatch.setattr(one, "_said", lambda since: "its words")
+    monkeypatch.setattr(one, "kill", lambda: seen.append("killed"))
+    assert one.start() == reason
+    assert seen == ["killed"]
+
+
+def test_one_that_finds_the_same_triton_has_started(monkeypatch):
+    import triton
+
+    one, seen = standing(0), []
+    monkeypatch.setattr(one, "_spawn", lambda: None)
+    monkeypatch.setattr(one, "_answer", lambda seconds, why: Hello(triton.__version__, triton.__file__))
+    monkeypatch.setattr(one, "kill", lambda: seen.append("killed"))
+    assert one.start() == ""
+    monkeypatch.setattr(one, "_answer", lambda seconds, why: Hello(triton.__version__, "/other"))
+    assert "another Triton" in one.start()
+    assert seen == ["killed"]
+
+
+@pytest.mark.parametrize(
+    ("answer", "outcome", "killed"),
+    [
+        (CompileFailed("x"), CompileFailed("x"), []),
+        (Died("x"), Died("x"), ["killed"]),
+        (Hello("1", "2"), Died("the compiler process answered out of turn"), ["killed"]),
+    ],
+    ids=["failed", "died", "out of turn"],
+)
+def test_a_process_without_an_answer_is_ended(monkeypatch, answer, outcome, killed):
+    one, seen = standing(0), []
+    monkeypatch.setattr(one, "_answer", lambda seconds, why, job: answer)
+    monkeypatch.setattr(one, "_said", lambda since: f"words since {since}")
+    monkeypatch.setattr(one, "kill", lambda: seen.append("killed"))
+    found = one.ask(lower(request_of(kernels.add_launch())).job, 60, "")
+    assert (found.answer, found.output) == (outcome, "words since 0")
+    assert seen == killed

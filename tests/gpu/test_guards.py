@@ -18,6 +18,7 @@ from kerntune.gpu.guards import (
     GuardDamage,
     GuardedBuffer,
     GuardReader,
+    changed_bytes,
     damage_text,
     guards_bytes,
 )
@@ -127,3 +128,52 @@ def test_where_the_kernel_can_not_be_loaded_the_host_compares() -> None:
 )
 def test_what_is_said(damage: GuardDamage, text: str) -> None:
     assert damage_text(damage, "y_ptr", 100) == text
+
+
+@pytest.mark.parametrize(
+    ("damage", "text"),
+    [
+        (GuardDamage(0, -1, -1, 1), "1 byte from 1 bytes before the begin of y_ptr (100 bytes)"),
+        (GuardDamage(0, -1, 0, 2), "2 bytes on both sides of y_ptr, from 1 bytes before its begin (100 bytes)"),
+        (GuardDamage(0, 0, 3, 4), "4 bytes from byte -100 behind the end of y_ptr (100 bytes)"),
+    ],
+)
+def test_what_is_said_at_the_begin(damage: GuardDamage, text: str) -> None:
+    assert damage_text(damage, "y_ptr", 100) == text
+
+
+def test_zones_have_a_mebibyte_of_a_pattern_that_is_documented() -> None:
+    assert (GUARD_BYTES, PATTERN, BASE_ALIGN, guards_bytes()) == (1 << 20, 0x3B, 512, (2 << 20) + 512)
+
+
+def test_what_was_looked_at_last_is_let_go_of() -> None:
+    device = gpu()
+    guarded = {0: GuardedBuffer(device, 100)}
+    reader = GuardReader(device)
+    reader.prepare()
+    assert (reader._compared, reader._compare()) == ([], [])
+    assert reader.damages(guarded) == []
+    assert reader._compared == [guarded[0]]
+    reader.forget()
+    assert (reader._compared, reader._compare()) == ([], [])
+    assert reader.damages({}) == []
+
+
+def test_what_is_read_to_the_host_takes_one_piece_of_memory_again_and_again() -> None:
+    device = gpu()
+    guarded = {0: GuardedBuffer(device, 100), 1: GuardedBuffer(device, 100)}
+    change(guarded[0].zones[0][1], 3, b"\0")
+    reader, begin = GuardReader(device), guarded[0].zones[0][0]
+    assert reader.damages(guarded) == [GuardDamage(0, begin + 3, begin + 3, 1)]
+    host = reader._host
+    assert reader.damages({0: guarded[0]}) == [GuardDamage(0, begin + 3, begin + 3, 1)]
+    assert reader._host is host
+
+
+@pytest.mark.parametrize("count", [1, 7])
+def test_changed_bytes_are_counted(count: int) -> None:
+    data = bytearray([PATTERN] * 64)
+    assert changed_bytes(data, 4, 1000) is None
+    for i in range(count):
+        data[5 + 3 * i] = 0
+    assert changed_bytes(bytes(data), 4, 1000) == GuardDamage(4, 1005, 1005 + 3 * (count - 1), count)

@@ -596,3 +596,83 @@ def test_surely_is_four_standard_errors(shares: list[float], low: float, high: f
     """Of the mean of the rounds' log ratios; an error is 0.05 % at least."""
     one, best = trial_of(*(1e5 * math.exp(s) for s in shares)), trial_of(*[1e5] * len(shares))
     assert race._behind(one, best) == pytest.approx((low, high))
+
+
+def test_a_candidate_that_has_not_run_has_no_time() -> None:
+    one = trial_of()
+    assert (one.estimate, one.estimated, one.late, one.slot, one.settled, one.same) == (
+        0.0,
+        False,
+        False,
+        None,
+        0.0,
+        [],
+    )
+    one.estimate = 7.0
+    assert one.time_ns == 7.0
+    one.times = [3.0, 1.0, 2.0]
+    assert one.time_ns == 2.0
+    one.settled = 1.5
+    assert one.time_ns == 1.5
+
+
+@pytest.mark.parametrize(("share", "left"), [(1.04, 2), (1.06, 1)])
+def test_screens_leave_who_is_within_a_twentieth(
+    backend: FakeBackend, monkeypatch: pytest.MonkeyPatch, share: float, left: int
+) -> None:
+    trials = finalists([1e5, share * 1e5], noise=0.0)
+    monkeypatch.setattr(race, "_prepare", lambda trials: [t.times.clear() for t in trials])
+    assert len(screened(trials)) == left
+    assert [len(t.times) for t in trials] == [3, 3]
+
+
+def test_screens_first_drop_who_is_more_than_15_percent_behind(monkeypatch: pytest.MonkeyPatch) -> None:
+    trials = finalists([1e5, 1.14e5, 1.16e5], noise=0.0)
+    monkeypatch.setattr(race, "_prepare", lambda trials: [t.times.clear() for t in trials])
+    assert [t.index for t in screened(trials)] == [0]
+    assert [len(t.times) for t in trials] == [3, 3, 1]
+
+
+def test_slots_are_of_one_kind_and_old_times_are_gone(monkeypatch: pytest.MonkeyPatch) -> None:
+    made: list[Any] = []
+    monkeypatch.setattr(race, "_slot", lambda program, fastest: made.append(fastest) or "first")
+    monkeypatch.setattr(race, "same_kind", lambda program, slot: (program, slot))
+    trials = finalists([3.0, 2.0, 4.0])
+    for one in trials:
+        one.settled = 9.0
+    race._prepare(trials)
+    assert [one.slot for one in trials] == ["first", (None, "first"), (None, "first")]
+    assert made == [2.0]
+    assert all(one.times == [] and one.settled == 0.0 for one in trials)
+    race._prepare(trials[:1])
+    assert trials[0].slot is None
+    race._prepare([])
+
+
+@pytest.mark.parametrize(("limit", "calls", "late"), [(1000.0, 1, True), (999.0, 6, False)])
+def test_a_late_estimate_that_is_as_long_as_may_be_is_good_enough(
+    monkeypatch: pytest.MonkeyPatch, limit: float, calls: int, late: bool
+) -> None:
+    made: list[int] = []
+    monkeypatch.setattr(race, "executions", lambda program, runs: made.append(runs) or ([1200.0, 1000.0], False))
+    one = trial_of()
+    race.estimate(one, limit)
+    assert (made, one.estimate, one.late) == ([3] * calls, 1000.0, late)
+
+
+@pytest.mark.parametrize(("late", "in_time"), [((True, True), False), ((True, False), True), ((False, False), True)])
+def test_a_host_that_is_in_time_once_is_in_time(
+    monkeypatch: pytest.MonkeyPatch, late: tuple[bool, bool], in_time: bool
+) -> None:
+    pieces = iter([SimpleNamespace(late=one, ns=lambda: 7.0) for one in late])
+    restored: list[int] = []
+    gpu = SimpleNamespace(flush_l2=lambda: restored.append(2))
+    program: Any = SimpleNamespace(restore=lambda: restored.append(1), gpu=gpu, enqueue=None)
+    monkeypatch.setattr(race, "between_events", lambda gpu, work: next(pieces))
+    assert executions(program, 2) == ([7.0, 7.0], in_time)
+    assert restored == [1, 2, 1, 2]
+
+
+def test_who_is_far_behind_after_the_screens_is_a_twentieth_behind() -> None:
+    """What :mod:`kerntune.tuning.candidates` defers stored ones by."""
+    assert race.DROP_SECOND == 1.05

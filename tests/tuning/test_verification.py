@@ -29,6 +29,10 @@ from kerntune.tuning.verification import (
     Verification,
     Verifier,
     Verify,
+    arguments_at,
+    compares_all,
+    names_of,
+    run_poisoned,
     tolerance,
     verify_mode,
 )
@@ -558,3 +562,98 @@ def test_what_is_stored_beside_a_winner_says_by_which_rules_it_won(
     rules: Verification, lax: str, all_compared: bool
 ) -> None:
     assert (rules.lax, rules.all_compared) == (lax, all_compared)
+
+
+@pytest.mark.parametrize("text", [mode.value for mode in Verify])
+def test_modes_are_named(text: str) -> None:
+    assert verify_mode(text) is Verify(text)
+    assert verify_mode(Verify(text)) is Verify(text)
+
+
+@pytest.mark.parametrize("given_", ["a,b c", "a b,c", ["a", "b", "c"], ("a", "b", "c")])
+def test_names_come_in_a_list_or_a_text(given_: Any) -> None:
+    assert names_of(given_) == ("a", "b", "c")
+    assert names_of("") == names_of(()) == ()
+
+
+@pytest.mark.parametrize(
+    ("dtype", "allowed", "with_atomics"),
+    [
+        ("float64", 1e-9, 1e-8),
+        ("float32", 1e-3, 1e-2),
+        ("float16", 1e-2, 0.1),
+        ("bfloat16", 3e-2, 0.3),
+        ("int32", 0, 0),
+    ],
+)
+def test_how_far_numbers_may_be_off(dtype: str, allowed: float, with_atomics: float) -> None:
+    one = plan("code", dtype="float32")
+    atomic = msgspec.structs.replace(one, launches=(msgspec.structs.replace(one.launches[0], float_atomics=True),))
+    assert tolerance(one, dtype) == pytest.approx(allowed)
+    assert tolerance(atomic, dtype) == pytest.approx(with_atomics)
+
+
+def test_bits_that_differ_are_said_to() -> None:
+    """A NaN with other bits is equal under a tolerance."""
+
+    def writes_(value: int) -> Kernel:
+        def kernel(pointers: list[bytearray]) -> None:
+            pointers[1][:] = value.to_bytes(4, "little") * COUNT
+
+        return kernel
+
+    first, second = programs(writes_(0x7FC00000), writes_(0x7FC00001))
+    assert Verifier(first).disagreement(second) is None
+    text = Verifier(first, name="the trusted run", bitwise=True).disagreement(second)
+    assert text is not None
+    assert text.startswith("it wrote other bits than the trusted run into y")
+
+
+def test_a_hint_names_a_grid_that_does_not_follow_the_constants() -> None:
+    first, second = programs(double, half_done)
+    binary = msgspec.structs.replace(second.recording.binaries[0], constexprs={"BLOCK": "64"})
+    second.recording = msgspec.structs.replace(second.recording, binaries=(binary,))
+    text = Verifier(first).disagreement(second)
+    assert text is not None
+    assert ", and the grid (8, 1, 1) does not depend on the config: look there (8 of 16" in text
+
+
+def test_only_what_is_written_and_not_read_is_filled(monkeypatch: pytest.MonkeyPatch) -> None:
+    (made,) = programs(double)
+    filled: list[tuple[Any, int]] = []
+    fill = made.gpu.fill
+    monkeypatch.setattr(made.gpu, "fill", lambda buffer, value: filled.append((buffer, value)) or fill(buffer, value))
+    waited: list[int] = []
+    synchronize = made.gpu.synchronize
+    monkeypatch.setattr(made.gpu, "synchronize", lambda: waited.append(1) or synchronize())
+    run_poisoned(made, 0x7F, frozenset({1}))
+    assert filled == [(made.memory.buffer(0, 1), 0x7F)]
+    assert waited
+    assert POISONS == (0x7F, 0x7B)
+
+
+def test_arguments_are_found_by_the_storage_that_they_point_into() -> None:
+    one = plan("code")
+    assert [arguments_at(one, i) for i in range(3)] == [("x",), ("y",), ()]
+    assert not compares_all("x")
+
+
+def test_where_results_differ_is_where_they_begin_to() -> None:
+    first, second = programs(double, half_done)
+    verifier = Verifier(first)
+    found: Any = [(64, "the first difference"), (128, "a later one")]
+    text = verifier._text(second, 1, found)
+    assert (
+        text
+        == "it wrote other values than the first candidate into y from byte 64 on (the first difference, dtype float32)"
+    )
+    assert "from byte" not in verifier._text(second, 1, [(0, "it"), *found])  # type: ignore[list-item]
+
+
+def test_the_first_copy_is_filled(monkeypatch: pytest.MonkeyPatch) -> None:
+    (made,) = programs(double)
+    copies: list[int] = []
+    buffer = Memory.buffer
+    monkeypatch.setattr(Memory, "buffer", lambda memory, copy, i: copies.append(copy) or buffer(memory, copy, i))
+    run_poisoned(made, 0x7F, frozenset({1}))
+    assert set(copies) == {0}

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
 
+from kerntune.base import codec
 from kerntune.errors import CacheError
 from kerntune.tuning.cache import (
     TrialCache,
@@ -166,4 +168,40 @@ def test_an_entry_of_an_earlier_schema_is_named(full: Path, tmp_path: Path, part
     with pytest.raises(
         CacheError, match=rf"holds entries of schema 'kerntune\.earlier-{parts[0]}/0'; export them anew"
     ):
+        import_cache(tmp_path / "other", file)
+
+
+def test_an_exported_cache_is_on_the_disk_before_it_is_told(
+    full: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It may be the only copy on a stick that is pulled out."""
+    written: list[Any] = []
+    monkeypatch.setattr(codec, "write_atomic", lambda path, data, **words: written.append((path, words)))
+    export_cache(full, tmp_path / "cache.json")
+    assert written == [(tmp_path / "cache.json", {"error": CacheError, "durable": True})]
+
+
+def test_an_exported_cache_may_be_as_large_as_can_be_imported(
+    full: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "cache.json"
+    export_cache(full, file)
+    data = file.read_bytes()
+    for name, most in (("MAX_REPORT", len(data)), ("MAX_REPORT_VALUES", codec.values_at_most(data))):
+        with monkeypatch.context() as only:
+            only.setattr(codec, name, most)
+            assert export_cache(full, file) == Moved(2, 2)
+            assert import_cache(tmp_path / name, file) == Moved(2, 2)
+            only.setattr(codec, name, most - 1)
+            with pytest.raises(
+                CacheError, match=rf"cache\.json: would have {len(data)} bytes, too many .*--winners-only"
+            ):
+                export_cache(full, file)
+
+
+def test_fields_of_another_version_are_refused(full: Path, tmp_path: Path) -> None:
+    file = tmp_path / "cache.json"
+    export_cache(full, file)
+    file.write_text(json.dumps({**json.loads(file.read_text()), "more": 1}))
+    with pytest.raises(CacheError, match="more"):
         import_cache(tmp_path / "other", file)

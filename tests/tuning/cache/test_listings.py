@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from collections import Counter
 from pathlib import Path
@@ -137,3 +138,50 @@ def test_a_code_is_told_by_all_that_its_listing_depends_on() -> None:
     others = [Code("sm_80", "0" * 64, 3, "1"), Code("sm_90a", "1" * 64, 3, "1"), Code("sm_90a", "0" * 64, 3, "2")]
     cache = ListingCache(Path("unused"))
     assert len({cache._path(c) for c in (code, *others)}) == 4
+
+
+def test_accesses_are_stored_in_order_and_come_back(tmp_path: Path) -> None:
+    code, cache = Code("sm_90a", "0" * 64, 3, "12.9"), ListingCache(tmp_path)
+    stack = {("STL", 8): 2, ("LDL", 0): 1}
+    found = Listing(Counter({"STL": 2, "LDL": 1}), stack, True, {("LDL", 0): 1})
+    assert cache.find(code) is None
+    cache.add({code: found})
+    assert cache.find(code) == found
+    (path,) = entries(tmp_path)
+    stored = json.loads(path.read_text())
+    assert stored["stack"] == [["LDL", 0, 1], ["STL", 8, 2]]
+    assert len(path.stem) == 32
+    assert path.parent.name == path.stem[:2]
+    assert cache.damaged == []
+
+
+def test_an_entry_that_is_used_stays_longer(tmp_path: Path) -> None:
+    cache = ListingCache(tmp_path, most=2)
+    codes = [Code("sm_90a", str(i) * 64, 1, "12.9") for i in range(3)]
+    for code in codes[:2]:
+        cache.add({code: Listing(Counter({"EXIT": 1}), {}, False, {})})
+    for number, path in enumerate((cache._path(codes[0]), cache._path(codes[1]))):
+        os.utime(path, (number + 1, number + 1))
+    assert cache.find(codes[0]) is not None
+    cache.add({codes[2]: Listing(Counter({"EXIT": 1}), {}, False, {})})
+    assert cache.count() == 2
+    assert [cache.find(code) is not None for code in codes] == [True, False, True]
+
+
+def test_listings_that_nobody_makes_are_not_stored(tmp_path: Path) -> None:
+    cache, asked = ListingCache(tmp_path), list[list[Code]]()
+    code = Code("sm_90a", "0" * 64, 1, "12.9")
+    assert cache.complete([code], lambda codes: asked.append(codes) or {}) == {}
+    assert asked == [[code]]
+    assert cache.count() == 0
+    made = {code: Listing(Counter({"EXIT": 1}), {}, False, {})}
+    assert cache.complete([code], lambda codes: made) == made
+    assert cache.complete([code], lambda codes: asked.append(codes) or {}) == made
+    assert asked[1:] == [[]]
+
+
+def test_what_is_as_by_default_is_not_stored(tmp_path: Path) -> None:
+    cache, code = ListingCache(tmp_path), Code("sm_90a", "0" * 64, 1, "12.9")
+    cache.add({code: Listing(Counter({"EXIT": 1}), {}, False, {})})
+    (path,) = entries(tmp_path)
+    assert sorted(json.loads(path.read_text())) == ["arch", "instructions", "opcodes", "schema", "sha256", "tool"]

@@ -9,11 +9,13 @@ import pytest
 
 from kerntune.base.config import Config
 from kerntune.tuning.cache import WinnerCache
+from kerntune.tuning.cache.miss_reason import _configs, _field, _parts
 from tuning.cache.made import ENVIRONMENT, LARGE, SMALL, WINNER
 
 replace = msgspec.structs.replace
 MORE = Config({"BLOCK": 2048})
 WHAT = "the kernel, a function that it calls, or a constant"
+SPECIAL = "types, alignment, options or grid"
 
 
 @pytest.mark.parametrize(
@@ -45,3 +47,35 @@ def test_the_nearest_is_compared(tmp_path: Path) -> None:
     assert len(cache.why_missed(WINNER)) == 3
     cache.put(replace(WINNER, triton="3.6.0"), LARGE, 1.0, ENVIRONMENT)
     assert cache.why_missed(WINNER) == ["triton: 3.6.0 -> 3.9.0"]
+
+
+def test_configs_that_were_added_and_removed_are_counted() -> None:
+    a, b, c, d = (Config({"BLOCK": size}) for size in (16, 32, 64, 128))
+    assert _configs([a], [a, b]) == [f"configs: 1 added ({b})"]
+    assert _configs([a], [b, c]) == [f"configs: 2 added ({b}, ...)", f"configs: 1 removed ({a})"]
+    assert _configs([a, b, c], [a]) == [f"configs: 2 removed ({b}, ...)"]
+    assert _configs([a, d], [d, a]) == ["configs: the same in another order"]
+
+
+def test_each_argument_that_differs_is_named_once() -> None:
+    assert _parts(["n=1", "x=f32", "y=a=b"], ["n=2", "x=f32", "z=3"]) == [
+        "argument n: 1 -> 2", "argument y: a=b -> not given", "argument z: not given -> 3",
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("name", "lines"),
+    [
+        ("source", [f"source: 0123456789ab -> ba9876543210 ({WHAT} changed)"]),
+        (
+            "specialization",
+            [f"specialization: 0123456789ab -> ba9876543210 ({SPECIAL} changed)"],
+        ),
+        ("search", ["search: 0123456789abcdef -> ba9876543210fedc"]),
+        ("device", ["device: 0123456789abcdef -> ba9876543210fedc"]),
+    ],
+)
+def test_of_hashes_twelve_digits_are_shown(name: str, lines: list[str]) -> None:
+    assert _field(name, "0123456789abcdef", "ba9876543210fedc") == lines
+    assert _field("search", "", "x") == ["search: none -> x"]
+    assert _field("search", "x", "") == ["search: x -> none"]

@@ -179,3 +179,17 @@ def test_files_are_read_64_at_a_time(count: int, requests: list[int]) -> None:
 def test_files_that_are_gone_empty_or_too_long_are_left_out() -> None:
     client: Any = SimpleNamespace(ask=lambda request: Contents((b"1234", None, b"", b"12345")))
     assert list(push_pull._read(client, ["a", "b", "c", "d"], 4)) == [("a", b"1234")]
+
+
+def test_winners_of_bundles_are_pulled_where_there_are_no_files_of_their_own(
+    full: Path, hub: Hub, tmp_path: Path
+) -> None:
+    """A bundle that is damaged is named and costs its own winners."""
+    push_cache(full, "hf://datasets/a/b/tuned")
+    path = tmp_path / "repo" / "tuned" / bundle_name(won().key)
+    path.write_bytes(b"damage")
+    pulled = pull_cache(tmp_path / "other", "hf://datasets/a/b/tuned")
+    assert (pulled.winners, pulled.trials, pulled.kept) == (3, 2, 0)
+    assert len(pulled.damaged) == 1
+    assert path.name in pulled.damaged[0]
+    assert path.read_bytes() == b"damage"

@@ -316,3 +316,33 @@ def test_names_of_files_have_no_odd_characters() -> None:
     for name in (winner_name(odd, 1), bundle_name(odd), lease_name(odd, 1)):
         assert ".." not in name
         assert all(c.isalnum() or c in "-_./" for c in name)
+
+
+def test_a_store_that_is_away_is_asked_again_for_a_kernel(here: SharedWinnerCache, there: SharedWinnerCache) -> None:
+    """What has no answer is not known to be missing."""
+    there.offer(won())
+    client(there).finish()
+    client(here).is_away = True
+    assert not here._fetch(key(0))
+    assert here.store.fetched == set()
+    client(here).is_away = False
+    assert here._fetch(key(0))
+    assert here.store.fetched == {bundle_name(key(0))}
+    assert not here._fetch(key(0)), "once a process"
+    assert here.get(key(0)) == won()
+
+
+def test_a_kernel_without_winners_has_no_new_ones(here: SharedWinnerCache) -> None:
+    assert not here._fetch(key(0))
+    assert here.store.fetched == {bundle_name(key(0))}
+
+
+def test_all_cache_folders_share_one_process_a_store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    clients = []
+    for url in ("a", "a", "b"):
+        monkeypatch.setenv("KERNTUNE_STORE", f"file://{tmp_path}/{url}")
+        found = shared_store(tmp_path / str(len(clients)))
+        assert found is not None
+        clients.append(found.client)
+    assert clients[0] is clients[1]
+    assert clients[0] is not clients[2]

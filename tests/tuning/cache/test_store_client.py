@@ -7,6 +7,7 @@ import signal
 import warnings
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -198,3 +199,103 @@ def test_the_url_is_in_no_command_line(client: StoreClient) -> None:
     client.ask(READ)
     assert client._process is not None
     assert b"/store\0" not in Path(f"/proc/{client._process.pid}/cmdline").read_bytes()
+
+
+class Interrupted:
+    """A reader in which Ctrl-C comes."""
+
+    def receive(self, limit: Timeout) -> Any:
+        raise KeyboardInterrupt
+
+
+def test_an_interrupted_request_leaves_no_reply_behind(client: StoreClient) -> None:
+    """The next one would take it for its own."""
+    process = answered(client)
+    reader: Any = Interrupted()
+    client._reader = reader
+    with pytest.raises(KeyboardInterrupt):
+        client.ask(READ)
+    assert process.returncode is not None
+    assert client._process is None
+    assert client.ask(READ) == Contents((None,))
+
+
+def test_a_store_is_left_alone_for_twice_as_long_up_to_a_quarter_of_an_hour(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    client = StoreClient(f"file://{tmp_path}/store")
+    told: list[str] = []
+    client.report = told.append
+    monkeypatch.setattr(store_client.time, "monotonic", lambda: 1000.0)
+    until = []
+    for _ in range(6):
+        client._leave_alone("no route")
+        until.append(client._away_until)
+    monkeypatch.undo()
+    assert until == [1060.0, 1120.0, 1240.0, 1480.0, 1900.0, 1900.0]
+    assert told == [f"file://{tmp_path}/store: can't be used (no route); tuning goes on with this machine's own cache"]
+
+
+def test_a_store_s_limits_are_the_documented_ones() -> None:
+    """docs/shared-store.md."""
+    assert (store_client.WAIT_S, store_client.LIMIT_S) == (0.5, 0.9)
+    assert (store_client.REST_S, store_client.LONGEST_REST_S) == (60.0, 900.0)
+
+
+def test_a_store_that_is_left_alone_is_told_nothing_and_not_begun(tmp_path: Path) -> None:
+    client = StoreClient(f"file://{tmp_path}/store")
+    client._away_until = NEVER
+    client.tell(WriteLaterRequest("a", b"1"))
+    client.begin()
+    assert client._process is None
+    assert client.ask(READ) is None
+    assert client.asked == 0
+
+
+def test_a_process_that_can_not_start_is_no_error_for_who_begins(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    client = StoreClient(f"file://{tmp_path}/store")
+    monkeypatch.setattr(client, "_start", lambda: (_ for _ in ()).throw(OSError("no process")))
+    client.begin()
+    assert client._process is None
+    assert not client.is_away
+    told: list[str] = []
+    client.report = told.append
+    client.tell(WriteLaterRequest("a", b"1"))
+    assert client.is_away
+    assert "no process" in told[0]
+
+
+def test_closing_twice_and_a_client_that_never_began_do_nothing(client: StoreClient) -> None:
+    client.close()
+    process = answered(client)
+    client.close(60)
+    assert process.returncode == 0
+    assert process.stdin.closed
+    assert process.stdout.closed
+    client.close()
+
+
+def test_a_process_that_does_not_end_in_time_ends_by_itself(client: StoreClient) -> None:
+    """Its object would warn of a process that still runs."""
+    process = answered(client)
+    os.kill(process.pid, signal.SIGSTOP)
+    client.close(0.01)
+    assert process.returncode == 0
+    os.kill(process.pid, signal.SIGCONT)
+    os.waitpid(process.pid, 0)
+
+
+def test_a_forked_copy_closes_the_pipes_and_reaps_nobody(tmp_path: Path) -> None:
+    client = StoreClient(f"file://{tmp_path}/store")
+    pipes = [Path(os.devnull).open() for _ in range(2)]  # noqa: SIM115 - closed by what is tested
+    process: Any = SimpleNamespace(stdin=pipes[0], stdout=pipes[1], returncode=None)
+    client._process, client._pid, client._probing_since = process, -1, 7.0
+    client._forget_forked()
+    assert (client._process, client._pid, client._probing_since) == (None, os.getpid(), None)
+    assert process.returncode == 0
+    assert all(pipe.closed for pipe in pipes)
+    client._pid = -1
+    client._forget_forked()
+    assert client._pid == os.getpid()

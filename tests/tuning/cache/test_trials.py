@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 from pathlib import Path
@@ -9,8 +10,10 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from kerntune.base import codec
 from kerntune.base.config import Config
-from kerntune.tuning.cache import TrialCache
+from kerntune.tuning.cache import StoredTrial, TrialCache
+from kerntune.tuning.cache.trials import SCHEMA
 from tuning.cache.made import ENVIRONMENT, LARGE, QUESTION, SMALL, trial
 
 replace = msgspec.structs.replace
@@ -126,3 +129,33 @@ def test_processes_add_to_one_question_at_the_same_time(cache: TrialCache) -> No
     assert found == {*range(40), *(1000 * w + i for w in (1, 2, 3) for i in range(40))}
     assert {p.suffix for p in cache.folder.rglob("*") if p.is_file()} == {".json"}
     assert Config({"BLOCK": 0}) in {t.config for t in cache.entries()}
+
+
+def test_a_trial_without_more_is_of_one_program_and_has_no_times() -> None:
+    found = StoredTrial(SCHEMA, QUESTION, SMALL, "spec", ENVIRONMENT)
+    assert found.grid == (1, 1, 1)
+    assert (found.estimate_ns, found.time_ns, found.timing, found.failure, found.code) == (None, None, None, "", "")
+    assert len(found.name()) == 32
+
+
+def test_a_trial_is_held_until_it_is_removed(cache: TrialCache) -> None:
+    one = trial()
+    assert not cache.holds(one)
+    cache.add(one)
+    assert cache.holds(one)
+    cache.remove(QUESTION, LARGE, one.specialization)
+    assert cache.holds(one)
+    cache.remove(QUESTION, one.config, one.specialization)
+    cache.remove(QUESTION, one.config, one.specialization)
+    assert not cache.holds(one)
+
+
+def test_a_line_on_damage_is_told_once(cache: TrialCache) -> None:
+    cache.tell("a")
+    cache.tell("a")
+    assert cache.damaged == ["a"]
+
+
+def test_what_is_as_by_default_is_not_stored() -> None:
+    found = json.loads(codec.to_json(StoredTrial(SCHEMA, QUESTION, SMALL, "spec", ENVIRONMENT)))
+    assert sorted(found) == ["config", "environment", "key", "schema", "specialization"]

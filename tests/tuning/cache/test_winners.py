@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 import subprocess
 import sys
@@ -339,3 +340,9 @@ def test_a_good_entry_that_came_meanwhile_is_not_set_aside(cache: WinnerCache, m
     found = WinnerCache(cache.folder).get(KEY)
     assert found is not None
     assert found.config == SMALL
+
+
+def test_what_is_as_by_default_is_not_stored() -> None:
+    found = json.loads(codec.to_json(Winner(SCHEMA, KEY, SMALL, 1.0, ENVIRONMENT)))
+    assert sorted(found) == ["config", "environment", "key", "schema", "time_ns"]
+    assert sorted(found["key"]) == ["arguments", "configs", "device", "kernel", "source", "target", "triton"]

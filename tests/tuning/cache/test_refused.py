@@ -1,0 +1,54 @@
+"""Files of a store that were refused: each is told once on a machine."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from kerntune.tuning.cache import refused
+from kerntune.tuning.cache.refused import RefusedFiles
+
+
+def test_a_file_is_told_once_with_its_store(tmp_path: Path) -> None:
+    found = RefusedFiles(tmp_path / "new", "s3://a/b")
+    assert not found.has("x", b"1")
+    found.add("x", b"1", "s3://a/b/x: is damaged")
+    found.add("x", b"1", "s3://a/b/x: is damaged")
+    found.add("y", b"1", "is damaged")
+    assert found.lines == ["s3://a/b/x: is damaged", "s3://a/b: is damaged"]
+    assert found.has("x", b"1")
+    assert not found.has("x", b"2"), "it was mended"
+    assert not found.has("z", b"1")
+    again = RefusedFiles(tmp_path / "new", "s3://a/b")
+    assert again.has("x", b"1")
+    assert again.has("y", b"1")
+    again.add("x", b"1", "again")
+    assert again.lines == []
+
+
+def test_a_list_that_is_too_long_begins_anew(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    RefusedFiles(tmp_path, "s3://a").add("x", b"1", "why")
+    size = (tmp_path / "refused").stat().st_size
+    monkeypatch.setattr(refused, "MAX_LIST", size)
+    assert RefusedFiles(tmp_path, "s3://a").has("x", b"1")
+    monkeypatch.setattr(refused, "MAX_LIST", size - 1)
+    assert not RefusedFiles(tmp_path, "s3://a").has("x", b"1")
+    assert not (tmp_path / "refused").exists()
+
+
+def test_a_folder_that_can_not_be_written_remembers_as_long_as_the_process(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    found = RefusedFiles(tmp_path / "file", "s3://a")
+    found.add("x", b"1", "why")
+    assert found.has("x", b"1")
+    assert found.lines == ["s3://a: why"]
+
+
+def test_a_list_has_a_mebibyte(tmp_path: Path) -> None:
+    (tmp_path / "refused").write_bytes(b"x" * (1 << 20))
+    assert not RefusedFiles(tmp_path, "s3://a").has("x", b"1")
+    assert (tmp_path / "refused").exists()
+    (tmp_path / "refused").write_bytes(b"x" * ((1 << 20) + 1))
+    assert not RefusedFiles(tmp_path, "s3://a").has("x", b"1")
+    assert not (tmp_path / "refused").exists()

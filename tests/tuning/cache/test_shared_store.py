@@ -1,0 +1,251 @@
+"""What a store is asked for, in which order, and what its files may hold."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from kerntune.base import codec
+from kerntune.base.store_requests import (
+    AddRequest,
+    Contents,
+    CreateRequest,
+    Names,
+    NamesRequest,
+    ReadRequest,
+    RemoveLaterRequest,
+    ReplaceRequest,
+    WriteLaterRequest,
+    WriteReply,
+)
+from kerntune.tuning.cache import shared_store
+from kerntune.tuning.cache.shared_store import (
+    SharedStore,
+    bundle_name,
+    forget_stores,
+    lease_name,
+    store_folder,
+    trials_file,
+    winner_folder,
+    winner_name,
+)
+from kerntune.tuning.cache.winner import SCHEMA, Winner
+from tuning.cache.made import ENVIRONMENT, LARGE, QUESTION, SMALL, WINNER, trial
+
+replace = msgspec.structs.replace
+
+
+class Client:
+    """Gives replies one after the other, None once there are no more, and remembers what it was asked."""
+
+    def __init__(self, *replies: Any) -> None:
+        self._replies = iter(replies)
+        self.asked: list[Any] = []
+        self.told: list[Any] = []
+
+    def ask(self, request: Any) -> Any:
+        self.asked.append(request)
+        return next(self._replies, None)
+
+    def tell(self, request: Any) -> None:
+        self.told.append(request)
+
+
+def store(folder: Path, *replies: Any, url: str = "s3://a/b") -> tuple[SharedStore, Client]:
+    client: Any = Client(*replies)
+    return SharedStore(url, folder, client), client
+
+
+def won(**changes: Any) -> Winner:
+    return replace(Winner(SCHEMA, WINNER, SMALL, 1.0, ENVIRONMENT), **changes)
+
+
+UNFINISHED = won(untried=(LARGE,))
+
+
+def names(first: int, last: int) -> list[str]:
+    return [winner_name(WINNER, g) for g in range(first, last + 1)]
+
+
+def test_winners_that_were_refused_or_unfinished_have_eight_places(tmp_path: Path) -> None:
+    """Each is read after the last one; the latest that can be used stands."""
+    data = codec.to_json(UNFINISHED)
+    found, client = store(tmp_path, *[Contents((data,))] * 9)
+    assert found.find(WINNER) == UNFINISHED
+    assert client.asked == [ReadRequest((name,), 4 << 20) for name in names(1, 8)]
+    assert client.told == [
+        AddRequest(bundle_name(WINNER), f"{WINNER.digest()}.{g}", data) for g in range(1, 9)
+    ]  # fmt: skip
+
+
+def test_a_finished_winner_ends_the_search(tmp_path: Path) -> None:
+    found, client = store(tmp_path, Contents((b"{",)), Contents((codec.to_json(won()),)))
+    assert found.find(WINNER) == won()
+    assert len(client.asked) == 2
+    none, client = store(tmp_path, Contents((None,)))
+    assert none.find(WINNER) is None
+    assert len(client.asked) == 1
+    away, client = store(tmp_path)
+    assert away.find(WINNER) is None
+    assert len(client.asked) == 1
+
+
+def test_a_winner_is_offered_for_eight_places(tmp_path: Path) -> None:
+    """Those before hold what can't be used."""
+    found, client = store(tmp_path, *[WriteReply(False, b"{")] * 9)
+    assert found.offer(won()) is None
+    assert [one.name for one in client.asked] == names(1, 8)
+    found, client = store(tmp_path, WriteReply(False, b"["), WriteReply(True))
+    assert found.offer(won()) == won()
+    data = codec.to_json(won())
+    expected = [CreateRequest(winner_name(WINNER, g), data, 4 << 20, bundle_name(WINNER), f"{WINNER.digest()}.{g}")
+                for g in (1, 2)]  # fmt: skip
+    assert client.asked == expected
+
+
+def test_another_s_winner_stands_and_gets_into_the_bundle(tmp_path: Path) -> None:
+    other = won(config=LARGE)
+    found, client = store(tmp_path, WriteReply(False, codec.to_json(other)))
+    assert found.offer(won()) == other
+    assert client.told == [AddRequest(bundle_name(WINNER), f"{WINNER.digest()}.1", codec.to_json(other))]
+
+
+def test_tuning_by_force_removes_the_later_places(tmp_path: Path) -> None:
+    data = codec.to_json(won())
+    found, client = store(tmp_path, WriteReply(True))
+    assert found.replace(won())
+    assert client.asked == [ReplaceRequest(winner_name(WINNER, 1), data)]
+    assert client.told == [
+        RemoveLaterRequest(tuple(names(2, 8))), AddRequest(bundle_name(WINNER), f"{WINNER.digest()}.1", data),
+    ]  # fmt: skip
+    found, client = store(tmp_path, WriteReply(True))
+    assert found.replace(UNFINISHED)
+    assert [type(one) for one in client.told] == [AddRequest]
+    away, client = store(tmp_path)
+    assert not away.replace(won())
+    assert client.told == []
+
+
+def test_a_store_that_is_only_read_is_told_nothing(tmp_path: Path) -> None:
+    found, client = store(tmp_path, Contents((codec.to_json(won()),)), url="hf://datasets/a/b")
+    assert found.is_read_only
+    assert found.find(WINNER) == won()
+    assert found.offer(won()) is None
+    assert not found.replace(won())
+    found.add_trials([trial()])
+    assert client.told == []
+    assert len(client.asked) == 1
+
+
+@pytest.mark.parametrize("more", [0, 1])
+def test_a_winner_s_file_may_have_four_mebibytes(tmp_path: Path, more: int) -> None:
+    data = codec.to_json(won())
+    data += b" " * ((4 << 20) + more - len(data))
+    found, _ = store(tmp_path)
+    assert (found.winner_of(winner_name(WINNER, 1), data) is None) is bool(more)
+    assert len(found.damaged) == more
+    if more:
+        assert f"{winner_name(WINNER, 1)}: has more than the 4194304 bytes" in found.damaged[0]
+
+
+def test_a_winner_is_of_the_key_that_its_name_says_and_that_is_asked_for(tmp_path: Path) -> None:
+    found, _ = store(tmp_path)
+    data, other = codec.to_json(won()), replace(WINNER, arguments="n=7")
+    name = winner_name(WINNER, 3)
+    assert found.winner_of(name, data) == found.winner_of(name, data, WINNER) == won()
+    assert found.winner_of(name, data, other) is None
+    again, _ = store(tmp_path / "again")
+    assert again.winner_of(winner_name(other, 1), data) is None
+    assert "is of another key than its name says" in again.damaged[0]
+    assert again.winner_of(winner_name(other, 1), data) is None
+    assert len(again.damaged) == 1, "and is told once"
+
+
+def test_trials_take_two_requests(tmp_path: Path) -> None:
+    name, data = trials_file([trial()])
+    found, client = store(tmp_path, Names((name, "notes.txt")), Contents((data,)))
+    assert found.trials_of(QUESTION) == [trial()]
+    assert client.asked == [NamesRequest(f"v1/trials/{QUESTION.digest()}"), ReadRequest((name,), 4 << 20)]
+    none, client = store(tmp_path, Names(()))
+    assert none.trials_of(QUESTION) == []
+    assert len(client.asked) == 1
+    for replies in ((), (Names((name,)),)):
+        away, _ = store(tmp_path, *replies)
+        assert away.trials_of(QUESTION) is None
+
+
+def test_of_many_files_of_trials_64_are_read(tmp_path: Path) -> None:
+    listed = Names(tuple(f"{i}.json" for i in range(70)))
+    found, client = store(tmp_path, listed, Contents((None,) * 64))
+    assert found.trials_of(QUESTION) == []
+    assert client.asked[1] == ReadRequest(listed.names[:64], 4 << 20)
+
+
+@pytest.mark.parametrize("more", [0, 1])
+def test_a_file_of_trials_may_have_four_mebibytes(tmp_path: Path, more: int) -> None:
+    name, data = trials_file([trial()])
+    data += b" " * ((4 << 20) + more - len(data))
+    found, _ = store(tmp_path)
+    assert list(found.trials_in(name, data)) == ([] if more else [trial()])
+    assert list(found.trials_in(name, data, QUESTION)) == ([] if more else [trial()])
+    assert len(found.damaged) == more
+
+
+def test_trials_of_another_question_or_schema_are_refused(tmp_path: Path) -> None:
+    name, _ = trials_file([trial()])
+    for wrong in (trial(key=replace(QUESTION, arguments="n=7")), trial(schema="kerntune.trial/0")):
+        found, _ = store(tmp_path / wrong.schema.replace("/", "-"))
+        assert list(found.trials_in(name, trials_file([wrong])[1])) == []
+        assert "has trials of another question than its name says" in found.damaged[0]
+
+
+def test_trials_are_stored_later_if_there_are_any(tmp_path: Path) -> None:
+    found, client = store(tmp_path)
+    found.add_trials([])
+    assert client.told == []
+    found.add_trials([trial(LARGE), trial(SMALL)])
+    name, data = trials_file([trial(SMALL), trial(LARGE)])
+    assert client.told == [WriteLaterRequest(name, data)], "whatever their order"
+    assert name.startswith(f"v1/trials/{QUESTION.digest()}/")
+
+
+def test_names_say_what_is_in_a_file() -> None:
+    folder = winner_folder(WINNER)
+    assert folder.startswith("v1/winners/cuda-90/nvidia-h100/add_kernel-")
+    assert len(folder.rpartition("-")[2]) == 32
+    assert winner_name(WINNER, 2) == f"{folder}/{WINNER.digest()}.2.json"
+    assert bundle_name(WINNER) == f"{folder}.json.gz"
+    assert lease_name(WINNER, 3) == f"v1/leases/{WINNER.digest()}.3"
+    long = winner_folder(replace(WINNER, kernel="k" * 200)).rpartition("/")[2]
+    assert long[:81] == "k" * 80 + "-"
+    assert winner_folder(replace(WINNER, kernel="")).rpartition("/")[2].startswith("kernel-")
+    assert winner_folder(replace(WINNER, kernel="<a b>")).rpartition("/")[2].startswith("-a-b--")
+
+
+@pytest.mark.parametrize(
+    ("member", "number"),
+    [("a.1", 1), ("a.10", 10), ("a.12345678", 12345678), ("a.123456789", 0), ("a.x", 0), ("a.\u0661", 0), ("7", 7)],
+)
+def test_a_member_s_number_is_what_its_name_ends_with(member: str, number: int) -> None:
+    assert shared_store._generation(member) == (number, member)
+
+
+def test_of_a_bundle_s_winners_the_one_with_the_highest_number_stands(tmp_path: Path) -> None:
+    found, _ = store(tmp_path)
+    digest = WINNER.digest()
+    members = {f"{digest}.{g}": codec.to_json(won(time_ns=float(g))) for g in (10, 9, 2)}
+    assert found._standing(WINNER, members) == {digest: won(time_ns=10.0)}
+
+
+def test_what_is_known_of_stores_can_be_forgotten(tmp_path: Path) -> None:
+    folder = store_folder(tmp_path, "s3://a/b")
+    assert folder.parent == tmp_path / "stores"
+    assert len(folder.name) == 16
+    folder.mkdir(parents=True)
+    (tmp_path / "winners").mkdir()
+    forget_stores(tmp_path)
+    forget_stores(tmp_path)
+    assert [p.name for p in tmp_path.iterdir()] == ["winners"]
