@@ -13,6 +13,9 @@ from kerntune.gpu.compare import Difference, compare_bytes, is_float
 from kerntune.tuning.choices.call_copies import has_values, tensors_in
 from kerntune.tuning.verification import TOLERANCE
 
+PYTHON_FLOAT = ("float",)
+"""The shape of one that is returned. It is kept in all its bits, and mostly was computed as float32."""
+
 
 @dataclass(frozen=True)
 class CallOutcome:
@@ -29,18 +32,20 @@ class CallOutcome:
     ) -> str | None:
         """Where and by how much ``other`` differs; None if it agrees within the tolerance of each dtype, or to the
         bit."""
-        if self.shapes != other.shapes:
-            odd = [p for p in {**self.shapes, **other.shapes} if self.shapes.get(p) != other.shapes.get(p)]
+        odd = [p for p in {**self.shapes, **other.shapes} if self.shapes.get(p) != other.shapes.get(p)]
+        odd = [p for p in odd if not ignored(p.partition("[")[0])]
+        if odd:
             mine, theirs = (_shape(o.shapes.get(odd[0])) for o in (self, other))
             return f"{odd[0]} is {theirs}, not {mine}"
-        pairs = {place: (expected, other.tensors[place]) for place, expected in self.tensors.items()}
+        pairs = {place: (t, other.tensors[place]) for place, t in self.tensors.items() if place in other.tensors}
         for place in {**self.changed, **other.changed}:
             was = _alone(self.before[place])
             pairs[place] = self.changed.get(place, was), other.changed.get(place, was)
         for place, (expected, actual) in pairs.items():
             if ignored(place.partition("[")[0]):
                 continue
-            found = _difference(expected, actual, gpu, bitwise)
+            rounded = self.shapes.get(place) == PYTHON_FLOAT
+            found = _difference(expected, actual, gpu, bitwise, TOLERANCE["float32"] if rounded else None)
             if found is not None:
                 what = "bits" if bitwise else "values"
                 return f"wrote other {what} into {place} ({found}, dtype {_dtype(expected)})"
@@ -57,9 +62,10 @@ def outcome_of(
     found = {f"result{place}": t for place, t in tensors_in(value)}
     found |= {f"gradient of {place}": t for place, t in gradients.items() if t is not None}
     plain = {f"result{place}": v for place, v in _plain_in(value)}
-    found |= {place: torch.tensor(v, dtype=torch.float32) for place, v in plain.items() if isinstance(v, float)}
     shapes: dict[str, tuple[Any, ...]] = {place: (_dtype(t), *t.shape) for place, t in found.items()}
-    shapes |= {place: (repr(v),) for place, v in plain.items() if not isinstance(v, float)}
+    floats = {place: v for place, v in plain.items() if isinstance(v, float)}
+    found |= {place: torch.tensor(v, dtype=torch.float64, device="cpu") for place, v in floats.items()}
+    shapes |= {place: PYTHON_FLOAT if place in floats else (repr(v),) for place, v in plain.items()}
     return CallOutcome(_kept(found), shapes, _kept(changed), before)
 
 
@@ -93,9 +99,11 @@ def _dtype(tensor: torch.Tensor) -> str:
     return str(tensor.dtype).removeprefix("torch.")
 
 
-def _difference(expected: torch.Tensor, actual: torch.Tensor, gpu: Gpu, bitwise: bool) -> Difference | None:
+def _difference(
+    expected: torch.Tensor, actual: torch.Tensor, gpu: Gpu, bitwise: bool, tolerance: float | None
+) -> Difference | None:
     dtype = "uint8" if bitwise else _dtype(expected)
-    allowed = TOLERANCE[dtype] if is_float(dtype) else 0.0
+    allowed = 0.0 if not is_float(dtype) else TOLERANCE[dtype] if tolerance is None else tolerance
     if not expected.numel():
         return None
     if expected.is_cuda and actual.is_cuda:

@@ -403,6 +403,54 @@ def test_floats_of_a_result_may_differ_in_their_last_digits(spend: Spend) -> Non
     assert not both.operation.decisions[-1].left_out
 
 
+def test_bits_of_a_float_are_all_its_bits(spend: Spend) -> None:
+    """A float has more of them than a float32."""
+
+    def mean(x: torch.Tensor) -> float:
+        spend(10.0)
+        return float(x.mean())
+
+    def mean_in_double(x: torch.Tensor) -> float:
+        spend(1000.0)
+        return float(x.double().mean())
+
+    x = torch.tensor([0.1, 0.2, 0.5])
+    assert float(torch.tensor(mean_in_double(x), dtype=torch.float32)) == mean(x) != mean_in_double(x)
+    both = choice_of(mean_in_double, mean, verify="bitwise")
+    with pytest.warns(RuntimeWarning, match="mean is left out.*wrote other bits into result"):
+        both(x)
+    assert winner(both) == "mean_in_double"
+
+
+def test_floats_that_no_float32_can_be_are_compared(spend: Spend) -> None:
+    def one(x: torch.Tensor) -> float:
+        spend(1000.0)
+        return 1e300
+
+    def other(x: torch.Tensor) -> float:
+        return 2e300
+
+    both = choice_of(one, other)
+    with pytest.warns(RuntimeWarning) as warned:
+        both(torch.ones(4))
+    assert any("other is left out" in str(w.message) for w in warned)
+
+
+@pytest.mark.parametrize(("one", "other"), [(1, 2), ("seen", None), (torch.ones(3), torch.ones(4)), (torch.ones(3), 1)])
+def test_an_ignored_result_may_be_anything(spend: Spend, one: Any, other: Any) -> None:
+    def slow(x: torch.Tensor) -> Any:
+        spend(3000.0)
+        return [one]
+
+    def fast(x: torch.Tensor) -> Any:
+        return [other]
+
+    both = choice_of(slow, fast, verify_ignore=["result"])
+    both(torch.ones(4))
+    assert winner(both) == "fast"
+    assert not both.operation.decisions[-1].left_out
+
+
 def test_another_shape_is_another_result(spend: Spend) -> None:
     def flat(x: torch.Tensor) -> torch.Tensor:
         return (x * 2)[None]
