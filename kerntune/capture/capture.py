@@ -501,8 +501,9 @@ def current() -> Capture | None:
 def wait_while_suspended(name: str) -> None:
     """Where another thread of the captured function decides a choice, wait until it has; ``name`` is what is about to
     be called. A call of ours that doesn't come to Triton's entry points, or only in the end, asks this first."""
-    if _suspension is not None:
-        _suspension.wait(name)
+    suspension = _suspension  # another thread may end it at any moment
+    if suspension is not None:
+        suspension.wait(name)
 
 
 def last_capture() -> weakref.ref[Capture] | None:
