@@ -30,7 +30,9 @@ from triton.runtime.jit import JITFunction
 from kerntune import capture as captures
 from kerntune.base.config import Config
 from kerntune.capture import Capture
+from kerntune.capture.entry_points import EntryPoints
 from kerntune.capture.recorder import record
+from kerntune.compiling.compiler import Compiler
 from kerntune.errors import CaptureError, ConfigError, GridError, KerntuneError, TuningError
 from kerntune.gpu.scripted import FakeBackend
 
@@ -611,6 +613,26 @@ def test_a_call_inside_a_call_is_an_error_and_the_outer_goes_on(backend: FakeBac
         scale(scale_kernel, BLOCK=64)
     assert len(outer.launches) == 1
     assert captures.current() is None
+
+
+def test_an_interrupt_just_when_it_begins_leaves_tritons_functions(
+    backend: FakeBackend, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run, real = JITFunction.run, EntryPoints.replace
+
+    def interrupted(entries: EntryPoints) -> None:
+        real(entries)
+        assert JITFunction.run is not run
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as once:
+        once.setattr(EntryPoints, "replace", interrupted)
+        with pytest.raises(KeyboardInterrupt), Capture(backend, Compiler()).active():
+            pass
+    assert JITFunction.run is run
+    assert captures.current() is None
+    with Capture(backend, COMPILER).active():  # another one may begin
+        pass
 
 
 def test_the_scripted_gpu_is_untouched_by_a_capture(backend: FakeBackend) -> None:

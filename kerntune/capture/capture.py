@@ -114,8 +114,8 @@ class Capture:
         global _last
         _last = weakref.ref(self)  # it holds users' tensors
         self._entries = EntryPoints(self._on_launch, self._on_tuned, self.records)
-        self._stand_in()
         try:
+            self._stand_in()
             yield
         except KeyboardInterrupt:
             self.compiler.end()  # busy ones would take the processors from all that follows

@@ -69,9 +69,9 @@ class FirstRuns:
         if self.mode is Isolate.OFF:
             yield
             return
-        self.begin()
         _watching.runs.append(self)
         try:
+            self.begin()
             yield
         except Exception as exc:
             self._refuse(exc)

@@ -305,6 +305,23 @@ def test_backward_functions_are_watched(this_gpu: FakeBackend) -> None:
     assert decided(copy).winner.endswith("clones")
 
 
+def test_an_interrupt_just_when_it_begins_leaves_tritons_functions(
+    this_gpu: FakeBackend, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    script(this_gpu, isolated=True)
+    run, real = triton.runtime.jit.JITFunction.run, first_runs.BareLaunches.begin
+
+    def interrupted(launches: Any) -> None:
+        real(launches)
+        assert triton.runtime.jit.JITFunction.run is not run
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(first_runs.BareLaunches, "begin", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        Pair(this_gpu).choice()(torch.empty(N, device="cuda"))
+    assert triton.runtime.jit.JITFunction.run is run
+
+
 # where it can't be
 
 
