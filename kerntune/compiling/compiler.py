@@ -82,7 +82,9 @@ class Compiler:
         """The compiled kernel of a launch. Raises :class:`CompileError`, with the same text each time."""
         with self._lock:
             known = self._done.get(launch.key())
-        found = known or self._compile_now([launch])[0]
+        found = known
+        while found is None:
+            found = next(iter(self._compile_now([launch])), None)  # none if another thread has ended it meanwhile
         if isinstance(found, TrialError):
             raise _error_like(found)  # a new one: a raised error holds the frames of its traceback
         return found
@@ -158,8 +160,9 @@ class Compiler:
     def end(self) -> None:
         """Have the compiling processes end, and return before they are gone: an interrupted run has the processors for
         its own end. What is compiled and not taken yet is dropped. Later calls start new ones."""
-        self._compilations.end()
-        self._compilations = Compilations(self._compilations.farm.like())
+        ended = self._compilations
+        self._compilations = Compilations(ended.farm.like())
+        ended.end()
 
     def close(self) -> None:
         """End the compiling processes. Later calls start new ones."""

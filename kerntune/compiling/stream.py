@@ -146,6 +146,8 @@ class Compilations:
         finished, run.finished = run.finished, []
         yield from finished
         for future in [f for f in run.futures if f.done()]:
+            if run.stopped.done():  # and maybe the processes with it, which says nothing of what they were to compile
+                return
             yield from self._finish(future, run)
 
     def _submit(self, requests: Sequence[CompileRequest], run: _Run, patient: bool = False) -> Iterator[None]:

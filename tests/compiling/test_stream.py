@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import sys
+import threading
 import time
 from concurrent.futures import Future
 from pathlib import Path
@@ -383,6 +384,41 @@ def test_a_compiler_that_is_ended_drops_what_it_compiles_and_starts_anew(farm):
     one.close()
     assert not any(Path(f"/proc/{pid}").exists() for pid in pids)
     assert isinstance(compiler.compile(kernels.add_launch()), Compiled)
+    compiler.close()
+
+
+def test_what_ending_does_to_compilations_is_no_result(farm, monkeypatch):
+    """Those that wait aren't compiled in this process then, and no launch is remembered as one that can't be."""
+    compiler, ended, wait = Compiler(farm(workers=1)), threading.Event(), stream._wait
+
+    def wait_until_ended(run):
+        wait(run)
+        assert ended.wait(60)
+
+    monkeypatch.setattr(stream, "_wait", wait_until_ended)
+    one, launches = compiler.farm, [BAD["hang"][1], *(kernels.add_launch(block=64 << i) for i in range(2))]
+    aside = compiler.compile_aside(launches)
+    while not one.pids or one.queued != 2:
+        time.sleep(0.01)
+    compiler.end()
+    one.close()  # until it is clear what came of each
+    ended.set()
+    assert list(aside) == []
+    assert compiler.missing(launches) == 3
+
+
+def test_a_thread_that_waits_for_a_compilation_that_another_one_ends_has_it_compiled_anew(farm, monkeypatch):
+    compiler, wait, ended = Compiler(farm(workers=1)), stream._wait, []
+
+    def end_once(run):
+        if not ended:
+            ended.append(compiler.farm)
+            compiler.end()
+        wait(run)
+
+    monkeypatch.setattr(stream, "_wait", end_once)
+    assert isinstance(compiler.compile(kernels.add_launch()), Compiled)
+    assert compiler.farm is not ended[0]
     compiler.close()
 
 
