@@ -29,12 +29,12 @@ LENIENT = {
 """Structs that are never decoded, and headers, which are read to tell which version wrote the rest."""
 
 CHANGING = {
-    "Capture", "Collection", "TrialSet", "Expectation", "FakeBuffer", "FakeFunction", "Screening", "Consensus", "FirstRuns", "Late",
+    "Capture", "Collection", "TrialSet", "Expectation", "FakeBuffer", "FakeFunction", "Screening", "Consensus", "Late",
     "OwnBuffer", "Pending", "CandidatePool",
     "Recorded", "Script", "_Comparison", "Site", "Trial", "Tuning", "Verifier", "_Call", "_Copy",
     "GpuPools", "ShapesFile", "_Flow", "_Given", "_Pool",
     "Deciding", "MeasuredGpu", "_Loose", "_Piece", "_Mine", "_Notice",
-    "Faults", "FirstLaunchFault", "Waiting", "_Order", "_Run", "_Seen", "_Tried", "_Tuning",
+    "Faults", "FirstLaunchFault", "FirstRuns", "Waiting", "_Order", "_Run", "_Seen", "_Tried", "_Tuning",
     "ArgumentReader", "CompiledCalls", "DynamoReader", "FusionChange", "GraphLaunch", "GridMemo",
     "InductorChoices", "KernelCall", "MetChoices",
     "TracingReader",
