@@ -60,6 +60,17 @@ def test_a_worker_that_is_gone_is_not_asked_for_again() -> None:
     assert affinity.choose("kind") == "b"
 
 
+def test_workers_that_join_later_are_counted() -> None:
+    """An adaptive cluster begins with one worker; most of the jobs of a single kernel would be kept for that."""
+    here = ["a"]
+    affinity = WorkerAffinity(42, lambda: len(here))
+    affinity.ended("kind", "", "a")
+    here += ["b", "c"]
+    affinity.ended("kind", "", "b")
+    given = Counter(affinity.choose("kind") for _ in range(40))
+    assert given == {"a": 10, "": 30}, "0.75 of 40 jobs by 3 workers"
+
+
 # Dask's
 
 
