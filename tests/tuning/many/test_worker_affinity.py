@@ -115,6 +115,16 @@ def test_other_executors_are_left_alone() -> None:
     assert DaskExecutor(executor).workers() == 0
 
 
+def test_what_an_executor_around_dask_calls_workers_is_not_asked() -> None:
+    class Around(ClientExecutor):
+        workers = ("tcp://a:1", "tcp://b:1")
+
+    Around.__module__ = "somewhere"
+    executor = Around()
+    assert len(list(HandOut(keys(2, 8), executor))) == 16
+    assert executor.given == [{}] * 16
+
+
 def test_outside_of_a_dask_task_there_is_no_worker(monkeypatch: pytest.MonkeyPatch) -> None:
     assert dask_executor.dask_worker() == ""
     monkeypatch.setitem(dask_executor.sys.modules, "distributed", object())
