@@ -106,7 +106,7 @@ def work(place: str, folder: Path, rank: int, keys: int, seed: int, begin: Any) 
 
 def one_round(place: str, seed: int, ranks: int, keys: int) -> dict[str, Any]:
     draw = random.Random(seed)
-    with tempfile.TemporaryDirectory() as name:
+    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as name:
         folder = Path(name)
         warm(place, folder, draw.sample(range(keys), keys // 4))
         context = multiprocessing.get_context("fork")

@@ -7,6 +7,9 @@ from typing import TYPE_CHECKING, Any
 from kerntune.errors import KerntuneError
 
 if TYPE_CHECKING:
+    from kerntune import grids as grids
+    from kerntune import heuristics as heuristics
+    from kerntune import search as search
     from kerntune.base.config import Config
     from kerntune.base.device import DeviceSpec, Environment, Target
     from kerntune.kernels.barrier import grid_barrier
@@ -87,17 +90,22 @@ _LAZY = {
     "tuning_job": "kerntune.tuning.many.tune_many",
 }
 
+_PACKAGES = ("grids", "heuristics", "search")
+"""Found as attributes, as in ``kerntune.grids.Grid1D``, whether or not something else has imported them."""
+
 
 def __getattr__(name: str) -> Any:
     """Import a name that needs Triton or msgspec when it is first used: every process of ours imports this package, and
     not all need them. AttributeError for a name that this package doesn't have."""
-    if name not in _LAZY:
-        raise AttributeError(f"module 'kerntune' has no attribute {name!r}")
     import importlib
 
+    if name in _PACKAGES:
+        return importlib.import_module(f"kerntune.{name}")
+    if name not in _LAZY:
+        raise AttributeError(f"module 'kerntune' has no attribute {name!r}")
     return getattr(importlib.import_module(_LAZY[name]), name)
 
 
 def __dir__() -> list[str]:
     """All names, also those that aren't imported yet, for completion in interactive sessions."""
-    return sorted({*globals(), *_LAZY})
+    return sorted({*globals(), *_LAZY, *_PACKAGES})

@@ -57,7 +57,7 @@ class Copies:
 
     def __init__(self) -> None:
         self._source: subprocess.Popen[bytes] | None = None
-        self._folder = tempfile.TemporaryDirectory(prefix="kerntune-copies-")
+        self._folder = tempfile.TemporaryDirectory(prefix="tests-of-kerntune-")  # kerntune sweeps empty "kerntune-*"
         self._socket = str(Path(self._folder.name) / "socket")
         self.call = [sys.executable, "-IS", str(CALL), self._socket]
 

@@ -687,6 +687,15 @@ def test_what_is_imported_late_is_completed_as_well() -> None:
     assert all(hasattr(package, name) for name in dir(package))
 
 
+@pytest.mark.parametrize("name", ["grids", "heuristics", "search"])
+def test_packages_are_found_without_an_import_of_their_own(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The README writes ``kerntune.grids.Grid1D`` after ``import kerntune``."""
+    package, found = importlib.import_module("kerntune"), importlib.import_module(f"kerntune.{name}")
+    monkeypatch.delattr(package, name)
+    assert getattr(package, name) is found
+    assert name in dir(package)
+
+
 # names held as text
 
 TEXTS = ("Makefile", "README.md", "CONTRIBUTING.md", "pyproject.toml", "benchmarks/mutants.toml")

@@ -34,7 +34,7 @@ CHANGING = {
     "Recorded", "Script", "_Comparison", "Site", "Trial", "Tuning", "Verifier", "_Call", "_Copy",
     "GpuPools", "ShapesFile", "_Flow", "_Given", "_Pool",
     "Deciding", "MeasuredGpu", "_Loose", "_Piece", "_Mine", "_Notice",
-    "Faults", "FirstLaunchFault", "Waiting", "_Order", "_Run", "_Seen", "_Tried", "_Tuning",
+    "Faults", "FirstLaunchFault", "FirstRuns", "Waiting", "_Order", "_Run", "_Seen", "_Tried", "_Tuning",
     "ArgumentReader", "CompiledCalls", "DynamoReader", "FusionChange", "GraphLaunch", "GridMemo",
     "InductorChoices", "KernelCall", "MetChoices",
     "TracingReader",

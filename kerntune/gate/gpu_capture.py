@@ -27,7 +27,7 @@ from kerntune.tuning.stored_winners import Winners
 @dataclass(frozen=True)
 class CaptureNeeds:
     """What the run has for one call, by the GPU on which that launches: the baseline of its case, as far as it is known
-    before the call is captured; winners of earlier tuning; where first launches run; ``watch`` is told of the GPU."""
+    before the call is captured; winners of earlier tuning; where first launches run; ``watch`` gets the GPU."""
 
     baseline: Callable[[Backend], TimeBaseline | None]
     winners: Callable[[Gpu], Winners]

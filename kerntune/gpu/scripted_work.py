@@ -231,7 +231,7 @@ class FakeBuffer:
     """Memory with real contents. Launches leave ``users`` own as it is; ``whole`` is what it is a piece of, which is
     there as long.
 
-    What launches leave is computed when somebody looks: a timed graph writes dozens of copies thousands of times, and
+    What launches leave is computed when it is read: a timed graph writes dozens of copies thousands of times, and
     nearly all of them are restored unread.
     """
 

@@ -31,7 +31,6 @@ KEPT = 64
 """Texts whose access is kept: configs that differ in warps or stages have the same TTIR, of some 10 KB."""
 
 
-@lru_cache(maxsize=KEPT)
 def access_of(ttir: str, target: Target | None = None) -> Access:
     """What the kernel in ``ttir`` reads and writes, found by following its addresses back to its parameters.
 
@@ -41,12 +40,17 @@ def access_of(ttir: str, target: Target | None = None) -> Access:
     a new text, most of it MLIR's dialects, plus the import of Triton.
     """
     try:
-        module, _context = _parse(ttir, target)
-        return _Walk(module).access()
+        return _understood(ttir, target)
     except Exception as error:
         first_line = (str(error).splitlines() or [""])[0]
         why = [f"TTIR not understood: {type(error).__name__}: {first_line}"]
         return Access.everything(_count_pointers(ttir), why, beyond=why)
+
+
+@lru_cache(maxsize=KEPT)  # which keeps no failures: a process may be out of files for a moment
+def _understood(ttir: str, target: Target | None) -> Access:
+    module, _context = _parse(ttir, target)
+    return _Walk(module).access()
 
 
 def _parse(ttir: str, target: Target | None) -> tuple[Any, Any]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import os
 from typing import Any
 
 import pytest
@@ -450,8 +451,19 @@ def test_a_function_that_calls_itself_may_return_what_any_caller_gave() -> None:
 
 def test_a_text_that_is_known_is_not_parsed_again(monkeypatch: pytest.MonkeyPatch) -> None:
     """Configs that differ in warps have the same TTIR, and a new MLIR context for each takes most of the time."""
-    parsed = []
-    monkeypatch.setattr(writes, "_parse", lambda ttir, target: parsed.append((ttir, target)) or 1 / 0)
+    text, parsed, parse = RECURSIVE.replace("@kernel", "@known"), [], writes._parse
+    monkeypatch.setattr(writes, "_parse", lambda ttir, target: parsed.append(target) or parse(ttir, target))
     for target in (None, None, Target.parse("cuda:90"), Target.parse("cuda:90")):
-        assert access_of("no module, and no other test's", target).unknown
-    assert [target for _, target in parsed] == [None, Target.parse("cuda:90")]
+        assert access_of(text, target) == exact(set(), {0, 1}, 2)
+    assert parsed == [None, Target.parse("cuda:90")]
+
+
+def test_what_was_not_understood_is_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not the text's fault: the process had too many open files."""
+    text = RECURSIVE.replace("@kernel", "@tried_again")
+    with monkeypatch.context() as patch:
+        patch.setattr(writes.os, "memfd_create", lambda name: os.open("/no/such/file", 0))
+        assert access_of(text).unknown == (
+            "TTIR not understood: FileNotFoundError: [Errno 2] No such file or directory: '/no/such/file'",
+        )
+    assert access_of(text) == exact(set(), {0, 1}, 2)

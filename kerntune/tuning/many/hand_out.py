@@ -74,7 +74,8 @@ class HandOut:
     ) -> None:
         executor = with_affinity(executor)
         self._waiting = WaitingJobs(requests)
-        self._affinity = WorkerAffinity(len(requests), getattr(executor, "workers", lambda: 0))
+        ask = getattr(executor, "workers", None) if hasattr(executor, "submit_on") else None  # else it means anything
+        self._affinity = WorkerAffinity(len(requests), ask or (lambda: 0))
         self._executor, self._window, self._function = executor, window, function
         self._given: dict[int, _Given] = {}
         self._next = 0

@@ -14,8 +14,8 @@ class WorkerAffinity:
     """The jobs of a kind stay with the worker that had its first one, up to :data:`SHARE`; any worker may have the
     others.
 
-    ``jobs`` are to be done, by ``workers()``, which is asked as kinds come back; 0 means that it isn't known, and
-    that no job is kept for a worker.
+    ``jobs`` are to be done, by ``workers()``, which is asked as kinds come back, and workers that had no job yet: a
+    cluster may grow meanwhile. 0 means that it isn't known, and that no job is kept for a worker.
     """
 
     def __init__(self, jobs: int, workers: Callable[[], int]) -> None:
@@ -25,6 +25,8 @@ class WorkerAffinity:
 
         self._kept: Counter[str] = Counter()
         """By worker, the jobs that are kept for it and have not ended."""
+
+        self._met: set[str] = set()
 
     def choose(self, kind: str) -> str:
         """The worker to keep a job of this kind for; empty if any may have it. Tell :meth:`ended` or :meth:`died`."""
@@ -38,8 +40,10 @@ class WorkerAffinity:
         """A job has come back from ``worker`` (empty if that isn't known); it was ``kept`` for one, or for none."""
         self._left -= 1
         self._kept[kept] -= bool(kept)
-        if worker and kind not in self._at:
-            self._at[kind], self._workers = worker, self._ask()
+        if worker and (kind not in self._at or worker not in self._met):
+            self._at.setdefault(kind, worker)
+            self._met.add(worker)
+            self._workers = self._ask()
 
     def died(self, kind: str, kept: str) -> None:
         """A job's worker is gone: any worker may have what is left of its kind, until one of it has come back."""

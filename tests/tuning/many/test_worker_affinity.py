@@ -60,6 +60,17 @@ def test_a_worker_that_is_gone_is_not_asked_for_again() -> None:
     assert affinity.choose("kind") == "b"
 
 
+def test_workers_that_join_later_are_counted() -> None:
+    """An adaptive cluster begins with one worker; most of the jobs of a single kernel would be kept for that."""
+    here = ["a"]
+    affinity = WorkerAffinity(42, lambda: len(here))
+    affinity.ended("kind", "", "a")
+    here += ["b", "c"]
+    affinity.ended("kind", "", "b")
+    given = Counter(affinity.choose("kind") for _ in range(40))
+    assert given == {"a": 10, "": 30}, "0.75 of 40 jobs by 3 workers"
+
+
 # Dask's
 
 
@@ -102,6 +113,16 @@ def test_other_executors_are_left_alone() -> None:
     executor = object()
     assert with_affinity(executor) is executor
     assert DaskExecutor(executor).workers() == 0
+
+
+def test_what_an_executor_around_dask_calls_workers_is_not_asked() -> None:
+    class Around(ClientExecutor):
+        workers = ("tcp://a:1", "tcp://b:1")
+
+    Around.__module__ = "somewhere"
+    executor = Around()
+    assert len(list(HandOut(keys(2, 8), executor))) == 16
+    assert executor.given == [{}] * 16
 
 
 def test_outside_of_a_dask_task_there_is_no_worker(monkeypatch: pytest.MonkeyPatch) -> None:
