@@ -62,9 +62,11 @@ def _runs_later(fn: Any) -> bool:
 
 def name_of(fn: Any) -> str:
     """The module and qualified name of a callable; a function of torch's is ``torch.mm``, without the class that torch
-    keeps it in."""
+    keeps it in, an operator ``torch.ops.aten.mm``, without the file that it was built from."""
     while isinstance(fn, functools.partial):
         fn = fn.func
+    if type(fn).__module__ == "torch._ops":
+        return f"torch.ops.{fn}"
     name = getattr(fn, "__qualname__", None) or getattr(fn, "__name__", None) or type(fn).__qualname__
     module = getattr(fn, "__module__", None) or type(fn).__module__
     return f"{module}.{name.removeprefix('_VariableFunctionsClass.')}"

@@ -21,6 +21,7 @@ from kerntune.gpu.scripted import FakeBackend
 from kerntune.tuning import chosen, context
 from kerntune.tuning.cache import WinnerCache
 from kerntune.tuning.choices import operation
+from kerntune.tuning.choices.choice_candidate import implementations
 
 Spend = Callable[[float], None]
 
@@ -449,6 +450,22 @@ def test_an_ignored_result_may_be_anything(spend: Spend, one: Any, other: Any) -
     both(torch.ones(4))
     assert winner(both) == "fast"
     assert not both.operation.decisions[-1].left_out
+
+
+@pytest.mark.parametrize(
+    ("fn", "name"),
+    [
+        (torch.mm, "torch.mm"),
+        (partial(torch.mm), "torch.mm"),
+        (torch.nn.functional.softmax, "torch.nn.functional.softmax"),
+        (torch.ops.aten.mm, "torch.ops.aten.mm"),
+        (torch.ops.aten.mm.default, "torch.ops.aten.mm.default"),
+    ],
+)
+def test_functions_of_torch_have_the_names_that_they_are_called_by(fn: Any, name: str) -> None:
+    """Baselines have them: no name of what torch was built from."""
+    (found, _) = (one.name for one in implementations([fn, torch.add], "choice"))
+    assert found == name
 
 
 def test_another_shape_is_another_result(spend: Spend) -> None:
