@@ -10,10 +10,11 @@ contents, ``--each`` times in turn: ``job`` is what :func:`kerntune.tune_many` d
 and ``constant`` are calls with such tensors.
 
 ``tunings`` has the winner of each, and of each config the estimate and the slots of the race (microseconds), whether
-it came to the finals, and whether the host was late. ``clocks`` are NVML's while it was tuned: the clock of the SMs
-(least, median, most), the largest power, all throttle reasons. ``winners`` counts. ``replays`` are paired, of the two
-configs of a tile of 128 x 128 x 64 and of other winners, each with both contents: how much longer the second config
-takes, in three fresh processes, and the median time.
+it came to the finals, and whether the host was late. ``turns`` are all slots in the order in which they were taken:
+the config's number (null in an earlier pass), milliseconds since the first, and the time. ``clocks`` are NVML's while
+it was tuned: the clock of the SMs (least, median, most), the largest power, all throttle reasons. ``winners`` counts.
+``replays`` are paired, of the two configs of a tile of 128 x 128 x 64 and of other winners, each with both contents:
+how much longer the second config takes, in three fresh processes, and the median time.
 """
 
 from __future__ import annotations
@@ -72,15 +73,28 @@ def call_with(key: Any, contents: str) -> tuple[Any, tuple[Any, ...]]:
 
 def tune_in_child(log: Path, words: Any) -> None:
     """Tune the key with each content in turn, each time with an empty cache of winners and trials."""
-    from kerntune.tuning import tuner
+    from kerntune.tuning import race, tuner
 
     races: list[dict[str, Any]] = []
-    tuner.log_race = lambda site, alive, finalists, best: races.append(race_of(site, alive, finalists, best))
+    turns: list[tuple[Any, float, float]] = []
+    slot_ns = race.slot_ns
+
+    def timed(slot: Any) -> float:
+        ns = slot_ns(slot)
+        turns.append((slot, time.time(), ns))
+        return ns
+
+    def raced(site: Any, alive: Sequence[Any], finalists: Sequence[Any], best: Any) -> None:
+        races.append(race_of(site, alive, finalists, best, turns))
+        turns.clear()  # which holds the slots
+
+    race.slot_ns, tuner.log_race = timed, raced
     order = CONTENTS[words.first :] + CONTENTS[: words.first]
     for number, contents in enumerate(order * words.each):
         with tempfile.TemporaryDirectory(prefix="kerntune-cache-") as cache:
             os.environ["KERNTUNE_CACHE_DIR"] = cache
             races.clear()
+            turns.clear()
             begin = time.time()
             tune_once(key_of(words.key), contents)
             row = {"contents": contents, "number": number, "begin": begin, "end": time.time()}
@@ -104,8 +118,8 @@ def tune_once(key: Any, contents: str) -> None:
     key.tuner[grid](*args)
 
 
-def race_of(site: Any, alive: Sequence[Any], finalists: Sequence[Any], best: Any) -> dict[str, Any]:
-    """What a race has measured of each config, in microseconds."""
+def race_of(site: Any, alive: Sequence[Any], finalists: Sequence[Any], best: Any, turns: Any) -> dict[str, Any]:
+    """What a race has measured of each config, in microseconds; all slots by their config's number, and when in ms."""
     final = {id(trial) for trial in finalists}
     found = {}
     for trial in alive:
@@ -115,7 +129,14 @@ def race_of(site: Any, alive: Sequence[Any], finalists: Sequence[Any], best: Any
             "final": id(trial) in final,
             "late": trial.late,
         }
-    return {"winner": str(site.candidates[best.index].config), "us": round(best.time_ns / 1e3, 3), "trials": found}
+    number = {id(trial.slot): trial.index for trial in alive if trial.slot is not None}
+    start = turns[0][1] if turns else 0.0
+    return {
+        "winner": str(site.candidates[best.index].config),
+        "us": round(best.time_ns / 1e3, 3),
+        "trials": found,
+        "turns": [[number.get(id(s)), round((at - start) * 1e3, 2), round(ns / 1e3, 3)] for s, at, ns in turns],
+    }
 
 
 # the clock meanwhile
