@@ -18,7 +18,9 @@ core counts beside the next one and beside the one half of all later, and the ha
 pytest (with ``--dist=worksteal``, so that a worker has whole kernels) tunes and times each case here and records no
 baseline (``--kerntune-missing=warn``); with ``--record`` it does, which takes four replays of each case in addition.
 ``winners`` holds the two runs' winners against each other: equal configs are equal, others are replayed in pairs
-(log-ratio of the times, in turn, in processes of their own), ``--compare`` of them at most, chosen at random. Where a
+(log-ratio of the times, in turn, in processes of their own), ``--compare`` of them at most, chosen at random;
+``tuned_us`` is what each run's own race gave its winner. All tensors are normally distributed, in every way and in the
+replays (``winner_contents.py`` has what other numbers do). Where a
 key failed or a process ended with an error, ``said`` has the end of what its processes wrote.
 
 ``aa`` has the standard deviation of replays of equal code, in rows for four processes on one GPU and for two on each of
@@ -328,16 +330,19 @@ def compare_winners(first: Path, second: Path, words: Any) -> dict[str, Any]:
     others = []
     with backend.activate(), contextlib.closing(pairs_for(backend)) as pairs, contextlib.closing(compiler):
         for key in kernels.chosen_keys(words.keys, words.kernels):
-            configs = [winner_of(backend, compiler, key, folder) for folder in (first, second)]
-            if None in configs:
+            won = [winner_of(backend, compiler, key, folder) for folder in (first, second)]
+            if None in won:
                 found["missing"] += 1
-            elif configs[0] == configs[1]:
+            elif won[0].config == won[1].config:
                 found["equal"] += 1
             else:
-                others.append((key, configs))
+                others.append((key, won))
         found |= {"different": len(others), "compared": {}}
-        for key, configs in random.Random(0).sample(others, min(len(others), words.compare)):
-            found["compared"][str(key)] = compared(backend, compiler, pairs, key, configs)
+        for key, won in random.Random(0).sample(others, min(len(others), words.compare)):
+            found["compared"][str(key)] = {
+                **compared(backend, compiler, pairs, key, [one.config for one in won]),
+                "tuned_us": [round(one.time_ns / 1e3, 2) for one in won],
+            }
     return found
 
 
@@ -356,7 +361,7 @@ def compared(backend: Any, compiler: Any, pairs: Any, key: Any, configs: Sequenc
 
 
 def winner_of(backend: Any, compiler: Any, key: Any, folder: Path) -> Any:
-    """The config that a cache has for a key; None if there is none."""
+    """What a cache has for a key, with one of today's configs; None if there is none."""
     from kerntune.base.policy import TuneMode
     from kerntune.capture import Capture
     from kerntune.tuning.cache import WinnerCache
@@ -364,8 +369,8 @@ def winner_of(backend: Any, compiler: Any, key: Any, folder: Path) -> Any:
 
     grid, args = key.call()
     site = Capture(backend, compiler).site_of(key.tuner, args, {"grid": grid})
-    index = Winners(WinnerCache(folder), TuneMode.AUTO, backend.gpu).find(site, unfinished=True)
-    return None if index is None else site.candidates[index].config
+    winners = Winners(WinnerCache(folder), TuneMode.AUTO, backend.gpu)
+    return None if winners.find(site, unfinished=True) is None else winners.stored(site)
 
 
 # A/A beside others

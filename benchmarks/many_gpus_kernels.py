@@ -151,20 +151,26 @@ class Key:
         return KERNELS[self.kernel][1](self.shape, device)
 
 
+def normal(shape: tuple[int, ...], device: str, dtype: Any = torch.float32) -> Any:
+    """Normally distributed numbers, as ``tune_many`` makes them from a description: all ways tune with such, and
+    winners are replayed with such. How fast a matmul is depends on its numbers, by the power that they take."""
+    return torch.empty(shape, device=device, dtype=dtype).normal_()
+
+
 def line(shape: tuple[int, ...], device: str) -> tuple[Any, tuple[Any, ...]]:
     (n,) = shape
-    x, y, out = (torch.empty(n, device=device).fill_(0.5) for _ in range(3))
+    x, y, out = (normal((n,), device) for _ in range(3))
     return (lambda meta: (triton.cdiv(n, meta["BLOCK"]),)), (x, y, out, n)
 
 
 def rows(shape: tuple[int, ...], device: str) -> tuple[Any, tuple[Any, ...]]:
-    x = torch.empty(shape, device=device).fill_(0.5)
+    x = normal(shape, device)
     return (lambda meta: (shape[0],)), (x, torch.empty_like(x), shape[1])
 
 
 def tiles(shape: tuple[int, ...], device: str) -> tuple[Any, tuple[Any, ...]]:
     m, n, k = shape
-    a, b = (torch.empty(s, device=device, dtype=torch.float16).fill_(0.1) for s in ((m, k), (k, n)))
+    a, b = (normal(s, device, torch.float16) for s in ((m, k), (k, n)))
     c = torch.empty((m, n), device=device, dtype=torch.float16)
     return (lambda meta: (triton.cdiv(m, meta["BM"]), triton.cdiv(n, meta["BN"]))), (a, b, c, m, n, k)
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -61,3 +63,41 @@ def test_threads_that_a_machine_names_are_believed(tmp_path: Path) -> None:
         (tmp_path / f"cpu{core}/topology").mkdir(parents=True)
         (tmp_path / f"cpu{core}/topology/thread_siblings_list").write_text(f"{core // 2 * 2}-{core // 2 * 2 + 1}\n")
     assert half_of(range(8), tmp_path, {1: 0.97, 4: 0.6}) == [0, 1, 2, 3]
+
+
+def test_all_ways_tune_with_what_tune_many_makes_of_a_description(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Constants take a matmul less power: other configs win than with ``gpu/invented``'s numbers."""
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    from benchmarks.many_gpus_kernels import KERNELS
+
+    for _, call, shapes in KERNELS.values():
+        _, args = call(shapes[0], "cpu")
+        deviations = [float(one.float().std()) for one in args[:-1] if hasattr(one, "dtype")]
+        assert deviations[0] == pytest.approx(1.0, abs=0.1)
+
+
+def test_what_each_runs_race_gave_its_winner_is_beside_the_replay(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    from benchmarks import many_gpus, many_gpus_kernels
+    from kerntune.gate import measured_gpu
+
+    of = {name: SimpleNamespace(config=name, time_ns=ns) for name, ns in (("one", 54_190.0), ("all", 61_200.0))}
+    monkeypatch.setitem(sys.modules, "many_gpus_kernels", many_gpus_kernels)
+    monkeypatch.setattr(many_gpus, "backend_of", lambda words: SimpleNamespace(activate=contextlib.nullcontext))
+    monkeypatch.setattr(many_gpus, "winner_of", lambda backend, compiler, key, folder: of[folder.name])
+    monkeypatch.setattr(many_gpus, "compared", lambda *args: {"configs": args[-1], "change": 0.03})
+    monkeypatch.setattr(measured_gpu, "pairs_for", lambda backend: SimpleNamespace(close=lambda: None))
+    words = SimpleNamespace(scripted=True, keys=1, kernels=8, compare=8)
+    found = many_gpus.compare_winners(Path("one"), Path("all"), words)
+    (row,) = found["compared"].values()
+    assert row == {"configs": ["one", "all"], "change": 0.03, "tuned_us": [54.19, 61.2]}
+
+
+def test_the_clock_of_a_tuning_is_told_by_its_range() -> None:
+    from benchmarks.winner_contents import summary
+
+    low, high = {"sm_clock_mhz": 1500, "power_w": 690.0, "throttle": "0x4"}, {"sm_clock_mhz": 1980, "throttle": ""}
+    assert summary([{}]) == {}
+    assert summary([high, low, {}, low]) == {
+        "readings": 3, "least_mhz": 1500, "median_mhz": 1500, "most_mhz": 1980, "power_w": 690.0, "throttle": ["0x4"],
+    }  # fmt: skip
