@@ -482,10 +482,11 @@ def test_closing_interrupts_processes_and_waits_for_their_threads(farm):
 
     working = SimpleNamespace(interrupt=lambda: asked.append("interrupted"))
     one._threads = {Joined(): working, threading.current_thread(): None}
-    client = SimpleNamespace(close=lambda: asked.append("closed"))
-    one._fork_client = client
+    one._fork_client = SimpleNamespace(
+        end_start=lambda: asked.append("start ended"), close=lambda: asked.append("closed")
+    )
     one.close()
-    assert asked == ["interrupted", "joined", "closed"]
+    assert asked == ["start ended", "interrupted", "joined", "closed"]
     assert one._fork_client is None
     assert one.queued == 2, "an end for each thread"
     one._threads = {}

@@ -167,7 +167,10 @@ def captured(**changes: Any) -> CapturedCall:
     compiled.unseen = changes.get("hidden", [])
     compiled.choices.anew = changes.get("anew", ())
     capture: Any = SimpleNamespace(
-        compiled=compiled, guesses=changes.get("guesses", []), choices=SimpleNamespace(texts=changes.get("texts", ()))
+        compiled=compiled,
+        missed=changes.get("missed", []),
+        guesses=changes.get("guesses", []),
+        choices=SimpleNamespace(texts=changes.get("texts", ())),
     )
     return CapturedCall(call(), capture, (), unseen=changes.get("unseen", ()))
 
@@ -176,6 +179,7 @@ def captured(**changes: Any) -> CapturedCall:
     ("changes", "text"),
     [
         ({}, ""),
+        ({"missed": ["f", "g", "f"], "hidden": ["h"]}, "it launches or calls f, g in a thread of its own, unrecorded "),
         ({"unseen": ["a", "b"]}, "it launches a, b, compiled without a Python source (from IR), "),
         (
             {"hidden": ["f", "g"], "guesses": ["x"]},
