@@ -222,7 +222,8 @@ def _run(arguments: list[str]) -> None:
 def _forget_other_kerntune() -> None:
     """Where this path leads to another kerntune, or to none, what is imported must be that."""
     found = importlib.machinery.PathFinder.find_spec("kerntune", sys.path)
-    if found is None or found.origin != sys.modules["kerntune"].__file__:
+    known = sys.modules.get("kerntune")
+    if known is not None and (found is None or found.origin != known.__file__):
         for name in [name for name in sys.modules if name.partition(".")[0] == "kerntune"]:
             del sys.modules[name]
 
@@ -252,7 +253,8 @@ if __name__ == "__main__":
 
     sys.path.insert(0, str(Path(__file__).parents[1]))
     for name in (*OWN, *filter(None, os.environ.get(MORE, "").split(","))):
-        importlib.import_module(name)
+        with contextlib.suppress(ImportError):  # what only a PYTHONPATH leads to, a copy imports by itself
+            importlib.import_module(name)
     del sys.path[0]
     _leave_kerntune_as_it_is()
     gc.freeze()  # nor look for garbage in

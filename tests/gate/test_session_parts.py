@@ -13,7 +13,8 @@ import pytest
 from kerntune.base.policy import Policy, Update
 from kerntune.gate import session as module
 from kerntune.gate.call import Call, Settings
-from kerntune.gate.session import Session, _naming, _OnGpu
+from kerntune.gate.gpu_capture import GpuCapture
+from kerntune.gate.session import Session, _naming
 
 
 class Gpu:
@@ -150,13 +151,18 @@ def test_the_header_says_what_is_compared(options: dict[str, Any], text: str) ->
 # a reference beside a capture
 
 
+def gpu_capture(it: Session, call: Call, share: Any) -> GpuCapture:
+    it._fault = SimpleNamespace(watch=lambda gpu: None)
+    return GpuCapture(it._capture_needs(call, ()), call, share, it.backend)
+
+
 def test_a_reference_has_the_device_alone_and_a_call_without_one_stays() -> None:
     it = session(1, 0)
     share: Any = SimpleNamespace(given_up=lambda gpu: contextlib.nullcontext())
     plain = Call("t", "0", print)
-    assert _OnGpu(it, plain, share).call() is plain
+    assert gpu_capture(it, plain, share).call() is plain
     seen: list[list[int]] = []
-    asking = _OnGpu(it, Call("t", "0", print, reference=lambda: seen.append(list(it.held)) or "it"), share).call()
+    asking = gpu_capture(it, Call("t", "0", print, reference=lambda: seen.append(list(it.held)) or "it"), share).call()
     assert asking.reference is not None
     assert asking.reference() == "it"
     assert seen == [[0]]
@@ -169,6 +175,6 @@ def test_what_inductor_decides_is_recorded_where_it_may_become_a_baseline(
 ) -> None:
     it = session(1, 0, update=update)
     share: Any = None
-    wishes = _OnGpu(it, Call("t", "0", print, policy=Policy()), share).wishes(())
+    wishes = gpu_capture(it, Call("t", "0", print, policy=Policy()), share).wishes()
     assert wishes.choices is not None
     assert wishes.choices.recorded is (update in (Update.IMPROVED, Update.REGRESSED))

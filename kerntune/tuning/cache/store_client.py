@@ -203,7 +203,9 @@ class StoreClient:
         assert reader is not None
         assert process.stdin is not None
         assert process.stdout is not None
-        if not select.select([process.stdout], [], [], 0)[0]:
+        poll = select.poll()  # select() can't have descriptors from 1024 on
+        poll.register(process.stdout, select.POLLIN)
+        if not poll.poll(0):
             return None
         try:
             for reply in reader.arrived():
