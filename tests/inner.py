@@ -8,8 +8,11 @@ NO_SUMMARY = ("-p", "no:hypothesispytest")
 NO_GARBAGE = ("-p", "no:unraisableexception")
 """It collects garbage at a run's end, among all that torch is made of. The outer run does so, too."""
 
-QUICK = (*NO_SUMMARY, *NO_GARBAGE)
-"""Without what costs each of these runs a second."""
+NO_SERVER = ("-p", "no:rerunfailures")
+"""Beside xdist it opens a port in each run, and a thread that outlives the run: 500 in a worker of the whole suite."""
+
+QUICK = (*NO_SUMMARY, *NO_GARBAGE, *NO_SERVER)
+"""Without what costs each of these runs a second, or leaves something."""
 
 QUIET = ("-p", "no:cacheprovider", *QUICK)
 

@@ -55,9 +55,11 @@ MESSAGES = st.one_of(
 def pipe() -> Iterator[tuple[int, Any]]:
     """The end to read from, and the other one as an object that can be closed early."""
     read, write = os.pipe()
-    with open(write, "wb", buffering=0) as other:
-        yield read, other
-    os.close(read)
+    try:
+        with open(write, "wb", buffering=0) as other:
+            yield read, other
+    finally:
+        os.close(read)
 
 
 @given(MESSAGES)

@@ -70,9 +70,9 @@ def rerun(request, project):
     """Runs tests that fail again, up to twice."""
     if request.param:
         pytest.importorskip(request.param)
-        return lambda *args: project.run("--reruns=2", *args)
+        return lambda *args: project.run("-p", "rerunfailures", "--reruns=2", *args)
     project.pytester.makeconftest(RERUN)
-    return lambda *args: project.run("-p", "no:rerunfailures", *args)
+    return project.run
 
 
 def test_a_rerun_makes_no_pass_of_a_regression(project, rerun):
