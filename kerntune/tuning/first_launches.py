@@ -136,7 +136,7 @@ class FirstLaunches:
                     raise
                 except (_EndedFromOutside, MeasurementError):
                     return
-                if not process.alive:
+                if not self._isolation.has(process):  # one that the next launch has ended says so
                     return
 
     def whole_call(self, recording: Recording, artifacts: Artifacts) -> tuple[ChangedGuard, ...]:

@@ -106,6 +106,10 @@ class Isolation:
         """Whether a process has its context on the device already."""
         return self._process is not None and self._process.asked > 0 and self._process.alive
 
+    def has(self, process: LookProcess) -> bool:
+        """Whether a process has not been dropped; it may have ended."""
+        return self._process is process
+
     def staging(self, nbytes: int) -> Staging:
         """Where so many bytes are put for the process; as many of them as there is room for."""
         assert self._host is not None

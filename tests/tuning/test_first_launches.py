@@ -370,6 +370,23 @@ def test_those_after_a_fault_are_asked_for_alone(looks: FirstLaunches, processes
     assert len(processes) == 2
 
 
+def test_one_that_ends_the_process_while_the_reply_before_it_is_read_is_known(
+    looks: FirstLaunches, processes: list[Process], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def each(self: Process, request: LooksRequest, limit_s: Any) -> Iterator[Any]:
+        self.alive = False
+        yield LookReply(1.0)
+        raise ProcessEnded("ended by SIGABRT")
+
+    monkeypatch.setattr(Process, "ask_each", each)
+    plans = [recording() for _ in range(2)]
+    ahead(looks, plans)
+    assert looks.run(plans[0], ARTIFACTS, {}) == 1.0
+    with pytest.raises(LaunchFault, match="SIGABRT"):
+        looks.run(plans[1], ARTIFACTS, {})
+    assert "LookRequest" not in [one for process in processes for one in asked(process)]
+
+
 def test_one_that_others_end_is_not_known(looks: FirstLaunches) -> None:
     plans = [recording() for _ in range(2)]
     ahead(looks, plans, ProcessEnded("ended by SIGTERM", int(signal.SIGTERM)))
