@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from kerntune.base.recording import Recording
-from kerntune.base.stats import median
+from kerntune.base.stats import hodges_lehmann, median
 from kerntune.gpu.program import Program
 from kerntune.timing.event_pair import between_events
 from kerntune.timing.events import EventSlot
@@ -176,9 +176,12 @@ def screened(trials: Sequence[Trial]) -> list[Trial]:
     """The finalists among trials near the best: few slots each, in turn."""
     alive = _by_small_graphs(trials)
     _prepare(alive)
+    done = 0
     for rounds, drop in SCREENS:
         if len(alive) > 1:
-            _rounds(alive, rounds)
+            for _ in range(rounds):
+                _rounds(alive, backwards=bool(done % 2))
+                done += 1
             alive = _near_best(alive, drop)
     return alive
 
@@ -238,14 +241,14 @@ def decided(finalists: Sequence[Trial], incumbent: int | None = None) -> list[Tr
     for done in range(1, MAX_FINAL_ROUNDS + 1):
         if len(alive) < 2:
             break
-        _rounds(alive, 1, backwards=bool(done % 2))
+        _rounds(alive, backwards=bool(done % 2))
         if done >= MIN_FINAL_ROUNDS:
-            best = min(alive, key=lambda t: t.time_ns)
+            best = _fastest(alive)
             behind = {id(t): _behind(t, best) for t in alive if t is not best}
             alive = [t for t in alive if t is best or behind[id(t)][0] <= TIE]
             if all(high <= TIE for low, high in behind.values() if low <= TIE):
                 break
-    best = min(alive, key=lambda t: t.time_ns)
+    best = _fastest(alive)
     tied = sorted((t for t in alive if _ratio(t, best) <= TIE), key=lambda t: (t.index != incumbent, t.index))
     _settle_times(finalists, best)
     return tied[:1] + sorted((t for t in finalists if t is not tied[0]), key=lambda t: t.time_ns)
@@ -264,7 +267,13 @@ def _ratios(trial: Trial, best: Trial) -> list[float]:
 
 
 def _ratio(trial: Trial, best: Trial) -> float:
-    return median(_ratios(trial, best))
+    """Rounds forwards and backwards may be of two kinds, and their median is of the kind that there is more of."""
+    return hodges_lehmann(_ratios(trial, best)).point
+
+
+def _fastest(trials: Sequence[Trial]) -> Trial:
+    """Of trials that took the same rounds."""
+    return min(trials, key=lambda trial: _ratio(trial, trials[0]))
 
 
 def _behind(trial: Trial, best: Trial) -> tuple[float, float]:
@@ -299,8 +308,7 @@ def _near_best(trials: Sequence[Trial], factor: float) -> list[Trial]:
     return [t for t in trials if t.time_ns <= best * factor]
 
 
-def _rounds(trials: Sequence[Trial], rounds: int, backwards: bool = False) -> None:
-    for _ in range(rounds):
-        for trial in reversed(trials) if backwards else trials:
-            assert trial.slot is not None
-            trial.times.append(slot_ns(trial.slot))
+def _rounds(trials: Sequence[Trial], backwards: bool = False) -> None:
+    for trial in reversed(trials) if backwards else trials:
+        assert trial.slot is not None
+        trial.times.append(slot_ns(trial.slot))

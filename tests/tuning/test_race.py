@@ -147,6 +147,19 @@ def test_a_device_that_slows_down_does_not_favour_who_was_dropped_early(seed: in
     assert order[1].time_ns / order[0].time_ns == pytest.approx(1.02, rel=0.01)
 
 
+@pytest.mark.parametrize("bias", [0.01, 0.02, 0.04])
+@pytest.mark.parametrize("times", [(55_000.0, 54_000.0), (54_000.0, 55_000.0)])
+def test_who_is_timed_later_in_each_round_is_not_slower_for_that(
+    times: tuple[float, float], bias: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A clock that falls within a round and rises before the next one."""
+    place = iter(range(10_000))
+    trials = finalists(times, noise=0.0)
+    monkeypatch.setattr(race, "slot_ns", lambda slot: slot.time_ns * (1 + bias * (next(place) % 2)))
+    monkeypatch.setattr(race, "_prepare", lambda alive: [t.times.clear() for t in alive])
+    assert decided(screened(trials))[0].slot.time_ns == 54_000.0
+
+
 def test_who_was_dropped_early_is_told_as_behind_the_winner() -> None:
     """All slow down by 3 % a round; the third is dropped after few rounds, while the others go on to the last: their
     medians are of later, slower rounds, and beside them its own would look faster than it is."""
