@@ -65,7 +65,13 @@ LEAST_ERROR = 0.0005
 """Of a mean of paired log ratios: few rounds may agree better by chance than slots do."""
 
 TIE = 0.005
-"""Candidates within 0.5 % of the best tie; the incumbent wins a tie, so that winners don't flip from run to run."""
+"""The incumbent wins against candidates that are faster by 0.5 % or less, so that winners don't flip from run to run."""
+
+EQUAL = 0.003
+"""Where no incumbent ties, the first in config order wins of those within 0.3 % of the best: three times what chance
+makes of the same code (0.1 %, H200). While 0.5 % counted as equal there too, one of 18 fresh tunings of a key took a
+config that is slower by 0.7 % in the median of them, and one of 6 of another key (a row sum of 9.4 us, a matrix
+multiplication of 55 us, ``benchmarks/winner_contents.py``)."""
 
 SLOT_NS, MOST_RUNS = 1.5e6, 8
 """An event slot of a race takes about this long: many short slots in turn tell more than few long ones."""
@@ -235,7 +241,7 @@ def _small_graph(program: Program, copies: int) -> float:
 def decided(finalists: Sequence[Trial], incumbent: int | None = None) -> list[Trial]:
     """The finalists, best first, after as many rounds as their order needs.
 
-    Ties go to the incumbent, then to config order.
+    Ties go to the incumbent, then to the first in config order of those that are equal to the best.
     """
     alive = list(finalists)
     for done in range(1, MAX_FINAL_ROUNDS + 1):
@@ -249,9 +255,16 @@ def decided(finalists: Sequence[Trial], incumbent: int | None = None) -> list[Tr
             if all(high <= TIE for low, high in behind.values() if low <= TIE):
                 break
     best = _fastest(alive)
-    tied = sorted((t for t in alive if _ratio(t, best) <= TIE), key=lambda t: (t.index != incumbent, t.index))
+    winner = _winner([t for t in alive if _ratio(t, best) <= TIE], best, incumbent)
     _settle_times(finalists, best)
-    return tied[:1] + sorted((t for t in finalists if t is not tied[0]), key=lambda t: t.time_ns)
+    return [winner, *sorted((t for t in finalists if t is not winner), key=lambda t: t.time_ns)]
+
+
+def _winner(tied: Sequence[Trial], best: Trial, incumbent: int | None) -> Trial:
+    """Of those that tie with the best."""
+    if kept := [t for t in tied if t.index == incumbent]:
+        return kept[0]
+    return min((t for t in tied if _ratio(t, best) <= EQUAL), key=lambda t: t.index)
 
 
 def _settle_times(trials: Sequence[Trial], best: Trial) -> None:
