@@ -65,7 +65,7 @@ LEAST_ERROR = 0.0005
 """Of a mean of paired log ratios: few rounds may agree better by chance than slots do."""
 
 TIE = 0.005
-"""The incumbent wins against candidates that are faster by 0.5 % or less, so that winners don't flip from run to run."""
+"""The incumbent wins against what is faster by 0.5 % or less, so that winners don't flip from run to run."""
 
 EQUAL = 0.003
 """Where no incumbent ties, the first in config order wins of those within 0.3 % of the best: three times what chance
