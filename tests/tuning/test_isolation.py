@@ -23,6 +23,7 @@ from fake_runs import block, captured, configs, scale, scale_kernel, script, tun
 
 import kerntune
 from kerntune.base.case_result import is_fault
+from kerntune.capture import fault_limits
 from kerntune.capture.fault_limits import spread
 from kerntune.capture.recorder import record
 from kerntune.compiling.compiler import Compiler
@@ -203,13 +204,21 @@ def test_the_call_is_to_blame_if_the_incumbent_fails(backend: FakeBackend) -> No
         race(backend, bad(64, ILLEGAL_ADDRESS), incumbent=1)
 
 
-MANY = 54
+MANY = 18
+"""Configs of a long list, with :func:`few_faults` for limits: three times as many show the same and take seconds."""
 
 
 @triton.jit
 def many_kernel(x_ptr, y_ptr, n, factor, BLOCK: tl.constexpr, NUMBER: tl.constexpr):
     i = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     tl.store(y_ptr + i, tl.load(x_ptr + i, mask=i < n) * factor + NUMBER * 1e-9, mask=i < n)
+
+
+@pytest.fixture
+def few_faults(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A third of the limits that :mod:`tests.capture.test_fault_limits` holds."""
+    monkeypatch.setattr(fault_limits, "DOUBT_FAULTS", 4)
+    monkeypatch.setattr(fault_limits, "MORE_FAULTS", 8)
 
 
 def race_many(backend: FakeBackend, fault: str, places: Collection[int], *rules: Rule, count: int = MANY) -> Tuned:
@@ -287,13 +296,14 @@ def test_one_of_several_that_others_kill_is_launched_again(
     assert (found.failures, found.notes) == ((), ())
 
 
+@pytest.mark.usefixtures("few_faults")
 @pytest.mark.parametrize("order", ["first", "the likely ones"])
 def test_faults_that_come_first_end_no_good_tuning(
     backend: FakeBackend, monkeypatch: pytest.MonkeyPatch, order: str
 ) -> None:
-    """24 bad ones among 30 good ones."""
+    """Eight bad ones among ten good ones."""
     monkeypatch.setattr(Prescreen, "in_order", _by_number)
-    places = order_of(24, order)
+    places = order_of(8, order)
     best = max(set(range(MANY)) - places)
     found = race_many(backend, ILLEGAL_ADDRESS, places, Rule(constexprs={"NUMBER": best}, time_ns=100.0))
     assert found.winner == best
@@ -305,14 +315,15 @@ def test_hangs_that_come_first_end_no_good_tuning(backend: FakeBackend, monkeypa
     assert numbers(race_many(backend, HANG, range(3), count=8)) == {0, 1, 2}
 
 
+@pytest.mark.usefixtures("few_faults")
 def test_most_of_many_that_fault_blame_the_call_before_all_are_tried(backend: FakeBackend) -> None:
-    with pytest.raises(TuningError, match=r"28 of 54 configs fail at first launch, so the call is to blame"):
+    with pytest.raises(TuningError, match=r"10 of 18 configs fail at first launch, so the call is to blame"):
         race_many(backend, ILLEGAL_ADDRESS, range(MANY))
 
 
 def test_hangs_alone_blame_the_call_soon(backend: FakeBackend, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(launches_module, "LIMIT_FIRST_S", 0.3)
-    with pytest.raises(TuningError, match=r"8 of 54 configs fail at first launch, so the call is to blame"):
+    with pytest.raises(TuningError, match=r"8 of 18 configs fail at first launch, so the call is to blame"):
         race_many(backend, HANG, range(MANY))
 
 
