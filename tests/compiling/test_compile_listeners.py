@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import pytest
 from triton import knobs
 
 from kerntune.compiling.compiler import Compiler
+from kerntune.compiling.cost_estimate import Expectation
+from kerntune.compiling.frontend import request_of
+from kerntune.compiling.stream import Compilations
 from kerntune.errors import CompileError
 
 from . import kernels
@@ -45,6 +50,20 @@ def test_the_post_compile_hook_hears_of_each_launch_once(farm, monkeypatch):
     assert not any(told["is_manual_warmup"] or told["already_compiled"] for told in heard)
     assert len({told["key"] for told in heard}) == 3
     assert {told["compile"]["device"] for told in heard} == {0}
+
+
+def test_the_post_compile_hook_hears_of_what_this_process_compiles(monkeypatch):
+    """As it would of ``triton.compile`` in a launch, whether Triton's cache has the kernel or not."""
+    heard, compiled = [], []
+    monkeypatch.setattr(knobs.runtime, "jit_post_compile_hook", lambda **told: heard.append(told["compile"]))
+    monkeypatch.setattr("triton.compile", lambda source, **words: compiled.append(len(heard)) or "kernel")
+    one = Compilations(SimpleNamespace(expectation=Expectation()))
+    for number, known in enumerate((True, False), 1):
+        one._is_stored = lambda request, known=known: known
+        launch = kernels.add_launch(num_warps=2 * number)
+        assert one._here(request_of(launch)) == (launch, "kernel")
+        assert [told["num_warps"] for told in heard] == [2, 4][:number]
+    assert compiled == [0, 1], "each before it is told"
 
 
 def test_nothing_is_said_of_a_failure(farm, monkeypatch):

@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import json
 import os
+import warnings
 from pathlib import Path
+from types import SimpleNamespace
 
 import msgspec
 import pytest
 
 from kerntune.base.device import Target
+from kerntune.base.frames import Reader
 from kerntune.compiling import compile_worker
 from kerntune.compiling.compile_worker import address_space, answer_to
 from kerntune.compiling.frontend import lower, request_of
 from kerntune.compiling.kernel_facts import facts_of
-from kerntune.compiling.protocol import CompileFailed, Done, Job
+from kerntune.compiling.protocol import Answer, CompileFailed, Done, Hello, Job
 
 from . import kernels
 
@@ -104,3 +107,34 @@ def test_limits_are_those_of_the_system_and_what_was_asked_for(monkeypatch: pyte
         expected += [(resource.RLIMIT_AS, (limit, hard))] if limit else []
         assert set_to == [*expected, (0, ("/proc/self/oom_score_adj", "1000"))]
     assert nice == [3, 3, 3]
+
+
+@pytest.mark.parametrize(("limit", "allowed"), [(100, 100 + 5), (0, None)], ids=["some", "none"])
+def test_a_worker_has_the_knobs_and_the_memory_that_it_was_given(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, limit: int, allowed: int | None
+) -> None:
+    """Knobs come by themselves, too: ``triton.knobs.propagate_env`` may keep them out of the environment. What the
+    process had reserved before counts in no limit, and makes none."""
+    from triton import knobs
+
+    inbox, asked = os.pipe()
+    told, outbox = os.pipe()
+    os.close(asked)
+    resource, soft = compile_worker.resource, list[int]()
+    monkeypatch.setattr(resource, "setrlimit", lambda which, limits: soft.append(limits[0]))
+    monkeypatch.setattr(resource, "getrlimit", lambda which: (0, resource.RLIM_INFINITY))
+    monkeypatch.setattr(os, "nice", lambda more: None)
+    monkeypatch.setattr(compile_worker.Path, "write_text", lambda path, text: None)
+    monkeypatch.setattr(compile_worker, "_take_pipes", lambda: (inbox, outbox))
+    monkeypatch.setattr(compile_worker, "end_with_parent", lambda *given: SimpleNamespace(join=lambda: None))
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    monkeypatch.setattr(knobs, "propagate_env", False)
+    monkeypatch.delenv("TRITON_DISABLE_LINE_INFO", raising=False)
+    with warnings.catch_warnings():
+        compile_worker.main(limit, '[["compilation", "disable_line_info", true]]', str(tmp_path), inherited=5)
+    assert knobs.compilation.disable_line_info is True
+    assert soft == [0, *([] if allowed is None else [allowed])], "no core dumps, and the addresses"
+    assert isinstance(Reader(told, Answer).receive(), Hello)
+    for one in (inbox, outbox, told):
+        os.close(one)

@@ -295,6 +295,23 @@ def test_who_waits_for_a_server_to_start_goes_on_without_one(monkeypatch):
     assert one._popen.returncode == -signal.SIGKILL
 
 
+def test_a_fork_that_is_ended_while_it_starts_is_replaced_by_no_process():
+    """At Ctrl-C: the new one would be waited for."""
+    ended = []
+
+    class Own(OwnFork):
+        def kill(self):
+            ended.append(self.pid)
+
+    one = client_of(Own(77))
+    one._says_ready = lambda: one.end_start()
+    one._begin = lambda own_fork: pytest.fail("a new server is started")
+    assert not one.serves(HERE())
+    assert ended == [77]
+    one._ours.close()
+    one._theirs.close()
+
+
 def test_a_server_that_is_ready_stays_until_its_workers_have_ended(fork_client, process):
     fork_client.end_start()
     process.interrupt()

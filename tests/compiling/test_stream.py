@@ -17,6 +17,7 @@ from triton import knobs
 from kerntune.compiling import frontend, stream
 from kerntune.compiling.binary.stages import strip_locations
 from kerntune.compiling.compiler import Compiled, Compiler
+from kerntune.compiling.compiler_tokens import SWITCH, CompilerTokens
 from kerntune.compiling.cost_estimate import Expectation
 from kerntune.compiling.deadline import Deadline
 from kerntune.compiling.farm import NotStarted
@@ -551,6 +552,21 @@ def test_one_that_can_not_be_compiled_here_either_is_its_own_error():
         (_, error), (_, good) = one._instead("no processes", lowered)
     assert "its own words" in str(error)
     assert good == "kernel"
+
+
+@pytest.mark.parametrize("known", [True, False])
+def test_a_compiler_in_this_process_holds_a_token_of_the_host(monkeypatch, tmp_path, known):
+    """What Triton's cache has needs none, and waits for none."""
+    monkeypatch.setenv(SWITCH, "1")
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    tokens, held = CompilerTokens(), []
+    monkeypatch.setattr(stream, "TOKENS", tokens)
+    monkeypatch.setattr(triton, "compile", lambda source, **words: held.append(len(tokens._held)))
+    one = stream.Compilations(SimpleNamespace(expectation=Expectation()))
+    one._is_stored = lambda request: known
+    one._here(frontend.request_of(kernels.add_launch()))
+    assert held == [0 if known else 1]
+    assert tokens._held == set(), "and gives it back"
 
 
 def test_damage_is_reported_once_each():

@@ -171,7 +171,7 @@ def test_the_last_words_are_the_error_lines_or_else_the_last_lines():
 
 
 def test_an_end_in_words():
-    assert how_it_ended(-6) == "died (SIGABRT)"
+    assert [how_it_ended(code) for code in (-6, -1)] == ["died (SIGABRT)", "died (SIGHUP)"]
     assert [how_it_ended(code) for code in (0, 1)] == [f"ended with exit status {code}" for code in (0, 1)]
     assert how_it_ended(-200) == "died (signal 200)"
     assert Died("x") == Died("x")

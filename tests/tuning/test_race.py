@@ -586,6 +586,11 @@ def test_candidates_within_half_a_percent_tie(share: float, winner: int) -> None
     assert decided(finalists([1e5, share * 1e5], noise=0.0), incumbent=1)[0].index == winner
 
 
+def test_finals_end_where_all_are_surely_within_a_tie_that_itself_is_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(race, "_behind", lambda trial, best: (0.0, TIE))
+    assert rounds_of(finalists([1e5, 1.001e5], noise=0.0)) == MIN_FINAL_ROUNDS
+
+
 @pytest.mark.parametrize("incumbent", [None, 0, 1, 2])
 def test_tied_finalists_are_told_once_each(incumbent: int | None) -> None:
     order = [t.index for t in decided(finalists([1e5, 1.001e5, 1.002e5], noise=0.0), incumbent)]

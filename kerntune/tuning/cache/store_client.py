@@ -57,8 +57,9 @@ class StoreClient:
         self._lock = threading.RLock()
         self._process: subprocess.Popen[bytes] | None = None
         self._reader: Reader[StoreReply] | None = None
+        self._ready: bool  # this and the next one are of the process: set when it starts
+        self._has_answered: bool
         self._pid = os.getpid()
-        self._ready = self._has_answered = False
         self._away_until = 0.0
         self._rest = rest_s
         self._probing_since: float | None = None

@@ -93,7 +93,7 @@ class TrialCache:
         """Remove a trial, if there is one. A folder that can't be written keeps it."""
         digest = key.digest()
         with contextlib.suppress(OSError):
-            self._entries.path(digest[:2], digest, trial_name(config, specialization)).unlink(missing_ok=True)
+            self._entries.path(digest[:2], digest, trial_name(config, specialization)).unlink()
 
     def holds(self, trial: StoredTrial) -> bool:
         """Whether there is an entry for the trial's key, config and specialization."""

@@ -58,15 +58,16 @@ class WinnerCache:
         configs by one without, unless the ``first_stands`` that was stored since. :class:`CacheError` if the folder
         can't be written.
         """
-        path = self._indexed(winner.key)
+        path, again = self._indexed(winner.key), False
         while not self._entries.write_new(path, winner):
             standing = self.own(winner.key)
             unfinished = standing is not None and bool(standing.untried) and not winner.untried and not first_stands
             if standing is not None and standing != instead_of and not unfinished:
                 return standing
-            if standing is not None or path.exists():
+            if standing is not None or again:
                 self._entries.write(path, winner)
                 break
+            again = True  # damage may have been set aside; else no winner of this key is in its place
         return winner
 
     def holds(self, key: WinnerKey) -> bool:

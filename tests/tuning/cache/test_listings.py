@@ -168,6 +168,17 @@ def test_an_entry_that_is_used_stays_longer(tmp_path: Path) -> None:
     assert [cache.find(code) is not None for code in codes] == [True, False, True]
 
 
+def test_an_entry_that_another_process_removes_meanwhile_is_the_first_to_go(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cache, found = ListingCache(tmp_path, most=2), Listing(Counter({"EXIT": 1}), {}, False, {})
+    codes = [Code("sm_90a", str(i) * 64, 1, "12.9") for i in range(2)]
+    paths = cache._entries.paths
+    monkeypatch.setattr(cache._entries, "paths", lambda: [*paths(), cache.folder / "gone.json"])
+    cache.add(dict.fromkeys(codes, found))
+    assert [cache.find(code) for code in codes] == [found, found]
+
+
 def test_listings_that_nobody_makes_are_not_stored(tmp_path: Path) -> None:
     cache, asked = ListingCache(tmp_path), list[list[Code]]()
     code = Code("sm_90a", "0" * 64, 1, "12.9")

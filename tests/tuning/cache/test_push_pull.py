@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any
@@ -101,8 +102,13 @@ def test_a_store_that_can_not_be_written_is_an_error(full: Path, tmp_path: Path)
     (tmp_path / "store").write_text("a file")
     with pytest.raises(CacheError, match="store"):
         push_cache(full, f"file://{tmp_path}/store")
-    with pytest.raises(UsageError, match="memory://a"):
-        push_cache(full, "memory://a")
+
+
+@pytest.mark.parametrize("carry", [push_cache, pull_cache])
+@pytest.mark.parametrize("url", ["memory://a", "/mnt/store"])
+def test_what_is_no_store_is_refused_by_name_either_way(full: Path, carry: Callable[..., Any], url: str) -> None:
+    with pytest.raises(UsageError, match=url):
+        carry(full, url)
 
 
 # Hugging Face

@@ -174,6 +174,17 @@ def test_tuning_by_force_replaces(here: SharedWinnerCache, there: SharedWinnerCa
     assert there.get(key(0)) == won(config=LARGE)
 
 
+def test_what_was_tuned_by_force_is_in_this_machine_s_own_folder_too(
+    tmp_path: Path, here: SharedWinnerCache, there: SharedWinnerCache
+) -> None:
+    """What is known of the store can be forgotten, and a store can be away."""
+    here.add(won(0, LARGE))
+    client(there).is_away = True
+    there.add(won(1, LARGE))
+    for name, number in (("here", 0), ("there", 1)):
+        assert WinnerCache(tmp_path / name).own(key(number)) == won(number, LARGE)
+
+
 def test_every_part_of_a_key_tells_winners_apart(here: SharedWinnerCache, there: SharedWinnerCache) -> None:
     here.offer(won())
     client(here).finish()

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
+import resource
 import signal
 import warnings
 from collections.abc import Iterator
@@ -12,8 +14,17 @@ from typing import Any
 
 import pytest
 
-from kerntune.base.frames import Timeout
-from kerntune.base.store_requests import Contents, ReadRequest, ReplaceRequest, WriteLaterRequest, WriteReply
+from kerntune.base.frames import Reader, Timeout, send
+from kerntune.base.store_requests import (
+    Contents,
+    ReadRequest,
+    ReplaceRequest,
+    StoreReady,
+    StoreReply,
+    StoreRequest,
+    WriteLaterRequest,
+    WriteReply,
+)
 from kerntune.tuning.cache import store_client
 from kerntune.tuning.cache.store_client import StoreClient
 
@@ -299,3 +310,41 @@ def test_a_forked_copy_closes_the_pipes_and_reaps_nobody(tmp_path: Path) -> None
     client._pid = -1
     client._forget_forked()
     assert client._pid == os.getpid()
+
+
+@pytest.fixture
+def many_descriptors() -> Iterator[int]:
+    """How far descriptors' numbers may go: above 1024, from which on ``select()`` can't have them."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if hard != resource.RLIM_INFINITY and hard < 2048:
+        pytest.skip(f"a process may have {hard} descriptors here")
+    if soft != resource.RLIM_INFINITY and soft < 2048:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (2048, hard))
+    yield 1024
+    resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
+def test_a_store_comes_back_to_a_process_with_many_descriptors(tmp_path: Path, many_descriptors: int) -> None:
+    """A late first reply is looked for, and what is sent waited for, whatever numbers the pipes have."""
+
+    def pipe() -> tuple[int, int]:
+        ends = os.pipe()
+        high = [fcntl.fcntl(end, fcntl.F_DUPFD_CLOEXEC, many_descriptors) for end in ends]
+        for end in ends:
+            os.close(end)
+        return high[0], high[1]
+
+    (asked, stdin), (stdout, answers) = pipe(), pipe()
+    client = StoreClient(f"file://{tmp_path}/store", limit_s=60.0)
+    with open(stdin, "wb") as sent, open(stdout, "rb") as received, open(asked, "rb"), open(answers, "wb"):
+        process: Any = SimpleNamespace(stdin=sent, stdout=received, poll=lambda: None)
+        client._process, client._reader = process, Reader(stdout, StoreReply)
+        client._let_connect()
+        assert not client._is_back(), "nothing is there yet"
+        send(answers, StoreReady())
+        assert not client._is_back(), "it is asked now"
+        assert Reader(asked, StoreRequest).receive() == store_client.PROBE
+        send(answers, Contents((None,)))
+        assert client._is_back()
+        assert not client.is_away
+        client._process = None

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import shutil
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -260,6 +262,82 @@ def test_the_default_folder_is_the_users(monkeypatch: pytest.MonkeyPatch, tmp_pa
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     assert WinnerCache().folder == WinnerCache(None).folder
     assert WinnerCache().folder.name == "kerntune"
+
+
+# offered
+
+
+def won(config: Config, **changes: Any) -> Winner:
+    return Winner(SCHEMA, KEY, config, 1.0, ENVIRONMENT, **changes)
+
+
+@pytest.mark.parametrize(("words", "stands"), [({}, False), ({"first_stands": True}, True)])
+def test_a_finished_winner_replaces_an_unfinished_one_unless_the_first_stands(
+    cache: WinnerCache, words: Any, stands: bool
+) -> None:
+    unfinished, finished = won(SMALL, untried=(LARGE,)), won(LARGE)
+    cache.add(unfinished)
+    standing = unfinished if stands else finished
+    assert cache.offer(finished, **words) == standing
+    assert cache.own(KEY) == standing
+    assert cache.offer(unfinished, **words) == standing
+
+
+def within(calls: int, function: Callable[..., bool], before: Callable[[int], object] = lambda call: None) -> Any:
+    """The function, which may be called so often; what is done before each call gets its number."""
+    numbers = itertools.count(1)
+
+    def counted(*given: Any) -> bool:
+        before(number := next(numbers))
+        assert number <= calls
+        return function(*given)
+
+    return counted
+
+
+def test_a_winner_is_offered_in_the_place_of_another_key_s(cache: WinnerCache, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A whole entry under a name that isn't its own, which is no damage to be set aside."""
+    cache.add(won(SMALL))
+    path = file_of(cache)
+    path.write_text(path.read_text().replace("add_kernel", "mul_kernel"))
+    monkeypatch.setattr(cache._entries, "write_new", within(2, cache._entries.write_new))
+    assert cache.offer(won(LARGE)) == won(LARGE)
+    assert cache.own(KEY) == won(LARGE)
+
+
+def test_a_winner_is_offered_in_the_place_of_a_link_to_nothing(
+    cache: WinnerCache, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cache.add(won(SMALL))
+    path = file_of(cache)
+    path.unlink()
+    path.symlink_to(tmp_path / "nothing")
+    monkeypatch.setattr(cache._entries, "write_new", within(2, cache._entries.write_new))
+    assert cache.offer(won(LARGE)) == won(LARGE)
+    assert cache.own(KEY) == won(LARGE)
+    assert not (tmp_path / "nothing").exists()
+
+
+@pytest.mark.parametrize("at_once", [False, True], ids=["before it is offered again", "at once"])
+def test_where_damage_was_set_aside_the_first_of_several_processes_stands(
+    cache: WinnerCache, monkeypatch: pytest.MonkeyPatch, at_once: bool
+) -> None:
+    cache.add(won(SMALL))
+    file_of(cache).write_bytes(b"{")
+    other, read = WinnerCache(cache.folder), cache.own
+
+    def own(key: WinnerKey) -> Winner | None:
+        found = read(key)
+        if at_once and found is None:
+            other.add(won(SMALL))
+        return found
+
+    attempt = within(2, cache._entries.write_new, lambda call: call == 2 and not at_once and other.add(won(SMALL)))
+    monkeypatch.setattr(cache._entries, "write_new", attempt)
+    monkeypatch.setattr(cache, "own", own)
+    assert cache.offer(won(LARGE)) == won(SMALL)
+    assert cache.own(KEY) == won(SMALL)
+    assert len(cache.damaged) == 1
 
 
 # many processes
