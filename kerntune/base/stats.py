@@ -82,8 +82,11 @@ FAR_LEAST = 0.01
 
 
 def outliers(values: Sequence[float]) -> tuple[int, ...]:
-    """Indices of the values that are far out. They stay in the sample: a median is robust against them."""
-    if len(values) < 4:
+    """Indices of the values that are far out. They stay in the sample: a median is robust against them.
+
+    None of four is, except by rounding: their outer quartiles follow the outermost values too closely.
+    """
+    if len(values) < 5:
         return ()
     q1, q2, q3 = _quartiles(values)
     far = max(FAR_OUT * (q3 - q1), FAR_LEAST * abs(q2))

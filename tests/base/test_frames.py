@@ -12,6 +12,7 @@ import threading
 import time
 import tracemalloc
 from collections.abc import Iterator
+from types import SimpleNamespace
 from typing import Any, Union
 
 import msgspec
@@ -357,6 +358,22 @@ def test_waits_are_as_long_as_what_is_left_of_the_limit(monkeypatch: pytest.Monk
     assert waited == [
         (7, select.POLLIN), 3500.0, (7, select.POLLOUT), 0.0, (7, select.POLLIN), None,
     ]  # fmt: skip
+
+
+def test_a_limit_that_is_met_to_the_tick_is_over(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is there then is read, for :data:`LAST_SECONDS` from then on, as after any later look."""
+    poll = SimpleNamespace(register=lambda descriptor, event: None, poll=lambda milliseconds: [1])
+    now = SimpleNamespace(seconds=100.0)
+    monkeypatch.setattr(frames.select, "poll", lambda: poll)
+    monkeypatch.setattr(frames.time, "monotonic", lambda: now.seconds)
+    limit = Timeout(5.0)
+    now.seconds = 105.0
+    limit.wait(7)
+    now.seconds = 105.0 + frames.LAST_SECONDS / 2
+    limit.wait(7)
+    now.seconds = 105.0 + frames.LAST_SECONDS
+    with pytest.raises(PeerTimeout):
+        limit.wait(7)
 
 
 def test_a_write_that_finds_no_room_is_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -117,8 +117,9 @@ def test_a_folder_that_is_not_ours_stays(start: Start, tmp_path: Path, name: str
     assert file.exists()
 
 
-def test_a_thread_of_the_parent_that_ends_is_not_its_end() -> None:
-    """A test may be run in a thread of its own; the workers that it starts serve the next ones."""
+def test_a_thread_of_the_parent_that_ends_is_not_its_end_nor_is_a_request() -> None:
+    """A test may be run in a thread of its own; the workers that it starts serve the next ones. What the parent writes
+    into the pipe is for whoever reads it."""
     worker: list[subprocess.Popen[str]] = []
 
     def begin() -> None:
@@ -133,6 +134,9 @@ def test_a_thread_of_the_parent_that_ends_is_not_its_end() -> None:
     assert worker[0].stdout is not None
     pids = [int(word) for word in worker[0].stdout.readline().split()]
     try:
+        assert worker[0].stdin is not None
+        worker[0].stdin.write("request")
+        worker[0].stdin.flush()
         time.sleep(0.2)
         assert all(map(running, pids))
     finally:

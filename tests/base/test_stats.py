@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import itertools
 import math
 import sys
@@ -12,7 +13,7 @@ from statistics import NormalDist
 import msgspec
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from scipy.stats import wilcoxon
 
@@ -293,6 +294,14 @@ def test_what_is_far_out_is_named() -> None:
     assert outliers([100.0] * 9 + [101.1]) == (9,)
 
 
+@given(st.lists(st.floats(-1e6, 1e6), max_size=4))
+@example([7.6, 7.6, 7.6, 25.5])
+def test_none_of_four_is_far_out(values: list[float]) -> None:
+    """The outer one is three ranges away at most, and by rounding a little more."""
+    assert outliers(values) == ()
+    assert outliers([7.6] * 4 + [25.5]) == (4,)
+
+
 @given(st.lists(st.floats(1.0, 1e6), max_size=50))
 def test_less_than_half_is_far_out(values: list[float]) -> None:
     found = outliers(values)
@@ -464,3 +473,16 @@ def test_what_a_group_spans_leaves_a_tenth_out_on_each_side() -> None:
 
 def test_the_default_level_is_a_thousandth_of_doubt() -> None:
     assert hodges_lehmann(range(20)).level == 0.999
+
+
+def test_estimates_of_a_process_that_times_need_no_numpy(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "numpy", None)
+    spec = importlib.util.find_spec(stats.__name__)
+    assert spec is not None
+    assert spec.loader is not None
+    anew = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(anew)
+    times = [10.0, 10.1, 10.2, 9.9, 10.0, 14.0]
+    assert (anew.median(times), anew.relative_spread(times), anew.outliers(times)) == (
+        median(times), relative_spread(times), (5,),
+    )  # fmt: skip

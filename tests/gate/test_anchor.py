@@ -17,6 +17,7 @@ from gate.project import Project, Run
 from kerntune.base.case_result import CaseResult
 from kerntune.base.policy import Metrics, Outcome, Policy, Update, Verdict
 from kerntune.gate.baselines import BaselineStore
+from kerntune.gate.messages import shares_text
 from kerntune.gpu.scripted import Rule
 
 
@@ -84,10 +85,15 @@ def test_twenty_accepted_steps_of_one_percent_are_seen(project: Project, anchor:
 
 
 def test_what_the_anchor_shows_is_taken_apart(project: Project, anchor: Path) -> None:
+    """The shares are of the change since the anchor; the causes are since the baseline, and the message says so."""
     judged(project, 9, update=Update.ALL)
     result = judged(project, 10, anchor=anchor)
     assert result.attribution is not None
     assert result.attribution.launch.change == pytest.approx(1.01**10 - 1, abs=0.005)
+    assert len(set(result.causes)) > 1
+    told = f"allowed; {shares_text(result.attribution)}), since the baseline: {', '.join(result.causes)}"
+    assert told in result.message
+    assert result.message.count("attributed: ") == 1
 
 
 def test_the_anchors_tolerance_is_its_own(project: Project, anchor: Path) -> None:
@@ -181,10 +187,15 @@ def test_what_is_allowed_in_nanoseconds_is_of_the_anchors_time(project: Project,
 
 
 def test_a_slowdown_that_the_baseline_shows_needs_no_anchor(project: Project, anchor: Path) -> None:
+    """Then the shares are of the change since the baseline, as the causes are."""
     result = judged(project, 3, anchor=anchor)
     assert result.verdict is Verdict.REGRESSED
     assert result.since is not None
     assert result.since.verdict is Verdict.PASS, "3 % are within the anchor's 5"
+    assert result.attribution is not None
+    shares = shares_text(result.attribution)
+    assert result.message.count("attributed: ") == result.message.count(f"), {shares}, ") == 1
+    assert "since the baseline" not in result.message
 
 
 def test_deleting_the_baseline_hides_nothing_from_the_anchor(project: Project, anchor: Path) -> None:

@@ -365,6 +365,30 @@ def test_artifacts_are_stored_once_and_packed(artifacts: ArtifactFolder) -> None
     assert path.stat().st_mtime_ns == before
 
 
+def test_artifacts_are_on_the_disk_before_the_baseline_that_names_them(
+    store: BaselineStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A power cut may cost a baseline that was being written. It leaves none that can't be replayed."""
+    done: list[tuple[str, str]] = []
+    sync, replace_file = os.fsync, os.replace
+
+    def synced(handle: int) -> None:
+        target = os.readlink(f"/proc/self/fd/{handle}")
+        if not os.path.isdir(target):
+            done.append(("sync", Path(target).suffix))
+        sync(handle)
+
+    def replaced(source: Any, target: Any) -> None:
+        done.append(("name", Path(target).suffix))
+        replace_file(source, target)
+
+    monkeypatch.setattr(os, "fsync", synced)
+    monkeypatch.setattr(os, "replace", replaced)
+    store.put_time(time_baseline(), artifacts_of())
+    assert [x for x, _ in done] == ["sync", "name"] * (len(artifacts_of()) + 1)
+    assert [suffix for step, suffix in done if step == "name"] == [".xz"] * len(artifacts_of()) + [".json"]
+
+
 def test_packing_is_deterministic(tmp_path: Path) -> None:
     """Two people who record the same binary commit the same bytes."""
     data = bytes_of("cubin")

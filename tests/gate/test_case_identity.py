@@ -104,6 +104,12 @@ def test_tensors_are_found_in_containers_partial_functions_modules_and_descripto
     assert found[-1] == Argument("float16", (), ())
 
 
+@pytest.mark.parametrize("names", [["func"], ["func", "args"], ["func", "keywords"], ["args", "keywords"]])
+def test_an_argument_that_has_some_names_of_a_partial_function_is_none(names: list[str]) -> None:
+    """A wrapped function has ``func``, a parsed command ``args``: nothing of them is an argument of the call."""
+    assert tensor_arguments(BACKEND, SimpleNamespace(**{name: [Tensor(1)] for name in names})) == ()
+
+
 @pytest.mark.parametrize(("depth", "count"), [(0, 1), (MAX_DEPTH, 1), (MAX_DEPTH + 1, 0)])
 def test_what_lies_deeper_is_not_looked_for(depth: int, count: int) -> None:
     tree: Any = Tensor(1)

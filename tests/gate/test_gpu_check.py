@@ -299,6 +299,14 @@ def test_who_is_verified_is_the_policys(project: Project, verify: str, failed: s
     assert result.launches[0].config == Config({"BLOCK": 64})
 
 
+def test_processes_that_measure_have_started_before_anything_is_tuned_or_timed(project: Project) -> None:
+    """One that starts on the device meanwhile would disturb it."""
+    with project.run(FAST, SLOW) as run:
+        run.session._pairs.settle = lambda: run.lines.append("settled")  # type: ignore[method-assign]
+        result = run.judge(tuned_call(64, 128), x_of(), policy=Policy(missing=Missing.WARN))
+    assert (run.lines[0], run.lines[-1]) == ("settled", f"{result.case}: timing")
+
+
 # wrong winners
 
 

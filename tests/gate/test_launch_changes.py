@@ -18,7 +18,7 @@ from kerntune.base.config import Config
 from kerntune.base.recording import Binary, Launch, Param, Recording
 from kerntune.errors import ReplayError
 from kerntune.gate.causes import attribute, causes, launch_cause, steps_between
-from kerntune.gate.launch_changes import changed_most
+from kerntune.gate.launch_changes import changed_most, changes_between
 from kerntune.gate.messages import shares_text
 from kerntune.gate.static_figures import LaunchStatic
 from kerntune.static.metrics import StaticMetrics
@@ -230,6 +230,31 @@ def test_static_cases_blame_what_changed_and_nothing_else(changed: frozenset[str
     words = {"options": "launch options (BLOCK 4096 -> 128)"}
     for thing in ("code", "config", "options", "arguments", "compiler", "environment"):
         assert (words.get(thing, f"{thing} (") in text) is (thing in changed), text
+
+
+def compiled_with(kernel: str, **constexprs: str) -> Recording:
+    one = launch(kernel=kernel, source=kernel, config=None)
+    return recording(launches=(one,), binaries=(binary(constexprs=constexprs),))
+
+
+@pytest.mark.parametrize(
+    ("after", "lines"),
+    [
+        (compiled_with("add", BLOCK="256"), ("launch options of add: BLOCK 128 -> 256",)),
+        (
+            compiled_with("add", BLOCK="256", SPLIT="4"),
+            ("launch options of add: BLOCK 128 -> 256, SPLIT unset -> 4",),
+        ),
+        (compiled_with("renamed", BLOCK="256"), ("launch options of renamed: BLOCK 128 -> 256",)),
+        (compiled_with("another", ROWS="256"), ()),
+    ],
+    ids=["the same names", "one more", "a renamed kernel", "another kernel"],
+)
+def test_settings_are_compared_of_the_same_kernel_and_of_a_renamed_one(
+    after: Recording, lines: tuple[str, ...]
+) -> None:
+    """A renamed kernel has settings of the same names; those of any other kernel have no counterparts."""
+    assert changes_between(compiled_with("add", BLOCK="128"), after).options == lines
 
 
 # the kernel that a message names

@@ -20,8 +20,12 @@ from kerntune.gate.static_figures import LaunchStatic
 from kerntune.static.metrics import StaticMetrics
 
 
-def figures(registers: int = 32, spilled: int = 0, shared: int = 2048, size: int = 1024) -> StaticMetrics:
-    return StaticMetrics(registers, spilled, spilled, spilled, shared, size, 128, {}, 1.0, "registers")
+def figures(
+    registers: int = 32, spilled: int = 0, shared: int = 2048, size: int = 1024, total: int | None = None
+) -> StaticMetrics:
+    """Those of a compilation whose instructions were not counted, without a ``total``."""
+    counted = {} if total is None else {"total": total}
+    return StaticMetrics(registers, spilled, spilled, spilled, shared, size, 128, counted, 1.0, "registers")
 
 
 def launch(code: str = "a", kernel: str = "softmax", **changes: int) -> LaunchStatic:
@@ -52,6 +56,12 @@ def test_every_metric_of_the_policy_has_a_figure() -> None:
             {"binary_size": 0.5},
             {"size": 2048},
             "binary_size 1,024 -> 2,048 bytes (+100.0 %, 50.0 % allowed)",
+        ),
+        ({"instructions": 0.5}, {"registers": 64}, None),
+        (
+            {"instructions": 0.5},
+            {"total": 120},
+            "instructions 0 -> 120 in the code (50.0 % allowed)",
         ),
         ({"registers": 0.1}, {"registers": 16, "spilled": 8, "shared": 4096}, None),
         ({}, {"registers": 255, "spilled": 99}, None),

@@ -23,6 +23,7 @@ from kerntune.gate.call_tuning import Tuning, TuningOutcome
 from kerntune.gate.comparison import Comparison, Judgement
 from kerntune.gate.decision import Evidence
 from kerntune.gate.gpu_check import RESTS_S, SHORT_RESTS_S, TimedCheck, obsolete, untimed
+from kerntune.gate.outside_writes import NOT_LOOKED, OutsideWrites
 from kerntune.gate.replay import REPLAY, RungUsed
 from kerntune.gpu.foreign_work import NONE_SEEN, ForeignWork
 
@@ -187,6 +188,37 @@ def test_other_processes_are_looked_for_where_a_time_is_new_or_off(
     assert closed == (["closed"] if watched else [])
 
 
+NEW_WORK: dict[str, Any] = {"baseline": None, "wanted": True, "fixed": True, "update": Update.NONE}
+
+
+@pytest.mark.parametrize(
+    ("changes", "looks"),
+    [
+        ({}, True),
+        ({"baseline": replace(BEFORE, recording=OTHER)}, True),
+        ({"baseline": BEFORE}, False),
+        ({"baseline": BEFORE, "update": Update.ALL}, True),
+        ({"wanted": None}, False),
+        ({"wanted": False}, False),
+        ({"fixed": False}, False),
+    ],
+    ids=["new", "other work", "equal work", "a new baseline", "no process", "switched off", "candidates alone"],
+)
+def test_writes_outside_are_looked_for_in_new_work_that_nothing_has_looked_at(
+    monkeypatch: pytest.MonkeyPatch, changes: dict[str, Any], looks: bool
+) -> None:
+    said = {**NEW_WORK, **changes}
+    seen, lines = OutsideWrites(why_not="its process hangs"), list[str]()
+    monkeypatch.setattr(gpu_check, "has_fixed", lambda capture: said["fixed"])
+    monkeypatch.setattr(gpu_check, "look_for", lambda isolation, recorded: seen)
+    it = timed(monkeypatch, update=said["update"])
+    it.case.id, it.case.capture, it.case.recorded = "test_it", None, None
+    it.progress = lines.append
+    it.isolation = None if said["wanted"] is None else SimpleNamespace(wanted=said["wanted"])
+    assert it._outside_writes(said["baseline"]) is (seen if looks else NOT_LOOKED)
+    assert lines == (["test_it: looking for writes outside of tensors"] if looks else [])
+
+
 # what becomes a baseline
 
 NEW_CALIBRATION = Calibration(4, 24, 0.5, 0.5, 0.5, version=VERSION)
@@ -324,6 +356,15 @@ def tuning(*grids: tuple[int, int, int]) -> tuple[Any, list[Site]]:
     recorded = SimpleNamespace(recording=recording())
     it: Any = Tuning(capture, recorded, None, winners, Policy(), [].append)  # type: ignore[arg-type]
     return it, sites
+
+
+def test_a_launch_of_an_empty_grid_is_not_tuned(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It runs nothing that could be timed; another call of the kernel may be tuned later."""
+    it, _ = tuning((1, 1, 1), (4, 0, 1), (2, 1, 1))
+    tried: list[int] = []
+    monkeypatch.setattr(it, "_site", lambda index, *others: tried.append(index))
+    it.run(None)
+    assert tried == [0, 2]
 
 
 def test_what_cant_be_timed_is_settled_as_it_was_launched() -> None:
