@@ -6,6 +6,15 @@ import contextlib
 from collections.abc import Callable
 from typing import Any
 
+LIMITS = 0x4 | 0x8 | 0x20 | 0x40 | 0x80
+"""Reasons for a lower clock that come of power or heat: software's power cap, a slowdown by hardware, both thermal
+ones, a power brake (``nvmlClocksThrottleReason...``, NVML's API reference). A clock that somebody has set is none."""
+
+
+def is_limited(throttle: str) -> bool:
+    """Whether throttle reasons, as :func:`device_state` gives them, have power or heat among them."""
+    return bool(int(throttle or "0", 16) & LIMITS)
+
 
 def device_state(uuid: str) -> dict[str, Any]:
     """Driver, clocks in MHz, throttle reasons (idling is none), power in W, temperature in degrees Celsius, of the

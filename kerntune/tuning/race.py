@@ -6,8 +6,8 @@ Every step only drops what is slower than the best by far more than the step's n
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
 
 from kerntune.base.recording import Recording
 from kerntune.base.stats import hodges_lehmann, median
@@ -72,6 +72,11 @@ EQUAL = 0.003
 makes of the same code (0.1 %, H200). While 0.5 % counted as equal there too, one of 18 fresh tunings of a key took a
 config that is slower by 0.7 % in the median of them, and one of 6 of another key (a row sum of 9.4 us, a matrix
 multiplication of 55 us, ``benchmarks/winner_contents.py``)."""
+
+LOAD_NS, LOAD_ROUNDS = 100e6, 8
+"""A device that lowers its clock for its power does so within 15 to 60 ms of work, in some races and not in others, and
+configs need not lose the same by it: two of a matrix multiplication were equal before and 2 to 3 % apart afterwards,
+and half of 18 fresh tunings took either (H200). So those that tie run for so long, and then so many rounds decide."""
 
 SLOT_NS, MOST_RUNS = 1.5e6, 8
 """An event slot of a race takes about this long: many short slots in turn tell more than few long ones."""
@@ -238,10 +243,13 @@ def _small_graph(program: Program, copies: int) -> float:
     return min(slot_ns(slot) for _ in range(2))
 
 
-def decided(finalists: Sequence[Trial], incumbent: int | None = None) -> list[Trial]:
+def decided(
+    finalists: Sequence[Trial], incumbent: int | None = None, limited: Callable[[], bool] = lambda: False
+) -> list[Trial]:
     """The finalists, best first, after as many rounds as their order needs.
 
-    Ties go to the incumbent, then to the first in config order of those that are equal to the best.
+    Ties go to the incumbent, then to the first in config order of those that are equal to the best: under lasting load
+    if the device's clock is ``limited``, by its power or its heat, at the end of the race.
     """
     alive = list(finalists)
     for done in range(1, MAX_FINAL_ROUNDS + 1):
@@ -255,16 +263,41 @@ def decided(finalists: Sequence[Trial], incumbent: int | None = None) -> list[Tr
             if all(high <= TIE for low, high in behind.values() if low <= TIE):
                 break
     best = _fastest(alive)
-    winner = _winner([t for t in alive if _ratio(t, best) <= TIE], best, incumbent)
+    tied = [t for t in alive if _ratio(t, best) <= TIE]
+    kept = [t for t in tied if t.index == incumbent]
+    winner = min(kept or _equal(tied, best, limited), key=lambda t: t.index)
     _settle_times(finalists, best)
     return [winner, *sorted((t for t in finalists if t is not winner), key=lambda t: t.time_ns)]
 
 
-def _winner(tied: Sequence[Trial], best: Trial, incumbent: int | None) -> Trial:
-    """Of those that tie with the best."""
-    if kept := [t for t in tied if t.index == incumbent]:
-        return kept[0]
-    return min((t for t in tied if _ratio(t, best) <= EQUAL), key=lambda t: t.index)
+def _equal(tied: Sequence[Trial], best: Trial, limited: Callable[[], bool]) -> list[Trial]:
+    """Those among which no time decides."""
+    if len(tied) > 1 and limited():
+        return _equal_under_load(tied)
+    return [t for t in tied if _ratio(t, best) <= EQUAL]
+
+
+def _equal_under_load(tied: Sequence[Trial]) -> list[Trial]:
+    """Those that are equal to the fastest when the device has been busy for a while. No time of theirs changes."""
+    loaded = [replace(t, times=[]) for t in tied]
+    for _ in range(_rounds_of_load(tied)):
+        _rounds(loaded)
+    for t in loaded:
+        t.times.clear()
+    for done in range(LOAD_ROUNDS):
+        _rounds(loaded, backwards=bool(done % 2))
+    best = _fastest(loaded)
+    return [t for t, again in zip(tied, loaded, strict=True) if _ratio(again, best) <= EQUAL]
+
+
+def _rounds_of_load(trials: Sequence[Trial]) -> int:
+    """How many take about :data:`LOAD_NS`."""
+    return math.ceil(LOAD_NS / max(1.0, sum(t.time_ns * _runs(t) for t in trials)))
+
+
+def _runs(trial: Trial) -> int:
+    assert trial.slot is not None
+    return trial.slot.protocol.runs_per_slot
 
 
 def _settle_times(trials: Sequence[Trial], best: Trial) -> None:

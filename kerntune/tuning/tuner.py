@@ -15,6 +15,7 @@ from kerntune.capture import Capture
 from kerntune.capture.recorder import Recorded
 from kerntune.errors import BackendError, TrialError
 from kerntune.gpu.memory import Memory
+from kerntune.gpu.nvml import is_limited
 from kerntune.gpu.program import Loader, Program, memory_at
 from kerntune.heuristics import without_pipelining
 from kerntune.tuning.candidates import CandidatePool, pool_of
@@ -226,9 +227,13 @@ class _Tuning:
         self.ahead(min(finalists, key=lambda trial: trial.time_ns).index)
         if mode is Verify.FINALISTS and self._drop_wrong(alive, finalists):
             return None
-        best = decided(finalists, self.trial_set.incumbent)[0]
+        best = decided(finalists, self.trial_set.incumbent, self._clock_is_limited)[0]
         log_race(self.site, alive, finalists, best)
         return None if self._drop_wrong(alive, [best] if mode is not Verify.OFF else []) else best
+
+    def _clock_is_limited(self) -> bool:
+        gpu = self.trial_set.capture.backend.gpu
+        return gpu is not None and is_limited(gpu.environment().throttle)
 
     def _drop_wrong(self, alive: list[Trial], suspects: Sequence[Trial]) -> bool:
         self.trial_set.note_times(alive)

@@ -8,7 +8,7 @@ from typing import Any
 import pynvml
 import pytest
 
-from kerntune.gpu.nvml import device_state
+from kerntune.gpu.nvml import device_state, is_limited
 
 UUID = "5f3a1c2e-0000-1111-2222-333344445555"
 
@@ -84,3 +84,20 @@ def test_a_device_that_nvml_does_not_know(nvml: Callable[..., None]) -> None:
 def test_no_nvml(nvml: Callable[..., None]) -> None:
     nvml(nvmlInit=refused)
     assert device_state(UUID) == {}
+
+
+@pytest.mark.parametrize(
+    ("throttle", "limited"),
+    [
+        ("", False),
+        ("0x4", True),
+        ("0x8", True),
+        ("0x20", True),
+        ("0x40", True),
+        ("0x80", True),
+        ("0x6", True),
+        ("0x12", False),
+    ],
+)
+def test_power_and_heat_limit_a_clock_and_what_somebody_has_set_does_not(throttle: str, limited: bool) -> None:
+    assert is_limited(throttle) is limited

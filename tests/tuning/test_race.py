@@ -22,6 +22,7 @@ from kerntune.tuning import race
 from kerntune.tuning.race import (
     DROP_FIRST,
     ESTIMATE_RUNS,
+    LOAD_NS,
     MAX_FINAL_ROUNDS,
     MIN_FINAL_ROUNDS,
     RETAKES,
@@ -92,6 +93,60 @@ def test_half_a_percent_counts_as_equal_for_the_incumbent_alone(seed: int) -> No
     trials = (1.0045e5, 1e5)
     assert decided(finalists(trials, noise=0.0005, seed=seed), incumbent=0)[0].index == 0
     assert decided(finalists(trials, noise=0.0005, seed=seed))[0].index == 1
+
+
+# a clock that falls under load
+
+
+class PowerSlot(NoisySlot):
+    """Takes longer, by a share of its own, once all slots together have run for so long."""
+
+    spent = 0.0
+
+    def __init__(self, time_ns: float, share: float, random_: random.Random, after: float = 60e6) -> None:
+        super().__init__(time_ns, 0.0005, random_)
+        self.share, self.after = share, after
+
+    def enqueue(self) -> Callable[[], float]:
+        slowed = 1 + self.share * (PowerSlot.spent >= self.after)
+        PowerSlot.spent += self.time_ns * slowed * self.protocol.runs_per_slot
+        return lambda: super(PowerSlot, self).enqueue()() * slowed
+
+
+def powered(*shares: float, times: Sequence[float] = (56_600.0, 56_600.0)) -> list[Trial]:
+    unused: Any = None
+    source = random.Random(0)
+    PowerSlot.spent = 0.0
+    trials = [
+        Trial(i, unused, unused, [i], t, slot=PowerSlot(t, share, source))
+        for i, (t, share) in enumerate(zip(times, shares, strict=True))
+    ]
+    for trial in trials:
+        trial.times = [trial.slot.enqueue()() for _ in range(3)]
+    return trials
+
+
+def test_ties_are_decided_under_lasting_load_where_the_clock_is_limited() -> None:
+    """Two are equal while the clock is high, and the first loses more by a lower one."""
+    assert decided(powered(0.05, 0.03), limited=lambda: True)[0].index == 1
+    assert decided(powered(0.03, 0.05), limited=lambda: True)[0].index == 0
+    assert decided(powered(0.03, 0.03), limited=lambda: True)[0].index == 0
+    assert decided(powered(0.05, 0.03), limited=lambda: False)[0].index == 0, "the load is for a limited clock alone"
+
+
+def test_lasting_load_changes_no_time() -> None:
+    best, other = decided(powered(0.05, 0.03), limited=lambda: True)
+    assert best.time_ns == pytest.approx(56_600.0, rel=0.001)
+    assert other.time_ns == pytest.approx(56_600.0, rel=0.001)
+    assert PowerSlot.spent == pytest.approx(LOAD_NS, rel=0.2)
+
+
+@pytest.mark.parametrize(("times", "incumbent"), [((56_600.0, 56_600.0), 0), ((56_600.0, 57_600.0), None)])
+def test_there_is_no_lasting_load_without_a_tie_that_is_open(times: tuple[float, float], incumbent: int | None) -> None:
+    asked: list[int] = []
+    trials = powered(0.05, 0.03, times=times)
+    assert decided(trials, incumbent, lambda: not asked.append(0))[0].index == 0
+    assert (asked, PowerSlot.spent < 60e6) == ([], True)
 
 
 @pytest.mark.parametrize(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -33,7 +34,8 @@ from kerntune.capture import Capture
 from kerntune.capture.recorder import Recorded, record
 from kerntune.errors import TuningError
 from kerntune.gpu.program import Loader, Program
-from kerntune.gpu.scripted import FakeBackend, Rule
+from kerntune.gpu.scripted import FakeBackend, FakeGpu, Rule
+from kerntune.tuning import race as race_module
 from kerntune.tuning.cache import TrialCache, WinnerCache
 from kerntune.tuning.candidates import CandidatePool
 from kerntune.tuning.race import DROP_FIRST, TIE
@@ -161,6 +163,18 @@ def test_an_incumbent_that_is_slower_loses(shared: FakeBackend, seed: int, incum
     values = [10_000.0 * (1.02 if i == incumbent else 1.0) for i in range(5)]
     found, _, _ = race(shared, *times(*values), incumbent=incumbent, seed=seed)
     assert found.winner == 0
+
+
+@pytest.mark.parametrize(("throttle", "loaded"), [("", 0), ("0x4", 1)])
+def test_ties_are_decided_under_load_if_the_clock_is_limited(
+    backend: FakeBackend, monkeypatch: pytest.MonkeyPatch, throttle: str, loaded: int
+) -> None:
+    real, asked = race_module._equal_under_load, []
+    monkeypatch.setattr(race_module, "_equal_under_load", lambda tied: asked.append(len(tied)) or real(tied))
+    monkeypatch.setattr(race_module, "LOAD_NS", 1e6)
+    monkeypatch.setattr(FakeGpu, "environment", lambda self: SimpleNamespace(throttle=throttle))
+    assert race(backend, *times(*[10_000.0] * 5))[0].winner == 0
+    assert asked == [5] * loaded
 
 
 def test_an_incumbent_that_fails_loses(backend: FakeBackend) -> None:
