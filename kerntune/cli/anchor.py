@@ -6,18 +6,18 @@ import argparse
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from kerntune.cli.stored import Pattern, load_folder, path_of, problems
+from kerntune.cli.stored import Pattern, given_folder, load_folder, path_of, problems
 from kerntune.errors import BaselineError, UsageError
 from kerntune.gate import git
 from kerntune.gate.baselines import Baseline, BaselineStore, TimeBaseline
 from kerntune.gate.bundle import needed
 from kerntune.gate.console import OK, counted, fail_with, say
-from kerntune.gate.project import DEFAULT_ANCHOR, NO_ANCHOR, baseline_folder, find_project
+from kerntune.gate.project import DEFAULT_ANCHOR, NO_ANCHOR, find_project
 
 
 def run(args: argparse.Namespace) -> int:
     """Copy the selected baselines; without ``--case``, anchors of cases that have no baseline are removed."""
-    store = BaselineStore(baseline_folder(args.baselines, Path.cwd()))
+    store = BaselineStore(given_folder(args.baselines))
     anchor = BaselineStore(anchor_folder(args.anchor, store.folder, Path.cwd()))
     if anchor.folder.resolve() == store.folder.resolve():
         raise UsageError(f"{anchor.folder} is the folder of the baselines; the anchor needs one of its own")

@@ -8,13 +8,12 @@ from pathlib import Path
 import msgspec
 
 from kerntune.base.policy import DEFAULT_TOLERANCE, TIMERS
-from kerntune.cli.stored import Pattern
+from kerntune.cli.stored import Pattern, given_folder
 from kerntune.errors import KerntuneError, UsageError
 from kerntune.gate.baselines import BaselineStore, Calibration, TimeBaseline
 from kerntune.gate.calibration import CALIBRATION_PROCESSES, calibrate
 from kerntune.gate.console import complain, fail_with, say
 from kerntune.gate.measured_gpu import pairs_for
-from kerntune.gate.project import baseline_folder
 from kerntune.gpu.base import Backend
 from kerntune.gpu.probe import find_backend
 from kerntune.timing.paired_processes import PairedWork
@@ -28,7 +27,7 @@ def run(args: argparse.Namespace) -> int:
     processes = args.processes or CALIBRATION_PROCESSES
     if processes < 2:
         raise UsageError(f"--processes: {processes} is too few to tell one process from another; give 2 or more")
-    store = BaselineStore(baseline_folder(args.baselines, Path.cwd()))
+    store = BaselineStore(given_folder(args.baselines))
     backend = find_backend((), store.targets())
     if backend.gpu is None:
         raise UsageError("there is no GPU here, so nothing can be calibrated")

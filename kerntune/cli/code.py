@@ -15,7 +15,7 @@ from kerntune.base.device import Target
 from kerntune.base.temporary_folders import scratch_folder
 from kerntune.cli.side_by_side import side_by_side, unified
 from kerntune.cli.static_record import record
-from kerntune.cli.stored import Entry, Pattern, launches_of, load_folder, target_of
+from kerntune.cli.stored import Entry, Pattern, given_folder, launches_of, load_folder, not_found, target_of
 from kerntune.compiling.binary.elf import Elf
 from kerntune.compiling.binary.identity import strip_debug
 from kerntune.compiling.binary.stages import STAGES, first_difference, strip_locations
@@ -27,7 +27,6 @@ from kerntune.gate import git
 from kerntune.gate.baselines import Baseline, BaselineStore, StaticBaseline, TimeBaseline
 from kerntune.gate.code_changes import options_of
 from kerntune.gate.console import FINDINGS, OK, fail_with, say
-from kerntune.gate.project import baseline_folder
 from kerntune.gate.report import read_run
 from kerntune.gate.static_figures import LaunchStatic, paired
 from kerntune.kernels import compat
@@ -56,7 +55,7 @@ class Side:
 
 def run(args: argparse.Namespace) -> int:
     """Print the difference of each launch; with ``--exit-code`` 1 if there is any."""
-    folder = baseline_folder(args.baselines, Path.cwd())
+    folder = given_folder(args.baselines)
     entries = load_folder(folder)
     case, target = wanted(entries, args)
     compat.take_announcements()
@@ -81,7 +80,9 @@ def wanted(entries: Sequence[Entry], args: argparse.Namespace) -> tuple[CaseId, 
         shown = "".join(f"\n  {c}" for c in cases[:10]) + ("\n  ..." if len(cases) > 10 else "")
         raise UsageError(f"{args.case!r} means {len(cases)} cases; name one of them:{shown}")
     if not cases and not (args.against and "::" in args.case):
-        raise UsageError(f"no baseline's case is {args.case!r}; `kerntune baselines show` lists them")
+        raise not_found(
+            f"no baseline's case is {args.case!r}; `kerntune baselines show` lists them", entries, args.case
+        )
     targets = sorted({str(target_of(b)) for b in found})
     if args.target is None and len(targets) != 1:
         raise UsageError(f"say what to compile for: --target {' or '.join(targets) or 'cuda:90'}")
@@ -93,7 +94,7 @@ def stored(folder: Path, entries: Sequence[Entry], case: CaseId, target: Target)
     found = [e.baseline for e in entries if e.baseline is not None and e.baseline.case == case]
     mine = [b for b in found if target_of(b) == target]
     if not mine:
-        raise UsageError(f"{folder}: has no baseline of {case} for {target}")
+        raise not_found(f"{folder}: has no baseline of {case} for {target}", entries, str(case))
     best = max(mine, key=lambda b: (isinstance(b, StaticBaseline), b.recorded))
     return Side(f"baseline of {best.recorded.partition('T')[0]}", best, BaselineStore(folder).artifacts(target))
 

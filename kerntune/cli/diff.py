@@ -12,7 +12,7 @@ from kerntune.base.codec import to_json
 from kerntune.base.formatting import NO_FIGURE, format_share, format_time
 from kerntune.cli.changes import BaselineChanges, Change, compare
 from kerntune.cli.revision import load_revision
-from kerntune.cli.stored import Entry, load_folder
+from kerntune.cli.stored import Entry, given_folder, load_folder
 from kerntune.gate.console import FINDINGS, OK, fail_with, say
 from kerntune.gate.project import baseline_folder
 
@@ -31,7 +31,7 @@ def run(args: argparse.Namespace) -> int:
     """Print the difference; 1 if a file can't be read, or with ``--exit-code`` if there is any."""
     folder = baseline_folder(args.baselines, Path.cwd())
     before = load(args.before, folder)
-    after = load_folder(folder) if args.after is None else load(args.after, folder)
+    after = load_folder(given_folder(args.baselines)) if args.after is None else load(args.after, folder)
     found = compare(before, after)
     if args.json:
         say(to_json(found).decode(), end="")

@@ -16,7 +16,7 @@ from kerntune.base.orphans import bound_command
 from kerntune.base.temporary_folders import scratch_folder
 from kerntune.capture.launch_dump import LAUNCH_FILE, DumpedTexts, folder_name, write_launch
 from kerntune.cli.static_record import environment
-from kerntune.cli.stored import Entry, Pattern, load_folder, target_of
+from kerntune.cli.stored import Entry, Pattern, given_folder, load_folder, not_found, target_of
 from kerntune.compiling.binary.stages import MLIR_STAGES
 from kerntune.compiling.farm import Farm
 from kerntune.compiling.kernel_facts import ASSEMBLY
@@ -24,7 +24,6 @@ from kerntune.compiling.recompile import stages_from
 from kerntune.errors import ReplayError, UsageError
 from kerntune.gate.baselines import BaselineStore, TimeBaseline, artifact_names
 from kerntune.gate.console import fail_with, say
-from kerntune.gate.project import baseline_folder
 from kerntune.gpu.probe import has_cuda
 from kerntune.kernels import compat
 from kerntune.tuning.launch_dumps import DUMP, DUMP_CONTENT
@@ -35,7 +34,7 @@ SHOWN_LINES = 15
 
 def run(args: argparse.Namespace) -> int:
     """Write the folders and print their paths; 1 if a file of a stored case is missing."""
-    folder = baseline_folder(args.baselines, Path.cwd())
+    folder = given_folder(args.baselines)
     out = Path(args.output).absolute()
     compat.take_announcements()
     entries = load_folder(folder)
@@ -59,7 +58,8 @@ def _case(entries: list[Entry], wanted: str) -> CaseId:
         shown = "".join(f"\n  {c}" for c in found[:10]) + ("\n  ..." if len(found) > 10 else "")
         raise UsageError(f"{wanted!r} means {len(found)} cases; name one of them:{shown}")
     if not found and "::" not in wanted:
-        raise UsageError(f"no baseline's case is {wanted!r}, and it is no test's id (tests/test_it.py::test_it)")
+        what = f"no baseline's case is {wanted!r}, and it is no test's id (tests/test_it.py::test_it)"
+        raise not_found(what, entries, wanted)
     return found[0] if found else CaseId(wanted, "")
 
 
@@ -113,7 +113,8 @@ def _baseline(entries: list[Entry], args: argparse.Namespace) -> TimeBaseline:
     mine = [b for e in entries if (b := e.baseline) is not None and b.case == case]
     timed = [b for b in mine if isinstance(b, TimeBaseline) and args.target in (None, str(target_of(b)))]
     if not timed:
-        raise UsageError(f"{case}: no baseline of a device holds its binary; without --stored its test is run")
+        what = f"{case}: no baseline of a device holds its binary; without --stored its test is run"
+        raise not_found(what, entries, str(case))
     return max(timed, key=lambda b: b.recorded)
 
 

@@ -14,11 +14,10 @@ from kerntune.base.formatting import NO_FIGURE, format_rate, format_time
 from kerntune.base.roofline import Roofline
 from kerntune.base.traffic import bytes_moved
 from kerntune.cli.cache import open_cache
-from kerntune.cli.stored import Pattern, load_folder, problems, time_ns
+from kerntune.cli.stored import Pattern, given_folder, load_folder, problems, time_ns
 from kerntune.errors import UsageError
 from kerntune.gate.baselines import TimeBaseline
 from kerntune.gate.console import FINDINGS, OK, fail_with, say
-from kerntune.gate.project import baseline_folder
 from kerntune.gate.report import read_run
 from kerntune.tuning.device_figures import stored_figures
 
@@ -83,7 +82,7 @@ def of_run(path: str, pattern: str) -> tuple[list[TimedCase], list[str]]:
 
 def of_baselines(args: argparse.Namespace) -> tuple[list[TimedCase], list[str]]:
     """The same of the baselines' stored times, with the rates that this cache folder has of their devices."""
-    entries = load_folder(baseline_folder(args.baselines, Path.cwd()))
+    entries = load_folder(given_folder(args.baselines))
     rates = {d.name: d.bandwidth for d in stored_figures(open_cache(args.cache_dir).folder)}
     found = []
     for baseline in (e.baseline for e in entries):

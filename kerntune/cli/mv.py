@@ -11,12 +11,11 @@ from pathlib import Path
 
 from kerntune.base.case_result import CaseId
 from kerntune.cli.anchor import anchor_folder
-from kerntune.cli.stored import Entry, load_folder, problems
+from kerntune.cli.stored import Entry, given_folder, load_folder, not_found, problems
 from kerntune.errors import UsageError
 from kerntune.gate.baselines import BaselineStore
 from kerntune.gate.case_identity import Move, make_moves, moves_of
 from kerntune.gate.console import counted, fail_with, say
-from kerntune.gate.project import baseline_folder
 
 
 @dataclass(frozen=True)
@@ -31,6 +30,8 @@ class Renaming:
     new: str
 
     def __post_init__(self) -> None:
+        if self.old.rstrip("/") == self.new.rstrip("/"):
+            raise UsageError(f"{self.old!r} and {self.new!r} are the same name: nothing is moved")
         stars = self.old.count("*"), self.new.count("*")
         if stars[0] != stars[1]:
             raise UsageError(
@@ -70,12 +71,13 @@ def run(args: argparse.Namespace) -> int:
     """Move the selected baselines of the folder and of the anchor's; 1 if a baseline can't be read, 2 if none is
     selected or one would be lost."""
     renaming = Renaming(args.old, args.new)
-    folders = [baseline_folder(args.baselines, Path.cwd())]
+    folders = [given_folder(args.baselines)]
     folders += _anchor(args.anchor, folders[0])
     entries = {folder: load_folder(folder) for folder in folders}
     moves = [move for folder in folders for move in _moves(BaselineStore(folder), entries[folder], renaming)]
     if not moves:
-        raise UsageError(f"{folders[0]}: no case is called {args.old!r}; `kerntune baselines show` lists them")
+        what = f"{folders[0]}: no case is called {args.old!r}; `kerntune baselines show` lists them"
+        raise not_found(what, [e for folder in folders for e in entries[folder]], args.old)
     _refuse_losses(moves, args.replace)
     if not args.dry_run:
         make_moves(moves)
@@ -93,11 +95,14 @@ def _moves(store: BaselineStore, entries: list[Entry], renaming: Renaming) -> li
 
 
 def _anchor(given: str | None, baselines: Path) -> list[Path]:
-    """The folder of the anchor, if there is one; what a git revision has stays as it is."""
+    """The folder of the anchor, if there is one; what a git revision has stays as it is. :class:`UsageError` if
+    ``--anchor`` names one that isn't there."""
     try:
         folder = anchor_folder(given, baselines, Path.cwd())
     except UsageError:
         return []
+    if given is not None and not folder.is_dir():
+        raise UsageError(f"{folder}: no such folder; name the right one: --anchor=DIR")
     return [folder] if folder.is_dir() and folder.resolve() != baselines.resolve() else []
 
 

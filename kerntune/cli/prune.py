@@ -9,12 +9,12 @@ from pathlib import Path, PurePath
 
 from kerntune.base.policy import Verdict
 from kerntune.cli.apply import read
-from kerntune.cli.stored import Entry, load_folder, problems, target_of
+from kerntune.cli.stored import Entry, given_folder, load_folder, problems, target_of
 from kerntune.errors import UsageError
 from kerntune.gate.baselines import Baseline, BaselineStore
 from kerntune.gate.bundle import needed
 from kerntune.gate.console import counted, fail_with, say
-from kerntune.gate.project import Project, baseline_folder, find_project
+from kerntune.gate.project import Project, find_project
 from kerntune.gate.report import RunReport
 
 
@@ -30,7 +30,7 @@ class Stale:
 def run(args: argparse.Namespace) -> int:
     """Print and remove stale baselines, then the artifacts that none needs; 1 if a baseline can't be read: it may need
     any artifact, so all of those stay."""
-    folder, project = baseline_folder(args.baselines, Path.cwd()), find_project(Path.cwd())
+    folder, project = given_folder(args.baselines), find_project(Path.cwd())
     entries = load_folder(folder)
     stale = list(told(entries, read(Path(args.stale_from))) if args.stale_from else gone(folder, entries, project))
     store = BaselineStore(folder)

@@ -17,6 +17,7 @@ from kerntune.cli.changes import ungateable
 from kerntune.cli.stored import (
     Entry,
     Pattern,
+    given_folder,
     key_of,
     launches_of,
     load_folder,
@@ -26,7 +27,6 @@ from kerntune.cli.stored import (
 )
 from kerntune.gate.baselines import Baseline, TimeBaseline
 from kerntune.gate.console import CONFIG_WIDTH, fail_with, say
-from kerntune.gate.project import baseline_folder
 from kerntune.gate.report import format_configs, format_static
 from kerntune.gate.static_figures import launch_reports
 
@@ -67,7 +67,7 @@ class Shown(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 def run(args: argparse.Namespace) -> int:
     """Print what is stored; 1 if some of it can't be read."""
-    folder = baseline_folder(args.baselines, Path.cwd())
+    folder = given_folder(args.baselines)
     entries = load_folder(folder)
     rows = rows_of(entries, Pattern(args.case))
     bad = problems(entries)

@@ -22,7 +22,7 @@ from kerntune.cli.static_compare import (
     compare_statics,
 )
 from kerntune.cli.static_record import record_both
-from kerntune.cli.stored import Entry, Pattern, load_folder
+from kerntune.cli.stored import Entry, Pattern, given_folder, load_folder
 from kerntune.errors import UsageError
 from kerntune.gate.console import FINDINGS, OK, fail_with, say
 from kerntune.gate.project import baseline_folder
@@ -57,7 +57,7 @@ def _sides(args: argparse.Namespace, folder: Path) -> tuple[list[Entry], list[En
     if not 1 <= len(args.names) <= 2:
         raise UsageError("name one or two of: a folder, a git revision, a series such as triton-3.9; or give --python")
     before, after = args.names[0], args.names[1] if len(args.names) > 1 else ""
-    second = _load(after, folder) if after else load_folder(folder)
+    second = _load(after, folder) if after else load_folder(given_folder(args.baselines))
     return _load(before, folder), second, (before, after or str(args.baselines or folder.name)), []
 
 

@@ -12,12 +12,16 @@ from kerntune.base.device import Target
 from kerntune.base.stats import median
 from kerntune.errors import BaselineError, UsageError
 from kerntune.gate.baselines import (
+    DIGEST,
+    MAX_NAME,
     Baseline,
     BaselineStore,
     TimeBaseline,
     decode_static,
     decode_time,
+    inside,
 )
+from kerntune.gate.project import baseline_folder
 from kerntune.gate.static_figures import LaunchStatic
 
 
@@ -96,9 +100,9 @@ def launches_of(baseline: Baseline) -> tuple[LaunchStatic, ...]:
 
 
 def load_folder(folder: Path) -> list[Entry]:
-    """All files of a baseline folder, sorted by path; a folder that isn't there has none."""
-    if folder.exists() and not folder.is_dir():
-        raise UsageError(f"{folder}: is a file; name the folder of the baselines")
+    """All files of a baseline folder, sorted by path; a folder that isn't there has none. One behind a link that leads
+    out of the folder is not read: its entry has a problem."""
+    _refuse_file(folder)
     return [_load(folder, p) for p in sorted(folder.glob("*/*/*/**/*.json")) if is_baseline(p.relative_to(folder))]
 
 
@@ -118,17 +122,58 @@ def decode(path: PurePosixPath, data: bytes, where: str) -> Entry:
     return Entry(path, found)
 
 
+def given_folder(given: str | None) -> Path:
+    """The folder of ``--baselines``, else of the ini file, for a command that reads it. :class:`UsageError` if it was
+    named on the command line and isn't there; that of the ini file has nothing in it until the first run."""
+    folder = baseline_folder(given, Path.cwd())
+    _refuse_file(folder)
+    if given is not None and not folder.exists():
+        raise UsageError(f"{folder}: no such folder; name the right one: --baselines=DIR")
+    return folder
+
+
+def _refuse_file(folder: Path) -> None:
+    if folder.exists() and not folder.is_dir():
+        raise UsageError(f"{folder}: is a file; name the folder of the baselines")
+
+
+def not_found(what: str, entries: Iterable[Entry], case: str = "") -> UsageError | BaselineError:
+    """The error that says ``what`` was not found, with the files that can't be read: a :class:`BaselineError` if one of
+    them may be of ``case`` by its name."""
+    bad = [e for e in entries if e.problem]
+    mine = [e for e in bad if may_be_of(e.path, case)]
+    others = [f"can't be read: {e.problem}" for e in bad if e not in mine]
+    if not mine:
+        return UsageError("\n".join([what, *others]))
+    return BaselineError("\n".join([what, *(f"may be of it, but can't be read: {e.problem}" for e in mine), *others]))
+
+
+def may_be_of(path: PurePosixPath, case: str) -> bool:
+    """Whether the file at a path inside the folder may be that of a case that ``case`` selects, as far as the path
+    says it: names of files have neither brackets nor colons, and end where they are too long."""
+    name = _plain("/".join(path.parts[3:]).removesuffix(".json")[: -DIGEST - 1])
+    wanted = _plain(case)
+    if len(path.stem) > MAX_NAME and wanted.startswith(name):
+        return True
+    return re.search(re.escape(wanted).replace(r"\*", ".*").replace(r"\?", "."), name) is not None
+
+
+def _plain(text: str) -> str:
+    """A case's id or a file's name without the signs in which they differ."""
+    return re.sub(r"[^A-Za-z0-9_*?]+", "-", text).strip("-")
+
+
 def problems(entries: Iterable[Entry]) -> list[str]:
     """Why some files can't be read, a sentence each."""
     return [e.problem for e in entries if e.problem]
 
 
 def _load(folder: Path, path: Path) -> Entry:
-    inside = PurePosixPath(path.relative_to(folder).as_posix())
+    name = PurePosixPath(path.relative_to(folder).as_posix())
     try:
-        data = codec.read_file(path, error=BaselineError)
+        data = codec.read_file(inside(folder, path), error=BaselineError)
     except BaselineError as exc:
-        return Entry(inside, None, str(exc))
+        return Entry(name, None, str(exc))
     if data is None:
-        return Entry(inside, None, f"{path}: was removed meanwhile, or is a link to nothing")
-    return decode(inside, data, str(path))
+        return Entry(name, None, f"{path}: was removed meanwhile, or is a link to nothing")
+    return decode(name, data, str(path))

@@ -85,7 +85,10 @@ def test_a_missing_artifact_is_named(kerntune: Command, baselines: BaselineStore
         (("--anchor", "baselines"), "the anchor needs one of its own"),
     ],
 )
-def test_wrong_usage(kerntune: Command, baselines: BaselineStore, words: tuple[str, ...], says: str) -> None:
+def test_wrong_usage(
+    kerntune: Command, baselines: BaselineStore, tmp_path: Path, words: tuple[str, ...], says: str
+) -> None:
+    (tmp_path / "empty").mkdir()
     ran = kerntune("anchor", *words)
     assert (ran.code, ran.clean) == (2, True)
     assert says in ran.err

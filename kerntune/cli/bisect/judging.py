@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import os
 import shutil
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -15,9 +16,9 @@ from kerntune.cli.bisect.bisected_version import BisectedProject, BisectedVersio
 from kerntune.cli.bisect.equal_commits import EqualCommits
 from kerntune.cli.bisect.preloaded import CommandRuns
 from kerntune.cli.bisect.read_files import read_in
-from kerntune.cli.stored import load_folder
-from kerntune.errors import KerntuneError, UsageError
-from kerntune.gate.baselines import Baseline, StaticBaseline, TimeBaseline
+from kerntune.cli.stored import load_folder, problems
+from kerntune.errors import BaselineError, KerntuneError, UsageError
+from kerntune.gate.baselines import Baseline, StaticBaseline, TimeBaseline, inside
 from kerntune.gate.causes import launch_cause
 from kerntune.gate.launch_changes import launch_lines
 from kerntune.gate.report import RunReport, read_run
@@ -104,7 +105,14 @@ class VersionJudge:
         return cases
 
     def reuse_good(self, folder: Path) -> tuple[CaseId, ...]:
-        """Take the good version's baselines from a folder that an earlier run has kept."""
+        """Take the good version's baselines from a folder that an earlier run has kept. :class:`UsageError` if a
+        link leads out of it."""
+        try:
+            for place, folders, files in os.walk(folder):
+                for name in (*folders, *files):
+                    inside(folder, Path(place, name))
+        except BaselineError as exc:
+            raise UsageError(str(exc)) from None
         shutil.copytree(folder, self._yard, dirs_exist_ok=True)
         return self._take_good(
             TimeBaseline if self.timed else StaticBaseline, str(folder), "no baseline of these tests"
@@ -115,10 +123,10 @@ class VersionJudge:
         shutil.copytree(self._yard, folder, dirs_exist_ok=True)
 
     def _take_good(self, kind: type[Baseline], where: str, why: str) -> tuple[CaseId, ...]:
-        found = [e.baseline for e in load_folder(self._yard)]
-        self._good = {b.case: b for b in found if isinstance(b, kind)}
+        entries = load_folder(self._yard)
+        self._good = {b.case: b for e in entries if isinstance(b := e.baseline, kind)}
         if not self._good:
-            raise UsageError(f"{where}: no case was recorded{self._need}: {why}")
+            raise UsageError("\n".join([f"{where}: no case was recorded{self._need}: {why}", *problems(entries)]))
         return tuple(sorted(self._good))
 
     @property

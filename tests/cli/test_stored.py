@@ -1,0 +1,208 @@
+"""What all commands that read a folder of baselines do alike: links out of it, damage, folders that aren't there."""
+
+from __future__ import annotations
+
+from pathlib import Path, PurePosixPath
+
+import pytest
+
+from cli.command import Command
+from cli.made import folder, static, timed, tree
+from kerntune.base.case_result import CaseId
+from kerntune.cli.bisect.bisected_version import BisectedProject
+from kerntune.cli.bisect.judging import VersionJudge
+from kerntune.cli.stored import may_be_of
+from kerntune.errors import UsageError
+from kerntune.gate.baselines import BaselineStore, case_file
+from kerntune.gate.report import RunReport, write_run
+
+ROPE, ADD = "tests/test_rope.py::test_rope[128-fp16]", "tests/test_add.py::test_add"
+
+READERS = [
+    ("baselines", "show"),
+    ("baselines", "verify"),
+    ("baselines", "diff", "baselines"),
+    ("baselines", "prune", "--stale-from", "run.json"),
+    ("baselines", "mv", ROPE, "tests/test_rope.py::test_new"),
+    ("static", "diff", "baselines"),
+    ("static", "diff", "triton-3.9"),
+    ("anchor",),
+    ("diff", ROPE),
+    ("dump", "test_rope", "--stored"),
+    ("figures",),
+]
+
+
+@pytest.fixture
+def store(kerntune: Command, tmp_path: Path) -> BaselineStore:
+    """Two cases, of which nothing readable is left of one when its files are replaced."""
+    write_run(tmp_path / "run.json", RunReport(()))
+    return folder(tmp_path / "baselines", timed(ROPE), static(ROPE), static(ADD))
+
+
+def of_rope(store: BaselineStore) -> list[Path]:
+    return sorted(store.folder.rglob("test_rope*.json"))
+
+
+@pytest.mark.parametrize(
+    ("words", "outside"),
+    [*((words, "a copy") for words in READERS), (READERS[0], "no baseline"), (READERS[1], "nothing")],
+    ids=lambda x: x if isinstance(x, str) else " ".join(x),
+)
+def test_no_command_reads_through_a_link_out_of_the_folder(
+    kerntune: Command, store: BaselineStore, tmp_path: Path, words: tuple[str, ...], outside: str
+) -> None:
+    for number, path in enumerate(of_rope(store)):
+        there = tmp_path / "outside" / f"{number}.json"
+        there.parent.mkdir(exist_ok=True)
+        if outside != "nothing":
+            there.write_bytes(path.read_bytes() if outside == "a copy" else b"root:x:0:0")
+        path.unlink()
+        path.symlink_to(there)
+    before = tree(store.folder)
+    ran = kerntune(*words)
+    assert (ran.code, ran.clean) == (1, True), ran
+    for path in of_rope(store):
+        assert f"{path}: can't be read or written: a link leads out of {store.folder}" in ran.err
+    assert "root:" not in ran.out + ran.err
+    assert "test_rope" not in ran.out
+    assert tree(store.folder) == before
+    assert not (tmp_path / "anchors").exists()
+
+
+def test_a_linked_folder_and_links_within_it_will_do(kerntune: Command, store: BaselineStore, tmp_path: Path) -> None:
+    path = of_rope(store)[0]
+    real = store.folder / "kept.json"
+    path.rename(real)
+    path.symlink_to(real)
+    (tmp_path / "linked").symlink_to(store.folder)
+    for name in ("baselines", "linked"):
+        ran = kerntune("baselines", "verify", "--baselines", name)
+        assert (ran.code, ran.err) == (0, "")
+        assert "3 baselines" in ran.out
+
+
+@pytest.mark.parametrize("kind", ["file", "artifacts"])
+def test_a_kept_good_side_is_not_copied_through_a_link(store: BaselineStore, tmp_path: Path, kind: str) -> None:
+    place = of_rope(store)[0] if kind == "file" else store.folder / "cuda-90" / "artifacts"
+    place.rename(tmp_path / "outside")
+    place.symlink_to(tmp_path / "outside")
+    judge = VersionJudge(BisectedProject(None, tmp_path, ("tests",)), "", tmp_path / "scratch")
+    with pytest.raises(UsageError, match="a link leads out of"):
+        judge.reuse_good(store.folder)
+    assert not (tmp_path / "scratch").exists()
+
+
+# files that can't be read
+
+
+NAMED = [
+    ("diff", "test_rope"),
+    ("diff", ROPE),
+    ("diff", "*rope*fp16*"),
+    ("diff", ROPE, "--target", "cuda:90"),
+    ("baselines", "mv", ROPE, "tests/test_rope.py::test_new"),
+    ("baselines", "mv", "tests/test_rope.py", "tests/test_new.py"),
+    ("baselines", "mv", "*[128-*]", "*[256-*]"),
+    ("dump", "test_rope", "--stored"),
+    ("dump", ROPE, "--stored"),
+]
+
+
+@pytest.mark.parametrize("words", NAMED, ids=" ".join)
+def test_a_damaged_file_is_named_where_its_case_is_not_found(
+    kerntune: Command, store: BaselineStore, words: tuple[str, ...]
+) -> None:
+    for path in of_rope(store):
+        path.write_bytes(b"")
+    ran = kerntune(*words)
+    assert (ran.code, ran.out, ran.clean) == (1, "", True)
+    for path in of_rope(store):
+        assert f"may be of it, but can't be read: {path}: " in ran.err
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("diff", "test_other"),
+        ("diff", ADD, "--target", "cuda:80"),
+        ("baselines", "mv", "tests/test_other.py", "t.py"),
+        ("dump", "test_other"),
+    ],
+    ids=" ".join,
+)
+def test_damage_of_another_case_is_told_beside_what_is_wrong(
+    kerntune: Command, store: BaselineStore, words: tuple[str, ...]
+) -> None:
+    for path in of_rope(store):
+        path.write_bytes(b"")
+    ran = kerntune(*words)
+    assert (ran.code, ran.clean) == (2, True)
+    assert "may be of it" not in ran.err
+    for path in of_rope(store):
+        assert f"can't be read: {path}: " in ran.err
+
+
+@pytest.mark.parametrize(
+    ("case", "wanted", "may"),
+    [
+        (CaseId(ROPE, "0"), ROPE, True),
+        (CaseId(ROPE, "0"), "rope[128", True),
+        (CaseId(ROPE, "0"), "tests/test_rope.py", True),
+        (CaseId(ROPE, "back"), f"{ROPE}::back", True),
+        (CaseId(ROPE, "back"), f"{ROPE}::forward", False),
+        (CaseId(ROPE, "0"), ROPE.replace("128", "256"), False),
+        (CaseId(ROPE, "0"), "test_rop?[*]", True),
+        (CaseId(ROPE, "0"), "test_add", False),
+        (CaseId(f"t.py::test_it[{'p' * 200}]", "0"), f"t.py::test_it[{'p' * 200}]", True),
+        (CaseId(f"t.py::test_it[{'p' * 200}]", "0"), "t.py::test_if", False),
+        (CaseId("a b/té.py::Test::test_ä[x y]", "0"), "a b/té.py::Test::test_ä[x y]", True),
+    ],
+)
+def test_which_files_may_be_of_a_case(case: CaseId, wanted: str, may: bool) -> None:
+    assert may_be_of(PurePosixPath("cuda-90/h200/time", case_file(case, "f" * 16)), wanted) is may
+
+
+# folders that aren't there
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("baselines", "show"),
+        ("baselines", "diff", "baselines"),
+        ("baselines", "prune"),
+        ("baselines", "mv", ROPE, "x.py::test"),
+        ("static", "diff", "baselines"),
+        ("anchor",),
+        ("diff", ROPE),
+        ("dump", ROPE),
+        ("figures",),
+        ("calibrate",),
+        ("baselines", "verify"),
+    ],
+    ids=" ".join,
+)
+def test_a_folder_that_is_named_and_not_there_is_an_error(
+    kerntune: Command, store: BaselineStore, tmp_path: Path, words: tuple[str, ...]
+) -> None:
+    before = tree(tmp_path)
+    ran = kerntune(*words, "--baselines", "nosuch")
+    assert (ran.code, ran.out) == (2, "")
+    assert f"{tmp_path / 'nosuch'}: no such folder" in ran.err
+    assert "--baselines=DIR" in ran.err
+    assert tree(tmp_path) == before
+
+
+def test_the_folder_of_the_ini_file_need_not_be_there_yet(kerntune: Command, tmp_path: Path) -> None:
+    (tmp_path / "pytest.ini").write_text("[pytest]\nkerntune_baselines = later\n")
+    ran = kerntune("baselines", "show")
+    assert (ran.code, ran.out) == (0, f"{tmp_path / 'later'}: no baselines; pytest --kerntune records them\n")
+
+
+def test_an_anchor_that_is_named_and_not_there_is_an_error(kerntune: Command, store: BaselineStore) -> None:
+    before = tree(store.folder)
+    ran = kerntune("baselines", "mv", ROPE, "x.py::test", "--anchor", "nosuch")
+    assert (ran.code, ran.out) == (2, "")
+    assert "nosuch: no such folder; name the right one: --anchor=DIR" in ran.err
+    assert tree(store.folder) == before
