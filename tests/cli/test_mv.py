@@ -90,6 +90,16 @@ def test_wildcards_are_as_many_on_both_sides(old: str, new: str) -> None:
         Renaming(old, new)
 
 
+@pytest.mark.parametrize("name", [A, "tests", "tests/", "*[1]", "gone.py"])
+def test_the_same_name_twice_is_said_to_be_that(kerntune: Command, tmp_path: Path, name: str) -> None:
+    folder(tmp_path / "baselines", static(A))
+    before = tree(tmp_path)
+    ran = kerntune("baselines", "mv", name, name.rstrip("/"))
+    assert (ran.code, ran.out) == (2, "")
+    assert f"{name!r} and {name.rstrip('/')!r} are the same name: nothing is moved" in ran.err
+    assert tree(tmp_path) == before
+
+
 def test_a_baseline_of_other_kernels_is_not_lost(kerntune: Command, tmp_path: Path) -> None:
     other = static(B)
     assert isinstance(other.baseline, StaticBaseline)
