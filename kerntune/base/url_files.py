@@ -84,10 +84,43 @@ def open_files(url: str, timeout_s: float | None = None) -> UrlFiles:
         raise UsageError(f"{url}: is no URL; write file:///{url.lstrip('/')} for a folder")
     protocol = url.partition("://")[0]
     if protocol == "file":
-        return FolderFiles(Path(unquote(urlsplit(url).path)))
+        return FolderFiles(folder_of_url(url))
     if protocol in SFTP:
         return SftpFiles(url, timeout_s)
     return FsspecFiles(url, timeout_s)
+
+
+def check_place(url: str) -> None:
+    """:class:`UsageError` for a URL whose files would be looked for elsewhere than it says, without opening it."""
+    protocol, _, place = url.partition("://")
+    if protocol == "file":
+        folder_of_url(url)
+    elif protocol in SFTP:
+        _unqueried(url)
+    if not place.strip("/"):
+        raise UsageError(f"{url}: names no place; a bucket, a host or a path follows ://")
+
+
+def folder_of_url(url: str) -> Path:
+    """The folder of a ``file`` URL (RFC 8089): an absolute path on this machine, percent-encoded or not.
+    :class:`UsageError` for any other: a host, which would be taken for a part of the path, or ``?`` and ``#``."""
+    host, _, path = _unqueried(url).removeprefix("file://").partition("/")
+    if host.lower() not in ("", "localhost") or not path.strip("/"):
+        raise UsageError(f"{url}: names no absolute path on this machine; for a folder write file:///path")
+    folder = unquote(f"/{path.lstrip('/')}", errors="surrogateescape")  # as os.fsdecode does
+    if "\0" in folder:
+        raise UsageError(f"{url}: no path has a NUL; for a folder write file:///path")
+    return Path(folder)
+
+
+def _unqueried(url: str) -> str:
+    """The URL, if all behind its host is a path; :class:`UsageError` otherwise: what follows it would be left out."""
+    if re.search(r"[?#\x00-\x1f]", url):
+        raise UsageError(
+            f"{shown_url(url)}: has a ?, a # or a control character, which no path in a URL has; write "
+            "%3F for ?, %23 for #"
+        )
+    return url
 
 
 class FolderFiles:
@@ -236,7 +269,7 @@ class SftpFiles:
             import paramiko  # type: ignore[import-not-found,import-untyped,unused-ignore]
         except ImportError:
             raise UsageError(f"{shown_url(url)}: install paramiko") from None
-        where = urlsplit(url)
+        where = urlsplit(_unqueried(url))
         self._root = unquote(where.path).rstrip("/")
         self._client = paramiko.SSHClient()
         self._client.load_system_host_keys()

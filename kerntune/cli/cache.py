@@ -26,7 +26,7 @@ from kerntune.tuning.cache import (
 from kerntune.tuning.cache.exchange import Moved
 from kerntune.tuning.cache.listings import ListingCache
 from kerntune.tuning.cache.push_pull import pull_cache, push_cache
-from kerntune.tuning.cache.shared_store import forget_stores, store_url
+from kerntune.tuning.cache.shared_store import check_url, forget_stores, store_url
 from kerntune.tuning.choices.choice_config import implementation_in
 
 HEADERS = ("kernel", "device", "Triton", "config", "time", "arguments")
@@ -115,6 +115,8 @@ def _moved(url: str, moved: Moved) -> int:
 
 def _url(given: str | None) -> str:
     """The URL of the command line, else that of ``KERNTUNE_STORE``."""
+    if given:
+        check_url(given)
     url = given.rstrip("/") if given else store_url()
     if not url:
         raise UsageError("no store: name its URL, or set KERNTUNE_STORE (s3://bucket/folder, file:///mnt/folder, ...)")

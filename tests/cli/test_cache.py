@@ -153,6 +153,30 @@ def test_clear_forgets_what_is_known_of_stores(kerntune, cache, tmp_path):
     assert list((tmp_path / "store").rglob("*.json")), "the store is everybody's"
 
 
+@pytest.mark.parametrize(
+    ("url", "says"),
+    [
+        ("file://relative{}/path", "names no absolute path on this machine; for a folder write file:///path"),
+        ("file://~{}/store", "names no absolute path on this machine; for a folder write file:///path"),
+        ("file://mystore", "names no absolute path on this machine; for a folder write file:///path"),
+        ("file:///", "names no absolute path on this machine; for a folder write file:///path"),
+        ("file://{}/a?b", "has a ?"),
+        ("mystore", "is no URL; for a folder write file:///path"),
+        ("ftp://a/b", "nothing is known there by which one of several writers is the first"),
+    ],
+)
+@pytest.mark.parametrize("command", ["push", "pull"])
+def test_a_url_that_is_no_store_is_named_as_it_was_given(kerntune, cache, tmp_path, monkeypatch, command, url, says):
+    url, before = url.format(tmp_path), sorted(tmp_path.rglob("*"))
+    for words, variable in (((url,), ""), ((), "KERNTUNE_STORE=")):
+        if variable:
+            monkeypatch.setenv("KERNTUNE_STORE", url)
+        ran = kerntune("cache", command, *words, "--cache-dir", "cache")
+        assert (ran.code, ran.out) == (2, "")
+        assert ran.err.startswith(f"kerntune: error: {variable}{url}: {says}")
+        assert sorted(tmp_path.rglob("*")) == before
+
+
 def test_without_a_store_there_is_nothing_to_push_to(kerntune, cache):
     ran = kerntune("cache", "push", "--cache-dir", "cache")
     assert ran.code == 2

@@ -26,7 +26,7 @@ from kerntune.base.store_requests import (
     WriteLaterRequest,
     WriteReply,
 )
-from kerntune.base.url_files import CONDITIONAL, READ_ONLY, SFTP, is_url, shown_url
+from kerntune.base.url_files import CONDITIONAL, READ_ONLY, SFTP, check_place, is_url, shown_url
 from kerntune.errors import CacheError, StoreError, UsageError
 from kerntune.tuning.cache import trials, winner
 from kerntune.tuning.cache.direct_client import DirectClient
@@ -279,22 +279,27 @@ def _kernel_name(key: Question) -> str:
 def store_url() -> str:
     """``KERNTUNE_STORE``; empty if no store is shared. :class:`UsageError` for a URL of which of several writers all
     may believe that they were first, or that is none."""
-    url = os.environ.get("KERNTUNE_STORE", "").rstrip("/")
+    url = os.environ.get("KERNTUNE_STORE", "")
     if url:
-        check_url(url)
-    return url
+        check_url(url, "KERNTUNE_STORE")
+    return url.rstrip("/")
 
 
-def check_url(url: str) -> None:
-    """:class:`UsageError` for what can't be a store."""
+def check_url(url: str, variable: str = "") -> None:
+    """:class:`UsageError` for what can't be a store; it names the ``variable`` that the URL is from, if it is."""
+    where = f"{variable}={shown_url(url)}" if variable else shown_url(url)
     known = sorted({"file", *CONDITIONAL, *SFTP, *READ_ONLY})
     if not is_url(url):
-        raise UsageError(f"KERNTUNE_STORE is {url!r}, which is no URL; for a folder write file:///path")
+        raise UsageError(f"{where}: is no URL; for a folder write file:///path")
     if url.partition("://")[0] not in known:
         raise UsageError(
-            f"KERNTUNE_STORE is {shown_url(url)!r}: nothing is known there by which one of several writers is the "
+            f"{where}: nothing is known there by which one of several writers is the "
             f"first, so ranks could go on with different winners; use one of {', '.join(f'{k}://' for k in known)}"
         )
+    try:
+        check_place(url)
+    except UsageError as exc:
+        raise UsageError(f"{variable}={exc}" if variable else str(exc)) from None
     if os.environ.get("KERNTUNE_STORE_BINARIES"):
         raise UsageError(
             "KERNTUNE_STORE_BINARIES is set: compiled kernels are never taken from a store by this kerntune; Triton's "
