@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import os
 import posixpath
-import re
 import stat
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -14,38 +13,21 @@ from urllib.parse import unquote, urlsplit
 
 from kerntune.base import codec
 from kerntune.base.leftovers import temporary_name
+from kerntune.base.urls import (
+    CONDITIONAL,
+    SFTP,
+    check_packages,
+    folder_of_url,
+    is_url,
+    shown_url,
+    unqueried,
+    without_password,
+)
 from kerntune.errors import StoreError, UsageError
 
-CONDITIONAL = frozenset({"s3", "s3a", "gs", "gcs"})
-"""Protocols whose service takes a write on the condition that there is nothing yet: fsspec's ``mode="create"``. S3 by
-``If-None-Match: *`` (AWS's documentation of PutObject), Google's by ``ifGenerationMatch=0``."""
-
-SFTP = frozenset({"sftp", "ssh"})
 CONNECTING = ("timeout", "banner_timeout", "auth_timeout")
 HANDSHAKE = 6.0
 """Each part of SSH's handshake has so many times the limit of one wait: it consists of several round trips."""
-
-READ_ONLY = frozenset({"hf"})
-"""Protocols that are only read here: each write to a repository of Hugging Face is a commit."""
-
-_URL = re.compile(r"[a-z][a-z0-9+.-]+://")
-
-
-def is_url(text: str) -> bool:
-    """Whether a text is a URL rather than a path."""
-    return bool(_URL.match(text))
-
-
-def shown_url(url: str) -> str:
-    """A URL for messages, without a password."""
-    head, at, rest = url.rpartition("@")
-    scheme, _, user = head.partition("://")
-    return f"{scheme}://{user.partition(':')[0]}{at}{rest}" if at and "/" not in user else url
-
-
-def without_password(text: str, url: str) -> str:
-    """A text that may have a URL in it, without its password."""
-    return text.replace(url, shown_url(url))
 
 
 class UrlFiles(Protocol):
@@ -82,45 +64,13 @@ def open_files(url: str, timeout_s: float | None = None) -> UrlFiles:
     package can: ``s3``, ``sftp``. :class:`UsageError` if a package is missing or the URL can't be understood."""
     if not is_url(url):
         raise UsageError(f"{url}: is no URL; write file:///{url.lstrip('/')} for a folder")
+    check_packages(url)
     protocol = url.partition("://")[0]
     if protocol == "file":
         return FolderFiles(folder_of_url(url))
     if protocol in SFTP:
         return SftpFiles(url, timeout_s)
     return FsspecFiles(url, timeout_s)
-
-
-def check_place(url: str) -> None:
-    """:class:`UsageError` for a URL whose files would be looked for elsewhere than it says, without opening it."""
-    protocol, _, place = url.partition("://")
-    if protocol == "file":
-        folder_of_url(url)
-    elif protocol in SFTP:
-        _unqueried(url)
-    if not place.strip("/"):
-        raise UsageError(f"{url}: names no place; a bucket, a host or a path follows ://")
-
-
-def folder_of_url(url: str) -> Path:
-    """The folder of a ``file`` URL (RFC 8089): an absolute path on this machine, percent-encoded or not.
-    :class:`UsageError` for any other: a host, which would be taken for a part of the path, or ``?`` and ``#``."""
-    host, _, path = _unqueried(url).removeprefix("file://").partition("/")
-    if host.lower() not in ("", "localhost") or not path.strip("/"):
-        raise UsageError(f"{url}: names no absolute path on this machine; for a folder write file:///path")
-    folder = unquote(f"/{path.lstrip('/')}", errors="surrogateescape")  # as os.fsdecode does
-    if "\0" in folder:
-        raise UsageError(f"{url}: no path has a NUL; for a folder write file:///path")
-    return Path(folder)
-
-
-def _unqueried(url: str) -> str:
-    """The URL, if all behind its host is a path; :class:`UsageError` otherwise: what follows it would be left out."""
-    if re.search(r"[?#\x00-\x1f]", url):
-        raise UsageError(
-            f"{shown_url(url)}: has a ?, a # or a control character, which no path in a URL has; write "
-            "%3F for ?, %23 for #"
-        )
-    return url
 
 
 class FolderFiles:
@@ -162,15 +112,13 @@ class FolderFiles:
 
 
 class FsspecFiles:
-    """What fsspec reaches. Nothing is cached. :class:`UsageError` if a package is missing."""
+    """What fsspec reaches. Nothing is cached. :class:`UsageError` if fsspec can't have the URL."""
 
     def __init__(self, url: str, timeout_s: float | None) -> None:
         protocol = url.partition("://")[0]
         self.exclusive = protocol in CONDITIONAL
-        try:
-            from fsspec.core import url_to_fs  # type: ignore[import-not-found,import-untyped,unused-ignore]
-        except ImportError:
-            raise UsageError(f"{shown_url(url)}: install kerntune[store], which brings fsspec") from None
+        from fsspec.core import url_to_fs  # type: ignore[import-not-found,import-untyped,unused-ignore]
+
         try:
             self._fs, root = url_to_fs(url, **_options(protocol, timeout_s))
         except (ImportError, ValueError) as exc:
@@ -258,18 +206,15 @@ class SftpFiles:
     """An SFTP server, by paramiko: fsspec's ``mv`` replaces what is there, and waits have no limit.
 
     A plain rename fails where the target exists (draft-ietf-secsh-filexfer-02, 6.5; OpenSSH links and unlinks): that
-    decides who creates a file. The server's key must be known to ``~/.ssh/known_hosts``. :class:`UsageError` if
-    paramiko is missing.
+    decides who creates a file. The server's key must be known to ``~/.ssh/known_hosts``.
     """
 
     exclusive = True
 
     def __init__(self, url: str, timeout_s: float | None) -> None:
-        try:
-            import paramiko  # type: ignore[import-not-found,import-untyped,unused-ignore]
-        except ImportError:
-            raise UsageError(f"{shown_url(url)}: install paramiko") from None
-        where = urlsplit(_unqueried(url))
+        import paramiko  # type: ignore[import-not-found,import-untyped,unused-ignore]
+
+        where = urlsplit(unqueried(url))
         self._root = unquote(where.path).rstrip("/")
         self._client = paramiko.SSHClient()
         self._client.load_system_host_keys()

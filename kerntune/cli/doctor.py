@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import kerntune
-from kerntune.base.url_files import READ_ONLY, shown_url
+from kerntune.base.urls import READ_ONLY, shown_url
 from kerntune.cli.cache import open_cache
 from kerntune.errors import UsageError
 from kerntune.gate.baselines import BaselineStore, TimeBaseline

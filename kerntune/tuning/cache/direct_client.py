@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from kerntune.base.store_process import StoreServer
 from kerntune.base.store_requests import StoreFailed, StoreReply, StoreRequest
-from kerntune.base.url_files import shown_url
+from kerntune.base.urls import shown_url
 from kerntune.errors import CacheError
 
 

@@ -27,8 +27,8 @@ class CacheFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 @dataclass(frozen=True)
 class Moved:
-    """How much was exported or imported; ``kept`` counts what was here already and stayed; ``damaged`` tells what
-    couldn't be read."""
+    """How much was exported, imported, pushed or pulled; ``kept`` counts what was there already and stayed;
+    ``damaged`` tells what couldn't be read."""
 
     winners: int
     trials: int

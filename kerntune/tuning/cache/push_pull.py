@@ -9,8 +9,8 @@ from typing import Any
 
 from kerntune.base import codec, store_bundle
 from kerntune.base.store_requests import Contents, NamesRequest, ReadRequest
-from kerntune.base.url_files import READ_ONLY, shown_url, without_password
-from kerntune.errors import CacheError, StoreError, UsageError
+from kerntune.base.urls import check_packages, shown_url, without_password
+from kerntune.errors import CacheError, StoreError
 from kerntune.tuning.cache.direct_client import DirectClient
 from kerntune.tuning.cache.entries import MAX_ENTRY
 from kerntune.tuning.cache.exchange import Moved
@@ -37,69 +37,90 @@ _TRIALS = re.compile(rf"{LAYOUT}/trials/[0-9a-f]{{64}}/[0-9a-f]{{32}}\.json")
 
 def push_cache(folder: Path, url: str, *, with_trials: bool = True) -> Moved:
     """Store what a cache folder has. A winner that the store has of the same key stays, and replaces the one here when
-    it is next asked for. :class:`CacheError` if the store can't be written."""
-    check_url(url)
+    it is next asked for. :class:`UsageError` if a package is missing, :class:`CacheError` if the store can't be
+    written."""
+    store, client = _opened(folder, url)
     cache, tried = WinnerCache(folder), TrialCache(folder)
     won = cache.entries()
-    of_question = _by_question(tried.entries()) if with_trials else {}
-    if url.partition("://")[0] in READ_ONLY:
-        kept = _commit(url, won, of_question)
-    else:
-        kept = _offer(folder, url, won, of_question)
-    count = sum(map(len, of_question.values()))
-    return Moved(len(won) - kept, count, kept, (*cache.damaged, *tried.damaged))
+    mine = _by_question(tried.entries()) if with_trials else {}
+    lacking = _lacking(store, client, mine)
+    added = _commit(url, client, won, lacking) if store.is_read_only else _offer(store, client, won, lacking)
+    count = sum(map(len, lacking.values()))
+    kept = len(won) - added + sum(map(len, mine.values())) - count
+    return Moved(added, count, kept, (*cache.damaged, *tried.damaged, *store.damaged))
 
 
-def _offer(folder: Path, url: str, won: Iterable[Winner], of_question: dict[str, list[StoredTrial]]) -> int:
-    """Of how many keys the store had a winner already."""
-    client, kept = DirectClient(url), 0
-    store = SharedStore(url, store_folder(folder, url), client)
-    for mine in won:
-        kept += store.offer(mine) not in (mine, None)
+def _opened(folder: Path, url: str) -> tuple[SharedStore, DirectClient]:
+    """A store for a command. :class:`UsageError` if there can be none of this URL, or a package is missing."""
+    check_url(url)
+    check_packages(url)
+    client = DirectClient(url)
+    return SharedStore(url, store_folder(folder, url), client, names_again=True), client
+
+
+def _lacking(
+    store: SharedStore, client: DirectClient, mine: dict[str, list[StoredTrial]]
+) -> dict[str, list[StoredTrial]]:
+    """The trials by question that the store doesn't have."""
+    names = [name for name in _trial_names(client) if name.split("/")[-2] in mine] if mine else []
+    files = _read(client, names, MAX_ENTRY)
+    known = {codec.to_json(trial) for name, data in files for trial in store.trials_in(name, data)}
+    found = {question: [t for t in some if codec.to_json(t) not in known] for question, some in mine.items()}
+    return {question: some for question, some in found.items() if some}
+
+
+def _offer(
+    store: SharedStore, client: DirectClient, won: Iterable[Winner], of_question: dict[str, list[StoredTrial]]
+) -> int:
+    """How many winners the store had none of their key for."""
+    added = sum(store.offer(mine) is mine for mine in won)
     for some in of_question.values():
         store.add_trials(some)
     client.finish()
-    return kept
+    return added
 
 
 def pull_cache(folder: Path, url: str, *, with_trials: bool = True) -> Moved:
-    """Take what a store has into a cache folder; what is here already stays. :class:`CacheError` if the store can't be
-    read."""
-    check_url(url)
-    client = DirectClient(url)
-    store = SharedStore(url, store_folder(folder, url), client)
+    """Take what a store has into a cache folder; what is here already stays. :class:`UsageError` if a package is
+    missing, :class:`CacheError` if the store can't be read. ``damaged`` names its files that can't be used
+    each time."""
+    store, client = _opened(folder, url)
     cache, tried, mirror = WinnerCache(folder), TrialCache(folder), WinnerCache(store.folder)
     new_winners = new_trials = kept = 0
-    for found in _winners(store, client):
+    unread: list[str] = []
+    for found in _winners(store, client, unread):
         mirror.add(found)
         if cache.holds(found.key):
             kept += 1
         else:
             cache.add(found)
             new_winners += 1
-    for trial in _trials(store, client) if with_trials else ():
+    for trial in _trials(store, client, unread) if with_trials else ():
         if tried.holds(trial):
             kept += 1
         else:
             tried.add(trial)
             new_trials += 1
-    return Moved(new_winners, new_trials, kept, (*cache.damaged, *tried.damaged, *store.damaged))
+    lost = (f"{shown_url(url)}/{name}: can't be read, or was removed meanwhile" for name in unread)
+    return Moved(new_winners, new_trials, kept, (*cache.damaged, *tried.damaged, *store.damaged, *lost))
 
 
-def _winners(store: SharedStore, client: DirectClient) -> list[Winner]:
+def _winners(store: SharedStore, client: DirectClient, unread: list[str]) -> list[Winner]:
     """The latest usable one of each key: from files of their own, or bundles where there are no others."""
     latest: dict[str, Winner] = {}
     listed = _names(client, f"{LAYOUT}/winners")
     single = [name for name in listed if _WINNER.fullmatch(name)]
-    singles = list(_read(client, single, MAX_ENTRY)) if single else list(_members(store, client, listed))
+    singles = list(_read(client, single, MAX_ENTRY, unread) if single else _members(store, client, listed, unread))
     for name, data in sorted(singles, key=lambda one: int(one[0].split(".")[-2])):
         if (found := store.winner_of(name, data)) is not None:
             latest[found.key.digest()] = found
     return list(latest.values())
 
 
-def _members(store: SharedStore, client: DirectClient, listed: Iterable[str]) -> Iterator[tuple[str, bytes]]:
-    for name, data in _read(client, [n for n in listed if n.endswith(BUNDLE)], store_bundle.MAX_PACKED):
+def _members(
+    store: SharedStore, client: DirectClient, listed: Iterable[str], unread: list[str]
+) -> Iterator[tuple[str, bytes]]:
+    for name, data in _read(client, [n for n in listed if n.endswith(BUNDLE)], store_bundle.MAX_PACKED, unread):
         try:
             members = store_bundle.unpack(data, name)
         except StoreError as exc:
@@ -109,10 +130,13 @@ def _members(store: SharedStore, client: DirectClient, listed: Iterable[str]) ->
         yield from ((path, text) for path, text in paths.items() if _WINNER.fullmatch(path))
 
 
-def _trials(store: SharedStore, client: DirectClient) -> Iterator[StoredTrial]:
-    names = [name for name in _names(client, f"{LAYOUT}/trials") if _TRIALS.fullmatch(name)]
-    for name, data in _read(client, names, MAX_ENTRY):
+def _trials(store: SharedStore, client: DirectClient, unread: list[str]) -> Iterator[StoredTrial]:
+    for name, data in _read(client, _trial_names(client), MAX_ENTRY, unread):
         yield from store.trials_in(name, data)
+
+
+def _trial_names(client: DirectClient) -> list[str]:
+    return [name for name in _names(client, f"{LAYOUT}/trials") if _TRIALS.fullmatch(name)]
 
 
 def _names(client: DirectClient, folder: str) -> tuple[str, ...]:
@@ -120,13 +144,19 @@ def _names(client: DirectClient, folder: str) -> tuple[str, ...]:
     return names
 
 
-def _read(client: DirectClient, names: list[str], limit: int) -> Iterator[tuple[str, bytes]]:
-    """Files that can be read and aren't too long."""
+def _read(
+    client: DirectClient, names: list[str], limit: int, unread: list[str] | None = None
+) -> Iterator[tuple[str, bytes]]:
+    """Files that can be read, of one too long a byte more than ``limit``; names of the others go to ``unread``."""
     for begin in range(0, len(names), AT_ONCE):
         some = tuple(names[begin : begin + AT_ONCE])
         reply = client.ask(ReadRequest(some, limit))
         assert isinstance(reply, Contents)
-        yield from ((n, data) for n, data in zip(some, reply.data, strict=True) if data and len(data) <= limit)
+        for name, data in zip(some, reply.data, strict=True):
+            if data is not None:
+                yield name, data
+            elif unread is not None:
+                unread.append(name)
 
 
 def _by_question(found: Iterable[StoredTrial]) -> dict[str, list[StoredTrial]]:
@@ -139,19 +169,16 @@ def _by_question(found: Iterable[StoredTrial]) -> dict[str, list[StoredTrial]]:
 # Hugging Face: one commit
 
 
-def _commit(url: str, won: Iterable[Winner], of_question: dict[str, list[StoredTrial]]) -> int:
-    """Add to a repository what it hasn't, in one commit: bundles and files of trials. Of how many keys it had a
-    winner already."""
-    try:
-        from huggingface_hub import (  # type: ignore[import-not-found,import-untyped,unused-ignore]
-            CommitOperationAdd,
-            HfApi,
-            HfFileSystem,
-        )
-    except ImportError:
-        raise UsageError(f"{shown_url(url)}: install huggingface_hub") from None
-    client = DirectClient(url)
-    files, kept = _bundles(client, won)
+def _commit(url: str, client: DirectClient, won: Iterable[Winner], of_question: dict[str, list[StoredTrial]]) -> int:
+    """Add to a repository what it hasn't, in one commit: bundles and files of trials. Of how many keys it had no
+    winner."""
+    from huggingface_hub import (  # type: ignore[import-not-found,import-untyped,unused-ignore]
+        CommitOperationAdd,
+        HfApi,
+        HfFileSystem,
+    )
+
+    files, added = _bundles(client, won)
     files |= dict(trials_file(some) for some in of_question.values())
     try:
         place = HfFileSystem().resolve_path(url.removeprefix("hf://"))
@@ -164,20 +191,20 @@ def _commit(url: str, won: Iterable[Winner], of_question: dict[str, list[StoredT
             )  # fmt: skip
     except Exception as exc:  # of the hub, of requests, of the network
         raise CacheError(f"{shown_url(url)}: {type(exc).__name__}: {without_password(str(exc), url)}") from exc
-    return kept
+    return added
 
 
 def _bundles(client: DirectClient, won: Iterable[Winner]) -> tuple[dict[str, bytes], int]:
-    """Bundles with what they have and what is new; of how many keys they had a winner."""
+    """Bundles with what they have and what is new; of how many keys they had no winner."""
     by_bundle: dict[str, list[Winner]] = {}
     for one in won:
         by_bundle.setdefault(bundle_name(one.key), []).append(one)
-    found, kept = {}, 0
+    found, added = {}, 0
     for name, winners in by_bundle.items():
         data = dict(_read(client, [name], store_bundle.MAX_PACKED)).get(name)
         before = store_bundle.unpack(data, name) if data else {}
         mine = {winner_name(w.key, 1).rpartition("/")[2].removesuffix(".json"): codec.to_json(w) for w in winners}
-        kept += len(mine.keys() & before.keys())
+        added += len(mine.keys() - before.keys())
         if mine.keys() - before.keys():
             found[name] = store_bundle.pack({**mine, **before})
-    return found, kept
+    return found, added

@@ -14,25 +14,30 @@ MAX_LIST = 1 << 20
 
 
 class RefusedFiles:
-    """Names with checksums of what they held, in a list that all processes of this machine append to."""
+    """Names with checksums of what they held, in a list that all processes of this machine append to.
 
-    def __init__(self, folder: Path, store: str) -> None:
-        self._path, self._store = folder / "refused", store
+    With ``names_again``, for commands, files are looked at again, and ``lines`` has those of earlier processes as well.
+    """
+
+    def __init__(self, folder: Path, store: str, *, names_again: bool = False) -> None:
+        self._path, self._store, self._names_again = folder / "refused", store, names_again
         self._known: set[str] | None = None
         self.lines: list[str] = []
-        """What was refused for the first time, a line each."""
+        """What was refused, a line each: for the first time only unless ``names_again``."""
 
     def has(self, name: str, data: bytes) -> bool:
-        """Whether the file was refused before with this content."""
-        return _line(name, data) in self._all()
+        """Whether the file was refused before with this content, and need not be looked at."""
+        return not self._names_again and _line(name, data) in self._all()
 
     def add(self, name: str, data: bytes, why: str) -> None:
         """Remember a file, and say it."""
-        line = _line(name, data)
-        if line in self._all():
+        line, text = _line(name, data), why if self._store in why else f"{self._store}: {why}"
+        is_new = line not in self._all()
+        if (is_new or self._names_again) and text not in self.lines:
+            self.lines.append(text)
+        if not is_new:
             return
         self._all().add(line)
-        self.lines.append(why if self._store in why else f"{self._store}: {why}")
         with contextlib.suppress(OSError):
             self._path.parent.mkdir(parents=True, exist_ok=True)
             with open(self._path, "a", encoding="ascii") as file:

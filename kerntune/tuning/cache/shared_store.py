@@ -26,7 +26,7 @@ from kerntune.base.store_requests import (
     WriteLaterRequest,
     WriteReply,
 )
-from kerntune.base.url_files import CONDITIONAL, READ_ONLY, SFTP, check_place, is_url, shown_url
+from kerntune.base.urls import CONDITIONAL, READ_ONLY, SFTP, check_place, is_url, shown_url
 from kerntune.errors import CacheError, StoreError, UsageError
 from kerntune.tuning.cache import trials, winner
 from kerntune.tuning.cache.direct_client import DirectClient
@@ -61,14 +61,16 @@ class SharedStore:
     """What is behind a URL. ``folder`` keeps what is known of it on this machine.
 
     No method raises for what the store does or holds: it answers None where it can't be asked, and what can't be used
-    counts as not there.
+    counts as not there, which is said once on this machine, or with ``names_again`` once a process.
     """
 
-    def __init__(self, url: str, folder: Path, client: StoreClient | DirectClient | None = None) -> None:
+    def __init__(
+        self, url: str, folder: Path, client: StoreClient | DirectClient | None = None, *, names_again: bool = False
+    ) -> None:
         self.url, self.client = url, client or StoreClient(url)
         self.folder = folder
         self.is_read_only = url.partition("://")[0] in READ_ONLY
-        self.refused = RefusedFiles(folder, shown_url(url))
+        self.refused = RefusedFiles(folder, shown_url(url), names_again=names_again)
         self.fetched: set[str] = set()
         """Bundles that this process has read."""
 

@@ -18,7 +18,7 @@ from collections.abc import Callable
 from kerntune.base.frames import Reader, Timeout, send
 from kerntune.base.store_process import URL
 from kerntune.base.store_requests import ReadRequest, StoreFailed, StoreReady, StoreReply, StoreRequest
-from kerntune.base.url_files import shown_url
+from kerntune.base.urls import shown_url
 from kerntune.errors import FrameError, PeerTimeout
 from kerntune.timing.worker.module_command import module_command
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -17,6 +18,7 @@ from kerntune.base.store_requests import Contents, ReadRequest
 from kerntune.base.url_files import FolderFiles
 from kerntune.errors import CacheError, UsageError
 from kerntune.tuning.cache import TrialCache, Winner, WinnerCache, push_pull
+from kerntune.tuning.cache.entries import MAX_ENTRY
 from kerntune.tuning.cache.push_pull import pull_cache, push_cache
 from kerntune.tuning.cache.shared_store import bundle_name, winner_name
 from kerntune.tuning.cache.winner import SCHEMA
@@ -59,7 +61,8 @@ def test_what_is_pushed_can_be_pulled(full: Path, url: str, tmp_path: Path) -> N
 def test_doing_it_again_changes_nothing(full: Path, url: str, tmp_path: Path) -> None:
     push_cache(full, url)
     before = {p: p.read_bytes() for p in (tmp_path / "store").rglob("*") if p.is_file()}
-    push_cache(full, url)
+    again = push_cache(full, url)
+    assert (again.winners, again.trials, again.kept, again.damaged) == (0, 0, 8, ())
     assert {p: p.read_bytes() for p in (tmp_path / "store").rglob("*") if p.is_file()} == before
     assert pull_cache(full, url).kept == 8
 
@@ -69,6 +72,17 @@ def test_what_the_store_has_stays_and_is_used_by_all(full: Path, url: str, tmp_p
     pushed = push_cache(full, url)
     assert (pushed.winners, pushed.kept) == (5, 1)
     assert machine(tmp_path, "full").get(won(1).key) == won(1, LARGE)
+
+
+def test_push_counts_and_stores_what_is_new(full: Path, url: str, tmp_path: Path) -> None:
+    push_cache(full, url)
+    WinnerCache(full).add(won(7))
+    TrialCache(full).add(trial(Config({"BLOCK": 7})))
+    pushed = push_cache(full, url)
+    assert (pushed.winners, pushed.trials, pushed.kept) == (1, 1, 8)
+    pulled = pull_cache(tmp_path / "other", url)
+    assert (pulled.winners, pulled.trials, pulled.kept) == (7, 3, 0)
+    assert TrialCache(tmp_path / "other").entries() == TrialCache(full).entries()
 
 
 def test_push_makes_lost_bundles_anew(full: Path, url: str, tmp_path: Path) -> None:
@@ -96,6 +110,69 @@ def test_what_is_no_entry_is_named_and_left(full: Path, url: str, tmp_path: Path
     assert len(pulled.damaged) == 1
     assert path.name in pulled.damaged[0]
     assert path.read_bytes() == b"{"
+
+
+def test_files_that_can_not_be_used_are_told_by_every_pull(full: Path, url: str, tmp_path: Path) -> None:
+    push_cache(full, url, with_trials=False)
+    paths = sorted((tmp_path / "store" / "v1" / "winners").rglob("*.1.json"))
+    for path, data in zip(paths, (b"", b"{", b" " * (MAX_ENTRY + 1), b"[]", b"x", b"null"), strict=True):
+        path.write_bytes(data)
+    first, second = (pull_cache(tmp_path / "other", url) for _ in range(2))
+    assert (first.winners, first.trials, first.kept) == (0, 0, 0)
+    assert first.damaged == second.damaged
+    for path in paths:
+        assert sum(path.name in line for line in first.damaged) == 1
+
+
+def test_damaged_bundles_are_told_by_every_pull(full: Path, hub: Hub, tmp_path: Path) -> None:
+    push_cache(full, "hf://datasets/a/b/tuned")
+    for path in (tmp_path / "repo").rglob("*.json.gz"):
+        path.write_bytes(b"")
+    first, second = (pull_cache(tmp_path / "other", "hf://datasets/a/b/tuned", with_trials=False) for _ in range(2))
+    assert len(first.damaged) == 2
+    assert first.damaged == second.damaged
+
+
+def test_files_that_are_listed_and_can_not_be_read_are_told(
+    full: Path, url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    push_cache(full, url)
+    monkeypatch.setattr(FolderFiles, "read_many", lambda self, names, limit: [None for _ in names])
+    pulled = pull_cache(tmp_path / "other", url, with_trials=False)
+    assert pulled.winners == 0
+    assert len(pulled.damaged) == 6
+    assert all("can't be read, or was removed meanwhile" in line for line in pulled.damaged)
+
+
+def test_damage_that_push_meets_is_told(full: Path, url: str, tmp_path: Path) -> None:
+    push_cache(full, url)
+    (tmp_path / "store" / winner_name(won(1).key, 1)).write_bytes(b"{")
+    pushed = push_cache(full, url)
+    assert (pushed.winners, pushed.kept) == (1, 7)
+    assert len(pushed.damaged) == 1
+
+
+@pytest.mark.parametrize(
+    ("url", "package"),
+    [
+        ("s3://a/b", "s3fs"),
+        ("gs://a/b", "gcsfs"),
+        ("sftp://me:secret@host/a", "paramiko"),
+        ("hf://datasets/a/b", "huggingface_hub"),
+        ("s3://a/b", "fsspec.core"),
+    ],
+)
+@pytest.mark.parametrize("carry", [push_cache, pull_cache])
+def test_a_missing_package_is_named_before_anything_is_counted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, carry: Callable[..., Any], url: str, package: str
+) -> None:
+    if package == "fsspec.core":
+        monkeypatch.setitem(sys.modules, "s3fs", ModuleType("s3fs"))
+    monkeypatch.setitem(sys.modules, package, None)
+    named = {"fsspec.core": "kerntune[store], which brings fsspec"}.get(package, package)
+    with pytest.raises(UsageError, match=re.escape(f": install {named}")) as told:
+        carry(tmp_path / "empty", url)
+    assert "secret" not in str(told.value)
 
 
 def test_a_store_that_can_not_be_written_is_an_error(full: Path, tmp_path: Path) -> None:
@@ -157,6 +234,9 @@ def test_a_repository_keeps_the_winners_that_it_has(full: Path, hub: Hub, tmp_pa
     cache.add(won(1, LARGE))
     push_cache(tmp_path / "first", "hf://datasets/a/b/tuned")
     assert push_cache(full, "hf://datasets/a/b/tuned").kept == 1
+    again = push_cache(full, "hf://datasets/a/b/tuned")
+    assert (again.winners, again.trials, again.kept) == (0, 0, 8)
+    assert len(hub.commits) == 2
     pull_cache(tmp_path / "other", "hf://datasets/a/b/tuned")
     assert WinnerCache(tmp_path / "other").own(won(1).key) == won(1, LARGE)
     assert len(WinnerCache(tmp_path / "other").entries()) == 6
@@ -182,9 +262,12 @@ def test_files_are_read_64_at_a_time(count: int, requests: list[int]) -> None:
     assert asked == requests
 
 
-def test_files_that_are_gone_empty_or_too_long_are_left_out() -> None:
+def test_files_that_can_not_be_read_are_noted() -> None:
     client: Any = SimpleNamespace(ask=lambda request: Contents((b"1234", None, b"", b"12345")))
-    assert list(push_pull._read(client, ["a", "b", "c", "d"], 4)) == [("a", b"1234")]
+    unread: list[str] = []
+    found = list(push_pull._read(client, ["a", "b", "c", "d"], 4, unread))
+    assert found == [("a", b"1234"), ("c", b""), ("d", b"12345")]
+    assert unread == ["b"]
 
 
 def test_winners_of_bundles_are_pulled_where_there_are_no_files_of_their_own(

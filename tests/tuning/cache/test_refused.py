@@ -27,6 +27,16 @@ def test_a_file_is_told_once_with_its_store(tmp_path: Path) -> None:
     assert again.lines == []
 
 
+def test_a_command_is_told_again_once(tmp_path: Path) -> None:
+    RefusedFiles(tmp_path, "s3://a/b").add("x", b"1", "s3://a/b/x: is damaged")
+    found = RefusedFiles(tmp_path, "s3://a/b", names_again=True)
+    assert not found.has("x", b"1")
+    found.add("x", b"1", "s3://a/b/x: is damaged")
+    found.add("x", b"1", "s3://a/b/x: is damaged")
+    assert found.lines == ["s3://a/b/x: is damaged"]
+    assert len((tmp_path / "refused").read_text().split()) == 1
+
+
 def test_a_list_that_is_too_long_begins_anew(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     RefusedFiles(tmp_path, "s3://a").add("x", b"1", "why")
     size = (tmp_path / "refused").stat().st_size
