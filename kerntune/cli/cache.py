@@ -9,7 +9,7 @@ from pathlib import Path
 
 from tabulate import tabulate
 
-from kerntune.base.codec import to_json
+from kerntune.base.codec import shown, to_json
 from kerntune.base.formatting import format_time
 from kerntune.base.urls import shown_url
 from kerntune.errors import CacheError, UsageError
@@ -23,6 +23,7 @@ from kerntune.tuning.cache import (
     export_devices,
     import_cache,
 )
+from kerntune.tuning.cache.entries import default_folder
 from kerntune.tuning.cache.exchange import Moved
 from kerntune.tuning.cache.listings import ListingCache
 from kerntune.tuning.cache.push_pull import pull_cache, push_cache
@@ -124,10 +125,27 @@ def _url(given: str | None) -> str:
 
 
 def open_cache(given: str | None) -> WinnerCache:
-    """The cache of ``--cache-dir``, else of the ini key ``kerntune_cache_dir``, else the user's."""
+    """The cache of ``--cache-dir``, else of the ini key ``kerntune_cache_dir``, of ``KERNTUNE_CACHE_DIR``, or yours.
+    :class:`UsageError` if there can be no folder of that name, or it can't be read."""
     if given is not None:
-        return WinnerCache(Path(os.path.abspath(Path(given).expanduser())))
-    return WinnerCache(find_project(Path.cwd()).folder("kerntune_cache_dir"))
+        return _cache_in(Path(os.path.abspath(Path(given).expanduser())), "--cache-dir=DIR")
+    project = find_project(Path.cwd())
+    named = project.folder("kerntune_cache_dir")
+    if named is not None:
+        return _cache_in(named, f"kerntune_cache_dir in {project.ini}")
+    return _cache_in(default_folder(), "KERNTUNE_CACHE_DIR=DIR")
+
+
+def _cache_in(folder: Path, named_by: str) -> WinnerCache:
+    try:
+        os.scandir(folder).close()
+    except (OSError, ValueError) as exc:
+        why = getattr(exc, "strerror", None) or exc
+        if not isinstance(exc, FileNotFoundError) or os.path.lexists(folder):  # a link to nothing
+            raise UsageError(
+                f"{shown(folder)}: can't be the folder of the cache ({why}); name another: {named_by}"
+            ) from None
+    return WinnerCache(folder)
 
 
 def _config(winner: Winner) -> str:

@@ -198,6 +198,66 @@ def test_a_url_that_is_no_store_is_named_as_it_was_given(kerntune, cache, tmp_pa
         assert sorted(tmp_path.rglob("*")) == before
 
 
+COMMANDS = [
+    ("show",),
+    ("show", "--json"),
+    ("clear",),
+    ("export", "all.json"),
+    ("export", "--per-device", "wheel"),
+    ("import", "given.json"),
+    ("push", "file:///nosuch/store"),
+    ("pull", "file:///nosuch/store"),
+]
+
+
+@pytest.mark.parametrize("words", COMMANDS, ids=" ".join)
+@pytest.mark.parametrize("given", ["option", "ini", "variable"])
+def test_a_cache_that_can_be_no_folder_is_named_with_what_names_it(kerntune, tmp_path, monkeypatch, given, words):
+    (tmp_path / "given.json").write_text("{}")
+    (tmp_path / "file").write_text("mine")
+    option = ("--cache-dir", "file") if given == "option" else ()
+    if given == "ini":
+        (tmp_path / "pytest.ini").write_text("[pytest]\nkerntune_cache_dir = file\n")
+    elif given == "variable":
+        monkeypatch.setenv("KERNTUNE_CACHE_DIR", str(tmp_path / "file"))
+    before = sorted(tmp_path.rglob("*"))
+    ran = kerntune("cache", *words, *option)
+    named_by = {
+        "option": "--cache-dir=DIR",
+        "ini": f"kerntune_cache_dir in {tmp_path / 'pytest.ini'}",
+        "variable": "KERNTUNE_CACHE_DIR=DIR",
+    }[given]
+    says = f"{tmp_path / 'file'}: can't be the folder of the cache (Not a directory); name another: {named_by}\n"
+    assert (ran.code, ran.out, ran.err) == (2, "", f"kerntune: error: {says}")
+    assert sorted(tmp_path.rglob("*")) == before
+
+
+@pytest.mark.parametrize(
+    ("name", "says"),
+    [
+        ("file/below", "Not a directory"),
+        ("link", "No such file or directory"),
+        ("circle", "Too many levels of symbolic links"),
+        ("x" * 300, "File name too long"),
+    ],
+)
+def test_other_names_that_no_cache_can_have(kerntune, tmp_path, monkeypatch, name, says):
+    (tmp_path / "file").write_text("mine")
+    (tmp_path / "link").symlink_to("nothing")
+    (tmp_path / "circle").symlink_to("circle")
+    monkeypatch.setenv("KERNTUNE_CACHE_DIR", name)
+    ran = kerntune("cache", "show")
+    assert ran.code == 2
+    assert f"{name}: can't be the folder of the cache ({says})" in ran.err
+
+
+def test_a_cache_that_is_not_there_yet_is_empty(kerntune, tmp_path, monkeypatch):
+    monkeypatch.setenv("KERNTUNE_CACHE_DIR", str(tmp_path / "not" / "yet"))
+    ran = kerntune("cache", "show")
+    assert (ran.code, ran.out) == (0, f"{tmp_path / 'not' / 'yet'}: 0 winners, 0 trials, 0 listings\n")
+    assert not (tmp_path / "not").exists()
+
+
 def test_without_a_store_there_is_nothing_to_push_to(kerntune, cache):
     ran = kerntune("cache", "push", "--cache-dir", "cache")
     assert ran.code == 2
