@@ -8,7 +8,7 @@ from typing import Any
 
 LIMITS = 0x4 | 0x8 | 0x20 | 0x40 | 0x80
 """Reasons for a lower clock that come of power or heat: software's power cap, a slowdown by hardware, both thermal
-ones, a power brake (``nvmlClocksThrottleReason...``, NVML's API reference). A clock that somebody has set is none."""
+ones, a power brake (``nvmlClocksThrottleReason...``, NVML's API reference). A clock that a user has set is none."""
 
 
 def is_limited(throttle: str) -> bool:
