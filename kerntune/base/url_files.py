@@ -83,11 +83,16 @@ def open_files(url: str, timeout_s: float | None = None) -> UrlFiles:
     if not is_url(url):
         raise UsageError(f"{url}: is no URL; write file:///{url.lstrip('/')} for a folder")
     protocol = url.partition("://")[0]
-    if protocol == "file":
-        return FolderFiles(Path(unquote(urlsplit(url).path)))
+    if (folder := local_folder(url)) is not None:
+        return FolderFiles(folder)
     if protocol in SFTP:
         return SftpFiles(url, timeout_s)
     return FsspecFiles(url, timeout_s)
+
+
+def local_folder(url: str) -> Path | None:
+    """The folder that a URL of ``file`` names; None for any other."""
+    return Path(unquote(urlsplit(url).path)) if url.partition("://")[0] == "file" else None
 
 
 class FolderFiles:

@@ -62,9 +62,9 @@ def _throttle(nvml: Any, handle: Any) -> str:
 
 
 _QUESTIONS: dict[str, Callable[[Any, Any], object]] = {
+    "throttle": _throttle,  # first: a device that is idle is soon limited by nothing
     "sm_clock_mhz": lambda nvml, handle: int(nvml.nvmlDeviceGetClockInfo(handle, nvml.NVML_CLOCK_SM)),
     "memory_clock_mhz": lambda nvml, handle: int(nvml.nvmlDeviceGetClockInfo(handle, nvml.NVML_CLOCK_MEM)),
-    "throttle": _throttle,
     "power_w": lambda nvml, handle: round(nvml.nvmlDeviceGetPowerUsage(handle) / 1e3, 1),
     "temperature_c": lambda nvml, handle: int(nvml.nvmlDeviceGetTemperature(handle, nvml.NVML_TEMPERATURE_GPU)),
 }
