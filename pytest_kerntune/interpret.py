@@ -166,13 +166,7 @@ class InterpretedAutotune(PlainAutotune):
 
 def _take(item: pytest.Item, small: Mapping[str, Any]) -> str:
     """Put the small parameters in a test; what it is then."""
-    params = getattr(getattr(item, "callspec", None), "params", {})
-    unknown = sorted(set(small) - set(params))
-    if unknown:
-        known = f"they are {', '.join(params)}" if params else "it has none"
-        raise pytest.UsageError(
-            f"{item.nodeid}: marker autotune, interpret: the test has no parameter {', '.join(unknown)}; {known}"
-        )
+    params: dict[str, Any] = item.callspec.params  # type: ignore[attr-defined]  # it has parameters: the marker is read
     params.update(small)
     return f"{item.nodeid.partition('[')[0]}[{sorted((k, repr(v)) for k, v in params.items())}]"
 

@@ -91,8 +91,19 @@ def read_marker(item: pytest.Item) -> Marker:
         values.get("candidates", {}),
         values.get("scope"),
         values.get("name"),
-        values.get("interpret", {}),
+        _of_parameters(values.get("interpret", {}), item),
     )
+
+
+def _of_parameters(small: Mapping[str, Any], item: pytest.Item) -> Mapping[str, Any]:
+    """Small values, each of a parameter that the test has; :class:`UsageError` for another name."""
+    params = getattr(getattr(item, "callspec", None), "params", {})
+    if unknown := sorted(set(small) - set(params)):
+        known = f"they are {', '.join(params)}" if params else "it has none"
+        raise UsageError(
+            f"{item.nodeid}: marker autotune, interpret: the test has no parameter {', '.join(unknown)}; {known}"
+        )
+    return small
 
 
 def _values(mark: pytest.Mark, nodeid: str) -> dict[str, Any]:

@@ -361,7 +361,7 @@ def _resolve(source: SettingSource, ci: bool) -> Options:
         policy=policy_of(source, update, ci and not against),
         scope=source.read("kerntune_scope", lambda text, where: parse_choice(text, SCOPES, where), SCOPES[0]),
         targets=source.read("--kerntune-target", _targets, ()),
-        cache_dir=source.path("--kerntune-cache-dir"),
+        cache_dir=source.folder("--kerntune-cache-dir"),
         json=json,
         benchmark_json=benchmark_json,
         baselines_ref=ref,

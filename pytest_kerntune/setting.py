@@ -12,6 +12,7 @@ from typing import TypeVar
 import pytest
 
 from kerntune.base.policy import Update
+from kerntune.base.trying_folders import file_in_the_way
 from kerntune.errors import UsageError
 from pytest_kerntune.values import parse_choice
 
@@ -66,6 +67,13 @@ class SettingSource:
         text, where = self._text(flag)
         base = self._config.invocation_params.dir if where == flag else self.root
         return Path(os.path.abspath(base / Path(text).expanduser())) if text.strip() else None
+
+    def folder(self, flag: str) -> Path | None:
+        """A folder, which need not exist yet; a file where it would be is an error before anything runs."""
+        path = self.path(flag)
+        if path is not None and (file := file_in_the_way(path)) is not None:
+            raise UsageError(f"{self._text(flag)[1]}: {path} can't be a folder, {file} is a file; name another one")
+        return path
 
     def file(self, flag: str) -> Path | None:
         """A file to write; an existing folder of that name is an error before anything runs."""

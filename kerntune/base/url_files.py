@@ -17,8 +17,8 @@ from kerntune.base.urls import (
     CONDITIONAL,
     SFTP,
     check_packages,
-    folder_of_url,
     is_url,
+    local_folder,
     shown_url,
     unqueried,
     without_password,
@@ -66,8 +66,8 @@ def open_files(url: str, timeout_s: float | None = None) -> UrlFiles:
         raise UsageError(f"{url}: is no URL; write file:///{url.lstrip('/')} for a folder")
     check_packages(url)
     protocol = url.partition("://")[0]
-    if protocol == "file":
-        return FolderFiles(folder_of_url(url))
+    if (folder := local_folder(url)) is not None:
+        return FolderFiles(folder)
     if protocol in SFTP:
         return SftpFiles(url, timeout_s)
     return FsspecFiles(url, timeout_s)

@@ -69,17 +69,18 @@ def _is_installed(module: str) -> bool:
 def check_place(url: str) -> None:
     """:class:`UsageError` for a URL whose files would be looked for elsewhere than it says, without opening it."""
     protocol, _, place = url.partition("://")
-    if protocol == "file":
-        folder_of_url(url)
-    elif protocol in SFTP:
+    local_folder(url)
+    if protocol in SFTP:
         unqueried(url)
     if not place.strip("/"):
         raise UsageError(f"{url}: names no place; a bucket, a host or a path follows ://")
 
 
-def folder_of_url(url: str) -> Path:
-    """The folder of a ``file`` URL (RFC 8089): an absolute path on this machine, percent-encoded or not.
-    :class:`UsageError` for any other: a host, which would be taken for a part of the path, or ``?`` and ``#``."""
+def local_folder(url: str) -> Path | None:
+    """The folder of a ``file`` URL (RFC 8089): an absolute path on this machine, percent-encoded or not; None for other
+    protocols. :class:`UsageError` for one with a host, which would be left out, or with ``?`` or ``#``."""
+    if url.partition("://")[0] != "file":
+        return None
     host, _, path = unqueried(url).removeprefix("file://").partition("/")
     if host.lower() not in ("", "localhost") or not path.strip("/"):
         raise UsageError(f"{url}: names no absolute path on this machine; for a folder write file:///path")

@@ -6,26 +6,27 @@ import argparse
 import os
 import platform
 import re
-import tempfile
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 import kerntune
-from kerntune.base.urls import READ_ONLY, shown_url
+from kerntune.base.trying_folders import why_unwritable
+from kerntune.base.urls import READ_ONLY, local_folder, shown_url
 from kerntune.cli.cache import open_cache
 from kerntune.errors import UsageError
 from kerntune.gate.baselines import BaselineStore, TimeBaseline
 from kerntune.gate.calibration import is_current
 from kerntune.gate.console import FINDINGS, OK, counted, say
-from kerntune.gate.project import baseline_folder
+from kerntune.gate.project import baseline_folder, find_project
 from kerntune.gpu import device_lock
 from kerntune.gpu.shared_device import unprotected
 from kerntune.kernels import compat
 from kerntune.tuning.cache import WinnerCache
 from kerntune.tuning.cache.shared_store import store_folder, store_url
 from kerntune.tuning.cache.store_client import PROBE, StoreClient
+from kerntune.tuning.variables import CHECKS, check_variables, unknown_variables
 
 LEAST_TRITON = (3, 6)
 LEAST_TORCH = (2, 10)
@@ -65,10 +66,21 @@ def examine(baselines: str | None, cache_dir: str | None) -> Iterator[Check]:
     yield guarded("ptxas", _ptxas)
     yield guarded("nvdisasm", _nvdisasm)
     yield guarded("lock", _lock)
+    yield check_settings()
     yield guarded("cache", lambda: _cache(cache_dir))
     if os.environ.get("KERNTUNE_STORE"):
         yield guarded("store", lambda: check_store(cache_dir))
     yield guarded("baselines", lambda: check_baselines(baselines, gpu=not gpu.found.startswith("none")))
+
+
+def check_settings() -> Check:
+    """Whether each variable that kerntune reads is what it can be, and none is written that nothing reads."""
+    try:
+        check_variables()
+    except UsageError as exc:
+        return Check("variables", "one can't be what it is", str(exc))
+    count = sum(bool(os.environ.get(name)) for name in CHECKS)
+    return Check("variables", f"{counted(count, 'KERNTUNE_ variable')} set", "; ".join(unknown_variables()))
 
 
 def check_version(name: str, found: str, least: tuple[int, int]) -> Check:
@@ -157,11 +169,22 @@ def _lock() -> Check:
 
 
 def _cache(given: str | None) -> Check:
-    cache = open_cache(given)
-    cache.folder.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryFile(dir=cache.folder):
-        pass
-    return Check("cache", f"{cache.folder}: {counted(len(cache.entries()), 'winner')}")
+    folder = open_cache(given).folder
+    if why := why_unwritable(folder):
+        advice = f"nothing can be kept there ({why}); name a folder that can be written by {_setting_of_cache(given)}"
+        return Check("cache", f"{folder}: can't be written", advice)
+    return Check("cache", f"{folder}: {counted(len(WinnerCache(folder).entries()), 'winner')}")
+
+
+def _setting_of_cache(given: str | None) -> str:
+    """What has named the folder, or would name another one."""
+    if given is not None:
+        return "--cache-dir"
+    return (
+        "the ini key kerntune_cache_dir"
+        if find_project(Path.cwd()).folder("kerntune_cache_dir")
+        else "KERNTUNE_CACHE_DIR"
+    )
 
 
 def check_store(given: str | None) -> Check:
@@ -177,5 +200,12 @@ def check_store(given: str | None) -> Check:
     client.close()
     if reply is None:
         return Check("store", found, "; ".join(failures))
-    written = "read only, `kerntune cache push` writes" if url.partition("://")[0] in READ_ONLY else "first writer wins"
-    return Check("store", f"{found}, {written}; answered within {seconds:.1f} s of its process's start")
+    answered = f"answered within {seconds:.1f} s of its process's start"
+    if url.partition("://")[0] in READ_ONLY:
+        return Check("store", f"{found}, read only, `kerntune cache push` writes; {answered}")
+    if (folder := local_folder(url)) is None:
+        return Check("store", f"{found}, first writer wins; {answered}; writing was not tried")
+    if why := why_unwritable(folder):
+        advice = f"no winner can be shared there ({why}); let KERNTUNE_STORE name a folder that can be written"
+        return Check("store", f"{found}, can't be written", advice)
+    return Check("store", f"{found}, first writer wins; {answered}, and can be written")

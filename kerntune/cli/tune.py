@@ -44,6 +44,8 @@ def run(args: argparse.Namespace) -> int:
     """Tune; 0 if every key has a winner, 1 if not, 130 after Ctrl-C."""
     os.environ["KERNTUNE_CACHE_DIR"] = str(open_cache(args.cache_dir).folder)  # the processes' too
     os.environ.pop(SHAPES, None)
+    if not args.list and not args.dask:
+        chosen_gpus(args.gpus)  # before tests run for their calls
     paths = tuple(os.path.abspath(path) for path in [*args.path, Path.cwd()])
     jobs, folders = _jobs(args, paths)
     paths = tuple(dict.fromkeys([*paths, *folders]))
@@ -159,7 +161,6 @@ def target_here() -> str:
 def _executor(args: argparse.Namespace) -> Iterator[Any]:
     """Dask's, if asked for; else None: this host's GPUs."""
     if not args.dask:
-        chosen_gpus(args.gpus)
         yield None
         return
     try:

@@ -11,6 +11,7 @@ from pathlib import Path
 
 from kerntune.base.case_result import CaseResult
 from kerntune.base.policy import Update
+from kerntune.base.trying_folders import file_in_the_way
 from kerntune.capture.inductor.caches import gates_own_caches
 from kerntune.compiling.compiler import Compiler
 from kerntune.errors import UsageError
@@ -49,13 +50,17 @@ from kerntune.tuning.choices.choice_place import ChoicePlace, choices_at, decide
 from kerntune.tuning.isolation import unsaid
 from kerntune.tuning.stored_winners import Winners
 from kerntune.tuning.tune_options import options_of_policy
+from kerntune.tuning.variables import check_variables
 
 NO_LAUNCH = "no Triton kernel was launched in this call, so nothing was checked"
 
 
 def open_session(settings: Settings, backend: Backend | None = None) -> Session:
     """A session on ``backend``, or on what this machine has. UsageError where nothing can be done."""
-    options_of_policy(settings.policy)  # what only tuning would read of the environment
+    check_variables()  # what only tuning would read of them, too
+    folder = settings.cache_dir or default_folder()
+    if (file := file_in_the_way(folder)) is not None:
+        raise UsageError(f"the cache folder {folder}: {file} is a file; let KERNTUNE_CACHE_DIR name another one")
     store = BaselineStore(settings.baselines, settings.root)
     here = backend or find_backend(settings.targets, store.targets(), store.shown(store.folder))
     return Session(settings, here, store)

@@ -81,6 +81,7 @@ class CudaGpu(DriverGpu):
 
     def environment(self) -> Environment:
         """Versions, and what NVML says of the device as it is now. Nothing is ever set on it."""
+        state = device_state(self.spec.uuid)  # before the assembler's process, while which the device is idle
         return Environment(
             triton=compat.triton_version(),
             torch=compat.torch_version(),
@@ -88,7 +89,7 @@ class CudaGpu(DriverGpu):
             assembler=compat.assembler_version("cuda", int(self.spec.target.arch)),
             kerntune=kerntune.__version__,
             device=self.spec.name,
-            **device_state(self.spec.uuid),
+            **state,
         )
 
     def free_bytes(self) -> int:

@@ -33,6 +33,9 @@ shares while a test runs. A test may wait for a process that measures, which can
 
 _BEFORE, _AFTER = "kerntune-", ".lock"
 
+COMPILERS = "compiler-"
+"""What follows in the names of compilers' tokens (:mod:`kerntune.compiling.compiler_tokens`): those are no devices."""
+
 
 def folder() -> Path:
     """Where the locks by UUID are."""
@@ -46,8 +49,9 @@ def lock_file(uuid: str) -> Path:
 
 def held_by_others() -> list[str]:
     """UUIDs of the devices that another process measures on now, or runs on. OSError if no lock can be made."""
-    known = [p.name.removeprefix(_BEFORE).removesuffix(_AFTER) for p in folder().glob(f"{_BEFORE}*{_AFTER}")]
-    return [uuid for uuid in sorted({*known, "doctor"}) if _is_held(lock_file(uuid))]
+    names = {p.name.removeprefix(_BEFORE).removesuffix(_AFTER) for p in folder().glob(f"{_BEFORE}*{_AFTER}")}
+    uuids = [name for name in names if not name.startswith(COMPILERS)]
+    return [uuid for uuid in sorted({*uuids, "doctor"}) if _is_held(lock_file(uuid))]
 
 
 def _is_held(path: Path) -> bool:

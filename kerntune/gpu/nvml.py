@@ -8,7 +8,7 @@ from typing import Any
 
 LIMITS = 0x4 | 0x8 | 0x20 | 0x40 | 0x80
 """Reasons for a lower clock that come of power or heat: software's power cap, a slowdown by hardware, both thermal
-ones, a power brake (``nvmlClocksThrottleReason...``, NVML's API reference). A clock that somebody has set is none."""
+ones, a power brake (``nvmlClocksThrottleReason...``, NVML's API reference). A clock that is set by hand is none."""
 
 
 def is_limited(throttle: str) -> bool:
@@ -62,9 +62,9 @@ def _throttle(nvml: Any, handle: Any) -> str:
 
 
 _QUESTIONS: dict[str, Callable[[Any, Any], object]] = {
+    "throttle": _throttle,  # first: a device that is idle is soon limited by nothing
     "sm_clock_mhz": lambda nvml, handle: int(nvml.nvmlDeviceGetClockInfo(handle, nvml.NVML_CLOCK_SM)),
     "memory_clock_mhz": lambda nvml, handle: int(nvml.nvmlDeviceGetClockInfo(handle, nvml.NVML_CLOCK_MEM)),
-    "throttle": _throttle,
     "power_w": lambda nvml, handle: round(nvml.nvmlDeviceGetPowerUsage(handle) / 1e3, 1),
     "temperature_c": lambda nvml, handle: int(nvml.nvmlDeviceGetTemperature(handle, nvml.NVML_TEMPERATURE_GPU)),
 }

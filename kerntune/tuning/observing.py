@@ -27,10 +27,14 @@ _WATCHED: list[Observer] | None = None
 
 
 def watch_environment() -> None:
-    """Begin what ``KERNTUNE_NVTX`` and ``KERNTUNE_BANDWIDTH`` ask for: once a process, before its first launch."""
+    """Begin what ``KERNTUNE_NVTX`` and ``KERNTUNE_BANDWIDTH`` ask for: once a process, before its first launch.
+    :class:`UsageError` for a variable, these or another, that is what it can't be."""
     global _WATCHED
     if _WATCHED is not None:
         return
+    from kerntune.tuning.variables import check_variables  # what all variables are for; not needed again
+
+    check_variables()
     found = observers_of(os.environ)
     for observer in found:
         watch(observer)

@@ -78,6 +78,10 @@ LOAD_NS, LOAD_ROUNDS = 100e6, 8
 configs need not lose the same by it: two of a matrix multiplication were equal before and 2 to 3 % apart afterwards,
 and half of 18 fresh tunings took either (H200). So those that tie run for so long, and then so many rounds decide."""
 
+MOST_LOAD = 200
+"""Rounds of load at most. Two graphs need 72. Slots that are shorter are event pairs around a few short executions:
+they hardly load a device, and their times may even be read as 0."""
+
 SLOT_NS, MOST_RUNS = 1.5e6, 8
 """An event slot of a race takes about this long: many short slots in turn tell more than few long ones."""
 
@@ -271,8 +275,9 @@ def decided(
 
 
 def _equal(tied: Sequence[Trial], best: Trial, limited: Callable[[], bool]) -> list[Trial]:
-    """Those among which no time decides."""
-    if len(tied) > 1 and limited():
+    """Those among which no time decides. Where a single round is as long as the load, all after the first were under it
+    already."""
+    if len(tied) > 1 and _round_ns(tied) < LOAD_NS and limited():
         return _equal_under_load(tied)
     return [t for t in tied if _ratio(t, best) <= EQUAL]
 
@@ -280,7 +285,7 @@ def _equal(tied: Sequence[Trial], best: Trial, limited: Callable[[], bool]) -> l
 def _equal_under_load(tied: Sequence[Trial]) -> list[Trial]:
     """Those that are equal to the fastest when the device has been busy for a while. No time of theirs changes."""
     loaded = [replace(t, times=[]) for t in tied]
-    for _ in range(_rounds_of_load(tied)):
+    for _ in range(_rounds_of_load(_round_ns(tied))):
         _rounds(loaded)
     for t in loaded:
         t.times.clear()
@@ -290,9 +295,14 @@ def _equal_under_load(tied: Sequence[Trial]) -> list[Trial]:
     return [t for t, again in zip(tied, loaded, strict=True) if _ratio(again, best) <= EQUAL]
 
 
-def _rounds_of_load(trials: Sequence[Trial]) -> int:
-    """How many take about :data:`LOAD_NS`."""
-    return math.ceil(LOAD_NS / max(1.0, sum(t.time_ns * _runs(t) for t in trials)))
+def _rounds_of_load(round_ns: float) -> int:
+    """How many take about :data:`LOAD_NS`; :data:`MOST_LOAD` at most."""
+    return min(MOST_LOAD, math.ceil(LOAD_NS / max(1.0, round_ns)))
+
+
+def _round_ns(trials: Sequence[Trial]) -> float:
+    """Nanoseconds of device time that a slot of each takes together, without flushes and restores."""
+    return sum(trial.time_ns * _runs(trial) for trial in trials)
 
 
 def _runs(trial: Trial) -> int:

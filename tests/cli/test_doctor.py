@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import fcntl
 import tempfile
 
 import msgspec
@@ -11,6 +12,7 @@ import pytest
 from cli.made import folder, timed
 from kerntune.base.device import TYPICAL_DEVICES
 from kerntune.cli import doctor
+from kerntune.compiling import compiler_tokens
 from kerntune.errors import MeasurementError
 from kerntune.gate.baselines import Calibration
 from kerntune.gpu import device_lock, probe
@@ -38,7 +40,7 @@ def test_everything_in_order(kerntune, runtime, tmp_path):
     ran = kerntune("doctor", "--cache-dir", "cache")
     found = lines(ran.out)
     assert ran.code == 0, ran.out
-    assert list(found) == ["kerntune", "Triton", "torch", "GPU", "ptxas", "nvdisasm", "lock", "cache", "baselines"]
+    assert " ".join(found) == "kerntune Triton torch GPU ptxas nvdisasm lock variables cache baselines"
     assert all(text.startswith("ok ") for text in found.values())
     assert compat.triton_version() in found["Triton"]
     assert "none: kernels are compiled" in found["GPU"]
@@ -119,6 +121,15 @@ def test_a_device_that_another_process_measures_on_is_told(kerntune, runtime, tm
     assert lines(kerntune("doctor", "--cache-dir", "cache").out)["lock"] == f"ok {tmp_path}"
 
 
+def test_a_compiler_is_no_device_that_is_measured_on(kerntune, runtime, tmp_path):
+    path = compiler_tokens._path(0)
+    with open(path, "w") as token:
+        fcntl.flock(token, fcntl.LOCK_EX)
+        found = lines(kerntune("doctor", "--cache-dir", "cache").out)
+    assert path.startswith(str(tmp_path))
+    assert found["lock"] == f"ok {tmp_path}"
+
+
 def test_the_lock_of_a_real_device_is_this_one(runtime, monkeypatch):
     """``DriverGpu.lock`` without a driver: it needs no more of the device than what it is."""
     gpu = object.__new__(DriverGpu)
@@ -145,6 +156,36 @@ def test_a_store_is_asked(kerntune, runtime, tmp_path, monkeypatch):
     monkeypatch.setenv("KERNTUNE_STORE", f"file://{tmp_path}/store")
     found = lines(kerntune("doctor", "--cache-dir", "cache").out)
     assert found["store"].startswith(f"ok file://{tmp_path}/store: 0 winners of it here, first writer wins; answered")
+    assert found["store"].endswith("start, and can be written")
+    assert not (tmp_path / "store").exists(), "what is tried leaves nothing behind"
+
+
+def test_a_store_and_a_cache_that_cannot_be_written_say_why_and_name_the_setting(kerntune, runtime, monkeypatch):
+    """Root may write everywhere but where the file system itself refuses."""
+    monkeypatch.setenv("KERNTUNE_STORE", "file:///proc/zz")
+    monkeypatch.setenv("KERNTUNE_CACHE_DIR", "/proc/zy")
+    ran = kerntune("doctor")
+    found = lines(ran.out)
+    assert ran.code == 1
+    assert found["store"] == "!! file:///proc/zz: 0 winners of it here, can't be written"
+    assert "let KERNTUNE_STORE name a folder that can be written" in ran.out
+    assert found["cache"] == "!! /proc/zy: can't be written"
+    assert "name a folder that can be written by KERNTUNE_CACHE_DIR" in ran.out
+    assert "name a folder that can be written by --cache-dir" in kerntune("doctor", "--cache-dir", "/proc/zx").out
+
+
+def test_a_variable_that_is_what_it_cannot_be_is_told(kerntune, runtime, monkeypatch):
+    monkeypatch.setenv("KERNTUNE_TUNE", "frzen")
+    ran = kerntune("doctor", "--cache-dir", "cache")
+    assert (ran.code, lines(ran.out)["variables"]) == (1, "!! one can't be what it is")
+    assert "KERNTUNE_TUNE is 'frzen'; it can be auto, frozen, force or nearest" in ran.out
+
+
+def test_a_variable_that_nothing_reads_is_told(kerntune, runtime, monkeypatch):
+    monkeypatch.setenv("KERNTUNE_CACHEDIR", "/x")
+    ran = kerntune("doctor", "--cache-dir", "cache")
+    assert ran.code == 1
+    assert "KERNTUNE_CACHEDIR is read by nothing; is it KERNTUNE_CACHE_DIR?" in ran.out
 
 
 def test_a_store_that_does_not_answer_is_named(kerntune, runtime, tmp_path, monkeypatch):

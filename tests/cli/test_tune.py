@@ -89,6 +89,7 @@ def test_the_cache_is_that_of_the_option(kerntune: Any, tmp_path: Path, tuned: l
         (["--shapes", "half"], "half:1: is no description of a call"),
         (["--shapes", "s", "--gpus", "7"], "there is no GPU 7: 2 are visible here"),
         (["--shapes", "s", "--gpus", "0,0"], "name each once"),
+        (["gone", "--gpus", "foo"], "'foo' is no GPU"),  # before pytest runs for the tests' calls
     ],
     ids=str,
 )
@@ -151,7 +152,8 @@ def test_ends_early():
 
 @pytest.fixture
 def env(tmp_path: Path, copies: Copies, monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
-    """Scripted GPUs for all that a test starts."""
+    """Scripted GPUs for all that a test starts; NVML knows of none."""
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0")
     found = {**os.environ, "KERNTUNE_TESTS_SCRIPTED": "yes", "KERNTUNE_CACHE_DIR": str(tmp_path / "cache")}
     root = os.pathsep.join(filter(None, [str(TESTS), str(TESTS.parent), os.environ.get("PYTHONPATH", "")]))
     return {**found, "PYTHONPATH": root, "KERNTUNE_TESTS_PYTHON": copies.python, "PYTEST_ADDOPTS": "-p no:xdist"}

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any
 
 import pynvml
 import pytest
 
+from kerntune.base.device import DeviceSpec, Target
+from kerntune.gpu.cuda import CudaGpu
 from kerntune.gpu.nvml import device_state, is_limited
+from kerntune.kernels import compat
 
 UUID = "5f3a1c2e-0000-1111-2222-333344445555"
 
@@ -54,6 +58,20 @@ def test_a_gpu(nvml: Callable[..., None]) -> None:
 def test_a_gpu_that_is_not_held_back(nvml: Callable[..., None]) -> None:
     nvml(nvmlDeviceGetCurrentClocksThrottleReasons=pynvml.nvmlClocksThrottleReasonGpuIdle)
     assert device_state(UUID)["throttle"] == ""
+
+
+def test_the_limits_are_asked_for_first(nvml: Callable[..., None], monkeypatch: pytest.MonkeyPatch) -> None:
+    """A device is idle while it is asked, and soon limited by nothing: nothing that takes time comes before."""
+    asked: list[str] = []
+    nvml(
+        nvmlDeviceGetCurrentClocksThrottleReasons=lambda *args: asked.append("limits") or 0x4,
+        nvmlDeviceGetClockInfo=lambda *args: asked.append("clock") or 1,
+    )
+    monkeypatch.setattr(compat, "assembler_version", lambda *args: asked.append("assembler") or "13")
+    gpu: Any = SimpleNamespace(spec=DeviceSpec(Target("cuda", "90"), "H200", 132, uuid=UUID))
+    found = CudaGpu.environment(gpu)
+    assert (found.throttle, found.assembler) == ("0x4", "13")
+    assert asked == ["limits", "clock", "clock", "assembler"]
 
 
 def test_a_mig_instance_has_its_gpus_clocks(nvml: Callable[..., None]) -> None:

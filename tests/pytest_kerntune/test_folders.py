@@ -49,3 +49,11 @@ def test_header_names_the_baselines(project, one_test):
 def test_header_can_be_left_out(project, one_test, arguments):
     project.file(one_test())
     project.run(*arguments).stdout.no_fnmatch_line("kerntune: *")
+
+
+def test_a_cache_folder_that_is_a_file_is_refused(project, one_test):
+    project.pytester.makeini("[pytest]\nkerntune_cache_dir = file\n")
+    (project.path / "file").write_text("")
+    project.file(one_test())
+    says = f"*ini key kerntune_cache_dir: {project.path}/file can't be a folder, {project.path}/file is a file; name*"
+    project.run().stderr.fnmatch_lines([says])

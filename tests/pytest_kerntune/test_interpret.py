@@ -139,9 +139,10 @@ def test_tritons_own_interpreter_switched_off_by_name(run: Run, source_environ: 
     run(KERNELS + TESTS, "--kerntune-interpret", "-k", "test_other").assert_outcomes(passed=1)
 
 
-def test_a_small_value_for_no_parameter(run: Run) -> None:
+@pytest.mark.parametrize("mode", [["--kerntune-interpret"], ["--kerntune", "--kerntune-target=cuda:90"]])
+def test_a_small_value_for_no_parameter(run: Run, mode: list[str]) -> None:
     source = "import pytest\n@pytest.mark.autotune(interpret={'row': 4})\n@pytest.mark.parametrize('rows', [1])\n"
-    result = run(source + "def test_it(autotune, rows): pass", "--kerntune-interpret")
+    result = run(source + "def test_it(autotune, rows): pass", *mode)
     assert result.ret == pytest.ExitCode.USAGE_ERROR
     result.stderr.fnmatch_lines(["*test_it*interpret: the test has no parameter row; they are rows"])
 

@@ -171,7 +171,7 @@ def test_ties_are_decided_under_load_if_the_clock_is_limited(
 ) -> None:
     real, asked = race_module._equal_under_load, []
     monkeypatch.setattr(race_module, "_equal_under_load", lambda tied: asked.append(len(tied)) or real(tied))
-    monkeypatch.setattr(race_module, "LOAD_NS", 1e6)
+    monkeypatch.setattr(race_module, "LOAD_NS", 40e6)
     monkeypatch.setattr(FakeGpu, "environment", lambda self: SimpleNamespace(throttle=throttle))
     assert race(backend, *times(*[10_000.0] * 5))[0].winner == 0
     assert asked == [5] * loaded

@@ -22,27 +22,39 @@ from kerntune.tuning.many.work_by_kind import WorkByKind
 Work = tuple["Future[Any]", Callable[..., Any], tuple[Any, ...]]
 
 
+UUIDS = ("GPU-", "MIG-")
+"""How the ids begin by which ``CUDA_VISIBLE_DEVICES`` names devices."""
+
+
 def chosen_gpus(asked: Sequence[int | str] | None, environ: Mapping[str, str] = os.environ) -> tuple[str, ...]:
     """The GPUs to work on, as ``CUDA_VISIBLE_DEVICES`` names them: all that are visible, or those ``asked`` for by
-    their place among them (or by UUID). :class:`UsageError` if there is none."""
+    their place among them (or by UUID). :class:`UsageError` if there is none, or one that isn't there."""
     seen = tuple(listed(environ))
+    if not seen:
+        raise UsageError(
+            "there is no GPU here to tune on; run it where there is one (CUDA_VISIBLE_DEVICES names those that NVML "
+            "doesn't find), or give an executor (kerntune tune --dask HOST:PORT, executor= of kerntune.tune_many)"
+        )
     if asked is None:
-        if not seen:
-            raise UsageError(
-                "there is no GPU here to tune on; run it where there is one, or give an executor "
-                "(kerntune tune --dask HOST:PORT, executor= of kerntune.tune_many)"
-            )
         return seen
-    found = []
-    for one in asked:
-        text = str(one).strip()
-        place = int(text) if text.isdigit() else -1
-        if seen and text.isdigit() and place >= len(seen):
-            raise UsageError(f"there is no GPU {text}: {len(seen)} are visible here, counted from 0")
-        found.append(seen[place] if seen and text.isdigit() else text)
+    found = [_entry(str(one).strip(), seen) for one in asked]
     if not found or len(set(found)) < len(found):
         raise UsageError(f"the GPUs are {', '.join(map(str, asked)) or 'none'}; name each once, as --gpus 0,1")
     return tuple(found)
+
+
+def _entry(text: str, seen: Sequence[str]) -> str:
+    """What ``CUDA_VISIBLE_DEVICES`` has for a GPU that is asked for."""
+    if text.isdecimal():
+        if int(text) >= len(seen):
+            raise UsageError(f"there is no GPU {text}: {len(seen)} are visible here, counted from 0")
+        return seen[int(text)]
+    if text not in seen and not text.startswith(UUIDS):
+        raise UsageError(
+            f"{text!r} is no GPU; name each by its number, counted from 0, or by its UUID, as --gpus 0,1 or "
+            "--gpus GPU-5f3a1c2e"
+        )
+    return text
 
 
 class _Process(SpawnProcess):

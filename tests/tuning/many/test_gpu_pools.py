@@ -181,3 +181,15 @@ def test_gpus_are_asked_for_by_their_place() -> None:
             chosen_gpus(asked, environ)
     with pytest.raises(UsageError, match="there is no GPU here to tune on"):
         chosen_gpus(None, {CUDA: ""})
+
+
+@pytest.mark.parametrize("asked", ["foo", "-1", "0-1", ""])
+def test_what_is_no_gpu_is_refused_at_once(asked: str) -> None:
+    with pytest.raises(UsageError, match="is no GPU; name each by its number"):
+        chosen_gpus([asked], {CUDA: "3,4"})
+
+
+@pytest.mark.parametrize("asked", [["0"], ["foo"], ["0", "1"], ["GPU-aa"]])
+def test_where_no_gpu_is_none_can_be_asked_for(asked: list[str]) -> None:
+    with pytest.raises(UsageError, match="there is no GPU here to tune on"):
+        chosen_gpus(asked, {CUDA: ""})
