@@ -182,19 +182,19 @@ def test_clear_forgets_what_is_known_of_stores(kerntune, cache, tmp_path):
         ("file://mystore", "names no absolute path on this machine; for a folder write file:///path"),
         ("file:///", "names no absolute path on this machine; for a folder write file:///path"),
         ("file://{}/a?b", "has a ?"),
-        ("mystore", "is no URL; for a folder write file:///path"),
+        ("mystore", "no URL; for a folder write file:///path"),
         ("ftp://a/b", "nothing is known there by which one of several writers is the first"),
     ],
 )
 @pytest.mark.parametrize("command", ["push", "pull"])
 def test_a_url_that_is_no_store_is_named_as_it_was_given(kerntune, cache, tmp_path, monkeypatch, command, url, says):
     url, before = url.format(tmp_path), sorted(tmp_path.rglob("*"))
-    for words, variable in (((url,), ""), ((), "KERNTUNE_STORE=")):
-        if variable:
+    for words, where in (((url,), url), ((), f"KERNTUNE_STORE is {url!r}")):
+        if not words:
             monkeypatch.setenv("KERNTUNE_STORE", url)
         ran = kerntune("cache", command, *words, "--cache-dir", "cache")
         assert (ran.code, ran.out) == (2, "")
-        assert ran.err.startswith(f"kerntune: error: {variable}{url}: {says}")
+        assert ran.err.startswith(f"kerntune: error: {where}: {says}")
         assert sorted(tmp_path.rglob("*")) == before
 
 

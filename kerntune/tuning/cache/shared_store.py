@@ -289,10 +289,11 @@ def store_url() -> str:
 
 def check_url(url: str, variable: str = "") -> None:
     """:class:`UsageError` for what can't be a store; it names the ``variable`` that the URL is from, if it is."""
-    where = f"{variable}={shown_url(url)}" if variable else shown_url(url)
+    shown = shown_url(url)
+    where = f"{variable} is {shown!r}" if variable else shown
     known = sorted({"file", *CONDITIONAL, *SFTP, *READ_ONLY})
     if not is_url(url):
-        raise UsageError(f"{where}: is no URL; for a folder write file:///path")
+        raise UsageError(f"{where}: no URL; for a folder write file:///path")
     if url.partition("://")[0] not in known:
         raise UsageError(
             f"{where}: nothing is known there by which one of several writers is the "
@@ -301,7 +302,7 @@ def check_url(url: str, variable: str = "") -> None:
     try:
         check_place(url)
     except UsageError as exc:
-        raise UsageError(f"{variable}={exc}" if variable else str(exc)) from None
+        raise UsageError(f"{where}: {str(exc).removeprefix(f'{shown}: ')}") from None
     if os.environ.get("KERNTUNE_STORE_BINARIES"):
         raise UsageError(
             "KERNTUNE_STORE_BINARIES is set: compiled kernels are never taken from a store by this kerntune; Triton's "
