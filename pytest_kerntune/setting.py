@@ -30,6 +30,9 @@ class Option:
     bare: str = ""
     """The value of the flag without ``=value``; empty if it always takes one."""
 
+    output: bool = False
+    """Whether it has a run write something about itself, besides baselines."""
+
     @property
     def dest(self) -> str:
         """Where argparse keeps the value."""
@@ -44,7 +47,15 @@ class Option:
 class SettingSource:
     """Where values come from: the command line first, then the ini file."""
 
-    def __init__(self, config: pytest.Config, given: argparse.Namespace, options: Iterable[Option]) -> None:
+    def __init__(
+        self,
+        config: pytest.Config,
+        given: argparse.Namespace,
+        options: Iterable[Option],
+        *,
+        reported_elsewhere: bool = False,
+    ) -> None:
+        self._reported_elsewhere = reported_elsewhere
         self._config = config
         self._given = given
         self._options = {o.flag or o.ini: o for o in options}
@@ -74,9 +85,17 @@ class SettingSource:
             raise UsageError(f"{self._text(flag)[1]}: {path} is a folder; name a file")
         return path
 
+    def leaves(self, option: Option) -> bool:
+        """Whether another run writes what ``option`` asks for: one that reports this run's results, and takes them
+        from the JSON that it names."""
+        asked = option.flag == "--kerntune-json" and self.on_command_line(option.flag)
+        return self._reported_elsewhere and option.output and not asked
+
     def _text(self, name: str) -> tuple[str, str]:
         option = self._options[name]
         given = getattr(self._given, option.dest) if option.flag else None
+        if self.leaves(option):
+            return "", option.flag
         if given is not None and not str(given).strip():
             raise UsageError(
                 f"{option.flag}= has no value; a variable that should give one may be unset. Give one, or leave the "
