@@ -17,7 +17,7 @@ from kerntune.base.policy import GATE_MODES, Policy, TuneMode, Update
 from kerntune.errors import KerntuneError, UsageError
 from pytest_kerntune.benchmark_fixture import require
 from pytest_kerntune.policies import policy_of
-from pytest_kerntune.setting import Option, SettingSource, choice
+from pytest_kerntune.setting import Option, SettingSource, choice, ini_switch
 from pytest_kerntune.spread import TurnTaking
 from pytest_kerntune.values import SCOPES, parse_choice
 
@@ -299,7 +299,7 @@ def enabled(config: pytest.Config, given: argparse.Namespace | None = None) -> b
     """Whether this run tunes and compares. ``given`` is what pytest has parsed so far, if it hasn't parsed all."""
     if interprets(config, given):
         return False
-    return bool((config.option if given is None else given).kerntune or config.getini("kerntune"))
+    return bool((config.option if given is None else given).kerntune or ini_switch(config, "kerntune"))
 
 
 def interprets(config: pytest.Config, given: argparse.Namespace | None = None) -> bool:
@@ -310,7 +310,7 @@ def interprets(config: pytest.Config, given: argparse.Namespace | None = None) -
             "--kerntune times and compiles, --kerntune-interpret only computes, at small shapes: run pytest once with "
             "each"
         )
-    return bool(option.kerntune_interpret or (config.getini("kerntune_interpret") and not option.kerntune))
+    return bool(option.kerntune_interpret or (ini_switch(config, "kerntune_interpret") and not option.kerntune))
 
 
 ALSO_INTERPRETED = ("--kerntune-target", "--kerntune-interpret-limit")

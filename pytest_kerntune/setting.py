@@ -65,7 +65,7 @@ class SettingSource:
         return getattr(self._given, self._options[flag].dest) not in (None, False)
 
     def switch(self, flag: str) -> bool:
-        return self.on_command_line(flag) or bool(self._config.getini(self._options[flag].ini))
+        return self.on_command_line(flag) or ini_switch(self._config, self._options[flag].ini)
 
     def read(self, name: str, parse: Callable[[str, str], T], default: T) -> T:
         """The parsed value of a flag or ini key; an empty one is the default."""
@@ -103,7 +103,21 @@ class SettingSource:
             )
         if given is not None:
             return str(given), option.flag
-        return str(self._config.getini(option.ini)) if option.ini else "", f"ini key {option.ini}"
+        return str(_ini_value(self._config, option.ini)) if option.ini else "", f"ini key {option.ini}"
+
+
+def ini_switch(config: pytest.Config, name: str) -> bool:
+    """The ini key ``name``, on or off."""
+    return bool(_ini_value(config, name, "; write true or false"))
+
+
+def _ini_value(config: pytest.Config, name: str, hint: str = "") -> object:
+    """What the ini file says. :class:`pytest.UsageError` with ``hint`` names the key if the value is of another kind;
+    pytest's own error, before pytest 9 a ValueError or TypeError, may name the value alone."""
+    try:
+        return config.getini(name)
+    except (TypeError, ValueError, pytest.UsageError) as exc:
+        raise pytest.UsageError(f"ini key {name}: {exc}{hint}") from None
 
 
 def choice(kind: type[T]) -> Callable[[str, str], T]:
