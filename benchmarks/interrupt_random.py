@@ -1,6 +1,6 @@
 """Interrupts runs on the scripted GPU (Ctrl-C: SIGINT to the process group) at random moments; how soon they end.
 
-    python benchmarks/interrupt_random.py OUT.json [--count 40] [--seed 1] [--kinds library,plugin,busy,refresh]
+    python benchmarks/interrupt_random.py OUT.json [--count 40] [--seed 1] [--kinds library,plugin,...]
 
 Needs no GPU and uses none; the part ``interrupts`` of ``benchmarks/quarantine.py`` does. Each run is a fork of this
 process, as in ``benchmarks/kill_random.py``; what was imported before counts as garbage to look through, as in a run of
@@ -10,6 +10,8 @@ library   a program that tunes with ``kerntune.autotune``
 plugin    ``pytest --kerntune`` that tunes and records
 busy      the same while compilers are busy: it believes that it has sixteen cores, and compiles 48 configs
 refresh   ``pytest --kerntune --kerntune-update=all`` of another kernel text
+static    ``pytest --kerntune --kerntune-target=cuda:90`` in a process of its own, with nothing compiled before
+torch     a process that imports torch and triton, no kerntune, and sleeps: what Python takes to end with them
 
 The JSON has a row an interrupt: the moment in seconds, seconds until the process had ended and until the last process
 below it was gone, seconds of processor time that the process took for its end (what it takes on an idle machine), the
@@ -37,11 +39,12 @@ sys.path.insert(0, str(Path(__file__).resolve().parent))
 
 import kill_random
 from kill_random import PR_SET_CHILD_SUBREAPER, Run, descendants, files_of, import_all, running, words_of
+from plugin_options import plugin_options
 
 from kerntune.base.codec import to_json
 from kerntune.kernels import compat
 
-KINDS = ("library", "plugin", "busy", "refresh")
+KINDS = ("library", "plugin", "busy", "refresh", "static", "torch")
 LIMIT_S = 60.0
 """A run that has not ended by then is killed."""
 
@@ -116,6 +119,40 @@ class Test(Run):
             _at_exit()
 
 
+STATIC_TEST = """
+import pytest, torch, triton, triton.language as tl
+
+@triton.jit
+def scale_kernel(x, y, n, BLOCK: tl.constexpr):
+    at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    tl.store(y + at, tl.load(x + at, mask=at < n) * 2.0, mask=at < n)
+
+@pytest.mark.parametrize("block", [2**i for i in range(5, 13)])
+def test_scale(autotune, block):
+    x = torch.ones(4096, device="cuda")
+    autotune(lambda: scale_kernel[(triton.cdiv(4096, block),)](x, torch.empty_like(x), 4096, block))
+"""
+
+SLEEP_S = 3.0
+
+
+class OwnProcess(Run):
+    """A run in a Python of its own: what it ends with was imported by it, and Python's own end counts."""
+
+    def __init__(self, folder: Path, kind: str, cores: int) -> None:
+        super().__init__(folder, kind, cores)
+        (folder / "conftest.py").unlink()
+        (folder / "test_it.py").write_text(STATIC_TEST)
+
+    def _pytest(self) -> int:
+        self._alone()
+        os.environ.update(KERNTUNE_CACHE_DIR=str(self.folder / "cache"), PYTHONPATH=os.pathsep.join(sys.path[1:]))
+        sleeps = ["-c", f"import torch, triton, time; time.sleep({SLEEP_S})"]
+        target = ["--kerntune", "--kerntune-target=cuda:90", f"--kerntune-baselines={self.folder / 'baselines'}"]
+        tests = ["-m", "pytest", *plugin_options(), "-p", "no:cacheprovider", *target, str(self.folder)]
+        os.execv(sys.executable, [sys.executable, *(sleeps if self.kind == "torch" else tests)])
+
+
 def _at_exit() -> None:
     """What Python does at its end: wait for threads, call what was registered."""
     import atexit
@@ -127,7 +164,8 @@ def _at_exit() -> None:
 
 def made(folder: Path, kind: str, recorded: Path | None) -> Run:
     """A run of a kind; a refresh begins with what ``recorded`` holds."""
-    run = (Program if kind == "library" else Test)(folder, kind, 16 if kind == "busy" else 2)
+    made_by = {"library": Program, "static": OwnProcess, "torch": OwnProcess}.get(kind, Test)
+    run = made_by(folder, kind, 16 if kind == "busy" else 2)
     if kind == "busy":
         text = kill_random.TEST.replace("(64, 128, 256, 512)", "(32, 64, 128, 256, 512, 1024, 2048, 4096)")
         (folder / "test_it.py").write_text(text.replace("(1, 2, 4)", "(1, 2, 4, 8, 16, 32)").format(factor="2.0"))
@@ -224,7 +262,8 @@ def main() -> None:
             longest = made(Path(top) / f"{kind}-whole", kind, start).whole()
             for number in range(args.count):
                 run = made(Path(top) / f"{kind}-{number}", kind, start)
-                row = asdict(interrupt(run, chance.uniform(0.0, longest)))
+                first = longest - SLEEP_S / 2 if kind == "torch" else 0.0
+                row = asdict(interrupt(run, chance.uniform(first, longest)))
                 if row["left"] or row["folders"] or row["unreadable"] or row["gone_after_s"] > 2.0:
                     print(row, flush=True)
                     print((run.folder / "output.txt").read_text()[-3000:], flush=True)

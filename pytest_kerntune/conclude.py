@@ -11,6 +11,7 @@ from kerntune.base.policy import Outcome, Policy, Verdict
 from kerntune.errors import KerntuneError
 from kerntune.gate.report import properties
 from pytest_kerntune.fixture import Record, naming
+from pytest_kerntune.refusals import never_called
 from pytest_kerntune.warning import KerntuneWarning
 
 SECTION = "kerntune"
@@ -33,7 +34,7 @@ def conclude(
     """
     record.finished = not record.static_only
     if not record.results:
-        _without_results(nodeid, record, policy, marked)
+        _without_results(item, nodeid, record, policy, marked)
     record.results.extend(further)
     record.uphold()
     _settle(item, record, accepts)
@@ -132,16 +133,13 @@ def unfinished_setup(
     pytest.skip(message)
 
 
-def _without_results(nodeid: str, record: Record, policy: Policy, marked: bool) -> None:
+def _without_results(item: pytest.Item, nodeid: str, record: Record, policy: Policy, marked: bool) -> None:
     if record.static_only:
         where = "in its first autotune call, before a launch" if record.begun else "before its first autotune call"
         message = f"INCOMPLETE {nodeid}: ended {where}, for want of a GPU: {record.static_only}"
         record.results.append(_incomplete(nodeid, message, policy.outcome(Verdict.INCOMPLETE)))
     elif marked and not record.checked:
-        message = (
-            f"INCOMPLETE {nodeid}: marked autotune, but it never called the autotune fixture, so nothing was checked; "
-            "write autotune(fn, *args), or take the marker off"
-        )
+        message = f"INCOMPLETE {nodeid}: {never_called(item)}"
         record.results.append(_incomplete(nodeid, message, Outcome.FAIL))
 
 

@@ -24,8 +24,9 @@ from kerntune.errors import KerntuneError
 from kerntune.gate.pytest_run import plugin_args
 from kerntune.gate.report import RunReport, read_run
 from pytest_kerntune.against import FINE, LINES
+from pytest_kerntune.options import PART_OF_ANOTHER
 
-UNATTENDED = ("-p", "pytest_kerntune.unattended")
+UNATTENDED = ("-p", PART_OF_ANOTHER)
 """The plugin that these runs have in addition."""
 
 WARN = ("-W", "default::pytest_kerntune.warning.KerntuneWarning")
@@ -104,7 +105,8 @@ def _run(config: pytest.Config, target: str, into: Path) -> None:
 
 def arguments(config: pytest.Config, target: str, into: Path) -> list[str]:
     """This run's own, with another target, and with its files under ``into``. Of an option given twice pytest takes
-    the last."""
+    the last. What else kerntune would write these runs leave to this one, wherever it was asked for
+    (:meth:`SettingSource.leaves <pytest_kerntune.setting.SettingSource.leaves>`)."""
     out = [str(a) for a in config.invocation_params.args]
     separator = out.index("--") if "--" in out else len(out)
     more = [
@@ -116,8 +118,6 @@ def arguments(config: pytest.Config, target: str, into: Path) -> list[str]:
         "--tb=line",
         *WARN,
     ]
-    if config.getoption("kerntune_benchmark_json", None):
-        more.append(f"--kerntune-benchmark-json={into / 'benchmark.json'}")
     if config.getoption("benchmark_disable", None) is not None and not config.getoption("benchmark_only"):
         more.append("--benchmark-disable")  # a user's own benchmarks are this run's to time and to save
     if config.getoption("xmlpath", None):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import inspect
 import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -16,7 +17,7 @@ from kerntune.base.policy import Outcome, Verdict
 from kerntune.errors import KerntuneError, UsageError
 from pytest_kerntune.benchmark_fixture import refuse_inside
 from pytest_kerntune.marker import Marker, read_marker
-from pytest_kerntune.refusals import refuse_async, refuse_coroutine, refuse_fork
+from pytest_kerntune.refusals import meant, refuse_async, refuse_coroutine, refuse_fork, refuse_kernel
 from pytest_kerntune.stash import nodeid_of
 from pytest_kerntune.turns import Turns
 from pytest_kerntune.values import SCOPES, parse_choice, parse_name
@@ -102,9 +103,13 @@ class Autotune:
         except KerntuneError as exc:
             if self._ends(exc):
                 raise
-            reason = naming(self.nodeid, exc)
+            hint = meant(exc, kwargs, CALL_OPTIONS)
+            reason = naming(self.nodeid, exc) + (f"; {hint}" if hint else "")
         except Exception as exc:
-            raise exc.with_traceback(_from_user_code(exc.__traceback__))  # noqa: B904 - the same error
+            hint = meant(exc, kwargs, CALL_OPTIONS)
+            if not hint:
+                raise exc.with_traceback(_from_user_code(exc.__traceback__))  # noqa: B904 - the same error
+            reason = f"{self.nodeid}: {exc}; {hint}"
         else:
             return value
         self._note_failed(reason)
@@ -121,6 +126,7 @@ class Autotune:
         return False
 
     def _check(self, fn: object, reference: object, scope: object) -> None:
+        refuse_kernel(fn)
         if not callable(fn):
             raise UsageError(f"autotune takes a function that launches kernels, not {fn!r}; write autotune(fn, *args)")
         refuse_async(fn)
@@ -129,6 +135,12 @@ class Autotune:
             raise UsageError(f"reference is a {kind}; give a function without arguments: reference=lambda: expected")
         if scope is not None:
             parse_choice(scope, SCOPES, "scope")
+
+
+CALL_OPTIONS = tuple(
+    name for name, p in inspect.signature(Autotune.__call__).parameters.items() if p.kind is p.KEYWORD_ONLY
+)
+"""Keywords that a call keeps for itself, and doesn't pass on."""
 
 
 class CallNames:

@@ -13,6 +13,7 @@ from kerntune.gate.console import counted
 from pytest_kerntune import benchmark_fixture, options
 from pytest_kerntune.fixture import Autotune, PlainAutotune, Request
 from pytest_kerntune.marker import read_marker
+from pytest_kerntune.refusals import never_called
 from pytest_kerntune.stash import concerns
 
 if TYPE_CHECKING:
@@ -106,7 +107,7 @@ class Numerics:
     def pytest_runtest_call(self, item: pytest.Item) -> Generator[None, object, object]:
         value = yield from _skipping(item)
         if read_marker(item).marked and not item.stash.get(CALLED, False):
-            pytest.fail(f"{item.nodeid}: marked autotune, but it never called the autotune fixture", pytrace=False)
+            pytest.fail(f"{item.nodeid}: {never_called(item)}", pytrace=False)
         if item.stash.get(CHECKED, 0):
             item.user_properties.append((CHECKED_PROPERTY, item.stash[CHECKED]))
         return value

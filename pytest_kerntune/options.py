@@ -17,7 +17,7 @@ from kerntune.base.policy import GATE_MODES, Policy, TuneMode, Update
 from kerntune.errors import KerntuneError, UsageError
 from pytest_kerntune.benchmark_fixture import require
 from pytest_kerntune.policies import policy_of
-from pytest_kerntune.setting import Option, SettingSource, choice
+from pytest_kerntune.setting import Option, SettingSource, choice, ini_switch
 from pytest_kerntune.spread import TurnTaking
 from pytest_kerntune.values import SCOPES, parse_choice
 
@@ -55,18 +55,20 @@ OPTIONS = (
         "Targets to compile for without a GPU, as cuda:90,hip:gfx942 (default: those that the baselines know).",
         "TARGET[,TARGET]",
     ),
-    Option("--kerntune-json", "kerntune_json", "Write everything about this run to FILE.", "FILE"),
+    Option("--kerntune-json", "kerntune_json", "Write everything about this run to FILE.", "FILE", output=True),
     Option(
         "--kerntune-profile",
         "kerntune_profile",
         "Run each timed case once more under torch's profiler, and write a Chrome trace of it to FOLDER.",
         "FOLDER",
+        output=True,
     ),
     Option(
         "--kerntune-html",
         "kerntune_html",
         "Write a report of this run to FILE: one HTML file that opens offline. Needs kerntune[report].",
         "FILE",
+        output=True,
     ),
     Option(
         "--kerntune-summary",
@@ -74,12 +76,14 @@ OPTIONS = (
         "Append a summary of this run to FILE in Markdown, the worst first, as for $GITHUB_STEP_SUMMARY; in GitHub "
         "Actions the worst cases are annotated too.",
         "FILE",
+        output=True,
     ),
     Option(
         "--kerntune-history",
         "kerntune_history",
         "Add this run to a history: a folder, git:BRANCH, or a URL (s3://...). `kerntune history show` reads it.",
         "PLACE",
+        output=True,
     ),
     Option(
         "--kerntune-tune",
@@ -93,6 +97,7 @@ OPTIONS = (
         "Write the times to FILE in pytest-benchmark's form, for `pytest-benchmark compare`; --benchmark-save, "
         "-autosave, -json, -compare and -histogram have them as well.",
         "FILE",
+        output=True,
     ),
     Option(
         "--kerntune-cache-dir", "kerntune_cache_dir", "Folder of the tuning cache (default: the user's cache).", "DIR"
@@ -188,6 +193,9 @@ OPTIONS = (
     ),
 )
 
+
+PART_OF_ANOTHER = "pytest_kerntune.unattended"
+"""The plugin of a run whose results another run reports."""
 
 ON_OFF = ("on", "off")
 
@@ -291,7 +299,7 @@ def enabled(config: pytest.Config, given: argparse.Namespace | None = None) -> b
     """Whether this run tunes and compares. ``given`` is what pytest has parsed so far, if it hasn't parsed all."""
     if interprets(config, given):
         return False
-    return bool((config.option if given is None else given).kerntune or config.getini("kerntune"))
+    return bool((config.option if given is None else given).kerntune or ini_switch(config, "kerntune"))
 
 
 def interprets(config: pytest.Config, given: argparse.Namespace | None = None) -> bool:
@@ -302,7 +310,7 @@ def interprets(config: pytest.Config, given: argparse.Namespace | None = None) -
             "--kerntune times and compiles, --kerntune-interpret only computes, at small shapes: run pytest once with "
             "each"
         )
-    return bool(option.kerntune_interpret or (config.getini("kerntune_interpret") and not option.kerntune))
+    return bool(option.kerntune_interpret or (ini_switch(config, "kerntune_interpret") and not option.kerntune))
 
 
 ALSO_INTERPRETED = ("--kerntune-target", "--kerntune-interpret-limit")
@@ -330,7 +338,9 @@ def resolve(
     """
     try:
         ci = environ.get("CI", "").lower() not in ("", "0", "false", "no")
-        return _resolve(SettingSource(config, config.option if given is None else given, OPTIONS), ci)
+        given = config.option if given is None else given
+        reported = bool(given.kerntune_export) or config.pluginmanager.hasplugin(PART_OF_ANOTHER)
+        return _resolve(SettingSource(config, given, OPTIONS, reported_elsewhere=reported), ci)
     except KerntuneError as exc:
         raise pytest.UsageError(str(exc)) from None
 
@@ -368,13 +378,13 @@ def _resolve(source: SettingSource, ci: bool) -> Options:
         against=against,
         anchor="" if export else _anchor(source, baselines),
         interpret_limit=source.read("--kerntune-interpret-limit", _limit, INTERPRET_LIMIT),
-        profile=None if export else source.path("--kerntune-profile"),
+        profile=source.path("--kerntune-profile"),
         export=export,
-        history="" if export else _history(source),
+        history=_history(source),
         spread=source.read("kerntune_spread", lambda text, where: parse_choice(text, ON_OFF, where), "on") == "on",
         turns=source.read("kerntune_turns", choice(TurnTaking), TurnTaking.ALL),
-        html=None if export else html,
-        summary=None if export else summary,
+        html=html,
+        summary=summary,
     )
 
 

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import difflib
+import functools
 import inspect
 import os
+import re
 import sys
+from collections.abc import Iterable
 from typing import Any
 
 import pytest
 
 from kerntune.errors import UsageError
 from pytest_kerntune.marker import NAME
-from pytest_kerntune.stash import concerns, nodeid_of
+from pytest_kerntune.stash import ASKED, concerns, nodeid_of
 
 FORKED = (
     "CUDA, once initialised, does not work in a fork of its process. Leave out --forked and the marker forked for "
@@ -33,6 +37,46 @@ def refuse_fork(process: int) -> None:
     """:class:`UsageError` unless this is still the process ``process``, whose id it is, that opened the session."""
     if os.getpid() != process:
         raise UsageError(f"autotune was called in a fork of pytest's process {process}. {FORKED}")
+
+
+def never_called(item: pytest.Item) -> str:
+    """What is wrong with a marked test that never called the fixture, and what to write."""
+    write = "write autotune(fn, *args)"
+    if not (NAME in getattr(item, "fixturenames", ()) or item.stash.get(ASKED, False)):
+        name = getattr(item, "originalname", None) or item.name
+        write = f"it has no parameter autotune: write def {name}({NAME}, ...), and autotune(fn, *args) in it"
+    said = "marked autotune, but it never called the autotune fixture, so nothing was checked"
+    return f"{said}; {write}, or take the marker off"
+
+
+def refuse_kernel(fn: object) -> None:
+    """:class:`UsageError` for a kernel without its grid, also below tuners and partial functions."""
+    from kerntune.kernels.source import function_of, is_kernel
+
+    while isinstance(fn, functools.partial):
+        fn = fn.func
+    if "triton" not in sys.modules or not hasattr(type(fn), "run") or not hasattr(fn, "fn") or not is_kernel(fn):
+        return
+    name = function_of(fn).__name__
+    raise UsageError(
+        f"kernel {name} has no grid, and can't be called without one; write autotune({name}[grid], *args), or "
+        f"autotune(lambda: {name}[grid](...))"
+    )
+
+
+def meant(error: BaseException, given: Iterable[str], options: Iterable[str]) -> str:
+    """The hint for a keyword that the callable refuses and that is close to an option of autotune's; else empty."""
+    text = str(error)
+    if not any(sign in text for sign in REFUSES_KEYWORD):
+        return ""
+    known = list(options)
+    close = {name: difflib.get_close_matches(name, known, 1) for name in given if re.search(rf"\b{name}\b", text)}
+    hints = [f"did you mean autotune's {found[0]}= where you wrote {name}=?" for name, found in close.items() if found]
+    return hints[0] if hints else ""
+
+
+REFUSES_KEYWORD = ("unexpected keyword argument", "unrecognised", "has no parameter")
+"""What Python says, what Triton says of a kernel's launch, and what kerntune says of it while it captures."""
 
 
 def refuse_async(fn: object) -> None:

@@ -545,7 +545,7 @@ class Gate:
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
         if self._engine is None or self.config.option.collectonly:
             return
-        write_summary(terminalreporter, self.collected, self.stale, self.errors)
+        write_summary(terminalreporter, self.collected, self.stale, self.errors, self.options.json)
         for note in self.notes:
             terminalreporter.write_line(note, yellow=True)
         for line in self._annotations:

@@ -31,6 +31,9 @@ class Option:
     bare: str = ""
     """The value of the flag without ``=value``; empty if it always takes one."""
 
+    output: bool = False
+    """Whether it has a run write something about itself, besides baselines."""
+
     @property
     def dest(self) -> str:
         """Where argparse keeps the value."""
@@ -45,7 +48,15 @@ class Option:
 class SettingSource:
     """Where values come from: the command line first, then the ini file."""
 
-    def __init__(self, config: pytest.Config, given: argparse.Namespace, options: Iterable[Option]) -> None:
+    def __init__(
+        self,
+        config: pytest.Config,
+        given: argparse.Namespace,
+        options: Iterable[Option],
+        *,
+        reported_elsewhere: bool = False,
+    ) -> None:
+        self._reported_elsewhere = reported_elsewhere
         self._config = config
         self._given = given
         self._options = {o.flag or o.ini: o for o in options}
@@ -55,7 +66,7 @@ class SettingSource:
         return getattr(self._given, self._options[flag].dest) not in (None, False)
 
     def switch(self, flag: str) -> bool:
-        return self.on_command_line(flag) or bool(self._config.getini(self._options[flag].ini))
+        return self.on_command_line(flag) or ini_switch(self._config, self._options[flag].ini)
 
     def read(self, name: str, parse: Callable[[str, str], T], default: T) -> T:
         """The parsed value of a flag or ini key; an empty one is the default."""
@@ -82,9 +93,17 @@ class SettingSource:
             raise UsageError(f"{self._text(flag)[1]}: {path} is a folder; name a file")
         return path
 
+    def leaves(self, option: Option) -> bool:
+        """Whether another run writes what ``option`` asks for: one that reports this run's results, and takes them
+        from the JSON that it names."""
+        asked = option.flag == "--kerntune-json" and self.on_command_line(option.flag)
+        return self._reported_elsewhere and option.output and not asked
+
     def _text(self, name: str) -> tuple[str, str]:
         option = self._options[name]
         given = getattr(self._given, option.dest) if option.flag else None
+        if self.leaves(option):
+            return "", option.flag
         if given is not None and not str(given).strip():
             raise UsageError(
                 f"{option.flag}= has no value; a variable that should give one may be unset. Give one, or leave the "
@@ -92,7 +111,21 @@ class SettingSource:
             )
         if given is not None:
             return str(given), option.flag
-        return str(self._config.getini(option.ini)) if option.ini else "", f"ini key {option.ini}"
+        return str(_ini_value(self._config, option.ini)) if option.ini else "", f"ini key {option.ini}"
+
+
+def ini_switch(config: pytest.Config, name: str) -> bool:
+    """The ini key ``name``, on or off."""
+    return bool(_ini_value(config, name, "; write true or false"))
+
+
+def _ini_value(config: pytest.Config, name: str, hint: str = "") -> object:
+    """What the ini file says. :class:`pytest.UsageError` with ``hint`` names the key if the value is of another kind;
+    pytest's own error, before pytest 9 a ValueError or TypeError, may name the value alone."""
+    try:
+        return config.getini(name)
+    except (TypeError, ValueError, pytest.UsageError) as exc:
+        raise pytest.UsageError(f"ini key {name}: {exc}{hint}") from None
 
 
 def choice(kind: type[T]) -> Callable[[str, str], T]:

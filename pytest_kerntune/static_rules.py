@@ -48,10 +48,11 @@ def _rule(name: str, value: object, where: str) -> StaticRule:
     parts = value.split(":") if isinstance(value, str) else list(value) if isinstance(value, (tuple, list)) else [value]
     default = STATIC_RULES[name]
     severities = [s for p in parts for s in SEVERITIES if p == s]
-    shares = [parse_share(p, where) for p in parts if p not in SEVERITIES]
+    rest = [p for p in parts if p not in SEVERITIES]
+    shares = [] if default.threshold is None else [parse_share(p, where, SEVERITIES) for p in rest]
     if not parts or len(severities) > 1 or len(shares) > 1:
         raise UsageError(f"{where}: {value!r} is no rule; write one of {', '.join(SEVERITIES)}, a share, or both")
-    if shares and default.threshold is None:
+    if rest and default.threshold is None:
         raise UsageError(f"{where}: {name} has no share that may change, any change counts; write fail, warn or off")
     severity: StaticSeverity = severities[0] if severities else "fail" if shares else default.severity
     return StaticRule(severity, shares[0] if shares else default.threshold)

@@ -7,6 +7,7 @@ import shlex
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -15,6 +16,7 @@ from kerntune.base.case_result import CaseResult, failures_line
 from kerntune.base.policy import Outcome, Verdict
 from kerntune.gate.console import counted
 from kerntune.gate.report import MAX_ROWS, counts_line, table
+from kerntune.gate.run_baselines import CALL_GONE, RUN_JSON, prune_command
 from pytest_kerntune.command_arguments import without_update
 from pytest_kerntune.payload import Collected
 
@@ -81,9 +83,14 @@ class Progress:
 
 
 def write_summary(
-    reporter: pytest.TerminalReporter, collected: Collected, stale: Sequence[CaseResult], errors: Sequence[str]
+    reporter: pytest.TerminalReporter,
+    collected: Collected,
+    stale: Sequence[CaseResult],
+    errors: Sequence[str],
+    written: Path | None = None,
 ) -> None:
-    """The section at the end of the run; one line of counts under ``-q``."""
+    """The section at the end of the run; one line of counts under ``-q``. ``written`` is the run's JSON, if it writes
+    one."""
     results = (*collected.results, *stale)
     reporter.write_sep("=", "kerntune")
     if collected.results and reporter.verbosity >= 0:
@@ -97,14 +104,17 @@ def write_summary(
         reporter.write_line(result.message, yellow=True)
     bad = any(r.outcome is Outcome.FAIL for r in results)
     reporter.write_line(counts_line(results), red=bad, green=not bad and bool(results))
-    for line in offers(collected.results, stale, reporter.config):
+    for line in offers(collected.results, stale, reporter.config, written):
         reporter.write_line(line)
     for error in errors:
         reporter.write_line(f"ERROR: {error}", red=True)
 
 
-def offers(results: Sequence[CaseResult], stale: Sequence[CaseResult], config: pytest.Config) -> list[str]:
-    """Commands that keep what this run found: for gains, for new cases, for baselines without a case."""
+def offers(
+    results: Sequence[CaseResult], stale: Sequence[CaseResult], config: pytest.Config, written: Path | None
+) -> list[str]:
+    """Commands that keep what this run found: for gains, for new cases, for baselines without a case. ``written`` is
+    the run's JSON, if it writes one."""
     recorded = [r for r in results if r.recorded]
     improved = sum(r.verdict is Verdict.IMPROVED and not r.recorded for r in results)
     new = sum(r.verdict is Verdict.NEW and not r.recorded and r.case.nodeid not in _failing(results) for r in results)
@@ -117,13 +127,26 @@ def offers(results: Sequence[CaseResult], stale: Sequence[CaseResult], config: p
     elif results and config.getoption("kerntune_update"):
         lines.append("no baseline has changed")
     if improved:
-        lines.append(f"{counted(improved, 'case')} improved; to hold the gain: {_again(config, 'improved')}")
+        lines.append(
+            f"{counted(improved, 'case')} improved; to hold the gain: {_again(config, '--kerntune-update=improved')}"
+        )
     if new:
-        lines.append(f"{counted(new, 'case')} without a baseline; to record: {_again(config, 'new')}")
+        lines.append(f"{counted(new, 'case')} without a baseline; to record: {_again(config, '--kerntune-update=new')}")
     gone = [r for r in stale if r.fingerprint]  # those that can't be read say so themselves, and prune refuses them
     if gone:
-        lines.append(f"{counted(len(gone), 'stale baseline')}; to remove: kerntune baselines prune")
+        lines.append(f"{counted(len(gone), 'stale baseline')}; to remove: {_removing(gone, config, written)}")
     return lines
+
+
+def _removing(stale: Sequence[CaseResult], config: pytest.Config, written: Path | None) -> str:
+    """The commands that remove them all. What a test doesn't call any more shows in a run alone: the command reads
+    the JSON that this run has ``written``, or else the same run again writes one."""
+    if not any(CALL_GONE in r.message for r in stale):
+        return prune_command(by_run=False)
+    if written is not None:
+        return prune_command(by_run=True, report=os.path.relpath(written, config.invocation_params.dir))
+    again = _again(config, f"--kerntune-json={RUN_JSON}")
+    return f"{again}, then {prune_command(by_run=True)}"
 
 
 def _where(recorded: Sequence[CaseResult]) -> str:
@@ -180,11 +203,11 @@ def _write_static_only(reporter: pytest.TerminalReporter, tests: Mapping[str, st
         reporter.write_line(f"static only: {nodeid} stopped where it needs results of a GPU: {reason}")
 
 
-def _again(config: pytest.Config, update: str) -> str:
-    """This run's command with another update."""
+def _again(config: pytest.Config, option: str) -> str:
+    """This run's command without its update, and with ``option``."""
     args = without_update([str(a) for a in config.invocation_params.args], config.invocation_params.dir)
     separator = args.index("--") if "--" in args else len(args)
-    return shlex.join(["pytest", *args[:separator], f"--kerntune-update={update}", *args[separator:]])
+    return shlex.join(["pytest", *args[:separator], option, *args[separator:]])
 
 
 def _rewrites(reporter: pytest.TerminalReporter) -> bool:

@@ -28,11 +28,12 @@ def parse_tolerance(value: object, where: str) -> float:
     return share
 
 
-def parse_share(value: object, where: str) -> float:
-    """``0.1``, ``"0.1"`` or ``"10%"`` as a share, 0 or more."""
+def parse_share(value: object, where: str, words: Sequence[str] = ()) -> float:
+    """``0.1``, ``"0.1"`` or ``"10%"`` as a share, 0 or more. ``words`` may stand in its place: the error names them."""
     share = _share(value)
     if share is None or share < 0:
-        raise UsageError(f"{where}: {value!r} is no share; write 0.1 or 10%")
+        *others, last = "0.1", "10%", *words
+        raise UsageError(f"{where}: {value!r} is no share; write {', '.join(others)} or {last}")
     return share
 
 

@@ -27,6 +27,7 @@ call                the user's call, the project's settings, the result; what wr
 A session also uses :mod:`kerntune.gate.gpu_capture` (what a capture asks for on the GPU where the call launches),
 :mod:`kerntune.gate.capture_share` (the capture's side of a device's lock),
 :mod:`kerntune.gate.run_baselines` (those that a run could have met: stale ones, ones that can't be read),
+:mod:`kerntune.gate.nearest_inputs` (what tells a call's tensors from those of its nearest stored case),
 :mod:`kerntune.gate.known_choices` (what a baseline has of choices made by timing), and
 :mod:`kerntune.gate.case_output` (what is written where a run asks for it). ``tuning_turns`` holds the leases of the
 keys that a call is about to tune. ``measured_gpu`` has the timing workers and first launches of each GPU,

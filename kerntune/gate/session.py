@@ -9,18 +9,22 @@ from contextlib import AbstractContextManager
 from dataclasses import replace
 from pathlib import Path
 
+import msgspec
+
 from kerntune.base.case_result import CaseResult
-from kerntune.base.policy import Update
+from kerntune.base.device import Target
+from kerntune.base.policy import Update, Verdict
 from kerntune.base.trying_folders import file_in_the_way
 from kerntune.capture.inductor.caches import gates_own_caches
 from kerntune.compiling.compiler import Compiler
 from kerntune.errors import UsageError
 from kerntune.gate import device_fault
-from kerntune.gate.baselines import Argument, BaselineStore, TimeBaseline
+from kerntune.gate.baselines import Argument, Baseline, BaselineStore, TimeBaseline
 from kerntune.gate.call import Call, Checked, Settings
 from kerntune.gate.call_capture import (
     CapturedCall,
     CaptureWishes,
+    RecordedCase,
     run_captured,
     stored_first,
     uncheckable,
@@ -34,6 +38,7 @@ from kerntune.gate.gpu_capture import CaptureNeeds, GpuCapture
 from kerntune.gate.gpu_check import GpuRun, TimedCheck
 from kerntune.gate.known_choices import known_baseline
 from kerntune.gate.measured_gpu import MeasuredGpus
+from kerntune.gate.nearest_inputs import nearest_difference
 from kerntune.gate.run_baselines import RunBaselines
 from kerntune.gate.stores import ReferenceStore, Stores
 from kerntune.gate.tuning_turns import tuning_turns
@@ -307,10 +312,10 @@ class Session:
             check_static(self.stores, captured, t, self.settings.update, code=self.settings.code_changes)
             for t in self.backend.targets
         ]
-        for result, _ in found:
-            self._baselines.note(captured.call.case, result.fingerprint)
+        for result, made in found:
+            self._baselines.note(captured.call.case, result.fingerprint, made.baseline.arguments)
         pending = tuple(replace(p, write=p.write and not self.settings.read_only) for _, p in found)
-        results = with_surroundings((r for r, _ in found), captured, remarks)
+        results = with_surroundings((self._beside_stored(r, p.baseline) for r, p in found), captured, remarks)
         return Checked(captured.value, results, pending, self.store, ended=captured.ended)
 
     def _check_timed(
@@ -321,11 +326,26 @@ class Session:
         run = GpuRun(backend, self.stores, measured.pairs, self.settings, lambda: next(self._decisions))
         isolation = measured.isolation(options_of_policy(captured.call.policy).isolate)
         timed = TimedCheck(run, captured, winners, progress, isolation, tuned)
-        self._baselines.note(captured.call.case, timed.case.fingerprint)
+        self._baselines.note(captured.call.case, timed.case.fingerprint, timed.case.arguments)
         checked = timed.run()
         case = timed.case
         said = [*dumped(case), *profiled(case, self.settings.profile)]
-        return replace(checked, results=with_surroundings(checked.results, captured, said))
+        results = (self._beside_stored(r, case) for r in checked.results)
+        return replace(checked, results=with_surroundings(results, captured, said))
+
+    def _beside_stored(self, result: CaseResult, today: Baseline | RecordedCase) -> CaseResult:
+        """A NEW case with what tells it from the nearest stored one of its name: shapes that differ from run to run
+        make a new case of each."""
+        if result.verdict is not Verdict.NEW:
+            return result
+        target = Target.parse(result.target)
+        stored = self.stores.reference.known_arguments(target, result.case)
+        told = nearest_difference(today.arguments, stored)
+        if not told:
+            return result
+        remark = f"near a stored case of this call: {told}"
+        message, remarks = f"{result.message}, {remark}", (*result.remarks, remark)
+        return msgspec.structs.replace(result, message=message, remarks=remarks)
 
     def _incomplete(self, captured: CapturedCall) -> Checked:
         call, why = captured.call, uncheckable(captured) or NO_LAUNCH

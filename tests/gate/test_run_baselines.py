@@ -11,10 +11,12 @@ import pytest
 from cli import made
 
 from kerntune.base.policy import Outcome, Policy, Verdict
+from kerntune.cli.command import main
 from kerntune.gate import run_baselines
 from kerntune.gate.baselines import BaselineStore
 from kerntune.gate.call import PendingBaseline
-from kerntune.gate.run_baselines import RunBaselines
+from kerntune.gate.report import RunReport, write_run
+from kerntune.gate.run_baselines import RunBaselines, prune_command
 
 A, B, C = (f"tests/test_softmax.py::test_{name}" for name in "abc")
 
@@ -64,8 +66,23 @@ def test_a_stale_baseline_is_named_with_its_file_and_what_removes_it(tmp_path: P
     assert (first.baseline_path, first.target, first.verdict) == (path, "cuda:90", Verdict.STALE)
     assert first.outcome is policy.outcome(Verdict.STALE)
     assert isinstance(first.outcome, Outcome)
-    assert "its test ran, but not with this call, shape, dtype or stride" in second.message
+    rerun = "`pytest --kerntune --kerntune-json=run.json` and then `kerntune baselines prune --stale-from run.json`"
+    why = f"its test ran, but not with this call, shape, dtype or stride; {rerun} removes {second.baseline_path}"
+    assert second.message == f"STALE {B}: {why}"
     assert second.fingerprint == made.timed(B).baseline.fingerprint
+
+
+def test_the_command_that_is_named_removes_what_the_run_found(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    store = store_of(tmp_path, made.timed(A), made.timed(B))
+    found = on_gpu(store).stale([A, B], Policy(), selected_all=True)
+    monkeypatch.chdir(tmp_path)
+    write_run(tmp_path / "run.json", RunReport(tuple(found)))
+    assert prune_command(by_run=True) in found[0].message
+    assert main(prune_command(by_run=True).split()[1:]) == 0
+    assert "removed 2 baselines" in capsys.readouterr().out
+    assert not store.time_files()
 
 
 def test_what_a_test_that_is_gone_may_be_called_now_is_told(tmp_path: Path) -> None:
@@ -74,6 +91,20 @@ def test_what_a_test_that_is_gone_may_be_called_now_is_told(tmp_path: Path) -> N
     store = store_of(tmp_path, made.timed(A), PendingBaseline(baseline, later.artifacts, write=True))
     first, _ = on_gpu(store).stale([B], Policy(), selected_all=True)
     assert f"its test is gone, renamed to {B}? " in first.message
+
+
+def test_what_differs_from_the_nearest_call_of_the_run_is_told(tmp_path: Path) -> None:
+    baseline = made.timed(A).baseline
+    run = on_gpu(store_of(tmp_path, made.timed(A)))
+    first, *others = baseline.arguments
+    shorter = msgspec.structs.replace(first, shape=(37,))
+    run.note(
+        baseline.case, "far", tuple(msgspec.structs.replace(x, dtype="int8", shape=(1,)) for x in baseline.arguments)
+    )
+    run.note(baseline.case, "near", (shorter, *others))
+    run.note(baseline.case, "of another number of tensors", (first,) * 9)
+    (found,) = run.stale([A], Policy(), selected_all=True)
+    assert f"dtype or stride (tensor 0 has shape {first.shape} stored and (37,) today); " in found.message
 
 
 def test_a_run_meets_the_baselines_of_its_own_device(tmp_path: Path) -> None:

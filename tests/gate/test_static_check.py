@@ -18,7 +18,7 @@ import triton
 import triton.language as tl
 from fake_runs import N, block, by_block, configs, scale, scale_kernel
 
-from gate.project import Project
+from gate.project import NODE, Project
 from kerntune.base.codec import to_json
 from kerntune.base.config import Config
 from kerntune.base.policy import Missing, Outcome, Policy, StaticPolicy, StaticRule, Update, Verdict
@@ -91,6 +91,18 @@ def test_a_new_case_is_recorded_for_each_target(project: Project) -> None:
         again = run.check(scaled, x_of()).commit()
     assert [(r.verdict, r.outcome, r.recorded) for r in again] == [(Verdict.PASS, Outcome.PASS, False)] * 2
     assert again[0].causes == ("code unchanged", "config unchanged")
+
+
+def test_a_new_case_says_what_tells_it_from_the_nearest_stored_one(project: Project) -> None:
+    record(project)
+    with project.static_run(SM90) as run:
+        (result,) = run.check(scaled, torch.randn(2 * N, device="cuda")).results
+        (stale,) = run.session.stale([NODE], selected_all=False)
+    told = f"tensor 0 has shape ({N},) stored and ({2 * N},) today"
+    assert result.verdict is Verdict.NEW
+    assert result.message.endswith(f"near a stored case of this call: {told}")
+    assert result.remarks[-1] == f"near a stored case of this call: {told}"
+    assert f"stride ({told}); " in stale.message
 
 
 def test_nothing_is_written_before_the_commit(project: Project) -> None:

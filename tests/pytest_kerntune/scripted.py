@@ -193,7 +193,8 @@ class Session:
         for text in self.options["stale"]:
             case = CaseId(*text.split("!"))
             outcome = self.settings.policy.outcome(Verdict.STALE)
-            out.append(CaseResult(case, "old shapes", Verdict.STALE, outcome, f"STALE {case}: no such case", "cuda:90"))
+            message = f"STALE {case}: {self.options['stale_because']}"
+            out.append(CaseResult(case, "old shapes", Verdict.STALE, outcome, message, "cuda:90"))
         return out
 
     def unreadable(self) -> dict[Path, str]:
@@ -211,6 +212,7 @@ def log(line: str) -> None:
 def install(**options: Any) -> None:
     """Put this stand-in in the engine's place; ``unusable`` makes opening it a usage error with that text."""
     options = {"static": False, "stale": [], "unreadable": {}, "progress": [], "unusable": ""} | options
+    options = {"stale_because": "no such case"} | options
 
     def open_session(settings: Settings, backend: Any = None) -> Session:
         if options["unusable"]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import subprocess
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -12,7 +13,8 @@ from kerntune.base.policy import Outcome, Verdict
 from kerntune.errors import KerntuneError
 from kerntune.gate.report import RunReport, counts
 from pytest_kerntune import unattended
-from pytest_kerntune.extra_targets import Further, arguments, run_further
+from pytest_kerntune.extra_targets import UNATTENDED, Further, arguments, run_further
+from pytest_kerntune.options import OPTIONS, resolve
 
 pytest_plugins = ["pytester"]
 pytestmark = pytest.mark.usefixtures("keep_libraries")
@@ -91,8 +93,10 @@ def verdicts(run) -> dict[tuple[str, str], str]:
 
 
 def test_each_target_is_asked_everything_itself(run, quick_python):
-    result = run()
+    result = run("--kerntune-summary=sum.md")
     result.assert_outcomes(passed=4, skipped=1)
+    (heading,) = [x for x in (run.project.path / "sum.md").read_text().splitlines() if x.startswith("## ")]
+    assert heading
     result.stdout.fnmatch_lines(["kerntune: in runs of their own: hip:gfx942", "9 NEW", "9 baselines recorded*"])
     found = run.project.json()
     launched = {
@@ -139,6 +143,32 @@ def test_nothing_runs_where_pytest_only_looks(run, monkeypatch, option):
     assert run(option).ret == pytest.ExitCode.OK
 
 
+WRITTEN = {"FILE", "FOLDER", "PLACE"}
+"""What options that have a run write something take."""
+
+
+def test_every_option_that_writes_is_known_as_such() -> None:
+    """And so left to the run that reports the results of all targets."""
+    writing = {o.flag for o in OPTIONS if o.metavar in WRITTEN or o.help.startswith(("Write ", "Append ", "Add "))}
+    assert {o.flag for o in OPTIONS if o.output} == writing - {"--kerntune-update"}
+    assert "--kerntune-summary" in writing
+
+
+@pytest.mark.parametrize("option", [o for o in OPTIONS if o.output], ids=lambda o: o.flag)
+@pytest.mark.parametrize("where", ["command line", "ini file"])
+def test_runs_for_further_targets_leave_outputs_to_this_one(pytester, plugin_name, option, where) -> None:
+    pytester.makeini(f"[pytest]\n{option.ini} = from-ini\n" if where == "ini file" else "[pytest]\n")
+    given = [f"{option.flag}=given"] if where == "command line" else []
+    plugin = ["-p", plugin_name]
+    field = option.dest.removeprefix("kerntune_")
+    mine = resolve(pytester.parseconfig(*plugin, "--kerntune", *given))
+    assert getattr(mine, field)
+    again = arguments(pytester.parseconfig(*plugin, "--kerntune", *given), "hip:gfx942", Path("/into"))
+    further = resolve(pytester.parseconfig(*UNATTENDED, *again))
+    assert not getattr(further, field) or option.flag == "--kerntune-json"
+    assert further.json == Path("/into/run.json")
+
+
 def outcome(nodeid: str, verdict: Verdict, what: Outcome, fingerprint: str = "f") -> CaseResult:
     return CaseResult(CaseId(nodeid, "0"), fingerprint, verdict, what, f"{verdict.value} {nodeid}", "hip:gfx942")
 
@@ -183,4 +213,5 @@ def test_arguments_are_this_run_s_with_files_of_their_own(tmp_path) -> None:
     out = arguments(config, "hip:gfx942", tmp_path)
     assert out[:4] == ["-k", "add", "--lf", "--kerntune-update=new"]
     assert out[-2:] == ["--", "tests"]
+    assert not [x for x in out if "benchmark-json" in x], "left to this run, wherever it was asked for"
     assert {"--maxfail=0", "--kerntune-target=hip:gfx942", f"--junitxml={tmp_path / 'junit.xml'}"} <= set(out)

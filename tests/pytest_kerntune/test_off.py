@@ -9,6 +9,8 @@ import pytest
 import torch  # here, because pytester forgets what is imported in a test, and neither can be imported twice
 import triton.runtime.driver  # noqa: F401 - for its source below
 
+from pytest_kerntune.options import OPTIONS
+
 pytest_plugins = ["pytester"]
 
 
@@ -163,3 +165,11 @@ def test_ini_key_turns_it_on(project, one_test):
 def test_fixture_and_marker_are_documented(project):
     project.plain("--fixtures").stdout.fnmatch_lines(["*autotune*", "*autotune(fn, *args, reference=...)*"])
     project.plain("--markers").stdout.fnmatch_lines(["@pytest.mark.autotune(tolerance, floor,*"])
+
+
+@pytest.mark.parametrize("key", [o.ini for o in OPTIONS if o.flag and o.ini and o.switch])
+def test_an_ini_key_that_is_neither_on_nor_off_is_named(project, one_test, key):
+    project.file(one_test())
+    result = project.run("-o", f"{key}=maybe") if key == "kerntune_strict" else project.plain("-o", f"{key}=maybe")
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    result.stderr.fnmatch_lines([f"ERROR: ini key {key}: *'maybe'; write true or false"])

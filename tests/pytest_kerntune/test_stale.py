@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from fnmatch import fnmatch
 from pathlib import Path
 
 import pytest
@@ -35,6 +36,32 @@ def test_stale_baselines_are_listed(project):
     )
     assert project.json()["counts"] == {"PASS": 2, "STALE": 1}
     assert "ran=['test_it.py::test_a', 'test_it.py::test_b']" in project.log
+
+
+CALL_GONE = "its test ran, but not with this call, shape, dtype or stride"
+
+
+@pytest.mark.parametrize(
+    ("why", "arguments", "told"),
+    [
+        ("its test is gone", (), "kerntune baselines prune"),
+        (
+            CALL_GONE,
+            ("--kerntune-update=all",),
+            "pytest * --kerntune-json=run.json, then kerntune baselines prune --stale-from run.json",
+        ),
+        (CALL_GONE, ("--kerntune-json=out/a.json",), "kerntune baselines prune --stale-from out/a.json"),
+        (CALL_GONE, ("-o", "kerntune_json=a.json"), "kerntune baselines prune --stale-from a.json"),
+    ],
+)
+def test_the_command_that_is_named_removes_them(project, why, arguments, told):
+    """Nothing but a run shows what a test doesn't call any more."""
+    project.engine(stale=["test_it.py::test_b!second"], stale_because=why)
+    project.file(SOURCE)
+    result = project.run(*arguments)
+    (line,) = [x for x in result.outlines if "to remove" in x]
+    assert fnmatch(line, f"1 stale baseline; to remove: {told}")
+    assert "--kerntune-update" not in line
 
 
 def test_calls_of_a_test_that_did_not_finish_are_not_gone(project):

@@ -100,6 +100,19 @@ def test_marked_test_that_never_calls_fails(project):
     assert project.json()["counts"] == {"INCOMPLETE": 1}
 
 
+def test_a_marked_test_without_the_parameter_is_told_so(project):
+    project.file(
+        "@pytest.mark.autotune\n@pytest.mark.parametrize('n', [1])\ndef test_idle(n):\n    pass\n\n"
+        "@pytest.mark.autotune\ndef test_takes_it(autotune):\n    pass\n"
+    )
+    result = project.run()
+    result.assert_outcomes(failed=2)
+    never = "marked autotune, but it never called the autotune fixture, so nothing was checked"
+    write = "it has no parameter autotune: write def test_idle(autotune, ...), and autotune(fn, [*]args) in it"
+    result.stdout.fnmatch_lines([f"*test_idle[[]1]: {never}; {write}, or take the marker off"])
+    result.stdout.fnmatch_lines([f"*test_takes_it: {never}; write autotune(fn, [*]args), or take the marker off"])
+
+
 def test_skipped_marked_test_stays_skipped(project):
     project.file("@pytest.mark.skip\n@pytest.mark.autotune\ndef test_idle(autotune):\n    pass\n")
     project.run().assert_outcomes(skipped=1)
@@ -184,6 +197,42 @@ def test_bad_arguments_of_a_call(project, call, says, flag):
     result = project.plain(flag)
     result.assert_outcomes(failed=1)
     result.stdout.fnmatch_lines([f"test_it.py::test_a: {says}"])
+
+
+@pytest.mark.parametrize("flag", ["--kerntune", "-q"])
+def test_a_misspelt_keyword_is_told(project, flag):
+    project.file(
+        "def plain(x): return x\nplain.script = kernel().script\n"
+        "def takes(**named): return named['refrence']\ntakes.script = kernel().script\n"
+        "def test_near(autotune):\n    autotune(plain, 5, refrence=lambda: 5)\n"
+        "def test_far(autotune):\n    autotune(plain, 5, other=1)\n"
+        "def test_takes_it(autotune):\n    assert autotune(takes, refrence=5) == 5\n"
+    )
+    result = project.plain(flag)
+    result.assert_outcomes(failed=2, passed=1)
+    result.stdout.fnmatch_lines(
+        [
+            "test_it.py::test_near: plain() got an unexpected keyword argument 'refrence'; did you mean autotune's "
+            "reference= where you wrote refrence=[?]"
+        ]
+    )
+    result.stdout.no_fnmatch_line("*other=*did you mean*")
+
+
+@pytest.mark.parametrize("flag", ["--kerntune", "-q"])
+@pytest.mark.parametrize(
+    "called", ["scale_kernel", "partial(scale_kernel, BLOCK=64)", "triton.autotune([], [])(scale_kernel)"]
+)
+def test_a_kernel_without_a_grid_is_refused(project, flag, called):
+    project.pytester.makepyfile(kernels="import triton\n\n@triton.jit\ndef scale_kernel(x, BLOCK): pass\n")
+    project.file(
+        "import triton\nfrom functools import partial\nfrom kernels import scale_kernel\n"
+        f"def test_a(autotune):\n    autotune({called}, 5)\n"
+    )
+    result = project.plain(flag)
+    result.assert_outcomes(failed=1)
+    told = "test_it.py::test_a: kernel scale_kernel has no grid*; write autotune(scale_kernel[[]grid], [*]args)*"
+    result.stdout.fnmatch_lines([told])
 
 
 def test_baselines_are_written_when_the_test_has_passed(project):
