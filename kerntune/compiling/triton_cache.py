@@ -66,7 +66,12 @@ class Store:
         """Write a kernel's files soon."""
         with self._lock:
             self._pool = self._pool or ThreadPoolExecutor(THREADS, "kerntune-store")
-            future = self._pool.submit(store, lowered, done)
+            try:
+                future = self._pool.submit(store, lowered, done)
+            except BaseException:  # Ctrl-C while it starts a thread: the pool doesn't know that one, and never ends it
+                self._pool.shutdown(wait=False)
+                self._pool = None
+                raise
             self._open.append(future)
         return future
 

@@ -186,6 +186,30 @@ def test_what_is_put_while_one_flushes_keeps_the_threads(monkeypatch):
     assert one._pool is None
 
 
+def test_a_thread_that_ctrl_c_interrupts_the_start_of_ends(monkeypatch):
+    """A pool doesn't know a thread in whose start it was interrupted. It is no daemon: Python would wait for it at its
+    end, for ever."""
+    real, started, written = threading.Thread.start, [], []
+
+    def start(thread):
+        real(thread)
+        started.append(thread)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(triton_cache, "store", lambda lowered, done: written.append(lowered))
+    one = Store()
+    with monkeypatch.context() as interrupted:
+        interrupted.setattr(threading.Thread, "start", start)
+        with pytest.raises(KeyboardInterrupt):
+            one.put("first", None)
+    (thread,) = started
+    thread.join(20)
+    assert not thread.is_alive()
+    assert one.put("second", None).result() is None
+    one.flush()
+    assert written == ["first", "second"], "what was put is written, and so is what comes later"
+
+
 def test_the_paths_of_a_kernel_s_files_are_asked_for_once():
     asked = []
     stored = SimpleNamespace(result=lambda: asked.append(1) or {"k.json": "/k.json"})
