@@ -58,6 +58,7 @@ from kerntune.gate.baselines import (
     now,
     static_problems,
     time_problems,
+    work_id,
 )
 from kerntune.gate.bundle import apply_bundle, bundle_of
 from kerntune.gate.call import PendingBaseline
@@ -104,6 +105,12 @@ def test_fingerprints_stay_what_they_are() -> None:
         fingerprint_of([Argument("float32", (2, 3), (3, 1))])
         == sha(b'[{"dtype":"float32","shape":[2,3],"strides":[3,1]}]')[:16]
     )
+
+
+def test_a_work_s_id_stays_what_it_is() -> None:
+    """Baselines name the anchor that they were compared with by it: with another value, all are compared anew."""
+    assert work_id(recording()) == sha(msgspec.json.encode(recording()))[:16]
+    assert work_id(recording()) != work_id(recording(binaries=(binary("other"),)))
 
 
 def view(storage: int, shape: int = 8) -> View:

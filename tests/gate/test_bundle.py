@@ -188,6 +188,14 @@ def test_a_changed_bundle_is_refused_before_anything_is_written(tmp_path, change
     assert tree(tmp_path) == {}
 
 
+def test_a_damaged_artifact_is_named_by_twelve_digits_of_its_checksum():
+    data = as_json(timed())
+    swap_content(data)
+    name = first_artifact(data)
+    with pytest.raises(BaselineError, match=f"artifact {name[:12]} has another checksum than its name; run it anew"):
+        unpacked(decode_bundle(data, "run.json"), "run.json")
+
+
 @pytest.mark.parametrize("triton", ["", "3", "../../x", "3.9.0"])
 def test_a_static_bundle_of_no_triton_series_is_refused(tmp_path, triton):
     data = as_json(static())

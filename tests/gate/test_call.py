@@ -39,6 +39,7 @@ def test_settings_default_to_the_least_surprise(tmp_path: Path) -> None:
     settings = Settings(tmp_path, tmp_path / "baselines")
     assert (settings.update, settings.tune, settings.policy) == (Update.NONE, TuneMode.AUTO, Policy())
     assert (settings.targets, settings.cache_dir) == ((), None)
+    assert not settings.code_changes, "it costs a compilation for each changed kernel"
 
 
 @pytest.mark.parametrize("value", [Call("t", "0", print), Settings(Path(), Path()), Checked(1, ())])

@@ -151,6 +151,26 @@ def test_file_and_field_are_named(tmp_path: Path, place: Place, value: Any, said
     assert path.read_bytes() == data, "left as it was found"
 
 
+@pytest.mark.parametrize(
+    ("place", "value", "said"),
+    [
+        (("triton",), "../../x", "triton is '../../x', which is no Triton series"),
+        (("target", "arch"), "../..", "target is 'cuda:../..'"),
+        (("launches", 0, "ttir_sha256"), "../x", r"launches\[0\]\.ttir_sha256 is no SHA-256"),
+        (("launches", 0, "metrics", "registers"), -1, r"launches\[0\]\.metrics\.registers is -1"),
+    ],
+)
+def test_file_and_field_of_a_static_baseline_are_named(tmp_path: Path, place: Place, value: Any, said: str) -> None:
+    store = BaselineStore(tmp_path)
+    path = store.put_static(static_baseline(), artifacts_of())
+    data = json.dumps(changed(STATIC, place, value)).encode()
+    path.write_bytes(data)
+    with pytest.raises(BaselineError, match=said) as caught:
+        store.read_static(path)
+    assert str(caught.value).startswith(f"{path}: ")
+    assert path.read_bytes() == data, "left as it was found"
+
+
 @pytest.mark.parametrize("name", ["../../outside", "/etc/passwd", "a\0b", "x" * 300, "A" * 64, ""])
 def test_a_name_of_an_artifact_is_no_path(tmp_path: Path, name: str) -> None:
     (tmp_path / "outside.xz").write_bytes(b"theirs")

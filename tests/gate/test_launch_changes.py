@@ -282,5 +282,24 @@ def test_the_changed_kernel_with_the_most_time_is_named() -> None:
     assert "triton_poi_fused_exp (exp, mul)" in changed_most(was, slowest, [1.0, 9.0])
 
 
+@pytest.mark.parametrize("times", [(), (5.0, 5.0, 5.0)], ids=["not known", "equal"])
+def test_of_changed_kernels_that_no_time_tells_apart_the_first_is_named(times: tuple[float, ...]) -> None:
+    def of(codes: str) -> Recording:
+        made = generated(*codes)
+        named = (replace(x, kernel=f"triton_{i}") for i, x in enumerate(made.launches))
+        return replace(made, launches=tuple(named))
+
+    assert changed_most(of("abc"), of("axy"), times).startswith("changed kernel with the most time: triton_1 (")
+
+
+def test_a_side_without_launches_has_no_compiler_that_could_be_another_one() -> None:
+    nothing = recording(launches=(), binaries=())
+    assert changes_between(nothing, recording()).compiler == ()
+    assert changes_between(recording(), nothing).compiler == ()
+    newer = recording(binaries=(binary(triton="3.10.0"),))
+    changed = ("Triton 3.9.0, assembler 12.9 -> Triton 3.10.0, assembler 12.9",)
+    assert changes_between(recording(), newer).compiler == changed
+
+
 def test_a_kernel_that_a_person_wrote_is_named_by_its_causes() -> None:
     assert changed_most(recording(), recording(binaries=(binary("other"),)), [1.0]) == ""

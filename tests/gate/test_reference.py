@@ -48,6 +48,20 @@ def test_what_differs_is_named(actual: Any, expected: Any, said: str) -> None:
         compare(actual, expected)
 
 
+class Elsewhere(torch.Tensor):
+    """A tensor of another device than the host."""
+
+    device = torch.device("cuda", 0)  # type: ignore[assignment]
+
+
+def test_a_reference_may_be_computed_on_another_device() -> None:
+    actual = torch.ones(4).as_subclass(Elsewhere)
+    compare(actual, ONES)
+    compare((actual, {"y": ONES}), [ONES, {"y": actual}])
+    with pytest.raises(ReferenceMismatch, match="1 / 4"):
+        compare(actual, torch.tensor([1, 1, 1, 2.0]))
+
+
 def agrees(actual: Any, expected: Any, rtol: float | None = None, atol: float | None = None) -> bool:
     try:
         compare_reference(actual, expected, rtol=rtol, atol=atol, case="t::0")

@@ -9,12 +9,18 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from cli import made
+from samples import CASE
 
-from kerntune.base.policy import Policy, Update
+from kerntune.base.case_result import CaseResult
+from kerntune.base.policy import Outcome, Policy, Update, Verdict
 from kerntune.gate import session as module
+from kerntune.gate import static_check
 from kerntune.gate.call import Call, Settings
 from kerntune.gate.gpu_capture import GpuCapture
+from kerntune.gate.run_baselines import RunBaselines
 from kerntune.gate.session import Session, _naming
+from kerntune.kernels import compat
 
 
 class Gpu:
@@ -146,6 +152,30 @@ def test_the_header_says_what_is_compared(options: dict[str, Any], text: str) ->
     it = session(**options)
     it.store = SimpleNamespace(folder=Path("/p/baselines"))
     assert it._measure() == text
+
+
+@pytest.mark.parametrize("met", [True, False])
+def test_a_case_that_was_checked_without_a_gpu_is_not_stale(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, met: bool
+) -> None:
+    """Of one that was not, the baseline is."""
+    stored = made.static(triton=compat.triton_series())
+    store = made.folder(tmp_path / "baselines", stored)
+    it = session(1, 0, static=True)
+    it.backend.targets, it.store = (made.CUDA90,), store
+    it.stores = SimpleNamespace(reference=store)
+    it._baselines = RunBaselines(store, it.backend)
+    found = CaseResult(CASE, stored.baseline.fingerprint, Verdict.PASS, Outcome.PASS, "PASS", "cuda:90")
+    monkeypatch.setattr(static_check, "check_static", lambda *args, **options: (found, stored))
+    nothing_else = SimpleNamespace(elsewhere={}, choices=SimpleNamespace(anew=()))
+    capture = SimpleNamespace(compiled=nothing_else, choices=SimpleNamespace(texts=()))
+    captured = SimpleNamespace(
+        call=Call(CASE.nodeid, CASE.call, print), remark="", capture=capture, value=1, ended=None
+    )
+    if met:
+        assert it._check_static(captured).results == (found,)
+    stale = [r.case for r in it.stale([CASE.nodeid], selected_all=True)]
+    assert stale == ([] if met else [CASE])
 
 
 # a reference beside a capture

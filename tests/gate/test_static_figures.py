@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any
 
 import msgspec
 import pytest
-from samples import binary, metrics, static_launch
+from samples import H100, binary, metrics, recording, static_launch
 
 from kerntune.base.case_result import LaunchFigures
 from kerntune.base.config import Config
-from kerntune.gate.static_figures import LaunchStatic, binary_input, in_both, launch_reports, paired
+from kerntune.gate.static_figures import LaunchStatic, binary_input, in_both, launch_reports, launch_statics, paired
 
 replace = msgspec.structs.replace
 FIGURES = replace(metrics(), spill_store_bytes=24, spill_load_bytes=8)
@@ -38,6 +39,16 @@ def test_a_binary_is_analysed_with_what_it_was_compiled_for() -> None:
     found = binary_input(made, b"elf", "text")
     assert (found.kind, found.data, found.asm, found.arch) == ("cubin", b"elf", "text", "sm_90a")
     assert (found.shared_bytes, found.num_warps, found.num_ctas, found.tensor_memory_columns) == (12, 8, 2, 64)
+
+
+@pytest.mark.parametrize(("took", "stored"), [(0.12345, 0.123), (2.0, 2.0), (None, None)])
+def test_how_long_the_compiler_took_is_stored_to_the_millisecond(took: float | None, stored: float | None) -> None:
+    made = binary()
+    compiled = SimpleNamespace(stages={}, compiled_for={"x": "*fp32"}, seconds=took)
+    recorded: Any = SimpleNamespace(recording=recording(), compiled={(made.sha256, made.ttir_sha256): compiled})
+    (found,) = launch_statics(recorded, H100, {made.code: FIGURES})
+    assert found.compile_seconds == stored
+    assert (found.metrics, found.compiled_for) == (FIGURES, {"x": "*fp32"})
 
 
 def indices(before: list[LaunchStatic], after: list[LaunchStatic]) -> list[tuple[int, int]]:

@@ -372,6 +372,7 @@ def test_what_cant_be_timed_is_settled_as_it_was_launched() -> None:
     first.chosen = 2
     it.leave()
     assert (first.settled, empty.settled) == ([2], [])
+    assert it.seconds == 0.0, "nothing was tuned"
 
 
 @pytest.mark.parametrize(
