@@ -371,6 +371,8 @@ def test_equal_values_make_two_groups() -> None:
     assert modes([100.0] * 6 + [110.0] * 6) == TwoModes(100.0, 110.0, 0.5)
     assert modes([100.0] * 12) is None
     assert modes([0.0] * 6 + [110.0] * 6) is None, "no time is zero"
+    assert modes([0.0] + [100.0] * 9 + [200.0] * 10) is None, "not one of them"
+    assert modes([99.0] + [100.0] * 9 + [200.0] * 10) is not None
 
 
 def test_groups_as_far_apart_as_matters_are_told(monkeypatch: pytest.MonkeyPatch) -> None:

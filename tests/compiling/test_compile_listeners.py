@@ -7,9 +7,11 @@ from types import SimpleNamespace
 import pytest
 from triton import knobs
 
+from kerntune.compiling.compile_listeners import notify_listeners
 from kerntune.compiling.compiler import Compiler
 from kerntune.compiling.cost_estimate import Expectation
 from kerntune.compiling.frontend import request_of
+from kerntune.compiling.protocol import Done
 from kerntune.compiling.stream import Compilations
 from kerntune.errors import CompileError
 
@@ -73,3 +75,17 @@ def test_nothing_is_said_of_a_failure(farm, monkeypatch):
     with pytest.raises(CompileError):
         Compiler(farm()).compile(kernels.launch(kernels.abort, kernels.FLOATS, kernels.CUDA90, B=128))
     assert heard == []
+
+
+def test_the_listener_is_told_the_time_of_the_stages_alone(monkeypatch):
+    """Neither reading a kernel nor storing it is timed."""
+    heard = []
+    monkeypatch.setattr(knobs.compilation, "listener", lambda **told: heard.append(told))
+    monkeypatch.setattr(knobs.runtime, "jit_post_compile_hook", None)
+    made = SimpleNamespace(metadata={"name": "add"}, hash="abc", metadata_group={}, request=SimpleNamespace(source="s"))
+    made.request.launch = None
+    notify_listeners(made, Done({}, b"", [("ttgir", 200), ("ptx", 50)]))
+    (told,) = heard
+    assert told["metadata"] == {"name": "add", "hash": "abc"}
+    assert (told["times"].ir_initialization, told["times"].store_results) == (0, 0)
+    assert told["times"].total == 250

@@ -138,3 +138,42 @@ def test_a_worker_has_the_knobs_and_the_memory_that_it_was_given(
     assert isinstance(Reader(told, Answer).receive(), Hello)
     for one in (inbox, outbox, told):
         os.close(one)
+
+
+def test_what_prints_or_reads_is_kept_out_of_the_protocol(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Standard input is empty, and standard output goes where errors go."""
+    files = {0: "jobs", 1: "answers", 2: "errors"}
+
+    def opened(name: str) -> int:
+        files[max(files) + 1] = name
+        return max(files)
+
+    stand_in = SimpleNamespace(
+        O_RDONLY=os.O_RDONLY,
+        devnull=os.devnull,
+        dup=lambda handle: opened(files[handle]),
+        open=lambda path, flags: opened(path),
+        dup2=lambda handle, place: files.update({place: files[handle]}),
+        close=files.pop,
+    )
+    monkeypatch.setattr(compile_worker, "os", stand_in)
+    inbox, outbox = compile_worker._take_pipes()
+    assert files == {0: os.devnull, 1: "errors", 2: "errors", inbox: "jobs", outbox: "answers"}
+
+
+@pytest.mark.parametrize(("words", "watched"), [({}, 4321), ({"parent": 77}, 77)], ids=["starter", "given"])
+def test_the_end_of_its_starter_ends_a_worker_unless_another_process_is_given(
+    monkeypatch: pytest.MonkeyPatch, words: dict[str, int], watched: int
+) -> None:
+    class WatchedError(Exception):
+        pass
+
+    def watch(*given: object) -> None:
+        raise WatchedError(*given)
+
+    monkeypatch.setattr(compile_worker, "_take_pipes", lambda: (5, 6))
+    monkeypatch.setattr(compile_worker, "end_with_parent", watch)
+    monkeypatch.setattr(os, "getppid", lambda: 4321)
+    with pytest.raises(WatchedError) as seen:
+        compile_worker.main(0, "[]", "folder", **words)
+    assert seen.value.args == (5, watched, "folder")

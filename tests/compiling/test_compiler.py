@@ -31,7 +31,7 @@ from kerntune.base.recording import Scratch
 from kerntune.capture import Capture
 from kerntune.compiling.binary.identity import bare_text, identity_of, text_identity
 from kerntune.compiling.binary.stages import strip_locations
-from kerntune.compiling.compiler import Compiler, _options, arch_of, code_fields, launch_needs
+from kerntune.compiling.compiler import Compiled, Compiler, _options, arch_of, code_fields, launch_needs
 from kerntune.errors import CompileError, TrialError
 from kerntune.gpu.fake_cuda.device_numbers import DeviceNumbers
 from kerntune.gpu.fake_cuda.driver import StandInDriver
@@ -382,3 +382,12 @@ def test_what_is_missing_is_counted_once_a_key(backend: FakeBackend) -> None:
     with pytest.raises(CompileError, match="x") as second:
         compiler.compile(launches[0])
     assert first.value is not second.value
+
+
+def test_where_its_files_are_is_no_part_of_what_a_kernel_is() -> None:
+    """Neither of how it compares nor of how it is shown."""
+    nothing: Any = None
+    one = Compiled(nothing, b"code", "", "", nothing, {}, {})
+    other = dataclasses.replace(one, files=lambda: {"k.ttir": "/k.ttir"})
+    assert one == other
+    assert repr(one) == repr(other)

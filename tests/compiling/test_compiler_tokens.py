@@ -364,3 +364,18 @@ def test_a_token_is_unlocked_closed_and_free_again(
     assert one._held == set()
     with pytest.raises(OSError, match="Bad file descriptor"):
         os.fstat(handle)
+
+
+def test_a_token_that_another_one_holds_leaves_no_descriptor_open(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Who waits asks 200 times a second: descriptors would run out."""
+    path = compiler_tokens._path(0)
+    opened, closed = list[int](), list[int]()
+    open_, close = compiler_tokens.open_lock_file, os.close
+    monkeypatch.setattr(compiler_tokens, "open_lock_file", lambda path: opened.append(open_(path)) or opened[-1])
+    monkeypatch.setattr(os, "close", lambda handle: closed.append(handle) or close(handle))
+    held = compiler_tokens._locked(path)
+    assert opened == [held]
+    assert compiler_tokens._locked(path) is None
+    assert opened[1] in closed
+    assert held not in closed
+    close(opened[0])

@@ -283,12 +283,13 @@ class Waits:
     ids=["crash", "with a core", "killed", "error", "status 11", "reaped by another", "runs on"],
 )
 def test_how_a_copy_ended(monkeypatch: pytest.MonkeyPatch, found: list[Any], crash: Any, left: int) -> None:
-    now = itertools.count(0.0, 0.3)
+    now, slept = itertools.count(0.0, 0.3), list[float]()
     monkeypatch.setattr(forks, "os", Waits(*found))
-    monkeypatch.setattr(forks, "time", SimpleNamespace(monotonic=lambda: next(now), sleep=lambda seconds: None))
+    monkeypatch.setattr(forks, "time", SimpleNamespace(monotonic=lambda: next(now), sleep=slept.append))
     copy = forks._Copy(77, 5, [], None, 0.0)  # type: ignore[arg-type]
     assert forks._ended(copy) == crash
     assert copy.pid == left
+    assert all(0 < seconds <= 0.01 for seconds in slept), "a tuning waits for it"
 
 
 def test_a_copy_is_silent_after_ten_seconds(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -166,6 +166,14 @@ def test_a_full_disk_is_told_once(monkeypatch):
     assert (one._open, one._pool) == ([], None)
 
 
+def test_one_kernel_that_can_not_be_kept_is_told_with_the_reason(monkeypatch):
+    monkeypatch.setattr("kerntune.compiling.triton_cache.store", _no_room)
+    one = Store()
+    one.put(None, None)
+    with pytest.warns(RuntimeWarning, match="^compiled kernels can't be kept in Triton's cache: .*no space"):
+        one.flush()
+
+
 def test_what_is_put_while_one_flushes_keeps_the_threads(monkeypatch):
     monkeypatch.setattr("kerntune.compiling.triton_cache.store", lambda *given: {})
     one, later = Store(), Future()

@@ -368,3 +368,33 @@ def test_a_process_without_an_answer_is_ended(monkeypatch, answer, outcome, kill
     found = one.ask(lower(request_of(kernels.add_launch())).job, 60, "")
     assert (found.answer, found.output) == (outcome, "words since 0")
     assert seen == killed
+
+
+@pytest.fixture
+def interrupted(monkeypatch):
+    """A process whose fork client gives a child, or none, after another thread has ended the process; what happens."""
+
+    def forking(child):
+        client = SimpleNamespace(serves=lambda surroundings: True)
+        one, seen = Process(here_and_now(), 0, client), []
+        client.fork = lambda *given: one.interrupt() or child
+        monkeypatch.setattr(one, "_plain", lambda output: seen.append("started") or child)
+        monkeypatch.setattr(worker_process, "_kill_group", seen.append)
+        return one, seen
+
+    return forking
+
+
+def test_one_that_was_ended_while_it_was_to_be_forked_starts_no_other_way(interrupted):
+    one, seen = interrupted(None)
+    assert one.start() == "no process can be started (it was ended before)"
+    assert seen == []
+
+
+def test_one_that_was_ended_while_it_was_forked_is_killed(interrupted):
+    pipe = SimpleNamespace(fileno=lambda: 5)
+    one, seen = interrupted(SimpleNamespace(pid=77, stdin=pipe, stdout=pipe, poll=lambda: None))
+    one._spawn()
+    one._output.close()
+    one._scratch.remove()
+    assert seen == [77]

@@ -773,3 +773,13 @@ def test_a_host_that_is_in_time_once_is_in_time(
 def test_who_is_far_behind_after_the_screens_is_a_twentieth_behind() -> None:
     """What :mod:`kerntune.tuning.candidates` defers stored ones by."""
     assert race.DROP_SECOND == 1.05
+
+
+@pytest.mark.parametrize(("equal", "left"), [(math.log(2.0), [0, 1]), (math.nextafter(math.log(2.0), 0.0), [1])])
+def test_under_load_who_is_just_as_far_behind_as_counts_as_equal_is_equal(
+    monkeypatch: pytest.MonkeyPatch, equal: float, left: list[int]
+) -> None:
+    monkeypatch.setattr(race, "EQUAL", equal)
+    monkeypatch.setattr(race, "MOST_LOAD", 1)
+    tied = finalists([2e5, 1e5, 4e5], noise=0.0)
+    assert [t.index for t in race._equal_under_load(tied)] == left

@@ -285,6 +285,16 @@ def test_what_a_reference_writes_differently_each_time_is_left_out_and_said() ->
         assert verifier.left_out == {1: "y is not compared: one config writes other values there from run to run"}
 
 
+def test_memory_is_as_before_when_something_was_left_out_whatever_other_copies_there_are() -> None:
+    """What is read and written is run with one poison, so no further run restores it."""
+    first, second = programs(varying(), half_done, reads=(0, 1))
+    first.memory.ensure(3)
+    verifier = Verifier(first, settled=True)
+    assert verifier.disagreement(second) is None
+    assert list(verifier.left_out) == [1]
+    assert first.gpu.read(first.memory.buffer(0, 1)) == bytes(4 * COUNT)
+
+
 def test_what_a_reference_writes_differently_now_and_then_is_left_out() -> None:
     """A race may go the same way twice: here every second run writes what the one before it wrote."""
     runs = itertools.count()

@@ -95,6 +95,19 @@ def test_all_are_counted_when_they_are_removed(stored: Entries[StoredTrial]) -> 
     assert stored.clear() == 0
 
 
+def test_an_entry_that_another_process_removes_meanwhile_is_removed(
+    stored: Entries[StoredTrial], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in "abc":
+        stored.write(stored.path(name), trial())
+    found = stored.paths()
+    found[1].unlink()
+    with monkeypatch.context() as before:
+        before.setattr(stored, "paths", lambda: found)
+        stored.clear()
+    assert stored.paths() == []
+
+
 def test_damage_is_told_once(stored: Entries[StoredTrial]) -> None:
     for line in ("a", "b", "a"):
         stored.tell(line)

@@ -84,3 +84,9 @@ def test_no_descriptor_stays_open(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     monkeypatch.undo()
     assert len(opened) == 1
     assert set(opened) <= set(closed)
+
+
+def test_folders_above_it_are_made_too(tmp_path: Path) -> None:
+    index = QuestionIndex(tmp_path / "cache" / "index")
+    index.add(QUESTION, ENTRIES[0])
+    assert index.entries(QUESTION) == ENTRIES[:1]

@@ -16,6 +16,7 @@ from kerntune.errors import UsageError
 from kerntune.tuning.cache import Winner, WinnerCache
 from kerntune.tuning.cache.shared_store import (
     bundle_name,
+    check_url,
     lease_name,
     shared_store,
     store_folder,
@@ -166,6 +167,16 @@ def test_an_unfinished_winner_of_this_run_stands(here: SharedWinnerCache, there:
     assert there.offer(won(config=LARGE)) == first
 
 
+def test_an_unfinished_winner_of_this_machine_stands_while_the_store_is_away(here: SharedWinnerCache) -> None:
+    """As in the store: another process goes on with it already. Whoever says so replaces it."""
+    client(here).is_away = True
+    first, settled = won(config=SMALL, untried=(LARGE,)), won(config=LARGE)
+    here.offer(first)
+    assert here.offer(settled) == first
+    assert here.get(key(0)) == first
+    assert here.offer(settled, first_stands=False) == settled
+
+
 def test_tuning_by_force_replaces(here: SharedWinnerCache, there: SharedWinnerCache) -> None:
     here.offer(won(config=SMALL))
     here.add(won(config=LARGE))
@@ -304,6 +315,27 @@ def test_where_nobody_knows_who_was_first_is_refused_by_name(url: str, monkeypat
     monkeypatch.setenv("KERNTUNE_STORE", url)
     with pytest.raises(UsageError, match=url):
         store_url()
+
+
+@pytest.mark.parametrize(
+    ("url", "why"),
+    [
+        ("ftp://a", "nothing is known there"),
+        ("/mnt/store", "no URL; for a folder write file:///path"),
+        ("s3://", "names no place; a bucket"),
+        ("file://store", "names no absolute path on this machine"),
+    ],
+)
+def test_what_can_be_no_store_is_named_once_with_the_variable_that_it_is_from_if_any(
+    url: str, why: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("KERNTUNE_STORE", url)
+    with pytest.raises(UsageError) as told:
+        store_url()
+    assert str(told.value).startswith(f"KERNTUNE_STORE is {url!r}: {why}")
+    with pytest.raises(UsageError) as told:
+        check_url(url)
+    assert str(told.value).startswith(f"{url}: {why}")
 
 
 def test_binaries_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
