@@ -58,7 +58,8 @@ def test_html_draws_the_runs_history(project, monkeypatch):
 def test_a_history_that_cant_be_read_costs_no_report(project, monkeypatch):
     install_plotly(monkeypatch)
     project.file(SOURCE)
-    (project.path / "cache").write_text("not a folder")
+    (project.path / "cache").mkdir()
+    (project.path / "cache" / "history").write_text("not a folder")
     result = project.run("--kerntune-history=h", "--kerntune-html=r.html", "--kerntune-cache-dir=cache")
     result.stdout.fnmatch_lines(["*r.html: holds no history: *cache*"])
     assert (project.path / "r.html").exists()
