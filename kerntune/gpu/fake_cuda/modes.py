@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -18,17 +19,46 @@ Handler = Callable[[Callable[..., Any], tuple[Any, ...], dict[str, Any]], Any]
 """Replaces one torch function: ``handler(func, args, kwargs)`` returns its result."""
 
 
+class _OfThread(threading.local):
+    def __init__(self) -> None:
+        self.in_kernel_invocation = False
+        self.enter_stack: list[Any] = []
+
+
 class StandInFakeMode(FakeTensorMode):  # type: ignore[misc]  # torch's types are skipped
-    """torch's fake mode, which must not access a device even while ``torch.cuda.is_available()`` is True."""
+    """torch's fake mode, which must not access a device even while ``torch.cuda.is_available()`` is True.
+
+    Several threads may use it at a time. torch's own keeps in one place for all of them whether an operator runs, and
+    what it was entered over; then a second thread meets its assertions, or tensors on the device ``meta``.
+    """
 
     avoid_device_init = True
     __torch_dispatch__ = undisabled(FakeTensorMode.__torch_dispatch__)
 
     def __init__(self, devices: int = 1) -> None:
+        self._of_thread = _OfThread()
         defer_dynamo()
         super().__init__(allow_fallback_kernels=False, allow_non_fake_inputs=True)
         if devices > 1:
             self.cache_enabled = False  # it would give ``device="cuda"`` the number that was current at an earlier call
+
+    @property
+    def in_kernel_invocation(self) -> bool:
+        """Whether an operator runs in the calling thread, for which stand-ins are on the device ``meta``."""
+        return self._of_thread.in_kernel_invocation
+
+    @in_kernel_invocation.setter
+    def in_kernel_invocation(self, runs: bool) -> None:
+        self._of_thread.in_kernel_invocation = runs
+
+    @property
+    def enter_stack(self) -> list[Any]:
+        """What torch goes back to when the calling thread leaves the mode."""
+        return self._of_thread.enter_stack
+
+    @enter_stack.setter
+    def enter_stack(self, found: list[Any]) -> None:
+        self._of_thread.enter_stack = found
 
     @classmethod
     def _should_skip_dynamo(cls) -> bool:

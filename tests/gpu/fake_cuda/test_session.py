@@ -163,3 +163,28 @@ def test_other_targets_answer_for_themselves(in_process: Run) -> None:
             kernel = K.add_kernel.warmup(x, x, x, 1000, BLOCK=1024, grid=(1,))
             assert kernel.n_regs > 0 and kernel.n_max_threads >= 256 and kernel.metadata.target == target
     """)
+
+
+def test_threads_use_stand_ins_at_a_time(in_process: Run) -> None:
+    """torch's own fake mode meets its assertions, or gives tensors on the device ``meta``."""
+    in_process("""
+    import sys, threading
+    sys.setswitchinterval(1e-6)
+    with stand_ins().activate():
+        x, found = torch.empty(8, 4, device="cuda"), []
+
+        def use():
+            for _ in range(300):
+                y = torch.empty_like(x).add_(x)[1:].sum(0)
+                assert (y.device.type, y.shape, x.device.type, x.is_cuda) == ("cuda", (4,), "cuda", True)
+            found.append(len(torch.utils._python_dispatch._get_current_dispatch_mode_stack()))
+
+        modes = len(torch.utils._python_dispatch._get_current_dispatch_mode_stack())
+        threads = [threading.Thread(target=use) for _ in range(3)]
+        for one in threads:
+            one.start()
+        use()
+        for one in threads:
+            one.join()
+        assert sorted(found) == [0, 0, 0, modes], found
+    """)
