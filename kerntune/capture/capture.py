@@ -20,7 +20,7 @@ from kerntune.capture.launch_device import launch_device, refuse_second_device
 from kerntune.capture.memory_plan import Plan
 from kerntune.capture.met_choices import MetChoices
 from kerntune.capture.site import Candidate, Site, site_of_given, site_of_tuner
-from kerntune.capture.suspension import Suspension
+from kerntune.capture.suspension import Suspension, name_of
 from kerntune.compiling.compiler import Compiled, Compiler
 from kerntune.errors import (
     CaptureError,
@@ -113,35 +113,35 @@ class Capture:
             raise CaptureError("autotune(...) was called inside the function that another autotune(...) call runs")
         global _last
         _last = weakref.ref(self)  # it holds users' tensors
-        self._entries = EntryPoints(self._on_launch, self._on_tuned, self.records)
+        self._entries = EntryPoints(self._on_launch, self._on_tuned, self._records_launch)
         try:
-            self._stand_in()
+            self._stand_in(instead_of=None)
             yield
         except KeyboardInterrupt:
             self.compiler.end()  # busy ones would take the processors from all that follows
             raise
         finally:
-            self._stand_back()
+            self._set_current(None)
+            self._entries.restore()
+            _ACTIVE.release()
 
-    def _stand_in(self) -> None:
-        global _current
-        _current = self
-        self._entries.replace()
+    def _stand_in(self, instead_of: Suspension | None) -> None:
+        self._set_current(self)
+        self._entries.replace(instead_of)
 
-    def _stand_back(self) -> None:
+    @staticmethod
+    def _set_current(capture: Capture | None) -> None:
         global _current
-        _current = None
-        self._entries.restore()
-        _ACTIVE.release()
+        _current = capture
 
     @contextlib.contextmanager
     def suspended(self) -> Iterator[None]:
         """Inside of :meth:`active`: Triton's entry points are its own meanwhile. What this thread launches, and those
         that it starts, isn't the call's, and other captures may take place; launches of other threads wait."""
         with self._suspending:
-            self._suspensions += 1
-            if self._suspensions == 1:
+            if not self._suspensions:
                 self._begin_suspension()
+            self._suspensions += 1
         try:
             yield
         finally:
@@ -152,17 +152,18 @@ class Capture:
 
     def _begin_suspension(self) -> None:
         global _suspension
-        self._stand_back()
         _suspension = Suspension(self.missed)
-        _suspension.begin()
+        _suspension.begin(instead_of=self._entries)
+        self._set_current(None)
+        _ACTIVE.release()
 
     def _end_suspension(self) -> None:
         global _suspension
-        ended, _suspension = _suspension, None
+        ended = _suspension
         assert ended is not None
-        ended.end()
         _ACTIVE.acquire()
-        self._stand_in()
+        self._stand_in(instead_of=ended)
+        _suspension = None
         ended.release()
 
     def in_users_code(self) -> bool:
@@ -191,6 +192,12 @@ class Capture:
     def records(self) -> bool:
         """Whether what the calling thread launches now is the call's."""
         return self.concerns_me() and not self._thread.pauses and not self._suspensions
+
+    def _records_launch(self, kernel: Any) -> bool:
+        """Of a launch that has come this far: where a thread has begun to decide just now, it waits for that."""
+        if _suspension is not None and self.concerns_me() and not self._thread.pauses:
+            wait_while_suspended(name_of(kernel))
+        return self.records()
 
     @contextlib.contextmanager
     def paused(self) -> Iterator[None]:

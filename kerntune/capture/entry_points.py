@@ -10,11 +10,11 @@ from kerntune.kernels.relaunch import as_launch
 
 
 class EntryPoints:
-    """``on_launch`` and ``on_tuned`` take a kernel or a tuner, its arguments and its keywords, while ``records()`` is
-    true of the calling thread."""
+    """``on_launch`` and ``on_tuned`` take a kernel or a tuner, its arguments and its keywords, where
+    ``records(kernel)`` is true of that kernel or tuner in the calling thread."""
 
     def __init__(
-        self, on_launch: Callable[..., Any], on_tuned: Callable[..., Any], records: Callable[[], bool]
+        self, on_launch: Callable[..., Any], on_tuned: Callable[..., Any], records: Callable[[Any], bool]
     ) -> None:
         from triton.compiler.compiler import CompiledKernel
         from triton.runtime.autotuner import Autotuner
@@ -30,9 +30,10 @@ class EntryPoints:
             (CompiledKernel, "__getitem__"): self._over_compiled,
         }
 
-    def replace(self) -> None:
-        """Launches are the capture's from now on, in the whole process: backward passes run on other threads."""
-        REPLACED.add(self, self._layers)
+    def replace(self, instead_of: object | None = None) -> None:
+        """Launches are the capture's from now on, in the whole process: backward passes run on other threads. A user of
+        ``REPLACED`` goes at the same moment."""
+        REPLACED.add(self, self._layers, instead_of=instead_of)
 
     def restore(self) -> None:
         """They are what they were without the capture."""
@@ -43,7 +44,7 @@ class EntryPoints:
         self.run_jit = run_jit
 
         def jit_run(jit: Any, /, *args: Any, **kwargs: Any) -> Any:
-            return on_launch(jit, args, kwargs) if records() else run_jit(jit, *args, **kwargs)
+            return on_launch(jit, args, kwargs) if records(jit) else run_jit(jit, *args, **kwargs)
 
         return jit_run
 
@@ -51,7 +52,7 @@ class EntryPoints:
         on_tuned, records = self._on_tuned, self._records
 
         def tuned_run(tuner: Any, /, *args: Any, **kwargs: Any) -> Any:
-            return on_tuned(tuner, args, kwargs) if records() else run_tuned(tuner, *args, **kwargs)
+            return on_tuned(tuner, args, kwargs) if records(tuner) else run_tuned(tuner, *args, **kwargs)
 
         return tuned_run
 
@@ -59,6 +60,6 @@ class EntryPoints:
         records = self._records
 
         def launcher(compiled: Any, grid: Any) -> Any:
-            return (as_launch(compiled, grid) if records() else None) or get_launcher(compiled, grid)
+            return (as_launch(compiled, grid) if records(compiled) else None) or get_launcher(compiled, grid)
 
         return launcher

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import threading
 import weakref
 from collections.abc import Callable
@@ -19,6 +20,7 @@ class Suspension:
     """``missed`` gets the names of kernels that were launched unrecorded in the end."""
 
     def __init__(self, missed: list[str]) -> None:
+        from triton.compiler.compiler import CompiledKernel
         from triton.runtime.autotuner import Autotuner
         from triton.runtime.jit import JITFunction
 
@@ -26,19 +28,13 @@ class Suspension:
         self._helpers: weakref.WeakSet[threading.Thread] = weakref.WeakSet([threading.current_thread()])
         """The deciding thread, those that were started for it, and those that have waited in vain."""
 
-        self._layers: dict[FunctionPlace, FunctionLayer] = {
-            (threading.Thread, "start"): self._over_start,
-            (JITFunction, "run"): lambda below: self._over_run(JITFunction, below, kernel_name),
-            (Autotuner, "run"): lambda below: self._over_run(Autotuner, below, lambda tuner: tuner.base_fn.__name__),
-        }
+        self._layers: dict[FunctionPlace, FunctionLayer] = {(threading.Thread, "start"): self._over_start}
+        for place in ((JITFunction, "run"), (Autotuner, "run"), (CompiledKernel, "__getitem__")):
+            self._layers[place] = functools.partial(self._over_launches, place)
 
-    def begin(self) -> None:
-        """From now on."""
-        REPLACED.add(self, self._layers)
-
-    def end(self) -> None:
-        """Launches that come now are no longer held up; those that wait still do."""
-        REPLACED.remove(self)
+    def begin(self, instead_of: object | None = None) -> None:
+        """From now on, and in the place of a user of ``REPLACED``."""
+        REPLACED.add(self, self._layers, instead_of=instead_of)
 
     def release(self) -> None:
         """Those that wait go on."""
@@ -62,12 +58,20 @@ class Suspension:
 
         return started
 
-    def _over_run(self, owner: Any, below: Callable[..., Any], name: Callable[[Any], str]) -> Callable[..., Any]:
-        def run(kernel: Any, /, *args: Any, **kwargs: Any) -> Any:
-            waited = not kwargs.get("warmup") and self.wait(name(kernel))  # that compiles, and launches nothing
-            return (owner.run if waited else below)(kernel, *args, **kwargs)
+    def _over_launches(self, place: FunctionPlace, below: Callable[..., Any]) -> Callable[..., Any]:
+        def launch(kernel: Any, /, *args: Any, **kwargs: Any) -> Any:
+            waited = not kwargs.get("warmup") and self.wait(name_of(kernel))  # that compiles, and launches nothing
+            return (getattr(*place) if waited else below)(kernel, *args, **kwargs)
 
-        return run
+        return launch
+
+
+def name_of(kernel: Any) -> str:
+    """The name of what is launched: of a kernel, a tuner of one, or a compiled one."""
+    if (metadata := getattr(kernel, "metadata", None)) is not None:
+        return str(metadata.name)
+    base_fn = getattr(kernel, "base_fn", None)
+    return kernel_name(kernel) if base_fn is None else str(base_fn.__name__)
 
 
 def _runs_backward() -> bool:

@@ -4,15 +4,21 @@ from __future__ import annotations
 
 import sys
 import threading
-from types import FrameType
+import time
+from collections.abc import Callable
+from types import FrameType, SimpleNamespace
 from typing import Any
 
 import pytest
-from fake_runs import scale_kernel
+import torch
+from fake_runs import COMPILER, N, by_block, increment_kernel, scale_kernel, tuned
+from triton.compiler.compiler import CompiledKernel
 from triton.runtime.jit import JITFunction
 
-from kerntune.capture import capture
+from kerntune.capture import Capture, capture
+from kerntune.capture.replaced_functions import REPLACED, ReplacedFunctions
 from kerntune.capture.suspension import Suspension
+from kerntune.gpu.scripted import FakeBackend
 
 
 def in_thread_of_before(work: Any) -> tuple[threading.Thread, threading.Event]:
@@ -73,5 +79,110 @@ def test_what_only_compiles_does_not_wait(monkeypatch: pytest.MonkeyPatch) -> No
             thread.join(60.0)
             assert missed == expected
     finally:
-        suspension.end()
+        REPLACED.remove(suspension)
     assert ran == [True, False]
+
+
+def test_launches_of_compiled_kernels_wait(monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a GPU they don't come to any other entry point; stand-ins have another class for them."""
+    monkeypatch.setattr("kerntune.capture.suspension.PATIENCE_S", 0.01)
+
+    class Unloaded(CompiledKernel):
+        def __init__(self) -> None:
+            self.metadata = SimpleNamespace(name="scale_kernel")
+
+        def __del__(self) -> None:
+            """Triton's unloads what was loaded."""
+
+    compiled = Unloaded()
+    got, missed = list[Any](), list[str]()
+    monkeypatch.setattr(CompiledKernel, "__getitem__", lambda kernel, grid: got.append(grid))
+    thread, go = in_thread_of_before(lambda: compiled[(1, 1, 1)])
+    suspension = Suspension(missed)
+    suspension.begin()
+    try:
+        go.set()
+        thread.join(60.0)
+    finally:
+        REPLACED.remove(suspension)
+    assert (missed, got) == (["scale_kernel"], [(1, 1, 1)])
+
+
+def launched(x: torch.Tensor, y: torch.Tensor) -> dict[str, Callable[[], object]]:
+    compiled = scale_kernel.warmup(x, y, N, 2.0, BLOCK=128, grid=(1,))
+    tuner = tuned(64, 128)
+    return {
+        "kernel": lambda: increment_kernel[by_block](y, N, BLOCK=128),
+        "tuner": lambda: tuner[by_block](x, y, N, 2.0),
+        "compiled": lambda: compiled[(N // 128, 1, 1)](x, y, N, 2.0, 128),
+    }
+
+
+def wait_until_blocked(thread: threading.Thread) -> None:
+    """Until the thread waits for the end of a suspension."""
+    end = time.monotonic() + 60.0
+    while time.monotonic() < end:
+        frame = sys._current_frames().get(thread.ident or 0)
+        while frame is not None:
+            if frame.f_code is Suspension.wait.__code__:
+                return
+            frame = frame.f_back
+        time.sleep(0.01)
+    raise AssertionError("it doesn't wait")
+
+
+@pytest.mark.parametrize("way", ["kernel", "tuner", "compiled"])
+@pytest.mark.parametrize("on_its_way", [False, True])
+def test_each_launch_of_another_thread_waits_and_is_recorded_once(
+    backend: FakeBackend, monkeypatch: pytest.MonkeyPatch, way: str, on_its_way: bool
+) -> None:
+    """Also one that was begun before, and has come as far as the capture's own stand-in."""
+    one = Capture(backend, COMPILER, {})
+    with one.active():
+        x, y = (torch.empty(N, device="cuda") for _ in range(2))
+        launch = launched(x, y)[way]
+        begun, go_on, records = threading.Event(), threading.Event(), one._entries._records
+
+        def begin() -> None:
+            if not on_its_way:
+                assert go_on.wait(60.0)
+            launch()
+
+        thread = threading.Thread(target=begin, daemon=True)
+
+        def records_late(kernel: Any) -> bool:
+            if on_its_way and threading.current_thread() is thread and not begun.is_set():
+                begun.set()
+                assert go_on.wait(60.0)
+            return records(kernel)
+
+        monkeypatch.setattr(one._entries, "_records", records_late)
+        with one.suspended():
+            pass  # what stands in takes the function above from now on
+        thread.start()
+        if on_its_way:
+            assert begun.wait(60.0)
+        with one.suspended():
+            go_on.set()
+            wait_until_blocked(thread)
+            assert one.launches == []
+        thread.join(60.0)
+    expected = {"kernel": "increment_kernel"}.get(way, "scale_kernel")
+    assert ([launch.kernel for launch in one.launches], one.missed) == ([expected], [])
+
+
+def test_triton_is_never_without_one_of_both(backend: FakeBackend, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A launch that came between would be made, and nobody would have seen it."""
+    one, said = Capture(backend, COMPILER, {}), list[str]()
+    with one.active():
+        before = ReplacedFunctions._set_and_forget
+
+        def noted(replaced: ReplacedFunctions) -> None:
+            said.append(" ".join(type(user).__name__ for user, _ in replaced._users))
+            before(replaced)
+
+        monkeypatch.setattr(ReplacedFunctions, "_set_and_forget", noted)
+        with one.suspended():
+            said.append("-")
+        monkeypatch.undo()
+    assert said == ["Suspension", "-", "EntryPoints"]
