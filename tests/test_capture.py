@@ -620,8 +620,8 @@ def test_an_interrupt_just_when_it_begins_leaves_tritons_functions(
 ) -> None:
     run, real = JITFunction.run, EntryPoints.replace
 
-    def interrupted(entries: EntryPoints) -> None:
-        real(entries)
+    def interrupted(entries: EntryPoints, instead_of: object | None = None) -> None:
+        real(entries, instead_of)
         assert JITFunction.run is not run
         raise KeyboardInterrupt
 

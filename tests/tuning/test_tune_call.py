@@ -16,6 +16,7 @@ from triton import knobs
 
 from kerntune.base.policy import TuneMode
 from kerntune.capture import Capture, Site
+from kerntune.capture.entry_points import EntryPoints
 from kerntune.compiling.compiler import Compiled, Compiler
 from kerntune.errors import TuningError
 from kerntune.gpu.scripted import FakeBackend, FakeGpu, Rule
@@ -96,14 +97,14 @@ def test_ctrl_c_ends_compilers_first(
     backend: FakeBackend, monkeypatch: pytest.MonkeyPatch, error: type[BaseException], ended: list[str]
 ) -> None:
     """Sixteen busy ones would take the processors from all that follows."""
-    order, back = list[str](), Capture._stand_back
+    order, back = list[str](), EntryPoints.restore
     capture, site, _ = scaled(backend)
 
     def interrupted(*_: Any) -> None:
         raise error
 
     monkeypatch.setattr(Compiler, "end", lambda compiler: order.append("compilers"))
-    monkeypatch.setattr(Capture, "_stand_back", lambda capture: (order.append("capture"), back(capture)))
+    monkeypatch.setattr(EntryPoints, "restore", lambda entries: (order.append("capture"), back(entries)))
     monkeypatch.setattr(FakeGpu, "flush_l2", interrupted)
     with pytest.raises(error):
         tune_call(capture, site)
