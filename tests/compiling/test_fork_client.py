@@ -138,7 +138,14 @@ def test_other_surroundings_need_another_process(fork_client, tmp_path):
 
 
 @pytest.fixture
-def own():
+def forks_are_quick(monkeypatch):
+    """A fork takes long on a busy machine, and isn't kept then."""
+    monkeypatch.setattr("kerntune.compiling.own_fork.SLOW_SECONDS", 60.0)
+    monkeypatch.setattr("kerntune.compiling.fork_client.BEGIN_SECONDS", 60.0)
+
+
+@pytest.fixture
+def own(forks_are_quick):
     one = ForkClient(HERE(), own_fork=True)
     yield one
     one.close()
@@ -214,6 +221,7 @@ def test_a_fork_that_takes_long_is_none(monkeypatch):
     fork_client.close()
 
 
+@pytest.mark.usefixtures("forks_are_quick")
 def test_a_farm_forks_its_own_process_where_that_may_be(farm, monkeypatch):
     monkeypatch.setattr("kerntune.compiling.farm.may_fork", lambda: True)
     monkeypatch.setattr("kerntune.compiling.fork_client.may_fork", lambda: True)
