@@ -19,6 +19,8 @@ from kerntune.capture.launch import Pending, Probe, bind, probe_of
 from kerntune.capture.launch_device import launch_device, refuse_second_device
 from kerntune.capture.memory_plan import Plan
 from kerntune.capture.met_choices import MetChoices
+from kerntune.capture.one_holder import OneHolder
+from kerntune.capture.replaced_functions import REPLACED
 from kerntune.capture.site import Candidate, Site, site_of_given, site_of_tuner
 from kerntune.capture.suspension import Suspension, name_of
 from kerntune.compiling.compiler import Compiled, Compiler
@@ -101,7 +103,8 @@ class Capture:
         self.choices = MetChoices()
         """Which implementations the call's choices went to."""
 
-        self._suspending, self._suspensions = threading.Lock(), 0
+        self._suspending, self._suspended_by = threading.Lock(), set[object]()
+        self._suspension: Suspension | None = None
         self.missed: list[str] = []
         """Kernels that other threads have launched unrecorded while the capture was suspended."""
 
@@ -109,25 +112,33 @@ class Capture:
     def active(self) -> Iterator[None]:
         """Stand in for Triton's entry points, process-wide: backward passes run on other threads. At Ctrl-C what is
         compiled for the call ends."""
-        if not _ACTIVE.acquire(blocking=False):
-            raise CaptureError("autotune(...) was called inside the function that another autotune(...) call runs")
         global _last
-        _last = weakref.ref(self)  # it holds users' tensors
-        self._entries = EntryPoints(self._on_launch, self._on_tuned, self._records_launch)
+        entries = EntryPoints(self._on_launch, self._on_tuned, self._records_launch)
         try:
+            if not _ACTIVE.take(entries):
+                raise CaptureError("autotune(...) was called inside the function that another autotune(...) call runs")
+            self._entries, _last = entries, weakref.ref(self)  # weak, for it holds users' tensors
             self._stand_in(instead_of=None)
             yield
         except KeyboardInterrupt:
             self.compiler.end()  # busy ones would take the processors from all that follows
             raise
         finally:
-            self._set_current(None)
-            self._entries.restore()
-            _ACTIVE.release()
+            self._stand_back(entries)
 
     def _stand_in(self, instead_of: Suspension | None) -> None:
         self._set_current(self)
         self._entries.replace(instead_of)
+
+    def _stand_back(self, entries: EntryPoints) -> None:
+        """Also after an interrupt, wherever it came."""
+        if _ACTIVE.holder is entries:
+            self._set_current(None)
+        entries.restore()
+        if (left := self._suspension) is not None and self._entries is entries:
+            REPLACED.remove(left)
+            self._over(left)
+        _ACTIVE.let_go(entries)
 
     @staticmethod
     def _set_current(capture: Capture | None) -> None:
@@ -138,32 +149,37 @@ class Capture:
     def suspended(self) -> Iterator[None]:
         """Inside of :meth:`active`: Triton's entry points are its own meanwhile. What this thread launches, and those
         that it starts, isn't the call's, and other captures may take place; launches of other threads wait."""
-        with self._suspending:
-            if not self._suspensions:
-                self._begin_suspension()
-            self._suspensions += 1
+        user = object()
         try:
+            with self._suspending:
+                self._suspended_by.add(user)
+                if self._suspension is None:
+                    self._begin_suspension()
             yield
         finally:
             with self._suspending:
-                self._suspensions -= 1
-                if not self._suspensions:
+                self._suspended_by.discard(user)
+                if not self._suspended_by:
                     self._end_suspension()
 
     def _begin_suspension(self) -> None:
         global _suspension
-        _suspension = Suspension(self.missed)
-        _suspension.begin(instead_of=self._entries)
+        begun = self._suspension = _suspension = Suspension(self.missed)
+        begun.begin(instead_of=self._entries)
         self._set_current(None)
-        _ACTIVE.release()
+        _ACTIVE.let_go(self._entries)
 
     def _end_suspension(self) -> None:
+        """Also one that an interrupt has kept from beginning."""
+        if (ended := self._suspension) is not None:
+            _ACTIVE.wait_for(self._entries)
+            self._stand_in(instead_of=ended)
+            self._over(ended)
+
+    def _over(self, ended: Suspension) -> None:
         global _suspension
-        ended = _suspension
-        assert ended is not None
-        _ACTIVE.acquire()
-        self._stand_in(instead_of=ended)
-        _suspension = None
+        _suspension = None if _suspension is ended else _suspension
+        self._suspension = None
         ended.release()
 
     def in_users_code(self) -> bool:
@@ -191,13 +207,17 @@ class Capture:
 
     def records(self) -> bool:
         """Whether what the calling thread launches now is the call's."""
-        return self.concerns_me() and not self._thread.pauses and not self._suspensions
+        return self.concerns_me() and not self._thread.pauses and self._suspension is None
 
     def _records_launch(self, kernel: Any) -> bool:
-        """Of a launch that has come this far: where a thread has begun to decide just now, it waits for that."""
-        if _suspension is not None and self.concerns_me() and not self._thread.pauses:
-            wait_while_suspended(name_of(kernel))
-        return self.records()
+        """Of a launch that has come this far: while another thread decides, it waits. Each answer is of one look at
+        the suspension, for the next may begin at any moment."""
+        while self.concerns_me() and not self._thread.pauses:
+            if (suspension := self._suspension) is None:
+                return True
+            if not suspension.wait(name_of(kernel)):
+                return False
+        return False
 
     @contextlib.contextmanager
     def paused(self) -> Iterator[None]:
@@ -290,7 +310,7 @@ class Capture:
 
     def _on_tuned(self, tuner: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
         site = self.site_of(tuner, args, kwargs)
-        if isinstance(self._thread.doing, _Probing) or kwargs.get("warmup") or not self.records():
+        if isinstance(self._thread.doing, _Probing) or kwargs.get("warmup") or not self._records_launch(tuner):
             return site.run(site.candidates[0].words())
         self._settle_device(site.kernel, site.arguments)
         return self.launch(site)
@@ -493,7 +513,7 @@ class Capture:
         return len(site.candidates) - 1
 
 
-_ACTIVE = threading.Lock()
+_ACTIVE = OneHolder()
 _current: Capture | None = None
 _last: weakref.ref[Capture] | None = None
 _suspension: Suspension | None = None

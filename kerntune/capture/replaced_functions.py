@@ -25,10 +25,10 @@ class ReplacedFunctions:
     def add(
         self, user: object, layers: Mapping[FunctionPlace, FunctionLayer], *, instead_of: object | None = None
     ) -> None:
-        """Put a user's layers over all others, in the whole process; those of ``instead_of`` go at the same moment:
-        where both have a layer, no call comes between them."""
+        """Put a user's layers over all others, in the whole process, once; those of ``instead_of`` go at the same
+        moment: where both have a layer, no call comes between them."""
         with self._lock:
-            self._users = [one for one in self._users if instead_of is None or one[0] is not instead_of]
+            self._users = [one for one in self._users if one[0] is not user and one[0] is not instead_of]
             for owner, name in layers:
                 self._originals.setdefault((owner, name), getattr(owner, name))
             self._users.append((user, layers))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import sys
 import threading
 import time
@@ -13,9 +14,11 @@ import pytest
 import torch
 from fake_runs import COMPILER, N, by_block, increment_kernel, scale_kernel, tuned
 from triton.compiler.compiler import CompiledKernel
+from triton.runtime.autotuner import Autotuner
 from triton.runtime.jit import JITFunction
 
 from kerntune.capture import Capture, capture
+from kerntune.capture.one_holder import OneHolder
 from kerntune.capture.replaced_functions import REPLACED, ReplacedFunctions
 from kerntune.capture.suspension import Suspension
 from kerntune.gpu.scripted import FakeBackend
@@ -118,15 +121,22 @@ def launched(x: torch.Tensor, y: torch.Tensor) -> dict[str, Callable[[], object]
     }
 
 
+def waits(thread: threading.Thread) -> bool:
+    """Whether the thread waits for the end of a suspension."""
+    frame = sys._current_frames().get(thread.ident or 0)
+    while frame is not None:
+        if frame.f_code is Suspension.wait.__code__:
+            return True
+        frame = frame.f_back
+    return False
+
+
 def wait_until_blocked(thread: threading.Thread) -> None:
     """Until the thread waits for the end of a suspension."""
     end = time.monotonic() + 60.0
     while time.monotonic() < end:
-        frame = sys._current_frames().get(thread.ident or 0)
-        while frame is not None:
-            if frame.f_code is Suspension.wait.__code__:
-                return
-            frame = frame.f_back
+        if waits(thread):
+            return
         time.sleep(0.01)
     raise AssertionError("it doesn't wait")
 
@@ -186,3 +196,105 @@ def test_triton_is_never_without_one_of_both(backend: FakeBackend, monkeypatch: 
             said.append("-")
         monkeypatch.undo()
     assert said == ["Suspension", "-", "EntryPoints"]
+
+
+@pytest.mark.parametrize(("step", "way"), [("concerns_me", "kernel"), ("site_of", "tuner")])
+def test_what_begins_while_it_is_asked_about_a_launch(backend: FakeBackend, step: str, way: str) -> None:
+    """Between two looks of the launching thread, where the launch was made unrecorded, or as an untuned kernel's."""
+    one = Capture(backend, COMPILER, {})
+    with one.active():
+        x, y = (torch.empty(N, device="cuda") for _ in range(2))
+        thread = threading.Thread(target=launched(x, y)[way], daemon=True)
+        there, go_on, found = threading.Event(), threading.Event(), getattr(one, step)
+
+        def halting(*args: Any) -> Any:
+            result = found(*args)
+            if threading.current_thread() is thread and not there.is_set():
+                there.set()
+                assert go_on.wait(60.0)
+            return result
+
+        setattr(one, step, halting)
+        thread.start()
+        assert there.wait(60.0)
+        with one.suspended():
+            go_on.set()
+            until = time.monotonic() + 60.0
+            while thread.is_alive() and not waits(thread) and time.monotonic() < until:
+                time.sleep(0.01)
+        thread.join(60.0)
+    assert [launch.site is not None for launch in one.launches] == [way == "tuner"]
+    assert one.missed == []
+
+
+PLACES = ((JITFunction, "run"), (Autotuner, "run"), (CompiledKernel, "__getitem__"), (threading.Thread, "start"))
+STEPS = {
+    one.__code__
+    for one in (
+        *(vars(Capture)[name] for name in ("_begin_suspension", "_end_suspension", "_stand_in")),
+        Capture._set_current,
+        inspect.unwrap(Capture.suspended),
+        *(vars(OneHolder)[name] for name in ("take", "wait_for", "let_go")),
+        *(vars(ReplacedFunctions)[name] for name in ("add", "_set_and_forget")),
+        *(vars(Suspension)[name] for name in ("begin", "release")),
+    )
+}
+
+
+def suspended_but_interrupted(one: Capture, at: int) -> bool:
+    """A capture that is suspended once, with an interrupt at one of the points where the interpreter looks for one:
+    where a function begins, and after a call. Whether there is such a point."""
+    points = 0
+
+    def interrupt(frame: FrameType, event: str, _: object) -> None:
+        nonlocal points
+        if frame.f_code in STEPS and event in ("call", "return", "c_return"):
+            points += 1
+            if points == at:
+                sys.setprofile(None)
+                raise KeyboardInterrupt
+
+    with one.active():
+        before = sys.getprofile()
+        sys.setprofile(interrupt)
+        try:
+            with one.suspended():
+                pass
+        finally:
+            sys.setprofile(before)
+    return points >= at
+
+
+def test_an_interrupt_anywhere_leaves_no_suspension(backend: FakeBackend, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nor does a second error hide it."""
+    before, one = [getattr(*place) for place in PLACES], Capture(backend, COMPILER, {})
+    monkeypatch.setattr(one.compiler, "end", lambda: None)
+    for at in range(1, 1000):
+        one = Capture(backend, COMPILER, {})
+        try:
+            assert not suspended_but_interrupted(one, at)
+            break
+        except KeyboardInterrupt:
+            pass
+        assert [getattr(*place) for place in PLACES] == before, at
+        assert (capture.current(), capture._suspension) == (None, None), at
+    assert at > 20
+    with Capture(backend, COMPILER, {}).active():
+        pass
+
+
+@pytest.mark.parametrize("raising", ["EntryPoints", "weakref"])
+def test_what_fails_before_it_has_begun_lets_the_next_begin(
+    backend: FakeBackend, monkeypatch: pytest.MonkeyPatch, raising: str
+) -> None:
+    def interrupted(*_: Any) -> None:
+        raise KeyboardInterrupt
+
+    one = Capture(backend, COMPILER, {})
+    monkeypatch.setattr(one.compiler, "end", lambda: None)
+    with monkeypatch.context() as patched:
+        patched.setattr(capture, raising, SimpleNamespace(ref=interrupted) if raising == "weakref" else interrupted)
+        with pytest.raises(KeyboardInterrupt), one.active():
+            pass
+    with one.active():
+        pass
