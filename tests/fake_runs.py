@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import sys
+import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -13,6 +15,7 @@ import triton.language as tl
 from kerntune.base.config import Config
 from kerntune.capture import Capture, Site
 from kerntune.capture.recorder import Recorded, record
+from kerntune.capture.suspension import Suspension
 from kerntune.compiling.compiler import Compiler
 from kerntune.gpu.memory import Memory
 from kerntune.gpu.program import Loader, Program
@@ -107,3 +110,13 @@ def program_of(backend: FakeBackend, found: Recorded) -> Program:
     """A recording on memory of its own."""
     memory = Memory(backend.gpu, found.recording.storages, found.sources)
     return Program(Loader(backend.gpu), found.recording, memory, found.artifacts)
+
+
+def waits(thread: threading.Thread) -> bool:
+    """Whether the thread waits for the end of a suspension."""
+    frame = sys._current_frames().get(thread.ident or 0)
+    while frame is not None:
+        if frame.f_code is Suspension.wait.__code__:
+            return True
+        frame = frame.f_back
+    return False

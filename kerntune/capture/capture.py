@@ -113,7 +113,7 @@ class Capture:
         """Stand in for Triton's entry points, process-wide: backward passes run on other threads. At Ctrl-C what is
         compiled for the call ends."""
         global _last
-        entries = EntryPoints(self._on_launch, self._on_tuned, self._records_launch)
+        entries = EntryPoints(self._on_launch, self._on_tuned, self.records_launch)
         try:
             if not _ACTIVE.take(entries):
                 raise CaptureError("autotune(...) was called inside the function that another autotune(...) call runs")
@@ -209,8 +209,9 @@ class Capture:
         """Whether what the calling thread launches now is the call's."""
         return self.concerns_me() and not self._thread.pauses and self._suspension is None
 
-    def _records_launch(self, kernel: Any) -> bool:
-        """Of a launch that has come this far: while another thread decides, it waits. Each answer is of one look at
+    def records_launch(self, kernel: Any) -> bool:
+        """Of a launch of a kernel, or of what has this name, that has come this far: while another thread decides, it
+        waits. Each answer is of one look at
         the suspension, for the next may begin at any moment."""
         while self.concerns_me() and not self._thread.pauses:
             if (suspension := self._suspension) is None:
@@ -310,7 +311,7 @@ class Capture:
 
     def _on_tuned(self, tuner: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
         site = self.site_of(tuner, args, kwargs)
-        if isinstance(self._thread.doing, _Probing) or kwargs.get("warmup") or not self._records_launch(tuner):
+        if isinstance(self._thread.doing, _Probing) or kwargs.get("warmup") or not self.records_launch(tuner):
             return site.run(site.candidates[0].words())
         self._settle_device(site.kernel, site.arguments)
         return self.launch(site)

@@ -67,7 +67,9 @@ class Suspension:
 
 
 def name_of(kernel: Any) -> str:
-    """The name of what is launched: of a kernel, a tuner of one, or a compiled one."""
+    """The name of what is launched: of a kernel, a tuner of one, or a compiled one; or this name itself."""
+    if isinstance(kernel, str):
+        return kernel
     if (metadata := getattr(kernel, "metadata", None)) is not None:
         return str(metadata.name)
     base_fn = getattr(kernel, "base_fn", None)

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 import torch
-from fake_runs import COMPILER, N, by_block, increment_kernel, scale_kernel, tuned
+from fake_runs import COMPILER, N, by_block, increment_kernel, scale_kernel, tuned, waits
 from triton.compiler.compiler import CompiledKernel
 from triton.runtime.autotuner import Autotuner
 from triton.runtime.jit import JITFunction
@@ -119,16 +119,6 @@ def launched(x: torch.Tensor, y: torch.Tensor) -> dict[str, Callable[[], object]
         "tuner": lambda: tuner[by_block](x, y, N, 2.0),
         "compiled": lambda: compiled[(N // 128, 1, 1)](x, y, N, 2.0, 128),
     }
-
-
-def waits(thread: threading.Thread) -> bool:
-    """Whether the thread waits for the end of a suspension."""
-    frame = sys._current_frames().get(thread.ident or 0)
-    while frame is not None:
-        if frame.f_code is Suspension.wait.__code__:
-            return True
-        frame = frame.f_back
-    return False
 
 
 def wait_until_blocked(thread: threading.Thread) -> None:

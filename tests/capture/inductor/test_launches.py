@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import threading
+import time
 from types import SimpleNamespace
 from typing import Any
 
@@ -13,11 +15,14 @@ pytest.importorskip("torch")
 
 import triton
 import triton.language as tl
+from fake_runs import COMPILER, waits
 from torch_warnings import ignore_torchs_own
 
 from kerntune.base.config import Config
 from kerntune.base.device import Target, typical_device
+from kerntune.capture import Capture
 from kerntune.capture.inductor.launches import InductorLaunch, _recording
+from kerntune.gpu.scripted import FakeBackend
 from kerntune.kernels.compat import inductor_parts
 from kerntune.kernels.compat.inductor_parts import InductorCompilation
 
@@ -44,7 +49,7 @@ class Recorder:
         self.backend = SimpleNamespace(gpu=object(), targets=(TARGET,), spec=typical_device(TARGET))
         self.launches: list[Any] = []
 
-    def records(self) -> bool:
+    def records_launch(self, kernel: str) -> bool:
         return True
 
     def paused(self) -> Any:
@@ -127,7 +132,7 @@ def test_a_users_kernel_keeps_its_name_and_has_no_config(tuner: Any) -> None:
 def test_a_kernel_that_inductor_times_is_launched_and_not_recorded(tuner: Any, timing: bool) -> None:
     """An epilogue's benchmark calls a generated module, whose kernels don't say that they are timed."""
     recorder, ran = Recorder(), []
-    recorder.records = lambda: not timing  # type: ignore[method-assign]
+    recorder.records_launch = lambda kernel: not timing  # type: ignore[method-assign]
     run = _recording(recorder, lambda tuner, *args, **kwargs: ran.append(args))
     run(tuner, "tensor", 256, stream=0)
     assert ran == [("tensor", 256)]
@@ -147,3 +152,29 @@ def test_what_inductor_launches_to_choose_its_config_is_left_out(tuner: Any) -> 
     tuner.autotune_to_one_config = choose
     InductorLaunch(recorder, tuner, ("tensor", 256), {}, lambda: seen.append("launched")).make()
     assert seen == ["timed", "ended", "launched"]
+
+
+def test_one_of_another_thread_waits_for_a_decision_and_is_recorded(tuner: Any, backend: FakeBackend) -> None:
+    """It reaches none of Triton's entry points, where others wait."""
+    one, ran = Capture(backend, COMPILER, {}), list[str]()
+    recorder = Recorder()
+    recorder.records_launch = one.records_launch  # type: ignore[method-assign]
+    run = _recording(recorder, lambda tuner, *args, **kwargs: ran.append("launched"))
+    go = threading.Event()
+
+    def launch_then() -> None:
+        assert go.wait(60.0)
+        run(tuner, "tensor", 256, stream=0)
+
+    thread = threading.Thread(target=launch_then, daemon=True)
+    with one.active():
+        thread.start()
+        with one.suspended():
+            go.set()
+            until = time.monotonic() + 60.0
+            while thread.is_alive() and not waits(thread) and time.monotonic() < until:
+                time.sleep(0.01)
+            ran.append("decided")
+            run(tuner, "tensor", 256, stream=0)
+        thread.join(60.0)
+    assert (ran, len(recorder.launches)) == (["decided", "launched", "launched"], 1)
