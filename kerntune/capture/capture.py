@@ -526,12 +526,15 @@ def current() -> Capture | None:
     return capture if capture is not None and capture.concerns_me() else None
 
 
-def wait_while_suspended(name: str) -> None:
+def wait_while_suspended(name: str) -> Capture | None:
     """Where another thread of the captured function decides a choice, wait until it has; ``name`` is what is about to
-    be called. A call of ours that doesn't come to Triton's entry points, or only in the end, asks this first."""
-    suspension = _suspension  # another thread may end it at any moment
-    if suspension is not None:
-        suspension.wait(name)
+    be called. A call of ours that doesn't come to Triton's entry points, or only in the end, asks this first.
+
+    Returns what :func:`current` would then; asked later, that may say None, for the next decision has begun."""
+    while (found := current()) is None and (suspension := _suspension) is not None:  # which may end at any moment
+        if not suspension.wait(name):
+            break
+    return current() if found is None else found
 
 
 def last_capture() -> weakref.ref[Capture] | None:

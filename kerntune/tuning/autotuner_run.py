@@ -68,8 +68,7 @@ def run_tuned(tuner: Any, args: Sequence[Any], kwargs: dict[str, Any], *, keep: 
     ``keep`` reads and writes the cache on disk; ``plain`` is Triton's own ``run``, for where nothing can be measured.
     :class:`UsageError` where torch exports the function that calls, with fake tensors.
     """
-    captures.wait_while_suspended(tuner.base_fn.__name__)
-    recording = captures.current()
+    recording = captures.wait_while_suspended(tuner.base_fn.__name__)
     if recording is not None:
         return Ran(recording.tuned_run(tuner, args, kwargs))
     if is_exporting():

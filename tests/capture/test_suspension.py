@@ -17,11 +17,13 @@ from triton.compiler.compiler import CompiledKernel
 from triton.runtime.autotuner import Autotuner
 from triton.runtime.jit import JITFunction
 
+from kerntune import capture as captures
 from kerntune.capture import Capture, capture
 from kerntune.capture.one_holder import OneHolder
 from kerntune.capture.replaced_functions import REPLACED, ReplacedFunctions
 from kerntune.capture.suspension import Suspension
 from kerntune.gpu.scripted import FakeBackend
+from kerntune.tuning import autotuner_run
 
 
 def in_thread_of_before(work: Any) -> tuple[threading.Thread, threading.Event]:
@@ -288,3 +290,43 @@ def test_what_fails_before_it_has_begun_lets_the_next_begin(
             pass
     with one.active():
         pass
+
+
+def test_a_tuner_of_ours_keeps_to_the_capture_that_it_has_waited_for(
+    backend: FakeBackend, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where the next decision begins just then, it took the call for one outside of a capture, and tuned it."""
+    one, wait = Capture(backend, COMPILER, {}), captures.wait_while_suspended
+    there, go_on, failed = threading.Event(), threading.Event(), list[BaseException]()
+
+    def halting(name: str) -> Any:
+        result = wait(name)
+        there.set()
+        assert go_on.wait(60.0)
+        return result
+
+    def outside() -> None:
+        raise AssertionError("it is tuned")
+
+    monkeypatch.setattr(captures, "wait_while_suspended", halting)
+    monkeypatch.setattr(autotuner_run, "watch_environment", outside)
+    with one.active():
+        x, y = (torch.empty(N, device="cuda") for _ in range(2))
+
+        def launch() -> None:
+            try:
+                words = {"grid": by_block, "warmup": False}
+                autotuner_run.run_tuned(tuned(64, 128), (x, y, N, 2.0), words, keep=False, plain=lambda: None)
+            except BaseException as exc:
+                failed.append(exc)
+
+        thread = threading.Thread(target=launch, daemon=True)
+        thread.start()
+        assert there.wait(60.0)
+        with one.suspended():
+            go_on.set()
+            until = time.monotonic() + 60.0
+            while thread.is_alive() and not waits(thread) and time.monotonic() < until:
+                time.sleep(0.01)
+        thread.join(60.0)
+    assert (failed, [launch.site is not None for launch in one.launches]) == ([], [True])

@@ -118,9 +118,9 @@ class Operation:
         if is_exporting():
             raise UsageError(f"choice {self.name}: torch.export gives no values to race on; call an implementation")
         require_hashable(values, self.key, self.name)
-        captures.wait_while_suspended(self.name)
+        recording = captures.wait_while_suspended(self.name)
         one, final = self._chosen(values)
-        if (recording := captures.current()) is not None:
+        if recording is not None:
             self._tell(recording, values, one)
         elif final:
             self._remember(values, one.fn)
@@ -179,7 +179,7 @@ class Operation:
             backend = _backend_for(values)
             if compat.interprets() or backend is None or backend.gpu is None:
                 return 0, False
-            alone = contextlib.nullcontext() if captures.current() is None else _APART
+            alone = contextlib.nullcontext() if captures.wait_while_suspended(self.name) is None else _APART
             with alone, self._deciding.of(text), backend.gpu.entered():
                 if (known := self.known.find(text)) is None:
                     return self._decided(values, text, backend)
