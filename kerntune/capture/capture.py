@@ -210,9 +210,8 @@ class Capture:
         return self.concerns_me() and not self._thread.pauses and self._suspension is None
 
     def records_launch(self, kernel: Any) -> bool:
-        """Of a launch of a kernel, or of what has this name, that has come this far: while another thread decides, it
-        waits. Each answer is of one look at
-        the suspension, for the next may begin at any moment."""
+        """Whether a launch of a kernel, or of what has this name, is the call's; while another thread decides, it
+        waits. Each answer is of one look at the suspension, for the next may begin at any moment."""
         while self.concerns_me() and not self._thread.pauses:
             if (suspension := self._suspension) is None:
                 return True

@@ -166,8 +166,8 @@ def test_idle_processes_end_and_come_back(farm):
 def test_a_cancelled_job_is_not_compiled(farm):
     one = farm(workers=1)
     futures = [submit(one, ADD(block=64 << i)) for i in range(3)]
-    assert futures[0].cancel()
-    assert [isinstance(answer(f), Done) for f in futures[1:]] == [True, True]
+    assert futures[2].cancel()  # the last one: the first may have begun on a busy machine
+    assert [isinstance(answer(f), Done) for f in futures[:2]] == [True, True]
     assert until(lambda: one._open == 0)
 
 
