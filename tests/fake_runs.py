@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -112,8 +113,16 @@ def program_of(backend: FakeBackend, found: Recorded) -> Program:
     return Program(Loader(backend.gpu), found.recording, memory, found.artifacts)
 
 
-def waits(thread: threading.Thread) -> bool:
-    """Whether the thread waits for the end of a suspension."""
+def wait_until_blocked(thread: threading.Thread) -> None:
+    """Until the thread waits for the end of a suspension; an error if it ends before."""
+    end = time.monotonic() + 60.0
+    while not _waits(thread):
+        assert thread.is_alive(), "it doesn't wait"
+        assert time.monotonic() < end, "it neither waits nor ends"
+        time.sleep(0.01)
+
+
+def _waits(thread: threading.Thread) -> bool:
     frame = sys._current_frames().get(thread.ident or 0)
     while frame is not None:
         if frame.f_code is Suspension.wait.__code__:

@@ -20,7 +20,6 @@ from kerntune.capture.launch_device import launch_device, refuse_second_device
 from kerntune.capture.memory_plan import Plan
 from kerntune.capture.met_choices import MetChoices
 from kerntune.capture.one_holder import OneHolder
-from kerntune.capture.replaced_functions import REPLACED
 from kerntune.capture.site import Candidate, Site, site_of_given, site_of_tuner
 from kerntune.capture.suspension import Suspension, name_of
 from kerntune.compiling.compiler import Compiled, Compiler
@@ -136,7 +135,7 @@ class Capture:
             self._set_current(None)
         entries.restore()
         if (left := self._suspension) is not None and self._entries is entries:
-            REPLACED.remove(left)
+            left.end()
             self._over(left)
         _ACTIVE.let_go(entries)
 

@@ -36,6 +36,10 @@ class Suspension:
         """From now on, and in the place of a user of ``REPLACED``."""
         REPLACED.add(self, self._layers, instead_of=instead_of)
 
+    def end(self) -> None:
+        """Launches that come now are no longer held up; those that wait still do."""
+        REPLACED.remove(self)
+
     def release(self) -> None:
         """Those that wait go on."""
         self._over.set()

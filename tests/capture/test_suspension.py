@@ -5,14 +5,13 @@ from __future__ import annotations
 import inspect
 import sys
 import threading
-import time
 from collections.abc import Callable
 from types import FrameType, SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
-from fake_runs import COMPILER, N, by_block, increment_kernel, scale_kernel, tuned, waits
+from fake_runs import COMPILER, N, by_block, increment_kernel, scale_kernel, tuned, wait_until_blocked
 from triton.compiler.compiler import CompiledKernel
 from triton.runtime.autotuner import Autotuner
 from triton.runtime.jit import JITFunction
@@ -20,7 +19,7 @@ from triton.runtime.jit import JITFunction
 from kerntune import capture as captures
 from kerntune.capture import Capture, capture
 from kerntune.capture.one_holder import OneHolder
-from kerntune.capture.replaced_functions import REPLACED, ReplacedFunctions
+from kerntune.capture.replaced_functions import ReplacedFunctions
 from kerntune.capture.suspension import Suspension
 from kerntune.gpu.scripted import FakeBackend
 from kerntune.tuning import autotuner_run
@@ -84,7 +83,7 @@ def test_what_only_compiles_does_not_wait(monkeypatch: pytest.MonkeyPatch) -> No
             thread.join(60.0)
             assert missed == expected
     finally:
-        REPLACED.remove(suspension)
+        suspension.end()
     assert ran == [True, False]
 
 
@@ -109,7 +108,7 @@ def test_launches_of_compiled_kernels_wait(monkeypatch: pytest.MonkeyPatch) -> N
         go.set()
         thread.join(60.0)
     finally:
-        REPLACED.remove(suspension)
+        suspension.end()
     assert (missed, got) == (["scale_kernel"], [(1, 1, 1)])
 
 
@@ -121,16 +120,6 @@ def launched(x: torch.Tensor, y: torch.Tensor) -> dict[str, Callable[[], object]
         "tuner": lambda: tuner[by_block](x, y, N, 2.0),
         "compiled": lambda: compiled[(N // 128, 1, 1)](x, y, N, 2.0, 128),
     }
-
-
-def wait_until_blocked(thread: threading.Thread) -> None:
-    """Until the thread waits for the end of a suspension."""
-    end = time.monotonic() + 60.0
-    while time.monotonic() < end:
-        if waits(thread):
-            return
-        time.sleep(0.01)
-    raise AssertionError("it doesn't wait")
 
 
 @pytest.mark.parametrize("way", ["kernel", "tuner", "compiled"])
@@ -211,9 +200,7 @@ def test_what_begins_while_it_is_asked_about_a_launch(backend: FakeBackend, step
         assert there.wait(60.0)
         with one.suspended():
             go_on.set()
-            until = time.monotonic() + 60.0
-            while thread.is_alive() and not waits(thread) and time.monotonic() < until:
-                time.sleep(0.01)
+            wait_until_blocked(thread)
         thread.join(60.0)
     assert [launch.site is not None for launch in one.launches] == [way == "tuner"]
     assert one.missed == []
@@ -325,8 +312,6 @@ def test_a_tuner_of_ours_keeps_to_the_capture_that_it_has_waited_for(
         assert there.wait(60.0)
         with one.suspended():
             go_on.set()
-            until = time.monotonic() + 60.0
-            while thread.is_alive() and not waits(thread) and time.monotonic() < until:
-                time.sleep(0.01)
+            wait_until_blocked(thread)
         thread.join(60.0)
     assert (failed, [launch.site is not None for launch in one.launches]) == ([], [True])

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import threading
-import time
 from types import SimpleNamespace
 from typing import Any
 
@@ -15,7 +14,7 @@ pytest.importorskip("torch")
 
 import triton
 import triton.language as tl
-from fake_runs import COMPILER, waits
+from fake_runs import COMPILER, wait_until_blocked
 from torch_warnings import ignore_torchs_own
 
 from kerntune.base.config import Config
@@ -171,9 +170,7 @@ def test_one_of_another_thread_waits_for_a_decision_and_is_recorded(tuner: Any, 
         thread.start()
         with one.suspended():
             go.set()
-            until = time.monotonic() + 60.0
-            while thread.is_alive() and not waits(thread) and time.monotonic() < until:
-                time.sleep(0.01)
+            wait_until_blocked(thread)
             ran.append("decided")
             run(tuner, "tensor", 256, stream=0)
         thread.join(60.0)
