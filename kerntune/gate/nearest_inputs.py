@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Iterable, Iterator
 
 from kerntune.gate.baselines import Argument
 from kerntune.gate.case_identity import Inputs
@@ -11,13 +11,22 @@ SHOWN = 2
 """Tensors that a line names; the others are counted."""
 
 
-def nearest_difference(today: Inputs, stored: Collection[Inputs]) -> str:
+def nearest_difference(today: Inputs, stored: Iterable[Inputs]) -> str:
     """How ``today`` differs from the nearest of ``stored``, as "tensor 0 has shape (41,) stored and (37,) today".
 
     The nearest is the one with the fewest tensors that differ, in the fewest ways, among those of as many tensors.
     Empty if there is none, and if ``today`` is itself stored.
     """
-    alike = (differences(today, other) for other in stored if len(other) == len(today))
+    return _fewest((today, other) for other in stored)
+
+
+def nearest_of_run(stored: Inputs, met: Iterable[Inputs]) -> str:
+    """The same of one stored case and the nearest of those that a run has ``met``, equal ones left out."""
+    return _fewest((today, stored) for today in met if today != stored)
+
+
+def _fewest(pairs: Iterable[tuple[Inputs, Inputs]]) -> str:
+    alike = (differences(today, stored) for today, stored in pairs if len(stored) == len(today))
     found = min(alike, key=lambda lines: (len(lines), sum(map(len, lines)), lines), default=[])
     more = [f"{len(found) - SHOWN} more differ"] if len(found) > SHOWN else []
     return ", ".join([*found[:SHOWN], *more])

@@ -11,7 +11,7 @@ from kerntune.base.policy import Policy, Verdict
 from kerntune.errors import StoreError
 from kerntune.gate.baselines import Baseline, BaselineStore, StaticBaseline
 from kerntune.gate.case_identity import Inputs, renamed_to
-from kerntune.gate.nearest_inputs import nearest_difference
+from kerntune.gate.nearest_inputs import nearest_of_run
 from kerntune.gpu.base import Backend
 from kerntune.kernels import compat
 
@@ -54,9 +54,7 @@ class RunBaselines:
 
     def _call_gone(self, baseline: Baseline) -> str:
         """With what tells the nearest of the calls of this name that the run has met."""
-        today = self._seen.get(baseline.case, {}).values()
-        found = (nearest_difference(inputs, [baseline.arguments]) for inputs in today)
-        told = min(filter(None, found), key=len, default="")
+        told = nearest_of_run(baseline.arguments, self._seen.get(baseline.case, {}).values())
         return CALL_GONE + (f" ({told})" if told else "")
 
     def unreadable(self) -> dict[Path, str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from kerntune.gate.baselines import Argument
-from kerntune.gate.nearest_inputs import nearest_difference
+from kerntune.gate.nearest_inputs import nearest_difference, nearest_of_run
 
 
 def tensor(*shape: int, dtype: str = "float32", strides: tuple[int, ...] = (1,)) -> Argument:
@@ -38,6 +38,14 @@ def test_the_nearest_is_the_one_with_the_fewest_tensors_that_differ() -> None:
     stored = [(Y, Y, Y), (X, Y, Y), (X, X, Y, Z)]
     assert nearest_difference((X, X, Y), stored) == "tensor 1 has shape (64,) stored and (37,) today"
     assert nearest_difference((X, X, Y), []) == ""
+
+
+def test_of_what_a_run_has_met_the_nearest_is_the_same_one() -> None:
+    """Not the one of the shortest text: of three tensors that differ two are named."""
+    far, near = (X, X, X), (Y, Y, tensor(*[1000000] * 4, dtype="bfloat16"))
+    met = [far, near, (Y, Y, Y), (X,)]
+    assert nearest_of_run((Y, Y, Y), met) == nearest_difference(near, [(Y, Y, Y)])
+    assert nearest_of_run((Y, Y, Y), [(Y, Y, Y), (X,)]) == ""
 
 
 @pytest.mark.parametrize(("count", "more"), [(2, ""), (3, ", 1 more differ"), (5, ", 3 more differ")])
