@@ -196,9 +196,9 @@ def test_helpers_fork_as_well_and_end_with_their_nest(own):
     assert until(lambda: not any(os.path.exists(f"/proc/{pid}") for pid in parents))
 
 
+@pytest.mark.usefixtures("forks_are_quick")
 def test_a_fork_that_hangs_is_replaced_by_a_new_process(monkeypatch):
     monkeypatch.setattr("kerntune.compiling.fork_server.main", lambda *given: time.sleep(60))
-    monkeypatch.setattr("kerntune.compiling.own_fork.SLOW_SECONDS", 60.0)
     monkeypatch.setattr("kerntune.compiling.fork_client.BEGIN_SECONDS", 0.2)
     fork_client = ForkClient(HERE(), own_fork=True)
     hanging = fork_client._popen

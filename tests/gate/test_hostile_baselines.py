@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -112,6 +112,16 @@ def test_any_field_of_a_bundle_may_be_anything(
     assert set(os.listdir(folder.parent)) <= {"baselines"}
 
 
+def assert_refused(path: Path, content: Any, read: Callable[[Path], object], said: str) -> None:
+    """Read with this content it is an error that names the file, which stays."""
+    data = json.dumps(content).encode()
+    path.write_bytes(data)
+    with pytest.raises(BaselineError, match=said) as caught:
+        read(path)
+    assert str(caught.value).startswith(f"{path}: ")
+    assert path.read_bytes() == data, "left as it was found"
+
+
 @pytest.mark.parametrize(
     ("place", "value", "said"),
     [
@@ -143,12 +153,7 @@ def test_any_field_of_a_bundle_may_be_anything(
 def test_file_and_field_are_named(tmp_path: Path, place: Place, value: Any, said: str) -> None:
     store = BaselineStore(tmp_path)
     path = store.put_time(time_baseline(), artifacts_of())
-    data = json.dumps(changed(TIME, place, value)).encode()
-    path.write_bytes(data)
-    with pytest.raises(BaselineError, match=said) as caught:
-        store.read_time(path)
-    assert str(caught.value).startswith(f"{path}: ")
-    assert path.read_bytes() == data, "left as it was found"
+    assert_refused(path, changed(TIME, place, value), store.read_time, said)
 
 
 @pytest.mark.parametrize(
@@ -163,12 +168,7 @@ def test_file_and_field_are_named(tmp_path: Path, place: Place, value: Any, said
 def test_file_and_field_of_a_static_baseline_are_named(tmp_path: Path, place: Place, value: Any, said: str) -> None:
     store = BaselineStore(tmp_path)
     path = store.put_static(static_baseline(), artifacts_of())
-    data = json.dumps(changed(STATIC, place, value)).encode()
-    path.write_bytes(data)
-    with pytest.raises(BaselineError, match=said) as caught:
-        store.read_static(path)
-    assert str(caught.value).startswith(f"{path}: ")
-    assert path.read_bytes() == data, "left as it was found"
+    assert_refused(path, changed(STATIC, place, value), store.read_static, said)
 
 
 @pytest.mark.parametrize("name", ["../../outside", "/etc/passwd", "a\0b", "x" * 300, "A" * 64, ""])
