@@ -10,6 +10,7 @@ import msgspec
 from kerntune.base.config import Config
 from kerntune.base.device import Environment
 from kerntune.base.numerics import NumericsReport
+from kerntune.base.operators import OperatorList
 from kerntune.base.policy import Outcome, Verdict
 from kerntune.base.roofline import Roofline
 from kerntune.base.stats import Estimate, TwoModes
@@ -286,7 +287,10 @@ class CaseResult(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_d
     """Writes of the case's own launches outside of their tensors, where these were looked for."""
 
     elsewhere: dict[str, int] = {}
-    """How often compiled functions called operators that are no Triton launch, by name (``aten.mm``): not gated."""
+    """How often the call ran operators of torch beside its captured kernels, by name (``aten.mm``)."""
+
+    operators: OperatorList | None = None
+    """The same with layouts and bytes; None where it isn't known, and in files of earlier versions."""
 
     trials: tuple[TrialReport, ...] = ()
     failed_trials: tuple[FailedTrial, ...] = ()

@@ -21,6 +21,16 @@ def format_time(ns: float | None) -> str:
     return f"{_three(ns / scale)} {unit}"
 
 
+def format_bytes(count: int) -> str:
+    """``12.6 MB``, ``832 B``: bytes in the unit of a thousand that fits."""
+    amount, unit = float(count), "B"
+    for unit in ("B", "kB", "MB", "GB", "TB"):
+        if amount < 999.5 or unit == "TB":
+            break
+        amount /= 1000
+    return f"{amount:.0f} {unit}" if unit == "B" or amount >= 99.95 else f"{amount:.3g} {unit}"
+
+
 _RATE_UNITS = ((1.0, ""), (1e3, "k"), (1e6, "M"), (1e9, "G"), (1e12, "T"), (1e15, "P"))
 
 

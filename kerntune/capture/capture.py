@@ -20,6 +20,7 @@ from kerntune.capture.launch_device import launch_device, refuse_second_device
 from kerntune.capture.memory_plan import Plan
 from kerntune.capture.met_choices import MetChoices
 from kerntune.capture.one_holder import OneHolder
+from kerntune.capture.operators import CallOperators
 from kerntune.capture.site import Candidate, Site, site_of_given, site_of_tuner
 from kerntune.capture.suspension import Suspension, name_of
 from kerntune.compiling.compiler import Compiled, Compiler
@@ -98,6 +99,9 @@ class Capture:
         self._thread = _Thread()
         self._lock = threading.RLock()
         self.compiled = CompiledCalls(self.launches, self.records)
+        self.operators = CallOperators(self.launches, self.records, self.backend.tensors.is_tensor)
+        """What the call runs beside its launches, where it is watched."""
+
         self.guesses: tuple[str, ...] = ()
         self.choices = MetChoices()
         """Which implementations the call's choices went to."""
@@ -194,6 +198,10 @@ class Capture:
                 yield
             finally:
                 self.guesses = tuple(guesses)
+
+    def operators_watched(self) -> contextlib.AbstractContextManager[None]:
+        """Inside of :meth:`active`: :attr:`operators` is told of the operators of torch that the call runs."""
+        return self.backend.tensors.watching(self.operators)
 
     def _install_inductor(self, stack: contextlib.ExitStack) -> None:
         from kerntune.capture.inductor.launches import install_inductor  # where functions are compiled

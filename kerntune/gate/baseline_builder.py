@@ -92,6 +92,7 @@ class BaselineBuilder:
             static=static,
             calibration=calibration,
             inductor_times=dict(self.case.capture.compiled.choices.times) or msgspec.UNSET,
+            operators=self.case.operators or msgspec.UNSET,
         )
 
 

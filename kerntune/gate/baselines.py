@@ -17,6 +17,7 @@ from kerntune.base import codec
 from kerntune.base.case_result import CaseId
 from kerntune.base.device import DeviceSpec, Environment, Target
 from kerntune.base.leftovers import sweep_once
+from kerntune.base.operators import MAX_OUTSIDE, MAX_ROWS, OperatorList
 from kerntune.base.recording import Recording, Stored
 from kerntune.base.recording_check import MAX_BYTES, is_sha256, recording_problems, within
 from kerntune.base.stats import Estimate
@@ -88,6 +89,9 @@ class TimeBaseline(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Of a compiled function: the times (ms; None for what can't run) by which Inductor took its templates and fused
     them, by a hash of each candidate; see :mod:`kerntune.capture.inductor.baseline_choices`."""
 
+    operators: Union[OperatorList, msgspec.UnsetType] = msgspec.UNSET
+    """What the call ran beside its captured kernels; earlier files don't have it."""
+
 
 class StaticBaseline(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """A case's static figures for one target and Triton series."""
@@ -100,6 +104,13 @@ class StaticBaseline(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     triton: str
     recorded: str
     launches: tuple[LaunchStatic, ...]
+    operators: Union[OperatorList, msgspec.UnsetType] = msgspec.UNSET
+    """As :attr:`TimeBaseline.operators`, of a call on stand-ins."""
+
+
+def operators_of(baseline: TimeBaseline | StaticBaseline | None) -> OperatorList | None:
+    """What a baseline's call ran beside its captured kernels; None where the baseline doesn't say."""
+    return None if baseline is None or baseline.operators is msgspec.UNSET else baseline.operators
 
 
 Kept = TypeVar("Kept", TimeBaseline, StaticBaseline)
@@ -475,6 +486,7 @@ def time_problems(found: TimeBaseline) -> Iterator[str]:
     for i, time_ns in enumerate(found.sample.times_ns):
         yield from within(f"sample.times_ns[{i}]", time_ns, LEAST_NS, MOST_NS)
     yield from _figures_problems("static", found.static)
+    yield from _operator_problems(found)
 
 
 def static_problems(found: StaticBaseline) -> Iterator[str]:
@@ -484,6 +496,7 @@ def static_problems(found: StaticBaseline) -> Iterator[str]:
         yield f"triton is {codec.shortened(found.triton)!r}, which is no Triton series such as 3.9"
     yield from _too_long("triton", f"triton-{found.triton}")
     yield from _figures_problems("launches", found.launches)
+    yield from _operator_problems(found)
 
 
 LEAST_NS, MOST_NS = 1e-3, 1e15
@@ -510,6 +523,19 @@ def _figures_problems(place: str, launches: tuple[LaunchStatic, ...]) -> Iterato
             yield f"{place}[{i}].ttir_sha256 is no SHA-256 in 64 hexadecimal digits"
         for name in ("registers", "shared_bytes", "code_bytes", "threads"):
             yield from within(f"{place}[{i}].metrics.{name}", getattr(launch.metrics, name), 0, MAX_BYTES)
+
+
+def _operator_problems(found: Baseline) -> Iterator[str]:
+    listed = operators_of(found)
+    if listed is None:
+        return
+    if len(listed.rows) > MAX_ROWS or len(listed.outside) > MAX_OUTSIDE:
+        yield f"operators has more than {MAX_ROWS} rows, or more than {MAX_OUTSIDE} sizes"
+    for i, row in enumerate(listed.rows):
+        yield from within(f"operators.rows[{i}].nbytes", row.nbytes, 0, MAX_BYTES)
+        yield from within(f"operators.rows[{i}].count", row.count, 1, MAX_BYTES)
+    for name in ("left_out", "left_out_bytes", "kernel_bytes"):
+        yield from within(f"operators.{name}", getattr(listed, name), 0, MAX_BYTES)
 
 
 def artifact_names(recording: Recording) -> list[str]:

@@ -11,17 +11,17 @@ import msgspec
 
 from kerntune.base.case_result import CaseId, CaseResult
 from kerntune.base.device import Target
+from kerntune.base.operators import OperatorList
 from kerntune.base.policy import Update
 from kerntune.base.recording import Recording
 from kerntune.capture import Capture, Pending, Site, current
 from kerntune.capture.inductor.baseline_choices import InductorChoices
-from kerntune.capture.inductor.compiled_calls import elsewhere_text
 from kerntune.capture.recorder import Recorded, record
 from kerntune.compiling.compiler import Compiled, Compiler
 from kerntune.errors import CacheMissError, ConfigError
 from kerntune.gate.baselines import Argument, BaselineStore, fingerprint_of
 from kerntune.gate.call import Call
-from kerntune.gate.case_identity import case_inputs
+from kerntune.gate.case_identity import case_inputs, tensor_leaves
 from kerntune.gate.reference import compare_call
 from kerntune.gate.stores import Stores, stored_configs
 from kerntune.gpu.base import Backend
@@ -54,7 +54,20 @@ class CapturedCall:
         ``store`` has what is known of it."""
         recorded = record(self.capture, target)
         arguments = self.arguments or case_inputs(store, target, self.call.case, recorded.recording)
-        return RecordedCase(self.call, self.capture, recorded, arguments)
+        return RecordedCase(self.call, self.capture, recorded, arguments, self._operators(recorded))
+
+    def _operators(self, recorded: Recorded) -> OperatorList | None:
+        """None where some launches can't be compiled: what these would write isn't known."""
+        if recorded.failures:
+            return None
+        backend, call = self.capture.backend, self.call
+        given = tensor_leaves(backend, (call.fn, call.args, call.kwargs))
+        results = tensor_leaves(backend, self.value)
+        gradients = [g for x in given if x.is_leaf and (g := x.grad) is not None]
+        storages = self.capture.plan.tensors()
+        return self.capture.operators.summary(
+            recorded.recording, recorded.accesses, storages, given, [*results, *gradients]
+        )
 
 
 @dataclass(frozen=True)
@@ -65,6 +78,7 @@ class RecordedCase:
     capture: Capture
     recorded: Recorded
     arguments: tuple[Argument, ...]
+    operators: OperatorList | None = None
 
     @property
     def id(self) -> CaseId:
@@ -111,7 +125,7 @@ def run_captured(
     if wishes.choices is not None:
         capture.compiled.choices = wishes.choices
     value, ended = None, None
-    with watched() as unseen, capture.active(), capture.compiled_functions():
+    with watched() as unseen, capture.active(), capture.compiled_functions(), capture.operators_watched():
         try:
             value = call.fn(*call.args, **call.kwargs)
         except Exception as exc:
@@ -268,18 +282,23 @@ def uncheckable(captured: CapturedCall) -> str:
 def with_surroundings(
     results: Iterable[CaseResult], captured: CapturedCall, warnings: Sequence[str]
 ) -> tuple[CaseResult, ...]:
-    """The results of a call with what its compiled functions run besides Triton kernels, what Inductor has chosen
-    otherwise than for the baseline, how the call's choices were decided, and further ``warnings``."""
-    elsewhere = dict(sorted(captured.capture.compiled.elsewhere.items()))
-    remarks = (*([elsewhere_text(elsewhere)] if elsewhere else []), *captured.capture.choices.texts)
+    """The results of a call with what it runs besides Triton kernels, what Inductor has chosen otherwise than for the
+    baseline, how the call's choices were decided, and further ``warnings``."""
+    choices = captured.capture.choices.texts
     anew = captured.capture.compiled.choices.anew
     return tuple(
         msgspec.structs.replace(
             r,
             message=", ".join([r.message, *anew]),
             warnings=(*r.warnings, *warnings),
-            elsewhere=elsewhere or r.elsewhere,
-            remarks=(*r.remarks, *remarks),
+            elsewhere=r.operators.by_name if r.operators is not None else r.elsewhere,
+            remarks=(*r.remarks, *_beside_kernels(r), *choices),
         )
         for r in results
     )
+
+
+def _beside_kernels(result: CaseResult) -> tuple[str, ...]:
+    """What a call runs besides its kernels, for the report."""
+    text = result.operators.text() if result.operators is not None else ""
+    return (f"{text}, not timed; scope='op' times the whole call on a GPU",) if text else ()

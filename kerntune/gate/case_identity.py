@@ -49,6 +49,11 @@ def leaves(backend: Backend, tree: Any) -> list[Any]:
     return out
 
 
+def tensor_leaves(backend: Backend, tree: Any) -> list[Any]:
+    """The tensors in it that are on the device."""
+    return [leaf for leaf in leaves(backend, tree) if backend.tensors.is_tensor(leaf)]
+
+
 MAX_DEPTH = 6
 """Nesting of containers in which tensors are looked for."""
 

@@ -15,6 +15,7 @@ from kerntune.compiling.recompile import recompiled, under_todays_flags
 from kerntune.errors import ReplayError
 from kerntune.gate.baselines import TimeBaseline, work_id
 from kerntune.gate.call_capture import RecordedCase
+from kerntune.gate.call_operators import NO_CHANGE, OperatorChange
 from kerntune.gate.causes import at_configs, attribute, steps_between
 from kerntune.gate.decision import Evidence, decide, drift_limit, settled, with_anchor
 from kerntune.gate.replay import (
@@ -243,11 +244,13 @@ class Judgement:
     reported: Verdict | None = None
     outside: tuple[str, ...] = ()
     changed: tuple[str, ...] = ()
+    beside: OperatorChange = NO_CHANGE
+    """How what runs beside the kernels changed."""
 
     @property
     def findings(self) -> tuple[str, ...]:
         """What isn't about time, the most severe first."""
-        return (*self.outside, *self.grown, *self.changed)
+        return (*self.beside.failures, *self.outside, *self.grown, *self.changed)
 
     @property
     def decisive(self) -> Comparison | None:
@@ -264,6 +267,7 @@ def judge(
     since: Comparison | None,
     grown: tuple[str, ...],
     outside: tuple[str, ...] = (),
+    beside: OperatorChange = NO_CHANGE,
 ) -> Judgement:
     """The verdict of ``policy`` on a case that launched something; without ``found`` it has no baseline."""
     evidence = found.evidence if found is not None else Evidence(launched)
@@ -276,9 +280,12 @@ def judge(
         timed=policy.metrics.time,
         results_changed=bool(rule.failing(numerics)),
         results_unknown=rule.unknown(numerics),
+        work_moved=bool(beside.failures),
+        work_unsure=bool(beside.unsure),
     )
     verdict = decide(evidence, policy)
     if not policy.metrics.time:
-        return Judgement(verdict, found, None, grown, found.verdict if found is not None else None, outside, changed)
+        reported = found.verdict if found is not None else None
+        return Judgement(verdict, found, None, grown, reported, outside, changed, beside)
     verdict = with_anchor(verdict, since.verdict if since is not None else None)
-    return Judgement(verdict, found, since, grown, outside=outside, changed=changed)
+    return Judgement(verdict, found, since, grown, outside=outside, changed=changed, beside=beside)

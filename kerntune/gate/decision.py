@@ -28,6 +28,8 @@ class Evidence:
     work, that was looked for when the baseline was recorded. ``foreign_work`` is whether other processes used the
     device during the replay. ``results_changed`` is whether results differ from those of the baseline's code by more
     than a gate on them allows, ``results_unknown`` whether such a gate is set and some could not be compared.
+    ``work_moved`` is whether operators of torch have taken over work that kernels did, ``work_unsure`` whether they do
+    more or less than before in a way that the judged kernels don't show (:mod:`kerntune.gate.call_operators`).
     """
 
     launched: int
@@ -46,6 +48,8 @@ class Evidence:
     foreign_work: bool = False
     results_changed: bool = False
     results_unknown: bool = False
+    work_moved: bool = False
+    work_unsure: bool = False
 
 
 CLEARED = (Verdict.PASS, Verdict.IMPROVED, Verdict.DRIFTED)
@@ -58,10 +62,11 @@ def decide(evidence: Evidence, policy: Policy) -> Verdict:
     ====  =================================================================  ============
     line  holds when                                                         verdict
     ====  =================================================================  ============
-    1     nothing was launched, or less than the baseline has                INCOMPLETE
-    2     a launch wrote outside of its tensors, a static rule failed (a     REGRESSED
-          limit of the device, without a baseline), a gated metric grew, or
-          gated results changed
+    1     nothing was launched, or less than the baseline has and no work    INCOMPLETE
+          moved to operators of torch
+    2     work moved to operators of torch, a launch wrote outside of its    REGRESSED
+          tensors, a static rule failed (a limit of the device, without a
+          baseline), a gated metric grew, or gated results changed
     3     there is no baseline                                               NEW
     4     no rule failed, and time isn't gated (static only, say)            PASS,
                                                                              INCONCLUSIVE
@@ -78,17 +83,19 @@ def decide(evidence: Evidence, policy: Policy) -> Verdict:
 
     Line 4 says INCONCLUSIVE where code was compiled under other settings than the baseline's, line 9 DRIFTED where the
     baseline's own binary runs far off its stored time. Tolerance is never below the case's effect floor. Where results
-    are gated and some could not be compared, PASS, IMPROVED and DRIFTED of lines 4 to 10 are INCONCLUSIVE.
+    are gated and some could not be compared, or operators of torch may have taken over work, PASS, IMPROVED and DRIFTED
+    of lines 4 to 10 are INCONCLUSIVE.
     """
     verdict = _decide_compared(evidence, policy)
-    return Verdict.INCONCLUSIVE if evidence.results_unknown and verdict in CLEARED else verdict
+    unsure = evidence.results_unknown or evidence.work_unsure
+    return Verdict.INCONCLUSIVE if unsure and verdict in CLEARED else verdict
 
 
 def _decide_compared(evidence: Evidence, policy: Policy) -> Verdict:
     """The verdict where all results that are gated were compared."""
-    if evidence.launched == 0 or (evidence.expected or 0) > evidence.launched:
+    if evidence.launched == 0 or ((evidence.expected or 0) > evidence.launched and not evidence.work_moved):
         return Verdict.INCOMPLETE
-    if evidence.static_failure or evidence.outside_writes or evidence.results_changed:
+    if evidence.work_moved or evidence.static_failure or evidence.outside_writes or evidence.results_changed:
         return Verdict.REGRESSED
     if evidence.expected is None:
         return Verdict.NEW

@@ -13,15 +13,16 @@ from kerntune.base.recording import Recording, same_work
 from kerntune.base.stats import modes, outliers
 from kerntune.base.traffic import bytes_moved, matmul_dtype
 from kerntune.gate.baseline_builder import BaselineBuilder
-from kerntune.gate.baselines import BaselineStore, TimeBaseline
+from kerntune.gate.baselines import BaselineStore, TimeBaseline, operators_of
 from kerntune.gate.call import Checked, PendingBaseline, Settings, outcome_of, should_write
 from kerntune.gate.call_capture import CapturedCall
+from kerntune.gate.call_operators import NO_CHANGE, OperatorChange, compare_operators
 from kerntune.gate.call_tuning import Tuning
 from kerntune.gate.case_identity import Renamed
 from kerntune.gate.comparison import Comparer, Comparison, Judgement, judge
 from kerntune.gate.decision import Evidence, decide
 from kerntune.gate.history.points import provenance_of
-from kerntune.gate.launch_changes import changed_most, exceeded
+from kerntune.gate.launch_changes import changed_most, exceeded, replaced_kernels
 from kerntune.gate.messages import (
     foreign_text,
     modes_text,
@@ -235,12 +236,24 @@ class TimedCheck:
         before = baseline.static if baseline is not None else ()
         static = launch_statics(case.recorded, self.gpu.spec, known_figures(before, self.settings.update))
         grown = exceeded(before, static, policy.metrics.static)
-        judgement = judge(policy, len(case.recording.working), found, since, grown, outside.failures)
+        beside = self._beside(baseline)
+        judgement = judge(policy, len(case.recording.working), found, since, grown, outside.failures, beside)
         parts = self.comparer.attribution(judgement.decisive) if judgement.decisive is not None else None
         pending = self.builder.pending(judgement, time.sample, static, baseline)
         if not outside.may_be_baseline(self.settings.update):
             pending = replace(pending, write=False)
         return CaseFindings(time, static, judgement, parts, pending, outside)
+
+    def _beside(self, baseline: TimeBaseline | None) -> OperatorChange:
+        """How what runs beside the kernels changed. Of a whole operation its time has it, so that it is only told."""
+        if baseline is None:
+            return NO_CHANGE
+        rule, now = self.call.policy.static.rule("other_operators"), self.case.operators
+        same = same_work(baseline.recording, self.case.recording)
+        found = compare_operators(operators_of(baseline), now, rule, timed=True, same_kernels=same)
+        if self.call.scope != "op":
+            return found
+        return replace(found, unsure=(), told=(*found.unsure, *found.told))
 
     def _since(self, found: Comparison | None, sample: Sample) -> Comparison | None:
         """The comparison with the anchor. Where both did the same work, that with the baseline serves; where nothing is
@@ -271,10 +284,13 @@ class TimedCheck:
         told_since = since_text(since, parts if of_anchor else None)
         said = [*judgement.findings, *shares, *filter(None, [told_since])]
         reasons = reasons_of(baseline, case.recording, self.gpu.environment(), used, call.scope, sample)
+        if baseline is not None:
+            reasons = (*reasons, *replaced_kernels(baseline.recording.launches, case.recording.launches))
         if baseline is not None and verdict is Verdict.REGRESSED:
             most = changed_most(baseline.recording, case.recording, findings.time.launches_ns)
             reasons = (*reasons, *([most] if most else []))
-        reasons = (*reasons, *unsure(judgement), *([renamed.said] if renamed.said else []))
+        reasons = (*judgement.beside.unsure, *judgement.beside.qualified(reasons), *unsure(judgement))
+        reasons = (*reasons, renamed.said) if renamed.said else reasons
         told = (f"since the baseline: {reasons[0]}", *reasons[1:]) if of_anchor else reasons
         remark = self.stores.reference.remark(self.gpu.spec, case.id, case.fingerprint)
         warnings = (*filter(None, [remark]), *warnings_of(judgement, findings.pending, call.policy))
@@ -305,7 +321,8 @@ class TimedCheck:
             attribution=parts,
             warnings=warnings,
             findings=judgement.findings,
-            remarks=renamed.remarks,
+            remarks=(*renamed.remarks, *judgement.beside.told),
+            operators=case.operators,
             outside_writes=findings.outside.found,
             trials=tuple(self.tuning.trials),
             failed_trials=tuple(self.tuning.failures),

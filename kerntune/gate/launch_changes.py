@@ -129,6 +129,18 @@ def launch_lines(before: Sequence[AnyLaunch], after: Sequence[AnyLaunch]) -> Ite
     yield from fusion_lines(before, after)
 
 
+def replaced_kernels(before: Sequence[AnyLaunch], after: Sequence[AnyLaunch]) -> Iterator[str]:
+    """Kernels of another name, or grids of another size, under another source: what a kernel did may be done elsewhere.
+    Generated kernels are left out, whose names are numbered."""
+    for _, old, new in in_both(before, after):
+        if old.source == new.source or (old.origins and new.origins):
+            continue
+        name = new.kernel if old.kernel == new.kernel else f"{old.kernel}{ARROW}{new.kernel}"
+        grid = "" if math.prod(old.grid) == math.prod(new.grid) else f"grid {_shape(old.grid)}{ARROW}{_shape(new.grid)}"
+        if grid or old.kernel != new.kernel:
+            yield ", ".join(filter(None, [f"kernel {name}", grid]))
+
+
 def _arguments(works: Sequence[tuple[str, LaunchWork, LaunchWork]], whole: bool) -> Iterator[str]:
     """Where launches were added or moved, storages are numbered otherwise, so their numbers are not compared."""
     for name, a, b in works:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Set
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+
+import msgspec
 
 from kerntune.base.case_result import CaseResult, CodeChange, ConfigReport
 from kerntune.base.config import Config
@@ -18,9 +20,11 @@ from kerntune.gate.baselines import (
     STATIC_SCHEMA,
     StaticBaseline,
     now,
+    operators_of,
 )
 from kerntune.gate.call import PendingBaseline, outcome_of, should_write
-from kerntune.gate.call_capture import CapturedCall
+from kerntune.gate.call_capture import CapturedCall, RecordedCase
+from kerntune.gate.call_operators import NO_CHANGE, OperatorChange, compare_operators
 from kerntune.gate.causes import code_cause, config_causes, launch_cause
 from kerntune.gate.decision import Evidence, decide
 from kerntune.gate.fusion import FUSION_CHANGED
@@ -31,6 +35,7 @@ from kerntune.gate.launch_changes import (
     count_findings,
     launch_lines,
     moved_settings,
+    replaced_kernels,
     static_setting_lines,
 )
 from kerntune.gate.static_figures import LaunchStatic, binary_input, in_both, launch_reports, launch_statics
@@ -74,14 +79,17 @@ def check_static(
     found = _found(known, launches, configs, broken, target, policy.static)
     found = found.unsure(broken) if moved else found
     launched = len(case.capture.launches)
-    verdict = _verdict(known, launched, found, bool(moved), policy)
-    today = StaticBaseline(STATIC_SCHEMA, case.id, fingerprint, case.arguments, target, series, now(), launches)
+    beside = _operators_since(known, case, launches, policy.static)
+    verdict = _verdict(known, launched, found, beside, bool(moved), policy)
+    listed = case.operators or msgspec.UNSET
+    today = StaticBaseline(STATIC_SCHEMA, case.id, fingerprint, case.arguments, target, series, now(), launches, listed)
     write = should_write(verdict, update, policy) and not broken
     fewer = known.most[0] > launched  # accepted by a baseline that is later than the one with more
     pending = PendingBaseline(today, {} if broken else recorded.artifacts, write, anew=fewer)
     refused = _refused_sources(recorded, case.capture, target)
     why = _reasons(known, launches, target, series, found, refused)
-    reasons = (*_missing(known, launched), *why, *_settings(moved))
+    fewer_launches = () if beside.failures else _missing(known, launched)
+    reasons = (*beside.unsure, *fewer_launches, *beside.qualified(why), *_settings(moved))
     reasons = (*reasons, renamed.said) if renamed.said else reasons
     word = "FAILS" if known.reference is None and verdict is Verdict.REGRESSED else verdict.value
     numerics = NumericsReport(str(policy.numerics), not_compared=(NOTHING_RUNS,)) if known.own is not None else None
@@ -91,13 +99,14 @@ def check_static(
         fingerprint=fingerprint,
         verdict=verdict,
         outcome=outcome_of(verdict, policy, pending, update),
-        message=", ".join([f"{word} {case.id} ({target}, static only)", *found.failures, *reasons]),
+        message=", ".join([f"{word} {case.id} ({target}, static only)", *beside.failures, *found.failures, *reasons]),
         target=str(target),
         launches=launch_reports(launches, known.launches),
         rung="static",
         causes=reasons,
-        findings=(*found.failures, *found.notes),
-        remarks=(*renamed.remarks, *found.remarks),
+        findings=(*beside.failures, *found.failures, *found.notes),
+        remarks=(*renamed.remarks, *found.remarks, *beside.told),
+        operators=case.operators,
         configs=configs,
         warnings=(*stores.damage.among(stores.reference, target, (x.ttir_sha256 for x in known.launches)), *unknown),
         baseline_path=stores.reference.shown(own_path),
@@ -191,7 +200,29 @@ def _findings(pair: LaunchFindings) -> Iterator[Said]:
             yield Said(finding.severity, finding.rule, f"{pair.after.kernel}: {finding.text}")
 
 
-def _verdict(known: KnownCase, launched: int, found: StaticFindings, other_settings: bool, policy: Policy) -> Verdict:
+def _operators_since(
+    known: KnownCase, case: RecordedCase, launches: tuple[LaunchStatic, ...], rules: StaticPolicy
+) -> OperatorChange:
+    """The change of what runs beside the kernels, since the baseline, and since the anchor what that alone finds."""
+    rule, now = rules.rule("other_operators"), case.operators
+    if known.reference is None:
+        return NO_CHANGE
+    same = _same_code(known.launches, launches)
+    found = compare_operators(operators_of(known.reference), now, rule, timed=False, same_kernels=same)
+    if known.anchor is None or known.anchor.operators is msgspec.UNSET or found.failures:
+        return found
+    since = compare_operators(known.anchor.operators, now, rule, timed=False, same_kernels=True)
+    day = known.anchor.recorded.partition("T")[0]
+    return replace(found, failures=tuple(f"{text}, since the anchor of {day}" for text in since.failures))
+
+
+def _same_code(before: tuple[LaunchStatic, ...], after: tuple[LaunchStatic, ...]) -> bool:
+    return [(x.kernel, x.code, x.grid) for x in before] == [(x.kernel, x.code, x.grid) for x in after]
+
+
+def _verdict(
+    known: KnownCase, launched: int, found: StaticFindings, beside: OperatorChange, other_settings: bool, policy: Policy
+) -> Verdict:
     """A case without a baseline of its own is NEW, but not if another one has more launches of it."""
     expected = known.most[0]
     evidence = Evidence(
@@ -200,6 +231,8 @@ def _verdict(known: KnownCase, launched: int, found: StaticFindings, other_setti
         static_failure=bool(found.failures),
         timed=False,
         other_settings=other_settings,
+        work_moved=bool(beside.failures),
+        work_unsure=bool(beside.unsure),
     )
     return decide(evidence, policy)
 
@@ -258,6 +291,7 @@ def _reasons(
     moved = [
         x for x in launch_lines(reference.launches, launches) if x.removeprefix(FUSION_CHANGED) not in found.failures
     ]
+    moved += replaced_kernels(reference.launches, launches)
     blamed = [launch_cause(a, b, reference.triton, series) for _, a, b in in_both(reference.launches, launches)]
     first = () if known.own else (elsewhere,)
     if refused:  # of a launch without a binary neither its config is compared nor that it is there

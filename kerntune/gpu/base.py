@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack
 from typing import Any, Protocol
 
@@ -198,6 +198,16 @@ class Gpu(Executor, Protocol):
         """Record a user's call, which may allocate. RuntimeError where it can't be recorded."""
 
 
+class OperatorListener(Protocol):
+    """Who is told of the operators of torch that run on a device's tensors."""
+
+    def begin(self) -> int:
+        """Called before one runs; what it gives is given to :meth:`observe`."""
+
+    def observe(self, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any], result: Any, begun: int) -> None:
+        """Called after it has run. ``func`` is torch's ``OpOverload``."""
+
+
 class Tensors(Protocol):
     """How the tensors of a run are looked at: real ones, or stand-ins without memory."""
 
@@ -212,6 +222,11 @@ class Tensors(Protocol):
 
     def specializing(self) -> AbstractContextManager[None]:
         """Held while Triton looks at arguments, so that pointers have their alignment."""
+
+    def watching(self, listener: OperatorListener) -> AbstractContextManager[None]:
+        """Held while a call is captured: ``listener`` is told of each operator of torch that runs, in compiled graphs
+        too, on this thread and on those that Python starts meanwhile. What ``torch.compile`` makes of the call stays
+        the same."""
 
     def compiling(self, begin: Callable[[ExitStack], None]) -> AbstractContextManager[Sequence[str]]:
         """Held while a call is captured that may call functions compiled by ``torch.compile``: ``begin`` is called

@@ -10,7 +10,7 @@ from typing import Any
 import kerntune
 from kerntune.base.device import Environment
 from kerntune.errors import BackendError, MeasurementError
-from kerntune.gpu.base import Buffer, GpuGraph
+from kerntune.gpu.base import Buffer, GpuGraph, OperatorListener
 from kerntune.gpu.compare import Difference
 from kerntune.gpu.driver_gpu import DriverGpu, HostBuffer, borrowed
 from kerntune.gpu.nvml import device_state
@@ -178,6 +178,12 @@ class CudaTensors:
     def specializing(self) -> contextlib.AbstractContextManager[None]:
         """Real tensors know their addresses."""
         return contextlib.nullcontext()
+
+    def watching(self, listener: OperatorListener) -> contextlib.AbstractContextManager[None]:
+        """A mode of torch's dispatcher in each thread."""
+        from kerntune.gpu.operator_mode import telling  # commands open a device without a capture
+
+        return telling(listener)
 
     def compiling(
         self, begin: Callable[[contextlib.ExitStack], None]

@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from kerntune.errors import UsageError
+from kerntune.gpu.base import OperatorListener
 from kerntune.gpu.fake_cuda import StandIns
 
 
@@ -33,6 +34,10 @@ class StandInTensors:
     def specializing(self) -> contextlib.AbstractContextManager[None]:
         """Makes ``data_ptr`` answer synthetic addresses."""
         return self._stand_ins.specializing()
+
+    def watching(self, listener: OperatorListener) -> contextlib.AbstractContextManager[None]:
+        """Operators on stand-ins, of all threads."""
+        return self._stand_ins.watch.to(listener)
 
     def compiling(
         self, begin: Callable[[contextlib.ExitStack], None]

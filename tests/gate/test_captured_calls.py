@@ -13,6 +13,7 @@ from samples import CASE, FINGERPRINT
 
 from kerntune.base.case_result import CaseResult
 from kerntune.base.config import Config
+from kerntune.base.operators import OperatorList, OperatorRow
 from kerntune.base.policy import Outcome, Update, Verdict
 from kerntune.errors import CacheMissError, ConfigError, ReferenceMismatch
 from kerntune.gate import call_capture as module
@@ -162,8 +163,7 @@ def test_the_stored_config_is_tried_first(
 
 
 def captured(**changes: Any) -> CapturedCall:
-    compiled = SimpleNamespace(unseen=[], elsewhere={}, choices=SimpleNamespace(anew=()))
-    vars(compiled).update({k: v for k, v in changes.items() if k in ("elsewhere",)})
+    compiled = SimpleNamespace(unseen=[], choices=SimpleNamespace(anew=()))
     compiled.unseen = changes.get("hidden", [])
     compiled.choices.anew = changes.get("anew", ())
     capture: Any = SimpleNamespace(
@@ -201,8 +201,9 @@ def test_a_result_without_surroundings_stays() -> None:
 
 
 def test_surroundings_are_added_to_every_result() -> None:
-    beside = captured(elsewhere={"aten.mm": 2, "aten.add": 1}, texts=("choice",), anew=("anew",))
-    for found in with_surroundings([RESULT, RESULT], beside, ["late"]):
+    rows = (OperatorRow("aten.add", "", 1, 64), OperatorRow("aten.mm", "", 2, 64))
+    result = msgspec.structs.replace(RESULT, operators=OperatorList("2.13.0", rows))
+    for found in with_surroundings([result, result], captured(texts=("choice",), anew=("anew",)), ["late"]):
         assert found.message == "PASS it, anew"
         assert found.warnings == ("w", "late")
         assert list(found.elsewhere.items()) == [("aten.add", 1), ("aten.mm", 2)]
@@ -224,7 +225,7 @@ class Capturing:
     def active(self) -> Any:
         return contextlib.nullcontext()
 
-    compiled_functions = active
+    compiled_functions = operators_watched = active
 
 
 def ran(monkeypatch: pytest.MonkeyPatch, fn: Any, *, gpu: bool, launched: int = 1, **wishes: Any) -> Any:

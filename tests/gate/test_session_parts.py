@@ -167,7 +167,7 @@ def test_a_case_that_was_checked_without_a_gpu_is_not_stale(
     it._baselines = RunBaselines(store, it.backend)
     found = CaseResult(CASE, stored.baseline.fingerprint, Verdict.PASS, Outcome.PASS, "PASS", "cuda:90")
     monkeypatch.setattr(static_check, "check_static", lambda *args, **options: (found, stored))
-    nothing_else = SimpleNamespace(elsewhere={}, choices=SimpleNamespace(anew=()))
+    nothing_else = SimpleNamespace(choices=SimpleNamespace(anew=()))
     capture = SimpleNamespace(compiled=nothing_else, choices=SimpleNamespace(texts=()))
     captured = SimpleNamespace(
         call=Call(CASE.nodeid, CASE.call, print), remark="", capture=capture, value=1, ended=None

@@ -1,37 +1,21 @@
-"""What calls of compiled functions do besides launches of Triton kernels, and launches that can't be seen."""
+"""Calls of compiled functions whose launches can't be seen, and CUDA graphs, which would hide them."""
 
 from __future__ import annotations
 
 import contextlib
-from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from kerntune.capture.inductor.baseline_choices import InductorChoices
 from kerntune.kernels.compat import inductor_parts
 
-NO_WORK = frozenset(
-    {
-        "empty",
-        "empty_like",
-        "empty_strided",
-        "new_empty",
-        "new_empty_strided",
-        "detach",
-        "set_",
-        "resize_",
-    }
-)
-"""ATen operators that run nothing on the device; views are known by themselves."""
-
 
 @dataclass
 class CompiledCalls:
     """The calls of compiled graphs while one call of the user's is captured.
 
-    ``elsewhere`` counts operators that are no Triton launch (cuBLAS, cuDNN, ATen's own kernels), by name; ``unseen``
-    has a sentence's part for each graph whose launches were made where a capture can't see them.
+    ``unseen`` has a sentence's part for each graph whose launches were made where a capture can't see them.
     """
 
     launches: Sequence[Any]
@@ -40,7 +24,6 @@ class CompiledCalls:
     records: Callable[[], bool] = lambda: True
     """Whether what the calling thread does now is the call's."""
 
-    elsewhere: Counter[str] = field(default_factory=Counter)
     unseen: list[str] = field(default_factory=list)
     choices: InductorChoices = field(default_factory=InductorChoices)
     """What Inductor chooses by timing for these calls, where there is a GPU."""
@@ -51,8 +34,7 @@ class CompiledCalls:
 
         def graph_call(graph: Any, inputs: Any) -> Any:
             before = len(self.launches)
-            with self._counting():
-                result = original(graph, inputs)
+            result = original(graph, inputs)
             if self.records() and len(self.launches) == before and inductor_parts.launches_kernels(graph):
                 self._miss(inductor_parts.why_hidden(graph))
             return result
@@ -89,28 +71,6 @@ class CompiledCalls:
 
         return call
 
-    @contextlib.contextmanager
-    def _counting(self) -> Iterator[None]:
-        from torch.utils._python_dispatch import TorchDispatchMode
-
-        calls = self
-
-        class Counting(TorchDispatchMode):  # type: ignore[misc]  # torch's types are skipped
-            """Counts the operators that a compiled graph calls."""
-
-            def __torch_dispatch__(
-                self, func: Any, types: Any, args: Any = (), kwargs: Mapping[str, Any] | None = None
-            ) -> Any:
-                before = len(calls.launches)
-                result = func(*args, **(kwargs or {}))
-                mine = calls.records() and len(calls.launches) == before
-                if mine and _works(func) and _on_device(result, args, kwargs or {}):
-                    calls.elsewhere[_word(func)] += 1
-                return result
-
-        with Counting():
-            yield
-
 
 class _Switch:
     """A compiled graph that replays a CUDA graph, but not while a call is captured: then it launches its kernels."""
@@ -125,32 +85,3 @@ class _Switch:
         if self._graphed is None:
             self._graphed = self._make()
         return self._graphed(*args, **kwargs)
-
-
-def _works(func: Any) -> bool:
-    """Whether an operator runs something: no view, no allocation."""
-    if getattr(func, "is_view", False) or getattr(func, "namespace", "") in ("prim", "inductor"):
-        return False
-    return _word(func).partition(".")[2] not in NO_WORK
-
-
-def _word(func: Any) -> str:
-    """``aten.mm`` for any overload of it."""
-    return str(getattr(func, "overloadpacket", func))
-
-
-def _on_device(*values: Any) -> bool:
-    from torch.utils._pytree import tree_leaves
-
-    devices = (getattr(leaf, "device", None) for value in values for leaf in tree_leaves(value))
-    return any(getattr(device, "type", "cpu") != "cpu" for device in devices)
-
-
-def elsewhere_text(elsewhere: Mapping[str, int]) -> str:
-    """What a compiled call runs besides Triton kernels, for the report; empty if nothing."""
-    if not elsewhere:
-        return ""
-    names = ", ".join(name if count == 1 else f"{name} ({count}x)" for name, count in sorted(elsewhere.items()))
-    count = sum(elsewhere.values())
-    calls = "1 operation is" if count == 1 else f"{count} operations are"
-    return f"{calls} no Triton launch, so not gated: {names}; scope='op' times the whole call on a GPU"

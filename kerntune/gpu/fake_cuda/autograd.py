@@ -15,7 +15,7 @@ from torch.autograd.graph import GradientEdge, get_gradient_edge
 
 from kerntune.gpu.fake_cuda.autograd_functions import filled
 from kerntune.gpu.fake_cuda.gradient_hooks import apply_hooks, call_post_hooks
-from kerntune.gpu.fake_cuda.modes import StandInFakeMode
+from kerntune.gpu.fake_cuda.modes import StandInFakeMode, Watch
 
 Node = Any
 """A node of torch's autograd graph, as Python code accesses it."""
@@ -60,7 +60,10 @@ class Backward:
     As in torch's engine, only nodes that lead to a wanted gradient run, if some are given: no other kernel is launched.
     """
 
-    def __init__(self, roots: Sequence[Any], wanted: Sequence[Any], accumulate: bool, create_graph: bool) -> None:
+    def __init__(
+        self, roots: Sequence[Any], wanted: Sequence[Any], accumulate: bool, create_graph: bool, watch: Watch
+    ) -> None:
+        self._watch = watch
         self._roots = [_edge(root) for root in roots]
         self._wanted: dict[tuple[Node, int], list[int]] = {}
         for place, target in enumerate(map(_edge, wanted)):
@@ -97,7 +100,8 @@ class Backward:
     def _outputs(self, node: Node, inputs: Mapping[int, Gradient]) -> tuple[Gradient, ...]:
         if hasattr(node, "variable"):
             if self._accumulate and (not self._wanted or (node, 0) in self._wanted):
-                _accumulate(node.variable, inputs[0])
+                with self._watch.silent():
+                    _accumulate(node.variable, inputs[0])
             return ()
         if node not in self._running:
             return ()
@@ -119,14 +123,14 @@ class Backward:
 
 
 def engine(
-    original: Callable[..., Any], surroundings: Callable[[], contextlib.AbstractContextManager[None]]
+    original: Callable[..., Any], surroundings: Callable[[], contextlib.AbstractContextManager[None]], watch: Watch
 ) -> Callable[..., Any]:
     """The replacement of ``torch.autograd``'s ``_engine_run_backward``: this engine for stand-ins, torch's for real
     tensors.
 
     ``surroundings()`` is entered around a pass: ``Tensor.backward`` is a torch function, so that torch has taken
-    torch-function modes off when the user's backward code runs. As torch's, it raises RuntimeError for an input that
-    the outputs don't depend on, unless that is allowed.
+    torch-function modes off when the user's backward code runs. ``watch`` isn't told of sums in ``.grad``.
+    As torch's, it raises RuntimeError for an input that the outputs don't depend on, unless that is allowed.
     """
 
     def run_backward(
@@ -143,7 +147,7 @@ def engine(
             options = (keep_graph, create_graph, inputs, allow_unreachable, accumulate_grad)
             return original(t_outputs, grad_tensors, *options)
         with contextlib.nullcontext() if traced else surroundings():
-            results = Backward(t_outputs, inputs, accumulate_grad, create_graph).run(grad_tensors)
+            results = Backward(t_outputs, inputs, accumulate_grad, create_graph, watch).run(grad_tensors)
         if not allow_unreachable and any(result is None for result in results):
             raise RuntimeError(
                 "One of the differentiated Tensors appears to not have been used in the graph. "

@@ -11,6 +11,7 @@ import torch
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from torch.overrides import TorchFunctionMode
 
+from kerntune.gpu.base import OperatorListener
 from kerntune.gpu.fake_cuda.dynamo import defer_dynamo, undisabled
 
 _TAKING_DEVICE = (torch.Tensor.cuda, torch.Tensor.to)
@@ -25,6 +26,65 @@ class _OfThread(threading.local):
         self.enter_stack: list[Any] = []
 
 
+class _Told(threading.local):
+    now = False
+
+
+class Watch:
+    """Who is told of the operators that run on stand-ins, if anyone.
+
+    The listener is that of all threads. What runs inside of an operator that is told of isn't told of.
+    """
+
+    def __init__(self) -> None:
+        self._listeners: list[OperatorListener] = []
+        self._told = _Told()
+        self._home = threading.get_ident()
+
+    def active(self) -> bool:
+        """Whether an operator of the calling thread is to be told of."""
+        return bool(self._listeners) and not self._told.now
+
+    def away(self) -> bool:
+        """Whether that is so in a thread that stand-ins' modes weren't entered in, outside of torch's compiler."""
+        return (
+            self.active()
+            and threading.get_ident() != self._home
+            and torch._C._get_dispatch_mode(torch._C._TorchDispatchModeKey.FAKE) is None
+            and torch._guards.TracingContext.try_get() is None
+        )
+
+    def run(self, func: Any, args: Any, kwargs: Mapping[str, Any], operator: Callable[[], Any]) -> Any:
+        """Run an operator, and tell of it."""
+        listener = self._listeners[-1]
+        begun = listener.begin()
+        with self.silent():
+            result = operator()
+        listener.observe(func, args, kwargs, result, begun)
+        return result
+
+    @contextlib.contextmanager
+    def silent(self) -> Iterator[None]:
+        """Nothing that the calling thread runs meanwhile is told of."""
+        before, self._told.now = self._told.now, True
+        try:
+            yield
+        finally:
+            self._told.now = before
+
+    @contextlib.contextmanager
+    def to(self, listener: OperatorListener) -> Iterator[None]:
+        """Tell this listener meanwhile, and no other."""
+        self._listeners.append(listener)
+        try:
+            yield
+        finally:
+            self._listeners.remove(listener)
+
+
+_fake_dispatch = undisabled(FakeTensorMode.__torch_dispatch__)
+
+
 class StandInFakeMode(FakeTensorMode):  # type: ignore[misc]  # torch's types are skipped
     """torch's fake mode, which must not access a device even while ``torch.cuda.is_available()`` is True.
 
@@ -33,10 +93,17 @@ class StandInFakeMode(FakeTensorMode):  # type: ignore[misc]  # torch's types ar
     """
 
     avoid_device_init = True
-    __torch_dispatch__ = undisabled(FakeTensorMode.__torch_dispatch__)
 
-    def __init__(self, devices: int = 1) -> None:
+    def __torch_dispatch__(
+        self, func: Any, types: Sequence[type], args: tuple[Any, ...] = (), kwargs: Mapping[str, Any] | None = None
+    ) -> Any:
+        if not self._watch.away():
+            return _fake_dispatch(self, func, types, args, kwargs)
+        return self._watch.run(func, args, kwargs or {}, lambda: _fake_dispatch(self, func, types, args, kwargs))
+
+    def __init__(self, devices: int = 1, watch: Watch | None = None) -> None:
         self._of_thread = _OfThread()
+        self._watch = watch or Watch()
         defer_dynamo()
         super().__init__(allow_fallback_kernels=False, allow_non_fake_inputs=True)
         if devices > 1:

@@ -17,7 +17,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from kerntune.gpu.fake_cuda.end_reasons import StandInEnd
 from kerntune.gpu.fake_cuda.known_values import KNOWN_ELEMENTS, Arguments, KnownValues, is_like, small
-from kerntune.gpu.fake_cuda.modes import StandInFakeMode, tensors_in
+from kerntune.gpu.fake_cuda.modes import StandInFakeMode, Watch, tensors_in
 
 REAL_CPU_ELEMENTS = 1 << 22
 """A CPU tensor made with at most so many elements (16 MiB of float32) stays real; a larger one would take too long to
@@ -57,12 +57,17 @@ class Placement(TorchDispatchMode):  # type: ignore[misc]  # torch's types are s
         return False
 
     def __init__(
-        self, fake: StandInFakeMode, known: KnownValues, implementation: Callable[[Any], Callable[..., Any] | None]
+        self,
+        fake: StandInFakeMode,
+        known: KnownValues,
+        implementation: Callable[[Any], Callable[..., Any] | None],
+        watch: Watch | None = None,
     ) -> None:
         super().__init__()
         self._fake = fake
         self._known = known
         self._implementation = implementation
+        self._watch = watch or Watch()
 
     def __torch_dispatch__(
         self, func: Any, types: Sequence[type], args: tuple[Any, ...] = (), kwargs: Mapping[str, Any] | None = None
@@ -79,7 +84,9 @@ class Placement(TorchDispatchMode):  # type: ignore[misc]  # torch's types are s
         args = self._by_position(func, tuple(_without_history(value) for value in args))
         if on_stand_in:
             _refuse_writes_to_real(func, args, kwargs)
-        return self._outcome(func, args, kwargs)
+        if not self._watch.active() or _fake_mode_is_on():
+            return self._outcome(func, args, kwargs)
+        return self._watch.run(func, args, kwargs, lambda: self._outcome(func, args, kwargs))
 
     def _outcome(self, func: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
         """A stand-in for the result, with its values if they are known; a real result on the CPU, where possible."""

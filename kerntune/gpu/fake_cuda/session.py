@@ -27,7 +27,7 @@ from kerntune.gpu.fake_cuda.known_values import KnownValues
 from kerntune.gpu.fake_cuda.launches import CapturedLaunches
 from kerntune.gpu.fake_cuda.levels import Level
 from kerntune.gpu.fake_cuda.loading import Loaded
-from kerntune.gpu.fake_cuda.modes import Handler, StandInFakeMode, TorchFunctionHandlers, entered
+from kerntune.gpu.fake_cuda.modes import Handler, StandInFakeMode, TorchFunctionHandlers, Watch, entered
 from kerntune.gpu.fake_cuda.modules import module_apply, parse_to
 from kerntune.gpu.fake_cuda.ops import RealImplementations
 from kerntune.gpu.fake_cuda.patches import Replacements, replace
@@ -72,6 +72,7 @@ class StandIns:
         self.level = level
         self._addresses = Addresses()
         self._known = KnownValues()
+        self.watch = Watch()
         self._operators = RealImplementations(self._surroundings)
         self._launches = CapturedLaunches(self.numbers, self.specializing)
         self.compiled = CompiledFunctions(self._surroundings, lambda: self._answers)
@@ -121,7 +122,7 @@ class StandIns:
 
     def _install(self, stack: Replacements) -> None:
         # first: it imports parts of torch that list torch.cuda's functions
-        fake = StandInFakeMode(len(self.numbers.specs))
+        fake = StandInFakeMode(len(self.numbers.specs), self.watch)
         install_cuda(stack, self.numbers)
         install_methods(stack, self._known)
         self._launches.install(stack)
@@ -137,7 +138,7 @@ class StandIns:
         replace(stack, triton.runtime.driver, "_active", driver)
 
     def _install_torch(self, stack: Replacements) -> None:
-        backward = engine(torch.autograd._engine_run_backward, self._surroundings)
+        backward = engine(torch.autograd._engine_run_backward, self._surroundings, self.watch)
         replace(stack, torch.autograd, "_engine_run_backward", backward)
         replace(stack, torch.autograd.graph, "_engine_run_backward", backward)
         install_functions(stack)
@@ -150,7 +151,7 @@ class StandIns:
         stack.callback(torch._C._set_only_lift_cpu_tensors, torch._C._only_lift_cpu_tensors())
         torch._C._set_only_lift_cpu_tensors(True)  # torch.tensor(..., device="cuda") builds on the CPU, then moves
         self._answers = TorchFunctionHandlers(self._handlers())
-        self._placement = Placement(fake, self._known, self._operators.find)
+        self._placement = Placement(fake, self._known, self._operators.find, self.watch)
         stack.enter_context(self._surroundings())
 
     def _handlers(self) -> dict[Any, Handler]:

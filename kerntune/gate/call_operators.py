@@ -1,0 +1,134 @@
+"""What changed among the operators that a call runs beside its captured kernels: work that moved out of what is judged.
+
+Pure: sees two lists (:mod:`kerntune.base.operators`) and a rule. Its limits are shares of the bytes that the whole call
+moved when the baseline was recorded, and never less than :data:`LEAST_BYTES`.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+
+from kerntune.base.formatting import format_bytes
+from kerntune.base.operators import OperatorList, names_text
+from kerntune.base.policy import StaticRule
+
+LEAST_BYTES = 1 << 20
+"""1 MiB: what moves less takes no longer than a launch on today's GPUs (0.3 µs at 3.3 TB/s)."""
+
+NO_LIST = "operators beside the kernels not compared: the baseline has no list of them (a refresh writes one)"
+
+
+@dataclass(frozen=True)
+class OperatorChange:
+    """Sentences on a change: those that fail a case, those because of which nothing can be said for it, and those that
+    inform."""
+
+    failures: tuple[str, ...] = ()
+    unsure: tuple[str, ...] = ()
+    told: tuple[str, ...] = ()
+    differs: bool = False
+    """Whether the two lists have other operators, layouts or counts."""
+
+    def qualified(self, causes: tuple[str, ...]) -> tuple[str, ...]:
+        """Causes in which unchanged code is that of the kernels alone."""
+        if not self.differs:
+            return causes
+        text = "code of the kernels unchanged, other torch operators beside them"
+        return tuple(cause.replace("code unchanged", text, 1) for cause in causes)
+
+
+NO_CHANGE = OperatorChange()
+
+
+def compare_operators(
+    before: OperatorList | None, now: OperatorList | None, rule: StaticRule, *, timed: bool, same_kernels: bool
+) -> OperatorChange:
+    """The change from ``before`` to ``now``, by the rule ``other_operators``.
+
+    More bytes fail where nothing runs. Where kernels are ``timed`` they make a case undecided: no stored number fails a
+    test there, and the kernels' own time doesn't hold what operators took over. A result that captured kernels wrote
+    and don't any more fails in both.
+    """
+    if now is None or rule.severity == "off":
+        return NO_CHANGE
+    if before is None:
+        return OperatorChange(told=(NO_LIST,) if now.count else ())
+    lost = _lost_results(before, now)
+    limit = max(LEAST_BYTES, int((rule.threshold or 0.0) * (before.kernel_bytes + before.moved)))
+    failures, unsure, told = list(filter(None, [lost])), list[str](), list[str]()
+    more, fewer = now.moved - before.moved > limit, before.moved - now.moved > limit
+    moved = f"{format_bytes(before.moved)} -> {format_bytes(now.moved)}"
+    if (more or fewer) and before.torch != now.torch:
+        unsure.append(
+            f"torch operators beside the kernels move {moved} under another torch ({before.torch} -> {now.torch}), "
+            "so not judged"
+        )
+    elif more:
+        text = (
+            f"torch operators beside the kernels, which are not timed, move more: {moved} ({_new_names(before, now)})"
+        )
+        (unsure if timed else failures).append(text)
+    elif fewer:
+        text = f"torch operators beside the kernels move less: {moved} ({_new_names(now, before)} gone)"
+        (told if same_kernels else unsure).append(text if same_kernels else f"{text}; kernels may do that work now")
+    for figure, what in (("filled", "fill more memory"), ("uncertain", "may move more")):
+        old, new = getattr(before, figure), getattr(now, figure)
+        if new - old > limit and not more:
+            unsure.append(f"torch operators beside the kernels {what}: {format_bytes(old)} -> {format_bytes(new)}")
+    unsure += _precomputed(before, now, limit)
+    differs = _rows(before) != _rows(now)
+    if not (failures or unsure or told) and differs:
+        told.append(f"other torch operators beside the kernels, within the limit: {_difference(before, now)}")
+    if rule.severity == "warn":
+        return OperatorChange(told=(*failures, *unsure, *told), differs=differs)
+    return OperatorChange(tuple(failures), tuple(unsure), tuple(told), differs)
+
+
+def _lost_results(before: OperatorList, now: OperatorList) -> str:
+    """Results that captured kernels had a part in, and have none any more; empty text without any."""
+    if len(before.results) == len(now.results):
+        lost = sum(old and not new for old, new in zip(before.results, now.results, strict=True))
+    else:
+        lost = now.results.count(False) if all(before.results) and before.results else 0
+    if not lost:
+        return ""
+    count = len(now.results)
+    makers = ", ".join(now.makers)
+    comes = f"{lost} of {count} results" + (" comes" if lost == 1 else " come")
+    where = (
+        f"from torch operators, which are not timed: {makers}" if makers else "from before the call, or from elsewhere"
+    )
+    return f"{comes} {where}; in the baseline captured kernels wrote {'it' if lost == 1 else 'them'}"
+
+
+def _precomputed(before: OperatorList, now: OperatorList, limit: int) -> list[str]:
+    """A sentence on storages that launches read, that are neither arguments nor made in the call, and new."""
+    new = Counter(now.outside) - Counter(before.outside)
+    nbytes = sum(size * count for size, count in new.items())
+    if nbytes <= limit:
+        return []
+    what = "a tensor" if sum(new.values()) == 1 else f"{sum(new.values())} tensors"
+    return [
+        f"kernels read {what} ({format_bytes(nbytes)}) that the baseline's didn't, and that is neither an argument nor "
+        "made in the call: what was computed before the call isn't judged"
+    ]
+
+
+Rows = Counter[tuple[str, str]]
+
+
+def _rows(found: OperatorList) -> Rows:
+    return Counter({(row.name, row.signature): row.count for row in found.rows if row.kind != "kept"})
+
+
+def _new_names(before: OperatorList, now: OperatorList) -> str:
+    """The operators of ``now`` that ``before`` lacks or has fewer of, those that move the most first."""
+    old = _rows(before)
+    grown = [row for row in now.rows if row.count > old[row.name, row.signature]]
+    return names_text(grown)
+
+
+def _difference(before: OperatorList, now: OperatorList) -> str:
+    added, gone = _new_names(before, now), _new_names(now, before)
+    return ", ".join([*([f"new {added}"] if added else []), *([f"gone {gone}"] if gone else [])])

@@ -1,0 +1,73 @@
+"""Tells of the operators of torch that run on a real GPU. Imported where a call is captured there."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from kerntune.gpu.base import OperatorListener
+
+ACCUMULATION = "AccumulateGrad"
+"""The node of autograd's graph that sums gradients in ``.grad``."""
+
+
+class OperatorMode(TorchDispatchMode):  # type: ignore[misc]  # torch's types are skipped
+    """Passes each operator on, and tells ``listener`` of it.
+
+    ``torch.compile`` ignores it while it compiles, so graphs are those of a call without it; the compiled code runs
+    under it.
+    """
+
+    supports_higher_order_operators = True
+
+    def __init__(self, listener: OperatorListener) -> None:
+        super().__init__()
+        self._listener = listener
+
+    @classmethod
+    def ignore_compile_internals(cls) -> bool:
+        """True: a frame is compiled all the same."""
+        return True
+
+    def __torch_dispatch__(
+        self, func: Any, types: Sequence[type], args: tuple[Any, ...] = (), kwargs: Mapping[str, Any] | None = None
+    ) -> Any:
+        begun = self._listener.begin()
+        result = func(*args, **(kwargs or {}))
+        if not _accumulates():
+            self._listener.observe(func, args, kwargs or {}, result, begun)
+        return result
+
+
+def _accumulates() -> bool:
+    """Whether autograd's engine is summing gradients in ``.grad``."""
+    node = torch._C._current_autograd_node()
+    return node is not None and node.name().rpartition("::")[2] == ACCUMULATION
+
+
+@contextlib.contextmanager
+def telling(listener: OperatorListener) -> Iterator[None]:
+    """``listener`` is told of operators of this thread, of those that Python starts meanwhile, and of autograd's."""
+    original = threading.Thread.start
+
+    def start(thread: threading.Thread) -> None:
+        run = thread.run
+
+        def watched() -> None:
+            with OperatorMode(listener):
+                run()
+
+        thread.run = watched  # type: ignore[method-assign]
+        original(thread)
+
+    threading.Thread.start = start  # type: ignore[method-assign, assignment]
+    try:
+        with OperatorMode(listener):
+            yield
+    finally:
+        threading.Thread.start = original  # type: ignore[method-assign]

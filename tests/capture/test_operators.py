@@ -1,0 +1,206 @@
+"""What operators move, which of them count, and what results come from."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+
+from kerntune.base.operators import MAX_ROWS, OperatorList, names_text
+from kerntune.base.recording import Launch, Recording, Storage
+from kerntune.capture.operators import CallOperators
+from kerntune.gpu.operator_mode import telling
+
+A = torch.empty(64, 64)
+"""16,384 bytes."""
+
+
+def watched(**known: Any) -> CallOperators:
+    """Of a call whose tensors are the host's."""
+    return CallOperators(known.get("launches", []), known.get("records", lambda: True), lambda x: True)
+
+
+def listed(
+    operators: CallOperators, arguments: Any = (), results: Any = (), storages: Any = (), launches: Any = ()
+) -> OperatorList:
+    """The list, of a recording with these storages and launches."""
+    target: Any = SimpleNamespace()
+    kept = tuple(Storage(x.untyped_storage().nbytes(), "float32") for x in storages)
+    recording = Recording(target, tuple(launches), (), kept, ())
+    return operators.summary(recording, {}, list(storages), arguments, results)
+
+
+def run(work: Any, *args: Any) -> OperatorList:
+    operators = watched()
+    with telling(operators):
+        result = work(*args)
+    return listed(operators, args, [result] if isinstance(result, torch.Tensor) else list(result or ()))
+
+
+@pytest.mark.parametrize(
+    ("work", "nbytes"),
+    [
+        (lambda a: a + a, 2 * 16384),
+        (lambda a: a.add_(1), 2 * 16384),
+        (lambda a: a.copy_(torch.empty(64, 64)), 2 * 16384),
+        (lambda a: torch.add(a, 1, out=torch.empty(64, 64)), 2 * 16384),
+        (lambda a: a + a[:1].expand(64, 64), 2 * 16384 + 256),
+        (lambda a: a.unfold(0, 8, 1).clone(), 16384 + 57 * 64 * 8 * 4),
+        (lambda a: a[:, 0].contiguous(), 2 * 256),
+        (lambda a: a.index_select(0, torch.tensor([3])), 2 * 256 + 8),
+        (lambda a: torch.nn.functional.embedding(torch.tensor([3, 4]), a), 2 * 512 + 16),
+        (lambda a: a.index_put_((torch.tensor([3]),), torch.empty(1, 64)), 2 * 256 + 8),
+        (lambda a: a.t().view(64, 64).reshape(64, 64), 0),
+        (lambda a: torch.empty_like(a), 0),
+    ],
+)  # fmt: skip
+def test_bytes_are_distinct_elements(work, nbytes):
+    """Of what is selected, not of where from; of a broadcast row once; of nothing that is a view."""
+    assert run(work, A.clone()).moved == nbytes
+
+
+def test_filled_memory_counts_apart():
+    found = run(lambda a: (torch.zeros(64, 64), a.fill_(1.0), a.new_full((64, 64), 2.0)), A.clone())
+    assert (found.moved, found.filled) == (0, 3 * 16384)
+
+
+def test_operators_of_other_libraries_have_an_upper_bound():
+    @torch.library.custom_op("operators_tests::twice", mutates_args=())
+    def twice(x: torch.Tensor) -> torch.Tensor:
+        return x * 2
+
+    found = run(twice, A)
+    assert (found.moved, found.uncertain) == (0, 2 * 16384)
+
+
+def test_what_is_not_the_calls_is_not_counted():
+    """Triton's timer clears the cache by ``zero_``, and Inductor copies arguments: 412 and 212 times in one call."""
+    answers = [True]
+    operators = watched(records=lambda: answers[0])
+    x: Any = torch.empty(8)
+    with telling(operators):
+        x.zero_()
+        answers[0] = False
+        x.zero_()
+        x.clone()
+    assert listed(operators).by_name == {"aten.zero_": 1}
+
+
+def test_an_operator_that_launches_kernels_is_none_of_torchs():
+    launches: list[int] = []
+    operators = watched(launches=launches)
+    begun = operators.begin()
+    launches.append(1)
+    operators.observe(torch.ops.aten.clone.default, (A,), {}, A.clone(), begun)
+    assert listed(operators, launches=[]).rows == ()
+
+
+def test_a_cache_of_what_depends_on_no_argument_is_not_counted():
+    cache: list[torch.Tensor] = []
+
+    def work(a):
+        cache.append(torch.arange(4096.0).cos())
+        return a * cache[0]
+
+    found = run(work, torch.ones(4096))
+    assert {row.name: row.kind for row in found.rows} == {"aten.arange": "kept", "aten.cos": "kept", "aten.mul": ""}
+
+
+def test_what_depends_on_an_argument_is_counted_even_if_it_is_kept():
+    cache: list[torch.Tensor] = []
+
+    def work(a):
+        cache.append(a.exp())
+        return a.clone()
+
+    assert run(work, A).by_name == {"aten.exp": 1, "aten.clone": 1}
+    operators = watched()
+    with telling(operators):
+        work(A)
+    assert "aten.exp" in listed(operators).by_name, "without arguments, whatever was there before is one"
+
+
+def test_a_list_is_bounded():
+    def work(a):
+        for i in range(MAX_ROWS + 8):
+            a[: i % 64 + 1].repeat(i // 64 + 1, 1)
+
+    found = run(work, A)
+    assert len(found.rows) == MAX_ROWS
+    assert found.left_out == 8
+    assert found.left_out_bytes > 0
+
+
+def test_names_are_told_by_what_they_move():
+    found = run(lambda a: (a.exp(), a.exp(), a[0].cos()), A)
+    assert names_text(found.rows) == "aten.exp 2x, aten.cos"
+    assert (
+        found.text()
+        == f"3 torch operators beside the kernels: {(4 * 16384 + 512) / 1000:.3g} kB (aten.exp 2x, aten.cos)"
+    )
+
+
+# where results come from
+
+
+def launched(storages: list[torch.Tensor], *writes: int, reads: tuple[int, ...] = ()) -> Launch:
+    return Launch(kernel="k", source="s", binary=0, grid=(1, 1, 1), params=(), reads=reads, writes=writes)
+
+
+def coverage(work: Any, reads: tuple[int, ...] = ()) -> OperatorList:
+    """``work(a, kernel)`` may call ``kernel(out)``, which writes ``out``."""
+    a = A.clone()
+    launches: list[int] = []
+    storages: list[torch.Tensor] = []
+    operators = watched(launches=launches)
+
+    def kernel(out):
+        storages.append(out)
+        launches.append(len(launches))
+        return out
+
+    with telling(operators):
+        result = work(a, kernel)
+    recorded = [launched(storages, i, reads=reads) for i in range(len(launches))]
+    results = [result] if isinstance(result, torch.Tensor) else list(result)
+    return listed(operators, [a], results, storages, recorded)
+
+
+@pytest.mark.parametrize(
+    ("work", "covered", "makers"),
+    [
+        (lambda a, kernel: kernel(torch.empty_like(a)), (True,), ()),
+        (lambda a, kernel: kernel(torch.empty_like(a)).half(), (True,), ()),
+        (lambda a, kernel: kernel(torch.empty_like(a)).sum(0)[:3], (True,), ()),
+        (lambda a, kernel: (kernel(torch.empty_like(a)), a.exp()), (True, False), ("aten.exp",)),
+        (lambda a, kernel: kernel(torch.empty_like(a)).copy_(a), (False,), ("aten.copy_",)),
+        (lambda a, kernel: torch.exp(a, out=kernel(torch.empty_like(a))), (False,), ("aten.exp",)),
+        (lambda a, kernel: kernel(torch.empty_like(a)).mul_(2), (True,), ()),
+        (lambda a, kernel: (kernel(a).mul_(2), None)[:1], (True,), ()),
+    ],
+)
+def test_a_result_is_covered_if_a_launch_has_a_part_in_it(work, covered, makers):
+    found = coverage(work)
+    assert (found.results, found.makers) == (covered, makers)
+
+
+def test_an_operator_before_a_launch_does_not_take_its_part():
+    def work(a, kernel):
+        out = torch.exp(a)
+        return kernel(out)
+
+    assert coverage(work).results == (True,)
+
+
+def test_changed_arguments_are_results():
+    assert coverage(lambda a, kernel: [kernel(a)][:0]).results == (True,)
+    assert coverage(lambda a, kernel: (a.exp_(), kernel(torch.empty_like(a)))[:0]).results == (False,)
+
+
+def test_what_launches_read_from_before_the_call_is_outside():
+    before = torch.empty(128)
+    assert coverage(lambda a, kernel: kernel(before), reads=(0,)).outside == (512,)
+    assert coverage(lambda a, kernel: kernel(a), reads=(0,)).outside == ()
+    assert coverage(lambda a, kernel: kernel(torch.empty_like(a)), reads=(0,)).outside == ()

@@ -1,0 +1,224 @@
+"""Work that moves out of what is judged is seen: by bytes of operators, by where results come from."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+import pytest
+import torch
+
+from gate import moved_work
+from gate.project import Project
+from kerntune.base.case_result import CaseResult
+from kerntune.base.operators import OperatorList, OperatorRow
+from kerntune.base.policy import STATIC_RULES, StaticPolicy, StaticRule, Update, Verdict
+from kerntune.gate.call_operators import NO_LIST, compare_operators
+
+RULE = STATIC_RULES["other_operators"]
+MIB = 1 << 20
+
+
+def listed(*rows: OperatorRow, **known: Any) -> OperatorList:
+    known = {"torch": "2.13.0", "kernel_bytes": 100 * MIB, "results": (True,), **known}
+    return OperatorList(rows=rows, **known)
+
+
+def row(name: str, nbytes: int, kind: str = "", count: int = 1) -> OperatorRow:
+    return OperatorRow(name, "float32[8] -> float32[8]", count, nbytes, kind)
+
+
+def compared(before: OperatorList | None, now: OperatorList | None, **known: Any) -> Any:
+    known = {"timed": False, "same_kernels": True, **known}
+    return compare_operators(before, now, known.pop("rule", RULE), **known)
+
+
+# the rule
+
+
+def test_more_bytes_than_the_limit_fail_where_nothing_runs():
+    """The limit is a tenth of all that the call moved: 10.5 MiB here."""
+    before = listed(row("aten.mm", 5 * MIB))
+    assert compared(before, listed(row("aten.mm", 15 * MIB))).failures == ()
+    (text,) = compared(before, listed(row("aten.mm", 5 * MIB), row("aten.exp", 11 * MIB))).failures
+    assert "5.24 MB -> 16.8 MB (aten.exp)" in text
+
+
+def test_less_than_a_mebibyte_never_fails():
+    small = listed(kernel_bytes=0)
+    assert compared(small, listed(row("aten.mm", MIB), kernel_bytes=0)).failures == ()
+    assert compared(small, listed(row("aten.mm", MIB + 1), kernel_bytes=0)).failures
+
+
+def test_no_stored_number_fails_a_case_that_is_timed():
+    found = compared(listed(), listed(row("aten.mm", 20 * MIB)), timed=True)
+    assert found.failures == ()
+    assert "aten.mm" in found.unsure[0]
+
+
+def test_filled_memory_and_upper_bounds_never_fail():
+    for kind in ("filled", "bound"):
+        found = compared(listed(), listed(row("own.op", 20 * MIB, kind)))
+        assert found.failures == ()
+        assert len(found.unsure) == 1
+    assert compared(listed(), listed(row("aten.cos", 20 * MIB, "kept"))) == compared(listed(), listed())
+
+
+def test_fewer_bytes_are_told_or_leave_it_open_by_whether_kernels_changed():
+    before = listed(row("aten.mm", 20 * MIB))
+    assert compared(before, listed()).unsure == ()
+    assert compared(before, listed()).told
+    (text,) = compared(before, listed(), same_kernels=False).unsure
+    assert "kernels may do that work now" in text
+
+
+def test_another_torch_is_not_judged_by_bytes():
+    found = compared(listed(), listed(row("aten.mm", 20 * MIB), torch="2.15.0"))
+    assert found.failures == ()
+    assert "another torch (2.13.0 -> 2.15.0)" in found.unsure[0]
+
+
+def test_other_operators_within_the_limit_are_told():
+    found = compared(listed(row("aten.mul", 64)), listed(row("aten.add", 64)))
+    assert (found.failures, found.unsure) == ((), ())
+    assert found.differs
+    assert found.told == ("other torch operators beside the kernels, within the limit: new aten.add, gone aten.mul",)
+    assert found.qualified(("code unchanged, Triton 3.8 -> 3.9",)) == (
+        "code of the kernels unchanged, other torch operators beside them, Triton 3.8 -> 3.9",
+    )
+
+
+def test_equal_lists_say_nothing():
+    same = listed(row("aten.mm", 20 * MIB), outside=(64,))
+    assert compared(same, same) == compared(listed(), listed())
+
+
+def test_a_result_that_kernels_wrote_and_no_longer_do_fails_at_any_size():
+    found = compared(listed(results=(True, True)), listed(results=(True, False), makers=("aten._softmax",)), timed=True)
+    (text,) = found.failures
+    assert text.startswith("1 of 2 results comes from torch operators, which are not timed: aten._softmax")
+    assert compared(listed(results=(False,)), listed(results=(False,))).failures == ()
+    assert compared(listed(results=(True,)), listed(results=(True, False))).failures, "another number of results"
+    assert compared(listed(results=(True, False)), listed(results=(True, False, False))).failures == ()
+
+
+def test_precomputed_work_is_named():
+    (text,) = compared(listed(), listed(outside=(20 * MIB,))).unsure
+    assert "kernels read a tensor (21 MB)" in text
+    assert compared(listed(outside=(20 * MIB,)), listed(outside=(20 * MIB,))).unsure == ()
+
+
+def test_a_baseline_without_a_list_is_said_to_be_not_compared():
+    assert compared(None, listed(row("aten.mm", 64))).told == (NO_LIST,)
+    assert compared(None, listed()) == compared(listed(), None) == compared(listed(), listed())
+
+
+def test_the_rule_can_warn_or_be_off():
+    now = listed(row("aten.mm", 20 * MIB), results=(False,))
+    warned = compared(listed(), now, rule=StaticRule("warn", 0.1))
+    assert (warned.failures, warned.unsure) == ((), ())
+    assert len(warned.told) == 2
+    assert compared(listed(), now, rule=StaticRule("off")) == compared(listed(), listed())
+
+
+# whole calls
+
+
+def judged(
+    project: Project, timed: bool, fn: Callable[..., Any], before: Callable[..., Any] = moved_work.soft, **policy: Any
+) -> CaseResult:
+    """A baseline of one function, and the verdict on another one."""
+
+    def data() -> torch.Tensor:
+        return torch.randn(moved_work.ROWS, moved_work.COLS, device="cuda")
+
+    def run(**options: Any) -> Any:
+        return project.run(**options) if timed else project.static_run("cuda:90", **options)
+
+    with run(update=Update.ALL) as first:
+        first.judge(before, data())
+    with run() as second:
+        x = data()
+        moved_work.KEPT[tuple(x.shape)] = torch.softmax(x, -1)
+        moved_work.CACHE.clear()
+        return second.judge(fn, x, **policy)
+
+
+NAMES = ("torch operators", "results", "kernels read a tensor")
+
+
+@pytest.mark.parametrize("timed", [False, True], ids=["static", "scripted"])
+def test_work_that_moved_is_never_passed(project, timed):
+    for fn in moved_work.MOVED:
+        found = judged(project, timed, fn)
+        assert found.verdict in (Verdict.REGRESSED, Verdict.INCONCLUSIVE), (fn.__name__, found.message)
+        assert any(name in found.message for name in NAMES), (fn.__name__, found.message)
+
+
+@pytest.mark.parametrize("timed", [False, True], ids=["static", "scripted"])
+def test_edits_that_move_nothing_pass(project, timed):
+    for fn in moved_work.HARMLESS:
+        found = judged(project, timed, fn)
+        assert found.verdict is Verdict.PASS, (fn.__name__, found.message)
+
+
+def test_kernels_of_another_name_and_size_are_told(project):
+    assert (
+        "kernel soft_kernel -> nop_kernel, grid 1,024x1x1 -> 1x1x1"
+        in judged(project, False, moved_work.into_torch).message
+    )
+
+
+def test_fewer_launches_are_no_fusion_where_operators_took_the_work(project):
+    def twice(x):
+        return moved_work.soft(moved_work.soft(x))
+
+    def once(x):
+        return moved_work.soft(torch.softmax(x, -1))
+
+    found = judged(project, False, once, before=twice)
+    assert found.verdict is Verdict.REGRESSED
+    assert "--kerntune-update" not in found.message
+
+
+def test_the_list_is_in_the_result_and_its_file(project):
+    found = judged(project, False, moved_work.more_beside, before=moved_work.more_beside)
+    assert found.verdict is Verdict.PASS
+    assert found.operators is not None
+    assert found.elsewhere == {"aten.clone": 2}
+    assert any(
+        text.startswith("2 torch operators beside the kernels: 16.8 MB (aten.clone 2x)") for text in found.remarks
+    )
+    (path,) = project.files("cuda-90/*/static/**/*.json")
+    assert b'"name":"aten.clone"' in path.read_bytes().replace(b" ", b"")
+
+
+def test_the_whole_operations_time_has_its_operators(project):
+    found = judged(project, True, moved_work.more_beside, scope="op")
+    assert found.verdict is not Verdict.INCONCLUSIVE, found.message
+    assert any("move more" in text for text in found.remarks)
+
+
+def test_sums_of_gradients_are_not_counted(project):
+    def backward(x):
+        weight = x.detach().requires_grad_()
+        for _ in range(2):
+            (weight * 1.0).backward(torch.ones_like(x))
+        return moved_work.soft(weight.detach())
+
+    found = judged(project, False, backward, before=backward)
+    assert found.operators is not None
+    assert "aten.add" not in found.operators.by_name
+    assert found.operators.by_name["aten.mul"] == 4
+
+
+def test_the_rule_of_a_test_is_followed(project):
+    off = StaticPolicy({"other_operators": StaticRule("off")})
+    with project.static_run("cuda:90", update=Update.ALL) as run:
+        run.judge(moved_work.soft, torch.randn(1024, 1024, device="cuda"))
+        policy = run.session.settings.policy
+    with project.static_run("cuda:90") as run:
+        relaxed = msgspec.structs.replace(policy, static=off)
+        found = run.judge(moved_work.more_beside, torch.randn(1024, 1024, device="cuda"), policy=relaxed)
+    assert found.verdict is Verdict.PASS
