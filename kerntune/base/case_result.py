@@ -10,7 +10,7 @@ import msgspec
 from kerntune.base.config import Config
 from kerntune.base.device import Environment
 from kerntune.base.numerics import NumericsReport
-from kerntune.base.operators import OperatorList
+from kerntune.base.operator_list import OperatorList
 from kerntune.base.policy import Outcome, Verdict
 from kerntune.base.roofline import Roofline
 from kerntune.base.stats import Estimate, TwoModes

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from math import prod
 from typing import Any
 
-from kerntune.base.operators import MAX_OUTSIDE, MAX_ROWS, OperatorList, OperatorRow
+from kerntune.base.operator_list import MAX_OUTSIDE, MAX_ROWS, OperatorList, OperatorRow
 from kerntune.base.recording import Recording
 from kerntune.base.traffic import PointerAccess, bytes_moved
 
@@ -46,7 +46,7 @@ SCATTERING = frozenset(
 OWN_NAMESPACES = ("prim", "inductor")
 """Operators of torch's compiler for sizes and allocations."""
 
-Layout = tuple[str, tuple[int, ...]]
+TensorLayout = tuple[str, tuple[int, ...]]
 """A tensor's dtype and shape."""
 
 
@@ -55,14 +55,14 @@ class Operator:
     """A call of an operator: what it is called, the tensors that it takes and makes, bytes, and the kind of its row."""
 
     name: str
-    takes: tuple[Layout, ...]
-    makes: tuple[Layout, ...]
+    takes: tuple[TensorLayout, ...]
+    makes: tuple[TensorLayout, ...]
     nbytes: int
     kind: str
 
 
 @dataclass(frozen=True)
-class Event:
+class OperatorEvent:
     """An operator between two launches: ``launches`` were made before it. It computes the storages ``outs`` from
     ``ins``; of those in ``whole`` nothing is left that was there before."""
 
@@ -84,7 +84,7 @@ class CallOperators:
     launches: Sequence[Any]
     records: Callable[[], bool]
     is_device: Callable[[Any], bool]
-    events: list[Event] = field(default_factory=list)
+    events: list[OperatorEvent] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         self._numbers: weakref.WeakKeyDictionary[Any, int] = weakref.WeakKeyDictionary()
@@ -112,7 +112,7 @@ class CallOperators:
             operator = _operator(func, args, takes, makes, written) if works else None
             read = ins if reads_own else ins - self._numbers_of(written)
             read = set() if _takes_layout_alone(_word(func)) else read
-            self.events.append(Event(launches, operator, tuple(read), tuple(outs), frozenset(whole)))
+            self.events.append(OperatorEvent(launches, operator, tuple(read), tuple(outs), frozenset(whole)))
 
     def begin(self) -> int:
         """How many launches there are before an operator runs."""
@@ -177,7 +177,7 @@ class CallOperators:
         makers: dict[int | None, str] = {}
         changed: set[int] = set()
         at = 0
-        for event in (*self.events, Event(len(self.launches), None, (), (), frozenset())):
+        for event in (*self.events, OperatorEvent(len(self.launches), None, (), (), frozenset())):
             for index in range(at, event.launches):
                 covered |= written.get(index, set())
                 changed |= {n for n in written.get(index, set()) if n is not None}
@@ -346,7 +346,7 @@ def _is_whole(tensor: Any) -> bool:
         return False
 
 
-def _layout(tensor: Any) -> Layout:
+def _layout(tensor: Any) -> TensorLayout:
     try:
         shape = tuple(map(int, tensor.shape))
     except (RuntimeError, TypeError, ValueError):

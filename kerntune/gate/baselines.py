@@ -17,7 +17,7 @@ from kerntune.base import codec
 from kerntune.base.case_result import CaseId
 from kerntune.base.device import DeviceSpec, Environment, Target
 from kerntune.base.leftovers import sweep_once
-from kerntune.base.operators import MAX_OUTSIDE, MAX_ROWS, OperatorList
+from kerntune.base.operator_list import MAX_OUTSIDE, MAX_ROWS, OperatorList
 from kerntune.base.recording import Recording, Stored
 from kerntune.base.recording_check import MAX_BYTES, is_sha256, recording_problems, within
 from kerntune.base.stats import Estimate

@@ -11,7 +11,7 @@ import msgspec
 
 from kerntune.base.case_result import CaseId, CaseResult
 from kerntune.base.device import Target
-from kerntune.base.operators import OperatorList
+from kerntune.base.operator_list import OperatorList
 from kerntune.base.policy import Update
 from kerntune.base.recording import Recording
 from kerntune.capture import Capture, Pending, Site, current

@@ -1,6 +1,6 @@
 """What changed among the operators that a call runs beside its captured kernels: work that moved out of what is judged.
 
-Pure: sees two lists (:mod:`kerntune.base.operators`) and a rule. Its limits are shares of the bytes that the whole call
+Pure: sees two lists (:mod:`kerntune.base.operator_list`) and a rule. Its limits are shares of the bytes that the whole call
 moved when the baseline was recorded, and never less than :data:`LEAST_BYTES`.
 """
 
@@ -10,7 +10,7 @@ from collections import Counter
 from dataclasses import dataclass
 
 from kerntune.base.formatting import format_bytes
-from kerntune.base.operators import OperatorList, names_text
+from kerntune.base.operator_list import OperatorList, names_text
 from kerntune.base.policy import StaticRule
 
 LEAST_BYTES = 1 << 20

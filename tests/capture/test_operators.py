@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 
-from kerntune.base.operators import MAX_ROWS, OperatorList, names_text
+from kerntune.base.operator_list import MAX_ROWS, OperatorList, names_text
 from kerntune.base.recording import Launch, Recording, Storage, Zeros
 from kerntune.capture.operators import CallOperators
 from kerntune.gpu.operator_mode import telling

@@ -12,7 +12,7 @@ import torch
 from gate import moved_work
 from gate.project import Project
 from kerntune.base.case_result import CaseResult
-from kerntune.base.operators import OperatorList, OperatorRow
+from kerntune.base.operator_list import OperatorList, OperatorRow
 from kerntune.base.policy import STATIC_RULES, StaticPolicy, StaticRule, Update, Verdict
 from kerntune.gate.call_operators import NO_LIST, compare_operators
 

@@ -13,7 +13,7 @@ from samples import CASE, FINGERPRINT
 
 from kerntune.base.case_result import CaseResult
 from kerntune.base.config import Config
-from kerntune.base.operators import OperatorList, OperatorRow
+from kerntune.base.operator_list import OperatorList, OperatorRow
 from kerntune.base.policy import Outcome, Update, Verdict
 from kerntune.errors import CacheMissError, ConfigError, ReferenceMismatch
 from kerntune.gate import call_capture as module
