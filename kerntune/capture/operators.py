@@ -168,6 +168,14 @@ class CallOperators:
             outside=tuple(outside[-MAX_OUTSIDE:]),
         )
 
+    def arguments_of(self, results: Sequence[Any], recording: Recording, storages: Sequence[Any]) -> frozenset[str]:
+        """The names of the launches' arguments that point into the storages of ``results``."""
+        returned: set[int | None] = {*self._numbers_of(results)}
+        numbers = [self._number(x) for x in storages]
+        pointers = ((p.name, p.view) for launch in recording.launches for p in launch.params)
+        places = ((name, recording.views[view].storage) for name, view in pointers if view is not None)
+        return frozenset(name for name, storage in places if numbers[storage] in returned)
+
     def _covered(
         self, written: Mapping[int, set[int | None]]
     ) -> tuple[set[int | None], dict[int | None, str], set[int]]:

@@ -54,20 +54,20 @@ class CapturedCall:
         ``store`` has what is known of it."""
         recorded = record(self.capture, target)
         arguments = self.arguments or case_inputs(store, target, self.call.case, recorded.recording)
-        return RecordedCase(self.call, self.capture, recorded, arguments, self._operators(recorded))
+        if recorded.failures:  # what these launches would write isn't known
+            return RecordedCase(self.call, self.capture, recorded, arguments)
+        given, results = self._given_and_results()
+        operators, plan, recording = self.capture.operators, self.capture.plan.tensors(), recorded.recording
+        listed = operators.summary(recording, recorded.accesses, plan, given, results)
+        names = operators.arguments_of(results, recording, plan)
+        return RecordedCase(self.call, self.capture, recorded, arguments, listed, names)
 
-    def _operators(self, recorded: Recorded) -> OperatorList | None:
-        """None where some launches can't be compiled: what these would write isn't known."""
-        if recorded.failures:
-            return None
+    def _given_and_results(self) -> tuple[list[Any], list[Any]]:
+        """The tensors that the call was given, and those that it returned or left as gradients."""
         backend, call = self.capture.backend, self.call
         given = tensor_leaves(backend, (call.fn, call.args, call.kwargs))
-        results = tensor_leaves(backend, self.value)
-        gradients = [g for x in given if x.is_leaf and (g := x.grad) is not None]
-        storages = self.capture.plan.tensors()
-        return self.capture.operators.summary(
-            recorded.recording, recorded.accesses, storages, given, [*results, *gradients]
-        )
+        gradients = [x.grad for x in given if x.is_leaf and x.grad is not None]
+        return given, [*tensor_leaves(backend, self.value), *gradients]
 
 
 @dataclass(frozen=True)
@@ -79,6 +79,8 @@ class RecordedCase:
     recorded: Recorded
     arguments: tuple[Argument, ...]
     operators: OperatorList | None = None
+    result_arguments: frozenset[str] = frozenset()
+    """Arguments of launches that hold what the call returned, and gradients."""
 
     @property
     def id(self) -> CaseId:

@@ -1,15 +1,17 @@
 """What changed among the operators that a call runs beside its captured kernels: work that moved out of what is judged.
 
-Pure: sees two lists (:mod:`kerntune.base.operator_list`) and a rule. Its limits are shares of the bytes that the whole call
+Pure: sees two lists (:mod:`kerntune.base.operator_list`) and a rule. Limits are shares of the bytes that the whole call
 moved when the baseline was recorded, and never less than :data:`LEAST_BYTES`.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass
+from collections.abc import Iterable, Set
+from dataclasses import dataclass, replace
 
 from kerntune.base.formatting import format_bytes
+from kerntune.base.numerics import ChangedOutput
 from kerntune.base.operator_list import OperatorList, names_text
 from kerntune.base.policy import StaticRule
 
@@ -83,6 +85,23 @@ def compare_operators(
     if rule.severity == "warn":
         return OperatorChange(told=(*failures, *unsure, *told), differs=differs)
     return OperatorChange(tuple(failures), tuple(unsure), tuple(told), differs)
+
+
+def with_unwritten(
+    change: OperatorChange, outputs: Iterable[ChangedOutput], results: Set[str], rule: StaticRule
+) -> OperatorChange:
+    """With the ``outputs`` of a replay, on memory that was filled before, of which elements aren't written any more.
+    ``results`` are the arguments of launches that hold what the call returns or changes."""
+    texts = tuple(
+        f"{x.argument}: {x.unwritten:,} of {x.total:,} elements of a result are no longer written by captured kernels"
+        for x in outputs
+        if x.unwritten and not x.varying and not results.isdisjoint(x.argument.split(", "))
+    )
+    if rule.severity == "off" or not texts:
+        return change
+    if rule.severity == "warn":
+        return replace(change, told=(*texts, *change.told))
+    return replace(change, failures=(*change.failures, *texts))
 
 
 def _lost_results(before: OperatorList, now: OperatorList) -> str:

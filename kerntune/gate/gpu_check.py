@@ -16,7 +16,7 @@ from kerntune.gate.baseline_builder import BaselineBuilder
 from kerntune.gate.baselines import BaselineStore, TimeBaseline, operators_of
 from kerntune.gate.call import Checked, PendingBaseline, Settings, outcome_of, should_write
 from kerntune.gate.call_capture import CapturedCall
-from kerntune.gate.call_operators import NO_CHANGE, OperatorChange, compare_operators
+from kerntune.gate.call_operators import NO_CHANGE, OperatorChange, compare_operators, with_unwritten
 from kerntune.gate.call_tuning import Tuning
 from kerntune.gate.case_identity import Renamed
 from kerntune.gate.comparison import Comparer, Comparison, Judgement, judge
@@ -236,7 +236,7 @@ class TimedCheck:
         before = baseline.static if baseline is not None else ()
         static = launch_statics(case.recorded, self.gpu.spec, known_figures(before, self.settings.update))
         grown = exceeded(before, static, policy.metrics.static)
-        beside = self._beside(baseline)
+        beside = self._beside(baseline, found)
         judgement = judge(policy, len(case.recording.working), found, since, grown, outside.failures, beside)
         parts = self.comparer.attribution(judgement.decisive) if judgement.decisive is not None else None
         pending = self.builder.pending(judgement, time.sample, static, baseline)
@@ -244,13 +244,15 @@ class TimedCheck:
             pending = replace(pending, write=False)
         return CaseFindings(time, static, judgement, parts, pending, outside)
 
-    def _beside(self, baseline: TimeBaseline | None) -> OperatorChange:
+    def _beside(self, baseline: TimeBaseline | None, comparison: Comparison | None) -> OperatorChange:
         """How what runs beside the kernels changed. Of a whole operation its time has it, so that it is only told."""
         if baseline is None:
             return NO_CHANGE
         rule, now = self.call.policy.static.rule("other_operators"), self.case.operators
         same = same_work(baseline.recording, self.case.recording)
         found = compare_operators(operators_of(baseline), now, rule, timed=True, same_kernels=same)
+        if comparison is not None and comparison.numerics is not None:
+            found = with_unwritten(found, comparison.numerics.changed, self.case.result_arguments, rule)
         if self.call.scope != "op":
             return found
         return replace(found, unsure=(), told=(*found.unsure, *found.told))

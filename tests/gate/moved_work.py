@@ -244,7 +244,7 @@ def with_a_cache(x):
     return soft(x)
 
 
-def reordered(x):
+def reordered_allocations(x):
     torch.empty(16, device=x.device)
     y = torch.empty_strided(x.shape, x.stride(), dtype=x.dtype, device=x.device)
     return launch(soft_kernel, x, y)
@@ -266,12 +266,214 @@ def shape_arithmetic(x):
     return soft(x)
 
 
-def as_a_list(x):
+def in_a_list(x):
     (result,) = [soft(x)]
     return result
 
 
-HARMLESS = (
-    renamed, views, small_contiguous, other_allocation, more_allocations, detached, with_a_cache, reordered,
-    scalars_beside, with_gradients, shape_arithmetic, as_a_list,
+def transposed_twice(x):
+    return soft(x.t().t())
+
+
+def in_inference_mode(x):
+    with torch.no_grad():
+        return soft(x)
+
+
+def in_a_helper(x):
+    return (lambda t: soft(t))(x)
+
+
+def with_metadata(x):
+    assert x.is_contiguous()
+    assert x.stride(0) == COLS
+    return soft(x)
+
+
+def in_a_thread(x):
+    found: list[torch.Tensor] = []
+    thread = threading.Thread(target=lambda: found.append(x.view(ROWS, COLS)))
+    thread.start()
+    thread.join()
+    return soft(found[0])
+
+
+def small_mask(x):
+    torch.ones(1, COLS, device=x.device).bool()
+    return soft(x)
+
+
+def split_and_seen(x):
+    x.split(ROWS // 2)
+    return soft(x)
+
+
+# pairs: an operation with operators beside its kernels, and an edit of it
+
+
+def scaled_after(x):
+    return soft(x) * 2.0
+
+
+def scaled_before_return(x):
+    y = soft(x)
+    return torch.mul(y, 2.0)
+
+
+def scaled_by_division(x):
+    return soft(x) / 0.5
+
+
+def scaled_in_half_steps(x):
+    y = soft(x)
+    return y.add(y)
+
+
+def cast_after(x):
+    return soft(x).to(torch.float16)
+
+
+def cast_by_half(x):
+    return soft(x).half()
+
+
+def two_after(x):
+    y = soft(x)
+    return y.exp(), y.cos()
+
+
+def two_after_in_another_order(x):
+    y = soft(x)
+    b = y.cos()
+    return y.exp(), b
+
+
+def two_after_renamed(x):
+    probabilities = soft(x)
+    first, second = torch.exp(probabilities), torch.cos(probabilities)
+    return first, second
+
+
+def reduced(x):
+    return soft(x).sum(0)
+
+
+def reduced_by_dim(x):
+    return torch.sum(soft(x), dim=0)
+
+
+def reduced_keeping(x):
+    return soft(x).sum(0, keepdim=True)[0]
+
+
+def made_contiguous(x):
+    return soft(x.t().contiguous())
+
+
+def cloned(x):
+    return soft(x.t().clone(memory_format=torch.contiguous_format))
+
+
+def copied_into(x):
+    y = torch.empty(COLS, ROWS, device=x.device)
+    return soft(y.copy_(x.t()))
+
+
+def dropped_out(x):
+    return torch.nn.functional.dropout(soft(x), 0.5)
+
+
+def dropped_out_by_module(x):
+    return torch.nn.Dropout(0.5)(soft(x))
+
+
+def stored_in_a_cache(x):
+    cache = torch.zeros(4, ROWS, COLS, device=x.device)
+    cache.index_put_((torch.tensor([1], device=x.device),), soft(x)[None])
+    return cache
+
+
+def stored_by_index_copy(x):
+    cache = torch.zeros(4, ROWS, COLS, device=x.device)
+    cache.index_copy_(0, torch.tensor([2], device=x.device), soft(x)[None])
+    return cache
+
+
+def backward(x):
+    y = x.detach().requires_grad_()
+    (y * 2.0).sum().backward()
+    return soft(y.grad)
+
+
+def backward_by_grad(x):
+    y = x.detach().requires_grad_()
+    (grad,) = torch.autograd.grad((y * 2.0).sum(), y)
+    return soft(grad)
+
+
+def backward_twice_named(x):
+    leaf = x.detach().requires_grad_()
+    loss = (leaf * 2.0).sum()
+    loss.backward()
+    return soft(leaf.grad)
+
+
+def product(x):
+    return soft(x) @ x
+
+
+def product_by_mm(x):
+    return torch.mm(soft(x), x)
+
+
+def product_by_matmul_out(x):
+    y = soft(x)
+    return torch.matmul(y, x, out=torch.empty_like(y))
+
+
+def product_by_linear(x):
+    return torch.nn.functional.linear(soft(x), x.t())
+
+
+def embedded(x):
+    rows = torch.arange(64, device=x.device)
+    return torch.nn.functional.embedding(rows, soft(x))
+
+
+def selected(x):
+    return soft(x).index_select(0, torch.arange(64, device=x.device))
+
+
+def indexed(x):
+    return soft(x)[torch.arange(64, device=x.device)]
+
+
+def concatenated(x):
+    y = soft(x)
+    return torch.cat([y, y])
+
+
+def stacked(x):
+    y = soft(x)
+    return torch.stack([y, y]).view(2 * ROWS, COLS)
+
+
+def filled_with_less(x):
+    torch.zeros(1024, device=x.device)
+    return soft(x)
+
+
+PAIRS = (
+    *((soft, edit) for edit in (
+        renamed, views, small_contiguous, other_allocation, more_allocations, detached, with_a_cache,
+        reordered_allocations, scalars_beside, with_gradients, shape_arithmetic, in_a_list, transposed_twice,
+        in_inference_mode, in_a_helper, with_metadata, in_a_thread, small_mask, split_and_seen, filled_with_less,
+    )),
+    (scaled_after, scaled_before_return), (scaled_after, scaled_by_division), (scaled_after, scaled_in_half_steps),
+    (cast_after, cast_by_half), (two_after, two_after_in_another_order), (two_after, two_after_renamed),
+    (reduced, reduced_by_dim), (reduced, reduced_keeping), (made_contiguous, cloned), (made_contiguous, copied_into),
+    (dropped_out, dropped_out_by_module), (stored_in_a_cache, stored_by_index_copy), (backward, backward_by_grad),
+    (backward, backward_twice_named), (product, product_by_mm), (product, product_by_matmul_out),
+    (product, product_by_linear), (embedded, selected), (selected, indexed), (concatenated, stacked),
 )  # fmt: skip
+"""An operation, and a harmless edit of it."""
