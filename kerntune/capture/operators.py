@@ -6,14 +6,15 @@ Python it runs (:meth:`kerntune.gpu.base.Tensors.watching`). Storages get number
 
 from __future__ import annotations
 
+import functools
 import gc
+import math
 import threading
 import weakref
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from math import prod
-from typing import Any
+from typing import Any, NamedTuple
 
 from kerntune.base.operator_list import MAX_OUTSIDE, MAX_ROWS, OperatorList, OperatorRow
 from kerntune.base.recording import Recording
@@ -43,15 +44,44 @@ SCATTERING = frozenset(
 )  # fmt: skip
 """In-place operators that write as many elements of their first tensor as their last one has."""
 
+NO_STORAGE = 0
+"""The number of a tensor that wraps others. What is computed from it comes from nowhere that is known."""
+
+TORCHS = ("aten", "prims", "_c10d_functional")
+"""Namespaces of torch's own operators, which read and write their tensors once."""
+
 OWN_NAMESPACES = ("prim", "inductor")
 """Operators of torch's compiler for sizes and allocations."""
 
-TensorLayout = tuple[str, tuple[int, ...]]
+TensorLayout = tuple[Any, tuple[int, ...]]
 """A tensor's dtype and shape."""
 
 
-@dataclass(frozen=True)
-class Operator:
+class Traits(NamedTuple):
+    """What is known of an operator by its name and schema. ``writes`` are the places and names of the arguments that it
+    writes; ``layout_alone``: it takes a tensor for its layout (``zeros_like``)."""
+
+    name: str
+    word: str
+    kind: str
+    works: bool
+    writes: tuple[tuple[int, str], ...]
+    reads_own: bool
+    layout_alone: bool
+
+
+class SeenTensor(NamedTuple):
+    """A tensor as an operator took or made it: its storage's number, bytes of distinct elements, of an element and of
+    the storage."""
+
+    number: int
+    layout: TensorLayout
+    nbytes: int
+    itemsize: int
+    storage_bytes: int
+
+
+class Operator(NamedTuple):
     """A call of an operator: what it is called, the tensors that it takes and makes, bytes, and the kind of its row."""
 
     name: str
@@ -61,8 +91,7 @@ class Operator:
     kind: str
 
 
-@dataclass(frozen=True)
-class OperatorEvent:
+class OperatorEvent(NamedTuple):
     """An operator between two launches: ``launches`` were made before it. It computes the storages ``outs`` from
     ``ins``; of those in ``whole`` nothing is left that was there before."""
 
@@ -94,42 +123,64 @@ class CallOperators:
     def observe(self, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any], result: Any, launches: int) -> None:
         """Note an operator that has run; ``launches`` is :attr:`begin`'s answer from before. One during which kernels
         were launched is no operator of torch's: what it consists of is observed by itself."""
-        if not self.records() or getattr(func, "namespace", "") in OWN_NAMESPACES:
+        traits = traits_of(func)
+        if traits is None or not self.records():
             return
-        takes, makes = list(tensors_of((args, kwargs))), list(tensors_of(result))
-        if not any(map(self.is_device, takes)) and not any(map(self.is_device, makes)):
+        taken = tensors_in(args, kwargs.values()) if kwargs else tensors_in(args)
+        made = tensors_in((result,))
+        if not any(map(self.is_device, taken)) and not any(map(self.is_device, made)):
             return
-        written = list(_written(func, args, kwargs))
         with self._lock:
-            ins, outs = self._numbers_of(takes), self._numbers_of((*makes, *written))
+            takes, makes = [self._look(x) for x in taken], [self._look(x) for x in made]
+            writes = [self._look(x) for x in tensors_in(_given(traits, args, kwargs))] if traits.writes else []
+            ins, written = {x.number for x in takes}, {x.number for x in writes}
+            outs = {x.number for x in makes} | written
             fresh = outs - ins
             self._made |= fresh
-            if not fresh and not written:
+            if not fresh and not writes:
                 return  # a view
-            reads_own = _reads_what_it_writes(func)
-            whole = fresh | self._numbers_of(x for x in written if not reads_own and _is_whole(x))
-            works = _word(func) not in ALLOCATIONS and len(self.launches) == launches
-            operator = _operator(func, args, takes, makes, written) if works else None
-            read = ins if reads_own else ins - self._numbers_of(written)
-            read = set() if _takes_layout_alone(_word(func)) else read
+            reads_own = traits.reads_own
+            whole = fresh if reads_own else fresh | {x.number for x in writes if x.nbytes == x.storage_bytes}
+            works = traits.works and len(self.launches) == launches
+            operator = _operator(traits, takes, makes, writes) if works else None
+            read = set() if traits.layout_alone else ins if reads_own else ins - written
             self.events.append(OperatorEvent(launches, operator, tuple(read), tuple(outs), frozenset(whole)))
 
     def begin(self) -> int:
         """How many launches there are before an operator runs."""
         return len(self.launches)
 
+    def _look(self, tensor: Any) -> SeenTensor:
+        """Distinct elements are told by strides: a broadcast dimension counts once, overlapping windows at most all of
+        their storage. Nothing of a tensor whose shape isn't known, or that has no storage (a subclass that wraps
+        others)."""
+        try:
+            storage, shape, size = tensor.untyped_storage(), tuple(tensor.shape), tensor.element_size()
+            count = 1
+            for n, stride in zip(shape, tensor.stride(), strict=True):
+                if stride or not n:
+                    count *= n
+            most = storage.nbytes()
+            return SeenTensor(self._numbered(storage), (tensor.dtype, shape), min(int(count) * size, most), size, most)
+        except (RuntimeError, TypeError, ValueError, NotImplementedError, AttributeError):
+            number = self._number(tensor)
+            return SeenTensor(NO_STORAGE if number is None else number, (getattr(tensor, "dtype", ""), (-1,)), 0, 1, 0)
+
     def _numbers_of(self, tensors: Iterable[Any]) -> set[int]:
         return {number for x in tensors if (number := self._number(x)) is not None}
 
     def _number(self, tensor: Any) -> int | None:
-        """A storage's number; None of a tensor that has none (a subclass that wraps others)."""
+        """A storage's number; None of a tensor that has none."""
         try:
-            storage = tensor.untyped_storage()
+            return self._numbered(tensor.untyped_storage())
         except (RuntimeError, NotImplementedError, AttributeError):
             return None
-        if storage not in self._numbers:
-            self._numbers[storage] = self._next = self._next + 1
-        return self._numbers[storage]
+
+    def _numbered(self, storage: Any) -> int:
+        number = self._numbers.get(storage)
+        if number is None:
+            self._numbers[storage] = number = self._next = self._next + 1
+        return number
 
     # what came of it
 
@@ -241,15 +292,16 @@ class CallOperators:
         return tuple(sorted(rows[:MAX_ROWS])), rows[MAX_ROWS:]
 
 
-def tensors_of(value: Any, depth: int = 4) -> Iterator[Any]:
-    """The tensors in nested lists, tuples and dicts."""
-    if hasattr(value, "untyped_storage"):
-        yield value
-    elif depth and isinstance(value, (list, tuple)):
-        for item in value:
-            yield from tensors_of(item, depth - 1)
-    elif depth and isinstance(value, Mapping):
-        yield from tensors_of(tuple(value.values()), depth - 1)
+def tensors_in(*groups: Iterable[Any]) -> list[Any]:
+    """The tensors in groups of arguments, lists among them included (an operator's schema nests no deeper)."""
+    found = []
+    for group in groups:
+        for value in group:
+            if hasattr(value, "untyped_storage"):
+                found.append(value)
+            elif isinstance(value, (list, tuple)):
+                found += tensors_in(value)
+    return found
 
 
 def _held_by_others(tensor: Any, held: Sequence[Any]) -> bool:
@@ -276,93 +328,52 @@ def _is_kernels_own(referrer: dict[Any, Any]) -> bool:
     )
 
 
-def _word(func: Any) -> str:
-    """``mm`` for any overload of ``aten.mm``; operators of other libraries have their namespace in front."""
-    name = str(getattr(func, "overloadpacket", func))
-    return name.removeprefix("aten.")
-
-
-def _operator(func: Any, args: Sequence[Any], takes: list[Any], makes: list[Any], written: list[Any]) -> Operator:
-    word = _word(func)
-    outs = [*makes, *(x for x in written if not any(x is y for y in makes))]
-    takes = [] if _takes_layout_alone(word) else takes
-    read = [x for x in takes if _reads_what_it_writes(func) or not any(x is y for y in written)]
-    kind = "filled" if word in FILLING else "" if _is_atens(func) else "bound"
-    if word in SELECTING and takes:
-        whole = sum(map(_nbytes, makes))
-        nbytes = min(_nbytes(takes[0]), whole) + whole + sum(_nbytes(x) for x in takes[1:])
-    elif word in SCATTERING and takes:
-        nbytes = sum(_nbytes(x) for x in takes[1:]) + min(_nbytes(takes[0]), _scattered(takes))
-    else:
-        nbytes = _distinct(read) + _distinct(outs)
-    name = str(getattr(func, "overloadpacket", func))
-    return Operator(name, tuple(map(_layout, takes)), tuple(map(_layout, makes)), nbytes, kind)
-
-
-def _takes_layout_alone(word: str) -> bool:
-    """Whether an operator takes a tensor for its layout, not for its values: ``zeros_like``, ``new_full``."""
-    return word.endswith("_like") or word.startswith("new_")
-
-
-def _scattered(takes: Sequence[Any]) -> int:
-    """Bytes that a scatter writes: as many elements as its last tensor has."""
-    return int(takes[-1].numel()) * int(takes[0].element_size())
-
-
-def _is_atens(func: Any) -> bool:
-    return getattr(func, "namespace", "") in ("aten", "prims", "_c10d_functional")
-
-
-def _reads_what_it_writes(func: Any) -> bool:
-    """Whether an operator's result depends on what it overwrites: of ``add_``, not of ``copy_`` and of ``out=``."""
-    overload = str(getattr(func, "_overloadname", ""))
-    return _word(func) not in OVERWRITING and not (overload == "out" or overload.endswith("_out"))
-
-
-def _written(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Iterator[Any]:
-    """The tensors that an operator writes in place."""
+@functools.lru_cache(maxsize=4096)
+def traits_of(func: Any) -> Traits | None:
+    """An operator's traits; None of one that torch's compiler has for sizes and allocations."""
+    namespace = getattr(func, "namespace", "")
+    if namespace in OWN_NAMESPACES:
+        return None
+    name, overload = str(getattr(func, "overloadpacket", func)), str(getattr(func, "_overloadname", ""))
+    word = name.removeprefix("aten.")
     schema = getattr(func, "_schema", None)
-    if schema is None or not schema.is_mutable:
-        return
-    for place, argument in enumerate(schema.arguments):
-        if argument.alias_info is not None and argument.alias_info.is_write:
-            value = args[place] if place < len(args) else kwargs.get(argument.name)
-            yield from tensors_of(value)
+    arguments = enumerate(schema.arguments if schema is not None and schema.is_mutable else ())
+    return Traits(
+        name=name,
+        word=word,
+        kind="filled" if word in FILLING else "" if namespace in TORCHS else "bound",
+        works=word not in ALLOCATIONS,
+        writes=tuple((i, x.name) for i, x in arguments if x.alias_info is not None and x.alias_info.is_write),
+        reads_own=word not in OVERWRITING and not (overload == "out" or overload.endswith("_out")),
+        layout_alone=word.endswith("_like") or word.startswith("new_"),
+    )
 
 
-def _distinct(tensors: Iterable[Any]) -> int:
-    """Bytes of tensors, each once."""
-    return sum(_nbytes(x) for x in {id(x): x for x in tensors}.values())
+def _given(traits: Traits, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Iterator[Any]:
+    """The arguments that an operator writes."""
+    for place, name in traits.writes:
+        yield args[place] if place < len(args) else kwargs.get(name)
 
 
-def _nbytes(tensor: Any) -> int:
-    """Distinct elements by strides, in bytes: a broadcast dimension counts once, overlapping windows at most all of
-    their storage. Nothing of a tensor whose shape isn't known."""
-    try:
-        shape, strides = tuple(map(int, tensor.shape)), tuple(map(int, tensor.stride()))
-        count = prod(n for n, stride in zip(shape, strides, strict=True) if stride or n == 0)
-        return min(count * int(tensor.element_size()), int(tensor.untyped_storage().nbytes()))
-    except (RuntimeError, TypeError, ValueError, NotImplementedError):
-        return 0
-
-
-def _is_whole(tensor: Any) -> bool:
-    """Whether a tensor's elements are all of its storage."""
-    try:
-        return _nbytes(tensor) == int(tensor.untyped_storage().nbytes())
-    except (RuntimeError, NotImplementedError):
-        return False
-
-
-def _layout(tensor: Any) -> TensorLayout:
-    try:
-        shape = tuple(map(int, tensor.shape))
-    except (RuntimeError, TypeError, ValueError):
-        shape = (-1,)
-    return str(tensor.dtype).removeprefix("torch."), shape
+def _operator(traits: Traits, takes: list[SeenTensor], makes: list[SeenTensor], writes: list[SeenTensor]) -> Operator:
+    read, word = () if traits.layout_alone else takes, traits.word
+    if word in SELECTING and read:
+        whole = sum(x.nbytes for x in makes)
+        nbytes = min(read[0].nbytes, whole) + whole + sum(x.nbytes for x in read[1:])
+    elif word in SCATTERING and read:
+        values = math.prod(read[-1].layout[1]) * read[0].itemsize
+        nbytes = sum(x.nbytes for x in read[1:]) + min(read[0].nbytes, values)
+    else:
+        read = read if traits.reads_own or not writes else [x for x in read if x not in writes]
+        nbytes = sum(x.nbytes for x in {*read}) + sum(x.nbytes for x in {*makes, *writes})
+    return Operator(traits.name, tuple(x.layout for x in takes), tuple(x.layout for x in makes), nbytes, traits.kind)
 
 
 def _signature(operator: Operator) -> str:
     """``float16[64,128], float16[128] -> float32[64]``."""
-    sides = (", ".join(f"{d}[{','.join(map(str, s))}]" for d, s in side) for side in (operator.takes, operator.makes))
-    return " -> ".join(sides)
+    return " -> ".join(", ".join(map(_layout_text, side)) for side in (operator.takes, operator.makes))
+
+
+def _layout_text(layout: TensorLayout) -> str:
+    dtype, shape = layout
+    return f"{str(dtype).removeprefix('torch.')}[{','.join(map(str, shape))}]"

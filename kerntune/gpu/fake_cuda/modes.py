@@ -60,7 +60,8 @@ class Watch:
         begun = listener.begin()
         with self.silent():
             result = operator()
-        listener.observe(func, args, kwargs, result, begun)
+        with torch._C.DisableTorchFunction():  # each look at a tensor would call the mode below
+            listener.observe(func, args, kwargs, result, begun)
         return result
 
     @contextlib.contextmanager
