@@ -1,0 +1,130 @@
+"""The recorder and the comparison of addresses of ``benchmarks/experiments``, against a driver that has no GPU."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import struct
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from benchmarks.experiments.addresses import compare, inside, relocated
+
+HERE = Path(__file__).parent
+EXPERIMENTS = HERE.parents[1] / "benchmarks" / "experiments"
+DISTANCE = 0xA5640000000
+BASES = (0x400000000000, 0x400000000000 + DISTANCE)
+
+needs_compiler = pytest.mark.skipif(
+    sys.platform != "linux" or shutil.which("gcc") is None, reason="wants gcc on Linux"
+)
+
+
+def test_words_apart_by_the_distance_are_addresses_also_at_multiples_of_four() -> None:
+    def made(by: int) -> bytes:
+        return struct.pack("<QQIQI", 5, BASES[0] + 64 + by, 7, BASES[0] + 128 + by, 9)
+
+    found = compare(made(0), made(DISTANCE), DISTANCE)
+    assert (found.addresses, found.otherwise) == ([8, 20], [])
+    assert relocated(made(0), found.addresses, 3 * DISTANCE) == made(3 * DISTANCE)
+
+
+def test_words_that_differ_in_another_way_are_said() -> None:
+    one, two = struct.pack("<QQ", 1, BASES[0]), struct.pack("<QQ", 2, BASES[0] + DISTANCE)
+    assert compare(one, two, DISTANCE).otherwise == [0]
+    assert compare(one + b"abc", two + b"abd", DISTANCE).otherwise == [0, 16]
+
+
+def test_addresses_into_other_allocations_are_found() -> None:
+    assert inside(struct.pack("<QQ", 50, 1000), [(900, 101)]) == [(8, 1000)]
+    assert inside(struct.pack("<QQ", 50, 1001), [(900, 101)]) == []
+
+
+@pytest.fixture(scope="module")
+def natives(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("natives")
+    sources = {n: EXPERIMENTS / "native" / f"{n}.c" for n in ("recorder", "window")}
+    options = ["gcc", "-O1", "-fPIC", "-shared"]
+    for name, source in sources.items():
+        subprocess.run([*options, "-fvisibility=hidden", "-o", folder / f"{name}.so", source], check=True)
+    subprocess.run([*options, "-o", folder / "libcuda.so.1", HERE / "stub_driver.c"], check=True)
+    return folder
+
+
+@pytest.fixture
+def run(natives: Path) -> Callable[..., dict[str, Any]]:
+    def run(script: Path, *arguments: Any, **more: str) -> dict[str, Any]:
+        environment = {**os.environ, "LD_LIBRARY_PATH": str(natives), "EXPERIMENTS_WORK": str(natives)}
+        environment.update(EXPERIMENTS_MAPPED=str(4 << 20), PYTHONPATH=str(EXPERIMENTS), **more)
+        command = [sys.executable, str(script), *map(str, arguments)]
+        done = subprocess.run(command, env=environment, capture_output=True, text=True)
+        assert done.returncode == 0, done.stderr
+        answer: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+        return answer
+
+    return run
+
+
+@pytest.fixture
+def record(natives: Path, run: Callable[..., dict[str, Any]], tmp_path: Path) -> Callable[[str], list[Path]]:
+    def record(kind: str) -> list[Path]:
+        folders = [tmp_path / str(i) for i in (1, 2)]
+        for folder, base in zip(folders, BASES, strict=True):
+            (folder / "code").mkdir(parents=True)
+            given = {"RECORDER_OUT": str(folder / "lines.jsonl"), "RECORDER_CODE": str(folder / "code")}
+            run(HERE / "stub_record.py", hex(base), folder, kind, LD_PRELOAD=str(natives / "recorder.so"), **given)
+        return folders
+
+    return record
+
+
+def lines(folder: Path) -> list[dict[str, Any]]:
+    (path,) = folder.glob("lines.jsonl.*")
+    return [json.loads(line) for line in path.read_text().splitlines()]
+
+
+@needs_compiler
+@pytest.mark.parametrize(("kind", "in_memory"), [("plain", 2), ("table", 2)])
+def test_a_call_is_replayed_at_a_third_window(
+    record: Callable[[str], list[Path]], run: Callable[..., dict[str, Any]], kind: str, in_memory: int
+) -> None:
+    result = run(EXPERIMENTS / "replay.py", "same", *record(kind))
+    assert "replay_error" not in result, result
+    assert (result["launches"], result["unknown"]) == (1, [])
+    assert result["params"]["addresses"] == (2 if kind == "plain" else 1)
+    assert result["memory_before"] == {"words": 1088, "addresses": in_memory, "differ_otherwise": 0, "first_otherwise": []}
+    assert (result["outputs_equal"], result["bytes_that_differ"]) == (True, 0)
+    assert result["addresses_not_in_window"] == []
+
+
+@needs_compiler
+def test_addresses_that_are_written_another_way_are_not_taken_for_addresses(
+    record: Callable[[str], list[Path]], run: Callable[..., dict[str, Any]]
+) -> None:
+    result = run(EXPERIMENTS / "replay.py", "same", *record("hidden"))
+    assert (result["memory_before"]["addresses"], result["memory_before"]["differ_otherwise"]) == (0, 2)
+
+
+@needs_compiler
+def test_the_recorder_sees_modules_parameters_and_the_kernels_of_graphs(record: Callable[[str], list[Path]]) -> None:
+    folder = record("graph")[0]
+    counts = json.loads((folder / "case.json").read_text())["counts"]
+    modules, launches, captured, graph_launches, graph_kernels = counts[:5]
+    assert (modules, launches, captured, graph_launches, graph_kernels) == (1, 1, 1, 3, 3)
+    seen = lines(folder)
+    (node,) = [line for line in seen if line["what"] == "node"]
+    launch = [line for line in seen if line["what"] == "launch" and not line["captured"]][0]
+    assert node["params"] == launch["params"]
+    assert launch["name"] == "doubled"
+    assert launch["layout"] == [[0, 8], [8, 8], [16, 4]]
+    x, _, n = struct.unpack("<QQI", bytes.fromhex(launch["params"]))
+    assert (x, n) == (BASES[0], 1000)
+    (code,) = (folder / "code").iterdir()
+    assert code.read_bytes() == b"text of a module\0"
+    assert code.name == f"{launch['hash']}.ptx"
