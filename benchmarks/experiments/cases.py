@@ -183,7 +183,6 @@ class TensorMap(ctypes.Structure):
     """The driver wants its 128 bytes at a multiple of 64."""
 
     _fields_ = [("words", ctypes.c_uint64 * 16)]
-    _align_ = 64
 
 
 def tensor_map(driver: ctypes.CDLL, tensor: torch.Tensor, box: tuple[int, int]) -> Any:

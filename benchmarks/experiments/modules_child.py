@@ -102,7 +102,7 @@ def main() -> None:
             code = codes.get(line["code"], {})
             path = folder / f"{line['hash']}.{line['kind']}"
             parts = entries(path.read_bytes()) if path.exists() else []
-            row["kernels"].append(
+            row.setdefault("kernels", []).append(
                 {
                     "name": (line["name"] or "?")[:80],
                     "file": Path(code.get("file", "")).name or "(memory)",

@@ -9,6 +9,7 @@
    recorder_level(0) counts, (1) writes launches with their parameters, (2) writes their code as well.  */
 #define _GNU_SOURCE
 #include <dlfcn.h>
+#include <fcntl.h>
 #include <pthread.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -27,6 +28,7 @@ enum { LAUNCH_ATTRIBUTE_BYTES = 72, MOST_PARAMS = 512, MOST_SLOTS = 4, COPIED_CO
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static FILE *out;
+static pid_t writer; /* a fork has the buffer too, and must not write it again */
 static int level;
 static U64 counts[16];
 enum { C_MODULES, C_LAUNCHES, C_CAPTURED, C_GRAPH_LAUNCHES, C_GRAPH_KERNELS, C_ALLOCATIONS, C_MEMORY_OPERATIONS,
@@ -142,6 +144,7 @@ static void line_begin(void) {
   out = fopen(name ? path : "/dev/null", "w");
   if (!out) out = fopen("/dev/null", "w");
   setvbuf(out, NULL, _IOFBF, 1 << 20);
+  writer = getpid();
 }
 static void string_out(const char *s) {
   fputc('"', out);
@@ -560,4 +563,11 @@ __attribute__((visibility("default"))) void recorder_mark(const char *text) {
   fflush(out);
   pthread_mutex_unlock(&lock);
 }
-__attribute__((destructor)) static void end(void) { if (out) fflush(out); }
+__attribute__((destructor)) static void end(void) {
+  if (!out) return;
+  if (writer == getpid()) fflush(out);
+  else {
+    int nowhere = open("/dev/null", O_WRONLY);
+    if (nowhere >= 0) dup2(nowhere, fileno(out));
+  }
+}
