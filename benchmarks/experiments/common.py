@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import itertools
 import json
 import os
 import platform
@@ -25,7 +26,10 @@ BASES = (0x400000000000, 0x4A5640000000)
 TARGET = 0x590000000000
 """The window of the replay: a third one."""
 RESERVED = 64 * GIB
-MAPPED = int(os.environ.get("EXPERIMENTS_MAPPED", 3 * GIB))
+SLOT = int(os.environ.get("EXPERIMENTS_SLOT", 512 << 20))
+"""Of each call in a window of many."""
+COMMON = int(os.environ.get("EXPERIMENTS_COMMON", 256 << 20))
+GRANULE = 2 << 20
 POISON = 0xA5
 
 
@@ -48,28 +52,41 @@ def library(name: str) -> ctypes.CDLL:
     return ctypes.CDLL(str(WORK / f"{name}.so"))
 
 
+DEADLINE = [float("inf")]
+"""When, by time.monotonic(), no child may run any longer."""
+
+
 def child(
     arguments: list[str], seconds: float, extra: dict[str, str] | None = None, recorder: Path | None = None
 ) -> dict[str, Any]:
-    """Run a Python script of this folder; its last line that is JSON, or what went wrong."""
+    """Run a Python script of this folder; its last line that is JSON, or what went wrong. It never waits longer."""
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(HERE), os.environ.get("PYTHONPATH", "")])}
     environment.update(extra or {})
     if recorder is not None:
         environment.update(LD_PRELOAD=str(WORK / "recorder.so"), RECORDER_OUT=str(recorder))
     begin = time.monotonic()
-    try:
-        done = subprocess.run(
-            [sys.executable, *arguments], cwd=HERE, env=environment, capture_output=True, text=True, timeout=seconds
-        )
-    except subprocess.TimeoutExpired as error:
-        tail = (error.stderr or b"")[-800:]
-        return {"error": f"not done after {seconds} s", "stderr": tail.decode(errors="replace")}
-    for line in reversed(done.stdout.splitlines()):
+    seconds = min(seconds, DEADLINE[0] - begin)
+    if seconds < 1:
+        return {"error": "not begun: the time was over"}
+    texts = [WORK / f"{kind}.{os.getpid()}.{next(NUMBERS)}" for kind in ("out", "err")]
+    with texts[0].open("wb") as out, texts[1].open("wb") as err:
+        process = subprocess.Popen([sys.executable, *arguments], cwd=HERE, env=environment, stdout=out, stderr=err)
+        try:
+            process.wait(seconds)
+        except subprocess.TimeoutExpired:
+            process.kill()
+    stdout, stderr = (t.read_text(errors="replace") for t in texts)
+    if process.returncode is None:
+        return {"error": f"not done after {seconds:.0f} s", "stderr": stderr[-800:], "stdout": stdout[-300:]}
+    for line in reversed(stdout.splitlines()):
         if line.startswith("{"):
             answer: dict[str, Any] = json.loads(line)
             answer.setdefault("process_seconds", round(time.monotonic() - begin, 2))
             return answer
-    return {"error": f"exit code {done.returncode}", "stderr": done.stderr[-1500:], "stdout": done.stdout[-500:]}
+    return {"error": f"exit code {process.returncode}", "stderr": stderr[-1500:], "stdout": stdout[-500:]}
+
+
+NUMBERS = itertools.count()
 
 
 def guarded(function: Callable[..., Any], *arguments: Any) -> dict[str, Any]:

@@ -1,8 +1,9 @@
-"""Record one call at one window: memory before and after, launches, code; then run it with other contents.
+"""Record calls at one window: memory before and after, launches, code; then run them with other contents.
 
-    LD_PRELOAD=recorder.so RECORDER_OUT=... RECORDER_CODE=FOLDER/code python record_case.py CASE BASE FOLDER [--other]
+    LD_PRELOAD=recorder.so RECORDER_OUT=... RECORDER_CODE=CODE python record_case.py NUMBER ROOT NAME,NAME,... [--other]
 
-Memory comes from the window alone, from low to high, so two processes at two windows have the same layout.
+Memory comes from the window NUMBER (1 or 2) alone, from low to high, so two processes have the same layout. The first
+part is common (workspaces of libraries), then each call has a slot. A call that fails is said in its ``case.json``.
 """
 
 from __future__ import annotations
@@ -16,80 +17,98 @@ from typing import Any
 
 import torch
 
-from cases import CASES
-from common import MAPPED, POISON, RESERVED, WORK, answer, library
+from cases import CASES, Case
+from common import BASES, COMMON, POISON, RESERVED, SLOT, WORK, answer, library
 
 
-def main() -> None:
-    name, base, folder = sys.argv[1], int(sys.argv[2], 0), Path(sys.argv[3])
-    folder.mkdir(parents=True, exist_ok=True)
-    window, recorder, driver = library("window"), library("recorder"), ctypes.CDLL("libcuda.so.1")
-    window.window_used.restype = ctypes.c_uint64
-    allocator = torch.cuda.memory.CUDAPluggableAllocator(str(WORK / "window.so"), "window_alloc", "window_free")
-    torch.cuda.memory.change_current_allocator(allocator)
-    torch.cuda.init()
-    context = ctypes.c_void_p()
-    for code in (
-        driver.cuInit(0),
-        driver.cuDevicePrimaryCtxRetain(ctypes.byref(context), 0),
-        driver.cuCtxSetCurrent(context),
-        window.window_open(*(ctypes.c_uint64(n) for n in (base, RESERVED, MAPPED)), POISON),
-    ):
-        if code:
-            raise RuntimeError(f"the window at {base:#x} could not be had: {code}")
+class Recorder:
+    """A window that torch's memory comes from, and what is dumped of it."""
 
-    case = CASES[name]()
-    torch.manual_seed(1)
-    host = case.inputs()
-    torch.manual_seed(2)
-    other = case.inputs()
-    inputs = {key: value.cuda() for key, value in host.items()}
-
-    def fill(values: dict[str, torch.Tensor]) -> None:
-        for key, value in values.items():
-            inputs[key].copy_(value)
+    def __init__(self, base: int, slots: int) -> None:
+        self.base, self.window, self.native = base, library("window"), library("recorder")
+        self.driver = ctypes.CDLL("libcuda.so.1")
+        self.window.window_used.restype = ctypes.c_uint64
+        allocator = torch.cuda.memory.CUDAPluggableAllocator(str(WORK / "window.so"), "window_alloc", "window_free")
+        torch.cuda.memory.change_current_allocator(allocator)
+        torch.cuda.init()
+        context = ctypes.c_void_p()
+        for code in (
+            self.driver.cuInit(0),
+            self.driver.cuDevicePrimaryCtxRetain(ctypes.byref(context), 0),
+            self.driver.cuCtxSetCurrent(context),
+            self.window.window_open(
+                *(ctypes.c_uint64(n) for n in (base, RESERVED, COMMON + slots * SLOT)), POISON
+            ),
+        ):
+            if code:
+                raise RuntimeError(f"the window at {base:#x} could not be had: {code}")
+        for dtype in (torch.bfloat16, torch.float32):
+            x = torch.ones(64, 64, device="cuda", dtype=dtype)
+            x @ x
         torch.cuda.synchronize()
+        self.common = self.used()
 
-    def dump(path: Path) -> int:
-        used = int(window.window_used())
-        buffer = (ctypes.c_uint8 * used)()
-        code = driver.cuMemcpyDtoH_v2(buffer, ctypes.c_uint64(base), ctypes.c_size_t(used))
-        if code:
-            raise RuntimeError(f"reading the window gave {code}")
-        path.write_bytes(buffer)
-        return used
+    def used(self) -> int:
+        return int(self.window.window_used())
 
-    def within(tensor: torch.Tensor) -> list[int]:
-        return [tensor.data_ptr() - base, tensor.numel() * tensor.element_size()]
+    def dump(self, path: Path, start: int) -> list[list[int]]:
+        """Write the common part and the slot so far; their offsets and sizes."""
+        regions = [[0, self.common], [start, self.used() - start]]
+        with path.open("wb") as file:
+            for offset, size in regions:
+                buffer = (ctypes.c_uint8 * size)()
+                at = ctypes.c_uint64(self.base + offset)
+                code = self.driver.cuMemcpyDtoH_v2(buffer, at, ctypes.c_size_t(size))
+                if code:
+                    raise RuntimeError(f"reading the window gave {code}")
+                file.write(buffer)
+        return regions
 
-    def raw(tensor: torch.Tensor) -> bytes:
-        return tensor.detach().contiguous().cpu().view(torch.uint8).numpy().tobytes() if tensor.dim() else (
-            tensor.detach().reshape(1).cpu().view(torch.uint8).numpy().tobytes()
-        )
+    def place(self, tensor: torch.Tensor) -> list[int]:
+        return [tensor.data_ptr() - self.base, tensor.numel() * tensor.element_size()]
 
-    call = case.prepare(inputs)
-    for _ in range(2):
-        call()
-        fill(host)
-    before = dump(folder / "before.bin")
-    recorder.recorder_level(2)
-    recorder.recorder_mark(b"begin")
-    results = call()
-    torch.cuda.synchronize()
-    recorder.recorder_mark(b"end")
-    recorder.recorder_level(0)
-    after = dump(folder / "after.bin")
+    def record(self, name: str, folder: Path, start: int, with_other: bool) -> dict[str, Any]:
+        self.window.window_seek(ctypes.c_uint64(start))
+        case: Case = CASES[name]()
+        torch.manual_seed(1)
+        host = case.inputs()
+        torch.manual_seed(2)
+        other = case.inputs()
+        inputs = {key: value.cuda() for key, value in host.items()}
 
-    found: dict[str, Any] = {"case": name, "base": base, "before": before, "after": after}
-    found["inputs"] = {key: within(value) for key, value in inputs.items()}
-    found["outputs"] = [within(r) for r in results]
-    found["dtypes"] = [str(r.dtype) for r in results]
-    found["contiguous"] = all(r.is_contiguous() for r in results)
-    if case.reference is not None:
-        found["error_of_call"] = worst(results, case.reference({k: v.cuda() for k, v in host.items()}))
-    first = [raw(r) for r in results]
-    if "--other" in sys.argv:
-        fill(other)
+        def fill(values: dict[str, torch.Tensor]) -> None:
+            for key, value in values.items():
+                inputs[key].copy_(value)
+            torch.cuda.synchronize()
+
+        call = case.prepare(inputs)
+        for _ in range(2):
+            call()
+            fill(host)
+        found: dict[str, Any] = {"case": name, "base": self.base, "start": start}
+        found["before"] = self.dump(folder / "before.bin", start)
+        self.native.recorder_level(2)
+        self.native.recorder_mark(f"begin {name}".encode())
+        results = call()
+        torch.cuda.synchronize()
+        self.native.recorder_mark(b"end")
+        self.native.recorder_level(0)
+        found["after"] = self.dump(folder / "after.bin", start)
+        found["inputs"] = {key: self.place(value) for key, value in inputs.items()}
+        found["outputs"] = [self.place(r) for r in results]
+        found["dtypes"] = [str(r.dtype) for r in results]
+        found["contiguous"] = all(r.is_contiguous() for r in results)
+        if case.reference is not None:
+            found["error_of_call"] = worst(results, case.reference({k: v.cuda() for k, v in host.items()}))
+        if with_other:
+            self.with_other(found, case, call, results, folder, lambda: fill(other), other)
+        return found
+
+    def with_other(
+        self, found: dict[str, Any], case: Case, call: Any, results: Any, folder: Path, fill: Any, other: Any
+    ) -> None:
+        first = [raw(r) for r in results]
+        fill()
         again = call()
         torch.cuda.synchronize()
         expected = [raw(r) for r in again]
@@ -104,11 +123,28 @@ def main() -> None:
         for i, tensor in enumerate(right):
             (folder / f"right{i}.bin").write_bytes(raw(tensor.double()))
         found["tolerance"] = case.tolerance
-    counts = (ctypes.c_uint64 * 16)()
-    recorder.recorder_counts(counts)
-    found["counts"] = list(counts)
-    (folder / "case.json").write_text(json.dumps(found))
-    answer({k: found[k] for k in ("case", "base", "before", "after")})
+
+
+def raw(tensor: torch.Tensor) -> bytes:
+    return tensor.detach().reshape(-1).contiguous().cpu().view(torch.uint8).numpy().tobytes()
+
+
+def main() -> None:
+    number, root, names = int(sys.argv[1]), Path(sys.argv[2]), sys.argv[3].split(",")
+    recorder, done = Recorder(BASES[number - 1], len(names)), {}
+    for slot, name in enumerate(names):
+        folder = root / name / str(number)
+        folder.mkdir(parents=True, exist_ok=True)
+        try:
+            found = recorder.record(name, folder, COMMON + slot * SLOT, "--other" in sys.argv)
+            done[name] = "recorded"
+        except Exception as error:
+            found = {"error": f"{type(error).__name__}: {str(error)[:600]}"}
+            done[name] = found["error"]
+        found.update(lines=f"{os.environ['RECORDER_OUT']}.{os.getpid()}", code=os.environ["RECORDER_CODE"])
+        (folder / "case.json").write_text(json.dumps(found))
+    recorder.native.recorder_mark(b"over")
+    answer(done)
     sys.stdout.flush()
     os._exit(0)  # frees of the window's memory at the interpreter's end would come after the context's
 

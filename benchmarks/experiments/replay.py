@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from addresses import Words, compare, inside, relocated, values
-from common import MAPPED, POISON, RESERVED, TARGET, answer, library
+from common import GRANULE, POISON, RESERVED, TARGET, answer, library
 
 KEPT_ATTRIBUTES = (2, 4, 5, 6)
 """Attributes of launches without addresses: cooperative, cluster's size, its scheduling, programmatic order."""
@@ -41,12 +41,15 @@ class Recording:
         lines: list[dict[str, Any]] = []
         ranges: list[tuple[int, int]] = []
         within = False
-        (path,) = sorted(folder.glob("lines.jsonl.*"), key=lambda p: p.stat().st_size)[-1:]
-        with path.open(encoding="utf-8", errors="replace") as text:
+        if "error" in case:
+            raise RuntimeError(f"not recorded: {case['error']}")
+        with Path(case["lines"]).open(encoding="utf-8", errors="replace") as text:
             for raw in text:
+                if not raw.endswith("}\n"):
+                    continue  # the last line of a process that is still writing
                 line = json.loads(raw)
                 if line["what"] == "mark":
-                    within = line["text"] == "begin"
+                    within = line["text"] == f"begin {case['case']}"
                 elif line["what"] == "allocation" and not case["base"] <= line["at"] < case["base"] + RESERVED:
                     ranges.append((line["at"], line["size"]))
                 elif within and line["what"] in ("launch", "memory", "graph_launch"):
@@ -70,7 +73,7 @@ class Relocatable:
     @classmethod
     def of(cls, one: Recording, two: Recording) -> Relocatable:
         distance = two.case["base"] - one.case["base"]
-        for key in ("before", "after", "inputs", "outputs"):
+        for key in ("start", "before", "after", "inputs", "outputs"):
             if one.case[key] != two.case[key]:
                 raise ValueError(f"the layouts differ in {key}: {one.case[key]} and {two.case[key]}")
         if len(one.lines) != len(two.lines):
@@ -95,7 +98,8 @@ class Relocatable:
         seen = values(one.memory("after"), after.addresses)
         for line, found in zip(one.lines, params, strict=True):
             seen += values(bytes.fromhex(line["params"]), found.addresses) if line["what"] == "launch" else []
-        astray = [hex(v) for v in seen if not start <= v < start + one.case["after"]]
+        ours = [(start + offset, start + offset + size) for offset, size in one.case["after"]]
+        astray = [hex(v) for v in seen if not any(low <= v < high for low, high in ours)]
         report = {
             "launches": len(launches),
             "kernels": sorted({(line["name"] or "?")[:90] for line in launches}),
@@ -143,10 +147,19 @@ class Driver:
         self("cuMemcpyDtoH_v2", buffer, U64(at), SIZE(size))
         return buffer.raw
 
-    def open(self, base: int, reserve: int = RESERVED, mapped: int = MAPPED) -> None:
-        code = self.window.window_open(U64(base), U64(reserve), U64(mapped), POISON)
+    def reserve(self, base: int, size: int = RESERVED) -> None:
+        given = U64()
+        code = self.window.window_reserve(U64(base), U64(size), ctypes.byref(given))
         if code:
-            raise RuntimeError(f"the window at {base:#x} could not be had: {code}")
+            raise RuntimeError(f"the window at {base:#x} could not be had: {code}, {given.value:#x}")
+
+    def map(self, start: int, end: int) -> None:
+        """Memory with poison for the granules from ``start`` to ``end``."""
+        start, end = start // GRANULE * GRANULE, -(-end // GRANULE) * GRANULE
+        if end > start:
+            code = self.window.window_map(U64(start), U64(end - start), POISON)
+            if code:
+                raise RuntimeError(f"memory at {start:#x} could not be had: {code}")
 
     def function(self, line: dict[str, Any], code: Path, side: int = 0) -> POINTER:
         """The function of a launch; each ``side`` has a module of its own."""
@@ -195,7 +208,7 @@ class Operation:
         start = (ctypes.addressof(self.raw) + 63) // 64 * 64
         ctypes.memmove(start, data, len(data))
         self.params = (POINTER * max(1, len(line["layout"])))(*(start + offset for offset, _ in line["layout"]))
-        self.function = driver.function(line, recording.folder / "code", side)
+        self.function = driver.function(line, Path(recording.case["code"]), side)
         kept = [(i, bytes.fromhex(v)) for i, v in line["attributes"] if i in KEPT_ATTRIBUTES]
         self.attributes = (Attribute * max(1, len(kept)))()
         for place, (number, value) in enumerate(kept):
@@ -230,15 +243,31 @@ def operations(driver: Driver, moved: Relocatable, target: int, side: int = 0) -
     return [Operation(driver, line, words, by, moved.first, side) for line, words in pairs]
 
 
-def placed(driver: Driver, moved: Relocatable, target: int, contents: dict[str, bytes] | None = None) -> None:
+def opened(driver: Driver, moved: Relocatable, target: int) -> None:
+    """The window at ``target``, with memory where the recording has some."""
+    driver.reserve(target)
+    for offset, size in moved.first.case["after"]:
+        driver.map(target + offset, target + offset + size)
+
+
+def placed(
+    driver: Driver, moved: Relocatable, target: int, contents: dict[str, bytes] | None = None, common: bool = True
+) -> None:
     """Memory as it was before the call, at ``target``; ``contents`` in place of the inputs' own."""
-    by = target - moved.first.case["base"]
-    driver.write(target, relocated(moved.first.memory("before"), moved.before.addresses, by))
-    for name, data in (contents or {}).items():
+    data = relocated(moved.first.memory("before"), moved.before.addresses, target - moved.first.case["base"])
+    for number, (offset, size) in enumerate(moved.first.case["before"]):
+        if size and (number or common):
+            driver.write(target + offset, data[:size])
+        data = data[size:]
+    for name, given in (contents or {}).items():
         offset, size = moved.first.case["inputs"][name]
-        if len(data) != size:
-            raise ValueError(f"{name}: {len(data)} bytes for {size}")
-        driver.write(target + offset, data)
+        if len(given) != size:
+            raise ValueError(f"{name}: {len(given)} bytes for {size}")
+        driver.write(target + offset, given)
+
+
+def found_after(driver: Driver, moved: Relocatable, target: int) -> bytes:
+    return b"".join(driver.read(target + o, n) for o, n in moved.first.case["after"] if n)
 
 
 def same(one: Path, two: Path) -> dict[str, Any]:
@@ -248,20 +277,21 @@ def same(one: Path, two: Path) -> dict[str, Any]:
     result = dict(moved.report)
     try:
         driver = Driver()
-        driver.open(TARGET)
+        opened(driver, moved, TARGET)
         placed(driver, moved, TARGET)
         for operation in operations(driver, moved, TARGET):
             operation.run()
         driver("cuCtxSynchronize")
-        got = driver.read(TARGET, moved.first.case["after"])
+        got = found_after(driver, moved, TARGET)
         wanted = relocated(moved.first.memory("after"), moved.after.addresses, TARGET - moved.first.case["base"])
         a, b = (np.frombuffer(x, dtype=np.uint8) for x in (got, wanted))
         result["bytes"] = len(wanted)
         result["bytes_that_differ"] = int((a != b).sum())
-        spans = [slice(o, o + n) for o, n in moved.first.case["outputs"]]
+        case = moved.first.case
+        skipped = case["after"][0][1] - case["start"]  # outputs lie in the slot, which comes after the common part
+        spans = [slice(o + skipped, o + skipped + n) for o, n in case["outputs"]]
         result["outputs_equal"] = all(got[s] == wanted[s] for s in spans)
-        before = np.frombuffer(moved.first.memory("before"), dtype=np.uint8)
-        result["bytes_written_by_call"] = int((b[: len(before)] != before).sum()) + len(b) - len(before)
+        result["bytes_new_in_call"] = case["after"][1][1] - case["before"][1][1]
     except Exception as error:
         result["replay_error"] = f"{type(error).__name__}: {error}"
     result["replay_seconds"] = round(time.monotonic() - begin, 2)
@@ -275,11 +305,12 @@ def contents(one: Path, two: Path) -> dict[str, Any]:
     result: dict[str, Any] = {"launches": moved.report["launches"], "contents_matter": case["contents_matter"]}
     result.update(error_of_native=case["error_of_native"], contiguous=case["contiguous"])
     driver = Driver()
-    driver.open(TARGET)
+    opened(driver, moved, TARGET)
     others = {name: (one / f"other_{name}.bin").read_bytes() for name in case["inputs"]}
     runs = []
     for _ in range(2):  # once more from the same start: deterministic?
-        driver("cuMemsetD8_v2", U64(TARGET), POISON, SIZE(case["after"]))
+        for offset, size in case["after"]:
+            driver("cuMemsetD8_v2", U64(TARGET + offset), POISON, SIZE(size))
         placed(driver, moved, TARGET, others)
         for operation in operations(driver, moved, TARGET):
             operation.run()

@@ -18,13 +18,12 @@ import time
 from pathlib import Path
 from typing import Any
 
-from common import GIB, RESERVED, TARGET, answer
+from common import GRANULE, RESERVED, TARGET, answer
 from replay import U64, Driver, Operation, POINTER, Recording, Relocatable, SIZE, operations, placed
 
 PAIRS = 15
 DECISIONS = 30
 CLEARED = 256 << 20
-GRANULE = 2 << 20
 EXTERNAL = 1
 CAPTURE_THREAD = 1
 
@@ -81,13 +80,15 @@ def main() -> None:
     moved = Relocatable.of(*(Recording.read(Path(p)) for p in sys.argv[1:3]))
     case = moved.first.case
     driver = Driver()
-    chunk = (case["after"] + GRANULE - 1) // GRANULE * GRANULE
+    start, size = case["after"][1]
+    chunk = (size + GRANULE - 1) // GRANULE * GRANULE
     l2 = ctypes.c_int()
     driver("cuDeviceGetAttribute", ctypes.byref(l2), 38, 0)
     traffic = sum(n for _, n in case["inputs"].values()) + sum(n for _, n in case["outputs"])
     copies = max(4, -(-2 * l2.value // traffic))
     total = 2 * copies * chunk + CLEARED + GRANULE
-    driver.open(TARGET, max(RESERVED, total), (total + GIB - 1) // GIB * GIB)
+    driver.reserve(TARGET, RESERVED)
+    driver.map(TARGET + start, TARGET + start + total)
     result: dict[str, Any] = {"case": case["case"], "traffic_mb": round(traffic / 1e6, 2), "copies_a_side": copies}
     result.update(l2_mb=round(l2.value / 1e6, 1), pairs=PAIRS, decisions=DECISIONS)
     stream = POINTER()
@@ -96,7 +97,7 @@ def main() -> None:
     sides: list[list[Operation]] = [[], []]
     for number in range(2 * copies):
         place = TARGET + number * chunk
-        placed(driver, moved, place)
+        placed(driver, moved, place, common=False)
         sides[number % 2] += operations(driver, moved, place, number % 2)
     driver("cuCtxSynchronize")
     events = Events(driver, 2 + 2 * copies)
@@ -112,7 +113,7 @@ def main() -> None:
     result["rotation"] = decisions(rotated)
 
     fixed = [operations(driver, moved, TARGET, side) for side in (0, 1)]
-    clear_at = TARGET + 2 * copies * chunk
+    clear_at = TARGET + start + 2 * copies * chunk
 
     def body(side: int) -> None:
         for i in range(copies):

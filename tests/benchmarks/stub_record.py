@@ -7,20 +7,22 @@ from __future__ import annotations
 
 import ctypes
 import json
+import os
 import struct
 import sys
 from pathlib import Path
 
-from common import MAPPED, POISON, RESERVED, library
+from common import COMMON, POISON, RESERVED, SLOT, library
 
 base, folder, kind = int(sys.argv[1], 0), Path(sys.argv[2]), sys.argv[3]
 U64, POINTER = ctypes.c_uint64, ctypes.c_void_p
 driver, recorder, window = ctypes.CDLL("libcuda.so.1"), library("recorder"), library("window")
 window.window_alloc.restype = POINTER
 assert driver.cuInit(0) == 0
-assert window.window_open(U64(base), U64(RESERVED), U64(MAPPED), POISON) == 0
+assert window.window_open(U64(base), U64(RESERVED), U64(COMMON + SLOT), POISON) == 0
 
 N = 1000
+window.window_seek(U64(COMMON))
 x, y, table = (window.window_alloc(ctypes.c_size_t(n), 0, None) for n in (4 * N, 4 * N, 16))
 driver.cuMemcpyHtoD_v2(U64(x), struct.pack(f"{N}f", *range(N)), 4 * N)
 # "hidden" has its addresses where no comparison finds them: their bits are turned round.
@@ -37,12 +39,12 @@ values = [U64(x), U64(y), ctypes.c_int(N)] if name == b"doubled" else [U64(table
 params = (POINTER * len(values))(*(ctypes.addressof(v) for v in values))
 
 
-def dump(to: str) -> int:
-    used = window.window_used()
-    buffer = ctypes.create_string_buffer(used)
-    driver.cuMemcpyDtoH_v2(buffer, U64(base), ctypes.c_size_t(used))
+def dump(to: str) -> list[list[int]]:
+    size = window.window_used() - COMMON
+    buffer = ctypes.create_string_buffer(size)
+    driver.cuMemcpyDtoH_v2(buffer, U64(base + COMMON), ctypes.c_size_t(size))
     (folder / to).write_bytes(buffer.raw)
-    return int(used)
+    return [[0, 0], [COMMON, size]]
 
 
 def launch() -> None:
@@ -52,7 +54,7 @@ def launch() -> None:
 
 before = dump("before.bin")
 recorder.recorder_level(2)
-recorder.recorder_mark(b"begin")
+recorder.recorder_mark(f"begin {kind}".encode())
 if kind == "graph":
     graph, executable = POINTER(), POINTER()
     driver.cuStreamBeginCapture_v2(None, 0)
@@ -66,7 +68,8 @@ recorder.recorder_mark(b"end")
 after = dump("after.bin")
 counts = (U64 * 16)()
 recorder.recorder_counts(counts)
-case = {"case": kind, "base": base, "before": before, "after": after, "inputs": {"x": [0, 4 * N]}}
+case = {"case": kind, "base": base, "start": COMMON, "before": before, "after": after, "inputs": {"x": [x - base, 4 * N]}}
+case.update(lines=f"{os.environ['RECORDER_OUT']}.{os.getpid()}", code=os.environ["RECORDER_CODE"])
 case.update(outputs=[[y - base, 4 * N]], counts=list(counts))
 (folder / "case.json").write_text(json.dumps(case))
 print(json.dumps(case))

@@ -61,7 +61,8 @@ def natives(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def run(natives: Path) -> Callable[..., dict[str, Any]]:
     def run(script: Path, *arguments: Any, **more: str) -> dict[str, Any]:
         environment = {**os.environ, "LD_LIBRARY_PATH": str(natives), "EXPERIMENTS_WORK": str(natives)}
-        environment.update(EXPERIMENTS_MAPPED=str(4 << 20), PYTHONPATH=str(EXPERIMENTS), **more)
+        environment.update(EXPERIMENTS_SLOT=str(2 << 20), EXPERIMENTS_COMMON=str(2 << 20))
+        environment.update(PYTHONPATH=str(EXPERIMENTS), **more)
         command = [sys.executable, str(script), *map(str, arguments)]
         done = subprocess.run(command, env=environment, capture_output=True, text=True)
         assert done.returncode == 0, done.stderr
@@ -124,7 +125,7 @@ def test_the_recorder_sees_modules_parameters_and_the_kernels_of_graphs(record: 
     assert launch["name"] == "doubled"
     assert launch["layout"] == [[0, 8], [8, 8], [16, 4]]
     x, _, n = struct.unpack("<QQI", bytes.fromhex(launch["params"]))
-    assert (x, n) == (BASES[0], 1000)
+    assert (x, n) == (BASES[0] + (2 << 20), 1000)
     (code,) = (folder / "code").iterdir()
     assert code.read_bytes() == b"text of a module\0"
     assert code.name == f"{launch['hash']}.ptx"

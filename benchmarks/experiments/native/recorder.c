@@ -26,7 +26,8 @@ typedef struct { U grid[3], block[3], smem; H stream; void *attrs; U num_attrs; 
 typedef struct { H func; U grid[3], block[3], smem; void **params; void **extra; H kern, ctx; } NodeParams;
 enum { LAUNCH_ATTRIBUTE_BYTES = 72, MOST_PARAMS = 512, MOST_SLOTS = 4, COPIED_CODE = 16 << 20 };
 
-static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+/* Recursive: what the driver is asked under the lock may ask dlsym for a name that is watched. */
+static pthread_mutex_t lock = PTHREAD_RECURSIVE_MUTEX_INITIALIZER_NP;
 static FILE *out;
 static pid_t writer; /* a fork has the buffer too, and must not write it again */
 static int level;

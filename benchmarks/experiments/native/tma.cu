@@ -18,7 +18,12 @@ extern "C" __global__ void doubled(const __grid_constant__ CUtensorMap map, floa
         : "memory");
   }
   __syncwarp();
-  asm volatile(
-      "{ .reg .pred p; WAIT: mbarrier.try_wait.parity.shared.b64 p, [%0], 0; @!p bra WAIT; }" ::"r"(b) : "memory");
+  int done = 0;
+  for (int tries = 0; tries < 1000000 && !done; tries++) /* bounded: a wrong descriptor must not hang the GPU */
+    asm volatile(
+        "{ .reg .pred p; mbarrier.try_wait.parity.shared.b64 p, [%1], 0; selp.b32 %0, 1, 0, p; }" : "=r"(done)
+        : "r"(b)
+        : "memory");
+  if (!done) return;
   for (int i = 0; i < 32; i++) out[(size_t)(row + i) * width + column + threadIdx.x] = 2 * tile[i * 32 + threadIdx.x];
 }

@@ -58,6 +58,7 @@ EXPORT int window_open(U64 base, U64 reserve, U64 mapped, int poison) {
 }
 
 EXPORT U64 window_used(void) { return used; }
+EXPORT void window_seek(U64 at) { used = at; }
 
 EXPORT void *window_alloc(size_t size, int device, void *stream) {
   (void)device; (void)stream;
