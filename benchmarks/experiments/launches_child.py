@@ -143,12 +143,12 @@ def demangled(names: Counter[str]) -> Counter[str]:
 
 warnings.simplefilter("ignore")
 recorder = library("recorder")
+recorder.recorder_level(1)
 GRAPH = made_graph()
 
 
 def main() -> None:
     rows = {}
-    recorder.recorder_level(1)
     for name, make in workloads().items():
         try:
             call = make()

@@ -115,7 +115,18 @@ static long add_code(const void *image, const char *path) {
   Code *c = &codes[num_codes];
   memset(c, 0, sizeof *c);
   const unsigned char *p = image;
-  if (path) { strcpy(c->kind, "file"); snprintf(c->file, sizeof c->file, "%s", path); return num_codes++; }
+  if (path) { /* read now: the file may be gone when the function is launched */
+    FILE *file = fopen(path, "rb");
+    strcpy(c->kind, "file");
+    snprintf(c->file, sizeof c->file, "%s", path);
+    if (file && !fseek(file, 0, SEEK_END)) {
+      void *copy = malloc(c->size = (size_t)ftell(file));
+      rewind(file);
+      if (fread(copy, 1, c->size, file) == c->size) { c->data = copy; c->hash = hash_of(copy, c->size); }
+    }
+    if (file) fclose(file);
+    return num_codes++;
+  }
   uint32_t magic;
   memcpy(&magic, p, 4);
   if (magic == 0x466243b1) { memcpy(&p, p + 8, 8); memcpy(&magic, p, 4); strcpy(c->kind, "wrapped"); }

@@ -2,7 +2,8 @@
 
    window_open(base, reserve, mapped, poison) reserves `reserve` bytes at `base`, maps the first `mapped` bytes and fills
    them with the byte `poison`; it gives 0, a CUresult, or -1 where the driver gave another place. window_alloc and
-   window_free have the signatures of torch.cuda.memory.CUDAPluggableAllocator; nothing is used twice.  */
+   window_free have the signatures of torch.cuda.memory.CUDAPluggableAllocator: the same calls in the same order give the
+   same layout in every window. Nothing waits for streams: a freed block may be given to work of another stream.  */
 #include <dlfcn.h>
 #include <pthread.h>
 #include <stddef.h>
@@ -49,29 +50,63 @@ EXPORT int window_map(U64 at, U64 bytes, int poison) {
   return r;
 }
 
+/* Blocks below the highest one in use that were freed, by address; neighbours are one block. */
+typedef struct { U64 at, bytes; } Block;
+enum { MOST_FREE = 65536, ALIGNED = 512 };
+static Block gaps[MOST_FREE];
+static size_t num_gaps;
+
+EXPORT void window_seek(U64 at) { used = at; num_gaps = 0; }
+
 EXPORT int window_open(U64 base, U64 reserve, U64 mapped, int poison) {
   U64 given = 0;
   int r = window_reserve(base, reserve, &given);
   if (!r) r = window_map(base, mapped, poison);
-  if (!r) { start = base; room = mapped; used = 0; }
+  if (!r) { start = base; room = mapped; window_seek(0); }
   return r;
 }
 
-EXPORT U64 window_used(void) { return used; }
-EXPORT void window_seek(U64 at) { used = at; }
+EXPORT U64 window_used(void) { return used; } /* up to the highest byte that was ever given */
 
-EXPORT void *window_alloc(size_t size, int device, void *stream) {
+static U64 rounded(size_t size) { return ((U64)size + ALIGNED - 1) / ALIGNED * ALIGNED; }
+
+EXPORT void *window_alloc(size_t size, int device, void *stream) { /* the lowest gap that is large enough, or the end */
   (void)device; (void)stream;
   if (!size) return NULL;
+  U64 bytes = rounded(size), at = 0;
+  size_t i = 0;
   pthread_mutex_lock(&lock);
-  U64 at = used, rounded = (size + 511) / 512 * 512;
-  void *found = NULL;
-  if (at + rounded <= room) { used += rounded; found = (void *)(uintptr_t)(start + at); }
+  while (i < num_gaps && gaps[i].bytes < bytes) i++;
+  int full = 0;
+  if (i < num_gaps) {
+    at = gaps[i].at;
+    gaps[i].at += bytes;
+    gaps[i].bytes -= bytes;
+    if (!gaps[i].bytes) memmove(&gaps[i], &gaps[i + 1], (--num_gaps - i) * sizeof *gaps);
+  } else if (used + bytes <= room) {
+    at = used;
+    used += bytes;
+  } else full = 1;
   pthread_mutex_unlock(&lock);
-  if (!found) fprintf(stderr, "the window is full: %zu bytes asked for, %llu of %llu used\n", size, at, room);
-  return found;
+  if (full) fprintf(stderr, "the window is full: %zu bytes asked for, %llu of %llu used\n", size, used, room);
+  return full ? NULL : (void *)(uintptr_t)(start + at);
 }
 
 EXPORT void window_free(void *pointer, size_t size, int device, void *stream) {
-  (void)pointer; (void)size; (void)device; (void)stream;
+  (void)device; (void)stream;
+  U64 at = (U64)(uintptr_t)pointer - start, bytes = rounded(size);
+  if (!pointer || !size) return;
+  pthread_mutex_lock(&lock);
+  size_t i = 0;
+  while (i < num_gaps && gaps[i].at < at) i++;
+  if (i && gaps[i - 1].at + gaps[i - 1].bytes == at) gaps[--i].bytes += bytes;
+  else if (num_gaps < MOST_FREE) {
+    memmove(&gaps[i + 1], &gaps[i], (num_gaps++ - i) * sizeof *gaps);
+    gaps[i] = (Block){at, bytes};
+  } else { pthread_mutex_unlock(&lock); return; }
+  if (i + 1 < num_gaps && gaps[i].at + gaps[i].bytes == gaps[i + 1].at) {
+    gaps[i].bytes += gaps[i + 1].bytes;
+    memmove(&gaps[i + 1], &gaps[i + 2], (--num_gaps - i - 1) * sizeof *gaps);
+  }
+  pthread_mutex_unlock(&lock);
 }
