@@ -348,7 +348,7 @@ liger(
 liger(
     "KLDivLoss", named(logs, shares), (), lambda p, q: F.kl_div(p.double(), q.double(), reduction="batchmean")
 )
-liger("JSD", named(logs, logs), (), jsd)
+liger("JSD", named(logs, logs), (None, 0.5, -100, "triton"), jsd)  # the CuTe one wants a further package
 liger("TVDLoss", named(shares, shares), (), lambda p, q: (p.double() - q.double()).abs().sum() / 2 / ROWS)
 liger(
     "GroupNorm",

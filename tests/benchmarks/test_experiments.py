@@ -49,8 +49,8 @@ def test_addresses_into_other_allocations_are_found() -> None:
 @pytest.fixture(scope="module")
 def natives(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("natives")
-    sources = {n: EXPERIMENTS / "native" / f"{n}.c" for n in ("recorder", "window")}
-    options = ["gcc", "-O1", "-fPIC", "-shared"]
+    sources = {n: EXPERIMENTS / "native" / f"{n}.c" for n in ("recorder", "window", "confine")}
+    options = ["gcc", "-O0", "-fPIC", "-shared"]
     for name, source in sources.items():
         subprocess.run([*options, "-fvisibility=hidden", "-o", folder / f"{name}.so", source], check=True)
     subprocess.run([*options, "-o", folder / "libcuda.so.1", HERE / "stub_driver.c"], check=True)
@@ -129,3 +129,57 @@ def test_the_recorder_sees_modules_parameters_and_the_kernels_of_graphs(record: 
     (code,) = (folder / "code").iterdir()
     assert code.read_bytes() == b"text of a module\0"
     assert code.name == f"{launch['hash']}.ptx"
+
+
+@needs_compiler
+def test_the_window_gives_freed_memory_again_and_the_same_layout_to_the_same_calls(
+    run: Callable[..., dict[str, Any]], tmp_path: Path
+) -> None:
+    script = tmp_path / "script.py"
+    script.write_text(
+        """
+import ctypes, json
+from common import library
+window, base = library("window"), 0x400000000000
+window.window_alloc.restype, window.window_used.restype = ctypes.c_void_p, ctypes.c_uint64
+u64, size = ctypes.c_uint64, ctypes.c_size_t
+assert window.window_open(u64(base), u64(1 << 30), u64(1 << 22), 0xA5) == 0
+def alloc(n): return (window.window_alloc(size(n), 0, None) or 0) - base
+def free(at, n): window.window_free(ctypes.c_void_p(base + at), size(n), 0, None)
+a, b, c = alloc(1000), alloc(512), alloc(1)
+free(a, 1000); free(b, 512)
+again = [alloc(1500), alloc(1)]
+window.window_seek(u64(1 << 21))
+free(c, 1)
+print(json.dumps({"first": [a, b, c], "again": again, "slot": alloc(1), "full": alloc(1 << 22) == -base}))
+"""
+    )
+    found = run(script)
+    assert found == {"first": [0, 1024, 1536], "again": [0, 2048], "slot": 1 << 21, "full": True}
+
+
+@needs_compiler
+def test_a_confined_process_opens_what_it_may_and_has_the_calls_it_may(
+    run: Callable[..., dict[str, Any]], tmp_path: Path
+) -> None:
+    (tmp_path / "inside").write_text("x")
+    script = tmp_path / "script.py"
+    script.write_text(
+        """
+import ctypes, json, os, socket, sys
+from confined_child import attempt
+from common import library
+native, inside, outside = library("confine"), sys.argv[1].encode(), sys.argv[2]
+if native.confine_abi() < 0:
+    print(json.dumps({"kernel": "has no Landlock"})); sys.exit()
+paths, none = (ctypes.c_char_p * 2)(inside, None), (ctypes.c_char_p * 1)(None)
+numbers = [n for n in range(512) if n != 41]  # socket
+codes = [native.confine_paths(paths, none), native.confine_calls((ctypes.c_int * 511)(*numbers), 511)]
+tries = [lambda: open(inside).close(), lambda: open(outside).close(), lambda: socket.socket().close()]
+print(json.dumps({"codes": codes, "tries": [attempt(t).split(":")[0] for t in tries]}))
+"""
+    )
+    found = run(script, tmp_path / "inside", script)
+    if "kernel" in found:
+        pytest.skip("the kernel has no Landlock")
+    assert found == {"codes": [0, 0], "tries": ["allowed", "refused", "refused"]}

@@ -61,14 +61,16 @@ static int filter(struct sock_filter *code, unsigned short n, unsigned flags) {
 }
 
 EXPORT int confine_calls(const int *numbers, int n) {
-  struct sock_filter *code = calloc(n + 6, sizeof *code), *p = code;
+  struct sock_filter *code = calloc(2 * n + 5, sizeof *code), *p = code;
   *p++ = (struct sock_filter)BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, arch));
   *p++ = (struct sock_filter)BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, 0xc000003e, 1, 0); /* x86-64 */
   *p++ = (struct sock_filter)BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_KILL_PROCESS);
   *p++ = (struct sock_filter)BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr));
-  for (int i = 0; i < n; i++) *p++ = (struct sock_filter)BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, (unsigned)numbers[i], n - i, 0);
+  for (int i = 0; i < n; i++) { /* two instructions each: a jump reaches 255 instructions at most */
+    *p++ = (struct sock_filter)BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, (unsigned)numbers[i], 0, 1);
+    *p++ = (struct sock_filter)BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW);
+  }
   *p++ = (struct sock_filter)BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | EPERM);
-  *p++ = (struct sock_filter)BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW);
   return filter(code, (unsigned short)(p - code), SECCOMP_FILTER_FLAG_TSYNC);
 }
 

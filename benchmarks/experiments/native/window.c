@@ -55,8 +55,9 @@ typedef struct { U64 at, bytes; } Block;
 enum { MOST_FREE = 65536, ALIGNED = 512 };
 static Block gaps[MOST_FREE];
 static size_t num_gaps;
+static U64 lowest; /* what lies below isn't given again: the slots of earlier calls */
 
-EXPORT void window_seek(U64 at) { used = at; num_gaps = 0; }
+EXPORT void window_seek(U64 at) { used = lowest = at; num_gaps = 0; }
 
 EXPORT int window_open(U64 base, U64 reserve, U64 mapped, int poison) {
   U64 given = 0;
@@ -95,7 +96,7 @@ EXPORT void *window_alloc(size_t size, int device, void *stream) { /* the lowest
 EXPORT void window_free(void *pointer, size_t size, int device, void *stream) {
   (void)device; (void)stream;
   U64 at = (U64)(uintptr_t)pointer - start, bytes = rounded(size);
-  if (!pointer || !size) return;
+  if (!pointer || !size || at < lowest) return;
   pthread_mutex_lock(&lock);
   size_t i = 0;
   while (i < num_gaps && gaps[i].at < at) i++;
