@@ -10,7 +10,6 @@ from typing import Any
 
 import torch
 import torch.nn.functional as F
-
 from common import HERE, WORK
 
 Tensors = dict[str, torch.Tensor]
@@ -119,7 +118,9 @@ def grouped_mm() -> Case:
             "b": normal(4, 256, 512),
             "ends": torch.tensor([256, 512, 640, 1024], dtype=torch.int32),
         },
-        lambda t: lambda: [torch._grouped_mm(t["a"], t["b"].transpose(1, 2).contiguous().transpose(1, 2), offs=t["ends"])],
+        lambda t: (
+            lambda: [torch._grouped_mm(t["a"], t["b"].transpose(1, 2).contiguous().transpose(1, 2), offs=t["ends"])]
+        ),
     )
 
 
@@ -135,7 +136,13 @@ def decode() -> Case:
     def made() -> Tensors:
         pages = torch.randperm(8 * 16).to(torch.int32).view(8, 16)
         lengths = torch.randint(100, 16 * 32, (8,), dtype=torch.int32)
-        return {"q": normal(8, 16, 64), "k": normal(128, 32, 64), "v": normal(128, 32, 64), "pages": pages, "lengths": lengths}
+        return {
+            "q": normal(8, 16, 64),
+            "k": normal(128, 32, 64),
+            "v": normal(128, 32, 64),
+            "pages": pages,
+            "lengths": lengths,
+        }
 
     def right(t: Tensors) -> list[torch.Tensor]:
         rows = []
@@ -153,9 +160,7 @@ def attention() -> Case:
     return Case(
         lambda: {k: normal(2, 8, 512, 64) for k in "qkv"},
         lambda t: lambda: [F.scaled_dot_product_attention(t["q"], t["k"], t["v"], is_causal=True)],
-        lambda t: [
-            F.scaled_dot_product_attention(t["q"].double(), t["k"].double(), t["v"].double(), is_causal=True)
-        ],
+        lambda t: [F.scaled_dot_product_attention(t["q"].double(), t["k"].double(), t["v"].double(), is_causal=True)],
     )
 
 
@@ -210,7 +215,9 @@ def cuda_tma() -> Case:
 
         cubin = WORK / f"tma_{os.getpid()}.cubin"
         source = HERE / "native" / "tma.cu"
-        subprocess.run(["nvcc", "-arch=sm_90", "-cubin", "-o", str(cubin), str(source)], check=True, capture_output=True)
+        subprocess.run(
+            ["nvcc", "-arch=sm_90", "-cubin", "-o", str(cubin), str(source)], check=True, capture_output=True
+        )
         driver = ctypes.CDLL("libcuda.so.1")
         module, function = ctypes.c_void_p(), ctypes.c_void_p()
         for code in (
@@ -263,7 +270,6 @@ def nvrtc() -> Case:
     return Case(made, call, lambda t: [t["x"].double() * 3])
 
 
-
 # Judging: a replay with other contents. Twelve kernels of Liger-Kernel.
 
 
@@ -313,7 +319,9 @@ def rms(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
 def jsd(p: torch.Tensor, q: torch.Tensor) -> torch.Tensor:
     p, q = p.double(), q.double()
     m = torch.log((p.exp() + q.exp()) / 2)
-    return (F.kl_div(m, p, reduction="sum", log_target=True) + F.kl_div(m, q, reduction="sum", log_target=True)) / 2 / ROWS
+    return (
+        (F.kl_div(m, p, reduction="sum", log_target=True) + F.kl_div(m, q, reduction="sum", log_target=True)) / 2 / ROWS
+    )
 
 
 def rope(q: torch.Tensor, k: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor) -> list[torch.Tensor]:
@@ -342,12 +350,8 @@ liger(
 liger("SiLUMul", named(rows(), rows()), (), lambda a, b: F.silu(a.double()) * b.double())
 liger("GELUMul", named(rows(), rows()), (), lambda a, b: F.gelu(a.double(), approximate="tanh") * b.double())
 liger("Softmax", named(rows(4096)), (), lambda x: torch.softmax(x.double(), -1))
-liger(
-    "CrossEntropy", named(rows(8192, F32), labels), (None,), lambda x, y: F.cross_entropy(x.double(), y)
-)
-liger(
-    "KLDivLoss", named(logs, shares), (), lambda p, q: F.kl_div(p.double(), q.double(), reduction="batchmean")
-)
+liger("CrossEntropy", named(rows(8192, F32), labels), (None,), lambda x, y: F.cross_entropy(x.double(), y))
+liger("KLDivLoss", named(logs, shares), (), lambda p, q: F.kl_div(p.double(), q.double(), reduction="batchmean"))
 liger("JSD", named(logs, logs), (None, 0.5, -100, "triton"), jsd)  # the CuTe one wants a further package
 liger("TVDLoss", named(shares, shares), (), lambda p, q: (p.double() - q.double()).abs().sum() / 2 / ROWS)
 liger(
@@ -397,7 +401,6 @@ def planted_branch() -> Case:
         return [out]
 
     return Case(lambda: {"x": normal(4096, dtype=F32)}, call, right)
-
 
 
 # Question 5: one kernel of about 5, 10 and 50 µs with a cold cache.

@@ -1,7 +1,8 @@
 """Names of the cases, for processes that don't bring in torch; tests compare them with cases.py."""
 
 ADDRESSES = (
-    "decode", "cublas_gemm", "cublas_gemm_split", "grouped_by_pointers", "foreach_add", "attention", "grouped_mm", "nvrtc",
+    "decode", "cublas_gemm", "cublas_gemm_split", "grouped_by_pointers", "foreach_add", "attention",
+    "grouped_mm", "nvrtc",
 )  # fmt: skip
 TMA = ("cuda_tma", "cute_tma")
 LIGER = "RMSNorm LayerNorm SiLUMul GELUMul Softmax CrossEntropy KLDivLoss JSD TVDLoss GroupNorm DyT Rope"

@@ -1,6 +1,6 @@
 """Question 2, one process under the recorder: are its launches those that torch's profiler counts?
 
-    LD_PRELOAD=recorder.so RECORDER_OUT=FILE python launches_child.py
+LD_PRELOAD=recorder.so RECORDER_OUT=FILE python launches_child.py
 """
 
 from __future__ import annotations
@@ -18,7 +18,6 @@ from typing import Any
 
 import torch
 import torch.nn.functional as F
-
 from cases import CASES
 from common import answer, library
 
@@ -96,7 +95,9 @@ def workloads() -> dict[str, Callable[[], Callable[[], Any]]]:
 
         return make
 
-    def simple(function: Callable[[torch.Tensor, torch.Tensor], Any], dtype: torch.dtype) -> Callable[[], Callable[[], Any]]:
+    def simple(
+        function: Callable[[torch.Tensor, torch.Tensor], Any], dtype: torch.dtype
+    ) -> Callable[[], Callable[[], Any]]:
         def make() -> Callable[[], Any]:
             a, b = (torch.randn(512, 512, device="cuda", dtype=dtype) for _ in range(2))
             return lambda: function(a, b)

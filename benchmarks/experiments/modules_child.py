@@ -1,6 +1,6 @@
 """Question 6, one process under the recorder: where the code of ten calls of torch comes from, and how large it is.
 
-    LD_PRELOAD=recorder.so RECORDER_OUT=FILE RECORDER_CODE=FOLDER python modules_child.py
+LD_PRELOAD=recorder.so RECORDER_OUT=FILE RECORDER_CODE=FOLDER python modules_child.py
 """
 
 from __future__ import annotations
@@ -16,7 +16,6 @@ from typing import Any
 
 import torch
 import torch.nn.functional as F
-
 from common import answer, library
 
 FATBIN_HEAD = struct.Struct("<IHHQ")
@@ -65,10 +64,15 @@ def licences() -> Callable[[str], dict[str, str]]:
         owner = owners.get(str(Path(path).resolve())) if path else None
         if owner is None:
             return {"package": "", "licence": ""}
-        said = owner.metadata.get("License-Expression") or owner.metadata.get("License") or "; ".join(
-            c for c in owner.metadata.get_all("Classifier") or () if c.startswith("License")
+        said = (
+            owner.metadata.get("License-Expression")
+            or owner.metadata.get("License")
+            or "; ".join(c for c in owner.metadata.get_all("Classifier") or () if c.startswith("License"))
         )
-        return {"package": f"{owner.metadata['Name']} {owner.version}", "licence": (said or "").splitlines()[0][:90] if said else ""}
+        return {
+            "package": f"{owner.metadata['Name']} {owner.version}",
+            "licence": (said or "").splitlines()[0][:90] if said else "",
+        }
 
     return of
 

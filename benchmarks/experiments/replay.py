@@ -1,7 +1,7 @@
 """Replay a recorded call in a process without torch: the driver alone, through ctypes.
 
-    python replay.py same FOLDER1 FOLDER2        two recordings, replayed at a third window: equal bit for bit?
-    python replay.py contents FOLDER1 FOLDER2    the same with other contents of the inputs: right?
+python replay.py same FOLDER1 FOLDER2        two recordings, replayed at a third window: equal bit for bit?
+python replay.py contents FOLDER1 FOLDER2    the same with other contents of the inputs: right?
 """
 
 from __future__ import annotations
@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-
 from addresses import Words, compare, inside, relocated, values
 from common import GRANULE, POISON, RESERVED, TARGET, answer, library
 
@@ -196,9 +195,7 @@ class Operation:
         self.driver, self.line = driver, line
         base = recording.case["base"]
         if line["what"] == "memory":
-            self.to, self.source = (
-                line[k] + by if base <= line[k] < base + RESERVED else None for k in ("to", "from")
-            )
+            self.to, self.source = (line[k] + by if base <= line[k] < base + RESERVED else None for k in ("to", "from"))
             return
         if line["what"] != "launch":
             raise RuntimeError(f"{line['what']} can't be replayed")
@@ -291,6 +288,10 @@ def same(one: Path, two: Path) -> dict[str, Any]:
         skipped = case["after"][0][1] - case["start"]  # outputs lie in the slot, which comes after the common part
         spans = [slice(o + skipped, o + skipped + n) for o, n in case["outputs"]]
         result["outputs_equal"] = all(got[s] == wanted[s] for s in spans)
+        start = relocated(moved.first.memory("before"), moved.before.addresses, TARGET - case["base"])
+        start = start.ljust(len(wanted), bytes([POISON]))
+        changed = [int((np.frombuffer(start[s], np.uint8) != np.frombuffer(wanted[s], np.uint8)).sum()) for s in spans]
+        result["output_bytes_written"] = sum(changed)  # 0: the results lay there before the replay
         result["bytes_new_in_call"] = case["after"][1][1] - case["before"][1][1]
     except Exception as error:
         result["replay_error"] = f"{type(error).__name__}: {error}"

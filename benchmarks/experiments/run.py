@@ -87,7 +87,9 @@ class Experiments:
 
     def relocated(self) -> None:
         """Question 4."""
-        threads = [self.pool.submit(lambda g=g: self.each("relocated", self.recorded(g), "same")) for g in ("addresses", "tma")]
+        threads = [
+            self.pool.submit(lambda g=g: self.each("relocated", self.recorded(g), "same")) for g in ("addresses", "tma")
+        ]
         for thread in threads:
             thread.result()
 
@@ -121,7 +123,9 @@ class Experiments:
             both = list(self.pool.map(lambda k: child(["windows_child.py", k, asked, size], 40), kinds))
             rows = [b["rows"][0] if "rows" in b else b for b in both]
             got = all(r.get("code") == 0 and r.get("mapped") == 0 for r in rows)
-            self.results.note("windows", f"pair {number}", {"asked": asked, "both": got, **({} if got else {"rows": rows})})
+            self.results.note(
+                "windows", f"pair {number}", {"asked": asked, "both": got, **({} if got else {"rows": rows})}
+            )
 
         with ThreadPoolExecutor(8) as pool:
             list(pool.map(probe, ("recorder", "worker")))
@@ -197,8 +201,8 @@ class Experiments:
 PARTS = ("relocated", "launches", "contents", "confined", "modules", "windows", "subscriber", "timing")
 
 RISKY = {
-    "socket", "connect", "bind", "listen", "accept", "accept4", "sendto", "sendmsg", "recvmsg", "execve", "execveat", "fork",
-    "vfork", "ptrace", "kill", "tkill", "mount", "setuid", "socketpair", "process_vm_readv", "bpf", "unshare",
+    "socket", "connect", "bind", "listen", "accept", "accept4", "sendto", "sendmsg", "recvmsg", "execve", "execveat",
+    "fork", "vfork", "ptrace", "kill", "tkill", "mount", "setuid", "socketpair", "process_vm_readv", "bpf", "unshare",
 }  # fmt: skip
 
 
@@ -272,7 +276,12 @@ def main() -> None:
         results.note("parts", part, found)
         print(part, {k: v for k, v in found.items() if k != "result"}, flush=True)
 
-    needs = {"relocated": ("addresses", "tma"), "contents": ("contents",), "confined": ("addresses",), "timing": ("timed",)}
+    needs = {
+        "relocated": ("addresses", "tma"),
+        "contents": ("contents",),
+        "confined": ("addresses",),
+        "timing": ("timed",),
+    }
     for part in parts:
         for group in needs.get(part, ()):
             threading.Thread(target=experiments.recorded, args=(group,), daemon=True).start()

@@ -1,6 +1,6 @@
 """Question 1, one process: a subscriber to CUPTI's callbacks comes and goes, before, between or during torch profiles.
 
-    python subscriber_child.py control|before|between|held|finalized
+python subscriber_child.py control|before|between|held|finalized
 """
 
 from __future__ import annotations
@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any
 
 import torch
-
 from common import WORK, answer, library
 
 LAUNCHES = 20_000
@@ -31,7 +30,9 @@ def gpu_events(x: torch.Tensor) -> int:
         for _ in range(10):
             x.add_(1.0)
         torch.cuda.synchronize()
-    return sum(1 for e in profile.events() if e.device_type == torch.autograd.DeviceType.CUDA and "elementwise" in e.name)
+    return sum(
+        1 for e in profile.events() if e.device_type == torch.autograd.DeviceType.CUDA and "elementwise" in e.name
+    )
 
 
 def main() -> None:

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from common import GRANULE, POISON, RESERVED, TARGET, answer
-from replay import U64, Driver, Operation, POINTER, Recording, Relocatable, SIZE, operations, placed
+from replay import POINTER, SIZE, U64, Driver, Operation, Recording, Relocatable, operations, placed
 
 PAIRS = 15
 DECISIONS = 30
@@ -36,8 +36,7 @@ class Events:
 
     def microseconds(self, i: int, j: int) -> float:
         value = ctypes.c_float()
-        self.driver("cuEventElapsedTime_v2" if hasattr(self.driver.cuda, "cuEventElapsedTime_v2") else "cuEventElapsedTime",
-                    ctypes.byref(value), self.all[i], self.all[j])  # fmt: skip
+        self.driver("cuEventElapsedTime", ctypes.byref(value), self.all[i], self.all[j])
         return value.value * 1e3
 
 

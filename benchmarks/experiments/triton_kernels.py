@@ -1,4 +1,4 @@
-"""Triton kernels of the experiments: a grouped product by a table of addresses, and attention of one query a sequence."""
+"""Triton kernels: a grouped product by a table of addresses, and attention of one query a sequence."""
 
 from __future__ import annotations
 
@@ -32,7 +32,9 @@ def grouped(table, sizes, count: tl.constexpr, BLOCK: tl.constexpr):
 
 
 @triton.jit
-def decode_part(q, k, v, pages, lengths, out, top, SPLITS: tl.constexpr, PAGE: tl.constexpr, DIM: tl.constexpr, HEADS: tl.constexpr):
+def decode_part(
+    q, k, v, pages, lengths, out, top, SPLITS: tl.constexpr, PAGE: tl.constexpr, DIM: tl.constexpr, HEADS: tl.constexpr
+):
     sequence, part = tl.program_id(0), tl.program_id(1)
     heads, dim, slot = tl.arange(0, HEADS), tl.arange(0, DIM), tl.arange(0, PAGE)
     length = tl.load(lengths + sequence)

@@ -1,6 +1,6 @@
 """Records one call of the stub driver at one window, as ``record_case.py`` does with torch.
 
-    LD_PRELOAD=recorder.so python stub_record.py BASE FOLDER [plain|table|hidden|graph]
+LD_PRELOAD=recorder.so python stub_record.py BASE FOLDER [plain|table|hidden|graph]
 """
 
 from __future__ import annotations
@@ -32,7 +32,10 @@ module, function = POINTER(), POINTER()
 load = POINTER()
 # As CUDA's runtime does it: the driver's functions by cuGetProcAddress.
 assert driver.cuGetProcAddress_v2(b"cuModuleLoadData", ctypes.byref(load), 12000, U64(0), None) == 0
-assert ctypes.CFUNCTYPE(ctypes.c_int, POINTER, ctypes.c_char_p)(load.value)(ctypes.addressof(module), b"text of a module") == 0
+assert (
+    ctypes.CFUNCTYPE(ctypes.c_int, POINTER, ctypes.c_char_p)(load.value)(ctypes.addressof(module), b"text of a module")
+    == 0
+)
 name = b"doubled" if kind in ("plain", "graph") else b"by_table"
 assert driver.cuModuleGetFunction(ctypes.byref(function), module, name) == 0
 values = [U64(x), U64(y), ctypes.c_int(N)] if name == b"doubled" else [U64(table), ctypes.c_int(N)]
@@ -68,7 +71,14 @@ recorder.recorder_mark(b"end")
 after = dump("after.bin")
 counts = (U64 * 16)()
 recorder.recorder_counts(counts)
-case = {"case": kind, "base": base, "start": COMMON, "before": before, "after": after, "inputs": {"x": [x - base, 4 * N]}}
+case = {
+    "case": kind,
+    "base": base,
+    "start": COMMON,
+    "before": before,
+    "after": after,
+    "inputs": {"x": [x - base, 4 * N]},
+}
 case.update(lines=f"{os.environ['RECORDER_OUT']}.{os.getpid()}", code=os.environ["RECORDER_CODE"])
 case.update(outputs=[[y - base, 4 * N]], counts=list(counts))
 (folder / "case.json").write_text(json.dumps(case))
