@@ -83,8 +83,9 @@ class Recorder:
             given = call()
         ours = {value.data_ptr() for value in inputs.values()}
         for tensor in given:  # results of the warm-up must not stand for those of the replay
-            if tensor.data_ptr() not in ours and tensor.is_contiguous():
-                tensor.reshape(-1).view(torch.uint8).fill_(POISON)
+            flat = in_memory(tensor)
+            if tensor.data_ptr() not in ours and flat.is_contiguous():
+                flat.reshape(-1).view(torch.uint8).fill_(POISON)
         fill(host)
         del given
         found: dict[str, Any] = {"case": name, "base": self.base, "start": start}
@@ -99,7 +100,7 @@ class Recorder:
         found["inputs"] = {key: self.place(value) for key, value in inputs.items()}
         found["outputs"] = [self.place(r) for r in results]
         found["dtypes"] = [str(r.dtype) for r in results]
-        found["contiguous"] = all(r.is_contiguous() for r in results)
+        found["dense"] = all(in_memory(r).is_contiguous() for r in results)
         if case.reference is not None:
             found["error_of_call"] = worst(results, case.reference({k: v.cuda() for k, v in host.items()}))
         if with_other:
@@ -109,11 +110,11 @@ class Recorder:
     def with_other(
         self, found: dict[str, Any], case: Case, call: Any, results: Any, folder: Path, fill: Any, other: Any
     ) -> None:
-        first = [raw(r) for r in results]
+        first = [raw(in_memory(r)) for r in results]
         fill()
         again = call()
         torch.cuda.synchronize()
-        expected = [raw(r) for r in again]
+        expected = [raw(in_memory(r)) for r in again]
         for i, data in enumerate(expected):
             (folder / f"expected{i}.bin").write_bytes(data)
         for key, value in other.items():
@@ -122,13 +123,20 @@ class Recorder:
         assert case.reference is not None
         right = case.reference({k: v.cuda() for k, v in other.items()})
         found["error_of_native"] = worst(again, right)
-        for i, tensor in enumerate(right):
-            (folder / f"right{i}.bin").write_bytes(raw(tensor.double()))
+        for i, (tensor, like) in enumerate(zip(right, results, strict=True)):
+            (folder / f"right{i}.bin").write_bytes(raw(in_memory(tensor.double(), like)))
         found["tolerance"] = case.tolerance
 
 
 def raw(tensor: torch.Tensor) -> bytes:
     return tensor.detach().reshape(-1).contiguous().cpu().view(torch.uint8).numpy().tobytes()
+
+
+def in_memory(tensor: torch.Tensor, like: torch.Tensor | None = None) -> torch.Tensor:
+    """``tensor`` with its dimensions in the order in which ``like`` (or itself) lies in memory."""
+    like = tensor if like is None else like
+    order = sorted(range(like.dim()), key=lambda d: -like.stride(d))
+    return tensor.reshape(like.shape).permute(order)
 
 
 def main() -> None:

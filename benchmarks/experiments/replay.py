@@ -304,7 +304,7 @@ def contents(one: Path, two: Path) -> dict[str, Any]:
     moved = Relocatable.of(Recording.read(one), Recording.read(two))
     case = moved.first.case
     result: dict[str, Any] = {"launches": moved.report["launches"], "contents_matter": case["contents_matter"]}
-    result.update(error_of_native=case["error_of_native"], contiguous=case["contiguous"])
+    result.update(error_of_native=case["error_of_native"], dense=case["dense"])
     driver = Driver()
     opened(driver, moved, TARGET)
     others = {name: (one / f"other_{name}.bin").read_bytes() for name in case["inputs"]}
