@@ -183,6 +183,33 @@ def buffer_kernel(x_ptr, y_ptr, n, BLOCK: gl.constexpr):
     buffer_store(x + 1.0, y_ptr, i, mask=i < n)
 
 
+@gluon.jit
+def _add_one(y_ptr, buffer, bar, BLOCK: gl.constexpr):
+    layout: gl.constexpr = gl.BlockedLayout([1], [32], [4], [0])
+    mbarrier.wait(bar, phase=0)
+    gl.store(y_ptr + gl.arange(0, BLOCK, layout=layout), buffer.load(layout) + 1.0)
+
+
+@gluon.jit
+def _fetch(x_ptr, buffer, bar, BLOCK: gl.constexpr):
+    layout: gl.constexpr = gl.BlockedLayout([1], [32], [1], [0])
+    copy_async(buffer, x_ptr + gl.arange(0, BLOCK, layout=layout))
+    async_copy.commit_group()
+    async_copy.wait_group(0)
+    mbarrier.arrive(bar, count=1)
+
+
+@gluon.jit
+def partitions_kernel(x_ptr, y_ptr, z_ptr, BLOCK: gl.constexpr):
+    """One warp loads, the others store; all then add to ``z_ptr``."""
+    layout: gl.constexpr = gl.BlockedLayout([1], [32], [4], [0])
+    buffer = gl.allocate_shared_memory(gl.float32, [BLOCK], gl.SwizzledSharedLayout(1, 1, 1, [0]))
+    bar = gl.allocate_shared_memory(gl.int64, [1], mbarrier.MBarrierLayout())
+    mbarrier.init(bar, count=1)
+    gl.warp_specialize([(_add_one, (y_ptr, buffer, bar, BLOCK)), (_fetch, (x_ptr, buffer, bar, BLOCK))], [1], [24])
+    gl.atomic_add(z_ptr + gl.arange(0, BLOCK, layout=layout), gl.full([BLOCK], 1, gl.int32, layout=layout))
+
+
 def floats(*shape: int, dtype: torch.dtype = torch.float32) -> torch.Tensor:
     return torch.zeros(shape, dtype=dtype, device="cuda")
 
@@ -240,35 +267,44 @@ def buffer(block: int = 1024) -> None:
     buffer_kernel[(N // block,)](floats(N), floats(N), N, block)
 
 
+def partitions() -> None:
+    partitions_kernel[(1,)](floats(256), floats(256), floats(256, dtype=torch.int32), 256)
+
+
 @dataclass(frozen=True)
 class GluonCase:
-    """A call of one kernel, an edit of it, where it compiles, and which pointers it reads, writes and updates."""
+    """A call of one kernel, an edit of it and what is told of that, where it compiles, and the pointers that it reads,
+    writes and updates."""
 
     call: Callable[..., None]
     edit: dict[str, Any]
+    told: str
     targets: tuple[str, ...]
     reads: frozenset[int]
     writes: frozenset[int]
     atomics: frozenset[int] = frozenset()
-    options: tuple[tuple[str, Any], ...] = ()
 
     @property
     def name(self) -> str:
         return self.call.__name__
+
+    def needs(self, target: str) -> dict[str, int]:
+        """Arguments of the call that the target asks for: AMD's warps are wider."""
+        return {"lanes": 64} if target.startswith("hip") and self.call is not buffer else {}
 
 
 NVIDIA = ("cuda:80", "cuda:90", "cuda:100")
 FIRST, SECOND, THIRD = (frozenset({i}) for i in range(3))
 
 CASES = (
-    GluonCase(scale, {"width": 1}, (*NVIDIA, "hip:gfx942"), FIRST, SECOND),
-    GluonCase(softmax, {"warps": 8}, (*NVIDIA, "hip:gfx942"), FIRST, SECOND),
-    GluonCase(copy, {"block": 512}, NVIDIA, FIRST, SECOND),
-    GluonCase(tma_copy, {"size": 32}, ("cuda:90", "cuda:100"), FIRST, SECOND),
-    GluonCase(mma, {"bk": 16}, NVIDIA, FIRST | SECOND, THIRD),
-    GluonCase(wgmma, {"bk": 32}, ("cuda:90",), FIRST | SECOND, THIRD),
-    GluonCase(total, {"block": 512}, NVIDIA, FIRST | SECOND, SECOND, SECOND),
-    GluonCase(tuned_scale, {"factor": 3.0}, NVIDIA, FIRST, SECOND),
-    GluonCase(tensor_memory, {"width": 64}, ("cuda:100",), FIRST | SECOND, THIRD),
-    GluonCase(buffer, {"block": 512}, ("hip:gfx942",), FIRST, SECOND),
+    GluonCase(scale, {"width": 1}, "WIDTH 4 -> 1", (*NVIDIA, "hip:gfx942"), FIRST, SECOND),
+    GluonCase(softmax, {"warps": 8}, "num_warps 4 -> 8", (*NVIDIA, "hip:gfx942"), FIRST, SECOND),
+    GluonCase(copy, {"block": 512}, "BLOCK 1024 -> 512", NVIDIA, FIRST, SECOND),
+    GluonCase(tma_copy, {"size": 32}, "SIZE 64 -> 32", ("cuda:90", "cuda:100"), FIRST, SECOND),
+    GluonCase(mma, {"bk": 16}, "BK 32 -> 16", NVIDIA, FIRST | SECOND, THIRD),
+    GluonCase(wgmma, {"bk": 32}, "BK 64 -> 32", ("cuda:90",), FIRST | SECOND, THIRD),
+    GluonCase(total, {"block": 512}, "BLOCK 1024 -> 512", NVIDIA, FIRST | SECOND, SECOND, SECOND),
+    GluonCase(tuned_scale, {"factor": 3.0}, "factor 2.0 -> 3.0", NVIDIA, FIRST, SECOND),
+    GluonCase(tensor_memory, {"width": 64}, "WIDTH 128 -> 64", ("cuda:100",), FIRST | SECOND, THIRD),
+    GluonCase(buffer, {"block": 512}, "BLOCK 1024 -> 512", ("hip:gfx942",), FIRST, SECOND),
 )

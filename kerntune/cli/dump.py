@@ -160,7 +160,7 @@ def _stages(
         return {}, f"no {_files(wanted)}: its TTIR {binary.ttir_sha256[:12]} is not among the baselines' artifacts"
     found = {first: ttir.decode()}
     try:
-        options = {**binary.options, "num_warps": binary.num_warps, "num_ctas": binary.num_ctas}
+        options = {"num_warps": binary.num_warps, "num_ctas": binary.num_ctas, **binary.options}
         made = stages_from(farm, target, ttir.decode(), options, binary.symbol)
     except ReplayError as exc:  # another Triton than it was recorded with
         return found, f"no {_files(wanted[1:])}: {exc}"

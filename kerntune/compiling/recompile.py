@@ -82,7 +82,8 @@ def _job(target: Target, given: Mapping[str, Any], ttir: str) -> Job:
 
 
 def _options(binary: Binary) -> dict[str, Any]:
-    return {**_readable(binary.options), "num_warps": binary.num_warps, "num_ctas": binary.num_ctas}
+    """As it was launched: where warps are specialized, ``binary.num_warps`` counts those of all partitions."""
+    return {"num_warps": binary.num_warps, "num_ctas": binary.num_ctas, **_readable(binary.options)}
 
 
 def _readable(recorded: Mapping[str, Any]) -> dict[str, Any]:
