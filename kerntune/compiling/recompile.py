@@ -18,6 +18,7 @@ from kerntune.compiling.farm import Farm, NotStarted
 from kerntune.compiling.frontend import job_of
 from kerntune.compiling.kernel_facts import ASSEMBLY
 from kerntune.compiling.protocol import CompileFailed, Done, Job
+from kerntune.compiling.worker_process import with_words
 from kerntune.errors import ReplayError
 from kerntune.kernels import compat
 
@@ -68,7 +69,9 @@ def _done(farm: Farm, job: Job, kernel: str) -> Done:
         raise ReplayError(f"kernel {kernel}: its {job.ext.upper()} can't be compiled: {outcome.reason}")
     answer = outcome.answer
     if not isinstance(answer, Done):
-        why = answer.reason if isinstance(answer, CompileFailed) else f"the compiler died: {answer.reason}"
+        failed = isinstance(answer, CompileFailed)
+        said = answer.reason if failed else f"the compiler died: {answer.reason}"
+        why = with_words(said, outcome.output, last=not failed)
         raise ReplayError(f"kernel {kernel}: Triton {compat.triton_version()} refuses its {job.ext.upper()}: {why}")
     return answer
 

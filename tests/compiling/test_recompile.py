@@ -122,6 +122,9 @@ def test_why_a_ttir_was_not_compiled_is_told(stored: Recorded) -> None:
     refused = f"kernel k: Triton {version} refuses its TTIR: "
     assert told(JobOutcome(CompileFailed("its words"), "")) == f"{refused}its words"
     assert told(JobOutcome(Died("SIGSEGV"), "")) == f"{refused}the compiler died: SIGSEGV"
+    assert told(JobOutcome(CompileFailed("failed"), "x.py:1: error: it says so\nnoise")).endswith(
+        "failed\n  x.py:1: error: it says so"
+    )
 
 
 def test_options_of_a_file_are_what_a_backend_takes(stored: Recorded) -> None:
