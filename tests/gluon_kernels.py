@@ -1,4 +1,4 @@
-"""Ten kernels in Gluon, each with a call on CUDA tensors, which needn't exist: what its test is about is the compiler's.
+"""Ten kernels in Gluon, each with a call on CUDA tensors, which needn't exist: their tests are about what is compiled.
 
 Names that Triton 3.6 to 3.8 has otherwise are looked up here; a kernel's body is the same for all.
 """

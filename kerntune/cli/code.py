@@ -159,8 +159,8 @@ class Texts:
         return self.stages(first_stage_of(self._stored(side, launch).decode()))
 
     def of(self, side: Side, launch: LaunchStatic, stage: str) -> str:
-        """The text of one stage, without source locations; :class:`UsageError` if the kernel has no such stage there, or
-        its first one isn't stored."""
+        """The text of one stage, without source locations; :class:`UsageError` if the kernel has no such stage there,
+        or its first one isn't stored."""
         ttir = self._stored(side, launch)
         stages = self.stages_of(side, launch)
         if stage not in stages:

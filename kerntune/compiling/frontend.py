@@ -135,8 +135,8 @@ def request_of(launch: Specialized) -> CompileRequest:
 
 
 def lower(request: CompileRequest) -> Lowered:
-    """Run the kernel's Python through Triton's front end and its first stage, which for Gluon changes nothing. Raises what
-    these raise."""
+    """Run the kernel's Python through Triton's front end and its first stage, which for Gluon changes nothing. Raises
+    what these raise."""
     from triton._C.libtriton import ir
 
     backend, options, source = request.backend, request.options, request.source

@@ -1,7 +1,7 @@
 """Operations of TTIR and TTGIR by their use of an address.
 
-The tables hold TritonOps.td, TritonGPUOps.td, TritonNvidiaGPUOps.td and TritonAMDGPUOps.td of Triton 3.6 to 3.9. TTIR has
-those of ``tt`` alone; a Gluon kernel is written in all of them.
+The tables hold TritonOps.td, TritonGPUOps.td, TritonNvidiaGPUOps.td and TritonAMDGPUOps.td of Triton 3.6 to 3.9. TTIR
+has those of ``tt`` alone; a Gluon kernel is written in all of them.
 """
 
 from __future__ import annotations
@@ -127,6 +127,9 @@ outside of :data:`PURE_DIALECTS` that takes a word may reach memory through it."
 PURE_DIALECTS = ("arith.", "math.", "ub.")
 
 CONTROL = ("scf.", "cf.", "builtin.", "tt.func", "tt.call", "ttg.warp_specialize")
+PARTITIONS = "ttg.warp_specialize.partitions"
+"""Inside of ``ttg.warp_specialize``: a region for each partition of warps."""
+
 FROM_MEMORY = "reinterpret_tensor_descriptor"
 """An operation whose operand points to a descriptor, which holds the address (in the dialects of several backends)."""
 

@@ -19,6 +19,7 @@ from kerntune.kernels.operations import (
     FROM_MEMORY,
     ON_CHIP,
     OUTSIDE_CODE,
+    PARTITIONS,
     PURE_DIALECTS,
     PURE_READERS,
     READERS,
@@ -190,10 +191,11 @@ class _Walk:
             "scf.if": self._if,
             "tt.call": self._call,
             "ttg.warp_specialize": self._partitions,
-            "ttg.warp_specialize.partitions": lambda _: None,  # connected by the one around it
         }.get(op.name)
         if special is not None:
             special(op)
+        elif op.name == PARTITIONS:
+            pass  # connected by the one around it
         elif op.name.startswith("cf."):
             self._branch(op)
         else:

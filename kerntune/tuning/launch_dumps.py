@@ -159,7 +159,7 @@ def texts_of(recorded: Recorded, index: int, jit: Any) -> DumpedTexts:
 
 
 def stages_of(compiled: Compiled) -> dict[str, str]:
-    """The texts of a compilation: its first stage and assembly, and what lies between where Triton's cache still has it."""
+    """The texts of a compilation: first stage and assembly, and what lies between where Triton's cache still has it."""
     assembly = "ptx" if compiled.binary.kind == "cubin" else "amdgcn"
     found = {first_stage_of(compiled.ttir): compiled.ttir, assembly: compiled.asm}
     try:

@@ -131,7 +131,11 @@ def test_gluon_code_is_tritons_own(backend: FakeBackend, target: Target) -> None
     assert ours.data == theirs.asm["cubin" if target is SM90 else "hsaco"]
     assert first_stage_of(ours.ttir) == "glir"
     assert ours.ttir == strip_locations(theirs.asm["source"])
-    assert [stage for stage in ours.stages if stage != "glir"] == ["ttgir", "llir", "ptx" if target is SM90 else "amdgcn"]
+    assert [stage for stage in ours.stages if stage != "glir"] == [
+        "ttgir",
+        "llir",
+        "ptx" if target is SM90 else "amdgcn",
+    ]
     assert (ours.access.reads, ours.access.writes, ours.access.unknown) == ({0}, {1}, ())
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from gluon_kernels import CASES, N, GluonCase, floats, gl, gluon, scale
+from gluon_kernels import CASES, GluonCase, N, floats, gl, gluon, scale
 
 from gate.project import Project
 from kerntune.base.policy import Verdict

@@ -18,11 +18,11 @@ from kerntune.base.case_result import (
     CaseResult,
     CodeChange,
     ConfigReport,
-    config_problems,
     LaunchFigures,
     LaunchReport,
     LaunchShare,
     Since,
+    config_problems,
 )
 from kerntune.base.config import Config
 from kerntune.base.formatting import NO_FIGURE

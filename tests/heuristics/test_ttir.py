@@ -58,7 +58,7 @@ def test_counts_become_hints() -> None:
 
 GLUON = """
 module attributes {"ttg.num-ctas" = 1 : i32, "ttg.num-warps" = 4 : i32} {
-    %0 = ttg.async_copy_global_to_local %4, %buffer mask %5 : tensor<64x!tt.ptr<f32>, #blocked> -> <64xf32, #shared, #smem>
+    %0 = ttg.async_copy_global_to_local %4, %buffer mask %5 : tensor<64x!tt.ptr<f32>, #blocked> -> <64xf32, #shared>
     ttng.async_tma_copy_global_to_local %x_desc[%7, %15] %buffer, %bar, %true : !tt.tensordesc<64x64xf16, #shared>
     %1 = amdg.buffer_load %x_ptr[%i], %mask : tensor<1024xf32, #blocked>
     ttng.async_tma_copy_local_to_global %y_desc[%7, %15] %buffer : !tt.tensordesc<64x64xf16, #shared>

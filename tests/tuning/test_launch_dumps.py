@@ -109,7 +109,9 @@ def test_helpers_and_constants_come_before_the_kernel() -> None:
 
 def test_a_gluon_kernel_is_shown_in_its_language() -> None:
     text = source_text(gluon_kernels.wgmma_kernel)
-    assert text.startswith("from triton.experimental import gluon\nfrom triton.experimental.gluon import language as gl\n")
+    assert text.startswith(
+        "from triton.experimental import gluon\nfrom triton.experimental.gluon import language as gl\n"
+    )
     assert "@gluon.jit\ndef wgmma_kernel(" in text
     assert "triton.jit" not in text
 

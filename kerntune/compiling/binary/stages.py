@@ -14,15 +14,15 @@ FIRST_STAGES = ("ttir", "glir")
 
 MLIR_STAGES = (*FIRST_STAGES, "ttgir")
 STAGES = (*MLIR_STAGES, "llir", "ptx", "amdgcn")
-"""Triton's stages that are text, in the order in which they are made; a kernel has one of the first two, a backend one
-of the last two."""
+"""Triton's stages that are text, in the order in which they are made; a kernel has one of the first two, a backend
+one of the last two."""
 
 HASH_DIGITS = 16
 """Of SHA-256: 64 bits tell the few texts of one case apart, and keep baselines small."""
 
 _GLUON_MODULE = re.compile(r'^module attributes \{[^\n]*"ttg\.num-warps"', re.MULTILINE)
-"""The head of a module whose layouts are given, which TTIR has none of (``IRSource.parse_options`` of Triton asks a GLIR
-module for its warps there)."""
+"""The head of a module whose layouts are given, which TTIR has none of (``IRSource.parse_options`` of Triton asks a
+GLIR module for its warps there)."""
 
 _MLIR_FUNCTION = re.compile(r"^\s*tt\.func\b[^@\n]*@([\w.$]+)", re.MULTILINE)
 _LLVM_FUNCTION = re.compile(r"^define\b[^@\n]*@([\w.$]+)", re.MULTILINE)

@@ -107,8 +107,8 @@ GLUON = "GLUON", "glir"
 
 
 def front_end_stage(source: Any) -> str:
-    """The stage whose text a worker process compiles. Before 3.9 Triton says TTGIR for Gluon, which passes make that may
-    crash: here it is the module before them in every version."""
+    """The stage whose text a worker process compiles. Before 3.9 Triton says TTGIR for Gluon, which passes make that
+    may crash: here it is the module before them in every version."""
     return GLUON[1] if source.language.name == GLUON[0] else str(source.ext)
 
 

@@ -165,7 +165,10 @@ def in_gluon(x_ptr, BLOCK: gl.constexpr):  # type: ignore[no-untyped-def]
     [
         (bessel, "__nv_j0"),
         (assembly, "inline assembly"),
-        (in_gluon, r"kernel in_gluon \(.*test_launches.py\) is written in Gluon, which Triton's interpreter doesn't run"),
+        (
+            in_gluon,
+            r"kernel in_gluon \(.*test_launches.py\) is written in Gluon, which Triton's interpreter doesn't run",
+        ),
     ],
 )
 def test_what_no_cpu_runs_is_refused_by_name(kernel: Callable[..., None], named: str) -> None:

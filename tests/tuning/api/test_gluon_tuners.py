@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-import torch
 import triton
 from fake_runs import block, script
 from gluon_kernels import N, floats, gl, gluon
@@ -13,7 +12,6 @@ from gluon_kernels import N, floats, gl, gluon
 import kerntune
 from kerntune.gpu.scripted import FakeBackend
 from kerntune.grids import Grid1D
-from kerntune.tuning.api import autotuner
 
 
 @gluon.jit
