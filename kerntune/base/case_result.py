@@ -258,16 +258,16 @@ def config_problems(reports: Iterable[ConfigReport]) -> list[ConfigProblem]:
 SAME = "can't be used, as "
 """Before the config of the same kernel whose reason is this one's, too. Only :func:`told_once` writes it."""
 
-Told = TypeVar("Told", FailedTrial, ConfigReport)
+RefusedCandidate = TypeVar("RefusedCandidate", FailedTrial, ConfigReport)
 
 
-def told_once(candidates: Iterable[Told]) -> tuple[Told, ...]:
+def told_once(candidates: Iterable[RefusedCandidate]) -> tuple[RefusedCandidate, ...]:
     """Candidates whose long reasons stand at the first one alone: a compiler's message can be pages long, and a list of
-    configs hundreds. Wrong results are told of each."""
+    configs hundreds. A wrong result is repeated at each."""
     field = {FailedTrial: "reason", ConfigReport: "broken"}
     first: dict[tuple[str, str], Config] = {}
     reasons: dict[tuple[str, str], str] = {}
-    found: list[Told] = []
+    found: list[RefusedCandidate] = []
     for one in candidates:
         name = field[type(one)]
         text = getattr(one, name)

@@ -89,10 +89,10 @@ def source_text(jit: Any) -> str:
 
     For readers: values that no text gives back (dtypes, classes) are left to their names.
     """
-    return "\n\n".join([_LANGUAGES[is_gluon(jit)].imports, *_definitions(jit, set())]) + "\n"
+    return "\n\n".join([_STYLES[is_gluon(jit)].imports, *_definitions(jit, set())]) + "\n"
 
 
-class Language(NamedTuple):
+class SourceStyle(NamedTuple):
     """How a kernel's file begins, and what stands before the kernel and its constants."""
 
     imports: str
@@ -100,9 +100,9 @@ class Language(NamedTuple):
     constexpr: str
 
 
-_LANGUAGES = {
-    False: Language("import triton\nimport triton.language as tl", "@triton.jit", "tl.constexpr"),
-    True: Language(
+_STYLES = {
+    False: SourceStyle("import triton\nimport triton.language as tl", "@triton.jit", "tl.constexpr"),
+    True: SourceStyle(
         "from triton.experimental import gluon\nfrom triton.experimental.gluon import language as gl",
         "@gluon.jit",
         "gl.constexpr",
@@ -115,16 +115,16 @@ def _definitions(jit: Any, seen: set[int]) -> Iterator[str]:
     if id(jit) in seen:
         return
     seen.add(id(jit))
-    language = _LANGUAGES[is_gluon(jit)]
+    style = _STYLES[is_gluon(jit)]
     scope = {**jit.fn.__globals__, **inspect.getclosurevars(jit.fn).nonlocals}
     for name, value in sorted(named(_syntax(jit.src), scope).items()):
         if hasattr(value, "src") and hasattr(value, "params"):
             yield from _definitions(value, seen)
         elif type(value).__name__ == "constexpr" or isinstance(value, (bool, int, float, str)):
             inner = getattr(value, "value", value)
-            shown = f"{language.constexpr}({inner!r})" if inner is not value else repr(value)
+            shown = f"{style.constexpr}({inner!r})" if inner is not value else repr(value)
             yield f"{name} = {shown}"
-    yield f"{language.decorator}\n{textwrap.dedent(jit.src).rstrip()}"
+    yield f"{style.decorator}\n{textwrap.dedent(jit.src).rstrip()}"
 
 
 def salt(jit: Any) -> None:
