@@ -12,7 +12,8 @@ from typing import Any
 
 import pytest
 
-from kerntune.base.case_result import CaseResult, failures_line
+from kerntune.base.case_result import CaseResult, config_problems, failures_line
+from kerntune.base.config import Config, configs_text, unique_configs
 from kerntune.base.policy import Outcome, Verdict
 from kerntune.gate.console import counted
 from kerntune.gate.report import MAX_ROWS, counts_line, table
@@ -165,11 +166,17 @@ def _failing(results: Sequence[CaseResult]) -> set[str]:
 
 
 def _write_configs(reporter: pytest.TerminalReporter, results: Sequence[CaseResult]) -> None:
-    """Candidates that have a problem, equal lines once; ``-v`` shows all of them."""
-    lines = dict.fromkeys(
-        f"{r.target}: {c.kernel} with {c.config}: {c.problem}" for r in results for c in r.configs if c.problem
-    )
-    _write_some(reporter, list(lines), "configs with a problem")
+    """Candidates that have a problem, equal problems once; ``-v`` shows all of them, and names each config."""
+    found: dict[tuple[str, str, str], list[Config]] = {}
+    for result in results:
+        for kernel, configs, problem, _ in config_problems(result.configs):
+            found.setdefault((result.target, kernel, problem), []).extend(configs)
+    lines = []
+    for (target, kernel, problem), about in found.items():
+        configs = unique_configs(about)
+        named = ", ".join(map(str, configs)) if reporter.verbosity > 0 else configs_text(configs)
+        lines.append(f"{target}: {kernel} with {named}: {problem}")
+    _write_some(reporter, lines, "problems of configs")
 
 
 def _write_warnings(reporter: pytest.TerminalReporter, results: Sequence[CaseResult]) -> None:

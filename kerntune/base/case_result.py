@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from typing import NamedTuple, TypeVar
 
 import msgspec
 
-from kerntune.base.config import Config
+from kerntune.base.config import Config, configs_text, unique_configs
 from kerntune.base.device import Environment
 from kerntune.base.numerics import NumericsReport
 from kerntune.base.operator_list import OperatorList
@@ -232,6 +233,60 @@ class ConfigReport(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit
     def problem(self) -> str:
         """What is wrong with it, empty if nothing is."""
         return self.broken or (f"spills {self.spill_bytes:,} bytes per thread" if self.spill_bytes else "")
+
+
+class ConfigProblem(NamedTuple):
+    """What is wrong with candidates of a kernel, the same with all of them."""
+
+    kernel: str
+    configs: tuple[Config, ...]
+    problem: str
+    broken: bool
+
+    def __str__(self) -> str:
+        return f"{self.kernel} with {configs_text(self.configs)}: {self.problem}"
+
+
+def config_problems(reports: Iterable[ConfigReport]) -> list[ConfigProblem]:
+    """The problems of candidates, equal ones of a kernel once."""
+    found: dict[tuple[str, str, bool], list[Config]] = {}
+    for report in _in_full(reports):
+        if report.problem:
+            found.setdefault((report.kernel, report.problem, bool(report.broken)), []).append(report.config)
+    return [ConfigProblem(k, unique_configs(found[k, text, broken]), text, broken) for k, text, broken in found]
+
+
+SAME = "can't be used, as "
+"""Before the config of the same kernel whose reason is this one's, too. Only :func:`told_once` writes it."""
+
+RefusedCandidate = TypeVar("RefusedCandidate", FailedTrial, ConfigReport)
+
+
+def told_once(candidates: Iterable[RefusedCandidate]) -> tuple[RefusedCandidate, ...]:
+    """Candidates whose long reasons stand at the first one alone: a compiler's message can be pages long, and a list of
+    configs hundreds. A wrong result is repeated at each."""
+    field = {FailedTrial: "reason", ConfigReport: "broken"}
+    first: dict[tuple[str, str], Config] = {}
+    reasons: dict[tuple[str, str], str] = {}
+    found: list[RefusedCandidate] = []
+    for one in candidates:
+        name = field[type(one)]
+        text = getattr(one, name)
+        known = first.setdefault((one.kernel, text), one.config)
+        reasons.setdefault((one.kernel, str(one.config)), text)
+        clear = known != one.config and reasons[one.kernel, str(known)] == text
+        again = clear and len(text) > MAX_REASON and not is_wrong(text)
+        found.append(msgspec.structs.replace(one, **{name: f"{SAME}{known}"}) if again else one)
+    return tuple(found)
+
+
+def _in_full(reports: Iterable[ConfigReport]) -> Iterator[ConfigReport]:
+    """The reports with the reasons that :func:`told_once` has left out."""
+    reasons: dict[tuple[str, str], str] = {}
+    for report in reports:
+        known = reasons.get((report.kernel, report.broken.removeprefix(SAME)), report.broken)
+        reasons.setdefault((report.kernel, str(report.config)), known)
+        yield msgspec.structs.replace(report, broken=known) if report.broken.startswith(SAME) else report
 
 
 class Provenance(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Union
 
 import msgspec
@@ -125,6 +125,20 @@ def unique_configs(configs: Iterable[Config]) -> tuple[Config, ...]:
     for config in configs:
         first.setdefault(config.key(), config)
     return tuple(first.values())
+
+
+def configs_text(configs: Sequence[Config]) -> str:
+    """``BLOCK=64 num_warps=2 and 15 others``: what is said once of all of them; two are both named."""
+    first, *others = configs
+    return f"{first} and {len(others)} others" if len(others) > 1 else " and ".join(map(str, configs))
+
+
+def by_text(said: Iterable[tuple[Config, str]]) -> list[tuple[tuple[Config, ...], str]]:
+    """Each text about configs once, with all that it is about, in their order."""
+    found: dict[str, list[Config]] = {}
+    for config, text in said:
+        found.setdefault(text, []).append(config)
+    return [(unique_configs(configs), text) for text, configs in found.items()]
 
 
 def changed_settings(before: Mapping[str, object], after: Mapping[str, object]) -> dict[str, tuple[str, str]]:

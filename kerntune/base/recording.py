@@ -113,9 +113,10 @@ class Binary(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defau
     """A compiled kernel and everything that a launch of it needs besides arguments and grid.
 
     ``arch`` carries its suffix (``sm_90a``). ``sha256`` names the artifact with the binary, ``ttir_sha256`` the one
-    with its TTIR. ``code`` is the code identity (see :mod:`kerntune.compiling.binary.identity`), ``text`` that of the
-    machine code alone. ``constexprs`` are for display only: nothing is matched by them. ``settings`` are the compiler
-    settings from the environment, which are in no option (:func:`kerntune.kernels.compat.compiler_settings`).
+    with its TTIR, or with the GLIR of a Gluon kernel. ``code`` is the code identity (see
+    :mod:`kerntune.compiling.binary.identity`), ``text`` that of the machine code alone. ``constexprs`` are for display
+    only: nothing is matched by them. ``settings`` are the compiler settings from the environment, which are in no
+    option (:func:`kerntune.kernels.compat.compiler_settings`).
     """
 
     kind: Literal["cubin", "hsaco"]

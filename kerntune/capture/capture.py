@@ -10,7 +10,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from kerntune.base.config import COMPILE_FIELDS, Config
+from kerntune.base.config import COMPILE_FIELDS, Config, by_text, configs_text
 from kerntune.base.device import Target
 from kerntune.capture.entry_points import EntryPoints
 from kerntune.capture.fault_limits import in_doubt, is_hopeless, spread
@@ -334,7 +334,8 @@ class Capture:
     def launch(self, site: Site) -> Any:
         """Launch a site with the first preferred candidate that can be. :class:`TuningError` if none can;
         :class:`GridError` if that is so for the grid of each; :class:`EnvironmentFault` if no compiler can work."""
-        failures, misfits, grids, faults = [], [], [], []
+        failures: list[tuple[Config, str]] = []
+        misfits, grids, faults = [], [], []
         for index in self._in_order(site):
             site.chosen = index
             try:
@@ -346,7 +347,7 @@ class Capture:
                     if self.backend.gpu is None:
                         raise  # the next candidate would be taken for a change of config
                     faults.append(exc)
-                failures.append(f"  {site.candidates[index].config}: {exc}")
+                failures.append((site.candidates[index].config, str(exc)))
                 misfits += [index] if isinstance(exc, OutOfResourcesError) else []
                 grids += [exc] if isinstance(exc, GridError) else []
         if grids and len(grids) == len(failures):
@@ -357,7 +358,8 @@ class Capture:
             site.chosen = misfits[0]  # nothing runs and none fits: the static gate says what it lacks
             return self._launch_candidate(site, any_fit=True)
         blame = ", so the call is to blame, and nothing was remembered" if site.faults else ""
-        raise TuningError(f"kernel {site.kernel}: no candidate can be launched{blame}\n" + "\n".join(failures))
+        told = [f"  {configs_text(configs)}: {text}" for configs, text in by_text(failures)]
+        raise TuningError("\n".join([f"kernel {site.kernel}: no candidate can be launched{blame}", *told]))
 
     def _in_order(self, site: Site) -> Iterator[int]:
         """The preferred order; others from all over the list once many have faulted; none once most have: then the call

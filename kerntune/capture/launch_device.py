@@ -7,6 +7,7 @@ from typing import Any
 
 from kerntune.errors import CaptureError
 from kerntune.gpu.base import Backend
+from kerntune.kernels.value_text import DESCRIPTORS
 
 
 def launch_device(backend: Backend, kernel: str, arguments: Mapping[str, Any]) -> int:
@@ -35,7 +36,7 @@ def _device(backend: Backend, value: Any) -> int | None:
     return None if index is None else int(index)
 
 
-_WRAPPERS = ("TensorWrapper", "TensorDescriptor")
+_WRAPPERS = ("TensorWrapper", *DESCRIPTORS)
 """Triton's."""
 
 

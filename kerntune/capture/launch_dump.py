@@ -41,9 +41,6 @@ SCHEMA = "kerntune.dump/1"
 
 LAUNCH_FILE, SCRIPT_FILE, SOURCE_FILE = "launch.json", "replay.py", "kernel.py"
 
-TEXT_STAGES = ("ttir", "ttgir", "llir", "ptx", "amdgcn")
-"""Triton's stages that are written as ``kernel.<stage>``."""
-
 
 class ContentFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="stored", tag_field="kind"):
     """The exact bytes, in a file of the folder."""

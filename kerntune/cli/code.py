@@ -18,7 +18,7 @@ from kerntune.cli.static_record import record
 from kerntune.cli.stored import Entry, Pattern, given_folder, launches_of, load_folder, not_found, target_of
 from kerntune.compiling.binary.elf import Elf
 from kerntune.compiling.binary.identity import strip_debug
-from kerntune.compiling.binary.stages import STAGES, first_difference, strip_locations
+from kerntune.compiling.binary.stages import STAGES, first_difference, first_stage_of, strip_locations
 from kerntune.compiling.farm import Farm
 from kerntune.compiling.kernel_facts import ASSEMBLY
 from kerntune.compiling.recompile import stages_from
@@ -149,21 +149,23 @@ class Texts:
         self._farm, self._target = farm, target
         self._made: dict[tuple[str, str], Mapping[str, bytes]] = {}
 
-    @property
-    def stages(self) -> tuple[str, ...]:
-        """The stages of the target, first to last."""
-        text = tuple(s for s in STAGES if s in ("ttir", "ttgir", "llir", ASSEMBLY[self._target.backend][0]))
+    def stages(self, first: str) -> tuple[str, ...]:
+        """The stages of the target, first to last, of kernels whose first is ``first``."""
+        text = tuple(s for s in STAGES if s in (first, "ttgir", "llir", ASSEMBLY[self._target.backend][0]))
         return (*text, SASS) if self._target.backend == "cuda" else text
 
+    def stages_of(self, side: Side, launch: LaunchStatic) -> tuple[str, ...]:
+        """The stages of a launch; :class:`UsageError` if its first one isn't stored."""
+        return self.stages(first_stage_of(self._stored(side, launch).decode()))
+
     def of(self, side: Side, launch: LaunchStatic, stage: str) -> str:
-        """The text of one stage, without source locations; :class:`UsageError` if the target has no such stage, or the
-        TTIR isn't stored."""
-        if stage not in self.stages:
-            raise UsageError(f"{self._target} has no stage {stage}; there are {', '.join(self.stages)}")
-        ttir = side.artifacts.get(launch.ttir_sha256)
-        if ttir is None:
-            raise UsageError(f"{side.name}: the TTIR of {launch.kernel} ({launch.ttir_sha256[:12]}) is not stored")
-        if stage == "ttir":
+        """The text of one stage, without source locations; :class:`UsageError` if the kernel has no such stage there,
+        or its first one isn't stored."""
+        ttir = self._stored(side, launch)
+        stages = self.stages_of(side, launch)
+        if stage not in stages:
+            raise UsageError(f"{launch.kernel} has no stage {stage} for {self._target}; there are {', '.join(stages)}")
+        if stage == stages[0]:
             return strip_locations(ttir.decode())
         if stage == SASS:
             return self._machine_code(side, launch, ttir)
@@ -171,6 +173,13 @@ class Texts:
         if stage in ("ptx", "amdgcn"):
             return strip_debug(made, kind=ASSEMBLY[self._target.backend][0])
         return strip_locations(made)
+
+    @staticmethod
+    def _stored(side: Side, launch: LaunchStatic) -> bytes:
+        found = side.artifacts.get(launch.ttir_sha256)
+        if found is None:
+            raise UsageError(f"{side.name}: the TTIR of {launch.kernel} ({launch.ttir_sha256[:12]}) is not stored")
+        return found
 
     def _machine_code(self, side: Side, launch: LaunchStatic, ttir: bytes) -> str:
         cubin, arch = _stored_cubin(side, launch)
@@ -240,5 +249,7 @@ def _first(before: Side, after: Side, pair: tuple[LaunchStatic, LaunchStatic], t
     if old.code == new.code and old.ttir_sha256 == new.ttir_sha256:
         return ""
     named = first_difference(old.stages, new.stages).lower()
-    candidates = [named] if named in texts.stages else list(texts.stages)
+    before_has = texts.stages_of(before, old)  # a kernel that was rewritten in Gluon has another first stage
+    stages = [s for s in texts.stages_of(after, new) if s in before_has]
+    candidates = [named] if named in stages else stages
     return next((s for s in candidates if texts.of(before, old, s) != texts.of(after, new, s)), "")

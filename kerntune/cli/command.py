@@ -216,7 +216,7 @@ def _code(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("case", metavar="CASE", help="a test's id (and call), or what only one case contains")
     parser.add_argument(
         "--stage",
-        choices=("ttir", "ttgir", "llir", "ptx", "amdgcn", "sass"),
+        choices=("ttir", "glir", "ttgir", "llir", "ptx", "amdgcn", "sass"),
         help="which code (default: the first stage that differs)",
     )
     parser.add_argument("--against", metavar="REF", help="a git revision's code instead of the baseline's")

@@ -17,7 +17,7 @@ from kerntune.base.temporary_folders import scratch_folder
 from kerntune.capture.launch_dump import LAUNCH_FILE, DumpedTexts, folder_name, write_launch
 from kerntune.cli.static_record import environment
 from kerntune.cli.stored import Entry, Pattern, given_folder, load_folder, not_found, target_of
-from kerntune.compiling.binary.stages import MLIR_STAGES
+from kerntune.compiling.binary.stages import first_stage_of
 from kerntune.compiling.farm import Farm
 from kerntune.compiling.kernel_facts import ASSEMBLY
 from kerntune.compiling.recompile import stages_from
@@ -153,13 +153,14 @@ def _stages(
 ) -> tuple[dict[str, str], str]:
     """The texts of the compiler's stages, and which are missing and why; empty if none is."""
     target, binary = baseline.recording.target, baseline.recording.binary_of(baseline.recording.launches[index])
-    wanted = (*MLIR_STAGES, "llir", ASSEMBLY[target.backend][0])
     ttir = artifacts.get(binary.ttir_sha256)
+    first = "ttir" if ttir is None else first_stage_of(ttir.decode())
+    wanted = (first, "ttgir", "llir", ASSEMBLY[target.backend][0])
     if ttir is None:
         return {}, f"no {_files(wanted)}: its TTIR {binary.ttir_sha256[:12]} is not among the baselines' artifacts"
-    found = {"ttir": ttir.decode()}
+    found = {first: ttir.decode()}
     try:
-        options = {**binary.options, "num_warps": binary.num_warps, "num_ctas": binary.num_ctas}
+        options = {"num_warps": binary.num_warps, "num_ctas": binary.num_ctas, **binary.options}
         made = stages_from(farm, target, ttir.decode(), options, binary.symbol)
     except ReplayError as exc:  # another Triton than it was recorded with
         return found, f"no {_files(wanted[1:])}: {exc}"

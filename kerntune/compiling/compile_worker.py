@@ -19,9 +19,11 @@ import msgspec
 from kerntune.base.device import Target
 from kerntune.base.frames import Reader, send
 from kerntune.base.orphans import end_with_parent
+from kerntune.compiling.binary.stages import FIRST_STAGES
 from kerntune.compiling.kernel_facts import facts_of
 from kerntune.compiling.protocol import Answer, CompileFailed, Done, Hello, Job
 from kerntune.errors import PeerClosed
+from kerntune.kernels import compat
 from kerntune.kernels.writes import parse_module
 
 MESSAGE = 4000
@@ -113,13 +115,13 @@ def _compile(job: Job) -> Answer:
     module, context = _parse(job, backend)
     made: dict[str, bytes] = {}
     times: list[tuple[str, int]] = []
-    for name, stage in list(stages.items())[list(stages).index(job.ext) + 1 :]:
+    for name, stage in compat.stages_after(stages, job.ext):
         start = time.perf_counter()
         module = stage(module, metadata)
         times.append((name, int((time.perf_counter() - start) * 1e6)))
         made[name] = module if isinstance(module, bytes) else str(module).encode()
     del context  # lives as long as the modules do
-    facts = facts_of(_target(job), {"ttir": job.ir.encode(), **made}) if job.ext == "ttir" or "ttir" in made else None
+    facts = facts_of(_target(job), {job.ext: job.ir.encode(), **made}) if job.ext in FIRST_STAGES else None
     return Done(made, json.dumps(metadata, default=vars).encode(), times, address_space(), facts)
 
 

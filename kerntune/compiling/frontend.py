@@ -135,7 +135,8 @@ def request_of(launch: Specialized) -> CompileRequest:
 
 
 def lower(request: CompileRequest) -> Lowered:
-    """Run the kernel's Python through Triton's front end and its first stage. Raises what these raise."""
+    """Run the kernel's Python through Triton's front end and its first stage, which for Gluon changes nothing. Raises
+    what these raise."""
     from triton._C.libtriton import ir
 
     backend, options, source = request.backend, request.options, request.source
@@ -148,8 +149,9 @@ def lower(request: CompileRequest) -> Lowered:
     module = source.make_ir(request.target, options, functions, modules, context)
     source_text = str(module)
     metadata = first_metadata(request)
-    text = str(stages[source.ext](module, metadata))
-    job = job_of(text, source.ext, source.language.name, request.target, options, metadata)
+    ext = compat.front_end_stage(source)
+    text = str(stages[ext](module, metadata)) if ext in stages else source_text
+    job = job_of(text, ext, source.language.name, request.target, options, metadata)
     return Lowered(request, source_text, job)
 
 

@@ -11,12 +11,14 @@ import msgspec
 from kerntune.base.device import Target
 from kerntune.base.recording import Artifacts, Binary, Recording
 from kerntune.compiling.binary.identity import bare_text
+from kerntune.compiling.binary.stages import first_stage_of
 from kerntune.compiling.compiler import code_fields
 from kerntune.compiling.cost_estimate import Shape
 from kerntune.compiling.farm import Farm, NotStarted
 from kerntune.compiling.frontend import job_of
 from kerntune.compiling.kernel_facts import ASSEMBLY
 from kerntune.compiling.protocol import CompileFailed, Done, Job
+from kerntune.compiling.worker_process import with_words
 from kerntune.errors import ReplayError
 from kerntune.kernels import compat
 
@@ -64,11 +66,13 @@ def stages_from(farm: Farm, target: Target, ttir: str, options: Mapping[str, Any
 def _done(farm: Farm, job: Job, kernel: str) -> Done:
     outcome = farm.submit(job, Shape(len(job.ir), 1, 1)).result()
     if isinstance(outcome, NotStarted):
-        raise ReplayError(f"kernel {kernel}: its TTIR can't be compiled: {outcome.reason}")
+        raise ReplayError(f"kernel {kernel}: its {job.ext.upper()} can't be compiled: {outcome.reason}")
     answer = outcome.answer
     if not isinstance(answer, Done):
-        why = answer.reason if isinstance(answer, CompileFailed) else f"the compiler died: {answer.reason}"
-        raise ReplayError(f"kernel {kernel}: Triton {compat.triton_version()} refuses its TTIR: {why}")
+        failed = isinstance(answer, CompileFailed)
+        said = answer.reason if failed else f"the compiler died: {answer.reason}"
+        why = with_words(said, outcome.output, last=not failed)
+        raise ReplayError(f"kernel {kernel}: Triton {compat.triton_version()} refuses its {job.ext.upper()}: {why}")
     return answer
 
 
@@ -76,11 +80,13 @@ def _job(target: Target, given: Mapping[str, Any], ttir: str) -> Job:
     wanted = compat.gpu_target(target.backend, target.triton_arch, target.warp_size)
     options = compat.make_backend(wanted).parse_options(dict(given))
     metadata = {"hash": "", "target": wanted, **vars(options), "triton_version": compat.triton_version()}
-    return job_of(ttir, "ttir", "TRITON", wanted, options, metadata)
+    stage = first_stage_of(ttir)
+    return job_of(ttir, stage, compat.language_of(stage), wanted, options, metadata)
 
 
 def _options(binary: Binary) -> dict[str, Any]:
-    return {**_readable(binary.options), "num_warps": binary.num_warps, "num_ctas": binary.num_ctas}
+    """As it was launched: where warps are specialized, ``binary.num_warps`` counts those of all partitions."""
+    return {"num_warps": binary.num_warps, "num_ctas": binary.num_ctas, **_readable(binary.options)}
 
 
 def _readable(recorded: Mapping[str, Any]) -> dict[str, Any]:

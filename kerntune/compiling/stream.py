@@ -15,7 +15,7 @@ from functools import partial
 from typing import Any, Union
 
 from kerntune.base.codec import encodable
-from kerntune.compiling.binary.stages import strip_locations
+from kerntune.compiling.binary.stages import FIRST_STAGES, strip_locations
 from kerntune.compiling.compile_listeners import notify_listeners, notify_post_compile
 from kerntune.compiling.compiler_tokens import TOKENS
 from kerntune.compiling.farm import Farm, FarmAnswer, NotStarted
@@ -370,7 +370,7 @@ def refusal(launch: Specialized, why: Exception | str, fault: bool = False) -> C
 def _of_job(lowered: Lowered, why: str, fault: bool = False) -> CompileError:
     """The error of a launch that the compiler has refused, or that made it crash, after the front end."""
     error = refusal(lowered.request.launch, why, fault)
-    if lowered.job.ext == "ttir":
+    if lowered.job.ext in FIRST_STAGES:
         error.ttir_sha256 = hashlib.sha256(strip_locations(lowered.job.ir).encode()).hexdigest()
     return error
 

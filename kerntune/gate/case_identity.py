@@ -20,6 +20,7 @@ from kerntune.base.recording import Recording
 from kerntune.errors import BaselineError, StoreError
 from kerntune.gate.baselines import Argument, Baseline, BaselineStore, TimeBaseline, inputs_of
 from kerntune.gpu.base import Backend
+from kerntune.kernels.value_text import DESCRIPTORS
 
 
 def tensor_arguments(backend: Backend, tree: Any) -> tuple[Argument, ...]:
@@ -68,7 +69,7 @@ def _children(value: Any) -> list[Any]:
     if callable(getattr(value, "parameters", None)) and hasattr(value, "buffers"):
         return [*value.parameters(), *value.buffers()]
     base = getattr(value, "base", None)
-    return [base] if type(value).__name__ == "TensorDescriptor" else []
+    return [base] if type(value).__name__ in DESCRIPTORS else []
 
 
 Inputs = tuple[Argument, ...]

@@ -13,7 +13,7 @@ from kerntune.base.text_diff import hunk_text
 from kerntune.capture.recorder import Recorded
 from kerntune.compiling.binary.elf import Elf
 from kerntune.compiling.binary.identity import strip_debug
-from kerntune.compiling.binary.stages import strip_locations
+from kerntune.compiling.binary.stages import first_stage_of, strip_locations
 from kerntune.compiling.farm import Farm
 from kerntune.compiling.kernel_facts import ASSEMBLY
 from kerntune.compiling.recompile import stages_from
@@ -75,7 +75,8 @@ class _Texts:
         ttir = self.stored.artifacts.get(old.ttir_sha256), self.recorded.artifacts.get(new.ttir_sha256)
         sides = dict(self._assembly(index, old, new, ttir[0])) if old.compiler == new.compiler and ttir[0] else {}
         if not sides and ttir[0] and ttir[1]:
-            sides = {"ttir": (strip_locations(ttir[0].decode()), strip_locations(ttir[1].decode()))}
+            texts = ttir[0].decode(), ttir[1].decode()
+            sides = {first_stage_of(texts[1]): (strip_locations(texts[0]), strip_locations(texts[1]))}
         for stage, (before, after) in sides.items():
             text, cut = hunk_text(_lines(before), _lines(after), MAX_LINES)
             if text:

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from kerntune.base.case_result import MAX_STORED_TIMES, Attribution, CaseResult, CodeChange, ReplayedTimes
+from kerntune.base.case_result import MAX_STORED_TIMES, Attribution, CaseResult, CodeChange, ReplayedTimes, told_once
 from kerntune.base.policy import Outcome, Policy, Update, Verdict
 from kerntune.base.recording import Recording, same_work
 from kerntune.base.stats import modes, outliers
@@ -327,7 +327,7 @@ class TimedCheck:
             operators=case.operators,
             outside_writes=findings.outside.found,
             trials=tuple(self.tuning.trials),
-            failed_trials=tuple(self.tuning.failures),
+            failed_trials=told_once(self.tuning.failures),
             left_out=tuple(self.tuning.left_out),
             times_ns=sample.times_ns,
             outliers=outliers(sample.times_ns),

@@ -194,11 +194,11 @@ def _other_options(old: Binary, new: Binary) -> dict[str, tuple[str, str]]:
 
 
 def static_setting_lines(
-    before: Sequence[LaunchStatic], after: Sequence[LaunchStatic]
+    pairs: Iterable[tuple[LaunchStatic, LaunchStatic]],
 ) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """:func:`setting_lines` of compiled launches."""
-    pairs = [(a, b) for _, a, b in in_both(before, after) if _alike(a, b, set(a.settings), set(b.settings))]
-    return setting_lines((a, b, a.setting_changes(b)) for a, b in pairs)
+    alike = ((a, b) for a, b in pairs if _alike(a, b, set(a.settings), set(b.settings)))
+    return setting_lines((a, b, a.setting_changes(b)) for a, b in alike)
 
 
 def moved_settings(before: Mapping[str, str], after: Mapping[str, str]) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import math
 import os
+import re
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
@@ -237,10 +238,17 @@ def _change(result: CaseResult) -> str:
 
 def _findings(result: CaseResult) -> list[str]:
     """All of them, but candidate configs by their number: a list can have hundreds, and the summary names them."""
-    about_configs = {f"{c.kernel} with {c.config}: {c.problem}" for c in result.configs if c.problem}
-    found = [f for f in result.findings if f not in about_configs]
-    count = len(result.findings) - len(found)
+    about = tuple(f"{c.kernel} with {c.config}" for c in result.configs if c.problem)
+    found = [f for f in result.findings if _configs_in(f, about) == 0]
+    count = sum(_configs_in(f, about) for f in result.findings)
     return [*found, f"{count} config{'s' if count > 1 else ''} with a problem"] if count else found
+
+
+def _configs_in(finding: str, about: tuple[str, ...]) -> int:
+    """How many configs a finding is about, if it begins with one of these."""
+    rest = next((finding[len(one) :] for one in about if finding.startswith((f"{one}: ", f"{one} and "))), "")
+    others = re.match(r" and (\d+) others: ", rest)  # as base.config.configs_text has it
+    return 1 + int(others[1]) if others else 2 if rest.startswith(" and ") else int(bool(rest))
 
 
 def _dull(result: CaseResult) -> bool:

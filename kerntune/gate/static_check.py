@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Set
 from dataclasses import dataclass, replace
+from itertools import chain
 
 import msgspec
 
-from kerntune.base.case_result import CaseResult, CodeChange, ConfigReport
+from kerntune.base.case_result import CaseResult, CodeChange, ConfigReport, config_problems, told_once
 from kerntune.base.config import Config
 from kerntune.base.device import DeviceSpec, Target, typical_device
 from kerntune.base.numerics import NumericsReport
@@ -74,7 +75,7 @@ def check_static(
     _refuse_known(known, recorded, case.capture, target)
     launches = launch_statics(recorded, spec, known_figures(known.launches, update))
     configs = config_reports(case.capture, spec, every=bool(policy.static.every_config))
-    broken = tuple(f"can't be compiled: {exc}" for exc in recorded.failures.values())
+    broken = tuple(dict.fromkeys(f"can't be compiled: {exc}" for exc in recorded.failures.values()))
     moved = _moved(known.launches, launches)
     found = _found(known, launches, configs, broken, target, policy.static)
     found = found.unsure(broken) if moved else found
@@ -107,7 +108,7 @@ def check_static(
         findings=(*beside.failures, *found.failures, *found.notes),
         remarks=(*renamed.remarks, *found.remarks, *beside.told),
         operators=case.operators,
-        configs=configs,
+        configs=told_once(configs),
         warnings=(*stores.damage.among(stores.reference, target, (x.ttir_sha256 for x in known.launches)), *unknown),
         baseline_path=stores.reference.shown(own_path),
         recorded=renamed.taken,
@@ -287,12 +288,14 @@ def _reasons(
     stored = {x.source for x in reference.launches}
     changed = any(changed_sources(reference.launches, launches)) or any(x and x not in stored for x in refused)
     code = code_cause(changed, reference.triton, series)
-    configs = config_causes(*static_setting_lines(reference.launches, launches))
+    pairs = [(a, b) for _, a, b in in_both(reference.launches, launches)]
+    blamed = [launch_cause(a, b, reference.triton, series) for a, b in pairs]
+    told = {*chain(*static_setting_lines([p for p, why in zip(pairs, blamed, strict=True) if why]))}
+    configs = [x for x in config_causes(*static_setting_lines(pairs)) if x not in told]
     moved = [
         x for x in launch_lines(reference.launches, launches) if x.removeprefix(FUSION_CHANGED) not in found.failures
     ]
     moved += replaced_kernels(reference.launches, launches)
-    blamed = [launch_cause(a, b, reference.triton, series) for _, a, b in in_both(reference.launches, launches)]
     first = () if known.own else (elsewhere,)
     if refused:  # of a launch without a binary neither its config is compared nor that it is there
         configs, moved = [], []
@@ -326,12 +329,13 @@ def config_reports(capture: Capture, spec: DeviceSpec, *, every: bool = True) ->
 def config_findings(
     reports: tuple[ConfigReport, ...], judged: set[tuple[str, Config | None]], rules: StaticPolicy
 ) -> Iterator[Said]:
-    """A finding on each candidate that has a problem, but for those that are judged by themselves."""
-    for report in reports:
-        rule = "config_limits" if report.broken else "config_spills"
+    """A finding on the candidates that have a problem, once for those that have the same, but for those that are judged
+    by themselves."""
+    for found in config_problems(r for r in reports if (r.kernel, r.config) not in judged):
+        rule = "config_limits" if found.broken else "config_spills"
         severity = rules.rule(rule).severity
-        if report.problem and severity != "off" and (report.kernel, report.config) not in judged:
-            yield Said(severity, rule, f"{report.kernel} with {report.config}: {report.problem}")
+        if severity != "off":
+            yield Said(severity, rule, str(found))
 
 
 def _candidates(capture: Capture, spec: DeviceSpec, every: bool) -> Iterator[CandidateConfig]:

@@ -1,4 +1,4 @@
-"""Whether what a kernel loads decides which memory it touches, or how long it runs, by its TTIR's text."""
+"""Whether what a kernel loads decides which memory it touches, or how long it runs, by the text of its first stage."""
 
 from __future__ import annotations
 
@@ -9,8 +9,14 @@ from dataclasses import dataclass, field
 VALUE = re.compile(r"%[\w$.-]+(?:#\d+)?")
 RESULTS = re.compile(r"^(%[\w$.-]+)(?::(\d+))? = ")
 PAIRS = re.compile(r"(%[\w$.-]+) = (%[\w$.-]+(?:#\d+)?)")
-LOADS = ("tt.load", "tt.descriptor_load", "tt.descriptor_gather", "tt.atomic_rmw", "tt.atomic_cas")
-"""Operations whose results come out of memory."""
+LOADS = (
+    "tt.load", "tt.descriptor_load", "tt.descriptor_gather", "tt.atomic_rmw", "tt.atomic_cas", "ttg.local_load",
+    "ttng.tmem_load", "amdg.buffer_load", "amdg.buffer_atomic_rmw",
+)  # fmt: skip
+"""Operations whose results come out of memory; in Gluon also by way of shared and tensor memory."""
+
+BY_COORDINATES = ("tt.descriptor_", "ttng.async_tma_", "amdg.async_tdm_")
+"""Operations whose operands after the descriptor say where."""
 
 ADDRESSES, LENGTH = "which memory it touches", "how long it runs"
 
@@ -103,11 +109,14 @@ class _Flow:
     def _decided(self, line: str) -> list[str]:
         body = _body(line)
         operation, operands = _operation(body), VALUE.findall(body)
-        if operation == "tt.addptr" or operation.startswith("tt.descriptor_"):
+        if operation == "tt.addptr" or operation.startswith(BY_COORDINATES):
             return [ADDRESSES] if self.loaded.intersection(operands[1:]) else []
         if operation in ("tt.load", "tt.store"):  # pointer, value of a store, mask, value instead
             mask = operands[2:3] if operation == "tt.store" else operands[1:2]
             return [ADDRESSES] if self.loaded.intersection(mask) else []
+        if operation.startswith("amdg.buffer_"):  # pointer, offsets, mask; a store's and an atomic's value comes first
+            offsets = operands[1:] if operation in ("amdg.buffer_load", "amdg.buffer_load_to_local") else operands[2:]
+            return [ADDRESSES] if self.loaded.intersection(offsets) else []
         if operation == "scf.for":
             return [LENGTH] if self.loaded.intersection(VALUE.findall(body.partition("iter_args")[0])) else []
         if operation in ("scf.if", "scf.condition", "cf.cond_br"):

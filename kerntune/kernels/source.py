@@ -12,7 +12,7 @@ from functools import lru_cache
 from typing import Any, NamedTuple
 
 from kerntune.errors import CaptureError, CompileError
-from kerntune.kernels.compat import parsed
+from kerntune.kernels.compat import is_gluon, parsed
 from kerntune.kernels.generated import generated, without_name
 from kerntune.kernels.used_globals import Syntax, described, named, syntax_of, unshadowed
 
@@ -89,22 +89,42 @@ def source_text(jit: Any) -> str:
 
     For readers: values that no text gives back (dtypes, classes) are left to their names.
     """
-    return "\n\n".join(["import triton\nimport triton.language as tl", *_definitions(jit, set())]) + "\n"
+    return "\n\n".join([_STYLES[is_gluon(jit)].imports, *_definitions(jit, set())]) + "\n"
+
+
+class SourceStyle(NamedTuple):
+    """How a kernel's file begins, and what stands before the kernel and its constants."""
+
+    imports: str
+    decorator: str
+    constexpr: str
+
+
+_STYLES = {
+    False: SourceStyle("import triton\nimport triton.language as tl", "@triton.jit", "tl.constexpr"),
+    True: SourceStyle(
+        "from triton.experimental import gluon\nfrom triton.experimental.gluon import language as gl",
+        "@gluon.jit",
+        "gl.constexpr",
+    ),
+}
+"""By :func:`kerntune.kernels.compat.is_gluon`."""
 
 
 def _definitions(jit: Any, seen: set[int]) -> Iterator[str]:
     if id(jit) in seen:
         return
     seen.add(id(jit))
+    style = _STYLES[is_gluon(jit)]
     scope = {**jit.fn.__globals__, **inspect.getclosurevars(jit.fn).nonlocals}
     for name, value in sorted(named(_syntax(jit.src), scope).items()):
         if hasattr(value, "src") and hasattr(value, "params"):
             yield from _definitions(value, seen)
         elif type(value).__name__ == "constexpr" or isinstance(value, (bool, int, float, str)):
             inner = getattr(value, "value", value)
-            shown = f"tl.constexpr({inner!r})" if inner is not value else repr(value)
+            shown = f"{style.constexpr}({inner!r})" if inner is not value else repr(value)
             yield f"{name} = {shown}"
-    yield f"@triton.jit\n{textwrap.dedent(jit.src).rstrip()}"
+    yield f"{style.decorator}\n{textwrap.dedent(jit.src).rstrip()}"
 
 
 def salt(jit: Any) -> None:

@@ -19,7 +19,8 @@ def text_of(value: Any) -> str:
         return f"({', '.join(map(text_of, value))})"
     if hasattr(value, "block_shape") and hasattr(value, "base"):
         sizes = (tuple(map(int, getattr(value, name))) for name in ("shape", "strides", "block_shape"))
-        return f"descriptor({text_of(value.base)}, {', '.join(map(repr, sizes))})"
+        own = [f"{name}={item!r}" for name, item in layout_of(value).items()]
+        return f"descriptor({', '.join([text_of(value.base), *map(repr, sizes), *own])})"
     if hasattr(value, "src") and hasattr(value, "params"):
         return f"function({source_hash(value)[:16]})"
     if type(value).__module__.partition(".")[0] in ("torch", "triton") and type(value).__name__ in DTYPES:
@@ -35,6 +36,19 @@ def text_of(value: Any) -> str:
     text = repr(value)
     return type(value).__name__ if ADDRESS in text else text
 
+
+def layout_of(descriptor: Any) -> dict[str, Any]:
+    """What a Gluon kernel's descriptor says besides a Triton kernel's: its layout in shared memory, and what im2col
+    needs."""
+    return {name: item for name, item in getattr(descriptor, "__dict__", {}).items() if name not in DESCRIPTOR_FIELDS}
+
+
+DESCRIPTORS = ("TensorDescriptor", "TensorDescriptorIm2Col")
+"""Names of the classes of host-side descriptors, of Triton's and of Gluon's for each kind of GPU."""
+
+DESCRIPTOR_FIELDS = frozenset({"base", "shape", "strides", "block_shape", "padding", "round_f32_to_tf32"})
+"""Fields of a Triton kernel's host-side descriptor; a class with further fields may compile differently because of
+them."""
 
 ADDRESS = " at 0x"
 """Part of Python's default ``repr`` of an object, which differs in each process."""

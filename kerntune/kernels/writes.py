@@ -1,4 +1,4 @@
-"""Which pointer arguments a kernel reads and writes, from its TTIR."""
+"""Which pointer arguments a kernel reads and writes, from its TTIR; of a Gluon kernel, from its TTGIR."""
 
 from __future__ import annotations
 
@@ -12,13 +12,19 @@ from typing import Any
 from kerntune.base.device import Target
 from kerntune.kernels.access import Access
 from kerntune.kernels.operations import (
+    ADDRESS_FIRST,
     ADDRESS_ONLY,
     ATOMICS,
     CONTROL,
     FROM_MEMORY,
+    ON_CHIP,
     OUTSIDE_CODE,
+    PARTITIONS,
+    PURE_DIALECTS,
     PURE_READERS,
     READERS,
+    SCRATCH,
+    TENSOR_MAP,
     WRITERS,
 )
 
@@ -85,7 +91,7 @@ def _load_backend_dialects(context: Any, target: Target) -> None:
 def _count_pointers(ttir: str) -> int:
     """Pointer-like parameters of the public function by its text, for modules that can't be parsed."""
     head = re.search(r"tt\.func public @[^(]*\((.*?)\)\s*(?:->|attributes|\{\s*$)", ttir, re.MULTILINE | re.DOTALL)
-    return len(re.findall(r":\s*(?:!tt\.ptr|!tt\.tensordesc)", head[1])) if head else 0
+    return len(re.findall(r":\s*!(?:tt\.ptr|ttn?g?\.tensordesc)", head[1])) if head else 0
 
 
 class _Op:
@@ -114,7 +120,7 @@ class _Walk:
 
     ``_sources`` maps a value to the values that its address may come from. A value without any source that is no
     parameter has an unknown origin, which makes every access through it unknown too; poison is the exception, since no
-    program may access memory through it.
+    program may access memory through it, and so is memory of the launch's own.
     """
 
     def __init__(self, module: Any) -> None:
@@ -124,6 +130,8 @@ class _Walk:
         self._sources: defaultdict[int, set[int]] = defaultdict(set)
         self._origin_unknown: dict[int, str] = {}
         self._poison: set[int] = set()
+        self._scratch: set[int] = set()
+        self._from_memory: list[_Op] = []
         self._unknown: list[str] = []
         self._follows = False
         self._beyond: list[str] = []
@@ -156,6 +164,8 @@ class _Walk:
             self._connect(op)
         for op in self._calls:
             self._return(op, frozenset())
+        for op in self._from_memory:
+            self._descriptor(op)
         pointers = [v for v in self._parameters if self._pointer[v]]
         number = {value: k for k, value in enumerate(pointers)}
         reads = self._reach(number, READERS)
@@ -166,8 +176,11 @@ class _Walk:
                 self._roots(op, value, number)
         if self._unknown:
             return Access.everything(len(pointers), self._unknown, follows=self._follows, beyond=self._beyond)
-        floats = any(op.name in ATOMICS and any(map(self._float.get, op.operands[1:2])) for op in self._ops)
+        floats = any(op.name in ATOMICS and any(map(self._holds_floats, op.operands)) for op in self._ops)
         return Access(reads, writes, atomics, floats, (), len(pointers))
+
+    def _holds_floats(self, value: int) -> bool:
+        return self._float[value] and not self._pointer[value]
 
     # -- where addresses go ------------------------------------------------------------------------------------------
 
@@ -177,9 +190,12 @@ class _Walk:
             "scf.while": self._while,
             "scf.if": self._if,
             "tt.call": self._call,
+            "ttg.warp_specialize": self._partitions,
         }.get(op.name)
         if special is not None:
             special(op)
+        elif op.name == PARTITIONS:
+            pass  # connected by the one around it
         elif op.name.startswith("cf."):
             self._branch(op)
         else:
@@ -205,6 +221,16 @@ class _Walk:
         for k in range(len(op.regions)):
             for end in self._ends(op, k):
                 self._flow(op.results, end.operands)
+
+    def _partitions(self, op: _Op) -> None:
+        """Regions for other warps, each with the captured values as its arguments; the first region is this warp's own,
+        and yields the results. Captures are operands of this operation or of the one around the other regions."""
+        for end in self._ends(op, 0):
+            self._flow(op.results, end.operands)
+        for k in range(1, len(op.regions)):
+            for inner in self._in_region[op.regions[k]]:
+                for j in range(len(inner.regions)):
+                    self._flow(self._entry(inner, j), [*op.operands, *inner.operands])
 
     def _call(self, op: _Op) -> None:
         callee = self._functions.get(str(op.handle.get_flat_symbol_ref_attr("callee")))
@@ -271,12 +297,33 @@ class _Walk:
             self._poison.update(op.results)
         elif op.name in READERS | WRITERS:
             self._mark(op, "an address is loaded from memory")
+        elif op.name == SCRATCH:
+            self._scratch.update(op.results)
         elif op.name.endswith(FROM_MEMORY):
-            self._mark(op, "a tensor descriptor is taken from memory")
+            self._from_memory.append(op)
         else:
             if touched and op.name not in ADDRESS_ONLY and not op.name.startswith(CONTROL):
                 self._unknown.append(f"{op.name} takes an address")
+            elif not self._is_known(op) and any(map(self._word.get, op.operands)):
+                self._follow(f"{op.name} takes an integer that may be an address", writes=True)
             self._through(op)
+
+    @staticmethod
+    def _is_known(op: _Op) -> bool:
+        """Whether an operation has no way to memory but through its addresses."""
+        return op.name in ADDRESS_ONLY | ON_CHIP or op.name.startswith(PURE_DIALECTS + CONTROL)
+
+    def _descriptor(self, op: _Op) -> None:
+        """A descriptor that is taken from where this kernel has made it describes what was given there."""
+        places = self._leaves(op.operands[0])
+        if not places <= self._scratch:
+            self._mark(op, "a tensor descriptor is taken from memory")
+            return
+        made = [m for m in self._ops if m.name == TENSOR_MAP and places & self._leaves(m.operands[0])]
+        self._flow_all(op.results, [m.operands[1] for m in made])
+
+    def _leaves(self, value: int) -> set[int]:
+        return self._within(value, (), frozenset(self._calls))
 
     def _through(self, op: _Op) -> None:
         """A result, or an argument of an unknown operation's region, may be any operand or anything that a region
@@ -289,7 +336,7 @@ class _Walk:
                 self._flow_all(self._entry(op, k), given)
 
     def _outside_code(self, op: _Op, touched: bool) -> None:
-        name, pure = op.name.removeprefix("tt."), op.handle.get_bool_attr("pure")
+        name, pure = op.name.partition(".")[2], op.handle.get_bool_attr("pure")
         if not pure:
             self._unknown.append(f"impure {name}")
         elif touched:
@@ -320,7 +367,7 @@ class _Walk:
 
     def _ends(self, op: _Op, k: int) -> list[_Op]:
         inside = self._in_region[op.regions[k]] if k < len(op.regions) else []
-        return [o for o in inside if o.name in ("scf.yield", "scf.condition", "scf.reduce")]
+        return [o for o in inside if o.name in ("scf.yield", "scf.condition", "scf.reduce", "ttg.warp_yield")]
 
     def _flow(self, into: Sequence[int], values: Sequence[int]) -> None:
         """Value by value; lengths that differ mean that this code misreads the operation, and raise an error."""
@@ -336,9 +383,15 @@ class _Walk:
         """Numbers of the parameters that addresses of the named operations come from."""
         found: set[int] = set()
         for op in self._ops:
-            if op.name in names:
-                found |= self._roots(op, op.operands[0], number)
+            for address in self._addresses(op) if op.name in names else ():
+                found |= self._roots(op, address, number)
         return frozenset(found)
+
+    def _addresses(self, op: _Op) -> list[int]:
+        """The operands that an operation on memory takes its addresses from."""
+        if op.name.startswith(ADDRESS_FIRST):
+            return op.operands[:1]
+        return [value for value in op.operands if self._pointer[value]]
 
     def _roots(self, op: _Op, address: int, number: dict[int, int]) -> set[int]:
         roots: set[int] = set()
@@ -351,7 +404,7 @@ class _Walk:
             seen.add(value)
             if value in number:
                 roots.add(number[value])
-            elif not self._sources[value] and value not in self._poison:
+            elif not self._sources[value] and value not in self._poison | self._scratch:
                 why = self._origin_unknown.get(value, "an address of unknown origin")
                 self._follow(f"{op.name}: {why}", writes=op.name not in PURE_READERS)
             stack += self._sources[value]

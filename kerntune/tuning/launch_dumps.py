@@ -15,10 +15,11 @@ from msgspec.structs import replace as _replace
 from kerntune import capture as captures
 from kerntune.base.recording import Recording
 from kerntune.capture import Capture, Site
-from kerntune.capture.launch_dump import TEXT_STAGES, DumpedContents, DumpedTexts, guessed, write_launch
+from kerntune.capture.launch_dump import DumpedContents, DumpedTexts, guessed, write_launch
 from kerntune.capture.memory_plan import describe
 from kerntune.capture.recorder import Recorded, record
 from kerntune.capture.site import config_of
+from kerntune.compiling.binary.stages import STAGES, first_stage_of
 from kerntune.compiling.compiler import Compiled
 from kerntune.errors import KerntuneError, TuningError, UsageError
 from kerntune.gpu.base import Backend, Executor, Gpu
@@ -158,11 +159,12 @@ def texts_of(recorded: Recorded, index: int, jit: Any) -> DumpedTexts:
 
 
 def stages_of(compiled: Compiled) -> dict[str, str]:
-    """The texts of a compilation: TTIR and assembly, and what lies between where Triton's cache still has it."""
-    found = {"ttir": compiled.ttir, "ptx" if compiled.binary.kind == "cubin" else "amdgcn": compiled.asm}
+    """The texts of a compilation: first stage and assembly, and what lies between where Triton's cache still has it."""
+    assembly = "ptx" if compiled.binary.kind == "cubin" else "amdgcn"
+    found = {first_stage_of(compiled.ttir): compiled.ttir, assembly: compiled.asm}
     try:
         by_stage = {name.rpartition(".")[2]: path for name, path in compiled.files().items()}
-        between = {s: Path(by_stage[s]).read_text() for s in TEXT_STAGES if s in by_stage and s not in found}
+        between = {s: Path(by_stage[s]).read_text() for s in STAGES if s in by_stage and s not in found}
     except OSError:
         between = {}
-    return {stage: text for stage in TEXT_STAGES if (text := {**between, **found}.get(stage)) is not None}
+    return {stage: text for stage in STAGES if (text := {**between, **found}.get(stage)) is not None}

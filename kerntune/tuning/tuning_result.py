@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from kerntune.base.case_result import FailedTrial
+from kerntune.base.config import by_text, configs_text
 from kerntune.base.recording import Recording
 from kerntune.capture import Site
 from kerntune.errors import TuningError
@@ -49,9 +50,10 @@ class Tuned:
 
 
 def nothing_left(site: Site, failures: Sequence[FailedTrial]) -> TuningError:
-    """The error of a site none of whose candidates can be used. A reason that all share, a call's own mistake mostly,
-    stands there once."""
+    """The error of a site none of whose candidates can be used. Equal reasons stand there once; one that all share, a
+    call's own mistake mostly, beside the kernel."""
     head = f"kernel {site.kernel}: none of its {len(site.candidates)} configs can be used"
     if len(failures) > 1 and len({f.reason for f in failures}) == 1:
         return TuningError(f"{head}: {failures[0].reason}", failures)
-    return TuningError("\n".join([head, *(f"  {f.config}: {f.reason}" for f in failures)]), failures)
+    told = [f"  {configs_text(configs)}: {text}" for configs, text in by_text((f.config, f.reason) for f in failures)]
+    return TuningError("\n".join([head, *told]), failures)

@@ -6,7 +6,19 @@ import msgspec
 import pytest
 
 from kerntune.base import codec
-from kerntune.base.case_result import CaseId, CaseResult, FailedTrial, LaunchReport, LeftOut
+from kerntune.base.case_result import (
+    MAX_REASON,
+    SAME,
+    WRONG,
+    CaseId,
+    CaseResult,
+    ConfigReport,
+    FailedTrial,
+    LaunchReport,
+    LeftOut,
+    config_problems,
+    told_once,
+)
 from kerntune.base.config import Config
 from kerntune.base.policy import Outcome, Verdict
 from kerntune.base.stats import Estimate
@@ -56,3 +68,33 @@ def test_what_is_unset_is_not_written() -> None:
     assert set(written) == {"case", "fingerprint", "verdict", "outcome", "message", "target"}
     assert (written["verdict"], written["outcome"]) == ("NEW", "pass")
     assert msgspec.convert(written, CaseResult) == bare
+
+
+LONG = "can't be compiled: " + "line\n" * MAX_REASON
+SIZES = tuple(Config({"BLOCK": b}) for b in (64, 128, 256, 512))
+
+
+@pytest.mark.parametrize("kind", [FailedTrial, ConfigReport])
+def test_a_long_reason_that_candidates_share_stands_at_the_first(kind: type) -> None:
+    name = kind.__struct_fields__[-1]
+    told = told_once(kind(kernel, config, **{name: LONG}) for kernel in ("a", "b") for config in SIZES)
+    reasons = [getattr(one, name) for one in told]
+    assert reasons[:4] == reasons[4:] == [LONG, *[f"{SAME}{SIZES[0]}"] * 3]
+    assert [one.config for one in told] == [*SIZES, *SIZES]
+
+
+@pytest.mark.parametrize("reason", ["too large", f"{WRONG}: {LONG}"])
+def test_short_reasons_and_wrong_results_are_told_of_each(reason: str) -> None:
+    given = tuple(FailedTrial("a", config, reason) for config in SIZES)
+    assert told_once(given) == given
+
+
+def test_problems_are_those_of_all_reports_again() -> None:
+    given = [ConfigReport("a", config, broken=LONG) for config in SIZES[:3]]
+    given += [ConfigReport("a", SIZES[3], spill_bytes=8), ConfigReport("a", SIZES[0], broken=LONG[:-1])]
+    given += [ConfigReport("a", SIZES[1], broken=LONG[:-1]), ConfigReport("a", SIZES[1])]
+    problems = config_problems(given)
+    assert config_problems(told_once(given)) == problems
+    assert [(p.configs, p.broken) for p in problems] == [(SIZES[:3], True), (SIZES[3:], False), (SIZES[:2], True)]
+    assert str(problems[0]).startswith(f"a with {SIZES[0]} and 2 others: can't be compiled")
+    assert str(problems[1]) == f"a with {SIZES[3]}: spills 8 bytes per thread"

@@ -2,14 +2,23 @@
 
 from __future__ import annotations
 
+import contextlib
 import subprocess
 from pathlib import Path
+from typing import Any, cast
 
+import msgspec
 import pytest
+from fake_runs import active, recorded
+from gluon_kernels import scale as scale_in_gluon
+from samples import static_launch
 
 from cli.command import Command
 from cli.made import folder, static
+from kerntune.cli.code import Side, Texts
 from kerntune.cli.side_by_side import side_by_side, unified
+from kerntune.compiling.farm import Farm
+from kerntune.errors import UsageError
 
 pytestmark = pytest.mark.usefixtures("quick_python")
 
@@ -137,3 +146,20 @@ def test_only_the_names_of_values_differ() -> None:
 def test_long_lines_are_wrapped() -> None:
     shown = side_by_side("a" * 30, "b" * 50, ("x", "y"), 43).splitlines()[2:]
     assert shown == [f"{'a' * 20} | {'b' * 20}", f"{'a' * 10:<20}   {'b' * 20}", f"{'':<20}   {'b' * 10}"]
+
+
+def test_a_gluon_kernels_stages_begin_with_its_own() -> None:
+    with active() as backend:
+        found = recorded(backend, scale_in_gluon)
+    (binary,) = found.recording.binaries
+    launch = msgspec.structs.replace(
+        static_launch(), ttir_sha256=binary.ttir_sha256, config=None, compiled_for={"num_warps": "4"}
+    )
+    side = Side("today", cast(Any, None), found.artifacts)
+    with contextlib.closing(Farm(workers=1)) as farm:
+        texts = Texts(farm, found.recording.target)
+        assert texts.stages_of(side, launch) == ("glir", "ttgir", "llir", "ptx", "sass")
+        assert "tt.func public @scale_kernel" in texts.of(side, launch, "glir")
+        assert ".entry scale_kernel" in texts.of(side, launch, "ptx")
+        with pytest.raises(UsageError, match="has no stage ttir for cuda:90; there are glir, ttgir, llir, ptx, sass"):
+            texts.of(side, launch, "ttir")

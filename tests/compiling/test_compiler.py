@@ -14,6 +14,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import gluon_kernels
 import msgspec
 import pytest
 import torch
@@ -30,7 +31,7 @@ from kerntune.base.device import Target, typical_device
 from kerntune.base.recording import Scratch
 from kerntune.capture import Capture
 from kerntune.compiling.binary.identity import bare_text, identity_of, text_identity
-from kerntune.compiling.binary.stages import strip_locations
+from kerntune.compiling.binary.stages import first_stage_of, strip_locations
 from kerntune.compiling.compiler import Compiled, Compiler, _options, arch_of, code_fields, launch_needs
 from kerntune.errors import CompileError, TrialError
 from kerntune.gpu.fake_cuda.device_numbers import DeviceNumbers
@@ -78,6 +79,7 @@ def tritons_own(backend: FakeBackend, kernel: Any, *args: Any, target: Target = 
     """What ``JITFunction.run(warmup=True)`` compiles for a target, the driver answering for it."""
     driver = triton.runtime.driver
     before, driver._active = driver._active, StandInDriver(DeviceNumbers((typical_device(target),)))
+    triton.knobs.compilation.always_compile = True  # else it takes from its cache what we have put there
     kernel.device_caches.clear()
     try:
         with backend.tensors.specializing():
@@ -117,6 +119,53 @@ def test_amd_code_is_tritons_own(backend: FakeBackend) -> None:
     assert ours.asm == theirs.asm["amdgcn"]
     assert ours.data == theirs.asm["hsaco"]
     assert (ours.binary.kind, ours.binary.arch, ours.binary.warp_size) == ("hsaco", "gfx942", 64)
+
+
+@pytest.mark.parametrize("target", [SM90, GFX942], ids=str)
+def test_gluon_code_is_tritons_own(backend: FakeBackend, target: Target) -> None:
+    """From the module before Gluon's passes, which Triton's own way hands on in memory."""
+    x, lanes = x_of(), target.warp_size
+    args, words = (x, x, N), {"factor": 2.0, "BLOCK": 512, "WIDTH": 4, "LANES": lanes}
+    ours = COMPILER.compile(bind(backend, gluon_kernels.scale_kernel, *args, target=target, **words))
+    theirs = tritons_own(backend, gluon_kernels.scale_kernel, *args, target=target, **words)
+    assert ours.data == theirs.asm["cubin" if target is SM90 else "hsaco"]
+    assert first_stage_of(ours.ttir) == "glir"
+    assert ours.ttir == strip_locations(theirs.asm["source"])
+    assert [stage for stage in ours.stages if stage != "glir"] == [
+        "ttgir",
+        "llir",
+        "ptx" if target is SM90 else "amdgcn",
+    ]
+    assert (ours.access.reads, ours.access.writes, ours.access.unknown) == ({0}, {1}, ())
+
+
+def test_a_gluon_kernel_of_tritons_cache_has_the_same_facts(backend: FakeBackend) -> None:
+    """Before Triton 3.9 its first stage is there as the source alone."""
+    x = x_of()
+    launch = bind(backend, gluon_kernels.scale_kernel, x, x, N, factor=3.0, BLOCK=256, WIDTH=2, LANES=32)
+    ours, again = COMPILER.compile(launch), Compiler().compile(launch)
+    assert again.seconds is None, "Triton's cache had it"
+    assert (again.ttir, again.asm, again.access) == (ours.ttir, ours.asm, ours.access)
+
+
+@triton.jit
+def specialized_kernel(a_ptr, b_ptr, c_ptr, k_size, SIZE: tl.constexpr):
+    i = tl.arange(0, SIZE)
+    a = a_ptr + i[:, None] * k_size + i[None, :]
+    b = b_ptr + i[:, None] * SIZE + i[None, :]
+    total = tl.zeros((SIZE, SIZE), tl.float32)
+    for _ in tl.range(0, k_size, SIZE, warp_specialize=True):
+        total = tl.dot(tl.load(a), tl.load(b), total)
+        a += SIZE
+        b += SIZE * SIZE
+    tl.store(c_ptr + i[:, None] * SIZE + i[None, :], total)
+
+
+def test_the_pass_that_can_not_specialize_warps_is_named(backend: FakeBackend) -> None:
+    x = torch.empty(128 * 512, device="cuda", dtype=torch.float16)
+    with pytest.raises(CompileError, match=r"kernel specialized_kernel .*for cuda:90: .*failed\n") as caught:
+        COMPILER.compile(bind(backend, specialized_kernel, x, x, x.float(), 512, SIZE=128))
+    assert str(caught.value).endswith("\n  failing pass: NVGPUWarpSpecialization")
 
 
 def test_a_binary_says_what_it_is(backend: FakeBackend) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from types import SimpleNamespace
 from typing import Any
@@ -10,9 +10,12 @@ from typing import Any
 import msgspec
 import pytest
 from fake_runs import active, recorded, scale, scale_kernel
+from gluon_kernels import partitions, wgmma
+from gluon_kernels import scale as scale_in_gluon
 
 from kerntune.base.recording import Recording, same_work
 from kerntune.capture.recorder import Recorded
+from kerntune.compiling.binary.stages import first_stage_of
 from kerntune.compiling.cost_estimate import Shape
 from kerntune.compiling.farm import Farm, NotStarted
 from kerntune.compiling.protocol import CompileFailed
@@ -119,13 +122,38 @@ def test_why_a_ttir_was_not_compiled_is_told(stored: Recorded) -> None:
     refused = f"kernel k: Triton {version} refuses its TTIR: "
     assert told(JobOutcome(CompileFailed("its words"), "")) == f"{refused}its words"
     assert told(JobOutcome(Died("SIGSEGV"), "")) == f"{refused}the compiler died: SIGSEGV"
+    assert told(JobOutcome(CompileFailed("failed"), "x.py:1: error: it says so\nnoise")).endswith(
+        "failed\n  x.py:1: error: it says so"
+    )
 
 
 def test_options_of_a_file_are_what_a_backend_takes(stored: Recorded) -> None:
     (binary,) = stored.recording.binaries
-    given = {"num_warps": 1, "arch": "sm_90", "deps": ["a", "b"], "fast": True}
-    options = _options(msgspec.structs.replace(binary, options=given, num_warps=8, num_ctas=2))
-    assert options == {"num_warps": 8, "num_ctas": 2, "deps": ("a", "b"), "fast": True}
+    given = {"num_warps": 4, "arch": "sm_90", "deps": ["a", "b"], "fast": True}
+    options = _options(msgspec.structs.replace(binary, options=given, num_warps=5, num_ctas=2))
+    assert options == {"num_warps": 4, "num_ctas": 2, "deps": ("a", "b"), "fast": True}, "5 are those of all partitions"
+
+
+@pytest.mark.parametrize("call", [scale_in_gluon, wgmma, partitions], ids=lambda call: call.__name__)
+def test_a_gluon_kernel_is_compiled_from_its_own_first_stage(farm: Farm, call: Callable[[], None]) -> None:
+    with active() as backend:
+        stored = recorded(backend, call)
+    again, _ = recompiled(farm, stored.recording, stored.artifacts)
+    old, new = stored.recording.binaries[0], again.binaries[0]
+    assert (new.code, new.text, new.shared, new.num_warps) == (old.code, old.text, old.shared, old.num_warps)
+    text = stored.artifacts[old.ttir_sha256].decode()
+    assert first_stage_of(text) == "glir"
+    stages = stages_from(farm, stored.recording.target, text, {"num_warps": 4}, old.symbol)
+    assert list(stages) == ["ttgir", "llir", "ptx", "cubin"]
+
+
+def test_a_gluon_kernel_that_today_refuses_is_named_with_its_stage(farm: Farm) -> None:
+    with active() as backend:
+        stored = recorded(backend, wgmma)
+    (binary,) = stored.recording.binaries
+    older = stored.artifacts[binary.ttir_sha256].decode().replace("versionMajor = 3", "versionMajor = 2")
+    with pytest.raises(ReplayError, match=r"kernel wgmma_kernel: Triton \S+ refuses its GLIR: "):
+        stages_from(farm, stored.recording.target, older, {}, "wgmma_kernel")
 
 
 def test_flags_of_launches_of_other_kernels_stay(stored: Recorded) -> None:

@@ -170,6 +170,21 @@ def test_the_last_words_are_the_error_lines_or_else_the_last_lines():
     assert with_words("error: x", "error: x") == "error: x"
 
 
+NOTE = "k.py:6:1: note: Pipeline failed while executing [{}]: reproducer generated at `std::errs, please share it.`"
+ONE, TWO = "`OuterPass` on 'builtin.module' operation", "`InnerPass` on 'builtin.module' operation"
+
+
+@pytest.mark.parametrize(
+    ("passes", "named"), [(ONE, "OuterPass"), (f"{ONE}, {TWO}", "OuterPass, in it InnerPass"), ("", "")]
+)
+def test_the_pass_that_failed_is_named(passes: str, named: str) -> None:
+    """MLIR names it in a note alone, after the text of the whole module."""
+    vague = "k.py:6:1: error: Failures have been detected while processing an MLIR pass pipeline"
+    output = "\n".join(["k.py:9:5: error: too few warps", "module {}", vague, NOTE.format(passes)])
+    last = f"failing pass: {named}" if named else vague
+    assert with_words("failed", output, last=False) == f"failed\n  k.py:9:5: error: too few warps\n  {last}"
+
+
 def test_an_end_in_words():
     assert [how_it_ended(code) for code in (-6, -1)] == ["died (SIGABRT)", "died (SIGHUP)"]
     assert [how_it_ended(code) for code in (0, 1)] == [f"ended with exit status {code}" for code in (0, 1)]

@@ -22,6 +22,7 @@ from kerntune.base.case_result import (
     LaunchReport,
     LaunchShare,
     Since,
+    config_problems,
 )
 from kerntune.base.config import Config
 from kerntune.base.formatting import NO_FIGURE
@@ -282,6 +283,16 @@ def test_table_counts_findings_about_configs():
     assert "registers 32 -> 40" in text
     assert "30 configs with a problem" in text
     assert len(text.splitlines()) < 8
+
+
+def test_table_counts_configs_of_which_one_finding_is_told():
+    """Grouped as a run of today has them, beside those of a run's file that has one for each."""
+    block = [ConfigReport("add", Config({"BLOCK": n}), broken="too large" if n < 9 else str(n)) for n in range(12)]
+    text = [str(p) for p in config_problems(block)]
+    assert [t.partition(": ")[0].count("others") for t in text] == [1, 0, 0, 0]
+    assert "12 configs with a problem" in table([result(findings=tuple(text), configs=tuple(block))])
+    two = [str(p) for p in config_problems(block[:2])]
+    assert "2 configs with a problem" in table([result(findings=tuple(two), configs=tuple(block))])
 
 
 def test_a_run_that_changes_all_kernels_can_be_read_again(tmp_path, monkeypatch):

@@ -14,7 +14,8 @@ from typing import Any
 import pytest
 import torch
 import triton
-from fake_runs import N, block, by_block, increment_kernel, scale_kernel, tuned
+import triton.language as tl
+from fake_runs import N, block, by_block, configs, increment_kernel, scale_kernel, tuned
 from triton.runtime.autotuner import Autotuner
 from triton.runtime.jit import JITFunction
 
@@ -503,6 +504,21 @@ def test_a_kernel_that_no_config_suits_names_the_kernel(project: Project) -> Non
     kernel = tuned(100, 60)
     with project.run() as run, pytest.raises(TuningError, match="scale_kernel: no candidate can be launched"):
         run.check(lambda x: kernel[by_block](x, x, N, 2.0), x_of())
+
+
+@triton.jit
+def refused_kernel(x_ptr, n, BLOCK: tl.constexpr):
+    tl.static_assert(BLOCK == 48, "BLOCK must be 48")
+    tl.store(x_ptr, n)
+
+
+def test_an_error_that_all_configs_share_is_told_once(project: Project) -> None:
+    kernel = triton.autotune(configs(*(2**k for k in range(4, 12))), key=["n"])(refused_kernel)
+    with project.static_run("cuda:90") as run, pytest.raises(TuningError) as caught:
+        run.check(lambda x: kernel[(1,)](x, N), x_of())
+    text = str(caught.value)
+    assert text.count("BLOCK must be 48") == 2, "the line of the kernel, and the error"
+    assert "refused_kernel: no candidate can be launched\n  BLOCK=16 num_warps=4 num_stages=3 and 7 others: " in text
 
 
 # tuning modes

@@ -473,7 +473,7 @@ def test_another_config_is_named_and_not_held_against_the_old_ones_figures(proje
     with project.static_run(SM90) as run:
         (result,) = run.check(tuned_call(128), x_of()).commit()
     assert config_of(result) == 128
-    assert any(c.startswith("config of scale_kernel changed: BLOCK 256 -> ") for c in result.causes)
+    assert result.causes == ("code unchanged", "scale_kernel: because of config (BLOCK 256 -> 128), first in TTIR")
     assert result.verdict is Verdict.PASS
 
 
@@ -579,7 +579,8 @@ def test_another_tile_or_option_of_a_kernel_that_is_not_tuned_passes(
         (result,) = run.check(functools.partial(scaled, **after), x_of()).commit()
     assert (result.verdict, result.outcome) == (Verdict.PASS, Outcome.PASS), result.findings
     words = says.split()[0] if back else says
-    assert any(c.startswith(f"launch options of scale_kernel: {words}") for c in result.causes)
+    assert f"because of launch options ({words}" in one_cause(result)
+    assert not any(c.startswith("launch options of") for c in result.causes), "what changed is told once"
 
 
 def test_more_programs_of_the_same_code_are_told(project: Project) -> None:

@@ -54,3 +54,19 @@ def test_counts_become_hints() -> None:
     hints = count_ttir(SOFTMAX).apply(KernelHints(sizes={"x": 8}, dynamic_sizes=1))
     assert (hints.loads_and_reductions, hints.stores, hints.dynamic_sizes) == (4, 1, 1)
     assert hints.atomic_add
+
+
+GLUON = """
+module attributes {"ttg.num-ctas" = 1 : i32, "ttg.num-warps" = 4 : i32} {
+    %0 = ttg.async_copy_global_to_local %4, %buffer mask %5 : tensor<64x!tt.ptr<f32>, #blocked> -> <64xf32, #shared>
+    ttng.async_tma_copy_global_to_local %x_desc[%7, %15] %buffer, %bar, %true : !tt.tensordesc<64x64xf16, #shared>
+    %1 = amdg.buffer_load %x_ptr[%i], %mask : tensor<1024xf32, #blocked>
+    ttng.async_tma_copy_local_to_global %y_desc[%7, %15] %buffer : !tt.tensordesc<64x64xf16, #shared>
+    amdg.buffer_store %2, %y_ptr[%i], %mask : tensor<1024xf32, #blocked>
+    %3 = amdg.buffer_atomic_rmw fadd, acq_rel, gpu, %2, %y_ptr[%i] : tensor<1024xf32, #blocked>
+}
+"""
+
+
+def test_what_a_gluon_kernel_copies_is_loaded_and_stored() -> None:
+    assert count_ttir(GLUON) == TtirCounts(loads=3, stores=2, atomic_add=True)

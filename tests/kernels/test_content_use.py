@@ -91,3 +91,18 @@ def test_what_loaded_values_decide(backend: Any, kernel: Any, decided: tuple[str
 
 def test_no_text() -> None:
     assert content_use("") == ()
+
+
+@pytest.mark.parametrize(
+    ("load", "use", "decided"),
+    [
+        ("ttg.local_load %buffer", "%p = tt.addptr %x_ptr, %i : !tt.ptr<f32>, i32", (ADDRESSES,)),
+        ("ttng.tmem_load %memory", "ttng.async_tma_copy_local_to_global %y_desc[%i] %buffer", (ADDRESSES,)),
+        ("amdg.buffer_load %x_ptr[%o]", "%y = amdg.buffer_load %x_ptr[%i]", (ADDRESSES,)),
+        ("amdg.buffer_load %x_ptr[%o]", "amdg.buffer_store %v, %y_ptr[%i]", (ADDRESSES,)),
+        ("amdg.buffer_load %x_ptr[%o]", "amdg.buffer_store %i, %y_ptr[%o]", ()),
+        ("amdg.buffer_load %x_ptr[%o]", "ttng.wait_barrier %bar, %i", ()),
+    ],
+)
+def test_gluons_memory_operations(load: str, use: str, decided: tuple[str, ...]) -> None:
+    assert content_use(f"tt.func public @kernel() {{\n%i = {load}\n{use}\ntt.return\n}}") == decided

@@ -7,8 +7,12 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 import triton
 import triton.language as tl
+from triton.experimental.gluon import language as gl
+from triton.experimental.gluon.nvidia.hopper import TensorDescriptor as GluonDescriptor
+from triton.tools.tensor_descriptor import TensorDescriptor
 
 from kerntune.kernels.value_text import text_of
 
@@ -43,6 +47,17 @@ class Plain:
 def test_values_that_compile_otherwise_have_other_texts(one: Any, other: Any) -> None:
     """A winner, or a failed trial, of one must not be believed of the other."""
     assert text_of(one) != text_of(other)
+
+
+def test_a_gluon_descriptors_layout_is_part_of_its_text() -> None:
+    """It decides the code; that of Triton's descriptors is the same for all, and their texts stay."""
+    base = torch.zeros(64, 64, dtype=torch.float16)
+    wide, narrow = (gl.NVMMASharedLayout(swizzle_byte_width=w, element_bitwidth=16) for w in (128, 64))
+    one, other = (GluonDescriptor.from_tensor(base, [64, 64], layout) for layout in (wide, narrow))
+    assert text_of(one) != text_of(other)
+    assert text_of(TensorDescriptor.from_tensor(base, [64, 64])) == (
+        "descriptor(torch.float16(64, 64)(64, 1), (64, 64), (64, 1), (64, 64))"
+    )
 
 
 def test_texts_hold_no_addresses() -> None:

@@ -151,7 +151,7 @@ CONFIGS = """
 from kerntune.base.case_result import ConfigReport
 
 def reports(n):
-    return tuple(ConfigReport("add", Config({"BLOCK": i}), 32, 0, 64, "too large" if i else "") for i in range(n))
+    return tuple(ConfigReport("add", Config({"BLOCK": i}), 32, 0, 64, f"{WHY}" if i else "") for i in range(n))
 
 def test_a(autotune):
     autotune(kernel("PASS", ns=None, base=None, configs=reports(COUNT)))
@@ -162,13 +162,23 @@ def test_a(autotune):
 @pytest.mark.parametrize(("count", "options", "lines", "more"), [(3, (), 2, 0), (40, (), 20, 19), (40, ("-v",), 39, 0)])
 def test_configs_with_a_problem_are_listed_once(project, count, options, lines, more):
     project.engine(static=True)
-    project.file(CONFIGS.replace("COUNT", str(count)))
+    project.file(CONFIGS.replace("COUNT", str(count)).replace("{WHY}", "too large by {i}"))
     result = project.run(*options, "--kerntune-json=run.json")
     result.assert_outcomes(passed=1)
     shown = [x for x in result.outlines if x.startswith("cuda:90: add with BLOCK=")]
     assert len(shown) == lines
-    assert shown[0].endswith(": too large")
-    said = f"... and {more} more configs with a problem; -v shows all"
+    assert shown[0].endswith(": too large by 1")
+    said = f"... and {more} more problems of configs; -v shows all"
     assert (said in result.outlines) == bool(more)
     first = project.json()["results"][0]["configs"]
-    assert [len(first), first[0].get("broken", ""), first[1]["broken"]] == [count, "", "too large"]
+    assert [len(first), first[0].get("broken", ""), first[1]["broken"]] == [count, "", "too large by 1"]
+
+
+@pytest.mark.parametrize(("options", "about"), [((), "BLOCK=1 {} and 38 others"), (("-v",), "BLOCK=2 {}, BLOCK=3 {}")])
+def test_a_problem_that_configs_share_is_told_once(project, options, about):
+    project.engine(static=True)
+    project.file(CONFIGS.replace("COUNT", "40").replace("{WHY}", "too large"))
+    result = project.run(*options)
+    (shown,) = [x for x in result.outlines if x.startswith("cuda:90: add with BLOCK=1 ")]
+    assert about.replace("{}", "num_warps=4 num_stages=3") in shown
+    assert shown.endswith(": too large")

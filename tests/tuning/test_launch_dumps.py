@@ -10,6 +10,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import gluon_kernels
 import pytest
 import torch
 import triton
@@ -104,6 +105,15 @@ def test_helpers_and_constants_come_before_the_kernel() -> None:
     places = [text.index(part) for part in ("FACTOR = tl.constexpr(3)", "def helper", "def nested_kernel")]
     assert places == sorted(places)
     compile(text, "kernel.py", "exec")
+
+
+def test_a_gluon_kernel_is_shown_in_its_language() -> None:
+    text = source_text(gluon_kernels.wgmma_kernel)
+    assert text.startswith(
+        "from triton.experimental import gluon\nfrom triton.experimental.gluon import language as gl\n"
+    )
+    assert "@gluon.jit\ndef wgmma_kernel(" in text
+    assert "triton.jit" not in text
 
 
 def test_nothing_is_dumped_by_default(this_gpu: FakeBackend, tmp_path: Path) -> None:

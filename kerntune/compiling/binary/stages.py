@@ -9,12 +9,20 @@ from collections.abc import Iterable, Mapping
 
 from kerntune.compiling.binary.identity import AsmKind, anonymous, strip_debug
 
-MLIR_STAGES = ("ttir", "ttgir")
+FIRST_STAGES = ("ttir", "glir")
+"""What Triton's front end makes of a kernel in Triton, and of one in Gluon: the text that a baseline keeps."""
+
+MLIR_STAGES = (*FIRST_STAGES, "ttgir")
 STAGES = (*MLIR_STAGES, "llir", "ptx", "amdgcn")
-"""Triton's stages that are text, in the order in which they are made; a backend has one of the last two."""
+"""Triton's stages that are text, in the order in which they are made; a kernel has one of the first two, a backend
+one of the last two."""
 
 HASH_DIGITS = 16
 """Of SHA-256: 64 bits tell the few texts of one case apart, and keep baselines small."""
+
+_GLUON_MODULE = re.compile(r'^module attributes \{[^\n]*"ttg\.num-warps"', re.MULTILINE)
+"""The head of a module whose layouts are given, which TTIR has none of (``IRSource.parse_options`` of Triton asks a
+GLIR module for its warps there)."""
 
 _MLIR_FUNCTION = re.compile(r"^\s*tt\.func\b[^@\n]*@([\w.$]+)", re.MULTILINE)
 _LLVM_FUNCTION = re.compile(r"^define\b[^@\n]*@([\w.$]+)", re.MULTILINE)
@@ -73,6 +81,11 @@ def _renamed(text: str, functions: re.Pattern[str]) -> str:
         return values[match[0]]
 
     return _MLIR_VALUE.sub(numbered, text)
+
+
+def first_stage_of(text: str) -> str:
+    """Which of :data:`FIRST_STAGES` the text of a module is of."""
+    return "glir" if _GLUON_MODULE.search(text) else "ttir"
 
 
 def strip_locations(ttir: str) -> str:

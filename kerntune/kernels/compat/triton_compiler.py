@@ -8,7 +8,7 @@ import importlib.util
 import os
 import sys
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -100,6 +100,27 @@ def source_of(jit: Any, signature: Any, constexprs: Any, attrs: Any) -> Any:
     from triton.compiler import ASTSource
 
     return ASTSource(jit, signature, constexprs, attrs)
+
+
+GLUON = "GLUON", "glir"
+"""Triton's name of the language, and the stage that its front end makes: a file of its own from Triton 3.9 on."""
+
+
+def front_end_stage(source: Any) -> str:
+    """The stage whose text a worker process compiles. Before 3.9 Triton says TTGIR for Gluon, which passes make that
+    may crash: here it is the module before them in every version."""
+    return GLUON[1] if source.language.name == GLUON[0] else str(source.ext)
+
+
+def language_of(stage: str) -> str:
+    """Triton's name of the language whose first stage this is."""
+    return GLUON[0] if stage == GLUON[1] else "TRITON"
+
+
+def stages_after(stages: Mapping[str, Any], stage: str) -> list[tuple[str, Any]]:
+    """The stages of a backend that follow one; all of them where the backend doesn't list it (Gluon's, before 3.9)."""
+    names = list(stages)
+    return list(stages.items())[names.index(stage) + 1 if stage in names else 0 :]
 
 
 @lru_cache(maxsize=8)

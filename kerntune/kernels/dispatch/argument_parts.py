@@ -6,6 +6,8 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Any
 
+from kerntune.kernels.value_text import layout_of
+
 I32 = (-(2**31), 2**31 - 1)
 I64 = (-(2**63), 2**63 - 1)
 """Triton types an integer by its value: ``i32`` if it fits, else ``i64``, else ``u64``."""
@@ -111,13 +113,9 @@ def _tensor(variable: str, exact: bool, needs: Needs) -> KeyPart | None:
     return KeyPart("tensor", setup=setup, tests=here, items=items, value=pointer, pointer=pointer)
 
 
-DESCRIPTOR_FIELDS = frozenset({"base", "shape", "strides", "block_shape", "padding", "round_f32_to_tf32"})
-"""Fields of a host-side descriptor; a class with further fields may compile differently because of them."""
-
-
 def _descriptor(value: Any, variable: str, needs: Needs) -> KeyPart | None:
     """Its class, and for the binary its element type and block; a hook may change the block first."""
-    if value.__class__.__name__ != "TensorDescriptor" or not set(vars(value)) <= DESCRIPTOR_FIELDS:
+    if value.__class__.__name__ != "TensorDescriptor" or layout_of(value):
         return None
     here = (needs.here(f"{variable}.base"),)
     items: tuple[str, ...] = (f"{variable}.__class__",)

@@ -26,7 +26,7 @@ from kerntune.capture import LAUNCH_WORDS
 from kerntune.errors import KerntuneError, UsageError
 from kerntune.kernels import compat
 from kerntune.kernels.source import function_of
-from kerntune.kernels.value_text import DTYPES
+from kerntune.kernels.value_text import DTYPES, layout_of
 from kerntune.tuning.many.named_kernel import name_of
 
 
@@ -68,7 +68,7 @@ def _described(name: str, value: Any, blocks: _Blocks) -> ArgumentText:
         return blocks.tensor(value)
     if isinstance(value, (tuple, list)) and type(value) in (tuple, list):
         return SequenceText(type(value).__name__, tuple(_described(name, item, blocks) for item in value))
-    if hasattr(value, "block_shape") and hasattr(value, "base"):
+    if hasattr(value, "block_shape") and hasattr(value, "base") and not layout_of(value):
         sizes = (tuple(map(int, getattr(value, part))) for part in ("shape", "strides", "block_shape"))
         return DescriptorText(blocks.tensor(value.base), *sizes)
     kind = type(value)

@@ -8,6 +8,8 @@ import pytest
 import torch
 import triton
 import triton.language as tl
+from triton.experimental import gluon
+from triton.experimental.gluon import language as gl
 from triton.language.extra import libdevice
 from triton.language.extra.libdevice import tanh
 
@@ -153,7 +155,22 @@ def fp8_sum(x_ptr, out_ptr, BLOCK: tl.constexpr):  # type: ignore[no-untyped-def
     tl.store(out_ptr + tl.arange(0, BLOCK), (x + x).to(tl.float32))
 
 
-@pytest.mark.parametrize(("kernel", "named"), [(bessel, "__nv_j0"), (assembly, "inline assembly")])
+@gluon.jit
+def in_gluon(x_ptr, BLOCK: gl.constexpr):  # type: ignore[no-untyped-def]
+    gl.store(x_ptr, 1.0)
+
+
+@pytest.mark.parametrize(
+    ("kernel", "named"),
+    [
+        (bessel, "__nv_j0"),
+        (assembly, "inline assembly"),
+        (
+            in_gluon,
+            r"kernel in_gluon \(.*test_launches.py\) is written in Gluon, which Triton's interpreter doesn't run",
+        ),
+    ],
+)
 def test_what_no_cpu_runs_is_refused_by_name(kernel: Callable[..., None], named: str) -> None:
     with pytest.raises(InterpreterLimit, match=named):
         kernel[(1,)](cuda(16), BLOCK=16)  # type: ignore[index]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pickle
 from typing import Any
 
+import gluon_kernels
 import pytest
 import torch
 import triton
@@ -191,6 +192,11 @@ def test_dtypes_constants_and_kernels_are_arguments(shared: FakeBackend) -> None
     _, words = invented(job, lambda text: (text.module, text.name))
     assert (words["x_ptr"], words["y_ptr"], words["n"].value) == (torch.float16, tl.float16, 3)
     assert words["factor"] == ("fake_runs", "scale_kernel")
+
+
+def test_a_gluon_descriptor_is_named_whose_layout_is_no_data(shared: FakeBackend) -> None:
+    job = describe(kernels.scaled, (gluon_kernels.tiles(64, 64), *kernels.pair(4)[1:], 4, 2.0), {"grid": (1,)})
+    assert "argument x_ptr is a triton.experimental.gluon.nvidia.hopper.TensorDescriptor, which can't" in job.unknown
 
 
 def test_an_object_is_named_that_has_no_description(shared: FakeBackend) -> None:
