@@ -91,6 +91,6 @@ def test_an_exact_value_weighs_more_than_a_measured_one() -> None:
 
 def test_noise_that_is_larger_than_stated_is_noticed() -> None:
     values = noise(3, 400)
-    assert noise_scale(values, np.full(400, SD)) == pytest.approx(1.0, abs=0.15)
-    assert noise_scale(values, np.full(400, SD / 5)) == pytest.approx(5.0, rel=0.15)
-    assert noise_scale(values[:5], np.full(5, SD / 5)) == 1.0
+    assert noise_scale((values, np.full(400, SD))) == pytest.approx(1.0, abs=0.15)
+    assert noise_scale((values, np.full(400, SD / 5))) == pytest.approx(5.0, rel=0.15)
+    assert noise_scale((values[:5], np.full(5, SD / 5))) == 1.0
