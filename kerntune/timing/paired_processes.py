@@ -108,8 +108,8 @@ def compare(
     """Time both sides of ``work`` in turn in fresh processes; the interval has a two-sided ``level`` over both looks.
 
     ``settled(change, a_ns)`` returns whether more of them could no longer change the verdict; ``bias`` is the standard
-    deviation that a process adds, None where that isn't known. Raises :class:`ReplayError` where a side can't be run, :class:`MeasurementError`
-    where too many processes failed.
+    deviation that a process adds, None where that isn't known. Raises :class:`ReplayError` where a side can't be run,
+    :class:`MeasurementError` where too many processes failed.
     """
     replies: list[PairReply] = []
     failures: list[MeasurementError] = []
@@ -148,9 +148,10 @@ def once(pairs: Pairs, work: PairedWork, seed: int = 0) -> float:
 def combine(replies: Sequence[PairReply], level: float, bias: float | None = PROCESS_BIAS) -> Replay:
     """One estimate from all processes at a two-sided ``level`` that is divided over :data:`LOOKS` estimates.
 
-    The blocks of all processes give the exact signed-rank interval. It is widened by what a process adds to all its
-    blocks (the larger of ``bias`` and the scatter between the processes), divided by the root of their effective
-    number. Where the bias isn't known (None), it is what the scatter leaves open. And it includes every process: a border lies outside only if no process contradicts; one contradicts if its
+    The blocks of all processes give the signed-rank interval, which is exact for errors that are symmetric. It is
+    widened by what a process adds to all its blocks (the larger of ``bias`` and the scatter between the processes),
+    divided by the root of their effective number. Where the bias isn't known (None), it is what the scatter leaves
+    open. And it includes every process: a border lies outside only if no process contradicts; one contradicts if its
     own estimate, a standard error nearer to the border, lies on the other side.
     """
     each = [log_ratios(r) for r in replies]
@@ -174,10 +175,12 @@ def pooled(each: Sequence[Sequence[float]], level: float, bias: float | None) ->
 
 
 def _of_processes(own: Sequence[Estimate], tail: float, bias: float | None) -> float:
-    """How far one process's bias reaches at a one-sided ``tail``. Unknown, it follows from the scatter of the processes'
-    ``own`` estimates, by Student's t; three are too few for that, and are given :data:`UNKNOWN_BIAS`. A single one,
-    where kernels follow its addresses, shows nothing, and no second one can be asked: :data:`PROCESS_BIAS` is
-    assumed."""
+    """How far one process's bias reaches at a one-sided ``tail``.
+
+    Unknown, it follows from the scatter of the processes' ``own`` estimates, by Student's t; three are too few for
+    that, and are given :data:`UNKNOWN_BIAS`. A single one, where kernels follow its addresses, shows nothing, and no
+    second one can be asked: :data:`PROCESS_BIAS` is assumed.
+    """
     seen, normal = between(own), NormalDist().inv_cdf(1 - tail)
     if bias is not None or len(own) == 1:
         return normal * max(PROCESS_BIAS if bias is None else bias, seen)

@@ -72,9 +72,10 @@ class HistoryRun(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_d
     versions: dict[str, str] = {}
 
     @property
-    def order(self) -> tuple[str, str]:
-        """Where the run stands among others: by its commit's time, then by its own."""
-        return self.committed or self.created, self.created
+    def order(self) -> tuple[str, str, str]:
+        """Where the run stands among others: by its commit's time, with changes of a checkout after the commit that
+        they were made to, then by its own."""
+        return self.committed or self.created, "1" if self.dirty else "0", self.created
 
 
 def encoded(run: HistoryRun) -> bytes:

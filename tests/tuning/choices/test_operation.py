@@ -93,8 +93,8 @@ def test_each_key_is_decided(spend: Spend) -> None:
 
 
 class TwoModels:
-    """Two models of GPU in one process; what runs takes the time of the current one, for which a choice's implementations
-    are the other way round."""
+    """Two models of GPU in one process. What runs takes the time of the current one: on the second, the choice's other
+    implementation is the faster one."""
 
     def __init__(self, first: FakeBackend, monkeypatch: pytest.MonkeyPatch) -> None:
         self._monkeypatch, self.backends = monkeypatch, (first, FakeBackend(device_name="Other GPU"))
