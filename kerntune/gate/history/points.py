@@ -118,7 +118,7 @@ def _point(result: CaseResult) -> Point:
         work=known.work,
         baseline_work=known.baseline_work,
         time_ns=result.current_ns if result.current_ns is not None and math.isfinite(result.current_ns) else None,
-        change=_shift(result.shown or result.change, known.baseline_recorded, known.same_work),
+        change=shift_of(result.shown or result.change, known.baseline_recorded, known.same_work),
         since=_since(result),
         configs=tuple(x.config for x in result.launches),
         registers=tuple(x.registers for x in result.launches),
@@ -130,10 +130,10 @@ def _since(result: CaseResult) -> Shift | None:
     if result.since is None:
         return None
     change = result.since.shown or result.since.change
-    return _shift(change, result.since.recorded, change is None and result.since.rung == IDENTITY)
+    return shift_of(change, result.since.recorded, change is None and result.since.rung == IDENTITY)
 
 
-def _shift(change: Estimate | None, against: str, same_work: bool) -> Shift | None:
+def shift_of(change: Estimate | None, against: str, same_work: bool = False) -> Shift | None:
     """A share with its interval as a logarithm with its standard deviation."""
     if same_work and against:
         return Shift(0.0, 0.0, against)
