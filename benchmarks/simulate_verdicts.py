@@ -37,6 +37,7 @@ from kerntune.timing.paired_processes import (
     BLOCKS,
     MORE_BLOCKS,
     MORE_PROCESSES,
+    MORE_UNKNOWN,
     PROCESS_BIAS,
     PROCESSES,
     UNKNOWN_BIAS,
@@ -157,15 +158,17 @@ def drift(rng: np.random.Generator, shape: tuple[int, ...]) -> np.ndarray:
     return 1 + steps + rng.standard_normal((*shape[:-1], 1)) * TREND * np.linspace(-0.5, 0.5, shape[-1])
 
 
-def pairs(rng: np.random.Generator, world: World, change: float, count: int) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+def pairs(
+    rng: np.random.Generator, world: World, change: float, count: int, processes: int = ALL
+) -> Iterator[tuple[np.ndarray, np.ndarray]]:
     """Per decision, block times of both sides in all processes that could be asked: arrays (processes, blocks)."""
     for _ in range(0, count, CHUNK):
-        shape = (CHUNK, ALL, MORE_BLOCKS, 4)
+        shape = (CHUNK, processes, MORE_BLOCKS, 4)
         times = slots(rng, shape, world)
-        times *= drift(rng, (CHUNK, ALL, MORE_BLOCKS * 4)).reshape(shape)
-        first_a = rng.random((CHUNK, ALL, MORE_BLOCKS, 1)) < 0.5
+        times *= drift(rng, (CHUNK, processes, MORE_BLOCKS * 4)).reshape(shape)
+        first_a = rng.random((CHUNK, processes, MORE_BLOCKS, 1)) < 0.5
         is_b = np.array([0, 1, 1, 0], bool) ^ ~first_a
-        bias = np.exp(biases(rng, world, (CHUNK, ALL, 1, 1)))
+        bias = np.exp(biases(rng, world, (CHUNK, processes, 1, 1)))
         times = np.where(is_b, times * (1 + change) * bias, times) * 10_000.0
         yield from zip((times * ~is_b).sum(-1) / 2, (times * is_b).sum(-1) / 2, strict=True)
 
@@ -178,15 +181,16 @@ def ours(
     count: int,
     bias: float | None = PROCESS_BIAS,
 ) -> Counter[str]:
-    """Verdicts of the rule that runs, at the level of a run of one case; ``bias`` is that of a calibration, None without
-    one. ``missed`` are the shown intervals, at 99 %, that the truth lies outside of."""
+    """Verdicts of the rule that runs, at the level of a run of one case; ``bias`` is that of a calibration, None
+    without one. ``missed`` are the shown intervals, at 99 %, that the truth lies outside of."""
     policy, found = Policy(tolerance=tolerance), Counter[str]()
     work = PairedWork(EMPTY, EMPTY, (), {})
 
     def done(seen: Estimate, a_ns: float) -> bool:
         return settled(seen, policy, a_ns)
 
-    for a, b in pairs(rng, world, change, count):
+    processes = PROCESSES + (MORE_UNKNOWN if bias is None else MORE_PROCESSES)
+    for a, b in pairs(rng, world, change, count, processes):
         replay = compare(Script(a, b), work, policy.level_of(1), bias, done)
         found[decide(Evidence(1, 1, replay=replay.change), policy).name] += 1
         found["processes"] += len(replay.a_ns)
@@ -202,7 +206,7 @@ def not_calibrated(count: int, seed: int) -> dict[str, object]:
     """Cases without a calibration: flat ones of each kind, a change of 1.5 %, and what a decision takes."""
     rows = []
     asked = [(sd, shape, 0.0, UNKNOWN_TOLERANCE, count) for sd in UNKNOWN_SDS for shape in SHAPES]
-    asked += [(0.001, "normal", 0.015, UNKNOWN_TOLERANCE, 4 * count), (0.001, "normal", 0.0, 0.02, count)]
+    asked += [(0.001, "normal", 0.015, UNKNOWN_TOLERANCE, 10 * count), (0.001, "normal", 0.0, 0.02, count)]
     asked += [(0.001, "normal", 0.03, 0.02, count)]
     for index, (sd, shape, change, tolerance, decisions) in enumerate(asked):
         for rule, bias in (("estimated", None), ("0.1 % assumed", PROCESS_BIAS)):

@@ -54,6 +54,10 @@ processes that agree by chance may have in common. With 0.1 % the interval at 99
 simulated decisions where processes are 0.4 % apart, and in 11 to 25 % at 1 %; with this in 1.1 % at most up to 1 %, and
 never where half of all processes are in one of two states. A first look at unchanged code is still within 2 %."""
 
+MORE_UNKNOWN, MORE_UNKNOWN_BLOCKS = 9, 20
+"""Further processes and their blocks where the bias isn't known: as many blocks as otherwise, in more processes, since
+twelve tell their own scatter. With eight, 1.5 % and 1 % were distinguished in 98.2 % of simulated decisions."""
+
 SEEN_TWICE = 2.0
 """And three processes that show a scatter may by chance show half of it."""
 
@@ -124,7 +128,9 @@ def compare(
         return combine(replies, level, bias)
 
     replay = ask(PROCESSES, BLOCKS)
-    return replay if settled(replay.change, median(replay.a_ns)) else ask(MORE_PROCESSES, MORE_BLOCKS)
+    if settled(replay.change, median(replay.a_ns)):
+        return replay
+    return ask(MORE_UNKNOWN, MORE_UNKNOWN_BLOCKS) if bias is None else ask(MORE_PROCESSES, MORE_BLOCKS)
 
 
 @contextlib.contextmanager
