@@ -19,6 +19,8 @@ from kerntune.timing.paired_processes import (
     BLOCKS,
     MORE_BLOCKS,
     MORE_PROCESSES,
+    MORE_UNKNOWN,
+    MORE_UNKNOWN_BLOCKS,
     ONE_SIGMA,
     PROCESS_BIAS,
     PROCESSES,
@@ -260,7 +262,7 @@ def of_processes(errors: Sequence[float], noise: float = 0.0005) -> list[list[fl
 
 
 @pytest.mark.parametrize("apart", [0.001, 0.004, 0.01])
-@pytest.mark.parametrize("processes", [PROCESSES, PROCESSES + MORE_PROCESSES])
+@pytest.mark.parametrize("processes", [PROCESSES, PROCESSES + MORE_UNKNOWN])
 def test_without_a_calibration_the_shown_interval_holds_the_truth_as_often_as_it_says(
     apart: float, processes: int
 ) -> None:
@@ -281,11 +283,18 @@ def test_three_processes_that_agree_may_do_so_by_chance() -> None:
     assert unknown.high < 0.02, "a first look at unchanged code is settled at the default tolerance"
 
 
-def test_eight_processes_tell_their_own_scatter() -> None:
-    scores = [NormalDist().inv_cdf((i + 0.5) / 8) for i in range(8)]
+def test_twelve_processes_tell_their_own_scatter() -> None:
+    scores = [NormalDist().inv_cdf((i + 0.5) / 12) for i in range(12)]
     quiet, loud = (pooled(of_processes([sd * z for z in scores]), DEFAULT_LEVEL, None) for sd in (0.001, 0.004))
-    assert 0.002 < quiet.high - quiet.low < 0.008
-    assert loud.high - loud.low > 0.012
+    assert 0.002 < quiet.high - quiet.low < 0.005
+    assert 0.009 < loud.high - loud.low < 0.018
+
+
+def test_an_open_verdict_without_a_calibration_asks_more_processes_for_as_many_blocks() -> None:
+    pairs = Scripted(0.0)
+    compare(pairs, WORK, DEFAULT_LEVEL, None, lambda change, a_ns: False)
+    assert [r.blocks for r in pairs.requests] == [BLOCKS] * PROCESSES + [MORE_UNKNOWN_BLOCKS] * MORE_UNKNOWN
+    assert MORE_UNKNOWN * MORE_UNKNOWN_BLOCKS == MORE_PROCESSES * MORE_BLOCKS
 
 
 def test_a_single_process_is_given_the_usual_bias() -> None:
