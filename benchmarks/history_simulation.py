@@ -96,7 +96,7 @@ def flat_case(kind: str, runs: int, value: np.ndarray, sd: np.ndarray, rng: np.r
 
 def flat(cases: int) -> dict[str, object]:
     """How many flat cases of a set of one have a move, at the rate that is said."""
-    rows = []
+    rows, begun = [], commit()
     for index, (sd, shape) in enumerate((sd, shape) for sd in UNKNOWN_SDS for shape in SHAPES):
         rng = np.random.default_rng([1, index])
         for bias, known in ((PROCESS_SD, "0.1 %"), (None, "none")):
@@ -109,7 +109,7 @@ def flat(cases: int) -> dict[str, object]:
                 print(rows[-1], flush=True)
     return {
         "date": datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"),
-        "commit": commit(),
+        "commit": begun,
         "false_rate": FALSE_RATE,
         "block_sd": BLOCK_SD,
         "rows": rows,

@@ -204,7 +204,7 @@ UNKNOWN_TOLERANCE = 0.01
 
 def not_calibrated(count: int, seed: int) -> dict[str, object]:
     """Cases without a calibration: flat ones of each kind, a change of 1.5 %, and what a decision takes."""
-    rows = []
+    rows, begun = [], commit()
     asked = [(sd, shape, 0.0, UNKNOWN_TOLERANCE, count) for sd in UNKNOWN_SDS for shape in SHAPES]
     asked += [(0.001, "normal", 0.015, UNKNOWN_TOLERANCE, 10 * count), (0.001, "normal", 0.0, 0.02, count)]
     asked += [(0.001, "normal", 0.03, 0.02, count)]
@@ -225,7 +225,7 @@ def not_calibrated(count: int, seed: int) -> dict[str, object]:
             print(rows[-1], flush=True)
     return {
         "date": datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"),
-        "commit": commit(),
+        "commit": begun,
         "python": platform.python_version(),
         "numpy": np.__version__,
         "timer": "graph",
