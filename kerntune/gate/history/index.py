@@ -112,7 +112,11 @@ class Index:
         """Runs by number, in order of time; of one branch, or of all if it is empty."""
         query = "SELECT id, created, sha, branch, host, dirty FROM runs ORDER BY ordered, id"
         rows = self._with(lambda base: base.execute(query).fetchall())
-        return {row[0]: RunInfo(*row[1:5], dirty=bool(row[5])) for row in rows if branch in ("", row[3])}
+        return {
+            i: RunInfo(created, sha, on, host, bool(dirty))
+            for i, created, sha, on, host, dirty in rows
+            if branch in ("", on)
+        }
 
     def main_branch(self) -> str:
         """The branch with most runs; empty if no run has one."""
