@@ -1,6 +1,7 @@
 """How often a history tells of steps that aren't there, and how well it dates those that are: simulated series.
 
     python benchmarks/history_simulation.py OUT.json [--seeds 20] [--series 1000] [--runs 200] [--kinds chain,times]
+    python benchmarks/history_simulation.py OUT.json --flat 400
 
 Noise as measured on an H200 (docs/verdicts.md): a session's times differ by 1.5 %, processes by 0.1 %, hosts by 3 %. A
 paired change sees the processes alone: both sides run in the same session on the same host. What is simulated goes
@@ -8,6 +9,10 @@ through ``kerntune.gate.history.series.found_in`` as stored runs do. Four kinds 
 baselines that are recorded anew every 25 runs; against the run before (a chain); and half of the runs with unchanged
 code. Unpaired times are beside them for comparison. Needs no GPU and no quiet machine: nothing is timed. A row is
 written as soon as it is known, and a later call goes on with the rows that ``OUT.json`` lacks.
+
+``--flat`` makes only the part ``flat`` of the file: flat cases whose processes are 0.05 to 1 % apart, normal, in two
+states or skewed, while 0.1 % is what their calibrations know. Each run's value and standard deviation come from
+simulated processes through ``kerntune.timing.paired_processes.pooled``, as a run's interval does.
 """
 
 from __future__ import annotations
@@ -21,9 +26,12 @@ from pathlib import Path
 
 import numpy as np
 from scipy.stats import beta
+from simulate_verdicts import SHAPES, UNKNOWN_SDS, World, biases, commit
 
+from kerntune.gate.history.points import shift_of
 from kerntune.gate.history.series import LEAST_SD, CaseShift, ChangeSeries, found_in
 from kerntune.gate.history.summary import FALSE_RATE
+from kerntune.timing.paired_processes import BLOCKS, PROCESSES, SHOWN_LEVEL, pooled
 
 PROCESS_SD = 0.001
 SESSION_SD = 0.015
@@ -33,6 +41,12 @@ STEP = 0.015
 CREEP = 0.003
 CREEP_RUNS = 10
 REFRESH = 25
+
+FLAT = (("anchor", 6), ("anchor", 60), ("chain", 30))
+"""Kinds and lengths of flat histories."""
+
+BANK, BLOCK_SD = 1000, 0.0025
+"""Runs of which the flat cases are drawn, and the standard deviation of a block's ratio."""
 
 KINDS = ("anchor", "refreshed", "chain", "unchanged", "times")
 
@@ -62,6 +76,44 @@ def unpaired(level: np.ndarray, rng: np.random.Generator) -> ChangeSeries:
     value = level + rng.normal(0, SESSION_SD, len(level)) + hosts[rng.integers(0, 4, len(level))]
     runs, none = np.arange(len(level)), np.zeros(len(level), dtype=int)
     return ChangeSeries(runs, runs + 1, none, none, value, np.full(len(level), SESSION_SD), none)
+
+
+def points(world: World, bias: float | None, count: int, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
+    """Values and standard deviations of runs of a flat case, of a first look each."""
+    errors = biases(rng, world, (count, PROCESSES, 1)) + rng.normal(0, BLOCK_SD, (count, PROCESSES, BLOCKS))
+    shown = [pooled(each, SHOWN_LEVEL, bias) for each in errors.tolist()]
+    shifts = [shift_of(one, "reference") for one in shown]
+    return np.array([s.value for s in shifts if s]), np.array([s.sd for s in shifts if s])
+
+
+def flat_case(kind: str, runs: int, value: np.ndarray, sd: np.ndarray, rng: np.random.Generator) -> ChangeSeries:
+    """A case of ``runs`` of these points, against one anchor or in a chain."""
+    drawn, at, none = rng.integers(0, len(value), runs), np.arange(runs), np.zeros(runs, dtype=int)
+    if kind == "anchor":
+        return ChangeSeries(at, at + 1, none, none, value[drawn], sd[drawn], none)
+    return ChangeSeries(at, at + 2, at + 1, at + 1, value[drawn], sd[drawn], none)
+
+
+def flat(cases: int) -> dict[str, object]:
+    """How many flat cases of a set of one have a move, at the rate that is said."""
+    rows, begun = [], commit()
+    for index, (sd, shape) in enumerate((sd, shape) for sd in UNKNOWN_SDS for shape in SHAPES):
+        rng = np.random.default_rng([1, index])
+        for bias, known in ((PROCESS_SD, "0.1 %"), (None, "none")):
+            value, deviation = points(World(sd, 0.0, shape=shape), bias, BANK, rng)
+            for kind, runs in FLAT:
+                made = [flat_case(kind, runs, value, deviation, rng) for _ in range(cases)]
+                hits = sum(bool(found_in(one, {}, FALSE_RATE)) for one in made)
+                row = {"process_sd": sd, "shape": shape, "calibrated": known, "kind": kind, "runs": runs}
+                rows.append({**row, **rate(hits, cases)})
+                print(rows[-1], flush=True)
+    return {
+        "date": datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"),
+        "commit": begun,
+        "false_rate": FALSE_RATE,
+        "block_sd": BLOCK_SD,
+        "rows": rows,
+    }
 
 
 def rate(hits: int, of: int) -> dict[str, float | int]:
@@ -98,9 +150,16 @@ def main() -> None:
     parser.add_argument("--series", type=int, default=1000)
     parser.add_argument("--runs", type=int, default=200)
     parser.add_argument("--kinds", default=",".join(KINDS), help="kinds of history, separated by commas")
+    parser.add_argument(
+        "--flat", type=int, metavar="CASES", help="make only this part of OUT.json, so many cases a row"
+    )
     args = parser.parse_args()
+    if args.flat:
+        made = json.loads(args.out.read_text()) if args.out.exists() else {}
+        args.out.write_text(json.dumps({**made, "flat": flat(args.flat)}, indent=1) + "\n")
+        return
 
-    def flat(rng: np.random.Generator) -> tuple[np.ndarray, int]:
+    def level(rng: np.random.Generator) -> tuple[np.ndarray, int]:
         return np.zeros(args.runs), 0
 
     def stepped(rng: np.random.Generator) -> tuple[np.ndarray, int]:
@@ -124,7 +183,7 @@ def main() -> None:
     def rows_of(kind: str) -> dict[str, dict[str, float | int]]:
         row = {"step_dated": count(kind, args, stepped, dated)}
         if kind != "times":
-            row["false_steps"] = count(kind, args, flat, lambda found, at: bool(found))
+            row["false_steps"] = count(kind, args, level, lambda found, at: bool(found))
         if kind in ("anchor", "unchanged"):
             row["creep_told"] = count(kind, args, crept, told)
         return row
@@ -158,6 +217,8 @@ def write(args: argparse.Namespace, rows: dict[str, dict[str, dict[str, float | 
         "seeds": args.seeds,
         "rows": rows,
     }
+    earlier_parts = json.loads(args.out.read_text()) if args.out.exists() else {}
+    made.update({name: part for name, part in earlier_parts.items() if name == "flat"})
     args.out.write_text(json.dumps(made, indent=1) + "\n")
 
 

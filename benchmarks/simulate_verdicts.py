@@ -1,18 +1,25 @@
 """False alarms and detection of kerntune's rules and of others, on simulated times.
 
     python benchmarks/simulate_verdicts.py OUT.json [--decisions 20000] [--detections 5000]
+    python benchmarks/simulate_verdicts.py OUT.json --not-calibrated 500
 
 What is simulated is only the times. The rule is the one that runs: ``kerntune.timing.paired_processes.compare``
 requests processes, combines and escalates, ``kerntune.gate.decision`` settles and decides. Beside it, on the same kind
 of data: a stored median, a stored mean as ``pytest-benchmark compare --benchmark-compare-fail=mean:5%`` judges it, and
 a rank test on pooled launches. No GPU, no clock: the same seed gives the same table.
+
+``--not-calibrated`` makes only the part of ``OUT.json`` with that name: cases whose processes' bias nothing tells, as
+those of ``--kerntune-against`` and bisect, with processes 0.05 to 1 % apart, alike (normal), in one of two states, or
+skewed. Beside each row is the same with a bias of 0.1 % assumed, as it was before.
 """
 
 from __future__ import annotations
 
 import argparse
+import datetime
 import json
 import platform
+import subprocess
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
@@ -30,8 +37,10 @@ from kerntune.timing.paired_processes import (
     BLOCKS,
     MORE_BLOCKS,
     MORE_PROCESSES,
+    MORE_UNKNOWN,
     PROCESS_BIAS,
     PROCESSES,
+    UNKNOWN_BIAS,
     PairedWork,
     compare,
 )
@@ -65,6 +74,7 @@ class World:
     process_bias: float
     launch_noise: float
     timer: str = "events"
+    shape: str = "normal"
 
 
 @dataclass(frozen=True)
@@ -83,6 +93,24 @@ class Row:
     open: int
     share: float
     bound: float
+
+
+STATE_SHARE = 0.25
+"""Of processes in which a side is in its slower state, where there are two."""
+
+SHAPES = ("normal", "two states", "skewed")
+"""What processes differ by: a normal error; the difference of two sides, each in a slower state in a quarter of all
+processes; an exponential error, whose mean is zero."""
+
+
+def biases(rng: np.random.Generator, world: World, shape: tuple[int, ...]) -> np.ndarray:
+    """What processes add to the logarithm of a ratio, with the world's standard deviation."""
+    if world.shape == "two states":
+        slower = rng.random((2, *shape)) < STATE_SHARE
+        found = (slower[0] * 1.0 - slower[1]) / (2 * STATE_SHARE * (1 - STATE_SHARE)) ** 0.5
+    else:
+        found = rng.standard_normal(shape) if world.shape == "normal" else rng.standard_exponential(shape) - 1
+    return np.asarray(found * world.process_bias)
 
 
 class Script:
@@ -130,34 +158,89 @@ def drift(rng: np.random.Generator, shape: tuple[int, ...]) -> np.ndarray:
     return 1 + steps + rng.standard_normal((*shape[:-1], 1)) * TREND * np.linspace(-0.5, 0.5, shape[-1])
 
 
-def pairs(rng: np.random.Generator, world: World, change: float, count: int) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+def pairs(
+    rng: np.random.Generator, world: World, change: float, count: int, processes: int = ALL
+) -> Iterator[tuple[np.ndarray, np.ndarray]]:
     """Per decision, block times of both sides in all processes that could be asked: arrays (processes, blocks)."""
     for _ in range(0, count, CHUNK):
-        shape = (CHUNK, ALL, MORE_BLOCKS, 4)
+        shape = (CHUNK, processes, MORE_BLOCKS, 4)
         times = slots(rng, shape, world)
-        times *= drift(rng, (CHUNK, ALL, MORE_BLOCKS * 4)).reshape(shape)
-        first_a = rng.random((CHUNK, ALL, MORE_BLOCKS, 1)) < 0.5
+        times *= drift(rng, (CHUNK, processes, MORE_BLOCKS * 4)).reshape(shape)
+        first_a = rng.random((CHUNK, processes, MORE_BLOCKS, 1)) < 0.5
         is_b = np.array([0, 1, 1, 0], bool) ^ ~first_a
-        bias = np.exp(rng.standard_normal((CHUNK, ALL, 1, 1)) * world.process_bias)
+        bias = np.exp(biases(rng, world, (CHUNK, processes, 1, 1)))
         times = np.where(is_b, times * (1 + change) * bias, times) * 10_000.0
         yield from zip((times * ~is_b).sum(-1) / 2, (times * is_b).sum(-1) / 2, strict=True)
 
 
 def ours(
-    rng: np.random.Generator, world: World, change: float, tolerance: float, count: int, bias: float = PROCESS_BIAS
+    rng: np.random.Generator,
+    world: World,
+    change: float,
+    tolerance: float,
+    count: int,
+    bias: float | None = PROCESS_BIAS,
 ) -> Counter[str]:
-    """Verdicts of the rule that runs, at the level of a run of one case; ``bias`` is that of a calibration."""
+    """Verdicts of the rule that runs, at the level of a run of one case; ``bias`` is that of a calibration, None
+    without one. ``missed`` are the shown intervals, at 99 %, that the truth lies outside of."""
     policy, found = Policy(tolerance=tolerance), Counter[str]()
     work = PairedWork(EMPTY, EMPTY, (), {})
 
     def done(seen: Estimate, a_ns: float) -> bool:
         return settled(seen, policy, a_ns)
 
-    for a, b in pairs(rng, world, change, count):
+    processes = PROCESSES + (MORE_UNKNOWN if bias is None else MORE_PROCESSES)
+    for a, b in pairs(rng, world, change, count, processes):
         replay = compare(Script(a, b), work, policy.level_of(1), bias, done)
         found[decide(Evidence(1, 1, replay=replay.change), policy).name] += 1
         found["processes"] += len(replay.a_ns)
+        found["missed"] += not replay.shown.low <= change <= replay.shown.high
     return found
+
+
+UNKNOWN_SDS = (0.0005, 0.001, 0.004, 0.01)
+UNKNOWN_TOLERANCE = 0.01
+
+
+def not_calibrated(count: int, seed: int) -> dict[str, object]:
+    """Cases without a calibration: flat ones of each kind, a change of 1.5 %, and what a decision takes."""
+    rows, begun = [], commit()
+    asked = [(sd, shape, 0.0, UNKNOWN_TOLERANCE, count) for sd in UNKNOWN_SDS for shape in SHAPES]
+    asked += [(0.001, "normal", 0.015, UNKNOWN_TOLERANCE, 10 * count), (0.001, "normal", 0.0, 0.02, count)]
+    asked += [(0.001, "normal", 0.03, 0.02, count)]
+    for index, (sd, shape, change, tolerance, decisions) in enumerate(asked):
+        for rule, bias in (("estimated", None), ("0.1 % assumed", PROCESS_BIAS)):
+            world, rng = World(sd, 0.02, "graph", shape), np.random.default_rng([seed, index])
+            found = ours(rng, world, change, tolerance, decisions, bias)
+            total = sum(found[v.name] for v in Verdict)
+            rows.append(
+                {
+                    "bias": rule, "process_sd": sd, "shape": shape, "true_change": change, "tolerance": tolerance,
+                    "decisions": total, "slower": found["REGRESSED"], "faster": found["IMPROVED"],
+                    "open": found["INCONCLUSIVE"], "missed_by_99": found["missed"],
+                    "missed_share": round(found["missed"] / total, 5),
+                    "processes": round(found["processes"] / total, 3),
+                }
+            )  # fmt: skip
+            print(rows[-1], flush=True)
+    return {
+        "date": datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"),
+        "commit": begun,
+        "python": platform.python_version(),
+        "numpy": np.__version__,
+        "timer": "graph",
+        "launch_noise": 0.02,
+        "state_share": STATE_SHARE,
+        "assumed_of_three": UNKNOWN_BIAS,
+        "seed": seed,
+        "rows": rows,
+    }
+
+
+def commit() -> str:
+    """Of the checkout that this runs in, with a mark where that has changes."""
+    asked = ["git", "describe", "--always", "--abbrev=40", "--dirty=+", "--exclude=*"]
+    return subprocess.run(asked, cwd=Path(__file__).parent, capture_output=True, text=True, check=True).stdout.strip()
 
 
 def stored(rng: np.random.Generator, world: World, change: float, count: int) -> tuple[np.ndarray, np.ndarray]:
@@ -233,7 +316,13 @@ def main() -> None:
     parser.add_argument("--decisions", type=int, default=20_000)
     parser.add_argument("--detections", type=int, default=2_000)
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--not-calibrated", type=int, metavar="COUNT", help="make only this part of OUT.json")
     args = parser.parse_args()
+    known = json.loads(args.out.read_text()) if args.out.exists() else {}
+    if args.not_calibrated:
+        known["not_calibrated"] = not_calibrated(args.not_calibrated, args.seed)
+        args.out.write_text(json.dumps(known, indent=1) + "\n")
+        return
     rows, processes = table(args.decisions, args.detections, args.seed)
     model = {
         "session_shift": SESSION_SHIFT, "tail_share": TAIL_SHARE, "tail_size": TAIL_SIZE, "drift": DRIFT_SIZE,
@@ -247,6 +336,7 @@ def main() -> None:
         "numpy": np.__version__,
         "mean_processes": processes,
         "rows": [asdict(r) for r in rows],
+        **{name: part for name, part in known.items() if name == "not_calibrated"},
     }
     args.out.parent.mkdir(parents=True, exist_ok=True)
     args.out.write_text(json.dumps(out, indent=1) + "\n")

@@ -61,6 +61,9 @@ NARROWED = "kerntune_narrowed"
 UNSEEN = "kerntune_unseen"
 STALE_OUTCOMES = "kerntune_stale_outcomes"
 YARDSTICK = "kerntune_yardstick"
+DECISIONS = "kerntune_decisions"
+"""The folder in which xdist's workers claim the numbers of their decisions."""
+
 ANCHOR = "kerntune_anchor"
 FURTHER = "kerntune_further"
 KNOW_PYTEST = "kerntune_know_pytest"
@@ -145,7 +148,8 @@ class Gate:
             self._loss.note("", NO_GPU_LEFT)
         if not self.worker:
             end_in_order(self.config)
-        started.share(*self._aside.place)
+        several = self.controller or self.worker
+        started.share(*self._aside.place, self._aside.folder(DECISIONS, lambda into: into) if several else None)
         others = () if backend is not None else started.narrow()
         if self.options.yardstick_name:
             folder = self._aside.folder(YARDSTICK, lambda into: self._made_yardstick(into, started.compiled_for))

@@ -146,6 +146,7 @@ EXPORTS = {
         "interprets",
         "is_compiled_kernel",
         "is_gluon",
+        "kind_of_gpu",
         "know_triton_key",
         "language_of",
         "launch_errors",

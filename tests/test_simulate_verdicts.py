@@ -69,3 +69,26 @@ def test_the_stored_table_finds_what_it_must(change: float, tolerance: float, sh
     rows = stored(rule="kerntune", process_bias=0.001, launch_noise=0.02, true_change=change, tolerance=tolerance)
     assert {r["timer"] for r in rows} == {"events", "graph"}
     assert all(r["bound"] >= share for r in rows)
+
+
+def not_calibrated(**wanted: object) -> list[dict[str, Any]]:
+    rows = json.loads(RESULT.read_text())["not_calibrated"]["rows"]
+    return [r for r in rows if r["bias"] == "estimated" and all(r[k] == v for k, v in wanted.items())]
+
+
+def test_the_stored_table_has_no_false_alarm_without_a_calibration() -> None:
+    rows = not_calibrated(true_change=0.0)
+    assert {(r["process_sd"], r["shape"]) for r in rows} >= {
+        (sd, shape) for sd in (0.0005, 0.001, 0.004, 0.01) for shape in ("normal", "two states", "skewed")
+    }
+    assert sum(r["slower"] + r["faster"] for r in rows) <= 0.01 * sum(r["decisions"] for r in rows)
+    (found,) = not_calibrated(true_change=0.015)
+    assert found["slower"] >= 0.998 * found["decisions"]
+    (default,) = not_calibrated(true_change=0.0, tolerance=0.02)
+    assert default["processes"] <= 1.2 * 3
+
+
+def test_errors_of_processes_have_the_deviation_that_is_said(simulation: Any) -> None:
+    for shape in simulation.SHAPES:
+        errors = simulation.biases(rng(), simulation.World(0.004, 0.0, shape=shape), (200_000,))
+        assert (errors.mean(), errors.std()) == pytest.approx((0.0, 0.004), abs=5e-5), shape

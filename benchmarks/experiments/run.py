@@ -22,9 +22,19 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-from cases_names import GROUPS
 from common import DEADLINE, HERE, RESERVED, WORK, build, child, environment, guarded
 
+LIGER = "RMSNorm LayerNorm SiLUMul GELUMul Softmax CrossEntropy KLDivLoss JSD TVDLoss GroupNorm DyT Rope"
+GROUPS = {
+    "addresses": [
+        "decode", "cublas_gemm", "cublas_gemm_split", "grouped_by_pointers", "foreach_add", "attention",
+        "grouped_mm", "nvrtc",
+    ],
+    "tma": ["cuda_tma", "cute_tma"],
+    "contents": [*(f"liger_{name}" for name in LIGER.split()), "planted_cache", "planted_branch"],
+    "timed": ["timed_5", "timed_10", "timed_50"],
+}  # fmt: skip
+"""Names of ``cases.py`` that are recorded in one process, one after the other."""
 PAIRS = 50
 RECORD_SECONDS = 100
 
@@ -140,12 +150,8 @@ class Experiments:
         subprocess.run(command, check=True, capture_output=True, timeout=30)
         plans = ["before", "between", "control", "held", "finalized", *["before", "between", "control"] * 2]
 
-        def one(number: int) -> None:
-            found = child(["subscriber_child.py", plans[number]], 40)
-            self.results.note("subscriber", f"{plans[number]} {number}", found)
-
-        with ThreadPoolExecutor(3) as pool:
-            list(pool.map(one, range(len(plans))))
+        for number, plan in enumerate(plans):  # one at a time: launches are timed
+            self.results.note("subscriber", f"{plan} {number}", child(["subscriber_child.py", plan], 40))
 
     def wait_for_recordings(self) -> None:
         for future in list(self.recordings.values()):

@@ -360,7 +360,9 @@ def _history(parser: argparse.ArgumentParser) -> None:
     show.add_argument("--exit-code", action="store_true", help="exit with 1 if a case got slower")
     add = _command(commands, "add", run_history_add, "add what --kerntune-json wrote in an earlier run")
     add.add_argument("runs", metavar="RUN.json", nargs="+", help="what --kerntune-json wrote")
-    for command in (show, add):
+    forget = _command(commands, "forget", run_history_forget, "remove runs that should not count")
+    forget.add_argument("runs", metavar="RUN", nargs="+", help="the file that `add` named, or the run's commit")
+    for command in (show, add, forget):
         command.add_argument(
             "--history",
             metavar="PLACE",
@@ -632,6 +634,13 @@ def run_history_add(args: argparse.Namespace) -> int:
     from kerntune.cli import history
 
     return history.add(args)
+
+
+def run_history_forget(args: argparse.Namespace) -> int:
+    """``kerntune history forget``."""
+    from kerntune.cli import history
+
+    return history.forget(args)
 
 
 def run_report(args: argparse.Namespace) -> int:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import argparse
 import shlex
-from pathlib import Path
+from collections.abc import Sequence
+from pathlib import Path, PurePosixPath
 
 from kerntune.base.codec import to_json
 from kerntune.errors import UsageError
 from kerntune.gate.console import FINDINGS, OK, complain, fail_with, say
-from kerntune.gate.history.index import Index
-from kerntune.gate.history.places import Place, place_of
+from kerntune.gate.history.index import DIRTY, Index
+from kerntune.gate.history.places import COMMIT_DIGITS, Place, place_of
 from kerntune.gate.history.record import add_run, history_run
 from kerntune.gate.history.summary import steps_of, text_of
 from kerntune.gate.project import find_project
@@ -48,6 +49,29 @@ def add(args: argparse.Namespace) -> int:
         name = add_run(place, history_run(report))
         say(f"{file}: added as {name}" if name else f"{file}: holds no case that was timed; nothing added")
     return OK
+
+
+def forget(args: argparse.Namespace) -> int:
+    """Remove runs: the files that ``add`` named, or those of a commit. All are looked up before one is removed."""
+    place = _named(history_to_read(args.history))
+    names = place.names()
+    for name in [name for text in args.runs for name in _runs_named(place, names, text)]:
+        place.remove(name)
+        say(f"{place.name}: {name} is forgotten")
+    return OK
+
+
+def _runs_named(place: Place, names: Sequence[str], text: str) -> list[str]:
+    """The run of a file's name, or the only one of a commit."""
+    exact = [name for name in names if text in (name, PurePosixPath(name).name, PurePosixPath(name).stem)]
+    if exact:
+        return exact
+    commit = text.removesuffix(DIRTY)[:COMMIT_DIGITS]
+    found = [name for name in names if len(commit) == COMMIT_DIGITS and f"-{commit}-" in PurePosixPath(name).name]
+    if len(found) == 1:
+        return found
+    several = "\n".join([f"{place.name}: {len(found)} runs are of commit {text}; name one:", *found])
+    raise UsageError(several if found else f"{place.name}: has no run {text}; name a file of it, or a commit")
 
 
 def _named(place: Place | None) -> Place:

@@ -9,7 +9,7 @@ from statistics import NormalDist, stdev
 import msgspec
 
 from kerntune.base.policy import DEFAULT_LEVEL
-from kerntune.base.stats import Estimate, hodges_lehmann, median
+from kerntune.base.stats import Estimate, hodges_lehmann, median, student_quantile
 from kerntune.gate.baselines import Calibration
 from kerntune.timing.paired_processes import BLOCKS, ONE_SIGMA, PairedWork, between, combine, log_ratios
 from kerntune.timing.worker.pool import Pairs
@@ -110,15 +110,13 @@ def against_stored(today_ns: float, stored_ns: float, found: Calibration, level:
     Student's t with one degree of freedom less than the calibration's processes, for the standard deviation of their
     medians is an estimate itself.
     """
-    margin = _student((1 + level) / 2, found.processes - 1) * 2**0.5 * max(found.median_sd, MIN_MEDIAN_SD)
+    margin = _student((1 - level) / 2, found.processes - 1) * 2**0.5 * max(found.median_sd, MIN_MEDIAN_SD)
     ratio = log(today_ns / stored_ns)
     return Estimate(ratio, ratio - margin, ratio + margin, level).map_exp()
 
 
-def _student(probability: float, freedom: int) -> float:
-    from scipy.stats import t  # half a second to import, and needed by the last fallback only
-
-    return float(t.ppf(probability, freedom)) if freedom > 0 else NormalDist().inv_cdf(probability) * 10
+def _student(tail: float, freedom: int) -> float:
+    return student_quantile(tail, freedom) if freedom > 0 else NormalDist().inv_cdf(1 - tail) * 10
 
 
 def _rounded(value: float) -> float:

@@ -130,7 +130,7 @@ class Comparer:
             return RungUsed(IDENTITY, before=baseline.recording)
         self.progress(f"{self.case.id}: replaying the baseline beside today's code")
         level, floor = self.case.call.policy.level_of(self.next_decision()), floor_of(baseline)
-        bias = max(PROCESS_BIAS, baseline.calibration.bias if baseline.calibration else 0.0)
+        bias = max(PROCESS_BIAS, baseline.calibration.bias) if baseline.calibration else None
 
         def done(change: Estimate, a_ns: float) -> bool:
             return settled(change, policy, a_ns, floor)

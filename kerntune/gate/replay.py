@@ -45,7 +45,7 @@ class Replayer:
         before: Recording,
         artifacts: Artifacts,
         level: float,
-        bias: float,
+        bias: float | None,
         settled: Settled,
         results: bool = False,
     ) -> Replay:
@@ -92,7 +92,13 @@ class Replayer:
         return any(side.hidden_pointers for side in sides)
 
     def _replay_here(
-        self, before: Recording, mine: Recording, artifacts: Artifacts, level: float, bias: float, settled: Settled
+        self,
+        before: Recording,
+        mine: Recording,
+        artifacts: Artifacts,
+        level: float,
+        bias: float | None,
+        settled: Settled,
     ) -> Replay:
         """One process has one bias, by which its interval is widened as by that of several."""
         pairing = self._pairing(before, mine, artifacts)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import itertools
+import os
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import replace
@@ -86,7 +87,7 @@ class Session:
 
         self._pairs = self._gpus.first_pairs
         self._fault = device_fault.Fault(backend.gpu)
-        self._decisions = itertools.count(1)
+        self._decisions: Iterator[int] = itertools.count(1)
         self.stores = Stores(store, store)
         if settings.anchor is not None:
             self.anchor_at(settings.anchor)
@@ -134,10 +135,11 @@ class Session:
         """The targets that kernels are compiled for where nothing can run; empty with a GPU."""
         return tuple(map(str, self.backend.targets)) if self.static else ()
 
-    def share(self, index: int, count: int) -> None:
+    def share(self, index: int, count: int, claims: Path | None = None) -> None:
         """This process is number ``index`` of ``count`` that share a run: every ``count``-th decision is its own, so
-        that all together spend the run's error once."""
-        self._decisions = itertools.count(index + 1, count)
+        that all together spend the run's error once. One that took the place of another has a higher number than
+        ``count``; in the folder ``claims`` each number is taken by one process."""
+        self._decisions = decision_numbers(index, count, claims)
 
     def narrow(self) -> tuple[str, ...]:
         """Check for the first target alone from now on; the others, each of which a process of its own checks."""
@@ -365,3 +367,17 @@ def _naming(gpu: Gpu, progress: Callable[[str], None]) -> Callable[[str], None]:
     """Progress that says on which of several GPUs."""
     name = gpu_name(gpu.spec)
     return lambda text: progress(f"{text} on {name}")
+
+
+def decision_numbers(index: int, count: int, claims: Path | None) -> Iterator[int]:
+    """The numbers of a process's decisions, from 1. Processes that stand in for others that died count on in the same
+    residues as those that live, and leave out what another has claimed by a file of that name."""
+    for number in itertools.count(index % count + 1, count):
+        if claims is not None:
+            try:
+                os.close(os.open(claims / str(number), os.O_CREAT | os.O_EXCL | os.O_WRONLY))
+            except FileExistsError:
+                continue
+            except OSError:  # a worker on another host, which doesn't see the folder
+                claims = None
+        yield number

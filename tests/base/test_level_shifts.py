@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from statistics import NormalDist
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kerntune.base.level_shifts import WIDTHS, LevelShift, _Sums, moves, noise_scale
+from kerntune.base.level_shifts import WIDTHS, LevelShift, _limit, _Sums, moves, noise_scale
 
 SD = 0.001
 
@@ -91,6 +93,43 @@ def test_an_exact_value_weighs_more_than_a_measured_one() -> None:
 
 def test_noise_that_is_larger_than_stated_is_noticed() -> None:
     values = noise(3, 400)
-    assert noise_scale(values, np.full(400, SD)) == pytest.approx(1.0, abs=0.15)
-    assert noise_scale(values, np.full(400, SD / 5)) == pytest.approx(5.0, rel=0.15)
-    assert noise_scale(values[:5], np.full(5, SD / 5)) == 1.0
+    assert noise_scale((values, np.full(400, SD))) == pytest.approx(1.0, abs=0.15)
+    assert noise_scale((values, np.full(400, SD / 5))) == pytest.approx(5.0, rel=0.15)
+    assert noise_scale((values[:5], np.full(5, SD / 5))) == 1.0
+
+
+@pytest.mark.parametrize("points", [2, 5, 40, 200])
+def test_the_limit_is_corrected_for_all_places_and_widths(points: int) -> None:
+    """Bonferroni's bound: so many scores, each beyond it in either direction, are the rate together."""
+    scores = (points - 1) * sum(width < points for width in WIDTHS)
+    tail = NormalDist().cdf(-(_limit(points, 0.01, None) ** 0.5))
+    assert 2 * tail * scores == pytest.approx(0.01)
+    assert _limit(points, 0.01, 10) > _limit(points, 0.01, 1000) > _limit(points, 0.01, None)
+
+
+def test_where_a_step_near_the_limit_may_lie_is_held_as_often_as_is_said() -> None:
+    """By the 99 % point of the chi-squared distribution it was 93 to 97 %."""
+    rng, held, told = np.random.default_rng(4), 0, 0
+    for _ in range(500):
+        at = int(rng.integers(5, 55))
+        values = rng.normal(0, 1, 60)
+        values[at:] += 4.5 * (60 / (at * (60 - at))) ** 0.5
+        for move in moves(values, np.ones(60), 0.01)[:1]:
+            told += 1
+            held += move.earliest <= at - 1 and at <= move.latest
+    assert told > 150
+    assert held >= 0.985 * told
+
+
+def test_errors_of_two_kinds_are_noticed_by_the_larger_one() -> None:
+    """A quarter of all runs are off by fifteen times what the others are."""
+    rng = np.random.default_rng(5)
+    values = rng.normal(0, SD, 400) * np.where(rng.random(400) < 0.25, 15, 1)
+    assert noise_scale((values, np.full(400, SD))) > 4
+
+
+def test_neighbours_of_several_series_are_counted_together_and_not_across() -> None:
+    """Each stretch of a chain has two values."""
+    values = noise(3, 40) * 5
+    stretches = [(np.array([100.0 * i, 100.0 * i + v]), np.array([0.0, SD])) for i, v in enumerate(values)]
+    assert noise_scale(*stretches) == pytest.approx(5, rel=0.4)

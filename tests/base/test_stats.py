@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
+from scipy.stats import t as scipy_t
 from scipy.stats import wilcoxon
 
 from kerntune.base import stats
@@ -29,6 +30,7 @@ from kerntune.base.stats import (
     relative_spread,
     settled,
     signed_rank_cut,
+    student_quantile,
     walsh_averages,
     widened,
 )
@@ -488,3 +490,12 @@ def test_estimates_of_a_process_that_times_need_no_numpy(monkeypatch: pytest.Mon
     assert (anew.median(times), anew.relative_spread(times), anew.outliers(times)) == (
         median(times), relative_spread(times), (5,),
     )  # fmt: skip
+
+
+@given(st.floats(1e-12, 0.49), st.integers(1, 500))
+def test_students_quantile_is_scipys(tail: float, freedom: int) -> None:
+    assert student_quantile(tail, freedom) == pytest.approx(scipy_t.isf(tail, freedom), rel=1e-6, abs=1e-9)
+
+
+def test_no_degrees_of_freedom_tell_nothing() -> None:
+    assert student_quantile(0.1, 0) == math.inf

@@ -44,6 +44,7 @@ COMMANDS = [
     ["bisect"],
     ["history", "show"],
     ["history", "add"],
+    ["history", "forget"],
     ["report"],
     ["doctor"],
     ["tune"],

@@ -134,3 +134,30 @@ def test_a_place_that_isnt_there_is_an_error(kerntune, tmp_path, words):
     ran = kerntune("history", *words, "--history=git:nowhere")
     assert ran.code == 2
     assert f"--history=git:nowhere: there is no branch nowhere in {tmp_path}" in ran.err
+
+
+def test_a_run_is_forgotten_by_its_file_or_its_commit(kerntune, tmp_path):
+    fill(tmp_path / "h")
+    (tmp_path / "h" / "broken.json").write_text("{")
+    assert kerntune("history", "show", "--history=h").code == 1
+    names = Folder(tmp_path / "h").names()
+    ran = kerntune("history", "forget", "--history=h", "broken.json", "0003" * 10, names[7])
+    assert ran.code == 0
+    assert f"h: {names[3]} is forgotten" in ran.out
+    ran = kerntune("history", "show", "--history=h")
+    assert (ran.code, ran.err) == (0, "")
+    assert "38 runs of main" in ran.out
+
+
+def test_nothing_is_forgotten_where_a_name_is_not_clear(kerntune, tmp_path):
+    fill(tmp_path / "h")
+    fill(tmp_path / "h", 0.04)
+    names = Folder(tmp_path / "h").names()
+    ran = kerntune("history", "forget", "--history=h", names[0], "0019" * 10)
+    assert ran.code == 2
+    assert "2 runs are of commit" in ran.err
+    assert sum(name in ran.err for name in names) == 2
+    ran = kerntune("history", "forget", "--history=h", names[0], "nosuch")
+    assert ran.code == 2
+    assert "has no run nosuch; name a file of it, or a commit" in ran.err
+    assert Folder(tmp_path / "h").names() == names

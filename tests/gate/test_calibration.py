@@ -320,3 +320,14 @@ def test_reasons_of_throttling_are_kept_each_once() -> None:
     found = calibrate(Steady(at(1.0), at(1.0), at(1.0)), WORK, 3, throttle=lambda: next(told))
     assert found.throttle == ("0x4", "0x40")
     assert next(told, None) is None, "asked before the first process and after each"
+
+
+def test_a_bias_that_all_processes_share_is_one() -> None:
+    """Both sides are the same code: the truth is zero, not their mean."""
+
+    class Biased(Device):
+        def run(self, request: PairRequest) -> PairReply:
+            found = super().run(request)
+            return PairReply(found.a_ns, tuple(x * 1.01 for x in found.b_ns))
+
+    assert calibrate(Biased(0.001, 0.0, 0.0), WORK).bias == pytest.approx(0.01, rel=0.05)

@@ -116,7 +116,7 @@ def test_other_work_is_replayed_and_the_user_is_told() -> None:
 
 
 @pytest.mark.parametrize(
-    ("known", "bias"), [(None, PROCESS_BIAS), (calibration(bias=0.05), 0.05), (calibration(bias=0.0), PROCESS_BIAS)]
+    ("known", "bias"), [(None, None), (calibration(bias=0.05), 0.05), (calibration(bias=0.0), PROCESS_BIAS)]
 )
 def test_the_bias_of_processes_is_the_cases_own_where_that_is_larger(known: Any, bias: float) -> None:
     one = comparer(OTHER_GRID, policy=Policy())

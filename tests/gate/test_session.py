@@ -32,6 +32,7 @@ from kerntune.errors import (
 )
 from kerntune.gate.api import Settings, open_session
 from kerntune.gate.case_identity import tensor_arguments
+from kerntune.gate.session import decision_numbers
 from kerntune.kernels import compat
 from kerntune.kernels.compat import triton_compiler
 
@@ -69,6 +70,16 @@ def test_processes_that_share_a_run_spend_its_error_once(project: Project) -> No
             spent += [1 - policy.level_of(next(run.session._decisions)) for _ in range(40)]
     assert len(set(spent[5:])) > 40
     assert sum(spent) <= (1 - policy.level) * (1 + 1e-9)
+
+
+def test_a_process_that_stands_in_for_another_spends_no_error_twice(tmp_path: Path) -> None:
+    """xdist's third worker of two takes the tests of one that died, while the other one lives."""
+    processes = [decision_numbers(index, 2, tmp_path) for index in range(3)]
+    numbers = [next(one) for one in processes[:2] for _ in range(5)]
+    assert numbers == [1, 3, 5, 7, 9, 2, 4, 6, 8, 10], "without a death all is as it was"
+    numbers += [next(one) for one in (*processes, *reversed(processes)) for _ in range(3)]
+    assert len(set(numbers)) == len(numbers)
+    assert max(numbers) < 40
 
 
 # verdicts

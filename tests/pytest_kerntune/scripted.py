@@ -127,7 +127,7 @@ class Session:
         log(f"policy {settings.policy}")
         log(f"paths root={settings.root} baselines={settings.baselines} cache={settings.cache_dir}")
 
-    def share(self, index: int, count: int) -> None:
+    def share(self, index: int, count: int, claims: Any = None) -> None:
         log(f"share {index} of {count}")
 
     def narrow(self) -> tuple[str, ...]:

@@ -783,3 +783,40 @@ def test_under_load_who_is_just_as_far_behind_as_counts_as_equal_is_equal(
     monkeypatch.setattr(race, "MOST_LOAD", 1)
     tied = finalists([2e5, 1e5, 4e5], noise=0.0)
     assert [t.index for t in race._equal_under_load(tied)] == left
+
+
+class WarmingSlot(NoisySlot):
+    """Slower by a tenth in its first slots, while the device still comes to the state that it keeps under load."""
+
+    def enqueue(self) -> Callable[[], float]:
+        self.taken += 1
+        factor = 1.1 if self.taken <= self.warming else 1.0
+        return lambda: self.time_ns * factor
+
+    warming = 0
+
+
+def test_rounds_that_bring_the_device_under_load_are_not_measured() -> None:
+    trials = [Trial(i, *[None] * 2, [2e5], 2e5) for i in range(2)]  # type: ignore[arg-type]
+    for trial in trials:
+        trial.slot = WarmingSlot(2e5, 0.0, random.Random(0))
+        trial.times = [2e5]
+    load = race._rounds_of_load(race._round_ns(trials))
+    trials[1].slot.warming = load  # type: ignore[union-attr]
+    assert load > LOAD_ROUNDS
+    assert race._equal_under_load(trials) == trials
+
+
+def test_estimates_that_are_taken_again_are_held_against_the_best_of_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The host was late for all but the first; one of them is twice as fast as that."""
+    again = {1: 500.0, 2: 900.0}
+
+    def estimate(trial: Trial, limit: float) -> None:
+        trial.estimate, trial.late = again[trial.index], False
+
+    monkeypatch.setattr(race, "estimate", estimate)
+    unused: Any = None
+    trials = [Trial(i, unused, unused, [], ns) for i, ns in enumerate((1000.0, 9000.0, 9000.0))]
+    for trial in trials[1:]:
+        trial.late = True
+    assert [t.index for t in worth_racing(trials)] == [1]

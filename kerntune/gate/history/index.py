@@ -6,7 +6,7 @@ import contextlib
 import hashlib
 import math
 import sqlite3
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -19,7 +19,7 @@ from kerntune.gate.history.places import Place
 from kerntune.gate.history.points import HistoryRun, Point, Shift, decoded
 from kerntune.gate.history.series import ChangeSeries
 
-VERSION = 1
+VERSION = 2
 """Of the tables; an index of another version is made anew."""
 
 CHUNK = 256
@@ -43,15 +43,18 @@ ROW = np.dtype(
 """A point. Texts are numbers of the table ``texts`` or the first eight bytes of their SHA-256; NaN is not measured."""
 
 TABLES = """
-CREATE TABLE files (name TEXT PRIMARY KEY, problem TEXT NOT NULL);
-CREATE TABLE runs (id INTEGER PRIMARY KEY, ordered TEXT, created TEXT, committed TEXT, sha TEXT,
-    branch TEXT, host TEXT);
+CREATE TABLE files (name TEXT PRIMARY KEY, problem TEXT NOT NULL, run INTEGER);
+CREATE TABLE runs (id INTEGER PRIMARY KEY AUTOINCREMENT, ordered TEXT, created TEXT, committed TEXT, sha TEXT,
+    branch TEXT, host TEXT, dirty INTEGER);
 CREATE TABLE cases (id INTEGER PRIMARY KEY, name TEXT, target TEXT, device TEXT, UNIQUE (name, target, device));
 CREATE TABLE settings (id INTEGER PRIMARY KEY, text TEXT UNIQUE);
 CREATE TABLE chunks (owner INTEGER, number INTEGER, data BLOB, PRIMARY KEY (owner, number)) WITHOUT ROWID;
 """
 
 SEPARATOR = "\x1f"
+
+DIRTY = "+"
+"""Marks a commit whose checkout had other changes."""
 
 PATIENCE_S = 60.0
 """Seconds that a process waits for another one that adds runs: 10 s of work for a million points."""
@@ -65,12 +68,18 @@ class IndexDamaged(HistoryError):
 
 @dataclass(frozen=True)
 class RunInfo:
-    """A run as an index knows it."""
+    """A run as an index knows it. ``dirty``: its checkout had changes that ``commit`` doesn't have."""
 
     created: str
     commit: str
     branch: str
     host: str
+    dirty: bool = False
+
+    @property
+    def code(self) -> str:
+        """The commit, with a mark where the checkout had changes that it doesn't have."""
+        return self.commit + (DIRTY if self.dirty else "")
 
 
 @dataclass(frozen=True)
@@ -91,17 +100,23 @@ class Index:
         self._path = folder / f"{hashlib.sha256(place.name.encode()).hexdigest()[:24]}.sqlite"
 
     def update(self) -> list[str]:
-        """Read the files that are new; what is wrong with those that can't be read, a line each."""
+        """Read the files that are new, and again those that couldn't be read; forget those that are gone. What is wrong
+        with those that can't be read, a line each."""
         names = self._place.names()
-        known = self._with(lambda base: {name for (name,) in base.execute("SELECT name FROM files")})
+        query = "SELECT name FROM files WHERE problem = ''"
+        known = self._with(lambda base: {name for (name,) in base.execute(query)})
         read = [(name, *_decoded(data, name)) for name, data in self._place.read([n for n in names if n not in known])]
-        return self._with(lambda base: _added(base, read))
+        return self._with(lambda base: _added(base, read, names))
 
     def runs(self, branch: str = "") -> dict[int, RunInfo]:
         """Runs by number, in order of time; of one branch, or of all if it is empty."""
-        query = "SELECT id, created, sha, branch, host FROM runs ORDER BY ordered, id"
+        query = "SELECT id, created, sha, branch, host, dirty FROM runs ORDER BY ordered, id"
         rows = self._with(lambda base: base.execute(query).fetchall())
-        return {row[0]: RunInfo(*row[1:]) for row in rows if branch in ("", row[3])}
+        return {
+            i: RunInfo(created, sha, on, host, bool(dirty))
+            for i, created, sha, on, host, dirty in rows
+            if branch in ("", on)
+        }
 
     def main_branch(self) -> str:
         """The branch with most runs; empty if no run has one."""
@@ -155,7 +170,8 @@ def _make_tables(base: sqlite3.Connection) -> None:
     (version,) = base.execute("PRAGMA user_version").fetchone()
     if version == VERSION:
         return
-    for (table,) in base.execute("SELECT name FROM sqlite_master WHERE type = 'table'").fetchall():
+    own = "SELECT name FROM sqlite_master WHERE type = 'table' AND name NOT LIKE 'sqlite_%'"
+    for (table,) in base.execute(own).fetchall():
         base.execute(f'DROP TABLE "{table}"')
     for statement in filter(str.strip, TABLES.split(";")):
         base.execute(statement)
@@ -170,17 +186,38 @@ def _decoded(data: bytes, name: str) -> tuple[HistoryRun | None, str]:
         return None, str(exc)
 
 
-def _added(base: sqlite3.Connection, read: Sequence[tuple[str, HistoryRun | None, str]]) -> list[str]:
-    """Add files that no other process has added meanwhile; all problems that are known."""
-    known = {name for (name,) in base.execute("SELECT name FROM files")}
+def _added(
+    base: sqlite3.Connection, read: Sequence[tuple[str, HistoryRun | None, str]], names: Sequence[str]
+) -> list[str]:
+    """Forget all files but ``names``, and add those that no other process has added meanwhile; all problems that are
+    known."""
+    held = dict(base.execute("SELECT name, run FROM files").fetchall())
+    gone = held.keys() - set(names)
+    _forget(base, gone, [held[name] for name in gone if held[name] is not None])
     batch = _Batch(base)
     for name, run, problem in read:
-        if name not in known:
-            base.execute("INSERT INTO files VALUES (?, ?)", (name, problem))
-            if run is not None:
-                batch.take(run)
+        if held.get(name) is None:
+            number = None if run is None else batch.take(run)
+            base.execute("REPLACE INTO files VALUES (?, ?, ?)", (name, problem, number))
     batch.write()
     return [text for (text,) in base.execute("SELECT problem FROM files WHERE problem != '' ORDER BY name")]
+
+
+def _forget(base: sqlite3.Connection, names: Iterable[str], runs: Sequence[int]) -> None:
+    """Remove files and the runs that were read from them, with their points, and cases that have no point then."""
+    base.executemany("DELETE FROM files WHERE name = ?", [(name,) for name in names])
+    base.executemany("DELETE FROM runs WHERE id = ?", [(run,) for run in runs])
+    for number in sorted({run // CHUNK for run in runs}):
+        rows = base.execute("SELECT owner, data FROM chunks WHERE number = ?", (number,)).fetchall()
+        for owner, data in rows:
+            points = np.frombuffer(data, dtype=ROW)
+            kept = points[~np.isin(points["run"], runs)]
+            if len(kept):
+                base.execute("REPLACE INTO chunks VALUES (?, ?, ?)", (owner, number, kept.tobytes()))
+            else:
+                base.execute("DELETE FROM chunks WHERE owner = ? AND number = ?", (owner, number))
+    if runs:
+        base.execute("DELETE FROM cases WHERE id NOT IN (SELECT owner FROM chunks)")
 
 
 class _Batch:
@@ -193,11 +230,11 @@ class _Batch:
         self._settings: dict[str, int] = dict(base.execute("SELECT text, id FROM settings"))
         self._rows: dict[tuple[int, int], list[tuple[float, ...]]] = {}
 
-    def take(self, run: HistoryRun) -> None:
-        """Add a run's points."""
+    def take(self, run: HistoryRun) -> int:
+        """Add a run's points; its number, which no other run ever had."""
         cursor = self._base.execute(
-            "INSERT INTO runs (ordered, created, committed, sha, branch, host) VALUES (?, ?, ?, ?, ?, ?)",
-            (SEPARATOR.join(run.order), run.created, run.committed, run.commit, run.branch, run.host),
+            "INSERT INTO runs (ordered, created, committed, sha, branch, host, dirty) VALUES (?, ?, ?, ?, ?, ?, ?)",
+            (SEPARATOR.join(run.order), run.created, run.committed, run.commit, run.branch, run.host, run.dirty),
         )
         number = cursor.lastrowid or 0
         for point in run.points:
@@ -206,6 +243,7 @@ class _Batch:
             case = (str(point.case), point.target, point.device)
             owner = self._number("cases (name, target, device)", case, self._cases, case)
             self._rows.setdefault((owner, number // CHUNK), []).append(row)
+        return number
 
     def write(self) -> None:
         """Append the rows of all runs to those of earlier ones."""

@@ -7,7 +7,7 @@ import os
 import re
 import secrets
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path, PurePosixPath
 from typing import Any, Protocol
 
@@ -33,9 +33,12 @@ LONGEST_WAIT_S = 10.0
 
 SUFFIX = ".json"
 
+COMMIT_DIGITS = 8
+"""Digits of a run's commit in the name of its file."""
+
 
 class Place(Protocol):
-    """Files by name. A file is written once and never changes."""
+    """Files by name. A file is written once and never changes; it can be removed."""
 
     @property
     def name(self) -> str:
@@ -52,6 +55,9 @@ class Place(Protocol):
 
     def add(self, name: str, data: bytes) -> None:
         """Write a file; :class:`~kerntune.errors.HistoryError` says why it can't be."""
+
+    def remove(self, name: str) -> None:
+        """Remove a file, if it is there; :class:`~kerntune.errors.HistoryError` says why it can't be."""
 
 
 def place_of(text: str, start: Path) -> Place:
@@ -70,7 +76,7 @@ def file_name(run: HistoryRun, data: bytes) -> str:
     """A name that no other run has, and that the same run always has:
     ``2026/11/20261122T101500-c65088f0-8f3a2c1d.json``."""
     stamp = re.sub(r"[^0-9T]", "", run.created.partition("+")[0])[:15]
-    commit = re.sub(r"[^0-9a-f]", "", run.commit)[:8] or "none"
+    commit = re.sub(r"[^0-9a-f]", "", run.commit)[:COMMIT_DIGITS] or "none"
     return f"{stamp[:4]}/{stamp[4:6]}/{stamp}-{commit}-{hashlib.sha256(data).hexdigest()[:8]}{SUFFIX}"
 
 
@@ -99,6 +105,12 @@ class Folder:
 
     def add(self, name: str, data: bytes) -> None:
         write_atomic(self._folder / name, data, error=HistoryError)
+
+    def remove(self, name: str) -> None:
+        try:
+            (self._folder / name).unlink(missing_ok=True)
+        except OSError as exc:
+            raise HistoryError(f"{self._folder / name}: can't be removed: {exc.strerror}") from exc
 
 
 class Branch:
@@ -139,17 +151,25 @@ class Branch:
             out = out[len(head) + 1 + size + 1 :]
 
     def add(self, name: str, data: bytes) -> None:
+        blob = self._git("hash-object", "-w", "--stdin", given=data).decode().strip()
+        self._change(("--add", "--cacheinfo", f"100644,{blob},{name}"), f"Run {PurePosixPath(name).stem}", "added")
+
+    def remove(self, name: str) -> None:
+        self._change(("--force-remove", "--", name), f"Forget {PurePosixPath(name).stem}", "removed")
+
+    def _change(self, update: Sequence[str], message: str, done: str) -> None:
+        """Commit one change of the branch's files, ``git update-index``'s arguments, on whatever others commit."""
         wait = FIRST_WAIT_S
         for _ in range(ATTEMPTS):
             self._fetch()
             tip = self._tip()
-            commit = self._commit(name, data, tip)
+            commit = self._commit(update, message, tip)
             refused = self._publish(commit, tip)
             if refused is None:
                 return
             time.sleep(wait * secrets.SystemRandom().uniform(0.5, 1.0))
             wait = min(2 * wait, LONGEST_WAIT_S)
-        raise HistoryError(f"{self.name}: {name} could not be added in {ATTEMPTS} attempts: {refused}")
+        raise HistoryError(f"{self.name}: {message!r} could not be {done} in {ATTEMPTS} attempts: {refused}")
 
     def _tip(self) -> str:
         """The branch's commit, empty if there is none yet."""
@@ -170,20 +190,15 @@ class Branch:
             return
         self._git("fetch", "--quiet", "--no-tags", self._remote, f"+refs/heads/{self._branch}:{self._local}")
 
-    def _commit(self, name: str, data: bytes, tip: str) -> str:
+    def _commit(self, update: Sequence[str], message: str, tip: str) -> str:
         with scratch_folder("history") as folder:
             env = {**os.environ, "GIT_INDEX_FILE": str(folder / "index"), **self._author()}
             if tip:
                 self._git("read-tree", tip, env=env)
-            blob = self._git("hash-object", "-w", "--stdin", given=data).decode().strip()
-            self._git("update-index", "--add", "--cacheinfo", f"100644,{blob},{name}", env=env)
+            self._git("update-index", *update, env=env)
             tree = self._git("write-tree", env=env).decode().strip()
             parents = ["-p", tip] if tip else []
-            return (
-                self._git("commit-tree", tree, *parents, "-m", f"Run {PurePosixPath(name).stem}", env=env)
-                .decode()
-                .strip()
-            )
+            return self._git("commit-tree", tree, *parents, "-m", message, env=env).decode().strip()
 
     def _author(self) -> dict[str, str]:
         """CI has no user.name, mostly."""
@@ -204,7 +219,7 @@ class Branch:
         why = done.stderr.decode(errors="replace").strip()
         if any(word in why for word in _LOST_RACE):
             return why
-        raise HistoryError(f"{self.name}: git could not add a run: {why}")
+        raise HistoryError(f"{self.name}: git could not change the history: {why}")
 
     def _git(self, *args: str, env: Mapping[str, str] | None = None, given: bytes = b"") -> bytes:
         done = run_git(self._top, *args, env=env, given=given)
@@ -253,6 +268,9 @@ class Remote:
 
     def add(self, name: str, data: bytes) -> None:
         self._done(lambda: self._files.replace(name, data))
+
+    def remove(self, name: str) -> None:
+        self._done(lambda: self._files.remove(name))
 
     def _done(self, action: Any) -> Any:
         try:

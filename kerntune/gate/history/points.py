@@ -72,9 +72,10 @@ class HistoryRun(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_d
     versions: dict[str, str] = {}
 
     @property
-    def order(self) -> tuple[str, str]:
-        """Where the run stands among others: by its commit's time, then by its own."""
-        return self.committed or self.created, self.created
+    def order(self) -> tuple[str, str, str]:
+        """Where the run stands among others: by its commit's time, with changes of a checkout after the commit that
+        they were made to, then by its own."""
+        return self.committed or self.created, "1" if self.dirty else "0", self.created
 
 
 def encoded(run: HistoryRun) -> bytes:
@@ -117,7 +118,7 @@ def _point(result: CaseResult) -> Point:
         work=known.work,
         baseline_work=known.baseline_work,
         time_ns=result.current_ns if result.current_ns is not None and math.isfinite(result.current_ns) else None,
-        change=_shift(result.shown or result.change, known.baseline_recorded, known.same_work),
+        change=shift_of(result.shown or result.change, known.baseline_recorded, known.same_work),
         since=_since(result),
         configs=tuple(x.config for x in result.launches),
         registers=tuple(x.registers for x in result.launches),
@@ -129,10 +130,10 @@ def _since(result: CaseResult) -> Shift | None:
     if result.since is None:
         return None
     change = result.since.shown or result.since.change
-    return _shift(change, result.since.recorded, change is None and result.since.rung == IDENTITY)
+    return shift_of(change, result.since.recorded, change is None and result.since.rung == IDENTITY)
 
 
-def _shift(change: Estimate | None, against: str, same_work: bool) -> Shift | None:
+def shift_of(change: Estimate | None, against: str, same_work: bool = False) -> Shift | None:
     """A share with its interval as a logarithm with its standard deviation."""
     if same_work and against:
         return Shift(0.0, 0.0, against)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -15,6 +15,9 @@ from kerntune.base.level_shifts import LevelShift, moves, noise_scale
 LEAST_SD = 0.0005
 """Standard deviation of a paired change that is assumed at least, as a share: processes of one H200 differ by about
 0.1 % (docs/verdicts.md), and an interval of a few processes can be too narrow by chance."""
+
+POINT_FREEDOM = 2
+"""Degrees of freedom of one point's standard deviation: three processes at least have measured it."""
 
 LEAST_SIZE = 0.005
 """Changes smaller than this share aren't reported, also if they are certain."""
@@ -77,17 +80,33 @@ def found_in(series: ChangeSeries, settings: RunSettings, false_rate: float) -> 
     Values can be compared with each other where they were measured against the same reference: a chain of changes
     against ever new baselines is a random walk, and is never added up. A stretch begins with its reference itself,
     whose value is exactly zero, where an earlier run did that work. Points of equal work have one level, so nothing
-    moves between them. ``false_rate`` is the probability of any false move in the whole case.
+    moves between them. ``false_rate`` is the probability of any false move in the whole case, for errors that are
+    independent and symmetric, with deviations that are estimated from the case's own runs.
     """
     if not len(series.run):
         return ()
+    series = series._replace(sd=_pooled(series.sd))
     begins = np.flatnonzero(np.append(True, series.reference[1:] != series.reference[:-1]))
     ends = np.append(begins[1:], len(series.run))
-    found: list[CaseShift] = []
-    for begin, end in zip(begins.tolist(), ends.tolist(), strict=True):
-        blocks = _from_reference(series, begin, _blocks(series, begin, end))
-        found += _told(series, blocks, settings, false_rate / len(begins))
-    return tuple(found)
+    stretches = [
+        _from_reference(series, begin, _blocks(series, begin, end))
+        for begin, end in zip(begins.tolist(), ends.tolist(), strict=True)
+    ]
+    scale = noise_scale(*((blocks.value, blocks.sd) for blocks in stretches))
+    freedom = POINT_FREEDOM * int(np.count_nonzero(series.sd))
+    return tuple(
+        _found(move, series, blocks, settings)
+        for blocks in stretches
+        for move in moves(blocks.value, scale * blocks.sd, false_rate / len(begins), freedom)
+        if abs(math.expm1(move.size)) >= LEAST_SIZE
+    )
+
+
+def _pooled(sd: Column) -> Column:
+    """What processes differ by is the case's: a run whose few processes agreed by chance is no surer than the others,
+    so none has less than the root mean square of all."""
+    measured = np.maximum(sd, LEAST_SD)[sd > 0]
+    return np.where(sd > 0, np.maximum(sd, np.sqrt(np.mean(measured**2))), 0.0) if len(measured) else sd
 
 
 def _from_reference(series: ChangeSeries, begin: int, blocks: _Blocks) -> _Blocks:
@@ -114,13 +133,6 @@ def _blocks(series: ChangeSeries, begin: int, end: int) -> _Blocks:
     sums = np.add.reduceat(weight, starts)
     means = np.add.reduceat(weight * value, starts) / sums
     return _Blocks(begin + starts, begin + ends - 1, means, np.where(exact, 0.0, sums**-0.5))
-
-
-def _told(series: ChangeSeries, blocks: _Blocks, settings: RunSettings, false_rate: float) -> Iterator[CaseShift]:
-    scale = noise_scale(blocks.value, blocks.sd)
-    for move in moves(blocks.value, scale * blocks.sd, false_rate):
-        if abs(math.expm1(move.size)) >= LEAST_SIZE:
-            yield _found(move, series, blocks, settings)
 
 
 def _found(move: LevelShift, series: ChangeSeries, blocks: _Blocks, settings: RunSettings) -> CaseShift:

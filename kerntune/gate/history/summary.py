@@ -7,13 +7,16 @@ from collections.abc import Sequence
 import msgspec
 from tabulate import tabulate
 
-from kerntune.gate.history.index import Index, IndexDamaged, RunInfo
+from kerntune.gate.history.index import DIRTY, Index, IndexDamaged, RunInfo
 from kerntune.gate.history.series import CaseShift, found_in
 
 FALSE_RATE = 0.01
 """Probability of any false step or drift in the whole set of cases that is shown."""
 
 HEADERS = ("case", "device", "change", "99 %", "between", "days", "kind")
+
+ASSUMED = "the errors of a case's runs are independent and alike"
+"""What the probability of a false move rests on (``benchmarks/history_simulation.py`` has figures)."""
 
 SHORT = 10
 """Digits of a commit's name in tables."""
@@ -22,7 +25,8 @@ SHORT = 10
 class HistoryStep(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """A case's time moved. Shares (0.03 is 3 % slower) with the ends of a 99 % interval. ``before`` and ``after`` are
     the commits of the last run on the old level and the first on the new one; the move lies between ``earliest`` and
-    ``latest`` with 99 %. ``from_day`` and ``to_day`` are days of runs (UTC)."""
+    ``latest`` with 99 %. A ``+`` behind a commit: the run's checkout had changes that it doesn't have. ``from_day`` and
+    ``to_day`` are days of runs (UTC)."""
 
     case: str
     target: str
@@ -96,8 +100,10 @@ def text_of(steps: HistorySteps, *, markdown: bool = False) -> str:
     of = f" of {steps.branch}" if steps.branch else ""
     found, cases, runs = (_counted(*x) for x in ((len(rows), "move"), (steps.cases, "case"), (steps.runs, "run")))
     counted = f"{found} in {cases}, {runs}{of}, {_counted(steps.points, 'measured change')}"
-    rate = f"the probability that any of them is chance is at most {steps.false_rate:.2g}"
-    return "\n\n".join(filter(None, [table, f"{counted}; {rate}"]))
+    rate = f"any of them is chance with a probability of at most {steps.false_rate:.2g}, if {ASSUMED}"
+    marked = any(code.endswith(DIRTY) for s in steps.steps for code in (s.before, s.after, s.earliest, s.latest))
+    dirty = f"{DIRTY}: the run's checkout had changes that the commit doesn't have" if marked else ""
+    return "\n\n".join(filter(None, [table, f"{counted}; {rate}", dirty]))
 
 
 def _step(case: str, target: str, device: str, move: CaseShift, runs: Sequence[RunInfo]) -> HistoryStep:
@@ -106,14 +112,14 @@ def _step(case: str, target: str, device: str, move: CaseShift, runs: Sequence[R
         case=case,
         target=target,
         device=device,
-        kind="drift" if move.drift else "environment" if move.settings and before.commit == after.commit else "step",
+        kind="drift" if move.drift else "environment" if move.settings and before.code == after.code else "step",
         size=move.size,
         low=move.low,
         high=move.high,
-        before=before.commit,
-        after=after.commit,
-        earliest=runs[move.earliest].commit,
-        latest=runs[move.latest].commit,
+        before=before.code,
+        after=after.code,
+        earliest=runs[move.earliest].code,
+        latest=runs[move.latest].code,
         runs=move.after - move.before,
         from_day=before.created.partition("T")[0],
         to_day=after.created.partition("T")[0],
@@ -142,4 +148,9 @@ def _counted(number: int, word: str) -> str:
 
 
 def _range(first: str, last: str) -> str:
-    return f"{first[:SHORT] or '?'}..{last[:SHORT] or '?'}"
+    return f"{_shortened(first)}..{_shortened(last)}"
+
+
+def _shortened(code: str) -> str:
+    commit = code.removesuffix(DIRTY)
+    return commit[:SHORT] + code[len(commit) :] or "?"

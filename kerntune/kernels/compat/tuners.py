@@ -14,13 +14,13 @@ def autotuner_key(tuner: Any, named: Mapping[str, Any], kwargs: Mapping[str, Any
     one's name comes last: what is best on one need not even fit on another.
     """
     if hasattr(tuner, "tuning_key"):
-        return (*tuner.tuning_key({**named, **kwargs}), *_kind_of_gpu())
+        return (*tuner.tuning_key({**named, **kwargs}), *kind_of_gpu())
     values = {k: v for k, v in {**named, **kwargs}.items() if k in tuner.arg_names}
     key = [values[k] for k in tuner.keys if k in values]
-    return (*key, *(str(v.dtype) for v in values.values() if hasattr(v, "dtype")), *_kind_of_gpu())
+    return (*key, *(str(v.dtype) for v in values.values() if hasattr(v, "dtype")), *kind_of_gpu())
 
 
-def _kind_of_gpu() -> tuple[str, ...]:
+def kind_of_gpu() -> tuple[str, ...]:
     """The current GPU's name, if this process has others with other names."""
     import torch
 

@@ -23,6 +23,7 @@ from kerntune.grids import (
 )
 from kerntune.heuristics.hints import HeuristicType
 from kerntune.heuristics.proposer import Proposer
+from kerntune.kernels import compat
 from kerntune.kernels.combined import (
     PartCode,
     alone_kernel,
@@ -186,7 +187,8 @@ class ComboKernel:
             at += count
 
     def _key(self, flat: Sequence[Any]) -> Any:
-        return tuple([flat[i] for i in self._sized]), tuple([getattr(value, "dtype", None) for value in flat])
+        sizes = tuple([flat[i] for i in self._sized])
+        return sizes, tuple([getattr(value, "dtype", None) for value in flat]), compat.kind_of_gpu()
 
     def _refuse(self, groups: Sequence[Sequence[Any]]) -> None:
         wanted = "; ".join(f"{p.name}: {', '.join(p.code.arguments)}" for p in self.parts)

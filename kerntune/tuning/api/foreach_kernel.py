@@ -44,7 +44,7 @@ class ForeachKernel:
         count, listed = self._lists(arguments)
         if not count:
             return
-        key = (count, tuple(_kind(value) for value in arguments))
+        key = (count, tuple(_kind(value) for value in arguments), compat.kind_of_gpu())
         chosen = self.choices.get(key)
         if chosen is None:
             chosen = self._choose(key, count, listed, arguments)

@@ -97,7 +97,7 @@ class HeuristicTuner(Autotuner):
         else:
             self.best_config = found[0]
             result = self.fn.run(*args, **kwargs, **found[0].all_kwargs())
-        self.cache.setdefault(self.tuning_key(given), self.best_config)
+        self.cache.setdefault(compat.autotuner_key(self, given, {}), self.best_config)
         return result
 
     def variety(self) -> list[Any] | None:

@@ -40,7 +40,8 @@ def _described(value: Any, keyed: bool) -> Described:
     """``operator.index`` makes Dynamo take a size as a constant, and guard it."""
     if isinstance(value, torch.Tensor):
         layout = [[operator.index(n) for n in sizes] for sizes in (value.shape, value.stride())] if keyed else [[], []]
-        return ("tensor", value.dtype, value.device.type, value.requires_grad, *layout)
+        device = value.device
+        return ("tensor", value.dtype, (device.type, device.index), value.requires_grad, *layout)
     if isinstance(value, (tuple, list)):
         return ("values", *[_described(one, keyed) for one in value])
     if not keyed:
@@ -49,12 +50,20 @@ def _described(value: Any, keyed: bool) -> Described:
 
 
 DEVICE = "kerntune_device"
-"""The attribute of a tensor without memory that says which type of device it stands for."""
+"""The attribute of a tensor without memory that says which type of device it stands for, and that one's number."""
 
 
 def device_type(tensor: torch.Tensor) -> str:
     """``cuda`` or ``cpu``, also of a tensor that stands for one of a graph."""
-    return str(getattr(tensor, DEVICE, tensor.device.type))
+    return str(getattr(tensor, DEVICE, (tensor.device.type,))[0])
+
+
+def device_number(tensor: torch.Tensor) -> int | None:
+    """The number of the GPU that a tensor lies on, also of one that stands for one of a graph; None on the host."""
+    stands_for: tuple[str, int | None] | None = getattr(tensor, DEVICE, None)
+    if stands_for is not None:
+        return stands_for[1] if stands_for[0] == "cuda" else None
+    return tensor.get_device() if tensor.is_cuda else None
 
 
 class KindOnly:

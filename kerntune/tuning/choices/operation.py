@@ -32,10 +32,10 @@ from kerntune.tuning.choices.call_keys import require_hashable, settings_texts
 from kerntune.tuning.choices.choice_candidate import ChoiceCandidate, implementations, name_of
 from kerntune.tuning.choices.choice_place import OPERATIONS, place_now
 from kerntune.tuning.choices.choice_signature import checked_ignored, checked_key, declared_at, parameters_of
-from kerntune.tuning.choices.choice_trace import KindOnly, device_type, traced_call
+from kerntune.tuning.choices.choice_trace import KindOnly, device_number, device_type, traced_call
 from kerntune.tuning.choices.deciding import Deciding, Decision, warn_left_out
 from kerntune.tuning.choices.first_runs import FirstRuns
-from kerntune.tuning.choices.known_keys import KeyLocks, KnownKeys
+from kerntune.tuning.choices.known_keys import GpuKind, KeyLocks, KnownKeys, kind_of
 from kerntune.tuning.choices.launch_faults import LaunchFaults
 from kerntune.tuning.choices.stored_choices import ChoiceSite, ChoiceWinners, Regret, regret_text
 from kerntune.tuning.chosen import note
@@ -128,7 +128,7 @@ class Operation:
 
     def _tell(self, recording: captures.Capture, values: Mapping[str, Any], one: ChoiceCandidate) -> None:
         """What a captured call has come to, for its report and its baseline."""
-        told = self.known.told(self.key_text(values))
+        told = self.known.told(kind_of(_backend_for(values)), self.key_text(values))
         text = f"choice {self.name} went to {one.name} (undecided: no GPU to race on)" if told is None else str(told)
         recording.choices.add(self.name, "; ".join(self._key_parts(values)), one.name, text)
 
@@ -140,18 +140,21 @@ class Operation:
         return index
 
     def _traced_index(self, values: Mapping[str, Any], text: str) -> int:
-        if (known := self.known.find(text)) is not None:
-            return known
         backend = _backend_for(values)
+        gpu = kind_of(backend)
+        if (known := self.known.find(gpu, text)) is not None:
+            return known
         if backend is not None and backend.gpu is not None:
             winners, site = self._winners(backend), self._site(values)
             if (found := winners.stored(site)) is not None and (index := index_of(site, found.config)) is not None:
                 self._reuse(winners, site, text, index)
                 return index
-        if (outside := self.known.find_outside(text)) is not None:  # a gated test: the gate has decided nothing
-            self._found(Decision(self.name, text, self.implementations[outside].name, how="decided by the program"))
+        programs = kind_of(_on_its_device(context.this_gpu(), values))
+        if (outside := self.known.find_outside(programs, text)) is not None:  # a gated test: the gate decided nothing
+            name = self.implementations[outside].name
+            self._found(gpu, Decision(self.name, text, name, how="decided by the program"))
             return outside
-        return self._undecided(text, "torch.compile traces it, which has no values to race on")[0]
+        return self._undecided(gpu, text, "torch.compile traces it, which has no values to race on")[0]
 
     def forget_prepared(self) -> None:
         """Have the front ask again for each key."""
@@ -159,7 +162,10 @@ class Operation:
             self._finder.clear()
 
     def _remember(self, values: Mapping[str, Any], fn: Callable[..., Any]) -> None:
-        """Have the front find it from now on."""
+        """Have the front find it from now on. What it looks up has the devices of tensors, not torch's current one,
+        which decides where no tensor is on a GPU."""
+        if not any(t.is_cuda for _, t in tensors_in(values)) and torch.cuda.device_count() > 1:
+            return
         with self._lock:
             if self._finder is None:
                 self._finder = choice_finder([p.name in self.key for p in self._in_order])
@@ -173,15 +179,15 @@ class Operation:
 
     def _settled(self, values: Mapping[str, Any], grad: bool) -> tuple[int, bool]:
         with torch.set_grad_enabled(grad):
-            text = self.key_text(values)
-            if (known := self.known.find(text)) is not None:
+            text, backend = self.key_text(values), _backend_for(values)
+            gpu = kind_of(backend)
+            if (known := self.known.find(gpu, text)) is not None:
                 return known, True
-            backend = _backend_for(values)
             if compat.interprets() or backend is None or backend.gpu is None:
                 return 0, False
             alone = contextlib.nullcontext() if captures.wait_while_suspended(self.name) is None else _APART
             with alone, self._deciding.of(text), backend.gpu.entered():
-                if (known := self.known.find(text)) is None:
+                if (known := self.known.find(gpu, text)) is None:
                     return self._decided(values, text, backend)
             return known, True
 
@@ -209,7 +215,9 @@ class Operation:
         if recording is None:
             return self._decided_in_turn(winners, site, values, text, backend)
         if place is None or not recording.in_users_code():
-            return self._undecided(text, "what a kernel launches is being recorded, and it was not decided before")
+            return self._undecided(
+                winners.gpu_kind, text, "what a kernel launches is being recorded, and it was not decided before"
+            )
         with place.apart():
             return self._decided_in_turn(winners, site, values, text, backend)
 
@@ -241,6 +249,7 @@ class Operation:
         left_out = {names[i]: why for i, why in deciding.left_out.items()}
         self._note(winners, site, text, index)
         self._found(
+            winners.gpu_kind,
             Decision(
                 self.name,
                 text,
@@ -251,7 +260,7 @@ class Operation:
                 seconds=time.perf_counter() - begin,
                 alone_s=deciding.alone_s,
                 elsewhere_s=first_runs.seconds,
-            )
+            ),
         )
         warn_left_out(self.name, left_out, deciding.notes)
         return index, True
@@ -270,14 +279,14 @@ class Operation:
         times, left_out = winners.times_of(winners.key(site))
         self._note(winners, site, text, index)
         name = self.implementations[index].name
-        self._found(Decision(self.name, text, name, times, left_out, "stored"))
+        self._found(winners.gpu_kind, Decision(self.name, text, name, times, left_out, "stored"))
 
-    def _found(self, decision: Decision) -> None:
+    def _found(self, gpu: GpuKind, decision: Decision) -> None:
         self.decisions.append(decision)
-        self.known.tell(decision)
+        self.known.tell(gpu, decision)
 
     def _note(self, winners: ChoiceWinners, site: Any, text: str, index: int) -> None:
-        self.known.keep(text, index)
+        self.known.keep(winners.gpu_kind, text, index)
         if place_now() is None:
             note(winners.key(site), self.implementations[index].config)
 
@@ -295,17 +304,17 @@ class Operation:
         )
         index = index or 0
         self._note(winners, site, text, index)
-        self._found(Decision(self.name, text, self.implementations[index].name, how="nearest"))
+        self._found(winners.gpu_kind, Decision(self.name, text, self.implementations[index].name, how="nearest"))
         return index, True
 
-    def _undecided(self, text: str, why: str) -> tuple[int, bool]:
+    def _undecided(self, gpu: GpuKind, text: str, why: str) -> tuple[int, bool]:
         """The first implementation, for this call."""
         warnings.warn(
             f"choice {self.name}, key {text}: its first implementation is called undecided: {why}; call it once before",
             RuntimeWarning,
             stacklevel=2,
         )
-        self._found(Decision(self.name, text, self.implementations[0].name, how="undecided"))
+        self._found(gpu, Decision(self.name, text, self.implementations[0].name, how="undecided"))
         return 0, False
 
     # what a decision depends on
@@ -360,6 +369,10 @@ def _call(parameters: Sequence[inspect.Parameter], fn: Callable[..., Any], value
 def _backend_for(values: Mapping[str, Any]) -> Backend | None:
     """The GPU that the call's tensors lie on, if kerntune can time there; torch's current one for a call without."""
     place = place_now()
-    backend = context.this_gpu() if place is None else place.backend
-    device = next((t.get_device() for _, t in tensors_in(values) if t.is_cuda), None)
+    return _on_its_device(context.this_gpu() if place is None else place.backend, values)
+
+
+def _on_its_device(backend: Backend | None, values: Mapping[str, Any]) -> Backend | None:
+    """The same on the GPU that a call's tensors lie on."""
+    device = next((n for _, t in tensors_in(values) if (n := device_number(t)) is not None), None)
     return backend if backend is None or device in (None, backend.ordinal) else backend.on(device)

@@ -46,14 +46,19 @@ class ChoiceSite:
 class ChoiceWinners(Winners):
     """Winners of choices, in the same store, by the same modes."""
 
+    @property
+    def gpu_kind(self) -> tuple[str, str]:
+        """The target and the model of the GPU that they are of."""
+        return str(self._gpu.spec.target), self._gpu.spec.name
+
     def key(self, site: Any, lax: str | None = None) -> WinnerKey:
         """What the winner of a call of a choice depends on."""
-        spec = self._gpu.spec
+        target, device = self.gpu_kind
         return WinnerKey(
             kernel=site.kernel,
             source="",  # each config has its implementation's
-            target=str(spec.target),
-            device=spec.name,
+            target=target,
+            device=device,
             triton=compat.triton_version(),
             arguments=site.text + (self.lax if lax is None else lax),
             configs=tuple(c.config for c in site.listed),

@@ -186,6 +186,16 @@ def test_the_baselines_times_decide_among_templates() -> None:
     assert (today.times, today.anew) == (then.times, [])
 
 
+def test_times_of_another_precision_of_matrix_products_decide_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The same candidates for the same shapes compute with TF32 or without."""
+    with choices_with(KnownChoices()) as then:
+        looked_up({"tem_0": 1.0, "tem_1": 2.0})
+    monkeypatch.setattr(inductor_parts, "matmul_precision", lambda: "another")
+    with choices_with(KnownChoices(times=then.times)) as today:
+        assert looked_up({"tem_0": 5.0, "tem_1": 2.0}) == {"tem_0": 5.0, "tem_1": 2.0}
+    assert today.anew == ["Inductor has timed the candidates for mm anew: the baseline has no times of them all"]
+
+
 def test_another_candidate_has_all_of_them_timed_and_said() -> None:
     with choices_with(KnownChoices()) as then:
         looked_up({"tem_0": 1.0, "tem_1": 2.0})

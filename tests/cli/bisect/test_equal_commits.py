@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from kerntune.cli.bisect.bisected_version import BisectedProject, BisectedVersion
+from kerntune.cli.bisect.bisected_version import BisectedProject, BisectedVersion, TritonChoice
 from kerntune.cli.bisect.equal_commits import EqualCommits
 
 FIRST = {"kernels.py": "SIZE = 1  # one\n", "other.py": "", "data.json": "{}", "test_it.py": "import kernels\n"}
@@ -110,3 +110,11 @@ def test_what_was_read_is_not_known(commits: Commits) -> None:
     assert equal.different([first, BisectedVersion(), BisectedVersion("0" * 40)]) == [
         first, BisectedVersion(), BisectedVersion("0" * 40),
     ]  # fmt: skip
+
+
+def test_what_another_triton_has_found_says_nothing(commits: Commits) -> None:
+    first = commits.commit(FIRST)
+    equal = EqualCommits[str](BisectedProject(commits.folder, commits.folder, ("test_it.py",)))
+    equal.learn(first, "found", READ)
+    other = BisectedVersion(first.commit, TritonChoice("3.8"))
+    assert (equal.known(first), equal.known(other)) == ("found", None)

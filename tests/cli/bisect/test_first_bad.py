@@ -85,3 +85,9 @@ def test_of_a_long_line_few_are_screened() -> None:
     line = Story([i // 3 for i in range(length)], set(range(700, length)))
     assert line.search().bad == 2100
     assert len(line.screened) < first_bad.WHOLE + 2 * math.log2(length)
+
+
+def test_a_good_one_behind_a_bad_one_moves_nothing() -> None:
+    """A slow commit that was undone, and done again: the first of both is asked for."""
+    found = Story([0, 1, 0, 1], {1}).search()
+    assert (found.good, found.bad) == (0, 1)

@@ -3,11 +3,17 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
+import msgspec
 import pytest
+from samples import static_baseline
 
 from cli.bisect.test_equal_commits import FIRST, READ, Commits
 from kerntune.base.case_result import CaseId
+from kerntune.base.policy import Verdict
+from kerntune.cli.bisect import judging
 from kerntune.cli.bisect.bisected_version import BisectedProject, BisectedVersion
 from kerntune.cli.bisect.judging import ScreenedVersion, VersionJudge
 
@@ -35,3 +41,25 @@ def test_commits_that_read_the_same_are_run_once(tmp_path: Path, processes: int)
     assert len(judge.ran) == 2
     assert [s.identity for s in found] == [found[i].identity for i in (0, 0, 2, 2, 0)]
     assert found[0].identity != found[2].identity
+
+
+@pytest.mark.parametrize(
+    ("verdicts", "slower"),
+    [
+        ("PASS IMPROVED DRIFTED NEW", False),
+        ("PASS INCONCLUSIVE", None),
+        ("PASS INCOMPLETE", None),
+        ("REGRESSED INCONCLUSIVE PASS", True),
+        ("", None),
+    ],
+)
+def test_a_version_is_not_slower_only_if_all_its_cases_say_so(verdicts: str, slower: bool | None) -> None:
+    results: Any = [SimpleNamespace(verdict=Verdict[name]) for name in verdicts.split()]
+    assert judging._slower(results) is slower
+
+
+def test_code_of_the_good_sides_triton_is_not_taken_for_the_runs() -> None:
+    """The folder of a run begins with the good side's baselines."""
+    good, made = static_baseline(), msgspec.structs.replace(static_baseline(code="made"), triton="3.8")
+    assert judging._of_one_triton([good, made], {good.case: good}) == [made]
+    assert judging._of_one_triton([good], {good.case: good}) == [good], "of the same Triton all are the run's"

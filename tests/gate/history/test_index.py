@@ -19,6 +19,7 @@ from kerntune.base.device import Environment
 from kerntune.base.policy import Outcome, Verdict
 from kerntune.base.stats import Estimate
 from kerntune.errors import HistoryError
+from kerntune.gate.history import summary
 from kerntune.gate.history.index import Index
 from kerntune.gate.history.places import Folder
 from kerntune.gate.history.points import MAX_BYTES, SCHEMA, HistoryRun, Point, Shift, decoded, encoded, points_of
@@ -166,6 +167,65 @@ def test_a_damaged_file_is_named_and_the_others_count(place: Folder, index: Inde
         assert found.points == 12
         (problem,) = found.unread
         assert problem.startswith("2026/01/broken.json: ")
+
+
+def test_a_file_that_is_removed_or_mended_is_no_problem_any_more(place: Folder, index: Index, tmp_path: Path) -> None:
+    fill(place, [0.0] * 12)
+    for name in ("removed.json", "mended.json"):
+        place.add(name, b"{")
+    assert len(steps_of(index).unread) == 2
+    place.remove("removed.json")
+    place.add("mended.json", encoded(run(20, (point(0.0, "m"),))))
+    found = steps_of(index)
+    assert (found.unread, found.runs, found.points) == ((), 13, 13)
+
+
+def test_a_run_that_is_removed_is_forgotten_with_its_points(place: Folder, index: Index) -> None:
+    """Also the last of all: the next one that is added has none of its points."""
+    fill(place, [0.0] * 30)
+    slow = add_run(place, run(30, (point(0.5, "slow"), point(0.5, "slow", "test_bad"))))
+    assert (steps_of(index).cases, len(steps_of(index).steps)) == (2, 1)
+    place.remove(slow)
+    found = steps_of(index)
+    assert (found.cases, found.runs, found.points, found.steps) == (1, 30, 30, ())
+    add_run(place, run(31, (point(0.0, "next"),)))
+    assert (steps_of(index).points, steps_of(index).steps) == (31, ())
+
+
+def test_a_checkout_with_changes_stands_after_its_commit_and_is_marked(place: Folder, index: Index) -> None:
+    """What was measured there is not the commit's code."""
+    fill(place, [0.0] * 30)
+    changed = run(29, (point(0.05, "changed"),), commit=f"{29:04x}" * 10)
+    add_run(place, msgspec.structs.replace(changed, dirty=True, created="2026-01-01T00:00:00+00:00"))
+    found = steps_of(index)
+    (step,) = found.steps
+    commit = f"{29:04x}" * 10
+    assert (step.before, step.after, step.kind) == (commit, f"{commit}+", "step")
+    text = text_of(found)
+    assert f"{commit[:10]}..{commit[:10]}+" in text
+    assert "+: the run's checkout had changes that the commit doesn't have" in text
+
+
+def test_what_the_probability_of_chance_rests_on_is_said(place: Folder, index: Index) -> None:
+    fill(place, [0.0] * 12)
+    assert "at most 0.01, if the errors of a case's runs are independent and alike" in text_of(steps_of(index))
+
+
+def test_the_probability_of_a_false_move_is_shared_by_all_cases(
+    place: Folder, index: Index, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    given: list[float] = []
+    monkeypatch.setattr(summary, "found_in", lambda measured, settings, rate: given.append(rate) or ())
+    add_run(place, run(1, tuple(point(0.0, "a", f"test_{i}") for i in range(4))))
+    steps_of(index, false_rate=0.02)
+    assert given == [0.005] * 4
+
+
+def test_anchors_of_few_runs_are_not_compared_with(place: Folder, index: Index) -> None:
+    """The other runs would be left out."""
+    fill(place, [0.0] * 10)
+    add_run(place, run(11, (msgspec.structs.replace(point(0.0, "p"), since=Shift(0.0, SD, "anchor")),)))
+    assert steps_of(index).points == 11
 
 
 def test_a_damaged_index_is_made_anew(place: Folder, index: Index, tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import threading
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -110,7 +111,7 @@ def test_a_push_that_is_refused_for_good_is_an_error_at_once(clone: Path, tmp_pa
     hook.parent.mkdir(exist_ok=True)
     hook.write_text("#!/bin/sh\necho this branch is protected >&2\nexit 1\n")
     hook.chmod(0o755)
-    with pytest.raises(HistoryError, match=r"git:h of .*could not add a run.*protected"):
+    with pytest.raises(HistoryError, match=r"git:h of .*could not change the history.*protected"):
         Branch(clone, "h").add("a.json", b"1")
 
 
@@ -138,3 +139,34 @@ def test_names_of_files_are_in_order_of_time_and_equal_for_equal_runs() -> None:
     one, again, other = file_name(run, b"1"), file_name(run, b"1"), file_name(run, b"2")
     assert one == again != other
     assert one.startswith("2026/11/20261122T101500-c65088f0-")
+
+
+@pytest.mark.parametrize("kind", ["folder", "branch", "local branch", "url"])
+def test_what_is_removed_is_gone_and_nothing_else(kind: str, clone: Path, tmp_path: Path) -> None:
+    if kind == "local branch":
+        git(clone, "remote", "remove", "origin")
+    where = {"folder": "h", "url": f"file://{tmp_path}/u"}.get(kind, "git:kerntune-history")
+    place = place_of(where, clone)
+    for name in ("2026/11/a.json", "2026/11/b.json"):
+        place.add(name, name.encode())
+    for _ in range(2):
+        place.remove("2026/11/a.json")
+        assert texts(place) == {"2026/11/b.json": b"2026/11/b.json"}
+
+
+def test_a_local_branch_loses_nothing_that_another_process_adds(clone: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It moves the branch from what it has read, and begins again where that isn't its tip any more."""
+    git(clone, "remote", "remove", "origin")
+    one, other = (place_of("git:kerntune-history", clone) for _ in range(2))
+    commit = Branch._commit
+    one.add("first.json", b"0")
+
+    def slowly(self: Branch, *given: Any) -> str:
+        monkeypatch.setattr(Branch, "_commit", commit)
+        other.add("theirs.json", b"1")
+        return commit(self, *given)
+
+    monkeypatch.setattr(Branch, "_commit", slowly)
+    monkeypatch.setattr("kerntune.gate.history.places.FIRST_WAIT_S", 0.0)
+    one.add("mine.json", b"2")
+    assert set(texts(one)) == {"first.json", "mine.json", "theirs.json"}

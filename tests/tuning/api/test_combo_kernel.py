@@ -19,6 +19,7 @@ from kerntune import ComboPart
 from kerntune.errors import ConfigError, KerntuneError, UsageError
 from kerntune.gpu.probe import has_cuda
 from kerntune.gpu.scripted import FakeBackend, Rule
+from kerntune.kernels import compat
 from kerntune.kernels.combined import sequential_kernel
 from kerntune.kernels.source import source_hash
 from kerntune.tuning.api import combo_choice, foreach_kernel
@@ -93,6 +94,20 @@ def test_one_launch_where_it_pays_else_one_by_one(
     kernel(*given)
     assert len(launches) - before == 2
     assert [c.together for c in kernel.choices.values()] == [True, False]
+
+
+def test_whether_one_launch_pays_is_asked_again_on_another_model_of_gpu(
+    this_gpu: FakeBackend, ratio: list[float], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kernel, many = kerntune.combo([SCALE, SCALE]), each()
+    kernel(*two())
+    many(*scaled("cuda", (100, 200)), 3.0)
+    monkeypatch.setattr(compat, "kind_of_gpu", lambda: ("Other GPU",))
+    ratio.append(0.99)
+    kernel(*two())
+    many(*scaled("cuda", (100, 200)), 3.0)
+    assert [c.together for c in kernel.choices.values()] == [True, False]
+    assert [c.together for c in many.choices.values()] == [True, False]
 
 
 def test_what_the_call_holds_stays_as_it_is(this_gpu: FakeBackend, launches: list[dict[str, Any]], ratio: Any) -> None:

@@ -55,7 +55,7 @@ def decided(n: int) -> Any:
     double: Any = kerntune.choice([doubled, added], key=["x"])(lambda x, n: None)
     operation = double.operation
     values = {"x": torch.ones(n), "n": 1}
-    operation.known.keep(operation.key_text(values), 1)
+    operation.known.keep(None, operation.key_text(values), 1)
     return double
 
 
@@ -124,10 +124,10 @@ def test_what_a_gated_test_traces_is_what_the_program_has_decided(gated: MetChoi
     """A call of it in the test, before autotune(...), is enough where the gate can decide nothing itself."""
     double, graphs = decided(4), Graphs()
     operation = double.operation
-    assert operation.known.find(operation.key_text({"x": torch.ones(4), "n": 1})) is not None
+    assert operation.known.find(None, operation.key_text({"x": torch.ones(4), "n": 1})) is not None
     operation.known.clear()
     with choices_nowhere():
-        operation.known.keep(operation.key_text({"x": torch.ones(4), "n": 1}), 1)
+        operation.known.keep(None, operation.key_text({"x": torch.ones(4), "n": 1}), 1)
     compiled = torch.compile(lambda x: double(x, 1), backend=graphs, fullgraph=True)
     with warnings.catch_warnings():
         warnings.simplefilter("error")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import inspect
 import re
 import warnings
@@ -16,12 +17,14 @@ import torch
 from fake_runs import scale_kernel
 
 import kerntune
+from kerntune.base.policy import TuneMode
 from kerntune.errors import CacheMissError, MeasurementError, UsageError
 from kerntune.gpu.scripted import FakeBackend
 from kerntune.tuning import chosen, context
 from kerntune.tuning.cache import WinnerCache
 from kerntune.tuning.choices import operation
 from kerntune.tuning.choices.choice_candidate import implementations
+from kerntune.tuning.choices.choice_place import ChoicePlace, choices_at
 
 Spend = Callable[[float], None]
 
@@ -87,6 +90,76 @@ def test_each_key_is_decided(spend: Spend) -> None:
     assert winner(double) == "large"
     double(torch.ones(4, dtype=torch.float64))
     assert [d.winner.rpartition(".")[2] for d in double.operation.decisions] == ["fast", "large", "fast"]
+
+
+class TwoModels:
+    """Two models of GPU in one process. What runs takes the time of the current one: on the second, the choice's other
+    implementation is the faster one."""
+
+    def __init__(self, first: FakeBackend, monkeypatch: pytest.MonkeyPatch) -> None:
+        self._monkeypatch, self.backends = monkeypatch, (first, FakeBackend(device_name="Other GPU"))
+        monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+
+        def one(x: torch.Tensor) -> torch.Tensor:
+            return self._spend(x, 1000.0, 3000.0)
+
+        def other(x: torch.Tensor) -> torch.Tensor:
+            return self._spend(x, 3000.0, 1000.0)
+
+        self.double = choice_of(one, other)
+        self.use(0)
+
+    def use(self, number: int) -> None:
+        self.current: FakeBackend = self.backends[number]
+        self._monkeypatch.setattr(context, "this_gpu", lambda: self.current)
+
+    def place(self) -> ChoicePlace:
+        """Where a gated test's choices are decided."""
+        return ChoicePlace(self.current, WinnerCache(), TuneMode.AUTO)
+
+    def _spend(self, x: torch.Tensor, *ns: float) -> torch.Tensor:
+        for backend, taken in zip(self.backends, ns, strict=True):
+            gpu: Any = backend.gpu
+            gpu._clock += taken if backend is self.current else 0.0
+        return x * 2
+
+    def called(self, number: int, place: bool = False) -> tuple[str, str]:
+        """Which one a call goes to on a GPU, and how that was found."""
+        self.use(number)
+        with choices_at(self.place()) if place else contextlib.nullcontext():
+            self.double(torch.ones(4))
+        return winner(self.double), self.double.operation.decisions[-1].how
+
+
+@pytest.mark.parametrize("gated", [False, True])
+def test_another_model_of_gpu_in_the_process_is_decided_by_its_own_race(
+    this_gpu: FakeBackend, monkeypatch: pytest.MonkeyPatch, gated: bool
+) -> None:
+    """Of a gated test the place has the GPU; all else that a decision depends on is equal."""
+    models = TwoModels(this_gpu, monkeypatch)
+    assert models.called(0, gated) == ("one", "raced")
+    assert models.called(1, gated) == ("other", "raced")
+    models.double.operation.forget_prepared()
+    decided = len(models.double.operation.decisions)
+    models.use(0)
+    with choices_at(models.place()) if gated else contextlib.nullcontext():
+        assert models.double.operation.winner_of(torch.ones(4)).__name__ == "one"
+    assert len(models.double.operation.decisions) == decided, "known in this process"
+
+
+def test_settings_that_change_what_torch_launches_are_part_of_the_key(spend: Spend) -> None:
+    timed = Timed(spend)
+    double = timed.choice()
+    double(torch.ones(4))
+    torch.use_deterministic_algorithms(True)
+    try:
+        double.operation.forget_prepared()
+        double(torch.ones(4))
+    finally:
+        torch.use_deterministic_algorithms(False)
+    first, second = (d.arguments for d in double.operation.decisions)
+    assert "deterministic=False" in first
+    assert "deterministic=True" in second
 
 
 def test_a_tie_goes_to_the_first(spend: Spend) -> None:

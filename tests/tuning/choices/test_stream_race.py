@@ -11,7 +11,8 @@ import torch
 
 import kerntune
 from kerntune.gpu.scripted import FakeBackend
-from kerntune.tuning.choices.stream_race import race_calls
+from kerntune.tuning.choices.stream_race import _settle, race_calls
+from kerntune.tuning.race import Trial
 
 Spend = Callable[[float], None]
 
@@ -84,3 +85,12 @@ def test_nothing_lies_between_the_race_and_the_call(spend: Spend) -> None:
     kerntune.choice([one, other], key=["x"])(lambda x, *, n=1: None)(torch.ones(3), n=2)
     assert "_calls_in_turn" in callers
     assert "_call" not in callers[5:-1]
+
+
+def test_the_time_of_one_that_dropped_out_is_held_against_the_winners_of_then() -> None:
+    """Clocks rose afterwards: it was a fifth slower, and would be now."""
+    nothing: Any = None
+    winner, other = (Trial(i, nothing, nothing) for i in range(2))
+    winner.times, other.times, winner.settled = [10.0, 10.0, 5.0, 5.0, 5.0], [12.0, 12.0], 5.0
+    _settle(other, winner)
+    assert other.time_ns == pytest.approx(6.0)
