@@ -8,6 +8,7 @@ from typing import Any
 
 from kerntune.errors import UsageError
 from kerntune.gpu.fake_cuda import StandIns
+from kerntune.kernels.access import Access
 
 
 class StandInTensors:
@@ -39,6 +40,14 @@ class StandInTensors:
     ) -> contextlib.AbstractContextManager[Sequence[str]]:
         """Code is generated for the device that doesn't exist; what only a time decides is guessed, and noted."""
         return self._stand_ins.compiled.generating(begin)
+
+    def launched(self, pointers: Sequence[Any], access: Callable[[], Access]) -> None:
+        """What they hold is unknown from now on, as far as the kernel writes it."""
+        self._stand_ins.launched(pointers, access)
+
+    def supply(self, tensor: Any, values: Any) -> None:
+        """The tensor has these values from now on."""
+        self._stand_ins.supply(tensor, values)
 
 
 def empty_tensor(dtype: str, shape: tuple[int, ...], strides: tuple[int, ...]) -> Any:

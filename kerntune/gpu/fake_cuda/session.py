@@ -34,6 +34,7 @@ from kerntune.gpu.fake_cuda.patches import Replacements, replace
 from kerntune.gpu.fake_cuda.placement import Placement
 from kerntune.gpu.fake_cuda.pointers import Addresses
 from kerntune.gpu.fake_cuda.tensors import install_methods
+from kerntune.kernels.access import Access
 
 _only_one = threading.Lock()
 
@@ -73,7 +74,7 @@ class StandIns:
         self._addresses = Addresses()
         self._known = KnownValues()
         self._operators = RealImplementations(self._surroundings)
-        self._launches = CapturedLaunches(self.numbers, self.specializing)
+        self._launches = CapturedLaunches(self.numbers, self.specializing, self._known)
         self.compiled = CompiledFunctions(self._surroundings, lambda: self._answers)
         self._answers: TorchFunctionHandlers | None = None
         self._placement: Placement | None = None
@@ -96,13 +97,23 @@ class StandIns:
 
     def address(self, tensor: torch.Tensor) -> int:
         """A tensor's synthetic device address in bytes, storage offset included; the real one of a real tensor."""
-        self._known.forget(tensor)  # code that has the address may write to it
         return self._addresses.tensor(tensor)
 
     def storage_address(self, tensor: torch.Tensor) -> int:
         """The address of a tensor's storage, a multiple of 256; views of one storage share it."""
-        self._known.forget(tensor)
         return self._addresses.storage(tensor)
+
+    def launched(self, pointers: Sequence[Any], access: Callable[[], Access]) -> None:
+        """Tell of a launch that reaches none of Triton's entry points (:meth:`KnownValues.launched`)."""
+        self._known.launched(pointers, access)
+
+    def supply(self, tensor: torch.Tensor, values: torch.Tensor) -> None:
+        """Give a tensor values that a kernel would have computed (:meth:`KnownValues.supply`)."""
+        self._known.supply(tensor, values)
+
+    def give_up(self, tensor: torch.Tensor) -> None:
+        """A tensor's values are known no more."""
+        self._known.forget(tensor)
 
     def reserved(self, address: int) -> bool:
         """Whether a number is in a storage's synthetic memory, or was while the storage lived."""
@@ -158,6 +169,7 @@ class StandIns:
         return {torch.Tensor.data_ptr: self._data_ptr, **hook_handlers(), **comparisons}
 
     def _data_ptr(self, func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> int:
+        self._known.forget(args[0])  # users' code that has the address may write there
         return self.address(args[0])
 
     def _surroundings(self) -> contextlib.AbstractContextManager[None]:
