@@ -14,7 +14,7 @@ from typing import TypeVar, Union
 import msgspec
 
 from kerntune.base import codec
-from kerntune.base.case_result import CaseId
+from kerntune.base.case_result import CaseId, End
 from kerntune.base.device import DeviceSpec, Environment, Target
 from kerntune.base.leftovers import sweep_once
 from kerntune.base.recording import Recording, Stored
@@ -100,6 +100,8 @@ class StaticBaseline(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     triton: str
     recorded: str
     launches: tuple[LaunchStatic, ...]
+    end: Union[End, msgspec.UnsetType] = msgspec.UNSET
+    """Where the call stopped, or the test after it, as ``--kerntune-update`` has accepted it."""
 
 
 Kept = TypeVar("Kept", TimeBaseline, StaticBaseline)

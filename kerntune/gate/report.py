@@ -230,6 +230,8 @@ def _change(result: CaseResult) -> str:
     """The change of the time, or what else decided: a rule or metric, the anchor."""
     lines = [format_change(result.shown or result.change)] if result.change is not None else []
     lines += _findings(result) or result.remarks[:1]
+    if result.end is not None:
+        lines.append(f"stopped at: {result.end.line or result.end.reason}")
     since = result.since
     if since is not None and since.change is not None and since.verdict is result.verdict is not Verdict.PASS:
         lines.append(f"{format_change(since.shown or since.change)} since {since.date}")
@@ -252,8 +254,8 @@ def _configs_in(finding: str, about: tuple[str, ...]) -> int:
 
 
 def _dull(result: CaseResult) -> bool:
-    """Whether its row can be left out: it passes and has no findings."""
-    return result.verdict is Verdict.PASS and not result.findings
+    """Whether its row can be left out: it passes, has no findings, and was judged to its end."""
+    return result.verdict is Verdict.PASS and not result.findings and result.end is None
 
 
 def _fold(results: Sequence[CaseResult], max_rows: int | None) -> list[CaseResult]:

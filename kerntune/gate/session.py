@@ -262,7 +262,9 @@ class Session:
         """The call, run once, on the GPU that it launches on, while no process measures there."""
         if self.backend.gpu is None:
             prefer = stored_first(self.stores, call, self.backend.targets[0], arguments, self.settings.update)
-            return run_captured(self.backend, self._compiler, call, arguments, CaptureWishes(prefer))
+            return run_captured(
+                self.backend, self._compiler, call, arguments, CaptureWishes(prefer, root=self.settings.root)
+            )
         decide_choice(call.fn, call.args, call.kwargs)
         with CaptureShare(call_bytes(self.backend, (call.fn, call.args, call.kwargs))) as share:
             own = GpuCapture(self._capture_needs(call, arguments), call, share, self.backend)

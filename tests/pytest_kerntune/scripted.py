@@ -52,6 +52,7 @@ class Call:
     candidates: dict = field(default_factory=dict)
     flops: float | None = None
     bytes: float | None = None
+    values: dict = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
