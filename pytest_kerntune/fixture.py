@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from kerntune.base.case_result import CaseResult
     from kerntune.base.policy import Policy
     from kerntune.gate.api import Call, Checked, Session
+    from kerntune.gate.stopped_tests import StoppedTest
 
 T = TypeVar("T")
 
@@ -235,7 +236,7 @@ class Record:
     """Calls that were checked to the end."""
 
     static_only: str = ""
-    """Why the test's body could not go on without a GPU."""
+    """Where the test's body could not go on without a GPU, and why."""
 
     finished: bool = False
     """Whether the body ran to its end: only then are calls that it did not make gone."""
@@ -271,6 +272,12 @@ class Record:
         """What stands if this test is run again."""
         found = [r for r in self.results if r.verdict is Verdict.REGRESSED and r.outcome is not Outcome.PASS]
         return (*self.standing, *map(_upheld, found))
+
+    def stop(self, stopped: StoppedTest) -> None:
+        """The test stops without a GPU: its calls as they are then, and results of those that it didn't reach."""
+        self.static_only = stopped.end
+        self.results.extend(stopped.results)
+        self.checks = list(stopped.checks)
 
     def commit(self) -> None:
         """Write the baselines of this test's calls, of each once. Called when nothing failed: a broken kernel leaves

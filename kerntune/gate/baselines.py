@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import datetime
+import glob
 import hashlib
 import lzma
 import re
@@ -390,6 +391,16 @@ class BaselineStore:
                 baseline = read(path)
                 found |= {baseline.arguments} if baseline is not None and baseline.case == case else set()
         return found
+
+    def of_test(self, target: Target, nodeid: str) -> Iterator[tuple[Path, Baseline]]:
+        """The baselines of a test's calls on a target, of any device and Triton series, as far as they can be read."""
+        folder = Path(case_file(CaseId(nodeid, ""), "")).parent
+        for path in sorted(self.folder.glob(f"{target.slug}/*/*/{glob.escape(str(folder))}/*.json")):
+            read = self.read_time if path.relative_to(self.folder).parts[2] == "time" else self.read_static
+            with contextlib.suppress(StoreError):
+                baseline = read(path)
+                if baseline is not None and baseline.case.nodeid == nodeid:
+                    yield path, baseline
 
     def remove(self, path: Path) -> None:
         """Remove one baseline; its artifacts go with :meth:`sweep`."""

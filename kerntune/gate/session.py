@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import contextlib
 import itertools
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import msgspec
 
 from kerntune.base.case_result import CaseResult
 from kerntune.base.device import Target
-from kerntune.base.policy import Update, Verdict
+from kerntune.base.policy import Policy, Update, Verdict
 from kerntune.base.trying_folders import file_in_the_way
 from kerntune.capture.inductor.caches import gates_own_caches
 from kerntune.compiling.compiler import Compiler
@@ -25,6 +26,7 @@ from kerntune.gate.call_capture import (
     CapturedCall,
     CaptureWishes,
     RecordedCase,
+    end_of,
     run_captured,
     stored_first,
     uncheckable,
@@ -56,6 +58,9 @@ from kerntune.tuning.isolation import unsaid
 from kerntune.tuning.stored_winners import Winners
 from kerntune.tuning.tune_options import options_of_policy
 from kerntune.tuning.variables import check_variables
+
+if TYPE_CHECKING:
+    from kerntune.gate.stopped_tests import StoppedTest
 
 NO_LAUNCH = "no Triton kernel was launched in this call, so nothing was checked"
 
@@ -187,6 +192,15 @@ class Session:
     def static_end(self, error: BaseException) -> str | None:
         """Why a test body could not go on with stand-ins; None for a genuine failure."""
         return self.backend.end_reason(error)
+
+    def stopped(self, nodeid: str, error: BaseException, checks: Sequence[Checked], policy: Policy) -> StoppedTest:
+        """What follows for a test whose body stopped by an error of which :meth:`static_end` gives the reason, after
+        the calls ``checks``."""
+        from kerntune.gate.stopped_tests import stopped_test  # as static_check: not loaded by runs on a GPU
+
+        end = end_of(self.backend, error, self.settings.root)
+        assert end is not None
+        return stopped_test(nodeid, end, checks, self.stores, self.backend.targets, self.settings.update, policy)
 
     def lost(self, *, ask: bool = True) -> str:
         """Why the GPU runs nothing any more in this process; empty while it does, and where there is none. Asking the

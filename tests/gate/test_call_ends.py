@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import linecache
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ import triton
 import triton.language as tl
 from fake_runs import N, by_block, scale_kernel
 
-from gate.project import Project
+from gate.project import NODE, Project
 from kerntune.base.case_result import CaseResult, End
 from kerntune.base.policy import Outcome, Policy, StaticPolicy, StaticRule, Update, Verdict
 from kerntune.errors import UsageError
@@ -205,6 +206,109 @@ def test_the_line_is_the_users_wherever_the_question_was_put(project: Project) -
         assert elsewhere is not None
         assert elsewhere.file == __name__
         assert end_of(run.session.backend, ValueError("another"), project.root) is None
+
+
+# tests that stop between two calls
+
+
+def scaled(x: torch.Tensor, size: int) -> torch.Tensor:
+    y = torch.empty_like(x)
+    scale_kernel[by_block](x, y, N, 2.0, BLOCK=size)
+    return y
+
+
+def asks(y: torch.Tensor) -> None:
+    y.sum().item()
+
+
+def asks_more(y: torch.Tensor) -> None:
+    y.mean().item()
+
+
+BETWEEN = End(Path(__file__).name, "asks", "y.sum().item()", REASON, between=True)
+
+
+def two_calls(project: Project) -> None:
+    with project.static_run(SM90) as run:
+        for name in ("first", "second"):
+            assert run.judge(scaled, x_of(), 64, name=name).recorded
+
+
+def stop_after_first(
+    project: Project, ask: Callable[[torch.Tensor], None] = asks, policy: Policy | None = None, **settings: Any
+) -> tuple[str, list[CaseResult], list[CaseResult]]:
+    """Where the test is said to stop, the results of calls that it didn't reach, and what its first one came to."""
+    with project.static_run(SM90, **settings) as run:
+        run.session.settings = replace(run.session.settings, root=Path(__file__).parent)
+        checked = run.check(scaled, x_of(), 64, name="first")
+        with pytest.raises(Exception, match="scalar") as caught:
+            ask(x_of())
+        stopped = run.session.stopped(NODE, caught.value, [checked], policy or Policy())
+        (last,) = stopped.checks
+        return stopped.end, list(stopped.results), list(last.commit())
+
+
+def test_a_call_after_the_stop_is_incomplete_where_it_has_a_baseline(project: Project) -> None:
+    two_calls(project)
+    end, (result,), (first,) = stop_after_first(project)
+    assert end == str(BETWEEN)
+    assert (str(result.case), result.verdict, result.outcome) == (f"{NODE}::second", Verdict.INCOMPLETE, Outcome.WARN)
+    assert f"the test stopped before this call, at {BETWEEN}" in result.message
+    assert result.baseline_path in map(BaselineStore(project.baselines, project.root).shown, project.files())
+    assert (first.verdict, first.recorded) == (Verdict.PASS, False)
+    (in_ci,) = stop_after_first(project, policy=Policy(ci=True))[1]
+    assert in_ci.outcome is Outcome.FAIL
+
+
+def test_one_without_a_baseline_is_not_missed(project: Project) -> None:
+    assert stop_after_first(project)[1] == []
+
+
+def test_a_baseline_of_a_gpu_counts(project: Project) -> None:
+    with project.run() as run:
+        assert run.judge(scaled, x_of(), 64, name="on a GPU").recorded
+    (result,) = stop_after_first(project)[1]
+    assert result.case.call == "on a GPU"
+
+
+def test_a_refresh_accepts_the_stop_and_no_other(project: Project) -> None:
+    two_calls(project)
+    _, (result,), (first,) = stop_after_first(project, update=Update.ALL)
+    assert (result.verdict, result.outcome) == (Verdict.INCOMPLETE, Outcome.PASS)
+    assert first.recorded
+    end, results, (first,) = stop_after_first(project)
+    assert (end, results, first.verdict) == (f"{BETWEEN}; not reached, which is accepted: second", [], Verdict.PASS)
+    assert stop_after_first(project, asks_more)[1][0].outcome is Outcome.WARN
+    with project.static_run(SM90) as run:
+        assert [run.judge(scaled, x_of(), 64, name=n).verdict for n in ("first", "second")] == [Verdict.PASS] * 2
+
+
+@pytest.mark.parametrize("update", [Update.NEW, Update.IMPROVED, Update.REGRESSED, Update.RENAMED])
+def test_no_other_update_accepts_a_stop(project: Project, update: Update) -> None:
+    two_calls(project)
+    assert stop_after_first(project, update=update)[1][0].outcome is Outcome.WARN
+    assert len(stop_after_first(project)[1]) == 1
+
+
+def test_an_update_of_something_else_keeps_what_was_accepted(project: Project) -> None:
+    two_calls(project)
+    stop_after_first(project, update=Update.ALL)
+    failing = Policy(static=StaticPolicy({"registers": StaticRule("fail", 0.0)}))
+    with project.static_run(SM90, update=Update.REGRESSED) as run:
+        result = run.judge(scaled, x_of(), 8192, name="first", policy=failing)
+    assert (result.verdict, result.recorded) == (Verdict.REGRESSED, True)
+    assert stop_after_first(project)[1] == []
+
+
+def test_the_accepted_end_of_a_call_accepts_what_is_not_reached_for_it(project: Project) -> None:
+    check(project, users(project.root), Update.ALL, name="first")
+    with project.static_run(SM90) as run:
+        assert run.judge(scaled, x_of(), 64, name="second").recorded
+    for text, missed in ((USERS_CODE, 0), (USERS_CODE.replace("y.sum()", "y.max()"), 1)):
+        with project.static_run(SM90) as run:
+            checked = run.check(users(project.root, text), x_of(), name="first")
+            assert checked.ended is not None
+            assert len(run.session.stopped(NODE, checked.ended, [checked], Policy()).results) == missed
 
 
 # values that a test gives

@@ -18,6 +18,7 @@ from kerntune.base.config import Config
 from kerntune.base.policy import Policy, Verdict
 from kerntune.base.stats import Estimate
 from kerntune.errors import DeviceFault, KerntuneError, ReferenceMismatch, StoreError, UsageError
+from kerntune.gate.stopped_tests import StoppedTest
 
 
 @dataclass(frozen=True)
@@ -201,6 +202,16 @@ class Session:
     def unreadable(self) -> dict[Path, str]:
         return {Path(path): f"{path}: {why}" for path, why in self.options["unreadable"].items()}
 
+    def stopped(self, nodeid: str, exc: BaseException, checks: Any, policy: Policy) -> StoppedTest:
+        """With a result of each call that the script says isn't reached."""
+        cases = [CaseId(nodeid, call) for call in self.options["unreached"]]
+        outcome, log_line = policy.outcome(Verdict.INCOMPLETE), f"stopped after {len(checks)} calls"
+        log(log_line)
+        results = [
+            CaseResult(c, "", Verdict.INCOMPLETE, outcome, f"INCOMPLETE {c}: not reached", "cuda:90") for c in cases
+        ]
+        return StoppedTest(str(self.static_end(exc)), tuple(results), tuple(checks))
+
     def static_end(self, exc: BaseException) -> str | None:
         return f"static_end of {exc}" if self.static and isinstance(exc, NeedsGpu) else None
 
@@ -212,7 +223,14 @@ def log(line: str) -> None:
 
 def install(**options: Any) -> None:
     """Put this stand-in in the engine's place; ``unusable`` makes opening it a usage error with that text."""
-    options = {"static": False, "stale": [], "unreadable": {}, "progress": [], "unusable": ""} | options
+    options = {
+        "static": False,
+        "stale": [],
+        "unreadable": {},
+        "progress": [],
+        "unusable": "",
+        "unreached": [],
+    } | options
     options = {"stale_because": "no such case"} | options
 
     def open_session(settings: Settings, backend: Any = None) -> Session:

@@ -23,6 +23,27 @@ def test_test_that_can_not_go_on_is_static_only(project):
     assert project.json()["static_only"] == {"test_it.py::test_ends": "static_end of item()"}
 
 
+@pytest.mark.parametrize(("ci", "outcomes"), [("", {"passed": 1, "warnings": 1}), ("1", {"failed": 1})])
+def test_a_call_that_is_not_reached_is_incomplete(project, monkeypatch, ci, outcomes):
+    monkeypatch.setenv("CI", ci)
+    project.engine(static=True, unreached=["backward"])
+    project.file(ENDS_AFTER.replace("VERDICT", "PASS"))
+    result = project.run("--kerntune-json=run.json")
+    result.assert_outcomes(**outcomes)
+    result.stdout.fnmatch_lines(["*INCOMPLETE test_it.py::test_ends::backward: not reached*"])
+    assert project.json()["counts"] == {"PASS": 1, "INCOMPLETE": 1}
+    assert "stopped after 1 calls" in project.log
+
+
+def test_a_call_after_a_fixture_that_stops_is_incomplete(project, monkeypatch):
+    monkeypatch.setenv("CI", "1")
+    project.engine(static=True, unreached=["body"])
+    project.file(IN_SETUP.replace("VERDICT", "PASS"))
+    result = project.run("--kerntune-json=run.json")
+    result.assert_outcomes(errors=1)
+    assert project.json()["counts"] == {"PASS": 1, "INCOMPLETE": 1}
+
+
 def test_verdict_still_falls(project):
     project.engine(static=True)
     project.file(ENDS_AFTER.replace("VERDICT", "REGRESSED"))
