@@ -41,7 +41,7 @@ from pytest_kerntune.fixture import GatedAutotune, Record
 from pytest_kerntune.initial_conftests import take
 from pytest_kerntune.marker import Marker, read_marker
 from pytest_kerntune.options import Options
-from pytest_kerntune.payload import Collected, attach, payload_from, payload_of
+from pytest_kerntune.payload import Collected, attach, attach_unchecked, payload_from, payload_of
 from pytest_kerntune.run_report import run_report
 from pytest_kerntune.scratch import Aside
 from pytest_kerntune.selection import covered, narrowed
@@ -349,6 +349,7 @@ class Gate:
         self, item: pytest.Item, call: pytest.CallInfo[None]
     ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
         report = yield
+        attach_unchecked(report, nodeid_of(item), self.engine.take_unchecked())
         if not concerns(item):
             return report
         record = _record(item)
@@ -362,6 +363,7 @@ class Gate:
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         self._note_failure(report)
         self._locations[report.nodeid] = report.location
+        self.collected.note_unchecked(report)
         payload = payload_of(report)
         if payload is not None:
             self.collected.add(payload)

@@ -43,6 +43,15 @@ class End(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults
         return f"{self.file}, {self.function}: {self.line} ({self.reason})"
 
 
+class UncheckedValue(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    """A comparison of values in a test that passed on stand-ins, which have none: its ``place`` (``test_a.py:14``) and
+    the text of that ``line``. ``asserted``: it is an assertion, or a call's ``reference``; else other code asked."""
+
+    place: str
+    line: str
+    asserted: bool = False
+
+
 class LaunchFigures(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
     """Static figures of a launch: registers and spilled bytes a thread, shared bytes a block, occupancy 0 to 1."""
 

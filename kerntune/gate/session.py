@@ -12,10 +12,11 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from kerntune.base.case_result import CaseResult
+from kerntune.base.case_result import CaseResult, UncheckedValue
 from kerntune.base.device import Target
 from kerntune.base.policy import Policy, Update, Verdict
 from kerntune.base.trying_folders import file_in_the_way
+from kerntune.base.users_line import UsersLine, calling_line
 from kerntune.capture.inductor.caches import gates_own_caches
 from kerntune.compiling.compiler import Compiler
 from kerntune.errors import UsageError
@@ -92,6 +93,9 @@ class Session:
         self._pairs = self._gpus.first_pairs
         self._fault = device_fault.Fault(backend.gpu)
         self._decisions = itertools.count(1)
+        self._not_compared: list[UsersLine] = []
+        """Where calls were made whose reference nothing could be held against."""
+
         self.stores = Stores(store, store)
         if settings.anchor is not None:
             self.anchor_at(settings.anchor)
@@ -201,6 +205,17 @@ class Session:
         end = end_of(self.backend, error, self.settings.root)
         assert end is not None
         return stopped_test(nodeid, end, checks, self.stores, self.backend.targets, self.settings.update, policy)
+
+    def take_unchecked(self) -> tuple[UncheckedValue, ...]:
+        """What users' code has compared since the last call of this and what passed unseen, since nothing runs."""
+        from kerntune.gpu.compile_only import StaticBackend  # imports torch, which commands do without
+
+        if not isinstance(self.backend, StaticBackend):
+            return ()
+        lines = {**self.backend.stand_ins.take_unchecked(), **dict.fromkeys(self._not_compared, True)}
+        self._not_compared.clear()
+        root = self.settings.root
+        return tuple(UncheckedValue(f"{x.place(root)}:{x.number}", x.text, asserts) for x, asserts in lines.items())
 
     def lost(self, *, ask: bool = True) -> str:
         """Why the GPU runs nothing any more in this process; empty while it does, and where there is none. Asking the
@@ -321,6 +336,9 @@ class Session:
         from kerntune.gate.static_check import check_static  # not loaded by runs on a GPU
 
         remarks = [captured.remark] if captured.remark else []
+        unheld = captured.remark or (captured.ended is not None and captured.call.reference is not None)
+        if unheld and (line := calling_line()) is not None:
+            self._not_compared.append(line)
         if dumps_asked():
             for target in self.backend.targets:
                 remarks += dumped(captured.on(target, self.stores.reference))

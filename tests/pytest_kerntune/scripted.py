@@ -13,7 +13,7 @@ from typing import Any
 
 import msgspec
 
-from kerntune.base.case_result import CaseId, CaseResult, LaunchReport
+from kerntune.base.case_result import CaseId, CaseResult, LaunchReport, UncheckedValue
 from kerntune.base.config import Config
 from kerntune.base.policy import Policy, Verdict
 from kerntune.base.stats import Estimate
@@ -199,6 +199,11 @@ class Session:
             out.append(CaseResult(case, "old shapes", Verdict.STALE, outcome, message, "cuda:90"))
         return out
 
+    def take_unchecked(self) -> tuple[UncheckedValue, ...]:
+        """As the script has it, of the test that runs."""
+        nodeid = os.environ.get("PYTEST_CURRENT_TEST", "").partition(" ")[0]
+        return tuple(UncheckedValue(*x) for x in self.options["unchecked"].pop(nodeid, ()))
+
     def unreadable(self) -> dict[Path, str]:
         return {Path(path): f"{path}: {why}" for path, why in self.options["unreadable"].items()}
 
@@ -223,15 +228,8 @@ def log(line: str) -> None:
 
 def install(**options: Any) -> None:
     """Put this stand-in in the engine's place; ``unusable`` makes opening it a usage error with that text."""
-    options = {
-        "static": False,
-        "stale": [],
-        "unreadable": {},
-        "progress": [],
-        "unusable": "",
-        "unreached": [],
-    } | options
-    options = {"stale_because": "no such case"} | options
+    options = {"static": False, "stale": [], "unreadable": {}, "progress": [], "unusable": ""} | options
+    options = {"stale_because": "no such case", "unreached": [], "unchecked": {}} | options
 
     def open_session(settings: Settings, backend: Any = None) -> Session:
         if options["unusable"]:

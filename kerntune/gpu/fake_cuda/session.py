@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -13,6 +13,7 @@ from torch._library.triton import set_wrap_triton_enabled
 from torch._subclasses.fake_tensor import FakeTensor
 
 from kerntune.base.device import DeviceSpec
+from kerntune.base.users_line import UsersLine
 from kerntune.errors import UsageError
 from kerntune.gpu.fake_cuda.assertions import Comparisons
 from kerntune.gpu.fake_cuda.autograd import engine
@@ -73,6 +74,7 @@ class StandIns:
         self.level = level
         self._addresses = Addresses()
         self._known = KnownValues()
+        self._comparisons = Comparisons(self._known)
         self._operators = RealImplementations(self._surroundings)
         self._launches = CapturedLaunches(self.numbers, self.specializing, self._known)
         self.compiled = CompiledFunctions(self._surroundings, lambda: self._answers)
@@ -110,6 +112,10 @@ class StandIns:
     def supply(self, tensor: torch.Tensor, values: torch.Tensor) -> None:
         """Give a tensor values that a kernel would have computed (:meth:`KnownValues.supply`)."""
         self._known.supply(tensor, values)
+
+    def take_unchecked(self) -> Mapping[UsersLine, bool]:
+        """What has passed without values (:meth:`Comparisons.take_unchecked`)."""
+        return self._comparisons.take_unchecked()
 
     def give_up(self, tensor: torch.Tensor) -> None:
         """A tensor's values are known no more."""
@@ -165,7 +171,7 @@ class StandIns:
         stack.enter_context(self._surroundings())
 
     def _handlers(self) -> dict[Any, Handler]:
-        comparisons = Comparisons(self._known).handlers() if self.level is Level.COMPARISONS_PASS else {}
+        comparisons = self._comparisons.handlers() if self.level is Level.COMPARISONS_PASS else {}
         return {torch.Tensor.data_ptr: self._data_ptr, **hook_handlers(), **comparisons}
 
     def _data_ptr(self, func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> int:
