@@ -87,8 +87,8 @@ def check_static(
     refused = _refused_sources(recorded, case.capture, target)
     why = _reasons(known, launches, target, series, found, refused)
     stopped = _stopped(captured.end, accepted, launched) if cut_off else ()
-    reasons = (*_missing(known, launched), *stopped, *why, *_settings(moved))
-    reasons = (*reasons, renamed.said) if renamed.said else reasons
+    reasons = (*_missing(known, launched), *why, *_settings(moved))
+    reasons = (*reasons, *([renamed.said] if renamed.said else []), *stopped)
     word = "FAILS" if known.reference is None and verdict is Verdict.REGRESSED else verdict.value
     numerics = NumericsReport(str(policy.numerics), not_compared=(NOTHING_RUNS,)) if known.own is not None else None
     unknown = numerics.not_compared if numerics is not None and policy.numerics.gates else ()
