@@ -1,10 +1,10 @@
-"""The ops of ``ops_capture.py`` as tests under ``pytest --kerntune`` without a GPU: recorded once, then run again as CI.
+"""The ops of ``ops_capture.py`` as tests without a GPU: recorded once, then run again as CI does.
 
     python benchmarks/ops_gate.py benchmarks/results/ops_gate.json [--target cuda:90] [--jobs 2] [--only NAME ...]
         [--table docs/ops.md]
 
-Each op is one ``autotune`` call, forward and backward. The first run records, the second has ``CI=1`` and decides. An op
-is silently cut off if it is PASS, says of no end, and launches less than it did on the H200 (``ops_compare.json``).
+Each op is one ``autotune`` call, forward and backward. The first run records, the second has ``CI=1`` and decides. An
+op is silently cut off if it is PASS without an end and launches less than it did on the H200 (``ops_compare.json``).
 """
 
 from __future__ import annotations

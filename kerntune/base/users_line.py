@@ -1,5 +1,4 @@
-"""The line of users' code behind an error or a call: the innermost one outside of torch, Triton, pytest and this
-package."""
+"""The innermost line of users' code that an error or a call comes from."""
 
 from __future__ import annotations
 
@@ -12,7 +11,7 @@ from pathlib import Path
 from types import FrameType, TracebackType
 
 NOT_USERS = frozenset({"torch", "triton", "numpy", "kerntune", "pytest_kerntune", "pytest", "_pytest", "pluggy"})
-"""Packages whose lines ask for users' code, or on its behalf."""
+"""Packages that do what users' code has asked for; the standard library is none of theirs either."""
 
 INSTALLED = ("site-packages", "dist-packages")
 MAX_LINE = 200

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, ExitStack
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from kerntune.base.device import DeviceSpec, Environment, Target
 from kerntune.base.recording import Binary, Param
 from kerntune.gpu.compare import Difference
-from kerntune.kernels.access import Access
+
+if TYPE_CHECKING:  # timing workers have no kernels
+    from kerntune.kernels.access import Access
 
 
 class Buffer(Protocol):
