@@ -14,7 +14,7 @@ from kerntune.base.case_result import CaseId, CaseResult, End
 from kerntune.base.device import Target
 from kerntune.base.policy import Update
 from kerntune.base.recording import Recording
-from kerntune.base.users_line import chain, line_of_error
+from kerntune.base.users_line import UsersLine, chain, line_of_error
 from kerntune.capture import Capture, Pending, Site, current
 from kerntune.capture.inductor.baseline_choices import InductorChoices
 from kerntune.capture.inductor.compiled_calls import elsewhere_text
@@ -40,7 +40,8 @@ class CapturedCall:
     """A call that has run once, with ``arguments`` as its tensors, and the ``value`` that it returned.
 
     ``unseen`` are the names of kernels that it launched unrecorded. ``ended`` is what it raised after its launches
-    because it needs a GPU's results where there is none, and ``end`` where; ``remark`` says what else could not be done
+    because it needs a GPU's results where there is none, and ``end`` where (or where it asked for one and caught the
+    error); ``remark`` says what else could not be done
     for want of them.
     """
 
@@ -117,6 +118,8 @@ def run_captured(
     if wishes.choices is not None:
         capture.compiled.choices = wishes.choices
     value, ended = None, None
+    if backend.gpu is None:
+        backend.tensors.take_unanswered()
     with watched() as unseen, capture.active(), capture.compiled_functions():
         try:
             value = call.fn(*call.args, **call.kwargs)
@@ -126,8 +129,9 @@ def run_captured(
             ended = exc
     if capture.backend.gpu is not None:
         capture.backend.gpu.synchronize()
+    unanswered = backend.tensors.take_unanswered() if backend.gpu is None else []
     call, remark = compared_call(backend, call, value) if ended is None else (call, "")
-    end = None if ended is None else end_of(backend, ended, wishes.root)
+    end = caught_end(unanswered, wishes.root) if ended is None else end_of(backend, ended, wishes.root)
     if not unseen and ended is None:
         _refuse_unmet(call, capture)
     return CapturedCall(call, capture, arguments, value, unseen, ended, end, remark)
@@ -149,6 +153,17 @@ def end_of(backend: Backend, error: BaseException, root: Path, *, between: bool 
     if line is None:
         return End("", "", "", reason, between)
     return End(line.place(root), line.function, line.text, reason, between)
+
+
+CAUGHT = "; the call caught this error and went on"
+
+
+def caught_end(unanswered: Sequence[tuple[UsersLine, str]], root: Path) -> End | None:
+    """Where a call that ran to its end has asked for a value in vain: on a GPU it may launch something else."""
+    if not unanswered:
+        return None
+    line, reason = unanswered[0]
+    return End(line.place(root), line.function, line.text, f"{reason}{CAUGHT}")
 
 
 def compared_call(backend: Backend, call: Call, value: Any) -> tuple[Call, str]:

@@ -86,7 +86,7 @@ def check_static(
     pending = PendingBaseline(today, {} if broken else recorded.artifacts, write, anew=fewer)
     refused = _refused_sources(recorded, case.capture, target)
     why = _reasons(known, launches, target, series, found, refused)
-    stopped = _stopped(captured.end, accepted, launched) if cut_off else ()
+    stopped = _stopped(captured, accepted) if cut_off else ()
     reasons = (*_missing(known, launched), *why, *_settings(moved))
     reasons = (*reasons, *([renamed.said] if renamed.said else []), *stopped)
     word = "FAILS" if known.reference is None and verdict is Verdict.REGRESSED else verdict.value
@@ -250,11 +250,14 @@ def _kept_end(end: End | None, accepted: End | None, update: Update) -> End | ms
     return accepted if accepted is not None and accepted.between and update is not Update.ALL else msgspec.UNSET
 
 
-def _stopped(end: End | None, accepted: End | None, launched: int) -> tuple[str, ...]:
+def _stopped(captured: CapturedCall, accepted: End | None) -> tuple[str, ...]:
     other = f" (the baseline accepts another end, at {accepted})" if accepted and not accepted.between else ""
+    if captured.ended is None:
+        return (f"asked in vain at {captured.end}{other}: on a GPU it may launch something else. {ACCEPT_END}",)
+    count = len(captured.capture.launches)
     return (
-        f"stopped after {launched} launch{'es' if launched > 1 else ''} at {end}{other}; what it launches after that "
-        f"isn't judged. {ACCEPT_END}",
+        f"stopped after {count} launch{'es' if count > 1 else ''} at {captured.end}{other}; what it launches after "
+        f"that isn't judged. {ACCEPT_END}",
     )
 
 

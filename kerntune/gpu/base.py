@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from kerntune.base.device import DeviceSpec, Environment, Target
 from kerntune.base.recording import Binary, Param
+from kerntune.base.users_line import UsersLine
 from kerntune.gpu.compare import Difference
 
 if TYPE_CHECKING:  # timing workers have no kernels
@@ -224,6 +225,10 @@ class Tensors(Protocol):
     def launched(self, pointers: Sequence[Any], access: Callable[[], Access]) -> None:
         """A kernel was launched on ``pointers`` (:func:`kerntune.kernels.abi.pointer_arguments`) by a way that this
         backend doesn't see; ``access()`` is what it does with them."""
+
+    def take_unanswered(self) -> list[tuple[UsersLine, str]]:
+        """Where nothing runs: the users' lines that have asked for values that only a GPU has since the last call of
+        this, and the reasons why they got none."""
 
     def supply(self, tensor: Any, values: Any) -> None:
         """Where nothing runs: a launch has left ``values`` in ``tensor``. :class:`UsageError` says why it can't

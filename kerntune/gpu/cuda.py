@@ -9,6 +9,7 @@ from typing import Any
 
 import kerntune
 from kerntune.base.device import Environment
+from kerntune.base.users_line import UsersLine
 from kerntune.errors import BackendError, MeasurementError
 from kerntune.gpu.base import Buffer, GpuGraph
 from kerntune.gpu.compare import Difference
@@ -188,6 +189,10 @@ class CudaTensors:
 
     def launched(self, pointers: Sequence[Any], access: Callable[[], Access]) -> None:
         """Nothing is to be done: memory has what the kernel writes."""
+
+    def take_unanswered(self) -> list[tuple[UsersLine, str]]:
+        """None: a GPU has all values."""
+        return []
 
     def supply(self, tensor: Any, values: Any) -> None:
         """Nothing is to be done: the kernel itself computes them."""

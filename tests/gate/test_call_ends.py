@@ -208,6 +208,24 @@ def test_the_line_is_the_users_wherever_the_question_was_put(project: Project) -
         assert end_of(run.session.backend, ValueError("another"), project.root) is None
 
 
+def test_a_question_whose_error_the_call_catches_is_an_end_too(project: Project) -> None:
+    """It goes another way than on a GPU, which would have answered."""
+
+    def text(caught: str) -> str:
+        return USERS_CODE.replace(
+            "    if total(y) > 0:", f"    try:\n        n = {caught}\n    except Exception:\n        n = 0\n    if n:"
+        )
+
+    result = check(project, users(project.root, text("total(y)")))
+    assert (result.verdict, len(result.launches)) == (Verdict.INCOMPLETE, 2)
+    assert result.end == msgspec.structs.replace(ASKED, reason=f"{REASON}; the call caught this error and went on")
+    assert check(project, users(project.root, text("total(y)")), Update.ALL).recorded
+    assert check(project, users(project.root, text("total(y)"))).end_accepted
+    assert check(project, users(project.root, text("y.tolist()"))).verdict is Verdict.INCOMPLETE
+    assert check(project, users(project.root, text("1 / 0"))).end is None
+    assert check(project, users(project.root, text("torch.arange(3, device='cuda').sum().item()"))).end is None
+
+
 # tests that stop between two calls
 
 

@@ -40,7 +40,8 @@ def call(**words: Any) -> Call:
 
 
 def backend(gpu: Any = None) -> Any:
-    return SimpleNamespace(gpu=gpu, end_reason=lambda exc: "a value is asked for" if "value" in str(exc) else None)
+    reason: Any = lambda exc: "a value is asked for" if "value" in str(exc) else None  # noqa: E731
+    return SimpleNamespace(gpu=gpu, end_reason=reason, tensors=SimpleNamespace(take_unanswered=list))
 
 
 # references

@@ -9,7 +9,9 @@ from typing import Any
 import torch
 from torch._subclasses.fake_tensor import FakeTensor
 
+from kerntune.base.users_line import UsersLine, calling_line
 from kerntune.errors import UsageError
+from kerntune.gpu.fake_cuda.end_reasons import static_reason
 from kerntune.kernels.access import Access
 
 KNOWN_ELEMENTS = 1 << 16
@@ -35,6 +37,19 @@ class KnownValues:
 
     def __init__(self) -> None:
         self._bytes: weakref.WeakKeyDictionary[Any, Any] = weakref.WeakKeyDictionary()
+        self._unanswered: list[tuple[UsersLine, str]] = []
+
+    def note_unanswered(self, error: BaseException) -> None:
+        """A value was asked for that isn't known, and ``error`` is about to be raised."""
+        line, reason = calling_line(), static_reason(error)
+        if line is not None and reason is not None:
+            self._unanswered.append((line, reason))
+
+    def take_unanswered(self) -> list[tuple[UsersLine, str]]:
+        """The users' lines that have asked for unknown values since the last call of this, and the reasons why they got
+        none."""
+        taken, self._unanswered = self._unanswered, []
+        return taken
 
     def of(self, tensor: torch.Tensor) -> torch.Tensor | None:
         """A real CPU tensor over the known bytes, with the shape and strides of ``tensor``; ``None`` if not known."""

@@ -87,8 +87,9 @@ class Placement(TorchDispatchMode):  # type: ignore[misc]  # torch's types are s
         try:
             with self._fake:
                 outcome = func(*args, **kwargs)
-        except (DataDependentOutputException, DynamicOutputShapeException):
+        except (DataDependentOutputException, DynamicOutputShapeException) as exc:
             if inputs is None or not _bounded(func, inputs[0]):
+                self._known.note_unanswered(exc)
                 raise
             return self._faked(func(*inputs[0], **inputs[1]), _device(args))
         real = _computed(func, inputs) if inputs is not None and small(outcome) else None

@@ -117,6 +117,10 @@ class StandIns:
         """What has passed without values (:meth:`Comparisons.take_unchecked`)."""
         return self._comparisons.take_unchecked()
 
+    def take_unanswered(self) -> list[tuple[UsersLine, str]]:
+        """Questions that had no answer (:meth:`KnownValues.take_unanswered`)."""
+        return self._known.take_unanswered()
+
     def give_up(self, tensor: torch.Tensor) -> None:
         """A tensor's values are known no more."""
         self._known.forget(tensor)
