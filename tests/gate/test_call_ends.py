@@ -226,6 +226,29 @@ def test_a_question_whose_error_the_call_catches_is_an_end_too(project: Project)
     assert check(project, users(project.root, text("torch.arange(3, device='cuda').sum().item()"))).end is None
 
 
+class Sized(torch.autograd.Function):
+    """Its backward pass, in which the stand-ins' modes are entered twice, launches by a known length."""
+
+    @staticmethod
+    def forward(ctx: Any, x: torch.Tensor, ends: torch.Tensor) -> torch.Tensor:
+        ctx.save_for_backward(ends)
+        return scaled(x, 64)
+
+    @staticmethod
+    def backward(ctx: Any, grad: torch.Tensor) -> tuple[torch.Tensor, None]:  # type: ignore[override]
+        (ends,) = ctx.saved_tensors
+        return scaled(grad, ends[-1].item()), None
+
+
+def test_a_known_value_that_a_backward_pass_asks_for_is_no_end(project: Project) -> None:
+    def both(x: torch.Tensor) -> None:
+        y = Sized.apply(x.requires_grad_(), torch.tensor([8, 64], device="cuda"))
+        y.backward(torch.ones_like(y))
+
+    result = check(project, both)
+    assert (result.verdict, result.end, len(result.launches)) == (Verdict.NEW, None, 2)
+
+
 # tests that stop between two calls
 
 
