@@ -60,6 +60,12 @@ def run_once(folder: Path, args: argparse.Namespace, name: str, **more: str) -> 
     return {"run": run, "seconds": seconds, "exit": done.returncode}
 
 
+def commit() -> str:
+    """The commit of the code that runs; empty where git doesn't know it."""
+    done = subprocess.run(["git", "-C", str(HERE), "rev-parse", "HEAD"], capture_output=True, text=True, check=False)
+    return done.stdout.strip()
+
+
 def judged(run: dict[str, Any], names: list[str], launched: dict[str, Any]) -> dict[str, dict[str, Any]]:
     """By op: its verdict (``FAILED`` where the test fails otherwise), what it launched, where it stopped, what was
     said."""
@@ -120,7 +126,7 @@ def main() -> int:
     ops = judged(second["run"], names, launched)
     verdicts = Counter(entry["verdict"] for entry in ops.values())
     result = {
-        "environment": environment(target=args.target),
+        "environment": environment(target=args.target, commit=commit(), jobs=args.jobs),
         "ops": len(ops),
         "verdicts": dict(verdicts),
         "silent": sorted(name for name, entry in ops.items() if entry["silent"]),

@@ -106,7 +106,8 @@ def test_an_accepted_end_passes_and_is_shown(project: Project) -> None:
     assert (again.verdict, again.end, again.end_accepted) == (Verdict.PASS, ASKED, True)
     assert again.warnings == (f"stopped where the baseline accepts it, at {ASKED}",)
     assert "stopped at: return" in table([again])
-    assert "stopped at: return" in table([msgspec.structs.replace(again, fingerprint="x"), again], max_rows=1)
+    whole = msgspec.structs.replace(again, end=None)
+    assert "stopped at: return" in table([whole, whole, again], max_rows=1), "which folds rows that say nothing"
 
 
 @pytest.mark.parametrize(
@@ -331,6 +332,14 @@ def test_no_other_update_accepts_a_stop(project: Project, update: Update) -> Non
     assert len(stop_after_first(project)[1]) == 1
 
 
+def test_an_update_that_records_the_call_before_does_not_accept_either(project: Project) -> None:
+    with project.static_run(SM90) as run:
+        assert run.judge(scaled, x_of(), 64, name="second").recorded
+    _, (result,), (first,) = stop_after_first(project, update=Update.NEW)
+    assert (result.outcome, first.verdict, first.recorded) == (Outcome.WARN, Verdict.NEW, True)
+    assert len(stop_after_first(project)[1]) == 1
+
+
 def test_an_update_of_something_else_keeps_what_was_accepted(project: Project) -> None:
     two_calls(project)
     stop_after_first(project, update=Update.ALL)
@@ -408,6 +417,17 @@ def test_values_that_can_not_be_are_refused_by_name(
         with pytest.raises(UsageError, match=told) as caught:
             run.check(routes, x_of(), values=values)
     assert kernel in str(caught.value)
+
+
+def test_what_is_given_for_kernels_after_the_end_is_not_missed(project: Project) -> None:
+    """They aren't launched because the call stopped, not because their names are wrong."""
+
+    def routes(x: torch.Tensor) -> None:
+        scaled(x, 64).sum().item()
+        routed(x)
+
+    given = {"values": {"count_kernel": {"counts_ptr": COUNTS}}, "candidates": {"count_kernel": ()}}
+    assert check(project, routes, **given).verdict is Verdict.INCOMPLETE
 
 
 def test_values_of_a_part_of_a_tensor_are_refused(project: Project) -> None:
