@@ -185,6 +185,8 @@ class Session:
         self._stack.enter_context(compat.without_line_info())
         self._stack.enter_context(compat.same_assembler())
         self._stack.enter_context(DISASSEMBLER.remembering(ListingCache(self.settings.cache_dir)))
+        if self.static and hasattr(self.backend, "stand_ins"):  # a crash of the compiler is then no crash of the run
+            self.backend.stand_ins.ask_access(lambda launch: self._compiler.compile(launch).access)
         self._stack.enter_context(self.backend.activate())
 
     def close(self) -> None:

@@ -18,6 +18,7 @@ from fake_runs import N, by_block, scale_kernel
 from gate.project import NODE, Project
 from kerntune.base.case_result import CaseResult, End
 from kerntune.base.policy import Outcome, Policy, StaticPolicy, StaticRule, Update, Verdict
+from kerntune.compiling.compiler import Compiler
 from kerntune.errors import UsageError
 from kerntune.gate.baselines import BaselineStore, StaticBaseline
 from kerntune.gate.call_capture import end_of
@@ -248,6 +249,27 @@ def test_a_known_value_that_a_backward_pass_asks_for_is_no_end(project: Project)
 
     result = check(project, both)
     assert (result.verdict, result.end, len(result.launches)) == (Verdict.NEW, None, 2)
+
+
+def test_what_a_launch_writes_is_asked_of_the_run_s_compiler(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whose processes may crash; the one that runs the tests may not. What it compiles is compiled once."""
+    compiled: list[str] = []
+    original = Compiler._compile_now
+
+    def compile_now(compiler: Compiler, launches: Any) -> Any:
+        compiled.extend(x.name for x in launches)
+        return original(compiler, launches)
+
+    def routes(x: torch.Tensor) -> int:
+        counts, known = torch.empty(4, dtype=torch.int32, device="cuda"), torch.arange(4, device="cuda")
+        count_kernel[(1,)](known, counts, BLOCK=4)
+        return int(known.sum())
+
+    monkeypatch.setattr(Compiler, "_compile_now", compile_now)
+    monkeypatch.setattr(triton, "compile", lambda *args, **kwargs: pytest.fail("compiled in this process"))
+    with project.static_run(SM90) as run:
+        assert run.check(routes, x_of()).value == 6
+    assert compiled == ["count_kernel"]
 
 
 # tests that stop between two calls

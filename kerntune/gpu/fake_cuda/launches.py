@@ -21,7 +21,8 @@ from kerntune.gpu.fake_cuda.known_values import KnownValues
 from kerntune.gpu.fake_cuda.patches import replace
 from kerntune.gpu.fake_cuda.resources import resources
 from kerntune.kernels.abi import pointer_arguments
-from kerntune.kernels.compat import prune_configs
+from kerntune.kernels.access import Access
+from kerntune.kernels.compat import compiler_settings, prune_configs
 from kerntune.kernels.specialize import Specialized
 
 RUN_OPTIONS = ("instrumentation_mode", "fpsan_homomorphic_casts")
@@ -100,6 +101,8 @@ class CapturedLaunches:
         self._specializing = specializing
         self._known = known
         self._binders: dict[tuple[int, Any], tuple[Any, Callable[..., Any]]] = {}
+        self.access_of: Callable[[Specialized], Access] | None = None
+        """How it is found out what a launch's kernel writes; None: it is compiled in this process."""
 
     def install(self, stack: contextlib.ExitStack) -> None:
         """Nothing is launched until ``stack`` closes."""
@@ -125,9 +128,15 @@ class CapturedLaunches:
             _ = launch.compiled
         else:
             parsed, signature, constexprs, attributes = packed
-            made = Specialized(kernel, spec.target, bound, signature, constexprs, attributes, parsed)
-            self._known.launched(pointer_arguments(made), lambda: facts_of(spec.target, launch.compiled.asm).access)
+            settings = compiler_settings(spec.target.backend)
+            made = Specialized(kernel, spec.target, bound, signature, constexprs, attributes, parsed, settings)
+            self._known.launched(pointer_arguments(made), lambda: self._access(made, launch))
         return launch
+
+    def _access(self, made: Specialized, launch: Unlaunched) -> Access:
+        if self.access_of is not None:
+            return self.access_of(made)
+        return facts_of(made.target, launch.compiled.asm).access
 
     def _binder(self, kernel: Any, backend: Any, target: Any) -> Callable[..., Any]:
         """A binder made here, not one of ``kernel.device_caches``: those outlive the stand-ins."""

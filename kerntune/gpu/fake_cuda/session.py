@@ -36,6 +36,7 @@ from kerntune.gpu.fake_cuda.placement import Placement
 from kerntune.gpu.fake_cuda.pointers import Addresses
 from kerntune.gpu.fake_cuda.tensors import install_methods
 from kerntune.kernels.access import Access
+from kerntune.kernels.specialize import Specialized
 
 _only_one = threading.Lock()
 
@@ -120,6 +121,10 @@ class StandIns:
     def take_unanswered(self) -> list[tuple[UsersLine, str]]:
         """Questions that had no answer (:meth:`KnownValues.take_unanswered`)."""
         return self._known.take_unanswered()
+
+    def ask_access(self, access_of: Callable[[Specialized], Access]) -> None:
+        """Ask ``access_of`` what a launch's kernel writes, instead of compiling it in this process."""
+        self._launches.access_of = access_of
 
     def give_up(self, tensor: torch.Tensor) -> None:
         """A tensor's values are known no more."""
