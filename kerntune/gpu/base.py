@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from kerntune.base.device import DeviceSpec, Environment, Target
 from kerntune.base.recording import Binary, Param
-from kerntune.base.users_line import UsersLine
 from kerntune.gpu.compare import Difference
 
-if TYPE_CHECKING:  # timing workers have no kernels
+if TYPE_CHECKING:  # timing workers have no kernels, and no users' code
+    from kerntune.base.users_line import UsersLine
     from kerntune.kernels.access import Access
 
 
