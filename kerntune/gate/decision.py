@@ -28,6 +28,7 @@ class Evidence:
     work, that was looked for when the baseline was recorded. ``foreign_work`` is whether other processes used the
     device during the replay. ``results_changed`` is whether results differ from those of the baseline's code by more
     than a gate on them allows, ``results_unknown`` whether such a gate is set and some could not be compared.
+    ``cut_off``: without a GPU, the call stopped at a value that only a GPU has, and the baseline doesn't accept that.
     """
 
     launched: int
@@ -46,6 +47,7 @@ class Evidence:
     foreign_work: bool = False
     results_changed: bool = False
     results_unknown: bool = False
+    cut_off: bool = False
 
 
 CLEARED = (Verdict.PASS, Verdict.IMPROVED, Verdict.DRIFTED)
@@ -77,8 +79,9 @@ def decide(evidence: Evidence, policy: Policy) -> Verdict:
     ====  =================================================================  ============
 
     Line 4 says INCONCLUSIVE where code was compiled under other settings than the baseline's, line 9 DRIFTED where the
-    baseline's own binary runs far off its stored time. Tolerance is never below the case's effect floor. Where results
-    are gated and some could not be compared, PASS, IMPROVED and DRIFTED of lines 4 to 10 are INCONCLUSIVE.
+    baseline's own binary runs far off its stored time. Lines 3 and 4 say INCOMPLETE where the call was cut off.
+    Tolerance is never below the case's effect floor. Where results are gated and some could not be compared, PASS,
+    IMPROVED and DRIFTED of lines 4 to 10 are INCONCLUSIVE.
     """
     verdict = _decide_compared(evidence, policy)
     return Verdict.INCONCLUSIVE if evidence.results_unknown and verdict in CLEARED else verdict
@@ -90,6 +93,8 @@ def _decide_compared(evidence: Evidence, policy: Policy) -> Verdict:
         return Verdict.INCOMPLETE
     if evidence.static_failure or evidence.outside_writes or evidence.results_changed:
         return Verdict.REGRESSED
+    if evidence.cut_off:
+        return Verdict.INCOMPLETE
     if evidence.expected is None:
         return Verdict.NEW
     if not evidence.timed:
