@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
 
 import pytest
 
@@ -13,6 +14,9 @@ from kerntune.gate.report import properties
 from pytest_kerntune.fixture import Record, naming
 from pytest_kerntune.refusals import never_called
 from pytest_kerntune.warning import KerntuneWarning
+
+if TYPE_CHECKING:
+    from kerntune.gate.stopped_tests import StoppedTest
 
 SECTION = "kerntune"
 
@@ -66,9 +70,11 @@ def warning_of(result: CaseResult, accepts: bool = False) -> str:
     return f"{result.verdict.value} {result.case} ({result.target}): {'; '.join(findings)}" if findings else ""
 
 
-def after_error(
-    item: pytest.Item, record: Record, error: BaseException, static_end: Callable[[BaseException], str | None]
-) -> None:
+Stop = Callable[[BaseException], "StoppedTest | None"]
+"""What follows if a body raised an error because it can't go on without a GPU; None for any other error."""
+
+
+def after_error(item: pytest.Item, record: Record, error: BaseException, stop: Stop) -> None:
     """Decide about a body that raised: return if it only could not go on without a GPU, else raise.
 
     A skipped test with a regression fails all the same; any other error stays what it is, with the verdicts so far
@@ -79,9 +85,9 @@ def after_error(
     text = "\n".join(r.message for r in failing)
     if isinstance(error, pytest.skip.Exception) and failing:
         raise pytest.fail.Exception(text, pytrace=False) from None
-    reason = None if _on_purpose(error) else static_end(error)
-    if reason is not None:
-        record.static_only = reason
+    stopped = None if _on_purpose(error) else stop(error)
+    if stopped is not None:
+        record.stop(stopped)
         return
     item.user_properties.extend(properties(record.results))
     if failing:
@@ -114,14 +120,14 @@ def unfinished_setup(
     nodeid: str,
     record: Record | None,
     policy: Policy,
-    reason: str,
+    stopped: StoppedTest,
     further: Sequence[CaseResult] = (),
 ) -> None:
     """A fixture needs a GPU's results, so the test can't run on stand-ins: skip it, in CI fail an ``autotune`` test.
     Calls that fixtures have made are judged."""
-    message = f"{nodeid} needs results that only a GPU gives, in its setup: {reason}"
+    message = f"{nodeid} needs results that only a GPU gives, in its setup: {stopped.end}"
     if record is not None and record.results:
-        record.static_only = reason
+        record.stop(stopped)
         conclude(item, nodeid, record, policy, marked=False, further=further)
         if failing := _commit(nodeid, record):
             pytest.fail("\n".join(failing), pytrace=False)

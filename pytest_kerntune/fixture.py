@@ -20,12 +20,13 @@ from pytest_kerntune.marker import Marker, read_marker
 from pytest_kerntune.refusals import meant, refuse_async, refuse_coroutine, refuse_fork, refuse_kernel
 from pytest_kerntune.stash import nodeid_of
 from pytest_kerntune.turns import Turns
-from pytest_kerntune.values import SCOPES, parse_choice, parse_name
+from pytest_kerntune.values import SCOPES, parse_choice, parse_kernel_values, parse_name
 
 if TYPE_CHECKING:
     from kerntune.base.case_result import CaseResult
     from kerntune.base.policy import Policy
     from kerntune.gate.api import Call, Checked, Session
+    from kerntune.gate.stopped_tests import StoppedTest
 
 T = TypeVar("T")
 
@@ -45,6 +46,8 @@ class Request:
     scope: str | None
     flops: float | None
     bytes: float | None
+    values: Mapping[str, Mapping[str, Any]]
+    """What kernels compute, by kernel and argument, for runs in which nothing runs."""
 
 
 class Autotune:
@@ -80,6 +83,7 @@ class Autotune:
         scope: str | None = None,
         flops: float | None = None,
         bytes: float | None = None,
+        values: Mapping[str, Any] | None = None,
         **kwargs: Any,
     ) -> T:
         """Run ``fn(*args, **kwargs)`` and return what it returns.
@@ -89,7 +93,9 @@ class Autotune:
         ``rtol`` and ``atol`` (default: torch's for the dtype), or the test fails. ``name`` tells this call from the
         test's others and is part of its baseline's identity; unnamed calls are counted from 0. ``scope`` is
         ``kernels`` (the launches are timed on the device) or ``op`` (the whole call is). ``flops`` and ``bytes`` are
-        the work of one call. A function with a keyword of one of these names is handed over in a ``lambda``.
+        the work of one call. ``values`` says for runs without a GPU what kernels leave in their arguments, where ``fn``
+        asks for it: ``{"kernel.argument": tensor}``; with a GPU the kernels compute it. A function with a keyword of
+        one of these names is handed over in a ``lambda``.
 
         Without ``--kerntune`` nothing is timed. With it, a slowdown fails the test at its end, not here.
         """
@@ -97,7 +103,8 @@ class Autotune:
         try:
             self._check(fn, reference, scope)
             name = self._names.next(name, self.marker.name)
-            request = Request(name, fn, args, kwargs, reference, rtol, atol, scope, flops, bytes)
+            given = {} if values is None else parse_kernel_values(values, "values")
+            request = Request(name, fn, args, kwargs, reference, rtol, atol, scope, flops, bytes, given)
             value: T = self._run(request)
             refuse_coroutine(value, fn)
         except KerntuneError as exc:
@@ -229,7 +236,7 @@ class Record:
     """Calls that were checked to the end."""
 
     static_only: str = ""
-    """Why the test's body could not go on without a GPU."""
+    """Where the test's body could not go on without a GPU, and why."""
 
     finished: bool = False
     """Whether the body ran to its end: only then are calls that it did not make gone."""
@@ -265,6 +272,12 @@ class Record:
         """What stands if this test is run again."""
         found = [r for r in self.results if r.verdict is Verdict.REGRESSED and r.outcome is not Outcome.PASS]
         return (*self.standing, *map(_upheld, found))
+
+    def stop(self, stopped: StoppedTest) -> None:
+        """The test stops without a GPU: its calls as they are then, and results of those that it didn't reach."""
+        self.static_only = stopped.end
+        self.results.extend(stopped.results)
+        self.checks = list(stopped.checks)
 
     def commit(self) -> None:
         """Write the baselines of this test's calls, of each once. Called when nothing failed: a broken kernel leaves
@@ -361,6 +374,7 @@ class GatedAutotune(Autotune):
             candidates=marker.candidates,
             flops=request.flops,
             bytes=request.bytes,
+            values=request.values,
         )
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 import pytest
 
-from kerntune.base.case_result import CaseResult
+from kerntune.base.case_result import CaseResult, UncheckedValue
 from kerntune.base.codec import finite
 from kerntune.gate.report import storable
 from pytest_kerntune.stash import nodeid_of
@@ -19,6 +19,10 @@ if TYPE_CHECKING:
 ATTRIBUTE = "kerntune_payload"
 """Attribute of a :class:`pytest.TestReport`: reports carry extra attributes through xdist and report logs as they are,
 if these are text."""
+
+
+UNCHECKED = "kerntune_unchecked"
+"""The same of what a phase of any test, kerntune's business or not, has compared without values."""
 
 
 class Payload(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
@@ -76,6 +80,12 @@ def payload_of(report: pytest.TestReport) -> Payload | None:
     return None if text is None else msgspec.json.decode(text, type=Payload)
 
 
+def attach_unchecked(report: pytest.TestReport, nodeid: str, values: tuple[UncheckedValue, ...]) -> None:
+    """Put on a test's report what passed without values."""
+    if values:
+        setattr(report, UNCHECKED, msgspec.json.encode((nodeid, values)).decode())
+
+
 class Collected:
     """The payloads of a run by test; a test that is run again replaces what it said before."""
 
@@ -83,6 +93,19 @@ class Collected:
         self._tests: dict[str, Payload] = {}
         self._static_only: dict[str, str] = {}
         self._baselines: dict[str, Any] = {}
+        self._unchecked: dict[str, dict[UncheckedValue, None]] = {}
+
+    def note_unchecked(self, report: pytest.TestReport) -> None:
+        """Keep what a report says of values that nothing checked; the same place of a test counts once."""
+        text = getattr(report, UNCHECKED, None)
+        if text is not None:
+            nodeid, values = msgspec.json.decode(text, type=tuple[str, tuple[UncheckedValue, ...]])
+            self._unchecked.setdefault(nodeid, {}).update(dict.fromkeys(values))
+
+    @property
+    def unchecked(self) -> dict[str, tuple[UncheckedValue, ...]]:
+        """By test what it compared without values."""
+        return {nodeid: tuple(values) for nodeid, values in self._unchecked.items()}
 
     def add(self, payload: Payload) -> None:
         """Keep a test's payload."""

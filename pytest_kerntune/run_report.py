@@ -6,6 +6,7 @@ import datetime
 import platform
 from collections.abc import Mapping
 
+import msgspec
 import pytest
 
 import kerntune
@@ -34,6 +35,7 @@ def run_report(
         versions=versions(),
         baselines=collected.baselines,
         origin=origin,
+        unchecked=collected.unchecked or msgspec.UNSET,
     )
 
 

@@ -41,7 +41,7 @@ from pytest_kerntune.fixture import GatedAutotune, Record
 from pytest_kerntune.initial_conftests import take
 from pytest_kerntune.marker import Marker, read_marker
 from pytest_kerntune.options import Options
-from pytest_kerntune.payload import Collected, attach, payload_from, payload_of
+from pytest_kerntune.payload import Collected, attach, attach_unchecked, payload_from, payload_of
 from pytest_kerntune.run_report import run_report
 from pytest_kerntune.scratch import Aside
 from pytest_kerntune.selection import covered, narrowed
@@ -52,6 +52,7 @@ from pytest_kerntune.terminal import Progress, write_summary
 
 if TYPE_CHECKING:
     from kerntune.gate.api import Session
+    from kerntune.gate.stopped_tests import StoppedTest
 
 RECORD = pytest.StashKey[Record]()
 ERROR = pytest.StashKey["BaseException | None"]()
@@ -270,13 +271,13 @@ class Gate:
             raise
         except Exception as exc:
             item.stash[ERROR] = exc
-            reason = self._static_end(exc)
-            if reason is None:
+            stopped = self._stopped(item, exc)
+            if stopped is None:
                 self._skip_after_loss(exc)
                 raise
         record = _record(item) if concerns(item) else None
         nodeid, policy = nodeid_of(item), self._marker(item).over(self.options.policy)
-        unfinished_setup(item, nodeid, record, policy, reason, self._further.results(nodeid))
+        unfinished_setup(item, nodeid, record, policy, stopped, self._further.results(nodeid))
         return None
 
     @pytest.hookimpl(wrapper=True)
@@ -299,7 +300,7 @@ class Gate:
             if not concerns(item):
                 self._skip_other_test(exc)
                 raise
-            after_error(item, record, exc, self._static_end)
+            after_error(item, record, exc, lambda error: self._stopped(item, error))
         finally:
             self._progress.clear()
         if not concerns(item):
@@ -324,7 +325,7 @@ class Gate:
         values that they don't hold: that is no failure of the test, but a reason to skip it."""
         if not isinstance(error, Exception):
             return
-        reason = self._static_end(error)
+        reason = self.engine.static_end(error)
         if reason is not None:
             pytest.skip(f"needs results that only a GPU gives: {reason}")
         self._skip_after_loss(error)
@@ -352,6 +353,7 @@ class Gate:
         self, item: pytest.Item, call: pytest.CallInfo[None]
     ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
         report = yield
+        attach_unchecked(report, nodeid_of(item), self.engine.take_unchecked())
         if not concerns(item):
             return report
         record = _record(item)
@@ -365,6 +367,7 @@ class Gate:
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         self._note_failure(report)
         self._locations[report.nodeid] = report.location
+        self.collected.note_unchecked(report)
         payload = payload_of(report)
         if payload is not None:
             self.collected.add(payload)
@@ -385,8 +388,11 @@ class Gate:
             lines = str(crash.message if crash else report.longrepr).strip().splitlines()
             self._failed.setdefault(report.nodeid, (lines[0] if crash else lines[-1]) if lines else "")
 
-    def _static_end(self, exc: BaseException) -> str | None:
-        return self.engine.static_end(exc)
+    def _stopped(self, item: pytest.Item, error: BaseException) -> StoppedTest | None:
+        if self.engine.static_end(error) is None:
+            return None
+        policy = self._marker(item).over(self.options.policy)
+        return self.engine.stopped(nodeid_of(item), error, _record(item).checks, policy)
 
     def _marker(self, item: pytest.Item) -> Marker:
         """What the test's markers say in the end; one that was added while it ran may be wrong."""

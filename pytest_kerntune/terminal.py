@@ -16,7 +16,7 @@ from kerntune.base.case_result import CaseResult, config_problems, failures_line
 from kerntune.base.config import Config, configs_text, unique_configs
 from kerntune.base.policy import Outcome, Verdict
 from kerntune.gate.console import counted
-from kerntune.gate.report import MAX_ROWS, counts_line, table
+from kerntune.gate.report import MAX_ROWS, counts_line, table, unchecked_line
 from kerntune.gate.run_baselines import CALL_GONE, RUN_JSON, prune_command
 from pytest_kerntune.command_arguments import without_update
 from pytest_kerntune.payload import Collected
@@ -101,6 +101,7 @@ def write_summary(
     _write_failures(reporter, collected.results)
     _write_warnings(reporter, collected.results)
     _write_static_only(reporter, collected.static_only)
+    _write_unchecked(reporter, collected)
     for result in stale:
         reporter.write_line(result.message, yellow=True)
     bad = any(r.outcome is Outcome.FAIL for r in results)
@@ -208,6 +209,18 @@ def _write_some(reporter: pytest.TerminalReporter, lines: Sequence[str], what: s
 def _write_static_only(reporter: pytest.TerminalReporter, tests: Mapping[str, str]) -> None:
     for nodeid, reason in tests.items():
         reporter.write_line(f"static only: {nodeid} stopped where it needs results of a GPU: {reason}")
+
+
+def _write_unchecked(reporter: pytest.TerminalReporter, collected: Collected) -> None:
+    """How many comparisons of values passed unseen; ``-v`` shows where."""
+    line = unchecked_line(collected.unchecked)
+    if not line:
+        return
+    reporter.write_line(line if reporter.verbosity > 0 else f"{line}; -v shows them", yellow=True)
+    if reporter.verbosity > 0:
+        for nodeid, values in collected.unchecked.items():
+            for value in values:
+                reporter.write_line(f"  {nodeid}: {value.place}: {value.line}")
 
 
 def _again(config: pytest.Config, option: str) -> str:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from kerntune.errors import UsageError
 
@@ -62,6 +63,25 @@ def parse_names(value: object, where: str) -> tuple[str, ...]:
 
 
 _NAMES = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)?")
+
+
+def parse_kernel_values(value: object, where: str) -> dict[str, dict[str, Any]]:
+    """``{"kernel.argument": tensor}`` as a mapping from kernels to one from their arguments."""
+    if not isinstance(value, Mapping) or not all(isinstance(k, str) and _ARGUMENT.fullmatch(k) for k in value):
+        raise UsageError(
+            f"{where}: {value!r} is no mapping from arguments of kernels to tensors: {{'kernel.argument': tensor}}; a "
+            "keyword of your own function that is called values goes into a lambda: autotune(lambda: fn(values=...))"
+        )
+    found: dict[str, dict[str, Any]] = {}
+    for name, tensor in value.items():
+        kernel, _, argument = name.partition(".")
+        if not hasattr(tensor, "untyped_storage"):
+            raise UsageError(f"{where}: {name}: a {type(tensor).__name__} is no tensor; give a torch tensor on the CPU")
+        found.setdefault(kernel, {})[argument] = tensor
+    return found
+
+
+_ARGUMENT = re.compile(r"[^\W\d]\w*\.[^\W\d]\w*")
 
 
 def parse_switch(value: object, where: str) -> bool:

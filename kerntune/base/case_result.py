@@ -27,6 +27,32 @@ class CaseId(msgspec.Struct, frozen=True, forbid_unknown_fields=True, order=True
         return self.nodeid if self.call in ("", "0") else f"{self.nodeid}::{self.call}"
 
 
+class End(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    """Where a call stopped without a GPU, because it asked for a value that only a GPU has: the users' ``line`` (its
+    text) in ``function`` of ``file`` (a path in the project, or the name of an installed module), and the ``reason``.
+    No line number is kept: an edit elsewhere in the file leaves the end the same.
+    """
+
+    file: str
+    function: str
+    line: str
+    reason: str
+    between: bool = False
+    """Whether the test stopped after the call and before its next one."""
+
+    def __str__(self) -> str:
+        return f"{self.file}, {self.function}: {self.line} ({self.reason})"
+
+
+class UncheckedValue(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    """A comparison of values in a test that passed on stand-ins, which have none: its ``place`` (``test_a.py:14``) and
+    the text of that ``line``. ``asserted``: it is an assertion, or a call's ``reference``; else other code asked."""
+
+    place: str
+    line: str
+    asserted: bool = False
+
+
 class LaunchFigures(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
     """Static figures of a launch: registers and spilled bytes a thread, shared bytes a block, occupancy 0 to 1."""
 
@@ -409,6 +435,12 @@ class CaseResult(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_d
     numerics: NumericsReport | None = None
     """How results differ from those of the baseline's code on the same memory; None for the same work, without a
     baseline, and where nothing runs."""
+
+    end: End | None = None
+    """Where the call stopped without a GPU; what it launches after that isn't judged."""
+
+    end_accepted: bool = False
+    """Whether the baseline keeps that very end, as accepted by ``--kerntune-update``."""
 
     @property
     def bytes_per_second(self) -> float | None:

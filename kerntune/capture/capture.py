@@ -35,10 +35,12 @@ from kerntune.errors import (
     OutOfResourcesError,
     TrialError,
     TuningError,
+    UsageError,
 )
 from kerntune.gpu.base import Backend
 from kerntune.kernels import compat
-from kerntune.kernels.source import kernel_name
+from kerntune.kernels.abi import tensor_of
+from kerntune.kernels.source import kernel_file, kernel_name
 from kerntune.kernels.specialize import Specialized
 
 SeenLaunch = Callable[[Target], Probe]
@@ -89,6 +91,9 @@ class Capture:
     before_launch: Callable[[Capture, Pending, Compiled], None] | None = None
     """Called where something runs, before a launch whose config was open. One for which it raises :class:`LaunchFault`
     is not launched, and the next candidate is tried."""
+
+    values: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    """Where nothing runs, the tensors that hold what kernels compute, by kernel and argument."""
 
     launches: list[Pending] = field(default_factory=list)
     latest: Pending | None = None
@@ -289,7 +294,25 @@ class Capture:
         self.latest = pending
         result = run()
         self.launches.append(pending)
+        if pending.kernel in self.values:
+            self._supply(pending, self.values[pending.kernel])
         return result
+
+    def _supply(self, pending: Pending, values: Mapping[str, Any]) -> None:
+        """Have a launch's arguments hold given values where nothing runs; :class:`UsageError` if they can't."""
+        bound = next(x.bound for x in pending.specialized.values() if isinstance(x, Specialized))
+        for argument, given in values.items():
+            where = f"values of {pending.kernel}.{argument} ({kernel_file(pending.jit)})"
+            tensor = tensor_of(bound.get(argument))
+            if not self.backend.tensors.is_tensor(tensor):
+                tensors = [name for name, x in bound.items() if self.backend.tensors.is_tensor(tensor_of(x))]
+                raise UsageError(f"{where}: the kernel has no such tensor; it has {', '.join(tensors) or 'none'}")
+            if self.backend.gpu is not None:
+                continue
+            try:
+                self.backend.tensors.supply(tensor, given)
+            except UsageError as exc:
+                raise UsageError(f"{where} {exc}") from None
 
     def launch_other(self, probe: Callable[[Target], Probe], pending: Pending, run: Callable[[], Any]) -> Any:
         """Record a launch that reaches none of Triton's entry points: ``pending``, made by ``run()``. While it is only

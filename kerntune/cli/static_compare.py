@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 
 import msgspec
 
+from kerntune.base.case_result import End
 from kerntune.base.config import Config
 from kerntune.base.policy import StaticPolicy
 from kerntune.cli.changes import FIGURES, SPILLED, Figure
@@ -81,7 +82,8 @@ class StaticChange(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class StaticDifference(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Two sets compared. ``same`` cases have the same code; of ``changed`` some have equal figures all the same."""
+    """Two sets compared. ``same`` cases have the same code; of ``changed`` some have equal figures all the same.
+    ``cut_off`` says of cases of both sets where one of them ends: no launch after that is known there."""
 
     before: str
     after: str
@@ -90,6 +92,7 @@ class StaticDifference(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     removed: tuple[str, ...]
     same: int
     problems: tuple[str, ...]
+    cut_off: tuple[str, ...] = ()
     schema: str = SCHEMA
 
     @property
@@ -114,7 +117,14 @@ def compare_statics(
         removed=tuple(_named(k) for k in sorted(old.keys() - new.keys())),
         same=len(changes) - len(changed),
         problems=tuple(problems([*before, *after])),
+        cut_off=tuple(f"{_named(key)}, {end}" for key, a, b in pairs if (end := _end(a) or _end(b))),
     )
+
+
+def _end(baseline: Baseline) -> str:
+    """Where a call stopped without a GPU; empty if it didn't."""
+    end = getattr(baseline, "end", None)
+    return str(end) if isinstance(end, End) and not end.between else ""
 
 
 def _by_key(entries: Iterable[Entry], case: Callable[[Baseline], bool]) -> dict[CaseTarget, Baseline]:

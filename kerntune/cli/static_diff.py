@@ -77,7 +77,8 @@ def text_of(found: StaticDifference, *, markdown: bool = False) -> str:
     parts = [f"### Kernels, {head}" if markdown else head]
     parts += [_table(shown, markdown)] if shown else []
     bullet, gap = ("- ", "\n\n") if markdown else ("  ", "\n")
-    for title, cases in (("Added", found.added), ("Removed", found.removed)):
+    ends = "Compared up to where they stopped without a GPU"
+    for title, cases in (("Added", found.added), ("Removed", found.removed), (ends, found.cut_off)):
         parts += [f"{title}:{gap}" + "\n".join(bullet + c for c in cases)] if cases else []
     alike = len(found.changed) - len(shown)
     parts.append(

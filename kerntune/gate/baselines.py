@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import datetime
+import glob
 import hashlib
 import lzma
 import re
@@ -14,7 +15,7 @@ from typing import TypeVar, Union
 import msgspec
 
 from kerntune.base import codec
-from kerntune.base.case_result import CaseId
+from kerntune.base.case_result import CaseId, End
 from kerntune.base.device import DeviceSpec, Environment, Target
 from kerntune.base.leftovers import sweep_once
 from kerntune.base.operator_list import MAX_OUTSIDE, MAX_ROWS, OperatorList
@@ -104,6 +105,9 @@ class StaticBaseline(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     triton: str
     recorded: str
     launches: tuple[LaunchStatic, ...]
+    end: Union[End, msgspec.UnsetType] = msgspec.UNSET
+    """Where the call stopped, or the test after it, as ``--kerntune-update`` has accepted it."""
+
     operators: Union[OperatorList, msgspec.UnsetType] = msgspec.UNSET
     """As :attr:`TimeBaseline.operators`, of a call on stand-ins."""
 
@@ -399,6 +403,16 @@ class BaselineStore:
                 baseline = read(path)
                 found |= {baseline.arguments} if baseline is not None and baseline.case == case else set()
         return found
+
+    def of_test(self, target: Target, nodeid: str) -> Iterator[tuple[Path, Baseline]]:
+        """The baselines of a test's calls on a target, of any device and Triton series, as far as they can be read."""
+        folder = Path(case_file(CaseId(nodeid, ""), "")).parent
+        for path in sorted(self.folder.glob(f"{target.slug}/*/*/{glob.escape(str(folder))}/*.json")):
+            read = self.read_time if path.relative_to(self.folder).parts[2] == "time" else self.read_static
+            with contextlib.suppress(StoreError):
+                baseline = read(path)
+                if baseline is not None and baseline.case.nodeid == nodeid:
+                    yield path, baseline
 
     def remove(self, path: Path) -> None:
         """Remove one baseline; its artifacts go with :meth:`sweep`."""

@@ -65,6 +65,9 @@ class Call:
     candidates: Mapping[str, tuple[Config, ...]] = field(default_factory=dict)
     flops: float | None = None
     bytes: float | None = None
+    values: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    """Where nothing runs, what kernels leave in their arguments, by kernel and argument: tensors whose values are known
+    without a GPU."""
 
     @property
     def case(self) -> CaseId:

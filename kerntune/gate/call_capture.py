@@ -5,15 +5,17 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 import msgspec
 
-from kerntune.base.case_result import CaseId, CaseResult
+from kerntune.base.case_result import CaseId, CaseResult, End
 from kerntune.base.device import Target
 from kerntune.base.operator_list import OperatorList
 from kerntune.base.policy import Update
 from kerntune.base.recording import Recording
+from kerntune.base.users_line import UsersLine, chain, line_of_error
 from kerntune.capture import Capture, Pending, Site, current
 from kerntune.capture.inductor.baseline_choices import InductorChoices
 from kerntune.capture.recorder import Recorded, record
@@ -38,7 +40,9 @@ class CapturedCall:
     """A call that has run once, with ``arguments`` as its tensors, and the ``value`` that it returned.
 
     ``unseen`` are the names of kernels that it launched unrecorded. ``ended`` is what it raised after its launches
-    because it needs a GPU's results where there is none; ``remark`` says what could not be done for that reason.
+    because it needs a GPU's results where there is none, and ``end`` where (or where it asked for one and caught the
+    error); ``remark`` says what else could not be done
+    for want of them.
     """
 
     call: Call
@@ -47,6 +51,7 @@ class CapturedCall:
     value: Any = None
     unseen: Sequence[str] = ()
     ended: Exception | None = None
+    end: End | None = None
     remark: str = ""
 
     def on(self, target: Target, store: BaselineStore) -> RecordedCase:
@@ -101,12 +106,13 @@ class RecordedCase:
 @dataclass(frozen=True)
 class CaptureWishes:
     """``prefer``, ``before_launch`` and ``on_device`` as the capture's; ``choices`` are Inductor's, as a baseline has
-    them."""
+    them; ``root`` is the project's folder."""
 
     prefer: Preference
     before_launch: Callable[[Capture, Pending, Compiled], None] | None = None
     on_device: Callable[[Backend], None] = lambda backend: None
     choices: InductorChoices | None = None
+    root: Path = Path()
 
 
 def run_captured(
@@ -114,7 +120,7 @@ def run_captured(
 ) -> CapturedCall:
     """Run the call and compare its result with its reference.
 
-    :class:`ConfigError` where it was given candidates for kernels that it doesn't launch.
+    :class:`ConfigError` where it was given candidates, or values, for kernels that it doesn't launch.
     """
     capture = Capture(
         backend,
@@ -123,10 +129,13 @@ def run_captured(
         prefer=wishes.prefer,
         before_launch=wishes.before_launch,
         on_device=wishes.on_device,
+        values=call.values,
     )
     if wishes.choices is not None:
         capture.compiled.choices = wishes.choices
     value, ended = None, None
+    if backend.gpu is None:
+        backend.tensors.take_unanswered()
     with watched() as unseen, capture.active(), capture.compiled_functions(), capture.operators_watched():
         try:
             value = call.fn(*call.args, **call.kwargs)
@@ -136,10 +145,12 @@ def run_captured(
             ended = exc
     if capture.backend.gpu is not None:
         capture.backend.gpu.synchronize()
-    call, remark = compared_call(backend, call, value) if ended is None else (call, _cut_short(backend, ended))
-    if not unseen:
+    unanswered = backend.tensors.take_unanswered() if backend.gpu is None else []
+    call, remark = compared_call(backend, call, value) if ended is None else (call, "")
+    end = caught_end(unanswered, wishes.root) if ended is None else end_of(backend, ended, wishes.root)
+    if not unseen and ended is None:
         _refuse_unmet(call, capture)
-    return CapturedCall(call, capture, arguments, value, unseen, ended, remark)
+    return CapturedCall(call, capture, arguments, value, unseen, ended, end, remark)
 
 
 def needs_values(backend: Backend, error: BaseException) -> str | None:
@@ -147,9 +158,28 @@ def needs_values(backend: Backend, error: BaseException) -> str | None:
     return backend.end_reason(error) if backend.gpu is None else None
 
 
-def _cut_short(backend: Backend, error: BaseException) -> str:
-    reason = needs_values(backend, error)
-    return f"the function stopped where it needs results of a GPU ({reason}); what it launches after isn't judged"
+def end_of(backend: Backend, error: BaseException, root: Path, *, between: bool = False) -> End | None:
+    """Where users' code asked for what only a GPU has; None for errors that say something else. Files of the project
+    are named relative to ``root``."""
+    asked = [(link, reason) for link in chain(error) if (reason := needs_values(backend, link)) is not None]
+    if not asked:
+        return None
+    link, reason = asked[-1]  # the first question that had no answer
+    line = line_of_error(link) or line_of_error(error)
+    if line is None:
+        return End("", "", "", reason, between)
+    return End(line.place(root), line.function, line.text, reason, between)
+
+
+CAUGHT = "; the call caught this error and went on"
+
+
+def caught_end(unanswered: Sequence[tuple[UsersLine, str]], root: Path) -> End | None:
+    """Where a call that ran to its end has asked for a value in vain: on a GPU it may launch something else."""
+    if not unanswered:
+        return None
+    line, reason = unanswered[0]
+    return End(line.place(root), line.function, line.text, f"{reason}{CAUGHT}")
 
 
 def compared_call(backend: Backend, call: Call, value: Any) -> tuple[Call, str]:
@@ -170,12 +200,13 @@ def compared_call(backend: Backend, call: Call, value: Any) -> tuple[Call, str]:
 
 def _refuse_unmet(call: Call, capture: Capture) -> None:
     launched = sorted({p.kernel for p in capture.launches})
-    unmet = sorted(set(call.candidates) - set(launched))
-    if unmet and launched:
-        raise ConfigError(
-            f"{call.case}: candidates are given for {', '.join(unmet)}, which this call doesn't launch; "
-            f"it launches {', '.join(launched)}"
-        )
+    for what, kernels in (("candidates", call.candidates), ("values", call.values)):
+        unmet = sorted(kernels.keys() - set(launched))
+        if unmet and launched:
+            raise ConfigError(
+                f"{call.case}: {what} are given for {', '.join(unmet)}, which this call doesn't launch; "
+                f"it launches {', '.join(launched)}"
+            )
 
 
 # which candidate a call is captured with

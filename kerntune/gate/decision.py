@@ -30,6 +30,7 @@ class Evidence:
     than a gate on them allows, ``results_unknown`` whether such a gate is set and some could not be compared.
     ``work_moved`` is whether operators of torch have taken over work that kernels did, ``work_unsure`` whether they do
     more or less than before in a way that the judged kernels don't show (:mod:`kerntune.gate.call_operators`).
+    ``cut_off``: without a GPU, the call stopped at a value that only a GPU has, and the baseline doesn't accept that.
     """
 
     launched: int
@@ -50,6 +51,7 @@ class Evidence:
     results_unknown: bool = False
     work_moved: bool = False
     work_unsure: bool = False
+    cut_off: bool = False
 
 
 CLEARED = (Verdict.PASS, Verdict.IMPROVED, Verdict.DRIFTED)
@@ -82,9 +84,9 @@ def decide(evidence: Evidence, policy: Policy) -> Verdict:
     ====  =================================================================  ============
 
     Line 4 says INCONCLUSIVE where code was compiled under other settings than the baseline's, line 9 DRIFTED where the
-    baseline's own binary runs far off its stored time. Tolerance is never below the case's effect floor. Where results
-    are gated and some could not be compared, or operators of torch may have taken over work, PASS, IMPROVED and DRIFTED
-    of lines 4 to 10 are INCONCLUSIVE.
+    baseline's own binary runs far off its stored time. Lines 3 and 4 say INCOMPLETE where the call was cut off.
+    Tolerance is never below the case's effect floor. Where results are gated and some could not be compared, or
+    operators of torch may have taken over work, PASS, IMPROVED and DRIFTED of lines 4 to 10 are INCONCLUSIVE.
     """
     verdict = _decide_compared(evidence, policy)
     unsure = evidence.results_unknown or evidence.work_unsure
@@ -97,6 +99,8 @@ def _decide_compared(evidence: Evidence, policy: Policy) -> Verdict:
         return Verdict.INCOMPLETE
     if evidence.work_moved or evidence.static_failure or evidence.outside_writes or evidence.results_changed:
         return Verdict.REGRESSED
+    if evidence.cut_off:
+        return Verdict.INCOMPLETE
     if evidence.expected is None:
         return Verdict.NEW
     if not evidence.timed:

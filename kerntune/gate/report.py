@@ -14,11 +14,12 @@ from typing import Any, Union
 import msgspec
 from tabulate import tabulate
 
-from kerntune.base.case_result import CaseResult, LaunchFigures, LaunchReport, Since
+from kerntune.base.case_result import CaseResult, LaunchFigures, LaunchReport, Since, UncheckedValue
 from kerntune.base.codec import MAX_REPORT, MAX_REPORT_VALUES, from_json, read_file, to_json, write_atomic
 from kerntune.base.formatting import NO_FIGURE, bounded, format_rate, format_share, format_time
 from kerntune.base.policy import Outcome, Verdict
 from kerntune.base.stats import Estimate
+from kerntune.gate.console import counted
 
 SCHEMA = "kerntune.run/1"
 
@@ -74,6 +75,10 @@ class RunReport(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     origin: Union[Origin, msgspec.UnsetType] = msgspec.UNSET
     """Unset in what an earlier kerntune wrote."""
 
+    unchecked: Union[dict[str, tuple[UncheckedValue, ...]], msgspec.UnsetType] = msgspec.UNSET
+    """By the node id of a test what it compared and what passed unseen, since nothing runs without a GPU; unset where
+    nothing did."""
+
 
 def write_run(path: Path, run: RunReport) -> None:
     """Write a run's JSON whole or not at all; :class:`~kerntune.errors.StoreError` says why it can't."""
@@ -119,6 +124,19 @@ def storable(result: CaseResult) -> CaseResult:
 
 def _storable_since(since: Since) -> Since:
     return msgspec.structs.replace(since, change=_finite(since.change), shown=_finite(since.shown))
+
+
+def unchecked_line(unchecked: Mapping[str, Sequence[UncheckedValue]]) -> str:
+    """``values not checked without a GPU: 14 assertions and 2 other comparisons in 9 tests``; empty for none. A line
+    that several parameters of a test run counts once for each."""
+    values = [value for found in unchecked.values() for value in found]
+    if not values:
+        return ""
+    asserted = sum(value.asserted for value in values)
+    kinds = [counted(asserted, "assertion")] if asserted else []
+    if others := len(values) - asserted:
+        kinds.append(counted(others, "other comparison" if asserted else "comparison"))
+    return f"values not checked without a GPU: {' and '.join(kinds)} in {counted(len(unchecked), 'test')}"
 
 
 def counts(results: Iterable[CaseResult]) -> dict[Verdict, int]:
@@ -230,6 +248,8 @@ def _change(result: CaseResult) -> str:
     """The change of the time, or what else decided: a rule or metric, the anchor."""
     lines = [format_change(result.shown or result.change)] if result.change is not None else []
     lines += _findings(result) or result.remarks[:1]
+    if result.end is not None:
+        lines.append(f"stopped at: {result.end.line or result.end.reason}")
     since = result.since
     if since is not None and since.change is not None and since.verdict is result.verdict is not Verdict.PASS:
         lines.append(f"{format_change(since.shown or since.change)} since {since.date}")
@@ -252,8 +272,8 @@ def _configs_in(finding: str, about: tuple[str, ...]) -> int:
 
 
 def _dull(result: CaseResult) -> bool:
-    """Whether its row can be left out: it passes and has no findings."""
-    return result.verdict is Verdict.PASS and not result.findings
+    """Whether its row can be left out: it passes, has no findings, and was judged to its end."""
+    return result.verdict is Verdict.PASS and not result.findings and result.end is None
 
 
 def _fold(results: Sequence[CaseResult], max_rows: int | None) -> list[CaseResult]:

@@ -5,17 +5,19 @@ from __future__ import annotations
 import contextlib
 import itertools
 import os
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import msgspec
 
-from kerntune.base.case_result import CaseResult
+from kerntune.base.case_result import CaseResult, UncheckedValue
 from kerntune.base.device import Target
-from kerntune.base.policy import Update, Verdict
+from kerntune.base.policy import Policy, Update, Verdict
 from kerntune.base.trying_folders import file_in_the_way
+from kerntune.base.users_line import UsersLine, calling_line
 from kerntune.capture.inductor.caches import gates_own_caches
 from kerntune.compiling.compiler import Compiler
 from kerntune.errors import UsageError
@@ -26,6 +28,7 @@ from kerntune.gate.call_capture import (
     CapturedCall,
     CaptureWishes,
     RecordedCase,
+    end_of,
     run_captured,
     stored_first,
     uncheckable,
@@ -58,6 +61,9 @@ from kerntune.tuning.stored_winners import Winners
 from kerntune.tuning.tune_options import options_of_policy
 from kerntune.tuning.variables import check_variables
 
+if TYPE_CHECKING:
+    from kerntune.gate.stopped_tests import StoppedTest
+
 NO_LAUNCH = "no Triton kernel was launched in this call, so nothing was checked"
 
 
@@ -87,6 +93,9 @@ class Session:
 
         self._pairs = self._gpus.first_pairs
         self._fault = device_fault.Fault(backend.gpu)
+        self._not_compared: list[UsersLine] = []
+        """Where calls were made whose reference nothing could be held against."""
+
         self._decisions: Iterator[int] = itertools.count(1)
         self.stores = Stores(store, store)
         if settings.anchor is not None:
@@ -178,6 +187,8 @@ class Session:
         self._stack.enter_context(compat.without_line_info())
         self._stack.enter_context(compat.same_assembler())
         self._stack.enter_context(DISASSEMBLER.remembering(ListingCache(self.settings.cache_dir)))
+        if self.static and hasattr(self.backend, "stand_ins"):  # a crash of the compiler is then no crash of the run
+            self.backend.stand_ins.ask_access(lambda launch: self._compiler.compile(launch).access)
         self._stack.enter_context(self.backend.activate())
 
     def close(self) -> None:
@@ -189,6 +200,26 @@ class Session:
     def static_end(self, error: BaseException) -> str | None:
         """Why a test body could not go on with stand-ins; None for a genuine failure."""
         return self.backend.end_reason(error)
+
+    def stopped(self, nodeid: str, error: BaseException, checks: Sequence[Checked], policy: Policy) -> StoppedTest:
+        """What follows for a test whose body stopped by an error of which :meth:`static_end` gives the reason, after
+        the calls ``checks``."""
+        from kerntune.gate.stopped_tests import stopped_test  # as static_check: not loaded by runs on a GPU
+
+        end = end_of(self.backend, error, self.settings.root)
+        assert end is not None
+        return stopped_test(nodeid, end, checks, self.stores, self.backend.targets, self.settings.update, policy)
+
+    def take_unchecked(self) -> tuple[UncheckedValue, ...]:
+        """What users' code has compared since the last call of this and what passed unseen, since nothing runs."""
+        from kerntune.gpu.compile_only import StaticBackend  # imports torch, which commands do without
+
+        if not isinstance(self.backend, StaticBackend):
+            return ()
+        lines = {**self.backend.stand_ins.take_unchecked(), **dict.fromkeys(self._not_compared, True)}
+        self._not_compared.clear()
+        root = self.settings.root
+        return tuple(UncheckedValue(f"{x.place(root)}:{x.number}", x.text, asserts) for x, asserts in lines.items())
 
     def lost(self, *, ask: bool = True) -> str:
         """Why the GPU runs nothing any more in this process; empty while it does, and where there is none. Asking the
@@ -264,7 +295,9 @@ class Session:
         """The call, run once, on the GPU that it launches on, while no process measures there."""
         if self.backend.gpu is None:
             prefer = stored_first(self.stores, call, self.backend.targets[0], arguments, self.settings.update)
-            return run_captured(self.backend, self._compiler, call, arguments, CaptureWishes(prefer))
+            return run_captured(
+                self.backend, self._compiler, call, arguments, CaptureWishes(prefer, root=self.settings.root)
+            )
         decide_choice(call.fn, call.args, call.kwargs)
         with CaptureShare(call_bytes(self.backend, (call.fn, call.args, call.kwargs))) as share:
             own = GpuCapture(self._capture_needs(call, arguments), call, share, self.backend)
@@ -307,6 +340,9 @@ class Session:
         from kerntune.gate.static_check import check_static  # not loaded by runs on a GPU
 
         remarks = [captured.remark] if captured.remark else []
+        unheld = captured.remark or (captured.ended is not None and captured.call.reference is not None)
+        if unheld and (line := calling_line()) is not None:
+            self._not_compared.append(line)
         if dumps_asked():
             for target in self.backend.targets:
                 remarks += dumped(captured.on(target, self.stores.reference))

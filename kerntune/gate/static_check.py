@@ -8,7 +8,7 @@ from itertools import chain
 
 import msgspec
 
-from kerntune.base.case_result import CaseResult, CodeChange, ConfigReport, config_problems, told_once
+from kerntune.base.case_result import CaseResult, CodeChange, ConfigReport, End, config_problems, told_once
 from kerntune.base.config import Config
 from kerntune.base.device import DeviceSpec, Target, typical_device
 from kerntune.base.numerics import NumericsReport
@@ -79,11 +79,13 @@ def check_static(
     moved = _moved(known.launches, launches)
     found = _found(known, launches, configs, broken, target, policy.static)
     found = found.unsure(broken) if moved else found
-    launched = len(case.capture.launches)
+    launched, accepted = len(case.capture.launches), stores.accepted_end(target, case.id, fingerprint, update)
+    cut_off = captured.end is not None and captured.end != accepted
     beside = _operators_since(known, case, launches, policy.static)
-    verdict = _verdict(known, launched, found, beside, bool(moved), policy)
-    listed = case.operators or msgspec.UNSET
-    today = StaticBaseline(STATIC_SCHEMA, case.id, fingerprint, case.arguments, target, series, now(), launches, listed)
+    verdict = _verdict(known, launched, found, beside, bool(moved), cut_off, policy)
+    today = StaticBaseline(STATIC_SCHEMA, case.id, fingerprint, case.arguments, target, series, now(), launches)
+    kept, listed = _kept_end(captured.end, accepted, update), case.operators or msgspec.UNSET
+    today = msgspec.structs.replace(today, end=kept, operators=listed)
     write = should_write(verdict, update, policy) and not broken
     fewer = known.most[0] > launched  # accepted by a baseline that is later than the one with more
     pending = PendingBaseline(today, {} if broken else recorded.artifacts, write, anew=fewer)
@@ -91,7 +93,8 @@ def check_static(
     why = _reasons(known, launches, target, series, found, refused)
     fewer_launches = () if beside.failures else _missing(known, launched)
     reasons = (*beside.unsure, *fewer_launches, *beside.qualified(why), *_settings(moved))
-    reasons = (*reasons, renamed.said) if renamed.said else reasons
+    stopped = _stopped(captured, accepted) if cut_off else ()
+    reasons = (*reasons, *([renamed.said] if renamed.said else []), *stopped)
     word = "FAILS" if known.reference is None and verdict is Verdict.REGRESSED else verdict.value
     numerics = NumericsReport(str(policy.numerics), not_compared=(NOTHING_RUNS,)) if known.own is not None else None
     unknown = numerics.not_compared if numerics is not None and policy.numerics.gates else ()
@@ -109,11 +112,17 @@ def check_static(
         remarks=(*renamed.remarks, *found.remarks, *beside.told),
         operators=case.operators,
         configs=told_once(configs),
-        warnings=(*stores.damage.among(stores.reference, target, (x.ttir_sha256 for x in known.launches)), *unknown),
+        warnings=(
+            *stores.damage.among(stores.reference, target, (x.ttir_sha256 for x in known.launches)),
+            *unknown,
+            *([f"stopped where the baseline accepts it, at {captured.end}"] if captured.end and not cut_off else []),
+        ),
         baseline_path=stores.reference.shown(own_path),
         recorded=renamed.taken,
         code=_code_changes(stores, known, captured, recorded, launches) if code else (),
         numerics=numerics,
+        end=captured.end,
+        end_accepted=captured.end is not None and not cut_off,
     )
     return result, pending
 
@@ -222,7 +231,13 @@ def _same_code(before: tuple[LaunchStatic, ...], after: tuple[LaunchStatic, ...]
 
 
 def _verdict(
-    known: KnownCase, launched: int, found: StaticFindings, beside: OperatorChange, other_settings: bool, policy: Policy
+    known: KnownCase,
+    launched: int,
+    found: StaticFindings,
+    beside: OperatorChange,
+    other_settings: bool,
+    cut_off: bool,
+    policy: Policy,
 ) -> Verdict:
     """A case without a baseline of its own is NEW, but not if another one has more launches of it."""
     expected = known.most[0]
@@ -234,6 +249,7 @@ def _verdict(
         other_settings=other_settings,
         work_moved=bool(beside.failures),
         work_unsure=bool(beside.unsure),
+        cut_off=cut_off,
     )
     return decide(evidence, policy)
 
@@ -260,6 +276,30 @@ def _missing(known: KnownCase, launched: int) -> tuple[str, ...]:
         return ()
     return (f"{launched} of the {expected} launches that {name} has; {ACCEPT_FEWER}",)
 
+
+def _kept_end(end: End | None, accepted: End | None, update: Update) -> End | msgspec.UnsetType:
+    """What a baseline that is written now accepts: today's end, else what was accepted of the test after the call,
+    which isn't known yet; a refresh of all finds out anew."""
+    if end is not None:
+        return end
+    return accepted if accepted is not None and accepted.between and update is not Update.ALL else msgspec.UNSET
+
+
+def _stopped(captured: CapturedCall, accepted: End | None) -> tuple[str, ...]:
+    other = f" (the baseline accepts another end, at {accepted})" if accepted and not accepted.between else ""
+    if captured.ended is None:
+        return (f"asked in vain at {captured.end}{other}: on a GPU it may launch something else. {ACCEPT_END}",)
+    count = len(captured.capture.launches)
+    return (
+        f"stopped after {count} launch{'es' if count > 1 else ''} at {captured.end}{other}; what it launches after "
+        f"that isn't judged. {ACCEPT_END}",
+    )
+
+
+ACCEPT_END = (
+    'Where a kernel computes that value, give it: autotune(..., values={"kernel.argument": tensor}); if the end is '
+    "meant, a refresh (--kerntune-update) accepts it, or outcomes={'INCOMPLETE': 'warn'}"
+)
 
 ACCEPT_FEWER = "if that is meant, a refresh (--kerntune-update) accepts it, or outcomes={'INCOMPLETE': 'warn'}"
 """The latter where baselines aren't written: held against another revision."""

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TypeVar
 
-from kerntune.base.case_result import CaseId
+from kerntune.base.case_result import CaseId, End
 from kerntune.base.config import Config
 from kerntune.base.device import DeviceSpec, Target
 from kerntune.base.policy import Update
@@ -42,6 +42,8 @@ class ReferenceStore(BaselineStore):
         super().__init__(folder)
         self._name = name
         self._own = None if alone else own
+        self.alone = alone
+        """Whether its baselines were recorded for this run: what they keep was accepted by nobody."""
 
     def time(self, device: DeviceSpec, case: CaseId, fingerprint: str) -> TimeBaseline | None:
         found = super().time(device, case, fingerprint)
@@ -107,6 +109,14 @@ class Stores:
     anchor: BaselineStore | None = None
     renames: Renames = field(default_factory=lambda: Renames(()))
     damage: Damage = field(default_factory=Damage)
+
+    def accepted_end(self, target: Target, case: CaseId, fingerprint: str, update: Update) -> End | None:
+        """Where a call may stop without a GPU, by its baseline: that of this Triton series, else the nearest. Another
+        revision's, compiled for this run alone, accepts nothing: the project's own does."""
+        alone = isinstance(self.reference, ReferenceStore) and self.reference.alone
+        store, key = self.own if alone else self.reference, (target, compat.triton_series(), case, fingerprint)
+        known = readable(lambda: store.static(*key) or store.static_elsewhere(*key), update)
+        return known.end if known is not None and isinstance(known.end, End) else None
 
 
 @dataclass(frozen=True)

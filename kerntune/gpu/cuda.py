@@ -9,6 +9,7 @@ from typing import Any
 
 import kerntune
 from kerntune.base.device import Environment
+from kerntune.base.users_line import UsersLine
 from kerntune.errors import BackendError, MeasurementError
 from kerntune.gpu.base import Buffer, GpuGraph, OperatorListener
 from kerntune.gpu.compare import Difference
@@ -17,6 +18,7 @@ from kerntune.gpu.nvml import device_state
 from kerntune.gpu.shared_device import mps_folder, unprotected_by
 from kerntune.gpu.torch_compare import CHUNK, DeviceBytes, Piece, compare_pieces
 from kerntune.kernels import compat
+from kerntune.kernels.access import Access
 from kerntune.kernels.compat.inductor_parts import before_compiled
 
 COMPUTE_MODE, COMPUTE_DEFAULT, MPS_ENABLED = 20, 0, 133
@@ -190,6 +192,16 @@ class CudaTensors:
     ) -> contextlib.AbstractContextManager[Sequence[str]]:
         """Functions are compiled as always; a GPU is there to time what has to be."""
         return before_compiled(begin)
+
+    def launched(self, pointers: Sequence[Any], access: Callable[[], Access]) -> None:
+        """Nothing is to be done: memory has what the kernel writes."""
+
+    def take_unanswered(self) -> list[tuple[UsersLine, str]]:
+        """None: a GPU has all values."""
+        return []
+
+    def supply(self, tensor: Any, values: Any) -> None:
+        """Nothing is to be done: the kernel itself computes them."""
 
 
 class CudaBackend:

@@ -350,6 +350,7 @@ class FakeGpu:
     def borrow(self, tensor: Any) -> Buffer:
         """The stand-in's synthetic address."""
         assert self._stand_ins is not None
+        self._stand_ins.give_up(tensor)
         address, nbytes = self._stand_ins.storage_address(tensor), int(tensor.untyped_storage().nbytes())
         if address not in self._users:
             first = Scattered(len(self._users), FIRST)  # not by address: what is stored of it is the same in every run

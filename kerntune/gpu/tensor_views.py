@@ -6,9 +6,11 @@ import contextlib
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from kerntune.base.users_line import UsersLine
 from kerntune.errors import UsageError
 from kerntune.gpu.base import OperatorListener
 from kerntune.gpu.fake_cuda import StandIns
+from kerntune.kernels.access import Access
 
 
 class StandInTensors:
@@ -44,6 +46,18 @@ class StandInTensors:
     ) -> contextlib.AbstractContextManager[Sequence[str]]:
         """Code is generated for the device that doesn't exist; what only a time decides is guessed, and noted."""
         return self._stand_ins.compiled.generating(begin)
+
+    def launched(self, pointers: Sequence[Any], access: Callable[[], Access]) -> None:
+        """What they hold is unknown from now on, as far as the kernel writes it."""
+        self._stand_ins.launched(pointers, access)
+
+    def take_unanswered(self) -> list[tuple[UsersLine, str]]:
+        """Where a value was asked for that no stand-in has."""
+        return self._stand_ins.take_unanswered()
+
+    def supply(self, tensor: Any, values: Any) -> None:
+        """The tensor has these values from now on."""
+        self._stand_ins.supply(tensor, values)
 
 
 def empty_tensor(dtype: str, shape: tuple[int, ...], strides: tuple[int, ...]) -> Any:

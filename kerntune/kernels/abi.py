@@ -41,6 +41,20 @@ def pointer_views(params: Sequence[Param]) -> list[int | None]:
     return [p.view for p in params if p.type.startswith("*") or p.type == "nvTmaDesc"]
 
 
+def pointer_arguments(launch: Specialized) -> list[Any]:
+    """What is given for each pointer-like parameter, in the order in which :class:`kerntune.kernels.access.Access`
+    numbers them: a tensor, that of a descriptor, or what else is passed as a pointer."""
+    given = [value for _, type_, value in _leaves(launch) if type_.startswith(("*", "tensordesc"))]
+    return [tensor_of(value) for value in given]
+
+
+def tensor_of(value: Any) -> Any:
+    """The tensor behind a descriptor or another view of Triton's (``TensorWrapper``); else the value itself."""
+    while type(value).__name__.startswith(("TensorDescriptor", "TensorWrapper")):
+        value = value.base
+    return value
+
+
 def _leaves(launch: Specialized) -> Iterator[tuple[str, str, Any]]:
     def walk(name: str, type_: Any, value: Any) -> Iterator[tuple[str, str, Any]]:
         if isinstance(type_, tuple):

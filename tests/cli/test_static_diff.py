@@ -14,6 +14,7 @@ from inner import QUICK
 
 from cli.command import Command
 from cli.made import SOFTMAX, folder, metrics, static, timed
+from kerntune.base.case_result import End
 from kerntune.base.config import Config
 from kerntune.cli.static_record import record_both
 from kerntune.errors import UsageError
@@ -80,6 +81,26 @@ def test_json(kerntune: Command, sides: tuple[Path, Path]) -> None:
     assert second["launches"][0]["because"] == f"config ({config}), first in TTGIR"
     assert third["launches"][0]["figures"] == []
     assert third["launches"][0]["because"].startswith("something that is not kept (")
+
+
+def test_cases_that_stopped_without_a_gpu_are_named(kerntune: Command, tmp_path: Path) -> None:
+    """Equal as far as they are known; what they launch after that is known of neither side."""
+    end = End("ops.py", "route", "n = counts.sum().item()", "needs the value of a stand-in")
+    whole, cut, later = static(SOFTMAX), static(SECOND), static("t.py::test_later")
+    ended, after = (
+        PendingBaseline(msgspec.structs.replace(p.baseline, end=e), p.artifacts, True)
+        for p, e in ((cut, end), (later, msgspec.structs.replace(end, between=True)))
+    )
+    folder(tmp_path / "a", whole, cut, later)
+    folder(tmp_path / "b", whole, ended, after)
+    for sides in (("a", "b"), ("b", "a")):
+        ran = kerntune("static", "diff", *(tmp_path / x for x in sides))
+        assert ran.code == 0
+        assert f"Compared up to where they stopped without a GPU:\n  {SECOND} (cuda:90), {end}\n" in ran.out
+        assert ran.out.count(str(end)) == 1
+    assert json.loads(kerntune("static", "diff", tmp_path / "a", tmp_path / "b", "--json").out)["cut_off"] == [
+        f"{SECOND} (cuda:90), {end}"
+    ]
 
 
 def test_more_launches_and_a_grown_grid(kerntune: Command, tmp_path: Path) -> None:

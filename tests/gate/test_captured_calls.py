@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -11,7 +12,7 @@ import pytest
 import torch
 from samples import CASE, FINGERPRINT
 
-from kerntune.base.case_result import CaseResult
+from kerntune.base.case_result import CaseResult, End
 from kerntune.base.config import Config
 from kerntune.base.operator_list import OperatorList, OperatorRow
 from kerntune.base.policy import Outcome, Update, Verdict
@@ -28,6 +29,8 @@ from kerntune.gate.call_capture import (
     with_surroundings,
 )
 
+ROOT = Path(__file__).parents[2]
+THIS = Path(__file__).relative_to(ROOT).as_posix()
 RESULT = CaseResult(
     CASE, FINGERPRINT, Verdict.PASS, Outcome.PASS, "PASS it", "cuda:90", warnings=("w",), remarks=("r",)
 )
@@ -38,7 +41,8 @@ def call(**words: Any) -> Call:
 
 
 def backend(gpu: Any = None) -> Any:
-    return SimpleNamespace(gpu=gpu, end_reason=lambda exc: "a value is asked for" if "value" in str(exc) else None)
+    reason: Any = lambda exc: "a value is asked for" if "value" in str(exc) else None  # noqa: E731
+    return SimpleNamespace(gpu=gpu, end_reason=reason, tensors=SimpleNamespace(take_unanswered=list))
 
 
 # references
@@ -94,6 +98,12 @@ def test_candidates_of_a_kernel_that_is_not_launched_are_an_error(launched: list
     with pytest.raises(ConfigError) as caught:
         module._refuse_unmet(given, capture)
     assert str(caught.value) == (f"{CASE}: candidates are given for b, which this call doesn't launch; it launches a")
+
+
+def test_values_for_a_kernel_that_is_not_launched_are_an_error() -> None:
+    capture: Any = SimpleNamespace(launches=[SimpleNamespace(kernel="a")])
+    with pytest.raises(ConfigError, match="values are given for b, which this call doesn't launch; it launches a"):
+        module._refuse_unmet(call(values={"b": {"x": torch.ones(1)}}), capture)
 
 
 def site(count: int = 3) -> Any:
@@ -236,7 +246,7 @@ def ran(monkeypatch: pytest.MonkeyPatch, fn: Any, *, gpu: bool, launched: int = 
     here.launched, here.waited = [SimpleNamespace(kernel="k")] * launched, waited
     compiler: Any = None
     asked = Call("t", "0", fn, (1,), {"y": 2})
-    found = module.run_captured(here, compiler, asked, (), module.CaptureWishes("prefer", **wishes))  # type: ignore[arg-type]
+    found = module.run_captured(here, compiler, asked, (), module.CaptureWishes("prefer", root=ROOT, **wishes))  # type: ignore[arg-type]
     assert found.capture.words["prefer"] == "prefer"
     return found, waited
 
@@ -277,7 +287,4 @@ def test_a_call_that_needs_results_is_judged_by_what_it_launched_before(
         return
     found, _ = ran(monkeypatch, fn, gpu=gpu, launched=launched)
     assert str(found.ended) == text
-    assert found.remark == (
-        "the function stopped where it needs results of a GPU (a value is asked for); what it launches after isn't "
-        "judged"
-    )
+    assert (found.remark, found.end) == ("", End(THIS, "fn", "raise RuntimeError(text)", "a value is asked for"))

@@ -52,14 +52,19 @@ def failed(e: Evidence) -> bool:
     return counted(e) and (e.static_failure or e.outside_writes or e.results_changed)
 
 
+def stopped(e: Evidence) -> bool:
+    """Failed, or cut off."""
+    return failed(e) or (counted(e) and e.cut_off)
+
+
 def compared(e: Evidence) -> bool:
     """There is a baseline, nothing else failed, and there are times."""
-    return counted(e) and e.expected is not None and not failed(e) and e.timed
+    return counted(e) and e.expected is not None and not stopped(e) and e.timed
 
 
 def untimed(e: Evidence) -> bool:
     """There is a baseline, nothing else failed, and there are no times."""
-    return counted(e) and e.expected is not None and not failed(e) and not e.timed
+    return counted(e) and e.expected is not None and not stopped(e) and not e.timed
 
 
 def replayed(e: Evidence) -> bool:
@@ -89,7 +94,8 @@ TABLE: list[Row] = [
         lambda e, t: counted(e) and e.results_changed and not e.static_failure and not e.outside_writes,
         Verdict.REGRESSED,
     ),
-    ("no baseline", lambda e, t: counted(e) and e.expected is None and not failed(e), Verdict.NEW),
+    ("cut off", lambda e, t: counted(e) and e.cut_off and not failed(e), Verdict.INCOMPLETE),
+    ("no baseline", lambda e, t: counted(e) and e.expected is None and not stopped(e), Verdict.NEW),
     (
         "static only",
         lambda e, t: untimed(e) and not e.other_settings,
@@ -218,11 +224,16 @@ def unlike_evidence() -> list[Evidence]:
     ]
 
 
+def cut_evidence() -> list[Evidence]:
+    """Calls that stopped where a GPU would have gone on."""
+    return [replace(e, cut_off=True) for e in unlike_evidence()]
+
+
 @pytest.fixture(scope="module")
 def evidence() -> list[Evidence]:
     kinds = (
         all_evidence, more_evidence, spread_evidence, unlike_evidence, outside_evidence, foreign_evidence,
-        changed_evidence,
+        changed_evidence, cut_evidence,
     )  # fmt: skip
     return [e for kind in kinds for e in kind()]
 

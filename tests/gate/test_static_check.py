@@ -930,7 +930,7 @@ def test_an_ordinary_error_of_the_reference_is_one(project: Project) -> None:
 
 
 @pytest.mark.parametrize("needs", NEEDS)
-def test_a_function_that_needs_values_after_its_launches_keeps_them(
+def test_a_function_that_needs_values_after_its_launches_is_incomplete(
     project: Project, needs: Callable[..., Any]
 ) -> None:
     def cut_short(x: torch.Tensor, **options: Any) -> Any:
@@ -940,9 +940,12 @@ def test_a_function_that_needs_values_after_its_launches_keeps_them(
     with project.static_run(SM90) as run:
         checked = run.check(cut_short, x_of(), reference=lambda: 1 / 0)
     (result,) = checked.results
-    assert result.verdict is Verdict.PASS
+    assert result.verdict is Verdict.INCOMPLETE
+    assert result.launches, "what it launched before is judged"
     assert run.session.static_end(checked.ended)
-    assert "what it launches after isn't judged" in result.warnings[0]
+    assert result.end is not None
+    assert result.end.function == needs.__name__
+    assert f"stopped after 1 launch at {result.end}; what it launches after that isn't judged" in result.message
 
 
 def test_one_that_needs_values_before_its_first_launch_has_nothing_to_keep(project: Project) -> None:

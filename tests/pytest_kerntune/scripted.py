@@ -13,11 +13,12 @@ from typing import Any
 
 import msgspec
 
-from kerntune.base.case_result import CaseId, CaseResult, LaunchReport
+from kerntune.base.case_result import CaseId, CaseResult, LaunchReport, UncheckedValue
 from kerntune.base.config import Config
 from kerntune.base.policy import Policy, Verdict
 from kerntune.base.stats import Estimate
 from kerntune.errors import DeviceFault, KerntuneError, ReferenceMismatch, StoreError, UsageError
+from kerntune.gate.stopped_tests import StoppedTest
 
 
 @dataclass(frozen=True)
@@ -52,6 +53,7 @@ class Call:
     candidates: dict = field(default_factory=dict)
     flops: float | None = None
     bytes: float | None = None
+    values: dict = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -197,8 +199,23 @@ class Session:
             out.append(CaseResult(case, "old shapes", Verdict.STALE, outcome, message, "cuda:90"))
         return out
 
+    def take_unchecked(self) -> tuple[UncheckedValue, ...]:
+        """As the script has it, of the test that runs."""
+        nodeid = os.environ.get("PYTEST_CURRENT_TEST", "").partition(" ")[0]
+        return tuple(UncheckedValue(*x) for x in self.options["unchecked"].pop(nodeid, ()))
+
     def unreadable(self) -> dict[Path, str]:
         return {Path(path): f"{path}: {why}" for path, why in self.options["unreadable"].items()}
+
+    def stopped(self, nodeid: str, exc: BaseException, checks: Any, policy: Policy) -> StoppedTest:
+        """With a result of each call that the script says isn't reached."""
+        cases = [CaseId(nodeid, call) for call in self.options["unreached"]]
+        outcome, log_line = policy.outcome(Verdict.INCOMPLETE), f"stopped after {len(checks)} calls"
+        log(log_line)
+        results = [
+            CaseResult(c, "", Verdict.INCOMPLETE, outcome, f"INCOMPLETE {c}: not reached", "cuda:90") for c in cases
+        ]
+        return StoppedTest(str(self.static_end(exc)), tuple(results), tuple(checks))
 
     def static_end(self, exc: BaseException) -> str | None:
         return f"static_end of {exc}" if self.static and isinstance(exc, NeedsGpu) else None
@@ -212,7 +229,7 @@ def log(line: str) -> None:
 def install(**options: Any) -> None:
     """Put this stand-in in the engine's place; ``unusable`` makes opening it a usage error with that text."""
     options = {"static": False, "stale": [], "unreadable": {}, "progress": [], "unusable": ""} | options
-    options = {"stale_because": "no such case"} | options
+    options = {"stale_because": "no such case", "unreached": [], "unchecked": {}} | options
 
     def open_session(settings: Settings, backend: Any = None) -> Session:
         if options["unusable"]:

@@ -23,6 +23,27 @@ def test_test_that_can_not_go_on_is_static_only(project):
     assert project.json()["static_only"] == {"test_it.py::test_ends": "static_end of item()"}
 
 
+@pytest.mark.parametrize(("ci", "outcomes"), [("", {"passed": 1, "warnings": 1}), ("1", {"failed": 1})])
+def test_a_call_that_is_not_reached_is_incomplete(project, monkeypatch, ci, outcomes):
+    monkeypatch.setenv("CI", ci)
+    project.engine(static=True, unreached=["backward"])
+    project.file(ENDS_AFTER.replace("VERDICT", "PASS"))
+    result = project.run("--kerntune-json=run.json")
+    result.assert_outcomes(**outcomes)
+    result.stdout.fnmatch_lines(["*INCOMPLETE test_it.py::test_ends::backward: not reached*"])
+    assert project.json()["counts"] == {"PASS": 1, "INCOMPLETE": 1}
+    assert "stopped after 1 calls" in project.log
+
+
+def test_a_call_after_a_fixture_that_stops_is_incomplete(project, monkeypatch):
+    monkeypatch.setenv("CI", "1")
+    project.engine(static=True, unreached=["body"])
+    project.file(IN_SETUP.replace("VERDICT", "PASS"))
+    result = project.run("--kerntune-json=run.json")
+    result.assert_outcomes(errors=1)
+    assert project.json()["counts"] == {"PASS": 1, "INCOMPLETE": 1}
+
+
 def test_verdict_still_falls(project):
     project.engine(static=True)
     project.file(ENDS_AFTER.replace("VERDICT", "REGRESSED"))
@@ -145,6 +166,60 @@ def test_engine_is_closed_after_a_collection_error(project):
     result = project.run()
     assert result.ret == pytest.ExitCode.INTERRUPTED
     assert project.log.splitlines()[-1] == "close"
+
+
+COMPARES = """
+def test_a(autotune):
+    autotune(kernel("PASS", ns=None))
+
+@pytest.mark.parametrize("n", [1, 2])
+def test_other(n): pass
+"""
+
+UNCHECKED = {
+    "test_it.py::test_a": [
+        ("test_it.py:4", "assert torch.equal(y, z)", True),
+        ("ops.py:9", "if y.isnan().any():", False),
+    ],
+    "test_it.py::test_other[1]": [("test_it.py:8", "assert (y == 0).all()", True)] * 2,
+}
+
+
+@pytest.mark.parametrize("options", [(), ("-v",), ("-n1",)])
+def test_values_that_nothing_checked_are_counted(project, options):
+    """Of tests without autotune as well: they run on the same stand-ins."""
+    project.engine(static=True, unchecked=UNCHECKED)
+    project.file(COMPARES)
+    result = project.run(*options, "--kerntune-json=run.json")
+    result.assert_outcomes(passed=3)
+    said = "values not checked without a GPU: 2 assertions and 1 other comparison in 2 tests"
+    verbose = "-v" in options
+    assert [x for x in result.outlines if x.startswith("values not")] == [said + ("" if verbose else "; -v shows them")]
+    places = [x for x in result.outlines if x.startswith("  test_it")]
+    assert (
+        places
+        == [
+            "  test_it.py::test_a: test_it.py:4: assert torch.equal(y, z)",
+            "  test_it.py::test_a: ops.py:9: if y.isnan().any():",
+            "  test_it.py::test_other[1]: test_it.py:8: assert (y == 0).all()",
+        ]
+        * verbose
+    )
+    found = project.json()["unchecked"]
+    assert found["test_it.py::test_a"][0] == {
+        "place": "test_it.py:4", "line": "assert torch.equal(y, z)", "asserted": True,
+    }  # fmt: skip
+    assert {nodeid: len(values) for nodeid, values in found.items()} == {
+        "test_it.py::test_a": 2, "test_it.py::test_other[1]": 1,
+    }  # fmt: skip
+
+
+def test_nothing_is_said_where_all_was_checked(project):
+    project.engine(static=True)
+    project.file(COMPARES)
+    result = project.run("--kerntune-json=run.json")
+    assert "values not checked" not in result.stdout.str()
+    assert "unchecked" not in project.json()
 
 
 CONFIGS = """

@@ -7,7 +7,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kerntune.errors import UsageError
-from pytest_kerntune.values import parse_choice, parse_floor, parse_name, parse_switch, parse_tolerance
+from pytest_kerntune.values import (
+    parse_choice,
+    parse_floor,
+    parse_kernel_values,
+    parse_name,
+    parse_switch,
+    parse_tolerance,
+)
 
 
 @pytest.mark.parametrize(
@@ -64,3 +71,29 @@ def test_name_has_no_separator():
     for wrong in ("", "  ", "a::b", "a\nb", 5):
         with pytest.raises(UsageError, match="is no name"):
             parse_name(wrong, "here")
+
+
+class Tensor:
+    """What torch's tensors are known by."""
+
+    untyped_storage = None
+
+
+def test_kernel_values_are_sorted_by_kernel():
+    x, y, z = Tensor(), Tensor(), Tensor()
+    given = {"route.counts": x, "route.ends": y, "sort.at": z}
+    assert parse_kernel_values(given, "values") == {"route": {"counts": x, "ends": y}, "sort": {"at": z}}
+    assert parse_kernel_values({}, "values") == {}
+
+
+@pytest.mark.parametrize(
+    "value", [Tensor(), {"counts": Tensor()}, {"a.b.c": Tensor()}, {1: Tensor()}, [("a.b", Tensor())], {"a.": Tensor()}]
+)
+def test_no_kernel_values(value):
+    with pytest.raises(UsageError, match=r"^values: .* is no mapping from arguments .*lambda: fn\(values"):
+        parse_kernel_values(value, "values")
+
+
+def test_kernel_values_are_tensors():
+    with pytest.raises(UsageError, match=r"^values: route.counts: a list is no tensor"):
+        parse_kernel_values({"route.counts": [1, 2]}, "values")

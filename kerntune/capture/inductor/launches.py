@@ -17,9 +17,11 @@ from kerntune.capture.inductor.origins import origins_of_launch
 from kerntune.capture.inductor.trial_launches import leave_out_trials
 from kerntune.capture.launch import Pending, Probe
 from kerntune.capture.site import Candidate, Site, config_of
+from kerntune.compiling.compiler import Compiler
 from kerntune.errors import CompileError, TrialError
 from kerntune.gpu.base import Backend
 from kerntune.kernels import compat
+from kerntune.kernels.abi import pointer_arguments
 from kerntune.kernels.compat import inductor_parts
 from kerntune.kernels.generated import GeneratedKernel, mark_generated, name_without_number
 from kerntune.kernels.source import kernel_file, kernel_name
@@ -31,6 +33,8 @@ class Recorder(Protocol):
 
     @property
     def backend(self) -> Backend: ...
+    @property
+    def compiler(self) -> Compiler: ...
     @property
     def launches(self) -> list[Pending]: ...
     def records_launch(self, kernel: str) -> bool: ...
@@ -85,8 +89,15 @@ class InductorLaunch:
 
     def _launch(self, config: Any, site: Site | None) -> Any:
         pending = self._pending(config, site)
-        run = self.run if self.capture.backend.gpu is not None else lambda: None
+        run = self.run if self.capture.backend.gpu is not None else lambda: self._tell(pending)
         return self.capture.launch_other(lambda target: self._probe(config, target), pending, run)
+
+    def _tell(self, pending: Pending) -> None:
+        """Where nothing runs: what the launch writes holds other values from then on."""
+        launch = pending.specialized[self.capture.backend.targets[0]]
+        if isinstance(launch, Specialized):
+            access = lambda: self.capture.compiler.compile(launch).access  # noqa: E731 - asked only if need be
+            self.capture.backend.tensors.launched(pointer_arguments(launch), access)
 
     def _pending(self, config: Any, site: Site | None) -> Pending:
         found: dict[Target, Specialized | TrialError] = {}

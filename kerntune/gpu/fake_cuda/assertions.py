@@ -6,6 +6,7 @@ import functools
 import linecache
 import re
 import sys
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from types import FrameType
@@ -14,6 +15,7 @@ from typing import Any
 import torch
 from torch._subclasses.fake_tensor import FakeTensor
 
+from kerntune.base.users_line import UsersLine, calling_line
 from kerntune.gpu.fake_cuda.known_values import KnownValues
 from kerntune.gpu.fake_cuda.modes import Handler
 
@@ -35,6 +37,15 @@ class Comparisons:
 
     def __init__(self, known: KnownValues) -> None:
         self._known = known
+        self._unchecked: dict[UsersLine, bool] = {}
+        self._lock = threading.Lock()
+
+    def take_unchecked(self) -> dict[UsersLine, bool]:
+        """The users' lines whose comparisons passed although values weren't known, since the last call of this; and
+        whether each is an assertion."""
+        with self._lock:
+            taken, self._unchecked = self._unchecked, {}
+            return taken
 
     def handlers(self) -> dict[Any, Handler]:
         """The handlers by torch function, for :class:`~kerntune.gpu.fake_cuda.modes.TorchFunctionHandlers`."""
@@ -50,7 +61,7 @@ class Comparisons:
         if self._all_known(args, kwargs):
             return func(*args, **kwargs)
         torch.isclose(*args, **kwargs)  # tensors that can't be compared (dtypes, shapes) raise here, as on a GPU
-        return _passing_value(default=True)
+        return self._passed(default=True)
 
     def _equal(self, func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         left, right = (*args, *kwargs.values())[:2]
@@ -59,7 +70,7 @@ class Comparisons:
         if left.shape != right.shape:
             return False
         torch.eq(left, right)
-        return _passing_value(default=True)
+        return self._passed(default=True)
 
     def _reduction(self, usual: bool, func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         result = func(*args, **kwargs)
@@ -74,19 +85,26 @@ class Comparisons:
             return func(*args, **kwargs)
         usual = getattr(asked, TRUTH, None)
         if usual is not None:
-            return _passing_value(default=usual)
+            return self._passed(default=usual)
         if asked.dtype == torch.bool and asked.numel() == 1 and _assertion(_calling_line()):
-            return _passing_value(default=True)
+            return self._passed(default=True)
         return func(*args, **kwargs)
+
+    def _passed(self, default: bool) -> bool:
+        """The value with which the calling line passes; the users' line is noted."""
+        text, users = _calling_line(), calling_line()
+        if users is not None:
+            with self._lock:
+                self._unchecked[users] = "assert" in text or "assert" in users.text
+        return _passing_value(text, default)
 
     def _all_known(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
         tensors = [value for value in (*args, *kwargs.values()) if isinstance(value, torch.Tensor)]
         return all(map(self._known.knows, tensors))
 
 
-def _passing_value(default: bool) -> bool:
-    """The value with which the calling line passes: False in ``assert not torch.equal(a, b)``."""
-    line = _calling_line()
+def _passing_value(line: str, default: bool) -> bool:
+    """The value with which a line passes: False in ``assert not torch.equal(a, b)``."""
     if not _assertion(line):
         return default
     return not _NEGATED.match(line)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 from torch._subclasses.fake_tensor import (
     DataDependentOutputException,
     DynamicOutputShapeException,
@@ -11,6 +9,7 @@ from torch._subclasses.fake_tensor import (
     UnsupportedOperatorException,
 )
 
+from kerntune.base.users_line import chain
 from kerntune.errors import CaptureError
 
 
@@ -44,18 +43,10 @@ def static_reason(exc: BaseException | None) -> str | None:
 
     Follows ``__cause__`` and ``__context__``: ``assert_close`` wraps the original exception.
     """
-    for link in _chain(exc):
+    for link in chain(exc):
         for kind, text in _REASONS:
             if isinstance(link, kind):
                 return text.format(link)
         if isinstance(link, (RuntimeError, AssertionError)) and any(known in str(link) for known in _MESSAGES):
             return f"needs a GPU: {str(link).splitlines()[0]}"
     return None
-
-
-def _chain(exc: BaseException | None) -> Iterator[BaseException]:
-    seen: set[int] = set()
-    while exc is not None and id(exc) not in seen:
-        seen.add(id(exc))
-        yield exc
-        exc = exc.__cause__ or (None if exc.__suppress_context__ else exc.__context__)

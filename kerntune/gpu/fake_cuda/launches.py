@@ -14,11 +14,16 @@ from triton.runtime.autotuner import Autotuner
 from triton.runtime.jit import JITFunction, create_function_from_signature
 
 from kerntune.base.device import DeviceSpec
+from kerntune.compiling.kernel_facts import facts_of
 from kerntune.gpu.fake_cuda.device_numbers import DeviceNumbers
 from kerntune.gpu.fake_cuda.driver import gpu_target
+from kerntune.gpu.fake_cuda.known_values import KnownValues
 from kerntune.gpu.fake_cuda.patches import replace
 from kerntune.gpu.fake_cuda.resources import resources
-from kerntune.kernels.compat import prune_configs
+from kerntune.kernels.abi import pointer_arguments
+from kerntune.kernels.access import Access
+from kerntune.kernels.compat import compiler_settings, prune_configs
+from kerntune.kernels.specialize import Specialized
 
 RUN_OPTIONS = ("instrumentation_mode", "fpsan_homomorphic_casts")
 """Knobs that ``JITFunction.run`` passes to hooks and binder as keyword arguments (3.6: the first; 3.9: both)."""
@@ -82,15 +87,22 @@ class Unlaunched:
 class CapturedLaunches:
     """Replaces ``JITFunction.run`` and ``Autotuner.run``.
 
-    ``specializing()`` is entered while Triton's binder asks arguments for their addresses.
+    ``specializing()`` is entered while Triton's binder asks arguments for their addresses; ``known`` is told what a
+    launch may have written.
     """
 
     def __init__(
-        self, numbers: DeviceNumbers, specializing: Callable[[], contextlib.AbstractContextManager[None]]
+        self,
+        numbers: DeviceNumbers,
+        specializing: Callable[[], contextlib.AbstractContextManager[None]],
+        known: KnownValues,
     ) -> None:
         self._numbers = numbers
         self._specializing = specializing
+        self._known = known
         self._binders: dict[tuple[int, Any], tuple[Any, Callable[..., Any]]] = {}
+        self.access_of: Callable[[Specialized], Access] | None = None
+        """How it is found out what a launch's kernel writes; None: it is compiled in this process."""
 
     def install(self, stack: contextlib.ExitStack) -> None:
         """Nothing is launched until ``stack`` closes."""
@@ -114,7 +126,17 @@ class CapturedLaunches:
         launch = Unlaunched(lambda: self._compile(target, kernel, *packed), spec, again)
         if warmup:
             _ = launch.compiled
+        else:
+            parsed, signature, constexprs, attributes = packed
+            settings = compiler_settings(spec.target.backend)
+            made = Specialized(kernel, spec.target, bound, signature, constexprs, attributes, parsed, settings)
+            self._known.launched(pointer_arguments(made), lambda: self._access(made, launch))
         return launch
+
+    def _access(self, made: Specialized, launch: Unlaunched) -> Access:
+        if self.access_of is not None:
+            return self.access_of(made)
+        return facts_of(made.target, launch.compiled.asm).access
 
     def _binder(self, kernel: Any, backend: Any, target: Any) -> Callable[..., Any]:
         """A binder made here, not one of ``kernel.device_caches``: those outlive the stand-ins."""

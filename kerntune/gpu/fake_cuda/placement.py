@@ -94,8 +94,10 @@ class Placement(TorchDispatchMode):  # type: ignore[misc]  # torch's types are s
         try:
             with self._fake:
                 outcome = func(*args, **kwargs)
-        except (DataDependentOutputException, DynamicOutputShapeException):
+        except (DataDependentOutputException, DynamicOutputShapeException) as exc:
             if inputs is None or not _bounded(func, inputs[0]):
+                if not _fake_mode_is_on():  # an outer dispatch of the same operator may still have the answer
+                    self._known.note_unanswered(exc)
                 raise
             return self._faked(func(*inputs[0], **inputs[1]), _device(args))
         real = _computed(func, inputs) if inputs is not None and small(outcome) else None

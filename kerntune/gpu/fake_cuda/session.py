@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -13,6 +13,7 @@ from torch._library.triton import set_wrap_triton_enabled
 from torch._subclasses.fake_tensor import FakeTensor
 
 from kerntune.base.device import DeviceSpec
+from kerntune.base.users_line import UsersLine
 from kerntune.errors import UsageError
 from kerntune.gpu.fake_cuda.assertions import Comparisons
 from kerntune.gpu.fake_cuda.autograd import engine
@@ -34,6 +35,8 @@ from kerntune.gpu.fake_cuda.patches import Replacements, replace
 from kerntune.gpu.fake_cuda.placement import Placement
 from kerntune.gpu.fake_cuda.pointers import Addresses
 from kerntune.gpu.fake_cuda.tensors import install_methods
+from kerntune.kernels.access import Access
+from kerntune.kernels.specialize import Specialized
 
 _only_one = threading.Lock()
 
@@ -73,8 +76,9 @@ class StandIns:
         self._addresses = Addresses()
         self._known = KnownValues()
         self.watch = Watch()
+        self._comparisons = Comparisons(self._known)
         self._operators = RealImplementations(self._surroundings)
-        self._launches = CapturedLaunches(self.numbers, self.specializing)
+        self._launches = CapturedLaunches(self.numbers, self.specializing, self._known)
         self.compiled = CompiledFunctions(self._surroundings, lambda: self._answers)
         self._answers: TorchFunctionHandlers | None = None
         self._placement: Placement | None = None
@@ -97,13 +101,35 @@ class StandIns:
 
     def address(self, tensor: torch.Tensor) -> int:
         """A tensor's synthetic device address in bytes, storage offset included; the real one of a real tensor."""
-        self._known.forget(tensor)  # code that has the address may write to it
         return self._addresses.tensor(tensor)
 
     def storage_address(self, tensor: torch.Tensor) -> int:
         """The address of a tensor's storage, a multiple of 256; views of one storage share it."""
-        self._known.forget(tensor)
         return self._addresses.storage(tensor)
+
+    def launched(self, pointers: Sequence[Any], access: Callable[[], Access]) -> None:
+        """Tell of a launch that reaches none of Triton's entry points (:meth:`KnownValues.launched`)."""
+        self._known.launched(pointers, access)
+
+    def supply(self, tensor: torch.Tensor, values: torch.Tensor) -> None:
+        """Give a tensor values that a kernel would have computed (:meth:`KnownValues.supply`)."""
+        self._known.supply(tensor, values)
+
+    def take_unchecked(self) -> Mapping[UsersLine, bool]:
+        """What has passed without values (:meth:`Comparisons.take_unchecked`)."""
+        return self._comparisons.take_unchecked()
+
+    def take_unanswered(self) -> list[tuple[UsersLine, str]]:
+        """Questions that had no answer (:meth:`KnownValues.take_unanswered`)."""
+        return self._known.take_unanswered()
+
+    def ask_access(self, access_of: Callable[[Specialized], Access]) -> None:
+        """Ask ``access_of`` what a launch's kernel writes, instead of compiling it in this process."""
+        self._launches.access_of = access_of
+
+    def give_up(self, tensor: torch.Tensor) -> None:
+        """A tensor's values are known no more."""
+        self._known.forget(tensor)
 
     def reserved(self, address: int) -> bool:
         """Whether a number is in a storage's synthetic memory, or was while the storage lived."""
@@ -155,10 +181,11 @@ class StandIns:
         stack.enter_context(self._surroundings())
 
     def _handlers(self) -> dict[Any, Handler]:
-        comparisons = Comparisons(self._known).handlers() if self.level is Level.COMPARISONS_PASS else {}
+        comparisons = self._comparisons.handlers() if self.level is Level.COMPARISONS_PASS else {}
         return {torch.Tensor.data_ptr: self._data_ptr, **hook_handlers(), **comparisons}
 
     def _data_ptr(self, func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> int:
+        self._known.forget(args[0])  # users' code that has the address may write there
         return self.address(args[0])
 
     def _surroundings(self) -> contextlib.AbstractContextManager[None]:

@@ -39,7 +39,9 @@ def _ending(name: str, known: KnownValues) -> Callable[..., Any]:
         real = known.of(self)
         if real is not None and name == "tolist":
             return real.tolist()
-        raise StandInEnd(f"needs the values of a stand-in (Tensor.{name})")
+        error = StandInEnd(f"needs the values of a stand-in (Tensor.{name})")
+        known.note_unanswered(error)
+        raise error
 
     return method
 

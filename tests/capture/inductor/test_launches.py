@@ -47,6 +47,7 @@ class Recorder:
     def __init__(self) -> None:
         self.backend = SimpleNamespace(gpu=object(), targets=(TARGET,), spec=typical_device(TARGET))
         self.launches: list[Any] = []
+        self.compiler: Any = None
 
     def records_launch(self, kernel: str) -> bool:
         return True
@@ -97,6 +98,17 @@ def test_the_config_that_inductor_settled_on_is_recorded(tuner: Any) -> None:
     assert pending.config == Config({"XBLOCK": 64}, num_warps=4, num_stages=1)
     assert (pending.kernel, pending.grid, pending.site) == ("triton_poi_fused_sin", (4, 1, 1), None)
     assert dict(pending.specialized[TARGET].bound) == {"x": "tensor", "n": 256, "XBLOCK": None}
+
+
+def test_where_nothing_runs_stand_ins_hear_what_the_launch_may_write(tuner: Any) -> None:
+    """Its code reaches none of Triton's entry points, by which they hear of others."""
+    told: list[Any] = []
+    recorder, tuner.configs = Recorder(), [config(64)]
+    tensors = SimpleNamespace(launched=lambda pointers, access: told.append((pointers, access())))
+    recorder.backend.gpu, recorder.backend.tensors = None, tensors
+    recorder.compiler = SimpleNamespace(compile=lambda launch: SimpleNamespace(access=("of", launch.name)))
+    assert InductorLaunch(recorder, tuner, ("tensor", 256), {}, lambda: "not run").make() is None
+    assert told == [(["tensor"], ("of", "triton_poi_fused_sin"))]
 
 
 def test_a_config_that_the_first_launch_has_found_replaces_it(tuner: Any) -> None:

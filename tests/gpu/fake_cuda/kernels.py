@@ -10,6 +10,7 @@ import torch
 import triton
 import triton.language as tl
 from triton.runtime.jit import JITFunction
+from triton.tools.tensor_descriptor import TensorDescriptor
 
 
 @triton.jit
@@ -38,6 +39,25 @@ def square_backward_kernel(x_ptr, gradient_ptr, out_ptr, n, BLOCK: tl.constexpr)
     at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     x, gradient = tl.load(x_ptr + at, mask=at < n), tl.load(gradient_ptr + at, mask=at < n)
     tl.store(out_ptr + at, 2 * x * gradient, mask=at < n)
+
+
+@triton.jit
+def broken_kernel(x_ptr, BLOCK: tl.constexpr):
+    tl.store(x_ptr + tl.arange(0, BLOCK), no_such_name)  # noqa: F821 - that is what is wrong with it
+
+
+@triton.jit
+def copy_descriptor_kernel(read, written):
+    written.store([0, 0], read.load([0, 0]))
+
+
+def descriptor(x):
+    return TensorDescriptor.from_tensor(x, [8, 16])
+
+
+@triton.jit
+def by_number_kernel(at):
+    tl.store(tl.load(at).to(tl.pointer_type(tl.int64)), 1)
 
 
 def add(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:

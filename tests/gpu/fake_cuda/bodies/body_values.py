@@ -69,6 +69,32 @@ def test_a_launch_may_write_what_it_is_given():
     assert_ends(lambda: out.sum().item())
     assert_ends(lambda: out[:4].tolist())
     assert beside.tolist() == list(range(8))
+    assert (x.tolist(), y.tolist()) == ([0] * 8, [0] * 8), "which the kernel only reads"
+
+
+def test_a_launch_that_is_only_compiled_writes_nothing():
+    out = torch.zeros(8, dtype=torch.int32, device="cuda")
+    K.add_kernel.warmup(out, out, out, 8, BLOCK=8, grid=(1,))
+    assert out.tolist() == [0] * 8
+
+
+def test_a_kernel_that_can_not_be_compiled_may_write_all_that_it_is_given():
+    x = torch.zeros(8, dtype=torch.int32, device="cuda")
+    K.broken_kernel[(1,)](x, BLOCK=8)
+    assert_ends(x.tolist)
+
+
+def test_what_a_kernel_reads_through_a_descriptor_stays_known():
+    read, written = (torch.zeros(8, 16, dtype=torch.int32, device="cuda") for _ in range(2))
+    K.copy_descriptor_kernel[(1,)](K.descriptor(read), K.descriptor(written))
+    assert read.sum().item() == 0
+    assert_ends(lambda: written.sum().item())
+
+
+def test_a_kernel_that_writes_by_a_number_may_write_all_that_it_is_given():
+    at = torch.zeros(8, dtype=torch.int64, device="cuda")
+    K.by_number_kernel[(1,)](at)
+    assert_ends(at.tolist)
 
 
 def test_an_address_gives_the_values_up():

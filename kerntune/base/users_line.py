@@ -1,0 +1,94 @@
+"""The innermost line of users' code that an error or a call comes from."""
+
+from __future__ import annotations
+
+import linecache
+import sys
+import sysconfig
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from types import FrameType, TracebackType
+
+NOT_USERS = frozenset({"torch", "triton", "numpy", "kerntune", "pytest_kerntune", "pytest", "_pytest", "pluggy"})
+"""Packages that do what users' code has asked for; the standard library is none of theirs either."""
+
+INSTALLED = ("site-packages", "dist-packages")
+MAX_LINE = 200
+"""Characters of a line's text that are kept."""
+
+
+@dataclass(frozen=True)
+class UsersLine:
+    """A line of code: ``file`` is its path, ``module`` the name of the module (``fla.ops.utils.index``), ``function``
+    that of the innermost function (``<module>`` outside of any), ``text`` the line without its indentation."""
+
+    file: str
+    module: str
+    function: str
+    number: int
+    text: str
+
+    def place(self, root: Path) -> str:
+        """The file's path in ``root``, or the module's name for what lies elsewhere: the same on every machine."""
+        path = Path(self.file)
+        if path.is_relative_to(root) and not set(INSTALLED) & set(path.relative_to(root).parts):
+            return path.relative_to(root).as_posix()
+        return self.module or path.name
+
+
+def line_of_error(error: BaseException) -> UsersLine | None:
+    """The users' line in which ``error`` itself was raised (not those that it is chained to); None if there is none."""
+    return _innermost(_outermost_first(error.__traceback__))
+
+
+def calling_line() -> UsersLine | None:
+    """The users' line that the current call comes from; None if there is none."""
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None:
+        if _is_users(frame):
+            return _line(frame, frame.f_lineno)
+        frame = frame.f_back
+    return None
+
+
+def chain(error: BaseException | None) -> Iterator[BaseException]:
+    """An error and those that it was raised from or while handling, the first one last."""
+    seen: set[int] = set()
+    while error is not None and id(error) not in seen:
+        seen.add(id(error))
+        yield error
+        error = error.__cause__ or (None if error.__suppress_context__ else error.__context__)
+
+
+def _outermost_first(traceback: TracebackType | None) -> Iterator[tuple[FrameType, int]]:
+    while traceback is not None:
+        yield traceback.tb_frame, traceback.tb_lineno
+        traceback = traceback.tb_next
+
+
+def _innermost(frames: Iterable[tuple[FrameType, int]]) -> UsersLine | None:
+    found = [(frame, number) for frame, number in frames if _is_users(frame)]
+    return _line(*found[-1]) if found else None
+
+
+def _is_users(frame: FrameType) -> bool:
+    package = str(frame.f_globals.get("__name__", "")).partition(".")[0]
+    return package not in NOT_USERS and not _is_pythons(frame.f_code.co_filename)
+
+
+def _is_pythons(file: str) -> bool:
+    """Whether a file is one of the standard library's, or none at all (``<string>``, ``<frozen importlib>``)."""
+    if file.startswith("<"):
+        return True
+    inside = file.startswith(_LIBRARY)
+    return inside and not any(f"/{folder}/" in file for folder in INSTALLED)
+
+
+_LIBRARY = tuple(dict.fromkeys(f"{sysconfig.get_path(name)}/" for name in ("stdlib", "platstdlib")))
+
+
+def _line(frame: FrameType, number: int) -> UsersLine:
+    code, module = frame.f_code, str(frame.f_globals.get("__name__", ""))
+    text = linecache.getline(code.co_filename, number, frame.f_globals).strip()[:MAX_LINE]
+    return UsersLine(code.co_filename, module, code.co_name, number, text)
