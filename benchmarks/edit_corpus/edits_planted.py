@@ -36,8 +36,9 @@ class Planted(Edit):
 def harm(
     kernel: str, name: str, kind: str, finding: str, cause: str, argument: str, *changes: tuple[str, str]
 ) -> Planted:
-    """A slower one."""
-    return Planted(kernel, name, kind, changes, planted=kind, finding=finding, cause=cause, argument=argument)
+    """A slower one. A config that a launch is given by hand is called its launch options."""
+    named = rf"\b{cause}\b" if cause != "config" else r"\bconfig of\b|\bconfig \(|launch options"
+    return Planted(kernel, name, kind, changes, planted=kind, finding=finding, cause=named, argument=argument)
 
 
 def harmless(kernel: str, name: str, argument: str, *changes: tuple[str, str]) -> Planted:
@@ -95,8 +96,8 @@ HARMFUL = (
          ("state * tl.exp(decay)", "(state.to(tl.float64) * tl.exp(decay.to(tl.float64))).to(tl.float32)")),
     harm("linear_attention", "state in ieee", "tensor cores", TENSOR, "code", "one of the four products leaves the tensor cores",
          ("tl.dot(k.T, v, state * tl.exp(decay))", 'tl.dot(k.T.to(tl.float32), v.to(tl.float32), state * tl.exp(decay), input_precision="ieee")')),
-    harm("linear_attention", "maxnreg=40", "spills", SPILLS, "config", "the state takes 32 registers, a chunk's result 32 more",
-         ("num_warps=4", "num_warps=4, maxnreg=40")),
+    harm("linear_attention", "maxnreg=64", "spills", SPILLS, "config", "the state takes 32 registers a thread, scores and a chunk's result 64 more",
+         ("num_warps=4", "num_warps=4, maxnreg=64")),
     # matmul_int4
     harm("matmul_int4", "num_stages 3 -> 1", "pipelining", PIPELINE, "config", EXPOSED, ("num_stages=3", "num_stages=1")),
     harm("matmul_int4", "unpacked to fp32", "operand width", OPERANDS, "code", HALF_RATE,

@@ -3,8 +3,8 @@
     python -m benchmarks.edit_corpus.planted OUT.json [--kernels syrk router] [--processes 2] [--target cuda:90]
 
 A harmful edit is found if its case is REGRESSED, a failing finding says what the edit is about, and a cause names the
-kind of change. A harmless one is right if its case doesn't fail. Harmful ones are judged undone, too: an improvement must
-not fail. OUT keeps the first run of ``OUT``'s corpus (``first``) when it is written again, so that both stand side by side.
+kind of change. A harmless one is right if its case doesn't fail. Harmful ones are judged undone, too, unless what they
+make can't be launched: an improvement must not fail. OUT keeps its first run (``first``) when it is written again.
 """
 
 from __future__ import annotations
@@ -34,7 +34,9 @@ def judged(asked: tuple[str, str]) -> list[dict[str, Any]]:
     kernel, target = asked
     with tempfile.TemporaryDirectory() as folder, gate(Path(folder), target) as found:
         rows = [(edit, row) for edit in EDITS if edit.kernel == kernel for row in found.rows(edit)]
-    return [told(edit, row) for edit, row in rows if edit.planted or row["direction"] == "made"]
+    made = [(e, r) for e, r in rows if r["direction"] == "made"]
+    undone = [(e, r) for e, r in rows if r["direction"] == "undone" and e.planted and r["verdict"] != "NO BASELINE"]
+    return [told(edit, row) for edit, row in made + undone]
 
 
 def told(edit: Planted, row: dict[str, Any]) -> dict[str, Any]:

@@ -22,7 +22,7 @@ def product_kernel(a_ptr, b_ptr, c_ptr, m, n, k, BM: tl.constexpr, BN: tl.conste
     a_ptrs = a_ptr + batch * m * k + rows[:, None] * k + inner[None, :]
     b_ptrs = b_ptr + batch * k * n + inner[:, None] * n + cols[None, :]
     total = tl.zeros((BM, BN), tl.float32)
-    for start in range(0, k, BK):
+    for _ in range(0, k, BK):
         a = tl.load(a_ptrs)
         b = tl.load(b_ptrs)
         total = tl.dot(a, b, total)

@@ -38,7 +38,7 @@ def inputs(device):
 
 
 def reference(q, k, v, decay):
-    heads, length, head = q.shape
+    heads, _, head = q.shape
     state = torch.zeros(heads, head, head, device=q.device)
     outs = []
     for i, (qs, ks, vs) in enumerate(zip(q.split(64, 1), k.split(64, 1), v.split(64, 1), strict=True)):
