@@ -18,7 +18,7 @@ from kerntune.base.device import DeviceSpec, Target
 from kerntune.base.policy import Update
 from kerntune.base.recording import Recording
 from kerntune.errors import BaselineError, StoreError
-from kerntune.gate.baselines import Argument, Baseline, BaselineStore, TimeBaseline, fingerprint_of, inputs_of
+from kerntune.gate.baselines import Argument, Baseline, BaselineStore, TimeBaseline, inputs_of
 from kerntune.gpu.base import Backend
 from kerntune.kernels.value_text import DESCRIPTORS
 
@@ -201,10 +201,12 @@ class Renames:
         self._stores = tuple(stores)
         self._update = update
         self._by_fingerprint: dict[str, list[Baseline]] | None = None
-        self._by_kernel: dict[str, list[Baseline]] = defaultdict(list)
+        self._by_kernel: defaultdict[str, list[Baseline]] = defaultdict(list)
         self._given: dict[CaseId, CaseId] = {}
 
-    def settle(self, case: CaseId, arguments: Inputs, recording: Recording, path: Path) -> Renamed:
+    def settle(
+        self, case: CaseId, fingerprint: str, recording: Recording, path: Path, arguments: Inputs = ()
+    ) -> Renamed:
         """The sentence about a case whose own baseline would be at ``path``: its earlier name, and what was done.
 
         Empty if it has a baseline, or never had another name. Where the run was asked to (:data:`TAKING_OVER`), the
@@ -213,21 +215,18 @@ class Renames:
         if path.exists():
             return Renamed()
         work = tuple((launch.kernel, launch.source) for launch in recording.launches)
-        old = self._named_before(case, fingerprint_of(arguments), work)
+        old = self._named_before(case, fingerprint, work)
         if old is None:
-            return self._edited(case, arguments, [kernel for kernel, _ in work])
+            return self._edited(case, fingerprint, arguments, [kernel for kernel, _ in work])
         if self._update not in TAKING_OVER:
             return Renamed(f"renamed from {old}? {move_command(old, case)} keeps what is known of it")
         if self._take_over(old, case):
             return Renamed(f"renamed from {old}, whose baselines were taken over", True)
         return Renamed()
 
-    def _edited(self, case: CaseId, arguments: Inputs, kernels: Sequence[str]) -> Renamed:
+    def _edited(self, case: CaseId, fingerprint: str, arguments: Inputs, kernels: Sequence[str]) -> Renamed:
         """The hint at the case that is the most like this one by names of tests and kernels, and by tensors."""
-        gone = {b.case: b for b in self._candidates(fingerprint_of(arguments))}
-        gone |= {
-            b.case: b for k in kernels for b in self._by_kernel.get(k, ()) if self._gone and self._gone(b.case.nodeid)
-        }
+        gone = {b.case: b for b in self._candidates(fingerprint, kernels)}
         alike = {old: _alike(case, arguments, kernels, b) for old, b in gone.items() if old not in self._given}
         best = max(sorted(alike), key=lambda old: alike[old], default=None)
         if best is None or alike[best] < ALIKE:
@@ -260,8 +259,9 @@ class Renames:
             self._given[best] = case
         return best
 
-    def _candidates(self, fingerprint: str | None) -> Iterator[Baseline]:
-        """Baselines of equal tensors whose test is gone. The folder is read once, by the first case that has none."""
+    def _candidates(self, fingerprint: str | None, kernels: Iterable[str] = ()) -> Iterator[Baseline]:
+        """Baselines of equal tensors, and those of any of these kernels, whose test is gone. The folder is read once,
+        by the first case that has none."""
         gone = self._gone
         if gone is None:
             return
@@ -272,7 +272,8 @@ class Renames:
                     self._by_fingerprint[baseline.fingerprint].append(baseline)
                     for kernel, _ in dict.fromkeys(kernel_hashes(baseline)):
                         self._by_kernel[kernel].append(baseline)
-        yield from (b for b in self._by_fingerprint.get(fingerprint or "", ()) if gone(b.case.nodeid))
+        found = [*self._by_fingerprint.get(fingerprint or "", ()), *(b for k in kernels for b in self._by_kernel[k])]
+        yield from (b for b in found if gone(b.case.nodeid))
 
     def _take_over(self, old: CaseId, case: CaseId) -> bool:
         """Whether there was a baseline to move: another process of this run may have moved it."""

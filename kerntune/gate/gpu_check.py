@@ -132,7 +132,7 @@ class TimedCheck:
     def _checked(self) -> Checked:
         case, reference = self.case, self.stores.reference
         path = reference.time_path(self.gpu.spec, case.id, case.fingerprint)
-        renamed = self.stores.renames.settle(case.id, case.arguments, case.recording, path)
+        renamed = self.stores.renames.settle(case.id, case.fingerprint, case.recording, path, case.arguments)
         self.builder = replace(self.builder, known_otherwise=renamed.edited)
         baseline = self._read(reference, self.settings.update)
         found = untimed(case.recording, case.recorded.unsaved, baseline, self.call.policy, self.settings)

@@ -62,7 +62,7 @@ def check_static(
     case, policy, spec = captured.on(target, stores.reference), captured.call.policy, typical_device(target)
     recorded, fingerprint, series = case.recorded, case.fingerprint, compat.triton_series()
     own_path = stores.reference.static_path(target, series, case.id, fingerprint)
-    renamed = stores.renames.settle(case.id, case.arguments, case.recording, own_path)
+    renamed = stores.renames.settle(case.id, fingerprint, case.recording, own_path, case.arguments)
     known = known_case(stores, target, case.id, fingerprint, update)
     _refuse_known(known, recorded, case.capture, target)
     launches = launch_statics(recorded, spec, known_figures(known.launches, update))

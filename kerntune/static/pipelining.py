@@ -1,8 +1,9 @@
-"""Rules on asynchronous copies: whether loops still load ahead of what they compute.
+"""Rules on what a loop has in flight from one round to the next: asynchronous copies, and products.
 
 In a loop of products few warps keep the tensor cores busy, so nothing else hides the latency of a round that waits for
-its own loads. A loop without products has as many warps as fit, and a pipeline's buffers take their place: of two layer
-norms that lost theirs one became faster and one slower, so that is only a remark.
+its own loads, whatever the tile. How far ahead they are decides less: of loops with a stage fewer as many became faster
+as slower. A loop without products has as many warps as fit, and a pipeline's buffers take their place: of two layer
+norms that lost theirs one became faster and one slower.
 """
 
 from __future__ import annotations
@@ -17,27 +18,28 @@ from kerntune.static.product_loops import OPERAND_BYTES, ProductLoops
 
 
 def unpipelined(before: StaticMetrics, after: StaticMetrics) -> Iterator[Draft]:
-    """Findings where loads are no longer ahead of the products or other work of their loop, or less far."""
+    """Findings where loads are no longer ahead of the products or other work of their loop, or less far, and where
+    products don't overlap any more."""
     old, new = _loops(before), _loops(after)
     copies = f"asynchronous copies {change(_copies(before), _copies(after))} instructions"
     if old is None or new is None:
         yield from _stream(before, after, copies)
-    elif old.ahead > new.ahead and new.waiting > old.waiting:
-        text = f"{WAITS}: {change(old.ahead, new.ahead)} pipelined loops, {copies}{_far(old)}; {LOOK}"
+        return
+    if old.ahead > new.ahead and new.waiting > old.waiting:
+        far = f" ({old.rounds:g} {'round' if old.rounds == 1 else 'rounds'} ahead before)" if old.rounds else ""
+        text = f"{WAITS}: {change(old.ahead, new.ahead)} pipelined loops, {copies}{far}; {LOOK}"
         yield Draft("fail", "pipelined_loops", old.ahead, new.ahead, text, "pipelining", True)
-    elif old.ahead and new.ahead and _known(before):
-        yield from _nearer(before, after, old, new, copies)
-    elif new.ahead > old.ahead:
-        text = f"loops with tensor cores load ahead now: {change(old.ahead, new.ahead)} pipelined loops, {copies}"
+        return
+    if new.ahead > old.ahead:
+        text = f"loops of tensor cores load ahead now: {change(old.ahead, new.ahead)} pipelined loops, {copies}"
         yield Draft("info", "pipelined_loops", old.ahead, new.ahead, text, "pipelining")
+    elif old.ahead and _known(before):
+        yield from _nearer(before, after, old, new, copies)
+    yield from _apart(old, new)
 
 
-WAITS = "each round of a loop with tensor cores waits for its own loads"
-LOOK = "look at num_stages, and for a barrier or a while loop, which aren't pipelined"
-
-
-def _far(loops: ProductLoops) -> str:
-    return f" ({loops.rounds:g} {'round' if loops.rounds == 1 else 'rounds'} ahead before)" if loops.rounds else ""
+WAITS = "each round of a loop of tensor cores waits for its own loads"
+LOOK = "look at num_stages, and for a barrier or a while loop, which keep a loop from being pipelined"
 
 
 def _known(metrics: StaticMetrics) -> bool:
@@ -70,11 +72,23 @@ def _stream(before: StaticMetrics, after: StaticMetrics, copies: str) -> Iterato
 def _nearer(
     before: StaticMetrics, after: StaticMetrics, old: ProductLoops, new: ProductLoops, copies: str
 ) -> Iterator[Draft]:
-    """Loops that still load ahead, but less."""
+    """Loops that are still pipelined, but for one of their operands, or less far ahead."""
     if new.plain_bytes - old.plain_bytes >= OPERAND_BYTES and _copies(after) < _copies(before):
         told = f"{change(old.plain_bytes, new.plain_bytes)} bytes a thread by ordinary loads"
-        text = f"some loads of a pipelined loop are no longer asynchronous: {told}, {copies}"
-        yield Draft("fail", "async_copies", old.plain_bytes, new.plain_bytes, text, "async_copies")
-    elif old.rounds > new.rounds and before.shared_bytes > after.shared_bytes:
-        text = f"a loop's copies are fewer rounds ahead: {old.rounds:g} -> {new.rounds:g}, {copies}"
-        yield Draft("fail", "async_copies", old.rounds, new.rounds, text, "async_copies")
+        text = f"{WAITS}, some of which are no longer asynchronous: {told}, {copies}"
+        yield Draft("fail", "plain_bytes", old.plain_bytes, new.plain_bytes, text, "pipelining", True)
+    elif old.rounds > new.rounds:
+        text = f"a pipelined loop loads fewer rounds ahead: {change(old.rounds, new.rounds)}"
+        yield Draft("info", "rounds", old.rounds, new.rounds, text, "pipelining")
+
+
+def _apart(old: ProductLoops, new: ProductLoops) -> Iterator[Draft]:
+    """Products of the same types that have all ended before the next round begins its own: their results are read in
+    each round. Products of other types are other work, and what that costs isn't known from their waits."""
+    if old.overlapped and new.grouped and not new.overlapped and old.types == new.types:
+        text = (
+            "each round of a loop of tensor cores waits for its own products: in "
+            f"{change(old.overlapped, new.overlapped)} loops they are in flight when the next round begins; look for "
+            "what reads or changes the sums in each round"
+        )
+        yield Draft("fail", "overlapped_loops", old.overlapped, new.overlapped, text, "pipelining", True)

@@ -24,9 +24,10 @@ class ProductLoops(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit
     """The innermost loops of a kernel in which tensor cores multiply.
 
     ``loading`` of them load operands (others get them from other warps, or have them already). ``ahead`` of these have
-    copies in flight from one round to the next, at least ``rounds`` rounds' worth. ``plain_bytes`` are what a thread
-    loads in a round of each of them by ordinary loads, in all. ``grouped`` loops commit products in groups (``wgmma``);
-    in ``overlapped`` of them a group is still in flight when the next round begins.
+    copies in flight from one round to the next, at least ``rounds`` rounds' worth; ``plain_bytes`` are what a thread
+    loads in a round of each of these by ordinary loads all the same, in all. ``grouped`` loops commit products in
+    groups (``wgmma``); in ``overlapped`` of them a group is still in flight when the next round begins. ``types`` are
+    those of their results and operands (``f32.f16.f16``).
     """
 
     loading: int = 0
@@ -35,6 +36,7 @@ class ProductLoops(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit
     plain_bytes: int = 0
     grouped: int = 0
     overlapped: int = 0
+    types: tuple[str, ...] = ()
 
     @property
     def waiting(self) -> int:
@@ -44,11 +46,12 @@ class ProductLoops(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit
 
 class _Instruction(NamedTuple):
     """One that matters here, in its line of the text. ``number``: how many groups a wait leaves in flight, or the bytes
-    that a thread loads."""
+    that a thread loads; ``types``: a grouped product's."""
 
     line: int
     kind: str
     number: int = 0
+    types: str = ""
 
 
 _INSTRUCTION = re.compile(
@@ -65,6 +68,7 @@ _INSTRUCTION = re.compile(
 )
 """By the PTX ISA, "Instruction Set"; a copy from shared to global memory is no load."""
 
+_TYPES = re.compile(r"wgmma\.mma_async\.sync\.aligned\.m\d+n\d+k\d+\.([\w.]+)")
 _GROUPS_LEFT = re.compile(r"wait_group\S*\s+(\d\w*)")
 _NAMED = ("mma", "cp.async", "mbarrier", "ld.global")
 """One of these is in each line that :data:`_INSTRUCTION` finds; to look for them is faster."""
@@ -92,6 +96,9 @@ def _instructions(lines: Sequence[str]) -> Iterator[_Instruction]:
             kind = str(match.lastgroup)
             if kind == "plain":
                 yield _Instruction(number, kind, bits(match[0]) // 8)
+            elif kind == "product":
+                types = _TYPES.search(line)
+                yield _Instruction(number, kind, types=types[1] if types else "")
             else:
                 left = _GROUPS_LEFT.search(line)
                 yield _Instruction(number, kind, int(left[1], 0) if left else 0)
@@ -133,9 +140,10 @@ def _loop(instructions: Sequence[_Instruction], begin: int, end: int, loops: Seq
         loading=int(loading),
         ahead=int(any(ahead)),
         rounds=round(max(ahead, default=0.0), 2),
-        plain_bytes=plain,
+        plain_bytes=plain if any(ahead) else 0,
         grouped=int("products_committed" in kinds),
         overlapped=int(products.groups("product") > 0),
+        types=tuple(sorted({x.types for x in body if x.types})),
     )
 
 
@@ -147,6 +155,7 @@ def _sum(loops: Sequence[ProductLoops]) -> ProductLoops:
         plain_bytes=sum(x.plain_bytes for x in loops),
         grouped=sum(x.grouped for x in loops),
         overlapped=sum(x.overlapped for x in loops),
+        types=tuple(sorted({name for x in loops for name in x.types})),
     )
 
 
