@@ -91,7 +91,7 @@ def code_notes(names: Sequence[str], folder: Path) -> list[str]:
         return []
     more = f" and {len(files) - SHOWN_FILES} more" if len(files) > SHOWN_FILES else ""
     where = "" if len(found) < 2 or found[1] == _commit(place, "HEAD") else f" in a checkout of {names[1]}"
-    against = shlex.join(["pytest", "--kerntune", f"--kerntune-against={names[0]}"])
+    against = f"pytest --kerntune --kerntune-against={shlex.quote(names[0])}"
     return [
         f"Stored baselines were compared, and nothing was compiled, though code differs too "
         f"({', '.join(files[:SHOWN_FILES])}{more}).\nTo hold the kernels themselves against those of {names[0]}: "

@@ -149,7 +149,7 @@ def test_revisions_whose_code_differs_say_that_it_was_not_compared(kerntune: Com
             (tmp_path / name).write_text(f"BLOCK = {number}")
         subprocess.run([*git, "add", "."], check=True)
         subprocess.run([*git, "commit", "-qm", "x"], check=True)
-    against = "`pytest --kerntune --kerntune-against=HEAD~1`"
+    against = "`pytest --kerntune --kerntune-against='HEAD~1'`"
     compared = kerntune("static", "diff", "HEAD~1", "HEAD").out
     assert "0 changed" in compared
     assert "Stored baselines were compared, and nothing was compiled, though code differs too (kernels.py" in compared
