@@ -144,9 +144,11 @@ def _found(
 ) -> StaticFindings:
     said = [Said("fail", "limits", text) for text in broken]
     said += _over_limits(launches, target, rules)
-    said += [x for pair in compare_launches(known.launches, launches, rules) for x in _findings(pair)]
+    said += [
+        x for pair in compare_launches(known.launches, launches, rules, typical_device(target)) for x in _findings(pair)
+    ]
     said += [Said(f.severity, f.rule, f.text) for f in count_findings(known.launches, launches, rules)]
-    said += _since_anchor(known, launches, rules, {x.text for x in said})
+    said += _since_anchor(known, launches, target, rules, {x.text for x in said})
     said += about_configs
     said = worst_first(said)
     return StaticFindings(
@@ -168,12 +170,12 @@ def _about_configs(
 
 
 def _since_anchor(
-    known: KnownCase, launches: tuple[LaunchStatic, ...], rules: StaticPolicy, said: Set[str]
+    known: KnownCase, launches: tuple[LaunchStatic, ...], target: Target, rules: StaticPolicy, said: Set[str]
 ) -> Iterator[Said]:
     """Findings since the anchor that aren't found since the baseline already."""
     if known.anchor is None:
         return
-    for pair in compare_launches(known.anchor.launches, launches, rules):
+    for pair in compare_launches(known.anchor.launches, launches, rules, typical_device(target)):
         for found in _findings(pair):
             if found.severity in ("fail", "warn") and found.text not in said:
                 text = f"{found.text}, since the anchor of {known.anchor.recorded.partition('T')[0]}"

@@ -2,8 +2,9 @@
 
 In a loop of products few warps keep the tensor cores busy, so nothing else hides the latency of a round that waits for
 its own loads, whatever the tile. How far ahead they are decides less: of loops with a stage fewer as many became faster
-as slower. A loop without products has as many warps as fit, and a pipeline's buffers take their place: of two layer
-norms that lost theirs one became faster and one slower.
+as slower. A loop without products has as many warps as its launch gives, and a pipeline's buffers take their place: of
+two layer norms that lost theirs one became faster, which fills three quarters of the device, and one slower, which
+fills a quarter.
 """
 
 from __future__ import annotations
@@ -16,14 +17,17 @@ from kerntune.static.finding import Draft, change
 from kerntune.static.metrics import StaticMetrics
 from kerntune.static.product_loops import OPERAND_BYTES, ProductLoops
 
+HIDDEN = 0.5
+"""The share of a device's threads from which on others run while some wait for their loads."""
 
-def unpipelined(before: StaticMetrics, after: StaticMetrics) -> Iterator[Draft]:
+
+def unpipelined(before: StaticMetrics, after: StaticMetrics, resident: float | None) -> Iterator[Draft]:
     """Findings where loads are no longer ahead of the products or other work of their loop, or less far, and where
-    products don't overlap any more."""
+    products don't overlap any more. ``resident``: the share of the device's threads that ``after`` has at a time."""
     old, new = _loops(before), _loops(after)
     copies = f"asynchronous copies {change(_copies(before), _copies(after))} instructions"
     if old is None or new is None:
-        yield from _stream(before, after, copies)
+        yield from _stream(before, after, copies, resident)
         return
     if old.ahead > new.ahead and new.waiting > old.waiting:
         far = f" ({old.rounds:g} {'round' if old.rounds == 1 else 'rounds'} ahead before)" if old.rounds else ""
@@ -59,12 +63,17 @@ def _copies(metrics: StaticMetrics) -> int:
     return metrics.instructions.get("async_copy", 0) + metrics.instructions.get("tma_load", 0)
 
 
-def _stream(before: StaticMetrics, after: StaticMetrics, copies: str) -> Iterator[Draft]:
-    """Loops without products."""
-    old, new = _copies(before), _copies(after)
+def _stream(before: StaticMetrics, after: StaticMetrics, copies: str, resident: float | None) -> Iterator[Draft]:
+    """Loops without products. Those that TMA fed have a rule of their own."""
+    old, new = before.instructions.get("async_copy", 0), _copies(after)
     if any("tensor_core" in m.instructions for m in (before, after)):
         return  # on one side alone, or outside of loops: other rules compare that
-    if old and not new:
+    if old and not new and resident is not None and resident < HIDDEN:
+        few = f"and the launch has only {resident:.0%} of the device's threads to hide their latency"
+        yield Draft(
+            "fail", "async_copies", old, new, f"loads are no longer asynchronous, {few}: {copies}", "pipelining", True
+        )
+    elif old and not new:
         text = f"loads are no longer asynchronous: {copies}"
         yield Draft("fail", "async_copies", old, new, text, "async_copies")
 

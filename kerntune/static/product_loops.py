@@ -3,13 +3,15 @@ round.
 
 Read from PTX, whose loops, copies and waits the compiler has laid out. Asynchronous copies (``cp.async``, and TMA's
 ``cp.async.bulk``) come in groups, and a wait completes the oldest ones first. Where copies are in flight when a round
-begins, the loop is pipelined. Where none are, each round waits for its own loads, and the tensor cores wait with it.
+begins, or products are issued before they are waited for, the loop is pipelined. Else each round waits for its own
+loads, and the tensor cores wait with it.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import msgspec
@@ -130,8 +132,10 @@ def _loop(instructions: Sequence[_Instruction], begin: int, end: int, loops: Seq
     flight = _InFlight()
     flight.follow(x for x in instructions if earlier <= x.line < begin)
     rounds = flight.rounds(body)
+    flight.covered.clear()
     flight.follow(body)
-    ahead = [rounds[kind] or float(flight.groups(kind) > 0) for kind in ("copy", "bulk") if kind in kinds]
+    used = [kind for kind in ("copy", "bulk") if kind in kinds]
+    ahead = [rounds[kind] or float(flight.groups(kind) > 0 or kind in flight.covered) for kind in used]
     plain = sum(x.number for x in body if x.kind == "plain")
     loading = bool(ahead) or plain >= OPERAND_BYTES
     products = _InFlight()
@@ -159,23 +163,37 @@ def _sum(loops: Sequence[ProductLoops]) -> ProductLoops:
     )
 
 
+@dataclass
+class _Group:
+    """Copies or products that are waited for together. ``covered``: products were issued since."""
+
+    size: int
+    covered: bool = False
+
+
 class _InFlight:
-    """The groups in flight, oldest first, by the kind of what is in them: copies, bulk copies, products."""
+    """The groups in flight, oldest first, by the kind of what is in them: copies, bulk copies, products.
+
+    ``covered`` has the kinds of copies of which a group was waited for only after products had been issued.
+    """
 
     def __init__(self) -> None:
-        self._done: dict[str, list[int]] = {"copy": [], "bulk": [], "product": []}
-        self._open = dict.fromkeys(self._done, 0)
+        self._done: dict[str, list[_Group]] = {"copy": [], "bulk": [], "product": []}
+        self._open = {kind: _Group(0) for kind in self._done}
+        self.covered: set[str] = set()
 
     def groups(self, kind: str) -> int:
         """How many groups of a kind are in flight that aren't empty."""
-        opened = self._open[kind] if kind == "bulk" else 0
-        return sum(1 for count in (*self._done[kind], opened) if count)
+        opened = [self._open[kind]] if kind == "bulk" else []
+        return sum(1 for group in (*self._done[kind], *opened) if group.size)
 
     def follow(self, instructions: Iterable[_Instruction]) -> None:
         """Go through instructions in their order."""
         for x in instructions:
+            if x.kind == "product":
+                self._cover()
             if x.kind in self._open:
-                self._open[x.kind] += 1
+                self._open[x.kind].size += 1
             elif x.kind == "copies_committed":
                 self._commit("copy")
             elif x.kind == "products_committed":
@@ -188,7 +206,7 @@ class _InFlight:
                 self._leave("product", x.number)
             elif x.kind == "bulk_awaited":
                 self._commit("bulk")
-                self._done["bulk"] = [count for count in self._done["bulk"] if count][1:]
+                self._leave("bulk", max(0, len(self._done["bulk"]) - 1))
 
     def rounds(self, body: Sequence[_Instruction]) -> dict[str, float]:
         """For how many rounds of a loop the copies suffice that are in flight now."""
@@ -196,9 +214,19 @@ class _InFlight:
         per_round = {kind: sum(x.kind == by for x in body) for kind, by in counted.items()}
         return {kind: self.groups(kind) / (per_round[kind] or 1) for kind in counted}
 
+    def _cover(self) -> None:
+        for kind in ("copy", "bulk"):
+            for group in (*self._done[kind], self._open[kind]):
+                group.covered = True
+
     def _commit(self, kind: str) -> None:
-        self._done[kind].append(self._open[kind])
-        self._open[kind] = 0
+        if self._open[kind].size or kind != "bulk":
+            self._done[kind].append(self._open[kind])
+        self._open[kind] = _Group(0)
 
     def _leave(self, kind: str, left: int) -> None:
-        self._done[kind] = self._done[kind][len(self._done[kind]) - left :] if left else []
+        """Wait until so many of the newest groups are left."""
+        waited = self._done[kind][: max(0, len(self._done[kind]) - left)]
+        self._done[kind] = self._done[kind][len(waited) :]
+        if any(group.size and group.covered for group in waited):
+            self.covered.add(kind)

@@ -31,21 +31,27 @@ SIZES = ("registers", "shared_memory", "binary_size", "instructions")
 
 
 def compare_static(
-    before: StaticMetrics, after: StaticMetrics, *, rules: StaticPolicy = DEFAULT_RULES, other_config: bool = False
+    before: StaticMetrics,
+    after: StaticMetrics,
+    *,
+    rules: StaticPolicy = DEFAULT_RULES,
+    other_config: bool = False,
+    resident: float | None = None,
 ) -> list[Finding]:
     """The changes from ``before`` to ``after``, failures first, then warnings, then improvements.
 
     Both must be of one kernel and device. With ``other_config`` only :data:`ANY_CONFIG` and features that are
     no longer used (tensor cores, bulk copies, pipelines, narrow operands, wide accesses) can fail by default; a rule
     that ``rules`` sets to fail fails between two configs as well. Figures that are equal give no finding, so a kernel
-    compared with itself gives none.
+    compared with itself gives none. ``resident`` is the share of the device's threads (0 to 1) that the launch has at a
+    time, if that is known.
     """
     found = [
         *_limits(before, after),
         *_spills(before, after),
         *_tensor_cores(before, after),
         *_operand_width(before, after),
-        *unpipelined(before, after),
+        *unpipelined(before, after, resident),
         *_fp64(before, after),
         *(f for d in DIRECTIONS for f in narrowed(before, after, d, _threshold(rules, d.rule))),
         *_tma(before, after),
