@@ -136,10 +136,8 @@ def lost_configs(
         reports = _reports(capture, spec, candidates)
         compared = f"compared with {new.config}"
         if all(report.broken for report in reports):
-            what = "is" if listed else f"became {reports[0].config}, which is"
-            text = (
-                f"{old.kernel}: config {config} of the baseline {what} in the list, but {reports[0].broken}; {compared}"
-            )
+            now = "is listed" if listed else f"became {reports[0].config}"
+            text = f"{old.kernel}: the baseline's config {config} {now}, but {reports[0].broken}; {compared}"
             yield from _said("limits", text, rules)
         elif not listed:
             text = f"{old.kernel}: config {config} removed from the list; {compared}"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import re
 import shlex
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
@@ -306,14 +307,23 @@ def move_command(old: CaseId, new: CaseId) -> str:
 ALIKE = 2 / 3
 """The least likeness that is told: two of test, kernels and tensors are the same, or all three are similar."""
 
+HABITUAL = frozenset(("test", "tests", "kernel", "kernels", "py"))
+"""Words in names that say nothing of what is tested."""
+
 
 def _alike(case: CaseId, arguments: Inputs, kernels: Sequence[str], old: Baseline) -> float:
     """0 to 1: how much two cases have in common, names of tests, kernels and tensors in equal parts."""
     before = [kernel for kernel, _ in kernel_hashes(old)]
-    named = difflib.SequenceMatcher(None, " ".join(before), " ".join(kernels), autojunk=False).ratio()
+    named = _common(" ".join(before), " ".join(kernels))
     one, other = Counter(arguments), Counter(old.arguments)
     tensors = (one & other).total() / ((one | other).total() or 1)
-    return (_likeness(old.case, case) + named + tensors) / 3
+    return (_common(str(old.case), str(case)) + named + tensors) / 3
+
+
+def _common(one: str, other: str) -> float:
+    """0 to 1: how much two names have in common, but for :data:`HABITUAL` words."""
+    a, b = (" ".join(w for w in re.findall(r"[a-z0-9]+", x.lower()) if w not in HABITUAL) for x in (one, other))
+    return difflib.SequenceMatcher(None, a, b, autojunk=False).ratio()
 
 
 def _likeness(a: CaseId, b: CaseId) -> float:
