@@ -234,7 +234,7 @@ def _unjudged(verdict: Verdict, before: tuple[LaunchStatic, ...], after: tuple[L
     pairs = in_both(before, after)
     if verdict is not Verdict.PASS or (len(pairs) == len(before) and all(a.code == b.code for _, a, b in pairs)):
         return ()
-    config, options = static_setting_lines(before, after)
+    config, options = static_setting_lines([(a, b) for _, a, b in pairs])
     kinds = {"code": any(changed_sources(before, after)), "config": bool(config), "launch options": bool(options)}
     changed = [name for name, found in kinds.items() if found] or ["arguments or compiler"]
     return (f"{' and '.join(changed)} changed; {UNJUDGED}",)
