@@ -34,14 +34,18 @@ def judged(asked: tuple[str, str]) -> list[dict[str, Any]]:
     kernel, target = asked
     with tempfile.TemporaryDirectory() as folder, gate(Path(folder), target) as found:
         rows = [(edit, row) for edit in EDITS if edit.kernel == kernel for row in found.rows(edit)]
+        rows = [(edit, json.loads(_plain(row).replace(f"{folder}/", ""))) for edit, row in rows]
     made = [(e, r) for e, r in rows if r["direction"] == "made"]
     undone = [(e, r) for e, r in rows if r["direction"] == "undone" and e.planted and r["verdict"] != "NO BASELINE"]
     return [told(edit, row) for edit, row in made + undone]
 
 
+def _plain(row: dict[str, Any]) -> str:
+    return json.dumps({key: value for key, value in row.items() if key != "figures"})
+
+
 def told(edit: Planted, row: dict[str, Any]) -> dict[str, Any]:
     """A row with its label by argument, and whether the gate said what it must."""
-    row = {key: value for key, value in row.items() if key != "figures"}
     harmful = bool(edit.planted) and row["direction"] == "made"
     about = {"kind": edit.kind, "label": "harmful" if harmful else "harmless", "argument": edit.argument}
     return {**row, **about, "right": found(edit, row) if harmful else not failed(row)}

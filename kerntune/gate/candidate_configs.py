@@ -1,5 +1,7 @@
-"""The candidate configs of a call's tuned launches where nothing runs: what each compiles to, whether it can be
-launched, and whether the configs of a baseline are still among them."""
+"""Candidate configs of tuned launches without a GPU: what each compiles to, and which of a baseline's are lost.
+
+A config is lost if it isn't in the list any more, or if nothing that it compiles to can be launched.
+"""
 
 from __future__ import annotations
 

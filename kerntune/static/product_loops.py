@@ -1,5 +1,4 @@
-"""Whether the loops of a kernel load the operands of their products ahead, and whether products overlap from round to
-round.
+"""Loops of products on tensor cores: whether they load operands ahead, and whether products overlap.
 
 Read from PTX, whose loops, copies and waits the compiler has laid out. Asynchronous copies (``cp.async``, and TMA's
 ``cp.async.bulk``) come in groups, and a wait completes the oldest ones first. Where copies are in flight when a round
