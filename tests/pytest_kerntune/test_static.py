@@ -183,8 +183,6 @@ def test_a_problem_that_configs_share_is_told_once(project, options, about):
     assert about.replace("{}", "num_warps=4 num_stages=3") in shown
     assert shown.endswith(": too large")
 
-    assert [len(first), first[0].get("broken", ""), first[1]["broken"]] == [count, "", "too large"]
-
 
 def test_other_code_that_passes_is_said_and_counted(project):
     project.engine(static=True)
