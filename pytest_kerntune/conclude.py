@@ -67,7 +67,7 @@ def warning_of(result: CaseResult, accepts: bool = False) -> str:
     findings = [f for f in result.findings if f not in result.message and not accepts]
     if result.outcome is Outcome.WARN:
         return "; ".join([result.message, *findings])
-    return f"{result.verdict.value} {result.case} ({result.target}): {'; '.join(findings)}" if findings else ""
+    return f"{result.word} {result.case} ({result.target}): {'; '.join(findings)}" if findings else ""
 
 
 Stop = Callable[[BaseException], "StoppedTest | None"]

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from kerntune.base.case_result import CaseResult, config_problems, failures_line
+from kerntune.base.case_result import UNJUDGED, CaseResult, config_problems, failures_line
 from kerntune.base.config import Config, configs_text, unique_configs
 from kerntune.base.policy import Outcome, Verdict
 from kerntune.gate.console import counted
@@ -106,6 +106,8 @@ def write_summary(
         reporter.write_line(result.message, yellow=True)
     bad = any(r.outcome is Outcome.FAIL for r in results)
     reporter.write_line(counts_line(results), red=bad, green=not bad and bool(results))
+    if changed := sum(bool(r.unjudged) for r in collected.results):
+        reporter.write_line(f"{counted(changed, 'case')} passed with other code than before: {UNJUDGED}")
     for line in offers(collected.results, stale, reporter.config, written):
         reporter.write_line(line)
     for error in errors:

@@ -75,7 +75,8 @@ def _said(result: CaseResult) -> dict[str, Any]:
     failed = result.outcome.value == "fail"
     failures = [f for f in result.findings if failed and f in result.message]
     notes = [f for f in result.findings if f not in failures]
-    return {"verdict": result.verdict.value, "failed": failed, "findings": failures, "notes": notes}
+    about = {"verdict": result.verdict.value, "failed": failed, "findings": failures, "notes": notes}
+    return {**about, "causes": list(result.causes), "message": result.message}
 
 
 def _figures(checked: Checked) -> tuple[LaunchStatic, ...]:

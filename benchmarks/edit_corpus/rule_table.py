@@ -17,6 +17,7 @@ from typing import Any
 from benchmarks.edit_corpus import figures
 from benchmarks.edit_corpus.corpus import HELD_OUT_KERNELS
 from benchmarks.edit_corpus.tables import equal_code, false_failures, joined
+from kerntune.base.device import Target, typical_device
 from kerntune.base.policy import STATIC_RULES, StaticPolicy
 from kerntune.gate.launch_changes import compare_launches, count_findings
 from kerntune.gate.static_figures import LaunchStatic
@@ -32,6 +33,7 @@ DOCUMENT = ROOT / "docs" / "static-rules.md"
 BEGIN, END = "<!-- measured: begin -->", "<!-- measured: end -->"
 
 RULES = StaticPolicy()
+DEVICE = typical_device(Target("cuda", "90"))
 SHOWN = 4
 """Kinds of edits that are named for a rule."""
 
@@ -49,7 +51,7 @@ Row = Mapping[str, Any]
 
 def findings(before: Sequence[LaunchStatic], after: Sequence[LaunchStatic]) -> list[Finding]:
     """What the default rules say of a call that launched ``before`` and now launches ``after``."""
-    each = [f for pair in compare_launches(before, after, RULES) for f in pair.findings]
+    each = [f for pair in compare_launches(before, after, RULES, DEVICE) for f in pair.findings]
     return [*each, *count_findings(before, after, RULES)]
 
 

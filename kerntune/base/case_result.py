@@ -334,6 +334,19 @@ MAX_STORED_TIMES = 100
 """Times of a baseline's sample that a result repeats: more than today's timers take (40)."""
 
 
+FAILS = "FAILS"
+"""What REGRESSED is called of a case that nothing was held against: it breaks a limit of the device, say."""
+
+
+def word_of(verdict: Verdict, *, held: bool) -> str:
+    """A verdict as people read it; ``held`` is whether there was a baseline or an anchor to hold the case against."""
+    return FAILS if verdict is Verdict.REGRESSED and not held else verdict.value
+
+
+UNJUDGED = "speed is judged on a GPU"
+"""How the remark ends on a case that passes without a GPU although other machine code runs than in its baseline."""
+
+
 class CaseResult(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
     """The verdict on a case, with the figures behind it. Times in nanoseconds, changes as shares (0.12 is +12 %).
 
@@ -441,6 +454,16 @@ class CaseResult(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_d
 
     end_accepted: bool = False
     """Whether the baseline keeps that very end, as accepted by ``--kerntune-update``."""
+
+    @property
+    def word(self) -> str:
+        """The verdict as people read it, with which the message begins."""
+        return word_of(self.verdict, held=not self.message.startswith(f"{FAILS} "))
+
+    @property
+    def unjudged(self) -> str:
+        """The remark that ends with :data:`UNJUDGED`; empty if it has none."""
+        return next((text for text in self.remarks if text.endswith(UNJUDGED)), "")
 
     @property
     def bytes_per_second(self) -> float | None:

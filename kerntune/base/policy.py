@@ -164,6 +164,9 @@ STATIC_RULES: dict[str, StaticRule] = {
     "vgpr_spills": StaticRule("fail"),
     "sgpr_spills": StaticRule("warn"),
     "tensor_cores": StaticRule("fail"),
+    "operand_width": StaticRule("fail"),
+    "pipelining": StaticRule("fail"),
+    "async_copies": StaticRule("warn"),
     "tma": StaticRule("fail"),
     "tma_operands": StaticRule("warn"),
     "fp64": StaticRule("fail"),
@@ -180,6 +183,7 @@ STATIC_RULES: dict[str, StaticRule] = {
     "shared_memory": StaticRule("warn", 0.10),
     "binary_size": StaticRule("warn", 0.10),
     "instructions": StaticRule("warn", 0.10),
+    "config_removed": StaticRule("warn"),
     "config_limits": StaticRule("warn"),
     "config_spills": StaticRule("warn"),
 }

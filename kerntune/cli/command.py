@@ -164,7 +164,8 @@ def _static(parser: argparse.ArgumentParser) -> None:
         metavar="A [B] | TESTS",
         nargs="*",
         help="folders, git revisions of the baseline folder, or Triton series in it such as triton-3.9 (default of B: "
-        "the baseline folder as it is now); with --python what pytest is to run (its options after --)",
+        "the baseline folder as it is now), whose stored figures are compared; with --python what pytest is to run "
+        "(its options after --)",
     )
     diff.add_argument(
         "--python",

@@ -10,10 +10,12 @@ import msgspec
 
 from kerntune.base.case_result import End
 from kerntune.base.config import Config
+from kerntune.base.device import DeviceSpec, Target, typical_device
 from kerntune.base.policy import StaticPolicy
 from kerntune.cli.changes import FIGURES, SPILLED, Figure
 from kerntune.cli.stored import Entry, launches_of, problems, target_of, triton_of
 from kerntune.compiling.binary.stages import first_difference
+from kerntune.errors import TargetError
 from kerntune.gate.baselines import Baseline, TimeBaseline
 from kerntune.gate.causes import launch_cause
 from kerntune.gate.launch_changes import LaunchFindings, compare_launches, count_findings
@@ -143,7 +145,11 @@ def _preference(baseline: Baseline) -> tuple[int, ...]:
 def _change(key: CaseTarget, old: Baseline, new: Baseline) -> StaticChange:
     sides = launches_of(old), launches_of(new)
     tritons = triton_of(old), triton_of(new)
-    launches = [_launch(x, tritons) for x in compare_launches(*sides, RULES) if _other(x.before, x.after)]
+    launches = [
+        _launch(x, tritons)
+        for x in compare_launches(*sides, RULES, _device(target_of(new)))
+        if _other(x.before, x.after)
+    ]
     return StaticChange(
         case=key[0],
         target=key[1],
@@ -156,6 +162,14 @@ def _change(key: CaseTarget, old: Baseline, new: Baseline) -> StaticChange:
 
 RULES = StaticPolicy()
 """The usual ones: a project's own are its pytest configuration's."""
+
+
+def _device(target: Target) -> DeviceSpec | None:
+    """The usual device of a target; None of one that a newer kerntune may know."""
+    try:
+        return typical_device(target)
+    except TargetError:
+        return None
 
 
 def _other(old: LaunchStatic, new: LaunchStatic) -> bool:

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import argparse
 import re
+import shlex
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -25,6 +26,7 @@ from kerntune.cli.static_record import record_both
 from kerntune.cli.stored import Entry, Pattern, given_folder, load_folder
 from kerntune.errors import UsageError
 from kerntune.gate.console import FINDINGS, OK, fail_with, say
+from kerntune.gate.git import git_output
 from kerntune.gate.project import baseline_folder
 from kerntune.static.finding import SEVERITIES, Finding
 
@@ -37,14 +39,16 @@ SERIES = re.compile(r"triton-\d+\.\d+")
 
 
 def run(args: argparse.Namespace) -> int:
-    """Print the difference; 1 if something can't be read, or with ``--exit-code`` if a rule fails."""
+    """Print the difference, and of two revisions what isn't compared; 1 if something can't be read, or with
+    ``--exit-code`` if a rule fails."""
     folder = baseline_folder(args.baselines, Path.cwd())
     before, after, names, failures = _sides(args, folder)
     found = compare_statics(before, after, names, Pattern(args.case).matches)
     if args.json:
         say(to_json(found).decode(), end="")
     else:
-        say(text_of(found, markdown=args.markdown))
+        notes = [] if args.python else code_notes(args.names, folder)
+        say("\n\n".join([text_of(found, markdown=args.markdown), *notes]))
     return max(fail_with([*found.problems, *failures]), FINDINGS if args.exit_code and found.failing else OK)
 
 
@@ -68,6 +72,39 @@ def _load(name: str, folder: Path) -> list[Entry]:
     if not found:
         raise UsageError(f"{folder}: has no baselines of {name}")
     return found
+
+
+SHOWN_FILES = 3
+"""Changed files that are named; the others are counted."""
+
+
+def code_notes(names: Sequence[str], folder: Path) -> list[str]:
+    """That revisions were compared by their stored baselines alone, where their Python files differ, and the command
+    that compares their kernels. ``names`` are one or two of folders, revisions and series."""
+    place = next(p for p in (folder, *folder.parents) if p.is_dir())
+    found = [_commit(place, name) for name in names]
+    if not all(found):
+        return []
+    listed = git_output(place, "diff", "--name-only", "-z", *found, "--", ":/*.py") or b""
+    files = [f for f in listed.decode(errors="surrogateescape").split("\0") if f]
+    if not files:
+        return []
+    more = f" and {len(files) - SHOWN_FILES} more" if len(files) > SHOWN_FILES else ""
+    where = "" if len(found) < 2 or found[1] == _commit(place, "HEAD") else f" in a checkout of {names[1]}"
+    against = f"pytest --kerntune --kerntune-against={shlex.quote(names[0])}"
+    return [
+        f"Stored baselines were compared, and nothing was compiled, though code differs too "
+        f"({', '.join(files[:SHOWN_FILES])}{more}).\nTo hold the kernels themselves against those of {names[0]}: "
+        f"`{against}`{where}"
+    ]
+
+
+def _commit(place: Path, name: str) -> str:
+    """The commit of that name; empty for a folder, a series of baselines, and what git doesn't know."""
+    if Path(name).exists() or SERIES.fullmatch(name):
+        return ""
+    found = git_output(place, "rev-parse", "--verify", "--quiet", "--end-of-options", f"{name}^{{commit}}")
+    return (found or b"").decode(errors="surrogateescape").strip()
 
 
 def text_of(found: StaticDifference, *, markdown: bool = False) -> str:

@@ -9,7 +9,8 @@ A check has a module for each noun, which imports only from modules below it in 
 ==================  ===================================================================================================
 session             a run over many cases: opens and closes what they share, stale baselines
 gpu_check           a case on a GPU, step by step; cases without a time
-static_check        a case without a GPU: figures against rules, the candidates of tuned kernels
+static_check        a case without a GPU: figures against rules
+candidate_configs   the candidates of tuned kernels without a GPU; a baseline's configs that are lost
 baseline_builder    the baseline that may be written
 messages            the texts of a result
 comparison          one comparison, with a baseline or an anchor; what a case's comparisons come to together

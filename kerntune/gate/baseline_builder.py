@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import msgspec
 
+from kerntune.base.policy import Verdict
 from kerntune.base.recording import Recording, same_work
 from kerntune.capture.memory_plan import describe
 from kerntune.errors import KerntuneError
@@ -39,6 +40,15 @@ class BaselineBuilder:
     case: RecordedCase
     replayer: Replayer
     progress: Callable[[str], None]
+    known_otherwise: bool = False
+    """Whether the case may have a baseline under another name (:func:`kerntune.gate.call.should_write`)."""
+
+    def writes(self, verdict: Verdict) -> bool:
+        """Whether this run stores a baseline of a case with this verdict."""
+        if self.settings.read_only:
+            return False
+        policy, update = self.case.call.policy, self.settings.update
+        return should_write(verdict, update, policy, known_otherwise=self.known_otherwise)
 
     def pending(
         self, judgement: Judgement, sample: Sample, static: tuple[LaunchStatic, ...], before: TimeBaseline | None
@@ -46,7 +56,7 @@ class BaselineBuilder:
         """The baseline as it would be stored; complete even if this run stores none, since the run's JSON carries
         it."""
         verdict = judgement.verdict
-        write = should_write(verdict, self.settings.update, self.case.call.policy) and not self.settings.read_only
+        write = self.writes(verdict)
         recording = self.case.recording
         contents: dict[str, bytes] = {}
         if not recording.hidden_pointers:  # contents behind addresses are of use to this process alone

@@ -124,12 +124,17 @@ class Checked:
         return tuple(out)
 
 
-def should_write(verdict: Verdict, update: Update, policy: Policy) -> bool:
-    """Whether a case's baseline is written anew, given its verdict and the run's update mode."""
+def should_write(verdict: Verdict, update: Update, policy: Policy, *, known_otherwise: bool = False) -> bool:
+    """Whether a case's baseline is written anew, given its verdict and the run's update mode.
+
+    ``known_otherwise``: what is new may have a baseline under another name, so it isn't recorded unless that was asked
+    for. Updates of other verdicts record nothing new: an edit of a renamed test would be accepted with them.
+    """
     if update is Update.ALL:
         return True  # fewer launches than before too: that is how a fusion is accepted
     if verdict is Verdict.NEW:
-        return update is Update.NEW or policy.missing is Missing.RECORD
+        unasked = update is Update.NONE and policy.missing is Missing.RECORD and not known_otherwise
+        return update is Update.NEW or unasked
     return (update, verdict) in ((Update.IMPROVED, Verdict.IMPROVED), (Update.REGRESSED, Verdict.REGRESSED))
 
 

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import difflib
+import re
 import shlex
-from collections import defaultdict
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections import Counter, defaultdict
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -174,10 +175,12 @@ TAKING_OVER = (Update.ALL, Update.NEW, Update.RENAMED)
 
 @dataclass(frozen=True)
 class Renamed:
-    """The sentence about a case that was renamed, empty for others; and whether it has its old baselines now."""
+    """The sentence about a case that was renamed, empty for others; whether it has its old baselines now; and whether
+    it was ``edited`` as well, as far as its likeness to another one tells."""
 
     said: str = ""
     taken: bool = False
+    edited: bool = False
 
     @property
     def remarks(self) -> tuple[str, ...]:
@@ -190,7 +193,8 @@ class Renames:
 
     The same case is one with equal tensors (fingerprint) and kernels of equal source, whose test is gone: ``gone``
     says so of a node id, False where that can't be known. Of several the one with the most similar name is taken;
-    each is taken once.
+    each is taken once. A case whose kernels were edited as well is only likely to be another one: it is named, and
+    nothing is taken over.
     """
 
     def __init__(
@@ -203,9 +207,12 @@ class Renames:
         self._stores = tuple(stores)
         self._update = update
         self._by_fingerprint: dict[str, list[Baseline]] | None = None
+        self._by_kernel: defaultdict[str, list[Baseline]] = defaultdict(list)
         self._given: dict[CaseId, CaseId] = {}
 
-    def settle(self, case: CaseId, fingerprint: str, recording: Recording, path: Path) -> Renamed:
+    def settle(
+        self, case: CaseId, fingerprint: str, recording: Recording, path: Path, arguments: Inputs = ()
+    ) -> Renamed:
         """The sentence about a case whose own baseline would be at ``path``: its earlier name, and what was done.
 
         Empty if it has a baseline, or never had another name. Where the run was asked to (:data:`TAKING_OVER`), the
@@ -216,12 +223,22 @@ class Renames:
         work = tuple((launch.kernel, launch.source) for launch in recording.launches)
         old = self._named_before(case, fingerprint, work)
         if old is None:
-            return Renamed()
+            return self._edited(case, fingerprint, arguments, [kernel for kernel, _ in work])
         if self._update not in TAKING_OVER:
             return Renamed(f"renamed from {old}? {move_command(old, case)} keeps what is known of it")
         if self._take_over(old, case):
             return Renamed(f"renamed from {old}, whose baselines were taken over", True)
         return Renamed()
+
+    def _edited(self, case: CaseId, fingerprint: str, arguments: Inputs, kernels: Sequence[str]) -> Renamed:
+        """The hint at the case that is the most like this one by names of tests and kernels, and by tensors."""
+        gone = {b.case: b for b in self._candidates(fingerprint, kernels)}
+        alike = {old: _alike(case, arguments, kernels, b) for old, b in gone.items() if old not in self._given}
+        best = max(sorted(alike), key=lambda old: alike[old], default=None)
+        if best is None or alike[best] < ALIKE:
+            return Renamed()
+        said = f"renamed from {best} and edited? {move_command(best, case)} holds it against what is known of it"
+        return Renamed(f"{said}, --kerntune-update=new records it as a new case", edited=True)
 
     def configs(self, case: CaseId, fingerprint: str | None) -> dict[str, list[Config]]:
         """Configs of what may be this case's old baselines, by kernel: they are tried first."""
@@ -248,8 +265,9 @@ class Renames:
             self._given[best] = case
         return best
 
-    def _candidates(self, fingerprint: str | None) -> Iterator[Baseline]:
-        """Baselines of equal tensors whose test is gone. The folder is read once, by the first case that has none."""
+    def _candidates(self, fingerprint: str | None, kernels: Iterable[str] = ()) -> Iterator[Baseline]:
+        """Baselines of equal tensors, and those of any of these kernels, whose test is gone. The folder is read once,
+        by the first case that has none."""
         gone = self._gone
         if gone is None:
             return
@@ -258,7 +276,10 @@ class Renames:
             for store in self._stores[:1]:
                 for _, baseline in readable_baselines(store):
                     self._by_fingerprint[baseline.fingerprint].append(baseline)
-        yield from (b for b in self._by_fingerprint.get(fingerprint or "", ()) if gone(b.case.nodeid))
+                    for kernel, _ in dict.fromkeys(kernel_hashes(baseline)):
+                        self._by_kernel[kernel].append(baseline)
+        found = [*self._by_fingerprint.get(fingerprint or "", ()), *(b for k in kernels for b in self._by_kernel[k])]
+        yield from (b for b in found if gone(b.case.nodeid))
 
     def _take_over(self, old: CaseId, case: CaseId) -> bool:
         """Whether there was a baseline to move: another process of this run may have moved it."""
@@ -286,6 +307,28 @@ def renamed_to(stale: Baseline, living: Iterable[Baseline]) -> str:
 def move_command(old: CaseId, new: CaseId) -> str:
     """The command that moves a case's baselines."""
     return f"`{shlex.join(['kerntune', 'baselines', 'mv', str(old), str(new)])}`"
+
+
+ALIKE = 2 / 3
+"""The least likeness that is told: two of test, kernels and tensors are the same, or all three are similar."""
+
+HABITUAL = frozenset(("test", "tests", "kernel", "kernels", "py"))
+"""Words in names that say nothing of what is tested."""
+
+
+def _alike(case: CaseId, arguments: Inputs, kernels: Sequence[str], old: Baseline) -> float:
+    """0 to 1: how much two cases have in common, names of tests, kernels and tensors in equal parts."""
+    before = [kernel for kernel, _ in kernel_hashes(old)]
+    named = _common(" ".join(before), " ".join(kernels))
+    one, other = Counter(arguments), Counter(old.arguments)
+    tensors = (one & other).total() / ((one | other).total() or 1)
+    return (_common(str(old.case), str(case)) + named + tensors) / 3
+
+
+def _common(one: str, other: str) -> float:
+    """0 to 1: how much two names have in common, but for :data:`HABITUAL` words."""
+    a, b = (" ".join(w for w in re.findall(r"[a-z0-9]+", x.lower()) if w not in HABITUAL) for x in (one, other))
+    return difflib.SequenceMatcher(None, a, b, autojunk=False).ratio()
 
 
 def _likeness(a: CaseId, b: CaseId) -> float:

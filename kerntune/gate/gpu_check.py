@@ -14,7 +14,7 @@ from kerntune.base.stats import modes, outliers
 from kerntune.base.traffic import bytes_moved, matmul_dtype
 from kerntune.gate.baseline_builder import BaselineBuilder
 from kerntune.gate.baselines import BaselineStore, TimeBaseline, operators_of
-from kerntune.gate.call import Checked, PendingBaseline, Settings, outcome_of, should_write
+from kerntune.gate.call import Checked, PendingBaseline, Settings, outcome_of
 from kerntune.gate.call_capture import CapturedCall
 from kerntune.gate.call_operators import NO_CHANGE, OperatorChange, compare_operators, with_unwritten
 from kerntune.gate.call_tuning import Tuning
@@ -133,7 +133,8 @@ class TimedCheck:
     def _checked(self) -> Checked:
         case, reference = self.case, self.stores.reference
         path = reference.time_path(self.gpu.spec, case.id, case.fingerprint)
-        renamed = self.stores.renames.settle(case.id, case.fingerprint, case.recording, path)
+        renamed = self.stores.renames.settle(case.id, case.fingerprint, case.recording, path, case.arguments)
+        self.builder = replace(self.builder, known_otherwise=renamed.edited)
         baseline = self._read(reference, self.settings.update)
         found = untimed(case.recording, case.recorded.unsaved, baseline, self.call.policy, self.settings)
         if found is not None:
@@ -194,7 +195,7 @@ class TimedCheck:
     def _records(self) -> bool:
         """Whether the time of a case without a baseline becomes one; else it is only shown, and half a second's rest
         for each key would take longer than many are tuned in."""
-        return should_write(Verdict.NEW, self.settings.update, self.call.policy) and not self.settings.read_only
+        return self.builder.writes(Verdict.NEW)
 
     def _roughly(self, baseline: TimeBaseline | None) -> bool:
         """Whether a rough time is enough: the work is the same, and its stored time stays."""
@@ -301,13 +302,14 @@ class TimedCheck:
         numerics = found.numerics if found is not None else None
         warnings = (*warnings, *((*numerics.not_compared, *numerics.unsure) if numerics is not None else ()))
         shown = found.shown if found is not None else None
+        held = baseline is not None or judgement.since is not None
         dtype = matmul_dtype(case.recording) if call.flops else ""
         return CaseResult(
             case=case.id,
             fingerprint=case.fingerprint,
             verdict=verdict,
             outcome=outcome_of(verdict, call.policy, findings.pending, self.settings.update),
-            message=timed_message(verdict, case.id, before, after, shown, [*said, *told, *warnings]),
+            message=timed_message(verdict, case.id, before, after, shown, [*said, *told, *warnings], held=held),
             target=str(self.gpu.spec.target),
             device=self.gpu.spec.name,
             gpu=gpu_id(self.gpu.spec),

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 import msgspec
 
 from kerntune.base.config import COMPILE_OPTIONS, changed_settings, settings_text, split_settings
+from kerntune.base.device import DeviceSpec
 from kerntune.base.formatting import format_share, format_size
 from kerntune.base.policy import StaticPolicy
 from kerntune.base.recording import Binary, Launch, LaunchWork, Recording, work_of
@@ -216,10 +217,14 @@ class LaunchFindings(msgspec.Struct, frozen=True):
 
 
 def compare_launches(
-    before: Sequence[LaunchStatic], after: Sequence[LaunchStatic], rules: StaticPolicy = DEFAULT_RULES
+    before: Sequence[LaunchStatic],
+    after: Sequence[LaunchStatic],
+    rules: StaticPolicy = DEFAULT_RULES,
+    spec: DeviceSpec | None = None,
 ) -> list[LaunchFindings]:
-    """The launches that both sides have (:func:`kerntune.gate.static_figures.paired`), those without a finding too."""
-    return [LaunchFindings(a, b, tuple(_findings(a, b, rules))) for _, a, b in in_both(before, after)]
+    """The launches that both sides have (:func:`kerntune.gate.static_figures.paired`), those without a finding too.
+    ``spec`` is the device, if it is known: how much of it a launch fills decides whether loads are hidden."""
+    return [LaunchFindings(a, b, tuple(_findings(a, b, rules, spec))) for _, a, b in in_both(before, after)]
 
 
 def count_findings(
@@ -232,13 +237,23 @@ def count_findings(
     return judged([*fusions, *counts], rules)
 
 
-def _findings(before: LaunchStatic, after: LaunchStatic, rules: StaticPolicy) -> list[Finding]:
+def _findings(before: LaunchStatic, after: LaunchStatic, rules: StaticPolicy, spec: DeviceSpec | None) -> list[Finding]:
     changed = before.setting_changes(after)
     grid = judged(_grid(before, after, rules.rule("grid").threshold or 0.0), rules)
     if before.code == after.code:
         return grid
-    code = compare_static(before.metrics, after.metrics, rules=rules, other_config=bool(changed))
+    resident = None if spec is None else _resident(after, spec)
+    code = compare_static(before.metrics, after.metrics, rules=rules, other_config=bool(changed), resident=resident)
     return worst_first([*code, *grid])
+
+
+def _resident(launch: LaunchStatic, spec: DeviceSpec) -> float | None:
+    """The share of the device's threads (0 to 1) that a launch has at a time: its occupancy, or less where it has too
+    few programs for that."""
+    if launch.metrics.occupancy is None:
+        return None
+    threads = math.prod(launch.grid) * launch.metrics.threads
+    return min(launch.metrics.occupancy, threads / (spec.sm_count * spec.max_threads_per_sm))
 
 
 def _counts(before: Sequence[LaunchStatic], after: Sequence[LaunchStatic], threshold: float) -> Iterator[Draft]:

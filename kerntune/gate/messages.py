@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from kerntune.base.case_result import IDENTITY, Attribution, CaseId, Share, Since
+from kerntune.base.case_result import IDENTITY, Attribution, CaseId, Share, Since, word_of
 from kerntune.base.device import Environment
 from kerntune.base.formatting import format_share, format_size, format_time
 from kerntune.base.policy import Policy, Verdict
@@ -92,12 +92,15 @@ def timed_message(
     after_ns: float | None,
     change: Estimate | None,
     causes: Sequence[str],
+    *,
+    held: bool = True,
 ) -> str:
-    """A verdict's sentence, with the causes at its end; ``change`` has the interval that is shown.
+    """A verdict's sentence, with the causes at its end; ``change`` has the interval that is shown. ``held``: there was
+    something to hold the case against.
 
     ``REGRESSED test[4096]: 12.4 µs -> 13.9 µs (+12.1 %, 99 % CI +11.6..+12.5), code changed, config unchanged``.
     """
-    text = f"{verdict.value} {case}"
+    text = f"{word_of(verdict, held=held)} {case}"
     if before_ns is not None and after_ns is not None:
         text += f": {format_time(before_ns)} -> {format_time(after_ns)}"
         if change is not None:

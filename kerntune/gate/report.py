@@ -14,7 +14,15 @@ from typing import Any, Union
 import msgspec
 from tabulate import tabulate
 
-from kerntune.base.case_result import CaseResult, LaunchFigures, LaunchReport, Since, UncheckedValue
+from kerntune.base.case_result import (
+    UNJUDGED,
+    CaseResult,
+    LaunchFigures,
+    LaunchReport,
+    Since,
+    UncheckedValue,
+    word_of,
+)
 from kerntune.base.codec import MAX_REPORT, MAX_REPORT_VALUES, from_json, read_file, to_json, write_atomic
 from kerntune.base.formatting import NO_FIGURE, bounded, format_rate, format_share, format_time
 from kerntune.base.policy import Outcome, Verdict
@@ -147,13 +155,21 @@ def counts(results: Iterable[CaseResult]) -> dict[Verdict, int]:
 
 def counts_line(results: Iterable[CaseResult]) -> str:
     """``3 PASS, 1 REGRESSED``."""
-    return ", ".join(f"{n} {v.value}" for v, n in counts(results).items()) or "no case was checked"
+    return ", ".join(f"{n} {word}" for word, n in word_counts(results).items()) or "no case was checked"
+
+
+def word_counts(results: Iterable[CaseResult], order: Iterable[Verdict] = Verdict) -> dict[str, int]:
+    """How many results each verdict has as people read it (:attr:`CaseResult.word`), in the order of verdicts."""
+    seen = [(r.verdict, r.word) for r in results]
+    words = ((v, word_of(v, held=held)) for v in order for held in (True, False))
+    return {word: seen.count((v, word)) for v, word in words if (v, word) in seen}
 
 
 def table(results: Sequence[CaseResult], *, max_rows: int | None = MAX_ROWS) -> str:
     """One row a result, in the given order; beyond ``max_rows``, PASS rows are folded into a last line.
 
-    A result without a time shows its static figures, and all its findings as its change. Where several GPUs were used,
+    Those with changed code are shown before others. A result without a time shows its static figures, and all its
+    findings as its change. Where several GPUs were used,
     each row names its own.
     """
     shown = _fold(results, max_rows)
@@ -168,8 +184,11 @@ def table(results: Sequence[CaseResult], *, max_rows: int | None = MAX_ROWS) -> 
         disable_numparse=True,
         maxcolwidths=[WIDTHS.get(HEADERS[i]) for i in columns],
     )
-    folded = len(results) - len(shown)
-    return f"{text}\n... and {folded} more PASS" if folded else str(text)
+    kept = {id(r) for r in shown}
+    folded = [r for r in results if id(r) not in kept]
+    changed = sum(bool(r.unjudged) for r in folded)
+    told = f", {changed} of them with other code than before ({UNJUDGED})" if changed else ""
+    return f"{text}\n... and {len(folded)} more PASS{told}" if folded else str(text)
 
 
 def format_change(change: Estimate | None) -> str:
@@ -225,7 +244,7 @@ def properties(results: Sequence[CaseResult]) -> list[tuple[str, str]]:
     out: list[tuple[str, str]] = []
     for r in results:
         suffix = f"[{_suffix(r, results)}]" if len(results) > 1 else ""
-        out.append((f"kerntune_verdict{suffix}", r.verdict.value))
+        out.append((f"kerntune_verdict{suffix}", r.word))
         out += [(f"kerntune_{name}{suffix}", text) for name, text in _figures(r).items()]
     return out
 
@@ -240,14 +259,14 @@ def _row(result: CaseResult, several_targets: bool, several_gpus: bool) -> tuple
         format_work(result),
         format_baseline(result),
         _change(result),
-        f"{result.verdict.value} (recorded)" if result.recorded else result.verdict.value,
+        f"{result.word} (recorded)" if result.recorded else result.word,
     )
 
 
 def _change(result: CaseResult) -> str:
     """The change of the time, or what else decided: a rule or metric, the anchor."""
     lines = [format_change(result.shown or result.change)] if result.change is not None else []
-    lines += _findings(result) or result.remarks[:1]
+    lines += [*_findings(result), *filter(None, [result.unjudged])] or result.remarks[:1]
     if result.end is not None:
         lines.append(f"stopped at: {result.end.line or result.end.reason}")
     since = result.since
@@ -281,7 +300,7 @@ def _fold(results: Sequence[CaseResult], max_rows: int | None) -> list[CaseResul
         return list(results)
     others = sum(not _dull(r) for r in results)
     room = max(0, max_rows - others)
-    passes = [r for r in results if _dull(r)][:room]
+    passes = sorted((r for r in results if _dull(r)), key=lambda r: not r.unjudged)[:room]
     keep = {id(r) for r in passes}
     return [r for r in results if not _dull(r) or id(r) in keep]
 

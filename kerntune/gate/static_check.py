@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Set
+from collections.abc import Iterable, Iterator, Set
 from dataclasses import dataclass, replace
 from itertools import chain
 
 import msgspec
 
-from kerntune.base.case_result import CaseResult, CodeChange, ConfigReport, End, config_problems, told_once
-from kerntune.base.config import Config
-from kerntune.base.device import DeviceSpec, Target, typical_device
+from kerntune.base.case_result import UNJUDGED, CaseResult, CodeChange, ConfigReport, End, told_once, word_of
+from kerntune.base.device import Target, typical_device
 from kerntune.base.numerics import NumericsReport
 from kerntune.base.policy import Policy, StaticPolicy, Update, Verdict
 from kerntune.capture import Capture
 from kerntune.capture.recorder import Recorded
-from kerntune.compiling.compiler import Compiled
-from kerntune.errors import CompileError, EnvironmentFault, TrialError
+from kerntune.errors import CompileError, EnvironmentFault
 from kerntune.gate.baselines import (
     STATIC_SCHEMA,
     StaticBaseline,
@@ -26,6 +24,7 @@ from kerntune.gate.baselines import (
 from kerntune.gate.call import PendingBaseline, outcome_of, should_write
 from kerntune.gate.call_capture import CapturedCall, RecordedCase
 from kerntune.gate.call_operators import NO_CHANGE, OperatorChange, compare_operators
+from kerntune.gate.candidate_configs import config_findings, config_reports, lost_configs
 from kerntune.gate.causes import code_cause, config_causes, launch_cause
 from kerntune.gate.decision import Evidence, decide
 from kerntune.gate.fusion import FUSION_CHANGED
@@ -39,14 +38,12 @@ from kerntune.gate.launch_changes import (
     replaced_kernels,
     static_setting_lines,
 )
-from kerntune.gate.static_figures import LaunchStatic, binary_input, in_both, launch_reports, launch_statics
+from kerntune.gate.static_figures import LaunchStatic, in_both, launch_reports, launch_statics
 from kerntune.gate.stores import KnownCase, Stores, known_case, known_figures
 from kerntune.kernels import compat
-from kerntune.kernels.generated import generated
 from kerntune.kernels.source import source_hash
 from kerntune.kernels.specialize import Specialized
 from kerntune.static.finding import Said, worst_first
-from kerntune.static.metrics import StaticMetrics, metrics_of
 
 
 @dataclass(frozen=True)
@@ -70,14 +67,14 @@ def check_static(
     case, policy, spec = captured.on(target, stores.reference), captured.call.policy, typical_device(target)
     recorded, fingerprint, series = case.recorded, case.fingerprint, compat.triton_series()
     own_path = stores.reference.static_path(target, series, case.id, fingerprint)
-    renamed = stores.renames.settle(case.id, fingerprint, case.recording, own_path)
+    renamed = stores.renames.settle(case.id, fingerprint, case.recording, own_path, case.arguments)
     known = known_case(stores, target, case.id, fingerprint, update)
     _refuse_known(known, recorded, case.capture, target)
     launches = launch_statics(recorded, spec, known_figures(known.launches, update))
     configs = config_reports(case.capture, spec, every=bool(policy.static.every_config))
     broken = tuple(dict.fromkeys(f"can't be compiled: {exc}" for exc in recorded.failures.values()))
     moved = _moved(known.launches, launches)
-    found = _found(known, launches, configs, broken, target, policy.static)
+    found = _found(known, launches, _about_configs(case, known, launches, configs), broken, target, policy.static)
     found = found.unsure(broken) if moved else found
     launched, accepted = len(case.capture.launches), stores.accepted_end(target, case.id, fingerprint, update)
     cut_off = captured.end is not None and captured.end != accepted
@@ -86,7 +83,7 @@ def check_static(
     today = StaticBaseline(STATIC_SCHEMA, case.id, fingerprint, case.arguments, target, series, now(), launches)
     kept, listed = _kept_end(captured.end, accepted, update), case.operators or msgspec.UNSET
     today = msgspec.structs.replace(today, end=kept, operators=listed)
-    write = should_write(verdict, update, policy) and not broken
+    write = should_write(verdict, update, policy, known_otherwise=renamed.edited) and not broken
     fewer = known.most[0] > launched  # accepted by a baseline that is later than the one with more
     pending = PendingBaseline(today, {} if broken else recorded.artifacts, write, anew=fewer)
     refused = _refused_sources(recorded, case.capture, target)
@@ -95,7 +92,7 @@ def check_static(
     reasons = (*beside.unsure, *fewer_launches, *beside.qualified(why), *_settings(moved))
     stopped = _stopped(captured, accepted) if cut_off else ()
     reasons = (*reasons, *([renamed.said] if renamed.said else []), *stopped)
-    word = "FAILS" if known.reference is None and verdict is Verdict.REGRESSED else verdict.value
+    word = word_of(verdict, held=known.reference is not None)
     numerics = NumericsReport(str(policy.numerics), not_compared=(NOTHING_RUNS,)) if known.own is not None else None
     unknown = numerics.not_compared if numerics is not None and policy.numerics.gates else ()
     result = CaseResult(
@@ -109,7 +106,7 @@ def check_static(
         rung="static",
         causes=reasons,
         findings=(*beside.failures, *found.failures, *found.notes),
-        remarks=(*renamed.remarks, *found.remarks, *beside.told),
+        remarks=(*_unjudged(verdict, known.launches, launches), *renamed.remarks, *found.remarks, *beside.told),
         operators=case.operators,
         configs=told_once(configs),
         warnings=(
@@ -158,18 +155,19 @@ def _refuse_known(known: KnownCase, recorded: Recorded, capture: Capture, target
 def _found(
     known: KnownCase,
     launches: tuple[LaunchStatic, ...],
-    configs: tuple[ConfigReport, ...],
+    about_configs: Iterable[Said],
     broken: tuple[str, ...],
     target: Target,
     rules: StaticPolicy,
 ) -> StaticFindings:
-    judged = {(x.kernel, x.config) for x in launches}
     said = [Said("fail", "limits", text) for text in broken]
     said += _over_limits(launches, target, rules)
-    said += [x for pair in compare_launches(known.launches, launches, rules) for x in _findings(pair)]
+    said += [
+        x for pair in compare_launches(known.launches, launches, rules, typical_device(target)) for x in _findings(pair)
+    ]
     said += [Said(f.severity, f.rule, f.text) for f in count_findings(known.launches, launches, rules)]
-    said += _since_anchor(known, launches, rules, {x.text for x in said})
-    said += config_findings(configs, judged, rules)
+    said += _since_anchor(known, launches, target, rules, {x.text for x in said})
+    said += about_configs
     said = worst_first(said)
     return StaticFindings(
         tuple(x.text for x in said if x.severity == "fail"),
@@ -178,13 +176,24 @@ def _found(
     )
 
 
+def _about_configs(
+    case: RecordedCase, known: KnownCase, launches: tuple[LaunchStatic, ...], configs: tuple[ConfigReport, ...]
+) -> Iterator[Said]:
+    """Findings on the candidates that aren't judged by themselves, and on configs of the baseline that were lost."""
+    rules, recorded = case.call.policy.static, case.recorded
+    sites = [p.site for i, p in enumerate(case.capture.launches) if i not in recorded.failures]
+    yield from config_findings(configs, {(x.kernel, x.config) for x in launches}, rules)
+    spec = typical_device(recorded.recording.target)
+    yield from lost_configs(known.launches, launches, sites, case.capture, spec, rules)
+
+
 def _since_anchor(
-    known: KnownCase, launches: tuple[LaunchStatic, ...], rules: StaticPolicy, said: Set[str]
+    known: KnownCase, launches: tuple[LaunchStatic, ...], target: Target, rules: StaticPolicy, said: Set[str]
 ) -> Iterator[Said]:
     """Findings since the anchor that aren't found since the baseline already."""
     if known.anchor is None:
         return
-    for pair in compare_launches(known.anchor.launches, launches, rules):
+    for pair in compare_launches(known.anchor.launches, launches, rules, typical_device(target)):
         for found in _findings(pair):
             if found.severity in ("fail", "warn") and found.text not in said:
                 text = f"{found.text}, since the anchor of {known.anchor.recorded.partition('T')[0]}"
@@ -269,6 +278,17 @@ def _settings(moved: tuple[str, ...]) -> tuple[str, ...]:
     return (text,)
 
 
+def _unjudged(verdict: Verdict, before: tuple[LaunchStatic, ...], after: tuple[LaunchStatic, ...]) -> tuple[str, ...]:
+    """What changed of a case that passes, though its machine code is another one and nothing was timed."""
+    pairs = in_both(before, after)
+    if verdict is not Verdict.PASS or (len(pairs) == len(before) and all(a.code == b.code for _, a, b in pairs)):
+        return ()
+    config, options = static_setting_lines([(a, b) for _, a, b in pairs])
+    kinds = {"code": any(changed_sources(before, after)), "config": bool(config), "launch options": bool(options)}
+    changed = [name for name, found in kinds.items() if found] or ["arguments or compiler"]
+    return (f"{' and '.join(changed)} changed; {UNJUDGED}",)
+
+
 def _missing(known: KnownCase, launched: int) -> tuple[str, ...]:
     """How many launches there were, if a baseline has more: kernels fused into one, or a path that wasn't taken."""
     expected, name = known.most
@@ -340,85 +360,3 @@ def _reasons(
     if refused:  # of a launch without a binary neither its config is compared nor that it is there
         configs, moved = [], []
     return (*first, code, *configs, *moved, *dict.fromkeys(b for b in blamed if b))
-
-
-@dataclass(frozen=True)
-class CandidateConfig:
-    """A candidate of a launch site: what would be compiled for it, or why nothing can be."""
-
-    kernel: str
-    config: Config
-    launch: Specialized | TrialError
-
-
-def config_reports(capture: Capture, spec: DeviceSpec, *, every: bool = True) -> tuple[ConfigReport, ...]:
-    """A report on each candidate of each launch whose config was open, equal ones once, in order. Without ``every`` of
-    kernels alone that Inductor generated: it chooses among its list on the GPU, so any of them may run there."""
-    with capture.active():
-        candidates = _distinct(_candidates(capture, spec, every))
-    capture.compiler.compile_all([c.launch for c in candidates if isinstance(c.launch, Specialized)])
-    compiled = [_compiled(capture, c.launch) for c in candidates]
-    inputs = [binary_input(c.binary, c.data, c.asm) for c in compiled if isinstance(c, Compiled)]
-    figures = iter(metrics_of(inputs, spec))
-    return tuple(
-        _report(c, next(figures) if isinstance(made, Compiled) else made)
-        for c, made in zip(candidates, compiled, strict=True)
-    )
-
-
-def config_findings(
-    reports: tuple[ConfigReport, ...], judged: set[tuple[str, Config | None]], rules: StaticPolicy
-) -> Iterator[Said]:
-    """A finding on the candidates that have a problem, once for those that have the same, but for those that are judged
-    by themselves."""
-    for found in config_problems(r for r in reports if (r.kernel, r.config) not in judged):
-        rule = "config_limits" if found.broken else "config_spills"
-        severity = rules.rule(rule).severity
-        if severity != "off":
-            yield Said(severity, rule, str(found))
-
-
-def _candidates(capture: Capture, spec: DeviceSpec, every: bool) -> Iterator[CandidateConfig]:
-    for pending in list(capture.launches):
-        site = pending.site if every or generated(pending.jit) else None
-        for index, candidate in enumerate(site.candidates if site else ()):
-            assert site is not None
-            launch: Specialized | TrialError
-            try:
-                launch = capture.probe(site, index, spec.target).specialized
-            except TrialError as exc:
-                launch = exc
-            yield CandidateConfig(site.kernel, candidate.config, launch)
-
-
-def _distinct(candidates: Iterator[CandidateConfig]) -> list[CandidateConfig]:
-    """A kernel that is launched often is compiled once for each of its specializations."""
-    found: dict[tuple[str, Config, str], CandidateConfig] = {}
-    for c in candidates:
-        key = c.launch.key() if isinstance(c.launch, Specialized) else str(c.launch)
-        found.setdefault((c.kernel, c.config, key), c)
-    return list(found.values())
-
-
-def _compiled(capture: Capture, launch: Specialized | TrialError) -> Compiled | TrialError:
-    if isinstance(launch, TrialError):
-        return launch
-    try:
-        return capture.compiler.compile(launch)
-    except EnvironmentFault:
-        raise
-    except TrialError as exc:
-        return exc
-
-
-def _report(candidate: CandidateConfig, made: StaticMetrics | TrialError) -> ConfigReport:
-    if isinstance(made, TrialError):
-        return ConfigReport(candidate.kernel, candidate.config, broken=f"can't be compiled: {made}")
-    return ConfigReport(
-        kernel=candidate.kernel,
-        config=candidate.config,
-        registers=made.registers,
-        spill_bytes=made.spill_store_bytes + made.spill_load_bytes,
-        shared_bytes=made.shared_bytes,
-        broken="; ".join(f"can't be launched: {v}" for v in made.over_limit),
-    )

@@ -17,6 +17,8 @@ from kerntune.static.disassembly import Disassembler, Listing
 from kerntune.static.instructions import amd_classes, nvidia_classes, scratch_bytes, spilled_bytes
 from kerntune.static.launch_limits import Violation, launch_violations
 from kerntune.static.occupancy import Occupancy, amd_occupancy, cuda_occupancy
+from kerntune.static.product_loops import ProductLoops, product_loops
+from kerntune.static.ptx import operand_counts
 
 DISASSEMBLER = Disassembler()
 """Shared, so that a kernel of several tests is disassembled once."""
@@ -59,7 +61,8 @@ class StaticMetrics(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     1; ``None`` if the limits of the device aren't known. ``over_limit``: limits of the device that forbid a launch.
     Those from ``vgprs`` to ``sgpr_spills`` are of AMD GPUs only. ``repeated_spill_bytes``: of the spilled bytes, stored
     and loaded, those in loops (all, where a kernel has no loop); nothing where that isn't known, in files of earlier
-    versions too.
+    versions too. ``product_loops``: how its loops of products load their operands; nothing without such a loop, on AMD
+    GPUs, and in files of earlier versions.
     """
 
     registers: int
@@ -79,6 +82,7 @@ class StaticMetrics(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     vgpr_spills: int | None = None
     sgpr_spills: int | None = None
     repeated_spill_bytes: Union[int, msgspec.UnsetType] = msgspec.UNSET
+    product_loops: Union[ProductLoops, msgspec.UnsetType] = msgspec.UNSET
 
 
 def metrics_of(
@@ -135,7 +139,7 @@ def _nvidia(binary: BinaryInput, spec: DeviceSpec, listing: Listing) -> StaticMe
         shared_bytes=shared,
         code_bytes=resources.code_bytes,
         threads=threads,
-        instructions={**nvidia_classes(listing.opcodes), **_slow_paths(binary.asm)},
+        instructions={**nvidia_classes(listing.opcodes), **operand_counts(binary.asm), **_slow_paths(binary.asm)},
         occupancy=occupancy.fraction if occupancy else None,
         occupancy_limiter=occupancy.limiter if occupancy else "",
         over_limit=launch_violations(
@@ -146,6 +150,7 @@ def _nvidia(binary: BinaryInput, spec: DeviceSpec, listing: Listing) -> StaticMe
             tensor_memory_columns=binary.tensor_memory_columns,
         ),
         repeated_spill_bytes=repeated,
+        product_loops=product_loops(binary.asm) or msgspec.UNSET,
     )
 
 

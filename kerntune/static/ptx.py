@@ -16,6 +16,20 @@ _WIDTH = re.compile(r"(?:\.v(\d))?\.[busf](\d+)$")
 _COPY = re.compile(r"cp\.async\.c[ag][^;]*?,\s*(0x[0-9a-fA-F]+|\d+)")
 _SHAPE = re.compile(r"m(\d+)n(\d+)k(\d+)")
 
+_OPERANDS = re.compile(
+    r"\b(?:wgmma\.mma_async|mma)\.sync\.aligned\.m\d+n\d+k\d+(?:\.(?:row|col|satfinite))*\.\w+\.(\w+)"
+    r"|\btcgen05\.mma\S*\.kind::(\w+)"
+)
+"""The type of a product's first operand, which stands after that of the result; or its kind."""
+
+_OPERAND_BITS = {
+    8: ("e4m3", "e5m2", "s8", "u8", "f8f6f4", "i8", "mxf8f6f4", "e2m1", "e2m3", "e3m2", "mxf4", "mxf4nvf4"),
+    16: ("f16", "bf16"),
+    32: ("tf32",),
+    64: ("f64",),
+}
+"""Bits of an operand as tensor cores are fed with it: tf32 takes 32 in memory. Narrower ones than 8 count as 8."""
+
 _CLASSES = (
     ("global_load", "ld.global"),
     ("global_store", "st.global"),
@@ -41,7 +55,7 @@ def ptx_classes(text: str) -> dict[str, int]:
         if kind:
             found[kind] += times
         if kind in ("global_load", "global_store"):
-            found[f"{kind}_{_bits(opcode)}"] += times
+            found[f"{kind}_{bits(opcode)}"] += times
         elif kind == "tensor_core":
             found["tensor_core_macs"] += times * _macs(opcode)
     for size in _COPY.findall(text):
@@ -50,7 +64,17 @@ def ptx_classes(text: str) -> dict[str, int]:
     return {name: count for name, count in sorted(found.items()) if count}
 
 
-def _bits(opcode: str) -> int:
+def operand_counts(text: str) -> dict[str, int]:
+    """Products on tensor cores by the bits of their operands (``tensor_core_16``), a product as many times as its
+    instruction is in the text. Unknown types are left out."""
+    width = {name: bits for bits, names in _OPERAND_BITS.items() for name in names}
+    types = (match[1] or match[2] for match in _OPERANDS.finditer(text))
+    found = Counter(f"tensor_core_{width[name]}" for name in types if name in width)
+    return dict(sorted(found.items()))
+
+
+def bits(opcode: str) -> int:
+    """Bits that a thread loads or stores with one such instruction."""
     match = _WIDTH.search(opcode)
     return 32 if match is None else int(match[1] or 1) * int(match[2])
 

@@ -1,14 +1,15 @@
 """Rules that compare two compilations of one kernel, and the severity of each change.
 
 Nothing is timed here, so a rule fails by default only for changes that are hardly ever an optimization: a spill, a
-limit of the device, tensor cores or bulk copies lost, double precision, wide accesses split, the same work in many more
-instructions. A change of registers, occupancy or instruction counts that comes with another tile, number of warps or
-stages may be an optimization, so between two configs these are only remarks.
+limit of the device, tensor cores or bulk copies lost, wider operands of tensor cores, loops of products that are no
+longer pipelined, double precision, wide accesses split, the same work in many more instructions. A change of
+registers, occupancy or instruction counts that comes with another tile, number of warps or stages may be an
+optimization, so between two configs these are only remarks.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 
 import msgspec
 
@@ -16,31 +17,41 @@ from kerntune.base.policy import StaticPolicy
 from kerntune.static.access_width import DIRECTIONS, moved_bytes, narrowed
 from kerntune.static.finding import Draft, Finding, Severity, change, percent, worst_first
 from kerntune.static.metrics import StaticMetrics
+from kerntune.static.pipelining import unpipelined
 from kerntune.static.work import heavier
 
 DEFAULT_RULES = StaticPolicy()
 
 ANY_CONFIG = ("limits", "spills", "vgpr_spills", "fp64")
-"""Rules that fail between two configs too, as do those that find tensor cores, bulk copies or wide accesses gone."""
+"""Rules that fail between two configs too, as do those that find tensor cores, bulk copies, pipelines or wide accesses
+gone, and wider operands of tensor cores."""
 
 SIZES = ("registers", "shared_memory", "binary_size", "instructions")
 """Rules on figures that differ with every tile size: between two configs they give only remarks."""
 
 
 def compare_static(
-    before: StaticMetrics, after: StaticMetrics, *, rules: StaticPolicy = DEFAULT_RULES, other_config: bool = False
+    before: StaticMetrics,
+    after: StaticMetrics,
+    *,
+    rules: StaticPolicy = DEFAULT_RULES,
+    other_config: bool = False,
+    resident: float | None = None,
 ) -> list[Finding]:
     """The changes from ``before`` to ``after``, failures first, then warnings, then improvements.
 
     Both must be of one kernel and device. With ``other_config`` only :data:`ANY_CONFIG` and features that are
-    no longer used (tensor cores, bulk copies, wide accesses) can fail by default; a rule that ``rules`` sets to fail
-    fails between two configs as well. Figures that are equal give no finding, so a kernel compared with itself gives
-    none.
+    no longer used (tensor cores, bulk copies, pipelines, narrow operands, wide accesses) can fail by default; a rule
+    that ``rules`` sets to fail fails between two configs as well. Figures that are equal give no finding, so a kernel
+    compared with itself gives none. ``resident`` is the share of the device's threads (0 to 1) that the launch has at a
+    time, if that is known.
     """
     found = [
         *_limits(before, after),
         *_spills(before, after),
         *_tensor_cores(before, after),
+        *_operand_width(before, after),
+        *unpipelined(before, after, resident),
         *_fp64(before, after),
         *(f for d in DIRECTIONS for f in narrowed(before, after, d, _threshold(rules, d.rule))),
         *_tma(before, after),
@@ -168,6 +179,46 @@ def _warpgroups(before: StaticMetrics, after: StaticMetrics) -> Iterator[Draft]:
     if old and not new and _count(after, "tensor_core"):
         text = f"tensor cores are no longer used by whole warpgroups: {change(old, new)} such instructions"
         yield Draft("fail", "warpgroup_mma", old, new, text, "tensor_cores")
+
+
+def _operand_width(before: StaticMetrics, after: StaticMetrics) -> Iterator[Draft]:
+    """Products of wider operands in the place of those of narrower ones: tensor cores take twice the time for twice the
+    bits. Wider products beside as many narrow ones as before are further work."""
+    old, new = _operand_counts(before), _operand_counts(after)
+    for bits in sorted(new, reverse=True):
+        narrower = sum(n for b, n in old.items() if b < bits), sum(n for b, n in new.items() if b < bits)
+        if narrower[1] < narrower[0] and _share(new, bits) > _share(old, bits):
+            text = f"tensor cores multiply wider operands: {_told(old)} -> {_told(new)} products in the code"
+            yield Draft("fail", "operand_bits", min(old), bits, text, "operand_width", True)
+            return
+    if old and new and max(new) < max(old):
+        text = f"tensor cores multiply narrower operands: {_told(old)} -> {_told(new)} products in the code"
+        yield Draft("info", "operand_bits", max(old), max(new), text, "operand_width")
+
+
+OPERANDS = {8: "8-bit", 16: "16-bit", 32: "tf32", 64: "fp64"}
+"""Operands of tensor cores by their bits."""
+
+
+def _operand_counts(metrics: StaticMetrics) -> dict[int, int]:
+    """Tensor core instructions by the bits of their operands. Figures of an earlier version have the mean of their
+    rates alone, which tells where all are alike."""
+    known = {bits: n for bits in OPERANDS if (n := _count(metrics, f"tensor_core_{bits}"))}
+    macs, slots = _count(metrics, "tensor_core_macs"), _count(metrics, "tensor_core_slots")
+    if known or not macs:
+        return known
+    return {slots * 8 // macs: _count(metrics, "tensor_core")} if slots in (macs, 2 * macs, 4 * macs) else {}
+
+
+def _share(products: Mapping[int, int], bits: int) -> float:
+    """The share of multiply-adds with operands of that many bits or more: an instruction takes equally many bits of
+    each row, so half as many elements of twice the bits."""
+    weighed = {b: n / b for b, n in products.items()}
+    return sum(w for b, w in weighed.items() if b >= bits) / (sum(weighed.values()) or 1.0)
+
+
+def _told(products: Mapping[int, int]) -> str:
+    return " and ".join(f"{n:,} {OPERANDS.get(bits, f'{bits}-bit')}" for bits, n in sorted(products.items()))
 
 
 def _fp64(before: StaticMetrics, after: StaticMetrics) -> Iterator[Draft]:

@@ -13,7 +13,7 @@ import pytest
 pytest.importorskip("torch")
 pytest.importorskip("triton")
 
-from benchmarks.edit_corpus import figures  # after the skip
+from benchmarks.edit_corpus import edits_planted, figures, planted  # after the skip
 from benchmarks.edit_corpus.corpus import EDITS, HELD_OUT_KERNELS, by_kernel
 from benchmarks.edit_corpus.edit import Edit
 from benchmarks.edit_corpus.label import ATTEMPTS, digest, label, work
@@ -186,6 +186,38 @@ def test_the_page_has_the_tables_of_todays_rules(tmp_path: Path) -> None:
     page.write_text(DOCUMENT.read_text())
     write_page(page)
     assert page.read_text() == DOCUMENT.read_text(), "run python -m benchmarks.edit_corpus.rule_table"
+
+
+def test_edits_that_were_labelled_by_argument_change_their_kernels() -> None:
+    assert (len(edits_planted.HARMFUL), len(edits_planted.HARMLESS)) == (40, 60)
+    assert len({e.key for e in edits_planted.EDITS}) == 100
+    assert not {e.kernel for e in edits_planted.EDITS} & by_kernel().keys(), "no rule was made for these"
+    for edit in edits_planted.EDITS:
+        assert edit.after() != edit.before()
+        compile(edit.after(), edit.key, "exec")
+        assert edit.argument
+        assert bool(edit.planted) == bool(edit.finding) == bool(edit.cause) == (edit in edits_planted.HARMFUL)
+
+
+def test_a_harmful_edit_is_found_by_its_finding_and_its_cause() -> None:
+    edit = next(e for e in edits_planted.HARMFUL if e.key == "syrk: masked each round")
+    row = {"verdict": "REGRESSED", "failed": True, "findings": ["not in flight"], "causes": ["code changed"]}
+    assert planted.found(edit, row)
+    for other in ({"verdict": "PASS"}, {"findings": ["spilled"]}, {"causes": ["config of k changed"]}):
+        assert not planted.found(edit, row | other)
+
+
+def test_both_runs_of_the_planted_edits_are_kept() -> None:
+    kept = json.loads((LABELS.parent / "edit_planted_by_argument.json").read_text())
+    rows = [r for r in kept["rows"] if r["direction"] == "made"]
+    assert [r["edit"] for r in rows] == [e.key for e in edits_planted.EDITS]
+    first, last = ([int(n) for n in kept[run]["harmful_found"].split(" of ")] for run in ("first", "last"))
+    assert first[0] < 34 <= last[0] == sum(r["right"] for r in rows if r["label"] == "harmful")
+    assert kept["last"]["harmless_failed"] == "0 of 60"
+    assert kept["first"]["environment"]["commit"] != kept["last"]["environment"]["commit"]
+    words = DOCUMENT.read_text()
+    assert f"the rules before found {first[0]} of the 40" in words
+    assert f"today's {last[0]}," in words
 
 
 def test_figures_are_read_as_they_were_written(tmp_path: Path) -> None:

@@ -161,6 +161,27 @@ def test_two_git_revisions(kerntune: Command, tmp_path: Path) -> None:
     assert "1 the same" in kerntune("static", "diff", "HEAD").out
 
 
+def test_revisions_whose_code_differs_say_that_it_was_not_compared(kerntune: Command, tmp_path: Path) -> None:
+    git = ("git", "-C", str(tmp_path), "-c", "user.name=a", "-c", "user.email=a@b")
+    subprocess.run([*git, "init", "-q", "-b", "main"], check=True)
+    folder(tmp_path / "baselines", other(static()))
+    for number in range(2):
+        for name in ("kernels.py", "more.py", "ops.py", "test_x.py")[: 4 if number else 1]:
+            (tmp_path / name).write_text(f"BLOCK = {number}")
+        subprocess.run([*git, "add", "."], check=True)
+        subprocess.run([*git, "commit", "-qm", "x"], check=True)
+    against = "`pytest --kerntune --kerntune-against='HEAD~1'`"
+    compared = kerntune("static", "diff", "HEAD~1", "HEAD").out
+    assert "0 changed" in compared
+    assert "Stored baselines were compared, and nothing was compiled, though code differs too (kernels.py" in compared
+    assert "ops.py and 1 more)" in compared
+    assert compared.rstrip().endswith(f"against those of HEAD~1: {against}")
+    assert against in kerntune("static", "diff", "HEAD~1").out
+    assert "in a checkout of HEAD~1" in kerntune("static", "diff", "HEAD", "HEAD~1").out
+    assert "Stored baselines" not in kerntune("static", "diff", "HEAD").out
+    assert "Stored baselines" not in kerntune("static", "diff", "baselines", "baselines").out
+
+
 def test_added_and_removed_cases_and_launches(kerntune: Command, tmp_path: Path) -> None:
     one = static(SOFTMAX)
     assert isinstance(one.baseline, StaticBaseline)

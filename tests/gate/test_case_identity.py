@@ -27,6 +27,7 @@ from kerntune.gate.case_identity import (
     move_command,
     moves_of,
     path_in,
+    readable_baselines,
     renamed_to,
     tensor_arguments,
 )
@@ -340,3 +341,63 @@ def test_a_command_for_names_with_spaces_can_be_pasted() -> None:
     assert move_command(case("t.py::a[b c]"), case("t.py::d", "add")) == (
         "`kerntune baselines mv 't.py::a[b c]' t.py::d::add`"
     )
+
+
+# a case that was renamed and edited: likely, not known
+
+
+def hinted(
+    tmp_path: Path, node: str = NEW, kernel: str = "softmax_kernel", n: int = 4096, update: Update = Update.NONE
+) -> Any:
+    """What is said of a case whose kernel has another source than that of OLD's baseline."""
+    old, today = made.timed(OLD), made.timed(node, n=n).baseline
+    assert isinstance(today, TimeBaseline)
+    launches = tuple(msgspec.structs.replace(x, kernel=kernel, source="f" * 64) for x in today.recording.launches)
+    edited = msgspec.structs.replace(today.recording, launches=launches)
+    found = renames(made.folder(tmp_path / "own", old), update=update)
+    return found.settle(case(node), today.fingerprint, edited, tmp_path / "none.json", today.arguments)
+
+
+@pytest.mark.parametrize(
+    ("node", "kernel", "n"),
+    [
+        pytest.param(NEW, "softmax_kernel", 4096, id="test"),
+        pytest.param(NEW, "soft_kernel", 4096, id="test and kernel"),
+        pytest.param("kernels/test_norms.py::test_rows", "softmax_kernel", 4096, id="another file"),
+    ],
+)
+def test_a_renamed_and_edited_case_is_hinted_at(tmp_path: Path, node: str, kernel: str, n: int) -> None:
+    found = hinted(tmp_path, node, kernel, n)
+    assert found.said == (
+        f"renamed from {OLD} and edited? `kerntune baselines mv {OLD} {node}` holds it against what is known of it, "
+        "--kerntune-update=new records it as a new case"
+    )
+    assert (found.edited, found.taken, found.remarks) == (True, False, (found.said,))
+
+
+@pytest.mark.parametrize(
+    ("node", "kernel", "n"),
+    [
+        pytest.param("other/test_norms.py::test_rows", "add_kernel", 4096, id="only tensors"),
+        pytest.param("other/test_norms.py::test_rows", "softmax_kernel", 64, id="only the kernel"),
+        pytest.param(NEW, "add_kernel", 64, id="only the test"),
+    ],
+)
+def test_one_thing_in_common_is_no_hint(tmp_path: Path, node: str, kernel: str, n: int) -> None:
+    assert hinted(tmp_path, node, kernel, n).said == ""
+
+
+@pytest.mark.parametrize("update", list(Update))
+def test_what_may_have_been_edited_is_never_taken_over(tmp_path: Path, update: Update) -> None:
+    found = hinted(tmp_path, update=update)
+    assert (found.edited, found.taken) == (True, False)
+    assert [b.case for _, b in readable_baselines(BaselineStore(tmp_path / "own"))] == [case(OLD)]
+
+
+def test_a_test_that_is_still_there_was_not_renamed(tmp_path: Path) -> None:
+    today = made.timed(NEW).baseline
+    assert isinstance(today, TimeBaseline)
+    found = renames(made.folder(tmp_path / "own", made.timed(OLD)), gone=lambda nodeid: False)
+    other = msgspec.structs.replace(today.recording.launches[0], source="f" * 64)
+    edited = msgspec.structs.replace(today.recording, launches=(other,))
+    assert found.settle(case(NEW), today.fingerprint, edited, tmp_path / "none.json", today.arguments).said == ""

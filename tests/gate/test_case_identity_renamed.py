@@ -74,7 +74,39 @@ def test_another_case_is_no_renamed_one(project: Project, change: str) -> None:
         run = without(run, *([] if change == "there" else [NODE]))
         fn = other if change == "kernel" else scaled
         (result,) = run.check(fn, x_of(2 * N if change == "shape" else N), node=NEW).results
-    assert "renamed" not in result.message
+    assert f"renamed from {NODE}?" not in result.message
+    assert ("and edited?" in result.message) == (change == "kernel")
+
+
+def test_a_renamed_and_edited_case_is_not_recorded_unless_asked(project: Project) -> None:
+    """Else the edit would be accepted with the name."""
+
+    def edited(x: torch.Tensor) -> torch.Tensor:
+        return scaled(scaled(x))
+
+    record(project)
+    for update in (Update.NONE, Update.RENAMED, Update.IMPROVED, Update.REGRESSED):
+        with project.static_run(SM90, update=update) as run:
+            (result,) = without(run, NODE).check(edited, x_of(), node=NEW).commit()
+        assert (result.verdict, result.recorded, list(stored(project))) == (Verdict.NEW, False, [NODE])
+        assert result.remarks[0].startswith(f"renamed from {NODE} and edited? `kerntune baselines mv {NODE} {NEW}`")
+    with project.static_run(SM90, update=Update.NEW) as run:
+        (result,) = without(run, NODE).check(edited, x_of(), node=NEW).commit()
+    assert (result.recorded, sorted(stored(project))) == (True, sorted([NODE, NEW]))
+
+
+def test_a_renamed_and_edited_case_is_not_recorded_on_a_gpu_either(project: Project) -> None:
+    rules = block(64, 10_000.0), block(128, 20_000.0)
+
+    def edited(x: torch.Tensor) -> torch.Tensor:
+        return scaled(scaled(x))
+
+    with project.run(*rules) as run:
+        assert run.judge(scaled, x_of()).recorded
+    with project.run(*rules) as run:
+        result = without(run, NODE).judge(edited, x_of(), node=NEW)
+    assert (result.verdict, result.recorded) == (Verdict.NEW, False)
+    assert "and edited?" in result.message
 
 
 @pytest.mark.parametrize("update", [Update.ALL, Update.NEW, Update.RENAMED])

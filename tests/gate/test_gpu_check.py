@@ -743,7 +743,10 @@ def test_what_is_written_is_what_was_asked_for(verdict: Verdict, update: Update)
         Update.ALL: set(Verdict),
     }[update]
     assert should_write(verdict, update, Policy(missing=Missing.FAIL)) == (verdict in wanted)
-    assert should_write(verdict, update, Policy(missing=Missing.RECORD)) == (verdict in wanted | {Verdict.NEW})
+    unasked = {Verdict.NEW} if update is Update.NONE else set()
+    assert should_write(verdict, update, Policy(missing=Missing.RECORD)) == (verdict in wanted | unasked)
+    doubtful = should_write(verdict, update, Policy(missing=Missing.RECORD), known_otherwise=True)
+    assert doubtful == (verdict in wanted)
 
 
 def test_a_call_that_can_be_made_only_once_refutes_nobody(project: Project) -> None:

@@ -14,6 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kerntune.base.case_result import (
+    UNJUDGED,
     CaseId,
     CaseResult,
     CodeChange,
@@ -417,3 +418,39 @@ def test_of_where_a_run_took_place_only_what_is_known_is_written():
 def test_a_run_without_more_said_of_it_succeeded():
     run = RunReport(())
     assert (run.exit_status, run.header, run.counts, run.created, run.failed) == (0, (), {}, "", {})
+
+
+# cases without a baseline that fail, and other code that passes
+
+
+def fails(name: str = "test_b") -> CaseResult:
+    failing = result(name, Verdict.REGRESSED)
+    return msgspec.structs.replace(failing, message=f"FAILS {name}, can't be compiled")
+
+
+def test_what_was_held_against_nothing_is_not_called_regressed() -> None:
+    results = [result(), fails(), result("test_c", Verdict.REGRESSED), result("test_d", Verdict.NEW)]
+    assert [r.word for r in results] == ["PASS", "FAILS", "REGRESSED", "NEW"]
+    assert counts_line(results) == "1 PASS, 1 REGRESSED, 1 FAILS, 1 NEW"
+    assert table(results).splitlines()[3].rstrip().endswith("FAILS")
+    assert properties([fails()])[0] == ("kerntune_verdict", "FAILS")
+    assert counts(results)[Verdict.REGRESSED] == 2, "the run's JSON knows no further verdict"
+
+
+CHANGED = f"code changed; {UNJUDGED}"
+
+
+def test_the_row_of_other_code_that_passes_says_that_nothing_was_judged() -> None:
+    assert CHANGED in table([result(remarks=(CHANGED,))])
+    both = table([result(remarks=("less is spilled", CHANGED), findings=("occupancy fell",))])
+    assert "occupancy fell" in both
+    assert CHANGED in both
+    assert UNJUDGED not in table([result(remarks=("less is spilled",))])
+
+
+def test_folded_rows_of_other_code_are_counted() -> None:
+    results = [result(f"test_{i}", remarks=(CHANGED,) if i % 2 else ()) for i in range(10)]
+    shown = table(results, max_rows=3)
+    assert shown.count(CHANGED) == 3, "they are shown before those that are as they were"
+    assert shown.endswith(f"... and 7 more PASS, 2 of them with other code than before ({UNJUDGED})")
+    assert table([result(f"test_{i}") for i in range(10)], max_rows=3).endswith("... and 7 more PASS")

@@ -19,6 +19,7 @@ import triton.language as tl
 from fake_runs import N, block, by_block, configs, scale, scale_kernel
 
 from gate.project import NODE, Project
+from kerntune.base.case_result import UNJUDGED
 from kerntune.base.codec import to_json
 from kerntune.base.config import Config
 from kerntune.base.policy import Missing, Outcome, Policy, StaticPolicy, StaticRule, Update, Verdict
@@ -1132,3 +1133,61 @@ def test_an_argument_that_is_not_on_the_gpu_is_named(project: Project) -> None:
         pytest.raises(CaptureError, match=r"kernel scale_kernel: x(_ptr)? is a tensor on cpu"),
     ):
         run.check(lambda: scale_kernel[by_block](x, x, N, 2.0, BLOCK=64))
+
+
+# a pass that nothing was timed for
+
+
+def test_other_code_that_passes_says_that_its_speed_was_not_judged(project: Project) -> None:
+    def other(x: torch.Tensor) -> None:
+        scale_kernel[by_block](x, torch.empty_like(x), N, 2.0, BLOCK=128)
+
+    record(project)
+    with project.static_run(SM90) as run:
+        (same,) = run.check(scaled, x_of()).results
+        (tile,) = run.check(other, x_of()).results
+    assert (same.verdict, same.unjudged, same.remarks) == (Verdict.PASS, "", ())
+    assert (tile.verdict, tile.unjudged) == (Verdict.PASS, f"launch options changed; {UNJUDGED}")
+    assert tile.remarks[0] == tile.unjudged
+
+
+def erf_kernel(sign: str) -> Any:
+    """Two kernels of one name whose figures are equal."""
+
+    @triton.jit
+    def gelu_kernel(x_ptr):
+        i = tl.arange(0, 64)
+        x = tl.load(x_ptr + i)
+        tl.store(x_ptr + i, x * (1.0 + tl.erf(x)))
+
+    plus = gelu_kernel
+
+    @triton.jit
+    def gelu_kernel(x_ptr):
+        i = tl.arange(0, 64)
+        x = tl.load(x_ptr + i)
+        tl.store(x_ptr + i, x * (1.0 - tl.erf(x)))
+
+    return plus if sign == "+" else gelu_kernel
+
+
+def test_changed_code_of_equal_figures_is_said(project: Project) -> None:
+    record(project, lambda x: erf_kernel("+")[(1,)](x))
+    with project.static_run(SM90) as run:
+        (result,) = run.check(lambda x: erf_kernel("-")[(1,)](x), x_of()).results
+    assert (result.verdict, result.findings) == (Verdict.PASS, ())
+    assert result.unjudged == f"code changed; {UNJUDGED}"
+
+
+def test_a_failure_without_a_baseline_is_called_so(project: Project) -> None:
+    with project.static_run(SM90, SM80) as run:
+        _, bad = run.check(functools.partial(scaled, num_ctas=2), x_of()).commit()
+    assert (bad.verdict, bad.word) == (Verdict.REGRESSED, "FAILS")
+
+
+@pytest.mark.parametrize("update", [Update.IMPROVED, Update.REGRESSED, Update.RENAMED])
+def test_updates_of_other_verdicts_record_nothing_new(project: Project, update: Update) -> None:
+    """A renamed and edited test would be accepted with them."""
+    with project.static_run(SM90, update=update) as run:
+        (result,) = run.check(scaled, x_of()).commit()
+    assert (result.verdict, result.recorded, project.files()) == (Verdict.NEW, False, [])

@@ -257,3 +257,17 @@ def test_a_problem_that_configs_share_is_told_once(project, options, about):
     (shown,) = [x for x in result.outlines if x.startswith("cuda:90: add with BLOCK=1 ")]
     assert about.replace("{}", "num_warps=4 num_stages=3") in shown
     assert shown.endswith(": too large")
+
+
+def test_other_code_that_passes_is_said_and_counted(project):
+    project.engine(static=True)
+    project.file(
+        "@pytest.mark.autotune\ndef test_a(autotune):\n"
+        '    autotune(kernel(ns=None, base=None, remarks=("code changed; speed is judged on a GPU",)))\n'
+    )
+    result = project.run()
+    result.assert_outcomes(passed=1)
+    result.stdout.fnmatch_lines(
+        ["*code changed; speed*", "1 PASS", "1 case passed with other code than before: speed is judged on a GPU"]
+    )
+    project.run("-q").stdout.fnmatch_lines(["1 case passed with other code*"])

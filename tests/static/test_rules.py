@@ -14,6 +14,7 @@ from kerntune.base.policy import STATIC_RULES, StaticPolicy, StaticRule
 from kerntune.static.finding import Finding
 from kerntune.static.launch_limits import Violation
 from kerntune.static.metrics import StaticMetrics
+from kerntune.static.product_loops import ProductLoops
 from kerntune.static.rules import ANY_CONFIG, SIZES, compare_static
 
 KERNTUNE = Path(__file__).parents[2] / "kerntune"
@@ -387,3 +388,127 @@ def test_every_rule_is_looked_at() -> None:
     texts = [p.read_text() for folder in ("static", "gate") for p in sorted((KERNTUNE / folder).glob("*.py"))]
     assert len(texts) > 20
     assert {name for name in STATIC_RULES if not any(f'"{name}"' in text for text in texts)} == set()
+
+
+# pipelines and operands of tensor cores
+
+
+def loops(**counts: Any) -> ProductLoops:
+    known: dict[str, Any] = {"loading": 1, "ahead": 1, "rounds": 2.0, "grouped": 1, "overlapped": 1, "types": TYPES}
+    return ProductLoops(**(known | counts))
+
+
+TYPES = ("f32.f16.f16",)
+WAITING = {"ahead": 0, "rounds": 0.0, "overlapped": 0}
+PIPELINED = changed({"async_copy": 24}, product_loops=loops())
+
+
+def test_a_loop_of_products_that_waits_for_its_loads_fails() -> None:
+    after = changed(product_loops=loops(**WAITING))
+    finding = found(after, PIPELINED)["pipelined_loops"]
+    assert (finding.severity, finding.rule) == ("fail", "pipelining")
+    assert "1 -> 0 pipelined loops, asynchronous copies 24 -> 0 instructions (2 rounds ahead before)" in finding.text
+    assert [f.severity for f in compare_static(PIPELINED, after, other_config=True)] == ["fail"]
+    assert [f.severity for f in compare_static(after, PIPELINED)] == ["info"]
+
+
+@pytest.mark.parametrize(
+    "after",
+    [
+        pytest.param(loops(loading=0, ahead=0, rounds=0.0), id="operands from other warps"),
+        pytest.param(loops(rounds=1.0), id="a stage less"),
+        pytest.param(loops(loading=2, ahead=1), id="a remainder beside"),
+        pytest.param(loops(plain_bytes=64), id="more loads beside as many copies"),
+        pytest.param(msgspec.UNSET, id="no loop"),
+    ],
+)
+def test_what_leaves_a_pipeline_as_it_is(after: Any) -> None:
+    copies = changed({"async_copy": 24}, product_loops=after)
+    assert {f.severity for f in compare_static(PIPELINED, copies)} <= {"info"}
+
+
+def test_one_of_two_loops_that_waits_fails() -> None:
+    both, one = loops(loading=2, ahead=2), loops(loading=2, ahead=1)
+    (finding,) = compare_static(changed(product_loops=both), changed(product_loops=one))
+    assert (finding.severity, finding.metric) == ("fail", "pipelined_loops")
+    assert compare_static(changed(product_loops=both), changed(product_loops=loops(loading=1, ahead=1))) == []
+
+
+def test_an_operand_that_is_loaded_without_copies_fails() -> None:
+    after = changed({"async_copy": 12}, product_loops=loops(plain_bytes=64))
+    finding = found(after, PIPELINED)["plain_bytes"]
+    assert (finding.severity, finding.rule) == ("fail", "pipelining")
+    assert "0 -> 64 bytes a thread by ordinary loads, asynchronous copies 24 -> 12" in finding.text
+    assert found(changed({"async_copy": 12}, product_loops=loops(plain_bytes=4)), PIPELINED) == {}
+
+
+def test_loads_that_became_tma_lose_nothing() -> None:
+    tma = changed({"tma": 6, "tma_load": 6}, product_loops=loops())
+    assert {f.severity for f in compare_static(PIPELINED, tma)} == {"info"}
+
+
+def test_figures_of_earlier_versions_are_held_against_todays_by_their_copies() -> None:
+    earlier, lost = changed({"async_copy": 24}), changed(product_loops=loops(**WAITING))
+    assert found(lost, earlier)["pipelined_loops"].severity == "fail"
+    assert found(PIPELINED, earlier) == {}
+    assert found(lost, changed()) == {}
+
+
+def test_products_that_no_longer_overlap_fail() -> None:
+    after = changed({"async_copy": 24}, product_loops=loops(overlapped=0))
+    finding = found(after, PIPELINED)["overlapped_loops"]
+    assert (finding.severity, finding.rule) == ("fail", "pipelining")
+    other = changed({"async_copy": 24}, product_loops=loops(overlapped=0, types=("f16.f16.f16",)))
+    assert found(other, PIPELINED) == {}
+    single = changed({"async_copy": 24}, product_loops=loops(overlapped=0, grouped=0))
+    assert found(single, PIPELINED) == {}
+
+
+@pytest.mark.parametrize(("resident", "severity"), [(0.25, "fail"), (0.5, "warn"), (None, "warn")])
+def test_a_stream_needs_its_copies_where_few_threads_run(resident: float | None, severity: str) -> None:
+    none = {"tensor_core": 0, "tensor_core_macs": 0}
+    before, after = changed(none | {"async_copy": 9}), changed(none)
+    (finding,) = compare_static(before, after, resident=resident)
+    assert finding.severity == severity
+    assert "no longer asynchronous" in finding.text
+    assert "9 -> 0" in finding.text
+    assert [f.rule for f in compare_static(before, changed(none | {"tma": 2, "tma_load": 2}), resident=0.1)] == ["tma"]
+
+
+HALF = {"tensor_core_16": 8}
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "fails"),
+    [
+        pytest.param(HALF, {"tensor_core_32": 16}, True, id="tf32"),
+        pytest.param(HALF, {"tensor_core_16": 6, "tensor_core_32": 4}, True, id="one of four products"),
+        pytest.param({"tensor_core_8": 4}, HALF, True, id="8-bit to 16-bit"),
+        pytest.param(HALF | {"tensor_core_32": 2}, {"tensor_core_16": 4, "tensor_core_32": 10}, True, id="more"),
+        pytest.param(HALF, HALF | {"tensor_core_32": 4}, False, id="a further product"),
+        pytest.param(HALF, {"tensor_core_16": 4}, False, id="a smaller tile"),
+        pytest.param(HALF | {"tensor_core_32": 4}, {"tensor_core_16": 4, "tensor_core_32": 2}, False, id="half"),
+        pytest.param({"tensor_core_32": 16}, HALF, False, id="narrower"),
+        pytest.param(HALF, {}, False, id="none: another rule"),
+    ],
+)
+def test_wider_operands_fail(before: dict[str, int], after: dict[str, int], fails: bool) -> None:
+    sides = changed({"tensor_core_macs": 0} | before), changed({"tensor_core_macs": 0} | after)
+    for other_config in (False, True):
+        found = [f for f in compare_static(*sides, other_config=other_config) if f.severity == "fail"]
+        assert [f.rule for f in found] == ["operand_width"] * fails
+
+
+def test_wider_operands_are_told_by_their_numbers() -> None:
+    sides = changed(HALF), changed({"tensor_core_16": 6, "tensor_core_32": 4})
+    text = found(sides[1], sides[0])["operand_bits"].text
+    assert text == "tensor cores multiply wider operands: 8 16-bit -> 6 16-bit and 4 tf32 products in the code"
+
+
+def test_operands_of_earlier_figures_are_known_by_their_rate() -> None:
+    macs = BASE.instructions["tensor_core_macs"]
+    earlier = changed({"tensor_core_slots": 2 * macs})
+    assert found(changed({"tensor_core_32": 128}), earlier)["operand_bits"].severity == "fail"
+    assert "operand_bits" not in found(changed(HALF), earlier)
+    mixed = changed({"tensor_core_slots": 3 * macs})
+    assert "operand_bits" not in found(changed({"tensor_core_32": 128}), mixed)

@@ -45,7 +45,7 @@ def file_of(nodeid: str) -> str:
 def _command(kind: str, ranked: RankedResult, place_of: Callable[[str], FileLine]) -> str:
     result = ranked.result
     file, line = place_of(result.case.nodeid)
-    title = f"{result.verdict.value} {result.case}"
+    title = f"{result.word} {result.case}"
     parts = [f"file={_property(file)}", *([f"line={line}"] if line else []), f"title={_property(title)}"]
     return f"::{kind} {','.join(parts)}::{_data(result.message[:MAX_MESSAGE])}"
 

@@ -41,7 +41,7 @@ def case_details(ranked: RankedResult, curve: CaseCurve | None = None, *, with_c
     result = ranked.result
     sections: PlainValues = {
         "title": _cut(str(result.case)),
-        "verdict": result.verdict.value,
+        "verdict": result.word,
         "outcome": result.outcome.value,
         "message": _cut(result.message),
         "facts": [[name, _cut(text)] for name, text in _facts(ranked) if text and text != NO_FIGURE],

@@ -86,7 +86,7 @@ def _row(ranked: RankedResult) -> str:
     result = ranked.result
     place = result.device or result.target
     cells = (
-        f"{MARKS[result.outcome]} {result.verdict.value}",
+        f"{MARKS[result.outcome]} {result.word}",
         "<br>".join([code_of(str(result.case)), escaped(place), escaped(format_configs(result.launches))]),
         escaped(format_change(shown_change(result))),
         escaped(format_baseline(result)),
@@ -99,7 +99,7 @@ def _row(ranked: RankedResult) -> str:
 def _why(ranked: RankedResult) -> list[str]:
     result = ranked.result
     if result.verdict is Verdict.PASS:
-        return [*result.findings, *result.warnings]
+        return [*result.findings, *result.warnings, *filter(None, [result.unjudged])]
     return [*result.findings, *result.causes, *result.warnings]
 
 

@@ -21,11 +21,11 @@ from kerntune.gate.history.curves import CaseCurve
 from kerntune.gate.report import (
     Origin,
     RunReport,
-    counts,
     format_baseline,
     format_change,
     format_configs,
     format_today,
+    word_counts,
 )
 from kerntune.gate.reporting.case_details import case_details
 from kerntune.gate.reporting.ranking import VERDICTS, RankedResult, other_failures, shown_change, worst_first
@@ -75,8 +75,7 @@ def html_page(runs: Sequence[RunReport], curves: Sequence[CaseCurve], plotly: st
 
 
 def _counts(ranked: Sequence[RankedResult]) -> list[tuple[str, int]]:
-    found = counts(r.result for r in ranked)
-    return [(verdict.value, found[verdict]) for verdict in VERDICTS if verdict in found]
+    return list(word_counts((r.result for r in ranked), VERDICTS).items())
 
 
 def _template() -> Any:
@@ -135,10 +134,11 @@ def _row(ranked: RankedResult, half: float) -> dict[str, Any]:
     result = ranked.result
     change = shown_change(result)
     timed = result.current_ns is not None
+    why = [result.unjudged] if result.verdict is Verdict.PASS else [*result.findings, *result.causes]
     return {
         "case": str(result.case),
         "configs": format_configs(result.launches),
-        "verdict": result.verdict.value,
+        "verdict": result.word,
         "outcome": result.outcome.value,
         "device": result.device or result.target,
         "target": result.target,
@@ -150,7 +150,7 @@ def _row(ranked: RankedResult, half: float) -> dict[str, Any]:
         "change": format_change(change),
         "change_value": change.point if change is not None and bounded(change.point) else "",
         "bar": _bar(change, result.tolerance, half),
-        "why": "" if result.verdict is Verdict.PASS else "; ".join((*result.findings, *result.causes))[:300],
+        "why": "; ".join(why)[:300],
     }
 
 

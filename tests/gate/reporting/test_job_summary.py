@@ -11,11 +11,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from benchmarks.made_runs import HARD_TEXT, made_run
-from kerntune.base.case_result import CaseId, LaunchFigures, LaunchReport
+from kerntune.base.case_result import UNJUDGED, CaseId, LaunchFigures, LaunchReport
 from kerntune.errors import StoreError
 from kerntune.gate.report import RunReport
 from kerntune.gate.reporting import job_summary
+from kerntune.gate.reporting.annotations import annotation_lines
 from kerntune.gate.reporting.job_summary import MAX_BYTES, MAX_PASSES, append_summary, code_of, escaped, summary
+from kerntune.gate.reporting.page import html_page
+from kerntune.gate.reporting.ranking import worst_first
 
 RUN = made_run(50, samples=3, configs=7)
 
@@ -111,3 +114,23 @@ def test_hard_text_is_shown_whole() -> None:
     import html
 
     assert html.unescape(escaped(HARD_TEXT)) == HARD_TEXT
+
+
+def test_a_case_without_a_baseline_fails_by_that_word_in_every_report() -> None:
+    regressed = RUN.results[0]
+    failing = msgspec.structs.replace(regressed, message=f"FAILS {regressed.case}, can't be compiled")
+    run = RunReport((failing, regressed))
+    assert "1 REGRESSED, 1 FAILS" in summary([run])
+    assert "❌ FAILS" in summary([run])
+    page = html_page([run], [], "")
+    assert '<span class="verdict v-FAILS">FAILS</span> 1' in page
+    lines = annotation_lines(worst_first([run]), lambda nodeid: (nodeid, 1))
+    assert sum("title=FAILS " in line for line in lines) == 1
+
+
+def test_other_code_that_passes_says_that_its_speed_was_not_judged() -> None:
+    passing = msgspec.structs.replace(RUN.results[-1], remarks=(f"code changed; {UNJUDGED}",))
+    assert passing.verdict.value == "PASS"
+    assert f"code changed; {UNJUDGED}" in summary([RunReport((passing,))])
+    assert UNJUDGED not in summary([RunReport((RUN.results[-1],))])
+    assert f"code changed; {UNJUDGED}" in html_page([RunReport((passing,))], [], "")
