@@ -30,6 +30,7 @@ class Preset(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     * ``wide_inner_xpu``: an inner reduction on an Intel GPU also tries (64, 64) with 16 warps.
     * ``whole_mix_order``: X of a mix-order reduction divides its split; descent keeps that, the descriptors' minimums
       and the stages' maximum; descriptors that the kernel makes itself forbid stages.
+    * ``lanes_must_be_told``: ONE_ELEMENT_PER_THREAD adds nothing on Intel GPUs, whose driver tells torch no warp size.
     * ``splits_by_outputs``: how long a reduction goes unsplit on new GPUs depends on its outputs, and is far less.
     * ``measured``: further candidates on NVIDIA GPUs, by rules found in a sweep (:mod:`kerntune.heuristics.measured`).
     """
@@ -55,6 +56,7 @@ class Preset(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     long_step_sm103: bool = False
     wide_inner_xpu: bool = False
     whole_mix_order: bool = False
+    lanes_must_be_told: bool = False
     splits_by_outputs: bool = False
     measured: bool = False
 
@@ -90,6 +92,7 @@ INDUCTOR_2_15 = msgspec.structs.replace(
     long_step_sm103=True,
     wide_inner_xpu=True,
     whole_mix_order=True,
+    lanes_must_be_told=True,
     splits_by_outputs=True,
 )
 """torch 2.15's rules (``torch/_inductor/heuristics/triton_codegen/``, and ``choices.py`` for splits)."""

@@ -19,7 +19,7 @@ from kerntune.capture import LAUNCH_WORDS
 from kerntune.capture.site import config_of
 from kerntune.compiling.compiler import Compiled
 from kerntune.errors import CaptureError, ConfigError, EnvironmentFault, HintError, StoreError, TargetError, TrialError
-from kerntune.heuristics.hints import REDUCTION_AXES, KernelHints
+from kerntune.heuristics.hints import MIX_ORDER_SPLIT, REDUCTION_AXES, KernelHints
 from kerntune.heuristics.proposer import NO_COUNTS, ProposalInputs, Proposer
 from kerntune.kernels import compat
 from kerntune.kernels.dispatch.argument_parts import Needs
@@ -27,6 +27,7 @@ from kerntune.kernels.source import jit_of
 from kerntune.kernels.specialize import specialize
 from kerntune.kernels.value_text import text_of
 from kerntune.search import ComboSearch, Descent, Search
+from kerntune.search.declared_descent import Proposed
 from kerntune.search.register_scaling import RegisterScaling
 from kerntune.static.resource_model import quick_candidate
 from kerntune.tuning import context
@@ -121,8 +122,7 @@ class HeuristicTuner(Autotuner):
         hints = self._hints({**named, **kwargs}, device)
         if self.descent is not None and hints is not None and heuristics.may_descend(proposer.kind, hints):
             found = super().search_for(named, kwargs)
-            further = self._of_other_presets({**named, **kwargs})
-            return dataclasses.replace(found, further=further) if isinstance(found, Descent) else found
+            return self._bounded(found, hints, {**named, **kwargs}) if isinstance(found, Descent) else found
         if hints is None or not heuristics.may_scale(hints, device, proposer.kind):
             return None
         listed = self.listed(named, kwargs)
@@ -134,10 +134,21 @@ class HeuristicTuner(Autotuner):
             registers = {c: self._registers_of(c, {**self._defaults, **named, **kwargs}) for c in listed}
         return found if found.may_help(registers) else None  # a lone candidate is not timed where nothing limits it
 
+    def _bounded(self, descent: Descent, hints: KernelHints, arguments: Mapping[str, Any]) -> Descent:
+        """The descent within what is known of the kernel, with starts from other presets."""
+        proposer, modes = self._proposer, hints.modes
+        return dataclasses.replace(
+            descent,
+            all_directions=descent.all_directions or modes.descent_all_directions,
+            radius=modes.descent_radius,
+            proposed=Proposed(hints, proposer.blocks, proposer.kind, proposer.preset),
+            further=self._of_other_presets(arguments),
+        )
+
     def _of_other_presets(self, arguments: Mapping[str, Any]) -> tuple[Config, ...]:
         """What other rules than the decorator's would propose: further starts of a descent, far from its own."""
         given, device, found = {**self._defaults, **arguments}, context.device_now(), list[Config]()
-        look, own = self._proposer.inputs(given), self._proposer.preset
+        look, own = self._proposer.inputs(given, device), self._proposer.preset
         counts = self._counted.get((self._kind(given), device), NO_COUNTS)
         for preset in (heuristics.MEASURED_2026, heuristics.INDUCTOR_2_13):
             if preset != own:
@@ -146,9 +157,10 @@ class HeuristicTuner(Autotuner):
         return tuple(found)
 
     def kept_fields(self) -> tuple[str, ...]:
-        """The blocks that hold a whole row."""
+        """The blocks that hold a whole row, and the split that a mix-order kernel's launch is made for."""
         proposer = self._proposer
-        return tuple(n for a, n in proposer.blocks.items() if proposer.whole_rows and a in REDUCTION_AXES)
+        rows = tuple(n for a, n in proposer.blocks.items() if proposer.whole_rows and a in REDUCTION_AXES)
+        return rows if proposer.known.get("rsplit_size") is None else (*rows, MIX_ORDER_SPLIT)
 
     def most_spilled(self, named: Mapping[str, Any], kwargs: Mapping[str, Any]) -> int | None:
         """The registers that a candidate of a call may spill (:func:`kerntune.heuristics.spill_threshold`)."""
@@ -158,8 +170,10 @@ class HeuristicTuner(Autotuner):
 
     def _hints(self, arguments: Mapping[str, Any], device: DeviceSpec) -> KernelHints | None:
         """What is known of a call; None for an empty one."""
-        look = self._proposer.inputs({**self._defaults, **arguments})
-        return None if look.empty else self._proposer.hints_of(look, device)
+        given = {**self._defaults, **arguments}
+        look = self._proposer.inputs(given, device)
+        counts = self._counted.get((self._kind(given), device), NO_COUNTS)
+        return None if look.empty else self._proposer.hints_of(look, device, counts)
 
     def listed(self, named: Mapping[str, Any], kwargs: Mapping[str, Any]) -> tuple[Config, ...]:
         """The proposal for a call, from the best of which a descent begins."""
@@ -168,7 +182,7 @@ class HeuristicTuner(Autotuner):
     def tuning_key(self, arguments: Mapping[str, Any]) -> tuple[Any, ...]:
         """What a winner depends on: rounded sizes, strides' order, dtypes, the call's constexprs, ``key`` arguments."""
         given = {**self._defaults, **arguments}
-        return (self._proposer.inputs(given), *self._kind(given))
+        return (self._proposer.inputs(given, context.device_now()), *self._kind(given))
 
     def _kind(self, given: Mapping[str, Any]) -> tuple[Any, ...]:
         """The part of a key that sizes have no part in: equal kinds compile to equal operations."""
@@ -181,8 +195,8 @@ class HeuristicTuner(Autotuner):
     def _proposal(self, arguments: Mapping[str, Any]) -> tuple[list[Any], tuple[Config, ...]]:
         self._refuse_given_blocks(arguments)
         given = {**self._defaults, **arguments}
-        look, kind = self._proposer.inputs(given), self._kind(given)
         device = context.device_now()
+        look, kind = self._proposer.inputs(given, device), self._kind(given)
         key = (look, kind, device)
         if key not in self._proposals:
             configs = self._ready(look) or self._propose(look, kind, device, given)
