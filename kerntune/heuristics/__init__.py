@@ -12,6 +12,7 @@ from kerntune.heuristics.call_hints import (
     sizes_from_arguments,
     tile_hint,
 )
+from kerntune.heuristics.choices import kind_of_reduction
 from kerntune.heuristics.combo import ComboGroup, ComboPlan, SubKernel, combo
 from kerntune.heuristics.cooperative import cooperative_reduction, rsplit
 from kerntune.heuristics.descent_steps import Field, Neighbourhood, improves, may_descend, neighbourhood
@@ -19,7 +20,15 @@ from kerntune.heuristics.lookup import LookupTable, kernel_hash, read_table, wri
 from kerntune.heuristics.naming import named_blocks
 from kerntune.heuristics.persistent import persistent_reduction
 from kerntune.heuristics.pointwise import pointwise
-from kerntune.heuristics.presets import INDUCTOR_2_6, INDUCTOR_2_13, INDUCTOR_2_15, MEASURED_2026, PRESETS, Preset
+from kerntune.heuristics.presets import (
+    DEFAULT,
+    INDUCTOR_2_6,
+    INDUCTOR_2_13,
+    INDUCTOR_2_15,
+    MEASURED_2026,
+    PRESETS,
+    Preset,
+)
 from kerntune.heuristics.reduction import reduction
 from kerntune.heuristics.scaling import (
     may_scale,
@@ -35,6 +44,7 @@ from kerntune.heuristics.templates import fixed_config, foreach, template, user_
 from kerntune.heuristics.ttir import TtirCounts, count_ttir
 
 __all__ = [
+    "DEFAULT",
     "INDUCTOR_2_6",
     "INDUCTOR_2_13",
     "INDUCTOR_2_15",
@@ -57,6 +67,7 @@ __all__ = [
     "foreach",
     "improves",
     "kernel_hash",
+    "kind_of_reduction",
     "may_descend",
     "may_scale",
     "min_elements_per_thread",

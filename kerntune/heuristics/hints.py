@@ -150,12 +150,14 @@ class KernelHints(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
     min_scan_rblock: int = 256
     native_matmul: bool = False
     native_matmul_rblock: int | None = None
+    operand_bytes: int = 0
+    """Bytes of an element of a product's operands, the smaller if they differ; 0 if they aren't known."""
     spill_threshold: int | None = None
     modes: Modes = Modes()
 
     def __post_init__(self) -> None:
         self._check_sizes()
-        for count in ("loads", "stores", "reductions", "dynamic_sizes", "min_elements_per_thread"):
+        for count in ("loads", "stores", "reductions", "dynamic_sizes", "min_elements_per_thread", "operand_bytes"):
             if getattr(self, count) < 0:
                 raise HintError(f"{self.where}{count}={getattr(self, count)} can't be negative")
         for table, what in ((self.tiling_scores, "tiling score"), (self.tma_minimums, "TMA minimum")):

@@ -17,12 +17,16 @@ from kerntune.heuristics.call_hints import sizes_from_arguments, tile_hint
 from kerntune.heuristics.hints import AXES, BLOCK_NAMES, REDUCTION_AXES, HeuristicType, KernelHints, ReductionHint
 from kerntune.heuristics.naming import named_blocks
 from kerntune.heuristics.presets import INDUCTOR_2_13, Preset
+from kerntune.heuristics.sizing import rebuilt
 from kerntune.heuristics.strides import Read, inferred_read, read_of, reduction_split
 from kerntune.heuristics.ttir import TtirCounts
 
 Family = Callable[[KernelHints, DeviceSpec, Preset], tuple[Config, ...]]
 
 NO_COUNTS = TtirCounts()
+
+GROUP_M = 8
+"""Tiles of a group, in all of torch's templates for NVIDIA GPUs (``template_heuristics/triton.py``, ``group_m``)."""
 
 LONG_STRIDE = 2
 """The value for every stride above 1: only 0, 1 and "longer" matter, and sizes of one bucket must have equal keys."""
@@ -72,6 +76,8 @@ class Proposer:
     preset: Preset = INDUCTOR_2_13
     reduces: bool = False
     whole_rows: bool = False
+    group: str = ""
+    """A product's constexpr of how many tiles along y a group of programs takes, so that they share operands in L2."""
     kind: HeuristicType = HeuristicType.USER_AUTOTUNE
     """The family by name: what register counts may change of its configs."""
 
@@ -84,6 +90,11 @@ class Proposer:
         shape = {**{name: self.known[name] for name in fields if name in self.known}, **self._no_x()}
         plain = msgspec.structs.replace(KernelHints(sizes=self._with_x(ones), kernel=self.kernel), **shape)
         self._named(self.family(plain, TYPICAL_DEVICES["cuda:90"], self.preset), plain.sizes)
+
+    @property
+    def chosen(self) -> tuple[str, ...]:
+        """The constexprs that candidates set: a call gives none of them."""
+        return (*self.blocks.values(), *((self.group,) if self.group else ()))
 
     def inputs(self, arguments: Mapping[str, Any], device: DeviceSpec) -> ProposalInputs:
         """What matters of a call; :class:`HintError` names kernel, axis and argument of a size that can't be one."""
@@ -175,6 +186,8 @@ class Proposer:
         if self.whole_rows:
             whole = {BLOCK_NAMES[axis]: sizes[axis] for axis in self.blocks if axis in REDUCTION_AXES}
             configs = tuple(config.replace(kwargs={**config.kwargs, **whole}) for config in configs)
+        if self.group:
+            configs = tuple(rebuilt(config, {**config.kwargs, self.group: GROUP_M}) for config in configs)
         try:
             found = named_blocks(configs, self.blocks, kernel=self.kernel)
         except HintError as exc:
@@ -219,6 +232,7 @@ class Proposer:
                 raise ConfigError(
                     f"kernel {self.kernel}: block {name} is of axis {axis!r}, but sizes= has {', '.join(self.sizes)}"
                 )
+        for name in self.chosen:
             if name not in self.constexprs:
                 known = ", ".join(p for p in self.parameters if p in self.constexprs) or "none"
                 raise ConfigError(f"kernel {self.kernel}: block {name} is no constexpr of it; it has {known}")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import msgspec
@@ -48,6 +48,12 @@ class ComboProposer:
     preset: heuristics.Preset
     kind: HeuristicType = HeuristicType.USER_AUTOTUNE
     whole_rows: bool = False
+    known: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def chosen(self) -> tuple[str, ...]:
+        """The blocks."""
+        return self.kernel_blocks
 
     @property
     def blocks(self) -> dict[str, str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import inspect
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -67,6 +67,7 @@ class HeuristicTuner(Autotuner):
         static_prune: Any = None,
         tune: str | None = None,
         descend: Any = None,
+        earlier: Sequence[heuristics.Preset] = (),
     ) -> None:
         undecided = [compat.triton_config(config) for config in UNDECIDED]
         self._proposer = proposer
@@ -75,7 +76,7 @@ class HeuristicTuner(Autotuner):
             self.static_prune = StaticPrune.parse(static_prune, f"kernel {proposer.kernel}, static_prune")
         self.tune_mode = tune_mode(tune) if tune else None
         self.descent = DescentOptions.given(descend, f"kernel {proposer.kernel}")
-        self._counting = counts
+        self._counting, self._earlier = counts, tuple(earlier)
         self._table = None if table is None else Path(table)
         self._defaults = _defaults(self.base_fn)
         self._proposals: dict[tuple[Any, ...], tuple[list[Any], tuple[Config, ...]]] = {}
@@ -103,7 +104,7 @@ class HeuristicTuner(Autotuner):
 
     def variety(self) -> list[Any] | None:
         """As in the base class: one config, since only blocks differ."""
-        return [compat.triton_config(Config(dict.fromkeys(self._proposer.blocks.values(), SOME_BLOCK)))]
+        return [compat.triton_config(Config(dict.fromkeys(self._proposer.chosen, SOME_BLOCK)))]
 
     def candidates(self, *args: Any, **kwargs: Any) -> tuple[Config, ...]:
         """What a call with these arguments (without a grid) would choose from, best guess first."""
@@ -147,14 +148,28 @@ class HeuristicTuner(Autotuner):
 
     def _of_other_presets(self, arguments: Mapping[str, Any]) -> tuple[Config, ...]:
         """What other rules than the decorator's would propose: further starts of a descent, far from its own."""
-        given, device, found = {**self._defaults, **arguments}, context.device_now(), list[Config]()
-        look, own = self._proposer.inputs(given, device), self._proposer.preset
+        presets = (heuristics.MEASURED_2026, heuristics.INDUCTOR_2_13)
+        lists = self._lists((p for p in presets if p != self._proposer.preset), arguments)
+        return tuple(config for found in lists for config in found)
+
+    def earlier_lists(self, arguments: Mapping[str, Any]) -> tuple[tuple[Config, ...], ...]:
+        """What earlier releases proposed for a call by the same decorator, where today's list differs: a winner that is
+        stored for one of these is still a winner."""
+        if self._table is not None:
+            return ()
+        today = self._proposal(arguments)[1]
+        return tuple(found for found in self._lists(self._earlier, arguments) if found != today)
+
+    def _lists(
+        self, presets: Iterable[heuristics.Preset], arguments: Mapping[str, Any]
+    ) -> Iterator[tuple[Config, ...]]:
+        """A call's candidates by each of these presets, but for those that can't decide for this kernel."""
+        given, device = {**self._defaults, **arguments}, context.device_now()
+        look = self._proposer.inputs(given, device)
         counts = self._counted.get((self._kind(given), device), NO_COUNTS)
-        for preset in (heuristics.MEASURED_2026, heuristics.INDUCTOR_2_13):
-            if preset != own:
-                with contextlib.suppress(HintError, ConfigError):  # other rules may not decide for this kernel
-                    found += dataclasses.replace(self._proposer, preset=preset).propose(look, device, counts)
-        return tuple(found)
+        for preset in presets:
+            with contextlib.suppress(HintError, ConfigError):
+                yield dataclasses.replace(self._proposer, preset=preset).propose(look, device, counts)
 
     def kept_fields(self) -> tuple[str, ...]:
         """The blocks that hold a whole row, and the split that a mix-order kernel's launch is made for."""
@@ -224,7 +239,7 @@ class HeuristicTuner(Autotuner):
         if self._table is None or look.empty or not _is_compiled(self.fn):
             return ()
         found = _read_table(self._table).find(jit_of(self.fn).src, dict(look.sizes))
-        missing = [] if found is None else [b for b in self._proposer.blocks.values() if b not in found.kwargs]
+        missing = [] if found is None else [b for b in self._proposer.chosen if b not in found.kwargs]
         if missing:
             raise ConfigError(
                 f"kernel {self._proposer.kernel}: its entry in {self._table} ({found}) has no {', '.join(missing)}"
@@ -235,10 +250,12 @@ class HeuristicTuner(Autotuner):
         self, look: ProposalInputs, kind: tuple[Any, ...], device: DeviceSpec, given: Mapping[str, Any]
     ) -> tuple[Config, ...]:
         first = self._proposer.propose(look, device)
-        if look.empty or not self._counting:
+        product = bool(self._proposer.known.get("native_matmul"))
+        if look.empty or not (self._counting or product):
             return first
         if (kind, device) not in self._counted:
-            self._counted[kind, device] = self._count(first[0], given)
+            narrow = heuristics.TtirCounts(operand_bytes=_least_bytes(given))
+            self._counted[kind, device] = narrow if product else self._count(first[0], given)
         return self._proposer.propose(look, device, self._counted[kind, device])
 
     def _count(self, config: Config, given: Mapping[str, Any]) -> heuristics.TtirCounts:
@@ -273,7 +290,7 @@ class HeuristicTuner(Autotuner):
             return None
 
     def _refuse_given_blocks(self, given: Mapping[str, Any]) -> None:
-        clash = [block for block in self._proposer.blocks.values() if block in given]
+        clash = [block for block in self._proposer.chosen if block in given]
         if clash:
             raise ConfigError(
                 f"kernel {self._proposer.kernel}: {', '.join(clash)} is given by the call, but is a block that its "
@@ -287,6 +304,12 @@ def static_registers(compiled: Compiled) -> int | None:
         return quick_candidate(compiled.binary, compiled.data, compiled.asm, (1, 1, 1), stages=0).registers
     except (StoreError, TargetError):
         return None
+
+
+def _least_bytes(given: Mapping[str, Any]) -> int:
+    """Bytes of an element of the narrowest tensor, which a product's operands have at least; 0 without tensors."""
+    dtypes = [getattr(getattr(value, "base", value), "dtype", None) for value in given.values()]
+    return min((int(getattr(dtype, "itemsize", 0)) for dtype in dtypes if dtype is not None), default=0)
 
 
 def _defaults(function: Any) -> dict[str, Any]:
