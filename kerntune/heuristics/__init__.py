@@ -12,7 +12,6 @@ from kerntune.heuristics.call_hints import (
     sizes_from_arguments,
     tile_hint,
 )
-from kerntune.heuristics.choices import kind_of_reduction
 from kerntune.heuristics.combo import ComboGroup, ComboPlan, SubKernel, combo
 from kerntune.heuristics.cooperative import cooperative_reduction, rsplit
 from kerntune.heuristics.descent_steps import Field, Neighbourhood, improves, may_descend, neighbourhood
@@ -67,7 +66,6 @@ __all__ = [
     "foreach",
     "improves",
     "kernel_hash",
-    "kind_of_reduction",
     "may_descend",
     "may_scale",
     "min_elements_per_thread",

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from math import prod
 
-from kerntune.heuristics.hints import REDUCTION_AXES, HeuristicType, KernelHints, ReductionHint
+from kerntune.heuristics.hints import REDUCTION_AXES, KernelHints, ReductionHint
 
 LONGEST_INNER_ROW = 1024
 LONGEST_ROW = 64
@@ -43,17 +43,6 @@ def pays_persistent(hints: KernelHints, *, cooperative: bool = False) -> bool:
     if cooperative:
         longest *= COOPERATIVE_ROWS // min(_outputs(hints), COOPERATIVE_ROWS)
     return hints.reduction_numel <= longest
-
-
-def kind_of_reduction(hints: KernelHints) -> HeuristicType:
-    """The kind of kernel that Inductor would write for these sizes, with ``cooperative_reductions`` switched on.
-
-    Whether a cooperative or a looped one is worth writing for your sizes; raises
-    :class:`~kerntune.errors.HintError` for hints without a reduced axis.
-    """
-    if pays_cooperative(hints):
-        return HeuristicType.COOPERATIVE_REDUCTION
-    return HeuristicType.PERSISTENT_REDUCTION if pays_persistent(hints) else HeuristicType.REDUCTION
 
 
 def _outputs(hints: KernelHints) -> int:

@@ -59,7 +59,8 @@ def persistent_candidates(hints: KernelHints, limits: Bounds) -> tuple[Config, .
 
 def _chosen(hints: KernelHints, limits: Bounds) -> tuple[Config, ...]:
     if hints.modes.max_autotune and limits.preset.tune_persistent:
-        hinted = rows_by_hint(hints, limits) if limits.by_size else ()
+        fixed = hints.modes.one_reduction or hints.modes.batch_invariant
+        hinted = rows_by_hint(hints, limits) if limits.by_size and not fixed else ()
         return (*hinted, *all_rows(hints, limits), *((tiny_rows(hints, limits),) if limits.hip else ()))
     found = rows_by_hint(hints, limits)
     off = not hints.modes.autotune_pointwise or hints.modes.deterministic

@@ -18,7 +18,7 @@ from kerntune.heuristics.hints import AXES, BLOCK_NAMES, REDUCTION_AXES, Heurist
 from kerntune.heuristics.naming import named_blocks
 from kerntune.heuristics.presets import INDUCTOR_2_13, Preset
 from kerntune.heuristics.sizing import rebuilt
-from kerntune.heuristics.strides import Read, inferred_read, read_of, reduction_split
+from kerntune.heuristics.strides import Read, inferred_read, read_of, reduction_split, second_stage_hint
 from kerntune.heuristics.ttir import TtirCounts
 
 Family = Callable[[KernelHints, DeviceSpec, Preset], tuple[Config, ...]]
@@ -76,6 +76,8 @@ class Proposer:
     preset: Preset = INDUCTOR_2_13
     reduces: bool = False
     whole_rows: bool = False
+    second_pass: bool = False
+    """Whether the kernel adds up the parts that another one left: a small outer one is OUTER_TINY then."""
     group: str = ""
     """A product's constexpr of how many tiles along y a group of programs takes, so that they share operands in L2."""
     kind: HeuristicType = HeuristicType.USER_AUTOTUNE
@@ -142,7 +144,9 @@ class Proposer:
         sizes = dict(inputs.sizes)
         if not self.reduces:
             return {"tile": tile_hint(sizes, len(self.parameters) - len(self.constexprs))}
-        hint = inputs.walk or reduction_split(inputs.reads, *_outputs_and_r(sizes), device, may_split=False).hint
+        outputs, r = _outputs_and_r(sizes)
+        hint = inputs.walk or reduction_split(inputs.reads, outputs, r, device, may_split=False).hint
+        hint = second_stage_hint(hint, outputs, r) if self.second_pass else hint
         contiguous = not inputs.reads or any(1 in read.reduced for read in inputs.reads)
         return {"reduction": hint, "contiguous_reduction_access": contiguous}
 

@@ -7,26 +7,20 @@ from types import SimpleNamespace
 from typing import Any
 from unittest import mock
 
+import msgspec
 import pytest
 
-from kerntune.heuristics import kind_of_reduction
 from kerntune.heuristics.choices import pays_cooperative, pays_persistent
-from kerntune.heuristics.hints import HeuristicType, KernelHints, ReductionHint
+from kerntune.heuristics.hints import KernelHints, ReductionHint
 
 OUTPUTS = (1, 2, 4, 8, 16, 32, 1024)
 LENGTHS = tuple(1 << n for n in (0, 5, 6, 7, 10, 11, 14, 15, 16, 17, 18, 20, 21, 22))
 
 
-def test_kinds() -> None:
-    def kind(x: int, r: int, hint: ReductionHint = ReductionHint.INNER) -> HeuristicType:
-        return kind_of_reduction(KernelHints(sizes={"x": x, "r0": r}, reduction=hint))
-
-    assert kind(1, 1 << 15) is HeuristicType.COOPERATIVE_REDUCTION
-    assert kind(1, 1 << 14) is HeuristicType.REDUCTION
-    assert kind(4096, 1024) is HeuristicType.PERSISTENT_REDUCTION
-    assert kind(4096, 1024, ReductionHint.OUTER) is HeuristicType.REDUCTION
-    unknown = KernelHints(sizes={"x": 64, "r0": 32}, reduction=ReductionHint.INNER, dynamic_sizes=1)
-    assert kind_of_reduction(unknown) is HeuristicType.REDUCTION
+def test_a_length_that_is_known_at_launch_alone_is_not_held_by_a_block() -> None:
+    hints = KernelHints(sizes={"x": 64, "r0": 32}, reduction=ReductionHint.INNER)
+    assert pays_persistent(hints)
+    assert not pays_persistent(msgspec.structs.replace(hints, dynamic_sizes=1))
 
 
 def test_same_decisions_as_torch() -> None:

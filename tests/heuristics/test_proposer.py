@@ -121,6 +121,13 @@ def test_thresholds_hold_for_exact_sizes(n: int, told: ReductionHint | None) -> 
     assert ("walk=inner" in str(look)) == (told is not None)
 
 
+def test_small_second_passes_are_tiny() -> None:
+    call = {"a": tensor(100, 1000, strides=(1, 100)), "n": 100, "m": 1000}
+    first, second = rows(), rows(second_pass=True)
+    assert first.hints_of(first.inputs(call, H100), H100).reduction is ReductionHint.OUTER
+    assert second.hints_of(second.inputs(call, H100), H100).reduction is ReductionHint.OUTER_TINY
+
+
 def blocks_of(configs: Any) -> list[tuple[Any, ...]]:
     return [(c.kwargs["BLOCK"], c.kwargs["STEP"], c.num_warps) for c in configs]
 

@@ -187,7 +187,8 @@ def reduction(
 
     Whether it is an inner or an outer reduction is read off the strides of the tensors whose shape is that of the
     sizes; ``reduced`` says it where shapes don't (a square matrix): which dimensions of which argument are reduced,
-    ``{"x_ptr": -1}``. ``reduction="inner"`` settles it. A kernel without a block of ``x`` has one output a program.
+    ``{"x_ptr": -1}``. ``reduction="inner"`` settles it. ``second_pass=True`` says that the kernel adds up parts that
+    another one left. A kernel without a block of ``x`` has one output a program.
     Else as :func:`pointwise`.
     """
     return _decorator(heuristics.reduction, sizes, blocks, options, reduced=reduced or {}, reduces=True)
@@ -274,6 +275,7 @@ def _decorator(
     words = {name: rest.pop(name) for name in TUNER_WORDS if name in rest}
     earlier = (EARLIER_MEASURED,) if "preset" in rest else (EARLIER_DEFAULT, EARLIER_MEASURED)
     preset = _preset(rest.pop("preset", heuristics.DEFAULT))
+    second_pass = bool(rest.pop("second_pass", False)) if reduces else False
     if rest.pop("max_autotune", False):
         rest["modes"] = msgspec.structs.replace(rest.get("modes", Modes()), max_autotune=True)
 
@@ -295,6 +297,7 @@ def _decorator(
             reduces=reduces,
             whole_rows=whole_rows,
             group=group,
+            second_pass=second_pass,
             kind=kind or (KINDS.get(family, HeuristicType.USER_AUTOTUNE) if counts else HeuristicType.USER_AUTOTUNE),
         )
         since = earlier if preset == heuristics.MEASURED_2026 else ()
