@@ -208,12 +208,15 @@ def section() -> str:
         f"| {what} | {peer} | {ours} | {said_of(*sources, changed=CHANGED)} |" for (what, peer, ours), sources in rows
     ]
     old = any(CHANGED in line for line in lines)
+    recorded = any(source["provenance"]["commit_is"] == "recorded" for _, sources in rows for source in sources)
     return "\n".join(
         [
             f"| {head} | `triton.autotune` | kerntune | measured |",
             "|---|---|---|---|",
             *lines,
-            *(["", f"{CHANGED.strip()}: the code that the row measures has changed since."] if old else []),
+            "",
+            *([f"{CHANGED.strip()}: the code that the row measures has changed since."] if old else []),
+            *(["A commit is the one that recorded the figures."] if recorded else []),
             "",
             proposals(load("heuristic_cost"), load("heuristic_sweep_held_out")),
             "",

@@ -148,7 +148,7 @@ def test_a_proposed_kernels_own_blocks_stay_within_its_hints(
 
 def test_a_users_product_stays_one_tensor() -> None:
     hints = KernelHints(sizes={"x": 1 << 12, "y": 1 << 12, "r0": 1 << 14}, native_matmul=True)
-    config = Config(kwargs={"N": 256, "M": 128, "K": 16}, num_warps=4)
+    config = Config(kwargs={"N": 256, "M": 256, "K": 16}, num_warps=4)
     around = neighbourhood(config, H100, hints, blocks={"x": "N", "y": "M", "r0": "K"})
     steps = [c for f in around.fields for c in around.neighbours(config, f)]
     assert steps

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import itertools
 from collections.abc import Callable
 from math import prod
 
@@ -97,8 +98,10 @@ def test_it_has_every_candidate_of_2_13_and_refuses_what_that_refuses(
 @pytest.mark.parametrize("mode", ["deterministic", "single_reduction_config", "batch_invariant"])
 def test_modes_that_fix_a_reduction_get_nothing_new(family: str, mode: str) -> None:
     propose, _ = FAMILIES[family]
-    hints = KernelHints(sizes={"x": 1 << 14, "r0": 1024}, modes=Modes(**{mode: True}))
-    assert propose(hints, H100, MEASURED_2026) == propose(hints, H100, INDUCTOR_2_13)
+    for tuned, hint in itertools.product((False, True), ReductionHint):
+        modes = Modes(**{mode: True, "max_autotune": tuned})
+        hints = KernelHints(sizes={"x": 1 << 14, "r0": 512}, reduction=hint, modes=modes)
+        assert propose(hints, H100, MEASURED_2026) == propose(hints, H100, INDUCTOR_2_13)
 
 
 def test_what_the_sweep_has_not_gets_nothing_new() -> None:
