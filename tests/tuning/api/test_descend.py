@@ -211,8 +211,9 @@ def test_a_descent_begins_at_other_rules_proposals_too(this_gpu: FakeBackend) ->
     words: dict[str, Any] = {"sizes": {"x": "n"}, "blocks": {"x": "BLOCK"}}
     x = torch.empty(1 << 20, device="cuda")
     given = (x, torch.empty_like(x), x.numel(), 2.0)
-    own, other = (kerntune.pointwise(**words, **more)(scale_kernel) for more in ({}, {"preset": "measured-2026"}))
-    search = kerntune.pointwise(**words, descend=True)(scale_kernel).search_for(
+    presets = ("inductor-2.13", "measured-2026")
+    own, other = (kerntune.pointwise(**words, preset=preset)(scale_kernel) for preset in presets)
+    search = kerntune.pointwise(**words, preset=presets[0], descend=True)(scale_kernel).search_for(
         dict(zip(scale_kernel.arg_names, given, strict=False)), {}
     )
     assert isinstance(search, Descent)
