@@ -65,6 +65,7 @@ MEASURES: Mapping[str, tuple[str, ...]] = {
     "dispatch": DISPATCH,
     "dispatch_off": ("kerntune/kernels/dispatch",),
     "edit_": ("kerntune/gate", "kerntune/static"),
+    "experiments": ("kerntune/capture", "kerntune/gpu", "kerntune/timing"),
     "foresight_figures": ("kerntune/static",),
     "fuzz_decoders": ("kerntune/base", "kerntune/compiling/binary"),
     "grids_differential": ("kerntune/grids",),
