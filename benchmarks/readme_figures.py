@@ -2,7 +2,9 @@
 
     python benchmarks/readme_figures.py [--write]
 
-Prints the section between the two marks, or puts it there. A test holds the README against it.
+Prints the section between the two marks, or puts it there. Each row says when and at which commit it was measured, and
+in how many runs, and is marked if the code that it measures has changed since (``benchmarks/provenance.py``). A test
+holds the README against it.
 """
 
 from __future__ import annotations
@@ -16,8 +18,9 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
+from benchmarks.provenance import said_of
 from benchmarks.suite.cases import CASES
-from benchmarks.suite.tables import added_seconds, cold_rows, geometric_mean, not_run, proposal_rows, times_of
+from benchmarks.suite.tables import added_seconds, cold_rows, geometric_mean, not_run, times_of
 
 ROOT = Path(__file__).resolve().parents[1]
 README = ROOT / "README.md"
@@ -25,6 +28,12 @@ RESULTS = ROOT / "benchmarks" / "results"
 BEGIN, END = "<!-- figures: begin -->", "<!-- figures: end -->"
 
 LARGE = "matmul[M=4096 N=4096 K=4096]"
+
+CHANGED = " †"
+"""Marks a row whose measured code has changed since."""
+
+PACKAGES = {"liger": "Liger-Kernel", "fla": "flash-linear-attention"}
+"""By the beginning of a case's name: installed packages. Other cases of ``cold_public.py`` are kernels of our own."""
 
 Figures = Mapping[str, Any]
 Row = tuple[str, str, str]
@@ -55,10 +64,10 @@ def cold(suite: Figures, again: Figures, more: Figures) -> list[Row]:
         (f"the first call of {len(both)} cold kernels and shapes ({least} to {most} configs), geometric mean",
          "1", f"{first:.1f} times faster"),
         ("the same until every config was tried", "1", f"{every:.1f} times faster"),
-        (f"the first call of {len(added_rows)} cases of {kernels} ({more['environment']['cpus']} cores, another run), "
+        (f"the first call of {len(added_rows)} cases of {kernels} ({more['environment']['cpus']} cores), "
          f"geometric mean; until every config was tried {every_added:.1f}",
          "1", f"{geometric_mean(r['faster'] for r in added_rows):.1f} times faster"),
-        (f"the later call that tries what a first call did not wait for ({len(late)} such calls in three runs) blocks",
+        (f"the later call that tries what a first call did not wait for ({len(late)} such calls) blocks",
          "none does", spread_ms(late)),
         ("the winner against an exhaustive sweep, worst of these",
          f"{worst(suite, both, 'triton'):.2f}", f"{worst(suite, both, 'kerntune'):.2f}"),
@@ -66,19 +75,21 @@ def cold(suite: Figures, again: Figures, more: Figures) -> list[Row]:
 
 
 def public(found: Figures) -> list[Row]:
-    """First calls of kernels from installed packages, long lists and short ones apart."""
-    longest = {name: max(c["configs"].values()) for c in found["cases"] for name in [c["case"]]}
+    """First calls of kernels from installed packages, long lists and short ones apart; then of kernels of our own."""
     both = [c for c in found["cases"] if c.get("times_faster")]
+    packaged = [c for c in both if c["case"].partition("_")[0] in PACKAGES]
+    own = [c for c in both if c not in packaged]
+    names = " and ".join(PACKAGES.values())
     rows = []
     for words, cases in (
-        ("10 configs and more", [c for c in both if longest[c["case"]] >= 10]),
-        ("fewer", [c for c in both if longest[c["case"]] < 10]),
+        (f"of {names} with 10 configs and more", [c for c in packaged if max(c["configs"].values()) >= 10]),
+        (f"of {names} with fewer", [c for c in packaged if max(c["configs"].values()) < 10]),
+        ("of our own, of well-known kinds", own),
     ):
         times = [c["times_faster"] for c in cases]
         what = (
-            f"cold first calls of {len(cases)} cases of public kernels with {words} (Liger-Kernel, "
-            f"flash-linear-attention and the like, backward too), together; {geometric_mean(times):.1f} times faster "
-            f"in the geometric mean, {min(times):.1f} at least"
+            f"cold first calls of {len(cases)} kernels {words} (backward too), together; "
+            f"{geometric_mean(times):.1f} times faster in the geometric mean, {min(times):.1f} at least"
         )
         rows.append(
             (what, f"{sum(c['triton_s'] for c in cases):.1f} s", f"{sum(c['kerntune_s'] for c in cases):.1f} s")
@@ -113,7 +124,7 @@ def profiled(found: Figures) -> Row:
     brief = min(next(r for r in rows if r["case"] == least)["ours_ns"].values()) / 1e3
     what = (
         f"the winner by time stamps of torch's profiler, against the best by these of the configs that come near it "
-        f"({len(rows)} cases, another run): geometric mean, worst (`{least.partition('[')[0]}`, {brief:.1f} µs)"
+        f"({len(rows)} cases): geometric mean, worst (`{least.partition('[')[0]}`, {brief:.1f} µs)"
     )
     return what, "not run", f"{geometric_mean(shares.values()):.3f}, {shares[least]:.2f}"
 
@@ -142,16 +153,20 @@ def call(times: Figures) -> Row:
     return name, f"{us['triton_autotune']:.1f} µs", f"{us['kerntune']:.1f} µs"
 
 
-def proposals(sweep: Figures) -> str:
-    """What the presets' proposals reach, the default's beside the opt-in's."""
-    rows = proposal_rows(sweep)
-    told = []
-    for preset, name in (("default", "`inductor-2.13`, the default"), ("measured-2026", '`preset="measured-2026"`')):
-        values = [r[preset] for r in rows]
-        told.append(f"{name}: {geometric_mean(values):.3f}, {min(values):.3f}")
+def proposals(cost: Figures, sweep: Figures) -> str:
+    """What the presets' proposals reach at the held-out shapes, the default's beside Inductor's, and what they cost."""
+    rows = {row["preset"]: row for row in cost["rows"] if row["sweep"] == "held-out"}
+    ours, theirs = rows["measured-2026"], rows["inductor-2.13"]
+    told = [
+        f"{name}: {row['share']:.3f}, {row['worst']:.3f}, of {row['candidates']} candidates in all"
+        for row, name in ((ours, "`measured-2026`, the default from sm_80 on"), (theirs, '`preset="inductor-2.13"`'))
+    ]
+    times = ours["compile_cpu_s"] / theirs["compile_cpu_s"]
     return (
         "What the heuristics propose reaches this share of the best of 200 and more configs (geometric mean, worst; "
-        f"{len(rows)} kernels at shapes that no rule was made for): {'; '.join(told)}."
+        f"{ours['kernels']} kernels at shapes that no rule was made for): {'; '.join(told)}. The default's take "
+        f"{times:.1f} times the processor time to compile. (Judged {said_of(cost, changed=CHANGED)}; by times of "
+        f"{said_of(sweep, changed='')}.)"
     )
 
 
@@ -175,26 +190,35 @@ def gaps(suite: Figures, results: Sequence[Figures]) -> str:
 def section() -> str:
     """The README's text between the marks, made from the results."""
     suite, again, more = (load(n) for n in ("tuning_suite_h200", "tuning_suite_24_cases", "cold_attention_mlp_h200"))
-    start, times, sweep = load("warm_start_h200"), load("dispatch_h200"), load("heuristic_sweep_held_out")
+    start, times, public_calls = load("warm_start_h200"), load("dispatch_h200"), load("cold_public_h200")
+    judged = load("profiled_winners_h200")
     where = suite["environment"]
     series = where["triton"].rpartition(".")[0]
     head = f"one {where['device'].removeprefix('NVIDIA ')}, {where['cpus']} cores, Triton {series}"
-    judged = profiled(load("profiled_winners_h200"))
+    of_cold = ((suite,), (suite,), (suite,), (more,), (suite, again, more), (suite,))
     rows = [
-        *cold(suite, again, more),
-        judged,
-        *public(load("cold_public_h200")),
-        added(suite),
-        warm(start),
-        call(times),
+        *zip(cold(suite, again, more), of_cold, strict=True),
+        (profiled(judged), (judged,)),
+        *((row, (public_calls,)) for row in public(public_calls)),
+        (added(suite), (suite,)),
+        (warm(start), (start,)),
+        (call(times), (times,)),
     ]
+    lines = [
+        f"| {what} | {peer} | {ours} | {said_of(*sources, changed=CHANGED)} |" for (what, peer, ours), sources in rows
+    ]
+    old = any(CHANGED in line for line in lines)
+    recorded = any(source["provenance"]["commit_is"] == "recorded" for _, sources in rows for source in sources)
     return "\n".join(
         [
-            f"| {head}; each row from one run but where it says so | `triton.autotune` | kerntune |",
-            "|---|---|---|",
-            *(f"| {what} | {peer} | {ours} |" for what, peer, ours in rows),
+            f"| {head} | `triton.autotune` | kerntune | measured |",
+            "|---|---|---|---|",
+            *lines,
             "",
-            proposals(sweep),
+            *([f"{CHANGED.strip()}: the code that the row measures has changed since."] if old else []),
+            *(["A commit is the one that recorded the figures."] if recorded else []),
+            "",
+            proposals(load("heuristic_cost"), load("heuristic_sweep_held_out")),
             "",
             gaps(suite, [suite, again, more]),
         ]

@@ -16,11 +16,12 @@ REGISTERS = (None, 24, 32, 40, 48, 64, 96)
 """Limits on registers (``maxnreg``): what generated kernels trade against occupancy beside blocks and warps."""
 
 SETS: dict[str, dict[str, Any]] = {
-    "default": {},
-    "max_autotune": {"max_autotune": True},
+    "inductor-2.13": {"preset": "inductor-2.13"},
+    "max_autotune": {"preset": "inductor-2.13", "max_autotune": True},
     "measured-2026": {"preset": "measured-2026"},
 }
-"""Options of the decorators whose proposals a sweep always has, by the name that it stores them under."""
+"""Options of the decorators whose proposals a sweep always has, by the name that it stores them under. In recorded
+sweeps ``default`` is ``inductor-2.13``, which was the default then."""
 
 MOST_A_THREAD = 128
 """Elements: with more, nothing is left in registers, and ptxas takes half a minute for a config that is of no use."""

@@ -19,7 +19,15 @@ from kerntune.heuristics.lookup import LookupTable, kernel_hash, read_table, wri
 from kerntune.heuristics.naming import named_blocks
 from kerntune.heuristics.persistent import persistent_reduction
 from kerntune.heuristics.pointwise import pointwise
-from kerntune.heuristics.presets import INDUCTOR_2_6, INDUCTOR_2_13, INDUCTOR_2_15, MEASURED_2026, PRESETS, Preset
+from kerntune.heuristics.presets import (
+    DEFAULT,
+    INDUCTOR_2_6,
+    INDUCTOR_2_13,
+    INDUCTOR_2_15,
+    MEASURED_2026,
+    PRESETS,
+    Preset,
+)
 from kerntune.heuristics.reduction import reduction
 from kerntune.heuristics.scaling import (
     may_scale,
@@ -35,6 +43,7 @@ from kerntune.heuristics.templates import fixed_config, foreach, template, user_
 from kerntune.heuristics.ttir import TtirCounts, count_ttir
 
 __all__ = [
+    "DEFAULT",
     "INDUCTOR_2_6",
     "INDUCTOR_2_13",
     "INDUCTOR_2_15",

@@ -11,6 +11,7 @@ import msgspec
 from kerntune.base.config import Config, Scalar
 from kerntune.base.device import DeviceSpec
 from kerntune.errors import HintError
+from kerntune.heuristics.descent_steps import least_block
 from kerntune.heuristics.hints import BLOCK_NAMES, HeuristicType, KernelHints
 from kerntune.heuristics.persistent import persistent_reduction
 from kerntune.heuristics.pointwise import pointwise
@@ -49,7 +50,8 @@ class ComboPlan(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     Start from ``base``, every sub-kernel's first config with the most warps and stages of them all. Try each group's
     candidates in turn (:meth:`candidates`), the largest group first, keeping the best; then every pair of
-    ``warp_stage_pairs`` on the blocks that won. ``field_limits`` bounds a later descent along ``fields``.
+    ``warp_stage_pairs`` on the blocks that won. ``field_limits`` bounds a later descent along ``fields``, and
+    ``field_minimums`` those that a sub-kernel's hints keep from 1.
     """
 
     base: Config
@@ -57,6 +59,7 @@ class ComboPlan(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     warp_stage_pairs: tuple[tuple[int, int], ...]
     field_limits: dict[str, int]
     parameters: frozenset[str]
+    field_minimums: dict[str, int] = {}
 
     @property
     def fields(self) -> tuple[str, ...]:
@@ -109,6 +112,7 @@ def combo(
         warp_stage_pairs=tuple({**pairs, (warps, stages): None}),
         field_limits=_limits(subkernels, found, device, preset),
         parameters=frozenset(parameters),
+        field_minimums=_minimums(subkernels, found, preset),
     )
 
 
@@ -164,3 +168,13 @@ def _limits(
             if name in AXIS_OF:
                 limits[f"{name}_{i}"] = min(most[AXIS_OF[name]], sub.hints.sizes[AXIS_OF[name]])
     return limits
+
+
+def _minimums(subkernels: Sequence[SubKernel], found: Sequence[tuple[Config, ...]], preset: Preset) -> dict[str, int]:
+    least = {
+        f"{name}_{i}": least_block(AXIS_OF[name], sub.hints, sub.family, preset)
+        for i, (sub, configs) in enumerate(zip(subkernels, found, strict=True))
+        for name in configs[0].kwargs
+        if name in AXIS_OF
+    }
+    return {name: minimum for name, minimum in least.items() if minimum > 1}

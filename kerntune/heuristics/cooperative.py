@@ -5,6 +5,7 @@ from __future__ import annotations
 from kerntune.base.config import Config
 from kerntune.base.device import DeviceSpec
 from kerntune.errors import HintError
+from kerntune.heuristics.choices import pays_cooperative, pays_persistent
 from kerntune.heuristics.hints import MAX_RSPLIT, KernelHints
 from kerntune.heuristics.persistent import persistent_candidates
 from kerntune.heuristics.presets import INDUCTOR_2_13, Preset
@@ -18,7 +19,8 @@ def cooperative_reduction(
     """Candidates of a cooperative reduction, each with ``RSPLIT``; ``persistent`` if a program holds its whole share.
 
     The kernel must be launched cooperatively: its programs wait for each other, and one that never starts hangs the
-    rest. Raises :class:`~kerntune.errors.HintError` for other axes than x and r0.
+    rest. Under a preset that goes by size there are candidates with ``RSPLIT`` 1, too, where Inductor would write no
+    cooperative kernel. Raises :class:`~kerntune.errors.HintError` for other axes than x and r0.
     """
     require_axes(hints, "a cooperative reduction", ("x", "r0"))
     hints = without_x(hints)
@@ -27,6 +29,9 @@ def cooperative_reduction(
     share = hints.with_sizes({"x": hints.sizes["x"], "r0": hints.sizes["r0"] // split})
     candidates = persistent_candidates if persistent else reduction_candidates
     configs = tuple(rebuilt(config, {**config.kwargs, "RSPLIT": split}) for config in candidates(share, limits))
+    if limits.by_size and not hints.modes.one_reduction and not pays_cooperative(hints):
+        alone = candidates(hints, limits) if not persistent or pays_persistent(hints) else ()
+        configs += tuple(rebuilt(config, {**config.kwargs, "RSPLIT": 1}) for config in alone)
     return finish(configs, hints, limits, persistent=persistent)
 
 

@@ -67,8 +67,10 @@ class Field(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 class Neighbourhood(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The fields worth stepping along, and which configs are legal.
 
-    ``mix_order`` keeps ``XBLOCK`` within ``RSPLIT_SIZE``, ``whole_splits`` a divisor of it; ``dot_rblock`` keeps a
-    native matmul's blocks, times that many reduced elements if the config has no R0 block, within one Triton tensor.
+    ``mix_order`` keeps ``XBLOCK`` within ``RSPLIT_SIZE``, ``whole_splits`` a divisor of it; a config without an
+    ``XBLOCK`` has no legal step there. ``dot_rblock`` keeps a native matmul's blocks, times that many reduced elements
+    if the config has no R0 block, within one Triton tensor. ``elements_per_warp`` are the fewest that a block may have.
+    ``names`` are a kernel's own names of Inductor's blocks.
     """
 
     fields: tuple[Field, ...]
@@ -76,6 +78,8 @@ class Neighbourhood(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     whole_splits: tuple[KernelHints, Preset] | None = None
     native_matmul: bool = False
     dot_rblock: int = 1
+    elements_per_warp: int = 0
+    names: dict[str, str] = {}
 
     def neighbours(self, config: Config, field: Field) -> tuple[Config, ...]:
         """Legal configs one step away along a field; none if the config doesn't set it."""
@@ -112,15 +116,24 @@ class Neighbourhood(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     def is_legal(self, config: Config) -> bool:
         """Whether a kernel of this kind can be compiled for the config."""
-        if self.whole_splits is not None:
-            x, split, stages = (get_field(config, n) or 1 for n in ("XBLOCK", "RSPLIT_SIZE", "NUM_STAGES"))
-            return is_whole(x, split, stages, *self.whole_splits)
         if self.mix_order:
-            return (get_field(config, "XBLOCK") or 1) <= (get_field(config, "RSPLIT_SIZE") or 1)
+            return self._is_legal_mix_order(config)
         if self.native_matmul:
-            blocks = prod(get_field(config, name) or 1 for name in ("XBLOCK", "YBLOCK", "ZBLOCK"))
-            return blocks * (get_field(config, "R0_BLOCK") or self.dot_rblock) <= MAX_TENSOR_NUMEL
-        return True
+            blocks = prod(self._block(config, name) or 1 for name in ("XBLOCK", "YBLOCK", "ZBLOCK"))
+            return blocks * (self._block(config, "R0_BLOCK") or self.dot_rblock) <= MAX_TENSOR_NUMEL
+        elements = prod(get_field(config, name) or 1 for name in self.names.values())
+        return elements >= self.elements_per_warp * config.num_warps
+
+    def _is_legal_mix_order(self, config: Config) -> bool:
+        x, split, stages = (self._block(config, n) for n in ("XBLOCK", "RSPLIT_SIZE", "NUM_STAGES"))
+        if x is None or split is None:
+            return False
+        if self.whole_splits is None:
+            return x <= split
+        return stages is not None and is_whole(x, split, stages, *self.whole_splits)
+
+    def _block(self, config: Config, name: str) -> int | None:
+        return get_field(config, self.names.get(name, name))
 
 
 def _apart(config: Config, step: Config) -> tuple[float, float]:
@@ -155,14 +168,18 @@ def neighbourhood(
     limits: Mapping[str, int] | None = None,
     frozen: Collection[str] = (),
     preset: Preset = INDUCTOR_2_13,
+    blocks: Mapping[str, str] | None = None,
 ) -> Neighbourhood:
     """The neighbourhood of configs like ``config``.
 
     A proposed kernel (one with ``hints``) is stepped along Inductor's fields, within its sizes and block minimums. A
-    user's kernel is stepped along every integer field: constexprs, warps, stages, compile options. ``limits`` gives
-    upper bounds by field name, and adds those fields; ``frozen`` takes fields away. Raises
-    :class:`~kerntune.errors.HintError` for a limit of a field that the config doesn't have.
+    user's kernel is stepped along every integer field: constexprs, warps, stages, compile options. With ``blocks``, its
+    own names of blocks by axis, these are bounded by the ``hints``: the sizes, block minimums and those of descriptors,
+    what ``tl.dot`` and a scan need. ``limits`` gives upper bounds by field name, and adds those fields; ``frozen``
+    takes fields away. Raises :class:`~kerntune.errors.HintError` for a limit of a field that the config doesn't have.
     """
+    if hints is not None and blocks is not None:
+        return _of_users_kernel(config, device, hints, family, limits or {}, frozen, preset, blocks)
     limits = dict(limits or {})
     for name in limits:
         if get_field(config, name) is None:
@@ -180,6 +197,44 @@ def neighbourhood(
         native_matmul=derived and hints is not None and hints.native_matmul,
         dot_rblock=_dot_rblock(hints),
     )
+
+
+def _of_users_kernel(
+    config: Config,
+    device: DeviceSpec,
+    hints: KernelHints,
+    family: HeuristicType,
+    limits: Mapping[str, int],
+    frozen: Collection[str],
+    preset: Preset,
+    blocks: Mapping[str, str],
+) -> Neighbourhood:
+    """Every integer field, with the blocks in the bounds that the hints give them."""
+    found = neighbourhood(config, device, limits=limits, frozen=frozen)
+    axes, bounded = {name: axis for axis, name in blocks.items()}, []
+    for field in found.fields:
+        axis = axes.get(field.name)
+        if axis is not None:
+            least = least_block(axis, hints, family, preset)
+            most = min(field.most, hints.sizes.get(axis, field.most))
+            field = msgspec.structs.replace(field, least=least, most=most)
+        bounded.append(field)
+    mix_order = hints.rsplit_size is not None
+    return Neighbourhood(
+        fields=tuple(bounded),
+        mix_order=mix_order,
+        whole_splits=(hints, preset) if mix_order and preset.whole_mix_order else None,
+        native_matmul=hints.native_matmul,
+        dot_rblock=_dot_rblock(hints),
+        elements_per_warp=hints.min_elements_per_thread * device.warp_size,
+        names={BLOCK_NAMES[axis]: name for axis, name in blocks.items()},
+    )
+
+
+def least_block(axis: str, hints: KernelHints, family: HeuristicType, preset: Preset) -> int:
+    """The shortest block of an axis that a user's kernel can take: what Inductor's descent keeps, and the minimums of
+    descriptors under every preset."""
+    return max(_least(BLOCK_NAMES[axis], hints, family, preset), hints.tma_minimums.get(axis, 1))
 
 
 def _limited(field: Field, limits: Mapping[str, int]) -> Field:

@@ -28,6 +28,9 @@ MAX_RSPLIT = 64
 MAX_TENSOR_NUMEL = 1 << 20
 """Most elements of one Triton tensor (``triton.language.core.TRITON_MAX_TENSOR_NUMEL``)."""
 
+MIX_ORDER_SPLIT = "RSPLIT_SIZE"
+"""The constexpr of a mix-order reduction that holds the rows of one program."""
+
 MIN_DOT_BLOCK = 16
 """Smallest side that ``tl.dot`` takes."""
 
@@ -77,7 +80,8 @@ class Modes(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tru
     forbids later tuning of it; ``single_reduction_config`` does the first half only. ``batch_invariant`` makes a
     persistent reduction's config independent of a batch below 4096 rows. ``autotune_pointwise=False`` leaves one
     config to 1-D and 2-D pointwise kernels. ``dynamic_scale_rblock`` allows halved reduction blocks once register
-    counts are known.
+    counts are known. A descent takes steps along all fields at once, too, with ``descent_all_directions``, up to
+    ``descent_radius`` along each.
     """
 
     max_autotune: bool = False
@@ -146,12 +150,14 @@ class KernelHints(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
     min_scan_rblock: int = 256
     native_matmul: bool = False
     native_matmul_rblock: int | None = None
+    operand_bytes: int = 0
+    """Bytes of an element of a product's operands, the smaller if they differ; 0 if they aren't known."""
     spill_threshold: int | None = None
     modes: Modes = Modes()
 
     def __post_init__(self) -> None:
         self._check_sizes()
-        for count in ("loads", "stores", "reductions", "dynamic_sizes", "min_elements_per_thread"):
+        for count in ("loads", "stores", "reductions", "dynamic_sizes", "min_elements_per_thread", "operand_bytes"):
             if getattr(self, count) < 0:
                 raise HintError(f"{self.where}{count}={getattr(self, count)} can't be negative")
         for table, what in ((self.tiling_scores, "tiling score"), (self.tma_minimums, "TMA minimum")):

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import functools
+from collections.abc import Iterable
 from math import prod
 
 from kerntune.base.config import Config
 from kerntune.base.device import DeviceSpec
 from kerntune.heuristics.hints import BLOCK_NAMES, MAX_TENSOR_NUMEL, MIN_DOT_BLOCK, KernelHints
 from kerntune.heuristics.measured import product_tiles
-from kerntune.heuristics.sizing import as_config, block_of, in_order, require_axes
+from kerntune.heuristics.sizing import as_config, block_of, in_order, rebuilt, require_axes
 
 TILES = (
     # x, y, r0, warps, stages
@@ -36,6 +37,24 @@ TILES = (
 """torch 2.13's ``_base_mm_configs``."""
 
 
+NEWER_TILES = ((128, 128, 128, 8, 4), (256, 128, 64, 8, 4))
+"""What torch 2.13's templates have in addition (``_inductor/template_heuristics/triton.py``, ``mm_configs``)."""
+
+ELEMENTS_PER_WARP = 256
+"""A warp's least share of the outputs, a 16 x 16 tile (the same file, ``_finalize_mm_configs``)."""
+
+LEAST_R0_ONE_BYTE = 32
+"""``tl.dot``'s least r0 for operands of one byte (the same file, ``_scale_mm_configs``)."""
+
+MOST_REGISTERS = 255
+"""Registers that a thread may have; a tile whose sums alone take more spills (the same file,
+``_prune_reg_spill_configs``)."""
+
+WGMMA_ARCH = 90
+WGMMA_ROWS = 64
+"""sm_90 multiplies tiles of at least 64 rows from shared memory (wgmma)."""
+
+
 def native_matmul(hints: KernelHints) -> tuple[Config, ...]:
     """The 19 tiles with a loop over r0; batched ones have Z blocks of 1."""
     return _tiles(_batched(hints), True)
@@ -48,6 +67,50 @@ def measured_matmul(hints: KernelHints, device: DeviceSpec) -> tuple[Config, ...
         as_config({"x": x, "y": y, **batch, "r0": r0}, warps, stages)
         for x, y, r0, warps, stages in product_tiles(hints, device)
     )
+
+
+def newer_matmul(hints: KernelHints) -> tuple[Config, ...]:
+    """What newer templates of torch have beside the 19 tiles."""
+    batch = {"z": 1} if _batched(hints) else {}
+    return tuple(
+        as_config({"x": x, "y": y, **batch, "r0": r0}, warps, stages) for x, y, r0, warps, stages in NEWER_TILES
+    )
+
+
+def products_by_size(configs: Iterable[Config], hints: KernelHints, device: DeviceSpec) -> tuple[Config, ...]:
+    """Tiles as torch's templates take them: no block is longer than its axis (16 at least), no warp has less than 256
+    outputs, and tiles whose operands can't fit shared memory or whose sums can't fit registers are left out, unless all
+    are. Each once.
+    """
+    fitted = in_order(_within_sizes(config, hints) for config in configs)
+    return tuple(c for c in fitted if _may_run(c, hints, device)) or fitted
+
+
+def _within_sizes(config: Config, hints: KernelHints) -> Config:
+    least = {"x": MIN_DOT_BLOCK, "y": MIN_DOT_BLOCK, "r0": MIN_DOT_BLOCK}
+    if hints.operand_bytes == 1:
+        least["r0"] = LEAST_R0_ONE_BYTE
+    blocks = {axis: max(min(block_of(config, axis), hints.sizes[axis]), least[axis]) for axis in least}
+    warps = min(config.num_warps, blocks["x"] * blocks["y"] // ELEMENTS_PER_WARP)
+    kwargs = {**config.kwargs, **{BLOCK_NAMES[axis]: block for axis, block in blocks.items()}}
+    return rebuilt(config, kwargs, warps)
+
+
+def _may_run(config: Config, hints: KernelHints, device: DeviceSpec) -> bool:
+    sums = block_of(config, "x") * block_of(config, "y") / (config.num_warps * device.warp_size)
+    return sums <= MOST_REGISTERS and least_shared_bytes(config, hints, device) <= device.shared_memory_per_block
+
+
+def least_shared_bytes(config: Config, hints: KernelHints, device: DeviceSpec) -> int:
+    """Bytes of shared memory that a tile's operands take at least; 0 if their type isn't known.
+
+    All stages are in shared memory where the multiplication reads it itself. Elsewhere one of them is in registers,
+    which torch's estimate, an upper bound, doesn't count.
+    """
+    x, y, r0 = (block_of(config, axis) for axis in ("x", "y", "r0"))
+    wgmma = device.target.backend == "cuda" and int(device.target.arch) == WGMMA_ARCH and y >= WGMMA_ROWS
+    stages = config.num_stages if wgmma else max(config.num_stages - 1, 1)
+    return (x + y) * r0 * hints.operand_bytes * stages
 
 
 def native_persistent_matmul(hints: KernelHints) -> tuple[Config, ...]:

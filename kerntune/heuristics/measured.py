@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from kerntune.base.device import DeviceSpec
 from kerntune.heuristics.hints import KernelHints, ReductionHint
-from kerntune.heuristics.presets import Preset
+from kerntune.heuristics.presets import Preset, measured_on
 from kerntune.heuristics.sizing import ceil_pow2, floor_pow2
 
 REGISTERS_HELD = 64
@@ -67,8 +67,8 @@ PRODUCT_TILES = (
     (128, 128, 32, 4, 2),
 )
 """Tiles whose fp32 sums take 128 KiB of an SM's 256 KiB of registers (one block an SM) or 64 KiB (two). Stages of
-16-bit operands fill the shared memory that so many blocks leave each other, up to four (``matmul``,
-``matmul_batched``)."""
+operands, 16-bit ones where their type isn't known, fill the shared memory that so many blocks leave each other, up to
+four (``matmul``, ``matmul_batched``)."""
 
 SMS_PER_PRODUCT_TILE = 2
 """A tile is worth trying if there is one for every two SMs at least."""
@@ -122,28 +122,31 @@ class Product(NamedTuple):
 
 
 def applies(hints: KernelHints, device: DeviceSpec, preset: Preset) -> bool:
-    """Whether there are further candidates for a reduction: on NVIDIA GPUs, in modes with several candidates.
+    """Whether there are further candidates for a reduction: on NVIDIA GPUs from sm_80 on, in modes with several
+    candidates.
 
     There are none in deterministic and batch-invariant modes, and none for mix-order reductions, which the sweep
     doesn't contain.
     """
     modes = hints.modes
     fixed = modes.one_reduction or modes.batch_invariant or hints.rsplit_size is not None
-    return preset.measured and device.target.backend == "cuda" and not fixed
+    return measured_on(device, preset) and not fixed
 
 
 def pointwise_tiles(hints: KernelHints, device: DeviceSpec, preset: Preset) -> tuple[Line, ...]:
     """Further tiles of a pointwise kernel that leave no SM without a block; none in modes with a single config."""
-    if not (preset.measured and device.target.backend == "cuda" and hints.modes.autotune_pointwise):
+    if not (measured_on(device, preset) and hints.modes.autotune_pointwise):
         return ()
     numel = prod(hints.sizes.values())
     return tuple(t for t in POINTWISE_TILES[len(hints.sizes)] if numel // prod(t.blocks) >= device.sm_count)
 
 
 def is_outer(hints: KernelHints) -> bool:
-    """Whether neighbouring outputs are neighbours in memory, and reduced elements aren't."""
-    outer = hints.reduction in (ReductionHint.OUTER, ReductionHint.OUTER_TINY)
-    return outer or not hints.contiguous_reduction_access
+    """Whether neighbouring outputs are neighbours in memory, and reduced elements aren't. The hint has the last word;
+    where it is DEFAULT, the accesses say it."""
+    if hints.reduction is ReductionHint.DEFAULT:
+        return not hints.contiguous_reduction_access
+    return hints.reduction is not ReductionHint.INNER
 
 
 def reduction_tiles(hints: KernelHints, device: DeviceSpec) -> tuple[Tile, ...]:
@@ -227,7 +230,7 @@ def product_tiles(hints: KernelHints, device: DeviceSpec) -> tuple[Product, ...]
     found, sizes = [], hints.sizes
     for x, y, r0, warps, blocks in PRODUCT_TILES:
         room = min(device.shared_memory_per_block, device.shared_memory_per_sm // blocks)
-        stages = min(room // ((x + y) * r0 * PRODUCT_BYTES), PRODUCT_STAGES)
+        stages = min(room // ((x + y) * r0 * (hints.operand_bytes or PRODUCT_BYTES)), PRODUCT_STAGES)
         tiles = (sizes["x"] // x) * (sizes["y"] // y) * sizes.get("z", 1)
         if stages > 1 and SMS_PER_PRODUCT_TILE * tiles >= device.sm_count:
             found.append(Product(x, y, r0, warps, stages))

@@ -6,7 +6,7 @@ import msgspec
 
 from kerntune.base.config import Config
 from kerntune.base.device import DeviceSpec
-from kerntune.heuristics.hints import KernelHints, ReductionHint
+from kerntune.heuristics.hints import KernelHints
 from kerntune.heuristics.matmul import native_persistent_matmul
 from kerntune.heuristics.measured import applies, row_tiles
 from kerntune.heuristics.minimums import raise_to_tma_minimums
@@ -17,30 +17,14 @@ from kerntune.heuristics.reduction import (
     SIMPLE_AXES,
     finish,
     measured_configs,
-    reduction_config,
-    tiny_x,
     without_x,
 )
-from kerntune.heuristics.sizing import MIN_WARPS, Bounds, bounds, rebuilt, require_axes
+from kerntune.heuristics.rows import MAX_TILE, X_BLOCKS, X_BLOCKS_HIP, all_rows, rows_by_hint, tiny_rows
+from kerntune.heuristics.sizing import Bounds, bounds, rebuilt, require_axes
 from kerntune.heuristics.tiling import scores_of, share_out, tiled_config
-
-MAX_TILE = 4096
-"""Most elements of a block that holds more than one row."""
-
-X_BLOCKS = (1, 8, 32, 128)
-X_BLOCKS_HIP = (1, 4, 8, 16, 32, 64, 128, 256)
 
 BATCH_INVARIANT_ROWS = 4096
 """Batch-invariant mode chooses as if there were at least this many rows."""
-
-INNER_FROM = 256
-INNER_TO = 1024
-INNER_TILE = 1024
-"""An inner row of 256 to 1024 elements shares one warp with others, 1024 elements in all."""
-
-MAX_INNER_ROWS = 8
-BLOCKS_WANTED = 128
-XPU_MANY_ACCESSES = 5
 
 
 def persistent_reduction(hints: KernelHints, device: DeviceSpec, preset: Preset = INDUCTOR_2_13) -> tuple[Config, ...]:
@@ -75,55 +59,12 @@ def persistent_candidates(hints: KernelHints, limits: Bounds) -> tuple[Config, .
 
 def _chosen(hints: KernelHints, limits: Bounds) -> tuple[Config, ...]:
     if hints.modes.max_autotune and limits.preset.tune_persistent:
-        return (*_rows(hints, limits), *((_tiny(hints, limits),) if limits.hip else ()))
-    found = _by_hint(hints, limits)
+        fixed = hints.modes.one_reduction or hints.modes.batch_invariant
+        hinted = rows_by_hint(hints, limits) if limits.by_size and not fixed else ()
+        return (*hinted, *all_rows(hints, limits), *((tiny_rows(hints, limits),) if limits.hip else ()))
+    found = rows_by_hint(hints, limits)
     off = not hints.modes.autotune_pointwise or hints.modes.deterministic
     return found[:1] if limits.preset.deterministic_pointwise and off else found
-
-
-def _by_hint(hints: KernelHints, limits: Bounds) -> tuple[Config, ...]:
-    if hints.reduction is ReductionHint.OUTER:
-        return _rows(hints, limits)[-1:]
-    if hints.reduction is ReductionHint.OUTER_TINY:
-        return (_tiny(hints, limits),)
-    if hints.reduction is ReductionHint.INNER and hints.reduction_numel >= INNER_FROM:
-        return (_inner(hints, limits),)
-    return _rows(hints, limits)
-
-
-def _inner(hints: KernelHints, limits: Bounds) -> Config:
-    x, r = hints.sizes["x"], hints.reduction_numel
-    few = x // MAX_INNER_ROWS < BLOCKS_WANTED
-    if r > INNER_TO or few or hints.rsplit_size is not None or not limits.preset.small_persistent_inner:
-        return _row(hints, 1, limits)
-    if limits.backend == "xpu":
-        return _inner_xpu(hints, limits)
-    rows = min(INNER_TILE // r, MAX_INNER_ROWS)
-    return reduction_config(hints, rows, r, limits, hints.reduction, warps=1, least_warps=1, intensive=True)
-
-
-def _inner_xpu(hints: KernelHints, limits: Bounds) -> Config:
-    """On Intel GPUs the warps follow the tile (pytorch pull 168335)."""
-    rows = 1 if hints.loads + hints.stores >= XPU_MANY_ACCESSES else MAX_INNER_ROWS
-    return reduction_config(hints, rows, hints.reduction_numel, limits, None, intensive=True)
-
-
-def _rows(hints: KernelHints, limits: Bounds) -> tuple[Config, ...]:
-    r, extras = hints.reduction_numel, limits.hip and limits.preset.backend_extras
-    blocks = X_BLOCKS_HIP if extras else X_BLOCKS
-    fitting = [x for x in blocks if x == 1 or (r * x <= MAX_TILE and x <= hints.sizes["x"])]
-    return tuple(_row(hints, x, limits) for x in fitting)
-
-
-def _row(hints: KernelHints, x: int, limits: Bounds) -> Config:
-    return reduction_config(
-        hints, x, hints.reduction_numel, limits, hints.reduction, least_warps=MIN_WARPS, intensive=True
-    )
-
-
-def _tiny(hints: KernelHints, limits: Bounds) -> Config:
-    r = hints.reduction_numel
-    return reduction_config(hints, tiny_x(r), r, limits, None)
 
 
 def _tiled(hints: KernelHints, limits: Bounds) -> tuple[Config, ...]:

@@ -113,7 +113,8 @@ def recipes(hints: KernelHints, device: DeviceSpec, preset: Preset) -> tuple[Rec
     """What to try, before it is fitted to the sizes."""
     block = max(MIN_BLOCK_ELEMENTS, min(prod(hints.sizes.values()) // BLOCKS_WANTED, MAX_BLOCK_ELEMENTS))
     rank = len(hints.sizes)
-    hinted = _hinted(hints, rank, block, device.warp_size)
+    untold = preset.lanes_must_be_told and device.target.backend == "xpu"
+    hinted = () if untold else _hinted(hints, rank, block, device.warp_size)
     backend = device.target.backend if preset.backend_extras else "cuda"
     if rank == 1:
         return _recipes_1d(hints, block, backend, hinted, _tuning_off(hints, preset))

@@ -14,15 +14,19 @@ from kerntune.base.config import Config
 from kerntune.base.device import TYPICAL_DEVICES, DeviceSpec
 from kerntune.errors import ConfigError, HintError
 from kerntune.heuristics.call_hints import sizes_from_arguments, tile_hint
-from kerntune.heuristics.hints import AXES, BLOCK_NAMES, REDUCTION_AXES, HeuristicType, KernelHints
+from kerntune.heuristics.hints import AXES, BLOCK_NAMES, REDUCTION_AXES, HeuristicType, KernelHints, ReductionHint
 from kerntune.heuristics.naming import named_blocks
 from kerntune.heuristics.presets import INDUCTOR_2_13, Preset
+from kerntune.heuristics.sizing import rebuilt
 from kerntune.heuristics.strides import Read, inferred_read, read_of, reduction_split, second_stage_hint
 from kerntune.heuristics.ttir import TtirCounts
 
 Family = Callable[[KernelHints, DeviceSpec, Preset], tuple[Config, ...]]
 
 NO_COUNTS = TtirCounts()
+
+GROUP_M = 8
+"""Tiles of a group, in all of torch's templates for NVIDIA GPUs (``template_heuristics/triton.py``, ``group_m``)."""
 
 LONG_STRIDE = 2
 """The value for every stride above 1: only 0, 1 and "longer" matter, and sizes of one bucket must have equal keys."""
@@ -32,16 +36,19 @@ class ProposalInputs(NamedTuple):
     """What a proposal depends on in one call: equal values give equal candidates on one device.
 
     ``sizes`` are rounded up to powers of two. ``reads`` have strides of 0, 1, and 2 for anything longer. ``empty``
-    means that a size is 0: any config that launches without an error will do.
+    means that a size is 0: any config that launches without an error will do. ``walk`` is how a reduction walks memory
+    by its exact sizes, where the rounded ones say otherwise.
     """
 
     sizes: tuple[tuple[str, int], ...]
     reads: tuple[Read, ...] = ()
     empty: bool = False
+    walk: ReductionHint | None = None
 
     def __str__(self) -> str:
         """The text in keys of stored winners, which begins with the class's first name."""
-        return repr(self).replace(type(self).__name__, "Look", 1)
+        walk = "" if self.walk is None else f", walk={self.walk.value}"
+        return f"Look(sizes={self.sizes}, reads={self.reads}, empty={self.empty}{walk})"
 
 
 @dataclass(frozen=True)
@@ -69,6 +76,10 @@ class Proposer:
     preset: Preset = INDUCTOR_2_13
     reduces: bool = False
     whole_rows: bool = False
+    second_pass: bool = False
+    """Whether the kernel adds up the parts that another one left: a small outer one is OUTER_TINY then."""
+    group: str = ""
+    """A product's constexpr of how many tiles along y a group of programs takes, so that they share operands in L2."""
     kind: HeuristicType = HeuristicType.USER_AUTOTUNE
     """The family by name: what register counts may change of its configs."""
 
@@ -77,19 +88,37 @@ class Proposer:
         self._check_blocks()
         ones = dict.fromkeys(self.sizes, 1)
         self._known(ones)
-        shape = {"native_matmul": bool(self.known.get("native_matmul")), **self._no_x()}
+        fields = ("native_matmul", "rsplit_size")  # they decide which parameters configs have
+        shape = {**{name: self.known[name] for name in fields if name in self.known}, **self._no_x()}
         plain = msgspec.structs.replace(KernelHints(sizes=self._with_x(ones), kernel=self.kernel), **shape)
         self._named(self.family(plain, TYPICAL_DEVICES["cuda:90"], self.preset), plain.sizes)
 
-    def inputs(self, arguments: Mapping[str, Any]) -> ProposalInputs:
+    @property
+    def chosen(self) -> tuple[str, ...]:
+        """The constexprs that candidates set: a call gives none of them."""
+        return (*self.blocks.values(), *((self.group,) if self.group else ()))
+
+    def inputs(self, arguments: Mapping[str, Any], device: DeviceSpec) -> ProposalInputs:
         """What matters of a call; :class:`HintError` names kernel, axis and argument of a size that can't be one."""
         names = dict.fromkeys(name for several in self.sizes.values() for name in several)
         given = {name: _whole(arguments[name]) for name in names if name in arguments}
         empty = any(value == 0 for value in given.values())
         floored = {**arguments, **{name: value or 1 if value == 0 else value for name, value in given.items()}}
         rounded = sizes_from_arguments(self.sizes, floored, kernel=self.kernel)
+        sizes = self._with_x(rounded)
         reads = () if empty else self._reads(arguments, given)
-        return ProposalInputs(tuple(self._with_x(rounded).items()), reads, empty)
+        walk = None if empty or not self.reduces else self._exact_walk(sizes, reads, given, device)
+        return ProposalInputs(tuple(sizes.items()), reads, empty, walk)
+
+    def _exact_walk(
+        self, rounded: Mapping[str, int], reads: tuple[Read, ...], given: Mapping[str, Any], device: DeviceSpec
+    ) -> ReductionHint | None:
+        """How the reduction walks memory by its exact sizes, as Inductor decides it; None where rounded ones agree."""
+        exact = {axis: prod(given[name] for name in names) for axis, names in self.sizes.items()}
+        found, usual = (
+            reduction_split(reads, *_outputs_and_r(sizes), device, may_split=False).hint for sizes in (exact, rounded)
+        )
+        return None if found is usual else found
 
     def propose(self, inputs: ProposalInputs, device: DeviceSpec, counts: TtirCounts = NO_COUNTS) -> tuple[Config, ...]:
         """The candidates, the likeliest best one first, with the kernel's own parameter names; for an empty launch only
@@ -116,9 +145,10 @@ class Proposer:
         if not self.reduces:
             return {"tile": tile_hint(sizes, len(self.parameters) - len(self.constexprs))}
         outputs, r = _outputs_and_r(sizes)
-        hint = reduction_split(inputs.reads, outputs, r, device, may_split=False).hint
+        hint = inputs.walk or reduction_split(inputs.reads, outputs, r, device, may_split=False).hint
+        hint = second_stage_hint(hint, outputs, r) if self.second_pass else hint
         contiguous = not inputs.reads or any(1 in read.reduced for read in inputs.reads)
-        return {"reduction": second_stage_hint(hint, outputs, r), "contiguous_reduction_access": contiguous}
+        return {"reduction": hint, "contiguous_reduction_access": contiguous}
 
     def _reads(self, arguments: Mapping[str, Any], given: Mapping[str, Any]) -> tuple[Read, ...]:
         """The strides at which each tensor of the call is read, from ``reduced`` or from its shape."""
@@ -160,13 +190,22 @@ class Proposer:
         if self.whole_rows:
             whole = {BLOCK_NAMES[axis]: sizes[axis] for axis in self.blocks if axis in REDUCTION_AXES}
             configs = tuple(config.replace(kwargs={**config.kwargs, **whole}) for config in configs)
+        if self.group:
+            configs = tuple(rebuilt(config, {**config.kwargs, self.group: GROUP_M}) for config in configs)
         try:
-            return named_blocks(configs, self.blocks, kernel=self.kernel)
+            found = named_blocks(configs, self.blocks, kernel=self.kernel)
         except HintError as exc:
             raise ConfigError(
                 f"{exc}. Only a block that is 1 everywhere may be missing: give the kernel a constexpr and name it in "
                 "blocks="
             ) from exc
+        unknown = sorted({name for config in found for name in config.kwargs} - set(self.parameters))
+        if unknown:
+            raise ConfigError(
+                f"kernel {self.kernel}: its configs set {', '.join(unknown)}, which it has no parameter for; give it "
+                f"such a constexpr"
+            )
+        return found
 
     def _with_x(self, sizes: Mapping[str, int]) -> dict[str, int]:
         """A reduction that names no x has one row."""
@@ -197,6 +236,7 @@ class Proposer:
                 raise ConfigError(
                     f"kernel {self.kernel}: block {name} is of axis {axis!r}, but sizes= has {', '.join(self.sizes)}"
                 )
+        for name in self.chosen:
             if name not in self.constexprs:
                 known = ", ".join(p for p in self.parameters if p in self.constexprs) or "none"
                 raise ConfigError(f"kernel {self.kernel}: block {name} is no constexpr of it; it has {known}")

@@ -4,35 +4,26 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from contextlib import suppress
-from math import prod
 
 from kerntune.base.config import Config, Scalar
 from kerntune.base.device import DeviceSpec
 from kerntune.errors import HintError
+from kerntune.heuristics.choices import pays_persistent
 from kerntune.heuristics.determinism import one_config
 from kerntune.heuristics.hints import AutotuneHint, KernelHints, ReductionHint
-from kerntune.heuristics.matmul import measured_matmul, native_matmul
+from kerntune.heuristics.matmul import measured_matmul, native_matmul, newer_matmul, products_by_size
 from kerntune.heuristics.measured import Tile, applies, reduction_tiles
 from kerntune.heuristics.minimums import raise_to_floors, raise_to_tma_minimums
 from kerntune.heuristics.outer import outer_tile
 from kerntune.heuristics.presets import INDUCTOR_2_13, Preset
+from kerntune.heuristics.rows import rows_by_hint, tiny_x
 from kerntune.heuristics.sizing import (
-    ELEMENTS_PER_REDUCTION_WARP,
-    LONG_REDUCTION,
-    MAX_LONG_REDUCTION_WARPS,
-    MAX_REDUCTION_WARPS,
-    MIN_WARPS,
     Bounds,
-    as_config,
     block_of,
     bounds,
-    check_blocks,
-    choose_warps,
-    grow,
     in_order,
+    reduction_config,
     require_axes,
-    spread_reduction,
-    widen_for_grid,
 )
 from kerntune.heuristics.tiling import scored_axes, scores_of, share_out, tiled_config
 
@@ -89,7 +80,18 @@ def reduction(hints: KernelHints, device: DeviceSpec, preset: Preset = INDUCTOR_
     configs = reduction_candidates(hints, limits, dynamic=hints.dynamic_sizes)
     if applies(hints, device, preset):
         configs += _measured(hints, device, limits)
+        if limits.by_size:
+            configs = _by_size(configs, hints, device, limits)
     return finish(configs, hints, limits)
+
+
+def _by_size(configs: tuple[Config, ...], hints: KernelHints, device: DeviceSpec, limits: Bounds) -> tuple[Config, ...]:
+    """Products within their sizes; a short reduction also as a persistent kernel does it, in one step."""
+    if hints.native_matmul:
+        return products_by_size((*configs, *newer_matmul(hints)), hints, device)
+    if "y" in hints.sizes or not pays_persistent(hints):
+        return configs
+    return (*configs, *rows_by_hint(hints, limits))
 
 
 def _measured(hints: KernelHints, device: DeviceSpec, limits: Bounds) -> tuple[Config, ...]:
@@ -234,11 +236,6 @@ def _tiny(hints: KernelHints, limits: Bounds) -> Config:
     return config_for(hints, tiny_x(r), step, limits, intensive=is_register_intensive(hints))
 
 
-def tiny_x(r: int) -> int:
-    """Rows of a block that has 512 elements, or one row beyond r = 256."""
-    return 2 * (256 // r) if r <= 256 else 1
-
-
 def persistent_step(hints: KernelHints, limits: Bounds) -> tuple[Config, ...]:
     """A candidate that takes whole rows in one step, for kernels that hold little; none for others.
 
@@ -267,61 +264,3 @@ def config_for(
     blocks = share_out(x * r, scores_of(hints, scored_axes(hints)), hints.sizes, limits)
     config = tiled_config(hints, blocks["x"], blocks["y"], blocks["r0"], limits, intensive=intensive)
     return config.replace(options=options) if options else config
-
-
-def reduction_config(
-    hints: KernelHints,
-    x: int,
-    r: int,
-    limits: Bounds,
-    hint: ReductionHint | None,
-    *,
-    warps: int | None = None,
-    least_warps: int = MIN_WARPS,
-    intensive: bool = False,
-    options: dict[str, Scalar] | None = None,
-) -> Config:
-    """One config: the tile clipped to the sizes, warps for it, X widened for the grid, then r shortened in return.
-
-    Warps follow the wanted ``r`` alone for an inner reduction (128 contiguous elements a warp), else the whole tile.
-    """
-    blocks = fit_reduction(hints, x, r, limits)
-    tile = prod(blocks.values())
-    if warps is None:
-        inner = hint is ReductionHint.INNER and limits.preset.inner_by_r
-        warps = (r if inner else tile) // ELEMENTS_PER_REDUCTION_WARP
-    long = limits.preset.inner_by_r and r > LONG_REDUCTION
-    most = MAX_LONG_REDUCTION_WARPS if long else MAX_REDUCTION_WARPS
-    warps = choose_warps(warps, limits, least=least_warps, most=most, intensive=intensive)
-    budget = _wanted_size(hints, x, r) if limits.preset.grow_reductions else tile
-    blocks["x"] = widen_for_grid(blocks["x"], hints.sizes["x"], warps, limits)
-    _shorten(blocks, budget)
-    check_blocks(blocks, hints.sizes, limits)
-    return as_config(blocks, warps, options=options)
-
-
-def _shorten(blocks: dict[str, int], budget: int) -> None:
-    """Halve the reduced axes' blocks, r0 first, until the tile is within ``budget`` or they are 1."""
-    tile = prod(blocks.values())
-    for axis in ("r0", "r1"):
-        while tile > budget and blocks.get(axis, 1) > 1:
-            blocks[axis] //= 2
-            tile //= 2
-
-
-def fit_reduction(hints: KernelHints, x: int, r: int, limits: Bounds) -> dict[str, int]:
-    """Blocks of x and the reduced axes, within the sizes."""
-    first = min(x, hints.sizes["x"])
-    if not limits.preset.grow_reductions:
-        return {"x": first, **spread_reduction(r, hints.sizes, limits)}
-    blocks = {"x": first, "r0": min(r, hints.sizes["r0"])}
-    target = _wanted_size(hints, x, r)
-    for axis in ("x", "r0"):
-        others = prod(blocks.values()) // blocks[axis]
-        blocks[axis] = grow(blocks[axis], target // others, hints.sizes[axis])
-    return blocks
-
-
-def _wanted_size(hints: KernelHints, x: int, r: int) -> int:
-    """torch 2.6's size of a tile: the wanted size, or an eighth of it where the whole problem is smaller."""
-    return x * r // 8 if prod(hints.sizes.values()) < x * r else x * r

@@ -13,8 +13,15 @@ from typing import NamedTuple
 from kerntune.base.config import Config, Scalar
 from kerntune.base.device import MAX_GRID_X, MAX_GRID_YZ, DeviceSpec
 from kerntune.errors import HintError
-from kerntune.heuristics.hints import BLOCK_NAMES, MAX_BLOCK, MAX_BLOCK_X_HIP, REDUCTION_AXES, KernelHints
-from kerntune.heuristics.presets import Preset
+from kerntune.heuristics.hints import (
+    BLOCK_NAMES,
+    MAX_BLOCK,
+    MAX_BLOCK_X_HIP,
+    REDUCTION_AXES,
+    KernelHints,
+    ReductionHint,
+)
+from kerntune.heuristics.presets import Preset, measured_on
 
 GRID_LIMITS = {"x": MAX_GRID_X, "y": MAX_GRID_YZ, "z": MAX_GRID_YZ}
 
@@ -46,6 +53,7 @@ class Bounds(NamedTuple):
     grid_by_threads: bool
     max_block: Mapping[str, int]
     preset: Preset
+    by_size: bool
 
     @property
     def hip(self) -> bool:
@@ -69,6 +77,7 @@ def bounds(hints: KernelHints, device: DeviceSpec, preset: Preset) -> Bounds:
         grid_by_threads=hip or preset.grid_by_threads,
         max_block=_MAX_BLOCK_HIP if hip and preset.hip_wide_x else MAX_BLOCK,
         preset=preset,
+        by_size=preset.by_size and measured_on(device, preset),
     )
 
 
@@ -240,3 +249,62 @@ def require_axes(hints: KernelHints, family: str, *allowed: tuple[str, ...]) -> 
     if set(hints.sizes) not in [set(axes) for axes in allowed]:
         choices = " or ".join(" ".join(axes) for axes in allowed)
         raise HintError(f"{hints.where}{family} takes size hints for {choices}, got {' '.join(hints.sizes)}")
+
+
+def reduction_config(
+    hints: KernelHints,
+    x: int,
+    r: int,
+    limits: Bounds,
+    hint: ReductionHint | None,
+    *,
+    warps: int | None = None,
+    least_warps: int = MIN_WARPS,
+    intensive: bool = False,
+    options: dict[str, Scalar] | None = None,
+) -> Config:
+    """One config of a reduction: the tile clipped to the sizes, warps for it, X widened for the grid, r shortened in
+    return.
+
+    Warps follow the wanted ``r`` alone for an inner reduction (128 contiguous elements a warp), else the whole tile.
+    """
+    blocks = fit_reduction(hints, x, r, limits)
+    tile = prod(blocks.values())
+    if warps is None:
+        inner = hint is ReductionHint.INNER and limits.preset.inner_by_r
+        warps = (r if inner else tile) // ELEMENTS_PER_REDUCTION_WARP
+    long = limits.preset.inner_by_r and r > LONG_REDUCTION
+    most = MAX_LONG_REDUCTION_WARPS if long else MAX_REDUCTION_WARPS
+    warps = choose_warps(warps, limits, least=least_warps, most=most, intensive=intensive)
+    budget = _wanted_size(hints, x, r) if limits.preset.grow_reductions else tile
+    blocks["x"] = widen_for_grid(blocks["x"], hints.sizes["x"], warps, limits)
+    _shorten(blocks, budget)
+    check_blocks(blocks, hints.sizes, limits)
+    return as_config(blocks, warps, options=options)
+
+
+def _shorten(blocks: dict[str, int], budget: int) -> None:
+    """Halve the reduced axes' blocks, r0 first, until the tile is within ``budget`` or they are 1."""
+    tile = prod(blocks.values())
+    for axis in ("r0", "r1"):
+        while tile > budget and blocks.get(axis, 1) > 1:
+            blocks[axis] //= 2
+            tile //= 2
+
+
+def fit_reduction(hints: KernelHints, x: int, r: int, limits: Bounds) -> dict[str, int]:
+    """Blocks of x and the reduced axes, within the sizes."""
+    first = min(x, hints.sizes["x"])
+    if not limits.preset.grow_reductions:
+        return {"x": first, **spread_reduction(r, hints.sizes, limits)}
+    blocks = {"x": first, "r0": min(r, hints.sizes["r0"])}
+    target = _wanted_size(hints, x, r)
+    for axis in ("x", "r0"):
+        others = prod(blocks.values()) // blocks[axis]
+        blocks[axis] = grow(blocks[axis], target // others, hints.sizes[axis])
+    return blocks
+
+
+def _wanted_size(hints: KernelHints, x: int, r: int) -> int:
+    """torch 2.6's size of a tile: the wanted size, or an eighth of it where the whole problem is smaller."""
+    return x * r // 8 if prod(hints.sizes.values()) < x * r else x * r

@@ -37,6 +37,8 @@ class TtirCounts(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     reductions: int = 0
     atomic_add: bool = False
     min_elements_per_thread: int = 0
+    operand_bytes: int = 0
+    """Not of the text: bytes of an element of the call's narrowest tensor."""
 
     def apply(self, hints: KernelHints) -> KernelHints:
         """The hints with these counts."""
@@ -47,6 +49,7 @@ class TtirCounts(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             reductions=self.reductions,
             atomic_add=self.atomic_add,
             min_elements_per_thread=self.min_elements_per_thread,
+            operand_bytes=self.operand_bytes,
         )
 
 

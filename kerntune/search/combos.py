@@ -57,7 +57,7 @@ class ComboSearch:
         if kwargs.keys() != plan.base.kwargs.keys():
             return False
         if self.descent:
-            return all(_within(kwargs[name], plan.field_limits[name]) for name in plan.fields if name in kwargs)
+            return all(_within(kwargs[name], plan, name) for name in plan.fields if name in kwargs)
         pairs = {(plan.base.num_warps, plan.base.num_stages), *plan.warp_stage_pairs}
         if (config.num_warps, config.num_stages) not in pairs or not all(_chosen(kwargs, g) for g in plan.groups):
             return False
@@ -68,8 +68,9 @@ class ComboSearch:
         return combo_search(measure, self.plan, descent=self.descent, max_trials=self.trials, prepare=prepare)
 
 
-def _within(value: object, most: int) -> bool:
-    return isinstance(value, int) and 0 < value <= most and value & (value - 1) == 0
+def _within(value: object, plan: ComboPlan, name: str) -> bool:
+    least, most = plan.field_minimums.get(name, 1), plan.field_limits[name]
+    return isinstance(value, int) and least <= value <= most and value & (value - 1) == 0
 
 
 def _chosen(kwargs: Mapping[str, Scalar], group: ComboGroup) -> bool:
@@ -105,7 +106,8 @@ class GroupSteps:
     @property
     def fields(self) -> tuple[Field, ...]:
         """One field per group and axis, named after the group's first member."""
-        return tuple(Field(name, most=self.plan.field_limits[name]) for name in self.plan.fields)
+        least, most = self.plan.field_minimums, self.plan.field_limits
+        return tuple(Field(name, least=least.get(name, 1), most=most[name]) for name in self.plan.fields)
 
     def neighbours(self, config: Config, field: Field) -> tuple[Config, ...]:
         """Configs with the field's group doubled or halved."""

@@ -8,8 +8,9 @@ from dataclasses import dataclass, replace
 from kerntune.base.config import Config
 from kerntune.base.device import DeviceSpec
 from kerntune.errors import ConfigError
-from kerntune.heuristics import Field, Neighbourhood, neighbourhood
+from kerntune.heuristics import INDUCTOR_2_13, Field, Neighbourhood, Preset, neighbourhood
 from kerntune.heuristics.descent_steps import get_field, set_field
+from kerntune.heuristics.hints import HeuristicType, KernelHints
 from kerntune.search.budgeted import Prepare
 from kerntune.search.guided_descent import guided_descent
 from kerntune.search.space import Constraint
@@ -24,10 +25,22 @@ FURTHER = 3
 
 
 @dataclass(frozen=True)
+class Proposed:
+    """What is known of a kernel whose list a family of heuristics proposed: its ``hints``, and its own names of blocks
+    by axis. Steps stay within what these allow for."""
+
+    hints: KernelHints
+    blocks: Mapping[str, str]
+    family: HeuristicType
+    preset: Preset = INDUCTOR_2_13
+
+
+@dataclass(frozen=True)
 class Descent:
     """Steps from the fastest of a list along its integer fields: constexprs doubled and halved, warps, stages; along
-    one or two fields at once, or ``all_directions`` at once on request. At most ``trials`` configs are tried, among
-    them those of ``further`` starts, which are tried first, as far as they are a third of the trials.
+    one or two fields at once, or on request along all, up to ``radius`` steps each (``all_directions``). At most
+    ``trials`` configs are tried, among them those of ``further`` starts, which are tried first, as far as they are a
+    third of the trials. ``proposed`` bounds the blocks of a kernel that heuristics proposed for.
 
     ``limits`` are upper bounds by field, ``frozen`` are fields that stay as they are. :class:`ConfigError` for less
     than one trial.
@@ -41,6 +54,8 @@ class Descent:
     frozen: tuple[str, ...] = ()
     constraints: tuple[Constraint, ...] = ()
     further: tuple[Config, ...] = ()
+    radius: int = 1
+    proposed: Proposed | None = None
 
     def __post_init__(self) -> None:
         if self.trials < 1:
@@ -51,7 +66,8 @@ class Descent:
         trials: one that goes on for longer goes on from where the shorter one was."""
         limits = "".join(f", {name} up to {most}" for name, most in self.limits)
         kept = f", {', '.join(self.frozen)} as listed" if self.frozen else ""
-        return f"descent{' in all directions' if self.all_directions else ''}{limits}{kept}"
+        far = f", {self.radius} steps" if self.radius > 1 else ""
+        return f"descent{f' in all directions{far}' if self.all_directions else ''}{limits}{kept}"
 
     def among(self, constraint: Constraint) -> Descent:
         """The same descent, among fewer configs."""
@@ -67,7 +83,8 @@ class Descent:
         history = _Further(measure, starts, self.trials)
         if history.fastest():
             self._try_further(history, prepare)
-            guided_descent(history, self._legal_steps, all_directions=self.all_directions, prepare=prepare)
+            radius = self.radius if self.all_directions else 0
+            guided_descent(history, self._legal_steps, all_directions=radius, prepare=prepare)
         return history.found()
 
     def _try_further(self, history: History, prepare: Prepare) -> None:
@@ -80,7 +97,13 @@ class Descent:
     def steps_from(self, start: Config, without: Collection[str] = ()) -> Neighbourhood:
         """Where steps may lead: every integer field of the config, but those that are frozen or ``without``."""
         known = {name: most for name, most in self.limits if get_field(start, name) is not None}
-        return neighbourhood(start, self.device, limits=known, frozen={*self.frozen, *without})
+        frozen = {*self.frozen, *without}
+        if self.proposed is None:
+            return neighbourhood(start, self.device, limits=known, frozen=frozen)
+        hints, blocks, family, preset = (getattr(self.proposed, f) for f in ("hints", "blocks", "family", "preset"))
+        return neighbourhood(
+            start, self.device, hints, family, limits=known, frozen=frozen, preset=preset, blocks=blocks
+        )
 
     def _legal_steps(self, start: Config, without: frozenset[str]) -> _Legal:
         return _Legal(self.steps_from(start, without), self._legal)
@@ -89,13 +112,13 @@ class Descent:
         return all(holds(config) for holds in self.constraints)
 
     def _reaches(self, start: Config, config: Config) -> bool:
-        moved = start
-        for field in self.steps_from(start).fields:
-            value = get_field(config, field.name)
-            if value is None or not field.least <= value <= field.most:
+        moved, steps = start, self.steps_from(start)
+        for field in steps.fields:
+            value, before = get_field(config, field.name), get_field(start, field.name)
+            if value is None or (value != before and not field.least <= value <= field.most):
                 return False
             moved = set_field(moved, field.name, value)
-        return moved == config
+        return moved == config and steps.is_legal(config)
 
 
 class _Further(History):

@@ -40,16 +40,16 @@ def guided_descent(
     history: History,
     steps_from: StepsFrom,
     *,
-    all_directions: bool = False,
+    all_directions: int = 0,
     prepare: Prepare = lambda configs: None,
 ) -> None:
     """Step from the best few configs of ``history``, which has one that can be used at least, until it is full or no
     step is left.
 
-    Every step is one along a field or two (``all_directions``: or all) from one of :data:`BEST_FEW`; of these the ones
-    with the largest expected improvement are tried. A field along which a step has led to the same code is left
-    alone, and counted ones (pipeline stages), which often do, are stepped alone first. ``prepare`` is called with the
-    configs that are measured next.
+    Every step is one along a field or two from one of :data:`BEST_FEW`, or up to ``all_directions`` along all at once
+    (0: no such steps). Of these the ones with the largest expected improvement are tried. A field along which a step
+    has led to the same code is left alone, and counted ones (pipeline stages), which often do, are stepped alone first.
+    ``prepare`` is called with the configs that are measured next.
     """
     while not history.full:
         choices = _choices(history, steps_from, all_directions)
@@ -61,7 +61,7 @@ def guided_descent(
             history.time_of(config)
 
 
-def _choices(history: History, steps_from: StepsFrom, all_directions: bool) -> list[Config]:
+def _choices(history: History, steps_from: StepsFrom, all_directions: int) -> list[Config]:
     """The untried neighbours of the best few."""
     twins, found = history.twins(), list[Config]()
     best = [c for c in history.fastest() if c not in twins.later][:BEST_FEW]
@@ -72,7 +72,7 @@ def _choices(history: History, steps_from: StepsFrom, all_directions: bool) -> l
         together = steps_from(config, twins.idle | _untold(steps.fields, twins))
         found += together.two_fields(config)
         if all_directions:
-            found += together.all_directions(config)
+            found += together.all_directions(config, all_directions)
     return history.new(found)
 
 

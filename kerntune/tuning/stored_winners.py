@@ -8,6 +8,8 @@ import warnings
 from collections.abc import Collection, Iterator, Sequence
 from typing import Any
 
+import msgspec
+
 from kerntune.base.config import Config
 from kerntune.base.device import Environment
 from kerntune.base.policy import TuneMode
@@ -63,6 +65,9 @@ class Winners:
         if alone and self.mode is TuneMode.FROZEN:
             return 0
         if self.mode is TuneMode.FROZEN:
+            for configs in _earlier_lists(site):
+                if len(configs) == 1 and (only := index_of(site, configs[0])) is not None:
+                    return only  # nothing was stored for a list of one
             raise CacheMissError(
                 f"kernel {site.kernel}: no stored winner for these arguments under --kerntune-tune=frozen (or "
                 f"KERNTUNE_TUNE=frozen); run once with --kerntune-tune=auto{self._nearest(site)}"
@@ -106,6 +111,9 @@ class Winners:
         found = self._seen[key.digest()] = self.cache.get(key)
         if found is None and self.lax and BITWISE_RULE not in self.lax:
             found = self.cache.get(self.key(site, lax=""))
+        if found is None:
+            others = (msgspec.structs.replace(key, configs=configs) for configs in _earlier_lists(site))
+            found = next((w for other in others if (w := self.cache.get(other)) is not None), None)
         report_damage(self.cache.damaged)
         return found if found is not None and index_of(site, found.config) is not None else None
 
@@ -179,6 +187,14 @@ class Winners:
     def _nearest(self, site: Site) -> str:
         lines = self.why_missed(site)
         return "".join(f"\n  {line}" for line in lines)
+
+
+def _earlier_lists(site: Site) -> tuple[tuple[Config, ...], ...]:
+    """What earlier releases would have chosen from, by a tuner that proposes its candidates itself."""
+    if not hasattr(site.tuner, "earlier_lists"):
+        return ()
+    found: tuple[tuple[Config, ...], ...] = site.tuner.earlier_lists(site.arguments)
+    return found
 
 
 def candidate_of(site: Site, config: Config) -> int | None:

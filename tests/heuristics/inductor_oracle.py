@@ -8,7 +8,9 @@ returns the configs, after the two steps of it that change them.
 from __future__ import annotations
 
 import contextlib
+import functools
 from collections.abc import Iterator
+from types import SimpleNamespace
 from typing import Any
 from unittest import mock
 
@@ -76,8 +78,22 @@ def properties(device: DeviceSpec) -> torch_hints.DeviceProperties:
         regs_per_multiprocessor=device.registers_per_sm,
         max_threads_per_multi_processor=device.max_threads_per_sm,
         max_threads_per_block=device.max_threads_per_block,
-        warp_size=device.warp_size,
+        warp_size=untold_warp_size() if device.target.backend == "xpu" else device.warp_size,
     )
+
+
+@functools.cache
+def untold_warp_size() -> int | None:
+    """What torch takes for an Intel GPU, whose driver tells none: 32 until 2.13, from 2.15 on None."""
+    device = torch.device("xpu", 0)
+    told = SimpleNamespace(multi_processor_count=1, gpu_subslice_count=1)
+    interface = SimpleNamespace(
+        get_device_properties=lambda of: told,
+        get_multi_processor_count=lambda of: 1,
+        get_compute_capability=lambda of: 0,
+    )
+    with mock.patch("torch._dynamo.device_interface.get_interface_for_device", return_value=interface):
+        return torch_hints.DeviceProperties.create(device).warp_size  # type: ignore[no-any-return]
 
 
 def sizes_of(hints: KernelHints) -> dict[str, int]:

@@ -9,18 +9,25 @@ from __future__ import annotations
 
 import functools
 import itertools
+import random
 from collections.abc import Callable, Iterator
+from math import prod
 from types import SimpleNamespace
 from typing import Any
 from unittest import mock
 
+import sympy
+import torch
 import triton
-from torch._inductor import choices
+from torch._inductor import choices, ir
+from torch._inductor import config as inductor_config
+from torch._inductor.graph import GraphLowering
 from torch._inductor.ir import Reduction
 from torch._inductor.ir import ReductionHint as IrReductionHint
 from torch._inductor.runtime import hints as torch_hints
 from torch._inductor.runtime import triton_heuristics as th
 from torch._inductor.runtime.coordinate_descent_tuner import CoordescTuner
+from torch._inductor.virtualized import V, ops
 
 from kerntune.base.config import Config
 from kerntune.base.device import DeviceSpec
@@ -29,6 +36,7 @@ from kerntune.heuristics.combo import SubKernel, combo
 from kerntune.heuristics.descent_steps import Field, Neighbourhood, neighbourhood
 from kerntune.heuristics.hints import HeuristicType, KernelHints, Modes, ReductionHint, TileHint
 from kerntune.heuristics.lookup import kernel_hash
+from kerntune.heuristics.proposer import Proposer
 from kerntune.heuristics.scaling import may_scale, scale_reductions
 from kerntune.heuristics.strides import inner_split, outer_split, second_stage_hint
 from kerntune.heuristics.templates import fixed_config, foreach, template, user_autotune
@@ -325,6 +333,71 @@ def _second_stage(parts: int, outputs: int, hint: ReductionHint) -> Pair:
     return second_stage_hint(hint, outputs, parts).name, theirs.name
 
 
+RANDOM_CALLS = 3000
+SIZES = (1, 2, 3, 16, 31, 32, 33, 100, 129, 512, 1000, 8192, 8400, 8448, 8449, 12000, 16384, 40000)
+"""Up to and beyond the thresholds: 32 reduced elements, 64 outputs for each of 132 SMs (and of the others')."""
+
+
+class Tensor(SimpleNamespace):
+    """A shape and strides, in elements."""
+
+    def stride(self) -> tuple[int, ...]:
+        return tuple(self.strides)
+
+
+def first_passes(preset: Preset = INDUCTOR_2_13) -> Iterator[Compared]:
+    """Unsplit reductions of random tensors: how they walk memory, as the decorators read it off a call."""
+    rng = random.Random(28)
+    graph = GraphLowering(torch.fx.symbolic_trace(lambda x: x))
+    with mock.patch.object(graph, "has_feature", return_value=False), V.set_graph_handler(graph):
+        for _ in range(RANDOM_CALLS):
+            device = rng.choice((H100, B200, MI300, RX7900, T4))
+            kept, reduced = ([rng.choice(SIZES) for _ in range(rng.choice((1, 1, 2)))] for _ in range(2))
+            count = rng.randint(1, 3)
+            tensors = [_laid_out(rng, (*kept, *reduced)) for _ in range(count)]
+            label = f"{[(t.shape, t.strides) for t in tensors]} on {device.target}"
+            yield f"first pass {label}", functools.partial(_first_pass, tensors, kept, reduced, device)
+
+
+def _laid_out(rng: random.Random, shape: tuple[int, ...]) -> Tensor:
+    """The dimensions in any order, some expanded, some padded."""
+    strides, step = [0] * len(shape), 1
+    for dim in rng.sample(range(len(shape)), len(shape)):
+        strides[dim] = 0 if rng.random() < 0.15 else step
+        step *= shape[dim] + (rng.random() < 0.1)
+    return Tensor(shape=shape, strides=tuple(strides))
+
+
+def _first_pass(tensors: list[Tensor], kept: list[int], reduced: list[int], device: DeviceSpec) -> Pair:
+    names = tuple(f"a{i}" for i in range(len(tensors)))
+    dims = tuple(range(len(kept), len(kept) + len(reduced)))
+    mine = Proposer(
+        reduction, "sums", (*names, "n", "m", "X", "R"), frozenset("XR"), {"x": ("n",), "r0": ("m",)},
+        {"x": "X", "r0": "R"}, dict.fromkeys(names, dims), reduces=True,
+    )  # fmt: skip
+    call = {**dict(zip(names, tensors, strict=True)), "n": prod(kept), "m": prod(reduced)}
+    found = mine.hints_of(mine.inputs(call, device), device).reduction
+
+    def summed(kept_index: Any, reduced_index: Any) -> Any:
+        loads = [
+            ops.load(
+                name, sum((i * s for i, s in zip((*kept_index, *reduced_index), t.strides, strict=True)), sympy.S(0))
+            )
+            for name, t in zip(names, tensors, strict=True)
+        ]
+        return functools.reduce(ops.add, loads)
+
+    sizes = [[sympy.Integer(n) for n in part] for part in (kept, reduced)]
+    with (
+        mock.patch.object(ir.DeviceProperties, "create", return_value=properties(device)),
+        mock.patch.object(inductor_config, "split_reductions", False),
+    ):
+        theirs, _ = Reduction.num_splits(
+            torch.device("cuda", 0), torch.float32, torch.float32, summed, *sizes, "sum", sympy.Integer(prod(reduced))
+        )
+    return found.name, theirs.name
+
+
 def lookup_keys(preset: Preset = INDUCTOR_2_13) -> Iterator[Compared]:
     sources = ("def triton_poi_fused_0(a, b):\n    pass\n", "  def f(x): return g(x)\n", "x = 1\ndef f(a): pass")
     for source, sizes in itertools.product(sources, ({"x": 64}, {"y": 2, "x": 4}, {"x": 8, "r0": 16})):
@@ -343,5 +416,6 @@ RUNTIME: dict[str, Callable[[Preset], Iterator[Compared]]] = {
     "given_configs": given,
     "reduction_splits": splits,
     "second_stage_hints": second_stages,
+    "first_pass_hints": first_passes,
     "lookup_keys": lookup_keys,
 }

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import msgspec
 import pytest
 from hypothesis import given
@@ -10,7 +12,17 @@ from hypothesis import strategies as st
 from kerntune.base.config import Config
 from kerntune.base.device import TYPICAL_DEVICES
 from kerntune.errors import HintError
-from kerntune.heuristics import Field, improves, may_descend, neighbourhood, persistent_reduction, reduction, split_scan
+from kerntune.heuristics import (
+    INDUCTOR_2_13,
+    INDUCTOR_2_15,
+    Field,
+    improves,
+    may_descend,
+    neighbourhood,
+    persistent_reduction,
+    reduction,
+    split_scan,
+)
 from kerntune.heuristics.hints import HeuristicType, KernelHints, Modes
 
 H100 = TYPICAL_DEVICES["cuda:90"]
@@ -86,6 +98,69 @@ def test_mix_order_keeps_x_within_its_split_and_looks_two_stages_away() -> None:
     assert "RSPLIT_SIZE" not in by_name
     assert [c.kwargs["XBLOCK"] for c in around.neighbours(config, by_name["XBLOCK"])] == [8]
     assert [c.kwargs["NUM_STAGES"] for c in around.neighbours(config, by_name["NUM_STAGES"])] == [3, 4, 1]
+
+
+def test_mix_order_without_an_x_block_has_no_steps() -> None:
+    hints = KernelHints(sizes={"x": 4096, "r0": 1024}, rsplit_size=16)
+    config = Config(kwargs={"RSPLIT_SIZE": 16, "NUM_STAGES": 2}, num_warps=4)
+    for preset in (INDUCTOR_2_13, INDUCTOR_2_15):
+        around = neighbourhood(config, H100, hints, HeuristicType.PERSISTENT_REDUCTION, preset=preset)
+        assert around.fields
+        assert not any(around.neighbours(config, field) for field in around.fields)
+        assert around.all_directions(config) == ()
+
+
+OWN = {"x": "ROWS", "r0": "STEP"}
+
+
+def own_values(name: str, config: Config, hints: KernelHints, family: HeuristicType) -> list[int]:
+    """The values of one field that a descent of a user's kernel may come to, from 1 to 2^20."""
+    around = neighbourhood(config, H100, hints, family, blocks=OWN)
+    field = next(f for f in around.fields if f.name == name)
+    start = config.replace(**{name: 1 << 10})
+    return sorted(
+        {c.kwargs[name] for c in (start, *around.neighbours(start, msgspec.structs.replace(field, radius=20)))}
+    )  # type: ignore[type-var]
+
+
+@pytest.mark.parametrize(
+    ("name", "family", "hints", "least", "most"),
+    [
+        ("ROWS", HeuristicType.REDUCTION, {}, 1, 1 << 12),
+        ("STEP", HeuristicType.REDUCTION, {}, 1, 1 << 14),
+        ("ROWS", HeuristicType.REDUCTION, {"min_x_block": 16}, 16, 1 << 12),
+        ("STEP", HeuristicType.REDUCTION, {"min_r_block": 64}, 64, 1 << 14),
+        ("STEP", HeuristicType.SPLIT_SCAN, {}, 256, 1 << 14),
+        ("ROWS", HeuristicType.USER_AUTOTUNE, {"tma_minimums": {"x": 8}}, 8, 1 << 12),
+        ("STEP", HeuristicType.USER_AUTOTUNE, {"native_matmul": True}, 16, 1 << 14),
+    ],
+)
+def test_a_proposed_kernels_own_blocks_stay_within_its_hints(
+    name: str, family: HeuristicType, hints: dict[str, Any], least: int, most: int
+) -> None:
+    config = Config(kwargs={"ROWS": 16, "STEP": 16, "GROUP": 8}, num_warps=4)
+    known = KernelHints(sizes={"x": 1 << 12, "r0": 1 << 14}, **hints)
+    found = own_values(name, config, known, family)
+    assert (found[0], found[-1]) == (least, most)
+    around = neighbourhood(config, H100, known, family, blocks=OWN)
+    assert {"GROUP", "num_stages"} <= {f.name for f in around.fields}, "every other integer field as before"
+
+
+def test_a_users_product_stays_one_tensor() -> None:
+    hints = KernelHints(sizes={"x": 1 << 12, "y": 1 << 12, "r0": 1 << 14}, native_matmul=True)
+    config = Config(kwargs={"N": 256, "M": 256, "K": 16}, num_warps=4)
+    around = neighbourhood(config, H100, hints, blocks={"x": "N", "y": "M", "r0": "K"})
+    steps = [c for f in around.fields for c in around.neighbours(config, f)]
+    assert steps
+    assert all(c.kwargs["N"] * c.kwargs["M"] * c.kwargs["K"] <= 1 << 20 for c in steps)  # type: ignore[operator]
+
+
+def test_conversions_keep_their_elements_a_thread() -> None:
+    hints = KernelHints(sizes={"x": 1 << 12}, min_elements_per_thread=4)
+    config = Config(kwargs={"BLOCK": 512}, num_warps=4)
+    around = neighbourhood(config, H100, hints, HeuristicType.POINTWISE, blocks={"x": "BLOCK"})
+    found = {(c.kwargs["BLOCK"], c.num_warps) for c in around.all_directions(config)}
+    assert found == {(512, 2), (512, 4), (1024, 2), (1024, 4), (1024, 8), (256, 2)}
 
 
 def test_native_matmul_keeps_its_tensor_and_its_dot() -> None:

@@ -30,7 +30,13 @@ STRIDES = {
     "matmul": 29,
     "newer_hints": 31,
 }
-RUNTIME_STRIDES = {"combo": 3, "dynamic_rblock_scaling": 17, "coordinate_descent": 13, "reduction_splits": 7}
+RUNTIME_STRIDES = {
+    "combo": 3,
+    "dynamic_rblock_scaling": 17,
+    "coordinate_descent": 13,
+    "reduction_splits": 7,
+    "first_pass_hints": 11,
+}
 MIN_COMPARED = {
     "combo": 300,
     "dynamic_rblock_scaling": 1000,
@@ -38,6 +44,7 @@ MIN_COMPARED = {
     "given_configs": 40,
     "reduction_splits": 900,
     "second_stage_hints": 400,
+    "first_pass_hints": 250,
     "lookup_keys": 9,
 }
 """Primes, so that a sample runs through every value of every axis of the enumeration."""

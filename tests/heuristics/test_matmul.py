@@ -2,12 +2,22 @@
 
 from __future__ import annotations
 
-import pytest
+import itertools
+import json
+from pathlib import Path
 
-from kerntune.base.device import TYPICAL_DEVICES
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kerntune.base.config import Config
+from kerntune.base.device import TYPICAL_DEVICES, DeviceSpec
 from kerntune.errors import HintError
-from kerntune.heuristics import persistent_reduction, reduction
+from kerntune.heuristics import MEASURED_2026, persistent_reduction, reduction
 from kerntune.heuristics.hints import MAX_TENSOR_NUMEL, KernelHints
+from kerntune.heuristics.matmul import NEWER_TILES, TILES, least_shared_bytes, products_by_size
+from kerntune.heuristics.presets import measured_on
+from kerntune.heuristics.sizing import ceil_pow2
 
 H100 = TYPICAL_DEVICES["cuda:90"]
 
@@ -49,3 +59,95 @@ def test_short_products_are_padded_to_a_dot() -> None:
 def test_other_axes_are_refused() -> None:
     with pytest.raises(HintError, match="native matmul takes size hints for x y r0 or x y z r0"):
         reduction(KernelHints(sizes={"x": 64, "r0": 64}, native_matmul=True), H100)
+
+
+def sized(x: int, y: int, r0: int, device: DeviceSpec = H100, **fields: object) -> tuple[Config, ...]:
+    told = KernelHints(sizes={"x": x, "y": y, "r0": r0}, native_matmul=True, **fields)  # type: ignore[arg-type]
+    return reduction(told, device, MEASURED_2026)
+
+
+@given(
+    st.tuples(*[st.integers(1, 4096)] * 3), st.sampled_from([0, 1, 2, 4]),
+    st.sampled_from([d for d in TYPICAL_DEVICES.values() if measured_on(d, MEASURED_2026)]),
+)  # fmt: skip
+def test_products_are_within_their_sizes(sizes: tuple[int, int, int], width: int, device: DeviceSpec) -> None:
+    """No block is longer than its axis, no warp has less than a 16 x 16 tile, nothing is there twice."""
+    found = sized(*sizes, device, operand_bytes=width)
+    assert found
+    assert len(set(found)) == len(found)
+    for config in found:
+        blocks = [config.kwargs[name] for name in ("XBLOCK", "YBLOCK", "R0_BLOCK")]
+        for block, size in zip(blocks, sizes, strict=True):
+            assert isinstance(block, int)
+            assert 16 <= block <= max(ceil_pow2(size), 32 if width == 1 else 16)
+        assert blocks[0] * blocks[1] >= 256 * config.num_warps  # type: ignore[operator]
+
+
+def test_a_product_of_16_rows_has_few_tiles() -> None:
+    """19 tiles of up to 128 rows and two of newer torch become 18 of 16 rows, with two warps or four as a rule."""
+    assert len(sized(1024, 16, 1024, operand_bytes=2)) == 18
+    assert {c.kwargs["YBLOCK"] for c in sized(1024, 16, 1024)} == {16}
+
+
+def test_blocks_and_warps_are_those_of_torchs_templates() -> None:
+    """Its own list, at sizes around the blocks."""
+    pytest.importorskip("torch", minversion="2.13.0.dev0")
+    import sympy
+    import torch
+    from torch._inductor.graph import GraphLowering
+    from torch._inductor.template_heuristics.triton import CUDAMMTemplateConfigHeuristic
+    from torch._inductor.virtualized import V
+
+    templates = CUDAMMTemplateConfigHeuristic()
+    listed = [
+        Config(
+            kwargs={"XBLOCK": c.block_m, "YBLOCK": c.block_n, "R0_BLOCK": c.block_k},
+            num_warps=c.num_warps,
+            num_stages=c.num_stages,
+        )
+        for c in templates.mm_configs
+    ]
+    ours = {(x, y, r0, warps, stages) for x, y, r0, warps, stages in TILES}
+    theirs = {(*c.kwargs.values(), c.num_warps, c.num_stages) for c in listed}
+    newer = {(y, x, r0, warps, stages) for x, y, r0, warps, stages in NEWER_TILES}
+    assert ours | newer == theirs
+    with V.set_graph_handler(GraphLowering(torch.fx.symbolic_trace(lambda x: x))):
+        for sizes in itertools.product((1, 17, 32, 100, 128, 5000), repeat=3):
+            found = templates.preprocess_mm_configs(*map(sympy.Integer, sizes), configs=templates.mm_configs)
+            wanted = [
+                (c.kwargs["BLOCK_M"], c.kwargs["BLOCK_N"], c.kwargs["BLOCK_K"], c.num_warps, c.num_stages)
+                for c in found
+            ]
+            told = KernelHints(sizes=dict(zip(("x", "y", "r0"), sizes, strict=True)), native_matmul=True)
+            mine = [(*c.kwargs.values(), c.num_warps, c.num_stages) for c in products_by_size(listed, told, H100)]
+            assert mine == wanted, sizes
+
+
+def test_tiles_that_cannot_fit_are_left_out() -> None:
+    a10 = TYPICAL_DEVICES["cuda:86"]
+    halves = sized(4096, 4096, 4096, a10, operand_bytes=2)
+    floats = sized(4096, 4096, 4096, a10, operand_bytes=4)
+    assert len(floats) < len(halves) < len(sized(4096, 4096, 4096, a10))
+    for config in floats:
+        assert least_shared_bytes(config, hints(64, operand_bytes=4), a10) <= a10.shared_memory_per_block
+    spilling = Config(kwargs={"XBLOCK": 256, "YBLOCK": 256, "R0_BLOCK": 16}, num_warps=4, num_stages=1)
+    assert products_by_size([spilling, floats[0]], hints(64), a10) == (floats[0],)
+    assert products_by_size([spilling], hints(64), a10) != (), "one has to stay"
+
+
+@pytest.mark.parametrize("name", ["heuristic_sweep.json", "heuristic_sweep_held_out.json"])
+def test_the_bytes_of_a_tile_are_what_was_compiled_at_least(name: str) -> None:
+    """930 tiles that were compiled for an H200: none took less, nine of ten exactly as much."""
+    result = json.loads((Path(__file__).parents[2] / "benchmarks" / "results" / name).read_text())
+    rows = [r for kernel in result["kernels"] if kernel["family"] == "matmul" for r in kernel["configs"]]
+    found = []
+    for row in rows:
+        words = dict(part.split("=") for part in row["config"].split())
+        config = Config(
+            kwargs={"XBLOCK": int(words["XBLOCK"]), "YBLOCK": int(words["YBLOCK"]), "R0_BLOCK": int(words["RBLOCK"])},
+            num_warps=int(words["num_warps"]),
+            num_stages=int(words["num_stages"]),
+        )
+        found.append((least_shared_bytes(config, hints(64, operand_bytes=2), H100), row["shared_bytes"]))
+    assert all(least <= compiled for least, compiled in found)
+    assert sum(least == compiled for least, compiled in found) > 0.9 * len(found) > 300

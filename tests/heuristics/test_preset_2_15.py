@@ -14,7 +14,15 @@ from typing import Any
 import pytest
 
 from kerntune.base.device import TYPICAL_DEVICES
-from kerntune.heuristics import INDUCTOR_2_13, INDUCTOR_2_15, Preset, neighbourhood, persistent_reduction, reduction
+from kerntune.heuristics import (
+    INDUCTOR_2_13,
+    INDUCTOR_2_15,
+    Preset,
+    neighbourhood,
+    persistent_reduction,
+    pointwise,
+    reduction,
+)
 from kerntune.heuristics.hints import AutotuneHint, HeuristicType, KernelHints, ReductionHint
 from kerntune.heuristics.strides import inner_split
 
@@ -73,6 +81,16 @@ def test_sm103_tries_a_long_step() -> None:
     assert shapes(reduction(hints, B300, INDUCTOR_2_13)) == ["X1 R0_1024 w8"]
     assert shapes(reduction(hints, B300, INDUCTOR_2_15)) == ["X1 R0_1024 w8", "X1 R0_4096 w8"]
     assert len(reduction(hints, B200, INDUCTOR_2_15)) == 1
+
+
+def test_intel_gpus_tell_no_warp_size_to_one_element_a_thread() -> None:
+    hints = KernelHints(sizes={"x": 4096}, autotune=(AutotuneHint.ONE_ELEMENT_PER_THREAD,))
+    lists = {
+        (p.name, d.target.backend): pointwise(hints, d, p) for p in (INDUCTOR_2_13, INDUCTOR_2_15) for d in (H100, XPU)
+    }
+    counts = {key: len(configs) for key, configs in lists.items()}
+    assert counts["inductor-2.13", "xpu"] == counts["inductor-2.15", "xpu"] + 1
+    assert counts["inductor-2.13", "cuda"] == counts["inductor-2.15", "cuda"]
 
 
 def test_intel_tries_a_wide_tile() -> None:

@@ -62,13 +62,13 @@ def test_texts_in_stored_keys_stay() -> None:
 def test_sizes_of_a_bucket_look_the_same(n: int) -> None:
     last = round_sizes({"x": n})["x"]
     first = last // 2 + 1
-    inputs = {proposer().inputs({"n": m}) for m in (first, n, last)}
+    inputs = {proposer().inputs({"n": m}, H100) for m in (first, n, last)}
     assert inputs == {ProposalInputs((("x", last),))}
-    assert proposer().inputs({"n": last + 1}) not in inputs
+    assert proposer().inputs({"n": last + 1}, H100) not in inputs
 
 
 def test_several_arguments_are_one_size() -> None:
-    assert proposer(sizes={"x": ("n", "m")}).inputs({"n": 3, "m": 100}).sizes == (("x", 512),)
+    assert proposer(sizes={"x": ("n", "m")}).inputs({"n": 3, "m": 100}, H100).sizes == (("x", 512),)
 
 
 @pytest.mark.parametrize(
@@ -76,16 +76,16 @@ def test_several_arguments_are_one_size() -> None:
 )
 def test_a_size_that_can_t_be_one_is_named(n: Any, said: str) -> None:
     with pytest.raises(HintError, match=f"kernel mine: axis x is argument {said}, which is no positive integer"):
-        proposer().inputs({"n": n})
+        proposer().inputs({"n": n}, H100)
 
 
 def test_a_size_that_the_call_lacks_is_named() -> None:
     with pytest.raises(HintError, match="kernel mine: axis x is to be argument 'n', but the call has a, b"):
-        proposer().inputs({"a": 1, "b": 2})
+        proposer().inputs({"a": 1, "b": 2}, H100)
 
 
 def test_an_empty_launch_has_one_candidate() -> None:
-    look = rows().inputs({"n": 0, "m": 1000, "a": tensor(0, 1000, strides=(1000, 1))})
+    look = rows().inputs({"n": 0, "m": 1000, "a": tensor(0, 1000, strides=(1000, 1))}, H100)
     assert look.empty
     assert dict(look.sizes) == {"x": 1, "r0": 1024}
     assert len(rows().propose(look, H100)) == 1
@@ -96,13 +96,13 @@ def test_an_empty_launch_has_one_candidate() -> None:
     [
         (300, (1000, 1), ReductionHint.INNER),
         (300, (1, 300), ReductionHint.OUTER),
-        (100, (1, 100), ReductionHint.OUTER_TINY),
+        (100, (1, 100), ReductionHint.OUTER),  # OUTER_TINY is for second passes
         (9000, (1, 9000), ReductionHint.DEFAULT),
     ],
 )
 def test_strides_say_how_a_reduction_walks(n: int, strides: tuple[int, int], hint: ReductionHint) -> None:
     arguments = {"a": tensor(n, 1000, strides=strides), "b": tensor(n, strides=(1,)), "n": n, "m": 1000}
-    look = rows().inputs(arguments)
+    look = rows().inputs(arguments, H100)
     wanted = KernelHints(
         sizes=dict(look.sizes), kernel="mine", reduction=hint, contiguous_reduction_access=strides[1] == 1
     )
@@ -111,23 +111,40 @@ def test_strides_say_how_a_reduction_walks(n: int, strides: tuple[int, int], hin
     ]
 
 
+@pytest.mark.parametrize(("n", "told"), [(8192, None), (8447, ReductionHint.INNER), (8448, None), (16384, None)])
+def test_thresholds_hold_for_exact_sizes(n: int, told: ReductionHint | None) -> None:
+    """132 SMs times 64 outputs, 8448, keep an H100 busy; 8447 don't, though they round to 16384."""
+    look = rows().inputs({"a": tensor(n, 1000, strides=(1000, 1)), "n": n, "m": 1000}, H100)
+    assert look.walk is told
+    found = rows().hints_of(look, H100).reduction
+    assert found is (ReductionHint.INNER if n < 8448 else ReductionHint.DEFAULT)
+    assert ("walk=inner" in str(look)) == (told is not None)
+
+
+def test_small_second_passes_are_tiny() -> None:
+    call = {"a": tensor(100, 1000, strides=(1, 100)), "n": 100, "m": 1000}
+    first, second = rows(), rows(second_pass=True)
+    assert first.hints_of(first.inputs(call, H100), H100).reduction is ReductionHint.OUTER
+    assert second.hints_of(second.inputs(call, H100), H100).reduction is ReductionHint.OUTER_TINY
+
+
 def blocks_of(configs: Any) -> list[tuple[Any, ...]]:
     return [(c.kwargs["BLOCK"], c.kwargs["STEP"], c.num_warps) for c in configs]
 
 
 def test_a_square_matrix_is_settled_by_a_word() -> None:
     arguments = {"a": tensor(512, 512, strides=(512, 1)), "n": 512, "m": 512}
-    assert rows().inputs(arguments).reads == ()
+    assert rows().inputs(arguments, H100).reads == ()
     told = {dim: rows(reduced={"a": (dim,)}) for dim in (0, 1)}
-    outer, inner = (told[dim].propose(told[dim].inputs(arguments), H100) for dim in (0, 1))
+    outer, inner = (told[dim].propose(told[dim].inputs(arguments, H100), H100) for dim in (0, 1))
     assert outer != inner
     by_name = rows(known={"reduction": "inner"})
-    assert by_name.propose(by_name.inputs(arguments), H100) == inner
-    assert len(rows().propose(rows().inputs(arguments), H100)) > 1, "nothing known: all shapes are tried"
+    assert by_name.propose(by_name.inputs(arguments, H100), H100) == inner
+    assert len(rows().propose(rows().inputs(arguments, H100), H100)) > 1, "nothing known: all shapes are tried"
 
 
 def test_longer_strides_look_the_same() -> None:
-    looks = {rows().inputs({"a": tensor(64, n, strides=(n, 1)), "n": 64, "m": n}) for n in (900, 1000)}
+    looks = {rows().inputs({"a": tensor(64, n, strides=(n, 1)), "n": 64, "m": n}, H100) for n in (900, 1000)}
     assert len(looks) == 1
 
 
@@ -135,7 +152,7 @@ def test_four_arguments_on_two_axes_are_a_square_tile() -> None:
     two = {"x": ("n",), "y": ("m",)}
     names = {"x": "BLOCK", "y": "STEP"}
     copy = Proposer(pointwise, "mine", ("a", "b", "n", "m", "BLOCK", "STEP"), frozenset(names.values()), two, names)
-    look = copy.inputs({"n": 4096, "m": 4096})
+    look = copy.inputs({"n": 4096, "m": 4096}, H100)
     assert len(copy.propose(look, H100)) == 1
     assert len(proposer(sizes=two, blocks=names).propose(look, H100)) > 1
 
@@ -149,11 +166,11 @@ def test_four_arguments_on_two_axes_are_a_square_tile() -> None:
 )
 def test_what_is_reduced_must_be_there(reduced: Any, value: Any, said: str) -> None:
     with pytest.raises(HintError, match=f"kernel mine: {said}"):
-        rows(reduced=reduced).inputs({"a": value, "n": 8, "m": 8})
+        rows(reduced=reduced).inputs({"a": value, "n": 8, "m": 8}, H100)
 
 
 def test_an_optional_tensor_may_be_none() -> None:
-    assert rows(reduced={"a": (0,)}).inputs({"a": None, "n": 8, "m": 8}).reads == ()
+    assert rows(reduced={"a": (0,)}).inputs({"a": None, "n": 8, "m": 8}, H100).reads == ()
 
 
 # what the author and the code know
@@ -167,7 +184,7 @@ def test_counts_and_the_author_s_hints_reach_the_family() -> None:
         return pointwise(hints, device, preset)
 
     mine = proposer(family, known={"loads": 7, "modes": Modes(max_autotune=True)}, preset=INDUCTOR_2_6)
-    mine.propose(mine.inputs({"n": 1000}), H100, TtirCounts(loads=2, stores=3, atomic_add=True))
+    mine.propose(mine.inputs({"n": 1000}, H100), H100, TtirCounts(loads=2, stores=3, atomic_add=True))
     assert (seen[-1].loads, seen[-1].stores, seen[-1].atomic_add) == (7, 3, True)
     assert seen[-1].modes.max_autotune
     assert seen[-1].kernel == "mine"
@@ -190,36 +207,48 @@ def test_a_wrong_hint_is_refused_at_once(known: Any, said: str) -> None:
 # blocks
 
 
+@pytest.mark.parametrize("more", ["RSPLIT_SIZE", "RSPLIT_SIZE NUM_STAGES"])
+def test_a_mix_order_kernel_needs_its_constexprs(more: str) -> None:
+    names = tuple(more.split())
+    given = {"sizes": {"x": ("n",), "r0": ("m",)}, "blocks": {"x": "X"}, "known": {"rsplit_size": 64}, "reduces": True}
+    kernel = {"parameters": ("a", "n", "m", "X", *names), "constexprs": frozenset({"X", *names})}
+    if len(names) == 2:
+        Proposer(family=persistent_reduction, kernel="mine", **given, **kernel)
+        return
+    with pytest.raises(ConfigError, match="kernel mine: its configs set NUM_STAGES, which it has no parameter for"):
+        Proposer(family=persistent_reduction, kernel="mine", **given, **kernel)
+
+
 def test_blocks_have_the_kernel_s_names() -> None:
     mine = proposer()
-    found = mine.propose(mine.inputs({"n": 1_000_000}), H100)
+    found = mine.propose(mine.inputs({"n": 1_000_000}, H100), H100)
     assert [c.kwargs for c in found] == [{"BLOCK": 1024}, {"BLOCK": 512}]
 
 
 def test_a_missing_block_must_be_one() -> None:
     tall = proposer(sizes={"x": ("n",), "y": ("m",)})
-    assert {c.kwargs["BLOCK"] for c in tall.propose(tall.inputs({"n": 4096, "m": 1}), H100)} == {256, 1024, 4096}
+    assert {c.kwargs["BLOCK"] for c in tall.propose(tall.inputs({"n": 4096, "m": 1}, H100), H100)} == {256, 1024, 4096}
     with pytest.raises(ConfigError, match=r"kernel mine: no parameter for YBLOCK.*1 everywhere.*blocks="):
-        tall.propose(tall.inputs({"n": 4096, "m": 4096}), H100)
+        tall.propose(tall.inputs({"n": 4096, "m": 4096}, H100), H100)
 
 
 @pytest.mark.parametrize("family", [reduction, split_scan])
 def test_a_reduction_without_a_block_of_x_takes_a_row_a_program(family: Any) -> None:
     mine = rows({"r0": "STEP"}, family)
-    for config in mine.propose(mine.inputs({"n": 4096, "m": 4096}), H100):
+    for config in mine.propose(mine.inputs({"n": 4096, "m": 4096}, H100), H100):
         assert set(config.kwargs) == {"STEP"}
 
 
 def test_a_reduction_without_x_has_one_row() -> None:
     one = proposer(reduction, {"r0": ("n",)}, {"r0": "STEP"}, reduces=True)
-    assert dict(one.inputs({"n": 1000}).sizes) == {"x": 1, "r0": 1024}
-    assert [set(c.kwargs) for c in one.propose(one.inputs({"n": 1000}), H100)] == [{"STEP"}]
+    assert dict(one.inputs({"n": 1000}, H100).sizes) == {"x": 1, "r0": 1024}
+    assert [set(c.kwargs) for c in one.propose(one.inputs({"n": 1000}, H100), H100)] == [{"STEP"}]
 
 
 @pytest.mark.parametrize("m", [1000, 1024])
 def test_a_persistent_block_is_the_whole_row(m: int) -> None:
     mine = rows(family=persistent_reduction, whole_rows=True)
-    assert {c.kwargs["STEP"] for c in mine.propose(mine.inputs({"n": 4096, "m": m}), H100)} == {1024}
+    assert {c.kwargs["STEP"] for c in mine.propose(mine.inputs({"n": 4096, "m": m}, H100), H100)} == {1024}
 
 
 @pytest.mark.parametrize(

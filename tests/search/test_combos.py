@@ -8,7 +8,7 @@ from kerntune.base.config import Config
 from kerntune.base.device import TYPICAL_DEVICES
 from kerntune.heuristics import ComboPlan, SubKernel, combo
 from kerntune.heuristics.hints import HeuristicType, KernelHints
-from kerntune.search import combo_search
+from kerntune.search import ComboSearch, combo_search
 from kerntune.search.combos import GroupSteps
 from search.tables import Counted, every
 
@@ -81,6 +81,19 @@ def test_steps_stay_within_the_limits() -> None:
     around = [c for field in steps.fields for c in steps.neighbours(steps.plan.base, field)]
     assert around
     assert all(c.kwargs["XBLOCK_0"] == c.kwargs["XBLOCK_2"] for c in around)
+
+
+def test_a_descent_keeps_the_blocks_that_a_part_needs() -> None:
+    """Those of its descriptors, and its minimums."""
+    needs = KernelHints(sizes={"x": 1 << 20}, tma_minimums={"x": 128})
+    rows = KernelHints(sizes={"x": 4096, "r0": 64}, min_x_block=4)
+    parts = [SubKernel(HeuristicType.POINTWISE, needs), SubKernel(HeuristicType.PERSISTENT_REDUCTION, rows)]
+    plan = combo(parts, H100, NAMES[:2])
+    measure = separable({"XBLOCK_0": 1, "XBLOCK_1": 1}, 4)
+    found = combo_search(measure, plan, descent=True)
+    assert found.best.config.kwargs == {"XBLOCK_0": 128, "XBLOCK_1": 4}
+    assert ComboSearch(plan, 48, descent=True).has(found.best.config)
+    assert not ComboSearch(plan, 48, descent=True).has(found.best.config.replace(XBLOCK_0=64))
 
 
 def test_the_limit_holds() -> None:

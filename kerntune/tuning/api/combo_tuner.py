@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import msgspec
@@ -48,6 +48,12 @@ class ComboProposer:
     preset: heuristics.Preset
     kind: HeuristicType = HeuristicType.USER_AUTOTUNE
     whole_rows: bool = False
+    known: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def chosen(self) -> tuple[str, ...]:
+        """The blocks."""
+        return self.kernel_blocks
 
     @property
     def blocks(self) -> dict[str, str]:
@@ -68,9 +74,9 @@ class ComboProposer:
             found[str(i)] = tuple(self._own(n, i) for names in part.sizes.values() for n in names)
         return found
 
-    def inputs(self, arguments: Mapping[str, Any]) -> ComboInputs:
+    def inputs(self, arguments: Mapping[str, Any], device: DeviceSpec) -> ComboInputs:
         """What matters of a call; :class:`HintError` as for each part."""
-        found = tuple(part.inputs(self._of_part(part, i, arguments)) for i, part in enumerate(self.parts))
+        found = tuple(part.inputs(self._of_part(part, i, arguments), device) for i, part in enumerate(self.parts))
         return ComboInputs(found, all(one.empty for one in found))
 
     def propose(self, inputs: ComboInputs, device: DeviceSpec, counts: TtirCounts = NO_COUNTS) -> tuple[Config, ...]:
@@ -119,8 +125,8 @@ class ComboTuner(HeuristicTuner):
     def search_for(self, named: Mapping[str, Any], kwargs: Mapping[str, Any]) -> ComboSearch | None:
         """The plan's search, with a descent at its end if one was asked for; None if there is only one config."""
         given = {**named, **kwargs}
-        inputs = self._combo.inputs(given)
-        plan = self._combo.plan(inputs, context.device_now())
+        device = context.device_now()
+        plan = self._combo.plan(self._combo.inputs(given, device), device)
         if self.descent is None and len(self.listed(named, kwargs)) < 2:
             return None
         trials = TRIALS + (self.descent.trials if self.descent else 0)

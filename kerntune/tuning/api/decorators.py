@@ -14,6 +14,7 @@ from kerntune.base.config import Config
 from kerntune.base.policy import StaticPrune
 from kerntune.errors import ConfigError, HintError, UsageError
 from kerntune.heuristics.hints import HeuristicType, KernelHints, Modes
+from kerntune.heuristics.presets import EARLIER_DEFAULT, EARLIER_MEASURED
 from kerntune.heuristics.proposer import Family, Proposer
 from kerntune.heuristics.templates import BACKEND_OPTIONS, HIP_OPTIONS
 from kerntune.kernels import compat
@@ -167,7 +168,7 @@ def pointwise(*, sizes: ArgumentNames, blocks: Mapping[str, str], **options: Any
     multiplied. ``blocks`` names the kernel's own constexprs, ``{"x": "BLOCK"}``. An axis may do without a block only
     where its block would be 1 in every candidate.
 
-    Options of this and the following decorators: ``max_autotune=True`` (more candidates), ``preset="measured-2026"``,
+    Options of this and the following decorators: ``max_autotune=True`` (more candidates), ``preset="inductor-2.13"``,
     ``table=`` (a look-up table's file: a ready answer is launched untimed), ``key=`` (further arguments whose every
     value is tuned for), ``reset_to_zero=``, ``cache_results=``, ``static_prune=``, ``tune=`` and ``descend=`` as in
     :func:`kerntune.autotune`, and every field of :class:`~kerntune.heuristics.hints.KernelHints` that you know better.
@@ -186,7 +187,8 @@ def reduction(
 
     Whether it is an inner or an outer reduction is read off the strides of the tensors whose shape is that of the
     sizes; ``reduced`` says it where shapes don't (a square matrix): which dimensions of which argument are reduced,
-    ``{"x_ptr": -1}``. ``reduction="inner"`` settles it. A kernel without a block of ``x`` has one output a program.
+    ``{"x_ptr": -1}``. ``reduction="inner"`` settles it. ``second_pass=True`` says that the kernel adds up parts that
+    another one left. A kernel without a block of ``x`` has one output a program.
     Else as :func:`pointwise`.
     """
     return _decorator(heuristics.reduction, sizes, blocks, options, reduced=reduced or {}, reduces=True)
@@ -245,12 +247,14 @@ def split_scan(*, sizes: ArgumentNames, blocks: Mapping[str, str], **options: An
     return _decorator(heuristics.split_scan, sizes, blocks, options, reduces=True)
 
 
-def matmul(*, sizes: ArgumentNames, blocks: Mapping[str, str], **options: Any) -> Decorator:
+def matmul(*, sizes: ArgumentNames, blocks: Mapping[str, str], group: str = "", **options: Any) -> Decorator:
     """A product with ``tl.dot``, ``y`` by ``r0`` times ``r0`` by ``x``, that loops over ``r0``; perhaps batched, ``z``.
 
-    Else as :func:`pointwise`.
+    ``group`` names the constexpr, if the kernel has one, that says how many tiles along ``y`` a group of programs takes
+    before the next column (``GROUP_M``): 8, as in torch's templates. Else as :func:`pointwise`.
     """
-    return _decorator(heuristics.reduction, sizes, blocks, {"native_matmul": True, **options}, counts=False)
+    options = {"native_matmul": True, **options}
+    return _decorator(heuristics.reduction, sizes, blocks, options, counts=False, group=group)
 
 
 def _decorator(
@@ -263,12 +267,15 @@ def _decorator(
     reduces: bool = False,
     whole_rows: bool = False,
     counts: bool = True,
+    group: str = "",
     kind: HeuristicType | None = None,
     tuner: Callable[..., HeuristicTuner] = HeuristicTuner,
 ) -> Decorator:
     rest = dict(options)
     words = {name: rest.pop(name) for name in TUNER_WORDS if name in rest}
-    preset = _preset(rest.pop("preset", heuristics.INDUCTOR_2_13))
+    earlier = (EARLIER_MEASURED,) if "preset" in rest else (EARLIER_DEFAULT, EARLIER_MEASURED)
+    preset = _preset(rest.pop("preset", heuristics.DEFAULT))
+    second_pass = bool(rest.pop("second_pass", False)) if reduces else False
     if rest.pop("max_autotune", False):
         rest["modes"] = msgspec.structs.replace(rest.get("modes", Modes()), max_autotune=True)
 
@@ -289,9 +296,12 @@ def _decorator(
             preset=preset,
             reduces=reduces,
             whole_rows=whole_rows,
+            group=group,
+            second_pass=second_pass,
             kind=kind or (KINDS.get(family, HeuristicType.USER_AUTOTUNE) if counts else HeuristicType.USER_AUTOTUNE),
         )
-        return tuner(fn, proposer, counts=counts, **words)
+        since = earlier if preset == heuristics.MEASURED_2026 else ()
+        return tuner(fn, proposer, counts=counts, earlier=since, **words)
 
     return decorate
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import inspect
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -19,7 +19,7 @@ from kerntune.capture import LAUNCH_WORDS
 from kerntune.capture.site import config_of
 from kerntune.compiling.compiler import Compiled
 from kerntune.errors import CaptureError, ConfigError, EnvironmentFault, HintError, StoreError, TargetError, TrialError
-from kerntune.heuristics.hints import REDUCTION_AXES, KernelHints
+from kerntune.heuristics.hints import MIX_ORDER_SPLIT, REDUCTION_AXES, KernelHints
 from kerntune.heuristics.proposer import NO_COUNTS, ProposalInputs, Proposer
 from kerntune.kernels import compat
 from kerntune.kernels.dispatch.argument_parts import Needs
@@ -27,6 +27,7 @@ from kerntune.kernels.source import jit_of
 from kerntune.kernels.specialize import specialize
 from kerntune.kernels.value_text import text_of
 from kerntune.search import ComboSearch, Descent, Search
+from kerntune.search.declared_descent import Proposed
 from kerntune.search.register_scaling import RegisterScaling
 from kerntune.static.resource_model import quick_candidate
 from kerntune.tuning import context
@@ -66,6 +67,7 @@ class HeuristicTuner(Autotuner):
         static_prune: Any = None,
         tune: str | None = None,
         descend: Any = None,
+        earlier: Sequence[heuristics.Preset] = (),
     ) -> None:
         undecided = [compat.triton_config(config) for config in UNDECIDED]
         self._proposer = proposer
@@ -74,7 +76,7 @@ class HeuristicTuner(Autotuner):
             self.static_prune = StaticPrune.parse(static_prune, f"kernel {proposer.kernel}, static_prune")
         self.tune_mode = tune_mode(tune) if tune else None
         self.descent = DescentOptions.given(descend, f"kernel {proposer.kernel}")
-        self._counting = counts
+        self._counting, self._earlier = counts, tuple(earlier)
         self._table = None if table is None else Path(table)
         self._defaults = _defaults(self.base_fn)
         self._proposals: dict[tuple[Any, ...], tuple[list[Any], tuple[Config, ...]]] = {}
@@ -102,7 +104,7 @@ class HeuristicTuner(Autotuner):
 
     def variety(self) -> list[Any] | None:
         """As in the base class: one config, since only blocks differ."""
-        return [compat.triton_config(Config(dict.fromkeys(self._proposer.blocks.values(), SOME_BLOCK)))]
+        return [compat.triton_config(Config(dict.fromkeys(self._proposer.chosen, SOME_BLOCK)))]
 
     def candidates(self, *args: Any, **kwargs: Any) -> tuple[Config, ...]:
         """What a call with these arguments (without a grid) would choose from, best guess first."""
@@ -121,8 +123,7 @@ class HeuristicTuner(Autotuner):
         hints = self._hints({**named, **kwargs}, device)
         if self.descent is not None and hints is not None and heuristics.may_descend(proposer.kind, hints):
             found = super().search_for(named, kwargs)
-            further = self._of_other_presets({**named, **kwargs})
-            return dataclasses.replace(found, further=further) if isinstance(found, Descent) else found
+            return self._bounded(found, hints, {**named, **kwargs}) if isinstance(found, Descent) else found
         if hints is None or not heuristics.may_scale(hints, device, proposer.kind):
             return None
         listed = self.listed(named, kwargs)
@@ -134,21 +135,47 @@ class HeuristicTuner(Autotuner):
             registers = {c: self._registers_of(c, {**self._defaults, **named, **kwargs}) for c in listed}
         return found if found.may_help(registers) else None  # a lone candidate is not timed where nothing limits it
 
+    def _bounded(self, descent: Descent, hints: KernelHints, arguments: Mapping[str, Any]) -> Descent:
+        """The descent within what is known of the kernel, with starts from other presets."""
+        proposer, modes = self._proposer, hints.modes
+        return dataclasses.replace(
+            descent,
+            all_directions=descent.all_directions or modes.descent_all_directions,
+            radius=modes.descent_radius,
+            proposed=Proposed(hints, proposer.blocks, proposer.kind, proposer.preset),
+            further=self._of_other_presets(arguments),
+        )
+
     def _of_other_presets(self, arguments: Mapping[str, Any]) -> tuple[Config, ...]:
         """What other rules than the decorator's would propose: further starts of a descent, far from its own."""
-        given, device, found = {**self._defaults, **arguments}, context.device_now(), list[Config]()
-        look, own = self._proposer.inputs(given), self._proposer.preset
+        presets = (heuristics.MEASURED_2026, heuristics.INDUCTOR_2_13)
+        lists = self._lists((p for p in presets if p != self._proposer.preset), arguments)
+        return tuple(config for found in lists for config in found)
+
+    def earlier_lists(self, arguments: Mapping[str, Any]) -> tuple[tuple[Config, ...], ...]:
+        """What earlier releases proposed for a call by the same decorator, where today's list differs: a winner that is
+        stored for one of these is still a winner."""
+        if self._table is not None:
+            return ()
+        today = self._proposal(arguments)[1]
+        return tuple(found for found in self._lists(self._earlier, arguments) if found != today)
+
+    def _lists(
+        self, presets: Iterable[heuristics.Preset], arguments: Mapping[str, Any]
+    ) -> Iterator[tuple[Config, ...]]:
+        """A call's candidates by each of these presets, but for those that can't decide for this kernel."""
+        given, device = {**self._defaults, **arguments}, context.device_now()
+        look = self._proposer.inputs(given, device)
         counts = self._counted.get((self._kind(given), device), NO_COUNTS)
-        for preset in (heuristics.MEASURED_2026, heuristics.INDUCTOR_2_13):
-            if preset != own:
-                with contextlib.suppress(HintError, ConfigError):  # other rules may not decide for this kernel
-                    found += dataclasses.replace(self._proposer, preset=preset).propose(look, device, counts)
-        return tuple(found)
+        for preset in presets:
+            with contextlib.suppress(HintError, ConfigError):
+                yield dataclasses.replace(self._proposer, preset=preset).propose(look, device, counts)
 
     def kept_fields(self) -> tuple[str, ...]:
-        """The blocks that hold a whole row."""
+        """The blocks that hold a whole row, and the split that a mix-order kernel's launch is made for."""
         proposer = self._proposer
-        return tuple(n for a, n in proposer.blocks.items() if proposer.whole_rows and a in REDUCTION_AXES)
+        rows = tuple(n for a, n in proposer.blocks.items() if proposer.whole_rows and a in REDUCTION_AXES)
+        return rows if proposer.known.get("rsplit_size") is None else (*rows, MIX_ORDER_SPLIT)
 
     def most_spilled(self, named: Mapping[str, Any], kwargs: Mapping[str, Any]) -> int | None:
         """The registers that a candidate of a call may spill (:func:`kerntune.heuristics.spill_threshold`)."""
@@ -158,8 +185,10 @@ class HeuristicTuner(Autotuner):
 
     def _hints(self, arguments: Mapping[str, Any], device: DeviceSpec) -> KernelHints | None:
         """What is known of a call; None for an empty one."""
-        look = self._proposer.inputs({**self._defaults, **arguments})
-        return None if look.empty else self._proposer.hints_of(look, device)
+        given = {**self._defaults, **arguments}
+        look = self._proposer.inputs(given, device)
+        counts = self._counted.get((self._kind(given), device), NO_COUNTS)
+        return None if look.empty else self._proposer.hints_of(look, device, counts)
 
     def listed(self, named: Mapping[str, Any], kwargs: Mapping[str, Any]) -> tuple[Config, ...]:
         """The proposal for a call, from the best of which a descent begins."""
@@ -168,7 +197,7 @@ class HeuristicTuner(Autotuner):
     def tuning_key(self, arguments: Mapping[str, Any]) -> tuple[Any, ...]:
         """What a winner depends on: rounded sizes, strides' order, dtypes, the call's constexprs, ``key`` arguments."""
         given = {**self._defaults, **arguments}
-        return (self._proposer.inputs(given), *self._kind(given))
+        return (self._proposer.inputs(given, context.device_now()), *self._kind(given))
 
     def _kind(self, given: Mapping[str, Any]) -> tuple[Any, ...]:
         """The part of a key that sizes have no part in: equal kinds compile to equal operations."""
@@ -181,8 +210,8 @@ class HeuristicTuner(Autotuner):
     def _proposal(self, arguments: Mapping[str, Any]) -> tuple[list[Any], tuple[Config, ...]]:
         self._refuse_given_blocks(arguments)
         given = {**self._defaults, **arguments}
-        look, kind = self._proposer.inputs(given), self._kind(given)
         device = context.device_now()
+        look, kind = self._proposer.inputs(given, device), self._kind(given)
         key = (look, kind, device)
         if key not in self._proposals:
             configs = self._ready(look) or self._propose(look, kind, device, given)
@@ -210,7 +239,7 @@ class HeuristicTuner(Autotuner):
         if self._table is None or look.empty or not _is_compiled(self.fn):
             return ()
         found = _read_table(self._table).find(jit_of(self.fn).src, dict(look.sizes))
-        missing = [] if found is None else [b for b in self._proposer.blocks.values() if b not in found.kwargs]
+        missing = [] if found is None else [b for b in self._proposer.chosen if b not in found.kwargs]
         if missing:
             raise ConfigError(
                 f"kernel {self._proposer.kernel}: its entry in {self._table} ({found}) has no {', '.join(missing)}"
@@ -221,10 +250,12 @@ class HeuristicTuner(Autotuner):
         self, look: ProposalInputs, kind: tuple[Any, ...], device: DeviceSpec, given: Mapping[str, Any]
     ) -> tuple[Config, ...]:
         first = self._proposer.propose(look, device)
-        if look.empty or not self._counting:
+        product = bool(self._proposer.known.get("native_matmul"))
+        if look.empty or not (self._counting or product):
             return first
         if (kind, device) not in self._counted:
-            self._counted[kind, device] = self._count(first[0], given)
+            narrow = heuristics.TtirCounts(operand_bytes=_least_bytes(given))
+            self._counted[kind, device] = narrow if product else self._count(first[0], given)
         return self._proposer.propose(look, device, self._counted[kind, device])
 
     def _count(self, config: Config, given: Mapping[str, Any]) -> heuristics.TtirCounts:
@@ -259,7 +290,7 @@ class HeuristicTuner(Autotuner):
             return None
 
     def _refuse_given_blocks(self, given: Mapping[str, Any]) -> None:
-        clash = [block for block in self._proposer.blocks.values() if block in given]
+        clash = [block for block in self._proposer.chosen if block in given]
         if clash:
             raise ConfigError(
                 f"kernel {self._proposer.kernel}: {', '.join(clash)} is given by the call, but is a block that its "
@@ -273,6 +304,12 @@ def static_registers(compiled: Compiled) -> int | None:
         return quick_candidate(compiled.binary, compiled.data, compiled.asm, (1, 1, 1), stages=0).registers
     except (StoreError, TargetError):
         return None
+
+
+def _least_bytes(given: Mapping[str, Any]) -> int:
+    """Bytes of an element of the narrowest tensor, which a product's operands have at least; 0 without tensors."""
+    dtypes = [getattr(getattr(value, "base", value), "dtype", None) for value in given.values()]
+    return min((int(getattr(dtype, "itemsize", 0)) for dtype in dtypes if dtype is not None), default=0)
 
 
 def _defaults(function: Any) -> dict[str, Any]:

@@ -20,11 +20,13 @@ import kerntune
 from kerntune.base.config import Config
 from kerntune.base.policy import StaticPrune
 from kerntune.capture import Capture
-from kerntune.errors import ConfigError, HintError, StoreError, UsageError
+from kerntune.errors import CacheMissError, ConfigError, HintError, StoreError, UsageError
 from kerntune.gpu.scripted import FakeBackend
 from kerntune.grids import Grid1D, Grid2D
 from kerntune.heuristics import LookupTable, read_table, write_table
+from kerntune.heuristics.presets import EARLIER_MEASURED
 from kerntune.kernels import compat
+from kerntune.search import Descent
 from kerntune.tuning import context
 from kerntune.tuning.api import autotuner
 from kerntune.tuning.api.decorators import HeuristicTuner
@@ -63,6 +65,18 @@ def dot_kernel(
         b = tl.load(b_ptr + p[:, None] * n + j, mask=(p[:, None] < k) & (j < n), other=0.0)
         total += tl.dot(a, b)
     tl.store(c_ptr + i * n + j, total, mask=(i < m) & (j < n))
+
+
+@triton.jit
+def grouped_kernel(
+    a_ptr, b_ptr, c_ptr, m, n, k, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
+    GROUP_M: tl.constexpr,
+):  # fmt: skip
+    pass
+
+
+EARLIER = "inductor-2.13"
+"""The preset that decorators had by default before measured-2026."""
 
 
 @pytest.fixture
@@ -131,6 +145,55 @@ def test_a_winner_on_disk_holds_for_its_bucket_too(backend: FakeBackend) -> None
     assert gpu.launches > 0
 
 
+# the default preset, and the one before it
+
+
+def test_the_default_is_the_measured_preset(backend: FakeBackend) -> None:
+    arguments = (*(torch.empty(1, device="cuda"),) * 2, 16 * MILLION, 2.0)
+    found, measured, earlier = (
+        pointwise(**words).candidates(*arguments) for words in ({}, {"preset": "measured-2026"}, {"preset": EARLIER})
+    )
+    assert found == measured
+    assert found[: len(earlier)] == earlier
+    assert len(found) > len(earlier)
+
+
+def test_a_winner_of_the_earlier_default_stays_a_winner(backend: FakeBackend) -> None:
+    script(backend, *FASTER_512)
+    call(pointwise(preset=EARLIER))
+    gpu, kernel = script(backend, block(2048, 1.0)), pointwise()
+    call(kernel)
+    assert gpu.launches == 0
+    assert kernel.best_config.kwargs == {"BLOCK": 512}
+    call(pointwise(preset="measured-2026"))
+    assert gpu.launches > 0, "who asks for the preset by name has asked for its candidates"
+
+
+def test_winners_of_the_earlier_measured_preset_stay(backend: FakeBackend) -> None:
+    """Its list for short rows had no candidate of one step."""
+    script(backend)
+    words: dict[str, Any] = {"reduction": "inner"}
+    sums(preset=EARLIER_MEASURED, **words)[Grid1D("rows", "ROWS")](*matrix(4096, 512))
+    for today in ({}, {"preset": "measured-2026"}):
+        gpu, kernel = script(backend), sums(**words, **today)
+        assert kernel.candidates(*matrix(4096, 512)) != sums(preset=EARLIER_MEASURED, **words).candidates(
+            *matrix(4096, 512)
+        )
+        kernel[Grid1D("rows", "ROWS")](*matrix(4096, 512))
+        assert gpu.launches == 0
+
+
+def test_a_frozen_cache_needs_no_winner_where_there_was_no_choice(
+    backend: FakeBackend, launches: list[dict[str, Any]]
+) -> None:
+    """The earlier default proposed one config for such a reduction, of which nothing is stored."""
+    kernel = sums(tune="frozen")
+    kernel[Grid1D("rows", "ROWS")](*matrix(300, 4096))
+    assert (launches[0]["ROWS"], launches[0]["COLS"], launches[0]["num_warps"]) == (1, 2048, 16)
+    with pytest.raises(CacheMissError):
+        call(pointwise(tune="frozen"))
+
+
 def test_key_arguments_are_tuned_for_one_by_one(backend: FakeBackend) -> None:
     kernel = pointwise(key=["factor"])
     x = torch.empty(MILLION, device="cuda")
@@ -179,7 +242,7 @@ def test_triton_s_own_engine_chooses_where_kerntune_can_t(
 
 
 def test_a_single_candidate_is_launched_untimed(backend: FakeBackend, launches: list[dict[str, Any]]) -> None:
-    kernel = sums()
+    kernel = sums(preset=EARLIER)
     kernel[Grid1D("rows", "ROWS")](*matrix(300, 4096))
     assert backend.gpu.launches == 0
     assert (launches[0]["ROWS"], launches[0]["COLS"], launches[0]["num_warps"]) == (1, 2048, 16)
@@ -187,7 +250,7 @@ def test_a_single_candidate_is_launched_untimed(backend: FakeBackend, launches: 
 
 def test_strides_choose_the_candidates(backend: FakeBackend) -> None:
     inner, outer = (sums().candidates(*matrix(300, 4096, outer=outer)) for outer in (False, True))
-    assert [c.kwargs["ROWS"] for c in inner] == [1]
+    assert {c.kwargs["ROWS"] for c in inner} == {1}
     assert outer[0].kwargs["ROWS"] > 1
     assert sums(reduction="inner").candidates(*matrix(300, 4096, outer=True)) == inner
 
@@ -225,11 +288,35 @@ def test_the_kernel_s_code_is_counted_once(backend: FakeBackend, monkeypatch: py
 
 def test_a_product_has_its_tiles(backend: FakeBackend) -> None:
     names = {"y": "BLOCK_M", "x": "BLOCK_N", "r0": "BLOCK_K"}
-    kernel = kerntune.matmul(sizes={"y": "m", "x": "n", "r0": "k"}, blocks=names)(dot_kernel)
+    words: dict[str, Any] = {"sizes": {"y": "m", "x": "n", "r0": "k"}, "blocks": names}
     a = torch.empty(256, 256, device="cuda", dtype=torch.float16)
-    found = kernel.candidates(a, a, a, 256, 256, 256)
+    found = kerntune.matmul(**words, preset=EARLIER)(dot_kernel).candidates(a, a, a, 256, 256, 256)
     assert len(found) == 19
     assert all(set(c.kwargs) == set(names.values()) for c in found)
+    kernel = kerntune.matmul(**words)(dot_kernel)
+    halves, doubles = (
+        kernel.candidates(t, t, t, 256, 256, 256)
+        for t in (a, torch.empty(256, 256, device="cuda", dtype=torch.float64))
+    )
+    assert len(doubles) < len(halves) == 20, "the tiles of 8-byte operands that can't fit are left out"
+    flat = kernel.candidates(a, a, a, 16, 256, 64)
+    assert {c.kwargs["BLOCK_M"] for c in flat} == {16}
+    assert max(c.kwargs["BLOCK_K"] for c in flat) == 64
+
+
+def test_a_product_s_group_is_chosen_too(backend: FakeBackend) -> None:
+    names = {"y": "BLOCK_M", "x": "BLOCK_N", "r0": "BLOCK_K"}
+    words: dict[str, Any] = {"sizes": {"y": "m", "x": "n", "r0": "k"}, "blocks": names}
+    kernel = kerntune.matmul(**words, group="GROUP_M", descend=True)(grouped_kernel)
+    a = torch.empty(256, 256, device="cuda", dtype=torch.float16)
+    assert {c.kwargs["GROUP_M"] for c in kernel.candidates(a, a, a, 256, 256, 256)} == {8}
+    found = kernel.search_for({}, dict(zip(grouped_kernel.arg_names, (a, a, a, 256, 256, 256), strict=False)))
+    assert isinstance(found, Descent)
+    assert "GROUP_M" in [f.name for f in found.steps_from(found.listed[0]).fields]
+    with pytest.raises(ConfigError, match="GROUP_M is given by the call"):
+        kernel.candidates(a, a, a, 256, 256, 256, GROUP_M=4)
+    with pytest.raises(ConfigError, match="block GROUP is no constexpr of it"):
+        kerntune.matmul(**words, group="GROUP")(grouped_kernel)
 
 
 def test_scans_take_one_row_a_program(backend: FakeBackend) -> None:
@@ -325,7 +412,7 @@ def test_a_table_s_answer_is_launched_untimed(
 ) -> None:
     table, answer = tmp_path / "ready.json", Config({"BLOCK": 256}, num_warps=2)
     write_table(table, LookupTable().with_entry(scale_kernel.src, {"x": MILLION}, answer))
-    kernel = pointwise(table=table)
+    kernel = pointwise(table=table, preset=EARLIER)
     call(kernel, MILLION - 5)
     assert backend.gpu.launches == 0
     assert (launches[0]["BLOCK"], launches[0]["num_warps"]) == (256, 2)
@@ -371,7 +458,7 @@ def test_inside_a_capture_it_offers_its_candidates(backend: FakeBackend) -> None
         call(kernel)
     site = capture.launches[0].site
     assert site is not None
-    assert [c.config.kwargs["BLOCK"] for c in site.candidates] == [1024, 512]
+    assert [c.config.kwargs["BLOCK"] for c in site.candidates] == [1024, 512, 2048, 1024]
     assert capture.launches[0].grid == (1024, 1, 1)
     site.settle(1)
     call(kernel)

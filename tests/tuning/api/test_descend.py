@@ -15,6 +15,8 @@ from kerntune.base.config import Config
 from kerntune.base.device import typical_device
 from kerntune.errors import ConfigError, UsageError
 from kerntune.gpu.scripted import FakeBackend, Rule
+from kerntune.heuristics import Neighbourhood
+from kerntune.heuristics.hints import Modes
 from kerntune.search import Descent, Measured
 from kerntune.search.declared_descent import with_neighbour
 
@@ -145,6 +147,46 @@ def test_a_heuristics_proposal_is_gone_beyond(valley: FakeBackend) -> None:
     assert won(further) == (1024, 8)
 
 
+def descent_of(kernel: Any) -> Descent:
+    """What a call of 4096 elements would descend by."""
+    arguments = {"x_ptr": torch.zeros(4096), "y_ptr": torch.zeros(4096), "n": 4096, "factor": 2.0}
+    found = kernel.search_for({}, arguments)
+    assert isinstance(found, Descent)
+    return found
+
+
+def test_a_proposed_kernel_descends_within_its_hints(valley: FakeBackend) -> None:
+    words: dict[str, Any] = {"sizes": {"x": "n"}, "blocks": {"x": "BLOCK"}, "descend": True}
+    told = kerntune.pointwise(**words, tma_minimums={"x": 64})(scale_kernel)
+    descent = descent_of(told)
+    (block_field,) = (f for f in descent.steps_from(descent.listed[0]).fields if f.name == "BLOCK")
+    assert (block_field.least, block_field.most) == (64, 4096)
+    start = descent.listed[0]
+    assert descent.has(start.replace(BLOCK=4096))
+    assert not descent.has(start.replace(BLOCK=8192))
+    assert not descent.has(start.replace(BLOCK=32))
+
+
+def test_modes_say_how_a_descent_looks_around(valley: FakeBackend, monkeypatch: pytest.MonkeyPatch) -> None:
+    words: dict[str, Any] = {"sizes": {"x": "n"}, "blocks": {"x": "BLOCK"}, "descend": True}
+    plain = descent_of(kerntune.pointwise(**words)(scale_kernel))
+    far = Modes(descent_all_directions=True, descent_radius=2)
+    found = descent_of(kerntune.pointwise(**words, modes=far)(scale_kernel))
+    assert (plain.all_directions, plain.radius, str(plain)) == (False, 1, "descent")
+    assert (found.all_directions, found.radius, str(found)) == (True, 2, "descent in all directions, 2 steps")
+    radii, everywhere = set(), Neighbourhood.all_directions
+
+    def noted(self: Neighbourhood, config: Config, radius: int = 1) -> Any:
+        radii.add(radius)
+        return everywhere(self, config, radius)
+
+    monkeypatch.setattr(Neighbourhood, "all_directions", noted)
+    start = Config(kwargs={"BLOCK": 256}, num_warps=4)
+    for descent in (plain, found):
+        descent.run(lambda config: Measured(100.0), lambda _: None, [start])
+    assert radii == {2}
+
+
 def test_stages_that_change_no_code_are_one_trial(valley: FakeBackend) -> None:
     """Without a loop to pipeline the machine code is the same: timed anew, it would win or lose by chance."""
     kernel = kerntune.autotune(configs(64, 128, 128, 128), key=["n"])(scale_kernel)
@@ -169,8 +211,9 @@ def test_a_descent_begins_at_other_rules_proposals_too(this_gpu: FakeBackend) ->
     words: dict[str, Any] = {"sizes": {"x": "n"}, "blocks": {"x": "BLOCK"}}
     x = torch.empty(1 << 20, device="cuda")
     given = (x, torch.empty_like(x), x.numel(), 2.0)
-    own, other = (kerntune.pointwise(**words, **more)(scale_kernel) for more in ({}, {"preset": "measured-2026"}))
-    search = kerntune.pointwise(**words, descend=True)(scale_kernel).search_for(
+    presets = ("inductor-2.13", "measured-2026")
+    own, other = (kerntune.pointwise(**words, preset=preset)(scale_kernel) for preset in presets)
+    search = kerntune.pointwise(**words, preset=presets[0], descend=True)(scale_kernel).search_for(
         dict(zip(scale_kernel.arg_names, given, strict=False)), {}
     )
     assert isinstance(search, Descent)

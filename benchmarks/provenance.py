@@ -1,0 +1,279 @@
+"""Says of each file of ``benchmarks/results/`` where it is from: commit, date, environment, runs, and measured code.
+
+    python benchmarks/provenance.py FILE [...] [--runs N]     stamp results that were just measured with this checkout
+    python benchmarks/provenance.py FILE [...] --added        of old files: what the commit that recorded them had
+    python benchmarks/provenance.py                           list the files, and what has changed since
+
+The stamp is the file's first entry, ``provenance``; nothing else of the file is touched. ``code`` is a hash of the
+packages that the figures depend on (:data:`MEASURES`), without comments and docstrings; ``content`` is one of the
+figures themselves, so that a file that was measured again needs a new stamp. ``commit_is`` is ``measured``, or
+``recorded`` for files of before there were stamps: the commit that last changed the file, which may be later than the
+code that ran. Tests hold that each file has a stamp, and that what is said of changes is true.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ast
+import functools
+import hashlib
+import json
+import re
+import subprocess
+import sys
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parents[1]
+RESULTS = ROOT / "benchmarks" / "results"
+KEY = "provenance"
+
+STATIC = ("kerntune/capture", "kerntune/compiling", "kerntune/gate", "kerntune/static", "pytest_kerntune")
+GATE = (*STATIC, "kerntune/gpu", "kerntune/timing")
+TUNING = (
+    "kerntune/compiling",
+    "kerntune/gpu",
+    "kerntune/kernels",
+    "kerntune/search",
+    "kerntune/timing",
+    "kerntune/tuning",
+)
+STATISTICS = ("kerntune/base", "kerntune/gate", "kerntune/timing")
+CACHE = ("kerntune/tuning/cache",)
+DISPATCH = ("kerntune/kernels/dispatch", "kerntune/tuning/api/autotuner.py")
+HEURISTICS = ("kerntune/heuristics",)
+DESCENT = ("kerntune/heuristics", "kerntune/search")
+MANY = ("kerntune/tuning/many", "kerntune/tuning/cache", "kerntune/tuning/agreement.py")
+
+MEASURES: Mapping[str, tuple[str, ...]] = {
+    "before_after": GATE,
+    "bisect_histories": ("kerntune/cli/bisect", *GATE),
+    "cache_crowd": CACHE,
+    "cache_scale": CACHE,
+    "choice_calls": ("kerntune/kernels/dispatch", "kerntune/tuning/choices"),
+    "choices": (*TUNING, "kerntune/capture"),
+    "cold": TUNING,
+    "combo_foreach": ("kerntune/heuristics", "kerntune/kernels/combined.py", *TUNING),
+    "compile_farm": ("kerntune/compiling",),
+    "compiled_callables": GATE,
+    "compiled_graphs": ("kerntune/kernels/dispatch", "kerntune/tuning/torch_compile"),
+    "compiler_crowd": ("kerntune/compiling",),
+    "creep": GATE,
+    "decision_time": STATISTICS,
+    "descent": DESCENT,
+    "dispatch": DISPATCH,
+    "dispatch_off": ("kerntune/kernels/dispatch",),
+    "edit_": ("kerntune/gate", "kerntune/static"),
+    "experiments": ("kerntune/capture", "kerntune/gpu", "kerntune/timing"),
+    "foresight_figures": ("kerntune/static",),
+    "fuzz_decoders": ("kerntune/base", "kerntune/compiling/binary"),
+    "grids_differential": ("kerntune/grids",),
+    "hand_out_simulated": MANY,
+    "heuristic_sweep": HEURISTICS,
+    "heuristic_cost": HEURISTICS,
+    "heuristics_differential": HEURISTICS,
+    "history": ("kerntune/gate/history",),
+    "interrupt": TUNING,
+    "kill_random": ("kerntune/gate", "kerntune/tuning"),
+    "many_gpus": (*MANY, *GATE),
+    "mutants": ("kerntune", "pytest_kerntune"),
+    "named_mutants": ("kerntune", "pytest_kerntune"),
+    "numerics": GATE,
+    "ops_compare": STATIC,
+    "planted": GATE,
+    "planted_static": STATIC,
+    "planted_without_gpu": STATIC,
+    "process_reuse": ("kerntune/timing",),
+    "profiled_winners": TUNING,
+    "quarantine": ("kerntune/gpu", "kerntune/tuning"),
+    "ranks": ("kerntune/tuning",),
+    "registers": ("kerntune/search", "kerntune/tuning"),
+    "replayed_exports": ("kerntune/cli", "kerntune/gate"),
+    "report_size": ("kerntune/gate/reporting",),
+    "resource_model": ("kerntune/search", "kerntune/static"),
+    "second_run": STATIC,
+    "simulate_verdicts": STATISTICS,
+    "static_": STATIC,
+    "store_outage": CACHE,
+    "tritons_tests": ("kerntune/kernels", "kerntune/tuning"),
+    "tune_many": (*MANY, "kerntune/tuning"),
+    "tuning_suite": TUNING,
+    "verdict": STATISTICS,
+    "warm_start": (*CACHE, *DISPATCH, "kerntune/tuning"),
+    "winner_contents": TUNING,
+}
+"""What the figures of a file depend on, by the longest beginning of its name: packages and modules that the measured
+time, share or verdict comes from. Packages that only carry values between them aren't named."""
+
+RUNS = {"cold_public_h200": 2}
+"""Old files whose figures are of more than one run, as they say themselves."""
+
+ABOUT = ("device", "gpu", "machine", "torch", "triton", "python", "driver", "cpus", "cores", "target")
+"""What old files say at their top, where they have no ``environment``."""
+
+
+def measures(name: str) -> tuple[str, ...]:
+    """The packages that a result's figures depend on; ``SystemExit`` for a name that :data:`MEASURES` doesn't know."""
+    known = [stem for stem in MEASURES if name.startswith(stem)]
+    if not known:
+        raise SystemExit(f"{name}: add to MEASURES in {Path(__file__).name} which packages its figures depend on")
+    return tuple(dict.fromkeys(MEASURES[max(known, key=len)]))
+
+
+# the hash of code
+
+
+def _plain(node: Any) -> Any:
+    """A syntax tree as nested lists, the same in each version of Python: without positions, contexts, texts that stand
+    as statements (docstrings), and fields that are empty."""
+    if isinstance(node, list):
+        return [_plain(one) for one in node if not _is_text(one)]
+    if not isinstance(node, ast.AST):
+        return repr(node)
+    left_out = ("ctx", "kind", "type_comment")
+    fields = [
+        (name, value) for name, value in ast.iter_fields(node) if name not in left_out and value not in (None, [])
+    ]
+    if isinstance(node, ast.Constant):
+        fields = [("value", node.value)]
+    return [type(node).__name__, *([name, _plain(value)] for name, value in fields)]
+
+
+def _is_text(node: Any) -> bool:
+    return isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str)
+
+
+@functools.cache
+def code_of(name: str, source: bytes) -> str:
+    """A hash of a file's code, of a Python file's without comments and docstrings."""
+    text = repr(_plain(ast.parse(source))).encode() if name.endswith(".py") else source
+    return hashlib.sha256(text).hexdigest()
+
+
+def _combined(parts: Iterable[tuple[str, str]]) -> str:
+    return hashlib.sha256(json.dumps(sorted(parts)).encode()).hexdigest()[:16]
+
+
+def code_here(paths: Sequence[str]) -> str:
+    """The hash of packages and modules as they lie in this checkout."""
+    return _combined((path, _code_of_file(path)) for path in _files_here(tuple(paths)))
+
+
+@functools.cache
+def _code_of_file(path: str) -> str:
+    return code_of(path, (ROOT / path).read_bytes())
+
+
+@functools.cache
+def _files_here(paths: tuple[str, ...]) -> tuple[str, ...]:
+    found = [file for path in paths for file in ((ROOT / path).rglob("*") if (ROOT / path).is_dir() else [ROOT / path])]
+    code = [file for file in found if file.is_file() and _is_code(file.name)]
+    return tuple(sorted({file.relative_to(ROOT).as_posix() for file in code}))
+
+
+def _is_code(name: str) -> bool:
+    return name.endswith((".py", ".c", ".h", ".cpp", ".js"))
+
+
+def code_at(commit: str, paths: Sequence[str]) -> str:
+    """The hash of packages and modules at a commit; those that it doesn't have count as empty."""
+    listed = git("ls-tree", "-r", commit, "--", *paths).splitlines()
+    rows = [(line.split("\t")[1], line.split()[2]) for line in listed]
+    return _combined((path, _code_of_blob(path, blob)) for path, blob in dict(rows).items() if _is_code(path))
+
+
+@functools.cache
+def _code_of_blob(path: str, blob: str) -> str:
+    return code_of(
+        path, subprocess.run(["git", "cat-file", "blob", blob], cwd=ROOT, capture_output=True, check=True).stdout
+    )
+
+
+def git(*words: str) -> str:
+    """What git says of this checkout."""
+    return subprocess.run(["git", *words], cwd=ROOT, capture_output=True, text=True, check=True).stdout.strip()
+
+
+# the stamp
+
+
+def content(result: Mapping[str, Any]) -> str:
+    """A hash of a result's figures."""
+    figures = {name: value for name, value in result.items() if name != KEY}
+    return hashlib.sha256(json.dumps(figures, sort_keys=True).encode()).hexdigest()[:16]
+
+
+def has_changed(result: Mapping[str, Any]) -> bool:
+    """Whether the code that a stamped result measured is another one here."""
+    stamp = result[KEY]
+    return bool(stamp["code"] != code_here(stamp["measures"]))
+
+
+def record(path: Path, runs: int | None = None, *, added: bool = False) -> dict[str, Any]:
+    """The stamp of a result: of this checkout, or of the commit that last changed an old one's figures."""
+    result = json.loads(path.read_text(encoding="utf-8"))
+    name, paths = path.stem, measures(path.stem)
+    commit = _recorded_by(path) if added else git("rev-parse", "HEAD")
+    said = result.get("environment")
+    where = said if isinstance(said, dict) else {k: result[k] for k in ABOUT if isinstance(result.get(k), (str, int))}
+    date = (where.get("date") if isinstance(where, dict) else None) or result.get("date")
+    return {
+        "commit": commit,
+        "commit_is": "recorded" if added else "measured",
+        "date": (date or git("log", "-1", "--format=%as", commit))[:10],
+        "environment": {k: v for k, v in where.items() if k != "date"} or "not recorded",
+        "runs": runs or RUNS.get(name, 1),
+        "measures": list(paths),
+        "code": code_at(commit, paths) if added else code_here(paths),
+        "content": content(result),
+    }
+
+
+def _recorded_by(path: Path) -> str:
+    """The last commit in which a file's figures became what they are; stamping them changes none."""
+    relative = path.relative_to(ROOT).as_posix()
+    now, found = content(json.loads(path.read_text(encoding="utf-8"))), ""
+    for commit in git("log", "--format=%H", "--", relative).splitlines():
+        if content(json.loads(git("show", f"{commit}:{relative}"))) != now:
+            break
+        found = commit
+    return found
+
+
+def stamp(path: Path, runs: int | None = None, *, added: bool = False) -> None:
+    """Put a result's stamp at its front, in the place of an earlier one; the rest of its text stays as it is."""
+    text = path.read_text(encoding="utf-8")
+    line = json.dumps(record(path, runs, added=added))
+    earlier = re.match(rf'\{{\n "{KEY}": \{{[^\n]*\}},\n', text)
+    rest = text[earlier.end() :] if earlier else text[1:].lstrip("\n")
+    path.write_text(f'{{\n "{KEY}": {line},\n{rest}', encoding="utf-8")
+
+
+def said_of(*results: Mapping[str, Any], changed: str = ", changed since") -> str:
+    """Stamps in words: dates, commits, how many runs; and ``changed`` if any of the measured code has changed since."""
+    marks = [result[KEY] for result in results]
+    dates, commits = (" and ".join(sorted({mark[name] for mark in marks})) for name in ("date", "commit"))
+    commits = " and ".join(f"`{commit[:8]}`" for commit in commits.split(" and "))
+    runs = sum(mark["runs"] for mark in marks)
+    count = "one run" if runs == 1 else f"{runs} runs"
+    return f"{dates}, {commits}, {count}{changed if any(map(has_changed, results)) else ''}"
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("files", type=Path, nargs="*")
+    parser.add_argument("--runs", type=int, help="how many runs the figures are of (default: one)")
+    parser.add_argument("--added", action="store_true", help="of the commit that recorded a file, not of this checkout")
+    options = parser.parse_args()
+    for path in options.files:
+        stamp(path.resolve(), options.runs, added=options.added)
+    if not options.files:
+        for path in sorted(RESULTS.glob("*.json")):
+            result = json.loads(path.read_text(encoding="utf-8"))
+            print(f"{path.stem}: {said_of(result) if KEY in result else 'no stamp'}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
