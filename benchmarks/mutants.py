@@ -14,10 +14,10 @@ an order of its own; the tests of a module that isn't listed are found by :func:
 from __future__ import annotations
 
 import argparse
-import ast
 import json
 import os
 import random
+import re
 import subprocess
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -82,7 +82,7 @@ def by_package(modules: Iterable[str]) -> dict[str, list[str]]:
 
 def tests_of(config: Config, module: str) -> list[str]:
     """Test files of a module: those that ``mutants.toml`` lists. Else those of its package that are named after it or
-    import it; else all others that import it; else all of the nearest folder of tests that has some.
+    import it; else all others that import it, and all of the nearest folder of tests that has some.
 
     Tests of the plugin count for the plugin alone. An import of a package's ``__init__`` says nothing: each module's
     tests import it.
@@ -94,11 +94,14 @@ def tests_of(config: Config, module: str) -> list[str]:
     plugin = path.parts[0] == "pytest_kerntune"
     files = {file: names for file, names in _imports().items() if file.startswith(f"{PLUGIN_TESTS}/") == plugin}
     stem = path.stem.lstrip("_")
-    named = {f for f in files if str(PurePosixPath(f).parent) == folder and _named_after(PurePosixPath(f).stem, stem)}
+    whole, begins = f"{folder}/test_{stem}.py", f"{folder}/test_{stem}_"
+    named = {
+        file for file in files if file == whole or (file.startswith(begins) and file.count("/") == whole.count("/"))
+    }
     dotted = ".".join(path.with_suffix("").parts)
     importing = {file for file, names in files.items() if path.stem != "__init__" and dotted in names}
-    near = {file for file in importing if PurePosixPath(file).parts[:2] == PurePosixPath(folder).parts[:2]}
-    return sorted(named | near or importing) or _tests_in(folder, files)
+    near = {file for file in importing if PurePosixPath(file).parent.parts[:2] == PurePosixPath(folder).parts[:2]}
+    return sorted(named | near or {*importing, *_tests_in(folder, files)})
 
 
 def _tests_folder(module: PurePosixPath) -> str:
@@ -107,32 +110,30 @@ def _tests_folder(module: PurePosixPath) -> str:
     return str(PurePosixPath("tests", *inside))
 
 
-def _named_after(test: str, stem: str) -> bool:
-    return test == f"test_{stem}" or test.startswith(f"test_{stem}_")
-
-
 def _tests_in(folder: str, files: Iterable[str]) -> list[str]:
     """Test files of a folder itself; where it has none, of the one around it."""
-    found = sorted(file for file in files if str(PurePosixPath(file).parent) == folder)
-    return found if found or folder == "tests" else _tests_in(str(PurePosixPath(folder).parent), files)
+    found = sorted(file for file in files if file.rpartition("/")[0] == folder)
+    return found if found or folder == "tests" else _tests_in(folder.rpartition("/")[0], files)
 
 
 @lru_cache(maxsize=1)
 def _imports() -> dict[str, frozenset[str]]:
     """The dotted names that each test file imports."""
     return {
-        path.relative_to(ROOT).as_posix(): frozenset(_imported(ast.parse(path.read_text())))
+        path.relative_to(ROOT).as_posix(): frozenset(_imported(path.read_text()))
         for path in sorted((ROOT / "tests").rglob("test_*.py")) if "data" not in path.relative_to(ROOT).parts
     }  # fmt: skip
 
 
-def _imported(tree: ast.AST) -> Iterator[str]:
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Import):
-            yield from (name.name for name in node.names)
-        elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
-            yield node.module
-            yield from (f"{node.module}.{name.name}" for name in node.names)
+IMPORT = re.compile(r"^\s*(?:from ([\w.]+) )?import (\([^)]*\)|[^\n]+)", re.MULTILINE)
+NAME = re.compile(r"([\w.]+)(?: as \w+)?")
+
+
+def _imported(text: str) -> Iterator[str]:
+    """Also where the text is that of a test inside of a test."""
+    for module, names in IMPORT.findall(text):
+        yield from filter(None, [module])
+        yield from (f"{module}.{name}" if module else name for name in NAME.findall(names))
 
 
 def commit_seed() -> int:
