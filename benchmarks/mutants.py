@@ -229,10 +229,12 @@ def _at_first(row: dict[str, Any]) -> bool:
 
 def _summary(kept: dict[str, Any]) -> str:
     score, made_by = kept["score"], kept["environment"]
+    whole = ", as many of every package" if kept.get("packages") else " of the listed modules"
     shares = {k: "{:.1%} ({:.1%} to {:.1%})".format(*score[f"share_{k}"]) for k in ("killed", "killed_at_first")}
     return (
-        f"{score['tried']} mutants of {kept['of']}, at random with seed {kept['seed']}, {made_by['date'][:10]}, Python "
-        f"{made_by['python']}, torch {made_by['torch']}, Triton {made_by['triton']}: {score['killed_at_first']} killed "
+        f"{score['tried']} mutants of {kept['of']}{whole}, at random with seed {kept['seed']}, "
+        f"{made_by['date'][:10]}, Python {made_by['python']}, torch {made_by['torch']}, Triton {made_by['triton']}: "
+        f"{score['killed_at_first']} killed "
         f"by the tests as they were, {shares['killed_at_first']}; {score['killed']} with the tests that were written "
         f"for survivors, **{shares['killed']}**; in parentheses Wilson's interval of 95 %. Runs without a change: "
         f"{score['controls']}, of which {score['controls_failed']} failed; mutants not settled by that: "

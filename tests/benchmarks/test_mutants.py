@@ -156,6 +156,7 @@ def test_the_report_names_survivors_with_what_explains_them() -> None:
     kept = {"rows": rows, "controls": [], "environment": made_by, "seed": 1, "of": 9}
     found = mutants.report(config, {**kept, "score": mutants_run.score(kept)}).splitlines()
     assert "| m.py | 3 | 0 | 1 |" in found
+    assert found[0].startswith("3 mutants of 9 of the listed modules, at random with seed 1, ")
     assert found[-2:] == ["* m.py:1: `e` → `f`: **not explained yet**", "* m.py:3: `a` → `b`: equivalent: it is"]
 
 
