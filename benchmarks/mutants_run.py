@@ -25,7 +25,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from difflib import unified_diff
 from functools import partial
@@ -39,6 +39,7 @@ sys.path[:0] = [str(ROOT / "tests"), str(HERE)]
 
 from forked import MORE, Copies  # noqa: E402
 from inner import NO_SUMMARY  # noqa: E402
+from mutants import package_of, package_table  # noqa: E402
 from mutants_guard import guard, tryable  # noqa: E402
 
 TREE = ("kerntune", "pytest_kerntune", "tests", "benchmarks", "docs", "examples", "baselines", "README.md",
@@ -270,6 +271,7 @@ class Run:
             rows.remove(earlier)
         rows.append(row)
         self.kept["score"] = score(self.kept)
+        self.kept["packages"] = package_scores(self.kept, self.config.get("packages", {}))
         self.write()
         said = "killed" if row["killed"] else "SURVIVED"
         print(f"{len(rows)} {kind}: {said} {row['module']}:{row['line']} {row['change']} {row['by'] or ''}", flush=True)
@@ -398,6 +400,15 @@ def score(kept: dict[str, Any], z: float = 1.959964) -> dict[str, Any]:
     return found
 
 
+def package_scores(kept: dict[str, Any], packages: Mapping[str, int]) -> dict[str, Any]:
+    """The score of each package that was drawn from; ``of`` is how many mutants it has. Runs without a change count for
+    all: a test that fails in one shows nothing of any package."""
+    own: dict[str, list[dict[str, Any]]] = {package: [] for package in packages}
+    for row in kept["rows"]:
+        own.setdefault(package_of(row["module"]), []).append(row)
+    return {name: {"of": packages[name], **score({**kept, "rows": own[name]})} for name in packages}
+
+
 def installed(names: Sequence[str]) -> list[str]:
     """Those that a Python without ``PYTHONPATH`` finds: copies are made by such a process."""
     code = (
@@ -434,9 +445,11 @@ def main() -> int:
     parser.add_argument("--again", action="store_true", help="survivors as well")
     args = parser.parse_args()
     begin, listed = time.monotonic(), json.loads(args.listed.read_text())
-    os.environ |= {MORE: ",".join(installed(IMPORTED)), "OMP_NUM_THREADS": "1"}
     empty: dict[str, Any] = {"rows": [], "controls": [], "errors": []}
     kept = json.loads(args.out.read_text()) if args.out.exists() else empty
+    if kept.get("seed", listed["seed"]) != listed["seed"]:
+        parser.error(f"{args.out} has results of seed {kept['seed']}, not of {listed['seed']}: name another file")
+    os.environ |= {MORE: ",".join(installed(IMPORTED)), "OMP_NUM_THREADS": "1"}
     kept = {
         "environment": environment(args.workers), "seed": listed["seed"], "of": listed["of"], "score": {}, **kept,
         "files": {}, "left_out": [],
@@ -448,7 +461,9 @@ def main() -> int:
     with run.lock:
         kept["seconds"] = round(kept.get("seconds", 0) + time.monotonic() - begin, 1)
         kept["score"] = score(kept)
+        kept["packages"] = package_scores(kept, listed.get("packages", {}))
         run.write()
+        print(*package_table(kept["packages"]), sep="\n")
         print(json.dumps(kept["score"]), flush=True)
         os._exit(0)  # threads whose runs were not over
 

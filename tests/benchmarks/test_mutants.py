@@ -10,6 +10,7 @@ import platform
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -155,7 +156,135 @@ def test_the_report_names_survivors_with_what_explains_them() -> None:
     kept = {"rows": rows, "controls": [], "environment": made_by, "seed": 1, "of": 9}
     found = mutants.report(config, {**kept, "score": mutants_run.score(kept)}).splitlines()
     assert "| m.py | 3 | 0 | 1 |" in found
+    assert found[0].startswith("3 mutants of 9 of the listed modules, at random with seed 1, ")
     assert found[-2:] == ["* m.py:1: `e` → `f`: **not explained yet**", "* m.py:3: `a` → `b`: equivalent: it is"]
+
+
+# samples of all packages
+
+NONE_LISTED = mutants.Config(1, [], {"kerntune/gate/listed.py": ["tests/test_it.py"]}, {})
+
+
+@pytest.mark.parametrize(
+    ("module", "package"),
+    [
+        ("kerntune/errors.py", "kerntune"),
+        ("kerntune/base/stats.py", "kerntune/base"),
+        ("kerntune/gate/history/index.py", "kerntune/gate"),
+        ("pytest_kerntune/plugin.py", "pytest_kerntune"),
+    ],
+)
+def test_modules_are_of_the_packages_of_the_table_of_layers(module: str, package: str) -> None:
+    assert mutants.package_of(module) == package
+
+
+def test_every_module_has_tests_and_those_of_the_plugin_are_for_the_plugin_alone(config: dict[str, Any]) -> None:
+    modules = mutants.all_modules()
+    assert {"kerntune/errors.py", "kerntune/gate/history/index.py", "pytest_kerntune/plugin.py"} < set(modules)
+    assert set(config["tests"]) < set(modules)
+    made = mutants.Config(1, [], config["tests"], {})
+    found = {module: mutants.tests_of(made, module) for module in modules}
+    assert [module for module, tests in found.items() if not all(tests) or not tests] == []
+    plugin = {m for m, tests in found.items() if any(file.startswith(mutants.PLUGIN_TESTS) for file in tests)}
+    assert plugin == {module for module in modules if mutants.package_of(module) == "pytest_kerntune"}
+
+
+IMPORTS = {
+    "tests/gate/test_index.py": {"kerntune.base.x"},
+    "tests/gate/history/test_index_more.py": set[str](),
+    "tests/gate/history/test_indexes.py": set[str](),
+    "tests/gate/test_other.py": {"kerntune.gate.history.index"},
+    "tests/cli/test_far.py": {"kerntune.gate.history.index", "kerntune.gate.alone"},
+    "tests/pytest_kerntune/test_alone.py": {"kerntune.gate.alone", "kerntune.gate.lost"},
+    "tests/test_top.py": {"kerntune.gate"},
+}
+
+
+@pytest.mark.parametrize(
+    ("module", "tests"),
+    [
+        ("kerntune/gate/listed.py", ["tests/test_it.py"]),
+        ("kerntune/gate/history/index.py", ["tests/gate/history/test_index_more.py", "tests/gate/test_other.py"]),
+        ("kerntune/gate/alone.py", ["tests/cli/test_far.py", "tests/gate/test_index.py", "tests/gate/test_other.py"]),
+        ("kerntune/gate/lost.py", ["tests/gate/test_index.py", "tests/gate/test_other.py"]),
+        ("kerntune/gate/many/lost.py", ["tests/gate/test_index.py", "tests/gate/test_other.py"]),
+        ("kerntune/gate/__init__.py", ["tests/gate/test_index.py", "tests/gate/test_other.py"]),
+        ("kerntune/errors.py", ["tests/test_top.py"]),
+        ("pytest_kerntune/_alone.py", ["tests/pytest_kerntune/test_alone.py"]),
+    ],
+    ids=["listed", "named or near", "far", "its folder", "the folder around", "init", "top", "plugin"],
+)
+def test_the_tests_of_a_module(monkeypatch: pytest.MonkeyPatch, module: str, tests: list[str]) -> None:
+    monkeypatch.setattr(mutants, "_imports", lambda: IMPORTS)
+    assert mutants.tests_of(NONE_LISTED, module) == tests
+
+
+def test_imports_are_found_however_they_are_written() -> None:
+    lines = ["import a.b", "from c.d import e, f as g", "x = 'import y'", "def h():", "    from i import (", "j,", "k)"]
+    text = "\n".join(lines)
+    assert set(mutants._imported(text)) == {"a.b", "c.d", "c.d.e", "c.d.f", "i", "i.j", "i.k"}
+
+
+def sample(monkeypatch: pytest.MonkeyPatch, seed: int, **sizes: int) -> dict[str, Any]:
+    """Two mutants of each package, where modules have so many; the one numbered 0 of each can't be made."""
+    paths = {f"kerntune/{package}/m.py": size for package, size in sizes.items()}
+    fake = SimpleNamespace(
+        specs_of=lambda module: {f"{module}:{i}": i for i in range(paths[module])},
+        made=lambda name, spec: {"name": name, "module": name.partition(":")[0]} if spec else None,
+    )
+    monkeypatch.setitem(sys.modules, "mutants_made", fake)
+    return mutants.listed_each(NONE_LISTED, list(paths), seed, 2)
+
+
+def test_every_package_gives_as_many_mutants(monkeypatch: pytest.MonkeyPatch) -> None:
+    found = sample(monkeypatch, 7, base=3, gate=50, gpu=2)
+    names = [m["name"] for m in found["mutants"]]
+    assert [sum(f"/{package}/" in name for name in names) for package in ("base", "gate", "gpu")] == [2, 2, 1]
+    assert found["packages"] == {"kerntune/base": 3, "kerntune/gate": 50, "kerntune/gpu": 2}
+    assert (found["seed"], found["of"]) == (7, 55)
+    assert set(found["tests"]) == {"kerntune/base/m.py", "kerntune/gate/m.py", "kerntune/gpu/m.py"}
+
+
+def test_what_one_package_gives_depends_on_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    def of_gate(seed: int, **sizes: int) -> set[str]:
+        return {m["name"] for m in sample(monkeypatch, seed, **sizes)["mutants"] if "gate" in m["name"]}
+
+    assert of_gate(7, base=3, gate=50) == of_gate(7, base=9, gate=50) == of_gate(7, gate=50)
+    assert of_gate(7, gate=50) != of_gate(8, gate=50)
+
+
+def test_the_seed_is_the_hash_of_a_commit_without_changes(monkeypatch: pytest.MonkeyPatch) -> None:
+    said = {"status": "", "rev-parse": "0000001fdeadbeef\n"}
+    monkeypatch.setattr(subprocess, "check_output", lambda command, **_: said[command[1]])
+    assert mutants.commit_seed() == 31
+    said["status"] = " M kerntune/errors.py\n"
+    with pytest.raises(RuntimeError, match="commit them or give --seed"):
+        mutants.commit_seed()
+
+
+def test_each_package_has_its_score_and_interval() -> None:
+    def of(module: str, killed: int, tried: int) -> list[dict[str, Any]]:
+        return [row("t" if i < killed else None, module=module, line=1, change="") for i in range(tried)]
+
+    rows = [*of("kerntune/base/a.py", 8, 10), *of("pytest_kerntune/b.py", 10, 10)]
+    rows.append(row("unsure", module="pytest_kerntune/b.py", line=1, change=""))
+    kept = {"rows": rows, "controls": [row("unsure")]}
+    sizes = {"kerntune/base": 900, "kerntune/gpu": 40, "pytest_kerntune": 70}
+    table = mutants.package_table(mutants_run.package_scores(kept, sizes))
+    assert table[2:] == [
+        "| kerntune/base | 900 | 10 | 80.0% (49.0% to 94.3%) | 80.0% (49.0% to 94.3%) |",
+        "| kerntune/gpu | 40 | 0 |  |  |",
+        "| pytest_kerntune | 70 | 10 | 100.0% (72.2% to 100.0%) | 100.0% (72.2% to 100.0%) |",
+    ]
+
+
+def test_results_of_another_sample_are_not_added_to(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "listed.json").write_text(json.dumps({"seed": 2, "of": 0, "mutants": []}))
+    (tmp_path / "out.json").write_text(json.dumps({"seed": 1, "rows": []}))
+    monkeypatch.setattr(sys, "argv", ["mutants_run.py", str(tmp_path / "listed.json"), str(tmp_path / "out.json")])
+    with pytest.raises(SystemExit):
+        mutants_run.main()
+    assert json.loads((tmp_path / "out.json").read_text()) == {"seed": 1, "rows": []}
 
 
 def test_tests_that_run_the_line_come_first_and_progress_is_kept(

@@ -142,6 +142,15 @@ def test_settings_that_only_the_assembler_sees_are_the_compilers() -> None:
     assert "settings of the compiler" in share.why
 
 
+def test_a_difference_that_only_compiling_again_makes_is_no_cause() -> None:
+    """Today's compiler has another default than the baseline's had; the call passes what it always has."""
+    before = of("a", triton="3.6.0", options={"launch_pdl": True})
+    again = of("b", options={"launch_pdl": False})
+    now = of("c", source="t", options={"launch_pdl": True})
+    chain = steps_between(before, lambda: again, now, gone)
+    assert [list(blamed) for blamed in blame(chain)] == [["compiler"], ["code"]]
+
+
 def test_what_cant_be_compiled_again_is_part_of_the_next_step() -> None:
     before, now = of("a", triton="3.6.0"), of("b")
     why = "Triton 3.6.0, assembler 12.9 -> Triton 3.9.0, assembler 12.9"

@@ -12,7 +12,7 @@ import torch
 import triton
 import triton.language as tl
 from fake_runs import N, by_block
-from samples import static_launch
+from samples import artifacts_of, binary, bytes_of, recording, static_launch
 
 from gate.project import Project
 from kerntune.base.config import Config
@@ -195,3 +195,11 @@ def test_options_are_those_of_the_compiler_and_the_config() -> None:
     assert module.options_of(compiled("a", config=None, compiled_for=told)) == {"num_warps": 8, "num_stages": 2}
     found = module.options_of(compiled("a", compiled_for={"num_warps": "8"}))
     assert (found["num_warps"], found["BLOCK"]) == (8, 128)
+
+
+def test_the_baselines_binary_is_that_of_the_launch() -> None:
+    kept = recording(binaries=(binary("a"), binary("b")))
+    unused: Any = None
+    texts_of = module._Texts(module.StoredCode([], artifacts_of("a", "b"), kept), unused, unused)
+    assert texts_of._cubin(compiled("b")) == bytes_of("cubin b")
+    assert texts_of._cubin(compiled("another")) is None

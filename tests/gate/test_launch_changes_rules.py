@@ -45,6 +45,7 @@ def test_a_grid_that_grew_is_a_warning_with_its_factor() -> None:
         pytest.param(launch(grid=0), launch(grid=9), id="nothing before"),
         pytest.param(launch(BLOCK="1024"), launch(grid=192, code="b", BLOCK="512"), id="half the tile"),
         pytest.param(launch(BM="128", BK="32"), launch(grid=192, code="b", BM="64", BK="64"), id="another tile"),
+        pytest.param(launch(BM="128", BN="128"), launch(grid=384, code="b", BM="64", BN="64"), id="half of both sides"),
         pytest.param(launch(SPLIT="1"), launch(grid=384, code="b", SPLIT="4"), id="four times the splits"),
     ],
 )

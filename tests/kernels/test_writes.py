@@ -135,6 +135,15 @@ def ping_pong(a, b, n):
 
 
 @triton.jit
+def rebound(a, b, n):
+    """Stores to ``a`` where the loop has no trip."""
+    p = a
+    for _ in range(n):
+        p = b
+    tl.store(p, 1.0)
+
+
+@triton.jit
 def while_loop(src, dst, n):
     i = n
     p = src
@@ -304,6 +313,7 @@ def nothing(x, n):
         (matmul, "*fp16 *fp16 *fp16 i32 i32 i32", {"BM": 32, "BK": 32}, exact({0, 1}, {2}, 3)),
         (carried, "*fp32 *fp32 i32", {"BLOCK": 64}, exact({0}, {1}, 2)),
         (ping_pong, "*fp32 *fp32 i32", {}, exact({0, 1}, {0, 1}, 2)),
+        (rebound, "*fp32 *fp32 i32", {}, exact(set(), {0, 1}, 2)),
         (while_loop, "*fp32 *fp32 i32", {}, exact({0}, {1}, 2)),
         (choose, "*fp32 *fp32 *fp32 i32", {}, exact({0, 1}, {2}, 3)),
         (choose_target, "*fp32 *fp32 *fp32 i32", {}, exact({2}, {0, 1}, 3)),
@@ -377,6 +387,19 @@ def test_who_writes_where_no_argument_points_says_why(where: str) -> None:
     found = access(through_table, "*i64 i32", where)
     assert found.follows
     assert found.beyond == ("tt.store: an address is made from an integer",)
+
+
+@triton.jit
+def add_through_table(table, n):
+    at = tl.load(table + n).to(tl.pointer_type(tl.float32))
+    tl.atomic_add(at, 1.0)
+
+
+@pytest.mark.parametrize("where", TARGETS)
+def test_who_adds_atomically_there_writes_there(where: str) -> None:
+    found = access(add_through_table, "*i64 i32", where)
+    assert found.follows
+    assert found.beyond == ("tt.atomic_rmw: an address is made from an integer",)
 
 
 def test_who_only_reads_there_follows_addresses_and_writes_nothing_beyond() -> None:

@@ -196,6 +196,11 @@ def test_tensor_cores_no_longer_used_by_whole_warpgroups() -> None:
     )
 
 
+def test_where_no_tensor_cores_are_left_their_warpgroups_are_not_told_beside() -> None:
+    lost = changed({"tensor_core": 0, "tensor_core_macs": 0})
+    assert set(found(lost, changed({"warpgroup_mma": 64}))) == {"tensor_core"}
+
+
 def test_more_fp64_where_there_was_some_is_a_warning() -> None:
     assert found(changed({"fp64": 8}), changed({"fp64": 4}))["fp64"].severity == "warn"
 
