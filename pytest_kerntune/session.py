@@ -94,6 +94,7 @@ class Gate:
         self._locations: dict[str, tuple[str, int | None, str]] = {}
         self._annotations: list[str] = []
         self._remarks: tuple[str, ...] = ()
+        self._marker_changes: list[str] = []
         self._progress = Progress(config)
         self._spread = Spread(options.spread)
 
@@ -156,6 +157,7 @@ class Gate:
         if others and runs_tests(self.config):  # last: an error for each of these runs is reported once, by this one
             folder = self._aside.folder(FURTHER, lambda into: run_further(self.config, others, into))
             self._further = read_further(others, folder)
+        self.notes += self.options.reference.differences(self.config) if self.options.reference is not None else ()
         aside = (f"in runs of their own: {', '.join(others)}",) if others else ()
         unseen = unseen_gpu() if started.static and not self.options.targets else ""
         self.notes += [unseen] if unseen else []
@@ -195,6 +197,8 @@ class Gate:
             for item in filter(concerns, session.items):
                 stale = read_marker(item).over(policy).outcome(Verdict.STALE)
                 self._stale_outcomes[nodeid_of(item)] = stale.value
+        if self.options.reference is not None:
+            self._marker_changes = self.options.reference.marker_differences(filter(concerns, session.items))
         if self._engine is not None:
             items = {nodeid_of(item) for item in session.items}
             anchor = Path(self.options.anchor) if self.options.anchor and not self.options.yardstick_name else None
@@ -421,6 +425,7 @@ class Gate:
 
     def _finish(self, session: pytest.Session, exitstatus: int) -> None:
         known = kernels_that_know_pytest({launch.kernel for r in self.collected.results for launch in r.launches})
+        known += self._marker_changes
         if self.worker:
             told = {NARROWED: self._narrowed, UNSEEN: sorted(self._unseen), STALE_OUTCOMES: self._stale_outcomes}
             self.config.workeroutput.update({**told, KNOW_PYTEST: known})  # type: ignore[attr-defined]

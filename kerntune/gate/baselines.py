@@ -269,10 +269,6 @@ class BaselineStore:
         """The bytes that the baselines given by :meth:`time` and :meth:`static` may name."""
         return self.artifacts(target)
 
-    def remark(self, device: DeviceSpec, case: CaseId, fingerprint: str) -> str:
-        """What a reader should know of where a case's time baseline comes from; empty if nothing."""
-        return ""
-
     # time
 
     def time_path(self, device: DeviceSpec, case: CaseId, fingerprint: str) -> Path:

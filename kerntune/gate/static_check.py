@@ -77,13 +77,14 @@ def check_static(
     launched = len(case.capture.launches)
     verdict = _verdict(known, launched, found, bool(moved), policy)
     today = StaticBaseline(STATIC_SCHEMA, case.id, fingerprint, case.arguments, target, series, now(), launches)
-    write = should_write(verdict, update, policy) and not broken
+    unreviewed = stores.unreviewed(verdict, stores.own.static_path(target, series, case.id, fingerprint))
+    write = unreviewed.writes(should_write(verdict, update, policy), update) and not broken
     fewer = known.most[0] > launched  # accepted by a baseline that is later than the one with more
     pending = PendingBaseline(today, {} if broken else recorded.artifacts, write, anew=fewer)
     refused = _refused_sources(recorded, case.capture, target)
     why = _reasons(known, launches, target, series, found, refused)
     reasons = (*_missing(known, launched), *why, *_settings(moved))
-    reasons = (*reasons, renamed.said) if renamed.said else reasons
+    reasons = (*reasons, *filter(None, [unreviewed.said, renamed.said]))
     word = "FAILS" if known.reference is None and verdict is Verdict.REGRESSED else verdict.value
     numerics = NumericsReport(str(policy.numerics), not_compared=(NOTHING_RUNS,)) if known.own is not None else None
     unknown = numerics.not_compared if numerics is not None and policy.numerics.gates else ()
@@ -91,7 +92,7 @@ def check_static(
         case=case.id,
         fingerprint=fingerprint,
         verdict=verdict,
-        outcome=outcome_of(verdict, policy, pending, update),
+        outcome=unreviewed.outcome(outcome_of(verdict, policy, pending, update)),
         message=", ".join([f"{word} {case.id} ({target}, static only)", *found.failures, *reasons]),
         target=str(target),
         launches=launch_reports(launches, known.launches),

@@ -128,7 +128,9 @@ ASM = 'tt.elementwise_inline_asm "{}" {{constraints = "=v,v"}} %x : i32 -> i32'
 ])  # fmt: skip
 def test_assembly_that_may_read_files_is_seen(text: str) -> None:
     assert includes_files("hip", ASM.format(text))
-    assert includes_files("hip", ASM.replace("tt.elementwise_inline_asm", '"tt.elementwise_inline\\5Fasm"').format(text))
+    assert includes_files(
+        "hip", ASM.replace("tt.elementwise_inline_asm", '"tt.elementwise_inline\\5Fasm"').format(text)
+    )
     assert not includes_files("cuda", ASM.format(text)), "ptxas has no such directive"
 
 
