@@ -106,7 +106,7 @@ class Unreviewed:
 
     def writes(self, wanted: bool, update: Update) -> bool:
         """Whether its baseline is written, if its verdict alone says so."""
-        return wanted and not (self.brought and update is not Update.ALL)
+        return wanted and not (self.brought and update not in (Update.ALL, Update.NEW))
 
 
 @dataclass(frozen=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from test_against import CONFTEST, INI, TESTS, repository  # noqa: F401  # a fixture
@@ -163,7 +164,9 @@ def test_a_case_that_it_lacks_is_new_whatever_the_change_brings(fork, monkeypatc
     monkeypatch.setenv("CI", "true")
     result = fork.run("--kerntune-baselines-ref=base", "--kerntune-anchor=off")
     result.assert_outcomes(passed=1, warnings=1)
-    result.stdout.fnmatch_lines(["*NEW test_more.py::test_scale*not in base; the baseline that this tree has*", "1 NEW"])
+    result.stdout.fnmatch_lines(
+        ["*NEW test_more.py::test_scale*not in base; the baseline that this tree has*", "1 NEW, 1 STALE"]
+    )
     for path in (fork.path / "baselines").rglob("test_more.py/*.json"):
         path.unlink()
     result = fork.run("--kerntune-baselines-ref=base", "--kerntune-anchor=off")
@@ -239,7 +242,7 @@ class TestIt:
     def test_a(self, n):
         pass
 
-    @pytest.mark.other(1)
+    @pytest.mark.usefixtures("tmp_path")
     def test_b(self):
         pass
 """
@@ -249,17 +252,19 @@ class TestIt:
     ({"module": 2}, "autotune(tolerance=2), autotune(), autotune(strict=1), autotune(floor=1), there autotune(tol"),
     ({"cls": 2}, "autotune(strict=2)"), ({"function": 2}, "autotune(floor=2)"), ({}, ""),
 ])  # fmt: skip
-def test_markers_are_found_wherever_they_are(pytester, monkeypatch, changes, told):
+def test_markers_are_found_wherever_they_are(tmp_path, monkeypatch, changes, told):
     plain = {"module": 1, "cls": 1, "function": 1}
-    path = pytester.makepyfile(MARKED.format(**{**plain, **changes}) + "# edited\n")
-    (item, other) = pytester.getitems(path.read_text())
+    path = tmp_path / "test_it.py"
+    path.write_text(MARKED.format(**{**plain, **changes}) + "# edited\n")
+    item, other = (SimpleNamespace(path=path, nodeid=f"test_it.py::TestIt::{n}") for n in ("test_a[1]", "test_b"))
+    monkeypatch.setattr("pytest_kerntune.reference_settings.nodeid_of", lambda item: item.nodeid)
     it = ReferenceSettings("main", Path("/"), "commit", Path("/"), {})
     there = MARKED.format(**plain).encode()
     monkeypatch.setattr("pytest_kerntune.reference_settings.git.file_at", lambda top, commit, name: there)
     found = it.marker_differences([item])
     assert (told in found[0]) if told else not found
     if told:
-        assert found[0].startswith(f"the marker of {item.nodeid.partition('[')[0]} is another than main's: ")
+        assert found[0].startswith("the marker of test_it.py::TestIt::test_a is another than main's: ")
     assert bool(it.marker_differences([other])) is (bool(told) and "function" not in changes)
 
 
