@@ -70,11 +70,12 @@ class ReferenceSettings:
         if config.inipath is not None:
             here = settings_in(config.inipath, config.inipath.read_bytes()) or {}
         names = [n for n in {**self.values, **here} if n.startswith("kerntune") or n == "addopts"]
+        counts = f" (which counts for what is read from {self.revision})"
         return tuple(
-            f"the ini file says otherwise than {self.revision}'s: {n} is {_shown(here, n)}, there {_shown(self.values, n)}"
-            + (f" (which counts for what is read from {self.revision})" if n in OF_REVISION else "")
-            for n in sorted(names)
-            if here.get(n) != self.values.get(n)
+            f"the ini file says otherwise than {self.revision}'s: {name} is {_shown(here, name)}, "
+            f"there {_shown(self.values, name)}{counts if name in OF_REVISION else ''}"
+            for name in sorted(names)
+            if here.get(name) != self.values.get(name)
         )
 
     def marker_differences(self, items: Iterable[pytest.Item]) -> list[str]:

@@ -9,10 +9,10 @@ from typing import TypeVar
 
 from kerntune.base.case_result import CaseId
 from kerntune.base.config import Config
-from kerntune.base.device import DeviceSpec, Target
+from kerntune.base.device import Target
 from kerntune.base.policy import Outcome, Update, Verdict
 from kerntune.errors import BaselineError
-from kerntune.gate.baselines import Argument, BaselineStore, StaticBaseline, TimeBaseline, case_file
+from kerntune.gate.baselines import BaselineStore, StaticBaseline, TimeBaseline, case_file
 from kerntune.gate.case_identity import Renames
 from kerntune.gate.static_figures import LaunchStatic
 from kerntune.kernels import compat

@@ -101,7 +101,7 @@ ALLOWED: dict[str, dict[str, AllowedValues]] = {
     },
 }
 """By backend, the options that a file may set, from ``CUDAOptions`` and ``HIPOptions`` of Triton 3.6 to 3.9. Limits are
-beyond what any GPU has: 64 warps are 2,048 threads, ``.maxnreg`` ends at 255. None, which means unset, always may be."""
+beyond what any GPU has: 64 warps are 2,048 threads, ``.maxnreg`` ends at 255. None means unset, and always may be."""
 
 REFUSED: dict[str, dict[str, str]] = {
     "cuda": {

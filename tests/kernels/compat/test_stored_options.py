@@ -10,13 +10,14 @@ from kerntune.base.device import Target
 from kerntune.kernels import compat
 from kerntune.kernels.compat.stored_options import ALLOWED, OF_TARGET, REFUSED, checked_options, includes_files
 
-BOTH_36 = (
-    "allowed_dot_input_precisions arch backend_name debug default_dot_input_precision deprecated_fp8_dot_operand_dtypes "
-    "enable_fp_fusion extern_libs instrumentation_mode launch_cooperative_grid max_num_imprecise_acc_default num_ctas "
-    "num_stages num_warps sanitize_overflow supported_fp8_dtypes"
-).split()
-CUDA_36 = "enable_reflect_ftz ir_override launch_pdl maxnreg ptx_options ptx_version warp_size".split()
-HIP_36 = "allow_flush_denorm kpack matrix_instr_nonkdim schedule_hint waves_per_eu".split()
+BOTH_36 = [
+    "allowed_dot_input_precisions", "arch", "backend_name", "debug", "default_dot_input_precision",
+    "deprecated_fp8_dot_operand_dtypes", "enable_fp_fusion", "extern_libs", "instrumentation_mode",
+    "launch_cooperative_grid", "max_num_imprecise_acc_default", "num_ctas", "num_stages", "num_warps",
+    "sanitize_overflow", "supported_fp8_dtypes",
+]  # fmt: skip
+CUDA_36 = ["enable_reflect_ftz", "ir_override", "launch_pdl", "maxnreg", "ptx_options", "ptx_version", "warp_size"]
+HIP_36 = ["allow_flush_denorm", "kpack", "matrix_instr_nonkdim", "schedule_hint", "waves_per_eu"]
 
 OF_VERSIONS = {
     ("3.6.0", "cuda"): [*BOTH_36, *CUDA_36],
