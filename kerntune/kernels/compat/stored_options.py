@@ -146,7 +146,7 @@ def checked_options(
     return found, tuple(problems)
 
 
-_STRING = re.compile(r'"(?:[^"\\\n]|\\.)*"')
+_STRING = re.compile(r'"(?:[^"\\\n]|\\.)*"?')
 _ESCAPE = re.compile(r"\\([0-9A-Fa-f]{2}|.)")
 _DIRECTIVE = re.compile(r"(?<![\w.$])\.(?!L)[A-Za-z]")
 _ASSEMBLY = ("inline_asm", "module_asm")
