@@ -35,7 +35,8 @@ _COMMENT = {
 }
 _PTX_DEBUG_SECTION = re.compile(r"^[ \t]*\.section[ \t]+\.debug_\w+\s*\{[^}]*(?:\}|\Z)", re.MULTILINE)
 _AMD_DEBUG_SECTION = re.compile(
-    r"^[ \t]*\.section[ \t]+\.debug_.*?(?=^[ \t]*\.(?:section|text|data|bss|amdgpu_metadata)\b|\Z)", re.MULTILINE | re.DOTALL
+    r"^[ \t]*\.section[ \t]+\.debug_.*?(?=^[ \t]*\.(?:section|text|data|bss|amdgpu_metadata)\b|\Z)",
+    re.MULTILINE | re.DOTALL,
 )
 _DEBUG_LINE = re.compile(r"^\s*\.(?:loc|file|ident|cfi_\w+)\b")
 _LABEL = re.compile(r"^([$.]L[\w$.]*):$")
