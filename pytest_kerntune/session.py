@@ -13,6 +13,7 @@ import msgspec
 import pytest
 
 from kerntune.base.case_result import CaseResult
+from kerntune.base.formatting import visible
 from kerntune.base.policy import Outcome, Update, Verdict
 from kerntune.errors import KerntuneError, UsageError
 from kerntune.gate.report import RunReport, write_run
@@ -48,7 +49,7 @@ from pytest_kerntune.selection import covered, narrowed
 from pytest_kerntune.spread import CROWDED, Spread, in_turn
 from pytest_kerntune.stash import concerns, nodeid_of
 from pytest_kerntune.surroundings import kernels_that_know_pytest, unseen_gpu
-from pytest_kerntune.terminal import Progress, write_summary
+from pytest_kerntune.terminal import Progress, write_summary, write_text
 
 if TYPE_CHECKING:
     from kerntune.gate.api import Session
@@ -219,7 +220,7 @@ class Gate:
             only_where(excinfo)
 
     def pytest_report_header(self) -> list[str]:
-        return [f"kerntune: {line}" for line in self.header]
+        return [visible(f"kerntune: {line}") for line in self.header]
 
     def pytest_deselected(self) -> None:
         self._narrowed = True
@@ -552,9 +553,9 @@ class Gate:
             return
         write_summary(terminalreporter, self.collected, self.stale, self.errors, self.options.json)
         for note in self.notes:
-            terminalreporter.write_line(note, yellow=True)
+            write_text(terminalreporter, note, yellow=True)
         for line in self._annotations:
-            terminalreporter.write_line(line)
+            terminalreporter.write_line(line)  # a command for the CI, with every text in it escaped
 
 
 def _record(item: pytest.Item) -> Record:

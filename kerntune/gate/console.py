@@ -7,6 +7,8 @@ import io
 import sys
 from collections.abc import Sequence
 
+from kerntune.base.formatting import visible
+
 OK, FINDINGS, USAGE = 0, 1, 2
 """Exit codes of every command but ``refresh``, which passes pytest's on."""
 
@@ -25,13 +27,13 @@ def speak_anything() -> None:
 
 
 def say(text: str, end: str = "\n") -> None:
-    """Print a result."""
-    print(text, end=end)
+    """Print a result, whatever texts of files are in it."""
+    print(visible(text), end=end)
 
 
 def complain(text: str) -> None:
     """Print what is wrong, a message and never a traceback."""
-    print(f"kerntune: {text}", file=sys.stderr)
+    print(visible(f"kerntune: {text}"), file=sys.stderr)
 
 
 def error_text(exc: Exception) -> str:
