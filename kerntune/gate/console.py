@@ -7,8 +7,6 @@ import io
 import sys
 from collections.abc import Sequence
 
-from kerntune.base.formatting import visible
-
 OK, FINDINGS, USAGE = 0, 1, 2
 """Exit codes of every command but ``refresh``, which passes pytest's on."""
 
@@ -28,12 +26,18 @@ def speak_anything() -> None:
 
 def say(text: str, end: str = "\n") -> None:
     """Print a result, whatever texts of files are in it."""
-    print(visible(text), end=end)
+    print(_visible(text), end=end)
 
 
 def complain(text: str) -> None:
     """Print what is wrong, a message and never a traceback."""
-    print(visible(f"kerntune: {text}"), file=sys.stderr)
+    print(_visible(f"kerntune: {text}"), file=sys.stderr)
+
+
+def _visible(text: str) -> str:
+    from kerntune.base.formatting import visible  # not for the help of a command, which loads nothing
+
+    return visible(text)
 
 
 def error_text(exc: Exception) -> str:
