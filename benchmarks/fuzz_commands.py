@@ -54,11 +54,12 @@ from kerntune.compiling.binary.elf import Elf, cubin_resources  # noqa: E402
 from kerntune.compiling.binary.identity import text_identity  # noqa: E402
 from kerntune.compiling.binary.stages import strip_locations  # noqa: E402
 from kerntune.compiling.recompile import text_of  # noqa: E402
-from kerntune.errors import KerntuneError, UsageError  # noqa: E402
+from kerntune.errors import KerntuneError  # noqa: E402
 from kerntune.gate.baselines import BaselineStore, StaticBaseline, TimeBaseline, fingerprint_of  # noqa: E402
 from kerntune.gate.causes import config_causes, launch_cause  # noqa: E402
 from kerntune.gate.code_changes import options_of  # noqa: E402
 from kerntune.gate.comparison import comparable, floor_of, state_range_of  # noqa: E402
+from kerntune.gate.console import complain  # noqa: E402
 from kerntune.gate.history.curves import curves_of  # noqa: E402
 from kerntune.gate.history.index import Index  # noqa: E402
 from kerntune.gate.history.places import Folder  # noqa: E402
@@ -108,7 +109,7 @@ class Commands:
             except (KerntuneError, OSError) as exc:
                 if isinstance(exc, OSError) and not isinstance(exc, KerntuneError):
                     raise
-                print(f"error: {exc}" if isinstance(exc, UsageError) else "error")
+                complain(f"error: {exc}")
         assert code in (0, 1, 2), f"exit code {code}"
         assert_plain(out.getvalue(), " ".join(words))
 

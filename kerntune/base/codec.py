@@ -127,6 +127,8 @@ def from_json(
     ``where`` names the file in the message of ``error``. Nothing is executed or guessed. What may hold more than
     ``most_values`` values isn't decoded: the memory that decoding takes is bounded by their number.
     """
+    if (number := _LONG_NUMBER.search(data)) is not None:
+        raise error(f"{where}: has a number of {len(number[0])} digits, which can't be; {_RESTORE}")
     if len(data) > most_values and values_at_most(data) > most_values:
         raise error(f"{where}: has more than the {most_values} values that a file of this kind may have; {_RESTORE}")
     try:
@@ -136,6 +138,10 @@ def from_json(
     if (given := getattr(found, "schema", "")) != schema:
         raise error(_of_schema(where, given, schema))
     return found
+
+
+_LONG_NUMBER = re.compile(rb"(?<=[:,\[ \n-])[0-9]{400,}(?=[,\]}\s])")
+"""A whole number beyond the largest float. Those that are numbers of a text are found as well: none has as many."""
 
 
 def values_at_most(data: bytes) -> int:
