@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import json
 import random
 from pathlib import Path
@@ -55,9 +56,9 @@ def put(value: Any, rng: random.Random) -> None:
         if chance < 0.1:
             del value[place]
         elif chance < 0.15 and isinstance(value, dict):
-            value["added"] = rng.choice(HOSTILE)
+            value["added"] = copy.deepcopy(rng.choice(HOSTILE))
         else:
-            value[place] = rng.choice(HOSTILE)
+            value[place] = copy.deepcopy(rng.choice(HOSTILE))
         return
 
 

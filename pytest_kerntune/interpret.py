@@ -128,7 +128,8 @@ class Numerics:
         terminalreporter.write_sep("=", "kerntune: numerics only")
         for nodeid, why in self._limits.items():
             write_text(terminalreporter, f"not checked: {nodeid}: {why}", yellow=True)
-        terminalreporter.write_line(
+        write_text(
+            terminalreporter,
             f"{counted(self._calls, 'call')} of {counted(self._tests, 'test')} computed in Triton's interpreter, "
             f"{counted(len(self._limits), 'test')} not checked; nothing was compiled or timed",
             green=bool(self._tests) and not self._limits,

@@ -54,7 +54,11 @@ something begins an emoji or belongs to a link; an underscore within a word mean
 
 def code_of(text: str) -> str:
     """A name as code, where a table can hold it so; else escaped."""
-    return f"`{text}`" if text.isprintable() and not set(text) & set("`|\\") and text.strip() else escaped(text)
+    return (
+        f"`{text}`"
+        if visible(text) == text and text.isprintable() and not set(text) & set("`|\\") and text.strip()
+        else escaped(text)
+    )
 
 
 _TIME_UNITS = ((1.0, "ns"), (1e3, "µs"), (1e6, "ms"), (1e9, "s"))
