@@ -13,6 +13,7 @@ from fake_runs import active, recorded, scale, scale_kernel
 from gluon_kernels import partitions, wgmma
 from gluon_kernels import scale as scale_in_gluon
 
+from kerntune.base.device import Target
 from kerntune.base.recording import Recording, same_work
 from kerntune.capture.recorder import Recorded
 from kerntune.compiling.binary.stages import first_stage_of
@@ -165,3 +166,26 @@ def test_flags_of_launches_of_other_kernels_stay(stored: Recorded) -> None:
     now = msgspec.structs.replace(stored.recording, launches=(other,))
     assert under_todays_flags(before, now) == before
     assert under_todays_flags(before, stored.recording) == stored.recording
+
+
+def test_a_ttir_that_is_no_text_is_an_error(farm: Farm, stored: Recorded) -> None:
+    artifacts = dict.fromkeys(stored.artifacts, b"module { \xff }")
+    with pytest.raises(ReplayError, match="scale_kernel: its TTIR is no text in UTF-8 .* at byte 9"):
+        recompiled(farm, stored.recording, artifacts)
+    with pytest.raises(ReplayError, match="kernel k: its TTIR is no text"):
+        stages_from(farm, stored.recording.target, b"\xff", {}, "k")
+
+
+def test_a_ttir_that_may_read_files_is_not_compiled(farm: Farm) -> None:
+    """LLVM's assembler, AMD's, takes ``.incbin`` from inline assembly."""
+    ttir = (
+        b'module { tt.func public @k() { "tt.elementwise_inline_asm"() {asm_string = ".incbin \\22/etc/passwd\\22"} } }'
+    )
+    with pytest.raises(ReplayError, match="kernel k: its TTIR has assembler directives"):
+        stages_from(farm, Target.parse("hip:gfx942"), ttir, {}, "k")
+
+
+@pytest.mark.parametrize("options", [{"num_warps": 64, "num_ctas": 16}, {"clc": True}], ids=str)
+def test_options_that_do_not_fit_the_target_are_an_error(farm: Farm, options: dict[str, Any]) -> None:
+    with pytest.raises(ReplayError, match="kernel k: "):
+        stages_from(farm, Target.parse("cuda:80"), b"module {}", options, "k")
