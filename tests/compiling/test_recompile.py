@@ -170,7 +170,7 @@ def test_flags_of_launches_of_other_kernels_stay(stored: Recorded) -> None:
 
 def test_a_ttir_that_is_no_text_is_an_error(farm: Farm, stored: Recorded) -> None:
     artifacts = dict.fromkeys(stored.artifacts, b"module { \xff }")
-    with pytest.raises(ReplayError, match="scale_kernel: its TTIR is no text in UTF-8 .* at byte 9"):
+    with pytest.raises(ReplayError, match=r"scale_kernel: its TTIR is no text in UTF-8 .* at byte 9"):
         recompiled(farm, stored.recording, artifacts)
     with pytest.raises(ReplayError, match="kernel k: its TTIR is no text"):
         stages_from(farm, stored.recording.target, b"\xff", {}, "k")
