@@ -35,7 +35,7 @@ DECIDING: tuple[tuple[str, str], ...] = (
 """Tables and functions, by module and name. A user's ``outcomes=`` goes into a policy, and changes none of them."""
 
 
-class Deciding:
+class DecisionWatch:
     """The tables and functions of the decision as they were when a run began."""
 
     def __init__(self) -> None:

@@ -43,7 +43,7 @@ from pytest_kerntune.fixture import GatedAutotune, Record
 from pytest_kerntune.initial_conftests import take
 from pytest_kerntune.marker import Marker, read_marker
 from pytest_kerntune.options import Options
-from pytest_kerntune.overruled import Deciding
+from pytest_kerntune.overruled import DecisionWatch
 from pytest_kerntune.payload import Collected, attach, payload_from, payload_of
 from pytest_kerntune.run_report import run_report
 from pytest_kerntune.scratch import Aside
@@ -99,7 +99,7 @@ class Gate:
         self._annotations: list[str] = []
         self._remarks: tuple[str, ...] = ()
         self._marker_changes: list[str] = []
-        self._deciding: Deciding | None = None
+        self._deciding: DecisionWatch | None = None
         self._overruled: dict[str, None] = {}
         self._progress = Progress(config)
         self._spread = Spread(options.spread)
@@ -148,7 +148,7 @@ class Gate:
             if not self.controller:
                 started.start()
         self._engine = started
-        self._deciding = Deciding()
+        self._deciding = DecisionWatch()
         if self.worker and started.static and self.config.workerinput.get(FOUND_GPU, False):  # type: ignore[attr-defined]
             self._loss.note("", NO_GPU_LEFT)
         if not self.worker:

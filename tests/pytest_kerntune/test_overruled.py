@@ -7,7 +7,7 @@ import pytest
 from kerntune.base import policy
 from kerntune.base.policy import Outcome, Verdict
 from pytest_kerntune import conclude
-from pytest_kerntune.overruled import DECIDING, Deciding
+from pytest_kerntune.overruled import DECIDING, DecisionWatch
 
 pytest_plugins = ["pytester"]
 
@@ -100,5 +100,5 @@ def test_what_is_watched_is_there(project):
     import kerntune.gate.static_check  # noqa: F401
     import pytest_kerntune.session  # noqa: F401
 
-    assert set(Deciding()._kept) == {f"{module}.{name}" for module, name in DECIDING}
-    assert Deciding().changed() == []
+    assert set(DecisionWatch()._kept) == {f"{module}.{name}" for module, name in DECIDING}
+    assert DecisionWatch().changed() == []
