@@ -35,6 +35,7 @@ except ImportError:
     sys.exit("atheris is missing: python -m pip install --target fuzz atheris==3.0.0, then PYTHONPATH=fuzz")
 
 import msgspec
+from fuzz_mutations import replaced, resident_mb
 
 with atheris.instrument_imports(include=["kerntune.base", "kerntune.gate", "kerntune.tuning.cache"]):
     from kerntune.base import codec, frames
@@ -61,10 +62,6 @@ MAX_INPUT = 1 << 16
 """Bytes of an input: what takes much memory has tests of its own (``tests/base/test_hostile_files.py``)."""
 
 ARTIFACT = b"content of an artifact " * 40
-HOSTILE: list[Any] = [
-    -1, 0, 1, 2**31, 2**63, 2**64, 1e308, -1e308, 0.5, "", "..", "../../../../etc/passwd", "/etc/passwd", "a\0b",
-    "x" * 300, "\udcff", None, True, [], {}, [[]], {"": {}}, "0" * 64, "inf", "nan",
-]  # fmt: skip
 
 
 def use_time(found: TimeBaseline) -> None:
@@ -187,55 +184,6 @@ def mutate(data: bytes, most: int, seed: int) -> bytes:
         return bytes(atheris.Mutate(data, most))
     name, whole = rng.choice(WHOLES)
     return packed(name, replaced(whole, rng))[:most]
-
-
-def replaced(whole: bytes, rng: random.Random) -> bytes:
-    """A whole input with one to three other values in it."""
-    is_json = whole.startswith(b"{")
-    try:
-        value = msgspec.json.decode(whole) if is_json else msgspec.msgpack.decode(whole)
-    except msgspec.MsgspecError:  # an artifact or a frame, which have no values
-        return flipped(whole, rng)
-    for _ in range(rng.randint(1, 3)):
-        put(value, rng)
-    try:
-        return msgspec.json.encode(value) if is_json else msgspec.msgpack.encode(value)
-    except (UnicodeEncodeError, OverflowError):
-        return flipped(whole, rng)
-
-
-def flipped(whole: bytes, rng: random.Random) -> bytes:
-    """With a bit or two the other way round, or cut off."""
-    out = bytearray(whole[: rng.randint(1, len(whole))] if rng.random() < 0.2 else whole)
-    for _ in range(rng.randint(1, 2)):
-        out[rng.randrange(len(out))] ^= 1 << rng.randrange(8)
-    return bytes(out)
-
-
-def put(value: Any, rng: random.Random) -> None:
-    """Replace a value somewhere within, or remove it, or add one."""
-    while True:
-        places = list(value) if isinstance(value, dict) else range(len(value))
-        if not places:
-            return
-        place = rng.choice(list(places))
-        if isinstance(value[place], (dict, list)) and rng.random() < 0.85:
-            value = value[place]
-            continue
-        chance = rng.random()
-        if chance < 0.1:
-            del value[place]
-        elif chance < 0.15 and isinstance(value, dict):
-            value["added"] = rng.choice(HOSTILE)
-        else:
-            value[place] = rng.choice(HOSTILE)
-        return
-
-
-def resident_mb(field: str) -> int:
-    """Memory of this process in MB: ``VmHWM`` at most, ``VmRSS`` now."""
-    lines = Path("/proc/self/status").read_text().splitlines()
-    return next(int(line.split()[1]) for line in lines if line.startswith(field)) >> 10
 
 
 class Runs:

@@ -45,7 +45,7 @@ def yardstick(config: pytest.Config, options: Options, into: Path, targets: Sequ
     ``targets`` are those that this run compiles for without a GPU: a base's run has no baselines that would know them.
     """
     if options.baselines_ref:
-        return Yard(git.extract(options.baselines_ref, options.baselines, into))
+        return Yard(git.extract(options.baselines_ref, options.reference_baselines, into, options.root))
     with git.worktree(options.against, options.root) as root:
         return export(config, root, git.top_of(options.root), into / "base", targets)
 
@@ -56,15 +56,15 @@ def anchor_folder(options: Options, into: Path) -> Path:
     With a revision as the reference the anchor's folder is taken from there as well: a change must not alter it either.
     """
     folder, ref = Path(options.anchor), options.yardstick_name
-    if not folder.is_dir():
-        return _anchor_of(options.anchor, options.baselines, into)
-    inside = ref and folder.resolve().is_relative_to(git.top_of(options.root))
-    return git.extract(ref, folder, into) if inside else folder
+    if not folder.is_absolute():
+        return _anchor_of(options.anchor, options.reference_baselines, into, options.root)
+    inside = ref and git.name_in(git.top_of(options.root), folder) is not None
+    return git.extract(ref, folder, into, options.root) if inside else folder
 
 
-def _anchor_of(ref: str, baselines: Path, into: Path) -> Path:
+def _anchor_of(ref: str, baselines: Path, into: Path, root: Path) -> Path:
     try:
-        return git.extract(ref, baselines, into)
+        return git.extract(ref, baselines, into, root)
     except UsageError as exc:
         raise UsageError(
             f"--kerntune-anchor: {ref} is no folder (`kerntune anchor` makes it), and no revision: {exc}"

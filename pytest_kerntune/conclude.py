@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from kerntune.base.case_result import CaseId, CaseResult
+from kerntune.base.formatting import visible
 from kerntune.base.policy import Outcome, Policy, Verdict
 from kerntune.errors import KerntuneError
 from kerntune.gate.report import properties
@@ -58,7 +59,7 @@ def _settle(item: pytest.Item, record: Record, accepts: bool) -> None:
     failing += [text for r in results if (text := warning_of(r, accepts)) and not _warned(item, text)]
     record.settled, record.failed = True, bool(failing)
     if failing:
-        pytest.fail("\n".join(failing), pytrace=False)
+        pytest.fail(visible("\n".join(failing)), pytrace=False)
 
 
 def warning_of(result: CaseResult, accepts: bool = False) -> str:
@@ -82,7 +83,7 @@ def after_error(item: pytest.Item, record: Record, error: BaseException, stop: S
     """
     record.uphold()
     failing = _with(record.results, Outcome.FAIL)
-    text = "\n".join(r.message for r in failing)
+    text = visible("\n".join(r.message for r in failing))
     if isinstance(error, pytest.skip.Exception) and failing:
         raise pytest.fail.Exception(text, pytrace=False) from None
     stopped = None if _on_purpose(error) else stop(error)
@@ -101,7 +102,7 @@ def skipped_setup(record: Record) -> None:
     record.uphold()
     failing = _with(record.results, Outcome.FAIL)
     if failing:
-        raise pytest.fail.Exception("\n".join(r.message for r in failing), pytrace=False) from None
+        raise pytest.fail.Exception(visible("\n".join(r.message for r in failing)), pytrace=False) from None
 
 
 def write_baselines(nodeid: str, record: Record, report: pytest.TestReport) -> None:
@@ -112,7 +113,7 @@ def write_baselines(nodeid: str, record: Record, report: pytest.TestReport) -> N
         record.failed = True
     failing = [] if record.failed or not record.settled else _commit(nodeid, record)
     if failing:
-        record.failed, report.outcome, report.longrepr = True, "failed", "\n".join(failing)
+        record.failed, report.outcome, report.longrepr = True, "failed", visible("\n".join(failing))
 
 
 def unfinished_setup(
@@ -130,7 +131,7 @@ def unfinished_setup(
         record.stop(stopped)
         conclude(item, nodeid, record, policy, marked=False, further=further)
         if failing := _commit(nodeid, record):
-            pytest.fail("\n".join(failing), pytrace=False)
+            pytest.fail(visible("\n".join(failing)), pytrace=False)
     elif record is not None:
         result = _incomplete(nodeid, f"INCOMPLETE {message}", policy.outcome(Verdict.INCOMPLETE))
         record.results.append(result)
@@ -165,7 +166,7 @@ def _commit(nodeid: str, record: Record) -> list[str]:
 def _warned(item: pytest.Item, message: str) -> bool:
     """Warn at the test's place; False if warnings are errors (``-W error``), which fail the test like a verdict."""
     try:
-        item.warn(KerntuneWarning(message))
+        item.warn(KerntuneWarning(visible(message)))
     except KerntuneWarning:
         return False
     return True

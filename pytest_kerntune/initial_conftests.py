@@ -87,7 +87,7 @@ def _without_gpu(resolved: options.Options) -> bool:
         return True
     from kerntune.gate.baselines import BaselineStore
 
-    if not BaselineStore(resolved.baselines).targets():
+    if not resolved.settings().known_targets(BaselineStore(resolved.baselines)):
         return False
     from kerntune.gpu.probe import has_cuda
 

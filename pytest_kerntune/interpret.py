@@ -123,10 +123,13 @@ class Numerics:
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
         if self._config.option.collectonly:
             return
+        from pytest_kerntune.terminal import write_text  # loads what a report needs
+
         terminalreporter.write_sep("=", "kerntune: numerics only")
         for nodeid, why in self._limits.items():
-            terminalreporter.write_line(f"not checked: {nodeid}: {why}", yellow=True)
-        terminalreporter.write_line(
+            write_text(terminalreporter, f"not checked: {nodeid}: {why}", yellow=True)
+        write_text(
+            terminalreporter,
             f"{counted(self._calls, 'call')} of {counted(self._tests, 'test')} computed in Triton's interpreter, "
             f"{counted(len(self._limits), 'test')} not checked; nothing was compiled or timed",
             green=bool(self._tests) and not self._limits,

@@ -23,6 +23,7 @@ from pytest_kerntune.values import SCOPES, parse_choice
 
 if TYPE_CHECKING:
     from kerntune.gate.api import Settings
+    from pytest_kerntune.reference_settings import ReferenceSettings
 
 GROUP = "kerntune"
 
@@ -247,6 +248,12 @@ class Options:
     export: Path | None = None
     """Where a base's run leaves its recordings for the run that started it."""
 
+    reference: ReferenceSettings | None = None
+    """What the revision says that this run is held against."""
+
+    reference_baselines: Path = Path()
+    """The folder of the baselines in that revision."""
+
     @property
     def yardstick_name(self) -> str:
         """The revision that this run is held against; empty for the project's own baselines."""
@@ -270,6 +277,7 @@ class Options:
             policy=self.policy,
             targets=self.targets,
             cache_dir=self.cache_dir,
+            yardstick_targets=self.reference.targets(self.reference_baselines) if self.reference else (),
             read_only=bool(self.against),
             calibrate=self.export is None,
             profile=self.profile,
@@ -363,6 +371,8 @@ def _resolve(source: SettingSource, ci: bool) -> Options:
     }
     _refuse_same(files)
     baselines = source.path("--kerntune-baselines") or source.root / DEFAULT_BASELINES
+    reference = _reference(source, ref or against)
+    named = reference is None or source.by_caller("--kerntune-baselines")
     return Options(
         root=source.root,
         baselines=baselines,
@@ -376,7 +386,9 @@ def _resolve(source: SettingSource, ci: bool) -> Options:
         benchmark_json=benchmark_json,
         baselines_ref=ref,
         against=against,
-        anchor="" if export else _anchor(source, baselines),
+        reference=reference,
+        reference_baselines=baselines if reference is None or named else reference.baselines,
+        anchor="" if export else _anchor(source, baselines, reference),
         interpret_limit=source.read("--kerntune-interpret-limit", _limit, INTERPRET_LIMIT),
         profile=source.path("--kerntune-profile"),
         export=export,
@@ -427,15 +439,31 @@ def _revisions(source: SettingSource, update: Update) -> tuple[str, str]:
     return ref, against
 
 
-def _anchor(source: SettingSource, baselines: Path) -> str:
-    """The folder of the anchor, else the git revision that the text is; by default the folder beside the baselines."""
+def _reference(source: SettingSource, revision: str) -> ReferenceSettings | None:
+    """What a revision says; None for a run that is held against none."""
+    if not revision:
+        return None
+    from pytest_kerntune.reference_settings import reference_settings  # few runs have a revision
+
+    return source.of_revision(reference_settings, revision)
+
+
+def _anchor(source: SettingSource, baselines: Path, reference: ReferenceSettings | None) -> str:
+    """The folder of the anchor, else the git revision that the text is; by default the folder beside the baselines.
+
+    Held against a revision, its own ini file and folders count, unless the command line names the anchor.
+    """
     from kerntune.gate.project import DEFAULT_ANCHOR, NO_ANCHOR
 
     text = source.read("--kerntune-anchor", lambda text, where: text, "")
     folder = source.path("--kerntune-anchor") if text else baselines.parent / DEFAULT_ANCHOR
-    if text == NO_ANCHOR:
+    if reference is not None and not source.by_caller("--kerntune-anchor"):
+        text = reference.text("kerntune_anchor")
+        folder = reference.folder("kerntune_anchor") or reference.baselines.parent / DEFAULT_ANCHOR
+    if text == NO_ANCHOR or folder is None:
         return ""
-    return str(folder) if folder is not None and folder.is_dir() else text
+    there = folder.is_dir() if reference is None else reference.has_folder(folder)
+    return str(folder) if there else text
 
 
 def _limit(text: str, where: str) -> float:

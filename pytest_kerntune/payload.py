@@ -94,6 +94,7 @@ class Collected:
         self._static_only: dict[str, str] = {}
         self._baselines: dict[str, Any] = {}
         self._unchecked: dict[str, dict[UncheckedValue, None]] = {}
+        self._said: dict[str, object] = {}
 
     def note_unchecked(self, report: pytest.TestReport) -> None:
         """Keep what a report says of values that nothing checked; the same place of a test counts once."""
@@ -110,12 +111,18 @@ class Collected:
     def add(self, payload: Payload) -> None:
         """Keep a test's payload."""
         self._tests[payload.nodeid] = payload
+        self._said[payload.nodeid] = _said(payload)
 
     def join(self, nodeid: str, results: tuple[CaseResult, ...]) -> None:
         """Add what another run found of a test, or of one that this run hasn't."""
         if results:
             known = self._tests.get(nodeid, Payload(nodeid))
             self._tests[nodeid] = msgspec.structs.replace(known, results=(*known.results, *results))
+            self._said[nodeid] = _said(self._tests[nodeid])
+
+    def altered(self) -> list[str]:
+        """The tests whose results say something else than they did when they came."""
+        return [nodeid for nodeid, payload in self._tests.items() if _said(payload) != self._said.get(nodeid)]
 
     def carry(self, static_only: Mapping[str, str], baselines: Mapping[str, Any]) -> None:
         """Add what other runs leave for the end and for the run's JSON."""
@@ -154,3 +161,7 @@ class Collected:
     def payload(self, nodeid: str) -> Payload:
         """What a test reported; nothing for one that did not run."""
         return self._tests.get(nodeid, Payload(nodeid))
+
+
+def _said(payload: Payload) -> object:
+    return tuple((r.case, r.target, r.verdict, r.outcome) for r in payload.results)

@@ -128,7 +128,9 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     """What to do about tests that were skipped for want of a GPU, said once: pytest shows reasons only if asked."""
     skipped = sum(WITHOUT_GPU in str(r.longrepr) for r in terminalreporter.stats.get("skipped", ()))
     if skipped:
-        terminalreporter.write_line(f"{counted(skipped, 'test')} skipped, {WITHOUT_GPU}", yellow=True)
+        from pytest_kerntune.terminal import write_text  # loads what a report needs
+
+        write_text(terminalreporter, f"{counted(skipped, 'test')} skipped, {WITHOUT_GPU}", yellow=True)
 
 
 @pytest.fixture

@@ -13,8 +13,10 @@ import msgspec
 import pytest
 
 from kerntune.base.case_result import CaseResult
+from kerntune.base.formatting import visible
 from kerntune.base.policy import Outcome, Update, Verdict
 from kerntune.errors import KerntuneError, UsageError
+from kerntune.gate.console import complain
 from kerntune.gate.report import RunReport, write_run
 from kerntune.gate.reporting.plotly_script import require_plotly
 from pytest_kerntune import benchmark_fixture, benchmarks
@@ -41,6 +43,7 @@ from pytest_kerntune.fixture import GatedAutotune, Record
 from pytest_kerntune.initial_conftests import take
 from pytest_kerntune.marker import Marker, read_marker
 from pytest_kerntune.options import Options
+from pytest_kerntune.overruled import DecisionWatch
 from pytest_kerntune.payload import Collected, attach, attach_unchecked, payload_from, payload_of
 from pytest_kerntune.run_report import run_report
 from pytest_kerntune.scratch import Aside
@@ -48,7 +51,7 @@ from pytest_kerntune.selection import covered, narrowed
 from pytest_kerntune.spread import CROWDED, Spread, in_turn
 from pytest_kerntune.stash import concerns, nodeid_of
 from pytest_kerntune.surroundings import kernels_that_know_pytest, unseen_gpu
-from pytest_kerntune.terminal import Progress, write_summary
+from pytest_kerntune.terminal import Progress, write_summary, write_text
 
 if TYPE_CHECKING:
     from kerntune.gate.api import Session
@@ -68,6 +71,7 @@ DECISIONS = "kerntune_decisions"
 ANCHOR = "kerntune_anchor"
 FURTHER = "kerntune_further"
 KNOW_PYTEST = "kerntune_know_pytest"
+OVERRULED = "kerntune_overruled"
 
 
 class Gate:
@@ -98,6 +102,9 @@ class Gate:
         self._locations: dict[str, tuple[str, int | None, str]] = {}
         self._annotations: list[str] = []
         self._remarks: tuple[str, ...] = ()
+        self._marker_changes: list[str] = []
+        self._deciding: DecisionWatch | None = None
+        self._overruled: dict[str, None] = {}
         self._progress = Progress(config)
         self._spread = Spread(options.spread)
 
@@ -145,6 +152,7 @@ class Gate:
             if not self.controller:
                 started.start()
         self._engine = started
+        self._deciding = DecisionWatch()
         if self.worker and started.static and self.config.workerinput.get(FOUND_GPU, False):  # type: ignore[attr-defined]
             self._loss.note("", NO_GPU_LEFT)
         if not self.worker:
@@ -161,6 +169,7 @@ class Gate:
         if others and runs_tests(self.config):  # last: an error for each of these runs is reported once, by this one
             folder = self._aside.folder(FURTHER, lambda into: run_further(self.config, others, into))
             self._further = read_further(others, folder)
+        self.notes += self.options.reference.differences(self.config) if self.options.reference is not None else ()
         aside = (f"in runs of their own: {', '.join(others)}",) if others else ()
         unseen = unseen_gpu() if started.static and not self.options.targets else ""
         self.notes += [unseen] if unseen else []
@@ -200,6 +209,8 @@ class Gate:
             for item in filter(concerns, session.items):
                 stale = read_marker(item).over(policy).outcome(Verdict.STALE)
                 self._stale_outcomes[nodeid_of(item)] = stale.value
+        if self.options.reference is not None:
+            self._marker_changes = self.options.reference.marker_differences(filter(concerns, session.items))
         if self._engine is not None:
             items = {nodeid_of(item) for item in session.items}
             anchor = Path(self.options.anchor) if self.options.anchor and not self.options.yardstick_name else None
@@ -220,7 +231,7 @@ class Gate:
             only_where(excinfo)
 
     def pytest_report_header(self) -> list[str]:
-        return [f"kerntune: {line}" for line in self.header]
+        return [visible(f"kerntune: {line}") for line in self.header]
 
     def pytest_deselected(self) -> None:
         self._narrowed = True
@@ -422,24 +433,34 @@ class Gate:
         self._unseen.update(output.get(UNSEEN, ()))
         self._stale_outcomes.update(output.get(STALE_OUTCOMES, {}))
         self.notes += [line for line in output.get(KNOW_PYTEST, ()) if line not in self.notes]
+        self._overruled.update(dict.fromkeys(output.get(OVERRULED, ())))
 
     @pytest.hookimpl(wrapper=True, tryfirst=True)
     def pytest_sessionfinish(self, session: pytest.Session, exitstatus: int) -> Generator[None, object, object]:
         """Before pytest-benchmark's, a wrapper that saves and compares."""
         self._finish(session, exitstatus)
-        return (yield)
+        failed = session.exitstatus == pytest.ExitCode.TESTS_FAILED
+        found = yield
+        failing = any(r.outcome is Outcome.FAIL for r in self.collected.results)
+        if failed and failing and session.exitstatus == pytest.ExitCode.OK:
+            session.exitstatus = pytest.ExitCode.TESTS_FAILED
+            complain("error: the exit code of a run with failing cases was set to 0; it stays 1")
+        return found
 
     def _finish(self, session: pytest.Session, exitstatus: int) -> None:
         known = kernels_that_know_pytest({launch.kernel for r in self.collected.results for launch in r.launches})
+        known += self._marker_changes
         if self.worker:
             told = {NARROWED: self._narrowed, UNSEEN: sorted(self._unseen), STALE_OUTCOMES: self._stale_outcomes}
-            self.config.workeroutput.update({**told, KNOW_PYTEST: known})  # type: ignore[attr-defined]
+            changed = self._deciding.changed() if self._deciding is not None else []
+            self.config.workeroutput.update({**told, KNOW_PYTEST: known, OVERRULED: changed})  # type: ignore[attr-defined]
             return
         if self._engine is None or self.config.option.collectonly:
             return
         self.notes += [line for line in known if line not in self.notes]
         if self.options.export is None:
             benchmarks.hand_over(self.config, self.collected)
+        self._guard(session, self._say_overruled)
         self._guard(session, self._say_lost)
         self._guard(session, self._join_further)
         self._guard(session, lambda: self._find_stale(session, exitstatus))
@@ -456,6 +477,16 @@ class Gate:
         except KerntuneError as exc:
             self.errors.append(str(exc))
             session.exitstatus = session.exitstatus or pytest.ExitCode.TESTS_FAILED
+
+    def _say_overruled(self) -> None:
+        """A run in which code under test replaced what decides about it fails, whatever its verdicts."""
+        names = dict.fromkeys([*self._overruled, *(self._deciding.changed() if self._deciding is not None else [])])
+        changed = [*names, *(f"the results of {nodeid}" for nodeid in self.collected.altered())]
+        if changed:
+            raise KerntuneError(
+                f"what decides about verdicts was changed while tests ran: {', '.join(changed)}; the verdicts of this "
+                "run mean nothing. outcomes= in a marker or the ini file says what a verdict does"
+            )
 
     def _say_lost(self) -> None:
         """A run that lost its GPU fails, whatever its tests were marked with."""
@@ -557,9 +588,9 @@ class Gate:
             return
         write_summary(terminalreporter, self.collected, self.stale, self.errors, self.options.json)
         for note in self.notes:
-            terminalreporter.write_line(note, yellow=True)
+            write_text(terminalreporter, note, yellow=True)
         for line in self._annotations:
-            terminalreporter.write_line(line)
+            terminalreporter.write_line(line)  # a command for the CI, with every text in it escaped
 
 
 def _record(item: pytest.Item) -> Record:

@@ -65,6 +65,16 @@ class SettingSource:
     def on_command_line(self, flag: str) -> bool:
         return getattr(self._given, self._options[flag].dest) not in (None, False)
 
+    def by_caller(self, flag: str) -> bool:
+        """Whether who called pytest gave the option, and not an ini file's ``addopts``."""
+        from pytest_kerntune.reference_settings import on_command_line  # asked of few runs
+
+        return on_command_line(self._config, flag)
+
+    def of_revision(self, read: Callable[[str, pytest.Config, argparse.Namespace, Path], T], revision: str) -> T:
+        """What ``read`` makes of a revision for the tests that pytest was called for."""
+        return read(revision, self._config, self._given, self.root)
+
     def switch(self, flag: str) -> bool:
         return self.on_command_line(flag) or ini_switch(self._config, self._options[flag].ini)
 

@@ -14,6 +14,7 @@ import pytest
 
 from kerntune.base.case_result import UNJUDGED, CaseResult, config_problems, failures_line
 from kerntune.base.config import Config, configs_text, unique_configs
+from kerntune.base.formatting import visible
 from kerntune.base.policy import Outcome, Verdict
 from kerntune.gate.console import counted
 from kerntune.gate.report import MAX_ROWS, counts_line, table, unchecked_line
@@ -68,10 +69,10 @@ class Progress:
             reporter.ensure_newline()
             self._shown = True
         if _rewrites(reporter):
-            reporter.rewrite(text[: reporter._tw.fullwidth - 1], erase=True)
+            reporter.rewrite(visible(text)[: reporter._tw.fullwidth - 1], erase=True)
             reporter.flush()
         else:
-            reporter.write_line(text)
+            write_text(reporter, text)
 
     def _reporter(self) -> pytest.TerminalReporter | None:
         reporter: pytest.TerminalReporter | None = self._config.pluginmanager.getplugin("terminalreporter")
@@ -81,6 +82,11 @@ class Progress:
     def _uncaptured(self) -> AbstractContextManager[None]:
         manager: Any = self._config.pluginmanager.getplugin("capturemanager")
         return nullcontext() if manager is None else manager.global_and_fixture_disabled()
+
+
+def write_text(reporter: pytest.TerminalReporter, text: str, **markup: bool) -> None:
+    """The only way of a text to the terminal here: ids, kernels and messages may be a file's."""
+    reporter.write_line(visible(text), **markup)
 
 
 def write_summary(
@@ -95,23 +101,23 @@ def write_summary(
     results = (*collected.results, *stale)
     reporter.write_sep("=", "kerntune")
     if collected.results and reporter.verbosity >= 0:
-        reporter.write_line(table(collected.results, max_rows=None if reporter.verbosity > 0 else MAX_ROWS))
-        reporter.write_line("")
+        write_text(reporter, table(collected.results, max_rows=None if reporter.verbosity > 0 else MAX_ROWS))
+        write_text(reporter, "")
     _write_configs(reporter, collected.results)
     _write_failures(reporter, collected.results)
     _write_warnings(reporter, collected.results)
     _write_static_only(reporter, collected.static_only)
     _write_unchecked(reporter, collected)
     for result in stale:
-        reporter.write_line(result.message, yellow=True)
+        write_text(reporter, result.message, yellow=True)
     bad = any(r.outcome is Outcome.FAIL for r in results)
-    reporter.write_line(counts_line(results), red=bad, green=not bad and bool(results))
+    write_text(reporter, counts_line(results), red=bad, green=not bad and bool(results))
     if changed := sum(bool(r.unjudged) for r in collected.results):
-        reporter.write_line(f"{counted(changed, 'case')} passed with other code than before: {UNJUDGED}")
+        write_text(reporter, f"{counted(changed, 'case')} passed with other code than before: {UNJUDGED}")
     for line in offers(collected.results, stale, reporter.config, written):
-        reporter.write_line(line)
+        write_text(reporter, line)
     for error in errors:
-        reporter.write_line(f"ERROR: {error}", red=True)
+        write_text(reporter, f"ERROR: {error}", red=True)
 
 
 def offers(
@@ -203,14 +209,14 @@ def _write_failures(reporter: pytest.TerminalReporter, results: Sequence[CaseRes
 def _write_some(reporter: pytest.TerminalReporter, lines: Sequence[str], what: str) -> None:
     shown = lines if reporter.verbosity > 0 else lines[:MAX_LINES]
     for line in shown:
-        reporter.write_line(line, yellow=True)
+        write_text(reporter, line, yellow=True)
     if len(lines) > len(shown):
-        reporter.write_line(f"... and {len(lines) - len(shown)} more {what}; -v shows all")
+        write_text(reporter, f"... and {len(lines) - len(shown)} more {what}; -v shows all")
 
 
 def _write_static_only(reporter: pytest.TerminalReporter, tests: Mapping[str, str]) -> None:
     for nodeid, reason in tests.items():
-        reporter.write_line(f"static only: {nodeid} stopped where it needs results of a GPU: {reason}")
+        write_text(reporter, f"static only: {nodeid} stopped where it needs results of a GPU: {reason}")
 
 
 def _write_unchecked(reporter: pytest.TerminalReporter, collected: Collected) -> None:
@@ -218,11 +224,11 @@ def _write_unchecked(reporter: pytest.TerminalReporter, collected: Collected) ->
     line = unchecked_line(collected.unchecked)
     if not line:
         return
-    reporter.write_line(line if reporter.verbosity > 0 else f"{line}; -v shows them", yellow=True)
+    write_text(reporter, line if reporter.verbosity > 0 else f"{line}; -v shows them", yellow=True)
     if reporter.verbosity > 0:
         for nodeid, values in collected.unchecked.items():
             for value in values:
-                reporter.write_line(f"  {nodeid}: {value.place}: {value.line}")
+                write_text(reporter, f"  {nodeid}: {value.place}: {value.line}")
 
 
 def _again(config: pytest.Config, option: str) -> str:

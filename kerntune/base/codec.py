@@ -19,6 +19,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
+from kerntune.base.formatting import visible
 from kerntune.base.leftovers import temporary_name
 from kerntune.errors import StoreError
 
@@ -126,6 +127,8 @@ def from_json(
     ``where`` names the file in the message of ``error``. Nothing is executed or guessed. What may hold more than
     ``most_values`` values isn't decoded: the memory that decoding takes is bounded by their number.
     """
+    if (number := _LONG_NUMBER.search(data)) is not None:
+        raise error(f"{where}: has a number of {len(number[0])} digits, which can't be; {_RESTORE}")
     if len(data) > most_values and values_at_most(data) > most_values:
         raise error(f"{where}: has more than the {most_values} values that a file of this kind may have; {_RESTORE}")
     try:
@@ -135,6 +138,10 @@ def from_json(
     if (given := getattr(found, "schema", "")) != schema:
         raise error(_of_schema(where, given, schema))
     return found
+
+
+_LONG_NUMBER = re.compile(rb"(?<=[:,\[ \n-])[0-9]{400,}(?=[,\]}\s])")
+"""A whole number beyond the largest float. Those that are numbers of a text are found as well: none has as many."""
 
 
 def values_at_most(data: bytes) -> int:
@@ -151,8 +158,19 @@ def _refused(data: bytes, schema: str, where: str, exc: Exception, error: type[S
     try:
         given = msgspec.json.decode(data, type=_Header).schema
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as unreadable:
-        return error(f"{where}: not readable as JSON ({unreadable}); {_hint(data)}")
-    return error(_of_schema(where, given, schema) if given != schema else f"{where}: {exc}. {_RESTORE.capitalize()}")
+        return error(f"{where}: not readable as JSON ({visible(str(unreadable))}); {_hint(data)}")
+    why = visible(str(exc).replace("\n", "\\n"))  # names of fields are the file's
+    return error(_of_schema(where, given, schema) if given != schema else f"{where}: {why}. {_RESTORE.capitalize()}")
+
+
+def is_newer(data: bytes, schema: str) -> bool:
+    """Whether a text is of a later version of ``schema``: another kerntune's, which may read it again."""
+    try:
+        kind, _, version = msgspec.json.decode(data, type=_Header).schema.partition("/")
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        return False
+    known, _, number = schema.partition("/")
+    return kind == known and version.isascii() and version.isdigit() and len(version) < 9 and int(version) > int(number)
 
 
 def _of_schema(where: str, given: str, schema: str) -> str:
@@ -213,7 +231,7 @@ def _whole(handle: int, limit: int) -> bytes:
 
 def shown(path: Path) -> str:
     """A path for a message: what can't be printed is escaped."""
-    return encodable(str(path)).replace("\0", "\\0")
+    return visible(encodable(str(path)).replace("\n", "\\n"))
 
 
 _KINDS = {stat.S_IFIFO: "a FIFO", stat.S_IFCHR: "a device", stat.S_IFBLK: "a device", stat.S_IFDIR: "a folder"}

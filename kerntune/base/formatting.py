@@ -3,9 +3,63 @@
 from __future__ import annotations
 
 import math
+import re
 import sys
 
 NO_FIGURE = "–"
+
+
+def visible(text: str) -> str:
+    """A text as a terminal, a log or a warning may show it: what isn't printed is written as ``\\u001b``.
+
+    Escape sequences, marks that turn the direction of writing and characters without width are so; line breaks and tabs
+    stay. A CI system's commands (``::error`` first on a line, ``##[group]``, ``##vso[...]``) are broken by the same
+    notation. It is JSON's, so JSON text stays JSON.
+    """
+    if text.isascii() and text.isprintable() and "##" not in text and not text.lstrip().startswith("::"):
+        return text
+    shown = "".join(x if x.isprintable() or x in "\n\t" else _notation(x) for x in text)
+    return _COMMAND.sub(lambda match: f"{match[1]}{_notation(match[2])}" if match[2] else _notation("#"), shown)
+
+
+_COMMAND = re.compile(r"^([^\S\n]*)(:)(?=:)|#(?=#\w*\[)", re.MULTILINE)
+
+
+def _notation(char: str) -> str:
+    code = ord(char)
+    if code < 0x10000:
+        return f"\\u{code:04x}"
+    return f"\\u{0xD800 + (code - 0x10000 >> 10):04x}\\u{0xDC00 + (code - 0x10000 & 0x3FF):04x}"
+
+
+MAX_TEXT = 2_000
+"""Characters of a cell: a compiler's message can be pages long."""
+
+
+def escaped(text: str) -> str:
+    """Text of users as it stands in a cell of a table: no markup, no link, no mention, no line break."""
+    shown = text if len(text) <= MAX_TEXT else f"{text[:MAX_TEXT]}…"
+    lines = (_SPECIAL.sub(lambda match: f"&#{ord(match[0])};", line) for line in shown.splitlines())
+    return "<br>".join("".join(map(_printable, line)) for line in lines if line)
+
+
+def _printable(char: str) -> str:
+    return char if char.isprintable() else " " * char.isspace()
+
+
+_SPECIAL = re.compile(r"[&<>|`*\[\]#~@\\!$]|:(?=\S)|(?<![^\W_])_|_(?![^\W_])")
+"""Characters that Markdown, tables, formulas, mentions or HTML give a meaning, shown as references. A colon before
+something begins an emoji or belongs to a link; an underscore within a word means nothing."""
+
+
+def code_of(text: str) -> str:
+    """A name as code, where a table can hold it so; else escaped."""
+    return (
+        f"`{text}`"
+        if visible(text) == text and text.isprintable() and not set(text) & set("`|\\") and text.strip()
+        else escaped(text)
+    )
+
 
 _TIME_UNITS = ((1.0, "ns"), (1e3, "µs"), (1e6, "ms"), (1e9, "s"))
 

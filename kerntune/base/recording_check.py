@@ -5,10 +5,15 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator
 
+from kerntune.base.case_result import CaseId
+from kerntune.base.codec import shortened
 from kerntune.base.recording import Binary, Launch, Recording, Storage, Stored, Uniform, View
 
 MAX_BYTES = 1 << 44
 """Bytes of one storage, or of a kernel's scratch memory: 16 TiB, more than any device has."""
+
+MAX_DIMENSIONS = 64
+"""Dimensions of a tensor: torch has no more."""
 
 MAX_COUNT = 1 << 31
 """Warps, CTAs, blocks along an axis and the like: none has as many."""
@@ -34,11 +39,31 @@ def recording_problems(recording: Recording) -> Iterator[str]:
         yield from _at(f"views[{i}]", _view(recording, view))
 
 
+MAX_TEXT = 4_000
+"""Characters of an id, or of a name: those of tests with many parameters have hundreds."""
+
+
+def unprintable(name: str, text: str) -> Iterator[str]:
+    """A sentence, if a text can't be a name: no file of ours has control characters in one, or marks that change how
+    the rest of a line is shown."""
+    if not text.isprintable():
+        yield f"{name} has a character that can't be printed"
+    elif len(text) > MAX_TEXT:
+        yield f"{name} has {len(text)} characters, more than {MAX_TEXT}"
+
+
+def case_problems(case: CaseId) -> Iterator[str]:
+    """The same for the name of a case."""
+    yield from unprintable("case.nodeid", case.nodeid)
+    yield from unprintable("case.call", case.call)
+
+
 def _at(place: str, problems: Iterable[str]) -> Iterator[str]:
     return (f"{place}.{problem}" for problem in problems)
 
 
 def _launch(recording: Recording, launch: Launch) -> Iterator[str]:
+    yield from unprintable("kernel", launch.kernel)
     yield from _index("binary", launch.binary, len(recording.binaries))
     for j, param in enumerate(launch.params):
         if param.view is not None:
@@ -54,6 +79,10 @@ def _binary(binary: Binary) -> Iterator[str]:
     for name in ("sha256", "ttir_sha256"):
         if not is_sha256(getattr(binary, name)):
             yield f"{name} is no SHA-256 in 64 hexadecimal digits"
+    if re.fullmatch(r"(?:sm_[0-9]{2,3}[a-z]?|gfx[0-9a-f]+)", binary.arch) is None:
+        yield f"arch is {shortened(binary.arch)!r}, no architecture such as sm_90a"
+    for name in ("symbol", "triton", "assembler"):
+        yield from unprintable(name, getattr(binary, name))
     for name in ("num_warps", "num_ctas", "warp_size"):
         yield from within(name, getattr(binary, name), 1, MAX_COUNT)
     for name in ("shared", "tmem"):
@@ -79,6 +108,8 @@ def _view(recording: Recording, view: View) -> Iterator[str]:
     yield from within("offset_bytes", view.offset_bytes, 0, MAX_BYTES)
     if len(view.shape) != len(view.strides):
         yield f"strides are {len(view.strides)}, and there are {len(view.shape)} sizes"
+    if len(view.shape) > MAX_DIMENSIONS:
+        yield f"shape has {len(view.shape)} dimensions, more than {MAX_DIMENSIONS}"
     for j, size in enumerate(view.shape):
         yield from within(f"shape[{j}]", size, 0, MAX_INTEGER)
     for j, stride in enumerate(view.strides):

@@ -55,9 +55,12 @@ def bits_of(dtype: str) -> int:
     """Bits of one element of a torch dtype: ``float8_e4m3fn`` has 8, ``int64`` 64."""
     if dtype in BITS:
         return BITS[dtype]
-    digits = "".join(c if c.isdigit() else " " for c in dtype.partition("_")[0]).split()
+    digits = "".join(c if c in "0123456789" else " " for c in dtype.partition("_")[0][:MOST_NAME]).split()
     return int(digits[-1]) if digits else 8
 
+
+MOST_NAME = 40
+"""Characters of a dtype's name that are looked at: a file may have any text there."""
 
 MATMUL_DTYPES = ("float16", "bfloat16", "float32", "float64", "float8_e4m3fn", "int8")
 """Those that tensor cores multiply and a peak is measured for; a float8_e5m2 counts as the other one."""

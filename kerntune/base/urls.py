@@ -7,6 +7,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from urllib.parse import unquote
 
+from kerntune.base.formatting import visible
 from kerntune.errors import UsageError
 
 CONDITIONAL = frozenset({"s3", "s3a", "gs", "gcs"})
@@ -35,7 +36,8 @@ def is_url(text: str) -> bool:
 
 
 def shown_url(url: str) -> str:
-    """A URL for messages, without a password."""
+    """A URL for messages, without a password and with nothing that can't be printed."""
+    url = visible(url)
     head, at, rest = url.rpartition("@")
     scheme, _, user = head.partition("://")
     return f"{scheme}://{user.partition(':')[0]}{at}{rest}" if at and "/" not in user else url
@@ -73,7 +75,7 @@ def check_place(url: str) -> None:
     if protocol in SFTP:
         unqueried(url)
     if not place.strip("/"):
-        raise UsageError(f"{url}: names no place; a bucket, a host or a path follows ://")
+        raise UsageError(f"{shown_url(url)}: names no place; a bucket, a host or a path follows ://")
 
 
 def local_folder(url: str) -> Path | None:

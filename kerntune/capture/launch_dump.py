@@ -144,7 +144,7 @@ def write_launch(
         raise StoreError(
             f"kernel {launch.kernel}: its binary {binary.sha256[:12]} is not stored, so it can't be dumped"
         )
-    final = folder / (name or f"{launch.kernel}-{_digest(recording, launch, binary)}")
+    final = folder / (name or f"{plain_name(launch.kernel)}-{_digest(recording, launch, binary)}")
     if final.is_dir():
         return final
     folder.mkdir(parents=True, exist_ok=True)
@@ -296,5 +296,9 @@ def guessed(recording: Recording) -> Recording:
 
 def folder_name(text: str) -> str:
     """A case's or kernel's name as that of a folder, distinct for distinct texts."""
-    short = re.sub(r"[^\w.-]+", "-", text).strip("-.")[:80]
-    return f"{short}-{hashlib.sha256(text.encode()).hexdigest()[:8]}"
+    return f"{plain_name(text)}-{hashlib.sha256(text.encode()).hexdigest()[:8]}"
+
+
+def plain_name(text: str) -> str:
+    """A case's or kernel's name as part of a file's name: no separator, at most 80 characters."""
+    return re.sub(r"[^\w.-]+", "-", text).strip("-.")[:80]

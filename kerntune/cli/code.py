@@ -21,7 +21,7 @@ from kerntune.compiling.binary.identity import strip_debug
 from kerntune.compiling.binary.stages import STAGES, first_difference, first_stage_of, strip_locations
 from kerntune.compiling.farm import Farm
 from kerntune.compiling.kernel_facts import ASSEMBLY
-from kerntune.compiling.recompile import stages_from
+from kerntune.compiling.recompile import stages_from, text_of
 from kerntune.errors import UsageError
 from kerntune.gate import git
 from kerntune.gate.baselines import Baseline, BaselineStore, StaticBaseline, TimeBaseline
@@ -156,7 +156,7 @@ class Texts:
 
     def stages_of(self, side: Side, launch: LaunchStatic) -> tuple[str, ...]:
         """The stages of a launch; :class:`UsageError` if its first one isn't stored."""
-        return self.stages(first_stage_of(self._stored(side, launch).decode()))
+        return self.stages(first_stage_of(text_of(self._stored(side, launch), launch.kernel)))
 
     def of(self, side: Side, launch: LaunchStatic, stage: str) -> str:
         """The text of one stage, without source locations; :class:`UsageError` if the kernel has no such stage there,
@@ -166,7 +166,7 @@ class Texts:
         if stage not in stages:
             raise UsageError(f"{launch.kernel} has no stage {stage} for {self._target}; there are {', '.join(stages)}")
         if stage == stages[0]:
-            return strip_locations(ttir.decode())
+            return strip_locations(text_of(ttir, launch.kernel))
         if stage == SASS:
             return self._machine_code(side, launch, ttir)
         made = self._compiled(launch, ttir)[stage].decode()
@@ -192,7 +192,7 @@ class Texts:
         options = options_of(launch)
         key = (launch.ttir_sha256, repr(sorted(options.items())))
         if key not in self._made:
-            self._made[key] = stages_from(self._farm, self._target, ttir.decode(), options, launch.kernel)
+            self._made[key] = stages_from(self._farm, self._target, ttir, options, launch.kernel)
         return self._made[key]
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from tabulate import tabulate
 
 from kerntune.base.codec import to_json
-from kerntune.base.formatting import NO_FIGURE, format_share, format_time
+from kerntune.base.formatting import NO_FIGURE, code_of, escaped, format_share, format_time
 from kerntune.cli.changes import BaselineChanges, Change, compare
 from kerntune.cli.revision import load_revision
 from kerntune.cli.stored import Entry, given_folder, load_folder
@@ -64,8 +64,8 @@ def _table(changes: Sequence[Change], markdown: bool) -> str:
         for cells in (headers, *rows):
             del cells[TIMES]
     if markdown:
-        escaped = [[cell.replace("|", r"\|").replace("\n", "<br>") for cell in row] for row in rows]
-        return str(tabulate(escaped, headers=headers, tablefmt="github", disable_numparse=True))
+        quoted = [[code_of(row[0]), *map(escaped, row[1:])] for row in rows]
+        return str(tabulate(quoted, headers=headers, tablefmt="github", disable_numparse=True))
     widths = [*[None] * (len(headers) - 1), DETAIL_WIDTH]
     return str(tabulate(rows, headers=headers, tablefmt="simple", disable_numparse=True, maxcolwidths=widths))
 
@@ -84,4 +84,4 @@ def _row(change: Change) -> tuple[str, ...]:
 
 def _list(title: str, cases: Sequence[str], markdown: bool) -> str:
     bullet, gap = ("- ", "\n\n") if markdown else ("  ", "\n")
-    return f"{title}:{gap}" + "\n".join(bullet + case for case in cases)
+    return f"{title}:{gap}" + "\n".join(bullet + (code_of(case) if markdown else case) for case in cases)

@@ -14,13 +14,13 @@ from pathlib import Path
 from kerntune.base.case_result import CaseId
 from kerntune.base.orphans import bound_command
 from kerntune.base.temporary_folders import scratch_folder
-from kerntune.capture.launch_dump import LAUNCH_FILE, DumpedTexts, folder_name, write_launch
+from kerntune.capture.launch_dump import LAUNCH_FILE, DumpedTexts, folder_name, plain_name, write_launch
 from kerntune.cli.static_record import environment
 from kerntune.cli.stored import Entry, Pattern, given_folder, load_folder, not_found, target_of
 from kerntune.compiling.binary.stages import first_stage_of
 from kerntune.compiling.farm import Farm
 from kerntune.compiling.kernel_facts import ASSEMBLY
-from kerntune.compiling.recompile import stages_from
+from kerntune.compiling.recompile import stages_from, text_of
 from kerntune.errors import ReplayError, UsageError
 from kerntune.gate.baselines import BaselineStore, TimeBaseline, artifact_names
 from kerntune.gate.console import fail_with, say
@@ -135,7 +135,7 @@ def _stored(folder: Path, baseline: TimeBaseline, out: Path) -> tuple[list[Path]
                 DumpedTexts(stages=stages),
                 environment=baseline.environment,
                 case=str(baseline.case),
-                name=f"{index:02d}-{launch.kernel}",
+                name=f"{index:02d}-{plain_name(launch.kernel)}",
             )
             paths.append(path)
             missing += [f"{path}: {why_not}"] if why_not else []
@@ -154,16 +154,17 @@ def _stages(
     """The texts of the compiler's stages, and which are missing and why; empty if none is."""
     target, binary = baseline.recording.target, baseline.recording.binary_of(baseline.recording.launches[index])
     ttir = artifacts.get(binary.ttir_sha256)
-    first = "ttir" if ttir is None else first_stage_of(ttir.decode())
+    first = "ttir" if ttir is None else first_stage_of(ttir.decode(errors="replace"))
     wanted = (first, "ttgir", "llir", ASSEMBLY[target.backend][0])
     if ttir is None:
         return {}, f"no {_files(wanted)}: its TTIR {binary.ttir_sha256[:12]} is not among the baselines' artifacts"
-    found = {first: ttir.decode()}
+    found: dict[str, str] = {}
     try:
+        found = {first: text_of(ttir, binary.symbol)}
         options = {"num_warps": binary.num_warps, "num_ctas": binary.num_ctas, **binary.options}
-        made = stages_from(farm, target, ttir.decode(), options, binary.symbol)
+        made = stages_from(farm, target, ttir, options, binary.symbol)
     except ReplayError as exc:  # another Triton than it was recorded with
-        return found, f"no {_files(wanted[1:])}: {exc}"
+        return found, f"no {_files([name for name in wanted if name not in found])}: {exc}"
     return found | {stage: made[stage].decode() for stage in wanted if stage in made and stage not in found}, ""
 
 

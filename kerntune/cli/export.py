@@ -73,7 +73,8 @@ def _exported(args: argparse.Namespace) -> list[Path]:
     target = Target.parse(winner.key.target) if winner is not None and args.target is None else first
     if winner is None and args.target is None:
         raise UsageError(f"kernel {name}: no stored winner fits, so say what to compile for: --target cuda:90")
-    config = _config(args.config, kernel, name, winner.config if winner is not None else None)
+    stored = winner.config if winner is not None else None
+    config = _config(args.config, kernel, name, stored, target)
     known = {} if winner is None else arguments_of(winner.key.arguments)
     arguments = {**{n: v for n, v in known.items() if n in jit_of(kernel).arg_names}, **given}
     backend = StaticBackend((target,))
@@ -119,13 +120,14 @@ def _argument(option: str, text: str) -> ArgumentLike:
         raise UsageError(f"{option}: {exc}") from exc
 
 
-def _config(text: str | None, kernel: Any, name: str, stored: Config | None) -> Config:
+def _config(text: str | None, kernel: Any, name: str, stored: Config | None, target: Target) -> Config:
     """The config of ``--config``, else the winner's, else the only one there is."""
     if text is not None:
         pairs = [part.partition("=") for part in text.split(",") if part.strip()]
         option = f"--config {text!r} (write NAME=VALUE,NAME=VALUE, with commas)"
         return Config.from_mapping({n.strip(): _argument(option, value) for n, _, value in pairs})
     if stored is not None:
+        _refuse_options(stored, target, jit_of(kernel).arg_names, name)
         return stored
     configs = getattr(kernel, "configs", None)
     if configs is None:
@@ -137,6 +139,14 @@ def _config(text: str | None, kernel: Any, name: str, stored: Config | None) -> 
     raise UsageError(
         f"kernel {name}: no stored winner fits these arguments; tune it (call it once), or say --config BLOCK=128,..."
     )
+
+
+def _refuse_options(stored: Config, target: Target, names: Sequence[str], kernel: str) -> None:
+    """:class:`UsageError` for a stored winner that would pass the compiler what no file may (a shared store's)."""
+    options = {n: v for n, v in stored.all_kwargs().items() if n not in names}
+    _, problems = compat.checked_options(target.backend, options, dict.fromkeys(options, ...))
+    if problems:
+        raise UsageError(f"kernel {kernel}: the stored winner can't be compiled: {'; '.join(problems)}; give --config")
 
 
 def _grid(

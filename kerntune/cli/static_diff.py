@@ -13,7 +13,7 @@ from pathlib import Path
 from tabulate import tabulate
 
 from kerntune.base.codec import to_json
-from kerntune.base.formatting import NO_FIGURE
+from kerntune.base.formatting import NO_FIGURE, code_of, escaped
 from kerntune.cli.changes import Figure
 from kerntune.cli.diff import load
 from kerntune.cli.static_compare import (
@@ -111,12 +111,13 @@ def text_of(found: StaticDifference, *, markdown: bool = False) -> str:
     """The table and the lists, for a terminal or for a comment on a pull request."""
     shown = [c for c in found.changed if c.differs]
     head = f"{found.before} -> {found.after}"
-    parts = [f"### Kernels, {head}" if markdown else head]
+    parts = [f"### Kernels, {escaped(head)}" if markdown else head]
     parts += [_table(shown, markdown)] if shown else []
     bullet, gap = ("- ", "\n\n") if markdown else ("  ", "\n")
     ends = "Compared up to where they stopped without a GPU"
     for title, cases in (("Added", found.added), ("Removed", found.removed), (ends, found.cut_off)):
-        parts += [f"{title}:{gap}" + "\n".join(bullet + c for c in cases)] if cases else []
+        shown_cases = [code_of(c) if markdown else c for c in cases]
+        parts += [f"{title}:{gap}" + "\n".join(bullet + c for c in shown_cases)] if cases else []
     alike = len(found.changed) - len(shown)
     parts.append(
         f"{found.failing} failing, {len(shown)} changed, {alike} with other code and equal figures, "
@@ -128,8 +129,8 @@ def text_of(found: StaticDifference, *, markdown: bool = False) -> str:
 def _table(changes: Sequence[StaticChange], markdown: bool) -> str:
     rows = [row for c in changes for row in _rows(c)]
     if markdown:
-        escaped = [[cell.replace("|", r"\|").replace("\n", "<br>") for cell in row] for row in rows]
-        return str(tabulate(escaped, headers=HEADERS, tablefmt="github", disable_numparse=True))
+        cells = [[code_of(row[0]), *map(escaped, row[1:])] for row in rows]
+        return str(tabulate(cells, headers=HEADERS, tablefmt="github", disable_numparse=True))
     return str(tabulate(rows, headers=HEADERS, tablefmt="simple", disable_numparse=True, maxcolwidths=list(WIDTHS)))
 
 

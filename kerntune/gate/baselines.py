@@ -20,7 +20,7 @@ from kerntune.base.device import DeviceSpec, Environment, Target
 from kerntune.base.leftovers import sweep_once
 from kerntune.base.operator_list import MAX_OUTSIDE, MAX_ROWS, OperatorList
 from kerntune.base.recording import Recording, Stored
-from kerntune.base.recording_check import MAX_BYTES, is_sha256, recording_problems, within
+from kerntune.base.recording_check import MAX_BYTES, case_problems, is_sha256, recording_problems, unprintable, within
 from kerntune.base.stats import Estimate
 from kerntune.errors import BaselineError, StoreError, TargetError
 from kerntune.gate.static_figures import LaunchStatic
@@ -284,10 +284,6 @@ class BaselineStore:
         """The bytes that the baselines given by :meth:`time` and :meth:`static` may name."""
         return self.artifacts(target)
 
-    def remark(self, device: DeviceSpec, case: CaseId, fingerprint: str) -> str:
-        """What a reader should know of where a case's time baseline comes from; empty if nothing."""
-        return ""
-
     # time
 
     def time_path(self, device: DeviceSpec, case: CaseId, fingerprint: str) -> Path:
@@ -356,7 +352,11 @@ class BaselineStore:
         return path
 
     def write(self, path: Path, baseline: Baseline) -> None:
-        """Write a baseline's own file, whole, and onto the disk before this returns."""
+        """Write a baseline's own file, whole, and onto the disk before this returns. :class:`BaselineError` for a case
+        whose name couldn't be read again."""
+        case = CaseId(codec.encodable(baseline.case.nodeid), codec.encodable(baseline.case.call))
+        if (problem := next(case_problems(case), "")) != "":
+            raise BaselineError(f"{codec.shown(path)}: {problem}; give the test or the call another name")
         whole = inside(self.folder, path)
         codec.write_atomic(whole, codec.to_json(baseline), error=BaselineError, durable=True)
         sweep_once(whole.parent)
@@ -493,9 +493,12 @@ def _refuse(where: str, problems: Iterator[str]) -> None:
 
 def time_problems(found: TimeBaseline) -> Iterator[str]:
     """A sentence for each field that can't be, beginning with its place: ``recording.launches[0].binary``."""
+    yield from case_problems(found.case)
+    yield from unprintable("recorded", found.recorded)
     yield from (f"recording.{problem}" for problem in recording_problems(found.recording))
     yield from _target_problems("device.target", found.device.target)
     yield from _target_problems("recording.target", found.recording.target)
+    yield from unprintable("device.name", found.device.name)
     yield from _too_long("device.name", found.device.slug)
     for i, time_ns in enumerate(found.sample.times_ns):
         yield from within(f"sample.times_ns[{i}]", time_ns, LEAST_NS, MOST_NS)
@@ -505,6 +508,8 @@ def time_problems(found: TimeBaseline) -> Iterator[str]:
 
 def static_problems(found: StaticBaseline) -> Iterator[str]:
     """As :func:`time_problems`."""
+    yield from case_problems(found.case)
+    yield from unprintable("recorded", found.recorded)
     yield from _target_problems("target", found.target)
     if not re.fullmatch(r"\d+\.\d+", found.triton):
         yield f"triton is {codec.shortened(found.triton)!r}, which is no Triton series such as 3.9"
@@ -533,6 +538,7 @@ def _target_problems(place: str, target: Target) -> Iterator[str]:
 
 def _figures_problems(place: str, launches: tuple[LaunchStatic, ...]) -> Iterator[str]:
     for i, launch in enumerate(launches):
+        yield from unprintable(f"{place}[{i}].kernel", launch.kernel)
         if not is_sha256(launch.ttir_sha256):
             yield f"{place}[{i}].ttir_sha256 is no SHA-256 in 64 hexadecimal digits"
         for name in ("registers", "shared_bytes", "code_bytes", "threads"):

@@ -11,6 +11,7 @@ import msgspec
 
 from kerntune.base.case_result import CaseId, CaseResult
 from kerntune.base.config import Config
+from kerntune.base.device import Target
 from kerntune.base.policy import ACCEPTING, Missing, Outcome, Policy, TuneMode, Update, Verdict
 from kerntune.gate.baselines import BaselineStore, StaticBaseline, TimeBaseline
 
@@ -30,6 +31,9 @@ class Settings:
     """A folder with whose baselines cases are compared; those in ``baselines`` are then written only."""
 
     yardstick_name: str = ""
+    yardstick_targets: tuple[Target, ...] = ()
+    """The targets of which that revision has baselines: without a GPU these are compiled for."""
+
     read_only: bool = False
     """Whether no baseline is written, whatever the verdict."""
 
@@ -43,6 +47,11 @@ class Settings:
     """The folder that gets a Chrome trace of each case."""
     code_changes: bool = False
     """Whether results have the hunks of changed code: a compilation of the baseline's TTIR for each changed kernel."""
+
+    def known_targets(self, store: BaselineStore) -> tuple[Target, ...]:
+        """The targets that are compiled for if none is named: of the revision that is compared with, else of the
+        project's own ``store``."""
+        return self.yardstick_targets or tuple(store.targets())
 
 
 @dataclass(frozen=True)

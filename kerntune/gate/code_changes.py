@@ -61,8 +61,17 @@ def code_changes(
 
 def options_of(launch: LaunchStatic) -> dict[str, object]:
     """The compile options that a baseline keeps of a launch."""
-    given = {name: int(launch.compiled_for[name]) for name in COMPILE_FIELDS if name in launch.compiled_for}
+    given = {name: _number(launch.compiled_for[name]) for name in COMPILE_FIELDS if name in launch.compiled_for}
     return {**(launch.config.all_kwargs() if launch.config else {}), **given}
+
+
+def _number(text: str) -> int | str:
+    """A compile field as a number; what is none stays a text, which no compiler takes."""
+    return int(text) if text.isascii() and text.isdigit() and len(text) < MOST_DIGITS else text
+
+
+MOST_DIGITS = 10
+"""Digits of a compile field: Python refuses to read thousands."""
 
 
 @dataclass(frozen=True)
@@ -75,7 +84,7 @@ class _Texts:
         ttir = self.stored.artifacts.get(old.ttir_sha256), self.recorded.artifacts.get(new.ttir_sha256)
         sides = dict(self._assembly(index, old, new, ttir[0])) if old.compiler == new.compiler and ttir[0] else {}
         if not sides and ttir[0] and ttir[1]:
-            texts = ttir[0].decode(), ttir[1].decode()
+            texts = [text.decode(errors="replace") for text in ttir if text]
             sides = {first_stage_of(texts[1]): (strip_locations(texts[0]), strip_locations(texts[1]))}
         for stage, (before, after) in sides.items():
             text, cut = hunk_text(_lines(before), _lines(after), MAX_LINES)
@@ -90,7 +99,7 @@ class _Texts:
         binary = recording.binary_of(recording.launches[index])
         kind = ASSEMBLY[recording.target.backend][0]
         try:
-            made = self._made(recording.target, old, ttir)
+            made = self._made(recording.target, old, ttir, binary.options)
             asm = made[kind].decode(), self.recorded.asm[binary.sha256]
             yield kind, (strip_debug(asm[0], kind=kind), strip_debug(asm[1], kind=kind))
             if binary.kind == "cubin":
@@ -99,8 +108,8 @@ class _Texts:
         except (KerntuneError, KeyError, ValueError):  # the verdict stands, and the report says what it has
             return
 
-    def _made(self, target: Target, old: LaunchStatic, ttir: bytes) -> Mapping[str, bytes]:
-        return stages_from(self.farm, target, ttir.decode(), options_of(old), old.kernel)
+    def _made(self, target: Target, old: LaunchStatic, ttir: bytes, own: Mapping[str, object]) -> Mapping[str, bytes]:
+        return stages_from(self.farm, target, ttir, options_of(old), old.kernel, own)
 
     def _cubin(self, old: LaunchStatic) -> bytes | None:
         """The baseline's own binary, if it keeps one."""

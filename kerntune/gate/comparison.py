@@ -138,7 +138,7 @@ class Comparer:
         def replay(before: Recording, artifacts: Artifacts) -> Replay:
             return self.replayer.replay(before, artifacts, level, bias, done, results)
 
-        return replay_baseline(baseline, stored, self.case.capture.compiler.farm, replay)
+        return replay_baseline(baseline, stored, self.case.capture.compiler.farm, replay, self.case.recording)
 
     def _evidence(self, baseline: TimeBaseline, sample: Sample, used: RungUsed) -> Evidence:
         stored = median(baseline.sample.times_ns)
@@ -185,7 +185,7 @@ class Comparer:
             if used.rung == RECOMPILED:
                 raise ReplayError("the baseline's binary can't be run: " + "; ".join(used.why_not))
             then = under_todays_flags(baseline.recording, now)
-            recording, binaries = recompiled(self.case.capture.compiler.farm, then, artifacts)
+            recording, binaries = recompiled(self.case.capture.compiler.farm, then, artifacts, now)
             made.update(binaries)
             return recording
 

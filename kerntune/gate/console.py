@@ -25,13 +25,19 @@ def speak_anything() -> None:
 
 
 def say(text: str, end: str = "\n") -> None:
-    """Print a result."""
-    print(text, end=end)
+    """Print a result, whatever texts of files are in it."""
+    print(_visible(text), end=end)
 
 
 def complain(text: str) -> None:
     """Print what is wrong, a message and never a traceback."""
-    print(f"kerntune: {text}", file=sys.stderr)
+    print(_visible(f"kerntune: {text}"), file=sys.stderr)
+
+
+def _visible(text: str) -> str:
+    from kerntune.base.formatting import visible  # not for the help of a command, which loads nothing
+
+    return visible(text)
 
 
 def error_text(exc: Exception) -> str:

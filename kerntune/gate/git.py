@@ -31,23 +31,64 @@ def commit_of(top: Path, revision: str) -> str:
     return found.decode().strip()
 
 
-def extract(revision: str, folder: Path, into: Path) -> Path:
+def extract(revision: str, folder: Path, into: Path, root: Path | None = None) -> Path:
     """Write the files of ``folder`` as ``revision`` has them under ``into``; where the folder is there.
 
     An index of its own is used, so checkout filters apply (Git LFS) and nothing staged is lost. A revision without the
-    folder gives an empty one.
+    folder gives an empty one. Nothing of the working tree has a say: its links aren't followed inside of the repository
+    around ``root``, and its ``.gitattributes`` aren't read.
     """
-    top = top_of(folder.resolve())
-    inside = folder.resolve().relative_to(top).as_posix()
+    top, inside = place_of(folder, folder if root is None else root)
     commit = commit_of(top, revision)
     with scratch_folder("index") as scratch:
-        env = {**os.environ, "GIT_INDEX_FILE": str(scratch / "index")}
+        (scratch / "tree").mkdir()
+        env = {
+            **os.environ,
+            "GIT_DIR": _must(top, None, "rev-parse", "--absolute-git-dir").decode().strip(),
+            "GIT_WORK_TREE": str(scratch / "tree"),  # empty: attributes come from the index
+            "GIT_INDEX_FILE": str(scratch / "index"),
+            "GIT_LITERAL_PATHSPECS": "1",
+        }
         _must(top, env, "read-tree", commit)
         names = _must(top, env, "ls-files", "-z", "--", inside)
-        _must(top, env, "checkout-index", "-q", "-z", "--stdin", f"--prefix={into.resolve()}/", given=names)
+        _must(
+            scratch / "tree", env, "checkout-index", "-q", "-z", "--stdin", f"--prefix={into.resolve()}/", given=names
+        )
     found = into / inside
     found.mkdir(parents=True, exist_ok=True)
     return found
+
+
+def place_of(path: Path, root: Path) -> tuple[Path, str]:
+    """The repository that ``path`` is in, and its name there: that around ``root``, if it is in it by its name, else
+    that which it leads to."""
+    top = top_of(root.resolve())
+    inside = name_in(top, path)
+    if inside is not None:
+        return top, inside
+    leads = Path(os.path.abspath(path)).resolve()
+    other = top_of(leads)
+    return other, leads.relative_to(other).as_posix()
+
+
+def name_in(top: Path, path: Path) -> str | None:
+    """A path as git names it in the repository at ``top``; None for one that isn't in it by its name. Links within the
+    repository aren't followed: a change could have made them."""
+    given = Path(os.path.abspath(path))
+    parent = next((p for p in reversed((given, *given.parents)) if p.resolve() == top), None)
+    return None if parent is None else given.relative_to(parent).as_posix()
+
+
+def file_at(top: Path, commit: str, name: str) -> bytes | None:
+    """A file of a commit, by its name within the repository; None if it has none."""
+    return git_output(top, "cat-file", "blob", f"{commit}:{name}")
+
+
+def names_at(top: Path, commit: str, folder: str, *, folders: bool = False) -> list[str] | None:
+    """What is in a folder of a commit, or only its ``folders``; None if it has no such folder."""
+    only = ("-d",) if folders else ()
+    found = git_output(top, "ls-tree", *only, "-z", "--name-only", f"{commit}:{'' if folder == '.' else folder}")
+    return None if found is None else [x.decode(errors="surrogateescape") for x in found.split(b"\0") if x]
 
 
 @contextlib.contextmanager

@@ -241,8 +241,9 @@ class TimedCheck:
         judgement = judge(policy, len(case.recording.working), found, since, grown, outside.failures, beside)
         parts = self.comparer.attribution(judgement.decisive) if judgement.decisive is not None else None
         pending = self.builder.pending(judgement, time.sample, static, baseline)
-        if not outside.may_be_baseline(self.settings.update):
-            pending = replace(pending, write=False)
+        unreviewed = self.stores.unreviewed(judgement.verdict, self.path)
+        write = unreviewed.writes(pending.write, self.settings.update)
+        pending = replace(pending, write=write and outside.may_be_baseline(self.settings.update))
         return CaseFindings(time, static, judgement, parts, pending, outside)
 
     def _beside(self, baseline: TimeBaseline | None, comparison: Comparison | None) -> OperatorChange:
@@ -295,8 +296,8 @@ class TimedCheck:
         reasons = (*judgement.beside.unsure, *judgement.beside.qualified(reasons), *unsure(judgement))
         reasons = (*reasons, renamed.said) if renamed.said else reasons
         told = (f"since the baseline: {reasons[0]}", *reasons[1:]) if of_anchor else reasons
-        remark = self.stores.reference.remark(self.gpu.spec, case.id, case.fingerprint)
-        warnings = (*filter(None, [remark]), *warnings_of(judgement, findings.pending, call.policy))
+        unreviewed = self.stores.unreviewed(verdict, self.path)
+        warnings = (*filter(None, [unreviewed.said]), *warnings_of(judgement, findings.pending, call.policy))
         warnings = (*warnings, *foreign_text(judgement, findings.time.foreign))
         warnings = (*warnings, *modes_text(modes(sample.times_ns)), *findings.outside.warnings, *self.tuning.notes)
         numerics = found.numerics if found is not None else None
@@ -308,7 +309,7 @@ class TimedCheck:
             case=case.id,
             fingerprint=case.fingerprint,
             verdict=verdict,
-            outcome=outcome_of(verdict, call.policy, findings.pending, self.settings.update),
+            outcome=unreviewed.outcome(outcome_of(verdict, call.policy, findings.pending, self.settings.update)),
             message=timed_message(verdict, case.id, before, after, shown, [*said, *told, *warnings], held=held),
             target=str(self.gpu.spec.target),
             device=self.gpu.spec.name,

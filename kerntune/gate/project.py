@@ -78,13 +78,22 @@ def _read(path: Path) -> Mapping[str, Any] | None:
     if not path.is_file():
         return None
     try:
-        return _toml(path) if path.suffix == ".toml" else _ini(path)
-    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError, configparser.Error) as exc:
+        return settings_in(path, path.read_bytes())
+    except OSError as exc:
         raise UsageError(f"{path}: can't be read ({exc}); repair it, or say --baselines=DIR") from exc
 
 
-def _toml(path: Path) -> Mapping[str, Any] | None:
-    data = tomllib.loads(path.read_text(encoding="utf-8"))
+def settings_in(path: Path, content: bytes) -> Mapping[str, Any] | None:
+    """The settings for pytest in an ini file's content; None if it has none. :class:`UsageError` if it is broken."""
+    try:
+        text = content.decode("utf-8")
+        return _toml(path, text) if path.suffix == ".toml" else _ini(path, text)
+    except (ValueError, RecursionError, configparser.Error) as exc:
+        raise UsageError(f"{path}: can't be read ({exc}); repair it, or say --baselines=DIR") from exc
+
+
+def _toml(path: Path, text: str) -> Mapping[str, Any] | None:
+    data = tomllib.loads(text)
     if path.name != "pyproject.toml":
         return _table(data, "pytest") or {}
     tool = _table(data, "tool") or {}
@@ -95,9 +104,9 @@ def _toml(path: Path) -> Mapping[str, Any] | None:
     return old if old is not None else pytest
 
 
-def _ini(path: Path) -> Mapping[str, Any] | None:
+def _ini(path: Path, text: str) -> Mapping[str, Any] | None:
     parser = configparser.ConfigParser(interpolation=None, strict=False)
-    parser.read_string(path.read_text(encoding="utf-8"), str(path))
+    parser.read_string(text, str(path))
     section = "tool:pytest" if path.suffix == ".cfg" else "pytest"
     if parser.has_section(section):
         return dict(parser[section])

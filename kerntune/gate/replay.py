@@ -156,10 +156,14 @@ class RungUsed:
 
 
 def replay_baseline(
-    baseline: TimeBaseline, stored: Artifacts, farm: Farm, replay: Callable[[Recording, Artifacts], Replay]
+    baseline: TimeBaseline,
+    stored: Artifacts,
+    farm: Farm,
+    replay: Callable[[Recording, Artifacts], Replay],
+    now: Recording | None = None,
 ) -> RungUsed:
-    """Replay the baseline in turn with today's recording, by the best kind of comparison that is possible. ``replay``
-    does one."""
+    """Replay the baseline in turn with today's recording ``now``, by the best kind of comparison that is possible.
+    ``replay`` does one."""
     before, why_not = baseline.recording, []
     hidden = scalar_addresses(before)
     if hidden:
@@ -169,7 +173,7 @@ def replay_baseline(
     except UNREPLAYABLE as exc:
         why_not.append(str(exc))
     try:
-        before, made = recompiled(farm, before, stored)
+        before, made = recompiled(farm, before, stored, now)
         artifacts = ChainMap(made, stored)  # type: ignore[arg-type]  # only read
         return _on_rung(RECOMPILED, before, artifacts, replay, why_not)
     except UNREPLAYABLE as exc:

@@ -24,7 +24,7 @@ from kerntune.base.case_result import (
     word_of,
 )
 from kerntune.base.codec import MAX_REPORT, MAX_REPORT_VALUES, from_json, read_file, to_json, write_atomic
-from kerntune.base.formatting import NO_FIGURE, bounded, format_rate, format_share, format_time
+from kerntune.base.formatting import NO_FIGURE, bounded, format_rate, format_share, format_time, visible
 from kerntune.base.policy import Outcome, Verdict
 from kerntune.base.stats import Estimate
 from kerntune.gate.console import counted
@@ -246,7 +246,7 @@ def properties(results: Sequence[CaseResult]) -> list[tuple[str, str]]:
         suffix = f"[{_suffix(r, results)}]" if len(results) > 1 else ""
         out.append((f"kerntune_verdict{suffix}", r.word))
         out += [(f"kerntune_{name}{suffix}", text) for name, text in _figures(r).items()]
-    return out
+    return [(name, visible(text)) for name, text in out]
 
 
 def _row(result: CaseResult, several_targets: bool, several_gpus: bool) -> tuple[str, ...]:

@@ -74,7 +74,7 @@ def open_session(settings: Settings, backend: Backend | None = None) -> Session:
     if (file := file_in_the_way(folder)) is not None:
         raise UsageError(f"the cache folder {folder}: {file} is a file; let KERNTUNE_CACHE_DIR name another one")
     store = BaselineStore(settings.baselines, settings.root)
-    here = backend or find_backend(settings.targets, store.targets(), store.shown(store.folder))
+    here = backend or find_backend(settings.targets, settings.known_targets(store), store.shown(store.folder))
     return Session(settings, here, store)
 
 
@@ -106,14 +106,14 @@ class Session:
     def hold_against(self, folder: Path, name: str) -> None:
         """Compare cases with the baselines of ``folder``, called ``name``; baselines are still written to the store."""
         self.settings = replace(self.settings, yardstick=folder, yardstick_name=name)
-        self.stores = replace(self.stores, reference=ReferenceStore(folder, self.store, self.settings.read_only, name))
+        self.stores = replace(self.stores, reference=ReferenceStore(folder, name, self.settings.read_only))
 
     def tests_gone(self, gone: Callable[[str], bool], anchor: Path | None = None) -> None:
         """Look for old names of cases among the tests that ``gone`` says, by node id, don't exist any more. Where
         baselines are another revision's, nothing is moved; else those of ``anchor`` (a folder of the project's) are
         as well."""
         fixed = self.settings.yardstick is not None or self.settings.read_only
-        stores = (self.store, *([BaselineStore(anchor)] if anchor is not None else []))
+        stores = (self.stores.reference, *([BaselineStore(anchor)] if anchor is not None else []))
         renames = Renames(stores, Update.NONE if fixed else self.settings.update, gone)
         self.stores = replace(self.stores, renames=renames)
 

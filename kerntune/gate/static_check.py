@@ -83,7 +83,9 @@ def check_static(
     today = StaticBaseline(STATIC_SCHEMA, case.id, fingerprint, case.arguments, target, series, now(), launches)
     kept, listed = _kept_end(captured.end, accepted, update), case.operators or msgspec.UNSET
     today = msgspec.structs.replace(today, end=kept, operators=listed)
+    unreviewed = stores.unreviewed(verdict, stores.own.static_path(target, series, case.id, fingerprint))
     write = should_write(verdict, update, policy, known_otherwise=renamed.edited) and not broken
+    write = unreviewed.writes(write, update)
     fewer = known.most[0] > launched  # accepted by a baseline that is later than the one with more
     pending = PendingBaseline(today, {} if broken else recorded.artifacts, write, anew=fewer)
     refused = _refused_sources(recorded, case.capture, target)
@@ -91,7 +93,7 @@ def check_static(
     fewer_launches = () if beside.failures else _missing(known, launched)
     reasons = (*beside.unsure, *fewer_launches, *beside.qualified(why), *_settings(moved))
     stopped = _stopped(captured, accepted) if cut_off else ()
-    reasons = (*reasons, *([renamed.said] if renamed.said else []), *stopped)
+    reasons = (*reasons, *filter(None, [unreviewed.said, renamed.said]), *stopped)
     word = word_of(verdict, held=known.reference is not None)
     numerics = NumericsReport(str(policy.numerics), not_compared=(NOTHING_RUNS,)) if known.own is not None else None
     unknown = numerics.not_compared if numerics is not None and policy.numerics.gates else ()
@@ -99,7 +101,7 @@ def check_static(
         case=case.id,
         fingerprint=fingerprint,
         verdict=verdict,
-        outcome=outcome_of(verdict, policy, pending, update),
+        outcome=unreviewed.outcome(outcome_of(verdict, policy, pending, update)),
         message=", ".join([f"{word} {case.id} ({target}, static only)", *beside.failures, *found.failures, *reasons]),
         target=str(target),
         launches=launch_reports(launches, known.launches),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import ChainMap
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -10,10 +9,10 @@ from typing import TypeVar
 
 from kerntune.base.case_result import CaseId, End
 from kerntune.base.config import Config
-from kerntune.base.device import DeviceSpec, Target
-from kerntune.base.policy import Update
+from kerntune.base.device import Target
+from kerntune.base.policy import Outcome, Update, Verdict
 from kerntune.errors import BaselineError
-from kerntune.gate.baselines import Argument, BaselineStore, StaticBaseline, TimeBaseline, case_file
+from kerntune.gate.baselines import BaselineStore, StaticBaseline, TimeBaseline, case_file
 from kerntune.gate.case_identity import Renames
 from kerntune.gate.static_figures import LaunchStatic
 from kerntune.kernels import compat
@@ -33,41 +32,14 @@ def readable(read: Callable[[], FromDisk | None], update: Update) -> FromDisk | 
 
 
 class ReferenceStore(BaselineStore):
-    """The baselines of ``folder``; a case that it lacks is compared with the project's own baseline, unless ``alone``.
-
-    A case that a change adds has a baseline in that change only: a comparison with that says more than none.
+    """The baselines of ``folder``, as the revision ``name`` has them. No file of the working tree takes their place:
+    a case that the revision lacks is NEW, whatever baseline a change brings of it. ``alone`` says that baselines of
+    the working tree mean nothing at all, since the revision's code was recorded today.
     """
 
-    def __init__(self, folder: Path, own: BaselineStore, alone: bool, name: str) -> None:
+    def __init__(self, folder: Path, name: str, alone: bool = False) -> None:
         super().__init__(folder)
-        self._name = name
-        self._own = None if alone else own
-        self.alone = alone
-        """Whether its baselines were recorded for this run: what they keep was accepted by nobody."""
-
-    def time(self, device: DeviceSpec, case: CaseId, fingerprint: str) -> TimeBaseline | None:
-        found = super().time(device, case, fingerprint)
-        return self._own.time(device, case, fingerprint) if found is None and self._own else found
-
-    def remark(self, device: DeviceSpec, case: CaseId, fingerprint: str) -> str:
-        if self._own is None or super().time(device, case, fingerprint) is not None:
-            return ""
-        if self._own.time(device, case, fingerprint) is None:
-            return ""
-        return f"{self._name} has no baseline of this case: it was held against this tree's own"
-
-    def static(self, target: Target, triton: str, case: CaseId, fingerprint: str) -> StaticBaseline | None:
-        found = super().static(target, triton, case, fingerprint)
-        return self._own.static(target, triton, case, fingerprint) if found is None and self._own else found
-
-    def known_arguments(self, target: Target, case: CaseId) -> set[tuple[Argument, ...]]:
-        found = super().known_arguments(target, case)
-        return self._own.known_arguments(target, case) if not found and self._own else found
-
-    def readable(self, target: Target) -> Mapping[str, bytes]:
-        if self._own is None:
-            return super().readable(target)
-        return ChainMap(super().readable(target), self._own.readable(target))  # type: ignore[arg-type]  # only read
+        self.name, self.alone = name, alone
 
 
 class Damage:
@@ -111,12 +83,46 @@ class Stores:
     damage: Damage = field(default_factory=Damage)
 
     def accepted_end(self, target: Target, case: CaseId, fingerprint: str, update: Update) -> End | None:
-        """Where a call may stop without a GPU, by its baseline: that of this Triton series, else the nearest. Another
-        revision's, compiled for this run alone, accepts nothing: the project's own does."""
+        """Where a call may stop without a GPU, by its baseline: that of this Triton series, else the nearest.
+
+        Another revision's, compiled for this run alone, was accepted by nobody. There the project's own baseline has to
+        keep the end, and the revision's call has to stop there too, since a change may bring any file.
+        """
+        key = (target, compat.triton_series(), case, fingerprint)
+
+        def kept(store: BaselineStore) -> End | None:
+            known = readable(lambda: store.static(*key) or store.static_elsewhere(*key), update)
+            return known.end if known is not None and isinstance(known.end, End) else None
+
+        end = kept(self.reference)
         alone = isinstance(self.reference, ReferenceStore) and self.reference.alone
-        store, key = self.own if alone else self.reference, (target, compat.triton_series(), case, fingerprint)
-        known = readable(lambda: store.static(*key) or store.static_elsewhere(*key), update)
-        return known.end if known is not None and isinstance(known.end, End) else None
+        return end if not alone or end == kept(self.own) else None
+
+    def unreviewed(self, verdict: Verdict, own_path: Path) -> Unreviewed:
+        """What is to be said of a case with this verdict whose own baseline would be at ``own_path``, since it is held
+        against another revision."""
+        if verdict is not Verdict.NEW or not isinstance(self.reference, ReferenceStore):
+            return Unreviewed()
+        brought = not self.reference.alone and own_path.is_file()
+        why = "; the baseline that this tree has of it decides nothing" if brought else ""
+        return Unreviewed(f"not in {self.reference.name}{why}", brought)
+
+
+@dataclass(frozen=True)
+class Unreviewed:
+    """A case that the revision lacks which a run is held against: the sentence, and whether the change brings a
+    baseline of it. Then it warns where a case without a baseline fails, and its file stays as it is."""
+
+    said: str = ""
+    brought: bool = False
+
+    def outcome(self, found: Outcome) -> Outcome:
+        """What the case does to its test, where its verdict alone would do ``found``."""
+        return Outcome.WARN if self.brought and found is Outcome.FAIL else found
+
+    def writes(self, wanted: bool, update: Update) -> bool:
+        """Whether its baseline is written, if its verdict alone says so."""
+        return wanted and not (self.brought and update not in (Update.ALL, Update.NEW))
 
 
 @dataclass(frozen=True)

@@ -10,10 +10,10 @@ import msgspec
 from kerntune.heuristics.call_hints import FP8_ELEMENTS_PER_THREAD
 from kerntune.heuristics.hints import KernelHints
 
-_OPERATION = re.compile(r'^\s*(?:%[^=\n]*= )?"?(?:tt|ttg|ttng|amdg)\.(\w+)"?[ (]([^\n]*)', re.MULTILINE)
+_OPERATION = re.compile(r'^[ \t]*(?:%[^=\n]*= )?"?(?:tt|ttg|ttng|amdg)\.(\w+)"?[ (]([^\n]*)', re.MULTILINE)
 """An operation at the start of a line, with the values that it defines; ``tt.reduce.return`` is none."""
 
-_CONVERSION = re.compile(r": (?:tensor<[^>]*x)?(\w+)>? -> (?:tensor<[^>]*x)?(\w+)>?")
+_CONVERSION = re.compile(r": (?:tensor<[^<>\n]*x)?(\w+)>? -> (?:tensor<[^<>\n]*x)?(\w+)>?")
 """The element types of ``tt.fp_to_fp``: ``: tensor<1024xf8E5M2> -> tensor<1024xf32>``."""
 
 LOADS = (

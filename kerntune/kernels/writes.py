@@ -90,8 +90,11 @@ def _load_backend_dialects(context: Any, target: Target) -> None:
 
 def _count_pointers(ttir: str) -> int:
     """Pointer-like parameters of the public function by its text, for modules that can't be parsed."""
-    head = re.search(r"tt\.func public @[^(]*\((.*?)\)\s*(?:->|attributes|\{\s*$)", ttir, re.MULTILINE | re.DOTALL)
-    return len(re.findall(r":\s*!(?:tt\.ptr|ttn?g?\.tensordesc)", head[1])) if head else 0
+    begin = ttir.find("(", ttir.find("tt.func public @"))
+    end = re.compile(r"\)\s*(?:->|attributes|\{\s*$)", re.MULTILINE).search(ttir, max(begin, 0))
+    if "tt.func public @" not in ttir or begin < 0 or end is None:
+        return 0
+    return len(re.findall(r":\s*!(?:tt\.ptr|ttn?g?\.tensordesc)", ttir[begin : end.start()]))
 
 
 class _Op:

@@ -56,7 +56,7 @@ def amd_mnemonics(asm_text: str) -> Mapping[str, int]:
 
 def _metadata(asm_text: str, key: str, default: int | None = None) -> int:
     """A number of the ``.amdgpu_metadata`` block (LLVM, "User Guide for AMDGPU Backend", code object metadata)."""
-    found = re.search(rf"^[\s-]*\.{key}:\s*(\d+)", asm_text, re.MULTILINE)
+    found = re.search(rf"^[ \t-]*\.{key}:\s*(\d+)", asm_text, re.MULTILINE)
     if found is None and default is None:
         raise StoreError(f"the amdgcn text has no .{key} in its metadata: is it the text of a whole kernel?")
     return int(found[1]) if found else int(default or 0)

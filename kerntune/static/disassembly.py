@@ -148,6 +148,9 @@ class Disassembler:
             self._known.popitem(last=False)
 
 
+_ARCH = re.compile(r"sm_[0-9]{2,3}[a-z]?")
+
+
 def _tool_size() -> str:
     """The size of nvdisasm; empty if there is none, which is an error only where it is needed."""
     try:
@@ -170,6 +173,8 @@ def _disassemble(texts: Sequence[bytes], arch: str) -> list[Listing]:
 def _listing(code: bytes, arch: str) -> str:
     """The output of nvdisasm for raw code, which it reads from memory: a process that is killed leaves no file. It does
     no control flow analysis, which takes most of its time and which counts don't need."""
+    if not _ARCH.fullmatch(arch):  # a file's text, which would be a word of the command
+        raise BackendError(f"nvdisasm knows no architecture {arch[:80]!r}")
     tool = find_tool("nvdisasm")
     with open(os.memfd_create("code"), "wb") as file:
         file.write(code)

@@ -86,7 +86,7 @@ _AMD_DWORDS = re.compile(r"dwordx(\d)")
 _AMD_NARROW = {"byte": 8, "i8": 8, "u8": 8, "b8": 8, "short": 16, "i16": 16, "u16": 16, "b16": 16}
 _AMD_BITS = re.compile(r"_b(\d+)")
 
-_LONG_SHAPE = re.compile(r"(\d+)x(\d+)x(\d+)")  # HGMMA.64x128x16, v_mfma_f32_32x32x8_f16
+_LONG_SHAPE = re.compile(r"(?<!\d)(\d+)x(\d+)x(\d+)")  # HGMMA.64x128x16, v_mfma_f32_32x32x8_f16
 _SHORT_SHAPE = re.compile(r"(16|8)(8)(\d{1,3})")  # HMMA.16816: m 16, n 8, k 16
 
 

@@ -27,11 +27,11 @@ _ANGLE = "0d3BF921FB54442D19"
 """pi / 2 ** 65, by which libdevice's reduction of large angles multiplies in double precision."""
 
 _FP64 = re.compile(
-    r"^\s*(?:@!?%\w+\s+)?(?:add|sub|mul|fma|mad|div|rcp|sqrt|rsqrt|min|max)(?:\.\w+)*\.f64\b.*$", re.MULTILINE
+    r"^[ \t]*(?:@!?%\w+[ \t]+)?(?:add|sub|mul|fma|mad|div|rcp|sqrt|rsqrt|min|max)(?:\.\w+)*\.f64\b.*$", re.MULTILINE
 )
 """Arithmetic in double precision, in PTX."""
 
-_LOCAL_ARRAY = re.compile(r"^\s*\.local\b[^;]*\[(\d+)\]\s*;", re.MULTILINE)
+_LOCAL_ARRAY = re.compile(r"^[ \t]*\.local\b[^;\n]*\[(\d+)\][ \t]*;", re.MULTILINE)
 
 
 class BinaryInput(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

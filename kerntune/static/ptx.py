@@ -8,12 +8,15 @@ from __future__ import annotations
 
 import re
 from collections import Counter
+from collections.abc import Iterator
 
-_INSTRUCTION = re.compile(r"^\s*(?:@!?%\w+\s+)?([a-z][\w.:]*)[^;]*;", re.MULTILINE)
-"""An opcode with its modifiers, its predicate left out; directives begin with a dot, labels end without a semicolon."""
+_OPCODE = re.compile(r"^[ \t]*(?:@!?%\w+\s+)?([a-z][\w.:]*)", re.MULTILINE)
+"""The beginning of an instruction: an opcode with its modifiers, its predicate left out. Directives begin with a dot,
+labels end without a semicolon."""
 
 _WIDTH = re.compile(r"(?:\.v(\d))?\.[busf](\d+)$")
-_COPY = re.compile(r"cp\.async\.c[ag][^;]*?,\s*(0x[0-9a-fA-F]+|\d+)")
+_COPY = re.compile(r"cp\.async\.c[ag]")
+_SIZE = re.compile(r",\s*(0x[0-9a-fA-F]+|\d+)")
 _SHAPE = re.compile(r"m(\d+)n(\d+)k(\d+)")
 
 _OPERANDS = re.compile(
@@ -49,7 +52,7 @@ _CLASSES = (
 def ptx_classes(text: str) -> dict[str, int]:
     """Counts by class from a kernel's PTX, loops once: keys as of :func:`nvidia_classes`, those that PTX shows."""
     found: Counter[str] = Counter()
-    for opcode, times in Counter(_INSTRUCTION.findall(text)).items():
+    for opcode, times in Counter(_opcodes(text)).items():
         found["total"] += times
         kind = next((name for name, start in _CLASSES if opcode.startswith(start)), "")
         if kind:
@@ -58,7 +61,7 @@ def ptx_classes(text: str) -> dict[str, int]:
             found[f"{kind}_{bits(opcode)}"] += times
         elif kind == "tensor_core":
             found["tensor_core_macs"] += times * _macs(opcode)
-    for size in _COPY.findall(text):
+    for size in _copied(text):
         found["async_copy"] += 1
         found[f"async_copy_{int(size, 0) * 8}"] += 1
     return {name: count for name, count in sorted(found.items()) if count}
@@ -71,6 +74,25 @@ def operand_counts(text: str) -> dict[str, int]:
     types = (match[1] or match[2] for match in _OPERANDS.finditer(text))
     found = Counter(f"tensor_core_{width[name]}" for name in types if name in width)
     return dict(sorted(found.items()))
+
+
+def _opcodes(text: str) -> Iterator[str]:
+    """The opcodes of all instructions, each of which ends with a semicolon."""
+    found = _OPCODE.search(text)
+    while found is not None and (end := text.find(";", found.end())) >= 0:
+        yield found[1]
+        found = _OPCODE.search(text, end + 1)
+
+
+def _copied(text: str) -> Iterator[str]:
+    """The sizes in bytes of asynchronous copies: their first number after a comma."""
+    found = _COPY.search(text)
+    while found is not None:
+        end = text.find(";", found.end())
+        end = len(text) if end < 0 else end
+        if size := _SIZE.search(text, found.end(), end):
+            yield size[1]
+        found = _COPY.search(text, size.end() if size else end)
 
 
 def bits(opcode: str) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import contextlib
 import importlib.util
 import re
 import sys
@@ -13,6 +14,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, Union
 
+from kerntune.base.codec import shortened
 from kerntune.base.config import Config
 from kerntune.base.recording import Launch
 from kerntune.capture import Capture
@@ -33,6 +35,10 @@ DTYPES = {
 
 _TENSOR = re.compile(r"\*?(?:torch\.)?(\w+)[\[(]([\d, ]*)[\])](?:[:(]([\d, ]*)\)?)?")
 """``fp16[4096,128]``, ``fp16[64,64]:128,1`` with strides, and as stored winners have it: ``torch.float16(64,)(1,)``."""
+
+
+_SCALAR = re.compile(r"""[+-]?[\w.+-]{1,40}|'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*\"""", re.DOTALL)
+"""A number, a name such as None, or one quoted text: nothing nested, which could exhaust Python's parser."""
 
 
 @dataclass(frozen=True)
@@ -71,17 +77,24 @@ def argument_of(text: str) -> ArgumentLike:
         dtype = DTYPES.get(tensor[1], tensor[1])
         strides = None if tensor[3] is None else _numbers(tensor[3])
         return TensorLike(dtype, _numbers(tensor[2]), strides)
-    try:
-        value = ast.literal_eval(text.strip())
-    except (ValueError, SyntaxError):
-        value = ...
+    value: object = ...
+    if _SCALAR.fullmatch(text.strip()) is not None:
+        with contextlib.suppress(ValueError, SyntaxError):
+            value = ast.literal_eval(text.strip())
     if value is None or isinstance(value, (bool, int, float, str)):
         return value
-    raise UsageError(f"{text!r} is no argument: write a number, 'text', None, or a tensor as fp16[4096,128]")
+    raise UsageError(f"{shortened(text)!r} is no argument: write a number, 'text', None, or a tensor as fp16[4096,128]")
 
 
 def _numbers(text: str) -> tuple[int, ...]:
-    return tuple(int(n) for n in text.replace(" ", "").split(",") if n)
+    numbers = [n for n in text.replace(" ", "").split(",") if n]
+    if any(len(n) > MOST_DIGITS for n in numbers):
+        raise UsageError(f"a tensor has no size or stride of {max(map(len, numbers))} digits")
+    return tuple(map(int, numbers))
+
+
+MOST_DIGITS = 20
+"""Digits of a size or stride: those of a number of 64 bits."""
 
 
 def arguments_of(key: str) -> dict[str, ArgumentLike]:

@@ -11,8 +11,9 @@ from functools import lru_cache
 from kerntune.base.config import Config
 from kerntune.tuning.cache import Winner, WinnerCache, WinnerKey, shipped
 
-NUMBER = re.compile(r"(?<![\w.])-?\d+(?![\w.])")
-"""A size, stride or integer; not the digits of ``float32``, nor those of a float."""
+NUMBER = re.compile(r"(?<![\w.])-?\d{1,20}(?![\w.])")
+"""A size, stride or integer of 64 bits; not the digits of ``float32``, nor those of a float. What has more digits is a
+text: Python refuses to read thousands, and keys come from stores that others write."""
 
 FLOAT = re.compile(r"(?<![\w.])-?(\d+\.\d*(e[+-]?\d+)?|\d+e[+-]?\d+|inf|nan)(?![\w.])")
 """A float: kernels are compiled for its type, not for its value."""

@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
 from kerntune.base.case_result import FailedTrial, failures_line
+from kerntune.base.formatting import visible
 from kerntune.base.stats import quantile
 from kerntune.capture import Capture, Site
 from kerntune.errors import NoGpuError, TrialError
@@ -116,7 +117,7 @@ def tell_nearest(site: Site, key: tuple[Any, ...], near: Near | None) -> None:
     """Say which call's winner an untuned one is launched with; once a key, since it is kept then."""
     where = f"kernel {site.kernel} ({kernel_file(site.jit)}), key {key}: has no stored winner"
     what = "no tuned call is near, so the first config that can be launched is" if near is None else f"{near} is"
-    warnings.warn(f"{where}; {what} used untuned (tune=nearest)", RuntimeWarning, stacklevel=2)
+    warnings.warn(visible(f"{where}; {what} used untuned (tune=nearest)"), RuntimeWarning, stacklevel=2)
 
 
 def tell_unfit(tuner: Any, config: Any, error: Exception) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import time
-import warnings
 from collections.abc import Collection, Iterator, Sequence
 from typing import Any
 
@@ -20,7 +19,7 @@ from kerntune.kernels import compat
 from kerntune.kernels.source import source_hash
 from kerntune.kernels.value_text import text_of
 from kerntune.tuning.cache import Winner, WinnerCache, WinnerKey
-from kerntune.tuning.cache.damage_report import report_damage
+from kerntune.tuning.cache.damage_report import report_damage, tell_user
 from kerntune.tuning.cache.leases import Lease
 from kerntune.tuning.cache.shared_winners import SharedWinnerCache
 from kerntune.tuning.cache.winner import SCHEMA
@@ -140,7 +139,7 @@ class Winners:
         except CacheError as exc:
             if not Winners._warned:
                 Winners._warned = True
-                warnings.warn(f"winners can't be kept for the next run: {exc}", RuntimeWarning, stacklevel=2)
+                tell_user(f"winners can't be kept for the next run: {exc}")
         return winner
 
     def _standing(self, site: Site, found: Winner, winner: int) -> int:

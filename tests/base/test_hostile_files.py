@@ -64,7 +64,7 @@ def test_names_that_can_not_be_are_errors(tmp_path: Path, name: str) -> None:
     [
         (b'{"schema": "test.thing/1", "numbers": [1e999]}', "out of range"),
         (b'{"schema": "test.thing/1", "numbers": [NaN]}', "invalid character"),
-        (b'{"schema": "test.thing/1", "numbers": [' + b"9" * 100_000 + b"]}", "out of range"),
+        (b'{"schema": "test.thing/1", "numbers": [' + b"9" * 100_000 + b"]}", "a number of 100000 digits"),
         (b'{"schema": "test.thing/1", "anything": {"x": ' + b"[" * 50_000 + b"]" * 50_000 + b"}}", "recursion"),
         (b'{"schema": "' + b"x" * 100_000 + b'"}', r"has schema 'x{80}\.\.\.'"),
         (b'{"schema": "test.thing/99", "numbers": 1}', "has schema 'test.thing/99'"),

@@ -13,6 +13,7 @@ from fake_runs import active, recorded, scale, scale_kernel
 from gluon_kernels import partitions, wgmma
 from gluon_kernels import scale as scale_in_gluon
 
+from kerntune.base.device import Target
 from kerntune.base.recording import Recording, same_work
 from kerntune.capture.recorder import Recorded
 from kerntune.compiling.binary.stages import first_stage_of
@@ -68,8 +69,10 @@ def test_flags_of_the_environment_are_todays(farm: Farm, stored: Recorded) -> No
     again, _ = recompiled(farm, under, stored.artifacts)
     assert same_work(again, stored.recording)
 
-    kept, _ = recompiled(farm, before, stored.artifacts)
-    assert kept.binaries[0].text != now.text, "--opt-level 0 is passed on"
+    with pytest.raises(ReplayError, match=r"scale_kernel: its stored code isn't compiled: ptx_options \(arguments"):
+        recompiled(farm, before, stored.artifacts)
+    kept, _ = recompiled(farm, before, stored.artifacts, before)
+    assert kept.binaries[0].text != now.text, "what today's own launch says is passed on"
 
 
 def test_flags_that_a_caller_gives_stay(stored: Recorded) -> None:
@@ -85,7 +88,7 @@ def test_flags_that_a_caller_gives_stay(stored: Recorded) -> None:
 def test_options_as_a_file_holds_them_are_compiled_under(farm: Farm, stored: Recorded) -> None:
     """JSON has lists for tuples, and the recorded architecture."""
     (binary,) = msgspec.json.decode(msgspec.json.encode(stored.recording), type=Recording).binaries
-    ttir = stored.artifacts[binary.ttir_sha256].decode()
+    ttir = stored.artifacts[binary.ttir_sha256]
     options = {**binary.options, "num_warps": binary.num_warps}
     made = stages_from(farm, stored.recording.target, ttir, options, binary.symbol)
     assert {"ttgir", "llir", "ptx"} <= set(made)
@@ -111,7 +114,7 @@ def test_why_a_ttir_was_not_compiled_is_told(stored: Recorded) -> None:
         future.set_result(outcome)
         one: Any = SimpleNamespace(submit=lambda job, shape: asked.append((job, shape)) or future)
         with pytest.raises(ReplayError) as found:
-            stages_from(one, stored.recording.target, "module {}", {}, "k")
+            stages_from(one, stored.recording.target, b"module {}", {}, "k")
         ((job, shape),) = asked
         assert (job.ir, job.ext, job.language) == ("module {}", "ttir", "TRITON")
         assert shape == Shape(9, 1, 1)
@@ -127,11 +130,10 @@ def test_why_a_ttir_was_not_compiled_is_told(stored: Recorded) -> None:
     )
 
 
-def test_options_of_a_file_are_what_a_backend_takes(stored: Recorded) -> None:
+def test_a_binary_is_compiled_for_the_warps_of_its_options(stored: Recorded) -> None:
     (binary,) = stored.recording.binaries
-    given = {"num_warps": 4, "arch": "sm_90", "deps": ["a", "b"], "fast": True}
-    options = _options(msgspec.structs.replace(binary, options=given, num_warps=5, num_ctas=2))
-    assert options == {"num_warps": 4, "num_ctas": 2, "deps": ("a", "b"), "fast": True}, "5 are those of all partitions"
+    options = _options(msgspec.structs.replace(binary, options={"num_warps": 4}, num_warps=5, num_ctas=2))
+    assert options == {"num_warps": 4, "num_ctas": 2}, "5 are those of all partitions"
 
 
 @pytest.mark.parametrize("call", [scale_in_gluon, wgmma, partitions], ids=lambda call: call.__name__)
@@ -143,7 +145,7 @@ def test_a_gluon_kernel_is_compiled_from_its_own_first_stage(farm: Farm, call: C
     assert (new.code, new.text, new.shared, new.num_warps) == (old.code, old.text, old.shared, old.num_warps)
     text = stored.artifacts[old.ttir_sha256].decode()
     assert first_stage_of(text) == "glir"
-    stages = stages_from(farm, stored.recording.target, text, {"num_warps": 4}, old.symbol)
+    stages = stages_from(farm, stored.recording.target, text.encode(), {"num_warps": 4}, old.symbol)
     assert list(stages) == ["ttgir", "llir", "ptx", "cubin"]
 
 
@@ -153,7 +155,7 @@ def test_a_gluon_kernel_that_today_refuses_is_named_with_its_stage(farm: Farm) -
     (binary,) = stored.recording.binaries
     older = stored.artifacts[binary.ttir_sha256].decode().replace("versionMajor = 3", "versionMajor = 2")
     with pytest.raises(ReplayError, match=r"kernel wgmma_kernel: Triton \S+ refuses its GLIR: "):
-        stages_from(farm, stored.recording.target, older, {}, "wgmma_kernel")
+        stages_from(farm, stored.recording.target, older.encode(), {}, "wgmma_kernel")
 
 
 def test_flags_of_launches_of_other_kernels_stay(stored: Recorded) -> None:
@@ -164,3 +166,26 @@ def test_flags_of_launches_of_other_kernels_stay(stored: Recorded) -> None:
     now = msgspec.structs.replace(stored.recording, launches=(other,))
     assert under_todays_flags(before, now) == before
     assert under_todays_flags(before, stored.recording) == stored.recording
+
+
+def test_a_ttir_that_is_no_text_is_an_error(farm: Farm, stored: Recorded) -> None:
+    artifacts = dict.fromkeys(stored.artifacts, b"module { \xff }")
+    with pytest.raises(ReplayError, match=r"scale_kernel: its TTIR is no text in UTF-8 .* at byte 9"):
+        recompiled(farm, stored.recording, artifacts)
+    with pytest.raises(ReplayError, match="kernel k: its TTIR is no text"):
+        stages_from(farm, stored.recording.target, b"\xff", {}, "k")
+
+
+def test_a_ttir_that_may_read_files_is_not_compiled(farm: Farm) -> None:
+    """LLVM's assembler, AMD's, takes ``.incbin`` from inline assembly."""
+    ttir = (
+        b'module { tt.func public @k() { "tt.elementwise_inline_asm"() {asm_string = ".incbin \\22/etc/passwd\\22"} } }'
+    )
+    with pytest.raises(ReplayError, match="kernel k: its TTIR has assembler directives"):
+        stages_from(farm, Target.parse("hip:gfx942"), ttir, {}, "k")
+
+
+@pytest.mark.parametrize("options", [{"num_warps": 64, "num_ctas": 16}, {"clc": True}], ids=str)
+def test_options_that_do_not_fit_the_target_are_an_error(farm: Farm, options: dict[str, Any]) -> None:
+    with pytest.raises(ReplayError, match="kernel k: "):
+        stages_from(farm, Target.parse("cuda:80"), b"module {}", options, "k")

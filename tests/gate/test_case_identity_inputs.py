@@ -99,14 +99,13 @@ def test_two_that_may_be_meant_are_none(project: Project) -> None:
         assert run.check(two(2 * N)).commit()[0].verdict is Verdict.PASS
 
 
-def test_a_yardstick_without_the_case_asks_the_projects_own(project: Project) -> None:
+def test_a_yardstick_without_the_case_knows_none(project: Project) -> None:
     with project.static_run("cuda:90") as run:
         (result,) = run.check(one()).commit()
     own, target = BaselineStore(project.baselines, project.root), Target.parse("cuda:90")
     known = {(Argument("float32", (N,), (1,)),)}
     assert own.known_arguments(target, result.case) == known
     elsewhere = project.root / "elsewhere"
-    assert ReferenceStore(elsewhere, own, False, "main").known_arguments(target, result.case) == known
-    assert ReferenceStore(elsewhere, own, True, "main").known_arguments(target, result.case) == set()
+    assert ReferenceStore(elsewhere, "main").known_arguments(target, result.case) == set()
     project.files()[0].write_text("{")
     assert own.known_arguments(target, result.case) == set()

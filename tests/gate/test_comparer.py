@@ -88,7 +88,7 @@ def rung(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The kind of comparison that is possible; replays where it is one."""
     kind = [REPLAY]
 
-    def replay_baseline(baseline: TimeBaseline, stored: Any, farm: Any, replay: Any) -> RungUsed:
+    def replay_baseline(baseline: TimeBaseline, stored: Any, farm: Any, replay: Any, now: Any) -> RungUsed:
         found = replay(baseline.recording, stored) if kind[0] in (REPLAY, RECOMPILED) else None
         return RungUsed(kind[0], found, baseline.recording, stored)
 
@@ -368,7 +368,7 @@ def test_the_baseline_is_compiled_again_once_its_binary_has_run(
     monkeypatch.setattr(module, "steps_between", steps_between)
     monkeypatch.setattr(module, "attribute", attribute)
     monkeypatch.setattr(module, "under_todays_flags", lambda then, now: "flags")
-    monkeypatch.setattr(module, "recompiled", lambda farm, then, artifacts: (f"{then} again", {"b": b"made"}))
+    monkeypatch.setattr(module, "recompiled", lambda farm, then, artifacts, now: (f"{then} again", {"b": b"made"}))
     assert one.it.attribution(found) == "parts"
     assert (seen["total"], seen["chain"]) == (CHANGE.point, "chain")
     assert one.lines[-1] == "t.py::a: looking for the cause"

@@ -233,9 +233,7 @@ def test_a_link_within_the_folder_and_a_linked_folder_will_do(tmp_path: Path) ->
 # names
 
 
-@pytest.mark.parametrize(
-    "file", ["a" * 300 + ".py", "ä" * 200 + ".py", "a" * 254 + "b.py", "x/" * 20 + "t.py", "\0.py"]
-)
+@pytest.mark.parametrize("file", ["a" * 300 + ".py", "ä" * 200 + ".py", "a" * 254 + "b.py", "x/" * 20 + "t.py"])
 def test_long_names_of_test_files_have_folders(tmp_path: Path, file: str) -> None:
     store, case = BaselineStore(tmp_path), CaseId(f"{file}::test_it[{'p' * 400}]", "c" * 300)
     baseline = msgspec.structs.replace(time_baseline(), case=case)
@@ -243,6 +241,20 @@ def test_long_names_of_test_files_have_folders(tmp_path: Path, file: str) -> Non
     assert store.time(H100, case, FINGERPRINT) == baseline
     other = CaseId(f"{file}x::test_it", "0")
     assert case_file(case, FINGERPRINT).split("/")[0] != case_file(other, FINGERPRINT).split("/")[0] or "/" in file
+
+
+@pytest.mark.parametrize("name", ["\0", "\x1b[31m", "\n::error::x", "\u202e", "\x9b", "x" * 5_000])
+def test_a_name_that_a_terminal_would_obey_is_neither_read_nor_written(tmp_path: Path, name: str) -> None:
+    store = BaselineStore(tmp_path)
+    for change in ({"nodeid": f"t.py::test{name}"}, {"call": name}):
+        case = msgspec.structs.replace(CASE, **change)
+        for baseline, decode in ((time_baseline(), decode_time), (static_baseline(), decode_static)):
+            changed_one: Any = msgspec.structs.replace(baseline, case=case)
+            with pytest.raises(BaselineError, match=r"it\.json: case\.(nodeid|call) has "):
+                decode(to_json(changed_one), "it.json")
+            with pytest.raises(BaselineError, match=r"case\.(nodeid|call) has .*another name"):
+                store.write(tmp_path / "it.json", changed_one)
+    assert not (tmp_path / "it.json").exists()
 
 
 def test_names_that_fit_stay_what_they_were() -> None:

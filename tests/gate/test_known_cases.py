@@ -11,7 +11,7 @@ from cli import made
 
 from kerntune.base.case_result import CaseId
 from kerntune.base.config import Config
-from kerntune.base.policy import Update
+from kerntune.base.policy import Outcome, Update, Verdict
 from kerntune.errors import BaselineError
 from kerntune.gate import stores as module
 from kerntune.gate.baselines import BaselineStore, StaticBaseline, TimeBaseline
@@ -170,35 +170,53 @@ def test_configs_of_what_is_damaged_are_an_error_unless_it_is_replaced(tmp_path:
 # another revision's folder
 
 
-def reference(there: BaselineStore, own: BaselineStore, alone: bool = False) -> ReferenceStore:
-    return ReferenceStore(there.folder, own, alone, "main")
-
-
 def time_of(store: BaselineStore) -> TimeBaseline | None:
     return store.time(made.H200, CASE, FINGERPRINT)
 
 
 def test_a_case_that_a_revision_has_is_held_against_that(tmp_path: Path) -> None:
-    there, own = (folder(tmp_path / n, made.timed(times=(t,)), made.static()) for n, t in (("a", 1.0), ("b", 2.0)))
-    store = reference(there, own)
+    there = folder(tmp_path / "a", made.timed(times=(1.0,)), made.static())
+    store = ReferenceStore(there.folder, "main")
     assert (found := time_of(store)) is not None
     assert found.sample.times_ns == (1.0,)
-    assert store.remark(made.H200, CASE, FINGERPRINT) == ""
     assert store.folder == there.folder
 
 
-@pytest.mark.parametrize("alone", [True, False])
-def test_a_case_that_it_lacks_is_held_against_the_projects_own_unless_alone(tmp_path: Path, alone: bool) -> None:
+def test_nothing_of_the_working_tree_stands_for_a_case_that_it_lacks(tmp_path: Path) -> None:
     own = folder(tmp_path / "own", made.timed(), made.static())
-    store = reference(folder(tmp_path / "there"), own, alone)
-    assert (time_of(store) is None) is alone
-    assert (store.static(made.CUDA90, "3.9", CASE, FINGERPRINT) is None) is alone
-    assert (store.known_arguments(made.CUDA90, CASE) == set()) is alone
+    store = ReferenceStore(folder(tmp_path / "there").folder, "main")
+    assert time_of(store) is None
+    assert store.static(made.CUDA90, "3.9", CASE, FINGERPRINT) is None
+    assert store.static_elsewhere(made.CUDA90, "3.8", CASE, FINGERPRINT) is None
+    assert store.known_arguments(made.CUDA90, CASE) == set()
     sha = made.timed().baseline.recording.binaries[0].sha256  # type: ignore[union-attr]
-    assert (sha in store.readable(made.CUDA90)) is not alone
-    said = "main has no baseline of this case: it was held against this tree's own"
-    assert store.remark(made.H200, CASE, FINGERPRINT) == ("" if alone else said)
-    assert store.remark(made.H200, CaseId("t.py::new", "0"), FINGERPRINT) == ""
+    assert sha in own.readable(made.CUDA90)
+    assert sha not in store.readable(made.CUDA90)
+
+
+def test_such_a_case_is_new_and_warns_where_the_change_brings_its_baseline(tmp_path: Path) -> None:
+    own = folder(tmp_path / "own", made.timed(), made.static())
+    stores = Stores(own, ReferenceStore(tmp_path / "there", "main"))
+    brought = stores.unreviewed(Verdict.NEW, own.time_path(made.H200, CASE, FINGERPRINT))
+    assert brought.said == "not in main; the baseline that this tree has of it decides nothing"
+    assert [brought.outcome(x) for x in Outcome] == [Outcome.PASS, Outcome.WARN, Outcome.WARN]
+    assert not brought.writes(True, Update.NONE)
+    assert brought.writes(True, Update.ALL)
+    lacking = stores.unreviewed(Verdict.NEW, own.time_path(made.H200, CaseId("t.py::new", "0"), FINGERPRINT))
+    assert lacking.said == "not in main"
+    assert [lacking.outcome(x) for x in Outcome] == list(Outcome)
+    assert lacking.writes(True, Update.NONE)
+
+
+def test_of_a_case_that_it_has_nothing_is_said(tmp_path: Path) -> None:
+    own = folder(tmp_path / "own", made.timed(), made.static())
+    path = own.time_path(made.H200, CASE, FINGERPRINT)
+    for stores, verdict in (
+        (Stores(own, ReferenceStore(tmp_path / "there", "main")), Verdict.PASS),
+        (Stores(own, own), Verdict.NEW),
+    ):
+        found = stores.unreviewed(verdict, path)
+        assert (found.said, found.outcome(Outcome.FAIL), found.writes(True, Update.NONE)) == ("", Outcome.FAIL, True)
 
 
 # damage

@@ -21,6 +21,7 @@ from kerntune.timing.sample import Sample
 replace = msgspec.structs.replace
 BEFORE = time_baseline()
 FARM: Any = "a farm"
+TODAY: Any = "todays recording"
 
 
 def kinds(monkeypatch: pytest.MonkeyPatch, *answers: Any, compiles: Any = None) -> tuple[Any, list[Any]]:
@@ -34,14 +35,15 @@ def kinds(monkeypatch: pytest.MonkeyPatch, *answers: Any, compiles: Any = None) 
             raise answer
         return answer
 
-    def recompiled(farm: Any, before: Any, stored: Any) -> Any:
+    def recompiled(farm: Any, before: Any, stored: Any, now: Any) -> Any:
         assert farm is FARM
+        assert now is TODAY, "options that no file may set are today's"
         if compiles is not None:
             raise compiles
         return "compiled again", {"made": b"m"}
 
     monkeypatch.setattr(module, "recompiled", recompiled)
-    return replay_baseline(BEFORE, {"kept": b"k"}, FARM, replay), asked
+    return replay_baseline(BEFORE, {"kept": b"k"}, FARM, replay, TODAY), asked
 
 
 FIRST = (BEFORE.recording, {"kept": b"k"})

@@ -53,13 +53,19 @@ def test_baselines_are_still_written_to_the_folder(project: Project, base: Any) 
     assert judged(project, 64).rung == "identity"
 
 
-def test_a_case_that_only_this_tree_has_is_held_against_that(project: Project) -> None:
+def test_a_case_that_only_this_tree_has_is_new(project: Project) -> None:
+    """Its baseline is a change's own: it decides nothing, and stays as it is."""
     judged(project, 64)
+    before = {p: p.read_bytes() for p in project.files("**/*") if p.is_file()}
     empty = project.root / "base"
     result = judged(project, 128, yardstick=empty, yardstick_name="v1")
-    assert result.verdict is Verdict.REGRESSED
-    assert result.warnings == ("v1 has no baseline of this case: it was held against this tree's own",)
-    assert result.warnings[0] in result.message
+    assert (result.verdict, result.outcome, result.recorded) == (Verdict.NEW, Outcome.PASS, False)
+    said = "not in v1; the baseline that this tree has of it decides nothing"
+    assert result.warnings == (said,)
+    assert said in result.message
+    failing = judged(project, 128, yardstick=empty, yardstick_name="v1", policy=Policy(missing=Missing.FAIL))
+    assert failing.outcome is Outcome.WARN
+    assert {p: p.read_bytes() for p in project.files("**/*") if p.is_file()} == before
 
 
 def test_read_only_knows_its_yardstick_alone_and_writes_nothing(project: Project) -> None:

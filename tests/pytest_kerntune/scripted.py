@@ -32,6 +32,7 @@ class Settings:
     cache_dir: Path | None
     yardstick: Path | None = None
     yardstick_name: str = ""
+    yardstick_targets: tuple = ()
     read_only: bool = False
     calibrate: bool = True
     profile: Path | None = None

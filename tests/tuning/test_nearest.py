@@ -18,6 +18,7 @@ import kerntune
 from kerntune.errors import UsageError
 from kerntune.gpu.scripted import FakeBackend
 from kerntune.tuning.cache import WinnerCache
+from kerntune.tuning.exported import argument_of, arguments_of
 from kerntune.tuning.nearest import distance, nearest
 from kerntune.tuning.tune_options import TUNE, mode_of, tune_mode
 
@@ -229,3 +230,30 @@ def test_distance_is_a_metric(sizes: list[int]) -> None:
     assert ab == distance(b, a)
     assert ac <= ab + bc + 1e-9
     assert (ab == 0) == (a == b)
+
+
+@pytest.mark.parametrize("stored", [
+    f"n={'9' * 5000}", f"x=torch.float32({'9' * 5000},)(1,)", f"n={'-' * 5000}1", "n=٣" * 99, "=" * 5000, "; " * 5000,
+])  # fmt: skip
+def test_a_hostile_winner_makes_no_call_fail(stored: str) -> None:
+    """A shared store has keys that others write."""
+    assert distance(stored, BASE) is None
+    assert distance(stored, stored) in (0.0, None)
+    arguments_of(stored)
+
+
+@pytest.mark.parametrize("text", [
+    "9" * 5000, "(" * 5000, "-" * 5000 + "1", f"fp16[{'9' * 5000}]", f"fp16[4]:{'9' * 30}", "[" * 99 + "]" * 99, "1+2j",
+    "'a' 'b'", "__import__('os')", "{}", "\0",
+])  # fmt: skip
+def test_what_is_no_argument_is_a_usage_error(text: str) -> None:
+    with pytest.raises(UsageError) as caught:
+        argument_of(text)
+    assert len(str(caught.value)) < 300
+
+
+@pytest.mark.parametrize(("text", "value"), [
+    ("12", 12), ("-1.5e3", -1500.0), ("+2", 2), ("None", None), ("True", True), ("'a\\'b'", "a'b"), ('"x"', "x"),
+])  # fmt: skip
+def test_plain_values_are_arguments(text: str, value: object) -> None:
+    assert argument_of(text) == value

@@ -17,7 +17,7 @@ DEPTH = 12
 """Frames above a launch among which its module is looked for; multi-kernels and wrappers are between."""
 
 _KERNEL = re.compile(r"^(\w+) = async_compile\.triton\(", re.M)
-_ORIGINS = re.compile(r"Original ATen: \[([^\]]*)\]")
+_ORIGINS = re.compile(r"Original ATen: \[([^\[\]]*)\]")
 
 
 def origins_of_launch(tuner: Any, word: str) -> tuple[str, ...]:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
+import itertools
 import json
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, Literal
 
@@ -24,14 +25,18 @@ codes would hide a change."""
 _PATHS = frozenset({"extern_libs"})
 """Options that hold paths; only file names count, since what is linked is in the assembler text."""
 
-_STRING = r'"(?:\\.|[^"\\\n])*"'
+_STRING = r'"(?:\\.|[^"\\\n])*"?'
+"""A text in quotes, to the end of its line if nothing closes it: each character is looked at once."""
+
+_BLOCK = r"/\*.*?(?:\*/|\Z)"
 _COMMENT = {
-    "ptx": re.compile(rf"({_STRING})|//[^\n]*|/\*.*?\*/", re.DOTALL),
-    "amdgcn": re.compile(rf"({_STRING})|;[^\n]*|//[^\n]*|/\*.*?\*/", re.DOTALL),
+    "ptx": re.compile(rf"({_STRING})|//[^\n]*|{_BLOCK}", re.DOTALL),
+    "amdgcn": re.compile(rf"({_STRING})|;[^\n]*|//[^\n]*|{_BLOCK}", re.DOTALL),
 }
-_PTX_DEBUG_SECTION = re.compile(r"^\s*\.section\s+\.debug_\w+\s*\{.*?\}", re.MULTILINE | re.DOTALL)
+_PTX_DEBUG_SECTION = re.compile(r"^[ \t]*\.section[ \t]+\.debug_\w+\s*\{[^}]*(?:\}|\Z)", re.MULTILINE)
 _AMD_DEBUG_SECTION = re.compile(
-    r"^\s*\.section\s+\.debug_.*?(?=^\s*\.(?:section|text|data|bss|amdgpu_metadata)\b|\Z)", re.MULTILINE | re.DOTALL
+    r"^[ \t]*\.section[ \t]+\.debug_.*?(?=^[ \t]*\.(?:section|text|data|bss|amdgpu_metadata)\b|\Z)",
+    re.MULTILINE | re.DOTALL,
 )
 _DEBUG_LINE = re.compile(r"^\s*\.(?:loc|file|ident|cfi_\w+)\b")
 _LABEL = re.compile(r"^([$.]L[\w$.]*):$")
@@ -116,20 +121,81 @@ def anonymous(text: str, kind: AsmKind) -> str:
     names = {name: f"function_{i}" for i, name in enumerate(dict.fromkeys(pattern.findall(text)))}
     if not names:
         return text
-    either = "|".join(re.escape(n) for n in sorted(names, key=len, reverse=True))
-    places, named = re.compile(_places(either, kind)), re.compile(either)
-    replace: Callable[[re.Match[str]], str] = lambda m: names[m[0]]  # noqa: E731 - a type for mypy
-    lines = text.split("\n")  # few have a name, and the search for places tries each character
-    return "\n".join(places.sub(replace, line) if named.search(line) else line for line in lines)
+    renamed = _renamed_ptx if kind == "ptx" else _renamed_amd
+    few = list(names) if len(names) <= FEW_NAMES else [""]  # then every line is looked at
+    lines = text.split("\n")  # few have a name
+    return "\n".join(renamed(line, names) if any(name in line for name in few) else line for line in lines)
 
 
-def _places(name: str, kind: AsmKind) -> str:
-    """A pattern of ``name`` where it stands for a function: never first on a line, where instructions are."""
-    if kind == "ptx":
-        inside = rf"(?<=[ (\[,])(?:{name})(?![\w$.])"
-        return rf"{inside}|^(?:{name})(?=[,(])|(?<![\w$%.])(?:{name})(?=_param_\d)"
-    inside = rf"(?<=[ ,(-])(?:{name})(?![\w$])"
-    return rf"{inside}|^(?:{name})(?=:)|(?<=\.L)(?:{name})(?=\.)"
+FEW_NAMES = 8
+"""Functions whose names are looked for in each line before its words are looked at."""
+
+_PTX_WORD = re.compile(r"[\w$]+")
+_PARAMETER = re.compile(r"_param_\d")
+
+
+def _renamed_ptx(line: str, names: Mapping[str, str]) -> str:
+    """A line of PTX with other names where functions stand: never first on a line, where instructions are, unless as
+    in ``name, ...`` or ``name(``; and before ``_param_0``."""
+
+    def new(match: re.Match[str]) -> str:
+        word, before, after = match[0], line[match.start() - 1 : match.start()], line[match.end() : match.end() + 1]
+        if word in names and ((before in _PTX_BEFORE and after != ".") or (not match.start() and after in _PTX_AFTER)):
+            return names[word]
+        if before not in ("%", "."):
+            for at in _parameters(word):
+                if word[:at] in names:
+                    return names[word[:at]] + word[at:]
+        return word
+
+    return _PTX_WORD.sub(new, line)
+
+
+_PTX_BEFORE, _PTX_AFTER = (" ", "(", "[", ","), (",", "(")
+
+MOST_PARTS = 9
+"""Parts of a name with dots, and parameters' suffixes in a word, that are looked at: none has two."""
+
+
+def _parameters(word: str) -> list[int]:
+    """Where ``_param_0`` stands in a word, the last first."""
+    return [match.start() for match in itertools.islice(_PARAMETER.finditer(word), MOST_PARTS)][::-1]
+
+
+_AMD_WORD = re.compile(r"[\w$.]+")
+
+
+def _renamed_amd(line: str, names: Mapping[str, str]) -> str:
+    """A line of amdgcn with other names where functions stand: as operands, as labels, and in local labels
+    (``.Lname.end``)."""
+
+    def new(match: re.Match[str]) -> str:
+        word, before, after = match[0], line[match.start() - 1 : match.start()], line[match.end() : match.end() + 1]
+        if not match.start() and after == ":" and word in names:
+            return names[word]
+        parts, out = word.split("."), []
+        at = _named(parts, len(parts), names) if before in _AMD_BEFORE and match.start() else 0
+        if at:
+            out.append(names[".".join(parts[:at])])
+        while at < len(parts):
+            part, taken = parts[at], 0
+            if at and part.startswith("L"):  # a dot must follow the name
+                local = [part[1:], *parts[at + 1 : at + MOST_PARTS]]
+                taken = _named(local, len(parts) - at - 1, names)
+            out.append("L" + names[".".join(local[:taken])] if taken else part)
+            at += taken or 1
+        return ".".join(out)
+
+    return _AMD_WORD.sub(new, line)
+
+
+_AMD_BEFORE = (" ", ",", "(", "-")
+
+
+def _named(parts: Sequence[str], most: int, names: Mapping[str, str]) -> int:
+    """How many of the parts, joined by dots, make a name: at ``most`` so many, the most that do; 0 if none do."""
+    longest = min(most, len(parts), MOST_PARTS)
+    return next((n for n in range(longest, 0, -1) if ".".join(parts[:n]) in names), 0)
 
 
 def _canonical_options(options: Mapping[str, Any]) -> dict[str, Any]:

@@ -24,13 +24,13 @@ _GLUON_MODULE = re.compile(r'^module attributes \{[^\n]*"ttg\.num-warps"', re.MU
 """The head of a module whose layouts are given, which TTIR has none of (``IRSource.parse_options`` of Triton asks a
 GLIR module for its warps there)."""
 
-_MLIR_FUNCTION = re.compile(r"^\s*tt\.func\b[^@\n]*@([\w.$]+)", re.MULTILINE)
+_MLIR_FUNCTION = re.compile(r"^[ \t]*tt\.func\b[^@\n]*@([\w.$]+)", re.MULTILINE)
 _LLVM_FUNCTION = re.compile(r"^define\b[^@\n]*@([\w.$]+)", re.MULTILINE)
 _MLIR_VALUE = re.compile(r"%[A-Za-z_][\w$-]*|%\d+")
 _MLIR_DEFINES = re.compile(r"(?::\d+)?\s=|:\s")
 """After a name where it is defined: an operation's results (``%0:2 =``) or a block's argument (``%x: i32``)."""
 
-_LLVM_COMMENT = re.compile(r'("(?:[^"\\]|\\.)*")|;[^\n]*')
+_LLVM_COMMENT = re.compile(r'("(?:[^"\\]|\\.)*"?)|;[^\n]*')
 _LLVM_IDLE = re.compile(r"^(?:source_filename|!\S|\s*$)|^\s*(?:call void @llvm\.dbg|#dbg_)")
 _LLVM_ATTACHED = re.compile(r",? !dbg !\d+")
 
@@ -96,10 +96,10 @@ def strip_locations(ttir: str) -> str:
 
 def _without_loc(line: str) -> str:
     out, at = [], 0
-    for match in re.finditer(r"\s*\bloc\(", line):
+    for match in re.finditer(r"\bloc\(", line):
         if match.start() < at:
             continue
-        out.append(line[at : match.start()])
+        out.append(line[at : match.start()].rstrip())
         at = _closing(line, match.end())
     return "".join(out) + line[at:]
 

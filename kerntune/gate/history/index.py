@@ -14,8 +14,10 @@ from typing import Any, TypeVar
 
 import numpy as np
 
+from kerntune.base.codec import shortened
+from kerntune.base.formatting import visible
 from kerntune.errors import HistoryError
-from kerntune.gate.history.places import Place
+from kerntune.gate.history.places import Place, is_name
 from kerntune.gate.history.points import HistoryRun, Point, Shift, decoded
 from kerntune.gate.history.series import ChangeSeries
 
@@ -102,11 +104,15 @@ class Index:
     def update(self) -> list[str]:
         """Read the files that are new, and again those that couldn't be read; forget those that are gone. What is wrong
         with those that can't be read, a line each."""
-        names = self._place.names()
+        listed = self._place.names()
+        names = [name for name in listed if is_name(name)]
+        others = [shortened(visible(name)) for name in listed if not is_name(name)]
+        wrong = [f"{name}: no file of a history is called so; remove it" for name in others]
         query = "SELECT name FROM files WHERE problem = ''"
         known = self._with(lambda base: {name for (name,) in base.execute(query)})
         read = [(name, *_decoded(data, name)) for name, data in self._place.read([n for n in names if n not in known])]
-        return self._with(lambda base: _added(base, read, names))
+        problems = self._with(lambda base: _added(base, read, names))
+        return [*problems, *(text.replace("\n", "\\n") for text in wrong)]
 
     def runs(self, branch: str = "") -> dict[int, RunInfo]:
         """Runs by number, in order of time; of one branch, or of all if it is empty."""

@@ -80,6 +80,15 @@ def file_name(run: HistoryRun, data: bytes) -> str:
     return f"{stamp[:4]}/{stamp[4:6]}/{stamp}-{commit}-{hashlib.sha256(data).hexdigest()[:8]}{SUFFIX}"
 
 
+def is_name(text: str) -> bool:
+    """Whether a file of a history may be called so: printable, and no longer than a path may be. Git keeps names with
+    line feeds and with bytes that are no text, and a place may be written by many."""
+    return text.isprintable() and len(text) <= MAX_NAME
+
+
+MAX_NAME = 1_000
+
+
 class Folder:
     """A folder of this machine, or one that several mount."""
 
@@ -138,10 +147,35 @@ class Branch:
         return self._listed()
 
     def read(self, names: Iterable[str]) -> Iterator[tuple[str, bytes]]:
+        """The content of files, a few at a time; one that is too long comes as so many zeros that its reader sees
+        that."""
         wanted = list(names)
-        given = "".join(f"{self._local}:{name}\n" for name in wanted).encode()
-        out = memoryview(self._git("cat-file", "--batch", given=given)) if wanted else memoryview(b"")
+        sizes = dict(zip(wanted, self._sizes(wanted), strict=True))
+        batch: list[str] = []
+        room = MAX_BYTES
         for name in wanted:
+            size = sizes[name]
+            if size is None:  # removed meanwhile
+                continue
+            if size > MAX_BYTES:
+                yield name, bytes(MAX_BYTES + 1)
+                continue
+            if batch and size > room:
+                yield from self._contents(batch)
+                batch, room = [], MAX_BYTES
+            batch.append(name)
+            room -= size
+        yield from self._contents(batch)
+
+    def _sizes(self, names: Sequence[str]) -> list[int | None]:
+        """How many bytes each has; None for one that is no file."""
+        out = self._git("cat-file", "--batch-check=%(objecttype) %(objectsize)", given=self._asked(names))
+        words = [line.split() for line in out.decode(errors="replace").splitlines()]
+        return [int(word[1]) if len(word) == 2 and word[0] == "blob" else None for word in words]
+
+    def _contents(self, names: Sequence[str]) -> Iterator[tuple[str, bytes]]:
+        out = memoryview(self._git("cat-file", "--batch", given=self._asked(names)) if names else b"")
+        for name in names:
             head, _, _ = bytes(out[:4096]).partition(b"\n")
             if head.endswith(b" missing"):
                 out = out[len(head) + 1 :]
@@ -149,6 +183,10 @@ class Branch:
             size = int(head.split()[-1])
             yield name, bytes(out[len(head) + 1 : len(head) + 1 + size])
             out = out[len(head) + 1 + size + 1 :]
+
+    def _asked(self, names: Sequence[str]) -> bytes:
+        """The names as git reads them, a line each: none may have a line feed (:func:`is_name`)."""
+        return "".join(f"{self._local}:{name}\n" for name in names).encode(errors="surrogateescape")
 
     def add(self, name: str, data: bytes) -> None:
         blob = self._git("hash-object", "-w", "--stdin", given=data).decode().strip()

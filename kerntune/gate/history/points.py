@@ -4,20 +4,22 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Iterable
+import re
+from collections.abc import Iterable, Iterator
 from statistics import NormalDist
 from typing import Union
 
 import msgspec
 
 from kerntune.base.case_result import IDENTITY, CaseId, CaseResult, Provenance
-from kerntune.base.codec import from_json, to_json
+from kerntune.base.codec import from_json, shortened, to_json
 from kerntune.base.config import Config
 from kerntune.base.device import Environment
 from kerntune.base.recording import Recording, work_of
+from kerntune.base.recording_check import case_problems, unprintable, within
 from kerntune.base.stats import Estimate
 from kerntune.errors import HistoryError
-from kerntune.gate.baselines import TimeBaseline
+from kerntune.gate.baselines import LEAST_NS, MOST_NS, TimeBaseline
 
 SCHEMA = "kerntune.history/1"
 
@@ -87,7 +89,48 @@ def decoded(data: bytes, where: str) -> HistoryRun:
     """The run of a file; :class:`~kerntune.errors.HistoryError` names the file and what is wrong with it."""
     if len(data) > MAX_BYTES:
         raise HistoryError(f"{where}: has {len(data):,} bytes, more than any run writes; remove it from the history")
-    return from_json(data, HistoryRun, SCHEMA, where=where, error=HistoryError)
+    run = from_json(data, HistoryRun, SCHEMA, where=where, error=HistoryError)
+    if (problem := next(_problems(run), "")) != "":
+        raise HistoryError(f"{where}: {problem}; remove the file from the history, or restore it")
+    return run
+
+
+MOST_CHANGE = math.log(1e4)
+"""The largest change of a time that a run can have measured, as the logarithm of a ratio: ten thousand times."""
+
+MOST_SD = 10.0
+
+_MOMENT = re.compile(r"\d{4}-\d\d-\d\dT[\d:.]{5,20}(?:Z|[+-]\d\d:\d\d)?")
+
+
+def _problems(run: HistoryRun) -> Iterator[str]:
+    """A sentence for each field that can't be, so that what reads a run need not look."""
+    for name in ("created", "committed"):
+        text = getattr(run, name)
+        if _MOMENT.fullmatch(text) is None and (text or name == "created"):
+            yield f"{name} is {shortened(text)!r}, no time as 2026-11-22T10:15:00Z"
+    for name in ("commit", "branch", "host"):
+        yield from unprintable(name, getattr(run, name))
+    for i, point in enumerate(run.points):
+        yield from (f"points[{i}].{problem}" for problem in _point_problems(point))
+
+
+def _point_problems(point: Point) -> Iterator[str]:
+    yield from case_problems(point.case)
+    for name in ("target", "device", "verdict", "work", "baseline_work"):
+        yield from unprintable(name, getattr(point, name))
+    if point.time_ns is not None:
+        yield from within("time_ns", point.time_ns, LEAST_NS, MOST_NS)
+    for name in ("change", "since"):
+        shift = getattr(point, name)
+        if shift is not None:
+            yield from within(f"{name}.value", shift.value, -MOST_CHANGE, MOST_CHANGE)
+            yield from within(f"{name}.sd", shift.sd, 0, MOST_SD)
+            yield from unprintable(f"{name}.against", shift.against)
+    for key, text in point.environment.items():
+        yield from unprintable("environment", key + text)
+        if " " in key or not key:
+            yield f"environment has the name {shortened(key)!r}"
 
 
 def points_of(results: Iterable[CaseResult]) -> tuple[Point, ...]:
@@ -137,10 +180,13 @@ def shift_of(change: Estimate | None, against: str, same_work: bool = False) -> 
     """A share with its interval as a logarithm with its standard deviation."""
     if same_work and against:
         return Shift(0.0, 0.0, against)
-    if change is None or not against or not -1 < change.low <= change.high < math.inf or not 0 < change.level < 1:
+    if change is None or not against or not 0.5 <= change.level < 1:
         return None
-    width = math.log1p(change.high) - math.log1p(change.low)
-    return Shift(math.log1p(change.point), width / 2 / NormalDist().inv_cdf((1 + change.level) / 2), against)
+    if not -1 < change.low <= change.point <= change.high < math.inf:
+        return None
+    value, width = math.log1p(change.point), math.log1p(change.high) - math.log1p(change.low)
+    sd = width / 2 / NormalDist().inv_cdf((1 + change.level) / 2)
+    return Shift(value, sd, against) if abs(value) <= MOST_CHANGE and sd <= MOST_SD else None
 
 
 def _versions(environment: Environment | None) -> dict[str, str]:

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import msgspec
 from tabulate import tabulate
 
+from kerntune.base.formatting import code_of, escaped
 from kerntune.gate.history.index import DIRTY, Index, IndexDamaged, RunInfo
 from kerntune.gate.history.series import CaseShift, found_in
 
@@ -95,9 +96,13 @@ def text_of(steps: HistorySteps, *, markdown: bool = False) -> str:
     """A table of the steps, and what they were looked for in."""
     several = len({step.target for step in steps.steps}) > 1
     rows = [_cells(step, several) for step in steps.steps]
+    branch = steps.branch
+    if markdown:
+        branch = escaped(branch)
+        rows = [(code_of(row[0]), *map(escaped, row[1:])) for row in rows]
     form = "github" if markdown else "simple"
     table = str(tabulate(rows, headers=HEADERS, tablefmt=form, disable_numparse=True)) if rows else ""
-    of = f" of {steps.branch}" if steps.branch else ""
+    of = f" of {branch}" if branch else ""
     found, cases, runs = (_counted(*x) for x in ((len(rows), "move"), (steps.cases, "case"), (steps.runs, "run")))
     counted = f"{found} in {cases}, {runs}{of}, {_counted(steps.points, 'measured change')}"
     rate = f"any of them is chance with a probability of at most {steps.false_rate:.2g}, if {ASSUMED}"

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from pathlib import PurePath
 
+from kerntune.base.formatting import visible
 from kerntune.base.policy import Outcome
 from kerntune.gate.reporting.ranking import RankedResult
 
@@ -52,7 +53,7 @@ def _command(kind: str, ranked: RankedResult, place_of: Callable[[str], FileLine
 
 def _data(text: str) -> str:
     """Escaped as ``escapeData`` of the runner's toolkit does (github.com/actions/toolkit, core/src/command.ts)."""
-    return text.replace("%", "%25").replace("\r", "%0D").replace("\n", "%0A")
+    return visible(text).replace("%", "%25").replace("\r", "%0D").replace("\n", "%0A")
 
 
 def _property(text: str) -> str:

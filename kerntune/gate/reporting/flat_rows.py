@@ -12,6 +12,7 @@ from typing import Any
 import msgspec
 
 from kerntune.base.codec import write_atomic
+from kerntune.base.formatting import visible
 from kerntune.errors import UsageError
 from kerntune.gate.report import Origin, RunReport
 from kerntune.gate.reporting.ranking import RankedResult, worst_first
@@ -62,12 +63,21 @@ def flat_rows(runs: Sequence[RunReport]) -> list[FlatRow]:
 
 
 def write_csv(path: Path, runs: Sequence[RunReport]) -> None:
-    """A file as RFC 4180 has it, in UTF-8, with a line of names; written whole or not at all."""
+    """A file as RFC 4180 has it, in UTF-8, with a line of names; written whole or not at all. A text that a spreadsheet
+    would take for a formula begins with an apostrophe."""
     text = io.StringIO(newline="")
     writer = csv.writer(text)
     writer.writerow(FlatRow.__struct_fields__)
-    writer.writerows(msgspec.structs.astuple(row) for row in flat_rows(runs))
+    writer.writerows(map(_cell, msgspec.structs.astuple(row)) for row in flat_rows(runs))
     write_atomic(path, text.getvalue().encode("utf-8", "replace"))
+
+
+def _cell(value: object) -> object:
+    """A text as spreadsheets show it and don't compute it (OWASP, "CSV Injection")."""
+    if not isinstance(value, str):
+        return value
+    shown = visible(value)
+    return f"'{shown}" if shown.lstrip()[:1] in ("=", "+", "-", "@") else shown
 
 
 def write_parquet(path: Path, runs: Sequence[RunReport]) -> None:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from pathlib import Path
 
+from kerntune.base.formatting import code_of, escaped
 from kerntune.base.policy import Outcome, Verdict
 from kerntune.errors import StoreError
 from kerntune.gate.report import RunReport, counts_line, format_baseline, format_change, format_configs, format_today
@@ -22,9 +22,6 @@ MARKS = {Outcome.FAIL: "❌", Outcome.WARN: "⚠️", Outcome.PASS: "✅"}
 
 MAX_PASSES = 200
 """Rows of cases that just pass; the report has them all."""
-
-MAX_TEXT = 2_000
-"""Characters of a cell: a compiler's message can be pages long."""
 
 
 def append_summary(path: Path, runs: Sequence[RunReport]) -> None:
@@ -46,27 +43,6 @@ def summary(runs: Sequence[RunReport], limit: int = MAX_BYTES) -> str:
     rows = [_row(r) for r in _kept(ranked)]
     table = "" if not rows else f"| {' | '.join(HEADERS)} |\n|{'---|' * len(HEADERS)}\n"
     return _fitting(head, [*errors, *(["\n"] if errors else []), table, *rows], len(ranked) - len(rows), limit)
-
-
-def escaped(text: str) -> str:
-    """Text of users as it stands in a cell of a table: no markup, no link, no mention, no line break."""
-    shown = text if len(text) <= MAX_TEXT else f"{text[:MAX_TEXT]}…"
-    lines = (_SPECIAL.sub(lambda match: f"&#{ord(match[0])};", line) for line in shown.splitlines())
-    return "<br>".join("".join(map(_visible, line)) for line in lines if line)
-
-
-def _visible(char: str) -> str:
-    return char if char.isprintable() else " " * char.isspace()
-
-
-_SPECIAL = re.compile(r"[&<>|`*\[\]#~@\\!$]|:(?=\S)|(?<![^\W_])_|_(?![^\W_])")
-"""Characters that Markdown, tables, formulas, mentions or HTML give a meaning, shown as references. A colon before
-something begins an emoji or belongs to a link; an underscore within a word means nothing."""
-
-
-def code_of(text: str) -> str:
-    """A name as code, where a table can hold it so; else escaped."""
-    return f"`{text}`" if text.isprintable() and not set(text) & set("`|\\") and text.strip() else escaped(text)
 
 
 def _inline(text: str) -> str:

@@ -58,5 +58,5 @@ def _attributes(section: bytes) -> Iterator[tuple[int, int]]:
 
 
 def _amd_field(text: str, name: str) -> int:
-    match = re.search(rf"^\s*\.{name}:\s*(\d+)", text, re.MULTILINE)
+    match = re.search(rf"^[ \t]*\.{name}:\s*(\d+)", text, re.MULTILINE)
     return int(match[1]) if match else 0

@@ -33,6 +33,7 @@ from kerntune.kernels.compat.launcher import (
 )
 from kerntune.kernels.compat.parsing import parse_in_turn, parsed
 from kerntune.kernels.compat.settings import ASSEMBLER_ONLY, SETTINGS, compiler_settings
+from kerntune.kernels.compat.stored_options import checked_options, includes_files
 from kerntune.kernels.compat.triton_compiler import (
     SURROUNDING_OPTIONS,
     all_option_names,
@@ -83,6 +84,7 @@ __all__ = [
     "begin_nvtx_range",
     "binder_of",
     "cache_dir_set",
+    "checked_options",
     "compile_c",
     "compiled_kernel",
     "compiler_settings",
@@ -98,6 +100,7 @@ __all__ = [
     "gpu_target",
     "has_one_device",
     "heuristic_layers",
+    "includes_files",
     "interprets",
     "is_compiled_kernel",
     "is_gluon",

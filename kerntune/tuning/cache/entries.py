@@ -37,6 +37,7 @@ def default_folder() -> Path:
 class Entries(Generic[T]):
     """Entries of one kind under ``folder/store``. Writers replace whole files, so readers need no lock.
 
+    An entry of a later schema counts as none and stays: two versions of kerntune may share a folder.
     A damaged file is renamed (``.damaged``) and listed in ``damaged``, once; it never ends a run. What a
     crash of the machine leaves, an empty or half a file, is such damage: entries are not flushed to the disk one by
     one, which would take 100 times as long as writing them.
@@ -68,12 +69,15 @@ class Entries(Generic[T]):
         try:
             return codec.from_json(data, self._kind, self._schema, where=str(path), error=CacheError)
         except StoreError as exc:
-            self._set_aside(path, data, str(exc))
+            if not codec.is_newer(data, self._schema):
+                self._set_aside(path, data, str(exc))
             return None
 
     def write(self, path: Path, entry: T) -> None:
         """Store an entry in the place of what was there. :class:`CacheError` if the folder can't be written."""
-        codec.write_atomic(path, self._encoded(path, entry), error=CacheError)
+        data = self._encoded(path, entry)
+        if not self._newer_stands(path):
+            codec.write_atomic(path, data, error=CacheError)
         sweep_once(path.parent)
 
     def write_new(self, path: Path, entry: T) -> bool:
@@ -81,6 +85,14 @@ class Entries(Generic[T]):
         made = codec.write_new(path, self._encoded(path, entry), error=CacheError)
         sweep_once(path.parent)
         return made
+
+    def _newer_stands(self, path: Path) -> bool:
+        """Whether a later kerntune's entry is there, which stays: two versions may share a folder."""
+        try:
+            standing = codec.read_file(path, error=CacheError, limit=MAX_ENTRY)
+        except CacheError:
+            return False
+        return standing is not None and codec.is_newer(standing, self._schema)
 
     def paths(self, pattern: str = "**/*.json") -> list[Path]:
         """Files of entries, in a stable order."""

@@ -175,7 +175,8 @@ class SharedStore:
             if found.key.digest() != name.rpartition("/")[2].partition(".")[0] or (key or found.key) != found.key:
                 raise CacheError(f"{self._shown(name)}: is of another key than its name says")
         except StoreError as exc:
-            self.refused.add(name, data, str(exc))
+            if not codec.is_newer(data, winner.SCHEMA):
+                self.refused.add(name, data, str(exc))
             return None
         return found
 
@@ -213,7 +214,8 @@ class SharedStore:
             if any(t.key.digest() != asked or t.schema != trials.SCHEMA for t in found):
                 raise CacheError(f"{where}: has trials of another question than its name says")
         except StoreError as exc:
-            self.refused.add(name, data, str(exc))
+            if not codec.is_newer(data, TRIALS_SCHEMA):
+                self.refused.add(name, data, str(exc))
             return ()
         return found
 

@@ -8,10 +8,8 @@ import os
 import select
 import signal
 import subprocess
-import sys
 import threading
 import time
-import warnings
 import weakref
 from collections.abc import Callable
 
@@ -21,6 +19,7 @@ from kerntune.base.store_requests import ReadRequest, StoreFailed, StoreReady, S
 from kerntune.base.urls import shown_url
 from kerntune.errors import FrameError, PeerTimeout
 from kerntune.timing.worker.module_command import module_command
+from kerntune.tuning.cache.damage_report import tell_user
 
 WAIT_S = 0.5
 """Each wait for the network, in the store's process."""
@@ -263,8 +262,5 @@ def _close_pipes(process: subprocess.Popen[bytes]) -> None:
 
 
 def warn(text: str) -> None:
-    """Warn of a store; where warnings are errors, on the standard error stream: a store never ends a run."""
-    try:
-        warnings.warn(f"kerntune's store: {text}", RuntimeWarning, stacklevel=4)
-    except RuntimeWarning:
-        print(f"kerntune's store: {text}", file=sys.stderr)
+    """Warn of a store, which never ends a run."""
+    tell_user(f"kerntune's store: {text}", stacklevel=5)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import queue
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -119,11 +120,16 @@ class HandOut:
 
     def _submitted(self, job: WaitingJob, kept_for: str) -> Result:
         data, submit_of = encoded(job.request), getattr(self._executor, "submit_of", None)
-        if kept_for:
-            return self._executor.submit_on(kept_for, self._function, data)  # type: ignore[attr-defined,no-any-return]
-        if submit_of is not None:
-            return submit_of(job.kind, self._function, data)  # type: ignore[no-any-return]
-        return self._executor.submit(self._function, data)  # type: ignore[no-any-return]
+        try:
+            if kept_for:
+                return self._executor.submit_on(kept_for, self._function, data)  # type: ignore[attr-defined,no-any-return]
+            if submit_of is not None:
+                return submit_of(job.kind, self._function, data)  # type: ignore[no-any-return]
+            return self._executor.submit(self._function, data)  # type: ignore[no-any-return]
+        except (RuntimeError, OSError) as exc:  # a pool one of whose processes died takes nothing more
+            refused: Future[bytes] = Future()
+            refused.set_exception(exc)
+            return refused
 
     def _wait(self, seconds: float) -> int | None:
         """The number of a result that is there; None if there was none for so long."""

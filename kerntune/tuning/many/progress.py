@@ -8,6 +8,7 @@ import time
 from collections import Counter
 from typing import TextIO
 
+from kerntune.base.formatting import visible
 from kerntune.tuning.many.outcome import Ended, KeyOutcome
 
 BAR = 24
@@ -61,11 +62,13 @@ class KeyProgress:
             return
         full = BAR * self._counts.total() // max(self._total, 1)
         width = shutil.get_terminal_size().columns - 1
-        self._stream.write("\r\x1b[K" + f"[{'#' * full}{'.' * (BAR - full)}] {text}  {outcome.kernel}"[:width])
+        shown = visible(f"[{'#' * full}{'.' * (BAR - full)}] {text}  {outcome.kernel}")
+        self._stream.write("\r\x1b[K" + shown[:width])
         self._stream.flush()
 
     def _print(self, text: str) -> None:
-        self._stream.write(f"\r\x1b[K{text}\n" if self._terminal else f"{text}\n")
+        shown = visible(text)
+        self._stream.write(f"\r\x1b[K{shown}\n" if self._terminal else f"{shown}\n")
         self._stream.flush()
 
 

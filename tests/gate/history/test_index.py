@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import math
 import os
 import sqlite3
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import numpy as np
@@ -355,3 +357,46 @@ def test_damage_behind_the_first_pages_is_mended(place: Folder, index: Index, tm
     data = file.read_bytes()
     file.write_bytes(data[:8192] + b"\xff" * (len(data) - 8192))
     assert steps_of(index).points == 300
+
+
+POISON = [
+    {"change": {"value": 1e300, "sd": 0.1, "against": "x"}}, {"change": {"value": 0.1, "sd": -1.0, "against": "x"}},
+    {"since": {"value": -10.0, "sd": 0.1, "against": "x"}}, {"time_ns": -1.0}, {"time_ns": 1e300},
+    {"device": "\x1b[31m"}, {"target": "\n::error::x"}, {"environment": {"a b": "c"}}, {"environment": {"a": "\x1f"}},
+    {"case": {"nodeid": "t.py::\u202e", "call": "0"}}, {"work": "\0"},
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("poison", POISON, ids=str)
+def test_a_poisoned_run_costs_itself_alone(tmp_path: Path, poison: dict[str, Any]) -> None:
+    good = [run(day, points_of([result()]), commit=str(day)) for day in (1, 2)]
+    place = Folder(tmp_path / "h")
+    for one in good:
+        add_run(place, one)
+    bad = json.loads(encoded(run(3, points_of([result()]), commit="3")))
+    bad["points"][0].update(poison)
+    (tmp_path / "h" / "bad.json").write_text(json.dumps(bad))
+    found = steps_of(Index(place, tmp_path / "index"))
+    assert (found.runs, found.points) == (2, 2)
+    (problem,) = found.unread
+    assert problem.startswith("bad.json: points[0].")
+
+
+@pytest.mark.parametrize("field", ["created", "committed", "branch", "host", "commit"])
+def test_a_run_s_own_fields_are_looked_at(field: str) -> None:
+    data = json.loads(encoded(run(1, points_of([result()]), commit="1")))
+    for text in ("\x1b[31m", "a\nb"):
+        with pytest.raises(HistoryError, match=rf"it: {field} (is|has) "):
+            decoded(json.dumps({**data, field: text}).encode(), "it")
+
+
+def test_what_can_not_be_read_again_is_not_written() -> None:
+    """A change of more than ten thousand times is none that was measured."""
+    for point, low, high, level in (
+        (1e9, 1e8, 1e10, 0.99),
+        (-1.0, -0.9, 1.0, 0.99),
+        (0.0, 0.0, 0.0, 1e-9),
+        (0, -1, 1, 1),
+    ):
+        (found,) = points_of([msgspec.structs.replace(result(), change=Estimate(point, low, high, level))])
+        assert found.change is None

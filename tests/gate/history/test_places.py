@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import threading
 from pathlib import Path
@@ -10,8 +11,10 @@ from typing import Any
 import pytest
 
 from kerntune.errors import HistoryError, UsageError
+from kerntune.gate.history import places
+from kerntune.gate.history.index import Index
 from kerntune.gate.history.places import Branch, Folder, Place, file_name, place_of
-from kerntune.gate.history.points import SCHEMA, HistoryRun
+from kerntune.gate.history.points import SCHEMA, HistoryRun, encoded
 
 
 def git(where: Path, *args: str) -> str:
@@ -170,3 +173,43 @@ def test_a_local_branch_loses_nothing_that_another_process_adds(clone: Path, mon
     monkeypatch.setattr("kerntune.gate.history.places.FIRST_WAIT_S", 0.0)
     one.add("mine.json", b"2")
     assert set(texts(one)) == {"first.json", "mine.json", "theirs.json"}
+
+
+def test_a_name_with_a_line_feed_hides_no_other_run(clone: Path) -> None:
+    """Git keeps such a name, and its output has a line a name."""
+    place = place_of("git:kerntune-history", clone)
+    for name in ("2026/11/a.json", "2026/11/b\n.json", "2026/11/c.json"):
+        run_of_name = HistoryRun(SCHEMA, "2026-11-22T10:15:00Z", (), commit=name[8])
+        if "\n" in name:
+            _with_name(clone, name.encode())
+        else:
+            place.add(name, encoded(run_of_name))
+    index = Index(place, clone / "index")
+    (problem,) = index.update()
+    assert problem == "2026/11/b\\n.json: no file of a history is called so; remove it"
+    assert [info.commit for info in index.runs().values()] == ["a", "c"]
+
+
+def _with_name(clone: Path, name: bytes) -> None:
+    """Put a file of any name on the branch of the remote, as another user of it can."""
+    at = ["git", "-C", str(clone)]
+    git(clone, "fetch", "--quiet", "origin", "kerntune-history:history")
+    blob = subprocess.run([*at, "hash-object", "-w", "--stdin"], input=b"{}", capture_output=True, check=True).stdout
+    listed = subprocess.run([*at, "ls-tree", "-r", "-z", "history"], capture_output=True, check=True).stdout
+    listed += b"100644 blob " + blob.strip() + b"\t" + name + b"\0"
+    env = {**os.environ, "GIT_INDEX_FILE": str(clone / "other.index")}
+    subprocess.run([*at, "update-index", "-z", "--index-info"], input=listed, check=True, env=env)
+    tree = subprocess.run([*at, "write-tree"], capture_output=True, check=True, env=env, text=True).stdout.strip()
+    who = ("-c", "user.name=a", "-c", "user.email=a@b")
+    commit = git(clone, *who, "commit-tree", tree, "-p", "history", "-m", "theirs")
+    git(clone, "push", "--quiet", "origin", f"{commit}:refs/heads/kerntune-history")
+
+
+def test_a_file_that_is_too_long_is_not_read(clone: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    place = place_of("git:kerntune-history", clone)
+    place.add("2026/11/a.json", b"x" * 300)
+    place.add("2026/11/b.json", b"y" * 20)
+    place.add("2026/11/c.json", b"z" * 90)
+    monkeypatch.setattr(places, "MAX_BYTES", 100)
+    found = texts(place)
+    assert found == {"2026/11/a.json": bytes(101), "2026/11/b.json": b"y" * 20, "2026/11/c.json": b"z" * 90}

@@ -132,3 +132,22 @@ def test_a_still_newer_one_stays(tmp_path: Path) -> None:
     taken.write_text("older")
     entries._put_back(taken, path)
     assert (path.read_text(), taken.exists()) == ("newer", False)
+
+
+def test_an_entry_of_a_later_kerntune_is_none_and_stays(tmp_path: Path, stored: Entries[StoredTrial]) -> None:
+    """Two versions share a folder: neither throws out what the other has written."""
+    path, made = stored.path("ab", "x"), trial(SMALL)
+    later = codec.to_json(made).replace(SCHEMA.encode(), SCHEMA.encode()[:-1] + b"12")
+    codec.write_atomic(path, later.replace(b'"schema"', b'"news": 1, "schema"'))
+    before = path.read_bytes()
+    assert stored.read(path) is None
+    assert not stored.write_new(path, made)
+    stored.write(path, made)
+    assert path.read_bytes() == before
+    assert stored.damaged == []
+    codec.write_atomic(path, before.replace(b"trial/12", b"trial/0"))
+    assert stored.read(path) is None
+    assert len(stored.damaged) == 1, "an earlier one is set aside"
+    assert not codec.is_newer(b'{"schema": "kerntune.winner/9"}', SCHEMA)
+    assert not codec.is_newer(b'{"schema": "kerntune.trial/' + b"9" * 5000 + b'"}', SCHEMA)
+    assert not codec.is_newer(b"{", SCHEMA)

@@ -6,6 +6,7 @@ import random
 import threading
 from collections import Counter
 from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
 from typing import Any
 
 import pytest
@@ -175,3 +176,30 @@ def test_an_executor_that_asks_is_told_the_kind() -> None:
     requests = [request(n) for n in range(3)]
     assert len(list(HandOut(requests, executor))) == 3
     assert executor.kinds == [kind_of(one.job) for one in requests]
+
+
+class BreaksDown:
+    """A pool that takes nothing any more once a process of it has died, as :class:`ProcessPoolExecutor`."""
+
+    def __init__(self, good: int) -> None:
+        self.good = good
+
+    def submit(self, function: Any, /, data: bytes) -> Any:
+        self.good -= 1
+        if self.good < 0:
+            raise BrokenProcessPool("a child process terminated abruptly")
+        future: Future[bytes] = Future()
+        if self.good:
+            future.set_result(done(data))
+        else:
+            future.set_exception(BrokenProcessPool("a child process terminated abruptly"))
+        return future
+
+
+def test_a_pool_that_takes_no_more_loses_the_other_keys_by_name() -> None:
+    found = {o.kernel: o for o in HandOut([request(n) for n in range(5)], BreaksDown(3), window=1)}
+    assert len(found) == 5, "each comes back"
+    assert [o.ended for o in found.values()].count(Ended.TUNED) == 2
+    lost = [o for o in found.values() if o.ended is Ended.LOST]
+    assert len(lost) == 3
+    assert all("BrokenProcessPool: a child process terminated" in o.error for o in lost)

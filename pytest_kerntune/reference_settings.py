@@ -1,0 +1,209 @@
+"""The settings of the revision that a run is held against: files of a change don't say what it is compared with."""
+
+from __future__ import annotations
+
+import ast
+import contextlib
+import os
+import shlex
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+import pytest
+
+from kerntune.base.device import Target
+from kerntune.errors import TargetError, UsageError
+from kerntune.gate import git
+from kerntune.gate.project import DEFAULT_BASELINES, INI_FILES, settings_in
+from pytest_kerntune.stash import nodeid_of
+
+LINES = 20
+"""Differences that are listed; a change of more of them is one of the test suite."""
+
+
+@dataclass(frozen=True)
+class ReferenceSettings:
+    """What ``revision`` says. ``root`` is the folder of its ini file, as this checkout would have it; ``values`` are
+    the settings there."""
+
+    revision: str
+    top: Path
+    commit: str
+    root: Path
+    values: Mapping[str, Any]
+
+    def text(self, key: str) -> str:
+        """A setting; empty if it isn't set."""
+        return str(self.values.get(key, "")).strip()
+
+    def folder(self, key: str) -> Path | None:
+        """The folder that a key names, relative to the ini file; None if it names none."""
+        text = self.text(key)
+        return Path(os.path.abspath(self.root / Path(text).expanduser())) if text else None
+
+    @property
+    def baselines(self) -> Path:
+        """The folder of the baselines."""
+        return self.folder("kerntune_baselines") or self.root / DEFAULT_BASELINES
+
+    def has_folder(self, path: Path) -> bool:
+        """Whether there is such a folder: in the revision, if the path is one of the repository."""
+        name = git.name_in(self.top, path)
+        return path.is_dir() if name is None else git.names_at(self.top, self.commit, name) is not None
+
+    def targets(self, baselines: Path) -> tuple[Target, ...]:
+        """The targets of which the revision has baselines."""
+        top, name = git.place_of(baselines, self.top)
+        slugs = git.names_at(top, git.commit_of(top, self.revision), name, folders=True) or []
+        found = []
+        for slug in sorted(slugs):
+            with contextlib.suppress(TargetError):
+                found.append(Target.parse(slug.replace("-", ":", 1)))
+        return tuple(found)
+
+    def differences(self, config: pytest.Config) -> tuple[str, ...]:
+        """A line for each setting of kerntune that the ini file here has otherwise."""
+        here: Mapping[str, Any] = {}
+        if config.inipath is not None:
+            here = settings_in(config.inipath, config.inipath.read_bytes()) or {}
+        names = [n for n in {**self.values, **here} if n.startswith("kerntune") or n == "addopts"]
+        counts = f" (which counts for what is read from {self.revision})"
+        return tuple(
+            f"the ini file says otherwise than {self.revision}'s: {name} is {_shown(here, name)}, "
+            f"there {_shown(self.values, name)}{counts if name in OF_REVISION else ''}"
+            for name in sorted(names)
+            if here.get(name) != self.values.get(name)
+        )
+
+    def marker_differences(self, items: Iterable[pytest.Item]) -> list[str]:
+        """A line for each test whose markers ``autotune`` are others than there."""
+        found: dict[str, None] = {}
+        for item in items:
+            nodeid = nodeid_of(item).partition("[")[0]
+            mine, theirs = self._files(item.path)
+            scopes = _scopes(nodeid)
+            here, there = ([mark for scope in scopes for mark in side.get(scope, ())] for side in (mine, theirs))
+            if theirs and here != there:
+                text = f"{', '.join(here) or 'none'}, there {', '.join(there) or 'none'}"
+                found[f"the marker of {nodeid} is another than {self.revision}'s: {text}"] = None
+        lines = list(found)
+        rest = [f"... and {len(lines) - LINES} more markers"] if len(lines) > LINES else []
+        return [*lines[:LINES], *rest]
+
+    def _files(self, path: Path) -> tuple[Mapping[str, list[str]], Mapping[str, list[str]]]:
+        """The markers in a file by scope: here, and in the revision; both empty where the file is the same."""
+        if path not in self._known:
+            name = git.name_in(self.top, path)
+            there = None if name is None else git.file_at(self.top, self.commit, name)
+            here = path.read_bytes() if path.is_file() else b""
+            same = there is None or there == here
+            self._known[path] = ({}, {}) if same else (_marks(here), _marks(there or b"") or {"": []})
+        return self._known[path]
+
+    @cached_property
+    def _known(self) -> dict[Path, tuple[Mapping[str, list[str]], Mapping[str, list[str]]]]:
+        return {}
+
+
+OF_REVISION = ("kerntune_baselines", "kerntune_anchor")
+"""Settings that say what a run is compared with. They are the revision's unless the command line has them."""
+
+
+def reference_settings(revision: str, config: pytest.Config, given: Any, root: Path) -> ReferenceSettings:
+    """What ``revision`` says of the tests that pytest was called for; :class:`UsageError` if git can't tell.
+
+    Its ini file is looked for as pytest does, but in the revision: from the folder of the tests upwards.
+    """
+    top = git.top_of(root.resolve())
+    commit = git.commit_of(top, revision)
+    start = _start(config, given)
+    name = git.name_in(top, start)
+    if name is None:
+        return ReferenceSettings(revision, top, commit, root, {})
+    if named := getattr(given, "inifilename", None):
+        path = Path(os.path.abspath(config.invocation_params.dir / named))
+        values = _settings_at(top, commit, git.name_in(top, path))
+        return ReferenceSettings(revision, top, commit, path.parent, values or {})
+    folder = PurePosixPath(name)
+    for up, inside in enumerate([folder, *folder.parents]):
+        names = git.names_at(top, commit, str(inside)) or []
+        for ini in (x for x in INI_FILES if x in names):
+            values = _settings_at(top, commit, str(inside / ini))
+            if values is not None:
+                return ReferenceSettings(revision, top, commit, [start, *start.parents][up], values)
+    return ReferenceSettings(revision, top, commit, root, {})
+
+
+def on_command_line(config: pytest.Config, flag: str, environ: Mapping[str, str] = os.environ) -> bool:
+    """Whether who called pytest gave an option. One of ``addopts`` is the ini file's, and looks the same."""
+    words = [*map(str, config.invocation_params.args), *shlex.split(environ.get("PYTEST_ADDOPTS", ""))]
+    return any(word == flag or word.startswith(f"{flag}=") for word in words)
+
+
+def _settings_at(top: Path, commit: str, name: str | None) -> Mapping[str, Any] | None:
+    content = None if name is None else git.file_at(top, commit, name)
+    if name is None or content is None:
+        return None
+    try:
+        return settings_in(Path(name), content)
+    except UsageError as exc:
+        raise UsageError(f"of commit {commit[:10]}: {exc}") from None
+
+
+def _start(config: pytest.Config, given: Any) -> Path:
+    """Where pytest begins to look for its ini file: the folder that all its arguments have in common."""
+    base = Path(os.path.abspath(config.invocation_params.dir))
+    named = [base / str(word).partition("::")[0] for word in getattr(given, "file_or_dir", None) or ()]
+    there = [os.path.abspath(path) for path in named if path.exists()]
+    common = Path(os.path.commonpath(there)) if there else base
+    return common if common.is_dir() else common.parent
+
+
+def _shown(values: Mapping[str, Any], name: str) -> str:
+    return repr(values[name])[:200] if name in values else "unset"
+
+
+def _scopes(nodeid: str) -> list[str]:
+    """The module, the classes and the function of a test: ``""``, ``TestIt``, ``TestIt::test_a``."""
+    names = nodeid.split("::")[1:]
+    return ["", *("::".join(names[: i + 1]) for i in range(len(names)))]
+
+
+def _marks(source: bytes) -> dict[str, list[str]]:
+    """The markers ``autotune`` of a file as texts, by the scope that they are on."""
+    try:
+        tree = ast.parse(source)
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return {}
+    found: dict[str, list[str]] = {"": []}
+    for scope, node in _marked(tree, ""):
+        found.setdefault(scope, []).extend(_marks_in(node))
+    return found
+
+
+def _marked(node: ast.Module | ast.ClassDef, scope: str) -> Iterator[tuple[str, ast.AST]]:
+    """Expressions that may have markers, with what they mark: decorators, and what is assigned to ``pytestmark``."""
+    for child in node.body:
+        if isinstance(child, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
+            inner = f"{scope}::{child.name}" if scope else child.name
+            yield from ((inner, decorator) for decorator in child.decorator_list)
+            if isinstance(child, ast.ClassDef):
+                yield from _marked(child, inner)
+        elif isinstance(child, (ast.Assign, ast.AnnAssign)) and child.value is not None:
+            names = child.targets if isinstance(child, ast.Assign) else [child.target]
+            if any(isinstance(n, ast.Name) and n.id == "pytestmark" for n in names):
+                yield scope, child.value
+
+
+def _marks_in(node: ast.AST) -> Iterator[str]:
+    calls = {id(x.func): x for x in ast.walk(node) if isinstance(x, ast.Call)}
+    for found in ast.walk(node):
+        if isinstance(found, ast.Attribute) and found.attr == "autotune":
+            holder = found.value
+            if (holder.attr if isinstance(holder, ast.Attribute) else getattr(holder, "id", "")) == "mark":
+                call = calls.get(id(found))
+                words = [] if call is None else [ast.unparse(x) for x in (*call.args, *call.keywords)]
+                yield f"autotune({', '.join(words)})"[:300]
