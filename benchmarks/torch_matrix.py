@@ -86,7 +86,8 @@ class Environment:
 
     def install(self, *what: str) -> None:
         """pip install."""
-        done = self.run("python", "-m", "pip", "install", "--disable-pip-version-check", "-q", *what, cwd=self.folder)
+        options = ("--disable-pip-version-check", "-q", "--no-compile")  # most modules are never imported
+        done = self.run("python", "-m", "pip", "install", *options, *what, cwd=self.folder)
         if done.returncode:
             raise SystemExit(f"torch {self.torch}, Python {self.python}: pip failed\n{done.stdout[-3000:]}")
 

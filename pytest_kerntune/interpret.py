@@ -80,10 +80,11 @@ class Numerics:
             benchmark_fixture.run_once(value)
         return value
 
-    def pytest_report_header(self) -> str:
+    def pytest_report_header(self) -> list[str]:
         from kerntune.kernels import compat
 
-        return f"kerntune: numerics only, in the interpreter of Triton {compat.triton_version()}; nothing is timed"
+        here = f"numerics only, in the interpreter of Triton {compat.triton_version()}; nothing is timed"
+        return [f"kerntune: {line}" for line in (here, *compat.newer_versions())]
 
     @pytest.hookimpl(wrapper=True, tryfirst=True)
     def pytest_collection_modifyitems(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Set
+from collections.abc import Callable, Iterator, Set
 from dataclasses import dataclass
 from itertools import chain
 
@@ -159,9 +159,10 @@ def _found(
     judged = {(x.kernel, x.config) for x in launches}
     said = [Said("fail", "limits", text) for text in broken]
     said += _over_limits(launches, target, rules)
-    said += [x for pair in compare_launches(known.launches, launches, rules) for x in _findings(pair)]
-    said += [Said(f.severity, f.rule, f.text) for f in count_findings(known.launches, launches, rules)]
-    said += _since_anchor(known, launches, rules, {x.text for x in said})
+    since = [x for pair in compare_launches(known.launches, launches, rules) for x in _findings(pair)]
+    since += [Said(f.severity, f.rule, f.text) for f in count_findings(known.launches, launches, rules)]
+    anchored = _since_anchor(known, launches, rules, {x.text for x in (*said, *since)})
+    said += [*map(_of_other_triton(known), since), *anchored]
     said += config_findings(configs, judged, rules)
     said = worst_first(said)
     return StaticFindings(
@@ -169,6 +170,15 @@ def _found(
         tuple(x.text for x in said if x.severity == "warn"),
         tuple(x.text for x in said if x.severity == "info"),
     )
+
+
+def _of_other_triton(known: KnownCase) -> Callable[[Said], Said]:
+    """Adds to a finding that fails nothing which Triton's baseline it is held against, where that is another one's. It
+    is warned of by itself; of one that fails, the case's line says the same once."""
+    if known.own is not None or known.reference is None:
+        return lambda said: said
+    against = f", since the baseline of Triton {known.reference.triton}"
+    return lambda said: said if said.severity == "fail" else said._replace(text=said.text + against)
 
 
 def _since_anchor(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Sequence
 from functools import lru_cache
 
 TORCH_RUN = ("2.11", "2.12", "2.13", "2.14", "2.15")
@@ -46,7 +47,7 @@ def as_series(version: str) -> tuple[int, int] | None:
     return (int(match[1]), int(match[2])) if match else None
 
 
-def newer_than_run(name: str, version: str, run: tuple[str, ...]) -> str:
+def newer_than_run(name: str, version: str, run: Sequence[str]) -> str:
     """What to say of an installed version beyond the newest of ``run``; empty for any other."""
     found, newest = as_series(version), as_series(run[-1])
     if found is None or newest is None or found <= newest:
