@@ -117,6 +117,7 @@ EXPORTS = {
     "kerntune.kernels.compat": {
         "ASSEMBLER_ONLY",
         "DIRECT_NAMES",
+        "PYTHON_RUN",
         "SETTINGS",
         "SURROUNDING_OPTIONS",
         "TORCH_RUN",

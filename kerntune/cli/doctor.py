@@ -53,7 +53,8 @@ def run(args: argparse.Namespace) -> int:
 
 def examine(baselines: str | None, cache_dir: str | None) -> Iterator[Check]:
     """All checks, in the order in which a run needs them."""
-    yield Check("kerntune", f"{kerntune.__version__}, Python {platform.python_version()}")
+    yield Check("kerntune", kerntune.__version__)
+    yield check_version("Python", platform.python_version(), compat.PYTHON_RUN)
     yield check_version("Triton", compat.triton_version(), compat.TRITON_RUN)
     yield check_version("torch", compat.torch_version(), compat.TORCH_RUN)
     gpu = guarded("GPU", _gpu)
@@ -87,7 +88,7 @@ def check_version(name: str, found: str, run: Sequence[str]) -> Check:
     if series and least and series < least:
         return Check(name, found, f"kerntune needs {package}>={oldest}")
     newer = compat.newer_than_run(name, found, run)
-    return Check(name, found, newer and f"{newer}: where something fails, take {package}=={newest}.*")
+    return Check(name, found, newer and f"{newer}: where something fails, take {package} {newest}")
 
 
 def check_baselines(given: str | None, gpu: bool) -> Check:

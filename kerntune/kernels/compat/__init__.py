@@ -68,6 +68,7 @@ from kerntune.kernels.compat.tuners import (
     tuning_listener,
 )
 from kerntune.kernels.compat.versions import (
+    PYTHON_RUN,
     TORCH_RUN,
     TRITON_RUN,
     as_series,
@@ -82,6 +83,7 @@ from kerntune.kernels.compat.versions import (
 __all__ = [
     "ASSEMBLER_ONLY",
     "DIRECT_NAMES",
+    "PYTHON_RUN",
     "SETTINGS",
     "SURROUNDING_OPTIONS",
     "TORCH_RUN",

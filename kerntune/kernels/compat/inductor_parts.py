@@ -1,9 +1,8 @@
-"""The private parts of torch that capturing Inductor's kernels uses; :mod:`kerntune.kernels.compat.torch_private` has
-all others.
+"""The private parts of torch that capturing Inductor's kernels uses.
 
-None of these names is promised by torch. Each stands in a table with what it is used for, so that a test, and an error
-message, can say which of them another torch has moved. Nothing here imports torch's compiler before a function is
-called.
+:mod:`kerntune.kernels.compat.torch_private` has all others. None of these names is promised by torch. Each stands in
+a table with what it is used for, so that a test, and an error message, can say which of them another torch has moved.
+Nothing here imports torch's compiler before a function is called.
 """
 
 from __future__ import annotations
