@@ -3,7 +3,8 @@
     python benchmarks/torch_matrix.py [2.15 2.15/3.13 ...] [--tests FOLDER_OR_FILE ...] [--workers 2] [--keep]
 
 Without names, all series of ``kernels/compat/versions`` under this Python, and the newest under the other Pythons, as
-far as ``python3.N`` is found. An environment (5 GB) is made, used and removed before the next. In each:
+far as ``python3.N`` is found. An environment (5 GB) is made, used and removed before the next. Where a run was ended,
+the next goes on. In each:
 
 * the wheel of this checkout is installed as a user does, beside the one series of torch; nothing else is named;
 * README's first hour without a GPU (:func:`first_hour`) in a folder of its own;
@@ -28,7 +29,7 @@ import tempfile
 import time
 import xml.etree.ElementTree as ElementTree
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -110,7 +111,7 @@ def built_wheel(folder: Path) -> Path:
     """The wheel of this checkout."""
     command = [sys.executable, "-m", "pip", "wheel", "-q", "--no-deps", "--disable-pip-version-check"]
     subprocess.run([*command, "-w", str(folder), str(ROOT)], check=True)
-    (wheel,) = folder.glob("*.whl")
+    (wheel,) = folder.glob("kerntune-*.whl")
     return wheel
 
 
@@ -168,6 +169,7 @@ def first_test() -> str:
 def first_hour(here: Environment) -> list[dict[str, Any]]:
     """README's first steps without a GPU, each with whether it went as README says; what was said where it didn't."""
     project = here.folder / "project"
+    shutil.rmtree(project, ignore_errors=True)
     project.mkdir()
     (project / "test_softmax.py").write_text(first_test())
     kernels = project / "mykernels.py"
@@ -196,6 +198,7 @@ def _step(here: Environment, project: Path, step: Step) -> dict[str, Any]:
 def demo(here: Environment) -> dict[str, Any]:
     """The verdicts of ``pytest examples --kerntune`` by number, on a copy: nothing is written to the checkout."""
     copy, run = here.folder / "demo", here.folder / "run.json"
+    shutil.rmtree(copy, ignore_errors=True)
     for name in ("examples", "baselines"):
         shutil.copytree(ROOT / name, copy / name)
     shutil.copy(ROOT / "pyproject.toml", copy)
@@ -203,7 +206,7 @@ def demo(here: Environment) -> dict[str, Any]:
     done = here.run("python", "-m", "pytest", "examples", *options, cwd=copy)
     if not run.exists():
         return {"exit": done.returncode, "said": done.stdout[-3000:]}
-    verdicts = Counter(case["verdict"] for case in json.loads(run.read_text())["cases"])
+    verdicts = Counter(case["verdict"] for case in json.loads(run.read_text())["results"])
     return {"exit": done.returncode, **dict(sorted(verdicts.items()))}
 
 
@@ -216,8 +219,10 @@ def tests(here: Environment, wanted: Sequence[str], workers: int) -> dict[str, A
         return {"exit": done.returncode, "said": done.stdout[-3000:]}
     outcomes = dict(_outcomes(report))
     failures = sorted(name for name, outcome in outcomes.items() if outcome == "failed")
-    (here.folder.parent / f"{here.torch}-{here.python}.log").write_text(done.stdout)
-    return {"exit": done.returncode, **dict(sorted(Counter(outcomes.values()).items())), "failures": failures}
+    if failures:
+        print(done.stdout[-20000:], file=sys.stderr)
+    counts = dict(sorted(Counter(outcomes.values()).items()))
+    return {"exit": done.returncode, **counts, "failures": failures, "paths": list(wanted)}
 
 
 def _outcomes(report: Path) -> Iterator[tuple[str, str]]:
@@ -227,34 +232,45 @@ def _outcomes(report: Path) -> Iterator[tuple[str, str]]:
         yield f"{case.get('classname')}::{case.get('name')}", outcome
 
 
-def examined(torch: str, python: str, command: str, wheel: Path, args: argparse.Namespace) -> dict[str, Any]:
-    """One environment from its installation to its removal."""
-    folder = Path(tempfile.mkdtemp(prefix=f"torch-{torch}-", dir=args.folder))
-    try:
-        begin = time.time()
-        subprocess.run([command, "-m", "venv", str(folder / "venv")], check=True)
-        here = Environment(torch, python, folder)
-        here.install(str(wheel), f"torch=={torch}.*", f"triton=={TRITON_OF[torch]}.*")
-        installed = time.time()
-        hour = first_hour(here)
-        here.install(*TOOLS)
-        result = {
-            "python": here.run(
-                "python", "-c", "import platform; print(platform.python_version())", cwd=folder
-            ).stdout.strip(),
-            "torch": here.version("torch"),
-            "triton": here.version("triton"),
-            "commit": git.commit_of(ROOT, "HEAD")[:10],
-            "date": time.strftime("%Y-%m-%d", time.gmtime()),
-            "install_seconds": round(installed - begin),
-            "first_hour": hour,
-            "demo": demo(here),
-            "tests": tests(here, args.tests, args.workers),
-        }
-        return {**result, "seconds": round(time.time() - begin)}
-    finally:
-        if not args.keep:
-            shutil.rmtree(folder, ignore_errors=True)
+def examined(torch: str, python: str, command: str, args: argparse.Namespace) -> dict[str, Any]:
+    """One environment from its installation to its removal. What is done of it is kept there, so that a second start
+    goes on where the first was ended."""
+    folder = Path(args.folder or tempfile.gettempdir()).resolve() / f"torch-{torch}-python-{python}"
+    here, kept = Environment(torch, python, folder), folder / "done.json"
+    found: dict[str, Any] = json.loads(kept.read_text()) if kept.exists() else {}
+    parts: dict[str, Callable[[], dict[str, Any]]] = {
+        "installed": lambda: install(here, command),
+        "first_hour": lambda: {"first_hour": first_hour(here)},
+        "tools": lambda: here.install(*TOOLS) or {},
+        "demo": lambda: {"demo": demo(here)},
+        "tests": lambda: {"tests": tests(here, args.tests, args.workers)},
+    }
+    for name, part in parts.items():
+        if name not in found.setdefault("done", []):
+            found |= part()
+            found["done"].append(name)
+            kept.write_text(json.dumps(found))
+    if not args.keep:
+        shutil.rmtree(folder)
+    return {name: value for name, value in found.items() if name != "done"}
+
+
+def install(here: Environment, command: str) -> dict[str, Any]:
+    """The wheel of this checkout, with torch and its Triton; what was installed, and when."""
+    begin = time.time()
+    wheel = here.folder / "wheel"
+    wheel.mkdir(parents=True, exist_ok=True)
+    subprocess.run([command, "-m", "venv", str(here.folder / "venv")], check=True)
+    here.install(str(built_wheel(wheel)), f"torch=={here.torch}.*", f"triton=={TRITON_OF[here.torch]}.*")
+    version = "import platform; print(platform.python_version())"
+    return {
+        "python": here.run("python", "-c", version, cwd=here.folder).stdout.strip(),
+        "torch": here.version("torch"),
+        "triton": here.version("triton"),
+        "commit": git.commit_of(ROOT, "HEAD")[:10],
+        "date": time.strftime("%Y-%m-%d", time.gmtime()),
+        "install_seconds": round(time.time() - begin),
+    }
 
 
 def went_well(result: dict[str, Any]) -> bool:
@@ -267,17 +283,14 @@ def went_well(result: dict[str, Any]) -> bool:
     )  # fmt: skip
 
 
-def keep(result: dict[str, Any], tests: Sequence[str]) -> None:
+def keep(result: dict[str, Any]) -> None:
     """Write the result in the place of an earlier one of the same series of torch and Python."""
     held = json.loads(OUT.read_text()) if OUT.exists() else {"runs": []}
     key = (as_series(result["torch"]), as_series(result["python"]))
     runs = [r for r in held["runs"] if (as_series(r["torch"]), as_series(r["python"])) != key]
     runs = sorted([*runs, result], key=lambda r: (as_series(r["torch"]), as_series(r["python"])))
-    about = {
-        "machine": f"{os.cpu_count()} cores, {platform.system()} {platform.machine()}, no GPU",
-        "tests": list(tests),
-    }
-    OUT.write_text(json.dumps({**about, "runs": runs}, indent=1) + "\n")
+    machine = f"{os.cpu_count()} cores, {platform.system()} {platform.machine()}, no GPU"
+    OUT.write_text(json.dumps({"machine": machine, "runs": runs}, indent=1) + "\n")
 
 
 def main() -> int:
@@ -291,18 +304,16 @@ def main() -> int:
     mine, newest = ".".join(platform.python_version_tuple()[:2]), TORCH_RUN[-1]
     wanted = args.environments or [*reversed(TORCH_RUN), *(f"{newest}/{p}" for p in PYTHON_RUN if p != mine)]
     failed = []
-    with tempfile.TemporaryDirectory(prefix="kerntune-wheel-") as folder:
-        wheel = built_wheel(Path(folder))
-        for name in wanted:
-            torch, _, python = name.partition("/")
-            command = interpreter(python or mine)
-            if command is None:
-                print(f"torch {torch}: no python{python} here, left out", flush=True)
-                continue
-            result = examined(torch, python or mine, command, wheel, args)
-            keep(result, args.tests)
-            print(json.dumps(result), flush=True)
-            failed += [] if went_well(result) else [name]
+    for name in wanted:
+        torch, _, python = name.partition("/")
+        command = interpreter(python or mine)
+        if command is None:
+            print(f"torch {torch}: no python{python} here, left out", flush=True)
+            continue
+        result = examined(torch, python or mine, command, args)
+        keep(result)
+        print(json.dumps(result), flush=True)
+        failed += [] if went_well(result) else [name]
     print(f"failed: {', '.join(failed)}" if failed else "all as they should be")
     return bool(failed)
 
