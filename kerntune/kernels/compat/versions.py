@@ -10,9 +10,9 @@ from functools import lru_cache
 TORCH_RUN = ("2.11", "2.12", "2.13", "2.14", "2.15")
 TRITON_RUN = ("3.6", "3.7", "3.8", "3.9")
 PYTHON_RUN = ("3.10", "3.11", "3.12", "3.13")
-"""The series that ``make torch-matrix`` was run with, oldest first (benchmarks/results/torch_matrix.json has the last
-results). The bounds in pyproject.toml, README and ``kerntune doctor`` follow from these: what is one series newer may
-be installed, and each run says that it was not run."""
+"""The series that kerntune was run with, oldest first. README says under which of them ``make torch-matrix`` was run,
+and benchmarks/results/torch_matrix.json has its results. The bounds in pyproject.toml, README and ``kerntune doctor``
+follow from these: what is one series newer may be installed, and each run says that it was not run."""
 
 
 @lru_cache(maxsize=1)
