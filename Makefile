@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: demo test lint fix triton-matrix python-matrix mutants clean
+.PHONY: demo test lint fix triton-matrix torch-matrix python-matrix mutants clean
 
 demo: $(STAMP)
 	$(BIN)/python -m pytest examples --kerntune
@@ -35,6 +35,12 @@ triton-%: $(STAMP)
 	test -d $(VENV)/triton-$* || $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps \
 		--target $(VENV)/triton-$* "triton==$*.*"
 	PYTHONPATH=$(VENV)/triton-$* $(BIN)/python -m pytest -q -n auto --dist worksteal $(MATRIX_TESTS)
+
+# What depends on torch, under each series with the Triton that it names, and under the newest with each Python there is: the wheel
+# in an environment of its own (5 GB, removed at the end), README's first hour, the demo, tests. Writes
+# benchmarks/results/torch_matrix.json. Some of it: TORCH="2.15 2.15/3.13".
+torch-matrix: $(STAMP)
+	$(BIN)/python benchmarks/torch_matrix.py $(TORCH)
 
 # Other Pythons, the newest Triton that each has, and torch's CPU build if there is one for it: else what needs it is left out.
 PYTHONS := 3.10 3.12

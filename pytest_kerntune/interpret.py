@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from kerntune.errors import ReferenceMismatch, UsageError
+from kerntune.errors import BackendError, ReferenceMismatch, UsageError
 from kerntune.gate.console import counted
 from pytest_kerntune import benchmark_fixture, options
 from pytest_kerntune.fixture import Autotune, PlainAutotune, Request
@@ -37,17 +37,22 @@ INTERPRETER: pytest.StashKey[Interpreter] = pytest.StashKey()
 
 
 def begin(config: pytest.Config) -> None:
-    """Start interpreting before users' conftests are imported: they ask whether there is a GPU."""
+    """Start interpreting before users' conftests are imported: they ask whether there is a GPU.
+    :class:`pytest.UsageError` for a torch that can't be had for it."""
     from kerntune.base.device import Target, typical_device
-    from kerntune.gpu.interpreter import Interpreter
     from kerntune.kernels import compat
 
     given = options.resolve(config, config.known_args_namespace)
     target = Target.parse(given.targets[0] if given.targets else WITHOUT_TARGET)
-    interpreter = Interpreter(typical_device(target), given.interpret_limit)
-    compat.take_announcements()
     stack = contextlib.ExitStack()
-    stack.enter_context(interpreter.activate())
+    try:
+        from kerntune.gpu.interpreter import Interpreter
+
+        interpreter = Interpreter(typical_device(target), given.interpret_limit)
+        compat.take_announcements()
+        stack.enter_context(interpreter.activate())
+    except BackendError as exc:
+        raise pytest.UsageError(str(exc)) from None
     config.add_cleanup(stack.close)
     config.stash[INTERPRETER] = interpreter
 
@@ -75,10 +80,11 @@ class Numerics:
             benchmark_fixture.run_once(value)
         return value
 
-    def pytest_report_header(self) -> str:
+    def pytest_report_header(self) -> list[str]:
         from kerntune.kernels import compat
 
-        return f"kerntune: numerics only, in the interpreter of Triton {compat.triton_version()}; nothing is timed"
+        here = f"numerics only, in the interpreter of Triton {compat.triton_version()}; nothing is timed"
+        return [f"kerntune: {line}" for line in (here, *compat.newer_versions())]
 
     @pytest.hookimpl(wrapper=True, tryfirst=True)
     def pytest_collection_modifyitems(

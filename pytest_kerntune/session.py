@@ -138,6 +138,7 @@ class Gate:
 
     def _open(self) -> None:
         from kerntune.gate.api import open_session
+        from kerntune.kernels import compat
 
         if self.options.html is not None and not self.worker:
             require_plotly("--kerntune-html")
@@ -173,7 +174,9 @@ class Gate:
         aside = (f"in runs of their own: {', '.join(others)}",) if others else ()
         unseen = unseen_gpu() if started.static and not self.options.targets else ""
         self.notes += [unseen] if unseen else []
-        self.header = (*started.header(), *filter(None, [unseen]), *aside, *self._remarks)
+        newer = compat.newer_versions()
+        self.notes += newer if self.config.get_verbosity() < 0 else []  # the header isn't shown then
+        self.header = (*started.header(), *newer, *filter(None, [unseen]), *aside, *self._remarks)
 
     def _made_yardstick(self, into: Path, targets: Sequence[str]) -> Path:
         """What the revision gives."""

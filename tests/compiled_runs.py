@@ -133,7 +133,7 @@ def in_python(monkeypatch: Any) -> Iterator[Runs]:
 
     monkeypatch.setattr(type(scaled), "run", launch)
     monkeypatch.setattr(autotuner_run._Call, "tune", tune)
-    monkeypatch.setattr(torch.utils._triton, "has_triton", lambda: True)  # it asks for a GPU
+    monkeypatch.setattr(torch.utils._triton, "has_triton", lambda *args, **kwargs: True)  # it asks for a GPU
     torch._dynamo.reset()
     yield runs
     torch._dynamo.reset()

@@ -117,11 +117,15 @@ EXPORTS = {
     "kerntune.kernels.compat": {
         "ASSEMBLER_ONLY",
         "DIRECT_NAMES",
+        "PYTHON_RUN",
         "SETTINGS",
         "SURROUNDING_OPTIONS",
+        "TORCH_RUN",
+        "TRITON_RUN",
         "UNUSUAL",
         "add_note",
         "all_option_names",
+        "as_series",
         "assembler_version",
         "autotuner_errors",
         "autotuner_key",
@@ -156,6 +160,8 @@ EXPORTS = {
         "launch_surroundings",
         "make_backend",
         "missing_driver",
+        "newer_than_run",
+        "newer_versions",
         "option_names",
         "out_of_resources",
         "pack_args",
@@ -450,7 +456,7 @@ BY_TEXT = frozenset(
         "kerntune",
         "kerntune.base.moved",
         "kerntune.cli.bisect.run_server",
-        "kerntune.kernels.compat.inductor_parts",
+        "kerntune.kernels.compat.private_name",
         "kerntune.tuning.many.named_kernel",
     }
 )

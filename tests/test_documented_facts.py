@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import json
 import re
 from pathlib import Path
 
@@ -15,6 +16,7 @@ from kerntune.cli.command import REFRESH, build_parser
 from kerntune.gate.decision import DRIFT, Evidence, decide
 from kerntune.gate.gpu_check import SHORT_RESTS_S
 from kerntune.kernels.compat.launcher import _DIRECT_CALLS
+from kerntune.kernels.compat.versions import PYTHON_RUN, TORCH_RUN, TRITON_RUN
 from kerntune.timing.graphs import TARGET_LAUNCHES
 from kerntune.timing.paired_processes import SHOWN_LEVEL
 from kerntune.tuning.race import GRAPH_NS, MOST_RUNS, SLOT_NS
@@ -103,14 +105,44 @@ def test_each_heuristic_is_documented(document: str) -> None:
     assert {n for n in families if f"`{n}`" not in told and f"kerntune.{n}(" not in told} == set()
 
 
-def test_versions_of_triton_agree() -> None:
-    """pyproject, the Makefile's matrix, the README and the launchers that are known name the same series."""
-    ((low, high),) = re.findall(r'"triton>=3\.(\d+),<3\.(\d+)"', (ROOT / "pyproject.toml").read_text())
-    series = [f"3.{n}" for n in range(int(low), int(high))]
-    assert list(_DIRECT_CALLS) == series
-    assert re.findall(r"^MATRIX := (.*)$", (ROOT / "Makefile").read_text(), re.M) == [" ".join(series[1:-1])]
-    assert f"Triton {series[0]} to {series[-1]}" in text_of("README.md")
-    assert f"triton=={series[-1]}." in (ROOT / "constraints.txt").read_text()
+def test_versions_of_triton_and_torch_agree() -> None:
+    """pyproject, the Makefile's matrix, the README and the launchers that are known name the series that were run; pip
+    may bring one more, of which each run says that it was not."""
+    project = (ROOT / "pyproject.toml").read_text()
+    assert list(_DIRECT_CALLS) == list(TRITON_RUN)
+    for name, run in (("triton", TRITON_RUN), ("torch", TORCH_RUN)):
+        major, newest = run[-1].split(".")
+        assert f'"{name}>={run[0]},<{major}.{int(newest) + 2}"' in project
+        assert [f"{major}.{n}" for n in range(int(run[0].split(".")[1]), int(newest) + 1)] == list(run)
+    makefile = (ROOT / "Makefile").read_text()
+    assert re.findall(r"^MATRIX := (.*)$", makefile, re.M) == [" ".join(TRITON_RUN[1:-1])]
+    spans = ", ".join(f"{name} {run[0]} to {run[-1]}" for name, run in (("Triton", TRITON_RUN), ("torch", TORCH_RUN)))
+    assert f"{spans}, Python {PYTHON_RUN[0]} to {PYTHON_RUN[-1]}" in text_of("README.md")
+    assert f"triton=={TRITON_RUN[-1]}." in (ROOT / "constraints.txt").read_text()
+    assert f'requires-python = ">={PYTHON_RUN[0]}"' in project
+
+
+def test_what_is_said_of_the_matrix_is_what_was_run() -> None:
+    """README names the series and Pythons in the last results of ``make torch-matrix``, with their date. The newest is
+    among them, and nothing failed in any."""
+    runs = json.loads((ROOT / "benchmarks/results/torch_matrix.json").read_text())["runs"]
+    pythons: dict[str, list[str]] = {}
+    for run in runs:
+        torch, python, triton = (".".join(run[name].split(".")[:2]) for name in ("torch", "python", "triton"))
+        pythons.setdefault(torch, []).append(python)
+        assert (torch in TORCH_RUN, python in PYTHON_RUN, triton in TRITON_RUN) == (True, True, True)
+        assert (run["tests"]["exit"], run["tests"]["failures"], run["demo"]["exit"]) == (0, [], 0)
+        assert {"tests/gpu/fake_cuda", "tests/capture", "tests/tuning/torch_compile"} <= set(run["tests"]["paths"])
+        assert run["tests"]["passed"] > 500
+        assert set(run["demo"]) <= {"exit", "PASS", "NEW"}
+        assert run["first_hour"]
+        assert all(step["ok"] for step in run["first_hour"])
+    assert TORCH_RUN[-1] in pythons
+    said = ", ".join(f"{torch} (Python {', '.join(found)})" for torch, found in sorted(pythons.items()))
+    latest = max(run["date"] for run in runs)
+    assert f"it has run torch {said} ([results](benchmarks/results/torch_matrix.json), {latest})" in text_of(
+        "README.md"
+    )
 
 
 def test_the_markers_help_names_its_keywords() -> None:

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from typing import Any
 
 from kerntune.capture.replaced_functions import REPLACED, FunctionLayer, FunctionPlace
+from kerntune.kernels.compat.torch_private import runs_backward
 from kerntune.kernels.source import kernel_name
 
 PATIENCE_S = 30.0
@@ -46,7 +47,7 @@ class Suspension:
 
     def wait(self, kernel: str) -> bool:
         """Whether the calling thread is one of the function's own, and has waited for the end."""
-        if _runs_backward() or (me := threading.current_thread()) in self._helpers:
+        if runs_backward() or (me := threading.current_thread()) in self._helpers:
             return False
         if self._over.wait(PATIENCE_S):
             return True
@@ -78,10 +79,3 @@ def name_of(kernel: Any) -> str:
         return str(metadata.name)
     base_fn = getattr(kernel, "base_fn", None)
     return kernel_name(kernel) if base_fn is None else str(base_fn.__name__)
-
-
-def _runs_backward() -> bool:
-    """Whether torch runs a backward function in this thread: the deciding one waits for it, as far as one can know."""
-    import torch
-
-    return torch._C._current_autograd_node() is not None

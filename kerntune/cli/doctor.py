@@ -5,9 +5,8 @@ from __future__ import annotations
 import argparse
 import os
 import platform
-import re
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -27,10 +26,6 @@ from kerntune.tuning.cache import WinnerCache
 from kerntune.tuning.cache.shared_store import store_folder, store_url
 from kerntune.tuning.cache.store_client import PROBE, StoreClient
 from kerntune.tuning.variables import CHECKS, check_variables, unknown_variables
-
-LEAST_TRITON = (3, 6)
-LEAST_TORCH = (2, 10)
-"""What pyproject.toml requires."""
 
 SAMPLE_ARCH = 90
 """The assembler is asked for with this architecture: Triton picks one by it."""
@@ -58,9 +53,10 @@ def run(args: argparse.Namespace) -> int:
 
 def examine(baselines: str | None, cache_dir: str | None) -> Iterator[Check]:
     """All checks, in the order in which a run needs them."""
-    yield Check("kerntune", f"{kerntune.__version__}, Python {platform.python_version()}")
-    yield check_version("Triton", compat.triton_version(), LEAST_TRITON)
-    yield check_version("torch", compat.torch_version(), LEAST_TORCH)
+    yield Check("kerntune", kerntune.__version__)
+    yield check_version("Python", platform.python_version(), compat.PYTHON_RUN)
+    yield check_version("Triton", compat.triton_version(), compat.TRITON_RUN)
+    yield check_version("torch", compat.torch_version(), compat.TORCH_RUN)
     gpu = guarded("GPU", _gpu)
     yield gpu
     yield guarded("ptxas", _ptxas)
@@ -83,15 +79,16 @@ def check_settings() -> Check:
     return Check("variables", f"{counted(count, 'KERNTUNE_ variable')} set", "; ".join(unknown_variables()))
 
 
-def check_version(name: str, found: str, least: tuple[int, int]) -> Check:
-    """Whether a package is there and new enough."""
-    wanted = ".".join(map(str, least))
+def check_version(name: str, found: str, run: Sequence[str]) -> Check:
+    """Whether a package is there, and of a series that kerntune was ``run`` with, oldest first."""
+    package, oldest, newest = name.lower(), run[0], run[-1]
     if not found:
-        return Check(name, "not installed", f"install {name.lower()}>={wanted}")
-    match = re.match(r"(\d+)\.(\d+)", found)
-    if match and (int(match[1]), int(match[2])) < least:
-        return Check(name, found, f"kerntune needs {name.lower()}>={wanted}")
-    return Check(name, found)
+        return Check(name, "not installed", f"install {package}>={oldest}")
+    series, least = compat.as_series(found), compat.as_series(oldest)
+    if series and least and series < least:
+        return Check(name, found, f"kerntune needs {package}>={oldest}")
+    newer = compat.newer_than_run(name, found, run)
+    return Check(name, found, newer and f"{newer}: where something fails, take {package} {newest}")
 
 
 def check_baselines(given: str | None, gpu: bool) -> Check:

@@ -28,6 +28,7 @@ from kerntune.gate.reference import compare_call
 from kerntune.gate.stores import Stores, stored_configs
 from kerntune.gpu.base import Backend
 from kerntune.kernels import compat
+from kerntune.kernels.compat.inductor_parts import GATE_OFF
 from kerntune.tuning.stored_winners import Winners, candidate_of
 from kerntune.tuning.untuned import launches_nothing
 
@@ -304,6 +305,8 @@ def uncheckable(captured: CapturedCall) -> str:
             f"it runs {'; '.join(hidden)}, so its launches can't be seen, and nothing was checked; compile without "
             "cpp_wrapper, and let this call make the launches"
         )
+    if off := [text for text in guesses if GATE_OFF in text]:
+        return f"it runs functions compiled by torch, of which nothing was checked: {'; '.join(off)}"
     if guesses:
         return (
             f"what it launches can't be known without a GPU: {'; '.join(guesses)}. Check this call on a GPU, or "

@@ -152,11 +152,12 @@ class Session:
 
     def narrow(self) -> tuple[str, ...]:
         """Check for the first target alone from now on; the others, each of which a process of its own checks."""
-        from kerntune.gpu.compile_only import StaticBackend  # imports torch, which commands do without
-
         others = self.compiled_for[1:]
-        if isinstance(self.backend, StaticBackend):
-            self.backend.targets = self.backend.targets[:1]
+        if others:
+            from kerntune.gpu.compile_only import StaticBackend  # imports torch, which commands do without
+
+            if isinstance(self.backend, StaticBackend):
+                self.backend.targets = self.backend.targets[:1]
         return others
 
     def header(self) -> list[str]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Set
+from collections.abc import Callable, Iterable, Iterator, Set
 from dataclasses import dataclass, replace
 from itertools import chain
 
@@ -164,12 +164,11 @@ def _found(
 ) -> StaticFindings:
     said = [Said("fail", "limits", text) for text in broken]
     said += _over_limits(launches, target, rules)
-    said += [
-        x for pair in compare_launches(known.launches, launches, rules, typical_device(target)) for x in _findings(pair)
-    ]
-    said += [Said(f.severity, f.rule, f.text) for f in count_findings(known.launches, launches, rules)]
-    said += _since_anchor(known, launches, target, rules, {x.text for x in said})
-    said += about_configs
+    pairs = compare_launches(known.launches, launches, rules, typical_device(target))
+    since = [x for pair in pairs for x in _findings(pair)]
+    since += [Said(f.severity, f.rule, f.text) for f in count_findings(known.launches, launches, rules)]
+    anchored = _since_anchor(known, launches, target, rules, {x.text for x in (*said, *since)})
+    said += [*map(_of_other_triton(known), since), *anchored, *about_configs]
     said = worst_first(said)
     return StaticFindings(
         tuple(x.text for x in said if x.severity == "fail"),
@@ -187,6 +186,15 @@ def _about_configs(
     yield from config_findings(configs, {(x.kernel, x.config) for x in launches}, rules)
     spec = typical_device(recorded.recording.target)
     yield from lost_configs(known.launches, launches, sites, case.capture, spec, rules)
+
+
+def _of_other_triton(known: KnownCase) -> Callable[[Said], Said]:
+    """Adds to a finding that fails nothing which Triton's baseline it is held against, where that is another one's. It
+    is warned of by itself; of one that fails, the case's line says the same once."""
+    if known.own is not None or known.reference is None:
+        return lambda said: said
+    against = f", since the baseline of Triton {known.reference.triton}"
+    return lambda said: said if said.severity == "fail" else said._replace(text=said.text + against)
 
 
 def _since_anchor(

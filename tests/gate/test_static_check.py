@@ -31,6 +31,7 @@ from kerntune.errors import BaselineError, CaptureError, CompileError, Environme
 from kerntune.gate.baselines import ArtifactFolder, BaselineStore, StaticBaseline
 from kerntune.gpu.scripted import Rule
 from kerntune.static import disassembly, metrics
+from pytest_kerntune.conclude import warning_of
 
 SM90, SM80 = "cuda:90", "cuda:80"
 
@@ -778,6 +779,18 @@ def test_an_upgrade_without_losses_is_recorded_as_new(project: Project) -> None:
         (result,) = run.check(scaled, x_of()).commit()
     assert (result.verdict, result.recorded) == (Verdict.NEW, True)
     assert len(project.files()) == 2
+
+
+def test_a_warning_says_which_tritons_baseline_it_is_held_against(project: Project) -> None:
+    """pytest shows a finding that fails nothing without the case's line."""
+    record(project)
+    launch = stored(project)
+    elsewhere(project, "3.5", metrics=msgspec.structs.replace(launch.metrics, registers=1))
+    with project.static_run(SM90) as run:
+        (result,) = run.check(scaled, x_of()).results
+    assert result.verdict is Verdict.NEW
+    assert re.match(r".*registers .*, since the baseline of Triton 3\.5$", result.findings[0])
+    assert result.findings[0] in warning_of(result)
 
 
 @pytest.mark.parametrize(

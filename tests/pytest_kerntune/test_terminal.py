@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from kerntune.kernels.compat import versions
 from pytest_kerntune.shorten import without_id
 from pytest_kerntune.terminal import INTERVAL_S, PATIENCE_S, Progress
 
@@ -262,3 +263,15 @@ def test_progress_is_not_captured_as_the_tests_output(project, monkeypatch):
     result = project.run("-v")
     result.assert_outcomes(passed=1)
     result.stdout.fnmatch_lines(["test_it.py::test_a: 12 of 80 configs", "test_it.py::test_a PASSED*"])
+
+
+@pytest.mark.parametrize("options", [[], ["-q"]], ids=["header", "quiet"])
+def test_a_torch_that_was_never_tried_is_one_line(project, monkeypatch: pytest.MonkeyPatch, options: list[str]) -> None:
+    """Under ``-q`` pytest shows no header: the line stands at the end then."""
+    project.file("def test_new(autotune):\n    autotune(kernel('NEW', base=None))\n")
+    monkeypatch.setattr(versions, "torch_version", lambda: "2.16.1+cu132")
+    monkeypatch.setattr(versions, "TORCH_RUN", ("2.11", "2.15"))
+    line = "torch 2.16 is newer than any that kerntune was run with (2.15)"
+    assert project.run(*options).stdout.str().count(line) == 1
+    monkeypatch.setattr(versions, "torch_version", lambda: "2.15.9")
+    assert "newer than any" not in project.run(*options).stdout.str()

@@ -7,8 +7,12 @@ What is made of the captured launches is never decided here: that is :mod:`kernt
 
 from __future__ import annotations
 
-from kerntune.gpu.fake_cuda.end_reasons import StandInEnd, static_reason
-from kerntune.gpu.fake_cuda.levels import Level
-from kerntune.gpu.fake_cuda.session import StandIns
+from kerntune.kernels.compat.torch_private import require_stand_in_parts
+
+require_stand_in_parts()  # first: what is imported below takes them from torch
+
+from kerntune.gpu.fake_cuda.end_reasons import StandInEnd, static_reason  # noqa: E402
+from kerntune.gpu.fake_cuda.levels import Level  # noqa: E402
+from kerntune.gpu.fake_cuda.session import StandIns  # noqa: E402
 
 __all__ = ["Level", "StandInEnd", "StandIns", "static_reason"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import inspect
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -29,7 +30,8 @@ class Layout:
 
 def install_functions(stack: contextlib.ExitStack) -> None:
     """Record for every ``torch.autograd.Function`` the data that torch's own engine has, until ``stack`` closes."""
-    replace(stack, torch.autograd.Function, "apply", classmethod(_recording(torch.autograd.Function.apply.__func__)))
+    apply = inspect.getattr_static(torch.autograd.Function, "apply")  # a classmethod, from torch 2.14 on one in C
+    replace(stack, torch.autograd.Function, "apply", classmethod(_recording(apply)))
     replace(stack, FunctionCtx, "set_materialize_grads", _recording_layouts(FunctionCtx.set_materialize_grads))
 
 
@@ -56,9 +58,11 @@ def _of_metadata(meta: Any) -> Layout | None:
     return None if not shape and meta.device.type == "cpu" else Layout(shape, meta.dtype, meta.device)
 
 
-def _recording(apply: Callable[..., Any]) -> Callable[..., Any]:
+def _recording(apply: Any) -> Callable[..., Any]:
+    """A function of a class and its arguments that calls the descriptor ``apply`` for that class."""
+
     def applied(cls: Any, *args: Any, **kwargs: Any) -> Any:
-        outputs = apply(cls, *args, **kwargs)
+        outputs = apply.__get__(None, cls)(*args, **kwargs)
         items = outputs if isinstance(outputs, tuple) else (outputs,)
         node = next((x.grad_fn for x in items if isinstance(x, torch.Tensor) and _is_of(x.grad_fn, cls)), None)
         if node is not None and len(node._input_metadata) == len(items):

@@ -26,6 +26,7 @@ from kerntune.kernels.compat.inductor_parts import (
     interface_functions,
     is_compiler_failure,
     only_code_generation,
+    why_gate_is_off,
     wraps_in_cpp,
 )
 
@@ -44,6 +45,9 @@ class CompiledFunctions:
         self._function_mode = function_mode
         self._capture: Replacements | None = None
         """What is replaced while a call is captured, from its first compiled function on."""
+
+        self._off = ""
+        """Why no code is generated in this capture."""
 
         self._begin: Callable[[contextlib.ExitStack], None] = _nothing
         self._compile: Callable[..., Any] = torch.compile
@@ -69,7 +73,7 @@ class CompiledFunctions:
     def generating(self, begin: Callable[[contextlib.ExitStack], None] | None = None) -> Iterator[list[str]]:
         """While a call is captured: functions are compiled, after ``begin``. The choices among kernels that Inductor
         would have made by their times, as they are made."""
-        self.choices = TimedChoices()
+        self.choices, self._off = TimedChoices(), ""
         with Replacements() as stack:
             self._capture, self._begin = stack, begin or _nothing
             try:
@@ -83,9 +87,8 @@ class CompiledFunctions:
         def call(*args: Any, **kwargs: Any) -> Any:
             if self._capture is None:
                 return model(*args, **kwargs)
-            if not self._capture.made:
-                self._import_compiler()
-                self._install_generation(self._capture)
+            if not self._generates(self._capture):
+                return model(*args, **kwargs)
             if not made:
                 made.append(self._compile(model, **options))
             if wraps_in_cpp(options):
@@ -102,14 +105,27 @@ class CompiledFunctions:
 
         return call
 
-    def _import_compiler(self) -> None:
-        """Import torch's compiler as on a machine without stand-ins: it keeps and lists functions of ``torch.cuda``."""
+    def _generates(self, stack: Replacements) -> bool:
+        """Whether code is generated while this call is captured, which its first compiled function begins. Where torch
+        has moved a part that this needs, that is said, and compiled functions run as they are."""
+        if not stack.made and not self._off:
+            self._off = self._import_compiler()
+            if self._off:
+                self.choices.note(self._off)
+            else:
+                self._install_generation(stack)
+        return not self._off
+
+    def _import_compiler(self) -> str:
+        """Import torch's compiler as on a machine without stand-ins: it keeps and lists functions of ``torch.cuda``.
+        What this torch lacks of it; empty if all is there."""
         assert self._stand_ins is not None
         with self._stand_ins.lifted(), self._without_modes(), warnings.catch_warnings():
             warnings.simplefilter("ignore", DeprecationWarning)  # torch's own, of its own use
-            for word in ("compile_frame", "graph_call", "run", "cudagraphify", "select", "time_fusion", "multi_kernel"):
-                inductor_part(word)
-            inductor_part("handlers")()
+            why = why_gate_is_off()
+            if not why:
+                inductor_part("handlers")()
+            return why
 
     @contextlib.contextmanager
     def _without_modes(self) -> Iterator[None]:

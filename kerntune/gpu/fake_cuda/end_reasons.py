@@ -35,7 +35,7 @@ _MESSAGES = (
     "Found no NVIDIA driver on your system",
     "No CUDA GPUs are available",
 )
-"""Messages of plain errors of torch 2.10 to 2.13 when an operation needs memory or a driver that doesn't exist."""
+"""Messages of torch's plain errors when an operation needs memory or a driver that doesn't exist."""
 
 
 def static_reason(exc: BaseException | None) -> str | None:

@@ -9,6 +9,7 @@ from typing import Any
 import torch
 
 from kerntune.errors import BackendError
+from kerntune.kernels.compat.versions import versions_run
 
 REGISTRY_SYMBOL = "_ZN3c104impl26device_guard_impl_registryE"
 """``c10::impl::device_guard_impl_registry``: a pointer a device type (c10/core/impl/DeviceGuardImplInterface.h)."""
@@ -55,7 +56,7 @@ def _registry() -> Any:
     except (OSError, ValueError) as error:
         raise BackendError(
             f"torch {torch.__version__} has no device guard registry in {library.name} ({error}): "
-            "stand-ins for CUDA tensors need Linux and a torch of version 2.10 or newer"
+            f"stand-ins for CUDA tensors need Linux; {versions_run()}"
         ) from error
 
 

@@ -15,7 +15,7 @@ from kerntune.gpu.fake_cuda.known_values import KnownValues
 from kerntune.gpu.fake_cuda.patches import replace, replace_known
 
 MEMORY_METHODS = ("numpy", "tolist", "__array__", "__dlpack__", "__reduce_ex__")
-"""Methods that read a tensor's memory: in some of them torch 2.13 crashes, or raises an error about subclasses."""
+"""Methods that read a tensor's memory: in some of them torch crashes, or raises an error about subclasses."""
 
 
 def install_methods(stack: contextlib.ExitStack, known: KnownValues) -> None:
@@ -30,8 +30,7 @@ def install_methods(stack: contextlib.ExitStack, known: KnownValues) -> None:
 
 
 def _allocate_nothing(device: torch.device) -> None:
-    """Does nothing, in place of torch 2.11 to 2.13's function that allocates on an available device, for torch's own
-    engine."""
+    """Does nothing, in place of torch's function that allocates on an available device, for torch's own engine."""
 
 
 def _ending(name: str, known: KnownValues) -> Callable[..., Any]:

@@ -6,6 +6,10 @@ launches that never end. Nothing is compiled, timed or judged here, and no basel
 
 from __future__ import annotations
 
-from kerntune.gpu.interpreter.session import Interpreter, limit_of
+from kerntune.kernels.compat.torch_private import require_stand_in_parts
+
+require_stand_in_parts()  # first: what is imported below takes them from torch
+
+from kerntune.gpu.interpreter.session import Interpreter, limit_of  # noqa: E402
 
 __all__ = ["Interpreter", "limit_of"]

@@ -68,16 +68,31 @@ from kerntune.kernels.compat.tuners import (
     tuner_of_one,
     tuning_listener,
 )
-from kerntune.kernels.compat.versions import assembler_version, torch_version, triton_series, triton_version
+from kerntune.kernels.compat.versions import (
+    PYTHON_RUN,
+    TORCH_RUN,
+    TRITON_RUN,
+    as_series,
+    assembler_version,
+    newer_than_run,
+    newer_versions,
+    torch_version,
+    triton_series,
+    triton_version,
+)
 
 __all__ = [
     "ASSEMBLER_ONLY",
     "DIRECT_NAMES",
+    "PYTHON_RUN",
     "SETTINGS",
     "SURROUNDING_OPTIONS",
+    "TORCH_RUN",
+    "TRITON_RUN",
     "UNUSUAL",
     "add_note",
     "all_option_names",
+    "as_series",
     "assembler_version",
     "autotuner_errors",
     "autotuner_key",
@@ -112,6 +127,8 @@ __all__ = [
     "launch_surroundings",
     "make_backend",
     "missing_driver",
+    "newer_than_run",
+    "newer_versions",
     "option_names",
     "out_of_resources",
     "pack_args",

@@ -1,14 +1,13 @@
-"""The private parts of Inductor that capturing its kernels uses (torch 2.11 to 2.13), all of them.
+"""The private parts of torch that capturing Inductor's kernels uses.
 
-None of these names is promised by torch. Each stands in a table with what it is used for, so that a test, and an error
-message, can say which of them another torch has moved. Nothing here imports torch's compiler before a function is
-called.
+:mod:`kerntune.kernels.compat.torch_private` has all others. None of these names is promised by torch. Each stands in
+a table with what it is used for, so that a test, and an error message, can say which of them another torch has moved.
+Nothing here imports torch's compiler before a function is called.
 """
 
 from __future__ import annotations
 
 import contextlib
-import importlib
 import sys
 import threading
 import warnings
@@ -17,7 +16,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from kerntune.errors import BackendError
-from kerntune.kernels.compat.private_name import PrivateName, lacking_parameters
+from kerntune.kernels.compat.private_name import PrivateName
 
 
 @dataclass(frozen=True)
@@ -33,9 +32,9 @@ class InductorPart(PrivateName):
 
     def owner(self) -> tuple[Any, str]:
         """The object that has the attribute, and the attribute's name. :class:`BackendError` if torch moved it."""
-        found = self.owner_in(self._module())
+        found = self.owner_in(module := self.load())
         if found is None:
-            raise BackendError(self.moved())
+            raise BackendError(self._used_for(self.problem_in(module)))
         return found
 
     def get(self) -> Any:
@@ -44,42 +43,36 @@ class InductorPart(PrivateName):
         return getattr(owner, name)
 
     def exists(self) -> bool:
-        """Whether this torch has it."""
-        try:
-            self.owner()
-        except BackendError:
-            return False
-        return True
-
-    def _module(self) -> Any:
-        """The module, which may be an extension's (``torch._C._dynamo.guards``) that isn't found by importing."""
-        try:
-            return importlib.import_module(self.module)
-        except ImportError:
-            found: Any = sys.modules.get(self.module.partition(".")[0])
-            for step in self.module.split(".")[1:]:
-                found = getattr(found, step, None)
-            return found
-
-    def moved(self) -> str:
-        """The message for a torch without it."""
-        import torch
-
-        return f"torch {torch.__version__} has no {self.name}, which is used for: {self.use}"
+        """Whether this torch has it as it is known."""
+        return not self.problem_in(self.load(), self.parameters)
 
     def problem(self) -> str:
         """What this torch has changed about it; empty if nothing that matters."""
-        try:
-            value = self.get()
-        except BackendError as exc:
-            return "" if self.optional else str(exc)
-        lacking = lacking_parameters(value, self.parameters)
-        return f"{self.name} has no parameter {', '.join(lacking)} any more: {self.use}" if lacking else ""
+        module = self.load()
+        if self.optional and self.owner_in(module) is None:
+            return ""
+        said = self.problem_in(module, self.parameters)
+        return said and self._used_for(said)
+
+    def _used_for(self, problem: str) -> str:
+        return f"{problem}, which is used for: {self.use}"
 
 
-def moved_parts() -> list[str]:
-    """What the installed torch has moved or changed, a line each; empty if every part is in its place."""
-    return [text for part in INDUCTOR.values() if (text := part.problem())]
+def moved_parts(*, required: bool = False) -> list[str]:
+    """What the installed torch has moved or changed, a line each; empty if every part is in its place. ``required``:
+    only parts that compiled functions can't be captured without."""
+    parts = (part for part in INDUCTOR.values() if not (required and part.optional))
+    return [text for part in parts if (text := part.problem())]
+
+
+GATE_OFF = "the gate of compiled functions is off; kernels launched directly are judged"
+
+
+def why_gate_is_off() -> str:
+    """Why compiled functions can't be captured with this torch, and what still works; empty if they can be. Imports
+    Inductor."""
+    moved = moved_parts(required=True)
+    return f"{'; '.join(moved)}: {GATE_OFF}" if moved else ""
 
 
 # Inductor's kernels: launches, sources, grids, configs (capture/inductor) and generation without a GPU (gpu/fake_cuda)
@@ -119,11 +112,15 @@ INDUCTOR: dict[str, InductorPart] = {
     "package_call": InductorPart(
         "torch._inductor.package.package", "AOTICompiledModel.__call__", "a call of a packaged graph", optional=True
     ),
-    "config": InductorPart("torch._inductor", "config", "caches, threads and choices of code generation"),
-    "functorch_config": InductorPart("torch._functorch", "config", "when a backward graph is compiled, and its cache"),
-    "cuda_interface": InductorPart(_DEVICES, "CudaInterface", "the functions of torch.cuda as Dynamo has bound them"),
+    "config": InductorPart("torch._inductor", "config", "caches, threads and choices of code generation", kind="value"),
+    "functorch_config": InductorPart(
+        "torch._functorch", "config", "when a backward graph is compiled, and its cache", kind="value"
+    ),
+    "cuda_interface": InductorPart(
+        _DEVICES, "CudaInterface", "the functions of torch.cuda as Dynamo has bound them", kind="class"
+    ),
     "device_properties": InductorPart(
-        _DEVICES, "caching_worker_device_properties", "properties of devices that are kept"
+        _DEVICES, "caching_worker_device_properties", "properties of devices that are kept", kind="value"
     ),
     "handlers": InductorPart(
         "torch._dynamo.variables.torch",
@@ -212,6 +209,19 @@ INDUCTOR: dict[str, InductorPart] = {
         "torch._inductor.codegen.multi_kernel", "MultiKernelCall.benchmark_sub_kernels", "multi_kernel's times"
     ),
     "reset": InductorPart("torch._dynamo", "reset", "forgetting compiled code"),
+    "dispatch_mode": InductorPart(
+        "torch.utils._python_dispatch", "TorchDispatchMode", "operators that a compiled graph calls", kind="class"
+    ),
+    "tree_leaves": InductorPart("torch.utils._pytree", "tree_leaves", "the tensors of such an operator", ("tree",)),
+    "function_modes": InductorPart("torch._C", "_len_torch_function_stack", "compilation without the stand-ins' modes"),
+    "pop_function_mode": InductorPart("torch._C", "_pop_torch_function_stack", "the same"),
+    "push_function_mode": InductorPart("torch._C", "_push_on_torch_function_stack", "the same"),
+    "no_device": InductorPart(
+        "torch._subclasses.fake_tensor",
+        "FakeTensorMode.avoid_device_init",
+        "tracing without touching the device",
+        kind="value",
+    ),
 }
 """The parts that Inductor's kernels need, by a word of ours."""
 
@@ -256,10 +266,14 @@ def before_compiled(begin: Callable[[contextlib.ExitStack], None]) -> Iterator[S
 
 
 def _begin(begin: Callable[[contextlib.ExitStack], None], stack: contextlib.ExitStack) -> None:
-    try:
-        begin(stack)
-    except BackendError as exc:
-        warnings.warn(f"kernels of functions compiled by torch are not captured: {exc}", RuntimeWarning, stacklevel=2)
+    why = why_gate_is_off()
+    if not why:
+        try:
+            begin(stack)
+        except BackendError as exc:
+            why = f"{exc}: {GATE_OFF}"
+    if why:
+        warnings.warn(f"kernels of functions compiled by torch are not captured: {why}", RuntimeWarning, stacklevel=2)
 
 
 def matmul_precision() -> str:

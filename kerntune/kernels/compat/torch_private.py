@@ -1,19 +1,22 @@
-"""Every private part of torch's compiler that kerntune touches, and which of them this torch lacks.
+"""Every private part of torch that kerntune touches, and which of them this torch lacks.
 
-torch 2.11 to 2.15 have all of :data:`PARTS`. Where one is missing, what needs it is not installed, and says so by name:
-a user's compilation never fails of it. ``tests/kernels/compat/test_torch_private.py`` names what moved.
+Those of Inductor's kernels are in :mod:`kerntune.kernels.compat.inductor_parts`. The versions of torch in
+:data:`kerntune.kernels.compat.versions.TORCH_RUN` have all of :data:`PARTS`. Where one is missing or of another kind,
+what needs it says so by name: a user's compilation never fails of it, and stand-ins refuse to begin.
+``tests/kernels/compat/test_torch_private.py`` names what moved.
 """
 
 from __future__ import annotations
 
-import contextlib
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from types import CodeType, ModuleType
+from types import CodeType
 from typing import Any
 
-from kerntune.kernels.compat.private_name import PrivateName, lacking_parameters
+from kerntune.errors import BackendError
+from kerntune.kernels.compat.private_name import PrivateName
+from kerntune.kernels.compat.versions import versions_run
 
 
 @dataclass(frozen=True)
@@ -34,6 +37,7 @@ VALUES = "kerntune/tuning/torch_compile/argument_reader.py"
 CODE = "kerntune/tuning/torch_compile/generated_calls.py"
 KEYS = "kerntune/tuning/torch_compile/hook_in.py"
 POOLS = "kerntune/tuning/private_pools.py"
+FAKE = "kerntune/gpu/fake_cuda/"
 
 WRAP = "torch._higher_order_ops.triton_kernel_wrap"
 FUNCTIONS = "torch._dynamo.variables.functions"
@@ -46,9 +50,9 @@ GRAPH_PARTS = (
     PrivatePart(WRAP, "TritonHOPifier.init_variable", TRACE, TUNED, ("variable", "kernel", "kernel_idx", "grid")),
     PrivatePart(WRAP, "TritonHOPifier.call_triton_kernel", TRACE, TUNED, ("variable", "args", "kwargs", "tx")),
     PrivatePart(WRAP, "TritonHOPifier.raise_unsupported", TRACE, TUNED, ("msg",)),
-    PrivatePart(WRAP, "TracingTritonHOPifier", TRACE, "tuned kernels in triton_op are left to Inductor"),
+    PrivatePart(WRAP, "TracingTritonHOPifier", TRACE, "tuned kernels in triton_op are left to Inductor", kind="class"),
     PrivatePart(WRAP, "kernel_side_table.add_kernel", TRACE, TUNED, ("kernel",)),
-    PrivatePart(FUNCTIONS, "TritonKernelVariable", VALUES, TUNED),
+    PrivatePart(FUNCTIONS, "TritonKernelVariable", VALUES, TUNED, kind="class"),
     PrivatePart(FUNCTIONS, "TMADescriptorStableVariable.to_metadata", VALUES, "tensor descriptors are refused"),
     PrivatePart(FUNCTIONS, "UserFunctionVariable.bind_args", VALUES, TUNED, ("args", "kwargs")),
     PrivatePart(FUNCTIONS, "UserFunctionVariable.get_code", VALUES, TUNED),
@@ -68,12 +72,15 @@ GRAPH_PARTS = (
         "CUSTOM_EXTERN_KERNEL_CODEGEN",
         CODE,
         "generated code calls the operator through torch's dispatcher: 4 to 12 us more a call",
+        kind="value",
     ),
-    PrivatePart("torch._inductor.codegen.custom_extern_kernel_codegen", "CustomCodegen", CODE, TUNED),
+    PrivatePart("torch._inductor.codegen.custom_extern_kernel_codegen", "CustomCodegen", CODE, TUNED, kind="class"),
     PrivatePart("torch.fx.experimental.proxy_tensor", "get_proxy_mode", TRACE, TUNED),
     PrivatePart("torch._inductor.ir", "FallbackKernel.codegen_args", CODE, TUNED),
     PrivatePart(WRAPPER, "PythonWrapperCodegen.val_to_arg_str", CODE, TUNED, ("s",)),
-    PrivatePart("torch._inductor.virtualized", "V", CODE, "AOTInductor and cpp_wrapper aren't recognised"),
+    PrivatePart(
+        "torch._inductor.virtualized", "V", CODE, "AOTInductor and cpp_wrapper aren't recognised", kind="value"
+    ),
     PrivatePart(
         AOT_CACHE,
         "AOTAutogradCacheDetails.get_triton_source_codes_from_gm",
@@ -82,64 +89,121 @@ GRAPH_PARTS = (
         ("gm",),
     ),
     PrivatePart("torch._guards", "detect_fake_mode", TRACE, "wrap_triton outside of graphs is refused", ("inputs",)),
-    PrivatePart(AOT_CACHE, "BypassAOTAutogradCache", KEYS, "the same"),
-    PrivatePart("torch._library.triton", "triton_ops_to_kernels", KEYS, "the same"),
+    PrivatePart(AOT_CACHE, "BypassAOTAutogradCache", KEYS, "the same", kind="class"),
+    PrivatePart("torch._library.triton", "triton_ops_to_kernels", KEYS, "the same", kind="value"),
 )
 """For kernels in compiled graphs."""
 
 POOL_PARTS = (
     PrivatePart(TREES, "get_manager", POOLS, "tuning in a CUDA graph's warm-up allocates in the graph's pool"),
-    PrivatePart(TREES, "CUDAGraphTreeManager.in_warmup", POOLS, "the same"),
+    PrivatePart(TREES, "CUDAGraphTreeManager.in_warmup", POOLS, "the same", kind="value"),
 )
 """For ``mode="reduce-overhead"``."""
 
-PARTS = (*GRAPH_PARTS, *POOL_PARTS)
+_TENSORS = "torch._subclasses.fake_tensor"
+_SHAPES = "stand-ins have neither shape nor device"
+_ENDS = "what a test body needs of a GPU's results is taken for its failure"
+_NO_BACKWARD = "kernels of backward passes are not launched"
+_NO_VALUES = "small integers are not known, so that control flow ends"
+_NO_LOADING = "tensors that torch.load reads don't become stand-ins"
+_NO_OPERATORS = "kernels in custom operators are not launched"
+
+STAND_IN_PARTS = (
+    PrivatePart(_TENSORS, "FakeTensor", FAKE + "modes.py", _SHAPES, kind="class"),
+    PrivatePart(_TENSORS, "FakeTensorMode", FAKE + "modes.py", _SHAPES, kind="class"),
+    PrivatePart(
+        _TENSORS, "FakeTensorMode.__init__", FAKE + "modes.py", _SHAPES,
+        ("allow_fallback_kernels", "allow_non_fake_inputs"),
+    ),
+    PrivatePart(_TENSORS, "FakeTensorMode.__torch_dispatch__", FAKE + "modes.py", _SHAPES, ("func", "types")),
+    PrivatePart(_TENSORS, "DataDependentOutputException", FAKE + "end_reasons.py", _ENDS, kind="class"),
+    PrivatePart(_TENSORS, "DynamicOutputShapeException", FAKE + "end_reasons.py", _ENDS, kind="class"),
+    PrivatePart(_TENSORS, "UnsupportedFakeTensorException", FAKE + "end_reasons.py", _ENDS, kind="class"),
+    PrivatePart(_TENSORS, "UnsupportedOperatorException", FAKE + "end_reasons.py", _ENDS, kind="class"),
+    PrivatePart("torch._C", "_ensureCUDADeviceGuardSet", FAKE + "guard.py", "slices of stand-ins raise"),
+    PrivatePart("torch._C", "_nn._parse_to", FAKE + "session.py", "module.to(0) asks for a GPU"),
+    PrivatePart("torch._C", "_only_lift_cpu_tensors", FAKE + "session.py", "torch.tensor asks for a GPU"),
+    PrivatePart("torch._C", "_set_only_lift_cpu_tensors", FAKE + "session.py", "the same"),
+    PrivatePart("torch._C", "_get_dispatch_mode", FAKE + "placement.py", "operators inside of fake ones recur"),
+    PrivatePart("torch._C", "_TorchDispatchModeKey.FAKE", FAKE + "placement.py", "the same", kind="value"),
+    PrivatePart("torch._C", "DisableTorchFunction", FAKE + "known_values.py", _NO_VALUES, kind="class"),
+    PrivatePart("torch._C", "_DisableTorchDispatch", FAKE + "known_values.py", _NO_VALUES, kind="class"),
+    PrivatePart("torch._C._functorch", "get_unwrapped", FAKE + "autograd.py", _NO_BACKWARD),
+    PrivatePart("torch._C._functorch", "is_functorch_wrapped_tensor", FAKE + "autograd.py", _NO_BACKWARD),
+    PrivatePart("torch.autograd", "_engine_run_backward", FAKE + "session.py", _NO_BACKWARD),
+    PrivatePart("torch.autograd.graph", "_engine_run_backward", FAKE + "session.py", _NO_BACKWARD),
+    PrivatePart("torch.autograd.function", "Function.apply", FAKE + "autograd_functions.py", _NO_BACKWARD),
+    PrivatePart(
+        "torch.autograd.function", "FunctionCtx.set_materialize_grads", FAKE + "autograd_functions.py", _NO_BACKWARD,
+        ("value",),
+    ),
+    PrivatePart(
+        "torch.autograd.function", "BackwardCFunction", FAKE + "autograd_functions.py", _NO_BACKWARD, kind="class"
+    ),
+    PrivatePart(
+        "torch.autograd.function", "BackwardCFunction._input_metadata", FAKE + "autograd.py", _NO_BACKWARD,
+        kind="value",
+    ),
+    PrivatePart("torch", "Tensor._backward_hooks", FAKE + "gradient_hooks.py", "hooks of gradients fail", kind="value"),
+    PrivatePart("torch", "_disable_dynamo", FAKE + "dynamo.py", "torch's compiler is imported for each run"),
+    PrivatePart("torch", "ops.aten.add.Tensor._schema", FAKE + "placement.py", _SHAPES, kind="value"),
+    PrivatePart("torch", "ops.aten.add.Tensor._overloadname", FAKE + "ops.py", _NO_OPERATORS, kind="value"),
+    PrivatePart("torch._ops", "HigherOrderOperator", FAKE + "placement.py", _NO_OPERATORS, kind="class"),
+    PrivatePart("torch._library.custom_ops", "OPDEFS", FAKE + "ops.py", _NO_OPERATORS, kind="value"),
+    PrivatePart("torch._library.triton", "set_wrap_triton_enabled", FAKE + "session.py", _NO_OPERATORS, ("enabled",)),
+    PrivatePart("torch._utils", "_restore_device_fake_mode", FAKE + "loading.py", _NO_LOADING, ("tensor",)),
+    PrivatePart("torch.serialization", "_package_registry", FAKE + "loading.py", _NO_LOADING, kind="value"),
+    PrivatePart("torch.storage", "_StorageBase", FAKE + "loading.py", _NO_LOADING, kind="class"),
+    PrivatePart("torch.storage", "_StorageBase.to", FAKE + "loading.py", _NO_LOADING, ("device", "non_blocking")),
+    PrivatePart("torch.nn", "Module._apply", FAKE + "session.py", "modules move in place", ("fn", "recurse")),
+    PrivatePart("torch.utils._python_dispatch", "TorchDispatchMode", FAKE + "placement.py", _SHAPES, kind="class"),
+)  # fmt: skip
+"""For stand-ins for CUDA tensors, and for the interpreter, which replaces the same functions."""
+
+STAND_INS_OFF = (
+    "kernels can be neither compiled nor interpreted without a GPU; runs on a GPU, and tuning in programs, go on"
+)
+
+BACKWARD_PARTS = (
+    PrivatePart(
+        "torch._C", "_current_autograd_node", "kerntune/capture/suspension.py",
+        "threads of a backward pass are told from others while a choice is decided; calls without choices go on",
+    ),
+)  # fmt: skip
+"""For captures, which see what a backward pass launches on another thread."""
+
+PARTS = (*GRAPH_PARTS, *POOL_PARTS, *STAND_IN_PARTS, *BACKWARD_PARTS)
 """All of them."""
 
 
 def missing_parts(parts: Sequence[PrivatePart] = PARTS, *, load: bool = True) -> tuple[PrivatePart, ...]:
-    """Those that this torch lacks, or whose parameters have other names. Imports torch's compiler, unless ``load`` is
-    False: of modules that aren't imported then, all parts are missing."""
-    modules = _modules() if load else sys.modules
-    return tuple(part for part in parts if not _is_there(part, modules.get(part.module)))
+    """Those that this torch lacks, that are of another kind, or whose parameters have other names. Imports their
+    modules, unless ``load`` is False: of modules that aren't imported then, all parts are missing."""
+    modules = {part.module: part.load() if load else sys.modules.get(part.module) for part in parts}
+    return tuple(part for part in parts if part.problem_in(modules[part.module], part.parameters))
 
 
-def _is_there(part: PrivatePart, module: ModuleType | None) -> bool:
-    found = part.owner_in(module)
-    return found is not None and not lacking_parameters(getattr(*found), part.parameters)
+def require_stand_in_parts() -> None:
+    """:class:`BackendError` that names what this torch lacks for stand-ins, and says what still works."""
+    missing = missing_parts(STAND_IN_PARTS)
+    if missing:
+        said = "; ".join(f"{p.problem_in(p.load(), p.parameters)} ({p.user}): {p.breaks}" for p in missing)
+        raise BackendError(f"{said}. {STAND_INS_OFF[0].upper()}{STAND_INS_OFF[1:]}. {versions_run()}")
 
 
-def _modules() -> dict[str, ModuleType]:
-    """The modules of :data:`PARTS`, by name; those that this torch lacks are left out."""
-    found: list[ModuleType] = []
-    for load in (_tracing_modules, _inductors_modules, _cache_modules):
-        with contextlib.suppress(ImportError):
-            found += load()
-    return {module.__name__: module for module in found}
+# captures
 
 
-def _tracing_modules() -> list[ModuleType]:
-    from torch import _guards
-    from torch._dynamo import guards, side_effects
-    from torch._dynamo.variables import base, functions, tensor
-    from torch._higher_order_ops import triton_kernel_wrap
-    from torch._library import triton
-    from torch.fx.experimental import proxy_tensor
+def runs_backward() -> bool:
+    """Whether torch runs a backward function in this thread, as far as one can know. :class:`BackendError` for a torch
+    that doesn't say."""
+    import torch
 
-    return [_guards, guards, side_effects, base, functions, tensor, triton_kernel_wrap, triton, proxy_tensor]
-
-
-def _inductors_modules() -> list[ModuleType]:
-    from torch._inductor import cudagraph_trees, ir, virtualized
-    from torch._inductor.codegen import custom_extern_kernel_codegen, wrapper
-
-    return [cudagraph_trees, ir, virtualized, custom_extern_kernel_codegen, wrapper]
-
-
-def _cache_modules() -> list[ModuleType]:
-    from torch._functorch._aot_autograd import autograd_cache
-
-    return [autograd_cache]
+    node = getattr(torch._C, "_current_autograd_node", None)
+    if node is None:
+        (part,) = BACKWARD_PARTS
+        raise BackendError(f"{part.problem_in(torch._C)}, by which {part.breaks}. {versions_run()}")
+    return node() is not None
 
 
 # tracing

@@ -3,7 +3,16 @@
 from __future__ import annotations
 
 import os
+import re
+from collections.abc import Sequence
 from functools import lru_cache
+
+TORCH_RUN = ("2.11", "2.12", "2.13", "2.14", "2.15")
+TRITON_RUN = ("3.6", "3.7", "3.8", "3.9")
+PYTHON_RUN = ("3.10", "3.11", "3.12", "3.13")
+"""The series that kerntune was run with, oldest first. README says under which of them ``make torch-matrix`` was run,
+and benchmarks/results/torch_matrix.json has its results. The bounds in pyproject.toml, README and ``kerntune doctor``
+follow from these: what is one series newer may be installed, and each run says that it was not run."""
 
 
 @lru_cache(maxsize=1)
@@ -30,6 +39,35 @@ def _installed(distribution: str) -> str:
 def triton_series() -> str:
     """``3.9``: what static figures are stored under."""
     return ".".join(triton_version().split(".")[:2])
+
+
+def as_series(version: str) -> tuple[int, int] | None:
+    """``(2, 15)`` for ``2.15.0+cu132``; None for what is no version."""
+    match = re.match(r"(\d+)\.(\d+)", version)
+    return (int(match[1]), int(match[2])) if match else None
+
+
+def newer_than_run(name: str, version: str, run: Sequence[str]) -> str:
+    """What to say of an installed version beyond the newest of ``run``; empty for any other."""
+    found, newest = as_series(version), as_series(run[-1])
+    if found is None or newest is None or found <= newest:
+        return ""
+    series = ".".join(map(str, found))
+    return f"{name} {series} is newer than any that kerntune was run with ({run[-1]})"
+
+
+def newer_versions() -> list[str]:
+    """A line for each of torch and Triton that is newer than any that kerntune was run with."""
+    lines = [
+        newer_than_run("torch", torch_version(), TORCH_RUN),
+        newer_than_run("Triton", triton_version(), TRITON_RUN),
+    ]
+    return [line for line in lines if line]
+
+
+def versions_run() -> str:
+    """The sentence that says what kerntune was run with."""
+    return f"kerntune was run with torch {TORCH_RUN[0]} to {TORCH_RUN[-1]}"
 
 
 def assembler_version(backend: str, arch: int | str) -> str:

@@ -9,8 +9,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-import torch
-
 from kerntune.base.recording import Recording
 from kerntune.capture import Probe
 from kerntune.capture.bare_launches import BareLaunches
@@ -21,6 +19,7 @@ from kerntune.compiling.compiler import Compiled
 from kerntune.errors import BackendError, KerntuneError, LaunchFault, LaunchTimeout, TrialError, UsageError
 from kerntune.gpu.base import Backend, Gpu
 from kerntune.gpu.probe import captures_graph
+from kerntune.kernels.compat.torch_private import runs_backward
 from kerntune.kernels.source import kernel_name
 from kerntune.tuning import context
 from kerntune.tuning.captured_launch import launch_elsewhere, recording_of
@@ -121,7 +120,7 @@ class FirstRuns:
 
     def _concerns_me(self) -> bool:
         """The deciding thread, and those in which torch runs the backward functions that it waits for."""
-        return threading.get_ident() == self._thread or torch._C._current_autograd_node() is not None
+        return threading.get_ident() == self._thread or runs_backward()
 
     def _seen(self, jit: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
         """What can't be launched at all is left to the launch itself, which says why."""

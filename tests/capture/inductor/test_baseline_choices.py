@@ -259,7 +259,9 @@ def combined(monkeypatch: pytest.MonkeyPatch) -> list[float]:
 
     times = [4.0, 0.5]
     monkeypatch.setattr(
-        TritonScheduling, "benchmark_combo_kernel", lambda self, node_list, alone: (times[0], times[1], ["file"])
+        TritonScheduling,
+        "benchmark_combo_kernel",
+        lambda self, node_list, node_benchmark_results: (times[0], times[1], ["file"]),
     )
     return times
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Sequence
+from typing import Any
 
 import pytest
 import torch
@@ -10,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kerntune.gpu.fake_cuda.autograd import Backward, Graph
+from kerntune.gpu.fake_cuda.autograd_functions import install_functions
 
 OPERATIONS = {
     "add": torch.add,
@@ -85,3 +88,36 @@ def test_a_gradient_of_the_wrong_shape_fails() -> None:
     x = torch.ones(3, requires_grad=True)
     with pytest.raises(RuntimeError, match="size"):
         Backward([Wrong.apply(x)], [x], accumulate=False, create_graph=False).run([torch.ones(3)])
+
+
+def python_apply(cls: Any, *args: Any) -> Any:
+    """``Function.apply`` of torch 2.11 to 2.13."""
+    return torch._C._FunctionBase.__dict__["apply"].__get__(None, cls)(*args)
+
+
+@pytest.mark.parametrize("apply", [classmethod(python_apply), torch._C._FunctionBase.__dict__["apply"]])
+def test_functions_are_recorded_whatever_kind_of_method_apply_is(apply: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """torch 2.14 made it C's: a class method without a Python function."""
+    found: list[Any] = []
+
+    class Two(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, x):
+            return x * 2, x * 3, len(x)
+
+        @staticmethod
+        def backward(ctx, first, second, count):
+            found.append((first, second, count))
+            return first * 2 + second * 3
+
+    monkeypatch.setattr(torch.autograd.Function, "apply", apply)
+    x = torch.ones(3, requires_grad=True)
+    with contextlib.ExitStack() as stack:
+        install_functions(stack)
+        _, second, count = Two.apply(x)
+        (gradient,) = Backward([second], [x], accumulate=False, create_graph=False).run([torch.ones(3)])
+    assert count == 3
+    torch.testing.assert_close(gradient, torch.full((3,), 3.0))
+    torch.testing.assert_close(found[0][:2], (torch.zeros(3), torch.ones(3)))
+    assert found[0][2] is None
+    assert vars(torch.autograd.Function)["apply"] is apply

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import subprocess
 import sys
+from typing import Any
 
 import pytest
 
@@ -12,7 +14,7 @@ pytest.importorskip("torch")
 
 from kerntune.errors import BackendError
 from kerntune.kernels.compat import inductor_parts
-from kerntune.kernels.compat.inductor_parts import INDUCTOR, InductorPart, moved_parts, replace_part
+from kerntune.kernels.compat.inductor_parts import INDUCTOR, InductorPart, moved_parts, replace_part, why_gate_is_off
 
 pytestmark = pytest.mark.filterwarnings("ignore:`torch.jit.*is deprecated:DeprecationWarning")
 """Inductor warns of what it imports itself."""
@@ -90,3 +92,44 @@ def test_a_moved_part_is_a_warning_and_other_kernels_are_captured(monkeypatch: p
         inductor_parts.before_compiled(begin) as guesses,
     ):
         assert guesses == ()
+
+
+REQUIRED = [word for word, part in INDUCTOR.items() if not part.optional]
+
+
+@pytest.mark.parametrize("word", REQUIRED)
+def test_without_a_part_the_gate_of_compiled_functions_is_off_and_says_why(
+    word: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    part = INDUCTOR[word]
+    wrong: Any = (lambda *args: None) if part.kind != "function" else 7
+    owner, name = part.owner()
+    monkeypatch.setattr(owner, name, wrong)
+    changed = why_gate_is_off()
+    monkeypatch.undo()
+    monkeypatch.setitem(INDUCTOR, word, dataclasses.replace(part, path=f"{part.path}_moved"))
+    moved = why_gate_is_off()
+    assert f"'s {part.name} is no {part.kind} any more, which is used for: {part.use}" in changed
+    assert f" has no {part.name}_moved, which is used for: {part.use}" in moved
+    for why in (changed, moved):
+        assert why.endswith(": the gate of compiled functions is off; kernels launched directly are judged")
+        assert "\n" not in why
+
+
+def test_a_part_that_has_changed_is_not_begun_with(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What stands in its place would be called with other arguments, in the midst of the user's call."""
+    from torch._inductor.runtime.triton_heuristics import CachingAutotuner
+
+    monkeypatch.setattr(inductor_parts, "inductor_is_used", lambda: True)
+    monkeypatch.setattr(CachingAutotuner, "_precompile_config", lambda self, config: None)
+    begun: list[object] = []
+    said = "has no parameter cfg any more.* launched directly are judged"
+    with pytest.warns(RuntimeWarning, match=said), inductor_parts.before_compiled(begun.append):
+        pass
+    assert begun == []
+
+
+def test_an_optional_part_that_has_changed_is_as_if_it_were_gone() -> None:
+    part = InductorPart("torch._inductor.codecache", "PersistentCache.lookup", "times", ("no_such",), optional=True)
+    assert not part.exists()
+    assert "has no parameter no_such any more" in part.problem()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import operator
 import warnings
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -31,15 +32,15 @@ def added(x: torch.Tensor, n: int) -> torch.Tensor:
 
 
 class Graphs:
-    """A backend of ``torch.compile`` that keeps the graphs' functions by name."""
+    """A backend of ``torch.compile`` that keeps the graphs' arithmetic by name: torch 2.15 leaves sizes, which it has
+    guarded, as ``getitem`` in the graph, though nothing uses them."""
 
     def __init__(self) -> None:
         self.seen: list[list[str]] = []
 
     def __call__(self, graph: Any, examples: Any) -> Any:
-        self.seen.append(
-            [getattr(n.target, "__name__", str(n.target)) for n in graph.graph.nodes if n.op == "call_function"]
-        )
+        functions = [n.target for n in graph.graph.nodes if n.op == "call_function"]
+        self.seen.append([getattr(f, "__name__", str(f)) for f in functions if f is not operator.getitem])
         return graph
 
 
