@@ -264,9 +264,12 @@ class CallOperators:
                 from_given.update(event.outs)
             elif event.operator is not None and self._made.issuperset(event.outs):
                 candidates[place] = event.outs
-        alive = set(self._numbers.values())
-        ours = {number for x in held if (number := self._number(x)) is not None and not _held_by_others(x, held)}
-        launched = {number for x in held if (number := self._number(x)) is not None}
+        if not candidates:
+            return set()
+        alive, asked = set(self._numbers.values()), {n for outs in candidates.values() for n in outs}
+        launched = {number: x for x in held if (number := self._number(x)) is not None}
+        # who refers to a tensor takes a look at all objects, so few are asked about
+        ours = {n for n in asked & launched.keys() if not _held_by_others(launched[n], held)}
         users: dict[int, set[int]] = {}
         for place, event in enumerate(self.events):
             for number in event.ins:
@@ -275,7 +278,7 @@ class CallOperators:
         for place in sorted(candidates, reverse=True):  # what a cache is computed from goes with it
             outs = candidates[place]
             stays = all(n in alive and n not in ours and n not in returned for n in outs)
-            only_for_kept = not launched & {*outs} and all(users.get(n) and users[n] <= kept for n in outs)
+            only_for_kept = not launched.keys() & {*outs} and all(users.get(n) and users[n] <= kept for n in outs)
             if stays or only_for_kept:
                 kept.add(place)
         return kept
