@@ -194,7 +194,7 @@ def _compare(before: TimeBaseline | StaticBaseline, today: TimeBaseline | Static
     for found in compare_launches(*sides, StaticPolicy()):
         assert all(f.text for f in found.findings)
     launch_lines(*sides)
-    config_causes(*static_setting_lines(*sides))
+    config_causes(*static_setting_lines((a, b) for _, a, b in in_both(*sides)))
     for _, a, b in in_both(*sides):
         launch_cause(a, b, "3.9", "3.9")
         with contextlib.suppress(KerntuneError):

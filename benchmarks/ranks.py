@@ -69,7 +69,7 @@ def site_of(number: int) -> Any:
     candidates = [SimpleNamespace(config=config) for config in CONFIGS]
     return SimpleNamespace(
         kernel="matmul_kernel", stored_key=winner_key(number), candidates=candidates, listed=candidates, search=None,
-        ambiguous=lambda: set(),
+        ambiguous=lambda: set(), tuner=None,
     )  # fmt: skip
 
 

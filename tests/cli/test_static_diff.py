@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+from html import unescape
 from pathlib import Path
 
 import msgspec
@@ -112,13 +113,13 @@ def test_more_launches_and_a_grown_grid(kerntune: Command, tmp_path: Path) -> No
         msgspec.structs.replace(more.baseline, launches=more.baseline.launches * 16), more.artifacts, True
     )
     folder(tmp_path / "b", other(grown, code="c" * 64, grid=(8192, 1, 1)), sixteen)
-    ran = kerntune("static", "diff", tmp_path / "a", tmp_path / "b", "--markdown")
-    assert "warn: 2 times as many programs: 4,096 -> 8,192 (grid 4,096x1x1 -> 8,192x1x1)" in ran.out
-    assert "programs 4,096 | programs 8,192" in ran.out
-    assert "the launch (same code)" in ran.out
-    assert "warn: 16 times as many launches: 1 -> 16 (softmax_kernel 1 -> 16)" in ran.out
-    assert "launch added: softmax_kernel (15)" in ran.out
-    assert "0 failing, 2 changed" in ran.out
+    shown = unescape(kerntune("static", "diff", tmp_path / "a", tmp_path / "b", "--markdown").out)
+    assert "warn: 2 times as many programs: 4,096 -> 8,192 (grid 4,096x1x1 -> 8,192x1x1)" in shown
+    assert "programs 4,096 | programs 8,192" in shown
+    assert "the launch (same code)" in shown
+    assert "warn: 16 times as many launches: 1 -> 16 (softmax_kernel 1 -> 16)" in shown
+    assert "launch added: softmax_kernel (15)" in shown
+    assert "0 failing, 2 changed" in shown
 
 
 def test_markdown_is_one_table(kerntune: Command, sides: tuple[Path, Path]) -> None:

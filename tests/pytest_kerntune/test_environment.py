@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from types import SimpleNamespace
 
 import inner
 import pytest
@@ -168,8 +169,8 @@ def test_cuda_is_not_started_before_conftests_have_chosen_a_gpu(pytester, plugin
 
     resolved = Options.__new__(Options)
     object.__setattr__(resolved, "targets", ())
+    monkeypatch.setattr(Options, "settings", lambda self: SimpleNamespace(known_targets=lambda store: ["cuda:90"]))
     object.__setattr__(resolved, "baselines", tmp_path)
-    monkeypatch.setattr("kerntune.gate.baselines.BaselineStore.targets", lambda self: ["cuda:90"])
     assert not initial_conftests._without_gpu(resolved)
     assert asked == ["1"]
     assert "PYTORCH_NVML_BASED_CUDA_CHECK" not in os.environ

@@ -103,6 +103,7 @@ POOL_PARTS = (
 _TENSORS = "torch._subclasses.fake_tensor"
 _SHAPES = "stand-ins have neither shape nor device"
 _ENDS = "what a test body needs of a GPU's results is taken for its failure"
+_TRACED = "what torch's compiler traces on another thread is taken for the call's own operators"
 _NO_BACKWARD = "kernels of backward passes are not launched"
 _NO_VALUES = "small integers are not known, so that control flow ends"
 _NO_LOADING = "tensors that torch.load reads don't become stand-ins"
@@ -116,6 +117,8 @@ STAND_IN_PARTS = (
         ("allow_fallback_kernels", "allow_non_fake_inputs"),
     ),
     PrivatePart(_TENSORS, "FakeTensorMode.__torch_dispatch__", FAKE + "modes.py", _SHAPES, ("func", "types")),
+    PrivatePart("torch._guards", "TracingContext", FAKE + "modes.py", _TRACED, kind="class"),
+    PrivatePart("torch._guards", "TracingContext.try_get", FAKE + "modes.py", _TRACED),
     PrivatePart(_TENSORS, "DataDependentOutputException", FAKE + "end_reasons.py", _ENDS, kind="class"),
     PrivatePart(_TENSORS, "DynamicOutputShapeException", FAKE + "end_reasons.py", _ENDS, kind="class"),
     PrivatePart(_TENSORS, "UnsupportedFakeTensorException", FAKE + "end_reasons.py", _ENDS, kind="class"),

@@ -45,5 +45,5 @@ def test_text_cannot_end_a_command_or_add_a_property() -> None:
     (line,) = lines(RunReport((bad,)))
     assert "\n" not in line
     assert "\r" not in line
-    assert "title=REGRESSED t.py%3A%3Atest_x[a%2Cline=1%3A%3Ab%0A%3A%3Aerror%3A%3Ac]::" in line
-    assert line.endswith("::one%0A::set-env name=X::y%0D%250A")
+    assert "title=REGRESSED t.py%3A%3Atest_x[a%2Cline=1%3A%3Ab%0A\\u003a%3Aerror%3A%3Ac]::" in line
+    assert line.endswith("::one%0A\\u003a:set-env name=X::y\\u000d%250A")
