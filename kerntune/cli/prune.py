@@ -60,11 +60,19 @@ def told(entries: Sequence[Entry], report: RunReport) -> Iterator[Stale]:
             yield Stale(entry, baseline, "the run found it stale")
 
 
+def _is_file(path: Path) -> bool:
+    """False for a name that no file can have: too long, say."""
+    try:
+        return path.is_file()
+    except (OSError, ValueError):
+        return False
+
+
 def gone(folder: Path, entries: Sequence[Entry], project: Project) -> Iterator[Stale]:
     """Baselines whose test file is gone, or whose test is not in it any more. A file that can't be imported, or skips
     itself, keeps its baselines. :class:`UsageError` if no file is there at all: then this is another project."""
     names = sorted({_file(b) for _, b in _readable(entries)})
-    files = {name: project.root / name for name in names if (project.root / name).is_file()}
+    files = {name: project.root / name for name in names if _is_file(project.root / name)}
     if names and not files:
         raise UsageError(
             f"{folder}: none of its test files ({', '.join(names[:3])}...) is in {project.root}, so this is not the "

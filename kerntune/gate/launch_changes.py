@@ -283,8 +283,13 @@ def _explained(before: LaunchStatic, after: LaunchStatic) -> float:
     """How many times as many programs the config's change may make: half the tile, twice the programs; four times the
     splits, four times as many. Whatever a changed number is for, it doesn't explain more than its factor."""
     changed = before.setting_changes(after).values()
-    pairs = [(int(old), int(new)) for old, new in changed if old.isdecimal() and new.isdecimal()]
+    pairs = [(int(old), int(new)) for old, new in changed if _is_number(old) and _is_number(new)]
     return math.prod((max(p) / min(p) for p in pairs if min(p) > 0), start=1.0)
+
+
+def _is_number(value: str) -> bool:
+    """Whether a setting is a number of 64 bits at most; a file may hold any text."""
+    return value.isdecimal() and len(value) < 20
 
 
 def _shape(grid: Sequence[int]) -> str:

@@ -57,6 +57,11 @@ def test_another_tile_explains_its_factor_and_no_more() -> None:
     assert len(grids(launch(BLOCK="1024"), launch(grid=384, code="b", BLOCK="512"))) == 1
 
 
+def test_numbers_of_a_file_that_no_setting_has_explain_nothing() -> None:
+    """Python reads no number of 5,000 digits."""
+    assert len(grids(launch(BLOCK="1024"), launch(grid=384, code="b", BLOCK="9" * 5000))) == 1
+
+
 def test_one_launch_turned_into_sixteen() -> None:
     (finding,) = count_findings([launch()], [launch()] * 16)
     assert (finding.severity, finding.rule) == ("warn", "launches")

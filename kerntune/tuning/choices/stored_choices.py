@@ -32,6 +32,7 @@ class ChoiceSite:
     candidates: Sequence[ChoiceCandidate]
     text: str
     search: None = None
+    tuner: None = None
 
     @property
     def listed(self) -> Sequence[ChoiceCandidate]:
