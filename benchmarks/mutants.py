@@ -137,7 +137,7 @@ def _imported(text: str) -> Iterator[str]:
 
 
 def commit_seed() -> int:
-    """Of the commit's hash, which nobody chooses: its first eight digits. RuntimeError in a checkout with changes, of
+    """Of the commit's hash, which can't be chosen: its first eight digits. RuntimeError in a checkout with changes, of
     which the hash says nothing."""
     if subprocess.check_output(["git", "status", "--porcelain", "--untracked-files=no"], cwd=ROOT, text=True).strip():
         raise RuntimeError(

@@ -29,7 +29,8 @@ LENIENT = {
 """Structs that are never decoded, and headers, which are read to tell which version wrote the rest."""
 
 CHANGING = {
-    "Capture", "Collection", "TrialSet", "Expectation", "FakeBuffer", "FakeFunction", "Screening", "Consensus", "Late",
+    "Capture", "Collection", "TrialSet", "Expectation", "FakeBuffer", "FakeFunction", "Screening", "Consensus",
+    "CallOperators", "_Group", "Late",
     "OwnBuffer", "Pending", "CandidatePool",
     "Recorded", "Script", "_Comparison", "Site", "Trial", "Tuning", "Verifier", "_Call", "_Copy",
     "GpuPools", "ShapesFile", "_Flow", "_Given", "_Pool",

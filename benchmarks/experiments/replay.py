@@ -61,7 +61,7 @@ class Recording:
 
 @dataclass
 class Relocatable:
-    """Two recordings compared: what has to be moved in memory and in parameters, and what speaks against it."""
+    """Two recordings compared: what has to be moved in memory and in parameters, and what makes that impossible."""
 
     first: Recording
     before: Words

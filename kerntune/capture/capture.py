@@ -205,7 +205,7 @@ class Capture:
                 self.guesses = tuple(guesses)
 
     def operators_watched(self) -> contextlib.AbstractContextManager[None]:
-        """Inside of :meth:`active`: :attr:`operators` is told of the operators of torch that the call runs."""
+        """Inside of :meth:`active`: :attr:`operators` notes the operators of torch that the call runs."""
         return self.backend.tensors.watching(self.operators)
 
     def _install_inductor(self, stack: contextlib.ExitStack) -> None:

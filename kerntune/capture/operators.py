@@ -151,7 +151,7 @@ class CallOperators:
         return len(self.launches)
 
     def _look(self, tensor: Any) -> SeenTensor:
-        """Distinct elements are told by strides: a broadcast dimension counts once, overlapping windows at most all of
+        """Distinct elements are counted by strides: a broadcast dimension once, overlapping windows at most all of
         their storage. Nothing of a tensor whose shape isn't known, or that has no storage (a subclass that wraps
         others)."""
         try:

@@ -10,7 +10,6 @@ A check has a module for each noun, which imports only from modules below it in 
 session             a run over many cases: opens and closes what they share, stale baselines
 gpu_check           a case on a GPU, step by step; cases without a time
 static_check        a case without a GPU: figures against rules
-candidate_configs   the candidates of tuned kernels without a GPU; a baseline's configs that are lost
 baseline_builder    the baseline that may be written
 messages            the texts of a result
 comparison          one comparison, with a baseline or an anchor; what a case's comparisons come to together
@@ -25,8 +24,9 @@ case_identity       fingerprints, inputs of closures, renamed tests and moves of
 call                the user's call, the project's settings, the result; what writing a baseline does to a test
 ==================  ===================================================================================================
 
-A session also uses :mod:`kerntune.gate.gpu_capture` (what a capture asks for on the GPU where the call launches),
-:mod:`kerntune.gate.capture_share` (the capture's side of a device's lock),
+The check without a GPU also uses :mod:`kerntune.gate.candidate_configs` (the candidates of tuned kernels there; a
+baseline's configs that are lost). A session uses :mod:`kerntune.gate.gpu_capture` (what a capture asks for on the GPU
+where the call launches), :mod:`kerntune.gate.capture_share` (the capture's side of a device's lock),
 :mod:`kerntune.gate.run_baselines` (those that a run could have met: stale ones, ones that can't be read),
 :mod:`kerntune.gate.nearest_inputs` (what tells a call's tensors from those of its nearest stored case),
 :mod:`kerntune.gate.known_choices` (what a baseline has of choices made by timing), and
@@ -34,8 +34,10 @@ A session also uses :mod:`kerntune.gate.gpu_capture` (what a capture asks for on
 keys that a call is about to tune. ``measured_gpu`` has the timing workers and first launches of each GPU,
 ``device_fault`` tells whether the GPU still runs anything in this process, ``outside_writes`` what a case's own
 launches write outside of their tensors, ``fusion`` what Inductor fuses otherwise than before, ``code_changes`` the
-hunks of changed code. They rest on ``baselines``, ``bundle`` and ``calibration`` (files and what is in them),
-``decision`` (the table: numbers in, a verdict out), ``static_figures`` and ``throughput`` (figures), ``report``
-(tables and run JSON), ``case_dump`` and ``case_profile`` (what is written of a case on request), and on what the
-command and the plugin share: ``console``, ``git``, ``project``, ``pytest_run``. What people read of finished runs is
+hunks of changed code, :mod:`kerntune.gate.stopped_tests` which calls a test that stopped has not reached. They rest on
+``call_operators`` (what changed among the operators of torch beside the kernels), ``baselines``, ``bundle`` and
+``calibration`` (files and what is in them), ``decision`` (the table: numbers in, a verdict out), ``static_figures``
+and ``throughput`` (figures), ``report`` (tables and run JSON), ``case_dump`` and ``case_profile`` (what is written of
+a case on request), and on what the command and the plugin share: ``console``, ``git``, ``project``, ``pytest_run``.
+What people read of finished runs is
 in :mod:`kerntune.gate.reporting`, which nothing else here imports."""

@@ -22,8 +22,9 @@ from kerntune.capture.recorder import Recorded, record
 from kerntune.compiling.compiler import Compiled, Compiler
 from kerntune.errors import CacheMissError, ConfigError
 from kerntune.gate.baselines import Argument, BaselineStore, fingerprint_of
-from kerntune.gate.call import Call
+from kerntune.gate.call import Call, Checked
 from kerntune.gate.case_identity import case_inputs, tensor_leaves
+from kerntune.gate.decision import Evidence, decide
 from kerntune.gate.reference import compare_call
 from kerntune.gate.stores import Stores, stored_configs
 from kerntune.gpu.base import Backend
@@ -313,6 +314,24 @@ def uncheckable(captured: CapturedCall) -> str:
             "compile it with other options"
         )
     return ""
+
+
+NO_LAUNCH = "no Triton kernel was launched in this call, so nothing was checked"
+
+
+def nothing_judged(captured: CapturedCall) -> Checked:
+    """The result of a call that launched nothing, or whose launches aren't known."""
+    call, why = captured.call, uncheckable(captured) or NO_LAUNCH
+    verdict = decide(Evidence(launched=0), call.policy)
+    result = CaseResult(
+        case=call.case,
+        fingerprint="",
+        verdict=verdict,
+        outcome=call.policy.outcome(verdict),
+        message=f"{verdict.value} {call.case}: {why}",
+        target=str(captured.capture.backend.targets[0]),
+    )
+    return Checked(captured.value, (result,))
 
 
 def with_surroundings(

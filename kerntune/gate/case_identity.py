@@ -310,7 +310,7 @@ def move_command(old: CaseId, new: CaseId) -> str:
 
 
 ALIKE = 2 / 3
-"""The least likeness that is told: two of test, kernels and tensors are the same, or all three are similar."""
+"""The least likeness that a hint needs: two of test, kernels and tensors are the same, or all three are similar."""
 
 HABITUAL = frozenset(("test", "tests", "kernel", "kernels", "py"))
 """Words in names that say nothing of what is tested."""

@@ -13,9 +13,9 @@ from kerntune.base.recording import Artifacts, Recording, same_work
 from kerntune.base.stats import Estimate, median
 from kerntune.compiling.recompile import recompiled, under_todays_flags
 from kerntune.errors import ReplayError
-from kerntune.gate.baselines import TimeBaseline, work_id
+from kerntune.gate.baselines import TimeBaseline, operators_of, work_id
 from kerntune.gate.call_capture import RecordedCase
-from kerntune.gate.call_operators import NO_CHANGE, OperatorChange
+from kerntune.gate.call_operators import NO_CHANGE, OperatorChange, compare_operators, with_unwritten
 from kerntune.gate.causes import at_configs, attribute, steps_between
 from kerntune.gate.decision import Evidence, decide, drift_limit, settled, with_anchor
 from kerntune.gate.replay import (
@@ -210,6 +210,18 @@ def comparable(baseline: TimeBaseline, sample: Sample) -> bool:
 def floor_of(baseline: TimeBaseline) -> float:
     """The smallest change that the baseline's calibration can tell from none."""
     return baseline.calibration.floor if baseline.calibration else 0.0
+
+
+def operators_since(case: RecordedCase, found: Comparison | None) -> OperatorChange:
+    """How what runs beside the kernels changed. The time of a whole operation has it: then nothing follows from it."""
+    if found is None:
+        return NO_CHANGE
+    rule, before = case.call.policy.static.rule("other_operators"), found.baseline
+    same = same_work(before.recording, case.recording)
+    change = compare_operators(operators_of(before), case.operators, rule, timed=True, same_kernels=same)
+    if found.numerics is not None:
+        change = with_unwritten(change, found.numerics.changed, case.result_arguments, rule)
+    return replace(change, unsure=(), told=(*change.unsure, *change.told)) if case.call.scope == "op" else change
 
 
 def written_by(*sides: Recording) -> dict[str, set[str]]:

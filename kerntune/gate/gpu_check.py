@@ -13,13 +13,11 @@ from kerntune.base.recording import Recording, same_work
 from kerntune.base.stats import modes, outliers
 from kerntune.base.traffic import bytes_moved, matmul_dtype
 from kerntune.gate.baseline_builder import BaselineBuilder
-from kerntune.gate.baselines import BaselineStore, TimeBaseline, operators_of
+from kerntune.gate.baselines import BaselineStore, TimeBaseline
 from kerntune.gate.call import Checked, PendingBaseline, Settings, outcome_of
 from kerntune.gate.call_capture import CapturedCall
-from kerntune.gate.call_operators import NO_CHANGE, OperatorChange, compare_operators, with_unwritten
 from kerntune.gate.call_tuning import Tuning
-from kerntune.gate.case_identity import Renamed
-from kerntune.gate.comparison import Comparer, Comparison, Judgement, judge
+from kerntune.gate.comparison import Comparer, Comparison, Judgement, judge, operators_since
 from kerntune.gate.decision import Evidence, decide
 from kerntune.gate.history.points import provenance_of
 from kerntune.gate.launch_changes import changed_most, exceeded, replaced_kernels
@@ -119,7 +117,10 @@ class TimedCheck:
         self.isolation, self._tuned = isolation, tuned
         self.tuning = Tuning(case.capture, case.recorded, self.loader, winners, call.policy, progress, isolation)
         self.comparer = Comparer(self.gpu, case, replayer, run.next_decision, progress)
-        self.builder = BaselineBuilder(backend, run.pairs, run.settings, case, replayer, progress)
+        path = run.stores.reference.time_path(self.gpu.spec, case.id, case.fingerprint)
+        self.renamed = run.stores.renames.settle(case.id, case.fingerprint, case.recording, path, case.arguments)
+        known = self.renamed.edited
+        self.builder = BaselineBuilder(backend, run.pairs, run.settings, case, replayer, progress, known)
         asks_again = call.reference is not None
         self.rerun = Rerun(backend, case.capture, call, captured.value) if asks_again else None
 
@@ -132,9 +133,6 @@ class TimedCheck:
 
     def _checked(self) -> Checked:
         case, reference = self.case, self.stores.reference
-        path = reference.time_path(self.gpu.spec, case.id, case.fingerprint)
-        renamed = self.stores.renames.settle(case.id, case.fingerprint, case.recording, path, case.arguments)
-        self.builder = replace(self.builder, known_otherwise=renamed.edited)
         baseline = self._read(reference, self.settings.update)
         found = untimed(case.recording, case.recorded.unsaved, baseline, self.call.policy, self.settings)
         if found is not None:
@@ -149,7 +147,7 @@ class TimedCheck:
             self.tuning.run(baseline, self.rerun)
             self._tuned()
             findings = self._judge(baseline, self._time(baseline), outside)
-        return Checked(self.value, (self._result(findings, renamed),), (findings.pending,), self.stores.own)
+        return Checked(self.value, (self._result(findings),), (findings.pending,), self.stores.own)
 
     def _read(self, store: BaselineStore, update: Update = Update.NONE) -> TimeBaseline | None:
         return readable(lambda: store.time(self.gpu.spec, self.case.id, self.case.fingerprint), update)
@@ -237,7 +235,7 @@ class TimedCheck:
         before = baseline.static if baseline is not None else ()
         static = launch_statics(case.recorded, self.gpu.spec, known_figures(before, self.settings.update))
         grown = exceeded(before, static, policy.metrics.static)
-        beside = self._beside(baseline, found)
+        beside = operators_since(case, found)
         judgement = judge(policy, len(case.recording.working), found, since, grown, outside.failures, beside)
         parts = self.comparer.attribution(judgement.decisive) if judgement.decisive is not None else None
         pending = self.builder.pending(judgement, time.sample, static, baseline)
@@ -245,19 +243,6 @@ class TimedCheck:
         write = unreviewed.writes(pending.write, self.settings.update)
         pending = replace(pending, write=write and outside.may_be_baseline(self.settings.update))
         return CaseFindings(time, static, judgement, parts, pending, outside)
-
-    def _beside(self, baseline: TimeBaseline | None, comparison: Comparison | None) -> OperatorChange:
-        """How what runs beside the kernels changed. Of a whole operation its time has it, so that it is only told."""
-        if baseline is None:
-            return NO_CHANGE
-        rule, now = self.call.policy.static.rule("other_operators"), self.case.operators
-        same = same_work(baseline.recording, self.case.recording)
-        found = compare_operators(operators_of(baseline), now, rule, timed=True, same_kernels=same)
-        if comparison is not None and comparison.numerics is not None:
-            found = with_unwritten(found, comparison.numerics.changed, self.case.result_arguments, rule)
-        if self.call.scope != "op":
-            return found
-        return replace(found, unsure=(), told=(*found.unsure, *found.told))
 
     def _since(self, found: Comparison | None, sample: Sample) -> Comparison | None:
         """The comparison with the anchor. Where both did the same work, that with the baseline serves; where nothing is
@@ -276,7 +261,7 @@ class TimedCheck:
 
     # results
 
-    def _result(self, findings: CaseFindings, renamed: Renamed) -> CaseResult:
+    def _result(self, findings: CaseFindings) -> CaseResult:
         call, case, sample, judgement = self.call, self.case, findings.time.sample, findings.judgement
         found, verdict, parts = judgement.found, judgement.verdict, findings.parts
         baseline = found.baseline if found is not None else None
@@ -294,7 +279,7 @@ class TimedCheck:
             most = changed_most(baseline.recording, case.recording, findings.time.launches_ns)
             reasons = (*reasons, *([most] if most else []))
         reasons = (*judgement.beside.unsure, *judgement.beside.qualified(reasons), *unsure(judgement))
-        reasons = (*reasons, renamed.said) if renamed.said else reasons
+        reasons = (*reasons, self.renamed.said) if self.renamed.said else reasons
         told = (f"since the baseline: {reasons[0]}", *reasons[1:]) if of_anchor else reasons
         unreviewed = self.stores.unreviewed(verdict, self.path)
         warnings = (*filter(None, [unreviewed.said]), *warnings_of(judgement, findings.pending, call.policy))
@@ -326,7 +311,7 @@ class TimedCheck:
             attribution=parts,
             warnings=warnings,
             findings=judgement.findings,
-            remarks=(*renamed.remarks, *judgement.beside.told),
+            remarks=(*self.renamed.remarks, *judgement.beside.told),
             operators=case.operators,
             outside_writes=findings.outside.found,
             trials=tuple(self.tuning.trials),
@@ -336,7 +321,7 @@ class TimedCheck:
             outliers=outliers(sample.times_ns),
             modes=modes(sample.times_ns),
             timer=sample.protocol.timer,
-            recorded=renamed.taken,
+            recorded=self.renamed.taken,
             tuning_seconds=self.tuning.seconds,
             baseline_path=self.stores.own.shown(self.path),
             since=since,

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from kerntune.gpu.base import Backend, Gpu
 from kerntune.gpu.cuda import CudaGpu
+from kerntune.gpu.gpu_text import gpu_name
 from kerntune.timing.worker.pool import LocalPairs, Pairs, WorkerPool
 from kerntune.tuning.isolation import Isolate, Isolation
 
@@ -59,3 +61,9 @@ class MeasuredGpus:
         self.first_pairs.close()
         for one in self._known.values():
             one.close()
+
+
+def naming(gpu: Gpu, progress: Callable[[str], None]) -> Callable[[str], None]:
+    """Progress that says on which of several GPUs."""
+    name = gpu_name(gpu.spec)
+    return lambda text: progress(f"{text} on {name}")

@@ -29,6 +29,7 @@ from kerntune.gate.call_capture import (
     CaptureWishes,
     RecordedCase,
     end_of,
+    nothing_judged,
     run_captured,
     stored_first,
     uncheckable,
@@ -37,17 +38,15 @@ from kerntune.gate.call_capture import (
 from kerntune.gate.capture_share import CaptureShare, call_bytes
 from kerntune.gate.case_identity import Renames, tensor_arguments
 from kerntune.gate.case_output import dumped, dumps_asked, profiled
-from kerntune.gate.decision import Evidence, decide
 from kerntune.gate.gpu_capture import CaptureNeeds, GpuCapture
 from kerntune.gate.gpu_check import GpuRun, TimedCheck
 from kerntune.gate.known_choices import known_baseline
-from kerntune.gate.measured_gpu import MeasuredGpus
+from kerntune.gate.measured_gpu import MeasuredGpus, naming
 from kerntune.gate.nearest_inputs import nearest_difference
 from kerntune.gate.run_baselines import RunBaselines
 from kerntune.gate.stores import ReferenceStore, Stores
 from kerntune.gate.tuning_turns import tuning_turns
 from kerntune.gpu.base import Backend, Gpu
-from kerntune.gpu.gpu_text import gpu_name
 from kerntune.gpu.probe import devices_used, find_backend
 from kerntune.kernels import compat
 from kerntune.kernels.compat.inductor_parts import triton_folder
@@ -63,8 +62,6 @@ from kerntune.tuning.variables import check_variables
 
 if TYPE_CHECKING:
     from kerntune.gate.stopped_tests import StoppedTest
-
-NO_LAUNCH = "no Triton kernel was launched in this call, so nothing was checked"
 
 
 def open_session(settings: Settings, backend: Backend | None = None) -> Session:
@@ -265,11 +262,11 @@ class Session:
     def _checked(self, call: Call, arguments: tuple[Argument, ...], progress: Callable[[str], None]) -> Checked:
         captured = self._captured(call, arguments)
         if uncheckable(captured) or not captured.capture.launches:
-            return self._incomplete(captured)
+            return nothing_judged(captured)
         gpu = captured.capture.backend.gpu
         if gpu is None:
             return self._check_static(captured)
-        said = progress if self.backend.count == 1 else _naming(gpu, progress)
+        said = progress if self.backend.count == 1 else naming(gpu, progress)
         winners = self._winners(call, gpu)
         with gpu.entered(), tuning_turns(winners, captured.capture, gpu) as turns, gpu.lock():
             checked = self._check_timed(captured, winners, said, turns.close)
@@ -385,25 +382,6 @@ class Session:
         remark = f"near a stored case of this call: {told}"
         message, remarks = f"{result.message}, {remark}", (*result.remarks, remark)
         return msgspec.structs.replace(result, message=message, remarks=remarks)
-
-    def _incomplete(self, captured: CapturedCall) -> Checked:
-        call, why = captured.call, uncheckable(captured) or NO_LAUNCH
-        verdict = decide(Evidence(launched=0), call.policy)
-        result = CaseResult(
-            case=call.case,
-            fingerprint="",
-            verdict=verdict,
-            outcome=call.policy.outcome(verdict),
-            message=f"{verdict.value} {call.case}: {why}",
-            target=str(captured.capture.backend.targets[0]),
-        )
-        return Checked(captured.value, (result,))
-
-
-def _naming(gpu: Gpu, progress: Callable[[str], None]) -> Callable[[str], None]:
-    """Progress that says on which of several GPUs."""
-    name = gpu_name(gpu.spec)
-    return lambda text: progress(f"{text} on {name}")
 
 
 def decision_numbers(index: int, count: int, claims: Path | None) -> Iterator[int]:

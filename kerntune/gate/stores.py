@@ -85,7 +85,7 @@ class Stores:
     def accepted_end(self, target: Target, case: CaseId, fingerprint: str, update: Update) -> End | None:
         """Where a call may stop without a GPU, by its baseline: that of this Triton series, else the nearest.
 
-        Another revision's, compiled for this run alone, was accepted by nobody. There the project's own baseline has to
+        Another revision's, compiled for this run alone, wasn't accepted. There the project's own baseline has to
         keep the end, and the revision's call has to stop there too, since a change may bring any file.
         """
         key = (target, compat.triton_series(), case, fingerprint)

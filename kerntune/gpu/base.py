@@ -203,7 +203,7 @@ class Gpu(Executor, Protocol):
 
 
 class OperatorListener(Protocol):
-    """Who is told of the operators of torch that run on a device's tensors."""
+    """What notes the operators of torch that run on a device's tensors."""
 
     def begin(self) -> int:
         """Called before one runs; what it gives is given to :meth:`observe`."""
@@ -228,7 +228,7 @@ class Tensors(Protocol):
         """Held while Triton looks at arguments, so that pointers have their alignment."""
 
     def watching(self, listener: OperatorListener) -> AbstractContextManager[None]:
-        """Held while a call is captured: ``listener`` is told of each operator of torch that runs, in compiled graphs
+        """Held while a call is captured: ``listener`` notes each operator of torch that runs, in compiled graphs
         too, on this thread and on those that Python starts meanwhile. What ``torch.compile`` makes of the call stays
         the same."""
 

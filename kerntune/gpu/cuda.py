@@ -183,9 +183,9 @@ class CudaTensors:
 
     def watching(self, listener: OperatorListener) -> contextlib.AbstractContextManager[None]:
         """A mode of torch's dispatcher in each thread."""
-        from kerntune.gpu.operator_mode import telling  # commands open a device without a capture
+        from kerntune.gpu.operator_mode import noting  # commands open a device without a capture
 
-        return telling(listener)
+        return noting(listener)
 
     def compiling(
         self, begin: Callable[[contextlib.ExitStack], None]

@@ -1,4 +1,4 @@
-"""Tells of the operators of torch that run on a real GPU. Imported where a call is captured there."""
+"""Notes the operators of torch that run on a real GPU. Imported where a call is captured there."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ ACCUMULATION = "AccumulateGrad"
 
 
 class OperatorMode(TorchDispatchMode):  # type: ignore[misc]  # torch's types are skipped
-    """Passes each operator on, and tells ``listener`` of it.
+    """Runs each operator, and has ``listener`` note it.
 
     ``torch.compile`` ignores it while it compiles, so graphs are those of a call without it; the compiled code runs
     under it.
@@ -51,8 +51,8 @@ def _accumulates() -> bool:
 
 
 @contextlib.contextmanager
-def telling(listener: OperatorListener) -> Iterator[None]:
-    """``listener`` is told of operators of this thread, of those that Python starts meanwhile, and of autograd's."""
+def noting(listener: OperatorListener) -> Iterator[None]:
+    """``listener`` notes operators of this thread, of those that Python starts meanwhile, and of autograd's."""
     original = threading.Thread.start
 
     def start(thread: threading.Thread) -> None:

@@ -70,7 +70,7 @@ _INSTRUCTION = re.compile(
 """By the PTX ISA, "Instruction Set"; a copy from shared to global memory is no load."""
 
 _TYPES = re.compile(r"wgmma\.mma_async\.sync\.aligned\.m\d+n\d+k\d+\.([\w.]+)")
-_GROUPS_LEFT = re.compile(r"wait_group\S*\s+(\d\w*)")
+_GROUPS_LEFT = re.compile(r"wait_group[.\w]{0,80}\s+(\d\w*)")
 _NAMED = ("mma", "cp.async", "mbarrier", "ld.global")
 """One of these is in each line that :data:`_INSTRUCTION` finds; to look for them is faster."""
 

@@ -11,7 +11,7 @@ import torch
 from kerntune.base.operator_list import MAX_ROWS, OperatorList, names_text
 from kerntune.base.recording import Launch, Recording, Storage, Zeros
 from kerntune.capture.operators import CallOperators
-from kerntune.gpu.operator_mode import telling
+from kerntune.gpu.operator_mode import noting
 
 A = torch.empty(64, 64)
 """16,384 bytes."""
@@ -34,7 +34,7 @@ def listed(
 
 def run(work: Any, *args: Any) -> OperatorList:
     operators = watched()
-    with telling(operators):
+    with noting(operators):
         result = work(*args)
     return listed(operators, args, [result] if isinstance(result, torch.Tensor) else list(result or ()))
 
@@ -80,7 +80,7 @@ def test_what_is_not_the_calls_is_not_counted():
     answers = [True]
     operators = watched(records=lambda: answers[0])
     x: Any = torch.empty(8)
-    with telling(operators):
+    with noting(operators):
         x.zero_()
         answers[0] = False
         x.zero_()
@@ -117,7 +117,7 @@ def test_what_depends_on_an_argument_is_counted_even_if_it_is_kept():
 
     assert run(work, A).by_name == {"aten.exp": 1, "aten.clone": 1}
     operators = watched()
-    with telling(operators):
+    with noting(operators):
         work(A)
     assert "aten.exp" in listed(operators).by_name, "without arguments, whatever was there before is one"
 
@@ -158,7 +158,7 @@ def coverage(work: Any, reads: tuple[int, ...] = ()) -> OperatorList:
         launches.append(len(launches))
         return out
 
-    with telling(operators):
+    with noting(operators):
         result = work(a, kernel)
     recorded = [launched(storages, i, reads=reads) for i in range(len(launches))]
     results = [result] if isinstance(result, torch.Tensor) else list(result)

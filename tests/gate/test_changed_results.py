@@ -371,7 +371,8 @@ def test_an_input_that_one_side_changes_in_place_is_named(project: Project, with
     """The other side would read what this one has left, so they have no tensor in common."""
     spares = Rule(constexprs={"BLOCK": 128 if with_z == 64 else 64}, spares=True)
     result = edited(project, spares, policy="bitwise", call=written_with(in_place_or_not_kernel, with_z))
-    assert result.verdict is Verdict.INCONCLUSIVE
+    lost = with_z == 64  # the call returns what kernels wrote then, and don't now
+    assert result.verdict is (Verdict.REGRESSED if lost else Verdict.INCONCLUSIVE)
     assert result.numerics is not None
     assert any("z_ptr" in text for text in result.numerics.not_compared)
 

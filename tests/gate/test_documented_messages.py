@@ -60,6 +60,7 @@ def shape(message: str) -> str:
     text = re.sub(r"[+-]\d+\.\d+\.\.[+-]\d+\.\d+", "ENDS", text)
     text = re.sub(r"[+-]\d+\.\d+ %", "CHANGE", text)
     text = re.sub(r"\d{4}-\d\d-\d\d", "DAY", text)
+    text = re.sub(r", kernel \w+ -> \w+(, grid \w+ -> \w+)?", "", text)  # edits here are kernels of other names
     text = re.sub(r"launch \d+ \(\w+\)", "LAUNCH", text)
     text = re.sub(r"\d[\d,]* of \d[\d,]* elements", "SHARE elements", text)
     text = re.sub(r"at most \d[\d,]* ulp and [\d.e-]+ relative, at \d[\d,]*: [\d.e-]+ -> [\d.e-]+", "SIZE", text)

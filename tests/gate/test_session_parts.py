@@ -18,8 +18,9 @@ from kerntune.gate import session as module
 from kerntune.gate import static_check
 from kerntune.gate.call import Call, Settings
 from kerntune.gate.gpu_capture import GpuCapture
+from kerntune.gate.measured_gpu import naming
 from kerntune.gate.run_baselines import RunBaselines
-from kerntune.gate.session import Session, _naming
+from kerntune.gate.session import Session
 from kerntune.kernels import compat
 
 
@@ -121,22 +122,24 @@ def test_names_are_moved_only_in_the_projects_own_baselines(
     monkeypatch.setattr(module, "replace", lambda stores, **changes: changes)
     monkeypatch.setattr(module, "BaselineStore", lambda folder: f"store of {folder}")
     it = session(update=Update.NEW, read_only=read_only, yardstick=yardstick)
-    it.store, it.stores = "own", None
+    it.store, it.stores = "own", SimpleNamespace(reference="own")
 
     def gone(nodeid: str) -> bool:
         return False
 
     it.tests_gone(gone)
+    assert it.stores == {"renames": "renames"}
+    it.stores = SimpleNamespace(reference="own")
     it.tests_gone(gone, Path("/anchors"))
     assert made == [(("own",), update, gone), (("own", "store of /anchors"), update, gone)]
     assert it.stores == {"renames": "renames"}
 
 
 def test_progress_names_the_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "gpu_name", lambda spec: f"GPU {spec}")
+    monkeypatch.setattr("kerntune.gate.measured_gpu.gpu_name", lambda spec: f"GPU {spec}")
     lines: list[str] = []
     gpu: Any = SimpleNamespace(spec=5)
-    _naming(gpu, lines.append)("timing")
+    naming(gpu, lines.append)("timing")
     assert lines == ["timing on GPU 5"]
 
 

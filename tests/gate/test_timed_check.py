@@ -111,8 +111,9 @@ def timed(
     it: Any = TimedCheck.__new__(TimedCheck)
     off = iter([True] * moved + [False] * 20)
     it.gpu, it.settings = Gpu(throttled), settings(update=update, read_only=read_only)
-    it.case = SimpleNamespace(recording=mine or recording())
     it.call = SimpleNamespace(scope=scope, policy=policy or Policy())
+    it.case = SimpleNamespace(recording=mine or recording(), call=it.call)
+    it.builder = BaselineBuilder(None, None, it.settings, it.case, None, None)  # type: ignore[arg-type]
     it.tuning = SimpleNamespace(trials=[None] * trials)
     it.comparer = SimpleNamespace(moved=lambda baseline, sample: next(off))
     it.taken = []
@@ -235,7 +236,7 @@ def builder(
         id=BEFORE.case, fingerprint=BEFORE.fingerprint, arguments=BEFORE.arguments, recording=mine or recording(),
         call=SimpleNamespace(policy=Policy(missing=Missing.FAIL), scope=scope),
         recorded=SimpleNamespace(sources=(), artifacts={"a": b"artifact"}),
-        capture=SimpleNamespace(compiled=SimpleNamespace(choices=SimpleNamespace(times={}))),
+        capture=SimpleNamespace(compiled=SimpleNamespace(choices=SimpleNamespace(times={}))), operators=None,
     )  # fmt: skip
 
     def calibrate(pairs: Any, work: Any, seen_ns: Any, throttle: Any) -> Calibration:

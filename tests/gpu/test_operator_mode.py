@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from kerntune.gpu.operator_mode import telling
+from kerntune.gpu.operator_mode import noting
 
 
 class Listener:
@@ -24,7 +24,7 @@ class Listener:
 
 def test_threads_that_python_starts_are_told_of():
     listener, before = Listener(), threading.Thread.start
-    with telling(listener):
+    with noting(listener):
         thread = threading.Thread(target=lambda: torch.ones(2).exp())
         thread.start()
         thread.join()
@@ -35,7 +35,7 @@ def test_threads_that_python_starts_are_told_of():
 def test_backward_passes_are_told_of_but_for_sums_of_gradients():
     listener, x = Listener(), torch.ones(4, requires_grad=True)
     (x * 1).sum().backward()
-    with telling(listener):
+    with noting(listener):
         x.exp().sum().backward()
     assert "aten.mul" in listener.names
     assert not {"aten.add", "aten.add_"} & set(listener.names)
@@ -60,7 +60,7 @@ def test_graphs_are_those_of_a_call_that_nobody_watches(monkeypatch):
     torch._dynamo.reset()
     graphs.clear()
     listener = Listener()
-    with telling(listener):
+    with noting(listener):
         compiled(torch.ones(3))
     assert graphs == alone == [["exp"], ["cos"]]
     assert [name for name in listener.names if name != "aten.ones"] == ["aten.exp", "aten.cos"], "the graphs' operators"

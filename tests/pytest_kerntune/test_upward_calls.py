@@ -21,7 +21,7 @@ pytestmark = pytest.mark.usefixtures("keep_libraries")
 
 ORDER = [package for layer in LAYERS for package in layer]
 
-MOST_PACKAGES, MOST_KINDS = 11, 5
+MOST_PACKAGES, MOST_KINDS = 11, 7
 
 GOING_UP = {
     ("gpu: FakeGpu.graph", "timing: GraphSlot.__init__.<locals>.work"): "a graph records what its caller enqueues",
@@ -35,6 +35,8 @@ GOING_UP = {
         "static: Disassembler._listed",
         "tuning: ListingCache.complete",
     ): "listings of earlier runs are a protocol of static",
+    ("gpu: Watch.run", "capture: CallOperators.begin"): "a device passes the operators that run on it to a listener",
+    ("gpu: Watch.run", "capture: CallOperators.observe"): "the same",
 }
 """Callbacks that stay, each with its reason."""
 

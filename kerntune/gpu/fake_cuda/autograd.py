@@ -129,7 +129,7 @@ def engine(
     tensors.
 
     ``surroundings()`` is entered around a pass: ``Tensor.backward`` is a torch function, so that torch has taken
-    torch-function modes off when the user's backward code runs. ``watch`` isn't told of sums in ``.grad``.
+    torch-function modes off when the user's backward code runs. ``watch`` leaves sums in ``.grad`` out.
     As torch's, it raises RuntimeError for an input that the outputs don't depend on, unless that is allowed.
     """
 

@@ -87,7 +87,7 @@ class Unlaunched:
 class CapturedLaunches:
     """Replaces ``JITFunction.run`` and ``Autotuner.run``.
 
-    ``specializing()`` is entered while Triton's binder asks arguments for their addresses; ``known`` is told what a
+    ``specializing()`` is entered while Triton's binder asks arguments for their addresses; ``known`` learns what a
     launch may have written.
     """
 

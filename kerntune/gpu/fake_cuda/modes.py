@@ -26,24 +26,24 @@ class _OfThread(threading.local):
         self.enter_stack: list[Any] = []
 
 
-class _Told(threading.local):
-    now = False
+class _Noting(threading.local):
+    inside = False
 
 
 class Watch:
-    """Who is told of the operators that run on stand-ins, if anyone.
+    """Passes the operators that run on stand-ins to a listener, if there is one.
 
-    The listener is that of all threads. What runs inside of an operator that is told of isn't told of.
+    The listener is that of all threads. What runs inside of a noted operator isn't noted.
     """
 
     def __init__(self) -> None:
         self._listeners: list[OperatorListener] = []
-        self._told = _Told()
+        self._noting = _Noting()
         self._home = threading.get_ident()
 
     def active(self) -> bool:
-        """Whether an operator of the calling thread is to be told of."""
-        return bool(self._listeners) and not self._told.now
+        """Whether an operator of the calling thread is to be noted."""
+        return bool(self._listeners) and not self._noting.inside
 
     def away(self) -> bool:
         """Whether that is so in a thread that stand-ins' modes weren't entered in, outside of torch's compiler."""
@@ -55,7 +55,7 @@ class Watch:
         )
 
     def run(self, func: Any, args: Any, kwargs: Mapping[str, Any], operator: Callable[[], Any]) -> Any:
-        """Run an operator, and tell of it."""
+        """Run an operator, and note it."""
         listener = self._listeners[-1]
         begun = listener.begin()
         with self.silent():
@@ -66,16 +66,16 @@ class Watch:
 
     @contextlib.contextmanager
     def silent(self) -> Iterator[None]:
-        """Nothing that the calling thread runs meanwhile is told of."""
-        before, self._told.now = self._told.now, True
+        """Nothing that the calling thread runs meanwhile is noted."""
+        before, self._noting.inside = self._noting.inside, True
         try:
             yield
         finally:
-            self._told.now = before
+            self._noting.inside = before
 
     @contextlib.contextmanager
     def to(self, listener: OperatorListener) -> Iterator[None]:
-        """Tell this listener meanwhile, and no other."""
+        """Pass operators to this listener meanwhile, and to no other."""
         self._listeners.append(listener)
         try:
             yield

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from kerntune.gpu.fake_cuda.autograd import Backward, Graph
 from kerntune.gpu.fake_cuda.autograd_functions import install_functions
+from kerntune.gpu.fake_cuda.modes import Watch
 
 OPERATIONS = {
     "add": torch.add,
@@ -45,7 +46,7 @@ def test_gradients_equal_torchs(steps: list[tuple[str, int, int]]) -> None:
     leaves, result = computed(steps)
     start = torch.ones_like(result)
     expected = torch.autograd.grad(result, leaves, start, retain_graph=True, allow_unused=True)
-    found = Backward([result], leaves, accumulate=False, create_graph=False).run([start])
+    found = Backward([result], leaves, accumulate=False, create_graph=False, watch=Watch()).run([start])
     torch.testing.assert_close(found, expected)
 
 
@@ -55,7 +56,7 @@ def test_accumulated_gradients_equal_torchs(steps: list[tuple[str, int, int]]) -
     leaves, result = computed(steps)
     result.backward(torch.ones_like(result), retain_graph=True)
     expected = [None if leaf.grad is None else leaf.grad * 2 for leaf in leaves]
-    Backward([result], (), accumulate=True, create_graph=False).run([torch.ones_like(result)])
+    Backward([result], (), accumulate=True, create_graph=False, watch=Watch()).run([torch.ones_like(result)])
     torch.testing.assert_close([leaf.grad for leaf in leaves], expected)
 
 
@@ -71,7 +72,9 @@ def test_nodes_run_only_towards_what_is_wanted(steps: list[tuple[str, int, int]]
 
 def test_second_order_equals_torchs() -> None:
     x = torch.tensor([2.0, 3.0], requires_grad=True)
-    (first,) = Backward([(x**3).sum()], [x], accumulate=False, create_graph=True).run([torch.tensor(1.0)])
+    (first,) = Backward([(x**3).sum()], [x], accumulate=False, create_graph=True, watch=Watch()).run(
+        [torch.tensor(1.0)]
+    )
     torch.testing.assert_close(torch.autograd.grad(first.sum(), x)[0], 6 * x.detach())
 
 
@@ -87,7 +90,7 @@ def test_a_gradient_of_the_wrong_shape_fails() -> None:
 
     x = torch.ones(3, requires_grad=True)
     with pytest.raises(RuntimeError, match="size"):
-        Backward([Wrong.apply(x)], [x], accumulate=False, create_graph=False).run([torch.ones(3)])
+        Backward([Wrong.apply(x)], [x], accumulate=False, create_graph=False, watch=Watch()).run([torch.ones(3)])
 
 
 def python_apply(cls: Any, *args: Any) -> Any:
@@ -115,7 +118,7 @@ def test_functions_are_recorded_whatever_kind_of_method_apply_is(apply: Any, mon
     with contextlib.ExitStack() as stack:
         install_functions(stack)
         _, second, count = Two.apply(x)
-        (gradient,) = Backward([second], [x], accumulate=False, create_graph=False).run([torch.ones(3)])
+        (gradient,) = Backward([second], [x], accumulate=False, create_graph=False, watch=Watch()).run([torch.ones(3)])
     assert count == 3
     torch.testing.assert_close(gradient, torch.full((3,), 3.0))
     torch.testing.assert_close(found[0][:2], (torch.zeros(3), torch.ones(3)))
