@@ -25,7 +25,7 @@ def kind_of_gpu() -> tuple[str, ...]:
     import torch
 
     count = int(torch.cuda.device_count())
-    if count < 2 or len({torch.cuda.get_device_name(i) for i in range(count)}) == 1:
+    if count < 2 or not torch.cuda.is_available() or len({torch.cuda.get_device_name(i) for i in range(count)}) == 1:
         return ()
     return (str(torch.cuda.get_device_name()),)
 
