@@ -132,19 +132,18 @@ class TwoModels:
 
 
 @pytest.mark.parametrize("gated", [False, True])
-def test_another_model_of_gpu_in_the_process_is_decided_by_its_own_race(
-    this_gpu: FakeBackend, monkeypatch: pytest.MonkeyPatch, gated: bool
-) -> None:
+def test_another_model_of_gpu_in_the_process_is_decided_by_its_own_race(this_gpu: FakeBackend, gated: bool) -> None:
     """Of a gated test the place has the GPU; all else that a decision depends on is equal."""
-    models = TwoModels(this_gpu, monkeypatch)
-    assert models.called(0, gated) == ("one", "raced")
-    assert models.called(1, gated) == ("other", "raced")
-    models.double.operation.forget_prepared()
-    decided = len(models.double.operation.decisions)
-    models.use(0)
-    with choices_at(models.place()) if gated else contextlib.nullcontext():
-        assert models.double.operation.winner_of(torch.ones(4)).__name__ == "one"
-    assert len(models.double.operation.decisions) == decided, "known in this process"
+    with pytest.MonkeyPatch.context() as inside:  # undone while the stand-ins are still there
+        models = TwoModels(this_gpu, inside)
+        assert models.called(0, gated) == ("one", "raced")
+        assert models.called(1, gated) == ("other", "raced")
+        models.double.operation.forget_prepared()
+        decided = len(models.double.operation.decisions)
+        models.use(0)
+        with choices_at(models.place()) if gated else contextlib.nullcontext():
+            assert models.double.operation.winner_of(torch.ones(4)).__name__ == "one"
+        assert len(models.double.operation.decisions) == decided, "known in this process"
 
 
 def test_settings_that_change_what_torch_launches_are_part_of_the_key(spend: Spend) -> None:
