@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import functools
 import hashlib
 import json
 import zlib
@@ -78,6 +79,7 @@ def _counts(ranked: Sequence[RankedResult]) -> list[tuple[str, int]]:
     return list(word_counts((r.result for r in ranked), VERDICTS).items())
 
 
+@functools.cache
 def _template() -> Any:
     from jinja2 import Environment, StrictUndefined
 
