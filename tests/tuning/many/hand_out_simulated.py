@@ -1,34 +1,20 @@
-"""Efficiency of ``tune_many`` on 2 to 64 GPUs by the order in which keys are given out, in simulated time.
+"""Workers in simulated time: how often kernels are met again by the order in which keys are given out.
 
-    python -m benchmarks.hand_out_simulated [--out FILE] [--rounds 3] [--most 64]
-
-The seconds of a key are those of the 64 keys of 8 kernels that one H200 took (``many_gpus_h200.json``, part ``dask``,
-one GPU): the kernel's first key, which compiles; a later one; and a later one in a process that meets the kernel there
-for the first time, which is the mean of those in the run on both GPUs above the mean of later keys. Each GPU gets 8
-kernels of 8 keys, so 64 GPUs have 512 kernels; the kernels' seconds are used in turn, varied at random by a tenth.
-
-``pools``: this host's GPUs, each of which takes what ``WorkByKind`` has for it. ``dask``: workers that do first what
-they were asked to do (``submit_on``), then the oldest of the rest; what Dask's work stealing would do is left out.
-``first_free``: the same without a preference, as it was before. Start-up and what an executor needs for a job are left
-out. Efficiency is the seconds of one GPU for its keys by those of all for theirs.
+Each GPU gets 8 kernels of 8 keys; the kernels' seconds are used in turn, varied at random by a tenth. ``pools``: this
+host's GPUs, each of which takes what ``WorkByKind`` has for it. ``dask``: workers that do first what they were asked to
+do (``submit_on``), then the oldest of the rest. ``first_free``: the same without a preference. Start-up and what an
+executor needs for a job are left out. Efficiency is the seconds of one GPU for its keys by those of all for theirs.
 """
 
 from __future__ import annotations
 
-import argparse
 import heapq
-import json
-import os
-import platform
 import random
 import statistics
-import sys
 from collections import deque
 from collections.abc import Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
-from datetime import date
-from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -39,14 +25,10 @@ from kerntune.tuning.many.job_kind import kind_of
 from kerntune.tuning.many.outcome import Ended, JobRequest, KeyOutcome, encoded, request_of
 from kerntune.tuning.many.work_by_kind import WorkByKind
 
-RESULT = Path(__file__).parent / "results" / "hand_out_simulated.json"
-RECORDED = Path(__file__).parent / "results" / "many_gpus_h200.json"
-GPUS = (2, 4, 8, 16, 32, 64)
 KERNELS, EACH = 8, 8
 """For each GPU: kernels, and keys of a kernel."""
 
 WAYS = ("pools", "dask", "first_free")
-REQUIRED = 0.95
 
 
 @dataclass(frozen=True)
@@ -56,22 +38,6 @@ class Costs:
     first: Sequence[float]
     later: Sequence[Sequence[float]]
     visit: float
-
-
-def recorded(path: Path = RECORDED) -> Costs:
-    """What an H200 took."""
-    sides = json.loads(path.read_text())["dask"]
-    one: dict[str, list[float]] = {}
-    for kernel, _, seconds in sides["one"]["each"]:
-        one.setdefault(kernel, []).append(seconds)
-    met, compiled, visits, others = set(), set(), [], []
-    for kernel, process, seconds in sides["all"]["each"]:
-        if kernel in compiled:
-            (others if (kernel, process) in met else visits).append(seconds)
-        compiled.add(kernel)
-        met.add((kernel, process))
-    visit = statistics.mean(visits) - statistics.mean(others) if visits else 0.0
-    return Costs([row[0] for row in one.values()], [row[1:] for row in one.values()], visit)
 
 
 class SimulatedWorkers:
@@ -192,28 +158,3 @@ def efficiency(gpus: int, costs: Costs, way: str, rounds: int = 3) -> dict[str, 
         "visits": statistics.mean(v for _, v in several),
     }
     return {name: round(value, 4) for name, value in found.items()}
-
-
-def main() -> int:
-    """See the module's text."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--out", type=Path, default=RESULT)
-    parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--most", type=int, default=GPUS[-1], help="GPUs")
-    words = parser.parse_args()
-    costs = recorded()
-    report: dict[str, Any] = {
-        "date": str(date.today()),
-        "environment": {"python": platform.python_version(), "cores": len(os.sched_getaffinity(0))},
-        "costs": {"first_s": list(costs.first), "later_s": round(statistics.mean(map(statistics.mean, costs.later)), 4),
-                  "visit_s": round(costs.visit, 4), "of": RECORDED.name},
-    }  # fmt: skip
-    for way in WAYS:
-        report[way] = {str(g): efficiency(g, costs, way, words.rounds) for g in GPUS if g <= words.most}
-        print(way, json.dumps(report[way]), flush=True)
-        words.out.write_text(json.dumps(report, indent=1) + "\n")
-    return 0 if all(row["efficiency"] >= REQUIRED for way in WAYS[:2] for row in report[way].values()) else 1
-
-
-if __name__ == "__main__":
-    sys.exit(main())
