@@ -1,8 +1,8 @@
 """Says of each file of ``benchmarks/results/`` where it is from: commit, date, environment, runs, and measured code.
 
-    python benchmarks/provenance.py FILE [...] [--runs N]     stamp results that were just measured with this checkout
-    python benchmarks/provenance.py FILE [...] --added        of old files: what the commit that recorded them had
-    python benchmarks/provenance.py                           list the files, and what has changed since
+    python -m benchmarks.provenance FILE [...] [--runs N]     stamp results that were just measured with this checkout
+    python -m benchmarks.provenance FILE [...] --added        of old files: what the commit that recorded them had
+    python -m benchmarks.provenance                           list the files, and what has changed since
 
 The stamp is the file's first entry, ``provenance``; nothing else of the file is touched. ``code`` is a hash of the
 packages that the figures depend on (:data:`MEASURES`), without comments and docstrings; ``content`` is one of the
@@ -14,7 +14,6 @@ their commit has the code. Tests hold that each file has a stamp, and that what 
 
 from __future__ import annotations
 
-import argparse
 import ast
 import functools
 import hashlib
@@ -26,8 +25,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-ROOT = Path(__file__).resolve().parents[1]
-RESULTS = ROOT / "benchmarks" / "results"
+from benchmarks import harness
+from benchmarks.harness import RESULTS, ROOT
+
 KEY = "provenance"
 
 STATIC = ("kerntune/capture", "kerntune/compiling", "kerntune/gate", "kerntune/static", "pytest_kerntune")
@@ -244,7 +244,7 @@ def said_of(*results: Mapping[str, Any], changed: str = ", changed since") -> st
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = harness.parser(__doc__)
     parser.add_argument("files", type=Path, nargs="*")
     parser.add_argument("--runs", type=int, help="how many runs the figures are of (default: one)")
     parser.add_argument("--added", action="store_true", help="of the commit that recorded a file, not of this checkout")

@@ -710,7 +710,7 @@ def test_packages_are_found_without_an_import_of_their_own(name: str, monkeypatc
 
 # names held as text
 
-TEXTS = ("Makefile", "README.md", "CONTRIBUTING.md", "pyproject.toml", "benchmarks/mutants.toml")
+TEXTS = ("Makefile", "README.md", "CONTRIBUTING.md", "pyproject.toml", "benchmarks/mutants/mutants.toml")
 
 DISK_NAMES = re.compile(r"kerntune\.(json|\w+/\d+|\w+(?=[/\"`'{]))")
 """Schemas and files: ``kerntune.time/2``, ``kerntune.json``."""
@@ -741,7 +741,7 @@ def test_paths_of_ours_in_texts_exist() -> None:
                 continue  # tests/test_documented_names.py looks for the name in the module
             if not any((ROOT / f"{found}{suffix}").exists() for suffix in ("", ".py")):
                 wrong.append(f"{name}: {found}")
-    for name in ("Makefile", "CONTRIBUTING.md", "benchmarks/mutants.toml"):
+    for name in ("Makefile", "CONTRIBUTING.md", "benchmarks/mutants/mutants.toml"):
         for found in re.findall(r"(?<![\w/.-])tests/[\w/.-]*\w", (ROOT / name).read_text()):
             if not (ROOT / found).exists():
                 wrong.append(f"{name}: {found}")

@@ -7,9 +7,9 @@ import time
 from collections.abc import Iterator
 from typing import Any
 
+from benchmarks.harness import scratch
 from benchmarks.suite.cases import CASES
 from benchmarks.suite.children import child, in_turn
-from benchmarks.suite.results import scratch
 
 Job = dict[str, Any]
 Row = dict[str, Any]
