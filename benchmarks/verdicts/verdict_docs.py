@@ -101,8 +101,9 @@ def turns(found: dict[str, Any]) -> list[str]:
     return [
         f"What taking turns alone gives ({where['date']}, at least {least_processes(found)} processes; "
         "`9ed8fc62:benchmarks/verdict_turns.py`): the share of decisions about equal code in which the medians of "
-        "single executions, timed as `do_bench` does, differ by more than 2 %, both sides in turn in one process, or each in "
-        "a process of its own." + (" The slower forms were not recorded in the time of that run." if missing else ""),
+        "single executions, timed as `do_bench` does, differ by more than 2 %, both sides in turn in one process, or "
+        "each in a process of its own."
+        + (" The slower forms were not recorded in the time of that run." if missing else ""),
         "",
         *table(head, rows),
     ]
