@@ -43,10 +43,6 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--limit", type=float, default=40.0, help="seconds for one case in one process")
     parser.add_argument("--seconds", type=float, default=230.0, help="no further case is begun after this")
     parser.add_argument("--together", type=int, default=12, help="processes that are prepared at the same time")
-    parser.add_argument("--no-phases", action="store_true", help="leave the times of kerntune's steps out")
-    parser.add_argument(
-        "--stacks", action="store_true", help="look where the thread is every 4 ms, which costs a tenth"
-    )
     parser.add_argument("--again", action="store_true", help="run nothing")
     return parser.parse_args()
 
@@ -58,10 +54,9 @@ def jobs(options: argparse.Namespace) -> list[dict[str, Any]]:
     found = []
     for i, name in enumerate(options.cases.split(",") if options.cases else CASES):
         for engine in options.engines.split(",")[:: -1 if i % 2 else 1]:
-            phases = engine == "kerntune" and not options.no_phases
-            found.append({"case": name, "engine": engine, "phases": phases, "stacks": options.stacks})
+            found.append({"case": name, "engine": engine})
         if name == LATE and "kerntune" in options.engines:
-            found.append({"case": name, "engine": "kerntune, installed at once before", "phases": False})
+            found.append({"case": name, "engine": "kerntune, installed at once before"})
     return found
 
 

@@ -5,19 +5,17 @@ from __future__ import annotations
 import gc
 import json
 import sys
-import threading
 import time
 from collections.abc import Callable
 from typing import Any
 
 from benchmarks.suite.case import config_text
 from benchmarks.suite.child import say
-from benchmarks.suite.phases import Phases
 
 
 def main(job: dict[str, Any]) -> None:
     """``job``: ``case``, ``engine`` (``triton``, ``kerntune``, or the latter with more words: installed with the first
-    step), ``phases``."""
+    step)."""
     import torch
 
     torch.zeros(1, device="cuda")
@@ -42,24 +40,14 @@ def main(job: dict[str, Any]) -> None:
     torch.cuda.synchronize()
     say("ready")
     if sys.stdin.readline():
-        say("done", **timed(steps, job.get("phases", False), job.get("stacks", False)))
+        say("done", **timed(steps))
     sys.stdin.readline()
 
 
-def timed(steps: Any, with_phases: bool, with_stacks: bool) -> dict[str, Any]:
-    """Seconds of each step's first call until the device has done it; the best config of each kernel; where the time
-    went."""
-    watch, stacks, seconds = Phases(), Stacks(), []
-    if with_phases:
-        watch.begin()
-    if with_stacks:
-        stacks.start()
-    for step in steps:
-        seconds.append(_seconds(step))
-    phases = {"phases": watch.tunings()} if with_phases else {}
-    phases |= {"stacks": stacks.end()} if with_stacks else {}
-    tuners = found_tuners()
-    return {"seconds": round(sum(seconds), 4), "steps": [round(s, 4) for s in seconds], "tuners": tuners, **phases}
+def timed(steps: Any) -> dict[str, Any]:
+    """Seconds of each step's first call until the device has done it; the best config of each kernel."""
+    seconds = [_seconds(step) for step in steps]
+    return {"seconds": round(sum(seconds), 4), "steps": [round(s, 4) for s in seconds], "tuners": found_tuners()}
 
 
 def warm_autograd() -> None:
@@ -77,48 +65,6 @@ def warm_autograd() -> None:
 
     x = torch.ones(8, 8, device="cuda", requires_grad=True)
     Double.apply(x).backward(torch.ones(8, 8, device="cuda"))
-
-
-class Stacks(threading.Thread):
-    """Samples the stack of the thread that tunes every few milliseconds."""
-
-    EVERY_SECONDS, LEAST_MS = 0.004, 12
-
-    def __init__(self) -> None:
-        super().__init__(daemon=True)
-        self._seen: list[tuple[float, str]] = []
-        self._ended = threading.Event()
-
-    def run(self) -> None:
-        begin = time.perf_counter()
-        while not self._ended.wait(self.EVERY_SECONDS):
-            for frame in sys._current_frames().values():
-                if (where := _where(frame)) is not None:
-                    self._seen.append((1e3 * (time.perf_counter() - begin), where))
-
-    def end(self) -> list[list[Any]]:
-        """Milliseconds at which the thread came to a place, how long it stayed, and the place; the long stays."""
-        self._ended.set()
-        self.join()
-        stays: list[list[Any]] = []
-        for at, where in self._seen:
-            if stays and stays[-1][2] == where:
-                stays[-1][1] = round(at - stays[-1][0])
-            else:
-                stays.append([round(at), 0, where])
-        return [stay for stay in stays if stay[1] >= self.LEAST_MS]
-
-
-def _where(frame: Any) -> str | None:
-    """The innermost functions of a stack, kerntune's and the last; None if it isn't the thread that tunes."""
-    names, tunes, leaf = [], False, f"{frame.f_code.co_filename.rpartition('/')[2]}:{frame.f_code.co_name}"
-    while frame is not None:
-        path = frame.f_code.co_filename
-        tunes = tunes or (path.endswith("tuning/engine.py") and frame.f_code.co_name == "tune")
-        if "/kerntune/" in path:
-            names.append(frame.f_code.co_name)
-        frame = frame.f_back
-    return f"{' < '.join(names[:3])} at {leaf}" if tunes else None
 
 
 def _seconds(step: Callable[[], Any]) -> float:

@@ -1,6 +1,6 @@
 """Compares ``kerntune.autotune`` with ``triton.autotune`` on one NVIDIA GPU: ten kernels at three shapes each.
 
-    python -m benchmarks.suite.tuning_suite OUT.json [--part cold,stability,added,memory,quality]
+    python -m benchmarks.suite.tuning_suite OUT.json [--part cold,stability,added,quality]
         [--kernels matmul,softmax]
 
 Parts are merged into OUT.json; those that aren't asked for stay as they are. ``--dry`` compiles every config for sm_90
@@ -11,7 +11,6 @@ cold       each kernel and shape: seconds of the first call, in a fresh process 
            not wait for some configs, calls go on until these have been tried: seconds until then, what that call took
 stability  ten cold runs of three kernels (three of triton.autotune): what wins
 added      one config added to 48: the same process, and a new one that has the caches of the first
-memory     device memory while an in-place kernel is tuned whose tensor is half of the GPU's
 quality    every config of every kernel and shape timed in turn, its static figures: what winners are held against.
            With --instrument profiler: the best ones again by timestamps of torch's profiler, as part ``profiled``
 """
@@ -35,7 +34,6 @@ PARTS = {
     "cold": parts.cold,
     "stability": parts.stability,
     "added": parts.added,
-    "memory": parts.memory,
     "quality": quality.quality,
     "profiled": quality.profiled,
 }
@@ -46,16 +44,14 @@ START = time.perf_counter()
 def arguments() -> argparse.Namespace:
     parser = harness.parser(__doc__)
     parser.add_argument("out", type=Path, nargs="?", help="the result file")
-    parser.add_argument("--part", default="cold,stability,added,memory,quality", help="parts to run (default: all)")
+    parser.add_argument("--part", default="cold,stability,added,quality", help="parts to run (default: all)")
     parser.add_argument("--kernels", default=",".join(CASES), help="of these only (default: all)")
     parser.add_argument("--rounds", type=int, default=1, help="cold runs of each kernel, shape and tuner")
-    parser.add_argument("--phases", action="store_true", help="cold: kerntune alone, with the times of its steps")
     parser.add_argument("--seconds", type=float, default=3600.0, help="no further cold runs are begun after this")
     parser.add_argument("--runs", type=int, default=10, help="cold runs for stability")
     parser.add_argument("--peer-runs", type=int, default=3, help="the same of triton.autotune")
     parser.add_argument("--no-peer", action="store_true", help="leave triton.autotune out of 'added'")
     parser.add_argument("--together", type=int, default=12, help="processes that are prepared at the same time")
-    parser.add_argument("--share", type=float, default=0.5, help="of the GPU's memory, the tensor of 'memory'")
     parser.add_argument("--instrument", choices=("kerntune", "profiler"), default="kerntune", help="of 'quality'")
     parser.add_argument("--dry", action="store_true", help="compile everything for sm_90, no GPU needed")
     parser.add_argument("--every", type=int, default=1, help="with --dry: every n-th config only")
@@ -71,9 +67,7 @@ def arguments() -> argparse.Namespace:
 
 def tell(row: dict[str, Any]) -> None:
     """A row as one line of progress, with the seconds since the start."""
-    rest = {
-        k: v for k, v in row.items() if k not in ("configs", "timing", "index", "timed", "host_peak_bytes", "phases")
-    }
+    rest = {k: v for k, v in row.items() if k not in ("configs", "timing", "index", "timed", "host_peak_bytes")}
     if isinstance(configs := row.get("configs"), list):
         failed = [c["config"] for c in configs if "failure" in c]
         rest |= {"configs": len(configs), "failed": failed, "best_ns": min(c.get("time_ns", 0) for c in configs)}
