@@ -26,7 +26,7 @@ WAIT_S = 0.5
 
 LIMIT_S = 0.9
 """What a store may cost a caller before it is left alone: with the end of its process less than a second
-(``benchmarks/store_outage.py``)."""
+(``benchmarks/results/store_outage.json``)."""
 
 START_LIMIT_S = 15.0
 """For Python to start and import fsspec and what it needs: half a second on an idle machine."""

@@ -385,7 +385,7 @@ def test_it_dies_with_its_parent(number: int) -> None:
 
 
 def test_it_starts_without_what_only_comparisons_need() -> None:
-    """numpy takes as much of a processor as all else that it imports (``benchmarks/quarantine_host.py``)."""
+    """numpy takes as much of a processor as all else that it imports (``benchmarks/results/quarantine_host.json``)."""
     text = (
         "import sys; import kerntune.timing.worker.looks, kerntune.gpu.driver_gpu; "
         "print(*{'numpy', 'torch', 'triton'} & {m.partition('.')[0] for m in sys.modules})"
