@@ -456,7 +456,8 @@ BY_TEXT = frozenset(
 
 
 def test_nothing_is_imported_by_text() -> None:
-    """Imports by text escape every test here. ``BY_TEXT`` may: lazy names, the module of a kernel that the user wants tuned, a table of torch's private parts, and what a copied process has imported."""
+    """Imports by text escape every test here. ``BY_TEXT`` may: lazy names, the module of a kernel
+    that the user wants tuned, a table of torch's private parts, and what a copied process has imported."""
     callers = {
         m.name
         for m in MODULES.values()
