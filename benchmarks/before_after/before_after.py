@@ -79,10 +79,7 @@ MOST_PADDING = 4096
 """Bytes by which an environment may be longer: a page, so that the stack takes every place in one."""
 
 CONFTEST = """
-try:
-    from kerntune.gpu.scripted import FakeBackend, Rule, Script
-except ImportError:
-    from kerntune.backend.fake import FakeBackend, Rule, Script
+from kerntune.gpu.scripted import FakeBackend, Rule, Script
 
 
 def pytest_kerntune_backend(config):

@@ -274,12 +274,8 @@ def files_of(folder: Path) -> tuple[list[str], list[str]]:
 def import_all() -> None:
     """What runs would import one by one, so that most of their moments are in what they do."""
     for module in pkgutil.walk_packages(kerntune.__path__, "kerntune."):
-        if not module.name.endswith("__main__") and module.name not in SHIMS:
+        if not module.name.endswith("__main__"):
             importlib.import_module(module.name)
-
-
-SHIMS = ("kerntune.backend", "kerntune.backend.fake", "kerntune.cache", "kerntune.device", "kerntune.hints")
-"""They warn."""
 
 
 def main() -> None:

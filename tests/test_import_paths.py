@@ -1,4 +1,4 @@
-"""What users import, run and name by text keeps its place, or is forwarded from it with a DeprecationWarning."""
+"""What users import, run and name by text keeps its place, and what documents and programs name exists."""
 
 from __future__ import annotations
 
@@ -6,8 +6,6 @@ import ast
 import importlib
 import importlib.metadata
 import importlib.util
-import inspect
-import os
 import re
 import subprocess
 import sys
@@ -17,7 +15,7 @@ from typing import Any
 
 import pytest
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[1]
 
 KEPT = {
     "kerntune": (
@@ -59,107 +57,16 @@ KEPT = {
         "KerntuneWarning",
     ),
 }  # fmt: skip
-"""Names that stay where they were before the packages, and give no warning."""
-
-FORWARDED = {
-    "kerntune.backend.fake": (
-        "kerntune.gpu.scripted",
-        (
-            "COMPARED", "FLUSH_NS", "FakeBackend", "FakeEvent", "FakeFunction", "FakeGpu", "FakeGraph",
-            "Rule", "Script", "no_pause",
-        ),
-    ),
-    "kerntune.cache": (
-        "kerntune.tuning.cache",
-        (
-            "StoredTrial", "TrialCache", "TrialKey", "Winner", "WinnerCache", "WinnerKey", "add_shipped",
-            "export_cache", "export_devices", "import_cache",
-        ),
-    ),
-    "kerntune.device": (
-        "kerntune.base.device",
-        (
-            "DeviceSpec", "Environment", "MAX_GRID_X", "MAX_GRID_YZ", "RESTLESS", "TYPICAL_DEVICES",
-            "Target", "typical_device",
-        ),
-    ),
-    "kerntune.hints": (
-        "kerntune.heuristics.hints",
-        (
-            "AXES", "AutotuneHint", "BLOCK_NAMES", "HeuristicType", "KernelHints", "MAX_BLOCK",
-            "MAX_BLOCK_X_HIP", "MAX_RSPLIT", "MAX_TENSOR_NUMEL", "MIN_DOT_BLOCK", "Modes",
-            "POINTWISE_AXES", "REDUCTION_AXES", "ReductionHint", "TileHint", "is_power_of_two",
-        ),
-    ),
-}  # fmt: skip
-"""Earlier module, its place now, and names that were public there."""
-
-MOVED = [(old, new, name) for old, (new, names) in FORWARDED.items() for name in names]
+"""Names that users import, by their modules."""
 
 
-@pytest.mark.parametrize(("module", "name"), [(m, n) for m, names in KEPT.items() for n in names])
-def test_names_that_stay_are_imported_without_a_warning(module: str, name: str) -> None:
+@pytest.mark.parametrize("module", KEPT)
+def test_names_that_users_import_are_there_without_a_warning(module: str) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        assert getattr(importlib.import_module(module), name) is not None
-
-
-@pytest.mark.parametrize(("old", "new", "name"), MOVED)
-def test_moved_names_are_the_same_objects(old: str, new: str, name: str) -> None:
-    module = importlib.import_module(old)
-    with pytest.warns(DeprecationWarning, match=rf"import it from {new}$"):
-        found = getattr(module, name)
-    assert found is getattr(importlib.import_module(new), name)
-
-
-@pytest.mark.parametrize(("old", "new", "name"), MOVED)
-def test_an_import_of_a_moved_name_warns_once_at_the_users_line(tmp_path: Path, old: str, new: str, name: str) -> None:
-    """And names the line that imports, not one of this package: a user finds what to change."""
-    file = tmp_path / "users_module.py"
-    file.write_text(f"import math\n\nfrom {old} import {name}\n")
-    importlib.import_module(old)
-    with warnings.catch_warnings(record=True) as seen:
-        warnings.simplefilter("always")
-        exec(compile(file.read_text(), str(file), "exec"), {"__name__": "users_module"})
-    assert [(w.category, w.filename, w.lineno) for w in seen] == [(DeprecationWarning, str(file), 3)]
-    assert str(seen[0].message) == f"{old}.{name} has moved: import it from {new}"
-
-
-@pytest.mark.parametrize("old", FORWARDED)
-def test_names_that_never_were_are_attribute_errors_of_the_earlier_module(old: str) -> None:
-    module = importlib.import_module(old)
-    with pytest.raises(AttributeError, match=re.escape(f"module '{old}' has no attribute 'no_such_thing'")):
-        _ = module.no_such_thing
-    with pytest.raises(ImportError, match="no_such_thing"):
-        exec(f"from {old} import no_such_thing", {})
-
-
-@pytest.mark.parametrize("old", FORWARDED)
-def test_only_public_names_are_forwarded(old: str) -> None:
-    """``copy``, ``inspect`` and ``doctest`` probe modules for dunder names: none of these may warn."""
-    module = importlib.import_module(old)
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        assert not hasattr(module, "__wrapped__")
-        assert inspect.unwrap(module) is module  # type: ignore[arg-type]
-
-
-@pytest.mark.parametrize("old", FORWARDED)
-def test_importing_a_moved_module_alone_warns_not_yet(old: str) -> None:
-    """``import kerntune.cache`` names nothing; the use of a name does."""
-    code = f"import warnings; warnings.simplefilter('error'); import {old}"
-    subprocess.run([sys.executable, "-c", code], check=True, cwd=ROOT)
-
-
-def test_every_module_that_forwards_is_tested_here() -> None:
-    found = set()
-    for path in (ROOT / "kerntune").rglob("*.py"):
-        for call in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-            if isinstance(call, ast.Call) and ast.unparse(call.func) == "forward":
-                old, new = map(ast.literal_eval, call.args)
-                assert old == ".".join(path.relative_to(ROOT).with_suffix("").parts)
-                found.add((old, new))
-    assert found == {(old, new) for old, (new, _) in FORWARDED.items()}
+        found = importlib.import_module(module)
+        missing = [name for name in KEPT[module] if getattr(found, name, None) is None]
+    assert missing == []
 
 
 # commands
@@ -258,7 +165,7 @@ def documented_imports() -> list[Any]:
 
 
 @pytest.mark.parametrize("statement", documented_imports())
-def test_documented_imports_work_and_name_no_earlier_place(statement: str) -> None:
+def test_documented_imports_work(statement: str) -> None:
     pytest.importorskip("torch")
     with warnings.catch_warnings():
         warnings.simplefilter("error", DeprecationWarning)
@@ -271,37 +178,12 @@ def test_documented_imports_are_found() -> None:
     assert len(statements) >= 8
 
 
-def test_documents_and_examples_name_no_earlier_place() -> None:
-    """Not even in a sentence; the list of changes may, for it is about earlier releases."""
-    places = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md")), *sorted((ROOT / "examples").rglob("*.py"))]
-    names = "|".join(re.escape(old) for old in FORWARDED)
-    wrong = {
-        f"{path.relative_to(ROOT)}: {found}"
-        for path in places
-        for found in re.findall(rf"(?<![\w.])(?:{names})\b(?![\w./])", path.read_text(encoding="utf-8"))
-    }
-    assert wrong == set()
-
-
 def test_examples_import_what_exists() -> None:
     for path in sorted((ROOT / "examples").rglob("*.py")):
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
             if isinstance(node, ast.ImportFrom) and str(node.module).partition(".")[0] == "kerntune":
                 module = importlib.import_module(str(node.module))
                 assert all(hasattr(module, alias.name) for alias in node.names)
-
-
-def test_a_forwarded_name_needs_no_torch() -> None:
-    """Hints and devices are pure; asking for them by their earlier name stays so."""
-    code = (
-        "import warnings; warnings.simplefilter('ignore')\n"
-        "from kerntune.hints import KernelHints\nfrom kerntune.device import TYPICAL_DEVICES\n"
-        "import sys; print(*({'torch', 'triton'} & set(sys.modules)))"
-    )
-    done = subprocess.run(
-        [sys.executable, "-c", code], check=True, capture_output=True, text=True, cwd=ROOT, env={**os.environ}
-    )
-    assert done.stdout.split() == []
 
 
 # programs held as text
@@ -328,12 +210,6 @@ def test_programs_in_strings_import_what_exists(module: str, names: str) -> None
     pytest.importorskip("torch")
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DeprecationWarning)
-        if module in OF_EARLIER_REVISIONS and importlib.util.find_spec(module) is None:
-            return
         found = importlib.import_module(module)
         for name in (n.partition(" as ")[0].strip() for n in names.split(",")):
             assert not name or hasattr(found, name) or importlib.util.find_spec(f"{module}.{name}") is not None
-
-
-OF_EARLIER_REVISIONS = frozenset({"kerntune.backend.fake"})
-"""What a benchmark imports if it measures an earlier revision."""
