@@ -2,7 +2,7 @@
 
     python benchmarks/upgrade_report.py OLD_PYTHON NEW_PYTHON OUT.md [--target cuda:90,hip:gfx942] [--json OUT.json]
 
-The two interpreters are of environments that differ in their Triton. The table is the output of ``kerntune static diff
+The two interpreters are of environments that differ in their Triton. The table is the output of ``kerntune diff
 --python OLD_PYTHON --python NEW_PYTHON --target ... --markdown examples``; this adds a summary per target, from the
 same command's ``--json``. Of OUT.md only what lies between the two marks is replaced: what was concluded from it stays.
 """
@@ -36,7 +36,6 @@ def asked(pythons: list[str], target: str, form: str) -> bytes:
         sys.executable,
         "-m",
         "kerntune.cli",
-        "static",
         "diff",
         *options,
         "--target",
