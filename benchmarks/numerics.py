@@ -234,7 +234,7 @@ def main() -> int:
         shown = {"NUMERICS_ORACLE": str(folder / "oracle")} if real else {}
         for name, share, words, env in (
             ("before", 0.5, ["--kerntune-update=new"], {}),
-            ("after", 1.0, ["--kerntune-numerics=bitwise"], {"NUMERICS_COST": str(folder / "cost"), **shown}),
+            ("after", 1.0, ["-o", "kerntune_numerics=bitwise"], {"NUMERICS_COST": str(folder / "cost"), **shown}),
         ):
             done = study.run(name, name, share, *words, **env)
             found["seconds"][name], found["failures"] = round(done["seconds"], 1), study.failures

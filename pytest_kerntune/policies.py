@@ -27,7 +27,7 @@ def policy_of(source: SettingSource, update: Update, ci: bool) -> Policy:
         anchor_tolerance=source.read("kerntune_anchor_tolerance", parse_tolerance, plain.anchor_tolerance),
         metrics=source.read("kerntune_metrics", parse_metrics, plain.metrics),
         outcomes=_outcomes(source),
-        numerics=source.read("--kerntune-numerics", NumericsRule.parse, plain.numerics),
+        numerics=source.read("kerntune_numerics", NumericsRule.parse, plain.numerics),
     )
 
 

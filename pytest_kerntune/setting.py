@@ -21,8 +21,9 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Option:
-    """One setting: its flag, its ini key and its help. ``flag`` is empty for what only the ini file sets, ``ini`` and
-    ``help`` for what kerntune tells another run of itself."""
+    """One setting: its flag, its ini key and its help. A flag says what one run does, and has no ini key then; an ini
+    key says how a project's cases are judged, and may have no flag. ``help`` is empty for what kerntune tells another
+    run of itself."""
 
     flag: str
     ini: str

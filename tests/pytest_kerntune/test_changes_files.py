@@ -79,7 +79,7 @@ def another_ini_file(fork):
 
 def ini_names_another_revision(fork):
     fork.commit("theirs")
-    fork.pytester.makeini(INI + "kerntune_baselines_ref = theirs\nkerntune_against =\n")
+    fork.pytester.makeini(f"{INI.rstrip()} --kerntune-baselines-ref=theirs\n")
 
 
 def a_file_has_the_revisions_name(fork):

@@ -150,9 +150,9 @@ def test_options_without_kerntune_are_refused(project, one_test, flag):
 
 def test_ini_keys_without_kerntune_wait_for_it(project, one_test):
     project.file(one_test())
-    project.pytester.makeini("[pytest]\nkerntune_tolerance = 0.1\nkerntune_json = run.json\n")
+    project.pytester.makeini("[pytest]\nkerntune_tolerance = 0.1\nkerntune_history = runs\n")
     project.plain().assert_outcomes(passed=1)
-    assert not (project.path / "run.json").exists()
+    assert not (project.path / "runs").exists()
 
 
 def test_ini_key_turns_it_on(project, one_test):
