@@ -49,7 +49,7 @@ OPTIONS = (
         "A case without a baseline on this device: record it (default), warn, or fail (default when CI is set).",
         "record|warn|fail",
     ),
-    Option("--kerntune-strict", "kerntune_strict", "INCONCLUSIVE fails the test instead of warning."),
+    Option("--kerntune-strict", "", "INCONCLUSIVE fails the test instead of warning."),
     Option(
         "--kerntune-target",
         "kerntune_target",

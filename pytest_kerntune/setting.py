@@ -76,9 +76,6 @@ class SettingSource:
         """What ``read`` makes of a revision for the tests that pytest was called for."""
         return read(revision, self._config, self._given, self.root)
 
-    def switch(self, flag: str) -> bool:
-        return self.on_command_line(flag) or ini_switch(self._config, self._options[flag].ini)
-
     def read(self, name: str, parse: Callable[[str, str], T], default: T) -> T:
         """The parsed value of a flag or ini key; an empty one is the default."""
         text, where = self._text(name)
