@@ -215,9 +215,9 @@ def test_commands_on_baselines(text: str, tmp_path: Path, capsys: pytest.Capture
         ["baselines", "prune", "--dry-run"],
     ):  # fmt: skip
         main([*words, f"--baselines={folder.folder}"])
-    main(["baselines", "diff", str(tmp_path / "a"), str(tmp_path / "b")])
-    main(["baselines", "diff", "--markdown", str(tmp_path / "b"), str(tmp_path / "a")])
-    main(["static", "diff", "--markdown", str(tmp_path / "a"), str(tmp_path / "b")])
+    main(["diff", str(tmp_path / "a"), str(tmp_path / "b")])
+    main(["diff", "--markdown", str(tmp_path / "b"), str(tmp_path / "a")])
+    main(["diff", "--static", "--markdown", str(tmp_path / "a"), str(tmp_path / "b")])
     out = capsys.readouterr()
     assert out.out
     assert_plain(out.out + out.err)
