@@ -105,8 +105,8 @@ def start_so(ways: list[str], folder: Path) -> None:
 
     def command(module: str, *words: str) -> list[str]:
         if "serial" in ways:
-            return [sys.executable, "-E", "-S", str(Path(__file__).with_name("quarantine_look.py")), *words]
-        return plain("benchmarks.quarantine_look", *words)
+            return [sys.executable, "-E", "-S", str(Path(__file__).with_name("quarantine_look.py")), *words[1:]]
+        return plain("benchmarks.quarantine_look", *words[1:])
 
     look_process.module_command = command  # type: ignore[assignment]
     if "fewer" in ways:

@@ -75,7 +75,7 @@ def watch(looks: object) -> None:
 
 
 def run(words: list[str]) -> int:
-    """As :func:`kerntune.timing.worker.look_main.run`."""
+    """As :func:`kerntune.timing.worker.__main__.run_first_launches`."""
     stamp("program begun")
     if "niced" in WAYS:
         os.nice(10)

@@ -36,7 +36,7 @@ STEPS = (
     ("warm-up", "kerntune.tuning.race", "_warm_up"),
     ("look", "kerntune.tuning.race", "Estimates.take"),
     ("looks begin", "kerntune.tuning.isolation", "Isolation.begin"),
-    ("looks start", "kerntune.timing.worker.look_process", "LookProcess._popen"),
+    ("looks start", "kerntune.base.child_process", "ChildProcess._popen"),
     ("looks wait for start", "kerntune.timing.worker.look_process", "LookProcess.wait"),
     ("looks staging", "kerntune.tuning.first_launches", "FirstLaunches._stage"),
     ("looks launch", "kerntune.tuning.first_launches", "FirstLaunches.run"),

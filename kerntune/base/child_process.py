@@ -59,12 +59,16 @@ def module_command(module: str, *words: str) -> list[str]:
 
 
 class ChildEnded(PeerClosed):
-    """The process is gone; the message says how it ended and what it said last. ``code`` is its exit status, negative
-    for a signal; None if that isn't known."""
+    """The process is gone; the message says how it ended, with the last line of ``words``, what it said last.
 
-    def __init__(self, message: str, code: int | None = None) -> None:
+    ``code`` is its exit status, negative for a signal, and ``signal`` that signal's number; None where that isn't
+    known or isn't so.
+    """
+
+    def __init__(self, message: str, code: int | None = None, words: str = "") -> None:
         super().__init__(message)
-        self.code = code
+        self.code, self.words = code, words
+        self.signal = -code if code is not None and code < 0 else None
 
 
 class ChildProcess(Generic[T]):
@@ -199,9 +203,8 @@ class ChildProcess(Generic[T]):
             code = self.process.wait(END_LIMIT_S)
         except subprocess.TimeoutExpired:
             return ChildEnded("its process closed its pipe")
-        said = self.last_words().splitlines()
-        how = f"its process {how_it_ended(code)}"
-        return ChildEnded(f"{how}: {said[-1]}" if said else how, code)
+        how, words = f"its process {how_it_ended(code)}", self.last_words()
+        return ChildEnded(f"{how}: {words.splitlines()[-1]}" if words else how, code, words)
 
     def last_words(self) -> str:
         """What it has printed last."""

@@ -122,9 +122,7 @@ def test_an_interrupted_question_ends_it(
     assert gone(child.pid)
 
 
-def test_ctrl_c_does_not_wait_for_the_end(
-    children: list[ChildProcess[str]], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_ctrl_c_does_not_wait_for_the_end(children: list[ChildProcess[str]], monkeypatch: pytest.MonkeyPatch) -> None:
     child, waited = start(children, HANGS), list[threading.Thread]()
     child.ready(60.0)
 
@@ -178,9 +176,7 @@ def test_its_end_takes_along_what_it_started(children: list[ChildProcess[str]]) 
     assert gone(grandchild)
 
 
-def test_one_that_can_not_be_killed_is_left(
-    children: list[ChildProcess[str]], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_one_that_can_not_be_killed_is_left(children: list[ChildProcess[str]], monkeypatch: pytest.MonkeyPatch) -> None:
     child = start(children, HANGS)
     child.ready(60.0)
     with monkeypatch.context() as patch:
@@ -212,7 +208,7 @@ def test_what_keeps_it_from_starting(monkeypatch: pytest.MonkeyPatch, names: tup
         ChildProcess(["true"], str)
     child = ChildProcess[str](["true"], str, from_lasting_thread=True)
     assert not child.alive
-    with pytest.raises(ChildEnded, match="no process can be started .*Too many open files"):
+    with pytest.raises(ChildEnded, match=r"no process can be started .*Too many open files"):
         child.ready(1.0)
     assert child.last_words() == ""
     child.end(wait=False)
@@ -229,3 +225,17 @@ def test_without_threads_the_caller_starts_and_ends_it(monkeypatch: pytest.Monke
     assert child.ready(60.0) == "ready"
     child.end(wait=False)
     assert gone(child.pid)
+
+
+def test_one_that_was_killed_is_not_asked_while_it_is_not_gone_yet(
+    children: list[ChildProcess[str]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    child = start(children, HANGS)
+    child.ready(60.0)
+    with monkeypatch.context() as patch:
+        patch.setattr(child_process, "_in_background", lambda work: True)
+        patch.setattr(os, "killpg", lambda *given: None)
+        child.end(wait=False)
+        assert not child.alive
+        with pytest.raises(ChildEnded, match="ended before"):
+            child.ask("a", 60.0)
