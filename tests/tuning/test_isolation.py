@@ -346,7 +346,7 @@ def test_a_hang_that_does_not_come_back_is_none(backend: FakeBackend, monkeypatc
         if type(request).__name__ == "LookRequest" and request.recording.binaries[0].constexprs["BLOCK"] == "128":
             asked.append(limit_s)
             if len(asked) == 1:
-                self.close()
+                self.end()
                 raise isolation_module.PeerTimeout("late")
         return real(self, request, limit_s)
 
