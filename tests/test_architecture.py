@@ -489,8 +489,7 @@ ENDS_BY_ITSELF = frozenset(
     {
         "kerntune.compiling.fork_client",  # the server watches its socket and this process
         "kerntune.compiling.worker_process",  # base.orphans.end_with_parent
-        "kerntune.timing.worker.pool",  # base.orphans.end_with_parent
-        "kerntune.timing.worker.look_process",  # compiling.forking.die_with
+        "kerntune.base.child_process",  # base.orphans.end_with_parent, or compiling.forking.die_with
         "kerntune.tuning.cache.store_client",  # its process is given this one's id
         "kerntune.gate.git",  # git: killed, it could leave its locks in the user's repository
         "kerntune.cli.bisect.preloaded",  # the server's standard input is closed, and it ends its copy

@@ -13,12 +13,12 @@ import time
 import weakref
 from collections.abc import Callable
 
+from kerntune.base.child_process import module_command
 from kerntune.base.frames import Reader, Timeout, send
 from kerntune.base.store_process import URL
 from kerntune.base.store_requests import ReadRequest, StoreFailed, StoreReady, StoreReply, StoreRequest
 from kerntune.base.urls import shown_url
 from kerntune.errors import FrameError, PeerTimeout
-from kerntune.timing.worker.module_command import module_command
 from kerntune.tuning.cache.damage_report import tell_user
 
 WAIT_S = 0.5
