@@ -450,7 +450,7 @@ BY_TEXT = frozenset(
         "kerntune",
         "kerntune.cli.bisect.run_server",
         "kerntune.kernels.compat.private_name",
-        "kerntune.tuning.many.named_kernel",
+        "kerntune.tuning.many.describing",
     }
 )
 
@@ -565,7 +565,7 @@ LOADED_LATER: Mapping[str, tuple[str, ...]] = {
         "kerntune.gate.reporting", "kerntune.gate.static_check", "kerntune.gpu.compile_only",
         "kerntune.gpu.interpreter", "kerntune.gpu.result_compare", "kerntune.gpu.result_kernels",
         "kerntune.grids", "kerntune.heuristics", "kerntune.search",
-        "kerntune.tuning.api", "kerntune.tuning.launch_dumps", "kerntune.tuning.many", "kerntune.tuning.torch_compile",
+        "kerntune.tuning.api", "kerntune.tuning.launch_files", "kerntune.tuning.many", "kerntune.tuning.torch_compile",
         "kerntune.tuning.tuner",
     ),
     "kerntune.compiling.compile_worker": ("numpy", "kerntune.gpu", "kerntune.tuning"),

@@ -73,10 +73,10 @@ from kerntune.gate.run_baselines import RunBaselines
 from kerntune.gate.static_figures import in_both
 from kerntune.gate.stores import Stores, known_case, stored_configs
 from kerntune.kernels import compat
-from kerntune.tuning.cache import WinnerCache, shipped
+from kerntune.tuning.cache import WinnerCache, winners
 from kerntune.tuning.cache.trials import TrialCache
-from kerntune.tuning.exported import arguments_of
-from kerntune.tuning.nearest import nearest
+from kerntune.tuning.launch_files import arguments_of
+from kerntune.tuning.stored_winners import nearest
 
 FORMATS = ROOT / "tests" / "data" / "formats"
 CUDA90 = Target.parse("cuda:90")
@@ -279,7 +279,7 @@ def use_artifact(places: Places) -> None:
 
 def use_shipped(places: Places) -> None:
     with contextlib.suppress(KerntuneError):
-        for winner in shipped.read_file(places.run).winners:
+        for winner in winners.read_file(places.run).winners:
             winner.key.digest()
             arguments_of(winner.key.arguments)
 

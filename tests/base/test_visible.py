@@ -30,7 +30,7 @@ from kerntune.gate.reporting.flat_rows import write_csv, write_parquet
 from kerntune.gate.reporting.job_summary import summary
 from kerntune.gate.reporting.page import html_page
 from kerntune.gate.reporting.ranking import worst_first
-from kerntune.tuning.cache.damage_report import report_damage, tell_user
+from kerntune.tuning.cache.entries import report_damage, tell_user
 from kerntune.tuning.cache.shared_store import check_url
 from pytest_kerntune import conclude, terminal
 from pytest_kerntune.payload import Collected, Payload

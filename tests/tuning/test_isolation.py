@@ -45,8 +45,8 @@ from kerntune.gpu.scripted import (
 from kerntune.timing.worker.look_requests import ForgetRequest
 from kerntune.tuning import first_launches as launches_module
 from kerntune.tuning import isolation as isolation_module
+from kerntune.tuning.admission import Faults, FirstLaunchFault
 from kerntune.tuning.candidates import CandidatePool
-from kerntune.tuning.faults import Faults, FirstLaunchFault
 from kerntune.tuning.isolation import Isolate, Isolation
 from kerntune.tuning.prescreen import TOGETHER, Prescreen
 from kerntune.tuning.tune_options import TuneOptions
