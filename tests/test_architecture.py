@@ -449,7 +449,7 @@ BY_TEXT = frozenset(
     {
         "kerntune",
         "kerntune.cli.bisect.run_server",
-        "kerntune.kernels.compat.private_name",
+        "kerntune.kernels.compat.versions",
         "kerntune.tuning.many.describing",
     }
 )

@@ -45,7 +45,7 @@ from kerntune.base.config import Config
 from kerntune.base.device import Target, typical_device
 from kerntune.base.policy import Policy, StaticPolicy, Update
 from kerntune.base.recording import same_work
-from kerntune.base.traffic import bytes_moved, matmul_dtype
+from kerntune.base.roofline import bytes_moved, matmul_dtype
 from kerntune.base.tuning_job import SCHEMA as SHAPES_SCHEMA
 from kerntune.base.tuning_job import NamedArgument, ScalarText, TensorText, TuningJob
 from kerntune.cli.command import build_parser

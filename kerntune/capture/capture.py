@@ -39,9 +39,8 @@ from kerntune.errors import (
 )
 from kerntune.gpu.base import Backend
 from kerntune.kernels import compat
-from kerntune.kernels.abi import tensor_of
 from kerntune.kernels.source import kernel_file, kernel_name
-from kerntune.kernels.specialize import Specialized
+from kerntune.kernels.specialize import Specialized, tensor_of
 
 SeenLaunch = Callable[[Target], Probe]
 """What a launch would be for a target; raises what specializing raises."""

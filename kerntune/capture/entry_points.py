@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from kerntune.capture.replaced_functions import REPLACED, FunctionLayer, FunctionPlace
-from kerntune.kernels.relaunch import as_launch
+from kerntune.kernels.specialize import as_launch
 
 
 class EntryPoints:

@@ -7,7 +7,7 @@ from typing import Any
 
 from kerntune.errors import CaptureError
 from kerntune.gpu.base import Backend
-from kerntune.kernels.value_text import DESCRIPTORS
+from kerntune.kernels.source import DESCRIPTORS
 
 
 def launch_device(backend: Backend, kernel: str, arguments: Mapping[str, Any]) -> int:

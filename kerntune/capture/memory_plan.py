@@ -20,9 +20,8 @@ from kerntune.gpu.memory import (
     keep_content,
     require_memory,
 )
-from kerntune.kernels.abi import flatten, pointer_views
 from kerntune.kernels.access import Access
-from kerntune.kernels.specialize import Specialized
+from kerntune.kernels.specialize import Specialized, flatten, pointer_views
 
 TABLES = ("int64", "uint64")
 TABLE_LIMIT = 64 << 20

@@ -10,8 +10,7 @@ from typing import Any
 from kerntune.base.config import COMPILE_FIELDS, Config
 from kerntune.errors import ConfigError, LaunchFault
 from kerntune.kernels import compat
-from kerntune.kernels.source import jit_of, kernel_file, kernel_name
-from kerntune.kernels.value_text import text_of
+from kerntune.kernels.source import jit_of, kernel_file, kernel_name, text_of
 
 
 @dataclass(frozen=True)

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import kerntune
-from kerntune.base.trying_folders import why_unwritable
-from kerntune.base.urls import READ_ONLY, local_folder, shown_url
+from kerntune.base.folders import why_unwritable
+from kerntune.base.url_files import READ_ONLY, local_folder, shown_url
 from kerntune.cli.cache import open_cache
 from kerntune.errors import UsageError
 from kerntune.gate.baselines import BaselineStore, TimeBaseline

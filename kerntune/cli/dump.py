@@ -12,8 +12,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from kerntune.base.case_result import CaseId
+from kerntune.base.folders import scratch_folder
 from kerntune.base.orphans import bound_command
-from kerntune.base.temporary_folders import scratch_folder
 from kerntune.capture.launch_dump import LAUNCH_FILE, DumpedTexts, folder_name, plain_name, write_launch
 from kerntune.cli.static_record import environment
 from kerntune.cli.stored import Entry, Pattern, given_folder, load_folder, not_found, target_of

@@ -11,8 +11,7 @@ from tabulate import tabulate
 
 from kerntune.base.codec import to_json
 from kerntune.base.formatting import NO_FIGURE, format_rate, format_time
-from kerntune.base.roofline import Roofline
-from kerntune.base.traffic import bytes_moved
+from kerntune.base.roofline import Roofline, bytes_moved
 from kerntune.cli.cache import open_cache
 from kerntune.cli.stored import Pattern, given_folder, load_folder, problems, time_ns
 from kerntune.errors import UsageError

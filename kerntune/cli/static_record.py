@@ -9,8 +9,8 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from kerntune.base.folders import scratch_folder
 from kerntune.base.orphans import bound_command
-from kerntune.base.temporary_folders import scratch_folder
 from kerntune.cli.stored import Entry, load_folder
 from kerntune.errors import UsageError
 from kerntune.gate.baselines import BaselineStore

@@ -12,8 +12,8 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+from kerntune.base.folders import scratch_folder
 from kerntune.base.orphans import bound_command
-from kerntune.base.temporary_folders import scratch_folder
 from kerntune.base.tuning_job import TuningJob
 from kerntune.cli.cache import open_cache
 from kerntune.cli.shapes import table

@@ -17,7 +17,7 @@ import msgspec
 from kerntune.base import codec
 from kerntune.base.case_result import CaseId, End
 from kerntune.base.device import DeviceSpec, Environment, Target
-from kerntune.base.leftovers import sweep_once
+from kerntune.base.folders import sweep_once
 from kerntune.base.operator_list import MAX_OUTSIDE, MAX_ROWS, OperatorList
 from kerntune.base.recording import Recording, Stored
 from kerntune.base.recording_check import MAX_BYTES, case_problems, is_sha256, recording_problems, unprintable, within

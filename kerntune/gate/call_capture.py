@@ -264,7 +264,7 @@ def _first(index: int | None, count: int) -> list[int]:
 def watched() -> Iterator[list[str]]:
     """The names of kernels whose launches a capture leaves alone meanwhile, in order, each once; they launch as usual.
 
-    Enter it before the capture, which passes on launches that it can't record (``kernels.relaunch``).
+    Enter it before the capture, which passes on launches that it can't record (``kernels.specialize``).
     """
     seen: list[str] = []
     kind = compat.compiled_kernel()

@@ -21,7 +21,7 @@ from kerntune.base.recording import Recording
 from kerntune.errors import BaselineError, StoreError
 from kerntune.gate.baselines import Argument, Baseline, BaselineStore, TimeBaseline, inputs_of
 from kerntune.gpu.base import Backend
-from kerntune.kernels.value_text import DESCRIPTORS
+from kerntune.kernels.source import DESCRIPTORS
 
 
 def tensor_arguments(backend: Backend, tree: Any) -> tuple[Argument, ...]:

@@ -10,8 +10,8 @@ from kerntune.capture.capture import Capture, last_capture
 from kerntune.capture.launch import Pending
 from kerntune.errors import DeviceFault, UsageError
 from kerntune.gpu.base import Executor
+from kerntune.kernels.source import text_of
 from kerntune.kernels.specialize import Specialized
-from kerntune.kernels.value_text import text_of
 
 MAX_LAUNCHES = 8
 """Launches that a message names; the last ones. A fault is reported by a later call of the driver, so each of a call's

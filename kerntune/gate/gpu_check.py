@@ -10,8 +10,8 @@ from pathlib import Path
 from kerntune.base.case_result import MAX_STORED_TIMES, Attribution, CaseResult, CodeChange, ReplayedTimes, told_once
 from kerntune.base.policy import Outcome, Policy, Update, Verdict
 from kerntune.base.recording import Recording, same_work
+from kerntune.base.roofline import bytes_moved, matmul_dtype
 from kerntune.base.stats import modes, outliers
-from kerntune.base.traffic import bytes_moved, matmul_dtype
 from kerntune.gate.baseline_builder import BaselineBuilder
 from kerntune.gate.baselines import BaselineStore, TimeBaseline
 from kerntune.gate.call import Checked, PendingBaseline, Settings, outcome_of

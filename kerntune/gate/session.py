@@ -15,8 +15,8 @@ import msgspec
 
 from kerntune.base.case_result import CaseResult, UncheckedValue
 from kerntune.base.device import Target
+from kerntune.base.folders import file_in_the_way
 from kerntune.base.policy import Policy, Update, Verdict
-from kerntune.base.trying_folders import file_in_the_way
 from kerntune.base.users_line import UsersLine, calling_line
 from kerntune.capture.inductor.caches import gates_own_caches
 from kerntune.compiling.compiler import Compiler

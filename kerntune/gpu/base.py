@@ -238,7 +238,7 @@ class Tensors(Protocol):
         meanwhile, since only a time decides it."""
 
     def launched(self, pointers: Sequence[Any], access: Callable[[], Access]) -> None:
-        """A kernel was launched on ``pointers`` (:func:`kerntune.kernels.abi.pointer_arguments`) by a way that this
+        """A kernel was launched on ``pointers`` (:func:`kerntune.kernels.specialize.pointer_arguments`) by a way that this
         backend doesn't see; ``access()`` is what it does with them."""
 
     def take_unanswered(self) -> list[tuple[UsersLine, str]]:

@@ -26,7 +26,7 @@ from kerntune.errors import CompileError, ConfigError, GridError, StoreError, Tr
 from kerntune.gpu.base import Buffer, Gpu
 from kerntune.gpu.memory import Memory, Source, keep_at_home, keep_content
 from kerntune.gpu.program import First
-from kerntune.static.launch_limits import Violation, launch_violations
+from kerntune.static.occupancy import Violation, launch_violations
 from kerntune.tuning.candidates import CandidatePool, pool_of
 from kerntune.tuning.consensus import CandidateWork
 from kerntune.tuning.tuning_result import Tuned, nothing_left

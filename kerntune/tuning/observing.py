@@ -21,7 +21,7 @@ from kerntune.errors import CacheError, KerntuneError, MeasurementError, UsageEr
 from kerntune.gpu.base import Executor
 from kerntune.gpu.matmul_peak import measured_matmul
 from kerntune.kernels import compat
-from kerntune.kernels.dispatch.observers import ObservedLaunch, Observer, observers, watch
+from kerntune.kernels.dispatch.launch_path import ObservedLaunch, Observer, observers, watch
 from kerntune.kernels.source import jit_of
 from kerntune.timing.bandwidth import measured_bandwidth
 from kerntune.tuning.cache.entries import Entries

@@ -28,7 +28,7 @@ from kerntune.kernels import compat
 from kerntune.kernels.compat import torch_private
 from kerntune.kernels.content_use import content_use
 from kerntune.kernels.dispatch import Ran
-from kerntune.kernels.dispatch.observers import ObservedLaunch
+from kerntune.kernels.dispatch.launch_path import ObservedLaunch
 from kerntune.kernels.source import is_kernel, kernel_file
 from kerntune.tuning import context
 from kerntune.tuning.admission import LAUNCHES_NOTHING, first_usable, launches_nothing

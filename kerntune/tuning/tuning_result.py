@@ -28,7 +28,7 @@ from kerntune.compiling.compiler import Compiled
 from kerntune.errors import NoGpuError, TrialError, TuningError
 from kerntune.kernels import compat
 from kerntune.kernels.source import kernel_file
-from kerntune.static.launch_limits import Violation
+from kerntune.static.occupancy import Violation
 from kerntune.tuning.candidates import Batch
 from kerntune.tuning.race import DROP_FIRST, Trial
 from kerntune.tuning.stored_winners import Near, exact_arguments

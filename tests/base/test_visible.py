@@ -20,7 +20,7 @@ from kerntune.base.case_result import CaseId, CaseResult, FailedTrial, LaunchRep
 from kerntune.base.config import Config
 from kerntune.base.formatting import code_of, escaped, visible
 from kerntune.base.policy import Outcome, Verdict
-from kerntune.base.urls import shown_url
+from kerntune.base.url_files import shown_url
 from kerntune.cli.command import main
 from kerntune.errors import BaselineError, UsageError
 from kerntune.gate.console import complain, say

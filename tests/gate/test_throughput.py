@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kerntune.base.recording import Recording, View
-from kerntune.base.traffic import bits_of, bytes_moved
+from kerntune.base.roofline import bits_of, bytes_moved
 from kerntune.errors import MeasurementError
 from kerntune.gate.throughput import launch_shares
 from kerntune.gpu.program import Loader, Program

@@ -17,8 +17,15 @@ from kerntune.base.config import COMPILE_FIELDS, Config
 from kerntune.capture.site import config_of
 from kerntune.errors import ConfigError
 from kerntune.kernels.compat import inductor_parts
-from kerntune.kernels.generated import GeneratedKernel, generated, mark_generated, name_without_number
-from kerntune.kernels.source import kernel_file, kernel_name, source_hash
+from kerntune.kernels.source import (
+    GeneratedKernel,
+    generated,
+    kernel_file,
+    kernel_name,
+    mark_generated,
+    name_without_number,
+    source_hash,
+)
 
 Times = Mapping[str, "float | None"]
 """Milliseconds of candidates that Inductor has timed, by a hash of the candidate; None for one that can't run."""

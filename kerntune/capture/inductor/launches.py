@@ -21,11 +21,9 @@ from kerntune.compiling.compiler import Compiler
 from kerntune.errors import CompileError, TrialError
 from kerntune.gpu.base import Backend
 from kerntune.kernels import compat
-from kerntune.kernels.abi import pointer_arguments
 from kerntune.kernels.compat import inductor_parts
-from kerntune.kernels.generated import GeneratedKernel, mark_generated, name_without_number
-from kerntune.kernels.source import kernel_file, kernel_name
-from kerntune.kernels.specialize import Specialized
+from kerntune.kernels.source import GeneratedKernel, kernel_file, kernel_name, mark_generated, name_without_number
+from kerntune.kernels.specialize import Specialized, pointer_arguments
 
 
 class Recorder(Protocol):

@@ -12,9 +12,8 @@ from pathlib import Path, PurePosixPath
 from typing import Any, Protocol
 
 from kerntune.base.codec import read_file, write_atomic
-from kerntune.base.temporary_folders import scratch_folder
-from kerntune.base.url_files import open_files
-from kerntune.base.urls import is_url, shown_url, without_password
+from kerntune.base.folders import scratch_folder
+from kerntune.base.url_files import is_url, open_files, shown_url, without_password
 from kerntune.errors import HistoryError, UsageError
 from kerntune.gate.git import run_git, top_of
 from kerntune.gate.history.points import MAX_BYTES, HistoryRun

@@ -16,7 +16,7 @@ from typing import Any
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from kerntune.base.temporary_folders import scratch_folder
+from kerntune.base.folders import scratch_folder
 from kerntune.gpu.fake_cuda.patches import Replacements, replace
 from kerntune.gpu.fake_cuda.timed_choices import TimedChoices
 from kerntune.kernels.compat.inductor_parts import (

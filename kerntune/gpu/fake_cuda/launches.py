@@ -20,10 +20,9 @@ from kerntune.gpu.fake_cuda.driver import gpu_target
 from kerntune.gpu.fake_cuda.known_values import KnownValues
 from kerntune.gpu.fake_cuda.patches import replace
 from kerntune.gpu.fake_cuda.resources import resources
-from kerntune.kernels.abi import pointer_arguments
 from kerntune.kernels.access import Access
 from kerntune.kernels.compat import compiler_settings, prune_configs
-from kerntune.kernels.specialize import Specialized
+from kerntune.kernels.specialize import Specialized, pointer_arguments
 
 RUN_OPTIONS = ("instrumentation_mode", "fpsan_homomorphic_casts")
 """Knobs that ``JITFunction.run`` passes to hooks and binder as keyword arguments (3.6: the first; 3.9: both)."""

@@ -15,8 +15,7 @@ from types import CodeType
 from typing import Any
 
 from kerntune.errors import BackendError
-from kerntune.kernels.compat.private_name import PrivateName
-from kerntune.kernels.compat.versions import versions_run
+from kerntune.kernels.compat.versions import PrivateName, versions_run
 
 
 @dataclass(frozen=True)

@@ -21,11 +21,11 @@ from kerntune.capture.site import config_of, is_plain
 from kerntune.errors import ConfigError, UsageError
 from kerntune.kernels import compat
 from kerntune.kernels.dispatch import LaunchPath, Ran
-from kerntune.kernels.dispatch.argument_parts import Needs
+from kerntune.kernels.dispatch.codegen import Needs
 from kerntune.kernels.source import function_of
 from kerntune.search import ComboSearch, Descent, Search
 from kerntune.search.declared_descent import TRIALS, descent_limits, with_neighbour
-from kerntune.search.register_scaling import RegisterScaling
+from kerntune.search.descent import RegisterScaling
 from kerntune.tuning import context
 from kerntune.tuning.context import PlainPath, TunerEngine, find_engines_with, watch_dynamo
 from kerntune.tuning.deferred import Late

@@ -18,7 +18,7 @@ from triton.runtime.jit import KernelInterface
 
 from kerntune.errors import UsageError
 from kerntune.kernels.dispatch import LaunchPath, Ran
-from kerntune.kernels.dispatch.argument_parts import Needs
+from kerntune.kernels.dispatch.codegen import Needs
 from kerntune.tuning.api.autotuner import STANDS_FOR, Autotuner
 from kerntune.tuning.api.decorators import autotune
 from kerntune.tuning.context import PlainPath, TunerEngine, find_engines_with, prepare_launches, watch_dynamo

@@ -19,8 +19,8 @@ import msgspec
 import platformdirs
 
 from kerntune.base import codec
+from kerntune.base.folders import sweep_once, temporary_name
 from kerntune.base.formatting import visible
-from kerntune.base.leftovers import sweep_once, temporary_name
 from kerntune.errors import CacheError, StoreError
 from kerntune.kernels import compat
 from kerntune.static.disassembly import Code, Listing

@@ -23,9 +23,8 @@ from kerntune.errors import CacheMissError, MeasurementError, UsageError
 from kerntune.gpu.base import Backend
 from kerntune.gpu.probe import captures_graph, is_exporting
 from kerntune.kernels import compat
-from kerntune.kernels.dispatch.choice_finder import ChoiceFinder, choice_finder
-from kerntune.kernels.dispatch.choice_front import ChoiceFront, find_by, in_order
-from kerntune.kernels.value_text import text_of
+from kerntune.kernels.dispatch.choice_front import ChoiceFinder, ChoiceFront, choice_finder, find_by, in_order
+from kerntune.kernels.source import text_of
 from kerntune.tuning import context
 from kerntune.tuning.agreement import note_chosen, tuning_turn
 from kerntune.tuning.cache import WinnerCache

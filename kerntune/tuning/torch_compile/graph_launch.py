@@ -21,8 +21,7 @@ import kerntune
 from kerntune.errors import UsageError
 from kerntune.grids.grid import Grid
 from kerntune.kernels import compat
-from kerntune.kernels.source import function_of, is_kernel, jit_of, source_hash
-from kerntune.kernels.value_text import text_of
+from kerntune.kernels.source import function_of, is_kernel, jit_of, source_hash, text_of
 from kerntune.tuning.context import PlainPath, engine_of
 from kerntune.tuning.torch_compile.launch_arguments import (
     ArgumentPlan,

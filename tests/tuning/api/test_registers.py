@@ -17,7 +17,7 @@ from kerntune.gpu.scripted import FakeBackend, FakeGpu, Rule
 from kerntune.heuristics import INDUCTOR_2_13
 from kerntune.heuristics.hints import HeuristicType, KernelHints
 from kerntune.search import Measured
-from kerntune.search.register_scaling import RegisterScaling
+from kerntune.search.descent import RegisterScaling
 from kerntune.static import prediction
 from kerntune.tuning import prescreen
 from kerntune.tuning.api import heuristic_tuner

@@ -1,4 +1,4 @@
-"""Memory that a launch needs beside its arguments: semaphores, and a workspace."""
+"""What programs that share a reduction need: a barrier among them, semaphores, and a workspace."""
 
 from __future__ import annotations
 
@@ -6,7 +6,28 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+import triton
+import triton.language as tl
+
 from kerntune.errors import ConfigError
+
+
+@triton.jit  # type: ignore[untyped-decorator]  # Triton has no types here
+def grid_barrier(semaphore: tl.tensor, programs: tl.constexpr) -> None:
+    """Wait until ``programs`` programs, a power of two, have come here with this ``semaphore`` (a pointer to int32).
+
+    What they stored before is visible to all of them after it. The semaphore begins at 0 and counts on: it needn't be
+    zeroed between launches, so that replayed and timed launches work, too. All the programs must be resident at once,
+    which a cooperative launch makes sure of; in Triton's interpreter, ``programs`` must be 1.
+    """
+    tl.debug_barrier()
+    if programs > 1:
+        ticket = tl.atomic_add(semaphore, 1, sem="acq_rel")
+        complete = ticket - (ticket & (programs - 1)) + programs
+        arrived = ticket
+        while arrived - complete < 0:
+            arrived = tl.atomic_add(semaphore, 0, sem="acquire")
+    tl.debug_barrier()
 
 
 @dataclass(frozen=True)

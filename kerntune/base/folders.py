@@ -1,4 +1,8 @@
-"""Temporary folders, removed even after a run that was killed: the next run that makes a folder removes them."""
+"""Temporary folders and files, what killed processes have left of them, and folders that can't be written in.
+
+The next run that makes a temporary folder removes those of runs that were killed. Files of single writes lie beside the
+files that they were for, and are removed when they are old.
+"""
 
 from __future__ import annotations
 
@@ -6,9 +10,13 @@ import contextlib
 import fcntl
 import os
 import re
+import secrets
 import shutil
+import stat
 import tempfile
+import time
 from collections.abc import Iterator
+from functools import lru_cache
 from pathlib import Path
 
 PREFIX = "kerntune-"
@@ -157,3 +165,67 @@ def _taken(lock: Path) -> Iterator[None]:
         yield
     finally:
         os.close(handle)
+
+
+def why_unwritable(folder: Path) -> str:
+    """Why no file can be written in a folder, which need not exist yet; empty if one can. A folder and a file are made
+    and removed: what permissions say isn't all that file systems refuse."""
+    missing = [place for place in (folder, *folder.parents) if not os.path.lexists(place)]
+    made: list[Path] = []
+    try:
+        for place in reversed(missing):
+            place.mkdir()
+            made.append(place)
+        with tempfile.TemporaryFile(dir=folder):
+            return ""
+    except OSError as exc:
+        return f"{exc.strerror or exc}: {exc.filename or folder}"
+    finally:
+        for place in reversed(made):
+            with contextlib.suppress(OSError):  # another process has put something there meanwhile
+                place.rmdir()
+
+
+def file_in_the_way(folder: Path) -> Path | None:
+    """The file where a folder, or one of those above it, would have to be; None if there is none."""
+    for place in (folder, *folder.parents):
+        if place.is_dir():
+            return None
+        if place.exists():
+            return place
+    return None
+
+
+OLD_S = 86_400.0
+"""A write takes milliseconds. What is a day old has no writer any more, on whatever machine: a shared folder says
+nothing of the processes of others."""
+
+SUFFIX = ".kerntune-unfinished"
+"""Ends the name of every temporary file, so that no file of a user's or of another program is taken for one."""
+
+_LEFT = re.compile(rf"\..+\.[0-9a-f]{{12}}{re.escape(SUFFIX)}", re.DOTALL)
+
+MAX_PREFIX = 160
+"""Bytes of a file's name that its temporary file has as well; most file systems end at 255."""
+
+
+def temporary_name(name: str) -> str:
+    """A new name beside a file's, for what is going to be renamed to it."""
+    prefix = name.encode(errors="surrogateescape")[:MAX_PREFIX].decode(errors="ignore")
+    return f".{prefix}.{secrets.token_hex(6)}{SUFFIX}"
+
+
+@lru_cache(maxsize=4096)
+def sweep_once(folder: Path) -> None:
+    """Remove old ones from a folder that holds nothing but kerntune's files, once a process. Never fatal."""
+    with contextlib.suppress(OSError):
+        for name in os.listdir(folder):
+            if _LEFT.fullmatch(name):
+                _remove_if_old(folder / name)
+
+
+def _remove_if_old(path: Path) -> None:
+    with contextlib.suppress(OSError):
+        found = path.lstat()
+        if stat.S_ISREG(found.st_mode) and time.time() - found.st_mtime > OLD_S:
+            path.unlink()
