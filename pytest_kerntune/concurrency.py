@@ -114,8 +114,8 @@ class Spread:
         """Give each worker of this host its list of the GPUs that are ``seen``, before it starts; without any, of the
         AMD GPUs that torch sees, on which nothing is measured. One whose list is given already (by another plugin, or
         with ``--tx popen//env:CUDA_VISIBLE_DEVICES=1``) keeps that, and so does one of another host."""
+        from kerntune.gpu.host_gpus import rotated, turned_by_others, visible_count
         from kerntune.gpu.probe import amd_gpus
-        from kerntune.gpu.rotation import rotated, turned_by_others, visible_count
 
         local = [spec for spec in specs if spec.popen and not turned_by_others(spec.env)]
         amd = amd_gpus() if not seen else 0

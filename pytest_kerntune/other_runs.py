@@ -21,7 +21,7 @@ from kerntune.base.orphans import bound_command
 from kerntune.base.policy import Outcome, Verdict
 from kerntune.errors import KerntuneError, UsageError
 from kerntune.gate import git
-from kerntune.gate.pytest_run import plugin_args
+from kerntune.gate.project import plugin_args
 from kerntune.gate.report import RunReport, read_run
 from pytest_kerntune.options import PART_OF_ANOTHER, Options
 

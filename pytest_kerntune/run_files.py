@@ -196,11 +196,10 @@ Locations = Mapping[str, "tuple[str, int | None, str]"]
 def write_html(path: Path, report: RunReport, options: Options) -> str:
     """Write the report; a line on what is missing in it, or nothing. :class:`~kerntune.errors.StoreError` if the file
     can't be written."""
-    from kerntune.gate.history.curves import CaseCurve, curves_of
     from kerntune.gate.history.index import Index
     from kerntune.gate.history.places import place_of
-    from kerntune.gate.reporting.page import write_page
-    from kerntune.gate.reporting.plotly_script import plotly_script
+    from kerntune.gate.history.summary import CaseCurve, curves_of
+    from kerntune.gate.reporting.page import plotly_script, write_page
     from kerntune.tuning.cache.entries import default_folder
 
     curves: list[CaseCurve] = []
@@ -217,8 +216,8 @@ def write_html(path: Path, report: RunReport, options: Options) -> str:
 
 def annotated(report: RunReport, root: Path, locations: Locations, environ: Mapping[str, str]) -> list[str]:
     """Annotations for GitHub Actions, which names files as the checkout does; nothing elsewhere."""
-    from kerntune.gate.reporting.annotations import annotation_lines, file_of
-    from kerntune.gate.reporting.ranking import worst_first
+    from kerntune.gate.report import worst_first
+    from kerntune.gate.reporting.summaries import annotation_lines, file_of
 
     if environ.get("GITHUB_ACTIONS") != "true":
         return []

@@ -90,7 +90,7 @@ def _without_gpu(resolved: options.Options) -> bool:
     """Whether targets are asked for, or known where there is no GPU. torch is imported only if that decides it."""
     if resolved.targets:
         return True
-    from kerntune.gate.baselines import BaselineStore
+    from kerntune.gate.baseline_files import BaselineStore
 
     if not resolved.settings().known_targets(BaselineStore(resolved.baselines)):
         return False

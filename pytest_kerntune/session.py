@@ -18,7 +18,7 @@ from kerntune.base.policy import Outcome, Update, Verdict
 from kerntune.errors import KerntuneError, UsageError
 from kerntune.gate.console import complain
 from kerntune.gate.report import RunReport, write_run
-from kerntune.gate.reporting.plotly_script import require_plotly
+from kerntune.gate.reporting.page import require_plotly
 from pytest_kerntune import refusals, run_files
 from pytest_kerntune.conclude import (
     FOUND_GPU,
@@ -526,7 +526,7 @@ class Gate:
         return nodeid in self.collected.tests or covered(self.config, nodeid)
 
     def _report(self, exitstatus: int) -> RunReport:
-        from kerntune.gate.history.record import origin_of
+        from kerntune.gate.history.places import origin_of
 
         results, origin = (*self.collected.results, *self.stale), origin_of(self.options.root, os.environ)
         return run_report(self.collected, results, self.header, self._failed, exitstatus, origin)
@@ -538,8 +538,7 @@ class Gate:
     def _add_to_history(self, exitstatus: int) -> None:
         if not self.options.history:
             return
-        from kerntune.gate.history.places import place_of
-        from kerntune.gate.history.record import add_run, history_run
+        from kerntune.gate.history.places import add_run, history_run, place_of
 
         try:
             place = place_of(self.options.history, self.options.root)
@@ -561,7 +560,7 @@ class Gate:
     def _write_summary(self, exitstatus: int) -> None:
         if self.options.summary is None:
             return
-        from kerntune.gate.reporting.job_summary import append_summary
+        from kerntune.gate.reporting.summaries import append_summary
         from pytest_kerntune.run_files import annotated
 
         report = self._report(exitstatus)

@@ -26,7 +26,8 @@ from kerntune.compiling.kernel_facts import ASSEMBLY
 from kerntune.compiling.recompile import stages_from, text_of
 from kerntune.errors import UsageError
 from kerntune.gate import git
-from kerntune.gate.baselines import Baseline, BaselineStore, StaticBaseline, TimeBaseline
+from kerntune.gate.baseline_files import BaselineStore
+from kerntune.gate.baselines import Baseline, StaticBaseline, TimeBaseline
 from kerntune.gate.code_changes import options_of
 from kerntune.gate.console import FINDINGS, OK, fail_with, say
 from kerntune.gate.report import read_run

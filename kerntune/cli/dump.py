@@ -22,7 +22,8 @@ from kerntune.compiling.farm import Farm
 from kerntune.compiling.kernel_facts import ASSEMBLY
 from kerntune.compiling.recompile import stages_from, text_of
 from kerntune.errors import ReplayError, UsageError
-from kerntune.gate.baselines import BaselineStore, TimeBaseline, artifact_names
+from kerntune.gate.baseline_files import BaselineStore, artifact_names
+from kerntune.gate.baselines import TimeBaseline
 from kerntune.gate.console import fail_with, say
 from kerntune.gpu.probe import has_cuda
 from kerntune.kernels import compat

@@ -18,11 +18,11 @@ from kerntune.base.policy import Verdict
 from kerntune.cli.apply import read
 from kerntune.cli.stored import Entry, given_folder, load_folder, problems, target_of
 from kerntune.errors import KerntuneError, UsageError
-from kerntune.gate.baselines import Baseline, BaselineStore
+from kerntune.gate.baseline_files import BaselineStore
+from kerntune.gate.baselines import Baseline
 from kerntune.gate.bundle import needed
 from kerntune.gate.console import counted, fail_with, say
-from kerntune.gate.project import Project, find_project
-from kerntune.gate.pytest_run import plugin_args
+from kerntune.gate.project import Project, find_project, plugin_args
 from kerntune.gate.report import RunReport
 
 

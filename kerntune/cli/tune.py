@@ -20,7 +20,7 @@ from kerntune.cli.shapes import table
 from kerntune.cli.static_record import environment
 from kerntune.errors import UsageError
 from kerntune.gate.console import FINDINGS, OK, complain, counted, say
-from kerntune.gate.pytest_run import plugin_args
+from kerntune.gate.project import plugin_args
 from kerntune.tuning.many.gpu_pools import chosen_gpus
 from kerntune.tuning.many.job_run import Ended, KeyOutcome
 from kerntune.tuning.many.shapes_file import SHAPES, ShapesFile

@@ -21,11 +21,11 @@ from kerntune.capture.inductor.baseline_choices import InductorChoices
 from kerntune.capture.recorder import Recorded, record
 from kerntune.compiling.compiler import Compiled, Compiler
 from kerntune.errors import CacheMissError, ConfigError
-from kerntune.gate.baselines import Argument, BaselineStore, fingerprint_of
-from kerntune.gate.call import Call, Checked
+from kerntune.gate.baseline_files import BaselineStore
+from kerntune.gate.baselines import Argument, fingerprint_of
+from kerntune.gate.call import Call, Checked, compare_call
 from kerntune.gate.case_identity import case_inputs, tensor_leaves
 from kerntune.gate.decision import Evidence, decide
-from kerntune.gate.reference import compare_call
 from kerntune.gate.stores import Stores, stored_configs
 from kerntune.gpu.base import Backend
 from kerntune.kernels import compat

@@ -19,7 +19,7 @@ import msgspec
 
 from kerntune.errors import CacheError, KerntuneError, MeasurementError, UsageError
 from kerntune.gpu.base import Executor
-from kerntune.gpu.matmul_peak import measured_matmul
+from kerntune.gpu.cuda import measured_matmul
 from kerntune.kernels import compat
 from kerntune.kernels.dispatch.launch_path import ObservedLaunch, Observer, observers, watch
 from kerntune.kernels.source import jit_of

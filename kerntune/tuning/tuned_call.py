@@ -19,7 +19,7 @@ from kerntune import capture as captures
 from kerntune.base.config import Config
 from kerntune.base.policy import TuneMode
 from kerntune.capture import Capture, Site
-from kerntune.capture.bare_launches import launching_tuned
+from kerntune.capture.entry_points import launching_tuned
 from kerntune.capture.site import site_of_given
 from kerntune.errors import CacheMissError, MeasurementError, NoGpuError, TuningError, UsageError
 from kerntune.gpu.base import Gpu

@@ -14,8 +14,8 @@ from types import MappingProxyType
 from kerntune.capture import Capture
 from kerntune.capture.recorder import Recorded
 from kerntune.errors import BackendError, TrialError
+from kerntune.gpu.host_gpus import is_limited
 from kerntune.gpu.memory import Memory
-from kerntune.gpu.nvml import is_limited
 from kerntune.gpu.program import Loader, Program, memory_at
 from kerntune.heuristics import without_pipelining
 from kerntune.tuning.candidates import CandidatePool, pool_of

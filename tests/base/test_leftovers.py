@@ -13,7 +13,7 @@ from tuning.cache.made import LARGE, SMALL, WINNER
 
 from kerntune.base.codec import write_atomic
 from kerntune.base.folders import OLD_S, sweep_once, temporary_name
-from kerntune.gate.baselines import ArtifactFolder
+from kerntune.gate.baseline_files import ArtifactFolder
 from kerntune.tuning.cache import WinnerCache
 
 

@@ -28,7 +28,7 @@ from kerntune.cli.bisect.first_bad import FirstBad, VersionLine
 from kerntune.cli.bisect.judging import Identity, ScreenedVersion, TimedVersion, VersionJudge, differences
 from kerntune.errors import KerntuneError, UsageError
 from kerntune.gate import git
-from kerntune.gate.baselines import BaselineStore
+from kerntune.gate.baseline_files import BaselineStore
 from kerntune.gate.console import FINDINGS, OK, complain, counted, error_text, say
 from kerntune.gate.project import baseline_folder
 from kerntune.gpu.probe import has_cuda

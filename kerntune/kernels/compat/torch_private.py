@@ -168,7 +168,7 @@ STAND_INS_OFF = (
 
 BACKWARD_PARTS = (
     PrivatePart(
-        "torch._C", "_current_autograd_node", "kerntune/capture/suspension.py",
+        "torch._C", "_current_autograd_node", "kerntune/capture/entry_points.py",
         "threads of a backward pass are told from others while a choice is decided; calls without choices go on",
     ),
 )  # fmt: skip

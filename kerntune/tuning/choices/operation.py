@@ -18,7 +18,7 @@ import torch
 
 from kerntune import capture as captures
 from kerntune.base.policy import TuneMode
-from kerntune.capture.met_choices import entry_of
+from kerntune.capture.launch import entry_of
 from kerntune.errors import CacheMissError, MeasurementError, UsageError
 from kerntune.gpu.base import Backend
 from kerntune.gpu.probe import captures_graph, is_exporting

@@ -13,7 +13,8 @@ from fake_runs import script
 import kerntune
 from kerntune.base.config import Config
 from kerntune.base.device import typical_device
-from kerntune.gpu.scripted import FakeBackend, FakeGpu, Rule
+from kerntune.gpu.script import Rule
+from kerntune.gpu.scripted import FakeBackend, FakeGpu
 from kerntune.heuristics import INDUCTOR_2_13
 from kerntune.heuristics.hints import HeuristicType, KernelHints
 from kerntune.search import Measured

@@ -18,7 +18,8 @@ from fake_runs import N, block, by_block, configs, increment_kernel, scale_kerne
 
 import kerntune
 from kerntune.errors import LaunchFault, MeasurementError, UsageError
-from kerntune.gpu.scripted import HANG, ILLEGAL_ADDRESS, FakeBackend, Rule
+from kerntune.gpu.script import HANG, ILLEGAL_ADDRESS, Rule
+from kerntune.gpu.scripted import FakeBackend
 from kerntune.tuning import first_launches, isolation
 from kerntune.tuning.choices import implementation_runs
 

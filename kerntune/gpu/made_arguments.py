@@ -28,7 +28,7 @@ AT_ONCE = 1 << 24
 FindFunction = Callable[[FunctionText], Any]
 
 
-def invented(job: TuningJob, find: FindFunction) -> tuple[list[Any], dict[str, Any]]:
+def make_arguments(job: TuningJob, find: FindFunction) -> tuple[list[Any], dict[str, Any]]:
     """Positional arguments and keywords, ``grid`` too, of a call like the described one, on torch's current GPU.
 
     Floats are normally distributed; integers lie between 0 and the least size of any tensor, so that they are in range

@@ -1,4 +1,4 @@
-"""Stand-in tensors as the capture looks at them."""
+"""The backend without a GPU: stand-in tensors, captured launches, real compilation for any target; nothing runs."""
 
 from __future__ import annotations
 
@@ -6,10 +6,11 @@ import contextlib
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from kerntune.base.device import Target, typical_device
 from kerntune.base.users_line import UsersLine
 from kerntune.errors import UsageError
 from kerntune.gpu.base import OperatorListener
-from kerntune.gpu.fake_cuda import StandIns
+from kerntune.gpu.fake_cuda import StandIns, static_reason
 from kerntune.kernels.access import Access
 
 
@@ -69,3 +70,38 @@ def empty_tensor(dtype: str, shape: tuple[int, ...], strides: tuple[int, ...]) -
     if not isinstance(found, torch.dtype):
         raise UsageError(f"torch has no dtype {dtype}")
     return torch.empty_strided(shape, strides, dtype=found, device="cuda")
+
+
+class StaticBackend:
+    """Captures and compiles for one or several targets.
+
+    Device queries are answered for the first, so others get what it would see launched: pytest's runs have one each.
+    """
+
+    name = "static"
+    torch_device = "cuda"
+    gpu = None
+    ordinal = 0
+    count = 1
+
+    def __init__(self, targets: tuple[Target, ...]) -> None:
+        self.targets = targets
+        self.spec = typical_device(targets[0])
+        self.stand_ins = StandIns(self.spec)
+        self.tensors = StandInTensors(self.stand_ins)
+
+    def current(self) -> int:
+        """There is one device."""
+        return 0
+
+    def on(self, ordinal: int) -> StaticBackend:
+        """There is no other."""
+        return self
+
+    def activate(self) -> contextlib.AbstractContextManager[None]:
+        """Install the stand-ins."""
+        return self.stand_ins.activate()
+
+    def end_reason(self, error: BaseException) -> str | None:
+        """What stand-ins can't answer."""
+        return static_reason(error)
