@@ -561,7 +561,7 @@ LOADED_LATER: Mapping[str, tuple[str, ...]] = {
     "kerntune.gate.api": (
         "fsspec", "importlib.metadata", "kerntune.capture.inductor.launches", "kerntune.capture.launch_dump",
         "kerntune.cli",
-        "kerntune.gate.case_output", "kerntune.gate.case_output", "kerntune.gate.code_changes",
+        "kerntune.gate.case_output", "kerntune.gate.code_changes",
         "kerntune.gate.reporting", "kerntune.gate.static_check", "kerntune.gpu.fake_cuda.static_backend",
         "kerntune.gpu.interpreter", "kerntune.gpu.result_compare", "kerntune.gpu.result_kernels",
         "kerntune.grids", "kerntune.heuristics", "kerntune.search",

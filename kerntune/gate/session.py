@@ -37,7 +37,6 @@ from kerntune.gate.call_capture import (
 )
 from kerntune.gate.call_tuning import tuning_turns
 from kerntune.gate.case_identity import Renames, nearest_difference, tensor_arguments
-from kerntune.gate.case_output import dumped, profiled
 from kerntune.gate.gpu_capture import (
     CaptureNeeds,
     CaptureShare,
@@ -344,6 +343,8 @@ class Session:
         if unheld and (line := calling_line()) is not None:
             self._not_compared.append(line)
         if dumps_asked():
+            from kerntune.gate.case_output import dumped
+
             for target in self.backend.targets:
                 remarks += dumped(captured.on(target, self.stores.reference))
         found = [
@@ -367,7 +368,11 @@ class Session:
         self._baselines.note(captured.call.case, timed.case.fingerprint, timed.case.arguments)
         checked = timed.run()
         case = timed.case
-        said = [*dumped(case), *profiled(case, self.settings.profile)]
+        said: list[str] = []
+        if dumps_asked() or self.settings.profile is not None:
+            from kerntune.gate.case_output import dumped, profiled  # most runs ask for neither
+
+            said = [*dumped(case), *profiled(case, self.settings.profile)]
         results = (self._beside_stored(r, case) for r in checked.results)
         return replace(checked, results=with_surroundings(results, captured, said))
 
