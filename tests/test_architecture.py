@@ -48,7 +48,7 @@ MAY_IMPORT_HEAVY = (
     "kerntune.capture",
     "kerntune.kernels.compat",
     "kerntune.gate.call",
-    "kerntune.timing.profiler",  # torch's own profiler, asked for by name only
+    "kerntune.timing.timers",  # torch's own profiler, asked for by name only
     "kerntune.tuning.api.install",  # replaces Triton's own decorator
     "kerntune.tuning.choices",  # calls, compares and traces functions of tensors
     "kerntune.tuning.torch_compile",  # defines an operator of torch's
@@ -313,7 +313,7 @@ PROBES_TRITON: dict[str, str] = {}
 COMPARES_TRITONS = (
     "kerntune.compiling.frontend",
     "kerntune.compiling.worker_process",
-    "kerntune.compiling.knobs",
+    "kerntune.compiling.protocol",
     "kerntune.compiling.compile_worker",
 )
 """The farm's two sides make sure that they run the same Triton under the same settings; nothing branches on which."""

@@ -15,13 +15,10 @@ from functools import partial
 from typing import Any, Union
 
 from kerntune.base.codec import encodable
-from kerntune.compiling.binary.stages import FIRST_STAGES, strip_locations
-from kerntune.compiling.compile_listeners import notify_listeners, notify_post_compile
+from kerntune.compiling.binary.identity import FIRST_STAGES, strip_locations
 from kerntune.compiling.compiler_tokens import TOKENS
 from kerntune.compiling.farm import Farm, FarmAnswer, NotStarted
-from kerntune.compiling.fault import is_fault, remedy
 from kerntune.compiling.forking import may_fork
-from kerntune.compiling.forks import Crashed, Fronted, fork_count, lower_in_forks
 from kerntune.compiling.frontend import (
     CompileRequest,
     Lowered,
@@ -32,9 +29,19 @@ from kerntune.compiling.frontend import (
     shape_of,
     why_in_process,
 )
+from kerntune.compiling.frontend_forks import Crashed, FrontEndResult, fork_count, lower_in_forks
 from kerntune.compiling.protocol import CompileFailed, Done
-from kerntune.compiling.triton_cache import Group, Store, done_again, is_stored, made_of, take_damage
-from kerntune.compiling.worker_process import Died, with_words
+from kerntune.compiling.triton_cache import (
+    Group,
+    Store,
+    done_again,
+    is_stored,
+    made_of,
+    notify_listeners,
+    notify_post_compile,
+    take_damage,
+)
+from kerntune.compiling.worker_process import Died, is_fault, remedy, with_words
 from kerntune.errors import CompileError, EnvironmentFault, TrialError
 from kerntune.kernels.source import kernel_file
 from kerntune.kernels.specialize import Specialized
@@ -172,7 +179,7 @@ class Compilations:
             yield
 
     @staticmethod
-    def _fronted(requests: Sequence[CompileRequest]) -> Iterator[tuple[CompileRequest, Fronted]]:
+    def _fronted(requests: Sequence[CompileRequest]) -> Iterator[tuple[CompileRequest, FrontEndResult]]:
         """Requests with the results of forked copies, or with None for those to lower here."""
         forks = fork_count(len(requests))
         if forks < 2 or any(why_in_process(r.launch) for r in requests):
@@ -237,7 +244,7 @@ class Compilations:
         """Run ``triton.compile`` in this process, which searches its cache first."""
         run.finished.append(self._here(request))
 
-    def _lower(self, request: CompileRequest, run: _Run, fronted: Fronted = None) -> Future[FarmAnswer] | None:
+    def _lower(self, request: CompileRequest, run: _Run, fronted: FrontEndResult = None) -> Future[FarmAnswer] | None:
         """Run the front end and send the job to the farm; None if that is not needed."""
         if isinstance(fronted, Crashed):
             raise CompileError(fronted.reason)

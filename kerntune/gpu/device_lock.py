@@ -20,9 +20,8 @@ from dataclasses import dataclass, field
 from functools import lru_cache, partial
 from pathlib import Path
 
-from kerntune.base.working_locks import locks_work, open_lock_file
+from kerntune.base.locks import LockBusy, TwoSidedLock, locks_work, open_lock_file
 from kerntune.errors import MeasurementError
-from kerntune.gpu.two_sided_lock import LockBusy, TwoSidedLock
 
 NOTICE_S = 10.0
 """Seconds of waiting after which a process says what it waits for."""
@@ -78,7 +77,7 @@ class _Mine:
     """Whether one of its threads has the device alone."""
 
     firm: dict[int, int] = field(default_factory=dict)
-    loose: _Loose | None = None
+    loose: _SuspendableShare | None = None
     """What is held for the tests of this process; None while it gives way, and where nothing does."""
 
     @property
@@ -114,7 +113,7 @@ def hold(uuid: str, name: str, patience_s: float) -> Iterator[None]:
     mine, thread = _mine(uuid), threading.get_ident()
     if any(thread in one.firm for one in _all_mine()):
         raise MeasurementError(f"this thread shares a GPU: it can't have {name} alone before it has let go")
-    with giving_way(), _sides(uuid, name, patience_s, alone=True):
+    with sharing_suspended(), _sides(uuid, name, patience_s, alone=True):
         mine.alone = True
         try:
             yield
@@ -141,14 +140,14 @@ def share(uuid: str, name: str, patience_s: float) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def share_loosely(uuid: str, name: str, patience_s: float) -> Iterator[None]:
+def share_suspendable(uuid: str, name: str, patience_s: float) -> Iterator[None]:
     """As :func:`share`, for code that may want the device alone in between: :func:`hold` lets go of this side first,
     and takes it again at its end."""
     mine = _mine(uuid)
     if mine.alone or mine.loose is not None:
         yield
         return
-    loose = _Loose(uuid, name, patience_s)
+    loose = _SuspendableShare(uuid, name, patience_s)
     loose.take(bool(mine.firm), patience_s)
     mine.loose = loose
     try:
@@ -159,7 +158,7 @@ def share_loosely(uuid: str, name: str, patience_s: float) -> Iterator[None]:
 
 
 @dataclass
-class _Loose:
+class _SuspendableShare:
     """A side that is let go of when this process wants a device alone."""
 
     uuid: str
@@ -213,7 +212,7 @@ def _is_shared_by_parent(uuid: str) -> bool:
 
 
 @contextlib.contextmanager
-def giving_way() -> Iterator[None]:
+def sharing_suspended() -> Iterator[None]:
     """Let go meanwhile of what this process shares loosely, of all devices: who keeps one and waits for another process
     may be waited for by that one. What ends the run (Ctrl-C) doesn't wait: it is taken again if it is free."""
     given = [(one, one.loose) for one in _all_mine() if one.loose is not None]

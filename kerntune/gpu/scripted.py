@@ -164,7 +164,9 @@ class FakeGpu:
     def lock_loosely(self, patience_s: float = LOCK_TIMEOUT_S) -> contextlib.AbstractContextManager[None]:
         """The same."""
         spec = self.spec
-        return device_lock.share_loosely(spec.uuid, spec.name, patience_s) if spec.uuid else contextlib.nullcontext()
+        return (
+            device_lock.share_suspendable(spec.uuid, spec.name, patience_s) if spec.uuid else contextlib.nullcontext()
+        )
 
     def free_bytes(self) -> int:
         """What the script gives, less what was allocated."""

@@ -23,7 +23,7 @@ from kerntune.gpu.cuda import measured_matmul
 from kerntune.kernels import compat
 from kerntune.kernels.dispatch.launch_path import ObservedLaunch, Observer, observers, watch
 from kerntune.kernels.source import jit_of
-from kerntune.timing.bandwidth import measured_bandwidth
+from kerntune.timing.sampling import measured_bandwidth
 from kerntune.tuning.cache.entries import Entries
 
 

@@ -27,13 +27,13 @@ from kerntune.capture import site
 from kerntune.capture.recorder import record
 from kerntune.capture.site import spread
 from kerntune.compiling.compiler import Compiler
-from kerntune.compiling.fault import FROM_OUTSIDE
+from kerntune.compiling.worker_process import FROM_OUTSIDE
 from kerntune.errors import BackendError, MeasurementError, TuningError, UsageError
 from kerntune.gpu import staging
 from kerntune.gpu.program import Loader
 from kerntune.gpu.script import ABORT, ASSERT, HANG, ILLEGAL_ADDRESS, MISALIGNED_ADDRESS, OUT_OF_MEMORY, TRAP, Rule
 from kerntune.gpu.scripted import FakeBackend
-from kerntune.timing.worker.look_requests import ForgetRequest
+from kerntune.timing.worker.requests import ForgetRequest
 from kerntune.tuning import first_launches as launches_module
 from kerntune.tuning import isolation as isolation_module
 from kerntune.tuning.admission import Faults, FirstLaunchFault

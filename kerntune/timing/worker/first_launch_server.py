@@ -23,24 +23,25 @@ from kerntune.gpu.guards import GuardedBuffer, GuardReader
 from kerntune.gpu.memory import Memory, Source, used_storages
 from kerntune.gpu.program import Loader, Program
 from kerntune.gpu.staging import Receiver
-from kerntune.timing.worker.look_requests import (
+from kerntune.timing.worker.requests import (
     ChangedGuard,
+    FirstLaunchesRequest,
+    FirstLaunchFailed,
+    FirstLaunchMessage,
+    FirstLaunchReply,
+    FirstLaunchRequest,
     ForgetRequest,
-    LookFailed,
-    LookMessage,
-    LookReply,
-    LookRequest,
-    LooksRequest,
+    Ready,
+    RequestFailed,
     Staged,
     StageRequest,
 )
-from kerntune.timing.worker.requests import Ready, RequestFailed
 
 SPOILED = 3
 """Exit code of a worker whose device answers nothing any more."""
 
 
-class Looker:
+class FirstLaunchWorker:
     """A device, and the storages of one call on it: their first content, and guarded memory to run in."""
 
     def __init__(self, gpu: Executor, file: int) -> None:
@@ -56,12 +57,12 @@ class Looker:
         with contextlib.suppress(KerntuneError):
             self._reader.prepare()
 
-    def answers(self, request: LookMessage) -> Iterator[LookMessage]:
+    def answers(self, request: FirstLaunchMessage) -> Iterator[FirstLaunchMessage]:
         """The replies to a request, each as it is known."""
-        for one in request.looks if isinstance(request, LooksRequest) else (request,):
+        for one in request.looks if isinstance(request, FirstLaunchesRequest) else (request,):
             yield self.answer(one)
 
-    def answer(self, request: LookMessage) -> LookMessage:
+    def answer(self, request: FirstLaunchMessage) -> FirstLaunchMessage:
         """The reply to a request. A failed look that leaves the device usable isn't ``spoiled``."""
         if isinstance(request, StageRequest):
             return self._stage(request)
@@ -71,11 +72,11 @@ class Looker:
             self._reader.forget()
             self._loader.close()
             return Staged()
-        if isinstance(request, LookRequest):
+        if isinstance(request, FirstLaunchRequest):
             return self._look(request)
         return RequestFailed(f"a process for first looks can't answer {type(request).__name__}", replayable=False)
 
-    def _stage(self, request: StageRequest) -> LookMessage:
+    def _stage(self, request: StageRequest) -> FirstLaunchMessage:
         try:
             for storage, (nbytes, residue) in request.layout.items():
                 self._make_room(storage, nbytes, residue)
@@ -90,13 +91,13 @@ class Looker:
             self._pristine[storage] = self._gpu.allocate(nbytes)
             self._guarded[storage] = GuardedBuffer(self._gpu, nbytes, residue)
 
-    def _look(self, request: LookRequest) -> LookMessage:
+    def _look(self, request: FirstLaunchRequest) -> FirstLaunchMessage:
         """What is loaded stays until the tuning is over: the driver would unload it while the other process waits."""
         self._running = 0
         try:
             return self._run(request.recording, request.artifacts)
         except (MeasurementError, BackendError, ReplayError, OutOfResourcesError) as exc:
-            return LookFailed(
+            return FirstLaunchFailed(
                 str(exc),
                 self._is_lost(),
                 isinstance(exc, OutOfResourcesError),
@@ -104,7 +105,7 @@ class Looker:
                 isinstance(exc, MeasurementError),
             )
 
-    def _run(self, recording: Recording, artifacts: Artifacts) -> LookReply:
+    def _run(self, recording: Recording, artifacts: Artifacts) -> FirstLaunchReply:
         """Each launch by itself, in order, so that a fault and a changed guard zone have one that made them."""
         memory = Memory(self._gpu, recording.storages, self._sources(recording))
         singles = [msgspec.structs.replace(recording, launches=(x,)).pruned() for x in recording.working]
@@ -116,7 +117,7 @@ class Looker:
             program.enqueue()
             ns += self._gpu.elapsed_ns(begin, self._gpu.event())
             guards += self._changed_guards(self._running)
-        return LookReply(ns, tuple(guards))
+        return FirstLaunchReply(ns, tuple(guards))
 
     def _sources(self, recording: Recording) -> list[Source]:
         used = set(used_storages(recording))
@@ -141,15 +142,15 @@ class Looker:
         return False
 
 
-def serve(gpu: Executor, file: int, outbox: int) -> int:
+def serve_first_launches(gpu: Executor, file: int, outbox: int) -> int:
     """Answer requests on standard input until it closes; the exit code."""
-    looker = Looker(gpu, file)
+    looker = FirstLaunchWorker(gpu, file)
     send(outbox, Ready(gpu.spec.name))
-    requests: Reader[LookMessage] = Reader(0, LookMessage)
+    requests: Reader[FirstLaunchMessage] = Reader(0, FirstLaunchMessage)
     looker.prepare()
     for reply in (reply for request in requests for reply in looker.answers(request)):
         send(outbox, reply)
-        if isinstance(reply, LookFailed) and reply.spoiled:
+        if isinstance(reply, FirstLaunchFailed) and reply.spoiled:
             return SPOILED
     return 0
 
@@ -177,4 +178,4 @@ def main(words: Sequence[str]) -> int:
     except KerntuneError as exc:
         send(outbox, RequestFailed(str(exc), replayable=False))
         return 1
-    return serve(gpu, int(words[1]), outbox)
+    return serve_first_launches(gpu, int(words[1]), outbox)
