@@ -34,7 +34,7 @@ CHANGING = {
     "OwnBuffer", "Pending", "CandidatePool",
     "Recorded", "Script", "_Comparison", "Site", "Trial", "Tuning", "Verifier", "_Call", "_Copy",
     "GpuPools", "ShapesFile", "_Flow", "_Given", "_Pool",
-    "Deciding", "MeasuredGpu", "_Loose", "_Piece", "_Mine", "_Notice",
+    "Deciding", "MeasuredGpu", "_SuspendableShare", "_Piece", "_Mine", "_Notice",
     "Faults", "FirstLaunchFault", "FirstRuns", "Waiting", "_Order", "_Run", "_Seen", "_Tried", "_Tuning",
     "ArgumentReader", "CompiledCalls", "DynamoReader", "FusionChange", "GraphLaunch", "GridMemo",
     "InductorChoices", "KernelCall", "MetChoices",
@@ -43,7 +43,7 @@ CHANGING = {
 """Dataclasses whose objects change: what is under way. All others are frozen."""
 
 PRIVATE = {
-    "ChangedGuard", "ForgetRequest", "LookFailed", "LookReply", "LookRequest", "LooksRequest", "StageRequest",
+    "ChangedGuard", "ForgetRequest", "FirstLaunchFailed", "FirstLaunchReply", "FirstLaunchRequest", "FirstLaunchesRequest", "StageRequest",
     "StagedPiece", "Staged", "RequestFailed", "PairReply", "PairRequest", "Ready",
 }  # fmt: skip
 """Messages between one version's own processes."""

@@ -76,7 +76,7 @@ class Executor(Protocol):
         measures. A thread that holds it must let go before it asks for :meth:`lock`. :class:`MeasurementError` as
         there."""
 
-    def lock_loosely(self, patience_s: float = ...) -> AbstractContextManager[None]:
+    def lock_suspendable(self, patience_s: float = ...) -> AbstractContextManager[None]:
         """As :meth:`lock_shared`, for code that may ask for :meth:`lock` in between: that lets go of this first, and
         takes it again at its end."""
 
@@ -180,7 +180,7 @@ class Gpu(Executor, Protocol):
     def environment(self) -> Environment:
         """Versions, clocks and throttle reasons as they are now."""
 
-    def looking_process(self) -> tuple[str, ...]:
+    def first_launch_arguments(self) -> tuple[str, ...]:
         """The words by which a process opens this device for first looks (:mod:`kerntune.timing.worker.first_launch_server`); none
         where none is wanted. :class:`BackendError` says why none can."""
 

@@ -119,12 +119,14 @@ class FirstLaunches:
             self._stay_here(why)
         return None
 
-    def run_ahead(self, looks: Sequence[tuple[Recording, Mapping[int, Source | None]]], artifacts: Artifacts) -> None:
+    def run_ahead(
+        self, recordings: Sequence[tuple[Recording, Mapping[int, Source | None]]], artifacts: Artifacts
+    ) -> None:
         """Run several recordings, each with its ``first``, without a pause between them; :meth:`run` knows what came of
         each. Those after a fault, and those that find other contents than the first one, are left to :meth:`run`.
         :class:`IsolationError` as there."""
         self._ahead.clear()
-        recording, first = looks[0]
+        recording, first = recordings[0]
         if not self.active or self.cannot(recording):
             return
         try:
@@ -133,8 +135,8 @@ class FirstLaunches:
             raise
         except (MeasurementError, _EndedFromOutside):  # as run() will find, and say
             return
-        alike = [one for one, its in looks if not self.cannot(one) and not self._missing(self._wanted(one, its))]
-        request = FirstLaunchesRequest(tuple(_look(one, artifacts) for one in alike))
+        alike = [one for one, its in recordings if not self.cannot(one) and not self._missing(self._wanted(one, its))]
+        request = FirstLaunchesRequest(tuple(_first_launch(one, artifacts) for one in alike))
         with contextlib.closing(process.ask_each(request, self.limit_s)) as replies:
             for one in alike:
                 try:
@@ -154,7 +156,7 @@ class FirstLaunches:
         if why := self.cannot(recording) if self.active else "first launches run in this process":
             raise MeasurementError(why)
         try:
-            reply = self._staged(recording, {}).ask(_look(recording, artifacts), CALL_LIMIT_S)
+            reply = self._staged(recording, {}).ask(_first_launch(recording, artifacts), CALL_LIMIT_S)
         except (PeerTimeout, ChildEnded, _EndedFromOutside) as exc:
             self._isolation.drop(late=isinstance(exc, PeerTimeout))
             raise MeasurementError(str(exc)) from exc
@@ -193,7 +195,7 @@ class FirstLaunches:
             )
 
     def _run_once(self, recording: Recording, artifacts: Artifacts, first: Mapping[int, Source | None]) -> float:
-        process, request = self._staged(recording, first), _look(recording, artifacts)
+        process, request = self._staged(recording, first), _first_launch(recording, artifacts)
         return self._reply_judged(recording, partial(process.ask, request, self.limit_s()))
 
     def _reply_judged(self, recording: Recording, receive: Callable[[], object]) -> float:
@@ -226,7 +228,7 @@ class FirstLaunches:
             fault.passing = reply.no_memory
             raise fault
         if not isinstance(reply, FirstLaunchReply):
-            raise MeasurementError(f"a process for first looks answered {getattr(reply, 'message', reply)}")
+            raise MeasurementError(f"a process for first launches answered {getattr(reply, 'message', reply)}")
         if reply.guards:
             self._isolation.renew()  # who knows what else it has written
             found = reply.guards[0]
@@ -308,7 +310,7 @@ class _EndedFromOutside(Exception):
         self.fault = fault
 
 
-def _look(recording: Recording, artifacts: Artifacts) -> FirstLaunchRequest:
+def _first_launch(recording: Recording, artifacts: Artifacts) -> FirstLaunchRequest:
     return FirstLaunchRequest(recording, {b.sha256: artifacts[b.sha256] for b in recording.binaries})
 
 

@@ -55,7 +55,7 @@ class Isolation:
         self._device: tuple[str, ...] = ()
         if mode is not Isolate.OFF:
             try:
-                self._device = gpu.looking_process()
+                self._device = gpu.first_launch_arguments()
             except BackendError as exc:
                 self.give_up(str(exc))
         if mode is Isolate.ALWAYS and not self._device:
@@ -267,7 +267,7 @@ class KeptIsolation:
 def _identity(gpu: Gpu, mode: Isolate) -> object:
     """Two objects may stand for one device."""
     try:
-        return gpu.spec, gpu.looking_process(), mode
+        return gpu.spec, gpu.first_launch_arguments(), mode
     except BackendError:  # it can't have a process any more
         return gpu.spec, None, mode
 

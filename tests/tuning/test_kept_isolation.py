@@ -31,7 +31,7 @@ def begun(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[FirstLaunchProcess]]
             super().__init__(*args)  # type: ignore[arg-type]
             found.append(self)
 
-    monkeypatch.setattr(isolation_module, "LookProcess", Noted)
+    monkeypatch.setattr(isolation_module, "FirstLaunchProcess", Noted)
     yield found
     KEPT.close()
     for process in found:

@@ -51,7 +51,7 @@ class FirstLaunchProcess:
         reason, the process is ended."""
         self.wait()
         self.asked += 1
-        left, sending = len(request.looks), [request]
+        left, sending = len(request.requests), [request]
         try:
             while left:
                 reply = self._reply(sending.pop() if sending else None, limit_s())

@@ -1,7 +1,7 @@
 """A process that runs launches which may fault, hang or abort; :mod:`kerntune.timing.worker` starts it.
 
 Its words are the parent's process id, the descriptor of staging memory of the host, then what
-:meth:`kerntune.gpu.base.Gpu.looking_process` says of the device. It dies with its parent, and holds nothing but copies.
+:meth:`kerntune.gpu.base.Gpu.first_launch_arguments` says of the device. It dies with its parent, and holds nothing but copies.
 """
 
 from __future__ import annotations
@@ -50,20 +50,20 @@ class FirstLaunchWorker:
         self._pristine: dict[int, Buffer] = {}
         self._guarded: dict[int, GuardedBuffer] = {}
         self._running = 0
-        """The place of the launch that runs, among those of a look."""
+        """The place of the launch that runs, among those of a request."""
 
     def prepare(self) -> None:
-        """What the first look needs, before anything is asked. A help, no need."""
+        """What the first launch needs, before anything is asked. A help, no need."""
         with contextlib.suppress(KerntuneError):
             self._reader.prepare()
 
     def answers(self, request: FirstLaunchMessage) -> Iterator[FirstLaunchMessage]:
         """The replies to a request, each as it is known."""
-        for one in request.looks if isinstance(request, FirstLaunchesRequest) else (request,):
+        for one in request.requests if isinstance(request, FirstLaunchesRequest) else (request,):
             yield self.answer(one)
 
     def answer(self, request: FirstLaunchMessage) -> FirstLaunchMessage:
-        """The reply to a request. A failed look that leaves the device usable isn't ``spoiled``."""
+        """The reply to a request. A failed launch that leaves the device usable isn't ``spoiled``."""
         if isinstance(request, StageRequest):
             return self._stage(request)
         if isinstance(request, ForgetRequest):
@@ -73,8 +73,8 @@ class FirstLaunchWorker:
             self._loader.close()
             return Staged()
         if isinstance(request, FirstLaunchRequest):
-            return self._look(request)
-        return RequestFailed(f"a process for first looks can't answer {type(request).__name__}", replayable=False)
+            return self._first_launch(request)
+        return RequestFailed(f"a process for first launches can't answer {type(request).__name__}", replayable=False)
 
     def _stage(self, request: StageRequest) -> FirstLaunchMessage:
         try:
@@ -91,7 +91,7 @@ class FirstLaunchWorker:
             self._pristine[storage] = self._gpu.allocate(nbytes)
             self._guarded[storage] = GuardedBuffer(self._gpu, nbytes, residue)
 
-    def _look(self, request: FirstLaunchRequest) -> FirstLaunchMessage:
+    def _first_launch(self, request: FirstLaunchRequest) -> FirstLaunchMessage:
         """What is loaded stays until the tuning is over: the driver would unload it while the other process waits."""
         self._running = 0
         try:
@@ -156,7 +156,7 @@ def serve_first_launches(gpu: Executor, file: int, outbox: int) -> int:
 
 
 def open_device(words: Sequence[str]) -> Executor:
-    """The device that :meth:`kerntune.gpu.base.Gpu.looking_process` tells of."""
+    """The device that :meth:`kerntune.gpu.base.Gpu.first_launch_arguments` tells of."""
     if words[0] != "--script":
         from kerntune.gpu.driver_gpu import DriverGpu
 

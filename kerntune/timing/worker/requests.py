@@ -99,7 +99,7 @@ class FirstLaunchRequest(msgspec.Struct, frozen=True, tag="look"):
 class FirstLaunchesRequest(msgspec.Struct, frozen=True, tag="looks"):
     """Several of them, one after the other. Each has a reply of its own; none follows one that ends the worker."""
 
-    looks: tuple[FirstLaunchRequest, ...]
+    requests: tuple[FirstLaunchRequest, ...]
 
 
 class ChangedGuard(msgspec.Struct, frozen=True):

@@ -1,4 +1,4 @@
-"""The process for first looks: how it starts, answers, ends, and dies with its parent."""
+"""The process for first launches: how it starts, answers, ends, and dies with its parent."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def processes(gpu: FakeGpu, staging: HostStaging) -> Iterator[list[FirstLaunchPr
 
 def start(processes: list[FirstLaunchProcess], gpu: FakeGpu, staging: HostStaging, *rules: Rule) -> FirstLaunchProcess:
     gpu.script = Script(rules, isolated=True)
-    processes.append(FirstLaunchProcess(gpu.looking_process(), staging.file))
+    processes.append(FirstLaunchProcess(gpu.first_launch_arguments(), staging.file))
     return processes[-1]
 
 
@@ -245,7 +245,7 @@ def test_one_that_no_process_can_be_had_for_says_so(
     staging: HostStaging, gpu: FakeGpu, monkeypatch: pytest.MonkeyPatch, names: tuple[Any, str]
 ) -> None:
     monkeypatch.setattr(*names, no_process)
-    process = FirstLaunchProcess(gpu.looking_process(), staging.file)
+    process = FirstLaunchProcess(gpu.first_launch_arguments(), staging.file)
     assert not process.alive
     with pytest.raises(MeasurementError, match=r"did not start: no process can be started .*Too many open files"):
         process.wait()
@@ -258,7 +258,7 @@ def test_one_that_no_process_can_be_had_for_says_so(
 LATE = """
 import sys, threading
 sys.path[:0] = [{tests!r}, {root!r}]
-from timing.worker.test_look_process import *
+from timing.worker.test_first_launch_process import *
 device = FakeGpu(typical_device(Target.parse("cuda:90")), Script(isolated=True))
 staging = HostStaging(device)
 
@@ -266,11 +266,11 @@ def tune(process=None):
     main = threading.main_thread()
     main.join()
     time.sleep(0.5)
-    process = process or LookProcess(device.looking_process(), staging.file)
+    process = process or FirstLaunchProcess(device.first_launch_arguments(), staging.file)
     print(process.ask(staged(), 30.0), flush=True)
     process.end(wait=False)
 
-given = [LookProcess(device.looking_process(), staging.file)] if {early} else []
+given = [FirstLaunchProcess(device.first_launch_arguments(), staging.file)] if {early} else []
 threading.Thread(target=tune, args=given).start()
 """
 
@@ -285,9 +285,9 @@ def test_it_serves_a_thread_that_goes_on_after_the_main_one(early: bool) -> None
 PARENT = """
 import sys
 sys.path[:0] = [{tests!r}, {root!r}]
-from timing.worker.test_look_process import *
+from timing.worker.test_first_launch_process import *
 device = FakeGpu(typical_device(Target.parse("cuda:90")), Script([Rule(fault=HANG)], isolated=True))
-process = LookProcess(device.looking_process(), HostStaging(device).file)
+process = FirstLaunchProcess(device.first_launch_arguments(), HostStaging(device).file)
 process.ask(staged(), 30.0)
 print(process.child.pid, flush=True)
 process.ask(LOOK, 600.0)
