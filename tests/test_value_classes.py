@@ -43,8 +43,9 @@ CHANGING = {
 """Dataclasses whose objects change: what is under way. All others are frozen."""
 
 PRIVATE = {
-    "ChangedGuard", "ForgetRequest", "FirstLaunchFailed", "FirstLaunchReply", "FirstLaunchRequest", "FirstLaunchesRequest", "StageRequest",
-    "StagedPiece", "Staged", "RequestFailed", "PairReply", "PairRequest", "Ready",
+    "ChangedGuard", "ForgetRequest", "FirstLaunchFailed", "FirstLaunchReply", "FirstLaunchRequest",
+    "FirstLaunchesRequest", "StageRequest", "StagedPiece",
+    "Staged", "RequestFailed", "PairReply", "PairRequest", "Ready",
 }  # fmt: skip
 """Messages between one version's own processes."""
 

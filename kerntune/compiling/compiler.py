@@ -63,10 +63,10 @@ class Compiled:
 
     @cached_property
     def stages(self) -> Mapping[str, str]:
-        """A hash of each compiler stage's text, in their order (:func:`kerntune.compiling.binary.identity.stage_hashes`).
+        """A hash of each compiler stage's text, in their order.
 
-        Read from Triton's cache at the first access, which is for winners only: it takes 20 ms. Empty if the files are
-        gone.
+        :func:`kerntune.compiling.binary.identity.stage_hashes` makes them. They are read from Triton's
+        cache at the first access, which is for winners only: it takes 20 ms. Empty if the files are gone.
         """
         try:
             return stage_hashes(_texts(self.files()), ASSEMBLY[self._backend][0])

@@ -181,8 +181,9 @@ class Gpu(Executor, Protocol):
         """Versions, clocks and throttle reasons as they are now."""
 
     def first_launch_arguments(self) -> tuple[str, ...]:
-        """The words by which a process opens this device for first looks (:mod:`kerntune.timing.worker.first_launch_server`); none
-        where none is wanted. :class:`BackendError` says why none can."""
+        """The words by which a process opens this device for first launches; none where none is wanted.
+
+        :mod:`kerntune.timing.worker.first_launch_server` reads them. :class:`BackendError` says why none can be had."""
 
     def unprotected(self) -> list[str]:
         """What the device's setting takes away of the protection between processes, a sentence each (MPS,

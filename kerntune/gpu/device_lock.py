@@ -69,8 +69,9 @@ def _is_held(path: Path) -> bool:
 
 @dataclass
 class _Mine:
-    """What this process holds of one device. ``by_thread`` has, by thread, how often it shares and won't give way; ``suspendable``
-    is what does."""
+    """What this process holds of one device.
+
+    ``by_thread`` has, by thread, how often it shares and won't give way; ``suspendable`` is what does."""
 
     pid: int = field(default_factory=os.getpid)
     alone: bool = False
@@ -213,8 +214,11 @@ def _is_shared_by_parent(uuid: str) -> bool:
 
 @contextlib.contextmanager
 def sharing_suspended() -> Iterator[None]:
-    """Let go meanwhile of what this process shares suspendably, of all devices: who keeps one and waits for another process
-    may be waited for by that one. What ends the run (Ctrl-C) doesn't wait: it is taken again if it is free."""
+    """Let go meanwhile of all devices that this process shares by :func:`share_suspendable`.
+
+    A process that keeps one and waits for another process may be waited for by that one. What ends the run (Ctrl-C)
+    doesn't wait: it is taken again if it is free.
+    """
     given = [(one, one.suspendable) for one in _all_mine() if one.suspendable is not None]
     for one, shared in given:
         one.suspendable = None

@@ -1,7 +1,8 @@
 """A process that runs launches which may fault, hang or abort; :mod:`kerntune.timing.worker` starts it.
 
 Its words are the parent's process id, the descriptor of staging memory of the host, then what
-:meth:`kerntune.gpu.base.Gpu.first_launch_arguments` says of the device. It dies with its parent, and holds nothing but copies.
+:meth:`kerntune.gpu.base.Gpu.first_launch_arguments` says of the device. It dies with its parent, and holds nothing but
+copies.
 """
 
 from __future__ import annotations
