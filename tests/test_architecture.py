@@ -587,6 +587,34 @@ def test_what_few_runs_need_is_not_loaded_by_the_ways_in(name: str) -> None:
     assert [m for m in loaded if any(f"{m}.".startswith(f"{later}.") for later in LOADED_LATER[name])] == []
 
 
+LOADED_BY: Mapping[str, tuple[str, ...]] = {
+    "kerntune.timing.worker.serve": (
+        "base.config", "base.device", "base.formatting", "base.frames", "base.locks", "base.numerics",
+        "base.orphans", "base.policy", "base.recording", "base.stats", "errors", "gpu.base", "gpu.compare",
+        "gpu.content", "gpu.cuda_driver", "gpu.device_lock", "gpu.driver_gpu", "gpu.early_context",
+        "gpu.foreign_work", "gpu.guards", "gpu.memory", "gpu.program", "timing.paired", "timing.sampling",
+        "timing.timers", "timing.worker.requests", "timing.worker.serve",
+    ),
+    "kerntune.timing.worker.first_launch_server": (
+        "base.config", "base.device", "base.frames", "base.locks", "base.numerics", "base.recording",
+        "compiling.forking", "errors", "gpu.base", "gpu.compare", "gpu.content", "gpu.cuda_driver",
+        "gpu.device_lock", "gpu.driver_gpu", "gpu.early_context", "gpu.guards", "gpu.memory", "gpu.program",
+        "gpu.staging", "timing.worker.first_launch_server", "timing.worker.requests",
+    ),
+}  # fmt: skip
+"""All modules of ours that a measuring process and one for first launches load until they are ready, with the driver's.
+A tuning and a replay wait for their starts, so a further module here needs a reason."""
+
+
+@pytest.mark.parametrize("name", LOADED_BY)
+def test_processes_on_a_gpu_load_these_modules_alone(name: str) -> None:
+    code = f"import sys, {name}, kerntune.gpu.driver_gpu, kerntune.gpu.early_context\nprint(*sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True, cwd=ROOT)
+    loaded = set(done.stdout.split())
+    assert loaded & {"torch", "triton", "numpy"} == set()
+    assert {n for n in ours(loaded) if not MODULES[n].is_package} == {f"kerntune.{n}" for n in LOADED_BY[name]}
+
+
 @pytest.mark.parametrize("package", PURE)
 def test_each_pure_package_loads_neither(package: str) -> None:
     """By import as well: a pure module could load torch through numpy's or msgspec's extras."""
