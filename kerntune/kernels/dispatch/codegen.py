@@ -216,7 +216,7 @@ STAGED_ENTRY = ("kt_stage", "kt_config", "kt_choice")
 """The same of a staged form."""
 
 
-def front_text(form: Form) -> str:
+def launch_text(form: Form) -> str:
     """The function ``kt_front(grid, *args, **kwargs)``."""
     return "\n".join(
         [

@@ -19,8 +19,8 @@ from kerntune.kernels.dispatch.codegen import (
     LaunchArgument,
     Needs,
     absent_part,
-    front_text,
     key_text,
+    launch_text,
     make,
     parameters_of,
     part_of,
@@ -301,7 +301,7 @@ class LaunchPath:
             "kt_no_cache": ({},),
             "kt_globals_kept": compat.globals_kept,
         }
-        front, key = make(front_text(form), "kt_front", names), make(key_text(form), "kt_key", names)
+        front, key = make(launch_text(form), "kt_front", names), make(key_text(form), "kt_key", names)
         quick = native_front(form, front, names) or front
         return Prepared(form, compat.launch_settings(), quick, key, table)
 

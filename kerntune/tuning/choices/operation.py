@@ -23,7 +23,7 @@ from kerntune.errors import CacheMissError, MeasurementError, UsageError
 from kerntune.gpu.base import Backend
 from kerntune.gpu.probe import captures_graph, is_exporting
 from kerntune.kernels import compat
-from kerntune.kernels.dispatch.choice_front import ChoiceFinder, ChoiceFront, choice_finder, find_by, in_order
+from kerntune.kernels.dispatch.choice_function import ChoiceFinder, ChoiceFunction, choice_finder, find_by, in_order
 from kerntune.kernels.source import text_of
 from kerntune.tuning import context
 from kerntune.tuning.agreement import note_chosen, tuning_turn
@@ -106,7 +106,7 @@ class Operation:
         keyed = {p.name: p.name in self.key for p in self._in_order}
         self._traced = traced_call(keyed, tuple(one.fn for one in self.implementations), self._found_in_graph)
         compiling = torch.compiler.is_dynamo_compiling
-        self.front: Any = ChoiceFront(self.parameters).make(self._miss, self._traced, compiling)
+        self.front: Any = ChoiceFunction(self.parameters).make(self._miss, self._traced, compiling)
         functools.update_wrapper(self.front, signature_of)
         del self.front.__wrapped__  # code that unwraps it would call the signature's own body
         self.front.__signature__ = inspect.signature(signature_of)
