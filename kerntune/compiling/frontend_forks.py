@@ -127,14 +127,14 @@ def _arrived(
         copy = open_[pipe]
         copy.active = time.monotonic()
         try:
-            fronts = copy.reader.arrived()
+            replies = copy.reader.arrived()
         except FrameError:
             del open_[pipe]
             continue
-        for front in fronts:
-            copy.indices.remove(front.index)
-            request = requests[front.index]
-            yield request, None if front.job is None else Lowered(request, front.source_text, front.job)
+        for reply in replies:
+            copy.indices.remove(reply.index)
+            request = requests[reply.index]
+            yield request, None if reply.job is None else Lowered(request, reply.source_text, reply.job)
     for pipe, copy in list(open_.items()):
         if time.monotonic() - copy.active > SILENCE_SECONDS:
             del open_[pipe]

@@ -167,19 +167,19 @@ class Compilations:
         searched = patient or hashes_are_ready()
         if searched:
             requests = [r for r in requests if not self._is_known(r, run)]
-        for request, fronted in self._fronted(requests):
+        for request, result in self._lowered_in_forks(requests):
             if run.stopped.done():
                 return
-            if not searched and fronted is None and hashes_are_ready():
+            if not searched and result is None and hashes_are_ready():
                 self._take_back(run)
                 if self._is_known(request, run):
                     continue
-            future = self._guarded(partial(self._lower, fronted=fronted), request, run)
+            future = self._guarded(partial(self._lower, result=result), request, run)
             run.unsearched += [] if searched else [(request, future)]
             yield
 
     @staticmethod
-    def _fronted(requests: Sequence[CompileRequest]) -> Iterator[tuple[CompileRequest, FrontEndResult]]:
+    def _lowered_in_forks(requests: Sequence[CompileRequest]) -> Iterator[tuple[CompileRequest, FrontEndResult]]:
         """Requests with the results of forked copies, or with None for those to lower here."""
         forks = fork_count(len(requests))
         if forks < 2 or any(why_in_process(r.launch) for r in requests):
@@ -244,15 +244,15 @@ class Compilations:
         """Run ``triton.compile`` in this process, which searches its cache first."""
         run.finished.append(self._here(request))
 
-    def _lower(self, request: CompileRequest, run: _Run, fronted: FrontEndResult = None) -> Future[FarmAnswer] | None:
+    def _lower(self, request: CompileRequest, run: _Run, result: FrontEndResult = None) -> Future[FarmAnswer] | None:
         """Run the front end and send the job to the farm; None if that is not needed."""
-        if isinstance(fronted, Crashed):
-            raise CompileError(fronted.reason)
+        if isinstance(result, Crashed):
+            raise CompileError(result.reason)
         if why_in_process(request.launch):
             self._is_stored(request)  # what is damaged there must go
             self._from_cache(request, run)
             return None
-        lowered = fronted or lower(request)
+        lowered = result or lower(request)
         identity = lowered.identity()
         again = self._again(lowered, identity)
         if again is not None:

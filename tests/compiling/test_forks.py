@@ -56,12 +56,12 @@ def test_copies_make_what_this_process_makes(copies):
     wanted = requests()
     found = list(lower_in_forks(wanted, copies))
     assert sorted(id(r) for r, _ in found) == sorted(map(id, wanted))
-    for request, fronted in found:
-        assert isinstance(fronted, Lowered)
+    for request, result in found:
+        assert isinstance(result, Lowered)
         here = lower(request)
-        assert fronted.source_text == here.source_text
-        assert encode(fronted.job) == encode(here.job)
-        assert fronted.identity() == here.identity()
+        assert result.source_text == here.source_text
+        assert encode(result.job) == encode(here.job)
+        assert result.identity() == here.identity()
 
 
 @pytest.fixture
@@ -120,7 +120,7 @@ def test_a_crash_costs_its_request_and_the_rest_is_lowered_here(farm, two, deadl
 
 
 def test_a_crash_is_told(deadly):
-    found = [fronted for _, fronted in lower_in_forks([request_of(kernels.add_launch(block=64)), *requests(1)], 2)]
+    found = [result for _, result in lower_in_forks([request_of(kernels.add_launch(block=64)), *requests(1)], 2)]
     assert Crashed("Triton's front end died (SIGSEGV)") in found
 
 
@@ -128,7 +128,7 @@ def test_a_crash_is_told(deadly):
 def test_a_signal_from_outside_is_no_crash(monkeypatch, number):
     """Ctrl-C, a shutdown, want of memory: code that continues restores the limit itself."""
     monkeypatch.setattr(frontend_forks, "lower", lambda request: os.kill(os.getpid(), number))
-    assert [fronted for _, fronted in lower_in_forks(requests(3), 1)] == [None] * 3
+    assert [result for _, result in lower_in_forks(requests(3), 1)] == [None] * 3
 
 
 def test_a_copy_that_hangs_is_ended_and_its_work_left(monkeypatch):
@@ -214,13 +214,13 @@ def test_descriptors_above_a_thousand_are_read(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr(os, "pipe", high)
     resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, 1200), hard))
     try:
-        assert all(fronted is not None for _, fronted in lower_in_forks(requests(), 2))
+        assert all(result is not None for _, result in lower_in_forks(requests(), 2))
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 
 
 def dict_of(found: Iterable[tuple[Any, Any]]) -> dict[int, Any]:
-    return {id(request): fronted for request, fronted in found}
+    return {id(request): result for request, result in found}
 
 
 def test_filters_of_another_thread_stay_its_own(monkeypatch):

@@ -435,7 +435,7 @@ def scripted(monkeypatch, ready, known=()):
     one._is_known = lambda request, run: seen["known"].append(request) or request in known
     one._take_back = lambda run: seen["back"].append(len(run.unsearched))
     one._guarded = lambda step, request, run: seen["sent"].append(request) or f"future of {request}"
-    one._fronted = lambda requests: ((r, None) for r in requests)
+    one._lowered_in_forks = lambda requests: ((r, None) for r in requests)
     return one, seen
 
 

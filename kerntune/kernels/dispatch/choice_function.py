@@ -66,9 +66,9 @@ def in_order(parameters: Sequence[inspect.Parameter]) -> list[inspect.Parameter]
     return sorted(parameters, key=lambda p: p.kind is p.KEYWORD_ONLY)
 
 
-def find_by(front: Any, find: Callable[..., Any]) -> None:
+def find_by(function: Any, find: Callable[..., Any]) -> None:
     """Have a choice's function look calls up by ``find``, which takes the values :func:`in_order`."""
-    front.__globals__[FIND] = find
+    function.__globals__[FIND] = find
 
 
 def _nothing(*values: Any) -> None:
