@@ -32,7 +32,7 @@ CHANGING = {
     "Capture", "Collection", "TrialSet", "Expectation", "FakeBuffer", "FakeFunction", "Screening", "Consensus",
     "CallOperators", "_Group", "Late",
     "OwnBuffer", "Pending", "CandidatePool",
-    "Recorded", "Script", "_Comparison", "Site", "Trial", "Tuning", "Verifier", "_Call", "_Copy",
+    "Recorded", "Script", "_Comparison", "Site", "Trial", "Tuning", "Verifier", "_Call", "_Fork",
     "GpuPools", "ShapesFile", "_Flow", "_Given", "_Pool",
     "Deciding", "MeasuredGpu", "_SuspendableShare", "_Piece", "_Mine", "_Notice",
     "Faults", "FirstLaunchFault", "FirstRuns", "Waiting", "_Order", "_Run", "_Seen", "_Tried", "_Tuning",
