@@ -245,7 +245,7 @@ def test_filters_of_another_thread_stay_its_own(monkeypatch):
 
 @pytest.mark.parametrize(("requests", "forks"), [(6, 2), (18, 6), (48, 6), (7, 2)])
 def test_copies_that_begin_earlier_lower_more(requests: int, forks: int) -> None:
-    found = shares(requests, frontend_forks)
+    found = shares(requests, forks)
     assert sorted(index for one in found for index in one) == list(range(requests))
     assert all(one == sorted(one) and one for one in found), "longest first"
     assert [len(one) for one in found] == sorted((len(one) for one in found), reverse=True)
