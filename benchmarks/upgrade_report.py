@@ -4,7 +4,8 @@
 
 The two interpreters are of environments that differ in their Triton. The table is the output of ``kerntune static diff
 --python OLD_PYTHON --python NEW_PYTHON --target ... --markdown examples``; this adds a summary per target, from the
-same command's ``--json``. Of OUT.md only what lies between the two marks is replaced: what was concluded from it stays.
+same command's ``--json``. Kernels that no rule fails or warns of have no row. Of OUT.md only what
+lies between the two marks is replaced: what was concluded from it stays.
 """
 
 from __future__ import annotations
@@ -83,9 +84,12 @@ def _figures(target: str, found: StaticDifference, name: str) -> Iterator[tuple[
                 yield f"{launch.kernel} {launch.after}", figure.before, figure.after
 
 
-def squeezed(table: str) -> str:
-    """A Markdown table without the spaces that align it: they would be most of the file."""
-    return re.sub(r"-{4,}", "---", re.sub(r" {2,}", " ", table))
+def shortened(table: str) -> str:
+    """A Markdown table without the rows that neither fail nor warn, and without the spaces that align it."""
+    head = ("| case ", "|---", "| ---")
+    lines = re.sub(r"-{4,}", "---", re.sub(r" {2,}", " ", table)).splitlines()
+    kept = [x for x in lines if not x.startswith("|") or x.startswith(head) or re.search("fail: |warn: ", x)]
+    return "\n".join(kept)
 
 
 def put(path: Path, text: str) -> None:
@@ -108,7 +112,7 @@ def main() -> int:
     if args.json:
         args.json.write_bytes(data)
     table = asked(args.pythons, args.target, "--markdown").decode().strip()
-    put(args.out, f"{summary(found)}\n\n{squeezed(table)}")
+    put(args.out, f"{summary(found)}\n\n{shortened(table)}")
     print(summary(found))
     return 0
 
