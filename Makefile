@@ -40,7 +40,7 @@ triton-%: $(STAMP)
 # in an environment of its own (5 GB, removed at the end), README's first hour, the demo, tests. Writes
 # benchmarks/results/torch_matrix.json. Some of it: TORCH="2.15 2.15/3.13".
 torch-matrix: $(STAMP)
-	$(BIN)/python benchmarks/torch_matrix.py $(TORCH)
+	$(BIN)/python -m benchmarks.torch_matrix.torch_matrix $(TORCH)
 
 # Other Pythons, the newest Triton that each has, and torch's CPU build if there is one for it: else what needs it is left out.
 PYTHONS := 3.10 3.12
@@ -66,7 +66,7 @@ python-%:
 # ends it after so long, AGAIN=1 tries survivors once more.
 mutants: $(STAMP)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[mutants]"
-	nice $(BIN)/python benchmarks/mutants.py $(if $(COUNT),--count $(COUNT)) $(if $(SEED),--seed $(SEED)) $(if $(ONLY),--only $(ONLY)) \
+	nice $(BIN)/python -m benchmarks.mutants.mutants $(if $(COUNT),--count $(COUNT)) $(if $(SEED),--seed $(SEED)) $(if $(ONLY),--only $(ONLY)) \
 		$(if $(SECONDS),--seconds $(SECONDS)) $(if $(AGAIN),--again)
 
 $(STAMP): pyproject.toml constraints.txt

@@ -1,19 +1,19 @@
 """Says of each file of ``benchmarks/results/`` where it is from: commit, date, environment, runs, and measured code.
 
-    python benchmarks/provenance.py FILE [...] [--runs N]     stamp results that were just measured with this checkout
-    python benchmarks/provenance.py FILE [...] --added        of old files: what the commit that recorded them had
-    python benchmarks/provenance.py                           list the files, and what has changed since
+    python -m benchmarks.provenance FILE [...] [--runs N]     stamp results that were just measured with this checkout
+    python -m benchmarks.provenance FILE [...] --added        of old files: what the commit that recorded them had
+    python -m benchmarks.provenance                           list the files, and what has changed since
 
 The stamp is the file's first entry, ``provenance``; nothing else of the file is touched. ``code`` is a hash of the
 packages that the figures depend on (:data:`MEASURES`), without comments and docstrings; ``content`` is one of the
 figures themselves, so that a file that was measured again needs a new stamp. ``commit_is`` is ``measured``, or
 ``recorded`` for files of before there were stamps: the commit that last changed the file, which may be later than the
-code that ran. Tests hold that each file has a stamp, and that what is said of changes is true.
+code that ran. Results whose program was removed (``benchmarks/results/README.md``) keep the stamp that they have, and
+their commit has the code. Tests hold that each file has a stamp, and that what is said of changes is true.
 """
 
 from __future__ import annotations
 
-import argparse
 import ast
 import functools
 import hashlib
@@ -25,8 +25,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-ROOT = Path(__file__).resolve().parents[1]
-RESULTS = ROOT / "benchmarks" / "results"
+from benchmarks import harness
+from benchmarks.harness import RESULTS, ROOT
+
 KEY = "provenance"
 
 STATIC = ("kerntune/capture", "kerntune/compiling", "kerntune/gate", "kerntune/static", "pytest_kerntune")
@@ -43,67 +44,33 @@ STATISTICS = ("kerntune/base", "kerntune/gate", "kerntune/timing")
 CACHE = ("kerntune/tuning/cache",)
 DISPATCH = ("kerntune/kernels/dispatch", "kerntune/tuning/api/autotuner.py")
 HEURISTICS = ("kerntune/heuristics",)
-DESCENT = ("kerntune/heuristics", "kerntune/search")
-MANY = ("kerntune/tuning/many", "kerntune/tuning/cache", "kerntune/tuning/agreement.py")
 
 MEASURES: Mapping[str, tuple[str, ...]] = {
     "before_after": GATE,
-    "bisect_histories": ("kerntune/cli/bisect", *GATE),
-    "cache_crowd": CACHE,
-    "cache_scale": CACHE,
-    "choice_calls": ("kerntune/kernels/dispatch", "kerntune/tuning/choices"),
-    "choices": (*TUNING, "kerntune/capture"),
     "cold": TUNING,
-    "combo_foreach": ("kerntune/heuristics", "kerntune/kernels/combined.py", *TUNING),
-    "compile_farm": ("kerntune/compiling",),
-    "compiled_callables": GATE,
-    "compiled_graphs": ("kerntune/kernels/dispatch", "kerntune/tuning/torch_compile"),
-    "creep": GATE,
-    "decision_time": STATISTICS,
-    "descent": DESCENT,
     "dispatch": DISPATCH,
-    "dispatch_off": ("kerntune/kernels/dispatch",),
     "edit_": ("kerntune/gate", "kerntune/static"),
-    "experiments": ("kerntune/capture", "kerntune/gpu", "kerntune/timing"),
-    "foresight_figures": ("kerntune/static",),
     "fuzz_commands": ("kerntune", "pytest_kerntune"),
     "fuzz_decoders": ("kerntune/base", "kerntune/compiling/binary"),
     "grids_differential": ("kerntune/grids",),
-    "hand_out_simulated": MANY,
     "heuristic_sweep": HEURISTICS,
     "heuristic_cost": HEURISTICS,
     "heuristics_differential": HEURISTICS,
-    "history": ("kerntune/gate/history",),
-    "interrupt": TUNING,
+    "history_simulation": ("kerntune/gate/history",),
     "kill_random": ("kerntune/gate", "kerntune/tuning"),
-    "many_gpus": (*MANY, *GATE),
     "mutants": ("kerntune", "pytest_kerntune"),
     "named_mutants": ("kerntune", "pytest_kerntune"),
-    "numerics": GATE,
     "ops_compare": STATIC,
     "ops_gate": (*STATIC, "kerntune/gpu"),
     "planted": GATE,
     "planted_static": STATIC,
     "planted_without_gpu": STATIC,
-    "process_reuse": ("kerntune/timing",),
     "profiled_winners": TUNING,
-    "quarantine": ("kerntune/gpu", "kerntune/tuning"),
-    "ranks": ("kerntune/tuning",),
-    "registers": ("kerntune/search", "kerntune/tuning"),
-    "replayed_exports": ("kerntune/cli", "kerntune/gate"),
-    "report_size": ("kerntune/gate/reporting",),
-    "resource_model": ("kerntune/search", "kerntune/static"),
-    "second_run": STATIC,
     "simulate_verdicts": STATISTICS,
-    "static_": STATIC,
-    "store_outage": CACHE,
-    "tritons_tests": ("kerntune/kernels", "kerntune/tuning"),
-    "tune_many": (*MANY, "kerntune/tuning"),
     "torch_matrix": ("kerntune", "pytest_kerntune"),
     "tuning_suite": TUNING,
     "verdict": STATISTICS,
     "warm_start": (*CACHE, *DISPATCH, "kerntune/tuning"),
-    "winner_contents": TUNING,
 }
 """What the figures of a file depend on, by the longest beginning of its name: packages and modules that the measured
 time, share or verdict comes from. Packages that only carry values between them aren't named."""
@@ -115,8 +82,22 @@ ABOUT = ("device", "gpu", "machine", "torch", "triton", "python", "driver", "cpu
 """What old files say at their top, where they have no ``environment``."""
 
 
+@functools.cache
+def removed_programs() -> Mapping[str, tuple[str, str]]:
+    """By result: the program that made it, where that is no longer in the tree, and a commit that has it."""
+    text = (RESULTS / "README.md").read_text(encoding="utf-8")
+    (commit,) = re.findall(r"^\| result \| program in (\w+) \|", text, re.M)
+    rows = re.findall(r"^\| `(\w+)\.json` \| `([\w/.]+)` \|", text, re.M)
+    return {name: (program, commit) for name, program in rows}
+
+
 def measures(name: str) -> tuple[str, ...]:
-    """The packages that a result's figures depend on; ``SystemExit`` for a name that :data:`MEASURES` doesn't know."""
+    """The packages that a result's figures depend on.
+
+    Raises ``SystemExit`` for a name that :data:`MEASURES` doesn't know, and where the program is no longer in the tree.
+    """
+    if name in removed_programs():
+        raise SystemExit(f"{name}: its program was removed, so nothing here can have measured it")
     known = [stem for stem in MEASURES if name.startswith(stem)]
     if not known:
         raise SystemExit(f"{name}: add to MEASURES in {Path(__file__).name} which packages its figures depend on")
@@ -263,7 +244,7 @@ def said_of(*results: Mapping[str, Any], changed: str = ", changed since") -> st
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = harness.parser(__doc__)
     parser.add_argument("files", type=Path, nargs="*")
     parser.add_argument("--runs", type=int, help="how many runs the figures are of (default: one)")
     parser.add_argument("--added", action="store_true", help="of the commit that recorded a file, not of this checkout")

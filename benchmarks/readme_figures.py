@@ -1,6 +1,6 @@
 """Writes the README's table of figures from ``benchmarks/results/``; needs no GPU.
 
-    python benchmarks/readme_figures.py [--write]
+    python -m benchmarks.readme_figures [--write]
 
 Prints the section between the two marks, or puts it there. Each row says when and at which commit it was measured, and
 in how many runs, and is marked if the code that it measures has changed since (``benchmarks/provenance.py``). A test
@@ -13,18 +13,14 @@ import json
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import pairwise
-from pathlib import Path
 from typing import Any
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
-
+from benchmarks.harness import RESULTS, ROOT
 from benchmarks.provenance import said_of
 from benchmarks.suite.cases import CASES
 from benchmarks.suite.tables import added_seconds, cold_rows, geometric_mean, not_run, times_of
 
-ROOT = Path(__file__).resolve().parents[1]
 README = ROOT / "README.md"
-RESULTS = ROOT / "benchmarks" / "results"
 BEGIN, END = "<!-- figures: begin -->", "<!-- figures: end -->"
 
 LARGE = "matmul[M=4096 N=4096 K=4096]"

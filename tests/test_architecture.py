@@ -34,9 +34,6 @@ LAYER_OF = {package: i for i, layer in enumerate(LAYERS) for package in layer}
 LOOSE = frozenset({"errors"})
 """Modules beside the packages. All may import them; they import nothing of ours."""
 
-SHIMS = frozenset({"backend", "cache", "device", "hints"})
-"""Earlier places of names that users import: they forward, and nothing of ours uses them."""
-
 PURE = ("base", "grids", "heuristics", "search")
 """Packages that import neither torch nor triton, in any of their modules."""
 
@@ -332,13 +329,13 @@ def names_with(known: dict[str, str]) -> list[Any]:
 
 
 def packages_on_disk() -> set[str]:
-    return {p.parent.name for p in (ROOT / "kerntune").glob("*/__init__.py")} - SHIMS
+    return {p.parent.name for p in (ROOT / "kerntune").glob("*/__init__.py")}
 
 
 def packages_in_packages() -> list[str]:
-    """All packages but ``kerntune`` itself, which says to users what it is for, and shims."""
+    """All packages but ``kerntune`` itself, which says to users what it is for."""
     found = {n for n, m in MODULES.items() if m.is_package and m.path.parent.parent != ROOT}
-    return sorted({n for n in found if n.split(".")[1] not in SHIMS} | {"pytest_kerntune"})
+    return sorted(found | {"pytest_kerntune"})
 
 
 def test_every_package_has_its_layer() -> None:
@@ -351,7 +348,7 @@ def test_the_house_stays_small() -> None:
     """Whoever wants a further package or layer looks for two that can be one."""
     assert len(packages_on_disk()) <= 13
     assert len(LAYERS) <= 8
-    assert len(TWICE) <= 7
+    assert len(TWICE) <= 4
 
 
 def test_a_gate_needs_no_report() -> None:
@@ -364,13 +361,13 @@ def test_a_gate_needs_no_report() -> None:
 
 def test_no_module_lies_beside_the_packages() -> None:
     beside = {p.stem for p in (ROOT / "kerntune").glob("*.py")} - {"__init__"}
-    assert beside - SHIMS == LOOSE
+    assert beside == LOOSE
 
 
 def test_tests_mirror_the_packages() -> None:
     folders = {p.name for p in (ROOT / "tests").iterdir() if p.is_dir() and any(p.glob("test_*.py"))}
     assert set(LAYER_OF) <= folders
-    assert folders - set(LAYER_OF) <= {"benchmarks", "community", "shims"}
+    assert folders - set(LAYER_OF) <= {"benchmarks", "community"}
 
 
 @pytest.mark.parametrize(
@@ -409,7 +406,7 @@ def test_imported_modules_of_ours_exist() -> None:
 def test_imports_only_earlier_layers(name: str) -> None:
     module = MODULES[name]
     used = {package_of(n) for n in ours(imports(module))} - {"", module.package} - LOOSE
-    wrong = sorted(package for package in used if package in SHIMS or not LAYER_OF[package] < LAYER_OF[module.package])
+    wrong = sorted(package for package in used if not LAYER_OF[package] < LAYER_OF[module.package])
     assert wrong == [], (
         f"{name} ({module.package}) imports from packages that aren't in a layer before its own: {wrong}"
     )
@@ -429,12 +426,9 @@ def test_package_itself_imports_base_only() -> None:
     assert {package_of(n) for n in ours(imports(MODULES["kerntune"]))} <= {"base", *LOOSE}
 
 
-def test_loose_modules_and_shims_import_next_to_nothing() -> None:
+def test_loose_modules_import_nothing_of_ours() -> None:
     for name in LOOSE:
         assert ours(imports(MODULES[f"kerntune.{name}"])) == set()
-    for module in MODULES.values():
-        if module.package in SHIMS:
-            assert ours(imports(module)) <= {"kerntune.base.moved"}
 
 
 def test_inside_only_the_version_comes_from_the_package_itself() -> None:
@@ -454,7 +448,6 @@ def test_inside_only_the_version_comes_from_the_package_itself() -> None:
 BY_TEXT = frozenset(
     {
         "kerntune",
-        "kerntune.base.moved",
         "kerntune.cli.bisect.run_server",
         "kerntune.kernels.compat.private_name",
         "kerntune.tuning.many.named_kernel",
@@ -463,8 +456,8 @@ BY_TEXT = frozenset(
 
 
 def test_nothing_is_imported_by_text() -> None:
-    """Imports by text escape every test here. ``BY_TEXT`` may: lazy names, what forwards moved ones, the module of a
-    kernel that the user wants tuned, a table of torch's private parts, and what a copied process has imported."""
+    """Imports by text escape every test here. ``BY_TEXT`` may: lazy names, the module of a kernel
+    that the user wants tuned, a table of torch's private parts, and what a copied process has imported."""
     callers = {
         m.name
         for m in MODULES.values()
@@ -496,8 +489,7 @@ ENDS_BY_ITSELF = frozenset(
     {
         "kerntune.compiling.fork_client",  # the server watches its socket and this process
         "kerntune.compiling.worker_process",  # base.orphans.end_with_parent
-        "kerntune.timing.worker.pool",  # base.orphans.end_with_parent
-        "kerntune.timing.worker.look_process",  # compiling.forking.die_with
+        "kerntune.base.child_process",  # base.orphans.end_with_parent, or compiling.forking.die_with
         "kerntune.tuning.cache.store_client",  # its process is given this one's id
         "kerntune.gate.git",  # git: killed, it could leave its locks in the user's repository
         "kerntune.cli.bisect.preloaded",  # the server's standard input is closed, and it ends its copy
@@ -710,7 +702,7 @@ def test_packages_are_found_without_an_import_of_their_own(name: str, monkeypatc
 
 # names held as text
 
-TEXTS = ("Makefile", "README.md", "CONTRIBUTING.md", "pyproject.toml", "benchmarks/mutants.toml")
+TEXTS = ("Makefile", "README.md", "CONTRIBUTING.md", "pyproject.toml", "benchmarks/mutants/mutants.toml")
 
 DISK_NAMES = re.compile(r"kerntune\.(json|\w+/\d+|\w+(?=[/\"`'{]))")
 """Schemas and files: ``kerntune.time/2``, ``kerntune.json``."""
@@ -729,15 +721,19 @@ def texts() -> Iterator[tuple[str, str]]:
 
 
 def test_paths_of_ours_in_texts_exist() -> None:
-    """The Makefile's test files, the mutation runs' modules, what the documents name: a move leaves none behind."""
+    """The Makefile's test files, the mutation runs' modules, what the documents name: a move leaves none behind.
+
+    A path after a commit (``9ed8fc62:benchmarks/ranks.py``) is git's: tests/benchmarks/test_provenance.py looks there.
+    """
+    ours = r"(?<![\w/.-])(?<![0-9a-f]{8}:)(?:kerntune|pytest_kerntune|benchmarks|docs)/[\w/.-]*\w"
     wrong = []
     for name, text in texts():
-        for found in re.findall(r"(?<![\w/.-])(?:kerntune|pytest_kerntune|benchmarks|docs)/[\w/.-]*\w", text):
+        for found in re.findall(ours, text):
             if name.endswith(".md") and DOTTED.fullmatch(found):
                 continue  # tests/test_documented_names.py looks for the name in the module
             if not any((ROOT / f"{found}{suffix}").exists() for suffix in ("", ".py")):
                 wrong.append(f"{name}: {found}")
-    for name in ("Makefile", "CONTRIBUTING.md", "benchmarks/mutants.toml"):
+    for name in ("Makefile", "CONTRIBUTING.md", "benchmarks/mutants/mutants.toml"):
         for found in re.findall(r"(?<![\w/.-])tests/[\w/.-]*\w", (ROOT / name).read_text()):
             if not (ROOT / found).exists():
                 wrong.append(f"{name}: {found}")
@@ -805,10 +801,7 @@ TWICE = {
     "launches": "of stand-ins, of the interpreter, and of code that Inductor generated: each way of running has one",
     "placement": "of stand-ins and of the interpreter",
     "session": "of stand-ins, of the interpreter, of the gate and of pytest",
-    "cache": "the subcommand is named as users type it; the other one forwards an earlier import",
     "report": "the subcommand is named as users type it; the other one is a run's JSON",
-    "device": "one forwards an earlier import",
-    "hints": "one forwards an earlier import",
 }
 """Module names that stand in two packages, and why."""
 
@@ -855,7 +848,6 @@ def test_every_definition_is_used() -> None:
     unused = {
         f"{module.name}.{name}"
         for module in MODULES.values()
-        if module.package not in SHIMS
         for name, node in top_level_names(module)
         if uses.get(name, 0) - (name in part_names(node) | names_as_text(node)) <= 0
     }

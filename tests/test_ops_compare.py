@@ -2,20 +2,10 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
-
-BENCHMARKS = Path(__file__).resolve().parents[1] / "benchmarks"
-
-
-@pytest.fixture(scope="module", autouse=True)
-def benchmarks() -> Any:
-    sys.path.insert(0, str(BENCHMARKS))
-    yield
-    sys.path.remove(str(BENCHMARKS))
 
 
 def entry(kernel: str = "add", **changes: Any) -> dict[str, Any]:
@@ -37,7 +27,7 @@ def op(*launches: dict[str, Any], error: str = "", forward: int = 1) -> dict[str
 
 
 def judged(name: str, without: dict[str, Any], with_: dict[str, Any]) -> dict[str, Any]:
-    from ops_compare import judged
+    from benchmarks.ops.ops_compare import judged
 
     return judged(name, without, with_)
 
@@ -92,7 +82,8 @@ def test_nothing_launched_is_never_alike() -> None:
 
 
 def test_a_table_has_gaps_first_and_replaces_only_its_place(tmp_path: Path) -> None:
-    from ops_compare import BEGIN, END, put_table, summary, table
+    from benchmarks.harness import put_between
+    from benchmarks.ops.ops_compare import BEGIN, END, summary, table
 
     sides = [
         {
@@ -107,7 +98,7 @@ def test_a_table_has_gaps_first_and_replaces_only_its_place(tmp_path: Path) -> N
     assert result["gaps_without_a_known_cause"] == ["liger-kernel/b"]
     document = tmp_path / "ops.md"
     document.write_text(f"before\n{BEGIN}\nold\n{END}\nafter\n")
-    put_table(document, table(result))
+    put_between(document, BEGIN, END, table(result))
     lines = document.read_text().splitlines()
     assert (lines[0], lines[-1]) == ("before", "after")
     assert "old" not in lines
@@ -134,7 +125,7 @@ def gated(name: str, verdict: str, launches: int, end: dict[str, str] | None = N
 def test_a_pass_with_fewer_launches_than_a_gpu_makes_is_silent(
     verdict: str, launches: int, end: dict[str, str] | None, silent: bool
 ) -> None:
-    from ops_gate import judged
+    from benchmarks.ops.ops_gate import judged
 
     run = {"results": [gated("a", verdict, launches, end)], "failed": {}}
     found = judged(run, ["a"], {"a": {"launches": 4}})["a"]
@@ -142,7 +133,7 @@ def test_a_pass_with_fewer_launches_than_a_gpu_makes_is_silent(
 
 
 def test_ops_that_do_not_pass_are_listed_with_what_is_said() -> None:
-    from ops_gate import judged, table
+    from benchmarks.ops.ops_gate import judged, table
 
     run = {"results": [gated("a", "PASS", 1), gated("b", "INCOMPLETE", 1)], "failed": {"test_ops.py::test_op[c]": "no"}}
     rows = table(judged(run, ["a", "b", "c", "d"], {})).splitlines()[2:]

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -12,19 +10,14 @@ import numpy as np
 import pytest
 
 ROOT = Path(__file__).parent.parent
-FILE = ROOT / "benchmarks" / "simulate_verdicts.py"
 RESULT = ROOT / "benchmarks" / "results" / "simulate_verdicts.json"
 
 
 @pytest.fixture(scope="module")
 def simulation() -> Any:
-    spec = importlib.util.spec_from_file_location("simulate_verdicts", FILE)
-    assert spec
-    assert spec.loader
-    module = sys.modules[spec.name] = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    yield module
-    del sys.modules[spec.name]
+    from benchmarks.verdicts import simulate_verdicts
+
+    return simulate_verdicts
 
 
 def rng() -> np.random.Generator:

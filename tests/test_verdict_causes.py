@@ -29,9 +29,8 @@ def pytest_kerntune_backend(config):
 
 
 @pytest.fixture
-def causes(monkeypatch: pytest.MonkeyPatch) -> Any:
-    monkeypatch.syspath_prepend(str(BENCHMARKS))
-    import verdict_causes
+def causes() -> Any:
+    from benchmarks.verdicts import verdict_causes
 
     return verdict_causes
 

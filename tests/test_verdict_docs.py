@@ -15,9 +15,8 @@ BENCHMARKS = ROOT / "benchmarks"
 
 
 @pytest.fixture
-def docs(monkeypatch: pytest.MonkeyPatch) -> Any:
-    monkeypatch.syspath_prepend(str(BENCHMARKS))
-    import verdict_docs
+def docs() -> Any:
+    from benchmarks.verdicts import verdict_docs
 
     return verdict_docs
 
@@ -62,7 +61,7 @@ def test_the_document_has_what_the_results_say(docs: Any) -> None:
     names = ("tables", "causes", "turns_h200")
     found = [json.loads((BENCHMARKS / "results" / f"verdict_{n}.json").read_text()) for n in names]
     text = docs.DOCUMENT.read_text()
-    assert docs.written(text, docs.measured(*found)) == text, "run benchmarks/verdict_docs.py"
+    assert docs.written(text, docs.measured(*found)) == text, "run benchmarks/verdicts/verdict_docs.py"
 
 
 def test_what_turns_alone_give_stands_beside_one_process_a_side(docs: Any) -> None:
@@ -92,13 +91,8 @@ def test_the_document_has_its_marks(docs: Any) -> None:
 
 @given(st.floats(0, 1))
 def test_nearly_all_is_not_all(share: float) -> None:
-    import sys
+    from benchmarks.verdicts.verdict_docs import percent
 
-    sys.path.insert(0, str(BENCHMARKS))
-    try:
-        from verdict_docs import percent
-    finally:
-        sys.path.remove(str(BENCHMARKS))
     text = percent(share)
     if 0.00001 < share < 0.99999:
         assert text not in ("0 %", "100 %")

@@ -16,13 +16,7 @@ from kerntune.compiling.compiler import Compiler
 from kerntune.gpu.foreign_work import SYMBOL
 from kerntune.gpu.scripted import FakeBackend, FakeGpu, Rule, Script
 
-BENCHMARKS = Path(__file__).parent.parent / "benchmarks"
 PER_STEP = 1e-4
-
-
-@pytest.fixture
-def benchmarks(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.syspath_prepend(str(BENCHMARKS))
 
 
 ROWS = 4096
@@ -49,7 +43,7 @@ class Local:
     started = 0
 
     def __init__(self, request: Any, backend: FakeBackend) -> None:
-        from verdict_process import Bench
+        from benchmarks.verdicts.verdict_process import Bench
 
         Local.started += 1
         script = Script(noise=0.0002, seed=Local.started)
@@ -81,9 +75,9 @@ def backend() -> Iterator[FakeBackend]:
 
 
 @pytest.fixture(params=["steps", "programs"])
-def prepared(benchmarks: None, backend: FakeBackend, tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Any]:
-    from verdict_bench import prepare
-    from verdict_kernels import EDITS, Case, variant_module
+def prepared(backend: FakeBackend, tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Any]:
+    from benchmarks.verdicts.verdict_bench import prepare
+    from benchmarks.verdicts.verdict_kernels import EDITS, Case, variant_module
 
     spin = 64 if request.param == "steps" else ROWS
     case = Case("small", "softmax", lambda make: (make(ROWS, 256),), request.param, spin)
@@ -112,7 +106,7 @@ def test_a_request_carries_what_is_planted(prepared: Any) -> None:
 
 
 def test_slowdowns_are_planted_and_recorded(prepared: Any, backend: FakeBackend, tmp_path: Path) -> None:
-    import verdict_record as module
+    from benchmarks.verdicts import verdict_record as module
 
     record = module.Record(tmp_path / "out.json", backend)
     record.data["protocol"]["turns"] = 5
@@ -139,15 +133,15 @@ def test_slowdowns_are_planted_and_recorded(prepared: Any, backend: FakeBackend,
     assert sum(row["b"]) / sum(row["a"]) == pytest.approx(1.031, abs=0.002)
 
 
-def test_what_can_t_be_slowed_is_told(benchmarks: None) -> None:
-    from verdict_bench import NotSlowedError, steps_for
+def test_what_can_t_be_slowed_is_told() -> None:
+    from benchmarks.verdicts.verdict_bench import NotSlowedError, steps_for
 
     with pytest.raises(NotSlowedError, match=r"don't slow this kernel by 3\.0%"):
         steps_for(0.03, lambda steps: 0.001, {})
 
 
 def test_a_second_call_adds_what_is_missing(prepared: Any, backend: FakeBackend, tmp_path: Path) -> None:
-    import verdict_record as module
+    from benchmarks.verdicts import verdict_record as module
 
     record = module.Record(tmp_path / "out.json", backend)
     record.case("small")["variants"] = {"same": [{}] * 10, "twin": [{}] * 24}
@@ -162,13 +156,7 @@ def test_a_second_call_adds_what_is_missing(prepared: Any, backend: FakeBackend,
 
 @given(st.floats(1e-6, 1e-2), st.floats(0.3, 3), st.integers(0, 2000), st.sampled_from([0.031, 0.0155]))
 def test_the_search_finds_steps(slope: float, power: float, hidden: int, target: float) -> None:
-    import sys
-
-    sys.path.insert(0, str(BENCHMARKS))
-    try:
-        from verdict_bench import steps_for
-    finally:
-        sys.path.remove(str(BENCHMARKS))
+    from benchmarks.verdicts.verdict_bench import steps_for
 
     def seen(steps: int) -> float:
         return slope * max(0, steps - hidden) ** power / 50

@@ -16,9 +16,8 @@ RESULT = BENCHMARKS / "results" / "verdict_tables.json"
 
 
 @pytest.fixture
-def tables(monkeypatch: pytest.MonkeyPatch) -> Any:
-    monkeypatch.syspath_prepend(str(BENCHMARKS))
-    import verdict_tables
+def tables() -> Any:
+    from benchmarks.verdicts import verdict_tables
 
     return verdict_tables
 
@@ -109,14 +108,10 @@ def test_spread_is_over_processes(tables: Any) -> None:
 
 @given(st.lists(st.integers(0, 100), min_size=1, max_size=6), st.integers(101, 200))
 def test_rows_add_up(slower: list[int], total: int) -> None:
-    import sys
     from collections import Counter
 
-    sys.path.insert(0, str(BENCHMARKS))
-    try:
-        import verdict_tables as tables
-    finally:
-        sys.path.remove(str(BENCHMARKS))
+    from benchmarks.verdicts import verdict_tables as tables
+
     rows = [
         tables.row("r", str(i), "slow_3", 0.02, 0.03, Counter(slower=n, same=total - n)) for i, n in enumerate(slower)
     ]
@@ -132,9 +127,8 @@ def test_a_process_is_never_drawn_twice(tables: Any) -> None:
     assert sorted(r["a"] for r in drawn) == list(range(8))
 
 
-def test_peers_rules(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.syspath_prepend(str(BENCHMARKS))
-    from verdict_peers import RULES
+def test_peers_rules() -> None:
+    from benchmarks.verdicts.verdict_peers import RULES
 
     by_name = {r.name: r for r in RULES}
     before = {"a_host": [100.0] * 20, "a_event": [100.0 + i % 3 for i in range(20)]}

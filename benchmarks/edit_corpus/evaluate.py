@@ -10,22 +10,20 @@ FIGURES gets the static figures of both sides. Ends with 1 if an edit that is fa
 
 from __future__ import annotations
 
-import argparse
-import datetime
 import json
 import multiprocessing
-import platform
 import sys
 import tempfile
 import time
 from pathlib import Path
 from typing import Any
 
+from benchmarks import harness
 from benchmarks.edit_corpus import figures
 from benchmarks.edit_corpus.corpus import by_kernel
 from benchmarks.edit_corpus.tables import false_failures, joined, summary
 
-LABELS = Path(__file__).resolve().parents[1] / "results" / "edit_labels_h200.json"
+LABELS = harness.RESULTS / "edit_labels_h200.json"
 
 
 def judged(asked: tuple[str, str]) -> list[dict[str, Any]]:
@@ -71,18 +69,9 @@ def all_rows(kernels: list[str], target: str, processes: int) -> list[dict[str, 
     return sorted(rows, key=lambda row: (place[row["edit"]], row["direction"]))
 
 
-def environment(target: str) -> dict[str, Any]:
-    """What ran this."""
-    import importlib.metadata
-
-    versions = {name: importlib.metadata.version(name) for name in ("triton", "torch")}
-    date = datetime.datetime.now(datetime.timezone.utc).strftime("%Y-%m-%d")
-    return {"date": date, **versions, "python": platform.python_version(), "target": target}
-
-
 def main() -> int:
     """See the module's text."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = harness.parser(__doc__)
     parser.add_argument("out", type=Path)
     parser.add_argument("--labels", type=Path, default=LABELS)
     parser.add_argument("--kernels", nargs="*", default=list(by_kernel()))
@@ -92,20 +81,25 @@ def main() -> int:
     parser.add_argument("--only-figures", action="store_true", help="compile, judge nothing: OUT gets the figures")
     args = parser.parse_args()
     if args.only_figures:
-        figures.write(args.out, environment(args.target), all_figures(args.kernels, args.target, args.processes))
+        figures.write(
+            args.out, harness.environment(target=args.target), all_figures(args.kernels, args.target, args.processes)
+        )
         return 0
     start = time.perf_counter()
     rows = all_rows(args.kernels, args.target, args.processes)
     found = [(row["edit"], row["direction"], row.pop("figures", None)) for row in rows]
     if args.figures:
         made = {edit: sides for edit, direction, sides in found if direction == "made" and sides}
-        figures.write(args.figures, environment(args.target), made)
+        figures.write(args.figures, harness.environment(target=args.target), made)
     labels = json.loads(args.labels.read_text())["edits"] if args.labels.exists() else {}
     rows = joined(rows, labels)
     seconds = round(time.perf_counter() - start, 1)
-    result = {"environment": {**environment(args.target), "seconds": seconds}, "summary": summary(rows), "rows": rows}
-    args.out.parent.mkdir(parents=True, exist_ok=True)
-    args.out.write_text(json.dumps(result, indent=1) + "\n")
+    result = {
+        "environment": harness.environment(target=args.target, seconds=seconds),
+        "summary": summary(rows),
+        "rows": rows,
+    }
+    harness.write(args.out, result)
     print(json.dumps(result["summary"], indent=1))
     return 1 if false_failures(rows) else 0
 

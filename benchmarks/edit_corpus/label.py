@@ -10,14 +10,10 @@ it) or that hangs is started anew without that edit. OUT is written in any case,
 
 from __future__ import annotations
 
-import argparse
 import concurrent.futures
 import contextlib
-import datetime
 import hashlib
 import json
-import os
-import platform
 import subprocess
 import sys
 import tempfile
@@ -25,11 +21,12 @@ import time
 from pathlib import Path
 from typing import Any
 
+from benchmarks import harness
 from benchmarks.edit_corpus.corpus import EDITS
 from benchmarks.edit_corpus.edit import Edit
 from benchmarks.edit_corpus.tables import label_of
+from benchmarks.harness import ROOT
 
-ROOT = Path(__file__).resolve().parents[2]
 ATTEMPTS = 6
 """How often a process is started anew; each attempt loses one edit."""
 
@@ -49,7 +46,7 @@ def work(folder: Path, name: str, what: str, edits: list[str], until: float) -> 
         if not rest or left < 5:
             break
         command = [sys.executable, "-m", "benchmarks.edit_corpus.label_process", what, str(out), str(folder)]
-        env = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))}
+        env = harness.child_environment()
         with contextlib.suppress(subprocess.TimeoutExpired):
             done = subprocess.run(
                 command, input=json.dumps(rest), cwd=ROOT, env=env, text=True, timeout=left, stderr=subprocess.PIPE
@@ -77,20 +74,9 @@ def label(checked: dict[str, Any], timed: dict[str, Any]) -> dict[str, Any]:
     return {"label": label_of(timed["ratio"]), **kept, "difference": checked["difference"]}
 
 
-def environment() -> dict[str, Any]:
-    """What ran this."""
-    import torch
-    import triton
-
-    name = torch.cuda.get_device_name() if torch.cuda.is_available() else None
-    date = datetime.datetime.now(datetime.timezone.utc).strftime("%Y-%m-%d")
-    versions = {"torch": torch.__version__, "triton": triton.__version__, "python": platform.python_version()}
-    return {"date": date, "device": name, **versions, "cpus": os.cpu_count()}
-
-
 def main() -> None:
     """See the module's text."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = harness.parser(__doc__)
     parser.add_argument("out", type=Path)
     parser.add_argument("--processes", type=int, default=16)
     parser.add_argument("--seconds", type=float, default=200)
@@ -124,8 +110,13 @@ def main() -> None:
     seconds = {"checked": compiled, "all": round(time.monotonic() - start, 1)}
     earlier = {"labels": len(kept), **old["environment"]} if kept else None
     args.out.parent.mkdir(parents=True, exist_ok=True)
-    result = {"environment": environment(), "kept_from": earlier, "seconds": seconds, "edits": labels}
-    args.out.write_text(json.dumps(result, indent=1) + "\n")
+    result = {
+        "environment": harness.environment(device=harness.device_name()),
+        "kept_from": earlier,
+        "seconds": seconds,
+        "edits": labels,
+    }
+    harness.write(args.out, result)
 
 
 if __name__ == "__main__":

@@ -9,11 +9,9 @@ make can't be launched: an improvement must not fail. OUT keeps its first run (`
 
 from __future__ import annotations
 
-import argparse
 import json
 import multiprocessing
 import re
-import subprocess
 import sys
 import tempfile
 import time
@@ -21,10 +19,8 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
+from benchmarks import harness
 from benchmarks.edit_corpus.edits_planted import EDITS, Planted
-from benchmarks.edit_corpus.evaluate import environment
-
-ROOT = Path(__file__).resolve().parents[2]
 
 
 def judged(asked: tuple[str, str]) -> list[dict[str, Any]]:
@@ -86,15 +82,9 @@ def _said(row: dict[str, Any]) -> str:
     return "; ".join([row["verdict"], *row["findings"], *row.get("causes", [])])
 
 
-def commit() -> str:
-    """The commit that is judged, marked if the checkout differs from it."""
-    run = ["git", "-C", str(ROOT), "describe", "--always", "--dirty", "--abbrev=12", "--exclude=*"]
-    return subprocess.run(run, capture_output=True, text=True, check=True).stdout.strip()
-
-
 def main() -> int:
     """See the module's text."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = harness.parser(__doc__)
     parser.add_argument("out", type=Path)
     parser.add_argument("--kernels", nargs="*", default=list(dict.fromkeys(edit.kernel for edit in EDITS)))
     parser.add_argument("--processes", type=int, default=2)
@@ -109,11 +99,13 @@ def main() -> int:
     place = {edit.key: i for i, edit in enumerate(EDITS)}
     rows.sort(key=lambda row: (place[row["edit"]], row["direction"]))
     seconds = round(time.perf_counter() - start, 1)
-    last = {"environment": {**environment(args.target), "commit": commit(), "seconds": seconds}, **summary(rows)}
+    last = {
+        "environment": harness.environment(target=args.target, commit=harness.commit(), seconds=seconds),
+        **summary(rows),
+    }
     kept = json.loads(args.out.read_text()) if args.out.exists() else {}
     result = {"first": kept.get("first", last), "last": last, "rows": rows}
-    args.out.parent.mkdir(parents=True, exist_ok=True)
-    args.out.write_text(json.dumps(result, indent=1) + "\n")
+    harness.write(args.out, result)
     print(json.dumps(last, indent=1))
     return 0
 

@@ -7,24 +7,23 @@ Nothing is compiled: today's rules are applied to the static figures of both sid
 
 from __future__ import annotations
 
-import argparse
 import json
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from benchmarks import harness
 from benchmarks.edit_corpus import figures
 from benchmarks.edit_corpus.corpus import HELD_OUT_KERNELS
 from benchmarks.edit_corpus.tables import equal_code, false_failures, joined
+from benchmarks.harness import RESULTS, ROOT
 from kerntune.base.device import Target, typical_device
 from kerntune.base.policy import STATIC_RULES, StaticPolicy
 from kerntune.gate.launch_changes import compare_launches, count_findings
 from kerntune.gate.static_figures import LaunchStatic
 from kerntune.static.finding import Finding
 
-ROOT = Path(__file__).resolve().parents[2]
-RESULTS = ROOT / "benchmarks" / "results"
 LABELS = RESULTS / "edit_labels_h200.json"
 FIGURES = {series: RESULTS / f"edit_figures_triton{series}.json" for series in ("3.9",)}
 """By Triton's series. The labels are of 3.6's binaries."""
@@ -177,7 +176,7 @@ def write_page(page: Path, kept: Mapping[str, Path] = FIGURES, timed: Path = LAB
 
 def main() -> None:
     """See the module's text."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = harness.parser(__doc__)
     parser.add_argument("--document", type=Path, default=DOCUMENT)
     args = parser.parse_args()
     write_page(args.document)

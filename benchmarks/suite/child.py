@@ -39,23 +39,18 @@ def main(job: dict[str, Any]) -> None:
     for tuner, listed in zip(tuners, configs, strict=True):
         if not sys.stdin.readline():
             return
-        say("done", **timed(tuner, call, listed, job.get("phases", False)))
+        say("done", **timed(tuner, call, listed))
     sys.stdin.readline()  # its context stays until all of its batch are done
 
 
 def prepare(job: dict[str, Any]) -> tuple[Any, Any]:
-    """The call and its case; ``memory`` is no case of the suite, since its size follows from the GPU's."""
+    """The call and its case."""
     import torch
 
+    from benchmarks.suite.cases import CASES
+
     torch.manual_seed(0)
-    if job["case"] == "memory":
-        from benchmarks.suite.memory_case import memory_case
-
-        case = memory_case(job["restore"])
-    else:
-        from benchmarks.suite.cases import CASES
-
-        case = CASES[job["case"]]
+    case = CASES[job["case"]]
     return case.call(job["shape"], "cuda"), case
 
 
@@ -77,17 +72,13 @@ def extra_configs() -> list[Any]:
     return [tile(128, 128, 128, 8, 3)]
 
 
-def timed(tuner: Any, call: Any, configs: list[Any], phases: bool = False) -> dict[str, Any]:
-    """The first call, until its launch is done: its seconds, and what won; with ``phases``, where the time went. Then
-    what became of the configs that it did not wait for."""
+def timed(tuner: Any, call: Any, configs: list[Any]) -> dict[str, Any]:
+    """The first call, until its launch is done: its seconds, and what won. Then what became of the configs that it
+    did not wait for."""
     import torch
 
     from benchmarks.suite.case import config_text
-    from benchmarks.suite.phases import Phases
 
-    watch = Phases()
-    if phases:
-        watch.begin()
     begin = time.perf_counter()
     try:
         tuner[call.grid](*call.arguments)
@@ -103,15 +94,10 @@ def timed(tuner: Any, call: Any, configs: list[Any], phases: bool = False) -> di
         "timed": timed_first,
         "configs": len(configs),
         "host_peak_bytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,
-        "kept": bool(call.check()) if hasattr(call, "check") else None,
-        **({"phases": watch.end()} if phases else {}),
     }
     if not getattr(tuner, "untried", None):
         return found
-    if phases:
-        watch.begin()
-    found |= settled(tuner, call, begin)
-    return {**found, "later_phases": watch.end()} if phases else found
+    return {**found, **settled(tuner, call, begin)}
 
 
 SETTLE_SECONDS, EVERY_SECONDS = 60.0, 0.01

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import os
 import queue
 import shutil
 import subprocess
@@ -12,12 +11,11 @@ import sys
 import tempfile
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from pathlib import Path
 from typing import Any
 
+from benchmarks import harness
+from benchmarks.harness import ROOT
 from benchmarks.suite.child import MARK
-
-ROOT = Path(__file__).resolve().parents[2]
 
 PREPARE_SECONDS = 180.0
 TUNE_SECONDS = 150.0
@@ -46,12 +44,9 @@ class Child:
         self._own = folder is None
         self.folder = folder or tempfile.mkdtemp(prefix="tuning-suite-")
         self._errors = tempfile.TemporaryFile(mode="w+")  # noqa: SIM115  # closed with the process
-        env = {
-            **os.environ,
-            "PYTHONPATH": os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")]),
-            "TRITON_CACHE_DIR": f"{self.folder}/triton",
-            "KERNTUNE_CACHE_DIR": f"{self.folder}/kerntune",
-        }
+        env = harness.child_environment(
+            TRITON_CACHE_DIR=f"{self.folder}/triton", KERNTUNE_CACHE_DIR=f"{self.folder}/kerntune"
+        )
         command = [sys.executable, *program, json.dumps({"lists": [False], **job})]
         self._process = subprocess.Popen(
             command, cwd=ROOT, env=env, text=True, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._errors

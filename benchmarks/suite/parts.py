@@ -7,9 +7,9 @@ import time
 from collections.abc import Iterator
 from typing import Any
 
+from benchmarks.harness import scratch
 from benchmarks.suite.cases import CASES
 from benchmarks.suite.children import child, in_turn
-from benchmarks.suite.results import scratch
 
 Job = dict[str, Any]
 Row = dict[str, Any]
@@ -44,8 +44,6 @@ def cold(options: argparse.Namespace) -> Iterator[Row]:
     """Cold runs of each, as many as the budget of seconds allows: both tuners or none."""
     end = time.monotonic() + options.seconds
     jobs = in_both(options.kernels) * options.rounds
-    if options.phases:
-        jobs = [{**job, "phases": True} for job in jobs if job["engine"] == "kerntune"]
     step = options.together // 2 * 2 or 2
     for first in range(0, len(jobs), step):
         if time.monotonic() < end:
@@ -78,11 +76,3 @@ def added(options: argparse.Namespace) -> Iterator[Row]:
     with child({"engine": "kerntune", **one, "lists": [False, True]}) as both:
         both.tune()
         yield {"case": label(one), "engine": "kerntune", "step": "same process", **both.tune()}
-
-
-def memory(options: argparse.Namespace) -> Iterator[Row]:
-    """Peak of the whole device's used memory while a huge tensor is tuned in place, against that before it."""
-    from benchmarks.suite.sampler import watched
-
-    for engine, restore in (("kerntune", False), ("kerntune", True), ("triton", True)):
-        yield {"engine": engine, "restore_value": restore, **watched(engine, restore, options.share)}

@@ -12,10 +12,10 @@ from typing import Any
 import torch
 import triton
 
+from benchmarks.harness import scratch
 from benchmarks.suite import sweep
 from benchmarks.suite.case import Case, Shape
 from benchmarks.suite.cases import CASES
-from benchmarks.suite.results import scratch
 from kerntune.base.device import Target
 from kerntune.compiling.compiler import Compiler
 from kerntune.errors import KerntuneError

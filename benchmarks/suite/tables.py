@@ -144,7 +144,7 @@ def figures(result: Row) -> list[tuple[str, Any, str]]:
         found.append(("winner against the sweep, worst", f"{min(good):.4f}", ">= 0.97"))
     stable = [r for r in stability_rows(result) if r["tuner"] == "kerntune"]
     found += [(f"same winner, {r['case']}", f"{r['as good']} of {r['runs']}", "all") for r in stable]
-    return [*found, *_added_figures(result.get("added", ())), *_memory_figures(result), *_proposal_figures(result)]
+    return [*found, *_added_figures(result.get("added", ())), *_proposal_figures(result)]
 
 
 def _late_figures(cold: Sequence[Row]) -> list[tuple[str, Any, str]]:
@@ -181,17 +181,6 @@ def not_run(results: Iterable[Row], kernels: Iterable[str]) -> list[str]:
     """Kernels of the suite that no result has a cold run of."""
     ran = {row["case"].partition("[")[0] for result in results for row in result.get("cold", ())}
     return [kernel for kernel in kernels if kernel not in ran]
-
-
-def _memory_figures(result: Row) -> list[tuple[str, Any, str]]:
-    found = []
-    for row in result.get("memory", ()):
-        what = f"memory in place, {row['engine']}{', restore_value' if row['restore_value'] else ''}"
-        end = row["error"].split("\n")[0][:60] if "error" in row else f"kept: {row.get('kept')}"
-        found.append(
-            (what, f"{row['ratio']:.3f} of the tensor, {end}", "<= 1.1" if row["engine"] == "kerntune" else "")
-        )
-    return found
 
 
 def _proposal_figures(result: Row) -> list[tuple[str, Any, str]]:

@@ -1,27 +1,22 @@
 """``python -m kerntune.base.store_process PARENT TIMEOUT``: talks to a store for the process that started it.
 
-Requests with a reply come first, one after the other. Bundles, renewals and what is to be written later are
-done while nothing is asked, and what is left of them in the seconds after the parent has ended.
+Requests with a reply come first, one after the other. Renewals and what is to be written later are done while
+nothing is asked. What is left to be written is done in the seconds after the parent has ended.
 """
 
 from __future__ import annotations
 
 import contextlib
 import os
-import random
 import select
 import sys
 import threading
 import time
 from collections import deque
 
-import msgspec
-
-from kerntune.base import store_bundle
 from kerntune.base.frames import Reader, send
 from kerntune.base.orphans import process_end
 from kerntune.base.store_requests import (
-    AddRequest,
     Contents,
     CreateRequest,
     EndRenewal,
@@ -40,7 +35,7 @@ from kerntune.base.store_requests import (
 )
 from kerntune.base.url_files import UrlFiles, open_files
 from kerntune.base.urls import SFTP, shown_url, without_password
-from kerntune.errors import FrameError, KerntuneError, StoreError
+from kerntune.errors import FrameError, KerntuneError
 
 URL = "KERNTUNE_STORE_PROCESS_URL"
 """The variable that has the store's URL: command lines can be read by all users of a machine, and it may have a
@@ -49,25 +44,7 @@ password."""
 LAST_SECONDS = 5.0
 """For what is left to be written when the parent has ended."""
 
-GATHER_S = 0.1
-"""Members of a bundle are gathered for so long before it is written."""
-
-LOOK_AGAIN_S = 0.5
-"""After so long a bundle is read again: another process may have written its own over it meanwhile."""
-
-WRITES = 4
-"""Of one bundle in a row, at most."""
-
 ACTS = (ReadRequest, NamesRequest, CreateRequest, ReplaceRequest)
-
-
-class PendingMembers:
-    """Members that a bundle lacks; when it is to be looked at next, and how often it was written for them."""
-
-    def __init__(self) -> None:
-        self.members: dict[str, bytes] = {}
-        self.due = time.monotonic() + GATHER_S
-        self.writes = 0
 
 
 class StoreServer:
@@ -77,7 +54,6 @@ class StoreServer:
         self._url, self._timeout_s = url, timeout_s
         self._files: UrlFiles | None = None
         self._later: deque[WriteLaterRequest | RemoveLaterRequest] = deque()
-        self._bundles: dict[str, PendingMembers] = {}
         self._renewals: dict[str, tuple[RenewRequest, int, float]] = {}
         self.failed = ""
         """What went wrong last with what has no reply."""
@@ -119,15 +95,11 @@ class StoreServer:
             self.files.replace(request.name, request.data)
             return WriteReply(True)
         if self.files.create(request.name, request.data):
-            if request.bundle:
-                self._note(AddRequest(request.bundle, request.member, request.data))
             return WriteReply(True)
         return WriteReply(False, self.files.read(request.name, request.limit))
 
     def _note(self, request: StoreRequest) -> None:
-        if isinstance(request, AddRequest):
-            self._bundles.setdefault(request.bundle, PendingMembers()).members[request.member] = request.data
-        elif isinstance(request, RenewRequest):
+        if isinstance(request, RenewRequest):
             self._renewals[request.name] = (request, 1, time.monotonic() + request.seconds)
         elif isinstance(request, EndRenewal):
             self._renewals.pop(request.name, None)
@@ -140,13 +112,13 @@ class StoreServer:
         """Seconds until something is due; None if there is nothing."""
         if self._later:
             return 0.0
-        times = [p.due for p in self._bundles.values()] + [due for _, _, due in self._renewals.values()]
+        times = [due for _, _, due in self._renewals.values()]
         return max(0.0, min(times) - time.monotonic()) if times else None
 
     def work(self, *, ending: bool = False) -> bool:
         """Do one thing that is due, or that there is at all if the process is ``ending``; whether there was one."""
         try:
-            return self._renewed(ending) or self._written_later() or self._bundled(ending)
+            return self._renewed(ending) or self._written_later()
         except Exception as exc:  # it has no reply; the next request that has one says what is wrong
             self._files, self.failed = None, without_password(f"{type(exc).__name__}: {exc}", self._url)
             return True
@@ -169,45 +141,6 @@ class StoreServer:
             for name in request.names:
                 self.files.remove(name)
         return True
-
-    def _bundled(self, ending: bool) -> bool:
-        for name, pending in list(self._bundles.items()):
-            if ending or pending.due <= time.monotonic():
-                del self._bundles[name]  # an error must not come again and again
-                if self._bundle(name, pending) and pending.writes < WRITES:
-                    self._bundles[name] = pending
-                return True
-        return False
-
-    def _bundle(self, name: str, pending: PendingMembers) -> bool:
-        """Write a bundle if it lacks a member; whether it is to be looked at again."""
-        packed = self.files.read(name, store_bundle.MAX_PACKED)
-        before = _members(packed, name)
-        missing = {k: v for k, v in pending.members.items() if before.get(k) is None or _other(before[k], v)}
-        if not missing:
-            return False
-        whole = store_bundle.pack({**before, **missing})
-        if packed is None:
-            self.files.create(name, whole)
-        else:
-            self.files.replace(name, whole)
-        pending.writes += 1
-        pending.due = time.monotonic() + LOOK_AGAIN_S * random.uniform(0.5, 1.5)
-        return True
-
-
-def _members(packed: bytes | None, name: str) -> dict[str, bytes]:
-    """What a bundle has; a damaged one has nothing, and is written anew."""
-    if packed is None:
-        return {}
-    with contextlib.suppress(StoreError):
-        return store_bundle.unpack(packed, name)
-    return {}
-
-
-def _other(one: bytes, two: bytes) -> bool:
-    """Whether two JSON texts differ in more than their layout."""
-    return msgspec.json.format(one, indent=0) != msgspec.json.format(two, indent=0)
 
 
 def serve(server: StoreServer, parent: int, source: int, target: int) -> None:

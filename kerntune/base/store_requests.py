@@ -21,28 +21,17 @@ class NamesRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag=
 
 
 class CreateRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag=True):
-    """Write a file where there is none, else read what is there. One that was written becomes a member of ``bundle``,
-    if one is named, some time later."""
+    """Write a file where there is none, else read what is there."""
 
     name: str
     data: bytes
     limit: int
-    bundle: str = ""
-    member: str = ""
 
 
 class ReplaceRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag=True):
     """Write a file in the place of what is there."""
 
     name: str
-    data: bytes
-
-
-class AddRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag=True):
-    """Have a member in a bundle, in the place of an earlier one, some time later. There is no reply."""
-
-    bundle: str
-    member: str
     data: bytes
 
 
@@ -78,7 +67,6 @@ StoreRequest = Union[
     NamesRequest,
     CreateRequest,
     ReplaceRequest,
-    AddRequest,
     WriteLaterRequest,
     RemoveLaterRequest,
     RenewRequest,

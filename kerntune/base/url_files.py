@@ -6,7 +6,8 @@ import contextlib
 import os
 import posixpath
 import stat
-from collections.abc import Iterator, Sequence
+import time
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 from urllib.parse import unquote, urlsplit
@@ -44,7 +45,8 @@ class UrlFiles(Protocol):
         """A file's bytes, None if there is none; one byte more than ``limit`` at most, so that longer ones are seen."""
 
     def read_many(self, names: Sequence[str], limit: int) -> list[bytes | None]:
-        """The same of several, at once where the service can; None for one that can't be read, too."""
+        """The same of several, at once where the service can, else one after the other until ``timeout_s`` are over.
+        None for one that can't be read, or that there was no time for."""
 
     def names(self, prefix: str = "") -> list[str]:
         """All files below a folder, sorted."""
@@ -67,7 +69,7 @@ def open_files(url: str, timeout_s: float | None = None) -> UrlFiles:
     check_packages(url)
     protocol = url.partition("://")[0]
     if (folder := local_folder(url)) is not None:
-        return FolderFiles(folder)
+        return FolderFiles(folder, timeout_s)
     if protocol in SFTP:
         return SftpFiles(url, timeout_s)
     return FsspecFiles(url, timeout_s)
@@ -78,8 +80,8 @@ class FolderFiles:
 
     exclusive = True
 
-    def __init__(self, folder: Path) -> None:
-        self._folder = folder
+    def __init__(self, folder: Path, timeout_s: float | None = None) -> None:
+        self._folder, self._timeout_s = folder, timeout_s
 
     def prepare(self) -> None:
         pass
@@ -94,7 +96,7 @@ class FolderFiles:
             return file.read(limit + 1) if stat.S_ISREG(os.fstat(handle).st_mode) else b""
 
     def read_many(self, names: Sequence[str], limit: int) -> list[bytes | None]:
-        return [_or_none(self, name, limit) for name in names]
+        return _in_turn(names, self._timeout_s, lambda name: _or_none(self, name, limit))
 
     def names(self, prefix: str = "") -> list[str]:
         found = (p for p in (self._folder / prefix).rglob("*") if not p.name.startswith(".") and p.is_file())
@@ -123,7 +125,7 @@ class FsspecFiles:
             self._fs, root = url_to_fs(url, **_options(protocol, timeout_s))
         except (ImportError, ValueError) as exc:
             raise UsageError(f"{shown_url(url)}: {without_password(str(exc), url)}") from None
-        self._root = root.rstrip("/")
+        self._root, self._timeout_s = root.rstrip("/"), timeout_s
         if timeout_s is not None and hasattr(self._fs, "retries"):
             self._fs.retries = 1  # s3fs tries each request five times
 
@@ -143,10 +145,14 @@ class FsspecFiles:
         return data
 
     def read_many(self, names: Sequence[str], limit: int) -> list[bytes | None]:
-        paths = [f"{self._root}/{name}" for name in names]
-        ends = [limit + 1] * len(paths)
-        found = self._fs.cat_ranges(paths, [0] * len(paths), ends, on_error="return")
-        return [data if isinstance(data, bytes) else None for data in found]
+        def at_once(names: Sequence[str]) -> list[bytes | None]:
+            paths = [f"{self._root}/{name}" for name in names]
+            found = self._fs.cat_ranges(paths, [0] * len(paths), [limit + 1] * len(paths), on_error="return")
+            return [data if isinstance(data, bytes) else None for data in found]
+
+        if self._fs.async_impl:
+            return at_once(names)
+        return _in_turn(names, self._timeout_s, lambda name: at_once([name])[0])  # Hugging Face's is one of these
 
     def names(self, prefix: str = "") -> list[str]:
         folder = f"{self._root}/{prefix}".rstrip("/")
@@ -195,6 +201,12 @@ def _is_empty(exc: Exception) -> bool:
     return "InvalidRange" in str(exc) or "416" in str(exc)
 
 
+def _in_turn(names: Sequence[str], timeout_s: float | None, read: Callable[[str], bytes | None]) -> list[bytes | None]:
+    """One file after the other, for at most so many seconds and one file more; None for the others."""
+    begin = time.monotonic()
+    return [read(name) if timeout_s is None or time.monotonic() - begin <= timeout_s else None for name in names]
+
+
 def _or_none(files: UrlFiles, name: str, limit: int) -> bytes | None:
     try:
         return files.read(name, limit)
@@ -225,6 +237,7 @@ class SftpFiles:
         self._client.connect(where.hostname or "", where.port or 22, username=user, password=password, **limits)
         self._sftp = self._client.open_sftp()
         self._sftp.get_channel().settimeout(timeout_s)
+        self._timeout_s = timeout_s
         self._made: set[str] = set()
 
     def prepare(self) -> None:
@@ -238,7 +251,7 @@ class SftpFiles:
             return None
 
     def read_many(self, names: Sequence[str], limit: int) -> list[bytes | None]:
-        return [_or_none(self, name, limit) for name in names]
+        return _in_turn(names, self._timeout_s, lambda name: _or_none(self, name, limit))
 
     def names(self, prefix: str = "") -> list[str]:
         return sorted(self._below(prefix.rstrip("/")))

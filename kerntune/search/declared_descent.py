@@ -18,7 +18,7 @@ from kerntune.search.trial_history import Found, History, Measure
 
 TRIALS = 25
 """Configs that a descent tries beyond its list, by default; 20 to 22 in the mean of 56 descents on recorded sweeps
-(``benchmarks/descent.py``)."""
+(``benchmarks/results/descent.json``)."""
 
 FURTHER = 3
 """One trial of so many, at most, is one of the further starts."""

@@ -23,7 +23,8 @@ Points = np.ndarray[Any, np.dtype[np.float64]]
 
 LENGTH = 2.0
 """The length scale, in doublings: at this distance times are correlated by a half. Chosen once for all
-kernels; on the recorded sweeps (``benchmarks/descent.py``) values from 1.5 to 4 differ less than starts do."""
+kernels; on the recorded sweeps (``benchmarks/results/descent.json``) values from 1.5 to 4 differ less than starts
+do."""
 
 NUGGET = 1e-2
 """Of the variance, for the error of a time: an estimate of 20 us by events is known to about 2 %, where times of one

@@ -70,7 +70,7 @@ stores. Not measured: the recorded order is the same from 0 to 0.3."""
 
 OVERLAP = 0.5
 """Share of the smaller terms that isn't hidden behind the largest. Chosen on the first recorded sweeps, whose orders
-hardly change between 0.2 and 1; ``benchmarks/resource_model.py`` lists those kernels separately."""
+hardly change between 0.2 and 1; ``benchmarks/results/resource_model.json`` lists those kernels separately."""
 
 
 class ModelledConfig(msgspec.Struct, frozen=True):

@@ -11,14 +11,15 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 
 from kerntune.base.case_result import FIRST_LAUNCH
+from kerntune.base.child_process import ChildEnded
 from kerntune.base.recording import Artifacts, Recording
 from kerntune.compiling.fault import FROM_OUTSIDE
-from kerntune.errors import BackendError, LaunchFault, LaunchTimeout, MeasurementError, OutOfResourcesError
+from kerntune.errors import BackendError, LaunchFault, LaunchTimeout, MeasurementError, OutOfResourcesError, PeerTimeout
 from kerntune.gpu.base import Buffer
 from kerntune.gpu.guards import BASE_ALIGN, GuardDamage, damage_text, guards_bytes
 from kerntune.gpu.memory import Memory, Source, copies_allowed, used_storages
 from kerntune.gpu.staging import STAGING_BYTES, batches, staged_bytes
-from kerntune.timing.worker.look_process import LookProcess, ProcessEnded, ProcessLate
+from kerntune.timing.worker.look_process import LookProcess
 from kerntune.timing.worker.look_requests import (
     ChangedGuard,
     LookFailed,
@@ -146,8 +147,8 @@ class FirstLaunches:
             raise MeasurementError(why)
         try:
             reply = self._staged(recording, {}).ask(_look(recording, artifacts), CALL_LIMIT_S)
-        except (ProcessLate, ProcessEnded, _EndedFromOutside) as exc:
-            self._isolation.drop(late=isinstance(exc, ProcessLate))
+        except (PeerTimeout, ChildEnded, _EndedFromOutside) as exc:
+            self._isolation.drop(late=isinstance(exc, PeerTimeout))
             raise MeasurementError(str(exc)) from exc
         if isinstance(reply, LookFailed) and reply.spoiled:
             self._isolation.drop()
@@ -192,10 +193,10 @@ class FirstLaunches:
         begin, limit = time.monotonic(), self.limit_s()
         try:
             reply = receive()
-        except ProcessLate as exc:
+        except PeerTimeout as exc:
             self._isolation.renew(late=True)
             raise LaunchTimeout(f"{FIRST_LAUNCH} did not end within {limit:.1f} s{self._others()}") from exc
-        except ProcessEnded as exc:
+        except ChildEnded as exc:
             self._isolation.renew()
             fault = LaunchFault(f"{FIRST_LAUNCH} failed: {exc}")
             if exc.signal in FROM_OUTSIDE:
@@ -277,7 +278,7 @@ class FirstLaunches:
             pieces = tuple(StagedPiece(missing[number], offset, at, count) for number, offset, at, count in batch)
             try:
                 reply = process.ask(StageRequest(staging.kind, staging.handle, layout, pieces), STAGE_LIMIT_S)
-            except (ProcessEnded, ProcessLate) as exc:
+            except (ChildEnded, PeerTimeout) as exc:
                 self._isolation.drop()
                 raise _EndedFromOutside(f"copying its memory: {exc}") from exc
             if isinstance(reply, RequestFailed):

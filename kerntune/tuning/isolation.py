@@ -6,10 +6,11 @@ import contextlib
 import weakref
 from enum import Enum
 
-from kerntune.errors import BackendError, MeasurementError
+from kerntune.base.child_process import ChildEnded
+from kerntune.errors import BackendError, MeasurementError, PeerTimeout
 from kerntune.gpu.base import Gpu
 from kerntune.gpu.staging import HOST, HostStaging, Staging, device_staging
-from kerntune.timing.worker.look_process import LookProcess, ProcessEnded, ProcessLate
+from kerntune.timing.worker.look_process import LookProcess
 from kerntune.timing.worker.look_requests import ForgetRequest
 
 STAGE_LIMIT_S = 60.0
@@ -128,7 +129,7 @@ class Isolation:
         """Get rid of the process; the next one starts when it is wanted. ``late`` if it did not answer."""
         process, self._process = self._process, None
         with contextlib.suppress(*CANNOT_START):
-            seconds = process.close() if process is not None else 0.0
+            seconds = process.end() if process is not None else 0.0
             if late:
                 self.killed_s.append(seconds)
 
@@ -143,7 +144,7 @@ class Isolation:
             return
         try:
             self._process.ask(ForgetRequest(), STAGE_LIMIT_S)
-        except (ProcessEnded, ProcessLate, MeasurementError):
+        except (ChildEnded, PeerTimeout, MeasurementError):
             self.drop()
 
     def close(self) -> None:
@@ -151,7 +152,7 @@ class Isolation:
         process, self._process = self._process, None
         with contextlib.suppress(*CANNOT_START):
             if process is not None:
-                process.end_behind()
+                process.end(wait=False)
         host, self._host = self._host, None
         if host is not None:
             host.close()

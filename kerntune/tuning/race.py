@@ -71,7 +71,7 @@ EQUAL = 0.003
 """Where no incumbent ties, the first in config order wins of those within 0.3 % of the best: three times what chance
 makes of the same code (0.1 %, H200). While 0.5 % counted as equal there too, one of 18 fresh tunings of a key took a
 config that is slower by 0.7 % in the median of them, and one of 6 of another key (a row sum of 9.4 us, a matrix
-multiplication of 55 us, ``benchmarks/winner_contents.py``)."""
+multiplication of 55 us, ``benchmarks/results/winner_contents_h200.json``)."""
 
 LOAD_NS, LOAD_ROUNDS = 100e6, 8
 """A device that lowers its clock for its power does so within 15 to 60 ms of work, in some races and not in others, and

@@ -10,19 +10,17 @@ from kerntune.base.policy import Policy, StaticPrune, TuneMode
 from kerntune.errors import UsageError
 from kerntune.tuning.isolation import Isolate
 from kerntune.tuning.patience import ALL, Patience, checked_patience
-from kerntune.tuning.verification import Verification, Verify, names_of, verify_mode
+from kerntune.tuning.verification import Verification, Verify, verify_mode
 
 if TYPE_CHECKING:
     from kerntune.search import ComboSearch, Descent, Search
     from kerntune.search.register_scaling import RegisterScaling
 
-VERIFY, VERIFY_IGNORE = "KERNTUNE_VERIFY", "KERNTUNE_VERIFY_IGNORE"
-PATIENCE, STATIC_PRUNE = "KERNTUNE_PATIENCE", "KERNTUNE_STATIC_PRUNE"
-
+VERIFY, PATIENCE = "KERNTUNE_VERIFY", "KERNTUNE_PATIENCE"
 ISOLATE, TUNE = "KERNTUNE_ISOLATE", "KERNTUNE_TUNE"
 
 ATTRIBUTES = ("verify", "verify_ignore", "patience", "static_prune", "isolate")
-"""The attributes of a tuner that say how it tunes, each None where that is left to its environment variable."""
+"""The attributes of a tuner that say how it tunes, each None for its environment variable or its default."""
 
 
 @dataclass(frozen=True)
@@ -61,11 +59,9 @@ class TuneOptions:
     ) -> TuneOptions:
         """Options as a user gives them, else as the environment says, else the defaults. Patience begins now.
         :class:`UsageError` for what no option or variable can be."""
-        ignore = names_of(os.environ.get(VERIFY_IGNORE, "")) if verify_ignore is None else verify_ignore
-        mode = verify_mode(verify or os.environ.get(VERIFY) or Verify.WINNER)
-        if static_prune is None:
-            static_prune = StaticPrune.parse(os.environ.get(STATIC_PRUNE, ""), STATIC_PRUNE)
-        return cls(Verification(mode, ignore), _patience_now(patience), static_prune, None, keep, isolate_mode(isolate))
+        verification = Verification(verify_mode(verify or os.environ.get(VERIFY) or Verify.WINNER), verify_ignore or ())
+        prune = static_prune or StaticPrune()
+        return cls(verification, _patience_now(patience), prune, None, keep, isolate_mode(isolate))
 
     def searching(self, search: Search | Descent | ComboSearch | RegisterScaling | None) -> TuneOptions:
         """The options for a launch that may have a search of its own: with one that steps through a space, every
@@ -83,7 +79,7 @@ DEFAULTS = TuneOptions()
 
 
 def options_of(tuner: Any, *, keep: bool = True) -> TuneOptions:
-    """The options of any tuner; Triton's own have none of the attributes, and leave everything to the environment."""
+    """The options of any tuner; Triton's own have the attributes only where a user sets them."""
     return TuneOptions.now(**{name: getattr(tuner, name, None) for name in ATTRIBUTES}, keep=keep)
 
 

@@ -10,7 +10,6 @@ import difflib
 import os
 from collections.abc import Callable, Mapping
 
-from kerntune.base.policy import StaticPrune
 from kerntune.compiling import compiler_tokens, forking
 from kerntune.errors import UsageError
 from kerntune.tuning import switch_interval, tune_options
@@ -50,14 +49,12 @@ CHECKS: Mapping[str, Callable[[str], object]] = {
     "KERNTUNE_SHAPES": _free,
     "KERNTUNE_SHARED_GPU": _free,
     "KERNTUNE_SIGTERM": _switch,
-    tune_options.STATIC_PRUNE: lambda text: StaticPrune.parse(text, tune_options.STATIC_PRUNE),
     "KERNTUNE_STORE": lambda text: store_url(),
     "KERNTUNE_STORE_BINARIES": lambda text: store_url(),
     "KERNTUNE_STORE_PROCESS_URL": _free,
     switch_interval.SWITCH: _switch,
     tune_options.TUNE: lambda text: tune_options.tune_mode(),
     tune_options.VERIFY: verify_mode,
-    tune_options.VERIFY_IGNORE: _free,
     "KERNTUNE_WINNERS": _free,
 }
 """By a variable's name what raises :class:`UsageError` for a text that it can't be."""

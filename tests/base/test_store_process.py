@@ -9,12 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from kerntune.base import store_process
 from kerntune.base.frames import Reader, Timeout, send
-from kerntune.base.store_bundle import pack, unpack
 from kerntune.base.store_process import URL, StoreServer
 from kerntune.base.store_requests import (
-    AddRequest,
     Contents,
     CreateRequest,
     EndRenewal,
@@ -43,12 +40,7 @@ def finish(server: StoreServer) -> None:
 
 
 def create(name: str, data: bytes) -> CreateRequest:
-    return CreateRequest(f"k/{name}.json", data, 100, "k.gz", name)
-
-
-def bundle(server: StoreServer) -> dict[str, bytes]:
-    packed = server.files.read("k.gz", 10_000)
-    return {} if packed is None else unpack(packed, "k.gz")
+    return CreateRequest(f"k/{name}.json", data, 100)
 
 
 def test_the_first_write_stands_and_the_second_reads_it(server: StoreServer) -> None:
@@ -57,41 +49,6 @@ def test_the_first_write_stands_and_the_second_reads_it(server: StoreServer) -> 
     assert server.answer(ReadRequest(("k/a.json", "k/b.json"), 100)) == Contents((b"1", None))
     assert server.answer(ReplaceRequest("k/a.json", b"3")) == WriteReply(True)
     assert server.answer(NamesRequest("k")) == Names(("k/a.json",))
-
-
-def test_what_was_created_gets_into_the_bundle(server: StoreServer) -> None:
-    for name in "abc":
-        server.answer(create(name, b"1"))
-    server.answer(create("a", b"2"))
-    finish(server)
-    assert bundle(server) == {"a": b"1", "b": b"1", "c": b"1"}
-
-
-def test_a_bundle_that_another_wrote_over_is_completed(server: StoreServer, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(store_process, "GATHER_S", 0.0)
-    server.answer(create("a", b"1"))
-    assert server.work()
-    server.files.replace("k.gz", pack({"b": b"2"}))  # by a process that read it before
-    assert server.wait_s() is not None
-    finish(server)
-    assert bundle(server) == {"a": b"1", "b": b"2"}
-    assert server.wait_s() is None
-
-
-def test_a_bundle_that_is_never_complete_is_given_up(server: StoreServer) -> None:
-    server.answer(AddRequest("k.gz", "a", b"1"))
-    for _ in range(50):
-        if not server.work(ending=True):
-            break
-        server.files.replace("k.gz", pack({"b": b"2"}))
-    assert server.wait_s() is None
-
-
-def test_a_damaged_bundle_is_written_anew(server: StoreServer) -> None:
-    server.files.replace("k.gz", b"damage")
-    server.answer(AddRequest("k.gz", "a", b"1"))
-    finish(server)
-    assert bundle(server) == {"a": b"1"}
 
 
 def test_later_writes_come_in_order(server: StoreServer) -> None:
@@ -125,7 +82,6 @@ def test_an_error_of_what_nobody_waits_for_does_not_come_again(tmp_path: Path) -
     (tmp_path / "store").write_text("a file, not a folder")
     server = StoreServer(f"file://{tmp_path}/store", 0.5)
     server.answer(WriteLaterRequest("a", b"1"))
-    server.answer(AddRequest("k.gz", "a", b"1"))
     finish(server)
     assert server.wait_s() is None
     assert server.failed
@@ -145,4 +101,4 @@ def test_a_process_writes_what_is_left_when_its_parent_closes_the_pipe(tmp_path:
         send(process.stdin.fileno(), WriteLaterRequest("b", b"1"))
         process.stdin.close()
         assert process.wait(60) == 0
-    assert StoreServer(f"file://{tmp_path}/store", None).files.names() == ["b", "k.gz", "k/a.json"]
+    assert StoreServer(f"file://{tmp_path}/store", None).files.names() == ["b", "k/a.json"]

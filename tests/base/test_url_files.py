@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from kerntune.base import url_files
 from kerntune.base.url_files import FolderFiles, UrlFiles, open_files
 from kerntune.errors import UsageError
 
@@ -120,3 +121,31 @@ def test_a_missing_package_is_named_without_the_password(
     with pytest.raises(UsageError, match=r"^\w+://me@host/a: install ") as told:
         open_files(url)
     assert "secret" not in str(told.value)
+
+
+class TurnedClock:
+    """A second later at each look."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+
+    def monotonic(self) -> float:
+        self.now += 1.0
+        return self.now
+
+
+@pytest.mark.parametrize("kind", ["folder", "fsspec"])
+def test_files_that_come_one_after_the_other_have_a_limit_together(
+    kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The one who asks waits less than a second for a store, however many files a kernel has there."""
+    if kind == "fsspec":
+        pytest.importorskip("fsspec")
+    url = f"file://{tmp_path}" if kind == "folder" else "memory://kerntune-in-turn"
+    limited, patient = open_files(url, 2.0), open_files(url)
+    names = ["a", "b", "c", "d"]
+    for name in names:
+        patient.replace(name, b"1")
+    monkeypatch.setattr(url_files, "time", TurnedClock())
+    assert limited.read_many(names, 10) == [b"1", b"1", None, None]
+    assert patient.read_many(names, 10) == [b"1"] * 4

@@ -6,7 +6,7 @@ import csv
 import json
 import re
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -14,6 +14,7 @@ from typing import Any
 import msgspec
 import pytest
 from cli import made
+from gate.reporting.parsed import details_of, parsed
 
 from kerntune.base.case_result import CaseId, CaseResult, FailedTrial, LaunchReport
 from kerntune.base.config import Config
@@ -25,8 +26,9 @@ from kerntune.errors import BaselineError, UsageError
 from kerntune.gate.console import complain, say
 from kerntune.gate.report import RunReport, properties, write_run
 from kerntune.gate.reporting.annotations import annotation_lines
-from kerntune.gate.reporting.flat_rows import write_csv
+from kerntune.gate.reporting.flat_rows import write_csv, write_parquet
 from kerntune.gate.reporting.job_summary import summary
+from kerntune.gate.reporting.page import html_page
 from kerntune.gate.reporting.ranking import worst_first
 from kerntune.tuning.cache.damage_report import report_damage, tell_user
 from kerntune.tuning.cache.shared_store import check_url
@@ -46,8 +48,12 @@ TEXTS = [*ESCAPES, *BIDI, *COMMANDS, *HTML, *MARKDOWN, *CSV]
 
 def assert_plain(text: str) -> None:
     """No character that a terminal obeys, and no line that a CI system does."""
-    assert [x for x in text if not x.isprintable() and x not in "\n\t"] == []
+    assert_printable(text)
     assert re.search(r"^\s*::|##\w*\[", text, re.MULTILINE) is None
+
+
+def assert_printable(text: str) -> None:
+    assert [x for x in text if not x.isprintable() and x not in "\n\t"] == []
 
 
 @pytest.mark.parametrize("text", TEXTS, ids=ascii)
@@ -136,6 +142,42 @@ def test_csv(result: CaseResult, tmp_path: Path) -> None:
         assert cell.lstrip()[:1] not in ("=", "+", "-", "@") or re.fullmatch(r"-?[\d.e+-]+", cell)
 
 
+def test_the_html_page(result: CaseResult) -> None:
+    """Its texts and attributes, and the details that a script shows."""
+    text = result.message
+    run = msgspec.structs.replace(report_of(result), header=(text,), failed={text: text}, static_only={text: text})
+    page = parsed(html_page([run], [], "", title=text))
+    assert len(page.all("script")) == 3
+    for raw in ("img", "b", "iframe"):
+        assert page.all(raw) == []
+    for element in page.all():
+        texts = [] if element.tag in ("script", "style") else [c for c in element.children if isinstance(c, str)]
+        for part in (*texts, *element.attributes.values()):
+            assert_printable(part)
+    for part in strings_in(details_of(page)):
+        assert_printable(part)
+
+
+def strings_in(value: Any) -> Iterator[str]:
+    """All texts in lists and dicts, keys too."""
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, dict):
+        for pair in value.items():
+            yield from strings_in(list(pair))
+    elif isinstance(value, list):
+        for one in value:
+            yield from strings_in(one)
+
+
+def test_parquet(result: CaseResult, tmp_path: Path) -> None:
+    parquet = pytest.importorskip("pyarrow.parquet")
+    write_parquet(tmp_path / "a.parquet", [report_of(result)])
+    (row,) = parquet.read_table(tmp_path / "a.parquet").to_pylist()
+    for cell in strings_in(row):
+        assert_plain(cell)
+
+
 def test_commands_on_a_run(result: CaseResult, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     write_run(tmp_path / "run.json", report_of(result))
     for words in (["figures"], ["baselines", "apply"], ["history", "add", f"--history={tmp_path / 'h'}"]):
@@ -173,9 +215,9 @@ def test_commands_on_baselines(text: str, tmp_path: Path, capsys: pytest.Capture
         ["baselines", "prune", "--dry-run"],
     ):  # fmt: skip
         main([*words, f"--baselines={folder.folder}"])
-    main(["baselines", "diff", str(tmp_path / "a"), str(tmp_path / "b")])
-    main(["baselines", "diff", "--markdown", str(tmp_path / "b"), str(tmp_path / "a")])
-    main(["static", "diff", "--markdown", str(tmp_path / "a"), str(tmp_path / "b")])
+    main(["diff", str(tmp_path / "a"), str(tmp_path / "b")])
+    main(["diff", "--markdown", str(tmp_path / "b"), str(tmp_path / "a")])
+    main(["diff", "--static", "--markdown", str(tmp_path / "a"), str(tmp_path / "b")])
     out = capsys.readouterr()
     assert out.out
     assert_plain(out.out + out.err)

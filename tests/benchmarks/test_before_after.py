@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from benchmarks import before_after, before_after_child
+from benchmarks.before_after import before_after, before_after_child
 from kerntune.compiling import compile_worker
 
 ROOT = Path(__file__).resolve().parents[2]

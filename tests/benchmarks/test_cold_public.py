@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from benchmarks.cold_public import cases_of, summary
+from benchmarks.suite.cold_public import cases_of, summary
 
 
 def row(case: str, engine: str, seconds: float, winner: str, **timings: float) -> dict[str, Any]:

@@ -1,11 +1,11 @@
 """Mutated files of every format through the commands that read them: documented errors alone. 200,000 are tried by
-``benchmarks/fuzz_commands.py``."""
+``benchmarks/fuzz/fuzz_commands.py``."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
-from benchmarks.fuzz_commands import MOST_MB, SLOWEST_S, formats, fuzz
+from benchmarks.fuzz.fuzz_commands import MOST_MB, SLOWEST_S, formats, fuzz
 
 
 def test_mutated_files_give_documented_errors_alone(tmp_path: Path) -> None:

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import argparse
-import importlib.util
 import json
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from benchmarks import harness
+from benchmarks.harness import RESULTS
 from benchmarks.suite.case import config_text
 from benchmarks.suite.held_out_cases import HELD_OUT
 from benchmarks.suite.proposed import SETS
@@ -23,18 +23,12 @@ from kerntune.gpu.compile_only import StaticBackend
 from kerntune.heuristics import DEFAULT
 from kerntune.kernels import compat
 
-FILE = Path(__file__).resolve().parents[2] / "benchmarks" / "heuristic_sweep.py"
-
 
 @pytest.fixture(scope="module")
-def script() -> Iterator[Any]:
-    spec = importlib.util.spec_from_file_location("heuristic_sweep", FILE)
-    assert spec
-    assert spec.loader
-    module = sys.modules[spec.name] = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    yield module
-    del sys.modules[spec.name]
+def script() -> Any:
+    from benchmarks.heuristics import heuristic_sweep
+
+    return heuristic_sweep
 
 
 @pytest.fixture(scope="module")
@@ -86,7 +80,7 @@ def test_a_proposal_that_was_not_swept_is_told(
 
 
 def test_results_are_merged_in_the_suites_order(script: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(script, "environment", dict)  # stand-ins of other tests say that there is a GPU
+    monkeypatch.setattr(harness, "gpu_environment", dict)  # stand-ins of other tests say that there is a GPU
     options = argparse.Namespace(out=tmp_path / "out.json", shapes="tuned")
     script.write(options, [{"kernel": "matmul", "run": 1}, {"kernel": "blend_1d", "run": 1}])
     script.write(options, [{"kernel": "matmul", "run": 2}, {"kernel": "gelu_1d", "run": 2}])
@@ -126,7 +120,6 @@ def test_held_out_shapes_are_others_in_a_space_as_large() -> None:
         assert len(list(case.space())) >= 200
 
 
-RESULTS = FILE.parent / "results"
 FIGURES = {"heuristic_sweep.json": (14, 0.98, 0.93), "heuristic_sweep_held_out.json": (14, 0.98, 0.93)}
 """Kernels, and issue 28's demands: the default's best candidate against the sweep's best, on average and at worst."""
 

@@ -7,15 +7,15 @@ import subprocess
 import sys
 from pathlib import Path
 
-SCRIPT = Path(__file__).resolve().parents[2] / "benchmarks" / "kill_random.py"
+ROOT = Path(__file__).resolve().parents[2]
 
 
 def test_a_killed_run_leaves_nothing(tmp_path: Path) -> None:
     """The limit is not the one that is promised: this machine may be busy. ``kill_random.json`` has the times. A
     temporary folder may be left until the next run makes one (docs/robustness.md)."""
     out = tmp_path / "out.json"
-    command = [sys.executable, str(SCRIPT), str(out), "--count", "10", "--limit", "60"]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    command = [sys.executable, "-m", "benchmarks.fuzz.kill_random", str(out), "--count", "10", "--limit", "60"]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     found = json.loads(out.read_text())
     assert found["kills"] == 10

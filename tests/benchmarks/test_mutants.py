@@ -17,10 +17,10 @@ import pytest
 from inner import QUIET
 from source_path import source_path
 
-from benchmarks import mutants, mutants_guard, mutants_run
+from benchmarks.mutants import mutants, mutants_guard, mutants_run
 
 ROOT = Path(__file__).resolve().parent.parent.parent
-CONFIG = ROOT / "benchmarks" / "mutants.toml"
+CONFIG = ROOT / "benchmarks" / "mutants" / "mutants.toml"
 
 
 @pytest.fixture
@@ -100,7 +100,7 @@ def test_no_process_of_a_mutant_can_signal_all_others() -> None:
     """Neither a fork nor a program that it starts; others stay possible. Signal 0 does nothing."""
     if platform.machine() not in mutants_guard.CALLS:
         pytest.skip(f"no filter for {platform.machine()}")
-    env = {**os.environ, "PYTHONPATH": source_path(ROOT / "benchmarks")}
+    env = {**os.environ, "PYTHONPATH": source_path(ROOT / "benchmarks" / "mutants")}
     said = subprocess.run([sys.executable, "-S", "-c", SIGNALS], env=env, capture_output=True, text=True, check=True)
     assert said.stdout.splitlines() == ["False True refused refused refused sent sent", "1"]
     assert "PermissionError" in said.stderr
@@ -232,7 +232,7 @@ def sample(monkeypatch: pytest.MonkeyPatch, seed: int, **sizes: int) -> dict[str
         specs_of=lambda module: {f"{module}:{i}": i for i in range(paths[module])},
         made=lambda name, spec: {"name": name, "module": name.partition(":")[0]} if spec else None,
     )
-    monkeypatch.setitem(sys.modules, "mutants_made", fake)
+    monkeypatch.setitem(sys.modules, "benchmarks.mutants.mutants_made", fake)
     return mutants.listed_each(NONE_LISTED, list(paths), seed, 2)
 
 
@@ -306,7 +306,7 @@ def test_tests_that_run_the_line_come_first_and_progress_is_kept(
     monkeypatch.setenv("MUTANT_ORDER", str(pytester.path / "order.json"))
     monkeypatch.setenv("MUTANT_PROGRESS", str(pytester.path / "progress"))
     monkeypatch.setenv("MUTANT_MODULES", str(module))
-    monkeypatch.setenv("PYTHONPATH", source_path(ROOT / "benchmarks"))
+    monkeypatch.setenv("PYTHONPATH", source_path(ROOT / "benchmarks" / "mutants"))
     pytester.runpytest_subprocess("-p", "mutants_order", *QUIET).assert_outcomes(passed=2, deselected=1)
     rows = [json.loads(line) for line in (pytester.path / "progress").read_text().splitlines()]
     lines = {r["test"]: [line for _, line in r["lines"]] for r in rows if "lines" in r}
@@ -316,6 +316,6 @@ def test_tests_that_run_the_line_come_first_and_progress_is_kept(
 
 def module() -> Any:
     pytest.importorskip("cosmic_ray")
-    from benchmarks import mutants_made
+    from benchmarks.mutants import mutants_made
 
     return mutants_made

@@ -33,10 +33,55 @@ def test_each_result_says_where_it_is_from(path: Path) -> None:
     assert re.fullmatch(r"20\d\d-\d\d-\d\d", mark["date"])
     assert mark["environment"]
     assert mark["runs"] >= 1
-    assert mark["measures"] == list(provenance.measures(path.stem))
-    assert all((provenance.ROOT / name).exists() for name in mark["measures"])
+    if path.stem not in provenance.removed_programs():
+        assert mark["measures"] == list(provenance.measures(path.stem))
+        assert all((provenance.ROOT / name).exists() for name in mark["measures"])
     assert re.fullmatch("[0-9a-f]{16}", mark["code"])
     assert mark["content"] == provenance.content(load(path)), f"other figures than were stamped: run it for {path}"
+
+
+def in_history(commit: str) -> bool:
+    """Whether git is here, and has a commit."""
+    command = ["git", "cat-file", "-e", commit]
+    return (
+        shutil.which("git") is not None
+        and subprocess.run(command, cwd=provenance.ROOT, capture_output=True, check=False).returncode == 0
+    )
+
+
+def test_a_result_without_a_program_names_the_commits_that_have_it() -> None:
+    """The commit of the table has the program, and that of the stamp is in the history."""
+    removed = provenance.removed_programs()
+    assert len(removed) > 40
+    assert set(removed) <= {path.stem for path in FILES}
+    for name, (program, commit) in removed.items():
+        assert not (provenance.ROOT / program).exists(), f"{program} is here: {name} needs no row"
+        mark = load(provenance.RESULTS / f"{name}.json")["provenance"]
+        if in_history(commit):
+            assert in_history(f"{commit}:{program}"), program
+            assert in_history(mark["commit"]), name
+
+
+@pytest.mark.parametrize("name", ["cache_crowd", "cache_scale_store", "ranks_nccl_h200"])
+def test_a_result_without_a_program_is_held_against_its_commit(name: str) -> None:
+    """All of them hold; these measured little, so their code is read quickly."""
+    mark = load(provenance.RESULTS / f"{name}.json")["provenance"]
+    if not in_history(mark["commit"]):
+        pytest.skip("the history isn't here")
+    assert mark["code"] == provenance.code_at(mark["commit"], mark["measures"])
+
+
+def test_programs_that_documents_name_by_a_commit_are_in_it() -> None:
+    texts = [path.read_text(encoding="utf-8") for path in sorted((provenance.ROOT / "docs").glob("*.md"))]
+    named = {match for text in texts for match in re.findall(r"([0-9a-f]{8}):(benchmarks/[\w/]+\.py)", text)}
+    assert len(named) > 30
+    for commit, program in named:
+        assert not in_history(commit) or in_history(f"{commit}:{program}"), program
+
+
+def test_a_result_without_a_program_gets_no_new_stamp() -> None:
+    with pytest.raises(SystemExit, match="cache_crowd: its program was removed"):
+        provenance.measures("cache_crowd")
 
 
 def test_only_packages_that_exist_are_measured() -> None:
@@ -48,12 +93,7 @@ def test_a_row_is_marked_if_and_only_if_git_sees_other_code(name: str) -> None:
     """Git compares texts, so what has no other text has no mark; what has a mark has another text."""
     result = load(provenance.RESULTS / f"{name}.json")
     mark = result["provenance"]
-    if (
-        shutil.which("git") is None
-        or subprocess.run(
-            ["git", "cat-file", "-e", mark["commit"]], cwd=provenance.ROOT, capture_output=True, check=False
-        ).returncode
-    ):
+    if not in_history(mark["commit"]):
         pytest.skip("the history isn't here")
     text = provenance.git("diff", mark["commit"], "--", *mark["measures"])
     changed = provenance.has_changed(result)

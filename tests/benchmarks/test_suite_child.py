@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
-import operator
 from collections.abc import Callable
 from typing import Any
 
@@ -16,8 +14,6 @@ from benchmarks.suite import child
 from benchmarks.suite.case import Call, config_text
 from benchmarks.suite.cases import CASES
 from benchmarks.suite.child import decorator, extra_configs, settled, timed
-from benchmarks.suite.memory_case import memory_call, memory_case
-from benchmarks.suite.phases import STEPS
 
 CONFIGS = [triton.Config({"BLOCK": b}) for b in (64, 128, 256)]
 
@@ -58,20 +54,6 @@ def test_an_error_is_a_result() -> None:
     found = timed(Tuner(fail), Call(lambda meta: (1,), (), dict), CONFIGS)
     assert found["error"] == "OutOfMemoryError: Tried to allocate 70 GiB"
     assert "winner" not in found
-
-
-@pytest.mark.parametrize(("times", "kept"), [(0, False), (1, True), (2, False)])
-def test_a_huge_call_must_have_been_made_exactly_once(times: int, kept: bool) -> None:
-    call = memory_call({"n": 5000}, "cpu")
-    for _ in range(times):
-        call.arguments[0].mul_(0.5).add_(1)
-    assert call.check() is kept
-    assert timed(Tuner(), call, CONFIGS)["kept"] is kept
-
-
-def test_only_the_peer_needs_to_be_told_what_to_restore() -> None:
-    assert memory_case(restore=True).options == {"restore_value": ["x_ptr"]}
-    assert memory_case(restore=False).options == {}
 
 
 def test_engines_are_the_decorators_of_both() -> None:
@@ -144,24 +126,3 @@ def test_a_plain_call_is_none_that_tries_configs(monkeypatch: pytest.MonkeyPatch
     found = settled(Slow(), Call(lambda meta: (1,), (), dict), 0.0)
     assert (found["settling_ms"], found["plain_ms"]) == (700.0, 2.0)
     assert found["all_tried"] == pytest.approx(0.7 + 0.002 * (tries_at - 1) + 0.01 * tries_at)
-
-
-def test_where_the_time_went_is_told_and_nothing_stays_watched() -> None:
-    from kerntune.tuning.stored_winners import Winners
-
-    plain = Winners.find
-
-    def work() -> None:
-        with pytest.raises(AttributeError):
-            Winners.find(None, None)  # type: ignore[arg-type]
-
-    found = timed(Tuner(work), Call(lambda meta: (1,), (), dict), CONFIGS, phases=True)
-    first, last, spent, times = found["phases"]["steps"]["find"]
-    assert first <= last
-    assert (spent >= 0, times) == (True, 1)
-    assert Winners.find is plain
-
-
-def test_every_step_that_is_watched_exists() -> None:
-    for _, module, path in STEPS:
-        assert operator.attrgetter(path)(importlib.import_module(module))

@@ -170,15 +170,5 @@ def test_kernels_without_a_result_are_named() -> None:
     assert not_run(results, ["mm", "attention", "add", "gated_mlp"]) == ["attention", "gated_mlp"]
 
 
-def test_memory_tells_who_ran_out_of_it() -> None:
-    rows = [
-        {"engine": "kerntune", "restore_value": False, "ratio": 1.05, "kept": True},
-        {"engine": "triton", "restore_value": True, "ratio": 1.01, "error": "OutOfMemoryError: CUDA out of memory."},
-    ]
-    (ours, peer) = figures({"memory": rows})
-    assert ours == ("memory in place, kerntune", "1.050 of the tensor, kept: True", "<= 1.1")
-    assert "OutOfMemoryError" in peer[1]
-
-
 def test_a_report_of_nothing_is_empty() -> None:
     assert report({}) == ""

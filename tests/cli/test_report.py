@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 from fake_plotly import hide_plotly, install_plotly
+from gate.reporting.made_runs import made_run
 from gate.reporting.parsed import details_of, parsed
 
-from benchmarks.made_runs import made_run
 from kerntune.base.case_result import CaseId
 from kerntune.gate.history.places import Folder
 from kerntune.gate.history.points import SCHEMA, HistoryRun, Point, Shift

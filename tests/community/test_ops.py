@@ -47,7 +47,7 @@ def captured(folder: Path, package: str, names: Any, *options: str) -> dict[str,
     """What the ops launch, in a process of its own: packages decide by the device that they see when imported."""
     out = folder / "ops.json"
     only = [f"{package}/{name}" for name in names]
-    command = [sys.executable, str(ROOT / "benchmarks" / "ops_capture.py"), str(out), "--jobs", "1", *options]
+    command = [sys.executable, "-m", "benchmarks.ops.ops_capture", str(out), "--jobs", "1", *options]
     environ = {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])}
     done = subprocess.run([*command, "--only", *only], env=environ, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr[-3000:]

@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 from types import ModuleType
 
-SCRIPT = Path(__file__).parents[2] / "benchmarks" / "grids_differential.py"
+SCRIPT = Path(__file__).parents[2] / "benchmarks" / "grids" / "grids_differential.py"
 
 
 def load() -> ModuleType:

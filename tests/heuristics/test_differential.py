@@ -1,4 +1,4 @@
-"""A sample of the comparison with torch's heuristics; benchmarks/heuristics_differential.py runs all of it."""
+"""A sample of the comparison with torch's heuristics; ``heuristics_differential.py`` runs all of it."""
 
 from __future__ import annotations
 

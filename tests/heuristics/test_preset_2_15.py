@@ -31,7 +31,7 @@ from .inductor_free import shapes
 from .make_golden_inductor_2_15 import GOLDEN, text, unpacked
 
 H100, B200, MI300 = (TYPICAL_DEVICES[t] for t in ("cuda:90", "cuda:100", "hip:gfx942"))
-SCRIPT = Path(__file__).parents[2] / "benchmarks" / "heuristics_differential.py"
+ROOT = Path(__file__).parents[2]
 SOURCES = "KERNTUNE_TORCH_SOURCES"
 """Environment variable that names a folder with another torch release's unpacked wheel."""
 
@@ -65,7 +65,8 @@ def test_preset_2_15_answers_as_torch_2_15_did() -> None:
 def test_the_differential_runs_on_another_release_of_torch() -> None:
     pytest.importorskip("torch", minversion="2.13.0.dev0")
     options = ["--torch-sources", os.environ[SOURCES], "--every", "307", "--no-record"]
-    run = subprocess.run([sys.executable, SCRIPT, *options], capture_output=True, text=True, check=False)
+    command = [sys.executable, "-m", "benchmarks.heuristics.heuristics_differential", *options]
+    run = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     assert run.returncode == 0, run.stdout + run.stderr
     assert "newer_hints" in run.stdout
 

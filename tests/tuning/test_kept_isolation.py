@@ -37,7 +37,7 @@ def begun(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[LookProcess]]:
     yield found
     KEPT.close()
     for process in found:
-        process.close()
+        process.end()
 
 
 def use(kept: KeptIsolation, backend: FakeBackend, times: int = 1, mode: Isolate = Isolate.AUTO) -> None:

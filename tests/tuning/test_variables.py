@@ -28,7 +28,6 @@ WRONG = {
     "KERNTUNE_NVTX": ("yes", "1 or 0"),
     "KERNTUNE_PATIENCE": ("some", "a number of seconds from 0 on, or all"),
     "KERNTUNE_SIGTERM": ("off", "1 or 0"),
-    "KERNTUNE_STATIC_PRUNE": ("spils", "spills, occupancy, model"),
     "KERNTUNE_STORE": ("/mnt/x", "file:///path"),
     "KERNTUNE_SWITCH_INTERVAL": ("5ms", "1 or 0"),
     "KERNTUNE_TUNE": ("frzen", "auto, frozen, force or nearest"),

@@ -2,7 +2,6 @@
 
 ``first_bad`` is the search over an ordered line, ``bisected_version`` what lies on the line (commits, Tritons) and its
 checkout, ``judging`` the runs of one version: compiled alone, or timed beside the good one. Runs are copies of a
-process that has the imports (``preloaded`` asks for them, ``run_server`` is the process); ``equal_commits`` says from
-what they have read (``read_files``) which commits need none. ``bisection`` puts them together, ``entry`` is the
-command. No verdict is reached here: the gate's own runs decide.
+process that has the imports (``preloaded`` asks for them, ``run_server`` is the process). ``bisection`` puts them
+together, ``entry`` is the command. No verdict is reached here: the gate's own runs decide.
 """

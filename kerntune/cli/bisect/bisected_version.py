@@ -96,12 +96,6 @@ class BisectedProject:
             python = version.triton.python or sys.executable
             yield Checkout(root, here if here.is_dir() else root, python, env, shared)
 
-    def todays_files(self) -> frozenset[str]:
-        """The files that each checkout has as they are today, relative to its root: tests, and conftests above them."""
-        if self.own_tests or self.top is None:
-            return frozenset()
-        return frozenset(there.as_posix() for there in self._replaced())
-
     def _todays_tests(self, root: Path) -> None:
         """Put today's tests over the commit's."""
         for relative, source in self._replaced().items():

@@ -13,9 +13,7 @@ from pathlib import Path
 from kerntune.base.case_result import CaseId, CaseResult
 from kerntune.base.policy import Verdict
 from kerntune.cli.bisect.bisected_version import BisectedProject, BisectedVersion, Checkout, NotBuilt, last_lines
-from kerntune.cli.bisect.equal_commits import EqualCommits
 from kerntune.cli.bisect.preloaded import CommandRuns
-from kerntune.cli.bisect.read_files import read_in
 from kerntune.cli.stored import load_folder, problems
 from kerntune.errors import BaselineError, KerntuneError, UsageError
 from kerntune.gate.baselines import Baseline, StaticBaseline, TimeBaseline, inside
@@ -75,7 +73,6 @@ class VersionJudge:
         self._processes = max(1, processes)
         self._numbers = itertools.count()
         self._runs = CommandRuns()
-        self._equal: EqualCommits[ScreenedVersion] = EqualCommits(project)
         self._good: dict[CaseId, Baseline] = {}
         self._known: dict[BisectedVersion, ScreenedVersion] = {}
         """The good version itself, where it was recorded by compiling."""
@@ -90,9 +87,7 @@ class VersionJudge:
         try:
             with self._project.laid_out(version) as layout:
                 options = [f"--kerntune-target={self._target}"] if self._target else []
-                reads = self._scratch / "reads-good"
-                done, run = self._run(layout, [*options, f"--kerntune-export={self._yard}"], reads)
-                read = read_in(reads, layout.top)
+                done, run = self._run(layout, [*options, f"--kerntune-export={self._yard}"])
         except NotBuilt as exc:
             raise UsageError(f"the good side can't be built: {exc}") from None
         except OutOfOrder as exc:
@@ -101,7 +96,6 @@ class VersionJudge:
         cases = self._take_good(kind, f"the good side, {version}", _failures(run) or last_lines(done))
         if not self.timed:
             self._known[version] = self._screened(version, run, self._yard)
-            self._equal.learn(version, self._known[version], read)
         return cases
 
     def reuse_good(self, folder: Path) -> tuple[CaseId, ...]:
@@ -145,33 +139,23 @@ class VersionJudge:
 
     def screen(self, versions: Sequence[BisectedVersion]) -> list[ScreenedVersion]:
         """The code of each version, compiled without a GPU, several versions at once."""
-        found: dict[BisectedVersion, ScreenedVersion] = {}
         with ThreadPoolExecutor(max_workers=self._processes) as pool:
-            while left := [v for v in versions if v not in found]:
-                found.update({v: same for v in left if (same := self._equal.known(v)) is not None})
-                chosen = self._equal.different([v for v in left if v not in found])[: self._processes]
-                found.update(zip(chosen, pool.map(self._screen, chosen), strict=True))
-        return [found[v] for v in versions]
+            return list(pool.map(self._screen, versions))
 
     def _screen(self, version: BisectedVersion) -> ScreenedVersion:
         if version in self._known:
             return self._known[version]
-        number = next(self._numbers)
-        folder, reads = self._scratch / f"static-{number}", self._scratch / f"reads-{number}"
+        folder = self._scratch / f"static-{next(self._numbers)}"
         shutil.copytree(self._yard, folder)
         options = [f"--kerntune-target={self._compiled_for}", f"--kerntune-baselines={folder}"]
         try:
             with self._project.laid_out(version) as layout:
-                _, run = self._run(layout, options, reads)
-                read = read_in(reads, layout.top)
+                _, run = self._run(layout, options)
         except (NotBuilt, OutOfOrder) as exc:
             return ScreenedVersion(None, str(exc))
         except KerntuneError as exc:
             return ScreenedVersion(None, f"{version}: {exc}")
-        screened = self._screened(version, run, folder)
-        if screened.identity is not None:
-            self._equal.learn(version, screened, read)
-        return screened
+        return self._screened(version, run, folder)
 
     def _screened(self, version: BisectedVersion, run: RunReport, folder: Path) -> ScreenedVersion:
         missing = [c for c in self._good if c.nodeid in run.failed]
@@ -224,12 +208,12 @@ class VersionJudge:
         new = [r for r in mine if r.verdict is Verdict.NEW]
         return TimedVersion(None if new else _slower(mine), _messages(mine))
 
-    def _run(self, layout: Checkout, options: Sequence[str], reads: Path | None = None) -> tuple[str, RunReport]:
+    def _run(self, layout: Checkout, options: Sequence[str]) -> tuple[str, RunReport]:
         """The output of the project's tests with ``options``, and the run's report; :class:`OutOfOrder` without one."""
         log = self._scratch / f"run-{next(self._numbers)}.json"
         command = ["baselines", "refresh", "-q", "-p", "no:cacheprovider", f"--kerntune-json={log}"]
         said = log.with_suffix(".txt")
-        code = self._runs.run(layout, [*command, *options, *self._project.tests], said, reads)
+        code = self._runs.run(layout, [*command, *options, *self._project.tests], said)
         output = said.read_text(errors="replace")
         if code not in (0, 1, NOTHING_RAN) or not log.exists():
             raise OutOfOrder(f"its tests ended with code {code}: {_error_in(output)}")

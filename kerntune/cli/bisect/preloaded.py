@@ -33,16 +33,14 @@ class CommandRuns:
         self._servers: dict[SharedImports, RunServer] = {}
         self._lock = threading.Lock()
 
-    def run(self, layout: Checkout, arguments: Sequence[str], output: Path, reads: Path | None = None) -> int:
-        """Run one; its exit code. ``output`` takes what it prints, ``reads`` which files it reads, if that is known."""
+    def run(self, layout: Checkout, arguments: Sequence[str], output: Path) -> int:
+        """Run one; its exit code. ``output`` takes what it prints."""
         if layout.shared_path is not None:
-            code = self._in_copy(layout, (layout.python, layout.shared_path), arguments, output, reads)
+            code = self._in_copy(layout, (layout.python, layout.shared_path), arguments, output)
             if code is not None:
                 return code
             with self._lock:
                 self.alone += 1
-            if reads is not None:
-                reads.unlink(missing_ok=True)
         return run_alone(layout, arguments, output)
 
     def close(self) -> None:
@@ -50,14 +48,12 @@ class CommandRuns:
         for server in self._servers.values():
             server.close()
 
-    def _in_copy(
-        self, layout: Checkout, place: SharedImports, arguments: Sequence[str], output: Path, reads: Path | None
-    ) -> int | None:
+    def _in_copy(self, layout: Checkout, place: SharedImports, arguments: Sequence[str], output: Path) -> int | None:
         with self._lock:
             if place not in self._servers:
                 self._servers[place] = RunServer(*place, layout.env)
             server = self._servers[place]
-        return server.run(layout, arguments, output, reads)
+        return server.run(layout, arguments, output)
 
 
 def run_alone(layout: Checkout, arguments: Sequence[str], output: Path) -> int:
@@ -93,14 +89,13 @@ class RunServer:
         self._reader = threading.Thread(target=self._read, daemon=True)
         self._reader.start()
 
-    def run(self, layout: Checkout, arguments: Sequence[str], output: Path, reads: Path | None) -> int | None:
+    def run(self, layout: Checkout, arguments: Sequence[str], output: Path) -> int | None:
         """The exit code; None if it can't run in a copy."""
         asked = {
             "cwd": str(layout.root),
             "env": layout.env,
             "arguments": list(arguments),
             "output": str(output),
-            "reads": str(reads or ""),
         }
         answer = self._ask(asked).result()
         return int(answer) if answer.isdecimal() else None  # a copy that a signal ended has a number below 0

@@ -24,7 +24,6 @@ from importlib.machinery import all_suffixes
 from pathlib import Path
 from typing import Any
 
-from kerntune.cli.bisect import read_files
 from kerntune.cli.bisect.preloaded import ANSWER
 from kerntune.cli.command import main as command
 from kerntune.gate.git import python_path
@@ -129,8 +128,6 @@ def _become(asked: dict[str, Any], base: Sequence[str]) -> int:
     importlib.invalidate_caches()
     code = 1
     try:
-        if asked["reads"]:
-            read_files.record(asked["reads"])
         code = command(asked["arguments"])
     except SystemExit as end:
         code = end.code if isinstance(end.code, int) else int(end.code is not None)

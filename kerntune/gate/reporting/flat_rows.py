@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import csv
 import io
-import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -74,10 +73,8 @@ def write_csv(path: Path, runs: Sequence[RunReport]) -> None:
 
 def _cell(value: object) -> object:
     """A text as spreadsheets show it and don't compute it (OWASP, "CSV Injection")."""
-    if not isinstance(value, str):
-        return value
-    shown = visible(value)
-    return f"'{shown}" if shown.lstrip()[:1] in ("=", "+", "-", "@") else shown
+    shown = _shown(value)
+    return f"'{shown}" if isinstance(shown, str) and shown.lstrip()[:1] in ("=", "+", "-", "@") else shown
 
 
 def write_parquet(path: Path, runs: Sequence[RunReport]) -> None:
@@ -90,7 +87,7 @@ def write_parquet(path: Path, runs: Sequence[RunReport]) -> None:
     rows = flat_rows(runs)
     types: dict[str, Any] = {"str": pa.string(), "float": pa.float64(), "int": pa.int64()}
     fields = [(name, types[kind.partition(" ")[0]]) for name, kind in FlatRow.__annotations__.items()]
-    columns = [[_encodable(getattr(row, name)) for row in rows] for name, _ in fields]
+    columns = [[_shown(getattr(row, name)) for row in rows] for name, _ in fields]
     table = pa.table(
         [pa.array(column, kind) for column, (_, kind) in zip(columns, fields, strict=True)], schema=pa.schema(fields)
     )
@@ -100,8 +97,8 @@ def write_parquet(path: Path, runs: Sequence[RunReport]) -> None:
     write_atomic(path, sink.getvalue().to_pybytes())
 
 
-def _encodable(value: object) -> object:
-    return os.fsencode(value).decode("utf-8", "replace") if isinstance(value, str) else value
+def _shown(value: object) -> object:
+    return visible(value) if isinstance(value, str) else value
 
 
 def _flat(ranked: RankedResult) -> FlatRow:

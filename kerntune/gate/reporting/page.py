@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import functools
 import hashlib
 import json
 import zlib
@@ -14,7 +15,7 @@ from typing import Any
 import msgspec
 
 from kerntune.base.codec import write_atomic
-from kerntune.base.formatting import bounded
+from kerntune.base.formatting import bounded, visible
 from kerntune.base.policy import Verdict
 from kerntune.base.stats import Estimate
 from kerntune.gate.history.curves import CaseCurve
@@ -78,11 +79,23 @@ def _counts(ranked: Sequence[RankedResult]) -> list[tuple[str, int]]:
     return list(word_counts((r.result for r in ranked), VERDICTS).items())
 
 
+@functools.cache
 def _template() -> Any:
     from jinja2 import Environment, StrictUndefined
 
-    environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
+    environment = Environment(
+        autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True, finalize=_shown
+    )
     return environment.from_string(_asset("page.html"))
+
+
+def _shown(value: Any) -> Any:
+    """A text of a run as it may be shown, in whatever holds it; the page's own scripts are marked as safe."""
+    if isinstance(value, str):
+        return value if hasattr(value, "__html__") else visible(value)
+    if isinstance(value, dict):
+        return {_shown(key): _shown(one) for key, one in value.items()}
+    return [_shown(one) for one in value] if isinstance(value, (list, tuple)) else value
 
 
 def _asset(name: str) -> str:
@@ -113,7 +126,7 @@ def _packed_details(ranked: Sequence[RankedResult], curves: Mapping[tuple[str, s
 
 
 def _packed(value: object) -> str:
-    text = json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+    text = json.dumps(_shown(value), ensure_ascii=False, allow_nan=False, separators=(",", ":"))
     return base64.b64encode(zlib.compress(text.encode("utf-8", "replace"), 9)).decode()
 
 

@@ -34,13 +34,13 @@ class Autotuner(TritonAutotuner):  # type: ignore[misc]  # Triton has no types h
     """Which configs' results are compared; None leaves it to ``KERNTUNE_VERIFY``."""
 
     verify_ignore: tuple[str, ...] | None = None
-    """Arguments that are not compared; None leaves it to ``KERNTUNE_VERIFY_IGNORE``."""
+    """Arguments that are not compared; None for none."""
 
     isolate: Isolate | None = None
     """Where configs are launched first; None leaves it to ``KERNTUNE_ISOLATE``."""
 
     static_prune: StaticPrune | None = None
-    """Which configs are left out unrun; None leaves it to ``KERNTUNE_STATIC_PRUNE``."""
+    """Which configs are left out unrun; None for none."""
 
     patience: float | str | None = None
     """Seconds to wait for stragglers, or ``all``; None leaves it to ``KERNTUNE_PATIENCE``."""

@@ -70,8 +70,8 @@ def autotune(
     ``verify`` says which configs' results are compared before one wins: ``winner`` (the default, or
     ``KERNTUNE_VERIFY``), ``finalists``, ``all``, or ``off`` for none. Of configs that write unlike results those fail
     that agree with fewer others. With ``bitwise`` only configs whose results have the reference's bits can win: the
-    bits of the captured run if there was one, else of the list's first config that runs. ``verify_ignore`` (and
-    ``KERNTUNE_VERIFY_IGNORE``) names arguments that aren't compared, since what is written there rightly depends on the
+    bits of the captured run if there was one, else of the list's first config that runs. ``verify_ignore``
+    names arguments that aren't compared, since what is written there rightly depends on the
     config or on chance.
 
     ``patience`` is for how many seconds a first call waits for configs that take far longer to compile than all others,
@@ -82,7 +82,7 @@ def autotune(
     ``static_prune`` leaves configs out once they are compiled, unrun: ``"spills"`` those that spill while others don't,
     ``"occupancy"`` those whose occupancy is below a tenth of the highest, ``"model"`` those whose predicted cost is
     more than three times the lowest, a share (``0.33`` or ``"33%"``) all but the best by predicted cost; several in one
-    text or list. Those are in ``kernel.left_out``, with the reason. By default (or as ``KERNTUNE_STATIC_PRUNE`` says)
+    text or list. Those are in ``kernel.left_out``, with the reason. By default
     there are none. :class:`UsageError` for anything else.
 
     ``search`` (:class:`kerntune.search.Search`) goes on beyond the list, over a declared space: ``configs``, which may

@@ -7,17 +7,18 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
-from kerntune.base import codec, store_bundle
+from kerntune.base import codec
 from kerntune.base.store_requests import Contents, NamesRequest, ReadRequest
 from kerntune.base.urls import check_packages, shown_url, without_password
-from kerntune.errors import CacheError, StoreError
+from kerntune.errors import CacheError
 from kerntune.tuning.cache.direct_client import DirectClient
 from kerntune.tuning.cache.entries import MAX_ENTRY
 from kerntune.tuning.cache.exchange import Moved
 from kerntune.tuning.cache.shared_store import (
+    LAST_GENERATION,
     LAYOUT,
+    WINNER_FILE,
     SharedStore,
-    bundle_name,
     check_url,
     store_folder,
     trials_file,
@@ -30,8 +31,6 @@ from kerntune.tuning.cache.winners import WinnerCache
 AT_ONCE = 64
 """Files that are read by one request."""
 
-BUNDLE = ".json.gz"
-_WINNER = re.compile(rf"{LAYOUT}/winners/.+/[0-9a-f]{{64}}\.[0-9]+\.json")
 _TRIALS = re.compile(rf"{LAYOUT}/trials/[0-9a-f]{{64}}/[0-9a-f]{{32}}\.json")
 
 
@@ -44,7 +43,7 @@ def push_cache(folder: Path, url: str, *, with_trials: bool = True) -> Moved:
     won = cache.entries()
     mine = _by_question(tried.entries()) if with_trials else {}
     lacking = _lacking(store, client, mine)
-    added = _commit(url, client, won, lacking) if store.is_read_only else _offer(store, client, won, lacking)
+    added = _commit(url, store, client, won, lacking) if store.is_read_only else _offer(store, client, won, lacking)
     count = sum(map(len, lacking.values()))
     kept = len(won) - added + sum(map(len, mine.values())) - count
     return Moved(added, count, kept, (*cache.damaged, *tried.damaged, *store.damaged))
@@ -106,28 +105,9 @@ def pull_cache(folder: Path, url: str, *, with_trials: bool = True) -> Moved:
 
 
 def _winners(store: SharedStore, client: DirectClient, unread: list[str]) -> list[Winner]:
-    """The latest usable one of each key: from files of their own, or bundles where there are no others."""
-    latest: dict[str, Winner] = {}
-    listed = _names(client, f"{LAYOUT}/winners")
-    single = [name for name in listed if _WINNER.fullmatch(name)]
-    singles = list(_read(client, single, MAX_ENTRY, unread) if single else _members(store, client, listed, unread))
-    for name, data in sorted(singles, key=lambda one: int(one[0].split(".")[-2])):
-        if (found := store.winner_of(name, data)) is not None:
-            latest[found.key.digest()] = found
-    return list(latest.values())
-
-
-def _members(
-    store: SharedStore, client: DirectClient, listed: Iterable[str], unread: list[str]
-) -> Iterator[tuple[str, bytes]]:
-    for name, data in _read(client, [n for n in listed if n.endswith(BUNDLE)], store_bundle.MAX_PACKED, unread):
-        try:
-            members = store_bundle.unpack(data, name)
-        except StoreError as exc:
-            store.refused.add(name, data, str(exc))
-            continue
-        paths = {f"{name.removesuffix(BUNDLE)}/{member}.json": text for member, text in members.items()}
-        yield from ((path, text) for path, text in paths.items() if _WINNER.fullmatch(path))
+    """The latest usable one of each key."""
+    names = [name for name in _names(client, f"{LAYOUT}/winners") if WINNER_FILE.fullmatch(name)]
+    return store.latest(dict(_read(client, names, MAX_ENTRY, unread)))
 
 
 def _trials(store: SharedStore, client: DirectClient, unread: list[str]) -> Iterator[StoredTrial]:
@@ -169,8 +149,10 @@ def _by_question(found: Iterable[StoredTrial]) -> dict[str, list[StoredTrial]]:
 # Hugging Face: one commit
 
 
-def _commit(url: str, client: DirectClient, won: Iterable[Winner], of_question: dict[str, list[StoredTrial]]) -> int:
-    """Add to a repository what it hasn't, in one commit: bundles and files of trials. Of how many keys it had no
+def _commit(
+    url: str, store: SharedStore, client: DirectClient, won: Iterable[Winner], of_question: dict[str, list[StoredTrial]]
+) -> int:
+    """Add to a repository what it hasn't, in one commit: winners and files of trials. Of how many keys it had no
     winner."""
     from huggingface_hub import (  # type: ignore[import-not-found,import-untyped,unused-ignore]
         CommitOperationAdd,
@@ -178,8 +160,8 @@ def _commit(url: str, client: DirectClient, won: Iterable[Winner], of_question: 
         HfFileSystem,
     )
 
-    files, added = _bundles(client, won)
-    files |= dict(trials_file(some) for some in of_question.values())
+    winners = _lacking_winners(store, client, won)
+    files = winners | dict(trials_file(some) for some in of_question.values())
     try:
         place = HfFileSystem().resolve_path(url.removeprefix("hf://"))
         root = f"{place.path_in_repo}/" if place.path_in_repo else ""
@@ -187,24 +169,18 @@ def _commit(url: str, client: DirectClient, won: Iterable[Winner], of_question: 
         if operations:
             HfApi().create_commit(
                 repo_id=place.repo_id, repo_type=place.repo_type, revision=place.revision, operations=operations,
-                commit_message=f"kerntune: winners of {len(files)} kernels and questions",
+                commit_message=f"kerntune: {len(winners)} winners, trials of {len(of_question)} questions",
             )  # fmt: skip
     except Exception as exc:  # of the hub, of requests, of the network
         raise CacheError(f"{shown_url(url)}: {type(exc).__name__}: {without_password(str(exc), url)}") from exc
-    return added
+    return len(winners)
 
 
-def _bundles(client: DirectClient, won: Iterable[Winner]) -> tuple[dict[str, bytes], int]:
-    """Bundles with what they have and what is new; of how many keys they had no winner."""
-    by_bundle: dict[str, list[Winner]] = {}
-    for one in won:
-        by_bundle.setdefault(bundle_name(one.key), []).append(one)
-    found, added = {}, 0
-    for name, winners in by_bundle.items():
-        data = dict(_read(client, [name], store_bundle.MAX_PACKED)).get(name)
-        before = store_bundle.unpack(data, name) if data else {}
-        mine = {winner_name(w.key, 1).rpartition("/")[2].removesuffix(".json"): codec.to_json(w) for w in winners}
-        added += len(mine.keys() - before.keys())
-        if mine.keys() - before.keys():
-            found[name] = store_bundle.pack({**mine, **before})
-    return found, added
+def _lacking_winners(store: SharedStore, client: DirectClient, won: Iterable[Winner]) -> dict[str, bytes]:
+    """The winners of keys of which the store has none that can be used, by the files that they are to have."""
+    places = {one.key.digest(): [winner_name(one.key, g) for g in range(1, LAST_GENERATION + 1)] for one in won}
+    mine = {name for names in places.values() for name in names}
+    taken = dict(_read(client, [name for name in _names(client, f"{LAYOUT}/winners") if name in mine], MAX_ENTRY))
+    known = {one.key.digest() for one in store.latest(taken)}
+    free = {digest: [n for n in names if n not in taken] for digest, names in places.items() if digest not in known}
+    return {free[w.key.digest()][0]: codec.to_json(w) for w in won if free.get(w.key.digest())}

@@ -6,15 +6,14 @@ import hashlib
 import os
 import re
 import shutil
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
 
 import msgspec
 
-from kerntune.base import codec, store_bundle
+from kerntune.base import codec
 from kerntune.base.store_requests import (
-    AddRequest,
     Contents,
     CreateRequest,
     Names,
@@ -44,6 +43,12 @@ LAST_GENERATION = 8
 LAYOUT = "v1"
 """The folder below the URL; another layout will have another."""
 
+MOST_WINNER_FILES = 128
+"""Files of a kernel's winners that are read by one request: fsspec reads as many at once (its
+``gather_batch_size``)."""
+
+WINNER_FILE = re.compile(rf"{LAYOUT}/winners/.+/[0-9a-f]{{64}}\.[1-{LAST_GENERATION}]\.json")
+
 TRIALS_SCHEMA = "kerntune.trials/1"
 
 MOST_TRIAL_FILES = 64
@@ -71,8 +76,8 @@ class SharedStore:
         self.folder = folder
         self.is_read_only = url.partition("://")[0] in READ_ONLY
         self.refused = RefusedFiles(folder, shown_url(url), names_again=names_again)
-        self.fetched: set[str] = set()
-        """Bundles that this process has read."""
+        self.unread: dict[str, frozenset[str]] = {}
+        """Of each kernel's folder that this process has read, the files that it has left out."""
 
         self.unwritten: dict[str, Winner] = {}
         """Winners by their keys' digests that the folder, which can't be written, doesn't have."""
@@ -85,30 +90,41 @@ class SharedStore:
     # winners
 
     def of_kernel(self, key: WinnerKey) -> list[Winner] | None:
-        """All winners of a kernel's source, on this kind of device under this Triton: one request."""
-        name = bundle_name(key)
-        reply = self._ask(ReadRequest((name,), store_bundle.MAX_PACKED))
-        if not isinstance(reply, Contents):
-            return None
-        data = reply.data[0]
-        try:
-            members = {} if data is None else store_bundle.unpack(data, self._shown(name))
-        except StoreError as exc:
-            self.refused.add(name, data or b"", str(exc))
-            return []
-        return list(self._standing(key, members).values())
+        """Winners of a kernel's source, on this kind of device under this Triton, that this process hasn't read: the
+        key's own, and others as far as one request gives them.
 
-    def _standing(self, key: WinnerKey, members: dict[str, bytes]) -> dict[str, Winner]:
-        """The latest usable winner of each key in a bundle."""
+        Two requests, a listing and a read. A later call reads once more if it left out the key's own, else it asks for
+        nothing. None if the store can't be asked.
+        """
+        folder = winner_folder(key)
+        left = self.unread.get(folder)
+        if left is None:
+            listed = self._ask(NamesRequest(folder))
+            if not isinstance(listed, Names):
+                return None
+            left = frozenset(filter(WINNER_FILE.fullmatch, listed.names))
+        elif not any(_digest(name) == key.digest() for name in left):
+            return []
+        names = _whole_keys(sorted(left, key=lambda name: (_digest(name) != key.digest(), name)))
+        read = self._ask(ReadRequest(names, MAX_ENTRY)) if names else Contents(())
+        if not isinstance(read, Contents):
+            return None
+        files = dict(zip(names, read.data, strict=True))
+        cut_off = {_digest(name) for name, data in files.items() if data is None} - {key.digest()}
+        found = {name: data for name, data in files.items() if data is not None and _digest(name) not in cut_off}
+        self.unread[folder] = left - {name for name in names if _digest(name) not in cut_off}
+        return [one for one in self.latest(found) if _kernel_of(one.key) == _kernel_of(key)]
+
+    def latest(self, files: Mapping[str, bytes]) -> list[Winner]:
+        """The usable winner with the highest number of each key."""
         found: dict[str, Winner] = {}
-        for member in sorted(members, key=_generation):
-            one = self.winner_of(f"{winner_folder(key)}/{member}.json", members[member])
-            if one is not None and _kernel_of(one.key) == _kernel_of(key):
+        for name in sorted(files, key=lambda name: (generation_of(name), name)):
+            if (one := self.winner_of(name, files[name])) is not None:
                 found[one.key.digest()] = one
-        return found
+        return list(found.values())
 
     def find(self, key: WinnerKey) -> Winner | None:
-        """The winner of one key, whatever the kernel's bundle has."""
+        """The winner of one key, whatever is known of its kernel."""
         found = None
         for generation in range(1, LAST_GENERATION + 1):
             name = winner_name(key, generation)
@@ -117,10 +133,8 @@ class SharedStore:
                 break
             one = self.winner_of(name, data, key)
             found = one or found
-            if one is not None:
-                self._add(one, generation, data)
-                if not one.untried:
-                    break
+            if one is not None and not one.untried:
+                break
         return found
 
     def offer(self, mine: Winner, instead_of: Winner | None = None) -> Winner | None:
@@ -132,37 +146,28 @@ class SharedStore:
             return None
         data = codec.to_json(mine)
         for generation in range(1, LAST_GENERATION + 1):
-            name, member = winner_name(mine.key, generation), _member(mine.key, generation)
-            reply = self._ask(CreateRequest(name, data, MAX_ENTRY, bundle_name(mine.key), member))
+            name = winner_name(mine.key, generation)
+            reply = self._ask(CreateRequest(name, data, MAX_ENTRY))
             if not isinstance(reply, WriteReply):
                 return None
             if reply.won:
                 return mine
             other = self.winner_of(name, reply.other or b"", mine.key)
-            if other is not None:
-                self._add(other, generation, reply.other or b"")
-                if not (other.untried and other == instead_of and not mine.untried):
-                    return other
+            if other is not None and not (other.untried and other == instead_of and not mine.untried):
+                return other
         return None
 
     def replace(self, mine: Winner) -> bool:
         """Store a winner in the place of all others of its key; of several processes the last one's stays."""
         if self.is_read_only:
             return False
-        data = codec.to_json(mine)
-        reply = self._ask(ReplaceRequest(winner_name(mine.key, 1), data))
+        reply = self._ask(ReplaceRequest(winner_name(mine.key, 1), codec.to_json(mine)))
         if not isinstance(reply, WriteReply):
             return False
         if not mine.untried:
             later = range(2, LAST_GENERATION + 1)
             self.client.tell(RemoveLaterRequest(tuple(winner_name(mine.key, g) for g in later)))
-        self._add(mine, 1, data)
         return True
-
-    def _add(self, found: Winner, generation: int, data: bytes) -> None:
-        """Have a winner in its kernel's bundle, from which it may have been lost."""
-        if not self.is_read_only:
-            self.client.tell(AddRequest(bundle_name(found.key), _member(found.key, generation), data))
 
     def winner_of(self, name: str, data: bytes, key: WinnerKey | None = None) -> Winner | None:
         """What a file says, if it is what its name says."""
@@ -172,7 +177,7 @@ class SharedStore:
             if len(data) > MAX_ENTRY:
                 raise CacheError(f"{self._shown(name)}: has more than the {MAX_ENTRY} bytes that it may have")
             found = codec.from_json(data, Winner, winner.SCHEMA, where=self._shown(name), error=CacheError)
-            if found.key.digest() != name.rpartition("/")[2].partition(".")[0] or (key or found.key) != found.key:
+            if found.key.digest() != _digest(name) or (key or found.key) != found.key:
                 raise CacheError(f"{self._shown(name)}: is of another key than its name says")
         except StoreError as exc:
             if not codec.is_newer(data, winner.SCHEMA):
@@ -233,12 +238,12 @@ def winner_folder(key: Question) -> str:
 
 def winner_name(key: WinnerKey, generation: int) -> str:
     """A winner's file."""
-    return f"{winner_folder(key)}/{_member(key, generation)}.json"
+    return f"{winner_folder(key)}/{key.digest()}.{generation}.json"
 
 
-def bundle_name(key: Question) -> str:
-    """The file that has all winners of a kernel's source."""
-    return f"{winner_folder(key)}.json.gz"
+def generation_of(name: str) -> int:
+    """The number in the name of a winner's file."""
+    return int(name.split(".")[-2])
 
 
 def lease_name(key: WinnerKey, number: int) -> str:
@@ -257,13 +262,15 @@ def trials_file(found: Sequence[StoredTrial]) -> tuple[str, bytes]:
     return f"{trials_folder(found[0].key)}/{hashlib.sha256(data).hexdigest()[:32]}.json", data
 
 
-def _member(key: WinnerKey, generation: int) -> str:
-    return f"{key.digest()}.{generation}"
+def _digest(name: str) -> str:
+    """The key's digest in the name of a winner's file."""
+    return name.rpartition("/")[2].partition(".")[0]
 
 
-def _generation(member: str) -> tuple[int, str]:
-    digits = member.rpartition(".")[2]
-    return (int(digits) if digits.isascii() and digits.isdigit() and len(digits) < 9 else 0, member)
+def _whole_keys(names: Sequence[str]) -> tuple[str, ...]:
+    """The first names, without those of a key that has more."""
+    first, rest = names[:MOST_WINNER_FILES], names[MOST_WINNER_FILES:]
+    return tuple(name for name in first if not rest or _digest(name) != _digest(rest[0]))
 
 
 def _kernel_of(key: Question) -> tuple[str, ...]:

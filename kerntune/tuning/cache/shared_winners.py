@@ -7,7 +7,7 @@ from pathlib import Path
 
 from kerntune.errors import CacheError
 from kerntune.tuning.cache.entries import default_folder
-from kerntune.tuning.cache.shared_store import SharedStore, bundle_name, shared_store
+from kerntune.tuning.cache.shared_store import SharedStore, shared_store
 from kerntune.tuning.cache.winner import Winner, WinnerKey
 from kerntune.tuning.cache.winners import WinnerCache
 
@@ -67,14 +67,8 @@ class SharedWinnerCache(WinnerCache):
         return mine if standing == mine else standing
 
     def _fetch(self, key: WinnerKey) -> bool:
-        """Take all winners of a kernel, once a process; whether there may be new ones."""
-        name = bundle_name(key)
-        if name in self.store.fetched:
-            return False
-        found = self.store.of_kernel(key)
-        if found is None:
-            return False
-        self.store.fetched.add(name)
+        """Take a kernel's winners that this process hasn't read; whether there are any."""
+        found = self.store.of_kernel(key) or []
         for one in found:
             self._remember(one)
         return bool(found)

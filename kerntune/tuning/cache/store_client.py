@@ -13,12 +13,12 @@ import time
 import weakref
 from collections.abc import Callable
 
+from kerntune.base.child_process import module_command
 from kerntune.base.frames import Reader, Timeout, send
 from kerntune.base.store_process import URL
 from kerntune.base.store_requests import ReadRequest, StoreFailed, StoreReady, StoreReply, StoreRequest
 from kerntune.base.urls import shown_url
 from kerntune.errors import FrameError, PeerTimeout
-from kerntune.timing.worker.module_command import module_command
 from kerntune.tuning.cache.damage_report import tell_user
 
 WAIT_S = 0.5
@@ -26,7 +26,7 @@ WAIT_S = 0.5
 
 LIMIT_S = 0.9
 """What a store may cost a caller before it is left alone: with the end of its process less than a second
-(``benchmarks/store_outage.py``)."""
+(``benchmarks/results/store_outage.json``)."""
 
 START_LIMIT_S = 15.0
 """For Python to start and import fsspec and what it needs: half a second on an idle machine."""

@@ -1,7 +1,8 @@
-"""Which versions are run to be screened."""
+"""How versions are screened, and what is said of one that was timed."""
 
 from __future__ import annotations
 
+import threading
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -10,7 +11,6 @@ import msgspec
 import pytest
 from samples import static_baseline
 
-from cli.bisect.test_equal_commits import FIRST, READ, Commits
 from kerntune.base.case_result import CaseId
 from kerntune.base.policy import Verdict
 from kerntune.cli.bisect import judging
@@ -19,28 +19,22 @@ from kerntune.cli.bisect.judging import ScreenedVersion, VersionJudge
 
 
 class RunsNothing(VersionJudge):
-    """A judge that notes which versions it would run, and says that each has read the same files."""
+    """A judge whose versions wait for one another, as many as are screened at once."""
 
-    ran: tuple[BisectedVersion, ...] = ()
+    def __init__(self, folder: Path, processes: int) -> None:
+        super().__init__(BisectedProject(folder, folder, ("test_it.py",)), "cuda:90", folder, processes)
+        self.together = threading.Barrier(processes, timeout=60)
 
     def _screen(self, version: BisectedVersion) -> ScreenedVersion:
-        self.ran += (version,)
-        screened = ScreenedVersion(((CaseId("test_it.py::test_x", "0"), version.commit, ()),))
-        self._equal.learn(version, screened, READ)
-        return screened
+        self.together.wait()
+        return ScreenedVersion(((CaseId("test_it.py::test_x", "0"), version.commit, ()),))
 
 
 @pytest.mark.parametrize("processes", [1, 3])
-def test_commits_that_read_the_same_are_run_once(tmp_path: Path, processes: int) -> None:
-    commits = Commits(tmp_path)
-    texts = ["SIZE = 1", "SIZE = 1  # one", "SIZE = 2", "SIZE = 2  # two", "SIZE = 1  # again"]
-    versions = [commits.commit({**FIRST, "kernels.py": f"{text}\n"}) for text in texts]
-    project = BisectedProject(tmp_path, tmp_path, ("test_it.py",))
-    judge = RunsNothing(project, "cuda:90", tmp_path, processes)
-    found = judge.screen(versions)
-    assert len(judge.ran) == 2
-    assert [s.identity for s in found] == [found[i].identity for i in (0, 0, 2, 2, 0)]
-    assert found[0].identity != found[2].identity
+def test_versions_are_screened_several_at_once_and_answered_in_their_order(tmp_path: Path, processes: int) -> None:
+    versions = [BisectedVersion(f"{i:040x}") for i in range(6)]
+    found = RunsNothing(tmp_path, processes).screen(versions)
+    assert [one.identity[0][1] for one in found if one.identity] == [version.commit for version in versions]
 
 
 @pytest.mark.parametrize(

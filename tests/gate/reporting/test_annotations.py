@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from benchmarks.made_runs import made_run
+from gate.reporting.made_runs import made_run
 from kerntune.base.policy import Outcome
 from kerntune.gate.report import RunReport
 from kerntune.gate.reporting.annotations import SHOWN, annotation_lines, file_of

@@ -9,7 +9,7 @@ import msgspec
 from hypothesis import given
 from hypothesis import strategies as st
 
-from benchmarks.made_runs import made_curves, made_run
+from gate.reporting.made_runs import made_curves, made_run
 from kerntune.base.case_result import Attribution, CaseResult, ConfigReport, FailedTrial, Share, TrialReport
 from kerntune.base.config import Config
 from kerntune.base.numerics import MADE_UP, ChangedOutput, NumericsReport, NumericsRule

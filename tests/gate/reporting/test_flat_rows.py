@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from benchmarks.made_runs import HARD_TEXT, made_run
+from gate.reporting.made_runs import HARD_TEXT, made_run
 from kerntune.base.case_result import CaseId
 from kerntune.base.formatting import visible
 from kerntune.errors import UsageError

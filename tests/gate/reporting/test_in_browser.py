@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 from fake_plotly import SCRIPT
 
-from benchmarks.made_runs import HARD_TEXT, made_curves, made_run
+from gate.reporting.made_runs import HARD_TEXT, made_curves, made_run
 from kerntune.gate.reporting.page import html_page
 
 sync_api = pytest.importorskip("playwright.sync_api", reason="needs playwright (pip install playwright)")

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from benchmarks.made_runs import HARD_TEXT, made_run
+from gate.reporting.made_runs import HARD_TEXT, made_run
 from kerntune.base.case_result import UNJUDGED, CaseId, LaunchFigures, LaunchReport
 from kerntune.errors import StoreError
 from kerntune.gate.report import RunReport

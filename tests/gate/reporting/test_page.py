@@ -10,7 +10,7 @@ import msgspec
 import pytest
 from fake_plotly import SCRIPT
 
-from benchmarks.made_runs import HARD_TEXT, made_curves, made_run
+from gate.reporting.made_runs import HARD_TEXT, made_curves, made_run
 from gate.reporting.parsed import Element, details_of, parsed
 from kerntune.base.case_result import CodeChange
 from kerntune.base.policy import Outcome, Verdict

@@ -1,4 +1,4 @@
-"""Processes that tune the same keys at once: one winner a key for all of them (see benchmarks/cache_crowd.py)."""
+"""Processes that tune the same keys at once: one winner a key for all of them."""
 
 from __future__ import annotations
 

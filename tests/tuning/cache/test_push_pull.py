@@ -13,14 +13,13 @@ import msgspec
 import pytest
 
 from kerntune.base.config import Config
-from kerntune.base.store_bundle import unpack
 from kerntune.base.store_requests import Contents, ReadRequest
 from kerntune.base.url_files import FolderFiles
 from kerntune.errors import CacheError, UsageError
 from kerntune.tuning.cache import TrialCache, Winner, WinnerCache, push_pull
 from kerntune.tuning.cache.entries import MAX_ENTRY
 from kerntune.tuning.cache.push_pull import pull_cache, push_cache
-from kerntune.tuning.cache.shared_store import bundle_name, winner_name
+from kerntune.tuning.cache.shared_store import winner_name
 from kerntune.tuning.cache.winner import SCHEMA
 from tuning.cache.made import ENVIRONMENT, LARGE, SMALL, WINNER, trial
 from tuning.cache.stores import machine
@@ -85,14 +84,6 @@ def test_push_counts_and_stores_what_is_new(full: Path, url: str, tmp_path: Path
     assert TrialCache(tmp_path / "other").entries() == TrialCache(full).entries()
 
 
-def test_push_makes_lost_bundles_anew(full: Path, url: str, tmp_path: Path) -> None:
-    push_cache(full, url)
-    (tmp_path / "store" / bundle_name(won().key)).unlink()
-    push_cache(full, url)
-    packed = (tmp_path / "store" / bundle_name(won().key)).read_bytes()
-    assert len(unpack(packed, "bundle")) == 3
-
-
 def test_winners_only(full: Path, url: str, tmp_path: Path) -> None:
     assert push_cache(full, url, with_trials=False).trials == 0
     assert pull_cache(tmp_path / "other", url).trials == 0
@@ -122,15 +113,6 @@ def test_files_that_can_not_be_used_are_told_by_every_pull(full: Path, url: str,
     assert first.damaged == second.damaged
     for path in paths:
         assert sum(path.name in line for line in first.damaged) == 1
-
-
-def test_damaged_bundles_are_told_by_every_pull(full: Path, hub: Hub, tmp_path: Path) -> None:
-    push_cache(full, "hf://datasets/a/b/tuned")
-    for path in (tmp_path / "repo").rglob("*.json.gz"):
-        path.write_bytes(b"")
-    first, second = (pull_cache(tmp_path / "other", "hf://datasets/a/b/tuned", with_trials=False) for _ in range(2))
-    assert len(first.damaged) == 2
-    assert first.damaged == second.damaged
 
 
 def test_files_that_are_listed_and_can_not_be_read_are_told(
@@ -270,15 +252,14 @@ def test_files_that_can_not_be_read_are_noted() -> None:
     assert unread == ["b"]
 
 
-def test_winners_of_bundles_are_pulled_where_there_are_no_files_of_their_own(
-    full: Path, hub: Hub, tmp_path: Path
-) -> None:
-    """A bundle that is damaged is named and costs its own winners."""
+def test_a_repository_s_winner_that_can_not_be_used_is_named_and_followed(full: Path, hub: Hub, tmp_path: Path) -> None:
     push_cache(full, "hf://datasets/a/b/tuned")
-    path = tmp_path / "repo" / "tuned" / bundle_name(won().key)
+    path = tmp_path / "repo" / "tuned" / winner_name(won().key, 1)
     path.write_bytes(b"damage")
     pulled = pull_cache(tmp_path / "other", "hf://datasets/a/b/tuned")
-    assert (pulled.winners, pulled.trials, pulled.kept) == (3, 2, 0)
+    assert (pulled.winners, pulled.trials, pulled.kept) == (5, 2, 0)
     assert len(pulled.damaged) == 1
     assert path.name in pulled.damaged[0]
+    assert push_cache(full, "hf://datasets/a/b/tuned").winners == 1
     assert path.read_bytes() == b"damage"
+    assert pull_cache(tmp_path / "other", "hf://datasets/a/b/tuned").winners == 1

@@ -10,7 +10,6 @@ import pytest
 
 from kerntune.base import codec
 from kerntune.base.store_requests import (
-    AddRequest,
     Contents,
     CreateRequest,
     Names,
@@ -21,11 +20,10 @@ from kerntune.base.store_requests import (
     WriteLaterRequest,
     WriteReply,
 )
-from kerntune.tuning.cache import shared_store
 from kerntune.tuning.cache.shared_store import (
     SharedStore,
-    bundle_name,
     forget_stores,
+    generation_of,
     lease_name,
     store_folder,
     trials_file,
@@ -76,9 +74,7 @@ def test_winners_that_were_refused_or_unfinished_have_eight_places(tmp_path: Pat
     found, client = store(tmp_path, *[Contents((data,))] * 9)
     assert found.find(WINNER) == UNFINISHED
     assert client.asked == [ReadRequest((name,), 4 << 20) for name in names(1, 8)]
-    assert client.told == [
-        AddRequest(bundle_name(WINNER), f"{WINNER.digest()}.{g}", data) for g in range(1, 9)
-    ]  # fmt: skip
+    assert client.told == []
 
 
 def test_a_finished_winner_ends_the_search(tmp_path: Path) -> None:
@@ -101,16 +97,14 @@ def test_a_winner_is_offered_for_eight_places(tmp_path: Path) -> None:
     found, client = store(tmp_path, WriteReply(False, b"["), WriteReply(True))
     assert found.offer(won()) == won()
     data = codec.to_json(won())
-    expected = [CreateRequest(winner_name(WINNER, g), data, 4 << 20, bundle_name(WINNER), f"{WINNER.digest()}.{g}")
-                for g in (1, 2)]  # fmt: skip
-    assert client.asked == expected
+    assert client.asked == [CreateRequest(winner_name(WINNER, g), data, 4 << 20) for g in (1, 2)]
 
 
-def test_another_s_winner_stands_and_gets_into_the_bundle(tmp_path: Path) -> None:
+def test_another_s_winner_stands(tmp_path: Path) -> None:
     other = won(config=LARGE)
     found, client = store(tmp_path, WriteReply(False, codec.to_json(other)))
     assert found.offer(won()) == other
-    assert client.told == [AddRequest(bundle_name(WINNER), f"{WINNER.digest()}.1", codec.to_json(other))]
+    assert client.told == []
 
 
 def test_tuning_by_force_removes_the_later_places(tmp_path: Path) -> None:
@@ -118,12 +112,10 @@ def test_tuning_by_force_removes_the_later_places(tmp_path: Path) -> None:
     found, client = store(tmp_path, WriteReply(True))
     assert found.replace(won())
     assert client.asked == [ReplaceRequest(winner_name(WINNER, 1), data)]
-    assert client.told == [
-        RemoveLaterRequest(tuple(names(2, 8))), AddRequest(bundle_name(WINNER), f"{WINNER.digest()}.1", data),
-    ]  # fmt: skip
+    assert client.told == [RemoveLaterRequest(tuple(names(2, 8)))]
     found, client = store(tmp_path, WriteReply(True))
     assert found.replace(UNFINISHED)
-    assert [type(one) for one in client.told] == [AddRequest]
+    assert client.told == []
     away, client = store(tmp_path)
     assert not away.replace(won())
     assert client.told == []
@@ -217,7 +209,6 @@ def test_names_say_what_is_in_a_file() -> None:
     assert folder.startswith("v1/winners/cuda-90/nvidia-h100/add_kernel-")
     assert len(folder.rpartition("-")[2]) == 32
     assert winner_name(WINNER, 2) == f"{folder}/{WINNER.digest()}.2.json"
-    assert bundle_name(WINNER) == f"{folder}.json.gz"
     assert lease_name(WINNER, 3) == f"v1/leases/{WINNER.digest()}.3"
     long = winner_folder(replace(WINNER, kernel="k" * 200)).rpartition("/")[2]
     assert long[:81] == "k" * 80 + "-"
@@ -225,19 +216,90 @@ def test_names_say_what_is_in_a_file() -> None:
     assert winner_folder(replace(WINNER, kernel="<a b>")).rpartition("/")[2].startswith("-a-b--")
 
 
-@pytest.mark.parametrize(
-    ("member", "number"),
-    [("a.1", 1), ("a.10", 10), ("a.12345678", 12345678), ("a.123456789", 0), ("a.x", 0), ("a.\u0661", 0), ("7", 7)],
-)
-def test_a_member_s_number_is_what_its_name_ends_with(member: str, number: int) -> None:
-    assert shared_store._generation(member) == (number, member)
-
-
-def test_of_a_bundle_s_winners_the_one_with_the_highest_number_stands(tmp_path: Path) -> None:
+def test_of_a_key_s_winners_the_usable_one_with_the_highest_number_stands(tmp_path: Path) -> None:
     found, _ = store(tmp_path)
-    digest = WINNER.digest()
-    members = {f"{digest}.{g}": codec.to_json(won(time_ns=float(g))) for g in (10, 9, 2)}
-    assert found._standing(WINNER, members) == {digest: won(time_ns=10.0)}
+    files = {winner_name(WINNER, g): codec.to_json(won(time_ns=float(g))) for g in (7, 5, 2)}
+    assert found.latest({**files, winner_name(WINNER, 8): b"{"}) == [won(time_ns=7.0)]
+    assert [generation_of(name) for name in files] == [7, 5, 2]
+
+
+KEYS = [replace(WINNER, arguments=f"n={n}") for n in range(200)]
+
+
+def listing(*generations: int) -> Names:
+    """A store that has these files of each of the keys."""
+    return Names(tuple(sorted(winner_name(key, g) for key in KEYS for g in generations)))
+
+
+def contents(request: ReadRequest) -> Contents:
+    """What the files of these names hold."""
+    by_digest = {key.digest(): key for key in KEYS}
+    keys = [by_digest[name.rpartition("/")[2].partition(".")[0]] for name in request.names]
+    return Contents(tuple(codec.to_json(won(key=key)) for key in keys))
+
+
+class Answering(Client):
+    """Lists and reads the files of all keys, but no file whose name begins with what is ``slow``."""
+
+    def __init__(self, *generations: int, slow: str = "none") -> None:
+        super().__init__()
+        self._listing, self._slow = listing(*generations), slow
+
+    def ask(self, request: Any) -> Any:
+        self.asked.append(request)
+        if isinstance(request, NamesRequest):
+            return self._listing
+        read = zip(request.names, contents(request).data, strict=True)
+        return Contents(tuple(None if name.startswith(self._slow) else data for name, data in read))
+
+
+def test_of_a_kernel_with_many_winners_128_are_read_and_the_key_s_own_first(tmp_path: Path) -> None:
+    client: Any = Answering(1)
+    found = SharedStore("s3://a/b", tmp_path, client)
+    last = max(KEYS, key=lambda key: key.digest())
+    assert last in [one.key for one in found.of_kernel(last) or []]
+    listed, read = client.asked
+    assert listed == NamesRequest(winner_folder(WINNER))
+    assert len(read.names) == 128
+    assert read.names[0] == winner_name(last, 1)
+
+
+def test_each_winner_of_a_kernel_is_read_once(tmp_path: Path) -> None:
+    client: Any = Answering(1)
+    found = SharedStore("s3://a/b", tmp_path, client)
+    got = [one.key for key in KEYS for one in found.of_kernel(key) or []]
+    assert sorted(key.digest() for key in got) == sorted(key.digest() for key in KEYS)
+    assert [type(one) for one in client.asked] == [NamesRequest, ReadRequest, ReadRequest]
+
+
+def test_the_files_of_a_key_are_read_together(tmp_path: Path) -> None:
+    """Else an unfinished winner would count, whose finished one wasn't read."""
+    client: Any = Answering(1, 2, 3)
+    SharedStore("s3://a/b", tmp_path, client).of_kernel(KEYS[0])
+    read = client.asked[1].names
+    assert len(read) == 126
+    assert {winner_name(KEYS[0], g) for g in (1, 2, 3)} <= set(read)
+    assert all(sum(key.digest() in name for name in read) in (0, 3) for key in KEYS)
+
+
+def test_what_there_was_no_time_for_is_read_when_it_is_asked_for(tmp_path: Path) -> None:
+    late = KEYS[7]
+    client: Any = Answering(1, 2, slow=winner_name(late, 2))
+    found = SharedStore("sftp://a/b", tmp_path, client)
+    found.unread[winner_folder(late)] = frozenset(winner_name(key, g) for key in (late, KEYS[8]) for g in (1, 2))
+    assert [one.key for one in found.of_kernel(KEYS[8]) or []] == [KEYS[8]], "not half of a key's files"
+    assert [one.key for one in found.of_kernel(late) or []] == [late]
+    assert found.of_kernel(late) == [], "its second file was removed meanwhile"
+    assert len(client.asked) == 2
+
+
+def test_what_lies_beside_winners_is_left_alone(tmp_path: Path) -> None:
+    """Also what earlier versions of this layout wrote: all winners of a kernel in one file."""
+    folder = winner_folder(WINNER)
+    odd = (f"{folder}.json.gz", f"{folder}/notes.txt", f"{folder}/{WINNER.digest()}.9.json", f"{folder}/x.1.json")
+    found, client = store(tmp_path, Names(odd))
+    assert found.of_kernel(WINNER) == []
+    assert len(client.asked) == 1
 
 
 def test_what_is_known_of_stores_can_be_forgotten(tmp_path: Path) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gzip
 from pathlib import Path
 from typing import Any
 
@@ -11,16 +10,17 @@ import pytest
 
 from kerntune.base import codec
 from kerntune.base.config import Config
-from kerntune.base.store_bundle import pack
+from kerntune.base.store_requests import NamesRequest, ReadRequest
 from kerntune.errors import UsageError
 from kerntune.tuning.cache import Winner, WinnerCache
+from kerntune.tuning.cache.entries import MAX_ENTRY
 from kerntune.tuning.cache.shared_store import (
-    bundle_name,
     check_url,
     lease_name,
     shared_store,
     store_folder,
     store_url,
+    winner_folder,
     winner_name,
 )
 from kerntune.tuning.cache.shared_winners import SharedWinnerCache, open_winners
@@ -61,12 +61,50 @@ def test_the_first_winner_stands_for_all(here: SharedWinnerCache, there: SharedW
     assert here.get(key(0)) == mine
 
 
-def test_all_winners_of_a_kernel_come_by_one_request(here: SharedWinnerCache, there: SharedWinnerCache) -> None:
+def test_all_winners_of_a_kernel_come_by_two_requests(here: SharedWinnerCache, there: SharedWinnerCache) -> None:
     for number in range(30):
         here.offer(won(number))
-    client(here).finish()
     assert [there.get(key(number)) for number in range(30)] == [won(number) for number in range(30)]
-    assert len(client(there).requests) == 1
+    assert client(there).requests == [
+        NamesRequest(winner_folder(key(0))),
+        ReadRequest(tuple(sorted((winner_name(key(n), 1) for n in range(30)), key=own_first)), MAX_ENTRY),
+    ]
+
+
+def own_first(name: str) -> tuple[bool, str]:
+    return key(0).digest() not in name, name
+
+
+def test_a_lookup_of_a_kernel_asks_the_file_system_for_two_things(
+    here: SharedWinnerCache, there: SharedWinnerCache, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whatever has been written of it: unfinished, refused and finished winners, and files of no use."""
+    for number in range(40):
+        here.offer(won(number, untried=(LARGE,)))
+        here.offer(won(number), instead_of=won(number, untried=(LARGE,)))
+    client(here).server.files.replace(winner_name(key(0), 3), b"{")
+    client(here).server.files.replace(f"{winner_folder(key(0))}.json.gz", b"of an earlier version")
+    files = CountedFiles(client(there).server.files)
+    monkeypatch.setattr(client(there).server, "_files", files)
+    assert [there.get(key(number)) for number in range(40)] == [won(number) for number in range(40)]
+    assert [name for name, _ in files.calls] == ["names", "read_many"]
+    assert there.get(key(41)) is None
+    assert len(files.calls) == 2, "that there is none of this key is known"
+
+
+class CountedFiles:
+    """A store's files, and which of their methods were called."""
+
+    def __init__(self, files: Any) -> None:
+        self._files = files
+        self.calls: list[tuple[str, tuple[Any, ...]]] = []
+
+    def __getattr__(self, name: str) -> Any:
+        def counted(*arguments: Any) -> Any:
+            self.calls.append((name, arguments))
+            return getattr(self._files, name)(*arguments)
+
+        return counted
 
 
 def test_what_is_known_of_the_store_needs_no_request(tmp_path: Path, here: SharedWinnerCache) -> None:
@@ -82,7 +120,7 @@ def test_a_kernel_that_the_store_does_not_know_is_asked_for_once(here: SharedWin
     assert len(client(here).requests) == 1
 
 
-def test_who_is_about_to_tune_sees_what_the_bundle_has_not(here: SharedWinnerCache, there: SharedWinnerCache) -> None:
+def test_who_is_about_to_tune_sees_what_came_meanwhile(here: SharedWinnerCache, there: SharedWinnerCache) -> None:
     assert there.get(key(0)) is None
     here.offer(won())
     assert there.get(key(0)) is None
@@ -240,29 +278,12 @@ def test_a_refused_file_is_told_once_on_a_machine(tmp_path: Path, here: SharedWi
     assert again.damaged == []
 
 
-@pytest.mark.parametrize("data", [b"damage", gzip.compress(b"{}"), b"x" * (9 << 20)], ids=["text", "empty", "long"])
-def test_a_damaged_bundle_costs_requests_and_nothing_else(
-    here: SharedWinnerCache, there: SharedWinnerCache, data: bytes
-) -> None:
-    here.offer(won())
-    client(here).finish()
-    client(here).server.files.replace(bundle_name(key(0)), data)
-    assert there.get(key(0)) is None
-    assert there.refresh(key(0)) == won()
-    client(there).finish()
-    assert machine(here.folder.parent, "third").get(key(0)) == won()
-
-
-def test_a_bundle_s_foreign_members_are_left_out(here: SharedWinnerCache, there: SharedWinnerCache) -> None:
+def test_a_kernel_s_files_of_other_kernels_are_left_out(here: SharedWinnerCache, there: SharedWinnerCache) -> None:
     foreign = replace(won(), key=replace(key(0), kernel="other_kernel"))
-    mine, its = winner_name(key(3), 1), winner_name(foreign.key, 1)
-    members = {
-        mine.rpartition("/")[2].removesuffix(".json"): codec.to_json(won(3)),
-        its.rpartition("/")[2].removesuffix(".json"): codec.to_json(foreign),
-        "../../x.1": b"{}",
-        "0.1": codec.to_json(won(4)),
-    }
-    client(here).server.files.replace(bundle_name(key(0)), pack(members))
+    files, folder = client(here).server.files, winner_folder(key(0))
+    files.replace(winner_name(key(3), 1), codec.to_json(won(3)))
+    files.replace(f"{folder}/{foreign.key.digest()}.1.json", codec.to_json(foreign))
+    files.replace(f"{folder}/{'0' * 64}.1.json", codec.to_json(won(4)))
     assert there.get(key(3)) == won(3)
     assert [w.key for w in there.mirror.entries()] == [key(3)]
 
@@ -356,7 +377,7 @@ def test_a_repository_of_hugging_face_is_only_read(tmp_path: Path, monkeypatch: 
 
 def test_names_of_files_have_no_odd_characters() -> None:
     odd = replace(key(0), kernel="a/../b kernel", device="../NVIDIA H200", target="cuda:90/..")
-    for name in (winner_name(odd, 1), bundle_name(odd), lease_name(odd, 1)):
+    for name in (winner_name(odd, 1), lease_name(odd, 1)):
         assert ".." not in name
         assert all(c.isalnum() or c in "-_./" for c in name)
 
@@ -367,17 +388,17 @@ def test_a_store_that_is_away_is_asked_again_for_a_kernel(here: SharedWinnerCach
     client(there).finish()
     client(here).is_away = True
     assert not here._fetch(key(0))
-    assert here.store.fetched == set()
+    assert here.store.unread == {}
     client(here).is_away = False
     assert here._fetch(key(0))
-    assert here.store.fetched == {bundle_name(key(0))}
+    assert here.store.unread == {winner_folder(key(0)): frozenset()}
     assert not here._fetch(key(0)), "once a process"
     assert here.get(key(0)) == won()
 
 
 def test_a_kernel_without_winners_has_no_new_ones(here: SharedWinnerCache) -> None:
     assert not here._fetch(key(0))
-    assert here.store.fetched == {bundle_name(key(0))}
+    assert here.store.unread == {winner_folder(key(0)): frozenset()}
 
 
 def test_all_cache_folders_share_one_process_a_store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -179,8 +179,6 @@ def test_the_first_that_is_stored_stands(
 def test_frozen_takes_what_the_store_has_and_nothing_else(spend: Spend, at: Callable[[str], None]) -> None:
     at("a")
     double_of(spend, 3e5, 1e5)(torch.ones(4))
-    cache: Any = operation.with_store(WinnerCache())
-    cache.store.client.finish()  # what is written later: the bundle of the choice's winners
     at("b")
     frozen = double_of(spend, 1e5, 3e5, tune="frozen")
     frozen(torch.ones(4))
