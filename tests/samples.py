@@ -12,15 +12,8 @@ from kerntune.base.case_result import CaseId
 from kerntune.base.config import Config
 from kerntune.base.device import DeviceSpec, Environment, Target, typical_device
 from kerntune.base.recording import Binary, Launch, Param, Recording, Storage, Stored, View, Zeros
-from kerntune.gate.baselines import (
-    STATIC_SCHEMA,
-    TIME_SCHEMA,
-    Argument,
-    StaticBaseline,
-    TimeBaseline,
-    artifact_names,
-    fingerprint_of,
-)
+from kerntune.gate.baseline_files import artifact_names
+from kerntune.gate.baselines import STATIC_SCHEMA, TIME_SCHEMA, Argument, StaticBaseline, TimeBaseline, fingerprint_of
 from kerntune.gate.static_figures import LaunchStatic
 from kerntune.static.metrics import StaticMetrics
 from kerntune.timing.sample import Sample, TimingProtocol

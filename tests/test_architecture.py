@@ -47,7 +47,7 @@ MAY_IMPORT_HEAVY = (
     "kerntune.compiling.compiler",
     "kerntune.capture",
     "kerntune.kernels.compat",
-    "kerntune.gate.reference",
+    "kerntune.gate.call",
     "kerntune.timing.profiler",  # torch's own profiler, asked for by name only
     "kerntune.tuning.api.install",  # replaces Triton's own decorator
     "kerntune.tuning.choices",  # calls, compares and traces functions of tensors
@@ -449,8 +449,8 @@ BY_TEXT = frozenset(
     {
         "kerntune",
         "kerntune.cli.bisect.run_server",
-        "kerntune.kernels.compat.private_name",
-        "kerntune.tuning.many.named_kernel",
+        "kerntune.kernels.compat.versions",
+        "kerntune.tuning.many.describing",
     }
 )
 
@@ -561,11 +561,11 @@ LOADED_LATER: Mapping[str, tuple[str, ...]] = {
     "kerntune.gate.api": (
         "fsspec", "importlib.metadata", "kerntune.capture.inductor.launches", "kerntune.capture.launch_dump",
         "kerntune.cli",
-        "kerntune.gate.case_dump", "kerntune.gate.case_profile", "kerntune.gate.code_changes",
-        "kerntune.gate.reporting", "kerntune.gate.static_check", "kerntune.gpu.compile_only",
+        "kerntune.gate.case_output", "kerntune.gate.code_changes",
+        "kerntune.gate.reporting", "kerntune.gate.static_check", "kerntune.gpu.fake_cuda.static_backend",
         "kerntune.gpu.interpreter", "kerntune.gpu.result_compare", "kerntune.gpu.result_kernels",
         "kerntune.grids", "kerntune.heuristics", "kerntune.search",
-        "kerntune.tuning.api", "kerntune.tuning.launch_dumps", "kerntune.tuning.many", "kerntune.tuning.torch_compile",
+        "kerntune.tuning.api", "kerntune.tuning.launch_files", "kerntune.tuning.many", "kerntune.tuning.torch_compile",
         "kerntune.tuning.tuner",
     ),
     "kerntune.compiling.compile_worker": ("numpy", "kerntune.gpu", "kerntune.tuning"),

@@ -12,8 +12,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from kerntune.base.case_result import CaseId
+from kerntune.base.folders import scratch_folder
 from kerntune.base.orphans import bound_command
-from kerntune.base.temporary_folders import scratch_folder
 from kerntune.capture.launch_dump import LAUNCH_FILE, DumpedTexts, folder_name, plain_name, write_launch
 from kerntune.cli.static_record import environment
 from kerntune.cli.stored import Entry, Pattern, given_folder, load_folder, not_found, target_of
@@ -22,11 +22,12 @@ from kerntune.compiling.farm import Farm
 from kerntune.compiling.kernel_facts import ASSEMBLY
 from kerntune.compiling.recompile import stages_from, text_of
 from kerntune.errors import ReplayError, UsageError
-from kerntune.gate.baselines import BaselineStore, TimeBaseline, artifact_names
+from kerntune.gate.baseline_files import BaselineStore, artifact_names
+from kerntune.gate.baselines import TimeBaseline
 from kerntune.gate.console import fail_with, say
 from kerntune.gpu.probe import has_cuda
 from kerntune.kernels import compat
-from kerntune.tuning.launch_dumps import DUMP, DUMP_CONTENT
+from kerntune.tuning.launch_files import DUMP, DUMP_CONTENT
 
 SHOWN_LINES = 15
 """Last lines of a failed run that its error shows."""

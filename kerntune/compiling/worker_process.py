@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from typing import BinaryIO
 
 from kerntune.base.child_process import how_it_ended
+from kerntune.base.folders import TemporaryFolder
 from kerntune.base.frames import Reader, Timeout, encode, write
-from kerntune.base.temporary_folders import TemporaryFolder
 from kerntune.compiling.fault import FROM_OUTSIDE
 from kerntune.compiling.fork_client import Child, ForkClient
 from kerntune.compiling.knobs import CompilerEnvironment

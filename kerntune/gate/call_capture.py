@@ -21,17 +21,17 @@ from kerntune.capture.inductor.baseline_choices import InductorChoices
 from kerntune.capture.recorder import Recorded, record
 from kerntune.compiling.compiler import Compiled, Compiler
 from kerntune.errors import CacheMissError, ConfigError
-from kerntune.gate.baselines import Argument, BaselineStore, fingerprint_of
-from kerntune.gate.call import Call, Checked
+from kerntune.gate.baseline_files import BaselineStore
+from kerntune.gate.baselines import Argument, fingerprint_of
+from kerntune.gate.call import Call, Checked, compare_call
 from kerntune.gate.case_identity import case_inputs, tensor_leaves
 from kerntune.gate.decision import Evidence, decide
-from kerntune.gate.reference import compare_call
 from kerntune.gate.stores import Stores, stored_configs
 from kerntune.gpu.base import Backend
 from kerntune.kernels import compat
 from kerntune.kernels.compat.inductor_parts import GATE_OFF
+from kerntune.tuning.admission import launches_nothing
 from kerntune.tuning.stored_winners import Winners, candidate_of
-from kerntune.tuning.untuned import launches_nothing
 
 Preference = Callable[[Site], Sequence[int]]
 """The order in which a site's candidates are tried while a call is captured."""
@@ -264,7 +264,7 @@ def _first(index: int | None, count: int) -> list[int]:
 def watched() -> Iterator[list[str]]:
     """The names of kernels whose launches a capture leaves alone meanwhile, in order, each once; they launch as usual.
 
-    Enter it before the capture, which passes on launches that it can't record (``kernels.relaunch``).
+    Enter it before the capture, which passes on launches that it can't record (``kernels.specialize``).
     """
     seen: list[str] = []
     kind = compat.compiled_kernel()

@@ -186,7 +186,7 @@ class Gpu(Executor, Protocol):
 
     def unprotected(self) -> list[str]:
         """What the device's setting takes away of the protection between processes, a sentence each (MPS,
-        exclusive-process mode: :mod:`kerntune.gpu.shared_device`)."""
+        exclusive-process mode: :mod:`kerntune.gpu.host_gpus`)."""
 
     def reaches(self, address: int) -> bool:
         """Whether a number is an address of memory that this process can use, the device's or the host's."""
@@ -238,8 +238,8 @@ class Tensors(Protocol):
         meanwhile, since only a time decides it."""
 
     def launched(self, pointers: Sequence[Any], access: Callable[[], Access]) -> None:
-        """A kernel was launched on ``pointers`` (:func:`kerntune.kernels.abi.pointer_arguments`) by a way that this
-        backend doesn't see; ``access()`` is what it does with them."""
+        """A kernel was launched on ``pointers`` (:func:`kerntune.kernels.specialize.pointer_arguments`) by a way that
+        this backend doesn't see; ``access()`` is what it does with them."""
 
     def take_unanswered(self) -> list[tuple[UsersLine, str]]:
         """Where nothing runs: the users' lines that have asked for values that only a GPU has since the last call of

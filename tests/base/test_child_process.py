@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import subprocess
@@ -36,6 +37,8 @@ def children() -> Iterator[list[ChildProcess[str]]]:
     yield made
     for child in made:
         child.end()
+        with contextlib.suppress(ChildEnded):  # it could not start
+            child.process.wait(10)  # a test may have kept it from waiting
 
 
 def start(children: list[ChildProcess[str]], program: str, **options: Any) -> ChildProcess[str]:

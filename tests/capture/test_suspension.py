@@ -18,11 +18,9 @@ from triton.runtime.jit import JITFunction
 
 from kerntune import capture as captures
 from kerntune.capture import Capture, capture
-from kerntune.capture.one_holder import OneHolder
-from kerntune.capture.replaced_functions import ReplacedFunctions
-from kerntune.capture.suspension import Suspension
+from kerntune.capture.entry_points import OneHolder, ReplacedFunctions, Suspension
 from kerntune.gpu.scripted import FakeBackend
-from kerntune.tuning import autotuner_run
+from kerntune.tuning import tuned_call
 
 
 def in_thread_of_before(work: Any) -> tuple[threading.Thread, threading.Event]:
@@ -66,7 +64,7 @@ def test_one_that_ends_while_another_thread_looks(monkeypatch: pytest.MonkeyPatc
 
 def test_what_only_compiles_does_not_wait(monkeypatch: pytest.MonkeyPatch) -> None:
     """``kernel.warmup(...)`` launches nothing, so nothing of the call's is lost."""
-    monkeypatch.setattr("kerntune.capture.suspension.PATIENCE_S", 0.01)
+    monkeypatch.setattr("kerntune.capture.entry_points.PATIENCE_S", 0.01)
     ran = list[Any]()
     monkeypatch.setattr(JITFunction, "run", lambda kernel, *args, **words: ran.append(words["warmup"]))
 
@@ -89,7 +87,7 @@ def test_what_only_compiles_does_not_wait(monkeypatch: pytest.MonkeyPatch) -> No
 
 def test_launches_of_compiled_kernels_wait(monkeypatch: pytest.MonkeyPatch) -> None:
     """On a GPU they don't come to any other entry point; stand-ins have another class for them."""
-    monkeypatch.setattr("kerntune.capture.suspension.PATIENCE_S", 0.01)
+    monkeypatch.setattr("kerntune.capture.entry_points.PATIENCE_S", 0.01)
 
     class Unloaded(CompiledKernel):
         def __init__(self) -> None:
@@ -296,14 +294,14 @@ def test_a_tuner_of_ours_keeps_to_the_capture_that_it_has_waited_for(
         raise AssertionError("it is tuned")
 
     monkeypatch.setattr(captures, "wait_while_suspended", halting)
-    monkeypatch.setattr(autotuner_run, "watch_environment", outside)
+    monkeypatch.setattr(tuned_call, "watch_environment", outside)
     with one.active():
         x, y = (torch.empty(N, device="cuda") for _ in range(2))
 
         def launch() -> None:
             try:
                 words = {"grid": by_block, "warmup": False}
-                autotuner_run.run_tuned(tuned(64, 128), (x, y, N, 2.0), words, keep=False, plain=lambda: None)
+                tuned_call.run_tuned(tuned(64, 128), (x, y, N, 2.0), words, keep=False, plain=lambda: None)
             except BaseException as exc:
                 failed.append(exc)
 

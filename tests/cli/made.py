@@ -11,15 +11,8 @@ from kerntune.base.case_result import CaseId
 from kerntune.base.config import Config
 from kerntune.base.device import Environment, Target, typical_device
 from kerntune.base.recording import Binary, Launch, Param, Recording, Storage, Stored, View, Zeros
-from kerntune.gate.baselines import (
-    STATIC_SCHEMA,
-    TIME_SCHEMA,
-    Argument,
-    BaselineStore,
-    StaticBaseline,
-    TimeBaseline,
-    fingerprint_of,
-)
+from kerntune.gate.baseline_files import BaselineStore
+from kerntune.gate.baselines import STATIC_SCHEMA, TIME_SCHEMA, Argument, StaticBaseline, TimeBaseline, fingerprint_of
 from kerntune.gate.call import PendingBaseline
 from kerntune.gate.static_figures import LaunchStatic
 from kerntune.static.metrics import StaticMetrics

@@ -34,8 +34,7 @@ from kerntune.compiling.binary.identity import bare_text, identity_of, text_iden
 from kerntune.compiling.binary.stages import first_stage_of, strip_locations
 from kerntune.compiling.compiler import Compiled, Compiler, _options, arch_of, code_fields, launch_needs
 from kerntune.errors import CompileError, TrialError
-from kerntune.gpu.fake_cuda.device_numbers import DeviceNumbers
-from kerntune.gpu.fake_cuda.driver import StandInDriver
+from kerntune.gpu.fake_cuda.driver import DeviceNumbers, StandInDriver
 from kerntune.gpu.scripted import FakeBackend
 from kerntune.kernels import compat
 from kerntune.kernels.specialize import Specialized, specialize

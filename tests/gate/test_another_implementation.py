@@ -17,7 +17,7 @@ import kerntune
 from gate.doubling import Doubling, add_kernel, checked
 from gate.project import Project
 from kerntune.gate.causes import OTHER_IMPLEMENTATION, causes, steps_between
-from kerntune.gpu.scripted import Rule
+from kerntune.gpu.script import Rule
 from kerntune.tuning.choices import choice_place
 
 
@@ -126,7 +126,7 @@ def test_threads_of_a_gated_test_decide_where_it_does(tmp_path: Path, doubling: 
     found: list[Any] = []
 
     def call(x: torch.Tensor) -> torch.Tensor:
-        thread = threading.Thread(target=lambda: found.append(choice_place.place_now()))
+        thread = threading.Thread(target=lambda: found.append(choice_place.current_place()))
         thread.start()
         thread.join()
         y = torch.empty_like(x)
@@ -135,4 +135,4 @@ def test_threads_of_a_gated_test_decide_where_it_does(tmp_path: Path, doubling: 
 
     checked(Project(tmp_path), doubling, call)
     assert found[0] is not None
-    assert choice_place.place_now() is None
+    assert choice_place.current_place() is None

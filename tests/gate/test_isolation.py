@@ -11,9 +11,9 @@ from fake_runs import block, configs, scale, scale_kernel, tuned
 import kerntune
 from gate.project import Project
 from kerntune.base.policy import TuneMode, Verdict
-from kerntune.capture import fault_limits
+from kerntune.capture import site
 from kerntune.errors import TuningError
-from kerntune.gpu.scripted import ABORT, ILLEGAL_ADDRESS, OUT_OF_MEMORY, TRAP, Rule
+from kerntune.gpu.script import ABORT, ILLEGAL_ADDRESS, OUT_OF_MEMORY, TRAP, Rule
 from kerntune.tuning import first_launches as launches_module
 from kerntune.tuning import isolation as isolation_module
 
@@ -35,7 +35,7 @@ def failed(result: Any) -> dict[int, str]:
 def launched(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """Blocks that were launched in other processes."""
     blocks: list[str] = []
-    real = isolation_module.LookProcess._exchange
+    real = isolation_module.LookProcess._reply
 
     def exchange(self: Any, request: Any, limit_s: float) -> Any:
         for one in getattr(request, "looks", (request,)):
@@ -43,7 +43,7 @@ def launched(monkeypatch: pytest.MonkeyPatch) -> list[str]:
                 blocks.append(one.recording.binaries[0].constexprs["BLOCK"])
         return real(self, request, limit_s)
 
-    monkeypatch.setattr(isolation_module.LookProcess, "_exchange", exchange)
+    monkeypatch.setattr(isolation_module.LookProcess, "_reply", exchange)
     return blocks
 
 
@@ -112,7 +112,7 @@ def sixteen() -> Any:
 
 
 def test_faults_that_come_first_do_not_end_the_captured_run(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(fault_limits, "DOUBT_FAULTS", 3)
+    monkeypatch.setattr(site, "DOUBT_FAULTS", 3)
     with project.run(bad(32, ILLEGAL_ADDRESS), isolated=True) as run:
         result = run.judge(lambda: scale(sixteen()))
         assert not run.gpu.lost

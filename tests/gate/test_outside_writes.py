@@ -13,7 +13,7 @@ from gate.project import NODE, Project
 from kerntune.base.case_result import OutsideWrite
 from kerntune.base.codec import to_json
 from kerntune.base.policy import Outcome, Policy, Update, Verdict
-from kerntune.gpu.scripted import ILLEGAL_ADDRESS, Rule
+from kerntune.gpu.script import ILLEGAL_ADDRESS, Rule
 from kerntune.tuning import first_launches as launches_module
 from kerntune.tuning import isolation as isolation_module
 
@@ -24,7 +24,7 @@ BESIDE = Rule(kernel="scale_kernel", beside=(0, 4))
 def looked(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """How many launches each look in another process had."""
     counts: list[int] = []
-    real = isolation_module.LookProcess._exchange
+    real = isolation_module.LookProcess._reply
 
     def exchange(self: Any, request: Any, limit_s: float) -> Any:
         for one in getattr(request, "looks", (request,)):
@@ -32,7 +32,7 @@ def looked(monkeypatch: pytest.MonkeyPatch) -> list[int]:
                 counts.append(len(one.recording.working))
         return real(self, request, limit_s)
 
-    monkeypatch.setattr(isolation_module.LookProcess, "_exchange", exchange)
+    monkeypatch.setattr(isolation_module.LookProcess, "_reply", exchange)
     return counts
 
 

@@ -21,7 +21,8 @@ from kerntune.gate import session as gate_session
 from kerntune.gate.report import table
 from kerntune.gpu import device_lock
 from kerntune.gpu.device_lock import lock_file
-from kerntune.gpu.scripted import FakeBackend, FakeGpu, Rule, Script, scripted_host
+from kerntune.gpu.script import Rule, Script
+from kerntune.gpu.scripted import FakeBackend, FakeGpu, scripted_host
 from kerntune.gpu.two_sided_lock import LockBusy, TwoSidedLock
 
 FAST, SLOW = block(64, 10_000.0), block(128, 11_000.0)

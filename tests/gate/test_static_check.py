@@ -28,8 +28,9 @@ from kerntune.compiling.farm import Farm
 from kerntune.compiling.protocol import CompileFailed, Job
 from kerntune.compiling.worker_process import Died, JobOutcome
 from kerntune.errors import BaselineError, CaptureError, CompileError, EnvironmentFault, UsageError
-from kerntune.gate.baselines import ArtifactFolder, BaselineStore, StaticBaseline
-from kerntune.gpu.scripted import Rule
+from kerntune.gate.baseline_files import ArtifactFolder, BaselineStore
+from kerntune.gate.baselines import StaticBaseline
+from kerntune.gpu.script import Rule
 from kerntune.static import disassembly, metrics
 from pytest_kerntune.conclude import warning_of
 

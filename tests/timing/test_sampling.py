@@ -31,7 +31,8 @@ from hypothesis import strategies as st
 from kerntune.base.stats import median
 from kerntune.errors import BackendError, MeasurementError, UsageError
 from kerntune.gpu.program import Program
-from kerntune.gpu.scripted import FakeBackend, FakeGpu, FakeWork, Rule
+from kerntune.gpu.script import Rule
+from kerntune.gpu.scripted import FakeBackend, FakeGpu, FakeWork
 from kerntune.timing import flush_ahead, profiler
 from kerntune.timing.callables import EVENTS, GRAPH, CallSlot
 from kerntune.timing.events import EventSlot

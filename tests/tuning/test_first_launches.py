@@ -17,7 +17,8 @@ from kerntune.base.recording import Recording, Storage, Zeros
 from kerntune.errors import BackendError, LaunchFault, LaunchTimeout, MeasurementError, OutOfResourcesError, PeerTimeout
 from kerntune.gpu import staging
 from kerntune.gpu.guards import guards_bytes
-from kerntune.gpu.scripted import FakeGpu, Script
+from kerntune.gpu.script import Script
+from kerntune.gpu.scripted import FakeGpu
 from kerntune.timing.worker.look_requests import (
     ChangedGuard,
     ForgetRequest,

@@ -23,30 +23,21 @@ from fake_runs import block, captured, configs, scale, scale_kernel, script, tun
 
 import kerntune
 from kerntune.base.case_result import is_fault
-from kerntune.capture import fault_limits
-from kerntune.capture.fault_limits import spread
+from kerntune.capture import site
 from kerntune.capture.recorder import record
+from kerntune.capture.site import spread
 from kerntune.compiling.compiler import Compiler
 from kerntune.compiling.fault import FROM_OUTSIDE
 from kerntune.errors import BackendError, MeasurementError, TuningError, UsageError
 from kerntune.gpu import staging
 from kerntune.gpu.program import Loader
-from kerntune.gpu.scripted import (
-    ABORT,
-    ASSERT,
-    HANG,
-    ILLEGAL_ADDRESS,
-    MISALIGNED_ADDRESS,
-    OUT_OF_MEMORY,
-    TRAP,
-    FakeBackend,
-    Rule,
-)
+from kerntune.gpu.script import ABORT, ASSERT, HANG, ILLEGAL_ADDRESS, MISALIGNED_ADDRESS, OUT_OF_MEMORY, TRAP, Rule
+from kerntune.gpu.scripted import FakeBackend
 from kerntune.timing.worker.look_requests import ForgetRequest
 from kerntune.tuning import first_launches as launches_module
 from kerntune.tuning import isolation as isolation_module
+from kerntune.tuning.admission import Faults, FirstLaunchFault
 from kerntune.tuning.candidates import CandidatePool
-from kerntune.tuning.faults import Faults, FirstLaunchFault
 from kerntune.tuning.isolation import Isolate, Isolation
 from kerntune.tuning.prescreen import TOGETHER, Prescreen
 from kerntune.tuning.tune_options import TuneOptions
@@ -217,8 +208,8 @@ def many_kernel(x_ptr, y_ptr, n, factor, BLOCK: tl.constexpr, NUMBER: tl.constex
 @pytest.fixture
 def few_faults(monkeypatch: pytest.MonkeyPatch) -> None:
     """A third of the limits that :mod:`tests.capture.test_fault_limits` holds."""
-    monkeypatch.setattr(fault_limits, "DOUBT_FAULTS", 4)
-    monkeypatch.setattr(fault_limits, "MORE_FAULTS", 8)
+    monkeypatch.setattr(site, "DOUBT_FAULTS", 4)
+    monkeypatch.setattr(site, "MORE_FAULTS", 8)
 
 
 def race_many(backend: FakeBackend, fault: str, places: Collection[int], *rules: Rule, count: int = MANY) -> Tuned:

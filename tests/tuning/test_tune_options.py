@@ -15,8 +15,7 @@ from kerntune.base.policy import Policy, StaticPrune
 from kerntune.search import Choice, Search, Space
 from kerntune.tuning import tune_options as module
 from kerntune.tuning.isolation import Isolate
-from kerntune.tuning.patience import Patience
-from kerntune.tuning.tune_options import ISOLATE, PATIENCE, VERIFY, TuneOptions, options_of
+from kerntune.tuning.tune_options import ISOLATE, PATIENCE, VERIFY, Patience, TuneOptions, options_of
 from kerntune.tuning.verification import Verification, Verify
 
 VARIABLES = (VERIFY, PATIENCE, ISOLATE)

@@ -16,7 +16,7 @@ from kerntune.gate.call import Settings
 from kerntune.gate.session import open_session
 from kerntune.gpu.scripted import FakeBackend
 from kerntune.tuning import observing
-from kerntune.tuning.variables import CHECKS, check_variables, unknown_variables
+from kerntune.tuning.tune_options import CHECKS, check_variables, unknown_variables
 
 ROOT = Path(__file__).resolve().parents[2]
 

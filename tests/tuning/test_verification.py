@@ -29,14 +29,16 @@ from kerntune.tuning.verification import (
     Verification,
     Verifier,
     Verify,
+    Written,
     arguments_at,
     compares_all,
+    explanations,
     names_of,
+    parts_of,
     run_poisoned,
     tolerance,
     verify_mode,
 )
-from kerntune.tuning.workspaces import Written, explanations, parts_of
 
 COUNT = 16
 NUMBERS = np.arange(1, COUNT + 1).astype("f4")

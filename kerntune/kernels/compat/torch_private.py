@@ -15,8 +15,7 @@ from types import CodeType
 from typing import Any
 
 from kerntune.errors import BackendError
-from kerntune.kernels.compat.private_name import PrivateName
-from kerntune.kernels.compat.versions import versions_run
+from kerntune.kernels.compat.versions import PrivateName, versions_run
 
 
 @dataclass(frozen=True)
@@ -33,10 +32,10 @@ class PrivatePart(PrivateName):
 
 
 TRACE = "kerntune/tuning/torch_compile/kernel_calls.py"
-VALUES = "kerntune/tuning/torch_compile/argument_reader.py"
-CODE = "kerntune/tuning/torch_compile/generated_calls.py"
+VALUES = "kerntune/tuning/torch_compile/launch_arguments.py"
+CODE = "kerntune/tuning/torch_compile/hook_in.py"
 KEYS = "kerntune/tuning/torch_compile/hook_in.py"
-POOLS = "kerntune/tuning/private_pools.py"
+POOLS = "kerntune/tuning/tuned_call.py"
 FAKE = "kerntune/gpu/fake_cuda/"
 
 WRAP = "torch._higher_order_ops.triton_kernel_wrap"
@@ -169,7 +168,7 @@ STAND_INS_OFF = (
 
 BACKWARD_PARTS = (
     PrivatePart(
-        "torch._C", "_current_autograd_node", "kerntune/capture/suspension.py",
+        "torch._C", "_current_autograd_node", "kerntune/capture/entry_points.py",
         "threads of a backward pass are told from others while a choice is decided; calls without choices go on",
     ),
 )  # fmt: skip

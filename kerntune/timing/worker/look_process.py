@@ -7,7 +7,7 @@ from collections.abc import Callable, Generator, Sequence
 
 from kerntune.base.child_process import ChildEnded, ChildProcess, module_command
 from kerntune.errors import FrameError, MeasurementError, PeerTimeout
-from kerntune.gpu.visible import as_begun
+from kerntune.gpu.cuda_driver import visible_env
 from kerntune.timing.worker.look_requests import LookMessage, LooksRequest
 from kerntune.timing.worker.requests import Ready
 
@@ -21,7 +21,7 @@ class LookProcess:
     def __init__(self, device: Sequence[str], file: int) -> None:
         command = module_command("kerntune.timing.worker", "first-launches", str(os.getpid()), str(file), *device)
         self.child: ChildProcess[LookMessage] = ChildProcess(
-            command, LookMessage, as_begun(os.environ), (file,), from_lasting_thread=True
+            command, LookMessage, visible_env(os.environ), (file,), from_lasting_thread=True
         )
         self.asked = 0
 

@@ -160,7 +160,8 @@ def open_device(words: Sequence[str]) -> Executor:
         from kerntune.gpu.driver_gpu import DriverGpu
 
         return DriverGpu(int(words[0]))
-    from kerntune.gpu.scripted import FakeGpu, Script
+    from kerntune.gpu.script import Script
+    from kerntune.gpu.scripted import FakeGpu
 
     return FakeGpu(typical_device(Target.parse(words[2])), Script.from_json(words[1]))
 

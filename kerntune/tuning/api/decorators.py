@@ -13,20 +13,16 @@ from kerntune import heuristics
 from kerntune.base.config import Config
 from kerntune.base.policy import StaticPrune
 from kerntune.errors import ConfigError, HintError, UsageError
+from kerntune.heuristics.given_configs import BACKEND_OPTIONS, HIP_OPTIONS
 from kerntune.heuristics.hints import HeuristicType, KernelHints, Modes
 from kerntune.heuristics.presets import EARLIER_DEFAULT, EARLIER_MEASURED
 from kerntune.heuristics.proposer import Family, Proposer
-from kerntune.heuristics.templates import BACKEND_OPTIONS, HIP_OPTIONS
 from kerntune.kernels import compat
 from kerntune.kernels.source import function_of
 from kerntune.search import Search
-from kerntune.tuning.api.autotuner import Autotuner
-from kerntune.tuning.api.cooperative_tuner import CooperativeTuner, checked_buffers, cooperative_family
-from kerntune.tuning.api.descent_options import DescentOptions
-from kerntune.tuning.api.heuristic_tuner import HeuristicTuner
-from kerntune.tuning.api.search_tuner import SearchTuner, descent_list
-from kerntune.tuning.patience import checked_patience
-from kerntune.tuning.tune_options import isolate_mode, tune_mode
+from kerntune.tuning.api.autotuner import Autotuner, DescentOptions, SearchTuner, descent_list
+from kerntune.tuning.api.heuristic_tuner import CooperativeTuner, HeuristicTuner, checked_buffers, cooperative_family
+from kerntune.tuning.tune_options import checked_patience, isolate_mode, tune_mode
 from kerntune.tuning.verification import names_of, verify_mode
 
 ArgumentNames = Mapping[str, Union[str, Sequence[str]]]
@@ -99,7 +95,8 @@ def autotune(
     ``tune`` says how a winner is found: ``auto`` (the default, or ``KERNTUNE_TUNE``) takes a stored one or tunes,
     ``frozen`` raises :class:`~kerntune.errors.CacheMissError` where none is stored, ``force`` tunes anew, ``nearest``
     never tunes: without a stored winner it takes, and says so once a key, that of the nearest call of the same kernel,
-    device and dtypes (:func:`kerntune.tuning.nearest.distance`), else the first config. Such a choice is not stored.
+    device and dtypes (:func:`kerntune.tuning.stored_winners.distance`), else the first config. Such a choice is
+    not stored.
 
     ``descend=True`` goes on from the fastest of ``configs`` through its neighbours: each integer constexpr doubled and
     halved, warps, stages, then two of them at once; at most 25 configs more, or as many as a number says. A dictionary

@@ -32,7 +32,7 @@ class ChoicePlace:
 
     baseline: Callable[[], Mapping[str, str]] = dict
     """Which implementations the case's baseline has, by choice as in
-    :attr:`kerntune.capture.met_choices.MetChoices.winners`: they win ties where no earlier winner is stored."""
+    :attr:`kerntune.capture.launch.RecordedChoices.winners`: they win ties where no earlier winner is stored."""
 
     @property
     def rules(self) -> tuple[object, ...]:
@@ -47,7 +47,7 @@ OPERATIONS: weakref.WeakSet[Any] = weakref.WeakSet()
 """All choices of this process."""
 
 
-def place_now() -> ChoicePlace | None:
+def current_place() -> ChoicePlace | None:
     """Where choices are decided now; None outside of gated tests."""
     return _places[-1] if _places else None
 

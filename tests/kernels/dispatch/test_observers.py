@@ -9,7 +9,7 @@ import pytest
 
 from kerntune.kernels.dispatch import launch_path as module
 from kerntune.kernels.dispatch import native
-from kerntune.kernels.dispatch.observers import ObservedLaunch, unwatch, watch
+from kerntune.kernels.dispatch.launch_path import ObservedLaunch, unwatch, watch
 from tests.kernels.dispatch.fake_driver import FakeCuda, FakeTensor, fake_cuda
 from tests.kernels.dispatch.test_launch_path import choose, tuned
 

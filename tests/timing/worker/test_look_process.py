@@ -21,7 +21,8 @@ from kerntune.base.child_process import ChildEnded
 from kerntune.base.device import Target, typical_device
 from kerntune.errors import MeasurementError, PeerTimeout
 from kerntune.gpu.base import Buffer
-from kerntune.gpu.scripted import ABORT, HANG, ILLEGAL_ADDRESS, FakeGpu, Rule, Script
+from kerntune.gpu.script import ABORT, HANG, ILLEGAL_ADDRESS, Rule, Script
+from kerntune.gpu.scripted import FakeGpu
 from kerntune.gpu.staging import HOST, HostStaging
 from kerntune.timing.worker.look_process import LookProcess
 from kerntune.timing.worker.look_requests import (

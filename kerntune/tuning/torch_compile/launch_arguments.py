@@ -1,0 +1,261 @@
+"""Reads the arguments of a traced kernel call, and makes a launch's arguments of those of a graph's operator.
+
+An argument is a constant, or the graph has to hand it over.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from types import CellType, CodeType, FunctionType
+from typing import Any, Union
+
+from kerntune.kernels.compat import torch_private
+
+
+@dataclass(frozen=True)
+class Values:
+    """What the operator is called with: tensors, those that are written first, and numbers."""
+
+    tensors: Sequence[Any]
+    ints: Sequence[int]
+    floats: Sequence[float]
+
+
+@dataclass(frozen=True)
+class KnownValue:
+    """A value that is known when the graph is made."""
+
+    value: Any
+
+    def of(self, values: Values) -> Any:
+        """The value."""
+        return self.value
+
+
+@dataclass(frozen=True)
+class Given:
+    """A value that the graph hands over: the ``index``-th of ``tensors``, ``ints`` or ``floats``."""
+
+    kind: str
+    index: int
+
+    def of(self, values: Values) -> Any:
+        """The value."""
+        return getattr(values, self.kind)[self.index]
+
+
+@dataclass(frozen=True)
+class ListedValues:
+    """A tuple or list of values."""
+
+    kind: type
+    items: tuple[ArgumentPlan, ...]
+
+    def of(self, values: Values) -> Any:
+        """The tuple or list."""
+        return self.kind(item.of(values) for item in self.items)
+
+
+@dataclass(frozen=True)
+class TensorDescription:
+    """A host's tensor descriptor of a tensor."""
+
+    tensor: Given
+    block_shape: tuple[int, ...]
+
+    def of(self, values: Values) -> Any:
+        """The descriptor."""
+        from triton.tools.tensor_descriptor import TensorDescriptor
+
+        return TensorDescriptor.from_tensor(self.tensor.of(values), list(self.block_shape))
+
+
+@dataclass(frozen=True)
+class RebuiltFunction:
+    """A function whose cells and defaults are values of their own: a grid that closes over sizes."""
+
+    code: CodeType
+    scope: dict[str, Any]
+    cells: tuple[ArgumentPlan, ...]
+    defaults: tuple[ArgumentPlan, ...]
+    keywords: tuple[tuple[str, ArgumentPlan], ...]
+
+    def of(self, values: Values) -> Callable[..., Any]:
+        """The function."""
+        cells = tuple(CellType(cell.of(values)) for cell in self.cells)
+        made = FunctionType(self.code, self.scope, None, tuple(d.of(values) for d in self.defaults), cells)
+        made.__kwdefaults__ = {name: plan.of(values) for name, plan in self.keywords} or None
+        return made
+
+
+ArgumentPlan = Union[KnownValue, Given, ListedValues, TensorDescription, RebuiltFunction]
+"""How one value is made."""
+
+
+def parts(plan: ArgumentPlan) -> Iterator[ArgumentPlan]:
+    """A plan and all plans in it."""
+    yield plan
+    inside: tuple[ArgumentPlan, ...] = ()
+    if isinstance(plan, ListedValues):
+        inside = plan.items
+    elif isinstance(plan, TensorDescription):
+        inside = (plan.tensor,)
+    elif isinstance(plan, RebuiltFunction):
+        inside = (*plan.cells, *plan.defaults, *(p for _, p in plan.keywords))
+    for one in inside:
+        yield from parts(one)
+
+
+def renumbered(plan: ArgumentPlan, places: Mapping[int, int]) -> ArgumentPlan:
+    """A plan whose tensors have other numbers."""
+    if isinstance(plan, Given):
+        return Given(plan.kind, places[plan.index]) if plan.kind == "tensors" else plan
+    if isinstance(plan, ListedValues):
+        return replace(plan, items=tuple(renumbered(item, places) for item in plan.items))
+    if isinstance(plan, TensorDescription):
+        return replace(plan, tensor=Given("tensors", places[plan.tensor.index]))
+    if isinstance(plan, RebuiltFunction):
+        return replace(
+            plan,
+            cells=tuple(renumbered(cell, places) for cell in plan.cells),
+            defaults=tuple(renumbered(default, places) for default in plan.defaults),
+            keywords=tuple((name, renumbered(value, places)) for name, value in plan.keywords),
+        )
+    return plan
+
+
+def is_fixed(plan: ArgumentPlan) -> bool:
+    """Whether the value is the same at every call of the graph."""
+    return not any(isinstance(part, (Given, TensorDescription)) for part in parts(plan))
+
+
+def settle(plan: ArgumentPlan) -> ArgumentPlan:
+    """A plan whose value is known as that value."""
+    return KnownValue(plan.of(Values((), (), ()))) if is_fixed(plan) else plan
+
+
+@dataclass
+class ArgumentReader:
+    """What the calls of one launch hand over, each value once: the graph's own tensors and numbers, and beside each the
+    fake tensor or symbolic number that stands for it while the graph is made."""
+
+    tensors: list[Any] = field(default_factory=list)
+    ints: list[Any] = field(default_factory=list)
+    floats: list[Any] = field(default_factory=list)
+    examples: dict[Given, Any] = field(default_factory=dict)
+
+    def plan_of(self, value: Any) -> ArgumentPlan:
+        """How a value is made when the graph runs. :class:`torch_private.NoConstant` for one that can't be."""
+        return settle(self._plan(value))
+
+    def constant_of(self, value: Any) -> Any:
+        """The value of a ``constexpr`` argument: a number is settled, so that another one is another graph."""
+        raise NotImplementedError
+
+    def _plan(self, value: Any) -> ArgumentPlan:
+        raise NotImplementedError
+
+    def _given(self, kind: str, value: Any, example: Any) -> Given:
+        held = getattr(self, kind)
+        index = next((i for i, other in enumerate(held) if other is value), len(held))
+        if index == len(held):
+            held.append(value)
+        place = Given(kind, index)
+        self.examples[place] = example
+        return place
+
+
+class TracingReader(ArgumentReader):
+    """Arguments in a function that ``make_fx`` runs (``wrap_triton``): real values, fake tensors, symbolic numbers."""
+
+    def constant_of(self, value: Any) -> Any:
+        """As in the base class."""
+        return _settled_number(value)
+
+    def _plan(self, value: Any) -> ArgumentPlan:
+        import torch
+
+        if isinstance(value, torch.Tensor):
+            return self._given("tensors", value, value)
+        if isinstance(value, torch.SymInt):
+            return self._given("ints", value, value)
+        if isinstance(value, torch.SymFloat):
+            return self._given("floats", value, value)
+        if isinstance(value, (tuple, list)):
+            return ListedValues(type(value), tuple(self._plan(item) for item in value))
+        if hasattr(value, "block_shape") and hasattr(value, "base"):
+            base = self._plan(value.base)
+            assert isinstance(base, Given)
+            return TensorDescription(base, tuple(map(int, value.block_shape)))
+        if getattr(value, "__closure__", None) and hasattr(value, "__code__"):
+            return self._function(value)
+        return KnownValue(_settled_number(value))
+
+    def _function(self, value: Any) -> ArgumentPlan:
+        cells = tuple(self._plan(cell.cell_contents) for cell in value.__closure__)
+        defaults = tuple(self._plan(v) for v in value.__defaults__ or ())
+        keywords = tuple((k, self._plan(v)) for k, v in (value.__kwdefaults__ or {}).items())
+        plan = RebuiltFunction(value.__code__, value.__globals__, cells, defaults, keywords)
+        return plan if isinstance(settle(plan), RebuiltFunction) else KnownValue(value)
+
+
+def _settled_number(value: Any) -> Any:
+    import torch
+
+    for kind, known in ((torch.SymInt, int), (torch.SymFloat, float), (torch.SymBool, bool)):
+        if isinstance(value, kind):
+            return known(value)
+    return value
+
+
+@dataclass
+class DynamoReader(ArgumentReader):
+    """Arguments in a function that Dynamo traces."""
+
+    tx: Any = None
+
+    def constant_of(self, value: Any) -> Any:
+        """As in the base class."""
+        variable = torch_private.real(value)
+        if torch_private.is_number(variable):
+            return torch_private.settled(variable)
+        return torch_private.object_of(variable)
+
+    def _plan(self, value: Any) -> ArgumentPlan:
+        variable = torch_private.real(value)
+        if torch_private.is_tensor(variable):
+            return self._tensor(variable)
+        if torch_private.is_number(variable):
+            return self._number(variable)
+        if (found := torch_private.descriptor_parts(variable)) is not None:
+            tensor, shape = found
+            sizes = tuple(self.constant_of(size) for size in torch_private.items_of(shape)[1])  # type: ignore[index]
+            return TensorDescription(self._tensor(tensor), sizes)
+        if (listed := torch_private.items_of(variable)) is not None:
+            kind, items = listed
+            return ListedValues(kind, tuple(self._plan(item) for item in items))
+        if (function := torch_private.function_parts(variable, self.tx)) is not None:
+            return self._function(function)
+        return KnownValue(torch_private.object_of(variable))
+
+    def _tensor(self, variable: Any) -> Given:
+        return self._given("tensors", variable.as_proxy(), torch_private.example_of(variable))
+
+    def _number(self, variable: Any) -> ArgumentPlan:
+        example = torch_private.example_of(variable)
+        kind = {"SymInt": "ints", "int": "ints", "SymFloat": "floats", "float": "floats"}.get(type(example).__name__)
+        if kind is None:  # a symbolic truth value
+            return KnownValue(torch_private.settled(variable))
+        return self._given(kind, variable.as_proxy(), example)
+
+    def _function(self, found: torch_private.TracedFunction) -> RebuiltFunction:
+        code, defaults = found.code, found.defaults
+        positional = code.co_varnames[1 : code.co_argcount]
+        return RebuiltFunction(
+            code,
+            found.scope,
+            tuple(self._plan(found.cells[name]) for name in code.co_freevars),
+            tuple(self._plan(defaults[name]) for name in positional),
+            tuple((name, self._plan(v)) for name, v in defaults.items() if name not in positional),
+        )
