@@ -1,4 +1,4 @@
-"""Who waits for whom: threads of one test that call ``autotune``, and workers of pytest-xdist that share a GPU.
+"""What waits for what: threads of one test that call ``autotune``, and workers of pytest-xdist that share a GPU.
 
 Each worker begins with another GPU of the host.
 """

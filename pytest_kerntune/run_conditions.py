@@ -1,9 +1,9 @@
 """What holds for a whole run: its folders, what may have been replaced, its GPU, the tests that it selects.
 
 Folders are made beside a run before it begins, by xdist's controller for all its workers. What decides about verdicts
-is kept then: code under test that replaces it is named at the end. Readers are told what makes a run another one than
-they take it for: a GPU that torch doesn't see, kernels that know pytest. A baseline's case can be said to be gone only
-by a run that would have seen it.
+is kept then: code under test that replaces it is named at the end. Warnings name what makes a run different from what
+it seems: a GPU that torch doesn't see, kernels that know pytest. A baseline's case can be said to be gone only by a run
+that would have seen it.
 """
 
 from __future__ import annotations

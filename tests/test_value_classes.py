@@ -33,11 +33,11 @@ CHANGING = {
     "CallOperators", "_Group", "Late",
     "OwnBuffer", "Pending", "CandidatePool",
     "Recorded", "Script", "_Comparison", "Site", "Trial", "Tuning", "Verifier", "_Call", "_Copy",
-    "GpuPools", "ShapesFile", "_Flow", "_Given", "_Pool",
+    "GpuPools", "ShapesFile", "_Flow", "_SubmittedJob", "_Pool",
     "Deciding", "MeasuredGpu", "_Loose", "_Piece", "_Mine", "_Notice",
-    "Faults", "FirstLaunchFault", "FirstRuns", "Waiting", "_Order", "_Run", "_Seen", "_Tried", "_Tuning",
+    "Faults", "FirstLaunchFault", "ImplementationRuns", "Waiting", "_Order", "_Run", "_Seen", "_Tried", "_Tuning",
     "ArgumentReader", "CompiledCalls", "DynamoReader", "FusionChange", "GraphLaunch", "GridMemo",
-    "InductorChoices", "KernelCall", "MetChoices",
+    "InductorChoices", "KernelCall", "RecordedChoices",
     "TracingReader",
 }  # fmt: skip
 """Dataclasses whose objects change: what is under way. All others are frozen."""

@@ -2,7 +2,7 @@
 
 Blocks of x walk r in steps of ``R0_BLOCK`` (and ``R1_BLOCK``). A split scan takes one row at a time: programs scan its
 blocks and pass their sums on. Once registers are known, reduction blocks become shorter, and configs that spill or fit
-no SM are told.
+no SM are marked.
 """
 
 from __future__ import annotations

@@ -38,7 +38,8 @@ def children() -> Iterator[list[ChildProcess[str]]]:
     for child in made:
         child.end()
         with contextlib.suppress(ChildEnded):  # it could not start
-            child.process.wait(10)  # a test may have kept it from waiting
+            child_process.kill_group(child.pid)  # a test may have kept it from being killed, and from waiting
+            child.process.wait(10)
 
 
 def start(children: list[ChildProcess[str]], program: str, **options: Any) -> ChildProcess[str]:

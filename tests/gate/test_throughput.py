@@ -21,7 +21,7 @@ from kerntune.gpu.script import RIGHT, Rule
 from kerntune.gpu.scripted import FakeBackend, FakeGpu
 from kerntune.timing.bandwidth import measured_bandwidth
 from kerntune.timing.launch_shares import MAX_LAUNCHES, launch_times
-from kerntune.tuning.observing import device_bandwidth
+from kerntune.tuning.device_figures import device_bandwidth
 
 replace = msgspec.structs.replace
 

@@ -15,7 +15,7 @@ from kerntune.gpu import cuda
 from kerntune.gpu.probe import has_cuda
 from kerntune.gpu.scripted import FakeBackend, FakeGpu
 from kerntune.tuning import observing
-from kerntune.tuning.observing import device_bandwidth, device_matmul, stored_figures
+from kerntune.tuning.device_figures import device_bandwidth, device_matmul, stored_figures
 
 
 @pytest.fixture

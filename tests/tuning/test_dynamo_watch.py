@@ -13,7 +13,7 @@ import pytest
 
 import kerntune.tuning.context as watch
 from kerntune.kernels.compat import torch_private
-from kerntune.tuning.context import AfterImport
+from kerntune.tuning.dynamo_watch import AfterImport
 
 PROGRAM = """
 import sys, torch, triton, kerntune

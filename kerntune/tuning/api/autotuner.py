@@ -27,8 +27,9 @@ from kerntune.search import ComboSearch, Descent, Search
 from kerntune.search.declared_descent import TRIALS, descent_limits, with_neighbour
 from kerntune.search.descent import RegisterScaling
 from kerntune.tuning import context
-from kerntune.tuning.context import PlainPath, TunerEngine, find_engines_with, watch_dynamo
+from kerntune.tuning.context import PlainPath, TunerEngine, find_engines_with
 from kerntune.tuning.deferred import Late
+from kerntune.tuning.dynamo_watch import watch_dynamo
 from kerntune.tuning.isolation import Isolate
 from kerntune.tuning.tuned_call import run_tuned
 from kerntune.tuning.verification import Verify

@@ -1,6 +1,6 @@
 """Has a folder of small files, one an entry: safe under many processes, with damage set aside.
 
-Damage is told to the user once a process. One such folder has what nvdisasm said of machine code, so that no later
+A warning names damage once a process. One such folder has what nvdisasm said of machine code, so that no later
 process starts it for the same code.
 """
 
