@@ -4,12 +4,15 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: demo test lint fix triton-matrix torch-matrix python-matrix mutants clean
+.PHONY: demo test test-all lint fix triton-matrix torch-matrix python-matrix mutants clean
 
 demo: $(STAMP)
 	$(BIN)/python -m pytest examples --kerntune
 
 test: $(STAMP)
+	$(BIN)/python -m pytest tests -n auto --dist worksteal -m "not slow"
+
+test-all: $(STAMP)
 	$(BIN)/python -m pytest tests -n auto --dist worksteal
 
 lint: $(STAMP)

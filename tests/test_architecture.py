@@ -396,6 +396,7 @@ def test_packages_say_what_lives_there(name: str) -> None:
     )
 
 
+@pytest.mark.slow
 def test_imported_modules_of_ours_exist() -> None:
     """A name that isn't a module of ours would slip through every test below."""
     missing = {n for m in MODULES.values() for n in ours(imports(m)) if n not in MODULES}
@@ -431,6 +432,7 @@ def test_loose_modules_import_nothing_of_ours() -> None:
         assert ours(imports(MODULES[f"kerntune.{name}"])) == set()
 
 
+@pytest.mark.slow
 def test_inside_only_the_version_comes_from_the_package_itself() -> None:
     """``from kerntune import autotune`` inside kerntune would hide a package behind the lazy names."""
     wrong = []
@@ -472,6 +474,7 @@ WRITES_FUNCTIONS = frozenset({"kerntune.kernels.dispatch.codegen", "kerntune.ker
 parameters' names vary in it."""
 
 
+@pytest.mark.slow
 def test_nothing_is_executed() -> None:
     """What is read from disk is never run as Python: no pickle, no eval, no exec."""
     wrong = [
@@ -545,6 +548,7 @@ def test_loading_the_plugin_loads_neither() -> None:
     assert loaded_by("import pytest_kerntune.plugin") == []
 
 
+@pytest.mark.slow
 def test_loading_the_gate_loads_neither() -> None:
     """Triton alone takes as long as all that the gate imports; a compiler that a module makes would load it."""
     assert loaded_by("import kerntune.gate.api") == []
@@ -839,6 +843,7 @@ def names_as_text(node: ast.AST) -> set[str]:
     return {text for text in texts if text.isidentifier()}
 
 
+@pytest.mark.slow
 def test_every_definition_is_used() -> None:
     """By something other than itself, in the packages. By name, so a lower bound."""
     uses: dict[str, int] = {}

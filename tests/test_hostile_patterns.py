@@ -29,6 +29,7 @@ def slow(pattern: Pattern) -> str:
     return ""
 
 
+@pytest.mark.slow
 def test_every_pattern_is_linear() -> None:
     assert len(PATTERNS) > 100, "they are found"
     found = {p.place: said for p in PATTERNS if (said := slow(p))}

@@ -68,6 +68,7 @@ print(len(modules), changed(before, process_state()))
 """
 
 
+@pytest.mark.slow
 def test_imports_change_nothing() -> None:
     """Of every module there is, beside what numpy, torch and Triton change when they are imported."""
     text = IMPORTS.format(state=inspect.getsource(process_state), changed=inspect.getsource(changed))

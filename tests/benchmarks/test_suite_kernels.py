@@ -31,6 +31,7 @@ def checked() -> list[dict[str, Any]]:
     return [json.loads(line) for line in done.stdout.splitlines()]
 
 
+@pytest.mark.slow
 def test_every_kernel_agrees_with_torch(checked: list[dict[str, Any]]) -> None:
     assert [row for row in checked if not row["off"] <= 1] == []
 

@@ -102,6 +102,7 @@ def test_the_documents_quote_messages() -> None:
     assert {name for name, _ in quoted()} >= {"README.md", "verdicts.md", "one-case.md", "numerics.md"}
 
 
+@pytest.mark.slow
 def test_documented_messages_can_be_printed(project: Project) -> None:
     known = printed(project)
     for name, line in quoted():

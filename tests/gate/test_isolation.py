@@ -17,6 +17,8 @@ from kerntune.gpu.scripted import ABORT, ILLEGAL_ADDRESS, OUT_OF_MEMORY, TRAP, R
 from kerntune.tuning import first_launches as launches_module
 from kerntune.tuning import isolation as isolation_module
 
+pytestmark = pytest.mark.slow
+
 FIVE = (32, 64, 128, 256, 512)
 
 

@@ -19,6 +19,8 @@ from kerntune.tuning.many.outcome import Ended, JobRequest
 from kerntune.tuning.many.tune_many import tuning_job
 from tuning.many import kernels
 
+pytestmark = pytest.mark.slow
+
 THREE = (block(64, 3000.0), block(128, 1000.0), block(256, 2000.0))
 LONG_S = 600.0
 

@@ -51,6 +51,7 @@ def test_each_stands_there_once() -> None:
     assert len({part.name for part in PARTS}) == len(PARTS)
 
 
+@pytest.mark.slow
 def test_a_part_that_is_gone_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     import torch._higher_order_ops.triton_kernel_wrap as wrap
 

@@ -82,6 +82,7 @@ def gone(pid: int) -> bool:
         return True
 
 
+@pytest.mark.slow
 def test_looks_on_staged_storages(processes: list[LookProcess], gpu: FakeGpu, staging: HostStaging) -> None:
     process = start(processes, gpu, staging, Rule(time_ns=1234.0))
     refused = process.ask(LOOK, 30.0)
@@ -130,6 +131,7 @@ def refused(nbytes: int) -> Buffer:
     raise MeasurementError("no room")
 
 
+@pytest.mark.slow
 def test_a_changed_guard_names_launch_and_storage(
     processes: list[LookProcess], gpu: FakeGpu, staging: HostStaging
 ) -> None:
@@ -143,6 +145,7 @@ def test_a_changed_guard_names_launch_and_storage(
         assert guard.first == WORK.storages[1].nbytes + 16
 
 
+@pytest.mark.slow
 def test_a_fault_is_the_last_answer(processes: list[LookProcess], gpu: FakeGpu, staging: HostStaging) -> None:
     process = start(processes, gpu, staging, Rule(fault=ILLEGAL_ADDRESS))
     process.ask(staged(), 30.0)
@@ -154,6 +157,7 @@ def test_a_fault_is_the_last_answer(processes: list[LookProcess], gpu: FakeGpu, 
     assert caught.value.signal is None
 
 
+@pytest.mark.slow
 def test_an_abort_is_told_with_its_signal(processes: list[LookProcess], gpu: FakeGpu, staging: HostStaging) -> None:
     process = start(processes, gpu, staging, Rule(fault=ABORT))
     process.ask(staged(), 30.0)
@@ -162,6 +166,7 @@ def test_an_abort_is_told_with_its_signal(processes: list[LookProcess], gpu: Fak
     assert caught.value.signal == signal.SIGABRT
 
 
+@pytest.mark.slow
 def test_an_abort_leaves_no_core_file(processes: list[LookProcess], gpu: FakeGpu, staging: HostStaging) -> None:
     """Gigabytes in the user's working folder, for each candidate that aborts."""
     before = resource.getrlimit(resource.RLIMIT_CORE)
@@ -177,6 +182,7 @@ def test_an_abort_leaves_no_core_file(processes: list[LookProcess], gpu: FakeGpu
     assert re.search(r"^Max core file size +0 +0 ", limits, re.MULTILINE)
 
 
+@pytest.mark.slow
 def test_a_hang_ends_with_its_process(processes: list[LookProcess], gpu: FakeGpu, staging: HostStaging) -> None:
     process = start(processes, gpu, staging, Rule(fault=HANG))
     process.ask(staged(), 30.0)
@@ -191,6 +197,7 @@ class Interrupted(BaseException):
     """What a signal handler raises: KeyboardInterrupt, or a test's time limit."""
 
 
+@pytest.mark.slow
 def test_an_interrupted_question_ends_the_process(
     processes: list[LookProcess], gpu: FakeGpu, staging: HostStaging, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -212,6 +219,7 @@ def test_an_interrupted_question_ends_the_process(
         process.ask(ForgetRequest(), 30.0)
 
 
+@pytest.mark.slow
 def test_ctrl_c_kills_the_process_and_does_not_wait_for_its_end(
     processes: list[LookProcess], gpu: FakeGpu, staging: HostStaging, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -237,6 +245,7 @@ def test_ctrl_c_kills_the_process_and_does_not_wait_for_its_end(
     assert threading.current_thread() not in waited
 
 
+@pytest.mark.slow
 def test_one_that_can_not_be_killed_is_left(
     processes: list[LookProcess], gpu: FakeGpu, staging: HostStaging, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -260,6 +269,7 @@ def test_one_that_can_not_start_says_why(processes: list[LookProcess], staging: 
         processes[0].wait()
 
 
+@pytest.mark.slow
 def test_it_runs_this_kerntune_in_any_working_folder(
     processes: list[LookProcess], gpu: FakeGpu, staging: HostStaging, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -292,6 +302,7 @@ def test_one_that_no_process_can_be_had_for_says_so(
     process.close()
 
 
+@pytest.mark.slow
 def test_without_threads_the_caller_starts_and_ends_it(
     gpu: FakeGpu, staging: HostStaging, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -307,6 +318,7 @@ def test_without_threads_the_caller_starts_and_ends_it(
     assert gone(pid)
 
 
+@pytest.mark.slow
 def test_one_that_was_killed_is_not_asked_while_it_is_not_gone_yet(
     gpu: FakeGpu, staging: HostStaging, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -340,6 +352,7 @@ threading.Thread(target=tune, args=given).start()
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("early", [True, False], ids=["started before", "started after"])
 def test_it_serves_a_thread_that_goes_on_after_the_main_one(early: bool) -> None:
     text = LATE.format(tests=str(ROOT / "tests"), root=str(ROOT), early=early)
@@ -359,6 +372,7 @@ process.ask(LOOK, 600.0)
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM, signal.SIGINT])
 def test_it_dies_with_its_parent(number: int) -> None:
     """Also while a launch never ends, so that it reads no pipe."""
