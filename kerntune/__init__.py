@@ -13,8 +13,9 @@ if TYPE_CHECKING:
     from kerntune.base.config import Config
     from kerntune.base.device import DeviceSpec, Environment, Target
     from kerntune.kernels.barrier import grid_barrier
-    from kerntune.tuning.api.autotuner import Autotuner
-    from kerntune.tuning.api.combo_kernel import ComboPart, combo
+    from kerntune.tuning.agreement import fingerprint
+    from kerntune.tuning.api.autotuner import Autotuner, descend
+    from kerntune.tuning.api.combo_kernel import ComboPart, combo, foreach
     from kerntune.tuning.api.decorators import (
         autotune,
         cooperative_reduction,
@@ -25,12 +26,9 @@ if TYPE_CHECKING:
         split_scan,
         template,
     )
-    from kerntune.tuning.api.descend import descend
-    from kerntune.tuning.api.foreach_kernel import foreach
     from kerntune.tuning.api.install import install
     from kerntune.tuning.bandwidth_report import bandwidth
-    from kerntune.tuning.choices.choice import choice
-    from kerntune.tuning.chosen import fingerprint
+    from kerntune.tuning.choices.operation import choice
     from kerntune.tuning.many.tune_many import tune_many, tuning_job
 
 __version__ = "0.1.0"
@@ -71,14 +69,14 @@ _LAZY = {
     "Environment": "kerntune.base.device",
     "Target": "kerntune.base.device",
     "combo": "kerntune.tuning.api.combo_kernel",
-    "foreach": "kerntune.tuning.api.foreach_kernel",
+    "foreach": "kerntune.tuning.api.combo_kernel",
     "autotune": "kerntune.tuning.api.decorators",
     "bandwidth": "kerntune.tuning.bandwidth_report",
-    "choice": "kerntune.tuning.choices.choice",
+    "choice": "kerntune.tuning.choices.operation",
     "cooperative_reduction": "kerntune.tuning.api.decorators",
-    "fingerprint": "kerntune.tuning.chosen",
+    "fingerprint": "kerntune.tuning.agreement",
     "grid_barrier": "kerntune.kernels.barrier",
-    "descend": "kerntune.tuning.api.descend",
+    "descend": "kerntune.tuning.api.autotuner",
     "install": "kerntune.tuning.api.install",
     "matmul": "kerntune.tuning.api.decorators",
     "persistent_reduction": "kerntune.tuning.api.decorators",

@@ -22,17 +22,16 @@ from pytest_kerntune.values import (
     parse_floor,
     parse_name,
     parse_names,
-    parse_switch,
     parse_tolerance,
 )
 
 NAME = "autotune"
 
 SIGNATURE = (
-    "autotune(tolerance, floor, strict, missing, candidates, verify, scope, name, static, metrics, outcomes, "
+    "autotune(tolerance, floor, missing, candidates, verify, scope, name, static, metrics, outcomes, "
     "anchor_tolerance, timer, interpret, static_prune, verify_ignore, numerics): tune and compare this test's kernels "
     "under --kerntune. tolerance=0.02 or '2%': slower by more fails. floor=500 (nanoseconds) or '0.5us': a smaller "
-    "slowdown never fails. strict=True: INCONCLUSIVE fails. missing='record'|'warn'|'fail': without a baseline. "
+    "slowdown never fails. missing='record'|'warn'|'fail': without a baseline. "
     "candidates={'kernel': [{'BLOCK': 128, 'num_warps': 4}, ...]}: configs to try. "
     "verify='winner'|'finalists'|'all'|'bitwise'|'off': which of them have to write what others write, bitwise: the "
     "very bits. "
@@ -190,7 +189,6 @@ def _from_mapping(values: Mapping[str, Any], where: str) -> Config:
 _PARSERS: dict[str, Callable[[object, str], Any]] = {
     "tolerance": parse_tolerance,
     "floor": parse_floor,
-    "strict": parse_switch,
     "missing": _missing,
     "candidates": _candidates,
     "verify": _verify,
@@ -210,7 +208,6 @@ _PARSERS: dict[str, Callable[[object, str], Any]] = {
 _POLICY_FIELD = {
     "tolerance": "tolerance",
     "floor": "floor_ns",
-    "strict": "strict",
     "missing": "missing",
     "verify": "verify",
     "verify_ignore": "verify_ignore",

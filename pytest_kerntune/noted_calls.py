@@ -49,7 +49,7 @@ def on_stand_ins(target: str) -> Iterator[Capture]:
     from kerntune.compiling.compiler import Compiler
     from kerntune.gpu.compile_only import StaticBackend
     from kerntune.kernels.source import kernel_name
-    from kerntune.tuning.many.noting import note
+    from kerntune.tuning.many.shapes_file import note
 
     class Noting(Capture):
         """Notes the launches of tuners and of kernels with given candidates; makes none."""

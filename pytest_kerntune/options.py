@@ -33,7 +33,7 @@ OPTIONS = (
     ),
     Option(
         "--kerntune-update",
-        "kerntune_update",
+        "",
         "Write baselines of the tests that run: all, only new cases, only those that got faster or slower, or only "
         "move those of renamed tests. Bare: all. Baselines of other tests are not touched.",
         "all|new|improved|regressed|renamed",
@@ -49,31 +49,31 @@ OPTIONS = (
         "A case without a baseline on this device: record it (default), warn, or fail (default when CI is set).",
         "record|warn|fail",
     ),
-    Option("--kerntune-strict", "kerntune_strict", "INCONCLUSIVE fails the test instead of warning."),
+    Option("--kerntune-strict", "", "INCONCLUSIVE fails the test instead of warning."),
     Option(
         "--kerntune-target",
         "kerntune_target",
         "Targets to compile for without a GPU, as cuda:90,hip:gfx942 (default: those that the baselines know).",
         "TARGET[,TARGET]",
     ),
-    Option("--kerntune-json", "kerntune_json", "Write everything about this run to FILE.", "FILE", output=True),
+    Option("--kerntune-json", "", "Write everything about this run to FILE.", "FILE", output=True),
     Option(
         "--kerntune-profile",
-        "kerntune_profile",
+        "",
         "Run each timed case once more under torch's profiler, and write a Chrome trace of it to FOLDER.",
         "FOLDER",
         output=True,
     ),
     Option(
         "--kerntune-html",
-        "kerntune_html",
+        "",
         "Write a report of this run to FILE: one HTML file that opens offline. Needs kerntune[report].",
         "FILE",
         output=True,
     ),
     Option(
         "--kerntune-summary",
-        "kerntune_summary",
+        "",
         "Append a summary of this run to FILE in Markdown, the worst first, as for $GITHUB_STEP_SUMMARY; in GitHub "
         "Actions the worst cases are annotated too.",
         "FILE",
@@ -94,7 +94,7 @@ OPTIONS = (
     ),
     Option(
         "--kerntune-benchmark-json",
-        "kerntune_benchmark_json",
+        "",
         "Write the times to FILE in pytest-benchmark's form, for `pytest-benchmark compare`; --benchmark-save, "
         "-autosave, -json, -compare and -histogram have them as well.",
         "FILE",
@@ -105,14 +105,14 @@ OPTIONS = (
     ),
     Option(
         "--kerntune-baselines-ref",
-        "kerntune_baselines_ref",
+        "",
         "Read baselines from this git commit, branch or tag, so that a change can't move its own yardstick; they are "
         "still written to the folder.",
         "REF",
     ),
     Option(
         "--kerntune-against",
-        "kerntune_against",
+        "",
         "Needs no baselines: check out this git commit, branch or tag aside, compile and record its tests today, and "
         "replay both sides in turn. Nothing is written.",
         "REF",
@@ -127,14 +127,13 @@ OPTIONS = (
     ),
     Option(
         "--kerntune-interpret",
-        "kerntune_interpret",
+        "",
         "Without a GPU: run the kernels in Triton's interpreter at small shapes, and check their numbers only.",
     ),
     Option(
-        "--kerntune-interpret-limit",
+        "",
         "kerntune_interpret_limit",
-        "Under --kerntune-interpret: wall time of one launch after which its test fails (default: 60; 0: no limit).",
-        "SECONDS",
+        "Under --kerntune-interpret: seconds of one launch after which its test fails (default: 60; 0: no limit).",
     ),
     Option(
         "",
@@ -175,12 +174,11 @@ OPTIONS = (
         "all: every candidate config is compiled.",
     ),
     Option(
-        "--kerntune-numerics",
+        "",
         "kerntune_numerics",
         "Which change of results, against those of the baseline's code on the same memory, fails: none (report, "
         "default), any (bitwise), one of more than so many representable numbers (ulp:2) or of more than this share "
         "(rtol:1e-5). off compares nothing.",
-        "RULE",
     ),
     Option("", "kerntune_anchor_tolerance", "Slower by more than this since the anchor fails: 0.05 or 5% (default)."),
     Option(
@@ -286,21 +284,27 @@ class Options:
 
 
 def add_options(parser: pytest.Parser) -> None:
-    """Register every option with its ini key."""
+    """Register every option: its flag, its ini key, or both."""
     group = parser.getgroup(GROUP, "Triton kernels: tuning and speed baselines")
     for option in OPTIONS:
-        ini_help = option.help.replace("%%", "%")
-        if not option.ini:
-            group.addoption(option.flag, default=None, metavar=option.metavar, help=argparse.SUPPRESS)
-        elif not option.flag:
-            parser.addini(option.ini, ini_help, type="string", default="")
-        elif option.switch:
-            group.addoption(option.flag, action="store_true", default=False, help=option.help)
-            parser.addini(option.ini, f"Default of {option.flag}: {ini_help}", type="bool", default=False)
-        else:
-            bare = {"nargs": "?", "const": option.bare} if option.bare else {}
-            group.addoption(option.flag, default=None, metavar=option.metavar, help=option.help, **bare)
-            parser.addini(option.ini, f"Default of {option.flag}: {ini_help}", type="string", default="")
+        if option.flag:
+            _add_flag(group, option)
+        if option.ini:
+            ini_help = option.help.replace("%%", "%")
+            said = f"Default of {option.flag}: {ini_help}" if option.flag else ini_help
+            if option.flag and option.switch:
+                parser.addini(option.ini, said, type="bool", default=False)
+            else:
+                parser.addini(option.ini, said, type="string", default="")
+
+
+def _add_flag(group: pytest.OptionGroup, option: Option) -> None:
+    shown = option.help or argparse.SUPPRESS
+    if option.switch:
+        group.addoption(option.flag, action="store_true", default=False, help=shown)
+    else:
+        bare = {"nargs": "?", "const": option.bare} if option.bare else {}
+        group.addoption(option.flag, default=None, metavar=option.metavar, help=shown, **bare)
 
 
 def enabled(config: pytest.Config, given: argparse.Namespace | None = None) -> bool:
@@ -311,17 +315,17 @@ def enabled(config: pytest.Config, given: argparse.Namespace | None = None) -> b
 
 
 def interprets(config: pytest.Config, given: argparse.Namespace | None = None) -> bool:
-    """Whether this run only interprets; the command line's ``--kerntune`` rules out the ini file's choice."""
+    """Whether this run only interprets; :class:`pytest.UsageError` beside ``--kerntune``."""
     option = config.option if given is None else given
     if option.kerntune and option.kerntune_interpret:
         raise pytest.UsageError(
             "--kerntune times and compiles, --kerntune-interpret only computes, at small shapes: run pytest once with "
             "each"
         )
-    return bool(option.kerntune_interpret or (ini_switch(config, "kerntune_interpret") and not option.kerntune))
+    return bool(option.kerntune_interpret)
 
 
-ALSO_INTERPRETED = ("--kerntune-target", "--kerntune-interpret-limit")
+ALSO_INTERPRETED = ("--kerntune-target",)
 """Options that mean something without ``--kerntune`` if kernels are interpreted."""
 
 
@@ -331,10 +335,9 @@ def refuse_without_kerntune(config: pytest.Config) -> None:
     flags = [o for o in OPTIONS[1:] if o.flag and o.flag not in known]
     given = [o.flag for o in flags if config.getoption(o.dest) not in (None, False)]
     if given:
-        raise pytest.UsageError(
-            f"{', '.join(given)}: does nothing without --kerntune; add --kerntune, or set "
-            f"{next(o.ini for o in OPTIONS if o.flag == given[0])} in the ini file for the runs that have it"
-        )
+        ini = next(o.ini for o in OPTIONS if o.flag == given[0])
+        or_ini = f", or set {ini} in the ini file for the runs that have it" if ini else ""
+        raise pytest.UsageError(f"{', '.join(given)}: does nothing without --kerntune; add --kerntune{or_ini}")
 
 
 def resolve(
@@ -389,7 +392,7 @@ def _resolve(source: SettingSource, ci: bool) -> Options:
         reference=reference,
         reference_baselines=baselines if reference is None or named else reference.baselines,
         anchor="" if export else _anchor(source, baselines, reference),
-        interpret_limit=source.read("--kerntune-interpret-limit", _limit, INTERPRET_LIMIT),
+        interpret_limit=source.read("kerntune_interpret_limit", _limit, INTERPRET_LIMIT),
         profile=source.path("--kerntune-profile"),
         export=export,
         history=_history(source),
@@ -424,14 +427,11 @@ def _history(source: SettingSource) -> str:
 
 
 def _revisions(source: SettingSource, update: Update) -> tuple[str, str]:
-    """The two revisions, of which the command line's rules out the ini file's."""
+    """The revision of ``--kerntune-baselines-ref`` and that of ``--kerntune-against``; empty for none."""
     flags = ("--kerntune-baselines-ref", "--kerntune-against")
     ref, against = (source.read(f, lambda text, where: text, "") for f in flags)
     if ref and against:
-        given = [source.on_command_line(f) for f in flags]
-        if given[0] == given[1]:
-            raise UsageError(f"{flags[0]} takes baselines from {ref}, {flags[1]} does without any: drop one of them")
-        ref, against = (ref, "") if given[0] else ("", against)
+        raise UsageError(f"{flags[0]} takes baselines from {ref}, {flags[1]} does without any: drop one of them")
     if against and update is not Update.NONE:
         raise UsageError(
             f"{flags[1]} writes no baselines, --kerntune-update={update.value} asks for some: drop one of them"

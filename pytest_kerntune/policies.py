@@ -21,13 +21,13 @@ def policy_of(source: SettingSource, update: Update, ci: bool) -> Policy:
         verify_ignore=source.read("kerntune_verify_ignore", parse_names, plain.verify_ignore),
         static_prune=source.read("kerntune_static_prune", StaticPrune.parse, plain.static_prune),
         missing=_missing(source, update, ci),
-        strict=source.switch("--kerntune-strict"),
+        strict=source.on_command_line("--kerntune-strict"),
         ci=ci,
         static=source.read("kerntune_static", parse_static, plain.static),
         anchor_tolerance=source.read("kerntune_anchor_tolerance", parse_tolerance, plain.anchor_tolerance),
         metrics=source.read("kerntune_metrics", parse_metrics, plain.metrics),
         outcomes=_outcomes(source),
-        numerics=source.read("--kerntune-numerics", NumericsRule.parse, plain.numerics),
+        numerics=source.read("kerntune_numerics", NumericsRule.parse, plain.numerics),
     )
 
 

@@ -21,8 +21,9 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Option:
-    """One setting: its flag, its ini key and its help. ``flag`` is empty for what only the ini file sets, ``ini`` and
-    ``help`` for what kerntune tells another run of itself."""
+    """One setting: its flag, its ini key and its help. A flag says what one run does, and has no ini key then; an ini
+    key says how a project's cases are judged, and may have no flag. ``help`` is empty for what kerntune tells another
+    run of itself."""
 
     flag: str
     ini: str
@@ -74,9 +75,6 @@ class SettingSource:
     def of_revision(self, read: Callable[[str, pytest.Config, argparse.Namespace, Path], T], revision: str) -> T:
         """What ``read`` makes of a revision for the tests that pytest was called for."""
         return read(revision, self._config, self._given, self.root)
-
-    def switch(self, flag: str) -> bool:
-        return self.on_command_line(flag) or ini_switch(self._config, self._options[flag].ini)
 
     def read(self, name: str, parse: Callable[[str, str], T], default: T) -> T:
         """The parsed value of a flag or ini key; an empty one is the default."""

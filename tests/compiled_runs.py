@@ -15,7 +15,7 @@ import triton
 import triton.language as tl
 
 from kerntune.kernels import compat
-from kerntune.tuning import autotuner_run
+from kerntune.tuning import tuned_call
 
 
 @triton.jit
@@ -132,7 +132,7 @@ def in_python(monkeypatch: Any) -> Iterator[Runs]:
         return call.launch(config)
 
     monkeypatch.setattr(type(scaled), "run", launch)
-    monkeypatch.setattr(autotuner_run._Call, "tune", tune)
+    monkeypatch.setattr(tuned_call._Call, "tune", tune)
     monkeypatch.setattr(torch.utils._triton, "has_triton", lambda *args, **kwargs: True)  # it asks for a GPU
     torch._dynamo.reset()
     yield runs

@@ -88,12 +88,12 @@ def this_gpu(shared, monkeypatch, tmp_path):
     """The module's GPU as the one that ``kerntune.autotune`` finds, with a cache of its own."""
     from fake_runs import script
 
-    from kerntune.tuning import autotuner_run, context
+    from kerntune.tuning import context, tuned_call
     from kerntune.tuning.cache import WinnerCache
 
     script(shared)
     monkeypatch.setattr(context, "this_gpu", lambda: shared)
-    monkeypatch.setattr(autotuner_run, "WinnerCache", lambda: WinnerCache(tmp_path))
+    monkeypatch.setattr(tuned_call, "WinnerCache", lambda: WinnerCache(tmp_path))
     return shared
 
 

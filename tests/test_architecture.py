@@ -452,7 +452,7 @@ BY_TEXT = frozenset(
         "kerntune",
         "kerntune.cli.bisect.run_server",
         "kerntune.kernels.compat.private_name",
-        "kerntune.tuning.many.named_kernel",
+        "kerntune.tuning.many.describing",
     }
 )
 
@@ -492,8 +492,7 @@ ENDS_BY_ITSELF = frozenset(
     {
         "kerntune.compiling.fork_client",  # the server watches its socket and this process
         "kerntune.compiling.worker_process",  # base.orphans.end_with_parent
-        "kerntune.timing.worker.pool",  # base.orphans.end_with_parent
-        "kerntune.timing.worker.look_process",  # compiling.forking.die_with
+        "kerntune.base.child_process",  # base.orphans.end_with_parent, or compiling.forking.die_with
         "kerntune.tuning.cache.store_client",  # its process is given this one's id
         "kerntune.gate.git",  # git: killed, it could leave its locks in the user's repository
         "kerntune.cli.bisect.preloaded",  # the server's standard input is closed, and it ends its copy
@@ -570,7 +569,7 @@ LOADED_LATER: Mapping[str, tuple[str, ...]] = {
         "kerntune.gate.reporting", "kerntune.gate.static_check", "kerntune.gpu.compile_only",
         "kerntune.gpu.interpreter", "kerntune.gpu.result_compare", "kerntune.gpu.result_kernels",
         "kerntune.grids", "kerntune.heuristics", "kerntune.search",
-        "kerntune.tuning.api", "kerntune.tuning.launch_dumps", "kerntune.tuning.many", "kerntune.tuning.torch_compile",
+        "kerntune.tuning.api", "kerntune.tuning.launch_files", "kerntune.tuning.many", "kerntune.tuning.torch_compile",
         "kerntune.tuning.tuner",
     ),
     "kerntune.compiling.compile_worker": ("numpy", "kerntune.gpu", "kerntune.tuning"),

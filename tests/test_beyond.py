@@ -20,7 +20,7 @@ from kerntune.capture import Capture
 from kerntune.compiling.compiler import Compiler
 from kerntune.errors import CacheMissError
 from kerntune.gpu.scripted import FakeBackend, FakeGpu
-from kerntune.tuning import autotuner_run, context
+from kerntune.tuning import context, tuned_call
 from kerntune.tuning import tuner as tuner_module
 from kerntune.tuning.cache import WinnerCache
 from kerntune.tuning.tune_call import tune_call
@@ -111,7 +111,7 @@ def plain(kernel: Any) -> Any:
 def backend(shared: FakeBackend, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> FakeBackend:
     script(shared, block(64, 20_000.0), block(128, 10_000.0))
     monkeypatch.setattr(context, "this_gpu", lambda: shared)
-    monkeypatch.setattr(autotuner_run, "WinnerCache", lambda: WinnerCache(tmp_path))
+    monkeypatch.setattr(tuned_call, "WinnerCache", lambda: WinnerCache(tmp_path))
     return shared
 
 

@@ -19,7 +19,7 @@ from kerntune.errors import ConfigError, TrialError, TuningError
 from kerntune.gpu.scripted import FakeBackend
 from kerntune.kernels import compat
 from kerntune.static.launch_limits import Violation
-from kerntune.tuning.notify import launch_error
+from kerntune.tuning.tuning_result import launch_error
 
 TOO_MANY_WARPS = 64
 """2,048 threads a block; a device has 1,024."""

@@ -24,7 +24,7 @@ import kerntune
 from kerntune import capture as captures
 from kerntune.errors import CacheMissError, ConfigError, GridError, MeasurementError, UsageError
 from kerntune.gpu.scripted import FakeBackend, Rule
-from kerntune.tuning import autotuner_run, tune_call
+from kerntune.tuning import tune_call, tuned_call
 from kerntune.tuning.cache import TrialCache, WinnerCache
 from kerntune.tuning.race import Estimates
 from kerntune.tuning.stored_winners import Winners
@@ -277,7 +277,7 @@ def test_a_cache_that_can_not_be_written_is_a_warning(
     backend: FakeBackend, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "file").write_text("a file where the folder should be")
-    monkeypatch.setattr(autotuner_run, "WinnerCache", lambda: WinnerCache(tmp_path / "file"))
+    monkeypatch.setattr(tuned_call, "WinnerCache", lambda: WinnerCache(tmp_path / "file"))
     monkeypatch.setattr(Winners, "_warned", False)
     kernel = ours()
     with pytest.warns(RuntimeWarning, match="winners can't be kept for the next run: .*can't be written"):
@@ -296,7 +296,7 @@ def test_who_won_without_pipelining_is_not_tuned_again(backend: FakeBackend, mon
     script(backend, OneStage(time_ns=500.0), Rule(fails="needs more shared memory"))
     first, second = ours(), ours()
     call(first)
-    monkeypatch.setattr(autotuner_run, "tune_call", None)
+    monkeypatch.setattr(tuned_call, "tune_call", None)
     call(second)
     for kernel in (first, second):
         assert (kernel.best_config.kwargs, kernel.best_config.num_stages) == ({"BLOCK": 256}, 1)

@@ -99,7 +99,6 @@ STABLE = frozenset(
         "kerntune.cli",
         "kerntune.cli.bisect.run_server",
         "kerntune.timing.worker",
-        "kerntune.timing.worker.look_main",
         "pip",
         "pytest",
     }

@@ -24,7 +24,8 @@ from triton.runtime.jit import JITFunction
 
 import kerntune
 from kerntune.gpu.scripted import FakeBackend
-from kerntune.tuning import autotuner_run, context
+from kerntune.tuning import context
+from kerntune.tuning import tuned_call as autotuner_run
 from kerntune.tuning.cache import WinnerCache
 
 pytest.importorskip("sympy")  # torch's fake tensors import it at their first use, and it adds a filter of its own

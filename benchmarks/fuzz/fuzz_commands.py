@@ -4,7 +4,7 @@
 
 The files begin as whole ones: those of ``tests/data/formats``, and some made here. Each is mutated (values replaced by
 hostile ones, bits flipped, cut off) and handed to one or two commands of those that read it, all in one process:
-``kerntune baselines show|diff|verify|prune|apply``, ``static diff``, ``figures``, ``report``, ``history``, ``cache``,
+``kerntune baselines show|verify|prune|apply``, ``diff``, ``figures``, ``report``, ``history``, ``cache``,
 ``shapes``, ``tune --list``. Of the gate, the tuning of calls and ``export`` it is what they do with a file after they
 have read it. No compiler is started and nothing runs on a GPU.
 
@@ -73,10 +73,10 @@ from kerntune.gate.run_baselines import RunBaselines
 from kerntune.gate.static_figures import in_both
 from kerntune.gate.stores import Stores, known_case, stored_configs
 from kerntune.kernels import compat
-from kerntune.tuning.cache import WinnerCache, shipped
+from kerntune.tuning.cache import WinnerCache, winners
 from kerntune.tuning.cache.trials import TrialCache
-from kerntune.tuning.exported import arguments_of
-from kerntune.tuning.nearest import nearest
+from kerntune.tuning.launch_files import arguments_of
+from kerntune.tuning.stored_winners import nearest
 
 FORMATS = ROOT / "tests" / "data" / "formats"
 CUDA90 = Target.parse("cuda:90")
@@ -279,7 +279,7 @@ def use_artifact(places: Places) -> None:
 
 def use_shipped(places: Places) -> None:
     with contextlib.suppress(KerntuneError):
-        for winner in shipped.read_file(places.run).winners:
+        for winner in winners.read_file(places.run).winners:
             winner.key.digest()
             arguments_of(winner.key.arguments)
 
@@ -306,9 +306,9 @@ BASELINES: tuple[Part, ...] = (
     read_baselines(("figures",)),
     read_baselines(("baselines", "verify")),
     read_baselines(("baselines", "prune", "--dry-run")),
-    lambda p: p.commands.run("baselines", "diff", str(p.left), str(p.right)),
-    lambda p: p.commands.run("baselines", "diff", "--markdown", str(p.right), str(p.left)),
-    lambda p: p.commands.run("static", "diff", str(p.left), str(p.right), f"--baselines={p.right}"),
+    lambda p: p.commands.run("diff", str(p.left), str(p.right)),
+    lambda p: p.commands.run("diff", "--markdown", str(p.right), str(p.left)),
+    lambda p: p.commands.run("diff", "--static", str(p.left), str(p.right), f"--baselines={p.right}"),
     use_gate,
     use_gate,
 )

@@ -57,7 +57,7 @@ with atheris.instrument_imports(include=["kerntune.base", "kerntune.gate", "kern
     from kerntune.gate.report import SCHEMA as RUN_SCHEMA
     from kerntune.gate.report import RunReport
     from kerntune.timing.worker.requests import Message, PairReply, PairRequest, Ready, RequestFailed
-    from kerntune.tuning.cache import exchange, listings, shipped, trials, winner
+    from kerntune.tuning.cache import entries, exchange, keys, trials, winners
 
 FORMATS = harness.ROOT / "tests" / "data" / "formats"
 MAX_INPUT = 1 << 16
@@ -119,11 +119,11 @@ def artifact(data: bytes) -> None:
 
 
 TARGETS: dict[str, Callable[[bytes], None]] = {
-    "winner": entry(winner.Winner, winner.SCHEMA),
+    "winner": entry(keys.Winner, keys.SCHEMA),
     "trial": entry(trials.StoredTrial, trials.SCHEMA),
-    "listing": entry(listings.StoredListing, listings.SCHEMA),
+    "listing": entry(entries.StoredListing, entries.SCHEMA),
     "export": entry(exchange.CacheFile, exchange.SCHEMA),
-    "shipped": entry(shipped.DeviceWinners, shipped.SCHEMA),
+    "shipped": entry(winners.DeviceWinners, winners.SHIPPED_SCHEMA),
     "time baseline": lambda data: use_time(decode_time(data, "it")),
     "static baseline": use_static,
     "artifact": artifact,
@@ -147,7 +147,7 @@ def wholes() -> Iterator[tuple[str, bytes]]:
             yield OF_SCHEMA[schema], data
         if schema == RUN_SCHEMA:
             yield from (("bundle", json.dumps(b).encode()) for b in json.loads(data)["baselines"].values())
-    yield "listing", codec.to_json(listings.StoredListing(listings.SCHEMA, "sm_90", "0" * 64, 3, "1", {"FADD": 3}))
+    yield "listing", codec.to_json(entries.StoredListing(entries.SCHEMA, "sm_90", "0" * 64, 3, "1", {"FADD": 3}))
     yield "artifact", lzma.compress(ARTIFACT)
     time_file = next(p for p in sorted((FORMATS / "baselines").rglob("*.json")) if "time" in p.parts)
     recording = decode_time(time_file.read_bytes(), "it").recording

@@ -255,11 +255,10 @@ class Policy(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     ``KERNTUNE_VERIFY`` says (:mod:`kerntune.tuning.tune_options`)."""
 
     verify_ignore: tuple[str, ...] | None = None
-    """Arguments that aren't compared, by name or ``kernel.name``; None as ``KERNTUNE_VERIFY_IGNORE`` says."""
+    """Arguments that aren't compared, by name or ``kernel.name``; None for none."""
 
     static_prune: StaticPrune | None = None
-    """Which candidates are left out unrun; None as ``KERNTUNE_STATIC_PRUNE`` says
-    (:mod:`kerntune.tuning.tune_options`)."""
+    """Which candidates are left out unrun; None for none."""
 
     missing: Missing = Missing.RECORD
     strict: bool = False

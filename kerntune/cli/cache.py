@@ -23,12 +23,10 @@ from kerntune.tuning.cache import (
     export_devices,
     import_cache,
 )
-from kerntune.tuning.cache.entries import default_folder
-from kerntune.tuning.cache.exchange import Moved
-from kerntune.tuning.cache.listings import ListingCache
-from kerntune.tuning.cache.push_pull import pull_cache, push_cache
+from kerntune.tuning.cache.entries import ListingCache, default_folder
+from kerntune.tuning.cache.exchange import Moved, pull_cache, push_cache
 from kerntune.tuning.cache.shared_store import check_url, forget_stores, store_url
-from kerntune.tuning.choices.choice_config import implementation_in
+from kerntune.tuning.choices.declaration import implementation_in
 
 HEADERS = ("kernel", "device", "Triton", "config", "time", "arguments")
 

@@ -1,4 +1,4 @@
-"""``kerntune diff``: a case's code on two sides, compiler stage by compiler stage."""
+"""``kerntune code``: a case's code on two sides, compiler stage by compiler stage."""
 
 from __future__ import annotations
 

@@ -89,9 +89,9 @@ def build_parser() -> argparse.ArgumentParser:
     )
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
     _baselines(commands.add_parser("baselines", help="look at, compare, take over and clean what is remembered"))
-    _static(commands.add_parser("static", help="what is known of kernels without running them"))
     _cache(commands.add_parser("cache", help="winners and trials of earlier tuning"))
-    _code(_command(commands, "diff", run_code, "a case's code in a compiler stage, the baseline's beside today's"))
+    _diff(_command(commands, "diff", run_diff, "two sets of baselines, or two Tritons, side by side, worst first"))
+    _code(_command(commands, "code", run_code, "a case's code in a compiler stage, the baseline's beside today's"))
     _dump(_command(commands, "dump", run_dump, "a case's launches as folders that run without kerntune"))
     _export(_command(commands, "export", run_export, "a tuned kernel as cubin, C header and C launcher"))
     _figures(_command(commands, "figures", run_figures, "all cases against what their device reaches"))
@@ -120,7 +120,6 @@ def build_parser() -> argparse.ArgumentParser:
 def _baselines(parser: argparse.ArgumentParser) -> None:
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
     _show(_command(commands, "show", run_show, "all baselines: case, device, config, time, environment"))
-    _diff(_command(commands, "diff", run_diff, "what changed between two folders or git revisions, worst first"))
     _refresh(
         _command(
             commands,
@@ -142,45 +141,34 @@ def _show(parser: argparse.ArgumentParser) -> None:
 
 
 def _diff(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("before", metavar="A", help="a folder, or a git revision of the baseline folder")
-    parser.add_argument("after", metavar="B", nargs="?", help="the same (default: the baseline folder as it is now)")
-    _folder(parser)
-    form = parser.add_mutually_exclusive_group()
-    form.add_argument("--markdown", action="store_true", help="for a comment on a pull request")
-    _json(form)
-    parser.add_argument("--exit-code", action="store_true", help="exit with 1 if there is a difference")
-
-
-def _static(parser: argparse.ArgumentParser) -> None:
-    commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
-    diff = _command(
-        commands,
-        "diff",
-        run_static_diff,
-        "two recorded baselines, or two Tritons, side by side, worst first",
-    )
-    diff.add_argument(
+    parser.add_argument(
         "names",
         metavar="A [B] | TESTS",
         nargs="*",
         help="folders, git revisions of the baseline folder, or Triton series in it such as triton-3.9 (default of B: "
-        "the baseline folder as it is now), whose stored figures are compared; with --python what pytest is to run "
-        "(its options after --)",
+        "the baseline folder as it is now); with --python what pytest is to run (its options after --)",
     )
-    diff.add_argument(
+    parser.add_argument(
+        "--static", action="store_true", help="compare registers, spills and sizes of each launch by the static rules"
+    )
+    parser.add_argument(
         "--python",
         metavar="PATH",
         action="append",
-        help="compile the tests' kernels in this environment too and compare with the current one; given twice, these "
-        "two are compared",
+        help="compile the tests' kernels in this environment too and compare with the current one, as --static does; "
+        "given twice, these two are compared",
     )
-    diff.add_argument("--target", metavar="TARGET[,TARGET]", help="what --python compiles for, as cuda:90,hip:gfx942")
-    _folder(diff)
-    _case(diff)
-    form = diff.add_mutually_exclusive_group()
+    parser.add_argument("--target", metavar="TARGET[,TARGET]", help="what --python compiles for, as cuda:90,hip:gfx942")
+    _folder(parser)
+    _case(parser)
+    form = parser.add_mutually_exclusive_group()
     form.add_argument("--markdown", action="store_true", help="for a comment on a pull request, or a job summary")
     _json(form)
-    diff.add_argument("--exit-code", action="store_true", help="exit with 1 if a rule of the static gate fails")
+    parser.add_argument(
+        "--exit-code",
+        action="store_true",
+        help="exit with 1 if there is a difference; with --static or --python, if a rule of the static gate fails",
+    )
 
 
 def _refresh(parser: argparse.ArgumentParser) -> None:
@@ -477,24 +465,21 @@ def run_show(args: argparse.Namespace) -> int:
 
 
 def run_diff(args: argparse.Namespace) -> int:
-    """``kerntune baselines diff``."""
+    """``kerntune diff``."""
+    if args.static or args.python:
+        from kerntune.cli import static_diff
+
+        return static_diff.run(args)
     from kerntune.cli import diff
 
     return diff.run(args)
 
 
 def run_code(args: argparse.Namespace) -> int:
-    """``kerntune diff``."""
+    """``kerntune code``."""
     from kerntune.cli import code
 
     return code.run(args)
-
-
-def run_static_diff(args: argparse.Namespace) -> int:
-    """``kerntune static diff``."""
-    from kerntune.cli import static_diff
-
-    return static_diff.run(args)
 
 
 def run_apply(args: argparse.Namespace) -> int:

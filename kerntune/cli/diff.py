@@ -1,8 +1,9 @@
-"""``kerntune baselines diff``: what changed between two folders, or two revisions of one."""
+"""``kerntune diff``: what changed between two folders, or two revisions or Triton series of one."""
 
 from __future__ import annotations
 
 import argparse
+import re
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -12,7 +13,8 @@ from kerntune.base.codec import to_json
 from kerntune.base.formatting import NO_FIGURE, code_of, escaped, format_share, format_time
 from kerntune.cli.changes import BaselineChanges, Change, compare
 from kerntune.cli.revision import load_revision
-from kerntune.cli.stored import Entry, given_folder, load_folder
+from kerntune.cli.stored import Entry, Pattern, given_folder, load_folder
+from kerntune.errors import UsageError
 from kerntune.gate.console import FINDINGS, OK, fail_with, say
 from kerntune.gate.project import baseline_folder
 
@@ -24,15 +26,17 @@ TIMES = slice(2, 5)
 DETAIL_WIDTH = 60
 """Columns of the last cell before it wraps: a matmul's config fits in two lines."""
 
+SERIES = re.compile(r"triton-\d+\.\d+")
+"""A name of what the folder has of one Triton series."""
+
 CAUTION = "Times are as stored, each from its own run; whether code got slower is for pytest --kerntune to say."
 
 
 def run(args: argparse.Namespace) -> int:
     """Print the difference; 1 if a file can't be read, or with ``--exit-code`` if there is any."""
     folder = baseline_folder(args.baselines, Path.cwd())
-    before = load(args.before, folder)
-    after = load_folder(given_folder(args.baselines)) if args.after is None else load(args.after, folder)
-    found = compare(before, after)
+    before, after = sides(args, folder)
+    found = compare(_selected(before, args.case), _selected(after, args.case))
     if args.json:
         say(to_json(found).decode(), end="")
     else:
@@ -40,10 +44,35 @@ def run(args: argparse.Namespace) -> int:
     return max(fail_with(found.problems), FINDINGS if args.exit_code and found.differs else OK)
 
 
+def sides(args: argparse.Namespace, folder: Path) -> tuple[list[Entry], list[Entry]]:
+    """Both sides' baselines, as the command line names them. :class:`UsageError` for none, or for more than two."""
+    if args.target:
+        raise UsageError("--target is for --python: baselines have their own targets")
+    if not 1 <= len(args.names) <= 2:
+        raise UsageError(
+            "usage: kerntune diff A [B]; name one or two of: a folder, a git revision, a series such as triton-3.9; or "
+            "give --python"
+        )
+    after = load(args.names[1], folder) if len(args.names) > 1 else load_folder(given_folder(args.baselines))
+    return load(args.names[0], folder), after
+
+
 def load(name: str, folder: Path) -> list[Entry]:
-    """A folder's baselines, else those that a git revision has in ``folder``."""
-    path = Path(name)
-    return load_folder(path) if path.exists() else load_revision(name, folder)
+    """A folder's baselines, else those of a Triton series in ``folder``, else those that a git revision has there."""
+    if Path(name).exists():
+        return load_folder(Path(name))
+    if not SERIES.fullmatch(name):
+        return load_revision(name, folder)
+    found = [e for e in load_folder(folder) if e.path.parts[1] == name]
+    if not found:
+        raise UsageError(f"{folder}: has no baselines of {name}")
+    return found
+
+
+def _selected(entries: Sequence[Entry], case: str) -> list[Entry]:
+    """The entries of the cases that ``--case`` selects, and those that can't be read."""
+    pattern = Pattern(case)
+    return [e for e in entries if e.baseline is None or pattern.matches(e.baseline)]
 
 
 def text_of(found: BaselineChanges, *, markdown: bool = False) -> str:

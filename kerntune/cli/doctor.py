@@ -25,7 +25,7 @@ from kerntune.kernels import compat
 from kerntune.tuning.cache import WinnerCache
 from kerntune.tuning.cache.shared_store import store_folder, store_url
 from kerntune.tuning.cache.store_client import PROBE, StoreClient
-from kerntune.tuning.variables import CHECKS, check_variables, unknown_variables
+from kerntune.tuning.tune_options import CHECKS, check_variables, unknown_variables
 
 SAMPLE_ARCH = 90
 """The assembler is asked for with this architecture: Triton picks one by it."""

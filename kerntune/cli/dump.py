@@ -26,7 +26,7 @@ from kerntune.gate.baselines import BaselineStore, TimeBaseline, artifact_names
 from kerntune.gate.console import fail_with, say
 from kerntune.gpu.probe import has_cuda
 from kerntune.kernels import compat
-from kerntune.tuning.launch_dumps import DUMP, DUMP_CONTENT
+from kerntune.tuning.launch_files import DUMP, DUMP_CONTENT
 
 SHOWN_LINES = 15
 """Last lines of a failed run that its error shows."""

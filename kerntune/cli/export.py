@@ -21,7 +21,7 @@ from kerntune.grids import FixedGrid, Grid
 from kerntune.grids.traced import grid_of_text, traced
 from kerntune.kernels import compat
 from kerntune.kernels.source import jit_of, kernel_name
-from kerntune.tuning.exported import (
+from kerntune.tuning.launch_files import (
     AheadOfTime,
     ArgumentLike,
     TensorLike,

@@ -19,7 +19,7 @@ from kerntune.errors import UsageError
 from kerntune.gate.baselines import TimeBaseline
 from kerntune.gate.console import FINDINGS, OK, fail_with, say
 from kerntune.gate.report import read_run
-from kerntune.tuning.device_figures import stored_figures
+from kerntune.tuning.observing import stored_figures
 
 SCHEMA = "kerntune.figures/1"
 

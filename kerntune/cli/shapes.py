@@ -15,8 +15,7 @@ from kerntune.base.tuning_job import TuningJob
 from kerntune.cli.static_record import environment
 from kerntune.errors import UsageError
 from kerntune.gate.console import CONFIG_WIDTH, counted, fail_with, say
-from kerntune.tuning.many.noting import SHAPES
-from kerntune.tuning.many.shapes_file import ShapesFile
+from kerntune.tuning.many.shapes_file import SHAPES, ShapesFile
 
 STARTUP = Path(__file__).resolve().parents[2] / "kerntune" / "tuning" / "many" / "startup"
 """What a program's Python imports first, so that ``triton.autotune`` is noted as well."""

@@ -1,11 +1,10 @@
-"""``kerntune static diff``: two baselines (of two git revisions, say) or two Triton versions side by side.
+"""``kerntune diff --static``: two baselines (of two git revisions, say) or two Triton versions side by side.
 
 No revision's code is compiled here; ``pytest --kerntune --kerntune-against=REF`` does that."""
 
 from __future__ import annotations
 
 import argparse
-import re
 import shlex
 from collections.abc import Sequence
 from pathlib import Path
@@ -15,7 +14,7 @@ from tabulate import tabulate
 from kerntune.base.codec import to_json
 from kerntune.base.formatting import NO_FIGURE, code_of, escaped
 from kerntune.cli.changes import Figure
-from kerntune.cli.diff import load
+from kerntune.cli.diff import SERIES, sides
 from kerntune.cli.static_compare import (
     LaunchChange,
     StaticChange,
@@ -23,8 +22,7 @@ from kerntune.cli.static_compare import (
     compare_statics,
 )
 from kerntune.cli.static_record import record_both
-from kerntune.cli.stored import Entry, Pattern, given_folder, load_folder
-from kerntune.errors import UsageError
+from kerntune.cli.stored import Entry, Pattern
 from kerntune.gate.console import FINDINGS, OK, fail_with, say
 from kerntune.gate.git import git_output
 from kerntune.gate.project import baseline_folder
@@ -33,9 +31,6 @@ from kerntune.static.finding import SEVERITIES, Finding
 HEADERS = ("case", "kernel", "before", "after", "what the rules say", "because of")
 WIDTHS = (34, 24, 28, 28, 44, 36)
 """Columns of each cell before it wraps, in a terminal."""
-
-SERIES = re.compile(r"triton-\d+\.\d+")
-"""A name of what the folder has of one Triton series."""
 
 
 def run(args: argparse.Namespace) -> int:
@@ -56,22 +51,9 @@ def _sides(args: argparse.Namespace, folder: Path) -> tuple[list[Entry], list[En
     """Both sides' baselines, their names, and what went wrong when they were recorded."""
     if args.python:
         return record_both(args.python, args.names, args.target, folder)
-    if args.target:
-        raise UsageError("--target is for --python: baselines have their own targets")
-    if not 1 <= len(args.names) <= 2:
-        raise UsageError("name one or two of: a folder, a git revision, a series such as triton-3.9; or give --python")
-    before, after = args.names[0], args.names[1] if len(args.names) > 1 else ""
-    second = _load(after, folder) if after else load_folder(given_folder(args.baselines))
-    return _load(before, folder), second, (before, after or str(args.baselines or folder.name)), []
-
-
-def _load(name: str, folder: Path) -> list[Entry]:
-    if not SERIES.fullmatch(name) or Path(name).exists():
-        return load(name, folder)
-    found = [e for e in load_folder(folder) if e.path.parts[1] == name]
-    if not found:
-        raise UsageError(f"{folder}: has no baselines of {name}")
-    return found
+    before, after = sides(args, folder)
+    names = args.names if len(args.names) > 1 else [*args.names, str(args.baselines or folder.name)]
+    return before, after, (names[0], names[1]), []
 
 
 SHOWN_FILES = 3

@@ -22,10 +22,9 @@ from kerntune.errors import UsageError
 from kerntune.gate.console import FINDINGS, OK, complain, counted, say
 from kerntune.gate.pytest_run import plugin_args
 from kerntune.tuning.many.gpu_pools import chosen_gpus
-from kerntune.tuning.many.noting import SHAPES
-from kerntune.tuning.many.outcome import Ended, KeyOutcome
-from kerntune.tuning.many.progress import WORDS
-from kerntune.tuning.many.shapes_file import ShapesFile
+from kerntune.tuning.many.job_run import Ended, KeyOutcome
+from kerntune.tuning.many.shapes_file import SHAPES, ShapesFile
+from kerntune.tuning.many.tune_many import WORDS
 
 PLUGIN = "pytest_kerntune.noted_calls"
 

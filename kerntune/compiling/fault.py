@@ -48,14 +48,6 @@ _ROOM = frozenset({errno.ENOSPC, errno.EDQUOT})
 _HELD = frozenset({errno.EMFILE, errno.ENFILE, errno.EAGAIN, errno.ENOMEM})
 
 
-def signal_name(number: int) -> str:
-    """``SIGKILL`` of 9, for messages; ``signal 200`` of a number that has no name."""
-    try:
-        return signal.Signals(number).name
-    except ValueError:
-        return f"signal {number}"
-
-
 def is_fault(why: BaseException | str) -> bool:
     """Whether the machine made a compilation fail, so that the same one may succeed another time."""
     if isinstance(why, PASSING):

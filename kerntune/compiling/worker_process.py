@@ -13,9 +13,10 @@ import threading
 from dataclasses import dataclass
 from typing import BinaryIO
 
+from kerntune.base.child_process import how_it_ended
 from kerntune.base.frames import Reader, Timeout, encode, write
 from kerntune.base.temporary_folders import TemporaryFolder
-from kerntune.compiling.fault import FROM_OUTSIDE, signal_name
+from kerntune.compiling.fault import FROM_OUTSIDE
 from kerntune.compiling.fork_client import Child, ForkClient
 from kerntune.compiling.knobs import CompilerEnvironment
 from kerntune.compiling.protocol import Answer, CompileFailed, Done, Hello, Job
@@ -204,11 +205,6 @@ class Process:
 def _kill_group(pid: int) -> None:
     with contextlib.suppress(ProcessLookupError, PermissionError):
         os.killpg(pid, signal.SIGKILL)
-
-
-def how_it_ended(code: int) -> str:
-    """An exit code of ``subprocess`` in words."""
-    return f"ended with exit status {code}" if code >= 0 else f"died ({signal_name(-code)})"
 
 
 def says_error(output: str) -> bool:

@@ -30,8 +30,8 @@ from kerntune.gate.stores import Stores, stored_configs
 from kerntune.gpu.base import Backend
 from kerntune.kernels import compat
 from kerntune.kernels.compat.inductor_parts import GATE_OFF
+from kerntune.tuning.admission import launches_nothing
 from kerntune.tuning.stored_winners import Winners, candidate_of
-from kerntune.tuning.untuned import launches_nothing
 
 Preference = Callable[[Site], Sequence[int]]
 """The order in which a site's candidates are tried while a call is captured."""

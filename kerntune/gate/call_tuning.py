@@ -19,12 +19,10 @@ from kerntune.gate.reference import Rerun
 from kerntune.gpu.program import Loader
 from kerntune.tuning.candidates import pool_of
 from kerntune.tuning.isolation import Isolation
-from kerntune.tuning.notify import tell_failed
 from kerntune.tuning.stored_trials import Trials
 from kerntune.tuning.stored_winners import Winners, candidate_of
 from kerntune.tuning.tune_options import options_of_policy
-from kerntune.tuning.tuning_log import log_config, log_path
-from kerntune.tuning.tuning_result import Tuned
+from kerntune.tuning.tuning_result import Tuned, log_config, log_path, tell_failed
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ from kerntune.gate import device_fault
 from kerntune.gpu.base import Backend, Executor
 from kerntune.gpu.memory import Memory, written_storages
 from kerntune.gpu.program import Loader, Program, memory_at
-from kerntune.tuning.launch_dumps import dump_folder, keeps_content, texts_of, with_content
+from kerntune.tuning.launch_files import dump_folder, keeps_content, texts_of, with_content
 
 
 def dump_if_asked(case: str, capture: Capture, recorded: Recorded) -> list[str]:

@@ -25,7 +25,7 @@ MAX_LAUNCHES = 4
 """Launches of a case whose code is shown: each distinct change once."""
 
 MAX_LINES = 400
-"""Lines of a stage's difference that are kept: what a person reads. The rest is counted; ``kerntune diff`` has it."""
+"""Lines of a stage's difference that are kept: what a person reads. The rest is counted; ``kerntune code`` has it."""
 
 MAX_LINE = 300
 """Characters of a line that are kept."""

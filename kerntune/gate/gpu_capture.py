@@ -17,8 +17,8 @@ from kerntune.gate.call_capture import CaptureWishes, winner_first
 from kerntune.gate.capture_share import CaptureShare
 from kerntune.gate.known_choices import choices_of
 from kerntune.gpu.base import Backend, Gpu
-from kerntune.tuning.captured_launch import CapturedLaunch
 from kerntune.tuning.choices.choice_place import forget_prepared
+from kerntune.tuning.first_launches import CapturedLaunch
 from kerntune.tuning.isolation import Isolation
 from kerntune.tuning.stored_trials import Trials
 from kerntune.tuning.stored_winners import Winners

@@ -51,14 +51,12 @@ from kerntune.gpu.probe import devices_used, find_backend
 from kerntune.kernels import compat
 from kerntune.kernels.compat.inductor_parts import triton_folder
 from kerntune.static.metrics import DISASSEMBLER
-from kerntune.tuning.cache.entries import default_folder
-from kerntune.tuning.cache.listings import ListingCache
-from kerntune.tuning.cache.shared_winners import open_winners
+from kerntune.tuning.cache.entries import ListingCache, default_folder
+from kerntune.tuning.cache.shared_store import open_winners
 from kerntune.tuning.choices.choice_place import ChoicePlace, choices_at, decide_choice
 from kerntune.tuning.isolation import unsaid
 from kerntune.tuning.stored_winners import Winners
-from kerntune.tuning.tune_options import options_of_policy
-from kerntune.tuning.variables import check_variables
+from kerntune.tuning.tune_options import check_variables, options_of_policy
 
 if TYPE_CHECKING:
     from kerntune.gate.stopped_tests import StoppedTest

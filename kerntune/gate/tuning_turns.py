@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from kerntune.base.policy import TuneMode
 from kerntune.capture import Capture, Site
 from kerntune.gpu.base import Gpu
-from kerntune.tuning.agreement import turn
+from kerntune.tuning.agreement import tuning_turn
 from kerntune.tuning.stored_winners import Winners
 
 
@@ -21,7 +21,7 @@ def tuning_turns(winners: Winners, capture: Capture, gpu: Gpu) -> Iterator[conte
     """
     with contextlib.ExitStack() as stack:
         for site in _open_sites(winners, capture):
-            stack.enter_context(turn(winners, site, gpu, unfinished=False))
+            stack.enter_context(tuning_turn(winners, site, gpu, unfinished=False))
         yield stack
 
 

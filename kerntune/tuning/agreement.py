@@ -1,23 +1,27 @@
-"""Which process tunes a key, and what the others do meanwhile: wait for its winner, never for ever.
+"""Says which process tunes a key, what the others do meanwhile, and which configs this process goes on with.
 
-Ranks of one program must not wait for each other in a circle: a rank whose device waits for a collective that another
-has yet to enqueue can't measure, and must hold nothing that the other waits for.
+The others wait for a winner, never for ever. Ranks of one program must not wait for each other in a circle: a rank
+whose device waits for a collective that another has yet to enqueue can't measure, and must hold nothing that the other
+waits for. Ranks compare fingerprints of their configs to see whether they agree.
 """
 
 from __future__ import annotations
 
 import contextlib
+import hashlib
+import threading
 import time
 import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
+from kerntune.base.config import Config
 from kerntune.base.policy import TuneMode
 from kerntune.capture import Site
 from kerntune.gpu.base import Gpu
 from kerntune.gpu.device_lock import giving_way
-from kerntune.tuning.cache.leases import Lease
-from kerntune.tuning.ranks import several_ranks
+from kerntune.tuning.cache import WinnerKey
+from kerntune.tuning.cache.leases import Lease, several_ranks
 from kerntune.tuning.stored_winners import Winners, index_of
 
 
@@ -39,7 +43,7 @@ LIMITS = Limits()
 
 
 @contextlib.contextmanager
-def turn(
+def tuning_turn(
     winners: Winners,
     site: Site,
     gpu: Gpu,
@@ -150,3 +154,32 @@ class _Waiting:
         Loading": "Loading a kernel might require context synchronization"), and so for the collective."""
         near = self.winners.nearest(self.site)
         return None if near is None or near.other else index_of(self.site, near.winner.config)
+
+
+_chosen: dict[str, str] = {}
+_chosen_lock = threading.Lock()
+
+
+def note_chosen(key: WinnerKey, config: Config) -> None:
+    """A key is launched with this config from now on."""
+    with _chosen_lock:
+        _chosen[key.digest()] = config.key()
+
+
+def fingerprint() -> str:
+    """SHA-256, as 64 hexadecimal digits, of the configs that this process launches tuned kernels with.
+
+    It covers every key that was called so far (kernel by name and source, target, kind of device, Triton's version,
+    arguments, list of configs) with the config that it goes on with: raced, stored or, where nothing can be raced, the
+    first. The order of calls doesn't count, nor do times. So it is equal in two processes that have called the same
+    keys on equal GPUs and go on with the same configs, and differs otherwise::
+
+        prints = [None] * world_size
+        torch.distributed.all_gather_object(prints, kerntune.fingerprint())
+        assert len(set(prints)) == 1
+
+    It doesn't cover kernels of a single config, nor what a test with ``--kerntune`` tunes.
+    """
+    with _chosen_lock:
+        lines = sorted(f"{digest} {config}\n" for digest, config in _chosen.items())
+    return hashlib.sha256("".join(lines).encode()).hexdigest()

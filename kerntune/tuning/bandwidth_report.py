@@ -32,8 +32,8 @@ from kerntune.kernels.dispatch.observers import ObservedLaunch, unwatch, watch
 from kerntune.kernels.source import is_kernel
 from kerntune.tuning import context
 from kerntune.tuning.cache import WinnerCache
-from kerntune.tuning.device_figures import device_bandwidth
-from kerntune.tuning.launch_dumps import staged_launch
+from kerntune.tuning.launch_files import staged_launch
+from kerntune.tuning.observing import device_bandwidth
 
 SCHEMA = "kerntune.bandwidth/1"
 

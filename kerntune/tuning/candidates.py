@@ -1,16 +1,97 @@
-"""What each candidate of a tuning site would launch, and what earlier runs know of it: before anything is compiled."""
+"""Holds what each candidate of a tuning site would launch, and compiles candidates together.
+
+A pool knows before anything is compiled what earlier runs say of its candidates. A batch compiles the rest, and says
+how long to wait for the last of them.
+"""
 
 from __future__ import annotations
 
+import math
+import time
 from collections.abc import Callable, Collection, Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from enum import Enum
+from typing import Any, Union
 
 from kerntune.base.case_result import is_fault
 from kerntune.capture import Capture, Probe, Site
-from kerntune.tuning.batch import Batch, BatchState, CandidateResult, Waiting, wait_for_all
+from kerntune.compiling.compiler import Compiled
+from kerntune.compiling.prefetch import Pulled
+from kerntune.errors import TrialError
+from kerntune.kernels.specialize import Specialized
 from kerntune.tuning.cache import StoredTrial
 from kerntune.tuning.race import DROP_FIRST, DROP_SECOND
 from kerntune.tuning.stored_trials import NOTHING, KnownTrials, SiteTrials
+
+CandidateResult = tuple[int, Union[Compiled, TrialError]]
+"""A candidate's index and what its compilation came to."""
+
+FEW, QUIET_SECONDS = 4, 0.05
+"""With so few candidates left to be compiled, none of them waiting for a processor, a pause this long means stragglers:
+one of 30 configs takes a third of all compile time where a thread holds 256 elements."""
+
+LEAST_SECONDS = 0.005
+"""Once patience has ended, this long a pause is enough."""
+
+LATE_SHARE = 0.25
+"""Of all candidates, no more than this may be left: the fastest of few would often not stay the winner."""
+
+
+class BatchState(Enum):
+    """A batch was begun ahead, its results are being taken, or those that were missing were left."""
+
+    BEGUN = "begun"
+    TAKEN = "taken"
+    LEFT = "left"
+
+
+@dataclass(frozen=True)
+class Batch:
+    """Compilations of the candidates ``indices`` that were begun together; ``coming`` goes on with them, and keeps no
+    tensors. ``launches`` are by candidate, also of those whose result has been taken."""
+
+    state: BatchState
+    indices: tuple[int, ...]
+    launches: Mapping[int, Specialized]
+    coming: Pulled[tuple[Specialized, Union[Compiled, TrialError]]]
+
+    def results(self) -> Iterator[CandidateResult]:
+        """Results as they come, each with its candidate."""
+        candidate = {id(launch): i for i, launch in self.launches.items()}
+        return ((candidate[id(launch)], found) for launch, found in self.coming)
+
+
+def wait_for_all() -> float:
+    """What is done in a pause where nothing else is to be done: nothing, and wait on."""
+    return math.inf
+
+
+@dataclass
+class Waiting:
+    """For the results of one batch of ``total`` candidates; ``queued()`` compilations wait for a processor.
+
+    ``pause()`` is called again and again where only stragglers are missing, and says until when
+    (:func:`time.monotonic`) to wait for them.
+    """
+
+    total: int
+    queued: Callable[[], int]
+    pause: Callable[[], float] = wait_for_all
+    until: float = math.inf
+
+    def gives_up(self, missing: int, coming: Pulled[Any]) -> bool:
+        """Wait for the next result; whether a pause has ended the wait for those that are ``missing``."""
+        may_leave = missing <= LATE_SHARE * self.total
+        while not coming.wait(self._quiet() if may_leave else QUIET_SECONDS):
+            if (may_leave or missing <= FEW) and not self.queued():
+                self.until = self.pause()
+                if may_leave and time.monotonic() >= self.until and not coming.wait(0):
+                    return True
+        return False
+
+    def _quiet(self) -> float:
+        return max(LEAST_SECONDS, min(QUIET_SECONDS, self.until - time.monotonic()))
+
 
 MARGIN = 1.05
 """How far a stored time must be above the limits to count: medians of one kernel differ by 2 to 4 % from process to
@@ -72,7 +153,7 @@ class CandidatePool:
         self, indices: Sequence[int], pause: Callable[[], float] = wait_for_all
     ) -> Generator[CandidateResult, None, None]:
         """Candidates as they are compiled, equal ones one after the other. Where only stragglers are missing, ``pause``
-        is called (:class:`~kerntune.tuning.batch.Waiting`); without them, if it said so."""
+        is called (:class:`~kerntune.tuning.candidates.Waiting`); without them, if it said so."""
         early = [self._early.pop(i) for i in list(self._early) if i in indices]
         left = set(indices) - {i for i, _ in early}
         batch = self._begun(indices) or self._compiling([i for i in indices if i in left])

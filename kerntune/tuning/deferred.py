@@ -17,14 +17,13 @@ from kerntune.capture import Capture, Site
 from kerntune.compiling.compiler import Compiler
 from kerntune.errors import MeasurementError
 from kerntune.gpu.base import Backend
-from kerntune.tuning.batch import Batch
-from kerntune.tuning.chosen import note
-from kerntune.tuning.notify import merged, tell, tell_failed, timings_of, warn_of
+from kerntune.tuning.agreement import note_chosen
+from kerntune.tuning.candidates import Batch
 from kerntune.tuning.stored_trials import Trials
 from kerntune.tuning.stored_winners import Winners
 from kerntune.tuning.tune_call import compile_late, settle_call
 from kerntune.tuning.tune_options import TuneOptions
-from kerntune.tuning.tuning_result import Tuned
+from kerntune.tuning.tuning_result import Tuned, merged, tell, tell_failed, timings_of, warn_of
 
 CallKey = tuple[Any, ...]
 
@@ -144,7 +143,7 @@ def _next_step(
     site.settle(tuned.winner)
     if options.keep:
         winners.keep(site, tuned.winner, tuned.times_ns[tuned.winner])
-        note(winners.key(site), site.candidates[tuned.winner].config)
+        note_chosen(winners.key(site), site.candidates[tuned.winner].config)
     before = getattr(tuner, "configs_timings", {})
     tuner.left_out = {**getattr(tuner, "left_out", {}), **{site.originals[i]: why for i, why in tuned.left_out.items()}}
     tuner.configs_timings = merged(before, timings_of(site, tuned), site.originals[winner])

@@ -1,6 +1,7 @@
-"""First launches of one tuning elsewhere, on copies of the call's own bytes, between guard zones.
+"""Makes first launches of candidates in another process, on copies of the call's own bytes, between guard zones.
 
 A candidate that faults, hangs, aborts, runs out of memory or writes beside its tensors costs a process and one trial.
+The config that a captured call launches runs there first, too, before it runs on the user's tensors.
 """
 
 from __future__ import annotations
@@ -8,17 +9,24 @@ from __future__ import annotations
 import contextlib
 import time
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 
-from kerntune.base.case_result import FIRST_LAUNCH
+from kerntune.base.case_result import FIRST_LAUNCH, is_fault
+from kerntune.base.child_process import ChildEnded
 from kerntune.base.recording import Artifacts, Recording
+from kerntune.capture import Capture, Pending, Probe
+from kerntune.capture.memory_plan import Plan
+from kerntune.capture.recorder import make_launch
+from kerntune.compiling.compiler import Compiled
 from kerntune.compiling.fault import FROM_OUTSIDE
-from kerntune.errors import BackendError, LaunchFault, LaunchTimeout, MeasurementError, OutOfResourcesError
+from kerntune.errors import BackendError, LaunchFault, LaunchTimeout, MeasurementError, OutOfResourcesError, PeerTimeout
 from kerntune.gpu.base import Buffer
 from kerntune.gpu.guards import BASE_ALIGN, GuardDamage, damage_text, guards_bytes
 from kerntune.gpu.memory import Memory, Source, copies_allowed, used_storages
 from kerntune.gpu.staging import STAGING_BYTES, batches, staged_bytes
-from kerntune.timing.worker.look_process import LookProcess, ProcessEnded, ProcessLate
+from kerntune.kernels.specialize import Specialized
+from kerntune.timing.worker.look_process import LookProcess
 from kerntune.timing.worker.look_requests import (
     ChangedGuard,
     LookFailed,
@@ -30,6 +38,7 @@ from kerntune.timing.worker.look_requests import (
 )
 from kerntune.timing.worker.requests import RequestFailed
 from kerntune.tuning.isolation import STAGE_LIMIT_S, Isolate, Isolation, IsolationError, unsaid
+from kerntune.tuning.stored_trials import Trials
 
 CONTEXT_BYTES = 600 << 20
 """What a second context takes on the device: 523 MiB on an H200 (driver 580), and some modules."""
@@ -146,8 +155,8 @@ class FirstLaunches:
             raise MeasurementError(why)
         try:
             reply = self._staged(recording, {}).ask(_look(recording, artifacts), CALL_LIMIT_S)
-        except (ProcessLate, ProcessEnded, _EndedFromOutside) as exc:
-            self._isolation.drop(late=isinstance(exc, ProcessLate))
+        except (PeerTimeout, ChildEnded, _EndedFromOutside) as exc:
+            self._isolation.drop(late=isinstance(exc, PeerTimeout))
             raise MeasurementError(str(exc)) from exc
         if isinstance(reply, LookFailed) and reply.spoiled:
             self._isolation.drop()
@@ -192,10 +201,10 @@ class FirstLaunches:
         begin, limit = time.monotonic(), self.limit_s()
         try:
             reply = receive()
-        except ProcessLate as exc:
+        except PeerTimeout as exc:
             self._isolation.renew(late=True)
             raise LaunchTimeout(f"{FIRST_LAUNCH} did not end within {limit:.1f} s{self._others()}") from exc
-        except ProcessEnded as exc:
+        except ChildEnded as exc:
             self._isolation.renew()
             fault = LaunchFault(f"{FIRST_LAUNCH} failed: {exc}")
             if exc.signal in FROM_OUTSIDE:
@@ -277,7 +286,7 @@ class FirstLaunches:
             pieces = tuple(StagedPiece(missing[number], offset, at, count) for number, offset, at, count in batch)
             try:
                 reply = process.ask(StageRequest(staging.kind, staging.handle, layout, pieces), STAGE_LIMIT_S)
-            except (ProcessEnded, ProcessLate) as exc:
+            except (ChildEnded, PeerTimeout) as exc:
                 self._isolation.drop()
                 raise _EndedFromOutside(f"copying its memory: {exc}") from exc
             if isinstance(reply, RequestFailed):
@@ -308,3 +317,50 @@ def name_and_size(recording: Recording, storage: int) -> tuple[str, int]:
     params = [p for launch in recording.launches for p in launch.params if p.view is not None]
     names = [p.name for p in params if p.view is not None and recording.views[p.view].storage == storage]
     return ", ".join(dict.fromkeys(names)) or f"storage {storage}", recording.storages[storage].nbytes
+
+
+@dataclass(frozen=True)
+class CapturedLaunch:
+    """Called before a launch whose config was open (:attr:`kerntune.capture.Capture.before_launch`). What earlier runs
+    have launched is not launched elsewhere again, and what faulted there is not launched at all."""
+
+    isolation: Isolation
+    trials: Trials
+
+    def __call__(self, capture: Capture, pending: Pending, compiled: Compiled) -> None:
+        """:class:`LaunchFault` if the launch must not be."""
+        site, launch = pending.site, pending.specialized[capture.backend.targets[0]]
+        assert site is not None
+        assert isinstance(launch, Specialized)
+        if site.chosen == site.proven:
+            return
+        known = self.trials.at(site).known({site.chosen: Probe(launch, pending.grid)})
+        failed = known.failed.get(site.chosen)
+        if failed is not None and is_fault(failed.failure):
+            fault = LaunchFault(failed.failure)
+            fault.remembered = True
+            raise fault
+        if site.chosen in known.ran or not self.isolation.wanted:
+            return
+        launch_elsewhere(self.isolation, capture.plan, Probe(launch, pending.grid), compiled)
+
+
+def launch_elsewhere(isolation: Isolation, plan: Plan, probe: Probe, compiled: Compiled) -> str:
+    """Launch it in the other process on what its tensors hold now; why that can't be, empty if it was done.
+    :class:`LaunchFault`, and :class:`OutOfResourcesError`, as of a candidate."""
+    recording, gpu = recording_of(plan, probe, compiled), isolation.gpu
+    sources = [Source(gpu.borrow(tensor), shared=True) for tensor in plan.tensors()]
+    first = FirstLaunches(isolation, probe.specialized.name, Memory(gpu, recording.storages, sources))
+    try:
+        first.run(recording, {compiled.binary.sha256: compiled.data}, {})
+        return first.why_not
+    finally:
+        first.close()
+
+
+def recording_of(plan: Plan, probe: Probe, compiled: Compiled) -> Recording:
+    """The one launch as data, on the plan's storages."""
+    made = make_launch(plan, probe.specialized, compiled, probe.grid)
+    storages = plan.storages(set(made.reads), set(made.writes))
+    target = probe.specialized.target
+    return Recording(target, (made,), (compiled.binary,), storages, plan.views, plan.hides_pointers(made.params))

@@ -20,7 +20,7 @@ from kerntune.kernels.specialize import Specialized
 from kerntune.kernels.value_text import text_of
 from kerntune.timing.sample import PROTOCOL_VERSION, TimingProtocol
 from kerntune.tuning.cache import StoredTrial, TrialCache, TrialKey
-from kerntune.tuning.cache.damage_report import report_damage
+from kerntune.tuning.cache.entries import report_damage
 from kerntune.tuning.cache.trials import SCHEMA
 from kerntune.tuning.stored_winners import Winners, exact_arguments
 

@@ -26,16 +26,13 @@ from kerntune.errors import (
 )
 from kerntune.gpu.memory import Memory
 from kerntune.gpu.program import ALIKE, First, Loader, Program
-from kerntune.tuning.batch import CandidateResult
-from kerntune.tuning.candidates import CandidatePool, contenders
+from kerntune.tuning.admission import Faults, FirstLaunchFault, first_contents, misfit
+from kerntune.tuning.candidates import CandidatePool, CandidateResult, contenders
 from kerntune.tuning.consensus import CandidateWork, content_of, stored_code, work_of_single
-from kerntune.tuning.faults import Faults, FirstLaunchFault
 from kerntune.tuning.first_launches import FirstLaunches
-from kerntune.tuning.pre_hooks import first_contents
 from kerntune.tuning.race import Estimates, Trial
-from kerntune.tuning.resource_check import misfit
 from kerntune.tuning.stored_trials import NOTHING
-from kerntune.tuning.tuning_log import log_compiled, log_config, log_estimate
+from kerntune.tuning.tuning_result import log_compiled, log_config, log_estimate
 
 
 @dataclass

@@ -19,16 +19,13 @@ from kerntune.gpu.program import Loader
 from kerntune.kernels import compat
 from kerntune.kernels.dispatch import prepare_front
 from kerntune.kernels.specialize import Specialized
-from kerntune.tuning.batch import Batch
-from kerntune.tuning.candidates import CandidatePool, pool_of
-from kerntune.tuning.isolation import Isolation
-from kerntune.tuning.kept_isolation import KEPT
+from kerntune.tuning.admission import LAUNCHES_NOTHING, all_empty, unraced
+from kerntune.tuning.candidates import Batch, CandidatePool, pool_of
+from kerntune.tuning.isolation import KEPT, Isolation
 from kerntune.tuning.stored_trials import KnownTrials, Trials
-from kerntune.tuning.switch_interval import QUICK_SWITCHES
-from kerntune.tuning.tune_options import DEFAULTS, TuneOptions
+from kerntune.tuning.tune_options import DEFAULTS, QUICK_SWITCHES, TuneOptions
 from kerntune.tuning.tuner import tune
 from kerntune.tuning.tuning_result import Tuned, nothing_left
-from kerntune.tuning.untuned import LAUNCHES_NOTHING, all_empty, unraced
 from kerntune.tuning.verification import TOLERANCE
 
 

@@ -1,28 +1,69 @@
-"""How a launch is tuned: what a user's options say, else environment variables, else the defaults."""
+"""Says how a launch is tuned: by a user's options, else by environment variables, else by the defaults.
+
+One table has the environment variables that kerntune reads, and says whether each holds what it can. It is checked at
+the start: a run without a GPU, or one that finds all winners stored, never reaches the place that reads the value. Also
+here are how long a tuning waits for slow compilations, and how long Python's threads wait for each other meanwhile.
+"""
 
 from __future__ import annotations
 
+import difflib
 import os
+import sys
+import threading
+import time
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from kerntune.base.policy import Policy, StaticPrune, TuneMode
+from kerntune.compiling import compiler_tokens, forking
 from kerntune.errors import UsageError
+from kerntune.tuning.cache.shared_store import store_url
 from kerntune.tuning.isolation import Isolate
-from kerntune.tuning.patience import ALL, Patience, checked_patience
-from kerntune.tuning.verification import Verification, Verify, names_of, verify_mode
+from kerntune.tuning.verification import Verification, Verify, verify_mode
 
 if TYPE_CHECKING:
     from kerntune.search import ComboSearch, Descent, Search
     from kerntune.search.register_scaling import RegisterScaling
 
-VERIFY, VERIFY_IGNORE = "KERNTUNE_VERIFY", "KERNTUNE_VERIFY_IGNORE"
-PATIENCE, STATIC_PRUNE = "KERNTUNE_PATIENCE", "KERNTUNE_STATIC_PRUNE"
 
+SHARE = 0.1
+"""By default stragglers are waited for a tenth as long as everything else has taken. They are tried either way,
+a little later and for some milliseconds: waiting costs a tenth at most, and could save no more than that."""
+
+ALL = "all"
+
+
+@dataclass(frozen=True)
+class Patience:
+    """Of one tuning, which began at ``begin`` (:func:`time.monotonic`): how many ``seconds`` it waits for stragglers
+    once all others are raced; None for :data:`SHARE` of the time since then."""
+
+    seconds: float | None = None
+    begin: float = field(default_factory=time.monotonic)
+
+    def end(self, since: float) -> float:
+        """Until when to wait, if waiting begins at ``since``."""
+        return since + (SHARE * (since - self.begin) if self.seconds is None else self.seconds)
+
+
+def checked_patience(given: float | str) -> float | str:
+    """Seconds, or :data:`ALL`. :class:`UsageError` for anything else."""
+    try:
+        value = ALL if given == ALL else float(given)
+    except (TypeError, ValueError):
+        value = -1.0
+    if value != ALL and not value >= 0:  # type: ignore[operator]  # a number
+        raise UsageError(f"patience is {given!r}; it can be a number of seconds from 0 on, or all")
+    return value
+
+
+VERIFY, PATIENCE = "KERNTUNE_VERIFY", "KERNTUNE_PATIENCE"
 ISOLATE, TUNE = "KERNTUNE_ISOLATE", "KERNTUNE_TUNE"
 
 ATTRIBUTES = ("verify", "verify_ignore", "patience", "static_prune", "isolate")
-"""The attributes of a tuner that say how it tunes, each None where that is left to its environment variable."""
+"""The attributes of a tuner that say how it tunes, each None for its environment variable or its default."""
 
 
 @dataclass(frozen=True)
@@ -61,11 +102,9 @@ class TuneOptions:
     ) -> TuneOptions:
         """Options as a user gives them, else as the environment says, else the defaults. Patience begins now.
         :class:`UsageError` for what no option or variable can be."""
-        ignore = names_of(os.environ.get(VERIFY_IGNORE, "")) if verify_ignore is None else verify_ignore
-        mode = verify_mode(verify or os.environ.get(VERIFY) or Verify.WINNER)
-        if static_prune is None:
-            static_prune = StaticPrune.parse(os.environ.get(STATIC_PRUNE, ""), STATIC_PRUNE)
-        return cls(Verification(mode, ignore), _patience_now(patience), static_prune, None, keep, isolate_mode(isolate))
+        verification = Verification(verify_mode(verify or os.environ.get(VERIFY) or Verify.WINNER), verify_ignore or ())
+        prune = static_prune or StaticPrune()
+        return cls(verification, _patience_now(patience), prune, None, keep, isolate_mode(isolate))
 
     def searching(self, search: Search | Descent | ComboSearch | RegisterScaling | None) -> TuneOptions:
         """The options for a launch that may have a search of its own: with one that steps through a space, every
@@ -83,7 +122,7 @@ DEFAULTS = TuneOptions()
 
 
 def options_of(tuner: Any, *, keep: bool = True) -> TuneOptions:
-    """The options of any tuner; Triton's own have none of the attributes, and leave everything to the environment."""
+    """The options of any tuner; Triton's own have the attributes only where a user sets them."""
     return TuneOptions.now(**{name: getattr(tuner, name, None) for name in ATTRIBUTES}, keep=keep)
 
 
@@ -131,3 +170,108 @@ def _patience_now(given: float | str | None) -> Patience | None:
     text = os.environ.get(PATIENCE) or None if given is None else given
     value = None if text is None else checked_patience(text)
     return None if isinstance(value, str) else Patience(value)
+
+
+SWITCH_INTERVAL = "KERNTUNE_SWITCH_INTERVAL"
+"""Environment variable for processes whose switch interval must stay: with ``0`` it does."""
+
+SWITCH_SECONDS = 0.0005
+"""Python's threads wait 5 ms for each other by default, and a tuning takes hundreds of short turns: cold tuning of
+three kernels of 12 configs takes 0.82 of the time so (scripted GPU, two busy cores; 95 % interval 0.68 to 0.96)."""
+
+
+class QuickSwitches:
+    """While a call is tuned, threads that start processes, read answers and hash files have their turns sooner. After
+    the last of several tunings the interval is as it was, unless the program has set another one meanwhile."""
+
+    def __init__(self) -> None:
+        self._lock, self._users, self._usual, self._quick = threading.Lock(), 0, 0.0, 0.0
+
+    def __enter__(self) -> None:
+        with self._lock:
+            if not self._users:
+                self._usual = sys.getswitchinterval()
+                if self._usual > SWITCH_SECONDS and os.environ.get(SWITCH_INTERVAL) != "0":
+                    sys.setswitchinterval(SWITCH_SECONDS)
+                self._quick = sys.getswitchinterval()
+            self._users += 1
+
+    def __exit__(self, *error: object) -> None:
+        with self._lock:
+            self._users -= 1
+            if not self._users and sys.getswitchinterval() == self._quick != self._usual:
+                sys.setswitchinterval(self._usual)
+
+
+QUICK_SWITCHES = QuickSwitches()
+"""One for the whole process."""
+
+
+PREFIX = "KERNTUNE_"
+
+
+def _switch(text: str) -> None:
+    if text not in ("0", "1"):
+        raise UsageError(f"it is {text!r}; it can be 1 or 0")
+
+
+def _content_of_dumps(text: str) -> None:
+    from kerntune.tuning.launch_files import keeps_content  # few runs dump anything
+
+    keeps_content()
+
+
+def _free(text: str) -> None:
+    """A file, a folder, names."""
+
+
+CHECKS: Mapping[str, Callable[[str], object]] = {
+    "KERNTUNE_BANDWIDTH": _free,
+    "KERNTUNE_CACHE_DIR": _free,
+    compiler_tokens.SWITCH: lambda text: compiler_tokens.token_count(),
+    "KERNTUNE_DUMP": _free,
+    "KERNTUNE_DUMP_CONTENT": _content_of_dumps,
+    forking.SWITCH: _switch,
+    ISOLATE: isolate_mode,
+    "KERNTUNE_LOG": _free,
+    "KERNTUNE_NVTX": _switch,
+    PATIENCE: checked_patience,
+    "KERNTUNE_SHAPES": _free,
+    "KERNTUNE_SHARED_GPU": _free,
+    "KERNTUNE_SIGTERM": _switch,
+    "KERNTUNE_STORE": lambda text: store_url(),
+    "KERNTUNE_STORE_BINARIES": lambda text: store_url(),
+    "KERNTUNE_STORE_PROCESS_URL": _free,
+    SWITCH_INTERVAL: _switch,
+    TUNE: lambda text: tune_mode(),
+    VERIFY: verify_mode,
+    "KERNTUNE_WINNERS": _free,
+}
+"""By a variable's name what raises :class:`UsageError` for a text that it can't be."""
+
+
+def check_variables() -> None:
+    """:class:`UsageError` for the first variable of this process's environment that is what it can't be: its name, and
+    what it can be. An empty one counts as none."""
+    for name, check in CHECKS.items():
+        if text := os.environ.get(name):
+            _check(name, text, check)
+
+
+def _check(name: str, text: str, check: Callable[[str], object]) -> None:
+    try:
+        check(text)
+    except UsageError as exc:
+        if name in str(exc):
+            raise
+        raise UsageError(f"{name}: {exc}") from None
+
+
+def unknown_variables(environ: Mapping[str, str] = os.environ) -> list[str]:
+    """What is named as if kerntune read it, and isn't: a sentence each."""
+    return [_unknown(name) for name in sorted(environ) if name.startswith(PREFIX) and name not in CHECKS]
+
+
+def _unknown(name: str) -> str:
+    near = difflib.get_close_matches(name, CHECKS, 1)
+    return f"{name} is read by nothing" + (f"; is it {near[0]}?" if near else "")

@@ -22,14 +22,12 @@ from kerntune.tuning.candidates import CandidatePool, pool_of
 from kerntune.tuning.consensus import Consensus
 from kerntune.tuning.first_launches import FirstLaunches
 from kerntune.tuning.isolation import Isolation
-from kerntune.tuning.prescreen import Prescreen
+from kerntune.tuning.prescreen import Prescreen, Searching
 from kerntune.tuning.race import Screening, Trial, decided
-from kerntune.tuning.searching import Searching
 from kerntune.tuning.stored_trials import Trials
 from kerntune.tuning.trial_set import TrialSet
 from kerntune.tuning.tune_options import DEFAULTS, TuneOptions
-from kerntune.tuning.tuning_log import log_begin, log_end, log_race
-from kerntune.tuning.tuning_result import Tuned, nothing_left
+from kerntune.tuning.tuning_result import Tuned, log_begin, log_end, log_race, nothing_left
 from kerntune.tuning.verification import Verifier, Verify
 
 WRITERS = 8

@@ -1,16 +1,37 @@
-"""What the tuning of one launch comes to: its winner and the candidates' times, or an error with every reason."""
+"""Holds what the tuning of one launch comes to, and tells it: by results, warnings, a listener and a log.
+
+A tuning ends in a winner and the candidates' times, or in an error with every reason. The user is told as Triton tells:
+times by config, a listener, a printed line. ``KERNTUNE_LOG`` names a file that gets a line of JSON for each config.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import functools
+import hashlib
+import math
+import os
+import warnings
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import datetime, timezone
+from typing import Any, TypeVar
 
-from kerntune.base.case_result import FailedTrial
+import msgspec
+
+from kerntune.base.case_result import FailedTrial, failures_line
 from kerntune.base.config import by_text, configs_text
+from kerntune.base.formatting import visible
 from kerntune.base.recording import Recording
-from kerntune.capture import Site
-from kerntune.errors import TuningError
-from kerntune.tuning.batch import Batch
+from kerntune.base.stats import quantile
+from kerntune.capture import Capture, Site
+from kerntune.compiling.compiler import Compiled
+from kerntune.errors import NoGpuError, TrialError, TuningError
+from kerntune.kernels import compat
+from kerntune.kernels.source import kernel_file
+from kerntune.static.launch_limits import Violation
+from kerntune.tuning.candidates import Batch
+from kerntune.tuning.race import DROP_FIRST, Trial
+from kerntune.tuning.stored_winners import Near, exact_arguments
 
 
 @dataclass(frozen=True)
@@ -57,3 +78,240 @@ def nothing_left(site: Site, failures: Sequence[FailedTrial]) -> TuningError:
         return TuningError(f"{head}: {failures[0].reason}", failures)
     told = [f"  {configs_text(configs)}: {text}" for configs, text in by_text((f.config, f.reason) for f in failures)]
     return TuningError("\n".join([head, *told]), failures)
+
+
+Timings = dict[Any, list[float]]
+"""Per ``triton.Config`` milliseconds at the quantiles 0.5, 0.2 and 0.8."""
+
+Launcher = TypeVar("Launcher", bound=Callable[..., Any])
+
+
+def naming_missing_gpu(run: Launcher) -> Launcher:
+    """``run(tuner, ...)``, whose error is :class:`NoGpuError` where Triton raises its own for want of a driver."""
+
+    @functools.wraps(run)
+    def named(tuner: Any, *args: Any, **kwargs: Any) -> Any:
+        try:
+            return run(tuner, *args, **kwargs)
+        except RuntimeError as exc:
+            missing = compat.missing_driver()
+            if not missing or str(exc) != missing:
+                raise
+            raise _no_gpu(tuner, missing) from exc
+
+    return named  # type: ignore[return-value]
+
+
+def _no_gpu(tuner: Any, why: str) -> NoGpuError:
+    fn = tuner.base_fn
+    kernel = f"kernel {fn.__name__} ({fn.__code__.co_filename}:{fn.__code__.co_firstlineno})"
+    return NoGpuError(
+        f"{kernel} can't be launched: Triton finds no GPU here ({why}). Run it where there is one; without, `pytest "
+        "--kerntune --kerntune-target=cuda:90` compiles what tests launch and gates its figures, and `pytest "
+        "--kerntune-interpret` computes its numbers (in a script: TRITON_INTERPRET=1)"
+    )
+
+
+def timings_of(site: Site, tuned: Tuned) -> Timings:
+    """What Triton's benchmark gives, of each config.
+
+    Candidates with an estimate alone, or with an earlier run's time, have one figure three times; failed ones are
+    infinite; those that are still to be tried have none. A config whose code another one has stands under that one.
+    """
+    out: Timings = {}
+    failed = {f.config for f in tuned.failures}
+    for i, original in enumerate(site.originals):
+        if site.candidates[i].config in failed:
+            out[original] = [math.inf] * 3  # a wrong one has been timed, too
+        elif i in tuned.times_ns:
+            times = tuned.slots_ns.get(i) or (tuned.times_ns[i],)
+            out[original] = [ns / 1e6 for ns in (tuned.times_ns[i], quantile(times, 0.2), quantile(times, 0.8))]
+    return out
+
+
+def merged(before: Mapping[Any, list[float]], late: Timings, winner: Any) -> Timings:
+    """Earlier times and those of late configs, brought to the same clocks by the earlier ``winner``, which has both."""
+    both = winner in before and winner in late and math.isfinite(late[winner][0])
+    factor = before[winner][0] / late[winner][0] if both else 1.0
+    return {**{config: [factor * ms for ms in times] for config, times in late.items()}, **before}
+
+
+def warn_of(site: Site, tuned: Tuned) -> None:
+    """RuntimeWarnings for configs whose results are wrong, and for what could not be compared."""
+    wrong = [f for f in tuned.failures if f.wrong]
+    texts = [*([failures_line(wrong, len(site.candidates))] if wrong else []), *tuned.notes]
+    for text in texts:
+        warnings.warn(text, RuntimeWarning, stacklevel=2)
+
+
+def tell_failed(capture: Capture, site: Site, failures: Sequence[FailedTrial]) -> None:
+    """Call a user's ``post_hook`` for each config that can't be launched, as ``triton.autotune`` does."""
+    capture.tell_failed(site, {f.config: launch_error(f.reason) for f in failures if not f.wrong})
+
+
+def launch_error(reason: str) -> Exception:
+    """What Triton would raise for a config that fails for a ``reason`` of ours: its ``OutOfResources`` where the device
+    lacks something, else our :class:`TrialError`."""
+    lack = Violation.from_text(reason)
+    return TrialError(reason) if lack is None else compat.out_of_resources(lack.needed, lack.limit, lack.resource)
+
+
+def tell(tuner: Any, site: Site, key: tuple[Any, ...], seconds: float | None, late: int = 0) -> None:
+    """Report a tuning as Triton does: to its listener, and on standard output where ``TRITON_PRINT_AUTOTUNING`` is set.
+
+    ``seconds`` is None where nothing was tuned; ``late`` the number of configs that are still to be tried.
+    """
+    best = tuner.cache[key]
+    tuner.best_config = best
+    listener = compat.tuning_listener()
+    if listener is not None and len(site.candidates) > 1:
+        timings = getattr(tuner, "configs_timings", {})
+        listener(
+            fn=site.jit, key=key, best_config=best, configs_timings=timings, duration=seconds, cache_hit=seconds is None
+        )
+    if compat.prints_tuning() and seconds is not None:
+        rest = f", {late} configs are still being compiled" if late else ""
+        print(f"kerntune: {site.kernel}, key {key}: tuned in {seconds:.2f} s, best config {best}{rest}")
+
+
+def tell_nearest(site: Site, key: tuple[Any, ...], near: Near | None) -> None:
+    """Say which call's winner an untuned one is launched with; once a key, since it is kept then."""
+    where = f"kernel {site.kernel} ({kernel_file(site.jit)}), key {key}: has no stored winner"
+    what = "no tuned call is near, so the first config that can be launched is" if near is None else f"{near} is"
+    warnings.warn(visible(f"{where}; {what} used untuned (tune=nearest)"), RuntimeWarning, stacklevel=2)
+
+
+def tell_unfit(tuner: Any, config: Any, error: Exception) -> None:
+    """Say that the nearest call's winner can't be launched, and the tuner's own first config is."""
+    fn = tuner.base_fn
+    warnings.warn(
+        f"kernel {fn.__name__} ({fn.__code__.co_filename}): {config}, the winner of the nearest tuned call, can't be "
+        f"launched here ({error}); the first config that can be is used",
+        RuntimeWarning,
+        stacklevel=2,
+    )
+
+
+def tell_unraced(tuner: Any, site: Site, tuned: Tuned) -> None:
+    """Warn that a call runs untuned, and why."""
+    tuner.configs_timings = {}
+    config = site.candidates[tuned.winner].config
+    text = f"kernel {site.kernel} is not tuned, and launched with {config}: {tuned.unraced}"
+    warnings.warn(text, RuntimeWarning, stacklevel=2)
+
+
+LOG = "KERNTUNE_LOG"
+
+SCHEMA = "kerntune.log/1"
+
+SHORT_HASH = 12
+"""Characters of the hash that tells a kernel's calls apart."""
+
+_warned: set[str] = set()
+
+
+def log_path() -> str:
+    """The file of ``KERNTUNE_LOG``; empty where nothing is logged."""
+    return os.environ.get(LOG, "")
+
+
+def log_config(site: Site, event: str, index: int | None = None, why: str = "", **figures: object) -> None:
+    """Append a line: what happened to candidate ``index`` of a site (to the site itself if None), and why.
+
+    ``figures`` are times in nanoseconds, seconds, or ratios (1.25 is 25 % slower than the best). One write to a file
+    that is open for appending: lines of several processes don't mix. A file that can't be written costs a warning.
+    """
+    path = log_path()
+    if not path:
+        return
+    found: dict[str, Any] = {
+        "schema": SCHEMA,
+        "time": datetime.now(timezone.utc).isoformat(timespec="microseconds"),
+        "pid": os.getpid(),
+        "event": event,
+        "kernel": site.kernel,
+        "call": call_hash(site),
+    }
+    if index is not None:
+        found["config"] = site.candidates[index].config
+    found |= {"why": why} if why else {}
+    found |= {name: _rounded(value) for name, value in figures.items() if value is not None}
+    _append(path, msgspec.json.encode(found) + b"\n")
+
+
+def call_hash(site: Site) -> str:
+    """Equal for calls of a kernel with equal arguments, in every process."""
+    return hashlib.sha256(exact_arguments(site).encode()).hexdigest()[:SHORT_HASH]
+
+
+def log_begin(site: Site, device: str) -> None:
+    """A tuning begins: with which arguments, and how many configs."""
+    if log_path():
+        log_config(site, "begin", arguments=exact_arguments(site), configs=len(site.candidates), device=device)
+
+
+def log_compiled(site: Site, index: int, compiled: object) -> None:
+    """A config is compiled, by now or in an earlier run (then without seconds)."""
+    if log_path() and isinstance(compiled, Compiled):
+        log_config(site, "compiled", index, seconds=compiled.seconds, shared_bytes=compiled.binary.shared)
+
+
+def log_estimate(site: Site, trial: Trial, best: float) -> None:
+    """A config has run for the first time: its estimate, and how it compares with the best so far."""
+    if log_path():
+        log_config(site, "first launch", trial.index, estimate_ns=trial.estimate, ratio=_ratio(trial.estimate, best))
+
+
+def log_race(site: Site, alive: Sequence[Trial], finalists: Sequence[Trial], best: Trial) -> None:
+    """What the race says of each: raced to the end, or dropped before and by how much."""
+    if not log_path():
+        return
+    final = {id(t) for t in finalists}
+    least = min((t.estimate for t in alive), default=0.0)
+    for trial in alive:
+        figures = {
+            "time_ns": trial.time_ns,
+            "estimate_ns": trial.estimate,
+            "ratio": _ratio(trial.time_ns, best.time_ns),
+        }
+        event, why = "raced", "" if trial is best else "slower in turn with the best, or tied with it"
+        if id(trial) not in final:
+            far = trial.estimate > least * DROP_FIRST
+            event, why = (
+                "dropped",
+                f"its estimate is above {DROP_FIRST} of the best" if far else "slower in first rounds",
+            )
+        for index in trial.same:
+            log_config(site, event, index, why, rounds=len(trial.times), **figures)
+
+
+def log_end(
+    site: Site, winner: int, times_ns: Mapping[int, float], left_out: Mapping[int, str], seconds: float
+) -> None:
+    """A tuning ends: the winner, and what was left out unrun."""
+    if not log_path():
+        return
+    for index, why in left_out.items():
+        log_config(site, "left out", index, why)
+    log_config(site, "won", winner, time_ns=times_ns.get(winner), seconds=seconds, configs=len(site.candidates))
+
+
+def _ratio(value: float, best: float) -> float | None:
+    return value / best if 0 < best < float("inf") else None
+
+
+def _rounded(value: object) -> object:
+    return float(f"{value:.6g}") if isinstance(value, float) else value
+
+
+def _append(path: str, line: bytes) -> None:
+    try:
+        handle = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o666)
+        try:
+            os.write(handle, line)
+        finally:
+            os.close(handle)
+    except OSError as exc:
+        if path not in _warned:
+            _warned.add(path)
+            warnings.warn(f"{LOG}: {path} can't be written: {exc.strerror}", RuntimeWarning, stacklevel=2)

@@ -91,7 +91,7 @@ import sys
 from pathlib import Path
 from kerntune.base import codec
 from kerntune.errors import StoreError
-from kerntune.tuning.cache.winner import Winner
+from kerntune.tuning.cache.keys import Winner
 
 def most():
     return next(int(x.split()[1]) for x in open("/proc/self/status") if x.startswith("VmHWM"))

@@ -30,7 +30,7 @@ from kerntune.gate.reporting.flat_rows import write_csv, write_parquet
 from kerntune.gate.reporting.job_summary import summary
 from kerntune.gate.reporting.page import html_page
 from kerntune.gate.reporting.ranking import worst_first
-from kerntune.tuning.cache.damage_report import report_damage, tell_user
+from kerntune.tuning.cache.entries import report_damage, tell_user
 from kerntune.tuning.cache.shared_store import check_url
 from pytest_kerntune import conclude, terminal
 from pytest_kerntune.payload import Collected, Payload
@@ -215,9 +215,9 @@ def test_commands_on_baselines(text: str, tmp_path: Path, capsys: pytest.Capture
         ["baselines", "prune", "--dry-run"],
     ):  # fmt: skip
         main([*words, f"--baselines={folder.folder}"])
-    main(["baselines", "diff", str(tmp_path / "a"), str(tmp_path / "b")])
-    main(["baselines", "diff", "--markdown", str(tmp_path / "b"), str(tmp_path / "a")])
-    main(["static", "diff", "--markdown", str(tmp_path / "a"), str(tmp_path / "b")])
+    main(["diff", str(tmp_path / "a"), str(tmp_path / "b")])
+    main(["diff", "--markdown", str(tmp_path / "b"), str(tmp_path / "a")])
+    main(["diff", "--static", "--markdown", str(tmp_path / "a"), str(tmp_path / "b")])
     out = capsys.readouterr()
     assert out.out
     assert_plain(out.out + out.err)

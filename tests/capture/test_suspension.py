@@ -22,7 +22,7 @@ from kerntune.capture.one_holder import OneHolder
 from kerntune.capture.replaced_functions import ReplacedFunctions
 from kerntune.capture.suspension import Suspension
 from kerntune.gpu.scripted import FakeBackend
-from kerntune.tuning import autotuner_run
+from kerntune.tuning import tuned_call
 
 
 def in_thread_of_before(work: Any) -> tuple[threading.Thread, threading.Event]:
@@ -296,14 +296,14 @@ def test_a_tuner_of_ours_keeps_to_the_capture_that_it_has_waited_for(
         raise AssertionError("it is tuned")
 
     monkeypatch.setattr(captures, "wait_while_suspended", halting)
-    monkeypatch.setattr(autotuner_run, "watch_environment", outside)
+    monkeypatch.setattr(tuned_call, "watch_environment", outside)
     with one.active():
         x, y = (torch.empty(N, device="cuda") for _ in range(2))
 
         def launch() -> None:
             try:
                 words = {"grid": by_block, "warmup": False}
-                autotuner_run.run_tuned(tuned(64, 128), (x, y, N, 2.0), words, keep=False, plain=lambda: None)
+                tuned_call.run_tuned(tuned(64, 128), (x, y, N, 2.0), words, keep=False, plain=lambda: None)
             except BaseException as exc:
                 failed.append(exc)
 

@@ -10,7 +10,7 @@ import pytest
 from kerntune.base.config import Config
 from kerntune.base.device import Environment
 from kerntune.tuning.cache import WinnerCache, WinnerKey
-from kerntune.tuning.choices.choice_config import config_for
+from kerntune.tuning.choices.declaration import config_for
 
 
 @pytest.fixture

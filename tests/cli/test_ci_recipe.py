@@ -14,7 +14,7 @@ from pytest_kerntune.options import OPTIONS
 from pytest_kerntune.static_rules import parse_static
 
 TEXT = (Path(__file__).parents[2] / "docs" / "ci.md").read_text(encoding="utf-8")
-COMMANDS = re.findall(r"(?:run: |^\s+|`)(kerntune static diff [^`\n>]*)", TEXT, re.MULTILINE)
+COMMANDS = re.findall(r"(?:run: |^\s+|`)(kerntune diff [^`\n>]*)", TEXT, re.MULTILINE)
 
 
 @pytest.mark.parametrize("command", COMMANDS)

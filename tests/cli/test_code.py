@@ -1,4 +1,4 @@
-"""``kerntune diff``: a case's code beside what it was."""
+"""``kerntune code``: a case's code beside what it was."""
 
 from __future__ import annotations
 
@@ -68,18 +68,18 @@ def project(kerntune: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
 
 @pytest.mark.slow
 def test_what_an_edit_did(kerntune: Command, project: Path) -> None:
-    same = kerntune("diff", CASE, "--exit-code")
+    same = kerntune("code", CASE, "--exit-code")
     assert (same.code, same.out) == (0, "scale: the same in every stage\n"), same.err
     (project / "test_it.py").write_text(EDITED)
-    ran = kerntune("diff", "4096", "--width", "180", "--exit-code")
+    ran = kerntune("code", "4096", "--width", "180", "--exit-code")
     assert ran.code == 1, ran.err
     assert ran.out.startswith("scale, ttir:\nbaseline of 20")
     changed = [line for line in ran.out.splitlines() if " | " in line]
     assert any("arith.mulf" in a and "math.exp" in b for a, _, b in (line.partition(" | ") for line in changed))
     for stage, word in (("ttgir", "math.exp"), ("llir", "ex2"), ("ptx", "ex2.approx"), ("sass", "MUFU.EX2")):
-        shown = kerntune("diff", CASE, "--stage", stage, "--unified")
+        shown = kerntune("code", CASE, "--stage", stage, "--unified")
         assert any(line.startswith("+") and word in line for line in shown.out.splitlines()), (stage, shown)
-    base = kerntune("diff", CASE, "--against", "HEAD", "--unified")
+    base = kerntune("code", CASE, "--against", "HEAD", "--unified")
     assert "--- HEAD\n+++ today" in base.out, base.err
     assert "+    %12 = math.exp" in base.out
     assert subprocess.run(["git", "worktree", "list"], capture_output=True, check=True).stdout.count(b"\n") == 1
@@ -93,12 +93,12 @@ def test_the_config_of_the_baseline_is_compared(kerntune: Command, project: Path
     text = (project / "test_it.py").read_text()
     first, second = 'triton.Config({"BLOCK": 128})', 'triton.Config({"BLOCK": 256})'
     (project / "test_it.py").write_text(text.replace(f"{first}, {second}", f"{second}, {first}"))
-    assert kerntune("diff", CASE).out == "scale: the same in every stage\n"
+    assert kerntune("code", CASE).out == "scale: the same in every stage\n"
 
 
 def test_a_test_that_records_nothing(kerntune: Command, project: Path) -> None:
     (project / "test_it.py").write_text("raise RuntimeError('at import')")
-    ran = kerntune("diff", CASE)
+    ran = kerntune("code", CASE)
     assert (ran.code, ran.clean) == (2, True)
     assert "today" in ran.err
 
@@ -116,7 +116,7 @@ def test_wrong_usage(kerntune: Command, tmp_path: Path, words: tuple[str, ...], 
     folder(tmp_path / "baselines", static("t.py::test_a"), static("t.py::test_b"))
     (tmp_path / "pytest.ini").write_text("[pytest]\n")
     (tmp_path / "t.py").write_text("")
-    ran = kerntune("diff", *words)
+    ran = kerntune("code", *words)
     assert ran.code in (1, 2)
     assert ran.clean
     assert says in ran.err

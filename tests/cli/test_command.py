@@ -22,13 +22,11 @@ SOURCE = Path(__file__).parents[2]
 
 COMMANDS = [
     ["baselines", "show"],
-    ["baselines", "diff"],
     ["baselines", "refresh"],
     ["baselines", "apply"],
     ["baselines", "prune"],
     ["baselines", "mv"],
     ["baselines", "verify"],
-    ["static", "diff"],
     ["cache", "show"],
     ["cache", "clear"],
     ["cache", "export"],
@@ -36,6 +34,7 @@ COMMANDS = [
     ["cache", "push"],
     ["cache", "pull"],
     ["diff"],
+    ["code"],
     ["dump"],
     ["export"],
     ["figures"],
@@ -64,9 +63,7 @@ def test_every_command_is_tried() -> None:
     assert sorted(map(tuple, COMMANDS)) == sorted(subcommands(build_parser()))
 
 
-@pytest.mark.parametrize(
-    "words", [[], ["baselines"], ["static"], ["cache"], ["history"], ["shapes"], *COMMANDS], ids=" ".join
-)
+@pytest.mark.parametrize("words", [[], ["baselines"], ["cache"], ["history"], ["shapes"], *COMMANDS], ids=" ".join)
 def test_help(kerntune, words):
     ran = kerntune(*words, "--help")
     assert ran.code == 0
@@ -75,7 +72,7 @@ def test_help(kerntune, words):
 
 
 def test_help_names_every_command(kerntune):
-    groups = ["baselines"], ["static"], ["cache"], ["history"], ["shapes"], []
+    groups = ["baselines"], ["cache"], ["history"], ["shapes"], []
     text = "".join(kerntune(*words, "--help").out for words in groups)
     for words in COMMANDS:
         assert f"    {words[-1]}" in text
@@ -88,10 +85,10 @@ def test_help_names_every_command(kerntune):
         ["nothing"],
         ["baselines"],
         ["baselines", "nothing"],
-        ["baselines", "diff"],
+        ["diff"],
         ["baselines", "apply"],
         ["baselines", "apply", "run.json", "--only", "some"],
-        ["baselines", "diff", "a", "b", "--json", "--markdown"],
+        ["diff", "a", "b", "--json", "--markdown"],
         ["baselines", "show", "--wrong"],
         ["cache"],
     ],
@@ -111,7 +108,7 @@ def test_wrong_usage_exits_with_2(kerntune, words):
         (["baselines", "show", "--baselines", "here"], "here: is a file; name the folder of the baselines"),
         (["baselines", "verify", "--baselines", "here"], "here: is a file"),
         (["baselines", "prune", "--baselines", "here"], "here: is a file"),
-        (["baselines", "diff", "here", "here"], "here: is a file"),
+        (["diff", "here", "here"], "here: is a file"),
         (["baselines", "apply", "gone.json"], "gone.json: can't be read (No such file or directory)"),
         (["baselines", "prune", "--stale-from", "gone.json"], "gone.json: can't be read"),
     ],
@@ -164,7 +161,7 @@ print("loaded:", *({"torch", "triton", "numpy", "pytest"} & sys.modules.keys()),
         (["baselines", "--help"], {"torch", "triton", "numpy", "pytest"}),
         (["baselines", "refresh", "--help"], {"torch", "triton", "numpy", "pytest"}),
         (["baselines", "show"], {"torch", "triton", "pytest"}),
-        (["baselines", "diff", "baselines", "baselines"], {"torch", "triton", "pytest"}),
+        (["diff", "baselines", "baselines"], {"torch", "triton", "pytest"}),
         (["baselines", "verify"], {"torch", "triton", "pytest"}),
         (["anchor"], {"torch", "triton", "pytest"}),
         (["baselines", "prune", "--stale-from", "run.json"], {"torch", "triton", "pytest"}),
@@ -203,7 +200,7 @@ def test_a_closed_pipe_is_no_traceback(tmp_path):
         (("baselines", "verify", "--baselines="), "--baselines= has no value"),
         (("baselines", "verify", "--baselines", ""), "--baselines has no value"),
         (("baselines", "show", "--case", " "), "--case has no value"),
-        (("baselines", "diff", "", "HEAD"), "an argument is empty"),
+        (("diff", "", "HEAD"), "an argument is empty"),
         (("anchor", "--anchor="), "--anchor= has no value"),
     ],
     ids=str,

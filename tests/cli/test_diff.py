@@ -26,7 +26,7 @@ def test_the_same_baselines_do_not_differ(kerntune, tmp_path):
     folder(tmp_path / "a", timed(), static())
     later = msgspec.structs.replace(timed().baseline, recorded="2027-01-01T00:00:00Z")
     folder(tmp_path / "b", PendingBaseline(later, timed().artifacts, True), static())
-    ran = kerntune("baselines", "diff", "a", "b", "--exit-code")
+    ran = kerntune("diff", "a", "b", "--exit-code")
     assert ran.code == 0
     assert ran.out == "0 changed, 0 added, 0 removed, 2 the same\n"
 
@@ -74,10 +74,10 @@ def noisy(pending: PendingBaseline, floor: float) -> PendingBaseline:
 def test_a_case_that_is_too_noisy_says_so(kerntune, tmp_path, form):
     folder(tmp_path / "a", timed())
     folder(tmp_path / "b", noisy(timed(times=(13_000.0,)), 0.031))
-    said = " ".join(kerntune("baselines", "diff", "a", "b", *form).out.split())
+    said = " ".join(kerntune("diff", "a", "b", *form).out.split())
     assert "can't be gated at 2.0 %: changes under 3.1 % can't be told" in said
     folder(tmp_path / "b", noisy(timed(times=(13_000.0,)), 0.019))
-    assert "gated" not in kerntune("baselines", "diff", "a", "b", *form).out
+    assert "gated" not in kerntune("diff", "a", "b", *form).out
 
 
 def test_an_added_launch_is_named():
@@ -99,26 +99,26 @@ def test_a_case_of_another_shape_is_another_case(tmp_path):
 def test_forms(kerntune, tmp_path):
     folder(tmp_path / "a", timed("t.py::test[a|b]"), timed("t.py::old"))
     folder(tmp_path / "b", timed("t.py::test[a|b]", times=(13_640.0,), driver="590"), static("t.py::new"))
-    plain = kerntune("baselines", "diff", "a", "b")
+    plain = kerntune("diff", "a", "b")
     assert plain.code == 0
     assert "+10.0 %" in plain.out
     assert "Added:\n  t.py::new (cuda:90, static, Triton 3.9)" in plain.out
     assert "1 changed, 1 added, 1 removed, 0 the same" in plain.out
     assert "each from its own run" in plain.out
-    markdown = kerntune("baselines", "diff", "a", "b", "--markdown").out
+    markdown = kerntune("diff", "a", "b", "--markdown").out
     assert "a|b" not in markdown
     assert "| t.py::test[a|b]" in unescape(markdown)
     assert "Removed:\n\n- `t.py::old (cuda:90, NVIDIA H200)`" in markdown
-    data = json.loads(kerntune("baselines", "diff", "a", "b", "--json").out)
+    data = json.loads(kerntune("diff", "a", "b", "--json").out)
     assert data["schema"] == "kerntune.diff/1"
     assert data["changed"][0]["change"] == pytest.approx(0.1)
-    assert kerntune("baselines", "diff", "a", "b", "--exit-code").code == 1
+    assert kerntune("diff", "a", "b", "--exit-code").code == 1
 
 
 def test_several_lines_stay_in_their_markdown_row(kerntune, tmp_path):
     folder(tmp_path / "a", timed())
     folder(tmp_path / "b", timed(driver="590", figures=metrics(registers=33)))
-    rows = [x for x in kerntune("baselines", "diff", "a", "b", "--markdown").out.splitlines() if x.startswith("|")]
+    rows = [x for x in kerntune("diff", "a", "b", "--markdown").out.splitlines() if x.startswith("|")]
     assert len(rows) == 3
     assert "registers 32 -> 33<br>driver: 580.65 -> 590" in unescape(rows[2])
 
@@ -129,7 +129,7 @@ def test_a_file_that_can_not_be_read_is_a_finding(kerntune, tmp_path, form):
     folder(tmp_path / "b", timed())
     damaged = next((tmp_path / "b").rglob("*.json"))
     damaged.write_text("{")
-    ran = kerntune("baselines", "diff", tmp_path / "a", tmp_path / "b", *form)
+    ran = kerntune("diff", tmp_path / "a", tmp_path / "b", *form)
     assert ran.code == 1
     assert str(damaged) in ran.err
     assert "0 changed, 0 added, 0 removed" in ran.out or json.loads(ran.out)["removed"] == []
@@ -169,7 +169,7 @@ def commit(where: Path, name: str) -> None:
 
 def test_two_revisions(kerntune, repository, monkeypatch):
     monkeypatch.chdir(repository)
-    data = json.loads(kerntune("baselines", "diff", "first", "second", "--json").out)
+    data = json.loads(kerntune("diff", "first", "second", "--json").out)
     assert [c["change"] for c in data["changed"]] == [0.5]
     assert data["removed"] == ["t.py::old (cuda:90, static, Triton 3.9)"]
     assert data["problems"] == []
@@ -177,15 +177,15 @@ def test_two_revisions(kerntune, repository, monkeypatch):
 
 def test_a_revision_and_the_folder_as_it_is_now(kerntune, repository, monkeypatch):
     monkeypatch.chdir(repository)
-    data = json.loads(kerntune("baselines", "diff", "HEAD", "--json").out)
+    data = json.loads(kerntune("diff", "HEAD", "--json").out)
     assert [c["change"] for c in data["changed"]] == [1.0]
-    backwards = json.loads(kerntune("baselines", "diff", "baselines", "HEAD~1", "--json").out)
+    backwards = json.loads(kerntune("diff", "baselines", "HEAD~1", "--json").out)
     assert [c["after_ns"] for c in backwards["changed"]] == [1000.0]
 
 
 def test_a_revision_before_the_folder_was_there(kerntune, repository, monkeypatch):
     monkeypatch.chdir(repository)
-    data = json.loads(kerntune("baselines", "diff", "HEAD", "HEAD", "--baselines", "later", "--json").out)
+    data = json.loads(kerntune("diff", "HEAD", "HEAD", "--baselines", "later", "--json").out)
     assert (data["same"], data["changed"], data["added"]) == (0, [], [])
 
 
@@ -194,7 +194,7 @@ def test_a_damaged_file_of_a_revision_is_named(kerntune, repository, monkeypatch
     path = next((repository / "baselines").rglob("test_softmax*.json"))
     path.write_text("{")
     commit(repository, "damaged")
-    ran = kerntune("baselines", "diff", "damaged", "HEAD~1")
+    ran = kerntune("diff", "damaged", "HEAD~1")
     assert ran.code == 1
     assert f"damaged:project/baselines/{path.relative_to(repository / 'baselines')}" in ran.err
 
@@ -202,7 +202,7 @@ def test_a_damaged_file_of_a_revision_is_named(kerntune, repository, monkeypatch
 @pytest.mark.parametrize("name", ["nowhere", "HEAD:project", "a b", "main..main", "-x"])
 def test_neither_a_folder_nor_a_revision(kerntune, repository, monkeypatch, name):
     monkeypatch.chdir(repository)
-    ran = kerntune("baselines", "diff", "--", name, "HEAD")
+    ran = kerntune("diff", "--", name, "HEAD")
     assert ran.code == 2
     assert f"{name}: is no folder, and no git revision in" in ran.err
     assert ran.clean
@@ -210,14 +210,14 @@ def test_neither_a_folder_nor_a_revision(kerntune, repository, monkeypatch, name
 
 def test_no_repository(kerntune, tmp_path, monkeypatch):
     monkeypatch.setenv("GIT_CEILING_DIRECTORIES", str(tmp_path.parent))
-    ran = kerntune("baselines", "diff", "main", "HEAD")
+    ran = kerntune("diff", "main", "HEAD")
     assert ran.code == 2
     assert "there is no git repository" in ran.err
 
 
 def test_without_git(kerntune, tmp_path, monkeypatch):
     monkeypatch.setenv("PATH", str(tmp_path))
-    ran = kerntune("baselines", "diff", "main", "HEAD")
+    ran = kerntune("diff", "main", "HEAD")
     assert ran.code == 2
     assert "git is not installed" in ran.err
 
@@ -235,7 +235,7 @@ def test_what_compiling_took_is_no_difference(kerntune, tmp_path):
         launches = tuple(msgspec.structs.replace(x, compile_seconds=seconds) for x in made.baseline.launches)
         baseline = msgspec.structs.replace(made.baseline, launches=launches)
         folder(tmp_path / name, PendingBaseline(baseline, made.artifacts, True))
-    ran = kerntune("baselines", "diff", tmp_path / "a", tmp_path / "b", "--exit-code")
+    ran = kerntune("diff", tmp_path / "a", tmp_path / "b", "--exit-code")
     assert (ran.code, ran.err) == (0, "")
 
 
@@ -243,13 +243,13 @@ def test_columns_that_no_change_fills_are_left_out(kerntune, tmp_path):
     folder(tmp_path / "a", static())
     folder(tmp_path / "b", static(figures=metrics(registers=45)))
     for form in ((), ("--markdown",)):
-        said = kerntune("baselines", "diff", "a", "b", *form).out
+        said = kerntune("diff", "a", "b", *form).out
         head = [word.strip() for word in said.splitlines()[0].replace("|", "  ").split("  ") if word.strip()]
         assert head == ["case", "device", "what changed"]
         assert "registers 32 -> 45" in unescape(said)
     folder(tmp_path / "a", timed())
     folder(tmp_path / "b", timed(times=(13_640.0,)))
-    assert "before" in kerntune("baselines", "diff", "a", "b").out.splitlines()[0], "one of them has times"
+    assert "before" in kerntune("diff", "a", "b").out.splitlines()[0], "one of them has times"
 
 
 def test_other_code_with_the_same_figures_is_said(kerntune, tmp_path):
@@ -259,7 +259,7 @@ def test_other_code_with_the_same_figures_is_said(kerntune, tmp_path):
     other = msgspec.structs.replace(launch, source="6" * 64, code="d" * 64)
     after = msgspec.structs.replace(pending.baseline, launches=(other,))
     folder(tmp_path / "b", PendingBaseline(after, pending.artifacts, write=True))
-    said = " ".join(kerntune("baselines", "diff", "a", "b").out.split())
+    said = " ".join(kerntune("diff", "a", "b").out.split())
     assert "softmax_kernel: because of code (its source changed)" in said
 
 
@@ -269,3 +269,18 @@ def test_a_changed_number_of_instructions_is_said():
     assert changes(static(figures=before), static(figures=after)).figures == (
         Figure("softmax_kernel", "instructions", 10, 20),
     )
+
+
+def test_the_cases_that_are_compared_can_be_selected(kerntune, tmp_path):
+    folder(tmp_path / "a", timed("t.py::test_one"), timed("t.py::test_two"))
+    folder(tmp_path / "b", timed("t.py::test_three"))
+    data = json.loads(kerntune("diff", tmp_path / "a", tmp_path / "b", "--case", "one", "--json").out)
+    assert [case.split()[0] for case in data["removed"]] == ["t.py::test_one"]
+    assert data["added"] == []
+
+
+def test_a_target_is_for_other_interpreters(kerntune, tmp_path):
+    folder(tmp_path / "a", timed())
+    ran = kerntune("diff", tmp_path / "a", tmp_path / "a", "--target", "cuda:90")
+    assert ran.code == 2
+    assert "--target is for --python" in ran.err

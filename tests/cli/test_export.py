@@ -18,7 +18,7 @@ from stub_driver import COMPILER, StubDriver, StubLaunch, built, f32, i32, needs
 from cli.command import Command
 from kerntune.gpu.probe import has_cuda
 from kerntune.tuning import context
-from kerntune.tuning.exported import load_kernel
+from kerntune.tuning.launch_files import load_kernel
 
 INCLUDES = Path(triton.__file__).parent / "backends" / "nvidia" / "include"
 

@@ -12,8 +12,7 @@ import pytest
 
 from kerntune.base.tuning_job import SCHEMA, TuningJob
 from kerntune.cli.shapes import STARTUP, noting_environment
-from kerntune.tuning.many.noting import SHAPES
-from kerntune.tuning.many.shapes_file import ShapesFile
+from kerntune.tuning.many.shapes_file import SHAPES, ShapesFile
 
 NOTES = """
 import os, sys

@@ -1,4 +1,4 @@
-"""``kerntune static diff``."""
+"""``kerntune diff --static``."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def sides(tmp_path: Path) -> tuple[Path, Path]:
 
 
 def test_worst_first_side_by_side(kerntune: Command, sides: tuple[Path, Path]) -> None:
-    ran = kerntune("static", "diff", *sides)
+    ran = kerntune("diff", "--static", *sides)
     assert (ran.code, ran.err) == (0, "")
     assert ran.out.index("test_softmax") < ran.out.index("test_add")
     assert "spilled bytes 0" in ran.out
@@ -66,13 +66,13 @@ def test_worst_first_side_by_side(kerntune: Command, sides: tuple[Path, Path]) -
 
 def test_exit_code_tells_of_failing_rules(kerntune: Command, sides: tuple[Path, Path]) -> None:
     a, b = sides
-    assert kerntune("static", "diff", a, b, "--exit-code").code == 1
-    assert kerntune("static", "diff", b, a, "--exit-code").code == 0
-    assert kerntune("static", "diff", a, a, "--exit-code").code == 0
+    assert kerntune("diff", "--static", a, b, "--exit-code").code == 1
+    assert kerntune("diff", "--static", b, a, "--exit-code").code == 0
+    assert kerntune("diff", "--static", a, a, "--exit-code").code == 0
 
 
 def test_json(kerntune: Command, sides: tuple[Path, Path]) -> None:
-    found = json.loads(kerntune("static", "diff", *sides, "--json").out)
+    found = json.loads(kerntune("diff", "--static", *sides, "--json").out)
     assert found["schema"] == "kerntune.static-diff/1"
     first, second, third = found["changed"]
     assert first["case"] == SOFTMAX
@@ -95,11 +95,11 @@ def test_cases_that_stopped_without_a_gpu_are_named(kerntune: Command, tmp_path:
     folder(tmp_path / "a", whole, cut, later)
     folder(tmp_path / "b", whole, ended, after)
     for sides in (("a", "b"), ("b", "a")):
-        ran = kerntune("static", "diff", *(tmp_path / x for x in sides))
+        ran = kerntune("diff", "--static", *(tmp_path / x for x in sides))
         assert ran.code == 0
         assert f"Compared up to where they stopped without a GPU:\n  {SECOND} (cuda:90), {end}\n" in ran.out
         assert ran.out.count(str(end)) == 1
-    assert json.loads(kerntune("static", "diff", tmp_path / "a", tmp_path / "b", "--json").out)["cut_off"] == [
+    assert json.loads(kerntune("diff", "--static", tmp_path / "a", tmp_path / "b", "--json").out)["cut_off"] == [
         f"{SECOND} (cuda:90), {end}"
     ]
 
@@ -113,7 +113,7 @@ def test_more_launches_and_a_grown_grid(kerntune: Command, tmp_path: Path) -> No
         msgspec.structs.replace(more.baseline, launches=more.baseline.launches * 16), more.artifacts, True
     )
     folder(tmp_path / "b", other(grown, code="c" * 64, grid=(8192, 1, 1)), sixteen)
-    shown = unescape(kerntune("static", "diff", tmp_path / "a", tmp_path / "b", "--markdown").out)
+    shown = unescape(kerntune("diff", "--static", tmp_path / "a", tmp_path / "b", "--markdown").out)
     assert "warn: 2 times as many programs: 4,096 -> 8,192 (grid 4,096x1x1 -> 8,192x1x1)" in shown
     assert "programs 4,096 | programs 8,192" in shown
     assert "the launch (same code)" in shown
@@ -123,7 +123,7 @@ def test_more_launches_and_a_grown_grid(kerntune: Command, tmp_path: Path) -> No
 
 
 def test_markdown_is_one_table(kerntune: Command, sides: tuple[Path, Path]) -> None:
-    out = kerntune("static", "diff", *sides, "--markdown").out
+    out = kerntune("diff", "--static", *sides, "--markdown").out
     rows = [line for line in out.splitlines() if line.startswith("|")]
     assert len(rows) == 4
     assert len({line.replace(r"\|", "").count("|") for line in rows}) == 1
@@ -132,7 +132,7 @@ def test_markdown_is_one_table(kerntune: Command, sides: tuple[Path, Path]) -> N
 
 
 def test_pattern(kerntune: Command, sides: tuple[Path, Path]) -> None:
-    out = kerntune("static", "diff", *sides, "--case", "test_add").out
+    out = kerntune("diff", "--static", *sides, "--case", "test_add").out
     assert "test_softmax" not in out
     assert "1 changed" in out
 
@@ -141,12 +141,12 @@ def test_two_series_of_one_folder(kerntune: Command, tmp_path: Path) -> None:
     old = other(static(triton="3.6", figures=metrics(registers=32)), code="c" * 64)
     new = other(static(triton="3.10", figures=metrics(registers=64)))
     folder(tmp_path / "baselines", old, new)
-    ran = kerntune("static", "diff", "triton-3.6", "triton-3.10")
+    ran = kerntune("diff", "--static", "triton-3.6", "triton-3.10")
     assert "registers 64" in ran.out
     assert "Triton 3.10" in ran.out
-    newest = kerntune("static", "diff", "triton-3.6", "--json")
+    newest = kerntune("diff", "--static", "triton-3.6", "--json")
     assert json.loads(newest.out)["changed"][0]["compilers"] == ["3.6", "3.10"]
-    missing = kerntune("static", "diff", "triton-3.7")
+    missing = kerntune("diff", "--static", "triton-3.7")
     assert (missing.code, missing.clean) == (2, True)
     assert "has no baselines of triton-3.7" in missing.err
 
@@ -158,8 +158,8 @@ def test_two_git_revisions(kerntune: Command, tmp_path: Path) -> None:
         folder(tmp_path / "baselines", other(static(figures=metrics(registers=registers)), code=f"{registers}" * 32))
         subprocess.run([*git, "add", "."], check=True)
         subprocess.run([*git, "commit", "-qm", "x"], check=True)
-    assert "registers 64" in kerntune("static", "diff", "HEAD~1", "HEAD").out
-    assert "1 the same" in kerntune("static", "diff", "HEAD").out
+    assert "registers 64" in kerntune("diff", "--static", "HEAD~1", "HEAD").out
+    assert "1 the same" in kerntune("diff", "--static", "HEAD").out
 
 
 def test_revisions_whose_code_differs_say_that_it_was_not_compared(kerntune: Command, tmp_path: Path) -> None:
@@ -172,15 +172,15 @@ def test_revisions_whose_code_differs_say_that_it_was_not_compared(kerntune: Com
         subprocess.run([*git, "add", "."], check=True)
         subprocess.run([*git, "commit", "-qm", "x"], check=True)
     against = "`pytest --kerntune --kerntune-against='HEAD~1'`"
-    compared = kerntune("static", "diff", "HEAD~1", "HEAD").out
+    compared = kerntune("diff", "--static", "HEAD~1", "HEAD").out
     assert "0 changed" in compared
     assert "Stored baselines were compared, and nothing was compiled, though code differs too (kernels.py" in compared
     assert "ops.py and 1 more)" in compared
     assert compared.rstrip().endswith(f"against those of HEAD~1: {against}")
-    assert against in kerntune("static", "diff", "HEAD~1").out
-    assert "in a checkout of HEAD~1" in kerntune("static", "diff", "HEAD", "HEAD~1").out
-    assert "Stored baselines" not in kerntune("static", "diff", "HEAD").out
-    assert "Stored baselines" not in kerntune("static", "diff", "baselines", "baselines").out
+    assert against in kerntune("diff", "--static", "HEAD~1").out
+    assert "in a checkout of HEAD~1" in kerntune("diff", "--static", "HEAD", "HEAD~1").out
+    assert "Stored baselines" not in kerntune("diff", "--static", "HEAD").out
+    assert "Stored baselines" not in kerntune("diff", "--static", "baselines", "baselines").out
 
 
 def test_added_and_removed_cases_and_launches(kerntune: Command, tmp_path: Path) -> None:
@@ -189,7 +189,7 @@ def test_added_and_removed_cases_and_launches(kerntune: Command, tmp_path: Path)
     two = msgspec.structs.replace(one.baseline, launches=one.baseline.launches * 2)
     folder(tmp_path / "a", one, static("t.py::test_gone"))
     folder(tmp_path / "b", PendingBaseline(two, one.artifacts, True), static("t.py::test_new"))
-    out = kerntune("static", "diff", tmp_path / "a", tmp_path / "b").out
+    out = kerntune("diff", "--static", tmp_path / "a", tmp_path / "b").out
     assert "launch added: softmax_kernel" in out
     assert "Added:\n  t.py::test_new (cuda:90)" in out
     assert "Removed:\n  t.py::test_gone (cuda:90)" in out
@@ -198,13 +198,13 @@ def test_added_and_removed_cases_and_launches(kerntune: Command, tmp_path: Path)
 def test_figures_of_timed_cases_count_too(kerntune: Command, tmp_path: Path) -> None:
     folder(tmp_path / "a", timed())
     folder(tmp_path / "b", timed(figures=metrics(registers=64)))
-    assert "1 the same" in kerntune("static", "diff", tmp_path / "a", tmp_path / "b").out
+    assert "1 the same" in kerntune("diff", "--static", tmp_path / "a", tmp_path / "b").out
 
 
 def test_a_damaged_file_is_named(kerntune: Command, sides: tuple[Path, Path]) -> None:
     path = next(sides[0].rglob("*.json"))
     path.write_text("{")
-    ran = kerntune("static", "diff", *sides)
+    ran = kerntune("diff", "--static", *sides)
     assert (ran.code, ran.clean) == (1, True)
     assert path.name in ran.err
 
@@ -222,7 +222,7 @@ def test_a_damaged_file_is_named(kerntune: Command, sides: tuple[Path, Path]) ->
     ],
 )
 def test_usage_errors(kerntune: Command, words: tuple[str, ...], says: str) -> None:
-    ran = kerntune("static", "diff", *words)
+    ran = kerntune("diff", "--static", *words)
     assert (ran.code, ran.clean) == (2, True)
     assert says in ran.err
 
@@ -263,7 +263,7 @@ def test_two_environments(
     monkeypatch.setenv("PYTEST_ADDOPTS", " ".join(QUICK))
     (tmp_path / "test_it.py").write_text(TEST)
     python = pretending(tmp_path / "env", "3.77.1")
-    ran = kerntune("static", "diff", "--python", python, "--target", "cuda:90,hip:gfx942", "test_it.py", "--json")
+    ran = kerntune("diff", "--static", "--python", python, "--target", "cuda:90,hip:gfx942", "test_it.py", "--json")
     assert ran.code == 0, ran.err
     found = json.loads(ran.out)
     assert found["after"] == "Triton 3.77.1"

@@ -21,13 +21,13 @@ ROPE, ADD = "tests/test_rope.py::test_rope[128-fp16]", "tests/test_add.py::test_
 READERS = [
     ("baselines", "show"),
     ("baselines", "verify"),
-    ("baselines", "diff", "baselines"),
+    ("diff", "baselines"),
     ("baselines", "prune", "--stale-from", "run.json"),
     ("baselines", "mv", ROPE, "tests/test_rope.py::test_new"),
-    ("static", "diff", "baselines"),
-    ("static", "diff", "triton-3.9"),
+    ("diff", "--static", "baselines"),
+    ("diff", "--static", "triton-3.9"),
     ("anchor",),
-    ("diff", ROPE),
+    ("code", ROPE),
     ("dump", "test_rope", "--stored"),
     ("figures",),
 ]
@@ -97,10 +97,10 @@ def test_a_kept_good_side_is_not_copied_through_a_link(store: BaselineStore, tmp
 
 
 NAMED = [
-    ("diff", "test_rope"),
-    ("diff", ROPE),
-    ("diff", "*rope*fp16*"),
-    ("diff", ROPE, "--target", "cuda:90"),
+    ("code", "test_rope"),
+    ("code", ROPE),
+    ("code", "*rope*fp16*"),
+    ("code", ROPE, "--target", "cuda:90"),
     ("baselines", "mv", ROPE, "tests/test_rope.py::test_new"),
     ("baselines", "mv", "tests/test_rope.py", "tests/test_new.py"),
     ("baselines", "mv", "*[128-*]", "*[256-*]"),
@@ -124,8 +124,8 @@ def test_a_damaged_file_is_named_where_its_case_is_not_found(
 @pytest.mark.parametrize(
     "words",
     [
-        ("diff", "test_other"),
-        ("diff", ADD, "--target", "cuda:80"),
+        ("code", "test_other"),
+        ("code", ADD, "--target", "cuda:80"),
         ("baselines", "mv", "tests/test_other.py", "t.py"),
         ("dump", "test_other"),
     ],
@@ -170,12 +170,12 @@ def test_which_files_may_be_of_a_case(case: CaseId, wanted: str, may: bool) -> N
     "words",
     [
         ("baselines", "show"),
-        ("baselines", "diff", "baselines"),
+        ("diff", "baselines"),
         ("baselines", "prune"),
         ("baselines", "mv", ROPE, "x.py::test"),
-        ("static", "diff", "baselines"),
+        ("diff", "--static", "baselines"),
         ("anchor",),
-        ("diff", ROPE),
+        ("code", ROPE),
         ("dump", ROPE),
         ("figures",),
         ("calibrate",),

@@ -16,7 +16,7 @@ from kerntune.base.tuning_job import SCHEMA, TuningJob
 from kerntune.cli import tune
 from kerntune.errors import UsageError
 from kerntune.tuning.cache import WinnerCache
-from kerntune.tuning.many.outcome import Ended, KeyOutcome
+from kerntune.tuning.many.job_run import Ended, KeyOutcome
 from kerntune.tuning.many.shapes_file import ShapesFile
 
 TESTS = Path(__file__).parents[1]

@@ -14,12 +14,13 @@ from types import SimpleNamespace
 
 import pytest
 
+from kerntune.base.child_process import how_it_ended
 from kerntune.base.frames import send
 from kerntune.compiling import compile_worker, worker_process
 from kerntune.compiling.frontend import lower, request_of
 from kerntune.compiling.knobs import here_and_now
 from kerntune.compiling.protocol import CompileFailed, Done, Hello
-from kerntune.compiling.worker_process import Died, Process, how_it_ended, says_error, with_words
+from kerntune.compiling.worker_process import Died, Process, says_error, with_words
 from kerntune.errors import FrameError, PeerClosed, PeerTimeout
 
 from . import kernels

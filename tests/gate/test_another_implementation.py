@@ -130,7 +130,7 @@ def test_threads_of_a_gated_test_decide_where_it_does(tmp_path: Path, doubling: 
     found: list[Any] = []
 
     def call(x: torch.Tensor) -> torch.Tensor:
-        thread = threading.Thread(target=lambda: found.append(choice_place.place_now()))
+        thread = threading.Thread(target=lambda: found.append(choice_place.current_place()))
         thread.start()
         thread.join()
         y = torch.empty_like(x)
@@ -139,4 +139,4 @@ def test_threads_of_a_gated_test_decide_where_it_does(tmp_path: Path, doubling: 
 
     checked(Project(tmp_path), doubling, call)
     assert found[0] is not None
-    assert choice_place.place_now() is None
+    assert choice_place.current_place() is None

@@ -16,7 +16,7 @@ from kerntune.base.policy import TuneMode, Verdict
 from kerntune.errors import CacheMissError
 from kerntune.search import Choice, Range, Search, Space
 from kerntune.tuning.race import Estimates
-from kerntune.tuning.tuning_log import LOG
+from kerntune.tuning.tuning_result import LOG
 
 SPACE = Space((Range("BLOCK", 16, 1024), Choice("num_warps", (1, 2, 4, 8))))
 SIZES = [16 << i for i in range(7)]

@@ -616,7 +616,7 @@ def test_without_gpu_baselines_and_target_there_is_nothing_to_do(
     assert open_session(Settings(project.root, project.baselines)).static
 
 
-@pytest.mark.parametrize("variable", ["KERNTUNE_VERIFY", "KERNTUNE_ISOLATE", "KERNTUNE_STATIC_PRUNE"])
+@pytest.mark.parametrize("variable", ["KERNTUNE_VERIFY", "KERNTUNE_ISOLATE"])
 def test_a_variable_that_only_a_gpu_would_read_is_checked_without_one(
     project: Project, monkeypatch: pytest.MonkeyPatch, variable: str
 ) -> None:

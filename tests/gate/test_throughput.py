@@ -20,7 +20,7 @@ from kerntune.gpu.program import Loader, Program
 from kerntune.gpu.scripted import RIGHT, FakeBackend, FakeGpu, Rule
 from kerntune.timing.bandwidth import measured_bandwidth
 from kerntune.timing.launch_shares import MAX_LAUNCHES, launch_times
-from kerntune.tuning.device_figures import device_bandwidth
+from kerntune.tuning.observing import device_bandwidth
 
 replace = msgspec.structs.replace
 

@@ -103,12 +103,12 @@ def test_a_change_cant_move_its_own_yardstick(repository):
 
 
 @pytest.mark.slow
-def test_the_ini_file_may_say_so(repository):
+def test_addopts_may_say_so(repository):
     repository.run()
     repository.commit("base")
     repository.kernels(64)
     repository.run("--kerntune-update=all")
-    repository.pytester.makeini(INI + "kerntune_baselines_ref = base\n")
+    repository.pytester.makeini(f"{INI.rstrip()} --kerntune-baselines-ref=base\n")
     repository.run().assert_outcomes(failed=1)
 
 
@@ -215,7 +215,7 @@ def test_results_are_compared_with_the_base_s(repository):
     )
     repository.commit("base")
     repository.kernels(64)
-    result = repository.run("--kerntune-against=base", "--kerntune-numerics=bitwise", "--kerntune-json=run.json")
+    result = repository.run("--kerntune-against=base", "-o", "kerntune_numerics=bitwise", "--kerntune-json=run.json")
     result.assert_outcomes(failed=1)
     (found,) = repository.json()["results"]
     assert [x.partition(",")[0] for x in found["findings"]] == ["results changed: y: 2 of 4"]
@@ -261,8 +261,8 @@ def test_a_base_that_breaks_off_is_a_usage_error(repository, quick_python):
 
 
 @pytest.mark.slow
-def test_an_ini_file_that_says_against_does_not_make_the_base_say_it_too(repository, quick_python):
-    repository.pytester.makeini(INI + "kerntune_against = base\n")
+def test_addopts_that_say_against_do_not_make_the_base_say_it_too(repository, quick_python):
+    repository.pytester.makeini(f"{INI.rstrip()} --kerntune-against=base\n")
     repository.commit("base")
     repository.run().assert_outcomes(passed=1)
     repository.kernels(64)

@@ -31,9 +31,9 @@ def test_what_cant_be_done_is_said(project, one_test, args, text):
     result.stderr.fnmatch_lines([f"*{text}*"])
 
 
-def test_the_command_line_rules_out_the_ini_file(project, one_test):
+def test_the_command_line_goes_before_addopts(project, one_test):
     subprocess.run(["git", "init", "-q"], cwd=project.path, check=True)
-    project.pytester.makeini("[pytest]\nkerntune_against = from_ini\n")
+    project.pytester.makeini("[pytest]\naddopts = --kerntune-baselines-ref=from_ini\n")
     project.file(one_test())
     project.run("--kerntune-baselines-ref=given").stderr.fnmatch_lines(["*given: no such commit*"])
 

@@ -74,9 +74,9 @@ def test_without_pytest_benchmark_it_says_what_to_install(project, monkeypatch):
     result.stderr.fnmatch_lines(['ERROR: --kerntune-benchmark-json: *: pip install "kerntune[[]benchmark[]]"'])
 
 
-def test_ini_key(project):
+def test_addopts_may_name_it(project):
     project.file(SOURCE)
-    project.pytester.makeini("[pytest]\nkerntune_benchmark_json = b.json\n")
+    project.pytester.makeini("[pytest]\naddopts = --kerntune-benchmark-json=b.json\n")
     project.run().assert_outcomes(passed=2)
     assert len(project.json("b.json")["benchmarks"]) == 2
 

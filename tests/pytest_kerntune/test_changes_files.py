@@ -79,7 +79,7 @@ def another_ini_file(fork):
 
 def ini_names_another_revision(fork):
     fork.commit("theirs")
-    fork.pytester.makeini(INI + "kerntune_baselines_ref = theirs\nkerntune_against =\n")
+    fork.pytester.makeini(f"{INI.rstrip()} --kerntune-baselines-ref=theirs\n")
 
 
 def a_file_has_the_revisions_name(fork):
@@ -243,7 +243,7 @@ pytestmark = [pytest.mark.autotune(tolerance={module})]
 
 @pytest.mark.autotune
 class TestIt:
-    pytestmark = pytest.mark.autotune(strict={cls})
+    pytestmark = pytest.mark.autotune(scope={cls})
 
     @pytest.mark.parametrize("n", [pytest.param(1, marks=pytest.mark.autotune(floor={function}))])
     def test_a(self, n):
@@ -256,8 +256,8 @@ class TestIt:
 
 
 @pytest.mark.parametrize(("changes", "told"), [
-    ({"module": 2}, "autotune(tolerance=2), autotune(), autotune(strict=1), autotune(floor=1), there autotune(tol"),
-    ({"cls": 2}, "autotune(strict=2)"), ({"function": 2}, "autotune(floor=2)"), ({}, ""),
+    ({"module": 2}, "autotune(tolerance=2), autotune(), autotune(scope=1), autotune(floor=1), there autotune(tol"),
+    ({"cls": 2}, "autotune(scope=2)"), ({"function": 2}, "autotune(floor=2)"), ({}, ""),
 ])  # fmt: skip
 def test_markers_are_found_wherever_they_are(tmp_path, monkeypatch, changes, told):
     plain = {"module": 1, "cls": 1, "function": 1}

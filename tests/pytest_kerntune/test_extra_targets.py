@@ -160,7 +160,8 @@ def test_every_option_that_writes_is_known_as_such() -> None:
 @pytest.mark.parametrize("option", [o for o in OPTIONS if o.output], ids=lambda o: o.flag)
 @pytest.mark.parametrize("where", ["command line", "ini file"])
 def test_runs_for_further_targets_leave_outputs_to_this_one(pytester, plugin_name, option, where) -> None:
-    pytester.makeini(f"[pytest]\n{option.ini} = from-ini\n" if where == "ini file" else "[pytest]\n")
+    says = f"{option.ini} = from-ini" if option.ini else f"addopts = {option.flag}=from-ini"
+    pytester.makeini(f"[pytest]\n{says}\n" if where == "ini file" else "[pytest]\n")
     given = [f"{option.flag}=given"] if where == "command line" else []
     plugin = ["-p", plugin_name]
     field = option.dest.removeprefix("kerntune_")

@@ -243,7 +243,7 @@ def test_plain(autotune):
     )
     project.pytester.makeini("[pytest]\nkerntune_numerics = rtol:1e-5\n")
     seen = []
-    for words in ((), ("--kerntune-numerics=bitwise",)):
+    for words in ((), ("-o", "kerntune_numerics=bitwise")):
         project.run(*words).assert_outcomes(passed=2)
         judged = [line for line in project.log.splitlines() if line.startswith("judged ")]
         seen += [line.partition("numerics=")[2].partition(")")[0] for line in judged[-2:]]

@@ -108,7 +108,7 @@ def test_the_backend_of_a_conftest_wins(run: Run, tmp_path: Path) -> None:
         ("--kerntune-target=h100", "ERROR: --kerntune-target: unknown target 'h100'"),
         ("--kerntune-target=cuda:91", "ERROR: "),
         ("--kerntune-tolerance=-1", "ERROR: --kerntune-tolerance: '-1' is no tolerance"),
-        ("--kerntune-numerics=ulp", "ERROR: --kerntune-numerics: 'ulp' is none of report, bitwise, ulp:2 "),
+        ("-okerntune_numerics=ulp", "ERROR: ini key kerntune_numerics: 'ulp' is none of report, bitwise, ulp:2 "),
         ("-q", "ERROR: there is no GPU here, and baselines knows no target"),
     ],
 )

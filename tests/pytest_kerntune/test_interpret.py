@@ -148,8 +148,8 @@ def test_a_small_value_for_no_parameter(run: Run, mode: list[str]) -> None:
     result.stderr.fnmatch_lines(["*test_it*interpret: the test has no parameter row; they are rows"])
 
 
-def test_the_ini_key_and_the_marker_without_it(pytester: pytest.Pytester, run: Run) -> None:
-    pytester.makeini("[pytest]\nkerntune_interpret = true\n")
+def test_addopts_and_the_marker_without_it(pytester: pytest.Pytester, run: Run) -> None:
+    pytester.makeini("[pytest]\naddopts = --kerntune-interpret\n")
     source = "def test_it(autotune): assert autotune.interpreted"
     run(source).assert_outcomes(passed=1)
     pytester.makeini("[pytest]\n")
@@ -263,18 +263,18 @@ def test_goes_on(autotune):
 """
 
 
-@pytest.mark.parametrize("ini", [False, True], ids=["option", "ini"])
+@pytest.mark.parametrize("ini", [False, True], ids=["command line", "ini"])
 def test_a_program_that_never_ends_fails_its_test_and_the_run_goes_on(
     pytester: pytest.Pytester, run: Run, ini: bool
 ) -> None:
     if ini:
         pytester.makeini("[pytest]\nkerntune_interpret_limit = 0.5\n")
-    result = run(WAITS, "--kerntune-interpret", *([] if ini else ["--kerntune-interpret-limit=0.5"]))
+    result = run(WAITS, "--kerntune-interpret", *([] if ini else ["-o", "kerntune_interpret_limit=0.5"]))
     result.assert_outcomes(passed=1, failed=2)
     result.stdout.fnmatch_lines(
         [
             "test_it.py::test_waits: kernel spin (*test_it.py:*) has not ended after 0.5 s in the interpreter, in "
-            "program (0, 0, 0) of grid (1, 1, 1). *--kerntune-interpret-limit=SECONDS changes the limit; 0 is none",
+            "program (0, 0, 0) of grid (1, 1, 1). *The ini key kerntune_interpret_limit changes the limit; 0 is none",
             "E *KernelTimeout: kernel spin (*",
         ]
     )
@@ -282,9 +282,9 @@ def test_a_program_that_never_ends_fails_its_test_and_the_run_goes_on(
 
 @pytest.mark.parametrize("limit", ["soon", "-1", "nan", "1e30"])
 def test_a_limit_is_seconds(run: Run, limit: str) -> None:
-    result = run("def test_it(): pass", "--kerntune-interpret", f"--kerntune-interpret-limit={limit}")
+    result = run("def test_it(): pass", "--kerntune-interpret", "-o", f"kerntune_interpret_limit={limit}")
     assert result.ret == pytest.ExitCode.USAGE_ERROR
-    result.stderr.fnmatch_lines([f"*--kerntune-interpret-limit is '{limit}'; give seconds, 0 for no limit"])
+    result.stderr.fnmatch_lines([f"*ini key kerntune_interpret_limit is '{limit}'; give seconds, 0 for no limit"])
 
 
 ON_THE_CPU = """

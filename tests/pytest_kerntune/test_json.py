@@ -44,9 +44,9 @@ def test_infinite_figures_survive(project):
     assert read_run(project.path / "run.json").results[0].change.high > 1e300
 
 
-def test_ini_key_counts_from_the_ini_file(project):
+def test_addopts_may_name_it(project):
     project.file(SOURCE)
-    project.pytester.makeini("[pytest]\nkerntune_json = from_ini.json\n")
+    project.pytester.makeini("[pytest]\naddopts = --kerntune-json=from_ini.json\n")
     project.run()
     assert project.json("from_ini.json")["schema"] == "kerntune.run/1"
 

@@ -14,7 +14,8 @@ pytest_plugins = ["pytester"]
         ("tolerence=0.1", "marker autotune has no keyword tolerence; it knows tolerance, floor, *"),
         ("tolerance=2", "marker autotune, tolerance: 2 is no tolerance; *"),
         ("floor='soon'", "marker autotune, floor: 'soon' is no time; *"),
-        ("strict=1", "marker autotune, strict: 1 is neither True nor False"),
+        ("static={'all': 1}", "marker autotune, static, all: 1 is neither True nor False"),
+        ("strict=True", "marker autotune has no keyword strict; it knows tolerance, floor, *"),
         ("missing='skip'", "marker autotune, missing: 'skip' is none of record, warn, fail"),
         ("verify='none'", "marker autotune, verify: 'none' is none of winner, finalists, all, bitwise, off"),
         ("verify_ignore=3", "marker autotune, verify_ignore: 3 is no list of arguments; *"),
@@ -84,8 +85,8 @@ def test_plain(autotune):
     ]
 
 
-def test_strict_and_missing_decide_the_outcome(project, one_test):
-    project.file(one_test("INCONCLUSIVE", "strict=True"), "test_in_strict")
+def test_outcomes_and_missing_decide_the_outcome(project, one_test):
+    project.file(one_test("INCONCLUSIVE", "outcomes={'INCONCLUSIVE': 'fail'}"), "test_in_strict")
     project.file(one_test("NEW", "missing='fail'"), "test_in_new")
     project.file(one_test("NEW", "missing='warn'"), "test_in_warn")
     project.run().assert_outcomes(failed=2, passed=1, warnings=1)

@@ -150,9 +150,9 @@ def test_options_without_kerntune_are_refused(project, one_test, flag):
 
 def test_ini_keys_without_kerntune_wait_for_it(project, one_test):
     project.file(one_test())
-    project.pytester.makeini("[pytest]\nkerntune_tolerance = 0.1\nkerntune_json = run.json\n")
+    project.pytester.makeini("[pytest]\nkerntune_tolerance = 0.1\nkerntune_history = runs\n")
     project.plain().assert_outcomes(passed=1)
-    assert not (project.path / "run.json").exists()
+    assert not (project.path / "runs").exists()
 
 
 def test_ini_key_turns_it_on(project, one_test):
@@ -170,6 +170,6 @@ def test_fixture_and_marker_are_documented(project):
 @pytest.mark.parametrize("key", [o.ini for o in OPTIONS if o.flag and o.ini and o.switch])
 def test_an_ini_key_that_is_neither_on_nor_off_is_named(project, one_test, key):
     project.file(one_test())
-    result = project.run("-o", f"{key}=maybe") if key == "kerntune_strict" else project.plain("-o", f"{key}=maybe")
+    result = project.plain("-o", f"{key}=maybe")
     assert result.ret == pytest.ExitCode.USAGE_ERROR
     result.stderr.fnmatch_lines([f"ERROR: ini key {key}: *'maybe'; write true or false"])

@@ -18,8 +18,6 @@ USERS = {
     "BUILD_NUMBER": "7",
     "KERNTUNE_TUNE": "frozen",
     "KERNTUNE_VERIFY": "off",
-    "KERNTUNE_VERIFY_IGNORE": "x",
-    "KERNTUNE_STATIC_PRUNE": "spills",
     "KERNTUNE_WINNERS": "/nowhere",
     "KERNTUNE_FORKS": "0",
 }

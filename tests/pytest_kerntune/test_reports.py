@@ -85,10 +85,10 @@ def test_summary_is_appended(project):
     assert "* `test_it.py::test_fails_by_itself`: " in text
 
 
-def test_the_ini_keys_count_from_the_ini_file(project, monkeypatch):
+def test_addopts_may_name_them(project, monkeypatch):
     install_plotly(monkeypatch)
     project.file(SOURCE)
-    project.pytester.makeini("[pytest]\nkerntune_summary = from/s.md\nkerntune_html = from/r.html\n")
+    project.pytester.makeini("[pytest]\naddopts = --kerntune-summary=from/s.md --kerntune-html=from/r.html\n")
     (project.path / "from").mkdir()
     project.run()
     assert {p.name for p in (project.path / "from").iterdir()} == {"s.md", "r.html"}

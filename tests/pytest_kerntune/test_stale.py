@@ -51,7 +51,7 @@ CALL_GONE = "its test ran, but not with this call, shape, dtype or stride"
             "pytest * --kerntune-json=run.json, then kerntune baselines prune --stale-from run.json",
         ),
         (CALL_GONE, ("--kerntune-json=out/a.json",), "kerntune baselines prune --stale-from out/a.json"),
-        (CALL_GONE, ("-o", "kerntune_json=a.json"), "kerntune baselines prune --stale-from a.json"),
+        (CALL_GONE, ("-o", "addopts=--kerntune-json=a.json"), "kerntune baselines prune --stale-from a.json"),
     ],
 )
 def test_the_command_that_is_named_removes_them(project, why, arguments, told):

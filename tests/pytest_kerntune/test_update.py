@@ -23,9 +23,9 @@ def test_what_the_engine_is_told(project, one_test, arguments, update):
     assert f"update={update} " in project.log
 
 
-def test_ini_key(project, one_test):
+def test_the_command_line_goes_before_addopts(project, one_test):
     project.file(one_test())
-    project.pytester.makeini("[pytest]\nkerntune_update = new\n")
+    project.pytester.makeini("[pytest]\naddopts = --kerntune-update=new\n")
     project.run().assert_outcomes(passed=1)
     project.run("--kerntune-update=improved").assert_outcomes(passed=1)
     assert [line.split("update=")[1].split()[0] for line in project.log.splitlines() if "update=" in line] == [

@@ -22,14 +22,13 @@ from kerntune.base.config import Config
 from kerntune.base.policy import TuneMode
 from kerntune.capture import Site
 from kerntune.gpu.scripted import FakeBackend, FakeGpu
-from kerntune.tuning import agreement, autotuner_run, chosen, ranks
-from kerntune.tuning.agreement import turn
-from kerntune.tuning.cache import WinnerCache
-from kerntune.tuning.cache.leases import FileLease
-from kerntune.tuning.cache.shared_winners import SharedWinnerCache
-from kerntune.tuning.ranks import MARGIN_S, of_this_run, several_ranks
+from kerntune.tuning import agreement, tuned_call
+from kerntune.tuning.admission import first_usable
+from kerntune.tuning.agreement import tuning_turn
+from kerntune.tuning.cache import WinnerCache, leases
+from kerntune.tuning.cache.leases import MARGIN_S, FileLease, of_this_run, several_ranks
+from kerntune.tuning.cache.shared_store import SharedWinnerCache
 from kerntune.tuning.stored_winners import Winners
-from kerntune.tuning.untuned import first_usable
 from tuning.cache.stores import machine
 from tuning.turn_clock import LIMITS, Clock
 
@@ -38,9 +37,9 @@ SIZES = (64, 128, 256)
 
 @pytest.fixture(autouse=True)
 def no_launcher(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ranks.SIZES:
+    for name in leases.SIZES:
         monkeypatch.delenv(name, raising=False)
-    monkeypatch.setattr(chosen, "_chosen", {})
+    monkeypatch.setattr(agreement, "_chosen", {})
 
 
 @pytest.fixture
@@ -80,10 +79,10 @@ def test_the_first_one_tunes_and_the_second_takes_its_winner(
     backend: FakeBackend, pair: tuple[Winners, Winners], clock: Clock
 ) -> None:
     first, second = pair
-    with turn(first, site(backend), backend.gpu, unfinished=False, limits=LIMITS) as found:
+    with tuning_turn(first, site(backend), backend.gpu, unfinished=False, limits=LIMITS) as found:
         assert found is None
         clock.meanwhile.append((3.0, lambda: first.keep(site(backend), 1, 1000.0)))
-        with turn(second, site(backend), backend.gpu, unfinished=False, limits=LIMITS) as its:
+        with tuning_turn(second, site(backend), backend.gpu, unfinished=False, limits=LIMITS) as its:
             assert its == 1
     assert clock.now == 3.0
 
@@ -92,7 +91,7 @@ def test_when_the_first_one_gives_up_the_second_tunes(
     backend: FakeBackend, pair: tuple[Winners, Winners], clock: Clock
 ) -> None:
     first, second = pair
-    begun = turn(first, site(backend), backend.gpu, unfinished=False, limits=LIMITS)
+    begun = tuning_turn(first, site(backend), backend.gpu, unfinished=False, limits=LIMITS)
     assert begun.__enter__() is None
 
     def fail() -> None:
@@ -100,7 +99,7 @@ def test_when_the_first_one_gives_up_the_second_tunes(
         finish(first)
 
     clock.meanwhile.append((3.0, fail))
-    with turn(second, site(backend), backend.gpu, unfinished=False, limits=LIMITS) as its:
+    with tuning_turn(second, site(backend), backend.gpu, unfinished=False, limits=LIMITS) as its:
         assert its is None
     assert clock.now == 3.0
 
@@ -109,9 +108,9 @@ def test_who_has_waited_too_long_tunes_and_the_first_to_store_wins(
     backend: FakeBackend, pair: tuple[Winners, Winners], clock: Clock
 ) -> None:
     first, second = pair
-    with turn(first, site(backend), backend.gpu, unfinished=False, limits=LIMITS) as found:
+    with tuning_turn(first, site(backend), backend.gpu, unfinished=False, limits=LIMITS) as found:
         assert found is None
-        with turn(second, site(backend), backend.gpu, unfinished=False, limits=LIMITS) as its:
+        with tuning_turn(second, site(backend), backend.gpu, unfinished=False, limits=LIMITS) as its:
             assert its is None
             assert clock.now == LIMITS.wait_s
             assert second.keep(site(backend), 2, 1000.0) == 2
@@ -127,13 +126,13 @@ def test_a_rank_whose_device_is_busy_holds_nothing(
     busy.other_work = lambda limit_s: False
 
     def rank_one() -> None:
-        with turn(one, site(backend), backend.gpu, unfinished=False, limits=LIMITS) as its:
+        with tuning_turn(one, site(backend), backend.gpu, unfinished=False, limits=LIMITS) as its:
             assert its is None
             one.keep(site(backend), 1, 1000.0)
         finish(one)
 
     clock.meanwhile.append((5.0, rank_one))
-    with turn(zero, site(backend), busy, unfinished=False, limits=LIMITS) as found:
+    with tuning_turn(zero, site(backend), busy, unfinished=False, limits=LIMITS) as found:
         assert found == 1
     assert clock.now == 5.0
 
@@ -151,9 +150,9 @@ def test_a_rank_that_becomes_busy_lets_go_of_what_it_has(backend: FakeBackend, t
         lease.release()
 
     clock.meanwhile += [(2.0, others_take), (5.0, others_take), (6.0, lambda: first.keep(site(backend), 1, 1000.0))]
-    with turn(first, site(backend), backend.gpu, unfinished=False, limits=LIMITS) as found:
+    with tuning_turn(first, site(backend), backend.gpu, unfinished=False, limits=LIMITS) as found:
         assert found is None
-        with turn(zero, site(backend), busy, unfinished=False, limits=LIMITS) as its:
+        with tuning_turn(zero, site(backend), busy, unfinished=False, limits=LIMITS) as its:
             assert its == 1
     assert taken == [False, True]
 
@@ -166,7 +165,7 @@ def test_ranks_that_are_all_busy_go_on_with_one_config(
     for winners in pair:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", RuntimeWarning)
-            with turn(winners, site(backend), backend.gpu, unfinished=False, limits=LIMITS) as found:
+            with tuning_turn(winners, site(backend), backend.gpu, unfinished=False, limits=LIMITS) as found:
                 assert found == 0
     stored = pair[1].stored(site(backend))
     assert stored is not None
@@ -186,7 +185,9 @@ def test_ranks_that_are_all_busy_go_on_with_what_they_have_launched_before(
     for winners in pair:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", RuntimeWarning)
-            with turn(winners, site(backend), backend.gpu, unfinished=False, limits=LIMITS, untuned=first_of) as found:
+            with tuning_turn(
+                winners, site(backend), backend.gpu, unfinished=False, limits=LIMITS, untuned=first_of
+            ) as found:
                 assert found == 2
         finish(winners)
     stored = pair[1].stored(site(backend))
@@ -226,7 +227,7 @@ def test_the_nearest_winner_is_used_only_where_it_can_be_launched(
     untuned = partial(first_usable, capture, site)
     with (
         pytest.warns(RuntimeWarning, match="ROWS=1 "),
-        turn(winners, site, backend.gpu, unfinished=False, limits=LIMITS, untuned=untuned) as used,
+        tuning_turn(winners, site, backend.gpu, unfinished=False, limits=LIMITS, untuned=untuned) as used,
     ):
         assert used == 0
 
@@ -237,13 +238,13 @@ def test_ranks_that_are_all_busy_keep_what_an_earlier_run_found(
     monkeypatch.setenv("WORLD_SIZE", "2")
     pair[0].keep(site(backend), 1, 1000.0, untried=[2])
     finish(pair[0])
-    monkeypatch.setattr(ranks, "BEGUN", time.time() + 10 * MARGIN_S)
-    monkeypatch.setattr(time, "time", lambda: ranks.BEGUN)
+    monkeypatch.setattr(leases, "BEGUN", time.time() + 10 * MARGIN_S)
+    monkeypatch.setattr(time, "time", lambda: leases.BEGUN)
     backend.gpu.other_work = lambda limit_s: False
     for winners in pair:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", RuntimeWarning)
-            with turn(winners, site(backend), backend.gpu, unfinished=False, limits=LIMITS) as found:
+            with tuning_turn(winners, site(backend), backend.gpu, unfinished=False, limits=LIMITS) as found:
                 assert found == 1
         finish(winners)
     stored = pair[1].stored(site(backend))
@@ -268,14 +269,14 @@ def test_a_process_without_others_waits_for_its_own_work(backend: FakeBackend, t
     """A long queue of its own is no reason to go on untuned."""
     backend.gpu.other_work = lambda limit_s: False
     winners = rank(backend, WinnerCache(tmp_path))
-    with turn(winners, site(backend), backend.gpu, unfinished=False, limits=LIMITS) as found:
+    with tuning_turn(winners, site(backend), backend.gpu, unfinished=False, limits=LIMITS) as found:
         assert found is None
     assert clock.now == LIMITS.busy_s
 
 
 def test_tuning_by_force_waits_for_nobody(backend: FakeBackend, tmp_path: Path) -> None:
     forced = rank(backend, WinnerCache(tmp_path), TuneMode.FORCE)
-    turns_taken = (turn(forced, site(backend), backend.gpu, unfinished=False) for _ in range(2))
+    turns_taken = (tuning_turn(forced, site(backend), backend.gpu, unfinished=False) for _ in range(2))
     with next(turns_taken) as first, next(turns_taken) as second:
         assert (first, second) == (None, None)
 
@@ -299,7 +300,7 @@ def test_an_unfinished_winner_of_an_earlier_run_is_settled(
     monkeypatch.setenv("WORLD_SIZE", "2")
     first, second = pair
     first.keep(site(backend), 1, 1000.0, untried=[2])
-    monkeypatch.setattr(ranks, "BEGUN", time.time() + 10 * MARGIN_S)
+    monkeypatch.setattr(leases, "BEGUN", time.time() + 10 * MARGIN_S)
     for winners in pair:
         assert winners.arrived(site(backend), unfinished=True) is None
         assert winners.settles(site(backend))
@@ -338,7 +339,7 @@ def store(this_gpu: FakeBackend, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 
     def use(name: str) -> Any:
         found = machines.setdefault(name, machine(tmp_path, name))
-        monkeypatch.setattr(autotuner_run, "with_store", lambda cache: found)
+        monkeypatch.setattr(tuned_call, "with_store", lambda cache: found)
         return found.store.client
 
     return use
@@ -359,7 +360,7 @@ def test_a_second_machine_tunes_nothing(this_gpu: FakeBackend, store: Callable[[
     first.finish()
     assert not [n for n in first.server.files.names() if "/leases/" in n]
     script(this_gpu, block(64, 1000.0), block(128, 3000.0))
-    chosen._chosen.clear()
+    agreement._chosen.clear()
     second = store("b")
     kernel = call(64, 128)
     assert kernel.best_config.kwargs == {"BLOCK": 128}
@@ -373,7 +374,7 @@ def test_trials_of_another_machine_needn_t_be_made_again(this_gpu: FakeBackend, 
     store("a")
     call(64, 128, 256)
     store("a").finish()
-    chosen._chosen.clear()
+    agreement._chosen.clear()
     alone = this_gpu.gpu.launches
     script(this_gpu, block(64, 3000.0), block(128, 1000.0), block(256, 90_000.0))
     store("b")

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from kerntune.tuning import batch as module
-from kerntune.tuning.batch import Waiting, wait_for_all
+from kerntune.tuning import candidates as module
+from kerntune.tuning.candidates import Waiting, wait_for_all
 
 LATER = 60.0
 

@@ -9,9 +9,8 @@ from typing import Any
 
 import pytest
 
-from kerntune.tuning import batch as module
-from kerntune.tuning.batch import Batch, BatchState
-from kerntune.tuning.candidates import CandidatePool
+from kerntune.tuning import candidates as module
+from kerntune.tuning.candidates import Batch, BatchState, CandidatePool
 
 
 class Coming:

@@ -12,19 +12,19 @@ from fake_runs import N, block, by_block, configs, scale_kernel, script
 import kerntune
 from kerntune.base.config import Config
 from kerntune.gpu.scripted import FakeBackend
-from kerntune.tuning import chosen
+from kerntune.tuning import agreement
 from tuning.cache.made import LARGE, SMALL, WINNER
 
 
 @pytest.fixture(autouse=True)
 def nothing_chosen(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(chosen, "_chosen", {})
+    monkeypatch.setattr(agreement, "_chosen", {})
 
 
 def noted(*pairs: tuple[str, Config]) -> str:
-    chosen._chosen.clear()
+    agreement._chosen.clear()
     for arguments, config in pairs:
-        chosen.note(msgspec.structs.replace(WINNER, arguments=arguments), config)
+        agreement.note_chosen(msgspec.structs.replace(WINNER, arguments=arguments), config)
     return kerntune.fingerprint()
 
 
@@ -54,7 +54,7 @@ def test_a_raced_and_a_stored_winner_give_the_same(this_gpu: FakeBackend) -> Non
     call(64, 128)
     raced = kerntune.fingerprint()
     assert raced != empty
-    chosen._chosen.clear()
+    agreement._chosen.clear()
     call(64, 128)
     assert kerntune.fingerprint() == raced
 

@@ -21,9 +21,9 @@ from kerntune.compiling.compiler import Compiler
 from kerntune.errors import MeasurementError
 from kerntune.gpu.scripted import FakeBackend
 from kerntune.kernels.compat import torch_private
-from kerntune.tuning import autotuner_run, batch, context, private_pools, ranks
+from kerntune.tuning import candidates, context, tuned_call
 from kerntune.tuning import deferred as lates
-from kerntune.tuning.cache import TrialCache, WinnerCache
+from kerntune.tuning.cache import TrialCache, WinnerCache, leases
 
 BLOCKS = (64, 128, 256)
 TIMES = (block(64, 9000.0), block(128, 1000.0), block(256, 2000.0))
@@ -74,9 +74,9 @@ class World:
 def world(shared: FakeBackend, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[World]:
     script(shared, *TIMES)
     monkeypatch.setattr(context, "this_gpu", lambda: shared)
-    monkeypatch.setattr(autotuner_run, "WinnerCache", lambda: WinnerCache(tmp_path))
-    monkeypatch.setattr(batch, "QUIET_SECONDS", 0.01)
-    monkeypatch.setattr(batch, "LATE_SHARE", 0.5)  # of two or three, the held one alone
+    monkeypatch.setattr(tuned_call, "WinnerCache", lambda: WinnerCache(tmp_path))
+    monkeypatch.setattr(candidates, "QUIET_SECONDS", 0.01)
+    monkeypatch.setattr(candidates, "LATE_SHARE", 0.5)  # of two or three, the held one alone
     monkeypatch.setenv("KERNTUNE_PATIENCE", "0")
     found = World(shared, tmp_path, monkeypatch)
     yield found
@@ -146,7 +146,7 @@ def test_times_are_brought_to_the_clocks_of_the_first_call(world: World) -> None
 
 
 def test_most_are_waited_for(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(batch, "LATE_SHARE", 0.25)
+    monkeypatch.setattr(candidates, "LATE_SHARE", 0.25)
     world.held, kernel = {128}, ours()
     threading.Timer(0.2, world.gate.set).start()
     assert call(kernel) == 128
@@ -232,7 +232,7 @@ def test_the_next_process_goes_on(world: World) -> None:
 
 def test_ranks_settle_late_ones_at_the_next_start(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     """In the same run others go on with the first winner already."""
-    for name in ranks.SIZES:
+    for name in leases.SIZES:
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("WORLD_SIZE", "2")
     world.held, kernel = {128}, ours()
@@ -243,7 +243,7 @@ def test_ranks_settle_late_ones_at_the_next_start(world: World, monkeypatch: pyt
     assert call(ours()) == 256
     assert world.compiled == []
     assert [c.kwargs["BLOCK"] for c in world.stored().untried] == [128]
-    monkeypatch.setattr(ranks, "BEGUN", time.time() + 10 * ranks.MARGIN_S)
+    monkeypatch.setattr(leases, "BEGUN", time.time() + 10 * leases.MARGIN_S)
     world.process()
     world.gate.set()
     assert call(ours()) == 128
@@ -336,7 +336,7 @@ def test_another_thread_that_tunes_postpones_it(world: World) -> None:
         kernel[by_block](x, x, N, 2.0)
         seen.append(kernel.best_config.kwargs["BLOCK"])
 
-    with autotuner_run.TUNING:
+    with tuned_call.TUNING:
         thread = threading.Thread(target=other)
         thread.start()
         thread.join(60)
@@ -351,8 +351,8 @@ def test_a_graphs_pool_gets_nothing_of_it(world: World, monkeypatch: pytest.Monk
         lates, "settle_call", lambda *a, **k: (threads.append(threading.get_ident()), settle(*a, **k))[1]
     )
     monkeypatch.setattr(torch_private, "warms_up_for_graph", lambda device: True)
-    monkeypatch.setattr(private_pools, "device_in_use", lambda: 0)
-    monkeypatch.setattr(private_pools, "current_thread_state", lambda: torch.no_grad)
+    monkeypatch.setattr(tuned_call, "device_in_use", lambda: 0)
+    monkeypatch.setattr(tuned_call, "current_thread_state", lambda: torch.no_grad)
     assert call(kernel) == 128
     assert len(threads) == 1
     assert threading.get_ident() not in threads
@@ -443,9 +443,7 @@ def test_what_a_users_pruning_raises_costs_no_call(world: World) -> None:
 
 def long_way(kernel: Any) -> Any:
     x = torch.empty(N, device="cuda")
-    return autotuner_run.run_tuned(
-        kernel, (x, x, N, 2.0), {"grid": by_block, "warmup": False}, keep=True, plain=Callable
-    )
+    return tuned_call.run_tuned(kernel, (x, x, N, 2.0), {"grid": by_block, "warmup": False}, keep=True, plain=Callable)
 
 
 def test_prepared_launches_are_in_use_until_the_late_ones_are_there(
@@ -508,7 +506,7 @@ def test_trying_leaves_what_it_found_in_memory(world: World) -> None:
     kernel[by_block](x, N)
     world.let_go(kernel)
     gpu.fill(gpu.borrow(x), 9)
-    assert autotuner_run._Call(kernel, (x, N), {"grid": by_block}, keep=True).try_late() is kernel.configs[1]
+    assert tuned_call._Call(kernel, (x, N), {"grid": by_block}, keep=True).try_late() is kernel.configs[1]
     assert gpu.read(gpu.borrow(x), 1) == b"\x09"
 
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from kerntune.tuning.faults import Faults, FirstLaunchFault
+from kerntune.tuning.admission import Faults, FirstLaunchFault
 
 
 def fault(number: int, hung: bool = False, contents: tuple[str, ...] = ()) -> FirstLaunchFault:

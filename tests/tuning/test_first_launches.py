@@ -11,13 +11,13 @@ import msgspec
 import pytest
 from samples import artifacts_of, launch, recording
 
+from kerntune.base.child_process import ChildEnded
 from kerntune.base.device import Target, typical_device
 from kerntune.base.recording import Recording, Storage, Zeros
-from kerntune.errors import BackendError, LaunchFault, LaunchTimeout, MeasurementError, OutOfResourcesError
+from kerntune.errors import BackendError, LaunchFault, LaunchTimeout, MeasurementError, OutOfResourcesError, PeerTimeout
 from kerntune.gpu import staging
 from kerntune.gpu.guards import guards_bytes
 from kerntune.gpu.scripted import FakeGpu, Script
-from kerntune.timing.worker.look_process import ProcessEnded, ProcessLate
 from kerntune.timing.worker.look_requests import (
     ChangedGuard,
     ForgetRequest,
@@ -77,12 +77,9 @@ class Process:
             raise reply
         return reply
 
-    def close(self) -> float:
-        self.alive, self.closed = False, self.closed + 1
+    def end(self, wait: bool = True) -> float:
+        self.alive, self.closed, self.behind = False, self.closed + wait, self.behind + (not wait)
         return 0.25
-
-    def end_behind(self) -> None:
-        self.alive, self.behind = False, self.behind + 1
 
 
 @pytest.fixture(autouse=True)
@@ -183,23 +180,23 @@ def test_a_late_one_costs_its_process_and_says_how_long_others_took(
     looks: FirstLaunches, isolation: Isolation, processes: list[Process]
 ) -> None:
     with pytest.raises(LaunchTimeout, match=r"did not end within 10\.0 s$"):
-        run(looks, ProcessLate("late"))
+        run(looks, PeerTimeout("late"))
     assert (processes[0].closed, isolation.killed_s, len(processes)) == (1, [0.25], 2)
     looks._slowest_s = 0.125
     with pytest.raises(LaunchTimeout, match=r"did not end within 6\.2 s, others took 125 ms at most$"):
-        run(looks, ProcessLate("late"))
+        run(looks, PeerTimeout("late"))
     assert asked(processes[1])[0] == "StageRequest", "the new process has nothing yet"
 
 
 def test_one_that_ends_its_process_is_a_fault(looks: FirstLaunches, processes: list[Process]) -> None:
     with pytest.raises(LaunchFault, match="failed: its process ended with exit code 3") as told:
-        run(looks, ProcessEnded("its process ended with exit code 3"))
+        run(looks, ChildEnded("its process ended with exit code 3"))
     assert not told.value.passing
     assert (processes[0].closed, len(processes)) == (1, 2)
 
 
 def test_one_whose_process_others_end_runs_twice_at_most(looks: FirstLaunches, processes: list[Process]) -> None:
-    killed = ProcessEnded("ended by SIGKILL", int(signal.SIGKILL))
+    killed = ChildEnded("ended by SIGKILL", -int(signal.SIGKILL))
     assert run(looks, killed, DONE) == 1234.0
     with pytest.raises(LaunchFault, match="failed: ended by SIGKILL") as told:
         run(looks, killed, killed, DONE)
@@ -362,7 +359,7 @@ def test_several_go_in_one_request_and_are_known_then(looks: FirstLaunches, proc
 
 def test_those_after_a_fault_are_asked_for_alone(looks: FirstLaunches, processes: list[Process]) -> None:
     plans = [recording() for _ in range(3)]
-    ahead(looks, plans, LookReply(1.0), ProcessEnded("exit code 1"))
+    ahead(looks, plans, LookReply(1.0), ChildEnded("exit code 1"))
     assert looks.run(plans[0], ARTIFACTS, {}) == 1.0
     with pytest.raises(LaunchFault, match="exit code 1"):
         looks.run(plans[1], ARTIFACTS, {})
@@ -376,7 +373,7 @@ def test_one_that_ends_the_process_while_the_reply_before_it_is_read_is_known(
     def each(self: Process, request: LooksRequest, limit_s: Any) -> Iterator[Any]:
         self.alive = False
         yield LookReply(1.0)
-        raise ProcessEnded("ended by SIGABRT")
+        raise ChildEnded("ended by SIGABRT")
 
     monkeypatch.setattr(Process, "ask_each", each)
     plans = [recording() for _ in range(2)]
@@ -389,7 +386,7 @@ def test_one_that_ends_the_process_while_the_reply_before_it_is_read_is_known(
 
 def test_one_that_others_end_is_not_known(looks: FirstLaunches) -> None:
     plans = [recording() for _ in range(2)]
-    ahead(looks, plans, ProcessEnded("ended by SIGTERM", int(signal.SIGTERM)))
+    ahead(looks, plans, ChildEnded("ended by SIGTERM", -int(signal.SIGTERM)))
     assert [run(looks, DONE, plan=plan) for plan in plans] == [1234.0, 1234.0]
 
 
@@ -432,8 +429,8 @@ def test_a_whole_call_gives_the_zones_that_it_has_changed(looks: FirstLaunches, 
         (LookFailed("illegal"), "illegal", 1, False),
         (LookFailed("no room", False), "no room", 0, False),
         (RequestFailed("out of order"), "out of order", 0, False),
-        (ProcessLate("no answer within 60.0 s"), "no answer within", 1, True),
-        (ProcessEnded("exit code 1"), "exit code 1", 1, False),
+        (PeerTimeout("no answer within 60.0 s"), "no answer within", 1, True),
+        (ChildEnded("exit code 1"), "exit code 1", 1, False),
     ],
     ids=["spoiled", "not spoiled", "refused", "late", "ended"],
 )
@@ -485,7 +482,7 @@ def test_a_process_that_does_not_free_its_memory_goes(
     run(looks, DONE)
 
     def late(request: Any, limit_s: float) -> None:
-        raise ProcessLate("late")
+        raise PeerTimeout("late")
 
     monkeypatch.setattr(processes[0], "ask", late)
     isolation.forget()
@@ -590,7 +587,7 @@ def test_nothing_runs_ahead_that_can_not_run_elsewhere(
     assert looks.active
 
 
-@pytest.mark.parametrize("error", [ProcessLate("no answer"), ProcessEnded("exit code 1")])
+@pytest.mark.parametrize("error", [PeerTimeout("no answer"), ChildEnded("exit code 1")])
 def test_a_process_that_does_not_take_the_contents_is_replaced_once(
     looks: FirstLaunches, processes: list[Process], monkeypatch: pytest.MonkeyPatch, error: Exception
 ) -> None:
@@ -604,7 +601,7 @@ def test_a_process_that_does_not_take_the_contents_is_replaced_once(
     monkeypatch.setattr(Process, "ask", once)
     assert run(looks, DONE) == 1234.0
     assert [one.closed for one in processes] == [1, 0]
-    run(looks, ProcessEnded("x", 9), DONE)
+    run(looks, ChildEnded("x", -9), DONE)
     errors.extend([error, error])
     looks._held.clear()
     assert run(looks) is None

@@ -45,8 +45,8 @@ from kerntune.gpu.scripted import (
 from kerntune.timing.worker.look_requests import ForgetRequest
 from kerntune.tuning import first_launches as launches_module
 from kerntune.tuning import isolation as isolation_module
+from kerntune.tuning.admission import Faults, FirstLaunchFault
 from kerntune.tuning.candidates import CandidatePool
-from kerntune.tuning.faults import Faults, FirstLaunchFault
 from kerntune.tuning.isolation import Isolate, Isolation
 from kerntune.tuning.prescreen import TOGETHER, Prescreen
 from kerntune.tuning.tune_options import TuneOptions
@@ -184,8 +184,8 @@ def test_processes_are_gone_afterwards(backend: FakeBackend, monkeypatch: pytest
 
     def counted(*given: Any) -> Any:
         made = real(*given)
-        pids.append(made.pid)
-        assert os.getpgid(made.pid) == made.pid, "a group of its own"
+        pids.append(made.child.pid)
+        assert os.getpgid(made.child.pid) == made.child.pid, "a group of its own"
         return made
 
     monkeypatch.setattr(isolation_module, "LookProcess", counted)
@@ -255,14 +255,14 @@ def _by_number(self: Prescreen, stream: Iterator[Any]) -> Iterator[list[Any]]:
 def requests(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """How many launches each request has."""
     counts: list[int] = []
-    real = isolation_module.LookProcess._exchange
+    real = isolation_module.LookProcess._reply
 
     def exchange(self: Any, request: Any, limit_s: float) -> Any:
         if type(request).__name__ in ("LookRequest", "LooksRequest"):
             counts.append(len(getattr(request, "looks", "1")))
         return real(self, request, limit_s)
 
-    monkeypatch.setattr(isolation_module.LookProcess, "_exchange", exchange)
+    monkeypatch.setattr(isolation_module.LookProcess, "_reply", exchange)
     return counts
 
 
@@ -293,15 +293,15 @@ def test_those_after_one_that_ends_their_process_are_launched_by_another(
 def test_one_of_several_that_others_kill_is_launched_again(
     backend: FakeBackend, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    real, asked = isolation_module.LookProcess._exchange, []
+    real, asked = isolation_module.LookProcess._reply, []
 
     def exchange(self: Any, request: Any, limit_s: float) -> Any:
         asked.append(request)
         if len(asked) > 2 and asked[-2] is not None and request is None:
-            os.kill(self.pid, 9)
+            os.kill(self.child.pid, 9)
         return real(self, request, limit_s)
 
-    monkeypatch.setattr(isolation_module.LookProcess, "_exchange", exchange)
+    monkeypatch.setattr(isolation_module.LookProcess, "_reply", exchange)
     found = race(backend)
     assert (found.failures, found.notes) == ((), ())
 
@@ -361,8 +361,8 @@ def test_a_hang_that_does_not_come_back_is_none(backend: FakeBackend, monkeypatc
         if type(request).__name__ == "LookRequest" and request.recording.binaries[0].constexprs["BLOCK"] == "128":
             asked.append(limit_s)
             if len(asked) == 1:
-                self.close()
-                raise isolation_module.ProcessLate("late")
+                self.end()
+                raise isolation_module.PeerTimeout("late")
         return real(self, request, limit_s)
 
     monkeypatch.setattr(isolation_module.LookProcess, "ask", ask)
@@ -380,7 +380,7 @@ def test_one_that_others_kill_is_launched_again(backend: FakeBackend, monkeypatc
     def ask(self: Any, request: Any, limit_s: float) -> Any:
         asked.append(request)
         if len(asked) == 2:
-            os.kill(self.pid, 9)
+            os.kill(self.child.pid, 9)
         return real(self, request, limit_s)
 
     monkeypatch.setattr(isolation_module.LookProcess, "ask", ask)
@@ -399,8 +399,8 @@ def test_the_signal_says_who_ended_a_process(backend: FakeBackend, monkeypatch: 
     def ask(self: Any, request: Any, limit_s: float) -> Any:
         if type(request).__name__ == "LookRequest" and request.recording.binaries[0].constexprs["BLOCK"] == "128":
             asked.append(request)
-            self.close()
-            raise isolation_module.ProcessEnded("its process was ended: the SIGKILL of a printf", ended)
+            self.end()
+            raise isolation_module.ChildEnded("its process was ended: the SIGKILL of a printf", -ended)
         return real(self, request, limit_s)
 
     settle, settled = Faults.settle, list[FirstLaunchFault]()
@@ -608,7 +608,7 @@ def test_a_process_that_was_ended_has_nothing_to_forget(backend: FakeBackend, mo
     isolation = Isolation(script(backend, isolated=True))
     isolation.process().ask(ForgetRequest(), 30.0)
     assert isolation._process is not None
-    isolation._process.end_behind()
+    isolation._process.end(wait=False)
     monkeypatch.setattr(isolation_module.LookProcess, "ask", None)
     monkeypatch.setattr(isolation_module.Isolation, "drop", None)
     isolation.forget()

@@ -11,11 +11,9 @@ from fake_runs import block, script
 from kerntune.gpu.scripted import FakeBackend
 from kerntune.timing.worker.look_process import LookProcess
 from kerntune.tuning import isolation as isolation_module
-from kerntune.tuning import kept_isolation as kept_module
-from kerntune.tuning.isolation import Isolate
-from kerntune.tuning.kept_isolation import KEPT, KeptIsolation
-from kerntune.tuning.many.job_run import outcome_for
-from kerntune.tuning.many.outcome import Ended, JobRequest
+from kerntune.tuning import isolation as kept_module
+from kerntune.tuning.isolation import KEPT, Isolate, KeptIsolation
+from kerntune.tuning.many.job_run import Ended, JobRequest, outcome_for
 from kerntune.tuning.many.tune_many import tuning_job
 from tuning.many import kernels
 
@@ -39,7 +37,7 @@ def begun(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[LookProcess]]:
     yield found
     KEPT.close()
     for process in found:
-        process.close()
+        process.end()
 
 
 def use(kept: KeptIsolation, backend: FakeBackend, times: int = 1, mode: Isolate = Isolate.AUTO) -> None:
@@ -85,7 +83,7 @@ def test_it_ends_after_the_last_job(
         def cancel(self) -> None:
             timers.remove(self.entry)
 
-    monkeypatch.setattr("kerntune.tuning.kept_isolation.threading.Timer", Timer)
+    monkeypatch.setattr("kerntune.tuning.isolation.threading.Timer", Timer)
     script(this_gpu, isolated=True)
     kept = KeptIsolation()
     with kept.keeping(LONG_S):

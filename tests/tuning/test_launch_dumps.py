@@ -22,7 +22,7 @@ from kerntune.capture import launch_dump
 from kerntune.errors import StoreError
 from kerntune.gpu.scripted import FakeBackend
 from kerntune.kernels.source import source_text
-from kerntune.tuning import launch_dumps
+from kerntune.tuning import launch_files
 
 
 @pytest.fixture
@@ -123,8 +123,8 @@ def test_nothing_is_dumped_by_default(this_gpu: FakeBackend, tmp_path: Path) -> 
 
 def test_each_key_and_config_is_dumped_once(dump: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     kernel, began = tuned(), []
-    begin = launch_dumps._begin
-    monkeypatch.setattr(launch_dumps, "_begin", lambda *a: began.append(0) or begin(*a))
+    begin = launch_files._begin
+    monkeypatch.setattr(launch_files, "_begin", lambda *a: began.append(0) or begin(*a))
     for dtype in (torch.float32, torch.float16, torch.float32):
         x = torch.empty(N, device="cuda", dtype=dtype)
         for _ in range(3):

@@ -18,8 +18,8 @@ import kerntune
 from kerntune.errors import UsageError
 from kerntune.gpu.scripted import FakeBackend
 from kerntune.tuning.cache import WinnerCache
-from kerntune.tuning.exported import argument_of, arguments_of
-from kerntune.tuning.nearest import distance, nearest
+from kerntune.tuning.launch_files import argument_of, arguments_of
+from kerntune.tuning.stored_winners import distance, nearest
 from kerntune.tuning.tune_options import TUNE, mode_of, tune_mode
 
 FAST = {64: block(64, 1000.0), 128: block(128, 1000.0), 256: block(256, 1000.0)}

@@ -14,7 +14,7 @@ from fake_runs import N, by_block, configs, scale_kernel
 import kerntune
 from kerntune.errors import NoGpuError, UsageError
 from kerntune.kernels import compat
-from kerntune.tuning.notify import naming_missing_gpu
+from kerntune.tuning.tuning_result import naming_missing_gpu
 
 
 @pytest.fixture(autouse=True)

@@ -20,8 +20,7 @@ from kerntune.gpu.scripted import FakeBackend, FakeGpu
 from kerntune.kernels import compat
 from kerntune.kernels.dispatch.observers import ObservedLaunch, observers, unwatch, watch
 from kerntune.tuning import bandwidth_report, observing
-from kerntune.tuning.launch_ranges import NvtxRanges, range_name
-from kerntune.tuning.observing import observers_of
+from kerntune.tuning.observing import NvtxRanges, observers_of, range_name
 
 
 class Counting:
@@ -211,6 +210,6 @@ def test_a_graph_that_is_captured_is_not_timed(timed: FakeBackend, monkeypatch: 
 
 @pytest.mark.slow
 def test_modules_of_reports_are_not_loaded_by_a_launch() -> None:
-    code = "import sys, kerntune.tuning.autotuner_run; print('kerntune.tuning.bandwidth_report' in sys.modules)"
+    code = "import sys, kerntune.tuning.tuned_call; print('kerntune.tuning.bandwidth_report' in sys.modules)"
     ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert ran.stdout == "False\n"

@@ -8,8 +8,7 @@ import pytest
 
 import kerntune
 from kerntune.errors import UsageError
-from kerntune.tuning.patience import SHARE, Patience
-from kerntune.tuning.tune_options import PATIENCE, TuneOptions
+from kerntune.tuning.tune_options import PATIENCE, SHARE, Patience, TuneOptions
 
 
 @pytest.fixture(autouse=True)

@@ -17,7 +17,7 @@ from kerntune.capture.recorder import record
 from kerntune.gpu.program import Loader
 from kerntune.gpu.scripted import RIGHT, FakeBackend, FakeGpu, FakeWork
 from kerntune.gpu.scripted_work import BufferContent, Filled
-from kerntune.tuning.pre_hooks import first_contents
+from kerntune.tuning.admission import first_contents
 from kerntune.tuning.tune_call import tune_call
 from kerntune.tuning.tune_options import TuneOptions
 from kerntune.tuning.tuner import memory_before, tune

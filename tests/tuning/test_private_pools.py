@@ -13,8 +13,8 @@ from fake_runs import N, block, by_block, configs, scale_kernel, script
 import kerntune
 from kerntune.gpu.scripted import FakeBackend
 from kerntune.kernels.compat import torch_private
-from kerntune.tuning import private_pools
-from kerntune.tuning.private_pools import outside_graph_pool
+from kerntune.tuning import tuned_call
+from kerntune.tuning.tuned_call import outside_graph_pool
 
 
 @pytest.fixture
@@ -23,8 +23,8 @@ def warming(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
     manager = SimpleNamespace(in_warmup=True)
     trees = SimpleNamespace(get_manager=lambda device, create_if_none_exists: manager if device == 0 else None)
     monkeypatch.setitem(torch_private.sys.modules, torch_private.TREES, trees)
-    monkeypatch.setattr(private_pools, "device_in_use", lambda: 0)
-    monkeypatch.setattr(private_pools, "current_thread_state", lambda: torch.no_grad)
+    monkeypatch.setattr(tuned_call, "device_in_use", lambda: 0)
+    monkeypatch.setattr(tuned_call, "current_thread_state", lambda: torch.no_grad)
     return manager
 
 
@@ -37,7 +37,7 @@ def test_work_is_done_in_another_thread(warming: SimpleNamespace) -> None:
 
 def test_without_a_gpu_or_a_warm_up_it_is_done_here(monkeypatch: pytest.MonkeyPatch) -> None:
     assert outside_graph_pool(threading.get_ident) == threading.get_ident()
-    monkeypatch.setattr(private_pools, "device_in_use", lambda: 1)
+    monkeypatch.setattr(tuned_call, "device_in_use", lambda: 1)
     assert outside_graph_pool(threading.get_ident) == threading.get_ident()
 
 

@@ -9,8 +9,8 @@ import pytest
 from samples import H100, binary
 
 from kerntune.compiling.binary.elf import CubinResources
-from kerntune.tuning import resource_check
-from kerntune.tuning.resource_check import MAX_CLUSTER, misfit
+from kerntune.tuning import admission
+from kerntune.tuning.admission import MAX_CLUSTER, misfit
 
 
 @pytest.fixture
@@ -19,7 +19,7 @@ def registers(monkeypatch: pytest.MonkeyPatch) -> Any:
 
     def say(count: int) -> None:
         resources = CubinResources("add_kernel", count, 0, 0, 128, 0, ("add_kernel",))
-        monkeypatch.setattr(resource_check, "cubin_resources", lambda data, symbol: resources)
+        monkeypatch.setattr(admission, "cubin_resources", lambda data, symbol: resources)
 
     return say
 

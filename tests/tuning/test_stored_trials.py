@@ -57,6 +57,7 @@ class Run:
         incumbent: int | None = None,
         driver: str = "570",
         throttle: str = "",
+        verify_ignore: tuple[str, ...] = (),
     ) -> None:
         gpu = script(backend, *rules)
         environment = msgspec.structs.replace(gpu.environment(), driver=driver, throttle=throttle)
@@ -70,8 +71,9 @@ class Run:
             patch.setattr(race, "worth_racing", self._worth_racing)
             patch.setattr(Estimates, "take", self._take(Estimates.take))
             recorded = record(self.capture, backend.targets[0])
+            options = TuneOptions.now(verify_ignore=verify_ignore)
             given = {"incumbent": incumbent, "trials": self.trials}
-            self.found: Tuned = tune(self.capture, recorded, 0, loader, TuneOptions.now(), **given)
+            self.found: Tuned = tune(self.capture, recorded, 0, loader, options, **given)
         self.gpu = gpu
 
     def _worth_racing(self, trials: Sequence[Trial]) -> list[Trial]:
@@ -223,13 +225,10 @@ def test_a_wrong_candidate_is_remembered_if_that_is_clear(backend: FakeBackend, 
     assert 64 not in stored(folder)
 
 
-def test_who_was_wrong_is_tried_again_where_not_everything_is_compared(
-    backend: FakeBackend, folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_who_was_wrong_is_tried_again_where_not_everything_is_compared(backend: FakeBackend, folder: Path) -> None:
     wrong = block(64, 100.0, wrong=True)
     assert Run(backend, folder, wrong, *RULES).winner == 128
-    monkeypatch.setenv("KERNTUNE_VERIFY_IGNORE", "y_ptr")
-    assert Run(backend, folder, wrong, *RULES).winner == 64
+    assert Run(backend, folder, wrong, *RULES, verify_ignore=("y_ptr",)).winner == 64
 
 
 def test_a_wrong_candidate_is_remembered(backend: FakeBackend, folder: Path) -> None:

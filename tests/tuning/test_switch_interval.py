@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from kerntune.tuning.switch_interval import SWITCH, SWITCH_SECONDS, QuickSwitches
+from kerntune.tuning.tune_options import SWITCH_INTERVAL, SWITCH_SECONDS, QuickSwitches
 
 USUAL, OTHER = 0.005, 0.02
 
@@ -15,7 +15,7 @@ USUAL, OTHER = 0.005, 0.02
 @pytest.fixture(autouse=True)
 def _usual(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     before = sys.getswitchinterval()
-    monkeypatch.delenv(SWITCH, raising=False)
+    monkeypatch.delenv(SWITCH_INTERVAL, raising=False)
     sys.setswitchinterval(USUAL)
     yield
     sys.setswitchinterval(before)
@@ -42,7 +42,7 @@ def test_a_shorter_one_stays() -> None:
 
 
 def test_it_can_be_switched_off(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv(SWITCH, "0")
+    monkeypatch.setenv(SWITCH_INTERVAL, "0")
     with QuickSwitches():
         assert interval() == USUAL
     assert interval() == USUAL

@@ -12,15 +12,13 @@ from fake_runs import configs, scale_kernel
 
 import kerntune
 from kerntune.base.policy import Policy, StaticPrune
-from kerntune.errors import UsageError
 from kerntune.search import Choice, Search, Space
 from kerntune.tuning import tune_options as module
 from kerntune.tuning.isolation import Isolate
-from kerntune.tuning.patience import Patience
-from kerntune.tuning.tune_options import ISOLATE, PATIENCE, STATIC_PRUNE, VERIFY, VERIFY_IGNORE, TuneOptions, options_of
+from kerntune.tuning.tune_options import ISOLATE, PATIENCE, VERIFY, Patience, TuneOptions, options_of
 from kerntune.tuning.verification import Verification, Verify
 
-VARIABLES = (VERIFY, VERIFY_IGNORE, PATIENCE, STATIC_PRUNE, ISOLATE)
+VARIABLES = (VERIFY, PATIENCE, ISOLATE)
 PACKAGES = Path(kerntune.__file__).parent, Path(kerntune.__file__).parent.parent / "pytest_kerntune"
 
 
@@ -30,23 +28,17 @@ def _unset(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.delenv(name, raising=False)
 
 
-def test_static_prune_comes_from_the_environment_unless_it_is_given(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_nothing_is_pruned_unless_it_is_asked_for() -> None:
     assert TuneOptions.now().static_prune == StaticPrune()
-    monkeypatch.setenv(STATIC_PRUNE, "spills 50%")
-    assert TuneOptions.now().static_prune == StaticPrune(spills=True, share=0.5)
-    assert TuneOptions.now(static_prune=StaticPrune()).static_prune == StaticPrune()
-    monkeypatch.setenv(STATIC_PRUNE, "everything")
-    with pytest.raises(UsageError, match="KERNTUNE_STATIC_PRUNE: 'everything'"):
-        TuneOptions.now()
+    assert TuneOptions.now(static_prune=StaticPrune(share=0.5)).static_prune == StaticPrune(share=0.5)
 
 
-def test_a_stock_tuner_leaves_all_to_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_stock_tuner_is_asked_for_attributes_and_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     stock = triton.autotune(configs=configs(32, 64), key=["n"])(scale_kernel)
     assert options_of(stock).verification == Verification(Verify.WINNER, ())
     monkeypatch.setenv(VERIFY, "all")
-    monkeypatch.setenv(VERIFY_IGNORE, "y_ptr")
     monkeypatch.setenv(PATIENCE, "all")
-    monkeypatch.setenv(STATIC_PRUNE, "model")
+    stock.verify_ignore, stock.static_prune = ("y_ptr",), StaticPrune(model=True)
     monkeypatch.setenv(ISOLATE, "always")
     found = Verification(Verify.ALL, ("y_ptr",))
     expected = TuneOptions(found, None, StaticPrune(model=True), keep=False, isolate=Isolate.ALWAYS)
@@ -54,7 +46,7 @@ def test_a_stock_tuner_leaves_all_to_the_environment(monkeypatch: pytest.MonkeyP
 
 
 def test_a_tuners_own_options_go_before_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name, text in zip(VARIABLES, ("all", "y_ptr", "7", "model", "always"), strict=True):
+    for name, text in zip(VARIABLES, ("all", "7", "always"), strict=True):
         monkeypatch.setenv(name, text)
     given = {"verify": "off", "verify_ignore": "x_ptr", "patience": 2, "static_prune": "spills", "isolate": "off"}
     kernel = kerntune.autotune(configs(32, 64), key=["n"], **given)(scale_kernel)

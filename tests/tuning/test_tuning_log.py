@@ -12,7 +12,7 @@ from fake_runs import block, captured, configs, scale, scale_kernel, script, tun
 
 import kerntune
 from kerntune.gpu.scripted import FakeBackend
-from kerntune.tuning import tuning_log
+from kerntune.tuning import tuning_result
 
 BLOCKS = (64, 128, 256, 512, 1024)
 
@@ -95,8 +95,8 @@ def test_what_is_left_out_unrun_has_its_reason(log: Path) -> None:
 def test_nothing_is_written_or_asked_when_it_is_off(
     this_gpu: FakeBackend, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(tuning_log, "exact_arguments", None)
-    monkeypatch.setattr(tuning_log, "_append", None)
+    monkeypatch.setattr(tuning_result, "exact_arguments", None)
+    monkeypatch.setattr(tuning_result, "_append", None)
     run(64, 128)
 
 
@@ -111,7 +111,7 @@ def test_a_file_that_cannot_be_written_costs_one_warning(
 
 def append(path: str, who: int) -> None:
     for i in range(200):
-        tuning_log._append(path, json.dumps({"who": who, "i": i, "text": "x" * 500}).encode() + b"\n")
+        tuning_result._append(path, json.dumps({"who": who, "i": i, "text": "x" * 500}).encode() + b"\n")
 
 
 def test_lines_of_many_processes_do_not_mix(tmp_path: Path) -> None:
@@ -132,4 +132,4 @@ def test_a_gate_logs_as_well(log: Path, this_gpu: FakeBackend) -> None:
     capture = captured(this_gpu, lambda: scale(tuned(64, 128)))
     site = capture.launches[0].site
     assert site is not None
-    assert tuning_log.call_hash(site) == lines(log)[0]["call"]
+    assert tuning_result.call_hash(site) == lines(log)[0]["call"]

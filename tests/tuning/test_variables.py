@@ -16,7 +16,7 @@ from kerntune.gate.call import Settings
 from kerntune.gate.session import open_session
 from kerntune.gpu.scripted import FakeBackend
 from kerntune.tuning import observing
-from kerntune.tuning.variables import CHECKS, check_variables, unknown_variables
+from kerntune.tuning.tune_options import CHECKS, check_variables, unknown_variables
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -28,7 +28,6 @@ WRONG = {
     "KERNTUNE_NVTX": ("yes", "1 or 0"),
     "KERNTUNE_PATIENCE": ("some", "a number of seconds from 0 on, or all"),
     "KERNTUNE_SIGTERM": ("off", "1 or 0"),
-    "KERNTUNE_STATIC_PRUNE": ("spils", "spills, occupancy, model"),
     "KERNTUNE_STORE": ("/mnt/x", "file:///path"),
     "KERNTUNE_SWITCH_INTERVAL": ("5ms", "1 or 0"),
     "KERNTUNE_TUNE": ("frzen", "auto, frozen, force or nearest"),

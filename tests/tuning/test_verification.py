@@ -29,14 +29,16 @@ from kerntune.tuning.verification import (
     Verification,
     Verifier,
     Verify,
+    Written,
     arguments_at,
     compares_all,
+    explanations,
     names_of,
+    parts_of,
     run_poisoned,
     tolerance,
     verify_mode,
 )
-from kerntune.tuning.workspaces import Written, explanations, parts_of
 
 COUNT = 16
 NUMBERS = np.arange(1, COUNT + 1).astype("f4")
@@ -554,13 +556,11 @@ def test_what_is_left_out_is_left_out_for_all() -> None:
 # options
 
 
-def test_ignored_names_come_from_the_environment_unless_they_are_given(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_name_is_ignored_unless_it_is_given(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("KERNTUNE_VERIFY", raising=False)
-    monkeypatch.delenv("KERNTUNE_VERIFY_IGNORE", raising=False)
     assert TuneOptions.now().verification == Verification(Verify.WINNER, ())
     assert TuneOptions.now().verification.all_compared
-    monkeypatch.setenv("KERNTUNE_VERIFY_IGNORE", "parts, other.counts")
-    found = TuneOptions.now(verify="all").verification
+    found = TuneOptions.now(verify="all", verify_ignore=names_of("parts, other.counts")).verification
     assert found == Verification(Verify.ALL, ("parts", "other.counts"))
     assert not found.all_compared
     asked = [("any", "parts"), ("other", "counts"), ("any", "counts"), ("other", "part")]

@@ -129,7 +129,7 @@ class InterpretedLaunches:
             f"kernel {launch.name} ({where}) has not ended after {self._limit:g} s in the interpreter, in program "
             f"{tuple(self._language.builder.grid_idx)} of grid {grid}. Programs run one after the other here: one that "
             "waits for a later one (a spin lock, a semaphore of split-K) waits for ever. "
-            "--kerntune-interpret-limit=SECONDS changes the limit; 0 is none"
+            "The ini key kerntune_interpret_limit changes the limit; 0 is none"
         )
 
     def _execute(self, launch: Specialized, grid: tuple[int, int, int]) -> None:

@@ -33,10 +33,10 @@ class PrivatePart(PrivateName):
 
 
 TRACE = "kerntune/tuning/torch_compile/kernel_calls.py"
-VALUES = "kerntune/tuning/torch_compile/argument_reader.py"
-CODE = "kerntune/tuning/torch_compile/generated_calls.py"
+VALUES = "kerntune/tuning/torch_compile/launch_arguments.py"
+CODE = "kerntune/tuning/torch_compile/hook_in.py"
 KEYS = "kerntune/tuning/torch_compile/hook_in.py"
-POOLS = "kerntune/tuning/private_pools.py"
+POOLS = "kerntune/tuning/tuned_call.py"
 FAKE = "kerntune/gpu/fake_cuda/"
 
 WRAP = "torch._higher_order_ops.triton_kernel_wrap"

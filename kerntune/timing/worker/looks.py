@@ -1,4 +1,4 @@
-"""A process that runs launches which may fault, hang or abort; :mod:`kerntune.timing.worker.look_main` starts it.
+"""A process that runs launches which may fault, hang or abort; :mod:`kerntune.timing.worker` starts it.
 
 Its words are the parent's process id, the descriptor of staging memory of the host, then what
 :meth:`kerntune.gpu.base.Gpu.looking_process` says of the device. It dies with its parent, and holds nothing but copies.

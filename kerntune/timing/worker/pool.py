@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
-import subprocess
-import tempfile
 from collections import deque
 from collections.abc import Callable
+from functools import partial
 from typing import Protocol
 
-from kerntune.base.frames import Reader, Timeout, send
-from kerntune.errors import FrameError, MeasurementError, PeerClosed, PeerTimeout, ReplayError
+from kerntune.base.child_process import ChildEnded, ChildProcess, module_command
+from kerntune.errors import FrameError, MeasurementError, PeerTimeout, ReplayError
 from kerntune.gpu.base import Executor
 from kerntune.gpu.visible import as_begun
-from kerntune.timing.worker.module_command import module_command
 from kerntune.timing.worker.requests import Message, PairReply, PairRequest, Ready, RequestFailed
 from kerntune.timing.worker.serve import answer
 
@@ -72,62 +69,36 @@ class Worker:
     """One process. ``asked`` counts its requests."""
 
     def __init__(self, ordinal: int) -> None:
-        self._errors = tempfile.TemporaryFile()  # noqa: SIM115 - closed with the worker
-        self._process = subprocess.Popen(
-            module_command("kerntune.timing.worker", str(ordinal)),
-            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._errors,
-            env=as_begun(os.environ), start_new_session=True,
-        )  # fmt: skip
-        assert self._process.stdout is not None
-        self._reader: Reader[Message] = Reader(self._process.stdout.fileno(), Message)
-        self._ready = False
+        self._child: ChildProcess[Message] = ChildProcess(
+            module_command("kerntune.timing.worker", str(ordinal)), Message, as_begun(os.environ)
+        )
         self.asked = 0
 
     def wait(self) -> None:
         """Wait until the process has its device."""
-        if self._ready:
-            return
-        first = self._exchange(None, START_TIMEOUT_S)
+        first = self._told(self._child.ready, START_TIMEOUT_S, " at its start")
         if not isinstance(first, Ready):
             raise MeasurementError(getattr(first, "message", "a measuring process did not start"))
-        self._ready = True
 
     def ask(self, request: PairRequest) -> Message:
         """The reply; :class:`MeasurementError` if the process dies or hangs."""
         self.wait()
         self.asked += 1
-        return self._exchange(request, REQUEST_TIMEOUT_S)
+        return self._told(partial(self._child.ask, request), REQUEST_TIMEOUT_S)
 
-    def _exchange(self, request: PairRequest | None, seconds: float) -> Message:
-        """Send a request, if there is one, and receive the next message, both within ``seconds``."""
-        limit = Timeout(seconds)
+    def _told(self, asks: Callable[[float], Message], seconds: float, when: str = "") -> Message:
         try:
-            if request is not None:
-                assert self._process.stdin is not None
-                send(self._process.stdin.fileno(), request, limit)
-            return self._reader.receive(limit)
+            return asks(seconds)
         except PeerTimeout as exc:
             raise MeasurementError(f"a measuring process has not answered for {seconds:.0f} s") from exc
-        except PeerClosed as exc:
-            when = "" if self._ready else " at its start"
-            raise MeasurementError(f"a measuring process ended{when}: {self._last_words()}") from exc
+        except ChildEnded as exc:
+            raise MeasurementError(f"a measuring process ended{when}: {exc.words[-2000:] or exc}") from exc
         except FrameError as exc:
             raise MeasurementError(f"nothing can be measured in another process: {exc}") from exc
 
-    def _last_words(self) -> str:
-        self._errors.seek(0)
-        return self._errors.read()[-2000:].decode(errors="replace").strip() or f"exit code {self._process.poll()}"
-
     def close(self) -> None:
         """End the process."""
-        with contextlib.suppress(OSError):
-            self._process.kill()
-        self._process.wait()
-        self._errors.close()
-        for pipe in (self._process.stdin, self._process.stdout):
-            if pipe is not None:
-                with contextlib.suppress(OSError):
-                    pipe.close()
+        self._child.end()
 
 
 class WorkerPool:

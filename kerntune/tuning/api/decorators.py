@@ -20,13 +20,9 @@ from kerntune.heuristics.templates import BACKEND_OPTIONS, HIP_OPTIONS
 from kerntune.kernels import compat
 from kerntune.kernels.source import function_of
 from kerntune.search import Search
-from kerntune.tuning.api.autotuner import Autotuner
-from kerntune.tuning.api.cooperative_tuner import CooperativeTuner, checked_buffers, cooperative_family
-from kerntune.tuning.api.descent_options import DescentOptions
-from kerntune.tuning.api.heuristic_tuner import HeuristicTuner
-from kerntune.tuning.api.search_tuner import SearchTuner, descent_list
-from kerntune.tuning.patience import checked_patience
-from kerntune.tuning.tune_options import isolate_mode, tune_mode
+from kerntune.tuning.api.autotuner import Autotuner, DescentOptions, SearchTuner, descent_list
+from kerntune.tuning.api.heuristic_tuner import CooperativeTuner, HeuristicTuner, checked_buffers, cooperative_family
+from kerntune.tuning.tune_options import checked_patience, isolate_mode, tune_mode
 from kerntune.tuning.verification import names_of, verify_mode
 
 ArgumentNames = Mapping[str, Union[str, Sequence[str]]]
@@ -70,8 +66,8 @@ def autotune(
     ``verify`` says which configs' results are compared before one wins: ``winner`` (the default, or
     ``KERNTUNE_VERIFY``), ``finalists``, ``all``, or ``off`` for none. Of configs that write unlike results those fail
     that agree with fewer others. With ``bitwise`` only configs whose results have the reference's bits can win: the
-    bits of the captured run if there was one, else of the list's first config that runs. ``verify_ignore`` (and
-    ``KERNTUNE_VERIFY_IGNORE``) names arguments that aren't compared, since what is written there rightly depends on the
+    bits of the captured run if there was one, else of the list's first config that runs. ``verify_ignore``
+    names arguments that aren't compared, since what is written there rightly depends on the
     config or on chance.
 
     ``patience`` is for how many seconds a first call waits for configs that take far longer to compile than all others,
@@ -82,7 +78,7 @@ def autotune(
     ``static_prune`` leaves configs out once they are compiled, unrun: ``"spills"`` those that spill while others don't,
     ``"occupancy"`` those whose occupancy is below a tenth of the highest, ``"model"`` those whose predicted cost is
     more than three times the lowest, a share (``0.33`` or ``"33%"``) all but the best by predicted cost; several in one
-    text or list. Those are in ``kernel.left_out``, with the reason. By default (or as ``KERNTUNE_STATIC_PRUNE`` says)
+    text or list. Those are in ``kernel.left_out``, with the reason. By default
     there are none. :class:`UsageError` for anything else.
 
     ``search`` (:class:`kerntune.search.Search`) goes on beyond the list, over a declared space: ``configs``, which may
@@ -99,7 +95,7 @@ def autotune(
     ``tune`` says how a winner is found: ``auto`` (the default, or ``KERNTUNE_TUNE``) takes a stored one or tunes,
     ``frozen`` raises :class:`~kerntune.errors.CacheMissError` where none is stored, ``force`` tunes anew, ``nearest``
     never tunes: without a stored winner it takes, and says so once a key, that of the nearest call of the same kernel,
-    device and dtypes (:func:`kerntune.tuning.nearest.distance`), else the first config. Such a choice is not stored.
+    device and dtypes (:func:`kerntune.tuning.stored_winners.distance`), else the first config. Such a choice is not stored.
 
     ``descend=True`` goes on from the fastest of ``configs`` through its neighbours: each integer constexpr doubled and
     halved, warps, stages, then two of them at once; at most 25 configs more, or as many as a number says. A dictionary

@@ -21,10 +21,8 @@ from kerntune.kernels.dispatch import LaunchPath, Ran
 from kerntune.kernels.dispatch.argument_parts import Needs
 from kerntune.tuning.api.autotuner import STANDS_FOR, Autotuner
 from kerntune.tuning.api.decorators import autotune
-from kerntune.tuning.autotuner_run import run_tuned
-from kerntune.tuning.context import prepare_launches
-from kerntune.tuning.dynamo_watch import watch_dynamo
-from kerntune.tuning.launch_paths import PlainPath, TunerEngine, find_engines_with
+from kerntune.tuning.context import PlainPath, TunerEngine, find_engines_with, prepare_launches, watch_dynamo
+from kerntune.tuning.tuned_call import run_tuned
 
 MISSING = object()
 """Stands for an attribute that its owner didn't have itself."""

@@ -7,10 +7,9 @@ launch is not decided here: that is :mod:`kerntune.tuning.stored_winners` and :m
 from __future__ import annotations
 
 from kerntune.tuning.cache.exchange import export_cache, export_devices, import_cache
-from kerntune.tuning.cache.shipped import add_shipped
+from kerntune.tuning.cache.keys import Winner, WinnerKey
 from kerntune.tuning.cache.trials import StoredTrial, TrialCache, TrialKey
-from kerntune.tuning.cache.winner import Winner, WinnerKey
-from kerntune.tuning.cache.winners import WinnerCache
+from kerntune.tuning.cache.winners import WinnerCache, add_shipped
 
 __all__ = [
     "StoredTrial",

@@ -1,17 +1,38 @@
-"""The cache as one file, to carry to another machine, or as a file per device, to ship in a wheel."""
+"""Carries a whole cache elsewhere: as one file, as a file per device, to a store and back.
+
+One file goes to another machine. A file per device goes into a wheel.
+"""
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
 from kerntune.base import codec
+from kerntune.base.store_requests import Contents, NamesRequest, ReadRequest
+from kerntune.base.urls import check_packages, shown_url, without_password
 from kerntune.errors import CacheError
-from kerntune.tuning.cache import shipped, trials, winner
+from kerntune.tuning.cache import keys, trials
+from kerntune.tuning.cache import winners as shipped
+from kerntune.tuning.cache.entries import MAX_ENTRY
+from kerntune.tuning.cache.keys import Winner
+from kerntune.tuning.cache.shared_store import (
+    LAST_GENERATION,
+    LAYOUT,
+    WINNER_FILE,
+    SharedStore,
+    check_url,
+    store_folder,
+    trials_file,
+    winner_name,
+)
+from kerntune.tuning.cache.store_client import DirectClient
 from kerntune.tuning.cache.trials import StoredTrial, TrialCache
-from kerntune.tuning.cache.winner import Winner
 from kerntune.tuning.cache.winners import WinnerCache
 
 SCHEMA = "kerntune.cache/1"
@@ -62,7 +83,7 @@ def import_cache(folder: Path, file: Path, *, replace: bool = False) -> Moved:
     What is here already stays, unless ``replace``. All of a file is taken or, if it is damaged, nothing:
     :class:`CacheError`.
     """
-    found = _read(file)
+    found = _read_cache_file(file)
     cache, tried = WinnerCache(folder), TrialCache(folder)
     won = [w for w in found.winners if replace or not cache.holds(w.key)]
     new_trials = [t for t in found.trials if replace or not tried.holds(t)]
@@ -74,15 +95,15 @@ def import_cache(folder: Path, file: Path, *, replace: bool = False) -> Moved:
     return Moved(len(won), len(new_trials), kept, (*cache.damaged, *tried.damaged))
 
 
-def _read(file: Path) -> CacheFile:
+def _read_cache_file(file: Path) -> CacheFile:
     data = codec.read_file(file, error=CacheError, limit=codec.MAX_REPORT)
     if data is None:
         raise CacheError(f"{file}: can't be read (No such file or directory)")
     most = codec.MAX_REPORT_VALUES
-    if codec.values_at_most(data) <= most and _schema_of(data) == shipped.SCHEMA:
+    if codec.values_at_most(data) <= most and _schema_of(data) == shipped.SHIPPED_SCHEMA:
         return CacheFile(SCHEMA, shipped.read_file(file).winners)
     found = codec.from_json(data, CacheFile, SCHEMA, where=str(file), error=CacheError, most_values=most)
-    old = [w.schema for w in found.winners if w.schema != winner.SCHEMA]
+    old = [w.schema for w in found.winners if w.schema != keys.SCHEMA]
     old += [t.schema for t in found.trials if t.schema != trials.SCHEMA]
     if old:
         raise CacheError(f"{file}: holds entries of schema {old[0]!r}; export them anew with this kerntune")
@@ -101,3 +122,161 @@ def _schema_of(data: bytes) -> str:
         return msgspec.json.decode(data, type=_Header).schema
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
         return ""
+
+
+AT_ONCE = 64
+"""Files that are read by one request."""
+
+_TRIALS = re.compile(rf"{LAYOUT}/trials/[0-9a-f]{{64}}/[0-9a-f]{{32}}\.json")
+
+
+def push_cache(folder: Path, url: str, *, with_trials: bool = True) -> Moved:
+    """Store what a cache folder has. A winner that the store has of the same key stays, and replaces the one here when
+    it is next asked for. :class:`UsageError` if a package is missing, :class:`CacheError` if the store can't be
+    written."""
+    store, client = _opened(folder, url)
+    cache, tried = WinnerCache(folder), TrialCache(folder)
+    won = cache.entries()
+    mine = _by_question(tried.entries()) if with_trials else {}
+    lacking = _lacking(store, client, mine)
+    added = _commit(url, store, client, won, lacking) if store.is_read_only else _offer(store, client, won, lacking)
+    count = sum(map(len, lacking.values()))
+    kept = len(won) - added + sum(map(len, mine.values())) - count
+    return Moved(added, count, kept, (*cache.damaged, *tried.damaged, *store.damaged))
+
+
+def _opened(folder: Path, url: str) -> tuple[SharedStore, DirectClient]:
+    """A store for a command. :class:`UsageError` if there can be none of this URL, or a package is missing."""
+    check_url(url)
+    check_packages(url)
+    client = DirectClient(url)
+    return SharedStore(url, store_folder(folder, url), client, names_again=True), client
+
+
+def _lacking(
+    store: SharedStore, client: DirectClient, mine: dict[str, list[StoredTrial]]
+) -> dict[str, list[StoredTrial]]:
+    """The trials by question that the store doesn't have."""
+    names = [name for name in _trial_names(client) if name.split("/")[-2] in mine] if mine else []
+    files = _read(client, names, MAX_ENTRY)
+    known = {codec.to_json(trial) for name, data in files for trial in store.trials_in(name, data)}
+    found = {question: [t for t in some if codec.to_json(t) not in known] for question, some in mine.items()}
+    return {question: some for question, some in found.items() if some}
+
+
+def _offer(
+    store: SharedStore, client: DirectClient, won: Iterable[Winner], of_question: dict[str, list[StoredTrial]]
+) -> int:
+    """How many winners the store had none of their key for."""
+    added = sum(store.offer(mine) is mine for mine in won)
+    for some in of_question.values():
+        store.add_trials(some)
+    client.finish()
+    return added
+
+
+def pull_cache(folder: Path, url: str, *, with_trials: bool = True) -> Moved:
+    """Take what a store has into a cache folder; what is here already stays. :class:`UsageError` if a package is
+    missing, :class:`CacheError` if the store can't be read. ``damaged`` names its files that can't be used
+    each time."""
+    store, client = _opened(folder, url)
+    cache, tried, mirror = WinnerCache(folder), TrialCache(folder), WinnerCache(store.folder)
+    new_winners = new_trials = kept = 0
+    unread: list[str] = []
+    for found in _winners(store, client, unread):
+        mirror.add(found)
+        if cache.holds(found.key):
+            kept += 1
+        else:
+            cache.add(found)
+            new_winners += 1
+    for trial in _trials(store, client, unread) if with_trials else ():
+        if tried.holds(trial):
+            kept += 1
+        else:
+            tried.add(trial)
+            new_trials += 1
+    lost = (f"{shown_url(url)}/{name}: can't be read, or was removed meanwhile" for name in unread)
+    return Moved(new_winners, new_trials, kept, (*cache.damaged, *tried.damaged, *store.damaged, *lost))
+
+
+def _winners(store: SharedStore, client: DirectClient, unread: list[str]) -> list[Winner]:
+    """The latest usable one of each key."""
+    names = [name for name in _names(client, f"{LAYOUT}/winners") if WINNER_FILE.fullmatch(name)]
+    return store.latest(dict(_read(client, names, MAX_ENTRY, unread)))
+
+
+def _trials(store: SharedStore, client: DirectClient, unread: list[str]) -> Iterator[StoredTrial]:
+    for name, data in _read(client, _trial_names(client), MAX_ENTRY, unread):
+        yield from store.trials_in(name, data)
+
+
+def _trial_names(client: DirectClient) -> list[str]:
+    return [name for name in _names(client, f"{LAYOUT}/trials") if _TRIALS.fullmatch(name)]
+
+
+def _names(client: DirectClient, folder: str) -> tuple[str, ...]:
+    names: tuple[str, ...] = getattr(client.ask(NamesRequest(folder)), "names", ())
+    return names
+
+
+def _read(
+    client: DirectClient, names: list[str], limit: int, unread: list[str] | None = None
+) -> Iterator[tuple[str, bytes]]:
+    """Files that can be read, of one too long a byte more than ``limit``; names of the others go to ``unread``."""
+    for begin in range(0, len(names), AT_ONCE):
+        some = tuple(names[begin : begin + AT_ONCE])
+        reply = client.ask(ReadRequest(some, limit))
+        assert isinstance(reply, Contents)
+        for name, data in zip(some, reply.data, strict=True):
+            if data is not None:
+                yield name, data
+            elif unread is not None:
+                unread.append(name)
+
+
+def _by_question(found: Iterable[StoredTrial]) -> dict[str, list[StoredTrial]]:
+    groups: dict[str, list[StoredTrial]] = {}
+    for trial in found:
+        groups.setdefault(trial.key.digest(), []).append(trial)
+    return groups
+
+
+# Hugging Face: one commit
+
+
+def _commit(
+    url: str, store: SharedStore, client: DirectClient, won: Iterable[Winner], of_question: dict[str, list[StoredTrial]]
+) -> int:
+    """Add to a repository what it hasn't, in one commit: winners and files of trials. Of how many keys it had no
+    winner."""
+    from huggingface_hub import (  # type: ignore[import-not-found,import-untyped,unused-ignore]
+        CommitOperationAdd,
+        HfApi,
+        HfFileSystem,
+    )
+
+    winners = _lacking_winners(store, client, won)
+    files = winners | dict(trials_file(some) for some in of_question.values())
+    try:
+        place = HfFileSystem().resolve_path(url.removeprefix("hf://"))
+        root = f"{place.path_in_repo}/" if place.path_in_repo else ""
+        operations: list[Any] = [CommitOperationAdd(f"{root}{name}", data) for name, data in sorted(files.items())]
+        if operations:
+            HfApi().create_commit(
+                repo_id=place.repo_id, repo_type=place.repo_type, revision=place.revision, operations=operations,
+                commit_message=f"kerntune: {len(winners)} winners, trials of {len(of_question)} questions",
+            )  # fmt: skip
+    except Exception as exc:  # of the hub, of requests, of the network
+        raise CacheError(f"{shown_url(url)}: {type(exc).__name__}: {without_password(str(exc), url)}") from exc
+    return len(winners)
+
+
+def _lacking_winners(store: SharedStore, client: DirectClient, won: Iterable[Winner]) -> dict[str, bytes]:
+    """The winners of keys of which the store has none that can be used, by the files that they are to have."""
+    places = {one.key.digest(): [winner_name(one.key, g) for g in range(1, LAST_GENERATION + 1)] for one in won}
+    mine = {name for names in places.values() for name in names}
+    taken = dict(_read(client, [name for name in _names(client, f"{LAYOUT}/winners") if name in mine], MAX_ENTRY))
+    known = {one.key.digest() for one in store.latest(taken)}
+    free = {digest: [n for n in names if n not in taken] for digest, names in places.items() if digest not in known}
+    return {free[w.key.digest()][0]: codec.to_json(w) for w in won if free.get(w.key.digest())}

@@ -1,7 +1,8 @@
-"""Which process tunes a key: one process of a machine by a lock on a file, one machine by a file of the shared store.
+"""Says which process tunes a key, and whether this process is one of several that go on with the same winners.
 
-A lease saves work and decides nothing: which winner stands is decided by who stores one first. So a lease may be taken
-over too early without harm.
+One process of a machine has a key by a lock on a file, one machine by a file of the shared store. A lease saves work
+and decides nothing: which winner stands is decided by who stores one first. So a lease may be taken over too early
+without harm.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ import contextlib
 import fcntl
 import os
 import socket
+import sys
 import time
 from pathlib import Path
 
@@ -22,8 +24,8 @@ from kerntune.base.store_requests import (
     WriteReply,
 )
 from kerntune.base.working_locks import locks_work
+from kerntune.tuning.cache.keys import WinnerKey
 from kerntune.tuning.cache.shared_store import SharedStore, lease_name
-from kerntune.tuning.cache.winner import WinnerKey
 
 RENEW_S = 3.0
 """Seconds between two signs of life of who holds a lease of the store."""
@@ -154,3 +156,32 @@ class Lease:
         if self._stored is not None:
             self._stored.release(found)
         self._file.release()
+
+
+SIZES = ("WORLD_SIZE", "OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "PMIX_SIZE", "SLURM_NTASKS")
+"""Variables by which launchers (torchrun, Open MPI, MPICH, Slurm) say how many processes there are."""
+
+BEGUN = time.time()
+"""When this process loaded this module."""
+
+MARGIN_S = 60.0
+"""Ranks of one run start within so many seconds of each other, by clocks of several machines."""
+
+
+def several_ranks() -> bool:
+    """Whether a launcher or ``torch.distributed`` says that there are others."""
+    if any(_size(os.environ.get(name, "")) > 1 for name in SIZES):
+        return True
+    distributed = sys.modules.get("torch.distributed")
+    if distributed is None or not distributed.is_available() or not distributed.is_initialized():
+        return False
+    return int(distributed.get_world_size()) > 1
+
+
+def of_this_run(created: float) -> bool:
+    """Whether something with this time stamp (seconds since 1970) was stored since this run began."""
+    return created >= BEGUN - MARGIN_S
+
+
+def _size(text: str) -> int:
+    return int(text) if text.isascii() and text.isdigit() and len(text) < 9 else 0

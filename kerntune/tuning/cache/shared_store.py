@@ -1,7 +1,12 @@
-"""A store that several machines share: what it has of winners and trials, beside this machine's cache."""
+"""Has a store that several machines share, with winners and trials beside this machine's cache.
+
+A winner of the store comes before one of this machine. Files of a store that can't be used are left where they are,
+and remembered on this machine.
+"""
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import os
 import re
@@ -27,15 +32,62 @@ from kerntune.base.store_requests import (
 )
 from kerntune.base.urls import CONDITIONAL, READ_ONLY, SFTP, check_place, is_url, shown_url
 from kerntune.errors import CacheError, StoreError, UsageError
-from kerntune.tuning.cache import trials, winner
-from kerntune.tuning.cache.direct_client import DirectClient
-from kerntune.tuning.cache.entries import MAX_ENTRY
-from kerntune.tuning.cache.key import Question
-from kerntune.tuning.cache.refused import RefusedFiles
-from kerntune.tuning.cache.shipped import file_name
-from kerntune.tuning.cache.store_client import StoreClient
+from kerntune.tuning.cache import keys, trials
+from kerntune.tuning.cache.entries import MAX_ENTRY, default_folder
+from kerntune.tuning.cache.keys import Question, Winner, WinnerKey
+from kerntune.tuning.cache.store_client import DirectClient, StoreClient
 from kerntune.tuning.cache.trials import StoredTrial, TrialKey
-from kerntune.tuning.cache.winner import Winner, WinnerKey
+from kerntune.tuning.cache.winners import WinnerCache, file_name
+
+MAX_LIST = 1 << 20
+"""Bytes that the list may have; a longer one begins anew."""
+
+
+class RefusedFiles:
+    """Names with checksums of what they held, in a list that all processes of this machine append to.
+
+    With ``names_again``, for commands, files are looked at again, and ``lines`` has those of earlier processes as well.
+    """
+
+    def __init__(self, folder: Path, store: str, *, names_again: bool = False) -> None:
+        self._path, self._store, self._names_again = folder / "refused", store, names_again
+        self._known: set[str] | None = None
+        self.lines: list[str] = []
+        """What was refused, a line each: for the first time only unless ``names_again``."""
+
+    def has(self, name: str, data: bytes) -> bool:
+        """Whether the file was refused before with this content, and need not be looked at."""
+        return not self._names_again and _line(name, data) in self._all()
+
+    def add(self, name: str, data: bytes, why: str) -> None:
+        """Remember a file, and say it."""
+        line, text = _line(name, data), why if self._store in why else f"{self._store}: {why}"
+        is_new = line not in self._all()
+        if (is_new or self._names_again) and text not in self.lines:
+            self.lines.append(text)
+        if not is_new:
+            return
+        self._all().add(line)
+        with contextlib.suppress(OSError):
+            self._path.parent.mkdir(parents=True, exist_ok=True)
+            with open(self._path, "a", encoding="ascii") as file:
+                file.write(f"{line}\n")
+
+    def _all(self) -> set[str]:
+        if self._known is None:
+            try:
+                data = codec.read_file(self._path, limit=MAX_LIST) or b""
+            except StoreError:
+                data = b""
+                with contextlib.suppress(OSError):
+                    self._path.unlink()
+            self._known = set(data.decode("ascii", "replace").split("\n"))
+        return self._known
+
+
+def _line(name: str, data: bytes) -> str:
+    return hashlib.sha256(f"{name}\0{hashlib.sha256(data).hexdigest()}".encode()).hexdigest()
+
 
 LAST_GENERATION = 8
 """A key's winner has a file of its own for each time it was found unfinished or refused, this many at most."""
@@ -176,11 +228,11 @@ class SharedStore:
         try:
             if len(data) > MAX_ENTRY:
                 raise CacheError(f"{self._shown(name)}: has more than the {MAX_ENTRY} bytes that it may have")
-            found = codec.from_json(data, Winner, winner.SCHEMA, where=self._shown(name), error=CacheError)
+            found = codec.from_json(data, Winner, keys.SCHEMA, where=self._shown(name), error=CacheError)
             if found.key.digest() != _digest(name) or (key or found.key) != found.key:
                 raise CacheError(f"{self._shown(name)}: is of another key than its name says")
         except StoreError as exc:
-            if not codec.is_newer(data, winner.SCHEMA):
+            if not codec.is_newer(data, keys.SCHEMA):
                 self.refused.add(name, data, str(exc))
             return None
         return found
@@ -344,3 +396,86 @@ def _opened(url: str, folder: Path) -> SharedStore:
 def _client(url: str) -> StoreClient:
     """One process a store, whatever cache folders there are."""
     return StoreClient(url)
+
+
+class SharedWinnerCache(WinnerCache):
+    """A cache folder and a store. ``mirror``, a part of the folder, has the winners that the store is known to have:
+    one that is there is used without a request.
+
+    Any other winner of the folder, of an outage say or from before there was a store, is offered to the store before
+    it is used, and the one that stands there then is used instead. Where the store can't be asked it is used as it is.
+    """
+
+    def __init__(self, folder: Path, store: SharedStore) -> None:
+        super().__init__(folder)
+        self.store = store
+        self.mirror = WinnerCache(store.folder)
+
+    @property
+    def damaged(self) -> list[str]:
+        return [*super().damaged, *self.mirror.damaged, *self.store.damaged]
+
+    def get(self, key: WinnerKey) -> Winner | None:
+        found = self._known(key)
+        if found is None and self._fetch(key):
+            found = self._known(key)
+        if found is None and (mine := super().get(key)) is not None:
+            found = self._confirmed(mine, self.store.offer(mine)) or mine
+        return found
+
+    def refresh(self, key: WinnerKey) -> Winner | None:
+        """As :meth:`get`, by a request for this very key, whatever was known before: for who is about to tune it."""
+        found = self.store.find(key)
+        return self.get(key) if found is None else self._confirmed(found, found)
+
+    def offer(self, winner: Winner, instead_of: Winner | None = None, *, first_stands: bool = True) -> Winner:
+        standing = self.store.offer(winner, instead_of)
+        if standing is None:
+            return super().offer(winner, instead_of, first_stands=first_stands)
+        if standing == winner:
+            with contextlib.suppress(CacheError):  # the store has it
+                super().add(winner)
+        return self._confirmed(winner, standing) or winner
+
+    def add(self, winner: Winner) -> None:
+        if self.store.replace(winner):
+            self._remember(winner)
+        super().add(winner)
+
+    def of_other_configs(self, key: WinnerKey) -> list[Winner]:
+        return [*self.mirror.of_other_configs(key), *super().of_other_configs(key)]
+
+    def _confirmed(self, mine: Winner, standing: Winner | None) -> Winner | None:
+        """Remember what the store has; ``mine`` itself where they are equal, so that callers can tell."""
+        if standing is None:
+            return None
+        self._remember(standing)
+        return mine if standing == mine else standing
+
+    def _fetch(self, key: WinnerKey) -> bool:
+        """Take a kernel's winners that this process hasn't read; whether there are any."""
+        found = self.store.of_kernel(key) or []
+        for one in found:
+            self._remember(one)
+        return bool(found)
+
+    def _known(self, key: WinnerKey) -> Winner | None:
+        return self.mirror.own(key) or self.store.unwritten.get(key.digest())
+
+    def _remember(self, found: Winner) -> None:
+        """In the folder, or for as long as this process lasts."""
+        try:
+            self.mirror.add(found)
+        except CacheError:
+            self.store.unwritten[found.key.digest()] = found
+
+
+def open_winners(folder: Path | None = None) -> WinnerCache:
+    """A cache folder, with the store of ``KERNTUNE_STORE`` if there is one."""
+    return with_store(WinnerCache(folder or default_folder()))
+
+
+def with_store(cache: WinnerCache) -> WinnerCache:
+    """A cache with the store of ``KERNTUNE_STORE``; the cache itself if none is set."""
+    store = shared_store(cache.folder)
+    return cache if store is None else SharedWinnerCache(cache.folder, store)

@@ -1,4 +1,8 @@
-"""Asks the process that talks to a store. One that doesn't answer costs one call a second, and is left alone then."""
+"""Asks a store through its process, or from this process for commands.
+
+A store that doesn't answer costs one call a second, and is left alone then. Commands wait as long as it takes, and say
+what goes wrong.
+"""
 
 from __future__ import annotations
 
@@ -13,13 +17,13 @@ import time
 import weakref
 from collections.abc import Callable
 
+from kerntune.base.child_process import module_command
 from kerntune.base.frames import Reader, Timeout, send
-from kerntune.base.store_process import URL
+from kerntune.base.store_process import URL, StoreServer
 from kerntune.base.store_requests import ReadRequest, StoreFailed, StoreReady, StoreReply, StoreRequest
 from kerntune.base.urls import shown_url
-from kerntune.errors import FrameError, PeerTimeout
-from kerntune.timing.worker.module_command import module_command
-from kerntune.tuning.cache.damage_report import tell_user
+from kerntune.errors import CacheError, FrameError, PeerTimeout
+from kerntune.tuning.cache.entries import tell_user
 
 WAIT_S = 0.5
 """Each wait for the network, in the store's process."""
@@ -264,3 +268,29 @@ def _close_pipes(process: subprocess.Popen[bytes]) -> None:
 def warn(text: str) -> None:
     """Warn of a store, which never ends a run."""
     tell_user(f"kerntune's store: {text}", stacklevel=5)
+
+
+class DirectClient:
+    """As :class:`kerntune.tuning.cache.store_client.StoreClient`, but :class:`CacheError` says what failed."""
+
+    def __init__(self, url: str) -> None:
+        self._server, self._url = StoreServer(url, None), url
+        self.is_away = False
+
+    def ask(self, request: StoreRequest) -> StoreReply:
+        """The reply."""
+        reply = self._server.answer(request)
+        if reply is None or isinstance(reply, StoreFailed):
+            raise CacheError(f"{shown_url(self._url)}: {getattr(reply, 'message', 'no answer')}")
+        return reply
+
+    def tell(self, request: StoreRequest) -> None:
+        """Note what is to be done by :meth:`finish`."""
+        self._server.answer(request)
+
+    def finish(self) -> None:
+        """Do what was noted."""
+        while self._server.wait_s() is not None and self._server.work(ending=True):
+            pass
+        if self._server.failed:
+            raise CacheError(f"{shown_url(self._url)}: {self._server.failed}")

@@ -12,8 +12,7 @@ from kerntune.base.config import Config
 from kerntune.base.device import Environment
 from kerntune.timing.sample import TimingProtocol
 from kerntune.tuning.cache.entries import Entries, default_folder
-from kerntune.tuning.cache.key import Nanoseconds, Question
-from kerntune.tuning.cache.miss_reason import why_missed
+from kerntune.tuning.cache.keys import Nanoseconds, Question, why_missed
 
 SCHEMA = "kerntune.trial/1"
 
@@ -57,7 +56,7 @@ def trial_name(config: Config, specialization: str) -> str:
     return hashlib.sha256(f"{config.key()}\0{specialization}".encode()).hexdigest()[:32]
 
 
-class Asked(TrialKey, frozen=True):
+class ConfigKey(TrialKey, frozen=True):
     """A whole question, as explanations compare it."""
 
     specialization: str
@@ -112,13 +111,13 @@ class TrialCache:
         self, key: TrialKey, config: Config, specialization: str, environment: Environment | None = None
     ) -> list[str]:
         """What differs from the nearest stored trial of the kernel, a line each; the environment too. Reads all."""
-        stored = ((_asked(t.key, t.config, t.specialization), t.environment) for t in self._entries.all())
-        return why_missed("trial", _asked(key, config, specialization), environment, stored, self.folder)
+        stored = ((_config_key(t.key, t.config, t.specialization), t.environment) for t in self._entries.all())
+        return why_missed("trial", _config_key(key, config, specialization), environment, stored, self.folder)
 
     def _path(self, trial: StoredTrial) -> Path:
         digest = trial.key.digest()
         return self._entries.path(digest[:2], digest, trial.name())
 
 
-def _asked(key: TrialKey, config: Config, specialization: str) -> Asked:
-    return Asked(**msgspec.structs.asdict(key), specialization=specialization, config=str(config))
+def _config_key(key: TrialKey, config: Config, specialization: str) -> ConfigKey:
+    return ConfigKey(**msgspec.structs.asdict(key), specialization=specialization, config=str(config))

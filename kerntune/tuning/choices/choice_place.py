@@ -47,7 +47,7 @@ OPERATIONS: weakref.WeakSet[Any] = weakref.WeakSet()
 """All choices of this process."""
 
 
-def place_now() -> ChoicePlace | None:
+def current_place() -> ChoicePlace | None:
     """Where choices are decided now; None outside of gated tests."""
     return _places[-1] if _places else None
 

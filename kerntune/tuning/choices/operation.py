@@ -1,4 +1,7 @@
-"""An operation with several implementations: which one a call goes to, found once a key."""
+"""Has ``kerntune.choice``: several implementations of one operation as one function.
+
+Which implementation a call goes to is found once a key.
+"""
 
 from __future__ import annotations
 
@@ -24,26 +27,41 @@ from kerntune.kernels.dispatch.choice_finder import ChoiceFinder, choice_finder
 from kerntune.kernels.dispatch.choice_front import ChoiceFront, find_by, in_order
 from kerntune.kernels.value_text import text_of
 from kerntune.tuning import context
-from kerntune.tuning.agreement import turn
+from kerntune.tuning.agreement import note_chosen, tuning_turn
 from kerntune.tuning.cache import WinnerCache
-from kerntune.tuning.cache.shared_winners import with_store
+from kerntune.tuning.cache.shared_store import with_store
 from kerntune.tuning.choices.call_copies import tensors_in
-from kerntune.tuning.choices.call_keys import require_hashable, settings_texts
-from kerntune.tuning.choices.choice_candidate import ChoiceCandidate, implementations, name_of
-from kerntune.tuning.choices.choice_place import OPERATIONS, place_now
-from kerntune.tuning.choices.choice_signature import checked_ignored, checked_key, declared_at, parameters_of
-from kerntune.tuning.choices.choice_trace import KindOnly, device_number, device_type, traced_call
+from kerntune.tuning.choices.choice_place import OPERATIONS, current_place
+from kerntune.tuning.choices.decided_keys import (
+    DecidedKeys,
+    GpuKind,
+    KeyLocks,
+    KindOnly,
+    device_number,
+    device_type,
+    kind_of,
+    traced_call,
+)
 from kerntune.tuning.choices.deciding import Deciding, Decision, warn_left_out
-from kerntune.tuning.choices.first_runs import FirstRuns
-from kerntune.tuning.choices.known_keys import GpuKind, KeyLocks, KnownKeys, kind_of
-from kerntune.tuning.choices.launch_faults import LaunchFaults
-from kerntune.tuning.choices.stored_choices import ChoiceSite, ChoiceWinners, Regret, regret_text
-from kerntune.tuning.chosen import note
+from kerntune.tuning.choices.declaration import (
+    ChoiceCandidate,
+    checked_ignored,
+    checked_key,
+    declared_at,
+    implementations,
+    name_of,
+    parameters_of,
+    require_hashable,
+    settings_texts,
+)
+from kerntune.tuning.choices.implementation_runs import ImplementationRuns
+from kerntune.tuning.choices.stored_choices import ChoiceSite, ChoiceWinners, LaunchFaults, Regret, regret_text
 from kerntune.tuning.isolation import Isolate
-from kerntune.tuning.many.noting import noting
-from kerntune.tuning.private_pools import outside_graph_pool
+from kerntune.tuning.many.shapes_file import noting
 from kerntune.tuning.stored_winners import index_of
-from kerntune.tuning.tune_options import TuneOptions, tune_mode
+from kerntune.tuning.tune_options import TuneOptions, isolate_mode, tune_mode
+from kerntune.tuning.tuned_call import outside_graph_pool
+from kerntune.tuning.verification import names_of, verify_mode
 
 _APART = threading.RLock()
 """One thread of a captured function decides at a time: what it launches meanwhile isn't the call's."""
@@ -82,7 +100,7 @@ class Operation:
         self._finder: ChoiceFinder | None = None
         """What the front looks calls up by, from the first decision on: it may have to be compiled."""
 
-        self.known = KnownKeys()
+        self.known = DecidedKeys()
         self._lock = threading.Lock()
         self._deciding = KeyLocks()
         self._in_order = in_order(self.parameters)
@@ -211,7 +229,7 @@ class Operation:
                 f"choice {self.name} has no winner yet for these arguments, and implementations can't be raced while a "
                 "CUDA graph is being captured; call it once before the capture"
             )
-        place, recording = place_now(), captures.current()
+        place, recording = current_place(), captures.current()
         if recording is None:
             return self._decided_in_turn(winners, site, values, text, backend)
         if place is None or not recording.in_users_code():
@@ -226,7 +244,7 @@ class Operation:
     ) -> tuple[int, bool]:
         """By a race of this process, or by another one's."""
         assert backend.gpu is not None
-        with turn(winners, site, backend.gpu, unfinished=False) as arrived:
+        with tuning_turn(winners, site, backend.gpu, unfinished=False) as arrived:
             if arrived is None:
                 return self._raced(winners, site, values, text, backend)
         self._reuse(winners, site, text, arrived)
@@ -265,12 +283,12 @@ class Operation:
         warn_left_out(self.name, left_out, deciding.notes)
         return index, True
 
-    def _first_runs(self, winners: ChoiceWinners, backend: Backend, options: TuneOptions) -> FirstRuns:
-        return FirstRuns(self.name, backend, options.isolate, LaunchFaults(winners))
+    def _first_runs(self, winners: ChoiceWinners, backend: Backend, options: TuneOptions) -> ImplementationRuns:
+        return ImplementationRuns(self.name, backend, options.isolate, LaunchFaults(winners))
 
     def _of_baseline(self, values: Mapping[str, Any]) -> int | None:
         """The implementation that a gated test's baseline has for such a call."""
-        place = place_now()
+        place = current_place()
         known = {} if place is None or place.mode is TuneMode.FORCE else place.baseline()
         name = known.get(entry_of(self.name, "; ".join(self._key_parts(values))), known.get(self.name))
         return next((i for i, one in enumerate(self.implementations) if one.name == name), None)
@@ -287,8 +305,8 @@ class Operation:
 
     def _note(self, winners: ChoiceWinners, site: Any, text: str, index: int) -> None:
         self.known.keep(winners.gpu_kind, text, index)
-        if place_now() is None:
-            note(winners.key(site), self.implementations[index].config)
+        if current_place() is None:
+            note_chosen(winners.key(site), self.implementations[index].config)
 
     def _nearest(self, winners: ChoiceWinners, site: Any, text: str) -> tuple[int, bool]:
         """The winner of the nearest stored key, said with what that has cost; nothing is stored."""
@@ -341,7 +359,7 @@ class Operation:
         return ChoiceSite(self.name, self.implementations, self.key_text(values))
 
     def _options(self) -> TuneOptions:
-        place = place_now()
+        place = current_place()
         verify, ignored = self.verify, self.verify_ignore
         if place is not None:
             verify, ignored = verify or place.verify, place.verify_ignore if ignored is None else ignored
@@ -349,7 +367,7 @@ class Operation:
 
     def _winners(self, backend: Backend) -> ChoiceWinners:
         assert backend.gpu is not None
-        lax, place = self._options().verification.lax, place_now()
+        lax, place = self._options().verification.lax, current_place()
         if place is not None:
             return ChoiceWinners(place.cache, place.mode, backend.gpu, lax)
         return ChoiceWinners(with_store(WinnerCache()), tune_mode(self.tune), backend.gpu, lax)
@@ -368,7 +386,7 @@ def _call(parameters: Sequence[inspect.Parameter], fn: Callable[..., Any], value
 
 def _backend_for(values: Mapping[str, Any]) -> Backend | None:
     """The GPU that the call's tensors lie on, if kerntune can time there; torch's current one for a call without."""
-    place = place_now()
+    place = current_place()
     return _on_its_device(context.this_gpu() if place is None else place.backend, values)
 
 
@@ -376,3 +394,55 @@ def _on_its_device(backend: Backend | None, values: Mapping[str, Any]) -> Backen
     """The same on the GPU that a call's tensors lie on."""
     device = next((n for _, t in tensors_in(values) if (n := device_number(t)) is not None), None)
     return backend if backend is None or device in (None, backend.ordinal) else backend.on(device)
+
+
+def choice(
+    candidates: Sequence[Callable[..., Any]] | None = None,
+    *,
+    key: Sequence[str],
+    reference: Callable[..., Any] | None = None,
+    verify: str | None = None,
+    verify_ignore: str | Sequence[str] | None = None,
+    tune: str | None = None,
+    isolate: str | None = None,
+) -> Callable[..., Any]:
+    """One function for several implementations, which calls the fastest for its arguments::
+
+        @kerntune.choice([triton_softmax, torch.softmax], key=["x"])
+        def softmax(x, dim): ...
+
+        matmul = kerntune.choice(key=["m", "n", "k"])(skinny, tiled, torch_version)
+
+    The decorated function gives signature, name and docstring; its body never runs. Without ``candidates`` the
+    functions that are decorated are the candidates, and the first gives those. Each takes the same arguments.
+
+    The first call with new values of ``key`` (names of parameters; a tensor counts by shape and strides), other
+    dtypes, or other arguments that want a gradient runs each candidate on copies of the arguments, compares what they
+    return and write, and races those that agree with ``reference``, else with the majority. The fastest is kept on disk
+    as a tuned kernel's config is (``KERNTUNE_TUNE``, cache, shared store), and called. ``verify="off"`` compares
+    nothing; ``verify_ignore`` names arguments that aren't compared (``result`` is what is returned); ``tune`` is
+    ``auto``, ``frozen``, ``force`` or ``nearest``. ``isolate`` (``auto``, ``always`` or ``off``; else
+    ``KERNTUNE_ISOLATE``) says where kernels that nothing tunes are launched first: in a process of their own by
+    default, so that one that faults, hangs or writes outside of its tensors costs its candidate alone. Without a GPU
+    that kerntune can time on, the first is called.
+
+    :class:`~kerntune.errors.UsageError` for what can't be: fewer than two candidates, two of one name, a key that is no
+    parameter, a signature with ``*args``.
+    """
+    words: dict[str, Any] = {
+        "key": key,
+        "reference": reference,
+        "verify": None if verify is None else verify_mode(verify).value,
+        "verify_ignore": None if verify_ignore is None else names_of(verify_ignore),
+        "tune": None if tune is None else tune_mode(tune),
+        "isolate": None if isolate is None else isolate_mode(isolate),
+    }
+    if candidates is not None and callable(candidates):
+        raise UsageError("kerntune.choice: give a list of candidates, or none: kerntune.choice(key=[...])(one, other)")
+
+    def decorate(*functions: Callable[..., Any]) -> Any:
+        if not functions or (candidates is not None and len(functions) > 1):
+            raise UsageError("kerntune.choice: give the candidates either as a list or to what it returns, not both")
+        return Operation(functions[0], functions if candidates is None else list(candidates), **words).front
+
+    return decorate

@@ -1,8 +1,15 @@
-"""Gives jobs to an executor, again where a process died, and hands on each outcome as it comes."""
+"""Gives jobs to an executor, again where a process died, and hands on each outcome as it comes.
+
+Jobs of one kind have the same code to compile: the kernel and the types of its arguments are the same. One job of each
+kind is given out first, the others when that one has come back. What the first one compiles, the compiler's cache on
+disk has for the others. If two of a kind began together, each of their processes would compile all of its configs.
+"""
 
 from __future__ import annotations
 
+import hashlib
 import queue
+from collections import Counter, deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
@@ -11,12 +18,18 @@ from typing import Any, Protocol
 import msgspec
 
 from kerntune import __version__
-from kerntune.base.tuning_job import TuningJob
+from kerntune.base.tuning_job import (
+    ArgumentText,
+    ConstantText,
+    DescriptorText,
+    ScalarText,
+    SequenceText,
+    TensorText,
+    TuningJob,
+)
 from kerntune.errors import StoreError
 from kerntune.tuning.many.dask_executor import with_affinity
-from kerntune.tuning.many.job_run import run_job
-from kerntune.tuning.many.outcome import Ended, JobRequest, KeyOutcome, encoded, outcome_of
-from kerntune.tuning.many.waiting_jobs import WaitingJob, WaitingJobs
+from kerntune.tuning.many.job_run import Ended, JobRequest, KeyOutcome, encoded, outcome_of, run_job
 from kerntune.tuning.many.worker_affinity import WorkerAffinity
 
 TIMES = 3
@@ -50,7 +63,7 @@ class JobExecutor(Protocol):
 
 
 @dataclass
-class _Given:
+class _SubmittedJob:
     """A job that was given out, its result to be, and the worker that it is kept for (empty: for none)."""
 
     job: WaitingJob
@@ -78,7 +91,7 @@ class HandOut:
         ask = getattr(executor, "workers", None) if hasattr(executor, "submit_on") else None  # else it means anything
         self._affinity = WorkerAffinity(len(requests), ask or (lambda: 0))
         self._executor, self._window, self._function = executor, window, function
-        self._given: dict[int, _Given] = {}
+        self._given: dict[int, _SubmittedJob] = {}
         self._next = 0
         self._ended: queue.SimpleQueue[int] = queue.SimpleQueue()
         self._silent: set[int] = set()
@@ -112,7 +125,7 @@ class HandOut:
             kept_for = self._affinity.choose(job.kind)
             result = self._submitted(job, kept_for)
             number, self._next = self._next, self._next + 1
-            self._given[number] = _Given(job, result, kept_for)
+            self._given[number] = _SubmittedJob(job, result, kept_for)
             if hasattr(result, "add_done_callback"):
                 result.add_done_callback(lambda _, number=number: self._ended.put(number))
             else:
@@ -141,7 +154,7 @@ class HandOut:
         except queue.Empty:
             return None
 
-    def _take(self, given: _Given) -> KeyOutcome | None:
+    def _take(self, given: _SubmittedJob) -> KeyOutcome | None:
         """The outcome; None if the job is given out again."""
         try:
             data = given.result.result()
@@ -157,7 +170,7 @@ class HandOut:
         self._affinity.ended(given.job.kind, given.kept_for, found.worker)
         return msgspec.structs.replace(found, given_out=given.job.times)
 
-    def _died(self, given: _Given, exc: Exception) -> KeyOutcome | None:
+    def _died(self, given: _SubmittedJob, exc: Exception) -> KeyOutcome | None:
         self._affinity.died(given.job.kind, given.kept_for)
         if given.job.times < TIMES:
             self._waiting.again(given.job)
@@ -174,3 +187,88 @@ def lost(job: TuningJob, times: int, exc: BaseException) -> KeyOutcome:
         "why, or with KERNTUNE_ISOLATE=always, which launches each config in a process of its own first"
     )
     return KeyOutcome(job.digest(), job.name, job.key, Ended.LOST, error=error, given_out=times)
+
+
+@dataclass(frozen=True)
+class WaitingJob:
+    """A job that is to be given out, its kind, and how often it will have been."""
+
+    request: JobRequest
+    kind: str
+    times: int = 1
+
+
+class WaitingJobs:
+    """In the order in which to give them out: the first ones of kinds, those with the most jobs first, then the others
+    of kinds whose first one has :meth:`ended`."""
+
+    def __init__(self, requests: Sequence[JobRequest]) -> None:
+        jobs = [WaitingJob(request, kind_of(request.job)) for request in requests]
+        many = Counter(job.kind for job in jobs)
+        self._held: dict[str, list[WaitingJob]] = {}
+        """By kind, those that wait for its first one."""
+
+        first: dict[str, WaitingJob] = {}
+        for job in jobs:
+            if first.setdefault(job.kind, job) is not job:
+                self._held.setdefault(job.kind, []).append(job)
+        self._ready = deque(sorted(first.values(), key=lambda job: -many[job.kind]))
+
+    def __bool__(self) -> bool:
+        """Whether there are any, be they ready or not."""
+        return bool(self._ready or self._held)
+
+    def take(self) -> WaitingJob | None:
+        """The next one; None while all that are left wait for others to come back."""
+        return self._ready.popleft() if self._ready else None
+
+    def again(self, job: WaitingJob) -> None:
+        """Give it out before all others: its process died."""
+        self._ready.appendleft(WaitingJob(job.request, job.kind, job.times + 1))
+
+    def ended(self, job: WaitingJob) -> None:
+        """It has come back, however it ended: others of its kind wait no longer."""
+        self._ready += self._held.pop(job.kind, ())
+
+    def clear(self) -> None:
+        """There are none any more."""
+        self._ready.clear()
+        self._held.clear()
+
+
+DIVISIBLE = 16
+"""Triton compiles for integers, and for addresses in bytes, that are divisible by this, and for others."""
+
+
+def kind_of(job: TuningJob) -> str:
+    """A text that is equal for jobs whose code is equal, as far as a description tells: the kernel, the configs' own
+    words, and of each argument what Triton compiles for. An integer that is a ``tl.constexpr`` of the kernel looks like
+    any other here: such jobs are one kind, and compile each for itself."""
+    parts = (f"{a.name}:{_of(a.value)}" for a in job.arguments)
+    words = ";".join([job.name, *map(str, job.configs), *parts])
+    return f"{job.name}:{hashlib.sha256(words.encode()).hexdigest()[:16]}"
+
+
+def _of(value: ArgumentText) -> str:
+    if isinstance(value, TensorText):
+        aligned = (value.offset + value.misaligned) % DIVISIBLE == 0
+        return f"{value.dtype}{'' if aligned else ' misaligned'}{' host' if value.host else ''}"
+    if isinstance(value, ScalarText):
+        return _of_scalar(value)
+    if isinstance(value, ConstantText):
+        return repr(value.value)
+    if isinstance(value, SequenceText):
+        return f"{value.kind}({','.join(map(_of, value.items))})"
+    if isinstance(value, DescriptorText):
+        return f"descriptor {value.base.dtype} {value.block_shape}"
+    return repr(value)
+
+
+def _of_scalar(value: ScalarText) -> str:
+    if value.kind == "float":
+        return value.kind
+    if value.kind != "int" or not value.text.lstrip("-").isdecimal():
+        return f"{value.kind} {value.text}"
+    number = int(value.text)
+    bits = 32 if -(1 << 31) <= number < 1 << 31 else 64
+    return "int 1" if number == 1 else f"int{bits}{'' if number % DIVISIBLE else ' divisible'}"

@@ -1,40 +1,124 @@
-"""Tunes one described call, in whatever process it was given to."""
+"""Tunes one described call in whatever process it was given to, and says what became of it.
+
+Request and outcome are bytes, so that they can be sent between processes.
+"""
 
 from __future__ import annotations
 
 import contextlib
+import enum
 import os
 import socket
 import sys
 import time
 import warnings
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 
 from kerntune.base.policy import TuneMode
 from kerntune.base.tuning_job import FunctionText, TuningJob
 from kerntune.capture import Site
-from kerntune.errors import KerntuneError, UsageError
+from kerntune.errors import KerntuneError, StoreError, UsageError
 from kerntune.gpu.base import Backend
 from kerntune.gpu.invented import invented
 from kerntune.kernels import compat
 from kerntune.kernels.source import jit_of, wrappers
-from kerntune.tuning import autotuner_run, context
+from kerntune.tuning import context, tuned_call
 from kerntune.tuning.cache import Winner
-from kerntune.tuning.kept_isolation import KEPT
+from kerntune.tuning.isolation import KEPT
 from kerntune.tuning.many.dask_executor import dask_worker
-from kerntune.tuning.many.named_kernel import tuner_of
-from kerntune.tuning.many.noting import SHAPES, noting
-from kerntune.tuning.many.outcome import Ended, JobRequest, KeyOutcome, encoded, request_of
-from kerntune.tuning.patience import ALL
+from kerntune.tuning.many.describing import tuner_of
+from kerntune.tuning.many.shapes_file import SHAPES, noting
+from kerntune.tuning.tune_options import ALL
+
+_T = TypeVar("_T")
+
+
+class Ended(enum.Enum):
+    """How a job ended: it was tuned, its winner was stored already, there is nothing to choose or to tune, it failed,
+    or each process that had it died."""
+
+    TUNED = "tuned"
+    STORED = "stored"
+    NOTHING = "nothing"
+    FAILED = "failed"
+    LOST = "lost"
+
+
+class JobRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A job, as it is given to a process: from which ``modules`` kernels may come (all if empty), where else Python
+    looks for them, and whether a stored winner doesn't count."""
+
+    job: TuningJob
+    modules: tuple[str, ...] = ()
+    paths: tuple[str, ...] = ()
+    force: bool = False
+
+
+class KeyOutcome(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    """What became of a job. ``error`` says why it failed, and what to do; ``notes`` what else is to be known.
+
+    ``pid`` is of the process that had it, on ``host``, and ``worker`` its name for an executor that has such; with
+    ``spoiled`` that process's device runs nothing any more. ``given_out`` counts the processes that had it.
+    """
+
+    job: str
+    kernel: str
+    key: str
+    ended: Ended
+    config: str = ""
+    time_ns: float = 0.0
+    seconds: float = 0.0
+    winner: Winner | None = None
+    error: str = ""
+    notes: tuple[str, ...] = ()
+    pid: int = 0
+    host: str = ""
+    worker: str = ""
+    device: str = ""
+    spoiled: bool = False
+    given_out: int = 1
+
+    @property
+    def good(self) -> bool:
+        """Whether nothing is left to do for the job."""
+        return self.ended in (Ended.TUNED, Ended.STORED, Ended.NOTHING)
+
+
+def encoded(value: JobRequest | KeyOutcome) -> bytes:
+    """As bytes, which any executor can carry: no class of ours is pickled."""
+    return _ENCODER.encode(value)
+
+
+def request_of(data: bytes) -> JobRequest:
+    """What :func:`encoded` gave; :class:`StoreError` otherwise."""
+    return _decoded(_REQUEST, data)
+
+
+def outcome_of(data: bytes) -> KeyOutcome:
+    """What :func:`encoded` gave; :class:`StoreError` otherwise."""
+    return _decoded(_OUTCOME, data)
+
+
+def _decoded(decoder: msgspec.json.Decoder[_T], data: bytes) -> _T:
+    try:
+        return decoder.decode(data)
+    except (msgspec.MsgspecError, UnicodeDecodeError, TypeError) as exc:
+        raise StoreError(f"what an executor handed on is not what was given to it: {exc}") from exc
+
+
+_ENCODER = msgspec.json.Encoder()
+_REQUEST = msgspec.json.Decoder(JobRequest)
+_OUTCOME = msgspec.json.Decoder(KeyOutcome)
+
 
 NOTHING_STORED = "nothing was stored: its grid is empty, or it can't be timed"
 
 
 def run_job(request: bytes) -> bytes:
-    """A :class:`~kerntune.tuning.many.outcome.JobRequest` to its outcome, both as bytes: what is given to an executor.
+    """A :class:`~kerntune.tuning.many.job_run.JobRequest` to its outcome, both as bytes: what is given to an executor.
 
     Whatever goes wrong with the call is in the outcome. An exception means that this process can't go on.
     """
@@ -87,7 +171,7 @@ def _tuned(job: TuningJob, kernel: Any, modules: tuple[str, ...], force: bool) -
         return _tuned_among(job, jit_of(kernel), args, words, force)
     tuner = _tuner_in(job, kernel)
     with _settings(tuner, TuneMode.FORCE if force else TuneMode.AUTO):
-        site, winners = autotuner_run.site_and_winners(tuner, args, words)
+        site, winners = tuned_call.site_and_winners(tuner, args, words)
         if len(site.candidates) == 1:
             return _outcome(job, Ended.NOTHING, config=str(site.candidates[0].config))
         stored = winners.stored(site)
@@ -95,13 +179,13 @@ def _tuned(job: TuningJob, kernel: Any, modules: tuple[str, ...], force: bool) -
             return _won(job, site, stored, Ended.STORED)
         named = dict(zip(tuner.arg_names, args, strict=False))
         tuner.cache.pop(compat.autotuner_key(tuner, named, words), None)  # of another call that this tuner takes for it
-        autotuner_run.run_tuned(tuner, args, {**words, "warmup": False}, keep=True, plain=_refuse)
+        tuned_call.run_tuned(tuner, args, {**words, "warmup": False}, keep=True, plain=_refuse)
         return _found(job, tuner, args, words)
 
 
 def _found(job: TuningJob, tuner: Any, args: Any, words: dict[str, Any]) -> KeyOutcome:
     with _settings(tuner, TuneMode.AUTO):
-        site, winners = autotuner_run.site_and_winners(tuner, args, words)
+        site, winners = tuned_call.site_and_winners(tuner, args, words)
         stored = winners.stored(site)
     if stored is not None:
         return _won(job, site, stored, Ended.TUNED)
@@ -112,14 +196,14 @@ def _tuned_among(job: TuningJob, jit: Any, args: Any, words: dict[str, Any], for
     """Tune a kernel without a tuner among the candidates that a test's marker gives it, as ``pytest --kerntune`` does;
     its winner is stored where that run finds it."""
     mode = TuneMode.FORCE if force else TuneMode.AUTO
-    site, found, fresh = autotuner_run.tune_given(jit, args, words, job.configs, mode)
+    site, found, fresh = tuned_call.tune_given(jit, args, words, job.configs, mode)
     if found is None:
         return _outcome(job, Ended.NOTHING, notes=(NOTHING_STORED,))
     return _won(job, site, found, Ended.TUNED if fresh else Ended.STORED)
 
 
 def _won(job: TuningJob, site: Site, winner: Winner, ended: Ended) -> KeyOutcome:
-    notes = autotuner_run.content_notes(site, winner.config) if ended is Ended.TUNED else ()
+    notes = tuned_call.content_notes(site, winner.config) if ended is Ended.TUNED else ()
     return _outcome(job, ended, config=str(winner.config), time_ns=winner.time_ns, winner=winner, notes=notes)
 
 

@@ -1,4 +1,7 @@
-"""A file of described calls, a line each: many processes add to it at once, and nothing stands in it twice."""
+"""Has a file of described calls, a line each, to which many processes add at once.
+
+Nothing stands in it twice. ``KERNTUNE_SHAPES=FILE`` notes the calls that a run would tune, and tunes nothing.
+"""
 
 from __future__ import annotations
 
@@ -6,13 +9,19 @@ import contextlib
 import fcntl
 import os
 import re
-from collections.abc import Iterator
+import threading
+import warnings
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 from pathlib import Path
+from typing import Any
 
 from kerntune.base import codec
+from kerntune.base.config import Config
 from kerntune.base.tuning_job import TuningJob
-from kerntune.errors import StoreError, UsageError
+from kerntune.errors import KerntuneError, StoreError, UsageError
+from kerntune.tuning.many.describing import describe
 
 MAX_SHAPES = 1 << 28
 """Bytes that such a file may have: 256 MiB, some hundred thousand calls of 1 KB each."""
@@ -90,3 +99,40 @@ def _lines(data: bytes) -> Iterator[tuple[int, bytes]]:
     for number, match in enumerate(re.finditer(rb"[^\n]*\n?", data), 1):
         if line := match.group().strip():
             yield number, line
+
+
+SHAPES = "KERNTUNE_SHAPES"
+"""The file. Every process of a run may have the same."""
+
+_LOCK = threading.Lock()
+
+
+def noting() -> bool:
+    """Whether this process notes calls."""
+    return bool(os.environ.get(SHAPES))
+
+
+def note(tuner: Any, args: Sequence[Any], kwargs: Mapping[str, Any], configs: Sequence[Config] = ()) -> None:
+    """Note a call. What can't be described or written is a warning: the run goes on as without."""
+    path = os.environ.get(SHAPES)
+    if not path:
+        return
+    try:
+        job = describe(tuner, args, kwargs, configs)
+        with _LOCK:
+            _file(os.path.abspath(path)).add(job)
+        if job.unknown:
+            _warn(f"{job} is noted, but can't be tuned from {path}: {job.unknown}")
+    except KerntuneError as exc:
+        _warn(str(exc))
+
+
+@lru_cache(maxsize=8)
+def _file(path: str) -> ShapesFile:
+    return ShapesFile(Path(path))
+
+
+@lru_cache(maxsize=1024)
+def _warn(text: str) -> None:
+    """Once a process."""
+    warnings.warn(text, RuntimeWarning, stacklevel=2)

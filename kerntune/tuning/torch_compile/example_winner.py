@@ -12,9 +12,9 @@ from kerntune.errors import CacheMissError
 from kerntune.kernels import compat
 from kerntune.tuning import context
 from kerntune.tuning.cache import WinnerCache
-from kerntune.tuning.cache.shared_winners import with_store
+from kerntune.tuning.cache.shared_store import with_store
+from kerntune.tuning.context import engine_of
 from kerntune.tuning.deferred import late_of
-from kerntune.tuning.launch_paths import engine_of
 from kerntune.tuning.stored_winners import Winners
 from kerntune.tuning.tune_options import mode_of, options_of
 

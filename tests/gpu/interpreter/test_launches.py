@@ -379,7 +379,7 @@ class TestNeverEnding:
         assert file == __file__
         assert line < int(at) <= line + 6
         assert "has not ended after 1 s in the interpreter, in program (0, 0, 0) of grid (3, 1, 1)" in said
-        assert "--kerntune-interpret-limit=SECONDS changes the limit" in said
+        assert "The ini key kerntune_interpret_limit changes the limit" in said
 
     def test_the_next_launch_runs(self) -> None:
         lock = torch.zeros(1, device="cuda", dtype=torch.int32)

@@ -554,7 +554,7 @@ def test_an_emptied_cache_tunes_again(cuda: FakeCuda, monkeypatch: pytest.Monkey
     call(kernel, *args())
     call(kernel, *args())
     kernel.cache.clear()
-    monkeypatch.setattr("kerntune.tuning.autotuner_run._Call.tune", lambda *a: "tuned")
+    monkeypatch.setattr("kerntune.tuning.tuned_call._Call.tune", lambda *a: "tuned")
     assert kernel[(4,)](*args()) == "tuned"
 
 

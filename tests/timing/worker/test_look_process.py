@@ -9,7 +9,6 @@ import signal
 import subprocess
 import sys
 import tempfile
-import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -18,13 +17,13 @@ from typing import Any
 import pytest
 from samples import bytes_of, recording
 
+from kerntune.base.child_process import ChildEnded
 from kerntune.base.device import Target, typical_device
-from kerntune.errors import MeasurementError
+from kerntune.errors import MeasurementError, PeerTimeout
 from kerntune.gpu.base import Buffer
 from kerntune.gpu.scripted import ABORT, HANG, ILLEGAL_ADDRESS, FakeGpu, Rule, Script
 from kerntune.gpu.staging import HOST, HostStaging
-from kerntune.timing.worker import look_process
-from kerntune.timing.worker.look_process import LookProcess, ProcessEnded, ProcessLate
+from kerntune.timing.worker.look_process import LookProcess
 from kerntune.timing.worker.look_requests import (
     ForgetRequest,
     LookFailed,
@@ -65,7 +64,7 @@ def processes(gpu: FakeGpu, staging: HostStaging) -> Iterator[list[LookProcess]]
     made: list[LookProcess] = []
     yield made
     for process in made:
-        process.close()
+        process.end()
 
 
 def start(processes: list[LookProcess], gpu: FakeGpu, staging: HostStaging, *rules: Rule) -> LookProcess:
@@ -152,7 +151,7 @@ def test_a_fault_is_the_last_answer(processes: list[LookProcess], gpu: FakeGpu, 
     reply = process.ask(LOOK, 30.0)
     assert isinstance(reply, LookFailed)
     assert (reply.spoiled, "ILLEGAL_ADDRESS" in reply.reason) == (True, True)
-    with pytest.raises(ProcessEnded, match="exit code 3") as caught:
+    with pytest.raises(ChildEnded, match="exit status 3") as caught:
         process.ask(LOOK, 30.0)
     assert caught.value.signal is None
 
@@ -161,7 +160,7 @@ def test_a_fault_is_the_last_answer(processes: list[LookProcess], gpu: FakeGpu, 
 def test_an_abort_is_told_with_its_signal(processes: list[LookProcess], gpu: FakeGpu, staging: HostStaging) -> None:
     process = start(processes, gpu, staging, Rule(fault=ABORT))
     process.ask(staged(), 30.0)
-    with pytest.raises(ProcessEnded, match="SIGABRT") as caught:
+    with pytest.raises(ChildEnded, match="SIGABRT") as caught:
         process.ask(LOOK, 30.0)
     assert caught.value.signal == signal.SIGABRT
 
@@ -178,7 +177,7 @@ def test_an_abort_leaves_no_core_file(processes: list[LookProcess], gpu: FakeGpu
         process.wait()
     finally:
         resource.setrlimit(resource.RLIMIT_CORE, before)
-    limits = Path(f"/proc/{process.pid}/limits").read_text()
+    limits = Path(f"/proc/{process.child.pid}/limits").read_text()
     assert re.search(r"^Max core file size +0 +0 ", limits, re.MULTILINE)
 
 
@@ -186,10 +185,10 @@ def test_an_abort_leaves_no_core_file(processes: list[LookProcess], gpu: FakeGpu
 def test_a_hang_ends_with_its_process(processes: list[LookProcess], gpu: FakeGpu, staging: HostStaging) -> None:
     process = start(processes, gpu, staging, Rule(fault=HANG))
     process.ask(staged(), 30.0)
-    pid = process.pid
-    with pytest.raises(ProcessLate, match=r"within 0\.2 s"):
+    pid = process.child.pid
+    with pytest.raises(PeerTimeout, match=r"within 0\.2 s"):
         process.ask(LOOK, 0.2)
-    process.close()
+    process.end()
     assert gone(pid)
 
 
@@ -204,68 +203,24 @@ def test_an_interrupted_question_ends_the_process(
     """Else who asks next waits for a launch that never ends, or gets the reply to this question."""
     process = start(processes, gpu, staging, Rule(fault=HANG))
     process.ask(staged(), 30.0)
-    pid = process.pid
+    pid = process.child.pid
 
     def interrupted(*given: object) -> LookReply:
         raise Interrupted
 
     with monkeypatch.context() as patch:
-        patch.setattr(process._messages(), "receive", interrupted)
+        patch.setattr(process.child.messages, "receive", interrupted)
         with pytest.raises(Interrupted):
             process.ask(LOOK, 30.0)
     assert gone(pid)
     assert not process.alive
-    with pytest.raises(ProcessEnded, match="ended before"):
+    with pytest.raises(ChildEnded, match="ended before"):
         process.ask(ForgetRequest(), 30.0)
-
-
-@pytest.mark.slow
-def test_ctrl_c_kills_the_process_and_does_not_wait_for_its_end(
-    processes: list[LookProcess], gpu: FakeGpu, staging: HostStaging, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A kernel that never ends keeps it until the driver has taken its context down."""
-    process, waited = start(processes, gpu, staging, Rule(fault=HANG)), list[threading.Thread]()
-    process.ask(staged(), 30.0)
-    wait = LookProcess._wait_until_gone
-
-    def interrupted(*given: object) -> LookReply:
-        raise KeyboardInterrupt
-
-    def noted(one: LookProcess) -> None:
-        waited.append(threading.current_thread())
-        wait(one)
-
-    monkeypatch.setattr(LookProcess, "_wait_until_gone", noted)
-    monkeypatch.setattr(process._messages(), "receive", interrupted)
-    with pytest.raises(KeyboardInterrupt):
-        process.ask(LOOK, 30.0)
-    with pytest.raises(ProcessEnded, match="ended before"):
-        process.ask(ForgetRequest(), 30.0)
-    process._process.wait(30.0)
-    assert threading.current_thread() not in waited
-
-
-@pytest.mark.slow
-def test_one_that_can_not_be_killed_is_left(
-    processes: list[LookProcess], gpu: FakeGpu, staging: HostStaging, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    process = start(processes, gpu, staging, Rule(fault=HANG))
-    process.wait()
-    os.kill(process.pid, signal.SIGSTOP)  # or it ends by itself, because its pipe is closed
-    with monkeypatch.context() as patch:
-        patch.setattr(look_process, "CLOSE_LIMIT_S", 0.05)
-        patch.setattr(os, "killpg", lambda *given: None)
-        seconds = process.close()
-    assert not gone(process.pid)
-    assert not process.alive
-    assert process.close() == seconds >= 0.05
-    os.killpg(process.pid, signal.SIGKILL)
-    process._process.wait(30.0)
 
 
 def test_one_that_can_not_start_says_why(processes: list[LookProcess], staging: HostStaging) -> None:
     processes.append(LookProcess(("--nothing",), staging.file))
-    with pytest.raises(MeasurementError, match="did not start: its process ended with exit code 1: ValueError"):
+    with pytest.raises(MeasurementError, match="did not start: its process ended with exit status 1: ValueError"):
         processes[0].wait()
 
 
@@ -295,41 +250,10 @@ def test_one_that_no_process_can_be_had_for_says_so(
     assert not process.alive
     with pytest.raises(MeasurementError, match=r"did not start: no process can be started .*Too many open files"):
         process.wait()
-    with pytest.raises(ProcessEnded, match="Too many open files"):
-        _ = process.pid
-    assert process.last_words() == ""
-    process.end_behind()
-    process.close()
-
-
-@pytest.mark.slow
-def test_without_threads_the_caller_starts_and_ends_it(
-    gpu: FakeGpu, staging: HostStaging, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def no_thread(thread: threading.Thread) -> None:
-        raise RuntimeError("can't start new thread")
-
-    look_process._starter.cache_clear()
-    monkeypatch.setattr(threading.Thread, "start", no_thread)
-    process = LookProcess(gpu.looking_process(), staging.file)
-    pid = process.pid
-    assert process.ask(staged(), 30.0) == Staged()
-    process.end_behind()
-    assert gone(pid)
-
-
-@pytest.mark.slow
-def test_one_that_was_killed_is_not_asked_while_it_is_not_gone_yet(
-    gpu: FakeGpu, staging: HostStaging, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    process = LookProcess(gpu.looking_process(), staging.file)
-    process.wait()
-    monkeypatch.setattr(look_process, "_behind", lambda work: True)
-    monkeypatch.setattr(os, "killpg", lambda group, number: None)
-    process.end_behind()
-    assert not process.alive
-    monkeypatch.undo()
-    process.close()
+    with pytest.raises(ChildEnded, match="Too many open files"):
+        _ = process.child.pid
+    process.end(wait=False)
+    process.end()
 
 
 LATE = """
@@ -345,7 +269,7 @@ def tune(process=None):
     time.sleep(0.5)
     process = process or LookProcess(device.looking_process(), staging.file)
     print(process.ask(staged(), 30.0), flush=True)
-    process.end_behind()
+    process.end(wait=False)
 
 given = [LookProcess(device.looking_process(), staging.file)] if {early} else []
 threading.Thread(target=tune, args=given).start()
@@ -367,7 +291,7 @@ from timing.worker.test_look_process import *
 device = FakeGpu(typical_device(Target.parse("cuda:90")), Script([Rule(fault=HANG)], isolated=True))
 process = LookProcess(device.looking_process(), HostStaging(device).file)
 process.ask(staged(), 30.0)
-print(process.pid, flush=True)
+print(process.child.pid, flush=True)
 process.ask(LOOK, 600.0)
 """
 

@@ -17,10 +17,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from samples import recording
 
+from kerntune.base.child_process import module_command
 from kerntune.base.frames import encode, send
 from kerntune.errors import MeasurementError, ReplayError
 from kerntune.timing.worker import pool as pool_module
-from kerntune.timing.worker.module_command import module_command
 from kerntune.timing.worker.pool import READY, REQUESTS, LocalPairs, Worker, WorkerPool
 from kerntune.timing.worker.requests import Message, PairReply, PairRequest, Ready, RequestFailed
 
@@ -235,10 +235,10 @@ def test_a_worker_that_measures_ends_when_its_parent_has(program: Callable[[str]
     worker = Worker(0)
     try:
         worker.wait()
-        send(worker._process.stdin.fileno(), REQUEST)  # type: ignore[union-attr]  # it is a pipe
-        while not busy.exists() and worker._process.poll() is None:
+        send(worker._child.inbox, REQUEST)
+        while not busy.exists() and worker._child.alive:
             time.sleep(0.02)
-        worker._process.stdin.close()  # type: ignore[union-attr]
-        assert worker._process.wait(60) == -signal.SIGKILL
+        worker._child.process.stdin.close()  # type: ignore[union-attr]
+        assert worker._child.process.wait(60) == -signal.SIGKILL
     finally:
         worker.close()

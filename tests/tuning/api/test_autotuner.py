@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from triton.runtime.autotuner import Autotuner as TritonAutotuner
 
 import kerntune
+from kerntune.base.policy import StaticPrune
 from kerntune.capture import Capture
 from kerntune.errors import MeasurementError, UsageError
 from kerntune.gpu.scripted import FakeBackend, Rule
@@ -387,25 +388,23 @@ def test_other_tuned_kernels_keep_their_own(backend: FakeBackend) -> None:
 # configs that are left out
 
 
-@pytest.mark.parametrize("by", ["argument", "environment"])
-def test_who_is_not_predicted_to_win_is_left_out_if_asked(
-    backend: FakeBackend, monkeypatch: pytest.MonkeyPatch, by: str
-) -> None:
+@pytest.mark.parametrize("by", ["argument", "attribute"])
+def test_who_is_not_predicted_to_win_is_left_out_if_asked(backend: FakeBackend, by: str) -> None:
     """A block of all 4096 elements is one multiprocessor's."""
     script(backend, block(64, 3000.0), block(4096, 1000.0))
-    if by == "environment":
-        monkeypatch.setenv("KERNTUNE_STATIC_PRUNE", "50%")
     kernel = ours(64, 4096, **({"static_prune": 0.5} if by == "argument" else {}))
+    if by == "attribute":
+        kernel.static_prune = StaticPrune(share=0.5)
     call(kernel)
     assert kernel.best_config is kernel.configs[0]
     assert kernel.left_out == {kernel.configs[1]: "predicted to be number 2 of 2, the first 1 are tried"}
     assert list(kernel.configs_timings) == [kernel.configs[0]]
 
 
-def test_nobody_is_left_out_unasked(backend: FakeBackend, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("given", [{}, {"static_prune": "off"}], ids=["default", "off"])
+def test_nobody_is_left_out_unasked(backend: FakeBackend, given: dict[str, str]) -> None:
     script(backend, block(64, 3000.0), block(4096, 1000.0))
-    monkeypatch.setenv("KERNTUNE_STATIC_PRUNE", "50%")
-    kernel = ours(64, 4096, static_prune="off")
+    kernel = ours(64, 4096, **given)
     call(kernel)
     assert (kernel.best_config, kernel.left_out) == (kernel.configs[1], {})
 

@@ -22,8 +22,8 @@ from kerntune.gpu.scripted import FakeBackend, Rule
 from kerntune.kernels import compat
 from kerntune.kernels.combined import sequential_kernel
 from kerntune.kernels.source import source_hash
-from kerntune.tuning.api import combo_choice, foreach_kernel
-from kerntune.tuning.api.combo_choice import ComboChoice
+from kerntune.tuning.api import combo_kernel, combo_tuner
+from kerntune.tuning.api.combo_tuner import ComboChoice
 
 from .combo_parts import PARTS, SCALE, SUMS, TRANSPOSE, each, four, increment, other_scale, scale, scaled, worst
 
@@ -38,7 +38,7 @@ def ratio(monkeypatch: pytest.MonkeyPatch) -> list[float]:
         other()
         return found[-1]
 
-    monkeypatch.setattr(combo_choice, "ratio_of", ratio_of)
+    monkeypatch.setattr(combo_tuner, "ratio_of", ratio_of)
     return found
 
 
@@ -116,8 +116,8 @@ def test_what_the_call_holds_stays_as_it_is(this_gpu: FakeBackend, launches: lis
     x = torch.zeros(1000, device="cuda")
     kernel((x, 1000), (x, 500))
     assert [call["x_ptr_0"] is x for call in launches if "x_ptr_0" in call].count(True) <= 1
-    assert combo_choice._copies([x, x[:5], x, 3])[3] == 3
-    first, part, second, _ = combo_choice._copies([x, x[:5], x, 3])
+    assert combo_tuner._copies([x, x[:5], x, 3])[3] == 3
+    first, part, second, _ = combo_tuner._copies([x, x[:5], x, 3])
     assert first is second is not x
     assert part is not first
 
@@ -126,8 +126,8 @@ def test_without_memory_for_copies_it_is_one_launch(this_gpu: FakeBackend, monke
     def full(arguments: Any) -> Any:
         raise torch.OutOfMemoryError("CUDA out of memory")
 
-    monkeypatch.setattr(combo_choice, "_copies", full)
-    assert combo_choice.choose(print, print, []) == ComboChoice(together=True)
+    monkeypatch.setattr(combo_tuner, "_copies", full)
+    assert combo_tuner.choose(print, print, []) == ComboChoice(together=True)
 
 
 def test_a_kernel_is_known_by_its_parts() -> None:
@@ -160,8 +160,8 @@ def test_both_ways_are_timed_in_turn_until_the_device_is_done(monkeypatch: pytes
 
         return call
 
-    monkeypatch.setattr(combo_choice.time, "perf_counter", lambda: clock[0])
-    found = combo_choice.ratio_of(Gpu(), taking(1e-6, 4e-6), taking(8e-6, 2e-6))  # type: ignore[arg-type]
+    monkeypatch.setattr(combo_tuner.time, "perf_counter", lambda: clock[0])
+    found = combo_tuner.ratio_of(Gpu(), taking(1e-6, 4e-6), taking(8e-6, 2e-6))  # type: ignore[arg-type]
     assert found == pytest.approx(0.5)
     assert max(waits) >= 2e-6 * 40
     assert not alone[0]
@@ -239,10 +239,10 @@ def test_lists_go_in_as_few_launches_as_parameters_allow(
     this_gpu: FakeBackend, launches: list[dict[str, Any]], ratio: list[float], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     kernel = each()
-    most = foreach_kernel.MAX_PARAMETERS
+    most = combo_kernel.MAX_PARAMETERS
     assert kernel.at_once([True, True, True, False]) == (most - 2) // 3 == 20
     xs, ys, ns = scaled("cuda", [4096] * 8)
-    monkeypatch.setattr(foreach_kernel, "MAX_PARAMETERS", 14)
+    monkeypatch.setattr(combo_kernel, "MAX_PARAMETERS", 14)
     kernel(xs, ys, ns, 2.0)
     before = len(launches)
     kernel(xs, ys, ns, 3.0)

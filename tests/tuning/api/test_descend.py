@@ -72,9 +72,9 @@ def test_the_winner_is_kept_for_the_next_process(valley: FakeBackend) -> None:
 
 @pytest.mark.slow
 def test_a_descent_that_was_broken_off_goes_on(valley: FakeBackend, monkeypatch: pytest.MonkeyPatch) -> None:
-    from kerntune.tuning import searching
+    from kerntune.tuning import prescreen
 
-    prepare, rounds = searching.Searching._prepare, []
+    prepare, rounds = prescreen.Searching._prepare, []
 
     def stop(self: Any, found: Any) -> None:
         if len(rounds) == 3:
@@ -82,19 +82,19 @@ def test_a_descent_that_was_broken_off_goes_on(valley: FakeBackend, monkeypatch:
         rounds.append(list(found))
         prepare(self, found)
 
-    monkeypatch.setattr(searching.Searching, "_prepare", stop)
+    monkeypatch.setattr(prescreen.Searching, "_prepare", stop)
     with pytest.raises(KeyboardInterrupt):
         scale(tuned(descend=True))
     tried = {c.key() for found in rounds for c in found}
     again: list[Any] = []
-    estimate = searching.Searching._estimate
+    estimate = prescreen.Searching._estimate
 
     def count(self: Any, candidates: Any) -> None:
         again.extend(self._trial_set.site.candidates[i].config for i in candidates)
         estimate(self, candidates)
 
-    monkeypatch.setattr(searching.Searching, "_prepare", prepare)
-    monkeypatch.setattr(searching.Searching, "_estimate", count)
+    monkeypatch.setattr(prescreen.Searching, "_prepare", prepare)
+    monkeypatch.setattr(prescreen.Searching, "_estimate", count)
     kernel = tuned(descend=True)
     scale(kernel)
     assert won(kernel) == (1024, 8)

@@ -14,7 +14,7 @@ from fake_runs import N, block, by_block, configs, scale_kernel
 import kerntune
 from kerntune.gpu import device_lock
 from kerntune.gpu.scripted import FakeBackend, FakeGpu, Script, scripted_host
-from kerntune.tuning import autotuner_run, context
+from kerntune.tuning import context, tuned_call
 from kerntune.tuning.cache import WinnerCache
 
 FIRST, SECOND = (block(64, 1000.0), block(128, 2000.0)), (block(64, 2000.0), block(128, 1000.0))
@@ -24,7 +24,7 @@ FIRST, SECOND = (block(64, 1000.0), block(128, 2000.0)), (block(64, 2000.0), blo
 def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     monkeypatch.setattr(device_lock, "device_node", lambda uuid: None)
-    monkeypatch.setattr(autotuner_run, "WinnerCache", lambda: WinnerCache(tmp_path))
+    monkeypatch.setattr(tuned_call, "WinnerCache", lambda: WinnerCache(tmp_path))
 
 
 @contextlib.contextmanager

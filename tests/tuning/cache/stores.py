@@ -6,8 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from kerntune.base.store_process import StoreServer
-from kerntune.tuning.cache.shared_store import SharedStore
-from kerntune.tuning.cache.shared_winners import SharedWinnerCache
+from kerntune.tuning.cache.shared_store import SharedStore, SharedWinnerCache
 
 
 class ScriptedClient:

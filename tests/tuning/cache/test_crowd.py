@@ -10,7 +10,7 @@ import msgspec
 
 from kerntune.base.config import Config
 from kerntune.tuning.cache import TrialCache, Winner, WinnerCache
-from kerntune.tuning.cache.winner import SCHEMA
+from kerntune.tuning.cache.keys import SCHEMA
 from tuning.cache.made import ENVIRONMENT, QUESTION, WINNER, trial
 
 PROCESSES, KEYS = 4, 25

@@ -6,13 +6,13 @@ import warnings
 
 import pytest
 
-from kerntune.tuning.cache import damage_report
-from kerntune.tuning.cache.damage_report import report_damage
+from kerntune.tuning.cache import entries
+from kerntune.tuning.cache.entries import report_damage
 
 
 @pytest.fixture(autouse=True)
 def nothing_said(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(damage_report, "_said", set())
+    monkeypatch.setattr(entries, "_said", set())
 
 
 def told(*lines: str) -> list[str]:

@@ -10,7 +10,7 @@ import pytest
 
 from kerntune.base.store_requests import Contents, ReadRequest, StoreFailed, WriteLaterRequest
 from kerntune.errors import CacheError
-from kerntune.tuning.cache.direct_client import DirectClient
+from kerntune.tuning.cache.store_client import DirectClient
 
 
 def test_what_is_told_is_done_at_the_end(tmp_path: Path) -> None:

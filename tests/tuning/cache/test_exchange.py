@@ -18,7 +18,7 @@ from kerntune.tuning.cache import (
     export_cache,
     export_devices,
     import_cache,
-    shipped,
+    winners,
 )
 from kerntune.tuning.cache.exchange import Moved
 from tuning.cache.made import ENVIRONMENT, LARGE, QUESTION, SMALL, WINNER, trial
@@ -41,8 +41,8 @@ def full(tmp_path: Path) -> Path:
 @pytest.fixture(autouse=True)
 def no_shipped(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each test registers its own folders."""
-    monkeypatch.setattr(shipped, "_folders", [])
-    monkeypatch.setattr(shipped, "_read", {})
+    monkeypatch.setattr(winners, "_folders", [])
+    monkeypatch.setattr(winners, "_read", {})
     monkeypatch.delenv("KERNTUNE_WINNERS", raising=False)
 
 

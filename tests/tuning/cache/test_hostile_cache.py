@@ -23,10 +23,10 @@ from kerntune.tuning.cache import (
     export_cache,
     export_devices,
     import_cache,
-    shipped,
+    winners,
 )
 from kerntune.tuning.cache.entries import MAX_ENTRY
-from kerntune.tuning.cache.winner import SCHEMA
+from kerntune.tuning.cache.keys import SCHEMA
 from tuning.cache.made import ENVIRONMENT, LARGE, QUESTION, SMALL, WINNER, trial
 
 replace = msgspec.structs.replace
@@ -41,8 +41,8 @@ def cache(tmp_path: Path) -> WinnerCache:
 
 @pytest.fixture(autouse=True)
 def no_shipped(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(shipped, "_folders", [])
-    monkeypatch.setattr(shipped, "_read", {})
+    monkeypatch.setattr(winners, "_folders", [])
+    monkeypatch.setattr(winners, "_read", {})
 
 
 def file_of(cache: WinnerCache) -> Path:
@@ -232,19 +232,19 @@ def test_a_file_of_another_user_is_not_trusted(
     cache: WinnerCache, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = export_devices(cache.folder, tmp_path / "wheel")[0]
-    assert shipped.writable_by_others(path) is None
+    assert winners.writable_by_others(path) is None
     monkeypatch.setattr(os, "geteuid", lambda: os.getuid() + 1)
     before = path.stat().st_uid
-    assert (shipped.writable_by_others(path) is None) == (before == 0)
+    assert (winners.writable_by_others(path) is None) == (before == 0)
 
 
 def test_a_group_of_one_s_own_is_nobody_else(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "file").touch()
     (tmp_path / "file").chmod(0o664)
-    monkeypatch.setattr(shipped, "_is_private", lambda group, user: True)
-    assert shipped.writable_by_others(tmp_path / "file") is None
-    monkeypatch.setattr(shipped, "_is_private", lambda group, user: False)
-    assert shipped.writable_by_others(tmp_path / "file") == tmp_path / "file"
+    monkeypatch.setattr(winners, "_is_private", lambda group, user: True)
+    assert winners.writable_by_others(tmp_path / "file") is None
+    monkeypatch.setattr(winners, "_is_private", lambda group, user: False)
+    assert winners.writable_by_others(tmp_path / "file") == tmp_path / "file"
 
 
 def test_winners_keep_their_form() -> None:

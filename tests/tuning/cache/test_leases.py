@@ -13,8 +13,7 @@ import pytest
 from kerntune.base.store_requests import RenewRequest
 from kerntune.tuning.cache import leases
 from kerntune.tuning.cache.leases import FileLease, Lease, StoreLease
-from kerntune.tuning.cache.shared_store import lease_name
-from kerntune.tuning.cache.shared_winners import SharedWinnerCache
+from kerntune.tuning.cache.shared_store import SharedWinnerCache, lease_name
 from tuning.cache.made import WINNER
 from tuning.cache.stores import machine
 

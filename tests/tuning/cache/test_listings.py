@@ -11,7 +11,7 @@ import pytest
 
 from kerntune.static import disassembly
 from kerntune.static.disassembly import Code, Disassembler, Listing, find_tool
-from kerntune.tuning.cache.listings import SCHEMA, ListingCache
+from kerntune.tuning.cache.entries import SCHEMA, ListingCache
 
 TEXT = "\n".join(
     [

@@ -9,7 +9,7 @@ import pytest
 
 from kerntune.base.config import Config
 from kerntune.tuning.cache import WinnerCache
-from kerntune.tuning.cache.miss_reason import _configs, _field, _parts
+from kerntune.tuning.cache.keys import _configs, _field, _parts
 from tuning.cache.made import ENVIRONMENT, LARGE, SMALL, WINNER
 
 replace = msgspec.structs.replace

@@ -16,11 +16,11 @@ from kerntune.base.config import Config
 from kerntune.base.store_requests import Contents, ReadRequest
 from kerntune.base.url_files import FolderFiles
 from kerntune.errors import CacheError, UsageError
-from kerntune.tuning.cache import TrialCache, Winner, WinnerCache, push_pull
+from kerntune.tuning.cache import TrialCache, Winner, WinnerCache, exchange
 from kerntune.tuning.cache.entries import MAX_ENTRY
-from kerntune.tuning.cache.push_pull import pull_cache, push_cache
+from kerntune.tuning.cache.exchange import pull_cache, push_cache
+from kerntune.tuning.cache.keys import SCHEMA
 from kerntune.tuning.cache.shared_store import winner_name
-from kerntune.tuning.cache.winner import SCHEMA
 from tuning.cache.made import ENVIRONMENT, LARGE, SMALL, WINNER, trial
 from tuning.cache.stores import machine
 
@@ -197,8 +197,8 @@ class Hub:
 def hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Hub:
     found = Hub(tmp_path / "repo")
     monkeypatch.setitem(sys.modules, "huggingface_hub", found.module())
-    local = push_pull.DirectClient(f"file://{tmp_path}/repo/tuned")
-    monkeypatch.setattr(push_pull, "DirectClient", lambda url: local)
+    local = exchange.DirectClient(f"file://{tmp_path}/repo/tuned")
+    monkeypatch.setattr(exchange, "DirectClient", lambda url: local)
     return found
 
 
@@ -240,14 +240,14 @@ def test_files_are_read_64_at_a_time(count: int, requests: list[int]) -> None:
 
     client: Any = SimpleNamespace(ask=ask)
     names = [f"{i}" for i in range(count)]
-    assert list(push_pull._read(client, names, 10)) == [(name, name.encode()) for name in names]
+    assert list(exchange._read(client, names, 10)) == [(name, name.encode()) for name in names]
     assert asked == requests
 
 
 def test_files_that_can_not_be_read_are_noted() -> None:
     client: Any = SimpleNamespace(ask=lambda request: Contents((b"1234", None, b"", b"12345")))
     unread: list[str] = []
-    found = list(push_pull._read(client, ["a", "b", "c", "d"], 4, unread))
+    found = list(exchange._read(client, ["a", "b", "c", "d"], 4, unread))
     assert found == [("a", b"1234"), ("c", b""), ("d", b"12345")]
     assert unread == ["b"]
 

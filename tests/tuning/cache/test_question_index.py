@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from kerntune.errors import CacheError
-from kerntune.tuning.cache import question_index
-from kerntune.tuning.cache.question_index import QuestionIndex
+from kerntune.tuning.cache import keys
+from kerntune.tuning.cache.keys import QuestionIndex
 
 QUESTION, OTHER = "ab1" + "0" * 61, "ab1" + "1" * 61
 ENTRIES = ["c" * 64, "d" * 64]
@@ -56,9 +56,9 @@ def test_what_is_too_long_is_no_index(tmp_path: Path, monkeypatch: pytest.Monkey
     index = QuestionIndex(tmp_path)
     index.build([(QUESTION, ENTRIES[0])])
     size = (tmp_path / "ab1.index").stat().st_size
-    monkeypatch.setattr(question_index, "MAX_BUCKET", size)
+    monkeypatch.setattr(keys, "MAX_BUCKET", size)
     assert index.entries(QUESTION) == ENTRIES[:1]
-    monkeypatch.setattr(question_index, "MAX_BUCKET", size - 1)
+    monkeypatch.setattr(keys, "MAX_BUCKET", size - 1)
     assert index.entries(QUESTION) == []
     assert not tmp_path.exists()
 
@@ -78,8 +78,8 @@ def test_no_descriptor_stays_open(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     index = QuestionIndex(tmp_path)
     opened, closed = list[int](), list[int]()
     open_, close = os.open, os.close
-    monkeypatch.setattr(question_index.os, "open", lambda *given: opened.append(open_(*given)) or opened[-1])
-    monkeypatch.setattr(question_index.os, "close", lambda handle: close(handle) or closed.append(handle))
+    monkeypatch.setattr(keys.os, "open", lambda *given: opened.append(open_(*given)) or opened[-1])
+    monkeypatch.setattr(keys.os, "close", lambda handle: close(handle) or closed.append(handle))
     index.add(QUESTION, ENTRIES[0])
     monkeypatch.undo()
     assert len(opened) == 1

@@ -20,6 +20,7 @@ from kerntune.base.store_requests import (
     WriteLaterRequest,
     WriteReply,
 )
+from kerntune.tuning.cache.keys import SCHEMA, Winner
 from kerntune.tuning.cache.shared_store import (
     SharedStore,
     forget_stores,
@@ -30,7 +31,6 @@ from kerntune.tuning.cache.shared_store import (
     winner_folder,
     winner_name,
 )
-from kerntune.tuning.cache.winner import SCHEMA, Winner
 from tuning.cache.made import ENVIRONMENT, LARGE, QUESTION, SMALL, WINNER, trial
 
 replace = msgspec.structs.replace

@@ -14,17 +14,18 @@ from kerntune.base.store_requests import NamesRequest, ReadRequest
 from kerntune.errors import UsageError
 from kerntune.tuning.cache import Winner, WinnerCache
 from kerntune.tuning.cache.entries import MAX_ENTRY
+from kerntune.tuning.cache.keys import SCHEMA
 from kerntune.tuning.cache.shared_store import (
+    SharedWinnerCache,
     check_url,
     lease_name,
+    open_winners,
     shared_store,
     store_folder,
     store_url,
     winner_folder,
     winner_name,
 )
-from kerntune.tuning.cache.shared_winners import SharedWinnerCache, open_winners
-from kerntune.tuning.cache.winner import SCHEMA
 from tuning.cache.made import ENVIRONMENT, LARGE, QUESTION, SMALL, WINNER, trial
 from tuning.cache.stores import machine
 

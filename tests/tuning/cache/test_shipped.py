@@ -9,9 +9,9 @@ import msgspec
 import pytest
 
 from kerntune.errors import CacheError
-from kerntune.tuning.cache import shipped
-from kerntune.tuning.cache.shipped import add_shipped, file_name, find, folders, of_device, read_file, write_file
-from kerntune.tuning.cache.winner import SCHEMA, Winner
+from kerntune.tuning.cache import winners
+from kerntune.tuning.cache.keys import SCHEMA, Winner
+from kerntune.tuning.cache.winners import add_shipped, file_name, find, folders, of_device, read_file, write_file
 from tuning.cache.made import ENVIRONMENT, LARGE, SMALL, WINNER
 
 replace = msgspec.structs.replace
@@ -19,8 +19,8 @@ replace = msgspec.structs.replace
 
 @pytest.fixture(autouse=True)
 def none_known(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(shipped, "_folders", [])
-    monkeypatch.setattr(shipped, "_read", {})
+    monkeypatch.setattr(winners, "_folders", [])
+    monkeypatch.setattr(winners, "_read", {})
     monkeypatch.delenv("KERNTUNE_WINNERS", raising=False)
 
 
@@ -59,8 +59,8 @@ def test_the_first_folder_s_winner_is_taken(tmp_path: Path) -> None:
 def test_files_are_read_once_a_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = write_file(tmp_path, [won()])
     add_shipped(tmp_path)
-    read, paths = shipped.read_file, list[Path]()
-    monkeypatch.setattr(shipped, "read_file", lambda one: paths.append(one) or read(one))
+    read, paths = winners.read_file, list[Path]()
+    monkeypatch.setattr(winners, "read_file", lambda one: paths.append(one) or read(one))
     for _ in range(3):
         assert find(won().key, paths.append) == won()  # type: ignore[arg-type]
     assert paths == [path]
@@ -75,7 +75,7 @@ def test_a_file_that_comes_later_is_found(tmp_path: Path) -> None:
 
 def test_a_winner_of_an_equal_digest_is_compared_with_the_key(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     add_shipped(tmp_path)
-    monkeypatch.setattr(shipped, "_winners", lambda path, tell: {won("n=1").key.digest(): won("n=2")})
+    monkeypatch.setattr(winners, "_winners", lambda path, tell: {won("n=1").key.digest(): won("n=2")})
     assert find(won("n=1").key, print) is None
 
 

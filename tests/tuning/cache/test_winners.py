@@ -19,8 +19,7 @@ from kerntune.base import codec
 from kerntune.base.config import Config
 from kerntune.errors import CacheError
 from kerntune.tuning.cache import Winner, WinnerCache, WinnerKey
-from kerntune.tuning.cache.question_index import MAX_BUCKET, QuestionIndex
-from kerntune.tuning.cache.winner import SCHEMA
+from kerntune.tuning.cache.keys import MAX_BUCKET, SCHEMA, QuestionIndex
 
 replace = msgspec.structs.replace
 SMALL, LARGE = Config({"BLOCK": 128}), Config({"BLOCK": 1024}, num_warps=8)

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from kerntune.gpu.scripted import FakeBackend
-from kerntune.tuning import chosen
+from kerntune.tuning import agreement
 from kerntune.tuning.choices import deciding
 
 
@@ -17,7 +17,7 @@ from kerntune.tuning.choices import deciding
 def cache_folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
     """A cache of the test's own, and nothing said or chosen before."""
     monkeypatch.setenv("KERNTUNE_CACHE_DIR", str(tmp_path))
-    monkeypatch.setattr(chosen, "_chosen", {})
+    monkeypatch.setattr(agreement, "_chosen", {})
     monkeypatch.setattr(deciding, "_said", set())
     return tmp_path
 

@@ -20,7 +20,7 @@ from kerntune.capture.met_choices import MetChoices
 from kerntune.tuning.cache import WinnerCache
 from kerntune.tuning.choices import choice_place
 from kerntune.tuning.choices.choice_place import ChoicePlace, choices_at
-from kerntune.tuning.choices.choice_trace import traced_call
+from kerntune.tuning.choices.decided_keys import traced_call
 
 
 def doubled(x: torch.Tensor, n: int) -> torch.Tensor:

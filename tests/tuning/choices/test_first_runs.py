@@ -20,7 +20,7 @@ import kerntune
 from kerntune.errors import LaunchFault, MeasurementError, UsageError
 from kerntune.gpu.scripted import HANG, ILLEGAL_ADDRESS, FakeBackend, Rule
 from kerntune.tuning import first_launches, isolation
-from kerntune.tuning.choices import first_runs
+from kerntune.tuning.choices import implementation_runs
 
 Spend = Callable[[float], None]
 
@@ -43,7 +43,7 @@ def nothing_known(monkeypatch: pytest.MonkeyPatch) -> None:
     """What hangs is given up soon, and nothing was launched elsewhere before."""
     monkeypatch.setattr(first_launches, "LEAST_LIMIT_S", 0.5)
     monkeypatch.setattr(first_launches, "LIMIT_FIRST_S", 0.5)
-    monkeypatch.setattr(first_runs, "_launched", set())
+    monkeypatch.setattr(implementation_runs, "_launched", set())
 
 
 @pytest.fixture
@@ -267,7 +267,7 @@ def test_one_process_serves_the_whole_decision_and_ends_with_it(
 def test_a_choice_of_choices(this_gpu: FakeBackend, asked: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
     """The inner one is timed without anything of the outer one between its launches."""
     with_fault(this_gpu)
-    run, real, seen = triton.runtime.jit.JITFunction.run, first_runs.unwatched, list[bool]()
+    run, real, seen = triton.runtime.jit.JITFunction.run, implementation_runs.unwatched, list[bool]()
 
     class Watched:
         def __enter__(self) -> None:
@@ -319,14 +319,14 @@ def test_an_interrupt_just_when_it_begins_leaves_tritons_functions(
     this_gpu: FakeBackend, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     script(this_gpu, isolated=True)
-    run, real = triton.runtime.jit.JITFunction.run, first_runs.BareLaunches.begin
+    run, real = triton.runtime.jit.JITFunction.run, implementation_runs.BareLaunches.begin
 
     def interrupted(launches: Any) -> None:
         real(launches)
         assert triton.runtime.jit.JITFunction.run is not run
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(first_runs.BareLaunches, "begin", interrupted)
+    monkeypatch.setattr(implementation_runs.BareLaunches, "begin", interrupted)
     with pytest.raises(KeyboardInterrupt):
         Pair(this_gpu).choice()(torch.empty(N, device="cuda"))
     assert triton.runtime.jit.JITFunction.run is run

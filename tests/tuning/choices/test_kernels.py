@@ -13,7 +13,7 @@ from fake_runs import N, block, by_block, configs, increment_kernel, scale_kerne
 import kerntune
 from kerntune.gpu.scripted import FakeBackend
 from kerntune.tuning.cache import WinnerCache
-from kerntune.tuning.choices.choice_candidate import ChoiceCandidate, code_hash
+from kerntune.tuning.choices.declaration import ChoiceCandidate, code_hash
 
 
 @triton.jit

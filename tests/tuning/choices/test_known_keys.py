@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from typing import Any
 
-from kerntune.tuning.choices.known_keys import KeyLocks
+from kerntune.tuning.choices.decided_keys import KeyLocks
 
 
 class Seen:

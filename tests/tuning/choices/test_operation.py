@@ -20,11 +20,11 @@ import kerntune
 from kerntune.base.policy import TuneMode
 from kerntune.errors import CacheMissError, MeasurementError, UsageError
 from kerntune.gpu.scripted import FakeBackend
-from kerntune.tuning import chosen, context
+from kerntune.tuning import agreement, context
 from kerntune.tuning.cache import WinnerCache
 from kerntune.tuning.choices import operation
-from kerntune.tuning.choices.choice_candidate import implementations
 from kerntune.tuning.choices.choice_place import ChoicePlace, choices_at
+from kerntune.tuning.choices.declaration import implementations
 
 Spend = Callable[[float], None]
 
@@ -716,7 +716,7 @@ def test_random_numbers_are_as_after_one_call(spend: Spend) -> None:
 def test_a_winner_is_kept_and_found_again(spend: Spend, cache_folder: Path) -> None:
     Timed(spend).choice()(torch.ones(4))
     first = kerntune.fingerprint()
-    chosen._chosen.clear()
+    agreement._chosen.clear()
     assert kerntune.fingerprint() != first
     timed = Timed(spend)
     again = timed.choice()

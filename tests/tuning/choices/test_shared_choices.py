@@ -16,8 +16,7 @@ from forked import Copies
 
 import kerntune
 from kerntune.errors import CacheMissError
-from kerntune.tuning import ranks
-from kerntune.tuning.cache import WinnerCache, shipped
+from kerntune.tuning.cache import WinnerCache, leases, winners
 from kerntune.tuning.choices import operation
 from tuning.cache.stores import machine
 
@@ -52,7 +51,7 @@ def last(double: Any) -> tuple[str, str]:
 
 @pytest.fixture(autouse=True)
 def no_launcher(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in (*ranks.SIZES, "KERNTUNE_STORE", "KERNTUNE_WINNERS"):
+    for name in (*leases.SIZES, "KERNTUNE_STORE", "KERNTUNE_WINNERS"):
         monkeypatch.delenv(name, raising=False)
 
 
@@ -203,7 +202,7 @@ def test_a_store_that_is_away_costs_a_race(spend: Spend, at: Callable[[str], Non
 
 
 def ship(folder: Path) -> None:
-    shipped.write_file(folder, WinnerCache().entries())
+    winners.write_file(folder, WinnerCache().entries())
 
 
 def test_a_shipped_decision_is_used_frozen_too(spend: Spend, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,7 +11,7 @@ import torch
 
 import kerntune
 from kerntune.gpu.scripted import FakeBackend
-from kerntune.tuning.choices.stream_race import _settle, race_calls
+from kerntune.tuning.choices.deciding import _settle, race_calls
 from kerntune.tuning.race import Trial
 
 Spend = Callable[[float], None]

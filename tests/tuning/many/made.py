@@ -6,7 +6,7 @@ from concurrent.futures import Future
 from typing import Any
 
 from kerntune.base.tuning_job import SCHEMA, TuningJob
-from kerntune.tuning.many.outcome import Ended, JobRequest, KeyOutcome, encoded, request_of
+from kerntune.tuning.many.job_run import Ended, JobRequest, KeyOutcome, encoded, request_of
 
 
 def job(number: int) -> TuningJob:

@@ -21,8 +21,7 @@ from kerntune.capture import Capture
 from kerntune.errors import StoreError, UsageError
 from kerntune.gpu.invented import invented
 from kerntune.gpu.scripted import FakeBackend
-from kerntune.tuning.many.describing import describe
-from kerntune.tuning.many.named_kernel import name_of, tuner_of
+from kerntune.tuning.many.describing import describe, name_of, tuner_of
 from kerntune.tuning.many.tune_many import tuning_job
 from kerntune.tuning.stored_winners import exact_arguments
 from tuning.many import kernels

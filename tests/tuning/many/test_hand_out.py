@@ -13,9 +13,8 @@ import pytest
 
 from kerntune.base.tuning_job import SCHEMA, TuningJob
 from kerntune.tuning.many import hand_out
-from kerntune.tuning.many.hand_out import TIMES, HandOut
-from kerntune.tuning.many.job_kind import kind_of
-from kerntune.tuning.many.outcome import Ended, JobRequest, encoded, request_of
+from kerntune.tuning.many.hand_out import TIMES, HandOut, kind_of
+from kerntune.tuning.many.job_run import Ended, JobRequest, encoded, request_of
 from tuning.many.made import Scripted, Silent, done, job, request
 
 

@@ -10,7 +10,7 @@ import torch
 from kerntune.base.config import Config
 from kerntune.gpu.scripted import FakeBackend
 from kerntune.tuning.many.describing import describe
-from kerntune.tuning.many.job_kind import kind_of
+from kerntune.tuning.many.hand_out import kind_of
 from kerntune.tuning.many.tune_many import tuning_job
 from tuning.many import kernels
 

@@ -16,8 +16,7 @@ from kerntune.base.tuning_job import TuningJob
 from kerntune.gpu.scripted import ILLEGAL_ADDRESS, FakeBackend, Rule
 from kerntune.tuning.cache import WinnerCache
 from kerntune.tuning.many.describing import describe
-from kerntune.tuning.many.job_run import outcome_for, run_job
-from kerntune.tuning.many.outcome import Ended, JobRequest, KeyOutcome, encoded, outcome_of
+from kerntune.tuning.many.job_run import Ended, JobRequest, KeyOutcome, encoded, outcome_for, outcome_of, run_job
 from kerntune.tuning.many.tune_many import tuning_job
 from tuning.many import kernels
 

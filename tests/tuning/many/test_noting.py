@@ -14,7 +14,7 @@ import kerntune
 from kerntune.base.tuning_job import TuningJob
 from kerntune.gpu.scripted import FakeBackend
 from kerntune.tuning import context
-from kerntune.tuning.many import noting
+from kerntune.tuning.many import shapes_file
 from kerntune.tuning.many.shapes_file import ShapesFile
 from tuning.many import kernels
 
@@ -32,7 +32,7 @@ def backend(this_gpu: FakeBackend) -> FakeBackend:
 @pytest.fixture
 def file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     path = tmp_path / "shapes.jsonl"
-    monkeypatch.setenv(noting.SHAPES, str(path))
+    monkeypatch.setenv(shapes_file.SHAPES, str(path))
     return path
 
 
@@ -62,7 +62,7 @@ def test_a_stored_winner_is_launched(
     kernels.scale(1000)
     kernels.scaled.cache.clear()
     launches.clear()
-    monkeypatch.setenv(noting.SHAPES, str(tmp_path / "s"))
+    monkeypatch.setenv(shapes_file.SHAPES, str(tmp_path / "s"))
     kernels.scale(1000)
     assert [launch["BLOCK"] for launch in launches] == [128]
     assert len(noted(tmp_path / "s")) == 1, "it is a key of the run all the same"
@@ -129,11 +129,11 @@ def test_without_a_gpu_nothing_is_tuned_either(
 def test_what_cannot_be_noted_is_a_warning_and_the_run_goes_on(
     backend: FakeBackend, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, launches: list[dict[str, Any]]
 ) -> None:
-    noting._warn.cache_clear()
-    monkeypatch.setenv(noting.SHAPES, str(tmp_path / "no" / "s"))
+    shapes_file._warn.cache_clear()
+    monkeypatch.setenv(shapes_file.SHAPES, str(tmp_path / "no" / "s"))
     with pytest.warns(RuntimeWarning, match="no/s: can't be written"):
         kernels.scale(1000)
-    monkeypatch.setenv(noting.SHAPES, str(tmp_path / "s"))
+    monkeypatch.setenv(shapes_file.SHAPES, str(tmp_path / "s"))
     local = kerntune.autotune(configs(64, 128), key=["n"])(scale_kernel)
     with pytest.warns(RuntimeWarning, match="is noted, but can't be tuned from .*top level of a module"):
         kernels.scale(1000, local)
@@ -142,6 +142,6 @@ def test_what_cannot_be_noted_is_a_warning_and_the_run_goes_on(
 
 
 def test_no_file_no_notes(backend: FakeBackend) -> None:
-    assert not noting.noting()
+    assert not shapes_file.noting()
     kernels.scale(1000)
     assert backend.gpu.launches > 0

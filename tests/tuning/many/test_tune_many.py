@@ -20,11 +20,10 @@ from kerntune.base.tuning_job import SCHEMA, TuningJob
 from kerntune.errors import UsageError
 from kerntune.gpu.scripted import FakeBackend
 from kerntune.tuning.cache import Winner, WinnerCache, WinnerKey
-from kerntune.tuning.cache.winner import SCHEMA as WINNER_SCHEMA
-from kerntune.tuning.many.outcome import Ended, KeyOutcome, encoded, request_of
-from kerntune.tuning.many.progress import KeyProgress
+from kerntune.tuning.cache.keys import SCHEMA as WINNER_SCHEMA
+from kerntune.tuning.many.job_run import Ended, KeyOutcome, encoded, request_of
 from kerntune.tuning.many.shapes_file import ShapesFile
-from kerntune.tuning.many.tune_many import TunedMany, tune_many, tuning_job
+from kerntune.tuning.many.tune_many import KeyProgress, TunedMany, tune_many, tuning_job
 from tuning.many import kernels
 from tuning.many.made import Scripted, Silent, job
 

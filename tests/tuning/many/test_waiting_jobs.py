@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kerntune.base.tuning_job import SCHEMA, TuningJob
-from kerntune.tuning.many.outcome import JobRequest
-from kerntune.tuning.many.waiting_jobs import WaitingJob, WaitingJobs
+from kerntune.tuning.many.hand_out import WaitingJob, WaitingJobs
+from kerntune.tuning.many.job_run import JobRequest
 
 
 def request(kernel: str, key: int) -> JobRequest:

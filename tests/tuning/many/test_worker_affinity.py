@@ -10,8 +10,7 @@ import pytest
 
 from kerntune.tuning.many import dask_executor
 from kerntune.tuning.many.dask_executor import DaskExecutor, with_affinity
-from kerntune.tuning.many.hand_out import HandOut
-from kerntune.tuning.many.job_kind import kind_of
+from kerntune.tuning.many.hand_out import HandOut, kind_of
 from kerntune.tuning.many.worker_affinity import WorkerAffinity
 from tuning.many.hand_out_simulated import Costs, SimulatedWorkers, efficiency, keys
 from tuning.many.made import done, request

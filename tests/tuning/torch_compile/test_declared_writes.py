@@ -12,8 +12,7 @@ from compiled_runs import accumulated, configs, doubled_in_place, scaled
 
 import kerntune
 from kerntune.search import Choice, Search, Space
-from kerntune.tuning.torch_compile.declared_writes import written_names
-from kerntune.tuning.torch_compile.kernel_calls import DescribedExample
+from kerntune.tuning.torch_compile.kernel_calls import DescribedExample, written_names
 
 
 @triton.jit

@@ -15,9 +15,15 @@ from compiled_runs import Runs, configs, doubled_in_place, scaled
 import kerntune
 from kerntune.errors import UsageError
 from kerntune.tuning.torch_compile import graph_launch
-from kerntune.tuning.torch_compile.argument_plan import ArgumentPlan, Given, KnownValue, ListedValues, TensorDescription
-from kerntune.tuning.torch_compile.generated_calls import GeneratedCall
 from kerntune.tuning.torch_compile.graph_launch import GraphLaunch, launch_of, register
+from kerntune.tuning.torch_compile.hook_in import GeneratedCall
+from kerntune.tuning.torch_compile.launch_arguments import (
+    ArgumentPlan,
+    Given,
+    KnownValue,
+    ListedValues,
+    TensorDescription,
+)
 
 pytestmark = pytest.mark.filterwarnings("ignore:`torch.jit.*is deprecated:DeprecationWarning")
 """Inductor warns of what it imports itself."""

@@ -14,7 +14,7 @@ from compiled_runs import configs, scaled
 import kerntune
 from kerntune.grids import FixedGrid, Name, ceil_div
 from kerntune.kernels import compat
-from kerntune.tuning.torch_compile.grid_memo import GridMemo, NotingMapping, reads_of
+from kerntune.tuning.torch_compile.graph_launch import GridMemo, NotingMapping, reads_of
 
 N = 100
 GLOBAL = 3

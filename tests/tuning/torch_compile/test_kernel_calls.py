@@ -15,7 +15,7 @@ from kerntune.errors import CacheMissError
 from kerntune.grids import FixedGrid, Name, ceil_div
 from kerntune.kernels.compat import torch_private
 from kerntune.search import Choice, Search, Space
-from kerntune.tuning import autotuner_run
+from kerntune.tuning import tuned_call
 from kerntune.tuning.torch_compile import kernel_calls
 
 SIZES = (100, 150, 300, 100)
@@ -494,7 +494,7 @@ def test_frozen_tuning_holds(runs: Runs, monkeypatch: pytest.MonkeyPatch) -> Non
         raise CacheMissError(f"kernel {call.tuner.base_fn.__name__}: no stored winner")
 
     graph = torch.compile(launching(make()), backend="eager", fullgraph=True)
-    monkeypatch.setattr(autotuner_run._Call, "tune", frozen)
+    monkeypatch.setattr(tuned_call._Call, "tune", frozen)
     with pytest.raises(CacheMissError, match="kernel scaled: no stored winner"):
         graph(torch.randn(100))
     assert runs.launches == []

@@ -406,7 +406,7 @@
     const label = `${stage.toUpperCase()} of ${kernel}: removed from the baseline's, added in today's`;
     return el("div", { class: "scroll listing", tabindex: "0", role: "region", "aria-label": label },
       el("table", { class: "codetable code" }, el("caption", {}, el("span", {}, label)), el("thead", {}, el("tr", {}, el("th", { scope: "col" }, "Baseline"), el("td", { class: "side" }), el("th", { scope: "col" }, "Today"))), bodies),
-      cut ? el("p", { class: "muted" }, `${cut} more lines; kerntune diff shows all.`) : "");
+      cut ? el("p", { class: "muted" }, `${cut} more lines; kerntune code shows all.`) : "");
   }
 
   // ---- one case -------------------------------------------------------------------------------------------------
@@ -454,7 +454,7 @@
         data.landscape && panel("Tuning landscape", data.landscape.map((part) => landscape(part, many))),
         data.roofline && roofline(data.roofline), data.history && history(data.history), data.launches && launches(data.launches),
         data.code && code(data.code),
-        data.codeLeftOut && panel("Changed code", el("p", {}, "Left out: the code of worse cases fills this report. The run's JSON has it, and kerntune diff shows it."))].filter(Boolean),
+        data.codeLeftOut && panel("Changed code", el("p", {}, "Left out: the code of worse cases fills this report. The run's JSON has it, and kerntune code shows it."))].filter(Boolean),
       crumbs(index));
     $("list").hidden = true;
     $("case").hidden = false;

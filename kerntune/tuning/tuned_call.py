@@ -1,14 +1,19 @@
-"""What a call of any of Triton's autotuners does under kerntune: launch the winner, which is found first if need be."""
+"""Does one call of any of Triton's autotuners: the call launches the winner, which is found first if need be.
+
+A winner is known to this process, or stored by an earlier run, or tuned now. In the warm-up of a CUDA graph the tuning
+allocates outside of the graph's memory pool, and leaves nothing in it.
+"""
 
 from __future__ import annotations
 
+import contextlib
 import os
 import threading
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
-from typing import Any
+from typing import Any, TypeVar
 
 from kerntune import capture as captures
 from kerntune.base.config import Config
@@ -18,22 +23,30 @@ from kerntune.capture.bare_launches import launching_tuned
 from kerntune.capture.site import site_of_given
 from kerntune.errors import CacheMissError, MeasurementError, NoGpuError, TuningError, UsageError
 from kerntune.gpu.base import Gpu
-from kerntune.gpu.probe import captures_graph, is_exporting
+from kerntune.gpu.probe import captures_graph, current_thread_state, device_in_use, is_exporting
 from kerntune.kernels import compat
+from kerntune.kernels.compat import torch_private
 from kerntune.kernels.content_use import content_use
 from kerntune.kernels.dispatch import Ran
 from kerntune.kernels.dispatch.observers import ObservedLaunch
 from kerntune.kernels.source import is_kernel, kernel_file
 from kerntune.tuning import context
-from kerntune.tuning.agreement import turn
+from kerntune.tuning.admission import LAUNCHES_NOTHING, first_usable, launches_nothing
+from kerntune.tuning.agreement import note_chosen, tuning_turn
 from kerntune.tuning.cache import Winner, WinnerCache
-from kerntune.tuning.cache.shared_winners import with_store
-from kerntune.tuning.choices.choice_place import place_now
-from kerntune.tuning.chosen import note
+from kerntune.tuning.cache.shared_store import with_store
+from kerntune.tuning.choices.choice_place import current_place
 from kerntune.tuning.deferred import go_on, late_of, leave
-from kerntune.tuning.many.noting import note as note_call
-from kerntune.tuning.many.noting import noting
-from kerntune.tuning.notify import (
+from kerntune.tuning.many.shapes_file import note as note_call
+from kerntune.tuning.many.shapes_file import noting
+from kerntune.tuning.observing import observed, watch_environment
+from kerntune.tuning.stored_trials import Trials
+from kerntune.tuning.stored_winners import Winners, index_of
+from kerntune.tuning.tune_call import tune_call, unraced_call
+from kerntune.tuning.tune_options import ALL, TuneOptions, mode_of, options_of
+from kerntune.tuning.tuning_result import (
+    Tuned,
+    log_config,
     naming_missing_gpu,
     tell,
     tell_failed,
@@ -43,16 +56,6 @@ from kerntune.tuning.notify import (
     timings_of,
     warn_of,
 )
-from kerntune.tuning.observing import observed, watch_environment
-from kerntune.tuning.patience import ALL
-from kerntune.tuning.private_pools import outside_graph_pool
-from kerntune.tuning.stored_trials import Trials
-from kerntune.tuning.stored_winners import Winners, index_of
-from kerntune.tuning.tune_call import tune_call, unraced_call
-from kerntune.tuning.tune_options import TuneOptions, mode_of, options_of
-from kerntune.tuning.tuning_log import log_config
-from kerntune.tuning.tuning_result import Tuned
-from kerntune.tuning.untuned import LAUNCHES_NOTHING, first_usable, launches_nothing
 
 STAYS = (TuneMode.FROZEN, TuneMode.NEAREST)
 """Modes in which no config is tried, late ones neither."""
@@ -141,7 +144,7 @@ def tune_given(
     if winners.find(site) is not None:
         return site, winners.stored(site), False
     untuned = partial(first_usable, capture, site)
-    with TUNING, turn(winners, site, backend.gpu, unfinished=False, untuned=untuned) as found:
+    with TUNING, tuning_turn(winners, site, backend.gpu, unfinished=False, untuned=untuned) as found:
         if found is not None:
             return site, winners.stored(site), False
         with backend.gpu.lock():
@@ -191,7 +194,7 @@ class _Call:
         if not os.environ.get("KERNTUNE_DUMP"):
             return run()
 
-        from kerntune.tuning.launch_dumps import dumping  # not loaded by programs that don't ask for it
+        from kerntune.tuning.launch_files import dumping  # not loaded by programs that don't ask for it
 
         return dumping(tuner, self.key, config, self.args, self.kwargs, run)
 
@@ -223,7 +226,7 @@ class _Call:
         if found is None:
             _refuse_graph_capture(site.kernel)
             unfinished, untuned = options.patience is not None, partial(first_usable, capture, site)
-            with turn(winners, site, backend.gpu, unfinished=unfinished, untuned=untuned) as found:
+            with tuning_turn(winners, site, backend.gpu, unfinished=unfinished, untuned=untuned) as found:
                 if found is None:
                     with backend.gpu.lock():
                         found = winners.arrived(site, unfinished, ask=False)  # of who held the lock before
@@ -263,7 +266,7 @@ class _Call:
         order += [i for i in range(len(site.originals)) if i != first]
         result = self._launch_one_of([site.originals[i] for i in order], near is not None)
         chosen = next(i for i in order if site.originals[i] is self.tuner.cache[self.key])
-        note(winners.key(site), site.candidates[chosen].config)
+        note_chosen(winners.key(site), site.candidates[chosen].config)
         return result
 
     def _launch_first_that_can(self) -> Any:
@@ -306,7 +309,7 @@ class _Call:
 
     def winners_on(self, gpu: Gpu) -> Winners:
         """Where its winner is kept, in the call's mode; while a gated test's choice is decided, in the gate's."""
-        if self.keep and (place := place_now()) is not None:
+        if self.keep and (place := current_place()) is not None:
             return Winners(place.cache, place.mode, gpu, self.options.verification.lax)
         mode = mode_of(self.tuner, keep=self.keep)
         if mode is TuneMode.FROZEN and noting():
@@ -316,7 +319,7 @@ class _Call:
 
     def _reuse(self, site: Site, index: int, winners: Winners) -> None:
         site.settle(index)
-        note(winners.key(site), site.candidates[index].config)
+        note_chosen(winners.key(site), site.candidates[index].config)
         stored = winners.stored(site)
         if stored is None:
             return
@@ -348,7 +351,7 @@ class _Call:
         if self.keep:
             standing = winners.keep(site, winner, tuned.times_ns[winner], untried=late)
             winner = standing if winners.agrees or standing in tuned.times_ns else winner
-            note(winners.key(site), site.candidates[winner].config)
+            note_chosen(winners.key(site), site.candidates[winner].config)
         if trials is not None:
             trials.share(site)
         site.settle(winner)
@@ -393,3 +396,40 @@ def _refuse_graph_capture(kernel: str) -> None:
             f"kernel {kernel} has no winner yet for these arguments, and tuning can't run while a CUDA graph is being "
             "captured; call it once before the capture"
         )
+
+
+T = TypeVar("T")
+
+
+def outside_graph_pool(work: Callable[[], T]) -> T:
+    """What ``work`` returns. While ``mode="reduce-overhead"`` warms a CUDA graph up, torch gives this thread's
+    allocations to the graph's private pool, where nothing of ours may stay: the work is done in another thread then, on
+    the same device and stream."""
+    device = None if isinstance(threading.current_thread(), _Outside) else device_in_use()
+    if device is None or not torch_private.warms_up_for_graph(device):
+        return work()
+    return _in_thread(work, current_thread_state())
+
+
+class _Outside(threading.Thread):
+    """A thread whose allocations are no graph's. What it tunes meanwhile for a hook, it tunes itself: it holds the lock
+    on tuning."""
+
+
+def _in_thread(work: Callable[[], T], state: Callable[[], contextlib.AbstractContextManager[Any]]) -> T:
+    found: list[T] = []
+    failed: list[BaseException] = []
+
+    def run() -> None:
+        try:
+            with state():
+                found.append(work())
+        except BaseException as exc:
+            failed.append(exc)
+
+    thread = _Outside(target=run, name="kerntune-warm-up")
+    thread.start()
+    thread.join()
+    if failed:
+        raise failed[0]
+    return found[0]

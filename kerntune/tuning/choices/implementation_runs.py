@@ -1,4 +1,7 @@
-"""The first runs of a choice's implementations: a kernel that nothing tunes is launched in another process first."""
+"""Runs each implementation of a choice for the first time.
+
+A kernel that nothing tunes is launched in another process first.
+"""
 
 from __future__ import annotations
 
@@ -22,10 +25,9 @@ from kerntune.gpu.probe import captures_graph
 from kerntune.kernels.compat.torch_private import runs_backward
 from kerntune.kernels.source import kernel_name
 from kerntune.tuning import context
-from kerntune.tuning.captured_launch import launch_elsewhere, recording_of
-from kerntune.tuning.choices.launch_faults import BareLaunch, LaunchFaults
-from kerntune.tuning.isolation import Isolate, Isolation, IsolationError, unsaid
-from kerntune.tuning.kept_isolation import KEPT
+from kerntune.tuning.choices.stored_choices import BareLaunch, LaunchFaults
+from kerntune.tuning.first_launches import launch_elsewhere, recording_of
+from kerntune.tuning.isolation import KEPT, Isolate, Isolation, IsolationError, unsaid
 
 FOLLOWS = "it follows addresses, which lead somewhere else in another process"
 
@@ -34,7 +36,7 @@ _launched: set[tuple[object, BareLaunch]] = set()
 
 
 @dataclass
-class FirstRuns:
+class ImplementationRuns:
     """Those of one decision. Before a launch of this thread, or of a backward function, that isn't known, the same is
     launched elsewhere on what the tensors hold then. Of launches that are alike (:func:`like`) one is.
 
@@ -203,7 +205,7 @@ class FirstRuns:
 
 class _Watching(threading.local):
     def __init__(self) -> None:
-        self.runs: list[FirstRuns] = []
+        self.runs: list[ImplementationRuns] = []
 
 
 _watching = _Watching()

@@ -1,4 +1,8 @@
-"""A callable that computes an operation: its name, and a hash of the code that it is."""
+"""Reads what a choice is declared with: its implementations, and the parameters that make a key.
+
+An implementation is a callable with a name and a hash of the code that it is. A config stands for it in the store of
+winners. A decision also depends on settings beside the values in its key.
+"""
 
 from __future__ import annotations
 
@@ -7,16 +11,20 @@ import functools
 import hashlib
 import inspect
 import textwrap
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from types import CellType, FunctionType, MethodType
 from typing import Any
 
+import torch
+
 from kerntune.base.config import Config
 from kerntune.errors import UsageError
+from kerntune.kernels import compat
+from kerntune.kernels.dispatch.choice_finder import part_of
 from kerntune.kernels.source import is_kernel, jit_of, source_hash
 from kerntune.kernels.value_text import text_of
-from kerntune.tuning.choices.choice_config import config_for
+from kerntune.tuning.choices.call_copies import tensors_in
 
 
 @dataclass(frozen=True)
@@ -127,3 +135,99 @@ def _top(fn: FunctionType) -> str:
 
 def _is_kernel(value: Any) -> bool:
     return hasattr(type(value), "run") and hasattr(value, "fn") and is_kernel(value)
+
+
+NAME, CODE = "implementation", "code"
+"""Its words: the implementation's name, and the begin of a hash of its code."""
+
+
+def config_for(name: str, code: str) -> Config:
+    """Another config as soon as the code is another."""
+    return Config({NAME: name, CODE: code})
+
+
+def implementation_in(config: Config) -> str | None:
+    """The name of the implementation that a config stands for; None for a kernel's config."""
+    return str(config.kwargs[NAME]) if set(config.kwargs) == {NAME, CODE} else None
+
+
+RESULT = "result"
+"""In ``verify_ignore``: what is returned."""
+
+
+def declared_at(fn: Any) -> str:
+    """The file and line of a function, in parentheses after its name; nothing for what has none."""
+    code = getattr(inspect.unwrap(fn), "__code__", None)
+    return "" if code is None else f" ({code.co_filename}:{code.co_firstlineno})"
+
+
+def parameters_of(fn: Callable[..., Any], choice: str) -> tuple[inspect.Parameter, ...]:
+    """The parameters of a signature; :class:`UsageError` for one that can't be a choice's."""
+    try:
+        found = tuple(inspect.signature(fn).parameters.values())
+    except (TypeError, ValueError):
+        raise UsageError(f"{choice}: its signature isn't known; decorate a Python function that has it") from None
+    for p in found:
+        if p.kind in (p.VAR_POSITIONAL, p.VAR_KEYWORD):
+            raise UsageError(f"{choice}: {p} can't be in a key; name all parameters in the signature")
+        if p.name.startswith("kt_"):
+            raise UsageError(f"{choice}: parameter {p.name} begins with kt_, as names of kerntune's own do")
+    return found
+
+
+def checked_key(key: Sequence[str], parameters: Sequence[inspect.Parameter], choice: str) -> frozenset[str]:
+    """The names in a key; :class:`UsageError` for none, and for one that is no parameter."""
+    names = [p.name for p in parameters]
+    if isinstance(key, str):
+        raise UsageError(f"{choice}: key is {key!r}; it is a list of names: key=[{key!r}]")
+    if not key:
+        raise UsageError(
+            f"{choice}: key is empty, so that one decision would serve calls of all sizes; name the parameters whose "
+            f"sizes or values decide which implementation is the fastest, such as key={_all(names)}"
+        )
+    for one in key:
+        if one not in names:
+            raise UsageError(f"{choice}: key has {one!r}, which is no parameter; there are {', '.join(names)}")
+    return frozenset(key)
+
+
+def checked_ignored(
+    ignored: Sequence[str] | None, parameters: Sequence[inspect.Parameter], name: str, choice: str
+) -> tuple[str, ...] | None:
+    """Names in ``verify_ignore``; :class:`UsageError` for one that names nothing that could be compared."""
+    names = [p.name for p in parameters]
+    comparable = {RESULT, *names, *(f"gradient of {n}" for n in names)}
+    for one in ignored or ():
+        if one.removeprefix(f"{name}.") not in comparable:
+            raise UsageError(
+                f"{choice}: verify_ignore has {one!r}, which is nothing that is compared; there are {RESULT} (what is "
+                f"returned) and the parameters {', '.join(names)}"
+            )
+    return None if ignored is None else tuple(ignored)
+
+
+def _all(names: Sequence[str]) -> str:
+    return "[" + ", ".join(f'"{n}"' for n in names) + "]"
+
+
+def require_hashable(values: Mapping[str, Any], key: Container[str], choice: str) -> None:
+    """:class:`UsageError` for a value in the key that can't be looked up. Tensors are, by their shapes."""
+    for name in (n for n in values if n in key and next(tensors_in(values[n]), None) is None):
+        try:
+            hash(part_of(values[name], keyed=True))
+        except TypeError:
+            raise UsageError(
+                f"choice {choice}: {name} is in the key, and a {type(values[name]).__name__} can't be looked up: pass "
+                f"numbers, texts, tuples or lists of them, or take {name} out of the key"
+            ) from None
+
+
+def settings_texts() -> list[str]:
+    """The settings of torch by which its own implementations choose what they launch, and its version."""
+    flags = {
+        "autocast": str(torch.get_autocast_dtype("cuda")) if torch.is_autocast_enabled() else "off",
+        "float32_matmul": torch.get_float32_matmul_precision(),
+        "deterministic": str(torch.are_deterministic_algorithms_enabled()),
+        "torch": compat.torch_version(),
+    }
+    return [f"{name}={text}" for name, text in flags.items()]

@@ -1,0 +1,314 @@
+"""A child process that answers messages: it starts in a group of its own, is asked within a limit, and is ended whole.
+
+The contract, whoever uses it:
+
+* A reply is whole within one limit, or the process is ended, also on Ctrl-C: a late reply must never be taken for that
+  to the next request.
+* It leads a session and a process group of its own: its end takes what it has started along, and Ctrl-C in the
+  terminal doesn't reach it.
+* How it ended is told by exit status or signal name; what it printed last is kept.
+* Messages are those of :mod:`kerntune.base.frames`: nothing is pickled.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future
+from functools import lru_cache
+from pathlib import Path
+from queue import SimpleQueue
+from typing import IO, Any, Generic, TypeVar
+
+from kerntune.base.frames import Reader, Timeout, send
+from kerntune.errors import PeerClosed, PeerTimeout
+
+T = TypeVar("T")
+
+END_LIMIT_S = 5.0
+"""A killed process is gone after 0.05 s; one whose driver call doesn't return stays, whatever is waited."""
+
+LAST_WORDS = 4000
+"""Bytes of what a process has printed last that are kept."""
+
+_ROOT = str(Path(__file__).resolve().parents[2])
+
+_PROGRAM = (
+    "import sys; root, module, count = sys.argv[1:4]; end = 4 + int(count); path = sys.argv[4:end]; "
+    "sys.path[:] = [root, *path]; import kerntune; sys.path[:] = path; "
+    "del sys.argv[1:end]; import runpy; runpy.run_module(module, run_name='__main__', alter_sys=True)"
+)
+
+
+def module_command(module: str, *words: str) -> list[str]:
+    """A command that runs ``module`` of the kerntune that runs here, with this process's ``sys.path`` but for the
+    working folder; ``words`` are its arguments.
+
+    ``python -m`` searches the working folder before all others, ``PYTHONPATH`` included: in a checkout of another
+    kerntune, or beside a folder of that name, it would run that one.
+    """
+    path = [str(entry) for entry in sys.path if entry]
+    return [sys.executable, "-c", _PROGRAM, _ROOT, module, str(len(path)), *path, *words]
+
+
+class ChildEnded(PeerClosed):
+    """The process is gone; the message says how it ended, with the last line of ``words``, what it said last.
+
+    ``code`` is its exit status, negative for a signal, and ``signal`` that signal's number; None where that isn't
+    known or isn't so.
+    """
+
+    def __init__(self, message: str, code: int | None = None, words: str = "") -> None:
+        super().__init__(message)
+        self.code, self.words = code, words
+        self.signal = -code if code is not None and code < 0 else None
+
+
+class ChildProcess(Generic[T]):
+    """One process, whose messages are of ``message_kind``; used by one thread at a time.
+
+    ``env`` replaces the environment, and ``pass_fds`` are descriptors that it inherits. With ``from_lasting_thread`` it
+    starts at once in a thread that lasts as long as this process; what keeps it from starting is then raised as
+    :class:`ChildEnded` where it is used. Without, it is an ``OSError`` here.
+    """
+
+    def __init__(
+        self,
+        command: Sequence[str],
+        message_kind: Any,
+        env: Mapping[str, str] | None = None,
+        pass_fds: Sequence[int] = (),
+        from_lasting_thread: bool = False,
+    ) -> None:
+        self._command, self._kind, self._env, self._pass_fds = command, message_kind, env, pass_fds
+        self._errors: IO[bytes] | None = None
+        self._started: Future[subprocess.Popen[bytes]] = Future()
+        self._messages: Reader[T] | None = None
+        self._first: T | None = None
+        self._killed = self._ended = False
+        self._ending_s = 0.0
+        if from_lasting_thread:
+            self._start_from_lasting_thread()
+        else:
+            self._started.set_result(self._popen())
+
+    def _start_from_lasting_thread(self) -> None:
+        try:
+            _lasting_thread(os.getpid()).put(self._start)
+        except RuntimeError:
+            self._start()  # it ends with this thread
+
+    def _start(self) -> None:
+        try:
+            self._started.set_result(self._popen())
+        except Exception as exc:  # the next use of the process raises it
+            self._started.set_exception(exc)
+
+    def _popen(self) -> subprocess.Popen[bytes]:
+        self._errors = tempfile.TemporaryFile()  # noqa: SIM115 - closed with the process
+        try:
+            return subprocess.Popen(
+                self._command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._errors, env=self._env,
+                pass_fds=self._pass_fds, start_new_session=True,
+            )  # fmt: skip
+        except BaseException:
+            self._errors.close()
+            raise
+
+    @property
+    def process(self) -> subprocess.Popen[bytes]:
+        """Once it has started. :class:`ChildEnded` if it can't."""
+        failure = self._started.exception()
+        if failure is not None:
+            raise ChildEnded(f"no process can be started ({failure})")
+        return self._started.result()
+
+    @property
+    def pid(self) -> int:
+        """Also the number of its group. :class:`ChildEnded` if it could not start."""
+        return self.process.pid
+
+    @property
+    def inbox(self) -> int:
+        """The descriptor that it reads requests from."""
+        stdin = self.process.stdin
+        assert stdin is not None
+        return stdin.fileno()
+
+    @property
+    def outbox(self) -> int:
+        """The descriptor that it writes replies to."""
+        stdout = self.process.stdout
+        assert stdout is not None
+        return stdout.fileno()
+
+    @property
+    def messages(self) -> Reader[T]:
+        """What it writes."""
+        if self._messages is None:
+            self._messages = Reader(self.outbox, self._kind)
+        return self._messages
+
+    @property
+    def alive(self) -> bool:
+        """Whether it can be asked."""
+        if self._killed or self._ended or self._started.exception() is not None:
+            return False
+        return self.process.poll() is None
+
+    def ready(self, limit_s: float) -> T:
+        """Its first message, which is waited for once. Errors as of :meth:`ask`."""
+        if self._first is None:
+            self._first = self.ask(None, limit_s)
+        return self._first
+
+    def ask(self, message: Any, limit_s: float, end_if_late: bool = True) -> T:
+        """Send a message, unless it is None, and return the next one that comes, both within the limit.
+
+        :class:`ChildEnded` if the process is gone, ``PeerTimeout`` if it is late, ``FrameError`` for what is no
+        message. It has been ended then, and after Ctrl-C, which doesn't wait until it is gone. Only one that is late
+        may go on, without ``end_if_late``.
+        """
+        try:
+            return self._exchanged(message, limit_s)
+        except KeyboardInterrupt:
+            self.end(wait=False)
+            raise
+        except BaseException as exc:
+            if end_if_late or not isinstance(exc, PeerTimeout):
+                self.end()
+            raise
+
+    def _exchanged(self, message: Any, limit_s: float) -> T:
+        if self._killed or self._ended:
+            raise ChildEnded("its process was ended before")
+        inbox, messages, limit = self.inbox, self.messages, Timeout(limit_s)
+        try:
+            if message is not None:
+                send(inbox, message, limit)
+            return messages.receive(limit)
+        except PeerClosed:
+            raise self._how_it_ended() from None
+
+    def _how_it_ended(self) -> ChildEnded:
+        """One that closes its pipe is about to end."""
+        try:
+            code = self.process.wait(END_LIMIT_S)
+        except subprocess.TimeoutExpired:
+            return ChildEnded("its process closed its pipe")
+        how, words = f"its process {how_it_ended(code)}", self.last_words()
+        return ChildEnded(f"{how}: {words.splitlines()[-1]}" if words else how, code, words)
+
+    def last_words(self) -> str:
+        """What it has printed last."""
+        if self._errors is None or self._errors.closed:
+            return ""
+        size = os.fstat(self._errors.fileno()).st_size
+        last = os.pread(self._errors.fileno(), LAST_WORDS, max(0, size - LAST_WORDS))
+        return last.decode(errors="replace").strip()
+
+    def end(self, wait: bool = True) -> float:
+        """Kill its group and wait until it is gone; returns the seconds that took, the same when it is ended again.
+
+        A kernel that never ends is stopped when the driver takes its context down (0.05 s). A process that isn't gone
+        after :data:`END_LIMIT_S` is left to the system. Without ``wait``, another thread waits.
+        """
+        if not wait and not self._ended:
+            self._kill()
+            if _in_background(self.end):
+                return 0.0
+        if self._ended:
+            return self._ending_s
+        begin, self._ended = time.monotonic(), True
+        try:
+            self._kill()
+            self._wait_until_gone()
+        finally:
+            self._ending_s = time.monotonic() - begin
+            self._close_files()
+        return self._ending_s
+
+    def let_end(self, wait_s: float) -> None:
+        """Close its pipes, so that it ends when it has done what is left, and wait for that up to ``wait_s``."""
+        self._ended = True
+        self._close_files()
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self.process.wait(wait_s)
+        self.forget()
+
+    def forget(self) -> None:
+        """Close the pipes of a process that isn't waited for: one that ends by itself, or the child of the process that
+        this one is a forked copy of."""
+        self._ended = True
+        self._close_files()
+        if self.process.returncode is None:
+            self.process.returncode = 0
+
+    def _kill(self) -> None:
+        self._killed = True  # some time goes by before it is gone
+        if self._started.exception() is None and self.process.returncode is None:
+            kill_group(self.process.pid)
+
+    def _wait_until_gone(self) -> None:
+        if self._started.exception() is None:
+            try:
+                self.process.wait(END_LIMIT_S)
+            except subprocess.TimeoutExpired:
+                _in_background(self.process.wait)
+
+    def _close_files(self) -> None:
+        pipes = () if self._started.exception() is not None else (self.process.stdin, self.process.stdout)
+        for file in (self._errors, *pipes):
+            if file is not None:
+                with contextlib.suppress(OSError):  # closing flushes what a dead process doesn't read
+                    file.close()
+
+
+def kill_group(pid: int) -> None:
+    """Kill a process that leads a group, and all that it has started there."""
+    with contextlib.suppress(OSError):
+        os.killpg(pid, signal.SIGKILL)
+
+
+def how_it_ended(code: int) -> str:
+    """An exit code of ``subprocess`` in words."""
+    return f"ended with exit status {code}" if code >= 0 else f"died ({signal_name(-code)})"
+
+
+def signal_name(number: int) -> str:
+    """``SIGKILL`` of 9, for messages; ``signal 200`` of a number that has no name."""
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"signal {number}"
+
+
+@lru_cache(maxsize=1)
+def _lasting_thread(pid: int) -> SimpleQueue[Callable[[], object]]:
+    """What a thread runs that lasts as long as this process (``pid``), also after its main thread: a child that dies
+    with its parent dies with the very thread that started it (prctl(2), ``PR_SET_PDEATHSIG``). ``RuntimeError`` if no
+    thread can be had."""
+    queue: SimpleQueue[Callable[[], object]] = SimpleQueue()
+    threading.Thread(target=_run_all, args=(queue,), name="kerntune-children", daemon=True).start()
+    return queue
+
+
+def _run_all(queue: SimpleQueue[Callable[[], object]]) -> None:
+    while True:
+        queue.get()()
+
+
+def _in_background(work: Callable[[], object]) -> bool:
+    """Do some work while the caller goes on; whether a thread for it could be had."""
+    try:
+        threading.Thread(target=work, name="kerntune-child-end", daemon=True).start()
+    except RuntimeError:  # no more threads, or the interpreter is ending
+        return False
+    return True

@@ -1,0 +1,213 @@
+"""Says what a stored answer depends on, and why there was none.
+
+A winner has a key of its own. One small file finds all entries that answer the same question, however many entries
+there are. A miss is explained by what differs from the nearest entry.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+import re
+import shutil
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Annotated, Any
+
+import msgspec
+
+from kerntune.base import codec
+from kerntune.base.config import Config
+from kerntune.base.device import Environment
+from kerntune.errors import CacheError
+
+Nanoseconds = Annotated[float, msgspec.Meta(ge=0.0, le=1e15)]
+"""A stored time: eleven days at most. Anything else is damage."""
+
+
+class Question(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A kernel by name and source, what it is compiled for and by which Triton, where it runs, and on what:
+    ``arguments`` describes shapes, strides, dtypes and scalars."""
+
+    kernel: str
+    source: str
+    target: str
+    device: str
+    triton: str
+    arguments: str
+
+    def digest(self) -> str:
+        """SHA-256 over the whole question; entries are filed under it."""
+        return hashlib.sha256(_ENCODER.encode(self)).hexdigest()
+
+
+_ENCODER = msgspec.json.Encoder(order="sorted")
+
+
+SCHEMA = "kerntune.winner/1"
+
+
+class WinnerKey(Question, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    """Everything that may change which config wins: the ``configs`` of a list, and the ``search`` that goes on beyond
+    it, if any does."""
+
+    configs: tuple[Config, ...]
+    search: str = ""
+
+
+class Winner(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    """A stored winner: the config, its time in nanoseconds, and the environment it was found in. ``untried`` are the
+    configs that were still being compiled when it was needed; ``created`` is when such a winner of several ranks was
+    stored, in seconds since 1970."""
+
+    schema: str
+    key: WinnerKey
+    config: Config
+    time_ns: Nanoseconds
+    environment: Environment
+    untried: tuple[Config, ...] = ()
+    created: float = 0.0
+
+
+DIGITS = 3
+"""Hex digits of a question's hash that name its file: 4,096 files, each with 25 lines at 100,000 entries."""
+
+MAX_BUCKET = 1 << 20
+"""Bytes that such a file may have: 1 MiB, enough for 32 million entries of 130 bytes. More is no index of ours."""
+
+
+class QuestionIndex:
+    """Files of lines ``<question> <entry>``, both SHA-256, in a folder of their own.
+
+    The index only helps to find entries: a line whose entry is gone, or is of another question, does no harm, and an
+    index that is lost or damaged is made anew from the entries. Lines are appended by one write each, which processes
+    can do at once on a local disk; each begins with a line feed, so that half a line spoils no other.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether all entries are in it."""
+        return self._mark.exists()
+
+    def entries(self, question: str) -> list[str]:
+        """The entries of a question, sorted; some may be gone."""
+        found = re.findall(rb"^%s ([0-9a-f]{64})$" % question.encode(), self._read(question), re.MULTILINE)
+        return sorted({line.decode() for line in found})
+
+    def add(self, question: str, entry: str) -> None:
+        """Note an entry. :class:`CacheError` if the folder can't be written."""
+        line = f"\n{question} {entry}\n".encode()
+        if line.strip() in self._read(question):
+            return
+        path = self._bucket(question)
+        try:
+            self.folder.mkdir(parents=True, exist_ok=True)
+            handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o666)
+            try:
+                os.write(handle, line)
+            finally:
+                os.close(handle)
+        except OSError as exc:
+            raise CacheError(f"{path}: can't be written ({exc.strerror})") from exc
+
+    def mark_whole(self) -> None:
+        """Say that all entries are in it. :class:`CacheError` if the folder can't be written."""
+        codec.write_atomic(self._mark, b"", error=CacheError)
+
+    def build(self, entries: Iterable[tuple[str, str]]) -> bool:
+        """Make it whole from ``entries``, pairs of question and entry; False if the folder can't be written."""
+        try:
+            for question, entry in entries:
+                self.add(question, entry)
+            self.mark_whole()
+        except CacheError:
+            return False
+        return True
+
+    def clear(self) -> None:
+        """Remove it."""
+        with contextlib.suppress(OSError):
+            self._mark.unlink(missing_ok=True)
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+    @property
+    def _mark(self) -> Path:
+        return self.folder / "whole"
+
+    def _bucket(self, question: str) -> Path:
+        return self.folder / f"{question[:DIGITS]}.index"
+
+    def _read(self, question: str) -> bytes:
+        try:
+            return codec.read_file(self._bucket(question), error=CacheError, limit=MAX_BUCKET) or b""
+        except CacheError:
+            self.clear()
+            return b""
+
+
+SHORT = 12
+"""Hex digits of a hash that a person can compare."""
+
+
+def why_missed(
+    noun: str,
+    key: msgspec.Struct,
+    environment: Environment | None,
+    stored: Iterable[tuple[msgspec.Struct, Environment]],
+    folder: Path,
+) -> list[str]:
+    """Lines ``field: stored -> asked`` against the entry of the same kernel with the fewest differences.
+
+    Empty if an entry is the same in everything. ``noun`` is what the entries are.
+    """
+    kernel = getattr(key, "kernel", "")
+    explained = (_lines(k, key) + _environment(e, environment) for k, e in stored if getattr(k, "kernel", "") == kernel)
+    nearest = min(explained, key=len, default=None)
+    return [f"no {noun} of kernel {kernel} is stored in {folder}"] if nearest is None else nearest
+
+
+def _lines(stored: msgspec.Struct, asked: msgspec.Struct) -> list[str]:
+    out = []
+    for name in asked.__struct_fields__:
+        before, after = getattr(stored, name), getattr(asked, name)
+        if before != after:
+            out += _field(name, before, after)
+    return out
+
+
+def _field(name: str, before: Any, after: Any) -> list[str]:
+    if name == "source":
+        return [
+            f"source: {before[:SHORT]} -> {after[:SHORT]} (the kernel, a function that it calls, or a constant changed)"
+        ]
+    if name == "specialization":
+        return [f"specialization: {before[:SHORT]} -> {after[:SHORT]} (types, alignment, options or grid changed)"]
+    if name == "arguments":
+        return _parts(before.split("; "), after.split("; "))
+    if name == "configs":
+        return _configs(before, after)
+    if name == "search":
+        return [f"search: {before or 'none'} -> {after or 'none'}"]
+    return [f"{name}: {before} -> {after}"]
+
+
+def _parts(before: Sequence[str], after: Sequence[str]) -> list[str]:
+    old, new = (dict(part.partition("=")[::2] for part in parts) for parts in (before, after))
+    names = [n for n in dict.fromkeys([*old, *new]) if old.get(n) != new.get(n)]
+    return [f"argument {n}: {old.get(n, 'not given')} -> {new.get(n, 'not given')}" for n in names]
+
+
+def _configs(before: Sequence[Config], after: Sequence[Config]) -> list[str]:
+    added = [str(c) for c in after if c not in before]
+    gone = [str(c) for c in before if c not in after]
+    lines = [f"configs: {len(added)} added ({added[0]}{', ...' if added[1:] else ''})"] if added else []
+    lines += [f"configs: {len(gone)} removed ({gone[0]}{', ...' if gone[1:] else ''})"] if gone else []
+    return lines or ["configs: the same in another order"]
+
+
+def _environment(stored: Environment, asked: Environment | None) -> list[str]:
+    return [] if asked is None else [f"environment {line}" for line in stored.differences(asked)]

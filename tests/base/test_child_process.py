@@ -1,0 +1,241 @@
+"""The contract of a child process: its start, its replies, its end."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kerntune.base import child_process
+from kerntune.base.child_process import LAST_WORDS, ChildEnded, ChildProcess, how_it_ended
+from kerntune.errors import FrameError, PeerTimeout
+
+ROOT = Path(__file__).resolve().parents[2]
+BEGIN = f"""
+import os, sys, signal, subprocess, time
+sys.path.insert(0, {str(ROOT)!r})
+from kerntune.base.frames import Reader, send
+send(1, "ready")
+"""
+ECHO = BEGIN + "for text in Reader(0, str): send(1, text)"
+HANGS = BEGIN + "time.sleep(600)"
+
+
+@pytest.fixture
+def children() -> Iterator[list[ChildProcess[str]]]:
+    made: list[ChildProcess[str]] = []
+    yield made
+    for child in made:
+        child.end()
+
+
+def start(children: list[ChildProcess[str]], program: str, **options: Any) -> ChildProcess[str]:
+    children.append(ChildProcess([sys.executable, "-c", program], str, **options))
+    return children[-1]
+
+
+def gone(pid: int) -> bool:
+    """Whether a process is no more, or a zombie that nobody has waited for, within some seconds."""
+    for _ in range(200):
+        try:
+            if "\nState:\tZ" in Path(f"/proc/{pid}/status").read_text():
+                return True
+        except FileNotFoundError:
+            return True
+        time.sleep(0.05)
+    return False
+
+
+@pytest.mark.parametrize("lasting", [False, True])
+def test_it_is_ready_once_and_answers(children: list[ChildProcess[str]], lasting: bool) -> None:
+    child = start(children, ECHO, from_lasting_thread=lasting)
+    assert [child.ready(60.0), child.ready(0.0)] == ["ready", "ready"]
+    assert [child.ask(text, 60.0) for text in "ab"] == ["a", "b"]
+    assert child.alive
+    assert os.getpgid(child.pid) == os.getsid(child.pid) == child.pid != os.getpgid(0)
+
+
+def test_who_is_late_is_ended(children: list[ChildProcess[str]]) -> None:
+    child = start(children, HANGS)
+    child.ready(60.0)
+    with pytest.raises(PeerTimeout, match=r"within 0\.1 s"):
+        child.ask("a", 0.1)
+    assert not child.alive
+    assert gone(child.pid)
+    with pytest.raises(ChildEnded, match="ended before"):
+        child.ask("b", 60.0)
+
+
+def test_who_stops_within_a_reply_is_late(children: list[ChildProcess[str]]) -> None:
+    """The limit is the whole reply's, not that of its first byte."""
+    child = start(children, BEGIN + "os.read(0, 1); os.write(1, bytes(3)); time.sleep(600)")
+    child.ready(60.0)
+    with pytest.raises(PeerTimeout):
+        child.ask("a", 0.1)
+    assert not child.alive
+
+
+def test_who_is_late_may_go_on_where_that_is_asked_for(children: list[ChildProcess[str]]) -> None:
+    child = start(children, BEGIN + "time.sleep(0.5); send(1, 'late'); time.sleep(600)")
+    child.ready(60.0)
+    with pytest.raises(PeerTimeout):
+        child.ask("a", 0.01, end_if_late=False)
+    assert child.alive
+    assert child.messages.receive() == "late"
+
+
+def test_what_is_no_message_ends_it(children: list[ChildProcess[str]]) -> None:
+    child = start(children, BEGIN + "send(1, 7); time.sleep(600)")
+    child.ready(60.0)
+    with pytest.raises(FrameError, match="can't be read"):
+        child.ask("a", 60.0)
+    assert not child.alive
+
+
+class Interrupted(BaseException):
+    """What a signal handler raises."""
+
+
+@pytest.mark.parametrize("error", [Interrupted, KeyboardInterrupt])
+def test_an_interrupted_question_ends_it(
+    children: list[ChildProcess[str]], monkeypatch: pytest.MonkeyPatch, error: type[BaseException]
+) -> None:
+    child = start(children, HANGS)
+    child.ready(60.0)
+
+    def interrupted(*given: object) -> str:
+        raise error
+
+    monkeypatch.setattr(child.messages, "receive", interrupted)
+    with pytest.raises(error):
+        child.ask("a", 60.0)
+    assert not child.alive
+    assert gone(child.pid)
+
+
+def test_ctrl_c_does_not_wait_for_the_end(children: list[ChildProcess[str]], monkeypatch: pytest.MonkeyPatch) -> None:
+    child, waited = start(children, HANGS), list[threading.Thread]()
+    child.ready(60.0)
+
+    def interrupted(*given: object) -> str:
+        raise KeyboardInterrupt
+
+    def noted() -> None:
+        waited.append(threading.current_thread())
+
+    monkeypatch.setattr(child, "_wait_until_gone", noted)
+    monkeypatch.setattr(child.messages, "receive", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        child.ask("a", 60.0)
+    child.process.wait(30.0)
+    assert threading.current_thread() not in waited
+
+
+@pytest.mark.parametrize(
+    ("program", "code", "message"),
+    [
+        ("sys.exit('the reason')", 1, "its process ended with exit status 1: the reason"),
+        ("os.kill(os.getpid(), signal.SIGKILL)", -9, r"its process died \(SIGKILL\)$"),
+    ],
+)
+def test_how_it_ended(children: list[ChildProcess[str]], program: str, code: int, message: str) -> None:
+    child = start(children, BEGIN + program)
+    child.ready(60.0)
+    with pytest.raises(ChildEnded, match=message) as caught:
+        child.ask(None, 60.0)
+    assert caught.value.code == code
+
+
+def test_an_exit_code_in_words() -> None:
+    assert [how_it_ended(code) for code in (-6, -1, -200)] == ["died (SIGABRT)", "died (SIGHUP)", "died (signal 200)"]
+    assert [how_it_ended(code) for code in (0, 1)] == [f"ended with exit status {code}" for code in (0, 1)]
+
+
+def test_its_last_words_are_kept_up_to_a_length(children: list[ChildProcess[str]]) -> None:
+    child = start(children, f"import sys; sys.stderr.write('a' * {LAST_WORDS} + 'b' * {LAST_WORDS - 1} + 'c')")
+    child.process.wait(60.0)
+    assert child.last_words() == "b" * (LAST_WORDS - 1) + "c"
+    child.end()
+    assert child.last_words() == ""
+
+
+def test_its_end_takes_along_what_it_started(children: list[ChildProcess[str]]) -> None:
+    child = start(children, BEGIN + "send(1, str(subprocess.Popen(['sleep', '600']).pid)); time.sleep(600)")
+    child.ready(60.0)
+    grandchild = int(child.ask(None, 60.0))
+    assert child.end() == child.end() > 0
+    assert gone(grandchild)
+
+
+def test_one_that_can_not_be_killed_is_left(children: list[ChildProcess[str]], monkeypatch: pytest.MonkeyPatch) -> None:
+    child = start(children, HANGS)
+    child.ready(60.0)
+    with monkeypatch.context() as patch:
+        patch.setattr(child_process, "END_LIMIT_S", 0.05)
+        patch.setattr(os, "killpg", lambda *given: None)
+        assert child.end() >= 0.05
+    assert not child.alive
+    os.killpg(child.pid, signal.SIGKILL)
+    assert child.process.wait(30.0) == -signal.SIGKILL
+
+
+def test_one_that_is_let_end_does_what_is_left(children: list[ChildProcess[str]], tmp_path: Path) -> None:
+    done = tmp_path / "done"
+    child = start(children, BEGIN + f"list(Reader(0, str)); open({str(done)!r}, 'w')")
+    child.ready(60.0)
+    child.let_end(60.0)
+    assert done.exists()
+    assert (child.process.returncode, child.alive) == (0, False)
+
+
+def no_process(*given: object, **options: object) -> None:
+    raise OSError(24, "Too many open files")
+
+
+@pytest.mark.parametrize("names", [(subprocess, "Popen"), (tempfile, "TemporaryFile")])
+def test_what_keeps_it_from_starting(monkeypatch: pytest.MonkeyPatch, names: tuple[Any, str]) -> None:
+    monkeypatch.setattr(*names, no_process)
+    with pytest.raises(OSError, match="Too many open files"):
+        ChildProcess(["true"], str)
+    child = ChildProcess[str](["true"], str, from_lasting_thread=True)
+    assert not child.alive
+    with pytest.raises(ChildEnded, match=r"no process can be started .*Too many open files"):
+        child.ready(1.0)
+    assert child.last_words() == ""
+    child.end(wait=False)
+    child.end()
+
+
+def test_without_threads_the_caller_starts_and_ends_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    def no_thread(thread: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    child_process._lasting_thread.cache_clear()
+    monkeypatch.setattr(threading.Thread, "start", no_thread)
+    child = ChildProcess[str]([sys.executable, "-c", ECHO], str, from_lasting_thread=True)
+    assert child.ready(60.0) == "ready"
+    child.end(wait=False)
+    assert gone(child.pid)
+
+
+def test_one_that_was_killed_is_not_asked_while_it_is_not_gone_yet(
+    children: list[ChildProcess[str]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    child = start(children, HANGS)
+    child.ready(60.0)
+    with monkeypatch.context() as patch:
+        patch.setattr(child_process, "_in_background", lambda work: True)
+        patch.setattr(os, "killpg", lambda *given: None)
+        child.end(wait=False)
+        assert not child.alive
+        with pytest.raises(ChildEnded, match="ended before"):
+            child.ask("a", 60.0)
