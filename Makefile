@@ -9,6 +9,9 @@ STAMP := $(VENV)/.installed
 demo: $(STAMP)
 	$(BIN)/python -m pytest examples --kerntune
 
+# Each process of a test would compile all that it imports again where the surrounding environment has Python store nothing.
+test test-all: export PYTHONDONTWRITEBYTECODE =
+
 test: $(STAMP)
 	$(BIN)/python -m pytest tests -n auto --dist worksteal -m "not slow"
 
