@@ -16,6 +16,7 @@ from kerntune.heuristics.ttir import count_ttir
 from kerntune.kernels.compat import includes_files
 from kerntune.static.ptx import ptx_classes
 
+
 def slow(pattern: Pattern) -> str:
     """The beginning of a text on which a pattern doesn't end soon; empty if there is none."""
     for text in texts_for(pattern.text):

@@ -161,7 +161,6 @@ def specialized_kernel(a_ptr, b_ptr, c_ptr, k_size, SIZE: tl.constexpr):
     tl.store(c_ptr + i[:, None] * SIZE + i[None, :], total)
 
 
-@pytest.mark.slow
 def test_the_pass_that_can_not_specialize_warps_is_named(backend: FakeBackend) -> None:
     x = torch.empty(128 * 512, device="cuda", dtype=torch.float16)
     with pytest.raises(CompileError, match=r"kernel specialized_kernel .*for cuda:90: .*failed\n") as caught:

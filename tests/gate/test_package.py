@@ -7,8 +7,6 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
-import pytest
-
 import kerntune.gate
 
 FOLDER = Path(kerntune.gate.__file__).parent
@@ -23,7 +21,6 @@ def gate_imports(module: str) -> set[str]:
     return {name.rpartition(".")[2] for name in froms if name.startswith("kerntune.gate.")}
 
 
-@pytest.mark.slow
 def test_every_module_is_named_once() -> None:
     named = [*CHECK, *re.findall(r"``(\w+)``", TEXT), *re.findall(r":mod:`kerntune\.gate\.(\w+)`", TEXT)]
     assert sorted(named) == sorted([*(p.stem for p in FOLDER.glob("*.py") if p.stem != "__init__"), "reporting"])

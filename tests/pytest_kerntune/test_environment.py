@@ -145,7 +145,6 @@ def test_kernels_that_are_others_under_pytest_are_named(run, arguments, quick_py
     assert said.count(line) == 1
 
 
-@pytest.mark.slow
 @pytest.mark.usefixtures("keep_libraries")
 def test_a_gpu_that_torch_does_not_see_is_said(project, one_test, monkeypatch, tmp_path):
     monkeypatch.setattr("pytest_kerntune.surroundings.DEVICES", tmp_path)
@@ -163,7 +162,6 @@ def test_a_gpu_that_torch_does_not_see_is_said(project, one_test, monkeypatch, t
     project.run().stdout.no_fnmatch_line("*is there, but torch*")
 
 
-@pytest.mark.slow
 def test_cuda_is_not_started_before_conftests_have_chosen_a_gpu(pytester, plugin_name, monkeypatch, tmp_path):
     """torch asks NVML instead of CUDA where this variable is set."""
     asked = []

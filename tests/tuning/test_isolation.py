@@ -166,7 +166,6 @@ def test_one_that_writes_beside_its_tensors_is_named(backend: FakeBackend, besid
     assert f"{beside[1]:,} bytes {where} of y_ptr (16,384 bytes)" in reason
 
 
-@pytest.mark.slow
 def test_in_this_process_it_ends_everything(backend: FakeBackend) -> None:
     """What this is for: without it the device is lost."""
     script(backend)

@@ -51,7 +51,6 @@ def test_gradients_equal_torchs(steps: list[tuple[str, int, int]]) -> None:
     torch.testing.assert_close(found, expected)
 
 
-@pytest.mark.slow
 @unhurried
 @given(STEPS)
 def test_accumulated_gradients_equal_torchs(steps: list[tuple[str, int, int]]) -> None:
@@ -62,7 +61,6 @@ def test_accumulated_gradients_equal_torchs(steps: list[tuple[str, int, int]]) -
     torch.testing.assert_close([leaf.grad for leaf in leaves], expected)
 
 
-@pytest.mark.slow
 @unhurried
 @given(STEPS)
 def test_nodes_run_only_towards_what_is_wanted(steps: list[tuple[str, int, int]]) -> None:

@@ -70,7 +70,6 @@ def test_the_winner_is_kept_for_the_next_process(valley: FakeBackend) -> None:
     assert won(plain)[0] in (64, 128), "another question: a list alone"
 
 
-@pytest.mark.slow
 def test_a_descent_that_was_broken_off_goes_on(valley: FakeBackend, monkeypatch: pytest.MonkeyPatch) -> None:
     from kerntune.tuning import prescreen
 

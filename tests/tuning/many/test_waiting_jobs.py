@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import deque
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -62,7 +61,6 @@ def test_cleared_there_are_none() -> None:
     assert jobs.take() is None
 
 
-@pytest.mark.slow
 @given(st.lists(st.tuples(st.sampled_from("abcd"), st.integers(0, 9)), max_size=40), st.data())
 def test_each_is_given_out_once_and_none_of_a_kernel_beside_its_first(
     keys: list[tuple[str, int]], data: st.DataObject
