@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from kerntune import search as search
     from kerntune.base.config import Config
     from kerntune.base.device import DeviceSpec, Environment, Target
-    from kerntune.kernels.barrier import grid_barrier
+    from kerntune.kernels.cooperative_launch import grid_barrier
     from kerntune.tuning.agreement import fingerprint
     from kerntune.tuning.api.autotuner import Autotuner, descend
     from kerntune.tuning.api.combo_kernel import ComboPart, combo, foreach
@@ -75,7 +75,7 @@ _LAZY = {
     "choice": "kerntune.tuning.choices.operation",
     "cooperative_reduction": "kerntune.tuning.api.decorators",
     "fingerprint": "kerntune.tuning.agreement",
-    "grid_barrier": "kerntune.kernels.barrier",
+    "grid_barrier": "kerntune.kernels.cooperative_launch",
     "descend": "kerntune.tuning.api.autotuner",
     "install": "kerntune.tuning.api.install",
     "matmul": "kerntune.tuning.api.decorators",

@@ -15,11 +15,9 @@ import pytest
 
 from kerntune.base.policy import Outcome, Verdict
 from kerntune.errors import KerntuneError, UsageError
-from pytest_kerntune.benchmark_fixture import refuse_inside
-from pytest_kerntune.marker import Marker, read_marker
-from pytest_kerntune.refusals import meant, refuse_async, refuse_coroutine, refuse_fork, refuse_kernel
-from pytest_kerntune.stash import nodeid_of
-from pytest_kerntune.turns import Turns
+from pytest_kerntune.concurrency import Turns
+from pytest_kerntune.marker import Marker, nodeid_of, read_marker
+from pytest_kerntune.refusals import meant, refuse_async, refuse_coroutine, refuse_fork, refuse_inside, refuse_kernel
 from pytest_kerntune.values import SCOPES, parse_choice, parse_kernel_values, parse_name
 
 if TYPE_CHECKING:

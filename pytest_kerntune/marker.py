@@ -1,4 +1,7 @@
-"""The marker ``autotune``: how one test's cases are judged and what is tried for them."""
+"""The marker ``autotune``: how one test's cases are judged and what is tried for them.
+
+The stash of a test's item has what the plugin knows of the test, however and whenever it came to be known.
+"""
 
 from __future__ import annotations
 
@@ -13,15 +16,16 @@ from kerntune.base.config import COMPILE_FIELDS, Config, unique_configs
 from kerntune.base.numerics import NumericsRule
 from kerntune.base.policy import TIMERS, Missing, Policy, StaticPrune
 from kerntune.errors import ConfigError, UsageError
-from pytest_kerntune.gating import parse_metrics, parse_outcomes
-from pytest_kerntune.static_rules import parse_static
 from pytest_kerntune.values import (
     SCOPES,
     VERIFY,
     parse_choice,
     parse_floor,
+    parse_metrics,
     parse_name,
     parse_names,
+    parse_outcomes,
+    parse_static,
     parse_tolerance,
 )
 
@@ -219,3 +223,22 @@ _POLICY_FIELD = {
     "static_prune": "static_prune",
     "numerics": "numerics",
 }
+
+
+NODEID = pytest.StashKey[str]()
+"""On every collected test: the node id as collected. xdist's ``--dist=loadgroup`` appends ``@group`` to it later."""
+
+ASKED = pytest.StashKey[bool]()
+"""On a test that has been given the fixture, ``request.getfixturevalue("autotune")`` included."""
+
+
+def nodeid_of(item: pytest.Item) -> str:
+    """The test's node id, of which its baselines' names are made."""
+    return item.stash.get(NODEID, item.nodeid)
+
+
+def concerns(item: pytest.Item) -> bool:
+    """Whether a test has the marker or uses the fixture. Either can become true while it runs: a hook or a fixture adds
+    the marker, the body asks for the fixture."""
+    named = NAME in getattr(item, "fixturenames", ())
+    return named or item.stash.get(ASKED, False) or item.get_closest_marker(NAME) is not None

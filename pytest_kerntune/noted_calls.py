@@ -47,7 +47,7 @@ def on_stand_ins(target: str) -> Iterator[Capture]:
     """A process whose GPU doesn't exist, in which launches are noted and not made."""
     from kerntune.capture import Capture
     from kerntune.compiling.compiler import Compiler
-    from kerntune.gpu.compile_only import StaticBackend
+    from kerntune.gpu.fake_cuda.static_backend import StaticBackend
     from kerntune.kernels.source import kernel_name
     from kerntune.tuning.many.shapes_file import note
 

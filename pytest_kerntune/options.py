@@ -15,10 +15,9 @@ import pytest
 
 from kerntune.base.policy import GATE_MODES, Policy, TuneMode, Update
 from kerntune.errors import KerntuneError, UsageError
-from pytest_kerntune.benchmark_fixture import require
-from pytest_kerntune.policies import policy_of
-from pytest_kerntune.setting import Option, SettingSource, choice, ini_switch
-from pytest_kerntune.spread import TurnTaking
+from pytest_kerntune.concurrency import TurnTaking
+from pytest_kerntune.refusals import require
+from pytest_kerntune.setting import Option, SettingSource, choice, ini_switch, policy_of
 from pytest_kerntune.values import SCOPES, parse_choice
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ import pytest
 from kerntune.base.case_result import CaseResult, UncheckedValue
 from kerntune.base.codec import finite
 from kerntune.gate.report import storable
-from pytest_kerntune.stash import nodeid_of
+from pytest_kerntune.marker import nodeid_of
 
 if TYPE_CHECKING:
     from pytest_kerntune.fixture import Record

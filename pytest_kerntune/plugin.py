@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Generator, Iterable
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -11,17 +12,17 @@ import pytest
 from kerntune.base.codec import encodable
 from kerntune.errors import UsageError
 from kerntune.gate.console import counted
-from pytest_kerntune import command_arguments, hookspecs, initial_conftests, marker, options
-from pytest_kerntune.ending import collect_again
+from pytest_kerntune import hookspecs, marker, options, run_lifetime, values
 from pytest_kerntune.fixture import WITHOUT_GPU, Autotune, PlainAutotune
 from pytest_kerntune.interpret import Numerics
+from pytest_kerntune.marker import ASKED, NODEID, concerns, nodeid_of
 from pytest_kerntune.refusals import refuse_argument, why_not_forked
-from pytest_kerntune.shorten import shorten
-from pytest_kerntune.stash import ASKED, NODEID, concerns, nodeid_of
+from pytest_kerntune.run_lifetime import collect_again
 
 if TYPE_CHECKING:
     from kerntune.gpu.base import Backend
     from pytest_kerntune.session import Gate
+
 
 GATE_NAME = "kerntune_gate"
 GATE: pytest.StashKey[Gate] = pytest.StashKey()
@@ -43,8 +44,8 @@ def pytest_addhooks(pluginmanager: pytest.PytestPluginManager) -> None:
 @pytest.hookimpl(tryfirst=True)
 def pytest_load_initial_conftests(early_config: pytest.Config, parser: pytest.Parser, args: list[str]) -> None:
     """Stand-ins are in place before users' conftests are imported."""
-    command_arguments.amend(early_config, parser, args)
-    initial_conftests.begin(early_config)
+    values.amend(early_config, parser, args)
+    run_lifetime.begin(early_config)
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -164,3 +165,18 @@ def _refuse(config: pytest.Config, items: list[pytest.Item], message: str) -> No
         raise pytest.UsageError(message)
     output[USAGE] = message
     items.clear()
+
+
+def shorten(report: pytest.TestReport, nodeid: str) -> None:
+    """Leave the test's node id, beside which pytest's summary and JUnit have it, out of the line for both."""
+    crash = getattr(report.longrepr, "reprcrash", None)
+    text = crash.message.removeprefix("Failed: ") if crash is not None else ""
+    short = without_id(text, nodeid)
+    if crash is not None and short != text:
+        crash.message = short
+
+
+def without_id(message: str, nodeid: str) -> str:
+    """``REGRESSED: 1.0 µs -> 2.0 µs`` of ``REGRESSED test.py::test: 1.0 µs -> 2.0 µs``; a call's name stays."""
+    own = re.escape(nodeid)
+    return re.sub(rf"^{own}: | {own}(?=[: ])(?!::)|(?<= ){own}::(?=\S)", "", message)

@@ -18,7 +18,7 @@ from kerntune.base.device import Target
 from kerntune.errors import TargetError, UsageError
 from kerntune.gate import git
 from kerntune.gate.project import DEFAULT_BASELINES, INI_FILES, settings_in
-from pytest_kerntune.stash import nodeid_of
+from pytest_kerntune.marker import nodeid_of
 
 LINES = 20
 """Differences that are listed; a change of more of them is one of the test suite."""

@@ -1,9 +1,13 @@
-"""Tests that can't use ``autotune`` as they are: said by name, with what to write instead."""
+"""Tests that can't use ``autotune`` as they are: said by name, with what to write instead.
+
+A test may have pytest-benchmark's fixture, too. Nothing of pytest-benchmark is imported.
+"""
 
 from __future__ import annotations
 
 import difflib
 import functools
+import importlib.util
 import inspect
 import os
 import re
@@ -14,8 +18,7 @@ from typing import Any
 import pytest
 
 from kerntune.errors import UsageError
-from pytest_kerntune.marker import NAME
-from pytest_kerntune.stash import ASKED, concerns, nodeid_of
+from pytest_kerntune.marker import ASKED, NAME, concerns, nodeid_of
 
 FORKED = (
     "CUDA, once initialised, does not work in a fork of its process. Leave out --forked and the marker forked for "
@@ -120,3 +123,34 @@ def _parameters(method: Any) -> tuple[str, ...]:
         return tuple(inspect.signature(method).parameters)
     except (TypeError, ValueError):
         return ()
+
+
+FIXTURE = "benchmark"
+
+EXTRA = 'pip install "kerntune[benchmark]"'
+"""What brings pytest-benchmark. It is no dependency: installed, it prints a header line and makes a folder in every
+run, and a run without ``--kerntune`` is to be as if there were no kerntune."""
+
+
+def require() -> None:
+    """:class:`UsageError` unless pytest-benchmark is installed; ``-p no:benchmark`` doesn't matter."""
+    if importlib.util.find_spec("pytest_benchmark") is None:
+        raise UsageError(f"--kerntune-benchmark-json: pytest-benchmark writes that, and is not installed: {EXTRA}")
+
+
+def run_once(fixture: object) -> None:
+    """Have ``benchmark`` call its function once and keep no time: where nothing launches, it would time stand-ins."""
+    if hasattr(fixture, "disabled"):
+        fixture.disabled = True
+
+
+def refuse_inside() -> None:
+    """:class:`UsageError` if pytest-benchmark's loop is what calls: each round would be a case of its own."""
+    frame: Any = sys._getframe()
+    while frame is not None:
+        runner = frame.f_globals.get("__name__") == "pytest_benchmark.fixture" and frame.f_locals.get("self")
+        if getattr(runner, "disabled", True) is False:
+            raise UsageError(
+                "autotune is called by benchmark(), again and again: write autotune(fn, ...) and benchmark(fn, ...)"
+            )
+        frame = frame.f_back

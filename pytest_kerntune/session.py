@@ -18,39 +18,31 @@ from kerntune.base.policy import Outcome, Update, Verdict
 from kerntune.errors import KerntuneError, UsageError
 from kerntune.gate.console import complain
 from kerntune.gate.report import RunReport, write_run
-from kerntune.gate.reporting.plotly_script import require_plotly
-from pytest_kerntune import benchmark_fixture, benchmarks
-from pytest_kerntune.benchmark_json import has_times, write_benchmark_json
+from kerntune.gate.reporting.page import require_plotly
+from pytest_kerntune import refusals, run_files
 from pytest_kerntune.conclude import (
+    FOUND_GPU,
+    NO_GPU_LEFT,
+    DeviceLoss,
     after_error,
     conclude,
     conclude_teardown,
+    end_worker,
+    is_device_error,
+    settle_crash,
     skipped_setup,
     unfinished_setup,
     write_baselines,
 )
-from pytest_kerntune.device_loss import (
-    FOUND_GPU,
-    NO_GPU_LEFT,
-    DeviceLoss,
-    end_worker,
-    is_device_error,
-    settle_crash,
-)
-from pytest_kerntune.ending import collect_less, end_in_order, only_where
-from pytest_kerntune.extra_targets import Further, read_further, run_further, runs_tests
+from pytest_kerntune.concurrency import CROWDED, Spread, in_turn
 from pytest_kerntune.fixture import GatedAutotune, Record
-from pytest_kerntune.initial_conftests import take
-from pytest_kerntune.marker import Marker, read_marker
+from pytest_kerntune.marker import Marker, concerns, nodeid_of, read_marker
 from pytest_kerntune.options import Options
-from pytest_kerntune.overruled import DecisionWatch
+from pytest_kerntune.other_runs import Further, read_further, run_further, runs_tests
 from pytest_kerntune.payload import Collected, attach, attach_unchecked, payload_from, payload_of
-from pytest_kerntune.run_report import run_report
-from pytest_kerntune.scratch import Aside
-from pytest_kerntune.selection import covered, narrowed
-from pytest_kerntune.spread import CROWDED, Spread, in_turn
-from pytest_kerntune.stash import concerns, nodeid_of
-from pytest_kerntune.surroundings import kernels_that_know_pytest, unseen_gpu
+from pytest_kerntune.run_conditions import Aside, DecisionWatch, covered, kernels_that_know_pytest, narrowed, unseen_gpu
+from pytest_kerntune.run_files import has_times, run_report, write_benchmark_json
+from pytest_kerntune.run_lifetime import collect_less, end_in_order, only_where, take
 from pytest_kerntune.terminal import Progress, write_summary, write_text
 
 if TYPE_CHECKING:
@@ -180,14 +172,14 @@ class Gate:
 
     def _made_yardstick(self, into: Path, targets: Sequence[str]) -> Path:
         """What the revision gives."""
-        from pytest_kerntune.against import yardstick
+        from pytest_kerntune.other_runs import yardstick
 
         yard = yardstick(self.config, self.options, into, targets)
         self._remarks = (yard.remark,) if yard.remark else ()
         return yard.folder
 
     def _made_anchor(self, into: Path) -> Path:
-        from pytest_kerntune.against import anchor_folder
+        from pytest_kerntune.other_runs import anchor_folder
 
         return anchor_folder(self.options, into)
 
@@ -299,8 +291,8 @@ class Gate:
         self, fixturedef: pytest.FixtureDef[Any], request: pytest.FixtureRequest
     ) -> Generator[None, object, object]:
         value = yield
-        if fixturedef.argname == benchmark_fixture.FIXTURE and self.engine.static and concerns(request.node):
-            benchmark_fixture.run_once(value)
+        if fixturedef.argname == refusals.FIXTURE and self.engine.static and concerns(request.node):
+            refusals.run_once(value)
         return value
 
     @pytest.hookimpl(wrapper=True, trylast=True)
@@ -462,7 +454,7 @@ class Gate:
             return
         self.notes += [line for line in known if line not in self.notes]
         if self.options.export is None:
-            benchmarks.hand_over(self.config, self.collected)
+            run_files.hand_over(self.config, self.collected)
         self._guard(session, self._say_overruled)
         self._guard(session, self._say_lost)
         self._guard(session, self._join_further)
@@ -534,7 +526,7 @@ class Gate:
         return nodeid in self.collected.tests or covered(self.config, nodeid)
 
     def _report(self, exitstatus: int) -> RunReport:
-        from kerntune.gate.history.record import origin_of
+        from kerntune.gate.history.places import origin_of
 
         results, origin = (*self.collected.results, *self.stale), origin_of(self.options.root, os.environ)
         return run_report(self.collected, results, self.header, self._failed, exitstatus, origin)
@@ -546,8 +538,7 @@ class Gate:
     def _add_to_history(self, exitstatus: int) -> None:
         if not self.options.history:
             return
-        from kerntune.gate.history.places import place_of
-        from kerntune.gate.history.record import add_run, history_run
+        from kerntune.gate.history.places import add_run, history_run, place_of
 
         try:
             place = place_of(self.options.history, self.options.root)
@@ -561,7 +552,7 @@ class Gate:
     def _write_html(self, exitstatus: int) -> None:
         if self.options.html is None:
             return
-        from pytest_kerntune.reports import write_html
+        from pytest_kerntune.run_files import write_html
 
         problem = write_html(self.options.html, self._report(exitstatus), self.options)
         self.notes += [problem] if problem else []
@@ -569,8 +560,8 @@ class Gate:
     def _write_summary(self, exitstatus: int) -> None:
         if self.options.summary is None:
             return
-        from kerntune.gate.reporting.job_summary import append_summary
-        from pytest_kerntune.reports import annotated
+        from kerntune.gate.reporting.summaries import append_summary
+        from pytest_kerntune.run_files import annotated
 
         report = self._report(exitstatus)
         self._annotations = annotated(report, self.config.rootpath, self._locations, os.environ)

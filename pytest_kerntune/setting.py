@@ -1,4 +1,7 @@
-"""One setting, and where its value comes from: the command line first, then the ini file."""
+"""One setting, and where its value comes from: the command line first, then the ini file.
+
+Settings make the policy of a project: how its cases are judged where a test says nothing else.
+"""
 
 from __future__ import annotations
 
@@ -11,10 +14,20 @@ from typing import TypeVar
 
 import pytest
 
-from kerntune.base.policy import Update
-from kerntune.base.trying_folders import file_in_the_way
+from kerntune.base.folders import file_in_the_way
+from kerntune.base.numerics import NumericsRule
+from kerntune.base.policy import Missing, Outcome, Policy, StaticPrune, Update, Verdict
 from kerntune.errors import UsageError
-from pytest_kerntune.values import parse_choice
+from pytest_kerntune.values import (
+    VERIFY,
+    parse_choice,
+    parse_floor,
+    parse_metrics,
+    parse_names,
+    parse_outcomes,
+    parse_static,
+    parse_tolerance,
+)
 
 T = TypeVar("T")
 
@@ -150,3 +163,45 @@ def choice(kind: type[T]) -> Callable[[str, str], T]:
 
 
 _UPDATES = tuple(u.value for u in Update if u is not Update.NONE)
+
+
+def policy_of(source: SettingSource, update: Update, ci: bool) -> Policy:
+    """What the command line and the ini file say of it."""
+    plain = Policy()
+    return Policy(
+        tolerance=source.read("--kerntune-tolerance", parse_tolerance, plain.tolerance),
+        floor_ns=source.read("kerntune_floor", parse_floor, plain.floor_ns),
+        verify=source.read("kerntune_verify", lambda text, where: parse_choice(text, VERIFY, where), plain.verify),
+        verify_ignore=source.read("kerntune_verify_ignore", parse_names, plain.verify_ignore),
+        static_prune=source.read("kerntune_static_prune", StaticPrune.parse, plain.static_prune),
+        missing=_missing(source, update, ci),
+        strict=source.on_command_line("--kerntune-strict"),
+        ci=ci,
+        static=source.read("kerntune_static", parse_static, plain.static),
+        anchor_tolerance=source.read("kerntune_anchor_tolerance", parse_tolerance, plain.anchor_tolerance),
+        metrics=source.read("kerntune_metrics", parse_metrics, plain.metrics),
+        outcomes=_outcomes(source),
+        numerics=source.read("kerntune_numerics", NumericsRule.parse, plain.numerics),
+    )
+
+
+def _outcomes(source: SettingSource) -> dict[Verdict, Outcome]:
+    """``--kerntune-strict`` on the command line rules out what the ini file says of INCONCLUSIVE."""
+    found: dict[Verdict, Outcome] = source.read("kerntune_outcomes", parse_outcomes, {})
+    if source.on_command_line("--kerntune-strict"):
+        found.pop(Verdict.INCONCLUSIVE, None)
+    return found
+
+
+def _missing(source: SettingSource, update: Update, ci: bool) -> Missing:
+    """An update that writes new cases implies ``record``; saying otherwise in the same command contradicts it."""
+    writes_new = update in (Update.ALL, Update.NEW)
+    missing = source.read("--kerntune-missing", choice(Missing), None)
+    if not writes_new:
+        return missing or (Missing.FAIL if ci else Missing.RECORD)
+    if missing not in (None, Missing.RECORD) and source.on_command_line("--kerntune-missing"):
+        raise UsageError(
+            f"--kerntune-update={update.value} records cases without a baseline, "
+            f"--kerntune-missing={missing.value} refuses to: drop one of them"
+        )
+    return Missing.RECORD

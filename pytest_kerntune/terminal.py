@@ -18,9 +18,9 @@ from kerntune.base.formatting import visible
 from kerntune.base.policy import Outcome, Verdict
 from kerntune.gate.console import counted
 from kerntune.gate.report import MAX_ROWS, counts_line, table, unchecked_line
-from kerntune.gate.run_baselines import CALL_GONE, RUN_JSON, prune_command
-from pytest_kerntune.command_arguments import without_update
+from kerntune.gate.stores import CALL_GONE, RUN_JSON, prune_command
 from pytest_kerntune.payload import Collected
+from pytest_kerntune.values import without_update
 
 PATIENCE_S = 1.0
 """Seconds of work on a case before progress is shown: most cases are done by then, and their line stays undisturbed."""

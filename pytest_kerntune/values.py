@@ -1,12 +1,35 @@
-"""Values that people write in options and markers, checked."""
+"""What people write in options, markers and the ini file, read and checked.
+
+It comes to values: what is gated, what verdicts do, and rules of the static gate. The command line's words are changed
+where argparse reads them otherwise than people mean them.
+"""
 
 from __future__ import annotations
 
 import math
+import os
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
+import pytest
+
+from kerntune.base.policy import (
+    FORMER_NAMES,
+    MAPPABLE,
+    METRIC_TOLERANCES,
+    METRICS,
+    STATIC_RULES,
+    TIME,
+    Metrics,
+    Outcome,
+    StaticPolicy,
+    StaticRule,
+    StaticSeverity,
+    Update,
+    Verdict,
+)
 from kerntune.errors import UsageError
 
 SCOPES = ("kernels", "op")
@@ -114,3 +137,149 @@ def _number(text: str) -> float | None:
     except ValueError:
         return None
     return number if math.isfinite(number) else None
+
+
+def parse_metrics(value: object, where: str) -> Metrics:
+    """Exactly the metrics that are gated; :class:`UsageError` with ``where`` for anything else.
+
+    ``("time", "spills")``, ``{"time": True, "registers": 0.1}`` and ``"time registers=10%"`` are all understood. A name
+    alone has its default tolerance (:data:`kerntune.base.policy.METRIC_TOLERANCES`). Figures are named as the static
+    gate's rules are.
+    """
+    named = {FORMER_NAMES.get(str(name), name): share for name, share in _pairs(value).items()}
+    if not named:
+        raise UsageError(f"{where}: {value!r} names no metrics; write some of {', '.join(METRICS)}")
+    for name, share in named.items():
+        if parse_choice(name, METRICS, where) == TIME and share is not True:
+            raise UsageError(f"{where}: {TIME} is named alone or left out; its share is what tolerance= says")
+    static = {str(n): _growth(str(n), share, f"{where}, {n}") for n, share in named.items() if n != TIME}
+    return Metrics(TIME in named, static)
+
+
+def parse_outcomes(value: object, where: str) -> dict[Verdict, Outcome]:
+    """``{"DRIFTED": "fail"}`` or ``"drifted=fail regressed=warn"``: what verdicts do to a test."""
+    named = _pairs(value)
+    if not named:
+        raise UsageError(f"{where}: {value!r} maps no verdict; write for example {{'DRIFTED': 'fail'}}")
+    return {_verdict(name, where): _outcome(found, f"{where}, {name}") for name, found in named.items()}
+
+
+def _pairs(value: object) -> dict[object, object]:
+    """Names with what is said of each; True where nothing is."""
+    if isinstance(value, str):
+        words = [word.partition("=") for word in value.replace(",", " ").split()]
+        return {name: said or True for name, _, said in words}
+    if isinstance(value, Mapping):
+        return dict(value)
+    names = value if isinstance(value, Iterable) else ()
+    return {name if isinstance(name, str) else repr(name): True for name in names}
+
+
+def _growth(name: str, share: object, where: str) -> float:
+    return METRIC_TOLERANCES[name] if share is True else parse_share(share, where)
+
+
+def _verdict(name: object, where: str) -> Verdict:
+    text = (name.value if isinstance(name, Verdict) else str(name)).upper()
+    if text == Verdict.NEW.value:
+        raise UsageError(f"{where}: what NEW does is for missing= (--kerntune-missing) to say")
+    known = [v.value for v in MAPPABLE]
+    return Verdict(text if text in known else parse_choice(str(name), known, where))
+
+
+def _outcome(found: object, where: str) -> Outcome:
+    text = found.value if isinstance(found, Outcome) else found
+    return Outcome(parse_choice(text, [o.value for o in Outcome], where))
+
+
+EVERY_CONFIG = "all"
+"""The word that has every candidate config of a tuned kernel looked at."""
+
+SEVERITIES: tuple[StaticSeverity, ...] = ("fail", "warn", "off")
+
+
+def parse_static(value: object, where: str) -> StaticPolicy:
+    """A mapping of rules, or the same as text; :class:`UsageError` with ``where`` for anything else.
+
+    ``{"spills": "warn", "registers": 0.1, "occupancy": ("warn", "20%"), "all": True}`` is
+    ``"spills=warn registers=0.1 occupancy=warn:20% all"``. A share alone means that more than it fails; a severity
+    alone (``fail``, ``warn``, ``off``) leaves the rule its share.
+    """
+    if isinstance(value, str):
+        value = _words(value)
+    if not isinstance(value, Mapping):
+        raise UsageError(f"{where}: {value!r} is no rules; write for example {{'spills': 'warn', 'registers': 0.1}}")
+    every = parse_switch(value[EVERY_CONFIG], f"{where}, {EVERY_CONFIG}") if EVERY_CONFIG in value else None
+    named = {_name(k, where): (v, f"{where}, {k}") for k, v in value.items() if k != EVERY_CONFIG}
+    rules = {name: _rule(name, *said) for name, said in named.items()}
+    return StaticPolicy(rules, every)
+
+
+def _words(text: str) -> dict[str, object]:
+    pairs = [word.partition("=") for word in text.replace(",", " ").split()]
+    return {name: True if name == EVERY_CONFIG and not value else value for name, _, value in pairs}
+
+
+def _name(name: object, where: str) -> str:
+    name = FORMER_NAMES.get(str(name), name)
+    if name not in STATIC_RULES:
+        raise UsageError(f"{where}: there is no rule {name!r}; there are {', '.join(STATIC_RULES)}, and {EVERY_CONFIG}")
+    return str(name)
+
+
+def _rule(name: str, value: object, where: str) -> StaticRule:
+    """The rule ``name`` as ``value`` has it."""
+    parts = value.split(":") if isinstance(value, str) else list(value) if isinstance(value, (tuple, list)) else [value]
+    default = STATIC_RULES[name]
+    severities = [s for p in parts for s in SEVERITIES if p == s]
+    rest = [p for p in parts if p not in SEVERITIES]
+    shares = [] if default.threshold is None else [parse_share(p, where, SEVERITIES) for p in rest]
+    if not parts or len(severities) > 1 or len(shares) > 1:
+        raise UsageError(f"{where}: {value!r} is no rule; write one of {', '.join(SEVERITIES)}, a share, or both")
+    if rest and default.threshold is None:
+        raise UsageError(f"{where}: {name} has no share that may change, any change counts; write fail, warn or off")
+    severity: StaticSeverity = severities[0] if severities else "fail" if shares else default.severity
+    return StaticRule(severity, shares[0] if shares else default.threshold)
+
+
+UPDATE = "--kerntune-update"
+MODES = tuple(u.value for u in Update if u is not Update.NONE)
+
+_WORD = re.compile(r"[A-Za-z]+")
+"""What may be a misspelt mode."""
+
+
+def amend(config: pytest.Config, parser: pytest.Parser, args: list[str]) -> None:
+    """Give a bare ``--kerntune-update`` its value in ``args``, which pytest parses later, and in what it has parsed
+    already: argparse takes the word after it, mostly a path, for its value."""
+    amended = with_update(args, config.invocation_params.dir)
+    if amended == args:
+        return
+    args[:] = amended
+    parsed, given = parser.parse_known_args(amended), config.known_args_namespace
+    given.kerntune_update, given.file_or_dir = parsed.kerntune_update, parsed.file_or_dir
+
+
+def with_update(args: Sequence[str], folder: Path) -> list[str]:
+    """``args`` with ``--kerntune-update=all`` for the bare flag, and ``--kerntune-update=new`` for its two words.
+
+    A word that names no mode, and nothing in ``folder`` either, stays its value, so that a misspelt one is reported.
+    """
+    end = args.index("--") if "--" in args else len(args)
+    out: list[str] = []
+    rest = list(args[:end])
+    while rest:
+        word = rest.pop(0)
+        if word == UPDATE and rest and not rest[0].startswith("-") and not _names_tests(rest[0], folder):
+            word = f"{UPDATE}={rest.pop(0)}"
+        out.append(f"{UPDATE}=all" if word == UPDATE else word)
+    return [*out, *args[end:]]
+
+
+def without_update(args: Sequence[str], folder: Path) -> list[str]:
+    """``args`` without the flag and its value."""
+    return [a for a in with_update(args, folder) if not a.startswith(UPDATE)]
+
+
+def _names_tests(word: str, folder: Path) -> bool:
+    return word not in MODES and (_WORD.fullmatch(word) is None or os.path.exists(folder / word))

@@ -15,12 +15,13 @@ import triton.language as tl
 
 from kerntune.base.config import Config
 from kerntune.capture import Capture, Site
+from kerntune.capture.entry_points import Suspension
 from kerntune.capture.recorder import Recorded, record
-from kerntune.capture.suspension import Suspension
 from kerntune.compiling.compiler import Compiler
 from kerntune.gpu.memory import Memory
 from kerntune.gpu.program import Loader, Program
-from kerntune.gpu.scripted import FakeBackend, FakeGpu, Rule, Script
+from kerntune.gpu.script import Rule, Script
+from kerntune.gpu.scripted import FakeBackend, FakeGpu
 
 COMPILER = Compiler()
 """One for all tests of a process: what one test compiled, another needn't."""

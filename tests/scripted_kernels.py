@@ -13,7 +13,8 @@ import triton.language as tl
 
 import kerntune
 from kerntune.gpu.fake_cuda.session import are_active
-from kerntune.gpu.scripted import FakeBackend, Rule, Script
+from kerntune.gpu.script import Rule, Script
+from kerntune.gpu.scripted import FakeBackend
 from kerntune.tuning import context
 
 BLOCKS = (64, 128, 256)

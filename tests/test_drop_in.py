@@ -18,7 +18,7 @@ import kerntune
 from kerntune.errors import ConfigError, TrialError, TuningError
 from kerntune.gpu.scripted import FakeBackend
 from kerntune.kernels import compat
-from kerntune.static.launch_limits import Violation
+from kerntune.static.occupancy import Violation
 from kerntune.tuning.tuning_result import launch_error
 
 TOO_MANY_WARPS = 64

@@ -23,7 +23,8 @@ from triton.runtime.jit import JITFunction
 import kerntune
 from kerntune import capture as captures
 from kerntune.errors import CacheMissError, ConfigError, GridError, MeasurementError, UsageError
-from kerntune.gpu.scripted import FakeBackend, Rule
+from kerntune.gpu.script import Rule
+from kerntune.gpu.scripted import FakeBackend
 from kerntune.tuning import tune_call, tuned_call
 from kerntune.tuning.cache import TrialCache, WinnerCache
 from kerntune.tuning.race import Estimates

@@ -15,7 +15,7 @@ import kerntune
 from kerntune.capture import Capture
 from kerntune.capture.recorder import record
 from kerntune.gpu.scripted import FakeBackend
-from kerntune.kernels.relaunch import as_launch
+from kerntune.kernels.specialize import as_launch
 
 
 class Keeping(KernelInterface):  # type: ignore[misc]  # Triton has no types

@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 from kerntune.base.recording import Param, same_work
 from kerntune.compiling.compiler import Compiler
 from kerntune.gpu.foreign_work import SYMBOL
-from kerntune.gpu.scripted import FakeBackend, FakeGpu, Rule, Script
+from kerntune.gpu.script import Rule, Script
+from kerntune.gpu.scripted import FakeBackend, FakeGpu
 
 PER_STEP = 1e-4
 

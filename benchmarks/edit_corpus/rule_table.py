@@ -22,7 +22,7 @@ from kerntune.base.device import Target, typical_device
 from kerntune.base.policy import STATIC_RULES, StaticPolicy
 from kerntune.gate.launch_changes import compare_launches, count_findings
 from kerntune.gate.static_figures import LaunchStatic
-from kerntune.static.finding import Finding
+from kerntune.static.code_rules import Finding
 
 LABELS = RESULTS / "edit_labels_h200.json"
 FIGURES = {series: RESULTS / f"edit_figures_triton{series}.json" for series in ("3.9",)}

@@ -45,33 +45,32 @@ from kerntune.base.config import Config
 from kerntune.base.device import Target, typical_device
 from kerntune.base.policy import Policy, StaticPolicy, Update
 from kerntune.base.recording import same_work
-from kerntune.base.traffic import bytes_moved, matmul_dtype
+from kerntune.base.roofline import bytes_moved, matmul_dtype
 from kerntune.base.tuning_job import SCHEMA as SHAPES_SCHEMA
 from kerntune.base.tuning_job import NamedArgument, ScalarText, TensorText, TuningJob
 from kerntune.cli.command import build_parser
 from kerntune.compiling.binary.elf import Elf, cubin_resources
-from kerntune.compiling.binary.identity import text_identity
-from kerntune.compiling.binary.stages import strip_locations
-from kerntune.compiling.recompile import text_of
+from kerntune.compiling.binary.identity import strip_locations, text_identity
+from kerntune.compiling.compiler import ttir_text
 from kerntune.errors import KerntuneError
-from kerntune.gate.baselines import BaselineStore, StaticBaseline, TimeBaseline, fingerprint_of
+from kerntune.gate.baseline_files import BaselineStore
+from kerntune.gate.baselines import StaticBaseline, TimeBaseline, fingerprint_of
 from kerntune.gate.causes import config_causes, launch_cause
 from kerntune.gate.code_changes import options_of
 from kerntune.gate.comparison import comparable, floor_of, state_range_of
 from kerntune.gate.console import complain
-from kerntune.gate.history.curves import curves_of
 from kerntune.gate.history.index import Index
 from kerntune.gate.history.places import Folder
 from kerntune.gate.history.points import SCHEMA as HISTORY_SCHEMA
 from kerntune.gate.history.points import HistoryRun, Point, Shift, encoded, work_name
+from kerntune.gate.history.summary import curves_of
 from kerntune.gate.launch_changes import compare_launches, launch_lines, static_setting_lines
 from kerntune.gate.project import settings_in
 from kerntune.gate.replay import stored_change
 from kerntune.gate.report import read_run
 from kerntune.gate.reporting.page import html_page
-from kerntune.gate.run_baselines import RunBaselines
 from kerntune.gate.static_figures import in_both
-from kerntune.gate.stores import Stores, known_case, stored_configs
+from kerntune.gate.stores import RunBaselines, Stores, known_case, stored_configs
 from kerntune.kernels import compat
 from kerntune.tuning.cache import WinnerCache, winners
 from kerntune.tuning.cache.trials import TrialCache
@@ -267,8 +266,8 @@ def use_artifact(places: Places) -> None:
     with contextlib.suppress(KerntuneError, ValueError, lzma.LZMAError, EOFError):
         data = lzma.decompress(data, memlimit=80 << 20)
     for use in (
-        lambda: strip_locations(text_of(data, "k")),
-        lambda: compat.includes_files("hip", text_of(data, "k")),
+        lambda: strip_locations(ttir_text(data, "k")),
+        lambda: compat.includes_files("hip", ttir_text(data, "k")),
         lambda: text_identity(data),
         lambda: cubin_resources(data),
         lambda: Elf(data).kernels,

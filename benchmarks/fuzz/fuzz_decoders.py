@@ -44,15 +44,8 @@ with atheris.instrument_imports(include=["kerntune.base", "kerntune.gate", "kern
     from kerntune.base.recording import work_of
     from kerntune.compiling.protocol import Answer, CompileFailed, Done, ForkRequest, Hello, Job
     from kerntune.errors import KerntuneError
-    from kerntune.gate.baselines import (
-        BaselineStore,
-        TimeBaseline,
-        artifact_bounds,
-        artifact_names,
-        case_file,
-        decode_static,
-        decode_time,
-    )
+    from kerntune.gate.baseline_files import BaselineStore, artifact_bounds, artifact_names, case_file
+    from kerntune.gate.baselines import TimeBaseline, decode_static, decode_time
     from kerntune.gate.bundle import check_identity, decode_bundle, unpacked
     from kerntune.gate.report import SCHEMA as RUN_SCHEMA
     from kerntune.gate.report import RunReport

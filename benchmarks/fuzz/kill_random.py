@@ -45,9 +45,9 @@ import pytest_kerntune.session  # noqa: F401
 from benchmarks import harness
 from benchmarks.harness import plugin_options
 from kerntune.base.codec import to_json
-from kerntune.base.temporary_folders import TemporaryFolder
+from kerntune.base.folders import TemporaryFolder
 from kerntune.errors import StoreError
-from kerntune.gate.baselines import BaselineStore
+from kerntune.gate.baseline_files import BaselineStore
 from kerntune.kernels import compat
 from kerntune.tuning.cache import TrialCache, WinnerCache
 from kerntune.tuning.race import Estimates, Trial

@@ -44,7 +44,7 @@ def measured(sweep: str, preset: str) -> dict[str, Any]:
     from kerntune.base.device import Target
     from kerntune.capture import Capture
     from kerntune.compiling.compiler import Compiler
-    from kerntune.gpu.compile_only import StaticBackend
+    from kerntune.gpu.fake_cuda.static_backend import StaticBackend
     from kerntune.kernels import compat
 
     backend = StaticBackend((Target.parse("cuda:90"),))

@@ -177,7 +177,7 @@ def write(options: argparse.Namespace, rows: list[dict[str, Any]]) -> dict[str, 
 
 def without_gpu(options: argparse.Namespace) -> int:
     """``--dry`` or ``--judge``, on stand-ins for an H100 (the same multiprocessors as an H200)."""
-    from kerntune.gpu.compile_only import StaticBackend
+    from kerntune.gpu.fake_cuda.static_backend import StaticBackend
 
     backend = StaticBackend((Target.parse("cuda:90"),))
     with backend.activate():

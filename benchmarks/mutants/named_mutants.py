@@ -61,7 +61,7 @@ NAMED = (
     Named("no baseline of what can't be compiled", "kerntune/gate/static_check.py",
           "should_write(verdict, update, policy) and not broken", "should_write(verdict, update, policy)",
           GATE + "static_check.py::test_a_refresh_never_replaces_a_baseline_by_what_can_t_be_compiled"),
-    Named("a lone rtol or atol leaves the other 0", "kerntune/gate/reference.py",
+    Named("a lone rtol or atol leaves the other 0", "kerntune/gate/call.py",
           "if (rtol is None) != (atol is None):", "if False:",
           GATE + "reference.py::test_a_lone_tolerance_counts_and_the_other_is_none"),
     Named("the side that restores more sets how many executions both get", "kerntune/timing/paired.py",

@@ -26,7 +26,7 @@ from kerntune.capture import Capture
 from kerntune.compiling.compiler import Compiler
 from kerntune.gate.call import Call
 from kerntune.gate.call_capture import CaptureWishes, run_captured
-from kerntune.gpu.compile_only import StaticBackend
+from kerntune.gpu.fake_cuda.static_backend import StaticBackend
 
 sys.path.insert(0, str(harness.ROOT / "tests"))
 from gate import moved_work

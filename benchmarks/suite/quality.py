@@ -19,8 +19,8 @@ from benchmarks.suite.cases import CASES
 from kerntune.base.device import Target
 from kerntune.compiling.compiler import Compiler
 from kerntune.errors import KerntuneError
-from kerntune.gpu.compile_only import StaticBackend
 from kerntune.gpu.cuda import CudaBackend
+from kerntune.gpu.fake_cuda.static_backend import StaticBackend
 
 ROUNDS = 15
 """Slots of a config in the sweep. A slot is some 2 ms of launches; medians of 10 slots agree to 0.1 %."""

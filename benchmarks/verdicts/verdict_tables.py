@@ -29,8 +29,8 @@ from kerntune.base.device import Target
 from kerntune.base.policy import Policy, Verdict
 from kerntune.base.recording import Recording
 from kerntune.base.stats import Estimate, hodges_lehmann, median
-from kerntune.gate.calibration import CALIBRATION_PROCESSES, calibrate
 from kerntune.gate.decision import Evidence, decide, settled
+from kerntune.gate.replay import CALIBRATION_PROCESSES, calibrate
 from kerntune.timing.paired_processes import BLOCKS, MORE_PROCESSES, PROCESS_BIAS, PROCESSES, PairedWork, compare
 from kerntune.timing.worker.requests import PairReply, PairRequest
 

@@ -405,7 +405,7 @@ class CaseResult(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_d
     flops: float | None = None
     bytes_moved: float | None = None
     """Bytes that one call reads and writes: as given by its test, else from the memory plan
-    (:func:`kerntune.base.traffic.bytes_moved`)."""
+    (:func:`kerntune.base.roofline.bytes_moved`)."""
 
     bandwidth: float | None = None
     """Bytes per second of a copy on this device, as measured there."""

@@ -1,12 +1,12 @@
 """A child process that answers messages: it starts in a group of its own, is asked within a limit, and is ended whole.
 
-The contract, whoever uses it:
+The contract:
 
 * A reply is whole within one limit, or the process is ended, also on Ctrl-C: a late reply must never be taken for that
   to the next request.
 * It leads a session and a process group of its own: its end takes what it has started along, and Ctrl-C in the
   terminal doesn't reach it.
-* How it ended is told by exit status or signal name; what it printed last is kept.
+* An error names its exit status or signal; what it printed last is kept.
 * Messages are those of :mod:`kerntune.base.frames`: nothing is pickled.
 """
 

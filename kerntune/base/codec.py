@@ -19,8 +19,8 @@ from typing import Any, TypeVar
 
 import msgspec
 
+from kerntune.base.folders import temporary_name
 from kerntune.base.formatting import visible
-from kerntune.base.leftovers import temporary_name
 from kerntune.errors import StoreError
 
 T = TypeVar("T", bound=msgspec.Struct)

@@ -38,7 +38,7 @@ def bound_command(command: Sequence[str]) -> list[str]:
 def end_with_parent(pipe: int, parent: int = 0, folder: str = "") -> threading.Thread:
     """From now on, end this process group once the other end of ``pipe`` is closed, or process ``parent`` has ended,
     which a forked copy of the parent that still holds the pipe doesn't hide. ``folder`` is removed before if it is
-    a :class:`kerntune.base.temporary_folders.TemporaryFolder` that no process locks any more.
+    a :class:`kerntune.base.folders.TemporaryFolder` that no process locks any more.
 
     The thread that waits for it is returned: a process that has met the end of its pipe joins it, and is ended. A
     signal at the parent's death (``PR_SET_PDEATHSIG``) would come as soon as the parent's *thread* has ended that
@@ -66,7 +66,7 @@ def _sweep(name: str) -> None:
     made some for workers that it could not start any more. A parent that goes on removes them itself."""
     from pathlib import Path  # a timing worker, which has no folder, is there sooner without
 
-    from kerntune.base.temporary_folders import kind_of, sweep
+    from kerntune.base.folders import kind_of, sweep
 
     folder = Path(name)
     kind, end = kind_of(folder), time.monotonic() + ENDING_SECONDS

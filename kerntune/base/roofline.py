@@ -1,8 +1,17 @@
-"""A time against the rates that a device reaches: the roofline model (Williams, Waterman and Patterson, CACM 2009)."""
+"""What launches move and compute, against the rates that a device reaches.
+
+The roofline model (Williams, Waterman and Patterson, CACM 2009) says which rate bounds a kernel. The bytes come from a
+recording: what its launches read and write, and the dtype that their arithmetic is in.
+"""
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
+from math import prod
+
+from kerntune.base.recording import Recording, View
 
 MEMORY, MATMUL = "memory", "matmul"
 
@@ -69,3 +78,72 @@ class Roofline:
         if self.flops and self.matmul_peak:
             found[MATMUL] = self.flops / self.matmul_peak * 1e9
         return found
+
+
+BITS = {"bool": 8, "complex32": 32, "complex64": 64, "complex128": 128, "bfloat16": 16, "float4_e2m1fn_x2": 8}
+"""Sizes of dtypes whose names don't end in their number of bits."""
+
+
+PointerAccess = tuple[Collection[int], Collection[int]]
+"""Which of a kernel's pointer parameters it reads, and which it writes, by their places among the pointers."""
+
+
+def bytes_moved(recording: Recording, accesses: Mapping[int, PointerAccess] | None = None) -> int:
+    """Bytes that the launches read and write, if each touches each of its tensors once.
+
+    From the memory plan: what a launch reads and writes in place counts twice, what passes from one launch to the next
+    counts for both. Broadcast dimensions (stride 0) and overlapping views of one storage count once. Where a kernel
+    reads a part of a tensor only, or reads it again and again, the caller can give the number (``bytes=``).
+
+    ``accesses`` has, by the launch's index, what its compiled code reads and writes. Without it all views of a storage
+    that a launch reads count as read, those that it only writes too: a recording knows storages alone.
+    """
+    total = 0
+    for index, launch in enumerate(recording.launches):
+        if 0 in launch.grid:
+            continue
+        pointers = [p.view for p in launch.params if p.type.startswith("*") or p.type == "nvTmaDesc"]
+        known = (accesses or {}).get(index)
+        for side, storages in enumerate((launch.reads, launch.writes)):
+            chosen = pointers if known is None else [pointers[i] for i in known[side] if i < len(pointers)]
+            views = [recording.views[v] for v in chosen if v is not None]
+            total += sum(_touched(recording, storage, views) for storage in storages)
+    return total
+
+
+def _touched(recording: Recording, storage: int, views: Sequence[View]) -> int:
+    """Bytes of a storage in these views, each counted once; all of it where it is reached by no view."""
+    seen = {(v.offset_bytes, v.dtype, v.shape, v.strides): _nbytes(v) for v in views if v.storage == storage}
+    whole = recording.storages[storage].nbytes
+    return min(sum(seen.values()), whole) if seen else whole
+
+
+def _nbytes(view: View) -> int:
+    count = prod(n for n, stride in zip(view.shape, view.strides, strict=True) if stride or n == 0)
+    return count * bits_of(view.dtype) // 8
+
+
+def bits_of(dtype: str) -> int:
+    """Bits of one element of a torch dtype: ``float8_e4m3fn`` has 8, ``int64`` 64."""
+    if dtype in BITS:
+        return BITS[dtype]
+    digits = "".join(c if c in "0123456789" else " " for c in dtype.partition("_")[0][:MOST_NAME]).split()
+    return int(digits[-1]) if digits else 8
+
+
+MOST_NAME = 40
+"""Characters of a dtype's name that are looked at: a file may have any text there."""
+
+MATMUL_DTYPES = ("float16", "bfloat16", "float32", "float64", "float8_e4m3fn", "int8")
+"""Those that tensor cores multiply and a peak is measured for; a float8_e5m2 counts as the other one."""
+
+
+def matmul_dtype(recording: Recording) -> str:
+    """The dtype of most bytes that the launches read, of those that a matmul peak is known for; empty without any."""
+    found: Counter[str] = Counter()
+    for launch in recording.launches:
+        for view in {recording.views[p.view] for p in launch.params if p.view is not None}:
+            dtype = "float8_e4m3fn" if view.dtype.startswith("float8") else view.dtype
+            if view.storage in launch.reads and dtype in MATMUL_DTYPES:
+                found[dtype] += _nbytes(view)
+    return found.most_common(1)[0][0] if found else ""

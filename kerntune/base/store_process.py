@@ -33,8 +33,7 @@ from kerntune.base.store_requests import (
     WriteLaterRequest,
     WriteReply,
 )
-from kerntune.base.url_files import UrlFiles, open_files
-from kerntune.base.urls import SFTP, shown_url, without_password
+from kerntune.base.url_files import SFTP, UrlFiles, open_files, shown_url, without_password
 from kerntune.errors import FrameError, KerntuneError
 
 URL = "KERNTUNE_STORE_PROCESS_URL"

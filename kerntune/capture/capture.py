@@ -12,17 +12,12 @@ from typing import Any
 
 from kerntune.base.config import COMPILE_FIELDS, Config, by_text, configs_text
 from kerntune.base.device import Target
-from kerntune.capture.entry_points import EntryPoints
-from kerntune.capture.fault_limits import in_doubt, is_hopeless, spread
+from kerntune.capture.entry_points import EntryPoints, OneHolder, Suspension, name_of
 from kerntune.capture.inductor.compiled_calls import CompiledCalls
-from kerntune.capture.launch import Pending, Probe, bind, probe_of
-from kerntune.capture.launch_device import launch_device, refuse_second_device
+from kerntune.capture.launch import Pending, Probe, RecordedChoices, bind, launch_device, probe_of, refuse_second_device
 from kerntune.capture.memory_plan import Plan
-from kerntune.capture.met_choices import MetChoices
-from kerntune.capture.one_holder import OneHolder
 from kerntune.capture.operators import CallOperators
-from kerntune.capture.site import Candidate, Site, site_of_given, site_of_tuner
-from kerntune.capture.suspension import Suspension, name_of
+from kerntune.capture.site import Candidate, Site, in_doubt, is_hopeless, site_of_given, site_of_tuner, spread
 from kerntune.compiling.compiler import Compiled, Compiler
 from kerntune.errors import (
     CaptureError,
@@ -39,9 +34,8 @@ from kerntune.errors import (
 )
 from kerntune.gpu.base import Backend
 from kerntune.kernels import compat
-from kerntune.kernels.abi import tensor_of
 from kerntune.kernels.source import kernel_file, kernel_name
-from kerntune.kernels.specialize import Specialized
+from kerntune.kernels.specialize import Specialized, tensor_of
 
 SeenLaunch = Callable[[Target], Probe]
 """What a launch would be for a target; raises what specializing raises."""
@@ -108,7 +102,7 @@ class Capture:
         """What the call runs beside its launches, where it is watched."""
 
         self.guesses: tuple[str, ...] = ()
-        self.choices = MetChoices()
+        self.choices = RecordedChoices()
         """Which implementations the call's choices went to."""
 
         self._suspending, self._suspended_by = threading.Lock(), set[object]()

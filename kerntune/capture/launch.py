@@ -1,18 +1,22 @@
-"""A launch as it was called: what each target would compile, and over which grid it runs."""
+"""A launch as it was called: what each target would compile, over which grid and on which GPU it runs.
+
+Triton takes the current GPU, whatever memory the arguments are in. Which implementations the call's choices went to
+is recorded as well.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from kerntune.base.config import Config
 from kerntune.base.device import Target
 from kerntune.base.grid_check import check_grid
 from kerntune.capture.site import Site
-from kerntune.errors import CompileError, TrialError
+from kerntune.errors import CaptureError, CompileError, TrialError
 from kerntune.gpu.base import Backend
-from kerntune.kernels.source import kernel_file, kernel_name
+from kerntune.kernels.source import DESCRIPTORS, kernel_file, kernel_name
 from kerntune.kernels.specialize import Specialized, specialize
 
 LAUNCH_WORDS = ("grid", "warmup")
@@ -88,3 +92,73 @@ def _grid(
     name = f"{kernel_name(jit)} ({kernel_file(jit)})"
     ctas = int(kwargs.get("num_ctas") or 1)
     return check_grid(values, kernel=name, spec=backend.spec, num_ctas=ctas, num_warps=warps)
+
+
+def launch_device(backend: Backend, kernel: str, arguments: Mapping[str, Any]) -> int:
+    """The number of the GPU that a launch with these arguments runs on, by name.
+
+    :class:`CaptureError` where some of its tensors are on another one: it would reach them through the bus at best, and
+    fault at worst.
+    """
+    mine = backend.current()
+    others = {name: d for name, v in arguments.items() if (d := _device(backend, v)) is not None and d != mine}
+    if not others:
+        return mine
+    told = ", ".join(f"{name} on cuda:{device}" for name, device in others.items())
+    first = next(iter(others.values()))
+    raise CaptureError(
+        f"kernel {kernel} is launched on cuda:{mine}, the current device, with {told}: Triton launches on the current "
+        "device, and a launch that mixes devices can't be tuned. Launch it inside of "
+        f"`with torch.cuda.device({first}):`, or have all its tensors on one device"
+    )
+
+
+def _device(backend: Backend, value: Any) -> int | None:
+    """Of a tensor on a GPU, or of what wraps one (a descriptor, a reinterpreted tensor)."""
+    tensor = getattr(value, "base", value) if type(value).__name__ in _WRAPPERS else value
+    index = tensor.device.index if backend.tensors.is_tensor(tensor) else None
+    return None if index is None else int(index)
+
+
+_WRAPPERS = ("TensorWrapper", *DESCRIPTORS)
+"""Triton's."""
+
+
+def refuse_second_device(kernel: str, device: int, before: str, earlier: int) -> None:
+    """One call is one case, with one device's times. :class:`CaptureError` if this launch is on another than the one
+    before."""
+    if device != earlier:
+        raise CaptureError(
+            f"a call mixes devices: kernel {before} was launched on cuda:{earlier}, kernel {kernel} on cuda:{device}; "
+            "one call is timed on one GPU, so make a call of autotune for each"
+        )
+
+
+@dataclass
+class RecordedChoices:
+    """By choice and key, the implementation that was called and a line on how it was decided."""
+
+    found: dict[str, dict[str, tuple[str, str]]] = field(default_factory=dict)
+
+    def add(self, choice: str, key: str, implementation: str, told: str) -> None:
+        """A call of a choice; ``key`` describes what it was decided by."""
+        self.found.setdefault(choice, {})[key] = implementation, told
+
+    @property
+    def winners(self) -> dict[str, str]:
+        """Implementations by choice. Of a choice that was called with several keys each has an entry of its own."""
+        return {
+            choice if len(keys) == 1 else entry_of(choice, key): implementation
+            for choice, keys in self.found.items()
+            for key, (implementation, _) in keys.items()
+        }
+
+    @property
+    def texts(self) -> tuple[str, ...]:
+        """How each was decided, a line each."""
+        return tuple(told for keys in self.found.values() for _, told in keys.values())
+
+
+def entry_of(choice: str, key: str) -> str:
+    """What a choice's entry is called where it was called with several keys."""
+    return f"{choice} ({key})"

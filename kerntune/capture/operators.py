@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 
 from kerntune.base.operator_list import MAX_OUTSIDE, MAX_ROWS, OperatorList, OperatorRow
 from kerntune.base.recording import Recording
-from kerntune.base.traffic import PointerAccess, bytes_moved
+from kerntune.base.roofline import PointerAccess, bytes_moved
 
 ALLOCATIONS = frozenset(
     {"empty", "empty_like", "empty_strided", "new_empty", "new_empty_strided", "lift_fresh"}

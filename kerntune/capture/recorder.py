@@ -8,16 +8,14 @@ from msgspec.structs import replace as _replace
 
 from kerntune.base.device import Target
 from kerntune.base.recording import Binary, Launch, Recording
-from kerntune.base.traffic import PointerAccess
+from kerntune.base.roofline import PointerAccess
 from kerntune.capture import Capture, Pending, Probe
 from kerntune.capture.memory_plan import Plan
 from kerntune.compiling.compiler import Compiled
 from kerntune.errors import EnvironmentFault, TrialError
 from kerntune.gpu.memory import Source
-from kerntune.kernels.abi import pointer_views
-from kerntune.kernels.generated import origins_of
-from kerntune.kernels.source import source_hash
-from kerntune.kernels.specialize import Specialized
+from kerntune.kernels.source import origins_of, source_hash
+from kerntune.kernels.specialize import Specialized, pointer_views
 
 
 @dataclass

@@ -1,17 +1,19 @@
-"""A launch whose config is open: its tuner, its arguments, and the configs that may be tried."""
+"""A launch whose config is open: its tuner, its arguments, and the configs that may be tried.
+
+While none of them has run, limits say how many first launches may fail before the call is to blame.
+"""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeVar
 
 from kerntune.base.config import COMPILE_FIELDS, Config
 from kerntune.errors import ConfigError, LaunchFault
 from kerntune.kernels import compat
-from kerntune.kernels.source import jit_of, kernel_file, kernel_name
-from kerntune.kernels.value_text import text_of
+from kerntune.kernels.source import jit_of, kernel_file, kernel_name, text_of
 
 
 @dataclass(frozen=True)
@@ -206,3 +208,33 @@ def is_plain(value: Any) -> bool:
     """Whether a config can hold a value as it is: what a file can."""
     finite = not isinstance(value, float) or math.isfinite(value)
     return value is None or (isinstance(value, (bool, int, float, str)) and finite)
+
+
+T = TypeVar("T")
+
+DOUBT_FAULTS, DOUBT_HANGS = 12, 3
+"""So many in config order, and none that ran: the next ones are taken from all over the list."""
+
+MORE_FAULTS, MORE_HANGS = 24, 5
+"""So many more after that, and still none that ran: the rest isn't tried."""
+
+GOLDEN = 0.6180339887498949
+"""Multiples of it modulo 1 lie evenly wherever one stops (H. Weyl; D. Knuth, TAOCP 3, 6.4)."""
+
+
+def in_doubt(faults: int, hangs: int) -> bool:
+    """Whether candidates should be tried in another order, if none has run. ``faults`` include the ``hangs``."""
+    return faults >= DOUBT_FAULTS or hangs >= DOUBT_HANGS
+
+
+def is_hopeless(faults: int, hangs: int, candidates: int) -> bool:
+    """Whether no more of the candidates need be tried, if none has run: most have failed, or the limits are reached."""
+    if not in_doubt(faults, hangs):
+        return False
+    many = faults >= DOUBT_FAULTS + MORE_FAULTS or hangs >= DOUBT_HANGS + MORE_HANGS
+    return many or 2 * faults > candidates
+
+
+def spread(items: Iterable[T]) -> list[T]:
+    """In an order whose first ones, however many, lie all over the list: configs that fail are often neighbors."""
+    return [x for _, x in sorted(enumerate(items), key=lambda pair: (pair[0] + 1) * GOLDEN % 1.0)]

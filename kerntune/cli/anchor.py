@@ -9,7 +9,8 @@ from pathlib import Path
 from kerntune.cli.stored import Pattern, given_folder, load_folder, path_of, problems
 from kerntune.errors import BaselineError, UsageError
 from kerntune.gate import git
-from kerntune.gate.baselines import Baseline, BaselineStore, TimeBaseline
+from kerntune.gate.baseline_files import BaselineStore
+from kerntune.gate.baselines import Baseline, TimeBaseline
 from kerntune.gate.bundle import needed
 from kerntune.gate.console import OK, counted, fail_with, say
 from kerntune.gate.project import DEFAULT_ANCHOR, NO_ANCHOR, find_project

@@ -12,7 +12,7 @@ from kerntune.base.formatting import format_time
 from kerntune.base.policy import Verdict
 from kerntune.cli.stored import Pattern, time_ns
 from kerntune.errors import BaselineError, StoreError, UsageError
-from kerntune.gate.baselines import BaselineStore
+from kerntune.gate.baseline_files import BaselineStore
 from kerntune.gate.bundle import Bundle, apply_bundle, check_identity, decode_bundle, unpacked
 from kerntune.gate.console import OK, counted, say
 from kerntune.gate.project import baseline_folder

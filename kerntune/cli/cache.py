@@ -11,7 +11,7 @@ from tabulate import tabulate
 
 from kerntune.base.codec import shown, to_json
 from kerntune.base.formatting import format_time
-from kerntune.base.urls import shown_url
+from kerntune.base.url_files import shown_url
 from kerntune.errors import CacheError, UsageError
 from kerntune.gate.console import CONFIG_WIDTH, OK, counted, fail_with, say
 from kerntune.gate.project import find_project

@@ -10,10 +10,11 @@ import msgspec
 from kerntune.base.policy import DEFAULT_TOLERANCE, TIMERS
 from kerntune.cli.stored import Pattern, given_folder
 from kerntune.errors import KerntuneError, UsageError
-from kerntune.gate.baselines import BaselineStore, Calibration, TimeBaseline
-from kerntune.gate.calibration import CALIBRATION_PROCESSES, calibrate
+from kerntune.gate.baseline_files import BaselineStore
+from kerntune.gate.baselines import Calibration, TimeBaseline
 from kerntune.gate.console import complain, fail_with, say
-from kerntune.gate.measured_gpu import pairs_for
+from kerntune.gate.gpu_capture import pairs_for
+from kerntune.gate.replay import CALIBRATION_PROCESSES, calibrate
 from kerntune.gpu.base import Backend
 from kerntune.gpu.probe import find_backend
 from kerntune.timing.paired_processes import PairedWork

@@ -1,30 +1,32 @@
-"""``kerntune code``: a case's code on two sides, compiler stage by compiler stage."""
+"""``kerntune diff``: a case's code on two sides, compiler stage by compiler stage."""
 
 from __future__ import annotations
 
 import argparse
 import contextlib
+import difflib
 import shutil
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import zip_longest
 from pathlib import Path
 
 from kerntune.base.case_result import CaseId
 from kerntune.base.device import Target
-from kerntune.base.temporary_folders import scratch_folder
-from kerntune.cli.side_by_side import side_by_side, unified
+from kerntune.base.folders import scratch_folder
+from kerntune.base.text_diff import CONTEXT, hunks
 from kerntune.cli.static_record import record
 from kerntune.cli.stored import Entry, Pattern, given_folder, launches_of, load_folder, not_found, target_of
 from kerntune.compiling.binary.elf import Elf
-from kerntune.compiling.binary.identity import strip_debug
-from kerntune.compiling.binary.stages import STAGES, first_difference, first_stage_of, strip_locations
+from kerntune.compiling.binary.identity import STAGES, first_difference, first_stage_of, strip_debug, strip_locations
+from kerntune.compiling.compiler import stages_from, ttir_text
 from kerntune.compiling.farm import Farm
-from kerntune.compiling.kernel_facts import ASSEMBLY
-from kerntune.compiling.recompile import stages_from, text_of
+from kerntune.compiling.protocol import ASSEMBLY
 from kerntune.errors import UsageError
 from kerntune.gate import git
-from kerntune.gate.baselines import Baseline, BaselineStore, StaticBaseline, TimeBaseline
+from kerntune.gate.baseline_files import BaselineStore
+from kerntune.gate.baselines import Baseline, StaticBaseline, TimeBaseline
 from kerntune.gate.code_changes import options_of
 from kerntune.gate.console import FINDINGS, OK, fail_with, say
 from kerntune.gate.report import read_run
@@ -156,7 +158,7 @@ class Texts:
 
     def stages_of(self, side: Side, launch: LaunchStatic) -> tuple[str, ...]:
         """The stages of a launch; :class:`UsageError` if its first one isn't stored."""
-        return self.stages(first_stage_of(text_of(self._stored(side, launch), launch.kernel)))
+        return self.stages(first_stage_of(ttir_text(self._stored(side, launch), launch.kernel)))
 
     def of(self, side: Side, launch: LaunchStatic, stage: str) -> str:
         """The text of one stage, without source locations; :class:`UsageError` if the kernel has no such stage there,
@@ -166,7 +168,7 @@ class Texts:
         if stage not in stages:
             raise UsageError(f"{launch.kernel} has no stage {stage} for {self._target}; there are {', '.join(stages)}")
         if stage == stages[0]:
-            return strip_locations(text_of(ttir, launch.kernel))
+            return strip_locations(ttir_text(ttir, launch.kernel))
         if stage == SASS:
             return self._machine_code(side, launch, ttir)
         made = self._compiled(launch, ttir)[stage].decode()
@@ -253,3 +255,45 @@ def _first(before: Side, after: Side, pair: tuple[LaunchStatic, LaunchStatic], t
     stages = [s for s in texts.stages_of(after, new) if s in before_has]
     candidates = [named] if named in stages else stages
     return next((s for s in candidates if texts.of(before, old, s) != texts.of(after, new, s)), "")
+
+
+GAP = "..."
+
+
+def side_by_side(before: str, after: str, names: tuple[str, str], width: int) -> str:
+    """Two columns of together ``width`` characters, under ``names``; empty if nothing differs.
+
+    ``|`` is between lines that changed, ``<`` and ``>`` beside those of one side only. Lines that differ only in how
+    values are numbered count as equal, unless nothing else differs.
+    """
+    column = max(20, (width - 3) // 2)
+    rows = list(_rows(before.splitlines(), after.splitlines()))
+    if not rows:
+        return ""
+    head = [(names[0], " ", names[1]), ("-" * column, " ", "-" * column)]
+    return "\n".join(line for row in [*head, *rows] for line in _wrapped(*row, column))
+
+
+def unified(before: str, after: str, names: tuple[str, str]) -> str:
+    """As ``diff -u`` writes it, for pagers and patches; every difference counts."""
+    lines = difflib.unified_diff(before.splitlines(), after.splitlines(), *names, lineterm="", n=CONTEXT)
+    return "\n".join(lines)
+
+
+def _rows(before: Sequence[str], after: Sequence[str]) -> Iterator[tuple[str, str, str]]:
+    first = True
+    for group in hunks(before, after):
+        if not first:
+            yield GAP, " ", GAP
+        first = False
+        for tag, i, j, k, m in group:
+            for left, right in zip_longest(before[i:j], after[k:m]):
+                mark = " " if tag == "equal" else ">" if left is None else "<" if right is None else "|"
+                yield left or "", mark, right or ""
+
+
+def _wrapped(left: str, mark: str, right: str, column: int) -> Iterator[str]:
+    """A row, over as many lines as the longer text needs."""
+    pieces = [[text[i : i + column] for i in range(0, len(text), column)] or [""] for text in (left, right)]
+    for n, (a, b) in enumerate(zip_longest(*pieces, fillvalue="")):
+        yield f"{a:<{column}} {mark if n == 0 else ' '} {b}".rstrip()

@@ -652,9 +652,9 @@ def run_bisect(args: argparse.Namespace) -> int:
 
 def run_refresh(args: Sequence[str]) -> int:
     """``kerntune baselines refresh``."""
-    from kerntune.gate import pytest_run
+    from kerntune.gate import project
 
-    return pytest_run.run(args)
+    return project.run(args)
 
 
 if __name__ == "__main__":

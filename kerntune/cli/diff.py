@@ -1,21 +1,24 @@
-"""``kerntune diff``: what changed between two folders, or two revisions or Triton series of one."""
+"""``kerntune baselines diff``: what changed between two folders, or two revisions of one.
+
+A revision's baselines are read from git. Nothing is checked out.
+"""
 
 from __future__ import annotations
 
 import argparse
 import re
-from collections.abc import Sequence
-from pathlib import Path
+from collections.abc import Iterator, Sequence
+from pathlib import Path, PurePosixPath
 
 from tabulate import tabulate
 
 from kerntune.base.codec import to_json
 from kerntune.base.formatting import NO_FIGURE, code_of, escaped, format_share, format_time
 from kerntune.cli.changes import BaselineChanges, Change, compare
-from kerntune.cli.revision import load_revision
-from kerntune.cli.stored import Entry, Pattern, given_folder, load_folder
+from kerntune.cli.stored import Entry, Pattern, decode, given_folder, is_baseline, load_folder
 from kerntune.errors import UsageError
 from kerntune.gate.console import FINDINGS, OK, fail_with, say
+from kerntune.gate.git import git_output
 from kerntune.gate.project import baseline_folder
 
 HEADERS = ("case", "device", "before", "after", "change", "what changed")
@@ -114,3 +117,41 @@ def _row(change: Change) -> tuple[str, ...]:
 def _list(title: str, cases: Sequence[str], markdown: bool) -> str:
     bullet, gap = ("- ", "\n\n") if markdown else ("  ", "\n")
     return f"{title}:{gap}" + "\n".join(bullet + (code_of(case) if markdown else case) for case in cases)
+
+
+def load_revision(revision: str, folder: Path) -> list[Entry]:
+    """All files of ``folder`` in a commit, branch or tag; :class:`UsageError` if git knows none of that name."""
+    place = next(p for p in (folder, *folder.parents) if p.is_dir())
+    top = _line(git_output(place, "rev-parse", "--show-toplevel"))
+    commit = _line(git_output(place, "rev-parse", "--verify", "--quiet", "--end-of-options", f"{revision}^{{commit}}"))
+    if not top or not commit:
+        raise UsageError(
+            f"{revision}: is no folder, and {'no git revision' if top else 'there is no git repository'} in {place}; "
+            "name two folders of baselines, or two commits, branches or tags"
+        )
+    root = Path(top)
+    inside = PurePosixPath(folder.resolve().relative_to(root.resolve()).as_posix())
+    return [decode(path, data, f"{revision}:{inside / path}") for path, data in _files(root, commit, inside)]
+
+
+def _files(root: Path, commit: str, inside: PurePosixPath) -> Iterator[tuple[PurePosixPath, bytes]]:
+    within = [] if inside == PurePosixPath() else [f"{inside}/"]
+    listed = git_output(root, "ls-tree", "-r", "-z", "--full-tree", "--name-only", commit, "--", *within) or b""
+    names = [n for n in listed.decode(errors="surrogateescape").split("\0") if n]
+    paths = sorted(p for n in names if is_baseline(p := PurePosixPath(n).relative_to(inside)))
+    yield from zip(paths, _contents(root, [f"{commit}:{inside / p}" for p in paths]), strict=True)
+
+
+def _contents(root: Path, objects: list[str]) -> Iterator[bytes]:
+    """The bytes of each object: ``git cat-file --batch`` answers ``<name> blob <size>``, the bytes and a newline."""
+    asked = "".join(f"{name}\n" for name in objects).encode(errors="surrogateescape")
+    rest = git_output(root, "cat-file", "--batch", given=asked) or b""
+    for _ in objects:
+        head, _, rest = rest.partition(b"\n")
+        size = int(head.rsplit(b" ", 1)[1])
+        yield rest[:size]
+        rest = rest[size + 1 :]
+
+
+def _line(output: bytes | None) -> str:
+    return (output or b"").decode(errors="surrogateescape").strip()

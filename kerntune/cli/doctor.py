@@ -11,16 +11,17 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import kerntune
-from kerntune.base.trying_folders import why_unwritable
-from kerntune.base.urls import READ_ONLY, local_folder, shown_url
+from kerntune.base.folders import why_unwritable
+from kerntune.base.url_files import READ_ONLY, local_folder, shown_url
 from kerntune.cli.cache import open_cache
 from kerntune.errors import UsageError
-from kerntune.gate.baselines import BaselineStore, TimeBaseline
-from kerntune.gate.calibration import is_current
+from kerntune.gate.baseline_files import BaselineStore
+from kerntune.gate.baselines import TimeBaseline
 from kerntune.gate.console import FINDINGS, OK, counted, say
 from kerntune.gate.project import baseline_folder, find_project
+from kerntune.gate.replay import is_current
 from kerntune.gpu import device_lock
-from kerntune.gpu.shared_device import unprotected
+from kerntune.gpu.host_gpus import unprotected
 from kerntune.kernels import compat
 from kerntune.tuning.cache import WinnerCache
 from kerntune.tuning.cache.shared_store import store_folder, store_url

@@ -34,7 +34,7 @@ from kerntune.tuning.launch_files import (
 )
 
 if TYPE_CHECKING:
-    from kerntune.gpu.compile_only import StaticBackend
+    from kerntune.gpu.fake_cuda.static_backend import StaticBackend
 
 
 def run(args: argparse.Namespace) -> int:
@@ -60,7 +60,7 @@ def _importable(kernel: str) -> Iterator[None]:
 
 
 def _exported(args: argparse.Namespace) -> list[Path]:
-    from kerntune.gpu.compile_only import StaticBackend  # imports torch, which other commands do without
+    from kerntune.gpu.fake_cuda.static_backend import StaticBackend  # imports torch, which other commands do without
 
     given = dict(map(_key, args.key or []))
     cache = open_cache(args.cache_dir)
@@ -94,7 +94,7 @@ def _refuse_unknown(name: str, arguments: Sequence[str], given: Mapping[str, Arg
 def _compiled(
     backend: StaticBackend, kernel: Any, arguments: Mapping[str, ArgumentLike], config: Config
 ) -> AheadOfTime:
-    from kerntune.gpu.tensor_views import empty_tensor
+    from kerntune.gpu.fake_cuda.static_backend import empty_tensor
 
     def make(like: TensorLike) -> Any:
         return empty_tensor(like.dtype, like.shape, like.contiguous)

@@ -11,15 +11,14 @@ from tabulate import tabulate
 
 from kerntune.base.codec import to_json
 from kerntune.base.formatting import NO_FIGURE, format_rate, format_time
-from kerntune.base.roofline import Roofline
-from kerntune.base.traffic import bytes_moved
+from kerntune.base.roofline import Roofline, bytes_moved
 from kerntune.cli.cache import open_cache
 from kerntune.cli.stored import Pattern, given_folder, load_folder, problems, time_ns
 from kerntune.errors import UsageError
 from kerntune.gate.baselines import TimeBaseline
 from kerntune.gate.console import FINDINGS, OK, fail_with, say
 from kerntune.gate.report import read_run
-from kerntune.tuning.observing import stored_figures
+from kerntune.tuning.device_figures import stored_figures
 
 SCHEMA = "kerntune.figures/1"
 

@@ -11,8 +11,7 @@ from kerntune.base.codec import to_json
 from kerntune.errors import UsageError
 from kerntune.gate.console import FINDINGS, OK, complain, fail_with, say
 from kerntune.gate.history.index import DIRTY, Index
-from kerntune.gate.history.places import COMMIT_DIGITS, Place, place_of
-from kerntune.gate.history.record import add_run, history_run
+from kerntune.gate.history.places import COMMIT_DIGITS, Place, add_run, history_run, place_of
 from kerntune.gate.history.summary import steps_of, text_of
 from kerntune.gate.project import find_project
 from kerntune.gate.report import read_run

@@ -13,7 +13,7 @@ from kerntune.base.case_result import CaseId
 from kerntune.cli.anchor import anchor_folder
 from kerntune.cli.stored import Entry, given_folder, load_folder, not_found, problems
 from kerntune.errors import UsageError
-from kerntune.gate.baselines import BaselineStore
+from kerntune.gate.baseline_files import BaselineStore
 from kerntune.gate.case_identity import Move, make_moves, moves_of
 from kerntune.gate.console import counted, fail_with, say
 

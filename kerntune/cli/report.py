@@ -9,13 +9,11 @@ from pathlib import Path
 from kerntune.cli.history import history_to_read, no_run
 from kerntune.errors import KerntuneError, UsageError
 from kerntune.gate.console import OK, complain, counted, say
-from kerntune.gate.history.curves import CaseCurve, curves_of
 from kerntune.gate.history.index import Index
+from kerntune.gate.history.summary import CaseCurve, curves_of
 from kerntune.gate.report import RunReport, read_run
-from kerntune.gate.reporting.flat_rows import write_csv, write_parquet
-from kerntune.gate.reporting.job_summary import append_summary
-from kerntune.gate.reporting.page import write_page
-from kerntune.gate.reporting.plotly_script import plotly_script, require_plotly
+from kerntune.gate.reporting.page import plotly_script, require_plotly, write_page
+from kerntune.gate.reporting.summaries import append_summary, write_csv, write_parquet
 from kerntune.tuning.cache.entries import default_folder
 
 

@@ -1,32 +1,41 @@
-"""``kerntune diff --static``: two baselines (of two git revisions, say) or two Triton versions side by side.
+"""``kerntune static diff``: two baselines (of two git revisions, say) or two Triton versions side by side.
 
-No revision's code is compiled here; ``pytest --kerntune --kerntune-against=REF`` does that."""
+The two sets are compared by each kernel's code, launch by launch, the worst first.
+"""
 
 from __future__ import annotations
 
 import argparse
+import math
 import shlex
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 
+import msgspec
 from tabulate import tabulate
 
+from kerntune.base.case_result import End
 from kerntune.base.codec import to_json
+from kerntune.base.config import Config
+from kerntune.base.device import DeviceSpec, Target, typical_device
 from kerntune.base.formatting import NO_FIGURE, code_of, escaped
-from kerntune.cli.changes import Figure
+from kerntune.base.policy import StaticPolicy
+from kerntune.cli.changes import FIGURES, SPILLED, Figure
 from kerntune.cli.diff import SERIES, sides
-from kerntune.cli.static_compare import (
-    LaunchChange,
-    StaticChange,
-    StaticDifference,
-    compare_statics,
-)
 from kerntune.cli.static_record import record_both
-from kerntune.cli.stored import Entry, Pattern
+from kerntune.cli.stored import Entry, Pattern, launches_of, problems, target_of, triton_of
+from kerntune.compiling.binary.identity import first_difference
+from kerntune.errors import TargetError
+from kerntune.gate.baselines import Baseline, TimeBaseline
+from kerntune.gate.causes import launch_cause
 from kerntune.gate.console import FINDINGS, OK, fail_with, say
 from kerntune.gate.git import git_output
+from kerntune.gate.launch_changes import LaunchFindings, compare_launches, count_findings
 from kerntune.gate.project import baseline_folder
-from kerntune.static.finding import SEVERITIES, Finding
+from kerntune.gate.static_figures import LaunchStatic, paired
+from kerntune.static.code_rules import SEVERITIES, Finding
+from kerntune.static.metrics import StaticMetrics
 
 HEADERS = ("case", "kernel", "before", "after", "what the rules say", "because of")
 WIDTHS = (34, 24, 28, 28, 44, 36)
@@ -142,3 +151,198 @@ def _row(case: str, launch: LaunchChange) -> tuple[str, ...]:
 
 def _number(figure: Figure, value: float | None) -> str:
     return "?" if value is None else f"{value:.1%}" if figure.name == "occupancy" else f"{value:,}"
+
+
+SCHEMA = "kerntune.static-diff/1"
+
+SHOWN: dict[str, Callable[[StaticMetrics], float | None]] = {
+    **FIGURES,
+    "tensor core instructions": lambda m: m.instructions.get("tensor_core", 0),
+    "fp64 instructions": lambda m: m.instructions.get("fp64", 0),
+}
+"""Figures that stand side by side, by the name that is shown."""
+
+CaseTarget = tuple[str, str, str]
+"""Case, target and fingerprint: the Triton series may be another on each side."""
+
+
+class LaunchChange(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A launch whose code or grid differs. ``figures`` are those that changed, ``findings`` the rules' on them,
+    ``because`` the cause, ``stage`` the first compiler stage that differs (empty: not known)."""
+
+    kernel: str
+    before: Config | None
+    after: Config | None
+    figures: tuple[Figure, ...]
+    findings: tuple[Finding, ...]
+    because: str
+    stage: str
+
+    @property
+    def rank(self) -> tuple[float, ...]:
+        """The worse the smaller: failing rules first, then warnings, then by growth."""
+        counts = [-sum(f.severity == s for f in self.findings) for s in ("fail", "warn")]
+        return (*counts, -max((_growth(f) for f in self.figures), default=-math.inf))
+
+
+class StaticChange(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A case whose code, grids or launches differ on a target. ``notes``: launches that only one side has;
+    ``findings``: the rules' on the number of launches."""
+
+    case: str
+    target: str
+    compilers: tuple[str, str]
+    launches: tuple[LaunchChange, ...]
+    notes: tuple[str, ...]
+    findings: tuple[Finding, ...] = ()
+
+    @property
+    def rank(self) -> tuple[float, ...]:
+        """That of the worst launch; removed launches come before all without a finding."""
+        worst = min((x.rank for x in self.launches), default=(0.0, 0.0, math.inf))
+        return min(worst, (0.0, -1.0, 0.0)) if self.notes else worst
+
+    @property
+    def differs(self) -> bool:
+        """Whether any figure differs, not only the code."""
+        return bool(self.notes) or any(x.figures for x in self.launches)
+
+    @property
+    def fails(self) -> bool:
+        """Whether a rule fails the case."""
+        return any(f.severity == "fail" for f in (*self.findings, *(f for x in self.launches for f in x.findings)))
+
+
+class StaticDifference(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Two sets compared. ``same`` cases have the same code; of ``changed`` some have equal figures all the same.
+    ``cut_off`` says of cases of both sets where one of them ends: no launch after that is known there."""
+
+    before: str
+    after: str
+    changed: tuple[StaticChange, ...]
+    added: tuple[str, ...]
+    removed: tuple[str, ...]
+    same: int
+    problems: tuple[str, ...]
+    cut_off: tuple[str, ...] = ()
+    schema: str = SCHEMA
+
+    @property
+    def failing(self) -> int:
+        """Cases that a rule fails."""
+        return sum(c.fails for c in self.changed)
+
+
+def compare_statics(
+    before: Sequence[Entry], after: Sequence[Entry], names: tuple[str, str], case: Callable[[Baseline], bool]
+) -> StaticDifference:
+    """All that ``case`` accepts, worst first."""
+    old, new = _by_key(before, case), _by_key(after, case)
+    pairs = [(key, old[key], new[key]) for key in sorted(old.keys() & new.keys())]
+    changes = [_change(key, a, b) for key, a, b in pairs]
+    changed = [c for c in changes if c.launches or c.notes]
+    return StaticDifference(
+        before=names[0],
+        after=names[1],
+        changed=tuple(sorted(changed, key=lambda c: c.rank)),
+        added=tuple(_named(k) for k in sorted(new.keys() - old.keys())),
+        removed=tuple(_named(k) for k in sorted(old.keys() - new.keys())),
+        same=len(changes) - len(changed),
+        problems=tuple(problems([*before, *after])),
+        cut_off=tuple(f"{_named(key)}, {end}" for key, a, b in pairs if (end := _end(a) or _end(b))),
+    )
+
+
+def _end(baseline: Baseline) -> str:
+    """Where a call stopped without a GPU; empty if it didn't."""
+    end = getattr(baseline, "end", None)
+    return str(end) if isinstance(end, End) and not end.between else ""
+
+
+def _by_key(entries: Iterable[Entry], case: Callable[[Baseline], bool]) -> dict[CaseTarget, Baseline]:
+    """Static baselines by key, those of time where there is none; of several Triton series the newest."""
+    found: dict[CaseTarget, Baseline] = {}
+    for baseline in sorted((e.baseline for e in entries if e.baseline is not None), key=_preference):
+        if case(baseline):
+            found[str(baseline.case), str(target_of(baseline)), baseline.fingerprint] = baseline
+    return found
+
+
+def _preference(baseline: Baseline) -> tuple[int, ...]:
+    return () if isinstance(baseline, TimeBaseline) else tuple(int(n) for n in baseline.triton.split("."))
+
+
+def _change(key: CaseTarget, old: Baseline, new: Baseline) -> StaticChange:
+    sides = launches_of(old), launches_of(new)
+    tritons = triton_of(old), triton_of(new)
+    launches = [
+        _launch(x, tritons)
+        for x in compare_launches(*sides, RULES, _device(target_of(new)))
+        if _other(x.before, x.after)
+    ]
+    return StaticChange(
+        case=key[0],
+        target=key[1],
+        compilers=tritons,
+        launches=tuple(sorted(launches, key=lambda x: x.rank)),
+        notes=tuple(_alone(paired(*sides))),
+        findings=tuple(count_findings(*sides, RULES)),
+    )
+
+
+RULES = StaticPolicy()
+"""The usual ones: a project's own are its pytest configuration's."""
+
+
+def _device(target: Target) -> DeviceSpec | None:
+    """The usual device of a target; None of one that a newer kerntune may know."""
+    try:
+        return typical_device(target)
+    except TargetError:
+        return None
+
+
+def _other(old: LaunchStatic, new: LaunchStatic) -> bool:
+    return old.code != new.code or old.grid != new.grid
+
+
+def _alone(pairs: Iterable[tuple[LaunchStatic | None, LaunchStatic | None]]) -> Iterator[str]:
+    """Launches that only one side has, those of a kernel together."""
+    sides = Counter[tuple[str, str]]()
+    for old, new in pairs:
+        if old is None or new is None:
+            sides["removed" if new is None else "added", (old or new).kernel] += 1  # type: ignore[union-attr]
+    yield from (f"launch {what}: {kernel}{f' ({n})' if n > 1 else ''}" for (what, kernel), n in sorted(sides.items()))
+
+
+def _launch(found: LaunchFindings, tritons: tuple[str, str]) -> LaunchChange:
+    old, new = found.before, found.after
+    values = [(name, read(old.metrics), read(new.metrics)) for name, read in SHOWN.items()]
+    values += [("programs", math.prod(old.grid), math.prod(new.grid))]
+    return LaunchChange(
+        kernel=new.kernel,
+        before=old.config,
+        after=new.config,
+        figures=tuple(Figure(new.kernel, name, a, b) for name, a, b in values if a != b),
+        findings=found.findings,
+        because=_because(old, new, tritons),
+        stage=first_difference(old.stages, new.stages),
+    )
+
+
+def _because(old: LaunchStatic, new: LaunchStatic, tritons: tuple[str, str]) -> str:
+    if old.code == new.code:
+        return "the launch (same code)"
+    return launch_cause(old, new, *tritons).partition(": because of ")[2]
+
+
+def _growth(figure: Figure) -> float:
+    before, after = figure.before or 0.0, figure.after or 0.0
+    worse = before - after if figure.name in ("occupancy", "tensor core instructions") else after - before
+    if figure.name == SPILLED and worse > 0:
+        return math.inf
+    return worse / before if before else math.copysign(math.inf, worse)
+
+
+def _named(key: CaseTarget) -> str:
+    return f"{key[0]} ({key[1]})"

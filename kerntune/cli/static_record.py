@@ -9,11 +9,11 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from kerntune.base.folders import scratch_folder
 from kerntune.base.orphans import bound_command
-from kerntune.base.temporary_folders import scratch_folder
 from kerntune.cli.stored import Entry, load_folder
 from kerntune.errors import UsageError
-from kerntune.gate.baselines import BaselineStore
+from kerntune.gate.baseline_files import BaselineStore
 
 RAN = (0, 1)
 """pytest's exit codes of a run that ran: all tests passed, or some failed."""

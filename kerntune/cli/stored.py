@@ -11,16 +11,8 @@ from kerntune.base import codec
 from kerntune.base.device import Target
 from kerntune.base.stats import median
 from kerntune.errors import BaselineError, UsageError
-from kerntune.gate.baselines import (
-    DIGEST,
-    MAX_NAME,
-    Baseline,
-    BaselineStore,
-    TimeBaseline,
-    decode_static,
-    decode_time,
-    inside,
-)
+from kerntune.gate.baseline_files import DIGEST, MAX_NAME, BaselineStore, inside
+from kerntune.gate.baselines import Baseline, TimeBaseline, decode_static, decode_time
 from kerntune.gate.project import baseline_folder
 from kerntune.gate.static_figures import LaunchStatic
 

@@ -12,15 +12,15 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+from kerntune.base.folders import scratch_folder
 from kerntune.base.orphans import bound_command
-from kerntune.base.temporary_folders import scratch_folder
 from kerntune.base.tuning_job import TuningJob
 from kerntune.cli.cache import open_cache
 from kerntune.cli.shapes import table
 from kerntune.cli.static_record import environment
 from kerntune.errors import UsageError
 from kerntune.gate.console import FINDINGS, OK, complain, counted, say
-from kerntune.gate.pytest_run import plugin_args
+from kerntune.gate.project import plugin_args
 from kerntune.tuning.many.gpu_pools import chosen_gpus
 from kerntune.tuning.many.job_run import Ended, KeyOutcome
 from kerntune.tuning.many.shapes_file import SHAPES, ShapesFile

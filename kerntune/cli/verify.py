@@ -8,7 +8,8 @@ from pathlib import Path
 
 from kerntune.cli.stored import Entry, load_folder, path_of, target_of
 from kerntune.errors import BaselineError, UsageError
-from kerntune.gate.baselines import Baseline, BaselineStore
+from kerntune.gate.baseline_files import BaselineStore
+from kerntune.gate.baselines import Baseline
 from kerntune.gate.bundle import needed
 from kerntune.gate.console import counted, fail_with, say
 from kerntune.gate.project import baseline_folder

@@ -14,30 +14,27 @@ baseline_builder    the baseline that may be written
 messages            the texts of a result
 comparison          one comparison, with a baseline or an anchor; what a case's comparisons come to together
 causes              causes of a change: sentences, and each one's share of the time
-replay              today's recording beside the baseline's; the fallbacks where that can't be
+replay              today's recording beside the baseline's; the fallbacks where that can't be; calibrations
 launch_changes      what differs between launches: lines, findings of rules, gated metrics
-call_tuning         the configs that a call's launches run with
+call_tuning         the configs that a call's launches run with; the leases of the keys that are tuned
 call_capture        a call run once, and the case that it is on a target
-reference           a result against its reference, of the captured run and of further ones
-stores              the folders of a run: own, reference, anchor; what they have of a case
-case_identity       fingerprints, inputs of closures, renamed tests and moves of their baselines
-call                the user's call, the project's settings, the result; what writing a baseline does to a test
+stores              the folders of a run: own, reference, anchor; what they have of a case; stale baselines
+call                the user's call, the project's settings, the result; the result against its reference
+case_identity       fingerprints, inputs of closures, renamed tests; what tells a call from its nearest stored case
 ==================  ===================================================================================================
 
 The check without a GPU also uses :mod:`kerntune.gate.candidate_configs` (the candidates of tuned kernels there; a
 baseline's configs that are lost). A session uses :mod:`kerntune.gate.gpu_capture` (what a capture asks for on the GPU
-where the call launches), :mod:`kerntune.gate.capture_share` (the capture's side of a device's lock),
-:mod:`kerntune.gate.run_baselines` (those that a run could have met: stale ones, ones that can't be read),
-:mod:`kerntune.gate.nearest_inputs` (what tells a call's tensors from those of its nearest stored case),
-:mod:`kerntune.gate.known_choices` (what a baseline has of choices made by timing), and
-:mod:`kerntune.gate.case_output` (what is written where a run asks for it). ``tuning_turns`` holds the leases of the
-keys that a call is about to tune. ``measured_gpu`` has the timing workers and first launches of each GPU,
-``device_fault`` tells whether the GPU still runs anything in this process, ``outside_writes`` what a case's own
-launches write outside of their tensors, ``fusion`` what Inductor fuses otherwise than before, ``code_changes`` the
-hunks of changed code, :mod:`kerntune.gate.stopped_tests` which calls a test that stopped has not reached. They rest on
-``call_operators`` (what changed among the operators of torch beside the kernels), ``baselines``, ``bundle`` and
-``calibration`` (files and what is in them), ``decision`` (the table: numbers in, a verdict out), ``static_figures``
-and ``throughput`` (figures), ``report`` (tables and run JSON), ``case_dump`` and ``case_profile`` (what is written of
-a case on request), and on what the command and the plugin share: ``console``, ``git``, ``project``, ``pytest_run``.
-What people read of finished runs is
-in :mod:`kerntune.gate.reporting`, which nothing else here imports."""
+where the call launches; timing workers and first launches of each GPU) and :mod:`kerntune.gate.case_output` (what is
+written where a run asks for it). ``device_faults`` tells whether the GPU still runs anything in this process, and what
+a case's own launches write outside of their tensors, ``fusion`` what Inductor fuses otherwise than before,
+``code_changes`` the hunks of changed code, :mod:`kerntune.gate.stopped_tests` which calls a test that stopped has not
+reached. They rest on ``call_operators`` (what changed among the operators of torch beside the kernels), ``baselines``,
+``baseline_files`` and ``bundle`` (what is in baselines, and their files), ``decision`` (the table: numbers in, a
+verdict out), ``static_figures`` (figures), ``report`` (tables and run JSON), and on what the command and the plugin
+share: ``console``, ``git``, ``project``. What people read of finished runs is in :mod:`kerntune.gate.reporting`, which
+nothing else here imports.
+
+Some modules are small. The plugin needs one way in, and a command's help loads the console alone: both are light. What
+a run asks to be written, hunks of code, and tests that stopped are late, since few runs need them. The decision table
+and the changes of operators are pure: they see values, and are tested without a device."""

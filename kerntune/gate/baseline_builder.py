@@ -19,14 +19,13 @@ from kerntune.gate.baselines import (
     now,
     work_id,
 )
-from kerntune.gate.calibration import calibrate, is_current
 from kerntune.gate.call import PendingBaseline, Settings, should_write
 from kerntune.gate.call_capture import RecordedCase
 from kerntune.gate.comparison import Judgement
-from kerntune.gate.replay import Replayer
+from kerntune.gate.replay import Replayer, calibrate, is_current
 from kerntune.gate.static_figures import LaunchStatic
 from kerntune.gpu.base import Backend
-from kerntune.timing.sample import Sample
+from kerntune.timing.timers import Sample
 from kerntune.timing.worker.pool import Pairs
 
 

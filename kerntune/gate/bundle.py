@@ -13,15 +13,12 @@ from kerntune.base import codec
 from kerntune.base.case_result import CaseId
 from kerntune.base.device import Target
 from kerntune.errors import BaselineError, UsageError
+from kerntune.gate.baseline_files import MAX_ARTIFACT, BaselineStore, artifact_bounds, artifact_names
 from kerntune.gate.baselines import (
-    MAX_ARTIFACT,
     STATIC_SCHEMA,
     TIME_SCHEMA,
-    BaselineStore,
     StaticBaseline,
     TimeBaseline,
-    artifact_bounds,
-    artifact_names,
     fingerprint_of,
     static_problems,
     time_problems,

@@ -21,11 +21,11 @@ from kerntune.capture.inductor.baseline_choices import InductorChoices
 from kerntune.capture.recorder import Recorded, record
 from kerntune.compiling.compiler import Compiled, Compiler
 from kerntune.errors import CacheMissError, ConfigError
-from kerntune.gate.baselines import Argument, BaselineStore, fingerprint_of
-from kerntune.gate.call import Call, Checked
+from kerntune.gate.baseline_files import BaselineStore
+from kerntune.gate.baselines import Argument, fingerprint_of
+from kerntune.gate.call import Call, Checked, compare_call
 from kerntune.gate.case_identity import case_inputs, tensor_leaves
 from kerntune.gate.decision import Evidence, decide
-from kerntune.gate.reference import compare_call
 from kerntune.gate.stores import Stores, stored_configs
 from kerntune.gpu.base import Backend
 from kerntune.kernels import compat
@@ -264,7 +264,7 @@ def _first(index: int | None, count: int) -> list[int]:
 def watched() -> Iterator[list[str]]:
     """The names of kernels whose launches a capture leaves alone meanwhile, in order, each once; they launch as usual.
 
-    Enter it before the capture, which passes on launches that it can't record (``kernels.relaunch``).
+    Enter it before the capture, which passes on launches that it can't record (``kernels.specialize``).
     """
     seen: list[str] = []
     kind = compat.compiled_kernel()

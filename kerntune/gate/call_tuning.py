@@ -1,22 +1,28 @@
-"""Finds the configs that a call's open launches run with, before it is timed."""
+"""Finds the configs that a call's open launches run with, before it is timed.
+
+The leases of the keys that a call is about to tune are taken here, so that no two processes tune one key.
+"""
 
 from __future__ import annotations
 
+import contextlib
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any
 
 from kerntune.base.case_result import WRONG, FailedTrial, LeftOut, TrialReport
-from kerntune.base.policy import Policy
+from kerntune.base.policy import Policy, TuneMode
 from kerntune.base.recording import Recording
 from kerntune.capture import Capture, Site
 from kerntune.capture.recorder import Recorded
 from kerntune.errors import TuningError
 from kerntune.gate.baselines import TimeBaseline
-from kerntune.gate.reference import Rerun
+from kerntune.gate.call import Rerun
+from kerntune.gpu.base import Gpu
 from kerntune.gpu.program import Loader
+from kerntune.tuning.agreement import tuning_turn
 from kerntune.tuning.candidates import pool_of
 from kerntune.tuning.isolation import Isolation
 from kerntune.tuning.stored_trials import Trials
@@ -181,3 +187,25 @@ class Tuning:
         config = launches[index].config if index < len(launches) and launches[index].kernel == site.kernel else None
         known = None if config is None else candidate_of(site, config)
         return self.winners.incumbent(site) if known is None else known
+
+
+@contextlib.contextmanager
+def tuning_turns(winners: Winners, capture: Capture, gpu: Gpu) -> Iterator[contextlib.ExitStack]:
+    """Inside of it, and until what it gives is closed, this process has the turn to tune each key of the call that has
+    no winner, as a call of the library has; those that another process has tuned meanwhile have one now.
+
+    Enter it before the GPU's lock: a process takes its lease first there, too. All take several in one order.
+    """
+    with contextlib.ExitStack() as stack:
+        for site in _open_sites(winners, capture):
+            stack.enter_context(tuning_turn(winners, site, gpu, unfinished=False))
+        yield stack
+
+
+def _open_sites(winners: Winners, capture: Capture) -> list[Site]:
+    """One site of each key without a winner, in the order of keys."""
+    if winners.mode is not TuneMode.AUTO:
+        return []
+    sites = [p.site for p in capture.launches if p.site is not None and 0 not in p.grid]
+    found = {winners.key(site).digest(): site for site in sites if winners.find(site) is None}
+    return [found[digest] for digest in sorted(found)]

@@ -16,9 +16,9 @@ from kerntune.capture import Capture, Site
 from kerntune.compiling.compiler import Compiled
 from kerntune.errors import EnvironmentFault, TrialError
 from kerntune.gate.static_figures import LaunchStatic, binary_input, in_both
-from kerntune.kernels.generated import generated
+from kerntune.kernels.source import generated
 from kerntune.kernels.specialize import Specialized
-from kerntune.static.finding import Said
+from kerntune.static.code_rules import Said
 from kerntune.static.metrics import StaticMetrics, metrics_of
 
 

@@ -1,4 +1,7 @@
-"""Which case a call is: the tensors that tell it from others, and the name that its test had before."""
+"""Which case a call is: the tensors that tell it from others, and the name that its test had before.
+
+Where no stored case has the call's tensors, the nearest one tells what differs.
+"""
 
 from __future__ import annotations
 
@@ -19,9 +22,10 @@ from kerntune.base.device import DeviceSpec, Target
 from kerntune.base.policy import Update
 from kerntune.base.recording import Recording
 from kerntune.errors import BaselineError, StoreError
-from kerntune.gate.baselines import Argument, Baseline, BaselineStore, TimeBaseline, inputs_of
+from kerntune.gate.baseline_files import BaselineStore
+from kerntune.gate.baselines import Argument, Baseline, TimeBaseline, inputs_of
 from kerntune.gpu.base import Backend
-from kerntune.kernels.value_text import DESCRIPTORS
+from kerntune.kernels.source import DESCRIPTORS
 
 
 def tensor_arguments(backend: Backend, tree: Any) -> tuple[Argument, ...]:
@@ -334,3 +338,43 @@ def _common(one: str, other: str) -> float:
 def _likeness(a: CaseId, b: CaseId) -> float:
     """0 to 1: how much two names have in common."""
     return difflib.SequenceMatcher(None, f"{a.nodeid}::{a.call}", f"{b.nodeid}::{b.call}", autojunk=False).ratio()
+
+
+SHOWN = 2
+"""Tensors that a line names; the others are counted."""
+
+
+def nearest_difference(today: Inputs, stored: Iterable[Inputs]) -> str:
+    """How ``today`` differs from the nearest of ``stored``, as "tensor 0 has shape (41,) stored and (37,) today".
+
+    The nearest is the one with the fewest tensors that differ, in the fewest ways, among those of as many tensors.
+    Empty if there is none, and if ``today`` is itself stored.
+    """
+    return _fewest((today, other) for other in stored)
+
+
+def nearest_of_run(stored: Inputs, met: Iterable[Inputs]) -> str:
+    """The same of one stored case and the nearest of those that a run has ``met``, equal ones left out."""
+    return _fewest((today, stored) for today in met if today != stored)
+
+
+def _fewest(pairs: Iterable[tuple[Inputs, Inputs]]) -> str:
+    alike = (differences(today, stored) for today, stored in pairs if len(stored) == len(today))
+    found = min(alike, key=lambda lines: (len(lines), sum(map(len, lines)), lines), default=[])
+    more = [f"{len(found) - SHOWN} more differ"] if len(found) > SHOWN else []
+    return ", ".join([*found[:SHOWN], *more])
+
+
+def differences(today: Inputs, stored: Inputs) -> list[str]:
+    """A phrase for each tensor that differs; of as many tensors."""
+    pairs = enumerate(zip(stored, today, strict=True))
+    return [f"tensor {i} has {' and '.join(_parts(old, new))}" for i, (old, new) in pairs if old != new]
+
+
+def _parts(old: Argument, new: Argument) -> Iterator[str]:
+    if old.dtype != new.dtype:
+        yield f"dtype {old.dtype} stored and {new.dtype} today"
+    if old.shape != new.shape:
+        yield f"shape {old.shape} stored and {new.shape} today"
+    elif old.strides != new.strides:
+        yield f"strides {old.strides} stored and {new.strides} today"

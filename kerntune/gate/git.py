@@ -8,7 +8,7 @@ import subprocess
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
-from kerntune.base.temporary_folders import PREFIX, TemporaryFolder, scratch_folder
+from kerntune.base.folders import PREFIX, TemporaryFolder, scratch_folder
 from kerntune.errors import UsageError
 
 

@@ -10,15 +10,17 @@ from pathlib import Path
 from kerntune.base.case_result import MAX_STORED_TIMES, Attribution, CaseResult, CodeChange, ReplayedTimes, told_once
 from kerntune.base.policy import Outcome, Policy, Update, Verdict
 from kerntune.base.recording import Recording, same_work
+from kerntune.base.roofline import bytes_moved, matmul_dtype
 from kerntune.base.stats import modes, outliers
-from kerntune.base.traffic import bytes_moved, matmul_dtype
 from kerntune.gate.baseline_builder import BaselineBuilder
-from kerntune.gate.baselines import BaselineStore, TimeBaseline
-from kerntune.gate.call import Checked, PendingBaseline, Settings, outcome_of
+from kerntune.gate.baseline_files import BaselineStore
+from kerntune.gate.baselines import TimeBaseline
+from kerntune.gate.call import Checked, PendingBaseline, Rerun, Settings, outcome_of
 from kerntune.gate.call_capture import CapturedCall
 from kerntune.gate.call_tuning import Tuning
 from kerntune.gate.comparison import Comparer, Comparison, Judgement, judge, operators_since
 from kerntune.gate.decision import Evidence, decide
+from kerntune.gate.device_faults import NOT_LOOKED, OutsideWrites, has_fixed, look_for
 from kerntune.gate.history.points import provenance_of
 from kerntune.gate.launch_changes import changed_most, exceeded, replaced_kernels
 from kerntune.gate.messages import (
@@ -33,24 +35,19 @@ from kerntune.gate.messages import (
     unsure,
     warnings_of,
 )
-from kerntune.gate.outside_writes import NOT_LOOKED, OutsideWrites, has_fixed, look_for
-from kerntune.gate.reference import Rerun
 from kerntune.gate.replay import Replayer, RungUsed
-from kerntune.gate.static_figures import LaunchStatic, launch_reports, launch_statics
+from kerntune.gate.static_figures import LaunchStatic, launch_reports, launch_shares, launch_statics
 from kerntune.gate.stores import Stores, known_figures, readable
-from kerntune.gate.throughput import launch_shares
 from kerntune.gpu.base import Backend
 from kerntune.gpu.foreign_work import NONE_SEEN, ClockWatch, ForeignWork
-from kerntune.gpu.gpu_text import gpu_id, gpu_name
+from kerntune.gpu.host_gpus import gpu_id, gpu_name
 from kerntune.gpu.memory import Memory
 from kerntune.gpu.program import Loader, Program
-from kerntune.timing.callables import CallSlot
-from kerntune.timing.launch_shares import launch_times
-from kerntune.timing.sample import Sample, Slot
-from kerntune.timing.sampling import estimate_ns, slot_for, take_sample
+from kerntune.timing.sampling import estimate_ns, launch_times, slot_for, take_sample
+from kerntune.timing.timers import CallSlot, Sample, Slot
 from kerntune.timing.worker.pool import Pairs
+from kerntune.tuning.device_figures import device_bandwidth, device_matmul
 from kerntune.tuning.isolation import Isolation
-from kerntune.tuning.observing import device_bandwidth, device_matmul
 from kerntune.tuning.stored_winners import Winners
 
 RESTS_S = (0.5, 0.5, 0.5)

@@ -16,7 +16,7 @@ from kerntune.base.policy import StaticPolicy
 from kerntune.base.recording import Binary, Launch, LaunchWork, Recording, work_of
 from kerntune.gate.fusion import fusion_changes, fusion_lines, lost_fusions, operators
 from kerntune.gate.static_figures import AnyLaunch, LaunchStatic, in_both
-from kerntune.static.finding import Draft, Finding, change, number, worst_first
+from kerntune.static.code_rules import Draft, Finding, change, number, worst_first
 from kerntune.static.metrics import StaticMetrics
 from kerntune.static.rules import DEFAULT_RULES, compare_static, judged
 

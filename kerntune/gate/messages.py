@@ -11,15 +11,14 @@ from kerntune.base.policy import Policy, Verdict
 from kerntune.base.recording import Recording
 from kerntune.base.stats import Estimate, TwoModes, median
 from kerntune.gate.baselines import Calibration, TimeBaseline
-from kerntune.gate.calibration import earlier_text, is_current
 from kerntune.gate.call import PendingBaseline
 from kerntune.gate.causes import causes
 from kerntune.gate.comparison import Comparison, Judgement
 from kerntune.gate.decision import DRIFT, limit_of
-from kerntune.gate.replay import RECOMPILED, REPLAY, STORED, RungUsed
+from kerntune.gate.replay import RECOMPILED, REPLAY, STORED, RungUsed, earlier_text, is_current
 from kerntune.gpu.foreign_work import ForeignWork, together
 from kerntune.timing.paired_processes import Replay
-from kerntune.timing.sample import Sample
+from kerntune.timing.timers import Sample
 
 
 def interval(change: Estimate) -> str:

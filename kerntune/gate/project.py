@@ -1,11 +1,15 @@
-"""The project that a command is for: its ini file and what that sets, read without running pytest."""
+"""The project that a command is for: its ini file and what that sets, and its tests run in this process.
+
+The file is read without pytest; ``kerntune baselines refresh`` runs ``pytest --kerntune --kerntune-update=all``.
+"""
 
 from __future__ import annotations
 
 import configparser
+import importlib.metadata
 import os
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -116,3 +120,22 @@ def _ini(path: Path, text: str) -> Mapping[str, Any] | None:
 def _table(data: Mapping[str, Any], key: str) -> Mapping[str, Any] | None:
     found = data.get(key)
     return found if isinstance(found, Mapping) else None
+
+
+PLUGIN = "pytest_kerntune.plugin"
+IMPORTED = "Module already imported so cannot be rewritten"
+
+
+def run(args: Sequence[str]) -> int:
+    """Run pytest with ``args`` after the two options, so that they can say another update; pytest's exit code."""
+    import pytest
+
+    return int(pytest.main([*plugin_args(), "--kerntune", "--kerntune-update=all", *args]))
+
+
+def plugin_args() -> list[str]:
+    """What loads the plugin, wherever kerntune was started from. An installed plugin goes by the name of its entry
+    point: pytest takes no module under two names. pytest warns that this process has imported it, which would end a
+    project's run whose ini file makes warnings errors."""
+    installed = importlib.metadata.entry_points(group="pytest11", name="kerntune")
+    return ["-p", "kerntune" if list(installed) else PLUGIN, "-W", f"ignore:{IMPORTED}"]

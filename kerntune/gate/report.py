@@ -1,4 +1,7 @@
-"""Results for terminals and for files: figures as text, the table, the counts, a run's JSON."""
+"""Results for terminals and for files: figures as text, the table, the counts, a run's JSON.
+
+All reports have one order of results: the worst first.
+"""
 
 from __future__ import annotations
 
@@ -8,6 +11,7 @@ import os
 import re
 import sys
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Union
 
@@ -350,3 +354,60 @@ def _finite(change: Estimate | None) -> Estimate | None:
     high = top if math.isnan(change.high) else change.high
     point, low, high = (max(-top, min(top, x)) for x in (change.point, low, high))
     return Estimate(point, low, high, change.level)
+
+
+OUTCOMES = (Outcome.FAIL, Outcome.WARN, Outcome.PASS)
+
+VERDICTS = (
+    Verdict.REGRESSED,
+    Verdict.INCOMPLETE,
+    Verdict.STALE,
+    Verdict.INCONCLUSIVE,
+    Verdict.DRIFTED,
+    Verdict.NEW,
+    Verdict.IMPROVED,
+    Verdict.PASS,
+)
+"""The worst first."""
+
+
+@dataclass(frozen=True)
+class RankedResult:
+    """A result with its run and the run's place among those that are reported."""
+
+    result: CaseResult
+    run: RunReport
+    run_index: int = 0
+
+
+def worst_first(runs: Iterable[RunReport]) -> list[RankedResult]:
+    """All results of ``runs``: failing ones, then warnings; of one verdict the largest slowdown first."""
+    found = [RankedResult(result, run, i) for i, run in enumerate(runs) for result in run.results]
+    return sorted(found, key=_badness)
+
+
+def shown_change(result: CaseResult) -> Estimate | None:
+    """The change that reports show: with a 99 % interval where there is one, since the anchor where that decided."""
+    since = result.since
+    if since is not None and since.change is not None and result.verdict is since.verdict is not Verdict.PASS:
+        own = result.shown or result.change
+        of_anchor = since.shown or since.change
+        return of_anchor if own is None or of_anchor.point > own.point else own
+    return result.shown or result.change
+
+
+def other_failures(run: RunReport) -> dict[str, str]:
+    """Tests that failed for another reason than a verdict, with a line of it."""
+    judged = {r.case.nodeid for r in run.results if r.outcome is Outcome.FAIL}
+    return {nodeid: text for nodeid, text in run.failed.items() if nodeid not in judged}
+
+
+def _badness(found: RankedResult) -> tuple[int, int, float]:
+    result = found.result
+    change = shown_change(result)
+    known = change is not None and math.isfinite(change.point)
+    return (
+        OUTCOMES.index(result.outcome),
+        VERDICTS.index(result.verdict),
+        -change.point if change is not None and known else math.inf,
+    )

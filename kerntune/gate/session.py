@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import itertools
-import os
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
@@ -15,15 +14,16 @@ import msgspec
 
 from kerntune.base.case_result import CaseResult, UncheckedValue
 from kerntune.base.device import Target
+from kerntune.base.folders import file_in_the_way
 from kerntune.base.policy import Policy, Update, Verdict
-from kerntune.base.trying_folders import file_in_the_way
 from kerntune.base.users_line import UsersLine, calling_line
-from kerntune.capture.inductor.caches import gates_own_caches
+from kerntune.capture.inductor.compiled_calls import gates_own_caches
 from kerntune.compiling.compiler import Compiler
 from kerntune.errors import UsageError
-from kerntune.gate import device_fault
-from kerntune.gate.baselines import Argument, Baseline, BaselineStore, TimeBaseline
-from kerntune.gate.call import Call, Checked, Settings
+from kerntune.gate import device_faults
+from kerntune.gate.baseline_files import BaselineStore
+from kerntune.gate.baselines import Argument, Baseline, TimeBaseline
+from kerntune.gate.call import Call, Checked, Settings, dumps_asked
 from kerntune.gate.call_capture import (
     CapturedCall,
     CaptureWishes,
@@ -35,17 +35,20 @@ from kerntune.gate.call_capture import (
     uncheckable,
     with_surroundings,
 )
-from kerntune.gate.capture_share import CaptureShare, call_bytes
-from kerntune.gate.case_identity import Renames, tensor_arguments
-from kerntune.gate.case_output import dumped, dumps_asked, profiled
-from kerntune.gate.gpu_capture import CaptureNeeds, GpuCapture
+from kerntune.gate.call_tuning import tuning_turns
+from kerntune.gate.case_identity import Renames, nearest_difference, tensor_arguments
+from kerntune.gate.gpu_capture import (
+    CaptureNeeds,
+    CaptureShare,
+    GpuCapture,
+    MeasuredGpus,
+    call_bytes,
+    decision_numbers,
+    known_baseline,
+    naming,
+)
 from kerntune.gate.gpu_check import GpuRun, TimedCheck
-from kerntune.gate.known_choices import known_baseline
-from kerntune.gate.measured_gpu import MeasuredGpus, naming
-from kerntune.gate.nearest_inputs import nearest_difference
-from kerntune.gate.run_baselines import RunBaselines
-from kerntune.gate.stores import ReferenceStore, Stores
-from kerntune.gate.tuning_turns import tuning_turns
+from kerntune.gate.stores import ReferenceStore, RunBaselines, Stores
 from kerntune.gpu.base import Backend, Gpu
 from kerntune.gpu.probe import devices_used, find_backend
 from kerntune.kernels import compat
@@ -87,7 +90,7 @@ class Session:
         """Whether other processes of this run measure on the same GPU: none of ours may be starting there by then."""
 
         self._pairs = self._gpus.first_pairs
-        self._fault = device_fault.Fault(backend.gpu)
+        self._fault = device_faults.Fault(backend.gpu)
         self._not_compared: list[UsersLine] = []
         """Where calls were made whose reference nothing could be held against."""
 
@@ -149,7 +152,7 @@ class Session:
         """Check for the first target alone from now on; the others, each of which a process of its own checks."""
         others = self.compiled_for[1:]
         if others:
-            from kerntune.gpu.compile_only import StaticBackend  # imports torch, which commands do without
+            from kerntune.gpu.fake_cuda.static_backend import StaticBackend  # imports torch, which commands do without
 
             if isinstance(self.backend, StaticBackend):
                 self.backend.targets = self.backend.targets[:1]
@@ -208,7 +211,7 @@ class Session:
 
     def take_unchecked(self) -> tuple[UncheckedValue, ...]:
         """What users' code has compared since the last call of this and what passed unseen, since nothing runs."""
-        from kerntune.gpu.compile_only import StaticBackend  # imports torch, which commands do without
+        from kerntune.gpu.fake_cuda.static_backend import StaticBackend  # imports torch, which commands do without
 
         if not isinstance(self.backend, StaticBackend):
             return ()
@@ -232,7 +235,7 @@ class Session:
         with contextlib.ExitStack() as stack:
             for number in sorted({*([self.backend.ordinal] if crowded else []), *self._others_used()}):
                 if (used := self.backend.on(number).gpu) is not None:
-                    stack.enter_context(used.lock_loosely())
+                    stack.enter_context(used.lock_suspendable())
             yield
 
     def _others_used(self) -> set[int]:
@@ -340,6 +343,8 @@ class Session:
         if unheld and (line := calling_line()) is not None:
             self._not_compared.append(line)
         if dumps_asked():
+            from kerntune.gate.case_output import dumped
+
             for target in self.backend.targets:
                 remarks += dumped(captured.on(target, self.stores.reference))
         found = [
@@ -363,7 +368,11 @@ class Session:
         self._baselines.note(captured.call.case, timed.case.fingerprint, timed.case.arguments)
         checked = timed.run()
         case = timed.case
-        said = [*dumped(case), *profiled(case, self.settings.profile)]
+        said: list[str] = []
+        if dumps_asked() or self.settings.profile is not None:
+            from kerntune.gate.case_output import dumped, profiled  # most runs ask for neither
+
+            said = [*dumped(case), *profiled(case, self.settings.profile)]
         results = (self._beside_stored(r, case) for r in checked.results)
         return replace(checked, results=with_surroundings(results, captured, said))
 
@@ -380,17 +389,3 @@ class Session:
         remark = f"near a stored case of this call: {told}"
         message, remarks = f"{result.message}, {remark}", (*result.remarks, remark)
         return msgspec.structs.replace(result, message=message, remarks=remarks)
-
-
-def decision_numbers(index: int, count: int, claims: Path | None) -> Iterator[int]:
-    """The numbers of a process's decisions, from 1. Processes that stand in for others that died count on in the same
-    residues as those that live, and leave out what another has claimed by a file of that name."""
-    for number in itertools.count(index % count + 1, count):
-        if claims is not None:
-            try:
-                os.close(os.open(claims / str(number), os.O_CREAT | os.O_EXCL | os.O_WRONLY))
-            except FileExistsError:
-                continue
-            except OSError:  # a worker on another host, which doesn't see the folder
-                claims = None
-        yield number

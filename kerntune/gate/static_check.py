@@ -43,7 +43,7 @@ from kerntune.gate.stores import KnownCase, Stores, known_case, known_figures
 from kerntune.kernels import compat
 from kerntune.kernels.source import source_hash
 from kerntune.kernels.specialize import Specialized
-from kerntune.static.finding import Said, worst_first
+from kerntune.static.code_rules import Said, worst_first
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""Static figures of a recording's launches."""
+"""Static figures of a recording's launches, and each launch's share of the case's time."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from typing import Any, Protocol, TypeVar
 
 import msgspec
 
-from kerntune.base.case_result import LaunchFigures, LaunchReport
+from kerntune.base.case_result import LaunchFigures, LaunchReport, LaunchShare
 from kerntune.base.config import COMPILE_OPTIONS, Config, changed_settings
 from kerntune.base.device import DeviceSpec
-from kerntune.base.recording import Binary, Launch
+from kerntune.base.recording import Binary, Launch, Recording
 from kerntune.capture.recorder import Recorded
 from kerntune.static.metrics import BinaryInput, StaticMetrics, metrics_of
 
@@ -235,3 +235,14 @@ _IN_COMMON: tuple[Callable[[Any], object], ...] = (
     lambda x: id(x) if x.origins else None,
 )
 """Properties that corresponding launches have in common, the most specific first; those of compiled launches before."""
+
+
+def launch_shares(recording: Recording, times_ns: Sequence[float]) -> tuple[LaunchShare, ...]:
+    """Shares of the launches' summed times, slowest first. ``times_ns`` is as
+    :func:`kerntune.timing.sampling.launch_times` gives it; without times there are no shares."""
+    whole = sum(times_ns)
+    if whole <= 0:
+        return ()
+    named = zip(recording.launches, times_ns, strict=True)
+    found = [LaunchShare(i, x.kernel, round(ns, 1), round(ns / whole, 4)) for i, (x, ns) in enumerate(named)]
+    return tuple(sorted(found, key=lambda s: -s.time_ns))

@@ -10,7 +10,8 @@ import msgspec
 from kerntune.base.case_result import CaseId, CaseResult, End
 from kerntune.base.device import Target
 from kerntune.base.policy import Outcome, Policy, Update, Verdict
-from kerntune.gate.baselines import BaselineStore, StaticBaseline
+from kerntune.gate.baseline_files import BaselineStore
+from kerntune.gate.baselines import StaticBaseline
 from kerntune.gate.call import Checked, PendingBaseline
 from kerntune.gate.stores import Stores
 

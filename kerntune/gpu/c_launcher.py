@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from kerntune.base.recording import Binary, Launch, Param
 from kerntune.errors import UsageError
 from kerntune.grids import Grid
-from kerntune.grids.fixed import GRID_ARGUMENTS
-from kerntune.grids.render import C_HELPERS
+from kerntune.grids.expr import C_HELPERS
+from kerntune.grids.grid import GRID_ARGUMENTS
 
 C_TYPES = {
     "i1": "int8_t", "i8": "int8_t", "i16": "int16_t", "i32": "int32_t", "i64": "int64_t",

@@ -1,9 +1,13 @@
-"""The CUDA driver's own functions, through ctypes: load a kernel, launch it, encode a tensor map."""
+"""The CUDA driver's own functions, through ctypes: load a kernel, launch it, encode a tensor map.
+
+The driver reads once which GPUs the environment shows to this process, and never again: what it read is kept here.
+"""
 
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Callable, Sequence
+import os
+from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
 from typing import Any
 
@@ -62,7 +66,7 @@ def library() -> Any:
 def quick_library() -> Any:
     """The same, for calls that only enqueue or ask: Python's lock is kept meanwhile, so that no other thread has a turn
     between an event and the launch after it. On an H200's host with 16 compilations under way, such turns made half of
-    all first looks several times too long."""
+    all first launches several times too long."""
     library()  # says what is wrong where there is none
     return ctypes.PyDLL("libcuda.so.1")
 
@@ -265,3 +269,24 @@ def _tensor_map(param: Param, address: int) -> Any:
     )  # fmt: skip
     check(code, f"encoding the tensor map of {param.name}")
     return aligned
+
+
+VISIBLE_VARIABLES = ("CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER")
+"""By index, by UUID (``GPU-...``) or of a MIG instance (``MIG-...``)."""
+
+_visible_env: dict[str, str | None] = {}
+
+
+def remember_visible() -> None:
+    """Keep what the driver has read. Called by the code that starts it; later calls change nothing."""
+    for name in VISIBLE_VARIABLES:
+        _visible_env.setdefault(name, os.environ.get(name))
+
+
+def visible_env(environ: Mapping[str, str]) -> dict[str, str]:
+    """An environment in which a new process numbers the GPUs as this one does, although code has changed the variables
+    since: a test's ``monkeypatch.setenv``, a conftest that is too late."""
+    kept = {name: os.environ.get(name) for name in VISIBLE_VARIABLES} | _visible_env
+    return {k: v for k, v in environ.items() if k not in VISIBLE_VARIABLES} | {
+        k: v for k, v in kept.items() if v is not None
+    }

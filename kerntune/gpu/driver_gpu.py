@@ -17,7 +17,7 @@ from typing import Any
 from kerntune.base.device import DeviceSpec, Target
 from kerntune.base.recording import Binary, Param
 from kerntune.errors import BackendError, MeasurementError
-from kerntune.gpu import device_lock, visible
+from kerntune.gpu import cuda_driver, device_lock
 from kerntune.gpu.base import Buffer, Function, GpuEvent, GpuGraph, one_by_one
 from kerntune.gpu.compare import Difference, compare_bytes
 from kerntune.gpu.cuda_driver import (
@@ -122,7 +122,7 @@ class DriverGpu:
         self.ordinal = ordinal
         cuda = library()
         check(cuda.cuInit(0), "starting the driver")
-        visible.remember()
+        cuda_driver.remember_visible()
         self._device = ctypes.c_int()
         check(cuda.cuDeviceGet(ctypes.byref(self._device), ordinal), f"finding device {ordinal}")
         context = ctypes.c_void_p()
@@ -178,9 +178,9 @@ class DriverGpu:
             yield
 
     @contextlib.contextmanager
-    def lock_loosely(self, patience_s: float = LOCK_TIMEOUT_S) -> Iterator[None]:
+    def lock_suspendable(self, patience_s: float = LOCK_TIMEOUT_S) -> Iterator[None]:
         """The same, but for what this process measures meanwhile."""
-        with device_lock.share_loosely(self.spec.uuid, self.spec.name, patience_s):
+        with device_lock.share_suspendable(self.spec.uuid, self.spec.name, patience_s):
             yield
 
     def _enter(self) -> None:

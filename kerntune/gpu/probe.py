@@ -34,7 +34,7 @@ def find_backend(
         )
     for target in chosen:
         typical_device(target)
-    from kerntune.gpu.compile_only import StaticBackend
+    from kerntune.gpu.fake_cuda.static_backend import StaticBackend
 
     return StaticBackend(chosen)
 

@@ -12,7 +12,7 @@ import os
 import random
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -26,10 +26,24 @@ from kerntune.gpu import device_lock
 from kerntune.gpu.base import Buffer, Function, GpuEvent, GpuGraph, one_by_one
 from kerntune.gpu.compare import Difference, compare_bytes
 from kerntune.gpu.foreign_work import OUT, SYMBOL
+from kerntune.gpu.host_gpus import CUDA, listed
 from kerntune.gpu.result_kernels import PREFIX as RESULT_PREFIX
-from kerntune.gpu.rotation import CUDA, listed
-from kerntune.gpu.scripted_results import BufferPlace, run_result_kernel
+from kerntune.gpu.script import (
+    ABORT,
+    FIRST,
+    GARBAGE,
+    HANG,
+    ILLEGAL_ADDRESS,
+    OUT_OF_MEMORY,
+    RIGHT,
+    WRONG,
+    FakeEvent,
+    FakeFunction,
+    Rule,
+    Script,
+)
 from kerntune.gpu.scripted_work import (
+    BufferPlace,
     BuffersByAddress,
     FakeBuffer,
     FakeWork,
@@ -39,156 +53,31 @@ from kerntune.gpu.scripted_work import (
     Repeated,
     Scattered,
     Shifted,
+    run_result_kernel,
 )
 
-if TYPE_CHECKING:  # a process for first looks has no tensors, and is there sooner without torch
+if TYPE_CHECKING:
     from kerntune.gpu.fake_cuda import StandIns
-
-RIGHT, WRONG = 0x3C, 0x42
-"""What every byte is near to that a launch leaves in its pointers' buffers; which one exactly depends on its place, and
-on what stood there (:class:`~kerntune.gpu.scripted_work.Mark`)."""
-
-FIRST, GARBAGE = 0x30, 0xA8
-"""The same of what users' memory holds at first, and of memory that is new."""
-
-
-HANG, ABORT, OUT_OF_MEMORY = "hang", "abort", "out of memory"
-ILLEGAL_ADDRESS, MISALIGNED_ADDRESS = "CUDA_ERROR_ILLEGAL_ADDRESS (700)", "CUDA_ERROR_MISALIGNED_ADDRESS (716)"
-ASSERT, TRAP = "CUDA_ERROR_ASSERT (710)", "CUDA_ERROR_LAUNCH_FAILED (719)"
-FAULTS = (HANG, ABORT, OUT_OF_MEMORY, ILLEGAL_ADDRESS, MISALIGNED_ADDRESS, ASSERT, TRAP)
-"""What a launch can end in: it never ends, it aborts the process, there is no memory for it, or, as a real device has
-it, an error that the driver gives for it and for everything after it (cuda.h)."""
-
-
-@dataclass(frozen=True)
-class Rule:
-    """How launches of a kernel behave. A rule matches on the kernel's name and on constexprs, both if given.
-
-    ``time_ns`` is the duration of one launch; ``fails`` an out-of-resources reason; ``wrong`` writes other values, or
-    such as are near the byte ``leaves``; ``varies`` writes something else to the last pointer each time, ``spares``
-    nothing.
-
-    ``fault`` is one of :data:`FAULTS`, or an error of the driver in its words, after which the device answers nothing
-    else; with ``after`` launches of the kernel that went well. ``beside`` is where a launch writes outside of the
-    memory that its last pointer points into, and how many bytes: an offset from its end on, or a negative one from
-    its begin.
-    """
-
-    kernel: str = ""
-    constexprs: dict[str, Any] = field(default_factory=dict)
-    num_warps: int | None = None
-    time_ns: float = 10_000.0
-    fails: str = ""
-    wrong: bool = False
-    leaves: int | None = None
-    varies: bool = False
-    spares: bool = False
-    fault: str = ""
-    after: int = 0
-    beside: tuple[int, int] | None = None
-    flips: tuple[tuple[int, int], ...] = ()
-    """Of what a launch leaves in its last pointer's memory, the bits that are unlike those of other rules: offsets in
-    bytes, and the bits of that byte."""
-
-    skips: tuple[tuple[int, int], ...] = ()
-    """Ranges of bytes of that memory which it doesn't write: from an offset to another one."""
-
-    triton: str = ""
-    """The version that compiled it."""
-
-    def matches(self, binary: Binary) -> bool:
-        """Whether the rule is about this binary."""
-        if self.kernel not in ("", binary.symbol) or self.num_warps not in (None, binary.num_warps):
-            return False
-        if self.triton not in ("", binary.triton):
-            return False
-        return all(binary.constexprs.get(k) == str(v) for k, v in self.constexprs.items())
-
-
-def no_pause(launches: int) -> float:
-    """A host that is always in time."""
-    return 0.0
-
-
-@dataclass
-class Script:
-    """A device's behaviour: the first matching rule decides. ``noise`` is a relative standard deviation per slot;
-    ``shift`` multiplies every time (another clock, say)."""
-
-    rules: Sequence[Rule] = ()
-    noise: float = 0.0005
-    shift: float = 1.0
-    seed: int = 0
-    memory_bytes: int = 1 << 40
-    isolated: bool = False
-    """Whether first looks are taken in another process, as on a real GPU, which gets the rules."""
-
-    foreign: float = 0.0
-    """The share of its time that other processes have."""
-
-    unmapped: bool = False
-    """Whether a write where no memory is faults, as on a real device."""
-
-    unprotected: Sequence[str] = ()
-    """What the device's setting takes away of the protection between processes."""
-
-    pause: Callable[[int], float] = no_pause
-    """By the number of launches so far, how long the host takes to enqueue what comes next while the device waits for
-    it, in nanoseconds."""
-
-    def rule(self, binary: Binary) -> Rule:
-        """The rule for a binary."""
-        return next((r for r in self.rules if r.matches(binary)), Rule())
-
-    def to_json(self) -> str:
-        """What a process for first launches needs to know: :meth:`from_json`."""
-        known = {"rules": tuple(self.rules), "noise": self.noise, "shift": self.shift, "seed": self.seed}
-        return msgspec.json.encode({**known, "memory_bytes": self.memory_bytes}).decode()
-
-    @classmethod
-    def from_json(cls, text: str) -> Script:
-        """What :meth:`to_json` gave."""
-        found = msgspec.json.decode(text)
-        return cls(**{**found, "rules": msgspec.convert(found["rules"], tuple[Rule, ...])})
 
 
 TURN_NS, CLOCK_NS = 2_000_000, 32
+
 """A process's turn on a shared device, and a step of the device's clock."""
 
 FLUSH_NS = 30_000.0  # as on an H200
 
 LOCK_TIMEOUT_S = 3600.0
+
 """As of a real device."""
 
 COMPARED = 1 << 12
+
 """Bytes of a buffer that a comparison looks at: a launch changes all of it."""
 
 
 Beside = list[tuple[FakeBuffer, int, bytes]]
+
 """Writes into others' memory: whose, from which place on, and what."""
-
-
-@dataclass(frozen=True)
-class FakeEvent:
-    """A time on the virtual clock, in nanoseconds."""
-
-    at: float
-
-
-@dataclass(eq=False)
-class FakeFunction:
-    """A loaded kernel. Asking a script for its rule once is enough: it is launched on hundreds of copies."""
-
-    binary: Binary
-    registers: int = 32
-    spills: int = 0
-    _known: tuple[Script, Rule] | None = None
-
-    def rule(self, script: Script) -> Rule:
-        """How it behaves."""
-        if self._known is None or self._known[0] is not script:
-            self._known = script, script.rule(self.binary)
-        return self._known[1]
 
 
 class FakeGraph:
@@ -240,7 +129,7 @@ class FakeGpu:
         self._launched: dict[int, int] = {}
         """How often kernels were launched, by rule."""
 
-    def looking_process(self) -> tuple[str, ...]:
+    def first_launch_arguments(self) -> tuple[str, ...]:
         """The script, if that says so."""
         if self.script.unprotected:
             raise BackendError("; ".join(self.script.unprotected))
@@ -272,10 +161,12 @@ class FakeGpu:
         spec = self.spec
         return device_lock.share(spec.uuid, spec.name, patience_s) if spec.uuid else contextlib.nullcontext()
 
-    def lock_loosely(self, patience_s: float = LOCK_TIMEOUT_S) -> contextlib.AbstractContextManager[None]:
+    def lock_suspendable(self, patience_s: float = LOCK_TIMEOUT_S) -> contextlib.AbstractContextManager[None]:
         """The same."""
         spec = self.spec
-        return device_lock.share_loosely(spec.uuid, spec.name, patience_s) if spec.uuid else contextlib.nullcontext()
+        return (
+            device_lock.share_suspendable(spec.uuid, spec.name, patience_s) if spec.uuid else contextlib.nullcontext()
+        )
 
     def free_bytes(self) -> int:
         """What the script gives, less what was allocated."""
@@ -577,7 +468,7 @@ class FakeBackend:
 
     def _be_one_of(self, specs: Sequence[DeviceSpec], script: Script) -> None:
         from kerntune.gpu.fake_cuda import StandIns
-        from kerntune.gpu.tensor_views import StandInTensors
+        from kerntune.gpu.fake_cuda.static_backend import StandInTensors
 
         self.stand_ins = StandIns(specs[0], others=specs[1:])
         self.tensors = StandInTensors(self.stand_ins)

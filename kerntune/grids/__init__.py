@@ -7,22 +7,24 @@ here, and no config is chosen: that is :mod:`kerntune.heuristics`.
 
 from __future__ import annotations
 
-from kerntune.base.grid_check import check_grid, grid_triple
-from kerntune.base.grid_limits import GridLimits, grid_limits
-from kerntune.grids.combo_grids import (
-    ComboGridPart as SubKernel,
-)
-from kerntune.grids.combo_grids import (
+from kerntune.base.grid_check import GridLimits, check_grid, grid_limits, grid_triple
+from kerntune.grids.expr import Name, add, ceil_div, maximum, minimum, mul
+from kerntune.grids.formulas import (
+    BatchMatmulGrid3D,
+    CooperativeReductionGrid,
+    Grid1D,
+    Grid2D,
+    Grid2DWithYZOverflow,
+    Grid3D,
+    MixOrderReductionGrid,
     RoundRobinComboKernelGrid,
     SequentialComboKernelGrid,
     SequentialFlattenComboKernelGrid,
+    SplitScanGrid,
 )
-from kerntune.grids.expr import Name, add, ceil_div, maximum, minimum, mul
-from kerntune.grids.fixed import FixedGrid, PrecomputedGrid
-from kerntune.grids.fixed import GridChoice as Choice
-from kerntune.grids.grid import BoundGrid, Grid
-from kerntune.grids.plain import BatchMatmulGrid3D, Grid1D, Grid2D, Grid2DWithYZOverflow, Grid3D
-from kerntune.grids.reductions import CooperativeReductionGrid, MixOrderReductionGrid, SplitScanGrid
+from kerntune.grids.formulas import ComboGridPart as SubKernel
+from kerntune.grids.grid import BoundGrid, FixedGrid, Grid, PrecomputedGrid
+from kerntune.grids.grid import GridChoice as Choice
 
 __all__ = [
     "BatchMatmulGrid3D",

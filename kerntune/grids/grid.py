@@ -1,17 +1,22 @@
-"""A launch grid: three expressions, and what can be done with them."""
+"""A launch grid: three expressions, and what can be done with them.
+
+Some grids have no formula of sizes and blocks. They are given as numbers, or computed per config beforehand.
+"""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
-from kerntune.base.config import DEFAULT_NUM_WARPS
+from kerntune.base.config import DEFAULT_NUM_WARPS, Scalar
 from kerntune.base.device import DeviceSpec
 from kerntune.base.grid_check import Triple, check_grid
 from kerntune.errors import GridError
-from kerntune.grids import render
-from kerntune.grids.expr import Const, Expr, Name, Scope, Term, ceil_div, names_in, substitute
+from kerntune.grids import expr
+from kerntune.grids.expr import Const, Expr, Name, Scope, Term, as_expr, ceil_div, names_in, substitute
 
 Axes = tuple[Expr, Expr, Expr]
 
@@ -92,19 +97,19 @@ class Grid(ABC):
         """The grid as numbers if no axis depends on a name, else None; raises the :class:`GridError` of a call."""
         return self({}) if all(isinstance(axis, Const) for axis in self.folded) else None
 
-    def to_python(self, spelling: render.Spelling | None = None) -> tuple[str, str, str]:
+    def to_python(self, spelling: expr.Spelling | None = None) -> tuple[str, str, str]:
         """Python expressions of x, y and z; ``spelling`` maps names to the source's own."""
-        x, y, z = (render.to_python(axis, spelling) for axis in self.folded)
+        x, y, z = (expr.to_python(axis, spelling) for axis in self.folded)
         return x, y, z
 
-    def to_cpp(self, spelling: render.Spelling | None = None) -> tuple[str, str, str]:
-        """C++11 expressions of x, y and z, each an ``int64_t`` or a literal (see ``grids.render.to_cpp``)."""
-        x, y, z = (render.to_cpp(axis, spelling) for axis in self.folded)
+    def to_cpp(self, spelling: expr.Spelling | None = None) -> tuple[str, str, str]:
+        """C++11 expressions of x, y and z, each an ``int64_t`` or a literal (see ``grids.expr.to_cpp``)."""
+        x, y, z = (expr.to_cpp(axis, spelling) for axis in self.folded)
         return x, y, z
 
-    def to_c(self, spelling: render.Spelling | None = None) -> tuple[str, str, str]:
-        """C99 expressions of x, y and z, each an ``int64_t`` or a literal (see ``grids.render.to_c``)."""
-        x, y, z = (render.to_c(axis, spelling) for axis in self.folded)
+    def to_c(self, spelling: expr.Spelling | None = None) -> tuple[str, str, str]:
+        """C99 expressions of x, y and z, each an ``int64_t`` or a literal (see ``grids.expr.to_c``)."""
+        x, y, z = (expr.to_c(axis, spelling) for axis in self.folded)
         return x, y, z
 
     @property
@@ -157,3 +162,80 @@ class BoundGrid(Grid):
 def dimension(numel: Term, block: Term | None) -> Expr:
     """The number of blocks that cover one dimension; without a block size each block is one element."""
     return ceil_div(numel, 1 if block is None else block)
+
+
+GRID_ARGUMENTS = ("_grid_0", "_grid_1", "_grid_2")
+"""Names under which Inductor's launchers take a grid as three further arguments (``FixedGrid.setup_grid_as_args``)."""
+
+
+@dataclass(frozen=True)
+class FixedGrid(Grid):
+    """A grid given as numbers, or as arguments of the launch."""
+
+    x: Term
+    y: Term = 1
+    z: Term = 1
+
+    @cached_property
+    def axes(self) -> Axes:
+        """(x, y, z) as given."""
+        return as_expr(self.x), as_expr(self.y), as_expr(self.z)
+
+    @classmethod
+    def from_arguments(cls) -> FixedGrid:
+        """The grid that a launcher receives as three separate arguments."""
+        return cls(*GRID_ARGUMENTS)
+
+
+@dataclass(frozen=True)
+class GridChoice:
+    """The grid of one config: ``config`` are the values that a launch must have to get it."""
+
+    config: tuple[tuple[str, Scalar], ...]
+    grid: FixedGrid
+
+    @classmethod
+    def of(cls, config: Mapping[str, Scalar], x: Term, y: Term = 1, z: Term = 1) -> GridChoice:
+        """A choice from a plain mapping and axes."""
+        return cls(tuple(sorted(config.items())), FixedGrid(x, y, z))
+
+    def matches(self, values: Scope) -> bool:
+        """Whether a launch has all the values of this choice; it may have others too."""
+        return all(values.get(name) == value for name, value in self.config)
+
+
+@dataclass(frozen=True)
+class PrecomputedGrid(Grid):
+    """A grid per config, the first that matches; for kernels whose grid is known only as the outcome of user code."""
+
+    choices: tuple[GridChoice, ...]
+
+    @property
+    def axes(self) -> Axes:
+        """The axes of a single choice without conditions; otherwise :class:`GridError`: bind a config first."""
+        return self.select({}, complete=False)
+
+    @property
+    def terms(self) -> tuple[Expr, ...]:
+        """The axes of every choice."""
+        return tuple(axis for choice in self.choices for axis in choice.grid.axes)
+
+    @property
+    def names(self) -> frozenset[str]:
+        """The arguments in any choice's grid, and those that choose."""
+        return super().names | {name for choice in self.choices for name, _ in choice.config}
+
+    def select(self, config: Scope, *, complete: bool) -> Axes:
+        """The axes of the first choice that matches.
+
+        Raises :class:`GridError` if none does, or if an earlier one could still match because a value isn't given yet.
+        """
+        for choice in self.choices:
+            if choice.matches(config):
+                return choice.grid.axes
+            missing = [name for name, value in choice.config if config.get(name) is None]
+            if missing and not complete:
+                raise GridError(f"the grid depends on {', '.join(missing)}: bind a config first")
+        known = "; ".join(", ".join(f"{k}={v}" for k, v in choice.config) for choice in self.choices)
+        given = ", ".join(f"{name}={config[name]}" for name in sorted(self.names & config.keys())) or "nothing"
+        raise GridError(f"no grid was computed for {given}; there is one for: {known}")

@@ -9,8 +9,7 @@ from typing import Any
 
 from kerntune.errors import GridError
 from kerntune.grids.expr import Const, Expr, Name, Term, add, as_expr, ceil_div, maximum, minimum, mul
-from kerntune.grids.fixed import FixedGrid
-from kerntune.grids.grid import Grid
+from kerntune.grids.grid import FixedGrid, Grid
 
 CALLS: Mapping[str, Callable[..., Expr]] = {
     "cdiv": ceil_div, "ceil_div": ceil_div, "min": minimum, "minimum": minimum, "max": maximum, "maximum": maximum,

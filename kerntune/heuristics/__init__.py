@@ -7,17 +7,31 @@ Nothing here compiles, measures or imports torch or triton; what a list is searc
 from __future__ import annotations
 
 from kerntune.heuristics.call_hints import (
+    Read,
+    Split,
+    TtirCounts,
+    count_ttir,
     min_elements_per_thread,
+    read_of,
+    reduction_split,
     round_sizes,
+    second_stage_hint,
     sizes_from_arguments,
     tile_hint,
 )
 from kerntune.heuristics.combo import ComboGroup, ComboPlan, SubKernel, combo
-from kerntune.heuristics.cooperative import cooperative_reduction, rsplit
 from kerntune.heuristics.descent_steps import Field, Neighbourhood, improves, may_descend, neighbourhood
-from kerntune.heuristics.lookup import LookupTable, kernel_hash, read_table, write_table
-from kerntune.heuristics.naming import named_blocks
-from kerntune.heuristics.persistent import persistent_reduction
+from kerntune.heuristics.given_configs import (
+    LookupTable,
+    fixed_config,
+    foreach,
+    kernel_hash,
+    read_table,
+    template,
+    user_autotune,
+    write_table,
+)
+from kerntune.heuristics.persistent import cooperative_reduction, persistent_reduction, rsplit
 from kerntune.heuristics.pointwise import pointwise
 from kerntune.heuristics.presets import (
     DEFAULT,
@@ -28,19 +42,17 @@ from kerntune.heuristics.presets import (
     PRESETS,
     Preset,
 )
-from kerntune.heuristics.reduction import reduction
-from kerntune.heuristics.scaling import (
+from kerntune.heuristics.reduction import (
     may_scale,
+    reduction,
     scale_reductions,
     scaled_down,
     spill_threshold,
+    split_scan,
     without_pipelining,
     without_spilling,
 )
-from kerntune.heuristics.scan import split_scan
-from kerntune.heuristics.strides import Read, Split, read_of, reduction_split, second_stage_hint
-from kerntune.heuristics.templates import fixed_config, foreach, template, user_autotune
-from kerntune.heuristics.ttir import TtirCounts, count_ttir
+from kerntune.heuristics.sizing import named_blocks
 
 __all__ = [
     "DEFAULT",

@@ -13,7 +13,7 @@ from kerntune.base.config import Config
 from kerntune.base.device import DeviceSpec
 from kerntune.errors import HintError
 from kerntune.heuristics.hints import BLOCK_NAMES, MAX_TENSOR_NUMEL, MIN_DOT_BLOCK, HeuristicType, KernelHints
-from kerntune.heuristics.mix_order import is_whole
+from kerntune.heuristics.persistent import is_whole
 from kerntune.heuristics.presets import INDUCTOR_2_13, Preset
 from kerntune.heuristics.sizing import bounds
 

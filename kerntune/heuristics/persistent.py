@@ -1,27 +1,134 @@
-"""Persistent reductions: a block holds whole rows of r, so the kernel takes no reduction block."""
+"""Reductions whose blocks hold whole rows: persistent, mix-order and cooperative ones.
+
+A persistent kernel takes no reduction block. A mix-order reduction also adds up columns over ``RSPLIT_SIZE`` rows a
+program. In a cooperative reduction ``RSPLIT`` programs share the rows of one x block and meet at a barrier.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import msgspec
 
-from kerntune.base.config import Config
+from kerntune.base.config import Config, Scalar
 from kerntune.base.device import DeviceSpec
-from kerntune.heuristics.hints import KernelHints
+from kerntune.errors import HintError
+from kerntune.heuristics.hints import MAX_RSPLIT, KernelHints, is_power_of_two
 from kerntune.heuristics.matmul import native_persistent_matmul
 from kerntune.heuristics.measured import applies, row_tiles
-from kerntune.heuristics.minimums import raise_to_tma_minimums
-from kerntune.heuristics.mix_order import mix_order
 from kerntune.heuristics.presets import INDUCTOR_2_13, Preset
 from kerntune.heuristics.reduction import (
     REDUCTION_AXES_SETS,
     SIMPLE_AXES,
     finish,
     measured_configs,
+    reduction_candidates,
     without_x,
 )
-from kerntune.heuristics.rows import MAX_TILE, X_BLOCKS, X_BLOCKS_HIP, all_rows, rows_by_hint, tiny_rows
-from kerntune.heuristics.sizing import Bounds, bounds, rebuilt, require_axes
-from kerntune.heuristics.tiling import scores_of, share_out, tiled_config
+from kerntune.heuristics.reduction_blocks import (
+    MAX_TILE,
+    X_BLOCKS,
+    X_BLOCKS_HIP,
+    all_rows,
+    pays_cooperative,
+    pays_persistent,
+    rows_by_hint,
+    scores_of,
+    share_out,
+    tiled_config,
+    tiny_rows,
+)
+from kerntune.heuristics.sizing import (
+    Bounds,
+    bounds,
+    floor_pow2,
+    in_order,
+    raise_to_tma_minimums,
+    rebuilt,
+    require_axes,
+)
+
+ROWS_PER_X = 32
+SHORT_ROW = 512
+MIN_X_SHORT = 4
+MAX_X = 16
+
+ITERATIONS_PER_STAGE = 4
+MAX_STAGES = 3
+MAX_STAGES_LONG = 2
+LONG_ROW = 8192
+"""A longer row runs out of shared memory with 3 stages."""
+
+FEW_WARPS_ROW = 1024
+FEW_WARPS = 2
+MAX_WARPS = 32
+MAX_WARPS_HIP = 16
+
+
+def mix_order(configs: Iterable[Config], hints: KernelHints, limits: Bounds) -> tuple[Config, ...]:
+    """Persistent configs with X, ``RSPLIT_SIZE`` and ``NUM_STAGES`` of a mix-order reduction.
+
+    Rows of up to 1024 elements get half the warps; max-autotune adds a copy with 2 warps, and for longer rows a copy
+    with twice the warps. Raises :class:`HintError` for a split below 1.
+    """
+    split, r = hints.rsplit_size or 0, hints.sizes["r0"]
+    if split < 1:
+        raise HintError(f"{hints.where}rsplit_size={hints.rsplit_size} must be at least 1")
+    x = dividing_x_block(hints, split) if limits.preset.whole_mix_order else x_block(hints)
+    stages = min(max(split // x // ITERATIONS_PER_STAGE, 1), most_stages(hints, limits.preset))
+    values: dict[str, Scalar] = {"XBLOCK": x, "RSPLIT_SIZE": split, "NUM_STAGES": stages}
+    return in_order(
+        rebuilt(config, {**config.kwargs, **values}, warps)
+        for config in configs
+        for warps in _warps(config.num_warps, r, hints.modes.max_autotune, limits)
+    )
+
+
+def x_block(hints: KernelHints) -> int:
+    """Rows a step: a 32nd of the split, at least 4 for short rows and what descriptors need, at most 16."""
+    least = MIN_X_SHORT if hints.sizes["r0"] <= SHORT_ROW else 1
+    return min(max((hints.rsplit_size or 0) // ROWS_PER_X, least, hints.tma_minimums.get("x", 1)), MAX_X)
+
+
+def dividing_x_block(hints: KernelHints, split: int) -> int:
+    """The same as a power of two that divides the split: else the last step would reach into the next split.
+
+    Raises :class:`HintError` if that is shorter than what descriptors need.
+    """
+    x = floor_pow2(x_block(hints))
+    while split % x:
+        x //= 2
+    least = hints.tma_minimums.get("x", 1)
+    if x < least:
+        raise HintError(
+            f"{hints.where}rsplit_size={split} has no divisor from {least} to {MAX_X} that is a power of two; a tensor "
+            f"descriptor of the kernel needs an X block of {least}"
+        )
+    return x
+
+
+def is_whole(x: int, split: int, stages: int, hints: KernelHints, preset: Preset) -> bool:
+    """Whether X and ``NUM_STAGES`` are such as torch 2.15 takes: X divides the split, both are within their limits."""
+    divides = is_power_of_two(x) and x <= MAX_X and split % x == 0
+    return divides and x >= hints.tma_minimums.get("x", 1) and 1 <= stages <= most_stages(hints, preset)
+
+
+def most_stages(hints: KernelHints, preset: Preset) -> int:
+    """The number of stages that fit into shared memory; 1 where stages are switched off or impossible."""
+    unpipelined = preset.whole_mix_order and hints.makes_descriptors
+    if unpipelined or not hints.modes.multi_stage_mix_order:
+        return 1
+    return MAX_STAGES_LONG if hints.sizes["r0"] > LONG_ROW else MAX_STAGES
+
+
+def _warps(warps: int, r: int, tuned: bool, limits: Bounds) -> tuple[int, ...]:
+    if r <= FEW_WARPS_ROW:
+        half = max(warps // 2, 1)
+        return (half, FEW_WARPS) if tuned else (half,)
+    if tuned and warps < (MAX_WARPS_HIP if limits.hip else MAX_WARPS):
+        return warps, warps * 2
+    return (warps,)
+
 
 BATCH_INVARIANT_ROWS = 4096
 """Batch-invariant mode chooses as if there were at least this many rows."""
@@ -84,3 +191,42 @@ def _without_r_blocks(config: Config) -> Config:
 def _without_tma(hints: KernelHints) -> KernelHints:
     """For after the minimums were applied: a mix-order reduction sets X itself, and honours them there."""
     return msgspec.structs.replace(hints, tma_minimums={})
+
+
+def cooperative_reduction(
+    hints: KernelHints, device: DeviceSpec, preset: Preset = INDUCTOR_2_13, *, persistent: bool = False
+) -> tuple[Config, ...]:
+    """Candidates of a cooperative reduction, each with ``RSPLIT``; ``persistent`` if a program holds its whole share.
+
+    The kernel must be launched cooperatively: its programs wait for each other, and one that never starts hangs the
+    rest. Under a preset that goes by size there are candidates with ``RSPLIT`` 1, too, where Inductor would write no
+    cooperative kernel. Raises :class:`~kerntune.errors.HintError` for other axes than x and r0.
+    """
+    require_axes(hints, "a cooperative reduction", ("x", "r0"))
+    hints = without_x(hints)
+    limits = bounds(hints, device, preset)
+    split = rsplit(hints, device, preset)
+    share = hints.with_sizes({"x": hints.sizes["x"], "r0": hints.sizes["r0"] // split})
+    candidates = persistent_candidates if persistent else reduction_candidates
+    configs = tuple(rebuilt(config, {**config.kwargs, "RSPLIT": split}) for config in candidates(share, limits))
+    if limits.by_size and not hints.modes.one_reduction and not pays_cooperative(hints):
+        alone = candidates(hints, limits) if not persistent or pays_persistent(hints) else ()
+        configs += tuple(rebuilt(config, {**config.kwargs, "RSPLIT": 1}) for config in alone)
+    return finish(configs, hints, limits, persistent=persistent)
+
+
+def rsplit(hints: KernelHints, device: DeviceSpec, preset: Preset = INDUCTOR_2_13) -> int:
+    """Programs that share a row: as many as keep all programs resident at once, in powers of two, at most 64.
+
+    The target is the largest power of two that is not above the SM count (torch 2.6: 64). Raises :class:`HintError`
+    for a device without SMs, and where a row has fewer elements than programs that would share it.
+    """
+    x, r = hints.sizes["x"], hints.sizes["r0"]
+    if device.sm_count < 1:
+        raise HintError(f"{hints.where}device {device.name} has sm_count={device.sm_count}")
+    split = max(1, min((preset.cooperative_target or floor_pow2(device.sm_count)) // x, MAX_RSPLIT))
+    if preset.cooperative_target is None:
+        return min(split, r)
+    if split > r:
+        raise HintError(f"{hints.where}r0={r} is shorter than the {split} programs that should share it")
+    return split

@@ -11,7 +11,6 @@ from kerntune.base.device import DeviceSpec
 from kerntune.errors import HintError
 from kerntune.heuristics.hints import MAX_BLOCK_X_HIP, AutotuneHint, KernelHints, TileHint
 from kerntune.heuristics.measured import MOST_WARPS, pointwise_tiles
-from kerntune.heuristics.minimums import raise_to_tma_minimums
 from kerntune.heuristics.presets import INDUCTOR_2_13, Preset
 from kerntune.heuristics.sizing import (
     MAX_POINTWISE_WARPS,
@@ -24,6 +23,7 @@ from kerntune.heuristics.sizing import (
     choose_warps,
     fit_pointwise,
     in_order,
+    raise_to_tma_minimums,
     require_axes,
     widen_for_grid,
 )

@@ -13,13 +13,19 @@ import msgspec
 from kerntune.base.config import Config
 from kerntune.base.device import TYPICAL_DEVICES, DeviceSpec
 from kerntune.errors import ConfigError, HintError
-from kerntune.heuristics.call_hints import sizes_from_arguments, tile_hint
+from kerntune.heuristics.call_hints import (
+    Read,
+    TtirCounts,
+    inferred_read,
+    read_of,
+    reduction_split,
+    second_stage_hint,
+    sizes_from_arguments,
+    tile_hint,
+)
 from kerntune.heuristics.hints import AXES, BLOCK_NAMES, REDUCTION_AXES, HeuristicType, KernelHints, ReductionHint
-from kerntune.heuristics.naming import named_blocks
 from kerntune.heuristics.presets import INDUCTOR_2_13, Preset
-from kerntune.heuristics.sizing import rebuilt
-from kerntune.heuristics.strides import Read, inferred_read, read_of, reduction_split, second_stage_hint
-from kerntune.heuristics.ttir import TtirCounts
+from kerntune.heuristics.sizing import named_blocks, rebuilt
 
 Family = Callable[[KernelHints, DeviceSpec, Preset], tuple[Config, ...]]
 

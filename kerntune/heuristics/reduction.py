@@ -1,31 +1,48 @@
-"""Looped reductions: blocks of x that walk r in steps of ``R0_BLOCK`` (and ``R1_BLOCK``)."""
+"""Looped reductions and split scans, and what compiled register counts change of their configs.
+
+Blocks of x walk r in steps of ``R0_BLOCK`` (and ``R1_BLOCK``). A split scan takes one row at a time: programs scan its
+blocks and pass their sums on. Once registers are known, reduction blocks become shorter, and configs that spill or fit
+no SM are marked.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
+from math import prod
+from typing import TypeVar
 
 from kerntune.base.config import Config, Scalar
 from kerntune.base.device import DeviceSpec
 from kerntune.errors import HintError
-from kerntune.heuristics.choices import pays_persistent
-from kerntune.heuristics.determinism import one_config
-from kerntune.heuristics.hints import AutotuneHint, KernelHints, ReductionHint
+from kerntune.heuristics.hints import BLOCK_NAMES, AutotuneHint, HeuristicType, KernelHints, ReductionHint
 from kerntune.heuristics.matmul import measured_matmul, native_matmul, newer_matmul, products_by_size
-from kerntune.heuristics.measured import Tile, applies, reduction_tiles
-from kerntune.heuristics.minimums import raise_to_floors, raise_to_tma_minimums
-from kerntune.heuristics.outer import outer_tile
+from kerntune.heuristics.measured import Tile, applies, reduction_tiles, scan_steps
 from kerntune.heuristics.presets import INDUCTOR_2_13, Preset
-from kerntune.heuristics.rows import rows_by_hint, tiny_x
+from kerntune.heuristics.reduction_blocks import (
+    one_config,
+    outer_tile,
+    pays_persistent,
+    rows_by_hint,
+    scored_axes,
+    scores_of,
+    share_out,
+    tiled_config,
+    tiny_x,
+)
 from kerntune.heuristics.sizing import (
     Bounds,
     block_of,
     bounds,
+    ceil_div,
+    device_major,
     in_order,
+    raise_to_floors,
+    raise_to_tma_minimums,
+    rebuilt,
     reduction_config,
     require_axes,
 )
-from kerntune.heuristics.tiling import scored_axes, scores_of, share_out, tiled_config
 
 MAX_R_BLOCK = 2048
 MAX_R_BLOCK_SMALL = 1024
@@ -239,7 +256,7 @@ def _tiny(hints: KernelHints, limits: Bounds) -> Config:
 def persistent_step(hints: KernelHints, limits: Bounds) -> tuple[Config, ...]:
     """A candidate that takes whole rows in one step, for kernels that hold little; none for others.
 
-    It is made for its shape: halving its reduction block (:mod:`kerntune.heuristics.scaling`) would undo it.
+    It is made for its shape: halving its reduction block (:mod:`kerntune.heuristics.reduction`) would undo it.
     """
     if hints.loads_and_reductions > FEW_VALUES:
         return ()
@@ -264,3 +281,120 @@ def config_for(
     blocks = share_out(x * r, scores_of(hints, scored_axes(hints)), hints.sizes, limits)
     config = tiled_config(hints, blocks["x"], blocks["y"], blocks["r0"], limits, intensive=intensive)
     return config.replace(options=options) if options else config
+
+
+def split_scan(hints: KernelHints, device: DeviceSpec, preset: Preset = INDUCTOR_2_13) -> tuple[Config, ...]:
+    """Candidates of a split scan: a reduction's, with ``R0_BLOCK`` raised to ``hints.min_scan_rblock``.
+
+    Warps are those of the block before it was raised. A launch needs ``XBLOCK`` 1, so the kernel has none as a rule
+    (``hints.no_x_block``). Raises :class:`~kerntune.errors.HintError` for other axes than x and r0.
+    """
+    require_axes(hints, "a split scan", ("x", "r0"))
+    further = scan_steps(hints, device) if applies(hints, device, preset) else ()
+    hints = without_x(hints)
+    limits = bounds(hints, device, preset)
+    raised = (
+        rebuilt(config, {**config.kwargs, "R0_BLOCK": max(block_of(config, "r0"), hints.min_scan_rblock)})
+        for config in (*reduction_candidates(hints, limits), *measured_configs(further, hints, limits))
+    )
+    return finish(tuple(raised), hints, limits, floors=False)
+
+
+T = TypeVar("T")
+
+ENOUGH_R = 64
+"""Reduction blocks of 64 elements in all are not halved."""
+
+MIN_CUDA_MAJOR = 8
+"""CUDA devices before 8.0 are left alone."""
+
+SPILL_THRESHOLD = 16
+SPILL_THRESHOLD_HIP = 32
+"""Spilled registers a thread above which a config isn't worth timing."""
+
+SCALED = frozenset({HeuristicType.REDUCTION, HeuristicType.COOPERATIVE_REDUCTION})
+
+
+def may_scale(hints: KernelHints, device: DeviceSpec, family: HeuristicType) -> bool:
+    """Whether reduction blocks may be halved for occupancy: looped reductions on CUDA from 8.0 and on HIP."""
+    if family not in SCALED or hints.modes.deterministic or not hints.modes.dynamic_scale_rblock:
+        return False
+    backend, major = device.target.backend, device_major(device) or 0
+    return backend == "hip" or (backend == "cuda" and major >= MIN_CUDA_MAJOR)
+
+
+def scaled_down(config: Config, registers: int | None, hints: KernelHints, device: DeviceSpec) -> Config | None:
+    """``config`` with its longest reduction block halved, or None if that can't help.
+
+    ``registers`` are those of one thread, as compiled; None if the compiler doesn't report them. It helps if a thread
+    uses more than full occupancy leaves it, and the grid has more blocks than the device holds at once. ``RSPLIT`` is
+    no reduction block: it is baked into the launch (torch 2.13 halves it too, if it is the largest).
+    """
+    hints = without_x(hints)
+    blocks = {axis: block_of(config, axis) for axis in ("r1", "r0") if BLOCK_NAMES[axis] in config.kwargs}
+    if registers is None or not blocks or prod(blocks.values()) <= ENOUGH_R:
+        return None
+    if registers <= device.registers_per_sm // device.max_threads_per_sm:
+        return None
+    per_block = registers * device.warp_size * config.num_warps
+    resident = max(device.registers_per_sm // per_block, 1) * device.sm_count
+    if ceil_div(hints.sizes["x"], block_of(config, "x")) <= resident:
+        return None
+    longest = max(blocks, key=blocks.__getitem__)
+    half = blocks[longest] // 2
+    if longest == "r0" and half < (hints.min_r_block or 0):
+        return None
+    return config.replace(**{BLOCK_NAMES[longest]: half})
+
+
+def scale_reductions(
+    configs: Sequence[Config],
+    registers_of: Callable[[Config], int | None],
+    hints: KernelHints,
+    device: DeviceSpec,
+    family: HeuristicType = HeuristicType.REDUCTION,
+    preset: Preset = INDUCTOR_2_13,
+) -> tuple[Config, ...]:
+    """The configs, then those made by halving; each new one is compiled (``registers_of``) and may be halved again.
+
+    The result depends on compiled code: a cache key is made of the configs that went in. The whole-row candidate of
+    ``add_persistent_rblock`` is never halved (torch marks it so, but never reads the mark).
+    """
+    found = dict.fromkeys(configs)
+    if not may_scale(hints, device, family):
+        return tuple(found)
+    keep = frozenset(persistent_step(without_x(hints), bounds(hints, device, preset)) if _has_whole_row(hints) else ())
+    queue = list(found)
+    for config in queue:
+        smaller = None if config in keep else scaled_down(config, registers_of(config), hints, device)
+        if smaller is not None and smaller not in found:
+            found[smaller] = None
+            if preset.chained_scaling:
+                queue.append(smaller)
+    return tuple(found)
+
+
+def _has_whole_row(hints: KernelHints) -> bool:
+    return hints.add_persistent_rblock and not hints.native_matmul
+
+
+def spill_threshold(hints: KernelHints, device: DeviceSpec, family: HeuristicType) -> int | None:
+    """The most spilled registers a thread may have; None for a user's kernel, whose best config may spill."""
+    if family is HeuristicType.USER_AUTOTUNE:
+        return None
+    if hints.spill_threshold is not None:
+        return hints.spill_threshold
+    return SPILL_THRESHOLD_HIP if device.target.backend == "hip" else SPILL_THRESHOLD
+
+
+def without_spilling(configs: Sequence[T], spills: Mapping[T, int | None], threshold: int | None) -> tuple[T, ...]:
+    """The configs (or what stands for them) that spill at most ``threshold`` registers; all if none would remain."""
+    if threshold is None:
+        return tuple(configs)
+    return tuple(c for c in configs if (spills.get(c) or 0) <= threshold) or tuple(configs)
+
+
+def without_pipelining(config: Config) -> Config:
+    """The config with one stage, which needs the least shared memory: a last try if no config fits the device."""
+    loop = {"NUM_STAGES": 1} if "NUM_STAGES" in config.kwargs else {}
+    return config.replace(num_stages=1, **loop)

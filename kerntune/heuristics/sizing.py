@@ -1,7 +1,7 @@
-"""Building blocks: fitting blocks to sizes, choosing warps, checking limits.
+"""Building blocks of all heuristics: blocks fitted to sizes and limits, warps, names of parameters.
 
-Sizes and blocks are numbers of elements and powers of two. Formulas and constants are torch 2.13's
-(``torch/_inductor/runtime/triton_heuristics.py``) unless a docstring says otherwise.
+A kernel may require minimums of its blocks: those of tensor descriptors, and minimums of X and R0. Proposed configs get
+the kernel's own parameter names, without blocks that it doesn't have.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from kerntune.base.config import Config, Scalar
 from kerntune.base.device import MAX_GRID_X, MAX_GRID_YZ, DeviceSpec
 from kerntune.errors import HintError
 from kerntune.heuristics.hints import (
+    AXES,
     BLOCK_NAMES,
     MAX_BLOCK,
     MAX_BLOCK_X_HIP,
@@ -308,3 +309,83 @@ def fit_reduction(hints: KernelHints, x: int, r: int, limits: Bounds) -> dict[st
 def _wanted_size(hints: KernelHints, x: int, r: int) -> int:
     """torch 2.6's size of a tile: the wanted size, or an eighth of it where the whole problem is smaller."""
     return x * r // 8 if prod(hints.sizes.values()) < x * r else x * r
+
+
+def raise_to_tma_minimums(
+    configs: Sequence[Config], hints: KernelHints, *, persistent: bool = False
+) -> tuple[Config, ...]:
+    """The first config raised to the minimums, then the configs that already meet them.
+
+    A persistent kernel takes no reduction blocks, so minimums of reduced axes don't concern it. The raised one is
+    sure to compile, and first, because later steps start from the first. Raises :class:`HintError` for a minimum of a
+    block that the kernel doesn't have.
+    """
+    minimums = {a: m for a, m in hints.tma_minimums.items() if not (persistent and a[0] == "r")}
+    if not minimums or not configs:
+        return tuple(configs)
+    for axis in minimums:
+        if BLOCK_NAMES[axis] not in configs[0].kwargs:
+            raise HintError(f"{hints.where}a TMA minimum for {axis}, but the kernel has no {BLOCK_NAMES[axis]}")
+    first = configs[0].replace(**{BLOCK_NAMES[a]: max(block_of(configs[0], a), m) for a, m in minimums.items()})
+    return (first, *(c for c in configs if all(block_of(c, a) >= m for a, m in minimums.items())))
+
+
+def raise_to_floors(configs: Iterable[Config], hints: KernelHints, bounds: Bounds) -> tuple[Config, ...]:
+    """Configs with X and R0 raised to ``min_x_block`` and ``min_r_block``, and the other block reduced in return.
+
+    When one block is doubled the other is halved, R0 first, but not below its own minimum. Raises :class:`HintError`
+    for kernels with other blocks, and for a minimum that is no legal block.
+    """
+    if hints.min_x_block is None and hints.min_r_block is None:
+        return tuple(configs)
+    floors = {"x": hints.min_x_block or 1, "r0": hints.min_r_block or 1}
+    return tuple(_raised(config, floors, hints, bounds) for config in configs)
+
+
+def _raised(config: Config, floors: dict[str, int], hints: KernelHints, bounds: Bounds) -> Config:
+    if {"YBLOCK", "ZBLOCK", "R1_BLOCK"} & config.kwargs.keys():
+        raise HintError(f"{hints.where}block minimums serve kernels with X and R0 blocks only, not {config}")
+    axes = [axis for axis in ("r0", "x") if BLOCK_NAMES[axis] in config.kwargs]
+    blocks = {axis: max(block_of(config, axis), floors[axis]) for axis in axes}
+    budget = _tile({axis: block_of(config, axis) for axis in axes})
+    for axis in axes:
+        while _tile(blocks) > budget and blocks[axis] > floors[axis]:
+            blocks[axis] //= 2
+    check_blocks(blocks, hints.sizes, bounds)
+    return config.replace(**{BLOCK_NAMES[axis]: block for axis, block in blocks.items()})
+
+
+def _tile(blocks: dict[str, int]) -> int:
+    return blocks.get("x", 1) * blocks.get("r0", 1)
+
+
+def named_blocks(configs: Iterable[Config], names: Mapping[str, str], *, kernel: str = "") -> tuple[Config, ...]:
+    """Configs for a kernel whose blocks have other names, by axis: ``{"x": "BLOCK_M", "r0": "BLOCK_N"}``.
+
+    An axis without a name has no block in the kernel, so it must be 1 in every config. Raises :class:`HintError` that
+    shows a config where it isn't, because the kernel would skip elements; and for an unknown axis, a config that has
+    no block of a named axis, and two axes with one name.
+    """
+    where = f"kernel {kernel}: " if kernel else ""
+    for axis in names:
+        if axis not in AXES:
+            raise HintError(f"{where}unknown axis {axis!r}: the axes are {', '.join(AXES)}")
+    if len(set(names.values())) != len(names):
+        raise HintError(f"{where}two axes with one block parameter: {dict(names)}")
+    wanted = {BLOCK_NAMES[axis]: name for axis, name in names.items()}
+    return in_order(_renamed(config, wanted, where) for config in configs)
+
+
+def _renamed(config: Config, wanted: Mapping[str, str], where: str) -> Config:
+    for block, name in wanted.items():
+        if block not in config.kwargs:
+            raise HintError(f"{where}{name} is to be {block}, but this family proposes no {block}: {config}")
+    kwargs: dict[str, Scalar] = {}
+    for block, value in config.kwargs.items():
+        if block in wanted:
+            kwargs[wanted[block]] = value
+        elif block not in BLOCK_NAMES.values():
+            kwargs[block] = value
+        elif value != 1:
+            raise HintError(f"{where}no parameter for {block}, but the config {config} needs it to be other than 1")
+    return rebuilt(config, kwargs)

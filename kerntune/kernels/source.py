@@ -1,10 +1,15 @@
-"""The kernel under decorators and wrappers, and a hash of its source."""
+"""The kernel under decorators and wrappers, a hash of its source, and texts of the values that it is called with.
+
+The name of a kernel that a compiler wrote holds a number, which says nothing of what it computes. The text of a value
+has the properties that matter to a kernel, and is equal in every process.
+"""
 
 from __future__ import annotations
 
 import ast
 import hashlib
 import inspect
+import re
 import textwrap
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -13,8 +18,56 @@ from typing import Any, NamedTuple
 
 from kerntune.errors import CaptureError, CompileError
 from kerntune.kernels.compat import is_gluon, parsed
-from kerntune.kernels.generated import generated, without_name
 from kerntune.kernels.used_globals import Syntax, described, named, syntax_of, unshadowed
+
+_NUMBER = re.compile(r"_\d+$")
+
+_MARK = "_kerntune_generated"
+"""The attribute of a ``JITFunction`` that a compiler generated."""
+
+CANONICAL = "triton_"
+"""The name that stands for a generated kernel's own in its source: what Inductor itself uses where it gives none."""
+
+
+@dataclass(frozen=True)
+class GeneratedKernel:
+    """What is known of a generated kernel beside its code.
+
+    ``name`` is its name without the number that it has in its graph (``triton_poi_fused_add_gelu``), ``word`` the name
+    in its source, ``origins`` the ATen operators that it was generated for, sorted, each as often as it occurs.
+    """
+
+    name: str
+    word: str
+    origins: tuple[str, ...] = ()
+
+
+def name_without_number(name: str) -> str:
+    """``triton_poi_fused_add_gelu_12`` without ``_12``: other kernels of the graph decide it."""
+    return _NUMBER.sub("", name)
+
+
+def mark_generated(jit: Any, kernel: GeneratedKernel) -> None:
+    """Note on a ``JITFunction`` what it was generated for."""
+    setattr(jit, _MARK, kernel)
+
+
+def generated(jit: Any) -> GeneratedKernel | None:
+    """What :func:`mark_generated` has noted; None for a kernel that a person wrote."""
+    found: GeneratedKernel | None = getattr(jit, _MARK, None)
+    return found
+
+
+def origins_of(jit: Any) -> tuple[str, ...]:
+    """The ATen operators that a kernel was generated for; none for a kernel that a person wrote."""
+    kernel = generated(jit)
+    return kernel.origins if kernel is not None else ()
+
+
+def without_name(source: str, kernel: GeneratedKernel) -> str:
+    """A generated kernel's source with one name for all: equal for kernels that compute the same."""
+    return re.sub(rf"\b{re.escape(kernel.word)}\b", CANONICAL, source)
+
 
 MAX_WRAPPERS = 32
 """Decorators on one kernel; more than this is a loop of ``.fn``."""
@@ -61,7 +114,7 @@ def function_of(kernel: Any) -> Any:
 
 
 def kernel_name(jit: Any) -> str:
-    """The kernel's Python name; a generated one's is without its number (:mod:`kerntune.kernels.generated`)."""
+    """The kernel's Python name; a generated one's is without its number (:mod:`kerntune.kernels.source`)."""
     kernel = generated(jit)
     return str(jit.fn.__name__) if kernel is None else kernel.name
 
@@ -226,3 +279,51 @@ def _syntax(source: str) -> Syntax:
         ):
             function.body = function.body[1:] or [ast.Pass()]
     return syntax_of(tree)
+
+
+def text_of(value: Any) -> str:
+    """A text of what matters to a kernel's speed, equal in every process: layouts, scalars, code, no addresses."""
+    if hasattr(value, "stride") and hasattr(value, "dtype") and hasattr(value, "shape"):
+        return f"{value.dtype}{tuple(value.shape)}{tuple(value.stride())}"
+    if isinstance(value, (bool, int, float, str, type(None))):
+        return repr(value)
+    if isinstance(value, (tuple, list)):
+        return f"({', '.join(map(text_of, value))})"
+    if hasattr(value, "block_shape") and hasattr(value, "base"):
+        sizes = (tuple(map(int, getattr(value, name))) for name in ("shape", "strides", "block_shape"))
+        own = [f"{name}={item!r}" for name, item in layout_of(value).items()]
+        return f"descriptor({', '.join([text_of(value.base), *map(repr, sizes), *own])})"
+    if hasattr(value, "src") and hasattr(value, "params"):
+        return f"function({source_hash(value)[:16]})"
+    if type(value).__module__.partition(".")[0] in ("torch", "triton") and type(value).__name__ in DTYPES:
+        return str(value)
+    if type(value).__name__ == "constexpr":
+        return f"constexpr({text_of(value.value)})"
+    if hasattr(value, "data_ptr"):
+        return f"{type(value).__name__}({getattr(value, 'dtype', '')})"
+    if hasattr(value, "src"):  # a constexpr_function
+        return f"function({hashlib.sha256(str(value.src).encode()).hexdigest()[:16]})"
+    if inspect.isroutine(value):
+        return f"{value.__module__}.{value.__qualname__}"
+    text = repr(value)
+    return type(value).__name__ if ADDRESS in text else text
+
+
+def layout_of(descriptor: Any) -> dict[str, Any]:
+    """What a Gluon kernel's descriptor says besides a Triton kernel's: its layout in shared memory, and what im2col
+    needs."""
+    return {name: item for name, item in getattr(descriptor, "__dict__", {}).items() if name not in DESCRIPTOR_FIELDS}
+
+
+DESCRIPTORS = ("TensorDescriptor", "TensorDescriptorIm2Col")
+"""Names of the classes of host-side descriptors, of Triton's and of Gluon's for each kind of GPU."""
+
+DESCRIPTOR_FIELDS = frozenset({"base", "shape", "strides", "block_shape", "padding", "round_f32_to_tf32"})
+"""Fields of a Triton kernel's host-side descriptor; a class with further fields may compile differently because of
+them."""
+
+ADDRESS = " at 0x"
+"""Part of Python's default ``repr`` of an object, which differs in each process."""
+
+DTYPES = frozenset({"dtype", "block_type", "pointer_type"})
+"""Classes of torch's and Triton's element types; their texts are complete."""

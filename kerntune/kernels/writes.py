@@ -10,8 +10,7 @@ from functools import lru_cache
 from typing import Any
 
 from kerntune.base.device import Target
-from kerntune.kernels.access import Access
-from kerntune.kernels.operations import (
+from kerntune.kernels.access import (
     ADDRESS_FIRST,
     ADDRESS_ONLY,
     ATOMICS,
@@ -26,6 +25,7 @@ from kerntune.kernels.operations import (
     SCRATCH,
     TENSOR_MAP,
     WRITERS,
+    Access,
 )
 
 _POINTER_LIKE = re.compile(r"!tt\.ptr|tensordesc")

@@ -12,7 +12,7 @@ from kerntune.heuristics import INDUCTOR_2_13, Field, Neighbourhood, Preset, nei
 from kerntune.heuristics.descent_steps import get_field, set_field
 from kerntune.heuristics.hints import HeuristicType, KernelHints
 from kerntune.search.budgeted import Prepare
-from kerntune.search.guided_descent import guided_descent
+from kerntune.search.descent import guided_descent
 from kerntune.search.space import Constraint
 from kerntune.search.trial_history import Found, History, Measure
 

@@ -1,14 +1,26 @@
-"""Coordinate descent: steps along one field at a time for as long as a step pays."""
+"""Steps from measured configs to better ones.
+
+Coordinate descent goes along one field at a time for as long as a step pays. A guided descent starts from the best few
+configs, and tries the steps of one field or two that promise most, by a Gaussian process over the trials so far.
+Reduction blocks are halved where registers limit occupancy, once registers are known.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from typing import Protocol
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
 
 from kerntune.base.config import Config
-from kerntune.heuristics import Field, improves
+from kerntune.base.device import DeviceSpec
+from kerntune.heuristics import Field, Preset, improves, scale_reductions, scaled_down
+from kerntune.heuristics.descent_steps import IMPROVEMENT, get_field, tile_of
+from kerntune.heuristics.hints import BLOCK_NAMES, HeuristicType, KernelHints
 from kerntune.search.budgeted import Prepare
-from kerntune.search.trial_history import History
+from kerntune.search.trial_history import Found, History, Measured, Twins
 
 
 class Steps(Protocol):
@@ -54,3 +66,242 @@ def _better(history: History, best: Config, choices: Iterable[Config], prepare: 
         return None
     least, _, config = min(timed, key=lambda t: t[:2])
     return config if improves(history.time_of(best), least) else None
+
+
+AT_ONCE = 2
+"""Steps that are chosen together, and compiled at once."""
+
+BEST_FEW = 5
+"""Steps begin at this many of the fastest configs: the optimum is seldom next to the fastest start, and may lie behind
+configs that are slower than that."""
+
+
+class ManyFieldSteps(Steps, Protocol):
+    """Steps along several fields at once, too, for example those of :class:`kerntune.heuristics.Neighbourhood`."""
+
+    def two_fields(self, config: Config) -> Sequence[Config]:
+        """Legal configs one step away along each of two fields."""
+
+    def all_directions(self, config: Config, radius: int = 1) -> Sequence[Config]:
+        """Legal configs up to ``radius`` steps away along all fields at once."""
+
+
+StepsFrom = Callable[[Config, frozenset[str]], ManyFieldSteps]
+"""The steps from a config, without those along the named fields."""
+
+
+def guided_descent(
+    history: History,
+    steps_from: StepsFrom,
+    *,
+    all_directions: int = 0,
+    prepare: Prepare = lambda configs: None,
+) -> None:
+    """Step from the best few configs of ``history``, which has one that can be used at least, until it is full or no
+    step is left.
+
+    Every step is one along a field or two from one of :data:`BEST_FEW`, or up to ``all_directions`` along all at once
+    (0: no such steps). Of these the ones with the largest expected improvement are tried. A field along which a step
+    has led to the same code is left alone, and counted ones (pipeline stages), which often do, are stepped alone first.
+    ``prepare`` is called with the configs that are measured next.
+    """
+    while not history.full:
+        choices = _choices(history, steps_from, all_directions)
+        if not choices:
+            return
+        chosen = history.untried(_most_promising(history, choices))
+        prepare(chosen)
+        for config in chosen:
+            history.time_of(config)
+
+
+def _choices(history: History, steps_from: StepsFrom, all_directions: int) -> list[Config]:
+    """The untried neighbours of the best few."""
+    twins, found = history.twins(), list[Config]()
+    best = [c for c in history.fastest() if c not in twins.later][:BEST_FEW]
+    for config in best:
+        steps = steps_from(config, twins.idle)
+        for field in steps.fields:
+            found += steps.neighbours(config, field)
+        together = steps_from(config, twins.idle | _untold(steps.fields, twins))
+        found += together.two_fields(config)
+        if all_directions:
+            found += together.all_directions(config, all_directions)
+    return history.new(found)
+
+
+def _untold(fields: Sequence[Field], twins: Twins) -> frozenset[str]:
+    """Counted fields of which it is not known yet whether they change the code."""
+    return frozenset(f.name for f in fields if f.by_one) - twins.telling
+
+
+def _most_promising(history: History, choices: Sequence[Config]) -> list[Config]:
+    """The first few by expected improvement. The second is chosen as if the first were as fast as the best, so that
+    they aren't neighbours of each other."""
+    tried = history.tried()
+    points = points_of([*tried, *choices])
+    known, others = points[: len(tried)], points[len(tried) :]
+    times, chosen = [history.time_of(c) for c in tried], list[int]()
+    best = min(times)
+    while len(chosen) < min(AT_ONCE, len(choices)):
+        gains = expected_improvements(known, times, others)
+        gains[chosen] = 0.0
+        chosen.append(_first_largest(gains))
+        known, times = points[[*range(len(tried)), *(len(tried) + i for i in chosen)]], [*times, best]
+    return [choices[i] for i in chosen]
+
+
+def _first_largest(gains: Points) -> int:
+    """The first of those that are equal but for rounding, which differs from process to process: a descent that was
+    broken off has to go on with the same steps."""
+    return int(np.argmax(gains >= gains.max() * (1 - 1e-6)))
+
+
+Points = np.ndarray[Any, np.dtype[np.float64]]
+"""One row a config."""
+
+LENGTH = 2.0
+"""The length scale, in doublings: at this distance times are correlated by a half. Chosen once for all
+kernels; on the recorded sweeps (``benchmarks/results/descent.json``) values from 1.5 to 4 differ less than starts
+do."""
+
+NUGGET = 1e-2
+"""Of the variance, for the error of a time: an estimate of 20 us by events is known to about 2 %, where times of one
+kernel's configs vary by e."""
+
+SLOWEST = 1.0
+"""Times above e times the best count as that: how slow a slow config is says nothing about the fast ones."""
+
+LEAST = 1e-3
+"""Shorter times count as this: what launches nothing may take no time between two events, and 0 has no logarithm."""
+
+FAILED = 0.5
+"""A config that can't be used counts as slower by this logarithm, or as the slowest if that is more."""
+
+
+def points_of(configs: Sequence[Config]) -> Points:
+    """Coordinates of configs, one row each; comparable within one call only."""
+    names = dict.fromkeys(name for c in configs for name in (*c.kwargs, *c.options, "num_warps", "num_stages"))
+    columns = [_column([_value(c, name) for c in configs], "stages" in name.lower()) for name in names]
+    by_warp = [math.log2(tile_of(c) / c.num_warps) for c in configs]
+    found: Points = np.array([*columns, by_warp]).T
+    return found
+
+
+def _value(config: Config, name: str) -> object:
+    """A field's number, or the text of what is none."""
+    number = get_field(config, name)
+    return repr(config.kwargs.get(name, config.options.get(name))) if number is None else number
+
+
+def _column(values: Sequence[object], counted: bool) -> list[float]:
+    """Numbers by their logarithm unless they are ``counted``; texts by their place."""
+    texts = sorted({v for v in values if isinstance(v, str)})
+    numbers = [texts.index(v) if isinstance(v, str) else float(v) for v in values]  # type: ignore[arg-type]
+    return [v if counted or texts else math.log2(max(v, 0.5)) for v in numbers]
+
+
+def expected_improvements(points: Points, times: Sequence[float], choices: Points) -> Points:
+    """By how much the logarithm of the best time is expected to fall with each of the ``choices``. ``times`` are those
+    of the ``points``, infinite for what can't be used; one at least is finite."""
+    known = log_times(times)
+    mean, deviation = _foreseen(points, known, choices)
+    u = (known.min() - IMPROVEMENT - mean) / deviation
+    below = np.array([0.5 * math.erfc(-x / math.sqrt(2)) for x in u])
+    found: Points = deviation * (u * below + np.exp(-u * u / 2) / math.sqrt(2 * math.pi))
+    return found
+
+
+def log_times(times: Sequence[float]) -> Points:
+    """Logarithms, of failures and of what is far slower than the best as :data:`FAILED` and :data:`SLOWEST` say."""
+    known = [math.log(max(t, LEAST)) for t in times if t < math.inf]
+    best = min(known)
+    failed = max(*known, best + FAILED)
+    return np.array([min(math.log(max(t, LEAST)) if t < math.inf else failed, best + SLOWEST) for t in times])
+
+
+def _foreseen(points: Points, known: Points, choices: Points) -> tuple[Points, Points]:
+    """Mean and standard deviation of the process at the choices; its own mean and variance by maximum likelihood."""
+    within = _covariance(points, points) + NUGGET * np.eye(len(points))
+    weights = np.linalg.solve(within, np.ones(len(points)))
+    mean = weights @ known / weights.sum()
+    pulls = np.linalg.solve(within, known - mean)
+    variance = max((known - mean) @ pulls / len(points), 1e-6)
+    across = _covariance(choices, points)
+    explained = (across.T * np.linalg.solve(within, across.T)).sum(axis=0)
+    return mean + across @ pulls, np.sqrt(variance * np.maximum(1 + NUGGET - explained, 1e-9))
+
+
+def _covariance(some: Points, others: Points) -> Points:
+    apart = np.sqrt(((some[:, None] - others[None]) ** 2).sum(axis=-1)) * (math.sqrt(5) / LENGTH)
+    found: Points = (1 + apart + apart**2 / 3) * np.exp(-apart)
+    return found
+
+
+@dataclass(frozen=True)
+class RegisterScaling:
+    """The rule of :func:`kerntune.heuristics.scale_reductions` for a kernel whose ``blocks`` have other names, by axis,
+    from the configs ``listed``. Each halved config is compiled, and may be halved again."""
+
+    listed: tuple[Config, ...]
+    blocks: Mapping[str, str]
+    hints: KernelHints
+    device: DeviceSpec
+    family: HeuristicType
+    preset: Preset
+
+    def __str__(self) -> str:
+        """Empty: a winner is the answer to its list's question, as Inductor keys it too."""
+        return ""
+
+    def has(self, config: Config) -> bool:
+        """Whether a config of the list becomes this one with reduction blocks halved."""
+        return any(self._halved(start, config) for start in self.listed)
+
+    def may_help(self, registers: Mapping[Config, int | None]) -> bool:
+        """Whether any config of the list would be halved if it took so many registers a thread."""
+        pairs = ((self._canonical(c), registers.get(c)) for c in self.listed)
+        return any(scaled_down(c, count, self.hints, self.device) is not None for c, count in pairs)
+
+    def run(
+        self, measure: Callable[[Config], Measured], prepare: Prepare, starts: Sequence[Config], spent: float = 0.0
+    ) -> Found:
+        """Have the halved configs prepared; ``measure`` gives the registers of each."""
+        history, known = History(measure), {self._canonical(c): c for c in starts}
+
+        def registers_of(canonical: Config) -> int | None:
+            if canonical not in known:
+                known[canonical] = self._own(canonical)
+                prepare([known[canonical]])
+            return measure(known[canonical]).registers
+
+        for canonical in scale_reductions(list(known), registers_of, self.hints, self.device, self.family, self.preset):
+            if canonical not in known:
+                registers_of(canonical)
+            history.time_of(known[canonical])
+        return history.found()
+
+    def _canonical(self, config: Config) -> Config:
+        """With Inductor's names of blocks."""
+        names = {name: BLOCK_NAMES[axis] for axis, name in self.blocks.items()}
+        return config.replace(kwargs={names.get(name, name): value for name, value in config.kwargs.items()})
+
+    def _own(self, canonical: Config) -> Config:
+        """With the kernel's."""
+        names = {BLOCK_NAMES[axis]: name for axis, name in self.blocks.items()}
+        return canonical.replace(kwargs={names.get(name, name): value for name, value in canonical.kwargs.items()})
+
+    def _halved(self, start: Config, config: Config) -> bool:
+        reduced = [name for axis, name in self.blocks.items() if axis in ("r0", "r1") and name in start.kwargs]
+        if config.replace(kwargs={}) != start.replace(kwargs={}) or config.kwargs.keys() != start.kwargs.keys():
+            return False
+        same = all(config.kwargs[name] == value for name, value in start.kwargs.items() if name not in reduced)
+        return same and all(_is_half(start.kwargs[name], config.kwargs[name]) for name in reduced)
+
+
+def _is_half(before: object, after: object) -> bool:
+    """Whether a block is another, halved any number of times."""
+    if not isinstance(before, int) or not isinstance(after, int) or not 0 < after <= before:
+        return False
+    ratio, rest = divmod(before, after)
+    return rest == 0 and ratio & (ratio - 1) == 0

@@ -4,9 +4,9 @@ Figures of one binary, rules that compare two of them, and predictions from them
 compiles a kernel, and no baseline is read: :mod:`kerntune.gate` does that.
 """
 
-from kerntune.static.finding import Finding
-from kerntune.static.launch_limits import Violation, launch_violations
+from kerntune.static.code_rules import Finding
 from kerntune.static.metrics import BinaryInput, StaticMetrics, metrics_of
+from kerntune.static.occupancy import Violation, launch_violations
 from kerntune.static.rules import DEFAULT_RULES, compare_static
 
 __all__ = [

@@ -12,13 +12,18 @@ import msgspec
 from kerntune.base.device import DeviceSpec
 from kerntune.compiling.binary.elf import Elf, cubin_resources
 from kerntune.errors import TargetError
-from kerntune.static.amd import AmdResources, amd_mnemonics, amd_resources
 from kerntune.static.disassembly import Disassembler, Listing
-from kerntune.static.instructions import amd_classes, nvidia_classes, scratch_bytes, spilled_bytes
-from kerntune.static.launch_limits import Violation, launch_violations
-from kerntune.static.occupancy import Occupancy, amd_occupancy, cuda_occupancy
-from kerntune.static.product_loops import ProductLoops, product_loops
-from kerntune.static.ptx import operand_counts
+from kerntune.static.instructions import (
+    AmdResources,
+    amd_classes,
+    amd_mnemonics,
+    amd_resources,
+    nvidia_classes,
+    scratch_bytes,
+    spilled_bytes,
+)
+from kerntune.static.occupancy import Occupancy, Violation, amd_occupancy, cuda_occupancy, launch_violations
+from kerntune.static.ptx import ProductLoops, operand_counts, product_loops
 
 DISASSEMBLER = Disassembler()
 """Shared, so that a kernel of several tests is disassembled once."""

@@ -1,14 +1,18 @@
-"""Instructions counted in PTX text: what the resource model needs, for candidates that aren't disassembled.
+"""What PTX text says of a kernel: its instructions, and its loops of products on tensor cores.
 
-It takes under a millisecond a kernel, a disassembler tens. ptxas still removes, fuses and splits, so totals differ
-from the machine code's; widths of memory accesses, matrix instructions, atomics and barriers are written out in PTX.
+The resource model needs the counts for candidates that aren't disassembled. Of loops the rules ask whether they load
+operands ahead, and whether products overlap.
 """
 
 from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import msgspec
 
 _OPCODE = re.compile(r"^[ \t]*(?:@!?%\w+\s+)?([a-z][\w.:]*)", re.MULTILINE)
 """The beginning of an instruction: an opcode with its modifiers, its predicate left out. Directives begin with a dot,
@@ -104,3 +108,217 @@ def bits(opcode: str) -> int:
 def _macs(opcode: str) -> int:
     shape = _SHAPE.search(opcode)
     return int(shape[1]) * int(shape[2]) * int(shape[3]) if shape else 0
+
+
+OPERAND_BYTES = 16
+"""The least that a thread loads of an operand in a round, in bytes: an index, a row's scale or a bias is less."""
+
+
+class ProductLoops(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    """The innermost loops of a kernel in which tensor cores multiply.
+
+    ``loading`` of them load operands (others get them from other warps, or have them already). ``ahead`` of these have
+    copies in flight from one round to the next, at least ``rounds`` rounds' worth; ``plain_bytes`` are what a thread
+    loads in a round of each of these by ordinary loads all the same, in all. ``grouped`` loops commit products in
+    groups (``wgmma``); in ``overlapped`` of them a group is still in flight when the next round begins. ``types`` are
+    those of their results and operands (``f32.f16.f16``).
+    """
+
+    loading: int = 0
+    ahead: int = 0
+    rounds: float = 0.0
+    plain_bytes: int = 0
+    grouped: int = 0
+    overlapped: int = 0
+    types: tuple[str, ...] = ()
+
+    @property
+    def waiting(self) -> int:
+        """Loops each of whose rounds waits for its own loads."""
+        return self.loading - self.ahead
+
+
+class _Instruction(NamedTuple):
+    """One that matters here, in its line of the text. ``number``: how many groups a wait leaves in flight, or the bytes
+    that a thread loads; ``types``: a grouped product's."""
+
+    line: int
+    kind: str
+    number: int = 0
+    types: str = ""
+
+
+_INSTRUCTION = re.compile(
+    r"(?P<product>wgmma\.mma_async|mma\.sync|tcgen05\.mma)\."
+    r"|(?P<products_committed>wgmma\.commit_group)"
+    r"|(?P<products_awaited>wgmma\.wait_group)"
+    r"|(?P<copies_committed>cp\.async\.commit_group)"
+    r"|(?P<copies_awaited>cp\.async\.wait_(?:group|all))"
+    r"|(?P<bulk_expected>mbarrier\.arrive\.expect_tx)"
+    r"|(?P<bulk_awaited>mbarrier\.(?:try|test)_wait)"
+    r"|(?P<bulk>cp\.async\.bulk\.tensor[\w.]*\.shared::\w+\.global)"
+    r"|(?P<copy>cp\.async\.c[ag]\.)"
+    r"|(?P<plain>ld\.global[\w.:]*)"
+)
+"""By the PTX ISA, "Instruction Set"; a copy from shared to global memory is no load."""
+
+_TYPES = re.compile(r"wgmma\.mma_async\.sync\.aligned\.m\d+n\d+k\d+\.([\w.]+)")
+_GROUPS_LEFT = re.compile(r"wait_group[.\w]{0,80}\s+(\d\w*)")
+_NAMED = ("mma", "cp.async", "mbarrier", "ld.global")
+"""One of these is in each line that :data:`_INSTRUCTION` finds; to look for them is faster."""
+
+_LABEL = re.compile(r"\s*(\$\w+):")
+_BRANCH = re.compile(r"\bbra(?:\.uni)?\s+(\$\w+)")
+
+
+def product_loops(ptx: str) -> ProductLoops | None:
+    """The loops of products of a kernel's PTX; None if it has none."""
+    if "mma" not in ptx:
+        return None
+    lines = ptx.splitlines()
+    instructions = list(_instructions(lines))
+    ranges = _loops(lines)
+    products = [x.line for x in instructions if x.kind == "product"]
+    inner = {min(around, key=_length) for at in products if (around := [r for r in ranges if r[0] < at < r[1]])}
+    found = [_loop(instructions, begin, end, sorted(inner)) for begin, end in sorted(inner)]
+    return _sum(found) if found else None
+
+
+def _instructions(lines: Sequence[str]) -> Iterator[_Instruction]:
+    for number, line in enumerate(lines):
+        if any(name in line for name in _NAMED) and (match := _INSTRUCTION.search(line)):
+            kind = str(match.lastgroup)
+            if kind == "plain":
+                yield _Instruction(number, kind, bits(match[0]) // 8)
+            elif kind == "product":
+                types = _TYPES.search(line)
+                yield _Instruction(number, kind, types=types[1] if types else "")
+            else:
+                left = _GROUPS_LEFT.search(line)
+                yield _Instruction(number, kind, int(left[1], 0) if left else 0)
+
+
+def _loops(lines: Sequence[str]) -> list[tuple[int, int]]:
+    """Lines from a label to the last branch back to it."""
+    labels: dict[str, int] = {}
+    ends: dict[int, int] = {}
+    for number, line in enumerate(lines):
+        if "$" not in line:
+            continue
+        if match := _LABEL.match(line):
+            labels[match[1]] = number
+        elif (match := _BRANCH.search(line)) and match[1] in labels:
+            ends[labels[match[1]]] = number
+    return list(ends.items())
+
+
+def _length(place: tuple[int, int]) -> int:
+    return place[1] - place[0]
+
+
+def _loop(instructions: Sequence[_Instruction], begin: int, end: int, loops: Sequence[tuple[int, int]]) -> ProductLoops:
+    """One loop. What was copied before an earlier loop has been used there."""
+    earlier = max((last for _, last in loops if last < begin), default=0)
+    body = [x for x in instructions if begin < x.line < end]
+    kinds = {x.kind for x in body}
+    flight = _InFlight()
+    flight.follow(x for x in instructions if earlier <= x.line < begin)
+    rounds = flight.rounds(body)
+    flight.covered.clear()
+    flight.follow(body)
+    used = [kind for kind in ("copy", "bulk") if kind in kinds]
+    ahead = [rounds[kind] or float(flight.groups(kind) > 0 or kind in flight.covered) for kind in used]
+    plain = sum(x.number for x in body if x.kind == "plain")
+    loading = bool(ahead) or plain >= OPERAND_BYTES
+    products = _InFlight()
+    products.follow(body)
+    return ProductLoops(
+        loading=int(loading),
+        ahead=int(any(ahead)),
+        rounds=round(max(ahead, default=0.0), 2),
+        plain_bytes=plain if any(ahead) else 0,
+        grouped=int("products_committed" in kinds),
+        overlapped=int(products.groups("product") > 0),
+        types=tuple(sorted({x.types for x in body if x.types})),
+    )
+
+
+def _sum(loops: Sequence[ProductLoops]) -> ProductLoops:
+    return ProductLoops(
+        loading=sum(x.loading for x in loops),
+        ahead=sum(x.ahead for x in loops),
+        rounds=min((x.rounds for x in loops if x.ahead), default=0.0),
+        plain_bytes=sum(x.plain_bytes for x in loops),
+        grouped=sum(x.grouped for x in loops),
+        overlapped=sum(x.overlapped for x in loops),
+        types=tuple(sorted({name for x in loops for name in x.types})),
+    )
+
+
+@dataclass
+class _Group:
+    """Copies or products that are waited for together. ``covered``: products were issued since."""
+
+    size: int
+    covered: bool = False
+
+
+class _InFlight:
+    """The groups in flight, oldest first, by the kind of what is in them: copies, bulk copies, products.
+
+    ``covered`` has the kinds of copies of which a group was waited for only after products had been issued.
+    """
+
+    def __init__(self) -> None:
+        self._done: dict[str, list[_Group]] = {"copy": [], "bulk": [], "product": []}
+        self._open = {kind: _Group(0) for kind in self._done}
+        self.covered: set[str] = set()
+
+    def groups(self, kind: str) -> int:
+        """How many groups of a kind are in flight that aren't empty."""
+        opened = [self._open[kind]] if kind == "bulk" else []
+        return sum(1 for group in (*self._done[kind], *opened) if group.size)
+
+    def follow(self, instructions: Iterable[_Instruction]) -> None:
+        """Go through instructions in their order."""
+        for x in instructions:
+            if x.kind == "product":
+                self._cover()
+            if x.kind in self._open:
+                self._open[x.kind].size += 1
+            elif x.kind == "copies_committed":
+                self._commit("copy")
+            elif x.kind == "products_committed":
+                self._commit("product")
+            elif x.kind == "bulk_expected":
+                self._commit("bulk")
+            elif x.kind == "copies_awaited":
+                self._leave("copy", x.number)
+            elif x.kind == "products_awaited":
+                self._leave("product", x.number)
+            elif x.kind == "bulk_awaited":
+                self._commit("bulk")
+                self._leave("bulk", max(0, len(self._done["bulk"]) - 1))
+
+    def rounds(self, body: Sequence[_Instruction]) -> dict[str, float]:
+        """For how many rounds of a loop the copies suffice that are in flight now."""
+        counted = {"copy": "copies_committed", "bulk": "bulk_expected"}
+        per_round = {kind: sum(x.kind == by for x in body) for kind, by in counted.items()}
+        return {kind: self.groups(kind) / (per_round[kind] or 1) for kind in counted}
+
+    def _cover(self) -> None:
+        for kind in ("copy", "bulk"):
+            for group in (*self._done[kind], self._open[kind]):
+                group.covered = True
+
+    def _commit(self, kind: str) -> None:
+        if self._open[kind].size or kind != "bulk":
+            self._done[kind].append(self._open[kind])
+        self._open[kind] = _Group(0)
+
+    def _leave(self, kind: str, left: int) -> None:
+        """Wait until so many of the newest groups are left."""
+        waited = self._done[kind][: max(0, len(self._done[kind]) - left)]
+        self._done[kind] = self._done[kind][len(waited) :]
+        if any(group.size and group.covered for group in waited):
+            self.covered.add(kind)

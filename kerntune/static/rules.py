@@ -14,11 +14,20 @@ from collections.abc import Iterable, Iterator, Mapping
 import msgspec
 
 from kerntune.base.policy import StaticPolicy
-from kerntune.static.access_width import DIRECTIONS, moved_bytes, narrowed
-from kerntune.static.finding import Draft, Finding, Severity, change, percent, worst_first
+from kerntune.static.code_rules import (
+    DIRECTIONS,
+    Draft,
+    Finding,
+    Severity,
+    change,
+    heavier,
+    moved_bytes,
+    narrowed,
+    percent,
+    unpipelined,
+    worst_first,
+)
 from kerntune.static.metrics import StaticMetrics
-from kerntune.static.pipelining import unpipelined
-from kerntune.static.work import heavier
 
 DEFAULT_RULES = StaticPolicy()
 

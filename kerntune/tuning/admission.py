@@ -19,14 +19,14 @@ from kerntune.base.case_result import FailedTrial
 from kerntune.base.device import DeviceSpec
 from kerntune.base.recording import Binary, Recording
 from kerntune.capture import Capture, Probe, Site
-from kerntune.capture.fault_limits import in_doubt, is_hopeless
+from kerntune.capture.site import in_doubt, is_hopeless
 from kerntune.compiling.binary.elf import cubin_resources
 from kerntune.compiling.compiler import Compiled
 from kerntune.errors import CompileError, ConfigError, GridError, StoreError, TrialError
 from kerntune.gpu.base import Buffer, Gpu
 from kerntune.gpu.memory import Memory, Source, keep_at_home, keep_content
 from kerntune.gpu.program import First
-from kerntune.static.launch_limits import Violation, launch_violations
+from kerntune.static.occupancy import Violation, launch_violations
 from kerntune.tuning.candidates import CandidatePool, pool_of
 from kerntune.tuning.consensus import CandidateWork
 from kerntune.tuning.tuning_result import Tuned, nothing_left

@@ -21,19 +21,18 @@ from tabulate import tabulate
 from kerntune import capture as captures
 from kerntune.base.codec import to_json, write_atomic
 from kerntune.base.formatting import NO_FIGURE, format_rate, format_time
-from kerntune.base.roofline import Roofline
+from kerntune.base.roofline import Roofline, bytes_moved
 from kerntune.base.stats import median
-from kerntune.base.traffic import bytes_moved
 from kerntune.capture import Capture
 from kerntune.errors import KerntuneError
 from kerntune.gpu.base import Gpu
 from kerntune.gpu.probe import captures_graph
-from kerntune.kernels.dispatch.observers import ObservedLaunch, unwatch, watch
+from kerntune.kernels.dispatch.launch_path import ObservedLaunch, unwatch, watch
 from kerntune.kernels.source import is_kernel
 from kerntune.tuning import context
 from kerntune.tuning.cache import WinnerCache
+from kerntune.tuning.device_figures import device_bandwidth
 from kerntune.tuning.launch_files import staged_launch
-from kerntune.tuning.observing import device_bandwidth
 
 SCHEMA = "kerntune.bandwidth/1"
 
@@ -83,7 +82,7 @@ class bandwidth:  # used as a context manager, like a function
 
     ``file`` gets the figures as JSON instead. ``report.rows`` has them, the kind that took longest first. Launches into
     a CUDA graph that is being captured are not timed. Bytes are those of the memory plan
-    (:func:`kerntune.base.traffic.bytes_moved`).
+    (:func:`kerntune.base.roofline.bytes_moved`).
     """
 
     def __init__(self, file: str | Path | None = None) -> None:

@@ -1,8 +1,6 @@
-"""Finds who watches launches, and what they are told: names for profilers, and what a device reaches.
+"""Launches as they are watched: observers that the environment asks for, and names for profilers.
 
-Observers are those that the environment asks for, and torch's profiler. A range in torch's profiler or in NVTX has the
-kernel, hash, config, grid and stream. A device's bytes and operations a second are measured once, and kept in the cache
-folder.
+A range in torch's profiler or in NVTX has the kernel, hash, config, grid and stream.
 """
 
 from __future__ import annotations
@@ -12,19 +10,12 @@ import os
 import warnings
 from collections.abc import Callable, Mapping
 from functools import partial
-from pathlib import Path
 from typing import Any
 
-import msgspec
-
-from kerntune.errors import CacheError, KerntuneError, MeasurementError, UsageError
-from kerntune.gpu.base import Executor
-from kerntune.gpu.matmul_peak import measured_matmul
+from kerntune.errors import UsageError
 from kerntune.kernels import compat
-from kerntune.kernels.dispatch.observers import ObservedLaunch, Observer, observers, watch
+from kerntune.kernels.dispatch.launch_path import ObservedLaunch, Observer, observers, watch
 from kerntune.kernels.source import jit_of
-from kerntune.timing.bandwidth import measured_bandwidth
-from kerntune.tuning.cache.entries import Entries
 
 
 def observed(seen: ObservedLaunch, run: Callable[[], Any]) -> Any:
@@ -36,6 +27,7 @@ def observed(seen: ObservedLaunch, run: Callable[[], Any]) -> Any:
 
 
 _WATCHED: list[Observer] | None = None
+
 """What this process's environment asked for; None before the first launch. (Dynamo warns of a ``functools.cache``.)"""
 
 
@@ -74,6 +66,7 @@ def observers_of(environment: Mapping[str, str]) -> list[Observer]:
 NVTX = "KERNTUNE_NVTX"
 
 SHORT_HASH = 12
+
 """Characters of a source's hash in a profile."""
 
 
@@ -107,76 +100,3 @@ class NvtxRanges:
             return run()
         finally:
             end()
-
-
-SCHEMA = "kerntune.device/1"
-
-
-class DeviceFigures(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
-    """What was measured of one device, by its UUID. ``bandwidth`` in bytes a second; ``matmul`` has operations a second
-    of a large product of random numbers, by dtype."""
-
-    schema: str
-    name: str
-    uuid: str
-    bandwidth: float
-    matmul: dict[str, float] = {}
-
-
-def device_bandwidth(gpu: Executor, cache: Path) -> float | None:
-    """The device's measured bandwidth in bytes a second: from the cache folder, else measured now (some 20 ms) and kept
-    there. None where it can't be measured."""
-    found = _stored(gpu, cache)
-    if found is not None:
-        return found.bandwidth
-    try:
-        measured = measured_bandwidth(gpu)
-    except MeasurementError:  # no free memory now
-        return None
-    if measured is not None:
-        _keep(gpu, cache, DeviceFigures(SCHEMA, gpu.spec.name, gpu.spec.uuid, round(measured)))
-    return measured
-
-
-def device_matmul(gpu: Executor, cache: Path, dtype: str) -> float | None:
-    """The device's measured operations a second in products of a dtype (torch's name): from the cache folder, else
-    measured now (some 50 ms) and kept there. None where it can't be measured, or for no dtype."""
-    if not dtype:
-        return None
-    device_bandwidth(gpu, cache)  # the entry that the rate is kept in
-    found = _stored(gpu, cache)
-    if found is not None and dtype in found.matmul:
-        return found.matmul[dtype]
-    try:
-        measured = measured_matmul(gpu, dtype)
-    except (KerntuneError, RuntimeError):  # torch's errors: no room, or no such product on this device
-        return None
-    if measured is not None and found is not None:
-        _keep(gpu, cache, msgspec.structs.replace(found, matmul={**found.matmul, dtype: round(measured)}))
-    return measured
-
-
-def stored_figures(cache: Path) -> list[DeviceFigures]:
-    """What the cache folder has of all devices."""
-    return list(_entries(cache).all())
-
-
-def _entries(cache: Path) -> Entries[DeviceFigures]:
-    return Entries(cache, "devices", DeviceFigures, SCHEMA)
-
-
-def _stored(gpu: Executor, cache: Path) -> DeviceFigures | None:
-    entries = _entries(cache)
-    found = entries.read(entries.path(gpu.spec.uuid or gpu.spec.slug))
-    return found if found is not None and found.name == gpu.spec.name else None
-
-
-def _keep(gpu: Executor, cache: Path, figures: DeviceFigures) -> None:
-    """A folder that can't be written costs another measurement in the next run."""
-    if not gpu.spec.uuid:
-        return
-    entries = _entries(cache)
-    try:
-        entries.write(entries.path(gpu.spec.uuid), figures)
-    except CacheError:
-        return

@@ -16,9 +16,9 @@ from kerntune.base.policy import TuneMode
 from kerntune.capture import Probe, Site
 from kerntune.compiling.compiler import NOT_CODE
 from kerntune.errors import CacheError
+from kerntune.kernels.source import text_of
 from kerntune.kernels.specialize import Specialized
-from kerntune.kernels.value_text import text_of
-from kerntune.timing.sample import PROTOCOL_VERSION, TimingProtocol
+from kerntune.timing.timers import PROTOCOL_VERSION, TimingProtocol
 from kerntune.tuning.cache import StoredTrial, TrialCache, TrialKey
 from kerntune.tuning.cache.entries import report_damage
 from kerntune.tuning.cache.trials import SCHEMA

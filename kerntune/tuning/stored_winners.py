@@ -23,8 +23,7 @@ from kerntune.capture import Capture, Site
 from kerntune.errors import CacheError, CacheMissError
 from kerntune.gpu.base import Gpu
 from kerntune.kernels import compat
-from kerntune.kernels.source import source_hash
-from kerntune.kernels.value_text import text_of
+from kerntune.kernels.source import source_hash, text_of
 from kerntune.tuning.cache import Winner, WinnerCache, WinnerKey, winners
 from kerntune.tuning.cache.entries import report_damage, tell_user
 from kerntune.tuning.cache.keys import SCHEMA
@@ -162,8 +161,8 @@ class Winners:
         return winner
 
     def nearest(self, site: Site) -> Near | None:
-        """The winner of the nearest call that has one (:func:`kerntune.tuning.stored_winners.nearest`), among the site's
-        candidates."""
+        """The winner of the nearest call that has one (:func:`kerntune.tuning.stored_winners.nearest`),
+        among the site's candidates."""
         return nearest(self.cache, self.key(site), lambda config: index_of(site, config) is not None)
 
     def why_missed(self, site: Site) -> list[str]:
@@ -278,7 +277,7 @@ FLOAT = re.compile(r"(?<![\w.])-?(\d+\.\d*(e[+-]?\d+)?|\d+e[+-]?\d+|inf|nan)(?![
 """A float: kernels are compiled for its type, not for its value."""
 
 LAYOUT = re.compile(r"(\([\d, ]*\))(\([\d, ]*\))$")
-"""A tensor's shape and strides, as :func:`kerntune.kernels.value_text.text_of` writes them."""
+"""A tensor's shape and strides, as :func:`kerntune.kernels.source.text_of` writes them."""
 
 
 @dataclass(frozen=True)

@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 from kerntune.base.case_result import FailedTrial
 from kerntune.base.recording import Recording
 from kerntune.capture import Capture
-from kerntune.capture.fault_limits import spread
 from kerntune.capture.recorder import Recorded, with_candidate
+from kerntune.capture.site import spread
 from kerntune.compiling.compiler import Compiled
 from kerntune.compiling.stream import is_passing
 from kerntune.errors import (

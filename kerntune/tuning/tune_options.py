@@ -25,7 +25,7 @@ from kerntune.tuning.verification import Verification, Verify, verify_mode
 
 if TYPE_CHECKING:
     from kerntune.search import ComboSearch, Descent, Search
-    from kerntune.search.register_scaling import RegisterScaling
+    from kerntune.search.descent import RegisterScaling
 
 
 SHARE = 0.1
@@ -111,7 +111,7 @@ class TuneOptions:
         candidate of the list is waited for and run."""
         if search is None:
             return self
-        from kerntune.search.register_scaling import RegisterScaling  # searches are loaded where there is one
+        from kerntune.search.descent import RegisterScaling  # searches are loaded where there is one
 
         if isinstance(search, RegisterScaling):
             return replace(self, search=search)

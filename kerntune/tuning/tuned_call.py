@@ -19,7 +19,7 @@ from kerntune import capture as captures
 from kerntune.base.config import Config
 from kerntune.base.policy import TuneMode
 from kerntune.capture import Capture, Site
-from kerntune.capture.bare_launches import launching_tuned
+from kerntune.capture.entry_points import launching_tuned
 from kerntune.capture.site import site_of_given
 from kerntune.errors import CacheMissError, MeasurementError, NoGpuError, TuningError, UsageError
 from kerntune.gpu.base import Gpu
@@ -28,7 +28,7 @@ from kerntune.kernels import compat
 from kerntune.kernels.compat import torch_private
 from kerntune.kernels.content_use import content_use
 from kerntune.kernels.dispatch import Ran
-from kerntune.kernels.dispatch.observers import ObservedLaunch
+from kerntune.kernels.dispatch.launch_path import ObservedLaunch
 from kerntune.kernels.source import is_kernel, kernel_file
 from kerntune.tuning import context
 from kerntune.tuning.admission import LAUNCHES_NOTHING, first_usable, launches_nothing

@@ -1,6 +1,6 @@
-"""Holds what the tuning of one launch comes to, and tells it: by results, warnings, a listener and a log.
+"""The result of tuning one launch, and where it is shown: warnings, a listener, a log.
 
-A tuning ends in a winner and the candidates' times, or in an error with every reason. The user is told as Triton tells:
+A tuning ends in a winner and the candidates' times, or in an error with every reason. The user sees what Triton shows:
 times by config, a listener, a printed line. ``KERNTUNE_LOG`` names a file that gets a line of JSON for each config.
 """
 
@@ -28,7 +28,7 @@ from kerntune.compiling.compiler import Compiled
 from kerntune.errors import NoGpuError, TrialError, TuningError
 from kerntune.kernels import compat
 from kerntune.kernels.source import kernel_file
-from kerntune.static.launch_limits import Violation
+from kerntune.static.occupancy import Violation
 from kerntune.tuning.candidates import Batch
 from kerntune.tuning.race import DROP_FIRST, Trial
 from kerntune.tuning.stored_winners import Near, exact_arguments

@@ -1,7 +1,7 @@
 """Compares what candidates write with what one of them, or the captured run, has written.
 
-Workspaces are told from results: memory that holds something for each part of the work, partial sums or one row a
-block, may differ where the results agree.
+Workspaces are distinguished from results: memory that holds something for each part of the work, partial sums or one
+row a block, may differ where the results agree.
 """
 
 from __future__ import annotations

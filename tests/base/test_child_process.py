@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import subprocess
@@ -36,6 +37,9 @@ def children() -> Iterator[list[ChildProcess[str]]]:
     yield made
     for child in made:
         child.end()
+        with contextlib.suppress(ChildEnded):  # it could not start
+            child_process.kill_group(child.pid)  # a test may have kept it from being killed, and from waiting
+            child.process.wait(10)
 
 
 def start(children: list[ChildProcess[str]], program: str, **options: Any) -> ChildProcess[str]:

@@ -12,8 +12,8 @@ from samples import ENVIRONMENT
 from tuning.cache.made import LARGE, SMALL, WINNER
 
 from kerntune.base.codec import write_atomic
-from kerntune.base.leftovers import OLD_S, sweep_once, temporary_name
-from kerntune.gate.baselines import ArtifactFolder
+from kerntune.base.folders import OLD_S, sweep_once, temporary_name
+from kerntune.gate.baseline_files import ArtifactFolder
 from kerntune.tuning.cache import WinnerCache
 
 

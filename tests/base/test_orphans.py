@@ -17,8 +17,8 @@ from pathlib import Path
 import pytest
 
 from kerntune.base import orphans
+from kerntune.base.folders import TemporaryFolder
 from kerntune.base.orphans import bound_command, process_end
-from kerntune.base.temporary_folders import TemporaryFolder
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -35,7 +35,7 @@ time.sleep(600)
 PARENT = """
 import os, subprocess, sys, time
 sys.path.insert(0, {root!r})
-from kerntune.base.temporary_folders import TemporaryFolder
+from kerntune.base.folders import TemporaryFolder
 made, unused = TemporaryFolder("test"), TemporaryFolder("test")
 worker = subprocess.Popen(
     [sys.executable, "-c", {worker!r}, sys.argv[1] or str(made.folder)], stdin=subprocess.PIPE, start_new_session=True

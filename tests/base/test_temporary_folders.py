@@ -14,13 +14,13 @@ from pathlib import Path
 import pytest
 from source_path import source_path
 
-from kerntune.base import temporary_folders
-from kerntune.base.temporary_folders import LOCK, PREFIX, TemporaryFolder, scratch_folder, sweep
+from kerntune.base import folders
+from kerntune.base.folders import LOCK, PREFIX, TemporaryFolder, scratch_folder, sweep
 
 SOURCE = Path(__file__).parents[2]
 
 MAKE = """
-from kerntune.base.temporary_folders import TemporaryFolder
+from kerntune.base.folders import TemporaryFolder
 one = TemporaryFolder("test")
 print(one.folder, flush=True)
 input()
@@ -30,7 +30,7 @@ input()
 @pytest.fixture(autouse=True)
 def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
-    monkeypatch.setattr(temporary_folders, "_swept", set())
+    monkeypatch.setattr(folders, "_swept", set())
     return tmp_path
 
 
@@ -71,7 +71,7 @@ def test_what_a_killed_process_left_goes_when_the_next_folder_is_made(place: Pat
     assert folder.is_dir()
     end(one, signal.SIGKILL)
     assert folder.is_dir()
-    temporary_folders._swept.clear()
+    folders._swept.clear()
     second = TemporaryFolder("test")
     assert not folder.exists()
     assert first.folder.is_dir()
@@ -129,8 +129,8 @@ def test_who_is_swept_before_it_is_locked_makes_another_folder(
             real_flock(holding[0], how)
         real_flock(handle, how)
 
-    monkeypatch.setattr(temporary_folders.tempfile, "mkdtemp", make)
-    monkeypatch.setattr(temporary_folders.fcntl, "flock", flock)
+    monkeypatch.setattr(folders.tempfile, "mkdtemp", make)
+    monkeypatch.setattr(folders.fcntl, "flock", flock)
     one = TemporaryFolder("test")
     assert [str(one.folder)] == made[1:]
     assert sweep(place) == []

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from kerntune.base.trying_folders import file_in_the_way, why_unwritable
+from kerntune.base.folders import file_in_the_way, why_unwritable
 
 
 def test_what_is_tried_leaves_nothing_behind(tmp_path: Path) -> None:

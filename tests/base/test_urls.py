@@ -8,8 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from kerntune.base.url_files import open_files
-from kerntune.base.urls import check_place, is_url, shown_url
+from kerntune.base.url_files import check_place, is_url, open_files, shown_url
 from kerntune.errors import UsageError
 
 

@@ -20,16 +20,13 @@ from kerntune.base.case_result import CaseId, CaseResult, FailedTrial, LaunchRep
 from kerntune.base.config import Config
 from kerntune.base.formatting import code_of, escaped, visible
 from kerntune.base.policy import Outcome, Verdict
-from kerntune.base.urls import shown_url
+from kerntune.base.url_files import shown_url
 from kerntune.cli.command import main
 from kerntune.errors import BaselineError, UsageError
 from kerntune.gate.console import complain, say
-from kerntune.gate.report import RunReport, properties, write_run
-from kerntune.gate.reporting.annotations import annotation_lines
-from kerntune.gate.reporting.flat_rows import write_csv, write_parquet
-from kerntune.gate.reporting.job_summary import summary
+from kerntune.gate.report import RunReport, properties, worst_first, write_run
 from kerntune.gate.reporting.page import html_page
-from kerntune.gate.reporting.ranking import worst_first
+from kerntune.gate.reporting.summaries import annotation_lines, summary, write_csv, write_parquet
 from kerntune.tuning.cache.entries import report_damage, tell_user
 from kerntune.tuning.cache.shared_store import check_url
 from pytest_kerntune import conclude, terminal

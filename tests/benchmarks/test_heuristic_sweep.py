@@ -19,7 +19,7 @@ from benchmarks.suite.proposed_cases import PROPOSED
 from benchmarks.suite.tables import geometric_mean, proposal_rows
 from kerntune.base.device import Target
 from kerntune.compiling.compiler import Compiler
-from kerntune.gpu.compile_only import StaticBackend
+from kerntune.gpu.fake_cuda.static_backend import StaticBackend
 from kerntune.heuristics import DEFAULT
 from kerntune.kernels import compat
 

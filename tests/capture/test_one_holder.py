@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 
-from kerntune.capture.one_holder import OneHolder
+from kerntune.capture.entry_points import OneHolder
 
 
 def test_only_who_has_it_lets_the_next_have_it() -> None:

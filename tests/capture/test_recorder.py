@@ -19,7 +19,7 @@ from kerntune.base.codec import to_json
 from kerntune.base.config import Config
 from kerntune.base.recording import Recording, same_work
 from kerntune.capture.recorder import record, with_candidate
-from kerntune.gate.baselines import artifact_names
+from kerntune.gate.baseline_files import artifact_names
 from kerntune.gpu.scripted import FakeBackend
 from kerntune.kernels.source import source_hash
 

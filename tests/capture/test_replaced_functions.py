@@ -7,7 +7,7 @@ from typing import ClassVar
 
 import pytest
 
-from kerntune.capture.replaced_functions import FunctionLayer, ReplacedFunctions
+from kerntune.capture.entry_points import FunctionLayer, ReplacedFunctions
 
 
 class Named:

@@ -18,9 +18,7 @@ from triton.runtime.jit import JITFunction
 
 from kerntune import capture as captures
 from kerntune.capture import Capture, capture
-from kerntune.capture.one_holder import OneHolder
-from kerntune.capture.replaced_functions import ReplacedFunctions
-from kerntune.capture.suspension import Suspension
+from kerntune.capture.entry_points import OneHolder, ReplacedFunctions, Suspension
 from kerntune.gpu.scripted import FakeBackend
 from kerntune.tuning import tuned_call
 
@@ -66,7 +64,7 @@ def test_one_that_ends_while_another_thread_looks(monkeypatch: pytest.MonkeyPatc
 
 def test_what_only_compiles_does_not_wait(monkeypatch: pytest.MonkeyPatch) -> None:
     """``kernel.warmup(...)`` launches nothing, so nothing of the call's is lost."""
-    monkeypatch.setattr("kerntune.capture.suspension.PATIENCE_S", 0.01)
+    monkeypatch.setattr("kerntune.capture.entry_points.PATIENCE_S", 0.01)
     ran = list[Any]()
     monkeypatch.setattr(JITFunction, "run", lambda kernel, *args, **words: ran.append(words["warmup"]))
 
@@ -89,7 +87,7 @@ def test_what_only_compiles_does_not_wait(monkeypatch: pytest.MonkeyPatch) -> No
 
 def test_launches_of_compiled_kernels_wait(monkeypatch: pytest.MonkeyPatch) -> None:
     """On a GPU they don't come to any other entry point; stand-ins have another class for them."""
-    monkeypatch.setattr("kerntune.capture.suspension.PATIENCE_S", 0.01)
+    monkeypatch.setattr("kerntune.capture.entry_points.PATIENCE_S", 0.01)
 
     class Unloaded(CompiledKernel):
         def __init__(self) -> None:

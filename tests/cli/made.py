@@ -11,19 +11,12 @@ from kerntune.base.case_result import CaseId
 from kerntune.base.config import Config
 from kerntune.base.device import Environment, Target, typical_device
 from kerntune.base.recording import Binary, Launch, Param, Recording, Storage, Stored, View, Zeros
-from kerntune.gate.baselines import (
-    STATIC_SCHEMA,
-    TIME_SCHEMA,
-    Argument,
-    BaselineStore,
-    StaticBaseline,
-    TimeBaseline,
-    fingerprint_of,
-)
+from kerntune.gate.baseline_files import BaselineStore
+from kerntune.gate.baselines import STATIC_SCHEMA, TIME_SCHEMA, Argument, StaticBaseline, TimeBaseline, fingerprint_of
 from kerntune.gate.call import PendingBaseline
 from kerntune.gate.static_figures import LaunchStatic
 from kerntune.static.metrics import StaticMetrics
-from kerntune.timing.sample import Sample, TimingProtocol
+from kerntune.timing.timers import Sample, TimingProtocol
 
 CUDA90 = Target("cuda", "90")
 H200 = msgspec.structs.replace(typical_device(CUDA90), name="NVIDIA H200")

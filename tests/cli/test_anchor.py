@@ -10,7 +10,7 @@ import pytest
 
 from cli.command import Command
 from cli.made import SOFTMAX, folder, sha, static, timed, tree
-from kerntune.gate.baselines import BaselineStore
+from kerntune.gate.baseline_files import BaselineStore
 
 OTHER = "tests/test_add.py::test_add"
 

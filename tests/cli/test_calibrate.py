@@ -15,9 +15,11 @@ from kerntune.base.codec import to_json
 from kerntune.base.device import Target
 from kerntune.cli import calibrate
 from kerntune.cli.command import main
-from kerntune.gate.baselines import BaselineStore, TimeBaseline
-from kerntune.gpu.compile_only import StaticBackend
-from kerntune.gpu.scripted import FakeBackend, Script
+from kerntune.gate.baseline_files import BaselineStore
+from kerntune.gate.baselines import TimeBaseline
+from kerntune.gpu.fake_cuda.static_backend import StaticBackend
+from kerntune.gpu.script import Script
+from kerntune.gpu.scripted import FakeBackend
 
 NODES = ("tests/test_a.py::test_a", "tests/test_b.py::test_b")
 

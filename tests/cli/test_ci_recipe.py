@@ -11,7 +11,7 @@ import pytest
 from kerntune.base.policy import STATIC_RULES
 from kerntune.cli.command import build_parser
 from pytest_kerntune.options import OPTIONS
-from pytest_kerntune.static_rules import parse_static
+from pytest_kerntune.values import parse_static
 
 TEXT = (Path(__file__).parents[2] / "docs" / "ci.md").read_text(encoding="utf-8")
 COMMANDS = re.findall(r"(?:run: |^\s+|`)(kerntune diff [^`\n>]*)", TEXT, re.MULTILINE)

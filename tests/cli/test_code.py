@@ -15,8 +15,7 @@ from samples import static_launch
 
 from cli.command import Command
 from cli.made import folder, static
-from kerntune.cli.code import Side, Texts
-from kerntune.cli.side_by_side import side_by_side, unified
+from kerntune.cli.code import Side, Texts, side_by_side, unified
 from kerntune.compiling.farm import Farm
 from kerntune.errors import UsageError
 

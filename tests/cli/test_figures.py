@@ -13,7 +13,7 @@ from cli.made import SOFTMAX, folder, timed
 from kerntune.base.case_result import CaseId, CaseResult
 from kerntune.base.policy import Outcome, Verdict
 from kerntune.gate.report import RunReport, write_run
-from kerntune.tuning.observing import SCHEMA, DeviceFigures
+from kerntune.tuning.device_figures import SCHEMA, DeviceFigures
 
 
 @pytest.fixture

@@ -11,9 +11,8 @@ import pytest
 
 from kerntune.base.case_result import CaseId, CaseResult, LaunchReport
 from kerntune.base.policy import Outcome, Verdict
-from kerntune.gate.history.places import Folder
+from kerntune.gate.history.places import Folder, add_run
 from kerntune.gate.history.points import SCHEMA, HistoryRun, Point, Shift, decoded
-from kerntune.gate.history.record import add_run
 from kerntune.gate.report import RunReport, write_run
 
 

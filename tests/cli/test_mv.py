@@ -14,7 +14,8 @@ from kerntune.base.stats import Estimate
 from kerntune.cli.mv import Renaming
 from kerntune.cli.stored import load_folder
 from kerntune.errors import UsageError
-from kerntune.gate.baselines import BaselineStore, Calibration, SinceAnchor, StaticBaseline, TimeBaseline
+from kerntune.gate.baseline_files import BaselineStore
+from kerntune.gate.baselines import Calibration, SinceAnchor, StaticBaseline, TimeBaseline
 from kerntune.gate.call import PendingBaseline
 
 A = "tests/test_a.py::test_x[1]"

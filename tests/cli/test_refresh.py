@@ -11,7 +11,8 @@ import pytest
 from cli.made import folder, timed, tree
 from kerntune.base.stats import median
 from kerntune.cli.stored import load_folder
-from kerntune.gate.baselines import BaselineStore, TimeBaseline
+from kerntune.gate.baseline_files import BaselineStore
+from kerntune.gate.baselines import TimeBaseline
 
 CONFTEST = """
 from kerntune.gpu.scripted import FakeBackend, Rule, Script

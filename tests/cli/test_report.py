@@ -11,9 +11,8 @@ from gate.reporting.made_runs import made_run
 from gate.reporting.parsed import details_of, parsed
 
 from kerntune.base.case_result import CaseId
-from kerntune.gate.history.places import Folder
+from kerntune.gate.history.places import Folder, add_run
 from kerntune.gate.history.points import SCHEMA, HistoryRun, Point, Shift
-from kerntune.gate.history.record import add_run
 from kerntune.gate.report import write_run
 
 

@@ -13,7 +13,7 @@ from kerntune.cli.bisect.bisected_version import BisectedProject
 from kerntune.cli.bisect.judging import VersionJudge
 from kerntune.cli.stored import may_be_of
 from kerntune.errors import UsageError
-from kerntune.gate.baselines import BaselineStore, case_file
+from kerntune.gate.baseline_files import BaselineStore, case_file
 from kerntune.gate.report import RunReport, write_run
 
 ROPE, ADD = "tests/test_rope.py::test_rope[128-fp16]", "tests/test_add.py::test_add"

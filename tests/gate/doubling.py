@@ -12,7 +12,7 @@ from fake_runs import N, scale_kernel
 
 import kerntune
 from gate.project import Project
-from kerntune.gpu.scripted import Rule
+from kerntune.gpu.script import Rule
 
 
 @triton.jit

@@ -12,8 +12,9 @@ from kerntune.base.case_result import CaseResult
 from kerntune.base.device import Target
 from kerntune.base.policy import Policy
 from kerntune.gate.api import Call, Checked, Session, Settings, open_session
-from kerntune.gpu.compile_only import StaticBackend
-from kerntune.gpu.scripted import FakeBackend, FakeGpu, Rule, Script
+from kerntune.gpu.fake_cuda.static_backend import StaticBackend
+from kerntune.gpu.script import Rule, Script
+from kerntune.gpu.scripted import FakeBackend, FakeGpu
 
 SCRIPTED = ("noise", "shift", "seed", "memory_bytes", "isolated", "unprotected", "foreign", "unmapped")
 """Options of the script, not of the settings."""

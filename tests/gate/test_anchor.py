@@ -16,9 +16,9 @@ from fake_runs import N, by_block
 from gate.project import Project, Run
 from kerntune.base.case_result import CaseResult
 from kerntune.base.policy import Metrics, Outcome, Policy, Update, Verdict
-from kerntune.gate.baselines import BaselineStore
+from kerntune.gate.baseline_files import BaselineStore
 from kerntune.gate.messages import shares_text
-from kerntune.gpu.scripted import Rule
+from kerntune.gpu.script import Rule
 
 
 @triton.jit

@@ -17,7 +17,7 @@ import kerntune
 from gate.doubling import Doubling, add_kernel, checked
 from gate.project import Project
 from kerntune.gate.causes import OTHER_IMPLEMENTATION, causes, steps_between
-from kerntune.gpu.scripted import Rule
+from kerntune.gpu.script import Rule
 from kerntune.tuning.choices import choice_place
 
 

@@ -41,18 +41,20 @@ from kerntune.base.device import Target
 from kerntune.base.recording import Param, Storage, Stored, View, Zeros
 from kerntune.cli.stored import load_folder
 from kerntune.errors import BaselineError
-from kerntune.gate.baselines import (
+from kerntune.gate.baseline_files import (
     MAX_ARTIFACT,
     MAX_PACKED,
-    Argument,
     ArtifactFolder,
     BaselineStore,
-    Calibration,
-    StaticBaseline,
-    TimeBaseline,
     artifact_bounds,
     artifact_names,
     case_file,
+)
+from kerntune.gate.baselines import (
+    Argument,
+    Calibration,
+    StaticBaseline,
+    TimeBaseline,
     fingerprint_of,
     inputs_of,
     now,

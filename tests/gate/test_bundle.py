@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from kerntune.base.config import Config
 from kerntune.base.recording import Param
 from kerntune.errors import BaselineError
-from kerntune.gate.baselines import LEAST_BOUND, PER_CODE_BYTE, BaselineStore
+from kerntune.gate.baseline_files import LEAST_BOUND, PER_CODE_BYTE, BaselineStore
 from kerntune.gate.bundle import (
     MAX_ARTIFACT,
     SCHEMA,

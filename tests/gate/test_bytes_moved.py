@@ -12,7 +12,7 @@ import triton
 import triton.language as tl
 from fake_runs import captured
 
-from kerntune.base.traffic import bytes_moved, matmul_dtype
+from kerntune.base.roofline import bytes_moved, matmul_dtype
 from kerntune.capture.recorder import record
 from kerntune.gpu.scripted import FakeBackend
 

@@ -15,7 +15,7 @@ from samples import recording, time_baseline
 
 from kerntune.base.codec import from_json, to_json
 from kerntune.gate.baselines import TIME_SCHEMA, Calibration, TimeBaseline
-from kerntune.gate.calibration import (
+from kerntune.gate.replay import (
     CALIBRATION_PROCESSES,
     STATE_MARGIN,
     against_stored,

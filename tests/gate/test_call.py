@@ -11,7 +11,7 @@ from samples import CASE, FINGERPRINT, H100, artifacts_of, static_baseline, time
 
 from kerntune.base.case_result import CaseResult
 from kerntune.base.policy import Outcome, Policy, TuneMode, Update, Verdict
-from kerntune.gate.baselines import BaselineStore
+from kerntune.gate.baseline_files import BaselineStore
 from kerntune.gate.call import Call, Checked, PendingBaseline, Settings
 
 RESULT = CaseResult(CASE, FINGERPRINT, Verdict.NEW, Outcome.PASS, "NEW", "cuda:90")

@@ -20,7 +20,8 @@ from kerntune.base.case_result import CaseResult, End
 from kerntune.base.policy import Outcome, Policy, StaticPolicy, StaticRule, Update, Verdict
 from kerntune.compiling.compiler import Compiler
 from kerntune.errors import UsageError
-from kerntune.gate.baselines import BaselineStore, StaticBaseline
+from kerntune.gate.baseline_files import BaselineStore
+from kerntune.gate.baselines import StaticBaseline
 from kerntune.gate.call_capture import end_of
 from kerntune.gate.report import table
 

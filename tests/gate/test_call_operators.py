@@ -16,7 +16,7 @@ from kerntune.base.case_result import CaseResult
 from kerntune.base.operator_list import OperatorList, OperatorRow
 from kerntune.base.policy import STATIC_RULES, StaticPolicy, StaticRule, Update, Verdict
 from kerntune.gate.call_operators import NO_LIST, compare_operators
-from kerntune.gpu.scripted import Rule
+from kerntune.gpu.script import Rule
 
 RULE = STATIC_RULES["other_operators"]
 MIB = 1 << 20

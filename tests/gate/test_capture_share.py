@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from kerntune.gate.capture_share import CaptureShare, call_bytes
+from kerntune.gate.gpu_capture import CaptureShare, call_bytes
 
 
 class SharedGpu:

@@ -15,7 +15,8 @@ from kerntune.base.case_result import CaseId
 from kerntune.base.config import Config
 from kerntune.base.policy import Update
 from kerntune.errors import BaselineError
-from kerntune.gate.baselines import Argument, Baseline, BaselineStore, StaticBaseline, TimeBaseline
+from kerntune.gate.baseline_files import BaselineStore
+from kerntune.gate.baselines import Argument, Baseline, StaticBaseline, TimeBaseline
 from kerntune.gate.call import PendingBaseline
 from kerntune.gate.case_identity import (
     MAX_DEPTH,

@@ -14,7 +14,8 @@ from fake_runs import block
 from gate.project import Project
 from kerntune.base.device import Target
 from kerntune.base.policy import Update, Verdict
-from kerntune.gate.baselines import Argument, BaselineStore
+from kerntune.gate.baseline_files import BaselineStore
+from kerntune.gate.baselines import Argument
 from kerntune.gate.stores import ReferenceStore
 
 N = 4096

@@ -13,7 +13,8 @@ from fake_runs import N, block, by_block, configs, scale_kernel
 from gate.project import NODE, Project, Run
 from kerntune.base.codec import to_json
 from kerntune.base.policy import Policy, Update, Verdict
-from kerntune.gate.baselines import BaselineStore, Calibration, StaticBaseline, TimeBaseline
+from kerntune.gate.baseline_files import BaselineStore
+from kerntune.gate.baselines import Calibration, StaticBaseline, TimeBaseline
 
 SM90, SM80 = "cuda:90", "cuda:80"
 NEW = "tests/test_scale.py::test_other"

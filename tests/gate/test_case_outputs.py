@@ -10,8 +10,9 @@ import msgspec
 import pytest
 from samples import CASE, launch, recording
 
-from kerntune.gate import case_dump, case_profile
-from kerntune.gate.case_output import dumped, dumps_asked, profiled
+from kerntune.gate import case_output
+from kerntune.gate.call import dumps_asked
+from kerntune.gate.case_output import dumped, profiled
 
 replace = msgspec.structs.replace
 
@@ -39,16 +40,16 @@ def test_bytes_are_dumped_where_they_are_asked_for_and_something_runs(
         )
         return f"written {index}"
 
-    monkeypatch.setattr(case_dump, "with_content", lambda recorded, backend: (mine, {}))
-    monkeypatch.setattr(case_dump, "keeps_content", lambda: kept)
-    monkeypatch.setattr(case_dump, "texts_of", lambda recorded, index, jit: (index, jit))
-    monkeypatch.setattr(case_dump, "replayed", lambda gpu, recorded, index: f"contents {index}")
-    monkeypatch.setattr(case_dump, "write_launch", write_launch)
+    monkeypatch.setattr(case_output, "with_content", lambda recorded, backend: (mine, {}))
+    monkeypatch.setattr(case_output, "keeps_content", lambda: kept)
+    monkeypatch.setattr(case_output, "texts_of", lambda recorded, index, jit: (index, jit))
+    monkeypatch.setattr(case_output, "replayed", lambda gpu, recorded, index: f"contents {index}")
+    monkeypatch.setattr(case_output, "write_launch", write_launch)
     device = SimpleNamespace(environment=lambda: "today") if gpu else None
     backend: Any = SimpleNamespace(gpu=device)
     capture: Any = SimpleNamespace(launches=[SimpleNamespace(jit=name) for name in ("first", "failed", "third")])
     recorded: Any = SimpleNamespace(failures={1: "can't be compiled"})
-    found: Any = case_dump.dump_case(Path("/dump"), "a case", capture, recorded, backend)
+    found: Any = case_output.dump_case(Path("/dump"), "a case", capture, recorded, backend)
     assert found == ["written 0", "written 1"]
     contents = ["contents 0", "contents 1"] if exact else [None, None]
     assert wrote == [
@@ -67,7 +68,7 @@ def case(mine: Any = None) -> Any:
 def test_dumps_are_made_where_the_variable_is_set(
     monkeypatch: pytest.MonkeyPatch, value: str | None, asked: bool
 ) -> None:
-    monkeypatch.setattr(case_dump, "dump_if_asked", lambda *told: [str(told[0]), told[2]])
+    monkeypatch.setattr(case_output, "dump_if_asked", lambda *told: [str(told[0]), told[2]])
     if value is None:
         monkeypatch.delenv("KERNTUNE_DUMP", raising=False)
     else:
@@ -82,12 +83,12 @@ def test_a_dump_that_fails_is_a_warning(monkeypatch: pytest.MonkeyPatch) -> None
 
     capture: Any = SimpleNamespace(backend=SimpleNamespace(gpu=None))
     recorded: Any = None
-    monkeypatch.setattr(case_dump, "dump_case", fails)
-    monkeypatch.setattr(case_dump, "dump_folder", lambda: Path("/dump"))
-    found = case_dump.dump_if_asked("a case", capture, recorded)
+    monkeypatch.setattr(case_output, "dump_case", fails)
+    monkeypatch.setattr(case_output, "dump_folder", lambda: Path("/dump"))
+    found = case_output.dump_if_asked("a case", capture, recorded)
     assert found == ["not all launches were dumped: OSError: no space"]
-    monkeypatch.setattr(case_dump, "dump_folder", lambda: None)
-    assert case_dump.dump_if_asked("a case", capture, recorded) == []
+    monkeypatch.setattr(case_output, "dump_folder", lambda: None)
+    assert case_output.dump_if_asked("a case", capture, recorded) == []
 
 
 @pytest.mark.parametrize(
@@ -103,7 +104,7 @@ def test_a_trace_is_written_of_what_runs(
     def profile_case(folder: Path, name: str, capture: Any, recording: Any, call: Any) -> None:
         seen.append((folder, name, call()))
 
-    monkeypatch.setattr(case_profile, "profile_case", profile_case)
+    monkeypatch.setattr(case_output, "profile_case", profile_case)
     assert profiled(case(mine), folder) == []
     assert seen == ([(Path("/p"), str(CASE), ((1,), {"x": 2}))] if written else [])
 
@@ -112,5 +113,5 @@ def test_a_trace_that_fails_is_a_warning(monkeypatch: pytest.MonkeyPatch) -> Non
     def fails(*told: Any) -> None:
         raise OSError("no space")
 
-    monkeypatch.setattr(case_profile, "profile_case", fails)
+    monkeypatch.setattr(case_output, "profile_case", fails)
     assert profiled(case(), Path("/p")) == ["no trace was written: OSError: no space"]

@@ -23,10 +23,11 @@ from kerntune.base.config import Config
 from kerntune.base.policy import Verdict
 from kerntune.base.recording import Recording
 from kerntune.errors import ReplayError
-from kerntune.gate.baselines import BaselineStore, TimeBaseline
+from kerntune.gate.baseline_files import BaselineStore
+from kerntune.gate.baselines import TimeBaseline
 from kerntune.gate.causes import SAME, Chain, Step, attribute, steps_between
 from kerntune.gate.messages import shares_text
-from kerntune.gpu.scripted import Rule
+from kerntune.gpu.script import Rule
 
 A, B, C, D = (recording(binaries=(binary(code),)) for code in "abcd")
 NONE = Share(0.0, "nothing moved")

@@ -20,7 +20,8 @@ from kerntune.base.policy import Metrics, Outcome, Policy, Update, Verdict
 from kerntune.errors import OutOfResourcesError
 from kerntune.gate.replay import Replayer
 from kerntune.gpu import result_compare
-from kerntune.gpu.scripted import FakeGpu, Rule
+from kerntune.gpu.script import Rule
+from kerntune.gpu.scripted import FakeGpu
 from kerntune.timing import paired_processes
 from kerntune.timing.worker import pool
 

@@ -18,9 +18,9 @@ from fake_runs import N, increment_kernel, scale_kernel
 import kerntune
 from gate.doubling import Doubling, add_kernel, checked
 from gate.project import Project
-from kerntune.capture import suspension
+from kerntune.capture import entry_points
 from kerntune.errors import MeasurementError
-from kerntune.gpu.scripted import Rule
+from kerntune.gpu.script import Rule
 from kerntune.tuning import context
 from kerntune.tuning.cache import WinnerCache
 from kerntune.tuning.choices import deciding
@@ -189,7 +189,7 @@ def test_a_decision_that_waits_for_a_thread_that_was_there_before(
     tmp_path: Path, doubling: Doubling, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Neither waits for ever, and what can't be told from the function's own launches is no silent loss."""
-    monkeypatch.setattr(suspension, "PATIENCE_S", 0.2)
+    monkeypatch.setattr(entry_points, "PATIENCE_S", 0.2)
     scaled, added = (one.fn for one in doubling.double.operation.implementations)
 
     def call(x: torch.Tensor) -> torch.Tensor:

@@ -16,7 +16,6 @@ from kerntune.base.policy import Metrics, Policy, Verdict
 from kerntune.base.stats import Estimate
 from kerntune.gate import comparison as module
 from kerntune.gate.baselines import Calibration, SinceAnchor, TimeBaseline, work_id
-from kerntune.gate.calibration import VERSION
 from kerntune.gate.comparison import (
     Comparer,
     Comparison,
@@ -28,9 +27,9 @@ from kerntune.gate.comparison import (
     written_by,
 )
 from kerntune.gate.decision import Evidence
-from kerntune.gate.replay import RECOMPILED, REMEMBERED, REPLAY, STORED, RungUsed
+from kerntune.gate.replay import RECOMPILED, REMEMBERED, REPLAY, STORED, VERSION, RungUsed
 from kerntune.timing.paired_processes import PROCESS_BIAS
-from kerntune.timing.sample import Sample, TimingProtocol
+from kerntune.timing.timers import Sample, TimingProtocol
 
 replace = msgspec.structs.replace
 OTHER_GRID = recording(launches=(launch(grid=(9, 1, 1)),))

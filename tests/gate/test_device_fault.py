@@ -11,8 +11,8 @@ from fake_runs import N, by_block, captured, increment_kernel, scale, scale_kern
 
 from kerntune.capture import Capture
 from kerntune.errors import DeviceFault, UsageError
-from kerntune.gate import device_fault
-from kerntune.gate.device_fault import Fault, beside_verdict, launched_text, lost
+from kerntune.gate import device_faults
+from kerntune.gate.device_faults import Fault, beside_verdict, launched_text, lost
 from kerntune.gpu.scripted import FakeBackend
 
 NOTHING = "before a kernel was launched in this call: a kernel of an earlier one, or what else the process ran"
@@ -73,7 +73,7 @@ def test_whatever_is_raised_on_a_lost_device_names_case_and_reason() -> None:
     with pytest.raises(DeviceFault) as caught, fault.named("t.py::test_a"):
         raise ValueError("wrong shape")
     reason = f"{NOTHING} (illegal address)"
-    assert str(caught.value) == f"t.py::test_a: the GPU runs nothing any more {reason}. {device_fault.ADVICE}"
+    assert str(caught.value) == f"t.py::test_a: the GPU runs nothing any more {reason}. {device_faults.ADVICE}"
     assert isinstance(caught.value.__cause__, ValueError)
     assert fault.known(ask=False) == reason
     with pytest.raises(DeviceFault, match=r"t\.py::test_b"), fault.named("t.py::test_b"):
@@ -85,9 +85,9 @@ def test_whatever_is_raised_on_a_lost_device_names_case_and_reason() -> None:
 def test_only_a_capture_of_the_call_counts(monkeypatch: pytest.MonkeyPatch, launched: str) -> None:
     earlier, mine = (lambda: None), (lambda: SimpleNamespace(launches=[], latest=None))
     known: list[Any] = [None if launched == "never" else earlier]
-    monkeypatch.setattr(device_fault, "last_capture", lambda: known[-1])
+    monkeypatch.setattr(device_faults, "last_capture", lambda: known[-1])
     told: list[object] = []
-    monkeypatch.setattr(device_fault, "launched_text", lambda capture: told.append(capture) or "after it")
+    monkeypatch.setattr(device_faults, "launched_text", lambda capture: told.append(capture) or "after it")
 
     def call() -> None:
         if launched == "in this call":

@@ -17,7 +17,7 @@ from gate.project import Project
 from kerntune.base.case_result import Attribution, Share
 from kerntune.base.policy import Update, Verdict
 from kerntune.gate.messages import NAMES, shares_text
-from kerntune.gpu.scripted import Rule
+from kerntune.gpu.script import Rule
 
 ROOT = Path(__file__).parents[2]
 DOCUMENTS = (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")))

@@ -21,12 +21,13 @@ from kerntune.base.codec import to_json
 from kerntune.base.config import Config
 from kerntune.base.policy import Missing, Outcome, Policy, StaticPrune, TuneMode, Update, Verdict
 from kerntune.base.recording import Normal
-from kerntune.gate.baselines import BaselineStore, Calibration, TimeBaseline, artifact_names
-from kerntune.gate.calibration import VERSION, is_current
+from kerntune.gate.baseline_files import BaselineStore, artifact_names
+from kerntune.gate.baselines import Calibration, TimeBaseline
 from kerntune.gate.call import should_write
+from kerntune.gate.replay import VERSION, is_current
 from kerntune.gate.static_figures import LaunchStatic
 from kerntune.gpu.scripted import FakeBackend, FakeGpu
-from kerntune.timing.callables import EVENTS, GRAPH
+from kerntune.timing.timers import EVENTS, GRAPH
 from kerntune.tuning import tuner
 from kerntune.tuning.stored_winners import Winners
 

@@ -20,16 +20,8 @@ from kerntune.base.case_result import CaseId
 from kerntune.base.codec import to_json
 from kerntune.base.recording import work_of
 from kerntune.errors import BaselineError, StoreError
-from kerntune.gate.baselines import (
-    ArtifactFolder,
-    BaselineStore,
-    TimeBaseline,
-    artifact_bounds,
-    artifact_names,
-    case_file,
-    decode_static,
-    decode_time,
-)
+from kerntune.gate.baseline_files import ArtifactFolder, BaselineStore, artifact_bounds, artifact_names, case_file
+from kerntune.gate.baselines import TimeBaseline, decode_static, decode_time
 from kerntune.gate.bundle import apply_bundle, bundle_of, decode_bundle
 from kerntune.gate.report import read_run
 

@@ -11,9 +11,9 @@ from fake_runs import block, configs, scale, scale_kernel, tuned
 import kerntune
 from gate.project import Project
 from kerntune.base.policy import TuneMode, Verdict
-from kerntune.capture import fault_limits
+from kerntune.capture import site
 from kerntune.errors import TuningError
-from kerntune.gpu.scripted import ABORT, ILLEGAL_ADDRESS, OUT_OF_MEMORY, TRAP, Rule
+from kerntune.gpu.script import ABORT, ILLEGAL_ADDRESS, OUT_OF_MEMORY, TRAP, Rule
 from kerntune.tuning import first_launches as launches_module
 from kerntune.tuning import isolation as isolation_module
 
@@ -37,15 +37,15 @@ def failed(result: Any) -> dict[int, str]:
 def launched(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """Blocks that were launched in other processes."""
     blocks: list[str] = []
-    real = isolation_module.LookProcess._exchange
+    real = isolation_module.FirstLaunchProcess._reply
 
     def exchange(self: Any, request: Any, limit_s: float) -> Any:
-        for one in getattr(request, "looks", (request,)):
-            if isinstance(one, launches_module.LookRequest):
+        for one in getattr(request, "requests", (request,)):
+            if isinstance(one, launches_module.FirstLaunchRequest):
                 blocks.append(one.recording.binaries[0].constexprs["BLOCK"])
         return real(self, request, limit_s)
 
-    monkeypatch.setattr(isolation_module.LookProcess, "_exchange", exchange)
+    monkeypatch.setattr(isolation_module.FirstLaunchProcess, "_reply", exchange)
     return blocks
 
 
@@ -114,7 +114,7 @@ def sixteen() -> Any:
 
 
 def test_faults_that_come_first_do_not_end_the_captured_run(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(fault_limits, "DOUBT_FAULTS", 3)
+    monkeypatch.setattr(site, "DOUBT_FAULTS", 3)
     with project.run(bad(32, ILLEGAL_ADDRESS), isolated=True) as run:
         result = run.judge(lambda: scale(sixteen()))
         assert not run.gpu.lost
@@ -160,7 +160,7 @@ def test_a_process_that_has_its_context_needs_no_room_for_another(
 
 def test_the_environment_switches_it_off(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("KERNTUNE_ISOLATE", "off")
-    monkeypatch.setattr(isolation_module, "LookProcess", None)
+    monkeypatch.setattr(isolation_module, "FirstLaunchProcess", None)
     with project.run(block(128, 100.0), isolated=True) as run:
         assert run.judge(lambda: scale(triton_tuned())).verdict is Verdict.NEW
 

@@ -14,7 +14,8 @@ from kerntune.base.config import Config
 from kerntune.base.policy import Outcome, Update, Verdict
 from kerntune.errors import BaselineError
 from kerntune.gate import stores as module
-from kerntune.gate.baselines import BaselineStore, StaticBaseline, TimeBaseline
+from kerntune.gate.baseline_files import BaselineStore
+from kerntune.gate.baselines import StaticBaseline, TimeBaseline
 from kerntune.gate.call import PendingBaseline
 from kerntune.gate.stores import (
     Damage,

@@ -25,11 +25,11 @@ from gate.project import NODE, Project, Run
 from kerntune.base.config import Config
 from kerntune.base.policy import Update, Verdict
 from kerntune.capture import current
-from kerntune.gate.baselines import BaselineStore
+from kerntune.gate.baseline_files import BaselineStore
 from kerntune.gate.call import Call
-from kerntune.gate.known_choices import choices_of, known_baseline
-from kerntune.gpu.scripted import Rule
-from kerntune.gpu.tensor_views import StandInTensors
+from kerntune.gate.gpu_capture import choices_of, known_baseline
+from kerntune.gpu.fake_cuda.static_backend import StandInTensors
+from kerntune.gpu.script import Rule
 from kerntune.kernels.compat import inductor_parts
 from kerntune.kernels.compat.inductor_parts import InductorCompilation
 

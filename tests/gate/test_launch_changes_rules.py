@@ -9,7 +9,7 @@ from kerntune.base.config import Config
 from kerntune.base.policy import StaticPolicy, StaticRule
 from kerntune.gate.launch_changes import compare_launches, count_findings
 from kerntune.gate.static_figures import LaunchStatic, paired
-from kerntune.static.finding import Finding
+from kerntune.static.code_rules import Finding
 from kerntune.static.metrics import StaticMetrics
 
 FIGURES = StaticMetrics(32, 0, 0, 0, 0, 4096, 128, {"total": 100, "global_load_128": 4}, 1.0, "threads")

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from kerntune.gate import measured_gpu
-from kerntune.gate.measured_gpu import MeasuredGpus, pairs_for
+from kerntune.gate import gpu_capture
+from kerntune.gate.gpu_capture import MeasuredGpus, pairs_for
 from kerntune.gpu.cuda import CudaGpu
 from kerntune.timing.worker.pool import LocalPairs, WorkerPool
 from kerntune.tuning.isolation import Isolate
@@ -37,8 +37,8 @@ def made(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
         found.append(Closing(what))
         return found[-1]
 
-    monkeypatch.setattr(measured_gpu, "pairs_for", lambda backend: make("pairs", backend.ordinal))
-    monkeypatch.setattr(measured_gpu, "Isolation", lambda gpu, mode: make(gpu, mode))
+    monkeypatch.setattr(gpu_capture, "pairs_for", lambda backend: make("pairs", backend.ordinal))
+    monkeypatch.setattr(gpu_capture, "Isolation", lambda gpu, mode: make(gpu, mode))
     return found
 
 

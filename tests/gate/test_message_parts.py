@@ -13,7 +13,6 @@ from kerntune.base.case_result import IDENTITY, Attribution, Share, Since
 from kerntune.base.policy import Metrics, Policy, Verdict
 from kerntune.base.stats import Estimate
 from kerntune.gate.baselines import Calibration
-from kerntune.gate.calibration import VERSION
 from kerntune.gate.call import PendingBaseline
 from kerntune.gate.comparison import Comparison, Judgement
 from kerntune.gate.decision import Evidence
@@ -29,9 +28,9 @@ from kerntune.gate.messages import (
     unsure,
     warnings_of,
 )
-from kerntune.gate.replay import RECOMPILED, REPLAY, STORED, RungUsed
+from kerntune.gate.replay import RECOMPILED, REPLAY, STORED, VERSION, RungUsed
 from kerntune.gpu.foreign_work import ForeignWork
-from kerntune.timing.sample import Sample, TimingProtocol
+from kerntune.timing.timers import Sample, TimingProtocol
 
 replace = msgspec.structs.replace
 QUIET, BUSY = ForeignWork(), ForeignWork(1e9, 5e8, 1e8, 100)

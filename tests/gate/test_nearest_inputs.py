@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from kerntune.gate.baselines import Argument
-from kerntune.gate.nearest_inputs import nearest_difference, nearest_of_run
+from kerntune.gate.case_identity import nearest_difference, nearest_of_run
 
 
 def tensor(*shape: int, dtype: str = "float32", strides: tuple[int, ...] = (1,)) -> Argument:

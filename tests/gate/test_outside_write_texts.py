@@ -12,9 +12,9 @@ from kerntune.base.case_result import OutsideWrite
 from kerntune.base.policy import Update
 from kerntune.base.recording import Param
 from kerntune.errors import MeasurementError
-from kerntune.gate import outside_writes as module
-from kerntune.gate.outside_writes import NOT_LOOKED, OutsideWrites, has_fixed, look_for, outside_text
-from kerntune.timing.worker.look_requests import ChangedGuard
+from kerntune.gate import device_faults as module
+from kerntune.gate.device_faults import NOT_LOOKED, OutsideWrites, has_fixed, look_for, outside_text
+from kerntune.timing.worker.requests import ChangedGuard
 
 
 def written(certain: bool) -> OutsideWrite:

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from kerntune.gate import pytest_run
-from kerntune.gate.pytest_run import IMPORTED, PLUGIN, plugin_args, run
+from kerntune.gate import project
+from kerntune.gate.project import IMPORTED, PLUGIN, plugin_args, run
 
 
 @pytest.mark.parametrize(("installed", "name"), [(["an entry point"], "kerntune"), ([], PLUGIN)])
@@ -32,7 +32,7 @@ def test_pytest_s_warning_is_the_one_that_is_ignored() -> None:
 
 def test_a_users_arguments_come_last_and_pytest_s_exit_code_is_given(monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[Any] = []
-    monkeypatch.setattr(pytest_run, "plugin_args", lambda: ["-p", "it"])
+    monkeypatch.setattr(project, "plugin_args", lambda: ["-p", "it"])
     monkeypatch.setattr(pytest, "main", lambda args: seen.append(args) or pytest.ExitCode.TESTS_FAILED)
     assert run(["--kerntune-update=new", "tests"]) == 1
     assert seen == [["-p", "it", "--kerntune", "--kerntune-update=all", "--kerntune-update=new", "tests"]]

@@ -13,7 +13,8 @@ from gate.project import Project
 from kerntune.base.case_result import CaseResult
 from kerntune.base.codec import to_json
 from kerntune.base.policy import Policy, Update, Verdict
-from kerntune.gate.baselines import BaselineStore, Calibration, TimeBaseline
+from kerntune.gate.baseline_files import BaselineStore
+from kerntune.gate.baselines import Calibration, TimeBaseline
 
 QUIET = Calibration(processes=30, blocks=24, floor=0.003, bias=0.0005, median_sd=0.002)
 

@@ -12,11 +12,11 @@ from cli import made
 
 from kerntune.base.policy import Outcome, Policy, Verdict
 from kerntune.cli.command import main
-from kerntune.gate import run_baselines
-from kerntune.gate.baselines import BaselineStore
+from kerntune.gate import stores
+from kerntune.gate.baseline_files import BaselineStore
 from kerntune.gate.call import PendingBaseline
 from kerntune.gate.report import RunReport, write_run
-from kerntune.gate.run_baselines import RunBaselines, prune_command
+from kerntune.gate.stores import RunBaselines, prune_command
 
 A, B, C = (f"tests/test_softmax.py::test_{name}" for name in "abc")
 
@@ -116,11 +116,11 @@ def test_a_run_meets_the_baselines_of_its_own_device(tmp_path: Path) -> None:
 
 def test_without_a_gpu_those_of_its_targets_and_series(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     store = store_of(tmp_path, made.timed(A), made.static(B))
-    monkeypatch.setattr(run_baselines.compat, "triton_series", lambda: "3.9")
+    monkeypatch.setattr(stores.compat, "triton_series", lambda: "3.9")
     found = without_gpu(store).stale([], Policy(), selected_all=True)
     assert [(r.case.nodeid, r.target) for r in found] == [(B, "cuda:90")]
     assert stale(without_gpu(store, msgspec.structs.replace(made.CUDA90, arch="80")), []) == []
-    monkeypatch.setattr(run_baselines.compat, "triton_series", lambda: "3.8")
+    monkeypatch.setattr(stores.compat, "triton_series", lambda: "3.8")
     assert stale(without_gpu(store), []) == []
 
 

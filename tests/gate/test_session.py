@@ -32,7 +32,7 @@ from kerntune.errors import (
 )
 from kerntune.gate.api import Settings, open_session
 from kerntune.gate.case_identity import tensor_arguments
-from kerntune.gate.session import decision_numbers
+from kerntune.gate.gpu_capture import decision_numbers
 from kerntune.kernels import compat
 from kerntune.kernels.compat import triton_compiler
 

@@ -17,10 +17,9 @@ from kerntune.base.policy import Outcome, Policy, Update, Verdict
 from kerntune.gate import session as module
 from kerntune.gate import static_check
 from kerntune.gate.call import Call, Settings
-from kerntune.gate.gpu_capture import GpuCapture
-from kerntune.gate.measured_gpu import naming
-from kerntune.gate.run_baselines import RunBaselines
+from kerntune.gate.gpu_capture import GpuCapture, naming
 from kerntune.gate.session import Session
+from kerntune.gate.stores import RunBaselines
 from kerntune.kernels import compat
 
 
@@ -31,7 +30,7 @@ class Gpu:
         self.number, self.held = number, held
 
     @contextlib.contextmanager
-    def lock_loosely(self) -> Iterator[None]:
+    def lock_suspendable(self) -> Iterator[None]:
         self.held.append(self.number)
         yield
         self.held.remove(self.number)
@@ -136,7 +135,7 @@ def test_names_are_moved_only_in_the_projects_own_baselines(
 
 
 def test_progress_names_the_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("kerntune.gate.measured_gpu.gpu_name", lambda spec: f"GPU {spec}")
+    monkeypatch.setattr("kerntune.gate.gpu_capture.gpu_name", lambda spec: f"GPU {spec}")
     lines: list[str] = []
     gpu: Any = SimpleNamespace(spec=5)
     naming(gpu, lines.append)("timing")

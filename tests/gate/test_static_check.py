@@ -23,13 +23,14 @@ from kerntune.base.case_result import UNJUDGED
 from kerntune.base.codec import to_json
 from kerntune.base.config import Config
 from kerntune.base.policy import Missing, Outcome, Policy, StaticPolicy, StaticRule, Update, Verdict
-from kerntune.compiling.cost_estimate import Shape
 from kerntune.compiling.farm import Farm
+from kerntune.compiling.frontend import Shape
 from kerntune.compiling.protocol import CompileFailed, Job
 from kerntune.compiling.worker_process import Died, JobOutcome
 from kerntune.errors import BaselineError, CaptureError, CompileError, EnvironmentFault, UsageError
-from kerntune.gate.baselines import ArtifactFolder, BaselineStore, StaticBaseline
-from kerntune.gpu.scripted import Rule
+from kerntune.gate.baseline_files import ArtifactFolder, BaselineStore
+from kerntune.gate.baselines import StaticBaseline
+from kerntune.gpu.script import Rule
 from kerntune.static import disassembly, metrics
 from pytest_kerntune.conclude import warning_of
 

@@ -13,14 +13,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kerntune.base.recording import Recording, View
-from kerntune.base.traffic import bits_of, bytes_moved
+from kerntune.base.roofline import bits_of, bytes_moved
 from kerntune.errors import MeasurementError
-from kerntune.gate.throughput import launch_shares
+from kerntune.gate.static_figures import launch_shares
 from kerntune.gpu.program import Loader, Program
-from kerntune.gpu.scripted import RIGHT, FakeBackend, FakeGpu, Rule
-from kerntune.timing.bandwidth import measured_bandwidth
-from kerntune.timing.launch_shares import MAX_LAUNCHES, launch_times
-from kerntune.tuning.observing import device_bandwidth
+from kerntune.gpu.script import RIGHT, Rule
+from kerntune.gpu.scripted import FakeBackend, FakeGpu
+from kerntune.timing.sampling import MAX_LAUNCHES, launch_times, measured_bandwidth
+from kerntune.tuning.device_figures import device_bandwidth
 
 replace = msgspec.structs.replace
 

@@ -17,14 +17,13 @@ from kerntune.errors import MeasurementError
 from kerntune.gate import baseline_builder, gpu_check
 from kerntune.gate.baseline_builder import BaselineBuilder, since_of
 from kerntune.gate.baselines import Calibration, SinceAnchor, TimeBaseline, work_id
-from kerntune.gate.calibration import VERSION
 from kerntune.gate.call import Settings
 from kerntune.gate.call_tuning import Tuning, TuningOutcome
 from kerntune.gate.comparison import Comparison, Judgement
 from kerntune.gate.decision import Evidence
+from kerntune.gate.device_faults import NOT_LOOKED, OutsideWrites
 from kerntune.gate.gpu_check import RESTS_S, SHORT_RESTS_S, TimedCheck, obsolete, untimed
-from kerntune.gate.outside_writes import NOT_LOOKED, OutsideWrites
-from kerntune.gate.replay import REPLAY, RungUsed
+from kerntune.gate.replay import REPLAY, VERSION, RungUsed
 from kerntune.gpu.foreign_work import NONE_SEEN, ForeignWork
 
 replace = msgspec.structs.replace

@@ -15,9 +15,10 @@ from tuning.turn_clock import LIMITS, Clock
 
 from gate.project import Project, Run
 from kerntune.base.policy import TuneMode
-from kerntune.gate import tuning_turns
+from kerntune.gate import call_tuning
 from kerntune.gpu import device_lock
-from kerntune.gpu.scripted import Script, scripted_host
+from kerntune.gpu.script import Script
+from kerntune.gpu.scripted import scripted_host
 from kerntune.tuning import agreement
 from kerntune.tuning.cache import WinnerCache
 from kerntune.tuning.stored_winners import Winners
@@ -128,9 +129,9 @@ def turns_of(monkeypatch: pytest.MonkeyPatch, winners: Known, capture: Any) -> l
         yield
         held.pop()
 
-    monkeypatch.setattr(tuning_turns, "turn", turn)
+    monkeypatch.setattr(call_tuning, "turn", turn)
     gpu: Any = "the GPU"
-    with tuning_turns.tuning_turns(winners, capture, gpu) as stack:  # type: ignore[arg-type]
+    with call_tuning.tuning_turns(winners, capture, gpu) as stack:  # type: ignore[arg-type]
         found = list(held)
         stack.close()
         assert held == []

@@ -12,14 +12,11 @@ import pytest
 from kerntune.base.codec import from_json
 from kerntune.cli import figures
 from kerntune.errors import KerntuneError
+from kerntune.gate.history.places import history_run
 from kerntune.gate.history.points import decoded, encoded
-from kerntune.gate.history.record import history_run
-from kerntune.gate.report import SCHEMA, RunReport, write_run
-from kerntune.gate.reporting.annotations import annotation_lines
-from kerntune.gate.reporting.flat_rows import write_csv
-from kerntune.gate.reporting.job_summary import summary
+from kerntune.gate.report import SCHEMA, RunReport, worst_first, write_run
 from kerntune.gate.reporting.page import html_page
-from kerntune.gate.reporting.ranking import worst_first
+from kerntune.gate.reporting.summaries import annotation_lines, summary, write_csv
 
 RUN = Path(__file__).parents[1] / "data" / "formats" / "run-new.json"
 

@@ -15,7 +15,7 @@ import torch
 from fake_runs import active
 
 from kerntune.base.recording import LOWEST_ADDRESS
-from kerntune.gpu.addresses import HIGHEST_ADDRESS, holders, possible_addresses, whose
+from kerntune.capture.memory_plan import HIGHEST_ADDRESS, holders, possible_addresses, whose
 from kerntune.gpu.scripted import FakeBackend
 
 

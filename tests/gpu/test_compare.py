@@ -11,10 +11,9 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kerntune.gpu import torch_compare
-from kerntune.gpu.compare import compare_bytes
+from kerntune.gpu import compare
+from kerntune.gpu.compare import compare_bytes, compare_pieces
 from kerntune.gpu.content import encode_floats
-from kerntune.gpu.torch_compare import compare_pieces
 from kerntune.tuning.verification import POISONS, TOLERANCE
 
 COUNT = 16
@@ -42,7 +41,7 @@ def difference(expected: bytes, actual: bytes, dtype: str, way: str = HOST, tole
 @pytest.fixture(params=[HOST, TORCH])
 def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
     """Both ways, torch's in chunks of four float64."""
-    monkeypatch.setattr(torch_compare, "CHUNK", 32)
+    monkeypatch.setattr(compare, "CHUNK", 32)
     return str(request.param)
 
 

@@ -12,7 +12,7 @@ from kerntune.base.device import Target, typical_device
 from kerntune.capture import Capture
 from kerntune.capture.recorder import record
 from kerntune.errors import CompileError, GridError, TargetError
-from kerntune.gpu.compile_only import StaticBackend
+from kerntune.gpu.fake_cuda.static_backend import StaticBackend
 
 TARGETS = tuple(map(Target.parse, ("cuda:90", "cuda:80", "hip:gfx942")))
 

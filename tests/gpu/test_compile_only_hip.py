@@ -11,7 +11,7 @@ from fake_runs import N, captured, scale, scale_kernel
 from kerntune.base.device import Target
 from kerntune.capture.recorder import record
 from kerntune.errors import GridError
-from kerntune.gpu.compile_only import StaticBackend
+from kerntune.gpu.fake_cuda.static_backend import StaticBackend
 
 GFX942 = Target.parse("hip:gfx942")
 

@@ -22,7 +22,8 @@ from kerntune.gpu.guards import (
     damage_text,
     guards_bytes,
 )
-from kerntune.gpu.scripted import FakeGpu, Rule, Script
+from kerntune.gpu.script import Rule, Script
+from kerntune.gpu.scripted import FakeGpu
 from kerntune.gpu.scripted_work import FakeBuffer
 
 

@@ -25,7 +25,8 @@ from kerntune.gpu.memory import (
     written_storages,
 )
 from kerntune.gpu.program import Loader, Program
-from kerntune.gpu.scripted import FakeBackend, FakeGpu, Script
+from kerntune.gpu.script import Script
+from kerntune.gpu.scripted import FakeBackend, FakeGpu
 from kerntune.timing.sampling import slot_for
 
 

@@ -11,7 +11,7 @@ import pytest
 
 from kerntune.base.device import DeviceSpec, Target
 from kerntune.gpu.cuda import CudaGpu
-from kerntune.gpu.nvml import device_state, is_limited
+from kerntune.gpu.host_gpus import device_state, is_limited
 from kerntune.kernels import compat
 
 UUID = "5f3a1c2e-0000-1111-2222-333344445555"

@@ -10,7 +10,7 @@ import pytest
 from kerntune.base.device import Target, typical_device
 from kerntune.errors import TargetError, UsageError
 from kerntune.gpu import probe
-from kerntune.gpu.compile_only import StaticBackend
+from kerntune.gpu.fake_cuda.static_backend import StaticBackend
 from kerntune.gpu.probe import find_backend, torch_device
 
 SM80, SM90 = Target.parse("cuda:80"), Target.parse("cuda:90")

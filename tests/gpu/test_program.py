@@ -16,7 +16,8 @@ from kerntune.errors import OutOfResourcesError, ReplayError
 from kerntune.gpu.base import Function
 from kerntune.gpu.memory import Memory
 from kerntune.gpu.program import Loader, Program
-from kerntune.gpu.scripted import FakeBackend, FakeBuffer, FakeGpu, Rule, Script
+from kerntune.gpu.script import Rule, Script
+from kerntune.gpu.scripted import FakeBackend, FakeBuffer, FakeGpu
 
 Prepared = tuple[str, tuple[int, int, int], list[Param], list["int | None"]]
 

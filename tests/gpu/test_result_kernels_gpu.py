@@ -10,7 +10,7 @@ from kerntune.errors import BackendError
 from kerntune.gpu.base import Buffer, Executor
 from kerntune.gpu.number_formats import BITS, FLOAT_FORMATS, INTEGER_FORMATS, NOWHERE, NumberFormat, count_differences
 from kerntune.gpu.probe import has_cuda
-from kerntune.gpu.result_comparers import DeviceOrHost, OnHost
+from kerntune.gpu.result_compare import DeviceOrHost, OnHost
 from kerntune.gpu.result_kernels import ResultKernels
 
 pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not has_cuda(), reason="needs a CUDA GPU")]

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from kerntune.gpu import rotation
-from kerntune.gpu.rotation import CUDA, HIP, ROCR, listed, rotated, turned, visible_count
+from kerntune.gpu import host_gpus
+from kerntune.gpu.host_gpus import CUDA, HIP, ROCR, listed, rotated, turned, visible_count
 
 MIGS = "MIG-aa,MIG-bb,MIG-cc"
 
@@ -81,6 +81,6 @@ def test_the_list_is_turned_not_cut() -> None:
 
 
 def test_without_a_list_and_a_count_nvml_is_asked(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(rotation, "device_count", lambda: 3)
+    monkeypatch.setattr(host_gpus, "device_count", lambda: 3)
     assert listed({}) == ["0", "1", "2"]
     assert listed({}, count=1) == ["0"]

@@ -17,7 +17,8 @@ from hypothesis import strategies as st
 from kerntune.base.recording import Binary
 from kerntune.capture.recorder import Recorded
 from kerntune.errors import MeasurementError, OutOfResourcesError, UsageError
-from kerntune.gpu.scripted import RIGHT, WRONG, FakeBackend, FakeGpu, Rule, Script
+from kerntune.gpu.script import RIGHT, WRONG, Rule, Script
+from kerntune.gpu.scripted import FakeBackend, FakeGpu
 from kerntune.gpu.scripted_work import BufferContent, FakeBuffer, Filled, Joined, Repeated, Scattered, Shifted
 
 

@@ -8,16 +8,16 @@ from pathlib import Path
 import pytest
 
 from kerntune.errors import BackendError
-from kerntune.gpu import shared_device
+from kerntune.gpu import host_gpus
 from kerntune.gpu.cuda import CudaGpu
-from kerntune.gpu.shared_device import EXCLUSIVE_PROCESS, compute_mode, mps_folder, unprotected
+from kerntune.gpu.host_gpus import EXCLUSIVE_PROCESS, compute_mode, mps_folder, unprotected
 
 
 @pytest.fixture(autouse=True)
 def plain(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("CUDA_MPS_PIPE_DIRECTORY", raising=False)
-    monkeypatch.setattr(shared_device, "MPS_FOLDER", tmp_path / "usual")
-    monkeypatch.setattr(shared_device, "compute_mode", lambda uuid: 0)
+    monkeypatch.setattr(host_gpus, "MPS_FOLDER", tmp_path / "usual")
+    monkeypatch.setattr(host_gpus, "compute_mode", lambda uuid: 0)
 
 
 def test_nothing_is_said_of_a_device_of_one_s_own() -> None:
@@ -37,7 +37,7 @@ def test_mps_is_said(tmp_path: Path, where: str, monkeypatch: pytest.MonkeyPatch
 
 
 def test_exclusive_process_mode_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(shared_device, "compute_mode", lambda uuid: EXCLUSIVE_PROCESS)
+    monkeypatch.setattr(host_gpus, "compute_mode", lambda uuid: EXCLUSIVE_PROCESS)
     (line,) = unprotected("0123")
     assert "exclusive-process mode: no second process can use it" in line
 
@@ -69,9 +69,9 @@ def test_the_device_s_own_words_decide_where_first_launches_run(
     assert all(text.startswith(words) for text, words in zip(found, said, strict=True))
     if said:
         with pytest.raises(BackendError, match=re.escape(said[0])):
-            gpu.looking_process()
+            gpu.first_launch_arguments()
     else:
-        assert gpu.looking_process() == ("3",)
+        assert gpu.first_launch_arguments() == ("3",)
 
 
 def test_a_device_that_nvml_does_not_know_has_no_mode() -> None:

@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 from kerntune.base.device import Target, typical_device
 from kerntune.errors import BackendError, MeasurementError
 from kerntune.gpu.base import Buffer
-from kerntune.gpu.scripted import FakeGpu, Script
+from kerntune.gpu.script import Script
+from kerntune.gpu.scripted import FakeGpu
 from kerntune.gpu.staging import HOST, IPC, PLACE_ALIGN, HostStaging, Receiver, batches, device_staging, staged_bytes
 
 

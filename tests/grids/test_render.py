@@ -10,8 +10,7 @@ from hypothesis import given
 
 from kerntune.errors import GridError
 from kerntune.grids import FixedGrid, Grid1D, Grid2DWithYZOverflow, Name, add, ceil_div, maximum, minimum, mul
-from kerntune.grids.expr import substitute
-from kerntune.grids.render import to_cpp, to_python
+from kerntune.grids.expr import substitute, to_cpp, to_python
 
 from . import differential
 from .strategies import SCOPES, expressions

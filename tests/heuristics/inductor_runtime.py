@@ -32,14 +32,13 @@ from torch._inductor.virtualized import V, ops
 from kerntune.base.config import Config
 from kerntune.base.device import DeviceSpec
 from kerntune.heuristics import INDUCTOR_2_13, Preset, persistent_reduction, pointwise, reduction
+from kerntune.heuristics.call_hints import inner_split, outer_split, second_stage_hint
 from kerntune.heuristics.combo import SubKernel, combo
 from kerntune.heuristics.descent_steps import Field, Neighbourhood, neighbourhood
+from kerntune.heuristics.given_configs import fixed_config, foreach, kernel_hash, template, user_autotune
 from kerntune.heuristics.hints import HeuristicType, KernelHints, Modes, ReductionHint, TileHint
-from kerntune.heuristics.lookup import kernel_hash
 from kerntune.heuristics.proposer import Proposer
-from kerntune.heuristics.scaling import may_scale, scale_reductions
-from kerntune.heuristics.strides import inner_split, outer_split, second_stage_hint
-from kerntune.heuristics.templates import fixed_config, foreach, template, user_autotune
+from kerntune.heuristics.reduction import may_scale, scale_reductions
 
 from .inductor_cases import B200, H100, MI300, R_SIZES, RX7900, T4, X_SIZES, XPU
 from .inductor_oracle import axis_name, backend, flat, flat_all, inductor_meta, properties, sizes_of, triton_meta

@@ -10,8 +10,8 @@ from unittest import mock
 import msgspec
 import pytest
 
-from kerntune.heuristics.choices import pays_cooperative, pays_persistent
 from kerntune.heuristics.hints import KernelHints, ReductionHint
+from kerntune.heuristics.reduction_blocks import pays_cooperative, pays_persistent
 
 OUTPUTS = (1, 2, 4, 8, 16, 32, 1024)
 LENGTHS = tuple(1 << n for n in (0, 5, 6, 7, 10, 11, 14, 15, 16, 17, 18, 20, 21, 22))

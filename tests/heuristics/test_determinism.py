@@ -6,8 +6,8 @@ import pytest
 
 from kerntune.base.config import Config
 from kerntune.errors import HintError
-from kerntune.heuristics.determinism import one_config
 from kerntune.heuristics.hints import KernelHints, Modes
+from kerntune.heuristics.reduction_blocks import one_config
 
 from .inductor_free import shapes
 

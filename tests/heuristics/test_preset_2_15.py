@@ -23,8 +23,8 @@ from kerntune.heuristics import (
     pointwise,
     reduction,
 )
+from kerntune.heuristics.call_hints import inner_split
 from kerntune.heuristics.hints import AutotuneHint, HeuristicType, KernelHints, ReductionHint
-from kerntune.heuristics.strides import inner_split
 
 from .inductor_cases import B300, XPU, ours
 from .inductor_free import shapes

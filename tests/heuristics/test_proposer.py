@@ -20,9 +20,9 @@ from kerntune.heuristics import (
     round_sizes,
     split_scan,
 )
+from kerntune.heuristics.call_hints import Read
 from kerntune.heuristics.hints import KernelHints, Modes, ReductionHint
 from kerntune.heuristics.proposer import ProposalInputs, Proposer
-from kerntune.heuristics.strides import Read
 
 H100 = TYPICAL_DEVICES["cuda:90"]
 A = {"x": ("n",)}

@@ -7,8 +7,8 @@ import pytest
 from kerntune.base.device import TYPICAL_DEVICES
 from kerntune.errors import HintError
 from kerntune.heuristics import Read, read_of, reduction_split, second_stage_hint
+from kerntune.heuristics.call_hints import inferred_read
 from kerntune.heuristics.hints import ReductionHint
-from kerntune.heuristics.strides import inferred_read
 
 H100 = TYPICAL_DEVICES["cuda:90"]
 B200 = TYPICAL_DEVICES["cuda:100"]

@@ -14,8 +14,8 @@ from kerntune.errors import HintError
 from kerntune.heuristics import persistent_reduction, reduction
 from kerntune.heuristics.hints import KernelHints
 from kerntune.heuristics.presets import INDUCTOR_2_13
+from kerntune.heuristics.reduction_blocks import share_out, tiled_config
 from kerntune.heuristics.sizing import bounds
-from kerntune.heuristics.tiling import share_out, tiled_config
 
 from .inductor_free import shapes
 

@@ -23,8 +23,7 @@ from kerntune.capture.memory_plan import Plan
 from kerntune.compiling.compiler import Compiled
 from kerntune.errors import CaptureError
 from kerntune.gpu.scripted import FakeBackend
-from kerntune.kernels.abi import TMA_DTYPE_DEVICE_TO_HOST, flatten, pointer_views
-from kerntune.kernels.specialize import Specialized, specialize
+from kerntune.kernels.specialize import TMA_DTYPE_DEVICE_TO_HOST, Specialized, flatten, pointer_views, specialize
 
 SM90, SM80, GFX942 = Target.parse("cuda:90"), Target.parse("cuda:80"), Target.parse("hip:gfx942")
 

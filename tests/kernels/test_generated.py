@@ -8,8 +8,15 @@ from typing import Any
 
 import pytest
 
-from kerntune.kernels.generated import GeneratedKernel, generated, mark_generated, name_without_number, origins_of
-from kerntune.kernels.source import kernel_name, source_hash
+from kerntune.kernels.source import (
+    GeneratedKernel,
+    generated,
+    kernel_name,
+    mark_generated,
+    name_without_number,
+    origins_of,
+    source_hash,
+)
 
 SOURCE = """
 import triton

@@ -14,7 +14,7 @@ from triton.experimental.gluon import language as gl
 from triton.experimental.gluon.nvidia.hopper import TensorDescriptor as GluonDescriptor
 from triton.tools.tensor_descriptor import TensorDescriptor
 
-from kerntune.kernels.value_text import text_of
+from kerntune.kernels.source import text_of
 
 
 class Mode(Enum):

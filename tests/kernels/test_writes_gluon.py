@@ -17,7 +17,8 @@ from triton.runtime.jit import JITFunction
 from kerntune.base.device import Target
 from kerntune.compiling.frontend import lower, request_of
 from kerntune.gpu.fake_cuda.launches import run_first
-from kerntune.kernels import compat, operations, writes
+from kerntune.kernels import access as operations
+from kerntune.kernels import compat, writes
 from kerntune.kernels.access import Access
 from kerntune.kernels.specialize import Specialized, specialize
 from kerntune.kernels.writes import access_of

@@ -85,7 +85,7 @@ class Project:
 @pytest.fixture
 def project(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch, copies: Copies) -> Project:
     # The conftest that scripts the engine comes later than stand-ins for targets: they have their own tests.
-    monkeypatch.setattr("pytest_kerntune.initial_conftests._without_gpu", lambda resolved: False)
+    monkeypatch.setattr("pytest_kerntune.run_lifetime._without_gpu", lambda resolved: False)
     return Project(pytester, lambda: copies.python)
 
 

@@ -11,7 +11,7 @@ import pytest
 from test_against import CONFTEST, INI, TESTS, repository  # noqa: F401  # a fixture
 
 from kerntune.base.device import Target
-from kerntune.gate.baselines import BaselineStore
+from kerntune.gate.baseline_files import BaselineStore
 from pytest_kerntune.options import resolve
 from pytest_kerntune.reference_settings import ReferenceSettings
 

@@ -10,8 +10,8 @@ import types
 
 import pytest
 
-from pytest_kerntune import ending
-from pytest_kerntune.ending import collect_again
+from pytest_kerntune import run_lifetime
+from pytest_kerntune.run_lifetime import collect_again
 from pytest_kerntune.session import Gate
 
 pytest_plugins = ["pytester"]
@@ -24,7 +24,7 @@ def test_sigterm_ends_a_run_in_order(project, plugin_name, source_environ):
         "from pathlib import Path\n"
         "def test_a(autotune):\n    autotune(kernel())\n"
         "def test_b(autotune, pytestconfig):\n"
-        "    from pytest_kerntune.scratch import Aside\n"
+        "    from pytest_kerntune.run_conditions import Aside\n"
         "    folder = Aside(pytestconfig).folder('mine', lambda into: into)\n"
         "    Path('folder').write_text(str(folder))\n"
         "    print('here', flush=True)\n"
@@ -144,7 +144,7 @@ def test_an_interrupted_run_collects_less_until_its_end(project, monkeypatch, en
     collector = types.SimpleNamespace(
         get_freeze_count=lambda: len(frozen), freeze=lambda: frozen.append(1), unfreeze=frozen.clear
     )
-    monkeypatch.setattr(ending, "gc", collector)  # this process's objects are frozen already
+    monkeypatch.setattr(run_lifetime, "gc", collector)  # this process's objects are frozen already
     with contextlib.suppress(KeyboardInterrupt):
         project.run("-p", "collecting")
     spared = [int((project.path / name).read_text()) > 0 for name in ("unconfigure", "cleanup")]

@@ -147,7 +147,7 @@ def test_kernels_that_are_others_under_pytest_are_named(run, arguments, quick_py
 
 @pytest.mark.usefixtures("keep_libraries")
 def test_a_gpu_that_torch_does_not_see_is_said(project, one_test, monkeypatch, tmp_path):
-    monkeypatch.setattr("pytest_kerntune.surroundings.DEVICES", tmp_path)
+    monkeypatch.setattr("pytest_kerntune.run_conditions.DEVICES", tmp_path)
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
     project.engine(static=True)
     project.file(one_test())
@@ -168,13 +168,13 @@ def test_cuda_is_not_started_before_conftests_have_chosen_a_gpu(pytester, plugin
     monkeypatch.setattr(
         "kerntune.gpu.probe.has_cuda", lambda: asked.append(os.environ.get("PYTORCH_NVML_BASED_CUDA_CHECK")) or True
     )
-    from pytest_kerntune import initial_conftests
+    from pytest_kerntune import run_lifetime
     from pytest_kerntune.options import Options
 
     resolved = Options.__new__(Options)
     object.__setattr__(resolved, "targets", ())
     monkeypatch.setattr(Options, "settings", lambda self: SimpleNamespace(known_targets=lambda store: ["cuda:90"]))
     object.__setattr__(resolved, "baselines", tmp_path)
-    assert not initial_conftests._without_gpu(resolved)
+    assert not run_lifetime._without_gpu(resolved)
     assert asked == ["1"]
     assert "PYTORCH_NVML_BASED_CUDA_CHECK" not in os.environ

@@ -13,8 +13,8 @@ from kerntune.base.policy import Outcome, Verdict
 from kerntune.errors import KerntuneError
 from kerntune.gate.report import RunReport, counts
 from pytest_kerntune import unattended
-from pytest_kerntune.extra_targets import UNATTENDED, Further, arguments, run_further
 from pytest_kerntune.options import OPTIONS, resolve
+from pytest_kerntune.other_runs import UNATTENDED, Further, arguments, run_further
 
 pytest_plugins = ["pytester"]
 pytestmark = pytest.mark.usefixtures("keep_libraries")

@@ -7,8 +7,7 @@ import pytest
 from kerntune.base.policy import METRIC_TOLERANCES, Metrics, Outcome, StaticPrune, Verdict
 from kerntune.errors import UsageError
 from kerntune.tuning.verification import Verify
-from pytest_kerntune.gating import parse_metrics, parse_outcomes
-from pytest_kerntune.values import VERIFY
+from pytest_kerntune.values import VERIFY, parse_metrics, parse_outcomes
 
 pytest_plugins = ["pytester"]
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from kerntune.gate.baselines import BaselineStore
+from kerntune.gate.baseline_files import BaselineStore
 from kerntune.tuning.cache import TrialCache, WinnerCache
 
 CONFTEST = """

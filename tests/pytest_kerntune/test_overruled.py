@@ -7,7 +7,7 @@ import pytest
 from kerntune.base import policy
 from kerntune.base.policy import Outcome, Verdict
 from pytest_kerntune import conclude
-from pytest_kerntune.overruled import DECIDING, DecisionWatch
+from pytest_kerntune.run_conditions import DECIDING, DecisionWatch
 
 pytest_plugins = ["pytester"]
 

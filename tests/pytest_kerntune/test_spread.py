@@ -7,7 +7,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from pytest_kerntune.spread import Spread
+from pytest_kerntune.concurrency import Spread
 
 pytest_plugins = ["pytester"]
 

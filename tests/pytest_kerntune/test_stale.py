@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pytest_kerntune.selection import within
+from pytest_kerntune.run_conditions import within
 
 pytest_plugins = ["pytester"]
 

@@ -8,8 +8,7 @@ from hypothesis import strategies as st
 
 from kerntune.base.policy import FORMER_NAMES, METRIC_TOLERANCES, STATIC_RULES, StaticPolicy, StaticRule
 from kerntune.errors import UsageError
-from pytest_kerntune.gating import parse_metrics
-from pytest_kerntune.static_rules import parse_static
+from pytest_kerntune.values import parse_metrics, parse_static
 
 pytest_plugins = ["pytester"]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from kerntune.kernels.compat import versions
-from pytest_kerntune.shorten import without_id
+from pytest_kerntune.plugin import without_id
 from pytest_kerntune.terminal import INTERVAL_S, PATIENCE_S, Progress
 
 pytest_plugins = ["pytester"]

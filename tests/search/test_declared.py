@@ -9,8 +9,7 @@ from hypothesis import strategies as st
 from kerntune.base.config import Config
 from kerntune.errors import ConfigError
 from kerntune.search import Choice, Measured, Range, Search, Space
-from kerntune.search.budgeted import SPREAD
-from kerntune.search.declared import AT_ONCE
+from kerntune.search.budgeted import AT_ONCE, SPREAD
 from search.tables import MATMUL, Counted, matmul_ns
 
 SMALL = Space((Range("A", 1, 8), Choice("num_warps", (1, 2, 4))))

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kerntune.base.config import Config
-from kerntune.search.expected_improvement import FAILED, SLOWEST, expected_improvements, log_times, points_of
+from kerntune.search.descent import FAILED, SLOWEST, expected_improvements, log_times, points_of
 
 
 def test_a_tile_and_its_warps_that_grow_together_stay_nearer_than_either_alone() -> None:

@@ -9,8 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kerntune.static.access_width import DIRECTIONS, Direction
-from kerntune.static.finding import Finding
+from kerntune.static.code_rules import DIRECTIONS, Direction, Finding
 from kerntune.static.metrics import StaticMetrics
 from kerntune.static.rules import compare_static
 

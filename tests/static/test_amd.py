@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from kerntune.errors import StoreError
-from kerntune.static.amd import amd_mnemonics, amd_resources
+from kerntune.static.instructions import amd_mnemonics, amd_resources
 
 TEXT = """
 	.text

@@ -7,8 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kerntune.base.device import TYPICAL_DEVICES
-from kerntune.static.launch_limits import launch_violations
-from kerntune.static.occupancy import cuda_occupancy
+from kerntune.static.occupancy import cuda_occupancy, launch_violations
 
 H100 = TYPICAL_DEVICES["cuda:90"]
 A100 = TYPICAL_DEVICES["cuda:80"]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from kerntune.static.loops import Jump, inside, loops
+from kerntune.static.disassembly import Jump, inside, loops
 
 STEP = 16
 

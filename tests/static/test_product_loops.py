@@ -7,8 +7,7 @@ from typing import Any
 
 import pytest
 
-from kerntune.static.product_loops import ProductLoops, product_loops
-from kerntune.static.ptx import operand_counts
+from kerntune.static.ptx import ProductLoops, operand_counts, product_loops
 
 WGMMA = "wgmma.mma_async.sync.aligned.m64n128k16.f32.f16.f16 {%f1}, %rd6, %rd7, p, 1, 1;"
 COMMIT = "wgmma.commit_group.sync.aligned;"

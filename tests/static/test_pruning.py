@@ -11,8 +11,7 @@ from hypothesis import strategies as st
 
 from kerntune.base.policy import StaticPrune
 from kerntune.errors import UsageError
-from kerntune.static.prediction import Figures
-from kerntune.static.pruning import LOW_OCCUPANCY, MODEL_LIMIT, left_out
+from kerntune.static.prediction import LOW_OCCUPANCY, MODEL_LIMIT, Figures, left_out
 
 FIGURES = st.dictionaries(
     st.integers(0, 40),

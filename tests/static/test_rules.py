@@ -11,10 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kerntune.base.policy import STATIC_RULES, StaticPolicy, StaticRule
-from kerntune.static.finding import Finding
-from kerntune.static.launch_limits import Violation
+from kerntune.static.code_rules import Finding
 from kerntune.static.metrics import StaticMetrics
-from kerntune.static.product_loops import ProductLoops
+from kerntune.static.occupancy import Violation
+from kerntune.static.ptx import ProductLoops
 from kerntune.static.rules import ANY_CONFIG, SIZES, compare_static
 
 KERNTUNE = Path(__file__).parents[2] / "kerntune"

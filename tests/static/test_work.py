@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from kerntune.static.finding import Finding
+from kerntune.static.code_rules import Finding
 from kerntune.static.metrics import StaticMetrics
 from kerntune.static.rules import compare_static
 

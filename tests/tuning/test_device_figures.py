@@ -11,11 +11,11 @@ import torch
 from fake_runs import script
 
 from kerntune.errors import MeasurementError
-from kerntune.gpu import matmul_peak
+from kerntune.gpu import cuda
 from kerntune.gpu.probe import has_cuda
 from kerntune.gpu.scripted import FakeBackend, FakeGpu
 from kerntune.tuning import observing
-from kerntune.tuning.observing import device_bandwidth, device_matmul, stored_figures
+from kerntune.tuning.device_figures import device_bandwidth, device_matmul, stored_figures
 
 
 @pytest.fixture
@@ -73,13 +73,13 @@ def test_without_an_identity_nothing_is_kept(gpu: FakeGpu, tmp_path: Path, measu
 
 
 def test_a_scripted_device_multiplies_nothing(gpu: FakeGpu) -> None:
-    assert matmul_peak.measured_matmul(gpu, "float16") is None
+    assert cuda.measured_matmul(gpu, "float16") is None
 
 
 @pytest.mark.parametrize("dtype", ["float16", "float32", "int8", "float8_e4m3fn"])
 def test_a_products_numbers_leave_a_tests_own_as_they_are(dtype: str) -> None:
     before = torch.get_rng_state()
-    assert matmul_peak._product(dtype, 16, "cpu") is not None
+    assert cuda._product(dtype, 16, "cpu") is not None
     assert torch.equal(torch.get_rng_state(), before)
 
 
@@ -89,5 +89,5 @@ def test_a_products_numbers_leave_a_tests_own_as_they_are(dtype: str) -> None:
 def test_products_reach_a_sensible_rate(dtype: str) -> None:
     from kerntune.gpu.cuda import CudaGpu
 
-    found = matmul_peak.measured_matmul(CudaGpu(), dtype)
+    found = cuda.measured_matmul(CudaGpu(), dtype)
     assert found is None or 1e11 < found < 1e16

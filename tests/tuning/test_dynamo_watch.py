@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
-import kerntune.tuning.context as watch
+import kerntune.tuning.dynamo_watch as watch
 from kerntune.kernels.compat import torch_private
-from kerntune.tuning.context import AfterImport
+from kerntune.tuning.dynamo_watch import AfterImport
 
 PROGRAM = """
 import sys, torch, triton, kerntune

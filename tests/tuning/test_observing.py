@@ -18,7 +18,7 @@ import kerntune
 from kerntune.errors import UsageError
 from kerntune.gpu.scripted import FakeBackend, FakeGpu
 from kerntune.kernels import compat
-from kerntune.kernels.dispatch.observers import ObservedLaunch, observers, unwatch, watch
+from kerntune.kernels.dispatch.launch_path import ObservedLaunch, observers, unwatch, watch
 from kerntune.tuning import bandwidth_report, observing
 from kerntune.tuning.observing import NvtxRanges, observers_of, range_name
 

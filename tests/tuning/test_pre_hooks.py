@@ -15,7 +15,8 @@ import kerntune
 from kerntune.capture import Capture
 from kerntune.capture.recorder import record
 from kerntune.gpu.program import Loader
-from kerntune.gpu.scripted import RIGHT, FakeBackend, FakeGpu, FakeWork
+from kerntune.gpu.script import RIGHT
+from kerntune.gpu.scripted import FakeBackend, FakeGpu, FakeWork
 from kerntune.gpu.scripted_work import BufferContent, Filled
 from kerntune.tuning.admission import first_contents
 from kerntune.tuning.tune_call import tune_call

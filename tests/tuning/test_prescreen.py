@@ -19,7 +19,8 @@ from kerntune.capture.recorder import record
 from kerntune.compiling.compiler import Compiled
 from kerntune.errors import StoreError, TargetError, TuningError
 from kerntune.gpu.program import Loader
-from kerntune.gpu.scripted import FakeBackend, Rule
+from kerntune.gpu.script import Rule
+from kerntune.gpu.scripted import FakeBackend
 from kerntune.static import prediction
 from kerntune.static.prediction import Figures
 from kerntune.tuning.candidates import CandidatePool, pool_of

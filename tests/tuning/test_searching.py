@@ -15,7 +15,8 @@ import kerntune
 from kerntune.base.config import Config
 from kerntune.errors import CacheMissError, ConfigError
 from kerntune.gpu.fake_cuda.launches import run_first
-from kerntune.gpu.scripted import FakeBackend, Rule
+from kerntune.gpu.script import Rule
+from kerntune.gpu.scripted import FakeBackend
 from kerntune.search import Choice, Range, Search, Space
 from kerntune.tuning.cache import TrialCache, WinnerCache
 from kerntune.tuning.race import Estimates

@@ -19,7 +19,8 @@ from kerntune.capture import Capture, Site
 from kerntune.capture.entry_points import EntryPoints
 from kerntune.compiling.compiler import Compiled, Compiler
 from kerntune.errors import TuningError
-from kerntune.gpu.scripted import FakeBackend, FakeGpu, Rule
+from kerntune.gpu.script import Rule
+from kerntune.gpu.scripted import FakeBackend, FakeGpu
 from kerntune.kernels import compat
 from kerntune.tuning import tune_call as module
 from kerntune.tuning.cache import TrialCache, WinnerCache

@@ -34,7 +34,8 @@ from kerntune.capture import Capture
 from kerntune.capture.recorder import Recorded, record
 from kerntune.errors import TuningError
 from kerntune.gpu.program import Loader, Program
-from kerntune.gpu.scripted import FakeBackend, FakeGpu, Rule
+from kerntune.gpu.script import Rule
+from kerntune.gpu.scripted import FakeBackend, FakeGpu
 from kerntune.tuning import race as race_module
 from kerntune.tuning.cache import TrialCache, WinnerCache
 from kerntune.tuning.candidates import CandidatePool

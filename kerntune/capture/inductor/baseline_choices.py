@@ -17,15 +17,22 @@ from kerntune.base.config import COMPILE_FIELDS, Config
 from kerntune.capture.site import config_of
 from kerntune.errors import ConfigError
 from kerntune.kernels.compat import inductor_parts
-from kerntune.kernels.generated import GeneratedKernel, generated, mark_generated, name_without_number
-from kerntune.kernels.source import kernel_file, kernel_name, source_hash
+from kerntune.kernels.source import (
+    GeneratedKernel,
+    generated,
+    kernel_file,
+    kernel_name,
+    mark_generated,
+    name_without_number,
+    source_hash,
+)
 
 Times = Mapping[str, "float | None"]
 """Milliseconds of candidates that Inductor has timed, by a hash of the candidate; None for one that can't run."""
 
 
 @dataclass(frozen=True)
-class KnownChoices:
+class BaselineChoices:
     """What a baseline has of Inductor's choices. ``configs`` are those of a kernel's launches in order, by its name and
     the hash of its source; ``times`` are those that decided which templates were taken, what was fused or combined,
     which kernels of ``multi_kernel`` were launched and which matrix products were padded."""
@@ -43,7 +50,7 @@ class InductorChoices:
     taken; else Inductor times them, and ``anew`` has a sentence. ``times`` are those by which this call was compiled.
     """
 
-    load: Callable[[], KnownChoices] = KnownChoices
+    load: Callable[[], BaselineChoices] = BaselineChoices
     times: dict[str, float | None] = field(default_factory=dict)
     anew: list[str] = field(default_factory=list)
     recorded: bool = False
@@ -51,7 +58,7 @@ class InductorChoices:
     choice: it has some without their times."""
 
     def __post_init__(self) -> None:
-        self._known = KnownChoices()
+        self._known = BaselineChoices()
         self._launched: Counter[tuple[str, str]] = Counter()
         self._chosen: list[Any] = []
 

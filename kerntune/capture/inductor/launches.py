@@ -1,11 +1,23 @@
-"""Launches of Inductor's kernels, which reach none of Triton's entry points, as launches of a capture."""
+"""Launches of Inductor's kernels, which reach none of Triton's entry points, as launches of a capture.
+
+What Inductor launches while it compiles, and while it times candidates, is no part of the call.
+
+The ATen operators that a kernel was generated for are read from the generated code. Inductor writes a comment above
+each kernel in the Python module that launches it: ``Original ATen: [aten.add]``. The module is a file, also where it
+comes from a cache, so nothing has to be recorded while code is generated.
+"""
 
 from __future__ import annotations
 
 import contextlib
+import functools
+import re
+import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, lru_cache
+from pathlib import Path
+from types import FrameType
 from typing import Any, Protocol
 
 from kerntune.base.config import Config
@@ -13,19 +25,81 @@ from kerntune.base.device import Target
 from kerntune.base.grid_check import check_grid
 from kerntune.capture.inductor.baseline_choices import InductorChoices
 from kerntune.capture.inductor.compiled_calls import CompiledCalls
-from kerntune.capture.inductor.origins import origins_of_launch
-from kerntune.capture.inductor.trial_launches import leave_out_trials
 from kerntune.capture.launch import Pending, Probe
 from kerntune.capture.site import Candidate, Site, config_of
 from kerntune.compiling.compiler import Compiler
 from kerntune.errors import CompileError, TrialError
 from kerntune.gpu.base import Backend
 from kerntune.kernels import compat
-from kerntune.kernels.abi import pointer_arguments
 from kerntune.kernels.compat import inductor_parts
-from kerntune.kernels.generated import GeneratedKernel, mark_generated, name_without_number
-from kerntune.kernels.source import kernel_file, kernel_name
-from kerntune.kernels.specialize import Specialized
+from kerntune.kernels.source import GeneratedKernel, kernel_file, kernel_name, mark_generated, name_without_number
+from kerntune.kernels.specialize import Specialized, pointer_arguments
+
+COMPILING = ("compile_frame", "generate")
+"""Parts in which code is made: templates are timed here, fused kernels, and choices of padding. Backward graphs are
+generated when they first run, outside of a frame's compilation."""
+
+TIMING = ("bench", "bench_gpu", "bench_gpu_own", "bench_profiling", "tune", "descend", "bench_kernels")
+"""Parts that time candidates, which a compiled function's first call does as well."""
+
+Pause = Callable[[], contextlib.AbstractContextManager[None]]
+
+
+def leave_out_trials(stack: contextlib.ExitStack, pause: Pause) -> None:
+    """Until ``stack`` closes, nothing that these parts launch is captured or counted; ``pause()`` holds for the thread
+    that enters it."""
+    for word in (*COMPILING, *TIMING):
+        part = inductor_parts.INDUCTOR[word]
+        if part.exists() or not part.optional:
+            inductor_parts.replace_part(stack, word, _paused(part.get(), pause))
+
+
+def _paused(original: Callable[..., Any], pause: Pause) -> Callable[..., Any]:
+    @functools.wraps(original)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        with pause():
+            return original(*args, **kwargs)
+
+    return call
+
+
+DEPTH = 12
+"""Frames above a launch among which its module is looked for; multi-kernels and wrappers are between."""
+
+_KERNEL = re.compile(r"^(\w+) = async_compile\.triton\(", re.M)
+_ORIGINS = re.compile(r"Original ATen: \[([^\[\]]*)\]")
+
+
+def origins_of_launch(tuner: Any, word: str) -> tuple[str, ...]:
+    """The operators of the kernel ``word`` of the module that is launching it now, sorted; none if it isn't found."""
+    frame: FrameType | None = sys._getframe(1)
+    for _ in range(DEPTH):
+        if frame is None:
+            break
+        if frame.f_globals.get(word) is tuner:
+            return _origins_in(frame.f_code.co_filename).get(word, ())
+        frame = frame.f_back
+    return ()
+
+
+@lru_cache(maxsize=64)
+def _origins_in(path: str) -> dict[str, tuple[str, ...]]:
+    """By kernel, what a generated module says of it."""
+    try:
+        return origins_in_text(Path(path).read_text(encoding="utf-8"))
+    except OSError:
+        return {}
+
+
+def origins_in_text(text: str) -> dict[str, tuple[str, ...]]:
+    """The same from a module's text. A kernel's comment ends where the kernel begins; the last one before it counts."""
+    found, begin = {}, 0
+    for kernel in _KERNEL.finditer(text):
+        said = _ORIGINS.findall(text, begin, kernel.start())
+        names = [name.strip() for name in said[-1].split(",")] if said else []
+        found[kernel[1]] = tuple(sorted(name for name in names if name))
+        begin = kernel.end()
+    return found
 
 
 class Recorder(Protocol):

@@ -1,27 +1,34 @@
-"""``kerntune bisect``: its arguments, its answer, its exit code."""
+"""``kerntune bisect``: from its arguments to its text and its exit code.
+
+A bisection goes over commits, over versions of Triton, or over both.
+"""
 
 from __future__ import annotations
 
 import argparse
 import contextlib
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
-from kerntune.base.temporary_folders import scratch_folder
+from kerntune.base.folders import scratch_folder
 from kerntune.cli.bisect.bisected_version import (
+    INSTALLED,
     BisectedProject,
     BisectedVersion,
     TritonChoice,
+    commit_line,
     commits_between,
+    merged_by,
     project_at,
     triton_choices,
 )
-from kerntune.cli.bisect.bisection import Bisection, Conclusion, installed_only, over_both
-from kerntune.cli.bisect.judging import VersionJudge
+from kerntune.cli.bisect.first_bad import FirstBad, VersionLine
+from kerntune.cli.bisect.judging import Identity, ScreenedVersion, TimedVersion, VersionJudge, differences
 from kerntune.errors import KerntuneError, UsageError
 from kerntune.gate import git
-from kerntune.gate.baselines import BaselineStore
+from kerntune.gate.baseline_files import BaselineStore
 from kerntune.gate.console import FINDINGS, OK, complain, counted, error_text, say
 from kerntune.gate.project import baseline_folder
 from kerntune.gpu.probe import has_cuda
@@ -144,3 +151,178 @@ def _good_side(args: argparse.Namespace, good: str, project: BisectedProject, ju
         judge.record_good(BisectedVersion(git.commit_of(project.top, good)))
         if kept is not None:
             judge.keep_good(kept)
+
+
+ShowProgress = Callable[[str], None]
+
+
+@dataclass(frozen=True)
+class Conclusion:
+    """What a bisection came to: the lines of its answer, and whether there is a first bad version."""
+
+    lines: tuple[str, ...]
+    found: bool
+
+
+class Bisection:
+    """Looks for the first bad version on a line whose first version is recorded as the good one."""
+
+    def __init__(self, judge: VersionJudge, top: Path | None, progress: ShowProgress) -> None:
+        self._judge, self._top, self._progress = judge, top, progress
+        self._screened: dict[BisectedVersion, ScreenedVersion] = {}
+        self._measured: dict[BisectedVersion, TimedVersion] = {}
+
+    @property
+    def measured(self) -> int:
+        """Versions that were timed."""
+        return len(self._measured)
+
+    def along(self, versions: Sequence[BisectedVersion]) -> Conclusion:
+        """The first bad one of versions that lie on a line."""
+        line = VersionLine(
+            len(versions) - 1, lambda at: self._screen(versions, at), lambda at: self._measure(versions[at])
+        )
+        refusal = self._ends(line, versions)
+        if refusal is not None:
+            return refusal
+        found = line.search()
+        return Conclusion(tuple(self._answer(versions, found)), True)
+
+    def is_bad(self, version: BisectedVersion) -> bool | None:
+        """Whether one version is bad."""
+        screened = self._screen([version], [0])[0]
+        return None if screened is None else self._measure(version)
+
+    def shown(self, version: BisectedVersion) -> Sequence[str]:
+        """What was seen of a version: why it is unknown, or the gate's messages."""
+        screened = self._screened[version]
+        return [screened.reason] if screened.identity is None else self._shown_change(version)
+
+    def _ends(self, line: VersionLine, versions: Sequence[BisectedVersion]) -> Conclusion | None:
+        """Why there is nothing to look for, if so."""
+        good, bad = versions[0], versions[-1]
+        for end in (good, bad):
+            if self._screened[end].identity is None:
+                raise UsageError(f"{self._named(end)} has no known code: {self._screened[end].reason}")
+        if line.identity(0) == line.identity(len(versions) - 1):
+            return Conclusion(
+                (f"nothing to find: {self._named(bad)} compiles to the same code as {self._named(good)}",), False
+            )
+        verdict = line.verdict(len(versions) - 1)
+        if verdict:
+            return None
+        if not self._judge.timed:
+            return self._candidates(versions)
+        why = "; ".join(self._measured[bad].messages)
+        what = "is not slower than" if verdict is False else "could not be compared with"
+        return Conclusion((f"nothing to find: {self._named(bad)} {what} {self._named(good)}: {why}",), False)
+
+    def _candidates(self, versions: Sequence[BisectedVersion]) -> Conclusion:
+        """Without a GPU, and no rule fails: every version whose code differs from that before."""
+        self._screen(versions, range(len(versions)))
+        last = self._named(versions[-1])
+        lines = [f"no static rule fails for {last}; these change the code, and only a GPU can tell more:"]
+        before = versions[0]
+        for version in versions[1:]:
+            screened = self._screened[version]
+            if screened.identity is None or screened.identity == self._screened[before].identity:
+                continue
+            lines.append(f"  {self._named(version)}")
+            lines += [f"    {text}" for text in differences(self._screened[before], screened)]
+            before = version
+        return Conclusion(tuple(lines), False)
+
+    def _answer(self, versions: Sequence[BisectedVersion], found: FirstBad) -> list[str]:
+        good, bad = versions[found.good], versions[found.bad]
+        between = versions[found.good + 1 : found.bad]
+        merged = self._inside_merge(bad) if not between else None
+        if merged is not None:
+            return merged
+        lines = [f"first bad: {self._named(bad)}"]
+        if between:
+            lines = [
+                f"the first bad one is among these {len(between) + 1}, of which {len(between)} could not be judged:"
+            ]
+            lines += [f"  {self._named(v)}{_reason(self._why_unknown(v))}" for v in between]
+            lines.append(f"  {self._named(bad)}")
+        lines += [f"  {text}" for text in self._shown_change(bad)]
+        lines += [f"  {text}" for text in differences(self._screened[good], self._screened[bad])]
+        return lines
+
+    def _inside_merge(self, bad: BisectedVersion) -> list[str] | None:
+        """Of a merge that is the first bad one, the answer for the commits that it merged, if it lies among them."""
+        inside = merged_by(self._top, bad.commit) if self._top is not None and bad.commit else []
+        if len(inside) < 2:
+            return None
+        versions = [BisectedVersion(commit, bad.triton) for commit in inside]
+        first, last = self.is_bad(versions[0]), self.is_bad(versions[-1])
+        if first is not False or not last:
+            return None
+        found = self.along(versions)
+        return [*found.lines, f"  merged by {self._named(bad)}"] if found.found else None
+
+    def _why_unknown(self, version: BisectedVersion) -> str:
+        measured = self._measured.get(version)
+        return "; ".join(measured.messages) if measured is not None else self._screened[version].reason
+
+    def _shown_change(self, bad: BisectedVersion) -> Sequence[str]:
+        """The gate's messages of the bad version, or of one that does the same work."""
+        identity = self._screened[bad].identity
+        same = [v for v, s in self._screened.items() if s.identity == identity]
+        measured = next((self._measured[v] for v in same if v in self._measured), None)
+        return measured.messages if measured is not None else self._screened[bad].messages
+
+    def _screen(self, versions: Sequence[BisectedVersion], at: Sequence[int]) -> Mapping[int, Identity | None]:
+        new = [versions[i] for i in at if versions[i] not in self._screened]
+        for version, screened in zip(new, self._judge.screen(new) if new else (), strict=True):
+            self._screened[version] = screened
+            if screened.identity is None:
+                self._progress(f"skipped {self._named(version)}: {screened.reason}")
+        return {i: self._screened[versions[i]].identity for i in at}
+
+    def _measure(self, version: BisectedVersion) -> bool | None:
+        if not self._judge.timed:
+            return self._screened[version].slower
+        if version not in self._measured:
+            self._measured[version] = self._judge.measure(version)
+            word = {True: "slower", False: "not slower", None: "not judged"}[self._measured[version].slower]
+            self._progress(f"timed {self._named(version)}: {word}")
+        return self._measured[version].slower
+
+    def _named(self, version: BisectedVersion) -> str:
+        if version.commit and self._top is not None:
+            text = commit_line(self._top, version.commit)
+            return f"{text} (Triton {version.triton.name})" if version.triton.name else text
+        return str(version)
+
+
+def _reason(text: str) -> str:
+    first = text.strip().splitlines()
+    return f": {first[0]}" if first else ""
+
+
+def over_both(bisection: Bisection, commits: Sequence[str], tritons: Sequence[TritonChoice]) -> Conclusion:
+    """Bisect from the first commit under the first Triton to the last commit under the last.
+
+    If the last commit is bad under the first Triton too, the code is to blame. Else Triton is, if the first commit is
+    bad under the last Triton; if not, it takes both.
+    """
+    first, last = tritons[0], tritons[-1]
+    if len(tritons) == 1:
+        return bisection.along([BisectedVersion(c, first) for c in commits])
+    if len(commits) == 1:
+        return bisection.along([BisectedVersion(commits[0], t) for t in tritons])
+    if bisection.is_bad(BisectedVersion(commits[-1], first)):
+        return bisection.along([BisectedVersion(c, first) for c in commits])
+    if bisection.is_bad(BisectedVersion(commits[0], last)):
+        return bisection.along([BisectedVersion(commits[0], t) for t in tritons])
+    code = bisection.along(
+        [*(BisectedVersion(c, first) for c in commits[:1]), *(BisectedVersion(c, last) for c in commits)]
+    )
+    said = f"only under Triton {last.name}: {commits[-1][:12]} is not slower under Triton {first.name}"
+    return Conclusion((*code.lines, said), code.found) if code.found else code
+
+
+def installed_only(tritons: Sequence[TritonChoice]) -> Sequence[TritonChoice]:
+    """The Tritons to go through, the installed one if none is named."""
+    return tritons or [INSTALLED]

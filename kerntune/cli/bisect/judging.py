@@ -16,7 +16,8 @@ from kerntune.cli.bisect.bisected_version import BisectedProject, BisectedVersio
 from kerntune.cli.bisect.preloaded import CommandRuns
 from kerntune.cli.stored import load_folder, problems
 from kerntune.errors import BaselineError, KerntuneError, UsageError
-from kerntune.gate.baselines import Baseline, StaticBaseline, TimeBaseline, inside
+from kerntune.gate.baseline_files import inside
+from kerntune.gate.baselines import Baseline, StaticBaseline, TimeBaseline
 from kerntune.gate.causes import launch_cause
 from kerntune.gate.launch_changes import launch_lines
 from kerntune.gate.report import RunReport, read_run

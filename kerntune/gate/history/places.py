@@ -1,9 +1,14 @@
-"""Where a history is stored: a folder, a branch of a git repository, or a folder behind a URL. A file a run."""
+"""Where a history is stored: a folder, a branch of a git repository, or a folder behind a URL. A file a run.
+
+Adding a run writes its file, with the commit and the branch that it comes from.
+"""
 
 from __future__ import annotations
 
+import datetime
 import hashlib
 import os
+import platform
 import re
 import secrets
 import time
@@ -11,13 +16,15 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path, PurePosixPath
 from typing import Any, Protocol
 
+import msgspec
+
 from kerntune.base.codec import read_file, write_atomic
-from kerntune.base.temporary_folders import scratch_folder
-from kerntune.base.url_files import open_files
-from kerntune.base.urls import is_url, shown_url, without_password
+from kerntune.base.folders import scratch_folder
+from kerntune.base.url_files import is_url, open_files, shown_url, without_password
 from kerntune.errors import HistoryError, UsageError
-from kerntune.gate.git import run_git, top_of
-from kerntune.gate.history.points import MAX_BYTES, HistoryRun
+from kerntune.gate.git import git_output, run_git, top_of
+from kerntune.gate.history.points import MAX_BYTES, SCHEMA, HistoryRun, encoded, points_of
+from kerntune.gate.report import Origin, RunReport
 
 GIT = "git:"
 """Begins a place that is a branch: ``git:kerntune-history``."""
@@ -321,3 +328,61 @@ class Remote:
 
 def _accepted(branch: str) -> bool:
     return run_git(Path.cwd(), "check-ref-format", "--branch", branch).returncode == 0
+
+
+BRANCH_VARIABLES = ("GITHUB_HEAD_REF", "GITHUB_REF_NAME", "CI_COMMIT_BRANCH", "BUILDKITE_BRANCH", "GIT_BRANCH")
+"""Where CI says which branch it runs: its checkout has none, mostly (GitHub Actions, GitLab, Buildkite, Jenkins)."""
+
+
+def add_run(place: Place, run: HistoryRun) -> str:
+    """Add a run; the name of its file, or an empty text if it has no points."""
+    if not run.points:
+        return ""
+    data = encoded(run)
+    name = file_name(run, data)
+    place.add(name, data)
+    return name
+
+
+def history_run(report: RunReport) -> HistoryRun:
+    """A run as a history has it."""
+    origin = Origin() if isinstance(report.origin, msgspec.UnsetType) else report.origin
+    return HistoryRun(
+        schema=SCHEMA,
+        created=report.created,
+        points=points_of(report.results),
+        versions=dict(report.versions),
+        **msgspec.structs.asdict(origin),
+    )
+
+
+def origin_of(root: Path, environ: Mapping[str, str]) -> Origin:
+    """Where a run of the tests in ``root`` takes place."""
+    commit, committed = (_git(root, "log", "-1", "--format=%H %cI") + " ").split(" ", 1)
+    return Origin(
+        commit=commit,
+        committed=_in_utc(committed.strip()),
+        branch=next(filter(None, map(environ.get, BRANCH_VARIABLES)), None) or _branch(root),
+        dirty=bool(_git(root, "status", "--porcelain", "--untracked-files=no")),
+        host=platform.node(),
+    )
+
+
+def _branch(root: Path) -> str:
+    return _git(root, "symbolic-ref", "--short", "--quiet", "HEAD")
+
+
+def _in_utc(text: str) -> str:
+    if not text:
+        return ""
+    moment = datetime.datetime.fromisoformat(text.replace("Z", "+00:00"))
+    return moment.astimezone(datetime.timezone.utc).isoformat(timespec="seconds")
+
+
+def _git(root: Path, *args: str) -> str:
+    """What git prints; empty if it fails or isn't there: a history is kept outside of repositories, too."""
+    try:
+        printed = git_output(root, *args) or b""
+    except UsageError:
+        return ""
+    return printed.decode(errors="replace").strip()

@@ -14,9 +14,8 @@ from kerntune.base.formatting import NO_FIGURE, bounded, format_share, format_si
 from kerntune.base.numerics import CHANGED_RESULTS, changed_text
 from kerntune.base.policy import Outcome
 from kerntune.base.stats import Estimate
-from kerntune.gate.history.curves import CaseCurve
-from kerntune.gate.report import Origin, RunReport, format_change, format_work
-from kerntune.gate.reporting.ranking import RankedResult
+from kerntune.gate.history.summary import CaseCurve
+from kerntune.gate.report import Origin, RankedResult, RunReport, format_change, format_work
 
 MAX_SAMPLES = 600
 """Times of a side that are drawn, evenly taken where there are more."""

@@ -1,10 +1,14 @@
-"""The report: one HTML file that holds everything, opens offline, and asks the network for nothing."""
+"""The report: one HTML file that holds everything, opens offline, and asks the network for nothing.
+
+The JavaScript of plotly is taken from its Python package where that is installed.
+"""
 
 from __future__ import annotations
 
 import base64
 import functools
 import hashlib
+import importlib.util
 import json
 import zlib
 from collections.abc import Mapping, Sequence
@@ -18,18 +22,23 @@ from kerntune.base.codec import write_atomic
 from kerntune.base.formatting import bounded, visible
 from kerntune.base.policy import Verdict
 from kerntune.base.stats import Estimate
-from kerntune.gate.history.curves import CaseCurve
+from kerntune.errors import UsageError
+from kerntune.gate.history.summary import CaseCurve
 from kerntune.gate.report import (
+    VERDICTS,
     Origin,
+    RankedResult,
     RunReport,
     format_baseline,
     format_change,
     format_configs,
     format_today,
+    other_failures,
+    shown_change,
     word_counts,
+    worst_first,
 )
 from kerntune.gate.reporting.case_details import case_details
-from kerntune.gate.reporting.ranking import VERDICTS, RankedResult, other_failures, shown_change, worst_first
 
 MAX_CODE_BYTES = 2_500_000
 """Packed bytes of changed code that one page holds, given to the worst cases first."""
@@ -180,3 +189,20 @@ def _bar(change: Estimate | None, tolerance: float | None, half: float) -> dict[
     low, point, high = (50 + 48 * max(-1.0, min(1.0, x / half)) for x in (change.low, change.point, change.high))
     limit = 50 + 48 * min(1.0, (tolerance or 0.0) / half)
     return {"low": round(low, 1), "point": round(point, 1), "high": round(high, 1), "limit": round(limit, 1)}
+
+
+EXTRA = 'pip install "kerntune[report]"'
+
+
+def require_plotly(what: str) -> None:
+    """:class:`UsageError` that says what to install, unless plotly and Jinja are there; ``what`` needs them."""
+    missing = [name for name in ("plotly", "jinja2") if importlib.util.find_spec(name) is None]
+    if missing:
+        raise UsageError(f"{what}: {' and '.join(missing)} draws the report, and is not installed: {EXTRA}")
+
+
+def plotly_script() -> str:
+    """4.8 MB of text, with its licence at the beginning (MIT)."""
+    from plotly.offline import get_plotlyjs
+
+    return str(get_plotlyjs())

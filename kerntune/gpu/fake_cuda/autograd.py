@@ -1,21 +1,160 @@
-"""A small autograd engine: torch's own can't run on devices that don't exist."""
+"""A small autograd engine: torch's own can't run on devices that don't exist.
+
+Torch stores gradient hooks of non-leaf tensors where Python can't read them, so they are noted when they are
+registered. A ``torch.autograd.Function``'s backward gets None, or zeros, for outputs without a gradient.
+"""
 
 from __future__ import annotations
 
 import contextlib
+import inspect
 import sys
+import weakref
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch._C._functorch import get_unwrapped, is_functorch_wrapped_tensor
 from torch._subclasses.fake_tensor import FakeTensor
-from torch.autograd.function import BackwardCFunction
+from torch.autograd.function import BackwardCFunction, FunctionCtx
 from torch.autograd.graph import GradientEdge, get_gradient_edge
 
-from kerntune.gpu.fake_cuda.autograd_functions import filled
-from kerntune.gpu.fake_cuda.gradient_hooks import apply_hooks, call_post_hooks
-from kerntune.gpu.fake_cuda.modes import StandInFakeMode, Watch
+from kerntune.gpu.fake_cuda.modes import Handler, StandInFakeMode, Watch
+from kerntune.gpu.fake_cuda.patches import replace
+
+_HOOKS = "kerntune.hooks"
+_RETAINED = "kerntune.retained"
+"""Keys in a node's ``metadata``: by output number, the hooks of a tensor and the tensor whose ``grad`` is retained."""
+
+
+def hook_handlers() -> dict[Any, Handler]:
+    """Handlers of torch functions that register a hook: torch registers it, and the graph's node records it for this
+    engine."""
+    return {torch.Tensor.register_hook: _register_hook, torch.Tensor.retain_grad: _retain_grad}
+
+
+def apply_hooks(node: Any, inputs: dict[int, Any]) -> None:
+    """Call a node's hooks with the gradients in ``inputs`` (by output number), replacing them in place."""
+    for number, gradient in inputs.items():
+        for hook in _hooks(node, number):
+            changed = hook(gradient)
+            gradient = gradient if changed is None else changed
+        inputs[number] = gradient
+        _keep(node, number, gradient)
+
+
+def call_post_hooks(leaf: torch.Tensor) -> None:
+    """Call the hooks that ``register_post_accumulate_grad_hook`` registered on a leaf."""
+    for hook in tuple((getattr(leaf, "_post_accumulate_grad_hooks", None) or {}).values()):
+        hook(leaf)
+
+
+def _register_hook(func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    handle = func(*args, **kwargs)
+    if args[0].grad_fn is not None:
+        _record(_HOOKS, args[0], args[0]._backward_hooks)  # torch's own dict: the handle removes from it
+    return handle
+
+
+def _retain_grad(func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    func(*args, **kwargs)
+    if args[0].grad_fn is not None:
+        _record(_RETAINED, args[0], weakref.ref(args[0]))
+
+
+def _record(key: str, tensor: torch.Tensor, what: Any) -> None:
+    edge = get_gradient_edge(tensor)
+    edge.node.metadata.setdefault(key, {})[edge.output_nr] = what
+
+
+def _hooks(node: Any, number: int) -> tuple[Callable[[Any], Any], ...]:
+    if hasattr(node, "variable"):
+        return tuple((node.variable._backward_hooks or {}).values())
+    return tuple(node.metadata.get(_HOOKS, {}).get(number, {}).values())
+
+
+def _keep(node: Any, number: int, gradient: Any) -> None:
+    reference = None if hasattr(node, "variable") else node.metadata.get(_RETAINED, {}).get(number)
+    tensor = reference() if reference is not None else None
+    if tensor is not None:
+        tensor.grad = gradient if tensor.grad is None else tensor.grad + gradient
+
+
+_OUTPUTS = "kerntune.outputs"
+"""Key in a node's ``metadata``: the layout of each output, ``None`` for one that is no tensor."""
+_MATERIALIZES = "_kerntune_materializes"
+"""Attribute of a node: the value given to its ``ctx.set_materialize_grads`` (torch's own attribute can't be read)."""
+
+
+@dataclass(frozen=True)
+class Layout:
+    """The layout of an output, from which zeros for it are made."""
+
+    shape: tuple[int, ...]
+    dtype: torch.dtype
+    device: torch.device
+
+
+def install_functions(stack: contextlib.ExitStack) -> None:
+    """Record for every ``torch.autograd.Function`` the data that torch's own engine has, until ``stack`` closes."""
+    apply = inspect.getattr_static(torch.autograd.Function, "apply")  # a classmethod, from torch 2.14 on one in C
+    replace(stack, torch.autograd.Function, "apply", classmethod(_recording(apply)))
+    replace(stack, FunctionCtx, "set_materialize_grads", _recording_layouts(FunctionCtx.set_materialize_grads))
+
+
+def filled(node: Any, gradients: Sequence[torch.Tensor | None]) -> list[torch.Tensor | None]:
+    """The gradients that a function's backward is called with (torch's ``PyNode::apply``).
+
+    An output that is no tensor gets ``None``, and so does every one without a gradient if the function called
+    ``ctx.set_materialize_grads(False)``; any other without a gradient gets zeros, not differentiable ones too.
+    """
+    if not getattr(node, _MATERIALIZES, True):
+        return list(gradients)
+    layouts = node.metadata.get(_OUTPUTS) or [_of_metadata(meta) for meta in node._input_metadata]
+    return [_zeros(layout) if given is None else given for given, layout in zip(gradients, layouts, strict=True)]
+
+
+def _zeros(layout: Layout | None) -> torch.Tensor | None:
+    return None if layout is None else torch.zeros(layout.shape, dtype=layout.dtype, device=layout.device)
+
+
+def _of_metadata(meta: Any) -> Layout | None:
+    """The layout for a function that was applied without being recorded. torch's metadata of an output that is no
+    tensor are those of a number on the CPU."""
+    shape = tuple(meta.shape)
+    return None if not shape and meta.device.type == "cpu" else Layout(shape, meta.dtype, meta.device)
+
+
+def _recording(apply: Any) -> Callable[..., Any]:
+    """A function of a class and its arguments that calls the descriptor ``apply`` for that class."""
+
+    def applied(cls: Any, *args: Any, **kwargs: Any) -> Any:
+        outputs = apply.__get__(None, cls)(*args, **kwargs)
+        items = outputs if isinstance(outputs, tuple) else (outputs,)
+        node = next((x.grad_fn for x in items if isinstance(x, torch.Tensor) and _is_of(x.grad_fn, cls)), None)
+        if node is not None and len(node._input_metadata) == len(items):
+            node.metadata[_OUTPUTS] = [_layout(item) for item in items]
+        return outputs
+
+    return applied
+
+
+def _is_of(node: Any, function: Any) -> bool:
+    return isinstance(node, BackwardCFunction) and node._forward_cls is function
+
+
+def _layout(item: Any) -> Layout | None:
+    return Layout(tuple(item.shape), item.dtype, item.device) if isinstance(item, torch.Tensor) else None
+
+
+def _recording_layouts(set_materialize_grads: Callable[[Any, bool], None]) -> Callable[[Any, bool], None]:
+    def noted(ctx: Any, value: bool) -> None:
+        set_materialize_grads(ctx, value)
+        setattr(ctx, _MATERIALIZES, value)
+
+    return noted
+
 
 Node = Any
 """A node of torch's autograd graph, as Python code accesses it."""

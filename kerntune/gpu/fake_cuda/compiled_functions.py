@@ -1,7 +1,8 @@
 """``torch.compile`` without a GPU: Inductor generates code for a device that doesn't exist, and launches are recorded.
 
-Outside of a capture compiled functions run as they are: nothing would look at what is generated. Inside of one, Dynamo
-and Inductor compile them as on a GPU; the generated code then runs on stand-ins, and ends at each launch.
+Outside of a capture compiled functions run as they are: nothing would look at what is generated. Inside of one,
+Dynamo and Inductor compile them as on a GPU; the generated code then runs on stand-ins, and ends at each launch.
+Where Inductor would time candidates, there is nothing to time them on.
 """
 
 from __future__ import annotations
@@ -16,9 +17,8 @@ from typing import Any
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from kerntune.base.temporary_folders import scratch_folder
+from kerntune.base.folders import scratch_folder
 from kerntune.gpu.fake_cuda.patches import Replacements, replace
-from kerntune.gpu.fake_cuda.timed_choices import TimedChoices
 from kerntune.kernels.compat.inductor_parts import (
     INDUCTOR,
     forget_answers,
@@ -29,6 +29,73 @@ from kerntune.kernels.compat.inductor_parts import (
     why_gate_is_off,
     wraps_in_cpp,
 )
+
+
+class TimedChoices:
+    """The choices of one capture, in words, each once. Each is made without a measurement so that the rest of the call
+    can be seen; what is generated for it may be another kernel than on the GPU."""
+
+    def __init__(self) -> None:
+        self.made: list[str] = []
+
+    def note(self, text: str) -> None:
+        """Add a choice."""
+        if text not in self.made:
+            self.made.append(text)
+
+    def install(self, stack: contextlib.ExitStack) -> None:
+        """Until ``stack`` closes, Inductor's timed choices are noted."""
+        replace(stack, *INDUCTOR["select"].owner(), self._select(inductor_part("select")))
+        replace(stack, *INDUCTOR["time_fusion"].owner(), self._time_fusion(inductor_part("time_fusion")))
+        replace(stack, *INDUCTOR["multi_kernel"].owner(), self._multi_kernel())
+        replace(stack, *INDUCTOR["time_combo"].owner(), self._time_combo(inductor_part("time_combo")))
+        if INDUCTOR["padding_known"].exists():
+            replace(stack, *INDUCTOR["padding_known"].owner(), self._padding)
+
+    def _select(self, original: Callable[..., Any]) -> Callable[..., Any]:
+        def select(cache: Any, name: str, choices: Any, *args: Any, **kwargs: Any) -> Any:
+            if len(choices) > 1:
+                self.note(f"max-autotune times {len(choices)} candidates for {name}")
+            return original(cache, name, choices[:1], *args, **kwargs)
+
+        return select
+
+    def _time_fusion(self, original: Callable[..., Any]) -> Callable[..., Any]:
+        config = inductor_part("config")
+
+        def speedup(scheduler: Any, *nodes: Any, **kwargs: Any) -> Any:
+            if config.benchmark_fusion:
+                self.note("benchmark_fusion times what is fused")
+            with config.patch(benchmark_fusion=False):
+                return original(scheduler, *nodes, **kwargs)
+
+        return speedup
+
+    def _time_combo(self, original: Callable[..., Any]) -> Callable[..., Any]:
+        config = inductor_part("config")
+
+        def speedup(scheduler: Any, *nodes: Any, **kwargs: Any) -> Any:
+            if config.benchmark_combo_kernel:
+                self.note("benchmark_combo_kernel times which kernels are combined")
+            with config.patch(benchmark_combo_kernel=False):
+                return original(scheduler, *nodes, **kwargs)
+
+        return speedup
+
+    def _padding(self, key: str) -> bool:
+        """Inductor's question whether it has timed a matrix product before: it is taken as it is."""
+        self.note("shape_padding times whether a matrix product of these sizes is padded")
+        return False
+
+    def _multi_kernel(self) -> Callable[..., Any]:
+        def run(call: Any, *args: Any, **kwargs: Any) -> Any:
+            names = ", ".join(str(k.inductor_meta.get("kernel_name")) for k in call.kernels)
+            self.note(f"multi_kernel times {names}")
+            for i, kernel in enumerate(call.kernels[:1]):
+                kernel.run(*call._get_filtered_args(args, i), **kwargs)
+
+        return run
+
 
 CACHE_VARIABLES = ("TORCHINDUCTOR_CACHE_DIR", "TRITON_CACHE_DIR")
 """Inductor sets the second one for the process, at the first kernel that it makes."""

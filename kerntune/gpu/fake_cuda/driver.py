@@ -1,17 +1,134 @@
-"""A Triton driver for a device that doesn't exist."""
+"""The device that doesn't exist, as Triton, ``nvidia-smi`` and NVML see it: numbers, clocks, memory, a driver.
+
+Pruning functions and performance models read clocks and memory to order configs; they get those of a target's
+typical device. Which device is current is known for each thread, as with torch.
+"""
 
 from __future__ import annotations
 
+import contextlib
+import sys
+import threading
 from collections.abc import Callable, Sequence
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, ClassVar, NamedTuple
 
 import torch
+from triton import testing
 from triton.backends.compiler import GPUTarget
 
-from kerntune.base.device import Target
-from kerntune.gpu.fake_cuda.clocks import clocks_of
-from kerntune.gpu.fake_cuda.device_numbers import DeviceNumbers
-from kerntune.gpu.fake_cuda.end_reasons import StandInEnd
+from kerntune.base.device import DeviceSpec, Target
+from kerntune.gpu.fake_cuda.patches import StandInEnd, replace, replace_known
+
+
+class Clocks(NamedTuple):
+    """The highest clock of the multiprocessors and of the memory, in MHz, and the width of the memory's bus in bits.
+
+    The memory's clock is such that ``2 * clock * bits / 8`` (``triton.testing.get_dram_gbps``) is its bandwidth.
+    """
+
+    sm_mhz: int
+    memory_mhz: int
+    bus_bits: int
+
+    @property
+    def gbps(self) -> float:
+        """Bandwidth in 10**9 bytes a second."""
+        return 2 * self.memory_mhz * self.bus_bits / 8 / 1000
+
+
+TYPICAL_CLOCKS = {
+    "cuda:75": Clocks(1590, 5001, 256),  # T4: 320 GB/s
+    "cuda:80": Clocks(1410, 1215, 5120),  # A100 40 GB: 1,555 GB/s
+    "cuda:86": Clocks(1695, 6251, 384),  # A10: 600 GB/s
+    "cuda:87": Clocks(1300, 3200, 256),  # Jetson AGX Orin 64 GB: 204.8 GB/s
+    "cuda:89": Clocks(2520, 9001, 384),  # L40S: 864 GB/s
+    "cuda:90": Clocks(1980, 2619, 5120),  # H100 SXM: 3.35 TB/s
+    "cuda:100": Clocks(1965, 3996, 8192),  # B200: 8 TB/s
+    "cuda:120": Clocks(2407, 14001, 512),  # RTX 5090: 1,792 GB/s
+    "hip:gfx90a": Clocks(1700, 1600, 4096),  # MI250, one of its two dies: half of 3.2 TB/s
+    "hip:gfx942": Clocks(2100, 2600, 8192),  # MI300X: 5.3 TB/s
+    "hip:gfx950": Clocks(2400, 3906, 8192),  # MI355X: 8 TB/s
+    "hip:gfx1100": Clocks(2500, 10000, 384),  # RX 7900 XTX: 960 GB/s
+    "hip:gfx1201": Clocks(2970, 10000, 256),  # RX 9070 XT: 640 GB/s
+}
+"""Boost clock, bandwidth and bus width of the products' datasheets (NVIDIA, AMD); memory clocks follow from the latter
+two. Hopper's and Blackwell's SXM boards have no clock in their datasheets: ``nvidia-smi -q -d CLOCK``'s maximum."""
+
+
+def clocks_of(target: Target) -> Clocks:
+    """A target's figures; of one that isn't listed those of the nearest listed one before it, of the same vendor."""
+    same = [text for text in TYPICAL_CLOCKS if text.startswith(f"{target.backend}:")]
+    before = [text for text in same if _order(text) <= _order(str(target))]
+    return TYPICAL_CLOCKS[max(before or same[:1], key=_order)]
+
+
+def _order(target: str) -> int:
+    return int(target.partition(":")[2].removeprefix("gfx"), 16)
+
+
+class DeviceNumbers:
+    """Devices by number, all equal or of several kinds. With a single one every number means that."""
+
+    def __init__(self, specs: Sequence[DeviceSpec]) -> None:
+        self.specs = tuple(specs)
+        self._thread = threading.local()
+
+    def current(self, *ignored: Any) -> int:
+        """The calling thread's device."""
+        return int(getattr(self._thread, "number", 0))
+
+    def set(self, device: Any) -> None:
+        """Make a device current. ``RuntimeError`` as torch's if there is no such device."""
+        self._thread.number = self.number(device)
+
+    def number(self, device: Any = None) -> int:
+        """The number of a device given as number, text, ``torch.device`` or tensor; the current one for None, for
+        negative numbers and for what isn't on a GPU. ``RuntimeError`` as torch's if there is no such device."""
+        index = _index(device)
+        if index is None or index < 0:
+            return self.current()
+        if len(self.specs) == 1:
+            return 0
+        if index >= len(self.specs):
+            raise RuntimeError("CUDA error: invalid device ordinal")
+        return index
+
+    def spec(self, device: Any = None) -> DeviceSpec:
+        """What a device is."""
+        return self.specs[self.number(device)]
+
+    def context(self) -> type[DeviceContext]:
+        """What replaces ``torch.cuda.device``."""
+        return type("device", (DeviceContext,), {"numbers": self})
+
+
+def _index(device: Any) -> int | None:
+    if isinstance(device, torch.Tensor):
+        device = device.device
+    if isinstance(device, str):
+        device = torch.device(device)
+    if isinstance(device, torch.device):
+        return device.index if device.type == "cuda" else None
+    return None if device is None else int(device)
+
+
+class DeviceContext:
+    """``torch.cuda.device`` and ``device_of``: a device is current meanwhile."""
+
+    numbers: ClassVar[DeviceNumbers]
+
+    def __init__(self, device: Any = None) -> None:
+        self.idx = self.numbers.number(device)
+        self.prev_idx = -1
+
+    def __enter__(self) -> None:
+        self.prev_idx = self.numbers.current()
+        self.numbers.set(self.idx)
+
+    def __exit__(self, *exc: object) -> None:
+        self.numbers.set(self.prev_idx)
+
 
 BENCHMARK_MS = 1.0
 """The result of a benchmark, in milliseconds; nothing is run."""
@@ -126,3 +243,99 @@ class StandInDriver:
 
 def _no_launcher(source: Any, metadata: Any) -> Callable[..., None]:
     return lambda *args, **kwargs: None
+
+
+MEMORY_CLOCK = 2
+"""``NVML_CLOCK_MEM``; the other kinds are clocks of the chip."""
+
+DRIVER_VERSION = "570.0"
+"""The driver of CUDA 12.8, the ``torch.version.cuda`` of stand-ins."""
+
+CUDA_DRIVER_VERSION = 12080
+
+HANDLE = SimpleNamespace(value=0)
+"""The handle of the only device."""
+
+
+def install_management(stack: contextlib.ExitStack, spec: DeviceSpec, memory_bytes: int) -> None:
+    """Make ``triton.testing.nvsmi`` and, for an NVIDIA GPU, NVML report the device ``spec`` until ``stack`` closes."""
+    if spec.target.backend != "cuda":
+        return
+    replace(stack, testing, "nvsmi", _nvsmi(spec, memory_bytes))
+    pynvml = sys.modules.get("pynvml")  # torch.cuda has imported it, if it can be
+    if pynvml is not None:
+        for name, stub in _nvml(spec, memory_bytes).items():
+            replace_known(stack, pynvml, name, stub)
+
+
+def _nvsmi(spec: DeviceSpec, memory_bytes: int) -> Callable[[Sequence[str]], list[int]]:
+    """Triton's function, which runs ``nvidia-smi --query-gpu``: integers, in MHz, MiB, W, degrees Celsius, percent."""
+    clocks, megabytes = clocks_of(spec.target), memory_bytes >> 20
+    known = {
+        "memory.total": megabytes,
+        "memory.free": megabytes,
+        "memory.used": 0,
+        "utilization.gpu": 0,
+        "utilization.memory": 0,
+        "temperature.gpu": 0,
+        "index": 0,
+        "count": 1,
+    }
+    for kind in ("sm", "gr", "graphics"):
+        known |= {f"clocks{way}.{kind}": clocks.sm_mhz for way in ("", ".max", ".current", ".applications")}
+    for kind in ("mem", "memory"):
+        known |= {f"clocks{way}.{kind}": clocks.memory_mhz for way in ("", ".max", ".current", ".applications")}
+
+    def nvsmi(attrs: Sequence[str]) -> list[int]:
+        unknown = [name for name in attrs if name not in known]
+        if unknown:
+            raise StandInEnd(
+                f"asks nvidia-smi for {', '.join(unknown)}, which nobody can tell of a GPU that isn't there"
+            )
+        return [known[name] for name in attrs]
+
+    return nvsmi
+
+
+def _nvml(spec: DeviceSpec, memory_bytes: int) -> dict[str, Callable[..., Any]]:
+    """Replacements by name in ``pynvml`` of the most used functions. Clocks in MHz, memory in bytes, power in mW."""
+
+    clocks = clocks_of(spec.target)
+
+    def clock(handle: Any, kind: int = 0, *ignored: Any) -> int:
+        return clocks.memory_mhz if kind == MEMORY_CLOCK else clocks.sm_mhz
+
+    answers: dict[str, Any] = {
+        "nvmlInit": None,
+        "nvmlInitWithFlags": None,
+        "nvmlShutdown": None,
+        "nvmlDeviceGetCount": 1,
+        "nvmlDeviceGetHandleByIndex": HANDLE,
+        "nvmlDeviceGetHandleByUUID": HANDLE,
+        "nvmlDeviceGetHandleByPciBusId": HANDLE,
+        "nvmlDeviceGetIndex": 0,
+        "nvmlDeviceGetName": spec.name,
+        "nvmlDeviceGetUUID": spec.uuid or "GPU-00000000-0000-0000-0000-000000000000",
+        "nvmlDeviceGetCudaComputeCapability": capability(spec.target),
+        "nvmlDeviceGetMemoryBusWidth": clocks.bus_bits,
+        "nvmlDeviceGetMemoryInfo": SimpleNamespace(total=memory_bytes, free=memory_bytes, used=0),
+        "nvmlDeviceGetUtilizationRates": SimpleNamespace(gpu=0, memory=0),
+        "nvmlDeviceGetTemperature": 0,
+        "nvmlDeviceGetPowerUsage": 0,
+        "nvmlSystemGetDriverVersion": DRIVER_VERSION,
+        "nvmlSystemGetCudaDriverVersion": CUDA_DRIVER_VERSION,
+        "nvmlSystemGetCudaDriverVersion_v2": CUDA_DRIVER_VERSION,
+    }
+    kinds = (
+        "ClockInfo",
+        "MaxClockInfo",
+        "ApplicationsClock",
+        "DefaultApplicationsClock",
+        "MaxCustomerBoostClock",
+        "Clock",
+    )
+    return {**{k: _always(v) for k, v in answers.items()}, **{f"nvmlDeviceGet{kind}": clock for kind in kinds}}
+
+
+def _always(answer: Any) -> Callable[..., Any]:
+    return lambda *args, **kwargs: answer

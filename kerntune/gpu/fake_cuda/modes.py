@@ -1,18 +1,142 @@
-"""The fake mode at the dispatcher, and the mode that handles torch functions."""
+"""The fake mode at the dispatcher, the mode that handles torch functions, and custom operators under both.
+
+Custom operators run their real code on stand-ins, so that the kernels inside are launched.
+
+Torch is kept from importing its compiler for a fake mode that never compiles. ``FakeTensorMode`` reads two settings
+of ``torch._dynamo.config``, and torch wraps every ``__torch_dispatch__`` so that Dynamo doesn't trace it. Each of
+the two imports all of ``torch._dynamo``: 800 modules, and most of the start of a run without a GPU. So the settings
+are loaded alone, and dispatch isn't wrapped.
+"""
 
 from __future__ import annotations
 
 import contextlib
+import functools
+import gc
+import importlib.util
+import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from types import CodeType, FunctionType, ModuleType
 from typing import Any
 
 import torch
+from torch._library.custom_ops import OPDEFS
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from torch.overrides import TorchFunctionMode
 
 from kerntune.gpu.base import OperatorListener
-from kerntune.gpu.fake_cuda.dynamo import defer_dynamo, undisabled
+from kerntune.gpu.fake_cuda.patches import replace
+
+_PACKAGE = "torch._dynamo"
+_SETTINGS = f"{_PACKAGE}.config"
+_CACHED = "__dynamo_disable"
+"""The attribute of torch's wrapper that holds dynamo's version of the wrapped function."""
+
+
+class Unimported(ModuleType):
+    """A placeholder for ``torch._dynamo`` as an attribute of ``torch``; it has the settings, and imports the package
+    when another attribute is read.
+
+    It isn't in ``sys.modules``, so ``import torch._dynamo`` is an ordinary import, after which torch has the real one.
+    """
+
+    def __init__(self, settings: ModuleType) -> None:
+        super().__init__(_PACKAGE)
+        self.__dict__["config"] = settings
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(_imported(), name)
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        setattr(_imported(), name, value)
+
+    def __delattr__(self, name: str) -> None:
+        delattr(_imported(), name)
+
+
+def _imported() -> Any:
+    import torch._dynamo  # noqa: F401 - asked for by its name below: torch has it as an attribute only afterwards
+
+    return sys.modules[_PACKAGE]
+
+
+def defer_dynamo() -> None:
+    """Import the settings of ``torch._dynamo`` now, and the package when it is needed.
+
+    The settings are the module that the package will have as ``config``, so values that are set in between are kept. It
+    stays in place, since it changes no result. It does nothing if the package is imported, or if its settings can't be
+    loaded alone.
+    """
+    if _PACKAGE in sys.modules or _SETTINGS in sys.modules:
+        return
+    settings = _settings_alone()
+    if settings is not None:
+        torch.__dict__["_dynamo"] = Unimported(settings)
+        call_directly()
+
+
+def _settings_alone() -> ModuleType | None:
+    path = Path(torch.__file__).parent / "_dynamo" / "config.py"
+    spec = importlib.util.spec_from_file_location(_SETTINGS, path)
+    if spec is None or spec.loader is None or not path.is_file():
+        return None
+    sys.modules[_SETTINGS] = module = importlib.util.module_from_spec(spec)
+    try:
+        spec.loader.exec_module(module)
+    except Exception:  # another torch, whose settings need their package: it is imported whole
+        del sys.modules[_SETTINGS]
+        return None
+    return None if _PACKAGE in sys.modules else module
+
+
+def undisabled(function: Callable[..., Any]) -> Callable[..., Any]:
+    """The function that ``torch._disable_dynamo`` has wrapped; any other function unchanged.
+
+    The wrapper imports dynamo at its first call, to exclude the function from tracing.
+    """
+    return _wrapped(function) if getattr(function, "__code__", None) is _wrapper_code() else function
+
+
+def call_directly() -> None:
+    """Make functions that torch excludes from dynamo run without importing it, above all reference implementations of
+    operators.
+
+    Once dynamo is imported, the wrappers work as usual. All of torch's wrappers share their code, and torch has no list
+    of them.
+    """
+    wrappers = (f for f in gc.get_referrers(_wrapper_code()) if isinstance(f, FunctionType))
+    for wrapper in wrappers:
+        function = _wrapped(wrapper)
+        if not hasattr(function, _CACHED):
+            with contextlib.suppress(AttributeError, TypeError):  # a callable that takes no attributes
+                setattr(function, _CACHED, _direct(wrapper, function))
+
+
+def _wrapped(wrapper: Any) -> Callable[..., Any]:
+    """The function that a wrapper calls. It need not be ``__wrapped__``, which further decorators may have changed."""
+    cells = dict(zip(wrapper.__code__.co_freevars, wrapper.__closure__ or (), strict=True))
+    function: Callable[..., Any] = cells["fn"].cell_contents if "fn" in cells else wrapper
+    return function
+
+
+def _direct(wrapper: Any, function: Any) -> Callable[..., Any]:
+    def direct(*args: Any, **kwargs: Any) -> Any:
+        if _PACKAGE not in sys.modules:
+            return function(*args, **kwargs)
+        vars(function).pop(_CACHED, None)
+        return wrapper(*args, **kwargs)
+
+    return direct
+
+
+@functools.cache
+def _wrapper_code() -> CodeType:
+    wrapper: Any = torch._disable_dynamo(lambda: None)
+    code: CodeType = wrapper.__code__
+    return code
+
 
 _TAKING_DEVICE = (torch.Tensor.cuda, torch.Tensor.to)
 
@@ -182,3 +306,69 @@ def tensors_in(args: Sequence[Any], kwargs: Mapping[str, Any]) -> Iterator[torch
         for item in value if isinstance(value, (list, tuple)) else (value,):
             if isinstance(item, torch.Tensor):
                 yield item
+
+
+REAL_KEYS = ("CUDA", "CompositeExplicitAutograd")
+"""Dispatch keys under which the dispatcher finds a CUDA tensor's implementation, below autograd, first to last."""
+TORCH_NAMESPACES = frozenset({"aten", "prim", "prims", "quantized", "_c10d_functional", "c10d", "higher_order"})
+"""Operators of torch itself: their CUDA code is compiled code."""
+
+Implementation = Callable[..., Any]
+OutsideModes = Callable[[], contextlib.AbstractContextManager[None]]
+
+
+class RealImplementations:
+    """Finds the Python code of an operator that ``torch.library`` defines.
+
+    Fake mode runs an operator's fake implementation only, which launches nothing. ``surroundings()`` is entered around
+    the real one: at that depth torch has taken its modes off.
+    """
+
+    def __init__(self, surroundings: OutsideModes) -> None:
+        self._surroundings = surroundings
+        self._registered: dict[tuple[str, str], Implementation] = {}
+
+    def install(self, stack: contextlib.ExitStack) -> None:
+        """Record what is registered by ``Library.impl`` from now on, until ``stack`` closes; torch has no list of
+        it."""
+        original = torch.library.Library.impl
+
+        def impl(
+            library: torch.library.Library, op_name: Any, fn: Implementation, dispatch_key: str = "", **options: Any
+        ) -> Any:
+            result = original(library, op_name, fn, dispatch_key, **options)
+            if not options.get("with_keyset"):
+                name = f"{library.ns}::{str(op_name).split('::')[-1].removeprefix(library.ns + '.')}"
+                self._registered[name, dispatch_key or library.dispatch_key] = fn
+            return result
+
+        replace(stack, torch.library.Library, "impl", impl)
+
+    def find(self, func: Any) -> Implementation | None:
+        """The real code of an operator, ready to call on stand-ins; ``None`` if it has none in Python."""
+        if getattr(func, "namespace", "aten") in TORCH_NAMESPACES:
+            return None
+        code = self._defined(func._schema.name) or self._noted(func)
+        return None if code is None else self._surrounded(code)
+
+    def _defined(self, name: str) -> Implementation | None:
+        definition = OPDEFS.get(name)
+        if definition is None:
+            return None
+        code: Implementation | None = definition._backend_fns.get("cuda") or definition._backend_fns.get(None)
+        return None if code is None else undisabled(code)
+
+    def _noted(self, func: Any) -> Implementation | None:
+        name = func._schema.name
+        spellings = (
+            (f"{name}.{func._overloadname}", name) if func._overloadname != "default" else (name, f"{name}.default")
+        )
+        found = (self._registered.get((spelling, key)) for key in REAL_KEYS for spelling in spellings)
+        return next((code for code in found if code is not None), None)
+
+    def _surrounded(self, code: Implementation) -> Implementation:
+        def run(*args: Any, **kwargs: Any) -> Any:
+            with self._surroundings():
+                return code(*args, **kwargs)
+
+        return run

@@ -15,26 +15,23 @@ from torch._subclasses.fake_tensor import FakeTensor
 from kerntune.base.device import DeviceSpec
 from kerntune.base.users_line import UsersLine
 from kerntune.errors import UsageError
-from kerntune.gpu.fake_cuda.assertions import Comparisons
-from kerntune.gpu.fake_cuda.autograd import engine
-from kerntune.gpu.fake_cuda.autograd_functions import install_functions
+from kerntune.gpu.fake_cuda.autograd import engine, hook_handlers, install_functions
 from kerntune.gpu.fake_cuda.compiled_functions import CompiledFunctions
 from kerntune.gpu.fake_cuda.cuda_api import install_cuda
-from kerntune.gpu.fake_cuda.device_numbers import DeviceNumbers
-from kerntune.gpu.fake_cuda.driver import StandInDriver
-from kerntune.gpu.fake_cuda.gradient_hooks import hook_handlers
-from kerntune.gpu.fake_cuda.guard import ensure_guard
-from kerntune.gpu.fake_cuda.known_values import KnownValues
+from kerntune.gpu.fake_cuda.driver import DeviceNumbers, StandInDriver
 from kerntune.gpu.fake_cuda.launches import CapturedLaunches
-from kerntune.gpu.fake_cuda.levels import Level
-from kerntune.gpu.fake_cuda.loading import Loaded
-from kerntune.gpu.fake_cuda.modes import Handler, StandInFakeMode, TorchFunctionHandlers, Watch, entered
-from kerntune.gpu.fake_cuda.modules import module_apply, parse_to
-from kerntune.gpu.fake_cuda.ops import RealImplementations
-from kerntune.gpu.fake_cuda.patches import Replacements, replace
-from kerntune.gpu.fake_cuda.placement import Placement
-from kerntune.gpu.fake_cuda.pointers import Addresses
-from kerntune.gpu.fake_cuda.tensors import install_methods
+from kerntune.gpu.fake_cuda.loading import Loaded, module_apply, parse_to
+from kerntune.gpu.fake_cuda.modes import (
+    Handler,
+    RealImplementations,
+    StandInFakeMode,
+    TorchFunctionHandlers,
+    Watch,
+    entered,
+)
+from kerntune.gpu.fake_cuda.patches import Level, Replacements, replace
+from kerntune.gpu.fake_cuda.placement import KnownValues, Placement
+from kerntune.gpu.fake_cuda.tensors import Addresses, Comparisons, ensure_guard, install_methods
 from kerntune.kernels.access import Access
 from kerntune.kernels.specialize import Specialized
 

@@ -17,8 +17,7 @@ from triton.runtime.jit import JITFunction
 from kerntune.errors import InterpreterLimit
 from kerntune.gpu.fake_cuda.patches import replace
 from kerntune.gpu.interpreter.builder import Builder
-from kerntune.gpu.interpreter.libdevice import modules, resolve
-from kerntune.gpu.interpreter.narrow_floats import decode, encode, is_narrow
+from kerntune.gpu.interpreter.narrow_types import decode, encode, is_narrow, modules, resolve
 from kerntune.kernels.source import kernel_file, kernel_name
 
 

@@ -1,13 +1,18 @@
-"""Launches that run in the interpreter: bound as for a GPU, scalars in their types, memory checked, time limited."""
+"""Launches that run in the interpreter: bound as for a GPU, scalars in their types, memory checked, time limited.
+
+Python code that never ends in this thread is ended when its wall time is over.
+"""
 
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import functools
 import threading
 import time
 import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from types import TracebackType
 from typing import Any
 
 import numpy as np
@@ -25,14 +30,55 @@ from kerntune.compiling.frontend import lower, request_of
 from kerntune.errors import CompileError, InterpreterLimit, KernelTimeout, KerntuneError
 from kerntune.gpu.fake_cuda.launches import Unlaunched, launch_again, run_first
 from kerntune.gpu.fake_cuda.patches import replace
+from kerntune.gpu.interpreter.builder import LaunchMemory
 from kerntune.gpu.interpreter.language import Language
-from kerntune.gpu.interpreter.launch_memory import LaunchMemory
-from kerntune.gpu.interpreter.narrow_floats import encode, numpy_type, word_type
-from kerntune.gpu.interpreter.time_limit import Overdue, TimeLimit
+from kerntune.gpu.interpreter.narrow_types import encode, numpy_type, word_type
 from kerntune.grids import check_grid
 from kerntune.kernels import compat
 from kerntune.kernels.source import kernel_file, kernel_name
 from kerntune.kernels.specialize import Specialized, specialize
+
+PAUSE_SECONDS = 0.001
+
+
+class Overdue(BaseException):
+    """Raised in the thread whose time is over. It isn't an :class:`Exception`, so that handlers of those don't catch
+    it."""
+
+
+class TimeLimit:
+    """A context that ends with :class:`Overdue` once it has lasted so many ``seconds``; 0 for no limit.
+
+    The exception is set from another thread (``PyThreadState_SetAsyncExc``), so it comes between two steps of Python
+    code, on any thread, but not inside of one call into C.
+    """
+
+    def __init__(self, seconds: float) -> None:
+        self._timer = threading.Timer(seconds, self._fire) if seconds else None
+        self._thread = threading.get_ident()
+        self._lock = threading.Lock()
+        self._open, self._fired = True, False
+
+    def __enter__(self) -> None:
+        if self._timer is not None:
+            self._timer.daemon = True
+            self._timer.start()
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        if self._timer is None:
+            return
+        self._timer.cancel()
+        with self._lock:
+            self._open = False
+        while self._fired and not isinstance(error, Overdue):
+            time.sleep(PAUSE_SECONDS)  # it is on its way, and must not come later
+
+    def _fire(self) -> None:
+        with self._lock:
+            if self._open:
+                self._fired = True
+                ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(self._thread), ctypes.py_object(Overdue))
+
 
 LAUNCH_SECONDS = 20.0
 """A launch that will take longer raises :class:`InterpreterLimit`: a test of small shapes never takes that long, and

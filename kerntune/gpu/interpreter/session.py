@@ -15,11 +15,9 @@ from kerntune.base.config import Config
 from kerntune.base.device import DeviceSpec
 from kerntune.errors import InterpreterLimit
 from kerntune.gpu.fake_cuda.cuda_api import install_cuda
-from kerntune.gpu.fake_cuda.device_numbers import DeviceNumbers
-from kerntune.gpu.fake_cuda.driver import StandInDriver
+from kerntune.gpu.fake_cuda.driver import DeviceNumbers, StandInDriver
 from kerntune.gpu.fake_cuda.loading import install_restoring
-from kerntune.gpu.fake_cuda.modes import entered
-from kerntune.gpu.fake_cuda.ops import RealImplementations
+from kerntune.gpu.fake_cuda.modes import RealImplementations, entered
 from kerntune.gpu.fake_cuda.patches import replace
 from kerntune.gpu.fake_cuda.session import alone, run_eagerly
 from kerntune.gpu.interpreter.language import Language

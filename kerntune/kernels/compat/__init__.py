@@ -4,11 +4,12 @@ Whatever asks for Triton's version, or probes whether it has a name, belongs her
 version. Nothing else of a kernel is known here.
 """
 
-from kerntune.kernels.compat.arguments import binder_of, expand_type, pack_args, run_options
-from kerntune.kernels.compat.config_pruning import add_note, autotuner_errors, prune_configs
 from kerntune.kernels.compat.launch_environment import (
+    ASSEMBLER_ONLY,
+    SETTINGS,
     UNUSUAL,
     begin_nvtx_range,
+    compiler_settings,
     current_stream,
     globals_kept,
     has_one_device,
@@ -19,20 +20,22 @@ from kerntune.kernels.compat.launch_environment import (
 )
 from kerntune.kernels.compat.launcher import (
     DIRECT_NAMES,
+    binder_of,
     compile_c,
     direct_call,
     direct_order,
     direct_values,
     driver_plan,
+    expand_type,
     missing_driver,
+    pack_args,
     prepare_driver,
     prepare_launcher,
     prepare_specializing,
+    run_options,
     setting_addresses,
     tensor_exchange,
 )
-from kerntune.kernels.compat.parsing import parse_in_turn, parsed
-from kerntune.kernels.compat.settings import ASSEMBLER_ONLY, SETTINGS, compiler_settings
 from kerntune.kernels.compat.stored_options import checked_options, includes_files
 from kerntune.kernels.compat.triton_compiler import (
     SURROUNDING_OPTIONS,
@@ -47,6 +50,8 @@ from kerntune.kernels.compat.triton_compiler import (
     language_of,
     make_backend,
     option_names,
+    parse_in_turn,
+    parsed,
     same_assembler,
     source_of,
     stages_after,
@@ -56,6 +61,8 @@ from kerntune.kernels.compat.triton_compiler import (
     without_line_info,
 )
 from kerntune.kernels.compat.tuners import (
+    add_note,
+    autotuner_errors,
     autotuner_key,
     cache_dir_set,
     heuristic_layers,
@@ -64,6 +71,7 @@ from kerntune.kernels.compat.tuners import (
     launch_errors,
     out_of_resources,
     prints_tuning,
+    prune_configs,
     triton_config,
     tuner_of_one,
     tuning_listener,

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from kerntune.errors import BackendError
-from kerntune.kernels.compat.private_name import PrivateName
+from kerntune.kernels.compat.versions import PrivateName
 
 
 @dataclass(frozen=True)

@@ -15,8 +15,7 @@ from types import CodeType
 from typing import Any
 
 from kerntune.errors import BackendError
-from kerntune.kernels.compat.private_name import PrivateName
-from kerntune.kernels.compat.versions import versions_run
+from kerntune.kernels.compat.versions import PrivateName, versions_run
 
 
 @dataclass(frozen=True)
@@ -169,7 +168,7 @@ STAND_INS_OFF = (
 
 BACKWARD_PARTS = (
     PrivatePart(
-        "torch._C", "_current_autograd_node", "kerntune/capture/suspension.py",
+        "torch._C", "_current_autograd_node", "kerntune/capture/entry_points.py",
         "threads of a backward pass are told from others while a choice is decided; calls without choices go on",
     ),
 )  # fmt: skip

@@ -1,18 +1,164 @@
-"""A tuner's launches: the long way once for each kind of call, then straight to the driver."""
+"""A tuner's launches: the long way once for each kind of call, then straight to the driver.
+
+What watches every launch is asked only while something does. A config's hook or ``@triton.heuristics`` may change what
+is launched: such a launch takes two steps.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import threading
+import weakref
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from types import FunctionType
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 from kerntune.kernels import compat
-from kerntune.kernels.dispatch.argument_parts import Needs, absent_part, part_of
-from kerntune.kernels.dispatch.codegen import Form, LaunchArgument, front_text, key_text, make, parameters_of
+from kerntune.kernels.dispatch.codegen import (
+    Form,
+    LaunchArgument,
+    Needs,
+    absent_part,
+    key_text,
+    launch_text,
+    make,
+    parameters_of,
+    part_of,
+)
 from kerntune.kernels.dispatch.native import MAX_PARAMETERS, native_front
-from kerntune.kernels.dispatch.observers import observers, register
-from kerntune.kernels.dispatch.stage import Fixed, Stage
+
+
+@dataclass(frozen=True)
+class ObservedLaunch:
+    """A launch that is about to be made: the tuner, its key of the call, the config, and the call's arguments with the
+    grid among the keywords."""
+
+    tuner: Any
+    key: Any
+    config: Any
+    args: Sequence[Any]
+    kwargs: Mapping[str, Any]
+
+    @property
+    def kernel(self) -> str:
+        """The kernel's name."""
+        return str(self.tuner.base_fn.__name__)
+
+    @property
+    def named(self) -> dict[str, Any]:
+        """All arguments by name, the config's too."""
+        given = dict(zip(self.tuner.arg_names, self.args, strict=False))
+        return {**given, **self.kwargs, **self.config.all_kwargs()}
+
+    @property
+    def grid(self) -> tuple[int, ...] | None:
+        """The number of blocks; None where the grid function needs what only Triton computes at the launch."""
+        grid = self.kwargs.get("grid")
+        try:
+            found = grid(self.named) if callable(grid) else grid
+            return tuple(int(n) for n in (found if isinstance(found, (tuple, list)) else (found,)))
+        except Exception:  # a user's function: Triton's own call of it decides what happens
+            return None
+
+
+class Observer(Protocol):
+    """Something that watches launches."""
+
+    def launch(self, seen: ObservedLaunch, run: Callable[[], Any]) -> Any:
+        """Make the launch, ``run()``, exactly once, and return its result."""
+
+
+class Droppable(Protocol):
+    """A tuner's prepared launches."""
+
+    def drop(self) -> None:
+        """Drop all of them."""
+
+
+_LOCK = threading.Lock()
+_observers: tuple[Observer, ...] = ()
+_paths: weakref.WeakSet[Any] = weakref.WeakSet()
+
+
+def observers() -> tuple[Observer, ...]:
+    """Those that watch now; while there are any, every launch takes the long way and none is prepared."""
+    return _observers
+
+
+def register(path: Droppable) -> None:
+    """A tuner's launches that an observer will have to see."""
+    _paths.add(path)
+
+
+def watch(observer: Observer) -> None:
+    """From now on ``observer`` sees every launch: what is prepared is dropped, also what users have stored."""
+    global _observers
+    with _LOCK:
+        _observers = (*_observers, observer)
+        paths = list(_paths)
+    for path in paths:
+        path.drop()
+
+
+def unwatch(observer: Observer) -> None:
+    """From now on it sees none; the next launch of each kind is prepared again."""
+    global _observers
+    with _LOCK:
+        _observers = tuple(o for o in _observers if o is not observer)
+
+
+Layer = tuple[Sequence[str], Mapping[str, Callable[[dict[str, Any]], Any]]]
+"""A ``@triton.heuristics``: the names of positional arguments, and its functions by the name that they set."""
+
+
+@dataclass(frozen=True)
+class Plain:
+    """A config without its hook, which has already run."""
+
+    words: Mapping[str, Any]
+    pre_hook: None = None
+
+    def all_kwargs(self) -> Mapping[str, Any]:
+        """As the method of Triton's configs."""
+        return self.words
+
+
+class Fixed:
+    """A kernel with its config, in the place of a tuner."""
+
+    def __init__(self, jit: Any, words: Mapping[str, Any]) -> None:
+        self.fn, self.arg_names = jit, jit.arg_names
+        self.configs = [Plain(words)]
+        self.best_config = self.configs[0]
+        self.cache: dict[Any, Any] = {}
+
+    def run(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+        """Launch through Triton."""
+        return self.fn.run(*args, **{**self.configs[0].words, **kwargs})
+
+
+@dataclass(frozen=True)
+class Stage:
+    """The first step for one config; ``path`` launches the result."""
+
+    config: Any
+    layers: Sequence[Layer]
+    names: Sequence[str]
+    path: Any
+    words: Mapping[str, Any] = field(default_factory=dict)
+
+    def launch(self, grid: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
+        """As ``Autotuner.run`` once the config is known, then ``Heuristics.run``: each hook and function gets the same
+        arguments as from Triton."""
+        launching = {"grid": grid, "warmup": False}
+        if self.config.pre_hook is not None:
+            self.config.pre_hook({**dict(zip(self.names, args, strict=False)), **launching, **kwargs, **self.words})
+        for names, values in self.layers:
+            for name, value in values.items():
+                shown = {**dict(zip(names, args, strict=False)), **launching, **self.words, **kwargs}
+                kwargs[name] = value(shown)
+        return self.path.launch(grid, *args, **kwargs)
+
 
 MAX_ENTRIES = 4096
 """Entries of one form, limited because a key argument may have a new value at each call. At the limit all are dropped,
@@ -45,13 +191,13 @@ class Prepared:
 
     form: Form
     settings: Any
-    front: Callable[..., Any]
+    launch: Callable[..., Any]
     key: FunctionType
     table: dict[Any, tuple[Any, ...]] = field(default_factory=dict)
 
 
 class LaunchPath:
-    """How one tuner launches. ``front(grid, *args, **kwargs)`` is the launch; read this attribute at each call, since
+    """How one tuner launches. ``launch(grid, *args, **kwargs)`` is the launch; read this attribute at each call, since
     it changes.
 
     ``slow(args, kwargs)`` is the long way, with ``grid`` and ``warmup`` among the keywords: it finds the config, tunes
@@ -65,12 +211,12 @@ class LaunchPath:
         self._tuner, self._slow, self._needs = tuner, slow, needs
         self._forms: dict[Any, list[Prepared]] = {}
         self._stages: dict[int, Stage] = {}
-        self.front: Callable[..., Any] = self._first
+        self.launch: Callable[..., Any] = self._first
         register(self)
 
     def drop(self) -> None:
         """Drop all prepared launches, also those that the user has stored (``launch = kernel[grid]``)."""
-        self.front = self._first
+        self.launch = self._first
         for prepared in [p for several in list(self._forms.values()) for p in several]:
             prepared.table.clear()
         self._forms.clear()
@@ -99,8 +245,8 @@ class LaunchPath:
     def _launch(self, grid: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
         for prepared in () if observers() else self._forms.get(_classes(args, kwargs), ()):
             if prepared.key(*args, **kwargs) in prepared.table:
-                self.front = prepared.front
-                return prepared.front(grid, *args, **kwargs)
+                self.launch = prepared.launch
+                return prepared.launch(grid, *args, **kwargs)
         ran = self._slow(args, {"grid": grid, "warmup": False, **kwargs})
         if observers():
             return ran.result
@@ -118,7 +264,7 @@ class LaunchPath:
         if len(prepared.table) >= MAX_ENTRIES:
             prepared.table.clear()
         prepared.table[key] = entry
-        self.front = prepared.front
+        self.launch = prepared.launch
 
     def _prepared(self, args: Sequence[Any], kwargs: dict[str, Any]) -> Prepared | None:
         """The functions of the call's form, written now if it is new; None if it can have none."""
@@ -155,8 +301,8 @@ class LaunchPath:
             "kt_no_cache": ({},),
             "kt_globals_kept": compat.globals_kept,
         }
-        front, key = make(front_text(form), "kt_front", names), make(key_text(form), "kt_key", names)
-        quick = native_front(form, front, names) or front
+        launch, key = make(launch_text(form), "kt_prepared", names), make(key_text(form), "kt_key", names)
+        quick = native_front(form, launch, names) or launch
         return Prepared(form, compat.launch_settings(), quick, key, table)
 
     def _form(self, args: Sequence[Any], kwargs: dict[str, Any]) -> Form | None:

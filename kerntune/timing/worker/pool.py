@@ -11,7 +11,7 @@ from typing import Protocol
 from kerntune.base.child_process import ChildEnded, ChildProcess, module_command
 from kerntune.errors import FrameError, MeasurementError, PeerTimeout, ReplayError
 from kerntune.gpu.base import Executor
-from kerntune.gpu.visible import as_begun
+from kerntune.gpu.cuda_driver import visible_env
 from kerntune.timing.worker.requests import Message, PairReply, PairRequest, Ready, RequestFailed
 from kerntune.timing.worker.serve import answer
 
@@ -20,7 +20,7 @@ READY = 3
 
 REQUESTS = 10
 """Requests that one process serves. Memory and code are laid out anew for each
-(:mod:`kerntune.timing.worker.layout`); then those of one process differ as those of several do
+(:mod:`kerntune.timing.worker.serve`); then those of one process differ as those of several do
 (``benchmarks/results/process_reuse_h200.json``)."""
 
 START_TIMEOUT_S = 60.0
@@ -70,7 +70,7 @@ class Worker:
 
     def __init__(self, ordinal: int) -> None:
         self._child: ChildProcess[Message] = ChildProcess(
-            module_command("kerntune.timing.worker", str(ordinal)), Message, as_begun(os.environ)
+            module_command("kerntune.timing.worker", str(ordinal)), Message, visible_env(os.environ)
         )
         self.asked = 0
 

@@ -21,14 +21,15 @@ from kerntune.capture.site import config_of, is_plain
 from kerntune.errors import ConfigError, UsageError
 from kerntune.kernels import compat
 from kerntune.kernels.dispatch import LaunchPath, Ran
-from kerntune.kernels.dispatch.argument_parts import Needs
+from kerntune.kernels.dispatch.codegen import Needs
 from kerntune.kernels.source import function_of
 from kerntune.search import ComboSearch, Descent, Search
 from kerntune.search.declared_descent import TRIALS, descent_limits, with_neighbour
-from kerntune.search.register_scaling import RegisterScaling
+from kerntune.search.descent import RegisterScaling
 from kerntune.tuning import context
-from kerntune.tuning.context import PlainPath, TunerEngine, find_engines_with, watch_dynamo
+from kerntune.tuning.context import PlainPath, TunerEngine, find_engines_with
 from kerntune.tuning.deferred import Late
+from kerntune.tuning.dynamo_watch import watch_dynamo
 from kerntune.tuning.isolation import Isolate
 from kerntune.tuning.tuned_call import run_tuned
 from kerntune.tuning.verification import Verify
@@ -78,7 +79,7 @@ class Autotuner(TritonAutotuner):  # type: ignore[misc]  # Triton has no types h
         """``kernel[grid](...)``. A grid is a tuple, or a function of the arguments and the winner's meta-parameters."""
         if "run" in self.__dict__:
             return super().__getitem__(grid)
-        return partial(self._path.front, grid)
+        return partial(self._path.launch, grid)
 
     def __init_subclass__(cls, **words: Any) -> None:
         """A class with another ``run`` gets all its calls there, as with Triton's."""
@@ -142,7 +143,7 @@ class Autotuner(TritonAutotuner):  # type: ignore[misc]  # Triton has no types h
         if kwargs.get("warmup") or "grid" not in kwargs:
             return self._run_slowly(args, kwargs).result
         kwargs.pop("warmup", None)
-        return self._path.front(kwargs.pop("grid"), *args, **kwargs)
+        return self._path.launch(kwargs.pop("grid"), *args, **kwargs)
 
     def _run_slowly(self, args: Sequence[Any], kwargs: dict[str, Any]) -> Ran:
         return run_tuned(self, args, kwargs, keep=self.cache_results, plain=type(self)._without_engine)

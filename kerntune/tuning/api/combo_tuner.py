@@ -21,9 +21,9 @@ from kerntune.base.device import DeviceSpec
 from kerntune.gpu.base import Gpu
 from kerntune.gpu.probe import captures_graph
 from kerntune.heuristics import ComboPlan, SubKernel
+from kerntune.heuristics.call_hints import TtirCounts
 from kerntune.heuristics.hints import REDUCTION_AXES, HeuristicType
 from kerntune.heuristics.proposer import NO_COUNTS, ProposalInputs, Proposer
-from kerntune.heuristics.ttir import TtirCounts
 from kerntune.kernels import compat
 from kerntune.kernels.combined import AXIS_BLOCKS
 from kerntune.search import ComboSearch

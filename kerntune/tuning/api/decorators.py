@@ -13,10 +13,10 @@ from kerntune import heuristics
 from kerntune.base.config import Config
 from kerntune.base.policy import StaticPrune
 from kerntune.errors import ConfigError, HintError, UsageError
+from kerntune.heuristics.given_configs import BACKEND_OPTIONS, HIP_OPTIONS
 from kerntune.heuristics.hints import HeuristicType, KernelHints, Modes
 from kerntune.heuristics.presets import EARLIER_DEFAULT, EARLIER_MEASURED
 from kerntune.heuristics.proposer import Family, Proposer
-from kerntune.heuristics.templates import BACKEND_OPTIONS, HIP_OPTIONS
 from kerntune.kernels import compat
 from kerntune.kernels.source import function_of
 from kerntune.search import Search
@@ -95,7 +95,8 @@ def autotune(
     ``tune`` says how a winner is found: ``auto`` (the default, or ``KERNTUNE_TUNE``) takes a stored one or tunes,
     ``frozen`` raises :class:`~kerntune.errors.CacheMissError` where none is stored, ``force`` tunes anew, ``nearest``
     never tunes: without a stored winner it takes, and says so once a key, that of the nearest call of the same kernel,
-    device and dtypes (:func:`kerntune.tuning.stored_winners.distance`), else the first config. Such a choice is not stored.
+    device and dtypes (:func:`kerntune.tuning.stored_winners.distance`), else the first config. Such a choice is
+    not stored.
 
     ``descend=True`` goes on from the fastest of ``configs`` through its neighbours: each integer constexpr doubled and
     halved, warps, stages, then two of them at once; at most 25 configs more, or as many as a number says. A dictionary

@@ -37,14 +37,13 @@ from kerntune.errors import (
 from kerntune.heuristics.hints import MAX_RSPLIT, MIX_ORDER_SPLIT, REDUCTION_AXES, KernelHints
 from kerntune.heuristics.proposer import NO_COUNTS, Family, ProposalInputs, Proposer
 from kerntune.kernels import compat
-from kerntune.kernels.dispatch.argument_parts import Needs
-from kerntune.kernels.launch_buffers import LaunchBuffers
-from kerntune.kernels.source import jit_of
+from kerntune.kernels.cooperative_launch import LaunchBuffers
+from kerntune.kernels.dispatch.codegen import Needs
+from kerntune.kernels.source import jit_of, text_of
 from kerntune.kernels.specialize import specialize
-from kerntune.kernels.value_text import text_of
 from kerntune.search import ComboSearch, Descent, Search
 from kerntune.search.declared_descent import Proposed
-from kerntune.search.register_scaling import RegisterScaling
+from kerntune.search.descent import RegisterScaling
 from kerntune.static.resource_model import quick_candidate
 from kerntune.tuning import context
 from kerntune.tuning.api import autotuner
@@ -383,7 +382,7 @@ class CooperativeTuner(HeuristicTuner):
         """``kernel[grid](...)``, without the buffers."""
 
         def launch(*args: Any, **kwargs: Any) -> Any:
-            return self._path.front(grid, *args, **self._complete(args, kwargs))
+            return self._path.launch(grid, *args, **self._complete(args, kwargs))
 
         return launch
 

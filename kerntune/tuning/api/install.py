@@ -18,10 +18,11 @@ from triton.runtime.jit import KernelInterface
 
 from kerntune.errors import UsageError
 from kerntune.kernels.dispatch import LaunchPath, Ran
-from kerntune.kernels.dispatch.argument_parts import Needs
+from kerntune.kernels.dispatch.codegen import Needs
 from kerntune.tuning.api.autotuner import STANDS_FOR, Autotuner
 from kerntune.tuning.api.decorators import autotune
-from kerntune.tuning.context import PlainPath, TunerEngine, find_engines_with, prepare_launches, watch_dynamo
+from kerntune.tuning.context import PlainPath, TunerEngine, find_engines_with, prepare_launches
+from kerntune.tuning.dynamo_watch import watch_dynamo
 from kerntune.tuning.tuned_call import run_tuned
 
 MISSING = object()
@@ -172,7 +173,7 @@ def _engine(plain: Callable[..., Any], cache_results: bool) -> Callable[..., Any
         if kwargs.get("warmup") or "grid" not in kwargs:
             return slow(tuner, args, kwargs).result
         kwargs.pop("warmup", None)
-        return _path(tuner, slow).front(kwargs.pop("grid"), *args, **kwargs)
+        return _path(tuner, slow).launch(kwargs.pop("grid"), *args, **kwargs)
 
     STANDS_FOR[run] = plain
     _SLOW[run] = slow
@@ -184,7 +185,7 @@ def _getitem(tuner: Any, grid: Any) -> Any:
     slow = None if "run" in tuner.__dict__ else _SLOW.get(type(tuner).run)
     if slow is None:
         return KernelInterface.__getitem__(tuner, grid)
-    return partial(_path(tuner, slow).front, grid)
+    return partial(_path(tuner, slow).launch, grid)
 
 
 PATH = "_kerntune_path"

@@ -1,6 +1,6 @@
 """Has a folder of small files, one an entry: safe under many processes, with damage set aside.
 
-Damage is told to the user once a process. One such folder has what nvdisasm said of machine code, so that no later
+A warning names damage once a process. One such folder has what nvdisasm said of machine code, so that no later
 process starts it for the same code.
 """
 
@@ -19,8 +19,8 @@ import msgspec
 import platformdirs
 
 from kerntune.base import codec
+from kerntune.base.folders import sweep_once, temporary_name
 from kerntune.base.formatting import visible
-from kerntune.base.leftovers import sweep_once, temporary_name
 from kerntune.errors import CacheError, StoreError
 from kerntune.kernels import compat
 from kerntune.static.disassembly import Code, Listing

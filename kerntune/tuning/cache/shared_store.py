@@ -30,7 +30,7 @@ from kerntune.base.store_requests import (
     WriteLaterRequest,
     WriteReply,
 )
-from kerntune.base.urls import CONDITIONAL, READ_ONLY, SFTP, check_place, is_url, shown_url
+from kerntune.base.url_files import CONDITIONAL, READ_ONLY, SFTP, check_place, is_url, shown_url
 from kerntune.errors import CacheError, StoreError, UsageError
 from kerntune.tuning.cache import keys, trials
 from kerntune.tuning.cache.entries import MAX_ENTRY, default_folder

@@ -21,7 +21,7 @@ from kerntune.base.child_process import module_command
 from kerntune.base.frames import Reader, Timeout, send
 from kerntune.base.store_process import URL, StoreServer
 from kerntune.base.store_requests import ReadRequest, StoreFailed, StoreReady, StoreReply, StoreRequest
-from kerntune.base.urls import shown_url
+from kerntune.base.url_files import shown_url
 from kerntune.errors import CacheError, FrameError, PeerTimeout
 from kerntune.tuning.cache.entries import tell_user
 

@@ -32,7 +32,7 @@ class ChoicePlace:
 
     baseline: Callable[[], Mapping[str, str]] = dict
     """Which implementations the case's baseline has, by choice as in
-    :attr:`kerntune.capture.met_choices.MetChoices.winners`: they win ties where no earlier winner is stored."""
+    :attr:`kerntune.capture.launch.RecordedChoices.winners`: they win ties where no earlier winner is stored."""
 
     @property
     def rules(self) -> tuple[object, ...]:

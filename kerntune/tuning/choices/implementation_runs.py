@@ -14,9 +14,8 @@ from typing import Any
 
 from kerntune.base.recording import Recording
 from kerntune.capture import Probe
-from kerntune.capture.bare_launches import BareLaunches
-from kerntune.capture.launch import probe_of
-from kerntune.capture.launch_device import launch_device
+from kerntune.capture.entry_points import BareLaunches
+from kerntune.capture.launch import launch_device, probe_of
 from kerntune.capture.memory_plan import Plan
 from kerntune.compiling.compiler import Compiled
 from kerntune.errors import BackendError, KerntuneError, LaunchFault, LaunchTimeout, TrialError, UsageError
@@ -252,7 +251,7 @@ def named_fault(kernel: str, fault: LaunchFault) -> LaunchFault:
 def device_of(gpu: Gpu) -> object:
     """What tells a device from others: several objects stand for it."""
     try:
-        return gpu.spec, gpu.looking_process()
+        return gpu.spec, gpu.first_launch_arguments()
     except BackendError:
         return gpu.spec, None
 

@@ -34,8 +34,7 @@ from kerntune.base.tuning_job import (
 from kerntune.capture import LAUNCH_WORDS
 from kerntune.errors import KerntuneError, UsageError
 from kerntune.kernels import compat
-from kerntune.kernels.source import function_of, wrappers
-from kerntune.kernels.value_text import DTYPES, layout_of
+from kerntune.kernels.source import DTYPES, function_of, layout_of, wrappers
 
 
 def describe(tuner: Any, args: Sequence[Any], kwargs: Mapping[str, Any], configs: Sequence[Config] = ()) -> TuningJob:

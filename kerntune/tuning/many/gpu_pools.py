@@ -16,7 +16,7 @@ from typing import Any
 
 from kerntune.base.orphans import end_with_parent
 from kerntune.errors import UsageError
-from kerntune.gpu.rotation import CUDA, listed, turned
+from kerntune.gpu.host_gpus import CUDA, listed, turned
 from kerntune.tuning.many.work_by_kind import WorkByKind
 
 Work = tuple["Future[Any]", Callable[..., Any], tuple[Any, ...]]

@@ -22,7 +22,7 @@ from kerntune.base.tuning_job import FunctionText, TuningJob
 from kerntune.capture import Site
 from kerntune.errors import KerntuneError, StoreError, UsageError
 from kerntune.gpu.base import Backend
-from kerntune.gpu.invented import invented
+from kerntune.gpu.made_arguments import make_arguments
 from kerntune.kernels import compat
 from kerntune.kernels.source import jit_of, wrappers
 from kerntune.tuning import context, tuned_call
@@ -166,7 +166,7 @@ def _tuned(job: TuningJob, kernel: Any, modules: tuple[str, ...], force: bool) -
     def find(text: FunctionText) -> Any:
         return tuner_of(text.module, text.name, modules)
 
-    args, words = invented(job, find)
+    args, words = make_arguments(job, find)
     if job.configs:
         return _tuned_among(job, jit_of(kernel), args, words, force)
     tuner = _tuner_in(job, kernel)

@@ -21,8 +21,7 @@ import kerntune
 from kerntune.errors import UsageError
 from kerntune.grids.grid import Grid
 from kerntune.kernels import compat
-from kerntune.kernels.source import function_of, is_kernel, jit_of, source_hash
-from kerntune.kernels.value_text import text_of
+from kerntune.kernels.source import function_of, is_kernel, jit_of, source_hash, text_of
 from kerntune.tuning.context import PlainPath, engine_of
 from kerntune.tuning.torch_compile.launch_arguments import (
     ArgumentPlan,
@@ -91,7 +90,7 @@ class GraphLaunch:
 
     @property
     def path(self) -> Any:
-        """What launches with kerntune: ``path.front(grid, *args, **kwargs)``; ``front`` is read at each call."""
+        """What launches with kerntune: ``path.launch(grid, *args, **kwargs)``; ``launch`` is read at each call."""
         engine = engine_of(self.tuner)  # None once kerntune.install() is undone: Triton launches then
         return PlainPath(self.tuner) if engine is None else engine.path
 

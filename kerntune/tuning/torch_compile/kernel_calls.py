@@ -19,8 +19,7 @@ from kerntune.compiling.frontend import lower, request_of
 from kerntune.errors import GridError, UsageError
 from kerntune.gpu.probe import WITHOUT_GPU
 from kerntune.grids.expr import Add, CeilDiv, Const, Expr, Max, Min, Mul, Name
-from kerntune.grids.fixed import PrecomputedGrid
-from kerntune.grids.grid import Grid
+from kerntune.grids.grid import Grid, PrecomputedGrid
 from kerntune.kernels import compat
 from kerntune.kernels.compat import torch_private
 from kerntune.kernels.source import jit_of, kernel_name
@@ -221,7 +220,7 @@ NO_WINNER = "but none is stored for these: call the function once on them first 
 
 
 class DescribedExample(NamedTuple):
-    """A tensor descriptor while the graph is made, as :func:`kerntune.kernels.value_text.text_of` reads one."""
+    """A tensor descriptor while the graph is made, as :func:`kerntune.kernels.source.text_of` reads one."""
 
     base: Any
     dtype: Any

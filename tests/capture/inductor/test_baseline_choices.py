@@ -19,7 +19,7 @@ import triton.language as tl
 from torch_warnings import ignore_torchs_own
 
 from kerntune.base.config import Config
-from kerntune.capture.inductor.baseline_choices import InductorChoices, KnownChoices
+from kerntune.capture.inductor.baseline_choices import BaselineChoices, InductorChoices
 from kerntune.kernels.compat import inductor_parts
 from kerntune.kernels.compat.inductor_parts import INDUCTOR, InductorPart
 from kerntune.kernels.source import source_hash
@@ -63,7 +63,7 @@ class Tuner:
 
 
 @contextlib.contextmanager
-def choices_with(known: KnownChoices, recorded: bool = False) -> Iterator[InductorChoices]:
+def choices_with(known: BaselineChoices, recorded: bool = False) -> Iterator[InductorChoices]:
     choices = InductorChoices(lambda: known, recorded=recorded)
     with contextlib.ExitStack() as stack:
         choices.install(stack)
@@ -72,7 +72,7 @@ def choices_with(known: KnownChoices, recorded: bool = False) -> Iterator[Induct
 
 def settled(tuner: Tuner, *configs: Config) -> tuple[Config, InductorChoices]:
     """The config that a launch has where a baseline has these for its kernel."""
-    with choices_with(KnownChoices({KEY: configs} if configs else {})) as choices:
+    with choices_with(BaselineChoices({KEY: configs} if configs else {})) as choices:
         choices.follow(tuner, tuner.fn)
         found = inductor_parts.settled_config(tuner, (), {})
     return ours(found.kwargs["XBLOCK"], found.num_warps), choices
@@ -103,7 +103,7 @@ def test_a_config_that_inductor_no_longer_lists_is_chosen_anew_and_said() -> Non
 
 def test_another_code_of_the_same_name_is_timed() -> None:
     tuner = Tuner(theirs(1024), theirs(512, 8))
-    known = KnownChoices({(KEY[0], "other source"): [ours(1024)]})
+    known = BaselineChoices({(KEY[0], "other source"): [ours(1024)]})
     with choices_with(known) as choices:
         choices.follow(tuner, tuner.fn)
         inductor_parts.settled_config(tuner, (), {})
@@ -142,7 +142,7 @@ def test_parameters_with_other_names_are_no_config_of_the_kernel() -> None:
 
 def test_launches_of_one_code_have_their_configs_in_order() -> None:
     first, second = (Tuner(theirs(1024), theirs(512)) for _ in range(2))
-    with choices_with(KnownChoices({KEY: [ours(512), ours(1024)]})) as choices:
+    with choices_with(BaselineChoices({KEY: [ours(512), ours(1024)]})) as choices:
         for tuner in (first, second):
             choices.follow(tuner, tuner.fn)
     assert [t.launchers[0].config.kwargs["XBLOCK"] for t in (first, second)] == [512, 1024]
@@ -179,9 +179,9 @@ def looked_up(times: dict[str, float]) -> dict[str, float]:
 
 def test_the_baselines_times_decide_among_templates() -> None:
     """Today's, which prefer another one, aren't even taken."""
-    with choices_with(KnownChoices()) as then:
+    with choices_with(BaselineChoices()) as then:
         assert looked_up({"tem_0": 1.0, "tem_1": 2.0, "broken": math.inf})["tem_0"] == 1.0
-    with choices_with(KnownChoices(times=then.times)) as today:
+    with choices_with(BaselineChoices(times=then.times)) as today:
         found = looked_up({"tem_0": 5.0, "tem_1": 2.0, "broken": 1.0})
     assert found == {"tem_0": 1.0, "tem_1": 2.0, "broken": math.inf}
     assert (today.times, today.anew) == (then.times, [])
@@ -189,18 +189,18 @@ def test_the_baselines_times_decide_among_templates() -> None:
 
 def test_times_of_another_precision_of_matrix_products_decide_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     """The same candidates for the same shapes compute with TF32 or without."""
-    with choices_with(KnownChoices()) as then:
+    with choices_with(BaselineChoices()) as then:
         looked_up({"tem_0": 1.0, "tem_1": 2.0})
     monkeypatch.setattr(inductor_parts, "matmul_precision", lambda: "another")
-    with choices_with(KnownChoices(times=then.times)) as today:
+    with choices_with(BaselineChoices(times=then.times)) as today:
         assert looked_up({"tem_0": 5.0, "tem_1": 2.0}) == {"tem_0": 5.0, "tem_1": 2.0}
     assert today.anew == ["Inductor has timed the candidates for mm anew: the baseline has no times of them all"]
 
 
 def test_another_candidate_has_all_of_them_timed_and_said() -> None:
-    with choices_with(KnownChoices()) as then:
+    with choices_with(BaselineChoices()) as then:
         looked_up({"tem_0": 1.0, "tem_1": 2.0})
-    with choices_with(KnownChoices(times=then.times)) as today:
+    with choices_with(BaselineChoices(times=then.times)) as today:
         assert looked_up({"tem_0": 5.0, "tem_2": 2.0}) == {"tem_0": 5.0, "tem_2": 2.0}
     assert today.anew == ["Inductor has timed the candidates for mm anew: the baseline has no times of them all"]
 
@@ -213,10 +213,10 @@ def test_nothing_is_compiled_to_be_timed_where_all_times_are_known() -> None:
     candidates = [Choice("tem_0"), Choice("tem_1")]
     cache = PersistentCache.__new__(PersistentCache)
     with config.patch(autotune_local_cache=False):
-        with choices_with(KnownChoices()) as then:
+        with choices_with(BaselineChoices()) as then:
             assert cache.lookup(candidates, "mm", "shapes", benchmark=None) == {}
             looked_up({"tem_0": 1.0, "tem_1": 2.0})
-        with choices_with(KnownChoices(times=then.times)) as today:
+        with choices_with(BaselineChoices(times=then.times)) as today:
             found = cache.lookup(candidates, "mm", "shapes", benchmark=None)
             assert list(found.values()) == [1.0, 2.0]
             assert cache.lookup([*candidates, Choice("tem_2")], "mm", "shapes", benchmark=None) == {}
@@ -242,13 +242,13 @@ def time_of(mod: Any) -> Any:
 
 
 def test_the_baselines_times_decide_what_is_fused(fused: SimpleNamespace) -> None:
-    with choices_with(KnownChoices()) as then:
+    with choices_with(BaselineChoices()) as then:
         assert time_of(fused) == (3.0, fused.__file__)
     fused.ms, fused.__file__ = 7.0, "/another/cache/ab/cab12.py"
-    with choices_with(KnownChoices(times=then.times)) as today:
+    with choices_with(BaselineChoices(times=then.times)) as today:
         assert time_of(fused) == (3.0, fused.__file__)
     assert today.times == then.times
-    with choices_with(KnownChoices(times={"another": 1.0})) as later:
+    with choices_with(BaselineChoices(times={"another": 1.0})) as later:
         assert time_of(fused) == (7.0, fused.__file__)
     assert len(later.anew) == 1
 
@@ -276,10 +276,10 @@ def time_of_combo(*modules: str) -> Any:
 
 
 def test_the_baselines_times_decide_on_combo_kernels(combined: list[float]) -> None:
-    with choices_with(KnownChoices()) as then:
+    with choices_with(BaselineChoices()) as then:
         assert time_of_combo("cab1", "cab2") == (4.0, 0.5)
     combined[:] = [9.0, 1.0]
-    with choices_with(KnownChoices(times=then.times)) as today:
+    with choices_with(BaselineChoices(times=then.times)) as today:
         assert time_of_combo("cab1", "cab2") == (4.0, 0.5)
         assert (today.times, today.anew) == (then.times, [])
         assert time_of_combo("cab1", "cab3") == (9.0, 1.0)
@@ -334,21 +334,21 @@ def launched_of(
 
 def test_the_baselines_times_decide_which_of_several_kernels_is_launched(monkeypatch: pytest.MonkeyPatch) -> None:
     first, second = "triton_poi_fused_cos", "triton_red_fused_cos_7"
-    with choices_with(KnownChoices()) as then:
+    with choices_with(BaselineChoices()) as then:
         assert launched_of([2.0, 1.0], monkeypatch) == ["timed", "timed", second, second]
-    known = KnownChoices(times=then.times)
+    known = BaselineChoices(times=then.times)
     with choices_with(known) as today:
         assert launched_of([1.0, 2.0], monkeypatch) == [second, second]
         assert launched_of([1.0, 2.0], monkeypatch, picked=0) == [second, second], "whatever Inductor's cache has"
     assert (today.times, today.anew) == (then.times, [])
-    with choices_with(KnownChoices(times={"another": 1.0})) as later:
+    with choices_with(BaselineChoices(times={"another": 1.0})) as later:
         assert launched_of([1.0, 2.0], monkeypatch, picked=1) == [second, second], "what its cache has"
         assert launched_of([1.0, 2.0], monkeypatch) == ["timed", "timed", first, first]
     assert later.anew == ["Inductor has timed the kernels of multi_kernel anew: the baseline has no times"]
 
 
 def test_a_first_recording_has_the_times_of_what_inductor_knew(monkeypatch: pytest.MonkeyPatch) -> None:
-    with choices_with(KnownChoices()) as then:
+    with choices_with(BaselineChoices()) as then:
         launched_of([2.0, 1.0], monkeypatch, picked=0)
     assert sorted(filter(None, then.times.values())) == [1.0, 2.0]
 
@@ -357,7 +357,7 @@ def test_a_baseline_that_is_made_of_the_call_has_the_times_of_what_inductor_knew
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Its cache has what an earlier run of changed code has chosen, without the times."""
-    with choices_with(KnownChoices(times={"another": 1.0}), recorded=True) as later:
+    with choices_with(BaselineChoices(times={"another": 1.0}), recorded=True) as later:
         second = "triton_red_fused_cos_7"
         assert launched_of([2.0, 1.0], monkeypatch, picked=0) == ["timed", "timed", second, second]
         assert padded(monkeypatch, 4.0, 3.0, kept=False) is True
@@ -366,7 +366,7 @@ def test_a_baseline_that_is_made_of_the_call_has_the_times_of_what_inductor_knew
 
 
 def test_a_kernel_that_a_setting_takes_is_launched(monkeypatch: pytest.MonkeyPatch) -> None:
-    with choices_with(KnownChoices()) as then:
+    with choices_with(BaselineChoices()) as then:
         assert launched_of([2.0, 1.0], monkeypatch, forced=0) == ["triton_poi_fused_cos"] * 2
     assert then.times == {}
 
@@ -382,13 +382,13 @@ def padded(monkeypatch: pytest.MonkeyPatch, plain: float, with_padding: float, k
 
 
 def test_the_baselines_times_decide_on_padding(monkeypatch: pytest.MonkeyPatch) -> None:
-    with choices_with(KnownChoices()) as then:
+    with choices_with(BaselineChoices()) as then:
         assert padded(monkeypatch, 3.0, 1.0) is True
         assert padded(monkeypatch, 3.0, 1.0, kept=False) is True, "a recording has times"
-    with choices_with(KnownChoices(times=then.times)) as today:
+    with choices_with(BaselineChoices(times=then.times)) as today:
         assert padded(monkeypatch, 1.0, 3.0) is True
     assert (today.times, today.anew) == (then.times, [])
-    with choices_with(KnownChoices(times={"another": 1.0})) as later:
+    with choices_with(BaselineChoices(times={"another": 1.0})) as later:
         assert padded(monkeypatch, 1.0, 3.0, kept=True) is True
         assert padded(monkeypatch, 1.0, 3.0) is False
     assert later.anew == ["Inductor has timed the padding of a matrix product anew: the baseline has no times"]
@@ -397,7 +397,7 @@ def test_the_baselines_times_decide_on_padding(monkeypatch: pytest.MonkeyPatch) 
 def test_a_part_that_torch_has_moved_leaves_the_choice_to_inductor(monkeypatch: pytest.MonkeyPatch) -> None:
     for word in ("candidate_times", "fused_time"):
         monkeypatch.setitem(INDUCTOR, word, InductorPart("torch._inductor.nowhere", word, "", optional=True))
-    with choices_with(KnownChoices(times={"x": 1.0})) as choices:
+    with choices_with(BaselineChoices(times={"x": 1.0})) as choices:
         assert looked_up({"tem_0": 5.0}) == {"tem_0": 5.0}
     assert choices.times == {}
 
@@ -407,6 +407,6 @@ def test_graphs_are_generated_anew_meanwhile() -> None:
     from torch._inductor import config
 
     with config.patch(fx_graph_cache=True):
-        with choices_with(KnownChoices()):
+        with choices_with(BaselineChoices()):
             assert not config.fx_graph_cache
         assert config.fx_graph_cache

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from kerntune.capture.inductor.caches import INDUCTOR, TRITON, gates_own_caches
+from kerntune.capture.inductor.compiled_calls import INDUCTOR, TRITON, gates_own_caches
 
 
 def test_folders_are_the_gates_for_a_capture(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -12,7 +12,7 @@ pytest.importorskip("torch")
 from torch_warnings import ignore_torchs_own
 
 from kerntune.capture import Capture
-from kerntune.capture.inductor.trial_launches import COMPILING, TIMING, leave_out_trials
+from kerntune.capture.inductor.launches import COMPILING, TIMING, leave_out_trials
 from kerntune.compiling.compiler import Compiler
 from kerntune.gpu.scripted import FakeBackend
 from kerntune.kernels.compat.inductor_parts import INDUCTOR, inductor_part

@@ -11,7 +11,7 @@ import pytest
 
 from kerntune.base.case_result import CaseId
 from kerntune.cli.bisect.bisected_version import BisectedVersion, TritonChoice, commits_between, triton_choices
-from kerntune.cli.bisect.bisection import Bisection, Conclusion, over_both
+from kerntune.cli.bisect.entry import Bisection, Conclusion, over_both
 from kerntune.cli.bisect.judging import ScreenedVersion, TimedVersion, VersionJudge
 from kerntune.errors import UsageError
 

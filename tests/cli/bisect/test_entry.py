@@ -11,7 +11,7 @@ import pytest
 
 from cli.command import Command, Ran
 from kerntune.cli.bisect import entry
-from kerntune.cli.bisect.bisection import Conclusion
+from kerntune.cli.bisect.entry import Conclusion
 from kerntune.gpu.probe import has_cuda
 
 pytestmark = pytest.mark.usefixtures("quick_python")

@@ -8,12 +8,11 @@ import numpy as np
 import pytest
 
 from kerntune.base.case_result import CaseId
-from kerntune.gate.history import curves as module
-from kerntune.gate.history.curves import curves_of
+from kerntune.gate.history import summary as module
 from kerntune.gate.history.index import Index
-from kerntune.gate.history.places import Folder
+from kerntune.gate.history.places import Folder, add_run
 from kerntune.gate.history.points import SCHEMA, HistoryRun, Point, Shift
-from kerntune.gate.history.record import add_run
+from kerntune.gate.history.summary import curves_of
 
 
 def fill(folder: Path, sizes: list[float], references: list[str]) -> Index:

@@ -23,9 +23,8 @@ from kerntune.base.stats import Estimate
 from kerntune.errors import HistoryError
 from kerntune.gate.history import summary
 from kerntune.gate.history.index import Index
-from kerntune.gate.history.places import Folder
+from kerntune.gate.history.places import Folder, add_run, history_run, origin_of
 from kerntune.gate.history.points import MAX_BYTES, SCHEMA, HistoryRun, Point, Shift, decoded, encoded, points_of
-from kerntune.gate.history.record import add_run, history_run, origin_of
 from kerntune.gate.history.summary import steps_of, text_of
 from kerntune.gate.report import RunReport
 

@@ -20,8 +20,7 @@ from kerntune.base.case_result import (
 from kerntune.base.config import Config
 from kerntune.base.policy import Outcome, Verdict
 from kerntune.base.stats import Estimate
-from kerntune.gate.history.curves import CaseCurve, CurvePoint
-from kerntune.gate.history.summary import HistoryStep
+from kerntune.gate.history.summary import CaseCurve, CurvePoint, HistoryStep
 from kerntune.gate.report import Origin, RunReport, counts
 
 KERNELS = ("softmax_kernel", "matmul_kernel", "layer_norm_fwd", "attention_inner", "gather_rows")

@@ -6,9 +6,8 @@ import msgspec
 
 from gate.reporting.made_runs import made_run
 from kerntune.base.policy import Outcome
-from kerntune.gate.report import RunReport
-from kerntune.gate.reporting.annotations import SHOWN, annotation_lines, file_of
-from kerntune.gate.reporting.ranking import worst_first
+from kerntune.gate.report import RunReport, worst_first
+from kerntune.gate.reporting.summaries import SHOWN, annotation_lines, file_of
 
 RUN = made_run(50, samples=3, configs=7)
 

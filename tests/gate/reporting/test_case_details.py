@@ -13,9 +13,8 @@ from gate.reporting.made_runs import made_curves, made_run
 from kerntune.base.case_result import Attribution, CaseResult, ConfigReport, FailedTrial, Share, TrialReport
 from kerntune.base.config import Config
 from kerntune.base.numerics import MADE_UP, ChangedOutput, NumericsReport, NumericsRule
-from kerntune.gate.report import RunReport, storable
+from kerntune.gate.report import RankedResult, RunReport, storable
 from kerntune.gate.reporting.case_details import MAX_CONFIGS, MAX_SAMPLES, MAX_TEXT, case_details
-from kerntune.gate.reporting.ranking import RankedResult
 
 (RESULT,) = made_run(1, samples=30, configs=12).results
 

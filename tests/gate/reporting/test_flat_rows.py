@@ -16,7 +16,7 @@ from kerntune.base.case_result import CaseId
 from kerntune.base.formatting import visible
 from kerntune.errors import UsageError
 from kerntune.gate.report import RunReport
-from kerntune.gate.reporting.flat_rows import FlatRow, flat_rows, write_csv, write_parquet
+from kerntune.gate.reporting.summaries import FlatRow, flat_rows, write_csv, write_parquet
 
 RUN = made_run(50, samples=3, configs=7)
 

@@ -13,12 +13,18 @@ from hypothesis import strategies as st
 from gate.reporting.made_runs import HARD_TEXT, made_run
 from kerntune.base.case_result import UNJUDGED, CaseId, LaunchFigures, LaunchReport
 from kerntune.errors import StoreError
-from kerntune.gate.report import RunReport
-from kerntune.gate.reporting import job_summary
-from kerntune.gate.reporting.annotations import annotation_lines
-from kerntune.gate.reporting.job_summary import MAX_BYTES, MAX_PASSES, append_summary, code_of, escaped, summary
+from kerntune.gate.report import RunReport, worst_first
+from kerntune.gate.reporting import summaries
 from kerntune.gate.reporting.page import html_page
-from kerntune.gate.reporting.ranking import worst_first
+from kerntune.gate.reporting.summaries import (
+    MAX_BYTES,
+    MAX_PASSES,
+    annotation_lines,
+    append_summary,
+    code_of,
+    escaped,
+    summary,
+)
 
 RUN = made_run(50, samples=3, configs=7)
 
@@ -75,10 +81,10 @@ def test_it_is_appended_and_the_file_counts(tmp_path: Path, monkeypatch: pytest.
     path.write_text("# Mine\n")
     append_summary(path, [RUN])
     assert path.read_text().startswith("# Mine\n## kerntune\n")
-    monkeypatch.setattr(job_summary, "MAX_BYTES", len(path.read_bytes()) + 1_000)
+    monkeypatch.setattr(summaries, "MAX_BYTES", len(path.read_bytes()) + 1_000)
     for _ in range(3):
         append_summary(path, [RUN])
-        assert len(path.read_bytes()) <= job_summary.MAX_BYTES
+        assert len(path.read_bytes()) <= summaries.MAX_BYTES
 
 
 def test_a_file_that_cant_be_written_is_named(tmp_path: Path) -> None:

@@ -15,10 +15,9 @@ from gate.reporting.parsed import Element, details_of, parsed
 from kerntune.base.case_result import CodeChange
 from kerntune.base.policy import Outcome, Verdict
 from kerntune.base.stats import Estimate
-from kerntune.gate.report import RunReport
+from kerntune.gate.report import RunReport, worst_first
 from kerntune.gate.reporting import page as module
 from kerntune.gate.reporting.page import html_page
-from kerntune.gate.reporting.ranking import worst_first
 
 
 def made(run: RunReport, *more: RunReport) -> Element:

@@ -11,8 +11,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kerntune.gpu.fake_cuda.autograd import Backward, Graph
-from kerntune.gpu.fake_cuda.autograd_functions import install_functions
+from kerntune.gpu.fake_cuda.autograd import Backward, Graph, install_functions
 from kerntune.gpu.fake_cuda.modes import Watch
 
 OPERATIONS = {

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from kerntune.base.temporary_folders import LOCK, kind_of
+from kerntune.base.folders import LOCK, kind_of
 from kerntune.gpu.fake_cuda.compiled_functions import CACHE_VARIABLES, own_caches
 
 

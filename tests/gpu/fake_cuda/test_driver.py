@@ -6,8 +6,7 @@ import pytest
 
 from kerntune.base.device import TYPICAL_DEVICES, DeviceSpec, Target
 from kerntune.gpu.fake_cuda import StandInEnd
-from kerntune.gpu.fake_cuda.device_numbers import DeviceNumbers
-from kerntune.gpu.fake_cuda.driver import StandInDriver, capability
+from kerntune.gpu.fake_cuda.driver import DeviceNumbers, StandInDriver, capability
 
 
 @pytest.mark.parametrize(

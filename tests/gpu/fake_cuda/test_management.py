@@ -13,7 +13,7 @@ from triton import testing
 
 from kerntune.base.device import TYPICAL_DEVICES, Target
 from kerntune.gpu.fake_cuda import StandInEnd
-from kerntune.gpu.fake_cuda.clocks import TYPICAL_CLOCKS, clocks_of
+from kerntune.gpu.fake_cuda.driver import TYPICAL_CLOCKS, clocks_of
 from kerntune.gpu.interpreter import Interpreter
 
 DATASHEETS = {

@@ -12,7 +12,7 @@ import triton
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 
-from kerntune.gpu.fake_cuda.resources import Resources, resources
+from kerntune.gpu.fake_cuda.launches import Resources, resources
 
 from . import kernels
 

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kerntune.errors import InterpreterLimit
-from kerntune.gpu.interpreter.narrow_floats import decode, encode
+from kerntune.gpu.interpreter.narrow_types import decode, encode
 
 FLOATS = st.floats(width=32)
 FINITE = st.floats(-440, 440, width=32)

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from kerntune.gpu.interpreter.time_limit import Overdue, TimeLimit
+from kerntune.gpu.interpreter.launches import Overdue, TimeLimit
 
 
 def for_ever() -> None:

@@ -18,7 +18,6 @@ pytest.importorskip("torch")
 from kerntune.errors import BackendError
 from kerntune.kernels.compat import torch_private
 from kerntune.kernels.compat.inductor_parts import INDUCTOR
-from kerntune.kernels.compat.private_name import PrivateName
 from kerntune.kernels.compat.torch_private import (
     PARTS,
     STAND_IN_PARTS,
@@ -26,6 +25,7 @@ from kerntune.kernels.compat.torch_private import (
     missing_parts,
     require_stand_in_parts,
 )
+from kerntune.kernels.compat.versions import PrivateName
 
 ROOT = Path(__file__).parents[3]
 

@@ -19,7 +19,8 @@ import kerntune
 from kerntune.base.policy import StaticPrune
 from kerntune.capture import Capture
 from kerntune.errors import MeasurementError, UsageError
-from kerntune.gpu.scripted import FakeBackend, Rule
+from kerntune.gpu.script import Rule
+from kerntune.gpu.scripted import FakeBackend
 from kerntune.kernels import compat
 from kerntune.tuning import context
 from kerntune.tuning.api.autotuner import Autotuner

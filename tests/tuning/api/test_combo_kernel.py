@@ -18,7 +18,8 @@ import kerntune
 from kerntune import ComboPart
 from kerntune.errors import ConfigError, KerntuneError, UsageError
 from kerntune.gpu.probe import has_cuda
-from kerntune.gpu.scripted import FakeBackend, Rule
+from kerntune.gpu.script import Rule
+from kerntune.gpu.scripted import FakeBackend
 from kerntune.kernels import compat
 from kerntune.kernels.combined import sequential_kernel
 from kerntune.kernels.source import source_hash

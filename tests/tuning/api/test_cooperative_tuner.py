@@ -14,7 +14,8 @@ import kerntune
 from kerntune import grid_barrier
 from kerntune.errors import ConfigError, UsageError
 from kerntune.gpu.probe import has_cuda
-from kerntune.gpu.scripted import FakeBackend, Rule
+from kerntune.gpu.script import Rule
+from kerntune.gpu.scripted import FakeBackend
 from kerntune.grids import CooperativeReductionGrid
 
 GRID = CooperativeReductionGrid("rows", "ROWS", "RSPLIT")

@@ -14,7 +14,8 @@ import kerntune
 from kerntune.base.config import Config
 from kerntune.base.device import typical_device
 from kerntune.errors import ConfigError, UsageError
-from kerntune.gpu.scripted import FakeBackend, Rule
+from kerntune.gpu.script import Rule
+from kerntune.gpu.scripted import FakeBackend
 from kerntune.heuristics import Neighbourhood
 from kerntune.heuristics.hints import Modes
 from kerntune.search import Descent, Measured

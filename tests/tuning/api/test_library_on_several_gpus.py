@@ -13,7 +13,8 @@ from fake_runs import N, block, by_block, configs, scale_kernel
 
 import kerntune
 from kerntune.gpu import device_lock
-from kerntune.gpu.scripted import FakeBackend, FakeGpu, Script, scripted_host
+from kerntune.gpu.script import Script
+from kerntune.gpu.scripted import FakeBackend, FakeGpu, scripted_host
 from kerntune.tuning import context, tuned_call
 from kerntune.tuning.cache import WinnerCache
 

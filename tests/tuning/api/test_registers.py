@@ -13,11 +13,12 @@ from fake_runs import script
 import kerntune
 from kerntune.base.config import Config
 from kerntune.base.device import typical_device
-from kerntune.gpu.scripted import FakeBackend, FakeGpu, Rule
+from kerntune.gpu.script import Rule
+from kerntune.gpu.scripted import FakeBackend, FakeGpu
 from kerntune.heuristics import INDUCTOR_2_13
 from kerntune.heuristics.hints import HeuristicType, KernelHints
 from kerntune.search import Measured
-from kerntune.search.register_scaling import RegisterScaling
+from kerntune.search.descent import RegisterScaling
 from kerntune.static import prediction
 from kerntune.tuning import prescreen
 from kerntune.tuning.api import heuristic_tuner

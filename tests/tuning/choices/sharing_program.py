@@ -16,7 +16,8 @@ from typing import Any
 import torch
 
 import kerntune
-from kerntune.gpu.scripted import FakeBackend, Script
+from kerntune.gpu.script import Script
+from kerntune.gpu.scripted import FakeBackend
 from kerntune.tuning import agreement, context
 
 BACKEND: Any = FakeBackend(Script(()))

@@ -16,7 +16,7 @@ import torch
 import kerntune
 from kerntune import capture as captures
 from kerntune.base.policy import TuneMode
-from kerntune.capture.met_choices import MetChoices
+from kerntune.capture.launch import RecordedChoices
 from kerntune.tuning.cache import WinnerCache
 from kerntune.tuning.choices import choice_place
 from kerntune.tuning.choices.choice_place import ChoicePlace, choices_at
@@ -105,14 +105,14 @@ def test_sizes_that_are_not_in_the_key_stay_dynamic() -> None:
 @pytest.fixture
 def gated(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Any]:
     """What a gated test's capture has of its choices. No race is possible there."""
-    recording = SimpleNamespace(choices=MetChoices())
+    recording = SimpleNamespace(choices=RecordedChoices())
     monkeypatch.setattr(captures, "current", lambda: recording)
     backend: Any = SimpleNamespace(gpu=None, ordinal=0)
     with choices_at(ChoicePlace(backend, WinnerCache(tmp_path), TuneMode.AUTO)):
         yield recording.choices
 
 
-def test_what_a_gated_test_traces_undecided_is_in_its_report(gated: MetChoices) -> None:
+def test_what_a_gated_test_traces_undecided_is_in_its_report(gated: RecordedChoices) -> None:
     double: Any = kerntune.choice([doubled, added], key=["x"])(lambda x, n: None)
     compiled = torch.compile(lambda x: double(x, 1), backend=Graphs(), fullgraph=True)
     with pytest.warns(RuntimeWarning, match="called undecided: torch.compile traces it"):
@@ -121,7 +121,7 @@ def test_what_a_gated_test_traces_undecided_is_in_its_report(gated: MetChoices) 
     assert "doubled (undecided)" in gated.texts[0]
 
 
-def test_what_a_gated_test_traces_is_what_the_program_has_decided(gated: MetChoices) -> None:
+def test_what_a_gated_test_traces_is_what_the_program_has_decided(gated: RecordedChoices) -> None:
     """A call of it in the test, before autotune(...), is enough where the gate can decide nothing itself."""
     double, graphs = decided(4), Graphs()
     operation = double.operation

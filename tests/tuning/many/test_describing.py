@@ -19,7 +19,7 @@ from kerntune.base.config import Config
 from kerntune.base.tuning_job import SCHEMA, ScalarText, TuningJob, scalar_of, scalar_text
 from kerntune.capture import Capture
 from kerntune.errors import StoreError, UsageError
-from kerntune.gpu.invented import invented
+from kerntune.gpu.made_arguments import make_arguments
 from kerntune.gpu.scripted import FakeBackend
 from kerntune.tuning.many.describing import describe, name_of, tuner_of
 from kerntune.tuning.many.tune_many import tuning_job
@@ -37,7 +37,7 @@ def no_function(text: object) -> Any:
 
 def again(job: TuningJob) -> tuple[list[Any], dict[str, Any]]:
     """The arguments of a call like the described one, after a way through a file."""
-    return invented(TuningJob.from_json(job.to_json()), no_function)
+    return make_arguments(TuningJob.from_json(job.to_json()), no_function)
 
 
 # names
@@ -189,7 +189,7 @@ def test_dtypes_constants_and_kernels_are_arguments(shared: FakeBackend) -> None
     given = {"x_ptr": torch.float16, "y_ptr": tl.float16, "n": tl.constexpr(3), "factor": scale_kernel}
     job = describe(kernels.scaled, (), {**given, "grid": (1,)})
     assert job.unknown == ""
-    _, words = invented(job, lambda text: (text.module, text.name))
+    _, words = make_arguments(job, lambda text: (text.module, text.name))
     assert (words["x_ptr"], words["y_ptr"], words["n"].value) == (torch.float16, tl.float16, 3)
     assert words["factor"] == ("fake_runs", "scale_kernel")
 

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from kerntune.errors import UsageError
-from kerntune.gpu.rotation import CUDA
+from kerntune.gpu.host_gpus import CUDA
 from kerntune.tuning.many.gpu_pools import GpuPools, chosen_gpus
 
 

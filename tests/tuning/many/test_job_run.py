@@ -13,7 +13,8 @@ from fake_runs import block, increment_kernel, script
 
 from kerntune.base.config import Config
 from kerntune.base.tuning_job import TuningJob
-from kerntune.gpu.scripted import ILLEGAL_ADDRESS, FakeBackend, Rule
+from kerntune.gpu.script import ILLEGAL_ADDRESS, Rule
+from kerntune.gpu.scripted import FakeBackend
 from kerntune.tuning.cache import WinnerCache
 from kerntune.tuning.many.describing import describe
 from kerntune.tuning.many.job_run import Ended, JobRequest, KeyOutcome, encoded, outcome_for, outcome_of, run_job

@@ -1,0 +1,231 @@
+"""Temporary folders and files, what killed processes have left of them, and folders that can't be written in.
+
+The next run that makes a temporary folder removes those of runs that were killed. Files of single writes lie beside the
+files that they were for, and are removed when they are old.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import re
+import secrets
+import shutil
+import stat
+import tempfile
+import time
+from collections.abc import Iterator
+from functools import lru_cache
+from pathlib import Path
+
+PREFIX = "kerntune-"
+"""The prefix of all their names."""
+
+LOCK = ".kerntune-lock"
+"""Locked by the process that made the folder until it ends. The system releases the lock however the process ends.
+Unlike a process id, a lock is valid across containers that share a disk."""
+
+WITHOUT_LOCKS = ".kerntune-no-lock"
+"""The file's name on a disk whose locks are refused: a folder with it isn't swept."""
+
+_MADE = re.compile(re.escape(PREFIX) + r"[a-z-]+-[a-z0-9_]{8}")
+"""Names that :class:`TemporaryFolder` gives."""
+
+TRIES = 20
+"""Attempts to remove a folder: an orphaned worker may be making a file in it meanwhile, and its lock goes first. Also
+attempts to make one, since another process may sweep it away before it is locked."""
+
+
+class TemporaryFolder:
+    """A new folder in the system's folder for temporary files (``TMPDIR``), until :meth:`remove`. ``OSError`` where
+    none can be made."""
+
+    def __init__(self, kind: str) -> None:
+        _sweep_once()
+        for _ in range(TRIES):
+            self.folder = Path(tempfile.mkdtemp(prefix=f"{PREFIX}{kind}-"))
+            try:
+                self._lock = _lock(self.folder)
+            except _SweptError:
+                continue
+            return
+        raise OSError(f"{tempfile.gettempdir()}: other processes remove folders as soon as they are made")
+
+    def remove(self) -> None:
+        """Remove the folder with everything in it. Files that can't be removed are left without an error."""
+        lock, self._lock = self._lock, None
+        _remove(self.folder)
+        if lock is not None:
+            os.close(lock)
+
+
+@contextlib.contextmanager
+def scratch_folder(kind: str) -> Iterator[Path]:
+    """A new folder for as long as the context is open."""
+    scratch = TemporaryFolder(kind)
+    try:
+        yield scratch.folder
+    finally:
+        scratch.remove()
+
+
+def sweep(place: Path, kind: str = "") -> list[Path]:
+    """Remove the folders in ``place`` (of one kind, if it is given) that no process locks any more, and return them."""
+    return [folder for folder in place.glob(f"{PREFIX}{kind}*") if _removed(folder)]
+
+
+def kind_of(folder: Path) -> str:
+    """The kind that a :class:`TemporaryFolder` of this path was made for; empty if it is none."""
+    own = folder.name.startswith(PREFIX)
+    return folder.name.removeprefix(PREFIX).rpartition("-")[0] if own else ""
+
+
+def _removed(folder: Path) -> bool:
+    """Remove a folder of a process that is gone; whether it was one. A process that was killed before it had made the
+    lock has left nothing else in the folder; one that goes on makes another folder."""
+    with contextlib.suppress(OSError):
+        if not _is_ours(folder):
+            return False
+        if not (folder / LOCK).exists():
+            return _MADE.fullmatch(folder.name) is not None and _removed_empty(folder)
+        with _taken(folder / LOCK):
+            for _ in range(TRIES):
+                _remove(folder)
+                if not folder.exists():
+                    break
+            return True
+    return False
+
+
+def _remove(folder: Path) -> None:
+    """Remove the lock last: who is killed meanwhile leaves what the next process knows for a folder to be swept."""
+    with contextlib.suppress(OSError):
+        for entry in folder.iterdir():
+            if entry.is_dir() and not entry.is_symlink():
+                shutil.rmtree(entry, ignore_errors=True)
+            elif entry.name != LOCK:
+                with contextlib.suppress(OSError):
+                    entry.unlink()
+    shutil.rmtree(folder, ignore_errors=True)
+
+
+def _removed_empty(folder: Path) -> bool:
+    folder.rmdir()  # fails if there is anything in it
+    return True
+
+
+_swept: set[str] = set()
+
+
+def _sweep_once() -> None:
+    place = tempfile.gettempdir()
+    if place not in _swept:
+        _swept.add(place)
+        sweep(Path(place))
+
+
+class _SweptError(Exception):
+    """Another process has taken a new folder for one that was left behind."""
+
+
+def _lock(folder: Path) -> int | None:
+    """Lock a new folder. None on a disk without locks; folders there aren't swept. :class:`_SweptError` if a process
+    that sweeps came first: until the folder is locked, it is like one that a killed process has left."""
+    path = folder / LOCK
+    handle = None
+    try:
+        handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        if os.path.samestat(os.fstat(handle), path.stat()):
+            return handle
+        raise FileNotFoundError(path)
+    except (BlockingIOError, FileNotFoundError) as exc:
+        if handle is not None:
+            os.close(handle)
+        raise _SweptError from exc
+    except OSError:
+        if handle is None:
+            raise
+        os.close(handle)
+        path.rename(folder / WITHOUT_LOCKS)
+        return None
+
+
+def _is_ours(folder: Path) -> bool:
+    return folder.is_dir() and not folder.is_symlink() and folder.stat().st_uid == os.geteuid()
+
+
+@contextlib.contextmanager
+def _taken(lock: Path) -> Iterator[None]:
+    """Hold a lock of a process that is gone; ``BlockingIOError`` if it isn't."""
+    handle = os.open(lock, os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC)
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        yield
+    finally:
+        os.close(handle)
+
+
+def why_unwritable(folder: Path) -> str:
+    """Why no file can be written in a folder, which need not exist yet; empty if one can. A folder and a file are made
+    and removed: what permissions say isn't all that file systems refuse."""
+    missing = [place for place in (folder, *folder.parents) if not os.path.lexists(place)]
+    made: list[Path] = []
+    try:
+        for place in reversed(missing):
+            place.mkdir()
+            made.append(place)
+        with tempfile.TemporaryFile(dir=folder):
+            return ""
+    except OSError as exc:
+        return f"{exc.strerror or exc}: {exc.filename or folder}"
+    finally:
+        for place in reversed(made):
+            with contextlib.suppress(OSError):  # another process has put something there meanwhile
+                place.rmdir()
+
+
+def file_in_the_way(folder: Path) -> Path | None:
+    """The file where a folder, or one of those above it, would have to be; None if there is none."""
+    for place in (folder, *folder.parents):
+        if place.is_dir():
+            return None
+        if place.exists():
+            return place
+    return None
+
+
+OLD_S = 86_400.0
+"""A write takes milliseconds. What is a day old has no writer any more, on whatever machine: a shared folder says
+nothing of the processes of others."""
+
+SUFFIX = ".kerntune-unfinished"
+"""Ends the name of every temporary file, so that no file of a user's or of another program is taken for one."""
+
+_LEFT = re.compile(rf"\..+\.[0-9a-f]{{12}}{re.escape(SUFFIX)}", re.DOTALL)
+
+MAX_PREFIX = 160
+"""Bytes of a file's name that its temporary file has as well; most file systems end at 255."""
+
+
+def temporary_name(name: str) -> str:
+    """A new name beside a file's, for what is going to be renamed to it."""
+    prefix = name.encode(errors="surrogateescape")[:MAX_PREFIX].decode(errors="ignore")
+    return f".{prefix}.{secrets.token_hex(6)}{SUFFIX}"
+
+
+@lru_cache(maxsize=4096)
+def sweep_once(folder: Path) -> None:
+    """Remove old ones from a folder that holds nothing but kerntune's files, once a process. Never fatal."""
+    with contextlib.suppress(OSError):
+        for name in os.listdir(folder):
+            if _LEFT.fullmatch(name):
+                _remove_if_old(folder / name)
+
+
+def _remove_if_old(path: Path) -> None:
+    with contextlib.suppress(OSError):
+        found = path.lstat()
+        if stat.S_ISREG(found.st_mode) and time.time() - found.st_mtime > OLD_S:
+            path.unlink()

@@ -1,0 +1,409 @@
+"""Baselines on disk: one small JSON a case, binaries and TTIR beside them by checksum.
+
+A store gives each baseline its place, reads it within limits, and writes it in one piece. Nothing is read or written
+outside of the store's folder, whatever a file or a link says.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import glob
+import hashlib
+import lzma
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+
+import msgspec
+
+from kerntune.base import codec
+from kerntune.base.case_result import CaseId
+from kerntune.base.device import DeviceSpec, Target
+from kerntune.base.folders import sweep_once
+from kerntune.base.recording import Recording, Stored
+from kerntune.base.recording_check import case_problems, is_sha256
+from kerntune.errors import BaselineError, StoreError, TargetError
+from kerntune.gate.baselines import (
+    MAX_FOLDER,
+    Argument,
+    Baseline,
+    Kept,
+    StaticBaseline,
+    TimeBaseline,
+    decode_static,
+    decode_time,
+)
+from kerntune.gate.static_figures import LaunchStatic
+
+MAX_ARTIFACT = 1 << 26
+
+"""Bytes that an artifact may unpack to where no baseline says less: 64 MiB. Cubins have kilobytes; a damaged or hostile
+file must not fill the memory."""
+
+MAX_PACKED = MAX_ARTIFACT + (1 << 20)
+
+"""Bytes that an artifact's file may have: what can't be packed is a little longer for it."""
+
+LEAST_BOUND, PER_CODE_BYTE = 1 << 20, 64
+
+"""A kernel's binary and its TTIR may have 1 MiB, and 64 bytes more for each byte of its machine code. In the baselines
+of this project's examples neither has more than 4.3 bytes for one."""
+
+
+def artifact_bounds(baseline: TimeBaseline | StaticBaseline) -> dict[str, int]:
+    """The most bytes that each artifact of a baseline can have, by checksum, as far as the baseline says it."""
+    if isinstance(baseline, StaticBaseline):
+        return {x.ttir_sha256: _bound(x) for x in baseline.launches}
+    recording = baseline.recording
+    bounds = {s.content.sha256: s.nbytes for s in recording.storages if isinstance(s.content, Stored)}
+    for launch, figures in zip(recording.launches, baseline.static, strict=False):
+        binary = recording.binary_of(launch)
+        for sha in (binary.sha256, binary.ttir_sha256):
+            bounds[sha] = max(_bound(figures), bounds.get(sha, 0))
+    return bounds
+
+
+def _bound(figures: LaunchStatic) -> int:
+    return LEAST_BOUND + PER_CODE_BYTE * max(figures.metrics.code_bytes, 0)
+
+
+class ArtifactFolder(Mapping[str, bytes]):
+    """Bytes by SHA-256 in a folder of ``<sha>.xz`` files, checked when they are read.
+
+    ``bounds`` has the most bytes that some of them can have; none may have more than :data:`MAX_ARTIFACT`.
+    """
+
+    def __init__(self, folder: Path, bounds: Mapping[str, int] | None = None, root: Path | None = None) -> None:
+        self.folder = folder
+        self._bounds = {} if bounds is None else bounds
+        self._root = root or folder
+        """The folder that no link may lead out of."""
+
+    def __getitem__(self, sha256: str) -> bytes:
+        path = self._path(sha256)
+        packed = codec.read_file(inside(self._root, path), error=BaselineError, limit=MAX_PACKED)
+        if packed is None:
+            raise KeyError(sha256)
+        try:
+            return codec.unpack(packed, sha256, min(self._bounds.get(sha256, MAX_ARTIFACT), MAX_ARTIFACT))
+        except ValueError as exc:
+            raise BaselineError(f"{path}: {exc}; restore it or record the case anew") from exc
+
+    def __contains__(self, sha256: object) -> bool:
+        return isinstance(sha256, str) and is_sha256(sha256) and self._path(sha256).exists()
+
+    def __iter__(self) -> Iterator[str]:
+        return (p.stem for p in sorted(self.folder.glob("*.xz")))
+
+    def __len__(self) -> int:
+        return sum(1 for _ in self)
+
+    def put(self, sha256: str, data: bytes) -> None:
+        """Store bytes under their checksum, once; a damaged file is written anew."""
+        try:
+            if sha256 in self and self[sha256] == data:
+                return
+        except BaselineError:
+            pass
+        path = inside(self._root, self._path(sha256))
+        codec.write_atomic(path, lzma.compress(data, preset=6), error=BaselineError, durable=True)
+        sweep_once(path.parent)
+
+    def _path(self, sha256: str) -> Path:
+        if not is_sha256(sha256):
+            raise BaselineError(
+                f"{self.folder}: {codec.shortened(sha256)!r} is no artifact's name; restore the file that names it"
+            )
+        return self.folder / f"{sha256}.xz"
+
+
+def inside(folder: Path, path: Path) -> Path:
+    """The path, if no link on it leads out of the folder; :class:`BaselineError` otherwise. What lies elsewhere is
+    neither read nor written: baselines may come from a stranger's pull request."""
+    try:
+        leads = path.resolve()
+        if leads.is_relative_to(folder.resolve()):
+            return path
+    except (OSError, ValueError, RuntimeError) as exc:  # a NUL in the name, links in a circle
+        raise BaselineError(f"{codec.shown(path)}: is no path ({exc})") from exc
+    raise BaselineError(f"{path}: can't be read or written: a link leads out of {folder}; put the file itself there")
+
+
+class BaselineStore:
+    """A baseline folder. Reads strictly, writes atomically, touches only the case it is given.
+
+    Layout: ``<target>/<device>/time/``, ``<target>/triton-<x.y>/static/`` and ``<target>/artifacts/``.
+    """
+
+    def __init__(self, folder: Path, root: Path | None = None) -> None:
+        self.folder = folder
+        self._root = root or folder.parent
+        self._bounds: dict[str, int] = {}
+        """What the baselines that were read say of their artifacts' sizes."""
+
+    def shown(self, path: Path) -> str:
+        """A path for people and reports: relative to the project's root where it is inside it."""
+        return path.relative_to(self._root).as_posix() if path.is_relative_to(self._root) else str(path)
+
+    def targets(self) -> list[Target]:
+        """The targets that have baselines, sorted."""
+        slugs = [p.name for p in self.folder.iterdir() if p.is_dir()] if self.folder.is_dir() else []
+        out = []
+        for slug in sorted(slugs):
+            with contextlib.suppress(TargetError):
+                out.append(Target.parse(slug.replace("-", ":", 1)))
+        return out
+
+    def artifacts(self, target: Target) -> ArtifactFolder:
+        """The binaries and TTIR of a target."""
+        return ArtifactFolder(self.folder / target.slug / "artifacts", self._bounds, self.folder)
+
+    def artifacts_of(self, baseline: TimeBaseline | StaticBaseline) -> ArtifactFolder:
+        """The binaries and TTIR of a baseline that was not read by this store."""
+        if isinstance(baseline, StaticBaseline):
+            return self.artifacts(self._noted(baseline).target)
+        return self.artifacts(self._noted(baseline).device.target)
+
+    def readable(self, target: Target) -> Mapping[str, bytes]:
+        """The bytes that the baselines given by :meth:`time` and :meth:`static` may name."""
+        return self.artifacts(target)
+
+    # time
+
+    def time_path(self, device: DeviceSpec, case: CaseId, fingerprint: str) -> Path:
+        """Where the time baseline of a case on a device is, or would be."""
+        return self.folder / device.target.slug / device.slug / "time" / case_file(case, fingerprint)
+
+    def time(self, device: DeviceSpec, case: CaseId, fingerprint: str) -> TimeBaseline | None:
+        """The time baseline of a case, None if there is none; BaselineError if it can't be read."""
+        path = self.time_path(device, case, fingerprint)
+        return _expected(self.read_time(path), path, case, fingerprint)
+
+    def read_time(self, path: Path) -> TimeBaseline | None:
+        """A time baseline by its path."""
+        data = codec.read_file(inside(self.folder, path), error=BaselineError)
+        return None if data is None else self._noted(decode_time(data, str(path)))
+
+    def put_time(self, baseline: TimeBaseline, artifacts: Mapping[str, bytes], keep_binaries: bool = True) -> Path:
+        """Write a case's time baseline: its artifacts first, so that no baseline ever lacks them."""
+        if keep_binaries:
+            store = self.artifacts(baseline.device.target)
+            for sha in artifact_names(baseline.recording):
+                store.put(sha, artifacts[sha])
+        path = self.time_path(baseline.device, baseline.case, baseline.fingerprint)
+        self.write(path, baseline)
+        if keep_binaries:
+            self._restore(artifact_names(baseline.recording), artifacts, store)
+        return path
+
+    # static
+
+    def static_path(self, target: Target, triton: str, case: CaseId, fingerprint: str) -> Path:
+        """Where the static baseline of a case is, or would be. ``triton`` is a series such as ``3.9``."""
+        return self.folder / target.slug / f"triton-{triton}" / "static" / case_file(case, fingerprint)
+
+    def static(self, target: Target, triton: str, case: CaseId, fingerprint: str) -> StaticBaseline | None:
+        """The static baseline of a case, None if there is none; BaselineError if it can't be read."""
+        path = self.static_path(target, triton, case, fingerprint)
+        return _expected(self.read_static(path), path, case, fingerprint)
+
+    def static_elsewhere(self, target: Target, triton: str, case: CaseId, fingerprint: str) -> StaticBaseline | None:
+        """The static baseline of a case under the Triton series that is nearest to ``triton``, an older one first."""
+        file, here = case_file(case, fingerprint), _series(triton)
+        folders = [p.parents[file.count("/") + 1] for p in self.folder.glob(f"{target.slug}/triton-*/static/{file}")]
+        others = {_series(p.name.removeprefix("triton-")): p.name.removeprefix("triton-") for p in folders}
+        older, newer = [s for s in others if s < here], [s for s in others if s > here]
+        if not older and not newer:
+            return None
+        return self.static(target, others[max(older) if older else min(newer)], case, fingerprint)
+
+    def read_static(self, path: Path) -> StaticBaseline | None:
+        """A static baseline by its path."""
+        data = codec.read_file(inside(self.folder, path), error=BaselineError)
+        return None if data is None else self._noted(decode_static(data, str(path)))
+
+    def put_static(self, baseline: StaticBaseline, artifacts: Mapping[str, bytes], *, anew: bool = False) -> Path:
+        """Write a case's static baseline and the TTIR of its launches. One that says the same already, recorded at
+        another time, is left alone unless ``anew``: a refresh that changes nothing leaves nothing to commit."""
+        store = self.artifacts(baseline.target)
+        for launch in baseline.launches:
+            store.put(launch.ttir_sha256, artifacts[launch.ttir_sha256])
+        path = self.static_path(baseline.target, baseline.triton, baseline.case, baseline.fingerprint)
+        if not anew and self.says(baseline):
+            return path
+        self.write(path, baseline)
+        self._restore([launch.ttir_sha256 for launch in baseline.launches], artifacts, store)
+        return path
+
+    def write(self, path: Path, baseline: Baseline) -> None:
+        """Write a baseline's own file, whole, and onto the disk before this returns. :class:`BaselineError` for a case
+        whose name couldn't be read again."""
+        case = CaseId(codec.encodable(baseline.case.nodeid), codec.encodable(baseline.case.call))
+        if (problem := next(case_problems(case), "")) != "":
+            raise BaselineError(f"{codec.shown(path)}: {problem}; give the test or the call another name")
+        whole = inside(self.folder, path)
+        codec.write_atomic(whole, codec.to_json(baseline), error=BaselineError, durable=True)
+        sweep_once(whole.parent)
+
+    def _restore(self, names: Iterable[str], artifacts: Mapping[str, bytes], store: ArtifactFolder) -> None:
+        """Write again what another job has swept away before it could know of the baseline that names it."""
+        for sha in names:
+            if sha not in store:
+                store.put(sha, artifacts[sha])
+
+    def says(self, baseline: StaticBaseline) -> bool:
+        """Whether the stored baseline of this case says the same, recorded at another time."""
+        path = self.static_path(baseline.target, baseline.triton, baseline.case, baseline.fingerprint)
+        try:
+            found = self.read_static(path)
+        except BaselineError:
+            return False
+        return found is not None and _timeless(found) == _timeless(baseline)
+
+    # all of them
+
+    def _noted(self, baseline: Kept) -> Kept:
+        """A baseline that was read; what it says of its artifacts' sizes is kept for when they are."""
+        for sha, bound in artifact_bounds(baseline).items():
+            self._bounds[sha] = max(bound, self._bounds.get(sha, 0))
+        return baseline
+
+    def time_files(self, device_slug: str = "*", target_slug: str = "*") -> list[Path]:
+        """Paths of time baselines."""
+        return sorted(self.folder.glob(f"{target_slug}/{device_slug}/time/**/*.json"))
+
+    def static_files(self, target_slug: str = "*", triton: str = "*") -> list[Path]:
+        """Paths of static baselines."""
+        return sorted(self.folder.glob(f"{target_slug}/triton-{triton}/static/**/*.json"))
+
+    def known_arguments(self, target: Target, case: CaseId) -> set[tuple[Argument, ...]]:
+        """The arguments of a case's baselines on a target, of any device and Triton series that can be read."""
+        file = Path(case_file(case, ""))
+        name = f"{file.stem[:-DIGEST]}{'?' * DIGEST}.json"
+        found: set[tuple[Argument, ...]] = set()
+        for path in self.folder.glob(f"{target.slug}/*/*/{file.parent / name}"):
+            read = self.read_time if path.relative_to(self.folder).parts[2] == "time" else self.read_static
+            with contextlib.suppress(StoreError):
+                baseline = read(path)
+                found |= {baseline.arguments} if baseline is not None and baseline.case == case else set()
+        return found
+
+    def of_test(self, target: Target, nodeid: str) -> Iterator[tuple[Path, Baseline]]:
+        """The baselines of a test's calls on a target, of any device and Triton series, as far as they can be read."""
+        folder = Path(case_file(CaseId(nodeid, ""), "")).parent
+        for path in sorted(self.folder.glob(f"{target.slug}/*/*/{glob.escape(str(folder))}/*.json")):
+            read = self.read_time if path.relative_to(self.folder).parts[2] == "time" else self.read_static
+            with contextlib.suppress(StoreError):
+                baseline = read(path)
+                if baseline is not None and baseline.case.nodeid == nodeid:
+                    yield path, baseline
+
+    def remove(self, path: Path) -> None:
+        """Remove one baseline; its artifacts go with :meth:`sweep`."""
+        try:
+            inside(self.folder, path.parent)
+            path.unlink()
+        except OSError as exc:
+            raise BaselineError(f"{path}: can't be removed ({exc.strerror})") from exc
+
+    def sweep(self) -> int:
+        """Remove artifacts that no baseline names; how many. Refuses while any baseline can't be read.
+
+        Another job may be writing a baseline meanwhile, whose artifacts come first: what seems to be unused is moved
+        away, and restored if a baseline names it by then. A job that writes its baseline later checks that all
+        artifacts exist.
+        """
+        return sum(self._sweep(target) for target in self.targets())
+
+    def _sweep(self, target: Target) -> int:
+        folder, unused = self.artifacts(target).folder, set(self.artifacts(target)) - set(self._used(target))
+        for sha in unused:
+            self._rename(folder / f"{sha}.xz", folder / f".{sha}.unused")
+        again = unused & set(self._used(target)) if unused else set()
+        for sha in again:
+            self._rename(folder / f".{sha}.unused", folder / f"{sha}.xz")
+        for path in folder.glob(".*.unused"):
+            self.remove(path)
+        return len(unused - again)
+
+    def _rename(self, path: Path, to: Path) -> None:
+        try:
+            inside(self.folder, path.parent)
+            path.rename(to)
+        except OSError as exc:
+            raise BaselineError(f"{path}: can't be removed ({exc.strerror})") from exc
+
+    def _used(self, target: Target) -> Iterator[str]:
+        for path in self.time_files(target_slug=target.slug):
+            found = self.read_time(path)
+            if found is not None:
+                yield from artifact_names(found.recording)
+        for path in self.static_files(target_slug=target.slug):
+            static = self.read_static(path)
+            if static is not None:
+                yield from (launch.ttir_sha256 for launch in static.launches)
+
+    def summaries(self) -> Iterator[tuple[Path, TimeBaseline | StaticBaseline | StoreError]]:
+        """Every baseline in the folder, or why it can't be read."""
+        for path in (*self.time_files(), *self.static_files()):
+            try:
+                timed = path.relative_to(self.folder).parts[2] == "time"
+                found = self.read_time(path) if timed else self.read_static(path)
+            except StoreError as exc:
+                yield path, exc
+            else:
+                if found is not None:
+                    yield path, found
+
+
+def artifact_names(recording: Recording) -> list[str]:
+    """Checksums of all that a recording needs to be replayed or compiled anew."""
+    names = [sha for b in recording.binaries for sha in (b.sha256, b.ttir_sha256)]
+    names += [s.content.sha256 for s in recording.storages if isinstance(s.content, Stored)]
+    return list(dict.fromkeys(names))
+
+
+def _timeless(baseline: StaticBaseline) -> StaticBaseline:
+    """Without what differs from run to run: when it was recorded, and how long the compiler took."""
+    launches = tuple(msgspec.structs.replace(x, compile_seconds=None) for x in baseline.launches)
+    return msgspec.structs.replace(baseline, recorded="", launches=launches)
+
+
+MAX_NAME = 120
+
+"""Longest readable part of a file name; most file systems end at 255 bytes."""
+
+DIGEST = 8
+
+"""Hex digits at the end of a file name."""
+
+
+def case_file(case: CaseId, fingerprint: str) -> str:
+    """A relative path: the test file's folders, then a sanitised name and a short hash of id and fingerprint."""
+    file, _, rest = case.nodeid.partition("::")
+    readable = re.sub(r"[^A-Za-z0-9._=-]+", "-", f"{rest}-{case.call}" if case.call else rest).strip("-.")[:MAX_NAME]
+    digest = hashlib.sha256(f"{case.nodeid}\0{case.call}\0{fingerprint}".encode()).hexdigest()[:DIGEST]
+    folders = [_folder(part) for part in file.split("/") if part not in ("", ".", "..")]
+    return "/".join([*folders, f"{readable}-{digest}.json"])
+
+
+def _folder(part: str) -> str:
+    """A part of a test file's path as a folder's name; what is too long for one is cut and gets a hash."""
+    name = re.sub(r"[^A-Za-z0-9._-]+", "-", part)
+    if len(name) <= MAX_FOLDER:
+        return name
+    return f"{name[:MAX_NAME]}-{hashlib.sha256(part.encode(errors='surrogateescape')).hexdigest()[:DIGEST]}"
+
+
+def _series(triton: str) -> tuple[int, ...]:
+    """``3.10`` as numbers, so that it comes after 3.9."""
+    return tuple(int(n) for n in re.findall(r"\d+", triton))
+
+
+def _expected(found: Kept | None, path: Path, case: CaseId, fingerprint: str) -> Kept | None:
+    """A baseline that is the case's own; :class:`BaselineError` for a file that was copied to another's place."""
+    if found is not None and (found.case, found.fingerprint) != (case, fingerprint):
+        raise BaselineError(
+            f"{path}: holds the baseline of {found.case}, not of {case}; remove it or record the case anew"
+        )
+    return found

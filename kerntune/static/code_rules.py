@@ -1,0 +1,341 @@
+"""One change between two compilations of a kernel, and the rules that read its instructions.
+
+They ask whether wide accesses to global memory were replaced by narrow ones, whether the same work takes many more
+instructions, and what a loop has in flight from one round to the next: asynchronous copies, and products.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Literal, NamedTuple, TypeVar
+
+import msgspec
+
+from kerntune.base.policy import STATIC_RULES
+from kerntune.static.metrics import StaticMetrics
+from kerntune.static.ptx import OPERAND_BYTES, ProductLoops
+
+Severity = Literal["fail", "warn", "info"]
+
+
+class Finding(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """One change. ``text`` is a sentence for messages that gives ``before`` and ``after``."""
+
+    severity: Severity
+    metric: str
+    before: float
+    after: float
+    text: str
+    rule: str = ""
+    """The name of the rule that found it (:data:`kerntune.base.policy.STATIC_RULES`)."""
+
+
+class Draft(msgspec.Struct, frozen=True):
+    """A finding before the policy is applied. ``severity`` is ``fail`` for what the rule is about, ``warn`` for a
+    smaller change of that kind, ``info`` for an improvement."""
+
+    severity: Severity
+    metric: str
+    before: float
+    after: float
+    text: str
+    rule: str
+    any_config: bool = False
+    """Whether its severity is kept between two configs too."""
+
+
+SEVERITIES = ("fail", "warn", "info")
+"""The most severe first."""
+
+_RANK = {name: rank for rank, name in enumerate(STATIC_RULES)}
+
+
+class Said(NamedTuple):
+    """A sentence about a case, with the kernel's name, and the rule that found it."""
+
+    severity: Severity
+    rule: str
+    text: str
+
+
+Ranked = TypeVar("Ranked", Finding, Said)
+
+
+def worst_first(findings: Iterable[Ranked]) -> list[Ranked]:
+    """By severity, then by rule in the order of :data:`kerntune.base.policy.STATIC_RULES`; of one rule in their
+    order."""
+    return sorted(findings, key=lambda f: (SEVERITIES.index(f.severity), _RANK.get(f.rule, len(_RANK))))
+
+
+def change(old: float, new: float) -> str:
+    """``1,024 -> 512``."""
+    return f"{number(old)} -> {number(new)}"
+
+
+def number(value: float) -> str:
+    """A figure with separators between thousands, fractions with one digit."""
+    return f"{value:,.1f}" if value != int(value) else f"{int(value):,}"
+
+
+def percent(old: float, new: float) -> str:
+    """`` (+25%)``; empty without an old value."""
+    return f" ({(new - old) / old:+.0%})" if old else ""
+
+
+MUCH_NARROWER = 4
+"""How many times as narrow an access must have become. An access that loses its alignment is split into single
+elements: an eighth of the width for 16-bit ones and a quarter for 32-bit ones. A smaller tile or a load in two halves
+gives half the width."""
+
+_WIDE = (256, 128, 64)
+"""Widths in bits of accesses that narrower ones can replace."""
+
+
+class Direction(msgspec.Struct, frozen=True):
+    """Loads or stores. TMA moves tiles and has no width."""
+
+    rule: str
+    metric: str
+    noun: str
+    classes: Sequence[str]
+
+
+DIRECTIONS = (
+    Direction("load_width", "global_load_width", "loads from", ("global_load", "async_copy")),
+    Direction("store_width", "global_store_width", "stores to", ("global_store",)),
+)
+
+
+def narrowed(before: StaticMetrics, after: StaticMetrics, direction: Direction, threshold: float) -> Iterator[Draft]:
+    """A finding where more than the share ``threshold`` of the bytes is moved by much narrower accesses now."""
+    old, new = accesses(before, direction.classes), accesses(after, direction.classes)
+    wide, share = _split(old, new)
+    if share > threshold and _hidden(before, after, direction):
+        yield Draft(
+            "warn",
+            direction.metric,
+            _mean(old),
+            _mean(new),
+            _sentence(direction, "narrower", old, new),
+            direction.rule,
+        )
+    elif share > threshold:
+        gone = not any(bits >= wide for bits in new) and _accesses(new) > _accesses(old)
+        text = f"{_sentence(direction, 'narrower', old, new)}; look for lost alignment or contiguity"
+        yield Draft("fail", direction.metric, _mean(old), _mean(new), text, direction.rule, gone)
+    elif _split(new, old)[1] > threshold:
+        text = _sentence(direction, "wider", old, new)
+        yield Draft("info", direction.metric, _mean(old), _mean(new), text, direction.rule)
+
+
+def _hidden(before: StaticMetrics, after: StaticMetrics, direction: Direction) -> bool:
+    """Whether narrower accesses need not cost time: those of a product's epilogue, which is stored once after a loop;
+    and loads for tensor cores that do less work than before, or are used only now (products of tf32 load their second
+    operand by element, since it is transposed on the way)."""
+    old, new = (m.instructions.get("tensor_core_slots", 0) for m in (before, after))
+    if direction.rule == "store_width":
+        return "tensor_core" in after.instructions
+    return bool(new) and (not old or new * 2 <= old)
+
+
+def accesses(metrics: StaticMetrics, classes: Sequence[str]) -> dict[int, int]:
+    """The number of accesses of one thread by width in bits, the widest first; code in loops counts once."""
+    found: dict[int, int] = {}
+    for name, count in metrics.instructions.items():
+        if count and (match := re.fullmatch(rf"(?:{'|'.join(classes)})_(\d+)", name)):
+            found[int(match[1])] = found.get(int(match[1]), 0) + count
+    return dict(sorted(found.items(), reverse=True))
+
+
+def moved_bytes(metrics: StaticMetrics, direction: Direction | None = None) -> int:
+    """Bytes that a thread loads, stores, or both, by address; loops once."""
+    return sum(_bytes(accesses(metrics, d.classes)) for d in DIRECTIONS if direction in (d, None))
+
+
+def _split(old: Mapping[int, int], new: Mapping[int, int]) -> tuple[int, float]:
+    """The width from which on bytes are moved by much narrower accesses now, and their share of all bytes before."""
+    shares = {wide: min(_from(old, wide) - _from(new, wide), _upto(new, wide) - _upto(old, wide)) for wide in _WIDE}
+    wide = max(shares, key=lambda w: shares[w])
+    return wide, shares[wide] / _bytes(old) if old else 0.0
+
+
+def _from(widths: Mapping[int, int], wide: int) -> int:
+    return _bytes({bits: count for bits, count in widths.items() if bits >= wide})
+
+
+def _upto(widths: Mapping[int, int], wide: int) -> int:
+    return _bytes({bits: count for bits, count in widths.items() if bits * MUCH_NARROWER <= wide})
+
+
+def _bytes(widths: Mapping[int, int]) -> int:
+    return sum(bits // 8 * count for bits, count in widths.items())
+
+
+def _accesses(widths: Mapping[int, int]) -> int:
+    return sum(widths.values())
+
+
+def _mean(widths: Mapping[int, int]) -> float:
+    return sum(bits * count for bits, count in widths.items()) / _accesses(widths)
+
+
+def _sentence(direction: Direction, how: str, old: Mapping[int, int], new: Mapping[int, int]) -> str:
+    mean = f"on average {change(_mean(old), _mean(new))} bits"
+    return f"{direction.noun} global memory got {how}: {_widths(old)} -> {_widths(new)} ({mean})"
+
+
+def _widths(widths: Mapping[int, int]) -> str:
+    return ", ".join(f"{count} of {bits} bits" for bits, count in widths.items())
+
+
+ISSUED_PER_BYTE = 6.0
+"""Instructions that a thread may issue per byte it moves while it waits for DRAM: 4 schedulers of 32 lanes a
+cycle over 20 bytes a cycle and multiprocessor of an H200 (A100 12.8, H100 9, B200 4.3; data sheets)."""
+
+SLOTS_PER_BYTE = 64.0
+"""Tensor core slots (:func:`kerntune.static.instructions.nvidia_classes`: two for a 16-bit multiply-add) per byte from
+L2 under which a matrix product waits for memory: half of the 4,096 slots over 32 bytes that a multiprocessor of sm_90
+does in a cycle, since neither reaches its full rate."""
+
+FURTHER_SLOTS = {"mufu": 7, "convert": 1, "shared_load": 3, "shared_store": 3}
+"""Issue slots that an instruction of a class takes beyond one: of a multiprocessor's 128 lanes, 16 for special
+functions, 64 for conversions, 32 for shared memory (CUDA C++ Programming Guide, "Arithmetic Instructions", sm_80 to
+sm_100)."""
+
+
+def heavier(before: StaticMetrics, after: StaticMetrics, threshold: float) -> Iterator[Draft]:
+    """Findings where the same work takes more than the share ``threshold`` more of issue slots, or of tensor cores."""
+    yield from _issue(before, after, threshold)
+    yield from _matrix(before, after, threshold)
+
+
+def _issue(before: StaticMetrics, after: StaticMetrics, threshold: float) -> Iterator[Draft]:
+    if any(kind in m.instructions for kind in ("tensor_core", "tma") for m in (before, after)):
+        return  # hidden behind the tensor cores, which have rules of their own; or the bytes aren't known
+    if after.instructions.get("slow_path", 0) > before.instructions.get("slow_path", 0):
+        return  # code that ordinary arguments don't execute
+    moved = moved_bytes(before), moved_bytes(after)
+    old, new = issue_slots(before), issue_slots(after)
+    if not all(moved) or not old:
+        return
+    more = min(new / old, new / moved[1] / (old / moved[0])) - 1
+    if more > threshold and new / moved[1] > ISSUED_PER_BYTE:
+        per = f"{old / moved[0]:,.1f} -> {new / moved[1]:,.1f} per byte that a thread moves"
+        counted = change(before.instructions.get("total", 0), after.instructions.get("total", 0))
+        slots = f"{change(old, new)} slots{percent(old, new)} for {counted} instructions in the code"
+        yield Draft(
+            "fail", "issue_slots", old, new, f"the same work takes many more issue slots: {per} ({slots})", "work"
+        )
+
+
+def _matrix(before: StaticMetrics, after: StaticMetrics, threshold: float) -> Iterator[Draft]:
+    old, new = (m.instructions.get("tensor_core_slots", 0) * _lanes(m) for m in (before, after))
+    moved = moved_bytes(before) * before.threads, moved_bytes(after) * after.threads
+    if not old or not new or new <= old * (1 + threshold):
+        return
+    if all(moved) and (new / moved[1] <= old / moved[0] * (1 + threshold) or new / moved[1] < SLOTS_PER_BYTE):
+        return
+    if not all(moved) and before.instructions.get("tma", 0) != after.instructions.get("tma", 0):
+        return  # another number of tiles: unrolled, or another product as well
+    told = f"{change(old, new)} slots{percent(old, new)}"
+    text = f"the same work takes tensor cores longer: {told}; look for operands of a wider type, or more products"
+    yield Draft("fail", "tensor_core_slots", old, new, text, "work")
+
+
+def issue_slots(metrics: StaticMetrics) -> int:
+    """Slots of the schedulers that a thread's instructions take, loops once."""
+    counts = metrics.instructions
+    return counts.get("total", 0) + sum(counts.get(kind, 0) * more for kind, more in FURTHER_SLOTS.items())
+
+
+def _lanes(metrics: StaticMetrics) -> float:
+    """How often a block executes a tensor core instruction: once per warp, or per warpgroup of four warps."""
+    grouped = metrics.instructions.get("warpgroup_mma", 0) == metrics.instructions.get("tensor_core", 0)
+    return metrics.threads / (128 if grouped else 32)
+
+
+HIDDEN = 0.5
+"""The share of a device's threads from which on others run while some wait for their loads."""
+
+
+def unpipelined(before: StaticMetrics, after: StaticMetrics, resident: float | None) -> Iterator[Draft]:
+    """Findings where loads are no longer ahead of the products or other work of their loop, or less far, and where
+    products don't overlap any more. ``resident``: the share of the device's threads that ``after`` has at a time."""
+    old, new = _loops(before), _loops(after)
+    copies = f"asynchronous copies {change(_copies(before), _copies(after))} instructions"
+    if old is None or new is None:
+        yield from _stream(before, after, copies, resident)
+        return
+    if old.ahead > new.ahead and new.waiting > old.waiting:
+        far = f" ({old.rounds:g} {'round' if old.rounds == 1 else 'rounds'} ahead before)" if old.rounds else ""
+        text = f"{WAITS}: {change(old.ahead, new.ahead)} pipelined loops, {copies}{far}; {LOOK}"
+        yield Draft("fail", "pipelined_loops", old.ahead, new.ahead, text, "pipelining", True)
+        return
+    if new.ahead > old.ahead:
+        text = f"loops of tensor cores load ahead now: {change(old.ahead, new.ahead)} pipelined loops, {copies}"
+        yield Draft("info", "pipelined_loops", old.ahead, new.ahead, text, "pipelining")
+    elif old.ahead and _known(before):
+        yield from _nearer(before, after, old, new, copies)
+    yield from _apart(old, new)
+
+
+WAITS = "each round of a loop of tensor cores waits for its own loads"
+LOOK = "look at num_stages, and for a barrier or a while loop, which keep a loop from being pipelined"
+
+
+def _known(metrics: StaticMetrics) -> bool:
+    return not isinstance(metrics.product_loops, msgspec.UnsetType)
+
+
+def _loops(metrics: StaticMetrics) -> ProductLoops | None:
+    """The loops of products; of figures of an earlier version, which don't have them, a loop that ``cp.async`` fed:
+    Triton makes such copies in pipelines alone."""
+    if not isinstance(metrics.product_loops, msgspec.UnsetType):
+        return metrics.product_loops
+    fed = "tensor_core" in metrics.instructions and "async_copy" in metrics.instructions
+    return ProductLoops(loading=1, ahead=1) if fed else None
+
+
+def _copies(metrics: StaticMetrics) -> int:
+    return metrics.instructions.get("async_copy", 0) + metrics.instructions.get("tma_load", 0)
+
+
+def _stream(before: StaticMetrics, after: StaticMetrics, copies: str, resident: float | None) -> Iterator[Draft]:
+    """Loops without products. Those that TMA fed have a rule of their own."""
+    old, new = before.instructions.get("async_copy", 0), _copies(after)
+    if any("tensor_core" in m.instructions for m in (before, after)):
+        return  # on one side alone, or outside of loops: other rules compare that
+    if old and not new and resident is not None and resident < HIDDEN:
+        few = f"and the launch has only {resident:.0%} of the device's threads to hide their latency"
+        yield Draft(
+            "fail", "async_copies", old, new, f"loads are no longer asynchronous, {few}: {copies}", "pipelining", True
+        )
+    elif old and not new:
+        text = f"loads are no longer asynchronous: {copies}"
+        yield Draft("fail", "async_copies", old, new, text, "async_copies")
+
+
+def _nearer(
+    before: StaticMetrics, after: StaticMetrics, old: ProductLoops, new: ProductLoops, copies: str
+) -> Iterator[Draft]:
+    """Loops that are still pipelined, but for one of their operands, or less far ahead."""
+    if new.plain_bytes - old.plain_bytes >= OPERAND_BYTES and _copies(after) < _copies(before):
+        told = f"{change(old.plain_bytes, new.plain_bytes)} bytes a thread by ordinary loads"
+        text = f"{WAITS}, some of which are no longer asynchronous: {told}, {copies}"
+        yield Draft("fail", "plain_bytes", old.plain_bytes, new.plain_bytes, text, "pipelining", True)
+    elif old.rounds > new.rounds:
+        text = f"a pipelined loop loads fewer rounds ahead: {change(old.rounds, new.rounds)}"
+        yield Draft("info", "rounds", old.rounds, new.rounds, text, "pipelining")
+
+
+def _apart(old: ProductLoops, new: ProductLoops) -> Iterator[Draft]:
+    """Products of the same types that have all ended before the next round begins its own: their results are read in
+    each round. Products of other types are other work, and what that costs isn't known from their waits."""
+    if old.overlapped and new.grouped and not new.overlapped and old.types == new.types:
+        text = (
+            "each round of a loop of tensor cores waits for its own products: in "
+            f"{change(old.overlapped, new.overlapped)} loops they are in flight when the next round begins; look for "
+            "what reads or changes the sums in each round"
+        )
+        yield Draft("fail", "overlapped_loops", old.overlapped, new.overlapped, text, "pipelining", True)
