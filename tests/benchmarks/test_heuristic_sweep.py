@@ -143,6 +143,7 @@ def test_the_default_holds_its_figures(recorded: tuple[str, list[dict[str, Any]]
     assert min(shares) >= worst
 
 
+@pytest.mark.slow
 def test_what_is_tried_is_little_of_what_was_swept(recorded: tuple[str, list[dict[str, Any]]]) -> None:
     for row in recorded[1]:
         tried = len(row["proposals"]["measured-2026"])

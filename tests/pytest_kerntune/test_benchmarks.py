@@ -109,6 +109,7 @@ def test_its_commands_read_the_storage(project, folder):
 
 
 # Not imported here: importlib_metadata, which comes with it, replaces the finders by which pytest finds its plugins.
+@pytest.mark.slow
 @pytest.mark.skipif(find_spec("pygal") is None, reason="needs pytest-benchmark[histogram]")
 def test_its_histogram_plots_kernels(project, folder):
     for name in ("one", "two"):
