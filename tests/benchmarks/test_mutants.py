@@ -296,6 +296,7 @@ def test_results_of_another_sample_are_not_added_to(tmp_path: Path, monkeypatch:
     assert json.loads((tmp_path / "out.json").read_text()) == {"seed": 1, "rows": []}
 
 
+@pytest.mark.slow
 def test_tests_that_run_the_line_come_first_and_progress_is_kept(
     pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -88,6 +88,7 @@ def python(code: str, tmp_path: Path, *first: Path) -> subprocess.CompletedProce
     )
 
 
+@pytest.mark.slow
 def test_kerntune_is_installed_once_triton_is_imported(tmp_path: Path) -> None:
     code = "import sys; assert 'triton' not in sys.modules; import triton; print(triton.autotune.__module__)"
     done = python(code, tmp_path)

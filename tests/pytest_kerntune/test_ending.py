@@ -17,6 +17,7 @@ from pytest_kerntune.session import Gate
 pytest_plugins = ["pytester"]
 
 
+@pytest.mark.slow
 def test_sigterm_ends_a_run_in_order(project, plugin_name, source_environ):
     """Folders are removed, JSON is written, the exit code shows what ended the run."""
     project.file(
