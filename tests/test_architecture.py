@@ -493,7 +493,7 @@ ENDS_BY_ITSELF = frozenset(
         "kerntune.tuning.cache.store_client",  # its process is given this one's id
         "kerntune.gate.git",  # git: killed, it could leave its locks in the user's repository
         "kerntune.cli.bisect.preloaded",  # the server's standard input is closed, and it ends its copy
-        "kerntune.cli.shapes",  # the user's own program, which outlives this one as it would outlive a shell
+        "kerntune.cli.tune",  # the user's own program, which outlives this one as it would outlive a shell
     }
 )
 """Modules whose processes end soon, or notice by other means that this one has ended."""

@@ -505,9 +505,9 @@ def run_mv(args: argparse.Namespace) -> int:
 
 def run_verify(args: argparse.Namespace) -> int:
     """``kerntune baselines verify``."""
-    from kerntune.cli import verify
+    from kerntune.cli import show as verify
 
-    return verify.run(args)
+    return verify.verify(args)
 
 
 def run_cache_show(args: argparse.Namespace) -> int:
@@ -533,16 +533,16 @@ def run_tune(args: argparse.Namespace) -> int:
 
 def run_shapes_record(args: argparse.Namespace) -> int:
     """``kerntune shapes record``."""
-    from kerntune.cli import shapes
+    from kerntune.cli import tune as shapes
 
-    return shapes.record(args)
+    return shapes.record_shapes(args)
 
 
 def run_shapes_show(args: argparse.Namespace) -> int:
     """``kerntune shapes show``."""
-    from kerntune.cli import shapes
+    from kerntune.cli import tune as shapes
 
-    return shapes.show(args)
+    return shapes.show_shapes(args)
 
 
 def run_calibrate(args: argparse.Namespace) -> int:
@@ -631,9 +631,9 @@ def run_history_forget(args: argparse.Namespace) -> int:
 
 def run_report(args: argparse.Namespace) -> int:
     """``kerntune report``."""
-    from kerntune.cli import report
+    from kerntune.cli import history as report
 
-    return report.run(args)
+    return report.report(args)
 
 
 def run_doctor(args: argparse.Namespace) -> int:
