@@ -16,7 +16,7 @@ from kerntune.base.folders import scratch_folder
 from kerntune.base.orphans import bound_command
 from kerntune.capture.launch_dump import LAUNCH_FILE, DumpedTexts, folder_name, plain_name, write_launch
 from kerntune.cli.static_record import environment
-from kerntune.cli.stored import Entry, Pattern, given_folder, load_folder, not_found, target_of
+from kerntune.cli.stored import Entry, Pattern, folder_argument, given_folder, load_folder, not_found, target_of
 from kerntune.compiling.binary.stages import first_stage_of
 from kerntune.compiling.farm import Farm
 from kerntune.compiling.kernel_facts import ASSEMBLY
@@ -31,6 +31,26 @@ from kerntune.tuning.launch_files import DUMP, DUMP_CONTENT
 
 SHOWN_LINES = 15
 """Last lines of a failed run that its error shows."""
+
+
+def run_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare what ``kerntune dump`` takes."""
+    parser.add_argument("case", metavar="CASE", help="a test's id (and call), or what only one case contains")
+    parser.add_argument(
+        "-o", "--output", metavar="DIR", default="kerntune-dump", help="folder (default: kerntune-dump)"
+    )
+    parser.add_argument(
+        "--content",
+        choices=("described", "recorded"),
+        default="described",
+        help="of tensors: how their numbers are distributed (default), or all bytes, before and after each launch",
+    )
+    parser.add_argument("--target", metavar="TARGET", help="what to compile for without a GPU")
+    parser.add_argument(
+        "--stored", action="store_true", help="what the baseline holds, instead of running the test: no source"
+    )
+    folder_argument(parser)
+    parser.set_defaults(function=run)
 
 
 def run(args: argparse.Namespace) -> int:

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from pathlib import Path, PurePosixPath
 
 from kerntune.base.codec import to_json
+from kerntune.cli.stored import case_argument
 from kerntune.errors import KerntuneError, UsageError
 from kerntune.gate.console import FINDINGS, OK, complain, counted, fail_with, say
 from kerntune.gate.history.index import DIRTY, Index
@@ -23,6 +24,28 @@ from kerntune.gate.reporting.summaries import append_summary, write_csv, write_p
 from kerntune.tuning.cache.entries import default_folder
 
 INI_KEY = "kerntune_history"
+
+
+def show_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare what ``kerntune history show`` takes."""
+    case_argument(parser)
+    parser.add_argument("place", nargs="?", default="", help=argparse.SUPPRESS)
+    parser.add_argument(
+        "--branch", metavar="NAME", default="", help="the branch that is shown (default: that with most runs)"
+    )
+    parser.add_argument(
+        "--false-rate",
+        metavar="P",
+        type=float,
+        default=0.01,
+        help="probability of any false step in all that is shown (default: 0.01)",
+    )
+    form = parser.add_mutually_exclusive_group()
+    form.add_argument("--markdown", action="store_true", help="for a comment on a pull request, or a job summary")
+    form.add_argument("--json", action="store_true", help="print JSON")
+    parser.add_argument("--exit-code", action="store_true", help="exit with 1 if a case got slower")
+    _history_argument(parser)
+    parser.set_defaults(function=show)
 
 
 def show(args: argparse.Namespace) -> int:
@@ -43,6 +66,19 @@ def show(args: argparse.Namespace) -> int:
     return max(fail_with(found.unread), FINDINGS if slower else OK)
 
 
+def _history_argument(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--history", metavar="PLACE", help="a folder, git:BRANCH, or a URL (default: the ini file's kerntune_history)"
+    )
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare what ``kerntune history add`` takes."""
+    parser.add_argument("runs", metavar="RUN.json", nargs="+", help="what --kerntune-json wrote")
+    _history_argument(parser)
+    parser.set_defaults(function=add)
+
+
 def add(args: argparse.Namespace) -> int:
     """Add runs that ``--kerntune-json`` has written."""
     place = _named(history_place(args.history))
@@ -53,6 +89,13 @@ def add(args: argparse.Namespace) -> int:
         name = add_run(place, history_run(report))
         say(f"{file}: added as {name}" if name else f"{file}: holds no case that was timed; nothing added")
     return OK
+
+
+def forget_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare what ``kerntune history forget`` takes."""
+    parser.add_argument("runs", metavar="RUN", nargs="+", help="the file that `add` named, or the run's commit")
+    _history_argument(parser)
+    parser.set_defaults(function=forget)
 
 
 def forget(args: argparse.Namespace) -> int:
@@ -108,6 +151,25 @@ def history_place(given: str | None) -> Place | None:
     project = find_project(Path.cwd())
     text = str(project.values.get(INI_KEY, "")).strip()
     return place_of(text, project.root) if text else None
+
+
+def report_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare what ``kerntune report`` takes."""
+    parser.add_argument("runs", metavar="RUN.json", nargs="+", help="what --kerntune-json wrote")
+    parser.add_argument("-o", "--output", metavar="FILE", help="one HTML file that opens offline")
+    parser.add_argument("--title", metavar="TEXT", default="kerntune", help="its heading (default: kerntune)")
+    parser.add_argument(
+        "--history",
+        metavar="PLACE",
+        help="a folder, git:BRANCH, or a URL, drawn in the page (default: the ini file's kerntune_history)",
+    )
+    parser.add_argument(
+        "--branch", metavar="NAME", default="", help="the branch of the history (default: that with most runs)"
+    )
+    parser.add_argument("--summary", metavar="FILE", help="append Markdown, as for $GITHUB_STEP_SUMMARY")
+    parser.add_argument("--csv", metavar="FILE", help="a table of all figures")
+    parser.add_argument("--parquet", metavar="FILE", help="the same; needs pip install kerntune[parquet]")
+    parser.set_defaults(function=report)
 
 
 def report(args: argparse.Namespace) -> int:

@@ -17,6 +17,8 @@ from kerntune.cli.changes import ungateable
 from kerntune.cli.stored import (
     Entry,
     Pattern,
+    case_argument,
+    folder_argument,
     given_folder,
     key_of,
     launches_of,
@@ -68,6 +70,14 @@ class Shown(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     baselines: tuple[Row, ...]
     problems: tuple[str, ...]
     schema: str = SCHEMA
+
+
+def run_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare what ``kerntune baselines show`` takes."""
+    folder_argument(parser)
+    case_argument(parser)
+    parser.add_argument("--json", action="store_true", help="print JSON")
+    parser.set_defaults(function=run)
 
 
 def run(args: argparse.Namespace) -> int:
@@ -137,6 +147,12 @@ def _nothing(folder: Path, pattern: str, entries: Sequence[Entry]) -> str:
     if any(e.baseline is not None for e in entries):
         return f"{folder}: no case matches {pattern!r}"
     return f"{folder}: no baselines; pytest --kerntune records them"
+
+
+def verify_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare what ``kerntune baselines verify`` takes."""
+    folder_argument(parser)
+    parser.set_defaults(function=verify)
 
 
 def verify(args: argparse.Namespace) -> int:

@@ -21,7 +21,7 @@ from tabulate import tabulate
 from kerntune.base.folders import scratch_folder
 from kerntune.base.orphans import bound_command
 from kerntune.base.tuning_job import TuningJob
-from kerntune.cli.cache import open_cache
+from kerntune.cli.cache import cache_dir_argument, open_cache
 from kerntune.cli.static_record import environment
 from kerntune.errors import UsageError
 from kerntune.gate.console import CONFIG_WIDTH, FINDINGS, OK, complain, counted, fail_with, say
@@ -33,6 +33,17 @@ from kerntune.tuning.many.tune_many import WORDS
 
 STARTUP = Path(__file__).resolve().parents[2] / "kerntune" / "tuning" / "many" / "startup"
 """What a program's Python imports first, so that ``triton.autotune`` is noted as well."""
+
+
+def record_shapes_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare what ``kerntune shapes record`` takes."""
+    parser.add_argument(
+        "-o", "--output", metavar="FILE", default="shapes.jsonl", help="file to add them to (default: shapes.jsonl)"
+    )
+    parser.add_argument(
+        "command", metavar="COMMAND", nargs=argparse.REMAINDER, help="after --, as `-- python train.py`"
+    )
+    parser.set_defaults(function=record_shapes)
 
 
 def record_shapes(args: argparse.Namespace) -> int:
@@ -70,6 +81,12 @@ def _report(file: ShapesFile, before: int, code: int) -> int:
     return code or fail_with(findings)
 
 
+def show_shapes_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare what ``kerntune shapes show`` takes."""
+    parser.add_argument("files", metavar="FILE", nargs="+", help="what record wrote")
+    parser.set_defaults(function=show_shapes)
+
+
 def show_shapes(args: argparse.Namespace) -> int:
     """Print the calls of a file by kernel; 1 if some can't be tuned from it."""
     findings: list[str] = []
@@ -103,6 +120,30 @@ RAN = (0, 1)
 SHOWN_LINES = 15
 
 INTERRUPTED = 128 + signal.SIGINT
+
+
+def run_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare what ``kerntune tune`` takes."""
+    parser.add_argument("tests", metavar="TESTS", nargs="*", help="files, folders or node ids, whose calls are tuned")
+    parser.add_argument(
+        "--shapes", metavar="FILE", action="append", default=[], help="calls that `kerntune shapes record` noted"
+    )
+    parser.add_argument(
+        "--gpus", metavar="0,1", type=lambda text: text.split(","), help="this host's GPUs to tune on (default: all)"
+    )
+    parser.add_argument("--dask", metavar="HOST:PORT", help="tune on the workers of this Dask scheduler instead")
+    parser.add_argument(
+        "--module", metavar="NAME", action="append", default=[], help="import kernels from this module or package only"
+    )
+    parser.add_argument(
+        "--path", metavar="DIR", action="append", default=[], help="where Python looks for modules first"
+    )
+    parser.add_argument("--target", metavar="TARGET", help="what tests' calls are noted for (default: this GPU's)")
+    parser.add_argument("--run", action="store_true", help="run the tests on the GPU to note their calls, untuned")
+    parser.add_argument("--force", action="store_true", help="tune keys that have a stored winner, too")
+    parser.add_argument("--list", action="store_true", help="only say which kernels' keys would be tuned")
+    cache_dir_argument(parser)
+    parser.set_defaults(function=run)
 
 
 def run(args: argparse.Namespace) -> int:
