@@ -26,7 +26,6 @@ from kerntune.tuning.cache import (
 from kerntune.tuning.cache.entries import ListingCache, default_folder
 from kerntune.tuning.cache.exchange import Moved, pull_cache, push_cache
 from kerntune.tuning.cache.shared_store import check_url, forget_stores, store_url
-from kerntune.tuning.choices.declaration import implementation_in
 
 HEADERS = ("kernel", "device", "Triton", "config", "time", "arguments")
 
@@ -202,6 +201,8 @@ def _cache_in(folder: Path, named_by: str) -> WinnerCache:
 
 
 def _config(winner: Winner) -> str:
+    from kerntune.tuning.choices.declaration import implementation_in  # torch with it
+
     name = implementation_in(winner.config)
     if name is not None:
         return f"calls {name}"

@@ -15,7 +15,7 @@ from kerntune.base.case_result import CaseId
 from kerntune.base.folders import scratch_folder
 from kerntune.base.orphans import bound_command
 from kerntune.capture.launch_dump import LAUNCH_FILE, DumpedTexts, folder_name, plain_name, write_launch
-from kerntune.cli.static_record import environment
+from kerntune.cli.static_record import SHOWN_LINES, environment
 from kerntune.cli.stored import Entry, Pattern, folder_argument, given_folder, load_folder, not_found, target_of
 from kerntune.compiling.binary.stages import first_stage_of
 from kerntune.compiling.farm import Farm
@@ -28,9 +28,6 @@ from kerntune.gate.console import fail_with, say
 from kerntune.gpu.probe import has_cuda
 from kerntune.kernels import compat
 from kerntune.tuning.launch_files import DUMP, DUMP_CONTENT
-
-SHOWN_LINES = 15
-"""Last lines of a failed run that its error shows."""
 
 
 def run_arguments(parser: argparse.ArgumentParser) -> None:

@@ -14,7 +14,7 @@ import sys
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tabulate import tabulate
 
@@ -22,17 +22,26 @@ from kerntune.base.folders import scratch_folder
 from kerntune.base.orphans import bound_command
 from kerntune.base.tuning_job import TuningJob
 from kerntune.cli.cache import cache_dir_argument, open_cache
-from kerntune.cli.static_record import environment
+from kerntune.cli.static_record import RAN, SHOWN_LINES, environment
 from kerntune.errors import UsageError
 from kerntune.gate.console import CONFIG_WIDTH, FINDINGS, OK, complain, counted, fail_with, say
 from kerntune.gate.project import plugin_args
 from kerntune.tuning.many.gpu_pools import chosen_gpus
-from kerntune.tuning.many.job_run import Ended, KeyOutcome
 from kerntune.tuning.many.shapes_file import SHAPES, ShapesFile
-from kerntune.tuning.many.tune_many import WORDS
+
+if TYPE_CHECKING:
+    from kerntune.tuning.many.job_run import KeyOutcome
 
 STARTUP = Path(__file__).resolve().parents[2] / "kerntune" / "tuning" / "many" / "startup"
 """What a program's Python imports first, so that ``triton.autotune`` is noted as well."""
+
+
+PLUGIN = "pytest_kerntune.noted_calls"
+
+DEFAULT_TARGET = "cuda:90"
+"""What calls are noted for on a machine without a GPU (H100, H200); heuristics' proposals depend on it."""
+
+INTERRUPTED = 128 + signal.SIGINT
 
 
 def record_shapes_arguments(parser: argparse.ArgumentParser) -> None:
@@ -109,19 +118,6 @@ def table(jobs: Sequence[TuningJob]) -> str:
     return str(tabulate(rows, headers=headers, tablefmt="simple", disable_numparse=True, maxcolwidths=widths))
 
 
-PLUGIN = "pytest_kerntune.noted_calls"
-
-DEFAULT_TARGET = "cuda:90"
-"""What calls are noted for on a machine without a GPU (H100, H200); heuristics' proposals depend on it."""
-
-RAN = (0, 1)
-"""pytest's exit codes of a run that ran."""
-
-SHOWN_LINES = 15
-
-INTERRUPTED = 128 + signal.SIGINT
-
-
 def run_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare what ``kerntune tune`` takes."""
     parser.add_argument("tests", metavar="TESTS", nargs="*", help="files, folders or node ids, whose calls are tuned")
@@ -177,6 +173,9 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _summary(outcomes: Sequence[KeyOutcome], code: int) -> int:
+    from kerntune.tuning.many.job_run import Ended
+    from kerntune.tuning.many.tune_many import WORDS
+
     for text in dict.fromkeys(note for outcome in outcomes for note in outcome.notes):
         complain(f"note: {text}")
     parts = [f"{n} {WORDS[ended]}" for ended in Ended if (n := sum(o.ended is ended for o in outcomes))]
