@@ -10,10 +10,10 @@ from typing import Any
 
 import msgspec
 
-from kerntune.base.case_result import CaseId, CaseResult, End
+from kerntune.base.case_result import CaseId, CaseResult, End, incomplete_result
 from kerntune.base.device import Target
 from kerntune.base.operator_list import OperatorList
-from kerntune.base.policy import Update
+from kerntune.base.policy import Update, Verdict
 from kerntune.base.recording import Recording
 from kerntune.base.users_line import UsersLine, chain, line_of_error
 from kerntune.capture import Capture, Pending, Site, current
@@ -25,7 +25,6 @@ from kerntune.gate.baseline_files import BaselineStore
 from kerntune.gate.baselines import Argument, fingerprint_of
 from kerntune.gate.call import Call, Checked, compare_call
 from kerntune.gate.case_identity import case_inputs, tensor_leaves
-from kerntune.gate.decision import Evidence, decide
 from kerntune.gate.stores import Stores, stored_configs
 from kerntune.gpu.base import Backend
 from kerntune.kernels import compat
@@ -322,16 +321,8 @@ NO_LAUNCH = "no Triton kernel was launched in this call, so nothing was checked"
 def nothing_judged(captured: CapturedCall) -> Checked:
     """The result of a call that launched nothing, or whose launches aren't known."""
     call, why = captured.call, uncheckable(captured) or NO_LAUNCH
-    verdict = decide(Evidence(launched=0), call.policy)
-    result = CaseResult(
-        case=call.case,
-        fingerprint="",
-        verdict=verdict,
-        outcome=call.policy.outcome(verdict),
-        message=f"{verdict.value} {call.case}: {why}",
-        target=str(captured.capture.backend.targets[0]),
-    )
-    return Checked(captured.value, (result,))
+    outcome, target = call.policy.outcome(Verdict.INCOMPLETE), captured.capture.backend.targets[0]
+    return Checked(captured.value, (incomplete_result(call.case, f": {why}", outcome, str(target)),))
 
 
 def with_surroundings(
