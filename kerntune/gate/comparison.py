@@ -260,6 +260,21 @@ class Judgement:
     """How what runs beside the kernels changed."""
 
     @property
+    def baseline(self) -> TimeBaseline | None:
+        """The baseline that the case was compared with."""
+        return self.found.baseline if self.found is not None else None
+
+    @property
+    def used(self) -> RungUsed:
+        """How it was compared with the baseline; without one, by no rung."""
+        return self.found.used if self.found is not None else RungUsed("")
+
+    @property
+    def numerics(self) -> NumericsReport | None:
+        """How results differ from the baseline's, where that was asked."""
+        return self.found.numerics if self.found is not None else None
+
+    @property
     def findings(self) -> tuple[str, ...]:
         """What isn't about time, the most severe first."""
         return (*self.beside.failures, *self.outside, *self.grown, *self.changed)
