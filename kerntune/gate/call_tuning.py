@@ -85,7 +85,7 @@ class Tuning:
         self.seconds = time.perf_counter() - start
 
     def with_trials(self, result: CaseResult) -> CaseResult:
-        """A result with what was tried, in how many seconds; long reasons of failures are told once."""
+        """A result with what was tried, in how many seconds; a long reason is written once."""
         return msgspec.structs.replace(
             result,
             trials=tuple(self.trials),

@@ -9,11 +9,10 @@ from pathlib import Path
 
 import msgspec
 
-from kerntune.base.case_result import MAX_STORED_TIMES, Attribution, CaseResult, CodeChange, ReplayedTimes
+from kerntune.base.case_result import Attribution, CaseResult, CodeChange
 from kerntune.base.policy import Outcome, Policy, Update, Verdict
 from kerntune.base.recording import Recording, same_work
-from kerntune.base.roofline import bytes_moved, matmul_dtype
-from kerntune.base.stats import modes, outliers
+from kerntune.base.stats import modes
 from kerntune.gate.baseline_builder import BaselineBuilder
 from kerntune.gate.baseline_files import BaselineStore
 from kerntune.gate.baselines import TimeBaseline
@@ -50,7 +49,6 @@ from kerntune.timing.launch_shares import launch_times
 from kerntune.timing.sample import Sample, Slot
 from kerntune.timing.sampling import estimate_ns, slot_for, take_sample
 from kerntune.timing.worker.pool import Pairs
-from kerntune.tuning.device_figures import device_bandwidth, device_matmul
 from kerntune.tuning.isolation import Isolation
 from kerntune.tuning.stored_winners import Winners
 
@@ -266,12 +264,11 @@ class TimedCheck:
     def _result(self, findings: CaseFindings) -> CaseResult:
         """The verdict and its change; then what is launched, what tuning tried, and what reports alone show."""
         judgement, before = findings.judgement, findings.judgement.baseline
-        result = self._verdict_and_change(findings)
+        result = judgement.change_in(self._verdict(findings), findings.time.sample)
         stored = before.static if before is not None else ()
         result = with_launches(result, self.case.recording, findings.static, stored, findings.time.launches_ns)
         result = self.tuning.with_trials(result)
-        result = self._with_times(result, findings.time.sample, judgement)
-        result = self._with_rates(result)
+        result = self.case.rates_in(result, self.gpu, self.cache)
         return msgspec.structs.replace(
             result,
             operators=self.case.operators,
@@ -280,37 +277,31 @@ class TimedCheck:
             code=self._code_changes(before, findings.static),
         )
 
-    def _verdict_and_change(self, findings: CaseFindings) -> CaseResult:
+    def _verdict(self, findings: CaseFindings) -> CaseResult:
         judgement, parts = findings.judgement, findings.parts
-        found, verdict, policy = judgement.found, judgement.verdict, self.call.policy
+        found, verdict = judgement.found, judgement.verdict
         before, after = times(judgement.baseline, findings.time.sample, judgement.used.replay)
         since = reported(judgement.since)
         of_anchor = judgement.decisive is not None and judgement.decisive is judgement.since
         shares = [shares_text(parts)] if parts and not of_anchor else []
-        told_since = since_text(since, parts if of_anchor else None)
-        said = [*judgement.findings, *shares, *filter(None, [told_since])]
+        said = [*judgement.findings, *shares, *filter(None, [since_text(since, parts if of_anchor else None)])]
         reasons, warnings = self._reasons(findings), self._warnings(findings)
         told = (f"since the baseline: {reasons[0]}", *reasons[1:]) if of_anchor else reasons
         shown = found.shown if found is not None else None
         held = judgement.baseline is not None or judgement.since is not None
         message = timed_message(verdict, self.case.id, before, after, shown, [*said, *told, *warnings], held=held)
-        outcome = outcome_of(verdict, policy, findings.pending, self.settings.update)
+        outcome = outcome_of(verdict, self.call.policy, findings.pending, self.settings.update)
         return msgspec.structs.replace(
             self._result_of(verdict, findings.unreviewed.outcome(outcome), message),
             baseline_ns=before,
             current_ns=after,
-            change=found.change if found is not None else None,
-            shown=shown,
-            rung=judgement.used.rung,
             causes=reasons,
             attribution=parts,
             warnings=warnings,
-            findings=judgement.findings,
             remarks=(*self.renamed.remarks, *judgement.beside.told),
             recorded=self.renamed.taken,
             baseline_path=self.stores.own.shown(self.path),
             since=since,
-            numerics=judgement.numerics,
         )
 
     def _result_of(self, verdict: Verdict, outcome: Outcome, message: str) -> CaseResult:
@@ -353,34 +344,6 @@ class TimedCheck:
             *findings.outside.warnings,
             *self.tuning.notes,
             *((*numerics.not_compared, *numerics.unsure) if numerics is not None else ()),
-        )
-
-    # for reports alone
-
-    def _with_times(self, result: CaseResult, sample: Sample, judgement: Judgement) -> CaseResult:
-        """With the single times of today, of the baseline, and of the replay."""
-        baseline, replay = judgement.baseline, judgement.used.replay
-        return msgspec.structs.replace(
-            result,
-            times_ns=sample.times_ns,
-            outliers=outliers(sample.times_ns),
-            modes=modes(sample.times_ns),
-            timer=sample.protocol.timer,
-            baseline_times_ns=baseline.sample.times_ns[:MAX_STORED_TIMES] if baseline is not None else (),
-            replayed=ReplayedTimes(replay.a_ns, replay.b_ns) if replay is not None else None,
-        )
-
-    def _with_rates(self, result: CaseResult) -> CaseResult:
-        """With what a call moves and computes, and what the device reaches of both."""
-        call, recording = self.call, self.case.recording
-        dtype = matmul_dtype(recording) if call.flops else ""
-        return msgspec.structs.replace(
-            result,
-            flops=call.flops,
-            bytes_moved=call.bytes if call.bytes is not None else bytes_moved(recording, self.case.recorded.accesses),
-            bandwidth=device_bandwidth(self.gpu, self.cache),
-            matmul_dtype=dtype,
-            matmul_peak=device_matmul(self.gpu, self.cache, dtype),
         )
 
     def _code_changes(self, baseline: TimeBaseline | None, today: tuple[LaunchStatic, ...]) -> tuple[CodeChange, ...]:
