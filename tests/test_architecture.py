@@ -801,7 +801,6 @@ TWICE = {
     "launches": "of stand-ins, of the interpreter, and of code that Inductor generated: each way of running has one",
     "placement": "of stand-ins and of the interpreter",
     "session": "of stand-ins, of the interpreter, of the gate and of pytest",
-    "report": "the subcommand is named as users type it; the other one is a run's JSON",
 }
 """Module names that stand in two packages, and why."""
 

@@ -149,62 +149,115 @@ def _declare(name: str, parser: argparse.ArgumentParser) -> None:
     """Adds the arguments of a command and its function, from the command's own module; no other one is loaded."""
     match name:
         case "baselines refresh":
-            declare = _refresh_arguments
+            _refresh_arguments(parser)
         case "baselines show":
-            from kerntune.cli.show import run_arguments as declare
+            from kerntune.cli.show import run_arguments
+
+            run_arguments(parser)
         case "baselines apply":
-            from kerntune.cli.apply import run_arguments as declare
+            from kerntune.cli.apply import run_arguments
+
+            run_arguments(parser)
         case "baselines prune":
-            from kerntune.cli.prune import run_arguments as declare
+            from kerntune.cli.prune import run_arguments
+
+            run_arguments(parser)
         case "baselines mv":
-            from kerntune.cli.mv import run_arguments as declare
+            from kerntune.cli.mv import run_arguments
+
+            run_arguments(parser)
         case "baselines verify":
-            from kerntune.cli.show import verify_arguments as declare
+            from kerntune.cli.show import verify_arguments
+
+            verify_arguments(parser)
         case "cache show":
-            from kerntune.cli.cache import show_arguments as declare
+            from kerntune.cli.cache import show_arguments
+
+            show_arguments(parser)
         case "cache clear":
-            from kerntune.cli.cache import clear_arguments as declare
+            from kerntune.cli.cache import clear_arguments
+
+            clear_arguments(parser)
         case "cache export":
-            from kerntune.cli.cache import export_arguments as declare
+            from kerntune.cli.cache import export_arguments
+
+            export_arguments(parser)
         case "cache import":
-            from kerntune.cli.cache import import_arguments as declare
+            from kerntune.cli.cache import import_arguments
+
+            import_arguments(parser)
         case "cache push":
-            from kerntune.cli.cache import push_arguments as declare
+            from kerntune.cli.cache import push_arguments
+
+            push_arguments(parser)
         case "cache pull":
-            from kerntune.cli.cache import pull_arguments as declare
+            from kerntune.cli.cache import pull_arguments
+
+            pull_arguments(parser)
         case "diff":
-            from kerntune.cli.diff import run_arguments as declare
+            from kerntune.cli.diff import run_arguments
+
+            run_arguments(parser)
         case "code":
-            from kerntune.cli.code import run_arguments as declare
+            from kerntune.cli.code import run_arguments
+
+            run_arguments(parser)
         case "dump":
-            from kerntune.cli.dump import run_arguments as declare
+            from kerntune.cli.dump import run_arguments
+
+            run_arguments(parser)
         case "export":
-            from kerntune.cli.export import run_arguments as declare
+            from kerntune.cli.export import run_arguments
+
+            run_arguments(parser)
         case "figures":
-            from kerntune.cli.figures import run_arguments as declare
+            from kerntune.cli.figures import run_arguments
+
+            run_arguments(parser)
         case "calibrate":
-            from kerntune.cli.calibrate import run_arguments as declare
+            from kerntune.cli.calibrate import run_arguments
+
+            run_arguments(parser)
         case "bisect":
-            from kerntune.cli.bisect.entry import run_arguments as declare
+            from kerntune.cli.bisect.entry import run_arguments
+
+            run_arguments(parser)
         case "tune":
-            from kerntune.cli.tune import run_arguments as declare
+            from kerntune.cli.tune import run_arguments
+
+            run_arguments(parser)
         case "shapes record":
-            from kerntune.cli.tune import record_shapes_arguments as declare
+            from kerntune.cli.tune import record_shapes_arguments
+
+            record_shapes_arguments(parser)
         case "shapes show":
-            from kerntune.cli.tune import show_shapes_arguments as declare
+            from kerntune.cli.tune import show_shapes_arguments
+
+            show_shapes_arguments(parser)
         case "anchor":
-            from kerntune.cli.anchor import run_arguments as declare
+            from kerntune.cli.anchor import run_arguments
+
+            run_arguments(parser)
         case "history show":
-            from kerntune.cli.history import show_arguments as declare
+            from kerntune.cli.history import show_arguments
+
+            show_arguments(parser)
         case "history add":
-            from kerntune.cli.history import add_arguments as declare
+            from kerntune.cli.history import add_arguments
+
+            add_arguments(parser)
         case "history forget":
-            from kerntune.cli.history import forget_arguments as declare
+            from kerntune.cli.history import forget_arguments
+
+            forget_arguments(parser)
         case "report":
-            from kerntune.cli.history import report_arguments as declare
+            from kerntune.cli.history import report_arguments
+
+            report_arguments(parser)
         case "doctor":
-            from kerntune.cli.doctor import run_arguments as declare
-    declare(parser)
+            from kerntune.cli.doctor import run_arguments
+
+            run_arguments(parser)
 
 
 def _refresh_arguments(parser: argparse.ArgumentParser) -> None:
