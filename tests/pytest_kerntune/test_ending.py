@@ -119,10 +119,10 @@ def test_no_argument_is_read_to_report_an_interrupt(handled: bool, monkeypatch: 
 COLLECTING = """
 from pathlib import Path
 import pytest
-from pytest_kerntune import ending
+from pytest_kerntune import run_lifetime
 
 def note(name):
-    Path(name).write_text(str(ending.gc.get_freeze_count()))
+    Path(name).write_text(str(run_lifetime.gc.get_freeze_count()))
 
 @pytest.hookimpl(trylast=True)
 def pytest_configure(config):
