@@ -488,7 +488,7 @@ ENDS_BY_ITSELF = frozenset(
         "kerntune.tuning.cache.store_client",  # its process is given this one's id
         "kerntune.gate.git",  # git: killed, it could leave its locks in the user's repository
         "kerntune.cli.bisect.preloaded",  # the server's standard input is closed, and it ends its copy
-        "kerntune.cli.shapes",  # the user's own program, which outlives this one as it would outlive a shell
+        "kerntune.cli.tune",  # the user's own program, which outlives this one as it would outlive a shell
     }
 )
 """Modules whose processes end soon, or notice by other means that this one has ended."""
@@ -813,7 +813,6 @@ TWICE = {
     "launches": "of stand-ins, of the interpreter, and of code that Inductor generated: each way of running has one",
     "placement": "of stand-ins and of the interpreter",
     "session": "of stand-ins, of the interpreter, of the gate and of pytest",
-    "report": "the subcommand is named as users type it; the other one is a run's JSON",
 }
 """Module names that stand in two packages, and why."""
 

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from kerntune.base.tuning_job import SCHEMA, TuningJob
-from kerntune.cli.shapes import STARTUP, noting_environment
+from kerntune.cli.tune import STARTUP, noting_environment
 from kerntune.tuning.many.shapes_file import SHAPES, ShapesFile
 
 NOTES = """
