@@ -16,7 +16,7 @@ from kerntune.gate.baseline_files import artifact_names
 from kerntune.gate.baselines import STATIC_SCHEMA, TIME_SCHEMA, Argument, StaticBaseline, TimeBaseline, fingerprint_of
 from kerntune.gate.static_figures import LaunchStatic
 from kerntune.static.metrics import StaticMetrics
-from kerntune.timing.sample import Sample, TimingProtocol
+from kerntune.timing.timers import Sample, TimingProtocol
 
 H100 = typical_device(Target.parse("cuda:90"))
 ENVIRONMENT = Environment(triton="3.9.0", torch="2.13.0", driver="570.1", device="NVIDIA H100")

@@ -48,7 +48,7 @@ MAY_IMPORT_HEAVY = (
     "kerntune.capture",
     "kerntune.kernels.compat",
     "kerntune.gate.call",
-    "kerntune.timing.profiler",  # torch's own profiler, asked for by name only
+    "kerntune.timing.timers",  # torch's own profiler, asked for by name only
     "kerntune.tuning.api.install",  # replaces Triton's own decorator
     "kerntune.tuning.choices",  # calls, compares and traces functions of tensors
     "kerntune.tuning.torch_compile",  # defines an operator of torch's
@@ -313,7 +313,7 @@ PROBES_TRITON: dict[str, str] = {}
 COMPARES_TRITONS = (
     "kerntune.compiling.frontend",
     "kerntune.compiling.worker_process",
-    "kerntune.compiling.knobs",
+    "kerntune.compiling.protocol",
     "kerntune.compiling.compile_worker",
 )
 """The farm's two sides make sure that they run the same Triton under the same settings; nothing branches on which."""
@@ -585,6 +585,34 @@ def test_what_few_runs_need_is_not_loaded_by_the_ways_in(name: str) -> None:
     loaded = done.stdout.split()
     assert name in loaded
     assert [m for m in loaded if any(f"{m}.".startswith(f"{later}.") for later in LOADED_LATER[name])] == []
+
+
+LOADED_BY: Mapping[str, tuple[str, ...]] = {
+    "kerntune.timing.worker.serve": (
+        "base.config", "base.device", "base.formatting", "base.frames", "base.locks", "base.numerics",
+        "base.orphans", "base.policy", "base.recording", "base.stats", "errors", "gpu.base", "gpu.compare",
+        "gpu.content", "gpu.cuda_driver", "gpu.device_lock", "gpu.driver_gpu", "gpu.early_context",
+        "gpu.foreign_work", "gpu.guards", "gpu.memory", "gpu.program", "timing.paired", "timing.sampling",
+        "timing.timers", "timing.worker.requests", "timing.worker.serve",
+    ),
+    "kerntune.timing.worker.first_launch_server": (
+        "base.config", "base.device", "base.frames", "base.locks", "base.numerics", "base.recording",
+        "compiling.forking", "errors", "gpu.base", "gpu.compare", "gpu.content", "gpu.cuda_driver",
+        "gpu.device_lock", "gpu.driver_gpu", "gpu.early_context", "gpu.guards", "gpu.memory", "gpu.program",
+        "gpu.staging", "timing.worker.first_launch_server", "timing.worker.requests",
+    ),
+}  # fmt: skip
+"""All modules of ours that a measuring process and one for first launches load until they are ready, with the driver's.
+A tuning and a replay wait for their starts, so a further module here needs a reason."""
+
+
+@pytest.mark.parametrize("name", LOADED_BY)
+def test_processes_on_a_gpu_load_these_modules_alone(name: str) -> None:
+    code = f"import sys, {name}, kerntune.gpu.driver_gpu, kerntune.gpu.early_context\nprint(*sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True, cwd=ROOT)
+    loaded = set(done.stdout.split())
+    assert loaded & {"torch", "triton", "numpy"} == set()
+    assert {n for n in ours(loaded) if not MODULES[n].is_package} == {f"kerntune.{n}" for n in LOADED_BY[name]}
 
 
 @pytest.mark.parametrize("package", PURE)

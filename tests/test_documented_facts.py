@@ -17,8 +17,8 @@ from kerntune.gate.decision import DRIFT, Evidence, decide
 from kerntune.gate.gpu_check import SHORT_RESTS_S
 from kerntune.kernels.compat.launcher import _DIRECT_CALLS
 from kerntune.kernels.compat.versions import PYTHON_RUN, TORCH_RUN, TRITON_RUN
-from kerntune.timing.graphs import TARGET_LAUNCHES
 from kerntune.timing.paired_processes import SHOWN_LEVEL
+from kerntune.timing.timers import TARGET_LAUNCHES
 from kerntune.tuning.race import GRAPH_NS, MOST_RUNS, SLOT_NS
 from pytest_kerntune.marker import _PARSERS, SIGNATURE
 from pytest_kerntune.options import OPTIONS

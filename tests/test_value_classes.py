@@ -32,9 +32,9 @@ CHANGING = {
     "Capture", "Collection", "TrialSet", "Expectation", "FakeBuffer", "FakeFunction", "Screening", "Consensus",
     "CallOperators", "_Group", "Late",
     "OwnBuffer", "Pending", "CandidatePool",
-    "Recorded", "Script", "_Comparison", "Site", "Trial", "Tuning", "Verifier", "_Call", "_Copy",
+    "Recorded", "Script", "_Comparison", "Site", "Trial", "Tuning", "Verifier", "_Call", "_Fork",
     "GpuPools", "ShapesFile", "_Flow", "_SubmittedJob", "_Pool",
-    "Deciding", "MeasuredGpu", "_Loose", "_Piece", "_Mine", "_Notice",
+    "Deciding", "MeasuredGpu", "_SuspendableShare", "_Piece", "_Mine", "_Notice",
     "Faults", "FirstLaunchFault", "ImplementationRuns", "Waiting", "_Order", "_Run", "_Seen", "_Tried", "_Tuning",
     "ArgumentReader", "CompiledCalls", "DynamoReader", "FusionChange", "GraphLaunch", "GridMemo",
     "InductorChoices", "KernelCall", "RecordedChoices",
@@ -43,8 +43,9 @@ CHANGING = {
 """Dataclasses whose objects change: what is under way. All others are frozen."""
 
 PRIVATE = {
-    "ChangedGuard", "ForgetRequest", "LookFailed", "LookReply", "LookRequest", "LooksRequest", "StageRequest",
-    "StagedPiece", "Staged", "RequestFailed", "PairReply", "PairRequest", "Ready",
+    "ChangedGuard", "ForgetRequest", "FirstLaunchFailed", "FirstLaunchReply", "FirstLaunchRequest",
+    "FirstLaunchesRequest", "StageRequest", "StagedPiece",
+    "Staged", "RequestFailed", "PairReply", "PairRequest", "Ready",
 }  # fmt: skip
 """Messages between one version's own processes."""
 

@@ -50,9 +50,8 @@ from kerntune.base.tuning_job import SCHEMA as SHAPES_SCHEMA
 from kerntune.base.tuning_job import NamedArgument, ScalarText, TensorText, TuningJob
 from kerntune.cli.command import build_parser
 from kerntune.compiling.binary.elf import Elf, cubin_resources
-from kerntune.compiling.binary.identity import text_identity
-from kerntune.compiling.binary.stages import strip_locations
-from kerntune.compiling.recompile import text_of
+from kerntune.compiling.binary.identity import strip_locations, text_identity
+from kerntune.compiling.compiler import ttir_text
 from kerntune.errors import KerntuneError
 from kerntune.gate.baseline_files import BaselineStore
 from kerntune.gate.baselines import StaticBaseline, TimeBaseline, fingerprint_of
@@ -267,8 +266,8 @@ def use_artifact(places: Places) -> None:
     with contextlib.suppress(KerntuneError, ValueError, lzma.LZMAError, EOFError):
         data = lzma.decompress(data, memlimit=80 << 20)
     for use in (
-        lambda: strip_locations(text_of(data, "k")),
-        lambda: compat.includes_files("hip", text_of(data, "k")),
+        lambda: strip_locations(ttir_text(data, "k")),
+        lambda: compat.includes_files("hip", ttir_text(data, "k")),
         lambda: text_identity(data),
         lambda: cubin_resources(data),
         lambda: Elf(data).kernels,

@@ -191,15 +191,20 @@ BEGIN, END = "<!-- results: written by `make mutants` -->", "<!-- end of results
 
 
 def report(config: Config, kept: dict[str, Any]) -> str:
-    """Scores by package, where every package was drawn from, and by module; and the survivors."""
+    """Scores by package, where every package was drawn from; of modules with survivors at first; and the survivors."""
     rows = kept["rows"]
     table = [*package_table(kept["packages"]), ""] if kept.get("packages") else []
     table += ["| module | tried | killed at first | killed |", "|---|---:|---:|---:|"]
+    clear: list[int] = []
     for module in dict.fromkeys([*config.tests, *sorted(row["module"] for row in rows)]):
         own = [row for row in rows if row["module"] == module]
-        if own:
-            at_first = sum(_at_first(row) for row in own)
-            table.append(f"| {module} | {len(own)} | {at_first} | {sum(row['killed'] for row in own)} |")
+        at_first, killed = sum(_at_first(row) for row in own), sum(row["killed"] for row in own)
+        if at_first < len(own) or killed < len(own):
+            table.append(f"| {module} | {len(own)} | {at_first} | {killed} |")
+        elif own:
+            clear.append(len(own))
+    if clear:
+        table.append(f"| {len(clear)} modules with no survivor at first | {sum(clear)} | {sum(clear)} | {sum(clear)} |")
     survivors = [row for row in rows if not row["killed"]]
     lines = [
         f"* {row['module']}:{row['line']}: {row['change']}: {explanation(config, row)}"

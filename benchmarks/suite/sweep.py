@@ -26,9 +26,8 @@ from kerntune.gpu.memory import Memory
 from kerntune.gpu.program import Loader, Program
 from kerntune.static.disassembly import Disassembler
 from kerntune.static.metrics import StaticMetrics, metrics_of
-from kerntune.timing.profiler import ProfilerSlot
-from kerntune.timing.sample import Slot
 from kerntune.timing.sampling import estimate_ns, same_kind, slot_for
+from kerntune.timing.timers import ProfilerSlot, Slot
 
 WARM_UP_ROUNDS = 1
 """Rounds whose times are thrown away: clocks rise and settle."""

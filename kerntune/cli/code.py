@@ -19,11 +19,10 @@ from kerntune.base.text_diff import CONTEXT, hunks
 from kerntune.cli.static_record import record
 from kerntune.cli.stored import Entry, Pattern, given_folder, launches_of, load_folder, not_found, target_of
 from kerntune.compiling.binary.elf import Elf
-from kerntune.compiling.binary.identity import strip_debug
-from kerntune.compiling.binary.stages import STAGES, first_difference, first_stage_of, strip_locations
+from kerntune.compiling.binary.identity import STAGES, first_difference, first_stage_of, strip_debug, strip_locations
+from kerntune.compiling.compiler import stages_from, ttir_text
 from kerntune.compiling.farm import Farm
-from kerntune.compiling.kernel_facts import ASSEMBLY
-from kerntune.compiling.recompile import stages_from, text_of
+from kerntune.compiling.protocol import ASSEMBLY
 from kerntune.errors import UsageError
 from kerntune.gate import git
 from kerntune.gate.baseline_files import BaselineStore
@@ -159,7 +158,7 @@ class Texts:
 
     def stages_of(self, side: Side, launch: LaunchStatic) -> tuple[str, ...]:
         """The stages of a launch; :class:`UsageError` if its first one isn't stored."""
-        return self.stages(first_stage_of(text_of(self._stored(side, launch), launch.kernel)))
+        return self.stages(first_stage_of(ttir_text(self._stored(side, launch), launch.kernel)))
 
     def of(self, side: Side, launch: LaunchStatic, stage: str) -> str:
         """The text of one stage, without source locations; :class:`UsageError` if the kernel has no such stage there,
@@ -169,7 +168,7 @@ class Texts:
         if stage not in stages:
             raise UsageError(f"{launch.kernel} has no stage {stage} for {self._target}; there are {', '.join(stages)}")
         if stage == stages[0]:
-            return strip_locations(text_of(ttir, launch.kernel))
+            return strip_locations(ttir_text(ttir, launch.kernel))
         if stage == SASS:
             return self._machine_code(side, launch, ttir)
         made = self._compiled(launch, ttir)[stage].decode()

@@ -17,10 +17,10 @@ from kerntune.base.orphans import bound_command
 from kerntune.capture.launch_dump import LAUNCH_FILE, DumpedTexts, folder_name, plain_name, write_launch
 from kerntune.cli.static_record import environment
 from kerntune.cli.stored import Entry, Pattern, given_folder, load_folder, not_found, target_of
-from kerntune.compiling.binary.stages import first_stage_of
+from kerntune.compiling.binary.identity import first_stage_of
+from kerntune.compiling.compiler import stages_from, ttir_text
 from kerntune.compiling.farm import Farm
-from kerntune.compiling.kernel_facts import ASSEMBLY
-from kerntune.compiling.recompile import stages_from, text_of
+from kerntune.compiling.protocol import ASSEMBLY
 from kerntune.errors import ReplayError, UsageError
 from kerntune.gate.baseline_files import BaselineStore, artifact_names
 from kerntune.gate.baselines import TimeBaseline
@@ -161,7 +161,7 @@ def _stages(
         return {}, f"no {_files(wanted)}: its TTIR {binary.ttir_sha256[:12]} is not among the baselines' artifacts"
     found: dict[str, str] = {}
     try:
-        found = {first: text_of(ttir, binary.symbol)}
+        found = {first: ttir_text(ttir, binary.symbol)}
         options = {"num_warps": binary.num_warps, "num_ctas": binary.num_ctas, **binary.options}
         made = stages_from(farm, target, ttir, options, binary.symbol)
     except ReplayError as exc:  # another Triton than it was recorded with

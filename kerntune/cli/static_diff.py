@@ -25,7 +25,7 @@ from kerntune.cli.changes import FIGURES, SPILLED, Figure
 from kerntune.cli.diff import SERIES, sides
 from kerntune.cli.static_record import record_both
 from kerntune.cli.stored import Entry, Pattern, launches_of, problems, target_of, triton_of
-from kerntune.compiling.binary.stages import first_difference
+from kerntune.compiling.binary.identity import first_difference
 from kerntune.errors import TargetError
 from kerntune.gate.baselines import Baseline, TimeBaseline
 from kerntune.gate.causes import launch_cause

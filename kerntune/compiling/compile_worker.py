@@ -19,9 +19,8 @@ import msgspec
 from kerntune.base.device import Target
 from kerntune.base.frames import Reader, send
 from kerntune.base.orphans import end_with_parent
-from kerntune.compiling.binary.stages import FIRST_STAGES
-from kerntune.compiling.kernel_facts import facts_of
-from kerntune.compiling.protocol import Answer, CompileFailed, Done, Hello, Job
+from kerntune.compiling.binary.identity import FIRST_STAGES
+from kerntune.compiling.protocol import Answer, CompileFailed, Done, Hello, Job, facts_of
 from kerntune.errors import PeerClosed
 from kerntune.kernels import compat
 from kerntune.kernels.writes import parse_module

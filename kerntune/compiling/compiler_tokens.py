@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterator
 from functools import lru_cache
 from pathlib import Path
 
-from kerntune.base.working_locks import locks_work, open_lock_file
+from kerntune.base.locks import locks_work, open_lock_file
 from kerntune.errors import UsageError
 
 SWITCH = "KERNTUNE_COMPILERS"

@@ -1,4 +1,8 @@
-"""Compiles in parallel in persistent processes, so that a compiler that crashes or hangs costs one candidate."""
+"""Compiles in parallel in persistent processes, so that a compiler that crashes or hangs costs one candidate.
+
+The time after which a compilation counts as hung follows the slowest one that has ended. A thread of its own
+advances what makes jobs, so that its consumer may do something else meanwhile.
+"""
 
 from __future__ import annotations
 
@@ -11,18 +15,46 @@ import re
 import threading
 import time
 import weakref
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from dataclasses import dataclass, field
-from typing import Union
+from queue import Empty, SimpleQueue
+from typing import Generic, TypeVar, Union
 
 from kerntune.compiling.compiler_tokens import TOKENS, tell_if_none
-from kerntune.compiling.cost_estimate import Expectation, Shape
-from kerntune.compiling.deadline import Deadline
 from kerntune.compiling.fork_client import ForkClient
 from kerntune.compiling.forking import may_fork
-from kerntune.compiling.knobs import CompilerEnvironment, here_and_now
-from kerntune.compiling.protocol import CompileFailed, Done, Job
+from kerntune.compiling.frontend import Expectation, Shape
+from kerntune.compiling.protocol import CompileFailed, CompilerEnvironment, Done, Job, current_environment
 from kerntune.compiling.worker_process import Died, JobOutcome, Process, says_error
+
+FLOOR_SECONDS = 30.0
+"""No compilation is ended sooner: the slowest of 147 specializations took under 2 s on two shared cores."""
+
+SLOWEST_TIMES = 10.0
+"""A compilation ten times slower than the slowest one that has ended counts as a hang."""
+
+
+class Deadline:
+    """Seconds to wait for one compilation, from earlier ones: ``max(floor, 10 x the slowest so far)``."""
+
+    def __init__(self, floor: float = FLOOR_SECONDS, factor: float = SLOWEST_TIMES) -> None:
+        self._floor, self._factor, self._slowest = floor, factor, 0.0
+
+    def saw(self, seconds: float) -> None:
+        """Learn from a compilation that ended by itself, with or without an error."""
+        self._slowest = max(self._slowest, seconds)
+
+    @property
+    def seconds(self) -> float:
+        """How long the next one may take."""
+        return max(self._floor, self._factor * self._slowest)
+
+    def __str__(self) -> str:
+        if self._factor * self._slowest <= self._floor:
+            return f"{self.seconds:.0f} s"
+        return f"{self.seconds:.0f} s, {self._factor:.0f} times the slowest so far"
+
 
 MAX_WORKERS = 16
 """The parent's front end (about 10 ms a config, one at a time) makes no jobs for more of them."""
@@ -111,7 +143,7 @@ class Farm:
             missing = min(jobs, self.workers) - len(self._threads)
             if missing >= (1 if may_fork() else WORTH_A_FORK_SERVER) and self._fork_client is None and not self._closed:
                 with contextlib.suppress(OSError):
-                    self._fork_client = ForkClient(here_and_now())
+                    self._fork_client = ForkClient(current_environment())
             while len(self._threads) < min(jobs, self.workers) and not (self._closed or self._unavailable):
                 self._hire()
 
@@ -119,7 +151,7 @@ class Farm:
         """Compile a job; those expected to take longest come first. The future never raises; it can be cancelled."""
         self._own()
         tell_if_none()
-        surroundings = here_and_now()
+        surroundings = current_environment()
         future: Future[FarmAnswer] = Future()
         with self._lock:
             if self._closed or self._unavailable:
@@ -170,7 +202,9 @@ class Farm:
     # under the lock
 
     def _hire(self) -> None:
-        thread = threading.Thread(target=self._serve, args=(here_and_now(),), name="kerntune-compile", daemon=True)
+        thread = threading.Thread(
+            target=self._serve, args=(current_environment(),), name="kerntune-compile", daemon=True
+        )
         self._threads[thread] = None
         thread.start()
 
@@ -311,3 +345,58 @@ def memory_limit(workers: int) -> int:
     """Bytes of address space for one worker: its share of the machine's memory, within :data:`MIN_MEMORY` and max."""
     total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     return max(MIN_MEMORY, min(MAX_MEMORY, total // workers))
+
+
+T = TypeVar("T")
+
+
+class _IteratorEnd:
+    """Comes after the last result."""
+
+
+class PrefetchedIterator(Generic[T]):
+    """Results of an iterator in their order, for one consumer. ``done`` is set once the thread has all of them, whether
+    the consumer has taken them or not."""
+
+    def __init__(self, results: Iterator[T], stop: Callable[[], object] = lambda: None, name: str = "pulled") -> None:
+        self.done: Future[None] = Future()
+        self._queue: SimpleQueue[Union[T, _IteratorEnd, BaseException]] = SimpleQueue()
+        self._head: list[Union[T, _IteratorEnd, BaseException]] = []
+        self._stop = stop
+        threading.Thread(target=self._pull, args=(results,), name=name, daemon=True).start()
+
+    def _pull(self, results: Iterator[T]) -> None:
+        try:
+            for result in results:
+                self._queue.put(result)
+        except BaseException as exc:
+            self._queue.put(exc)
+        finally:
+            self._queue.put(_IteratorEnd())
+            self.done.set_result(None)
+
+    def wait(self, seconds: float | None = None) -> bool:
+        """Whether a result, or the end, arrives within so many seconds."""
+        if not self._head:
+            try:
+                self._head.append(self._queue.get(timeout=seconds))
+            except Empty:
+                return False
+        return True
+
+    def __iter__(self) -> Iterator[T]:
+        return self
+
+    def __next__(self) -> T:
+        self.wait()
+        head = self._head[0]
+        if isinstance(head, _IteratorEnd):
+            raise StopIteration
+        self._head.clear()
+        if isinstance(head, BaseException):
+            raise head
+        return head
+
+    def stop(self) -> None:
+        """Let the iterator end early, without waiting for that."""
+        self._stop()

@@ -15,13 +15,10 @@ from functools import partial
 from typing import Any, Union
 
 from kerntune.base.codec import encodable
-from kerntune.compiling.binary.stages import FIRST_STAGES, strip_locations
-from kerntune.compiling.compile_listeners import notify_listeners, notify_post_compile
+from kerntune.compiling.binary.identity import FIRST_STAGES, strip_locations
 from kerntune.compiling.compiler_tokens import TOKENS
 from kerntune.compiling.farm import Farm, FarmAnswer, NotStarted
-from kerntune.compiling.fault import is_fault, remedy
 from kerntune.compiling.forking import may_fork
-from kerntune.compiling.forks import Crashed, Fronted, fork_count, lower_in_forks
 from kerntune.compiling.frontend import (
     CompileRequest,
     Lowered,
@@ -32,9 +29,19 @@ from kerntune.compiling.frontend import (
     shape_of,
     why_in_process,
 )
+from kerntune.compiling.frontend_forks import Crashed, FrontEndResult, fork_count, lower_in_forks
 from kerntune.compiling.protocol import CompileFailed, Done
-from kerntune.compiling.triton_cache import Group, Store, done_again, is_stored, made_of, take_damage
-from kerntune.compiling.worker_process import Died, with_words
+from kerntune.compiling.triton_cache import (
+    Group,
+    Store,
+    done_again,
+    is_stored,
+    made_of,
+    notify_listeners,
+    notify_post_compile,
+    take_damage,
+)
+from kerntune.compiling.worker_process import Died, is_fault, remedy, with_words
 from kerntune.errors import CompileError, EnvironmentFault, TrialError
 from kerntune.kernels.source import kernel_file
 from kerntune.kernels.specialize import Specialized
@@ -160,19 +167,19 @@ class Compilations:
         searched = patient or hashes_are_ready()
         if searched:
             requests = [r for r in requests if not self._is_known(r, run)]
-        for request, fronted in self._fronted(requests):
+        for request, result in self._lowered_in_forks(requests):
             if run.stopped.done():
                 return
-            if not searched and fronted is None and hashes_are_ready():
+            if not searched and result is None and hashes_are_ready():
                 self._take_back(run)
                 if self._is_known(request, run):
                     continue
-            future = self._guarded(partial(self._lower, fronted=fronted), request, run)
+            future = self._guarded(partial(self._lower, result=result), request, run)
             run.unsearched += [] if searched else [(request, future)]
             yield
 
     @staticmethod
-    def _fronted(requests: Sequence[CompileRequest]) -> Iterator[tuple[CompileRequest, Fronted]]:
+    def _lowered_in_forks(requests: Sequence[CompileRequest]) -> Iterator[tuple[CompileRequest, FrontEndResult]]:
         """Requests with the results of forked copies, or with None for those to lower here."""
         forks = fork_count(len(requests))
         if forks < 2 or any(why_in_process(r.launch) for r in requests):
@@ -237,15 +244,15 @@ class Compilations:
         """Run ``triton.compile`` in this process, which searches its cache first."""
         run.finished.append(self._here(request))
 
-    def _lower(self, request: CompileRequest, run: _Run, fronted: Fronted = None) -> Future[FarmAnswer] | None:
+    def _lower(self, request: CompileRequest, run: _Run, result: FrontEndResult = None) -> Future[FarmAnswer] | None:
         """Run the front end and send the job to the farm; None if that is not needed."""
-        if isinstance(fronted, Crashed):
-            raise CompileError(fronted.reason)
+        if isinstance(result, Crashed):
+            raise CompileError(result.reason)
         if why_in_process(request.launch):
             self._is_stored(request)  # what is damaged there must go
             self._from_cache(request, run)
             return None
-        lowered = fronted or lower(request)
+        lowered = result or lower(request)
         identity = lowered.identity()
         again = self._again(lowered, identity)
         if again is not None:

@@ -1,8 +1,17 @@
-"""Triton's own disk cache: Triton finds there what the farm compiles, and the other way round."""
+"""Triton's own disk cache: Triton finds there what the farm compiles, and the other way round.
+
+Triton keeps no checksums, and reads an entry as it is: a disk that was full, a machine that lost power or a cache
+that was copied in part would give a wrong result, or an error that names neither kernel nor file. Damaged entries
+are found before they are used, set aside, and reported. The listeners of Triton's compiler are called for what the
+farm has compiled.
+"""
 
 from __future__ import annotations
 
+import contextlib
+import inspect
 import json
+import re
 import threading
 import warnings
 from collections.abc import Mapping
@@ -12,9 +21,68 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from kerntune.compiling.damaged import damage_in, set_aside
+from kerntune.compiling.binary.elf import kernel_symbol
 from kerntune.compiling.frontend import CompileRequest, Lowered
-from kerntune.compiling.protocol import Done, Facts
+from kerntune.compiling.protocol import ASSEMBLY, Done, Facts
+from kerntune.errors import StoreError
+
+DAMAGED_SUFFIX = ".damaged"
+"""The suffix of a file that was set aside, after its name."""
+
+NEEDED_METADATA = ("target", "name", "shared", "num_warps")
+"""Fields of a kernel's metadata in every Triton, for every target."""
+
+_WHOLE = re.compile(r"\n[ \t]*\}")
+"""The end of a module or function in a text: a text that was cut off lacks it."""
+
+_AMD_END = ".end_amdgpu_metadata"
+
+
+def damage_in(group: Mapping[str, str], backend: str) -> tuple[Path, str] | None:
+    """The first file of an entry (paths by name) that can't be what Triton wrote, and why; None if all are sound."""
+    for name, path in group.items():
+        try:
+            why = _damage(Path(path).read_bytes(), name.rpartition(".")[2], backend)
+        except FileNotFoundError:
+            why = "it is gone"
+        if why:
+            return Path(path), why
+    return None
+
+
+def set_aside(folder: Path, group: str, path: Path) -> None:
+    """Move the list of an entry's files away, so that Triton doesn't find the entry, and its damaged file, if that is
+    in the entry's own folder. In a read-only folder they stay: a new compilation doesn't read them."""
+    for file in (folder / group, *([path] if path.parent == folder else [])):
+        with contextlib.suppress(OSError):
+            file.replace(file.with_name(file.name + DAMAGED_SUFFIX))
+
+
+def _damage(data: bytes, stage: str, backend: str) -> str:
+    assembly, binary = ASSEMBLY[backend]
+    try:
+        if stage == "json":
+            return _metadata_damage(data)
+        if stage == binary:
+            kernel_symbol(data)
+            return ""
+        return _text_damage(data.decode(), stage == assembly, backend)
+    except (StoreError, ValueError) as exc:  # JSON's errors and UTF-8's are ValueErrors
+        return str(exc)
+
+
+def _metadata_damage(data: bytes) -> str:
+    found = json.loads(data)
+    missing = [key for key in NEEDED_METADATA if key not in found] if isinstance(found, dict) else list(NEEDED_METADATA)
+    return f"it lacks {', '.join(missing)}" if missing else ""
+
+
+def _text_damage(text: str, is_assembly: bool, backend: str) -> str:
+    if not text or text.isspace():
+        return "it is empty"
+    whole = _AMD_END in text if is_assembly and backend == "hip" else _WHOLE.search(text) is not None
+    return "" if whole else "it is cut off"
+
 
 Group = dict[str, str]
 """Paths of a kernel's files in Triton's cache, by their names."""
@@ -168,3 +236,50 @@ def _manager(request: CompileRequest) -> Any:
     from triton.runtime.cache import get_cache_manager
 
     return get_cache_manager(request.hash)
+
+
+def notify_listeners(made: Made, done: Done) -> None:
+    """Call ``knobs.compilation.listener`` and ``knobs.runtime.jit_post_compile_hook`` as a plain compilation would."""
+    from triton import knobs
+
+    if knobs.compilation.listener:
+        times = knobs.CompileTimes(ir_initialization=0, lowering_stages=list(done.times), store_results=0)
+        metadata, source = {**made.metadata, "hash": made.hash}, made.request.source
+        knobs.compilation.listener(
+            src=source, metadata=metadata, metadata_group=made.metadata_group, times=times, cache_hit=False
+        )
+    notify_post_compile(made.request)
+
+
+def notify_post_compile(request: CompileRequest) -> None:
+    """Call ``knobs.runtime.jit_post_compile_hook``, which ``JITFunction.run`` calls and ``triton.compile`` does not.
+
+    The hook's ``key`` is our own name for the specialization: Triton's holds arguments that a launch no longer has.
+    """
+    from triton import knobs
+
+    hook, launch = knobs.runtime.jit_post_compile_hook, request.launch
+    if hook is None:
+        return
+    known = {
+        "hook": hook,
+        "key": launch.key(),
+        "signature": launch.signature,
+        "target": request.target,
+        "device": _device(),
+        "constants": launch.constexprs,
+        "options": request.options,
+        "configs": [launch.attrs],
+        "is_warmup": False,
+    }
+    call = launch.jit._call_hook  # 3.6 takes no target
+    call(**{name: known[name] for name in inspect.signature(call).parameters})
+
+
+def _device() -> Any:
+    from triton.runtime.driver import driver
+
+    try:
+        return driver.active.get_current_device()
+    except RuntimeError:  # no driver: compiling for a GPU of another machine
+        return 0

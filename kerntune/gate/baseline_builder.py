@@ -25,7 +25,7 @@ from kerntune.gate.comparison import Judgement
 from kerntune.gate.replay import Replayer, calibrate, is_current
 from kerntune.gate.static_figures import LaunchStatic
 from kerntune.gpu.base import Backend
-from kerntune.timing.sample import Sample
+from kerntune.timing.timers import Sample
 from kerntune.timing.worker.pool import Pairs
 
 

@@ -22,7 +22,7 @@ from kerntune.base.recording_check import MAX_BYTES, case_problems, is_sha256, r
 from kerntune.base.stats import Estimate
 from kerntune.errors import BaselineError, TargetError
 from kerntune.gate.static_figures import LaunchStatic
-from kerntune.timing.sample import Sample
+from kerntune.timing.timers import Sample
 
 TIME_SCHEMA = "kerntune.time/1"
 

@@ -21,7 +21,7 @@ from kerntune.gate.call_capture import RecordedCase
 from kerntune.gpu.base import Backend, Executor
 from kerntune.gpu.memory import Memory, written_storages
 from kerntune.gpu.program import Loader, Program, memory_at
-from kerntune.timing.profiler import write_trace
+from kerntune.timing.timers import write_trace
 from kerntune.tuning.launch_files import dump_folder, keeps_content, texts_of, with_content
 
 

@@ -13,7 +13,7 @@ from kerntune.base.device import Environment
 from kerntune.base.recording import Launch, Recording, same_work
 from kerntune.capture import Candidate, Capture
 from kerntune.capture.recorder import Recorded, keep, make_launch
-from kerntune.compiling.binary.stages import first_difference
+from kerntune.compiling.binary.identity import first_difference
 from kerntune.errors import KerntuneError, ReplayError
 from kerntune.gate.launch_changes import Changes, changes_between, moved_settings
 from kerntune.gate.static_figures import LaunchStatic

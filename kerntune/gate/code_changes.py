@@ -12,11 +12,10 @@ from kerntune.base.recording import Artifacts, Recording
 from kerntune.base.text_diff import hunk_text
 from kerntune.capture.recorder import Recorded
 from kerntune.compiling.binary.elf import Elf
-from kerntune.compiling.binary.identity import strip_debug
-from kerntune.compiling.binary.stages import first_stage_of, strip_locations
+from kerntune.compiling.binary.identity import first_stage_of, strip_debug, strip_locations
+from kerntune.compiling.compiler import stages_from
 from kerntune.compiling.farm import Farm
-from kerntune.compiling.kernel_facts import ASSEMBLY
-from kerntune.compiling.recompile import stages_from
+from kerntune.compiling.protocol import ASSEMBLY
 from kerntune.errors import KerntuneError
 from kerntune.gate.static_figures import LaunchStatic, in_both
 from kerntune.static.disassembly import code_lines

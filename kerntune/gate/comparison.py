@@ -11,7 +11,7 @@ from kerntune.base.numerics import NumericsReport, report_of, without_ignored
 from kerntune.base.policy import Policy, Verdict
 from kerntune.base.recording import Artifacts, Recording, same_work
 from kerntune.base.stats import Estimate, median
-from kerntune.compiling.recompile import recompiled, under_todays_flags
+from kerntune.compiling.compiler import recompiled, under_todays_flags
 from kerntune.errors import ReplayError
 from kerntune.gate.baselines import TimeBaseline, operators_of, work_id
 from kerntune.gate.call_capture import RecordedCase
@@ -30,7 +30,7 @@ from kerntune.gate.replay import (
 )
 from kerntune.gpu.base import Gpu
 from kerntune.timing.paired_processes import PROCESS_BIAS, Replay
-from kerntune.timing.sample import Sample
+from kerntune.timing.timers import Sample
 from kerntune.tuning.tune_options import options_of_policy
 
 

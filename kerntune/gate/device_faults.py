@@ -26,7 +26,7 @@ from kerntune.gpu.guards import GuardDamage, damage_text
 from kerntune.gpu.memory import Memory
 from kerntune.kernels.source import text_of
 from kerntune.kernels.specialize import Specialized
-from kerntune.timing.worker.look_requests import ChangedGuard
+from kerntune.timing.worker.requests import ChangedGuard
 from kerntune.tuning.first_launches import FirstLaunches, name_and_size
 from kerntune.tuning.isolation import Isolation
 

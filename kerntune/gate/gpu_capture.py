@@ -76,7 +76,7 @@ class GpuCapture:
 
     def _beside(self, reference: Callable[[], Any]) -> Any:
         gpu = self._gpu()
-        with self._share.given_up(gpu), gpu.lock_loosely():
+        with self._share.given_up(gpu), gpu.lock_suspendable():
             return reference()
 
     def move(self, backend: Backend) -> None:

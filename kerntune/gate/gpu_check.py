@@ -43,10 +43,8 @@ from kerntune.gpu.foreign_work import NONE_SEEN, ClockWatch, ForeignWork
 from kerntune.gpu.host_gpus import gpu_id, gpu_name
 from kerntune.gpu.memory import Memory
 from kerntune.gpu.program import Loader, Program
-from kerntune.timing.callables import CallSlot
-from kerntune.timing.launch_shares import launch_times
-from kerntune.timing.sample import Sample, Slot
-from kerntune.timing.sampling import estimate_ns, slot_for, take_sample
+from kerntune.timing.sampling import estimate_ns, launch_times, slot_for, take_sample
+from kerntune.timing.timers import CallSlot, Sample, Slot
 from kerntune.timing.worker.pool import Pairs
 from kerntune.tuning.device_figures import device_bandwidth, device_matmul
 from kerntune.tuning.isolation import Isolation

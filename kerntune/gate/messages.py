@@ -18,7 +18,7 @@ from kerntune.gate.decision import DRIFT, limit_of
 from kerntune.gate.replay import RECOMPILED, REPLAY, STORED, RungUsed, earlier_text, is_current
 from kerntune.gpu.foreign_work import ForeignWork, together
 from kerntune.timing.paired_processes import Replay
-from kerntune.timing.sample import Sample
+from kerntune.timing.timers import Sample
 
 
 def interval(change: Estimate) -> str:

@@ -21,8 +21,8 @@ from kerntune.base.recording import Artifacts, Recording, Storage, same_argument
 from kerntune.base.stats import Estimate, hodges_lehmann, median, student_quantile
 from kerntune.capture.memory_plan import describe
 from kerntune.capture.recorder import Recorded
+from kerntune.compiling.compiler import recompiled
 from kerntune.compiling.farm import Farm
-from kerntune.compiling.recompile import recompiled
 from kerntune.errors import MeasurementError, OutOfResourcesError, ReplayError
 from kerntune.gate.baselines import Calibration, TimeBaseline
 from kerntune.gpu.base import Backend
@@ -41,7 +41,7 @@ from kerntune.timing.paired_processes import (
     log_ratios,
     once,
 )
-from kerntune.timing.sample import Sample
+from kerntune.timing.timers import Sample
 from kerntune.timing.worker.pool import Pairs
 from kerntune.timing.worker.requests import PairReply
 

@@ -235,7 +235,7 @@ class Session:
         with contextlib.ExitStack() as stack:
             for number in sorted({*([self.backend.ordinal] if crowded else []), *self._others_used()}):
                 if (used := self.backend.on(number).gpu) is not None:
-                    stack.enter_context(used.lock_loosely())
+                    stack.enter_context(used.lock_suspendable())
             yield
 
     def _others_used(self) -> set[int]:

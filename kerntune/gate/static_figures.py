@@ -239,7 +239,7 @@ _IN_COMMON: tuple[Callable[[Any], object], ...] = (
 
 def launch_shares(recording: Recording, times_ns: Sequence[float]) -> tuple[LaunchShare, ...]:
     """Shares of the launches' summed times, slowest first. ``times_ns`` is as
-    :func:`kerntune.timing.launch_shares.launch_times` gives it; without times there are no shares."""
+    :func:`kerntune.timing.sampling.launch_times` gives it; without times there are no shares."""
     whole = sum(times_ns)
     if whole <= 0:
         return ()

@@ -76,7 +76,7 @@ class Executor(Protocol):
         measures. A thread that holds it must let go before it asks for :meth:`lock`. :class:`MeasurementError` as
         there."""
 
-    def lock_loosely(self, patience_s: float = ...) -> AbstractContextManager[None]:
+    def lock_suspendable(self, patience_s: float = ...) -> AbstractContextManager[None]:
         """As :meth:`lock_shared`, for code that may ask for :meth:`lock` in between: that lets go of this first, and
         takes it again at its end."""
 
@@ -180,9 +180,10 @@ class Gpu(Executor, Protocol):
     def environment(self) -> Environment:
         """Versions, clocks and throttle reasons as they are now."""
 
-    def looking_process(self) -> tuple[str, ...]:
-        """The words by which a process opens this device for first looks (:mod:`kerntune.timing.worker.looks`); none
-        where none is wanted. :class:`BackendError` says why none can."""
+    def first_launch_arguments(self) -> tuple[str, ...]:
+        """The words by which a process opens this device for first launches; none where none is wanted.
+
+        :mod:`kerntune.timing.worker.first_launch_server` reads them. :class:`BackendError` says why none can be had."""
 
     def unprotected(self) -> list[str]:
         """What the device's setting takes away of the protection between processes, a sentence each (MPS,

@@ -72,7 +72,7 @@ class CudaGpu(DriverGpu):
         """torch's: our work is ordered with the user's."""
         return int(self._torch._C._cuda_getCurrentRawStream(self.ordinal))
 
-    def looking_process(self) -> tuple[str, ...]:
+    def first_launch_arguments(self) -> tuple[str, ...]:
         """The device's number. None where a second context can't be, or would die with the first."""
         if found := self.unprotected():
             raise BackendError("; ".join(found))

@@ -20,9 +20,8 @@ from dataclasses import dataclass, field
 from functools import lru_cache, partial
 from pathlib import Path
 
-from kerntune.base.working_locks import locks_work, open_lock_file
+from kerntune.base.locks import LockBusy, TwoSidedLock, locks_work, open_lock_file
 from kerntune.errors import MeasurementError
-from kerntune.gpu.two_sided_lock import LockBusy, TwoSidedLock
 
 NOTICE_S = 10.0
 """Seconds of waiting after which a process says what it waits for."""
@@ -70,21 +69,22 @@ def _is_held(path: Path) -> bool:
 
 @dataclass
 class _Mine:
-    """What this process holds of one device. ``firm`` has, by thread, how often it shares and won't give way; ``loose``
-    is what does."""
+    """What this process holds of one device.
+
+    ``by_thread`` has, by thread, how often it shares and won't give way; ``suspendable`` is what does."""
 
     pid: int = field(default_factory=os.getpid)
     alone: bool = False
     """Whether one of its threads has the device alone."""
 
-    firm: dict[int, int] = field(default_factory=dict)
-    loose: _Loose | None = None
+    by_thread: dict[int, int] = field(default_factory=dict)
+    suspendable: _SuspendableShare | None = None
     """What is held for the tests of this process; None while it gives way, and where nothing does."""
 
     @property
     def shares(self) -> bool:
         """Whether this process is among those that share."""
-        return bool(self.firm) or self.loose is not None
+        return bool(self.by_thread) or self.suspendable is not None
 
 
 _known: dict[str, _Mine] = {}
@@ -112,9 +112,9 @@ def hold(uuid: str, name: str, patience_s: float) -> Iterator[None]:
     shares the device (:data:`SHARED`) shares it too.
     """
     mine, thread = _mine(uuid), threading.get_ident()
-    if any(thread in one.firm for one in _all_mine()):
+    if any(thread in one.by_thread for one in _all_mine()):
         raise MeasurementError(f"this thread shares a GPU: it can't have {name} alone before it has let go")
-    with giving_way(), _sides(uuid, name, patience_s, alone=True):
+    with sharing_suspended(), _sides(uuid, name, patience_s, alone=True):
         mine.alone = True
         try:
             yield
@@ -131,35 +131,35 @@ def share(uuid: str, name: str, patience_s: float) -> Iterator[None]:
         yield
         return
     with _sides(uuid, name, patience_s, alone=False, inside=mine.shares):
-        mine.firm[thread] = mine.firm.get(thread, 0) + 1
+        mine.by_thread[thread] = mine.by_thread.get(thread, 0) + 1
         try:
             yield
         finally:
-            mine.firm[thread] -= 1
-            if not mine.firm[thread]:
-                del mine.firm[thread]
+            mine.by_thread[thread] -= 1
+            if not mine.by_thread[thread]:
+                del mine.by_thread[thread]
 
 
 @contextlib.contextmanager
-def share_loosely(uuid: str, name: str, patience_s: float) -> Iterator[None]:
+def share_suspendable(uuid: str, name: str, patience_s: float) -> Iterator[None]:
     """As :func:`share`, for code that may want the device alone in between: :func:`hold` lets go of this side first,
     and takes it again at its end."""
     mine = _mine(uuid)
-    if mine.alone or mine.loose is not None:
+    if mine.alone or mine.suspendable is not None:
         yield
         return
-    loose = _Loose(uuid, name, patience_s)
-    loose.take(bool(mine.firm), patience_s)
-    mine.loose = loose
+    shared = _SuspendableShare(uuid, name, patience_s)
+    shared.take(bool(mine.by_thread), patience_s)
+    mine.suspendable = shared
     try:
         yield
     finally:
-        mine.loose = None
-        loose.leave()
+        mine.suspendable = None
+        shared.leave()
 
 
 @dataclass
-class _Loose:
+class _SuspendableShare:
     """A side that is let go of when this process wants a device alone."""
 
     uuid: str
@@ -213,13 +213,16 @@ def _is_shared_by_parent(uuid: str) -> bool:
 
 
 @contextlib.contextmanager
-def giving_way() -> Iterator[None]:
-    """Let go meanwhile of what this process shares loosely, of all devices: who keeps one and waits for another process
-    may be waited for by that one. What ends the run (Ctrl-C) doesn't wait: it is taken again if it is free."""
-    given = [(one, one.loose) for one in _all_mine() if one.loose is not None]
-    for one, loose in given:
-        one.loose = None
-        loose.leave()
+def sharing_suspended() -> Iterator[None]:
+    """Let go meanwhile of all devices that this process shares by :func:`share_suspendable`.
+
+    A process that keeps one and waits for another process may be waited for by that one. What ends the run (Ctrl-C)
+    doesn't wait: it is taken again if it is free.
+    """
+    given = [(one, one.suspendable) for one in _all_mine() if one.suspendable is not None]
+    for one, shared in given:
+        one.suspendable = None
+        shared.leave()
     ends = False
     try:
         yield
@@ -227,10 +230,10 @@ def giving_way() -> Iterator[None]:
         ends = not isinstance(exc, Exception)
         raise
     finally:
-        for one, loose in given:
+        for one, shared in given:
             with contextlib.suppress(MeasurementError):  # without it, what runs then may disturb others
-                loose.take(bool(one.firm), 0.0 if ends else loose.patience_s)
-            one.loose = loose
+                shared.take(bool(one.by_thread), 0.0 if ends else shared.patience_s)
+            one.suspendable = shared
 
 
 # the two places

@@ -97,7 +97,7 @@ class Script:
     seed: int = 0
     memory_bytes: int = 1 << 40
     isolated: bool = False
-    """Whether first looks are taken in another process, as on a real GPU, which gets the rules."""
+    """Whether first launches are made in another process, as on a real GPU, which gets the rules."""
 
     foreign: float = 0.0
     """The share of its time that other processes have."""

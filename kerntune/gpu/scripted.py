@@ -129,7 +129,7 @@ class FakeGpu:
         self._launched: dict[int, int] = {}
         """How often kernels were launched, by rule."""
 
-    def looking_process(self) -> tuple[str, ...]:
+    def first_launch_arguments(self) -> tuple[str, ...]:
         """The script, if that says so."""
         if self.script.unprotected:
             raise BackendError("; ".join(self.script.unprotected))
@@ -161,10 +161,12 @@ class FakeGpu:
         spec = self.spec
         return device_lock.share(spec.uuid, spec.name, patience_s) if spec.uuid else contextlib.nullcontext()
 
-    def lock_loosely(self, patience_s: float = LOCK_TIMEOUT_S) -> contextlib.AbstractContextManager[None]:
+    def lock_suspendable(self, patience_s: float = LOCK_TIMEOUT_S) -> contextlib.AbstractContextManager[None]:
         """The same."""
         spec = self.spec
-        return device_lock.share_loosely(spec.uuid, spec.name, patience_s) if spec.uuid else contextlib.nullcontext()
+        return (
+            device_lock.share_suspendable(spec.uuid, spec.name, patience_s) if spec.uuid else contextlib.nullcontext()
+        )
 
     def free_bytes(self) -> int:
         """What the script gives, less what was allocated."""

@@ -17,9 +17,8 @@ from kerntune.gpu.base import Executor
 from kerntune.gpu.foreign_work import NONE_SEEN, ClockWatch, ForeignWork, together
 from kerntune.gpu.memory import Memory, Source, make_source
 from kerntune.gpu.program import Loader, Program
-from kerntune.timing.sample import Slot
-from kerntune.timing.sampling import AUTO, PROFILER, estimate_ns, same_kind, slot_for
-from kerntune.timing.stopping import warm
+from kerntune.timing.sampling import AUTO, PROFILER, estimate_ns, same_kind, slot_for, warm
+from kerntune.timing.timers import Slot
 
 
 @dataclass(frozen=True)

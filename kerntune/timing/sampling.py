@@ -1,15 +1,73 @@
-"""Chooses a timer for a recording and takes samples with it."""
+"""Chooses a timer for a recording, takes samples with it, and says from numbers alone when to stop.
+
+The time of each launch of a recording is timed by itself: it says where an operation's time goes. The bandwidth that
+a device's memory reaches is that of a large copy on the device itself, timed by event pairs.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from kerntune.base.policy import TIMERS
+from kerntune.base.recording import Artifacts, Launch, Recording
+from kerntune.base.stats import median, relative_spread, settled
 from kerntune.errors import BackendError, MeasurementError, UsageError
-from kerntune.gpu.program import Program
-from kerntune.timing.events import EventSlot
-from kerntune.timing.graphs import TARGET_NS, GraphSlot, most_in_place, unrolled_runs
-from kerntune.timing.profiler import ProfilerSlot
-from kerntune.timing.sample import Sample, Slot
-from kerntune.timing.stopping import enough, quickly_enough, quickly_warm, warm
+from kerntune.gpu.base import Executor
+from kerntune.gpu.memory import Source
+from kerntune.gpu.program import Loader, Program, memory_at
+from kerntune.timing.timers import (
+    TARGET_NS,
+    EventSlot,
+    GraphSlot,
+    ProfilerSlot,
+    Sample,
+    Slot,
+    between_events,
+    flushes_before,
+    median_ns,
+    most_in_place,
+    unrolled_runs,
+)
+
+MIN_WARM_UP = 3
+MAX_WARM_UP = 40
+"""Slots of a warm-up; after the most, a recording that doesn't settle is measured as it is, and its spread shows it."""
+
+MIN_SLOTS = 10
+MAX_SLOTS = 40
+ENOUGH_SPREAD = 0.002
+"""A sample whose half interquartile range is below 0.2 % doesn't get a better median from more slots."""
+
+
+QUICK_SLOTS = 5
+MAX_QUICK_SLOTS = 15
+QUICK_SPREAD = 0.01
+"""A quick sample only distinguishes large differences (the same work is DRIFTED from 5 % on): 1 % is precise enough."""
+
+
+def warm(times_ns: Sequence[float]) -> bool:
+    """Whether a warm-up may end."""
+    return len(times_ns) >= MAX_WARM_UP or (len(times_ns) >= MIN_WARM_UP and settled(times_ns))
+
+
+def enough(times_ns: Sequence[float]) -> bool:
+    """Whether a sample may end."""
+    if len(times_ns) < MIN_SLOTS:
+        return False
+    return len(times_ns) >= MAX_SLOTS or relative_spread(times_ns) < ENOUGH_SPREAD
+
+
+def quickly_warm(times_ns: Sequence[float]) -> bool:
+    """Whether the warm-up of a quick sample may end."""
+    return len(times_ns) >= MAX_QUICK_SLOTS or warm(times_ns)
+
+
+def quickly_enough(times_ns: Sequence[float]) -> bool:
+    """Whether a quick sample may end."""
+    if len(times_ns) < QUICK_SLOTS:
+        return False
+    return len(times_ns) >= MAX_QUICK_SLOTS or relative_spread(times_ns) < QUICK_SPREAD
+
 
 GRAPH_BELOW_NS = 200_000.0
 """Shorter recordings are timed as graphs, longer ones by event pairs (both agree A/A to 0.1 % near the border)."""
@@ -86,3 +144,76 @@ def take_sample(slot: Slot, quick: bool = False) -> Sample:
 def event_runs(estimate: float) -> int:
     """Executions in an event slot; a single long one is precise enough."""
     return max(1, *(round(min(most, together / max(estimate, 1.0))) for most, together in EVENT_RUNS))
+
+
+MAX_LAUNCHES = 16
+"""Different launches that are timed; a table of more shares is too long to read, and would cost a second."""
+
+SHARE_SLOTS = 3
+"""Slots, after as many to warm up. Shares are shown in percent, so the median of three is enough."""
+
+
+def launch_times(
+    loader: Loader, recording: Recording, sources: Sequence[Source], artifacts: Artifacts, spaced: bool = False
+) -> tuple[float, ...]:
+    """Nanoseconds of each launch alone, in their order; empty for one launch, for more than are timed, and
+    where the device has no memory left.
+
+    Each launch reads what the launches before it have written, but from outside the L2 cache; in the whole recording it
+    may still be in the cache. So the times can add up to more than the whole; their shares show where the time goes.
+    Equal launches are timed once. ``spaced`` as for :class:`~kerntune.gpu.memory.Memory`.
+    """
+    launches = [(i, x) for i, x in enumerate(recording.launches) if 0 not in x.grid]
+    kinds = {_launch_kind(x): i for i, x in reversed(launches)}
+    if len(launches) < 2 or len(kinds) > MAX_LAUNCHES:
+        return ()
+    try:
+        times = {kind: _launch_time(loader, recording, sources, artifacts, i, spaced) for kind, i in kinds.items()}
+    except MeasurementError:  # no memory for another copy; no verdict needs these times
+        return ()
+    return tuple(times.get(_launch_kind(x), 0.0) for x in recording.launches)
+
+
+def _launch_kind(launch: Launch) -> tuple[object, ...]:
+    return launch.binary, launch.grid, launch.params
+
+
+def _launch_time(
+    loader: Loader, recording: Recording, sources: Sequence[Source], artifacts: Artifacts, index: int, spaced: bool
+) -> float:
+    memory = memory_at(loader, recording, sources, artifacts, index, spaced=spaced)
+    program = Program(loader, recording.only(index).pruned(), memory, artifacts)
+    slot = slot_for(program, estimate_ns(program))
+    return median([slot.enqueue()() for _ in range(MIN_WARM_UP + SHARE_SLOTS)][MIN_WARM_UP:])
+
+
+COPIED_CACHES = 8
+"""The copied piece has so many times the size of the L2 cache: the part that is still in the cache then is small."""
+
+LEAST_COPIED_BYTES = 1 << 28
+"""And 256 MiB at least, so that a copy outlasts its own launch by a hundred times."""
+
+COPY_MEMORY_SHARE = 0.2
+"""Of the free memory, source and target take at most this much each."""
+
+COPY_RUNS = 9
+
+
+def measured_bandwidth(gpu: Executor) -> float | None:
+    """Bytes a second that the device reads and writes together while it copies; None where no copy takes time.
+
+    Kernels that mostly read can exceed it, since reads cost a little less than writes.
+    """
+    nbytes = int(min(max(COPIED_CACHES * gpu.spec.l2_bytes, LEAST_COPIED_BYTES), gpu.free_bytes() * COPY_MEMORY_SHARE))
+    if nbytes < 1:
+        return None
+    source, target = gpu.allocate(nbytes), gpu.allocate(nbytes)
+    gpu.fill(source, 1)
+    gpu.copy(target, source)
+    flushes, pieces = flushes_before(gpu, lambda: gpu.copy(target, source)), []
+    for _ in range(COPY_RUNS):
+        for _ in range(flushes):
+            gpu.flush_l2()
+        pieces.append(between_events(gpu, lambda: gpu.copy(target, source)))
+    time_ns = median_ns(pieces)
+    return 2 * nbytes / time_ns * 1e9 if time_ns > 0 else None

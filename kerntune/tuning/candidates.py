@@ -16,7 +16,7 @@ from typing import Any, Union
 from kerntune.base.case_result import is_fault
 from kerntune.capture import Capture, Probe, Site
 from kerntune.compiling.compiler import Compiled
-from kerntune.compiling.prefetch import Pulled
+from kerntune.compiling.farm import PrefetchedIterator
 from kerntune.errors import TrialError
 from kerntune.kernels.specialize import Specialized
 from kerntune.tuning.cache import StoredTrial
@@ -53,7 +53,7 @@ class Batch:
     state: BatchState
     indices: tuple[int, ...]
     launches: Mapping[int, Specialized]
-    coming: Pulled[tuple[Specialized, Union[Compiled, TrialError]]]
+    coming: PrefetchedIterator[tuple[Specialized, Union[Compiled, TrialError]]]
 
     def results(self) -> Iterator[CandidateResult]:
         """Results as they come, each with its candidate."""
@@ -79,7 +79,7 @@ class Waiting:
     pause: Callable[[], float] = wait_for_all
     until: float = math.inf
 
-    def gives_up(self, missing: int, coming: Pulled[Any]) -> bool:
+    def gives_up(self, missing: int, coming: PrefetchedIterator[Any]) -> bool:
         """Wait for the next result; whether a pause has ended the wait for those that are ``missing``."""
         may_leave = missing <= LATE_SHARE * self.total
         while not coming.wait(self._quiet() if may_leave else QUIET_SECONDS):

@@ -51,7 +51,7 @@ def prepare_launches() -> None:
 
 @dataclass(frozen=True)
 class TunerEngine:
-    """How a tuner launches: ``path.front(grid, *args, **kwargs)``, to be read at each call. ``keep``: its winners are
+    """How a tuner launches: ``path.launch(grid, *args, **kwargs)``, to be read at each call. ``keep``: its winners are
     on disk too."""
 
     path: Any
@@ -64,7 +64,7 @@ class PlainPath:
     def __init__(self, tuner: Any) -> None:
         self._tuner = tuner
 
-    def front(self, grid: Any, /, *args: Any, **kwargs: Any) -> Any:
+    def launch(self, grid: Any, /, *args: Any, **kwargs: Any) -> Any:
         """``kernel[grid](...)``."""
         return self._tuner[grid](*args, **kwargs)
 

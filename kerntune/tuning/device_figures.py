@@ -9,7 +9,7 @@ import msgspec
 from kerntune.errors import CacheError, KerntuneError, MeasurementError
 from kerntune.gpu.base import Executor
 from kerntune.gpu.cuda import measured_matmul
-from kerntune.timing.bandwidth import measured_bandwidth
+from kerntune.timing.sampling import measured_bandwidth
 from kerntune.tuning.cache.entries import Entries
 
 SCHEMA = "kerntune.device/1"

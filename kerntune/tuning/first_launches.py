@@ -19,24 +19,24 @@ from kerntune.capture import Capture, Pending, Probe
 from kerntune.capture.memory_plan import Plan
 from kerntune.capture.recorder import make_launch
 from kerntune.compiling.compiler import Compiled
-from kerntune.compiling.fault import FROM_OUTSIDE
+from kerntune.compiling.worker_process import FROM_OUTSIDE
 from kerntune.errors import BackendError, LaunchFault, LaunchTimeout, MeasurementError, OutOfResourcesError, PeerTimeout
 from kerntune.gpu.base import Buffer
 from kerntune.gpu.guards import BASE_ALIGN, GuardDamage, damage_text, guards_bytes
 from kerntune.gpu.memory import Memory, Source, copies_allowed, used_storages
 from kerntune.gpu.staging import STAGING_BYTES, batches, staged_bytes
 from kerntune.kernels.specialize import Specialized
-from kerntune.timing.worker.look_process import LookProcess
-from kerntune.timing.worker.look_requests import (
+from kerntune.timing.worker.first_launch_process import FirstLaunchProcess
+from kerntune.timing.worker.requests import (
     ChangedGuard,
-    LookFailed,
-    LookReply,
-    LookRequest,
-    LooksRequest,
+    FirstLaunchesRequest,
+    FirstLaunchFailed,
+    FirstLaunchReply,
+    FirstLaunchRequest,
+    RequestFailed,
     StagedPiece,
     StageRequest,
 )
-from kerntune.timing.worker.requests import RequestFailed
 from kerntune.tuning.isolation import STAGE_LIMIT_S, Isolate, Isolation, IsolationError, unsaid
 from kerntune.tuning.stored_trials import Trials
 
@@ -65,7 +65,7 @@ class FirstLaunches:
         self._held: dict[int, Buffer] = {}
         """Which content of a storage the process has."""
 
-        self._holder: LookProcess | None = None
+        self._holder: FirstLaunchProcess | None = None
         self._slowest_s: float | None = None
         self._ahead: dict[int, tuple[Recording, float | Exception]] = {}
         """What came of the recordings that ran ahead, by identity: nanoseconds, or what :meth:`run` raises."""
@@ -119,12 +119,14 @@ class FirstLaunches:
             self._stay_here(why)
         return None
 
-    def run_ahead(self, looks: Sequence[tuple[Recording, Mapping[int, Source | None]]], artifacts: Artifacts) -> None:
+    def run_ahead(
+        self, recordings: Sequence[tuple[Recording, Mapping[int, Source | None]]], artifacts: Artifacts
+    ) -> None:
         """Run several recordings, each with its ``first``, without a pause between them; :meth:`run` knows what came of
         each. Those after a fault, and those that find other contents than the first one, are left to :meth:`run`.
         :class:`IsolationError` as there."""
         self._ahead.clear()
-        recording, first = looks[0]
+        recording, first = recordings[0]
         if not self.active or self.cannot(recording):
             return
         try:
@@ -133,8 +135,8 @@ class FirstLaunches:
             raise
         except (MeasurementError, _EndedFromOutside):  # as run() will find, and say
             return
-        alike = [one for one, its in looks if not self.cannot(one) and not self._missing(self._wanted(one, its))]
-        request = LooksRequest(tuple(_look(one, artifacts) for one in alike))
+        alike = [one for one, its in recordings if not self.cannot(one) and not self._missing(self._wanted(one, its))]
+        request = FirstLaunchesRequest(tuple(_first_launch(one, artifacts) for one in alike))
         with contextlib.closing(process.ask_each(request, self.limit_s)) as replies:
             for one in alike:
                 try:
@@ -154,13 +156,13 @@ class FirstLaunches:
         if why := self.cannot(recording) if self.active else "first launches run in this process":
             raise MeasurementError(why)
         try:
-            reply = self._staged(recording, {}).ask(_look(recording, artifacts), CALL_LIMIT_S)
+            reply = self._staged(recording, {}).ask(_first_launch(recording, artifacts), CALL_LIMIT_S)
         except (PeerTimeout, ChildEnded, _EndedFromOutside) as exc:
             self._isolation.drop(late=isinstance(exc, PeerTimeout))
             raise MeasurementError(str(exc)) from exc
-        if isinstance(reply, LookFailed) and reply.spoiled:
+        if isinstance(reply, FirstLaunchFailed) and reply.spoiled:
             self._isolation.drop()
-        if not isinstance(reply, LookReply):
+        if not isinstance(reply, FirstLaunchReply):
             raise MeasurementError(str(getattr(reply, "reason", None) or getattr(reply, "message", reply)))
         return reply.guards
 
@@ -193,7 +195,7 @@ class FirstLaunches:
             )
 
     def _run_once(self, recording: Recording, artifacts: Artifacts, first: Mapping[int, Source | None]) -> float:
-        process, request = self._staged(recording, first), _look(recording, artifacts)
+        process, request = self._staged(recording, first), _first_launch(recording, artifacts)
         return self._reply_judged(recording, partial(process.ask, request, self.limit_s()))
 
     def _reply_judged(self, recording: Recording, receive: Callable[[], object]) -> float:
@@ -217,7 +219,7 @@ class FirstLaunches:
         return "" if self._slowest_s is None else f", others took {self._slowest_s * 1e3:.0f} ms at most"
 
     def _judged(self, recording: Recording, reply: object, seconds: float) -> float:
-        if isinstance(reply, LookFailed):
+        if isinstance(reply, FirstLaunchFailed):
             if reply.spoiled:
                 self._isolation.renew()
             if reply.resources:
@@ -225,8 +227,8 @@ class FirstLaunches:
             fault = LaunchFault(f"{FIRST_LAUNCH} failed: {reply.reason}")
             fault.passing = reply.no_memory
             raise fault
-        if not isinstance(reply, LookReply):
-            raise MeasurementError(f"a process for first looks answered {getattr(reply, 'message', reply)}")
+        if not isinstance(reply, FirstLaunchReply):
+            raise MeasurementError(f"a process for first launches answered {getattr(reply, 'message', reply)}")
         if reply.guards:
             self._isolation.renew()  # who knows what else it has written
             found = reply.guards[0]
@@ -238,7 +240,7 @@ class FirstLaunches:
 
     # the call's bytes
 
-    def _staged(self, recording: Recording, first: Mapping[int, Source | None]) -> LookProcess:
+    def _staged(self, recording: Recording, first: Mapping[int, Source | None]) -> FirstLaunchProcess:
         """A process that has the contents that a recording's first launch finds. :class:`_EndedFromOutside`, or
         :class:`MeasurementError`."""
         process = self._isolation.process()
@@ -248,7 +250,7 @@ class FirstLaunches:
         self._stage(process, recording, first)
         return process
 
-    def _stage(self, process: LookProcess, recording: Recording, first: Mapping[int, Source | None]) -> None:
+    def _stage(self, process: FirstLaunchProcess, recording: Recording, first: Mapping[int, Source | None]) -> None:
         """Let the process have the contents that a launch finds. The process never sees the memory itself."""
         wanted = self._wanted(recording, first)
         missing = self._missing(wanted)
@@ -274,7 +276,7 @@ class FirstLaunches:
         """Those that the process doesn't have."""
         return [i for i, buffer in wanted.items() if self._held.get(i) is not buffer]
 
-    def _sent(self, process: LookProcess, wanted: Mapping[int, Buffer], missing: Sequence[int]) -> bool:
+    def _sent(self, process: FirstLaunchProcess, wanted: Mapping[int, Buffer], missing: Sequence[int]) -> bool:
         """Whether all of it arrived."""
         layout = {i: (wanted[i].nbytes, self._residue(i)) for i in missing}
         sizes = [wanted[i].nbytes for i in missing]
@@ -308,8 +310,8 @@ class _EndedFromOutside(Exception):
         self.fault = fault
 
 
-def _look(recording: Recording, artifacts: Artifacts) -> LookRequest:
-    return LookRequest(recording, {b.sha256: artifacts[b.sha256] for b in recording.binaries})
+def _first_launch(recording: Recording, artifacts: Artifacts) -> FirstLaunchRequest:
+    return FirstLaunchRequest(recording, {b.sha256: artifacts[b.sha256] for b in recording.binaries})
 
 
 def name_and_size(recording: Recording, storage: int) -> tuple[str, int]:

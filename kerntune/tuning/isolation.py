@@ -17,8 +17,8 @@ from kerntune.base.child_process import ChildEnded
 from kerntune.errors import BackendError, MeasurementError, PeerTimeout
 from kerntune.gpu.base import Gpu
 from kerntune.gpu.staging import HOST, HostStaging, Staging, device_staging
-from kerntune.timing.worker.look_process import LookProcess
-from kerntune.timing.worker.look_requests import ForgetRequest
+from kerntune.timing.worker.first_launch_process import FirstLaunchProcess
+from kerntune.timing.worker.requests import ForgetRequest
 
 STAGE_LIMIT_S = 60.0
 
@@ -55,12 +55,12 @@ class Isolation:
         self._device: tuple[str, ...] = ()
         if mode is not Isolate.OFF:
             try:
-                self._device = gpu.looking_process()
+                self._device = gpu.first_launch_arguments()
             except BackendError as exc:
                 self.give_up(str(exc))
         if mode is Isolate.ALWAYS and not self._device:
             self.give_up("this device's backend starts none")
-        self._process: LookProcess | None = None
+        self._process: FirstLaunchProcess | None = None
         self._host: HostStaging | None = None
         self.kind = ""
         """How bytes travel: :data:`~kerntune.gpu.staging.IPC` or ``HOST``; empty before the first."""
@@ -86,11 +86,11 @@ class Isolation:
         try:
             if self._host is None:
                 self._host = HostStaging(self.gpu)
-            self._process = LookProcess(self._device, self._host.file)
+            self._process = FirstLaunchProcess(self._device, self._host.file)
         except CANNOT_START as exc:
             self.give_up(f"a process can't be started: {exc}")
 
-    def process(self) -> LookProcess:
+    def process(self) -> FirstLaunchProcess:
         """One that can be asked; a new one if the last is gone. :class:`MeasurementError` if none can start; after
         :data:`FAILED_STARTS` of them none is wanted any more."""
         try:
@@ -114,7 +114,7 @@ class Isolation:
         """Whether a process has its context on the device already."""
         return self._process is not None and self._process.asked > 0 and self._process.alive
 
-    def has(self, process: LookProcess) -> bool:
+    def has(self, process: FirstLaunchProcess) -> bool:
         """Whether a process has not been dropped; it may have ended."""
         return self._process is process
 
@@ -267,7 +267,7 @@ class KeptIsolation:
 def _identity(gpu: Gpu, mode: Isolate) -> object:
     """Two objects may stand for one device."""
     try:
-        return gpu.spec, gpu.looking_process(), mode
+        return gpu.spec, gpu.first_launch_arguments(), mode
     except BackendError:  # it can't have a process any more
         return gpu.spec, None, mode
 

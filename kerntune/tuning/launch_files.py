@@ -33,7 +33,7 @@ from kerntune.capture.launch_dump import DumpedContents, DumpedTexts, guessed, w
 from kerntune.capture.memory_plan import describe
 from kerntune.capture.recorder import Recorded, record
 from kerntune.capture.site import config_of
-from kerntune.compiling.binary.stages import STAGES, first_stage_of
+from kerntune.compiling.binary.identity import STAGES, first_stage_of
 from kerntune.compiling.compiler import Compiled
 from kerntune.errors import KerntuneError, TuningError, UsageError
 from kerntune.gpu.base import Backend, Executor, Gpu

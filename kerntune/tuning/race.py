@@ -12,11 +12,8 @@ from dataclasses import dataclass, field, replace
 from kerntune.base.recording import Recording
 from kerntune.base.stats import hodges_lehmann, median
 from kerntune.gpu.program import Program
-from kerntune.timing.event_pair import between_events
-from kerntune.timing.events import EventSlot
-from kerntune.timing.graphs import GraphSlot, unrolled_runs
-from kerntune.timing.sample import Slot
 from kerntune.timing.sampling import same_kind, slot_for
+from kerntune.timing.timers import EventSlot, GraphSlot, Slot, between_events, unrolled_runs
 
 DROP_FIRST = 1.5
 """Candidates whose estimate (the shortest of a few executions) is above this times the best are dropped. For kernels of

@@ -18,7 +18,7 @@ from kerntune.compiling.compiler import NOT_CODE
 from kerntune.errors import CacheError
 from kerntune.kernels.source import text_of
 from kerntune.kernels.specialize import Specialized
-from kerntune.timing.sample import PROTOCOL_VERSION, TimingProtocol
+from kerntune.timing.timers import PROTOCOL_VERSION, TimingProtocol
 from kerntune.tuning.cache import StoredTrial, TrialCache, TrialKey
 from kerntune.tuning.cache.entries import report_damage
 from kerntune.tuning.cache.trials import SCHEMA

@@ -160,6 +160,15 @@ def test_the_report_names_survivors_with_what_explains_them() -> None:
     assert found[-2:] == ["* m.py:1: `e` → `f`: **not explained yet**", "* m.py:3: `a` → `b`: equivalent: it is"]
 
 
+def test_modules_with_no_survivor_are_one_row_of_the_report() -> None:
+    rows = [{"module": name, "line": 1, "change": "c", **row("t")} for name in ("m.py", "n.py", "n.py")]
+    made_by = {"date": "2026-11-22", "python": "3.11", "torch": "2.13", "triton": "3.9"}
+    kept = {"rows": rows, "controls": [], "environment": made_by, "seed": 1, "of": 9}
+    found = mutants.report(mutants.Config(1, [], {}, {}), {**kept, "score": mutants_run.score(kept)}).splitlines()
+    assert [line for line in found if ".py" in line] == []
+    assert "| 2 modules with no survivor at first | 3 | 3 | 3 |" in found
+
+
 # samples of all packages
 
 NONE_LISTED = mutants.Config(1, [], {"kerntune/gate/listed.py": ["tests/test_it.py"]}, {})

@@ -10,7 +10,7 @@ from fake_runs import COMPILER, N, block, by_block, configs, increment_kernel, s
 from benchmarks.suite import quality, sweep
 from benchmarks.suite.case import Call, config_text
 from kerntune.gpu.scripted import FakeBackend
-from kerntune.timing.events import EventSlot
+from kerntune.timing.timers import EventSlot
 
 BLOCKS = (32, 64, 128, 256, 512)
 

@@ -16,7 +16,7 @@ from kerntune.gate.baselines import STATIC_SCHEMA, TIME_SCHEMA, Argument, Static
 from kerntune.gate.call import PendingBaseline
 from kerntune.gate.static_figures import LaunchStatic
 from kerntune.static.metrics import StaticMetrics
-from kerntune.timing.sample import Sample, TimingProtocol
+from kerntune.timing.timers import Sample, TimingProtocol
 
 CUDA90 = Target("cuda", "90")
 H200 = msgspec.structs.replace(typical_device(CUDA90), name="NVIDIA H200")

@@ -7,12 +7,11 @@ from types import SimpleNamespace
 import pytest
 from triton import knobs
 
-from kerntune.compiling.compile_listeners import notify_listeners
 from kerntune.compiling.compiler import Compiler
-from kerntune.compiling.cost_estimate import Expectation
-from kerntune.compiling.frontend import request_of
+from kerntune.compiling.frontend import Expectation, request_of
 from kerntune.compiling.protocol import Done
 from kerntune.compiling.stream import Compilations
+from kerntune.compiling.triton_cache import notify_listeners
 from kerntune.errors import CompileError
 
 from . import kernels

@@ -16,8 +16,7 @@ from kerntune.base.frames import Reader
 from kerntune.compiling import compile_worker
 from kerntune.compiling.compile_worker import address_space, answer_to
 from kerntune.compiling.frontend import lower, request_of
-from kerntune.compiling.kernel_facts import facts_of
-from kerntune.compiling.protocol import Answer, CompileFailed, Done, Hello, Job
+from kerntune.compiling.protocol import Answer, CompileFailed, Done, Hello, Job, facts_of
 
 from . import kernels
 

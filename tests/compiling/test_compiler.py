@@ -30,9 +30,8 @@ import kerntune.compiling.compiler
 from kerntune.base.device import Target, typical_device
 from kerntune.base.recording import Scratch
 from kerntune.capture import Capture
-from kerntune.compiling.binary.identity import bare_text, identity_of, text_identity
-from kerntune.compiling.binary.stages import first_stage_of, strip_locations
-from kerntune.compiling.compiler import Compiled, Compiler, _options, arch_of, code_fields, launch_needs
+from kerntune.compiling.binary.identity import bare_text, first_stage_of, identity_of, strip_locations, text_identity
+from kerntune.compiling.compiler import Compiled, Compiler, _option_values, arch_of, code_fields, launch_needs
 from kerntune.errors import CompileError, TrialError
 from kerntune.gpu.fake_cuda.driver import DeviceNumbers, StandInDriver
 from kerntune.gpu.scripted import FakeBackend
@@ -396,7 +395,7 @@ def test_options_are_plain_and_without_paths() -> None:
     options = SimpleNamespace(
         num_warps=4, fast=None, deps=("a", 1), extern_libs=(("x", "/lib"),), backend_name="cuda", arch=Path("sm"), f=0.5
     )
-    assert list(_options(options).items()) == [
+    assert list(_option_values(options).items()) == [
         ("arch", "sm"), ("deps", ["a", "1"]), ("f", 0.5), ("fast", None), ("num_warps", 4),
     ]  # fmt: skip
 

@@ -15,7 +15,7 @@ from types import SimpleNamespace
 import pytest
 from source_path import source_path
 
-from kerntune.base.working_locks import locks_work
+from kerntune.base.locks import locks_work
 from kerntune.compiling import compiler_tokens
 from kerntune.compiling.compiler_tokens import SWITCH, CompilerTokens, tell_if_none, token_count
 from kerntune.compiling.protocol import Done
@@ -241,7 +241,7 @@ def refused(handle: int, how: int) -> None:
 def test_where_locks_do_nothing_each_process_is_limited_by_itself(
     flock: object, place: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("kerntune.base.working_locks.fcntl.flock", flock)
+    monkeypatch.setattr("kerntune.base.locks.fcntl.flock", flock)
     with pytest.warns(RuntimeWarning, match=f"no locks can be had in {place}.*set TMPDIR") as told:
         told_twice()
     assert len(told) == 1

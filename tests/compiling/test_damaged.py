@@ -8,9 +8,8 @@ from pathlib import Path
 import pytest
 
 from kerntune.compiling.compiler import Compiler
-from kerntune.compiling.damaged import SUFFIX, damage_in, set_aside
 from kerntune.compiling.frontend import request_of
-from kerntune.compiling.triton_cache import is_stored
+from kerntune.compiling.triton_cache import DAMAGED_SUFFIX, damage_in, is_stored, set_aside
 
 from . import kernels
 
@@ -45,7 +44,7 @@ def test_a_damaged_entry_is_set_aside_and_compiled_anew(farm, cache, how):
     assert str(path) in text
     assert f"kernel {launch.name} ({kernels.__file__})" in text
     assert (again.binary, again.ttir, again.data) == (good.binary, good.ttir, good.data)
-    assert path.with_name(path.name + SUFFIX).read_bytes() == damaged
+    assert path.with_name(path.name + DAMAGED_SUFFIX).read_bytes() == damaged
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         assert Compiler(farm()).compile(launch).data == good.data

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kerntune.compiling.deadline import FLOOR_SECONDS, SLOWEST_TIMES, Deadline
+from kerntune.compiling.farm import FLOOR_SECONDS, SLOWEST_TIMES, Deadline
 
 
 @given(st.lists(st.floats(0, 1e4)))

@@ -8,9 +8,8 @@ from collections.abc import Sequence
 
 import pytest
 
-from kerntune.compiling import descriptors
-from kerntune.compiling.descriptors import close_from
-from kerntune.compiling.forking import text_of_fork
+from kerntune.compiling import forking
+from kerntune.compiling.forking import close_from, text_of_fork
 
 
 def test_numbers_stay_taken() -> None:
@@ -96,7 +95,7 @@ def test_all_from_a_number_on_lead_to_nothing(
     monkeypatch: pytest.MonkeyPatch, given: tuple[int, ...], left: list[int]
 ) -> None:
     system = System([0, 1, 4, 5, 9])
-    monkeypatch.setattr(descriptors, "os", system)
+    monkeypatch.setattr(forking, "os", system)
     close_from(*given)
     assert system.done == [*(("nothing", 11, number, False) for number in left), ("close", 11)]
 
@@ -108,6 +107,6 @@ def test_without_a_listing_all_numbers_are_closed(monkeypatch: pytest.MonkeyPatc
     """Up to the process's own limit, or the system's where that is none."""
     for given, ranges in (((3, 7), [(3, 7), (8, end)]), ((3,), [(3, -1), (3, end)]), ((3, 1), [(3, 1), (3, end)])):
         system = System(None, limit)
-        monkeypatch.setattr(descriptors, "os", system)
+        monkeypatch.setattr(forking, "os", system)
         close_from(*given)
         assert system.done == [("close", 11), *(("range", *one) for one in ranges)]

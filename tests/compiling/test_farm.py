@@ -16,12 +16,9 @@ from types import SimpleNamespace
 import pytest
 
 from kerntune.compiling import farm as farm_module
-from kerntune.compiling.cost_estimate import Shape
-from kerntune.compiling.deadline import Deadline
-from kerntune.compiling.farm import GIB, MAX_WORKERS, Farm, NotStarted, memory_limit, worker_count
-from kerntune.compiling.frontend import lower, request_of
-from kerntune.compiling.knobs import here_and_now
-from kerntune.compiling.protocol import CompileFailed, Done
+from kerntune.compiling.farm import GIB, MAX_WORKERS, Deadline, Farm, NotStarted, memory_limit, worker_count
+from kerntune.compiling.frontend import Shape, lower, request_of
+from kerntune.compiling.protocol import CompileFailed, Done, current_environment
 from kerntune.compiling.worker_process import Died, JobOutcome
 
 from . import kernels
@@ -397,7 +394,7 @@ def test_a_thread_that_serves_holds_up_no_end_of_the_process(farm, monkeypatch):
     with one._lock:
         one._hire()
     assert served.wait(60)
-    assert seen == [(True, True, here_and_now())]
+    assert seen == [(True, True, current_environment())]
     one._threads.clear()
 
 
@@ -518,7 +515,7 @@ def test_processes_are_forked_where_that_pays(farm, monkeypatch, jobs, hired, ma
     monkeypatch.setattr(one, "_hire", lambda: one._threads.update({len(one._threads): None}))
     one.warm(jobs)
     assert len(one._threads) == max(min(jobs, 4), hired)
-    assert made == [here_and_now()] * forks
+    assert made == [current_environment()] * forks
     one.warm(jobs)
     assert len(made) == forks, "once"
     one._threads, one._fork_client = {}, None

@@ -7,8 +7,8 @@ import os
 
 import pytest
 
-from kerntune.compiling.fault import is_fault, remedy
 from kerntune.compiling.stream import refusal
+from kerntune.compiling.worker_process import is_fault, remedy
 from kerntune.errors import CompileError, EnvironmentFault
 
 from . import kernels

@@ -24,17 +24,15 @@ from kerntune.base.frames import receive_with, send, send_with
 from kerntune.compiling import fork_server as nest
 from kerntune.compiling import forking
 from kerntune.compiling.farm import Farm
-from kerntune.compiling.fork_client import Child, ForkClient
+from kerntune.compiling.fork_client import HELPERS, Child, ForkClient, OwnFork
 from kerntune.compiling.frontend import lower, request_of
-from kerntune.compiling.knobs import here_and_now
-from kerntune.compiling.own_fork import HELPERS, OwnFork
-from kerntune.compiling.protocol import DESCRIPTORS, READY, Done, ForkRequest
+from kerntune.compiling.protocol import DESCRIPTORS, READY, Done, ForkRequest, current_environment
 from kerntune.compiling.worker_process import Died, Process
 
 from . import kernels
 from .kernels import CUDA90, FLOATS
 
-HERE = here_and_now
+HERE = current_environment
 
 
 @pytest.fixture(params=[False, True], ids=["new process", "own fork"])
@@ -140,7 +138,7 @@ def test_other_surroundings_need_another_process(fork_client, tmp_path):
 @pytest.fixture
 def forks_are_quick(monkeypatch):
     """A fork takes long on a busy machine, and isn't kept then."""
-    monkeypatch.setattr("kerntune.compiling.own_fork.SLOW_SECONDS", 60.0)
+    monkeypatch.setattr("kerntune.compiling.fork_client.SLOW_SECONDS", 60.0)
     monkeypatch.setattr("kerntune.compiling.fork_client.BEGIN_SECONDS", 60.0)
 
 
@@ -211,7 +209,7 @@ def test_a_fork_that_hangs_is_replaced_by_a_new_process(monkeypatch):
 
 
 def test_a_fork_that_takes_long_is_none(monkeypatch):
-    monkeypatch.setattr("kerntune.compiling.own_fork.SLOW_SECONDS", 0.0)
+    monkeypatch.setattr("kerntune.compiling.fork_client.SLOW_SECONDS", 0.0)
     made, fork = [], forking.fork_process
     monkeypatch.setattr(forking, "fork_process", lambda: made.append(pid) or pid if (pid := fork()) else 0)
     fork_client = ForkClient(HERE(), own_fork=True)

@@ -22,7 +22,7 @@ from triton.runtime import autotuner, cache
 
 from kerntune.compiling import forking, frontend
 from kerntune.compiling.forking import may_fork, text_of_fork
-from kerntune.compiling.forks import FAULTS
+from kerntune.compiling.frontend_forks import FAULTS
 from kerntune.kernels import compat
 
 

@@ -19,10 +19,10 @@ from typing import Any
 import pytest
 
 from kerntune.base.frames import encode
-from kerntune.compiling import forking, forks, stream
+from kerntune.compiling import forking, frontend_forks, stream
 from kerntune.compiling.compiler import Compiled, Compiler
-from kerntune.compiling.forks import FORK_MS, LOWER_MS, Crashed, fork_count, lower_in_forks, shares
 from kerntune.compiling.frontend import Lowered, lower, request_of
+from kerntune.compiling.frontend_forks import FORK_MS, LOWER_MS, Crashed, fork_count, lower_in_forks, shares
 from kerntune.errors import CompileError
 
 from . import kernels
@@ -38,7 +38,7 @@ def deadly(monkeypatch):
             os.kill(os.getpid(), signal.SIGSEGV)
         return lower(request)
 
-    monkeypatch.setattr(forks, "lower", dies)
+    monkeypatch.setattr(frontend_forks, "lower", dies)
 
 
 def requests(count=6):
@@ -56,12 +56,12 @@ def test_copies_make_what_this_process_makes(copies):
     wanted = requests()
     found = list(lower_in_forks(wanted, copies))
     assert sorted(id(r) for r, _ in found) == sorted(map(id, wanted))
-    for request, fronted in found:
-        assert isinstance(fronted, Lowered)
+    for request, result in found:
+        assert isinstance(result, Lowered)
         here = lower(request)
-        assert fronted.source_text == here.source_text
-        assert encode(fronted.job) == encode(here.job)
-        assert fronted.identity() == here.identity()
+        assert result.source_text == here.source_text
+        assert encode(result.job) == encode(here.job)
+        assert result.identity() == here.identity()
 
 
 @pytest.fixture
@@ -120,20 +120,20 @@ def test_a_crash_costs_its_request_and_the_rest_is_lowered_here(farm, two, deadl
 
 
 def test_a_crash_is_told(deadly):
-    found = [fronted for _, fronted in lower_in_forks([request_of(kernels.add_launch(block=64)), *requests(1)], 2)]
+    found = [result for _, result in lower_in_forks([request_of(kernels.add_launch(block=64)), *requests(1)], 2)]
     assert Crashed("Triton's front end died (SIGSEGV)") in found
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
 def test_a_signal_from_outside_is_no_crash(monkeypatch, number):
     """Ctrl-C, a shutdown, want of memory: code that continues restores the limit itself."""
-    monkeypatch.setattr(forks, "lower", lambda request: os.kill(os.getpid(), number))
-    assert [fronted for _, fronted in lower_in_forks(requests(3), 1)] == [None] * 3
+    monkeypatch.setattr(frontend_forks, "lower", lambda request: os.kill(os.getpid(), number))
+    assert [result for _, result in lower_in_forks(requests(3), 1)] == [None] * 3
 
 
 def test_a_copy_that_hangs_is_ended_and_its_work_left(monkeypatch):
-    monkeypatch.setattr(forks, "SILENCE_SECONDS", 0.5)
-    monkeypatch.setattr(forks, "lower", lambda request: time.sleep(60))
+    monkeypatch.setattr(frontend_forks, "SILENCE_SECONDS", 0.5)
+    monkeypatch.setattr(frontend_forks, "lower", lambda request: time.sleep(60))
     wanted = requests(2)
     assert list(lower_in_forks(wanted, 1)) == [(request, None) for request in wanted]
 
@@ -191,7 +191,7 @@ def test_what_no_copy_could_be_forked_for_comes_back(monkeypatch: pytest.MonkeyP
         return pid
 
     monkeypatch.setattr(forking, "fork_process", once)
-    monkeypatch.setattr(forks, "SILENCE_SECONDS", 300.0)  # a busy machine is no hang
+    monkeypatch.setattr(frontend_forks, "SILENCE_SECONDS", 300.0)  # a busy machine is no hang
     wanted = requests()
     found = dict_of(lower_in_forks(wanted, 2))
     assert [found[id(r)] is None for r in wanted] == [i % 2 == 1 for i in range(len(wanted))]
@@ -214,13 +214,13 @@ def test_descriptors_above_a_thousand_are_read(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr(os, "pipe", high)
     resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, 1200), hard))
     try:
-        assert all(fronted is not None for _, fronted in lower_in_forks(requests(), 2))
+        assert all(result is not None for _, result in lower_in_forks(requests(), 2))
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 
 
 def dict_of(found: Iterable[tuple[Any, Any]]) -> dict[int, Any]:
-    return {id(request): fronted for request, fronted in found}
+    return {id(request): result for request, result in found}
 
 
 def test_filters_of_another_thread_stay_its_own(monkeypatch):
@@ -284,24 +284,24 @@ class Waits:
 )
 def test_how_a_copy_ended(monkeypatch: pytest.MonkeyPatch, found: list[Any], crash: Any, left: int) -> None:
     now, slept = itertools.count(0.0, 0.3), list[float]()
-    monkeypatch.setattr(forks, "os", Waits(*found))
-    monkeypatch.setattr(forks, "time", SimpleNamespace(monotonic=lambda: next(now), sleep=slept.append))
-    copy = forks._Copy(77, 5, [], None, 0.0)  # type: ignore[arg-type]
-    assert forks._ended(copy) == crash
+    monkeypatch.setattr(frontend_forks, "os", Waits(*found))
+    monkeypatch.setattr(frontend_forks, "time", SimpleNamespace(monotonic=lambda: next(now), sleep=slept.append))
+    copy = frontend_forks._Fork(77, 5, [], None, 0.0)  # type: ignore[arg-type]
+    assert frontend_forks._how_fork_ended(copy) == crash
     assert copy.pid == left
     assert all(0 < seconds <= 0.01 for seconds in slept), "a tuning waits for it"
 
 
 def test_a_copy_is_silent_after_ten_seconds(monkeypatch: pytest.MonkeyPatch) -> None:
-    now, copies = [0.0], {n: forks._Copy(77, n, [], None, 0.0) for n in (5, 6)}  # type: ignore[arg-type]
+    now, copies = [0.0], {n: frontend_forks._Fork(77, n, [], None, 0.0) for n in (5, 6)}  # type: ignore[arg-type]
     copies[6].active = 5.0
     poll = SimpleNamespace(register=lambda *given: None, poll=lambda ms: [])
-    monkeypatch.setattr(forks, "select", SimpleNamespace(poll=lambda: poll, POLLIN=1))
-    monkeypatch.setattr(forks, "time", SimpleNamespace(monotonic=lambda: now[0]))
+    monkeypatch.setattr(frontend_forks, "select", SimpleNamespace(poll=lambda: poll, POLLIN=1))
+    monkeypatch.setattr(frontend_forks, "time", SimpleNamespace(monotonic=lambda: now[0]))
     left = []
     for moment in (0.0, 10.0, 10.1, 15.1):
         now[0] = moment
-        list(forks._arrived([], copies, 0))
+        list(frontend_forks._arrived([], copies, 0))
         left.append(list(copies))
     assert left == [[5, 6], [5, 6], [6], []]
 
@@ -321,8 +321,8 @@ def test_what_is_buffered_is_printed_once(monkeypatch: pytest.MonkeyPatch) -> No
     def closed() -> None:
         raise ValueError("I/O operation on closed file")
 
-    monkeypatch.setattr(forks.sys, "stdout", SimpleNamespace(flush=closed))
-    monkeypatch.setattr(forks.sys, "stderr", SimpleNamespace(flush=lambda: flushed.append("stderr")))
-    forks._flush()
+    monkeypatch.setattr(frontend_forks.sys, "stdout", SimpleNamespace(flush=closed))
+    monkeypatch.setattr(frontend_forks.sys, "stderr", SimpleNamespace(flush=lambda: flushed.append("stderr")))
+    frontend_forks._flush()
     monkeypatch.undo()
     assert flushed == ["stderr"]

@@ -12,8 +12,7 @@ import pytest
 from triton import knobs
 
 from kerntune.compiling import frontend
-from kerntune.compiling.cost_estimate import Shape
-from kerntune.compiling.frontend import lower, request_of, shape_of, why_in_process
+from kerntune.compiling.frontend import Shape, lower, request_of, shape_of, why_in_process
 
 from . import kernels
 

@@ -7,7 +7,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from kerntune.compiling.knobs import CompilerEnvironment, _matters, _set_by_hand, here_and_now
+from kerntune.compiling.protocol import CompilerEnvironment, _matters, _set_by_hand, current_environment
 
 
 @pytest.mark.parametrize(
@@ -47,8 +47,8 @@ def test_the_moment_s_settings_are_sorted(monkeypatch: pytest.MonkeyPatch) -> No
     monkeypatch.setenv("LLVM_A", "1")
     with knobs.compilation.scope():
         knobs.compilation.always_compile = True
-        found = here_and_now()
+        found = current_environment()
     assert [item for item in found.env if item[0] in ("LLVM_A", "LLVM_B")] == [("LLVM_A", "1"), ("LLVM_B", "2")]
     assert ["compilation", "always_compile", True] in json.loads(found.knobs)
-    assert found != here_and_now()
+    assert found != current_environment()
     assert CompilerEnvironment(found.env, found.knobs) == found

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from kerntune.compiling import own_fork
-from kerntune.compiling.own_fork import OwnFork, fork_own_server
+from kerntune.compiling import fork_client
+from kerntune.compiling.fork_client import OwnFork, fork_own_server
 
 
 class System:
@@ -41,7 +41,7 @@ class System:
 
 def test_its_status_is_asked_for_until_it_is_known(monkeypatch: pytest.MonkeyPatch) -> None:
     system = System((0, 0), (77, 3 << 8))
-    monkeypatch.setattr(own_fork, "os", system)
+    monkeypatch.setattr(fork_client, "os", system)
     one = OwnFork(77)
     assert [one.poll(), one.poll(), one.poll(), one.wait()] == [None, 3, 3, 3]
     assert system.asked == [(77, os.WNOHANG)] * 2
@@ -49,21 +49,21 @@ def test_its_status_is_asked_for_until_it_is_known(monkeypatch: pytest.MonkeyPat
 
 def test_waiting_waits(monkeypatch: pytest.MonkeyPatch) -> None:
     system = System((77, int(signal.SIGKILL)))
-    monkeypatch.setattr(own_fork, "os", system)
+    monkeypatch.setattr(fork_client, "os", system)
     one = OwnFork(77)
     assert one.wait() == one.returncode == -signal.SIGKILL
     assert system.asked == [(77, 0)]
 
 
 def test_one_that_the_program_has_reaped_itself_has_ended(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(own_fork, "os", System(ChildProcessError()))
+    monkeypatch.setattr(fork_client, "os", System(ChildProcessError()))
     assert OwnFork(77).poll() == 0
 
 
 @pytest.mark.parametrize("group", [True, False])
 def test_its_group_ends_with_it_if_it_has_one_by_now(monkeypatch: pytest.MonkeyPatch, group: bool) -> None:
     system = System(group=group)
-    monkeypatch.setattr(own_fork, "os", system)
+    monkeypatch.setattr(fork_client, "os", system)
     one = OwnFork(77)
     one.kill()
     assert system.ended == [("group", 77, 9)] * group + [("process", 77, 9)]
@@ -78,16 +78,16 @@ def test_a_fork_that_takes_a_tenth_of_a_second_is_the_last(
 ) -> None:
     system, now = System((77, 9)), iter([4.0, 4.0 + seconds])
     forked: list[tuple[Any, ...]] = []
-    monkeypatch.setattr(own_fork, "os", system)
-    monkeypatch.setattr(own_fork.time, "perf_counter", lambda: next(now))
-    monkeypatch.setattr(own_fork, "fork", lambda *given: forked.append(given) or 77)
+    monkeypatch.setattr(fork_client, "os", system)
+    monkeypatch.setattr(fork_client.time, "perf_counter", lambda: next(now))
+    monkeypatch.setattr(fork_client, "fork", lambda *given: forked.append(given) or 77)
     found = fork_own_server(5)
     assert (found is not None) is serves
     assert bool(system.ended) is bool(system.asked) is not serves
     (work, kept), served = forked[0], []
     assert kept == 5
-    monkeypatch.setattr(own_fork.fork_server, "main", lambda *given: served.append(given))
-    monkeypatch.setattr(own_fork.compile_worker, "address_space", lambda: 1234)
+    monkeypatch.setattr(fork_client.fork_server, "main", lambda *given: served.append(given))
+    monkeypatch.setattr(fork_client.compile_worker, "address_space", lambda: 1234)
     work()
     assert served == [(5, 1234, 2, 2.0)]
 
@@ -96,5 +96,5 @@ def test_where_no_process_can_be_forked_there_is_none(monkeypatch: pytest.Monkey
     def full(*given: Any) -> int:
         raise OSError
 
-    monkeypatch.setattr(own_fork, "fork", full)
+    monkeypatch.setattr(fork_client, "fork", full)
     assert fork_own_server(5) is None

@@ -16,11 +16,11 @@ from gluon_kernels import scale as scale_in_gluon
 from kerntune.base.device import Target
 from kerntune.base.recording import Recording, same_work
 from kerntune.capture.recorder import Recorded
-from kerntune.compiling.binary.stages import first_stage_of
-from kerntune.compiling.cost_estimate import Shape
+from kerntune.compiling.binary.identity import first_stage_of
+from kerntune.compiling.compiler import _stored_options, recompiled, stages_from, under_todays_flags
 from kerntune.compiling.farm import Farm, NotStarted
+from kerntune.compiling.frontend import Shape
 from kerntune.compiling.protocol import CompileFailed
-from kerntune.compiling.recompile import _options, recompiled, stages_from, under_todays_flags
 from kerntune.compiling.worker_process import Died, JobOutcome
 from kerntune.errors import ReplayError
 from kerntune.kernels import compat
@@ -132,7 +132,7 @@ def test_why_a_ttir_was_not_compiled_is_told(stored: Recorded) -> None:
 
 def test_a_binary_is_compiled_for_the_warps_of_its_options(stored: Recorded) -> None:
     (binary,) = stored.recording.binaries
-    options = _options(msgspec.structs.replace(binary, options={"num_warps": 4}, num_warps=5, num_ctas=2))
+    options = _stored_options(msgspec.structs.replace(binary, options={"num_warps": 4}, num_warps=5, num_ctas=2))
     assert options == {"num_warps": 4, "num_ctas": 2}, "5 are those of all partitions"
 
 

@@ -15,13 +15,12 @@ import triton
 from triton import knobs
 
 from kerntune.compiling import frontend, stream
-from kerntune.compiling.binary.stages import strip_locations
+from kerntune.compiling.binary.identity import strip_locations
 from kerntune.compiling.compiler import Compiled, Compiler
 from kerntune.compiling.compiler_tokens import SWITCH, CompilerTokens
-from kerntune.compiling.cost_estimate import Expectation
-from kerntune.compiling.deadline import Deadline
-from kerntune.compiling.farm import NotStarted
-from kerntune.compiling.forks import Crashed
+from kerntune.compiling.farm import Deadline, NotStarted
+from kerntune.compiling.frontend import Expectation
+from kerntune.compiling.frontend_forks import Crashed
 from kerntune.compiling.protocol import CompileFailed, Done
 from kerntune.compiling.stream import is_passing
 from kerntune.compiling.worker_process import Died, JobOutcome
@@ -436,7 +435,7 @@ def scripted(monkeypatch, ready, known=()):
     one._is_known = lambda request, run: seen["known"].append(request) or request in known
     one._take_back = lambda run: seen["back"].append(len(run.unsearched))
     one._guarded = lambda step, request, run: seen["sent"].append(request) or f"future of {request}"
-    one._fronted = lambda requests: ((r, None) for r in requests)
+    one._lowered_in_forks = lambda requests: ((r, None) for r in requests)
     return one, seen
 
 

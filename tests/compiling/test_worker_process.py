@@ -18,8 +18,7 @@ from kerntune.base.child_process import how_it_ended
 from kerntune.base.frames import send
 from kerntune.compiling import compile_worker, worker_process
 from kerntune.compiling.frontend import lower, request_of
-from kerntune.compiling.knobs import here_and_now
-from kerntune.compiling.protocol import CompileFailed, Done, Hello
+from kerntune.compiling.protocol import CompileFailed, Done, Hello, current_environment
 from kerntune.compiling.worker_process import Died, Process, says_error, with_words
 from kerntune.errors import FrameError, PeerClosed, PeerTimeout
 
@@ -28,7 +27,7 @@ from . import kernels
 
 @pytest.fixture
 def process():
-    one = Process(here_and_now(), 0)
+    one = Process(current_environment(), 0)
     assert one.start() == ""
     yield one
     one.kill()
@@ -105,7 +104,7 @@ def _with(job, **changes):
 
 def test_a_process_that_finds_no_triton_says_why(monkeypatch, tmp_path):
     (tmp_path / "triton.py").write_text("raise ImportError('no triton here')")
-    process = Process(here_and_now(), 0)
+    process = Process(current_environment(), 0)
     monkeypatch.setattr(sys, "path", [str(tmp_path), *sys.path])
     reason = process.start()
     assert "no triton here" in reason
@@ -115,21 +114,21 @@ def test_a_process_that_finds_no_triton_says_why(monkeypatch, tmp_path):
 
 def test_a_process_that_finds_another_triton_is_not_used(monkeypatch, tmp_path):
     (tmp_path / "triton.py").write_text("__version__ = '2.0'")
-    process = Process(dataclasses.replace(here_and_now(), knobs="[]"), 0)
+    process = Process(dataclasses.replace(current_environment(), knobs="[]"), 0)
     monkeypatch.setattr(sys, "path", [str(tmp_path), *sys.path])
     assert "another Triton (2.0 in" in process.start()
 
 
 def test_no_executable_is_a_reason(monkeypatch):
     monkeypatch.setattr(sys, "executable", "/nowhere/python")
-    assert "no process can be started" in Process(here_and_now(), 0).start()
+    assert "no process can be started" in Process(current_environment(), 0).start()
 
 
 def test_a_busy_process_ends_with_whoever_asked(monkeypatch, tmp_path):
     """It would compile to the end otherwise, for minutes, and the answer would never be read."""
     busy = tmp_path / "busy"
     (tmp_path / "triton.py").write_text(f"import pathlib, time; pathlib.Path({str(busy)!r}).touch(); time.sleep(600)")
-    process = Process(here_and_now(), 0)
+    process = Process(current_environment(), 0)
     monkeypatch.setattr(sys, "path", [str(tmp_path), *sys.path])
     process._spawn()
     try:
@@ -203,7 +202,7 @@ def impostor(tmp_path, monkeypatch):
         path.write_text(f"#!{sys.executable}\nimport os, time\n{text}")
         path.chmod(0o755)
         monkeypatch.setattr(sys, "executable", str(path))
-        made.append(Process(here_and_now(), 0))
+        made.append(Process(current_environment(), 0))
         made[-1]._spawn()
         return made[-1]
 
@@ -259,7 +258,7 @@ class Standing:
 
 
 def standing(code=None):
-    one = Process(here_and_now(), 0)
+    one = Process(current_environment(), 0)
     one._popen = Standing(code)
     return one
 
@@ -304,18 +303,18 @@ def test_another_thread_ends_a_process_that_runs(monkeypatch):
     monkeypatch.setattr(worker_process, "_kill_group", ended.append)
     standing(None).interrupt()
     standing(0).interrupt()
-    Process(here_and_now(), 0).interrupt()
+    Process(current_environment(), 0).interrupt()
     assert ended == [77]
 
 
 def test_a_process_that_never_began_is_not_alive():
-    one = Process(here_and_now(), 0)
+    one = Process(current_environment(), 0)
     assert (one.alive, one.pid, one._size(), one._said(0)) == (False, 0, 0, "")
     one.kill()
 
 
 def test_of_long_output_the_end_is_read(tmp_path):
-    one = Process(here_and_now(), 0)
+    one = Process(current_environment(), 0)
     with open(tmp_path / "output", "w+b") as one._output:
         one._output.write(b"x" * 70_000 + b"end\xff")
         one._output.flush()
@@ -392,7 +391,7 @@ def interrupted(monkeypatch):
 
     def forking(child):
         client = SimpleNamespace(serves=lambda surroundings: True)
-        one, seen = Process(here_and_now(), 0, client), []
+        one, seen = Process(current_environment(), 0, client), []
         client.fork = lambda *given: one.interrupt() or child
         monkeypatch.setattr(one, "_plain", lambda output: seen.append("started") or child)
         monkeypatch.setattr(worker_process, "_kill_group", seen.append)

@@ -29,7 +29,7 @@ from kerntune.gate.comparison import (
 from kerntune.gate.decision import Evidence
 from kerntune.gate.replay import RECOMPILED, REMEMBERED, REPLAY, STORED, VERSION, RungUsed
 from kerntune.timing.paired_processes import PROCESS_BIAS
-from kerntune.timing.sample import Sample, TimingProtocol
+from kerntune.timing.timers import Sample, TimingProtocol
 
 replace = msgspec.structs.replace
 OTHER_GRID = recording(launches=(launch(grid=(9, 1, 1)),))

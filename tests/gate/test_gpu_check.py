@@ -27,7 +27,7 @@ from kerntune.gate.call import should_write
 from kerntune.gate.replay import VERSION, is_current
 from kerntune.gate.static_figures import LaunchStatic
 from kerntune.gpu.scripted import FakeBackend, FakeGpu
-from kerntune.timing.callables import EVENTS, GRAPH
+from kerntune.timing.timers import EVENTS, GRAPH
 from kerntune.tuning import tuner
 from kerntune.tuning.stored_winners import Winners
 

@@ -35,15 +35,15 @@ def failed(result: Any) -> dict[int, str]:
 def launched(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """Blocks that were launched in other processes."""
     blocks: list[str] = []
-    real = isolation_module.LookProcess._reply
+    real = isolation_module.FirstLaunchProcess._reply
 
     def exchange(self: Any, request: Any, limit_s: float) -> Any:
-        for one in getattr(request, "looks", (request,)):
-            if isinstance(one, launches_module.LookRequest):
+        for one in getattr(request, "requests", (request,)):
+            if isinstance(one, launches_module.FirstLaunchRequest):
                 blocks.append(one.recording.binaries[0].constexprs["BLOCK"])
         return real(self, request, limit_s)
 
-    monkeypatch.setattr(isolation_module.LookProcess, "_reply", exchange)
+    monkeypatch.setattr(isolation_module.FirstLaunchProcess, "_reply", exchange)
     return blocks
 
 
@@ -158,7 +158,7 @@ def test_a_process_that_has_its_context_needs_no_room_for_another(
 
 def test_the_environment_switches_it_off(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("KERNTUNE_ISOLATE", "off")
-    monkeypatch.setattr(isolation_module, "LookProcess", None)
+    monkeypatch.setattr(isolation_module, "FirstLaunchProcess", None)
     with project.run(block(128, 100.0), isolated=True) as run:
         assert run.judge(lambda: scale(triton_tuned())).verdict is Verdict.NEW
 

@@ -30,7 +30,7 @@ from kerntune.gate.messages import (
 )
 from kerntune.gate.replay import RECOMPILED, REPLAY, STORED, VERSION, RungUsed
 from kerntune.gpu.foreign_work import ForeignWork
-from kerntune.timing.sample import Sample, TimingProtocol
+from kerntune.timing.timers import Sample, TimingProtocol
 
 replace = msgspec.structs.replace
 QUIET, BUSY = ForeignWork(), ForeignWork(1e9, 5e8, 1e8, 100)

@@ -14,7 +14,7 @@ from kerntune.base.recording import Param
 from kerntune.errors import MeasurementError
 from kerntune.gate import device_faults as module
 from kerntune.gate.device_faults import NOT_LOOKED, OutsideWrites, has_fixed, look_for, outside_text
-from kerntune.timing.worker.look_requests import ChangedGuard
+from kerntune.timing.worker.requests import ChangedGuard
 
 
 def written(certain: bool) -> OutsideWrite:

@@ -24,15 +24,15 @@ BESIDE = Rule(kernel="scale_kernel", beside=(0, 4))
 def looked(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """How many launches each look in another process had."""
     counts: list[int] = []
-    real = isolation_module.LookProcess._reply
+    real = isolation_module.FirstLaunchProcess._reply
 
     def exchange(self: Any, request: Any, limit_s: float) -> Any:
-        for one in getattr(request, "looks", (request,)):
-            if isinstance(one, launches_module.LookRequest):
+        for one in getattr(request, "requests", (request,)):
+            if isinstance(one, launches_module.FirstLaunchRequest):
                 counts.append(len(one.recording.working))
         return real(self, request, limit_s)
 
-    monkeypatch.setattr(isolation_module.LookProcess, "_reply", exchange)
+    monkeypatch.setattr(isolation_module.FirstLaunchProcess, "_reply", exchange)
     return counts
 
 
@@ -155,9 +155,9 @@ def test_a_fault_there_is_told_and_decides_nothing(project: Project) -> None:
 
 
 def _with_faults_elsewhere(run: Any) -> Any:
-    words = run.gpu.looking_process
+    words = run.gpu.first_launch_arguments
     bad = type(run.gpu.script)([Rule(constexprs={"BLOCK": 64}, fault=ILLEGAL_ADDRESS)])
-    run.gpu.looking_process = lambda: ("--script", bad.to_json(), words()[2])
+    run.gpu.first_launch_arguments = lambda: ("--script", bad.to_json(), words()[2])
     return run.judge(fixed())
 
 

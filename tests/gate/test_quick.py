@@ -14,8 +14,8 @@ from kerntune.base.policy import Policy, Update, Verdict
 from kerntune.gate import static_figures
 from kerntune.gate.gpu_check import SHORT_RESTS_S
 from kerntune.gpu.scripted import FakeGpu
-from kerntune.timing.sample import PROTOCOL_VERSION
-from kerntune.timing.stopping import MIN_SLOTS, QUICK_SLOTS
+from kerntune.timing.sampling import MIN_SLOTS, QUICK_SLOTS
+from kerntune.timing.timers import PROTOCOL_VERSION
 from kerntune.timing.worker.requests import PairReply, PairRequest
 
 

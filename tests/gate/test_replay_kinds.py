@@ -16,7 +16,7 @@ from kerntune.gate import replay as module
 from kerntune.gate.baselines import Calibration
 from kerntune.gate.replay import RECOMPILED, REPLAY, STORED, Replayer, replay_baseline, stored_change
 from kerntune.timing.paired_processes import BLOCKS, MORE_BLOCKS
-from kerntune.timing.sample import Sample
+from kerntune.timing.timers import Sample
 
 replace = msgspec.structs.replace
 BEFORE = time_baseline()

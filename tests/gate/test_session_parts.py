@@ -30,7 +30,7 @@ class Gpu:
         self.number, self.held = number, held
 
     @contextlib.contextmanager
-    def lock_loosely(self) -> Iterator[None]:
+    def lock_suspendable(self) -> Iterator[None]:
         self.held.append(self.number)
         yield
         self.held.remove(self.number)

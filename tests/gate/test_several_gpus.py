@@ -14,8 +14,8 @@ from fake_runs import N, block, by_block, scale_kernel, tuned
 
 from gate.project import Project, Run
 from kerntune.base.case_result import CaseResult
+from kerntune.base.locks import LockBusy, TwoSidedLock, open_lock_file
 from kerntune.base.policy import Verdict
-from kerntune.base.working_locks import open_lock_file
 from kerntune.errors import CaptureError, MeasurementError
 from kerntune.gate import session as gate_session
 from kerntune.gate.report import table
@@ -23,7 +23,6 @@ from kerntune.gpu import device_lock
 from kerntune.gpu.device_lock import lock_file
 from kerntune.gpu.script import Rule, Script
 from kerntune.gpu.scripted import FakeBackend, FakeGpu, scripted_host
-from kerntune.gpu.two_sided_lock import LockBusy, TwoSidedLock
 
 FAST, SLOW = block(64, 10_000.0), block(128, 11_000.0)
 

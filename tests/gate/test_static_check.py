@@ -23,8 +23,8 @@ from kerntune.base.case_result import UNJUDGED
 from kerntune.base.codec import to_json
 from kerntune.base.config import Config
 from kerntune.base.policy import Missing, Outcome, Policy, StaticPolicy, StaticRule, Update, Verdict
-from kerntune.compiling.cost_estimate import Shape
 from kerntune.compiling.farm import Farm
+from kerntune.compiling.frontend import Shape
 from kerntune.compiling.protocol import CompileFailed, Job
 from kerntune.compiling.worker_process import Died, JobOutcome
 from kerntune.errors import BaselineError, CaptureError, CompileError, EnvironmentFault, UsageError

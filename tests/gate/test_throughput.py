@@ -19,8 +19,7 @@ from kerntune.gate.static_figures import launch_shares
 from kerntune.gpu.program import Loader, Program
 from kerntune.gpu.script import RIGHT, Rule
 from kerntune.gpu.scripted import FakeBackend, FakeGpu
-from kerntune.timing.bandwidth import measured_bandwidth
-from kerntune.timing.launch_shares import MAX_LAUNCHES, launch_times
+from kerntune.timing.sampling import MAX_LAUNCHES, launch_times, measured_bandwidth
 from kerntune.tuning.device_figures import device_bandwidth
 
 replace = msgspec.structs.replace

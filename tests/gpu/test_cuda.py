@@ -17,8 +17,7 @@ from kerntune.gpu.cuda import CudaBackend  # noqa: E402
 from kerntune.gpu.driver_gpu import borrowed  # noqa: E402
 from kerntune.gpu.memory import Memory, make_source  # noqa: E402
 from kerntune.gpu.program import Loader, Program  # noqa: E402
-from kerntune.timing.events import EventSlot  # noqa: E402
-from kerntune.timing.graphs import GraphSlot  # noqa: E402
+from kerntune.timing.timers import EventSlot, GraphSlot  # noqa: E402
 from kerntune.tuning.verification import Verifier, run_poisoned  # noqa: E402
 
 pytestmark = [

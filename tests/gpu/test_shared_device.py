@@ -69,9 +69,9 @@ def test_the_device_s_own_words_decide_where_first_launches_run(
     assert all(text.startswith(words) for text, words in zip(found, said, strict=True))
     if said:
         with pytest.raises(BackendError, match=re.escape(said[0])):
-            gpu.looking_process()
+            gpu.first_launch_arguments()
     else:
-        assert gpu.looking_process() == ("3",)
+        assert gpu.first_launch_arguments() == ("3",)
 
 
 def test_a_device_that_nvml_does_not_know_has_no_mode() -> None:

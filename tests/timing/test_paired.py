@@ -24,8 +24,8 @@ from kerntune.gate.decision import Evidence, decide
 from kerntune.gpu.program import Loader
 from kerntune.gpu.script import Rule
 from kerntune.gpu.scripted import FakeBackend
-from kerntune.timing.graphs import IN_PLACE_BYTES
 from kerntune.timing.paired import Pair, Pairing, common_plan, live_memory, pair
+from kerntune.timing.timers import IN_PLACE_BYTES
 
 LEVEL = 0.999
 

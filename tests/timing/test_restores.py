@@ -11,8 +11,7 @@ from fake_runs import N, block, by_block, increment_kernel, program_of, recorded
 from kerntune.gpu.program import Program
 from kerntune.gpu.scripted import FakeBackend
 from kerntune.gpu.scripted_work import FakeWork
-from kerntune.timing.events import EventSlot
-from kerntune.timing.graphs import GraphSlot
+from kerntune.timing.timers import EventSlot, GraphSlot
 from kerntune.tuning.race import Estimates, Trial, executions
 
 

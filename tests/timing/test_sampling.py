@@ -33,14 +33,35 @@ from kerntune.errors import BackendError, MeasurementError, UsageError
 from kerntune.gpu.program import Program
 from kerntune.gpu.script import Rule
 from kerntune.gpu.scripted import FakeBackend, FakeGpu, FakeWork
-from kerntune.timing import flush_ahead, profiler
-from kerntune.timing.callables import EVENTS, GRAPH, CallSlot
-from kerntune.timing.events import EventSlot
-from kerntune.timing.flush_ahead import HEADROOM, MAX_FLUSHES, flush_count
-from kerntune.timing.graphs import IN_PLACE_BYTES, TARGET_LAUNCHES, TARGET_NS, GraphSlot, most_in_place, unrolled_runs
-from kerntune.timing.sample import PROTOCOL_VERSION, Sample, TimingProtocol
-from kerntune.timing.sampling import GRAPH_BELOW_NS, estimate_ns, same_kind, slot_for, take_sample
-from kerntune.timing.stopping import MAX_SLOTS, MAX_WARM_UP, MIN_SLOTS
+from kerntune.timing import timers
+from kerntune.timing.sampling import (
+    GRAPH_BELOW_NS,
+    MAX_SLOTS,
+    MAX_WARM_UP,
+    MIN_SLOTS,
+    estimate_ns,
+    same_kind,
+    slot_for,
+    take_sample,
+)
+from kerntune.timing.timers import (
+    EVENTS,
+    GRAPH,
+    HEADROOM,
+    IN_PLACE_BYTES,
+    MAX_FLUSHES,
+    PROTOCOL_VERSION,
+    TARGET_LAUNCHES,
+    TARGET_NS,
+    CallSlot,
+    EventSlot,
+    GraphSlot,
+    Sample,
+    TimingProtocol,
+    flush_count,
+    most_in_place,
+    unrolled_runs,
+)
 
 
 def one() -> None:
@@ -424,35 +445,35 @@ def profiled(monkeypatch: pytest.MonkeyPatch, *kernels: tuple[str, float]) -> No
         work()
         return list(kernels)
 
-    monkeypatch.setattr(profiler, "kernels_of", kernels_of)
+    monkeypatch.setattr(timers, "kernels_of", kernels_of)
 
 
 def test_the_profiler_counts_our_kernels_only(backend: FakeBackend, monkeypatch: pytest.MonkeyPatch) -> None:
     made = program(backend)
     profiled(monkeypatch, ("Memset", 40_000.0), ("scale_kernel", 900.0), ("Memset", 1.0), ("scale_kernel", 1100.0))
     slot = slot_for(made, 5000.0, "profiler")
-    assert slot.protocol == TimingProtocol("profiler", profiler.DEFAULT_RUNS, 1)
+    assert slot.protocol == TimingProtocol("profiler", timers.PROFILER_DEFAULT_RUNS, 1)
     before = backend.gpu.launches
     assert slot.enqueue()() == pytest.approx(1000.0)
-    assert backend.gpu.launches - before == profiler.DEFAULT_RUNS
+    assert backend.gpu.launches - before == timers.PROFILER_DEFAULT_RUNS
     assert same_kind(made, slot).protocol == slot.protocol
 
 
 def test_an_execution_is_the_sum_of_its_launches() -> None:
     seen = [("a", 1.0), ("b", 2.0), ("a", 3.0), ("b", 4.0)]
-    assert [sum(x) for x in profiler.executions(seen, ["a", "b"])] == [3.0, 7.0]
+    assert [sum(x) for x in timers.executions(seen, ["a", "b"])] == [3.0, 7.0]
 
 
 @pytest.mark.parametrize("seen", [[], [("a", 1.0)], [("a", 1.0), ("a", 1.0)], [("b", 1.0), ("a", 1.0)]])
 def test_what_the_profiler_missed_is_told(seen: list[tuple[str, float]]) -> None:
     with pytest.raises(MeasurementError, match=f"saw {len(seen)} kernels that are not a, b in turn"):
-        profiler.executions(seen, ["a", "b"])
+        timers.executions(seen, ["a", "b"])
 
 
 def test_without_cuda_there_are_no_timestamps(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     with pytest.raises(MeasurementError, match="need torch and a CUDA device"):
-        profiler.kernels_of(lambda: None)
+        timers.kernels_of(lambda: None)
 
 
 # the host's time
@@ -471,7 +492,7 @@ def test_a_slow_host_is_hidden_behind_flushes(backend: FakeBackend, monkeypatch:
     """Before each of its runs, and outside the events."""
     made = program(backend, block(64, 100.0))
     flushed: list[FakeGpu] = []
-    monkeypatch.setattr(flush_ahead, "flush_count", lambda host_ns, flush_ns: 7)
+    monkeypatch.setattr(timers, "flush_count", lambda host_ns, flush_ns: 7)
     slots = EventSlot(made, 3), GraphSlot(made, 2, 4)
     monkeypatch.setattr(FakeGpu, "flush_l2", lambda self: flushed.append(self))
     for slot, count in zip(slots, (21, 7), strict=True):

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kerntune.timing.stopping import (
+from kerntune.timing.sampling import (
     ENOUGH_SPREAD,
     MAX_QUICK_SLOTS,
     MAX_SLOTS,

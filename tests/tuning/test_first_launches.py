@@ -19,25 +19,25 @@ from kerntune.gpu import staging
 from kerntune.gpu.guards import guards_bytes
 from kerntune.gpu.script import Script
 from kerntune.gpu.scripted import FakeGpu
-from kerntune.timing.worker.look_requests import (
+from kerntune.timing.worker.requests import (
     ChangedGuard,
+    FirstLaunchesRequest,
+    FirstLaunchFailed,
+    FirstLaunchReply,
+    FirstLaunchRequest,
     ForgetRequest,
-    LookFailed,
-    LookReply,
-    LookRequest,
-    LooksRequest,
+    RequestFailed,
     Staged,
     StagedPiece,
     StageRequest,
 )
-from kerntune.timing.worker.requests import RequestFailed
 from kerntune.tuning import first_launches as launches_module
 from kerntune.tuning import isolation as isolation_module
 from kerntune.tuning.first_launches import FirstLaunches, name_and_size
 from kerntune.tuning.isolation import Isolate, Isolation, IsolationError
 
 ARTIFACTS = artifacts_of()
-DONE = LookReply(1234.0)
+DONE = FirstLaunchReply(1234.0)
 
 
 class Process:
@@ -63,12 +63,12 @@ class Process:
         self.requests.append((request, limit_s))
         if isinstance(request, StageRequest):
             return RequestFailed("no") if request.kind in self.refuses else Staged()
-        return self._next() if isinstance(request, LookRequest) else Staged()
+        return self._next() if isinstance(request, FirstLaunchRequest) else Staged()
 
-    def ask_each(self, request: LooksRequest, limit_s: Any) -> Iterator[Any]:
+    def ask_each(self, request: FirstLaunchesRequest, limit_s: Any) -> Iterator[Any]:
         self.asked += 1
         self.requests.append((request, limit_s()))
-        for _ in request.looks:
+        for _ in request.requests:
             yield self._next()
 
     def _next(self) -> Any:
@@ -87,14 +87,14 @@ class Process:
 def processes(monkeypatch: pytest.MonkeyPatch) -> list[Process]:
     for name in ("made", "replies", "starts", "refuses"):
         monkeypatch.setattr(Process, name, [])
-    monkeypatch.setattr(isolation_module, "LookProcess", Process)
+    monkeypatch.setattr(isolation_module, "FirstLaunchProcess", Process)
     return Process.made
 
 
 @pytest.fixture
 def gpu(monkeypatch: pytest.MonkeyPatch) -> FakeGpu:
     found = FakeGpu(typical_device(Target.parse("cuda:90")), Script())
-    monkeypatch.setattr(found, "looking_process", lambda: ("scripted",))
+    monkeypatch.setattr(found, "first_launch_arguments", lambda: ("scripted",))
     monkeypatch.setattr(found, "unprotected", lambda: ())
     return found
 
@@ -133,13 +133,13 @@ def test_contents_are_staged_once_and_each_launch_is_asked_for(
     assert run(looks, DONE, plan=plan) == 1234.0
     assert run(looks, DONE, plan=plan) == 1234.0
     (process,) = processes
-    assert asked(process) == ["StageRequest", "LookRequest", "LookRequest"]
+    assert asked(process) == ["StageRequest", "FirstLaunchRequest", "FirstLaunchRequest"]
     (staged, limit), (look, first_limit), _ = process.requests
     assert (staged.kind, staged.handle, limit) == ("host", b"", 60.0)
     addresses = [source.pristine.address % 512 for source in looks._memory.sources]
     assert staged.layout == {0: (4096, addresses[0]), 1: (4096, addresses[1])}
     assert staged.pieces == (StagedPiece(0, 0, 0, 4096), StagedPiece(1, 0, 4096, 4096))
-    assert look == LookRequest(plan, {plan.binaries[0].sha256: ARTIFACTS[plan.binaries[0].sha256]})
+    assert look == FirstLaunchRequest(plan, {plan.binaries[0].sha256: ARTIFACTS[plan.binaries[0].sha256]})
     assert first_limit == 10.0, "seconds, while none has ended"
 
 
@@ -208,12 +208,12 @@ def test_one_whose_process_others_end_runs_twice_at_most(looks: FirstLaunches, p
 @pytest.mark.parametrize(
     ("reply", "error", "text", "passing", "renewed"),
     [
-        (LookFailed("refused", False, True), OutOfResourcesError, "refused", None, False),
-        (LookFailed("refused", True, True), OutOfResourcesError, "refused", None, True),
-        (LookFailed("illegal"), LaunchFault, "failed: illegal", False, True),
-        (LookFailed("no room", False, no_memory=True), LaunchFault, "failed: no room", True, False),
+        (FirstLaunchFailed("refused", False, True), OutOfResourcesError, "refused", None, False),
+        (FirstLaunchFailed("refused", True, True), OutOfResourcesError, "refused", None, True),
+        (FirstLaunchFailed("illegal"), LaunchFault, "failed: illegal", False, True),
+        (FirstLaunchFailed("no room", False, no_memory=True), LaunchFault, "failed: no room", True, False),
         (
-            LookReply(1.0, (ChangedGuard(0, 1, 4096, 4099, 4), ChangedGuard(0, 0, -4, -1, 4))), LaunchFault,
+            FirstLaunchReply(1.0, (ChangedGuard(0, 1, 4096, 4099, 4), ChangedGuard(0, 0, -4, -1, 4))), LaunchFault,
             r"wrote outside of its tensors: 4 bytes from byte 0 behind the end of y \(4,096 bytes\)", False, True,
         ),
     ],
@@ -348,19 +348,19 @@ def ahead(looks: FirstLaunches, plans: list[Recording], *replies: Any) -> None:
 
 def test_several_go_in_one_request_and_are_known_then(looks: FirstLaunches, processes: list[Process]) -> None:
     plans = [recording() for _ in range(3)]
-    ahead(looks, plans, LookReply(1.0), LookFailed("refused", False, True), LookReply(3.0))
-    assert asked(processes[0]) == ["StageRequest", "LooksRequest"]
+    ahead(looks, plans, FirstLaunchReply(1.0), FirstLaunchFailed("refused", False, True), FirstLaunchReply(3.0))
+    assert asked(processes[0]) == ["StageRequest", "FirstLaunchesRequest"]
     assert looks.run(plans[0], ARTIFACTS, {}) == 1.0
     with pytest.raises(OutOfResourcesError, match="refused"):
         looks.run(plans[1], ARTIFACTS, {})
     assert looks.run(plans[2], ARTIFACTS, {}) == 3.0
-    assert asked(processes[0]) == ["StageRequest", "LooksRequest"], "nothing was asked again"
+    assert asked(processes[0]) == ["StageRequest", "FirstLaunchesRequest"], "nothing was asked again"
     assert run(looks, DONE, plan=plans[0]) == 1234.0, "each is known once"
 
 
 def test_those_after_a_fault_are_asked_for_alone(looks: FirstLaunches, processes: list[Process]) -> None:
     plans = [recording() for _ in range(3)]
-    ahead(looks, plans, LookReply(1.0), ChildEnded("exit code 1"))
+    ahead(looks, plans, FirstLaunchReply(1.0), ChildEnded("exit code 1"))
     assert looks.run(plans[0], ARTIFACTS, {}) == 1.0
     with pytest.raises(LaunchFault, match="exit code 1"):
         looks.run(plans[1], ARTIFACTS, {})
@@ -371,9 +371,9 @@ def test_those_after_a_fault_are_asked_for_alone(looks: FirstLaunches, processes
 def test_one_that_ends_the_process_while_the_reply_before_it_is_read_is_known(
     looks: FirstLaunches, processes: list[Process], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def each(self: Process, request: LooksRequest, limit_s: Any) -> Iterator[Any]:
+    def each(self: Process, request: FirstLaunchesRequest, limit_s: Any) -> Iterator[Any]:
         self.alive = False
-        yield LookReply(1.0)
+        yield FirstLaunchReply(1.0)
         raise ChildEnded("ended by SIGABRT")
 
     monkeypatch.setattr(Process, "ask_each", each)
@@ -382,7 +382,7 @@ def test_one_that_ends_the_process_while_the_reply_before_it_is_read_is_known(
     assert looks.run(plans[0], ARTIFACTS, {}) == 1.0
     with pytest.raises(LaunchFault, match="SIGABRT"):
         looks.run(plans[1], ARTIFACTS, {})
-    assert "LookRequest" not in [one for process in processes for one in asked(process)]
+    assert "FirstLaunchRequest" not in [one for process in processes for one in asked(process)]
 
 
 def test_one_that_others_end_is_not_known(looks: FirstLaunches) -> None:
@@ -394,9 +394,9 @@ def test_one_that_others_end_is_not_known(looks: FirstLaunches) -> None:
 def test_those_that_find_other_contents_are_left(looks: FirstLaunches, processes: list[Process], gpu: FakeGpu) -> None:
     one, other = recording(), recording()
     own: Any = SimpleNamespace(pristine=gpu.allocate(4096))
-    Process.replies.extend([LookReply(1.0)])
+    Process.replies.extend([FirstLaunchReply(1.0)])
     looks.run_ahead([(one, {}), (other, {1: own})], ARTIFACTS)
-    assert len(processes[0].requests[1][0].looks) == 1
+    assert len(processes[0].requests[1][0].requests) == 1
     assert looks.run(one, ARTIFACTS, {}) == 1.0
     assert run(looks, DONE, plan=other) == 1234.0
 
@@ -411,7 +411,7 @@ def test_contents_that_can_not_be_staged_are_told_by_the_run(looks: FirstLaunche
     Process.refuses.extend(["ipc", "host"])
     ahead(looks, [recording()])
     assert looks.active
-    assert "LooksRequest" not in asked(processes[0])
+    assert "FirstLaunchesRequest" not in asked(processes[0])
 
 
 # a whole call
@@ -419,7 +419,7 @@ def test_contents_that_can_not_be_staged_are_told_by_the_run(looks: FirstLaunche
 
 def test_a_whole_call_gives_the_zones_that_it_has_changed(looks: FirstLaunches, processes: list[Process]) -> None:
     zones = (ChangedGuard(0, 1, 4096, 4099, 4),)
-    Process.replies.append(LookReply(1.0, zones))
+    Process.replies.append(FirstLaunchReply(1.0, zones))
     assert looks.whole_call(recording(), ARTIFACTS) == zones
     assert processes[0].requests[-1][1] == 60.0
 
@@ -427,8 +427,8 @@ def test_a_whole_call_gives_the_zones_that_it_has_changed(looks: FirstLaunches, 
 @pytest.mark.parametrize(
     ("reply", "said", "closed", "late"),
     [
-        (LookFailed("illegal"), "illegal", 1, False),
-        (LookFailed("no room", False), "no room", 0, False),
+        (FirstLaunchFailed("illegal"), "illegal", 1, False),
+        (FirstLaunchFailed("no room", False), "no room", 0, False),
         (RequestFailed("out of order"), "out of order", 0, False),
         (PeerTimeout("no answer within 60.0 s"), "no answer within", 1, True),
         (ChildEnded("exit code 1"), "exit code 1", 1, False),
@@ -463,14 +463,14 @@ def test_a_tuning_that_is_over_frees_the_memory_of_its_process(
     assert (asked(processes[0])[-1], processes[0].requests[-1][1]) == ("ForgetRequest", 60.0)
     assert isinstance(processes[0].requests[-1][0], ForgetRequest)
     run(looks, DONE)
-    assert asked(processes[0])[-2:] == ["StageRequest", "LookRequest"], "nothing is held any more"
+    assert asked(processes[0])[-2:] == ["StageRequest", "FirstLaunchRequest"], "nothing is held any more"
 
 
 def test_a_single_tuning_s_process_is_asked_for_nothing_at_its_end(gpu: FakeGpu, processes: list[Process]) -> None:
     isolation = Isolation(gpu, single=True)
     run(launches_of(gpu, isolation), DONE)
     isolation.forget()
-    assert asked(processes[0])[-1] == "LookRequest"
+    assert asked(processes[0])[-1] == "FirstLaunchRequest"
     isolation.close()
     isolation.close()
     assert (processes[0].behind, processes[0].closed) == (1, 0)
@@ -508,7 +508,7 @@ def test_after_two_failed_starts_no_further_process_is_started(
         def wait(self) -> None:
             raise MeasurementError("no device for it")
 
-    monkeypatch.setattr(isolation_module, "LookProcess", Fails)
+    monkeypatch.setattr(isolation_module, "FirstLaunchProcess", Fails)
     for wanted in (True, False):
         with pytest.raises(MeasurementError, match="no device for it"):
             isolation.process()
@@ -530,7 +530,7 @@ def test_where_no_process_can_start_that_is_the_reason(isolation: Isolation, err
 
 
 def test_a_device_that_has_none_is_used_here_unless_it_must_not(gpu: FakeGpu, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(gpu, "looking_process", lambda: ())
+    monkeypatch.setattr(gpu, "first_launch_arguments", lambda: ())
     assert not Isolation(gpu).wanted
     assert Isolation(gpu).why_not == ""
     with pytest.raises(IsolationError, match=r"this device's backend starts none \(isolate=always\)"):
@@ -539,7 +539,7 @@ def test_a_device_that_has_none_is_used_here_unless_it_must_not(gpu: FakeGpu, mo
     def refuses() -> tuple[str, ...]:
         raise BackendError("MIG")
 
-    monkeypatch.setattr(gpu, "looking_process", refuses)
+    monkeypatch.setattr(gpu, "first_launch_arguments", refuses)
     assert Isolation(gpu).why_not == "MIG"
     assert Isolation(gpu, Isolate.OFF).why_not == ""
 

@@ -27,13 +27,13 @@ from kerntune.capture import site
 from kerntune.capture.recorder import record
 from kerntune.capture.site import spread
 from kerntune.compiling.compiler import Compiler
-from kerntune.compiling.fault import FROM_OUTSIDE
+from kerntune.compiling.worker_process import FROM_OUTSIDE
 from kerntune.errors import BackendError, MeasurementError, TuningError, UsageError
 from kerntune.gpu import staging
 from kerntune.gpu.program import Loader
 from kerntune.gpu.script import ABORT, ASSERT, HANG, ILLEGAL_ADDRESS, MISALIGNED_ADDRESS, OUT_OF_MEMORY, TRAP, Rule
 from kerntune.gpu.scripted import FakeBackend
-from kerntune.timing.worker.look_requests import ForgetRequest
+from kerntune.timing.worker.requests import ForgetRequest
 from kerntune.tuning import first_launches as launches_module
 from kerntune.tuning import isolation as isolation_module
 from kerntune.tuning.admission import Faults, FirstLaunchFault
@@ -166,7 +166,7 @@ def test_in_this_process_it_ends_everything(backend: FakeBackend) -> None:
 
 def test_processes_are_gone_afterwards(backend: FakeBackend, monkeypatch: pytest.MonkeyPatch) -> None:
     pids: list[int] = []
-    real = isolation_module.LookProcess
+    real = isolation_module.FirstLaunchProcess
 
     def counted(*given: Any) -> Any:
         made = real(*given)
@@ -174,7 +174,7 @@ def test_processes_are_gone_afterwards(backend: FakeBackend, monkeypatch: pytest
         assert os.getpgid(made.child.pid) == made.child.pid, "a group of its own"
         return made
 
-    monkeypatch.setattr(isolation_module, "LookProcess", counted)
+    monkeypatch.setattr(isolation_module, "FirstLaunchProcess", counted)
     race(backend, bad(128, ABORT), bad(256, HANG))
     assert len(pids) == 4, "the first, and one in the place of each that was lost: an abort, a hang, and that again"
     for pid in pids:
@@ -239,14 +239,14 @@ def _by_number(self: Prescreen, stream: Iterator[Any]) -> Iterator[list[Any]]:
 def requests(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """How many launches each request has."""
     counts: list[int] = []
-    real = isolation_module.LookProcess._reply
+    real = isolation_module.FirstLaunchProcess._reply
 
     def exchange(self: Any, request: Any, limit_s: float) -> Any:
-        if type(request).__name__ in ("LookRequest", "LooksRequest"):
-            counts.append(len(getattr(request, "looks", "1")))
+        if type(request).__name__ in ("FirstLaunchRequest", "FirstLaunchesRequest"):
+            counts.append(len(getattr(request, "requests", "1")))
         return real(self, request, limit_s)
 
-    monkeypatch.setattr(isolation_module.LookProcess, "_reply", exchange)
+    monkeypatch.setattr(isolation_module.FirstLaunchProcess, "_reply", exchange)
     return counts
 
 
@@ -274,7 +274,7 @@ def test_those_after_one_that_ends_their_process_are_launched_by_another(
 def test_one_of_several_that_others_kill_is_launched_again(
     backend: FakeBackend, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    real, asked = isolation_module.LookProcess._reply, []
+    real, asked = isolation_module.FirstLaunchProcess._reply, []
 
     def exchange(self: Any, request: Any, limit_s: float) -> Any:
         asked.append(request)
@@ -282,7 +282,7 @@ def test_one_of_several_that_others_kill_is_launched_again(
             os.kill(self.child.pid, 9)
         return real(self, request, limit_s)
 
-    monkeypatch.setattr(isolation_module.LookProcess, "_reply", exchange)
+    monkeypatch.setattr(isolation_module.FirstLaunchProcess, "_reply", exchange)
     found = race(backend)
     assert (found.failures, found.notes) == ((), ())
 
@@ -331,17 +331,20 @@ def test_one_good_one_takes_all_doubt_away() -> None:
 @pytest.mark.usefixtures("one_by_one")
 def test_a_hang_that_does_not_come_back_is_none(backend: FakeBackend, monkeypatch: pytest.MonkeyPatch) -> None:
     """A device that somebody else keeps busy: the second launch ends."""
-    real, asked = isolation_module.LookProcess.ask, []
+    real, asked = isolation_module.FirstLaunchProcess.ask, []
 
     def ask(self: Any, request: Any, limit_s: float) -> Any:
-        if type(request).__name__ == "LookRequest" and request.recording.binaries[0].constexprs["BLOCK"] == "128":
+        if (
+            type(request).__name__ == "FirstLaunchRequest"
+            and request.recording.binaries[0].constexprs["BLOCK"] == "128"
+        ):
             asked.append(limit_s)
             if len(asked) == 1:
                 self.end()
                 raise isolation_module.PeerTimeout("late")
         return real(self, request, limit_s)
 
-    monkeypatch.setattr(isolation_module.LookProcess, "ask", ask)
+    monkeypatch.setattr(isolation_module.FirstLaunchProcess, "ask", ask)
     found = race(backend, block(128, 100.0))
     assert found.failures == ()
     assert found.winner == BLOCKS.index(128)
@@ -350,7 +353,7 @@ def test_a_hang_that_does_not_come_back_is_none(backend: FakeBackend, monkeypatc
 
 @pytest.mark.usefixtures("one_by_one")
 def test_one_that_others_kill_is_launched_again(backend: FakeBackend, monkeypatch: pytest.MonkeyPatch) -> None:
-    real, asked = isolation_module.LookProcess.ask, []
+    real, asked = isolation_module.FirstLaunchProcess.ask, []
 
     def ask(self: Any, request: Any, limit_s: float) -> Any:
         asked.append(request)
@@ -358,7 +361,7 @@ def test_one_that_others_kill_is_launched_again(backend: FakeBackend, monkeypatc
             os.kill(self.child.pid, 9)
         return real(self, request, limit_s)
 
-    monkeypatch.setattr(isolation_module.LookProcess, "ask", ask)
+    monkeypatch.setattr(isolation_module.FirstLaunchProcess, "ask", ask)
     found = race(backend)
     assert found.failures == ()
     assert found.notes == (), "none was launched in this process alone"
@@ -368,10 +371,13 @@ def test_one_that_others_kill_is_launched_again(backend: FakeBackend, monkeypatc
 @pytest.mark.parametrize("ended", [signal.SIGKILL, signal.SIGBUS, signal.SIGXCPU, signal.SIGABRT, signal.SIGSEGV])
 def test_the_signal_says_who_ended_a_process(backend: FakeBackend, monkeypatch: pytest.MonkeyPatch, ended: int) -> None:
     """Not what it printed last. What is killed twice is never launched in this process."""
-    real, asked = isolation_module.LookProcess.ask, []
+    real, asked = isolation_module.FirstLaunchProcess.ask, []
 
     def ask(self: Any, request: Any, limit_s: float) -> Any:
-        if type(request).__name__ == "LookRequest" and request.recording.binaries[0].constexprs["BLOCK"] == "128":
+        if (
+            type(request).__name__ == "FirstLaunchRequest"
+            and request.recording.binaries[0].constexprs["BLOCK"] == "128"
+        ):
             asked.append(request)
             self.end()
             raise isolation_module.ChildEnded("its process was ended: the SIGKILL of a printf", -ended)
@@ -379,7 +385,7 @@ def test_the_signal_says_who_ended_a_process(backend: FakeBackend, monkeypatch: 
 
     settle, settled = Faults.settle, list[FirstLaunchFault]()
     monkeypatch.setattr(Faults, "settle", lambda self: settled.extend(settle(self)) or settled)
-    monkeypatch.setattr(isolation_module.LookProcess, "ask", ask)
+    monkeypatch.setattr(isolation_module.FirstLaunchProcess, "ask", ask)
     found = race(backend, bad(128, ILLEGAL_ADDRESS))
     assert set(reasons(found)) == {128}
     assert found.notes == ()
@@ -405,7 +411,7 @@ def test_bytes_that_can_not_be_staged_run_here_and_that_is_said(
     [
         (subprocess, "Popen", BlockingIOError(11, "Resource temporarily unavailable")),
         (os, "memfd_create", OSError(38, "Function not implemented")),
-        (isolation_module, "LookProcess", RuntimeError("cannot schedule new futures after shutdown")),
+        (isolation_module, "FirstLaunchProcess", RuntimeError("cannot schedule new futures after shutdown")),
     ],
 )
 def test_where_no_process_can_start_the_tuning_runs_here_and_that_is_said(
@@ -424,12 +430,12 @@ def test_where_no_process_can_start_the_tuning_runs_here_and_that_is_said(
 def test_starts_that_fail_are_not_repeated_for_ever(backend: FakeBackend, monkeypatch: pytest.MonkeyPatch) -> None:
     starts = []
 
-    class Unstartable(isolation_module.LookProcess):
+    class Unstartable(isolation_module.FirstLaunchProcess):
         def wait(self) -> None:
             starts.append(self)
-            raise MeasurementError("a process for first looks did not start")
+            raise MeasurementError("a process for first launches did not start")
 
-    monkeypatch.setattr(isolation_module, "LookProcess", Unstartable)
+    monkeypatch.setattr(isolation_module, "FirstLaunchProcess", Unstartable)
     isolation = Isolation(script(backend, isolated=True))
     for _ in range(4):
         with pytest.raises(MeasurementError, match="did not start"):
@@ -467,18 +473,18 @@ def test_always_holds_where_several_are_launched_without_a_pause(
     """The last attempt to start a process is that of the request for several."""
 
     def wait(self: Any) -> None:
-        raise MeasurementError("a process for first looks did not start")
+        raise MeasurementError("a process for first launches did not start")
 
     def failed_before(isolation: Isolation) -> None:
         isolation._failed_starts = isolation_module.FAILED_STARTS - 1
 
-    monkeypatch.setattr(isolation_module.LookProcess, "wait", wait)
+    monkeypatch.setattr(isolation_module.FirstLaunchProcess, "wait", wait)
     with pytest.raises(MeasurementError, match="isolate=always"):
         race(backend, mode=Isolate.ALWAYS, watch=failed_before)
 
 
 def test_off_starts_no_process(backend: FakeBackend, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(isolation_module, "LookProcess", None)
+    monkeypatch.setattr(isolation_module, "FirstLaunchProcess", None)
     assert race(backend, mode=Isolate.OFF).notes == ()
 
 
@@ -515,7 +521,7 @@ def test_the_library_survives_what_faults(faulty: FakeBackend) -> None:
 
 def test_what_faulted_is_remembered(faulty: FakeBackend, monkeypatch: pytest.MonkeyPatch) -> None:
     scale(library(*BLOCKS))
-    monkeypatch.setattr(isolation_module, "LookProcess", None)
+    monkeypatch.setattr(isolation_module, "FirstLaunchProcess", None)
     kernel = library(*BLOCKS[:4])  # another list, whose configs have all been tried
     scale(kernel)
     assert kernel.best_config.kwargs == {"BLOCK": 128}
@@ -576,7 +582,7 @@ def test_a_process_that_was_ended_has_nothing_to_forget(backend: FakeBackend, mo
     isolation.process().ask(ForgetRequest(), 30.0)
     assert isolation._process is not None
     isolation._process.end(wait=False)
-    monkeypatch.setattr(isolation_module.LookProcess, "ask", None)
+    monkeypatch.setattr(isolation_module.FirstLaunchProcess, "ask", None)
     monkeypatch.setattr(isolation_module.Isolation, "drop", None)
     isolation.forget()
     isolation.close()

@@ -9,7 +9,7 @@ import pytest
 from fake_runs import block, script
 
 from kerntune.gpu.scripted import FakeBackend
-from kerntune.timing.worker.look_process import LookProcess
+from kerntune.timing.worker.first_launch_process import FirstLaunchProcess
 from kerntune.tuning import isolation as isolation_module
 from kerntune.tuning import isolation as kept_module
 from kerntune.tuning.isolation import KEPT, Isolate, KeptIsolation
@@ -22,16 +22,16 @@ LONG_S = 600.0
 
 
 @pytest.fixture
-def begun(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[LookProcess]]:
+def begun(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[FirstLaunchProcess]]:
     """All processes for first launches that are started; none is left."""
-    found: list[LookProcess] = []
+    found: list[FirstLaunchProcess] = []
 
-    class Noted(LookProcess):
+    class Noted(FirstLaunchProcess):
         def __init__(self, *args: object) -> None:
             super().__init__(*args)  # type: ignore[arg-type]
             found.append(self)
 
-    monkeypatch.setattr(isolation_module, "LookProcess", Noted)
+    monkeypatch.setattr(isolation_module, "FirstLaunchProcess", Noted)
     yield found
     KEPT.close()
     for process in found:
@@ -46,7 +46,7 @@ def use(kept: KeptIsolation, backend: FakeBackend, times: int = 1, mode: Isolate
             isolation.process()
 
 
-def test_jobs_in_turn_share_a_process(this_gpu: FakeBackend, begun: list[LookProcess]) -> None:
+def test_jobs_in_turn_share_a_process(this_gpu: FakeBackend, begun: list[FirstLaunchProcess]) -> None:
     script(this_gpu, *THREE, isolated=True)
     kernels.scaled.cache.clear()
     for n in (1000, 2000, 3000):
@@ -59,7 +59,7 @@ def test_jobs_in_turn_share_a_process(this_gpu: FakeBackend, begun: list[LookPro
     assert not begun[0].alive
 
 
-def test_outside_of_jobs_each_tuning_has_its_own(this_gpu: FakeBackend, begun: list[LookProcess]) -> None:
+def test_outside_of_jobs_each_tuning_has_its_own(this_gpu: FakeBackend, begun: list[FirstLaunchProcess]) -> None:
     script(this_gpu, isolated=True)
     use(KeptIsolation(), this_gpu, times=2)
     assert len(begun) == 2
@@ -67,7 +67,7 @@ def test_outside_of_jobs_each_tuning_has_its_own(this_gpu: FakeBackend, begun: l
 
 
 def test_it_ends_after_the_last_job(
-    this_gpu: FakeBackend, begun: list[LookProcess], monkeypatch: pytest.MonkeyPatch
+    this_gpu: FakeBackend, begun: list[FirstLaunchProcess], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     timers: list[tuple[float, Callable[[], None]]] = []
 
@@ -97,7 +97,7 @@ def test_it_ends_after_the_last_job(
 
 
 def test_another_device_or_mode_gets_another_and_an_error_ends_it(
-    this_gpu: FakeBackend, begun: list[LookProcess]
+    this_gpu: FakeBackend, begun: list[FirstLaunchProcess]
 ) -> None:
     kept = KeptIsolation()
     with kept.keeping():
@@ -121,7 +121,7 @@ def fail(kept: KeptIsolation, backend: FakeBackend) -> None:
 
 
 def test_without_a_thread_that_would_end_it_later_it_ends_at_once(
-    this_gpu: FakeBackend, begun: list[LookProcess], monkeypatch: pytest.MonkeyPatch
+    this_gpu: FakeBackend, begun: list[FirstLaunchProcess], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A job that was tuned doesn't fail of it."""
     script(this_gpu, *THREE, isolated=True)

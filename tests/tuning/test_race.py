@@ -17,8 +17,8 @@ from kerntune.base.stats import median
 from kerntune.gpu.memory import Memory
 from kerntune.gpu.script import Script
 from kerntune.gpu.scripted import FakeBackend
-from kerntune.timing.sample import TimingProtocol
 from kerntune.timing.sampling import slot_for
+from kerntune.timing.timers import TimingProtocol
 from kerntune.tuning import race
 from kerntune.tuning.race import (
     DROP_FIRST,

@@ -23,7 +23,7 @@ from kerntune.gpu.program import Loader
 from kerntune.gpu.script import Rule
 from kerntune.gpu.scripted import FakeBackend
 from kerntune.kernels.specialize import Specialized
-from kerntune.timing.sample import TimingProtocol
+from kerntune.timing.timers import TimingProtocol
 from kerntune.tuning import race, trial_set
 from kerntune.tuning.cache import StoredTrial, TrialCache, WinnerCache
 from kerntune.tuning.candidates import contenders

@@ -19,7 +19,7 @@ from triton.runtime.autotuner import Autotuner
 from triton.runtime.jit import JITFunction, create_function_from_signature
 
 from kerntune.base.device import DeviceSpec
-from kerntune.compiling.kernel_facts import facts_of
+from kerntune.compiling.protocol import facts_of
 from kerntune.gpu.fake_cuda.driver import DeviceNumbers, gpu_target
 from kerntune.gpu.fake_cuda.patches import replace
 from kerntune.gpu.fake_cuda.placement import KnownValues

@@ -216,11 +216,11 @@ STAGED_ENTRY = ("kt_stage", "kt_config", "kt_choice")
 """The same of a staged form."""
 
 
-def front_text(form: Form) -> str:
-    """The function ``kt_front(grid, *args, **kwargs)``."""
+def launch_text(form: Form) -> str:
+    """The function ``kt_prepared(grid, *args, **kwargs)``."""
     return "\n".join(
         [
-            f"def kt_front(kt_grid, {_parameters(form)}):",
+            f"def kt_prepared(kt_grid, {_parameters(form)}):",
             "    kt_entry = None",
             f"    if not ({form.unusual}):",
             *_lookup(form, "        ", "kt_entry = kt_table.get({key})"),

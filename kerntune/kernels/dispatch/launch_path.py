@@ -19,8 +19,8 @@ from kerntune.kernels.dispatch.codegen import (
     LaunchArgument,
     Needs,
     absent_part,
-    front_text,
     key_text,
+    launch_text,
     make,
     parameters_of,
     part_of,
@@ -157,7 +157,7 @@ class Stage:
             for name, value in values.items():
                 shown = {**dict(zip(names, args, strict=False)), **launching, **self.words, **kwargs}
                 kwargs[name] = value(shown)
-        return self.path.front(grid, *args, **kwargs)
+        return self.path.launch(grid, *args, **kwargs)
 
 
 MAX_ENTRIES = 4096
@@ -191,13 +191,13 @@ class Prepared:
 
     form: Form
     settings: Any
-    front: Callable[..., Any]
+    launch: Callable[..., Any]
     key: FunctionType
     table: dict[Any, tuple[Any, ...]] = field(default_factory=dict)
 
 
 class LaunchPath:
-    """How one tuner launches. ``front(grid, *args, **kwargs)`` is the launch; read this attribute at each call, since
+    """How one tuner launches. ``launch(grid, *args, **kwargs)`` is the launch; read this attribute at each call, since
     it changes.
 
     ``slow(args, kwargs)`` is the long way, with ``grid`` and ``warmup`` among the keywords: it finds the config, tunes
@@ -211,12 +211,12 @@ class LaunchPath:
         self._tuner, self._slow, self._needs = tuner, slow, needs
         self._forms: dict[Any, list[Prepared]] = {}
         self._stages: dict[int, Stage] = {}
-        self.front: Callable[..., Any] = self._first
+        self.launch: Callable[..., Any] = self._first
         register(self)
 
     def drop(self) -> None:
         """Drop all prepared launches, also those that the user has stored (``launch = kernel[grid]``)."""
-        self.front = self._first
+        self.launch = self._first
         for prepared in [p for several in list(self._forms.values()) for p in several]:
             prepared.table.clear()
         self._forms.clear()
@@ -245,8 +245,8 @@ class LaunchPath:
     def _launch(self, grid: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
         for prepared in () if observers() else self._forms.get(_classes(args, kwargs), ()):
             if prepared.key(*args, **kwargs) in prepared.table:
-                self.front = prepared.front
-                return prepared.front(grid, *args, **kwargs)
+                self.launch = prepared.launch
+                return prepared.launch(grid, *args, **kwargs)
         ran = self._slow(args, {"grid": grid, "warmup": False, **kwargs})
         if observers():
             return ran.result
@@ -264,7 +264,7 @@ class LaunchPath:
         if len(prepared.table) >= MAX_ENTRIES:
             prepared.table.clear()
         prepared.table[key] = entry
-        self.front = prepared.front
+        self.launch = prepared.launch
 
     def _prepared(self, args: Sequence[Any], kwargs: dict[str, Any]) -> Prepared | None:
         """The functions of the call's form, written now if it is new; None if it can have none."""
@@ -301,8 +301,8 @@ class LaunchPath:
             "kt_no_cache": ({},),
             "kt_globals_kept": compat.globals_kept,
         }
-        front, key = make(front_text(form), "kt_front", names), make(key_text(form), "kt_key", names)
-        quick = native_front(form, front, names) or front
+        launch, key = make(launch_text(form), "kt_prepared", names), make(key_text(form), "kt_key", names)
+        quick = native_front(form, launch, names) or launch
         return Prepared(form, compat.launch_settings(), quick, key, table)
 
     def _form(self, args: Sequence[Any], kwargs: dict[str, Any]) -> Form | None:

@@ -1,5 +1,9 @@
 """Fresh processes that time two recordings in turn, with the driver alone: no torch, no Triton, no user code.
 
-And a process for launches that may fault or hang (:mod:`kerntune.timing.worker.looks`). What the tuner or the gate does
-with the answers belongs there.
+A process of another kind makes launches that may fault or hang: :mod:`kerntune.timing.worker.first_launch_server`. It
+never times. What the tuner or the gate does with the answers belongs there.
+
+Light are ``__main__``, which opens the context while the rest is imported, ``requests``, ``first_launch_server``,
+which loads no timer, and ``first_launch_process``, which the tuner loads without what times pairs.
+``tests/test_architecture.py`` lists all that each process loads.
 """

@@ -1,8 +1,8 @@
 """``python -m kerntune.timing.worker ORDINAL``: times pairs for one parent until its pipe closes.
 
-``... first-launches PARENT FILE DEVICE...``: serves :mod:`kerntune.timing.worker.looks`. Such a process never times: a
-fault may leave its context damaged. The driver takes 0.2 to 0.3 s for a context (H200), and Python as long for its
-imports: both go on at the same time.
+``... first-launches PARENT FILE DEVICE...``: serves :mod:`kerntune.timing.worker.first_launch_server`. Such a process
+never times: a fault may leave its context damaged. The driver takes 0.2 to 0.3 s for a context (H200), and Python as
+long for its imports: both go on at the same time.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ def run_first_launches(words: list[str]) -> int:
     opening = threading.Thread(target=open_context, args=(int(words[2]),)) if words[2].isdigit() else None
     if opening is not None:
         opening.start()
-    from kerntune.timing.worker.looks import main
+    from kerntune.timing.worker.first_launch_server import main
 
     if opening is not None:
         opening.join()

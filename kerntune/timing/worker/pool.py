@@ -20,7 +20,7 @@ READY = 3
 
 REQUESTS = 10
 """Requests that one process serves. Memory and code are laid out anew for each
-(:mod:`kerntune.timing.worker.layout`); then those of one process differ as those of several do
+(:mod:`kerntune.timing.worker.serve`); then those of one process differ as those of several do
 (``benchmarks/results/process_reuse_h200.json``)."""
 
 START_TIMEOUT_S = 60.0

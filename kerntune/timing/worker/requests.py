@@ -1,4 +1,7 @@
-"""The messages between a parent and its measuring processes, which go through :mod:`kerntune.base.frames`."""
+"""The messages between a parent and its processes for timing and for first launches.
+
+They go through :mod:`kerntune.base.frames`.
+"""
 
 from __future__ import annotations
 
@@ -55,3 +58,87 @@ class RequestFailed(msgspec.Struct, frozen=True, tag="failed"):
 
 
 Message = Union[Ready, PairRequest, PairReply, RequestFailed]
+
+
+class StagedPiece(msgspec.Struct, frozen=True):
+    """``count`` bytes of a storage from ``offset`` on lie at place ``at`` of the staging memory."""
+
+    storage: int
+    offset: int
+    at: int
+    count: int
+
+
+class StageRequest(msgspec.Struct, frozen=True, tag="stage"):
+    """Copy first contents of storages out of staging memory (:mod:`kerntune.gpu.staging`), and let go of that.
+
+    ``layout`` has, by storage, its size in bytes and its address modulo :data:`kerntune.gpu.guards.BASE_ALIGN`.
+    """
+
+    kind: str
+    handle: bytes
+    layout: dict[int, tuple[int, int]]
+    pieces: tuple[StagedPiece, ...]
+
+
+class Staged(msgspec.Struct, frozen=True, tag="staged"):
+    """They are there."""
+
+
+class ForgetRequest(msgspec.Struct, frozen=True, tag="forget"):
+    """Free all memory of storages; what is staged next is another call's."""
+
+
+class FirstLaunchRequest(msgspec.Struct, frozen=True, tag="look"):
+    """Run a recording once on the staged storages. ``artifacts`` holds its binaries by checksum."""
+
+    recording: Recording
+    artifacts: dict[str, bytes]
+
+
+class FirstLaunchesRequest(msgspec.Struct, frozen=True, tag="looks"):
+    """Several of them, one after the other. Each has a reply of its own; none follows one that ends the worker."""
+
+    requests: tuple[FirstLaunchRequest, ...]
+
+
+class ChangedGuard(msgspec.Struct, frozen=True):
+    """As :class:`kerntune.gpu.guards.GuardDamage`, with the launch's place among those that run."""
+
+    launch: int
+    storage: int
+    first: int
+    last: int
+    count: int
+
+
+class FirstLaunchReply(msgspec.Struct, frozen=True, tag="looked"):
+    """It ended within so many nanoseconds, and has changed these guard zones."""
+
+    ns: float
+    guards: tuple[ChangedGuard, ...] = ()
+
+
+class FirstLaunchFailed(msgspec.Struct, frozen=True, tag="look failed"):
+    """It did not. ``spoiled``: the worker ends now. ``resources``: this device can't launch it, as a loader of this
+    process would find as well. ``launch`` is the place of the launch that failed among those that run."""
+
+    reason: str
+    spoiled: bool = True
+    resources: bool = False
+    launch: int = 0
+    no_memory: bool = False
+    """The device had no room for what the launch needs besides its storages, or for a copy of these."""
+
+
+FirstLaunchMessage = Union[
+    Ready,
+    RequestFailed,
+    StageRequest,
+    Staged,
+    ForgetRequest,
+    FirstLaunchRequest,
+    FirstLaunchesRequest,
+    FirstLaunchReply,
+    FirstLaunchFailed,
+]

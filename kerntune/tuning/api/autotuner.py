@@ -79,7 +79,7 @@ class Autotuner(TritonAutotuner):  # type: ignore[misc]  # Triton has no types h
         """``kernel[grid](...)``. A grid is a tuple, or a function of the arguments and the winner's meta-parameters."""
         if "run" in self.__dict__:
             return super().__getitem__(grid)
-        return partial(self._path.front, grid)
+        return partial(self._path.launch, grid)
 
     def __init_subclass__(cls, **words: Any) -> None:
         """A class with another ``run`` gets all its calls there, as with Triton's."""
@@ -143,7 +143,7 @@ class Autotuner(TritonAutotuner):  # type: ignore[misc]  # Triton has no types h
         if kwargs.get("warmup") or "grid" not in kwargs:
             return self._run_slowly(args, kwargs).result
         kwargs.pop("warmup", None)
-        return self._path.front(kwargs.pop("grid"), *args, **kwargs)
+        return self._path.launch(kwargs.pop("grid"), *args, **kwargs)
 
     def _run_slowly(self, args: Sequence[Any], kwargs: dict[str, Any]) -> Ran:
         return run_tuned(self, args, kwargs, keep=self.cache_results, plain=type(self)._without_engine)

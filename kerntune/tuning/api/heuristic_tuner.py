@@ -382,7 +382,7 @@ class CooperativeTuner(HeuristicTuner):
         """``kernel[grid](...)``, without the buffers."""
 
         def launch(*args: Any, **kwargs: Any) -> Any:
-            return self._path.front(grid, *args, **self._complete(args, kwargs))
+            return self._path.launch(grid, *args, **self._complete(args, kwargs))
 
         return launch
 

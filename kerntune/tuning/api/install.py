@@ -173,7 +173,7 @@ def _engine(plain: Callable[..., Any], cache_results: bool) -> Callable[..., Any
         if kwargs.get("warmup") or "grid" not in kwargs:
             return slow(tuner, args, kwargs).result
         kwargs.pop("warmup", None)
-        return _path(tuner, slow).front(kwargs.pop("grid"), *args, **kwargs)
+        return _path(tuner, slow).launch(kwargs.pop("grid"), *args, **kwargs)
 
     STANDS_FOR[run] = plain
     _SLOW[run] = slow
@@ -185,7 +185,7 @@ def _getitem(tuner: Any, grid: Any) -> Any:
     slow = None if "run" in tuner.__dict__ else _SLOW.get(type(tuner).run)
     if slow is None:
         return KernelInterface.__getitem__(tuner, grid)
-    return partial(_path(tuner, slow).front, grid)
+    return partial(_path(tuner, slow).launch, grid)
 
 
 PATH = "_kerntune_path"

@@ -15,6 +15,7 @@ import sys
 import time
 from pathlib import Path
 
+from kerntune.base.locks import locks_work
 from kerntune.base.store_requests import (
     CreateRequest,
     EndRenewal,
@@ -23,7 +24,6 @@ from kerntune.base.store_requests import (
     WriteLaterRequest,
     WriteReply,
 )
-from kerntune.base.working_locks import locks_work
 from kerntune.tuning.cache.keys import WinnerKey
 from kerntune.tuning.cache.shared_store import SharedStore, lease_name
 

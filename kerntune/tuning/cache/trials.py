@@ -10,7 +10,7 @@ import msgspec
 
 from kerntune.base.config import Config
 from kerntune.base.device import Environment
-from kerntune.timing.sample import TimingProtocol
+from kerntune.timing.timers import TimingProtocol
 from kerntune.tuning.cache.entries import Entries, default_folder
 from kerntune.tuning.cache.keys import Nanoseconds, Question, why_missed
 

@@ -91,7 +91,7 @@ value itself in the key."""
 def traced_call(
     names: Mapping[str, bool], functions: Sequence[Callable[..., Any]], find: Callable[[Mapping[str, Any]], int]
 ) -> Callable[..., Any]:
-    """What the front calls while Dynamo traces it. ``names`` are the parameters, and whether each is in the key: sizes
+    """What the choice calls while Dynamo traces it. ``names`` are the parameters, and whether each is in the key: sizes
     in the key become constants of the graph, others may stay dynamic. ``find`` gives an index among ``functions`` for
     values by parameter, in which tensors have no memory; it is asked while the graph is made, not when it runs."""
     keyed = tuple(names.values())

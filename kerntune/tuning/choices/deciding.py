@@ -18,8 +18,7 @@ from kerntune.base.formatting import format_time
 from kerntune.errors import MeasurementError
 from kerntune.gpu.base import Gpu
 from kerntune.kernels import compat
-from kerntune.timing.event_pair import between_events
-from kerntune.timing.sample import Reading, TimingProtocol
+from kerntune.timing.timers import Reading, TimingProtocol, between_events
 from kerntune.tuning.choices.call_copies import CallCopies, CallOutcome, outcome_of, random_state_kept, tensors_in
 from kerntune.tuning.choices.declaration import ChoiceCandidate
 from kerntune.tuning.choices.implementation_runs import ImplementationRuns, unwatched

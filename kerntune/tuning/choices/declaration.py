@@ -21,7 +21,7 @@ import torch
 from kerntune.base.config import Config
 from kerntune.errors import UsageError
 from kerntune.kernels import compat
-from kerntune.kernels.dispatch.choice_front import part_of
+from kerntune.kernels.dispatch.choice_function import part_of
 from kerntune.kernels.source import is_kernel, jit_of, source_hash, text_of
 from kerntune.tuning.choices.call_copies import tensors_in
 

@@ -251,7 +251,7 @@ def named_fault(kernel: str, fault: LaunchFault) -> LaunchFault:
 def device_of(gpu: Gpu) -> object:
     """What tells a device from others: several objects stand for it."""
     try:
-        return gpu.spec, gpu.looking_process()
+        return gpu.spec, gpu.first_launch_arguments()
     except BackendError:
         return gpu.spec, None
 

@@ -23,7 +23,7 @@ from kerntune.errors import CacheMissError, MeasurementError, UsageError
 from kerntune.gpu.base import Backend
 from kerntune.gpu.probe import captures_graph, is_exporting
 from kerntune.kernels import compat
-from kerntune.kernels.dispatch.choice_front import ChoiceFinder, ChoiceFront, choice_finder, find_by, in_order
+from kerntune.kernels.dispatch.choice_function import ChoiceFinder, ChoiceFunction, choice_finder, find_by, in_order
 from kerntune.kernels.source import text_of
 from kerntune.tuning import context
 from kerntune.tuning.agreement import note_chosen, tuning_turn
@@ -67,7 +67,7 @@ _APART = threading.RLock()
 
 
 class Operation:
-    """What ``kerntune.choice`` makes: :attr:`front` is the function that users call.
+    """What ``kerntune.choice`` makes: :attr:`function` is the function that users call.
 
     ``key`` names the parameters that a decision depends on, beside the dtypes of all tensors: a tensor counts by its
     shape and strides. ``reference`` computes what is right; without it the majority of the implementations does.
@@ -97,7 +97,7 @@ class Operation:
         """What this process decided, or read from the store, in order."""
 
         self._finder: ChoiceFinder | None = None
-        """What the front looks calls up by, from the first decision on: it may have to be compiled."""
+        """What the function looks calls up by, from the first decision on: it may have to be compiled."""
 
         self.known = DecidedKeys()
         self._lock = threading.Lock()
@@ -106,11 +106,11 @@ class Operation:
         keyed = {p.name: p.name in self.key for p in self._in_order}
         self._traced = traced_call(keyed, tuple(one.fn for one in self.implementations), self._found_in_graph)
         compiling = torch.compiler.is_dynamo_compiling
-        self.front: Any = ChoiceFront(self.parameters).make(self._miss, self._traced, compiling)
-        functools.update_wrapper(self.front, signature_of)
-        del self.front.__wrapped__  # code that unwraps it would call the signature's own body
-        self.front.__signature__ = inspect.signature(signature_of)
-        self.front.operation = self
+        self.function: Any = ChoiceFunction(self.parameters).make(self._miss, self._traced, compiling)
+        functools.update_wrapper(self.function, signature_of)
+        del self.function.__wrapped__  # code that unwraps it would call the signature's own body
+        self.function.__signature__ = inspect.signature(signature_of)
+        self.function.operation = self
         OPERATIONS.add(self)
 
     # what users ask
@@ -130,7 +130,7 @@ class Operation:
     # the way of a call
 
     def _miss(self, *args: Any, **kwargs: Any) -> Any:
-        """A call that the front has no decision for."""
+        """A call that the function has no decision for."""
         values = dict(zip([p.name for p in self._in_order], (*args, *kwargs.values()), strict=True))
         if is_exporting():
             raise UsageError(f"choice {self.name}: torch.export gives no values to race on; call an implementation")
@@ -174,19 +174,19 @@ class Operation:
         return self._undecided(gpu, text, "torch.compile traces it, which has no values to race on")[0]
 
     def forget_prepared(self) -> None:
-        """Have the front ask again for each key."""
+        """Have the function ask again for each key."""
         if self._finder is not None:
             self._finder.clear()
 
     def _remember(self, values: Mapping[str, Any], fn: Callable[..., Any]) -> None:
-        """Have the front find it from now on. What it looks up has the devices of tensors, not torch's current one,
+        """Have the function find it from now on. What it looks up has the devices of tensors, not torch's current one,
         which decides where no tensor is on a GPU."""
         if not any(t.is_cuda for _, t in tensors_in(values)) and torch.cuda.device_count() > 1:
             return
         with self._lock:
             if self._finder is None:
                 self._finder = choice_finder([p.name in self.key for p in self._in_order])
-                find_by(self.front, self._finder)
+                find_by(self.function, self._finder)
             self._finder.keep(fn, *[values[p.name] for p in self._in_order])
 
     def _chosen(self, values: Mapping[str, Any]) -> tuple[ChoiceCandidate, bool]:
@@ -372,13 +372,13 @@ class Operation:
         return ChoiceWinners(with_store(WinnerCache()), tune_mode(self.tune), backend.gpu, lax)
 
     def _bound(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[str, Any]:
-        bound = self.front.__signature__.bind(*args, **kwargs)
+        bound = self.function.__signature__.bind(*args, **kwargs)
         bound.apply_defaults()
         return dict(bound.arguments)
 
 
 def _call(parameters: Sequence[inspect.Parameter], fn: Callable[..., Any], values: Mapping[str, Any]) -> Any:
-    """``fn`` with values by parameter, as the front calls it."""
+    """``fn`` with values by parameter, as the function calls it."""
     words = {p.name: values[p.name] for p in parameters if p.kind is p.KEYWORD_ONLY}
     return fn(*[values[p.name] for p in parameters if p.kind is not p.KEYWORD_ONLY], **words)
 
@@ -442,6 +442,6 @@ def choice(
     def decorate(*functions: Callable[..., Any]) -> Any:
         if not functions or (candidates is not None and len(functions) > 1):
             raise UsageError("kerntune.choice: give the candidates either as a list or to what it returns, not both")
-        return Operation(functions[0], functions if candidates is None else list(candidates), **words).front
+        return Operation(functions[0], functions if candidates is None else list(candidates), **words).function
 
     return decorate

@@ -90,7 +90,7 @@ class GraphLaunch:
 
     @property
     def path(self) -> Any:
-        """What launches with kerntune: ``path.front(grid, *args, **kwargs)``; ``front`` is read at each call."""
+        """What launches with kerntune: ``path.launch(grid, *args, **kwargs)``; ``launch`` is read at each call."""
         engine = engine_of(self.tuner)  # None once kerntune.install() is undone: Triton launches then
         return PlainPath(self.tuner) if engine is None else engine.path
 

@@ -145,7 +145,7 @@ class GeneratedCall:
         place = len(texts) - len(words)
         arguments = [*texts[:place], *(f"{word}={text}" for word, text in zip(words, texts[place:], strict=True))]
         self._write_head()
-        return f"{self.token}_path.front({', '.join([grid, *map(str, arguments)])})"
+        return f"{self.token}_path.launch({', '.join([grid, *map(str, arguments)])})"
 
     def _text(self, plan: ArgumentPlan, kept: str) -> str | None:
         """A value in the code; ``kept`` is the name of one that is the same at every call."""

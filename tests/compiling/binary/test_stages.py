@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kerntune.compiling.binary.stages import STAGES, first_difference, stage_hashes
+from kerntune.compiling.binary.identity import STAGES, first_difference, stage_hashes
 
 triton = pytest.importorskip("triton")
 

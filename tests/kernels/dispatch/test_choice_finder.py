@@ -14,9 +14,9 @@ import pytest
 import torch
 
 from kerntune.kernels import compat
-from kerntune.kernels.dispatch import choice_front as module
+from kerntune.kernels.dispatch import choice_function as module
 from kerntune.kernels.dispatch import native
-from kerntune.kernels.dispatch.choice_front import PythonFinder, choice_finder
+from kerntune.kernels.dispatch.choice_function import PythonFinder, choice_finder
 
 
 def asking_python(keyed: Any) -> Any:

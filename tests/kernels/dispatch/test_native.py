@@ -301,7 +301,7 @@ def test_calls_stay_in_c_whatever_knob_is_set(
         for _ in range(3):
             call(kernel)
         assert left == []
-        assert type(kernel._path.front).__name__ == "Front"
+        assert type(kernel._path.launch).__name__ == "Front"
     assert name not in vars(group)
 
 
@@ -437,7 +437,7 @@ def test_without_a_compiler_python_does_it_all(cuda: FakeCuda, monkeypatch: pyte
         for _ in range(3):
             call(kernel)
         assert len(cuda.launches) == 3
-        assert type(kernel._path.front).__name__ == "function"
+        assert type(kernel._path.launch).__name__ == "function"
     finally:
         native.built.cache_clear()
 

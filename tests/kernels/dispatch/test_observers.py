@@ -40,7 +40,7 @@ def test_what_is_prepared_is_watched_and_prepared_again(cuda: FakeCuda) -> None:
     for _ in range(3):
         kernel[(4,)](*args)
     stored = kernel[(4,)]
-    prepared = kernel._path.front
+    prepared = kernel._path.launch
     assert prepared != kernel._path._first
     observer = Counting()
     watch(observer)
@@ -49,12 +49,12 @@ def test_what_is_prepared_is_watched_and_prepared_again(cuda: FakeCuda) -> None:
             kernel[(4,)](*args)
             stored(*args)
         assert len(observer.seen) == 4
-        assert kernel._path.front == kernel._path._first, "nothing is prepared meanwhile"
+        assert kernel._path.launch == kernel._path._first, "nothing is prepared meanwhile"
     finally:
         unwatch(observer)
     launched = len(cuda.launches)
     for _ in range(2):
         kernel[(4,)](*args)
-    assert kernel._path.front != kernel._path._first
+    assert kernel._path.launch != kernel._path._first
     assert len(observer.seen) == 4
     assert len(cuda.launches) == launched + 2

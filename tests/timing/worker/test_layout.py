@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from samples import recording
 
 from kerntune.errors import MeasurementError
-from kerntune.timing.worker.layout import MAX_LOADS, MAX_PADS, PAD_BITS, Scatter
+from kerntune.timing.worker.serve import MAX_LOADS, MAX_PADS, PAD_BITS, Scatter
 
 
 @dataclass(eq=False)

@@ -8,7 +8,7 @@ import msgspec
 from samples import ENVIRONMENT
 
 from kerntune.base.config import Config
-from kerntune.timing.sample import TimingProtocol
+from kerntune.timing.timers import TimingProtocol
 from kerntune.tuning.cache import StoredTrial, TrialKey, WinnerKey
 from kerntune.tuning.cache.trials import SCHEMA
 

@@ -234,13 +234,13 @@ def test_one_process_serves_the_whole_decision_and_ends_with_it(
     this_gpu: FakeBackend, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     script(this_gpu, block(64, 3000.0), block(128, 1000.0), isolated=True)
-    real, started = isolation.LookProcess, list[Any]()
+    real, started = isolation.FirstLaunchProcess, list[Any]()
 
     def counted(*args: Any) -> Any:
         started.append(real(*args))
         return started[-1]
 
-    monkeypatch.setattr(isolation, "LookProcess", counted)
+    monkeypatch.setattr(isolation, "FirstLaunchProcess", counted)
     kernel = kerntune.autotune(configs(64, 128), key=["n"])(increment_kernel)
 
     def tuned(x: torch.Tensor) -> torch.Tensor:

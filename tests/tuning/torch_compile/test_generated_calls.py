@@ -70,7 +70,7 @@ def calls_in(code: str) -> list[str]:
 def test_the_prepared_launch_is_called_past_the_dispatcher(runs: Runs) -> None:
     code = code_of(doubling(make()), torch.randn(100))
     (call,) = calls_in(code)
-    assert re.fullmatch(r"(kt\w+)_path\.front\(\1_grid_of\(\), arg0_1, buf0, 100, 2\.0\)", call)
+    assert re.fullmatch(r"(kt\w+)_path\.launch\(\1_grid_of\(\), arg0_1, buf0, 100, 2\.0\)", call)
     assert "torch.ops.kerntune" not in code
     assert runs.blocks() == [64]
 
@@ -85,7 +85,7 @@ def test_nothing_is_copied(runs: Runs) -> None:
 def test_symbolic_sizes_are_handed_over(runs: Runs) -> None:
     code = code_of(doubling(make()), torch.randn(100), dynamic=True)
     (call,) = calls_in(code)
-    assert re.fullmatch(r"(kt\w+)_path\.front\(\1_grid_of\((s\d+)\), arg1_1, buf0, \2, 2\.0\)", call)
+    assert re.fullmatch(r"(kt\w+)_path\.launch\(\1_grid_of\((s\d+)\), arg1_1, buf0, \2, 2\.0\)", call)
 
 
 def test_remembered_grids_are_those_of_the_call(runs: Runs) -> None:
@@ -114,7 +114,7 @@ def test_grids_of_numbers_stand_in_the_code(runs: Runs) -> None:
         return y
 
     (call,) = calls_in(code_of(f, torch.randn(100), dynamic=True))
-    assert re.fullmatch(r"kt\w+_path\.front\(\(s\d+ ?// ?2, 3,\), arg1_1, buf0, s\d+, factor=2\.0\)", call)
+    assert re.fullmatch(r"kt\w+_path\.launch\(\(s\d+ ?// ?2, 3,\), arg1_1, buf0, s\d+, factor=2\.0\)", call)
     assert runs.launches[0].grid == (50, 3)
 
 
@@ -128,7 +128,7 @@ def test_grids_that_close_over_tensors_are_made_at_each_call(runs: Runs) -> None
 
     (call,) = calls_in(code_of(f, torch.randn(100), dynamic=True))
     assert re.fullmatch(
-        r"(kt\w+)_path\.front\(\1\.made_grid\(\[buf0, arg1_1\], \[(s\d+)\], \[\]\), arg1_1, buf0, \2, 2\.0\)", call
+        r"(kt\w+)_path\.launch\(\1\.made_grid\(\[buf0, arg1_1\], \[(s\d+)\], \[\]\), arg1_1, buf0, \2, 2\.0\)", call
     )
     assert runs.launches[0].grid == (2,)
 
@@ -288,7 +288,7 @@ def heads(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 def test_values_without_a_literal_are_kept(heads: list[str]) -> None:
     one = launch(make(), Given("tensors", 1), KnownValue(torch.float32), KnownValue(float("inf")), KnownValue("text"))
-    assert text_of_call(one) == "kt_path.front(kt_grid, b, kt_fixed[1], kt_fixed[2], 'text')"
+    assert text_of_call(one) == "kt_path.launch(kt_grid, b, kt_fixed[1], kt_fixed[2], 'text')"
     assert heads == ["kt_path = kt.path", "kt_fixed = kt.fixed", "kt_grid = kt.fixed_grid"]
     assert one.fixed[1] is torch.float32
 

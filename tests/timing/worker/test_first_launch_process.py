@@ -1,4 +1,4 @@
-"""The process for first looks: how it starts, answers, ends, and dies with its parent."""
+"""The process for first launches: how it starts, answers, ends, and dies with its parent."""
 
 from __future__ import annotations
 
@@ -24,21 +24,21 @@ from kerntune.gpu.base import Buffer
 from kerntune.gpu.script import ABORT, HANG, ILLEGAL_ADDRESS, Rule, Script
 from kerntune.gpu.scripted import FakeGpu
 from kerntune.gpu.staging import HOST, HostStaging
-from kerntune.timing.worker.look_process import LookProcess
-from kerntune.timing.worker.look_requests import (
+from kerntune.timing.worker.first_launch_process import FirstLaunchProcess
+from kerntune.timing.worker.first_launch_server import FirstLaunchWorker
+from kerntune.timing.worker.requests import (
+    FirstLaunchFailed,
+    FirstLaunchReply,
+    FirstLaunchRequest,
     ForgetRequest,
-    LookFailed,
-    LookReply,
-    LookRequest,
     Staged,
     StagedPiece,
     StageRequest,
 )
-from kerntune.timing.worker.looks import Looker
 
 ROOT = Path(__file__).resolve().parents[3]
 WORK = recording()
-LOOK = LookRequest(WORK, {b.sha256: bytes_of(b.code) for b in WORK.binaries})
+LOOK = FirstLaunchRequest(WORK, {b.sha256: bytes_of(b.code) for b in WORK.binaries})
 
 
 def staged() -> StageRequest:
@@ -60,17 +60,17 @@ def staging(gpu: FakeGpu) -> Iterator[HostStaging]:
 
 
 @pytest.fixture
-def processes(gpu: FakeGpu, staging: HostStaging) -> Iterator[list[LookProcess]]:
+def processes(gpu: FakeGpu, staging: HostStaging) -> Iterator[list[FirstLaunchProcess]]:
     """Ended at the end."""
-    made: list[LookProcess] = []
+    made: list[FirstLaunchProcess] = []
     yield made
     for process in made:
         process.end()
 
 
-def start(processes: list[LookProcess], gpu: FakeGpu, staging: HostStaging, *rules: Rule) -> LookProcess:
+def start(processes: list[FirstLaunchProcess], gpu: FakeGpu, staging: HostStaging, *rules: Rule) -> FirstLaunchProcess:
     gpu.script = Script(rules, isolated=True)
-    processes.append(LookProcess(gpu.looking_process(), staging.file))
+    processes.append(FirstLaunchProcess(gpu.first_launch_arguments(), staging.file))
     return processes[-1]
 
 
@@ -82,46 +82,46 @@ def gone(pid: int) -> bool:
         return True
 
 
-def test_looks_on_staged_storages(processes: list[LookProcess], gpu: FakeGpu, staging: HostStaging) -> None:
+def test_looks_on_staged_storages(processes: list[FirstLaunchProcess], gpu: FakeGpu, staging: HostStaging) -> None:
     process = start(processes, gpu, staging, Rule(time_ns=1234.0))
     refused = process.ask(LOOK, 30.0)
-    assert isinstance(refused, LookFailed)
+    assert isinstance(refused, FirstLaunchFailed)
     assert "was not staged" in refused.reason
     assert not refused.spoiled
     assert process.ask(staged(), 30.0) == Staged()
     reply = process.ask(LOOK, 30.0)
-    assert isinstance(reply, LookReply)
+    assert isinstance(reply, FirstLaunchReply)
     assert reply.ns == pytest.approx(1234.0, rel=0.05)
     assert process.ask(ForgetRequest(), 30.0) == Staged()
-    assert isinstance(process.ask(LOOK, 30.0), LookFailed)
+    assert isinstance(process.ask(LOOK, 30.0), FirstLaunchFailed)
 
 
 def test_code_is_loaded_once_a_tuning(gpu: FakeGpu, staging: HostStaging) -> None:
-    looker = Looker(gpu, staging.file)
+    looker = FirstLaunchWorker(gpu, staging.file)
     looker.prepare()
     own = gpu.modules
     for _ in range(2):
         assert looker.answer(staged()) == Staged()
         for _ in range(3):
-            assert isinstance(looker.answer(LOOK), LookReply)
+            assert isinstance(looker.answer(LOOK), FirstLaunchReply)
         assert gpu.modules == own + len(WORK.binaries)
         assert looker.answer(ForgetRequest()) == Staged()
         assert gpu.modules == own
 
 
 def test_a_first_look_finds_all_ready_and_leaves_the_zones_on_the_device(gpu: FakeGpu, staging: HostStaging) -> None:
-    looker = Looker(gpu, staging.file)
+    looker = FirstLaunchWorker(gpu, staging.file)
     looker.prepare()
     loaded = gpu.modules
     assert loaded > 0
     assert looker.answer(staged()) == Staged()
     gpu.allocate_host = refused  # type: ignore[method-assign]
-    assert isinstance(looker.answer(LOOK), LookReply)
+    assert isinstance(looker.answer(LOOK), FirstLaunchReply)
     assert gpu.modules == loaded + len(WORK.binaries)
 
 
 def test_a_process_that_can_prepare_nothing_begins_all_the_same(gpu: FakeGpu, staging: HostStaging) -> None:
-    looker = Looker(gpu, staging.file)
+    looker = FirstLaunchWorker(gpu, staging.file)
     gpu.allocate = refused  # type: ignore[method-assign]
     looker.prepare()
 
@@ -131,30 +131,32 @@ def refused(nbytes: int) -> Buffer:
 
 
 def test_a_changed_guard_names_launch_and_storage(
-    processes: list[LookProcess], gpu: FakeGpu, staging: HostStaging
+    processes: list[FirstLaunchProcess], gpu: FakeGpu, staging: HostStaging
 ) -> None:
     process = start(processes, gpu, staging, Rule(beside=(16, 4)))
     process.ask(staged(), 30.0)
     for _ in range(2):  # the zones are mended
         reply = process.ask(LOOK, 30.0)
-        assert isinstance(reply, LookReply)
+        assert isinstance(reply, FirstLaunchReply)
         (guard,) = reply.guards
         assert (guard.launch, guard.storage, guard.count) == (0, 1, 4)
         assert guard.first == WORK.storages[1].nbytes + 16
 
 
-def test_a_fault_is_the_last_answer(processes: list[LookProcess], gpu: FakeGpu, staging: HostStaging) -> None:
+def test_a_fault_is_the_last_answer(processes: list[FirstLaunchProcess], gpu: FakeGpu, staging: HostStaging) -> None:
     process = start(processes, gpu, staging, Rule(fault=ILLEGAL_ADDRESS))
     process.ask(staged(), 30.0)
     reply = process.ask(LOOK, 30.0)
-    assert isinstance(reply, LookFailed)
+    assert isinstance(reply, FirstLaunchFailed)
     assert (reply.spoiled, "ILLEGAL_ADDRESS" in reply.reason) == (True, True)
     with pytest.raises(ChildEnded, match="exit status 3") as caught:
         process.ask(LOOK, 30.0)
     assert caught.value.signal is None
 
 
-def test_an_abort_is_told_with_its_signal(processes: list[LookProcess], gpu: FakeGpu, staging: HostStaging) -> None:
+def test_an_abort_is_told_with_its_signal(
+    processes: list[FirstLaunchProcess], gpu: FakeGpu, staging: HostStaging
+) -> None:
     process = start(processes, gpu, staging, Rule(fault=ABORT))
     process.ask(staged(), 30.0)
     with pytest.raises(ChildEnded, match="SIGABRT") as caught:
@@ -162,7 +164,7 @@ def test_an_abort_is_told_with_its_signal(processes: list[LookProcess], gpu: Fak
     assert caught.value.signal == signal.SIGABRT
 
 
-def test_an_abort_leaves_no_core_file(processes: list[LookProcess], gpu: FakeGpu, staging: HostStaging) -> None:
+def test_an_abort_leaves_no_core_file(processes: list[FirstLaunchProcess], gpu: FakeGpu, staging: HostStaging) -> None:
     """Gigabytes in the user's working folder, for each candidate that aborts."""
     before = resource.getrlimit(resource.RLIMIT_CORE)
     if before[1] == 0:
@@ -177,7 +179,7 @@ def test_an_abort_leaves_no_core_file(processes: list[LookProcess], gpu: FakeGpu
     assert re.search(r"^Max core file size +0 +0 ", limits, re.MULTILINE)
 
 
-def test_a_hang_ends_with_its_process(processes: list[LookProcess], gpu: FakeGpu, staging: HostStaging) -> None:
+def test_a_hang_ends_with_its_process(processes: list[FirstLaunchProcess], gpu: FakeGpu, staging: HostStaging) -> None:
     process = start(processes, gpu, staging, Rule(fault=HANG))
     process.ask(staged(), 30.0)
     pid = process.child.pid
@@ -192,14 +194,14 @@ class Interrupted(BaseException):
 
 
 def test_an_interrupted_question_ends_the_process(
-    processes: list[LookProcess], gpu: FakeGpu, staging: HostStaging, monkeypatch: pytest.MonkeyPatch
+    processes: list[FirstLaunchProcess], gpu: FakeGpu, staging: HostStaging, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Else who asks next waits for a launch that never ends, or gets the reply to this question."""
     process = start(processes, gpu, staging, Rule(fault=HANG))
     process.ask(staged(), 30.0)
     pid = process.child.pid
 
-    def interrupted(*given: object) -> LookReply:
+    def interrupted(*given: object) -> FirstLaunchReply:
         raise Interrupted
 
     with monkeypatch.context() as patch:
@@ -212,14 +214,18 @@ def test_an_interrupted_question_ends_the_process(
         process.ask(ForgetRequest(), 30.0)
 
 
-def test_one_that_can_not_start_says_why(processes: list[LookProcess], staging: HostStaging) -> None:
-    processes.append(LookProcess(("--nothing",), staging.file))
+def test_one_that_can_not_start_says_why(processes: list[FirstLaunchProcess], staging: HostStaging) -> None:
+    processes.append(FirstLaunchProcess(("--nothing",), staging.file))
     with pytest.raises(MeasurementError, match="did not start: its process ended with exit status 1: ValueError"):
         processes[0].wait()
 
 
 def test_it_runs_this_kerntune_in_any_working_folder(
-    processes: list[LookProcess], gpu: FakeGpu, staging: HostStaging, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    processes: list[FirstLaunchProcess],
+    gpu: FakeGpu,
+    staging: HostStaging,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Which may be another checkout, or have modules that are called as those of the standard library."""
     (tmp_path / "kerntune").mkdir()
@@ -239,7 +245,7 @@ def test_one_that_no_process_can_be_had_for_says_so(
     staging: HostStaging, gpu: FakeGpu, monkeypatch: pytest.MonkeyPatch, names: tuple[Any, str]
 ) -> None:
     monkeypatch.setattr(*names, no_process)
-    process = LookProcess(gpu.looking_process(), staging.file)
+    process = FirstLaunchProcess(gpu.first_launch_arguments(), staging.file)
     assert not process.alive
     with pytest.raises(MeasurementError, match=r"did not start: no process can be started .*Too many open files"):
         process.wait()
@@ -252,7 +258,7 @@ def test_one_that_no_process_can_be_had_for_says_so(
 LATE = """
 import sys, threading
 sys.path[:0] = [{tests!r}, {root!r}]
-from timing.worker.test_look_process import *
+from timing.worker.test_first_launch_process import *
 device = FakeGpu(typical_device(Target.parse("cuda:90")), Script(isolated=True))
 staging = HostStaging(device)
 
@@ -260,11 +266,11 @@ def tune(process=None):
     main = threading.main_thread()
     main.join()
     time.sleep(0.5)
-    process = process or LookProcess(device.looking_process(), staging.file)
+    process = process or FirstLaunchProcess(device.first_launch_arguments(), staging.file)
     print(process.ask(staged(), 30.0), flush=True)
     process.end(wait=False)
 
-given = [LookProcess(device.looking_process(), staging.file)] if {early} else []
+given = [FirstLaunchProcess(device.first_launch_arguments(), staging.file)] if {early} else []
 threading.Thread(target=tune, args=given).start()
 """
 
@@ -279,9 +285,9 @@ def test_it_serves_a_thread_that_goes_on_after_the_main_one(early: bool) -> None
 PARENT = """
 import sys
 sys.path[:0] = [{tests!r}, {root!r}]
-from timing.worker.test_look_process import *
+from timing.worker.test_first_launch_process import *
 device = FakeGpu(typical_device(Target.parse("cuda:90")), Script([Rule(fault=HANG)], isolated=True))
-process = LookProcess(device.looking_process(), HostStaging(device).file)
+process = FirstLaunchProcess(device.first_launch_arguments(), HostStaging(device).file)
 process.ask(staged(), 30.0)
 print(process.child.pid, flush=True)
 process.ask(LOOK, 600.0)
@@ -316,7 +322,7 @@ def test_it_dies_with_its_parent(number: int) -> None:
 def test_it_starts_without_what_only_comparisons_need() -> None:
     """numpy takes as much of a processor as all else that it imports (``benchmarks/results/quarantine_host.json``)."""
     text = (
-        "import sys; import kerntune.timing.worker.looks, kerntune.gpu.driver_gpu; "
+        "import sys; import kerntune.timing.worker.first_launch_server, kerntune.gpu.driver_gpu; "
         "print(*{'numpy', 'torch', 'triton'} & {m.partition('.')[0] for m in sys.modules})"
     )
     done = subprocess.run([sys.executable, "-c", text], capture_output=True, text=True, check=True, cwd=ROOT)

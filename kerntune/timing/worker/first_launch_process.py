@@ -8,20 +8,19 @@ from collections.abc import Callable, Generator, Sequence
 from kerntune.base.child_process import ChildEnded, ChildProcess, module_command
 from kerntune.errors import FrameError, MeasurementError, PeerTimeout
 from kerntune.gpu.cuda_driver import visible_env
-from kerntune.timing.worker.look_requests import LookMessage, LooksRequest
-from kerntune.timing.worker.requests import Ready
+from kerntune.timing.worker.requests import FirstLaunchesRequest, FirstLaunchMessage, Ready
 
 START_LIMIT_S = 60.0
 
 
-class LookProcess:
+class FirstLaunchProcess:
     """One process. It starts at once, in another thread; ``device`` has the words for its device, ``file`` is the
     descriptor of staging memory that it inherits."""
 
     def __init__(self, device: Sequence[str], file: int) -> None:
         command = module_command("kerntune.timing.worker", "first-launches", str(os.getpid()), str(file), *device)
-        self.child: ChildProcess[LookMessage] = ChildProcess(
-            command, LookMessage, visible_env(os.environ), (file,), from_lasting_thread=True
+        self.child: ChildProcess[FirstLaunchMessage] = ChildProcess(
+            command, FirstLaunchMessage, visible_env(os.environ), (file,), from_lasting_thread=True
         )
         self.asked = 0
 
@@ -39,18 +38,20 @@ class LookProcess:
         if not isinstance(first, Ready):
             raise MeasurementError(getattr(first, "message", "a process for first launches did not start"))
 
-    def ask(self, request: LookMessage, limit_s: float) -> LookMessage:
+    def ask(self, request: FirstLaunchMessage, limit_s: float) -> FirstLaunchMessage:
         """The reply. :class:`ChildEnded` or :class:`PeerTimeout` if there is none; it can't be asked again then."""
         self.wait()
         self.asked += 1
         return self._reply(request, limit_s)
 
-    def ask_each(self, request: LooksRequest, limit_s: Callable[[], float]) -> Generator[LookMessage, None, None]:
+    def ask_each(
+        self, request: FirstLaunchesRequest, limit_s: Callable[[], float]
+    ) -> Generator[FirstLaunchMessage, None, None]:
         """The replies in order, each within the limit of its time. As :meth:`ask`; without all of them, for whatever
         reason, the process is ended."""
         self.wait()
         self.asked += 1
-        left, sending = len(request.looks), [request]
+        left, sending = len(request.requests), [request]
         try:
             while left:
                 reply = self._reply(sending.pop() if sending else None, limit_s())
@@ -61,7 +62,7 @@ class LookProcess:
                 self.end(wait=False)
             raise
 
-    def _reply(self, request: LookMessage | None, limit_s: float) -> LookMessage:
+    def _reply(self, request: FirstLaunchMessage | None, limit_s: float) -> FirstLaunchMessage:
         try:
             return self.child.ask(request, limit_s)
         except (ChildEnded, PeerTimeout):

@@ -40,7 +40,7 @@ FAULTS = frozenset({signal.SIGSEGV, signal.SIGABRT, signal.SIGBUS, signal.SIGILL
 """Signals of a front end that crashed. Any other signal came from outside, and has nothing to do with the request."""
 
 
-class Front(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class ForkReply(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The result of a copy for request ``index``; ``job`` is None if the front end raised."""
 
     index: int
@@ -55,18 +55,18 @@ class Crashed:
     reason: str
 
 
-Fronted = Union[Lowered, Crashed, None]
+FrontEndResult = Union[Lowered, Crashed, None]
 """None: no copy has tried, or the front end raised an exception, which it will raise again."""
 
 
 @dataclass
-class _Copy:
+class _Fork:
     """A forked process and the requests it was given, in order."""
 
     pid: int
     pipe: int
     indices: list[int]
-    reader: Reader[Front]
+    reader: Reader[ForkReply]
     active: float = field(default_factory=time.monotonic)
 
 
@@ -77,15 +77,15 @@ def fork_count(requests: int) -> int:
     return min(MAX_FORKS, len(os.sched_getaffinity(0)) // 2, requests // EACH)
 
 
-def lower_in_forks(requests: Sequence[CompileRequest], forks: int) -> Iterator[tuple[CompileRequest, Fronted]]:
+def lower_in_forks(requests: Sequence[CompileRequest], forks: int) -> Iterator[tuple[CompileRequest, FrontEndResult]]:
     """Each request once, when it is done; those that no copy has answered come last, with None."""
-    copies: list[_Copy] = []
+    copies: list[_Fork] = []
     alone: list[int] = []
-    open_: dict[int, _Copy] = {}
+    open_: dict[int, _Fork] = {}
     try:
         for indices in shares(len(requests), forks):
             try:
-                copies.append(_fork(requests, indices))
+                copies.append(_start_fork(requests, indices))
             except OSError:  # the system refuses another copy: this process lowers its share
                 alone += indices
             else:
@@ -94,7 +94,7 @@ def lower_in_forks(requests: Sequence[CompileRequest], forks: int) -> Iterator[t
         while open_:
             yield from _arrived(requests, open_, 1000)
         for copy in copies:
-            crashed = _ended(copy)
+            crashed = _how_fork_ended(copy)
             for index in copy.indices:
                 yield requests[index], crashed
                 crashed = None
@@ -102,7 +102,7 @@ def lower_in_forks(requests: Sequence[CompileRequest], forks: int) -> Iterator[t
             yield requests[index], None
     finally:
         for copy in copies:
-            _end(copy)
+            _end_fork(copy)
 
 
 def shares(requests: int, forks: int) -> list[list[int]]:
@@ -117,8 +117,8 @@ def shares(requests: int, forks: int) -> list[list[int]]:
 
 
 def _arrived(
-    requests: Sequence[CompileRequest], open_: dict[int, _Copy], ms: int
-) -> Iterator[tuple[CompileRequest, Fronted]]:
+    requests: Sequence[CompileRequest], open_: dict[int, _Fork], ms: int
+) -> Iterator[tuple[CompileRequest, FrontEndResult]]:
     """What arrives through the pipes within ``ms``; a pipe that is closed, or silent for too long, leaves ``open_``."""
     poll = select.poll()  # select() refuses descriptors from 1024 on
     for pipe in open_:
@@ -127,20 +127,20 @@ def _arrived(
         copy = open_[pipe]
         copy.active = time.monotonic()
         try:
-            fronts = copy.reader.arrived()
+            replies = copy.reader.arrived()
         except FrameError:
             del open_[pipe]
             continue
-        for front in fronts:
-            copy.indices.remove(front.index)
-            request = requests[front.index]
-            yield request, None if front.job is None else Lowered(request, front.source_text, front.job)
+        for reply in replies:
+            copy.indices.remove(reply.index)
+            request = requests[reply.index]
+            yield request, None if reply.job is None else Lowered(request, reply.source_text, reply.job)
     for pipe, copy in list(open_.items()):
         if time.monotonic() - copy.active > SILENCE_SECONDS:
             del open_[pipe]
 
 
-def _ended(copy: _Copy) -> Crashed | None:
+def _how_fork_ended(copy: _Fork) -> Crashed | None:
     """Reap a copy, if it has ended; its crash, if it was one."""
     deadline = time.monotonic() + 1.0
     while time.monotonic() < deadline:
@@ -160,12 +160,12 @@ def _death(status: int) -> str:
     return f"Triton's front end died ({signal.Signals(os.WTERMSIG(status)).name})"
 
 
-def _end(copy: _Copy) -> None:
+def _end_fork(copy: _Fork) -> None:
     os.close(copy.pipe)
     end(copy.pid)
 
 
-def _fork(requests: Sequence[CompileRequest], indices: list[int]) -> _Copy:
+def _start_fork(requests: Sequence[CompileRequest], indices: list[int]) -> _Fork:
     read, write = os.pipe()
     _flush()
     try:
@@ -175,12 +175,12 @@ def _fork(requests: Sequence[CompileRequest], indices: list[int]) -> _Copy:
         raise
     finally:
         os.close(write)
-    return _Copy(pid, read, indices, Reader(read, Front))
+    return _Fork(pid, read, indices, Reader(read, ForkReply))
 
 
 def _serve(write: int, requests: Sequence[CompileRequest], indices: list[int]) -> None:
     for index in indices:
-        send(write, _front(index, requests[index]))
+        send(write, _front_end_reply(index, requests[index]))
     _flush()
 
 
@@ -191,9 +191,9 @@ def _flush() -> None:
             stream.flush()
 
 
-def _front(index: int, request: CompileRequest) -> Front:
+def _front_end_reply(index: int, request: CompileRequest) -> ForkReply:
     try:
         lowered = lower(request)
     except Exception:
-        return Front(index, "", None)
-    return Front(index, lowered.source_text, lowered.job)
+        return ForkReply(index, "", None)
+    return ForkReply(index, lowered.source_text, lowered.job)

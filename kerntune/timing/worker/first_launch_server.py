@@ -1,7 +1,8 @@
 """A process that runs launches which may fault, hang or abort; :mod:`kerntune.timing.worker` starts it.
 
 Its words are the parent's process id, the descriptor of staging memory of the host, then what
-:meth:`kerntune.gpu.base.Gpu.looking_process` says of the device. It dies with its parent, and holds nothing but copies.
+:meth:`kerntune.gpu.base.Gpu.first_launch_arguments` says of the device. It dies with its parent, and holds nothing but
+copies.
 """
 
 from __future__ import annotations
@@ -23,24 +24,25 @@ from kerntune.gpu.guards import GuardedBuffer, GuardReader
 from kerntune.gpu.memory import Memory, Source, used_storages
 from kerntune.gpu.program import Loader, Program
 from kerntune.gpu.staging import Receiver
-from kerntune.timing.worker.look_requests import (
+from kerntune.timing.worker.requests import (
     ChangedGuard,
+    FirstLaunchesRequest,
+    FirstLaunchFailed,
+    FirstLaunchMessage,
+    FirstLaunchReply,
+    FirstLaunchRequest,
     ForgetRequest,
-    LookFailed,
-    LookMessage,
-    LookReply,
-    LookRequest,
-    LooksRequest,
+    Ready,
+    RequestFailed,
     Staged,
     StageRequest,
 )
-from kerntune.timing.worker.requests import Ready, RequestFailed
 
 SPOILED = 3
 """Exit code of a worker whose device answers nothing any more."""
 
 
-class Looker:
+class FirstLaunchWorker:
     """A device, and the storages of one call on it: their first content, and guarded memory to run in."""
 
     def __init__(self, gpu: Executor, file: int) -> None:
@@ -49,20 +51,20 @@ class Looker:
         self._pristine: dict[int, Buffer] = {}
         self._guarded: dict[int, GuardedBuffer] = {}
         self._running = 0
-        """The place of the launch that runs, among those of a look."""
+        """The place of the launch that runs, among those of a request."""
 
     def prepare(self) -> None:
-        """What the first look needs, before anything is asked. A help, no need."""
+        """What the first launch needs, before anything is asked. A help, no need."""
         with contextlib.suppress(KerntuneError):
             self._reader.prepare()
 
-    def answers(self, request: LookMessage) -> Iterator[LookMessage]:
+    def answers(self, request: FirstLaunchMessage) -> Iterator[FirstLaunchMessage]:
         """The replies to a request, each as it is known."""
-        for one in request.looks if isinstance(request, LooksRequest) else (request,):
+        for one in request.requests if isinstance(request, FirstLaunchesRequest) else (request,):
             yield self.answer(one)
 
-    def answer(self, request: LookMessage) -> LookMessage:
-        """The reply to a request. A failed look that leaves the device usable isn't ``spoiled``."""
+    def answer(self, request: FirstLaunchMessage) -> FirstLaunchMessage:
+        """The reply to a request. A failed launch that leaves the device usable isn't ``spoiled``."""
         if isinstance(request, StageRequest):
             return self._stage(request)
         if isinstance(request, ForgetRequest):
@@ -71,11 +73,11 @@ class Looker:
             self._reader.forget()
             self._loader.close()
             return Staged()
-        if isinstance(request, LookRequest):
-            return self._look(request)
-        return RequestFailed(f"a process for first looks can't answer {type(request).__name__}", replayable=False)
+        if isinstance(request, FirstLaunchRequest):
+            return self._first_launch(request)
+        return RequestFailed(f"a process for first launches can't answer {type(request).__name__}", replayable=False)
 
-    def _stage(self, request: StageRequest) -> LookMessage:
+    def _stage(self, request: StageRequest) -> FirstLaunchMessage:
         try:
             for storage, (nbytes, residue) in request.layout.items():
                 self._make_room(storage, nbytes, residue)
@@ -90,13 +92,13 @@ class Looker:
             self._pristine[storage] = self._gpu.allocate(nbytes)
             self._guarded[storage] = GuardedBuffer(self._gpu, nbytes, residue)
 
-    def _look(self, request: LookRequest) -> LookMessage:
+    def _first_launch(self, request: FirstLaunchRequest) -> FirstLaunchMessage:
         """What is loaded stays until the tuning is over: the driver would unload it while the other process waits."""
         self._running = 0
         try:
             return self._run(request.recording, request.artifacts)
         except (MeasurementError, BackendError, ReplayError, OutOfResourcesError) as exc:
-            return LookFailed(
+            return FirstLaunchFailed(
                 str(exc),
                 self._is_lost(),
                 isinstance(exc, OutOfResourcesError),
@@ -104,7 +106,7 @@ class Looker:
                 isinstance(exc, MeasurementError),
             )
 
-    def _run(self, recording: Recording, artifacts: Artifacts) -> LookReply:
+    def _run(self, recording: Recording, artifacts: Artifacts) -> FirstLaunchReply:
         """Each launch by itself, in order, so that a fault and a changed guard zone have one that made them."""
         memory = Memory(self._gpu, recording.storages, self._sources(recording))
         singles = [msgspec.structs.replace(recording, launches=(x,)).pruned() for x in recording.working]
@@ -116,7 +118,7 @@ class Looker:
             program.enqueue()
             ns += self._gpu.elapsed_ns(begin, self._gpu.event())
             guards += self._changed_guards(self._running)
-        return LookReply(ns, tuple(guards))
+        return FirstLaunchReply(ns, tuple(guards))
 
     def _sources(self, recording: Recording) -> list[Source]:
         used = set(used_storages(recording))
@@ -141,21 +143,21 @@ class Looker:
         return False
 
 
-def serve(gpu: Executor, file: int, outbox: int) -> int:
+def serve_first_launches(gpu: Executor, file: int, outbox: int) -> int:
     """Answer requests on standard input until it closes; the exit code."""
-    looker = Looker(gpu, file)
+    looker = FirstLaunchWorker(gpu, file)
     send(outbox, Ready(gpu.spec.name))
-    requests: Reader[LookMessage] = Reader(0, LookMessage)
+    requests: Reader[FirstLaunchMessage] = Reader(0, FirstLaunchMessage)
     looker.prepare()
     for reply in (reply for request in requests for reply in looker.answers(request)):
         send(outbox, reply)
-        if isinstance(reply, LookFailed) and reply.spoiled:
+        if isinstance(reply, FirstLaunchFailed) and reply.spoiled:
             return SPOILED
     return 0
 
 
 def open_device(words: Sequence[str]) -> Executor:
-    """The device that :meth:`kerntune.gpu.base.Gpu.looking_process` tells of."""
+    """The device that :meth:`kerntune.gpu.base.Gpu.first_launch_arguments` tells of."""
     if words[0] != "--script":
         from kerntune.gpu.driver_gpu import DriverGpu
 
@@ -177,4 +179,4 @@ def main(words: Sequence[str]) -> int:
     except KerntuneError as exc:
         send(outbox, RequestFailed(str(exc), replayable=False))
         return 1
-    return serve(gpu, int(words[1]), outbox)
+    return serve_first_launches(gpu, int(words[1]), outbox)

@@ -15,11 +15,11 @@ import torch
 from kerntune.kernels.dispatch import native
 from kerntune.kernels.dispatch.codegen import PREFIX, make
 
-FRONT, FIND = f"{PREFIX}front", f"{PREFIX}find"
+FUNCTION, FIND = f"{PREFIX}front", f"{PREFIX}find"
 
 
 @dataclass(frozen=True)
-class ChoiceFront:
+class ChoiceFunction:
     """The parameters of a choice."""
 
     parameters: Sequence[inspect.Parameter]
@@ -29,7 +29,7 @@ class ChoiceFront:
         found, arguments = f"{PREFIX}found", self._arguments()
         return "\n".join(
             [
-                f"def {FRONT}({self._signature()}):",
+                f"def {FUNCTION}({self._signature()}):",
                 f"    if {PREFIX}compiling():",
                 f"        return {PREFIX}traced({arguments})",
                 f"    {found} = {FIND}({', '.join(p.name for p in in_order(self.parameters))})",
@@ -44,7 +44,7 @@ class ChoiceFront:
         """The function. ``traced`` is called while ``compiling`` is true, ``miss`` until :func:`find_by` is."""
         defaults = {f"{PREFIX}d{i}": p.default for i, p in enumerate(self.parameters)}
         named = {f"{PREFIX}miss": miss, f"{PREFIX}traced": traced, f"{PREFIX}compiling": compiling}
-        return make(self.text(), FRONT, {FIND: _nothing, **named, **defaults})
+        return make(self.text(), FUNCTION, {FIND: _nothing, **named, **defaults})
 
     def _signature(self) -> str:
         texts: list[str] = []
@@ -66,9 +66,9 @@ def in_order(parameters: Sequence[inspect.Parameter]) -> list[inspect.Parameter]
     return sorted(parameters, key=lambda p: p.kind is p.KEYWORD_ONLY)
 
 
-def find_by(front: Any, find: Callable[..., Any]) -> None:
+def find_by(function: Any, find: Callable[..., Any]) -> None:
     """Have a choice's function look calls up by ``find``, which takes the values :func:`in_order`."""
-    front.__globals__[FIND] = find
+    function.__globals__[FIND] = find
 
 
 def _nothing(*values: Any) -> None:

@@ -1,0 +1,168 @@
+"""Locks of files: whether they work in a folder, files to lock, and one that many share or one has alone.
+
+On some network file systems locks do nothing, or are refused.
+
+Two locks of the kernel lie on one open file that many share or one has alone, across processes and containers:
+``flock``, whose side is the lock itself, and a write lock on the file's first byte (``F_OFD_SETLK``, fcntl(2))
+through which all pass on the way in. Who waits to have the file alone keeps that byte, so that no other comes in
+meanwhile, and waits only for those that are in. The system lets go of both when the holder ends, however it ends.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import secrets
+import struct
+import time
+from collections.abc import Callable, Iterator
+from functools import lru_cache
+from pathlib import Path
+
+
+@lru_cache(maxsize=64)
+def locks_work(folder: Path) -> bool:
+    """Whether ``flock`` in this folder keeps a second holder out; asked once a process. A folder that can't be written
+    counts as one where it does: taking a lock there raises an error."""
+    path = folder / f"kerntune-probe-{secrets.token_hex(6)}"
+    try:
+        with _opened(path) as first, _opened(path) as second:
+            return _can_lock(first) and not _can_lock(second)
+    except OSError:
+        return True
+    finally:
+        with contextlib.suppress(OSError):
+            os.unlink(path)
+
+
+@contextlib.contextmanager
+def _opened(path: Path) -> Iterator[int]:
+    handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+    try:
+        yield handle
+    finally:
+        os.close(handle)
+
+
+def _can_lock(handle: int) -> bool:
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        return False
+    return True
+
+
+def open_lock_file(path: str | os.PathLike[str]) -> int:
+    """A descriptor of a file to lock, which any user may. ``OSError`` where there can be none.
+
+    An existing file is opened without ``O_CREAT``: in a folder such as ``/tmp`` the system refuses that for a file of
+    another user (``fs.protected_regular``, proc_sys_fs(5)).
+    """
+    flags = os.O_CLOEXEC | os.O_NOFOLLOW
+    for _ in range(2):
+        try:
+            return os.open(path, os.O_RDWR | flags)
+        except PermissionError:
+            return os.open(path, os.O_RDONLY | flags)
+        except FileNotFoundError:
+            with contextlib.suppress(FileExistsError):
+                return _new_file(path, flags)
+    return os.open(path, os.O_RDWR | flags)
+
+
+def _new_file(path: str | os.PathLike[str], flags: int) -> int:
+    handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | flags, 0o666)
+    with contextlib.suppress(OSError):
+        os.fchmod(handle, 0o666)  # whatever the umask says
+    return handle
+
+
+LOCK_POLL_S = 0.01
+"""Seconds between two attempts: ``flock`` has no time limit of its own."""
+
+_FLOCK = struct.Struct("hhqqi4x")
+"""``struct flock`` of 64-bit Linux, in native alignment: type, whence, start, length, process."""
+
+
+class LockBusy(Exception):
+    """Others did not let go in time. ``shared``: none of them has the file alone."""
+
+    shared = False
+
+
+class TwoSidedLock:
+    """One holder's place at a file that is open as ``handle``, which is closed at the end."""
+
+    def __init__(self, handle: int) -> None:
+        self._handle = handle
+
+    def acquire(
+        self, alone: bool, patience_s: float, waiting: Callable[[float], None], *, inside: bool = False
+    ) -> bool:
+        """Wait for one side; False where the file system has no locks. :class:`LockBusy` after ``patience_s`` seconds.
+
+        ``waiting`` is called with the seconds that it has taken so far. ``inside``: this process shares the file
+        already, and must not wait behind one that waits for it to leave.
+        """
+        end = time.monotonic() + patience_s
+        side = fcntl.LOCK_EX if alone else fcntl.LOCK_SH
+        try:
+            entered = None if inside else _poll_lock(lambda: _try_first_byte(self._handle), end, patience_s, waiting)
+            found = _poll_lock(lambda: _try_flock(self._handle, side), end, patience_s, waiting)
+            if entered:
+                _lock_first_byte(self._handle, fcntl.F_UNLCK)
+        except BaseException as exc:
+            if isinstance(exc, LockBusy):
+                exc.shared = alone and bool(_try_flock(self._handle, fcntl.LOCK_SH))
+            self.release()
+            raise
+        return bool(found)
+
+    def release(self) -> None:
+        """Let go. A process that was forked meanwhile has the descriptor, too, so closing it would not do."""
+        with contextlib.suppress(OSError):
+            _lock_first_byte(self._handle, fcntl.F_UNLCK)
+        with contextlib.suppress(OSError):
+            fcntl.flock(self._handle, fcntl.LOCK_UN)
+        os.close(self._handle)
+
+
+def _poll_lock(
+    attempt: Callable[[], bool | None], end: float, patience_s: float, waiting: Callable[[float], None]
+) -> bool | None:
+    """What an attempt gives that isn't False."""
+    while (found := attempt()) is False:
+        left = end - time.monotonic()
+        if left <= 0:
+            raise LockBusy
+        waiting(patience_s - left)
+        time.sleep(min(LOCK_POLL_S, left))
+    return found
+
+
+def _try_first_byte(handle: int) -> bool | None:
+    """Whether the first byte is ours now; None where it can't be had: the file can't be written, or has no such lock.
+    Then all is as it should be, but who waits to have the file alone may wait long."""
+    try:
+        _lock_first_byte(handle, fcntl.F_WRLCK)
+    except BlockingIOError:
+        return False
+    except OSError:
+        return None
+    return True
+
+
+def _lock_first_byte(handle: int, kind: int) -> None:
+    fcntl.fcntl(handle, fcntl.F_OFD_SETLK, _FLOCK.pack(kind, os.SEEK_SET, 0, 1, 0))
+
+
+def _try_flock(handle: int, side: int) -> bool | None:
+    """Whether the side is ours now; None if there is none to be had."""
+    try:
+        fcntl.flock(handle, side | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    except OSError:
+        return None
+    return True
