@@ -100,13 +100,6 @@ def test_a_config_that_inductor_no_longer_lists_is_chosen_anew_and_said() -> Non
     ]
 
 
-def test_a_listed_config_of_a_tuner_that_has_chosen_before_is_not_compiled_anew() -> None:
-    tuner = Tuner(theirs(512, 8), theirs(1024), state="hit")
-    kept = tuner.launchers[0]
-    settled(tuner, ours(512, 8))
-    assert tuner.launchers == [kept]
-
-
 def test_another_code_of_the_same_name_is_timed() -> None:
     tuner = Tuner(theirs(1024), theirs(512, 8))
     known = BaselineChoices({(KEY[0], "other source"): [ours(1024)]})
