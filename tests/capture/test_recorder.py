@@ -43,6 +43,13 @@ def test_launches_say_what_they_are(backend: FakeBackend) -> None:
     assert [p.value for p in second.params] == [None, None, N, 3.0]
 
 
+def test_what_each_launch_reads_and_writes_is_its_compiled_codes(backend: FakeBackend) -> None:
+    found = recorded(backend, three_launches)
+    sums = (frozenset({0, 1}), frozenset({1}))
+    copies = (frozenset({0}), frozenset({1}))
+    assert found.accesses == {0: copies, 1: copies, 2: sums}
+
+
 def test_equal_binaries_are_listed_once(backend: FakeBackend) -> None:
     recording = recorded(backend, three_launches).recording
     assert len(recording.binaries) == 2
