@@ -146,3 +146,9 @@ def test_compiled_kernels_are_shared(backend: FakeBackend) -> None:
     first, second = (recorded(backend, lambda: scale(scale_kernel, BLOCK=512)) for _ in range(2))
     (name,) = {b.sha256 for r in (first, second) for b in r.recording.binaries}
     assert first.artifacts[name] is second.artifacts[name]
+
+
+def test_a_tuner_says_after_the_launch_which_config_it_had(backend: FakeBackend) -> None:
+    kernel = tuned(64, 128)
+    captured(backend, lambda: scale(kernel))
+    assert kernel.best_config.kwargs == {"BLOCK": 64}
