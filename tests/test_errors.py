@@ -6,7 +6,7 @@ import inspect
 import re
 
 from kerntune import errors
-from kerntune.errors import KerntuneError, ReferenceMismatch, StoreError, TrialError, UsageError
+from kerntune.errors import KerntuneError, ReferenceMismatch, StoreError, TrialError, TuningError, UsageError
 
 CLASSES = {name: cls for name, cls in vars(errors).items() if inspect.isclass(cls) and issubclass(cls, BaseException)}
 
@@ -39,3 +39,8 @@ def test_a_mismatch_is_an_assertion_too() -> None:
     """pytest shows assertion errors as failures of the test, not as errors in it."""
     assert issubclass(ReferenceMismatch, AssertionError)
     assert not issubclass(ReferenceMismatch, (UsageError, TrialError, StoreError))
+
+
+def test_a_tuning_error_is_its_message_whatever_has_failed() -> None:
+    assert str(TuningError("no candidate is left", [("BLOCK=64", "too large")])) == "no candidate is left"
+    assert TuningError("no candidate is left").failures == ()

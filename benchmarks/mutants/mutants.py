@@ -21,7 +21,7 @@ import subprocess
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cache, lru_cache
 from itertools import islice
 from pathlib import Path, PurePosixPath
 from typing import Any
@@ -62,6 +62,11 @@ PLUGIN_TESTS = "tests/pytest_kerntune"
 """A run of one of these takes longer than a module's own tests take: they are the tests of the plugin alone."""
 
 
+FAR = 12
+"""Test files of other packages that are run for a module, those first that import least: what they fail for is often
+this module. ``errors.py`` is imported by half of all."""
+
+
 def all_modules() -> list[str]:
     """Every module of ours, by its path; ``__init__`` as well."""
     return sorted(path.relative_to(ROOT).as_posix() for name in SOURCES for path in (ROOT / name).rglob("*.py"))
@@ -82,14 +87,13 @@ def by_package(modules: Iterable[str]) -> dict[str, list[str]]:
 
 
 def tests_of(config: Config, module: str) -> list[str]:
-    """Test files of a module: those that ``mutants.toml`` lists. Else those of its package that are named after it or
-    import it; else all others that import it, and all of the nearest folder of tests that has some.
+    """Test files of a module: those that ``mutants.toml`` lists, those of its package that are named after it or import
+    it, and :data:`FAR` of the others that import it. Without any of these, all of the nearest folder of tests that has
+    some. What a package re-exports of the module counts as the module.
 
-    Tests of the plugin count for the plugin alone. An import of a package's ``__init__`` says nothing: each module's
-    tests import it.
+    A module that others were joined to so has the tests of all of them. Tests of the plugin count for the plugin alone.
+    An import of a package's ``__init__`` says nothing, nor does one of ``kerntune``: each module's tests import it.
     """
-    if module in config.tests:
-        return config.tests[module]
     path = PurePosixPath(module)
     folder = _tests_folder(path)
     plugin = path.parts[0] == "pytest_kerntune"
@@ -99,10 +103,31 @@ def tests_of(config: Config, module: str) -> list[str]:
     named = {
         file for file in files if file == whole or (file.startswith(begins) and file.count("/") == whole.count("/"))
     }
-    dotted = ".".join(path.with_suffix("").parts)
-    importing = {file for file, names in files.items() if path.stem != "__init__" and dotted in names}
+    asked = _names_of(path)
+    importing = [file for file, names in files.items() if not asked.isdisjoint(names)]
     near = {file for file in importing if PurePosixPath(file).parent.parts[:2] == PurePosixPath(folder).parts[:2]}
-    return sorted(named | near or {*importing, *_tests_in(folder, files)})
+    far = sorted(set(importing) - near, key=lambda file: (len(files[file]), file))[:FAR]
+    return sorted({*config.tests.get(module, ()), *named, *near, *far} or _tests_in(folder, files))
+
+
+def _names_of(module: PurePosixPath) -> frozenset[str]:
+    """A module's dotted name, and those of its names that packages around it re-export."""
+    if module.stem == "__init__":
+        return frozenset()
+    dotted = ".".join(module.with_suffix("").parts)
+    packages = [".".join(parent.parts) for parent in module.parents if len(parent.parts) > 1]
+    ours = {
+        f"{package}.{name.rpartition('.')[2]}" for package in packages for name in _exports(package)
+        if name.startswith(f"{dotted}.")
+    }  # fmt: skip
+    return frozenset({dotted, *ours})
+
+
+@cache
+def _exports(package: str) -> frozenset[str]:
+    """The dotted names that a package's ``__init__`` imports."""
+    init = ROOT / package.replace(".", "/") / "__init__.py"
+    return frozenset(_imported(init.read_text())) if init.exists() else frozenset()
 
 
 def _tests_folder(module: PurePosixPath) -> str:
@@ -119,22 +144,43 @@ def _tests_in(folder: str, files: Iterable[str]) -> list[str]:
 
 @lru_cache(maxsize=1)
 def _imports() -> dict[str, frozenset[str]]:
-    """The dotted names that each test file imports."""
-    return {
-        path.relative_to(ROOT).as_posix(): frozenset(_imported(path.read_text()))
-        for path in sorted((ROOT / "tests").rglob("test_*.py")) if "data" not in path.relative_to(ROOT).parts
+    """The dotted names that each test file imports, and the attributes of these that it uses. The ``conftest.py`` and
+    helpers of its folder are a part of it: ``from cli.command import Command`` runs commands."""
+    tests = ROOT / "tests"
+    own = {
+        path: frozenset(_imported(path.read_text())) for path in sorted(tests.rglob("*.py"))
+        if path.is_file() and "data" not in path.relative_to(ROOT).parts
     }  # fmt: skip
+
+    def whole(path: Path) -> frozenset[str]:
+        found, waiting = {path}, [path]
+        while waiting:
+            helpers = {tests / f"{name.replace('.', '/')}.py" for name in own[waiting.pop()]}
+            near = {*helpers, path.with_name("conftest.py")} & own.keys() - found
+            waiting += [one for one in near if one.parent in path.parents and one.parent != tests]
+            found.update(waiting)
+        return frozenset().union(*map(own.__getitem__, found))
+
+    return {path.relative_to(ROOT).as_posix(): whole(path) for path in own if path.name.startswith("test_")}
 
 
 IMPORT = re.compile(r"^\s*(?:from ([\w.]+) )?import (\([^)]*\)|[^\n]+)", re.MULTILINE)
-NAME = re.compile(r"([\w.]+)(?: as \w+)?")
+NAME = re.compile(r"([\w.]+)(?: as (\w+))?")
+ATTRIBUTE = re.compile(r"(?<![\w.])(\w+)\.(\w+)")
 
 
 def _imported(text: str) -> Iterator[str]:
     """Also where the text is that of a test inside of a test."""
+    bound: dict[str, str] = {}
     for module, names in IMPORT.findall(text):
         yield from filter(None, [module])
-        yield from (f"{module}.{name}" if module else name for name in NAME.findall(names))
+        for name, other in NAME.findall(names):
+            dotted = f"{module}.{name}" if module else name
+            yield dotted
+            bound[other or name] = dotted
+    for name, attribute in ATTRIBUTE.findall(text):
+        if name in bound:
+            yield f"{bound[name]}.{attribute}"
 
 
 def commit_seed() -> int:

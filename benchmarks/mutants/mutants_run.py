@@ -407,6 +407,17 @@ def package_scores(kept: dict[str, Any], packages: Mapping[str, int]) -> dict[st
     return {name: {"of": packages[name], **score({**kept, "rows": own[name]})} for name in packages}
 
 
+def earlier(out: Path, seed: int) -> dict[str, Any]:
+    """The results that a run goes on with. Those of another seed are moved aside, to a name with their seed."""
+    kept = json.loads(out.read_text()) if out.exists() else {}
+    if kept.get("seed", seed) != seed:
+        aside = out.with_suffix(f".{kept['seed']}.json")
+        out.replace(aside)
+        print(f"{out} had results of seed {kept['seed']}; they are in {aside} now", flush=True)
+        kept = {}
+    return {"rows": [], "controls": [], "errors": [], **kept}
+
+
 def installed(names: Sequence[str]) -> list[str]:
     """Those that a Python without ``PYTHONPATH`` finds: copies are made by such a process."""
     code = (
@@ -427,10 +438,7 @@ def main() -> int:
     parser.add_argument("--again", action="store_true", help="survivors as well")
     args = parser.parse_args()
     begin, listed = time.monotonic(), json.loads(args.listed.read_text())
-    empty: dict[str, Any] = {"rows": [], "controls": [], "errors": []}
-    kept = json.loads(args.out.read_text()) if args.out.exists() else empty
-    if kept.get("seed", listed["seed"]) != listed["seed"]:
-        parser.error(f"{args.out} has results of seed {kept['seed']}, not of {listed['seed']}: name another file")
+    kept = earlier(args.out, listed["seed"])
     os.environ |= {MORE: ",".join(installed(IMPORTED)), "OMP_NUM_THREADS": "1"}
     kept = {
         "environment": harness.environment("pytest", "hypothesis", workers=args.workers),

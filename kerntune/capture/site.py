@@ -118,7 +118,7 @@ def _site_of_tuner(
     check_candidates(where, [c.config for c in candidates], [*tuner.arg_names, *options], kwargs)
     key = compat.autotuner_key(tuner, named, kwargs)
 
-    watched = getattr(tuner, "user_defined_post_hook", False)
+    watched = tuner.user_defined_post_hook
 
     def run(words: Mapping[str, Any], *, trial: bool = False) -> Any:
         tuner.nargs = dict(named)

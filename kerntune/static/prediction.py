@@ -109,7 +109,7 @@ def _rules(rules: StaticPrune, count: int) -> Iterator[Callable[[Figured], dict[
     if rules.model:
         yield _costly
     if rules.share is not None:
-        yield partial(_beyond, max(1, math.ceil(rules.share * count)))
+        yield partial(_beyond, math.ceil(rules.share * count))
 
 
 def _spilling(figures: Figured) -> dict[int, str]:

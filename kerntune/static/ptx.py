@@ -85,7 +85,7 @@ def _opcodes(text: str) -> Iterator[str]:
     found = _OPCODE.search(text)
     while found is not None and (end := text.find(";", found.end())) >= 0:
         yield found[1]
-        found = _OPCODE.search(text, end + 1)
+        found = _OPCODE.search(text, end)
 
 
 def _copied(text: str) -> Iterator[str]:

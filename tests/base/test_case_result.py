@@ -17,6 +17,7 @@ from kerntune.base.case_result import (
     LaunchReport,
     LeftOut,
     config_problems,
+    failures_line,
     told_once,
 )
 from kerntune.base.config import Config
@@ -98,3 +99,12 @@ def test_problems_are_those_of_all_reports_again() -> None:
     assert [(p.configs, p.broken) for p in problems] == [(SIZES[:3], True), (SIZES[3:], False), (SIZES[:2], True)]
     assert str(problems[0]).startswith(f"a with {SIZES[0]} and 2 others: can't be compiled")
     assert str(problems[1]) == f"a with {SIZES[3]}: spills 8 bytes per thread"
+
+
+def test_a_summary_cuts_a_long_reason_and_no_other() -> None:
+    def line(reason: str) -> str:
+        return failures_line([FailedTrial("k", SIZES[0], reason)], 2)
+
+    begin = f"kernel k: 1 of 2 configs failed: {SIZES[0]}: "
+    assert line("x" * MAX_REASON) == begin + "x" * MAX_REASON
+    assert line("x" * (MAX_REASON + 1)) == f"{begin}{'x' * (MAX_REASON - 3)}..."

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kerntune.base.formatting import NO_FIGURE, format_rate, format_share, format_size, format_time
+from kerntune.base.formatting import NO_FIGURE, format_bytes, format_rate, format_share, format_size, format_time
 
 UNITS = {"ns": 1.0, "µs": 1e3, "ms": 1e6, "s": 1e9}
 
@@ -82,3 +82,11 @@ def test_rates_have_three_digits_in_the_unit_that_fits(rate: float, of_what: str
 @pytest.mark.parametrize("rate", [None, math.nan, math.inf])
 def test_what_is_no_rate_is_no_figure(rate: float | None) -> None:
     assert format_rate(rate, "B") == NO_FIGURE
+
+
+@pytest.mark.parametrize(
+    ("count", "text"),
+    [(0, "0 B"), (7, "7 B"), (832, "832 B"), (1000, "1 kB"), (12_340_000, "12.3 MB"), (124_400_000, "124 MB")],
+)
+def test_format_bytes(count: int, text: str) -> None:
+    assert format_bytes(count) == text

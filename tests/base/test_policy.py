@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import itertools
+import re
+from pathlib import Path
 
 import msgspec
 import pytest
@@ -15,10 +17,12 @@ from kerntune.base.policy import (
     MAPPABLE,
     METRIC_TOLERANCES,
     METRICS,
+    STATIC_RULES,
     Metrics,
     Missing,
     Outcome,
     Policy,
+    StaticRule,
     Verdict,
     spent,
 )
@@ -127,3 +131,14 @@ def test_levels() -> None:
     assert Policy().level_of(1) == pytest.approx(0.9995)
     assert Policy(cases=200).level_of(200) == pytest.approx(1 - 0.001 / 400)
     assert Policy(cases=200).level_of(201) == pytest.approx(1 - 0.0005 * 200 / (201 * 200))
+
+
+def test_the_documents_table_has_each_static_rules_default() -> None:
+    """``| `a` `b` | what | warn, 10 % |`` of docs/ci.md."""
+    text = (Path(__file__).parents[2] / "docs" / "ci.md").read_text()
+    told = {}
+    for names, default in re.findall(r"^\| ((?:`\w+` ?)+)\|.*\| ((?:fail|warn|off)[^|]*) \|$", text, re.MULTILINE):
+        severity, _, share = default.partition(" (")[0].partition(", ")
+        for name in re.findall(r"\w+", names):
+            told[name] = StaticRule(severity, *([float(share.rstrip(" %")) / 100] if share else []))
+    assert {name: told.get(name) for name in STATIC_RULES} == STATIC_RULES

@@ -213,8 +213,11 @@ IMPORTS = {
     ("module", "tests"),
     [
         ("kerntune/gate/listed.py", ["tests/test_it.py"]),
-        ("kerntune/gate/history/index.py", ["tests/gate/history/test_index_more.py", "tests/gate/test_other.py"]),
-        ("kerntune/gate/alone.py", ["tests/cli/test_far.py", "tests/gate/test_index.py", "tests/gate/test_other.py"]),
+        (
+            "kerntune/gate/history/index.py",
+            ["tests/cli/test_far.py", "tests/gate/history/test_index_more.py", "tests/gate/test_other.py"],
+        ),
+        ("kerntune/gate/alone.py", ["tests/cli/test_far.py"]),
         ("kerntune/gate/lost.py", ["tests/gate/test_index.py", "tests/gate/test_other.py"]),
         ("kerntune/gate/many/lost.py", ["tests/gate/test_index.py", "tests/gate/test_other.py"]),
         ("kerntune/gate/__init__.py", ["tests/gate/test_index.py", "tests/gate/test_other.py"]),
@@ -228,10 +231,39 @@ def test_the_tests_of_a_module(monkeypatch: pytest.MonkeyPatch, module: str, tes
     assert mutants.tests_of(NONE_LISTED, module) == tests
 
 
+def test_a_module_that_everything_imports_is_tried_with_files_that_import_least(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    files = {f"tests/cli/test_{i:02}.py": {"kerntune.gate.alone", *map(str, range(40 - i))} for i in range(20)}
+    monkeypatch.setattr(mutants, "_imports", lambda: files)
+    assert mutants.tests_of(NONE_LISTED, "kerntune/gate/alone.py") == sorted(files)[-mutants.FAR :]
+
+
+def test_a_joined_module_has_the_tests_that_use_its_names_through_a_package() -> None:
+    none = mutants.Config(1, [], {}, {})
+    assert "tests/grids/test_combo_grids.py" in mutants.tests_of(none, "kerntune/grids/formulas.py")
+    assert "tests/kernels/compat/test_versions.py" in mutants.tests_of(none, "kerntune/kernels/compat/tuners.py")
+    assert "tests/cli/test_cache.py" in mutants.tests_of(none, "kerntune/cli/command.py")
+
+
+def test_results_of_another_seed_are_moved_aside_and_of_the_same_one_kept(tmp_path: Path) -> None:
+    out = tmp_path / "mutants.json"
+    empty = {"rows": [], "controls": [], "errors": []}
+    assert mutants_run.earlier(out, 7) == empty
+    out.write_text(json.dumps({"seed": 7, "rows": [1]}))
+    assert mutants_run.earlier(out, 7)["rows"] == [1]
+    assert mutants_run.earlier(out, 8) == empty
+    assert json.loads((tmp_path / "mutants.7.json").read_text())["rows"] == [1]
+    assert not out.exists()
+
+
 def test_imports_are_found_however_they_are_written() -> None:
-    lines = ["import a.b", "from c.d import e, f as g", "x = 'import y'", "def h():", "    from i import (", "j,", "k)"]
+    lines = ["import a.b", "from c.d import e, f as g", "x = 'import y'", "def h():", "    from i import (", "j,", "k)",
+             "    g.used(e.more.of_it, x.e.other)"]  # fmt: skip
     text = "\n".join(lines)
-    assert set(mutants._imported(text)) == {"a.b", "c.d", "c.d.e", "c.d.f", "i", "i.j", "i.k"}
+    assert set(mutants._imported(text)) == {
+        "a.b", "c.d", "c.d.e", "c.d.f", "i", "i.j", "i.k", "c.d.f.used", "c.d.e.more",
+    }  # fmt: skip
 
 
 def sample(monkeypatch: pytest.MonkeyPatch, seed: int, **sizes: int) -> dict[str, Any]:
@@ -285,15 +317,6 @@ def test_each_package_has_its_score_and_interval() -> None:
         "| kerntune/gpu | 40 | 0 |  |  |",
         "| pytest_kerntune | 70 | 10 | 100.0% (72.2% to 100.0%) | 100.0% (72.2% to 100.0%) |",
     ]
-
-
-def test_results_of_another_sample_are_not_added_to(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "listed.json").write_text(json.dumps({"seed": 2, "of": 0, "mutants": []}))
-    (tmp_path / "out.json").write_text(json.dumps({"seed": 1, "rows": []}))
-    monkeypatch.setattr(sys, "argv", ["mutants_run.py", str(tmp_path / "listed.json"), str(tmp_path / "out.json")])
-    with pytest.raises(SystemExit):
-        mutants_run.main()
-    assert json.loads((tmp_path / "out.json").read_text()) == {"seed": 1, "rows": []}
 
 
 @pytest.mark.slow

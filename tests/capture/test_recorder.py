@@ -43,6 +43,13 @@ def test_launches_say_what_they_are(backend: FakeBackend) -> None:
     assert [p.value for p in second.params] == [None, None, N, 3.0]
 
 
+def test_what_each_launch_reads_and_writes_is_its_compiled_codes(backend: FakeBackend) -> None:
+    found = recorded(backend, three_launches)
+    sums = (frozenset({0, 1}), frozenset({1}))
+    copies = (frozenset({0}), frozenset({1}))
+    assert found.accesses == {0: copies, 1: copies, 2: sums}
+
+
 def test_equal_binaries_are_listed_once(backend: FakeBackend) -> None:
     recording = recorded(backend, three_launches).recording
     assert len(recording.binaries) == 2
@@ -139,3 +146,9 @@ def test_compiled_kernels_are_shared(backend: FakeBackend) -> None:
     first, second = (recorded(backend, lambda: scale(scale_kernel, BLOCK=512)) for _ in range(2))
     (name,) = {b.sha256 for r in (first, second) for b in r.recording.binaries}
     assert first.artifacts[name] is second.artifacts[name]
+
+
+def test_a_tuner_says_after_the_launch_which_config_it_had(backend: FakeBackend) -> None:
+    kernel = tuned(64, 128)
+    captured(backend, lambda: scale(kernel))
+    assert kernel.best_config.kwargs == {"BLOCK": 64}

@@ -18,6 +18,7 @@ from triton.runtime.jit import JITFunction
 
 from kerntune import capture as captures
 from kerntune.capture import Capture, capture
+from kerntune.capture.capture import wait_while_suspended
 from kerntune.capture.entry_points import OneHolder, ReplacedFunctions, Suspension
 from kerntune.gpu.scripted import FakeBackend
 from kerntune.tuning import tuned_call
@@ -313,3 +314,7 @@ def test_a_tuner_of_ours_keeps_to_the_capture_that_it_has_waited_for(
             wait_until_blocked(thread)
         thread.join(60.0)
     assert (failed, [launch.site is not None for launch in one.launches]) == ([], [True])
+
+
+def test_without_a_capture_nobody_waits() -> None:
+    assert wait_while_suspended("a kernel") is None

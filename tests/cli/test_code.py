@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import contextlib
 import subprocess
 from pathlib import Path
@@ -15,7 +16,7 @@ from samples import static_launch
 
 from cli.command import Command
 from cli.made import folder, static
-from kerntune.cli.code import Side, Texts, side_by_side, unified
+from kerntune.cli.code import Side, Texts, _show, side_by_side, unified
 from kerntune.compiling.farm import Farm
 from kerntune.errors import UsageError
 
@@ -163,3 +164,13 @@ def test_a_gluon_kernels_stages_begin_with_its_own() -> None:
         assert ".entry scale_kernel" in texts.of(side, launch, "ptx")
         with pytest.raises(UsageError, match="has no stage ttir for cuda:90; there are glir, ttgir, llir, ptx, sass"):
             texts.of(side, launch, "ttir")
+
+
+def test_a_launch_that_one_side_has_is_named(capsys: pytest.CaptureFixture[str]) -> None:
+    one = static()
+    none = msgspec.structs.replace(one.baseline, launches=())
+    sides = Side("then", none, {}), Side("now", one.baseline, {})
+    assert _show(*sides, cast(Texts, None), argparse.Namespace())
+    assert _show(*sides[::-1], cast(Texts, None), argparse.Namespace())
+    kernel = one.baseline.launches[0].kernel
+    assert capsys.readouterr().out.splitlines() == [f"{kernel}: only in now", f"{kernel}: only in now"]

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import dataclasses
 import fcntl
+import sys
 import tempfile
+from types import SimpleNamespace
 
 import msgspec
 import pytest
@@ -75,6 +77,18 @@ def test_a_driver_without_a_gpu_in_torch(kerntune, runtime, monkeypatch):
     ran = kerntune("doctor", "--cache-dir", "cache")
     assert ran.code == 1
     assert "there is an NVIDIA driver (580.65), but torch" in ran.out
+
+
+def test_nvml_is_asked_for_the_driver_once_it_is_there(monkeypatch):
+    calls = []
+    fake = SimpleNamespace(
+        NVMLError=OSError,
+        nvmlInit=lambda: calls.append("init"),
+        nvmlSystemGetDriverVersion=lambda: calls.append("version") or "580.65",
+    )
+    monkeypatch.setitem(sys.modules, "pynvml", fake)
+    assert doctor._driver() == "580.65"
+    assert calls == ["init", "version"]
 
 
 @pytest.mark.parametrize(

@@ -225,3 +225,14 @@ def test_the_paths_of_a_kernel_s_files_are_asked_for_once():
     made = triton_cache.Made(None, {}, {}, None, stored)
     assert made.metadata_group is made.metadata_group
     assert asked == [1]
+
+
+def test_who_flushes_last_ends_the_threads(monkeypatch):
+    seen = []
+    monkeypatch.setattr(
+        "kerntune.compiling.triton_cache.store", lambda *args: seen.append(threading.current_thread()) or {}
+    )
+    one = Store()
+    one.put(None, None)
+    one.flush()
+    assert [thread.is_alive() for thread in seen] == [False]

@@ -19,6 +19,7 @@ from kerntune.gate.static_figures import launch_shares
 from kerntune.gpu.program import Loader, Program
 from kerntune.gpu.script import RIGHT, Rule
 from kerntune.gpu.scripted import FakeBackend, FakeGpu
+from kerntune.timing import sampling
 from kerntune.timing.sampling import MAX_LAUNCHES, launch_times, measured_bandwidth
 from kerntune.tuning.device_figures import device_bandwidth
 
@@ -174,6 +175,20 @@ def copying(backend: FakeBackend, monkeypatch: pytest.MonkeyPatch) -> FakeBacken
 
 def test_a_copy_reads_and_writes(copying: FakeBackend) -> None:
     assert measured_bandwidth(copying.gpu) == pytest.approx(2e12)
+
+
+def test_what_is_copied_is_larger_than_the_cache_and_not_in_it(
+    copying: FakeBackend, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gpu, sizes, flushed = copying.gpu, [], []
+    allocate = gpu.allocate
+    monkeypatch.setattr(gpu, "allocate", lambda nbytes: sizes.append(nbytes) or allocate(nbytes))
+    monkeypatch.setattr(gpu, "flush_l2", lambda: flushed.append(len(sizes)))
+    monkeypatch.setattr(sampling, "LEAST_COPIED_BYTES", 1)
+    monkeypatch.setattr(sampling, "flushes_before", lambda gpu, run: 2)
+    measured_bandwidth(gpu)
+    assert sizes == [8 * gpu.spec.l2_bytes] * 2
+    assert len(flushed) == 2 * sampling.COPY_RUNS
 
 
 def test_without_memory_or_time_there_is_no_figure(backend: FakeBackend) -> None:

@@ -19,7 +19,7 @@ from kerntune.capture.recorder import Recorded
 from kerntune.errors import MeasurementError, OutOfResourcesError, UsageError
 from kerntune.gpu.script import RIGHT, WRONG, Rule, Script
 from kerntune.gpu.scripted import FakeBackend, FakeGpu
-from kerntune.gpu.scripted_work import BufferContent, FakeBuffer, Filled, Joined, Repeated, Scattered, Shifted
+from kerntune.gpu.scripted_work import BufferContent, FakeBuffer, Filled, Flipped, Joined, Repeated, Scattered, Shifted
 
 
 @pytest.fixture(scope="module")
@@ -334,3 +334,8 @@ def test_memory_is_found_by_any_of_its_addresses_while_something_refers_to_it() 
     for piece in pieces:  # the last one is there
         memory.add(piece)
     assert list(memory.between(1 << 20, 1 << 21)) == pieces[1:]
+
+
+def test_bits_are_flipped_where_they_are_read_and_nowhere_else() -> None:
+    content = Flipped(Filled(0), ((4, 0x81),))
+    assert [content.read(start, 4) for start in (0, 1, 4, 5)] == [b"\0" * 4, b"\0\0\0\x81", b"\x81\0\0\0", b"\0" * 4]

@@ -67,3 +67,9 @@ def test_own_names_and_no_block() -> None:
 
 def test_inductor_names_need_no_block() -> None:
     assert Grid2D()({"xnumel": 7, "ynumel": 9, "YBLOCK": 4}) == (7, 3, 1)
+
+
+def test_every_size_and_block_of_three_axes_can_be_named() -> None:
+    names = {"a": 10, "b": 20, "c": 30, "A": 5, "B": 4, "C": 3}
+    assert Grid3D(*names)(names) == (2, 5, 10)
+    assert BatchMatmulGrid3D(*names)(names) == (10, 5, 2)

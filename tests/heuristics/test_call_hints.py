@@ -8,8 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from kerntune.base.device import TYPICAL_DEVICES
 from kerntune.errors import HintError
 from kerntune.heuristics import min_elements_per_thread, round_sizes, sizes_from_arguments, tile_hint
+from kerntune.heuristics.call_hints import inner_split
 from kerntune.heuristics.hints import KernelHints, TileHint
 
 
@@ -84,3 +86,9 @@ def test_fp8_conversions_need_several_elements(conversions: list[tuple[str, str]
 def test_fp8_to_another_fp8_is_refused() -> None:
     with pytest.raises(HintError, match="can't convert fp8e5 to fp8e4nv"):
         min_elements_per_thread([("fp8e5", "fp8e4nv")])
+
+
+@pytest.mark.parametrize(("r", "parts"), [(1 << 20, 128), (1048573, 128), (1 << 24, 512), (1 << 28, 2048)])
+def test_parts_of_one_long_row(r: int, parts: int) -> None:
+    """A warp's width for each thread while that fits the device, then as many as fill it, 512 at most."""
+    assert inner_split(r, 1, TYPICAL_DEVICES["cuda:90"]) == parts

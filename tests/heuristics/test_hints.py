@@ -67,3 +67,8 @@ def test_one_reduction_follows_either_mode() -> None:
 
 def test_powers_of_two() -> None:
     assert [n for n in range(-2, 20) if is_power_of_two(n)] == [1, 2, 4, 8, 16]
+
+
+def test_hints_are_given_by_name() -> None:
+    with pytest.raises(TypeError):
+        KernelHints({"x": 8})  # type: ignore[misc]

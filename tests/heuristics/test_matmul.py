@@ -14,7 +14,7 @@ from kerntune.base.config import Config
 from kerntune.base.device import TYPICAL_DEVICES, DeviceSpec
 from kerntune.errors import HintError
 from kerntune.heuristics import MEASURED_2026, persistent_reduction, reduction
-from kerntune.heuristics.hints import MAX_TENSOR_NUMEL, KernelHints
+from kerntune.heuristics.hints import MAX_TENSOR_NUMEL, MIN_DOT_BLOCK, KernelHints, is_power_of_two
 from kerntune.heuristics.matmul import NEWER_TILES, TILES, least_shared_bytes, products_by_size
 from kerntune.heuristics.presets import measured_on
 from kerntune.heuristics.sizing import ceil_pow2
@@ -151,3 +151,11 @@ def test_the_bytes_of_a_tile_are_what_was_compiled_at_least(name: str) -> None:
         found.append((least_shared_bytes(config, hints(64, operand_bytes=2), H100), row["shared_bytes"]))
     assert all(least <= compiled for least, compiled in found)
     assert sum(least == compiled for least, compiled in found) > 0.9 * len(found) > 300
+
+
+def test_tensor_cores_and_tl_arange_take_every_tile() -> None:
+    """``tl.arange`` refuses what is no power of two, and ``tl.dot`` blocks below 16."""
+    for x, y, r0, warps, stages in (*TILES, *NEWER_TILES):
+        assert all(is_power_of_two(n) for n in (x, y, r0, warps))
+        assert min(x, y, r0) >= MIN_DOT_BLOCK
+        assert stages >= 1

@@ -382,6 +382,13 @@ def asm_with_an_argument(x, out):
     tl.store(out, seen)
 
 
+@triton.jit
+def asm_with_an_address_from_a_table(table, out):
+    source = tl.load(table).to(tl.pointer_type(tl.int32))
+    seen = tl.inline_asm_elementwise("ld.global.b32 $0, [$1];", "=r,l", [source], dtype=tl.int32, is_pure=True, pack=1)
+    tl.store(out, seen)
+
+
 @pytest.mark.parametrize("where", TARGETS)
 def test_who_writes_where_no_argument_points_says_why(where: str) -> None:
     found = access(through_table, "*i64 i32", where)
@@ -414,6 +421,8 @@ def test_assembly_is_trusted_with_what_arguments_point_to_and_not_with_words() -
     assert not access(asm_with_an_argument, "*i32 *i32").follows
     why = "elementwise_inline_asm takes an integer that may be an address"
     assert access(asm_with_a_word, "*i64 *i32").beyond == (why,)
+    why = "tt.elementwise_inline_asm: an address is made from an integer"
+    assert access(asm_with_an_address_from_a_table, "*i64 *i32").beyond == (why,)
 
 
 def test_text_that_isnt_understood_may_write_anywhere() -> None:

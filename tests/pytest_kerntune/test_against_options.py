@@ -68,6 +68,9 @@ def test_plain():
     result = project.run("-s", "-k", "many")
     result.assert_outcomes(passed=7)
     result.stdout.fnmatch_lines(["*CASES 7*"])
+    (project.path / "anchors").mkdir()
+    result = project.run("-s", "-k", "many", "--kerntune-anchor=anchors")
+    result.stdout.fnmatch_lines(["*CASES 14*"])
 
 
 FLAGS = [o.flag for o in OPTIONS if o.flag and not o.switch]

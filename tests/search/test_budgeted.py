@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from kerntune.base.config import Config
 from kerntune.errors import ConfigError, StoreError, TuningError
 from kerntune.search import Budget, BudgetedSearch, Choice, Measured, Range, Space
-from kerntune.search.budgeted import BATCH
+from kerntune.search.budgeted import BATCH, SPREAD
 from search.tables import MATMUL, Counted, best_of, matmul_ns
 
 TINY = Space((Range("A", 1, 8), Choice("num_warps", (1, 2, 4))), (lambda c: c.kwargs["A"] != 4,))
@@ -288,3 +288,11 @@ def test_who_is_prepared_but_not_measured_is_still_to_be_tried() -> None:
         search.run(breaks, Budget())
     search.run(measure, Budget())
     assert sorted(map(str, measure.asked)) == sorted(map(str, TINY.configs()))
+
+
+def test_steps_begin_after_the_spread_and_every_fifth_trial_is_random(monkeypatch: pytest.MonkeyPatch) -> None:
+    found = BudgetedSearch(TINY)
+    monkeypatch.setattr(found, "_steps", lambda draw: iter(["step"]))
+    monkeypatch.setattr(found, "_anywhere", lambda draw: iter(["anywhere"]))
+    assert [found._next(n) for n in range(SPREAD)] == ["anywhere"] * SPREAD
+    assert [found._next(n) for n in range(12, 16)] == ["step"] * 3 + ["anywhere"]

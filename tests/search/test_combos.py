@@ -83,6 +83,13 @@ def test_steps_stay_within_the_limits() -> None:
     assert all(c.kwargs["XBLOCK_0"] == c.kwargs["XBLOCK_2"] for c in around)
 
 
+def test_no_block_is_halved_to_nothing() -> None:
+    steps = GroupSteps(plan_of())
+    for field in steps.fields:
+        config = steps.plan.base.replace(**{field.name: 1})
+        assert {c.kwargs[field.name] for c in steps.neighbours(config, field)} == {2}
+
+
 def test_a_descent_keeps_the_blocks_that_a_part_needs() -> None:
     """Those of its descriptors, and its minimums."""
     needs = KernelHints(sizes={"x": 1 << 20}, tma_minimums={"x": 128})

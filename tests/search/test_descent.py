@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from kerntune.base.config import Config
 from kerntune.heuristics import Field, Neighbourhood
+from kerntune.search.descent import _is_half
 from search.tables import Counted, descended, refusing
 
 ONE = Neighbourhood((Field("BLOCK", most=1024),))
@@ -56,3 +57,10 @@ def test_the_limit_holds(limit: int) -> None:
     measure = Counted(lambda c: 1e6 / int(c.kwargs["BLOCK"]))  # type: ignore[arg-type]
     found = descended(measure, Config({"BLOCK": 1}), ONE, max_trials=limit)
     assert len(measure.asked) == len(found.trials) == limit
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "answer"), [(8, 8, True), (8, 1, True), (8, 3, False), (8, 16, False), (8, 0, False)]
+)
+def test_what_a_halved_block_is(before: int, after: int, answer: bool) -> None:
+    assert _is_half(before, after) == answer

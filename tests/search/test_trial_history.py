@@ -82,3 +82,10 @@ def test_a_long_list_is_not_compared_in_pairs(monkeypatch: pytest.MonkeyPatch) -
         history.time_of(Config({"A": i}))
     assert history.twins().telling == {"A"}
     assert len(compared) <= 100
+
+
+@pytest.mark.parametrize(("limit", "left"), [(None, 3), (3, 2), (1, 0)])
+def test_as_many_are_untried_as_the_limit_has_room_for(limit: int | None, left: int) -> None:
+    history = History(lambda config: Measured(1.0), limit)
+    history.time_of(BLOCKS[0])
+    assert history.untried(BLOCKS) == BLOCKS[1 : 1 + left]

@@ -100,6 +100,11 @@ def test_loads_of_a_loop_around_are_not_its_own() -> None:
     assert found(*loop(PLAIN, *inner)).loading == 0
 
 
+def test_a_loop_that_begins_anew_before_an_inner_one_is_not_that_one() -> None:
+    inner = loop(MMA, label="$L__BB0_2")
+    assert found(*loop(PLAIN, "@%p3 bra \t$L__BB0_1;", *inner)).loading == 0
+
+
 def test_without_a_loop_of_products_there_is_nothing() -> None:
     assert of(MMA, *loop(PLAIN)) is None
     assert of(*loop(PLAIN)) is None

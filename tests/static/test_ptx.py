@@ -9,7 +9,7 @@ import pytest
 
 from kerntune.base.device import Target, typical_device
 from kerntune.static.metrics import metrics_of
-from kerntune.static.ptx import ptx_classes
+from kerntune.static.ptx import bits, ptx_classes
 
 PTX = """
 .visible .entry kernel(
@@ -67,3 +67,11 @@ def test_memory_and_matrix_instructions_equal_the_machine_codes(
         theirs = {k: v for k, v in machine.instructions.items() if k.startswith(kind)}
         assert {k: v for k, v in found.items() if k.startswith(kind)} == theirs
     assert 0.4 < found["total"] / machine.instructions["total"] < 2.5
+
+
+@pytest.mark.parametrize(
+    ("opcode", "width"),
+    [("ld.global", 32), ("ld.global.b16", 16), ("st.global.v2.b64", 128), ("ld.global.v4.f32", 128)],
+)
+def test_bits_of_an_access(opcode: str, width: int) -> None:
+    assert bits(opcode) == width

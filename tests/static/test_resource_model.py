@@ -16,9 +16,18 @@ from kerntune.base.recording import Binary
 from kerntune.compiling.binary.elf import kernel_symbol
 from kerntune.errors import TargetError
 from kerntune.static.metrics import StaticMetrics, metrics_of
-from kerntune.static.resource_model import ModelledConfig, candidate_of, cost, keep, quick_candidate, rank
+from kerntune.static.resource_model import (
+    WARP_MMA_SHARE,
+    ModelledConfig,
+    _tensor,
+    candidate_of,
+    cost,
+    keep,
+    quick_candidate,
+    rank,
+)
 
-H100 = TYPICAL_DEVICES["cuda:90"]
+A100, H100 = TYPICAL_DEVICES["cuda:80"], TYPICAL_DEVICES["cuda:90"]
 
 COPY = ModelledConfig(
     registers=32,
@@ -159,3 +168,11 @@ def test_a_quick_look_at_a_binary_agrees_with_the_disassembler(name: str, compil
 def test_other_makers_gpus_are_refused() -> None:
     with pytest.raises(TargetError, match="hip:gfx942"):
         cost(COPY, TYPICAL_DEVICES["hip:gfx942"])
+
+
+def test_products_of_one_warp_are_slower_where_groups_of_warps_multiply() -> None:
+    """``mma.sync`` reaches a part of what ``wgmma`` does, and all that there is on an A100."""
+    alone = {"tensor_core": 4, "tensor_core_macs": 4 * 16 * 8 * 16}
+    grouped = {"tensor_core": 4, "tensor_core_macs": 4 * 64 * 128 * 16}
+    assert _tensor(alone, H100) == pytest.approx(_tensor(grouped, H100) / WARP_MMA_SHARE)
+    assert _tensor(alone, A100) == _tensor(grouped, A100)

@@ -31,6 +31,8 @@ def test_three_times_the_instructions_that_memory_cannot_hide() -> None:
     assert finding.severity == "fail"
     assert "many more issue slots: 3.1 -> 12.5 per byte that a thread moves" in finding.text
     assert finding.text.endswith("(150 -> 600 slots (+300%) for 150 -> 600 instructions in the code)")
+    (finding,) = work(elementwise(150), elementwise(1200, loads=5))
+    assert "many more issue slots: 3.1 -> 12.5 per byte that a thread moves" in finding.text
 
 
 @pytest.mark.parametrize(

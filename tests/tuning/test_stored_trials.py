@@ -429,3 +429,10 @@ def test_contenders() -> None:
     assert contenders(raced) == {0, 1, 3}
     other = {0: known(100.0, 100.0), 1: known(100.0, 130.0, "events")}
     assert contenders(other) == {0, 1}, "times of two timers aren't compared"
+
+
+def test_forced_tuning_knows_nothing_of_earlier_runs(backend: FakeBackend, folder: Path) -> None:
+    Run(backend, folder, *RULES)
+    for mode, known in ((TuneMode.AUTO, True), (TuneMode.FORCE, False)):
+        trials = Trials(Winners(WinnerCache(folder), mode, backend.gpu))
+        assert trials.any(site_of(backend)) == known

@@ -51,3 +51,14 @@ def test_a_module_that_is_gone_says_nothing(tmp_path: Path) -> None:
     tuner = SimpleNamespace()
     code = compile("def call(ask):\n    return ask()\n", str(tmp_path / "gone.py"), "exec").co_consts[0]
     assert FunctionType(code, {"kernel": tuner})(lambda: origins_of_launch(tuner, "kernel")) == ()
+
+
+def test_a_module_is_read_once(tmp_path: Path) -> None:
+    path = tmp_path / "generated.py"
+    path.write_text(MODULE)
+    tuner = SimpleNamespace()
+    code = compile("def call(ask):\n    return ask()\n", str(path), "exec").co_consts[0]
+    call = FunctionType(code, {"triton_red_fused_2": tuner})
+    for _ in range(2):
+        assert call(lambda: origins_of_launch(tuner, "triton_red_fused_2")) == ("prims.prepare_softmax_online",)
+        path.unlink(missing_ok=True)

@@ -5,11 +5,13 @@ from __future__ import annotations
 import subprocess
 from collections.abc import Sequence
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
 
 from kerntune.base.case_result import CaseId
+from kerntune.cli.bisect import bisected_version
 from kerntune.cli.bisect.bisected_version import BisectedVersion, TritonChoice, commits_between, triton_choices
 from kerntune.cli.bisect.entry import Bisection, Conclusion, over_both
 from kerntune.cli.bisect.judging import ScreenedVersion, TimedVersion, VersionJudge
@@ -201,3 +203,23 @@ def test_of_a_merge_the_commit_inside_is_named(merged: Git, slow: set[str], firs
     found = looking.along([BisectedVersion(c) for c in commits_between(merged.folder, "c1", "c3")])
     assert found.lines[0].endswith(f"t: {first}")
     assert [x for x in found.lines if "merged by" in x and x.endswith("t: merge")] or first == "merge"
+
+
+@pytest.mark.parametrize(("version", "wanted"), [("3.9", "triton==3.9.*"), ("3.9.0", "triton==3.9.0")])
+def test_pip_is_asked_for_the_newest_of_a_series_or_one_version(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, version: str, wanted: str
+) -> None:
+    asked: list[list[str]] = []
+
+    def pip(command: list[str], **options: Any) -> SimpleNamespace:
+        asked.append(command)
+        Path(command[command.index("--target") + 1], "triton").mkdir(parents=True)
+        return SimpleNamespace(returncode=0)
+
+    monkeypatch.setattr(bisected_version.platformdirs, "user_cache_dir", lambda name: str(tmp_path))
+    monkeypatch.setattr(bisected_version.subprocess, "run", pip)
+    place = bisected_version._installed(version)
+    assert (place / "triton").is_dir()
+    assert asked[0][-1] == wanted
+    assert bisected_version._installed(version) == place
+    assert len(asked) == 1

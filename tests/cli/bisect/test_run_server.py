@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import shutil
 import sys
@@ -12,6 +13,7 @@ from pathlib import Path
 import pluggy
 import pytest
 
+from kerntune.cli.bisect import run_server
 from kerntune.cli.bisect.bisected_version import Checkout
 from kerntune.cli.bisect.preloaded import CommandRuns, run_alone
 from kerntune.cli.bisect.run_server import shadowed
@@ -130,3 +132,18 @@ def test_which_names_shadow(tmp_path: Path) -> None:
     assert shadowed([str(tmp_path / "docs")], modules)
     (tmp_path / "torch" / "__init__.py").write_text("")
     assert shadowed([str(tmp_path)], modules)
+
+
+def test_only_what_no_commit_changes_is_imported_for_the_next_copies(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "of_a_commit.py").write_text("")
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.delitem(sys.modules, "wave", raising=False)
+    monkeypatch.setattr(gc, "freeze", lambda: None)
+    left = tmp_path / "output.imports"
+    left.write_text("wave\nof_a_commit\n")
+    run_server._import_more(left)
+    assert "wave" in sys.modules
+    assert "of_a_commit" not in sys.modules
+    assert not left.exists()

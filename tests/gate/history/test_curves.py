@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import msgspec
 import numpy as np
 import pytest
 
@@ -12,7 +13,7 @@ from kerntune.gate.history import summary as module
 from kerntune.gate.history.index import Index
 from kerntune.gate.history.places import Folder, add_run
 from kerntune.gate.history.points import SCHEMA, HistoryRun, Point, Shift
-from kerntune.gate.history.summary import curves_of
+from kerntune.gate.history.summary import HistoryStep, HistorySteps, curves_of, text_of
 
 
 def fill(folder: Path, sizes: list[float], references: list[str]) -> Index:
@@ -50,3 +51,12 @@ def test_the_latest_are_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
 
 def test_a_history_without_runs_has_no_curves(tmp_path: Path) -> None:
     assert curves_of(Index(Folder(tmp_path), tmp_path / "index")) == []
+
+
+def test_a_move_names_its_target_where_moves_of_others_are_listed() -> None:
+    one = HistoryStep("t::a", "cuda:90", "H100", "step", 0.05, 0.04, 0.06, "b", "a", "b", "a", 1, "d", "d", ())
+    other = msgspec.structs.replace(one, target="cuda:80", device="A100")
+    assert "(cuda:90)" not in text_of(HistorySteps((one, one), 2, 9, 9, 0.01))
+    both = text_of(HistorySteps((one, other), 2, 9, 9, 0.01))
+    assert "H100 (cuda:90)" in both
+    assert "A100 (cuda:80)" in both

@@ -213,3 +213,25 @@ def test_a_file_that_is_too_long_is_not_read(clone: Path, monkeypatch: pytest.Mo
     monkeypatch.setattr(places, "MAX_BYTES", 100)
     found = texts(place)
     assert found == {"2026/11/a.json": bytes(101), "2026/11/b.json": b"y" * 20, "2026/11/c.json": b"z" * 90}
+
+
+def test_a_run_that_is_removed_while_it_is_read_hides_no_other(clone: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    place = place_of("git:kerntune-history", clone)
+    place.add("2026/11/b.json", b"y")
+    assert place.names() == ["2026/11/b.json"]
+    monkeypatch.setattr(Branch, "_sizes", lambda self, names: [1 for _ in names])
+    assert dict(place.read(["2026/11/a.json", "2026/11/b.json"])) == {"2026/11/b.json": b"y"}
+
+
+def test_files_are_read_by_as_many_bytes_as_one_may_have(clone: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    place = place_of("git:kerntune-history", clone)
+    names = [f"2026/11/{name}.json" for name in "abcd"]
+    for name, size in zip(names, (60, 40, 1, 100), strict=True):
+        place.add(name, b"x" * size)
+    assert place.names() == names
+    monkeypatch.setattr(places, "MAX_BYTES", 100)
+    batches: list[list[str]] = []
+    contents = Branch._contents
+    monkeypatch.setattr(Branch, "_contents", lambda self, names: batches.append(list(names)) or contents(self, names))
+    assert len(dict(place.read(names))) == 4
+    assert batches == [names[:2], names[2:3], names[3:]]

@@ -135,3 +135,11 @@ def test_an_optional_part_that_has_changed_is_as_if_it_were_gone() -> None:
     part = InductorPart("torch._inductor.codecache", "PersistentCache.lookup", "times", ("no_such",), optional=True)
     assert not part.exists()
     assert "has no parameter no_such any more" in part.problem()
+
+
+def test_functions_of_dynamos_cuda_interface_are_those_of_torch() -> None:
+    import torch
+
+    found = dict(inductor_parts.interface_functions())
+    assert {"device_count", "current_device"} <= found.keys()
+    assert not [name for name in found if name.startswith("__") or not hasattr(torch.cuda, name)]

@@ -98,6 +98,12 @@ def test_no_other_value_of_a_file_reaches_a_compiler(backend: str, name: str, va
     assert str(value) not in problems[0], "what it says isn't repeated"
 
 
+@pytest.mark.parametrize("lanes", [32, 64])
+def test_amds_warps_have_either_size(lanes: int) -> None:
+    own = {**defaults(next(t for t in TARGETS if t.backend == "hip")), "warp_size": 128}
+    assert checked_options("hip", {"warp_size": lanes}, own) == ({"warp_size": lanes}, ())
+
+
 def test_what_todays_own_launch_says_is_taken_from_there() -> None:
     own = {**defaults(TARGETS[1]), "ptx_options": "--opt-level 0", "extern_libs": (("libdevice", "/here/it.bc"),)}
     stored = {"ptx_options": "--opt-level 0", "extern_libs": [["libdevice", "/elsewhere/it.bc"]]}

@@ -21,7 +21,9 @@ from kerntune.kernels.compat.inductor_parts import INDUCTOR
 from kerntune.kernels.compat.torch_private import (
     PARTS,
     STAND_IN_PARTS,
+    STAND_INS_OFF,
     PrivatePart,
+    exports,
     missing_parts,
     require_stand_in_parts,
 )
@@ -110,6 +112,7 @@ def test_stand_ins_without_a_part_say_its_name_and_what_still_works(part: Privat
     with gone, pytest.raises(BackendError, match=rf"torch \S+ has no {named}"):
         require_stand_in_parts()
     assert part.breaks in str(seen.value)
+    assert STAND_INS_OFF[1:] in str(seen.value)
     assert "runs on a GPU, and tuning in programs, go on" in str(seen.value)
     assert "\n" not in str(seen.value)
     require_stand_in_parts()
@@ -230,3 +233,15 @@ def test_a_graph_is_warmed_up_only_where_torch_says_so(monkeypatch: pytest.Monke
     assert [torch_private.warms_up_for_graph(device) for device in (0, 1, 2)] == [True, False, False]
     monkeypatch.delitem(torch_private.sys.modules, torch_private.TREES)
     assert not torch_private.warms_up_for_graph(0)
+
+
+@pytest.mark.parametrize(
+    "tracer", [None, SimpleNamespace(output=SimpleNamespace()), SimpleNamespace(export=False, output=None)]
+)
+def test_a_tracer_that_says_nothing_of_an_export_makes_none(tracer: Any) -> None:
+    assert not exports(tracer)
+
+
+@pytest.mark.parametrize("tracer", [SimpleNamespace(export=True), SimpleNamespace(output=SimpleNamespace(export=True))])
+def test_a_tracer_or_its_output_says_that_it_exports(tracer: Any) -> None:
+    assert exports(tracer)

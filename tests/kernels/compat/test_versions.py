@@ -1,9 +1,15 @@
-"""Which versions kerntune was run with, and what is said of others."""
+"""Which versions kerntune was run with, what is said of others, and what Triton and torch answer about this machine."""
 
 from __future__ import annotations
 
-import pytest
+from types import SimpleNamespace
+from typing import Any
 
+import pytest
+import torch
+from triton.runtime import cache
+
+from kerntune.kernels import compat
 from kerntune.kernels.compat import versions
 from kerntune.kernels.compat.versions import as_series, newer_than_run, newer_versions
 
@@ -41,3 +47,27 @@ def test_both_are_named_where_both_are_newer(monkeypatch: pytest.MonkeyPatch) ->
 
 def test_what_is_installed_here_was_run() -> None:
     assert newer_versions() == []
+
+
+@pytest.mark.parametrize(("calls", "known"), [(0, False), (1, True), (None, True)])
+def test_whether_triton_knows_its_hash(monkeypatch: pytest.MonkeyPatch, calls: int | None, known: bool) -> None:
+    """A Triton that keeps no answer of its own has nothing to wait for."""
+    asked = SimpleNamespace() if calls is None else SimpleNamespace(cache_info=lambda: SimpleNamespace(currsize=calls))
+    monkeypatch.setattr(cache, "triton_key", asked)
+    assert compat.triton_key_is_known() == known
+
+
+@pytest.mark.parametrize(
+    ("names", "kind"), [([], ()), (["H200"], ()), (["H200", "H200"], ()), (["A100", "H200"], ("A100",))]
+)
+def test_the_gpus_name_counts_where_others_have_other_names(
+    monkeypatch: pytest.MonkeyPatch, names: list[str], kind: tuple[str, ...]
+) -> None:
+    answers: dict[str, Any] = {
+        "device_count": lambda: len(names),
+        "is_available": lambda: bool(names),
+        "get_device_name": lambda i=0: names[i],
+    }
+    for name, answer in answers.items():
+        monkeypatch.setattr(torch.cuda, name, answer)
+    assert compat.kind_of_gpu() == kind

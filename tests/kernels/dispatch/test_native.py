@@ -9,6 +9,7 @@ import re
 import sys
 import threading
 from collections.abc import Callable, Iterator
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -510,3 +511,29 @@ def test_a_heuristics_tuner_has_configs_that_c_understands() -> None:
     tuner = kerntune.pointwise(sizes={"x": "n"}, blocks={"x": "BLOCK"})(kernel)
     assert isinstance(vars(tuner)["configs"], (list, tuple))
     assert len(tuner.configs) > 1
+
+
+def part(value: Any, *, constexpr: bool = False) -> codegen.KeyPart | None:
+    return codegen.part_of(value, SimpleNamespace(name="n", is_constexpr=constexpr), "n", codegen.Needs())
+
+
+@pytest.mark.parametrize("value", [-(2**63), -(2**31) - 1, 2**31, 2**63 - 1])
+def test_whole_numbers_of_64_bits_are_of_one_kind(value: int) -> None:
+    found = part(value)
+    assert found is not None
+    assert found.kind == "i64"
+    assert all(eval(test, {"n": value}) for test in found.tests)
+
+
+@pytest.mark.parametrize("value", [-(2**63) - 1, 2**63])
+def test_numbers_beyond_are_not_of_that_kind(value: int) -> None:
+    found, wide = part(value), part(2**40)
+    assert found is not None
+    assert wide is not None
+    assert found.kind != "i64"
+    assert not all(eval(test, {"n": value}) for test in wide.tests)
+
+
+def test_constants_whose_equality_says_nothing_of_their_code_are_left_to_triton() -> None:
+    assert part(torch.float16, constexpr=True) is not None
+    assert part(torch.device("cpu"), constexpr=True) is None

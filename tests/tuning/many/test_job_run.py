@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import msgspec
@@ -12,12 +13,22 @@ import torch
 from fake_runs import block, increment_kernel, script
 
 from kerntune.base.config import Config
+from kerntune.base.policy import TuneMode
 from kerntune.base.tuning_job import TuningJob
 from kerntune.gpu.script import ILLEGAL_ADDRESS, Rule
 from kerntune.gpu.scripted import FakeBackend
 from kerntune.tuning.cache import WinnerCache
 from kerntune.tuning.many.describing import describe
-from kerntune.tuning.many.job_run import Ended, JobRequest, KeyOutcome, encoded, outcome_for, outcome_of, run_job
+from kerntune.tuning.many.job_run import (
+    Ended,
+    JobRequest,
+    KeyOutcome,
+    _settings,
+    encoded,
+    outcome_for,
+    outcome_of,
+    run_job,
+)
 from kerntune.tuning.many.tune_many import tuning_job
 from tuning.many import kernels
 
@@ -205,3 +216,10 @@ def test_other_configs_than_noted_still_race(backend: FakeBackend) -> None:
     few = {k: v for k, v in one.grid.by_meta.items() if k != "BLOCK=128"}
     found = run(msgspec.structs.replace(one, grid=msgspec.structs.replace(one.grid, by_meta=few)))
     assert found.config == "BLOCK=256 num_warps=4 num_stages=3"
+
+
+def test_a_tuner_without_settings_of_its_own_has_none_afterwards() -> None:
+    tuner = SimpleNamespace(configs=[])
+    with _settings(tuner, TuneMode.FORCE):
+        assert tuner.tune_mode is TuneMode.FORCE
+    assert vars(tuner) == {"configs": []}
