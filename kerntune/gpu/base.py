@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -47,6 +47,19 @@ class Function(Protocol):
     @property
     def spills(self) -> int:
         """Spilled 4-byte words a thread."""
+
+
+def tensors_in(*groups: Iterable[Any]) -> Iterator[Any]:
+    """The tensors in groups of an operator's arguments or results, in tuples and lists of any depth.
+
+    They are told from other values by torch's name of their storage: nothing here imports torch.
+    """
+    for group in groups:
+        for value in group:
+            if hasattr(value, "untyped_storage"):
+                yield value
+            elif isinstance(value, (list, tuple)):
+                yield from tensors_in(value)
 
 
 def one_by_one(copy: Callable[[Buffer, Buffer], None], pairs: Sequence[tuple[Buffer, Buffer]]) -> Callable[[], None]:

@@ -26,7 +26,7 @@ from torch._library.custom_ops import OPDEFS
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from torch.overrides import TorchFunctionMode
 
-from kerntune.gpu.base import OperatorListener
+from kerntune.gpu.base import OperatorListener, tensors_in
 from kerntune.gpu.fake_cuda.patches import replace
 
 _PACKAGE = "torch._dynamo"
@@ -277,7 +277,7 @@ class TorchFunctionHandlers(TorchFunctionMode):  # type: ignore[misc]  # torch's
         handler = self._handlers.get(func)
         if func is torch.Tensor.pin_memory:
             return args[0]
-        if handler is not None and any(isinstance(tensor, FakeTensor) for tensor in tensors_in(args, kwargs)):
+        if handler is not None and any(isinstance(tensor, FakeTensor) for tensor in tensors_in(args, kwargs.values())):
             return handler(func, args, kwargs)
         return func(*args, **kwargs)
 
@@ -298,14 +298,6 @@ def entered(*modes: Any) -> Iterator[None]:
         for mode in modes:
             stack.enter_context(mode)
         yield
-
-
-def tensors_in(args: Sequence[Any], kwargs: Mapping[str, Any]) -> Iterator[torch.Tensor]:
-    """Tensors among the arguments, one level of lists deep (an operator's schema nests no deeper)."""
-    for value in (*args, *kwargs.values()):
-        for item in value if isinstance(value, (list, tuple)) else (value,):
-            if isinstance(item, torch.Tensor):
-                yield item
 
 
 REAL_KEYS = ("CUDA", "CompositeExplicitAutograd")
