@@ -28,6 +28,12 @@ _RETAINED = "kerntune.retained"
 """Keys in a node's ``metadata``: by output number, the hooks of a tensor and the tensor whose ``grad`` is retained."""
 
 
+def replace_engine(stack: contextlib.ExitStack, backward: Callable[..., Any]) -> None:
+    """Until ``stack`` closes, torch calls ``backward`` instead of its engine."""
+    replace(stack, torch.autograd, "_engine_run_backward", backward)
+    replace(stack, torch.autograd.graph, "_engine_run_backward", backward)
+
+
 def hook_handlers() -> dict[Any, Handler]:
     """Handlers of torch functions that register a hook: torch registers it, and the graph's node records it for this
     engine."""

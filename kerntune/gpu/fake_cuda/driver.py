@@ -14,6 +14,7 @@ from types import SimpleNamespace
 from typing import Any, ClassVar, NamedTuple
 
 import torch
+import triton
 from triton import testing
 from triton.backends.compiler import GPUTarget
 
@@ -243,6 +244,13 @@ class StandInDriver:
 
 def _no_launcher(source: Any, metadata: Any) -> Callable[..., None]:
     return lambda *args, **kwargs: None
+
+
+def install_driver(stack: contextlib.ExitStack, numbers: DeviceNumbers) -> None:
+    """Until ``stack`` closes, Triton's driver is the one of devices that don't exist."""
+    driver = StandInDriver(numbers)
+    replace(stack, triton.runtime.driver, "_default", driver)
+    replace(stack, triton.runtime.driver, "_active", driver)
 
 
 MEMORY_CLOCK = 2

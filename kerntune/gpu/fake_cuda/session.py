@@ -8,17 +8,16 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
-import triton
 from torch._library.triton import set_wrap_triton_enabled
 from torch._subclasses.fake_tensor import FakeTensor
 
 from kerntune.base.device import DeviceSpec
 from kerntune.base.users_line import UsersLine
 from kerntune.errors import UsageError
-from kerntune.gpu.fake_cuda.autograd import engine, hook_handlers, install_functions
+from kerntune.gpu.fake_cuda.autograd import engine, hook_handlers, install_functions, replace_engine
 from kerntune.gpu.fake_cuda.compiled_functions import CompiledFunctions
 from kerntune.gpu.fake_cuda.cuda_api import install_cuda
-from kerntune.gpu.fake_cuda.driver import DeviceNumbers, StandInDriver
+from kerntune.gpu.fake_cuda.driver import DeviceNumbers, install_driver
 from kerntune.gpu.fake_cuda.launches import CapturedLaunches
 from kerntune.gpu.fake_cuda.loading import Loaded, module_apply, parse_to
 from kerntune.gpu.fake_cuda.modes import (
@@ -150,20 +149,14 @@ class StandIns:
         install_methods(stack, self._known)
         self._launches.install(stack)
         self._operators.install(stack)
-        self._install_driver(stack)
+        install_driver(stack, self.numbers)
         self._install_torch(stack)
         Loaded().install(stack)
         self._install_modes(stack, fake)
 
-    def _install_driver(self, stack: contextlib.ExitStack) -> None:
-        driver = StandInDriver(self.numbers)
-        replace(stack, triton.runtime.driver, "_default", driver)
-        replace(stack, triton.runtime.driver, "_active", driver)
-
     def _install_torch(self, stack: Replacements) -> None:
         backward = engine(torch.autograd._engine_run_backward, self._surroundings, self.watch)
-        replace(stack, torch.autograd, "_engine_run_backward", backward)
-        replace(stack, torch.autograd.graph, "_engine_run_backward", backward)
+        replace_engine(stack, backward)
         install_functions(stack)
         replace(stack, torch.nn.Module, "_apply", module_apply(torch.nn.Module._apply))
         replace(stack, torch._C._nn, "_parse_to", parse_to(torch._C._nn._parse_to))
