@@ -30,11 +30,11 @@ LENIENT = {
 
 CHANGING = {
     "Capture", "Collection", "TrialSet", "Expectation", "FakeBuffer", "FakeFunction", "Screening", "Consensus",
-    "CallOperators", "_Group", "Late",
+    "CallOperators", "CandidateLaunches", "_Group", "Late",
     "OwnBuffer", "Pending", "CandidatePool",
     "Recorded", "Script", "_Comparison", "Site", "Trial", "Tuning", "Verifier", "_Call", "_Copy",
     "GpuPools", "ShapesFile", "_Flow", "_SubmittedJob", "_Pool",
-    "Deciding", "MeasuredGpu", "_Loose", "_Piece", "_Mine", "_Notice",
+    "Deciding", "MeasuredGpu", "_YieldingShare", "_Piece", "_Mine", "_Notice",
     "Faults", "FirstLaunchFault", "ImplementationRuns", "Waiting", "_Order", "_Run", "_Seen", "_Tried", "_Tuning",
     "ArgumentReader", "CompiledCalls", "DynamoReader", "FusionChange", "GraphLaunch", "GridMemo",
     "InductorChoices", "KernelCall", "RecordedChoices",

@@ -194,7 +194,7 @@ class Gpu(Executor, Protocol):
         """Versions, clocks and throttle reasons as they are now."""
 
     def looking_process(self) -> tuple[str, ...]:
-        """The words by which a process opens this device for first looks (:mod:`kerntune.timing.worker.looks`); none
+        """The words by which a process opens this device for first launches (:mod:`kerntune.timing.worker.looks`); none
         where none is wanted. :class:`BackendError` says why none can."""
 
     def unprotected(self) -> list[str]:

@@ -66,7 +66,7 @@ def library() -> Any:
 def quick_library() -> Any:
     """The same, for calls that only enqueue or ask: Python's lock is kept meanwhile, so that no other thread has a turn
     between an event and the launch after it. On an H200's host with 16 compilations under way, such turns made half of
-    all first looks several times too long."""
+    all first launches several times too long."""
     library()  # says what is wrong where there is none
     return ctypes.PyDLL("libcuda.so.1")
 

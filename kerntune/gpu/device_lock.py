@@ -70,21 +70,20 @@ def _is_held(path: Path) -> bool:
 
 @dataclass
 class _Mine:
-    """What this process holds of one device. ``firm`` has, by thread, how often it shares and won't give way; ``loose``
-    is what does."""
+    """What this process holds of one device. ``sharing`` has, by thread, how often it shares and won't give way."""
 
     pid: int = field(default_factory=os.getpid)
     alone: bool = False
     """Whether one of its threads has the device alone."""
 
-    firm: dict[int, int] = field(default_factory=dict)
-    loose: _Loose | None = None
-    """What is held for the tests of this process; None while it gives way, and where nothing does."""
+    sharing: dict[int, int] = field(default_factory=dict)
+    yielding: _YieldingShare | None = None
+    """The share that gives way, held for the tests of this process; None while it has, and where there is none."""
 
     @property
     def shares(self) -> bool:
         """Whether this process is among those that share."""
-        return bool(self.firm) or self.loose is not None
+        return bool(self.sharing) or self.yielding is not None
 
 
 _known: dict[str, _Mine] = {}
@@ -112,7 +111,7 @@ def hold(uuid: str, name: str, patience_s: float) -> Iterator[None]:
     shares the device (:data:`SHARED`) shares it too.
     """
     mine, thread = _mine(uuid), threading.get_ident()
-    if any(thread in one.firm for one in _all_mine()):
+    if any(thread in one.sharing for one in _all_mine()):
         raise MeasurementError(f"this thread shares a GPU: it can't have {name} alone before it has let go")
     with giving_way(), _sides(uuid, name, patience_s, alone=True):
         mine.alone = True
@@ -131,13 +130,13 @@ def share(uuid: str, name: str, patience_s: float) -> Iterator[None]:
         yield
         return
     with _sides(uuid, name, patience_s, alone=False, inside=mine.shares):
-        mine.firm[thread] = mine.firm.get(thread, 0) + 1
+        mine.sharing[thread] = mine.sharing.get(thread, 0) + 1
         try:
             yield
         finally:
-            mine.firm[thread] -= 1
-            if not mine.firm[thread]:
-                del mine.firm[thread]
+            mine.sharing[thread] -= 1
+            if not mine.sharing[thread]:
+                del mine.sharing[thread]
 
 
 @contextlib.contextmanager
@@ -145,21 +144,21 @@ def share_loosely(uuid: str, name: str, patience_s: float) -> Iterator[None]:
     """As :func:`share`, for code that may want the device alone in between: :func:`hold` lets go of this side first,
     and takes it again at its end."""
     mine = _mine(uuid)
-    if mine.alone or mine.loose is not None:
+    if mine.alone or mine.yielding is not None:
         yield
         return
-    loose = _Loose(uuid, name, patience_s)
-    loose.take(bool(mine.firm), patience_s)
-    mine.loose = loose
+    own = _YieldingShare(uuid, name, patience_s)
+    own.take(bool(mine.sharing), patience_s)
+    mine.yielding = own
     try:
         yield
     finally:
-        mine.loose = None
-        loose.leave()
+        mine.yielding = None
+        own.leave()
 
 
 @dataclass
-class _Loose:
+class _YieldingShare:
     """A side that is let go of when this process wants a device alone."""
 
     uuid: str
@@ -214,12 +213,15 @@ def _is_shared_by_parent(uuid: str) -> bool:
 
 @contextlib.contextmanager
 def giving_way() -> Iterator[None]:
-    """Let go meanwhile of what this process shares loosely, of all devices: who keeps one and waits for another process
-    may be waited for by that one. What ends the run (Ctrl-C) doesn't wait: it is taken again if it is free."""
-    given = [(one, one.loose) for one in _all_mine() if one.loose is not None]
-    for one, loose in given:
-        one.loose = None
-        loose.leave()
+    """Let go meanwhile of this process's shares that give way, of all devices.
+
+    Who keeps one and waits for another process may be waited for by that one. What ends the run (Ctrl-C) doesn't wait:
+    the share is taken again if it is free.
+    """
+    given = [(one, one.yielding) for one in _all_mine() if one.yielding is not None]
+    for one, own in given:
+        one.yielding = None
+        own.leave()
     ends = False
     try:
         yield
@@ -227,10 +229,10 @@ def giving_way() -> Iterator[None]:
         ends = not isinstance(exc, Exception)
         raise
     finally:
-        for one, loose in given:
+        for one, own in given:
             with contextlib.suppress(MeasurementError):  # without it, what runs then may disturb others
-                loose.take(bool(one.firm), 0.0 if ends else loose.patience_s)
-            one.loose = loose
+                own.take(bool(one.sharing), 0.0 if ends else own.patience_s)
+            one.yielding = own
 
 
 # the two places

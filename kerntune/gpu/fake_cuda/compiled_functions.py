@@ -104,11 +104,14 @@ EnterModes = Callable[[], contextlib.AbstractContextManager[None]]
 
 
 class CompiledFunctions:
-    """The replacement of ``torch.compile``. ``surroundings()`` enters the stand-ins' modes again where torch's compiler
-    has none; ``function_mode()`` is the torch-function mode among them, which Dynamo would trace."""
+    """The replacement of ``torch.compile``.
 
-    def __init__(self, surroundings: EnterModes, function_mode: Callable[[], Any]) -> None:
-        self._surroundings = surroundings
+    ``entered_modes()`` enters the stand-ins' modes again where torch's compiler has none. ``function_mode()`` is the
+    torch-function mode among them, which Dynamo would trace.
+    """
+
+    def __init__(self, entered_modes: EnterModes, function_mode: Callable[[], Any]) -> None:
+        self._entered_modes = entered_modes
         self._function_mode = function_mode
         self._capture: Replacements | None = None
         """What is replaced while a call is captured, from its first compiled function on."""
@@ -214,7 +217,7 @@ class CompiledFunctions:
                 return compile_frame(*args, **kwargs)
 
         def among_stand_ins(graph: Any, inputs: Any) -> Any:
-            with self._surroundings():
+            with self._entered_modes():
                 return graph_call(graph, inputs)
 
         replace(stack, *INDUCTOR["compile_frame"].owner(), outside_modes)

@@ -312,12 +312,12 @@ OutsideModes = Callable[[], contextlib.AbstractContextManager[None]]
 class RealImplementations:
     """Finds the Python code of an operator that ``torch.library`` defines.
 
-    Fake mode runs an operator's fake implementation only, which launches nothing. ``surroundings()`` is entered around
+    Fake mode runs an operator's fake implementation only, which launches nothing. ``entered_modes()`` is entered around
     the real one: at that depth torch has taken its modes off.
     """
 
-    def __init__(self, surroundings: OutsideModes) -> None:
-        self._surroundings = surroundings
+    def __init__(self, entered_modes: OutsideModes) -> None:
+        self._entered_modes = entered_modes
         self._registered: dict[tuple[str, str], Implementation] = {}
 
     def install(self, stack: contextlib.ExitStack) -> None:
@@ -360,7 +360,7 @@ class RealImplementations:
 
     def _surrounded(self, code: Implementation) -> Implementation:
         def run(*args: Any, **kwargs: Any) -> Any:
-            with self._surroundings():
+            with self._entered_modes():
                 return code(*args, **kwargs)
 
         return run

@@ -73,9 +73,9 @@ class StandIns:
         self._known = KnownValues()
         self.watch = Watch()
         self._comparisons = Comparisons(self._known)
-        self._operators = RealImplementations(self._surroundings)
+        self._operators = RealImplementations(self._entered_modes)
         self._launches = CapturedLaunches(self.numbers, self.specializing, self._known)
-        self.compiled = CompiledFunctions(self._surroundings, lambda: self._answers)
+        self.compiled = CompiledFunctions(self._entered_modes, lambda: self._answers)
         self._answers: TorchFunctionHandlers | None = None
         self._placement: Placement | None = None
 
@@ -155,7 +155,7 @@ class StandIns:
         self._install_modes(stack, fake)
 
     def _install_torch(self, stack: Replacements) -> None:
-        backward = engine(torch.autograd._engine_run_backward, self._surroundings, self.watch)
+        backward = engine(torch.autograd._engine_run_backward, self._entered_modes, self.watch)
         replace_engine(stack, backward)
         install_functions(stack)
         replace(stack, torch.nn.Module, "_apply", module_apply(torch.nn.Module._apply))
@@ -168,7 +168,7 @@ class StandIns:
         torch._C._set_only_lift_cpu_tensors(True)  # torch.tensor(..., device="cuda") builds on the CPU, then moves
         self._answers = TorchFunctionHandlers(self._handlers())
         self._placement = Placement(fake, self._known, self._operators.find, self.watch)
-        stack.enter_context(self._surroundings())
+        stack.enter_context(self._entered_modes())
 
     def _handlers(self) -> dict[Any, Handler]:
         comparisons = self._comparisons.handlers() if self.level is Level.COMPARISONS_PASS else {}
@@ -178,7 +178,7 @@ class StandIns:
         self._known.forget(args[0])  # users' code that has the address may write there
         return self.address(args[0])
 
-    def _surroundings(self) -> contextlib.AbstractContextManager[None]:
+    def _entered_modes(self) -> contextlib.AbstractContextManager[None]:
         return entered(self._placement, self._answers)
 
 

@@ -39,7 +39,7 @@ class Interpreter:
         self.spec = spec
         self._language = Language()
         self._launches = InterpretedLaunches(spec, self._language, limit=limit)
-        self._operators = RealImplementations(self._surroundings)
+        self._operators = RealImplementations(self._entered_modes)
         storages = GpuStorages()
         self._storages = storages
         self._on_cpu = CpuExecutionMode(storages, self._operators.find)
@@ -70,7 +70,7 @@ class Interpreter:
             install_driver(stack, numbers)
             self._install_torch(stack)
             install_restoring(stack, self._storages.put_storage, self._storages.has_storage)
-            stack.enter_context(self._surroundings())
+            stack.enter_context(self._entered_modes())
             yield
 
     def _install_torch(self, stack: contextlib.ExitStack) -> None:
@@ -84,7 +84,7 @@ class Interpreter:
         replace(stack, torch, "compile", run_eagerly)
         stack.enter_context(set_wrap_triton_enabled(False))
 
-    def _surroundings(self) -> contextlib.AbstractContextManager[None]:
+    def _entered_modes(self) -> contextlib.AbstractContextManager[None]:
         return entered(self._on_cpu, self._placement_mode)
 
 
