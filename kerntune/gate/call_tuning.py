@@ -12,7 +12,8 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any
 
-from kerntune.base.case_result import WRONG, FailedTrial, LeftOut, TrialReport
+from kerntune.base.case_result import LeftOut, TrialReport
+from kerntune.base.failed_candidates import WRONG, FailedTrial
 from kerntune.base.policy import Policy, TuneMode
 from kerntune.base.recording import Recording
 from kerntune.capture import Capture, Site

@@ -7,7 +7,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from kerntune.base.case_result import MAX_STORED_TIMES, Attribution, CaseResult, CodeChange, ReplayedTimes, told_once
+from kerntune.base.case_result import MAX_STORED_TIMES, Attribution, CaseResult, CodeChange, ReplayedTimes
+from kerntune.base.failed_candidates import told_once
 from kerntune.base.policy import Outcome, Policy, Update, Verdict
 from kerntune.base.recording import Recording, same_work
 from kerntune.base.roofline import bytes_moved, matmul_dtype

@@ -113,7 +113,7 @@ def hold(uuid: str, name: str, patience_s: float) -> Iterator[None]:
     mine, thread = _mine(uuid), threading.get_ident()
     if any(thread in one.sharing for one in _all_mine()):
         raise MeasurementError(f"this thread shares a GPU: it can't have {name} alone before it has let go")
-    with giving_way(), _sides(uuid, name, patience_s, alone=True):
+    with shares_yielded(), _sides(uuid, name, patience_s, alone=True):
         mine.alone = True
         try:
             yield
@@ -140,7 +140,7 @@ def share(uuid: str, name: str, patience_s: float) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def share_loosely(uuid: str, name: str, patience_s: float) -> Iterator[None]:
+def share_yielding(uuid: str, name: str, patience_s: float) -> Iterator[None]:
     """As :func:`share`, for code that may want the device alone in between: :func:`hold` lets go of this side first,
     and takes it again at its end."""
     mine = _mine(uuid)
@@ -212,7 +212,7 @@ def _is_shared_by_parent(uuid: str) -> bool:
 
 
 @contextlib.contextmanager
-def giving_way() -> Iterator[None]:
+def shares_yielded() -> Iterator[None]:
     """Let go meanwhile of this process's shares that give way, of all devices.
 
     Who keeps one and waits for another process may be waited for by that one. What ends the run (Ctrl-C) doesn't wait:

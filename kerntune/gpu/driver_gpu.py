@@ -180,7 +180,7 @@ class DriverGpu:
     @contextlib.contextmanager
     def lock_loosely(self, patience_s: float = LOCK_TIMEOUT_S) -> Iterator[None]:
         """The same, but for what this process measures meanwhile."""
-        with device_lock.share_loosely(self.spec.uuid, self.spec.name, patience_s):
+        with device_lock.share_yielding(self.spec.uuid, self.spec.name, patience_s):
             yield
 
     def _enter(self) -> None:

@@ -134,7 +134,7 @@ class FakeGpu(FakeMemory):
     def lock_loosely(self, patience_s: float = LOCK_TIMEOUT_S) -> contextlib.AbstractContextManager[None]:
         """The same."""
         spec = self.spec
-        return device_lock.share_loosely(spec.uuid, spec.name, patience_s) if spec.uuid else contextlib.nullcontext()
+        return device_lock.share_yielding(spec.uuid, spec.name, patience_s) if spec.uuid else contextlib.nullcontext()
 
     def load(self, binary: Binary, data: bytes) -> Function:
         """Refuses what the script or the device's shared memory refuses."""

@@ -19,7 +19,7 @@ from kerntune.base.config import Config
 from kerntune.base.policy import TuneMode
 from kerntune.capture import Site
 from kerntune.gpu.base import Gpu
-from kerntune.gpu.device_lock import giving_way
+from kerntune.gpu.device_lock import shares_yielded
 from kerntune.tuning.cache import WinnerKey
 from kerntune.tuning.cache.leases import Lease, several_ranks
 from kerntune.tuning.stored_winners import Winners, index_of
@@ -105,7 +105,7 @@ class _Waiting:
         device that this process shares: it gives way while it waits."""
         end = self._end()
         if end is None:
-            with giving_way():
+            with shares_yielded():
                 while (end := self._end()) is None:
                     time.sleep(self.limits.poll_s)
         return end.found

@@ -18,7 +18,7 @@ from source_path import source_path
 from kerntune.base.working_locks import locks_work, open_lock_file
 from kerntune.errors import MeasurementError
 from kerntune.gpu import device_lock
-from kerntune.gpu.device_lock import giving_way, hold, lock_file, share, share_loosely
+from kerntune.gpu.device_lock import hold, lock_file, share, share_yielding, shares_yielded
 from kerntune.gpu.probe import has_cuda
 from kerntune.gpu.two_sided_lock import LockBusy, TwoSidedLock
 
@@ -205,8 +205,8 @@ def test_a_thread_that_shares_is_refused_at_once_when_it_wants_to_measure() -> N
 
 @pytest.mark.usefixtures("without_node")
 def test_a_test_s_side_gives_way_to_its_own_measuring_and_comes_back() -> None:
-    with share_loosely(UUID, NAME, 0.0):
-        with share(UUID, NAME, 0.0), share_loosely(UUID, NAME, 0.0):
+    with share_yielding(UUID, NAME, 0.0):
+        with share(UUID, NAME, 0.0), share_yielding(UUID, NAME, 0.0):
             pass
         with hold(UUID, NAME, 0.0), pytest.raises(LockBusy):
             other_one().acquire(False, 0.0, ignored)
@@ -219,7 +219,7 @@ def test_a_test_s_side_gives_way_to_its_own_measuring_and_comes_back() -> None:
 def test_a_process_that_a_test_waits_for_does_not_wait_for_the_test(place: Path) -> None:
     """A test of several ranks starts them, and each may tune. Others that wait for the test keep none of them out."""
     measures, waits = other_one(), threading.Event()
-    with share_loosely(UUID, NAME, 0.0):
+    with share_yielding(UUID, NAME, 0.0):
         writer = threading.Thread(target=lambda: measures.acquire(True, 60.0, lambda s: waits.set()))
         writer.start()
         assert waits.wait(60.0)
@@ -250,7 +250,7 @@ def test_an_interrupted_measurement_waits_for_nobody_at_its_end(
         monkeypatch.setattr(TwoSidedLock, "acquire", noted)
         raise error
 
-    with pytest.raises(error), share_loosely(UUID, NAME, 0.25), hold(UUID, NAME, 0.0):
+    with pytest.raises(error), share_yielding(UUID, NAME, 0.25), hold(UUID, NAME, 0.0):
         interrupted()
     writer.join(60.0)
     measures.release()
@@ -264,9 +264,9 @@ def test_what_a_test_starts_is_told_all_gpus_that_it_shares(monkeypatch: pytest.
     monkeypatch.delenv(device_lock.SHARED, raising=False)
     if before:
         monkeypatch.setenv(device_lock.SHARED, before)
-    with share_loosely(UUID, NAME, 0.0), share_loosely("another", NAME, 0.0):
+    with share_yielding(UUID, NAME, 0.0), share_yielding("another", NAME, 0.0):
         assert os.environ[device_lock.SHARED] == f"{os.getpid()} {UUID} another"
-        with giving_way():
+        with shares_yielded():
             assert os.environ.get(device_lock.SHARED, "") == before
         assert os.environ[device_lock.SHARED] == f"{os.getpid()} {UUID} another"
     assert os.environ.get(device_lock.SHARED, "") == before
@@ -275,7 +275,7 @@ def test_what_a_test_starts_is_told_all_gpus_that_it_shares(monkeypatch: pytest.
 @pytest.mark.usefixtures("without_node")
 def test_a_test_may_clear_its_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv(device_lock.SHARED, raising=False)
-    with share_loosely(UUID, NAME, 0.0):
+    with share_yielding(UUID, NAME, 0.0):
         with patch.dict(os.environ, clear=True), hold(UUID, NAME, 0.0):
             assert device_lock.SHARED not in os.environ
         assert os.environ[device_lock.SHARED] == f"{os.getpid()} {UUID}"
@@ -284,7 +284,7 @@ def test_a_test_may_clear_its_environment(monkeypatch: pytest.MonkeyPatch) -> No
 
 @pytest.mark.usefixtures("without_node")
 def test_only_what_a_test_starts_shares_with_it(place: Path) -> None:
-    with share_loosely(UUID, NAME, 0.0), hold(UUID, NAME, 0.0):
+    with share_yielding(UUID, NAME, 0.0), hold(UUID, NAME, 0.0):
         assert device_lock.SHARED not in os.environ
     assert device_lock.SHARED not in os.environ
     other = another(place)
@@ -295,7 +295,7 @@ def test_only_what_a_test_starts_shares_with_it(place: Path) -> None:
 
 @pytest.mark.usefixtures("without_node")
 def test_a_fork_holds_nothing_of_its_parent_s() -> None:
-    with share_loosely(UUID, NAME, 0.0):
+    with share_yielding(UUID, NAME, 0.0):
         child = os.fork()
         if child == 0:
             os._exit(int(device_lock._mine(UUID).shares))
@@ -320,7 +320,7 @@ def test_a_file_of_another_user_is_locked_without_writing_it(place: Path, monkey
     monkeypatch.setattr(os, "open", lambda path, flags, *mode, **more: real(path, refuse_writing(flags), *mode, **more))
     with hold(UUID, NAME, 0.0), pytest.raises(LockBusy):
         other_one().acquire(False, 0.0, ignored)
-    with share(UUID, NAME, 0.0), share_loosely(UUID, NAME, 0.0):
+    with share(UUID, NAME, 0.0), share_yielding(UUID, NAME, 0.0):
         pass
 
 
