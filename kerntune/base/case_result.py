@@ -168,7 +168,6 @@ class Attribution(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_
 
 
 IDENTITY = "identity"
-
 """The kind of a comparison whose sides do the same work: nothing was timed."""
 
 
@@ -215,12 +214,10 @@ class Provenance(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_d
 
 
 MAX_STORED_TIMES = 100
-
 """Times of a baseline's sample that a result repeats: more than today's timers take (40)."""
 
 
 FAILS = "FAILS"
-
 """What REGRESSED is called of a case that nothing was held against: it breaks a limit of the device, say."""
 
 
@@ -230,7 +227,6 @@ def word_of(verdict: Verdict, *, held: bool) -> str:
 
 
 UNJUDGED = "speed is judged on a GPU"
-
 """How the remark ends on a case that passes without a GPU although other machine code runs than in its baseline."""
 
 

@@ -13,12 +13,10 @@ import msgspec
 from kerntune.base.config import Config, configs_text, unique_configs
 
 WRONG = "it wrote other values"
-
 """The first words of the failure reason of a candidate whose results differ from those of the others."""
 
 
 FIRST_LAUNCH = "its first launch"
-
 """How the reason of a candidate begins that faulted, hung or wrote outside of its tensors in a process of its own."""
 
 
@@ -56,7 +54,6 @@ def failures_line(failures: Sequence[FailedTrial], configs: int) -> str:
 
 
 MAX_REASON = 200
-
 """Characters of a reason in a summary: a compiler's message can be pages long."""
 
 
@@ -99,7 +96,6 @@ def config_problems(reports: Iterable[ConfigReport]) -> list[ConfigProblem]:
 
 
 SAME = "can't be used, as "
-
 """Before the config of the same kernel whose reason is this one's, too. Only :func:`told_once` writes it."""
 
 RefusedCandidate = TypeVar("RefusedCandidate", FailedTrial, ConfigReport)
