@@ -22,6 +22,7 @@ from pathlib import Path
 
 from kerntune.base.working_locks import locks_work, open_lock_file
 from kerntune.errors import MeasurementError
+from kerntune.gpu.host_gpus import device_node
 from kerntune.gpu.two_sided_lock import LockBusy, TwoSidedLock
 
 NOTICE_S = 10.0
@@ -325,17 +326,3 @@ def _opened(node: Path) -> int | None:
             return handle
         os.close(handle)
     return None
-
-
-@lru_cache(maxsize=16)
-def device_node(uuid: str) -> Path | None:
-    """The device's node, ``/dev/nvidia0``, as NVML numbers it; None for a MIG instance, which shares its node with
-    others, and where NVML doesn't say."""
-    import pynvml
-
-    try:
-        pynvml.nvmlInit()
-        handle = pynvml.nvmlDeviceGetHandleByUUID(f"GPU-{uuid}")
-        return Path(f"/dev/nvidia{int(pynvml.nvmlDeviceGetMinorNumber(handle))}")
-    except pynvml.NVMLError:
-        return None

@@ -113,7 +113,7 @@ def _name(frame: FrameType) -> str:
 
 def _is_torchs_dispatch(kind: tuple[str, str]) -> bool:
     """Also a function of ``torch.cuda`` that is asked by its name: a stand-in answers."""
-    return kind[1].endswith("__torch_function__") or kind[1] == "gpu: _always.<locals>.stub"
+    return kind[1].endswith("__torch_function__") or kind[1] == "gpu: always.<locals>.stub"
 
 
 def _is_import(kind: tuple[str, str]) -> bool:

@@ -19,7 +19,7 @@ from triton import testing
 from triton.backends.compiler import GPUTarget
 
 from kerntune.base.device import DeviceSpec, Target
-from kerntune.gpu.fake_cuda.patches import StandInEnd, replace, replace_known
+from kerntune.gpu.fake_cuda.patches import StandInEnd, always, replace, replace_known
 
 
 class Clocks(NamedTuple):
@@ -342,8 +342,4 @@ def _nvml(spec: DeviceSpec, memory_bytes: int) -> dict[str, Callable[..., Any]]:
         "MaxCustomerBoostClock",
         "Clock",
     )
-    return {**{k: _always(v) for k, v in answers.items()}, **{f"nvmlDeviceGet{kind}": clock for kind in kinds}}
-
-
-def _always(answer: Any) -> Callable[..., Any]:
-    return lambda *args, **kwargs: answer
+    return {**{k: always(v) for k, v in answers.items()}, **{f"nvmlDeviceGet{kind}": clock for kind in kinds}}
