@@ -52,7 +52,7 @@ class Function(Protocol):
 def tensors_in(*groups: Iterable[Any]) -> Iterator[Any]:
     """The tensors in groups of an operator's arguments or results, in tuples and lists of any depth.
 
-    They are told from other values by torch's name of their storage: nothing here imports torch.
+    They are recognised by the name that torch gives their storage, so nothing here imports torch.
     """
     for group in groups:
         for value in group:
