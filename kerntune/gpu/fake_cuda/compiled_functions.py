@@ -46,9 +46,11 @@ class TimedChoices:
     def install(self, stack: contextlib.ExitStack) -> None:
         """Until ``stack`` closes, Inductor's timed choices are noted."""
         replace(stack, *INDUCTOR["select"].owner(), self._select(inductor_part("select")))
-        replace(stack, *INDUCTOR["time_fusion"].owner(), self._time_fusion(inductor_part("time_fusion")))
+        fusion = self._untimed(inductor_part("time_fusion"), "benchmark_fusion", "what is fused")
+        replace(stack, *INDUCTOR["time_fusion"].owner(), fusion)
         replace(stack, *INDUCTOR["multi_kernel"].owner(), self._multi_kernel())
-        replace(stack, *INDUCTOR["time_combo"].owner(), self._time_combo(inductor_part("time_combo")))
+        combo = self._untimed(inductor_part("time_combo"), "benchmark_combo_kernel", "which kernels are combined")
+        replace(stack, *INDUCTOR["time_combo"].owner(), combo)
         if INDUCTOR["padding_known"].exists():
             replace(stack, *INDUCTOR["padding_known"].owner(), self._padding)
 
@@ -60,24 +62,14 @@ class TimedChoices:
 
         return select
 
-    def _time_fusion(self, original: Callable[..., Any]) -> Callable[..., Any]:
+    def _untimed(self, original: Callable[..., Any], setting: str, times: str) -> Callable[..., Any]:
+        """One of Inductor's decisions by ``setting``, without what it times."""
         config = inductor_part("config")
 
         def speedup(scheduler: Any, *nodes: Any, **kwargs: Any) -> Any:
-            if config.benchmark_fusion:
-                self.note("benchmark_fusion times what is fused")
-            with config.patch(benchmark_fusion=False):
-                return original(scheduler, *nodes, **kwargs)
-
-        return speedup
-
-    def _time_combo(self, original: Callable[..., Any]) -> Callable[..., Any]:
-        config = inductor_part("config")
-
-        def speedup(scheduler: Any, *nodes: Any, **kwargs: Any) -> Any:
-            if config.benchmark_combo_kernel:
-                self.note("benchmark_combo_kernel times which kernels are combined")
-            with config.patch(benchmark_combo_kernel=False):
+            if getattr(config, setting):
+                self.note(f"{setting} times {times}")
+            with config.patch({setting: False}):
                 return original(scheduler, *nodes, **kwargs)
 
         return speedup
