@@ -84,12 +84,12 @@ class Executor(Protocol):
         """Held for a whole comparison: one measuring process per device. :class:`MeasurementError` if another one
         doesn't end within ``patience_s`` (default: an hour)."""
 
-    def lock_shared(self, patience_s: float = ...) -> AbstractContextManager[None]:
+    def lock_shared(self) -> AbstractContextManager[None]:
         """Held while anything of ours runs that isn't timed: beside others that do the same, and while no process
         measures. A thread that holds it must let go before it asks for :meth:`lock`. :class:`MeasurementError` as
         there."""
 
-    def lock_loosely(self, patience_s: float = ...) -> AbstractContextManager[None]:
+    def lock_loosely(self) -> AbstractContextManager[None]:
         """As :meth:`lock_shared`, for code that may ask for :meth:`lock` in between: that lets go of this first, and
         takes it again at its end."""
 

@@ -62,6 +62,9 @@ FLUSH_NS = 30_000.0  # as on an H200
 LOCK_TIMEOUT_S = 3600.0
 """As of a real device."""
 
+LockSide = Callable[[str, str, float], contextlib.AbstractContextManager[None]]
+"""A function of :mod:`kerntune.gpu.device_lock`: it takes a device's UUID, its name and the seconds to wait."""
+
 Beside = list[tuple[FakeBuffer, int, bytes]]
 """Writes into others' memory: whose, from which place on, and what."""
 
@@ -123,18 +126,19 @@ class FakeGpu(FakeMemory):
 
     def lock(self, patience_s: float = LOCK_TIMEOUT_S) -> contextlib.AbstractContextManager[None]:
         """The lock of a device that has an id, which other processes share; another device needs none."""
-        spec = self.spec
-        return device_lock.hold(spec.uuid, spec.name, patience_s) if spec.uuid else contextlib.nullcontext()
+        return self._locked(device_lock.hold, patience_s)
 
-    def lock_shared(self, patience_s: float = LOCK_TIMEOUT_S) -> contextlib.AbstractContextManager[None]:
-        """The same."""
-        spec = self.spec
-        return device_lock.share(spec.uuid, spec.name, patience_s) if spec.uuid else contextlib.nullcontext()
+    def lock_shared(self) -> contextlib.AbstractContextManager[None]:
+        """A share of the same lock."""
+        return self._locked(device_lock.share)
 
-    def lock_loosely(self, patience_s: float = LOCK_TIMEOUT_S) -> contextlib.AbstractContextManager[None]:
-        """The same."""
+    def lock_loosely(self) -> contextlib.AbstractContextManager[None]:
+        """A share that gives way to :meth:`lock`."""
+        return self._locked(device_lock.share_yielding)
+
+    def _locked(self, side: LockSide, patience_s: float = LOCK_TIMEOUT_S) -> contextlib.AbstractContextManager[None]:
         spec = self.spec
-        return device_lock.share_yielding(spec.uuid, spec.name, patience_s) if spec.uuid else contextlib.nullcontext()
+        return side(spec.uuid, spec.name, patience_s) if spec.uuid else contextlib.nullcontext()
 
     def load(self, binary: Binary, data: bytes) -> Function:
         """Refuses what the script or the device's shared memory refuses."""

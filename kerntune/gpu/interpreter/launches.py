@@ -98,18 +98,11 @@ LAUNCH_WORDS = ("grid", "warmup", "device", "device_type", "stream")
 class InterpretedLaunches:
     """Replaces ``JITFunction.run`` and ``Autotuner.run``. ``count`` is how many kernels have run."""
 
-    def __init__(
-        self,
-        spec: DeviceSpec,
-        language: Language,
-        clock: Callable[[], float] = time.thread_time,
-        limit: float = NEVER_ENDS_SECONDS,
-    ) -> None:
+    def __init__(self, spec: DeviceSpec, language: Language, limit: float = NEVER_ENDS_SECONDS) -> None:
         self.count = 0
         self._limit = limit
         self._spec = spec
         self._language = language
-        self._clock = clock
         self._given: Mapping[str, tuple[Config, ...]] = {}
         self._lock = threading.RLock()
 
@@ -184,7 +177,7 @@ class InterpretedLaunches:
         memory = builder.memory = LaunchMemory(launch.name)
         moved = memory.moved(launch.bound)
         values = {n: v if n in constant else _argument(v, launch.signature[n]) for n, v in moved.items()}
-        builder.next_program = _TimeEstimate(launch.name, grid, self._clock).next
+        builder.next_program = _TimeEstimate(launch.name, grid, time.thread_time).next
         builder.set_grid_dim(*grid)
         try:
             for x in range(grid[0]):
