@@ -12,8 +12,9 @@ from typing import Any
 
 import pytest
 
-from kerntune.base.case_result import UNJUDGED, CaseResult, config_problems, failures_line
+from kerntune.base.case_result import UNJUDGED, CaseResult
 from kerntune.base.config import Config, configs_text, unique_configs
+from kerntune.base.failed_candidates import config_problems, failures_line
 from kerntune.base.formatting import visible
 from kerntune.base.policy import Outcome, Verdict
 from kerntune.gate.console import counted

@@ -29,7 +29,7 @@ LENIENT = {
 
 CHANGING = {
     "Capture", "Collection", "TrialSet", "Expectation", "FakeBuffer", "FakeFunction", "Screening", "Consensus",
-    "CallOperators", "_Group", "Late",
+    "CallOperators", "CandidateLaunches", "_Group", "Late",
     "OwnBuffer", "Pending", "CandidatePool",
     "Recorded", "Script", "_Comparison", "Site", "Trial", "Tuning", "Verifier", "_Call", "_Fork",
     "GpuPools", "ShapesFile", "_Flow", "_SubmittedJob", "_Pool",

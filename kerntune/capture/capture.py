@@ -3,33 +3,26 @@
 from __future__ import annotations
 
 import contextlib
-import copy
 import threading
 import weakref
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
-from kerntune.base.config import COMPILE_FIELDS, Config, by_text, configs_text
+from kerntune.base.config import Config
 from kerntune.base.device import Target
+from kerntune.capture.candidate_launches import CandidateLaunches, Probing, Trying
 from kerntune.capture.entry_points import EntryPoints, OneHolder, Suspension, name_of
 from kerntune.capture.inductor.compiled_calls import CompiledCalls
 from kerntune.capture.launch import Pending, Probe, RecordedChoices, bind, launch_device, probe_of, refuse_second_device
 from kerntune.capture.memory_plan import Plan
 from kerntune.capture.operators import CallOperators
-from kerntune.capture.site import Candidate, Site, in_doubt, is_hopeless, site_of_given, site_of_tuner, spread
+from kerntune.capture.site import Site, site_of_given, site_of_tuner
 from kerntune.compiling.compiler import Compiled, Compiler
 from kerntune.errors import (
     CaptureError,
-    CompileError,
-    ConfigError,
-    EnvironmentFault,
-    GridError,
-    LaunchFault,
-    LaunchTimeout,
     OutOfResourcesError,
     TrialError,
-    TuningError,
     UsageError,
 )
 from kerntune.gpu.base import Backend
@@ -37,45 +30,16 @@ from kerntune.kernels import compat
 from kerntune.kernels.source import kernel_file, kernel_name
 from kerntune.kernels.specialize import Specialized, tensor_of
 
-SeenLaunch = Callable[[Target], Probe]
-"""What a launch would be for a target; raises what specializing raises."""
-
-
-@dataclass(frozen=True)
-class _Trying:
-    """A candidate of ``site`` is launched: the launches of this thread are its. With ``any_fit`` also one that the
-    device would refuse."""
-
-    site: Site
-    any_fit: bool = False
-
-
-@dataclass(frozen=True)
-class _Probing:
-    """It is found out what would be launched: this thread launches nothing, and what it would is ``seen``."""
-
-    seen: list[SeenLaunch] = field(default_factory=list)
-
-
-class _Thread(threading.local):
-    """What is done in a thread; None where the user's own launches are recorded as they come."""
-
-    doing: _Trying | _Probing | None = None
-    pauses: int = 0
-
 
 @dataclass
-class Capture:
+class Capture(CandidateLaunches):
     """One call's launches. Use :meth:`active` around the call, then :attr:`launches` and :attr:`plan`.
 
-    ``prefer(site)`` gives the order in which candidates are tried for the captured run itself: the first that
-    launches is used. ``given`` holds candidates for bare kernels by kernel name.
+    ``given`` holds candidates for bare kernels by kernel name.
     """
 
-    backend: Backend
     compiler: Compiler
     given: Mapping[str, tuple[Config, ...]] = field(default_factory=dict)
-    prefer: Callable[[Site], Sequence[int]] = lambda site: range(len(site.candidates))
     thread: int | None = None
     """Only this thread's launches are captured (its ``threading.get_ident()``); all threads' if None."""
 
@@ -89,13 +53,11 @@ class Capture:
     values: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     """Where nothing runs, the tensors that hold what kernels compute, by kernel and argument."""
 
-    launches: list[Pending] = field(default_factory=list)
     latest: Pending | None = None
     """The launch that was begun last, which may not have come to an end."""
 
     def __post_init__(self) -> None:
-        self.plan = Plan(self.backend)
-        self._thread = _Thread()
+        super().__post_init__()
         self._lock = threading.RLock()
         self.compiled = CompiledCalls(self.launches, self.records)
         self.operators = CallOperators(self.launches, self.records, self.backend.tensors.is_tensor)
@@ -133,7 +95,7 @@ class Capture:
         self._entries.replace(instead_of)
 
     def _stand_back(self, entries: EntryPoints) -> None:
-        """Also after an interrupt, wherever it came."""
+        """The entry points become Triton's own again, also after an interrupt, wherever it came."""
         if _ACTIVE.holder is entries:
             self._set_current(None)
         entries.restore()
@@ -172,7 +134,7 @@ class Capture:
         _ACTIVE.let_go(self._entries)
 
     def _end_suspension(self) -> None:
-        """Also one that an interrupt has kept from beginning."""
+        """The suspension ends, also one that an interrupt has kept from beginning."""
         if (ended := self._suspension) is not None:
             _ACTIVE.wait_for(self._entries)
             self._stand_in(instead_of=ended)
@@ -242,7 +204,7 @@ class Capture:
 
     def _on_launch(self, jit: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
         doing = self._thread.doing
-        if isinstance(doing, _Probing):
+        if isinstance(doing, Probing):
             doing.seen.append(lambda target: probe_of(self.backend, jit, args, kwargs, target))
             return None
         if kwargs.get("warmup"):
@@ -265,11 +227,11 @@ class Capture:
             self.plan = Plan(self.backend)
             self.on_device(self.backend)
 
-    def _record(self, jit: Any, args: Sequence[Any], kwargs: dict[str, Any], trying: _Trying | None) -> Any:
+    def _record(self, jit: Any, args: Sequence[Any], kwargs: dict[str, Any], trying: Trying | None) -> Any:
         pending = bind(self.backend, jit, args, kwargs, None if trying is None else trying.site)
         return self._run_recorded(pending, lambda: self._entries.run_jit(jit, *args, **kwargs), trying)
 
-    def _run_recorded(self, pending: Pending, run: Callable[[], Any], trying: _Trying | None) -> Any:
+    def _run_recorded(self, pending: Pending, run: Callable[[], Any], trying: Trying | None) -> Any:
         """Note a launch, and make it by ``run()``."""
         if self.backend.gpu is not None and 0 not in pending.grid:
             first = pending.specialized[self.backend.targets[0]]
@@ -312,7 +274,7 @@ class Capture:
         """Record a launch that reaches none of Triton's entry points: ``pending``, made by ``run()``. While it is only
         found out what would be launched, ``probe`` says so and nothing runs."""
         doing = self._thread.doing
-        if isinstance(doing, _Probing):
+        if isinstance(doing, Probing):
             doing.seen.append(probe)
             return None
         with self._lock:
@@ -334,7 +296,7 @@ class Capture:
 
     def _on_tuned(self, tuner: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
         site = self.site_of(tuner, args, kwargs)
-        if isinstance(self._thread.doing, _Probing) or kwargs.get("warmup") or not self.records_launch(tuner):
+        if isinstance(self._thread.doing, Probing) or kwargs.get("warmup") or not self.records_launch(tuner):
             return site.run(site.candidates[0].words())
         self._settle_device(site.kernel, site.arguments)
         return self.launch(site)
@@ -347,92 +309,6 @@ class Capture:
     def _options(self) -> Sequence[str]:
         """What configs may set of the compiler's options."""
         return compat.option_names(self.backend.targets[0])
-
-    def launch(self, site: Site) -> Any:
-        """Launch a site with the first preferred candidate that can be. :class:`TuningError` if none can;
-        :class:`GridError` if that is so for the grid of each; :class:`EnvironmentFault` if no compiler can work."""
-        failures: list[tuple[Config, str]] = []
-        misfits, grids, faults = [], [], []
-        for index in self._in_order(site):
-            site.chosen = index
-            try:
-                return self._launch_candidate(site)
-            except (CompileError, OutOfResourcesError, GridError, LaunchFault) as exc:
-                if isinstance(exc, LaunchFault) and not exc.remembered:
-                    site.faults[index] = exc
-                if isinstance(exc, EnvironmentFault):
-                    if self.backend.gpu is None:
-                        raise  # the next candidate would be taken for a change of config
-                    faults.append(exc)
-                failures.append((site.candidates[index].config, str(exc)))
-                misfits += [index] if isinstance(exc, OutOfResourcesError) else []
-                grids += [exc] if isinstance(exc, GridError) else []
-        if grids and len(grids) == len(failures):
-            raise grids[0]
-        if faults and len(faults) == len(failures):
-            raise faults[0]
-        if misfits and self.backend.gpu is None:
-            site.chosen = misfits[0]  # nothing runs and none fits: the static gate says what it lacks
-            return self._launch_candidate(site, any_fit=True)
-        blame = ", so the call is to blame, and nothing was remembered" if site.faults else ""
-        told = [f"  {configs_text(configs)}: {text}" for configs, text in by_text(failures)]
-        raise TuningError("\n".join([f"kernel {site.kernel}: no candidate can be launched{blame}", *told]))
-
-    def _in_order(self, site: Site) -> Iterator[int]:
-        """The preferred order; others from all over the list once many have faulted; none once most have: then the call
-        is to blame."""
-        waiting, doubt = list(self.prefer(site)), False
-        while waiting:
-            yield waiting.pop(0)
-            failed = len(site.faults), sum(isinstance(f, LaunchTimeout) for f in site.faults.values())
-            if is_hopeless(*failed, len(site.candidates)):
-                return
-            if not doubt and in_doubt(*failed):
-                waiting, doubt = spread(waiting), True
-
-    def _launch_candidate(self, site: Site, any_fit: bool = False) -> Any:
-        from triton.runtime.errors import OutOfResources
-
-        candidate = site.candidates[site.chosen]
-        if site.tuner is not None:
-            site.tuner.best_config = site.originals[site.chosen]  # there is code that reads it after the launch
-        try:
-            with self._doing(_Trying(site, any_fit)):
-                if candidate.hook is not None:
-                    candidate.hook({**site.arguments, **candidate.words()})
-                return site.run(candidate.words())
-        except OutOfResources as exc:
-            raise OutOfResourcesError(str(exc)) from exc
-
-    @contextlib.contextmanager
-    def _doing(self, what: _Trying | _Probing) -> Iterator[None]:
-        outer, self._thread.doing = self._thread.doing, what
-        try:
-            yield
-        finally:
-            self._thread.doing = outer
-
-    @contextlib.contextmanager
-    def pinned(self) -> Iterator[None]:
-        """Bare kernels that a marker gave candidates for run with their winners meanwhile."""
-        from triton.runtime.jit import JITFunction
-
-        sites = [p.site for p in self.launches if p.site is not None and p.site.tuner is None]
-        winners = {s.kernel: s.candidates[s.chosen].config.all_kwargs() for s in sites}
-        original = JITFunction.run
-
-        def run(jit: Any, /, *args: Any, **kwargs: Any) -> Any:
-            words = winners.get(kernel_name(jit))
-            if words is None:
-                return original(jit, *args, **kwargs)
-            named = dict(zip([p.name for p in jit.params], args, strict=False))
-            return original(jit, **{**named, **kwargs, **words})
-
-        JITFunction.run = run
-        try:
-            yield
-        finally:
-            JITFunction.run = original
 
     def stage(self, site: Site, index: int, probe: Probe, compiled: Compiled) -> None:
         """Note a site's launch with candidate ``index``, ``compiled``, as :meth:`launch` does, but launch nothing.
@@ -450,47 +326,6 @@ class Capture:
             self.plan.look_ahead(compiled, launch)
         self.launches.append(Pending(launch.jit, {launch.target: launch}, probe.grid, site, ran=False))
 
-    def probe(self, site: Site, index: int, target: Target | None = None) -> Probe:
-        """What candidate ``index`` of a site would launch; nothing runs but its hook, whose writes are undone.
-
-        For ``target``, else for the backend's first. Only inside :meth:`active`. Raises what specializing raises.
-        """
-        with self._undoing(site, [site.candidates[index]]), self.trying(site, index, target) as probe:
-            return probe
-
-    def probe_all(self, site: Site, among: Collection[int] | None = None) -> dict[int, Probe | Exception]:
-        """:meth:`probe` of each candidate (each ``among`` these), or why it can't be launched. What hooks write is
-        undone at the end. :class:`GridError` if no candidate's grid will do."""
-        found: dict[int, Probe | Exception] = {}
-        chosen = {i: c for i, c in enumerate(site.candidates) if among is None or i in among}
-        with self._undoing(site, list(chosen.values())):
-            for i in chosen:
-                try:
-                    with self.trying(site, i) as probe:
-                        found[i] = probe
-                except (TrialError, ConfigError, GridError) as exc:
-                    found[i] = exc
-        grids = [exc for exc in found.values() if isinstance(exc, GridError)]
-        if grids and len(grids) == len(site.candidates):
-            raise grids[0]
-        return found
-
-    @contextlib.contextmanager
-    def trying(self, site: Site, index: int, target: Target | None = None) -> Iterator[Probe]:
-        """What candidate ``index`` would launch, between the hooks that run before and after a launch with it: inside
-        of it the call's own tensors hold what the first ones leave. Nothing is launched, and nothing undone. Raises
-        what specializing raises."""
-        candidate = site.candidates[index]
-        try:
-            probe = self._probe(site, candidate, target or self.backend.targets[0])
-        except (TrialError, ConfigError, GridError) as exc:
-            self._run_last(site, candidate, exc)
-            raise
-        try:
-            yield probe
-        finally:
-            self._run_last(site, candidate, None)
-
     def tell_failed(self, site: Site, failed: Mapping[Config, Exception]) -> None:
         """Call the user's hooks as ``triton.autotune`` does for configs that can't be launched: those that run before a
         launch, then ``post_hook`` with the exception. What they write is undone. No hook is called for
@@ -502,41 +337,6 @@ class Capture:
             for candidate in chosen:
                 self._run_first(site, candidate)
                 self._run_last(site, candidate, failed[candidate.config])
-
-    def _undoing(self, site: Site, candidates: Sequence[Candidate]) -> contextlib.AbstractContextManager[None]:
-        hooked = site.writes_arguments or any(c.hook is not None for c in candidates)
-        return self.plan.preserving(site.arguments.values() if hooked else ())
-
-    def _probe(self, site: Site, candidate: Candidate, target: Target) -> Probe:
-        return self._run_first(site, candidate)(target)
-
-    def _run_first(self, site: Site, candidate: Candidate) -> SeenLaunch:
-        """Run what runs before a launch with a candidate; what would be launched."""
-        probing = _Probing()
-        with self._doing(probing):
-            if candidate.hook is not None:
-                candidate.hook({**site.arguments, **candidate.words()})
-            site.run(candidate.words(), trial=True)
-        return probing.seen[-1]
-
-    @staticmethod
-    def _run_last(site: Site, candidate: Candidate, exception: Exception | None) -> None:
-        if site.post_hook is not None:
-            site.told |= set() if exception is None else {candidate.config}
-            site.post_hook(candidate.words(), exception)
-
-    @staticmethod
-    def add_candidate(site: Site, like: int, config: Config) -> int:
-        """One candidate more, with the hook of ``like``; its index."""
-        site.candidates += (replace(site.candidates[like], config=config),)
-        site.added += 1
-        if site.originals:
-            original = copy.copy(site.originals[like])
-            original.kwargs = {**config.kwargs, **site.candidates[like].objects}
-            for name in COMPILE_FIELDS:
-                setattr(original, name, getattr(config, name))
-            site.originals.append(original)
-        return len(site.candidates) - 1
 
 
 _ACTIVE = OneHolder()

@@ -19,6 +19,7 @@ from typing import Any, NamedTuple
 from kerntune.base.operator_list import MAX_OUTSIDE, MAX_ROWS, OperatorList, OperatorRow
 from kerntune.base.recording import Recording
 from kerntune.base.roofline import PointerAccess, bytes_moved
+from kerntune.gpu.base import tensors_in
 
 ALLOCATIONS = frozenset(
     {"empty", "empty_like", "empty_strided", "new_empty", "new_empty_strided", "lift_fresh"}
@@ -126,8 +127,8 @@ class CallOperators:
         traits = traits_of(func)
         if traits is None or not self.records():
             return
-        taken = tensors_in(args, kwargs.values()) if kwargs else tensors_in(args)
-        made = tensors_in((result,))
+        taken = list(tensors_in(args, kwargs.values()))
+        made = list(tensors_in((result,)))
         if not any(map(self.is_device, taken)) and not any(map(self.is_device, made)):
             return
         with self._lock:
@@ -293,18 +294,6 @@ class CallOperators:
         ]
         rows.sort(key=lambda row: (-row.nbytes, row))
         return tuple(sorted(rows[:MAX_ROWS])), rows[MAX_ROWS:]
-
-
-def tensors_in(*groups: Iterable[Any]) -> list[Any]:
-    """The tensors in groups of arguments, lists among them included (an operator's schema nests no deeper)."""
-    found = []
-    for group in groups:
-        for value in group:
-            if hasattr(value, "untyped_storage"):
-                found.append(value)
-            elif isinstance(value, (list, tuple)):
-                found += tensors_in(value)
-    return found
 
 
 def _held_by_others(tensor: Any, held: Sequence[Any]) -> bool:

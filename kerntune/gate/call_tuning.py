@@ -14,7 +14,8 @@ from typing import Any
 
 import msgspec
 
-from kerntune.base.case_result import WRONG, CaseResult, FailedTrial, LeftOut, TrialReport, told_once
+from kerntune.base.case_result import CaseResult, LeftOut, TrialReport
+from kerntune.base.failed_candidates import WRONG, FailedTrial, told_once
 from kerntune.base.policy import Policy, TuneMode
 from kerntune.base.recording import Recording
 from kerntune.capture import Capture, Site

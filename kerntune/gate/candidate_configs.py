@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from kerntune.base.case_result import ConfigReport, config_problems
 from kerntune.base.config import Config, changed_settings
 from kerntune.base.device import DeviceSpec
+from kerntune.base.failed_candidates import ConfigReport, config_problems
 from kerntune.base.policy import StaticPolicy
 from kerntune.capture import Capture, Site
 from kerntune.compiling.compiler import Compiled
@@ -18,7 +18,7 @@ from kerntune.errors import EnvironmentFault, TrialError
 from kerntune.gate.static_figures import LaunchStatic, binary_input, in_both
 from kerntune.kernels.source import generated
 from kerntune.kernels.specialize import Specialized
-from kerntune.static.code_rules import Said
+from kerntune.static.code_rules import RuleMessage
 from kerntune.static.metrics import StaticMetrics, metrics_of
 
 
@@ -52,7 +52,7 @@ def _reports(capture: Capture, spec: DeviceSpec, candidates: Sequence[CandidateC
 
 def config_findings(
     reports: tuple[ConfigReport, ...], judged: set[tuple[str, Config | None]], rules: StaticPolicy
-) -> Iterator[Said]:
+) -> Iterator[RuleMessage]:
     """A finding on the candidates that have a problem, once for those that have the same, but for those that are judged
     by themselves."""
     for found in config_problems(r for r in reports if (r.kernel, r.config) not in judged):
@@ -118,7 +118,7 @@ def lost_configs(
     capture: Capture,
     spec: DeviceSpec,
     rules: StaticPolicy,
-) -> Iterator[Said]:
+) -> Iterator[RuleMessage]:
     """A finding on each config of the baseline in whose place another one is compared, since it can't be launched any
     more, or isn't in the list. ``sites`` are those of the launches ``after``.
 
@@ -146,10 +146,10 @@ def lost_configs(
             yield from _said("config_removed", text, rules)
 
 
-def _said(rule: str, text: str, rules: StaticPolicy) -> Iterator[Said]:
+def _said(rule: str, text: str, rules: StaticPolicy) -> Iterator[RuleMessage]:
     severity = rules.rule(rule).severity
     if severity != "off":
-        yield Said(severity, rule, text)
+        yield RuleMessage(severity, rule, text)
 
 
 def _nearest(config: Config, site: Site) -> list[int]:

@@ -8,8 +8,9 @@ from itertools import chain
 
 import msgspec
 
-from kerntune.base.case_result import UNJUDGED, CaseResult, CodeChange, ConfigReport, End, told_once, word_of
+from kerntune.base.case_result import UNJUDGED, CaseResult, CodeChange, End, word_of
 from kerntune.base.device import Target, typical_device
+from kerntune.base.failed_candidates import ConfigReport, told_once
 from kerntune.base.numerics import NumericsReport
 from kerntune.base.policy import Policy, StaticPolicy, Update, Verdict
 from kerntune.capture import Capture
@@ -43,7 +44,7 @@ from kerntune.gate.stores import KnownCase, Stores, known_case, known_figures
 from kerntune.kernels import compat
 from kerntune.kernels.source import source_hash
 from kerntune.kernels.specialize import Specialized
-from kerntune.static.code_rules import Said, worst_first
+from kerntune.static.code_rules import RuleMessage, worst_first
 
 
 @dataclass(frozen=True)
@@ -157,16 +158,16 @@ def _refuse_known(known: KnownCase, recorded: Recorded, capture: Capture, target
 def _found(
     known: KnownCase,
     launches: tuple[LaunchStatic, ...],
-    about_configs: Iterable[Said],
+    about_configs: Iterable[RuleMessage],
     broken: tuple[str, ...],
     target: Target,
     rules: StaticPolicy,
 ) -> StaticFindings:
-    said = [Said("fail", "limits", text) for text in broken]
+    said = [RuleMessage("fail", "limits", text) for text in broken]
     said += _over_limits(launches, target, rules)
     pairs = compare_launches(known.launches, launches, rules, typical_device(target))
     since = [x for pair in pairs for x in _findings(pair)]
-    since += [Said(f.severity, f.rule, f.text) for f in count_findings(known.launches, launches, rules)]
+    since += [RuleMessage(f.severity, f.rule, f.text) for f in count_findings(known.launches, launches, rules)]
     anchored = _since_anchor(known, launches, target, rules, {x.text for x in (*said, *since)})
     said += [*map(_of_other_triton(known), since), *anchored, *about_configs]
     said = worst_first(said)
@@ -179,7 +180,7 @@ def _found(
 
 def _about_configs(
     case: RecordedCase, known: KnownCase, launches: tuple[LaunchStatic, ...], configs: tuple[ConfigReport, ...]
-) -> Iterator[Said]:
+) -> Iterator[RuleMessage]:
     """Findings on the candidates that aren't judged by themselves, and on configs of the baseline that were lost."""
     rules, recorded = case.call.policy.static, case.recorded
     sites = [p.site for i, p in enumerate(case.capture.launches) if i not in recorded.failures]
@@ -188,7 +189,7 @@ def _about_configs(
     yield from lost_configs(known.launches, launches, sites, case.capture, spec, rules)
 
 
-def _of_other_triton(known: KnownCase) -> Callable[[Said], Said]:
+def _of_other_triton(known: KnownCase) -> Callable[[RuleMessage], RuleMessage]:
     """Adds to a finding that fails nothing which Triton's baseline it is held against, where that is another one's. It
     is warned of by itself; of one that fails, the case's line says the same once."""
     if known.own is not None or known.reference is None:
@@ -199,7 +200,7 @@ def _of_other_triton(known: KnownCase) -> Callable[[Said], Said]:
 
 def _since_anchor(
     known: KnownCase, launches: tuple[LaunchStatic, ...], target: Target, rules: StaticPolicy, said: Set[str]
-) -> Iterator[Said]:
+) -> Iterator[RuleMessage]:
     """Findings since the anchor that aren't found since the baseline already."""
     if known.anchor is None:
         return
@@ -213,20 +214,20 @@ def _since_anchor(
 NOTHING_RUNS = "results not compared: nothing runs without a GPU"
 
 
-def _over_limits(launches: tuple[LaunchStatic, ...], target: Target, rules: StaticPolicy) -> list[Said]:
+def _over_limits(launches: tuple[LaunchStatic, ...], target: Target, rules: StaticPolicy) -> list[RuleMessage]:
     severity = rules.rule("limits").severity
     if severity == "off":
         return []
     texts = (f"{x.kernel} can't be launched on {target}: {v}" for x in launches for v in x.metrics.over_limit)
-    return [Said(severity, "limits", text) for text in texts]
+    return [RuleMessage(severity, "limits", text) for text in texts]
 
 
-def _findings(pair: LaunchFindings) -> Iterator[Said]:
+def _findings(pair: LaunchFindings) -> Iterator[RuleMessage]:
     """The rules' findings on a launch, but for limits that it breaks by itself, which are reported already."""
     over = {v.resource for v in pair.after.metrics.over_limit}
     for finding in pair.findings:
         if finding.rule != "limits" or finding.metric not in over:
-            yield Said(finding.severity, finding.rule, f"{pair.after.kernel}: {finding.text}")
+            yield RuleMessage(finding.severity, finding.rule, f"{pair.after.kernel}: {finding.text}")
 
 
 def _operators_since(

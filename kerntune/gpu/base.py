@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -49,6 +49,19 @@ class Function(Protocol):
         """Spilled 4-byte words a thread."""
 
 
+def tensors_in(*groups: Iterable[Any]) -> Iterator[Any]:
+    """The tensors in groups of an operator's arguments or results, in tuples and lists of any depth.
+
+    They are recognised by the name that torch gives their storage, so nothing here imports torch.
+    """
+    for group in groups:
+        for value in group:
+            if hasattr(value, "untyped_storage"):
+                yield value
+            elif isinstance(value, (list, tuple)):
+                yield from tensors_in(value)
+
+
 def one_by_one(copy: Callable[[Buffer, Buffer], None], pairs: Sequence[tuple[Buffer, Buffer]]) -> Callable[[], None]:
     """An :meth:`Executor.copier` of a device that has no way to copy several buffers at once."""
     kept = list(pairs)
@@ -71,12 +84,12 @@ class Executor(Protocol):
         """Held for a whole comparison: one measuring process per device. :class:`MeasurementError` if another one
         doesn't end within ``patience_s`` (default: an hour)."""
 
-    def lock_shared(self, patience_s: float = ...) -> AbstractContextManager[None]:
+    def lock_shared(self) -> AbstractContextManager[None]:
         """Held while anything of ours runs that isn't timed: beside others that do the same, and while no process
         measures. A thread that holds it must let go before it asks for :meth:`lock`. :class:`MeasurementError` as
         there."""
 
-    def lock_suspendable(self, patience_s: float = ...) -> AbstractContextManager[None]:
+    def lock_suspendable(self) -> AbstractContextManager[None]:
         """As :meth:`lock_shared`, for code that may ask for :meth:`lock` in between: that lets go of this first, and
         takes it again at its end."""
 

@@ -121,7 +121,7 @@ class DeviceBytes:
 
 
 def compare_pieces(expected: Piece, actual: Piece, nbytes: int, dtype: str, tolerance: float) -> Difference | None:
-    """As :func:`kerntune.gpu.compare.compare_bytes`, chunk by chunk.
+    """As :func:`compare_bytes`, chunk by chunk.
 
     Each kind of torch operation loads a module at its first use, 5 to 20 ms: bytes that agree need one, numbers that
     agree within the tolerance a few more, and only numbers that don't are counted.

@@ -22,6 +22,7 @@ from pathlib import Path
 
 from kerntune.base.locks import LockBusy, TwoSidedLock, locks_work, open_lock_file
 from kerntune.errors import MeasurementError
+from kerntune.gpu.host_gpus import device_node
 
 NOTICE_S = 10.0
 """Seconds of waiting after which a process says what it waits for."""
@@ -69,22 +70,20 @@ def _is_held(path: Path) -> bool:
 
 @dataclass
 class _Mine:
-    """What this process holds of one device.
-
-    ``by_thread`` has, by thread, how often it shares and won't give way; ``suspendable`` is what does."""
+    """What this process holds of one device. ``sharing`` has, by thread, how often it shares and won't give way."""
 
     pid: int = field(default_factory=os.getpid)
     alone: bool = False
     """Whether one of its threads has the device alone."""
 
-    by_thread: dict[int, int] = field(default_factory=dict)
-    suspendable: _SuspendableShare | None = None
-    """What is held for the tests of this process; None while it gives way, and where nothing does."""
+    sharing: dict[int, int] = field(default_factory=dict)
+    yielding: _SuspendableShare | None = None
+    """The share that gives way, held for the tests of this process; None while it has, and where there is none."""
 
     @property
     def shares(self) -> bool:
         """Whether this process is among those that share."""
-        return bool(self.by_thread) or self.suspendable is not None
+        return bool(self.sharing) or self.yielding is not None
 
 
 _known: dict[str, _Mine] = {}
@@ -112,7 +111,7 @@ def hold(uuid: str, name: str, patience_s: float) -> Iterator[None]:
     shares the device (:data:`SHARED`) shares it too.
     """
     mine, thread = _mine(uuid), threading.get_ident()
-    if any(thread in one.by_thread for one in _all_mine()):
+    if any(thread in one.sharing for one in _all_mine()):
         raise MeasurementError(f"this thread shares a GPU: it can't have {name} alone before it has let go")
     with sharing_suspended(), _sides(uuid, name, patience_s, alone=True):
         mine.alone = True
@@ -131,13 +130,13 @@ def share(uuid: str, name: str, patience_s: float) -> Iterator[None]:
         yield
         return
     with _sides(uuid, name, patience_s, alone=False, inside=mine.shares):
-        mine.by_thread[thread] = mine.by_thread.get(thread, 0) + 1
+        mine.sharing[thread] = mine.sharing.get(thread, 0) + 1
         try:
             yield
         finally:
-            mine.by_thread[thread] -= 1
-            if not mine.by_thread[thread]:
-                del mine.by_thread[thread]
+            mine.sharing[thread] -= 1
+            if not mine.sharing[thread]:
+                del mine.sharing[thread]
 
 
 @contextlib.contextmanager
@@ -145,17 +144,17 @@ def share_suspendable(uuid: str, name: str, patience_s: float) -> Iterator[None]
     """As :func:`share`, for code that may want the device alone in between: :func:`hold` lets go of this side first,
     and takes it again at its end."""
     mine = _mine(uuid)
-    if mine.alone or mine.suspendable is not None:
+    if mine.alone or mine.yielding is not None:
         yield
         return
-    shared = _SuspendableShare(uuid, name, patience_s)
-    shared.take(bool(mine.by_thread), patience_s)
-    mine.suspendable = shared
+    own = _SuspendableShare(uuid, name, patience_s)
+    own.take(bool(mine.sharing), patience_s)
+    mine.yielding = own
     try:
         yield
     finally:
-        mine.suspendable = None
-        shared.leave()
+        mine.yielding = None
+        own.leave()
 
 
 @dataclass
@@ -214,15 +213,15 @@ def _is_shared_by_parent(uuid: str) -> bool:
 
 @contextlib.contextmanager
 def sharing_suspended() -> Iterator[None]:
-    """Let go meanwhile of all devices that this process shares by :func:`share_suspendable`.
+    """Let go meanwhile of this process's shares that give way, of all devices.
 
-    A process that keeps one and waits for another process may be waited for by that one. What ends the run (Ctrl-C)
-    doesn't wait: it is taken again if it is free.
+    Who keeps one and waits for another process may be waited for by that one. What ends the run (Ctrl-C) doesn't wait:
+    the share is taken again if it is free.
     """
-    given = [(one, one.suspendable) for one in _all_mine() if one.suspendable is not None]
-    for one, shared in given:
-        one.suspendable = None
-        shared.leave()
+    given = [(one, one.yielding) for one in _all_mine() if one.yielding is not None]
+    for one, own in given:
+        one.yielding = None
+        own.leave()
     ends = False
     try:
         yield
@@ -230,10 +229,10 @@ def sharing_suspended() -> Iterator[None]:
         ends = not isinstance(exc, Exception)
         raise
     finally:
-        for one, shared in given:
+        for one, own in given:
             with contextlib.suppress(MeasurementError):  # without it, what runs then may disturb others
-                shared.take(bool(one.by_thread), 0.0 if ends else shared.patience_s)
-            one.suspendable = shared
+                own.take(bool(one.sharing), 0.0 if ends else own.patience_s)
+            one.yielding = own
 
 
 # the two places
@@ -326,17 +325,3 @@ def _opened(node: Path) -> int | None:
             return handle
         os.close(handle)
     return None
-
-
-@lru_cache(maxsize=16)
-def device_node(uuid: str) -> Path | None:
-    """The device's node, ``/dev/nvidia0``, as NVML numbers it; None for a MIG instance, which shares its node with
-    others, and where NVML doesn't say."""
-    import pynvml
-
-    try:
-        pynvml.nvmlInit()
-        handle = pynvml.nvmlDeviceGetHandleByUUID(f"GPU-{uuid}")
-        return Path(f"/dev/nvidia{int(pynvml.nvmlDeviceGetMinorNumber(handle))}")
-    except pynvml.NVMLError:
-        return None

@@ -172,15 +172,15 @@ class DriverGpu:
             yield
 
     @contextlib.contextmanager
-    def lock_shared(self, patience_s: float = LOCK_TIMEOUT_S) -> Iterator[None]:
+    def lock_shared(self) -> Iterator[None]:
         """Beside others that run on the device, while no process measures there."""
-        with device_lock.share(self.spec.uuid, self.spec.name, patience_s):
+        with device_lock.share(self.spec.uuid, self.spec.name, LOCK_TIMEOUT_S):
             yield
 
     @contextlib.contextmanager
-    def lock_suspendable(self, patience_s: float = LOCK_TIMEOUT_S) -> Iterator[None]:
+    def lock_suspendable(self) -> Iterator[None]:
         """The same, but for what this process measures meanwhile."""
-        with device_lock.share_suspendable(self.spec.uuid, self.spec.name, patience_s):
+        with device_lock.share_suspendable(self.spec.uuid, self.spec.name, LOCK_TIMEOUT_S):
             yield
 
     def _enter(self) -> None:

@@ -10,11 +10,13 @@ import contextlib
 import os
 import re
 from collections.abc import Callable, Mapping, Sequence
+from functools import lru_cache
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from kerntune.base.device import DeviceSpec
-from kerntune.gpu.device_lock import device_node
+
+T = TypeVar("T")
 
 LIMITS = 0x4 | 0x8 | 0x20 | 0x40 | 0x80
 """Reasons for a lower clock that come of power or heat: software's power cap, a slowdown by hardware, both thermal
@@ -49,13 +51,18 @@ def device_state(uuid: str) -> dict[str, Any]:
 
 def device_count() -> int:
     """NVIDIA's GPUs of this machine; 0 where NVML finds none."""
+    return _answer(lambda nvml: int(nvml.nvmlDeviceGetCount())) or 0
+
+
+def _answer(ask: Callable[[Any], T]) -> T | None:
+    """What ``ask`` gets from NVML, once that is started; None where NVML doesn't say."""
     import pynvml
 
     try:
         pynvml.nvmlInit()
-        return int(pynvml.nvmlDeviceGetCount())
+        return ask(pynvml)
     except pynvml.NVMLError:
-        return 0
+        return None
 
 
 def _handle(nvml: Any, uuid: str) -> Any:
@@ -181,13 +188,7 @@ def mps_folder() -> Path | None:
 
 def compute_mode(uuid: str) -> int | None:
     """The device's compute mode, as NVML numbers it; None where NVML doesn't say."""
-    import pynvml
-
-    try:
-        pynvml.nvmlInit()
-        return int(pynvml.nvmlDeviceGetComputeMode(pynvml.nvmlDeviceGetHandleByUUID(f"GPU-{uuid}")))
-    except pynvml.NVMLError:
-        return None
+    return _answer(lambda nvml: int(nvml.nvmlDeviceGetComputeMode(nvml.nvmlDeviceGetHandleByUUID(f"GPU-{uuid}"))))
 
 
 SHORT = 8
@@ -206,3 +207,11 @@ def gpu_name(spec: DeviceSpec) -> str:
     node = device_node(spec.uuid)
     number = re.search(r"\d+$", node.name) if node is not None else None
     return f"GPU {number[0]}" if number is not None else f"GPU-{spec.uuid[:SHORT]}"
+
+
+@lru_cache(maxsize=16)
+def device_node(uuid: str) -> Path | None:
+    """The device's node, ``/dev/nvidia0``, as NVML numbers it; None for a MIG instance, which shares its node with
+    others, and where NVML doesn't say."""
+    number = _answer(lambda nvml: int(nvml.nvmlDeviceGetMinorNumber(nvml.nvmlDeviceGetHandleByUUID(f"GPU-{uuid}"))))
+    return None if number is None else Path(f"/dev/nvidia{number}")

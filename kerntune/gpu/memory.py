@@ -80,7 +80,7 @@ def pieces(nbytes: int, limit: int) -> list[tuple[int, int]]:
     return [(start, size) for start in starts[:-1]] + [(starts[-1], nbytes - starts[-1])]
 
 
-class Held:
+class HeldBytes:
     """Counts the bytes of buffers that are still in use."""
 
     def __init__(self) -> None:
@@ -125,7 +125,7 @@ class Memory:
         self._sources = list(sources)
         self._copies: list[dict[int, Buffer]] = []
         self._frugal, self._spaced = frugal, spaced
-        self._held, self._spaces = Held(), list[Buffer]()
+        self._held, self._spaces = HeldBytes(), list[Buffer]()
         self._restores: dict[tuple[int, tuple[int, ...], bool], Callable[[], None]] = {}
         self._homes = {i: source.home for i, source in enumerate(self._sources) if source.home is not None}
         self.ensure(1)

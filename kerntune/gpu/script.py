@@ -4,23 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 
 from kerntune.base.recording import Binary
 
-if TYPE_CHECKING:
-    pass
-
-
 RIGHT, WRONG = 0x3C, 0x42
-
 """What every byte is near to that a launch leaves in its pointers' buffers; which one exactly depends on its place, and
 on what stood there (:class:`~kerntune.gpu.scripted_work.Mark`)."""
 
 FIRST, GARBAGE = 0x30, 0xA8
-
 """The same of what users' memory holds at first, and of memory that is new."""
 
 
@@ -31,7 +25,6 @@ ILLEGAL_ADDRESS, MISALIGNED_ADDRESS = "CUDA_ERROR_ILLEGAL_ADDRESS (700)", "CUDA_
 ASSERT, TRAP = "CUDA_ERROR_ASSERT (710)", "CUDA_ERROR_LAUNCH_FAILED (719)"
 
 FAULTS = (HANG, ABORT, OUT_OF_MEMORY, ILLEGAL_ADDRESS, MISALIGNED_ADDRESS, ASSERT, TRAP)
-
 """What a launch can end in: it never ends, it aborts the process, there is no memory for it, or, as a real device has
 it, an error that the driver gives for it and for everything after it (cuda.h)."""
 
@@ -97,7 +90,7 @@ class Script:
     seed: int = 0
     memory_bytes: int = 1 << 40
     isolated: bool = False
-    """Whether first launches are made in another process, as on a real GPU, which gets the rules."""
+    """Whether first launches are taken in another process, as on a real GPU, which gets the rules."""
 
     foreign: float = 0.0
     """The share of its time that other processes have."""

@@ -14,7 +14,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -23,15 +23,12 @@ from kerntune.base.device import DeviceSpec, Environment, Target, typical_device
 from kerntune.base.recording import Binary, Param
 from kerntune.errors import BackendError, MeasurementError, OutOfResourcesError
 from kerntune.gpu import device_lock
-from kerntune.gpu.base import Buffer, Function, GpuEvent, GpuGraph, one_by_one
-from kerntune.gpu.compare import Difference, compare_bytes
+from kerntune.gpu.base import Function, GpuEvent, GpuGraph
 from kerntune.gpu.foreign_work import OUT, SYMBOL
 from kerntune.gpu.host_gpus import CUDA, listed
 from kerntune.gpu.result_kernels import PREFIX as RESULT_PREFIX
 from kerntune.gpu.script import (
     ABORT,
-    FIRST,
-    GARBAGE,
     HANG,
     ILLEGAL_ADDRESS,
     OUT_OF_MEMORY,
@@ -42,17 +39,14 @@ from kerntune.gpu.script import (
     Rule,
     Script,
 )
+from kerntune.gpu.scripted_memory import FakeMemory
 from kerntune.gpu.scripted_work import (
     BufferPlace,
-    BuffersByAddress,
     FakeBuffer,
     FakeWork,
-    Filled,
     Mark,
-    OwnBuffer,
     Repeated,
     Scattered,
-    Shifted,
     run_result_kernel,
 )
 
@@ -61,22 +55,17 @@ if TYPE_CHECKING:
 
 
 TURN_NS, CLOCK_NS = 2_000_000, 32
-
 """A process's turn on a shared device, and a step of the device's clock."""
 
 FLUSH_NS = 30_000.0  # as on an H200
 
 LOCK_TIMEOUT_S = 3600.0
-
 """As of a real device."""
 
-COMPARED = 1 << 12
-
-"""Bytes of a buffer that a comparison looks at: a launch changes all of it."""
-
+LockSide = Callable[[str, str, float], contextlib.AbstractContextManager[None]]
+"""A function of :mod:`kerntune.gpu.device_lock`: it takes a device's UUID, its name and the seconds to wait."""
 
 Beside = list[tuple[FakeBuffer, int, bytes]]
-
 """Writes into others' memory: whose, from which place on, and what."""
 
 
@@ -91,40 +80,24 @@ class FakeGraph:
         self._gpu.run(self._work)
 
 
-class FakeGpu:
+class FakeGpu(FakeMemory):
     """A device on a virtual clock."""
 
     def __init__(self, spec: DeviceSpec, script: Script, stand_ins: StandIns | None = None, ordinal: int = 0) -> None:
-        self.spec, self.ordinal = spec, ordinal
-        self.script = script
-        self._stand_ins = stand_ins
+        super().__init__(spec, script, stand_ins)
+        self.ordinal = ordinal
         self._random = random.Random(f"{script.seed}:{ordinal}" if ordinal else script.seed)
         self._clock = 0.0
         self._waited_at = -math.inf
         """When the device last had nothing to do between two pieces of work."""
 
-        self._next = 1 << 44
-        self._allocated = 0
-        self.peak_bytes = 0
-        """The most device memory of our own that was held at once; users' tensors don't count."""
-
-        self.host_bytes = 0
-        """Pinned host memory held now."""
-
         self.modules = 0
         """Kernels that are loaded now."""
-
-        self._buffers = BuffersByAddress()
-        self._users: dict[int, FakeBuffer] = {}
-        """Users' own memory."""
 
         self._recording: list[FakeWork] | None = None
         self.launches = 0
         self.other_work: Callable[[float], bool] = lambda limit_s: True
         """Whether other work on the device ends within so many seconds."""
-
-        self.lost = ""
-        """The error that every call gets from now on; empty on a device that works."""
 
         self._launched: dict[int, int] = {}
         """How often kernels were launched, by rule."""
@@ -152,144 +125,20 @@ class FakeGpu:
         )
 
     def lock(self, patience_s: float = LOCK_TIMEOUT_S) -> contextlib.AbstractContextManager[None]:
-        """A device that has an id is shared with other processes; there is none for another."""
+        """The lock of a device that has an id, which other processes share; another device needs none."""
+        return self._locked(device_lock.hold, patience_s)
+
+    def lock_shared(self) -> contextlib.AbstractContextManager[None]:
+        """A share of the same lock."""
+        return self._locked(device_lock.share)
+
+    def lock_suspendable(self) -> contextlib.AbstractContextManager[None]:
+        """A share that gives way to :meth:`lock`."""
+        return self._locked(device_lock.share_suspendable)
+
+    def _locked(self, side: LockSide, patience_s: float = LOCK_TIMEOUT_S) -> contextlib.AbstractContextManager[None]:
         spec = self.spec
-        return device_lock.hold(spec.uuid, spec.name, patience_s) if spec.uuid else contextlib.nullcontext()
-
-    def lock_shared(self, patience_s: float = LOCK_TIMEOUT_S) -> contextlib.AbstractContextManager[None]:
-        """The same."""
-        spec = self.spec
-        return device_lock.share(spec.uuid, spec.name, patience_s) if spec.uuid else contextlib.nullcontext()
-
-    def lock_suspendable(self, patience_s: float = LOCK_TIMEOUT_S) -> contextlib.AbstractContextManager[None]:
-        """The same."""
-        spec = self.spec
-        return (
-            device_lock.share_suspendable(spec.uuid, spec.name, patience_s) if spec.uuid else contextlib.nullcontext()
-        )
-
-    def free_bytes(self) -> int:
-        """What the script gives, less what was allocated."""
-        return self.script.memory_bytes - self._allocated
-
-    def allocate(self, nbytes: int) -> Buffer:
-        """Addresses are never used twice."""
-        if nbytes > self.free_bytes():
-            raise MeasurementError(f"no room on {self.spec.name} for {nbytes} bytes")
-        self._allocated += nbytes
-        self.peak_bytes = max(self.peak_bytes, self._allocated)
-        return self._at_new_address(nbytes, self._free)
-
-    def _free(self, nbytes: int) -> None:
-        self._allocated -= nbytes
-
-    def allocate_host(self, nbytes: int) -> Buffer:
-        """Counted by itself."""
-        self.host_bytes += nbytes
-        return self._at_new_address(nbytes, self._free_host)
-
-    def host_view(self, buffer: Buffer) -> memoryview:
-        """Its bytes."""
-        return memoryview(self.read(buffer))
-
-    def _free_host(self, nbytes: int) -> None:
-        self.host_bytes -= nbytes
-
-    def _at_new_address(self, nbytes: int, give_back: Callable[[int], None]) -> FakeBuffer:
-        address, self._next = self._next, self._next + -(-max(nbytes, 1) // 512) * 512
-        garbage = Scattered(address, GARBAGE)
-        buffer = OwnBuffer(address, nbytes, garbage, give_back)
-        self._buffers.add(buffer)
-        return buffer
-
-    def carve(self, buffer: Buffer, sizes: Sequence[int]) -> list[Buffer]:
-        """Each has a content of its own; the whole counts as before, and is found no longer."""
-        assert isinstance(buffer, FakeBuffer)
-        address, found = buffer.address, list[Buffer]()
-        self._buffers.forget(buffer)
-        for size in sizes:
-            content = Shifted(buffer.content, address - buffer.address)
-            piece = FakeBuffer(address, size, content, whole=buffer)
-            if size:
-                self._buffers.add(piece)
-            found.append(piece)
-            address += size
-        return found
-
-    def share(self, buffer: Buffer) -> bytes:
-        """There is nothing that another process could map."""
-        raise BackendError("a scripted GPU's memory is this process's alone")
-
-    def shared(self, handle: bytes, nbytes: int) -> contextlib.AbstractContextManager[Buffer]:
-        """As :meth:`share`."""
-        raise BackendError("a scripted GPU's memory is this process's alone")
-
-    def part(self, buffer: Buffer, offset: int, nbytes: int) -> Buffer:
-        """As it is now."""
-        assert isinstance(buffer, FakeBuffer)
-        return FakeBuffer(buffer.address + offset, nbytes, Shifted(buffer.content, offset))
-
-    def compare(self, expected: Buffer, actual: Buffer, dtype: str, tolerance: float) -> Difference | None:
-        """Of the start: where there is a difference, there is one too."""
-        return compare_bytes(self.read(expected, COMPARED), self.read(actual, COMPARED), dtype, tolerance)
-
-    def reaches(self, address: int) -> bool:
-        """Stand-ins' memory, also that of dead ones: it is never released."""
-        assert self._stand_ins is not None
-        return self._stand_ins.reserved(address)
-
-    def borrow(self, tensor: Any) -> Buffer:
-        """The stand-in's synthetic address."""
-        assert self._stand_ins is not None
-        self._stand_ins.give_up(tensor)
-        address, nbytes = self._stand_ins.storage_address(tensor), int(tensor.untyped_storage().nbytes())
-        if address not in self._users:
-            first = Scattered(len(self._users), FIRST)  # not by address: what is stored of it is the same in every run
-            self._users[address] = FakeBuffer(address, nbytes, first, users=True)
-            self._buffers.add(self._users[address])
-        return self._users[address]
-
-    def copy(self, target: Buffer, source: Buffer) -> None:
-        """At once."""
-        assert isinstance(target, FakeBuffer)
-        assert isinstance(source, FakeBuffer)
-        self.synchronize()
-        target.put(source.content, source.nbytes)
-
-    def copier(self, pairs: Sequence[tuple[Buffer, Buffer]]) -> Callable[[], None]:
-        """All at once."""
-        return one_by_one(self.copy, pairs)
-
-    def read(self, buffer: Buffer, limit: int | None = None) -> bytes:
-        """What a launch, a copy or a fill has left."""
-        assert isinstance(buffer, FakeBuffer)
-        self.synchronize()
-        return buffer.read(limit)
-
-    def read_into(self, buffer: Buffer, target: memoryview) -> None:
-        """The same."""
-        target[:] = self.read(buffer)
-
-    def write_at(self, buffer: Buffer, offset: int, data: memoryview) -> None:
-        """The rest stays."""
-        assert isinstance(buffer, FakeBuffer)
-        buffer.put_at(offset, bytes(data))
-
-    def write(self, buffer: Buffer, data: bytes) -> None:
-        """The rest stays."""
-        assert isinstance(buffer, FakeBuffer)
-        if data:
-            buffer.put(Repeated(data), len(data))
-
-    def repeat(self, buffer: Buffer, data: bytes) -> None:
-        """At once."""
-        assert isinstance(buffer, FakeBuffer)
-        buffer.content = Repeated(data)
-
-    def fill(self, buffer: Buffer, byte: int) -> None:
-        """At once."""
-        assert isinstance(buffer, FakeBuffer)
-        buffer.content = Filled(byte)
+        return side(spec.uuid, spec.name, patience_s) if spec.uuid else contextlib.nullcontext()
 
     def load(self, binary: Binary, data: bytes) -> Function:
         """Refuses what the script or the device's shared memory refuses."""
@@ -401,10 +250,6 @@ class FakeGpu:
         self._clock += self.script.shift * (work.time_ns + self._random.gauss(0, self.script.noise * work.spread_ns))
         work.leave()
 
-    def _containing(self, address: int) -> FakeBuffer | None:
-        exact = self._buffers.at(address)
-        return exact if exact is not None else next(self._buffers.between(address, address + 1), None)
-
     def event(self) -> GpuEvent:
         """Now, on the virtual clock."""
         self.synchronize()
@@ -440,11 +285,6 @@ class FakeGpu:
 
     def rest(self, seconds: float = 0.5) -> None:
         """Never tired."""
-
-    def synchronize(self) -> None:
-        """Nothing is ever pending; a device that is lost says so."""
-        if self.lost:
-            raise BackendError(f"waiting for the device: {self.lost}")
 
     def idle(self, limit_s: float) -> bool:
         """As :attr:`other_work` says."""

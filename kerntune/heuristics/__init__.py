@@ -2,6 +2,8 @@
 
 Inductor's heuristics and kerntune's own presets, the hints that they take, the scaling of configs by registers.
 Nothing here compiles, measures or imports torch or triton; what a list is searched for is :mod:`kerntune.search`.
+
+All modules are pure; ``presets`` and ``given_configs`` are small.
 """
 
 from __future__ import annotations

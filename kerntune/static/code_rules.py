@@ -51,7 +51,7 @@ SEVERITIES = ("fail", "warn", "info")
 _RANK = {name: rank for rank, name in enumerate(STATIC_RULES)}
 
 
-class Said(NamedTuple):
+class RuleMessage(NamedTuple):
     """A sentence about a case, with the kernel's name, and the rule that found it."""
 
     severity: Severity
@@ -59,7 +59,7 @@ class Said(NamedTuple):
     text: str
 
 
-Ranked = TypeVar("Ranked", Finding, Said)
+Ranked = TypeVar("Ranked", Finding, RuleMessage)
 
 
 def worst_first(findings: Iterable[Ranked]) -> list[Ranked]:

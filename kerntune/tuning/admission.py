@@ -15,8 +15,8 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from typing import Any
 
-from kerntune.base.case_result import FailedTrial
 from kerntune.base.device import DeviceSpec
+from kerntune.base.failed_candidates import FailedTrial
 from kerntune.base.recording import Binary, Recording
 from kerntune.capture import Capture, Probe, Site
 from kerntune.capture.site import in_doubt, is_hopeless

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import Any, Union
 
-from kerntune.base.case_result import is_fault
+from kerntune.base.failed_candidates import is_fault
 from kerntune.capture import Capture, Probe, Site
 from kerntune.compiling.compiler import Compiled
 from kerntune.compiling.farm import PrefetchedIterator

@@ -12,8 +12,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 
-from kerntune.base.case_result import FIRST_LAUNCH, is_fault
 from kerntune.base.child_process import ChildEnded
+from kerntune.base.failed_candidates import FIRST_LAUNCH, is_fault
 from kerntune.base.recording import Artifacts, Recording
 from kerntune.capture import Capture, Pending, Probe
 from kerntune.capture.memory_plan import Plan

@@ -10,8 +10,8 @@ from concurrent.futures import Future
 from dataclasses import dataclass, field
 from functools import cached_property
 
-from kerntune.base.case_result import is_wrong
 from kerntune.base.device import Environment
+from kerntune.base.failed_candidates import is_wrong
 from kerntune.base.policy import TuneMode
 from kerntune.capture import Probe, Site
 from kerntune.compiling.compiler import NOT_CODE

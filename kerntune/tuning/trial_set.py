@@ -6,7 +6,7 @@ import contextlib
 from collections.abc import Collection, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 
-from kerntune.base.case_result import FailedTrial
+from kerntune.base.failed_candidates import FailedTrial
 from kerntune.base.recording import Recording
 from kerntune.capture import Capture
 from kerntune.capture.recorder import Recorded, with_candidate

@@ -9,7 +9,7 @@ from collections.abc import Callable, Collection, Iterator
 from dataclasses import replace
 from typing import Any
 
-from kerntune.base.case_result import FailedTrial
+from kerntune.base.failed_candidates import FailedTrial
 from kerntune.capture import Capture, Site
 from kerntune.capture.recorder import Recorded, record
 from kerntune.compiling.compiler import Compiled

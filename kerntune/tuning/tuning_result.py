@@ -18,8 +18,8 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from kerntune.base.case_result import FailedTrial, failures_line
 from kerntune.base.config import by_text, configs_text
+from kerntune.base.failed_candidates import FailedTrial, failures_line
 from kerntune.base.formatting import visible
 from kerntune.base.recording import Recording
 from kerntune.base.stats import quantile

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 
-from kerntune.base.case_result import WRONG
+from kerntune.base.failed_candidates import WRONG
 from kerntune.base.recording import Recording
 from kerntune.errors import UsageError
 from kerntune.gpu.base import Buffer

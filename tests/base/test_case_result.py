@@ -6,21 +6,18 @@ import msgspec
 import pytest
 
 from kerntune.base import codec
-from kerntune.base.case_result import (
+from kerntune.base.case_result import CaseId, CaseResult, LaunchReport, LeftOut
+from kerntune.base.config import Config
+from kerntune.base.failed_candidates import (
     MAX_REASON,
     SAME,
     WRONG,
-    CaseId,
-    CaseResult,
     ConfigReport,
     FailedTrial,
-    LaunchReport,
-    LeftOut,
     config_problems,
     failures_line,
     told_once,
 )
-from kerntune.base.config import Config
 from kerntune.base.policy import Outcome, Verdict
 from kerntune.base.stats import Estimate
 

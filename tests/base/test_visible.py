@@ -16,8 +16,9 @@ import pytest
 from cli import made
 from gate.reporting.parsed import details_of, parsed
 
-from kerntune.base.case_result import CaseId, CaseResult, FailedTrial, LaunchReport
+from kerntune.base.case_result import CaseId, CaseResult, LaunchReport
 from kerntune.base.config import Config
+from kerntune.base.failed_candidates import FailedTrial
 from kerntune.base.formatting import code_of, escaped, visible
 from kerntune.base.policy import Outcome, Verdict
 from kerntune.base.url_files import shown_url

@@ -18,14 +18,13 @@ from kerntune.base.case_result import (
     CaseId,
     CaseResult,
     CodeChange,
-    ConfigReport,
     LaunchFigures,
     LaunchReport,
     LaunchShare,
     Since,
-    config_problems,
 )
 from kerntune.base.config import Config
+from kerntune.base.failed_candidates import ConfigReport, config_problems
 from kerntune.base.formatting import NO_FIGURE
 from kerntune.base.policy import Outcome, Verdict
 from kerntune.base.stats import Estimate

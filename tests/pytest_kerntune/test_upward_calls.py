@@ -26,7 +26,7 @@ MOST_PACKAGES, MOST_KINDS = 11, 7
 GOING_UP = {
     ("gpu: FakeGpu.graph", "timing: GraphSlot.__init__.<locals>.work"): "a graph records what its caller enqueues",
     ("kernels: specialize", "gpu: StandIns.specializing.<locals>.<lambda>"): "a stand-in tensor is asked its address",
-    ("capture: Capture._in_order", "gate: GpuCapture.prefer"): "the gate knows earlier winners",
+    ("capture: CandidateLaunches._in_order", "gate: GpuCapture.prefer"): "the gate knows earlier winners",
     (
         "capture: Capture._run_recorded",
         "gate: GpuCapture.before_launch",
@@ -113,7 +113,7 @@ def _name(frame: FrameType) -> str:
 
 def _is_torchs_dispatch(kind: tuple[str, str]) -> bool:
     """Also a function of ``torch.cuda`` that is asked by its name: a stand-in answers."""
-    return kind[1].endswith("__torch_function__") or kind[1] == "gpu: _always.<locals>.stub"
+    return kind[1].endswith("__torch_function__") or kind[1] == "gpu: always.<locals>.stub"
 
 
 def _is_import(kind: tuple[str, str]) -> bool:

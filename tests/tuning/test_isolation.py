@@ -22,7 +22,7 @@ import triton.language as tl
 from fake_runs import block, captured, configs, scale, scale_kernel, script, tuned
 
 import kerntune
-from kerntune.base.case_result import is_fault
+from kerntune.base.failed_candidates import is_fault
 from kerntune.capture import site
 from kerntune.capture.recorder import record
 from kerntune.capture.site import spread

@@ -28,6 +28,12 @@ _RETAINED = "kerntune.retained"
 """Keys in a node's ``metadata``: by output number, the hooks of a tensor and the tensor whose ``grad`` is retained."""
 
 
+def replace_engine(stack: contextlib.ExitStack, backward: Callable[..., Any]) -> None:
+    """Until ``stack`` closes, torch calls ``backward`` instead of its engine."""
+    replace(stack, torch.autograd, "_engine_run_backward", backward)
+    replace(stack, torch.autograd.graph, "_engine_run_backward", backward)
+
+
 def hook_handlers() -> dict[Any, Handler]:
     """Handlers of torch functions that register a hook: torch registers it, and the graph's node records it for this
     engine."""
@@ -262,12 +268,12 @@ class Backward:
 
 
 def engine(
-    original: Callable[..., Any], surroundings: Callable[[], contextlib.AbstractContextManager[None]], watch: Watch
+    original: Callable[..., Any], entered_modes: Callable[[], contextlib.AbstractContextManager[None]], watch: Watch
 ) -> Callable[..., Any]:
     """The replacement of ``torch.autograd``'s ``_engine_run_backward``: this engine for stand-ins, torch's for real
     tensors.
 
-    ``surroundings()`` is entered around a pass: ``Tensor.backward`` is a torch function, so that torch has taken
+    ``entered_modes()`` is entered around a pass: ``Tensor.backward`` is a torch function, so that torch has taken
     torch-function modes off when the user's backward code runs. ``watch`` leaves sums in ``.grad`` out.
     As torch's, it raises RuntimeError for an input that the outputs don't depend on, unless that is allowed.
     """
@@ -285,7 +291,7 @@ def engine(
         if not traced and not any(_is_stand_in(output) for output in t_outputs):
             options = (keep_graph, create_graph, inputs, allow_unreachable, accumulate_grad)
             return original(t_outputs, grad_tensors, *options)
-        with contextlib.nullcontext() if traced else surroundings():
+        with contextlib.nullcontext() if traced else entered_modes():
             results = Backward(t_outputs, inputs, accumulate_grad, create_graph, watch).run(grad_tensors)
         if not allow_unreachable and any(result is None for result in results):
             raise RuntimeError(

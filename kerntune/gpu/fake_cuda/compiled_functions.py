@@ -46,9 +46,11 @@ class TimedChoices:
     def install(self, stack: contextlib.ExitStack) -> None:
         """Until ``stack`` closes, Inductor's timed choices are noted."""
         replace(stack, *INDUCTOR["select"].owner(), self._select(inductor_part("select")))
-        replace(stack, *INDUCTOR["time_fusion"].owner(), self._time_fusion(inductor_part("time_fusion")))
+        fusion = self._untimed(inductor_part("time_fusion"), "benchmark_fusion", "what is fused")
+        replace(stack, *INDUCTOR["time_fusion"].owner(), fusion)
         replace(stack, *INDUCTOR["multi_kernel"].owner(), self._multi_kernel())
-        replace(stack, *INDUCTOR["time_combo"].owner(), self._time_combo(inductor_part("time_combo")))
+        combo = self._untimed(inductor_part("time_combo"), "benchmark_combo_kernel", "which kernels are combined")
+        replace(stack, *INDUCTOR["time_combo"].owner(), combo)
         if INDUCTOR["padding_known"].exists():
             replace(stack, *INDUCTOR["padding_known"].owner(), self._padding)
 
@@ -60,24 +62,14 @@ class TimedChoices:
 
         return select
 
-    def _time_fusion(self, original: Callable[..., Any]) -> Callable[..., Any]:
+    def _untimed(self, original: Callable[..., Any], setting: str, times: str) -> Callable[..., Any]:
+        """One of Inductor's decisions by ``setting``, without what it times."""
         config = inductor_part("config")
 
         def speedup(scheduler: Any, *nodes: Any, **kwargs: Any) -> Any:
-            if config.benchmark_fusion:
-                self.note("benchmark_fusion times what is fused")
-            with config.patch(benchmark_fusion=False):
-                return original(scheduler, *nodes, **kwargs)
-
-        return speedup
-
-    def _time_combo(self, original: Callable[..., Any]) -> Callable[..., Any]:
-        config = inductor_part("config")
-
-        def speedup(scheduler: Any, *nodes: Any, **kwargs: Any) -> Any:
-            if config.benchmark_combo_kernel:
-                self.note("benchmark_combo_kernel times which kernels are combined")
-            with config.patch(benchmark_combo_kernel=False):
+            if getattr(config, setting):
+                self.note(f"{setting} times {times}")
+            with config.patch({setting: False}):
                 return original(scheduler, *nodes, **kwargs)
 
         return speedup
@@ -104,11 +96,14 @@ EnterModes = Callable[[], contextlib.AbstractContextManager[None]]
 
 
 class CompiledFunctions:
-    """The replacement of ``torch.compile``. ``surroundings()`` enters the stand-ins' modes again where torch's compiler
-    has none; ``function_mode()`` is the torch-function mode among them, which Dynamo would trace."""
+    """The replacement of ``torch.compile``.
 
-    def __init__(self, surroundings: EnterModes, function_mode: Callable[[], Any]) -> None:
-        self._surroundings = surroundings
+    ``entered_modes()`` enters the stand-ins' modes again where torch's compiler has none. ``function_mode()`` is the
+    torch-function mode among them, which Dynamo would trace.
+    """
+
+    def __init__(self, entered_modes: EnterModes, function_mode: Callable[[], Any]) -> None:
+        self._entered_modes = entered_modes
         self._function_mode = function_mode
         self._capture: Replacements | None = None
         """What is replaced while a call is captured, from its first compiled function on."""
@@ -214,7 +209,7 @@ class CompiledFunctions:
                 return compile_frame(*args, **kwargs)
 
         def among_stand_ins(graph: Any, inputs: Any) -> Any:
-            with self._surroundings():
+            with self._entered_modes():
                 return graph_call(graph, inputs)
 
         replace(stack, *INDUCTOR["compile_frame"].owner(), outside_modes)

@@ -15,7 +15,7 @@ import torch
 
 from kerntune.base.device import DeviceSpec
 from kerntune.gpu.fake_cuda.driver import DeviceNumbers, capability, clocks_of, install_management
-from kerntune.gpu.fake_cuda.patches import replace, replace_known
+from kerntune.gpu.fake_cuda.patches import always, replace, replace_known
 
 ELAPSED_MS = 1000.0
 """The elapsed time of every event pair: so long that benchmark loops, which divide a budget by it, call once or
@@ -204,50 +204,50 @@ def _device_stubs(numbers: DeviceNumbers) -> dict[str, Any]:
     spec, context = numbers.specs[0], numbers.context()
     has_bf16 = spec.target.backend == "hip" or capability(spec.target) >= BF16_CAPABILITY
     return {
-        "is_available": _always(True),
-        "is_initialized": _always(True),
-        "init": _always(None),
-        "_lazy_init": _always(None),
-        "device_count": _always(len(numbers.specs)),
+        "is_available": always(True),
+        "is_initialized": always(True),
+        "init": always(None),
+        "_lazy_init": always(None),
+        "device_count": always(len(numbers.specs)),
         "current_device": _counted(numbers.current),
         "set_device": _counted(numbers.set),
         "get_device_capability": lambda device=None: capability(numbers.spec(device).target),
         "get_device_properties": lambda device=None: properties(numbers.spec(device)),
         "get_device_name": lambda device=None: numbers.spec(device).name,
-        "get_arch_list": _always([f"sm_{spec.target.arch}" if spec.target.backend == "cuda" else spec.target.arch]),
-        "can_device_access_peer": _always(False),
-        "is_bf16_supported": _always(has_bf16),
-        "is_tf32_supported": _always(spec.target.backend == "cuda" and has_bf16),
+        "get_arch_list": always([f"sm_{spec.target.arch}" if spec.target.backend == "cuda" else spec.target.arch]),
+        "can_device_access_peer": always(False),
+        "is_bf16_supported": always(has_bf16),
+        "is_tf32_supported": always(spec.target.backend == "cuda" and has_bf16),
         "device": context,
         "device_of": context,
         "_DeviceGuard": context,
-        "utilization": _always(0),
-        "clock_rate": _always(clocks_of(spec.target).sm_mhz),
-        "memory_usage": _always(0),
-        "device_memory_used": _always(0),
-        "temperature": _always(0),
-        "power_draw": _always(0),
+        "utilization": always(0),
+        "clock_rate": always(clocks_of(spec.target).sm_mhz),
+        "memory_usage": always(0),
+        "device_memory_used": always(0),
+        "temperature": always(0),
+        "power_draw": always(0),
     }
 
 
 def _queue_stubs() -> dict[str, Any]:
     return {
-        "synchronize": _always(None),
-        "ipc_collect": _always(None),
-        "_sleep": _always(None),
+        "synchronize": always(None),
+        "ipc_collect": always(None),
+        "_sleep": always(None),
         "Stream": Stream,
         "ExternalStream": Stream,
         "Event": Event,
         "current_stream": Stream,
         "default_stream": Stream,
-        "set_stream": _always(None),
+        "set_stream": always(None),
         "stream": StreamContext,
         "StreamContext": StreamContext,
         "CUDAGraph": CUDAGraph,
         "graph": StreamContext,
-        "graph_pool_handle": _always((0, 0)),
-        "is_current_stream_capturing": _always(False),
-        "current_blas_handle": _always(0),
+        "graph_pool_handle": always((0, 0)),
+        "is_current_stream_capturing": always(False),
+        "current_blas_handle": always(0),
     }
 
 
@@ -258,9 +258,9 @@ def _memory_stubs() -> dict[str, Any]:
     return {
         **_each((*nothing, *more), None),
         **_each(zero, 0),
-        "mem_get_info": _always((MEMORY_BYTES, MEMORY_BYTES)),
+        "mem_get_info": always((MEMORY_BYTES, MEMORY_BYTES)),
         "memory_stats": lambda *args, **kwargs: {},
-        "memory_summary": _always(""),
+        "memory_summary": always(""),
     }
 
 
@@ -268,7 +268,7 @@ def _random_stubs() -> dict[str, Any]:
     nothing = ("manual_seed", "manual_seed_all", "seed", "seed_all", "set_rng_state", "set_rng_state_all")
     return {
         **_each(nothing, None),
-        "initial_seed": _always(0),
+        "initial_seed": always(0),
         "get_rng_state": lambda *args, **kwargs: torch.zeros(16, dtype=torch.uint8),
         "get_rng_state_all": lambda *args, **kwargs: [torch.zeros(16, dtype=torch.uint8)],
     }
@@ -281,16 +281,16 @@ def _nvtx_stubs() -> dict[str, Any]:
 
 def _accelerator_stubs(numbers: DeviceNumbers) -> dict[str, Any]:
     return {
-        "is_available": _always(True),
-        "device_count": _always(len(numbers.specs)),
-        "current_accelerator": _always(torch.device("cuda")),
+        "is_available": always(True),
+        "device_count": always(len(numbers.specs)),
+        "current_accelerator": always(torch.device("cuda")),
         "current_device_index": _counted(numbers.current),
         "current_device_idx": _counted(numbers.current),
         "set_device_index": _counted(numbers.set),
         "set_device_idx": _counted(numbers.set),
         "current_stream": Stream,
-        "set_stream": _always(None),
-        "synchronize": _always(None),
+        "set_stream": always(None),
+        "synchronize": always(None),
         **_memory_stubs(),
     }
 
@@ -305,18 +305,9 @@ def _install_versions(stack: contextlib.ExitStack, spec: DeviceSpec) -> None:
 
 def _each(names: Iterable[str], answer: Any) -> dict[str, Callable[..., Any]]:
     """A function of its own for each name: dynamo, once imported, has a rule for each and refuses one with two."""
-    return {name: _always(answer) for name in names}
+    return {name: always(answer) for name in names}
 
 
 def _counted(answer: Callable[..., Any]) -> Callable[..., Any]:
     """A function of its own that does the same, as :func:`_each` says."""
     return lambda *args, **kwargs: answer(*args, **kwargs)
-
-
-def _always(answer: Any) -> Callable[..., Any]:
-    """A function that takes any arguments and returns one value."""
-
-    def stub(*args: Any, **kwargs: Any) -> Any:
-        return answer
-
-    return stub

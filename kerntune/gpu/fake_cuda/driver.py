@@ -14,11 +14,12 @@ from types import SimpleNamespace
 from typing import Any, ClassVar, NamedTuple
 
 import torch
+import triton
 from triton import testing
 from triton.backends.compiler import GPUTarget
 
 from kerntune.base.device import DeviceSpec, Target
-from kerntune.gpu.fake_cuda.patches import StandInEnd, replace, replace_known
+from kerntune.gpu.fake_cuda.patches import StandInEnd, always, replace, replace_known
 
 
 class Clocks(NamedTuple):
@@ -245,6 +246,13 @@ def _no_launcher(source: Any, metadata: Any) -> Callable[..., None]:
     return lambda *args, **kwargs: None
 
 
+def install_driver(stack: contextlib.ExitStack, numbers: DeviceNumbers) -> None:
+    """Until ``stack`` closes, Triton's driver is the one of devices that don't exist."""
+    driver = StandInDriver(numbers)
+    replace(stack, triton.runtime.driver, "_default", driver)
+    replace(stack, triton.runtime.driver, "_active", driver)
+
+
 MEMORY_CLOCK = 2
 """``NVML_CLOCK_MEM``; the other kinds are clocks of the chip."""
 
@@ -334,8 +342,4 @@ def _nvml(spec: DeviceSpec, memory_bytes: int) -> dict[str, Callable[..., Any]]:
         "MaxCustomerBoostClock",
         "Clock",
     )
-    return {**{k: _always(v) for k, v in answers.items()}, **{f"nvmlDeviceGet{kind}": clock for kind in kinds}}
-
-
-def _always(answer: Any) -> Callable[..., Any]:
-    return lambda *args, **kwargs: answer
+    return {**{k: always(v) for k, v in answers.items()}, **{f"nvmlDeviceGet{kind}": clock for kind in kinds}}

@@ -8,30 +8,23 @@ from __future__ import annotations
 import contextlib
 import functools
 import re
-import struct
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import triton
-from triton.compiler import ASTSource
-from triton.compiler.compiler import make_backend
 from triton.runtime.autotuner import Autotuner
-from triton.runtime.jit import JITFunction, create_function_from_signature
+from triton.runtime.jit import JITFunction
 
 from kerntune.base.device import DeviceSpec
+from kerntune.compiling.binary.elf import cubin_resources
+from kerntune.compiling.frontend import request_of
 from kerntune.compiling.protocol import facts_of
 from kerntune.gpu.fake_cuda.driver import DeviceNumbers, gpu_target
 from kerntune.gpu.fake_cuda.patches import replace
 from kerntune.gpu.fake_cuda.placement import KnownValues
+from kerntune.kernels import compat
 from kerntune.kernels.access import Access
-from kerntune.kernels.compat import compiler_settings, prune_configs
 from kerntune.kernels.specialize import Specialized, pointer_arguments
-
-REGISTERS_ATTRIBUTE = 0x2F
-FRAME_ATTRIBUTE = 0x11
-"""``EIATTR_REGCOUNT`` and ``EIATTR_FRAME_SIZE`` of ``.nv.info`` sections, as ``cuobjdump --dump-elf`` names them."""
-SIZED_PAYLOAD = 4
-"""The attribute format (``EIFMT_SVAL``) that contains its length; the others take four bytes in all."""
 
 
 class Resources(NamedTuple):
@@ -44,37 +37,11 @@ class Resources(NamedTuple):
 def resources(asm: dict[str, Any]) -> Resources:
     """The resources of a compiled kernel, from ``CompiledKernel.asm``; ``ValueError`` if it holds no known binary."""
     if "cubin" in asm:
-        return _of_cubin(asm["cubin"])
+        found = cubin_resources(asm["cubin"])
+        return Resources(found.registers, found.frame_bytes // 4)
     if "amdgcn" in asm:
         return Resources(_amd_field(asm["amdgcn"], "vgpr_count"), _amd_field(asm["amdgcn"], "vgpr_spill_count"))
     raise ValueError(f"no cubin and no amdgcn text among {sorted(asm)}")
-
-
-def _of_cubin(cubin: bytes) -> Resources:
-    found = dict(pair for section in _info_sections(cubin) for pair in _attributes(section))
-    return Resources(found.get(REGISTERS_ATTRIBUTE, 0), found.get(FRAME_ATTRIBUTE, 0) // 4)
-
-
-def _info_sections(elf: bytes) -> Iterator[bytes]:
-    """The ``.nv.info`` sections (ELF64, little endian: System V ABI, section header table)."""
-    (table,) = struct.unpack_from("<Q", elf, 0x28)
-    size, count, names_index = struct.unpack_from("<HHH", elf, 0x3A)
-    headers = [struct.unpack_from("<IIQQQQ", elf, table + index * size) for index in range(count)]
-    names_at = headers[names_index][4]
-    for name_offset, _, _, _, offset, length in headers:
-        start = names_at + name_offset
-        if elf[start : elf.index(b"\0", start)].startswith(b".nv.info"):
-            yield elf[offset : offset + length]
-
-
-def _attributes(section: bytes) -> Iterator[tuple[int, int]]:
-    """Attributes whose value is a pair of symbol and number."""
-    at = 0
-    while at + 4 <= len(section):
-        form, attribute, length = struct.unpack_from("<BBH", section, at)
-        if form == SIZED_PAYLOAD and length == 8:
-            yield attribute, struct.unpack_from("<II", section, at + 4)[1]
-        at += 4 + (length if form == SIZED_PAYLOAD else 0)
 
 
 def _amd_field(text: str, name: str) -> int:
@@ -83,7 +50,7 @@ def _amd_field(text: str, name: str) -> int:
 
 
 RUN_OPTIONS = ("instrumentation_mode", "fpsan_homomorphic_casts")
-"""Knobs that ``JITFunction.run`` passes to hooks and binder as keyword arguments (3.6: the first; 3.9: both)."""
+"""Knobs that :func:`kerntune.kernels.compat.run_options` passes as keyword arguments (3.6: the first; 3.9: both)."""
 
 
 class Unlaunched:
@@ -168,25 +135,25 @@ class CapturedLaunches:
 
     def run(self, kernel: Any, /, *args: Any, grid: Any, warmup: bool, **kwargs: Any) -> Unlaunched:
         """As ``JITFunction.run``, up to the launch: wrong arguments, a failing grid, a failing warm-up raise."""
-        kwargs |= _run_options(kernel, kwargs)
+        kwargs = compat.run_options(kernel, kwargs)
         for hook in kernel.pre_run_hooks:
             hook(*args, **kwargs)
         spec = self._numbers.spec()
-        target = gpu_target(spec.target)
-        backend = make_backend(target)
+        backend = compat.make_backend(gpu_target(spec.target))
         with self._specializing():
-            bound, specialization, options = self._binder(kernel, backend, target)(*args, **kwargs)
+            bound, specialization, options = self._binder(kernel, backend, spec.target)(*args, **kwargs)
         if callable(grid) and not warmup:
             grid(bound)
-        packed = kernel._pack_args(backend, kwargs, bound, specialization, options)
+        parsed, signature, constexprs, attributes = compat.pack_args(
+            kernel, backend, kwargs, bound, specialization, options
+        )
+        settings = compat.compiler_settings(spec.target.backend)
+        made = Specialized(kernel, spec.target, bound, signature, constexprs, attributes, parsed, settings)
         again = functools.partial(launch_again, kernel, kwargs)
-        launch = Unlaunched(lambda: self._compile(target, kernel, *packed), spec, again)
+        launch = Unlaunched(functools.partial(compiled_by_triton, made.without_arguments()), spec, again)
         if warmup:
             _ = launch.compiled
         else:
-            parsed, signature, constexprs, attributes = packed
-            settings = compiler_settings(spec.target.backend)
-            made = Specialized(kernel, spec.target, bound, signature, constexprs, attributes, parsed, settings)
             self._known.launched(pointer_arguments(made), lambda: self._access(made, launch))
         return launch
 
@@ -199,21 +166,21 @@ class CapturedLaunches:
         """A binder made here, not one of ``kernel.device_caches``: those outlive the stand-ins."""
         known = id(kernel), target
         if known not in self._binders:
-            binder = create_function_from_signature(kernel.signature, kernel.params, backend)
-            self._binders[known] = (kernel, binder)
+            self._binders[known] = (kernel, compat.binder_of(kernel, backend))
         return self._binders[known][1]
 
-    @staticmethod
-    def _compile(target: Any, kernel: Any, options: Any, signature: Any, constexprs: Any, attributes: Any) -> Any:
-        source = _source_class(kernel)(kernel, signature, constexprs, attributes)
-        return triton.compile(source, target=target, options=options.__dict__)
+
+def compiled_by_triton(launch: Specialized) -> Any:
+    """Triton's ``CompiledKernel`` of a launch; it is never loaded."""
+    request = request_of(launch)
+    return triton.compile(request.source, target=request.target, options=dict(vars(launch.options)))
 
 
 def run_first(tuner: Any, /, *args: Any, **kwargs: Any) -> Any:
     """``Autotuner.run`` without a benchmark: launch the first config that pruning leaves."""
     tuner.nargs = dict(zip(tuner.arg_names, args, strict=False))
     try:
-        configs = prune_configs(tuner, kwargs) if len(tuner.configs) > 1 else tuner.configs
+        configs = compat.prune_configs(tuner, kwargs) if len(tuner.configs) > 1 else tuner.configs
         config = tuner.best_config = configs[0]
         if config.pre_hook is not None:
             config.pre_hook({**tuner.nargs, **kwargs, **config.all_kwargs()})
@@ -227,17 +194,3 @@ def launch_again(kernel: Any, kwargs: dict[str, Any], *args: Any, grid: tuple[in
     replacement of ``JITFunction.run``."""
     known = {*kernel.arg_names, *RUN_OPTIONS}
     kernel.run(*args, grid=grid, warmup=False, **{k: v for k, v in kwargs.items() if k not in known})
-
-
-def _run_options(kernel: Any, kwargs: dict[str, Any]) -> dict[str, Any]:
-    compilation = triton.knobs.compilation
-    options = {name: getattr(compilation, name) for name in RUN_OPTIONS if hasattr(compilation, name)}
-    return {"debug": kwargs.get("debug", kernel.debug) or triton.knobs.runtime.debug, **options}
-
-
-def _source_class(kernel: Any) -> Any:
-    if not kernel.is_gluon():
-        return ASTSource
-    from triton.experimental.gluon._runtime import GluonASTSource
-
-    return GluonASTSource

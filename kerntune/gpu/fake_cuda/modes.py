@@ -26,7 +26,7 @@ from torch._library.custom_ops import OPDEFS
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from torch.overrides import TorchFunctionMode
 
-from kerntune.gpu.base import OperatorListener
+from kerntune.gpu.base import OperatorListener, tensors_in
 from kerntune.gpu.fake_cuda.patches import replace
 
 _PACKAGE = "torch._dynamo"
@@ -277,7 +277,7 @@ class TorchFunctionHandlers(TorchFunctionMode):  # type: ignore[misc]  # torch's
         handler = self._handlers.get(func)
         if func is torch.Tensor.pin_memory:
             return args[0]
-        if handler is not None and any(isinstance(tensor, FakeTensor) for tensor in tensors_in(args, kwargs)):
+        if handler is not None and any(isinstance(tensor, FakeTensor) for tensor in tensors_in(args, kwargs.values())):
             return handler(func, args, kwargs)
         return func(*args, **kwargs)
 
@@ -300,14 +300,6 @@ def entered(*modes: Any) -> Iterator[None]:
         yield
 
 
-def tensors_in(args: Sequence[Any], kwargs: Mapping[str, Any]) -> Iterator[torch.Tensor]:
-    """Tensors among the arguments, one level of lists deep (an operator's schema nests no deeper)."""
-    for value in (*args, *kwargs.values()):
-        for item in value if isinstance(value, (list, tuple)) else (value,):
-            if isinstance(item, torch.Tensor):
-                yield item
-
-
 REAL_KEYS = ("CUDA", "CompositeExplicitAutograd")
 """Dispatch keys under which the dispatcher finds a CUDA tensor's implementation, below autograd, first to last."""
 TORCH_NAMESPACES = frozenset({"aten", "prim", "prims", "quantized", "_c10d_functional", "c10d", "higher_order"})
@@ -320,12 +312,12 @@ OutsideModes = Callable[[], contextlib.AbstractContextManager[None]]
 class RealImplementations:
     """Finds the Python code of an operator that ``torch.library`` defines.
 
-    Fake mode runs an operator's fake implementation only, which launches nothing. ``surroundings()`` is entered around
+    Fake mode runs an operator's fake implementation only, which launches nothing. ``entered_modes()`` is entered around
     the real one: at that depth torch has taken its modes off.
     """
 
-    def __init__(self, surroundings: OutsideModes) -> None:
-        self._surroundings = surroundings
+    def __init__(self, entered_modes: OutsideModes) -> None:
+        self._entered_modes = entered_modes
         self._registered: dict[tuple[str, str], Implementation] = {}
 
     def install(self, stack: contextlib.ExitStack) -> None:
@@ -368,7 +360,7 @@ class RealImplementations:
 
     def _surrounded(self, code: Implementation) -> Implementation:
         def run(*args: Any, **kwargs: Any) -> Any:
-            with self._surroundings():
+            with self._entered_modes():
                 return code(*args, **kwargs)
 
         return run

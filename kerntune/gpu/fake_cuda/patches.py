@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import enum
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from torch._subclasses.fake_tensor import (
@@ -60,6 +60,15 @@ def replace_known(stack: contextlib.ExitStack, owner: Any, name: str, value: Any
     """:func:`replace`, but only what this version of ``owner`` has: a stub never adds a name that torch lacks."""
     if hasattr(owner, name):
         replace(stack, owner, name, value)
+
+
+def always(answer: Any) -> Callable[..., Any]:
+    """A function that takes any arguments and returns one value."""
+
+    def stub(*args: Any, **kwargs: Any) -> Any:
+        return answer
+
+    return stub
 
 
 def _put_back(owner: Any, name: str, before: Any) -> None:

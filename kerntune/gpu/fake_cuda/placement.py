@@ -21,7 +21,8 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from kerntune.base.users_line import UsersLine, calling_line
 from kerntune.errors import UsageError
-from kerntune.gpu.fake_cuda.modes import StandInFakeMode, Watch, tensors_in
+from kerntune.gpu.base import tensors_in
+from kerntune.gpu.fake_cuda.modes import StandInFakeMode, Watch
 from kerntune.gpu.fake_cuda.patches import StandInEnd, static_reason
 from kerntune.kernels.access import Access
 
@@ -249,7 +250,7 @@ class Placement(TorchDispatchMode):  # type: ignore[misc]  # torch's types are s
         kwargs = _without_pinning(kwargs or {})
         if isinstance(func, HigherOrderOperator):
             return func(*args, **kwargs)
-        on_stand_in = any(isinstance(tensor, FakeTensor) for tensor in tensors_in(args, kwargs))
+        on_stand_in = any(isinstance(tensor, FakeTensor) for tensor in tensors_in(args, kwargs.values()))
         if not on_stand_in and not _wants_stand_in(func, args, kwargs):
             return func(*args, **kwargs)
         real_code = self._implementation(func)
@@ -280,7 +281,7 @@ class Placement(TorchDispatchMode):  # type: ignore[misc]  # torch's types are s
         elif isinstance(outcome, FakeTensor) and outcome.device.type == "cpu" and not func._schema.is_mutable:
             return real
         else:
-            derived = not is_like(func) and any(isinstance(x, FakeTensor) for x in tensors_in(args, kwargs))
+            derived = not is_like(func) and any(isinstance(x, FakeTensor) for x in tensors_in(args, kwargs.values()))
             self._known.keep(outcome, real, derived)
         return outcome
 
@@ -325,7 +326,7 @@ def _wants_stand_in(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -
 
 def _elements(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> int:
     """The number of elements that a factory will make; 0 for operators that take tensors."""
-    if func.namespace != "aten" or next(tensors_in(args, kwargs), None) is not None:
+    if func.namespace != "aten" or next(tensors_in(args, kwargs.values()), None) is not None:
         return 0
     given = {argument.name: value for argument, value in _bound(func, args, kwargs)}
     if "size" in given:
@@ -349,7 +350,7 @@ def _written(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Itera
         return
     for argument, value in _bound(func, args, kwargs):
         if argument.alias_info is not None and argument.alias_info.is_write:
-            yield from tensors_in((value,), {})
+            yield from tensors_in((value,))
 
 
 def _refuse_writes_to_real(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
@@ -376,7 +377,7 @@ def _bounded(func: Any, args: Sequence[Any]) -> bool:
 
 def _device(args: Sequence[Any]) -> torch.device:
     """The device of a result: that of the first stand-in among the arguments."""
-    return next(tensor.device for tensor in tensors_in(args, {}) if isinstance(tensor, FakeTensor))
+    return next(tensor.device for tensor in tensors_in(args) if isinstance(tensor, FakeTensor))
 
 
 def _without_history(value: Any) -> Any:

@@ -8,17 +8,16 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
-import triton
 from torch._library.triton import set_wrap_triton_enabled
 from torch._subclasses.fake_tensor import FakeTensor
 
 from kerntune.base.device import DeviceSpec
 from kerntune.base.users_line import UsersLine
 from kerntune.errors import UsageError
-from kerntune.gpu.fake_cuda.autograd import engine, hook_handlers, install_functions
+from kerntune.gpu.fake_cuda.autograd import engine, hook_handlers, install_functions, replace_engine
 from kerntune.gpu.fake_cuda.compiled_functions import CompiledFunctions
 from kerntune.gpu.fake_cuda.cuda_api import install_cuda
-from kerntune.gpu.fake_cuda.driver import DeviceNumbers, StandInDriver
+from kerntune.gpu.fake_cuda.driver import DeviceNumbers, install_driver
 from kerntune.gpu.fake_cuda.launches import CapturedLaunches
 from kerntune.gpu.fake_cuda.loading import Loaded, module_apply, parse_to
 from kerntune.gpu.fake_cuda.modes import (
@@ -74,9 +73,9 @@ class StandIns:
         self._known = KnownValues()
         self.watch = Watch()
         self._comparisons = Comparisons(self._known)
-        self._operators = RealImplementations(self._surroundings)
+        self._operators = RealImplementations(self._entered_modes)
         self._launches = CapturedLaunches(self.numbers, self.specializing, self._known)
-        self.compiled = CompiledFunctions(self._surroundings, lambda: self._answers)
+        self.compiled = CompiledFunctions(self._entered_modes, lambda: self._answers)
         self._answers: TorchFunctionHandlers | None = None
         self._placement: Placement | None = None
 
@@ -150,20 +149,14 @@ class StandIns:
         install_methods(stack, self._known)
         self._launches.install(stack)
         self._operators.install(stack)
-        self._install_driver(stack)
+        install_driver(stack, self.numbers)
         self._install_torch(stack)
         Loaded().install(stack)
         self._install_modes(stack, fake)
 
-    def _install_driver(self, stack: contextlib.ExitStack) -> None:
-        driver = StandInDriver(self.numbers)
-        replace(stack, triton.runtime.driver, "_default", driver)
-        replace(stack, triton.runtime.driver, "_active", driver)
-
     def _install_torch(self, stack: Replacements) -> None:
-        backward = engine(torch.autograd._engine_run_backward, self._surroundings, self.watch)
-        replace(stack, torch.autograd, "_engine_run_backward", backward)
-        replace(stack, torch.autograd.graph, "_engine_run_backward", backward)
+        backward = engine(torch.autograd._engine_run_backward, self._entered_modes, self.watch)
+        replace_engine(stack, backward)
         install_functions(stack)
         replace(stack, torch.nn.Module, "_apply", module_apply(torch.nn.Module._apply))
         replace(stack, torch._C._nn, "_parse_to", parse_to(torch._C._nn._parse_to))
@@ -175,7 +168,7 @@ class StandIns:
         torch._C._set_only_lift_cpu_tensors(True)  # torch.tensor(..., device="cuda") builds on the CPU, then moves
         self._answers = TorchFunctionHandlers(self._handlers())
         self._placement = Placement(fake, self._known, self._operators.find, self.watch)
-        stack.enter_context(self._surroundings())
+        stack.enter_context(self._entered_modes())
 
     def _handlers(self) -> dict[Any, Handler]:
         comparisons = self._comparisons.handlers() if self.level is Level.COMPARISONS_PASS else {}
@@ -185,7 +178,7 @@ class StandIns:
         self._known.forget(args[0])  # users' code that has the address may write there
         return self.address(args[0])
 
-    def _surroundings(self) -> contextlib.AbstractContextManager[None]:
+    def _entered_modes(self) -> contextlib.AbstractContextManager[None]:
         return entered(self._placement, self._answers)
 
 

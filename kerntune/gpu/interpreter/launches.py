@@ -17,7 +17,6 @@ from typing import Any
 
 import numpy as np
 import torch
-import triton
 import triton.language as tl
 from triton.runtime import interpreter
 from triton.runtime.autotuner import Autotuner
@@ -26,9 +25,10 @@ from triton.runtime.jit import JITFunction
 
 from kerntune.base.config import Config
 from kerntune.base.device import DeviceSpec
+from kerntune.base.users_line import chain
 from kerntune.compiling.frontend import lower, request_of
 from kerntune.errors import CompileError, InterpreterLimit, KernelTimeout, KerntuneError
-from kerntune.gpu.fake_cuda.launches import Unlaunched, launch_again, run_first
+from kerntune.gpu.fake_cuda.launches import Unlaunched, compiled_by_triton, launch_again, run_first
 from kerntune.gpu.fake_cuda.patches import replace
 from kerntune.gpu.interpreter.builder import LaunchMemory
 from kerntune.gpu.interpreter.language import Language
@@ -98,18 +98,11 @@ LAUNCH_WORDS = ("grid", "warmup", "device", "device_type", "stream")
 class InterpretedLaunches:
     """Replaces ``JITFunction.run`` and ``Autotuner.run``. ``count`` is how many kernels have run."""
 
-    def __init__(
-        self,
-        spec: DeviceSpec,
-        language: Language,
-        clock: Callable[[], float] = time.thread_time,
-        limit: float = NEVER_ENDS_SECONDS,
-    ) -> None:
+    def __init__(self, spec: DeviceSpec, language: Language, limit: float = NEVER_ENDS_SECONDS) -> None:
         self.count = 0
         self._limit = limit
         self._spec = spec
         self._language = language
-        self._clock = clock
         self._given: Mapping[str, tuple[Config, ...]] = {}
         self._lock = threading.RLock()
 
@@ -140,7 +133,7 @@ class InterpretedLaunches:
         if not warmup:
             self._launch(launch, grid, kwargs)
         again = functools.partial(launch_again, kernel, kwargs)
-        return Unlaunched(lambda: _compiled(launch), self._spec, again)
+        return Unlaunched(functools.partial(compiled_by_triton, launch), self._spec, again)
 
     def _launch(self, launch: Specialized, grid: Any, kwargs: Mapping[str, Any]) -> None:
         """:class:`KernelTimeout` if it doesn't end within the limit."""
@@ -184,7 +177,7 @@ class InterpretedLaunches:
         memory = builder.memory = LaunchMemory(launch.name)
         moved = memory.moved(launch.bound)
         values = {n: v if n in constant else _argument(v, launch.signature[n]) for n, v in moved.items()}
-        builder.next_program = _TimeEstimate(launch.name, grid, self._clock).next
+        builder.next_program = _TimeEstimate(launch.name, grid, time.thread_time).next
         builder.set_grid_dim(*grid)
         try:
             for x in range(grid[0]):
@@ -220,18 +213,12 @@ class _TimeEstimate:
             )
 
 
-def _compiled(launch: Specialized) -> Any:
-    """Triton's ``CompiledKernel``, for the target that the session has."""
-    request = request_of(launch)
-    return triton.compile(request.source, target=request.target, options=dict(vars(launch.options)))
-
-
 def _reason(exc: Exception, launch: Specialized) -> Exception:
     """The error to raise for an exception inside a kernel: the kernel's own if it asserts or doesn't compile either."""
-    known = next((e for e in _chain(exc) if isinstance(e, KerntuneError)), None)
+    known = next((e for e in chain(exc) if isinstance(e, KerntuneError)), None)
     if known is not None:
         return known
-    asserted = next((e for e in _chain(exc) if isinstance(e, AssertionError)), None)
+    asserted = next((e for e in chain(exc) if isinstance(e, AssertionError)), None)
     if asserted is not None:
         return asserted
     where = f"kernel {launch.name} ({kernel_file(launch.jit)})"
@@ -282,9 +269,3 @@ def _integer(value: float, dtype: Any) -> np.ndarray:
 def _text(exc: BaseException) -> str:
     inner = exc.__cause__ if isinstance(exc, InterpreterError) and exc.__cause__ is not None else exc
     return f"{type(inner).__name__}: {inner}"
-
-
-def _chain(exc: BaseException | None) -> Iterator[BaseException]:
-    while exc is not None:
-        yield exc
-        exc = exc.__cause__ or exc.__context__

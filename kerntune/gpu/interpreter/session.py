@@ -8,14 +8,15 @@ from typing import Any
 
 import torch
 import torch._dynamo  # lists torch.cuda's functions when it is imported: before they are replaced
-import triton
 from torch._library.triton import set_wrap_triton_enabled
 
 from kerntune.base.config import Config
 from kerntune.base.device import DeviceSpec
+from kerntune.base.users_line import chain
 from kerntune.errors import InterpreterLimit
+from kerntune.gpu.fake_cuda.autograd import replace_engine
 from kerntune.gpu.fake_cuda.cuda_api import install_cuda
-from kerntune.gpu.fake_cuda.driver import DeviceNumbers, StandInDriver
+from kerntune.gpu.fake_cuda.driver import DeviceNumbers, install_driver
 from kerntune.gpu.fake_cuda.loading import install_restoring
 from kerntune.gpu.fake_cuda.modes import RealImplementations, entered
 from kerntune.gpu.fake_cuda.patches import replace
@@ -38,7 +39,7 @@ class Interpreter:
         self.spec = spec
         self._language = Language()
         self._launches = InterpretedLaunches(spec, self._language, limit=limit)
-        self._operators = RealImplementations(self._surroundings)
+        self._operators = RealImplementations(self._entered_modes)
         storages = GpuStorages()
         self._storages = storages
         self._on_cpu = CpuExecutionMode(storages, self._operators.find)
@@ -66,12 +67,10 @@ class Interpreter:
             self._language.install(stack)
             self._launches.install(stack)
             self._operators.install(stack)
-            driver = StandInDriver(numbers)
-            replace(stack, triton.runtime.driver, "_default", driver)
-            replace(stack, triton.runtime.driver, "_active", driver)
+            install_driver(stack, numbers)
             self._install_torch(stack)
             install_restoring(stack, self._storages.put_storage, self._storages.has_storage)
-            stack.enter_context(self._surroundings())
+            stack.enter_context(self._entered_modes())
             yield
 
     def _install_torch(self, stack: contextlib.ExitStack) -> None:
@@ -81,21 +80,14 @@ class Interpreter:
             with entered(self._placement_mode):  # torch has taken it off on the way here
                 return original(*args, **kwargs)
 
-        replace(stack, torch.autograd, "_engine_run_backward", backward)
-        replace(stack, torch.autograd.graph, "_engine_run_backward", backward)
+        replace_engine(stack, backward)
         replace(stack, torch, "compile", run_eagerly)
         stack.enter_context(set_wrap_triton_enabled(False))
 
-    def _surroundings(self) -> contextlib.AbstractContextManager[None]:
+    def _entered_modes(self) -> contextlib.AbstractContextManager[None]:
         return entered(self._on_cpu, self._placement_mode)
 
 
 def limit_of(error: BaseException | None) -> InterpreterLimit | None:
     """The :class:`InterpreterLimit` in the causes of an error, if there is one."""
-    seen: set[int] = set()
-    while error is not None and id(error) not in seen:
-        if isinstance(error, InterpreterLimit):
-            return error
-        seen.add(id(error))
-        error = error.__cause__ or error.__context__
-    return None
+    return next((link for link in chain(error) if isinstance(link, InterpreterLimit)), None)

@@ -127,9 +127,9 @@ def checked_options(
 ) -> tuple[dict[str, Any], tuple[str, ...]]:
     """The options to compile stored code under, and a sentence for each that would differ from the stored ones.
 
-    ``stored`` are a file's, ``own`` all those of today's own launch. An option that ``own`` lacks is none of this
-    Triton's, and is left out. One that isn't allowed is taken from ``own``, with a sentence if the stored value is
-    another.
+    ``stored`` are a file's, ``own`` all those of today's own launch. What neither ``own`` nor the tables have is a
+    constant of the kernel, or an option of a Triton outside of them, and is left out. A value that isn't allowed is
+    taken from ``own``, with a sentence if the stored value is another: also where this Triton lacks the option.
     """
     found: dict[str, Any] = {}
     problems = []
@@ -141,7 +141,7 @@ def checked_options(
             found[name] = tuple(value) if isinstance(value, list) else value
         elif name in own and _comparable(name, own[name]) == _comparable(name, value):
             found[name] = own[name]
-        elif name in own or name in REFUSED.get(backend, {}):
+        elif name in own or rule is not None or name in REFUSED.get(backend, {}):
             problems.append(_problem(backend, name, rule))
     return found, tuple(problems)
 

@@ -132,8 +132,8 @@ STAND_IN_PARTS = (
     PrivatePart("torch._C", "_DisableTorchDispatch", FAKE + "placement.py", _NO_VALUES, kind="class"),
     PrivatePart("torch._C._functorch", "get_unwrapped", FAKE + "autograd.py", _NO_BACKWARD),
     PrivatePart("torch._C._functorch", "is_functorch_wrapped_tensor", FAKE + "autograd.py", _NO_BACKWARD),
-    PrivatePart("torch.autograd", "_engine_run_backward", FAKE + "session.py", _NO_BACKWARD),
-    PrivatePart("torch.autograd.graph", "_engine_run_backward", FAKE + "session.py", _NO_BACKWARD),
+    PrivatePart("torch.autograd", "_engine_run_backward", FAKE + "autograd.py", _NO_BACKWARD),
+    PrivatePart("torch.autograd.graph", "_engine_run_backward", FAKE + "autograd.py", _NO_BACKWARD),
     PrivatePart("torch.autograd.function", "Function.apply", FAKE + "autograd.py", _NO_BACKWARD),
     PrivatePart(
         "torch.autograd.function", "FunctionCtx.set_materialize_grads", FAKE + "autograd.py", _NO_BACKWARD,

@@ -112,7 +112,7 @@ Layer = tuple[Sequence[str], Mapping[str, Callable[[dict[str, Any]], Any]]]
 
 
 @dataclass(frozen=True)
-class Plain:
+class ConfigWithoutHook:
     """A config without its hook, which has already run."""
 
     words: Mapping[str, Any]
@@ -123,12 +123,12 @@ class Plain:
         return self.words
 
 
-class Fixed:
+class KernelWithConfig:
     """A kernel with its config, in the place of a tuner."""
 
     def __init__(self, jit: Any, words: Mapping[str, Any]) -> None:
         self.fn, self.arg_names = jit, jit.arg_names
-        self.configs = [Plain(words)]
+        self.configs = [ConfigWithoutHook(words)]
         self.best_config = self.configs[0]
         self.cache: dict[Any, Any] = {}
 
@@ -356,7 +356,7 @@ class LaunchPath:
         if id(config) not in self._stages:
             layers, jit = compat.heuristic_layers(self._tuner.fn)
             words = config.all_kwargs()
-            fixed = Fixed(jit, words)
+            fixed = KernelWithConfig(jit, words)
             path = LaunchPath(fixed, lambda args, kwargs: Ran(fixed.run(args, kwargs), fixed.best_config), Needs())
             self._stages[id(config)] = Stage(config, layers, self._tuner.arg_names, path, words)
         return self._stages[id(config)]

@@ -33,12 +33,12 @@ class CallCopies:
     def __init__(self, values: Mapping[str, Any], grad: bool) -> None:
         self._pieces: list[_Piece] = []
         self._grad = grad
-        tensors = [t for _, t in tensors_in(values)]
+        tensors = [t for _, t in tensor_places(values)]
         with torch.no_grad():
             found = {id(t): copy for piece in _pieces(tensors) for t, copy in self._copied(piece)}
         self.values = {name: _replaced(value, found) for name, value in values.items()}
-        self.originals = dict(tensors_in(values))
-        self.copies = dict(tensors_in(self.values))
+        self.originals = dict(tensor_places(values))
+        self.copies = dict(tensor_places(self.values))
 
     @property
     def leaves(self) -> list[torch.Tensor]:
@@ -145,24 +145,24 @@ def has_values(tensor: torch.Tensor) -> bool:
     return not (has_stand_ins() and not is_plain(tensor))
 
 
-def tensors_in(value: Any, where: str = "") -> Iterator[tuple[str, torch.Tensor]]:
+def tensor_places(value: Any, where: str = "") -> Iterator[tuple[str, torch.Tensor]]:
     """The tensors of a value with their places: in tuples, lists and dicts of any depth."""
     if isinstance(value, torch.Tensor):
         yield where, value
     elif isinstance(value, Mapping):
         for name, inner in value.items():
-            yield from tensors_in(inner, f"{where}[{name!r}]" if where else str(name))
+            yield from tensor_places(inner, f"{where}[{name!r}]" if where else str(name))
     elif isinstance(value, (tuple, list)):
         for i, inner in enumerate(value):
-            yield from tensors_in(inner, f"{where}[{i}]")
+            yield from tensor_places(inner, f"{where}[{i}]")
 
 
 def _replaced(value: Any, found: Mapping[int, torch.Tensor]) -> Any:
-    """All that :func:`tensors_in` finds is replaced, in containers of the same classes: no implementation may get a
+    """All that :func:`tensor_places` finds is replaced, in containers of the same classes: no implementation may get a
     tensor of the user's."""
     if isinstance(value, torch.Tensor):
         return found[id(value)]
-    if next(tensors_in(value), None) is None:
+    if next(tensor_places(value), None) is None:
         return value
     if isinstance(value, Mapping):
         return _mapping_like(value, {name: _replaced(inner, found) for name, inner in value.items()})
@@ -246,7 +246,7 @@ def outcome_of(
     before: Mapping[str, torch.Tensor],
 ) -> CallOutcome:
     """What a call on copies has returned and left, kept apart from what the next call writes."""
-    found = {f"result{place}": t for place, t in tensors_in(value)}
+    found = {f"result{place}": t for place, t in tensor_places(value)}
     found |= {f"gradient of {place}": t for place, t in gradients.items() if t is not None}
     plain = {f"result{place}": v for place, v in _plain_in(value)}
     shapes: dict[str, tuple[Any, ...]] = {place: (_dtype(t), *t.shape) for place, t in found.items()}

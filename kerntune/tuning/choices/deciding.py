@@ -19,7 +19,7 @@ from kerntune.errors import MeasurementError
 from kerntune.gpu.base import Gpu
 from kerntune.kernels import compat
 from kerntune.timing.timers import Reading, TimingProtocol, between_events
-from kerntune.tuning.choices.call_copies import CallCopies, CallOutcome, outcome_of, random_state_kept, tensors_in
+from kerntune.tuning.choices.call_copies import CallCopies, CallOutcome, outcome_of, random_state_kept, tensor_places
 from kerntune.tuning.choices.declaration import ChoiceCandidate
 from kerntune.tuning.choices.implementation_runs import ImplementationRuns, unwatched
 from kerntune.tuning.isolation import KEPT
@@ -109,7 +109,7 @@ class Deciding:
         """One call as it will be made; where gradients are wanted, with its backward."""
         value = self.call(fn, copies.values)
         leaves = copies.leaves if self._grad else []
-        outputs = [t for _, t in tensors_in(value) if t.requires_grad] if leaves else []
+        outputs = [t for _, t in tensor_places(value) if t.requires_grad] if leaves else []
         if not outputs:
             return value, [None] * len(leaves)
         ones = [torch.ones_like(t) for t in outputs]

@@ -23,7 +23,7 @@ from kerntune.errors import UsageError
 from kerntune.kernels import compat
 from kerntune.kernels.dispatch.choice_function import part_of
 from kerntune.kernels.source import is_kernel, jit_of, source_hash, text_of
-from kerntune.tuning.choices.call_copies import tensors_in
+from kerntune.tuning.choices.call_copies import tensor_places
 
 
 @dataclass(frozen=True)
@@ -211,7 +211,7 @@ def _all(names: Sequence[str]) -> str:
 
 def require_hashable(values: Mapping[str, Any], key: Container[str], choice: str) -> None:
     """:class:`UsageError` for a value in the key that can't be looked up. Tensors are, by their shapes."""
-    for name in (n for n in values if n in key and next(tensors_in(values[n]), None) is None):
+    for name in (n for n in values if n in key and next(tensor_places(values[n]), None) is None):
         try:
             hash(part_of(values[name], keyed=True))
         except TypeError:

@@ -29,7 +29,7 @@ from kerntune.tuning import context
 from kerntune.tuning.agreement import note_chosen, tuning_turn
 from kerntune.tuning.cache import WinnerCache
 from kerntune.tuning.cache.shared_store import with_store
-from kerntune.tuning.choices.call_copies import tensors_in
+from kerntune.tuning.choices.call_copies import tensor_places
 from kerntune.tuning.choices.choice_place import OPERATIONS, current_place
 from kerntune.tuning.choices.decided_keys import (
     DecidedKeys,
@@ -181,7 +181,7 @@ class Operation:
     def _remember(self, values: Mapping[str, Any], fn: Callable[..., Any]) -> None:
         """Have the function find it from now on. What it looks up has the devices of tensors, not torch's current one,
         which decides where no tensor is on a GPU."""
-        if not any(t.is_cuda for _, t in tensors_in(values)) and torch.cuda.device_count() > 1:
+        if not any(t.is_cuda for _, t in tensor_places(values)) and torch.cuda.device_count() > 1:
             return
         with self._lock:
             if self._finder is None:
@@ -339,20 +339,20 @@ class Operation:
     def key_text(self, values: Mapping[str, Any]) -> str:
         """What a decision depends on, equal in every process: the key's values, dtypes, which gradients are wanted, and
         the settings of torch that change what its own implementations do."""
-        devices = sorted({device_type(t) for _, t in tensors_in(values)})
+        devices = sorted({device_type(t) for _, t in tensor_places(values)})
         return "; ".join([*self._key_parts(values), f"on={','.join(devices)}", *settings_texts()])
 
     def _key_parts(self, values: Mapping[str, Any]) -> list[str]:
         """Of that what a call says by itself."""
         parts = [t for p in self.parameters for t in self._part(p.name, values[p.name])]
-        grads = [place for place, t in tensors_in(values) if t.requires_grad] if torch.is_grad_enabled() else []
+        grads = [place for place, t in tensor_places(values) if t.requires_grad] if torch.is_grad_enabled() else []
         return [*parts, f"grad={','.join(grads)}"]
 
     def _part(self, name: str, value: Any) -> list[str]:
         if name in self.key:
             return [f"{name}={text_of(value)}"]
         kind = value.kind if isinstance(value, KindOnly) else type(value).__name__
-        return [f"{name}={t.dtype}" for _, t in tensors_in(value)] or [f"{name}:{kind}"]
+        return [f"{name}={t.dtype}" for _, t in tensor_places(value)] or [f"{name}:{kind}"]
 
     def _site(self, values: Mapping[str, Any]) -> Any:
         return ChoiceSite(self.name, self.implementations, self.key_text(values))
@@ -391,7 +391,7 @@ def _backend_for(values: Mapping[str, Any]) -> Backend | None:
 
 def _on_its_device(backend: Backend | None, values: Mapping[str, Any]) -> Backend | None:
     """The same on the GPU that a call's tensors lie on."""
-    device = next((n for _, t in tensors_in(values) if (n := device_number(t)) is not None), None)
+    device = next((n for _, t in tensor_places(values) if (n := device_number(t)) is not None), None)
     return backend if backend is None or device in (None, backend.ordinal) else backend.on(device)
 
 

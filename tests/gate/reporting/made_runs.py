@@ -9,7 +9,6 @@ from kerntune.base.case_result import (
     CaseId,
     CaseResult,
     CodeChange,
-    FailedTrial,
     LaunchFigures,
     LaunchReport,
     LeftOut,
@@ -18,6 +17,7 @@ from kerntune.base.case_result import (
     TrialReport,
 )
 from kerntune.base.config import Config
+from kerntune.base.failed_candidates import FailedTrial
 from kerntune.base.policy import Outcome, Verdict
 from kerntune.base.stats import Estimate
 from kerntune.gate.history.summary import CaseCurve, CurvePoint, HistoryStep

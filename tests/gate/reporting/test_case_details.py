@@ -10,8 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gate.reporting.made_runs import made_curves, made_run
-from kerntune.base.case_result import Attribution, CaseResult, ConfigReport, FailedTrial, Share, TrialReport
+from kerntune.base.case_result import Attribution, CaseResult, Share, TrialReport
 from kerntune.base.config import Config
+from kerntune.base.failed_candidates import ConfigReport, FailedTrial
 from kerntune.base.numerics import MADE_UP, ChangedOutput, NumericsReport, NumericsRule
 from kerntune.gate.report import RankedResult, RunReport, storable
 from kerntune.gate.reporting.case_details import MAX_CONFIGS, MAX_SAMPLES, MAX_TEXT, case_details

@@ -104,6 +104,14 @@ def test_amds_warps_have_either_size(lanes: int) -> None:
     assert checked_options("hip", {"warp_size": lanes}, own) == ({"warp_size": lanes}, ())
 
 
+@pytest.mark.parametrize(("backend", "name", "value"), REFUSED_VALUES, ids=str)
+def test_a_bad_value_is_told_by_a_triton_that_lacks_the_option(backend: str, name: str, value: Any) -> None:
+    """Whether a file is sound doesn't depend on the version that reads it."""
+    found, problems = checked_options(backend, {name: value}, {})
+    assert name not in found
+    assert [problem.split()[0] for problem in problems] == [name]
+
+
 def test_what_todays_own_launch_says_is_taken_from_there() -> None:
     own = {**defaults(TARGETS[1]), "ptx_options": "--opt-level 0", "extern_libs": (("libdevice", "/here/it.bc"),)}
     stored = {"ptx_options": "--opt-level 0", "extern_libs": [["libdevice", "/elsewhere/it.bc"]]}
@@ -113,7 +121,7 @@ def test_what_todays_own_launch_says_is_taken_from_there() -> None:
 
 
 def test_what_this_triton_does_not_have_is_left_out() -> None:
-    """A constant of the kernel is none of its options, and neither is one of another version."""
+    """A constant of the kernel is none of its options. A sound value of another version's option does no harm."""
     assert checked_options("cuda", {"BLOCK": 64, "clc": False}, {}) == ({"clc": False}, ())
     assert checked_options("cuda", {"BLOCK": 64}, defaults(TARGETS[1])) == ({}, ())
     assert checked_options("cuda", {"arch": "sm_80", "maxnreg": None}, defaults(TARGETS[1])) == ({}, ())

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import torch
 
-from kerntune.tuning.choices.call_copies import ALIGNED, CallCopies, tensors_in
+from kerntune.tuning.choices.call_copies import ALIGNED, CallCopies, tensor_places
 
 
 def test_views_of_one_memory_share_the_copy() -> None:
@@ -74,7 +74,7 @@ def test_tensors_in_containers_of_any_class_are_copied(made: Any) -> None:
     given = made(x)
     copies = CallCopies({"given": given}, grad=False)
     assert type(copies.values["given"]) is type(given)
-    for _, tensor in tensors_in(copies.values):
+    for _, tensor in tensor_places(copies.values):
         tensor.add_(1)
     assert x.tolist() == [1.0, 1.0, 1.0]
-    assert next(tensors_in(given))[1] is x, "the user's own container is as it was"
+    assert next(tensor_places(given))[1] is x, "the user's own container is as it was"

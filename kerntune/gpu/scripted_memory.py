@@ -1,0 +1,174 @@
+"""The memory of a scripted GPU: stand-ins' own, and what is allocated, with contents that launches and copies leave."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from kerntune.base.device import DeviceSpec
+from kerntune.errors import BackendError, MeasurementError
+from kerntune.gpu.base import Buffer, one_by_one
+from kerntune.gpu.compare import Difference, compare_bytes
+from kerntune.gpu.script import FIRST, GARBAGE, Script
+from kerntune.gpu.scripted_work import BuffersByAddress, FakeBuffer, Filled, OwnBuffer, Repeated, Scattered, Shifted
+
+if TYPE_CHECKING:
+    from kerntune.gpu.fake_cuda import StandIns
+
+COMPARED = 1 << 12
+"""Bytes of a buffer that a comparison looks at: a launch changes all of it."""
+
+
+class FakeMemory:
+    """Memory of a device that doesn't exist, by addresses that are never used twice."""
+
+    def __init__(self, spec: DeviceSpec, script: Script, stand_ins: StandIns | None) -> None:
+        self.spec, self.script = spec, script
+        self._stand_ins = stand_ins
+        self._next = 1 << 44
+        self._allocated = 0
+        self.peak_bytes = 0
+        """The most device memory of our own that was held at once; users' tensors don't count."""
+
+        self.host_bytes = 0
+        """Pinned host memory held now."""
+
+        self._buffers = BuffersByAddress()
+        self._users: dict[int, FakeBuffer] = {}
+        """Users' own memory."""
+
+        self.lost = ""
+        """The error that every call gets from now on; empty on a device that works."""
+
+    def free_bytes(self) -> int:
+        """What the script gives, less what was allocated."""
+        return self.script.memory_bytes - self._allocated
+
+    def allocate(self, nbytes: int) -> Buffer:
+        """Addresses are never used twice."""
+        if nbytes > self.free_bytes():
+            raise MeasurementError(f"no room on {self.spec.name} for {nbytes} bytes")
+        self._allocated += nbytes
+        self.peak_bytes = max(self.peak_bytes, self._allocated)
+        return self._at_new_address(nbytes, self._free)
+
+    def _free(self, nbytes: int) -> None:
+        self._allocated -= nbytes
+
+    def allocate_host(self, nbytes: int) -> Buffer:
+        """Counted by itself."""
+        self.host_bytes += nbytes
+        return self._at_new_address(nbytes, self._free_host)
+
+    def host_view(self, buffer: Buffer) -> memoryview:
+        """Its bytes."""
+        return memoryview(self.read(buffer))
+
+    def _free_host(self, nbytes: int) -> None:
+        self.host_bytes -= nbytes
+
+    def _at_new_address(self, nbytes: int, give_back: Callable[[int], None]) -> FakeBuffer:
+        address, self._next = self._next, self._next + -(-max(nbytes, 1) // 512) * 512
+        garbage = Scattered(address, GARBAGE)
+        buffer = OwnBuffer(address, nbytes, garbage, give_back)
+        self._buffers.add(buffer)
+        return buffer
+
+    def carve(self, buffer: Buffer, sizes: Sequence[int]) -> list[Buffer]:
+        """Each has a content of its own; the whole counts as before, and is found no longer."""
+        assert isinstance(buffer, FakeBuffer)
+        address, found = buffer.address, list[Buffer]()
+        self._buffers.forget(buffer)
+        for size in sizes:
+            content = Shifted(buffer.content, address - buffer.address)
+            piece = FakeBuffer(address, size, content, whole=buffer)
+            if size:
+                self._buffers.add(piece)
+            found.append(piece)
+            address += size
+        return found
+
+    def share(self, buffer: Buffer) -> bytes:
+        """There is nothing that another process could map."""
+        raise BackendError("a scripted GPU's memory is this process's alone")
+
+    def shared(self, handle: bytes, nbytes: int) -> contextlib.AbstractContextManager[Buffer]:
+        """As :meth:`share`."""
+        raise BackendError("a scripted GPU's memory is this process's alone")
+
+    def part(self, buffer: Buffer, offset: int, nbytes: int) -> Buffer:
+        """As it is now."""
+        assert isinstance(buffer, FakeBuffer)
+        return FakeBuffer(buffer.address + offset, nbytes, Shifted(buffer.content, offset))
+
+    def compare(self, expected: Buffer, actual: Buffer, dtype: str, tolerance: float) -> Difference | None:
+        """Of the start: where there is a difference, there is one too."""
+        return compare_bytes(self.read(expected, COMPARED), self.read(actual, COMPARED), dtype, tolerance)
+
+    def reaches(self, address: int) -> bool:
+        """Stand-ins' memory, also that of dead ones: it is never released."""
+        assert self._stand_ins is not None
+        return self._stand_ins.reserved(address)
+
+    def borrow(self, tensor: Any) -> Buffer:
+        """The stand-in's synthetic address."""
+        assert self._stand_ins is not None
+        self._stand_ins.give_up(tensor)
+        address, nbytes = self._stand_ins.storage_address(tensor), int(tensor.untyped_storage().nbytes())
+        if address not in self._users:
+            first = Scattered(len(self._users), FIRST)  # not by address: what is stored of it is the same in every run
+            self._users[address] = FakeBuffer(address, nbytes, first, users=True)
+            self._buffers.add(self._users[address])
+        return self._users[address]
+
+    def copy(self, target: Buffer, source: Buffer) -> None:
+        """At once."""
+        assert isinstance(target, FakeBuffer)
+        assert isinstance(source, FakeBuffer)
+        self.synchronize()
+        target.put(source.content, source.nbytes)
+
+    def copier(self, pairs: Sequence[tuple[Buffer, Buffer]]) -> Callable[[], None]:
+        """All at once."""
+        return one_by_one(self.copy, pairs)
+
+    def read(self, buffer: Buffer, limit: int | None = None) -> bytes:
+        """What a launch, a copy or a fill has left."""
+        assert isinstance(buffer, FakeBuffer)
+        self.synchronize()
+        return buffer.read(limit)
+
+    def read_into(self, buffer: Buffer, target: memoryview) -> None:
+        """The same."""
+        target[:] = self.read(buffer)
+
+    def write_at(self, buffer: Buffer, offset: int, data: memoryview) -> None:
+        """The rest stays."""
+        assert isinstance(buffer, FakeBuffer)
+        buffer.put_at(offset, bytes(data))
+
+    def write(self, buffer: Buffer, data: bytes) -> None:
+        """The rest stays."""
+        assert isinstance(buffer, FakeBuffer)
+        if data:
+            buffer.put(Repeated(data), len(data))
+
+    def repeat(self, buffer: Buffer, data: bytes) -> None:
+        """At once."""
+        assert isinstance(buffer, FakeBuffer)
+        buffer.content = Repeated(data)
+
+    def fill(self, buffer: Buffer, byte: int) -> None:
+        """At once."""
+        assert isinstance(buffer, FakeBuffer)
+        buffer.content = Filled(byte)
+
+    def _containing(self, address: int) -> FakeBuffer | None:
+        exact = self._buffers.at(address)
+        return exact if exact is not None else next(self._buffers.between(address, address + 1), None)
+
+    def synchronize(self) -> None:
+        """Nothing is ever pending; a device that is lost says so."""
+        if self.lost:
+            raise BackendError(f"waiting for the device: {self.lost}")
