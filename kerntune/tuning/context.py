@@ -1,12 +1,17 @@
-"""Holds what a process tunes with: its GPU, its compiler, and the tuners that it launches.
+"""Holds what a process tunes with: its GPU, its compiler, the tuners that it launches, and who watches launches.
 
-A tuner that was made elsewhere is asked here whether kerntune launches it, and how.
+A tuner that was made elsewhere is asked here whether kerntune launches it, and how. Launches are watched by observers
+that the environment asks for. A range in torch's profiler or in NVTX has the kernel, hash, config, grid and stream.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import atexit
+import os
+import warnings
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from kerntune import capture as captures
@@ -14,10 +19,12 @@ from kerntune.base.device import DeviceSpec
 from kerntune.compiling.compiler import Compiler
 from kerntune.compiling.forking import may_fork
 from kerntune.compiling.frontend import prepare_hashes
-from kerntune.errors import BackendError
+from kerntune.errors import BackendError, UsageError
 from kerntune.gpu.base import Backend
 from kerntune.gpu.probe import current_device, has_cuda
 from kerntune.kernels import compat
+from kerntune.kernels.dispatch.launch_path import ObservedLaunch, Observer, observers, watch
+from kerntune.kernels.source import jit_of
 
 COMPILER = Compiler()
 
@@ -83,3 +90,87 @@ def find_engines_with(finder: Finder) -> Finder:
 def engine_of(tuner: Any) -> TunerEngine | None:
     """How kerntune launches a tuner; None if it doesn't."""
     return next((found for find in _finders if (found := find(tuner)) is not None), None)
+
+
+def observed(seen: ObservedLaunch, run: Callable[[], Any]) -> Any:
+    """Make a launch, seen by all observers, in a range of torch's profiler while that is active."""
+    for observer in observers():
+        run = partial(observer.launch, seen, run)
+    with compat.profiler_range(lambda: range_name(seen)):
+        return run()
+
+
+_WATCHED: list[Observer] | None = None
+
+"""What this process's environment asked for; None before the first launch. (Dynamo warns of a ``functools.cache``.)"""
+
+
+def watch_environment() -> None:
+    """Begin what ``KERNTUNE_NVTX`` and ``KERNTUNE_BANDWIDTH`` ask for: once a process, before its first launch.
+    :class:`UsageError` for a variable, these or another, that is what it can't be."""
+    global _WATCHED
+    if _WATCHED is not None:
+        return
+    from kerntune.tuning.tune_options import check_variables  # what all variables are for; not needed again
+
+    check_variables()
+    found = observers_of(os.environ)
+    for observer in found:
+        watch(observer)
+    _WATCHED = found
+
+
+def observers_of(environment: Mapping[str, str]) -> list[Observer]:
+    """The observers that variables ask for; :class:`UsageError` for a value that one can't have."""
+    found: list[Observer] = []
+    text = environment.get(NVTX, "")
+    if text not in ("", "0", "1"):
+        raise UsageError(f"{NVTX} is {text!r}; it can be 1 or 0")
+    if text == "1":
+        found.append(NvtxRanges())
+    if file := environment.get("KERNTUNE_BANDWIDTH", ""):
+        from kerntune.tuning.bandwidth_report import bandwidth  # not loaded by programs that don't ask for it
+
+        report = bandwidth(file)
+        atexit.register(report.tell)
+        found.append(report)
+    return found
+
+
+NVTX = "KERNTUNE_NVTX"
+
+SHORT_HASH = 12
+
+"""Characters of a source's hash in a profile."""
+
+
+def range_name(seen: ObservedLaunch) -> str:
+    """``softmax_kernel [0a1b2c3d4e5f] BLOCK=1024, num_warps: 8, ... grid=(4096, 1, 1) stream=0``."""
+    parts = [seen.kernel, f"[{jit_of(seen.tuner).cache_key[:SHORT_HASH]}]", str(seen.config)]
+    grid = seen.grid
+    if grid is not None:
+        parts.append(f"grid={(*grid, 1, 1)[:3]}")
+    stream = compat.current_stream()
+    return " ".join([*parts, *([] if stream is None else [f"stream={stream}"])])
+
+
+class NvtxRanges:
+    """An observer that marks each launch for Nsight Systems and other tools that read NVTX."""
+
+    def __init__(self) -> None:
+        self._missing = False
+
+    def launch(self, seen: ObservedLaunch, run: Callable[[], Any]) -> Any:
+        """Within a range; a warning, once, where torch has no NVTX."""
+        if self._missing:
+            return run()
+        try:
+            end = compat.begin_nvtx_range(range_name(seen))
+        except RuntimeError as exc:
+            self._missing = True
+            warnings.warn(f"{NVTX}: torch has no NVTX here: {exc}", RuntimeWarning, stacklevel=2)
+            return run()
+        try:
+            return run()
+        finally:
+            end()

@@ -36,10 +36,10 @@ from kerntune.tuning.agreement import note_chosen, tuning_turn
 from kerntune.tuning.cache import Winner, WinnerCache
 from kerntune.tuning.cache.shared_store import with_store
 from kerntune.tuning.choices.choice_place import current_place
+from kerntune.tuning.context import observed, watch_environment
 from kerntune.tuning.deferred import go_on, late_of, leave
 from kerntune.tuning.many.shapes_file import note as note_call
 from kerntune.tuning.many.shapes_file import noting
-from kerntune.tuning.observing import observed, watch_environment
 from kerntune.tuning.stored_trials import Trials
 from kerntune.tuning.stored_winners import Winners, index_of
 from kerntune.tuning.tune_call import tune_call, unraced_call

@@ -1,6 +1,6 @@
 """Tunes one described call in whatever process it was given to, and says what became of it.
 
-Request and outcome are bytes, so that they can be sent between processes.
+Request and outcome travel as bytes of JSON, which any executor can carry.
 """
 
 from __future__ import annotations
@@ -28,7 +28,6 @@ from kerntune.kernels.source import jit_of, wrappers
 from kerntune.tuning import context, tuned_call
 from kerntune.tuning.cache import Winner
 from kerntune.tuning.isolation import KEPT
-from kerntune.tuning.many.dask_executor import dask_worker
 from kerntune.tuning.many.describing import tuner_of
 from kerntune.tuning.many.shapes_file import SHAPES, noting
 from kerntune.tuning.tune_options import ALL
@@ -254,3 +253,11 @@ def _spoiled(backend: Backend | None) -> bool:
     except Exception:
         return True
     return False
+
+
+def dask_worker() -> str:
+    """The address of the Dask worker whose task this thread does; empty if it does none."""
+    distributed = sys.modules.get("distributed")
+    with contextlib.suppress(Exception):  # no task of a worker; a package of another kind with this name
+        return str(distributed.get_worker().address) if distributed else ""
+    return ""
