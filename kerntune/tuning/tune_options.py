@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 from kerntune.base.policy import Policy, StaticPrune, TuneMode
 from kerntune.compiling import compiler_tokens, forking
 from kerntune.errors import UsageError
-from kerntune.tuning.cache.shared_store import store_url
+from kerntune.tuning.cache.store_client import store_url
 from kerntune.tuning.isolation import Isolate
 from kerntune.tuning.verification import Verification, Verify, verify_mode
 

@@ -26,12 +26,11 @@ from kerntune.tuning.cache.shared_store import (
     LAYOUT,
     WINNER_FILE,
     SharedStore,
-    check_url,
     store_folder,
     trials_file,
     winner_name,
 )
-from kerntune.tuning.cache.store_client import DirectClient
+from kerntune.tuning.cache.store_client import DirectClient, check_url
 from kerntune.tuning.cache.trials import StoredTrial, TrialCache
 from kerntune.tuning.cache.winners import WinnerCache
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-import os
 import re
 import shutil
 from collections.abc import Iterable, Mapping, Sequence
@@ -30,72 +29,25 @@ from kerntune.base.store_requests import (
     WriteLaterRequest,
     WriteReply,
 )
-from kerntune.base.url_files import CONDITIONAL, READ_ONLY, SFTP, check_place, is_url, shown_url
-from kerntune.errors import CacheError, StoreError, UsageError
+from kerntune.base.url_files import READ_ONLY, shown_url
+from kerntune.errors import CacheError, StoreError
 from kerntune.tuning.cache import keys, trials
-from kerntune.tuning.cache.entries import MAX_ENTRY, default_folder
+from kerntune.tuning.cache.entries import MAX_ENTRY, RefusedFiles, default_folder
 from kerntune.tuning.cache.keys import Question, Winner, WinnerKey
-from kerntune.tuning.cache.store_client import DirectClient, StoreClient
+from kerntune.tuning.cache.store_client import DirectClient, StoreClient, store_url
 from kerntune.tuning.cache.trials import StoredTrial, TrialKey
 from kerntune.tuning.cache.winners import WinnerCache, file_name
 
-MAX_LIST = 1 << 20
-"""Bytes that the list may have; a longer one begins anew."""
-
-
-class RefusedFiles:
-    """Names with checksums of what they held, in a list that all processes of this machine append to.
-
-    With ``names_again``, for commands, files are looked at again, and ``lines`` has those of earlier processes as well.
-    """
-
-    def __init__(self, folder: Path, store: str, *, names_again: bool = False) -> None:
-        self._path, self._store, self._names_again = folder / "refused", store, names_again
-        self._known: set[str] | None = None
-        self.lines: list[str] = []
-        """What was refused, a line each: for the first time only unless ``names_again``."""
-
-    def has(self, name: str, data: bytes) -> bool:
-        """Whether the file was refused before with this content, and need not be looked at."""
-        return not self._names_again and _line(name, data) in self._all()
-
-    def add(self, name: str, data: bytes, why: str) -> None:
-        """Remember a file, and say it."""
-        line, text = _line(name, data), why if self._store in why else f"{self._store}: {why}"
-        is_new = line not in self._all()
-        if (is_new or self._names_again) and text not in self.lines:
-            self.lines.append(text)
-        if not is_new:
-            return
-        self._all().add(line)
-        with contextlib.suppress(OSError):
-            self._path.parent.mkdir(parents=True, exist_ok=True)
-            with open(self._path, "a", encoding="ascii") as file:
-                file.write(f"{line}\n")
-
-    def _all(self) -> set[str]:
-        if self._known is None:
-            try:
-                data = codec.read_file(self._path, limit=MAX_LIST) or b""
-            except StoreError:
-                data = b""
-                with contextlib.suppress(OSError):
-                    self._path.unlink()
-            self._known = set(data.decode("ascii", "replace").split("\n"))
-        return self._known
-
-
-def _line(name: str, data: bytes) -> str:
-    return hashlib.sha256(f"{name}\0{hashlib.sha256(data).hexdigest()}".encode()).hexdigest()
-
-
 LAST_GENERATION = 8
+
 """A key's winner has a file of its own for each time it was found unfinished or refused, this many at most."""
 
 LAYOUT = "v1"
+
 """The folder below the URL; another layout will have another."""
 
 MOST_WINNER_FILES = 128
+
 """Files of a kernel's winners that are read by one request: fsspec reads as many at once (its
 ``gather_batch_size``)."""
 
@@ -104,6 +56,7 @@ WINNER_FILE = re.compile(rf"{LAYOUT}/winners/.+/[0-9a-f]{{64}}\.[1-{LAST_GENERAT
 TRIALS_SCHEMA = "kerntune.trials/1"
 
 MOST_TRIAL_FILES = 64
+
 """Files of trials of one question that are read."""
 
 
@@ -334,41 +287,6 @@ def _kernel_name(key: Question) -> str:
     digest = hashlib.sha256("\0".join(_kernel_of(key)).encode()).hexdigest()[:32]
     known = re.sub(r"[^A-Za-z0-9_]+", "-", key.kernel)[:80] or "kernel"
     return f"{known}-{digest}"
-
-
-# which store
-
-
-def store_url() -> str:
-    """``KERNTUNE_STORE``; empty if no store is shared. :class:`UsageError` for a URL of which of several writers all
-    may believe that they were first, or that is none."""
-    url = os.environ.get("KERNTUNE_STORE", "")
-    if url:
-        check_url(url, "KERNTUNE_STORE")
-    return url.rstrip("/")
-
-
-def check_url(url: str, variable: str = "") -> None:
-    """:class:`UsageError` for what can't be a store; it names the ``variable`` that the URL is from, if it is."""
-    shown = shown_url(url)
-    where = f"{variable} is {shown!r}" if variable else shown
-    known = sorted({"file", *CONDITIONAL, *SFTP, *READ_ONLY})
-    if not is_url(url):
-        raise UsageError(f"{where}: no URL; for a folder write file:///path")
-    if url.partition("://")[0] not in known:
-        raise UsageError(
-            f"{where}: nothing is known there by which one of several writers is the "
-            f"first, so ranks could go on with different winners; use one of {', '.join(f'{k}://' for k in known)}"
-        )
-    try:
-        check_place(url)
-    except UsageError as exc:
-        raise UsageError(f"{where}: {str(exc).removeprefix(f'{shown}: ')}") from None
-    if os.environ.get("KERNTUNE_STORE_BINARIES"):
-        raise UsageError(
-            "KERNTUNE_STORE_BINARIES is set: compiled kernels are never taken from a store by this kerntune; Triton's "
-            "own TRITON_REMOTE_CACHE_BACKEND shares them"
-        )
 
 
 def store_folder(folder: Path, url: str) -> Path:
