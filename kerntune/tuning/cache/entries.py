@@ -339,7 +339,6 @@ def _counts(accesses: Accesses) -> dict[tuple[str, int], int]:
 
 
 MAX_REFUSED_BYTES = 1 << 20
-
 """Bytes that the list may have; a longer one begins anew."""
 
 

@@ -10,9 +10,10 @@ import contextlib
 import hashlib
 import re
 import shutil
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
+from typing import TypeVar
 
 import msgspec
 
@@ -25,7 +26,6 @@ from kerntune.base.store_requests import (
     ReadRequest,
     RemoveLaterRequest,
     ReplaceRequest,
-    StoreRequest,
     WriteLaterRequest,
     WriteReply,
 )
@@ -39,15 +39,12 @@ from kerntune.tuning.cache.trials import StoredTrial, TrialKey
 from kerntune.tuning.cache.winners import WinnerCache, file_name
 
 LAST_GENERATION = 8
-
 """A key's winner has a file of its own for each time it was found unfinished or refused, this many at most."""
 
 LAYOUT = "v1"
-
 """The folder below the URL; another layout will have another."""
 
 MOST_WINNER_FILES = 128
-
 """Files of a kernel's winners that are read by one request: fsspec reads as many at once (its
 ``gather_batch_size``)."""
 
@@ -56,8 +53,11 @@ WINNER_FILE = re.compile(rf"{LAYOUT}/winners/.+/[0-9a-f]{{64}}\.[1-{LAST_GENERAT
 TRIALS_SCHEMA = "kerntune.trials/1"
 
 MOST_TRIAL_FILES = 64
-
 """Files of trials of one question that are read."""
+
+
+File = TypeVar("File", bound=msgspec.Struct)
+"""What a file of the store holds."""
 
 
 class TrialsFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -104,14 +104,14 @@ class SharedStore:
         folder = winner_folder(key)
         left = self.unread.get(folder)
         if left is None:
-            listed = self._ask(NamesRequest(folder))
+            listed = self.client.ask(NamesRequest(folder))
             if not isinstance(listed, Names):
                 return None
             left = frozenset(filter(WINNER_FILE.fullmatch, listed.names))
         elif not any(_digest(name) == key.digest() for name in left):
             return []
         names = _whole_keys(sorted(left, key=lambda name: (_digest(name) != key.digest(), name)))
-        read = self._ask(ReadRequest(names, MAX_ENTRY)) if names else Contents(())
+        read = self.client.ask(ReadRequest(names, MAX_ENTRY)) if names else Contents(())
         if not isinstance(read, Contents):
             return None
         files = dict(zip(names, read.data, strict=True))
@@ -133,7 +133,7 @@ class SharedStore:
         found = None
         for generation in range(1, LAST_GENERATION + 1):
             name = winner_name(key, generation)
-            reply = self._ask(ReadRequest((name,), MAX_ENTRY))
+            reply = self.client.ask(ReadRequest((name,), MAX_ENTRY))
             if not isinstance(reply, Contents) or (data := reply.data[0]) is None:
                 break
             one = self.winner_of(name, data, key)
@@ -152,7 +152,7 @@ class SharedStore:
         data = codec.to_json(mine)
         for generation in range(1, LAST_GENERATION + 1):
             name = winner_name(mine.key, generation)
-            reply = self._ask(CreateRequest(name, data, MAX_ENTRY))
+            reply = self.client.ask(CreateRequest(name, data, MAX_ENTRY))
             if not isinstance(reply, WriteReply):
                 return None
             if reply.won:
@@ -166,7 +166,7 @@ class SharedStore:
         """Store a winner in the place of all others of its key; of several processes the last one's stays."""
         if self.is_read_only:
             return False
-        reply = self._ask(ReplaceRequest(winner_name(mine.key, 1), codec.to_json(mine)))
+        reply = self.client.ask(ReplaceRequest(winner_name(mine.key, 1), codec.to_json(mine)))
         if not isinstance(reply, WriteReply):
             return False
         if not mine.untried:
@@ -176,31 +176,24 @@ class SharedStore:
 
     def winner_of(self, name: str, data: bytes, key: WinnerKey | None = None) -> Winner | None:
         """What a file says, if it is what its name says."""
-        if self.refused.has(name, data):
-            return None
-        try:
-            if len(data) > MAX_ENTRY:
-                raise CacheError(f"{self._shown(name)}: has more than the {MAX_ENTRY} bytes that it may have")
-            found = codec.from_json(data, Winner, keys.SCHEMA, where=self._shown(name), error=CacheError)
+
+        def check(found: Winner) -> None:
             if found.key.digest() != _digest(name) or (key or found.key) != found.key:
                 raise CacheError(f"{self._shown(name)}: is of another key than its name says")
-        except StoreError as exc:
-            if not codec.is_newer(data, keys.SCHEMA):
-                self.refused.add(name, data, str(exc))
-            return None
-        return found
+
+        return self._usable(name, data, Winner, keys.SCHEMA, check)
 
     # trials
 
     def trials_of(self, key: TrialKey) -> list[StoredTrial] | None:
         """What others have stored of a question: two requests."""
-        listed = self._ask(NamesRequest(trials_folder(key)))
+        listed = self.client.ask(NamesRequest(trials_folder(key)))
         if not isinstance(listed, Names):
             return None
         names = tuple(name for name in listed.names if name.endswith(".json"))[:MOST_TRIAL_FILES]
         if not names:
             return []
-        read = self._ask(ReadRequest(names, MAX_ENTRY))
+        read = self.client.ask(ReadRequest(names, MAX_ENTRY))
         if not isinstance(read, Contents):
             return None
         found = (self.trials_in(name, data, key) for name, data in zip(names, read.data, strict=True) if data)
@@ -213,24 +206,33 @@ class SharedStore:
 
     def trials_in(self, name: str, data: bytes, key: TrialKey | None = None) -> Iterable[StoredTrial]:
         """What a file has, if that is what its name says."""
+        asked = key.digest() if key is not None else name.split("/")[-2]
+
+        def check(found: TrialsFile) -> None:
+            if any(t.key.digest() != asked or t.schema != trials.SCHEMA for t in found.trials):
+                raise CacheError(f"{self._shown(name)}: has trials of another question than its name says")
+
+        found = self._usable(name, data, TrialsFile, TRIALS_SCHEMA, check)
+        return () if found is None else found.trials
+
+    def _usable(
+        self, name: str, data: bytes, kind: type[File], schema: str, check: Callable[[File], None]
+    ) -> File | None:
+        """What a file holds. None for one that is refused, now (:class:`StoreError`, or what ``check`` raises) or
+        before, and for one of a later schema."""
         if self.refused.has(name, data):
-            return ()
+            return None
         where = self._shown(name)
         try:
             if len(data) > MAX_ENTRY:
                 raise CacheError(f"{where}: has more than the {MAX_ENTRY} bytes that it may have")
-            found = codec.from_json(data, TrialsFile, TRIALS_SCHEMA, where=where, error=CacheError).trials
-            asked = key.digest() if key is not None else name.split("/")[-2]
-            if any(t.key.digest() != asked or t.schema != trials.SCHEMA for t in found):
-                raise CacheError(f"{where}: has trials of another question than its name says")
+            found = codec.from_json(data, kind, schema, where=where, error=CacheError)
+            check(found)
         except StoreError as exc:
-            if not codec.is_newer(data, TRIALS_SCHEMA):
+            if not codec.is_newer(data, schema):
                 self.refused.add(name, data, str(exc))
-            return ()
+            return None
         return found
-
-    def _ask(self, request: StoreRequest) -> object:
-        return self.client.ask(request)
 
     def _shown(self, name: str) -> str:
         return f"{shown_url(self.url)}/{name}"

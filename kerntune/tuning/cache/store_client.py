@@ -271,7 +271,7 @@ def warn(text: str) -> None:
 
 
 class DirectClient:
-    """As :class:`kerntune.tuning.cache.store_client.StoreClient`, but :class:`CacheError` says what failed."""
+    """As :class:`StoreClient`, for a command: it works in this process, and :class:`CacheError` says what failed."""
 
     def __init__(self, url: str) -> None:
         self._server, self._url = StoreServer(url, None), url

@@ -1,9 +1,9 @@
 """Has winners of earlier runs on disk, and those that packages ship: what was tuned once is not tuned again.
 
-Files of packages are one per device and read only. A file that other users can write to is ignored, and so is one in a
-folder where they can replace it; both are reported. A package calls
-``kerntune.tuning.cache.add_shipped(Path(__file__).parent / "winners")``. ``KERNTUNE_WINNERS`` names more folders,
-separated as in ``PATH``. ``kerntune cache export --per-device`` makes such files.
+A package ships one file for each kind of device, which is only read. ``kerntune cache export --per-device`` makes such
+files. A package calls ``kerntune.tuning.cache.add_shipped(Path(__file__).parent / "winners")``. ``KERNTUNE_WINNERS``
+names more folders, separated as in ``PATH``. A file that other users can write to is ignored, and so is one in a folder
+where they can replace it; both are reported.
 """
 
 from __future__ import annotations
@@ -24,13 +24,12 @@ from kerntune.base.device import Environment
 from kerntune.errors import CacheError, StoreError
 from kerntune.tuning.cache.entries import Entries, default_folder
 from kerntune.tuning.cache.keys import SCHEMA, QuestionIndex, Winner, WinnerKey, why_missed
-from kerntune.tuning.cache.keys import SCHEMA as WINNER_SCHEMA
 
 
 class WinnerCache:
     """One small file a winner, safe under many processes. A damaged file is set aside, never fatal.
 
-    What isn't in the folder is looked for among the winners that packages ship (:mod:`kerntune.tuning.cache.winners`).
+    What isn't in the folder is looked for among the winners that packages ship (:func:`find`).
     """
 
     def __init__(self, folder: Path | None = None) -> None:
@@ -250,7 +249,7 @@ def read_file(path: Path) -> DeviceWinners:
         raise FileNotFoundError(path)
     most = codec.MAX_REPORT_VALUES
     found = codec.from_json(data, DeviceWinners, SHIPPED_SCHEMA, where=str(path), error=CacheError, most_values=most)
-    wrong = [w for w in found.winners if w.schema != WINNER_SCHEMA]
+    wrong = [w for w in found.winners if w.schema != SCHEMA]
     if wrong:
         raise CacheError(f"{path}: holds winners of schema {wrong[0].schema!r}; export them anew")
     return found
@@ -261,7 +260,6 @@ def write_file(folder: Path, winners: Sequence[Winner]) -> Path:
     key = winners[0].key
     path = folder / file_name(key.target, key.device)
     ordered = tuple(sorted(winners, key=lambda w: w.key.digest()))
-    codec.write_atomic(
-        path, codec.to_json(DeviceWinners(SHIPPED_SCHEMA, key.target, key.device, ordered)), error=CacheError
-    )
+    found = DeviceWinners(SHIPPED_SCHEMA, key.target, key.device, ordered)
+    codec.write_atomic(path, codec.to_json(found), error=CacheError)
     return path
