@@ -58,7 +58,7 @@ class JobExecutor(Protocol):
     """Anything that has work done elsewhere. One with a method ``submit_of(kind, function, *arguments)`` gets the kind
     of each job: jobs of a kind have the same code, and a process that has loaded it should get more of them. One with
     ``submit_on(worker, function, *arguments)`` and ``workers()`` is asked to have a job done by a worker that has its
-    code (:class:`~kerntune.tuning.many.hand_out.DaskExecutor`)."""
+    code (:class:`DaskExecutor`)."""
 
     def submit(self, function: Callable[..., Any], /, *arguments: Any) -> Any:
         """Have ``function(*arguments)`` done; a :class:`Result`."""
@@ -282,8 +282,8 @@ something to take. With two workers and keys of 0.1 to 0.7 s nothing waits at th
 
 
 class WorkerAffinity:
-    """The jobs of a kind stay with the worker that had its first one, up to :data:`MOST_KEPT_SHARE`; any worker may have the
-    others.
+    """The jobs of a kind stay with the worker that had its first one, up to :data:`MOST_KEPT_SHARE`. Any worker may
+    have the others.
 
     ``jobs`` are to be done, by ``workers()``, which is asked as kinds come back, and workers that had no job yet: a
     cluster may grow meanwhile. 0 means that it isn't known, and that no job is kept for a worker.
