@@ -27,7 +27,6 @@ from kerntune.kernels.dispatch.launch_path import ObservedLaunch, Observer, obse
 from kerntune.kernels.source import jit_of
 
 COMPILER = Compiler()
-
 """One for the whole process: what was compiled for one call, another needn't."""
 
 
@@ -101,7 +100,6 @@ def observed(seen: ObservedLaunch, run: Callable[[], Any]) -> Any:
 
 
 _WATCHED: list[Observer] | None = None
-
 """What this process's environment asked for; None before the first launch. (Dynamo warns of a ``functools.cache``.)"""
 
 
@@ -140,7 +138,6 @@ def observers_of(environment: Mapping[str, str]) -> list[Observer]:
 NVTX = "KERNTUNE_NVTX"
 
 SHORT_HASH = 12
-
 """Characters of a source's hash in a profile."""
 
 

@@ -1,6 +1,7 @@
 """Finds winners of earlier runs for the tuning sites of one device, or the winner of the nearest call.
 
-The nearest call's winner is launched untuned, in the mode ``nearest`` alone.
+The nearest call's winner is launched untuned in the mode ``nearest``, and where ranks go on without a tuning because
+their device stays busy.
 """
 
 from __future__ import annotations

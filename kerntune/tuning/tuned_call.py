@@ -205,7 +205,9 @@ class _Call:
             return self._launch_interpreted()
         backend = context.this_gpu()
         if backend is None or backend.gpu is None or not is_kernel(self.tuner):
-            return self._launch_first_that_can() if noting() else plain(self.tuner, *self.args, **self.kwargs)
+            if noting():  # nothing may be tuned
+                return self._launch_one_of(self._pruned(), near=False)
+            return plain(self.tuner, *self.args, **self.kwargs)
         begin, options = time.perf_counter(), self.options
         winners = self.winners_on(backend.gpu)
         capture = Capture(backend, context.COMPILER, thread=threading.get_ident())
@@ -268,10 +270,6 @@ class _Call:
         chosen = next(i for i in order if site.originals[i] is self.tuner.cache[self.key])
         note_chosen(winners.key(site), site.candidates[chosen].config)
         return result
-
-    def _launch_first_that_can(self) -> Any:
-        """Without a GPU that kerntune measures on, where nothing may be tuned."""
-        return self._launch_one_of(self._pruned(), False)
 
     def _launch_one_of(self, configs: Sequence[Any], near: bool) -> Any:
         """Launch with the first of these that compiles and that the device takes, and keep it in this process. The
