@@ -360,8 +360,6 @@ def _text(value: Any) -> str:
 
 
 _function_text = lru_cache(maxsize=256)(text_of)
-
-
 _read_table = lru_cache(maxsize=8)(heuristics.read_table)
 
 
