@@ -78,15 +78,24 @@ class GraphLaunch:
     @cached_property
     def memo(self) -> GridMemo:
         """Grids that are remembered."""
-        named = [*zip(self.tuner.arg_names, self.args, strict=False), *self.kwargs]
+        named = self.named_plans.items()
         settled = (n for n, plan in named if is_fixed(plan) or (isinstance(plan, Given) and plan.kind == "ints"))
         return GridMemo(self.tuner, frozenset(settled), self.layouts)
 
     @property
+    def plans(self) -> tuple[ArgumentPlan, ...]:
+        """How the kernel's arguments are made, positional ones first."""
+        return (*self.args, *(plan for _, plan in self.kwargs))
+
+    @property
+    def named_plans(self) -> dict[str, ArgumentPlan]:
+        """The same by the arguments' names."""
+        return dict([*zip(self.tuner.arg_names, self.args, strict=False), *self.kwargs])
+
+    @property
     def fixed(self) -> tuple[Any, ...]:
         """The values that are the same at every call, positional ones first; None where there is another at each."""
-        plans = (*self.args, *(plan for _, plan in self.kwargs))
-        return tuple(plan.value if isinstance(plan, KnownValue) else None for plan in plans)
+        return tuple(plan.value if isinstance(plan, KnownValue) else None for plan in self.plans)
 
     @property
     def path(self) -> Any:
@@ -135,7 +144,7 @@ def launch_of(token: str) -> GraphLaunch:
 
 
 def _digest(launch: GraphLaunch) -> str:
-    told = (*launch.args, *(p for _, p in launch.kwargs), launch.grid)
+    told = (*launch.plans, launch.grid)
     texts = [
         kerntune.__version__,
         tuner_text(launch.tuner),
