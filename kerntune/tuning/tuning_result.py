@@ -29,6 +29,7 @@ from kerntune.errors import NoGpuError, TrialError, TuningError
 from kerntune.kernels import compat
 from kerntune.kernels.source import kernel_file
 from kerntune.static.occupancy import Violation
+from kerntune.tuning.cache.entries import append
 from kerntune.tuning.candidates import Batch
 from kerntune.tuning.race import DROP_FIRST, Trial
 from kerntune.tuning.stored_winners import Near, exact_arguments
@@ -306,11 +307,7 @@ def _rounded(value: object) -> object:
 
 def _append(path: str, line: bytes) -> None:
     try:
-        handle = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o666)
-        try:
-            os.write(handle, line)
-        finally:
-            os.close(handle)
+        append(path, line)
     except OSError as exc:
         if path not in _warned:
             _warned.add(path)
