@@ -6,10 +6,8 @@ that the environment asks for. A range in torch's profiler or in NVTX has the ke
 
 from __future__ import annotations
 
-import atexit
-import os
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -19,14 +17,15 @@ from kerntune.base.device import DeviceSpec
 from kerntune.compiling.compiler import Compiler
 from kerntune.compiling.forking import may_fork
 from kerntune.compiling.frontend import prepare_hashes
-from kerntune.errors import BackendError, UsageError
+from kerntune.errors import BackendError
 from kerntune.gpu.base import Backend
 from kerntune.gpu.probe import current_device, has_cuda
 from kerntune.kernels import compat
-from kerntune.kernels.dispatch.launch_path import ObservedLaunch, Observer, observers, watch
+from kerntune.kernels.dispatch.launch_path import ObservedLaunch, observers
 from kerntune.kernels.source import jit_of
 
 COMPILER = Compiler()
+
 """One for the whole process: what was compiled for one call, another needn't."""
 
 
@@ -99,45 +98,10 @@ def observed(seen: ObservedLaunch, run: Callable[[], Any]) -> Any:
         return run()
 
 
-_WATCHED: list[Observer] | None = None
-"""What this process's environment asked for; None before the first launch. (Dynamo warns of a ``functools.cache``.)"""
-
-
-def watch_environment() -> None:
-    """Begin what ``KERNTUNE_NVTX`` and ``KERNTUNE_BANDWIDTH`` ask for: once a process, before its first launch.
-    :class:`UsageError` for a variable, these or another, that is what it can't be."""
-    global _WATCHED
-    if _WATCHED is not None:
-        return
-    from kerntune.tuning.tune_options import check_variables  # what all variables are for; not needed again
-
-    check_variables()
-    found = observers_of(os.environ)
-    for observer in found:
-        watch(observer)
-    _WATCHED = found
-
-
-def observers_of(environment: Mapping[str, str]) -> list[Observer]:
-    """The observers that variables ask for; :class:`UsageError` for a value that one can't have."""
-    found: list[Observer] = []
-    text = environment.get(NVTX, "")
-    if text not in ("", "0", "1"):
-        raise UsageError(f"{NVTX} is {text!r}; it can be 1 or 0")
-    if text == "1":
-        found.append(NvtxRanges())
-    if file := environment.get("KERNTUNE_BANDWIDTH", ""):
-        from kerntune.tuning.bandwidth_report import bandwidth  # not loaded by programs that don't ask for it
-
-        report = bandwidth(file)
-        atexit.register(report.tell)
-        found.append(report)
-    return found
-
-
 NVTX = "KERNTUNE_NVTX"
 
 SHORT_HASH = 12
+
 """Characters of a source's hash in a profile."""
 
 

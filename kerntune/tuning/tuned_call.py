@@ -36,14 +36,14 @@ from kerntune.tuning.agreement import note_chosen, tuning_turn
 from kerntune.tuning.cache import Winner, WinnerCache
 from kerntune.tuning.cache.shared_store import with_store
 from kerntune.tuning.choices.choice_place import current_place
-from kerntune.tuning.context import observed, watch_environment
+from kerntune.tuning.context import observed
 from kerntune.tuning.deferred import go_on, late_of, leave
 from kerntune.tuning.many.shapes_file import note as note_call
 from kerntune.tuning.many.shapes_file import noting
 from kerntune.tuning.stored_trials import Trials
 from kerntune.tuning.stored_winners import Winners, index_of
 from kerntune.tuning.tune_call import tune_call, unraced_call
-from kerntune.tuning.tune_options import ALL, TuneOptions, mode_of, options_of
+from kerntune.tuning.tune_options import ALL, TuneOptions, mode_of, options_of, watch_environment
 from kerntune.tuning.tuning_result import (
     Tuned,
     log_config,

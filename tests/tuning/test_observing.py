@@ -20,7 +20,8 @@ from kerntune.gpu.scripted import FakeBackend, FakeGpu
 from kerntune.kernels import compat
 from kerntune.kernels.dispatch.launch_path import ObservedLaunch, observers, unwatch, watch
 from kerntune.tuning import bandwidth_report, context
-from kerntune.tuning.context import NvtxRanges, observers_of, range_name
+from kerntune.tuning.context import NvtxRanges, range_name
+from kerntune.tuning.tune_options import observers_of
 
 
 class Counting:
