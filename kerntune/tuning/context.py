@@ -1,7 +1,7 @@
 """Holds what a process tunes with: its GPU, its compiler, the tuners that it launches, and who watches launches.
 
-A tuner that was made elsewhere is asked here whether kerntune launches it, and how. Launches are watched by observers
-that the environment asks for. A range in torch's profiler or in NVTX has the kernel, hash, config, grid and stream.
+A tuner that was made elsewhere is asked here whether kerntune launches it, and how. Observers watch launches; a range
+in torch's profiler or in NVTX has the kernel, hash, config, grid and stream.
 """
 
 from __future__ import annotations
@@ -25,7 +25,6 @@ from kerntune.kernels.dispatch.launch_path import ObservedLaunch, observers
 from kerntune.kernels.source import jit_of
 
 COMPILER = Compiler()
-
 """One for the whole process: what was compiled for one call, another needn't."""
 
 
@@ -101,7 +100,6 @@ def observed(seen: ObservedLaunch, run: Callable[[], Any]) -> Any:
 NVTX = "KERNTUNE_NVTX"
 
 SHORT_HASH = 12
-
 """Characters of a source's hash in a profile."""
 
 

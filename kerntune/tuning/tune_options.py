@@ -282,7 +282,6 @@ def _unknown(name: str) -> str:
 
 
 _WATCHED: list[Observer] | None = None
-
 """What this process's environment asked for; None before the first launch. (Dynamo warns of a ``functools.cache``.)"""
 
 
@@ -292,7 +291,6 @@ def watch_environment() -> None:
     global _WATCHED
     if _WATCHED is not None:
         return
-
     check_variables()
     found = observers_of(os.environ)
     for observer in found:

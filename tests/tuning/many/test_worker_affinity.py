@@ -124,7 +124,7 @@ def test_what_an_executor_around_dask_calls_workers_is_not_asked() -> None:
 
 def test_outside_of_a_dask_task_there_is_no_worker(monkeypatch: pytest.MonkeyPatch) -> None:
     assert job_run.dask_worker() == ""
-    monkeypatch.setitem(hand_out.sys.modules, "distributed", object())
+    monkeypatch.setitem(job_run.sys.modules, "distributed", object())
     assert job_run.dask_worker() == ""
 
 
