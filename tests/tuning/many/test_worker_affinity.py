@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from kerntune.tuning.many import hand_out, job_run
+from kerntune.tuning.many import job_run
 from kerntune.tuning.many.hand_out import DaskExecutor, HandOut, WorkerAffinity, kind_of, with_affinity
 from tuning.many.hand_out_simulated import Costs, SimulatedWorkers, efficiency, keys
 from tuning.many.made import done, request
