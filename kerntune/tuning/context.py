@@ -89,7 +89,7 @@ def engine_of(tuner: Any) -> TunerEngine | None:
     return next((found for find in _finders if (found := find(tuner)) is not None), None)
 
 
-def observed(seen: ObservedLaunch, run: Callable[[], Any]) -> Any:
+def launch_observed(seen: ObservedLaunch, run: Callable[[], Any]) -> Any:
     """Make a launch, seen by all observers, in a range of torch's profiler while that is active."""
     for observer in observers():
         run = partial(observer.launch, seen, run)

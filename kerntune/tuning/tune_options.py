@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from kerntune.search.descent import RegisterScaling
 
 
-SHARE = 0.1
+PATIENCE_SHARE = 0.1
 """By default stragglers are waited for a tenth as long as everything else has taken. They are tried either way,
 a little later and for some milliseconds: waiting costs a tenth at most, and could save no more than that."""
 
@@ -41,14 +41,14 @@ ALL = "all"
 @dataclass(frozen=True)
 class Patience:
     """Of one tuning, which began at ``begin`` (:func:`time.monotonic`): how many ``seconds`` it waits for stragglers
-    once all others are raced; None for :data:`SHARE` of the time since then."""
+    once all others are raced; None for :data:`PATIENCE_SHARE` of the time since then."""
 
     seconds: float | None = None
     begin: float = field(default_factory=time.monotonic)
 
     def end(self, since: float) -> float:
         """Until when to wait, if waiting begins at ``since``."""
-        return since + (SHARE * (since - self.begin) if self.seconds is None else self.seconds)
+        return since + (PATIENCE_SHARE * (since - self.begin) if self.seconds is None else self.seconds)
 
 
 def checked_patience(given: float | str) -> float | str:

@@ -336,7 +336,7 @@ def test_another_thread_that_tunes_postpones_it(world: World) -> None:
         kernel[by_block](x, x, N, 2.0)
         seen.append(kernel.best_config.kwargs["BLOCK"])
 
-    with tuned_call.TUNING:
+    with tuned_call.TUNING_LOCK:
         thread = threading.Thread(target=other)
         thread.start()
         thread.join(60)

@@ -29,7 +29,7 @@ from kerntune.tuning.cache.keys import SCHEMA, QuestionIndex, Winner, WinnerKey,
 class WinnerCache:
     """One small file a winner, safe under many processes. A damaged file is set aside, never fatal.
 
-    What isn't in the folder is looked for among the winners that packages ship (:func:`find`).
+    What isn't in the folder is looked for among the winners that packages ship (:func:`find_shipped`).
     """
 
     def __init__(self, folder: Path | None = None) -> None:
@@ -44,7 +44,7 @@ class WinnerCache:
 
     def get(self, key: WinnerKey) -> Winner | None:
         """The stored winner, else a shipped one, else None."""
-        return self.own(key) or find(key, self._entries.tell)
+        return self.own(key) or find_shipped(key, self._entries.tell)
 
     def put(
         self,
@@ -164,7 +164,7 @@ def add_shipped(folder: Path) -> None:
         _folders.append(folder)
 
 
-def folders() -> list[Path]:
+def shipped_folders() -> list[Path]:
     """Where shipped winners are looked for, in order."""
     named = os.environ.get("KERNTUNE_WINNERS", "")
     return [*_folders, *(Path(name) for name in named.split(os.pathsep) if name)]
@@ -183,21 +183,21 @@ MAX_SLUG = 200
 """Characters of a name; most file systems end at 255 bytes."""
 
 
-def find(key: WinnerKey, tell: Callable[[str], None]) -> Winner | None:
+def find_shipped(key: WinnerKey, tell: Callable[[str], None]) -> Winner | None:
     """The first shipped winner for a key. Files are read once a process; a damaged one is reported and left
     unchanged."""
     digest = key.digest()
-    for folder in folders():
+    for folder in shipped_folders():
         found = _winners(folder / file_name(key.target, key.device), tell).get(digest)
         if found is not None and found.key == key:
             return found
     return None
 
 
-def of_device(target: str, device: str, tell: Callable[[str], None]) -> list[Winner]:
+def shipped_of_device(target: str, device: str, tell: Callable[[str], None]) -> list[Winner]:
     """All shipped winners of a kind of device."""
     name = file_name(target, device)
-    return [winner for folder in folders() for winner in _winners(folder / name, tell).values()]
+    return [winner for folder in shipped_folders() for winner in _winners(folder / name, tell).values()]
 
 
 def _winners(path: Path, tell: Callable[[str], None]) -> dict[str, Winner]:

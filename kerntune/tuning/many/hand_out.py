@@ -34,7 +34,7 @@ from kerntune.base.tuning_job import (
 from kerntune.errors import StoreError
 from kerntune.tuning.many.job_run import Ended, JobRequest, KeyOutcome, encoded, outcome_of, run_job
 
-TIMES = 3
+MOST_TRIES = 3
 """How often a job is given out at most: once, and twice more where a process that had it died."""
 
 WINDOW = 1024
@@ -77,7 +77,7 @@ class HandOut:
     """Iterate over it: the outcomes as they come. :meth:`cancel` withdraws what no process has begun.
 
     Any exception of a result means that the process is gone that had the job: :func:`run_job` itself raises none for
-    what goes wrong with a call. Such a job is given out again, :data:`TIMES` times in all. Of jobs with the same code
+    what goes wrong with a call. Such a job is given out again, :data:`MOST_TRIES` times in all. Of jobs with the same code
     to compile one goes first, and the others when it has come back (:class:`WaitingJobs`).
     """
 
@@ -174,15 +174,15 @@ class HandOut:
 
     def _died(self, given: _SubmittedJob, exc: Exception) -> KeyOutcome | None:
         self._affinity.died(given.job.kind, given.kept_for)
-        if given.job.times < TIMES:
+        if given.job.times < MOST_TRIES:
             self._waiting.again(given.job)
             return None
         self._waiting.ended(given.job)
         self._affinity.ended(given.job.kind, "", "")
-        return lost(given.job.request.job, given.job.times, exc)
+        return lost_outcome(given.job.request.job, given.job.times, exc)
 
 
-def lost(job: TuningJob, times: int, exc: BaseException) -> KeyOutcome:
+def lost_outcome(job: TuningJob, times: int, exc: BaseException) -> KeyOutcome:
     """The outcome of a job whose processes all died."""
     error = (
         f"{job}: each of {times} processes that tuned it ended ({type(exc).__name__}: {exc}); tune it alone to see "

@@ -18,7 +18,7 @@ from kerntune.tuning.torch_compile.graph_launch import WRITTEN_AS, GraphLaunch, 
 from kerntune.tuning.torch_compile.kernel_calls import KernelCall, is_ours, traceable_grid
 from kerntune.tuning.torch_compile.launch_arguments import (
     ArgumentPlan,
-    Given,
+    GraphValue,
     KnownValue,
     ListedValues,
     RebuiltFunction,
@@ -142,13 +142,13 @@ class GeneratedCall:
 
     def _text(self, plan: ArgumentPlan, kept: str) -> str | None:
         """A value in the code; ``kept`` is the name of one that is the same at every call."""
-        if isinstance(plan, Given):
+        if isinstance(plan, GraphValue):
             return self.given[plan.kind][plan.index]
         if isinstance(plan, KnownValue) and _has_literal(plan.value):
             return repr(plan.value)
         if is_fixed(plan):
             return kept
-        if isinstance(plan, ListedValues) and all(isinstance(item, (Given, KnownValue)) for item in plan.items):
+        if isinstance(plan, ListedValues) and all(isinstance(item, (GraphValue, KnownValue)) for item in plan.items):
             items = [self._text(item, "") for item in plan.items]
             return f"({', '.join(map(str, items))},)" if all(items) and plan.kind is tuple else None
         return None

@@ -33,7 +33,7 @@ from kerntune.tuning.torch_compile.launch_arguments import (
     ArgumentPlan,
     ArgumentReader,
     DynamoReader,
-    Given,
+    GraphValue,
     KnownValue,
     ListedValues,
     TensorDescription,
@@ -101,7 +101,7 @@ class KernelCall:
         args = tuple(self._argument(names[i], v, constants) for i, v in enumerate(self.args))
         kwargs = tuple((k, self._argument(k, v, constants | NO_CONFIG)) for k, v in self.kwargs.items())
         grid = self._read("its grid", self.variable.grid)
-        tensors = [self.reader.examples[Given("tensors", i)] for i in range(len(self.reader.tensors))]
+        tensors = [self.reader.examples[GraphValue("tensors", i)] for i in range(len(self.reader.tensors))]
         layouts = all(type(stride) is int for tensor in tensors for stride in tensor.stride())
         return GraphLaunch(self.tuner, args, kwargs, grid, tuple(str(tensor.dtype) for tensor in tensors), layouts)
 
@@ -132,7 +132,7 @@ class KernelCall:
         return {name: self._example(named[name]) for name in dict.fromkeys(order)}
 
     def _example(self, plan: ArgumentPlan) -> Any:
-        if isinstance(plan, Given):
+        if isinstance(plan, GraphValue):
             return self.reader.examples[plan]
         if isinstance(plan, TensorDescription):
             base = self.reader.examples[plan.tensor]
@@ -208,7 +208,7 @@ class KernelCall:
         named = self.launch.named_plans
         written = [named[name] for name in written_names(self.tuner, self.examples())]
         inside = [part for plan in written for part in parts(plan)]
-        return frozenset(part.index for part in inside if isinstance(part, Given) and part.kind == "tensors")
+        return frozenset(part.index for part in inside if isinstance(part, GraphValue) and part.kind == "tensors")
 
 
 NO_WINNER = "but none is stored for these: call the function once on them first (or run with the cache that has it)"
