@@ -548,7 +548,7 @@ def test_who_compares_nothing_believes_who_did(world: World) -> None:
 
 def test_late_times_stay_where_the_first_winner_fails_later() -> None:
     late = {"winner": [float("inf")] * 3, "late": [0.5] * 3}
-    assert lates.merged({"winner": [1.0] * 3}, late, "winner")["late"] == [0.5] * 3
+    assert lates.merged_timings({"winner": [1.0] * 3}, late, "winner")["late"] == [0.5] * 3
 
 
 def test_a_late_config_is_pruned_as_the_tuner_says(world: World, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -77,8 +77,8 @@ class HandOut:
     """Iterate over it: the outcomes as they come. :meth:`cancel` withdraws what no process has begun.
 
     Any exception of a result means that the process is gone that had the job: :func:`run_job` itself raises none for
-    what goes wrong with a call. Such a job is given out again, :data:`MOST_TRIES` times in all. Of jobs with the same code
-    to compile one goes first, and the others when it has come back (:class:`WaitingJobs`).
+    what goes wrong with a call. Such a job is given out again, :data:`MOST_TRIES` times in all. Of jobs with the same
+    code to compile one goes first, and the others when it has come back (:class:`WaitingJobs`).
     """
 
     def __init__(
