@@ -49,18 +49,18 @@ def on_stand_ins(target: str) -> Iterator[Capture]:
     from kerntune.compiling.compiler import Compiler
     from kerntune.gpu.fake_cuda.static_backend import StaticBackend
     from kerntune.kernels.source import kernel_name
-    from kerntune.tuning.many.shapes_file import note
+    from kerntune.tuning.many.shapes_file import note_call
 
     class Noting(Capture):
         """Notes the launches of tuners and of kernels with given candidates; makes none."""
 
         def _on_launch(self, jit: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> None:
             if not kwargs.get("warmup") and kernel_name(jit) in self.given:
-                note(jit, args, kwargs, self.given[kernel_name(jit)])
+                note_call(jit, args, kwargs, self.given[kernel_name(jit)])
 
         def _on_tuned(self, tuner: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> None:
             if not kwargs.get("warmup"):
-                note(tuner, args, kwargs)
+                note_call(tuner, args, kwargs)
 
     backend = StaticBackend((Target.parse(target),))
     with backend.activate(), (capture := Noting(backend, Compiler())).active():

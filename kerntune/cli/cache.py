@@ -25,7 +25,8 @@ from kerntune.tuning.cache import (
 )
 from kerntune.tuning.cache.entries import ListingCache, default_folder
 from kerntune.tuning.cache.exchange import Moved, pull_cache, push_cache
-from kerntune.tuning.cache.shared_store import check_url, forget_stores, store_url
+from kerntune.tuning.cache.shared_store import forget_stores
+from kerntune.tuning.cache.store_client import check_url, store_url
 
 HEADERS = ("kernel", "device", "Triton", "config", "time", "arguments")
 

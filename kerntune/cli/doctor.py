@@ -25,8 +25,8 @@ from kerntune.gpu import device_lock
 from kerntune.gpu.host_gpus import unprotected
 from kerntune.kernels import compat
 from kerntune.tuning.cache import WinnerCache
-from kerntune.tuning.cache.shared_store import store_folder, store_url
-from kerntune.tuning.cache.store_client import PROBE, StoreClient
+from kerntune.tuning.cache.shared_store import store_folder
+from kerntune.tuning.cache.store_client import PROBE, StoreClient, store_url
 from kerntune.tuning.tune_options import CHECKS, check_variables, unknown_variables
 
 SAMPLE_ARCH = 90

@@ -155,7 +155,7 @@ def _left(
             saved[i] = keep_content(gpu, gpu.borrow(tensor), memory.inputs, held)
         begins = {i: saved[i] if memory.sources[i].shared else memory.sources[i].pristine for i in tensors}
         before = begins if pending.ran else saved  # what has run was followed by others, which the tensors hold
-        tried = _Tried(gpu, tensors, before, begins, memory.inputs)
+        tried = _HookTrials(gpu, tensors, before, begins, memory.inputs)
         return {i: tried.left_by(capture.trying(site, i)) for i in among}
     finally:
         for i, copy in saved.items():
@@ -163,7 +163,7 @@ def _left(
 
 
 @dataclass
-class _Tried:
+class _HookTrials:
     """A call's tensors by storage, on which hooks are tried. ``before`` is what these find; what they leave is
     compared with what the memory ``begins`` with."""
 
@@ -252,7 +252,7 @@ class FirstLaunchFault:
 
 
 @dataclass
-class Faults:
+class FirstLaunchFaults:
     """Those of one kernel's tuning. A fault is settled once it is remembered."""
 
     kernel: str

@@ -65,7 +65,7 @@ def tuning_turn(
     if winners.mode is TuneMode.FORCE:
         yield None
         return
-    waiting = _Waiting(winners, site, gpu, unfinished, limits or LIMITS, untuned)
+    waiting = _KeyWait(winners, site, gpu, unfinished, limits or LIMITS, untuned)
     found = None
     try:
         found = waiting.outcome()
@@ -76,13 +76,13 @@ def tuning_turn(
 
 
 @dataclass(frozen=True)
-class _End:
+class _WaitEnd:
     """Of a wait: the winner that is ``found``; None when it is this process's turn."""
 
     found: int | None
 
 
-class _Waiting:
+class _KeyWait:
     """One process's wait for a key."""
 
     def __init__(
@@ -110,20 +110,20 @@ class _Waiting:
                     time.sleep(self.limits.poll_s)
         return end.found
 
-    def _end(self) -> _End | None:
+    def _end(self) -> _WaitEnd | None:
         """What the wait has come to; None if it goes on."""
         idle = self.gpu.idle(self.limits.idle_s)
         if idle and self.lease.take():
-            return _End(self.winners.arrived(self.site, self.unfinished))
+            return _WaitEnd(self.winners.arrived(self.site, self.unfinished))
         if not idle:
             self.lease.release(False)
         if (found := self._arrived()) is not None:
-            return _End(found)
+            return _WaitEnd(found)
         waited = time.monotonic() - self._begin
         if idle and waited >= self.limits.wait_s:
-            return _End(None)
+            return _WaitEnd(None)
         if not idle and waited >= self.limits.busy_s:
-            return _End(self._untuned() if several_ranks() else None)
+            return _WaitEnd(self._untuned() if several_ranks() else None)
         return None
 
     def _arrived(self) -> int | None:

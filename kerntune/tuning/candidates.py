@@ -67,7 +67,7 @@ def wait_for_all() -> float:
 
 
 @dataclass
-class Waiting:
+class BatchWait:
     """For the results of one batch of ``total`` candidates; ``queued()`` compilations wait for a processor.
 
     ``pause()`` is called again and again where only stragglers are missing, and says until when
@@ -153,12 +153,12 @@ class CandidatePool:
         self, indices: Sequence[int], pause: Callable[[], float] = wait_for_all
     ) -> Generator[CandidateResult, None, None]:
         """Candidates as they are compiled, equal ones one after the other. Where only stragglers are missing, ``pause``
-        is called (:class:`~kerntune.tuning.candidates.Waiting`); without them, if it said so."""
+        is called (:class:`~kerntune.tuning.candidates.BatchWait`); without them, if it said so."""
         early = [self._early.pop(i) for i in list(self._early) if i in indices]
         left = set(indices) - {i for i, _ in early}
         batch = self._begun(indices) or self._compiling([i for i in indices if i in left])
         batch = self._now(replace(batch, state=BatchState.TAKEN))
-        waiting, results = Waiting(len(self.probes), self._queued, pause), batch.results()
+        waiting, results = BatchWait(len(self.probes), self._queued, pause), batch.results()
         try:
             yield from early
             while left:

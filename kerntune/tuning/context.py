@@ -1,12 +1,15 @@
-"""Holds what a process tunes with: its GPU, its compiler, and the tuners that it launches.
+"""Holds what a process tunes with: its GPU, its compiler, the tuners that it launches, and who watches launches.
 
-A tuner that was made elsewhere is asked here whether kerntune launches it, and how.
+A tuner that was made elsewhere is asked here whether kerntune launches it, and how. Observers watch launches; a range
+in torch's profiler or in NVTX has the kernel, hash, config, grid and stream.
 """
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from kerntune import capture as captures
@@ -18,9 +21,10 @@ from kerntune.errors import BackendError
 from kerntune.gpu.base import Backend
 from kerntune.gpu.probe import current_device, has_cuda
 from kerntune.kernels import compat
+from kerntune.kernels.dispatch.launch_path import ObservedLaunch, observers
+from kerntune.kernels.source import jit_of
 
 COMPILER = Compiler()
-
 """One for the whole process: what was compiled for one call, another needn't."""
 
 
@@ -83,3 +87,49 @@ def find_engines_with(finder: Finder) -> Finder:
 def engine_of(tuner: Any) -> TunerEngine | None:
     """How kerntune launches a tuner; None if it doesn't."""
     return next((found for find in _finders if (found := find(tuner)) is not None), None)
+
+
+def launch_observed(seen: ObservedLaunch, run: Callable[[], Any]) -> Any:
+    """Make a launch, seen by all observers, in a range of torch's profiler while that is active."""
+    for observer in observers():
+        run = partial(observer.launch, seen, run)
+    with compat.profiler_range(lambda: range_name(seen)):
+        return run()
+
+
+NVTX = "KERNTUNE_NVTX"
+
+SHORT_HASH = 12
+"""Characters of a source's hash in a profile."""
+
+
+def range_name(seen: ObservedLaunch) -> str:
+    """``softmax_kernel [0a1b2c3d4e5f] BLOCK=1024, num_warps: 8, ... grid=(4096, 1, 1) stream=0``."""
+    parts = [seen.kernel, f"[{jit_of(seen.tuner).cache_key[:SHORT_HASH]}]", str(seen.config)]
+    grid = seen.grid
+    if grid is not None:
+        parts.append(f"grid={(*grid, 1, 1)[:3]}")
+    stream = compat.current_stream()
+    return " ".join([*parts, *([] if stream is None else [f"stream={stream}"])])
+
+
+class NvtxRanges:
+    """An observer that marks each launch for Nsight Systems and other tools that read NVTX."""
+
+    def __init__(self) -> None:
+        self._missing = False
+
+    def launch(self, seen: ObservedLaunch, run: Callable[[], Any]) -> Any:
+        """Within a range; a warning, once, where torch has no NVTX."""
+        if self._missing:
+            return run()
+        try:
+            end = compat.begin_nvtx_range(range_name(seen))
+        except RuntimeError as exc:
+            self._missing = True
+            warnings.warn(f"{NVTX}: torch has no NVTX here: {exc}", RuntimeWarning, stacklevel=2)
+            return run()
+        try:
+            return run()
+        finally:
+            end()

@@ -23,13 +23,13 @@ from kerntune.tuning.stored_trials import Trials
 from kerntune.tuning.stored_winners import Winners
 from kerntune.tuning.tune_call import compile_late, settle_call
 from kerntune.tuning.tune_options import TuneOptions
-from kerntune.tuning.tuning_result import Tuned, merged, tell, tell_failed, timings_of, warn_of
+from kerntune.tuning.tuning_result import Tuned, merged_timings, tell_failed, tell_tuned, timings_of, warn_of
 
 CallKey = tuple[Any, ...]
 
 
 @dataclass
-class Late:
+class LateConfigs:
     """Of one key: ``configs`` that are still to be tried, as the user wrote them, and the config that has ``won``
     without them.
 
@@ -52,25 +52,25 @@ class Late:
         return self.stragglers is None or self.ready
 
 
-def late_of(tuner: Any, key: CallKey) -> Late | None:
+def late_of(tuner: Any, key: CallKey) -> LateConfigs | None:
     """What a tuner still has to try for a key."""
-    untried: dict[CallKey, Late] = tuner.__dict__.get("untried", {})
+    untried: dict[CallKey, LateConfigs] = tuner.__dict__.get("untried", {})
     return untried.get(key)
 
 
-def leave(
+def leave_for_later(
     tuner: Any, key: CallKey, site: Site, winner: int, late: Collection[int], stragglers: Batch | None = None
 ) -> None:
     """Remember candidates to be tried later, in the tuner's ``untried``; ``winner`` is in its cache by now."""
     configs = [site.candidates[i].config for i in sorted(late)]
     originals = [site.originals[i] for i in sorted(late)]
-    found = Late(originals, frozenset(configs), site.candidates[winner].config)
+    found = LateConfigs(originals, frozenset(configs), site.candidates[winner].config)
     tuner.__dict__.setdefault("untried", {})[key] = found
     if stragglers is not None:
         _watch(tuner, key, found, stragglers)
 
 
-def _watch(tuner: Any, key: CallKey, late: Late, stragglers: Batch) -> None:
+def _watch(tuner: Any, key: CallKey, late: LateConfigs, stragglers: Batch) -> None:
     """Once all are compiled, let calls of the key take the slow path: prepared launches count only while the tuner's
     cache holds the very config that they were made for, so it gets a copy."""
     late.stragglers, known = stragglers, weakref.ref(tuner)
@@ -83,7 +83,7 @@ def _watch(tuner: Any, key: CallKey, late: Late, stragglers: Batch) -> None:
     stragglers.coming.done.add_done_callback(arrived)
 
 
-def go_on(
+def try_late_configs(
     tuner: Any,
     key: CallKey,
     args: Sequence[Any],
@@ -122,7 +122,7 @@ def go_on(
 
 
 def _next_step(
-    tuner: Any, key: CallKey, late: Late, capture: Capture, site: Site, winners: Winners, options: TuneOptions
+    tuner: Any, key: CallKey, late: LateConfigs, capture: Capture, site: Site, winners: Winners, options: TuneOptions
 ) -> Tuned | None:
     """What came of trying them, if they were."""
     begin = time.perf_counter()
@@ -146,6 +146,6 @@ def _next_step(
         note_chosen(winners.key(site), site.candidates[tuned.winner].config)
     before = getattr(tuner, "configs_timings", {})
     tuner.left_out = {**getattr(tuner, "left_out", {}), **{site.originals[i]: why for i, why in tuned.left_out.items()}}
-    tuner.configs_timings = merged(before, timings_of(site, tuned), site.originals[winner])
-    tell(tuner, site, key, time.perf_counter() - begin)
+    tuner.configs_timings = merged_timings(before, timings_of(site, tuned), site.originals[winner])
+    tell_tuned(tuner, site, key, time.perf_counter() - begin)
     return tuned

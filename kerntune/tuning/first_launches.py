@@ -39,6 +39,7 @@ from kerntune.timing.worker.requests import (
 )
 from kerntune.tuning.isolation import STAGE_LIMIT_S, Isolate, Isolation, IsolationError, unsaid
 from kerntune.tuning.stored_trials import Trials
+from kerntune.tuning.verification import arguments_at
 
 CONTEXT_BYTES = 600 << 20
 """What a second context takes on the device: 523 MiB on an H200 (driver 580), and some modules."""
@@ -316,9 +317,8 @@ def _first_launch(recording: Recording, artifacts: Artifacts) -> FirstLaunchRequ
 
 def name_and_size(recording: Recording, storage: int) -> tuple[str, int]:
     """What a storage is called: by the arguments that point into it."""
-    params = [p for launch in recording.launches for p in launch.params if p.view is not None]
-    names = [p.name for p in params if p.view is not None and recording.views[p.view].storage == storage]
-    return ", ".join(dict.fromkeys(names)) or f"storage {storage}", recording.storages[storage].nbytes
+    names = dict.fromkeys(arguments_at(recording, storage))
+    return ", ".join(names) or f"storage {storage}", recording.storages[storage].nbytes
 
 
 @dataclass(frozen=True)

@@ -236,7 +236,7 @@ class KeptIsolation:
             kept, self._kept = self._kept, None
         if kept is None:
             return None
-        if kept[0] != _identity(gpu, mode):
+        if kept[0] != (device_of(gpu), mode):
             kept[1].close()
             return None
         return kept[1]
@@ -244,7 +244,7 @@ class KeptIsolation:
     def _keep(self, gpu: Gpu, mode: Isolate, isolation: Isolation) -> None:
         with self._lock:
             if isolation.wanted and self._keeping and self._kept is None:
-                self._kept = _identity(gpu, mode), isolation
+                self._kept = (device_of(gpu), mode), isolation
                 return
         isolation.close()
 
@@ -264,12 +264,12 @@ class KeptIsolation:
         self._timer = None
 
 
-def _identity(gpu: Gpu, mode: Isolate) -> object:
-    """Two objects may stand for one device."""
+def device_of(gpu: Gpu) -> object:
+    """What tells a device from others: several objects may stand for it."""
     try:
-        return gpu.spec, gpu.first_launch_arguments(), mode
+        return gpu.spec, gpu.first_launch_arguments()
     except BackendError:  # it can't have a process any more
-        return gpu.spec, None, mode
+        return gpu.spec, None
 
 
 KEPT = KeptIsolation()

@@ -1,7 +1,7 @@
 """Writes launches as folders, and compiles tuned kernels for use without Python.
 
-``KERNTUNE_DUMP=FOLDER`` writes each tuned launch of a program as a folder of its own. A kernel that is compiled ahead
-of time has one stored winner, and everything that a launch with it takes.
+``KERNTUNE_DUMP=FOLDER`` writes each tuned launch of a program as a folder of its own. A kernel can be compiled ahead of
+time with one stored winner: the result has everything that a C program needs for a launch.
 """
 
 from __future__ import annotations

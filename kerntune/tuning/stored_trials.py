@@ -138,8 +138,9 @@ class SiteTrials:
         if not stored:
             return NOTHING
         probes = {i: probe for i, probe in probes.items() if i not in unlike}
-        failures = [t for t in stored if t.failure and _alike(t.environment, self.environment, FAILURE_FIELDS)]
-        ran = [t for t in stored if not t.failure and _alike(t.environment, self.environment, TIME_FIELDS)]
+        today = self.environment
+        failures = [t for t in stored if t.failure and alike_environments(t.environment, today, FAILURE_FIELDS)]
+        ran = [t for t in stored if not t.failure and alike_environments(t.environment, today, TIME_FIELDS)]
         return KnownTrials(
             ran=_by_index(self.site, probes, ran),
             failed=_by_index(self.site, probes, failures),
@@ -208,7 +209,8 @@ def _by_index(site: Site, probes: Mapping[int, Probe], trials: list[StoredTrial]
     return {i: by_name[name] for i, name in names.items() if name in by_name}
 
 
-def _alike(before: Environment, today: Environment, fields: tuple[str, ...]) -> bool:
+def alike_environments(before: Environment, today: Environment, fields: tuple[str, ...]) -> bool:
+    """Whether what was found in one environment holds in the other, as far as it depends on these fields."""
     return all(getattr(before, f) == getattr(today, f) for f in fields)
 
 

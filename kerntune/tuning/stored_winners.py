@@ -1,6 +1,7 @@
 """Finds winners of earlier runs for the tuning sites of one device, or the winner of the nearest call.
 
-The nearest call's winner is launched untuned, in the mode ``nearest`` alone.
+The nearest call's winner is launched untuned in the mode ``nearest``, and where ranks go on without a tuning because
+their device stays busy.
 """
 
 from __future__ import annotations
@@ -160,7 +161,7 @@ class Winners:
         self.cache.add(found)
         return winner
 
-    def nearest(self, site: Site) -> Near | None:
+    def nearest(self, site: Site) -> NearestWinner | None:
         """The winner of the nearest call that has one (:func:`kerntune.tuning.stored_winners.nearest`),
         among the site's candidates."""
         return nearest(self.cache, self.key(site), lambda config: index_of(site, config) is not None)
@@ -281,7 +282,7 @@ LAYOUT = re.compile(r"(\([\d, ]*\))(\([\d, ]*\))$")
 
 
 @dataclass(frozen=True)
-class Near:
+class NearestWinner:
     """A stored winner of other arguments: how far away, and what its code and Triton differ in."""
 
     winner: Winner
@@ -293,7 +294,7 @@ class Near:
         return f"{self.winner.config}, the winner of {self.winner.key.arguments} (distance {self.distance:.2f}{but})"
 
 
-def nearest(cache: WinnerCache, key: WinnerKey, usable: Callable[[Config], bool]) -> Near | None:
+def nearest(cache: WinnerCache, key: WinnerKey, usable: Callable[[Config], bool]) -> NearestWinner | None:
     """The nearest winner of the same kernel, device and target with the same dtypes and layouts whose config is
     ``usable``; None if there is none.
 
@@ -305,7 +306,7 @@ def nearest(cache: WinnerCache, key: WinnerKey, usable: Callable[[Config], bool]
         far = distance(winner.key.arguments, key.arguments)
         if far is not None and usable(winner.config):
             other = tuple(n for n in ("source", "triton") if getattr(winner.key, n) != getattr(key, n))
-            found.append(Near(winner, far, other))
+            found.append(NearestWinner(winner, far, other))
     return min(found, key=lambda n: (len(n.other), n.distance, n.winner.key.arguments), default=None)
 
 
@@ -315,7 +316,7 @@ def _of_kernel(cache: WinnerCache, key: WinnerKey) -> Sequence[Winner]:
     stored = [
         *_all(cache),
         *(_all(mirror) if mirror is not None else ()),
-        *winners.of_device(key.target, key.device, cache.damaged.append),
+        *winners.shipped_of_device(key.target, key.device, cache.damaged.append),
     ]
     return [w for w in stored if (w.key.kernel, w.key.device, w.key.target) == asked]
 

@@ -26,7 +26,7 @@ from kerntune.errors import (
 )
 from kerntune.gpu.memory import Memory
 from kerntune.gpu.program import ALIKE, First, Loader, Program
-from kerntune.tuning.admission import Faults, FirstLaunchFault, first_contents, misfit
+from kerntune.tuning.admission import FirstLaunchFault, FirstLaunchFaults, first_contents, misfit
 from kerntune.tuning.candidates import CandidatePool, CandidateResult, contenders
 from kerntune.tuning.consensus import CandidateWork, content_of, stored_code, work_of_single
 from kerntune.tuning.first_launches import FirstLaunches
@@ -71,7 +71,7 @@ class TrialSet:
         """Of the candidates that are admitted together."""
 
         self._misfits: set[int] = set()
-        self._faults = Faults(self.site.kernel)
+        self._faults = FirstLaunchFaults(self.site.kernel)
         self._kept: set[int] = set()
         self._put_off: list[tuple[int, Compiled]] = []
         self._first = first_contents(self.capture, self.index, self.memory, self.pool.probes)

@@ -2,11 +2,13 @@
 
 One table has the environment variables that kerntune reads, and says whether each holds what it can. It is checked at
 the start: a run without a GPU, or one that finds all winners stored, never reaches the place that reads the value. Also
-here are how long a tuning waits for slow compilations, and how long Python's threads wait for each other meanwhile.
+here are how long a tuning waits for slow compilations, how long Python's threads wait for each other meanwhile, and
+which observers the environment asks for.
 """
 
 from __future__ import annotations
 
+import atexit
 import difflib
 import os
 import sys
@@ -19,7 +21,8 @@ from typing import TYPE_CHECKING, Any
 from kerntune.base.policy import Policy, StaticPrune, TuneMode
 from kerntune.compiling import compiler_tokens, forking
 from kerntune.errors import UsageError
-from kerntune.tuning.cache.shared_store import store_url
+from kerntune.kernels.dispatch.launch_path import Observer, watch
+from kerntune.tuning.cache.store_client import store_url
 from kerntune.tuning.isolation import Isolate
 from kerntune.tuning.verification import Verification, Verify, verify_mode
 
@@ -28,7 +31,7 @@ if TYPE_CHECKING:
     from kerntune.search.descent import RegisterScaling
 
 
-SHARE = 0.1
+PATIENCE_SHARE = 0.1
 """By default stragglers are waited for a tenth as long as everything else has taken. They are tried either way,
 a little later and for some milliseconds: waiting costs a tenth at most, and could save no more than that."""
 
@@ -38,14 +41,14 @@ ALL = "all"
 @dataclass(frozen=True)
 class Patience:
     """Of one tuning, which began at ``begin`` (:func:`time.monotonic`): how many ``seconds`` it waits for stragglers
-    once all others are raced; None for :data:`SHARE` of the time since then."""
+    once all others are raced; None for :data:`PATIENCE_SHARE` of the time since then."""
 
     seconds: float | None = None
     begin: float = field(default_factory=time.monotonic)
 
     def end(self, since: float) -> float:
         """Until when to wait, if waiting begins at ``since``."""
-        return since + (SHARE * (since - self.begin) if self.seconds is None else self.seconds)
+        return since + (PATIENCE_SHARE * (since - self.begin) if self.seconds is None else self.seconds)
 
 
 def checked_patience(given: float | str) -> float | str:
@@ -275,3 +278,39 @@ def unknown_variables(environ: Mapping[str, str] = os.environ) -> list[str]:
 def _unknown(name: str) -> str:
     near = difflib.get_close_matches(name, CHECKS, 1)
     return f"{name} is read by nothing" + (f"; is it {near[0]}?" if near else "")
+
+
+_WATCHED: list[Observer] | None = None
+"""What this process's environment asked for; None before the first launch. (Dynamo warns of a ``functools.cache``.)"""
+
+
+def watch_environment() -> None:
+    """Begin what ``KERNTUNE_NVTX`` and ``KERNTUNE_BANDWIDTH`` ask for: once a process, before its first launch.
+    :class:`UsageError` for a variable, these or another, that is what it can't be."""
+    global _WATCHED
+    if _WATCHED is not None:
+        return
+    check_variables()
+    found = observers_of(os.environ)
+    for observer in found:
+        watch(observer)
+    _WATCHED = found
+
+
+def observers_of(environment: Mapping[str, str]) -> list[Observer]:
+    """The observers that variables ask for; :class:`UsageError` for a value that one can't have."""
+    from kerntune.tuning.context import NVTX, NvtxRanges  # its compiler loads Triton, which the gate does without
+
+    found: list[Observer] = []
+    text = environment.get(NVTX, "")
+    if text not in ("", "0", "1"):
+        raise UsageError(f"{NVTX} is {text!r}; it can be 1 or 0")
+    if text == "1":
+        found.append(NvtxRanges())
+    if file := environment.get("KERNTUNE_BANDWIDTH", ""):
+        from kerntune.tuning.bandwidth_report import bandwidth  # not loaded by programs that don't ask for it
+
+        report = bandwidth(file)
+        atexit.register(report.tell)
+        found.append(report)
+    return found

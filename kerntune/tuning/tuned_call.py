@@ -36,21 +36,20 @@ from kerntune.tuning.agreement import note_chosen, tuning_turn
 from kerntune.tuning.cache import Winner, WinnerCache
 from kerntune.tuning.cache.shared_store import with_store
 from kerntune.tuning.choices.choice_place import current_place
-from kerntune.tuning.deferred import go_on, late_of, leave
-from kerntune.tuning.many.shapes_file import note as note_call
-from kerntune.tuning.many.shapes_file import noting
-from kerntune.tuning.observing import observed, watch_environment
+from kerntune.tuning.context import launch_observed
+from kerntune.tuning.deferred import late_of, leave_for_later, try_late_configs
+from kerntune.tuning.many.shapes_file import note_call, noting
 from kerntune.tuning.stored_trials import Trials
 from kerntune.tuning.stored_winners import Winners, index_of
 from kerntune.tuning.tune_call import tune_call, unraced_call
-from kerntune.tuning.tune_options import ALL, TuneOptions, mode_of, options_of
+from kerntune.tuning.tune_options import ALL, TuneOptions, mode_of, options_of, watch_environment
 from kerntune.tuning.tuning_result import (
     Tuned,
     log_config,
     naming_missing_gpu,
-    tell,
     tell_failed,
     tell_nearest,
+    tell_tuned,
     tell_unfit,
     tell_unraced,
     timings_of,
@@ -60,7 +59,7 @@ from kerntune.tuning.tuning_result import (
 STAYS = (TuneMode.FROZEN, TuneMode.NEAREST)
 """Modes in which no config is tried, late ones neither."""
 
-TUNING = threading.RLock()
+TUNING_LOCK = threading.RLock()
 """One thread tunes at a time: a capture stands in for Triton's entry points, and the device measures one at a time."""
 
 
@@ -97,7 +96,7 @@ def run_tuned(tuner: Any, args: Sequence[Any], kwargs: dict[str, Any], *, keep: 
 
 def _tune_in_turn(call: _Call, plain: Callable[..., Any]) -> Any:
     """What tuned and launched the call; or the config, if another thread has found it meanwhile."""
-    with TUNING:
+    with TUNING_LOCK:
         config = call.known()
         return Ran(call.tune(plain)) if config is None else config
 
@@ -144,7 +143,7 @@ def tune_given(
     if winners.find(site) is not None:
         return site, winners.stored(site), False
     untuned = partial(first_usable, capture, site)
-    with TUNING, tuning_turn(winners, site, backend.gpu, unfinished=False, untuned=untuned) as found:
+    with TUNING_LOCK, tuning_turn(winners, site, backend.gpu, unfinished=False, untuned=untuned) as found:
         if found is not None:
             return site, winners.stored(site), False
         with backend.gpu.lock():
@@ -189,7 +188,7 @@ class _Call:
 
         def run() -> Any:
             with launching_tuned():
-                return observed(seen, lambda: tuner.fn.run(*self.args, **self.kwargs, **words))
+                return launch_observed(seen, lambda: tuner.fn.run(*self.args, **self.kwargs, **words))
 
         if not os.environ.get("KERNTUNE_DUMP"):
             return run()
@@ -205,7 +204,9 @@ class _Call:
             return self._launch_interpreted()
         backend = context.this_gpu()
         if backend is None or backend.gpu is None or not is_kernel(self.tuner):
-            return self._launch_first_that_can() if noting() else plain(self.tuner, *self.args, **self.kwargs)
+            if noting():  # nothing may be tuned
+                return self._launch_one_of(self._pruned(), near=False)
+            return plain(self.tuner, *self.args, **self.kwargs)
         begin, options = time.perf_counter(), self.options
         winners = self.winners_on(backend.gpu)
         capture = Capture(backend, context.COMPILER, thread=threading.get_ident())
@@ -234,7 +235,7 @@ class _Call:
             if found is None:
                 return self._launch_first(site, winner, time.perf_counter() - begin)
         self._reuse(site, found, winners)
-        tell(self.tuner, site, self.key, None)
+        tell_tuned(self.tuner, site, self.key, None)
         return self.launch(site.originals[found])
 
     def site_in(self, capture: Capture) -> Site:
@@ -250,7 +251,7 @@ class _Call:
         tuner.bench_time = seconds
         if self.key not in tuner.cache:  # an empty grid: nothing was tuned, and the next call may have work
             return self.launch(config)
-        tell(tuner, site, self.key, seconds, len(late.configs) if late else 0)
+        tell_tuned(tuner, site, self.key, seconds, len(late.configs) if late else 0)
         words = {**self.named, **self.kwargs, **config.all_kwargs()}
         tuner.pre_hook(words, reset_only=True)  # as Triton's does after it has tuned
         return self.launch(config)
@@ -268,10 +269,6 @@ class _Call:
         chosen = next(i for i in order if site.originals[i] is self.tuner.cache[self.key])
         note_chosen(winners.key(site), site.candidates[chosen].config)
         return result
-
-    def _launch_first_that_can(self) -> Any:
-        """Without a GPU that kerntune measures on, where nothing may be tuned."""
-        return self._launch_one_of(self._pruned(), False)
 
     def _launch_one_of(self, configs: Sequence[Any], near: bool) -> Any:
         """Launch with the first of these that compiles and that the device takes, and keep it in this process. The
@@ -327,7 +324,7 @@ class _Call:
         self.tuner.configs_timings = {site.originals[index]: [stored.time_ns / 1e6] * 3}
         late = [i for i, c in enumerate(site.candidates) if c.config in stored.untried]
         if late and winners.mode not in STAYS and not noting() and not winners.agrees:
-            leave(self.tuner, self.key, site, index, late)
+            leave_for_later(self.tuner, self.key, site, index, late)
 
     def _race(self, capture: Capture, site: Site, winners: Winners) -> int:
         """Find a site's winner, tell its tuner, and keep it; its index. The call itself is still to be launched."""
@@ -356,7 +353,7 @@ class _Call:
             trials.share(site)
         site.settle(winner)
         if late and not winners.agrees:
-            leave(tuner, self.key, site, winner, late, tuned.stragglers)
+            leave_for_later(tuner, self.key, site, winner, late, tuned.stragglers)
         warn_of(site, tuned)
         return winner
 
@@ -370,12 +367,12 @@ class _Call:
         """The config to launch, if what was due for late ones could be done now: not while a CUDA graph is captured,
         nor while another thread tunes, nor where tuning is frozen."""
         frozen = self.keep and mode_of(self.tuner) in STAYS
-        if frozen or captures_graph() or not TUNING.acquire(blocking=False):
+        if frozen or captures_graph() or not TUNING_LOCK.acquire(blocking=False):
             return None
         try:
             backend = context.this_gpu()
             if backend is not None and backend.gpu is not None:
-                go_on(
+                try_late_configs(
                     self.tuner,
                     self.key,
                     self.args,
@@ -386,7 +383,7 @@ class _Call:
                     options=self.options,
                 )
         finally:
-            TUNING.release()
+            TUNING_LOCK.release()
         return self.tuner.cache.get(self.key)
 
 

@@ -29,9 +29,10 @@ from kerntune.errors import NoGpuError, TrialError, TuningError
 from kerntune.kernels import compat
 from kerntune.kernels.source import kernel_file
 from kerntune.static.occupancy import Violation
+from kerntune.tuning.cache.entries import append
 from kerntune.tuning.candidates import Batch
 from kerntune.tuning.race import DROP_FIRST, Trial
-from kerntune.tuning.stored_winners import Near, exact_arguments
+from kerntune.tuning.stored_winners import NearestWinner, exact_arguments
 
 
 @dataclass(frozen=True)
@@ -129,7 +130,7 @@ def timings_of(site: Site, tuned: Tuned) -> Timings:
     return out
 
 
-def merged(before: Mapping[Any, list[float]], late: Timings, winner: Any) -> Timings:
+def merged_timings(before: Mapping[Any, list[float]], late: Timings, winner: Any) -> Timings:
     """Earlier times and those of late configs, brought to the same clocks by the earlier ``winner``, which has both."""
     both = winner in before and winner in late and math.isfinite(late[winner][0])
     factor = before[winner][0] / late[winner][0] if both else 1.0
@@ -156,7 +157,7 @@ def launch_error(reason: str) -> Exception:
     return TrialError(reason) if lack is None else compat.out_of_resources(lack.needed, lack.limit, lack.resource)
 
 
-def tell(tuner: Any, site: Site, key: tuple[Any, ...], seconds: float | None, late: int = 0) -> None:
+def tell_tuned(tuner: Any, site: Site, key: tuple[Any, ...], seconds: float | None, late: int = 0) -> None:
     """Report a tuning as Triton does: to its listener, and on standard output where ``TRITON_PRINT_AUTOTUNING`` is set.
 
     ``seconds`` is None where nothing was tuned; ``late`` the number of configs that are still to be tried.
@@ -174,7 +175,7 @@ def tell(tuner: Any, site: Site, key: tuple[Any, ...], seconds: float | None, la
         print(f"kerntune: {site.kernel}, key {key}: tuned in {seconds:.2f} s, best config {best}{rest}")
 
 
-def tell_nearest(site: Site, key: tuple[Any, ...], near: Near | None) -> None:
+def tell_nearest(site: Site, key: tuple[Any, ...], near: NearestWinner | None) -> None:
     """Say which call's winner an untuned one is launched with; once a key, since it is kept then."""
     where = f"kernel {site.kernel} ({kernel_file(site.jit)}), key {key}: has no stored winner"
     what = "no tuned call is near, so the first config that can be launched is" if near is None else f"{near} is"
@@ -306,11 +307,7 @@ def _rounded(value: object) -> object:
 
 def _append(path: str, line: bytes) -> None:
     try:
-        handle = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o666)
-        try:
-            os.write(handle, line)
-        finally:
-            os.close(handle)
+        append(path, line)
     except OSError as exc:
         if path not in _warned:
             _warned.add(path)

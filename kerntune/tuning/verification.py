@@ -254,7 +254,7 @@ PieceDifferences = list[tuple[int, Difference]]
 """Differences of a storage's pieces, with their offsets."""
 
 
-def _written(program: Program, index: int, kept: Pieces, run: _Run) -> Written:
+def _written(program: Program, index: int, kept: Pieces, run: _Run) -> WrittenAmount:
     """How much of a storage isn't as it was before a program ran. Leaves copy 0 as that was."""
     gpu, memory = program.gpu, program.memory
     buffer, dtype = memory.buffer(0, index), memory.storages[index].dtype
@@ -262,7 +262,7 @@ def _written(program: Program, index: int, kept: Pieces, run: _Run) -> Written:
         gpu.fill(buffer, run.poison)
     changed = (gpu.compare(piece, gpu.part(buffer, at, piece.nbytes), dtype, 0.0) for at, piece in kept)
     (launch,) = program.recording.launches
-    return Written(sum(c.count for c in changed if c is not None), _parts(program), str(launch.config or ""))
+    return WrittenAmount(sum(c.count for c in changed if c is not None), _parts(program), str(launch.config or ""))
 
 
 def _parts(program: Program) -> Parts:
@@ -317,7 +317,7 @@ def parts_of(grid: tuple[int, int, int], constants: Mapping[str, str]) -> Parts:
 
 
 @dataclass(frozen=True)
-class Written:
+class WrittenAmount:
     """How much (``count``, in elements or bytes) one config wrote to a storage, and how it may have split the work."""
 
     count: int
@@ -325,7 +325,7 @@ class Written:
     config: str = ""
 
 
-def explanations(a: Written, b: Written, different: int) -> frozenset[str]:
+def explanations(a: WrittenAmount, b: WrittenAmount, different: int) -> frozenset[str]:
     """The ways of splitting work that explain why two configs wrote unlike amounts: in proportion to their blocks, to
     the blocks along an axis, or inversely to a block size; none unless mostly other values are where both wrote.
 

@@ -29,7 +29,7 @@ from kerntune.gate.report import RunReport, properties, worst_first, write_run
 from kerntune.gate.reporting.page import html_page
 from kerntune.gate.reporting.summaries import annotation_lines, summary, write_csv, write_parquet
 from kerntune.tuning.cache.entries import report_damage, tell_user
-from kerntune.tuning.cache.shared_store import check_url
+from kerntune.tuning.cache.store_client import check_url
 from pytest_kerntune import conclude, terminal
 from pytest_kerntune.payload import Collected, Payload
 

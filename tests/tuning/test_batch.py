@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from kerntune.tuning import candidates as module
-from kerntune.tuning.candidates import Waiting, wait_for_all
+from kerntune.tuning.candidates import BatchWait, wait_for_all
 
 LATER = 60.0
 
@@ -26,11 +26,11 @@ class Coming:
         return len(self.waited) > self.pauses
 
 
-def waiting(candidates: int, pause: Callable[[], Any] = wait_for_all, queued: int = 0) -> Waiting:
-    return Waiting(candidates, lambda: queued, pause)
+def waiting(candidates: int, pause: Callable[[], Any] = wait_for_all, queued: int = 0) -> BatchWait:
+    return BatchWait(candidates, lambda: queued, pause)
 
 
-def gives_up(one: Waiting, missing: int, coming: Any) -> bool:
+def gives_up(one: BatchWait, missing: int, coming: Any) -> bool:
     return one.gives_up(missing, coming)
 
 

@@ -336,7 +336,7 @@ def test_another_thread_that_tunes_postpones_it(world: World) -> None:
         kernel[by_block](x, x, N, 2.0)
         seen.append(kernel.best_config.kwargs["BLOCK"])
 
-    with tuned_call.TUNING:
+    with tuned_call.TUNING_LOCK:
         thread = threading.Thread(target=other)
         thread.start()
         thread.join(60)
@@ -548,7 +548,7 @@ def test_who_compares_nothing_believes_who_did(world: World) -> None:
 
 def test_late_times_stay_where_the_first_winner_fails_later() -> None:
     late = {"winner": [float("inf")] * 3, "late": [0.5] * 3}
-    assert lates.merged({"winner": [1.0] * 3}, late, "winner")["late"] == [0.5] * 3
+    assert lates.merged_timings({"winner": [1.0] * 3}, late, "winner")["late"] == [0.5] * 3
 
 
 def test_a_late_config_is_pruned_as_the_tuner_says(world: World, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -14,13 +14,13 @@ from kerntune.errors import MeasurementError
 from kerntune.gpu import cuda
 from kerntune.gpu.probe import has_cuda
 from kerntune.gpu.scripted import FakeBackend, FakeGpu
-from kerntune.tuning import observing
+from kerntune.tuning import device_figures
 from kerntune.tuning.device_figures import device_bandwidth, device_matmul, stored_figures
 
 
 @pytest.fixture
 def gpu(backend: FakeBackend, monkeypatch: pytest.MonkeyPatch) -> FakeGpu:
-    monkeypatch.setattr(observing, "measured_bandwidth", lambda gpu: 2e12)
+    monkeypatch.setattr(device_figures, "measured_bandwidth", lambda gpu: 2e12)
     found = script(backend)
     found.spec = msgspec.structs.replace(found.spec, uuid="GPU-1")
     return found
@@ -39,7 +39,7 @@ def measured(monkeypatch: pytest.MonkeyPatch) -> list[str]:
             raise MeasurementError("no room")
         return None if dtype == "bool" else 100e12
 
-    monkeypatch.setattr(observing, "measured_matmul", measure)
+    monkeypatch.setattr(device_figures, "measured_matmul", measure)
     return asked
 
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from kerntune.tuning.admission import Faults, FirstLaunchFault
+from kerntune.tuning.admission import FirstLaunchFault, FirstLaunchFaults
 
 
 def fault(number: int, hung: bool = False, contents: tuple[str, ...] = ()) -> FirstLaunchFault:
@@ -15,8 +15,8 @@ def fault(number: int, hung: bool = False, contents: tuple[str, ...] = ()) -> Fi
     return FirstLaunchFault("it faulted", compiled, work, f"code {number}", [number, number + 100], hung)
 
 
-def faults(*given: FirstLaunchFault) -> Faults:
-    found = Faults("k")
+def faults(*given: FirstLaunchFault) -> FirstLaunchFaults:
+    found = FirstLaunchFaults("k")
     for one in given:
         found.add(one)
     return found

@@ -36,7 +36,7 @@ from kerntune.gpu.scripted import FakeBackend
 from kerntune.timing.worker.requests import ForgetRequest
 from kerntune.tuning import first_launches as launches_module
 from kerntune.tuning import isolation as isolation_module
-from kerntune.tuning.admission import Faults, FirstLaunchFault
+from kerntune.tuning.admission import FirstLaunchFault, FirstLaunchFaults
 from kerntune.tuning.candidates import CandidatePool
 from kerntune.tuning.isolation import Isolate, Isolation
 from kerntune.tuning.prescreen import TOGETHER, Prescreen
@@ -332,7 +332,7 @@ def test_hangs_alone_blame_the_call_soon(backend: FakeBackend, monkeypatch: pyte
 
 
 def test_one_good_one_takes_all_doubt_away() -> None:
-    faults, fault = Faults("k"), FirstLaunchFault("it faulted", None, ("c", (1, 1, 1), ()), "c", [0])  # type: ignore[arg-type]
+    faults, fault = FirstLaunchFaults("k"), FirstLaunchFault("it faulted", None, ("c", (1, 1, 1), ()), "c", [0])  # type: ignore[arg-type]
     for _ in range(40):
         faults.add(fault)
     assert faults.in_doubt(0)
@@ -399,8 +399,8 @@ def test_the_signal_says_who_ended_a_process(backend: FakeBackend, monkeypatch: 
             raise isolation_module.ChildEnded("its process was ended: the SIGKILL of a printf", -ended)
         return real(self, request, limit_s)
 
-    settle, settled = Faults.settle, list[FirstLaunchFault]()
-    monkeypatch.setattr(Faults, "settle", lambda self: settled.extend(settle(self)) or settled)
+    settle, settled = FirstLaunchFaults.settle, list[FirstLaunchFault]()
+    monkeypatch.setattr(FirstLaunchFaults, "settle", lambda self: settled.extend(settle(self)) or settled)
     monkeypatch.setattr(isolation_module.FirstLaunchProcess, "ask", ask)
     found = race(backend, bad(128, ILLEGAL_ADDRESS))
     assert set(reasons(found)) == {128}
@@ -465,7 +465,7 @@ def test_starts_that_fail_are_not_repeated_for_ever(backend: FakeBackend, monkey
 
 def test_other_contents_are_another_launch() -> None:
     """What a hook leaves may be what makes it fault."""
-    faults, compiled = Faults("k"), SimpleNamespace()
+    faults, compiled = FirstLaunchFaults("k"), SimpleNamespace()
     faults.add(FirstLaunchFault("it faulted", compiled, ("c", (1, 1, 1), ((0, 7),)), "c", [0]))  # type: ignore[arg-type]
     assert faults.like(("c", (1, 1, 1), ((0, 7),))) is not None
     assert faults.like(("c", (1, 1, 1), ((0, 8),))) is None

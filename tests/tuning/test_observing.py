@@ -19,8 +19,9 @@ from kerntune.errors import UsageError
 from kerntune.gpu.scripted import FakeBackend, FakeGpu
 from kerntune.kernels import compat
 from kerntune.kernels.dispatch.launch_path import ObservedLaunch, observers, unwatch, watch
-from kerntune.tuning import bandwidth_report, observing
-from kerntune.tuning.observing import NvtxRanges, observers_of, range_name
+from kerntune.tuning import bandwidth_report, context
+from kerntune.tuning.context import NvtxRanges, range_name
+from kerntune.tuning.tune_options import observers_of
 
 
 class Counting:
@@ -99,7 +100,7 @@ def test_torchs_profiler_shows_the_range(this_gpu: FakeBackend, stream: None) ->
 
 
 def test_no_range_is_named_while_no_profiler_is_active(this_gpu: FakeBackend, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(observing, "range_name", None)
+    monkeypatch.setattr(context, "range_name", None)
     scale(tuned())
 
 

@@ -51,7 +51,7 @@ def test_a_descent_ends_at_a_right_config() -> None:
 
 def test_nvtx_ranges_do_not_change_a_launch(monkeypatch: pytest.MonkeyPatch) -> None:
     from kerntune.kernels.dispatch.launch_path import unwatch, watch
-    from kerntune.tuning.observing import observers_of
+    from kerntune.tuning.tune_options import observers_of
 
     kernel = kerntune.autotune(configs(64, 128), key=["n"])(scale_kernel)
     (observer,) = observers_of({"KERNTUNE_NVTX": "1"})

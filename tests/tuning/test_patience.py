@@ -8,7 +8,7 @@ import pytest
 
 import kerntune
 from kerntune.errors import UsageError
-from kerntune.tuning.tune_options import PATIENCE, SHARE, Patience, TuneOptions
+from kerntune.tuning.tune_options import PATIENCE, PATIENCE_SHARE, Patience, TuneOptions
 
 
 @pytest.fixture(autouse=True)
@@ -17,7 +17,7 @@ def _unset(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_by_default_it_is_a_share_of_what_was_spent() -> None:
-    assert Patience(begin=100.0).end(since=102.0) == pytest.approx(102.0 + SHARE * 2.0)
+    assert Patience(begin=100.0).end(since=102.0) == pytest.approx(102.0 + PATIENCE_SHARE * 2.0)
 
 
 @pytest.mark.parametrize("seconds", [0.0, 1.5])

@@ -15,7 +15,7 @@ from kerntune.errors import UsageError
 from kerntune.gate.call import Settings
 from kerntune.gate.session import open_session
 from kerntune.gpu.scripted import FakeBackend
-from kerntune.tuning import observing
+from kerntune.tuning import tune_options
 from kerntune.tuning.tune_options import CHECKS, check_variables, unknown_variables
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -75,7 +75,7 @@ def test_a_gated_run_refuses_a_cache_folder_that_is_a_file(tmp_path: Path, monke
 
 def test_a_program_without_a_gpu_hears_of_it_first(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("KERNTUNE_TUNE", "frzen")
-    monkeypatch.setattr(observing, "_WATCHED", None)
+    monkeypatch.setattr(tune_options, "_WATCHED", None)
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     kernel: Any = kerntune.autotune(configs(64, 128), key=["n"])(scale_kernel)
     with pytest.raises(UsageError, match="KERNTUNE_TUNE is 'frzen'"):

@@ -29,7 +29,7 @@ from kerntune.tuning.verification import (
     Verification,
     Verifier,
     Verify,
-    Written,
+    WrittenAmount,
     arguments_at,
     compares_all,
     explanations,
@@ -491,9 +491,9 @@ def test_rows_for_each_block_are_told_in_flat_grids_too(rows: int, columns: int,
     """Blocks of rows and of columns in one axis: the number of rows follows the one's size alone."""
     total = rows * 64
 
-    def written(block: int, wide: int) -> Written:
+    def written(block: int, wide: int) -> WrittenAmount:
         parts = parts_of((total // block * wide, 1, 1), {"M": str(block), "N": str(wide)})
-        return Written(total // block * columns, parts)
+        return WrittenAmount(total // block * columns, parts)
 
     one, other = written(1 << a, 3), written(1 << b, 5)
     different = max(one.count, other.count)

@@ -28,7 +28,7 @@ from kerntune.search.declared_descent import TRIALS, descent_limits, with_neighb
 from kerntune.search.descent import RegisterScaling
 from kerntune.tuning import context
 from kerntune.tuning.context import PlainPath, TunerEngine, find_engines_with
-from kerntune.tuning.deferred import Late
+from kerntune.tuning.deferred import LateConfigs
 from kerntune.tuning.dynamo_watch import watch_dynamo
 from kerntune.tuning.isolation import Isolate
 from kerntune.tuning.tuned_call import run_tuned
@@ -61,7 +61,7 @@ class Autotuner(TritonAutotuner):  # type: ignore[misc]  # Triton has no types h
     left_out: dict[Any, str]
     """Configs that the last tuning did not run, with the reason: ``static_prune``."""
 
-    untried: dict[tuple[Any, ...], Late]
+    untried: dict[tuple[Any, ...], LateConfigs]
     """By key of ``cache``: configs that are still being compiled. Empty once all have been tried."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
@@ -306,7 +306,7 @@ def _refuse_objects(configs: Sequence[Any], name: str) -> None:
 
 
 @dataclass(frozen=True)
-class Descended:
+class DescentResult:
     """What a descent came to, for one ``key`` of the kernel's: the config ``before`` (None if the call had no winner
     in this process) and ``after`` it."""
 
@@ -323,7 +323,7 @@ def descend(
     all_directions: bool = False,
     limits: Mapping[str, int] | None = None,
     frozen: tuple[str, ...] = (),
-) -> tuple[Descended, ...]:
+) -> tuple[DescentResult, ...]:
     """Run ``call()``, which launches the tuned ``kernel``, and look for a better config beyond the kernel's list.
 
     The list is raced first, unless earlier runs have; then steps from the fastest few along one or two integer fields
@@ -349,7 +349,7 @@ def descend(
     if not found:
         raise UsageError(f"kerntune.descend: the call doesn't launch {name}, or its grid is empty")
     known = {k: config_of(v, name) for k, v in before.items() if k in found}
-    return tuple(Descended(k, known.get(k), config_of(v, name)) for k, v in found.items())
+    return tuple(DescentResult(k, known.get(k), config_of(v, name)) for k, v in found.items())
 
 
 def _check(kernel: Any) -> None:

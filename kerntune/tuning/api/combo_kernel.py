@@ -5,7 +5,6 @@ A combo joins several small kernels. A foreach applies one function over lists o
 
 from __future__ import annotations
 
-import inspect
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -98,8 +97,7 @@ class ComboPart:
         """The same, with arguments that all parts share."""
         sizes = {axis: (n,) if isinstance(n, str) else tuple(n) for axis, n in self.sizes.items()}
         skipped = sum(axis in sizes for axis in ("x", "y"))
-        parameters = inspect.signature(function_of(self.fn)).parameters.values()
-        constexprs = frozenset(p.name for p in parameters if "constexpr" in str(p.annotation))
+        constexprs = decorators.constexprs_of(function_of(self.fn))
         return PartCode(
             self.fn, self.name, tuple(self.fn.arg_names)[skipped:], constexprs, sizes, dict(self.blocks), shared
         )
@@ -151,10 +149,8 @@ class ComboKernel:
         fn = round_robin_kernel(name, codes) if self._one_block else sequential_kernel(name, codes)
         blocks = block_names(codes, one_block=self._one_block)
         proposer = ComboProposer(name, tuple(p.proposer for p in parts), blocks, frozenset(), heuristics.INDUCTOR_2_13)
-        self.tuner, self.grid = (
-            ComboTuner(fn, proposer, **words),
-            combo_grid(codes, one_block=self._one_block, turns=self._one_block),
-        )
+        self.tuner = ComboTuner(fn, proposer, **words)
+        self.grid = combo_grid(codes, one_block=self._one_block, turns=self._one_block)
         self.apart = apart(parts, words)
         self.choices: dict[Any, ComboChoice] = {}
         self._counts = [len(code.arguments) for code in codes]

@@ -28,7 +28,7 @@ from kerntune.kernels import compat
 from kerntune.kernels.combined import AXIS_BLOCKS
 from kerntune.search import ComboSearch
 from kerntune.tuning import context
-from kerntune.tuning.api.heuristic_tuner import SOME_BLOCK, HeuristicTuner
+from kerntune.tuning.api.heuristic_tuner import HeuristicTuner
 
 TRIALS = 48
 """Configs that a combo's search tries at most. Eight different 1-D pointwise parts have about 20."""
@@ -126,10 +126,6 @@ class ComboTuner(HeuristicTuner):
     def __init__(self, fn: Any, proposer: ComboProposer, **words: Any) -> None:
         super().__init__(fn, proposer, counts=False, **words)  # type: ignore[arg-type]  # it has all that is asked of it
         self._combo = proposer
-
-    def variety(self) -> list[Any] | None:
-        """As in the base class."""
-        return [compat.triton_config(Config(dict.fromkeys(self._combo.kernel_blocks, SOME_BLOCK)))]
 
     def search_for(self, named: Mapping[str, Any], kwargs: Mapping[str, Any]) -> ComboSearch | None:
         """The plan's search, with a descent at its end if one was asked for; None if there is only one config."""

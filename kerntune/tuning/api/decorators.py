@@ -285,7 +285,7 @@ def _decorator(
             family=family,
             kernel=function.__name__,
             parameters=tuple(fn.arg_names),
-            constexprs=_constexprs(function),
+            constexprs=constexprs_of(function),
             sizes={axis: _tuple(names) for axis, names in sizes.items()},
             blocks=dict(blocks),
             reduced={name: _tuple(dims) for name, dims in (reduced or {}).items()},
@@ -371,7 +371,7 @@ def _function(fn: Any) -> Any:
     return function_of(fn)
 
 
-def _constexprs(function: Any) -> frozenset[str]:
+def constexprs_of(function: Any) -> frozenset[str]:
     """Parameters annotated ``tl.constexpr``, as Triton tells them."""
     parameters = inspect.signature(function).parameters.values()
     return frozenset(p.name for p in parameters if "constexpr" in str(p.annotation))

@@ -56,7 +56,6 @@ MOST_REGISTERS = 255
 UNDECIDED = (Config(), Config())
 """Stands where Triton's tuners have their list: more than one, so that the choice is made call by call."""
 
-
 SOME_BLOCK = 64
 """Stands for any size of a block."""
 
@@ -98,8 +97,11 @@ class HeuristicTuner(Autotuner):
 
     def needs(self) -> Needs:
         """The exact sizes (they stand for what they round up to), the ``key`` arguments, and the layouts of tensors."""
-        sized = {name for names in self._proposer.sizes.values() for name in names}
-        return Needs(exact=frozenset({*self.keys, *sized}), layouts=True)
+        return Needs(exact=frozenset({*self.keys, *self._sized()}), layouts=True)
+
+    def _sized(self) -> set[str]:
+        """The arguments that sizes are computed from."""
+        return {name for names in self._proposer.sizes.values() for name in names}
 
     def _without_engine(self, *args: Any, **kwargs: Any) -> Any:
         """Where kerntune can't time: Triton's own engine chooses, if there is a choice and something to time.
@@ -134,19 +136,20 @@ class HeuristicTuner(Autotuner):
         """A descent, if one was asked for and the order of additions may vary; else halved reduction blocks, where
         registers may limit a reduction."""
         proposer, device = self._proposer, context.device_now()
-        hints = self._hints({**named, **kwargs}, device)
+        given = {**self._defaults, **named, **kwargs}
+        hints = self._hints(given, device)
         if self.descent is not None and hints is not None and heuristics.may_descend(proposer.kind, hints):
             found = super().search_for(named, kwargs)
-            return self._bounded(found, hints, {**named, **kwargs}) if isinstance(found, Descent) else found
+            return self._bounded(found, hints, given) if isinstance(found, Descent) else found
         if hints is None or not heuristics.may_scale(hints, device, proposer.kind):
             return None
         listed = self.listed(named, kwargs)
         found = RegisterScaling(listed, proposer.blocks, hints, device, proposer.kind, proposer.preset)
+        if not found.may_help(dict.fromkeys(listed, MOST_REGISTERS)):
+            return None
         if len(listed) > 1:
-            return found if found.may_help(dict.fromkeys(listed, MOST_REGISTERS)) else None
-        registers: dict[Config, int | None] = dict.fromkeys(listed, MOST_REGISTERS)
-        if found.may_help(registers):
-            registers = {c: self._registers_of(c, {**self._defaults, **named, **kwargs}) for c in listed}
+            return found
+        registers = {c: self._registers_of(c, given) for c in listed}
         return found if found.may_help(registers) else None  # a lone candidate is not timed where nothing limits it
 
     def _bounded(self, descent: Descent, hints: KernelHints, arguments: Mapping[str, Any]) -> Descent:
@@ -178,12 +181,11 @@ class HeuristicTuner(Autotuner):
         self, presets: Iterable[heuristics.Preset], arguments: Mapping[str, Any]
     ) -> Iterator[tuple[Config, ...]]:
         """A call's candidates by each of these presets, but for those that can't decide for this kernel."""
-        given, device = {**self._defaults, **arguments}, context.device_now()
-        look = self._proposer.inputs(given, device)
-        counts = self._counted.get((self._kind(given), device), NO_COUNTS)
+        device = context.device_now()
+        inputs, counts = self._known_of({**self._defaults, **arguments}, device)
         for preset in presets:
             with contextlib.suppress(HintError, ConfigError):
-                yield dataclasses.replace(self._proposer, preset=preset).propose(look, device, counts)
+                yield dataclasses.replace(self._proposer, preset=preset).propose(inputs, device, counts)
 
     def kept_fields(self) -> tuple[str, ...]:
         """The blocks that hold a whole row, and the split that a mix-order kernel's launch is made for."""
@@ -194,15 +196,18 @@ class HeuristicTuner(Autotuner):
     def most_spilled(self, named: Mapping[str, Any], kwargs: Mapping[str, Any]) -> int | None:
         """The registers that a candidate of a call may spill (:func:`kerntune.heuristics.spill_threshold`)."""
         device = context.device_now()
-        hints = self._hints({**named, **kwargs}, device)
+        hints = self._hints({**self._defaults, **named, **kwargs}, device)
         return None if hints is None else heuristics.spill_threshold(hints, device, self._proposer.kind)
 
-    def _hints(self, arguments: Mapping[str, Any], device: DeviceSpec) -> KernelHints | None:
+    def _hints(self, given: Mapping[str, Any], device: DeviceSpec) -> KernelHints | None:
         """What is known of a call; None for an empty one."""
-        given = {**self._defaults, **arguments}
-        look = self._proposer.inputs(given, device)
+        inputs, counts = self._known_of(given, device)
+        return None if inputs.empty else self._proposer.hints_of(inputs, device, counts)
+
+    def _known_of(self, given: Mapping[str, Any], device: DeviceSpec) -> tuple[ProposalInputs, heuristics.TtirCounts]:
+        """What a call's arguments say, and what its TTIR does, if that has been counted."""
         counts = self._counted.get((self._kind(given), device), NO_COUNTS)
-        return None if look.empty else self._proposer.hints_of(look, device, counts)
+        return self._proposer.inputs(given, device), counts
 
     def listed(self, named: Mapping[str, Any], kwargs: Mapping[str, Any]) -> tuple[Config, ...]:
         """The proposal for a call, from the best of which a descent begins."""
@@ -215,7 +220,7 @@ class HeuristicTuner(Autotuner):
 
     def _kind(self, given: Mapping[str, Any]) -> tuple[Any, ...]:
         """The part of a key that sizes have no part in: equal kinds compile to equal operations."""
-        sized = {name for names in self._proposer.sizes.values() for name in names}
+        sized = self._sized()
         values = {name: given[name] for name in self.arg_names if name in given}
         dtypes = [str(value.dtype) if hasattr(value, "dtype") else None for value in values.values()]
         told = [n for n in values if n in self.keys or (n in self._proposer.constexprs and n not in sized)]
@@ -354,14 +359,8 @@ def _text(value: Any) -> str:
     return _function_text(value) if hasattr(value, "src") else text_of(value)
 
 
-@lru_cache(maxsize=256)
-def _function_text(function: Any) -> str:
-    return text_of(function)
-
-
-@lru_cache(maxsize=8)
-def _read_table(path: Path) -> heuristics.LookupTable:
-    return heuristics.read_table(path)
+_function_text = lru_cache(maxsize=256)(text_of)
+_read_table = lru_cache(maxsize=8)(heuristics.read_table)
 
 
 COOPERATIVE = "launch_cooperative_grid"
@@ -411,9 +410,7 @@ class CooperativeTuner(HeuristicTuner):
         if tensor is None:
             raise UsageError(f"kernel {name}: no argument is a tensor, so there is no device for its workspace")
         x = prod(int(given[n]) for n in self._proposer.sizes.get("x", ()) if n in given)
-        cells = max(
-            x, MAX_RSPLIT, context.device_now().sm_count
-        )  # programs of all rows: at most one an SM, or one a row
+        cells = max(x, MAX_RSPLIT, context.device_now().sm_count)  # all rows' programs: one an SM at most, or one a row
         return {**kwargs, **self._buffers.made(tensor, x, cells, name)}
 
 

@@ -1,7 +1,8 @@
 """What earlier tuning found, on disk: winners, and the single trials behind them.
 
-Keys, files, exports, winners that packages ship, reasons of a miss, reports of damage. Which stored entry is used for a
-launch is not decided here: that is :mod:`kerntune.tuning.stored_winners` and :mod:`kerntune.tuning.stored_trials`.
+Keys, files, exports, winners that packages ship, reasons of a miss, reports of damage, a store that machines share.
+Which stored entry is used for a launch is not decided here: that is :mod:`kerntune.tuning.stored_winners` and
+:mod:`kerntune.tuning.stored_trials`.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Has a folder of small files, one an entry: safe under many processes, with damage set aside.
 
 A warning names damage once a process. One such folder has what nvdisasm said of machine code, so that no later
-process starts it for the same code.
+process starts it for the same code. A list of files of a store that can't be used has each of them once a machine.
 """
 
 from __future__ import annotations
@@ -51,6 +51,16 @@ T = TypeVar("T", bound=msgspec.Struct)
 
 MAX_ENTRY = 1 << 22
 """Bytes that an entry may have: 4 MiB. A winner among 48 configs has 7 KB."""
+
+
+def append(path: str | Path, data: bytes) -> None:
+    """Add bytes to a file by one write: those of several processes don't mix. OSError if it can't be written."""
+    handle = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o666)
+    try:
+        os.write(handle, data)
+    finally:
+        os.close(handle)
+
 
 SET_ASIDE = ".damaged"
 """The suffix of an entry that could not be read."""
@@ -336,3 +346,53 @@ def _accesses(counts: Mapping[tuple[str, int], int]) -> Accesses:
 
 def _counts(accesses: Accesses) -> dict[tuple[str, int], int]:
     return {(opcode, offset): count for opcode, offset, count in accesses}
+
+
+MAX_REFUSED_BYTES = 1 << 20
+"""Bytes that the list may have; a longer one begins anew."""
+
+
+class RefusedFiles:
+    """Names with checksums of what they held, in a list that all processes of this machine append to.
+
+    With ``names_again``, for commands, files are looked at again, and ``lines`` has those of earlier processes as well.
+    """
+
+    def __init__(self, folder: Path, store: str, *, names_again: bool = False) -> None:
+        self._path, self._store, self._names_again = folder / "refused", store, names_again
+        self._known: set[str] | None = None
+        self.lines: list[str] = []
+        """What was refused, a line each: for the first time only unless ``names_again``."""
+
+    def has(self, name: str, data: bytes) -> bool:
+        """Whether the file was refused before with this content, and need not be looked at."""
+        return not self._names_again and _refused_line(name, data) in self._all()
+
+    def add(self, name: str, data: bytes, why: str) -> None:
+        """Remember a file, and say it."""
+        line, text = _refused_line(name, data), why if self._store in why else f"{self._store}: {why}"
+        is_new = line not in self._all()
+        if (is_new or self._names_again) and text not in self.lines:
+            self.lines.append(text)
+        if not is_new:
+            return
+        self._all().add(line)
+        with contextlib.suppress(OSError):
+            self._path.parent.mkdir(parents=True, exist_ok=True)
+            with open(self._path, "a", encoding="ascii") as file:
+                file.write(f"{line}\n")
+
+    def _all(self) -> set[str]:
+        if self._known is None:
+            try:
+                data = codec.read_file(self._path, limit=MAX_REFUSED_BYTES) or b""
+            except StoreError:
+                data = b""
+                with contextlib.suppress(OSError):
+                    self._path.unlink()
+            self._known = set(data.decode("ascii", "replace").split("\n"))
+        return self._known
+
+
+def _refused_line(name: str, data: bytes) -> str:
+    return hashlib.sha256(f"{name}\0{hashlib.sha256(data).hexdigest()}".encode()).hexdigest()

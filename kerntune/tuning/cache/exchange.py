@@ -26,12 +26,11 @@ from kerntune.tuning.cache.shared_store import (
     LAYOUT,
     WINNER_FILE,
     SharedStore,
-    check_url,
     store_folder,
     trials_file,
     winner_name,
 )
-from kerntune.tuning.cache.store_client import DirectClient
+from kerntune.tuning.cache.store_client import DirectClient, check_url
 from kerntune.tuning.cache.trials import StoredTrial, TrialCache
 from kerntune.tuning.cache.winners import WinnerCache
 
@@ -158,7 +157,7 @@ def _lacking(
 ) -> dict[str, list[StoredTrial]]:
     """The trials by question that the store doesn't have."""
     names = [name for name in _trial_names(client) if name.split("/")[-2] in mine] if mine else []
-    files = _read(client, names, MAX_ENTRY)
+    files = _read(client, names)
     known = {codec.to_json(trial) for name, data in files for trial in store.trials_in(name, data)}
     found = {question: [t for t in some if codec.to_json(t) not in known] for question, some in mine.items()}
     return {question: some for question, some in found.items() if some}
@@ -203,11 +202,11 @@ def pull_cache(folder: Path, url: str, *, with_trials: bool = True) -> Moved:
 def _winners(store: SharedStore, client: DirectClient, unread: list[str]) -> list[Winner]:
     """The latest usable one of each key."""
     names = [name for name in _names(client, f"{LAYOUT}/winners") if WINNER_FILE.fullmatch(name)]
-    return store.latest(dict(_read(client, names, MAX_ENTRY, unread)))
+    return store.latest(dict(_read(client, names, unread)))
 
 
 def _trials(store: SharedStore, client: DirectClient, unread: list[str]) -> Iterator[StoredTrial]:
-    for name, data in _read(client, _trial_names(client), MAX_ENTRY, unread):
+    for name, data in _read(client, _trial_names(client), unread):
         yield from store.trials_in(name, data)
 
 
@@ -220,13 +219,12 @@ def _names(client: DirectClient, folder: str) -> tuple[str, ...]:
     return names
 
 
-def _read(
-    client: DirectClient, names: list[str], limit: int, unread: list[str] | None = None
-) -> Iterator[tuple[str, bytes]]:
-    """Files that can be read, of one too long a byte more than ``limit``; names of the others go to ``unread``."""
+def _read(client: DirectClient, names: list[str], unread: list[str] | None = None) -> Iterator[tuple[str, bytes]]:
+    """Files that can be read, of one too long a byte more than :data:`MAX_ENTRY`; names of the others go to
+    ``unread``."""
     for begin in range(0, len(names), AT_ONCE):
         some = tuple(names[begin : begin + AT_ONCE])
-        reply = client.ask(ReadRequest(some, limit))
+        reply = client.ask(ReadRequest(some, MAX_ENTRY))
         assert isinstance(reply, Contents)
         for name, data in zip(some, reply.data, strict=True):
             if data is not None:
@@ -276,7 +274,7 @@ def _lacking_winners(store: SharedStore, client: DirectClient, won: Iterable[Win
     """The winners of keys of which the store has none that can be used, by the files that they are to have."""
     places = {one.key.digest(): [winner_name(one.key, g) for g in range(1, LAST_GENERATION + 1)] for one in won}
     mine = {name for names in places.values() for name in names}
-    taken = dict(_read(client, [name for name in _names(client, f"{LAYOUT}/winners") if name in mine], MAX_ENTRY))
+    taken = dict(_read(client, [name for name in _names(client, f"{LAYOUT}/winners") if name in mine]))
     known = {one.key.digest() for one in store.latest(taken)}
     free = {digest: [n for n in names if n not in taken] for digest, names in places.items() if digest not in known}
     return {free[w.key.digest()][0]: codec.to_json(w) for w in won if free.get(w.key.digest())}

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-import os
 import re
 import shutil
 from collections.abc import Iterable, Sequence
@@ -21,6 +20,7 @@ from kerntune.base import codec
 from kerntune.base.config import Config
 from kerntune.base.device import Environment
 from kerntune.errors import CacheError
+from kerntune.tuning.cache.entries import append
 
 Nanoseconds = Annotated[float, msgspec.Meta(ge=0.0, le=1e15)]
 """A stored time: eleven days at most. Anything else is damage."""
@@ -106,11 +106,7 @@ class QuestionIndex:
         path = self._bucket(question)
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
-            handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o666)
-            try:
-                os.write(handle, line)
-            finally:
-                os.close(handle)
+            append(path, line)
         except OSError as exc:
             raise CacheError(f"{path}: can't be written ({exc.strerror})") from exc
 

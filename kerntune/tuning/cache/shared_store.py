@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-import os
 import re
 import shutil
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
+from typing import TypeVar
 
 import msgspec
 
@@ -26,68 +26,17 @@ from kerntune.base.store_requests import (
     ReadRequest,
     RemoveLaterRequest,
     ReplaceRequest,
-    StoreRequest,
     WriteLaterRequest,
     WriteReply,
 )
-from kerntune.base.url_files import CONDITIONAL, READ_ONLY, SFTP, check_place, is_url, shown_url
-from kerntune.errors import CacheError, StoreError, UsageError
+from kerntune.base.url_files import READ_ONLY, shown_url
+from kerntune.errors import CacheError, StoreError
 from kerntune.tuning.cache import keys, trials
-from kerntune.tuning.cache.entries import MAX_ENTRY, default_folder
+from kerntune.tuning.cache.entries import MAX_ENTRY, RefusedFiles, default_folder
 from kerntune.tuning.cache.keys import Question, Winner, WinnerKey
-from kerntune.tuning.cache.store_client import DirectClient, StoreClient
+from kerntune.tuning.cache.store_client import DirectClient, StoreClient, store_url
 from kerntune.tuning.cache.trials import StoredTrial, TrialKey
 from kerntune.tuning.cache.winners import WinnerCache, file_name
-
-MAX_LIST = 1 << 20
-"""Bytes that the list may have; a longer one begins anew."""
-
-
-class RefusedFiles:
-    """Names with checksums of what they held, in a list that all processes of this machine append to.
-
-    With ``names_again``, for commands, files are looked at again, and ``lines`` has those of earlier processes as well.
-    """
-
-    def __init__(self, folder: Path, store: str, *, names_again: bool = False) -> None:
-        self._path, self._store, self._names_again = folder / "refused", store, names_again
-        self._known: set[str] | None = None
-        self.lines: list[str] = []
-        """What was refused, a line each: for the first time only unless ``names_again``."""
-
-    def has(self, name: str, data: bytes) -> bool:
-        """Whether the file was refused before with this content, and need not be looked at."""
-        return not self._names_again and _line(name, data) in self._all()
-
-    def add(self, name: str, data: bytes, why: str) -> None:
-        """Remember a file, and say it."""
-        line, text = _line(name, data), why if self._store in why else f"{self._store}: {why}"
-        is_new = line not in self._all()
-        if (is_new or self._names_again) and text not in self.lines:
-            self.lines.append(text)
-        if not is_new:
-            return
-        self._all().add(line)
-        with contextlib.suppress(OSError):
-            self._path.parent.mkdir(parents=True, exist_ok=True)
-            with open(self._path, "a", encoding="ascii") as file:
-                file.write(f"{line}\n")
-
-    def _all(self) -> set[str]:
-        if self._known is None:
-            try:
-                data = codec.read_file(self._path, limit=MAX_LIST) or b""
-            except StoreError:
-                data = b""
-                with contextlib.suppress(OSError):
-                    self._path.unlink()
-            self._known = set(data.decode("ascii", "replace").split("\n"))
-        return self._known
-
-
-def _line(name: str, data: bytes) -> str:
-    return hashlib.sha256(f"{name}\0{hashlib.sha256(data).hexdigest()}".encode()).hexdigest()
-
 
 LAST_GENERATION = 8
 """A key's winner has a file of its own for each time it was found unfinished or refused, this many at most."""
@@ -105,6 +54,10 @@ TRIALS_SCHEMA = "kerntune.trials/1"
 
 MOST_TRIAL_FILES = 64
 """Files of trials of one question that are read."""
+
+
+File = TypeVar("File", bound=msgspec.Struct)
+"""What a file of the store holds."""
 
 
 class TrialsFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -151,14 +104,14 @@ class SharedStore:
         folder = winner_folder(key)
         left = self.unread.get(folder)
         if left is None:
-            listed = self._ask(NamesRequest(folder))
+            listed = self.client.ask(NamesRequest(folder))
             if not isinstance(listed, Names):
                 return None
             left = frozenset(filter(WINNER_FILE.fullmatch, listed.names))
         elif not any(_digest(name) == key.digest() for name in left):
             return []
         names = _whole_keys(sorted(left, key=lambda name: (_digest(name) != key.digest(), name)))
-        read = self._ask(ReadRequest(names, MAX_ENTRY)) if names else Contents(())
+        read = self.client.ask(ReadRequest(names, MAX_ENTRY)) if names else Contents(())
         if not isinstance(read, Contents):
             return None
         files = dict(zip(names, read.data, strict=True))
@@ -180,7 +133,7 @@ class SharedStore:
         found = None
         for generation in range(1, LAST_GENERATION + 1):
             name = winner_name(key, generation)
-            reply = self._ask(ReadRequest((name,), MAX_ENTRY))
+            reply = self.client.ask(ReadRequest((name,), MAX_ENTRY))
             if not isinstance(reply, Contents) or (data := reply.data[0]) is None:
                 break
             one = self.winner_of(name, data, key)
@@ -199,7 +152,7 @@ class SharedStore:
         data = codec.to_json(mine)
         for generation in range(1, LAST_GENERATION + 1):
             name = winner_name(mine.key, generation)
-            reply = self._ask(CreateRequest(name, data, MAX_ENTRY))
+            reply = self.client.ask(CreateRequest(name, data, MAX_ENTRY))
             if not isinstance(reply, WriteReply):
                 return None
             if reply.won:
@@ -213,7 +166,7 @@ class SharedStore:
         """Store a winner in the place of all others of its key; of several processes the last one's stays."""
         if self.is_read_only:
             return False
-        reply = self._ask(ReplaceRequest(winner_name(mine.key, 1), codec.to_json(mine)))
+        reply = self.client.ask(ReplaceRequest(winner_name(mine.key, 1), codec.to_json(mine)))
         if not isinstance(reply, WriteReply):
             return False
         if not mine.untried:
@@ -223,31 +176,24 @@ class SharedStore:
 
     def winner_of(self, name: str, data: bytes, key: WinnerKey | None = None) -> Winner | None:
         """What a file says, if it is what its name says."""
-        if self.refused.has(name, data):
-            return None
-        try:
-            if len(data) > MAX_ENTRY:
-                raise CacheError(f"{self._shown(name)}: has more than the {MAX_ENTRY} bytes that it may have")
-            found = codec.from_json(data, Winner, keys.SCHEMA, where=self._shown(name), error=CacheError)
+
+        def check(found: Winner) -> None:
             if found.key.digest() != _digest(name) or (key or found.key) != found.key:
                 raise CacheError(f"{self._shown(name)}: is of another key than its name says")
-        except StoreError as exc:
-            if not codec.is_newer(data, keys.SCHEMA):
-                self.refused.add(name, data, str(exc))
-            return None
-        return found
+
+        return self._usable(name, data, Winner, keys.SCHEMA, check)
 
     # trials
 
     def trials_of(self, key: TrialKey) -> list[StoredTrial] | None:
         """What others have stored of a question: two requests."""
-        listed = self._ask(NamesRequest(trials_folder(key)))
+        listed = self.client.ask(NamesRequest(trials_folder(key)))
         if not isinstance(listed, Names):
             return None
         names = tuple(name for name in listed.names if name.endswith(".json"))[:MOST_TRIAL_FILES]
         if not names:
             return []
-        read = self._ask(ReadRequest(names, MAX_ENTRY))
+        read = self.client.ask(ReadRequest(names, MAX_ENTRY))
         if not isinstance(read, Contents):
             return None
         found = (self.trials_in(name, data, key) for name, data in zip(names, read.data, strict=True) if data)
@@ -260,24 +206,33 @@ class SharedStore:
 
     def trials_in(self, name: str, data: bytes, key: TrialKey | None = None) -> Iterable[StoredTrial]:
         """What a file has, if that is what its name says."""
+        asked = key.digest() if key is not None else name.split("/")[-2]
+
+        def check(found: TrialsFile) -> None:
+            if any(t.key.digest() != asked or t.schema != trials.SCHEMA for t in found.trials):
+                raise CacheError(f"{self._shown(name)}: has trials of another question than its name says")
+
+        found = self._usable(name, data, TrialsFile, TRIALS_SCHEMA, check)
+        return () if found is None else found.trials
+
+    def _usable(
+        self, name: str, data: bytes, kind: type[File], schema: str, check: Callable[[File], None]
+    ) -> File | None:
+        """What a file holds. None for one that is refused, now (:class:`StoreError`, or what ``check`` raises) or
+        before, and for one of a later schema."""
         if self.refused.has(name, data):
-            return ()
+            return None
         where = self._shown(name)
         try:
             if len(data) > MAX_ENTRY:
                 raise CacheError(f"{where}: has more than the {MAX_ENTRY} bytes that it may have")
-            found = codec.from_json(data, TrialsFile, TRIALS_SCHEMA, where=where, error=CacheError).trials
-            asked = key.digest() if key is not None else name.split("/")[-2]
-            if any(t.key.digest() != asked or t.schema != trials.SCHEMA for t in found):
-                raise CacheError(f"{where}: has trials of another question than its name says")
+            found = codec.from_json(data, kind, schema, where=where, error=CacheError)
+            check(found)
         except StoreError as exc:
-            if not codec.is_newer(data, TRIALS_SCHEMA):
+            if not codec.is_newer(data, schema):
                 self.refused.add(name, data, str(exc))
-            return ()
+            return None
         return found
-
-    def _ask(self, request: StoreRequest) -> object:
-        return self.client.ask(request)
 
     def _shown(self, name: str) -> str:
         return f"{shown_url(self.url)}/{name}"
@@ -334,41 +289,6 @@ def _kernel_name(key: Question) -> str:
     digest = hashlib.sha256("\0".join(_kernel_of(key)).encode()).hexdigest()[:32]
     known = re.sub(r"[^A-Za-z0-9_]+", "-", key.kernel)[:80] or "kernel"
     return f"{known}-{digest}"
-
-
-# which store
-
-
-def store_url() -> str:
-    """``KERNTUNE_STORE``; empty if no store is shared. :class:`UsageError` for a URL of which of several writers all
-    may believe that they were first, or that is none."""
-    url = os.environ.get("KERNTUNE_STORE", "")
-    if url:
-        check_url(url, "KERNTUNE_STORE")
-    return url.rstrip("/")
-
-
-def check_url(url: str, variable: str = "") -> None:
-    """:class:`UsageError` for what can't be a store; it names the ``variable`` that the URL is from, if it is."""
-    shown = shown_url(url)
-    where = f"{variable} is {shown!r}" if variable else shown
-    known = sorted({"file", *CONDITIONAL, *SFTP, *READ_ONLY})
-    if not is_url(url):
-        raise UsageError(f"{where}: no URL; for a folder write file:///path")
-    if url.partition("://")[0] not in known:
-        raise UsageError(
-            f"{where}: nothing is known there by which one of several writers is the "
-            f"first, so ranks could go on with different winners; use one of {', '.join(f'{k}://' for k in known)}"
-        )
-    try:
-        check_place(url)
-    except UsageError as exc:
-        raise UsageError(f"{where}: {str(exc).removeprefix(f'{shown}: ')}") from None
-    if os.environ.get("KERNTUNE_STORE_BINARIES"):
-        raise UsageError(
-            "KERNTUNE_STORE_BINARIES is set: compiled kernels are never taken from a store by this kerntune; Triton's "
-            "own TRITON_REMOTE_CACHE_BACKEND shares them"
-        )
 
 
 def store_folder(folder: Path, url: str) -> Path:

@@ -1,4 +1,4 @@
-"""Asks a store through its process, or from this process for commands.
+"""Says which store is shared, and asks it through its process, or from this process for commands.
 
 A store that doesn't answer costs one call a second, and is left alone then. Commands wait as long as it takes, and say
 what goes wrong.
@@ -21,8 +21,8 @@ from kerntune.base.child_process import module_command
 from kerntune.base.frames import Reader, Timeout, send
 from kerntune.base.store_process import URL, StoreServer
 from kerntune.base.store_requests import ReadRequest, StoreFailed, StoreReady, StoreReply, StoreRequest
-from kerntune.base.url_files import shown_url
-from kerntune.errors import CacheError, FrameError, PeerTimeout
+from kerntune.base.url_files import CONDITIONAL, READ_ONLY, SFTP, check_place, is_url, shown_url
+from kerntune.errors import CacheError, FrameError, PeerTimeout, UsageError
 from kerntune.tuning.cache.entries import tell_user
 
 WAIT_S = 0.5
@@ -271,7 +271,7 @@ def warn(text: str) -> None:
 
 
 class DirectClient:
-    """As :class:`kerntune.tuning.cache.store_client.StoreClient`, but :class:`CacheError` says what failed."""
+    """As :class:`StoreClient`, for a command: it works in this process, and :class:`CacheError` says what failed."""
 
     def __init__(self, url: str) -> None:
         self._server, self._url = StoreServer(url, None), url
@@ -294,3 +294,38 @@ class DirectClient:
             pass
         if self._server.failed:
             raise CacheError(f"{shown_url(self._url)}: {self._server.failed}")
+
+
+# which store
+
+
+def store_url() -> str:
+    """``KERNTUNE_STORE``; empty if no store is shared. :class:`UsageError` for a URL of which of several writers all
+    may believe that they were first, or that is none."""
+    url = os.environ.get("KERNTUNE_STORE", "")
+    if url:
+        check_url(url, "KERNTUNE_STORE")
+    return url.rstrip("/")
+
+
+def check_url(url: str, variable: str = "") -> None:
+    """:class:`UsageError` for what can't be a store; it names the ``variable`` that the URL is from, if it is."""
+    shown = shown_url(url)
+    where = f"{variable} is {shown!r}" if variable else shown
+    known = sorted({"file", *CONDITIONAL, *SFTP, *READ_ONLY})
+    if not is_url(url):
+        raise UsageError(f"{where}: no URL; for a folder write file:///path")
+    if url.partition("://")[0] not in known:
+        raise UsageError(
+            f"{where}: nothing is known there by which one of several writers is the "
+            f"first, so ranks could go on with different winners; use one of {', '.join(f'{k}://' for k in known)}"
+        )
+    try:
+        check_place(url)
+    except UsageError as exc:
+        raise UsageError(f"{where}: {str(exc).removeprefix(f'{shown}: ')}") from None
+    if os.environ.get("KERNTUNE_STORE_BINARIES"):
+        raise UsageError(
+            "KERNTUNE_STORE_BINARIES is set: compiled kernels are never taken from a store by this kerntune; Triton's "
+            "own TRITON_REMOTE_CACHE_BACKEND shares them"
+        )

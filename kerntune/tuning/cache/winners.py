@@ -1,9 +1,9 @@
 """Has winners of earlier runs on disk, and those that packages ship: what was tuned once is not tuned again.
 
-Files of packages are one per device and read only. A file that other users can write to is ignored, and so is one in a
-folder where they can replace it; both are reported. A package calls
-``kerntune.tuning.cache.add_shipped(Path(__file__).parent / "winners")``. ``KERNTUNE_WINNERS`` names more folders,
-separated as in ``PATH``. ``kerntune cache export --per-device`` makes such files.
+A package ships one file for each kind of device, which is only read. ``kerntune cache export --per-device`` makes such
+files. A package calls ``kerntune.tuning.cache.add_shipped(Path(__file__).parent / "winners")``. ``KERNTUNE_WINNERS``
+names more folders, separated as in ``PATH``. A file that other users can write to is ignored, and so is one in a folder
+where they can replace it; both are reported.
 """
 
 from __future__ import annotations
@@ -24,13 +24,12 @@ from kerntune.base.device import Environment
 from kerntune.errors import CacheError, StoreError
 from kerntune.tuning.cache.entries import Entries, default_folder
 from kerntune.tuning.cache.keys import SCHEMA, QuestionIndex, Winner, WinnerKey, why_missed
-from kerntune.tuning.cache.keys import SCHEMA as WINNER_SCHEMA
 
 
 class WinnerCache:
     """One small file a winner, safe under many processes. A damaged file is set aside, never fatal.
 
-    What isn't in the folder is looked for among the winners that packages ship (:mod:`kerntune.tuning.cache.winners`).
+    What isn't in the folder is looked for among the winners that packages ship (:func:`find_shipped`).
     """
 
     def __init__(self, folder: Path | None = None) -> None:
@@ -45,7 +44,7 @@ class WinnerCache:
 
     def get(self, key: WinnerKey) -> Winner | None:
         """The stored winner, else a shipped one, else None."""
-        return self.own(key) or find(key, self._entries.tell)
+        return self.own(key) or find_shipped(key, self._entries.tell)
 
     def put(
         self,
@@ -165,7 +164,7 @@ def add_shipped(folder: Path) -> None:
         _folders.append(folder)
 
 
-def folders() -> list[Path]:
+def shipped_folders() -> list[Path]:
     """Where shipped winners are looked for, in order."""
     named = os.environ.get("KERNTUNE_WINNERS", "")
     return [*_folders, *(Path(name) for name in named.split(os.pathsep) if name)]
@@ -184,21 +183,21 @@ MAX_SLUG = 200
 """Characters of a name; most file systems end at 255 bytes."""
 
 
-def find(key: WinnerKey, tell: Callable[[str], None]) -> Winner | None:
+def find_shipped(key: WinnerKey, tell: Callable[[str], None]) -> Winner | None:
     """The first shipped winner for a key. Files are read once a process; a damaged one is reported and left
     unchanged."""
     digest = key.digest()
-    for folder in folders():
+    for folder in shipped_folders():
         found = _winners(folder / file_name(key.target, key.device), tell).get(digest)
         if found is not None and found.key == key:
             return found
     return None
 
 
-def of_device(target: str, device: str, tell: Callable[[str], None]) -> list[Winner]:
+def shipped_of_device(target: str, device: str, tell: Callable[[str], None]) -> list[Winner]:
     """All shipped winners of a kind of device."""
     name = file_name(target, device)
-    return [winner for folder in folders() for winner in _winners(folder / name, tell).values()]
+    return [winner for folder in shipped_folders() for winner in _winners(folder / name, tell).values()]
 
 
 def _winners(path: Path, tell: Callable[[str], None]) -> dict[str, Winner]:
@@ -250,7 +249,7 @@ def read_file(path: Path) -> DeviceWinners:
         raise FileNotFoundError(path)
     most = codec.MAX_REPORT_VALUES
     found = codec.from_json(data, DeviceWinners, SHIPPED_SCHEMA, where=str(path), error=CacheError, most_values=most)
-    wrong = [w for w in found.winners if w.schema != WINNER_SCHEMA]
+    wrong = [w for w in found.winners if w.schema != SCHEMA]
     if wrong:
         raise CacheError(f"{path}: holds winners of schema {wrong[0].schema!r}; export them anew")
     return found
@@ -261,7 +260,6 @@ def write_file(folder: Path, winners: Sequence[Winner]) -> Path:
     key = winners[0].key
     path = folder / file_name(key.target, key.device)
     ordered = tuple(sorted(winners, key=lambda w: w.key.digest()))
-    codec.write_atomic(
-        path, codec.to_json(DeviceWinners(SHIPPED_SCHEMA, key.target, key.device, ordered)), error=CacheError
-    )
+    found = DeviceWinners(SHIPPED_SCHEMA, key.target, key.device, ordered)
+    codec.write_atomic(path, codec.to_json(found), error=CacheError)
     return path

@@ -18,15 +18,15 @@ from kerntune.capture.entry_points import BareLaunches
 from kerntune.capture.launch import launch_device, probe_of
 from kerntune.capture.memory_plan import Plan
 from kerntune.compiling.compiler import Compiled
-from kerntune.errors import BackendError, KerntuneError, LaunchFault, LaunchTimeout, TrialError, UsageError
-from kerntune.gpu.base import Backend, Gpu
+from kerntune.errors import KerntuneError, LaunchFault, LaunchTimeout, TrialError, UsageError
+from kerntune.gpu.base import Backend
 from kerntune.gpu.probe import captures_graph
 from kerntune.kernels.compat.torch_private import runs_backward
 from kerntune.kernels.source import kernel_name
 from kerntune.tuning import context
 from kerntune.tuning.choices.stored_choices import BareLaunch, LaunchFaults
 from kerntune.tuning.first_launches import launch_elsewhere, recording_of
-from kerntune.tuning.isolation import KEPT, Isolate, Isolation, IsolationError, unsaid
+from kerntune.tuning.isolation import KEPT, Isolate, Isolation, IsolationError, device_of, unsaid
 
 FOLLOWS = "it follows addresses, which lead somewhere else in another process"
 
@@ -246,14 +246,6 @@ def named_fault(kernel: str, fault: LaunchFault) -> LaunchFault:
     found = LaunchFault(f"kernel {kernel}: {before}{fault}{after}")
     found.remembered, found.passing = fault.remembered, fault.passing
     return found
-
-
-def device_of(gpu: Gpu) -> object:
-    """What tells a device from others: several objects stand for it."""
-    try:
-        return gpu.spec, gpu.first_launch_arguments()
-    except BackendError:
-        return gpu.spec, None
 
 
 def _launch_again_if_late(launch: Callable[[], str]) -> str:

@@ -254,7 +254,8 @@ class Operation:
     ) -> tuple[int, bool]:
         assert backend.gpu is not None
         begin, options = time.perf_counter(), self._options()
-        call, first_runs = functools.partial(_call, self.parameters), self._first_runs(winners, backend, options)
+        call = functools.partial(_call, self.parameters)
+        first_runs = ImplementationRuns(self.name, backend, options.isolate, LaunchFaults(winners))
         given = self.reference, options.verification, backend.gpu, first_runs
         deciding = Deciding(self.name, self.implementations, values, call, *given)
         incumbent = winners.incumbent(site)
@@ -281,9 +282,6 @@ class Operation:
         )
         warn_left_out(self.name, left_out, deciding.notes)
         return index, True
-
-    def _first_runs(self, winners: ChoiceWinners, backend: Backend, options: TuneOptions) -> ImplementationRuns:
-        return ImplementationRuns(self.name, backend, options.isolate, LaunchFaults(winners))
 
     def _of_baseline(self, values: Mapping[str, Any]) -> int | None:
         """The implementation that a gated test's baseline has for such a call."""

@@ -24,7 +24,7 @@ from kerntune.kernels.source import source_hash
 from kerntune.tuning.cache import StoredTrial, TrialCache, TrialKey, WinnerKey
 from kerntune.tuning.cache.trials import SCHEMA
 from kerntune.tuning.choices.declaration import NAME, ChoiceCandidate
-from kerntune.tuning.stored_trials import FAILURE_FIELDS, specialization_of
+from kerntune.tuning.stored_trials import FAILURE_FIELDS, alike_environments, specialization_of
 from kerntune.tuning.stored_winners import Winners, distance
 
 PROTOCOL = "choice/2"
@@ -193,7 +193,7 @@ class LaunchFaults:
             return None
         today = self._winners.environment()
         for trial in stored:
-            if all(getattr(trial.environment, f) == getattr(today, f) for f in FAILURE_FIELDS):
+            if alike_environments(trial.environment, today, FAILURE_FIELDS):
                 fault = LaunchFault(trial.failure)
                 fault.remembered = True
                 return fault

@@ -61,6 +61,11 @@ def describe(tuner: Any, args: Sequence[Any], kwargs: Mapping[str, Any], configs
     )  # fmt: skip
 
 
+def tuner_among_layers(kernel: Any) -> Any:
+    """The tuner of a kernel, below other decorators or not; None if it has none."""
+    return next((layer for layer in wrappers(kernel) if hasattr(layer, "configs") and hasattr(layer, "keys")), None)
+
+
 def _key(tuner: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> str:
     if not hasattr(tuner, "keys"):
         return ""
@@ -191,8 +196,6 @@ def _words_of_configs(
 
 
 def _defaults(tuner: Any) -> dict[str, Any]:
-    import inspect
-
     parameters = inspect.signature(function_of(tuner)).parameters.values()
     return {p.name: p.default for p in parameters if p.default is not inspect.Parameter.empty}
 

@@ -1,4 +1,7 @@
-"""An executor for the GPUs of this host: each has a pool of one process, so that one that breaks takes no other."""
+"""An executor for the GPUs of this host: each has a pool of one process, so that one that breaks takes no other.
+
+A process gets the work whose code it has loaded, and helps the others when it has no more.
+"""
 
 from __future__ import annotations
 
@@ -8,16 +11,16 @@ import os
 import signal
 import sys
 import threading
+from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor
 from dataclasses import dataclass, field
 from multiprocessing.context import SpawnContext, SpawnProcess
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 from kerntune.base.orphans import end_with_parent
 from kerntune.errors import UsageError
 from kerntune.gpu.host_gpus import CUDA, listed, turned
-from kerntune.tuning.many.work_by_kind import WorkByKind
 
 Work = tuple["Future[Any]", Callable[..., Any], tuple[Any, ...]]
 
@@ -228,3 +231,54 @@ class GpuPools:
             else:
                 future.set_result(result)
         pool.end()
+
+
+T = TypeVar("T")
+
+
+class WorkByKind(Generic[T]):
+    """A queue for several takers, each with a name of its own. A taker gets, of what waits,
+
+    1. the oldest work of a kind that no taker has had: to compile it takes long, and keeps the processors busy;
+    2. work of a kind that it has had, whose code it has loaded already;
+    3. work of the kind of which the most is left.
+    """
+
+    def __init__(self) -> None:
+        self._changed = threading.Condition()
+        self._waiting: dict[str, deque[T]] = {}
+        self._had: dict[str, set[object]] = {}
+        self._ended = False
+
+    def put(self, kind: str, work: T) -> None:
+        """Add work."""
+        with self._changed:
+            self._waiting.setdefault(kind, deque()).append(work)
+            self._changed.notify()
+
+    def take(self, taker: object) -> T | None:
+        """The taker's next work, once there is some; None after the :meth:`end`, when none is left."""
+        with self._changed:
+            while not self._waiting:
+                if self._ended:
+                    return None
+                self._changed.wait()
+            kind = self._kind_for(taker)
+            self._had.setdefault(kind, set()).add(taker)
+            work = self._waiting[kind].popleft()
+            if not self._waiting[kind]:
+                del self._waiting[kind]
+            return work
+
+    def end(self) -> None:
+        """No taker waits any more."""
+        with self._changed:
+            self._ended = True
+            self._changed.notify_all()
+
+    def _kind_for(self, taker: object) -> str:
+        new = next((kind for kind in self._waiting if kind not in self._had), None)
+        if new is not None:
+            return new
+        own = [kind for kind in self._waiting if taker in self._had[kind]]
+        return own[0] if own else max(self._waiting, key=lambda kind: len(self._waiting[kind]))

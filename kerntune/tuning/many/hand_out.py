@@ -3,10 +3,14 @@
 Jobs of one kind have the same code to compile: the kernel and the types of its arguments are the same. One job of each
 kind is given out first, the others when that one has come back. What the first one compiles, the compiler's cache on
 disk has for the others. If two of a kind began together, each of their processes would compile all of its configs.
+
+Dask can be asked to have a job done by one worker. A job of a kind that a worker has had is kept for it, while that
+leaves no other worker idle.
 """
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import queue
 from collections import Counter, deque
@@ -28,11 +32,9 @@ from kerntune.base.tuning_job import (
     TuningJob,
 )
 from kerntune.errors import StoreError
-from kerntune.tuning.many.dask_executor import with_affinity
 from kerntune.tuning.many.job_run import Ended, JobRequest, KeyOutcome, encoded, outcome_of, run_job
-from kerntune.tuning.many.worker_affinity import WorkerAffinity
 
-TIMES = 3
+MOST_TRIES = 3
 """How often a job is given out at most: once, and twice more where a process that had it died."""
 
 WINDOW = 1024
@@ -56,7 +58,7 @@ class JobExecutor(Protocol):
     """Anything that has work done elsewhere. One with a method ``submit_of(kind, function, *arguments)`` gets the kind
     of each job: jobs of a kind have the same code, and a process that has loaded it should get more of them. One with
     ``submit_on(worker, function, *arguments)`` and ``workers()`` is asked to have a job done by a worker that has its
-    code (:class:`~kerntune.tuning.many.dask_executor.DaskExecutor`)."""
+    code (:class:`DaskExecutor`)."""
 
     def submit(self, function: Callable[..., Any], /, *arguments: Any) -> Any:
         """Have ``function(*arguments)`` done; a :class:`Result`."""
@@ -75,8 +77,8 @@ class HandOut:
     """Iterate over it: the outcomes as they come. :meth:`cancel` withdraws what no process has begun.
 
     Any exception of a result means that the process is gone that had the job: :func:`run_job` itself raises none for
-    what goes wrong with a call. Such a job is given out again, :data:`TIMES` times in all. Of jobs with the same code
-    to compile one goes first, and the others when it has come back (:class:`WaitingJobs`).
+    what goes wrong with a call. Such a job is given out again, :data:`MOST_TRIES` times in all. Of jobs with the same
+    code to compile one goes first, and the others when it has come back (:class:`WaitingJobs`).
     """
 
     def __init__(
@@ -172,15 +174,15 @@ class HandOut:
 
     def _died(self, given: _SubmittedJob, exc: Exception) -> KeyOutcome | None:
         self._affinity.died(given.job.kind, given.kept_for)
-        if given.job.times < TIMES:
+        if given.job.times < MOST_TRIES:
             self._waiting.again(given.job)
             return None
         self._waiting.ended(given.job)
         self._affinity.ended(given.job.kind, "", "")
-        return lost(given.job.request.job, given.job.times, exc)
+        return lost_outcome(given.job.request.job, given.job.times, exc)
 
 
-def lost(job: TuningJob, times: int, exc: BaseException) -> KeyOutcome:
+def lost_outcome(job: TuningJob, times: int, exc: BaseException) -> KeyOutcome:
     """The outcome of a job whose processes all died."""
     error = (
         f"{job}: each of {times} processes that tuned it ended ({type(exc).__name__}: {exc}); tune it alone to see "
@@ -272,3 +274,82 @@ def _of_scalar(value: ScalarText) -> str:
     number = int(value.text)
     bits = 32 if -(1 << 31) <= number < 1 << 31 else 64
     return "int 1" if number == 1 else f"int{bits}{'' if number % DIVISIBLE else ' divisible'}"
+
+
+MOST_KEPT_SHARE = 0.75
+"""Of the jobs that are left, by workers: more than this share is not kept for one, so that those that are faster have
+something to take. With two workers and keys of 0.1 to 0.7 s nothing waits at the end, and few kinds are met twice."""
+
+
+class WorkerAffinity:
+    """The jobs of a kind stay with the worker that had its first one, up to :data:`MOST_KEPT_SHARE`. Any worker may
+    have the others.
+
+    ``jobs`` are to be done, by ``workers()``, which is asked as kinds come back, and workers that had no job yet: a
+    cluster may grow meanwhile. 0 means that it isn't known, and that no job is kept for a worker.
+    """
+
+    def __init__(self, jobs: int, workers: Callable[[], int]) -> None:
+        self._left, self._workers, self._ask = jobs, 0, workers
+        self._at: dict[str, str] = {}
+        """By kind, the worker that has had it."""
+
+        self._kept: Counter[str] = Counter()
+        """By worker, the jobs that are kept for it and have not ended."""
+
+        self._met: set[str] = set()
+
+    def choose(self, kind: str) -> str:
+        """The worker to keep a job of this kind for; empty if any may have it. Tell :meth:`ended` or :meth:`died`."""
+        worker = self._at.get(kind, "")
+        if not worker or not self._workers or self._kept[worker] + 1 > MOST_KEPT_SHARE * self._left / self._workers:
+            return ""
+        self._kept[worker] += 1
+        return worker
+
+    def ended(self, kind: str, kept: str, worker: str) -> None:
+        """A job has come back from ``worker`` (empty if that isn't known); it was ``kept`` for one, or for none."""
+        self._left -= 1
+        self._kept[kept] -= bool(kept)
+        if worker and (kind not in self._at or worker not in self._met):
+            self._at.setdefault(kind, worker)
+            self._met.add(worker)
+            self._workers = self._ask()
+
+    def died(self, kind: str, kept: str) -> None:
+        """A job's worker is gone: any worker may have what is left of its kind, until one of it has come back."""
+        self._kept[kept] -= bool(kept)
+        self._at.pop(kind, None)
+
+
+class DaskExecutor:
+    """Around what ``Client.get_executor()`` gives (``distributed.cfexecutor.ClientExecutor``).
+
+    Dask's scheduler decides: ``workers=`` with ``allow_other_workers=True`` is a preference, which its work stealing
+    overrides, and so does the loss of that worker.
+    """
+
+    def __init__(self, executor: Any) -> None:
+        self._executor = executor
+
+    def submit(self, function: Callable[..., Any], /, *arguments: Any) -> Any:
+        """Have ``function(*arguments)`` done by any worker."""
+        return self._executor.submit(function, *arguments)
+
+    def submit_on(self, worker: str, function: Callable[..., Any], /, *arguments: Any) -> Any:
+        """Have it done by the worker with this address if possible."""
+        return self._executor.submit(function, *arguments, workers=[worker], allow_other_workers=True)
+
+    def workers(self) -> int:
+        """How many there are now; 0 if that can't be known, or if the user has said which ones are to work."""
+        if "workers" in getattr(self._executor, "_kwargs", {"workers": "unknown"}):
+            return 0
+        with contextlib.suppress(Exception):  # of another version of Dask, or of its connection
+            return len(self._executor._client.nthreads())
+        return 0
+
+
+def with_affinity(executor: Any) -> Any:
+    """The same executor, or a :class:`DaskExecutor` around Dask's."""
+    package = type(executor).__module__.partition(".")[0]
+    return DaskExecutor(executor) if package == "distributed" else executor

@@ -1,6 +1,6 @@
 """Tunes one described call in whatever process it was given to, and says what became of it.
 
-Request and outcome are bytes, so that they can be sent between processes.
+Request and outcome travel as bytes of JSON, which any executor can carry.
 """
 
 from __future__ import annotations
@@ -24,12 +24,11 @@ from kerntune.errors import KerntuneError, StoreError, UsageError
 from kerntune.gpu.base import Backend
 from kerntune.gpu.made_arguments import make_arguments
 from kerntune.kernels import compat
-from kerntune.kernels.source import jit_of, wrappers
+from kerntune.kernels.source import jit_of
 from kerntune.tuning import context, tuned_call
 from kerntune.tuning.cache import Winner
 from kerntune.tuning.isolation import KEPT
-from kerntune.tuning.many.dask_executor import dask_worker
-from kerntune.tuning.many.describing import tuner_of
+from kerntune.tuning.many.describing import tuner_among_layers, tuner_of
 from kerntune.tuning.many.shapes_file import SHAPES, noting
 from kerntune.tuning.tune_options import ALL
 
@@ -118,7 +117,7 @@ NOTHING_STORED = "nothing was stored: its grid is empty, or it can't be timed"
 
 
 def run_job(request: bytes) -> bytes:
-    """A :class:`~kerntune.tuning.many.job_run.JobRequest` to its outcome, both as bytes: what is given to an executor.
+    """A :class:`JobRequest` to its outcome, both as bytes: what is given to an executor.
 
     Whatever goes wrong with the call is in the outcome. An exception means that this process can't go on.
     """
@@ -169,7 +168,7 @@ def _tuned(job: TuningJob, kernel: Any, modules: tuple[str, ...], force: bool) -
     args, words = make_arguments(job, find)
     if job.configs:
         return _tuned_among(job, jit_of(kernel), args, words, force)
-    tuner = _tuner_in(job, kernel)
+    tuner = _tuner_in(kernel)
     with _settings(tuner, TuneMode.FORCE if force else TuneMode.AUTO):
         site, winners = tuned_call.site_and_winners(tuner, args, words)
         if len(site.candidates) == 1:
@@ -207,8 +206,8 @@ def _won(job: TuningJob, site: Site, winner: Winner, ended: Ended) -> KeyOutcome
     return _outcome(job, ended, config=str(winner.config), time_ns=winner.time_ns, winner=winner, notes=notes)
 
 
-def _tuner_in(job: TuningJob, kernel: Any) -> Any:
-    tuner = next((layer for layer in wrappers(kernel) if hasattr(layer, "configs") and hasattr(layer, "keys")), None)
+def _tuner_in(kernel: Any) -> Any:
+    tuner = tuner_among_layers(kernel)
     if tuner is None:
         raise UsageError("it has no tuner any more: no @triton.autotune or @kerntune.autotune; record the shapes anew")
     return tuner
@@ -254,3 +253,11 @@ def _spoiled(backend: Backend | None) -> bool:
     except Exception:
         return True
     return False
+
+
+def dask_worker() -> str:
+    """The address of the Dask worker whose task this thread does; empty if it does none."""
+    distributed = sys.modules.get("distributed")
+    with contextlib.suppress(Exception):  # no task of a worker; a package of another kind with this name
+        return str(distributed.get_worker().address) if distributed else ""
+    return ""

@@ -112,7 +112,7 @@ def noting() -> bool:
     return bool(os.environ.get(SHAPES))
 
 
-def note(tuner: Any, args: Sequence[Any], kwargs: Mapping[str, Any], configs: Sequence[Config] = ()) -> None:
+def note_call(tuner: Any, args: Sequence[Any], kwargs: Mapping[str, Any], configs: Sequence[Config] = ()) -> None:
     """Note a call. What can't be described or written is a warning: the run goes on as without."""
     path = os.environ.get(SHAPES)
     if not path:

@@ -19,9 +19,8 @@ from typing import Any, TextIO, Union
 from kerntune.base.formatting import visible
 from kerntune.base.tuning_job import TuningJob
 from kerntune.errors import CacheError, StoreError, UsageError
-from kerntune.kernels.source import wrappers
 from kerntune.tuning.cache import WinnerCache
-from kerntune.tuning.many.describing import describe
+from kerntune.tuning.many.describing import describe, tuner_among_layers
 from kerntune.tuning.many.gpu_pools import GpuPools, chosen_gpus
 from kerntune.tuning.many.hand_out import HandOut, JobExecutor
 from kerntune.tuning.many.job_run import Ended, JobRequest, KeyOutcome, outcome_of
@@ -55,7 +54,7 @@ def tuning_job(kernel: Any, grid: Any, *args: Any, **kwargs: Any) -> TuningJob:
     memory. :class:`UsageError` for a call that can't be described, which says why: the kernel must be a module's, and
     arguments numbers, texts, tensors, dtypes, TMA descriptors, kernels, or tuples and lists of these.
     """
-    tuner = next((layer for layer in wrappers(kernel) if hasattr(layer, "configs") and hasattr(layer, "keys")), None)
+    tuner = tuner_among_layers(kernel)
     if tuner is None:
         raise UsageError(f"{kernel!r} has no tuner: put @kerntune.autotune or @triton.autotune above @triton.jit")
     job = describe(tuner, args, {**kwargs, "grid": grid})

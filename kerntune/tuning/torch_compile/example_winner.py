@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from kerntune.base.policy import TuneMode
 from kerntune.capture import Capture
-from kerntune.errors import CacheMissError
 from kerntune.kernels import compat
 from kerntune.tuning import context
 from kerntune.tuning.cache import WinnerCache
@@ -37,10 +37,7 @@ class ExampleLayout:
 
     def numel(self) -> int:
         """The number of elements."""
-        count = 1
-        for size in self.shape:
-            count *= size
-        return count
+        return math.prod(self.shape)
 
     @staticmethod
     def data_ptr() -> int:
@@ -71,20 +68,17 @@ def _stored(tuner: Any, named: Mapping[str, Any]) -> Any:
     if engine is None or not engine.keep or unknown or backend is None or backend.gpu is None:
         return None
     mode = mode_of(tuner)
-    if any(_open(value) for value in named.values()) or mode is TuneMode.FORCE:
+    if any(isinstance(value, OpenTensor) for value in named.values()) or mode is TuneMode.FORCE:
         return None
-    lax = options_of(tuner, keep=True).verification.lax
+    lax = options_of(tuner).verification.lax
     winners = Winners(with_store(WinnerCache()), mode, backend.gpu, lax)
-    given = list(named)
-    names = tuner.arg_names
+    given, names = list(named), tuner.arg_names
     count = next((i for i, name in enumerate(given) if i >= len(names) or name != names[i]), len(given))
     args, kwargs = [named[name] for name in given[:count]], {name: named[name] for name in given[count:]}
     try:
         site = Capture(backend, context.COMPILER).site_of(tuner, args, kwargs)
         index = winners.find(site)
-    except CacheMissError:
-        return None
-    except Exception:  # the user's pruning may need more of an argument than a graph has while it is made
+    except Exception:  # no stored winner; or the user's pruning needs more of an argument than a traced graph has
         return None
     if index is None:
         return None
@@ -104,10 +98,6 @@ class OpenTensor:
     """A tensor of which only the dtype is known."""
 
     dtype: Any
-
-
-def _open(value: Any) -> bool:
-    return isinstance(value, OpenTensor)
 
 
 def _known(value: Any, hints: bool) -> Any:

@@ -25,7 +25,7 @@ from kerntune.kernels.source import function_of, is_kernel, jit_of, source_hash,
 from kerntune.tuning.context import PlainPath, engine_of
 from kerntune.tuning.torch_compile.launch_arguments import (
     ArgumentPlan,
-    Given,
+    GraphValue,
     KnownValue,
     RebuiltFunction,
     Values,
@@ -78,15 +78,24 @@ class GraphLaunch:
     @cached_property
     def memo(self) -> GridMemo:
         """Grids that are remembered."""
-        named = [*zip(self.tuner.arg_names, self.args, strict=False), *self.kwargs]
-        settled = (n for n, plan in named if is_fixed(plan) or (isinstance(plan, Given) and plan.kind == "ints"))
+        named = self.named_plans.items()
+        settled = (n for n, plan in named if is_fixed(plan) or (isinstance(plan, GraphValue) and plan.kind == "ints"))
         return GridMemo(self.tuner, frozenset(settled), self.layouts)
+
+    @property
+    def plans(self) -> tuple[ArgumentPlan, ...]:
+        """How the kernel's arguments are made, positional ones first."""
+        return (*self.args, *(plan for _, plan in self.kwargs))
+
+    @property
+    def named_plans(self) -> dict[str, ArgumentPlan]:
+        """The same by the arguments' names."""
+        return dict([*zip(self.tuner.arg_names, self.args, strict=False), *self.kwargs])
 
     @property
     def fixed(self) -> tuple[Any, ...]:
         """The values that are the same at every call, positional ones first; None where there is another at each."""
-        plans = (*self.args, *(plan for _, plan in self.kwargs))
-        return tuple(plan.value if isinstance(plan, KnownValue) else None for plan in plans)
+        return tuple(plan.value if isinstance(plan, KnownValue) else None for plan in self.plans)
 
     @property
     def path(self) -> Any:
@@ -135,7 +144,7 @@ def launch_of(token: str) -> GraphLaunch:
 
 
 def _digest(launch: GraphLaunch) -> str:
-    told = (*launch.args, *(p for _, p in launch.kwargs), launch.grid)
+    told = (*launch.plans, launch.grid)
     texts = [
         kerntune.__version__,
         tuner_text(launch.tuner),
@@ -204,7 +213,7 @@ class GlobalRead(NamedTuple):
         return f"GlobalRead({self.name})"
 
 
-class Remembered(NamedTuple):
+class RememberedGrid(NamedTuple):
     """A grid, the config that it holds for, and the globals that it was made of."""
 
     key: tuple[Any, ...]
@@ -221,7 +230,7 @@ class GridMemo:
     tuner: Any
     fixed: frozenset[str]
     layouts: bool = False
-    known: dict[tuple[int, ...], Remembered] = field(default_factory=dict)
+    known: dict[tuple[int, ...], RememberedGrid] = field(default_factory=dict)
 
     def finder(self, otherwise: Callable[[tuple[int, ...]], Any]) -> Callable[..., Any]:
         """``f(*ints)``: the grid of a call, if the winner is still the config that it was made for and no global has
@@ -256,7 +265,7 @@ class GridMemo:
             except Exception:  # a grid that needs a dictionary
                 return grid(meta)
             if reads is not None and seen.read <= self.fixed | set(config.kwargs):
-                self._keep(ints, Remembered(key, config, made, reads))
+                self._keep(ints, RememberedGrid(key, config, made, reads))
             return made
 
         return noted
@@ -272,7 +281,7 @@ class GridMemo:
             return None, key
         return config, key
 
-    def _keep(self, ints: tuple[int, ...], found: Remembered) -> None:
+    def _keep(self, ints: tuple[int, ...], found: RememberedGrid) -> None:
         if len(self.known) >= MAX_REMEMBERED:
             self.known.clear()
         self.known[ints] = found

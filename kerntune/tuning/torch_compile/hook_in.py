@@ -18,7 +18,7 @@ from kerntune.tuning.torch_compile.graph_launch import WRITTEN_AS, GraphLaunch, 
 from kerntune.tuning.torch_compile.kernel_calls import KernelCall, is_ours, traceable_grid
 from kerntune.tuning.torch_compile.launch_arguments import (
     ArgumentPlan,
-    Given,
+    GraphValue,
     KnownValue,
     ListedValues,
     RebuiltFunction,
@@ -34,7 +34,7 @@ def teach_tracing() -> None:
     if not lacks([part for part in torch_private.GRAPH_PARTS if part.module in loaded]):
         _wrap(torch_private.hopifier(), "init_variable", _init_variable)
         _wrap(torch_private.hopifier(), "call_triton_kernel", _call_triton_kernel)
-        write_calls_directly()
+        torch_private.set_generated_call(WRITTEN_AS, write_call)  # Inductor writes such calls from now on
 
 
 def teach_cache() -> None:
@@ -103,11 +103,6 @@ HELD = ("tensors", "floats")
 IMPORT = "from kerntune.tuning.torch_compile.graph_launch import launch_of as kerntune_launch_of"
 
 
-def write_calls_directly() -> None:
-    """Have Inductor write such calls from now on."""
-    torch_private.set_generated_call(WRITTEN_AS, write_call)
-
-
 def write_call(node: Any, write: Callable[[str], None]) -> None:
     """Write the call of one node; what a direct call can't express goes through :meth:`GraphLaunch.run`."""
     token, written, read, ints, floats = torch_private.texts_of_arguments(node)
@@ -135,13 +130,11 @@ class GeneratedCall:
 
     def direct(self) -> str | None:
         """A call of the prepared launch with the graph's own values; None if an argument is made at each call."""
-        named = self.launch.kwargs
-        plans = [*self.launch.args, *(plan for _, plan in named)]
-        texts = [self._text(plan, f"{self.token}_fixed[{i}]") for i, plan in enumerate(plans)]
+        texts = [self._text(plan, f"{self.token}_fixed[{i}]") for i, plan in enumerate(self.launch.plans)]
         grid = self._grid()
         if grid is None or None in texts:
             return None
-        words = [name for name, _ in named]
+        words = [name for name, _ in self.launch.kwargs]
         place = len(texts) - len(words)
         arguments = [*texts[:place], *(f"{word}={text}" for word, text in zip(words, texts[place:], strict=True))]
         self._write_head()
@@ -149,13 +142,13 @@ class GeneratedCall:
 
     def _text(self, plan: ArgumentPlan, kept: str) -> str | None:
         """A value in the code; ``kept`` is the name of one that is the same at every call."""
-        if isinstance(plan, Given):
+        if isinstance(plan, GraphValue):
             return self.given[plan.kind][plan.index]
         if isinstance(plan, KnownValue) and _has_literal(plan.value):
             return repr(plan.value)
         if is_fixed(plan):
             return kept
-        if isinstance(plan, ListedValues) and all(isinstance(item, (Given, KnownValue)) for item in plan.items):
+        if isinstance(plan, ListedValues) and all(isinstance(item, (GraphValue, KnownValue)) for item in plan.items):
             items = [self._text(item, "") for item in plan.items]
             return f"({', '.join(map(str, items))},)" if all(items) and plan.kind is tuple else None
         return None

@@ -33,7 +33,7 @@ from kerntune.tuning.torch_compile.launch_arguments import (
     ArgumentPlan,
     ArgumentReader,
     DynamoReader,
-    Given,
+    GraphValue,
     KnownValue,
     ListedValues,
     TensorDescription,
@@ -101,7 +101,7 @@ class KernelCall:
         args = tuple(self._argument(names[i], v, constants) for i, v in enumerate(self.args))
         kwargs = tuple((k, self._argument(k, v, constants | NO_CONFIG)) for k, v in self.kwargs.items())
         grid = self._read("its grid", self.variable.grid)
-        tensors = [self.reader.examples[Given("tensors", i)] for i in range(len(self.reader.tensors))]
+        tensors = [self.reader.examples[GraphValue("tensors", i)] for i in range(len(self.reader.tensors))]
         layouts = all(type(stride) is int for tensor in tensors for stride in tensor.stride())
         return GraphLaunch(self.tuner, args, kwargs, grid, tuple(str(tensor.dtype) for tensor in tensors), layouts)
 
@@ -127,13 +127,12 @@ class KernelCall:
     def examples(self) -> dict[str, Any]:
         """The arguments by name as they are while the graph is made: fake tensors, numbers (symbolic ones too); in the
         kernel's order."""
-        launch = self.launch
-        named = dict([*zip(self.tuner.arg_names, launch.args, strict=False), *launch.kwargs])
+        named = self.launch.named_plans
         order = [*(name for name in self.tuner.arg_names if name in named), *named]
         return {name: self._example(named[name]) for name in dict.fromkeys(order)}
 
     def _example(self, plan: ArgumentPlan) -> Any:
-        if isinstance(plan, Given):
+        if isinstance(plan, GraphValue):
             return self.reader.examples[plan]
         if isinstance(plan, TensorDescription):
             base = self.reader.examples[plan.tensor]
@@ -164,7 +163,7 @@ class KernelCall:
         """Whether torch's own means can launch this: what they would refuse is left to kerntune's operator."""
         if exported:
             return True
-        listed = any(isinstance(plan, ListedValues) for plan in (*self.launch.args, *self._keywords()))
+        listed = any(isinstance(plan, ListedValues) for plan in self.launch.plans)
         return not listed and all(type(value) in GRAPH_CONSTANTS for value in self._defaults().values())
 
     def _defaults(self) -> dict[str, Any]:
@@ -174,9 +173,6 @@ class KernelCall:
         given = {*self.kwargs, *self.tuner.arg_names[: len(self.args)], *(n for _, values in layers for n in values)}
         given.update(name for config in self.tuner.configs for name in config.all_kwargs())
         return {p.name: p.default for p in jit_of(jit).params if p.has_default and p.name not in given}
-
-    def _keywords(self) -> list[ArgumentPlan]:
-        return [plan for _, plan in self.launch.kwargs]
 
     def _plain(self, config: Any, exported: bool) -> Any:
         """The kernel with one config, launched by torch's own means."""
@@ -209,11 +205,10 @@ class KernelCall:
 
     def _written(self) -> frozenset[int]:
         """Numbers of the tensors that the launch may write."""
-        launch = self.launch
-        named = dict([*zip(self.tuner.arg_names, launch.args, strict=False), *launch.kwargs])
+        named = self.launch.named_plans
         written = [named[name] for name in written_names(self.tuner, self.examples())]
         inside = [part for plan in written for part in parts(plan)]
-        return frozenset(part.index for part in inside if isinstance(part, Given) and part.kind == "tensors")
+        return frozenset(part.index for part in inside if isinstance(part, GraphValue) and part.kind == "tensors")
 
 
 NO_WINNER = "but none is stored for these: call the function once on them first (or run with the cache that has it)"
@@ -255,7 +250,7 @@ def written_names(tuner: Any, examples: Mapping[str, Any]) -> frozenset[str]:
     """Names of the tensor arguments that some config's kernel, or a hook, may write. All of them where that can't be
     seen: what is declared written without being so costs at most a copy, the reverse a wrong result."""
     tensors = frozenset(name for name, value in examples.items() if _is_tensor(value))
-    if _writes_beside_the_kernel(tuner):
+    if has_hooks(tuner):
         return tensors
     configs = tuner.variety() if hasattr(tuner, "variety") else tuner.configs
     if configs is None:
@@ -268,11 +263,6 @@ def written_names(tuner: Any, examples: Mapping[str, Any]) -> frozenset[str]:
     except Exception:  # an argument that only a running call has, or code that this target can't compile
         return tensors
     return found & tensors
-
-
-def _writes_beside_the_kernel(tuner: Any) -> bool:
-    own = any(getattr(tuner, f"user_defined_{name}_hook", False) for name in ("pre", "post"))
-    return own or any(config.pre_hook is not None for config in tuner.configs)
 
 
 def _is_tensor(value: Any) -> bool:

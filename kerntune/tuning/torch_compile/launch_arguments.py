@@ -34,7 +34,7 @@ class KnownValue:
 
 
 @dataclass(frozen=True)
-class Given:
+class GraphValue:
     """A value that the graph hands over: the ``index``-th of ``tensors``, ``ints`` or ``floats``."""
 
     kind: str
@@ -61,7 +61,7 @@ class ListedValues:
 class TensorDescription:
     """A host's tensor descriptor of a tensor."""
 
-    tensor: Given
+    tensor: GraphValue
     block_shape: tuple[int, ...]
 
     def of(self, values: Values) -> Any:
@@ -89,7 +89,7 @@ class RebuiltFunction:
         return made
 
 
-ArgumentPlan = Union[KnownValue, Given, ListedValues, TensorDescription, RebuiltFunction]
+ArgumentPlan = Union[KnownValue, GraphValue, ListedValues, TensorDescription, RebuiltFunction]
 """How one value is made."""
 
 
@@ -109,12 +109,12 @@ def parts(plan: ArgumentPlan) -> Iterator[ArgumentPlan]:
 
 def renumbered(plan: ArgumentPlan, places: Mapping[int, int]) -> ArgumentPlan:
     """A plan whose tensors have other numbers."""
-    if isinstance(plan, Given):
-        return Given(plan.kind, places[plan.index]) if plan.kind == "tensors" else plan
+    if isinstance(plan, GraphValue):
+        return GraphValue(plan.kind, places[plan.index]) if plan.kind == "tensors" else plan
     if isinstance(plan, ListedValues):
         return replace(plan, items=tuple(renumbered(item, places) for item in plan.items))
     if isinstance(plan, TensorDescription):
-        return replace(plan, tensor=Given("tensors", places[plan.tensor.index]))
+        return replace(plan, tensor=GraphValue("tensors", places[plan.tensor.index]))
     if isinstance(plan, RebuiltFunction):
         return replace(
             plan,
@@ -127,7 +127,7 @@ def renumbered(plan: ArgumentPlan, places: Mapping[int, int]) -> ArgumentPlan:
 
 def is_fixed(plan: ArgumentPlan) -> bool:
     """Whether the value is the same at every call of the graph."""
-    return not any(isinstance(part, (Given, TensorDescription)) for part in parts(plan))
+    return not any(isinstance(part, (GraphValue, TensorDescription)) for part in parts(plan))
 
 
 def settle(plan: ArgumentPlan) -> ArgumentPlan:
@@ -143,7 +143,7 @@ class ArgumentReader:
     tensors: list[Any] = field(default_factory=list)
     ints: list[Any] = field(default_factory=list)
     floats: list[Any] = field(default_factory=list)
-    examples: dict[Given, Any] = field(default_factory=dict)
+    examples: dict[GraphValue, Any] = field(default_factory=dict)
 
     def plan_of(self, value: Any) -> ArgumentPlan:
         """How a value is made when the graph runs. :class:`torch_private.NoConstant` for one that can't be."""
@@ -156,12 +156,12 @@ class ArgumentReader:
     def _plan(self, value: Any) -> ArgumentPlan:
         raise NotImplementedError
 
-    def _given(self, kind: str, value: Any, example: Any) -> Given:
+    def _given(self, kind: str, value: Any, example: Any) -> GraphValue:
         held = getattr(self, kind)
         index = next((i for i, other in enumerate(held) if other is value), len(held))
         if index == len(held):
             held.append(value)
-        place = Given(kind, index)
+        place = GraphValue(kind, index)
         self.examples[place] = example
         return place
 
@@ -186,7 +186,7 @@ class TracingReader(ArgumentReader):
             return ListedValues(type(value), tuple(self._plan(item) for item in value))
         if hasattr(value, "block_shape") and hasattr(value, "base"):
             base = self._plan(value.base)
-            assert isinstance(base, Given)
+            assert isinstance(base, GraphValue)
             return TensorDescription(base, tuple(map(int, value.block_shape)))
         if getattr(value, "__closure__", None) and hasattr(value, "__code__"):
             return self._function(value)
@@ -239,7 +239,7 @@ class DynamoReader(ArgumentReader):
             return self._function(function)
         return KnownValue(torch_private.object_of(variable))
 
-    def _tensor(self, variable: Any) -> Given:
+    def _tensor(self, variable: Any) -> GraphValue:
         return self._given("tensors", variable.as_proxy(), torch_private.example_of(variable))
 
     def _number(self, variable: Any) -> ArgumentPlan:

@@ -240,14 +240,14 @@ def test_files_are_read_64_at_a_time(count: int, requests: list[int]) -> None:
 
     client: Any = SimpleNamespace(ask=ask)
     names = [f"{i}" for i in range(count)]
-    assert list(exchange._read(client, names, 10)) == [(name, name.encode()) for name in names]
+    assert list(exchange._read(client, names)) == [(name, name.encode()) for name in names]
     assert asked == requests
 
 
 def test_files_that_can_not_be_read_are_noted() -> None:
     client: Any = SimpleNamespace(ask=lambda request: Contents((b"1234", None, b"", b"12345")))
     unread: list[str] = []
-    found = list(exchange._read(client, ["a", "b", "c", "d"], 4, unread))
+    found = list(exchange._read(client, ["a", "b", "c", "d"], unread))
     assert found == [("a", b"1234"), ("c", b""), ("d", b"12345")]
     assert unread == ["b"]
 

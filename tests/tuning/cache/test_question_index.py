@@ -78,8 +78,8 @@ def test_no_descriptor_stays_open(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     index = QuestionIndex(tmp_path)
     opened, closed = list[int](), list[int]()
     open_, close = os.open, os.close
-    monkeypatch.setattr(keys.os, "open", lambda *given: opened.append(open_(*given)) or opened[-1])
-    monkeypatch.setattr(keys.os, "close", lambda handle: close(handle) or closed.append(handle))
+    monkeypatch.setattr(os, "open", lambda *given: opened.append(open_(*given)) or opened[-1])
+    monkeypatch.setattr(os, "close", lambda handle: close(handle) or closed.append(handle))
     index.add(QUESTION, ENTRIES[0])
     monkeypatch.undo()
     assert len(opened) == 1

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from kerntune.tuning.cache import shared_store
-from kerntune.tuning.cache.shared_store import RefusedFiles
+from kerntune.tuning.cache import entries
+from kerntune.tuning.cache.entries import RefusedFiles
 
 
 def test_a_file_is_told_once_with_its_store(tmp_path: Path) -> None:
@@ -40,9 +40,9 @@ def test_a_command_is_told_again_once(tmp_path: Path) -> None:
 def test_a_list_that_is_too_long_begins_anew(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     RefusedFiles(tmp_path, "s3://a").add("x", b"1", "why")
     size = (tmp_path / "refused").stat().st_size
-    monkeypatch.setattr(shared_store, "MAX_LIST", size)
+    monkeypatch.setattr(entries, "MAX_REFUSED_BYTES", size)
     assert RefusedFiles(tmp_path, "s3://a").has("x", b"1")
-    monkeypatch.setattr(shared_store, "MAX_LIST", size - 1)
+    monkeypatch.setattr(entries, "MAX_REFUSED_BYTES", size - 1)
     assert not RefusedFiles(tmp_path, "s3://a").has("x", b"1")
     assert not (tmp_path / "refused").exists()
 

@@ -17,15 +17,14 @@ from kerntune.tuning.cache.entries import MAX_ENTRY
 from kerntune.tuning.cache.keys import SCHEMA
 from kerntune.tuning.cache.shared_store import (
     SharedWinnerCache,
-    check_url,
     lease_name,
     open_winners,
     shared_store,
     store_folder,
-    store_url,
     winner_folder,
     winner_name,
 )
+from kerntune.tuning.cache.store_client import check_url, store_url
 from tuning.cache.made import ENVIRONMENT, LARGE, QUESTION, SMALL, WINNER, trial
 from tuning.cache.stores import machine
 

@@ -11,7 +11,15 @@ import pytest
 from kerntune.errors import CacheError
 from kerntune.tuning.cache import winners
 from kerntune.tuning.cache.keys import SCHEMA, Winner
-from kerntune.tuning.cache.winners import add_shipped, file_name, find, folders, of_device, read_file, write_file
+from kerntune.tuning.cache.winners import (
+    add_shipped,
+    file_name,
+    find_shipped,
+    read_file,
+    shipped_folders,
+    shipped_of_device,
+    write_file,
+)
 from tuning.cache.made import ENVIRONMENT, LARGE, SMALL, WINNER
 
 replace = msgspec.structs.replace
@@ -32,7 +40,7 @@ def test_folders_are_asked_in_their_order_each_once(tmp_path: Path, monkeypatch:
     for name in ("a", "b", "a"):
         add_shipped(tmp_path / name)
     monkeypatch.setenv("KERNTUNE_WINNERS", f"{tmp_path / 'c'}{os.pathsep}{os.pathsep}{tmp_path / 'd'}")
-    assert folders() == [tmp_path / name for name in "abcd"]
+    assert shipped_folders() == [tmp_path / name for name in "abcd"]
 
 
 def test_a_device_s_file_is_named_after_it() -> None:
@@ -47,12 +55,12 @@ def test_the_first_folder_s_winner_is_taken(tmp_path: Path) -> None:
     write_file(tmp_path / "b", [won("n=1", LARGE), won("n=2", LARGE)])
     for name in ("none", "a", "b"):
         add_shipped(tmp_path / name)
-    assert find(won("n=1").key, told.append) == won("n=1", SMALL)
-    assert find(won("n=2").key, told.append) == won("n=2", LARGE)
-    assert find(won("n=3").key, told.append) is None
-    found = of_device("cuda:90", "NVIDIA H100", told.append)
+    assert find_shipped(won("n=1").key, told.append) == won("n=1", SMALL)
+    assert find_shipped(won("n=2").key, told.append) == won("n=2", LARGE)
+    assert find_shipped(won("n=3").key, told.append) is None
+    found = shipped_of_device("cuda:90", "NVIDIA H100", told.append)
     assert sorted(w.key.arguments for w in found) == ["n=1", "n=1", "n=2"]
-    assert of_device("cuda:80", "NVIDIA H100", told.append) == []
+    assert shipped_of_device("cuda:80", "NVIDIA H100", told.append) == []
     assert told == []
 
 
@@ -62,21 +70,21 @@ def test_files_are_read_once_a_process(tmp_path: Path, monkeypatch: pytest.Monke
     read, paths = winners.read_file, list[Path]()
     monkeypatch.setattr(winners, "read_file", lambda one: paths.append(one) or read(one))
     for _ in range(3):
-        assert find(won().key, paths.append) == won()  # type: ignore[arg-type]
+        assert find_shipped(won().key, paths.append) == won()  # type: ignore[arg-type]
     assert paths == [path]
 
 
 def test_a_file_that_comes_later_is_found(tmp_path: Path) -> None:
     add_shipped(tmp_path)
-    assert find(won().key, print) is None
+    assert find_shipped(won().key, print) is None
     write_file(tmp_path, [won()])
-    assert find(won().key, print) == won()
+    assert find_shipped(won().key, print) == won()
 
 
 def test_a_winner_of_an_equal_digest_is_compared_with_the_key(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     add_shipped(tmp_path)
     monkeypatch.setattr(winners, "_winners", lambda path, tell: {won("n=1").key.digest(): won("n=2")})
-    assert find(won("n=1").key, print) is None
+    assert find_shipped(won("n=1").key, print) is None
 
 
 def test_files_of_other_schemas_are_named(tmp_path: Path) -> None:

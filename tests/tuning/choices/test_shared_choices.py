@@ -167,7 +167,7 @@ def test_the_first_that_is_stored_stands(
         return found
 
     monkeypatch.setattr(operation.Deciding, "race", race)
-    monkeypatch.setattr(operation, "turn", lambda *args, **words: contextlib.nullcontext())
+    monkeypatch.setattr(operation, "tuning_turn", lambda *args, **words: contextlib.nullcontext())
     late(torch.ones(4))
     assert (last(early)[0], last(late)[0]) == ("other", "other")
     late.calls.clear()

@@ -20,9 +20,9 @@ from typing import Any
 import msgspec
 
 from kerntune.base.tuning_job import SCHEMA, TuningJob
+from kerntune.tuning.many.gpu_pools import WorkByKind
 from kerntune.tuning.many.hand_out import HandOut, kind_of
 from kerntune.tuning.many.job_run import Ended, JobRequest, KeyOutcome, encoded, request_of
-from kerntune.tuning.many.work_by_kind import WorkByKind
 
 KERNELS, EACH = 8, 8
 """For each GPU: kernels, and keys of a kernel."""

@@ -13,7 +13,7 @@ import pytest
 
 from kerntune.base.tuning_job import SCHEMA, TuningJob
 from kerntune.tuning.many import hand_out
-from kerntune.tuning.many.hand_out import TIMES, HandOut, kind_of
+from kerntune.tuning.many.hand_out import MOST_TRIES, HandOut, kind_of
 from kerntune.tuning.many.job_run import Ended, JobRequest, encoded, request_of
 from tuning.many.made import Scripted, Silent, done, job, request
 
@@ -40,7 +40,7 @@ def test_after_the_third_death_it_is_named() -> None:
     lost = found["module.kernel1"]
     assert lost.ended is Ended.LOST
     assert not lost.good
-    assert Counter(executor.given)["kernel1"] == TIMES == 3
+    assert Counter(executor.given)["kernel1"] == MOST_TRIES == 3
     for part in (
         "module.kernel1",
         "/a/module.py",
@@ -88,9 +88,9 @@ def test_random_deaths_lose_none(seed: int) -> None:
     assert len({o.job for o in found}) == len(found) == 60
     for outcome in found:
         died = deaths[outcome.kernel.removeprefix("module.")]
-        assert outcome.given_out == min(died + 1, TIMES)
-        assert (outcome.ended is Ended.LOST) == (died >= TIMES)
-    assert Counter(executor.given) == {k: min(died + 1, TIMES) for k, died in deaths.items()}
+        assert outcome.given_out == min(died + 1, MOST_TRIES)
+        assert (outcome.ended is Ended.LOST) == (died >= MOST_TRIES)
+    assert Counter(executor.given) == {k: min(died + 1, MOST_TRIES) for k, died in deaths.items()}
 
 
 def test_no_more_than_the_window_is_given_out_at_once() -> None:

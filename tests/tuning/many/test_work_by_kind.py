@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 
-from kerntune.tuning.many.work_by_kind import WorkByKind
+from kerntune.tuning.many.gpu_pools import WorkByKind
 
 
 def filled(*work: str) -> WorkByKind[str]:

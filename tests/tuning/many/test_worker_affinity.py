@@ -8,10 +8,8 @@ from typing import Any
 
 import pytest
 
-from kerntune.tuning.many import dask_executor
-from kerntune.tuning.many.dask_executor import DaskExecutor, with_affinity
-from kerntune.tuning.many.hand_out import HandOut, kind_of
-from kerntune.tuning.many.worker_affinity import WorkerAffinity
+from kerntune.tuning.many import job_run
+from kerntune.tuning.many.hand_out import DaskExecutor, HandOut, WorkerAffinity, kind_of, with_affinity
 from tuning.many.hand_out_simulated import Costs, SimulatedWorkers, efficiency, keys
 from tuning.many.made import done, request
 
@@ -125,9 +123,9 @@ def test_what_an_executor_around_dask_calls_workers_is_not_asked() -> None:
 
 
 def test_outside_of_a_dask_task_there_is_no_worker(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert dask_executor.dask_worker() == ""
-    monkeypatch.setitem(dask_executor.sys.modules, "distributed", object())
-    assert dask_executor.dask_worker() == ""
+    assert job_run.dask_worker() == ""
+    monkeypatch.setitem(job_run.sys.modules, "distributed", object())
+    assert job_run.dask_worker() == ""
 
 
 def test_requests_have_kinds_of_their_own() -> None:

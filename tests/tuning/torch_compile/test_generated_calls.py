@@ -19,7 +19,7 @@ from kerntune.tuning.torch_compile.graph_launch import GraphLaunch, launch_of, r
 from kerntune.tuning.torch_compile.hook_in import GeneratedCall
 from kerntune.tuning.torch_compile.launch_arguments import (
     ArgumentPlan,
-    Given,
+    GraphValue,
     KnownValue,
     ListedValues,
     TensorDescription,
@@ -251,11 +251,11 @@ def launch(kernel: Any, *args: ArgumentPlan, grid: ArgumentPlan = ONE, **kwargs:
 
 
 def test_equal_launches_have_one_token() -> None:
-    kernel, x = make(), Given("tensors", 0)
+    kernel, x = make(), GraphValue("tensors", 0)
     assert register(launch(kernel, x, KnownValue(2.0))) == register(launch(kernel, x, KnownValue(2.0)))
     others = [
         launch(kernel, x, KnownValue(3.0)),
-        launch(kernel, x, Given("floats", 0)),
+        launch(kernel, x, GraphValue("floats", 0)),
         launch(kernel, x, factor=KnownValue(2.0)),
         launch(kernel, x, KnownValue(2.0), grid=KnownValue((2,))),
         launch(make(), x, KnownValue(2.0)),
@@ -288,15 +288,17 @@ def heads(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 
 def test_values_without_a_literal_are_kept(heads: list[str]) -> None:
-    one = launch(make(), Given("tensors", 1), KnownValue(torch.float32), KnownValue(float("inf")), KnownValue("text"))
+    one = launch(
+        make(), GraphValue("tensors", 1), KnownValue(torch.float32), KnownValue(float("inf")), KnownValue("text")
+    )
     assert text_of_call(one) == "kt_path.launch(kt_grid, b, kt_fixed[1], kt_fixed[2], 'text')"
     assert heads == ["kt_path = kt.path", "kt_fixed = kt.fixed", "kt_grid = kt.fixed_grid"]
     assert one.fixed[1] is torch.float32
 
 
 def test_what_is_made_at_each_call_is_made_by_the_launch(heads: list[str]) -> None:
-    described = TensorDescription(Given("tensors", 0), (16, 16))
-    listed = ListedValues(tuple, (described, Given("ints", 0)))
+    described = TensorDescription(GraphValue("tensors", 0), (16, 16))
+    listed = ListedValues(tuple, (described, GraphValue("ints", 0)))
     assert text_of_call(launch(make(), described)) is None
     assert text_of_call(launch(make(), listed)) is None
     call = GeneratedCall("kt", launch(make(), described), {"tensors": ["a"], "ints": ["s0", "1"], "floats": []})
