@@ -4,12 +4,18 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: demo test lint fix triton-matrix torch-matrix python-matrix mutants clean
+.PHONY: demo test test-all lint fix triton-matrix torch-matrix python-matrix mutants clean
 
 demo: $(STAMP)
 	$(BIN)/python -m pytest examples --kerntune
 
+# Each process of a test would compile all that it imports again where the surrounding environment has Python store nothing.
+test test-all: export PYTHONDONTWRITEBYTECODE =
+
 test: $(STAMP)
+	$(BIN)/python -m pytest tests -n auto --dist worksteal -m "not slow"
+
+test-all: $(STAMP)
 	$(BIN)/python -m pytest tests -n auto --dist worksteal
 
 lint: $(STAMP)

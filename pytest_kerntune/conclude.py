@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from kerntune.base.case_result import CaseId, CaseResult
+from kerntune.base.case_result import CaseId, CaseResult, incomplete_result
 from kerntune.base.formatting import visible
 from kerntune.base.policy import Outcome, Policy, Verdict
 from kerntune.errors import KerntuneError
@@ -198,32 +198,27 @@ def unfinished_setup(
 ) -> None:
     """A fixture needs a GPU's results, so the test can't run on stand-ins: skip it, in CI fail an ``autotune`` test.
     Calls that fixtures have made are judged."""
-    message = f"{nodeid} needs results that only a GPU gives, in its setup: {stopped.end}"
+    text = f" needs results that only a GPU gives, in its setup: {stopped.end}"
     if record is not None and record.results:
         record.stop(stopped)
         conclude(item, nodeid, record, policy, marked=False, further=further)
         if failing := _commit(nodeid, record):
             pytest.fail(visible("\n".join(failing)), pytrace=False)
     elif record is not None:
-        result = _incomplete(nodeid, f"INCOMPLETE {message}", policy.outcome(Verdict.INCOMPLETE))
+        result = incomplete_result(CaseId(nodeid, "0"), text, policy.outcome(Verdict.INCOMPLETE))
         record.results.append(result)
         if result.outcome is Outcome.FAIL:
             pytest.fail(result.message, pytrace=False)
-    pytest.skip(message)
+    pytest.skip(f"{nodeid}{text}")
 
 
 def _without_results(item: pytest.Item, nodeid: str, record: Record, policy: Policy, marked: bool) -> None:
     if record.static_only:
         where = "in its first autotune call, before a launch" if record.begun else "before its first autotune call"
-        message = f"INCOMPLETE {nodeid}: ended {where}, for want of a GPU: {record.static_only}"
-        record.results.append(_incomplete(nodeid, message, policy.outcome(Verdict.INCOMPLETE)))
+        text, outcome = f": ended {where}, for want of a GPU: {record.static_only}", policy.outcome(Verdict.INCOMPLETE)
+        record.results.append(incomplete_result(CaseId(nodeid, "0"), text, outcome))
     elif marked and not record.checked:
-        message = f"INCOMPLETE {nodeid}: {never_called(item)}"
-        record.results.append(_incomplete(nodeid, message, Outcome.FAIL))
-
-
-def _incomplete(nodeid: str, message: str, outcome: Outcome) -> CaseResult:
-    return CaseResult(CaseId(nodeid, "0"), "", Verdict.INCOMPLETE, outcome, message, "")
+        record.results.append(incomplete_result(CaseId(nodeid, "0"), f": {never_called(item)}", Outcome.FAIL))
 
 
 def _commit(nodeid: str, record: Record) -> list[str]:

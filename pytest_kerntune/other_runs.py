@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from kerntune.base.case_result import CaseId, CaseResult
+from kerntune.base.case_result import CaseId, CaseResult, incomplete_result
 from kerntune.base.orphans import bound_command
 from kerntune.base.policy import Outcome, Verdict
 from kerntune.errors import KerntuneError, UsageError
@@ -257,8 +257,8 @@ def _results(nodeid: str, target: str, run: RunReport) -> Iterator[CaseResult]:
     mine = [r for r in _checked(run) if r.case.nodeid == nodeid]
     yield from mine
     if nodeid in run.failed and not any(r.outcome is Outcome.FAIL for r in mine):
-        message = f"INCOMPLETE {nodeid} ({target}): the test fails there: {run.failed[nodeid]}"
-        yield CaseResult(CaseId(nodeid, "0"), "", Verdict.INCOMPLETE, Outcome.FAIL, message, target)
+        text = f" ({target}): the test fails there: {run.failed[nodeid]}"
+        yield incomplete_result(CaseId(nodeid, "0"), text, Outcome.FAIL, target)
 
 
 def _checked(run: RunReport) -> list[CaseResult]:

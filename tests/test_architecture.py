@@ -9,9 +9,9 @@ import subprocess
 import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from functools import cache, cached_property
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -232,11 +232,14 @@ PINNED_ELSEWHERE = frozenset({"kerntune.grids", "kerntune.heuristics"})
 
 @dataclass(frozen=True)
 class Module:
-    """A source file, parsed."""
+    """A source file, parsed by the first test that asks."""
 
     name: str
     path: Path
-    tree: ast.Module
+
+    @cached_property
+    def tree(self) -> ast.Module:
+        return ast.parse(self.path.read_text(encoding="utf-8"))
 
     @property
     def package(self) -> str:
@@ -256,7 +259,7 @@ def package_of(name: str) -> str:
 def load(path: Path) -> Module:
     parts = path.relative_to(ROOT).with_suffix("").parts
     name = ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
-    return Module(name, path, ast.parse(path.read_text(encoding="utf-8")))
+    return Module(name, path)
 
 
 MODULES = {m.name: m for top in ("kerntune", "pytest_kerntune") for m in map(load, sorted((ROOT / top).rglob("*.py")))}
@@ -278,6 +281,7 @@ def running_nodes(node: ast.AST) -> Iterator[ast.AST]:
             yield from running_nodes(child)
 
 
+@cache
 def imports(module: Module, types: bool = False) -> set[str]:
     """Dotted names that a module imports, wherever in it; of ``from a import b`` the module ``a.b`` if it is one.
 
@@ -296,18 +300,18 @@ def imports(module: Module, types: bool = False) -> set[str]:
     return found
 
 
+@cache
+def calls(module: Module) -> list[tuple[str, ast.Call]]:
+    """All calls in a module, with the text of what is called."""
+    return [(ast.unparse(node.func), node) for node in ast.walk(module.tree) if isinstance(node, ast.Call)]
+
+
 def top(name: str) -> str:
     return name.partition(".")[0]
 
 
 def ours(names: set[str]) -> set[str]:
     return {n for n in names if top(n) in OURS}
-
-
-# known violations, each to be mended where it is: the mark turns into a failure as soon as it is
-
-HEAVY_ELSEWHERE: dict[str, str] = {}
-PROBES_TRITON: dict[str, str] = {}
 
 
 COMPARES_TRITONS = (
@@ -317,12 +321,6 @@ COMPARES_TRITONS = (
     "kerntune.compiling.compile_worker",
 )
 """The farm's two sides make sure that they run the same Triton under the same settings; nothing branches on which."""
-
-
-def names_with(known: dict[str, str]) -> list[Any]:
-    """All modules' names, those in ``known`` marked with their reason."""
-    mark = pytest.mark.xfail
-    return [pytest.param(n, marks=mark(strict=True, reason=known[n])) if n in known else n for n in sorted(MODULES)]
 
 
 # packages
@@ -386,14 +384,12 @@ def test_the_document_has_the_same_table() -> None:
     assert [tuple(name.rstrip("/") for name in re.findall(r"`([^`]+)`", row)) for row in rows] == list(LAYERS)
 
 
-@pytest.mark.parametrize("name", packages_in_packages())
-def test_packages_say_what_lives_there(name: str) -> None:
+def test_packages_say_what_lives_there() -> None:
     """A paragraph each, of packages in packages too: what belongs here, and what never does."""
-    text = ast.get_docstring(MODULES[name].tree) or ""
-    assert len(text.split()) >= 25
-    assert re.search(r"\b(never|not|no|nothing|neither)\b", text.lower()), (
-        f"{name} doesn't say what never belongs there"
-    )
+    texts = {name: ast.get_docstring(MODULES[name].tree) or "" for name in packages_in_packages()}
+    assert [name for name, text in texts.items() if len(text.split()) < 25] == []
+    silent = [n for n, text in texts.items() if not re.search(r"\b(never|not|no|nothing|neither)\b", text.lower())]
+    assert silent == [], "they don't say what never belongs there"
 
 
 def test_imported_modules_of_ours_exist() -> None:
@@ -402,14 +398,13 @@ def test_imported_modules_of_ours_exist() -> None:
     assert missing == set()
 
 
-@pytest.mark.parametrize("name", sorted(n for n, m in MODULES.items() if m.package in LAYER_OF))
-def test_imports_only_earlier_layers(name: str) -> None:
-    module = MODULES[name]
-    used = {package_of(n) for n in ours(imports(module))} - {"", module.package} - LOOSE
-    wrong = sorted(package for package in used if not LAYER_OF[package] < LAYER_OF[module.package])
-    assert wrong == [], (
-        f"{name} ({module.package}) imports from packages that aren't in a layer before its own: {wrong}"
-    )
+def test_imports_only_earlier_layers() -> None:
+    wrong = {}
+    for name, module in MODULES.items():
+        if module.package in LAYER_OF:
+            used = {package_of(n) for n in ours(imports(module))} - {"", module.package} - LOOSE
+            wrong[name] = sorted(package for package in used if not LAYER_OF[package] < LAYER_OF[module.package])
+    assert {name: packages for name, packages in wrong.items() if packages} == {}, "not in a layer before their own"
 
 
 @pytest.mark.parametrize("types", [False, True])
@@ -461,8 +456,8 @@ def test_nothing_is_imported_by_text() -> None:
     callers = {
         m.name
         for m in MODULES.values()
-        for node in ast.walk(m.tree)
-        if isinstance(node, ast.Call) and ast.unparse(node.func) in ("__import__", "importlib.import_module")
+        for called, _ in calls(m)
+        if called in ("__import__", "importlib.import_module")
     }
     assert callers <= BY_TEXT
 
@@ -475,11 +470,11 @@ parameters' names vary in it."""
 def test_nothing_is_executed() -> None:
     """What is read from disk is never run as Python: no pickle, no eval, no exec."""
     wrong = [
-        f"{m.name}: {ast.unparse(node.func)}"
+        f"{m.name}: {called}"
         for m in MODULES.values()
         if m.name not in WRITES_FUNCTIONS
-        for node in ast.walk(m.tree)
-        if isinstance(node, ast.Call) and ast.unparse(node.func) in ("eval", "exec", "marshal.loads")
+        for called, _ in calls(m)
+        if called in ("eval", "exec", "marshal.loads")
     ]
     wrong += [m.name for m in MODULES.values() if {"pickle", "marshal", "shelve", "dill"} & set(map(top, imports(m)))]
     assert wrong == []
@@ -493,7 +488,7 @@ ENDS_BY_ITSELF = frozenset(
         "kerntune.tuning.cache.store_client",  # its process is given this one's id
         "kerntune.gate.git",  # git: killed, it could leave its locks in the user's repository
         "kerntune.cli.bisect.preloaded",  # the server's standard input is closed, and it ends its copy
-        "kerntune.cli.shapes",  # the user's own program, which outlives this one as it would outlive a shell
+        "kerntune.cli.tune",  # the user's own program, which outlives this one as it would outlive a shell
     }
 )
 """Modules whose processes end soon, or notice by other means that this one has ended."""
@@ -505,11 +500,10 @@ def test_programs_end_with_the_process_that_waits_for_them() -> None:
         f"{m.name}:{node.lineno}"
         for m in MODULES.values()
         if m.name not in ENDS_BY_ITSELF
-        for node in ast.walk(m.tree)
-        if isinstance(node, ast.Call)
-        and ast.unparse(node.func).startswith("subprocess.")
+        for called, node in calls(m)
+        if called.startswith("subprocess.")
         and "bound_command(" not in ast.unparse(node.args[0] if node.args else node)
-        and ast.unparse(node.func) not in ("subprocess.TimeoutExpired", "subprocess.CompletedProcess")
+        and called not in ("subprocess.TimeoutExpired", "subprocess.CompletedProcess")
     ]
     assert unbound == []
 
@@ -523,11 +517,10 @@ def test_pure_packages_import_neither_torch_nor_triton() -> None:
     assert {name: found for name, found in heavy.items() if found} == {}
 
 
-@pytest.mark.parametrize("name", names_with(HEAVY_ELSEWHERE))
-def test_torch_and_triton_are_behind_few_modules(name: str) -> None:
-    heavy = HEAVY & set(map(top, imports(MODULES[name])))
-    allowed = any(name == one or name.startswith(f"{one}.") for one in MAY_IMPORT_HEAVY)
-    assert allowed or not heavy, f"{name} imports {sorted(heavy)}; ask compat, backend or kernels instead"
+def test_torch_and_triton_are_behind_few_modules() -> None:
+    allowed = tuple(f"{one}." for one in MAY_IMPORT_HEAVY)
+    wrong = {n for n, m in MODULES.items() if HEAVY & set(map(top, imports(m))) and not f"{n}.".startswith(allowed)}
+    assert wrong == set(), "ask compat, backend or kernels instead"
 
 
 def loaded_by(statement: str) -> list[str]:
@@ -544,6 +537,7 @@ def test_loading_the_plugin_loads_neither() -> None:
     assert loaded_by("import pytest_kerntune.plugin") == []
 
 
+@pytest.mark.slow
 def test_loading_the_gate_loads_neither() -> None:
     """Triton alone takes as long as all that the gate imports; a compiler that a module makes would load it."""
     assert loaded_by("import kerntune.gate.api") == []
@@ -655,27 +649,20 @@ def version_checks(module: Module) -> list[str]:
     return found
 
 
-@pytest.mark.parametrize("name", names_with(PROBES_TRITON))
-def test_only_compat_asks_for_tritons_version(name: str) -> None:
-    found = version_checks(MODULES[name])
-    assert name.startswith("kerntune.kernels.compat") or name in COMPARES_TRITONS or found == []
-
-
-def test_version_checks_are_found() -> None:
-    """The finder finds: compat itself has some."""
-    assert any(version_checks(m) for m in MODULES.values() if m.name.startswith("kerntune.kernels.compat"))
+def test_only_compat_asks_for_tritons_version() -> None:
+    found = {name: checks for name, m in MODULES.items() if (checks := version_checks(m))}
+    compat = {name for name in found if name.startswith("kerntune.kernels.compat")}
+    assert compat, "the finder finds: compat itself has some"
+    assert {n: checks for n, checks in found.items() if n not in compat and n not in COMPARES_TRITONS} == {}
 
 
 # docstrings and exports
 
 
-@pytest.mark.parametrize("name", sorted(MODULES))
-def test_modules_say_what_they_are_in_one_line(name: str) -> None:
-    text = ast.get_docstring(MODULES[name].tree)
-    assert text, f"{name} has no docstring"
-    first, _, rest = text.partition("\n")
-    assert first.endswith(".")
-    assert rest == "" or rest.startswith("\n"), f"{name}: the first line isn't a sentence of its own"
+def test_modules_say_what_they_are_in_one_line() -> None:
+    lines = {name: (ast.get_docstring(m.tree) or "").partition("\n") for name, m in MODULES.items()}
+    wrong = {n for n, (first, _, rest) in lines.items() if not first.endswith(".") or (rest and rest[0] != "\n")}
+    assert wrong == set(), "their first line isn't a sentence of its own"
 
 
 def exported(module: Module) -> set[str]:
@@ -685,17 +672,14 @@ def exported(module: Module) -> set[str]:
     return set()
 
 
-@pytest.mark.parametrize(
-    "name", sorted(n for n, m in MODULES.items() if (m.is_package or n in EXPORTS) and n not in PINNED_ELSEWHERE)
-)
-def test_exports_are_pinned(name: str) -> None:
-    assert exported(MODULES[name]) == EXPORTS.get(name, set())
+def test_exports_are_pinned() -> None:
+    packages = {n for n, m in MODULES.items() if m.is_package or n in EXPORTS} - PINNED_ELSEWHERE
+    assert {name: exported(MODULES[name]) for name in packages} == {name: EXPORTS.get(name, set()) for name in packages}
 
 
-@pytest.mark.parametrize("name", sorted(EXPORTS))
-def test_exports_exist(name: str) -> None:
-    package = importlib.import_module(name)
-    assert {n for n in EXPORTS[name] if not hasattr(package, n)} == set()
+def test_exports_exist() -> None:
+    packages = {name: importlib.import_module(name) for name in EXPORTS}
+    assert [f"{name}.{n}" for name, names in EXPORTS.items() for n in names if not hasattr(packages[name], n)] == []
 
 
 def test_unknown_names_of_the_package_are_attribute_errors() -> None:
@@ -705,12 +689,12 @@ def test_unknown_names_of_the_package_are_attribute_errors() -> None:
         _ = kerntune.no_such_thing
 
 
-@pytest.mark.parametrize("name", sorted(n for n, m in MODULES.items() if m.is_package and n != "kerntune"))
-def test_packages_only_re_export(name: str) -> None:
+def test_packages_only_re_export() -> None:
     kinds = (ast.Import, ast.ImportFrom, ast.Assign, ast.Expr)
-    body = MODULES[name].tree.body
-    assert all(isinstance(node, kinds) for node in body)
-    assert [ast.unparse(n.targets[0]) for n in body if isinstance(n, ast.Assign)] in ([], ["__all__"])
+    bodies = {n: m.tree.body for n, m in MODULES.items() if m.is_package and n != "kerntune"}
+    assert [name for name, body in bodies.items() for node in body if not isinstance(node, kinds)] == []
+    assigned = {n: [ast.unparse(a.targets[0]) for a in b if isinstance(a, ast.Assign)] for n, b in bodies.items()}
+    assert {name: names for name, names in assigned.items() if names not in ([], ["__all__"])} == {}
 
 
 def test_what_is_imported_late_is_completed_as_well() -> None:
@@ -829,7 +813,6 @@ TWICE = {
     "launches": "of stand-ins, of the interpreter, and of code that Inductor generated: each way of running has one",
     "placement": "of stand-ins and of the interpreter",
     "session": "of stand-ins, of the interpreter, of the gate and of pytest",
-    "report": "the subcommand is named as users type it; the other one is a run's JSON",
 }
 """Module names that stand in two packages, and why."""
 
@@ -866,6 +849,7 @@ def names_as_text(node: ast.AST) -> set[str]:
     return {text for text in texts if text.isidentifier()}
 
 
+@pytest.mark.slow
 def test_every_definition_is_used() -> None:
     """By something other than itself, in the packages. By name, so a lower bound."""
     uses: dict[str, int] = {}

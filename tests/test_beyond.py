@@ -258,6 +258,7 @@ def test_nothing_is_raced_on_memory_that_cant_be_put_back(
     assert not list(tmp_path.rglob("*.json")), "the next process may be able to tune"
 
 
+@pytest.mark.slow
 def test_what_can_t_be_raced_needs_no_winner_under_frozen(
     backend: FakeBackend, monkeypatch: pytest.MonkeyPatch
 ) -> None:

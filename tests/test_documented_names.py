@@ -70,9 +70,9 @@ def named_in(document: Path) -> list[tuple[str, str]]:
     return [(path.rstrip("/"), name) for path, name in NAMED.findall(document.read_text())]
 
 
-@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda p: p.name)
-def test_what_a_document_names_exists(document: Path) -> None:
-    assert {path + name for path, name in named_in(document) if not is_there(path, name)} == set()
+def test_what_a_document_names_exists() -> None:
+    named = [(document.name, path, name) for document in DOCUMENTS for path, name in named_in(document)]
+    assert [f"{document}: {path}{name}" for document, path, name in named if not is_there(path, name)] == []
 
 
 def test_the_page_of_one_case_names_its_functions() -> None:
@@ -106,10 +106,12 @@ METAPHORS = re.compile(
 """Words for persons and animals where kernels, configs and processes are meant; names in backticks may have them."""
 
 
-@pytest.mark.parametrize("document", [d for d in DOCUMENTS if d.name != "packages.md"], ids=lambda p: p.name)
-def test_documents_are_in_technical_english(document: Path) -> None:
-    prose = re.sub(r"```.*?```|`[^`\n]*`", " ", document.read_text(), flags=re.DOTALL)
-    assert METAPHORS.findall(prose) == []
+def test_documents_are_in_technical_english() -> None:
+    wrong = []
+    for document in (d for d in DOCUMENTS if d.name != "packages.md"):
+        prose = re.sub(r"```.*?```|`[^`\n]*`", " ", document.read_text(), flags=re.DOTALL)
+        wrong += [f"{document.name}: {word}" for word in METAPHORS.findall(prose)]
+    assert wrong == []
 
 
 def headings(document: Path) -> set[str]:
@@ -118,14 +120,13 @@ def headings(document: Path) -> set[str]:
     return {re.sub(r"[^\w\- ]", "", heading.lower()).strip().replace(" ", "-") for heading in found}
 
 
-@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda p: p.name)
-def test_links_lead_somewhere(document: Path) -> None:
+def test_links_lead_somewhere() -> None:
     wrong = []
-    for link in LINK.findall(document.read_text()):
+    for document, link in ((d, found) for d in DOCUMENTS for found in LINK.findall(d.read_text())):
         name, _, anchor = link.partition("#")
         target = document.parent / name if name else document
         if not target.exists() or (anchor and anchor not in headings(target)):
-            wrong.append(link)
+            wrong.append(f"{document.name}: {link}")
     assert wrong == []
 
 

@@ -493,6 +493,7 @@ assert searched.best_config.kwargs == {"BLOCK": 256}
 """
 
 
+@pytest.mark.slow
 def test_in_tritons_interpreter_the_first_config_runs() -> None:
     """Without a GPU: there is nothing to time, and Triton's own engine would ask for a driver."""
     environment = {**os.environ, "TRITON_INTERPRET": "1"}

@@ -5,8 +5,6 @@ from __future__ import annotations
 import inspect
 import re
 
-import pytest
-
 from kerntune import errors
 from kerntune.errors import KerntuneError, ReferenceMismatch, StoreError, TrialError, TuningError, UsageError
 
@@ -33,10 +31,8 @@ def test_tree_is_as_drawn() -> None:
         assert CLASSES[name].__bases__[0].__name__ == (parent or "Exception"), name
 
 
-@pytest.mark.parametrize("name", sorted(CLASSES))
-def test_every_error_is_ours_and_says_what_it_is(name: str) -> None:
-    assert issubclass(CLASSES[name], KerntuneError)
-    assert CLASSES[name].__doc__
+def test_every_error_is_ours_and_says_what_it_is() -> None:
+    assert [name for name, cls in CLASSES.items() if not (issubclass(cls, KerntuneError) and cls.__doc__)] == []
 
 
 def test_a_mismatch_is_an_assertion_too() -> None:

@@ -70,10 +70,10 @@ def given_up(text: str) -> list[str]:
     ]
 
 
-@pytest.mark.parametrize("folder", PACKAGES)
-def test_no_word_that_was_given_up(folder: str) -> None:
+def test_no_word_that_was_given_up() -> None:
     wrong = [
         f"{path.relative_to(ROOT)}:{line}: {word}"
+        for folder in PACKAGES
         for path in files(folder)
         for line, text in prose(path)
         for word in given_up(text)
@@ -139,18 +139,17 @@ def exporting() -> list[str]:
     return found
 
 
-@pytest.mark.parametrize("name", exporting())
-def test_exported_functions_and_classes_have_a_sentence(name: str) -> None:
+def test_exported_functions_and_classes_have_a_sentence() -> None:
     pytest.importorskip("torch")
-    module = importlib.import_module(name)
     missing = []
-    for public in module.__all__:
-        value = getattr(module, public)
+    exported = [(name, public) for name in exporting() for public in importlib.import_module(name).__all__]
+    for name, public in exported:
+        value = getattr(importlib.import_module(name), public)
         if inspect.isclass(value) or inspect.isfunction(value):
             text = (vars(value).get("__doc__") if inspect.isclass(value) else value.__doc__) or ""
             first = text.strip().partition("\n\n")[0]
             if len(first.split()) < 2 or not re.search(r"[.:]$|[.] ", first.strip()):
-                missing.append(public)
+                missing.append(f"{name}.{public}")
     assert missing == []
 
 
@@ -186,10 +185,10 @@ def unnamed_errors(tree: ast.AST, above: str = "", private: bool = False) -> Ite
                         yield f"{node.name}: {name}"
 
 
-@pytest.mark.parametrize("package", NAMES_ERRORS)
-def test_public_docstrings_name_the_errors(package: str) -> None:
+def test_public_docstrings_name_the_errors() -> None:
     wrong = [
         f"{path.relative_to(ROOT)}: {found}"
+        for package in NAMES_ERRORS
         for path in sorted((ROOT / "kerntune" / package).rglob("*.py"))
         for found in unnamed_errors(ast.parse(path.read_text(encoding="utf-8")))
     ]

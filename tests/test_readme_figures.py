@@ -14,6 +14,7 @@ def figures() -> Any:
     return readme_figures
 
 
+@pytest.mark.slow
 def test_the_readme_has_what_the_script_makes_of_the_results(figures: Any) -> None:
     text = figures.README.read_text()
     assert figures.written(text) == text, "run benchmarks/readme_figures.py --write"

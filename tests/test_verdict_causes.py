@@ -86,6 +86,7 @@ def test_a_plant_without_a_result_is_wrong(causes: Any) -> None:
     assert causes.summary(rows)["code"] == {"planted": 2, "right": 1}
 
 
+@pytest.mark.slow
 def test_code_and_config_are_named_on_a_scripted_gpu(causes: Any, tmp_path: Path, quick_runs: None) -> None:
     plants = [p for p in causes.PLANTS if p.name in ("code_gelu_small_blocks", "config_gelu_removed")]
     project = causes.Project(tmp_path, CONFTEST)

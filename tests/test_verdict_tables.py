@@ -42,6 +42,7 @@ def recorded(bias: float = 0.0005) -> dict[str, Any]:
     return {"environment": {}, "protocol": {}, "cases": {"one": {"planted": planted, "variants": variants}}}
 
 
+@pytest.mark.slow
 def test_twins_pass_and_slowdowns_are_found(tables: Any) -> None:
     rows = tables.decisions_of(recorded(), 40, 1, 3, say=lambda text: None)
     mine = {(r.variant, r.tolerance): r for r in rows if r.rule == "kerntune"}
@@ -64,6 +65,7 @@ def test_stored_times_are_held_against_those_of_the_same_session(tables: Any) ->
     assert found["pytest-benchmark, mean:5%"]["slower"] < 10, "by the processes' own 2 %, not by 20"
 
 
+@pytest.mark.slow
 def test_others_get_as_many_processes_as_a_first_look(tables: Any) -> None:
     """What processes have of their own is less in the mean of several, so their false alarms get fewer."""
     case = recorded()["cases"]["one"]

@@ -21,13 +21,13 @@ What takes seconds (cold tuning, demo, suite) is measured in ``--slow-rounds`` r
 after, after, before, so that a steady change of the machine's speed cancels: a round's ratio is the geometric mean of
 its two ``after`` over that of its two ``before``.
 
-Figures: a tuned kernel's call in three ways (``dispatch``: per call, nothing is launched), ``cold tuning`` (pytest over
-three tests, one kernel each, on the scripted GPU, with empty caches), ``worker start``, imports, and if asked for
-``demo`` and ``suite`` (``make demo`` and ``make test`` without making the environment; ``suite`` also gives seconds a
-passed test, since the revisions have different tests). ``modules`` are the numbers of modules that imports load: they
-don't depend on the machine's load. BEFORE may be AFTER: what is then beyond one is the method's own error, and the
-limit can be shown only on a machine where it is less. ``before_after_child.py`` measures what takes place inside of one
-process.
+Figures: a tuned kernel's call in three ways (``dispatch``: per call, nothing is launched), ``cold tuning`` (pytest
+over three tests, one kernel each, on the scripted GPU, with empty caches), ``worker start``, imports, and if asked
+for ``demo`` and ``suite`` (``make demo`` and ``make test-all`` without making the environment; ``suite`` also gives
+seconds a passed test, since the revisions have different tests). ``modules`` are the numbers of modules that imports
+load: they don't depend on the machine's load. BEFORE may be AFTER: what is then beyond one is the method's own error,
+and the limit can be shown only on a machine where it is less. ``before_after_child.py`` measures what takes place
+inside of one process.
 """
 
 from __future__ import annotations
@@ -216,7 +216,7 @@ class Checkout:
         return self.pytest("examples", "--kerntune")
 
     def suite(self) -> Times:
-        """``make test``."""
+        """``make test-all``."""
         found = self.pytest("tests", "-n", "auto", "--dist", "worksteal", may_fail=True)
         return {**found, **{f"{key} a test": found[key] / found["passed"] for key in ("wall", "cpu")}}
 
@@ -320,7 +320,7 @@ def main() -> None:
     parser.add_argument("--jobs", type=int, default=1, help="rounds at the same time, a core each (default: 1)")
     parser.add_argument("--only", default="", help="groups of figures with this text in their name")
     parser.add_argument("--demo", action="store_true", help="make demo as well")
-    parser.add_argument("--suite", action="store_true", help="make test as well")
+    parser.add_argument("--suite", action="store_true", help="make test-all as well")
     parser.add_argument("--out", type=Path, default=OUT)
     args = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="kerntune-before-after-") as folder:

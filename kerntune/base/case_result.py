@@ -486,3 +486,12 @@ class CaseResult(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_d
         known = self.current_ns is not None and math.isfinite(self.current_ns)
         time_ns = self.current_ns if known else None
         return Roofline(time_ns, self.bytes_moved, self.flops, self.bandwidth, self.matmul_peak)
+
+
+def incomplete_result(case: CaseId, text: str, outcome: Outcome, target: str = "") -> CaseResult:
+    """The result of a case of which too little was seen to judge it. ``text`` follows its name in the message.
+
+    ``target`` is empty where that holds for all targets.
+    """
+    verdict = Verdict.INCOMPLETE
+    return CaseResult(case, "", verdict, outcome, f"{verdict.value} {case}{text}", target)

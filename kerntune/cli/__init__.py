@@ -1,7 +1,8 @@
-"""The command ``kerntune``: a module for each subcommand, loaded when it is asked for.
+"""The command ``kerntune``: a module for each command, or for several that read the same.
 
-Arguments, output and exit codes. What a subcommand computes, and all that the plugin needs too, is never here but in
-:mod:`kerntune.gate` and below it.
+:mod:`kerntune.cli.command` is light: it loads a command's module when that command is asked for. ``collection`` is
+late: it loads pytest. Arguments, output and exit codes are here. What a command computes, and all that the plugin needs
+too, is never here but in :mod:`kerntune.gate` and below it.
 """
 
 from __future__ import annotations

@@ -6,7 +6,7 @@ import argparse
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from kerntune.cli.stored import Pattern, given_folder, load_folder, path_of, problems
+from kerntune.cli.stored import Pattern, case_argument, folder_argument, given_folder, load_folder, path_of, problems
 from kerntune.errors import BaselineError, UsageError
 from kerntune.gate import git
 from kerntune.gate.baseline_files import BaselineStore
@@ -14,6 +14,14 @@ from kerntune.gate.baselines import Baseline, TimeBaseline
 from kerntune.gate.bundle import needed
 from kerntune.gate.console import OK, counted, fail_with, say
 from kerntune.gate.project import DEFAULT_ANCHOR, NO_ANCHOR, find_project
+
+
+def run_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare what ``kerntune anchor`` takes."""
+    folder_argument(parser)
+    anchor_argument(parser)
+    case_argument(parser)
+    parser.set_defaults(function=run)
 
 
 def run(args: argparse.Namespace) -> int:
@@ -41,6 +49,13 @@ def run(args: argparse.Namespace) -> int:
     went = f", {len(gone)} removed whose case is no more" if gone else ""
     say(f"{counted(len(chosen), 'baseline')} anchored in {anchor.folder}{went}; commit the folder")
     return OK
+
+
+def anchor_argument(parser: argparse.ArgumentParser) -> None:
+    """Declare ``--anchor``, which :func:`anchor_folder` takes."""
+    parser.add_argument(
+        "--anchor", metavar="DIR", help="folder of the anchor (default: as the ini file says, else anchors)"
+    )
 
 
 def anchor_folder(given: str | None, baselines: Path, start: Path) -> Path:

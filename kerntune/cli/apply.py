@@ -10,7 +10,7 @@ from pathlib import Path
 from kerntune.base.case_result import CaseResult
 from kerntune.base.formatting import format_time
 from kerntune.base.policy import Verdict
-from kerntune.cli.stored import Pattern, time_ns
+from kerntune.cli.stored import Pattern, case_argument, folder_argument, time_ns
 from kerntune.errors import BaselineError, StoreError, UsageError
 from kerntune.gate.baseline_files import BaselineStore
 from kerntune.gate.bundle import Bundle, apply_bundle, check_identity, decode_bundle, unpacked
@@ -34,6 +34,20 @@ class Offer:
     def verdict(self) -> str:
         """The verdict as text."""
         return self.result.verdict.value if self.result else "no verdict"
+
+
+def run_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare what ``kerntune baselines apply`` takes."""
+    parser.add_argument("run", metavar="RUN.json", help="what --kerntune-json wrote on the other machine")
+    folder_argument(parser)
+    case_argument(parser)
+    parser.add_argument(
+        "--only",
+        choices=("new", "improved", "all"),
+        default="all",
+        help="cases that the folder doesn't have, cases that the run found faster, or all (default)",
+    )
+    parser.set_defaults(function=run)
 
 
 def run(args: argparse.Namespace) -> int:

@@ -26,9 +26,20 @@ from kerntune.tuning.cache import (
 from kerntune.tuning.cache.entries import ListingCache, default_folder
 from kerntune.tuning.cache.exchange import Moved, pull_cache, push_cache
 from kerntune.tuning.cache.shared_store import check_url, forget_stores, store_url
-from kerntune.tuning.choices.declaration import implementation_in
 
 HEADERS = ("kernel", "device", "Triton", "config", "time", "arguments")
+
+
+def cache_dir_argument(parser: argparse.ArgumentParser) -> None:
+    """Declare ``--cache-dir``, which :func:`open_cache` takes."""
+    parser.add_argument("--cache-dir", metavar="DIR", help="folder of the cache (default: the ini file's, else yours)")
+
+
+def show_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare what ``kerntune cache show`` takes."""
+    cache_dir_argument(parser)
+    parser.add_argument("--json", action="store_true", help="print JSON")
+    parser.set_defaults(function=show)
 
 
 def show(args: argparse.Namespace) -> int:
@@ -47,6 +58,12 @@ def show(args: argparse.Namespace) -> int:
     return fail_with(damaged)
 
 
+def clear_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare what ``kerntune cache clear`` takes."""
+    cache_dir_argument(parser)
+    parser.set_defaults(function=clear)
+
+
 def clear(args: argparse.Namespace) -> int:
     """Remove winners, trials and listings of machine code: the next run tunes and disassembles anew."""
     cache = open_cache(args.cache_dir)
@@ -55,6 +72,16 @@ def clear(args: argparse.Namespace) -> int:
     listed = counted(ListingCache(cache.folder).clear(), "listing")
     say(f"{cache.folder}: removed {counted(winners, 'winner')}, {counted(trials, 'trial')}, {listed}")
     return OK
+
+
+def export_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare what ``kerntune cache export`` takes."""
+    parser.add_argument("file", metavar="FILE", help="what to write; with --per-device a folder")
+    form = parser.add_mutually_exclusive_group()
+    form.add_argument("--winners-only", action="store_true", help="leave single trials out")
+    form.add_argument("--per-device", action="store_true", help="a file of winners per device, to ship in a wheel")
+    cache_dir_argument(parser)
+    parser.set_defaults(function=export)
 
 
 def export(args: argparse.Namespace) -> int:
@@ -67,6 +94,14 @@ def export(args: argparse.Namespace) -> int:
     moved = export_cache(cache.folder, to, with_trials=not args.winners_only)
     say(f"{to}: {counted(moved.winners, 'winner')}, {counted(moved.trials, 'trial')}")
     return fail_with(moved.damaged)
+
+
+def import_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare what ``kerntune cache import`` takes."""
+    parser.add_argument("files", metavar="FILE", nargs="+", help="what export wrote, of either form")
+    parser.add_argument("--replace", action="store_true", help="also where the cache has an entry already")
+    cache_dir_argument(parser)
+    parser.set_defaults(function=import_)
 
 
 def import_(args: argparse.Namespace) -> int:
@@ -90,10 +125,29 @@ def import_(args: argparse.Namespace) -> int:
     return fail_with(findings)
 
 
+def push_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare what ``kerntune cache push`` takes."""
+    _store_arguments(parser)
+    parser.set_defaults(function=push)
+
+
 def push(args: argparse.Namespace) -> int:
     """Store winners and trials behind a URL; 1 if damaged entries were left out."""
     cache, url = open_cache(args.cache_dir), _url(args.url)
     return _moved(url, push_cache(cache.folder, url, with_trials=not args.winners_only))
+
+
+def _store_arguments(parser: argparse.ArgumentParser) -> None:
+    stores = "s3://, gs://, sftp://, file:// or hf:// (default: KERNTUNE_STORE)"
+    parser.add_argument("url", nargs="?", metavar="URL", help=stores)
+    parser.add_argument("--winners-only", action="store_true", help="leave the trials out")
+    cache_dir_argument(parser)
+
+
+def pull_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare what ``kerntune cache pull`` takes."""
+    _store_arguments(parser)
+    parser.set_defaults(function=pull)
 
 
 def pull(args: argparse.Namespace) -> int:
@@ -147,6 +201,8 @@ def _cache_in(folder: Path, named_by: str) -> WinnerCache:
 
 
 def _config(winner: Winner) -> str:
+    from kerntune.tuning.choices.declaration import implementation_in  # torch with it
+
     name = implementation_in(winner.config)
     if name is not None:
         return f"calls {name}"

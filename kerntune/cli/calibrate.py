@@ -8,7 +8,7 @@ from pathlib import Path
 import msgspec
 
 from kerntune.base.policy import DEFAULT_TOLERANCE, TIMERS
-from kerntune.cli.stored import Pattern, given_folder
+from kerntune.cli.stored import Pattern, case_argument, folder_argument, given_folder
 from kerntune.errors import KerntuneError, UsageError
 from kerntune.gate.baseline_files import BaselineStore
 from kerntune.gate.baselines import Calibration, TimeBaseline
@@ -21,6 +21,16 @@ from kerntune.timing.paired_processes import PairedWork
 from kerntune.timing.worker.pool import Pairs
 
 HIDDEN = "its memory holds addresses, so it can't be run outside its test"
+
+
+def run_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare what ``kerntune calibrate`` takes."""
+    folder_argument(parser)
+    case_argument(parser)
+    parser.add_argument(
+        "--processes", metavar="N", type=int, default=0, help="fresh processes a case, 2 or more (default: 4)"
+    )
+    parser.set_defaults(function=run)
 
 
 def run(args: argparse.Namespace) -> int:

@@ -1,4 +1,4 @@
-"""``kerntune diff``: a case's code on two sides, compiler stage by compiler stage."""
+"""``kerntune code``: a case's code on two sides, compiler stage by compiler stage."""
 
 from __future__ import annotations
 
@@ -17,7 +17,16 @@ from kerntune.base.device import Target
 from kerntune.base.folders import scratch_folder
 from kerntune.base.text_diff import CONTEXT, hunks
 from kerntune.cli.static_record import record
-from kerntune.cli.stored import Entry, Pattern, given_folder, launches_of, load_folder, not_found, target_of
+from kerntune.cli.stored import (
+    Entry,
+    Pattern,
+    folder_argument,
+    given_folder,
+    launches_of,
+    load_folder,
+    not_found,
+    target_of,
+)
 from kerntune.compiling.binary.elf import Elf
 from kerntune.compiling.binary.identity import STAGES, first_difference, first_stage_of, strip_debug, strip_locations
 from kerntune.compiling.compiler import stages_from, ttir_text
@@ -53,6 +62,23 @@ class Side:
         if isinstance(self.baseline, TimeBaseline):
             return self.baseline.environment.triton
         return self.baseline.triton
+
+
+def run_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare what ``kerntune code`` takes."""
+    parser.add_argument("case", metavar="CASE", help="a test's id (and call), or what only one case contains")
+    parser.add_argument(
+        "--stage",
+        choices=("ttir", "glir", "ttgir", "llir", "ptx", "amdgcn", "sass"),
+        help="which code (default: the first stage that differs)",
+    )
+    parser.add_argument("--against", metavar="REF", help="a git revision's code instead of the baseline's")
+    parser.add_argument("--target", metavar="TARGET", help="what to compile for (default: what the baseline is of)")
+    folder_argument(parser)
+    parser.add_argument("--unified", action="store_true", help="as diff -u, instead of side by side")
+    parser.add_argument("--width", metavar="N", type=int, default=0, help="columns (default: the terminal's)")
+    parser.add_argument("--exit-code", action="store_true", help="exit with 1 if there is a difference")
+    parser.set_defaults(function=run)
 
 
 def run(args: argparse.Namespace) -> int:

@@ -13,7 +13,8 @@ from pathlib import Path
 import kerntune
 from kerntune.base.folders import why_unwritable
 from kerntune.base.url_files import READ_ONLY, local_folder, shown_url
-from kerntune.cli.cache import open_cache
+from kerntune.cli.cache import cache_dir_argument, open_cache
+from kerntune.cli.stored import folder_argument
 from kerntune.errors import UsageError
 from kerntune.gate.baseline_files import BaselineStore
 from kerntune.gate.baselines import TimeBaseline
@@ -39,6 +40,13 @@ class Check:
     name: str
     found: str
     advice: str = ""
+
+
+def run_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare what ``kerntune doctor`` takes."""
+    folder_argument(parser)
+    cache_dir_argument(parser)
+    parser.set_defaults(function=run)
 
 
 def run(args: argparse.Namespace) -> int:

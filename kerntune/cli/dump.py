@@ -15,10 +15,9 @@ from kerntune.base.case_result import CaseId
 from kerntune.base.folders import scratch_folder
 from kerntune.base.orphans import bound_command
 from kerntune.capture.launch_dump import LAUNCH_FILE, DumpedTexts, folder_name, plain_name, write_launch
-from kerntune.cli.static_record import environment
-from kerntune.cli.stored import Entry, Pattern, given_folder, load_folder, not_found, target_of
+from kerntune.cli.static_record import SHOWN_LINES, environment
+from kerntune.cli.stored import Entry, Pattern, folder_argument, given_folder, load_folder, not_found, target_of
 from kerntune.compiling.binary.identity import first_stage_of
-from kerntune.compiling.compiler import stages_from, ttir_text
 from kerntune.compiling.farm import Farm
 from kerntune.compiling.protocol import ASSEMBLY
 from kerntune.errors import ReplayError, UsageError
@@ -29,8 +28,25 @@ from kerntune.gpu.probe import has_cuda
 from kerntune.kernels import compat
 from kerntune.tuning.launch_files import DUMP, DUMP_CONTENT
 
-SHOWN_LINES = 15
-"""Last lines of a failed run that its error shows."""
+
+def run_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare what ``kerntune dump`` takes."""
+    parser.add_argument("case", metavar="CASE", help="a test's id (and call), or what only one case contains")
+    parser.add_argument(
+        "-o", "--output", metavar="DIR", default="kerntune-dump", help="folder (default: kerntune-dump)"
+    )
+    parser.add_argument(
+        "--content",
+        choices=("described", "recorded"),
+        default="described",
+        help="of tensors: how their numbers are distributed (default), or all bytes, before and after each launch",
+    )
+    parser.add_argument("--target", metavar="TARGET", help="what to compile for without a GPU")
+    parser.add_argument(
+        "--stored", action="store_true", help="what the baseline holds, instead of running the test: no source"
+    )
+    folder_argument(parser)
+    parser.set_defaults(function=run)
 
 
 def run(args: argparse.Namespace) -> int:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from kerntune.base.codec import write_atomic
 from kerntune.base.config import Config
 from kerntune.base.device import Target
-from kerntune.cli.cache import open_cache
+from kerntune.cli.cache import cache_dir_argument, open_cache
 from kerntune.errors import ConfigError, GridError, UsageError
 from kerntune.gate.console import OK, say
 from kerntune.gpu.c_launcher import CKernel, c_names, header, source
@@ -35,6 +35,31 @@ from kerntune.tuning.launch_files import (
 
 if TYPE_CHECKING:
     from kerntune.gpu.fake_cuda.static_backend import StaticBackend
+
+
+def run_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare what ``kerntune export`` takes."""
+    parser.add_argument("kernel", metavar="KERNEL", help="package.module:kernel or path/to/file.py:kernel")
+    parser.add_argument(
+        "--key",
+        metavar="NAME=VALUE",
+        action="append",
+        help="an argument of the call: n=4096, x_ptr=fp16[4096,128]; those that aren't given are the stored winner's",
+    )
+    parser.add_argument("-o", "--output", metavar="DIR", required=True, help="folder of the files")
+    parser.add_argument(
+        "--grid",
+        metavar="GRID",
+        help="cdiv(n, BLOCK), or a grid or grid function of the kernel's module (default: three arguments)",
+    )
+    parser.add_argument(
+        "--config", metavar="NAME=VALUE,...", help="instead of the stored winner's: BLOCK=128,num_warps=4"
+    )
+    parser.add_argument("--name", metavar="NAME", help="of files and C functions (default: the kernel's)")
+    parser.add_argument("--target", metavar="TARGET", help="what to compile for (default: the stored winner's)")
+    parser.add_argument("--cpp", action="store_true", help="a launcher in C++11 instead of C99")
+    cache_dir_argument(parser)
+    parser.set_defaults(function=run)
 
 
 def run(args: argparse.Namespace) -> int:

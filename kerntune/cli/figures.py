@@ -12,8 +12,8 @@ from tabulate import tabulate
 from kerntune.base.codec import to_json
 from kerntune.base.formatting import NO_FIGURE, format_rate, format_time
 from kerntune.base.roofline import Roofline, bytes_moved
-from kerntune.cli.cache import open_cache
-from kerntune.cli.stored import Pattern, given_folder, load_folder, problems, time_ns
+from kerntune.cli.cache import cache_dir_argument, open_cache
+from kerntune.cli.stored import Pattern, case_argument, folder_argument, given_folder, load_folder, problems, time_ns
 from kerntune.errors import UsageError
 from kerntune.gate.baselines import TimeBaseline
 from kerntune.gate.console import FINDINGS, OK, fail_with, say
@@ -54,6 +54,16 @@ class AllFigures(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     cases: tuple[CaseFigures, ...]
     problems: tuple[str, ...]
     schema: str = SCHEMA
+
+
+def run_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare what ``kerntune figures`` takes."""
+    parser.add_argument("run", metavar="RUN.json", nargs="?", help="what --kerntune-json wrote (default: baselines)")
+    folder_argument(parser)
+    case_argument(parser)
+    cache_dir_argument(parser)
+    parser.add_argument("--json", action="store_true", help="print JSON")
+    parser.set_defaults(function=run)
 
 
 def run(args: argparse.Namespace) -> int:

@@ -1,4 +1,7 @@
-"""``kerntune history``: what many runs say together."""
+"""``kerntune history`` and ``kerntune report``: what many runs say together, and what single runs found.
+
+A report is an HTML page, a Markdown summary, CSV or Parquet. Its page draws the history too.
+"""
 
 from __future__ import annotations
 
@@ -8,16 +11,41 @@ from collections.abc import Sequence
 from pathlib import Path, PurePosixPath
 
 from kerntune.base.codec import to_json
-from kerntune.errors import UsageError
-from kerntune.gate.console import FINDINGS, OK, complain, fail_with, say
+from kerntune.cli.stored import case_argument
+from kerntune.errors import KerntuneError, UsageError
+from kerntune.gate.console import FINDINGS, OK, complain, counted, fail_with, say
 from kerntune.gate.history.index import DIRTY, Index
 from kerntune.gate.history.places import COMMIT_DIGITS, Place, add_run, history_run, place_of
-from kerntune.gate.history.summary import steps_of, text_of
+from kerntune.gate.history.summary import CaseCurve, curves_of, steps_of, text_of
 from kerntune.gate.project import find_project
-from kerntune.gate.report import read_run
+from kerntune.gate.report import RunReport, read_run
+from kerntune.gate.reporting.page import plotly_script, require_plotly, write_page
+from kerntune.gate.reporting.summaries import append_summary, write_csv, write_parquet
 from kerntune.tuning.cache.entries import default_folder
 
 INI_KEY = "kerntune_history"
+
+
+def show_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare what ``kerntune history show`` takes."""
+    case_argument(parser)
+    parser.add_argument("place", nargs="?", default="", help=argparse.SUPPRESS)
+    parser.add_argument(
+        "--branch", metavar="NAME", default="", help="the branch that is shown (default: that with most runs)"
+    )
+    parser.add_argument(
+        "--false-rate",
+        metavar="P",
+        type=float,
+        default=0.01,
+        help="probability of any false step in all that is shown (default: 0.01)",
+    )
+    form = parser.add_mutually_exclusive_group()
+    form.add_argument("--markdown", action="store_true", help="for a comment on a pull request, or a job summary")
+    form.add_argument("--json", action="store_true", help="print JSON")
+    parser.add_argument("--exit-code", action="store_true", help="exit with 1 if a case got slower")
+    _history_argument(parser)
+    parser.set_defaults(function=show)
 
 
 def show(args: argparse.Namespace) -> int:
@@ -38,6 +66,19 @@ def show(args: argparse.Namespace) -> int:
     return max(fail_with(found.unread), FINDINGS if slower else OK)
 
 
+def _history_argument(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--history", metavar="PLACE", help="a folder, git:BRANCH, or a URL (default: the ini file's kerntune_history)"
+    )
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare what ``kerntune history add`` takes."""
+    parser.add_argument("runs", metavar="RUN.json", nargs="+", help="what --kerntune-json wrote")
+    _history_argument(parser)
+    parser.set_defaults(function=add)
+
+
 def add(args: argparse.Namespace) -> int:
     """Add runs that ``--kerntune-json`` has written."""
     place = _named(history_place(args.history))
@@ -48,6 +89,13 @@ def add(args: argparse.Namespace) -> int:
         name = add_run(place, history_run(report))
         say(f"{file}: added as {name}" if name else f"{file}: holds no case that was timed; nothing added")
     return OK
+
+
+def forget_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare what ``kerntune history forget`` takes."""
+    parser.add_argument("runs", metavar="RUN", nargs="+", help="the file that `add` named, or the run's commit")
+    _history_argument(parser)
+    parser.set_defaults(function=forget)
 
 
 def forget(args: argparse.Namespace) -> int:
@@ -103,3 +151,79 @@ def history_place(given: str | None) -> Place | None:
     project = find_project(Path.cwd())
     text = str(project.values.get(INI_KEY, "")).strip()
     return place_of(text, project.root) if text else None
+
+
+def report_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare what ``kerntune report`` takes."""
+    parser.add_argument("runs", metavar="RUN.json", nargs="+", help="what --kerntune-json wrote")
+    parser.add_argument("-o", "--output", metavar="FILE", help="one HTML file that opens offline")
+    parser.add_argument("--title", metavar="TEXT", default="kerntune", help="its heading (default: kerntune)")
+    parser.add_argument(
+        "--history",
+        metavar="PLACE",
+        help="a folder, git:BRANCH, or a URL, drawn in the page (default: the ini file's kerntune_history)",
+    )
+    parser.add_argument(
+        "--branch", metavar="NAME", default="", help="the branch of the history (default: that with most runs)"
+    )
+    parser.add_argument("--summary", metavar="FILE", help="append Markdown, as for $GITHUB_STEP_SUMMARY")
+    parser.add_argument("--csv", metavar="FILE", help="a table of all figures")
+    parser.add_argument("--parquet", metavar="FILE", help="the same; needs pip install kerntune[parquet]")
+    parser.set_defaults(function=report)
+
+
+def report(args: argparse.Namespace) -> int:
+    """Write each form that was asked for; :class:`UsageError` if none was, or if a library for it is missing."""
+    if not (args.output or args.csv or args.parquet or args.summary):
+        raise UsageError("say what to write: -o report.html, --csv FILE, --parquet FILE or --summary FILE")
+    if args.history and not args.output:
+        raise UsageError("--history is drawn in the HTML report: add -o report.html")
+    if args.output:
+        require_plotly(f"-o {args.output}")
+    runs = [_read(Path(name)) for name in args.runs]
+    if args.output:
+        write_page(Path(args.output), runs, _curves(args, runs), plotly_script(), args.title)
+        _say(args.output, runs)
+    if args.csv:
+        write_csv(Path(args.csv), runs)
+        _say(args.csv, runs)
+    if args.parquet:
+        write_parquet(Path(args.parquet), runs)
+        _say(args.parquet, runs)
+    if args.summary:
+        append_summary(Path(args.summary), runs)
+    return OK
+
+
+def _read(path: Path) -> RunReport:
+    if not path.is_file():
+        raise UsageError(f"{path}: no such file; name what --kerntune-json wrote")
+    return read_run(path)
+
+
+def _curves(args: argparse.Namespace, runs: Sequence[RunReport]) -> Sequence[CaseCurve]:
+    """Those of the history that is named; one that only the ini file names fails no report if it can't be reached."""
+    try:
+        place = history_to_read(args.history)
+        if place is None:
+            return ()
+        index = Index(place, default_folder() / "history")
+        curves = curves_of(index, branch=args.branch)
+    except KerntuneError as exc:
+        if args.history is not None:
+            raise
+        complain(f"the history of the ini file is left out: {exc}")
+        return ()
+    if not _is_drawn(curves, runs):
+        none = "no measured change of these cases" if index.runs(args.branch) else no_run(index, args.branch)
+        complain(f"{place.name}: {none}; the report has no history")
+    return curves
+
+
+def _is_drawn(curves: Sequence[CaseCurve], runs: Sequence[RunReport]) -> bool:
+    shown = {(str(r.case), r.target, r.device) for run in runs for r in run.results}
+    return any(c.points and (c.case, c.target, c.device) in shown for c in curves)
+
+
+def _say(path: str, runs: Sequence[RunReport]) -> None:
+    say(f"{path}: {counted(sum(len(r.results) for r in runs), 'case')} of {counted(len(runs), 'run')}")

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from kerntune.base.case_result import CaseId
-from kerntune.cli.anchor import anchor_folder
-from kerntune.cli.stored import Entry, given_folder, load_folder, not_found, problems
+from kerntune.cli.anchor import anchor_argument, anchor_folder
+from kerntune.cli.stored import Entry, folder_argument, given_folder, load_folder, not_found, problems
 from kerntune.errors import UsageError
 from kerntune.gate.baseline_files import BaselineStore
 from kerntune.gate.case_identity import Move, make_moves, moves_of
@@ -65,6 +65,19 @@ class Renaming:
     def _filled(self, matched: Iterable[str]) -> str:
         parts = self.new.split("*")
         return "".join(part + text for part, text in zip(parts, [*matched, ""], strict=True))
+
+
+def run_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare what ``kerntune baselines mv`` takes."""
+    parser.add_argument("old", metavar="OLD", help="a folder, file, test, parameter set or call; * is a wildcard")
+    parser.add_argument("new", metavar="NEW", help="its new name; each * is what the * at its place in OLD matched")
+    folder_argument(parser)
+    anchor_argument(parser)
+    parser.add_argument("--dry-run", action="store_true", help="only say what would be moved")
+    parser.add_argument(
+        "--replace", action="store_true", help="also where NEW has a baseline of other kernels, which is lost"
+    )
+    parser.set_defaults(function=run)
 
 
 def run(args: argparse.Namespace) -> int:

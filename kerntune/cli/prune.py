@@ -6,23 +6,19 @@ Pytest itself collects the tests of given files, which says whose cases exist.
 from __future__ import annotations
 
 import argparse
-import contextlib
-import io
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path, PurePath
-
-import pytest
 
 from kerntune.base.policy import Verdict
 from kerntune.cli.apply import read
-from kerntune.cli.stored import Entry, given_folder, load_folder, problems, target_of
-from kerntune.errors import KerntuneError, UsageError
+from kerntune.cli.stored import Entry, folder_argument, given_folder, load_folder, problems, target_of
+from kerntune.errors import UsageError
 from kerntune.gate.baseline_files import BaselineStore
 from kerntune.gate.baselines import Baseline
 from kerntune.gate.bundle import needed
 from kerntune.gate.console import counted, fail_with, say
-from kerntune.gate.project import Project, find_project, plugin_args
+from kerntune.gate.project import Project, find_project
 from kerntune.gate.report import RunReport
 
 
@@ -33,6 +29,18 @@ class Stale:
     entry: Entry
     baseline: Baseline
     why: str
+
+
+def run_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare what ``kerntune baselines prune`` takes."""
+    folder_argument(parser)
+    parser.add_argument("--dry-run", action="store_true", help="only say what would be removed")
+    parser.add_argument(
+        "--stale-from",
+        metavar="RUN.json",
+        help="remove what this run (of --kerntune-json) found stale, instead of collecting the tests",
+    )
+    parser.set_defaults(function=run)
 
 
 def run(args: argparse.Namespace) -> int:
@@ -96,6 +104,7 @@ def count_unused(store: BaselineStore, kept: Sequence[Entry]) -> int:
 
 
 def _compared(folder: Path, entries: Sequence[Entry], project: Project, files: dict[str, Path]) -> Iterator[Stale]:
+    from kerntune.cli.collection import collect  # pytest with it, which --stale-from doesn't need
 
     found = collect(project, files.values(), [f"--kerntune-baselines={folder}"])
     for entry, baseline in _readable(entries):
@@ -119,69 +128,3 @@ def _readable(entries: Sequence[Entry]) -> list[tuple[Entry, Baseline]]:
 
 def _file(baseline: Baseline) -> str:
     return baseline.case.nodeid.partition("::")[0]
-
-
-TAIL_LINES = 20
-"""Lines of pytest's output that are shown when it could not collect."""
-
-
-@dataclass(eq=False)  # pytest keeps its plugins in sets where a project has a conftest.py
-class Collection:
-    """A pytest plugin that notes what is collected. Nothing is run.
-
-    ``files`` are those that were read whole; ``unread`` node ids of what failed to import or skipped itself.
-    """
-
-    items: set[str] = field(default_factory=set)
-    files: set[str] = field(default_factory=set)
-    unread: set[str] = field(default_factory=set)
-
-    def knows(self, nodeid: str) -> bool:
-        """Whether it can be said if a test exists: its file was read, and all of it."""
-        file = nodeid.partition("::")[0]
-        return file in self.files and not any(nodeid == x or nodeid.startswith(f"{x}::") for x in self.unread)
-
-    @pytest.hookimpl(tryfirst=True)
-    def pytest_cmdline_main(self, config: pytest.Config) -> None:
-        """Whatever the ini file's ``addopts`` say, look at every test: ``--lf`` would leave some out unseen."""
-        config.option.lf = False
-
-    def pytest_itemcollected(self, item: pytest.Item) -> None:
-        """Called before any test is deselected."""
-        self.items.add(item.nodeid)
-
-    def pytest_collectreport(self, report: pytest.CollectReport) -> None:
-        """A file or class was read, or was not."""
-        if not report.passed:
-            self.unread.add(report.nodeid)
-        elif report.nodeid and "::" not in report.nodeid:
-            self.files.add(report.nodeid)
-
-
-def collect(project: Project, files: Iterable[Path], options: Iterable[str]) -> Collection:
-    """Collect ``files`` as ``pytest --kerntune`` would, so that tests for a GPU exist here too.
-
-    :class:`KerntuneError` with the end of pytest's output if it stops before it has looked at all of them.
-    """
-    found, output = Collection(), io.StringIO()
-    with contextlib.redirect_stdout(output), contextlib.redirect_stderr(output):
-        code = pytest.main(_args(project, files, options), plugins=[found])
-    if code not in (pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED, pytest.ExitCode.NO_TESTS_COLLECTED):
-        tail = "\n".join(output.getvalue().strip().splitlines()[-TAIL_LINES:])
-        raise KerntuneError(
-            f"pytest could not collect the tests (exit code {int(code)}), so none is known to be gone:\n{tail}"
-        )
-    return found
-
-
-def _args(project: Project, files: Iterable[Path], options: Iterable[str]) -> list[str]:
-    """``--maxfail=0`` undoes an ``-x`` of the ini file: one broken file must not hide the others."""
-    ini = ["-c", str(project.ini)] if project.ini else []
-    return [
-        *plugin_args(),
-        *ini,
-        f"--rootdir={project.root}",
-        *("--kerntune", "--collect-only", "--continue-on-collection-errors", "--maxfail=0", "-q"),
-        *options,
-        *map(str, files),
-    ]

@@ -1,4 +1,4 @@
-"""``kerntune static diff``: two baselines (of two git revisions, say) or two Triton versions side by side.
+"""``kerntune diff --static``: two baselines (of two git revisions, say) or two Triton versions side by side.
 
 The two sets are compared by each kernel's code, launch by launch, the worst first.
 """
@@ -22,9 +22,8 @@ from kerntune.base.device import DeviceSpec, Target, typical_device
 from kerntune.base.formatting import NO_FIGURE, code_of, escaped
 from kerntune.base.policy import StaticPolicy
 from kerntune.cli.changes import FIGURES, SPILLED, Figure
-from kerntune.cli.diff import SERIES, sides
 from kerntune.cli.static_record import record_both
-from kerntune.cli.stored import Entry, Pattern, launches_of, problems, target_of, triton_of
+from kerntune.cli.stored import SERIES, Entry, Pattern, launches_of, problems, sides, target_of, triton_of
 from kerntune.compiling.binary.identity import first_difference
 from kerntune.errors import TargetError
 from kerntune.gate.baselines import Baseline, TimeBaseline

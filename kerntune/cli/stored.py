@@ -1,9 +1,13 @@
-"""Every baseline of a folder, decoded, with its key."""
+"""Baselines as a command names them: of a folder, of a Triton series in it, or of a git revision.
+
+All are decoded, each with its key. A revision's baselines are read from git. Nothing is checked out.
+"""
 
 from __future__ import annotations
 
+import argparse
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
@@ -13,6 +17,7 @@ from kerntune.base.stats import median
 from kerntune.errors import BaselineError, UsageError
 from kerntune.gate.baseline_files import DIGEST, MAX_NAME, BaselineStore, inside
 from kerntune.gate.baselines import Baseline, TimeBaseline, decode_static, decode_time
+from kerntune.gate.git import git_output
 from kerntune.gate.project import baseline_folder
 from kerntune.gate.static_figures import LaunchStatic
 
@@ -114,6 +119,18 @@ def decode(path: PurePosixPath, data: bytes, where: str) -> Entry:
     return Entry(path, found)
 
 
+def folder_argument(parser: argparse.ArgumentParser) -> None:
+    """Declare ``--baselines``, which :func:`given_folder` takes."""
+    parser.add_argument("--baselines", metavar="DIR", help="folder of the baselines (default: as the ini file says)")
+
+
+def case_argument(parser: argparse.ArgumentParser) -> None:
+    """Declare ``--case``, the text of a :class:`Pattern`."""
+    parser.add_argument(
+        "--case", metavar="PATTERN", default="", help="only cases that contain this text, or match it with * and ?"
+    )
+
+
 def given_folder(given: str | None) -> Path:
     """The folder of ``--baselines``, else of the ini file, for a command that reads it. :class:`UsageError` if it was
     named on the command line and isn't there; that of the ini file has nothing in it until the first run."""
@@ -127,6 +144,73 @@ def given_folder(given: str | None) -> Path:
 def _refuse_file(folder: Path) -> None:
     if folder.exists() and not folder.is_dir():
         raise UsageError(f"{folder}: is a file; name the folder of the baselines")
+
+
+SERIES = re.compile(r"triton-\d+\.\d+")
+"""A name of what the folder has of one Triton series."""
+
+
+def sides(args: argparse.Namespace, folder: Path) -> tuple[list[Entry], list[Entry]]:
+    """Both sides' baselines, as the command line names them. :class:`UsageError` for none, or for more than two."""
+    if args.target:
+        raise UsageError("--target is for --python: baselines have their own targets")
+    if not 1 <= len(args.names) <= 2:
+        raise UsageError(
+            "usage: kerntune diff A [B]; name one or two of: a folder, a git revision, a series such as triton-3.9; or "
+            "give --python"
+        )
+    after = load(args.names[1], folder) if len(args.names) > 1 else load_folder(given_folder(args.baselines))
+    return load(args.names[0], folder), after
+
+
+def load(name: str, folder: Path) -> list[Entry]:
+    """A folder's baselines, else those of a Triton series in ``folder``, else those that a git revision has there."""
+    if Path(name).exists():
+        return load_folder(Path(name))
+    if not SERIES.fullmatch(name):
+        return load_revision(name, folder)
+    found = [e for e in load_folder(folder) if e.path.parts[1] == name]
+    if not found:
+        raise UsageError(f"{folder}: has no baselines of {name}")
+    return found
+
+
+def load_revision(revision: str, folder: Path) -> list[Entry]:
+    """All files of ``folder`` in a commit, branch or tag; :class:`UsageError` if git knows none of that name."""
+    place = next(p for p in (folder, *folder.parents) if p.is_dir())
+    top = _line(git_output(place, "rev-parse", "--show-toplevel"))
+    commit = _line(git_output(place, "rev-parse", "--verify", "--quiet", "--end-of-options", f"{revision}^{{commit}}"))
+    if not top or not commit:
+        raise UsageError(
+            f"{revision}: is no folder, and {'no git revision' if top else 'there is no git repository'} in {place}; "
+            "name two folders of baselines, or two commits, branches or tags"
+        )
+    root = Path(top)
+    inside = PurePosixPath(folder.resolve().relative_to(root.resolve()).as_posix())
+    return [decode(path, data, f"{revision}:{inside / path}") for path, data in _files(root, commit, inside)]
+
+
+def _files(root: Path, commit: str, inside: PurePosixPath) -> Iterator[tuple[PurePosixPath, bytes]]:
+    within = [] if inside == PurePosixPath() else [f"{inside}/"]
+    listed = git_output(root, "ls-tree", "-r", "-z", "--full-tree", "--name-only", commit, "--", *within) or b""
+    names = [n for n in listed.decode(errors="surrogateescape").split("\0") if n]
+    paths = sorted(p for n in names if is_baseline(p := PurePosixPath(n).relative_to(inside)))
+    yield from zip(paths, _contents(root, [f"{commit}:{inside / p}" for p in paths]), strict=True)
+
+
+def _contents(root: Path, objects: list[str]) -> Iterator[bytes]:
+    """The bytes of each object: ``git cat-file --batch`` answers ``<name> blob <size>``, the bytes and a newline."""
+    asked = "".join(f"{name}\n" for name in objects).encode(errors="surrogateescape")
+    rest = git_output(root, "cat-file", "--batch", given=asked) or b""
+    for _ in objects:
+        head, _, rest = rest.partition(b"\n")
+        size = int(head.rsplit(b" ", 1)[1])
+        yield rest[:size]
+        rest = rest[size + 1 :]
+
+
+def _line(output: bytes | None) -> str:
+    return (output or b"").decode(errors="surrogateescape").strip()
 
 
 def not_found(what: str, entries: Iterable[Entry], case: str = "") -> UsageError | BaselineError:

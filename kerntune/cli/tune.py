@@ -1,4 +1,7 @@
-"""``kerntune tune``: all keys of many kernels, from tests or from files of shapes."""
+"""``kerntune shapes`` and ``kerntune tune``: the calls that programs make of tuned kernels, and all their keys tuned.
+
+A program or tests note their calls in files. The keys of the noted calls are tuned later, many at a time.
+"""
 
 from __future__ import annotations
 
@@ -8,35 +11,135 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator, Sequence
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+from tabulate import tabulate
 
 from kerntune.base.folders import scratch_folder
 from kerntune.base.orphans import bound_command
 from kerntune.base.tuning_job import TuningJob
-from kerntune.cli.cache import open_cache
-from kerntune.cli.shapes import table
-from kerntune.cli.static_record import environment
+from kerntune.cli.cache import cache_dir_argument, open_cache
+from kerntune.cli.static_record import RAN, SHOWN_LINES, environment
 from kerntune.errors import UsageError
-from kerntune.gate.console import FINDINGS, OK, complain, counted, say
+from kerntune.gate.console import CONFIG_WIDTH, FINDINGS, OK, complain, counted, fail_with, say
 from kerntune.gate.project import plugin_args
 from kerntune.tuning.many.gpu_pools import chosen_gpus
-from kerntune.tuning.many.job_run import Ended, KeyOutcome
 from kerntune.tuning.many.shapes_file import SHAPES, ShapesFile
-from kerntune.tuning.many.tune_many import WORDS
+
+if TYPE_CHECKING:
+    from kerntune.tuning.many.job_run import KeyOutcome
+
+STARTUP = Path(__file__).resolve().parents[2] / "kerntune" / "tuning" / "many" / "startup"
+"""What a program's Python imports first, so that ``triton.autotune`` is noted as well."""
+
 
 PLUGIN = "pytest_kerntune.noted_calls"
 
 DEFAULT_TARGET = "cuda:90"
 """What calls are noted for on a machine without a GPU (H100, H200); heuristics' proposals depend on it."""
 
-RAN = (0, 1)
-"""pytest's exit codes of a run that ran."""
-
-SHOWN_LINES = 15
-
 INTERRUPTED = 128 + signal.SIGINT
+
+
+def record_shapes_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare what ``kerntune shapes record`` takes."""
+    parser.add_argument(
+        "-o", "--output", metavar="FILE", default="shapes.jsonl", help="file to add them to (default: shapes.jsonl)"
+    )
+    parser.add_argument(
+        "command", metavar="COMMAND", nargs=argparse.REMAINDER, help="after --, as `-- python train.py`"
+    )
+    parser.set_defaults(function=record_shapes)
+
+
+def record_shapes(args: argparse.Namespace) -> int:
+    """Run a command whose processes note calls and tune nothing; its own exit code, or 1 if it noted nothing."""
+    command = args.command[1:] if args.command[:1] == ["--"] else args.command
+    if not command:
+        raise UsageError("give the command to run: kerntune shapes record -- python train.py")
+    file = ShapesFile(Path(os.path.abspath(args.output)))
+    before = len(file.read()[0]) if file.path.exists() else 0
+    try:
+        code = subprocess.call(command, env=noting_environment(file.path))
+    except OSError as exc:
+        raise UsageError(f"{command[0]}: can't be run ({exc.strerror})") from exc
+    return _report(file, before, code)
+
+
+def noting_environment(file: Path) -> dict[str, str]:
+    """An environment in which every Python process notes calls in ``file``."""
+    ours: Mapping[str, str] = environment()
+    return {**ours, SHAPES: str(file), "PYTHONPATH": os.pathsep.join([str(STARTUP), ours["PYTHONPATH"]])}
+
+
+def _report(file: ShapesFile, before: int, code: int) -> int:
+    jobs, damaged = file.read() if file.path.exists() else ([], [])
+    findings = list(damaged)
+    if not jobs:
+        findings.append(
+            "no call of a tuned kernel was noted: does the command launch any, in a Python that has kerntune, and not "
+            "with -I or -S?"
+        )
+    kernels = len({job.name for job in jobs})
+    say(f"{file.path}: {counted(len(jobs), 'call')} of {counted(kernels, 'kernel')}, {len(jobs) - before} of them new")
+    if jobs:
+        say(f"tune them with: kerntune tune --shapes {file.path}")
+    return code or fail_with(findings)
+
+
+def show_shapes_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare what ``kerntune shapes show`` takes."""
+    parser.add_argument("files", metavar="FILE", nargs="+", help="what record wrote")
+    parser.set_defaults(function=show_shapes)
+
+
+def show_shapes(args: argparse.Namespace) -> int:
+    """Print the calls of a file by kernel; 1 if some can't be tuned from it."""
+    findings: list[str] = []
+    jobs: list[TuningJob] = []
+    for name in args.files:
+        found, damaged = ShapesFile(Path(name)).read()
+        jobs += found
+        findings += damaged
+    say(table(jobs))
+    return fail_with([*findings, *(f"{job}: {job.unknown}" for job in jobs if job.unknown)])
+
+
+def table(jobs: Sequence[TuningJob]) -> str:
+    """A row a kernel: how many keys, and the first of them."""
+    counts = Counter(job.name for job in jobs)
+    first = {job.name: job for job in reversed(jobs)}
+    rows = [(name, count, first[name].key, first[name].file) for name, count in sorted(counts.items())]
+    headers = ("kernel", "keys", "first key", "file")
+    widths = [None, None, CONFIG_WIDTH, None]
+    return str(tabulate(rows, headers=headers, tablefmt="simple", disable_numparse=True, maxcolwidths=widths))
+
+
+def run_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare what ``kerntune tune`` takes."""
+    parser.add_argument("tests", metavar="TESTS", nargs="*", help="files, folders or node ids, whose calls are tuned")
+    parser.add_argument(
+        "--shapes", metavar="FILE", action="append", default=[], help="calls that `kerntune shapes record` noted"
+    )
+    parser.add_argument(
+        "--gpus", metavar="0,1", type=lambda text: text.split(","), help="this host's GPUs to tune on (default: all)"
+    )
+    parser.add_argument("--dask", metavar="HOST:PORT", help="tune on the workers of this Dask scheduler instead")
+    parser.add_argument(
+        "--module", metavar="NAME", action="append", default=[], help="import kernels from this module or package only"
+    )
+    parser.add_argument(
+        "--path", metavar="DIR", action="append", default=[], help="where Python looks for modules first"
+    )
+    parser.add_argument("--target", metavar="TARGET", help="what tests' calls are noted for (default: this GPU's)")
+    parser.add_argument("--run", action="store_true", help="run the tests on the GPU to note their calls, untuned")
+    parser.add_argument("--force", action="store_true", help="tune keys that have a stored winner, too")
+    parser.add_argument("--list", action="store_true", help="only say which kernels' keys would be tuned")
+    cache_dir_argument(parser)
+    parser.set_defaults(function=run)
 
 
 def run(args: argparse.Namespace) -> int:
@@ -70,6 +173,9 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _summary(outcomes: Sequence[KeyOutcome], code: int) -> int:
+    from kerntune.tuning.many.job_run import Ended
+    from kerntune.tuning.many.tune_many import WORDS
+
     for text in dict.fromkeys(note for outcome in outcomes for note in outcome.notes):
         complain(f"note: {text}")
     parts = [f"{n} {WORDS[ended]}" for ended in Ended if (n := sum(o.ended is ended for o in outcomes))]

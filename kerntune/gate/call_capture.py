@@ -10,11 +10,12 @@ from typing import Any
 
 import msgspec
 
-from kerntune.base.case_result import CaseId, CaseResult, End
+from kerntune.base.case_result import CaseId, CaseResult, End, incomplete_result
 from kerntune.base.device import Target
 from kerntune.base.operator_list import OperatorList
-from kerntune.base.policy import Update
+from kerntune.base.policy import Update, Verdict
 from kerntune.base.recording import Recording
+from kerntune.base.roofline import bytes_moved, matmul_dtype
 from kerntune.base.users_line import UsersLine, chain, line_of_error
 from kerntune.capture import Capture, Pending, Site, current
 from kerntune.capture.inductor.baseline_choices import InductorChoices
@@ -25,12 +26,12 @@ from kerntune.gate.baseline_files import BaselineStore
 from kerntune.gate.baselines import Argument, fingerprint_of
 from kerntune.gate.call import Call, Checked, compare_call
 from kerntune.gate.case_identity import case_inputs, tensor_leaves
-from kerntune.gate.decision import Evidence, decide
 from kerntune.gate.stores import Stores, stored_configs
-from kerntune.gpu.base import Backend
+from kerntune.gpu.base import Backend, Gpu
 from kerntune.kernels import compat
 from kerntune.kernels.compat.inductor_parts import GATE_OFF
 from kerntune.tuning.admission import launches_nothing
+from kerntune.tuning.device_figures import device_bandwidth, device_matmul
 from kerntune.tuning.stored_winners import Winners, candidate_of
 
 Preference = Callable[[Site], Sequence[int]]
@@ -103,6 +104,20 @@ class RecordedCase:
     def recording(self) -> Recording:
         """What the call launches, as far as it is tuned by now."""
         return self.recorded.recording
+
+    def rates_in(self, result: CaseResult, gpu: Gpu, cache: Path) -> CaseResult:
+        """A result with what the call moves and computes, and what ``gpu`` reaches of both; ``cache`` is the folder in
+        which the latter is stored."""
+        call, dtype = self.call, matmul_dtype(self.recording) if self.call.flops else ""
+        moved = call.bytes if call.bytes is not None else bytes_moved(self.recording, self.recorded.accesses)
+        return msgspec.structs.replace(
+            result,
+            flops=call.flops,
+            bytes_moved=moved,
+            bandwidth=device_bandwidth(gpu, cache),
+            matmul_dtype=dtype,
+            matmul_peak=device_matmul(gpu, cache, dtype),
+        )
 
 
 @dataclass(frozen=True)
@@ -322,16 +337,8 @@ NO_LAUNCH = "no Triton kernel was launched in this call, so nothing was checked"
 def nothing_judged(captured: CapturedCall) -> Checked:
     """The result of a call that launched nothing, or whose launches aren't known."""
     call, why = captured.call, uncheckable(captured) or NO_LAUNCH
-    verdict = decide(Evidence(launched=0), call.policy)
-    result = CaseResult(
-        case=call.case,
-        fingerprint="",
-        verdict=verdict,
-        outcome=call.policy.outcome(verdict),
-        message=f"{verdict.value} {call.case}: {why}",
-        target=str(captured.capture.backend.targets[0]),
-    )
-    return Checked(captured.value, (result,))
+    outcome, target = call.policy.outcome(Verdict.INCOMPLETE), captured.capture.backend.targets[0]
+    return Checked(captured.value, (incomplete_result(call.case, f": {why}", outcome, str(target)),))
 
 
 def with_surroundings(

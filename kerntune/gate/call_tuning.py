@@ -12,7 +12,9 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any
 
-from kerntune.base.case_result import WRONG, FailedTrial, LeftOut, TrialReport
+import msgspec
+
+from kerntune.base.case_result import WRONG, CaseResult, FailedTrial, LeftOut, TrialReport, told_once
 from kerntune.base.policy import Policy, TuneMode
 from kerntune.base.recording import Recording
 from kerntune.capture import Capture, Site
@@ -81,6 +83,16 @@ class Tuning:
         for index, it in tuned.items():
             self._take(sites[index], it)
         self.seconds = time.perf_counter() - start
+
+    def with_trials(self, result: CaseResult) -> CaseResult:
+        """A result with what was tried, in how many seconds; a long reason is written once."""
+        return msgspec.structs.replace(
+            result,
+            trials=tuple(self.trials),
+            failed_trials=told_once(self.failures),
+            left_out=tuple(self.left_out),
+            tuning_seconds=self.seconds,
+        )
 
     def leave(self) -> None:
         """Settle what was launched as it was: where nothing can be timed, a later call must not try to."""

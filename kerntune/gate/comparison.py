@@ -6,11 +6,13 @@ from collections import ChainMap
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from kerntune.base.case_result import IDENTITY, Attribution, Share
+import msgspec
+
+from kerntune.base.case_result import IDENTITY, MAX_STORED_TIMES, Attribution, CaseResult, ReplayedTimes, Share
 from kerntune.base.numerics import NumericsReport, report_of, without_ignored
 from kerntune.base.policy import Policy, Verdict
 from kerntune.base.recording import Artifacts, Recording, same_work
-from kerntune.base.stats import Estimate, median
+from kerntune.base.stats import Estimate, median, modes, outliers
 from kerntune.compiling.compiler import recompiled, under_todays_flags
 from kerntune.errors import ReplayError
 from kerntune.gate.baselines import TimeBaseline, operators_of, work_id
@@ -260,9 +262,42 @@ class Judgement:
     """How what runs beside the kernels changed."""
 
     @property
+    def baseline(self) -> TimeBaseline | None:
+        """The baseline that the case was compared with."""
+        return self.found.baseline if self.found is not None else None
+
+    @property
+    def used(self) -> RungUsed:
+        """How it was compared with the baseline; an empty way without one."""
+        return self.found.used if self.found is not None else RungUsed("")
+
+    @property
+    def numerics(self) -> NumericsReport | None:
+        """How results differ from the baseline's, where that was asked."""
+        return self.found.numerics if self.found is not None else None
+
+    @property
     def findings(self) -> tuple[str, ...]:
         """What isn't about time, the most severe first."""
         return (*self.beside.failures, *self.outside, *self.grown, *self.changed)
+
+    def change_in(self, result: CaseResult, sample: Sample) -> CaseResult:
+        """A result with the change, the findings, and the single times of today's ``sample`` and of both sides."""
+        found, baseline, replay = self.found, self.baseline, self.used.replay
+        return msgspec.structs.replace(
+            result,
+            change=found.change if found is not None else None,
+            shown=found.shown if found is not None else None,
+            rung=self.used.rung,
+            findings=self.findings,
+            numerics=self.numerics,
+            times_ns=sample.times_ns,
+            outliers=outliers(sample.times_ns),
+            modes=modes(sample.times_ns),
+            timer=sample.protocol.timer,
+            baseline_times_ns=baseline.sample.times_ns[:MAX_STORED_TIMES] if baseline is not None else (),
+            replayed=ReplayedTimes(replay.a_ns, replay.b_ns) if replay is not None else None,
+        )
 
     @property
     def decisive(self) -> Comparison | None:

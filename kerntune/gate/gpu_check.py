@@ -7,11 +7,12 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from kerntune.base.case_result import MAX_STORED_TIMES, Attribution, CaseResult, CodeChange, ReplayedTimes, told_once
+import msgspec
+
+from kerntune.base.case_result import Attribution, CaseResult, CodeChange
 from kerntune.base.policy import Outcome, Policy, Update, Verdict
 from kerntune.base.recording import Recording, same_work
-from kerntune.base.roofline import bytes_moved, matmul_dtype
-from kerntune.base.stats import modes, outliers
+from kerntune.base.stats import modes
 from kerntune.gate.baseline_builder import BaselineBuilder
 from kerntune.gate.baseline_files import BaselineStore
 from kerntune.gate.baselines import TimeBaseline
@@ -35,9 +36,9 @@ from kerntune.gate.messages import (
     unsure,
     warnings_of,
 )
-from kerntune.gate.replay import Replayer, RungUsed
-from kerntune.gate.static_figures import LaunchStatic, launch_reports, launch_shares, launch_statics
-from kerntune.gate.stores import Stores, known_figures, readable
+from kerntune.gate.replay import Replayer
+from kerntune.gate.static_figures import LaunchStatic, launch_reports, launch_statics, with_launches
+from kerntune.gate.stores import Stores, Unreviewed, known_figures, readable
 from kerntune.gpu.base import Backend
 from kerntune.gpu.foreign_work import NONE_SEEN, ClockWatch, ForeignWork
 from kerntune.gpu.host_gpus import gpu_id, gpu_name
@@ -46,7 +47,6 @@ from kerntune.gpu.program import Loader, Program
 from kerntune.timing.sampling import estimate_ns, launch_times, slot_for, take_sample
 from kerntune.timing.timers import CallSlot, Sample, Slot
 from kerntune.timing.worker.pool import Pairs
-from kerntune.tuning.device_figures import device_bandwidth, device_matmul
 from kerntune.tuning.isolation import Isolation
 from kerntune.tuning.stored_winners import Winners
 
@@ -88,6 +88,7 @@ class CaseFindings:
     judgement: Judgement
     parts: Attribution | None
     pending: PendingBaseline
+    unreviewed: Unreviewed
     outside: OutsideWrites = NOT_LOOKED
 
 
@@ -239,7 +240,7 @@ class TimedCheck:
         unreviewed = self.stores.unreviewed(judgement.verdict, self.path)
         write = unreviewed.writes(pending.write, self.settings.update)
         pending = replace(pending, write=write and outside.may_be_baseline(self.settings.update))
-        return CaseFindings(time, static, judgement, parts, pending, outside)
+        return CaseFindings(time, static, judgement, parts, pending, unreviewed, outside)
 
     def _since(self, found: Comparison | None, sample: Sample) -> Comparison | None:
         """The comparison with the anchor. Where both did the same work, that with the baseline serves; where nothing is
@@ -259,80 +260,88 @@ class TimedCheck:
     # results
 
     def _result(self, findings: CaseFindings) -> CaseResult:
-        call, case, sample, judgement = self.call, self.case, findings.time.sample, findings.judgement
-        found, verdict, parts = judgement.found, judgement.verdict, findings.parts
-        baseline = found.baseline if found is not None else None
-        used = found.used if found is not None else RungUsed("")
-        before, after = times(baseline, sample, used.replay)
+        """The verdict and its change; then what is launched, what tuning tried, and what reports alone show."""
+        judgement, before = findings.judgement, findings.judgement.baseline
+        result = judgement.change_in(self._verdict(findings), findings.time.sample)
+        stored = before.static if before is not None else ()
+        result = with_launches(result, self.case.recording, findings.static, stored, findings.time.launches_ns)
+        result = self.tuning.with_trials(result)
+        result = self.case.rates_in(result, self.gpu, self.cache)
+        return msgspec.structs.replace(
+            result,
+            operators=self.case.operators,
+            outside_writes=findings.outside.found,
+            provenance=provenance_of(self.case.recording, before, self.gpu.environment()),
+            code=self._code_changes(before, findings.static),
+        )
+
+    def _verdict(self, findings: CaseFindings) -> CaseResult:
+        judgement, parts = findings.judgement, findings.parts
+        found, verdict = judgement.found, judgement.verdict
+        before, after = times(judgement.baseline, findings.time.sample, judgement.used.replay)
         since = reported(judgement.since)
         of_anchor = judgement.decisive is not None and judgement.decisive is judgement.since
         shares = [shares_text(parts)] if parts and not of_anchor else []
-        told_since = since_text(since, parts if of_anchor else None)
-        said = [*judgement.findings, *shares, *filter(None, [told_since])]
-        reasons = reasons_of(baseline, case.recording, self.gpu.environment(), used, call.scope, sample)
-        if baseline is not None:
-            reasons = (*reasons, *replaced_kernels(baseline.recording.launches, case.recording.launches))
-        if baseline is not None and verdict is Verdict.REGRESSED:
-            most = changed_most(baseline.recording, case.recording, findings.time.launches_ns)
-            reasons = (*reasons, *([most] if most else []))
-        reasons = (*judgement.beside.unsure, *judgement.beside.qualified(reasons), *unsure(judgement))
-        reasons = (*reasons, self.renamed.said) if self.renamed.said else reasons
+        said = [*judgement.findings, *shares, *filter(None, [since_text(since, parts if of_anchor else None)])]
+        reasons, warnings = self._reasons(findings), self._warnings(findings)
         told = (f"since the baseline: {reasons[0]}", *reasons[1:]) if of_anchor else reasons
-        unreviewed = self.stores.unreviewed(verdict, self.path)
-        warnings = (*filter(None, [unreviewed.said]), *warnings_of(judgement, findings.pending, call.policy))
-        warnings = (*warnings, *foreign_text(judgement, findings.time.foreign))
-        warnings = (*warnings, *modes_text(modes(sample.times_ns)), *findings.outside.warnings, *self.tuning.notes)
-        numerics = found.numerics if found is not None else None
-        warnings = (*warnings, *((*numerics.not_compared, *numerics.unsure) if numerics is not None else ()))
         shown = found.shown if found is not None else None
-        held = baseline is not None or judgement.since is not None
-        dtype = matmul_dtype(case.recording) if call.flops else ""
-        return CaseResult(
-            case=case.id,
-            fingerprint=case.fingerprint,
-            verdict=verdict,
-            outcome=unreviewed.outcome(outcome_of(verdict, call.policy, findings.pending, self.settings.update)),
-            message=timed_message(verdict, case.id, before, after, shown, [*said, *told, *warnings], held=held),
-            target=str(self.gpu.spec.target),
-            device=self.gpu.spec.name,
-            gpu=gpu_id(self.gpu.spec),
-            gpu_name=gpu_name(self.gpu.spec),
-            launches=launch_reports(findings.static, baseline.static if baseline is not None else ()),
+        held = judgement.baseline is not None or judgement.since is not None
+        message = timed_message(verdict, self.case.id, before, after, shown, [*said, *told, *warnings], held=held)
+        outcome = outcome_of(verdict, self.call.policy, findings.pending, self.settings.update)
+        return msgspec.structs.replace(
+            self._result_of(verdict, findings.unreviewed.outcome(outcome), message),
             baseline_ns=before,
             current_ns=after,
-            change=found.change if found is not None else None,
-            shown=shown,
-            tolerance=call.policy.tolerance,
-            rung=used.rung,
             causes=reasons,
             attribution=parts,
             warnings=warnings,
-            findings=judgement.findings,
             remarks=(*self.renamed.remarks, *judgement.beside.told),
-            operators=case.operators,
-            outside_writes=findings.outside.found,
-            trials=tuple(self.tuning.trials),
-            failed_trials=told_once(self.tuning.failures),
-            left_out=tuple(self.tuning.left_out),
-            times_ns=sample.times_ns,
-            outliers=outliers(sample.times_ns),
-            modes=modes(sample.times_ns),
-            timer=sample.protocol.timer,
             recorded=self.renamed.taken,
-            tuning_seconds=self.tuning.seconds,
             baseline_path=self.stores.own.shown(self.path),
             since=since,
-            flops=call.flops,
-            bytes_moved=call.bytes if call.bytes is not None else bytes_moved(case.recording, case.recorded.accesses),
-            bandwidth=device_bandwidth(self.gpu, self.cache),
-            matmul_dtype=dtype,
-            matmul_peak=device_matmul(self.gpu, self.cache, dtype),
-            shares=launch_shares(case.recording, findings.time.launches_ns),
-            provenance=provenance_of(case.recording, baseline, self.gpu.environment()),
-            baseline_times_ns=baseline.sample.times_ns[:MAX_STORED_TIMES] if baseline is not None else (),
-            replayed=ReplayedTimes(used.replay.a_ns, used.replay.b_ns) if used.replay is not None else None,
-            code=self._code_changes(baseline, findings.static),
-            numerics=numerics,
+        )
+
+    def _result_of(self, verdict: Verdict, outcome: Outcome, message: str) -> CaseResult:
+        """What any result of this case says, timed or not."""
+        spec = self.gpu.spec
+        return CaseResult(
+            case=self.case.id,
+            fingerprint=self.case.fingerprint,
+            verdict=verdict,
+            outcome=outcome,
+            message=message,
+            target=str(spec.target),
+            device=spec.name,
+            gpu=gpu_id(spec),
+            gpu_name=gpu_name(spec),
+            tolerance=self.call.policy.tolerance,
+        )
+
+    def _reasons(self, findings: CaseFindings) -> tuple[str, ...]:
+        """What differs from the baseline, what leaves the verdict open, and that the test has another name now."""
+        judgement, recording, time = findings.judgement, self.case.recording, findings.time
+        baseline = judgement.baseline
+        reasons = reasons_of(baseline, recording, self.gpu.environment(), judgement.used, self.call.scope, time.sample)
+        if baseline is not None:
+            reasons = (*reasons, *replaced_kernels(baseline.recording.launches, recording.launches))
+        if baseline is not None and judgement.verdict is Verdict.REGRESSED:
+            most = changed_most(baseline.recording, recording, time.launches_ns)
+            reasons = (*reasons, *([most] if most else []))
+        reasons = (*judgement.beside.unsure, *judgement.beside.qualified(reasons), *unsure(judgement))
+        return (*reasons, *filter(None, [self.renamed.said]))
+
+    def _warnings(self, findings: CaseFindings) -> tuple[str, ...]:
+        """What limits the verdict, of the run, the times, the tuning and the results that were compared."""
+        judgement, numerics = findings.judgement, findings.judgement.numerics
+        return (
+            *filter(None, [findings.unreviewed.said]),
+            *warnings_of(judgement, findings.pending, self.call.policy),
+            *foreign_text(judgement, findings.time.foreign),
+            *modes_text(modes(findings.time.sample.times_ns)),
+            *findings.outside.warnings,
+            *self.tuning.notes,
+            *((*numerics.not_compared, *numerics.unsure) if numerics is not None else ()),
         )
 
     def _code_changes(self, baseline: TimeBaseline | None, today: tuple[LaunchStatic, ...]) -> tuple[CodeChange, ...]:
@@ -349,18 +358,10 @@ class TimedCheck:
         case, policy = self.case, self.call.policy
         removed = obsolete(case.recording, self.path, self.settings)
         warnings = () if removed is None else (f"{LAUNCHES_NOTHING}, so {self.stores.own.shown(self.path)} is removed",)
-        result = CaseResult(
-            case=case.id,
-            fingerprint=case.fingerprint,
-            verdict=verdict,
-            outcome=policy.outcome(verdict) if removed is None else Outcome.PASS,
-            message=", ".join([f"{verdict.value} {case.id}: {why}", *warnings]),
-            target=str(self.gpu.spec.target),
-            device=self.gpu.spec.name,
-            gpu=gpu_id(self.gpu.spec),
-            gpu_name=gpu_name(self.gpu.spec),
+        outcome = policy.outcome(verdict) if removed is None else Outcome.PASS
+        result = msgspec.structs.replace(
+            self._result_of(verdict, outcome, ", ".join([f"{verdict.value} {case.id}: {why}", *warnings])),
             launches=launch_reports(launch_statics(case.recorded, self.gpu.spec, {})),
-            tolerance=policy.tolerance,
             causes=(why,),
             warnings=warnings,
         )

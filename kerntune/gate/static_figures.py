@@ -9,7 +9,7 @@ from typing import Any, Protocol, TypeVar
 
 import msgspec
 
-from kerntune.base.case_result import LaunchFigures, LaunchReport, LaunchShare
+from kerntune.base.case_result import CaseResult, LaunchFigures, LaunchReport, LaunchShare
 from kerntune.base.config import COMPILE_OPTIONS, Config, changed_settings
 from kerntune.base.device import DeviceSpec
 from kerntune.base.recording import Binary, Launch, Recording
@@ -235,6 +235,21 @@ _IN_COMMON: tuple[Callable[[Any], object], ...] = (
     lambda x: id(x) if x.origins else None,
 )
 """Properties that corresponding launches have in common, the most specific first; those of compiled launches before."""
+
+
+def with_launches(
+    result: CaseResult,
+    recording: Recording,
+    static: Sequence[LaunchStatic],
+    before: Sequence[LaunchStatic],
+    times_ns: Sequence[float],
+) -> CaseResult:
+    """A result with each launch's figures beside those of the baseline's launches, and with its share of the time.
+
+    ``times_ns`` is as for :func:`launch_shares`.
+    """
+    launches, shares = launch_reports(static, before), launch_shares(recording, times_ns)
+    return msgspec.structs.replace(result, launches=launches, shares=shares)
 
 
 def launch_shares(recording: Recording, times_ns: Sequence[float]) -> tuple[LaunchShare, ...]:

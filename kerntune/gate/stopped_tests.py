@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 import msgspec
 
-from kerntune.base.case_result import CaseId, CaseResult, End
+from kerntune.base.case_result import CaseId, CaseResult, End, incomplete_result
 from kerntune.base.device import Target
 from kerntune.base.policy import Outcome, Policy, Update, Verdict
 from kerntune.gate.baseline_files import BaselineStore
@@ -94,9 +94,10 @@ def _results(
 
 
 def _incomplete(case: CaseId, target: Target, end: End, path: str, outcome: Outcome) -> CaseResult:
-    message = (
-        f"{Verdict.INCOMPLETE.value} {case} ({target}, static only): the test stopped before this call, at {end}. "
+    text = (
+        f" ({target}, static only): the test stopped before this call, at {end}. "
         "Call autotune before that line; if the stop is meant, a refresh (--kerntune-update) accepts it, or "
         f"outcomes={{'INCOMPLETE': 'warn'}}; if there is no such call any more, remove {path}"
     )
-    return CaseResult(case, "", Verdict.INCOMPLETE, outcome, message, str(target), baseline_path=path, end=end)
+    result = incomplete_result(case, text, outcome, str(target))
+    return msgspec.structs.replace(result, baseline_path=path, end=end)

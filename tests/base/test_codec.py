@@ -50,6 +50,7 @@ things = st.builds(
 )
 
 
+@pytest.mark.slow
 @given(things)
 def test_round_trip(thing: Thing) -> None:
     assert read(to_json(thing)) == thing

@@ -68,6 +68,7 @@ def test_a_message_is_what_was_encoded(message: Either) -> None:
     assert decode(encode(message), Either) == message  # type: ignore[arg-type]
 
 
+@pytest.mark.slow
 @given(st.lists(MESSAGES, min_size=1, max_size=5), st.data())
 def test_messages_come_whole_in_any_pieces(messages: list[Either], data: st.DataObject) -> None:
     stream = b"".join(map(encode, messages))

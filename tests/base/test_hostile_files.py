@@ -115,6 +115,7 @@ def megabytes(what: str, path: Path, *more: str) -> int:
     return int(done.stdout)
 
 
+@pytest.mark.slow
 def test_the_longest_artifact_takes_200_megabytes_at_most(tmp_path: Path) -> None:
     """One byte more than there may be."""
     data = bytes(1 << 26) + b"x"

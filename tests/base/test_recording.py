@@ -113,6 +113,7 @@ def test_the_place_of_a_binary_does_not_count() -> None:
     assert same_work(BASE, other)
 
 
+@pytest.mark.slow
 @given(recordings(), recordings())
 def test_the_same_work_is_so_both_ways(a: Recording, b: Recording) -> None:
     assert same_work(a, b) is same_work(b, a)
@@ -136,6 +137,7 @@ def test_pruned_runs_the_same_with_no_idle_binary(a: Recording) -> None:
     assert (b.storages, b.views, b.target) == (a.storages, a.views, a.target)
 
 
+@pytest.mark.slow
 @given(recordings(), st.data())
 def test_with_launch_changes_that_launch_only(a: Recording, data: st.DataObject) -> None:
     assume(a.launches)

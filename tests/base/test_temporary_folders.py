@@ -81,7 +81,7 @@ def test_what_a_killed_process_left_goes_when_the_next_folder_is_made(place: Pat
 
 KILLED = """
 import os, signal
-from kerntune.base import temporary_folders
+from kerntune.base import folders
 class Os:
     def __getattr__(self, name):
         return getattr(os, name)
@@ -90,10 +90,10 @@ class Os:
 def killed(*args):
     os.kill(os.getpid(), signal.SIGKILL)
 if "{call}" == "open":
-    temporary_folders.os = Os()
+    folders.os = Os()
 else:
-    temporary_folders.fcntl.flock = killed
-temporary_folders.TemporaryFolder("test")
+    folders.fcntl.flock = killed
+folders.TemporaryFolder("test")
 """
 
 

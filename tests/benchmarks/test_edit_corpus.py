@@ -140,6 +140,7 @@ with tempfile.TemporaryDirectory() as folder, gate(Path(folder), "cuda:90") as f
 """
 
 
+@pytest.mark.slow
 def test_both_ways_are_held_against_their_baselines() -> None:
     done = subprocess.run([sys.executable, "-W", "ignore", "-c", SMALL], cwd=ROOT, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr[-3000:]

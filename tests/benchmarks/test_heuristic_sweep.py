@@ -47,6 +47,7 @@ def stored(name: str) -> dict[str, Any]:
     return {"kernel": name, "family": case.family, "proposals": proposals, "configs": rows}
 
 
+@pytest.mark.slow
 def test_a_sweep_holds_the_proposals_at_the_places_that_it_says(script: Any, backend: StaticBackend) -> None:
     compiler = Compiler()
     case = PROPOSED["gelu_1d"]
@@ -130,6 +131,7 @@ def recorded(request: pytest.FixtureRequest, script: Any, backend: StaticBackend
     return request.param, script.judged(result, backend, preset="measured-2026")
 
 
+@pytest.mark.slow
 def test_the_default_holds_its_figures(recorded: tuple[str, list[dict[str, Any]]]) -> None:
     assert DEFAULT.name == "measured-2026"
     name, judged = recorded
@@ -141,6 +143,7 @@ def test_the_default_holds_its_figures(recorded: tuple[str, list[dict[str, Any]]
     assert min(shares) >= worst
 
 
+@pytest.mark.slow
 def test_what_is_tried_is_little_of_what_was_swept(recorded: tuple[str, list[dict[str, Any]]]) -> None:
     for row in recorded[1]:
         tried = len(row["proposals"]["measured-2026"])

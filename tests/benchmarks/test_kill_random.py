@@ -7,9 +7,12 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 ROOT = Path(__file__).resolve().parents[2]
 
 
+@pytest.mark.slow
 def test_a_killed_run_leaves_nothing(tmp_path: Path) -> None:
     """The limit is not the one that is promised: this machine may be busy. ``kill_random.json`` has the times. A
     temporary folder may be left until the next run makes one (docs/robustness.md)."""

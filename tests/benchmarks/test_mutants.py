@@ -319,6 +319,7 @@ def test_each_package_has_its_score_and_interval() -> None:
     ]
 
 
+@pytest.mark.slow
 def test_tests_that_run_the_line_come_first_and_progress_is_kept(
     pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
 ) -> None:

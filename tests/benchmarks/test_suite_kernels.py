@@ -31,10 +31,12 @@ def checked() -> list[dict[str, Any]]:
     return [json.loads(line) for line in done.stdout.splitlines()]
 
 
+@pytest.mark.slow
 def test_every_kernel_agrees_with_torch(checked: list[dict[str, Any]]) -> None:
     assert [row for row in checked if not row["off"] <= 1] == []
 
 
+@pytest.mark.slow
 def test_every_kernel_was_tried_with_several_configs(checked: list[dict[str, Any]]) -> None:
     names = [row["kernel"] for row in checked]
     assert set(names) == {*CASES, *(f"proposed {name}" for name in PROPOSED)}

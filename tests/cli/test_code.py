@@ -66,6 +66,7 @@ def project(kerntune: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     return tmp_path
 
 
+@pytest.mark.slow
 def test_what_an_edit_did(kerntune: Command, project: Path) -> None:
     same = kerntune("code", CASE, "--exit-code")
     assert (same.code, same.out) == (0, "scale: the same in every stage\n"), same.err

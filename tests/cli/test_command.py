@@ -153,6 +153,7 @@ print("loaded:", *({"torch", "triton", "numpy", "pytest"} & sys.modules.keys()),
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("words", "too_much"),
     [
@@ -182,6 +183,7 @@ def test_a_command_loads_no_more_than_it_needs(tmp_path, words, too_much):
     assert not too_much & set(loaded)
 
 
+@pytest.mark.slow
 def test_a_closed_pipe_is_no_traceback(tmp_path):
     folder(tmp_path / "baselines", *(timed(f"t.py::test_{i}") for i in range(40)))
     code = "import sys; from kerntune.cli.command import main; sys.exit(main())"
@@ -210,6 +212,7 @@ def test_a_value_that_an_unset_variable_left_empty_is_wrong_usage(kerntune, word
     assert "variable" in ran.err
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("encoding", ["ascii", "latin-1", "utf-8"])
 def test_a_table_is_printed_whatever_the_encoding(tmp_path, encoding):
     """12.4 µs."""
@@ -223,6 +226,7 @@ def test_a_table_is_printed_whatever_the_encoding(tmp_path, encoding):
     assert ("12.4 \\xb5s" if encoding == "ascii" else "12.4 µs") in ran.stdout.decode(encoding)
 
 
+@pytest.mark.slow
 def test_output_that_has_become_a_pipe_is_no_error(tmp_path):
     program = (
         "import os, sys\n"

@@ -71,6 +71,7 @@ def times(project: Path) -> dict[str, float]:
     return {str(b.case): round(median(b.sample.times_ns) / 1000) for b in found if isinstance(b, TimeBaseline)}
 
 
+@pytest.mark.slow
 def test_records_what_runs_and_touches_nothing_else(kerntune, project):
     store = folder(project / "baselines", timed("test_other.py::test_other"))
     before = tree(store.folder)
@@ -87,6 +88,7 @@ def test_records_what_runs_and_touches_nothing_else(kerntune, project):
     assert kerntune("baselines", "verify").code == 0
 
 
+@pytest.mark.slow
 def test_a_selection_is_refreshed_alone(kerntune, project):
     kerntune("baselines", "refresh")
     gpu(project, 30_000.0)
@@ -95,6 +97,7 @@ def test_a_selection_is_refreshed_alone(kerntune, project):
     assert times(project) == {"test_it.py::test_scale[1024]": 20, "test_it.py::test_scale[4096]": 30}
 
 
+@pytest.mark.slow
 def test_what_follows_can_ask_for_another_update(kerntune, project):
     kerntune("baselines", "refresh", "-k", "1024")
     gpu(project, 30_000.0)

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from kerntune.base.tuning_job import SCHEMA, TuningJob
-from kerntune.cli.shapes import STARTUP, noting_environment
+from kerntune.cli.tune import STARTUP, noting_environment
 from kerntune.tuning.many.shapes_file import SHAPES, ShapesFile
 
 NOTES = """
@@ -88,6 +88,7 @@ def python(code: str, tmp_path: Path, *first: Path) -> subprocess.CompletedProce
     )
 
 
+@pytest.mark.slow
 def test_kerntune_is_installed_once_triton_is_imported(tmp_path: Path) -> None:
     code = "import sys; assert 'triton' not in sys.modules; import triton; print(triton.autotune.__module__)"
     done = python(code, tmp_path)

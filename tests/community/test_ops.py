@@ -69,6 +69,7 @@ def fla(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
     return captured(tmp_path_factory.mktemp("fla"), "flash-linear-attention", FLA, *options)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", LIGER)
 def test_liger(liger: dict[str, Any], name: str) -> None:
     op = liger[name]
@@ -78,6 +79,7 @@ def test_liger(liger: dict[str, Any], name: str) -> None:
     assert all(launch["code"] and min(launch["grid"]) > 0 for launch in op["launches"])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", FLA)
 def test_fla(fla: dict[str, Any], name: str) -> None:
     op = fla[name]

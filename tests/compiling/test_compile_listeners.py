@@ -38,6 +38,7 @@ def test_the_listener_hears_what_a_plain_compilation_tells(farm, monkeypatch, tm
     assert ours["times"].total > 0
 
 
+@pytest.mark.slow
 def test_the_post_compile_hook_hears_of_each_launch_once(farm, monkeypatch):
     heard = []
     monkeypatch.setattr(knobs.runtime, "jit_post_compile_hook", lambda **told: heard.append(told))

@@ -59,6 +59,7 @@ def test_what_the_settings_keep_in_this_process_is_compiled_anew_too(farm, cache
         assert Compiler(farm()).compile(launch).data == good.data
 
 
+@pytest.mark.slow
 def test_a_folder_of_another_entry_is_left_alone(farm, cache, tmp_path):
     """A cache that was copied lists the files of the original."""
     launch = kernels.add_launch()

@@ -20,6 +20,7 @@ def compiler():
     one.close()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("target", kernels.TARGETS, ids=str)
 def test_code_and_metadata_are_those_of_a_plain_compilation(compiler, monkeypatch, tmp_path, target):
     launches = kernels.gallery(target)

@@ -50,6 +50,7 @@ def gone(pid):
     return not Path(f"/proc/{pid}").exists()
 
 
+@pytest.mark.slow
 def test_an_abort_costs_one_job_and_its_process_is_replaced(farm):
     one = farm(workers=1)
     first = [submit(one, ADD()), submit(one, kernels.launch(*ABORT, B=128))]
@@ -63,6 +64,7 @@ def test_an_abort_costs_one_job_and_its_process_is_replaced(farm):
     assert one.pids != [before]
 
 
+@pytest.mark.slow
 def test_a_hang_is_ended_with_its_children_and_costs_one_job(farm):
     one = farm(deadline=Deadline(floor=3))
     hang = submit(one, kernels.launch(*HANG, B=1024))
@@ -73,6 +75,7 @@ def test_a_hang_is_ended_with_its_children_and_costs_one_job(farm):
     assert "did not come back and was ended after" in died.reason
 
 
+@pytest.mark.slow
 def test_too_little_memory_costs_one_job(farm):
     probe = farm(workers=1)
     assert isinstance(answer(submit(probe, ADD())), Done)
@@ -101,6 +104,7 @@ def test_a_signal_while_compiling_costs_one_job(farm, number):
     assert one.pids != [before]
 
 
+@pytest.mark.slow
 def test_a_signal_between_jobs_costs_none(farm):
     one = farm(workers=1)
     assert isinstance(answer(submit(one, ADD())), Done)
@@ -116,6 +120,7 @@ def test_an_error_on_stderr_is_a_failure_even_if_the_compiler_goes_on(farm):
     assert "allocate output register for constraint 'f'" in outcome.output
 
 
+@pytest.mark.slow
 def test_the_longest_expected_is_first(farm):
     one = farm(workers=1)
     ended = []
@@ -153,6 +158,7 @@ def test_closing_leaves_no_process_and_answers_every_job(farm):
     assert isinstance(answer(submit(one, ADD())), NotStarted)
 
 
+@pytest.mark.slow
 def test_idle_processes_end_and_come_back(farm):
     one = farm(workers=1, idle_seconds=0.1)
     assert isinstance(answer(submit(one, ADD())), Done)
@@ -190,6 +196,7 @@ def test_a_farm_that_can_not_start_says_so_at_once(farm, monkeypatch):
         assert "/nowhere/python" in outcome.reason
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")  # from Python 3.12 on
 def test_a_forked_child_has_processes_of_its_own(farm):
     one = farm(workers=1)

@@ -91,6 +91,7 @@ def test_a_fork_warns_of_no_threads_and_changes_no_filter() -> None:
         thread.join()
 
 
+@pytest.mark.slow
 def test_a_fork_never_waits_for_threads_that_it_lacks() -> None:
     """Threads that want Python's lock at the very moment: the child must not hand it to them."""
     interval, stop = sys.getswitchinterval(), threading.Event()

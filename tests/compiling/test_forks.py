@@ -111,6 +111,7 @@ def test_what_raises_is_left_to_this_process_and_its_words():
     assert all(isinstance(f, Lowered) for f in found.values())
 
 
+@pytest.mark.slow
 def test_a_crash_costs_its_request_and_the_rest_is_lowered_here(farm, two, deadly):
     launches = [kernels.add_launch(block=b) for b in (256, 128, 64, 32)]
     results = {launch.constexpr_texts()["B"]: found for launch, found in Compiler(farm()).compile_stream(launches)}
@@ -138,6 +139,7 @@ def test_a_copy_that_hangs_is_ended_and_its_work_left(monkeypatch):
     assert list(lower_in_forks(wanted, 1)) == [(request, None) for request in wanted]
 
 
+@pytest.mark.slow
 def test_a_whole_stream_through_copies(farm, two, monkeypatch):
     here: list[object] = []
     monkeypatch.setattr(stream, "lower", here.append)

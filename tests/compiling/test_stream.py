@@ -38,6 +38,7 @@ BAD = {
 }
 
 
+@pytest.mark.slow
 def test_each_launch_comes_once_and_bad_ones_cost_themselves(farm):
     good = [kernels.add_launch(t, 64 << i) for i in range(3) for t in kernels.TARGETS]
     launches = [*(launch for _, launch in BAD.values()), *good]
@@ -195,6 +196,7 @@ def test_what_a_compiler_prints_on_request_reaches_the_user(farm, monkeypatch, c
     assert ".visible .entry add" in capfd.readouterr().err
 
 
+@pytest.mark.slow
 def test_a_closed_compiler_starts_processes_again(farm):
     compiler = Compiler(farm())
     compiler.compile(kernels.add_launch())
@@ -216,6 +218,7 @@ def hashing(monkeypatch):
         done.set_result(None)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("count", "forks"), [(5, False), (5, True), (2, True)])
 def test_results_do_not_wait_for_tritons_hash(farm, hashing, monkeypatch, count, forks):
     monkeypatch.setattr(stream, "may_fork", lambda: forks)
@@ -231,6 +234,7 @@ def test_results_do_not_wait_for_tritons_hash(farm, hashing, monkeypatch, count,
     assert any(name.endswith(".cubin") for name in group)
 
 
+@pytest.mark.slow
 def test_what_tritons_cache_holds_is_taken_back_once_it_can_be_asked(farm, hashing, monkeypatch):
     launches = [kernels.add_launch(block=64 << i) for i in range(5)]
     hashing.set_result(None)
@@ -245,6 +249,7 @@ def test_what_tritons_cache_holds_is_taken_back_once_it_can_be_asked(farm, hashi
     assert all(job.cancelled() for job in jobs)
 
 
+@pytest.mark.slow
 def test_what_was_probably_made_before_waits_until_tritons_cache_can_be_searched(farm, hashing, monkeypatch):
     launches = [kernels.add_launch(block=64 << i) for i in range(3)]
     hashing.set_result(None)
@@ -259,6 +264,7 @@ def test_what_was_probably_made_before_waits_until_tritons_cache_can_be_searched
     assert jobs == []
 
 
+@pytest.mark.slow
 def test_a_job_that_another_launch_waits_for_is_not_taken_back(farm, hashing, monkeypatch):
     launches = [kernels.launch(ignores, FLOATS, CUDA90, UNUSED=i) for i in (31, 32)]
     hashing.set_result(None)
@@ -301,6 +307,7 @@ def test_results_come_while_the_front_end_still_runs(farm, monkeypatch):
     assert seen == [1, 2, 3]
 
 
+@pytest.mark.slow
 def test_an_equal_job_that_comes_after_the_first_is_done_is_not_lost(farm, monkeypatch):
     one = farm()
     submit = one.submit
@@ -335,6 +342,7 @@ def _waited_for(future):
     return future
 
 
+@pytest.mark.slow
 def test_what_is_compiled_aside_goes_on_without_a_taker(farm):
     compiler, launches = Compiler(farm()), [kernels.add_launch(block=64 << i) for i in range(3)]
     aside = compiler.compile_aside(launches)
@@ -371,6 +379,7 @@ def test_a_launch_that_can_t_be_asked_for_is_an_answer_too(farm, monkeypatch):
     assert "could not get source code" in str(found[id(bad)])
 
 
+@pytest.mark.slow
 def test_a_compiler_that_is_ended_drops_what_it_compiles_and_starts_anew(farm):
     """At Ctrl-C nothing waits for compilers that are busy; a notebook goes on."""
     one = farm(workers=1)

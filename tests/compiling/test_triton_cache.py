@@ -88,6 +88,7 @@ def test_always_compile_is_obeyed(farm, monkeypatch):
     assert heard == [False]
 
 
+@pytest.mark.slow
 def test_what_cannot_be_written_is_told_and_compiled_all_the_same(farm, monkeypatch):
     compiler = Compiler(farm())
     stream = compiler.compile_stream([kernels.add_launch(block=b) for b in (64, 128)])

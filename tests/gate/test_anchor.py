@@ -63,6 +63,7 @@ def judged(project: Project, number: int, **options: Any) -> CaseResult:
         return run.judge(step(number), torch.randn(N, device="cuda"), policy=policy)
 
 
+@pytest.mark.slow
 def test_twenty_accepted_steps_of_one_percent_are_seen(project: Project, anchor: Path) -> None:
     """Without an anchor there is no report; with one, from the step on that exceeds its tolerance."""
     seen = {number: judged(project, number, anchor=anchor, update=Update.ALL) for number in range(1, 21)}
@@ -158,6 +159,7 @@ def test_what_was_compared_when_it_was_recorded_is_not_compared_again(
     assert count(project, 4, monkeypatch, anchor=anchor)[0] == 0, "a refresh without a change keeps it"
 
 
+@pytest.mark.slow
 def test_it_is_compared_again_where_anything_is_new(
     project: Project, anchor: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -31,6 +31,7 @@ def fresh(doubling: Doubling) -> None:
     doubling.double.operation.known.clear()
 
 
+@pytest.mark.slow
 def test_a_choice_is_decided_before_its_call_is_captured(tmp_path: Path, doubling: Doubling) -> None:
     first = checked(Project(tmp_path), doubling, doubling.double)
     assert first.verdict.value == "NEW"
@@ -48,6 +49,7 @@ def test_the_report_has_all_implementations(tmp_path: Path, doubling: Doubling) 
         fresh(doubling)
 
 
+@pytest.mark.slow
 def test_kernels_inside_are_tuned_in_the_gates_cache(
     tmp_path: Path, doubling: Doubling, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -76,6 +78,7 @@ def test_kernels_inside_are_tuned_in_the_gates_cache(
     assert not list((tmp_path / "users").rglob("*.json"))
 
 
+@pytest.mark.slow
 def test_another_winner_is_a_cause_of_its_own(tmp_path: Path, doubling: Doubling) -> None:
     project = Project(tmp_path)
     checked(project, doubling, doubling.double)
@@ -95,6 +98,7 @@ def kerntune_force() -> Any:
     return TuneMode.FORCE
 
 
+@pytest.mark.slow
 def test_a_choice_inside_of_the_call_is_known_by_its_name(tmp_path: Path, doubling: Doubling) -> None:
     project = Project(tmp_path)
     checked(project, doubling, doubling.double)

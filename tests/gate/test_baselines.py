@@ -505,6 +505,7 @@ def test_what_can_not_be_packed_any_smaller_can_be_read_again() -> None:
     assert 0 < added * (MAX_ARTIFACT // len(data)) < MAX_PACKED - MAX_ARTIFACT
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("bound", "most"), [(None, MAX_ARTIFACT), (1 << 20, 1 << 20)], ids=["none", "1 MiB"])
 def test_what_unpacks_to_more_than_it_can_have_is_given_up_on_the_way(
     artifacts: ArtifactFolder, bound: int | None, most: int

@@ -52,6 +52,7 @@ def test_applying_a_bundle_writes_what_committing_writes(tmp_path, make):
 scalars = st.one_of(st.booleans(), st.integers(-(2**63), 2**64 - 1), st.floats(allow_nan=False, allow_infinity=False))
 
 
+@pytest.mark.slow
 @given(
     times=st.lists(st.floats(1.0, 1e12), min_size=1, max_size=5),
     block=st.one_of(scalars, st.text(max_size=5), st.none()),

@@ -70,6 +70,7 @@ def pooled(deviations: Iterable[float]) -> float:
     return math.sqrt(fmean(x * x for x in deviations))
 
 
+@pytest.mark.slow
 def test_bias_and_spread_are_read_back() -> None:
     """By 200 processes each, forty a calibration: the exact interval of all blocks together takes the cube of them."""
     found = [calibrate(Device(0.002, 0.01, 0.03, seed), WORK, 40) for seed in range(5)]

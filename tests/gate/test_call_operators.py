@@ -150,6 +150,7 @@ def judged(
 NAMES = ("torch operators", "results", "kernels read a tensor")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("timed", [False, True], ids=["static", "scripted"])
 def test_work_that_moved_is_never_passed(project, timed):
     for fn in moved_work.MOVED:
@@ -158,6 +159,7 @@ def test_work_that_moved_is_never_passed(project, timed):
         assert any(name in found.message for name in NAMES), (fn.__name__, found.message)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("timed", [False, True], ids=["static", "scripted"])
 def test_edits_that_move_nothing_pass(project, timed):
     """In one run and in another order; 40 pairs. INCONCLUSIVE is allowed to none of them."""
@@ -251,6 +253,7 @@ def test_the_rule_of_a_test_is_followed(project):
     assert found.verdict is Verdict.PASS
 
 
+@pytest.mark.slow
 def test_elements_of_a_result_that_are_not_written_any_more_fail(project):
     """The replay fills memory first, so that what operators wrote there in the call is of no use."""
 

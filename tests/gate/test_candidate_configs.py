@@ -63,6 +63,7 @@ NEEDS = "can't be launched: shared memory: needs 131,072 bytes a block, the devi
 COMPARED = "; compared with BLOCK=32 LENGTH=32 num_warps=4 num_stages=3"
 
 
+@pytest.mark.slow
 def test_a_listed_config_that_no_longer_fits_fails_by_name_and_limit(project: Project) -> None:
     result = held(project, call((64, 64), (32, 32), kernel=longer_kernel()))
     assert result.verdict is Verdict.REGRESSED

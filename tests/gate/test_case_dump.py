@@ -28,6 +28,7 @@ def two() -> None:
     increment_kernel[by_block](y, N, BLOCK=64)
 
 
+@pytest.mark.slow
 def test_each_launch_of_a_case_is_dumped_as_tuned(project: Project, dump: Path) -> None:
     with project.run(block(64, 3000.0), block(128, 1000.0)) as run:
         run.judge(two)
@@ -43,6 +44,7 @@ def test_each_launch_of_a_case_is_dumped_as_tuned(project: Project, dump: Path) 
     assert "def increment_kernel" in (place / "01-increment_kernel" / "kernel.py").read_text()
 
 
+@pytest.mark.slow
 def test_all_bytes_are_those_of_each_launch(project: Project, dump: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("KERNTUNE_DUMP_CONTENT", "recorded")
     with project.run() as run:

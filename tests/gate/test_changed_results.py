@@ -136,6 +136,7 @@ def test_one_process_of_a_decision_compares(project: Project, monkeypatch: pytes
     assert asked.count(True) == 1, "calibrations ask for none"
 
 
+@pytest.mark.slow
 def test_elements_that_are_not_written_any_more_are_told_apart(project: Project) -> None:
     """A tail that is off by one leaves what was there: mostly the right numbers, of the run before."""
     result = edited(project, block(128, skips=((4 * (N - 3), 4 * N),)), policy="ulp:1000000")
@@ -160,6 +161,7 @@ def summed(size: int) -> Any:
     return call
 
 
+@pytest.mark.slow
 def test_float_atomics_that_are_seen_to_vary_decide_nothing(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
     """Element 1 varies and element 0 happens not to: a run that differs there may be chance."""
     launches = itertools.count()
@@ -212,6 +214,7 @@ def both_outputs(size: int) -> Any:
     return call
 
 
+@pytest.mark.slow
 def test_the_output_is_named_and_integers_have_no_tolerance(project: Project) -> None:
     result = edited(project, block(128, flips=((400, 1),)), policy="ulp:9", call=both_outputs)
     assert result.verdict is Verdict.REGRESSED
@@ -275,6 +278,7 @@ def in_two_steps(size: int) -> Any:
     return call
 
 
+@pytest.mark.slow
 def test_what_a_later_launch_only_reads_is_named_and_not_gated(project: Project) -> None:
     """It may be a workspace; if it isn't, what is made of it changes, too."""
     result = edited(project, block(128, flips=ULP), policy="bitwise", call=in_two_steps)
@@ -355,6 +359,7 @@ def written_with(kernel: Any, block_size: int) -> Any:
     return call
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("with_z", [64, 128])
 def test_an_output_that_is_not_written_any_more_or_newly_written_has_changed(project: Project, with_z: int) -> None:
     spares = Rule(constexprs={"BLOCK": 128 if with_z == 64 else 64}, spares=True)
@@ -367,6 +372,7 @@ def test_an_output_that_is_not_written_any_more_or_newly_written_has_changed(pro
     assert (own.unwritten, own.newly_written) == ((N, 0) if with_z == 64 else (0, N))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("with_z", [64, 128])
 def test_an_input_that_one_side_changes_in_place_is_named(project: Project, with_z: int) -> None:
     """The other side would read what this one has left, so they have no tensor in common."""

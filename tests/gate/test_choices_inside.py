@@ -52,6 +52,7 @@ def kernels(result: Any) -> list[str]:
     return [launch.kernel for launch in result.launches]
 
 
+@pytest.mark.slow
 def test_it_is_decided_and_the_winner_alone_is_captured(tmp_path: Path, doubling: Doubling) -> None:
     calls: list[int] = []
 

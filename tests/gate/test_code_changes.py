@@ -47,6 +47,7 @@ def judged(tmp_path: Path, *runs: Any, code: bool = True) -> Any:
     return found
 
 
+@pytest.mark.slow
 def test_assembly_and_machine_code_of_a_changed_source(tmp_path: Path) -> None:
     result = judged(tmp_path, launch(first_kernel), launch(second_kernel))
     ptx, sass = result.code
@@ -68,11 +69,13 @@ def test_nothing_where_nobody_asked_or_the_code_is_the_same(tmp_path: Path) -> N
     assert judged(tmp_path / "b", launch(first_kernel), launch(first_kernel)).code == ()
 
 
+@pytest.mark.slow
 def test_another_constant_alone_is_no_changed_code(tmp_path: Path) -> None:
     """Its diff is of two configs: long, and says nothing about an edit."""
     assert judged(tmp_path, launch(first_kernel), launch(first_kernel, 256)).code == ()
 
 
+@pytest.mark.slow
 def test_without_a_gpu(tmp_path: Path) -> None:
     project = Project(tmp_path)
     for kernel in (first_kernel, second_kernel):

@@ -238,6 +238,7 @@ def evidence() -> list[Evidence]:
     return [e for kind in kinds for e in kind()]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("floor_ns", [0.0, 100.0])
 def test_table_is_total_and_exclusive_and_decides(evidence: list[Evidence], floor_ns: float) -> None:
     policy = Policy(tolerance=TOLERANCE, floor_ns=floor_ns)

@@ -454,6 +454,7 @@ def test_candidates_from_a_marker_are_tuned(project: Project) -> None:
     assert len(result.trials) == 2
 
 
+@pytest.mark.slow
 def test_several_sites_of_one_call_are_each_tuned(project: Project) -> None:
     first, second = tuned(128, 64), tuned(64, 128)
 

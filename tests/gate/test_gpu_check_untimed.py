@@ -57,6 +57,7 @@ def no_other_process(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(LocalPairs, "run", run)
 
 
+@pytest.mark.slow
 def test_a_kernel_that_follows_addresses_is_gated_in_this_process(project: Project) -> None:
     with project.run(*RULES) as run:
         assert judged(run, launching(64)).recorded

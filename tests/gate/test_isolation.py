@@ -17,6 +17,8 @@ from kerntune.gpu.script import ABORT, ILLEGAL_ADDRESS, OUT_OF_MEMORY, TRAP, Rul
 from kerntune.tuning import first_launches as launches_module
 from kerntune.tuning import isolation as isolation_module
 
+pytestmark = pytest.mark.slow
+
 FIVE = (32, 64, 128, 256, 512)
 
 

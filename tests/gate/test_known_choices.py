@@ -90,6 +90,7 @@ def judged(run: Run, block: int, node: str = NODE, **options: Any) -> Any:
     return run.judge(functools.partial(compiled, block=block, **options), torch.randn(N, device="cuda"), node=node)
 
 
+@pytest.mark.slow
 def test_a_run_with_other_times_passes_by_the_baselines_config(project: Project) -> None:
     with project.run(FAST, SLOW) as run:
         assert judged(run, 1024).verdict is Verdict.NEW

@@ -165,6 +165,7 @@ def accounted(changed: Set[str], parts: Attribution) -> float:
 things = st.frozensets(st.sampled_from(sorted(COST)))
 
 
+@pytest.mark.slow
 @settings(max_examples=300, deadline=None)
 @example(frozenset({"options", "grid"}), True, True)
 @example(frozenset({"order"}), True, True)

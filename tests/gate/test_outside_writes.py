@@ -17,6 +17,8 @@ from kerntune.gpu.script import ILLEGAL_ADDRESS, Rule
 from kerntune.tuning import first_launches as launches_module
 from kerntune.tuning import isolation as isolation_module
 
+pytestmark = pytest.mark.slow
+
 BESIDE = Rule(kernel="scale_kernel", beside=(0, 4))
 
 

@@ -46,6 +46,7 @@ def looks(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     return seen
 
 
+@pytest.mark.slow
 def test_the_winner_is_recorded_and_the_next_run_searches_nothing(project: Project, looks: list[Any]) -> None:
     with project.run(*SLOPE) as run:
         first = run.judge(searched(Search(SPACE)), x_of())

@@ -862,6 +862,7 @@ def tuned(x: torch.Tensor) -> None:
     tuned_kernel[(2,)](x, x, x)
 
 
+@pytest.mark.slow
 def test_every_config_is_looked_at(project: Project) -> None:
     x = functools.partial(torch.empty, 64, 512, device="cuda", dtype=torch.float16)
     with project.static_run("cuda:86", SM90) as run:
@@ -973,6 +974,7 @@ def test_an_ordinary_error_after_the_launches_is_one(project: Project) -> None:
         run.check(lambda x: scaled(x) / (1 // 0), x_of())
 
 
+@pytest.mark.slow
 def test_what_equals_the_baseline_is_not_disassembled(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
     record(project)
     shutil.rmtree(project.root / "cache" / "listings", ignore_errors=True)
@@ -1029,6 +1031,7 @@ def test_a_session_remembers_listings_in_its_cache_folder(project: Project, monk
     assert result.launches[0].registers
 
 
+@pytest.mark.slow
 def test_an_update_of_regressed_cases_takes_these_alone(project: Project) -> None:
     record(project, reduced)
     (path,) = project.files()

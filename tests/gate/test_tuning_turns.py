@@ -129,7 +129,7 @@ def turns_of(monkeypatch: pytest.MonkeyPatch, winners: Known, capture: Any) -> l
         yield
         held.pop()
 
-    monkeypatch.setattr(call_tuning, "turn", turn)
+    monkeypatch.setattr(call_tuning, "tuning_turn", turn)
     gpu: Any = "the GPU"
     with call_tuning.tuning_turns(winners, capture, gpu) as stack:  # type: ignore[arg-type]
         found = list(held)

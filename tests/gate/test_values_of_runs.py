@@ -7,6 +7,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from kerntune.base.codec import from_json
 from kerntune.cli import figures
 from kerntune.errors import KerntuneError
@@ -66,6 +68,7 @@ def use(run: RunReport, folder: Path) -> None:
     decoded(encoded(history_run(run)), "run")
 
 
+@pytest.mark.slow
 def test_every_value_is_refused_or_harmless(tmp_path: Path) -> None:
     run = json.loads(RUN.read_bytes())
     wrong, read = [], 0

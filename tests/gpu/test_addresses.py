@@ -39,6 +39,7 @@ def test_holders_are_named_once_in_the_order_of_the_addresses(backend: FakeBacke
     assert nobodys == []
 
 
+@pytest.mark.slow
 def test_one_past_the_end_is_nobodys(backend: FakeBackend) -> None:
     x = torch.empty(64, device="cuda")
     end = backend.tensors.address(x) + 256
@@ -51,6 +52,7 @@ def test_a_view_of_it_holds_a_storage_as_well(backend: FakeBackend) -> None:
     assert found.untyped_storage().nbytes() == 256
 
 
+@pytest.mark.slow
 def test_a_dead_tensors_memory_is_nobodys_and_was_somebodys(backend: FakeBackend) -> None:
     x = torch.empty(64, device="cuda")
     address = backend.tensors.address(x)
@@ -72,6 +74,7 @@ KEPT: list[Any] = []
 NEWER = pytest.mark.skipif(sys.version_info < (3, 13), reason="asking for locals would keep them alive")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("where", ["module", "object", pytest.param("local", marks=NEWER)])
 def test_frozen_tensors_are_found_through_what_refers_to_them(
     backend: FakeBackend, frozen: None, monkeypatch: pytest.MonkeyPatch, where: str

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from typing import Any
 
+import pytest
 import torch
 
 from kerntune.gpu.operator_mode import noting
@@ -41,6 +42,7 @@ def test_backward_passes_are_told_of_but_for_sums_of_gradients():
     assert not {"aten.add", "aten.add_"} & set(listener.names)
 
 
+@pytest.mark.slow
 def test_graphs_are_those_of_a_call_that_nobody_watches(monkeypatch):
     graphs: list[list[str]] = []
 

@@ -6,6 +6,7 @@ import os
 
 import pytest
 
+from kerntune.base import child_process
 from kerntune.gpu import cuda_driver
 from kerntune.timing.worker import pool
 
@@ -48,8 +49,7 @@ def test_a_measuring_process_is_given_them(monkeypatch: pytest.MonkeyPatch) -> N
 
     cuda_driver.remember_visible()
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "7")
-    monkeypatch.setattr(pool.subprocess, "Popen", popen)
-    monkeypatch.setattr(pool.tempfile, "TemporaryFile", lambda: None)
+    monkeypatch.setattr(child_process.subprocess, "Popen", popen)
     with pytest.raises(Stop):
         pool.Worker(0)
     assert "CUDA_VISIBLE_DEVICES" not in given

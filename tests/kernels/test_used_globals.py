@@ -18,6 +18,13 @@ from kerntune.errors import CaptureError, CompileError
 from kerntune.kernels.source import jit_of, salt, source_hash
 from kerntune.kernels.used_globals import dump
 
+
+@pytest.fixture(autouse=True)
+def no_stored_bytecode(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An edit within the same second and of the same size would be taken for the file before it."""
+    monkeypatch.setattr("sys.dont_write_bytecode", True)
+
+
 ROOT = Path(__file__).parents[2]
 
 HEAD = """

@@ -82,6 +82,7 @@ def files(project):
 # --kerntune-baselines-ref
 
 
+@pytest.mark.slow
 def test_a_change_cant_move_its_own_yardstick(repository):
     repository.run()
     repository.commit("base")
@@ -101,6 +102,7 @@ def test_a_change_cant_move_its_own_yardstick(repository):
     repository.run("--kerntune-baselines-ref=base", "--kerntune-update=all").assert_outcomes(passed=1)
 
 
+@pytest.mark.slow
 def test_addopts_may_say_so(repository):
     repository.run()
     repository.commit("base")
@@ -124,6 +126,7 @@ def crept(repository):
     return repository
 
 
+@pytest.mark.slow
 def test_an_accepted_step_is_seen_by_the_anchor(crept):
     result = crept.run()
     result.assert_outcomes(failed=1)
@@ -132,6 +135,7 @@ def test_an_accepted_step_is_seen_by_the_anchor(crept):
     crept.run("--kerntune-anchor=base").assert_outcomes(failed=1)
 
 
+@pytest.mark.slow
 def test_a_change_cant_move_its_anchor_either(crept):
     crept.commit("accepted")
     shutil.rmtree(crept.path / "anchors")
@@ -142,6 +146,7 @@ def test_a_change_cant_move_its_anchor_either(crept):
     result.stdout.fnmatch_lines(["REGRESSED *+20.0 % since the anchor of *"])
 
 
+@pytest.mark.slow
 def test_an_equal_base_is_not_all_that_counts(crept, quick_python):
     """The base's own run uses no anchor; the head's does."""
     crept.commit("accepted")
@@ -151,6 +156,7 @@ def test_an_equal_base_is_not_all_that_counts(crept, quick_python):
     assert (found["rung"], found["since"]["verdict"]) == ("identity", "REGRESSED")
 
 
+@pytest.mark.slow
 def test_workers_share_one_anchor(crept, quick_python):
     pytest.importorskip("xdist")
     (crept.path / "anchors").rename(crept.path / "elsewhere")
@@ -162,6 +168,7 @@ def test_workers_share_one_anchor(crept, quick_python):
 # --kerntune-against
 
 
+@pytest.mark.slow
 def test_base_and_head_are_compiled_today_and_replayed(repository):
     repository.commit("base")
     repository.kernels(64)
@@ -197,6 +204,7 @@ def test_the_base_is_compiled_for_what_the_head_is(repository, quick_python):
     assert found["verdict"] != "NEW"
 
 
+@pytest.mark.slow
 def test_results_are_compared_with_the_base_s(repository):
     """Equally fast, and two elements differ."""
     repository.pytester.makeconftest(
@@ -252,6 +260,7 @@ def test_a_base_that_breaks_off_is_a_usage_error(repository, quick_python):
     result.stderr.fnmatch_lines(["*the tests of the base ended with code *", "*broken here*"])
 
 
+@pytest.mark.slow
 def test_addopts_that_say_against_do_not_make_the_base_say_it_too(repository, quick_python):
     repository.pytester.makeini(f"{INI.rstrip()} --kerntune-against=base\n")
     repository.commit("base")

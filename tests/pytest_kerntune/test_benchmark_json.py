@@ -23,6 +23,7 @@ def write(project, name, *arguments):
     project.run(f"--kerntune-benchmark-json={name}", *arguments).assert_outcomes(passed=2)
 
 
+@pytest.mark.slow
 def test_pytest_benchmark_compare_reads_it(project):
     pytest.importorskip("pytest_benchmark")
     write(project, "one.json")

@@ -73,6 +73,7 @@ def command(folder: Path, *words: str, extra: str = "") -> str:
     return run.stdout
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("flag", ["--benchmark-save=one", "--benchmark-autosave"])
 def test_kernels_are_saved_with_a_user_s_benchmarks(project, folder, flag):
     result = project.run(flag)
@@ -86,6 +87,7 @@ def test_kernels_are_saved_with_a_user_s_benchmarks(project, folder, flag):
     assert one["extra_info"]["verdict"] == "PASS"
 
 
+@pytest.mark.slow
 def test_under_xdist_kernels_are_saved_and_the_rest_runs_once(project, folder):
     """pytest-benchmark doesn't time in parallel; kerntune's times are taken alone on the GPU."""
     result = project.run("-n2", "--benchmark-save=one")
@@ -94,6 +96,7 @@ def test_under_xdist_kernels_are_saved_and_the_rest_runs_once(project, folder):
     assert names(document) == KERNELS
 
 
+@pytest.mark.slow
 def test_its_commands_read_the_storage(project, folder):
     for name in ("one", "two"):
         project.run(f"--benchmark-save={name}").assert_outcomes(passed=4)
@@ -106,6 +109,7 @@ def test_its_commands_read_the_storage(project, folder):
 
 
 # Not imported here: importlib_metadata, which comes with it, replaces the finders by which pytest finds its plugins.
+@pytest.mark.slow
 @pytest.mark.skipif(find_spec("pygal") is None, reason="needs pytest-benchmark[histogram]")
 def test_its_histogram_plots_kernels(project, folder):
     for name in ("one", "two"):
@@ -116,6 +120,7 @@ def test_its_histogram_plots_kernels(project, folder):
     assert sum("backward" in p for p in plots) == 2
 
 
+@pytest.mark.slow
 def test_a_run_compares_with_the_last_one(project, folder):
     project.run("--benchmark-save=one").assert_outcomes(passed=4)
     result = project.run("--benchmark-compare", "--benchmark-compare-fail=mean:5%", "-k", "softmax")
@@ -137,6 +142,7 @@ def test_nothing_is_kept_unasked(project, folder, arguments):
     result.stdout.no_fnmatch_line("*benchmark 'softmax'*")
 
 
+@pytest.mark.slow
 def test_without_kerntune_nothing_of_kernels_is_kept(project, folder):
     project.plain("--benchmark-save=one").assert_outcomes(passed=4)
     assert [names(d) for d in stored(folder)] == [HOST]
@@ -151,6 +157,7 @@ def test_autotune_inside_of_benchmark_is_refused(project):
     project.run("-n1").assert_outcomes(passed=1)
 
 
+@pytest.mark.slow
 def test_stand_ins_are_not_timed(project, folder):
     project.engine(static=True)
     project.run("--benchmark-save=one").assert_outcomes(passed=4)

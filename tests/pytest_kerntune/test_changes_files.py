@@ -137,6 +137,7 @@ def another_anchor(fork):
 ANCHORS = [anchor_removed, anchor_rewritten, anchor_linked, anchor_off, another_anchor]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("way", ANCHORS, ids=lambda way: way.__name__)
 def test_the_revisions_anchor_is_what_counts(fork, way):
     """The slow block was accepted as the baseline; only the anchor tells."""
@@ -148,6 +149,7 @@ def test_the_revisions_anchor_is_what_counts(fork, way):
     result.stdout.fnmatch_lines(["REGRESSED *+20.0 % since the anchor of *"])
 
 
+@pytest.mark.slow
 def test_a_folder_that_is_called_as_the_anchors_revision_is_none(fork):
     rewritten(fork)
     fork.commit("accepted")
@@ -158,6 +160,7 @@ def test_a_folder_that_is_called_as_the_anchors_revision_is_none(fork):
 # what the revision lacks
 
 
+@pytest.mark.slow
 def test_a_case_that_it_lacks_is_new_whatever_the_change_brings(fork, monkeypatch):
     (fork.path / "test_it.py").rename(fork.path / "test_more.py")
     fork.run()
@@ -188,6 +191,7 @@ def targets(fork, *args):
     return options.settings().known_targets(BaselineStore(options.baselines))
 
 
+@pytest.mark.slow
 def test_the_revisions_targets_are_compiled_for(fork):
     here = tuple(BaselineStore(fork.path / "baselines").targets())
     (fork.path / "baselines" / str(here[0]).replace(":", "-")).rename(fork.path / "baselines" / "hip-gfx942")
@@ -196,6 +200,7 @@ def test_the_revisions_targets_are_compiled_for(fork):
     assert targets(fork, "--kerntune-against=base") == here
 
 
+@pytest.mark.slow
 def test_a_revision_without_baselines_has_none(fork):
     """Then the project's own say it: every case is NEW anyway."""
     removed(fork)
@@ -207,6 +212,7 @@ def test_a_revision_without_baselines_has_none(fork):
 # settings
 
 
+@pytest.mark.slow
 def test_settings_that_differ_are_told(fork):
     fork.pytester.makeini(INI + "kerntune_tolerance = 0.5\nkerntune_baselines = old\nmarkers = other\n")
     (fork.path / "test_it.py").write_text(TESTS.replace("@pytest.mark.autotune", "@pytest.mark.autotune(floor=10**9)"))
@@ -223,6 +229,7 @@ def test_settings_that_differ_are_told(fork):
     result.stdout.no_fnmatch_line("*otherwise*addopts*")
 
 
+@pytest.mark.slow
 def test_workers_tell_of_markers_once(fork, quick_python):
     pytest.importorskip("xdist")
     (fork.path / "test_it.py").write_text(TESTS.replace("@pytest.mark.autotune", "@pytest.mark.autotune(floor=10**9)"))
@@ -279,6 +286,7 @@ def test_a_file_that_is_no_python_there_is_told(pytester, monkeypatch):
 # the revision's ini file
 
 
+@pytest.mark.slow
 def test_the_ini_file_is_looked_for_in_the_revision(fork):
     """A nearer ini file of the change doesn't hide that which the revision has."""
     (fork.path / "sub").mkdir()

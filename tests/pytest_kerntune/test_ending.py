@@ -17,6 +17,7 @@ from pytest_kerntune.session import Gate
 pytest_plugins = ["pytester"]
 
 
+@pytest.mark.slow
 def test_sigterm_ends_a_run_in_order(project, plugin_name, source_environ):
     """Folders are removed, JSON is written, the exit code shows what ended the run."""
     project.file(
@@ -119,10 +120,10 @@ def test_no_argument_is_read_to_report_an_interrupt(handled: bool, monkeypatch: 
 COLLECTING = """
 from pathlib import Path
 import pytest
-from pytest_kerntune import ending
+from pytest_kerntune import run_lifetime
 
 def note(name):
-    Path(name).write_text(str(ending.gc.get_freeze_count()))
+    Path(name).write_text(str(run_lifetime.gc.get_freeze_count()))
 
 @pytest.hookimpl(trylast=True)
 def pytest_configure(config):

@@ -54,6 +54,7 @@ def kernel_project(project):
     return run
 
 
+@pytest.mark.slow
 def test_records_then_passes(kernel_project):
     first = kernel_project()
     first.assert_outcomes(passed=1)
@@ -64,6 +65,7 @@ def test_records_then_passes(kernel_project):
     assert kernel_project.project.json()["counts"] == {"PASS": 1}
 
 
+@pytest.mark.slow
 def test_lost_winner_fails_with_size_and_cause(kernel_project):
     kernel_project(rules=FAST_WITH_128).stdout.fnmatch_lines(["*BLOCK=128* 20.0 µs *NEW*"])
     result = kernel_project("--junitxml=j.xml", rules=FAST_WITH_128, blocks="64,")
@@ -76,6 +78,7 @@ def test_lost_winner_fails_with_size_and_cause(kernel_project):
     assert "kerntune_verdict" in (kernel_project.project.path / "j.xml").read_text()
 
 
+@pytest.mark.slow
 def test_other_code_of_the_same_speed_passes(kernel_project):
     kernel_project()
     result = kernel_project(factor="3.0")
@@ -83,6 +86,7 @@ def test_other_code_of_the_same_speed_passes(kernel_project):
     result.stdout.fnmatch_lines(["1 PASS"])
 
 
+@pytest.mark.slow
 def test_gain_is_offered_and_recorded_on_request(kernel_project):
     kernel_project(rules=FAST_WITH_128, blocks="64,")
     arguments = {"rules": FAST_WITH_128, "blocks": "64, 128"}
@@ -91,6 +95,7 @@ def test_gain_is_offered_and_recorded_on_request(kernel_project):
     kernel_project(**arguments).stdout.fnmatch_lines(["1 PASS"])
 
 
+@pytest.mark.slow
 def test_case_that_is_gone_is_stale(kernel_project):
     kernel_project()
     result = kernel_project(size=8192)
@@ -99,6 +104,7 @@ def test_case_that_is_gone_is_stale(kernel_project):
     kernel_project("-k", "8192", size=8192).stdout.fnmatch_lines(["1 PASS"])
 
 
+@pytest.mark.slow
 def test_stale_cases_are_known_under_xdist(kernel_project, monkeypatch, source_environ, quick_python):
     pytest.importorskip("xdist")
     monkeypatch.setenv("PYTHONPATH", source_environ["PYTHONPATH"])
@@ -131,6 +137,7 @@ DECORATED = SOURCE.replace(
 FASTER_512 = "Rule(constexprs={'BLOCK': 512}, time_ns=20_000.0), Rule(time_ns=24_000.0)"
 
 
+@pytest.mark.slow
 def test_a_heuristic_s_candidates_are_tuned_recorded_and_held(kernel_project):
     arguments = {"source": DECORATED, "blocks": '"BLOCK"', "size": "2**20, 2**20 - 4"}
     first = kernel_project(**arguments, rules=FASTER_512)
@@ -146,6 +153,7 @@ def test_a_heuristic_s_wrong_word_stops_the_collection_and_says_why(kernel_proje
     result.stdout.fnmatch_lines(["*HintError: kernel scale_kernel: there is no option or hint tune_hard*"])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("targets", ["cuda:90,hip:gfx942", "hip:gfx942,cuda:90"])
 def test_a_heuristic_s_first_candidate_is_gated_without_a_gpu(kernel_project, targets, quick_python):
     kernel_project.project.pytester.makepyfile(
@@ -174,6 +182,7 @@ def test_late(late): pass
 )
 
 
+@pytest.mark.slow
 def test_a_call_in_a_fixtures_teardown_is_recorded(kernel_project):
     kernel_project("--kerntune-json=run.json", source=LATE).assert_outcomes(passed=2)
     assert kernel_project.project.json()["counts"] == {"NEW": 2}

@@ -50,6 +50,7 @@ def run(pytester, plugin_name, source_environ, monkeypatch):
     return run
 
 
+@pytest.mark.slow
 def test_a_path_under_an_ascii_locale_is_the_same_case(run):
     """Recorded under one locale, found under the other. The kernel's own file has a name that Triton can take."""
     kernels = run.folder.parent / "plain"
@@ -65,6 +66,7 @@ def test_a_path_under_an_ascii_locale_is_the_same_case(run):
         assert '"test_größe.py::test_scale"' in (run.folder / "run.json").read_text(encoding="utf-8")
 
 
+@pytest.mark.slow
 def test_a_kernels_path_that_triton_can_not_take_is_the_locales_fault(run):
     done = run(**ASCII, TRITON_CACHE_DIR=str(run.folder.parent / "empty"))  # what is there needs no compiler
     assert done.returncode == pytest.ExitCode.TESTS_FAILED
@@ -75,6 +77,7 @@ def test_a_kernels_path_that_triton_can_not_take_is_the_locales_fault(run):
     assert "test_größe.py" in (run.folder / "run.json").read_text(encoding="utf-8")
 
 
+@pytest.mark.slow
 def test_a_cache_that_can_not_be_written_is_the_machines_fault(run, quick_python):
     assert b"1 NEW" in run().stdout
     (run.folder / "file").touch()
@@ -104,6 +107,7 @@ def pytest_kerntune_backend(config):
 """
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("keep_libraries")
 def test_a_nearly_full_gpu_fails_what_finds_no_room_and_says_how_much_it_needs(project):
     project.pytester.makeconftest(GPU.replace("MEMORY", str(1 << 30)))

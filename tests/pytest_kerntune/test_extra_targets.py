@@ -92,6 +92,7 @@ def verdicts(run) -> dict[tuple[str, str], str]:
     return {(r["case"]["nodeid"].partition("::")[2], r["target"]): r["verdict"] for r in results}
 
 
+@pytest.mark.slow
 def test_each_target_is_asked_everything_itself(run, quick_python):
     result = run("--kerntune-summary=sum.md")
     result.assert_outcomes(passed=4, skipped=1)
@@ -110,6 +111,7 @@ def test_each_target_is_asked_everything_itself(run, quick_python):
     assert set(verdicts(run).values()) == {"PASS"}
 
 
+@pytest.mark.slow
 def test_what_only_the_further_target_finds_fails_the_run(run, quick_python):
     """On xdist's workers, which run neither the other runs nor the end of this one."""
     pytest.importorskip("xdist")
@@ -120,6 +122,7 @@ def test_what_only_the_further_target_finds_fails_the_run(run, quick_python):
     assert result.ret == pytest.ExitCode.TESTS_FAILED
 
 
+@pytest.mark.slow
 def test_a_run_that_breaks_off_says_why(run):
     run.project.pytester.makeconftest("import torch\nassert torch.version.hip is None, 'AMD breaks'")
     result = run()

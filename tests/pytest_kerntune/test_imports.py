@@ -5,6 +5,8 @@ from __future__ import annotations
 import subprocess
 import sys
 
+import pytest
+
 HEAVY = ("torch", "triton", "numpy", "scipy", "tabulate", "pytest_kerntune.session")
 
 PROBE = f"""
@@ -20,6 +22,7 @@ sys.exit(pytest.main(arguments, [Probe()]))
 """
 
 
+@pytest.mark.slow
 def test_plain_run_imports_nothing_heavy(tmp_path, plugin_name, source_environ):
     (tmp_path / "test_plain.py").write_text(
         "import pytest\n@pytest.mark.autotune(tolerance=0.1, candidates={'add': [{'BLOCK': 64}]})\n"

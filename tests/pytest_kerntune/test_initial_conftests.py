@@ -72,6 +72,7 @@ def run_anew(tmp_path: Path, arguments: Callable[..., list[str]], environ: dict[
     )
 
 
+@pytest.mark.slow
 def test_conftests_see_the_target(run_anew: Run) -> None:
     done = run_anew("--kerntune", "--kerntune-target=cuda:90")
     assert "1 failed, 1 passed" in done.stdout.splitlines()[-1]

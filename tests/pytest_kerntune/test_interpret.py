@@ -81,6 +81,7 @@ def run(pytester: pytest.Pytester, copies: Copies, source_environ: dict[str, str
     return given
 
 
+@pytest.mark.slow
 def test_numbers_are_checked_and_nothing_else_is(pytester: pytest.Pytester) -> None:
     """With nothing imported before: torch comes with the plugin, while conftests aren't there yet."""
     pytester.makepyfile(test_it=KERNELS + TESTS)

@@ -63,6 +63,7 @@ PLACES = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("when", PLACES)
 def test_ctrl_c_leaves_nothing_behind(
     tmp_path: Path, plugin_name: str, source_environ: dict[str, str], when: str

@@ -353,6 +353,7 @@ def pytest_kerntune_backend(config):
 """
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("keep_libraries")
 def test_seeds_are_the_tests_own(project):
     """pytest-randomly seeds before each test: what a test draws after a call must not depend on the call."""

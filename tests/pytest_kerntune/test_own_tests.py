@@ -7,6 +7,7 @@ import os
 import textwrap
 from pathlib import Path
 
+import pytest
 from forked import Copies
 from source_path import source_path
 
@@ -57,6 +58,7 @@ def imported(path: Path) -> set[str | None]:
     return names | {alias.name for node in nodes if isinstance(node, ast.Import) for alias in node.names}
 
 
+@pytest.mark.slow
 def test_nothing_is_imported_from_a_conftest() -> None:
     """Several folders have one, and which of them is ``conftest`` depends on what pytest is called with."""
     files = [path for path in TESTS.rglob("*.py") if path.is_file()]

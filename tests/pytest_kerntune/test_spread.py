@@ -67,6 +67,7 @@ def spread(project, monkeypatch, source_environ):
     return run
 
 
+@pytest.mark.slow
 def test_workers_begin_with_different_gpus_before_anything_is_imported(project, spread, monkeypatch):
     project.python = None
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "4,GPU-5f")
@@ -88,6 +89,7 @@ def test_a_project_s_own_mapping_stays(spread, words, more, expected):
     assert spread("-n2", gpus=2, more=more, **words) == expected
 
 
+@pytest.mark.slow
 def test_a_list_on_the_command_line_stays(spread):
     found = spread("--tx=popen//env:CUDA_VISIBLE_DEVICES=3", "--tx=popen", "--tx=popen", "--dist=load", gpus=2)
     assert found == {"gw0": "3", "gw1": "all", "gw2": "1,0"}

@@ -41,7 +41,7 @@ def run(pytester, monkeypatch):
 UNATTENDED = ("-p", "pytest_kerntune.unattended")
 
 
-@pytest.mark.parametrize("more", [(), ("-n1",)], ids=["one process", "xdist"])
+@pytest.mark.parametrize("more", [(), pytest.param(("-n1",), marks=pytest.mark.slow)], ids=["one process", "xdist"])
 @pytest.mark.parametrize("option", ["--lf", "--last-failed"])
 def test_failed_ones_are_selected_and_stay_failed(run, more, option):
     if more:
@@ -54,7 +54,7 @@ def test_failed_ones_are_selected_and_stay_failed(run, more, option):
     assert run(*more) == (["b"], 0), "what the other run selects then"
 
 
-@pytest.mark.parametrize("more", [(), ("-n1",)], ids=["one process", "xdist"])
+@pytest.mark.parametrize("more", [(), pytest.param(("-n1",), marks=pytest.mark.slow)], ids=["one process", "xdist"])
 def test_steps_are_selected_and_not_taken(run, more):
     if more:
         pytest.importorskip("xdist")

@@ -125,6 +125,7 @@ def _is_progress(kind: tuple[str, str]) -> bool:
     return kind[1].startswith(f"pytest_kerntune: {Progress.__name__}.")
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(sys.version_info < (3, 11), reason="code objects have no qualified names before Python 3.11")
 def test_a_new_case_passes_few_packages_and_calls_up_rarely(project: Any, plugin_name: str) -> None:
     calls = Calls()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -96,6 +97,7 @@ def test_stages_that_change_the_code_are_stepped_along() -> None:
     assert run(measure, Config({"X": 16}, num_stages=2), frozen=("num_warps", "X")).num_stages == 5
 
 
+@pytest.mark.slow
 def test_a_matmul_from_a_bad_start() -> None:
     start = Config({"BLOCK_M": 16, "BLOCK_N": 16, "BLOCK_K": 16}, num_warps=1, num_stages=1)
     limits = (("BLOCK_K", 128), ("BLOCK_M", 256), ("BLOCK_N", 256))

@@ -36,6 +36,7 @@ def runs(monkeypatch: pytest.MonkeyPatch) -> list[bytes]:
     return seen
 
 
+@pytest.mark.slow
 def test_a_batch_is_one_run_and_says_what_single_runs_say(texts: list[bytes], runs: list[bytes]) -> None:
     together = Disassembler().listings(texts, "sm_90a")
     assert len(runs) == 1

@@ -154,6 +154,7 @@ def test_occupancy_is_of_this_kernel(compiled: Compile) -> None:
     assert found.occupancy == 16384 // per_warp * 4 // 4 * 4 / 64
 
 
+@pytest.mark.slow
 def test_order_is_kept_in_a_mixed_batch(compiled: Compile) -> None:
     names = ["matmul", "add", "softmax", "histogram", "add"]
     binaries = [compiled(name, "cuda:90").binary for name in names]
@@ -189,6 +190,7 @@ def test_amd_tensor_cores_and_widths(compiled: Compile) -> None:
     assert wide["global_load"] == wide["global_load_128"] > 0
 
 
+@pytest.mark.slow
 def test_amd_spills_are_found(compiled: Compile) -> None:
     found = metrics(compiled("add_huge", "hip:gfx1100", num_warps=1).binary, "hip:gfx1100")
     assert found.vgpr_spills is not None

@@ -44,6 +44,7 @@ def compiler(tmp_path: Path) -> Path:
     return path
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("end", ["returns", "raises"])
 def test_nothing_is_said_and_nothing_left_when_a_program_ends(tmp_path: Path, compiler: Path, end: str) -> None:
     program, begun, scratch = tmp_path / "program.py", tmp_path / "begun", tmp_path / "scratch"

@@ -41,6 +41,7 @@ print("taught")
 """
 
 
+@pytest.mark.slow
 def test_nothing_is_replaced_before_dynamo_is_imported(tmp_path: Path) -> None:
     (tmp_path / "program.py").write_text(PROGRAM, encoding="utf-8")
     done = subprocess.run([sys.executable, tmp_path / "program.py"], capture_output=True, text=True, check=False)

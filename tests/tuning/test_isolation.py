@@ -109,6 +109,7 @@ def reasons(found: Tuned) -> dict[int, str]:
     return {int(f.config.kwargs["BLOCK"]): f.reason for f in found.failures}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("fault", "said"),
     [
@@ -132,6 +133,7 @@ def test_one_that_fails_costs_one_trial(backend: FakeBackend, fault: str, said: 
     assert found.notes == ()
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("either_way")
 def test_several_of_every_kind_among_good_ones(backend: FakeBackend) -> None:
     found = race(backend, bad(32, ILLEGAL_ADDRESS), bad(512, ABORT), block(256, 100.0))
@@ -139,6 +141,7 @@ def test_several_of_every_kind_among_good_ones(backend: FakeBackend) -> None:
     assert set(reasons(found)) == {32, 512}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("beside", "where"),
     [
@@ -164,6 +167,7 @@ def test_in_this_process_it_ends_everything(backend: FakeBackend) -> None:
     assert gpu.lost
 
 
+@pytest.mark.slow
 def test_processes_are_gone_afterwards(backend: FakeBackend, monkeypatch: pytest.MonkeyPatch) -> None:
     pids: list[int] = []
     real = isolation_module.FirstLaunchProcess
@@ -185,11 +189,13 @@ def test_processes_are_gone_afterwards(backend: FakeBackend, monkeypatch: pytest
         assert not os.path.exists(f"/proc/{pid}")
 
 
+@pytest.mark.slow
 def test_the_call_is_to_blame_if_most_fail(backend: FakeBackend) -> None:
     with pytest.raises(TuningError, match=r"3 of 5 configs fail at first launch.*the call is to blame.*ILLEGAL"):
         race(backend, *(bad(size, ILLEGAL_ADDRESS) for size in BLOCKS[:3]))
 
 
+@pytest.mark.slow
 def test_the_call_is_to_blame_if_the_incumbent_fails(backend: FakeBackend) -> None:
     with pytest.raises(TuningError, match="among them the one that was known to work, so the call is to blame"):
         race(backend, bad(64, ILLEGAL_ADDRESS), incumbent=1)
@@ -250,6 +256,7 @@ def requests(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     return counts
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("together")
 def test_those_that_are_compiled_together_are_launched_without_a_pause(
     backend: FakeBackend, monkeypatch: pytest.MonkeyPatch
@@ -259,6 +266,7 @@ def test_those_that_are_compiled_together_are_launched_without_a_pause(
     assert counts == [len(BLOCKS)]
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("together")
 def test_those_after_one_that_ends_their_process_are_launched_by_another(
     backend: FakeBackend, monkeypatch: pytest.MonkeyPatch
@@ -270,6 +278,7 @@ def test_those_after_one_that_ends_their_process_are_launched_by_another(
     assert set(counts[1:]) == {1}, "each fault is named before the next one runs"
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("together")
 def test_one_of_several_that_others_kill_is_launched_again(
     backend: FakeBackend, monkeypatch: pytest.MonkeyPatch
@@ -287,6 +296,7 @@ def test_one_of_several_that_others_kill_is_launched_again(
     assert (found.failures, found.notes) == ((), ())
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("few_faults")
 @pytest.mark.parametrize("order", ["first", "the likely ones"])
 def test_faults_that_come_first_end_no_good_tuning(
@@ -301,17 +311,20 @@ def test_faults_that_come_first_end_no_good_tuning(
     assert numbers(found) == places
 
 
+@pytest.mark.slow
 def test_hangs_that_come_first_end_no_good_tuning(backend: FakeBackend, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(launches_module, "LIMIT_FIRST_S", 1.0)
     assert numbers(race_many(backend, HANG, range(3), count=8)) == {0, 1, 2}
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("few_faults")
 def test_most_of_many_that_fault_blame_the_call_before_all_are_tried(backend: FakeBackend) -> None:
     with pytest.raises(TuningError, match=r"10 of 18 configs fail at first launch, so the call is to blame"):
         race_many(backend, ILLEGAL_ADDRESS, range(MANY))
 
 
+@pytest.mark.slow
 def test_hangs_alone_blame_the_call_soon(backend: FakeBackend, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(launches_module, "LIMIT_FIRST_S", 0.3)
     with pytest.raises(TuningError, match=r"8 of 18 configs fail at first launch, so the call is to blame"):
@@ -328,6 +341,7 @@ def test_one_good_one_takes_all_doubt_away() -> None:
     assert not faults.without_hope(1, 60)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("one_by_one")
 def test_a_hang_that_does_not_come_back_is_none(backend: FakeBackend, monkeypatch: pytest.MonkeyPatch) -> None:
     """A device that somebody else keeps busy: the second launch ends."""
@@ -351,6 +365,7 @@ def test_a_hang_that_does_not_come_back_is_none(backend: FakeBackend, monkeypatc
     assert len(asked) == 2
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("one_by_one")
 def test_one_that_others_kill_is_launched_again(backend: FakeBackend, monkeypatch: pytest.MonkeyPatch) -> None:
     real, asked = isolation_module.FirstLaunchProcess.ask, []
@@ -367,6 +382,7 @@ def test_one_that_others_kill_is_launched_again(backend: FakeBackend, monkeypatc
     assert found.notes == (), "none was launched in this process alone"
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("one_by_one")
 @pytest.mark.parametrize("ended", [signal.SIGKILL, signal.SIGBUS, signal.SIGXCPU, signal.SIGABRT, signal.SIGSEGV])
 def test_the_signal_says_who_ended_a_process(backend: FakeBackend, monkeypatch: pytest.MonkeyPatch, ended: int) -> None:
@@ -393,6 +409,7 @@ def test_the_signal_says_who_ended_a_process(backend: FakeBackend, monkeypatch: 
     assert [f.passing for f in settled] == [ended in FROM_OUTSIDE], "else it is remembered"
 
 
+@pytest.mark.slow
 def test_bytes_that_can_not_be_staged_run_here_and_that_is_said(
     backend: FakeBackend, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -406,6 +423,7 @@ def test_bytes_that_can_not_be_staged_run_here_and_that_is_said(
     assert "could not be copied to another process: reading the device" in found.notes[0]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("module", "name", "error"),
     [
@@ -488,6 +506,7 @@ def test_off_starts_no_process(backend: FakeBackend, monkeypatch: pytest.MonkeyP
     assert race(backend, mode=Isolate.OFF).notes == ()
 
 
+@pytest.mark.slow
 def test_its_memory_counts(backend: FakeBackend) -> None:
     """What bytes travel through is freed, and nothing else of the first launches is this process's."""
     peaks = []
@@ -511,6 +530,7 @@ def library(*blocks: int, **options: Any) -> Any:
     return kerntune.autotune(configs(*blocks), key=["n"], **options)(scale_kernel)
 
 
+@pytest.mark.slow
 def test_the_library_survives_what_faults(faulty: FakeBackend) -> None:
     kernel = library(*BLOCKS)
     scale(kernel)
@@ -519,6 +539,7 @@ def test_the_library_survives_what_faults(faulty: FakeBackend) -> None:
     assert kernel.configs_timings[kernel.configs[0]] == [math.inf] * 3
 
 
+@pytest.mark.slow
 def test_what_faulted_is_remembered(faulty: FakeBackend, monkeypatch: pytest.MonkeyPatch) -> None:
     scale(library(*BLOCKS))
     monkeypatch.setattr(isolation_module, "FirstLaunchProcess", None)
@@ -566,6 +587,7 @@ def test_another_word_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
         TuneOptions.now()
 
 
+@pytest.mark.slow
 def test_its_process_starts_before_compiling_ones(faulty: FakeBackend, monkeypatch: pytest.MonkeyPatch) -> None:
     """Their threads would hold it up, and it takes the longest to be ready."""
     order = []
@@ -576,6 +598,7 @@ def test_its_process_starts_before_compiling_ones(faulty: FakeBackend, monkeypat
     assert order[:2] == ["looks", "compiling"]
 
 
+@pytest.mark.slow
 def test_a_process_that_was_ended_has_nothing_to_forget(backend: FakeBackend, monkeypatch: pytest.MonkeyPatch) -> None:
     """As after Ctrl-C: neither asked nor waited for."""
     isolation = Isolation(script(backend, isolated=True))

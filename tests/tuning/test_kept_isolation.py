@@ -17,6 +17,8 @@ from kerntune.tuning.many.job_run import Ended, JobRequest, outcome_for
 from kerntune.tuning.many.tune_many import tuning_job
 from tuning.many import kernels
 
+pytestmark = pytest.mark.slow
+
 THREE = (block(64, 3000.0), block(128, 1000.0), block(256, 2000.0))
 LONG_S = 600.0
 

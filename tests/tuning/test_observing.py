@@ -208,6 +208,7 @@ def test_a_graph_that_is_captured_is_not_timed(timed: FakeBackend, monkeypatch: 
     assert report.rows == ()
 
 
+@pytest.mark.slow
 def test_modules_of_reports_are_not_loaded_by_a_launch() -> None:
     code = "import sys, kerntune.tuning.tuned_call; print('kerntune.tuning.bandwidth_report' in sys.modules)"
     ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

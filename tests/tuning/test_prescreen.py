@@ -74,6 +74,7 @@ def raced(
 # the order
 
 
+@pytest.mark.slow
 @settings(max_examples=20, deadline=None)
 @given(costs=COSTS, times=st.permutations(TIMES), seed=st.integers(0, 1000), unknown=st.sets(st.sampled_from(BLOCKS)))
 def test_no_order_changes_the_winner(
@@ -180,6 +181,7 @@ def test_nobody_is_left_out_unasked(backend: FakeBackend) -> None:
     assert (found.winner, found.left_out) == (4, {})
 
 
+@pytest.mark.slow
 @settings(max_examples=20, deadline=None)
 @given(
     costs=COSTS,

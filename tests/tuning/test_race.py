@@ -75,6 +75,7 @@ def test_the_winner_is_within_a_tie_of_the_best(shares: list[float], seed: int) 
     assert times[best.index] <= min(times) * (1 + TIE + 0.003)
 
 
+@pytest.mark.slow
 @given(st.lists(st.floats(1.0, 1.05), min_size=2, max_size=8), st.integers(0, 1000))
 def test_ten_races_choose_the_same_or_one_within_half_a_percent(shares: list[float], seed: int) -> None:
     times = [200_000 * s for s in shares]
@@ -541,6 +542,7 @@ def test_a_late_one_is_held_against_those_that_are_left(backend: FakeBackend) ->
     assert decided(screening.finalists)[0].index == 3
 
 
+@pytest.mark.slow
 @given(st.permutations(range(4)), st.integers(1, 4))
 @settings(max_examples=12, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_the_winner_is_the_same_whoever_is_late(backend: FakeBackend, order: list[int], first: int) -> None:

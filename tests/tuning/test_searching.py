@@ -71,6 +71,7 @@ def blocks(looked: list[Config]) -> set[Any]:
 # what is tried, and what wins
 
 
+@pytest.mark.slow
 def test_a_space_is_searched_for_as_many_trials_and_the_best_wins(backend: FakeBackend, looked: list[Config]) -> None:
     kernel = ours()
     call(kernel)
@@ -249,6 +250,7 @@ def test_a_winner_outside_of_todays_constraints_is_not_believed(backend: FakeBac
     assert kernel.best_config.kwargs["BLOCK"] in (256, 1024)
 
 
+@pytest.mark.slow
 def test_a_search_that_was_broken_off_goes_on_where_it_was(
     backend: FakeBackend, looked: list[Config], monkeypatch: pytest.MonkeyPatch
 ) -> None:

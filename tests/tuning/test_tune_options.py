@@ -83,6 +83,7 @@ def test_options_are_values() -> None:
         TuneOptions().keep = False  # type: ignore[misc]
 
 
+@pytest.mark.slow
 def test_one_module_reads_the_variables() -> None:
     """Every other one is given the value."""
     found = {

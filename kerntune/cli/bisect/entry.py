@@ -26,6 +26,7 @@ from kerntune.cli.bisect.bisected_version import (
 )
 from kerntune.cli.bisect.first_bad import FirstBad, VersionLine
 from kerntune.cli.bisect.judging import Identity, ScreenedVersion, TimedVersion, VersionJudge, differences
+from kerntune.cli.stored import folder_argument
 from kerntune.errors import KerntuneError, UsageError
 from kerntune.gate import git
 from kerntune.gate.baseline_files import BaselineStore
@@ -38,6 +39,49 @@ GOOD, BAD, CANT_TELL, STOP = 0, 1, 125, 128
 
 PER_PROCESS = 4
 """Cores for each version that is compiled at the same time."""
+
+
+def run_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare what ``kerntune bisect`` takes."""
+    parser.usage = "kerntune bisect [GOOD [BAD]] [OPTIONS] -- TESTS"
+    parser.add_argument(
+        "revisions", metavar="GOOD [BAD]", nargs="*", help="commits, branches or tags; BAD is HEAD if it is left out"
+    )
+    parser.add_argument(
+        "--setup",
+        metavar="CMD",
+        default="",
+        help="a shell command that builds a commit, in its checkout; a commit for which it fails is skipped",
+    )
+    parser.add_argument(
+        "--triton",
+        metavar="3.8,3.9",
+        default="",
+        help="go through these versions, the good one first: pip installs them to kerntune's cache folder; NAME=PATH "
+        "of an interpreter or of a folder that has triton/",
+    )
+    parser.add_argument(
+        "--target",
+        metavar="TARGET",
+        default="",
+        help="time nothing: compile for this, as cuda:90, and let the static rules decide (default: without a GPU, the "
+        "targets of the baselines)",
+    )
+    parser.add_argument("--own-tests", action="store_true", help="run each commit's own tests (default: today's)")
+    parser.add_argument(
+        "--check",
+        action="store_true",
+        help="only the working tree, against GOOD: exit with 0 if it isn't slower, 1 if it is, 125 if that can't be "
+        "told and 128 if the command is wrong, as `git bisect run` wants it",
+    )
+    parser.add_argument(
+        "--keep", metavar="DIR", help="with --check: keep what was recorded of GOOD there, and use it again"
+    )
+    parser.add_argument(
+        "--processes", metavar="N", type=int, help="versions compiled at once (default: one for four cores)"
+    )
+    folder_argument(parser)
+    parser.set_defaults(tests=[], function=run)
 
 
 def run(args: argparse.Namespace) -> int:

@@ -78,6 +78,7 @@ def settled(tuner: Tuner, *configs: Config) -> tuple[Config, InductorChoices]:
     return ours(found.kwargs["XBLOCK"], found.num_warps), choices
 
 
+@pytest.mark.slow
 def test_the_baselines_config_is_taken_without_timing() -> None:
     tuner = Tuner(theirs(1024), theirs(512, 8))
     assert settled(tuner, ours(1024))[0] == ours(1024)

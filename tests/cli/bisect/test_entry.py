@@ -130,6 +130,7 @@ def test_a_good_side_that_cant_be_built_is_an_error(history: Repository) -> None
     assert "ZeroDivisionError" in ran.err
 
 
+@pytest.mark.slow
 def test_check_answers_as_git_bisect_run_wants_it(repository: Repository) -> None:
     repository.commit("c1", 128)
     repository.commit("c2", "(")

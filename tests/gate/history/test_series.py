@@ -50,6 +50,7 @@ def test_small_moves_are_not_told() -> None:
     assert found(runs([0.0] * 300 + [0.003] * 300)) == ()
 
 
+@pytest.mark.slow
 def test_a_chain_of_changes_against_ever_new_baselines_is_not_added_up() -> None:
     """The sum of 400 errors wanders by percents, and nothing has moved."""
     wandered = []

@@ -39,6 +39,7 @@ def computed(steps: Sequence[tuple[str, int, int]]) -> tuple[list[torch.Tensor],
     return leaves, values[-1]
 
 
+@pytest.mark.slow
 @unhurried
 @given(STEPS)
 def test_gradients_equal_torchs(steps: list[tuple[str, int, int]]) -> None:

@@ -4,7 +4,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from .conftest import PREAMBLE, run_python
+
+pytestmark = pytest.mark.slow
 
 OPERATORS = """
 import sys

@@ -20,6 +20,7 @@ pytestmark = pytest.mark.filterwarnings("ignore:`torch.jit.*is deprecated:Deprec
 """Inductor warns of what it imports itself."""
 
 
+@pytest.mark.slow
 def test_this_torch_has_every_part() -> None:
     assert moved_parts() == []
 
@@ -61,6 +62,7 @@ def test_a_replaced_part_is_put_back() -> None:
     assert inductor_parts.inductor_part("cudagraphify") is before
 
 
+@pytest.mark.slow
 def test_an_optimizer_is_no_use_of_the_compiler() -> None:
     """Else each captured call after it would import Inductor, and make torch forget what it has compiled."""
     program = (

@@ -35,24 +35,19 @@ pytestmark = pytest.mark.filterwarnings("ignore:`torch.jit.*is deprecated:Deprec
 """Inductor warns of what it imports itself."""
 
 
-@pytest.mark.parametrize("part", PARTS, ids=lambda part: part.name)
-def test_this_torch_has_it(part: PrivatePart) -> None:
-    moved = missing_parts([part])
-    assert not moved, (
-        f"torch's {part.name} has moved: {part.user} uses it ({part.parameters}); without it {part.breaks}"
-    )
+def test_this_torch_has_them() -> None:
+    assert missing_parts(PARTS) == (), "these have moved: each says what uses it, and what breaks without it"
 
 
-@pytest.mark.parametrize("part", PARTS, ids=lambda part: part.name)
-def test_what_uses_it_exists(part: PrivatePart) -> None:
-    assert (ROOT / part.user).is_file()
-    assert part.breaks
+def test_what_uses_them_exists() -> None:
+    assert [part.name for part in PARTS if not (ROOT / part.user).is_file() or not part.breaks] == []
 
 
 def test_each_stands_there_once() -> None:
     assert len({part.name for part in PARTS}) == len(PARTS)
 
 
+@pytest.mark.slow
 def test_a_part_that_is_gone_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     import torch._higher_order_ops.triton_kernel_wrap as wrap
 

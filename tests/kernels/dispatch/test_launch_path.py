@@ -170,6 +170,7 @@ def test_it_launches_what_triton_would(sequence: Any, single: bool, where: Any, 
 CHOICES = {"x": tensors, "y": tensors | st.none(), "n": whole, "factor": whole, "WIDE": constants, "extra": whole}
 
 
+@pytest.mark.slow
 @settings(max_examples=60)
 @given(st.data(), st.booleans(), WHERE, st.sampled_from(KERNELS))
 def test_it_tells_neighbours_apart_as_triton_does(

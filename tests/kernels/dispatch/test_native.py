@@ -24,7 +24,11 @@ from kerntune.kernels.dispatch import codegen, native
 from kerntune.kernels.dispatch import launch_path as module
 from tests.kernels.dispatch.fake_driver import FakeCuda, FakeTensor, fake_cuda
 
-pytestmark = pytest.mark.skipif(native.module() is None, reason="there is no C compiler")
+
+@pytest.fixture(autouse=True)
+def c_compiler() -> None:
+    if native.module() is None:
+        pytest.skip("there is no C compiler")
 
 
 @pytest.fixture(params=[(1, False), (2, False), (1, True)], ids=["one device", "two devices", "driver"])

@@ -219,6 +219,7 @@ def test_a_worker_that_stops_within_its_reply_is_given_up(
         worker.close()
 
 
+@pytest.mark.slow
 def test_a_worker_that_measures_ends_when_its_parent_has(program: Callable[[str], None], tmp_path: Path) -> None:
     """It would go on to the end of its request, minutes of a GPU that nobody waits for."""
     root, busy = str(Path(pool_module.__file__).parents[3]), tmp_path / "busy"

@@ -278,6 +278,7 @@ def test_lists_that_dont_fit_are_refused_and_empty_ones_do_nothing(launches: lis
 EXAMPLE = Path(__file__).parents[3] / "examples/several_in_one.py"
 
 
+@pytest.mark.slow
 def test_combos_cooperative_reductions_and_the_example_are_right_in_tritons_interpreter() -> None:
     """In one process: most of its time goes to imports."""
     folder = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))

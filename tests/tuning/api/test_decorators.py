@@ -512,6 +512,7 @@ assert double.best_config.kwargs == {"BLOCK": 256}
 """
 
 
+@pytest.mark.slow
 def test_in_triton_s_interpreter_the_first_candidate_runs() -> None:
     environment = {**os.environ, "TRITON_INTERPRET": "1"}
     script_text = INTERPRETED.replace("import torch,", "import kerntune.grids, torch,")

@@ -237,6 +237,7 @@ def test_what_a_first_launch_waits_for_begins(monkeypatch: pytest.MonkeyPatch) -
         begun.clear()
 
 
+@pytest.mark.slow
 def test_gluon_is_there_before_the_first_launch() -> None:
     script = "import sys, kerntune; kerntune.install(); print('triton.experimental.gluon' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
@@ -263,6 +264,7 @@ def test_it_does_not_undo_what_others_did_since() -> None:
     installed.uninstall()
 
 
+@pytest.mark.slow
 def test_it_is_imported_when_asked_for() -> None:
     code = "import sys, kerntune; assert 'triton' not in sys.modules; kerntune.install(); import triton; "
     code += "assert triton.autotune is kerntune.autotune"

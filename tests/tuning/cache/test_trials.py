@@ -119,6 +119,7 @@ assert cache.damaged == [], cache.damaged
 """
 
 
+@pytest.mark.slow
 def test_processes_add_to_one_question_at_the_same_time(cache: TrialCache) -> None:
     folders = [str(Path(__file__).parents[2]), str(Path(__file__).parents[3])]
     command = [sys.executable, "-c", WORKER, str(cache.folder)]

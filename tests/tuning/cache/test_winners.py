@@ -360,6 +360,7 @@ assert cache.damaged == [], cache.damaged
 """
 
 
+@pytest.mark.slow
 def test_two_processes_never_see_half_an_entry(cache: WinnerCache) -> None:
     folders = [str(Path(__file__).parents[2]), str(Path(__file__).parents[3])]
     workers = [
@@ -388,6 +389,7 @@ print(len(cache.damaged))
 """
 
 
+@pytest.mark.slow
 def test_two_processes_set_the_same_damage_aside(cache: WinnerCache) -> None:
     cache.put(KEY, LARGE, 1.0, ENVIRONMENT)
     path = file_of(cache)

@@ -100,6 +100,7 @@ def with_fault(this_gpu: FakeBackend, fault: str = ILLEGAL_ADDRESS, **more: Any)
     script(this_gpu, Rule(kernel="bad_kernel", fault=fault, **more), isolated=True)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("rule", "said"),
     [
@@ -125,6 +126,7 @@ def test_one_that_fails_is_left_out_by_name(this_gpu: FakeBackend, rule: Any, sa
     assert not this_gpu.gpu.lost
 
 
+@pytest.mark.slow
 def test_good_ones_are_launched_elsewhere_once_and_may_win(this_gpu: FakeBackend, asked: list[str]) -> None:
     script(this_gpu, isolated=True)
     pair = Pair(this_gpu)
@@ -140,6 +142,7 @@ def test_good_ones_are_launched_elsewhere_once_and_may_win(this_gpu: FakeBackend
     assert asked == ["bad_kernel", "scale_kernel"] * 2
 
 
+@pytest.mark.slow
 def test_of_launches_that_are_alike_one_is_made_elsewhere(this_gpu: FakeBackend, asked: list[str]) -> None:
     script(this_gpu, isolated=True)
 
@@ -155,6 +158,7 @@ def test_of_launches_that_are_alike_one_is_made_elsewhere(this_gpu: FakeBackend,
     assert asked == ["scale_kernel"] * 2 + ["bad_kernel"]
 
 
+@pytest.mark.slow
 def test_one_that_goes_on_after_the_fault_is_left_out_too(this_gpu: FakeBackend) -> None:
     """It would launch the kernel while it is timed."""
     with_fault(this_gpu)
@@ -179,6 +183,7 @@ def test_one_that_goes_on_after_the_fault_is_left_out_too(this_gpu: FakeBackend)
     assert len(decided(double).left_out) == 2
 
 
+@pytest.mark.slow
 def test_a_fault_is_remembered(this_gpu: FakeBackend, asked: list[str]) -> None:
     """Other code beside it makes the decision a new one."""
     with_fault(this_gpu)
@@ -196,6 +201,7 @@ def test_a_fault_is_remembered(this_gpu: FakeBackend, asked: list[str]) -> None:
     assert asked.count("bad_kernel") == 2
 
 
+@pytest.mark.slow
 def test_nothing_is_remembered_where_all_fail(this_gpu: FakeBackend, asked: list[str]) -> None:
     """Then the call is to blame."""
     with_fault(this_gpu)
@@ -211,6 +217,7 @@ def test_nothing_is_remembered_where_all_fail(this_gpu: FakeBackend, asked: list
         assert asked.count("bad_kernel") == count
 
 
+@pytest.mark.slow
 def test_tuned_kernels_are_not_launched_elsewhere_again(this_gpu: FakeBackend, asked: list[str]) -> None:
     script(this_gpu, block(64, 3000.0), block(128, 1000.0), isolated=True)
     kernel = kerntune.autotune(configs(64, 128), key=["n"])(increment_kernel)
@@ -230,6 +237,7 @@ def test_tuned_kernels_are_not_launched_elsewhere_again(this_gpu: FakeBackend, a
     assert asked.count("increment_kernel") == first
 
 
+@pytest.mark.slow
 def test_one_process_serves_the_whole_decision_and_ends_with_it(
     this_gpu: FakeBackend, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -256,6 +264,7 @@ def test_one_process_serves_the_whole_decision_and_ends_with_it(
     assert not process.alive
 
 
+@pytest.mark.slow
 def test_a_choice_of_choices(this_gpu: FakeBackend, asked: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
     """The inner one is timed without anything of the outer one between its launches."""
     with_fault(this_gpu)
@@ -283,6 +292,7 @@ def test_a_choice_of_choices(this_gpu: FakeBackend, asked: list[str], monkeypatc
     assert triton.runtime.jit.JITFunction.run is run
 
 
+@pytest.mark.slow
 def test_backward_functions_are_watched(this_gpu: FakeBackend) -> None:
     with_fault(this_gpu)
 
@@ -326,6 +336,7 @@ def test_an_interrupt_just_when_it_begins_leaves_tritons_functions(
 # where it can't be
 
 
+@pytest.mark.slow
 def test_addresses_run_here_and_it_is_said(this_gpu: FakeBackend, asked: list[str]) -> None:
     script(this_gpu, isolated=True)
     pair = Pair(this_gpu, table_kernel)
@@ -369,6 +380,7 @@ def test_what_no_option_can_be_is_refused() -> None:
         kerntune.choice([torch.exp, torch.sin], key=["x"], isolate="on")
 
 
+@pytest.mark.slow
 def test_other_threads_are_left_alone(this_gpu: FakeBackend, asked: list[str]) -> None:
     """A kernel there may wait for another rank's, say."""
     script(this_gpu, isolated=True)

@@ -23,6 +23,7 @@ def other_scale_kernel(x_ptr, y_ptr, n, factor, BLOCK: triton.language.constexpr
     triton.language.store(y_ptr + i, loaded * factor, mask=i < n)
 
 
+@pytest.mark.slow
 def test_each_implementation_tunes_what_it_launches(
     this_gpu: FakeBackend, monkeypatch: pytest.MonkeyPatch, tmp_path: Any
 ) -> None:
@@ -52,6 +53,7 @@ def test_each_implementation_tunes_what_it_launches(
     assert kinds == ["other_scale_kernel", "scale", "scale_kernel"]
 
 
+@pytest.mark.slow
 def test_what_another_thread_launches_for_an_implementation_is_tuned_there(
     this_gpu: FakeBackend, monkeypatch: pytest.MonkeyPatch, tmp_path: Any
 ) -> None:

@@ -113,6 +113,7 @@ TRAP = Trap()
 # arguments
 
 
+@pytest.mark.slow
 @settings(max_examples=40, deadline=None)
 @given(
     n=st.integers(0, 2**40),

@@ -64,6 +64,7 @@ def note(path: str, word: str) -> int:
     return os.getpid()
 
 
+@pytest.mark.slow
 def test_a_process_goes_on_with_the_kinds_that_it_has_had(pools: GpuPools, tmp_path: Path) -> None:
     log, gates = tmp_path / "log", {kind: tmp_path / kind for kind in "ab"}
     for gate in gates.values():
@@ -90,6 +91,7 @@ def test_a_process_that_dies_takes_no_other(pools: GpuPools, tmp_path: Path) -> 
     assert all(f.result() for f in first + after)
 
 
+@pytest.mark.slow
 def test_closing_ends_what_hangs(pools: GpuPools, tmp_path: Path) -> None:
     hanging = pools.submit(hang, str(tmp_path / "hangs"))
     while not (tmp_path / "hangs").exists():
@@ -126,6 +128,7 @@ os.kill(os.getpid(), signal.SIGKILL)
 """
 
 
+@pytest.mark.slow
 def test_a_process_that_is_only_starting_ends_with_a_killed_parent() -> None:
     """Its parent is another one by then, and never ends."""
     done = subprocess.run([sys.executable, "-c", KILLED], capture_output=True, text=True, check=False)
@@ -140,6 +143,7 @@ def gone(pid: int) -> bool:
     return True
 
 
+@pytest.mark.slow
 def test_a_spoiled_process_is_replaced(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(CUDA, "0")
     with GpuPools(("0",), spoiled=lambda result: result[1] == "0") as pools:

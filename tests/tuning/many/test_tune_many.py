@@ -159,6 +159,7 @@ def files_of(*sizes: int) -> list[TuningJob]:
     return [tuning_job(kernel, scripted_kernels.grid(n), *scripted_kernels.pair(n, "meta"), n, 2.0) for n in sizes]
 
 
+@pytest.mark.slow
 def test_a_process_for_each_gpu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, shared: FakeBackend) -> None:
     """Both have something to do, one of them dies at its first job, and every key has its winner."""
     monkeypatch.setenv("KERNTUNE_CACHE_DIR", str(tmp_path / "cache"))

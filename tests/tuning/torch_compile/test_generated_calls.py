@@ -67,6 +67,7 @@ def calls_in(code: str) -> list[str]:
     return re.findall(r"^ +(kt\w+\..*)$", code, re.MULTILINE)
 
 
+@pytest.mark.slow
 def test_the_prepared_launch_is_called_past_the_dispatcher(runs: Runs) -> None:
     code = code_of(doubling(make()), torch.randn(100))
     (call,) = calls_in(code)

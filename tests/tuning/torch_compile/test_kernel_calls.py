@@ -248,6 +248,7 @@ def test_graphs_with_unlike_closures_do_not_share_a_launch(runs: Runs) -> None:
         assert runs.launches[-1].grid == (expected,)
 
 
+@pytest.mark.slow
 def test_what_a_graph_cannot_hand_over_is_refused_by_name(runs: Runs) -> None:
     kernel = make()
 
