@@ -18,6 +18,7 @@ from kerntune.capture.launch_dump import LAUNCH_FILE, DumpedTexts, folder_name, 
 from kerntune.cli.static_record import SHOWN_LINES, environment
 from kerntune.cli.stored import Entry, Pattern, folder_argument, given_folder, load_folder, not_found, target_of
 from kerntune.compiling.binary.identity import first_stage_of
+from kerntune.compiling.compiler import stages_from, ttir_text
 from kerntune.compiling.farm import Farm
 from kerntune.compiling.protocol import ASSEMBLY
 from kerntune.errors import ReplayError, UsageError
