@@ -36,16 +36,13 @@ from kerntune.gate.baselines import (
 from kerntune.gate.static_figures import LaunchStatic
 
 MAX_ARTIFACT = 1 << 26
-
 """Bytes that an artifact may unpack to where no baseline says less: 64 MiB. Cubins have kilobytes; a damaged or hostile
 file must not fill the memory."""
 
 MAX_PACKED = MAX_ARTIFACT + (1 << 20)
-
 """Bytes that an artifact's file may have: what can't be packed is a little longer for it."""
 
 LEAST_BOUND, PER_CODE_BYTE = 1 << 20, 64
-
 """A kernel's binary and its TTIR may have 1 MiB, and 64 bytes more for each byte of its machine code. In the baselines
 of this project's examples neither has more than 4.3 bytes for one."""
 
@@ -370,11 +367,9 @@ def _timeless(baseline: StaticBaseline) -> StaticBaseline:
 
 
 MAX_NAME = 120
-
 """Longest readable part of a file name; most file systems end at 255 bytes."""
 
 DIGEST = 8
-
 """Hex digits at the end of a file name."""
 
 

@@ -200,7 +200,6 @@ def static_problems(found: StaticBaseline) -> Iterator[str]:
 
 
 LEAST_NS, MOST_NS = 1e-3, 1e15
-
 """No launch takes less than a picosecond, or more than eleven days."""
 
 
@@ -241,5 +240,4 @@ def _operator_problems(found: Baseline) -> Iterator[str]:
 
 
 MAX_FOLDER = 255
-
 """Longest name of a folder."""
