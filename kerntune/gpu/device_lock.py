@@ -22,7 +22,6 @@ from pathlib import Path
 
 from kerntune.base.locks import LockBusy, TwoSidedLock, locks_work, open_lock_file
 from kerntune.errors import MeasurementError
-from kerntune.gpu.host_gpus import device_node
 
 NOTICE_S = 10.0
 """Seconds of waiting after which a process says what it waits for."""
@@ -246,6 +245,8 @@ def _sides(uuid: str, name: str, patience_s: float, *, alone: bool, inside: bool
     end = time.monotonic() + patience_s
     with contextlib.ExitStack() as stack:
         take = partial(_take, stack, name, alone=alone, inside=inside)
+        from kerntune.gpu.host_gpus import device_node  # processes that only measure load nothing of it
+
         node = device_node(uuid)
         held = node is not None and take(_opened(node), node, patience_s)
         if not held and not locks_work(folder()):

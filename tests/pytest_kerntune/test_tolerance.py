@@ -31,7 +31,7 @@ def test_wrong_option(project, one_test):
 
 @pytest.mark.parametrize(
     "key",
-    ["tolerance", "floor", "scope", "missing", "update", "tune", "target", "anchor_tolerance", "metrics", "outcomes"],
+    ["tolerance", "floor", "scope", "missing", "tune", "target", "anchor_tolerance", "metrics", "outcomes"],
 )
 def test_wrong_ini_key_is_named(project, one_test, key):
     project.file(one_test())
