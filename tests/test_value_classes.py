@@ -29,12 +29,12 @@ LENIENT = {
 
 CHANGING = {
     "Capture", "Collection", "TrialSet", "Expectation", "FakeBuffer", "FakeFunction", "Screening", "Consensus",
-    "CallOperators", "CandidateLaunches", "_Group", "Late",
+    "CallOperators", "CandidateLaunches", "_Group", "LateConfigs",
     "OwnBuffer", "Pending", "CandidatePool",
     "Recorded", "Script", "_Comparison", "Site", "Trial", "Tuning", "Verifier", "_Call", "_Fork",
     "GpuPools", "ShapesFile", "_Flow", "_SubmittedJob", "_Pool",
     "Deciding", "MeasuredGpu", "_SuspendableShare", "_Piece", "_Mine", "_Notice",
-    "Faults", "FirstLaunchFault", "ImplementationRuns", "Waiting", "_Order", "_Run", "_Seen", "_Tried", "_Tuning",
+    "FirstLaunchFaults", "FirstLaunchFault", "ImplementationRuns", "BatchWait", "_HookTrials", "_Order", "_Run", "_Seen", "_Tried", "_Tuning",
     "ArgumentReader", "CompiledCalls", "DynamoReader", "FusionChange", "GraphLaunch", "GridMemo",
     "InductorChoices", "KernelCall", "RecordedChoices",
     "TracingReader",

@@ -237,6 +237,13 @@ def sharing_suspended() -> Iterator[None]:
 # the two places
 
 
+def device_node(uuid: str) -> Path | None:
+    """As :func:`kerntune.gpu.host_gpus.device_node`."""
+    from kerntune.gpu import host_gpus  # processes that only measure load nothing of it
+
+    return host_gpus.device_node(uuid)
+
+
 @contextlib.contextmanager
 def _sides(uuid: str, name: str, patience_s: float, *, alone: bool, inside: bool = False) -> Iterator[None]:
     """One side of the lock on the node and of the one by UUID."""
@@ -245,8 +252,6 @@ def _sides(uuid: str, name: str, patience_s: float, *, alone: bool, inside: bool
     end = time.monotonic() + patience_s
     with contextlib.ExitStack() as stack:
         take = partial(_take, stack, name, alone=alone, inside=inside)
-        from kerntune.gpu.host_gpus import device_node  # processes that only measure load nothing of it
-
         node = device_node(uuid)
         held = node is not None and take(_opened(node), node, patience_s)
         if not held and not locks_work(folder()):
