@@ -50,6 +50,7 @@ def project(kerntune: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     """A repository with a recorded test."""
     monkeypatch.setenv("CI", "")
     (tmp_path / "pytest.ini").write_text("[pytest]\n")
+    (tmp_path / ".gitignore").write_text("__pycache__\n")
     (tmp_path / "test_it.py").write_text(SOURCE)
     done = subprocess.run(
         ["python", "-m", "kerntune.cli", "baselines", "refresh", "--kerntune-target=cuda:90", "-q"],
