@@ -21,7 +21,7 @@ else:
 PROJECT = Path(__file__).parents[1]
 PACKAGES = ("kerntune", "pytest_kerntune")
 
-LENGTH = 16_000
+LENGTH = 32_000
 """Characters of a text: a linear pattern takes a few milliseconds, a quadratic one a second."""
 
 CPU_SECONDS = 0.1

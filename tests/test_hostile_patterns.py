@@ -39,7 +39,7 @@ def test_one_that_is_not_is_found(text: str) -> None:
     assert slow(Pattern("here", text, re.MULTILINE | re.DOTALL, ("sub",)))
 
 
-MANY = 4 * LENGTH
+MANY = 2 * LENGTH
 
 SCANS: dict[str, Callable[[str], object]] = {
     "strip_locations": strip_locations,

@@ -218,7 +218,7 @@ def says_error(output: str) -> bool:
 SOME_PASS = "Failures have been detected while processing an MLIR pass pipeline"
 """An error line that says no more than the name of the pass does."""
 
-_FAILING = re.compile(r"Pipeline failed while executing \[(.*?)\]")
+_FAILING = re.compile(r"Pipeline failed while executing \[([^\]\n]{0,2000})\]")  # bounded: an output can be hostile
 _PASS = re.compile(r"`([^`]+)`")
 
 
