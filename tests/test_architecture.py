@@ -349,6 +349,7 @@ def test_the_house_stays_small() -> None:
     assert len(TWICE) <= 4
 
 
+@pytest.mark.slow
 def test_a_gate_needs_no_report() -> None:
     """``gate.reporting`` takes finished runs: what comes to a verdict never imports it."""
     users = {n for n, m in MODULES.items() if any(u.startswith("kerntune.gate.reporting") for u in imports(m, True))}
@@ -649,6 +650,7 @@ def version_checks(module: Module) -> list[str]:
     return found
 
 
+@pytest.mark.slow
 def test_only_compat_asks_for_tritons_version() -> None:
     found = {name: checks for name, m in MODULES.items() if (checks := version_checks(m))}
     compat = {name for name in found if name.startswith("kerntune.kernels.compat")}

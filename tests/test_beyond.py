@@ -145,6 +145,7 @@ def enqueued(backend: FakeBackend, monkeypatch: pytest.MonkeyPatch, count: int) 
     return len(together), len(alone)
 
 
+@pytest.mark.slow
 def test_many_tensors_are_put_back_as_often_as_few(backend: FakeBackend, monkeypatch: pytest.MonkeyPatch) -> None:
     """What is done for each is keeping, comparing and giving back its first content, not a copy for each run."""
     few, many = enqueued(backend, monkeypatch, 3), enqueued(backend, monkeypatch, 103)
@@ -162,6 +163,7 @@ def test_a_number_that_is_an_address_counts_as_well(backend: FakeBackend) -> Non
     assert contents(backend.gpu, [target]) == {FIRST}
 
 
+@pytest.mark.slow
 def test_a_table_of_tables_is_followed(backend: FakeBackend) -> None:
     inner, targets = table_of(backend)
     outer = torch.empty(1, device="cuda", dtype=torch.int64)

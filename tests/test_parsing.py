@@ -65,6 +65,7 @@ def at_once(*jobs: Callable[[], object]) -> list[Exception]:
     return wrong
 
 
+@pytest.mark.slow
 def test_a_kernel_is_parsed_while_others_are(busy: None, monkeypatch: pytest.MonkeyPatch) -> None:
     Compiler()
     monkeypatch.setattr(kernel, "_src", TEXT)

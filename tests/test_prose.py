@@ -70,6 +70,7 @@ def given_up(text: str) -> list[str]:
     ]
 
 
+@pytest.mark.slow
 def test_no_word_that_was_given_up() -> None:
     wrong = [
         f"{path.relative_to(ROOT)}:{line}: {word}"

@@ -20,6 +20,7 @@ def test_the_readme_has_what_the_script_makes_of_the_results(figures: Any) -> No
     assert figures.written(text) == text, "run benchmarks/readme_figures.py --write"
 
 
+@pytest.mark.slow
 def test_another_result_is_another_readme(figures: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     plain = figures.load
     monkeypatch.setattr(

@@ -156,6 +156,7 @@ def imported_from(tree: ast.AST, libraries: Collection[str]) -> Iterator[str]:
             yield from (name for name in names if name in libraries)
 
 
+@pytest.mark.slow
 def test_every_module_that_changes_its_process_is_listed() -> None:
     sources = [path for top in ("kerntune", "pytest_kerntune") for path in sorted((ROOT / top).rglob("*.py"))]
     using = {path.relative_to(ROOT).as_posix(): sorted(set(setters_in(path))) for path in sources}

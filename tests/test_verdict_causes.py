@@ -100,6 +100,7 @@ def test_code_and_config_are_named_on_a_scripted_gpu(causes: Any, tmp_path: Path
     assert all(r.change == pytest.approx(2.0, abs=0.02) for r in rows.values())
 
 
+@pytest.mark.slow
 def test_a_busy_gpu_is_named(causes: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, quick_runs: None) -> None:
     @contextlib.contextmanager
     def busy() -> Iterator[None]:

@@ -231,6 +231,7 @@ def test_without_threads_the_caller_starts_and_ends_it(monkeypatch: pytest.Monke
     assert gone(child.pid)
 
 
+@pytest.mark.slow
 def test_one_that_was_killed_is_not_asked_while_it_is_not_gone_yet(
     children: list[ChildProcess[str]], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -153,6 +153,7 @@ def test_with_launch_changes_that_launch_only(a: Recording, data: st.DataObject)
     assert {x.binary for x in changed.launches} == set(range(len(changed.binaries)))
 
 
+@pytest.mark.slow
 @given(recordings(), st.data())
 def test_with_launch_of_its_own_changes_nothing(a: Recording, data: st.DataObject) -> None:
     assume(a.launches)

@@ -68,6 +68,7 @@ def test_a_process_that_dies_costs_its_own_result(tmp_path: Path) -> None:
     assert well["seconds"] == 1.0
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("program")
 def test_a_process_that_is_silent_is_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(children, "TUNE_SECONDS", 1.0)

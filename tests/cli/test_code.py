@@ -89,6 +89,7 @@ def test_what_an_edit_did(kerntune: Command, project: Path) -> None:
     assert clean == b""
 
 
+@pytest.mark.slow
 def test_the_config_of_the_baseline_is_compared(kerntune: Command, project: Path) -> None:
     """The list's first config is another now; the winner stays the winner."""
     text = (project / "test_it.py").read_text()
@@ -97,6 +98,7 @@ def test_the_config_of_the_baseline_is_compared(kerntune: Command, project: Path
     assert kerntune("code", CASE).out == "scale: the same in every stage\n"
 
 
+@pytest.mark.slow
 def test_a_test_that_records_nothing(kerntune: Command, project: Path) -> None:
     (project / "test_it.py").write_text("raise RuntimeError('at import')")
     ran = kerntune("code", CASE)

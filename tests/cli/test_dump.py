@@ -42,6 +42,7 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
+@pytest.mark.slow
 def test_a_test_is_run_and_dumped(kerntune: Command, project: Path) -> None:
     ran = kerntune("dump", "test_it.py::test_double", "--target", "cuda:90", "-o", "out")
     assert ran.code == 0, ran.err
@@ -58,6 +59,7 @@ def test_a_test_is_run_and_dumped(kerntune: Command, project: Path) -> None:
     assert "is there already" in again.err
 
 
+@pytest.mark.slow
 def test_without_a_gpu_the_baselines_say_what_to_compile_for(
     kerntune: Command, project: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -255,6 +255,7 @@ def pretending(path: Path, triton: str) -> str:
     return str(script)
 
 
+@pytest.mark.slow
 def test_two_environments(
     kerntune: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, quick_python: None
 ) -> None:

@@ -173,6 +173,7 @@ def test_tests_calls_are_noted_without_running_any(copies: Copies, tmp_path: Pat
     assert "tests that need results end early on stand-ins; --run runs them on the GPU" in done.stderr
 
 
+@pytest.mark.slow
 def test_record_tune_and_frozen(copies: Copies, tmp_path: Path, env: dict[str, str]) -> None:
     """The whole way through the real commands: a run is noted, tuned elsewhere, and runs with the result."""
     program = (

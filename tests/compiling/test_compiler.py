@@ -215,6 +215,7 @@ def moving_kernel(path: Path, text: str) -> Any:
     return runpy.run_path(str(path))["moving_kernel"]
 
 
+@pytest.mark.slow
 def test_a_moved_kernel_is_the_same_code_and_without_line_info_the_same_binary(
     backend: FakeBackend, tmp_path: Path
 ) -> None:

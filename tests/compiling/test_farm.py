@@ -224,6 +224,7 @@ print(*farm.pids, flush=True)
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("pause", "end"),
     [

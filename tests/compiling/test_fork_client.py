@@ -174,6 +174,7 @@ def test_what_a_process_has_reserved_counts_in_no_limit(tmp_path):
     fork_client.close()
 
 
+@pytest.mark.slow
 def test_helpers_fork_as_well_and_end_with_their_nest(own):
     several = [Process(HERE(), 0, own) for _ in range(8)]
     with ThreadPoolExecutor(8) as pool:
@@ -194,6 +195,7 @@ def test_helpers_fork_as_well_and_end_with_their_nest(own):
     assert until(lambda: not any(os.path.exists(f"/proc/{pid}") for pid in parents))
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("forks_are_quick")
 def test_a_fork_that_hangs_is_replaced_by_a_new_process(monkeypatch):
     monkeypatch.setattr("kerntune.compiling.fork_server.main", lambda *given: time.sleep(60))

@@ -73,6 +73,7 @@ def pids(monkeypatch):
     return made
 
 
+@pytest.mark.slow
 def test_the_first_are_read_while_others_are_forked(pids, monkeypatch):
     lowered = lower_in_forks(requests(), 3)
     seen = []
@@ -132,6 +133,7 @@ def test_a_signal_from_outside_is_no_crash(monkeypatch, number):
     assert [result for _, result in lower_in_forks(requests(3), 1)] == [None] * 3
 
 
+@pytest.mark.slow
 def test_a_copy_that_hangs_is_ended_and_its_work_left(monkeypatch):
     monkeypatch.setattr(frontend_forks, "SILENCE_SECONDS", 0.5)
     monkeypatch.setattr(frontend_forks, "lower", lambda request: time.sleep(60))

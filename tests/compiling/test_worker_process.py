@@ -124,6 +124,7 @@ def test_no_executable_is_a_reason(monkeypatch):
     assert "no process can be started" in Process(current_environment(), 0).start()
 
 
+@pytest.mark.slow
 def test_a_busy_process_ends_with_whoever_asked(monkeypatch, tmp_path):
     """It would compile to the end otherwise, for minutes, and the answer would never be read."""
     busy = tmp_path / "busy"

@@ -85,6 +85,7 @@ def test_twenty_accepted_steps_of_one_percent_are_seen(project: Project, anchor:
     assert "5.0 % allowed" in last.message
 
 
+@pytest.mark.slow
 def test_what_the_anchor_shows_is_taken_apart(project: Project, anchor: Path) -> None:
     """The shares are of the change since the anchor; the causes are since the baseline, and the message says so."""
     judged(project, 9, update=Update.ALL)

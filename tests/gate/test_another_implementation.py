@@ -39,6 +39,7 @@ def test_a_choice_is_decided_before_its_call_is_captured(tmp_path: Path, doublin
     assert [d.how for d in doubling.double.operation.decisions] == ["raced"]
 
 
+@pytest.mark.slow
 def test_the_report_has_all_implementations(tmp_path: Path, doubling: Doubling) -> None:
     """The times are the stored ones where an earlier run has decided."""
     project = Project(tmp_path)

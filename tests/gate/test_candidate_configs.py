@@ -71,6 +71,7 @@ def test_a_listed_config_that_no_longer_fits_fails_by_name_and_limit(project: Pr
     assert result.findings[0] in result.message
 
 
+@pytest.mark.slow
 def test_a_config_that_became_one_that_does_not_fit_fails(project: Project) -> None:
     result = held(project, call((64, 512), (32, 32)))
     assert result.verdict is Verdict.REGRESSED

@@ -64,6 +64,7 @@ def test_assembly_and_machine_code_of_a_changed_source(tmp_path: Path) -> None:
     assert len(result.replayed.baseline_ns) == len(result.replayed.current_ns) > 0
 
 
+@pytest.mark.slow
 def test_nothing_where_nobody_asked_or_the_code_is_the_same(tmp_path: Path) -> None:
     assert judged(tmp_path / "a", launch(first_kernel), launch(second_kernel), code=False).code == ()
     assert judged(tmp_path / "b", launch(first_kernel), launch(first_kernel)).code == ()

@@ -31,6 +31,7 @@ def result(found: dict[str, Any], name: str, step: str = "record") -> dict[str, 
     return case
 
 
+@pytest.mark.slow
 def test_the_kernel_that_was_generated_is_recorded(found: dict[str, Any]) -> None:
     case = result(found, "waves")
     assert case["verdict"] == "NEW"

@@ -16,6 +16,7 @@ def target_of(case: GluonCase) -> str:
     return ELSEWHERE.get(case.name, case.targets[min(1, len(case.targets) - 1)])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 def test_each_passes_again_and_an_edit_is_told(case: GluonCase, project: Project) -> None:
     target = target_of(case)

@@ -58,6 +58,7 @@ def test_the_winner_is_recorded_and_the_next_run_searches_nothing(project: Proje
     assert looks == []
 
 
+@pytest.mark.slow
 def test_a_stored_winner_is_in_the_log(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
     log = project.root / "log.jsonl"
     with project.run(*SLOPE) as run:

@@ -158,6 +158,7 @@ def test_nothing_launched_fails_in_ci(project: Project) -> None:
         assert run.judge(lambda: None).outcome is Outcome.FAIL
 
 
+@pytest.mark.slow
 def test_fewer_launches_than_remembered_are_incomplete(project: Project) -> None:
     def twice(x: torch.Tensor, times: int) -> None:
         for _ in range(times):

@@ -548,6 +548,7 @@ def test_another_option_that_the_caller_wrote(project: Project) -> None:
     assert one_cause(result) == "scale_kernel: because of launch options (num_warps 4 -> 1), first in TTGIR"
 
 
+@pytest.mark.slow
 def test_lost_alignment_is_the_arguments_doing(project: Project) -> None:
     wide = functools.partial(scaled, size=1024)
     record(project, wide)
@@ -880,6 +881,7 @@ def test_every_config_is_looked_at(project: Project) -> None:
     assert [c.config.kwargs["LENGTH"] for c in large.configs if not c.problem][:2] == [64, 512]
 
 
+@pytest.mark.slow
 def test_configs_fail_where_the_test_says_so(project: Project) -> None:
     rules = StaticPolicy({"config_spills": StaticRule("fail"), "config_limits": StaticRule("off")}, True)
     x = functools.partial(torch.empty, 64, 512, device="cuda", dtype=torch.float16)

@@ -187,6 +187,7 @@ def test_base_and_head_are_compiled_today_and_replayed(repository):
     assert len(listed.stdout.splitlines()) == 1
 
 
+@pytest.mark.slow
 def test_the_base_is_compiled_for_what_the_head_is(repository, quick_python):
     """Without a GPU the head's targets may come from its baselines, which the base's run doesn't look at."""
     repository.commit("base")
@@ -222,6 +223,7 @@ def test_results_are_compared_with_the_base_s(repository):
     assert found["findings"][0].endswith("bitwise is gated")
 
 
+@pytest.mark.slow
 def test_an_equal_head_passes(repository, quick_python):
     repository.commit("base")
     result = repository.run("--kerntune-against=base", "--kerntune-json=run.json", "-k", "scale")
@@ -229,6 +231,7 @@ def test_an_equal_head_passes(repository, quick_python):
     assert [r["rung"] for r in repository.json()["results"]] == ["identity"]
 
 
+@pytest.mark.slow
 def test_a_new_test_has_no_base_and_passes_in_ci_too(repository, monkeypatch, quick_python):
     repository.commit("base")
     (repository.path / "test_new.py").write_text(TESTS)
@@ -269,6 +272,7 @@ def test_addopts_that_say_against_do_not_make_the_base_say_it_too(repository, qu
     repository.run().assert_outcomes(failed=1)
 
 
+@pytest.mark.slow
 def test_workers_share_one_base(repository, quick_python):
     pytest.importorskip("xdist")
     (repository.path / "test_new.py").write_text(TESTS)

@@ -132,6 +132,7 @@ def test_a_run_compares_with_the_last_one(project, folder):
     assert "Performance has regressed" in result.stderr.str() + result.stdout.str()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("arguments", [[], ["--benchmark-save=one", "--benchmark-disable"], ["-p", "no:benchmark"]])
 def test_nothing_is_kept_unasked(project, folder, arguments):
     source = SOURCE if "no:benchmark" not in arguments else SOURCE.partition("def test_host")[0]

@@ -93,6 +93,7 @@ WAYS = [
 ]  # fmt: skip
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("way", WAYS, ids=lambda way: way.__name__)
 def test_the_revisions_baseline_is_what_counts(fork, way):
     way(fork)
@@ -101,6 +102,7 @@ def test_the_revisions_baseline_is_what_counts(fork, way):
     result.stdout.fnmatch_lines(["REGRESSED *20.0 µs -> 24.0 µs*", "1 REGRESSED"])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("way", [rewritten, linked, ini_names_another_folder, attributes], ids=lambda way: way.__name__)
 def test_the_revisions_code_is_what_counts(fork, way, quick_python):
     way(fork)
@@ -275,6 +277,7 @@ def test_markers_are_found_wherever_they_are(tmp_path, monkeypatch, changes, tol
     assert bool(it.marker_differences([other])) is (bool(told) and "function" not in changes)
 
 
+@pytest.mark.slow
 def test_a_file_that_is_no_python_there_is_told(pytester, monkeypatch):
     (item,) = pytester.getitems("import pytest\n\n@pytest.mark.autotune\ndef test_a():\n    pass\n")
     it = ReferenceSettings("main", Path("/"), "commit", Path("/"), {})

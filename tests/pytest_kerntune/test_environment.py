@@ -91,6 +91,7 @@ def test_a_cache_that_can_not_be_written_is_the_machines_fault(run, quick_python
     assert f"What to do: make {place} one" in said
 
 
+@pytest.mark.slow
 def test_no_c_compiler_is_needed_without_a_gpu(run, tmp_path, quick_python):
     tools = tmp_path / "tools"
     tools.mkdir()
@@ -132,6 +133,7 @@ def knows(x, n, BLOCK: tl.constexpr):
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("arguments", [[], ["-n1"]], ids=["one process", "xdist"])
 def test_kernels_that_are_others_under_pytest_are_named(run, arguments, quick_python):
     (run.folder / "kernels.py").write_text(KNOWS)

@@ -119,6 +119,7 @@ def test_usage_errors(run: Run, option: str, says: str) -> None:
     assert "Traceback" not in done.stdout + done.stderr
 
 
+@pytest.mark.slow
 def test_conftests_of_xdists_workers_see_it_too(run: Run, plugin_name: str) -> None:
     """Workers load what ``-p`` names after their conftests; an installed plugin, or this variable's, before."""
     pytest.importorskip("xdist")

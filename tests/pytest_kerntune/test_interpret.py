@@ -219,6 +219,7 @@ def test_wrong(autotune):
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("how", [("--kerntune-interpret",), ("--kerntune", "--kerntune-target=cuda:90")], ids=" ".join)
 def test_pruning_asks_for_clocks_and_its_errors_are_named(run: Run, how: tuple[str, ...]) -> None:
     result = run(KERNELS + PRUNES, *how)
@@ -263,6 +264,7 @@ def test_goes_on(autotune):
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("ini", [False, True], ids=["command line", "ini"])
 def test_a_program_that_never_ends_fails_its_test_and_the_run_goes_on(
     pytester: pytest.Pytester, run: Run, ini: bool

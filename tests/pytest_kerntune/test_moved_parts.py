@@ -75,6 +75,7 @@ def test_without_a_part_of_stand_ins_a_run_ends_with_a_line(run: Run, option: st
     assert "runs on a GPU, and tuning in programs, go on. kerntune was run with torch 2.11 to " in line
 
 
+@pytest.mark.slow
 def test_without_a_part_of_the_compiler_kernels_launched_directly_are_judged(run: Run) -> None:
     part = "torch._inductor.runtime.triton_heuristics:CachingAutotuner._interpret_args_grid"
     result = run(part, "--kerntune", "--kerntune-target=cuda:90", "-rw")

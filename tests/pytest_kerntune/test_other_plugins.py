@@ -107,6 +107,7 @@ def test_after(autotune, n):
 TIMEOUT = "@pytest.mark.timeout(1, method='METHOD', func_only=True)"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("end", "timeout"),
     [("os.kill(os.getpid(), signal.SIGKILL)", ""), ("time.sleep(100)", TIMEOUT.replace("METHOD", "thread"))],
@@ -124,6 +125,7 @@ def test_a_worker_that_dies_costs_its_test(project, monkeypatch, source_environ,
     assert set(project.json()["failed"]) == {"test_it.py::test_dies", "test_it.py::test_after[1]"}
 
 
+@pytest.mark.slow
 def test_a_timeout_by_a_signal_costs_its_test(project):
     pytest.importorskip("pytest_timeout")
     project.file(DIES.replace("END", "time.sleep(100)").replace("TIMEOUT", TIMEOUT.replace("METHOD", "signal")))
@@ -147,6 +149,7 @@ def test_after(autotune):
 """
 
 
+@pytest.mark.slow
 def test_a_timeout_inside_of_the_function(project):
     pytest.importorskip("pytest_timeout")
     project.file(SLEEPS.replace("TIMEOUT", TIMEOUT.replace("METHOD", "signal")))

@@ -78,6 +78,7 @@ def test_without_a_list_all_are_numbered(spread):
     assert spread("-n2", gpus=3) == {"gw0": "all", "gw1": "1,2,0"}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("words", "more", "expected"),
     [
@@ -177,6 +178,7 @@ def test_double(autotune, n):
 """
 
 
+@pytest.mark.slow
 def test_each_worker_measures_on_its_own_gpu_and_all_share_a_folder(project, monkeypatch, source_environ, tmp_path):
     monkeypatch.setenv("PYTHONPATH", source_environ["PYTHONPATH"])
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)

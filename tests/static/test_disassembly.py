@@ -45,6 +45,7 @@ def test_a_batch_is_one_run_and_says_what_single_runs_say(texts: list[bytes], ru
     assert [sum(listing.opcodes.values()) * 16 for listing in together] == [len(text) for text in texts]
 
 
+@pytest.mark.slow
 def test_known_code_is_not_disassembled_again(texts: list[bytes], runs: list[bytes]) -> None:
     tool = Disassembler()
     first = tool.listings(texts[:2], "sm_90a")

@@ -138,6 +138,7 @@ def test_aligned_pointers_have_wide_loads(where: str, compiled: Compile) -> None
     assert half["global_load"] == half["global_load_16"]
 
 
+@pytest.mark.slow
 def test_shared_memory_over_the_limit_is_found(compiled: Compile) -> None:
     binary, _ = compiled("matmul_deep", "cuda:80", aligned=True, num_warps=8, num_stages=4)
     found = metrics(binary, "cuda:80")

@@ -478,6 +478,7 @@ def test_a_tuner_whose_cache_was_emptied_meanwhile_begins_anew(world: World) -> 
     assert call(kernel) == 128
 
 
+@pytest.mark.slow
 def test_nobody_keeps_the_users_tensors_meanwhile(world: World) -> None:
     world.held, kernel = {128}, ours()
     x = torch.empty(N, device="cuda")
@@ -489,6 +490,7 @@ def test_nobody_keeps_the_users_tensors_meanwhile(world: World) -> None:
     assert late_blocks(kernel) == [128]
 
 
+@pytest.mark.slow
 def test_a_tuner_can_go_meanwhile(world: World) -> None:
     world.held, kernel = {128}, ours()
     call(kernel)

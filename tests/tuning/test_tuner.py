@@ -97,6 +97,7 @@ def test_the_fastest_wins_at_any_size(backend: FakeBackend, scale_ns: float) -> 
     assert found.winner == 2
 
 
+@pytest.mark.slow
 @MANY
 @given(seed=st.integers(0, 10_000), values=st.lists(st.floats(0.9, 1.2), min_size=5, max_size=5))
 def test_noise_of_a_hundredth_still_gives_a_winner_within_a_hundredth(

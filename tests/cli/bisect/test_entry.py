@@ -89,6 +89,7 @@ def history(repository: Repository) -> Repository:
     return repository
 
 
+@pytest.mark.slow
 def test_the_first_slow_commit_is_named_with_its_change_and_stage(history: Repository) -> None:
     before = history.git("status", "--porcelain"), history.git("worktree", "list")
     ran = history.run("c1", "c3")
@@ -105,6 +106,7 @@ def test_the_first_slow_commit_is_named_with_its_change_and_stage(history: Repos
     assert (history.git("status", "--porcelain"), history.git("worktree", "list")) == before
 
 
+@pytest.mark.slow
 def test_without_a_gpu_all_that_changes_the_code_is_named(history: Repository) -> None:
     ran = history.run("c1", "c3", "--target", "cuda:90")
     assert ran.code == 1
@@ -177,6 +179,7 @@ def test_check_that_cannot_write_ends_git_bisect(repository: Repository, monkeyp
     assert (ran.code, ran.err) == (entry.STOP, "kerntune: error: /tmp/scratch: No space left on device\n")
 
 
+@pytest.mark.slow
 def test_of_static_figures_each_case_has_the_gates_message(repository: Repository) -> None:
     double = KERNELS.replace("mask=at < n) * 2,", "mask=at < n).to(tl.float64) * 2.3 + 0.1,")
     tests = TESTS.replace("@pytest.mark.autotune\n", '@pytest.mark.parametrize("n", [1024, 4096])\n')

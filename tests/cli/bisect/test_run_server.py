@@ -55,6 +55,7 @@ def said(output: Path) -> str:
     return next(x for x in output.read_text().splitlines() if x.startswith("path"))
 
 
+@pytest.mark.slow
 def test_a_copy_runs_as_a_process_of_its_own_does(tmp_path: Path, runs: CommandRuns) -> None:
     for which, passes in (("a", True), ("b", False)):
         layout = checkout(tmp_path, which, passes)
@@ -81,6 +82,7 @@ def test_x():
 """
 
 
+@pytest.mark.slow
 def test_copies_of_one_process_run_at_the_same_time(tmp_path: Path, runs: CommandRuns) -> None:
     os.mkfifo(tmp_path / "fifo")
     layouts = [checkout(tmp_path, which) for which in ("a", "b")]
@@ -108,6 +110,7 @@ def test_x():
 """
 
 
+@pytest.mark.slow
 def test_a_copy_that_is_killed_runs_alone(tmp_path: Path, runs: CommandRuns) -> None:
     layout, seen = checkout(tmp_path, "a"), tmp_path / "seen"
     (layout.root / "test_x.py").write_text(KILLED_ONCE.format(seen=str(seen)))

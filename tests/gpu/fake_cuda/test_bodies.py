@@ -27,6 +27,7 @@ def outcomes(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[str]]:
     return _read(report)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("body", BODIES, ids=lambda path: path.stem)
 def test_body(body: Path, outcomes: dict[str, list[str]]) -> None:
     found = outcomes.get(body.stem, [])

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from .conftest import run_python
 
 CONFTEST = """
@@ -40,6 +42,7 @@ def test_fails_too(x):
 """
 
 
+@pytest.mark.slow
 def test_outcomes(tmp_path: Path) -> None:
     (tmp_path / "conftest.py").write_text(CONFTEST)
     (tmp_path / "test_user.py").write_text(TESTS)

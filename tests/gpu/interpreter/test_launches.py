@@ -367,6 +367,7 @@ class TestNeverEnding:
     def interpreter(self, limited: Interpreter) -> Interpreter:
         return limited
 
+    @pytest.mark.slow
     def test_a_program_that_waits_for_a_later_one_is_ended_by_name(self) -> None:
         lock = torch.zeros(1, device="cuda", dtype=torch.int32)
         out = torch.zeros(3, device="cuda", dtype=torch.int32)
@@ -381,6 +382,7 @@ class TestNeverEnding:
         assert "has not ended after 1 s in the interpreter, in program (0, 0, 0) of grid (3, 1, 1)" in said
         assert "The ini key kerntune_interpret_limit changes the limit" in said
 
+    @pytest.mark.slow
     def test_the_next_launch_runs(self) -> None:
         lock = torch.zeros(1, device="cuda", dtype=torch.int32)
         out = torch.zeros(3, device="cuda", dtype=torch.int32)

@@ -584,6 +584,7 @@ def test_ever_new_values_do_not_fill_the_memory(
     assert all(len(p.table) <= 3 for p in prepared)
 
 
+@pytest.mark.slow
 def test_a_tuner_can_be_forgotten(cuda: FakeCuda) -> None:
     kernel = tuned()
     call(kernel, *args())

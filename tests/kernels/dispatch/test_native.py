@@ -245,6 +245,7 @@ def test_a_tensor_elsewhere_or_without_memory_is_left_to_python(told: None, left
         assert (seen, cuda.driven) == ([1, 1], before)
 
 
+@pytest.mark.slow
 def test_told_tensors_are_not_kept(told: None, left: list[Any]) -> None:
     tensor = torch.zeros(64)
     with fake_cuda(1, True) as cuda:
@@ -398,6 +399,7 @@ def test_scratch_memory_reaches_the_driver(cuda: FakeCuda, left: list[Any]) -> N
     assert left == []
 
 
+@pytest.mark.slow
 def test_references_are_counted(cuda: FakeCuda, left: list[Any]) -> None:
     kernel, hooked = tuned(), tuned(pre_hook=lambda named: None)
     tensor, ragged = FakeTensor(1 << 20), FakeTensor(24)

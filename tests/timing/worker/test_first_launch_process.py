@@ -275,6 +275,7 @@ threading.Thread(target=tune, args=given).start()
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("early", [True, False], ids=["started before", "started after"])
 def test_it_serves_a_thread_that_goes_on_after_the_main_one(early: bool) -> None:
     text = LATE.format(tests=str(ROOT / "tests"), root=str(ROOT), early=early)

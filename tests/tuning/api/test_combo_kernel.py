@@ -204,6 +204,7 @@ def test_blocks_in_turn_share_one_block(this_gpu: FakeBackend, ratio: list[float
         kerntune.combo([SCALE, TRANSPOSE], order="round robin")
 
 
+@pytest.mark.slow
 def test_a_descent_goes_on_after_the_groups(this_gpu: FakeBackend, ratio: list[float]) -> None:
     blocks = (64, 128, 256, 512, 1024)
     script(this_gpu, *(Rule(constexprs={"XBLOCK_1": b}, time_ns=1000.0 + b) for b in blocks))
@@ -255,6 +256,7 @@ def test_lists_go_in_as_few_launches_as_parameters_allow(
     assert len(launches) - before == 7
 
 
+@pytest.mark.slow
 def test_the_warps_of_a_list_are_tuned(this_gpu: FakeBackend, ratio: list[float]) -> None:
     script(this_gpu, *(Rule(num_warps=w, time_ns=1000.0 + 500 * abs(w - 2)) for w in (1, 2, 4, 8)))
     kernel = each(elements=512)

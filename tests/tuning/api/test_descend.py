@@ -138,6 +138,7 @@ def test_a_list_of_one_is_enough(valley: FakeBackend) -> None:
     assert won(kernel) == (1024, 8)
 
 
+@pytest.mark.slow
 def test_a_heuristics_proposal_is_gone_beyond(valley: FakeBackend) -> None:
     words = {"sizes": {"x": "n"}, "blocks": {"x": "BLOCK"}}
     plain, further = (kerntune.pointwise(**words, **more)(scale_kernel) for more in ({}, {"descend": True}))
@@ -339,6 +340,7 @@ def row_sum(x_ptr, out_ptr, rows, cols, ROWS: tl.constexpr, COLS: tl.constexpr):
     tl.store(out_ptr + row, tl.sum(x, 1)[:, None], mask=row < rows)
 
 
+@pytest.mark.slow
 def test_a_block_that_holds_the_row_stays(this_gpu: FakeBackend) -> None:
     """Half of it would be half of the sum, and twice of it no more than twice the work."""
     words: dict[str, Any] = {"sizes": {"x": "rows", "r0": "cols"}, "blocks": {"x": "ROWS", "r0": "COLS"}}

@@ -102,6 +102,7 @@ def started(copies: Copies, ms: float, env: dict[str, str]) -> Iterator[Shared]:
         process.kill()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("shared", ["folder", "store"])
 def test_of_two_processes_one_decides_and_the_other_waits(copies: Copies, tmp_path: Path, shared: str) -> None:
     """They disagree: for the second one the other implementation is faster."""
