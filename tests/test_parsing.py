@@ -80,6 +80,7 @@ def test_it_is_done_once() -> None:
     assert JITFunction.parse is before
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")  # from Python 3.12 on
 @pytest.mark.skipif(not IN_TURN, reason="this Python can parse in several threads")
 def test_a_copy_is_made_when_nobody_parses() -> None:

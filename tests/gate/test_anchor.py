@@ -98,6 +98,7 @@ def test_what_the_anchor_shows_is_taken_apart(project: Project, anchor: Path) ->
     assert result.message.count("attributed: ") == 1
 
 
+@pytest.mark.slow
 def test_the_anchors_tolerance_is_its_own(project: Project, anchor: Path) -> None:
     judged(project, 9, update=Update.ALL)
     assert judged(project, 10, anchor=anchor, policy=Policy(anchor_tolerance=0.15)).verdict is Verdict.PASS

@@ -71,6 +71,7 @@ def test_a_stored_winner_is_in_the_log(project: Project, monkeypatch: pytest.Mon
     assert line["time_ns"] == pytest.approx(10_000.0, rel=0.01)
 
 
+@pytest.mark.slow
 def test_without_the_cache_the_baselines_config_is_tried_whatever_the_search_comes_by(
     project: Project, looks: list[Any]
 ) -> None:

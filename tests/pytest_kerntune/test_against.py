@@ -243,6 +243,7 @@ def test_a_new_test_has_no_base_and_passes_in_ci_too(repository, monkeypatch, qu
     result.assert_outcomes(passed=1)
 
 
+@pytest.mark.slow
 def test_a_base_whose_tests_fail_leaves_new_cases(repository, quick_python):
     repository.kernels("128 // 0")
     repository.commit("base")

@@ -66,6 +66,7 @@ def where(request: pytest.FixtureRequest, listed: Callable[[str], None]) -> str:
     return str(request.param)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("name", "options"), CASES, ids=lambda v: str(v))
 def test_spills_registers_and_stack_equal_the_tools(
     name: str, options: dict[str, Any], where: str, compiled: Compile, tmp_path: Path

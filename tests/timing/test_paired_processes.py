@@ -261,6 +261,7 @@ def of_processes(errors: Sequence[float], noise: float = 0.0005) -> list[list[fl
     return [log_ratios(reply(math.expm1(e), noise, seed=i)) for i, e in enumerate(errors)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("apart", [0.001, 0.004, 0.01])
 @pytest.mark.parametrize("processes", [PROCESSES, PROCESSES + MORE_UNKNOWN])
 def test_without_a_calibration_the_shown_interval_holds_the_truth_as_often_as_it_says(

@@ -114,6 +114,7 @@ def test_seconds_end_it(backend: FakeBackend, looked: list[Config]) -> None:
     assert len(looked) == len(kernel.configs) == 12, "what it begins with"
 
 
+@pytest.mark.slow
 def test_configs_that_fail_cost_their_trial_alone(backend: FakeBackend) -> None:
     script(backend, block(BEST, fails="needs more shared memory"), *slope())
     kernel = ours(Search(SPACE))

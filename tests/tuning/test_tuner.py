@@ -435,6 +435,7 @@ def test_a_launch_of_nothing_is_tuned_to_the_first(backend: FakeBackend) -> None
     assert found.winner == 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("verify", ["winner", "finalists", "all"])
 @pytest.mark.parametrize("fastest", BLOCKS)
 def test_a_race_while_stragglers_are_compiled_decides_nothing_else(
