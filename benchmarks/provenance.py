@@ -47,6 +47,7 @@ HEURISTICS = ("kerntune/heuristics",)
 
 MEASURES: Mapping[str, tuple[str, ...]] = {
     "before_after": GATE,
+    "capture_time": ("kerntune/capture", "kerntune/gate", "kerntune/gpu"),
     "cold": TUNING,
     "dispatch": DISPATCH,
     "edit_": ("kerntune/gate", "kerntune/static"),
