@@ -3,12 +3,16 @@
     python -m benchmarks.mutants.mutants --seed 21 --count 200 --workers 2
     python -m benchmarks.mutants.mutants --list LISTED.json --seed 21 --count 600      # to be tried elsewhere
     python -m benchmarks.mutants.mutants --list LISTED.json --each 40                  # so many of every package
+    python -m benchmarks.mutants.mutants --list LISTED.json --each 40 --ran .coverage  # with all tests that run a line
     python -m benchmarks.mutants.mutants --report                                      # results into docs/mutants.md
 
 Cosmic Ray makes the mutants (``mutants_made.py``); ``mutants_run.py`` tries them. ``mutants.toml`` lists the modules,
 the tests of each, and the explanations of survivors. A sample is the start of a random order, so that a larger one of
 the same seed contains a smaller one. With ``--each`` it is drawn from every module of every package, each package with
 an order of its own; the tests of a module that isn't listed are found by :func:`tests_of`.
+
+Tests of other packages notice a change as well. ``--ran`` names what ``pytest --cov=kerntune --cov=pytest_kerntune
+--cov-context=test --cov-report=`` has written: a mutant is tried with the tests that ran its lines, too.
 """
 
 from __future__ import annotations
@@ -19,6 +23,7 @@ import random
 import re
 import subprocess
 import sys
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, lru_cache
@@ -193,6 +198,37 @@ def commit_seed() -> int:
     return int(subprocess.check_output(["git", "rev-parse", "HEAD"], cwd=ROOT, text=True)[:8], 16)
 
 
+MORE_FILES = 12
+"""Test files that a mutant has beside its module's: those of which the most tests ran its lines."""
+
+
+def with_tests_that_ran(mutants: Sequence[dict[str, Any]], tests: Mapping[str, list[str]], ran: Path) -> None:
+    """Give each mutant ``more``: files, beyond its module's tests, of tests that ran one of its lines.
+
+    Parameters
+    ----------
+    ran:
+        A database of coverage.py with a context for each test. FileNotFoundError without one.
+    """
+    from coverage import CoverageData
+
+    if not ran.exists():
+        raise FileNotFoundError(f"{ran}: no such file; pytest --cov-context=test writes it as .coverage")
+    data = CoverageData(str(ran))
+    data.read()
+    contexts = {module: data.contexts_by_lineno(str(ROOT / module)) for module in {m["module"] for m in mutants}}
+    for mutant in mutants:
+        lines = range(mutant["line"], mutant["line"] + mutant["old"].count("\n") + 1)
+        found = {context for line in lines for context in contexts[mutant["module"]].get(line, ()) if context}
+        files = Counter(context.partition("::")[0] for context in found)
+        known = {file for path in tests[mutant["module"]] for file in [path, *_below(path)]}
+        mutant["more"] = [file for file, _ in files.most_common() if file not in known][:MORE_FILES]
+
+
+def _below(folder: str) -> list[str]:
+    return [path.relative_to(ROOT).as_posix() for path in (ROOT / folder).rglob("test_*.py")]
+
+
 def listed(config: Config, modules: Sequence[str], seed: int, count: int | None) -> dict[str, Any]:
     """The sample, with all that a machine without Cosmic Ray needs."""
     from benchmarks.mutants.mutants_made import made, specs_of
@@ -313,6 +349,7 @@ def main() -> None:
     parser.add_argument("--again", action="store_true", help="try survivors once more")
     parser.add_argument("--list", type=Path, dest="list_to", help="try nothing, write the sample to this file")
     parser.add_argument("--report", action="store_true", help="run nothing, write docs/mutants.md")
+    parser.add_argument("--ran", type=Path, help="coverage's database with contexts: which tests run a mutant's lines")
     given, config = parser.parse_args(), Config.read()
     os.chdir(ROOT)
     if not given.report:
@@ -325,6 +362,8 @@ def main() -> None:
             sample = listed_each(config, modules, commit_seed() if given.seed is None else given.seed, given.each)
         else:
             sample = listed(config, modules, config.seed if given.seed is None else given.seed, given.count)
+        if given.ran:
+            with_tests_that_ran(sample["mutants"], sample["tests"], given.ran.absolute())
         harness.write(path, sample)
         if given.list_to:
             return

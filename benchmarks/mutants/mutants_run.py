@@ -200,6 +200,10 @@ class Run:
             found |= dict.fromkeys(str(one.relative_to(ROOT)) for one in each)
         return list(found)
 
+    def files_of(self, mutant: dict[str, Any]) -> list[str]:
+        """Those of its module, and others of which a test runs the mutant's lines."""
+        return [*self.files(mutant["module"]), *mutant.get("more", ())]
+
     # the unchanged tree
 
     def learn(self, worker: Worker, *, file: str, modules: Sequence[str]) -> None:
@@ -226,20 +230,19 @@ class Run:
 
     def order_of(self, mutant: dict[str, Any]) -> dict[str, list[str]]:
         """Tests that run the mutant's lines, the quickest first; and all that pass on the unchanged tree."""
-        known = [self.known[file] for file in self.files(mutant["module"])]
+        own, more = self.files(mutant["module"]), mutant.get("more", [])
+        known = [self.known[file] for file in [*own, *more]]
         lines = range(mutant["line"], mutant["line"] + mutant["old"].count("\n") + 1)
         seconds = {test: s for one in known for test, s in one.passed.items()}
         hit = {t for one in known for line in lines for t in one.lines.get((mutant["module"], line), ())}
-        return {
-            "first": sorted(hit & seconds.keys(), key=lambda test: seconds[test]),
-            "only": list(seconds),
-        }
+        first = sorted(hit & seconds.keys(), key=lambda test: seconds[test])
+        return {"first": first, "only": [*{*first, *(test for file in own for test in self.known[file].passed)}]}
 
     def try_one(self, worker: Worker, *, mutant: dict[str, Any]) -> None:
         """Try a mutant and keep what came of it."""
         path = worker.tree / mutant["module"]
         text = path.read_text()
-        files = [file for file in self.files(mutant["module"]) if self.known[file].passed]
+        files = [file for file in self.files_of(mutant) if self.known[file].passed]
         usual = sum(self.known[file].seconds for file in files)
         slowest = max((s for file in files for s in self.known[file].passed.values()), default=0.0)
         order = self.order_of(mutant)
@@ -281,19 +284,18 @@ class Run:
 
     def run(self, mutants: Sequence[dict[str, Any]]) -> None:
         """Learn what is needed, then try the mutants, by as many threads as there are workers."""
-        modules = list(dict.fromkeys(m["module"] for m in mutants))
-        covered: dict[str, list[str]] = {}
-        for module in modules:
-            for file in self.files(module):
-                covered.setdefault(file, []).append(module)
+        covered: dict[str, dict[str, None]] = {}
+        for mutant in mutants:
+            for file in self.files_of(mutant):
+                covered.setdefault(file, {})[mutant["module"]] = None
         copies = Copies()
         with tempfile.TemporaryDirectory(prefix="kerntune-mutants-", ignore_cleanup_errors=True) as folder:
             copies._start()
             try:
                 workers = [Worker(Path(folder, str(i)), copies, two_cores(i)) for i in range(self.workers)]
                 large = sorted(covered, key=lambda file: -(ROOT / file).stat().st_size)
-                jobs = [Job(partial(self.learn, file=file, modules=covered[file])) for file in large]
-                jobs += [Job(partial(self.try_one, mutant=m), self.files(m["module"])) for m in with_controls(mutants)]
+                jobs = [Job(partial(self.learn, file=file, modules=[*covered[file]])) for file in large]
+                jobs += [Job(partial(self.try_one, mutant=m), self.files_of(m)) for m in with_controls(mutants)]
                 self._share_out(workers, jobs)
             finally:
                 with self.lock:

@@ -303,6 +303,40 @@ def test_the_seed_is_the_hash_of_a_commit_without_changes(monkeypatch: pytest.Mo
         mutants.commit_seed()
 
 
+def test_a_mutant_is_tried_with_all_tests_that_ran_its_lines(tmp_path: Path) -> None:
+    """Its module's own files aside; of others, those with the most such tests."""
+    coverage = pytest.importorskip("coverage")
+    data = coverage.CoverageData(str(tmp_path / "ran"))
+    errors = str(ROOT / "kerntune" / "errors.py")
+    for context, lines in {
+        "": [5, 6],
+        "tests/test_errors.py::test_own|run": [5],
+        "tests/gate/test_far.py::test_one|run": [6],
+        "tests/cli/test_both.py::test_one|run": [5],
+        "tests/cli/test_both.py::test_two|setup": [6],
+        "tests/cli/test_elsewhere.py::test_it|run": [7],
+    }.items():
+        data.set_context(context)
+        data.add_lines({errors: lines})
+    data.write()
+    mutant = {"module": "kerntune/errors.py", "line": 5, "old": "a\nb"}
+    mutants.with_tests_that_ran([mutant], {"kerntune/errors.py": ["tests/test_errors.py"]}, tmp_path / "ran")
+    assert mutant["more"] == ["tests/cli/test_both.py", "tests/gate/test_far.py"]
+    with pytest.raises(FileNotFoundError, match="--cov-context=test"):
+        mutants.with_tests_that_ran([], {}, tmp_path / "none")
+
+
+def test_files_beyond_the_modules_give_only_tests_that_run_the_line(tmp_path: Path) -> None:
+    known = {
+        "own.py": mutants_run.Known({"own.py::a": 2.0, "own.py::b": 1.0}, (), {}, 3.0),
+        "far.py": mutants_run.Known({"far.py::c": 1.5, "far.py::d": 0.5}, (), {("m.py", 3): ["far.py::c"]}, 2.0),
+    }
+    run = mutants_run.Run(tmp_path, {"tests": {"m.py": ["own.py"]}, "common": []}, {}, 1, 0.0, known)
+    order = run.order_of({"module": "m.py", "line": 3, "old": "x", "more": ["far.py"]})
+    assert order["first"] == ["far.py::c"]
+    assert sorted(order["only"]) == ["far.py::c", "own.py::a", "own.py::b"]
+
+
 def test_each_package_has_its_score_and_interval() -> None:
     def of(module: str, killed: int, tried: int) -> list[dict[str, Any]]:
         return [row("t" if i < killed else None, module=module, line=1, change="") for i in range(tried)]
