@@ -28,8 +28,9 @@ from kerntune.errors import FrameError, PeerClosed, PeerTimeout
 START_SECONDS = 60.0
 """A worker sends its first message after 0.15 to 0.45 s; more than this is a broken installation."""
 
-TAIL = 64 << 10
-"""Bytes of a worker's output that are read."""
+HEAD, TAIL = 8 << 10, 64 << 10
+"""Bytes of a worker's output that are read: how it begins and how it ends. MLIR writes a crashed pass's whole module
+between the cause (``LLVM ERROR: out of memory``) and the pass's name."""
 
 WORDS_LINES, WORDS_WIDTH = 8, 300
 """Of them, the lines and columns that messages show."""
@@ -177,9 +178,9 @@ class Process:
         output = self._output
         if output is None or output.closed:
             return ""
-        size = self._size()
-        since = max(since, size - TAIL)
-        return os.pread(output.fileno(), size - since, since).decode(errors="replace")
+        size = self._size() - since
+        parts = [(size, since)] if size <= HEAD + TAIL else [(HEAD, since), (TAIL, since + size - TAIL)]
+        return "\n".join(os.pread(output.fileno(), *part).decode(errors="replace") for part in parts)
 
     def interrupt(self) -> None:
         """From another thread: end the process group, so that the thread that waits for an answer goes on. One that

@@ -314,15 +314,19 @@ def test_a_process_that_never_began_is_not_alive():
     one.kill()
 
 
-def test_of_long_output_the_end_is_read(tmp_path):
+def test_of_long_output_the_beginning_and_the_end_are_read(tmp_path):
+    """A pass that crashes for want of memory says so first, then writes its whole module."""
     one = Process(current_environment(), 0)
     with open(tmp_path / "output", "w+b") as one._output:
-        one._output.write(b"x" * 70_000 + b"end\xff")
+        one._output.write(b"out of memory\n" + b"x" * (72 << 10) + b"end\xff")
         one._output.flush()
-        assert one._size() == 70_004
-        assert len(one._said(0)) == 64 << 10
-        assert one._said(70_000) == "end\ufffd"
-        assert one._said(70_004) == ""
+        assert one._size() == 14 + (72 << 10) + 4
+        said = one._said(0)
+        assert said.startswith("out of memory\nxx") and said.endswith("xxend\ufffd")
+        assert len(said) == (8 << 10) + 1 + (64 << 10)
+        assert one._said(18) == "x" * ((72 << 10) - 4) + "end\ufffd"
+        assert one._said(14 + (72 << 10)) == "end\ufffd"
+        assert one._said(18 + (72 << 10)) == ""
     assert one._said(0) == ""
 
 
