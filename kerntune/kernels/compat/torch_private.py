@@ -396,6 +396,7 @@ class TracedFunction:
 
 def function_parts(variable: Any, tx: Any) -> TracedFunction | None:
     """The parts of a traced function; None for what is none. :class:`NoConstant` for one without an argument."""
+    from torch._dynamo import config
     from torch._dynamo.variables.functions import BaseUserFunctionVariable, NestedUserFunctionVariable
     from torch._dynamo.variables.functions import UserFunctionVariable as Plain
 
@@ -406,7 +407,8 @@ def function_parts(variable: Any, tx: Any) -> TracedFunction | None:
     code = variable.get_code()
     if code.co_argcount < 1:
         raise NoConstant("a function without an argument")
-    bound = variable.bind_args(tx, [constant_variable(None)], {})
+    with config.patch(skip_guards_on_constant_func_defaults=False):  # torch 2.11: another default is another graph
+        bound = variable.bind_args(tx, [constant_variable(None)], {})
     cells = {name: tx.output.side_effects.load_cell(bound[name]) for name in code.co_freevars}
     rest = code.co_varnames[1 : code.co_argcount + code.co_kwonlyargcount]
     return TracedFunction(code, variable.get_globals(), cells, {name: bound[name] for name in rest})
