@@ -322,7 +322,8 @@ def test_of_long_output_the_beginning_and_the_end_are_read(tmp_path):
         one._output.flush()
         assert one._size() == 14 + (72 << 10) + 4
         said = one._said(0)
-        assert said.startswith("out of memory\nxx") and said.endswith("xxend\ufffd")
+        assert said.startswith("out of memory\nxx")
+        assert said.endswith("xxend\ufffd")
         assert len(said) == (8 << 10) + 1 + (64 << 10)
         assert one._said(18) == "x" * ((72 << 10) - 4) + "end\ufffd"
         assert one._said(14 + (72 << 10)) == "end\ufffd"
