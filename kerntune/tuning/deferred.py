@@ -23,7 +23,7 @@ from kerntune.tuning.stored_trials import Trials
 from kerntune.tuning.stored_winners import Winners
 from kerntune.tuning.tune_call import compile_late, settle_call
 from kerntune.tuning.tune_options import TuneOptions
-from kerntune.tuning.tuning_result import Tuned, merged_timings, tell_failed, tell_tuned, timings_of, warn_of
+from kerntune.tuning.tuning_result import TuningResult, merged_timings, tell_failed, tell_tuned, timings_of, warn_of
 
 CallKey = tuple[Any, ...]
 
@@ -123,7 +123,7 @@ def try_late_configs(
 
 def _next_step(
     tuner: Any, key: CallKey, late: LateConfigs, capture: Capture, site: Site, winners: Winners, options: TuneOptions
-) -> Tuned | None:
+) -> TuningResult | None:
     """What came of trying them, if they were."""
     begin = time.perf_counter()
     configs = [c.config for c in site.candidates]

@@ -25,7 +25,7 @@ from kerntune.tuning.isolation import KEPT, Isolation
 from kerntune.tuning.stored_trials import KnownTrials, Trials
 from kerntune.tuning.tune_options import DEFAULTS, QUICK_SWITCHES, TuneOptions
 from kerntune.tuning.tuner import tune
-from kerntune.tuning.tuning_result import Tuned, nothing_left
+from kerntune.tuning.tuning_result import TuningResult, nothing_left
 from kerntune.tuning.verification import TOLERANCE
 
 
@@ -36,12 +36,12 @@ def tune_call(
     *,
     incumbent: int | None = None,
     trials: Trials | None = None,
-) -> Tuned:
+) -> TuningResult:
     """The winner of a site that has not been launched; nothing is launched on the user's tensors.
 
     Call inside the GPU's lock, outside ``capture.active()``. A call whose memory is too large for a second copy is
     tuned in its own memory, from which the first content moves to the host meanwhile. A call that launches nothing, or
-    changes what can't be put back, is not timed: the outcome says why (:attr:`Tuned.unraced`).
+    changes what can't be put back, is not timed: the outcome says why (:attr:`TuningResult.unraced`).
     :class:`TuningError` as :func:`kerntune.tuning.tuner.tune`.
     """
     known = trials is not None and trials.any(site)
@@ -70,7 +70,7 @@ def settle_call(
     options: TuneOptions = DEFAULTS,
     *,
     trials: Trials | None = None,
-) -> Tuned | None:
+) -> TuningResult | None:
     """As :func:`tune_call`, of the ``winner`` of an earlier one and the candidates that came too ``late`` for it: a few
     milliseconds if an estimate of each shows that it is much slower.
 
@@ -115,7 +115,7 @@ def _loading(capture: Capture) -> Iterator[Loader]:
         yield loader
 
 
-def unraced_call(capture: Capture, site: Site) -> Tuned | None:
+def unraced_call(capture: Capture, site: Site) -> TuningResult | None:
     """The first candidate, for a call that can't be raced: no winner is ever stored of such a call. None for any other,
     and where that candidate can't be used. No other one is compiled."""
     with _loading(capture), contextlib.closing(pool_of(capture, site, None, among={0})) as pool:
@@ -123,20 +123,20 @@ def unraced_call(capture: Capture, site: Site) -> Tuned | None:
             found = _recorded(capture, pool, None)
         except TuningError:
             return None
-        return found if isinstance(found, Tuned) else None
+        return found if isinstance(found, TuningResult) else None
 
 
 def _tuned(
     capture: Capture, pool: CandidatePool, loader: Loader, options: TuneOptions, *, incumbent: int | None, **words: Any
-) -> Tuned:
+) -> TuningResult:
     found = _recorded(capture, pool, incumbent)
-    if isinstance(found, Tuned):
+    if isinstance(found, TuningResult):
         return found
     index = len(capture.launches) - 1
     return tune(capture, found, index, loader, options, pool=pool, incumbent=incumbent, **words)
 
 
-def _recorded(capture: Capture, pool: CandidatePool, incumbent: int | None) -> Recorded | Tuned:
+def _recorded(capture: Capture, pool: CandidatePool, incumbent: int | None) -> Recorded | TuningResult:
     """The call as a recording, or its outcome where it can't be raced."""
     try:
         _stage_first(capture, pool.site, pool)

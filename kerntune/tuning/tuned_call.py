@@ -44,7 +44,7 @@ from kerntune.tuning.stored_winners import Winners, index_of
 from kerntune.tuning.tune_call import tune_call, unraced_call
 from kerntune.tuning.tune_options import ALL, TuneOptions, mode_of, options_of, watch_environment
 from kerntune.tuning.tuning_result import (
-    Tuned,
+    TuningResult,
     log_config,
     naming_missing_gpu,
     tell_failed,
@@ -357,7 +357,7 @@ class _Call:
         warn_of(site, tuned)
         return winner
 
-    def _settle_unraced(self, site: Site, tuned: Tuned) -> None:
+    def _settle_unraced(self, site: Site, tuned: TuningResult) -> None:
         """Go on with a config that was not raced, and say why; the next call of an empty grid may have work."""
         if tuned.unraced != LAUNCHES_NOTHING:
             site.settle(tuned.winner)

@@ -27,7 +27,7 @@ from kerntune.tuning.race import Screening, Trial, decided
 from kerntune.tuning.stored_trials import Trials
 from kerntune.tuning.trial_set import TrialSet
 from kerntune.tuning.tune_options import DEFAULTS, TuneOptions
-from kerntune.tuning.tuning_result import Tuned, log_begin, log_end, log_race, nothing_left
+from kerntune.tuning.tuning_result import TuningResult, log_begin, log_end, log_race, nothing_left
 from kerntune.tuning.verification import Verifier, Verify
 
 WRITERS = 8
@@ -50,7 +50,7 @@ def tune(
     progress: Callable[[str], None] = lambda text: None,
     ahead: Callable[[int], None] = lambda index: None,
     isolation: Isolation | None = None,
-) -> Tuned:
+) -> TuningResult:
     """Race the candidates of launch ``index``. Call inside ``capture.active()`` and the GPU's lock.
 
     With ``trials``, what earlier runs know of a candidate is not tried again, but for those that may win: they are
@@ -154,10 +154,10 @@ class _Tuning:
             list(writers.map(self.trial_set.keep, alive))
         return best
 
-    def outcome(self, best: Trial) -> Tuned:
+    def outcome(self, best: Trial) -> TuningResult:
         """What :func:`tune` returns."""
         recording, (launch,) = self.trial_set.recorded.recording, best.recording.launches
-        return Tuned(
+        return TuningResult(
             best.index,
             recording.with_launch(self.trial_set.index, launch, best.recording.binary_of(launch)),
             self.trial_set.times,

@@ -36,7 +36,7 @@ from kerntune.tuning.stored_winners import NearestWinner, exact_arguments
 
 
 @dataclass(frozen=True)
-class Tuned:
+class TuningResult:
     """The outcome for one launch: the winner's index among the site's candidates, times by index, failures.
 
     ``remembered`` are the candidates that were not tried again because earlier runs had; their times and failures are
@@ -113,7 +113,7 @@ def _no_gpu(tuner: Any, why: str) -> NoGpuError:
     )
 
 
-def timings_of(site: Site, tuned: Tuned) -> Timings:
+def timings_of(site: Site, tuned: TuningResult) -> Timings:
     """What Triton's benchmark gives, of each config.
 
     Candidates with an estimate alone, or with an earlier run's time, have one figure three times; failed ones are
@@ -137,7 +137,7 @@ def merged_timings(before: Mapping[Any, list[float]], late: Timings, winner: Any
     return {**{config: [factor * ms for ms in times] for config, times in late.items()}, **before}
 
 
-def warn_of(site: Site, tuned: Tuned) -> None:
+def warn_of(site: Site, tuned: TuningResult) -> None:
     """RuntimeWarnings for configs whose results are wrong, and for what could not be compared."""
     wrong = [f for f in tuned.failures if f.wrong]
     texts = [*([failures_line(wrong, len(site.candidates))] if wrong else []), *tuned.notes]
@@ -193,7 +193,7 @@ def tell_unfit(tuner: Any, config: Any, error: Exception) -> None:
     )
 
 
-def tell_unraced(tuner: Any, site: Site, tuned: Tuned) -> None:
+def tell_unraced(tuner: Any, site: Site, tuned: TuningResult) -> None:
     """Warn that a call runs untuned, and why."""
     tuner.configs_timings = {}
     config = site.candidates[tuned.winner].config

@@ -42,7 +42,7 @@ from kerntune.tuning.isolation import Isolate, Isolation
 from kerntune.tuning.prescreen import TOGETHER, Prescreen
 from kerntune.tuning.tune_options import TuneOptions
 from kerntune.tuning.tuner import tune
-from kerntune.tuning.tuning_result import Tuned
+from kerntune.tuning.tuning_result import TuningResult
 
 BLOCKS = (32, 64, 128, 256, 512)
 
@@ -87,7 +87,7 @@ def race(
     call: Callable[[], Any] | None = None,
     watch: Callable[[Isolation], None] = lambda isolation: None,
     **options: Any,
-) -> Tuned:
+) -> TuningResult:
     """Tune a call that has been captured on a good script; the rules hold from then on."""
     script(backend)
     capture = captured(backend, call or (lambda: scale(tuned(*BLOCKS))))
@@ -105,7 +105,7 @@ def race(
         loader.close()
 
 
-def reasons(found: Tuned) -> dict[int, str]:
+def reasons(found: TuningResult) -> dict[int, str]:
     return {int(f.config.kwargs["BLOCK"]): f.reason for f in found.failures}
 
 
@@ -218,7 +218,9 @@ def few_faults(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(site, "MORE_FAULTS", 8)
 
 
-def race_many(backend: FakeBackend, fault: str, places: Collection[int], *rules: Rule, count: int = MANY) -> Tuned:
+def race_many(
+    backend: FakeBackend, fault: str, places: Collection[int], *rules: Rule, count: int = MANY
+) -> TuningResult:
     """A race of so many configs with code of their own, of which some fault."""
     numbered = [triton.Config({"BLOCK": 128, "NUMBER": k}) for k in range(count)]
     kernel = triton.autotune(numbered, key=["n"])(many_kernel)
@@ -226,7 +228,7 @@ def race_many(backend: FakeBackend, fault: str, places: Collection[int], *rules:
     return race(backend, *faults, *rules, call=lambda: scale(kernel))
 
 
-def numbers(found: Tuned) -> set[int]:
+def numbers(found: TuningResult) -> set[int]:
     return {int(f.config.kwargs["NUMBER"]) for f in found.failures}
 
 

@@ -30,7 +30,7 @@ from kerntune.tuning.stored_trials import Trials
 from kerntune.tuning.stored_winners import Winners
 from kerntune.tuning.tune_call import tune_call
 from kerntune.tuning.tune_options import TuneOptions
-from kerntune.tuning.tuning_result import Tuned
+from kerntune.tuning.tuning_result import TuningResult
 from kerntune.tuning.verification import Verification, Verify
 
 BLOCKS = (32, 64, 128, 256)
@@ -251,7 +251,7 @@ class World:
     def __init__(self, backend: FakeBackend, folder: Path) -> None:
         self.backend, self.folder, self.compiled = backend, folder, set[int]()
 
-    def run(self, *blocks: int) -> tuple[Tuned, Site]:
+    def run(self, *blocks: int) -> tuple[TuningResult, Site]:
         compiler = Compiler(COMPILER.farm)
         stream = compiler.compile_stream
 
@@ -462,7 +462,7 @@ def test_the_post_compile_hook_hears_of_each_candidate(
 CARD = 128 << 30
 
 
-def in_place(backend: FakeBackend, share: float) -> tuple[FakeGpu, Callable[[], Tuned], torch.Tensor, int]:
+def in_place(backend: FakeBackend, share: float) -> tuple[FakeGpu, Callable[[], TuningResult], torch.Tensor, int]:
     """An in-place kernel whose argument holds a share of the card."""
     held = int(CARD * share)
     gpu = script(backend, *RULES, memory_bytes=CARD - held)

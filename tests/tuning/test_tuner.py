@@ -44,7 +44,7 @@ from kerntune.tuning.stored_trials import Trials
 from kerntune.tuning.stored_winners import Winners
 from kerntune.tuning.tune_options import TuneOptions
 from kerntune.tuning.tuner import memory_before, tune
-from kerntune.tuning.tuning_result import Tuned
+from kerntune.tuning.tuning_result import TuningResult
 
 BLOCKS = (32, 64, 128, 256, 512)
 MANY = settings(max_examples=12, deadline=None)
@@ -60,7 +60,7 @@ def race(
     progress: Callable[[str], None] = lambda text: None,
     words: dict[str, Any] | None = None,
     **options: Any,
-) -> tuple[Tuned, Capture, Recorded]:
+) -> tuple[TuningResult, Capture, Recorded]:
     """Capture a call under a script and tune one of its launches."""
     gpu = script(backend, *rules, **options)
     capture = captured(backend, call or (lambda: scale(tuned(*BLOCKS))), given)
