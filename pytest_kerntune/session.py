@@ -38,7 +38,7 @@ from pytest_kerntune.concurrency import CROWDED, Spread, in_turn
 from pytest_kerntune.fixture import GatedAutotune, Record
 from pytest_kerntune.marker import Marker, concerns, nodeid_of, read_marker
 from pytest_kerntune.options import Options
-from pytest_kerntune.other_runs import Further, read_further, run_further, runs_tests
+from pytest_kerntune.other_runs import ExtraTargets, read_further, run_further, runs_tests
 from pytest_kerntune.payload import Collected, attach, attach_unchecked, payload_from, payload_of
 from pytest_kerntune.run_conditions import Aside, DecisionWatch, covered, kernels_that_know_pytest, narrowed, unseen_gpu
 from pytest_kerntune.run_files import has_times, run_report, write_benchmark_json
@@ -85,7 +85,7 @@ class Gate:
         self._unseen: set[str] = set()
         self._stale_outcomes: dict[str, str] = {}
         self._aside = Aside(config)
-        self._further = Further()
+        self._further = ExtraTargets()
         self._loss = DeviceLoss()
         self._ended: dict[str, str] = {}
         """On xdist's controller: tests in which a worker's GPU was lost, and why."""
