@@ -40,7 +40,14 @@ from pytest_kerntune.marker import Marker, concerns, nodeid_of, read_marker
 from pytest_kerntune.options import Options
 from pytest_kerntune.other_runs import ExtraTargets, read_further, run_further, runs_tests
 from pytest_kerntune.payload import Collected, attach, attach_unchecked, payload_from, payload_of
-from pytest_kerntune.run_conditions import Aside, DecisionWatch, covered, kernels_that_know_pytest, narrowed, unseen_gpu
+from pytest_kerntune.run_conditions import (
+    DecisionWatch,
+    RunFolders,
+    covered,
+    kernels_that_know_pytest,
+    narrowed,
+    unseen_gpu,
+)
 from pytest_kerntune.run_files import has_times, run_report, write_benchmark_json
 from pytest_kerntune.run_lifetime import collect_less, end_in_order, only_where, take
 from pytest_kerntune.terminal import Progress, write_summary, write_text
@@ -84,7 +91,7 @@ class Gate:
         self._narrowed = False
         self._unseen: set[str] = set()
         self._stale_outcomes: dict[str, str] = {}
-        self._aside = Aside(config)
+        self._aside = RunFolders(config)
         self._further = ExtraTargets()
         self._loss = DeviceLoss()
         self._ended: dict[str, str] = {}
