@@ -63,7 +63,7 @@ ERROR = pytest.StashKey["BaseException | None"]()
 NARROWED = "kerntune_narrowed"
 UNSEEN = "kerntune_unseen"
 STALE_OUTCOMES = "kerntune_stale_outcomes"
-YARDSTICK = "kerntune_yardstick"
+COMPARED_BASELINES = "kerntune_compared_baselines"
 DECISIONS = "kerntune_decisions"
 """The folder in which xdist's workers claim the numbers of their decisions."""
 
@@ -161,7 +161,9 @@ class Gate:
         started.share(*self._aside.place, self._aside.folder(DECISIONS, lambda into: into) if several else None)
         others = () if backend is not None else started.narrow()
         if self.options.yardstick_name:
-            folder = self._aside.folder(YARDSTICK, lambda into: self._made_yardstick(into, started.compiled_for))
+            folder = self._aside.folder(
+                COMPARED_BASELINES, lambda into: self._made_yardstick(into, started.compiled_for)
+            )
             started.hold_against(folder, self.options.yardstick_name)
         if self.options.anchor:
             folder = self._aside.folder(ANCHOR, self._made_anchor)
