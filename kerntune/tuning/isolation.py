@@ -272,5 +272,5 @@ def device_of(gpu: Gpu) -> object:
         return gpu.spec, None
 
 
-KEPT = KeptIsolation()
+KEPT_ISOLATION = KeptIsolation()
 """Of this process."""

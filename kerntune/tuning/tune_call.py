@@ -21,7 +21,7 @@ from kerntune.kernels.dispatch import prepare_front
 from kerntune.kernels.specialize import Specialized
 from kerntune.tuning.admission import LAUNCHES_NOTHING, all_empty, unraced
 from kerntune.tuning.candidates import Batch, CandidatePool, pool_of
-from kerntune.tuning.isolation import KEPT, Isolation
+from kerntune.tuning.isolation import KEPT_ISOLATION, Isolation
 from kerntune.tuning.stored_trials import KnownTrials, Trials
 from kerntune.tuning.tune_options import DEFAULTS, QUICK_SWITCHES, TuneOptions
 from kerntune.tuning.tuner import tune
@@ -101,7 +101,7 @@ def compile_late(capture: Capture, site: Site, late: Collection[int]) -> Batch:
 def _isolating(capture: Capture, options: TuneOptions) -> Iterator[Isolation]:
     """Processes for first launches; none is left at the end, but where further tunings are about to come."""
     assert capture.backend.gpu is not None
-    with KEPT.lent(capture.backend.gpu, options.isolate) as isolation:
+    with KEPT_ISOLATION.lent(capture.backend.gpu, options.isolate) as isolation:
         yield isolation
 
 

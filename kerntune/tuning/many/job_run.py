@@ -27,7 +27,7 @@ from kerntune.kernels import compat
 from kerntune.kernels.source import jit_of
 from kerntune.tuning import context, tuned_call
 from kerntune.tuning.cache import Winner
-from kerntune.tuning.isolation import KEPT
+from kerntune.tuning.isolation import KEPT_ISOLATION
 from kerntune.tuning.many.describing import tuner_among_layers, tuner_of
 from kerntune.tuning.many.shapes_file import SHAPES, noting
 from kerntune.tuning.tune_options import ALL
@@ -134,7 +134,7 @@ def outcome_for(asked: JobRequest) -> KeyOutcome:
             _look_in(asked.paths)
             kernel = tuner_of(job.module, job.kernel, asked.modules)
             backend = _device(job)
-            with KEPT.keeping():
+            with KEPT_ISOLATION.keeping():
                 found = _tuned(job, kernel, asked.modules, asked.force)
         except Exception as exc:  # of a user's module, hooks and pruning too
             found = _outcome(job, JobEnd.FAILED, error=_text(job, exc), spoiled=_spoiled(backend))
