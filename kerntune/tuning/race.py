@@ -13,7 +13,7 @@ from kerntune.base.recording import Recording
 from kerntune.base.stats import hodges_lehmann, median
 from kerntune.gpu.program import Program
 from kerntune.timing.sampling import same_kind, slot_for
-from kerntune.timing.timers import EventSlot, GraphSlot, Slot, between_events, unrolled_runs
+from kerntune.timing.timers import EventSlot, GraphSlot, Slot, flushed_runs, unrolled_runs
 
 DROP_FIRST = 1.5
 """Candidates whose estimate (the shortest of a few executions) is above this times the best are dropped. For kernels of
@@ -145,11 +145,7 @@ def estimate(trial: Trial, limit: float) -> None:
 def executions(program: Program, runs: int) -> tuple[list[float], bool]:
     """Nanoseconds of single executions on copy 0, the L2 cache flushed and memory restored before each; and whether the
     host was in time for one of them at least."""
-    pieces = []
-    for _ in range(runs):
-        program.restore()
-        program.gpu.flush_l2()
-        pieces.append(between_events(program.gpu, program.enqueue))
+    pieces = flushed_runs(program.gpu, program.enqueue, runs, restore=program.restore)
     return [piece.ns() for piece in pieces], not all(piece.late for piece in pieces)
 
 

@@ -768,7 +768,7 @@ def test_a_host_that_is_in_time_once_is_in_time(
     restored: list[int] = []
     gpu = SimpleNamespace(flush_l2=lambda: restored.append(2))
     program: Any = SimpleNamespace(restore=lambda: restored.append(1), gpu=gpu, enqueue=None)
-    monkeypatch.setattr(race, "between_events", lambda gpu, work: next(pieces))
+    monkeypatch.setattr("kerntune.timing.timers.between_events", lambda gpu, work: next(pieces))
     assert executions(program, 2) == ([7.0, 7.0], in_time)
     assert restored == [1, 2, 1, 2]
 
