@@ -35,7 +35,7 @@ CHANGING = {
     "GpuPools", "ShapesFile", "_Flow", "_SubmittedJob", "_Pool",
     "Deciding", "MeasuredGpu", "_SuspendableShare", "_Piece", "_Mine", "_Notice",
     "FirstLaunchFaults", "FirstLaunchFault", "ImplementationRuns", "BatchWait", "_HookTrials",
-    "_Order", "_Run", "_Seen", "_Tried", "_Tuning",
+    "_KeyWait", "_Order", "_Run", "_Seen", "_Tried", "_Tuning",
     "ArgumentReader", "CompiledCalls", "DynamoReader", "FusionChange", "GraphLaunch", "GridMemo",
     "InductorChoices", "KernelCall", "RecordedChoices",
     "TracingReader",

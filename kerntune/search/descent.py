@@ -1,7 +1,8 @@
 """Steps from measured configs to better ones.
 
-A guided descent starts from the best few configs, and tries the steps of one field or two that promise most, by a Gaussian process over the trials so far.
-Reduction blocks are halved where registers limit occupancy, once registers are known.
+A guided descent starts from the best few configs, and tries the steps of one field or two that promise most, by a
+Gaussian process over the trials so far. Reduction blocks are halved where registers limit occupancy, once registers are
+known.
 """
 
 from __future__ import annotations

@@ -82,21 +82,19 @@ class _WaitEnd:
     found: int | None
 
 
+@dataclass
 class _KeyWait:
     """One process's wait for a key."""
 
-    def __init__(
-        self,
-        winners: Winners,
-        site: Site,
-        gpu: Gpu,
-        unfinished: bool,
-        limits: Limits,
-        untuned: Callable[[int | None], int],
-    ) -> None:
-        self.winners, self.site, self.gpu, self.limits = winners, site, gpu, limits
-        self.unfinished, self.untuned = unfinished, untuned
-        self.lease: Lease = winners.lease(site)
+    winners: Winners
+    site: Site
+    gpu: Gpu
+    unfinished: bool
+    limits: Limits
+    untuned: Callable[[int | None], int]
+
+    def __post_init__(self) -> None:
+        self.lease: Lease = self.winners.lease(self.site)
         self._begin = time.monotonic()
         self._ask_at = 0.0
 

@@ -23,7 +23,6 @@ from kerntune.base.codec import to_json, write_atomic
 from kerntune.base.formatting import NO_FIGURE, format_rate, format_time
 from kerntune.base.roofline import Roofline, bytes_moved
 from kerntune.base.stats import median
-from kerntune.capture import Capture
 from kerntune.errors import KerntuneError
 from kerntune.gpu.base import Gpu
 from kerntune.gpu.probe import captures_graph
@@ -134,7 +133,7 @@ class bandwidth:  # used as a context manager, like a function
         """None where a launch can not be recorded."""
         backend = context.this_gpu()
         assert backend is not None
-        capture = Capture(backend, context.COMPILER, thread=threading.get_ident())
+        capture = context.open_capture(backend)
         try:
             recorded = staged_launch(capture, seen.tuner, seen.config, seen.args, dict(seen.kwargs))
         except KerntuneError:

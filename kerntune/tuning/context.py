@@ -6,6 +6,7 @@ in torch's profiler or in NVTX has the kernel, hash, config, grid and stream.
 
 from __future__ import annotations
 
+import threading
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -14,6 +15,7 @@ from typing import Any
 
 from kerntune import capture as captures
 from kerntune.base.device import DeviceSpec
+from kerntune.capture import Capture
 from kerntune.compiling.compiler import Compiler
 from kerntune.compiling.forking import may_fork
 from kerntune.compiling.frontend import prepare_hashes
@@ -38,6 +40,11 @@ def this_gpu() -> Backend | None:
         return CudaBackend()
     except BackendError:  # stand-ins answer that there is a GPU; there is no driver behind them
         return None
+
+
+def open_capture(backend: Backend) -> Capture:
+    """A capture of this thread's calls, which this process's compiler compiles."""
+    return Capture(backend, COMPILER, thread=threading.get_ident())
 
 
 def device_now() -> DeviceSpec:

@@ -159,7 +159,7 @@ class FirstLaunches:
         try:
             reply = self._staged(recording, {}).ask(_first_launch(recording, artifacts), CALL_LIMIT_S)
         except (PeerTimeout, ChildEnded, _EndedFromOutside) as exc:
-            self._isolation.drop(late=isinstance(exc, PeerTimeout))
+            self._isolation.drop()
             raise MeasurementError(str(exc)) from exc
         if isinstance(reply, FirstLaunchFailed) and reply.spoiled:
             self._isolation.drop()
@@ -205,7 +205,7 @@ class FirstLaunches:
         try:
             reply = receive()
         except PeerTimeout as exc:
-            self._isolation.renew(late=True)
+            self._isolation.renew()
             raise LaunchTimeout(f"{FIRST_LAUNCH} did not end within {limit:.1f} s{self._others()}") from exc
         except ChildEnded as exc:
             self._isolation.renew()

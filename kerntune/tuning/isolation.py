@@ -65,9 +65,6 @@ class Isolation:
         self.kind = ""
         """How bytes travel: :data:`~kerntune.gpu.staging.IPC` or ``HOST``; empty before the first."""
 
-        self.killed_s: list[float] = []
-        """Seconds that it took to get rid of each process that hung."""
-
     @property
     def wanted(self) -> bool:
         """Whether first launches run elsewhere."""
@@ -132,17 +129,16 @@ class Isolation:
         new, self.kind = self.kind != HOST, HOST
         return new
 
-    def drop(self, late: bool = False) -> None:
-        """Get rid of the process; the next one starts when it is wanted. ``late`` if it did not answer."""
+    def drop(self, wait: bool = True) -> None:
+        """End the process, and wait until it has ended; the next one starts when it is wanted."""
         process, self._process = self._process, None
         with contextlib.suppress(*CANNOT_START):
-            seconds = process.end() if process is not None else 0.0
-            if late:
-                self.killed_s.append(seconds)
+            if process is not None:
+                process.end(wait)
 
-    def renew(self, late: bool = False) -> None:
+    def renew(self) -> None:
         """As :meth:`drop`; the next one starts at once, since further launches are likely."""
-        self.drop(late)
+        self.drop()
         self.begin()
 
     def forget(self) -> None:
@@ -156,10 +152,7 @@ class Isolation:
 
     def close(self) -> None:
         """End the process, and return before it has ended."""
-        process, self._process = self._process, None
-        with contextlib.suppress(*CANNOT_START):
-            if process is not None:
-                process.end(wait=False)
+        self.drop(wait=False)
         host, self._host = self._host, None
         if host is not None:
             host.close()

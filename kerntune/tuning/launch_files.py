@@ -12,10 +12,9 @@ import importlib.util
 import os
 import re
 import sys
-import threading
 import warnings
 import weakref
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
 from pathlib import Path
@@ -83,21 +82,22 @@ def dumping(
         return launch()
     seen.add(mark)
     finish = None
-    try:
+    with _warning(tuner):
         finish = _begin(folder, tuner, config, args, dict(kwargs))
-    except (KerntuneError, OSError) as exc:
-        _warn(tuner, exc)
     result = launch()
-    try:
+    with _warning(tuner):
         if finish is not None:
             finish()
-    except (KerntuneError, OSError) as exc:
-        _warn(tuner, exc)
     return result
 
 
-def _warn(tuner: Any, error: Exception) -> None:
-    warnings.warn(f"kernel {tuner.base_fn.__name__}: its launch was not dumped: {error}", RuntimeWarning, stacklevel=2)
+@contextlib.contextmanager
+def _warning(tuner: Any) -> Iterator[None]:
+    try:
+        yield
+    except (KerntuneError, OSError) as exc:
+        text = f"kernel {tuner.base_fn.__name__}: its launch was not dumped: {exc}"
+        warnings.warn(text, RuntimeWarning, stacklevel=2)
 
 
 def _begin(
@@ -110,7 +110,7 @@ def _begin(
     if backend is None or backend.gpu is None or not is_kernel(tuner) or captures.current() is not None:
         return None
     gpu, exact = backend.gpu, keeps_content()
-    capture = Capture(backend, context.COMPILER, thread=threading.get_ident())
+    capture = context.open_capture(backend)
     recorded = staged_launch(capture, tuner, config, args, kwargs)
     recording, kept = with_content(recorded, backend)
     before = exact_contents(gpu, recorded) if exact else {}
@@ -351,22 +351,20 @@ class AheadOfTime:
     @property
     def divisible(self) -> dict[str, int]:
         """By parameter, what the compiler took for granted to divide it."""
-        names, found = list(self.specialized.signature), {}
-        for path, attributes in self.specialized.attrs.items():
-            divisors = [int(value) for name, value in attributes if name == "tt.divisibility"]
-            if divisors and len(path) == 1:
-                found[names[path[0]]] = divisors[0]
-        return found
+        pairs = self._of_parameters(self.specialized.attrs)
+        return {name: int(n) for name, attributes in pairs for what, n in attributes if what == "tt.divisibility"}
 
     @property
     def constants(self) -> dict[str, Any]:
         """By parameter, the values that are part of the binary."""
-        names = list(self.specialized.signature)
         return {
-            names[path[0]]: getattr(value, "value", value)
-            for path, value in self.specialized.constexprs.items()
-            if len(path) == 1
+            name: getattr(value, "value", value) for name, value in self._of_parameters(self.specialized.constexprs)
         }
+
+    def _of_parameters(self, found: Mapping[tuple[int, ...], Any]) -> Iterator[tuple[str, Any]]:
+        """With names; without what is within a tuple."""
+        names = list(self.specialized.signature)
+        return ((names[path[0]], value) for path, value in found.items() if len(path) == 1)
 
 
 def compiled_ahead(

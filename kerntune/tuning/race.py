@@ -83,7 +83,7 @@ SLOT_NS, MOST_RUNS = 1.5e6, 8
 """An event slot of a race takes about this long: many short slots in turn tell more than few long ones."""
 
 
-@dataclass
+@dataclass(eq=False)
 class Trial:
     """A candidate that runs: the recording it makes, its program, its times. ``same`` are all candidates with this very
     code and grid."""
@@ -208,15 +208,11 @@ class Screening:
     def finalists_of(self, trials: Sequence[Trial]) -> list[Trial]:
         """The finalists of all that have an estimate; nothing runs if none of those near the best is new."""
         near = worth_racing(trials)
-        new = [t for t in near if not _among(t, self.raced)]
+        new = [t for t in near if t not in self.raced]
         if new:
             self.raced += new
-            self.finalists = screened([t for t in near if _among(t, new) or _among(t, self.finalists)])
+            self.finalists = screened([t for t in near if t in new or t in self.finalists])
         return self.finalists
-
-
-def _among(trial: Trial, trials: Sequence[Trial]) -> bool:
-    return any(trial is other for other in trials)
 
 
 def _by_small_graphs(trials: Sequence[Trial]) -> list[Trial]:
@@ -255,8 +251,8 @@ def decided(
         _rounds(alive, backwards=bool(done % 2))
         if done >= MIN_FINAL_ROUNDS:
             best = _fastest(alive)
-            behind = {id(t): _behind(t, best) for t in alive if t is not best}
-            alive = [t for t in alive if t is best or behind[id(t)][0] <= TIE]
+            behind = {t: _behind(t, best) for t in alive if t is not best}
+            alive = [t for t in alive if t is best or behind[t][0] <= TIE]
             if all(high <= TIE for low, high in behind.values() if low <= TIE):
                 break
     best = _fastest(alive)

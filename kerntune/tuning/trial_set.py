@@ -32,7 +32,7 @@ from kerntune.tuning.consensus import CandidateWork, content_of, stored_code, wo
 from kerntune.tuning.first_launches import FirstLaunches
 from kerntune.tuning.race import Estimates, Trial
 from kerntune.tuning.stored_trials import NOTHING
-from kerntune.tuning.tuning_result import log_compiled, log_config, log_estimate
+from kerntune.tuning.tuning_result import log_config, ratio_to
 
 
 @dataclass
@@ -173,10 +173,11 @@ class TrialSet:
         try:
             if isinstance(compiled, TrialError):
                 raise compiled
-            log_compiled(self.site, i, compiled)
+            log_config(self.site, "compiled", i, seconds=compiled.seconds, shared_bytes=compiled.binary.shared)
             if (trial := self._trial(i, compiled)) is not None:
                 self._estimates.take(trial)
-                log_estimate(self.site, trial, self._estimates.best)
+                ratio = ratio_to(trial.estimate, self._estimates.best)
+                log_config(self.site, "first launch", i, estimate_ns=trial.estimate, ratio=ratio)
             self._keep_estimate(i)
         except LaunchFault as exc:
             assert isinstance(compiled, Compiled)

@@ -24,7 +24,7 @@ from kerntune.errors import UsageError
 from kerntune.kernels.dispatch.launch_path import Observer, watch
 from kerntune.tuning.cache.store_client import store_url
 from kerntune.tuning.isolation import Isolate
-from kerntune.tuning.verification import Verification, Verify, verify_mode
+from kerntune.tuning.verification import Verification, Verify, one_of, verify_mode
 
 if TYPE_CHECKING:
     from kerntune.search import ComboSearch, Descent, Search
@@ -143,11 +143,7 @@ def options_of_policy(policy: Policy) -> TuneOptions:
 def isolate_mode(given: str | Isolate | None) -> Isolate:
     """Where candidates are launched first: what is given, else ``KERNTUNE_ISOLATE``, else ``auto``. :class:`UsageError`
     for anything else."""
-    text = given or os.environ.get(ISOLATE) or Isolate.AUTO
-    try:
-        return Isolate(text)
-    except ValueError:
-        raise UsageError(f"isolate is {text!r}; it can be auto, always or off") from None
+    return one_of(Isolate, given or os.environ.get(ISOLATE) or Isolate.AUTO, "isolate")
 
 
 def tune_mode(given: str | TuneMode | None = None) -> TuneMode:
@@ -156,12 +152,7 @@ def tune_mode(given: str | TuneMode | None = None) -> TuneMode:
 
     :class:`UsageError` for anything else.
     """
-    text = given or os.environ.get(TUNE) or TuneMode.AUTO
-    try:
-        return TuneMode(text)
-    except ValueError:
-        where = TUNE if not given else "tune"
-        raise UsageError(f"{where} is {text!r}; it can be auto, frozen, force or nearest") from None
+    return one_of(TuneMode, given or os.environ.get(TUNE) or TuneMode.AUTO, "tune" if given else TUNE)
 
 
 def mode_of(tuner: Any, *, keep: bool = True) -> TuneMode:
@@ -257,27 +248,21 @@ def check_variables() -> None:
     """:class:`UsageError` for the first variable of this process's environment that is what it can't be: its name, and
     what it can be. An empty one counts as none."""
     for name, check in CHECKS.items():
-        if text := os.environ.get(name):
-            _check(name, text, check)
-
-
-def _check(name: str, text: str, check: Callable[[str], object]) -> None:
-    try:
-        check(text)
-    except UsageError as exc:
-        if name in str(exc):
-            raise
-        raise UsageError(f"{name}: {exc}") from None
+        try:
+            if text := os.environ.get(name):
+                check(text)
+        except UsageError as exc:
+            raise exc if name in str(exc) else UsageError(f"{name}: {exc}") from None
 
 
 def unknown_variables(environ: Mapping[str, str] = os.environ) -> list[str]:
     """What is named as if kerntune read it, and isn't: a sentence each."""
-    return [_unknown(name) for name in sorted(environ) if name.startswith(PREFIX) and name not in CHECKS]
-
-
-def _unknown(name: str) -> str:
-    near = difflib.get_close_matches(name, CHECKS, 1)
-    return f"{name} is read by nothing" + (f"; is it {near[0]}?" if near else "")
+    found = []
+    for name in sorted(environ):
+        if name.startswith(PREFIX) and name not in CHECKS:
+            near = difflib.get_close_matches(name, CHECKS, 1)
+            found.append(f"{name} is read by nothing" + (f"; is it {near[0]}?" if near else ""))
+    return found
 
 
 _WATCHED: list[Observer] | None = None
@@ -298,14 +283,11 @@ def watch_environment() -> None:
 
 
 def observers_of(environment: Mapping[str, str]) -> list[Observer]:
-    """The observers that variables ask for; :class:`UsageError` for a value that one can't have."""
+    """The observers that variables, which have been checked, ask for."""
     from kerntune.tuning.context import NVTX, NvtxRanges  # its compiler loads Triton, which the gate does without
 
     found: list[Observer] = []
-    text = environment.get(NVTX, "")
-    if text not in ("", "0", "1"):
-        raise UsageError(f"{NVTX} is {text!r}; it can be 1 or 0")
-    if text == "1":
+    if environment.get(NVTX) == "1":
         found.append(NvtxRanges())
     if file := environment.get("KERNTUNE_BANDWIDTH", ""):
         from kerntune.tuning.bandwidth_report import bandwidth  # not loaded by programs that don't ask for it

@@ -182,7 +182,8 @@ class _Tuning:
         chooses."""
         if candidates:
             self.progress(f"{self.site.kernel}: compiling {len(candidates)} configs")
-        searching = Searching(self.trial_set, self.prescreen, self.progress) if self._may_search() else None
+        may_search = self.options.search is not None and not self.site.searched
+        searching = Searching(self.trial_set, self.prescreen, self.progress) if may_search else None
         self.screening = Screening()
         self.trial_set.begin(candidates)
         with contextlib.closing(self.pool.compiled(candidates, self._pause_of())) as stream:
@@ -194,9 +195,6 @@ class _Tuning:
         self.trial_set.judge_faults()
         self.trial_set.name()
         return self.trial_set.estimated_trials()
-
-    def _may_search(self) -> bool:
-        return self.options.search is not None and not self.site.searched
 
     def _pause_of(self) -> Callable[[], float]:
         """What is done while only stragglers are compiled: the others are raced. The fastest of them is what stragglers

@@ -24,7 +24,6 @@ from kerntune.base.formatting import visible
 from kerntune.base.recording import Recording
 from kerntune.base.stats import quantile
 from kerntune.capture import Capture, Site
-from kerntune.compiling.compiler import Compiled
 from kerntune.errors import NoGpuError, TrialError, TuningError
 from kerntune.kernels import compat
 from kerntune.kernels.source import kernel_file
@@ -185,12 +184,9 @@ def tell_nearest(site: Site, key: tuple[Any, ...], near: NearestWinner | None) -
 def tell_unfit(tuner: Any, config: Any, error: Exception) -> None:
     """Say that the nearest call's winner can't be launched, and the tuner's own first config is."""
     fn = tuner.base_fn
-    warnings.warn(
-        f"kernel {fn.__name__} ({fn.__code__.co_filename}): {config}, the winner of the nearest tuned call, can't be "
-        f"launched here ({error}); the first config that can be is used",
-        RuntimeWarning,
-        stacklevel=2,
-    )
+    what = f"kernel {fn.__name__} ({fn.__code__.co_filename}): {config}, the winner of the nearest tuned call"
+    text = f"{what}, can't be launched here ({error}); the first config that can be is used"
+    warnings.warn(text, RuntimeWarning, stacklevel=2)
 
 
 def tell_unraced(tuner: Any, site: Site, tuned: TuningResult) -> None:
@@ -251,37 +247,20 @@ def log_begin(site: Site, device: str) -> None:
         log_config(site, "begin", arguments=exact_arguments(site), configs=len(site.candidates), device=device)
 
 
-def log_compiled(site: Site, index: int, compiled: object) -> None:
-    """A config is compiled, by now or in an earlier run (then without seconds)."""
-    if log_path() and isinstance(compiled, Compiled):
-        log_config(site, "compiled", index, seconds=compiled.seconds, shared_bytes=compiled.binary.shared)
-
-
-def log_estimate(site: Site, trial: Trial, best: float) -> None:
-    """A config has run for the first time: its estimate, and how it compares with the best so far."""
-    if log_path():
-        log_config(site, "first launch", trial.index, estimate_ns=trial.estimate, ratio=_ratio(trial.estimate, best))
-
-
 def log_race(site: Site, alive: Sequence[Trial], finalists: Sequence[Trial], best: Trial) -> None:
     """What the race says of each: raced to the end, or dropped before and by how much."""
     if not log_path():
         return
-    final = {id(t) for t in finalists}
     least = min((t.estimate for t in alive), default=0.0)
     for trial in alive:
-        figures = {
-            "time_ns": trial.time_ns,
-            "estimate_ns": trial.estimate,
-            "ratio": _ratio(trial.time_ns, best.time_ns),
-        }
+        ratio = ratio_to(trial.time_ns, best.time_ns)
+        figures = {"time_ns": trial.time_ns, "estimate_ns": trial.estimate, "ratio": ratio}
         event, why = "raced", "" if trial is best else "slower in turn with the best, or tied with it"
-        if id(trial) not in final:
+        if trial not in finalists:
             far = trial.estimate > least * DROP_FIRST
-            event, why = (
-                "dropped",
-                f"its estimate is above {DROP_FIRST} of the best" if far else "slower in first rounds",
-            )
+            event, why = "dropped", "slower in first rounds"
+            if far:
+                why = f"its estimate is above {DROP_FIRST} of the best"
         for index in trial.same:
             log_config(site, event, index, why, rounds=len(trial.times), **figures)
 
@@ -297,7 +276,8 @@ def log_end(
     log_config(site, "won", winner, time_ns=times_ns.get(winner), seconds=seconds, configs=len(site.candidates))
 
 
-def _ratio(value: float, best: float) -> float | None:
+def ratio_to(value: float, best: float) -> float | None:
+    """How many times the best a time is; None while there is no best."""
     return value / best if 0 < best < float("inf") else None
 
 

@@ -10,6 +10,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
+from typing import TypeVar
 
 from kerntune.base.failed_candidates import WRONG
 from kerntune.base.recording import Recording
@@ -49,12 +50,21 @@ class Verify(str, Enum):
     OFF = "off"
 
 
+E = TypeVar("E", bound=Enum)
+
+
+def one_of(kind: type[E], text: object, name: str) -> E:
+    """The member of that value; ``name`` says what it is for. :class:`UsageError` for any other value."""
+    try:
+        return kind(text)
+    except ValueError:
+        *some, last = (member.value for member in kind)
+        raise UsageError(f"{name} is {text!r}; it can be {', '.join(some)} or {last}") from None
+
+
 def verify_mode(text: str | Verify) -> Verify:
     """The mode of that name. :class:`UsageError` for anything else."""
-    try:
-        return Verify(text)
-    except ValueError:
-        raise UsageError(f"verify is {text!r}; it can be winner, finalists, all, bitwise or off") from None
+    return one_of(Verify, text, "verify")
 
 
 def names_of(given: str | Sequence[str]) -> tuple[str, ...]:

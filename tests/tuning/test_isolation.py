@@ -607,7 +607,8 @@ def test_a_process_that_was_ended_has_nothing_to_forget(backend: FakeBackend, mo
     isolation.process().ask(ForgetRequest(), 30.0)
     assert isolation._process is not None
     isolation._process.end(wait=False)
-    monkeypatch.setattr(isolation_module.FirstLaunchProcess, "ask", None)
-    monkeypatch.setattr(isolation_module.Isolation, "drop", None)
-    isolation.forget()
+    with monkeypatch.context() as patch:
+        patch.setattr(isolation_module.FirstLaunchProcess, "ask", None)
+        patch.setattr(isolation_module.Isolation, "drop", None)
+        isolation.forget()
     isolation.close()

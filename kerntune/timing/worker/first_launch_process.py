@@ -70,6 +70,6 @@ class FirstLaunchProcess:
         except FrameError as exc:
             raise ChildEnded(f"its process wrote what is no answer: {exc}") from exc
 
-    def end(self, wait: bool = True) -> float:
+    def end(self, wait: bool = True) -> None:
         """As :meth:`kerntune.base.child_process.ChildProcess.end`."""
-        return self.child.end(wait)
+        self.child.end(wait)
