@@ -13,7 +13,6 @@ import time
 import warnings
 from collections.abc import Callable, Collection, Iterator
 from dataclasses import replace
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -244,18 +243,36 @@ def _by_number(self: Prescreen, stream: Iterator[Any]) -> Iterator[list[Any]]:
     return (results[k : k + TOGETHER] for k in range(0, len(results), TOGETHER))
 
 
+def intercepted(
+    monkeypatch: pytest.MonkeyPatch, method: str, act: Callable[[Any, Any, list[Any]], object]
+) -> list[Any]:
+    """The launches' requests, of which each goes to ``act`` before it is sent, with the process and those so far."""
+    real, seen = getattr(isolation_module.FirstLaunchProcess, method), list[Any]()
+
+    def exchange(self: Any, request: Any, limit_s: float) -> Any:
+        if request is None or type(request).__name__ in ("FirstLaunchRequest", "FirstLaunchesRequest"):
+            seen.append(request)
+            act(self, request, seen)
+        return real(self, request, limit_s)
+
+    monkeypatch.setattr(isolation_module.FirstLaunchProcess, method, exchange)
+    return seen
+
+
 def requests(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """How many launches each request has."""
     counts: list[int] = []
-    real = isolation_module.FirstLaunchProcess._reply
 
-    def exchange(self: Any, request: Any, limit_s: float) -> Any:
-        if type(request).__name__ in ("FirstLaunchRequest", "FirstLaunchesRequest"):
+    def count(process: Any, request: Any, seen: list[Any]) -> None:
+        if request is not None:
             counts.append(len(getattr(request, "requests", "1")))
-        return real(self, request, limit_s)
 
-    monkeypatch.setattr(isolation_module.FirstLaunchProcess, "_reply", exchange)
+    intercepted(monkeypatch, "_reply", count)
     return counts
+
+
+def block_of(request: Any) -> int:
+    return int(request.recording.binaries[0].constexprs["BLOCK"])
 
 
 @pytest.mark.slow
@@ -285,15 +302,11 @@ def test_those_after_one_that_ends_their_process_are_launched_by_another(
 def test_one_of_several_that_others_kill_is_launched_again(
     backend: FakeBackend, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    real, asked = isolation_module.FirstLaunchProcess._reply, []
+    def kill(process: Any, request: Any, seen: list[Any]) -> None:
+        if request is None and len(seen) > 1 and seen[-2] is not None:
+            os.kill(process.child.pid, 9)
 
-    def exchange(self: Any, request: Any, limit_s: float) -> Any:
-        asked.append(request)
-        if len(asked) > 2 and asked[-2] is not None and request is None:
-            os.kill(self.child.pid, 9)
-        return real(self, request, limit_s)
-
-    monkeypatch.setattr(isolation_module.FirstLaunchProcess, "_reply", exchange)
+    intercepted(monkeypatch, "_reply", kill)
     found = race(backend)
     assert (found.failures, found.notes) == ((), ())
 
@@ -333,52 +346,31 @@ def test_hangs_alone_blame_the_call_soon(backend: FakeBackend, monkeypatch: pyte
         race_many(backend, HANG, range(MANY))
 
 
-def test_one_good_one_takes_all_doubt_away() -> None:
-    faults, fault = FirstLaunchFaults("k"), FirstLaunchFault("it faulted", None, ("c", (1, 1, 1), ()), "c", [0])  # type: ignore[arg-type]
-    for _ in range(40):
-        faults.add(fault)
-    assert faults.in_doubt(0)
-    assert faults.without_hope(0, 60)
-    assert not faults.in_doubt(1)
-    assert not faults.without_hope(1, 60)
-
-
 @pytest.mark.slow
 @pytest.mark.usefixtures("one_by_one")
 def test_a_hang_that_does_not_come_back_is_none(backend: FakeBackend, monkeypatch: pytest.MonkeyPatch) -> None:
     """A device that somebody else keeps busy: the second launch ends."""
-    real, asked = isolation_module.FirstLaunchProcess.ask, []
 
-    def ask(self: Any, request: Any, limit_s: float) -> Any:
-        if (
-            type(request).__name__ == "FirstLaunchRequest"
-            and request.recording.binaries[0].constexprs["BLOCK"] == "128"
-        ):
-            asked.append(limit_s)
-            if len(asked) == 1:
-                self.end()
-                raise isolation_module.PeerTimeout("late")
-        return real(self, request, limit_s)
+    def hang_once(process: Any, request: Any, seen: list[Any]) -> None:
+        if [block_of(one) for one in seen].count(128) == 1 and block_of(request) == 128:
+            process.end()
+            raise isolation_module.PeerTimeout("late")
 
-    monkeypatch.setattr(isolation_module.FirstLaunchProcess, "ask", ask)
+    asked = intercepted(monkeypatch, "ask", hang_once)
     found = race(backend, block(128, 100.0))
     assert found.failures == ()
     assert found.winner == BLOCKS.index(128)
-    assert len(asked) == 2
+    assert [block_of(one) for one in asked].count(128) == 2
 
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("one_by_one")
 def test_one_that_others_kill_is_launched_again(backend: FakeBackend, monkeypatch: pytest.MonkeyPatch) -> None:
-    real, asked = isolation_module.FirstLaunchProcess.ask, []
+    def kill(process: Any, request: Any, seen: list[Any]) -> None:
+        if len(seen) == 1:
+            os.kill(process.child.pid, 9)
 
-    def ask(self: Any, request: Any, limit_s: float) -> Any:
-        asked.append(request)
-        if len(asked) == 2:
-            os.kill(self.child.pid, 9)
-        return real(self, request, limit_s)
-
-    monkeypatch.setattr(isolation_module.FirstLaunchProcess, "ask", ask)
+    intercepted(monkeypatch, "ask", kill)
     found = race(backend)
     assert found.failures == ()
     assert found.notes == (), "none was launched in this process alone"
@@ -389,25 +381,19 @@ def test_one_that_others_kill_is_launched_again(backend: FakeBackend, monkeypatc
 @pytest.mark.parametrize("ended", [signal.SIGKILL, signal.SIGBUS, signal.SIGXCPU, signal.SIGABRT, signal.SIGSEGV])
 def test_the_signal_says_who_ended_a_process(backend: FakeBackend, monkeypatch: pytest.MonkeyPatch, ended: int) -> None:
     """Not what it printed last. What is killed twice is never launched in this process."""
-    real, asked = isolation_module.FirstLaunchProcess.ask, []
 
-    def ask(self: Any, request: Any, limit_s: float) -> Any:
-        if (
-            type(request).__name__ == "FirstLaunchRequest"
-            and request.recording.binaries[0].constexprs["BLOCK"] == "128"
-        ):
-            asked.append(request)
-            self.end()
+    def end(process: Any, request: Any, seen: list[Any]) -> None:
+        if block_of(request) == 128:
+            process.end()
             raise isolation_module.ChildEnded("its process was ended: the SIGKILL of a printf", -ended)
-        return real(self, request, limit_s)
 
+    asked = intercepted(monkeypatch, "ask", end)
     settle, settled = FirstLaunchFaults.settle, list[FirstLaunchFault]()
     monkeypatch.setattr(FirstLaunchFaults, "settle", lambda self: settled.extend(settle(self)) or settled)
-    monkeypatch.setattr(isolation_module.FirstLaunchProcess, "ask", ask)
     found = race(backend, bad(128, ILLEGAL_ADDRESS))
     assert set(reasons(found)) == {128}
     assert found.notes == ()
-    assert len(asked) == (2 if ended in FROM_OUTSIDE else 1)
+    assert [block_of(one) for one in asked].count(128) == (2 if ended in FROM_OUTSIDE else 1)
     assert [f.passing for f in settled] == [ended in FROM_OUTSIDE], "else it is remembered"
 
 
@@ -445,40 +431,6 @@ def test_where_no_process_can_start_the_tuning_runs_here_and_that_is_said(
     found = race(backend)
     assert found.failures == ()
     assert str(error.args[-1]) in found.notes[0]
-
-
-def test_starts_that_fail_are_not_repeated_for_ever(backend: FakeBackend, monkeypatch: pytest.MonkeyPatch) -> None:
-    starts = []
-
-    class Unstartable(isolation_module.FirstLaunchProcess):
-        def wait(self) -> None:
-            starts.append(self)
-            raise MeasurementError("a process for first launches did not start")
-
-    monkeypatch.setattr(isolation_module, "FirstLaunchProcess", Unstartable)
-    isolation = Isolation(script(backend, isolated=True))
-    for _ in range(4):
-        with pytest.raises(MeasurementError, match="did not start"):
-            isolation.process()
-    isolation.close()
-    assert len(starts) == 2
-    assert not isolation.wanted
-
-
-def test_other_contents_are_another_launch() -> None:
-    """What a hook leaves may be what makes it fault."""
-    faults, compiled = FirstLaunchFaults("k"), SimpleNamespace()
-    faults.add(FirstLaunchFault("it faulted", compiled, ("c", (1, 1, 1), ((0, 7),)), "c", [0]))  # type: ignore[arg-type]
-    assert faults.like(("c", (1, 1, 1), ((0, 7),))) is not None
-    assert faults.like(("c", (1, 1, 1), ((0, 8),))) is None
-    assert faults.has(("c", (1, 1, 1)))
-
-
-def test_what_takes_too_much_memory_runs_here_and_is_said(backend: FakeBackend) -> None:
-    found = race(backend, memory_bytes=1 << 30)
-    assert found.failures == ()
-    (note,) = found.notes
-    assert "first launches ran in this process: it needs" in note
 
 
 def test_always_means_that_nothing_runs_here(backend: FakeBackend) -> None:
