@@ -75,13 +75,6 @@ def tuning_turn(
         waiting.lease.release(found is not None)
 
 
-@dataclass(frozen=True)
-class _WaitEnd:
-    """Of a wait: the winner that is ``found``; None when it is this process's turn."""
-
-    found: int | None
-
-
 @dataclass
 class _KeyWait:
     """One process's wait for a key."""
@@ -101,28 +94,29 @@ class _KeyWait:
     def outcome(self) -> int | None:
         """The winner's index once there is one, None when it is this process's turn. Who tunes may have to wait for a
         device that this process shares: it gives way while it waits."""
-        end = self._end()
-        if end is None:
+        over, found = self._look()
+        if not over:
             with sharing_suspended():
-                while (end := self._end()) is None:
+                while not over:
                     time.sleep(self.limits.poll_s)
-        return end.found
+                    over, found = self._look()
+        return found
 
-    def _end(self) -> _WaitEnd | None:
-        """What the wait has come to; None if it goes on."""
+    def _look(self) -> tuple[bool, int | None]:
+        """Whether the wait is over, and the winner that was found; None when it is this process's turn then."""
         idle = self.gpu.idle(self.limits.idle_s)
         if idle and self.lease.take():
-            return _WaitEnd(self.winners.arrived(self.site, self.unfinished))
+            return True, self.winners.arrived(self.site, self.unfinished)
         if not idle:
             self.lease.release(False)
         if (found := self._arrived()) is not None:
-            return _WaitEnd(found)
+            return True, found
         waited = time.monotonic() - self._begin
-        if idle and waited >= self.limits.wait_s:
-            return _WaitEnd(None)
-        if not idle and waited >= self.limits.busy_s:
-            return _WaitEnd(self._untuned() if several_ranks() else None)
-        return None
+        if idle:
+            return waited >= self.limits.wait_s, None
+        if waited < self.limits.busy_s:
+            return False, None
+        return True, self._untuned() if several_ranks() else None
 
     def _arrived(self) -> int | None:
         """The winner that another process has stored, if it has; the store is asked now and then."""
@@ -137,12 +131,9 @@ class _KeyWait:
         index = self.untuned(self._near()) if index is None else index
         used = self.site.candidates[index].config
         left = [c.config for c in self.site.candidates] if before is None else before.untried
-        warnings.warn(
-            f"kernel {self.site.kernel}: not tuned, since the device was busy for {self.limits.busy_s:.0f} s with work "
-            f"that seems to wait for another rank; config {used} is used, and the next start tunes it",
-            RuntimeWarning,
-            stacklevel=2,
-        )
+        why = f"the device was busy for {self.limits.busy_s:.0f} s with work that seems to wait for another rank"
+        text = f"kernel {self.site.kernel}: not tuned, since {why}; config {used} is used, and the next start tunes it"
+        warnings.warn(text, RuntimeWarning, stacklevel=2)
         rest = [i for i, c in enumerate(self.site.candidates) if i != index and c.config in left]
         return self.winners.keep(self.site, index, 0.0 if before is None else before.time_ns, untried=rest)
 

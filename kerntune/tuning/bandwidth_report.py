@@ -176,19 +176,10 @@ class bandwidth:  # used as a context manager, like a function
 
 
 def _row(one: _Seen, rate: float | None) -> LaunchBandwidth:
-    steady = one.times_ns[1:] or one.times_ns
-    found = Roofline(median(steady), one.nbytes, bandwidth=rate)
-    return LaunchBandwidth(
-        kernel=one.kernel,
-        config=one.config,
-        grid=one.grid,
-        launches=len(one.times_ns),
-        time_ns=median(steady),
-        total_ns=sum(one.times_ns),
-        bytes_moved=one.nbytes,
-        bytes_per_second=found.bytes_per_second,
-        of_bandwidth=found.of_bandwidth,
-    )
+    time_ns = median(one.times_ns[1:] or one.times_ns)
+    found = Roofline(time_ns, one.nbytes, bandwidth=rate)
+    figures = len(one.times_ns), time_ns, sum(one.times_ns), one.nbytes, found.bytes_per_second, found.of_bandwidth
+    return LaunchBandwidth(one.kernel, one.config, one.grid, *figures)
 
 
 def _cells(row: LaunchBandwidth, share: float) -> tuple[str, ...]:

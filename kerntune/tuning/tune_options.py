@@ -215,31 +215,26 @@ def _content_of_dumps(text: str) -> None:
     keeps_content()
 
 
-def _free(text: str) -> None:
-    """A file, a folder, names."""
-
+FREE = (
+    "KERNTUNE_BANDWIDTH", "KERNTUNE_CACHE_DIR", "KERNTUNE_DUMP", "KERNTUNE_LOG", "KERNTUNE_SHAPES",
+    "KERNTUNE_SHARED_GPU", "KERNTUNE_STORE_PROCESS_URL", "KERNTUNE_WINNERS",
+)  # fmt: skip
+"""They hold a file, a folder, names: any text."""
 
 CHECKS: Mapping[str, Callable[[str], object]] = {
-    "KERNTUNE_BANDWIDTH": _free,
-    "KERNTUNE_CACHE_DIR": _free,
     compiler_tokens.SWITCH: lambda text: compiler_tokens.token_count(),
-    "KERNTUNE_DUMP": _free,
     "KERNTUNE_DUMP_CONTENT": _content_of_dumps,
     forking.SWITCH: _switch,
     ISOLATE: isolate_mode,
-    "KERNTUNE_LOG": _free,
     "KERNTUNE_NVTX": _switch,
     PATIENCE: checked_patience,
-    "KERNTUNE_SHAPES": _free,
-    "KERNTUNE_SHARED_GPU": _free,
     "KERNTUNE_SIGTERM": _switch,
     "KERNTUNE_STORE": lambda text: store_url(),
     "KERNTUNE_STORE_BINARIES": lambda text: store_url(),
-    "KERNTUNE_STORE_PROCESS_URL": _free,
     SWITCH_INTERVAL: _switch,
     TUNE: lambda text: tune_mode(),
     VERIFY: verify_mode,
-    "KERNTUNE_WINNERS": _free,
+    **dict.fromkeys(FREE, str),
 }
 """By a variable's name what raises :class:`UsageError` for a text that it can't be."""
 
