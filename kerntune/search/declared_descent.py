@@ -98,8 +98,7 @@ class Descent:
             history.time_of(config)
 
     def steps_from(self, start: Config, without: Collection[str] = ()) -> Neighbourhood:
-        """Where steps may lead: every integer field of the config, but those that are frozen or ``without``, to what
-        the constraints allow."""
+        """Where steps may lead within the constraints: along every integer field that isn't frozen or ``without``."""
         known = {name: most for name, most in self.limits if get_field(start, name) is not None}
         frozen = {*self.frozen, *without}
         words: dict[str, Any] = {} if self.proposed is None else vars(self.proposed)

@@ -110,8 +110,7 @@ kernels; on the recorded sweeps (``benchmarks/results/descent.json``) values fro
 do."""
 
 NUGGET = 1e-2
-"""Of the variance, for the error of a time: an estimate of 20 us by events is known to about 2 %, where times of one
-kernel's configs vary by e."""
+"""For the error of a time: an event pair's 20 us are known to 2 %, where times of one kernel's configs vary by e."""
 
 SLOWEST = 1.0
 """Times above e times the best count as that: how slow a slow config is says nothing about the fast ones."""

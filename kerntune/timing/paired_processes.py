@@ -32,8 +32,7 @@ SHOWN_LEVEL = 0.99
 number of cases; the interval at 99 % lies inside of that one, so it never contradicts a verdict."""
 
 LOOKS = 2
-"""How often a verdict may be given: after the first processes and after all. Each time spends half of the error
-probability."""
+"""A verdict is given after the first processes or after all; each time spends half of the error probability."""
 
 MAX_DISCARDED = 2
 """Processes that may fail (killed, out of memory, a hung device) in one decision; with more it has no result."""
@@ -68,8 +67,7 @@ SEEN_TWICE = 2.0
 def paired_work(
     a: Recording, b: Recording, storages: Sequence[Storage], artifacts: Mapping[str, bytes], **words: Any
 ) -> PairRequest:
-    """Two recordings for one memory plan, with those of the ``artifacts`` that they need; ``words`` are further fields
-    of the request."""
+    """A request for two recordings on one memory plan, with those of the ``artifacts`` that they need."""
     names = {x.sha256 for side in (a, b) for x in side.binaries}
     names |= {s.content.sha256 for s in storages if hasattr(s.content, "sha256")}
     needed = {sha: artifacts[sha] for sha in names if sha in artifacts}

@@ -131,8 +131,7 @@ HEADROOM = 2.0
 """The device is kept busy for so many times the host's measured time: hosts are interrupted."""
 
 MAX_FLUSHES = 256
-"""On an H200 a flush lasts some 30 us, so that 8 ms of Python can be hidden; a slower call is host-bound for its
-users too."""
+"""A flush lasts some 30 us (H200), so 8 ms of Python can be hidden; a slower call is host-bound for its users."""
 
 
 def flushes_before(gpu: Executor, enqueue: Callable[[], object], restore: Callable[[], object] = lambda: None) -> int:

@@ -115,8 +115,7 @@ class CandidatePool:
         self._batch: Batch | None = None
 
     def add(self, indices: Collection[int]) -> None:
-        """Find what these candidates would launch, and what is known of them. Only inside ``capture.active()``; nothing
-        runs but hooks."""
+        """What these would launch, and what is known of them. Only in ``capture.active()``; nothing runs but hooks."""
         for i, found in self.capture.probe_all(self.site, indices).items():
             if isinstance(found, Probe):
                 self.probes[i] = found
@@ -180,7 +179,8 @@ class CandidatePool:
     def take_stragglers(self) -> Batch | None:
         """Those that were left, if any; they are the caller's now, and not ended by :meth:`close`."""
         late = self._in(BatchState.LEFT)
-        self._batch = None if late is not None else self._batch
+        if late is not None:
+            self._batch = None
         return late
 
     def compile_behind(self) -> Batch:
@@ -243,15 +243,9 @@ def contenders(known: Mapping[int, StoredTrial]) -> set[int]:
     looks = {i: t.estimate_ns for i, t in known.items() if t.estimate_ns is not None}
     limit = DROP_FIRST * MARGIN * min(looks.values(), default=0.0)
     near = {i for i in known if i not in looks or looks[i] <= limit}
-    best: dict[tuple[str, int], float] = {}
-    for t in known.values():
+    raced: dict[object, dict[int, float]] = {}
+    for i, t in known.items():
         if t.time_ns is not None and t.timing is not None:
-            kind = (t.timing.timer, t.timing.version)
-            best[kind] = min(best.get(kind, t.time_ns), t.time_ns)
-    return {i for i in near if not _left_behind(known[i], best)}
-
-
-def _left_behind(trial: StoredTrial, best: Mapping[tuple[str, int], float]) -> bool:
-    if trial.time_ns is None or trial.timing is None:
-        return False
-    return trial.time_ns > best[trial.timing.timer, trial.timing.version] * DROP_SECOND * MARGIN
+            raced.setdefault((t.timing.timer, t.timing.version), {})[i] = t.time_ns
+    limits = ((times, DROP_SECOND * MARGIN * min(times.values())) for times in raced.values())
+    return near - {i for times, most in limits for i, ns in times.items() if ns > most}

@@ -240,8 +240,7 @@ class FirstLaunches:
     # the call's bytes
 
     def _staged(self, recording: Recording, first: Mapping[int, Source | None]) -> FirstLaunchProcess:
-        """A process that has the contents that a recording's first launch finds. :class:`_EndedFromOutside`, or
-        :class:`MeasurementError`."""
+        """A process with the first contents of a recording. :class:`_EndedFromOutside`, :class:`MeasurementError`."""
         process = self._isolation.process()
         if process is not self._holder:
             self._held.clear()

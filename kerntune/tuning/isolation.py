@@ -34,8 +34,7 @@ _messages: weakref.WeakKeyDictionary[Gpu, set[str]] = weakref.WeakKeyDictionary(
 
 
 class Isolate(str, Enum):
-    """Where first launches run: in another process if that can be had (else in this one, which is said), only there, or
-    in this one."""
+    """First launches run in another process if it can be had (else here, which is said), only there, or here."""
 
     AUTO = "auto"
     ALWAYS = "always"
@@ -227,12 +226,10 @@ class KeptIsolation:
         """The one that is kept, if it is of this device; it belongs to the caller now."""
         with self._lock:
             kept, self._kept = self._kept, None
-        if kept is None:
-            return None
-        if kept[0] != (device_of(gpu), mode):
+        if kept is not None and kept[0] != (device_of(gpu), mode):
             kept[1].close()
             return None
-        return kept[1]
+        return None if kept is None else kept[1]
 
     def _keep(self, gpu: Gpu, mode: Isolate, isolation: Isolation) -> None:
         with self._lock:

@@ -17,6 +17,7 @@ import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
+from operator import attrgetter
 from pathlib import Path
 from types import ModuleType
 from typing import Any, Union
@@ -138,10 +139,8 @@ def staged_launch(capture: Capture, tuner: Any, config: Any, args: Sequence[Any]
 
 
 def _index_of(site: Site, config: Any) -> int:
-    for i, original in enumerate(site.originals or ()):
-        if original is config:
-            return i
-    found = candidate_of(site, config_of(config, f"kernel {site.kernel}"))
+    same = [i for i, original in enumerate(site.originals or ()) if original is config]
+    found = same[0] if same else candidate_of(site, config_of(config, f"kernel {site.kernel}"))
     if found is None:
         raise TuningError(f"kernel {site.kernel}: {config} is not among the configs of this call")
     return found
@@ -261,12 +260,9 @@ def arguments_of(key: str) -> dict[str, ArgumentLike]:
     found = {}
     for part in key.split("; "):
         name, equals, text = part.partition("=")
-        if not equals or not name.isidentifier():
-            continue
-        try:
-            found[name] = argument_of(text)
-        except UsageError:  # a function, a dtype: another process can't make it from its text
-            continue
+        if equals and name.isidentifier():
+            with contextlib.suppress(UsageError):  # a function, a dtype: another process can't make it from its text
+                found[name] = argument_of(text)
     return found
 
 
@@ -279,11 +275,10 @@ def load_kernel(name: str) -> tuple[Any, ModuleType]:
     if not colon or not place or not attribute:
         raise UsageError(f"{name!r}: name a kernel as package.module:kernel or path/to/file.py:kernel")
     module = _module(place)
-    found = module
-    for part in attribute.split("."):
-        found = getattr(found, part, None)  # type: ignore[assignment]
-    if found is None:
-        raise UsageError(f"{place} has no {attribute}")
+    try:
+        found = attrgetter(attribute)(module)
+    except AttributeError:
+        raise UsageError(f"{place} has no {attribute}") from None
     try:
         jit_of(found)
     except KerntuneError as exc:

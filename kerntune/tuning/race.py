@@ -85,8 +85,7 @@ SLOT_NS, MOST_RUNS = 1.5e6, 8
 
 @dataclass(eq=False)
 class Trial:
-    """A candidate that runs: the recording it makes, its program, its times. ``same`` are all candidates with this very
-    code and grid."""
+    """A candidate that runs, with its times. ``same`` are all candidates with this very code and grid."""
 
     index: int
     recording: Recording
@@ -110,8 +109,7 @@ class Trial:
 
 
 class Estimates:
-    """Estimates of candidates, in any order, while others are still compiled. The device may be ``warm`` already; after
-    a pause it is not."""
+    """Estimates in any order, while others are compiled. The device may be ``warm`` already, until a pause."""
 
     def __init__(self, warm: bool = False) -> None:
         self.best, self.warm = math.inf, warm
@@ -130,8 +128,7 @@ class Estimates:
 
 
 def estimate(trial: Trial, limit: float) -> None:
-    """Set a trial's ``estimate``, the shortest of a few executions: of more while the host is late and it is above
-    ``limit``."""
+    """Set a trial's ``estimate``, the shortest of a few runs; of more while a late one is above ``limit``."""
     times: list[float] = []
     for _ in range(1 + RETAKES):
         more, in_time = executions(trial.program, ESTIMATE_RUNS)
@@ -264,8 +261,7 @@ def decided(
 
 
 def _equal(tied: Sequence[Trial], best: Trial, limited: Callable[[], bool]) -> list[Trial]:
-    """Those among which no time decides. Where a single round is as long as the load, all after the first were under it
-    already."""
+    """Those among which no time decides. A round as long as the load has brought the device under it already."""
     if len(tied) > 1 and _round_ns(tied) < LOAD_NS and limited():
         return _equal_under_load(tied)
     return [t for t in tied if _ratio(t, best) <= EQUAL]

@@ -100,16 +100,14 @@ class Trials:
                     self._cache.add(trial)
 
     def key(self, site: Site) -> TrialKey:
-        """What a site's trials depend on beside config, specialization and environment: exact sizes, where a winner
-        may hold for rounded ones."""
+        """Beside config, specialization and environment: exact sizes, where a winner may hold for rounded ones."""
         winner, arguments = self._winners.key(site), exact_arguments(site) + self._winners.lax
         return TrialKey(winner.kernel, winner.source, winner.target, winner.device, winner.triton, arguments, PROTOCOL)
 
 
 @dataclass(frozen=True)
 class SiteTrials:
-    """The trials of one site. ``blind`` ones are only written. ``today`` gives the environment that they were asked
-    for under."""
+    """The trials of one site. ``blind`` ones are only written. ``today`` gives the present environment."""
 
     cache: TrialCache
     site: Site
@@ -157,8 +155,7 @@ class SiteTrials:
         failure: str = "",
         code: str = "",
     ) -> None:
-        """Store what a candidate gave. A folder that can't be written is noted in the cache's ``damaged``, not
-        fatal."""
+        """Store what a candidate gave. The cache's ``damaged`` notes a folder that can't be written."""
         if index in self.site.ambiguous():
             return
         trial = StoredTrial(

@@ -130,8 +130,7 @@ def options_of(tuner: Any, *, keep: bool = True) -> TuneOptions:
 
 
 def options_of_policy(policy: Policy) -> TuneOptions:
-    """The options of the tests that a policy is for. All compilations are waited for: a winner must not depend on how
-    busy the machine is."""
+    """Options of a policy's tests. All compilations are waited for: no winner may depend on a busy machine."""
     return TuneOptions.now(
         verify=policy.verify,
         verify_ignore=policy.verify_ignore,
@@ -141,8 +140,7 @@ def options_of_policy(policy: Policy) -> TuneOptions:
 
 
 def isolate_mode(given: str | Isolate | None) -> Isolate:
-    """Where candidates are launched first: what is given, else ``KERNTUNE_ISOLATE``, else ``auto``. :class:`UsageError`
-    for anything else."""
+    """As given, else as ``KERNTUNE_ISOLATE`` says, else ``auto``. :class:`UsageError` for anything else."""
     return one_of(Isolate, given or os.environ.get(ISOLATE) or Isolate.AUTO, "isolate")
 
 

@@ -386,8 +386,7 @@ def _refuse_graph_capture(kernel: str) -> None:
 T = TypeVar("T")
 
 _OUTSIDE = threading.local()
-"""``active`` in a thread whose allocations are no graph's. What it tunes meanwhile for a hook, it tunes itself: it
-holds the lock on tuning."""
+"""``active`` in a thread whose allocations are no graph's. Hooks tune in it, too: it holds the lock on tuning."""
 
 
 def outside_graph_pool(work: Callable[[], T]) -> T:

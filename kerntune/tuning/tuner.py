@@ -99,7 +99,7 @@ class _Tuning:
     proven: bool
     trusted: bool
     progress: Callable[[str], None]
-    ahead: Callable[[int], None] = lambda index: None
+    ahead: Callable[[int], None]
     consensus: Consensus | None = None
     """Decides which candidates are wrong; None until one is compared."""
 
@@ -172,14 +172,13 @@ class _Tuning:
         )
 
     def _notes(self) -> tuple[str, ...]:
-        notes = self.consensus.notes() if self.consensus is not None else ()
-        return (*notes, *(self.trial_set.elsewhere.notes() if self.trial_set.elsewhere is not None else ()))
+        told_by = (self.consensus, self.trial_set.elsewhere)
+        return tuple(note for one in told_by if one is not None for note in one.notes())
 
     # estimates
 
     def _estimated(self, candidates: Sequence[int]) -> list[Trial]:
-        """Compile, load and estimate each candidate, while others are still compiled; then those that a search
-        chooses."""
+        """Compile and estimate candidates, some while others are compiled; then those that a search chooses."""
         if candidates:
             self.progress(f"{self.site.kernel}: compiling {len(candidates)} configs")
         may_search = self.options.search is not None and not self.site.searched

@@ -66,8 +66,7 @@ class TuningResult:
     """Whether some of what the winner writes was not compared."""
 
     notes: tuple[str, ...] = ()
-    """What a user should know of the verification: arguments that were not compared, configs that no other one
-    confirms."""
+    """For users: arguments that were not compared, configs that no other one confirms."""
 
 
 def nothing_left(site: Site, failures: Sequence[FailedTrial]) -> TuningError:

@@ -40,8 +40,7 @@ WITNESSES = 2
 
 
 class Verify(str, Enum):
-    """Which candidates have to write what the reference writes: the winner, those of the last rounds, all, all to the
-    bit, or none."""
+    """Which must write what the reference does: the winner, the last rounds', all, all to the bit, or none."""
 
     WINNER = "winner"
     FINALISTS = "finalists"
@@ -234,8 +233,7 @@ class Verifier:
         return ways
 
     def _differences(self, program: Program, index: int, expected: Pieces) -> PieceDifferences:
-        """How what copy 0 holds now differs from what is expected. Equal zeros and NaN may have other bits: without a
-        tolerance, bytes are compared."""
+        """How copy 0 differs from what is expected. Without a tolerance, bytes are compared (NaN, signed zeros)."""
         gpu, memory = program.gpu, program.memory
         buffer, dtype = memory.buffer(0, index), memory.storages[index].dtype
         kind, allowed = ("uint8", 0.0) if self.bitwise else (dtype, tolerance(program.recording, dtype))

@@ -484,6 +484,16 @@ def test_a_process_that_does_not_free_its_memory_goes(
     assert (processes[0].closed, isolation._process) == (1, None)
 
 
+def test_a_process_that_was_ended_has_nothing_to_forget(
+    looks: FirstLaunches, isolation: Isolation, processes: list[Process]
+) -> None:
+    """As after Ctrl-C: neither asked nor waited for."""
+    run(looks, DONE)
+    processes[0].alive = False
+    isolation.forget()
+    assert (asked(processes[0])[-1], processes[0].closed) == ("FirstLaunchRequest", 0)
+
+
 def test_a_process_that_is_gone_is_replaced(isolation: Isolation, processes: list[Process]) -> None:
     isolation.begin()
     isolation.begin()

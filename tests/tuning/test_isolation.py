@@ -27,12 +27,10 @@ from kerntune.capture.recorder import record
 from kerntune.capture.site import spread
 from kerntune.compiling.compiler import Compiler
 from kerntune.compiling.worker_process import FROM_OUTSIDE
-from kerntune.errors import BackendError, MeasurementError, TuningError, UsageError
-from kerntune.gpu import staging
+from kerntune.errors import MeasurementError, TuningError, UsageError
 from kerntune.gpu.program import Loader
 from kerntune.gpu.script import ABORT, ASSERT, HANG, ILLEGAL_ADDRESS, MISALIGNED_ADDRESS, OUT_OF_MEMORY, TRAP, Rule
 from kerntune.gpu.scripted import FakeBackend
-from kerntune.timing.worker.requests import ForgetRequest
 from kerntune.tuning import first_launches as launches_module
 from kerntune.tuning import isolation as isolation_module
 from kerntune.tuning.admission import FirstLaunchFault, FirstLaunchFaults
@@ -298,20 +296,6 @@ def test_those_after_one_that_ends_their_process_are_launched_by_another(
 
 
 @pytest.mark.slow
-@pytest.mark.usefixtures("together")
-def test_one_of_several_that_others_kill_is_launched_again(
-    backend: FakeBackend, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def kill(process: Any, request: Any, seen: list[Any]) -> None:
-        if request is None and len(seen) > 1 and seen[-2] is not None:
-            os.kill(process.child.pid, 9)
-
-    intercepted(monkeypatch, "_reply", kill)
-    found = race(backend)
-    assert (found.failures, found.notes) == ((), ())
-
-
-@pytest.mark.slow
 @pytest.mark.usefixtures("few_faults")
 @pytest.mark.parametrize("order", ["first", "the likely ones"])
 def test_faults_that_come_first_end_no_good_tuning(
@@ -365,19 +349,6 @@ def test_a_hang_that_does_not_come_back_is_none(backend: FakeBackend, monkeypatc
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("one_by_one")
-def test_one_that_others_kill_is_launched_again(backend: FakeBackend, monkeypatch: pytest.MonkeyPatch) -> None:
-    def kill(process: Any, request: Any, seen: list[Any]) -> None:
-        if len(seen) == 1:
-            os.kill(process.child.pid, 9)
-
-    intercepted(monkeypatch, "ask", kill)
-    found = race(backend)
-    assert found.failures == ()
-    assert found.notes == (), "none was launched in this process alone"
-
-
-@pytest.mark.slow
-@pytest.mark.usefixtures("one_by_one")
 @pytest.mark.parametrize("ended", [signal.SIGKILL, signal.SIGBUS, signal.SIGXCPU, signal.SIGABRT, signal.SIGSEGV])
 def test_the_signal_says_who_ended_a_process(backend: FakeBackend, monkeypatch: pytest.MonkeyPatch, ended: int) -> None:
     """Not what it printed last. What is killed twice is never launched in this process."""
@@ -395,20 +366,6 @@ def test_the_signal_says_who_ended_a_process(backend: FakeBackend, monkeypatch: 
     assert found.notes == ()
     assert [block_of(one) for one in asked].count(128) == (2 if ended in FROM_OUTSIDE else 1)
     assert [f.passing for f in settled] == [ended in FROM_OUTSIDE], "else it is remembered"
-
-
-@pytest.mark.slow
-def test_bytes_that_can_not_be_staged_run_here_and_that_is_said(
-    backend: FakeBackend, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def put(self: Any, source: Any, at: int) -> None:
-        raise BackendError("reading the device: CUDA_ERROR_OUT_OF_MEMORY (2)")
-
-    monkeypatch.setattr(staging.HostStaging, "put", put)
-    monkeypatch.setattr(staging.DeviceStaging, "put", put)
-    found = race(backend)
-    assert found.failures == ()
-    assert "could not be copied to another process: reading the device" in found.notes[0]
 
 
 @pytest.mark.slow
@@ -550,17 +507,3 @@ def test_its_process_starts_before_compiling_ones(faulty: FakeBackend, monkeypat
     monkeypatch.setattr(Compiler, "warm", lambda self, jobs: (order.append("compiling"), warm(self, jobs)))
     scale(library(*BLOCKS))
     assert order[:2] == ["looks", "compiling"]
-
-
-@pytest.mark.slow
-def test_a_process_that_was_ended_has_nothing_to_forget(backend: FakeBackend, monkeypatch: pytest.MonkeyPatch) -> None:
-    """As after Ctrl-C: neither asked nor waited for."""
-    isolation = Isolation(script(backend, isolated=True))
-    isolation.process().ask(ForgetRequest(), 30.0)
-    assert isolation._process is not None
-    isolation._process.end(wait=False)
-    with monkeypatch.context() as patch:
-        patch.setattr(isolation_module.FirstLaunchProcess, "ask", None)
-        patch.setattr(isolation_module.Isolation, "drop", None)
-        isolation.forget()
-    isolation.close()

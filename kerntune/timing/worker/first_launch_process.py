@@ -47,8 +47,7 @@ class FirstLaunchProcess:
     def ask_each(
         self, request: FirstLaunchesRequest, limit_s: Callable[[], float]
     ) -> Generator[FirstLaunchMessage, None, None]:
-        """The replies in order, each within the limit of its time. As :meth:`ask`; without all of them, for whatever
-        reason, the process is ended."""
+        """The replies in order, each within its limit, as :meth:`ask`; the process is ended if not all are taken."""
         self.wait()
         self.asked += 1
         left, sending = len(request.requests), [request]
