@@ -112,8 +112,9 @@ def test_further_starts_are_tried_first_as_far_as_a_third_of_the_trials() -> Non
     asked: list[list[Config]] = []
     far = [Config({"X": 2**i}) for i in range(8, 14)]
     descent = Descent((Config({"X": 16}),), H100, trials=9, frozen=WARPS, further=(Config({"Y": 3}), *far))
-    descent.run(lambda config: Measured(100.0), lambda configs: asked.append(list(configs)), descent.listed)
+    found = descent.run(lambda config: Measured(100.0), lambda configs: asked.append(list(configs)), descent.listed)
     assert asked[0] == far[:3], "not what the list has no field of"
+    assert [t.config for t in found.trials[:4]] == [*descent.listed, *far[:3]]
 
 
 def test_a_second_descent_goes_on_where_the_first_was() -> None:

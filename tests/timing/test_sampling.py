@@ -40,6 +40,7 @@ from kerntune.timing.sampling import (
     MAX_WARM_UP,
     MIN_SLOTS,
     estimate_ns,
+    measured_bandwidth,
     same_kind,
     slot_for,
     take_sample,
@@ -473,6 +474,16 @@ def test_without_cuda_there_are_no_timestamps(monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     with pytest.raises(MeasurementError, match="need torch and a CUDA device"):
         timers.kernels_of(lambda: None)
+
+
+def test_a_copy_s_source_is_filled_before_it_is_timed(backend: FakeBackend, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Memory that was never written may not be there at all."""
+    gpu, did = backend.gpu, list[str]()
+    for name in ("fill", "copy", "event"):
+        real = getattr(gpu, name)
+        monkeypatch.setattr(gpu, name, lambda *a, name=name, real=real: (did.append(name), real(*a))[1])
+    assert measured_bandwidth(gpu) is None or did
+    assert did[:2] == ["fill", "copy"]
 
 
 # the host's time

@@ -25,7 +25,6 @@ from kerntune.base.failed_candidates import is_fault
 from kerntune.capture import site
 from kerntune.capture.recorder import record
 from kerntune.capture.site import spread
-from kerntune.compiling.compiler import Compiler
 from kerntune.compiling.worker_process import FROM_OUTSIDE
 from kerntune.errors import MeasurementError, TuningError, UsageError
 from kerntune.gpu.program import Loader
@@ -496,14 +495,3 @@ def test_another_word_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("KERNTUNE_ISOLATE", "on")
     with pytest.raises(UsageError, match="isolate is 'on'"):
         TuneOptions.now()
-
-
-@pytest.mark.slow
-def test_its_process_starts_before_compiling_ones(faulty: FakeBackend, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Their threads would hold it up, and it takes the longest to be ready."""
-    order = []
-    begin, warm = Isolation.begin, Compiler.warm
-    monkeypatch.setattr(Isolation, "begin", lambda self: (order.append("looks"), begin(self)))
-    monkeypatch.setattr(Compiler, "warm", lambda self, jobs: (order.append("compiling"), warm(self, jobs)))
-    scale(library(*BLOCKS))
-    assert order[:2] == ["looks", "compiling"]

@@ -26,6 +26,7 @@ from kerntune.tuning import tune_call as module
 from kerntune.tuning.cache import TrialCache, WinnerCache
 from kerntune.tuning.candidates import pool_of
 from kerntune.tuning.consensus import DOUBT
+from kerntune.tuning.isolation import Isolation
 from kerntune.tuning.stored_trials import Trials
 from kerntune.tuning.stored_winners import Winners
 from kerntune.tuning.tune_call import tune_call
@@ -269,6 +270,20 @@ def test_one_config_more_compiles_and_runs_it_and_its_contenders(backend: FakeBa
     assert blocks_of(site, [found.winner]) <= {64, 512}
     assert set(found.times_ns) == {0, 1, 2, 3, 4}
     assert len(TrialCache(tmp_path).entries()) == 5
+
+
+def test_first_launches_begin_before_compiling_processes_and_only_for_what_is_new(
+    backend: FakeBackend, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Compilers' threads would hold their process up, and it takes the longest to be ready."""
+    order, warm, world = list[str](), Compiler.warm, World(backend, tmp_path)
+    monkeypatch.setattr(Isolation, "begin", lambda isolation: order.append("first launches"))
+    monkeypatch.setattr(Compiler, "warm", lambda one, jobs: (order.append("compilers"), warm(one, jobs))[1])
+    world.run(*BLOCKS)
+    assert order[:2] == ["first launches", "compilers"]
+    order.clear()
+    world.run(*BLOCKS)
+    assert order == ["compilers"]
 
 
 def test_processes_are_started_for_what_is_new_alone(backend: FakeBackend, tmp_path: Path) -> None:

@@ -24,9 +24,11 @@ from kerntune.gpu.base import Buffer
 from kerntune.gpu.script import ABORT, HANG, ILLEGAL_ADDRESS, Rule, Script
 from kerntune.gpu.scripted import FakeGpu
 from kerntune.gpu.staging import HOST, HostStaging
+from kerntune.timing.worker import __main__ as worker_main
 from kerntune.timing.worker.first_launch_process import FirstLaunchProcess
 from kerntune.timing.worker.first_launch_server import FirstLaunchWorker
 from kerntune.timing.worker.requests import (
+    FirstLaunchesRequest,
     FirstLaunchFailed,
     FirstLaunchReply,
     FirstLaunchRequest,
@@ -163,6 +165,28 @@ def test_a_fault_is_the_last_answer(start: Start) -> None:
     with pytest.raises(ChildEnded, match="exit status 3") as caught:
         process.ask(LOOK, 30.0)
     assert caught.value.signal is None
+
+
+def test_several_in_one_request_are_answered_each(start: Start) -> None:
+    process = start(Rule(time_ns=1234.0))
+    replies = list(process.ask_each(FirstLaunchesRequest((LOOK,) * 3), lambda: 30.0))
+    assert [type(reply) for reply in replies] == [FirstLaunchReply] * 3
+    assert (process.asked, process.alive) == (2, True)
+    some = process.ask_each(FirstLaunchesRequest((LOOK,) * 3), lambda: 30.0)
+    next(some)
+    some.close()
+    assert not process.alive, "a late reply would be taken for one to the next request"
+
+
+@pytest.mark.parametrize(("device", "opened"), [("3", [3]), ("--script", [])])
+def test_its_device_is_opened_while_the_rest_is_imported(
+    monkeypatch: pytest.MonkeyPatch, device: str, opened: list[int]
+) -> None:
+    seen: list[int] = []
+    monkeypatch.setattr("kerntune.gpu.early_context.open_context", seen.append)
+    monkeypatch.setattr("kerntune.timing.worker.first_launch_server.main", lambda words: len(words) + len(seen))
+    assert worker_main.run_first_launches(["1", "2", device]) == 3 + len(opened)
+    assert seen == opened
 
 
 def test_an_abort_is_told_with_its_signal(start: Start) -> None:
