@@ -34,7 +34,7 @@ CHANGING = {
     "Recorded", "Script", "_Comparison", "Site", "Trial", "Tuning", "Verifier", "_Call", "_Fork",
     "GpuPools", "ShapesFile", "_Flow", "_SubmittedJob", "_Pool",
     "Deciding", "MeasuredGpu", "_SuspendableShare", "_Piece", "_Mine", "_Notice",
-    "FirstLaunchFaults", "FirstLaunchFault", "ImplementationRuns", "BatchWait", "_HookTrials",
+    "FirstLaunchFaults", "FirstLaunchFault", "ImplementationRuns", "Batch", "BatchWait", "_HookTrials",
     "_KeyWait", "_Order", "_Run", "_Seen", "_Tried", "_Tuning",
     "ArgumentReader", "CompiledCalls", "DynamoReader", "FusionChange", "GraphLaunch", "GridMemo",
     "InductorChoices", "KernelCall", "RecordedChoices",

@@ -256,7 +256,9 @@ def decided(
     tied = [t for t in alive if _ratio(t, best) <= TIE]
     kept = [t for t in tied if t.index == incumbent]
     winner = min(kept or _equal(tied, best, limited), key=lambda t: t.index)
-    _settle_times(finalists, best)
+    reference = best.time_ns
+    for trial in finalists:  # as of the best one's rounds: a device that gets warm slows down all alike
+        trial.settled = reference * math.exp(_ratio(trial, best))
     return [winner, *sorted((t for t in finalists if t is not winner), key=lambda t: t.time_ns)]
 
 
@@ -287,19 +289,7 @@ def _rounds_of_load(round_ns: float) -> int:
 
 def _round_ns(trials: Sequence[Trial]) -> float:
     """Nanoseconds of device time that a slot of each takes together, without flushes and restores."""
-    return sum(trial.time_ns * _runs(trial) for trial in trials)
-
-
-def _runs(trial: Trial) -> int:
-    assert trial.slot is not None
-    return trial.slot.protocol.runs_per_slot
-
-
-def _settle_times(trials: Sequence[Trial], best: Trial) -> None:
-    """Bring times of different rounds to those of the best: a device that gets warm slows down all alike."""
-    reference = best.time_ns
-    for trial in trials:
-        trial.settled = reference * math.exp(_ratio(trial, best))
+    return sum(trial.time_ns * trial.slot.protocol.runs_per_slot for trial in trials if trial.slot is not None)
 
 
 def _ratios(trial: Trial, best: Trial) -> list[float]:

@@ -96,19 +96,15 @@ def naming_missing_gpu(run: Launcher) -> Launcher:
             missing = compat.missing_driver()
             if not missing or str(exc) != missing:
                 raise
-            raise _no_gpu(tuner, missing) from exc
+            fn = tuner.base_fn
+            raise NoGpuError(
+                f"kernel {fn.__name__} ({fn.__code__.co_filename}:{fn.__code__.co_firstlineno}) can't be launched: "
+                f"Triton finds no GPU here ({missing}). Run it where there is one; without, `pytest --kerntune "
+                "--kerntune-target=cuda:90` compiles what tests launch and gates its figures, and `pytest "
+                "--kerntune-interpret` computes its numbers (in a script: TRITON_INTERPRET=1)"
+            ) from exc
 
     return named  # type: ignore[return-value]
-
-
-def _no_gpu(tuner: Any, why: str) -> NoGpuError:
-    fn = tuner.base_fn
-    kernel = f"kernel {fn.__name__} ({fn.__code__.co_filename}:{fn.__code__.co_firstlineno})"
-    return NoGpuError(
-        f"{kernel} can't be launched: Triton finds no GPU here ({why}). Run it where there is one; without, `pytest "
-        "--kerntune --kerntune-target=cuda:90` compiles what tests launch and gates its figures, and `pytest "
-        "--kerntune-interpret` computes its numbers (in a script: TRITON_INTERPRET=1)"
-    )
 
 
 def timings_of(site: Site, tuned: TuningResult) -> Timings:

@@ -78,53 +78,6 @@ def program(backend: FakeBackend, *rules: Rule, call: Callable[[], None] = one, 
     return program_of(backend, recorded(backend, call))
 
 
-class Restored(Program):
-    """Refuses to run on a copy whose in-place memory an earlier execution has changed."""
-
-    def watch(self, monkeypatch: pytest.MonkeyPatch) -> list[int]:
-        """The copies on which executions were run from now on, those of graphs included."""
-        self.dirty, self.ran = set[int](), list[int]()
-        graph, held = type(self.gpu).graph, list[list[int]]()
-
-        def recording(gpu: Any, work: Callable[[], None]) -> Any:
-            held.append([])
-            made = graph(gpu, work)
-            visits, replay = held.pop(), made.replay
-            made.replay = lambda: ([self.run(copy) for copy in visits], replay())
-            return made
-
-        def enqueue(replica: int = 0) -> None:
-            held[-1].append(replica) if held else self.run(replica)
-            Program.enqueue(self, replica)
-
-        monkeypatch.setattr(type(self.gpu), "graph", recording)
-        monkeypatch.setattr(self, "enqueue", enqueue)
-        return self.ran
-
-    def run(self, copy: int) -> None:
-        assert copy not in self.dirty, "it runs on what it has left"
-        self.dirty.add(copy)
-        self.ran.append(copy)
-
-    def restore(self, replica: int = 0) -> None:
-        self.dirty.discard(replica)
-        super().restore(replica)
-
-
-@pytest.mark.parametrize("timer", ["graph", "events"])
-def test_every_execution_starts_from_first_content(
-    backend: FakeBackend, monkeypatch: pytest.MonkeyPatch, timer: str
-) -> None:
-    """Also those that only warm up: a kernel that counts up a place to write to would leave its memory."""
-    made = program(backend, call=in_place)
-    made.__class__ = Restored
-    ran = made.watch(monkeypatch)  # type: ignore[attr-defined]
-    for _ in range(2):
-        slot = slot_for(made, 5000.0, timer)
-        slot.enqueue()()
-    assert len(ran) > 2 * slot.protocol.runs_per_slot
-
-
 # choosing
 
 
