@@ -162,13 +162,10 @@ def flush_count(host_ns: float, flush_ns: float) -> int:
     return math.ceil(max(1.0, min(MAX_FLUSHES, HEADROOM * host_ns / flush_ns)))
 
 
-EVENT_DEFAULT_RUNS = 10
-
-
 class EventSlot:
     """``runs`` executions, each flushed, restored and timed by itself; the slot's time is their median."""
 
-    def __init__(self, program: Program, runs: int = EVENT_DEFAULT_RUNS, roughly: bool = False) -> None:
+    def __init__(self, program: Program, runs: int, roughly: bool = False) -> None:
         self._program = program
         self.protocol = TimingProtocol("events", runs, 1)
         self.late = False

@@ -49,7 +49,6 @@ def tuning_turn(
     gpu: Gpu,
     *,
     unfinished: bool,
-    limits: Limits | None = None,
     untuned: Callable[[int | None], int] = lambda near: near or 0,
 ) -> Iterator[int | None]:
     """Held while a site is tuned: gives None when it is this process's turn, else the index of a winner that another
@@ -65,7 +64,7 @@ def tuning_turn(
     if winners.mode is TuneMode.FORCE:
         yield None
         return
-    waiting = _KeyWait(winners, site, gpu, unfinished, limits or LIMITS, untuned)
+    waiting = _KeyWait(winners, site, gpu, unfinished, untuned)
     found = None
     try:
         found = waiting.outcome()
@@ -83,11 +82,11 @@ class _KeyWait:
     site: Site
     gpu: Gpu
     unfinished: bool
-    limits: Limits
     untuned: Callable[[int | None], int]
 
     def __post_init__(self) -> None:
         self.lease: Lease = self.winners.lease(self.site)
+        self.limits = LIMITS
         self._begin = time.monotonic()
         self._ask_at = 0.0
 

@@ -170,7 +170,7 @@ def test_in_place_work_has_room_for_its_copies(backend: FakeBackend, free: int, 
 @pytest.mark.parametrize("call", [one, in_place])
 def test_both_timers_read_the_script(backend: FakeBackend, time_ns: float, call: Callable[[], None]) -> None:
     made = program(backend, block(64, time_ns), call=call)
-    for slot in (EventSlot(made), GraphSlot(made, 4, 8)):
+    for slot in (EventSlot(made, 10), GraphSlot(made, 4, 8)):
         assert slot.enqueue()() == pytest.approx(time_ns)
         assert slot.enqueue()() == pytest.approx(time_ns)
     assert estimate_ns(made) == pytest.approx(time_ns)
@@ -209,7 +209,7 @@ def with_pauses(script: Any, pause: Callable[[int], float]) -> Any:
 
 
 def test_slots_may_be_read_late_and_out_of_order(backend: FakeBackend) -> None:
-    slot = EventSlot(program(backend, block(64, 100.0)))
+    slot = EventSlot(program(backend, block(64, 100.0)), 10)
     first = slot.enqueue()
     backend.gpu.script.shift = 2.0
     second = slot.enqueue()
@@ -256,7 +256,7 @@ def test_flushes_and_restores_are_not_timed(backend: FakeBackend, monkeypatch: p
         self._clock += 1e6
 
     monkeypatch.setattr(FakeGpu, "copy", slow_copy)
-    assert EventSlot(made).enqueue()() == pytest.approx(100.0)
+    assert EventSlot(made, 10).enqueue()() == pytest.approx(100.0)
     assert GraphSlot(made, 1, 3).enqueue()() == pytest.approx(100.0)
 
 

@@ -46,6 +46,7 @@ def no_launcher(monkeypatch: pytest.MonkeyPatch) -> None:
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     found = Clock()
     monkeypatch.setattr(agreement, "time", found)
+    monkeypatch.setattr(agreement, "LIMITS", LIMITS)
     return found
 
 
@@ -70,7 +71,7 @@ def pair(request: pytest.FixtureRequest, backend: FakeBackend, tmp_path: Path) -
 
 def turn(winners: Winners, backend: FakeBackend, gpu: FakeGpu | None = None, **words: Any) -> Any:
     """The rank's turn to tune the kernel of these tests."""
-    return tuning_turn(winners, site(backend), gpu or backend.gpu, unfinished=False, **{"limits": LIMITS, **words})
+    return tuning_turn(winners, site(backend), gpu or backend.gpu, unfinished=False, **words)
 
 
 def all_busy(backend: FakeBackend, pair: tuple[Winners, Winners], monkeypatch: pytest.MonkeyPatch, **words: Any) -> Any:
@@ -231,7 +232,7 @@ def test_the_nearest_winner_is_used_only_where_it_can_be_launched(
     untuned = partial(first_usable, capture, site)
     with (
         pytest.warns(RuntimeWarning, match="ROWS=1 "),
-        tuning_turn(winners, site, backend.gpu, unfinished=False, limits=LIMITS, untuned=untuned) as used,
+        tuning_turn(winners, site, backend.gpu, unfinished=False, untuned=untuned) as used,
     ):
         assert used == 0
 
