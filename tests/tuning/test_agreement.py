@@ -1,7 +1,8 @@
-"""Ranks that meet at one key: one tunes, the others take its winner, and nobody waits for ever."""
+"""Ranks that meet at one key: one tunes, the others take its winner, and nobody waits for ever; their fingerprints."""
 
 from __future__ import annotations
 
+import re
 import time
 import warnings
 from collections.abc import Callable
@@ -29,6 +30,7 @@ from kerntune.tuning.cache import WinnerCache, leases
 from kerntune.tuning.cache.leases import MARGIN_S, FileLease, of_this_run, several_ranks
 from kerntune.tuning.cache.shared_store import SharedWinnerCache
 from kerntune.tuning.stored_winners import Winners
+from tuning.cache.made import LARGE, SMALL, WINNER
 from tuning.cache.stores import machine
 from tuning.turn_clock import LIMITS, Clock
 
@@ -394,3 +396,48 @@ def test_keys_of_the_same_question_are_equal_on_two_machines(backend: FakeBacken
     one, two = rank(backend, machine(tmp_path, "a")), rank(backend, machine(tmp_path, "b"))
     assert one.key(site(backend)) == two.key(site(backend))
     assert msgspec.structs.asdict(one.key(site(backend)))["configs"] == tuple(Config({"BLOCK": b}) for b in SIZES)
+
+
+# fingerprints
+
+
+def noted(*pairs: tuple[str, Config]) -> str:
+    agreement._chosen.clear()
+    for arguments, config in pairs:
+        agreement.note_chosen(msgspec.structs.replace(WINNER, arguments=arguments), config)
+    return kerntune.fingerprint()
+
+
+def test_the_order_does_not_count() -> None:
+    assert noted(("a", SMALL), ("b", LARGE)) == noted(("b", LARGE), ("a", SMALL))
+
+
+def test_another_config_or_key_is_another_fingerprint() -> None:
+    found = [noted(), noted(("a", SMALL)), noted(("a", LARGE)), noted(("b", SMALL)), noted(("a", SMALL), ("b", SMALL))]
+    assert len(set(found)) == len(found)
+    assert all(re.fullmatch("[0-9a-f]{64}", one) for one in found)
+
+
+def test_the_last_config_of_a_key_counts() -> None:
+    assert noted(("a", SMALL), ("a", LARGE)) == noted(("a", LARGE))
+
+
+def test_a_raced_and_a_stored_winner_give_the_same(this_gpu: FakeBackend) -> None:
+    script(this_gpu, block(64, 3000.0), block(128, 1000.0))
+    empty = kerntune.fingerprint()
+    call(64, 128)
+    raced = kerntune.fingerprint()
+    assert raced != empty
+    agreement._chosen.clear()
+    call(64, 128)
+    assert kerntune.fingerprint() == raced
+
+
+def test_another_winner_gives_another(this_gpu: FakeBackend, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("KERNTUNE_TUNE", "force")
+    script(this_gpu, block(64, 3000.0), block(128, 1000.0))
+    call(64, 128)
+    first = kerntune.fingerprint()
+    script(this_gpu, block(64, 1000.0), block(128, 3000.0))
+    call(64, 128)
+    assert kerntune.fingerprint() != first
