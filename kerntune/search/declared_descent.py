@@ -81,8 +81,7 @@ class Descent:
         return any(self._reaches(start, config) for start in self.listed)
 
     def run(self, measure: Measure, prepare: Prepare, starts: Sequence[Config], spent: float = 0.0) -> Found:
-        """Descend from the fastest few of ``starts``, whose times ``measure`` knows. No start counts as a trial.
-        Nothing is tried where none of them can be used."""
+        """Descend from the fastest few of ``starts``, whose known times are no trials; not if none can be used."""
         history = _Further(measure, starts, self.trials)
         if history.fastest():
             self._try_further(history, prepare)

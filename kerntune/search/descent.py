@@ -80,8 +80,7 @@ def _untold(fields: Sequence[Field], twins: Twins) -> frozenset[str]:
 
 
 def _most_promising(history: History, choices: Sequence[Config]) -> list[Config]:
-    """The first few by expected improvement. The second is chosen as if the first were as fast as the best, so that
-    they aren't neighbours of each other."""
+    """The first few by expected improvement, each as if those before it were as fast as the best."""
     tried = history.tried()
     points = points_of([*tried, *choices])
     known, others = points[: len(tried)], points[len(tried) :]

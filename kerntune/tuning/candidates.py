@@ -146,8 +146,7 @@ class CandidatePool:
         return batch
 
     def first_compiled(self, indices: Sequence[int]) -> Iterator[CandidateResult]:
-        """As :meth:`compiled`, for a caller that stops early; the next :meth:`compiled` of the same candidates has
-        these results again and goes on."""
+        """As :meth:`compiled`, for a caller that stops early: the next :meth:`compiled` of the same has these, too."""
         for i, found in self.begin(indices).results():
             self._early[i] = i, found
             yield i, found

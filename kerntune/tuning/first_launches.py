@@ -300,8 +300,7 @@ class FirstLaunches:
 
 
 class _EndedFromOutside(Exception):
-    """The process is gone, and no launch is to blame; ``fault`` is what is said of one during which it happens
-    again, which is not remembered."""
+    """The process is gone, and no launch is to blame; the second time ``fault`` is raised, and not remembered."""
 
     def __init__(self, why: str, fault: LaunchFault | None = None) -> None:
         super().__init__(why)

@@ -158,8 +158,7 @@ class Isolation:
 
 
 def unsaid(gpu: Gpu) -> list[str]:
-    """What a device's setting takes away of the protection between processes, as far as no message of this process
-    contains it already."""
+    """What a device's setting takes away of the processes' protection, if no message has said so yet."""
     said = _messages.setdefault(gpu, set())
     found = [text for text in gpu.unprotected() if text not in said]
     said.update(found)
@@ -185,8 +184,7 @@ class KeptIsolation:
 
     @contextlib.contextmanager
     def keeping(self, seconds: float = KEPT_S) -> Iterator[None]:
-        """Tunings inside leave their process to the next one, which may come within so many seconds after the end; at 0
-        it is ended there."""
+        """Tunings inside leave their process to the next; it ends so many seconds after the last, at 0 at once."""
         with self._lock:
             self._keeping += 1
             self._stop_timer()

@@ -140,8 +140,7 @@ def estimate(trial: Trial, limit: float) -> None:
 
 
 def executions(program: Program, runs: int) -> tuple[list[float], bool]:
-    """Nanoseconds of single executions on copy 0, the L2 cache flushed and memory restored before each; and whether the
-    host was in time for one of them at least."""
+    """Nanoseconds of single runs on copy 0, flushed and restored before each; if the host was in time once."""
     pieces = flushed_runs(program.gpu, program.enqueue, runs, restore=program.restore)
     return [piece.ns() for piece in pieces], not all(piece.late for piece in pieces)
 

@@ -110,8 +110,7 @@ class TuneOptions:
         return cls(verification, _patience_now(patience), prune, None, keep, isolate_mode(isolate))
 
     def searching(self, search: Search | Descent | ComboSearch | RegisterScaling | None) -> TuneOptions:
-        """The options for a launch that may have a search of its own: with one that steps through a space, every
-        candidate of the list is waited for and run."""
+        """The options with a search, if any; for one that steps through a space, the whole list is run first."""
         if search is None:
             return self
         from kerntune.search.descent import RegisterScaling  # searches are loaded where there is one

@@ -264,8 +264,7 @@ class _Call:
         return self.launch(config)
 
     def _launch_untuned(self, site: Site, winners: Winners) -> Any:
-        """Launch with the nearest call's winner in that mode, else with the first config that can be; nothing is
-        stored. What was chosen stays for this process."""
+        """Launch with the nearest call's winner in that mode, else with the first config that can be; it stays."""
         near = winners.nearest(site) if winners.mode is TuneMode.NEAREST else None
         first = None if near is None else index_of(site, near.winner.config)
         if winners.mode is TuneMode.NEAREST:

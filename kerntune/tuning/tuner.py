@@ -196,8 +196,7 @@ class _Tuning:
         return self.trial_set.estimated_trials()
 
     def _pause_of(self) -> Callable[[], float]:
-        """What is done while only stragglers are compiled: the others are raced. The fastest of them is what stragglers
-        have to beat, or the winner if patience ends."""
+        """What a pause does, while only stragglers are compiled: race the others, which they have to beat."""
         end = math.inf
 
         def pause() -> float:
