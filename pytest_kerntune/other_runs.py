@@ -146,7 +146,7 @@ LOOKING = ("collectonly", "showfixtures", "show_fixtures_per_test", "setupplan")
 
 
 @dataclass(frozen=True)
-class Further:
+class ExtraTargets:
     """The results of the runs for further targets, by target; and which tests of this process have reported them."""
 
     runs: Mapping[str, RunReport] = field(default_factory=dict)
@@ -195,9 +195,9 @@ def run_further(config: pytest.Config, targets: Sequence[str], into: Path) -> Pa
     return into
 
 
-def read_further(targets: Sequence[str], folder: Path) -> Further:
+def read_further(targets: Sequence[str], folder: Path) -> ExtraTargets:
     """What :func:`run_further` left for ``targets``."""
-    return Further({t: read_run(_json(folder / t.replace(":", "-"))) for t in targets})
+    return ExtraTargets({t: read_run(_json(folder / t.replace(":", "-"))) for t in targets})
 
 
 def _run(config: pytest.Config, target: str, into: Path) -> None:

@@ -38,9 +38,16 @@ from pytest_kerntune.concurrency import CROWDED, Spread, in_turn
 from pytest_kerntune.fixture import GatedAutotune, Record
 from pytest_kerntune.marker import Marker, concerns, nodeid_of, read_marker
 from pytest_kerntune.options import Options
-from pytest_kerntune.other_runs import Further, read_further, run_further, runs_tests
+from pytest_kerntune.other_runs import ExtraTargets, read_further, run_further, runs_tests
 from pytest_kerntune.payload import Collected, attach, attach_unchecked, payload_from, payload_of
-from pytest_kerntune.run_conditions import Aside, DecisionWatch, covered, kernels_that_know_pytest, narrowed, unseen_gpu
+from pytest_kerntune.run_conditions import (
+    DecisionWatch,
+    RunFolders,
+    covered,
+    kernels_that_know_pytest,
+    narrowed,
+    unseen_gpu,
+)
 from pytest_kerntune.run_files import has_times, run_report, write_benchmark_json
 from pytest_kerntune.run_lifetime import collect_less, end_in_order, only_where, take
 from pytest_kerntune.terminal import Progress, write_summary, write_text
@@ -56,7 +63,7 @@ ERROR = pytest.StashKey["BaseException | None"]()
 NARROWED = "kerntune_narrowed"
 UNSEEN = "kerntune_unseen"
 STALE_OUTCOMES = "kerntune_stale_outcomes"
-YARDSTICK = "kerntune_yardstick"
+COMPARED_BASELINES = "kerntune_compared_baselines"
 DECISIONS = "kerntune_decisions"
 """The folder in which xdist's workers claim the numbers of their decisions."""
 
@@ -84,8 +91,8 @@ class Gate:
         self._narrowed = False
         self._unseen: set[str] = set()
         self._stale_outcomes: dict[str, str] = {}
-        self._aside = Aside(config)
-        self._further = Further()
+        self._aside = RunFolders(config)
+        self._further = ExtraTargets()
         self._loss = DeviceLoss()
         self._ended: dict[str, str] = {}
         """On xdist's controller: tests in which a worker's GPU was lost, and why."""
@@ -154,7 +161,9 @@ class Gate:
         started.share(*self._aside.place, self._aside.folder(DECISIONS, lambda into: into) if several else None)
         others = () if backend is not None else started.narrow()
         if self.options.yardstick_name:
-            folder = self._aside.folder(YARDSTICK, lambda into: self._made_yardstick(into, started.compiled_for))
+            folder = self._aside.folder(
+                COMPARED_BASELINES, lambda into: self._made_yardstick(into, started.compiled_for)
+            )
             started.hold_against(folder, self.options.yardstick_name)
         if self.options.anchor:
             folder = self._aside.folder(ANCHOR, self._made_anchor)

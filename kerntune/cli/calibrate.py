@@ -17,7 +17,7 @@ from kerntune.gate.gpu_capture import pairs_for
 from kerntune.gate.replay import CALIBRATION_PROCESSES, calibrate
 from kerntune.gpu.base import Backend
 from kerntune.gpu.probe import find_backend
-from kerntune.timing.paired_processes import PairedWork
+from kerntune.timing.paired_processes import paired_work
 from kerntune.timing.worker.pool import Pairs
 
 HIDDEN = "its memory holds addresses, so it can't be run outside its test"
@@ -64,7 +64,7 @@ def _case(store: BaselineStore, backend: Backend, pairs: Pairs, path: Path, patt
         return ""
     if recording.hidden_pointers:
         return f"{baseline.case}: {HIDDEN}"
-    work = PairedWork(recording, recording, recording.storages, store.artifacts(backend.spec.target))
+    work = paired_work(recording, recording, recording.storages, store.artifacts(backend.spec.target))
     gpu, timer = backend.gpu, baseline.sample.protocol.timer
     seen_ns = baseline.sample.times_ns if timer in TIMERS else ()  # a whole call's time is not its kernels'
     assert gpu is not None

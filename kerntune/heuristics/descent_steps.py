@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from math import prod
 
 import msgspec
@@ -70,7 +70,7 @@ class Neighbourhood(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     ``mix_order`` keeps ``XBLOCK`` within ``RSPLIT_SIZE``, ``whole_splits`` a divisor of it; a config without an
     ``XBLOCK`` has no legal step there. ``dot_rblock`` keeps a native matmul's blocks, times that many reduced elements
     if the config has no R0 block, within one Triton tensor. ``elements_per_warp`` are the fewest that a block may have.
-    ``names`` are a kernel's own names of Inductor's blocks.
+    ``names`` are a kernel's own names of Inductor's blocks, ``constraints`` what the user demands of every config.
     """
 
     fields: tuple[Field, ...]
@@ -80,6 +80,7 @@ class Neighbourhood(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     dot_rblock: int = 1
     elements_per_warp: int = 0
     names: dict[str, str] = {}
+    constraints: tuple[Callable[[Config], bool], ...] = ()
 
     def neighbours(self, config: Config, field: Field) -> tuple[Config, ...]:
         """Legal configs one step away along a field; none if the config doesn't set it."""
@@ -115,7 +116,9 @@ class Neighbourhood(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return tuple(sorted(found, key=lambda step: _apart(config, step)))
 
     def is_legal(self, config: Config) -> bool:
-        """Whether a kernel of this kind can be compiled for the config."""
+        """Whether a kernel of this kind can be compiled for the config, and the constraints allow it."""
+        if not all(holds(config) for holds in self.constraints):
+            return False
         if self.mix_order:
             return self._is_legal_mix_order(config)
         if self.native_matmul:

@@ -29,7 +29,7 @@ from kerntune.gpu.program import First
 from kerntune.static.occupancy import Violation, launch_violations
 from kerntune.tuning.candidates import CandidatePool, pool_of
 from kerntune.tuning.consensus import CandidateWork
-from kerntune.tuning.tuning_result import Tuned, nothing_left
+from kerntune.tuning.tuning_result import TuningResult, nothing_left
 
 LAUNCHES_NOTHING = "its grid is empty, so there is nothing to time"
 NOT_MEASURED = "the device was busy"
@@ -60,7 +60,7 @@ def _empty(probe: Probe) -> bool:
     return 0 in probe.grid
 
 
-def unraced(capture: Capture, pool: CandidatePool, incumbent: int | None, why: str) -> Tuned:
+def unraced(capture: Capture, pool: CandidatePool, incumbent: int | None, why: str) -> TuningResult:
     """The outcome without a race: the incumbent, else the first candidate in config order that can be used.
 
     :class:`TuningError` if none can.
@@ -71,7 +71,7 @@ def unraced(capture: Capture, pool: CandidatePool, incumbent: int | None, why: s
     for index in sorted(pool.probes, key=lambda i: (i != incumbent, i)):
         broken = "" if _empty(pool.probes[index]) else _broken(capture, pool.probes[index])
         if not broken:
-            return Tuned(index, recording, {}, tuple(failures), unraced=why)
+            return TuningResult(index, recording, {}, tuple(failures), unraced=why)
         failures.append(FailedTrial(pool.site.kernel, pool.site.candidates[index].config, broken))
     raise nothing_left(pool.site, failures)
 

@@ -24,7 +24,7 @@ from kerntune.errors import UsageError
 from kerntune.kernels.dispatch.launch_path import Observer, watch
 from kerntune.tuning.cache.store_client import store_url
 from kerntune.tuning.isolation import Isolate
-from kerntune.tuning.verification import Verification, Verify, verify_mode
+from kerntune.tuning.verification import Verification, Verify, one_of, verify_mode
 
 if TYPE_CHECKING:
     from kerntune.search import ComboSearch, Descent, Search
@@ -110,8 +110,7 @@ class TuneOptions:
         return cls(verification, _patience_now(patience), prune, None, keep, isolate_mode(isolate))
 
     def searching(self, search: Search | Descent | ComboSearch | RegisterScaling | None) -> TuneOptions:
-        """The options for a launch that may have a search of its own: with one that steps through a space, every
-        candidate of the list is waited for and run."""
+        """The options with a search, if any; for one that steps through a space, the whole list is run first."""
         if search is None:
             return self
         from kerntune.search.descent import RegisterScaling  # searches are loaded where there is one
@@ -130,8 +129,7 @@ def options_of(tuner: Any, *, keep: bool = True) -> TuneOptions:
 
 
 def options_of_policy(policy: Policy) -> TuneOptions:
-    """The options of the tests that a policy is for. All compilations are waited for: a winner must not depend on how
-    busy the machine is."""
+    """Options of a policy's tests. All compilations are waited for: no winner may depend on a busy machine."""
     return TuneOptions.now(
         verify=policy.verify,
         verify_ignore=policy.verify_ignore,
@@ -141,13 +139,8 @@ def options_of_policy(policy: Policy) -> TuneOptions:
 
 
 def isolate_mode(given: str | Isolate | None) -> Isolate:
-    """Where candidates are launched first: what is given, else ``KERNTUNE_ISOLATE``, else ``auto``. :class:`UsageError`
-    for anything else."""
-    text = given or os.environ.get(ISOLATE) or Isolate.AUTO
-    try:
-        return Isolate(text)
-    except ValueError:
-        raise UsageError(f"isolate is {text!r}; it can be auto, always or off") from None
+    """As given, else as ``KERNTUNE_ISOLATE`` says, else ``auto``. :class:`UsageError` for anything else."""
+    return one_of(Isolate, given or os.environ.get(ISOLATE) or Isolate.AUTO, "isolate")
 
 
 def tune_mode(given: str | TuneMode | None = None) -> TuneMode:
@@ -156,12 +149,7 @@ def tune_mode(given: str | TuneMode | None = None) -> TuneMode:
 
     :class:`UsageError` for anything else.
     """
-    text = given or os.environ.get(TUNE) or TuneMode.AUTO
-    try:
-        return TuneMode(text)
-    except ValueError:
-        where = TUNE if not given else "tune"
-        raise UsageError(f"{where} is {text!r}; it can be auto, frozen, force or nearest") from None
+    return one_of(TuneMode, given or os.environ.get(TUNE) or TuneMode.AUTO, "tune" if given else TUNE)
 
 
 def mode_of(tuner: Any, *, keep: bool = True) -> TuneMode:
@@ -224,31 +212,26 @@ def _content_of_dumps(text: str) -> None:
     keeps_content()
 
 
-def _free(text: str) -> None:
-    """A file, a folder, names."""
-
+FREE = (
+    "KERNTUNE_BANDWIDTH", "KERNTUNE_CACHE_DIR", "KERNTUNE_DUMP", "KERNTUNE_LOG", "KERNTUNE_SHAPES",
+    "KERNTUNE_SHARED_GPU", "KERNTUNE_STORE_PROCESS_URL", "KERNTUNE_WINNERS",
+)  # fmt: skip
+"""They hold a file, a folder, names: any text."""
 
 CHECKS: Mapping[str, Callable[[str], object]] = {
-    "KERNTUNE_BANDWIDTH": _free,
-    "KERNTUNE_CACHE_DIR": _free,
     compiler_tokens.SWITCH: lambda text: compiler_tokens.token_count(),
-    "KERNTUNE_DUMP": _free,
     "KERNTUNE_DUMP_CONTENT": _content_of_dumps,
     forking.SWITCH: _switch,
     ISOLATE: isolate_mode,
-    "KERNTUNE_LOG": _free,
     "KERNTUNE_NVTX": _switch,
     PATIENCE: checked_patience,
-    "KERNTUNE_SHAPES": _free,
-    "KERNTUNE_SHARED_GPU": _free,
     "KERNTUNE_SIGTERM": _switch,
     "KERNTUNE_STORE": lambda text: store_url(),
     "KERNTUNE_STORE_BINARIES": lambda text: store_url(),
-    "KERNTUNE_STORE_PROCESS_URL": _free,
     SWITCH_INTERVAL: _switch,
     TUNE: lambda text: tune_mode(),
     VERIFY: verify_mode,
-    "KERNTUNE_WINNERS": _free,
+    **dict.fromkeys(FREE, str),
 }
 """By a variable's name what raises :class:`UsageError` for a text that it can't be."""
 
@@ -257,27 +240,21 @@ def check_variables() -> None:
     """:class:`UsageError` for the first variable of this process's environment that is what it can't be: its name, and
     what it can be. An empty one counts as none."""
     for name, check in CHECKS.items():
-        if text := os.environ.get(name):
-            _check(name, text, check)
-
-
-def _check(name: str, text: str, check: Callable[[str], object]) -> None:
-    try:
-        check(text)
-    except UsageError as exc:
-        if name in str(exc):
-            raise
-        raise UsageError(f"{name}: {exc}") from None
+        try:
+            if text := os.environ.get(name):
+                check(text)
+        except UsageError as exc:
+            raise exc if name in str(exc) else UsageError(f"{name}: {exc}") from None
 
 
 def unknown_variables(environ: Mapping[str, str] = os.environ) -> list[str]:
     """What is named as if kerntune read it, and isn't: a sentence each."""
-    return [_unknown(name) for name in sorted(environ) if name.startswith(PREFIX) and name not in CHECKS]
-
-
-def _unknown(name: str) -> str:
-    near = difflib.get_close_matches(name, CHECKS, 1)
-    return f"{name} is read by nothing" + (f"; is it {near[0]}?" if near else "")
+    found = []
+    for name in sorted(environ):
+        if name.startswith(PREFIX) and name not in CHECKS:
+            near = difflib.get_close_matches(name, CHECKS, 1)
+            found.append(f"{name} is read by nothing" + (f"; is it {near[0]}?" if near else ""))
+    return found
 
 
 _WATCHED: list[Observer] | None = None
@@ -298,14 +275,11 @@ def watch_environment() -> None:
 
 
 def observers_of(environment: Mapping[str, str]) -> list[Observer]:
-    """The observers that variables ask for; :class:`UsageError` for a value that one can't have."""
+    """The observers that variables, which have been checked, ask for."""
     from kerntune.tuning.context import NVTX, NvtxRanges  # its compiler loads Triton, which the gate does without
 
     found: list[Observer] = []
-    text = environment.get(NVTX, "")
-    if text not in ("", "0", "1"):
-        raise UsageError(f"{NVTX} is {text!r}; it can be 1 or 0")
-    if text == "1":
+    if environment.get(NVTX) == "1":
         found.append(NvtxRanges())
     if file := environment.get("KERNTUNE_BANDWIDTH", ""):
         from kerntune.tuning.bandwidth_report import bandwidth  # not loaded by programs that don't ask for it

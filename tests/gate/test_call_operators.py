@@ -142,7 +142,7 @@ def judged(
         first.judge(before, data())
     with run() as second:
         x = data()
-        moved_work.KEPT[tuple(x.shape)] = torch.softmax(x, -1)
+        moved_work.KEPT_TENSORS[tuple(x.shape)] = torch.softmax(x, -1)
         moved_work.CACHE.clear()
         return second.judge(fn, x, **policy)
 

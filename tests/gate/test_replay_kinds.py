@@ -135,7 +135,7 @@ def test_kernels_that_follow_addresses_run_in_this_process(
     it = replayer(mine)
     where: list[str] = []
     monkeypatch.setattr(it, "_replay_here", lambda *a: where.append("here"))
-    monkeypatch.setattr(it, "work", lambda *a: module.PairedWork(before, mine, (), {}))
+    monkeypatch.setattr(it, "work", lambda *a: module.paired_work(before, mine, (), {}))
     monkeypatch.setattr(module, "compare", lambda pairs, work, *a: where.append(f"there {pairs} {work.results}"))
     it.replay(before, {}, 0.99, 0.1, None, True)
     assert where == ["here" if here else "there processes True"]

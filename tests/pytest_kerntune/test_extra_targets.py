@@ -14,7 +14,7 @@ from kerntune.errors import KerntuneError
 from kerntune.gate.report import RunReport, counts
 from pytest_kerntune import unattended
 from pytest_kerntune.options import OPTIONS, resolve
-from pytest_kerntune.other_runs import UNATTENDED, Further, arguments, run_further
+from pytest_kerntune.other_runs import UNATTENDED, ExtraTargets, arguments, run_further
 
 pytest_plugins = ["pytester"]
 pytestmark = pytest.mark.usefixtures("keep_libraries")
@@ -182,7 +182,7 @@ def test_results_of_a_test_that_fails_there() -> None:
     slower = outcome("t.py::b", Verdict.REGRESSED, Outcome.FAIL)
     gone = outcome("t.py::a", Verdict.STALE, Outcome.WARN, "old")
     failed = {"t.py::a": "assert 1 == 2", "t.py::b": "REGRESSED", "t.py::c": "ImportError"}
-    further = Further({"hip:gfx942": RunReport((passes, slower, gone), failed=failed)})
+    further = ExtraTargets({"hip:gfx942": RunReport((passes, slower, gone), failed=failed)})
     assert further.tests == ["t.py::a", "t.py::b", "t.py::c"]
     assert further.stale == [gone]
     assert further.results("t.py::b") == [slower]

@@ -28,7 +28,7 @@ from kerntune.tuning.prescreen import lowest_costs_first
 from kerntune.tuning.race import Estimates
 from kerntune.tuning.tune_options import TuneOptions
 from kerntune.tuning.tuner import tune
-from kerntune.tuning.tuning_result import Tuned
+from kerntune.tuning.tuning_result import TuningResult
 
 BLOCKS = (32, 64, 128, 256, 512)
 TIMES = (10_000.0, 10_020.0, 10_300.0, 14_000.0, 9e6)
@@ -56,7 +56,7 @@ def raced(
     incumbent: int | None = None,
     seed: int = 0,
     together: bool = True,
-) -> Tuned:
+) -> TuningResult:
     """A tuning of scale_kernel. ``rules`` are times by BLOCKS, or whole rules; ``together``: looks begin once all is
     compiled."""
     scripted = [r if isinstance(r, Rule) else block(b, r) for b, r in zip(BLOCKS, rules, strict=True)]

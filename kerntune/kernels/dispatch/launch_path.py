@@ -174,7 +174,7 @@ class _Absent:
 ABSENT = _Absent()
 
 
-class Ran(NamedTuple):
+class LaunchOutcome(NamedTuple):
     """The outcome of the long way: the launch's result, and the config that was chosen before (None if it was tuned in
     this call, or launched by something else)."""
 
@@ -182,7 +182,7 @@ class Ran(NamedTuple):
     config: Any = None
 
 
-Slow = Callable[[Sequence[Any], dict[str, Any]], Ran]
+Slow = Callable[[Sequence[Any], dict[str, Any]], LaunchOutcome]
 
 
 @dataclass(frozen=True)
@@ -225,7 +225,7 @@ class LaunchPath:
     def retire(self) -> None:
         """Drop all, and from now on pass each call to the tuner's ``run``, looked up at the call."""
         tuner = self._tuner
-        self._slow = lambda args, kwargs: Ran(tuner.run(*args, **kwargs))
+        self._slow = lambda args, kwargs: LaunchOutcome(tuner.run(*args, **kwargs))
         self.drop()
 
     def _first(self, grid: Any, /, *args: Any, **kwargs: Any) -> Any:
@@ -254,7 +254,7 @@ class LaunchPath:
             self._add_entry(ran, args, kwargs)
         return ran.result
 
-    def _add_entry(self, ran: Ran, args: Sequence[Any], kwargs: dict[str, Any]) -> None:
+    def _add_entry(self, ran: LaunchOutcome, args: Sequence[Any], kwargs: dict[str, Any]) -> None:
         """Prepare the launch that was just done, if that is possible."""
         prepared = self._prepared(args, kwargs)
         key = None if prepared is None else prepared.key(*args, **kwargs)
@@ -336,7 +336,9 @@ class LaunchPath:
             globals=bool(jit.used_global_vals),
         )
 
-    def _entry(self, form: Form, ran: Ran, args: Sequence[Any], kwargs: dict[str, Any]) -> tuple[Any, ...] | None:
+    def _entry(
+        self, form: Form, ran: LaunchOutcome, args: Sequence[Any], kwargs: dict[str, Any]
+    ) -> tuple[Any, ...] | None:
         """What a launch needs that isn't in the call (:data:`~kerntune.kernels.dispatch.codegen.ENTRY`)."""
         tuner, kernel = self._tuner, ran.result
         named = dict(zip(tuner.arg_names, args, strict=False))
@@ -357,7 +359,9 @@ class LaunchPath:
             layers, jit = compat.heuristic_layers(self._tuner.fn)
             words = config.all_kwargs()
             fixed = KernelWithConfig(jit, words)
-            path = LaunchPath(fixed, lambda args, kwargs: Ran(fixed.run(args, kwargs), fixed.best_config), Needs())
+            path = LaunchPath(
+                fixed, lambda args, kwargs: LaunchOutcome(fixed.run(args, kwargs), fixed.best_config), Needs()
+            )
             self._stages[id(config)] = Stage(config, layers, self._tuner.arg_names, path, words)
         return self._stages[id(config)]
 

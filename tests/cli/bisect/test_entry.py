@@ -9,7 +9,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from cli.command import Command, Ran
+from cli.command import Command, CommandResult
 from kerntune.cli.bisect import entry
 from kerntune.cli.bisect.entry import Conclusion
 from kerntune.gpu.probe import has_cuda
@@ -72,7 +72,7 @@ class Repository:
         self.git("commit", "-qm", name)
         self.git("tag", name)
 
-    def run(self, *words: object) -> Ran:
+    def run(self, *words: object) -> CommandResult:
         return self._kerntune("bisect", *words, "--", "test_it.py::test_scale")
 
 

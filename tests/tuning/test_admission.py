@@ -1,24 +1,28 @@
-"""Each config starts from what its own hook leaves, and no user's memory holds anything of it afterwards."""
+"""What may not be launched or raced: what needs too much, what faults; and what each config's own hook leaves."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import msgspec
 import pytest
 import torch
 import triton
 import triton.language as tl
 from fake_runs import COMPILER, N, by_block, captured, script
+from samples import H100, binary
 
 import kerntune
 from kerntune.capture import Capture
 from kerntune.capture.recorder import record
+from kerntune.compiling.binary.elf import CubinResources
 from kerntune.gpu.program import Loader
 from kerntune.gpu.script import RIGHT
 from kerntune.gpu.scripted import FakeBackend, FakeGpu, FakeWork
 from kerntune.gpu.scripted_work import BufferContent, Filled
-from kerntune.tuning.admission import first_contents
+from kerntune.tuning import admission
+from kerntune.tuning.admission import MAX_CLUSTER, FirstLaunchFault, FirstLaunchFaults, first_contents, misfit
 from kerntune.tuning.tune_call import tune_call
 from kerntune.tuning.tune_options import TuneOptions
 from kerntune.tuning.tuner import memory_before, tune
@@ -216,3 +220,120 @@ def test_a_card_full_of_memory_is_kept_in_the_hosts(backend: FakeBackend) -> Non
     )
     assert gpu.peak_bytes < held // 10
     assert contents(gpu, y) == [bytes([GARBAGE])]
+
+
+# resources
+
+
+@pytest.fixture
+def registers(monkeypatch: pytest.MonkeyPatch) -> Any:
+    """Sets the number of registers in the cubin."""
+
+    def say(count: int) -> None:
+        resources = CubinResources("add_kernel", count, 0, 0, 128, 0, ("add_kernel",))
+        monkeypatch.setattr(admission, "cubin_resources", lambda data, symbol: resources)
+
+    return say
+
+
+def test_what_fits_is_let_through(registers: Any) -> None:
+    registers(64)
+    assert misfit(binary(shared=H100.shared_memory_per_block, num_warps=8), b"", H100) == ""
+
+
+@pytest.mark.parametrize(
+    ("count", "changes", "words"),
+    [
+        (32, {"shared": H100.shared_memory_per_block + 1}, "shared memory: needs 232,449 bytes a block"),
+        (32, {"num_warps": 64}, "threads: needs 2,048 a block, the device has 1,024"),
+        (255, {"num_warps": 32}, "registers: needs 262,144 a block, the device has 65,536"),
+        (32, {"num_ctas": MAX_CLUSTER * 2}, "cluster: needs 32 blocks, the device has 16"),
+    ],
+)
+def test_each_limit_is_named(registers: Any, count: int, changes: dict[str, Any], words: str) -> None:
+    registers(count)
+    assert words in misfit(binary(**changes), b"", H100)
+
+
+def test_a_file_that_does_not_say_is_left_to_the_driver() -> None:
+    assert misfit(binary(), b"no ELF file", H100) == ""
+    hip = msgspec.structs.replace(binary(), kind="hsaco")
+    assert misfit(hip, b"", H100) == ""
+
+
+# failed first launches: which are open, which are remembered, who is to blame
+
+
+def fault(number: int, hung: bool = False, contents: tuple[str, ...] = ()) -> FirstLaunchFault:
+    work: Any = (f"code {number}", (number, 1, 1), contents)
+    compiled: Any = None
+    return FirstLaunchFault("it faulted", compiled, work, f"code {number}", [number, number + 100], hung)
+
+
+def faults(*given: FirstLaunchFault) -> FirstLaunchFaults:
+    found = FirstLaunchFaults("k")
+    for one in given:
+        found.add(one)
+    return found
+
+
+def test_a_fault_is_found_by_its_work_before_and_after_it_is_settled() -> None:
+    one, two = fault(1), fault(2, contents=("mine",))
+    found = faults(one)
+    assert found.settle() == [one]
+    found.add(two)
+    assert (found.like(one.work), found.like(two.work), found.like(fault(3).work)) == (one, two, None)
+    assert found.like(fault(2).work) is None, "on other contents"
+    assert found.has(fault(2).work[:2])
+    assert found.has(one.work[:2])
+    assert not found.has(fault(3).work[:2])
+    assert found.indices() == [2, 102, 1, 101]
+    assert found.settle() == [two]
+    assert found.settle() == []
+
+
+def test_those_that_hung_are_taken_to_be_launched_once_more() -> None:
+    found = faults(fault(1), fault(2, hung=True), fault(3, hung=True))
+    assert found.hangs == 2
+    assert [one.work[0] for one in found.take_hung()] == ["code 2", "code 3"]
+    assert found.hangs == 0
+    assert found.indices() == [1, 101]
+
+
+@pytest.mark.parametrize(
+    ("open_", "incumbent", "good", "blamed"),
+    [
+        (0, None, 0, False),
+        (0, 1, 0, False),
+        (1, None, 0, True),
+        (1, None, 1, False),
+        (2, None, 1, True),
+        (1, 0, 9, True),
+        (1, 5, 9, False),
+    ],
+)
+def test_the_call_is_to_blame_for_most_and_for_the_incumbent(
+    open_: int, incumbent: int | None, good: int, blamed: bool
+) -> None:
+    assert faults(*map(fault, range(open_))).blame_call(incumbent, good) is blamed
+
+
+def test_settled_ones_blame_nobody() -> None:
+    found = faults(fault(0), fault(1))
+    found.settle()
+    assert not found.blame_call(0, 0)
+
+
+@pytest.mark.parametrize(("count", "hung", "doubt"), [(11, 0, False), (12, 0, True), (2, 2, False), (3, 3, True)])
+def test_doubt_comes_with_many_faults_and_none_that_is_good(count: int, hung: int, doubt: bool) -> None:
+    found = faults(*(fault(i, hung=i < hung) for i in range(count)))
+    assert found.in_doubt(0) is doubt
+    assert not found.in_doubt(1)
+    assert not found.without_hope(1, 1)
+    assert found.without_hope(0, 1) is doubt
+
+
+def test_a_fault_is_no_hang_and_is_found_again_unless_it_is_said() -> None:
+    found = FirstLaunchFault("it faulted", None, ("c", (1, 1, 1), ()), "c", [0])  # type: ignore[arg-type]
+    assert (found.hung, found.passing) == (False, False)
+    assert faults(found).hangs == 0
