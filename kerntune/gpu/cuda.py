@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import contextlib
 import platform
-from collections.abc import Callable, Sequence
+import warnings
+from collections.abc import Callable, Iterator, Sequence
 from statistics import median
 from typing import Any
 
@@ -23,7 +24,7 @@ from kerntune.gpu.driver_gpu import DriverGpu, HostBuffer, borrowed
 from kerntune.gpu.host_gpus import device_state, mps_folder, unprotected_by
 from kerntune.kernels import compat
 from kerntune.kernels.access import Access
-from kerntune.kernels.compat.inductor_parts import before_compiled
+from kerntune.kernels.compat import inductor_parts
 
 COMPUTE_MODE, COMPUTE_DEFAULT, MPS_ENABLED = 20, 0, 133
 """Numbers of ``CUdevice_attribute`` and of ``CUcomputemode`` (cuda.h); drivers before 12.3 don't know the last."""
@@ -206,6 +207,41 @@ class CudaTensors:
 
     def supply(self, tensor: Any, values: Any) -> None:
         """Nothing is to be done: the kernel itself computes them."""
+
+
+@contextlib.contextmanager
+def before_compiled(begin: Callable[[contextlib.ExitStack], None]) -> Iterator[Sequence[str]]:
+    """``begin`` is called before a function compiled by ``torch.compile`` runs meanwhile, with a stack that closes at
+    the end: now if such a function may exist, else when the first is made. Torch's compiler isn't imported for a call
+    that has none. Where this torch has moved a part that ``begin`` needs, a warning names the part, and kernels that
+    aren't compiled by torch are captured as always."""
+    import torch
+
+    with contextlib.ExitStack() as stack:
+        original, first = torch.compile, iter([True])
+
+        def compile_(*args: Any, **kwargs: Any) -> Any:
+            if next(first, False):
+                _begin(begin, stack)
+            return original(*args, **kwargs)
+
+        if inductor_parts.inductor_is_used():
+            _begin(begin, stack)
+        else:
+            torch.compile = compile_
+            stack.callback(setattr, torch, "compile", original)
+        yield ()
+
+
+def _begin(begin: Callable[[contextlib.ExitStack], None], stack: contextlib.ExitStack) -> None:
+    why = inductor_parts.why_gate_is_off()
+    if not why:
+        try:
+            begin(stack)
+        except BackendError as exc:
+            why = f"{exc}: {inductor_parts.GATE_OFF}"
+    if why:
+        warnings.warn(f"kernels of functions compiled by torch are not captured: {why}", RuntimeWarning, stacklevel=2)
 
 
 class CudaBackend:

@@ -90,6 +90,13 @@ def interprets() -> bool:
     return bool(knobs.runtime.interpret)
 
 
+def triton_folder() -> str:
+    """Triton's cache of this process."""
+    from triton import knobs
+
+    return str(knobs.cache.dir)
+
+
 def cache_dir_set() -> str | None:
     """The folder that this process has set for Triton's cache itself (``knobs.cache.dir = ...``), not by an environment
     variable; None if it has set none."""

@@ -201,7 +201,7 @@ class KernelCall:
         if self.tx is None:
             return op(*given)
         torch_private.output_code(self.tx, op, given)
-        return torch_private.none_variable(self.tx)
+        return torch_private.constant_variable(None)
 
     def _written(self) -> frozenset[int]:
         """Numbers of the tensors that the launch may write."""
