@@ -11,7 +11,7 @@ from kerntune.errors import BackendError, MeasurementError
 from kerntune.gpu.base import Buffer, one_by_one
 from kerntune.gpu.compare import Difference, compare_bytes
 from kerntune.gpu.script import FIRST, GARBAGE, Script
-from kerntune.gpu.scripted_work import BuffersByAddress, FakeBuffer, Filled, OwnBuffer, Repeated, Scattered, Shifted
+from kerntune.gpu.scripted_work import BuffersByAddress, FakeBuffer, OwnBuffer, Repeated, Scattered, Shifted, filled
 
 if TYPE_CHECKING:
     from kerntune.gpu.fake_cuda import StandIns
@@ -162,7 +162,7 @@ class FakeMemory:
     def fill(self, buffer: Buffer, byte: int) -> None:
         """At once."""
         assert isinstance(buffer, FakeBuffer)
-        buffer.content = Filled(byte)
+        buffer.content = filled(byte)
 
     def _containing(self, address: int) -> FakeBuffer | None:
         exact = self._buffers.at(address)

@@ -17,14 +17,7 @@ from typing import Protocol, Union
 
 import numpy as np
 
-from kerntune.gpu.number_formats import (
-    BITS,
-    FLOAT_FORMATS,
-    INTEGER_FORMATS,
-    ElementCounts,
-    NumberFormat,
-    count_differences,
-)
+from kerntune.gpu.number_formats import ElementCounts, NumberFormat, count_differences, format_of
 from kerntune.gpu.result_kernels import OUT, PREFIX
 
 _MASK = (1 << 61) - 1
@@ -40,25 +33,6 @@ class BufferContent(Protocol):
 
     def read(self, start: int, count: int) -> bytes:
         """Some of its bytes."""
-
-
-@dataclass(frozen=True)
-class Filled:
-    """One byte all over."""
-
-    byte: int
-
-    @property
-    def key(self) -> int:
-        """The byte."""
-        return self.byte
-
-    def read(self, start: int, count: int) -> bytes:
-        """The byte, as often as it stands there."""
-        return bytes([self.byte]) * count
-
-
-_ZEROS = Filled(0)
 
 
 @dataclass(frozen=True)
@@ -101,6 +75,11 @@ class Repeated:
         return (self.data * (-(-(start + count) // len(self.data))))[start : start + count]
 
 
+def filled(byte: int) -> Repeated:
+    """One byte all over."""
+    return Repeated(bytes([byte]))
+
+
 @dataclass(frozen=True)
 class Joined:
     """The first ``count`` bytes of one content, then those of another at their places."""
@@ -122,7 +101,7 @@ class Joined:
 
 @dataclass(frozen=True)
 class Shifted:
-    """What stands from ``offset`` on."""
+    """What stands from ``offset`` on; a content that begins later, where that is negative."""
 
     content: BufferContent
     offset: int
@@ -134,24 +113,7 @@ class Shifted:
 
     def read(self, start: int, count: int) -> bytes:
         """Further on."""
-        return self.content.read(self.offset + start, count)
-
-
-@dataclass(frozen=True)
-class _Placed:
-    """A content that begins at ``offset``."""
-
-    content: BufferContent
-    offset: int
-
-    @property
-    def key(self) -> int:
-        """Of both."""
-        return hash((self.content.key, self.offset, 6)) & _MASK
-
-    def read(self, start: int, count: int) -> bytes:
-        """From there on."""
-        return self.content.read(start - self.offset, count) if count else b""
+        return self.content.read(self.offset + start, count) if count else b""
 
 
 @dataclass(frozen=True)
@@ -176,29 +138,6 @@ class Flipped:
 
 
 @dataclass(frozen=True)
-class PartlyWritten:
-    """A content in which some ranges of bytes, from an offset to another one, are those of an earlier one."""
-
-    content: BufferContent
-    earlier: BufferContent
-    ranges: tuple[tuple[int, int], ...]
-
-    @property
-    def key(self) -> int:
-        """Of all three."""
-        return hash((self.content.key, self.earlier.key, self.ranges, 8)) & _MASK
-
-    def read(self, start: int, count: int) -> bytes:
-        """From both."""
-        found = bytearray(self.content.read(start, count))
-        for begin, end in self.ranges:
-            low, high = max(begin, start), min(end, start + count)
-            if low < high:
-                found[low - start : high - start] = self.earlier.read(low, high - low)
-        return bytes(found)
-
-
-@dataclass(frozen=True)
 class Mark:
     """What a launch does to a buffer: near ``byte``, at ``place`` among the launch's pointers. The bytes depend on the
     earlier contents: a launch that runs twice without a restore, or from other memory, leaves others. ``flips`` are
@@ -213,7 +152,9 @@ class Mark:
         """What stands there afterwards."""
         left: BufferContent = Scattered(self.seed_after(before.key), self.byte)
         left = Flipped(left, self.flips) if self.flips else left
-        return PartlyWritten(left, before, self.skips) if self.skips else left
+        for begin, end in self.skips:
+            left = Joined(left, begin, Joined(before, end, left))
+        return left
 
     def seed_after(self, key: int) -> int:
         """The seed of what stands there after a content of that key."""
@@ -237,6 +178,9 @@ def _scattered_key(seed: int, byte: int) -> int:
     return hash((seed, byte, 1)) & _MASK
 
 
+ZEROS = filled(0)
+
+
 class FakeBuffer:
     """Memory with real contents. Launches leave ``users`` own as it is; ``whole`` is what it is a piece of, which is
     there as long.
@@ -249,7 +193,7 @@ class FakeBuffer:
         self,
         address: int,
         nbytes: int,
-        content: BufferContent = _ZEROS,
+        content: BufferContent = ZEROS,
         users: bool = False,
         whole: FakeBuffer | None = None,
     ) -> None:
@@ -287,7 +231,7 @@ class FakeBuffer:
     def put_at(self, offset: int, data: bytes) -> None:
         """Let the bytes from ``offset`` on be these."""
         if data:
-            written, end = _Placed(Repeated(data), offset), offset + len(data)
+            written, end = Shifted(Repeated(data), -offset), offset + len(data)
             self.content = Joined(self.content, offset, Joined(written, end, self.content))
 
 
@@ -390,11 +334,7 @@ def run_result_kernel(symbol: str, given: KernelArguments) -> None:
     elif name.startswith("mark"):
         _mark(given, int(name.removeprefix("mark")))
     else:
-        _count(given, _format(name.removeprefix("count_")))
-
-
-def _format(name: str) -> NumberFormat:
-    return FLOAT_FORMATS.get(name) or INTEGER_FORMATS.get(name) or BITS
+        _count(given, format_of({name.removeprefix("count_")}))
 
 
 def _equal(given: KernelArguments, width: int) -> None:
@@ -404,8 +344,6 @@ def _equal(given: KernelArguments, width: int) -> None:
 
 
 def _mark(given: KernelArguments, width: int) -> None:
-    import numpy as np
-
     kind = f"<u{width}"
     x, y = (np.frombuffer(_read(given, name, width), kind) for name in ("a", "b"))
     buffer, offset = _place(given, "mask")

@@ -17,7 +17,7 @@ from kerntune.capture.recorder import record
 from kerntune.gpu.program import Loader
 from kerntune.gpu.script import RIGHT
 from kerntune.gpu.scripted import FakeBackend, FakeGpu, FakeWork
-from kerntune.gpu.scripted_work import BufferContent, Filled
+from kerntune.gpu.scripted_work import BufferContent, filled
 from kerntune.tuning.admission import first_contents
 from kerntune.tuning.tune_call import tune_call
 from kerntune.tuning.tune_options import TuneOptions
@@ -44,7 +44,7 @@ class Sum:
         self.split = split
 
     def left(self, before: BufferContent) -> BufferContent:
-        return Filled((before.read(0, 1)[0] * self.split + RIGHT) % 256)
+        return filled((before.read(0, 1)[0] * self.split + RIGHT) % 256)
 
 
 def by_content(gpu: FakeGpu, function: Any, grid: Any, params: Sequence[Any], addresses: Any) -> Callable[[], None]:
