@@ -145,6 +145,7 @@ EXPORTS = {
         "gpu_target",
         "has_one_device",
         "heuristic_layers",
+        "heuristic_values",
         "includes_files",
         "interprets",
         "is_compiled_kernel",

@@ -79,7 +79,7 @@ class CeilDiv:
 
 
 @dataclass(frozen=True, slots=True)
-class Operation:
+class Combination:
     """What a subclass makes of its items, in any order."""
 
     items: tuple[Expr, ...]
@@ -118,46 +118,63 @@ class Operation:
         return rest[0] if len(rest) == 1 else cls(tuple(rest))
 
 
-def _require_items(kind: type[Operation], items: tuple[object, ...]) -> None:
+def _require_items(kind: type[Combination], items: tuple[object, ...]) -> None:
     if kind.extreme and not items:
         raise GridError("a maximum or minimum needs at least one item")
 
 
-class Add(Operation):
+class Add(Combination):
     """The sum of its items."""
 
     combine, word = sum, "+"
 
 
-class Mul(Operation):
+class Mul(Combination):
     """The product of its items."""
 
     combine, word, identity = math.prod, "*", 1
 
 
-class Max(Operation):
+class Max(Combination):
     """The largest of its items (at least one)."""
 
     combine, word, extreme = staticmethod(max), "max", True
 
 
-class Min(Operation):
+class Min(Combination):
     """The smallest of its items (at least one)."""
 
     combine, word, identity, extreme = staticmethod(min), "min", None, True
 
 
-Expr = Union[Const, Name, CeilDiv, Operation]
+Expr = Union[Const, Name, CeilDiv, Combination]
 Term = Union[Expr, int, str]
 """What public functions accept as an expression: a number, an argument's name, or an expression."""
 
-add, mul, maximum, minimum = Add.of, Mul.of, Max.of, Min.of
-"""Sums, products and extremes of terms, folded (:meth:`Operation.of`)."""
+
+def add(*terms: Term) -> Expr:
+    """The sum, folded (:meth:`Combination.of`)."""
+    return Add.of(*terms)
+
+
+def mul(*terms: Term) -> Expr:
+    """The product, folded."""
+    return Mul.of(*terms)
+
+
+def maximum(*terms: Term) -> Expr:
+    """The largest, folded."""
+    return Max.of(*terms)
+
+
+def minimum(*terms: Term) -> Expr:
+    """The smallest, folded."""
+    return Min.of(*terms)
 
 
 def as_expr(term: Term) -> Expr:
     """A term as an expression; :class:`GridError` if it is neither number, name nor expression."""
-    if isinstance(term, (Const, Name, CeilDiv, Operation)):
+    if isinstance(term, (Const, Name, CeilDiv, Combination)):
         return term
     if isinstance(term, str):
         return Name(term)

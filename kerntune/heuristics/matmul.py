@@ -72,7 +72,7 @@ def newer_matmul(hints: KernelHints) -> tuple[Config, ...]:
 
 def _looped(tiles: Iterable[tuple[int, int, int, int, int]], hints: KernelHints) -> tuple[Config, ...]:
     batch = {"z": 1} if _batched(hints) else {}
-    return tuple(as_config({"x": x, "y": y, **batch, "r0": r0}, *launch) for x, y, r0, *launch in tiles)
+    return tuple(as_config({"x": x, "y": y, **batch, "r0": r0}, warps, stages) for x, y, r0, warps, stages in tiles)
 
 
 def products_by_size(configs: Iterable[Config], hints: KernelHints, device: DeviceSpec) -> tuple[Config, ...]:

@@ -9,7 +9,7 @@ import functools
 import inspect
 import sys
 import traceback
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 from kerntune.errors import ConfigError
@@ -81,6 +81,15 @@ def heuristic_layers(fn: Any) -> tuple[list[Any], Any]:
         layers.append((fn.arg_names, fn.values))
         fn = fn.fn
     return layers, fn
+
+
+def heuristic_values(layers: Iterable[Any], words: dict[str, Any]) -> dict[str, Any]:
+    """``words``, a call's arguments and a config, with what :func:`heuristic_layers` make of them: each function sees
+    what those before it have set."""
+    for _, values in layers:
+        for name, value in values.items():
+            words[name] = value(words)
+    return words
 
 
 def interprets() -> bool:

@@ -293,9 +293,7 @@ def _kind(config: Any) -> str:
 def _written_with(tuner: Any, words: dict[str, Any]) -> frozenset[str]:
     """The pointer arguments that one config's kernel writes."""
     layers, jit = compat.heuristic_layers(tuner.fn)
-    for _, values in layers:
-        for name, value in values.items():
-            words[name] = value(words)
+    words = compat.heuristic_values(layers, words)
     backend = context.this_gpu()
     target = Target.parse(WITHOUT_GPU) if backend is None else backend.targets[0]
     launch = specialize(jit_of(jit), (), words, target)
