@@ -44,7 +44,6 @@ class TorchGraph:
             work()
 
     def replay(self) -> None:
-        """Enqueue the graph once."""
         self._graph.replay()
 
 
@@ -166,28 +165,23 @@ class CudaGpu(DriverGpu):
 
 
 class CudaTensors:
-    """Real CUDA tensors."""
+    """Real CUDA tensors (:class:`~kerntune.gpu.base.Tensors`)."""
 
     def is_tensor(self, value: Any) -> bool:
-        """A torch tensor on a GPU."""
         import torch
 
         return isinstance(value, torch.Tensor) and value.is_cuda
 
     def storage_address(self, tensor: Any) -> int:
-        """Where the storage starts."""
         return int(tensor.untyped_storage().data_ptr())
 
     def address(self, tensor: Any) -> int:
-        """Where the tensor's first element is."""
         return int(tensor.data_ptr())
 
     def specializing(self) -> contextlib.AbstractContextManager[None]:
-        """Real tensors know their addresses."""
         return contextlib.nullcontext()
 
     def watching(self, listener: OperatorListener) -> contextlib.AbstractContextManager[None]:
-        """A mode of torch's dispatcher in each thread."""
         from kerntune.gpu.operator_mode import noting  # commands open a device without a capture
 
         return noting(listener)
@@ -202,7 +196,6 @@ class CudaTensors:
         """Nothing is to be done: memory has what the kernel writes."""
 
     def take_unanswered(self) -> list[tuple[UsersLine, str]]:
-        """None: a GPU has all values."""
         return []
 
     def supply(self, tensor: Any, values: Any) -> None:
@@ -260,13 +253,11 @@ class CudaBackend:
 
     @property
     def count(self) -> int:
-        """As torch sees them."""
         import torch
 
         return int(torch.cuda.device_count())
 
     def current(self) -> int:
-        """torch's."""
         import torch
 
         return int(torch.cuda.current_device())
@@ -280,11 +271,9 @@ class CudaBackend:
         return self._others[ordinal]
 
     def activate(self) -> contextlib.AbstractContextManager[None]:
-        """Nothing to install."""
         return contextlib.nullcontext()
 
     def end_reason(self, error: BaseException) -> str | None:
-        """Every failure is genuine."""
         return None
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -39,14 +40,15 @@ class NumberFormat:
         return int.from_bytes(bytes([POISON]) * self.width, "little")
 
 
-FLOAT_FORMATS = {
-    "float64": NumberFormat("float64", 8, 0x7FEFFFFFFFFFFFFF, 0x7FF0000000000001),
-    "float32": NumberFormat("float32", 4, 0x7F7FFFFF, 0x7F800001),
-    "float16": NumberFormat("float16", 2, 0x7BFF, 0x7C01),
-    "bfloat16": NumberFormat("bfloat16", 2, 0x7F7F, 0x7F81),
-    "float8_e5m2": NumberFormat("float8_e5m2", 1, 0x7B, 0x7D),
-    "float8_e4m3fn": NumberFormat("float8_e4m3fn", 1, 0x7E, 0x7F),
-}
+_FLOATS = (
+    NumberFormat("float64", 8, 0x7FEFFFFFFFFFFFFF, 0x7FF0000000000001),
+    NumberFormat("float32", 4, 0x7F7FFFFF, 0x7F800001),
+    NumberFormat("float16", 2, 0x7BFF, 0x7C01),
+    NumberFormat("bfloat16", 2, 0x7F7F, 0x7F81),
+    NumberFormat("float8_e5m2", 1, 0x7B, 0x7D),
+    NumberFormat("float8_e4m3fn", 1, 0x7E, 0x7F),
+)
+FLOAT_FORMATS = {kind.name: kind for kind in _FLOATS}
 """IEEE 754's binary64, binary32 and binary16; bfloat16; E5M2 and E4M3 of Micikevicius et al., FP8 Formats for Deep
 Learning (2022), the latter without infinities."""
 
@@ -85,21 +87,10 @@ class ElementCounts(NamedTuple):
 
     def with_later(self, other: ElementCounts, elements: int) -> ElementCounts:
         """Of two pieces, the second of which begins with element number ``elements``."""
-        return ElementCounts(
-            self.differing + other.differing,
-            self.unwritten + other.unwritten,
-            self.newly_written + other.newly_written,
-            self.nonfinite + other.nonfinite,
-            self.varying + other.varying,
-            min(self.first, _moved(other.first, elements)),
-            min(self.worst, _moved(other.worst, elements)),
-            max(self.ulp, other.ulp),
-            max(self.relative, other.relative),
-        )
-
-
-def _moved(place: int, elements: int) -> int:
-    return place if place == NOWHERE else place + elements
+        first, worst = (place if place == NOWHERE else place + elements for place in (other.first, other.worst))
+        sums: tuple[int, int, int, int, int] = tuple(map(operator.add, self[:5], other[:5]))
+        places = min(self.first, first), min(self.worst, worst)
+        return ElementCounts(*sums, *places, max(self.ulp, other.ulp), max(self.relative, other.relative))
 
 
 def count_differences(

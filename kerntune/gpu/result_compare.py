@@ -52,11 +52,9 @@ class OnHost:
         return [all(x == y for _, x, y in self._chunks(a, b)) for a, b in pairs]
 
     def new_mask(self, elements: int) -> bytearray:
-        """In the host's memory."""
         return bytearray(elements)
 
     def mark(self, a: Buffer, b: Buffer, mask: bytearray, kind: NumberFormat) -> None:
-        """By numpy."""
         import numpy as np
 
         seen = np.frombuffer(mask, "u1")
@@ -68,7 +66,6 @@ class OnHost:
     def count(
         self, a: Buffer, b: Buffer, mask: bytearray | None, kind: NumberFormat, poisoned: bool, wanted: int = NOWHERE
     ) -> ElementCounts:
-        """By numpy."""
         found = ElementCounts()
         for offset, x, y in self._chunks(a, b):
             begin, size = offset // kind.width, len(x) // kind.width

@@ -45,7 +45,6 @@ class Scattered:
 
     @property
     def key(self) -> int:
-        """Of both."""
         return _scattered_key(self.seed, self.byte)
 
     def read(self, start: int, count: int) -> bytes:
@@ -66,11 +65,9 @@ class Repeated:
 
     @property
     def key(self) -> int:
-        """Of the bytes."""
         return hash((zlib.crc32(self.data), len(self.data), 2)) & _MASK
 
     def read(self, start: int, count: int) -> bytes:
-        """From whatever place."""
         start %= len(self.data)
         return (self.data * (-(-(start + count) // len(self.data))))[start : start + count]
 
@@ -90,11 +87,9 @@ class Joined:
 
     @property
     def key(self) -> int:
-        """Of all three."""
         return hash((self.first.key, self.count, self.rest.key, 3)) & _MASK
 
     def read(self, start: int, count: int) -> bytes:
-        """From one of them or both."""
         of_first = max(0, min(self.count - start, count))
         return self.first.read(start, of_first) + self.rest.read(start + of_first, count - of_first)
 
@@ -108,11 +103,9 @@ class Shifted:
 
     @property
     def key(self) -> int:
-        """Of both."""
         return hash((self.content.key, self.offset, 4)) & _MASK
 
     def read(self, start: int, count: int) -> bytes:
-        """Further on."""
         return self.content.read(self.offset + start, count) if count else b""
 
 
@@ -125,11 +118,9 @@ class Flipped:
 
     @property
     def key(self) -> int:
-        """Of both."""
         return hash((self.content.key, self.flips, 7)) & _MASK
 
     def read(self, start: int, count: int) -> bytes:
-        """Byte by byte at the places."""
         found = bytearray(self.content.read(start, count))
         for offset, bits in self.flips:
             if start <= offset < start + count:

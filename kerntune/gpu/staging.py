@@ -42,7 +42,6 @@ class DeviceStaging:
         self._gpu.copy(self._gpu.part(self._buffer, at, source.nbytes), source)
 
     def flush(self) -> None:
-        """Wait for the device."""
         self._gpu.synchronize()
 
 
@@ -66,7 +65,6 @@ class HostStaging:
         """It is there."""
 
     def close(self) -> None:
-        """Unmap it."""
         self._map.close()
         os.close(self.file)
 
