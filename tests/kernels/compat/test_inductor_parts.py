@@ -133,7 +133,9 @@ def test_a_part_that_has_changed_is_not_begun_with(monkeypatch: pytest.MonkeyPat
 
 
 def test_an_optional_part_that_has_changed_is_as_if_it_were_gone() -> None:
-    part = InductorPart("torch._inductor.codecache", "PersistentCache.lookup", "times", parameters=("no_such",), optional=True)
+    part = InductorPart(
+        "torch._inductor.codecache", "PersistentCache.lookup", "times", parameters=("no_such",), optional=True
+    )
     assert not part.exists()
     assert "has no parameter no_such any more" in part.problem()
 
