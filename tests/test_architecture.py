@@ -189,7 +189,7 @@ EXPORTS = {
         "same_assembler",
         "without_line_info",
     },
-    "kerntune.kernels.dispatch": {"LaunchPath", "Ran", "prepare_front"},
+    "kerntune.kernels.dispatch": {"LaunchPath", "LaunchOutcome", "compile_front"},
     "kerntune.compiling": set(),
     "kerntune.gate.api": {"Call", "Checked", "Session", "Settings", "compare_reference", "open_session"},
     "kerntune.gpu.interpreter": {"Interpreter", "limit_of"},

@@ -126,11 +126,11 @@ def c_names(names: Sequence[str]) -> list[str]:
 def header(kernel: CKernel) -> str:
     """``NAME.h``."""
     name, guard = kernel.name, f"{kernel.name.upper()}_H"
-    told = [f"{n}: {text}" for n, text in kernel.fixed.items()]
+    fixed = [f"{n}: {text}" for n, text in kernel.fixed.items()]
     lines = [
         f"/* {kernel.launch.kernel} for {kernel.binary.arch}, compiled by Triton {kernel.binary.triton}.",
         *(f"   {note}" for note in kernel.notes),
-        *([f"   In the binary: {', '.join(told)}."] if told else []),
+        *([f"   In the binary: {', '.join(fixed)}."] if fixed else []),
         f"   Link with -lcuda. The context that is current at {name}_load must be current at each launch. */",
         f"#ifndef {guard}",
         f"#define {guard}",

@@ -167,35 +167,35 @@ class _SuspendableShare:
 
     def take(self, inside: bool, patience_s: float) -> None:
         self.stack.enter_context(_sides(self.uuid, self.name, patience_s, alone=False, inside=inside))
-        self.stack.enter_context(_told_to_children(self.uuid))
+        self.stack.enter_context(_children_know(self.uuid))
 
 
 @contextlib.contextmanager
-def _told_to_children(uuid: str) -> Iterator[None]:
+def _children_know(uuid: str) -> Iterator[None]:
     pid, me = os.environ.get(SHARED, "").partition(" ")[0], str(os.getpid())
     if pid and pid != me:
         _of_parents[me] = os.environ[SHARED]
-    _say_shared([*_told(), uuid])
+    _list_shares([*_listed_shares(), uuid])
     try:
         yield
     finally:
-        told = _told()
-        if uuid in told:  # a test may have cleared its environment meanwhile
-            told.remove(uuid)
-            _say_shared(told)
+        shared = _listed_shares()
+        if uuid in shared:  # a test may have cleared its environment meanwhile
+            shared.remove(uuid)
+            _list_shares(shared)
 
 
 _of_parents: dict[str, str] = {}
 """What the variable was when this process, by its number, began to set it."""
 
 
-def _told() -> list[str]:
+def _listed_shares() -> list[str]:
     """What this process has written there."""
     pid, _, shared = os.environ.get(SHARED, "").partition(" ")
     return shared.split() if pid == str(os.getpid()) else []
 
 
-def _say_shared(uuids: list[str]) -> None:
+def _list_shares(uuids: list[str]) -> None:
     before = _of_parents.get(str(os.getpid()), "")
     os.environ[SHARED] = " ".join([str(os.getpid()), *uuids]) if uuids else before
     if not os.environ[SHARED]:
@@ -252,12 +252,12 @@ def _sides(uuid: str, name: str, patience_s: float, *, alone: bool, inside: bool
         node = device_node(uuid)
         held = node is not None and take(_opened(node), node, patience_s)
         if not held and not locks_work(folder()):
-            _tell_unlocked(str(folder()), name)
+            _warn_unlocked(str(folder()), name)
         file, handle = lock_file(uuid), None
         with contextlib.suppress(OSError):
             handle = open_lock_file(file)
         if not take(handle, file, max(0.0, end - time.monotonic())) and not held:
-            _tell_unlocked(str(folder()), name)
+            _warn_unlocked(str(folder()), name)
         yield
 
 
@@ -297,7 +297,7 @@ def _notice(name: str, place: Path, alone: bool) -> Callable[[float], None]:
 
 
 @lru_cache(maxsize=16)
-def _tell_unlocked(place: str, name: str) -> None:
+def _warn_unlocked(place: str, name: str) -> None:
     """Once a process."""
     warnings.warn(
         f"locks do nothing in {place}: another process that measures on {name} at the same time will not be noticed; "

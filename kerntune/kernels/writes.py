@@ -34,7 +34,7 @@ _WORD = re.compile(r"(?:\b|x)i64\b")  # an integer that can hold an address
 _FLOAT = re.compile(r"(?:\b|x)(?:bf16|f16|f32|f64|f8E\w+)\b")  # alone, or after the shape: tensor<64xf32>
 
 
-KEPT = 64
+KEPT_ACCESSES = 64
 """Texts whose access is kept: configs that differ in warps or stages have the same TTIR, of some 10 KB."""
 
 
@@ -54,7 +54,7 @@ def access_of(ttir: str, target: Target | None = None) -> Access:
         return Access.everything(_count_pointers(ttir), why, beyond=why)
 
 
-@lru_cache(maxsize=KEPT)  # which keeps no failures: a process may be out of files for a moment
+@lru_cache(maxsize=KEPT_ACCESSES)  # which keeps no failures: a process may be out of files for a moment
 def _understood(ttir: str, target: Target | None) -> Access:
     from triton._C.libtriton import ir
 

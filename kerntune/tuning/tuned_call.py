@@ -27,7 +27,7 @@ from kerntune.gpu.probe import captures_graph, current_thread_state, device_in_u
 from kerntune.kernels import compat
 from kerntune.kernels.compat import torch_private
 from kerntune.kernels.content_use import content_use
-from kerntune.kernels.dispatch import Ran
+from kerntune.kernels.dispatch import LaunchOutcome
 from kerntune.kernels.dispatch.launch_path import ObservedLaunch
 from kerntune.kernels.source import is_kernel, kernel_file
 from kerntune.tuning import context
@@ -64,7 +64,9 @@ TUNING_LOCK = threading.RLock()
 
 
 @naming_missing_gpu
-def run_tuned(tuner: Any, args: Sequence[Any], kwargs: dict[str, Any], *, keep: bool, plain: Callable[..., Any]) -> Ran:
+def run_tuned(
+    tuner: Any, args: Sequence[Any], kwargs: dict[str, Any], *, keep: bool, plain: Callable[..., Any]
+) -> LaunchOutcome:
     """``tuner.run(*args, **kwargs)`` of any of Triton's autotuners, with this engine, the long way.
 
     ``keep`` reads and writes the cache on disk; ``plain`` is Triton's own ``run``, for where nothing can be measured.
@@ -72,7 +74,7 @@ def run_tuned(tuner: Any, args: Sequence[Any], kwargs: dict[str, Any], *, keep: 
     """
     recording = captures.wait_while_suspended(tuner.base_fn.__name__)
     if recording is not None:
-        return Ran(recording.tuned_run(tuner, args, kwargs))
+        return LaunchOutcome(recording.tuned_run(tuner, args, kwargs))
     if is_exporting():
         raise UsageError(
             f"kernel {tuner.base_fn.__name__} is launched on fake tensors: torch.export(strict=False) runs the "
@@ -83,22 +85,22 @@ def run_tuned(tuner: Any, args: Sequence[Any], kwargs: dict[str, Any], *, keep: 
     config = call.known()
     if config is None:
         tuned = outside_graph_pool(partial(_tune_in_turn, call, plain))
-        if isinstance(tuned, Ran):
+        if isinstance(tuned, LaunchOutcome):
             return tuned
         config = tuned
     if (late := late_of(tuner, call.key)) is None:
-        return Ran(call.launch(config), config)
+        return LaunchOutcome(call.launch(config), config)
     if late.due and not kwargs.get("warmup"):
         config = outside_graph_pool(call.try_late) or config
     result = call.launch(config)
-    return Ran(result, None if late.due and late_of(tuner, call.key) is late else config)
+    return LaunchOutcome(result, None if late.due and late_of(tuner, call.key) is late else config)
 
 
 def _tune_in_turn(call: _Call, plain: Callable[..., Any]) -> Any:
     """What tuned and launched the call; or the config, if another thread has found it meanwhile."""
     with TUNING_LOCK:
         config = call.known()
-        return Ran(call.tune(plain)) if config is None else config
+        return LaunchOutcome(call.tune(plain)) if config is None else config
 
 
 def site_and_winners(tuner: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> tuple[Site, Winners]:

@@ -43,7 +43,7 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """The folder for temporary files; there are no nodes."""
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     with_node(monkeypatch, None)
-    for known in (locks_work, device_lock._tell_unlocked):
+    for known in (locks_work, device_lock._warn_unlocked):
         known.cache_clear()
     yield tmp_path
     locks_work.cache_clear()

@@ -316,7 +316,7 @@ def test_what_launches_need_is_built_meanwhile(backend: FakeBackend, monkeypatch
     built: list[tuple[Any, ...]] = []
     for name in ("prepare_driver", "prepare_launcher"):
         monkeypatch.setattr(compat, name, lambda *args: built.append(args))
-    monkeypatch.setattr(module, "prepare_front", lambda: built.append(("front",)))
+    monkeypatch.setattr(module, "compile_front", lambda: built.append(("front",)))
     monkeypatch.setattr(backend, "name", "cuda")
     capture, site, _ = scaled(backend)
     tune_call(capture, site)
@@ -338,7 +338,7 @@ def test_what_triton_builds_is_waited_for(backend: FakeBackend, monkeypatch: pyt
 
     monkeypatch.setattr(compat, "prepare_driver", slowly)
     monkeypatch.setattr(compat, "prepare_launcher", slowly)
-    monkeypatch.setattr(module, "prepare_front", lambda: None)
+    monkeypatch.setattr(module, "compile_front", lambda: None)
     monkeypatch.setattr(backend, "name", "cuda")
     capture, site, _ = scaled(backend)
     tuning = module.tune
@@ -351,7 +351,7 @@ def test_descriptors_of_who_is_ahead_are_built_for(backend: FakeBackend, monkeyp
     built: list[Any] = []
     monkeypatch.setattr(compat, "prepare_driver", lambda: None)
     monkeypatch.setattr(compat, "prepare_launcher", lambda *given: built.append((given[2][4,], *given[4:])))
-    monkeypatch.setattr(module, "prepare_front", lambda: None)
+    monkeypatch.setattr(module, "compile_front", lambda: None)
     monkeypatch.setattr(backend, "name", "cuda")
     capture, site, _ = scaled(backend)
     compile_one = capture.compiler.compile

@@ -152,7 +152,7 @@ ABSENT = object()
 """The value of a parameter that a call leaves out."""
 
 
-class Ran(NamedTuple):
+class LaunchOutcome(NamedTuple):
     """The outcome of the long way: the launch's result, and the config that was chosen before (None if it was tuned in
     this call, or launched by something else)."""
 
@@ -160,7 +160,7 @@ class Ran(NamedTuple):
     config: Any = None
 
 
-Slow = Callable[[Sequence[Any], dict[str, Any]], Ran]
+Slow = Callable[[Sequence[Any], dict[str, Any]], LaunchOutcome]
 
 
 @dataclass(frozen=True)
@@ -203,7 +203,7 @@ class LaunchPath:
     def retire(self) -> None:
         """Drop all, and from now on pass each call to the tuner's ``run``, looked up at the call."""
         tuner = self._tuner
-        self._slow = lambda args, kwargs: Ran(tuner.run(*args, **kwargs))
+        self._slow = lambda args, kwargs: LaunchOutcome(tuner.run(*args, **kwargs))
         self.drop()
 
     def _first(self, grid: Any, /, *args: Any, **kwargs: Any) -> Any:
@@ -232,7 +232,7 @@ class LaunchPath:
             self._add_entry(ran, args, kwargs)
         return ran.result
 
-    def _add_entry(self, ran: Ran, args: Sequence[Any], kwargs: dict[str, Any]) -> None:
+    def _add_entry(self, ran: LaunchOutcome, args: Sequence[Any], kwargs: dict[str, Any]) -> None:
         """Prepare the launch that was just done, if that is possible."""
         prepared = self._prepared(args, kwargs)
         if prepared is None or (key := prepared.key(*args, **kwargs)) is None:
@@ -315,7 +315,9 @@ class LaunchPath:
             globals=bool(jit.used_global_vals),
         )
 
-    def _entry(self, form: Form, ran: Ran, args: Sequence[Any], kwargs: dict[str, Any]) -> tuple[Any, ...] | None:
+    def _entry(
+        self, form: Form, ran: LaunchOutcome, args: Sequence[Any], kwargs: dict[str, Any]
+    ) -> tuple[Any, ...] | None:
         """What a launch needs that isn't in the call (:data:`~kerntune.kernels.dispatch.codegen.ENTRY`)."""
         tuner, kernel = self._tuner, ran.result
         named = dict(zip(tuner.arg_names, args, strict=False))
@@ -336,7 +338,9 @@ class LaunchPath:
             layers, jit = compat.heuristic_layers(self._tuner.fn)
             words = config.all_kwargs()
             fixed = KernelWithConfig(jit, words)
-            path = LaunchPath(fixed, lambda args, kwargs: Ran(fixed.run(args, kwargs), fixed.best_config), Needs())
+            path = LaunchPath(
+                fixed, lambda args, kwargs: LaunchOutcome(fixed.run(args, kwargs), fixed.best_config), Needs()
+            )
             self._stages[id(config)] = Stage(config, layers, self._tuner.arg_names, path, words)
         return self._stages[id(config)]
 
