@@ -35,6 +35,11 @@ class NumberFormat:
         return self.finite > 0
 
     @property
+    def magnitude(self) -> int:
+        """The bits beside the sign."""
+        return (1 << (8 * self.width - 1)) - 1
+
+    @property
     def poison(self) -> int:
         """The element that :data:`POISON` makes."""
         return int.from_bytes(bytes([POISON]) * self.width, "little")
@@ -100,7 +105,7 @@ def count_differences(
     element, not zero where it isn't compared; ``worst`` is the first element of a distance of ``wanted`` or more."""
     import numpy as np
 
-    x, y = (np.frombuffer(data, f"<u{kind.width}").astype("<u8") for data in (a, b))
+    x, y = (_elements(data, kind) for data in (a, b))
     out = np.zeros(x.size, bool) if varies is None else np.frombuffer(varies, "u1") != 0
     differs = (x != y) & ~out
     poison = np.uint64(kind.poison)
@@ -122,6 +127,12 @@ def count_differences(
     )
 
 
+def _elements(data: bytes, kind: NumberFormat) -> np.ndarray:
+    import numpy as np
+
+    return np.frombuffer(data, f"<u{kind.width}").astype("<u8")
+
+
 def _first(where: np.ndarray) -> int:
     import numpy as np
 
@@ -132,14 +143,10 @@ def _split(x: np.ndarray, y: np.ndarray, among: np.ndarray, kind: NumberFormat) 
     """Elements of which one side isn't finite, and those where both are; two NaN are neither."""
     import numpy as np
 
-    magnitudes = [v & np.uint64(_magnitude(kind)) for v in (x, y)]
+    magnitudes = [v & np.uint64(kind.magnitude) for v in (x, y)]
     low, high = np.minimum(*magnitudes), np.maximum(*magnitudes)
     finite = high <= np.uint64(kind.finite)
     return among & ~finite & (low < np.uint64(kind.nan)), among & finite
-
-
-def _magnitude(kind: NumberFormat) -> int:
-    return (1 << (8 * kind.width - 1)) - 1
 
 
 def _distances(x: np.ndarray, y: np.ndarray, kind: NumberFormat) -> tuple[np.ndarray, np.ndarray]:
@@ -157,7 +164,7 @@ def _distances(x: np.ndarray, y: np.ndarray, kind: NumberFormat) -> tuple[np.nda
 def _ordinals(x: np.ndarray, kind: NumberFormat) -> np.ndarray:
     import numpy as np
 
-    magnitude, bias = x & np.uint64(_magnitude(kind)), np.uint64(BIAS)
+    magnitude, bias = x & np.uint64(kind.magnitude), np.uint64(BIAS)
     negative = (x >> np.uint64(8 * kind.width - 1)) != 0
     return np.asarray(np.where(negative, bias - magnitude, bias + magnitude))
 
@@ -183,20 +190,16 @@ def typical_magnitude(data: bytes, kind: NumberFormat) -> float | None:
     """The median magnitude of the finite numbers in ``data``, zeros among them; None if none is finite."""
     import numpy as np
 
-    found = np.abs(
-        values(np.frombuffer(data[: len(data) // kind.width * kind.width], f"<u{kind.width}").astype("<u8"), kind)
-    )
+    found = np.abs(values(_elements(data[: len(data) // kind.width * kind.width], kind), kind))
     found = found[np.isfinite(found)]
     return float(np.median(found)) if found.size else None
 
 
 def element_text(data: bytes, kind: NumberFormat) -> str:
     """One element for people: ``0.123456789``, ``-3``, ``nan``, ``0x7f``."""
-    import numpy as np
-
     if kind.is_float:
         digits = {8: 17, 4: 9, 2: 5, 1: 3}[kind.width]
-        return f"{float(values(np.frombuffer(data, f'<u{kind.width}').astype('<u8'), kind)[0]):.{digits}g}"
+        return f"{float(values(_elements(data, kind), kind)[0]):.{digits}g}"
     if kind is BITS:
         return f"0x{data[0]:02x}"
     return str(int.from_bytes(data, "little", signed=kind.name.startswith("int")))

@@ -133,7 +133,7 @@ AS_DOUBLE = {
 
 def _numbers(kind: NumberFormat) -> str:
     """The part for two floats that differ, in %rd24 and %rd25."""
-    magnitude, sign = (1 << (8 * kind.width - 1)) - 1, 8 * kind.width - 1
+    magnitude, sign = kind.magnitude, 8 * kind.width - 1
     first, second = (AS_DOUBLE[kind.name].format(bits=b, to=t) for b, t in (("%rd24", "%fd1"), ("%rd25", "%fd2")))
     return f"""
     and.b64 %rd26, %rd24, {magnitude};
