@@ -285,7 +285,7 @@ def _take(
 
 
 def _notice(name: str, place: Path, alone: bool) -> Callable[[float], None]:
-    """Says once that this process waits, when it is told of enough seconds."""
+    """A function that is called with the seconds waited so far, and warns once that this process waits."""
     untold = iter([True])
 
     def waited(seconds: float) -> None:
