@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 
 from kerntune.errors import CaptureError, CompileError
 from kerntune.kernels.compat import is_gluon, parsed
-from kerntune.kernels.used_globals import Syntax, described, named, syntax_of, unshadowed
+from kerntune.kernels.used_globals import Syntax, described, is_constant, is_jit, named, scope_of, syntax_of, unshadowed
 
 _NUMBER = re.compile(r"_\d+$")
 
@@ -169,11 +169,10 @@ def _definitions(jit: Any, seen: set[int]) -> Iterator[str]:
         return
     seen.add(id(jit))
     style = _STYLES[is_gluon(jit)]
-    scope = {**jit.fn.__globals__, **inspect.getclosurevars(jit.fn).nonlocals}
-    for name, value in sorted(named(_syntax(jit.src), scope).items()):
-        if hasattr(value, "src") and hasattr(value, "params"):
+    for name, value in sorted(named(_syntax(jit.src), scope_of(jit.fn)).items()):
+        if is_jit(value):
             yield from _definitions(value, seen)
-        elif type(value).__name__ == "constexpr" or isinstance(value, (bool, int, float, str)):
+        elif is_constant(value):
             inner = getattr(value, "value", value)
             shown = f"{style.constexpr}({inner!r})" if inner is not value else repr(value)
             yield f"{name} = {shown}"
@@ -242,27 +241,19 @@ def _parts(jit: Any, seen: set[int]) -> Iterator[SourcePart]:
     kernel = generated(jit)
     syntax = _syntax(jit.src if kernel is None else without_name(jit.src, kernel))
     yield SourcePart(syntax.dump)
-    yield SourcePart(
-        repr((jit.noinline, [(p.do_not_specialize, p.do_not_specialize_on_alignment) for p in jit.params]))
-    )
-    scope = {**jit.fn.__globals__, **inspect.getclosurevars(jit.fn).nonlocals}
+    flags = [(p.do_not_specialize, p.do_not_specialize_on_alignment) for p in jit.params]
+    yield SourcePart(repr((jit.noinline, flags)))
+    scope = scope_of(jit.fn)
     for name, value in sorted(named(syntax, scope).items()):
-        if hasattr(value, "src") and hasattr(value, "params"):
+        if is_jit(value):
             yield SourcePart(name)
             yield from _parts(value, seen)
-        elif type(value).__name__ == "constexpr" or isinstance(value, (bool, int, float, str)):
+        elif is_constant(value):
             yield SourcePart(f"{name}={value!r}")
     for name, value in sorted(unshadowed(syntax, scope).items()):
-        yield from _hidden(name, value, seen)
-
-
-def _hidden(name: str, value: Any, seen: set[int]) -> Iterator[SourcePart]:
-    """The parts of a value that Triton's key lacks; kernels that are methods of an aggregate are found here."""
-    for found in described(name, value, seen):
-        if isinstance(found, str):
-            yield SourcePart(found, hidden=True)
-        else:
-            yield from (SourcePart(p.text, hidden=True) for p in _parts(found, seen))
+        for found in described(name, value, seen):  # also kernels that are methods of an aggregate
+            texts = [found] if isinstance(found, str) else (part.text for part in _parts(found, seen))
+            yield from (SourcePart(text, hidden=True) for text in texts)
 
 
 @lru_cache(maxsize=256)
@@ -272,11 +263,8 @@ def _syntax(source: str) -> Syntax:
     function = tree.body[0]
     if isinstance(function, ast.FunctionDef):
         function.decorator_list = []
-        if (
-            function.body
-            and isinstance(function.body[0], ast.Expr)
-            and isinstance(function.body[0].value, ast.Constant)
-        ):
+        first = function.body[0]
+        if isinstance(first, ast.Expr) and isinstance(first.value, ast.Constant):
             function.body = function.body[1:] or [ast.Pass()]
     return syntax_of(tree)
 
@@ -293,7 +281,7 @@ def text_of(value: Any) -> str:
         sizes = (tuple(map(int, getattr(value, name))) for name in ("shape", "strides", "block_shape"))
         own = [f"{name}={item!r}" for name, item in layout_of(value).items()]
         return f"descriptor({', '.join([text_of(value.base), *map(repr, sizes), *own])})"
-    if hasattr(value, "src") and hasattr(value, "params"):
+    if is_jit(value):
         return f"function({source_hash(value)[:16]})"
     if type(value).__module__.partition(".")[0] in ("torch", "triton") and type(value).__name__ in DTYPES:
         return str(value)

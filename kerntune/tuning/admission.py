@@ -24,7 +24,7 @@ from kerntune.compiling.binary.elf import cubin_resources
 from kerntune.compiling.compiler import Compiled
 from kerntune.errors import CompileError, ConfigError, GridError, StoreError, TrialError
 from kerntune.gpu.base import Buffer, Gpu
-from kerntune.gpu.memory import Memory, Source, keep_at_home, keep_content
+from kerntune.gpu.memory import Memory, Source, keep_at_home
 from kerntune.gpu.program import First
 from kerntune.static.occupancy import Violation, launch_violations
 from kerntune.tuning.candidates import CandidatePool, pool_of
@@ -152,7 +152,7 @@ def _left(
     try:
         for i, tensor in tensors.items():
             held = sum(copy.nbytes for copy in saved.values())
-            saved[i] = keep_content(gpu, gpu.borrow(tensor), memory.inputs, held)
+            saved[i] = keep_at_home(gpu, gpu.borrow(tensor), memory.inputs, held).pristine
         begins = {i: saved[i] if memory.sources[i].shared else memory.sources[i].pristine for i in tensors}
         before = begins if pending.ran else saved  # what has run was followed by others, which the tensors hold
         tried = _HookTrials(gpu, tensors, before, begins, memory.inputs)

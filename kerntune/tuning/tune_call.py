@@ -17,7 +17,7 @@ from kerntune.errors import CaptureError, MeasurementError, TuningError
 from kerntune.gpu.base import Gpu
 from kerntune.gpu.program import Loader
 from kerntune.kernels import compat
-from kerntune.kernels.dispatch import prepare_front
+from kerntune.kernels.dispatch import compile_front
 from kerntune.kernels.specialize import Specialized
 from kerntune.tuning.admission import LAUNCHES_NOTHING, all_empty, unraced
 from kerntune.tuning.candidates import Batch, CandidatePool, pool_of
@@ -180,7 +180,7 @@ def build_beside(launch: Specialized) -> list[threading.Thread]:
     A program that ends meanwhile waits for them: Python would remove the folder that the compiler writes to, and the
     linker would complain on the program's stderr. So they are no daemons. What is built serves the next process.
     """
-    _begin("front", prepare_front)
+    _begin("front", compile_front)
     return [_begin("driver", compat.prepare_driver), _begin("launcher", compat.prepare_launcher, *_work(launch))]
 
 

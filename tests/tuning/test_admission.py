@@ -20,7 +20,7 @@ from kerntune.compiling.binary.elf import CubinResources
 from kerntune.gpu.program import Loader
 from kerntune.gpu.script import RIGHT
 from kerntune.gpu.scripted import FakeBackend, FakeGpu, FakeWork
-from kerntune.gpu.scripted_work import BufferContent, Filled
+from kerntune.gpu.scripted_work import BufferContent, filled
 from kerntune.tuning import admission
 from kerntune.tuning.admission import MAX_CLUSTER, FirstLaunchFault, FirstLaunchFaults, first_contents, misfit
 from kerntune.tuning.tune_call import tune_call
@@ -48,7 +48,7 @@ class Sum:
         self.split = split
 
     def left(self, before: BufferContent) -> BufferContent:
-        return Filled((before.read(0, 1)[0] * self.split + RIGHT) % 256)
+        return filled((before.read(0, 1)[0] * self.split + RIGHT) % 256)
 
 
 def by_content(gpu: FakeGpu, function: Any, grid: Any, params: Sequence[Any], addresses: Any) -> Callable[[], None]:

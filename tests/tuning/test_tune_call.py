@@ -322,7 +322,7 @@ def building(backend: FakeBackend, monkeypatch: pytest.MonkeyPatch) -> Callable[
     def build_by(build: Callable[..., object]) -> None:
         monkeypatch.setattr(compat, "prepare_driver", build)
         monkeypatch.setattr(compat, "prepare_launcher", build)
-        monkeypatch.setattr(module, "prepare_front", lambda: build("front"))
+        monkeypatch.setattr(module, "compile_front", lambda: build("front"))
         monkeypatch.setattr(backend, "name", "cuda")
 
     return build_by
