@@ -227,7 +227,7 @@ class TimedCheck:
         policy, case, reference = self.call.policy, self.case, self.stores.reference
         found = None
         if baseline is not None:
-            stored = reference.readable(self.gpu.spec.target)
+            stored = reference.artifacts(self.gpu.spec.target)
             found = self.comparer.against(baseline, stored, time.sample, policy, results=True)
         since = self._since(found, time.sample)
         before = baseline.static if baseline is not None else ()
@@ -253,7 +253,7 @@ class TimedCheck:
             return self.comparer.shared(found, anchor, sample, policy)
         if found is not None and (known := found.remembered(anchor, policy)) is not None:
             return known
-        since = self.comparer.against(anchor, store.readable(self.gpu.spec.target), sample, policy)
+        since = self.comparer.against(anchor, store.artifacts(self.gpu.spec.target), sample, policy)
         # another number of launches was accepted when the baseline was recorded
         return replace(since, evidence=replace(since.evidence, expected=since.evidence.launched))
 
@@ -349,7 +349,7 @@ class TimedCheck:
             return ()
         from kerntune.gate.code_changes import StoredCode, code_changes  # for reports, which few runs write
 
-        artifacts = self.stores.reference.readable(self.gpu.spec.target)
+        artifacts = self.stores.reference.artifacts(self.gpu.spec.target)
         stored = StoredCode(baseline.static, artifacts, baseline.recording)
         return code_changes(stored, self.case.recorded, today, self.case.capture.compiler.farm)
 

@@ -132,7 +132,7 @@ def _code_changes(
 ) -> tuple[CodeChange, ...]:
     from kerntune.gate.code_changes import StoredCode, code_changes  # for reports, which few runs write
 
-    artifacts = stores.reference.readable(recorded.recording.target)
+    artifacts = stores.reference.artifacts(recorded.recording.target)
     return code_changes(StoredCode(known.launches, artifacts), recorded, launches, captured.capture.compiler.farm)
 
 

@@ -51,13 +51,13 @@ def test_values_are_frozen(value: Call | Settings | Checked) -> None:
 
 def test_pending_time_baseline_is_written_with_its_artifacts(store: BaselineStore) -> None:
     path, _ = PendingBaseline(time_baseline(), artifacts_of(), True).commit(store)
-    assert store.read_time(path) == time_baseline()
+    assert store.read(path) == time_baseline()
     assert dict(store.artifacts(H100.target)) == artifacts_of()
 
 
 def test_pending_static_baseline_is_written_with_its_ttir(store: BaselineStore) -> None:
     path, _ = PendingBaseline(static_baseline(), artifacts_of(), True).commit(store)
-    assert store.read_static(path) == static_baseline()
+    assert store.read(path) == static_baseline()
     assert set(store.artifacts(H100.target)) == {static_baseline().launches[0].ttir_sha256}
 
 
@@ -101,7 +101,7 @@ def test_results_and_pending_belong_together(store: BaselineStore) -> None:
 
 
 def test_an_obsolete_baseline_goes_with_the_commit(store: BaselineStore) -> None:
-    path = store.put_time(time_baseline(), artifacts_of())
+    path = store.put(time_baseline(), artifacts_of())
     Checked("value", (), (), None, path).commit()
     assert path.exists(), "no folder to remove it from"
     Checked("value", (), (), store).commit()

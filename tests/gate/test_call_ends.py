@@ -72,7 +72,7 @@ def check(project: Project, fn: Callable[..., Any], update: Update = Update.NONE
 
 def stored(project: Project) -> StaticBaseline:
     (path,) = project.files()
-    found = BaselineStore(project.baselines, project.root).read_static(path)
+    found = BaselineStore(project.baselines, project.root).read(path)
     assert found is not None
     return found
 

@@ -27,8 +27,6 @@ from kerntune.gate.case_identity import (
     make_moves,
     move_command,
     moves_of,
-    path_in,
-    readable_baselines,
     renamed_to,
     tensor_arguments,
 )
@@ -201,7 +199,7 @@ def test_the_old_time_is_that_of_the_same_device_and_the_most_similar_name(tmp_p
 def test_the_folder_is_read_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     store = made.folder(tmp_path / "own", configured(OLD, 512))
     summaries, reads = store.summaries, []
-    monkeypatch.setattr(store, "summaries", lambda: reads.append(1) or summaries())
+    monkeypatch.setattr(store, "summaries", lambda paths: reads.append(1) or summaries(paths))
     found = renames(store)
     assert found.configs(case(NEW), FINGERPRINT) == found.configs(case(NEW), FINGERPRINT) != {}
     assert len(reads) == 1
@@ -288,7 +286,7 @@ def test_only_a_baseline_of_other_work_is_lost(tmp_path: Path, same: bool) -> No
     (move,) = moves_of(store, {case(OLD): case(NEW)})
     assert move.replaces is not None
     assert move.loses is (not same)
-    assert move.destination == path_in(store, move.renamed) == store.time_path(made.H200, case(NEW), FINGERPRINT)
+    assert move.destination == store.path_of(move.renamed) == store.time_path(made.H200, case(NEW), FINGERPRINT)
     assert move.renamed.case == case(NEW)
     make_moves([move])
     assert nodes(store) == [NEW]
@@ -392,7 +390,7 @@ def test_one_thing_in_common_is_no_hint(tmp_path: Path, node: str, kernel: str, 
 def test_what_may_have_been_edited_is_never_taken_over(tmp_path: Path, update: Update) -> None:
     found = hinted(tmp_path, update=update)
     assert (found.edited, found.taken) == (True, False)
-    assert [b.case for _, b in readable_baselines(BaselineStore(tmp_path / "own"))] == [case(OLD)]
+    assert [b.case for _, b in BaselineStore(tmp_path / "own").readable()] == [case(OLD)]
 
 
 def test_a_test_that_is_still_there_was_not_renamed(tmp_path: Path) -> None:

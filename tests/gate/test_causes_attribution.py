@@ -314,7 +314,7 @@ def test_nobody_asks_after_a_pass(project: Project) -> None:
 
 def stored(project: Project) -> tuple[BaselineStore, TimeBaseline]:
     store = BaselineStore(project.baselines, project.root)
-    found = store.read_time(project.files()[0])
+    found = store.read(project.files()[0])
     assert found is not None
     return store, found
 

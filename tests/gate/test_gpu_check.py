@@ -68,7 +68,7 @@ def store_of(project: Project) -> BaselineStore:
 
 def baseline_of(project: Project) -> TimeBaseline:
     (path,) = project.files()
-    found = store_of(project).read_time(path)
+    found = store_of(project).read(path)
     assert found is not None
     return found
 

@@ -37,7 +37,7 @@ def recorded(project: Project, time_ns: float = 10_000.0, **changes: Any) -> Tim
 
 
 def baseline_of(project: Project) -> TimeBaseline:
-    found = BaselineStore(project.baselines).read_time(project.files()[0])
+    found = BaselineStore(project.baselines).read(project.files()[0])
     assert found is not None
     return found
 

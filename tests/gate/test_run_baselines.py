@@ -136,6 +136,6 @@ def test_what_cant_be_read_is_told_and_is_never_stale(tmp_path: Path) -> None:
 
 def test_a_file_that_goes_meanwhile_is_neither(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     store = store_of(tmp_path, made.timed(A))
-    monkeypatch.setattr(store, "read_time", lambda path: None)
+    monkeypatch.setattr(store, "read", lambda path: None)
     run = on_gpu(store)
     assert (stale(run, []), run.unreadable()) == ([], {})

@@ -68,7 +68,7 @@ def record(project: Project, call: Callable[..., Any] = scaled, *targets: str) -
 def rewrite(project: Project, **changes: Any) -> StaticBaseline:
     """Change the metrics in the one baseline on disk."""
     (path,) = project.files()
-    found = BaselineStore(project.baselines, project.root).read_static(path)
+    found = BaselineStore(project.baselines, project.root).read(path)
     assert found is not None
     launches = tuple(
         msgspec.structs.replace(x, code="other", metrics=msgspec.structs.replace(x.metrics, **changes))
@@ -511,7 +511,7 @@ def one_cause(result: Any) -> str:
 def edit(project: Project, **changes: Any) -> None:
     """Change the launches of the one baseline on disk."""
     (path,) = project.files()
-    found = BaselineStore(project.baselines, project.root).read_static(path)
+    found = BaselineStore(project.baselines, project.root).read(path)
     assert found is not None
     launches = tuple(msgspec.structs.replace(x, **changes) for x in found.launches)
     path.write_bytes(to_json(msgspec.structs.replace(found, launches=launches)))
@@ -519,7 +519,7 @@ def edit(project: Project, **changes: Any) -> None:
 
 def stored(project: Project) -> Any:
     (path,) = project.files()
-    found = BaselineStore(project.baselines, project.root).read_static(path)
+    found = BaselineStore(project.baselines, project.root).read(path)
     assert found is not None
     return found.launches[0]
 
@@ -751,7 +751,7 @@ def elsewhere(project: Project, series: str, **changes: Any) -> None:
     """Move the one baseline on disk to another series."""
     (path,) = project.files()
     store = BaselineStore(project.baselines, project.root)
-    found = store.read_static(path)
+    found = store.read(path)
     assert found is not None
     launches = tuple(msgspec.structs.replace(x, code="other", **changes) for x in found.launches)
     path.unlink()
@@ -805,7 +805,7 @@ def test_the_nearest_series_counts_an_older_one_first(
     record(project)
     (path,) = project.files()
     store = BaselineStore(project.baselines, project.root)
-    found = store.read_static(path)
+    found = store.read(path)
     assert found is not None
     path.unlink()
     for series in there:
@@ -1000,7 +1000,7 @@ def test_what_equals_the_baseline_is_not_disassembled(project: Project, monkeypa
 
 def stored_code(project: Project) -> str:
     (path,) = project.files()
-    found = BaselineStore(project.baselines, project.root).read_static(path)
+    found = BaselineStore(project.baselines, project.root).read(path)
     assert found is not None
     return found.launches[0].code
 
@@ -1016,7 +1016,7 @@ def test_a_refresh_of_all_counts_anew(project: Project) -> None:
     with project.static_run(SM90, update=Update.ALL) as run:
         run.check(scaled, x_of()).commit()
     (path,) = project.files()
-    found = BaselineStore(project.baselines, project.root).read_static(path)
+    found = BaselineStore(project.baselines, project.root).read(path)
     assert found is not None
     assert found.launches[0].metrics.registers < 200
 
@@ -1118,7 +1118,7 @@ def test_a_case_is_gated_for_each_target(project: Project, target: str) -> None:
             (result,) = run.check(call, torch.randn(32, 32, device="cuda", dtype=torch.float16)).commit()
         assert result.verdict is verdict
     (path,) = project.files()
-    found = BaselineStore(project.baselines, project.root).read_static(path)
+    found = BaselineStore(project.baselines, project.root).read(path)
     assert found is not None
     first, second = found.launches
     assert first.metrics.occupancy
@@ -1132,7 +1132,7 @@ def test_findings_of_several_launches_come_worst_first(project: Project) -> None
 
     record(project, twice)
     (path,) = project.files()
-    found = BaselineStore(project.baselines, project.root).read_static(path)
+    found = BaselineStore(project.baselines, project.root).read(path)
     assert found is not None
     changes = [{"registers": 1}, {"occupancy": 1.5}]
     first, second = (
