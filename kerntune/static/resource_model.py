@@ -27,7 +27,6 @@ from kerntune.base.device import DeviceSpec
 from kerntune.base.recording import Binary
 from kerntune.compiling.binary.elf import cubin_resources
 from kerntune.errors import TargetError
-from kerntune.static.metrics import StaticMetrics
 from kerntune.static.occupancy import cuda_occupancy
 from kerntune.static.ptx import ptx_classes
 
@@ -84,27 +83,13 @@ class ModelledConfig(msgspec.Struct, frozen=True):
     blocks: int
     instructions: Mapping[str, int]
     spill_bytes: int = 0
-    launchable: bool = True
     stages: int = 0
     """Stages of the software pipeline, as in the config; 0 if unknown."""
 
 
-def candidate_of(metrics: StaticMetrics, grid: Sequence[int], *, num_ctas: int = 1, stages: int = 0) -> ModelledConfig:
-    """A compiled kernel at a grid (without clusters: times ``num_ctas`` blocks)."""
-    return ModelledConfig(
-        registers=metrics.registers,
-        shared_bytes=metrics.shared_bytes,
-        threads=metrics.threads,
-        blocks=math.prod(grid) * num_ctas,
-        instructions=metrics.instructions,
-        spill_bytes=metrics.spill_store_bytes + metrics.spill_load_bytes,
-        launchable=not metrics.over_limit,
-        stages=stages,
-    )
-
-
 def quick_candidate(binary: Binary, data: bytes, ptx: str, grid: Sequence[int], *, stages: int = 0) -> ModelledConfig:
-    """The same from a cubin and its PTX, without a disassembler: 0.3 to 0.8 ms, little enough for a tuner.
+    """A compiled kernel at a grid, from its cubin and its PTX, without a disassembler: 0.3 to 0.8 ms, little enough for
+    a tuner.
 
     Instructions are counted in PTX; the whole stack frame counts as spilled, stored and loaded once.
     :class:`StoreError` for a damaged file, or another than a cubin.
@@ -127,25 +112,10 @@ def cost(candidate: ModelledConfig, spec: DeviceSpec) -> float:
     Only compared among configs of one call on one device. :class:`TargetError` for a device whose limits aren't known.
     """
     resident = _resident(candidate, spec)
-    if resident == 0 or not candidate.launchable:
+    if resident == 0:
         return math.inf
     terms = sorted(_terms(candidate, spec, resident))
     return (terms[-1] + OVERLAP * sum(terms[:-1])) / _filled(candidate.blocks, spec.sm_count, resident)
-
-
-def rank(candidates: Sequence[ModelledConfig], spec: DeviceSpec) -> list[int]:
-    """Indices of ``candidates``, the lowest cost first; equal ones stay in their order."""
-    costs = [cost(c, spec) for c in candidates]
-    return sorted(range(len(candidates)), key=costs.__getitem__)
-
-
-def keep(candidates: Sequence[ModelledConfig], spec: DeviceSpec, *, fraction: float) -> list[int]:
-    """The best ``fraction`` (0 to 1) of them by :func:`rank`: at least one, and all if none can be launched."""
-    order = rank(candidates, spec)
-    possible = [i for i in order if math.isfinite(cost(candidates[i], spec))]
-    if not possible:
-        return order
-    return possible[: max(1, math.ceil(fraction * len(candidates)))]
 
 
 def _resident(candidate: ModelledConfig, spec: DeviceSpec) -> int:
