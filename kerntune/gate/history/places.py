@@ -18,9 +18,8 @@ from typing import Any, Protocol
 
 import msgspec
 
-from kerntune.base.codec import read_file, write_atomic
 from kerntune.base.folders import scratch_folder
-from kerntune.base.url_files import is_url, open_files, shown_url, without_password
+from kerntune.base.url_files import FolderFiles, UrlFiles, is_url, open_files, shown_url, without_password
 from kerntune.errors import HistoryError, UsageError
 from kerntune.gate.git import git_output, run_git, top_of
 from kerntune.gate.history.points import MAX_BYTES, SCHEMA, HistoryRun, encoded, points_of
@@ -94,39 +93,6 @@ def is_name(text: str) -> bool:
 
 
 MAX_NAME = 1_000
-
-
-class Folder:
-    """A folder of this machine, or one that several mount."""
-
-    def __init__(self, folder: Path) -> None:
-        self._folder = folder
-
-    @property
-    def name(self) -> str:
-        return str(self._folder)
-
-    def absent(self) -> str:
-        return "" if self._folder.is_dir() else f"there is no folder {self._folder}"
-
-    def names(self) -> list[str]:
-        found = (p for p in self._folder.rglob(f"*{SUFFIX}") if not p.name.startswith("."))
-        return sorted(p.relative_to(self._folder).as_posix() for p in found)
-
-    def read(self, names: Iterable[str]) -> Iterator[tuple[str, bytes]]:
-        for name in names:
-            data = read_file(self._folder / name, error=HistoryError)
-            if data is not None:  # else removed meanwhile
-                yield name, data
-
-    def add(self, name: str, data: bytes) -> None:
-        write_atomic(self._folder / name, data, error=HistoryError)
-
-    def remove(self, name: str) -> None:
-        try:
-            (self._folder / name).unlink(missing_ok=True)
-        except OSError as exc:
-            raise HistoryError(f"{self._folder / name}: can't be removed: {exc.strerror}") from exc
 
 
 class Branch:
@@ -292,7 +258,11 @@ class Remote:
 
     def __init__(self, url: str) -> None:
         self._url = url
-        self._files = self._done(lambda: open_files(url))
+        self._files = self._open()
+
+    def _open(self) -> UrlFiles:
+        files: UrlFiles = self._done(lambda: open_files(self._url))
+        return files
 
     @property
     def name(self) -> str:
@@ -326,6 +296,24 @@ class Remote:
             raise HistoryError(f"{self.name}: {type(exc).__name__}: {without_password(str(exc), self._url)}") from exc
 
 
+class Folder(Remote):
+    """A folder of this machine, or one that several mount."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        super().__init__(str(folder))
+
+    def _open(self) -> UrlFiles:
+        return FolderFiles(self._folder)
+
+    @property
+    def name(self) -> str:
+        return str(self._folder)
+
+    def absent(self) -> str:
+        return "" if self._folder.is_dir() else f"there is no folder {self._folder}"
+
+
 def _accepted(branch: str) -> bool:
     return run_git(Path.cwd(), "check-ref-format", "--branch", branch).returncode == 0
 
@@ -346,13 +334,12 @@ def add_run(place: Place, run: HistoryRun) -> str:
 
 def history_run(report: RunReport) -> HistoryRun:
     """A run as a history has it."""
-    origin = Origin() if isinstance(report.origin, msgspec.UnsetType) else report.origin
     return HistoryRun(
         schema=SCHEMA,
         created=report.created,
         points=points_of(report.results),
         versions=dict(report.versions),
-        **msgspec.structs.asdict(origin),
+        **msgspec.structs.asdict(report.place),
     )
 
 

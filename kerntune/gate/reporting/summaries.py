@@ -18,7 +18,6 @@ from kerntune.base.formatting import code_of, escaped, visible
 from kerntune.base.policy import Outcome, Verdict
 from kerntune.errors import StoreError, UsageError
 from kerntune.gate.report import (
-    Origin,
     RankedResult,
     RunReport,
     counts_line,
@@ -27,6 +26,7 @@ from kerntune.gate.report import (
     format_configs,
     format_today,
     other_failures,
+    printable,
     shown_change,
     worst_first,
 )
@@ -226,7 +226,7 @@ def write_csv(path: Path, runs: Sequence[RunReport]) -> None:
 
 def _cell(value: object) -> object:
     """A text as spreadsheets show it and don't compute it (OWASP, "CSV Injection")."""
-    shown = _shown(value)
+    shown = printable(value)
     return f"'{shown}" if isinstance(shown, str) and shown.lstrip()[:1] in ("=", "+", "-", "@") else shown
 
 
@@ -240,7 +240,7 @@ def write_parquet(path: Path, runs: Sequence[RunReport]) -> None:
     rows = flat_rows(runs)
     types: dict[str, Any] = {"str": pa.string(), "float": pa.float64(), "int": pa.int64()}
     fields = [(name, types[kind.partition(" ")[0]]) for name, kind in FlatRow.__annotations__.items()]
-    columns = [[_shown(getattr(row, name)) for row in rows] for name, _ in fields]
+    columns = [[printable(getattr(row, name)) for row in rows] for name, _ in fields]
     table = pa.table(
         [pa.array(column, kind) for column, (_, kind) in zip(columns, fields, strict=True)], schema=pa.schema(fields)
     )
@@ -250,13 +250,9 @@ def write_parquet(path: Path, runs: Sequence[RunReport]) -> None:
     write_atomic(path, sink.getvalue().to_pybytes())
 
 
-def _shown(value: object) -> object:
-    return visible(value) if isinstance(value, str) else value
-
-
 def _flat(ranked: RankedResult) -> FlatRow:
     result, run = ranked.result, ranked.run
-    origin = Origin() if isinstance(run.origin, msgspec.UnsetType) else run.origin
+    origin = run.place
     change = result.shown or result.change
     since = result.since.shown or result.since.change if result.since is not None else None
     return FlatRow(
