@@ -67,17 +67,11 @@ class Bundle(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defau
         return f"{self.time.device.name}, {target}" if self.time is not None else f"{target}, static"
 
 
-def is_complete(pending: PendingBaseline) -> bool:
-    """Whether what a run measured came with all its artifacts, so that it can be stored."""
-    return all(name in pending.artifacts for name in needed(pending.baseline))
-
-
-def bundle_of(pending: PendingBaseline) -> Bundle:
-    """What a run measured, in one piece; :class:`BaselineError` if it doesn't hold all its artifacts."""
+def bundle_of(pending: PendingBaseline) -> Bundle | None:
+    """What a run measured, in one piece; None if it doesn't hold all its artifacts."""
     baseline, names = pending.baseline, needed(pending.baseline)
-    missing = [name for name in names if name not in pending.artifacts]
-    if missing:
-        raise BaselineError(f"{baseline.case}: measured without keeping {_few(missing)}, so it can't be carried along")
+    if any(name not in pending.artifacts for name in names):
+        return None
     packed = {name: lzma.compress(pending.artifacts[name], preset=PRESET) for name in names}
     if isinstance(baseline, TimeBaseline):
         return Bundle(SCHEMA, packed, time=baseline)
@@ -86,8 +80,8 @@ def bundle_of(pending: PendingBaseline) -> Bundle:
 
 def encoded_bundles(pendings: Iterable[PendingBaseline | None]) -> dict[str, msgspec.Raw]:
     """The bundles of a test's cases as JSON for its run's file, by case and target; those that can't be carried
-    along (see :func:`is_complete`) are left out."""
-    bundles = [bundle_of(p) for p in pendings if p is not None and is_complete(p)]
+    along are left out."""
+    bundles = [found for p in pendings if p is not None and (found := bundle_of(p)) is not None]
     return {f"{b.baseline.case} ({b.baseline.target})": msgspec.Raw(msgspec.json.encode(b)) for b in bundles}
 
 
@@ -100,10 +94,8 @@ def decode_bundle(value: Any, where: str) -> Bundle:
 
 
 def apply_bundle(bundle: Bundle, store: BaselineStore, *, where: str = "bundle") -> Path:
-    """Write the bundle's baseline, in place of the case's old one; the path it went to.
-
-    Everything is checked first: on :class:`BaselineError` nothing was written.
-    """
+    """Write the bundle's baseline, in place of the case's old one; the path it went to. All is checked first: on
+    :class:`BaselineError` nothing was written."""
     check_identity(bundle, where)
     return store.put(bundle.baseline, unpacked(bundle, where))
 

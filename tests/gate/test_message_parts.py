@@ -28,7 +28,7 @@ from kerntune.gate.messages import (
     unsure,
     warnings_of,
 )
-from kerntune.gate.replay import RECOMPILED, REPLAY, STORED, VERSION, RungUsed
+from kerntune.gate.replay import RECOMPILED, REPLAY, STORED, VERSION, ComparisonMethod
 from kerntune.gpu.foreign_work import ForeignWork
 from kerntune.timing.timers import Sample, TimingProtocol
 
@@ -107,7 +107,9 @@ def test_times_are_those_of_todays_replay_where_there_was_one() -> None:
 # reasons
 
 
-def reasons(used: RungUsed, scope: str = "kernels", today: Any = ENVIRONMENT, **changes: Any) -> tuple[str, ...]:
+def reasons(
+    used: ComparisonMethod, scope: str = "kernels", today: Any = ENVIRONMENT, **changes: Any
+) -> tuple[str, ...]:
     sample = changes.pop("sample", SAMPLE)
     return reasons_of(time_baseline(), recording(**changes), today, used, scope, sample)
 
@@ -116,21 +118,21 @@ PLAIN = ("code unchanged", "config unchanged")
 
 
 def test_a_case_without_a_baseline_has_one_reason() -> None:
-    found = reasons_of(None, recording(), ENVIRONMENT, RungUsed(IDENTITY), "kernels", SAMPLE)
+    found = reasons_of(None, recording(), ENVIRONMENT, ComparisonMethod(IDENTITY), "kernels", SAMPLE)
     assert found == ("no baseline on this device",)
 
 
 def test_equal_work_has_no_further_reason() -> None:
-    assert reasons(RungUsed(IDENTITY)) == PLAIN
-    assert reasons(RungUsed(IDENTITY), scope="op") == PLAIN
+    assert reasons(ComparisonMethod(IDENTITY)) == PLAIN
+    assert reasons(ComparisonMethod(IDENTITY), scope="op") == PLAIN
 
 
 def test_another_environment_and_another_timer_are_reasons() -> None:
-    found = reasons(RungUsed(IDENTITY), today=replace(ENVIRONMENT, driver="999"))
+    found = reasons(ComparisonMethod(IDENTITY), today=replace(ENVIRONMENT, driver="999"))
     assert found[:2] == PLAIN
     assert found[2].startswith("environment ")
     assert "999" in found[2]
-    found = reasons(RungUsed(IDENTITY), sample=Sample(TimingProtocol("events", 200, 3), (1.0,)))
+    found = reasons(ComparisonMethod(IDENTITY), sample=Sample(TimingProtocol("events", 200, 3), (1.0,)))
     assert found[2].startswith("not held against the stored time, which was taken otherwise: ")
 
 
@@ -140,26 +142,26 @@ REPLAYED: Any = SimpleNamespace()
 @pytest.mark.parametrize(
     ("used", "reason"),
     [
-        (RungUsed(REPLAY, REPLAYED), None),
-        (RungUsed(REPLAY, why_not=("it hangs", "twice")), "the replay could not be measured: it hangs; twice"),
-        (RungUsed(RECOMPILED, why_not=("a", "b")), "the replay could not be measured: a; b"),
+        (ComparisonMethod(REPLAY, REPLAYED), None),
+        (ComparisonMethod(REPLAY, why_not=("it hangs", "twice")), "the replay could not be measured: it hangs; twice"),
+        (ComparisonMethod(RECOMPILED, why_not=("a", "b")), "the replay could not be measured: a; b"),
         (
-            RungUsed(RECOMPILED, REPLAYED, why_not=("a",)),
+            ComparisonMethod(RECOMPILED, REPLAYED, why_not=("a",)),
             "held against the baseline's TTIR compiled today, for its binary can't run: a",
         ),
-        (RungUsed(STORED, why_not=("a", "b")), "the baseline can't be replayed: a; b"),
+        (ComparisonMethod(STORED, why_not=("a", "b")), "the baseline can't be replayed: a; b"),
     ],
 )
-def test_the_kind_of_comparison_is_a_reason_unless_it_is_the_best(used: RungUsed, reason: str | None) -> None:
+def test_the_kind_of_comparison_is_a_reason_unless_it_is_the_best(used: ComparisonMethod, reason: str | None) -> None:
     assert reasons(used) == (*PLAIN, *([reason] if reason else []))
 
 
 def test_of_a_whole_operation_its_own_time_is_told_beside_the_kernels() -> None:
     sample = Sample(SAMPLE.protocol, (13_900.0,))
     text = "these are its kernels; the whole call: 12.4 µs -> 13.9 µs"
-    assert reasons(RungUsed(REPLAY, REPLAYED), scope="op", sample=sample) == (*PLAIN, text)
-    assert text not in reasons(RungUsed(STORED), scope="op", sample=sample)
-    assert text not in reasons(RungUsed(REPLAY, REPLAYED), sample=sample)
+    assert reasons(ComparisonMethod(REPLAY, REPLAYED), scope="op", sample=sample) == (*PLAIN, text)
+    assert text not in reasons(ComparisonMethod(STORED), scope="op", sample=sample)
+    assert text not in reasons(ComparisonMethod(REPLAY, REPLAYED), sample=sample)
 
 
 # what limits a verdict
@@ -175,7 +177,9 @@ def comparison(
 ) -> Comparison:  # fmt: skip
     replay = replayed(foreign) if change is not None else None
     found = Evidence(1, 1, replay=change, baseline_ns=1000.0, foreign_work=foreign.disturbs, **evidence)
-    return Comparison(replace(time_baseline(), calibration=known), RungUsed(rung, replay), found, policy or Policy())
+    return Comparison(
+        replace(time_baseline(), calibration=known), ComparisonMethod(rung, replay), found, policy or Policy()
+    )
 
 
 def judgement(found: Comparison | None, anchor: Comparison | None = None, **changes: Any) -> Judgement:
@@ -277,5 +281,5 @@ def test_the_anchor_s_comparison_is_reported_with_its_own_tolerance() -> None:
 
 
 def test_other_work_is_a_reason_by_itself() -> None:
-    found = reasons(RungUsed(REPLAY, REPLAYED), launches=(launch(grid=(9, 1, 1)),))
+    found = reasons(ComparisonMethod(REPLAY, REPLAYED), launches=(launch(grid=(9, 1, 1)),))
     assert found == (*PLAIN, "launch 0 (add_kernel): grid changed")

@@ -14,7 +14,7 @@ import secrets
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path, PurePosixPath
-from typing import Any, Protocol
+from typing import Any
 
 import msgspec
 
@@ -41,29 +41,6 @@ SUFFIX = ".json"
 
 COMMIT_DIGITS = 8
 """Digits of a run's commit in the name of its file."""
-
-
-class Place(Protocol):
-    """Files by name. A file is written once and never changes; it can be removed."""
-
-    @property
-    def name(self) -> str:
-        """As users give it."""
-
-    def absent(self) -> str:
-        """Why nothing can ever have been added; empty if something may have been."""
-
-    def names(self) -> list[str]:
-        """Of all runs; empty where nothing was ever added."""
-
-    def read(self, names: Iterable[str]) -> Iterator[tuple[str, bytes]]:
-        """The content of files."""
-
-    def add(self, name: str, data: bytes) -> None:
-        """Write a file; :class:`~kerntune.errors.HistoryError` says why it can't be."""
-
-    def remove(self, name: str) -> None:
-        """Remove a file, if it is there; :class:`~kerntune.errors.HistoryError` says why it can't be."""
 
 
 def place_of(text: str, start: Path) -> Place:
@@ -266,25 +243,31 @@ class Remote:
 
     @property
     def name(self) -> str:
+        """As users give it."""
         return shown_url(self._url)
 
     def absent(self) -> str:
+        """Why nothing can ever have been added; empty if something may have been."""
         return ""  # services know no folders, but files whose names begin alike
 
     def names(self) -> list[str]:
+        """Of all runs; empty where nothing was ever added."""
         found: list[str] = self._done(self._files.names)
         return [name for name in found if name.endswith(SUFFIX)]
 
     def read(self, names: Iterable[str]) -> Iterator[tuple[str, bytes]]:
+        """The content of files."""
         for name in names:
             data = self._done(lambda name=name: self._files.read(name, MAX_BYTES))
             if data is not None:  # else removed meanwhile
                 yield name, data
 
     def add(self, name: str, data: bytes) -> None:
+        """Write a file; :class:`~kerntune.errors.HistoryError` says why it can't be."""
         self._done(lambda: self._files.replace(name, data))
 
     def remove(self, name: str) -> None:
+        """Remove a file, if it is there; :class:`~kerntune.errors.HistoryError` says why it can't be."""
         self._done(lambda: self._files.remove(name))
 
     def _done(self, action: Any) -> Any:
@@ -312,6 +295,10 @@ class Folder(Remote):
 
     def absent(self) -> str:
         return "" if self._folder.is_dir() else f"there is no folder {self._folder}"
+
+
+Place = Branch | Remote
+"""Where files lie by name. A file is written once and never changes; it can be removed."""
 
 
 def _accepted(branch: str) -> bool:
