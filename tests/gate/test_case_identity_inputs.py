@@ -74,8 +74,7 @@ def test_an_input_more_or_less_is_no_new_case(project: Project, before: Any, aft
 
 def test_nor_on_a_gpu(project: Project) -> None:
     rule = block(64, 10_000.0)
-    with project.run(rule) as run:
-        assert run.judge(one()).recorded
+    assert project.once(rule).judge(one()).recorded
     with project.run(rule) as run:
         assert run.judge(two()).verdict is Verdict.PASS
         assert run.judge(two(2 * N)).verdict is Verdict.NEW
@@ -101,8 +100,7 @@ def test_two_that_may_be_meant_are_none(project: Project) -> None:
 
 
 def test_a_yardstick_without_the_case_knows_none(project: Project) -> None:
-    with project.static_run("cuda:90") as run:
-        (result,) = run.check(one()).commit()
+    result = project.static_once("cuda:90").judge(one())
     own, target = BaselineStore(project.baselines, project.root), Target.parse("cuda:90")
     known = {(Argument("float32", (N,), (1,)),)}
     assert own.known_arguments(target, result.case) == known

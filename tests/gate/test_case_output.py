@@ -37,8 +37,7 @@ def two() -> None:
 
 @pytest.mark.slow
 def test_each_launch_of_a_case_is_dumped_as_tuned(project: Project, dump: Path) -> None:
-    with project.run(block(64, 3000.0), block(128, 1000.0)) as run:
-        run.judge(two)
+    project.once(block(64, 3000.0), block(128, 1000.0)).judge(two)
     (place,) = dump.iterdir()
     assert place.name.startswith("tests-test_scale.py-test_scale-cuda-90-")
     assert sorted(p.name for p in place.iterdir()) == ["00-scale_kernel", "01-increment_kernel"]
@@ -54,8 +53,7 @@ def test_each_launch_of_a_case_is_dumped_as_tuned(project: Project, dump: Path) 
 @pytest.mark.slow
 def test_all_bytes_are_those_of_each_launch(project: Project, dump: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("KERNTUNE_DUMP_CONTENT", "recorded")
-    with project.run() as run:
-        run.judge(two)
+    project.once().judge(two)
     first, second = sorted(dump.glob("*/0*"))
     wrote = (first / "expected-1.bin").read_bytes()
     found = json.loads((second / "launch.json").read_text())
@@ -80,18 +78,15 @@ def test_a_folder_that_can_not_be_written_changes_no_verdict(
 ) -> None:
     (tmp_path / "file").touch()
     monkeypatch.setenv("KERNTUNE_DUMP", str(tmp_path / "file" / "dump"))
-    with project.run() as run:
-        timed = run.judge(two)
-    with project.static_run("cuda:90") as run:
-        (static,) = run.check(two).results
+    timed = project.once().judge(two)
+    static = project.static_once("cuda:90").judge(two)
     for result in (timed, static):
         assert result.verdict is Verdict.NEW
         assert [w for w in result.warnings if w.startswith("not all launches were dumped: ")]
 
 
 def test_nothing_is_dumped_by_default(project: Project) -> None:
-    with project.run() as run:
-        run.judge(two)
+    project.once().judge(two)
     assert not (project.root / "dump").exists()
 
 
@@ -106,8 +101,7 @@ def trace_of(folder: Path) -> dict[str, Any]:
 
 def test_each_case_has_a_valid_trace(project: Project, tmp_path: Path) -> None:
     folder = tmp_path / "traces"
-    with project.run(block(64, 3000.0), block(128, 1000.0), profile=folder) as run:
-        run.judge(two)
+    project.once(block(64, 3000.0), block(128, 1000.0), profile=folder).judge(two)
     found = trace_of(folder)
     assert next(folder.iterdir()).name.startswith("tests-test_scale.py-test_scale-")
     assert found["case"] == "tests/test_scale.py::test_scale"
@@ -127,8 +121,7 @@ def test_the_tensors_stay_as_they_are(project: Project, tmp_path: Path) -> None:
     def keep() -> None:
         made.append(scale(tuned(64)))
 
-    with project.run(profile=tmp_path / "traces") as run:
-        run.judge(keep)
+    project.once(profile=tmp_path / "traces").judge(keep)
     assert len(made) == 3
 
 
@@ -141,15 +134,13 @@ def test_a_function_that_can_not_be_called_again_keeps_its_verdict(project: Proj
             raise ValueError("called again")
         scale(tuned(64))
 
-    with project.run(profile=tmp_path / "traces") as run:
-        result = run.judge(once)
+    result = project.once(profile=tmp_path / "traces").judge(once)
     assert result.verdict is Verdict.NEW
     assert result.warnings == ("no trace was written: ValueError: called again",)
 
 
 def test_no_trace_is_written_unasked(project: Project) -> None:
-    with project.run() as run:
-        run.judge(two)
+    project.once().judge(two)
     assert not (project.root / "traces").exists()
 
 

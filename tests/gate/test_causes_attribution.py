@@ -226,10 +226,8 @@ def call_of(kernel: Any, **meta: Any) -> Any:
 
 
 def regressed(project: Project, before: Any, after: Any, *rules: Rule) -> CaseResult:
-    with project.run(*rules) as run:
-        run.judge(before, x_of())
-    with project.run(*rules) as run:
-        result = run.judge(after, x_of())
+    project.once(*rules).judge(before, x_of())
+    result = project.once(*rules).judge(after, x_of())
     assert result.verdict is Verdict.REGRESSED
     assert result.attribution is not None
     return result
@@ -279,11 +277,9 @@ def test_code_and_config_are_told_apart(project: Project) -> None:
 def test_the_compiler_is_to_blame(project: Project) -> None:
     rules = (Rule(triton="3.0.0", time_ns=10_000.0), Rule(time_ns=11_000.0))
     call = call_of(scale_kernel, BLOCK=64)
-    with project.run(Rule(time_ns=10_000.0)) as run:
-        run.judge(call, x_of())
+    project.once(Rule(time_ns=10_000.0)).judge(call, x_of())
     by_another_compiler(project)
-    with project.run(*rules) as run:
-        result = run.judge(call, x_of())
+    result = project.once(*rules).judge(call, x_of())
     assert result.verdict is Verdict.REGRESSED
     assert shares_of(result) == {"environment": 0.0, "compiler": 0.1, "code": 0.0, "config": 0.0, "launch": 0.0}
     assert ", attributed: compiler +10.0 %" in result.message
@@ -291,8 +287,7 @@ def test_the_compiler_is_to_blame(project: Project) -> None:
 
 def test_the_environment_is_to_blame(project: Project) -> None:
     call = call_of(scale_kernel, BLOCK=64)
-    with project.run(FAST) as run:
-        run.judge(call, x_of())
+    project.once(FAST).judge(call, x_of())
     with project.run(FAST, shift=1.2) as run:
         result = run.judge(call, x_of())
         other = run.judge(call_of(slower_kernel, BLOCK=64), x_of())

@@ -57,8 +57,7 @@ def tuned_call(*blocks: int, **options: Any) -> Any:
 
 
 def record(project: Project, call: Any = before, *rules: Any, **options: Any) -> TimeBaseline:
-    with project.run(*(rules or (FAST, SLOW)), **options) as run:
-        assert run.judge(call, x_of()).recorded
+    assert project.once(*(rules or (FAST, SLOW)), **options).judge(call, x_of()).recorded
     return baseline_of(project)
 
 
@@ -110,8 +109,7 @@ def test_a_baseline_holds_no_path_and_no_pointer(project: Project) -> None:
 
 def test_recording_twice_writes_the_same_but_for_times(project: Project) -> None:
     first = record(project)
-    with project.run(FAST, update=Update.ALL) as run:
-        run.judge(before, x_of())
+    project.once(FAST, update=Update.ALL).judge(before, x_of())
     second = baseline_of(project)
     timed = {"sample": first.sample, "recorded": first.recorded, "static": first.static}
     assert msgspec.structs.replace(second, **timed) == first
@@ -179,22 +177,19 @@ def test_a_missing_binary_does_not_matter_while_the_code_is_the_same(project: Pr
     made = record(project)
     artifacts = store_of(project).artifacts(made.device.target)
     (artifacts.folder / f"{made.recording.binaries[0].sha256}.xz").unlink()
-    with project.run(FAST) as run:
-        assert run.judge(before, x_of()).verdict is Verdict.PASS
+    assert project.once(FAST).judge(before, x_of()).verdict is Verdict.PASS
 
 
 def test_a_baseline_that_the_device_refuses_is_inconclusive(project: Project) -> None:
     record(project)
-    with project.run(block(64, fails="too much shared memory"), SLOW) as run:
-        result = run.judge(after, x_of())
+    result = project.once(block(64, fails="too much shared memory"), SLOW).judge(after, x_of())
     assert result.verdict is Verdict.INCONCLUSIVE
     assert "too much shared memory" in result.message
 
 
 def test_too_much_noise_is_inconclusive(project: Project) -> None:
     record(project)
-    with project.run(block(64, 1e6), block(128, 1.02e6), noise=0.3) as run:
-        result = run.judge(after, x_of())
+    result = project.once(block(64, 1e6), block(128, 1.02e6), noise=0.3).judge(after, x_of())
     assert result.verdict is Verdict.INCONCLUSIVE
     assert "not sure enough: of the interval that decides, " in result.message
     assert "a part lies beyond +2.0 %" in result.message
@@ -214,8 +209,7 @@ def passes(count: int) -> Any:
 @pytest.mark.parametrize(("then", "now", "verdict"), [(1, 2, Verdict.REGRESSED), (2, 2, Verdict.PASS)])
 def test_temporaries_may_change_in_number(project: Project, then: int, now: int, verdict: Verdict) -> None:
     record(project, passes(then))
-    with project.run(FAST) as run:
-        result = run.judge(passes(now), x_of())
+    result = project.once(FAST).judge(passes(now), x_of())
     assert result.verdict is verdict
     if then != now:
         assert result.change is not None
@@ -228,11 +222,9 @@ def test_temporaries_may_change_in_number(project: Project, then: int, now: int,
 
 def test_a_winner_that_is_gone_regresses_and_is_named(project: Project) -> None:
     record(project, tuned_call(64, 128))
-    with project.run(FAST, SLOW) as run:
-        result = run.judge(tuned_call(128, 256), x_of())
+    result = project.once(FAST, SLOW).judge(tuned_call(128, 256), x_of())
     assert result.verdict is Verdict.PASS, "256 is unscripted: 10 µs"
-    with project.run(FAST, SLOW) as run:
-        result = run.judge(tuned_call(128), x_of())
+    result = project.once(FAST, SLOW).judge(tuned_call(128), x_of())
     assert result.verdict is Verdict.REGRESSED
     assert result.causes[0] == "code unchanged"
     assert "config of scale_kernel changed: BLOCK 64 -> 128" in result.message
@@ -240,8 +232,7 @@ def test_a_winner_that_is_gone_regresses_and_is_named(project: Project) -> None:
 
 def test_a_change_of_winner_alone_never_fails(project: Project) -> None:
     record(project, tuned_call(64, 128))
-    with project.run(FAST, block(128, 10_100.0)) as run:
-        result = run.judge(tuned_call(128), x_of())
+    result = project.once(FAST, block(128, 10_100.0)).judge(tuned_call(128), x_of())
     assert (result.verdict, result.outcome, result.rung) == (Verdict.PASS, Outcome.PASS, "paired replay")
 
 
@@ -254,8 +245,7 @@ def test_the_baselines_config_wins_ties(project: Project) -> None:
 
 def test_trials_and_failures_are_reported(project: Project) -> None:
     rules = (FAST, SLOW, block(256, fails="too large"), block(512, 1.0, wrong=True))
-    with project.run(*rules) as run:
-        result = run.judge(tuned_call(128, 64, 100, 256, 512), x_of())
+    result = project.once(*rules).judge(tuned_call(128, 64, 100, 256, 512), x_of())
     assert {t.config.kwargs["BLOCK"]: round(t.time_ns / 1000) for t in result.trials} == {128: 11, 64: 10, 512: 0}
     assert {f.config.kwargs["BLOCK"] for f in result.failed_trials} == {100, 256, 512}
     assert result.launches[0].config == Config({"BLOCK": 64})
@@ -272,8 +262,7 @@ def test_a_post_hook_hears_of_configs_that_can_not_be_launched(project: Project)
             assert heard.setdefault(named["BLOCK"], exception) is exception, "once each"
 
     rules = (FAST, SLOW, block(256, fails="too large"), block(512, 1.0, wrong=True))
-    with project.run(*rules) as run:
-        run.judge(tuned_call(128, 64, 100, 256, 512, post_hook=post), x_of())
+    project.once(*rules).judge(tuned_call(128, 64, 100, 256, 512, post_hook=post), x_of())
     assert sorted(heard) == [100, 256]
     assert "too large" in str(heard[256])
 
@@ -281,8 +270,7 @@ def test_a_post_hook_hears_of_configs_that_can_not_be_launched(project: Project)
 def test_who_is_left_out_unrun_is_the_policys_and_is_named(project: Project) -> None:
     """Blocks of more than 4096 elements leave most multiprocessors idle here."""
     policy = Policy(static_prune=StaticPrune(share=0.5))
-    with project.run(FAST, block(4096, 1.0)) as run:
-        result = run.judge(tuned_call(64, 4096), x_of(), policy=policy)
+    result = project.once(FAST, block(4096, 1.0)).judge(tuned_call(64, 4096), x_of(), policy=policy)
     ((kernel, config, reason),) = (msgspec.structs.astuple(x) for x in result.left_out)
     assert (kernel, config) == (result.launches[0].kernel, Config({"BLOCK": 4096}))
     assert reason == "predicted to be number 2 of 2, the first 1 are tried"
@@ -403,8 +391,7 @@ def test_a_call_that_never_returns_the_same_refutes_nobody(project: Project) -> 
 def test_where_everything_was_compared_the_call_runs_once(project: Project) -> None:
     """What the winner writes is what the captured run wrote, whose result agrees."""
     call = Chosen(64, 128)
-    with project.run(block(64, 20_000.0), block(128, 9_000.0)) as run:
-        result = run.judge(call, x_of(), reference=lambda: 64)
+    result = project.once(block(64, 20_000.0), block(128, 9_000.0)).judge(call, x_of(), reference=lambda: 64)
     assert call.blocks == [64]
     assert result.launches[0].config == Config({"BLOCK": 128})
 
@@ -440,16 +427,14 @@ def test_the_users_tuner_is_told(project: Project) -> None:
     kernel = tuned(128, 64)
     for _ in range(2):
         kernel.cache.clear()
-        with project.run(FAST, SLOW) as run:
-            run.judge(lambda x: kernel[by_block](x, torch.empty_like(x), N, 2.0), x_of())
+        project.once(FAST, SLOW).judge(lambda x: kernel[by_block](x, torch.empty_like(x), N, 2.0), x_of())
         assert kernel.best_config is kernel.configs[1]
         assert list(kernel.cache.values()) == [kernel.configs[1]]
 
 
 def test_candidates_from_a_marker_are_tuned(project: Project) -> None:
     given = {"scale_kernel": (Config({"BLOCK": 128}), Config({"BLOCK": 64}))}
-    with project.run(FAST, SLOW) as run:
-        result = run.judge(before, x_of(), candidates=given)
+    result = project.once(FAST, SLOW).judge(before, x_of(), candidates=given)
     assert result.launches[0].config == Config({"BLOCK": 64})
     assert len(result.trials) == 2
 
@@ -464,8 +449,7 @@ def test_several_sites_of_one_call_are_each_tuned(project: Project) -> None:
         increment_kernel[by_block](y, N, BLOCK=64)
         second[by_block](y, x, N, 3.0)
 
-    with project.run(FAST, SLOW) as run:
-        result = run.judge(op, x_of())
+    result = project.once(FAST, SLOW).judge(op, x_of())
     assert [x.config and x.config.kwargs["BLOCK"] for x in result.launches] == [64, None, 64]
     assert result.current_ns == pytest.approx(30_000, rel=0.01)
 
@@ -476,8 +460,7 @@ def test_several_sites_of_one_call_are_each_tuned(project: Project) -> None:
 def test_the_same_code_at_another_speed_says_what_else_moved(project: Project) -> None:
     made = record(project)
     rewrite(project, environment=msgspec.structs.replace(made.environment, driver="570.1"))
-    with project.run(FAST, shift=1.2) as run:
-        result = run.judge(before, x_of())
+    result = project.once(FAST, shift=1.2).judge(before, x_of())
     assert result.verdict is Verdict.DRIFTED
     assert "driver: 570.1 -> " in result.message
     assert result.change is None
@@ -488,8 +471,7 @@ def test_a_sample_of_another_timer_is_no_drift(project: Project) -> None:
     protocol = msgspec.structs.replace(made.sample.protocol, timer="events")
     times = tuple(t * 2 for t in made.sample.times_ns)
     rewrite(project, sample=msgspec.structs.replace(made.sample, protocol=protocol, times_ns=times))
-    with project.run(FAST) as run:
-        assert run.judge(before, x_of()).verdict is Verdict.PASS
+    assert project.once(FAST).judge(before, x_of()).verdict is Verdict.PASS
 
 
 def test_a_sample_of_another_protocol_version_is_no_drift(project: Project) -> None:
@@ -497,8 +479,7 @@ def test_a_sample_of_another_protocol_version_is_no_drift(project: Project) -> N
     protocol = msgspec.structs.replace(made.sample.protocol, version=99)
     times = tuple(t * 2 for t in made.sample.times_ns)
     rewrite(project, sample=msgspec.structs.replace(made.sample, protocol=protocol, times_ns=times))
-    with project.run(FAST) as run:
-        assert run.judge(before, x_of()).verdict is Verdict.PASS
+    assert project.once(FAST).judge(before, x_of()).verdict is Verdict.PASS
 
 
 @pytest.mark.parametrize(("timer", "judged"), [("graph", True), ("events", False)])
@@ -512,8 +493,7 @@ def test_only_a_sample_of_the_same_timer_stands_in_for_a_baseline_that_can_t_be_
         (artifacts.folder / f"{sha}.xz").unlink()
     protocol = msgspec.structs.replace(made.sample.protocol, timer=timer)
     rewrite(project, sample=msgspec.structs.replace(made.sample, protocol=protocol))
-    with project.run(FAST, block(128, 5_000.0)) as run:
-        result = run.judge(after, x_of())
+    result = project.once(FAST, block(128, 5_000.0)).judge(after, x_of())
     assert result.rung == "stored sample"
     assert (result.verdict is Verdict.PASS) is judged
 
@@ -550,8 +530,7 @@ def test_scope_op_times_the_whole_call(project: Project, monkeypatch: pytest.Mon
         calls.append(1)
         return scaled(x)
 
-    with project.run(FAST) as run:
-        result = run.judge(op, x_of(), scope="op")
+    result = project.once(FAST).judge(op, x_of(), scope="op")
     assert result.timer == (GRAPH if graphs else EVENTS)
     assert (len(calls) == 3) == graphs, "captured, warmed up and recorded; or called in every slot"
 
@@ -576,8 +555,7 @@ def test_scope_op_times_the_winner_of_a_decorated_kernel(project: Project, monke
         winners.extend(c.kwargs["BLOCK"] for c in kernel.cache.values())
         kernel[by_block](x, torch.empty_like(x), N, 2.0)
 
-    with project.run(FAST, SLOW) as run:
-        run.judge(op, x_of(), scope="op")
+    project.once(FAST, SLOW).judge(op, x_of(), scope="op")
     assert len(winners) > 1
     assert set(winners) == {64}
 
@@ -594,8 +572,7 @@ def test_drift_begins_where_the_cases_own_spread_ends(
     made = record(project)
     assert made.calibration is not None
     rewrite(project, calibration=msgspec.structs.replace(made.calibration, state_range=spread))
-    with project.run(FAST, shift=shift) as run:
-        assert run.judge(before, x_of()).verdict is verdict
+    assert project.once(FAST, shift=shift).judge(before, x_of()).verdict is verdict
 
 
 @pytest.mark.parametrize(("call", "kept"), [(before, True), (after, False)])
@@ -605,8 +582,7 @@ def test_a_calibration_is_kept_for_the_same_work_alone(project: Project, call: A
     assert made.calibration is not None
     marked = msgspec.structs.replace(made.calibration, state_range=0.4321, floor=0.1234)
     rewrite(project, calibration=marked)
-    with project.run(FAST, SLOW, update=Update.ALL) as run:
-        assert run.judge(call, x_of()).recorded
+    assert project.once(FAST, SLOW, update=Update.ALL).judge(call, x_of()).recorded
     found = baseline_of(project).calibration
     assert found is not None
     assert (found == marked) is kept
@@ -631,8 +607,7 @@ def test_a_new_calibration_says_its_rule(project: Project) -> None:
 def test_an_earlier_rules_calibration_is_made_anew_with_its_baseline(project: Project) -> None:
     record(project)
     earlier(project)
-    with project.run(FAST, SLOW, update=Update.ALL) as run:
-        result = run.judge(before, x_of())
+    result = project.once(FAST, SLOW, update=Update.ALL).judge(before, x_of())
     found = baseline_of(project).calibration
     assert found is not None
     assert is_current(found)
@@ -643,8 +618,7 @@ def test_an_earlier_rules_calibration_is_made_anew_with_its_baseline(project: Pr
 def test_an_earlier_rules_calibration_stays_where_none_can_be_made(project: Project) -> None:
     record(project)
     known = earlier(project)
-    with project.run(FAST, SLOW, update=Update.ALL, calibrate=False) as run:
-        assert run.judge(before, x_of()).recorded
+    assert project.once(FAST, SLOW, update=Update.ALL, calibrate=False).judge(before, x_of()).recorded
     assert baseline_of(project).calibration == known
 
 
@@ -660,8 +634,7 @@ def test_an_earlier_rules_calibration_is_told_where_it_decides(
     """Of the same work only how far the times of equal code lay apart decides, beyond 5 %."""
     record(project)
     known = earlier(project, state_range=state_range)
-    with project.run(FAST, SLOW) as run:
-        result = run.judge(call, x_of())
+    result = project.once(FAST, SLOW).judge(call, x_of())
     assert any(EARLIER in text for text in result.warnings) is told
     assert (EARLIER in result.message) is told
     assert baseline_of(project).calibration == known, "nothing is written"
@@ -669,8 +642,7 @@ def test_an_earlier_rules_calibration_is_told_where_it_decides(
 
 def test_todays_calibration_is_not_told(project: Project) -> None:
     record(project)
-    with project.run(FAST, SLOW) as run:
-        assert "calibrated by" not in run.judge(after, x_of()).message
+    assert "calibrated by" not in project.once(FAST, SLOW).judge(after, x_of()).message
 
 
 def test_a_calibration_of_before_drift_was_kept_is_read(project: Project) -> None:
@@ -702,8 +674,7 @@ def test_in_place_calls_are_judged_from_their_first_content(project: Project) ->
     assert made.recording.storages[0].read
     assert made.recording.storages[0].written
     assert made.sample.protocol.runs_per_slot == made.sample.protocol.replicas
-    with project.run(FAST) as run:
-        assert run.judge(op, x_of()).verdict is Verdict.PASS
+    assert project.once(FAST).judge(op, x_of()).verdict is Verdict.PASS
 
 
 def test_memory_that_is_used_in_place_is_left_as_the_captured_run_left_it(project: Project) -> None:

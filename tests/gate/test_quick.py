@@ -79,8 +79,7 @@ def test_known_code_is_not_disassembled_again(project: Project, monkeypatch: pyt
         return real(binaries, spec)  # type: ignore[arg-type,return-value]
 
     monkeypatch.setattr(static_figures, "metrics_of", counting)
-    with project.run(block(64, 10_000.0)) as run:
-        result = run.judge(scaled, torch.randn(N, device="cuda"))
+    result = project.once(block(64, 10_000.0)).judge(scaled, torch.randn(N, device="cuda"))
     assert result.launches[0].registers
     assert looked == [0]
     slots(project, update=Update.ALL)
@@ -113,8 +112,7 @@ def test_calibration_is_told_the_samples_time(project: Project) -> None:
 
         pairs.run = slower  # type: ignore[method-assign,assignment]
         assert run.judge(scaled, torch.randn(N, device="cuda")).recorded
-    with project.run(block(64, 11_200.0)) as run:
-        result = run.judge(scaled, torch.randn(N, device="cuda"))
+    result = project.once(block(64, 11_200.0)).judge(scaled, torch.randn(N, device="cuda"))
     assert result.verdict is Verdict.PASS, "12 % more than the fastest state, 2 % more than the other: no drift"
 
 

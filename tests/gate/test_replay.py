@@ -28,8 +28,7 @@ def x_of() -> torch.Tensor:
 
 
 def recorded(project: Project, time_ns: float = 10_000.0, **changes: Any) -> TimeBaseline:
-    with project.run(block(64, time_ns)) as run:
-        run.judge(call(64), x_of())
+    project.once(block(64, time_ns)).judge(call(64), x_of())
     made = baseline_of(project)
     if changes:
         project.files()[0].write_bytes(to_json(msgspec.structs.replace(made, **changes)))
@@ -111,8 +110,7 @@ def test_without_a_calibration_a_stored_sample_says_nothing(project: Project) ->
 def test_the_same_work_needs_none_of_them(project: Project) -> None:
     recorded(project)
     forget(project, "sha256", "ttir_sha256")
-    with project.run(block(64, 10_000.0)) as run:
-        assert run.judge(call(64), x_of()).rung == "identity"
+    assert project.once(block(64, 10_000.0)).judge(call(64), x_of()).rung == "identity"
 
 
 # calibration
@@ -123,14 +121,12 @@ def test_a_first_baseline_is_calibrated(project: Project) -> None:
     found = baseline_of(project).calibration
     assert found is not None
     assert 0 <= found.bias <= found.floor < 0.005
-    with project.run(block(64, 10_000.0), update=Update.ALL) as run:
-        run.judge(call(64), x_of())
+    project.once(block(64, 10_000.0), update=Update.ALL).judge(call(64), x_of())
     assert baseline_of(project).calibration == found, "the same work keeps it"
 
 
 def test_calibrating_can_be_left_out(project: Project) -> None:
-    with project.run(block(64, 10_000.0), calibrate=False) as run:
-        run.judge(call(64), x_of())
+    project.once(block(64, 10_000.0), calibrate=False).judge(call(64), x_of())
     assert baseline_of(project).calibration is None
 
 

@@ -48,24 +48,20 @@ def looks(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
 
 @pytest.mark.slow
 def test_the_winner_is_recorded_and_the_next_run_searches_nothing(project: Project, looks: list[Any]) -> None:
-    with project.run(*SLOPE) as run:
-        first = run.judge(searched(Search(SPACE)), x_of())
+    first = project.once(*SLOPE).judge(searched(Search(SPACE)), x_of())
     assert (first.verdict, first.current_ns) == (Verdict.NEW, pytest.approx(10_000.0, rel=0.01))
     assert len(first.trials) == len(looks) == 28
     looks.clear()
-    with project.run(*SLOPE) as run:
-        assert run.judge(searched(Search(SPACE)), x_of()).verdict is Verdict.PASS
+    assert project.once(*SLOPE).judge(searched(Search(SPACE)), x_of()).verdict is Verdict.PASS
     assert looks == []
 
 
 @pytest.mark.slow
 def test_a_stored_winner_is_in_the_log(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
     log = project.root / "log.jsonl"
-    with project.run(*SLOPE) as run:
-        run.judge(searched(Search(SPACE)), x_of())
+    project.once(*SLOPE).judge(searched(Search(SPACE)), x_of())
     monkeypatch.setenv(LOG, str(log))
-    with project.run(*SLOPE) as run:
-        run.judge(searched(Search(SPACE)), x_of())
+    project.once(*SLOPE).judge(searched(Search(SPACE)), x_of())
     (line,) = map(json.loads, log.read_text().splitlines())
     assert (line["event"], line["config"]["kwargs"]["BLOCK"]) == ("stored winner", 512)
     assert line["time_ns"] == pytest.approx(10_000.0, rel=0.01)
@@ -75,13 +71,11 @@ def test_a_stored_winner_is_in_the_log(project: Project, monkeypatch: pytest.Mon
 def test_without_the_cache_the_baselines_config_is_tried_whatever_the_search_comes_by(
     project: Project, looks: list[Any]
 ) -> None:
-    with project.run(*SLOPE) as run:
-        run.judge(searched(Search(SPACE)), x_of())
+    project.once(*SLOPE).judge(searched(Search(SPACE)), x_of())
     for path in (project.root / "cache").rglob("*.json"):
         path.unlink()
     looks.clear()
-    with project.run(*SLOPE) as run:
-        found = run.judge(searched(Search(SPACE, trials=2, seed=3)), x_of())
+    found = project.once(*SLOPE).judge(searched(Search(SPACE, trials=2, seed=3)), x_of())
     assert found.verdict is Verdict.PASS
     assert len(looks) == 3
 
@@ -92,15 +86,12 @@ def test_frozen_searches_nothing(project: Project) -> None:
 
 
 def test_without_a_gpu_the_config_that_won_on_one_is_compiled(project: Project) -> None:
-    with project.run(*SLOPE) as run:
-        run.judge(searched(Search(SPACE)), x_of())
-    with project.static_run("cuda:90") as run:
-        (found,) = run.check(searched(Search(SPACE, trials=2, seed=3)), x_of()).commit()
+    project.once(*SLOPE).judge(searched(Search(SPACE)), x_of())
+    found = project.static_once("cuda:90").judge(searched(Search(SPACE, trials=2, seed=3)), x_of())
     assert [launch.config.kwargs for launch in found.launches] == [{"BLOCK": 512}]
 
 
 def test_without_anything_known_the_first_of_the_search_is_compiled(project: Project) -> None:
     search = Search(SPACE, trials=5)
-    with project.static_run("cuda:90") as run:
-        (found,) = run.check(searched(search), x_of()).commit()
+    found = project.static_once("cuda:90").judge(searched(search), x_of())
     assert [launch.config for launch in found.launches] == search.begins_with(())[:1]

@@ -90,8 +90,7 @@ def test_without_a_gpu_a_yardstick_holds_too(project: Project) -> None:
     def wide(x: torch.Tensor) -> None:
         scale_kernel[by_block](x, torch.empty_like(x), N, 2.0, BLOCK=64)
 
-    with project.static_run("cuda:90") as run:
-        run.judge(wide, torch.empty(N, device="cuda"))
+    project.static_once("cuda:90").judge(wide, torch.empty(N, device="cuda"))
     there = project.root / "base"
     project.baselines.rename(there)
     with project.static_run("cuda:90", yardstick=there, read_only=True) as run:
