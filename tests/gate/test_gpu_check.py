@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import functools
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -16,20 +17,30 @@ from fake_runs import N, block, by_block, increment_kernel, scale_kernel, tuned
 from test_beyond import FIRST, add_by_table, by_group, contents, table_of, writing
 from triton.runtime.jit import JITFunction
 
+import kerntune
 from gate.project import NODE, Project
+from kerntune.base.case_result import CaseResult
 from kerntune.base.codec import to_json
 from kerntune.base.config import Config
 from kerntune.base.policy import Missing, Outcome, Policy, StaticPrune, TuneMode, Update, Verdict
 from kerntune.base.recording import Normal
+from kerntune.errors import CacheMissError
+from kerntune.gate import static_figures
 from kerntune.gate.baseline_files import BaselineStore, artifact_names
 from kerntune.gate.baselines import Calibration, TimeBaseline
 from kerntune.gate.call import should_write
+from kerntune.gate.gpu_check import SHORT_RESTS_S
 from kerntune.gate.replay import VERSION, is_current
 from kerntune.gate.static_figures import LaunchStatic
 from kerntune.gpu.scripted import FakeBackend, FakeGpu
-from kerntune.timing.timers import EVENTS, GRAPH
+from kerntune.search import Choice, Range, Search, Space
+from kerntune.timing.sampling import MIN_SLOTS, QUICK_SLOTS
+from kerntune.timing.timers import EVENTS, GRAPH, PROTOCOL_VERSION
+from kerntune.timing.worker.requests import PairReply, PairRequest
 from kerntune.tuning import tuner
+from kerntune.tuning.race import Estimates
 from kerntune.tuning.stored_winners import Winners
+from kerntune.tuning.tuning_result import LOG
 
 FAST, SLOW = block(64, 10_000.0), block(128, 11_000.0)
 
@@ -736,3 +747,253 @@ def test_a_call_that_can_be_made_only_once_refutes_nobody(project: Project) -> N
     assert result.launches[0].config == Config({"BLOCK": 128})
     (warning,) = result.warnings
     assert "a second time" in warning
+
+
+# ``scope="op"``: a whole call is timed; of a baseline, its kernels alone can be replayed
+
+
+def judged(project: Project, rest_ns: float, size: int = 64, **policy: Any) -> CaseResult:
+    """A whole call in which all but its kernel takes ``rest_ns``. The scripted GPU runs no launch of a user's call, so
+    that is what the call takes."""
+    with project.run(block(64, 10_000.0), block(128, 11_000.0)) as run:
+
+        def op(x: torch.Tensor) -> torch.Tensor:
+            y = torch.empty_like(x)
+            scale_kernel[by_block](x, y, N, 2.0, BLOCK=size)
+            run.gpu._clock += rest_ns
+            return y
+
+        return run.judge(op, torch.randn(N, device="cuda"), scope="op", policy=Policy(**policy))
+
+
+@pytest.mark.parametrize(("rest", "verdict"), [
+    (10_000.0, Verdict.PASS),
+    (10_300.0, Verdict.PASS),
+    (20_000.0, Verdict.DRIFTED),
+    (1_000.0, Verdict.DRIFTED),
+])  # fmt: skip
+def test_scope_op_with_the_same_kernels_drifts_beyond_five_percent(
+    project: Project, rest: float, verdict: Verdict
+) -> None:
+    """Session by session, equal code moves by up to 4 %; nothing of a whole call can be replayed to tell."""
+    judged(project, 10_000.0)
+    result = judged(project, rest)
+    assert (result.verdict, result.rung) == (verdict, "identity")
+    if verdict is Verdict.DRIFTED:
+        assert result.attribution
+        assert result.attribution.environment.why == "all of the call but its kernels' code"
+        assert judged(project, rest, outcomes={Verdict.DRIFTED: Outcome.FAIL}).outcome is Outcome.FAIL
+
+
+def test_scope_op_with_slower_kernels_regresses_by_their_replay(project: Project) -> None:
+    judged(project, 10_000.0)
+    result = judged(project, 10_000.0, 128)
+    assert (result.verdict, result.rung) == (Verdict.REGRESSED, "paired replay")
+    assert (result.baseline_ns, result.current_ns) == (pytest.approx(10_000, rel=0.01), pytest.approx(11_000, rel=0.01))
+    assert "these are its kernels; the whole call: 10.0 µs -> 10.0 µs" in result.message
+    assert result.attribution
+    assert result.attribution.environment.change is None, "the kernels alone were timed today"
+
+
+def test_scope_op_whose_kernels_pass_does_not_hide_a_slower_call(project: Project) -> None:
+    judged(project, 10_000.0)
+    result = judged(project, 30_000.0, 128, tolerance=0.15)
+    assert (result.verdict, result.outcome) == (Verdict.DRIFTED, Outcome.WARN)
+    assert "the whole call: 10.0 µs -> 30.0 µs" in result.message
+
+
+def test_scope_op_with_faster_kernels_is_improved_and_tells_the_whole_call(project: Project) -> None:
+    """The kernels' times decide; the time of the rest can't be replayed, and is reported."""
+    judged(project, 10_000.0, 128)
+    result = judged(project, 30_000.0, 64)
+    assert result.verdict is Verdict.IMPROVED
+    assert "the whole call: 10.0 µs -> 30.0 µs" in result.message
+
+
+# the same work costs little: few slots, nothing disassembled again; and what a result derives from its time
+
+
+def two_launches(x: torch.Tensor) -> torch.Tensor:
+    y = scaled(x)
+    increment_kernel[by_block](y, N, BLOCK=64)
+    return y
+
+
+def slots(project: Project, call: object = scaled, **options: object) -> int:
+    """Slots of a run's sample."""
+    with project.run(block(64, 10_000.0), block(128, 10_000.0), **options) as run:
+        return len(run.judge(call, torch.randn(N, device="cuda")).times_ns)  # type: ignore[arg-type]
+
+
+def test_the_same_work_is_sampled_quickly(project: Project) -> None:
+    assert slots(project) == MIN_SLOTS, "a first baseline"
+    assert slots(project) == QUICK_SLOTS
+    assert slots(project, functools.partial(scaled, size=128)) == MIN_SLOTS, "other code"
+    assert slots(project, update=Update.ALL) == MIN_SLOTS, "what will be stored is measured in full"
+
+
+def test_times_of_another_protocol_are_no_reason_for_second_looks(
+    project: Project, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    slots(project)
+    (path,) = project.files()
+    rested: list[float] = []
+    monkeypatch.setattr(FakeGpu, "rest", lambda gpu, seconds=0.5: rested.append(seconds))
+
+    def twice_as_slow() -> CaseResult:
+        rested.clear()
+        with project.run(block(64, 20_000.0)) as run:
+            return run.judge(scaled, torch.randn(N, device="cuda"))
+
+    drifted = twice_as_slow()
+    assert drifted.verdict is Verdict.DRIFTED
+    assert rested == list(SHORT_RESTS_S)
+    assert "not held against" not in drifted.message
+    path.write_text(path.read_text().replace(f'"version": {PROTOCOL_VERSION}', '"version": 1'))
+    passed = twice_as_slow()
+    assert passed.verdict is Verdict.PASS
+    assert not rested
+    assert f"stored time, which was taken otherwise: timing protocol 1 -> {PROTOCOL_VERSION}" in passed.message
+
+
+def test_known_code_is_not_disassembled_again(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
+    slots(project)
+    (path,) = project.files()
+    looked: list[int] = []
+    real = static_figures.metrics_of
+
+    def counting(binaries: list[object], spec: object) -> list[object]:
+        looked.append(len(binaries))
+        return real(binaries, spec)  # type: ignore[arg-type,return-value]
+
+    monkeypatch.setattr(static_figures, "metrics_of", counting)
+    result = project.once(block(64, 10_000.0)).judge(scaled, torch.randn(N, device="cuda"))
+    assert result.launches[0].registers
+    assert looked == [0]
+    slots(project, update=Update.ALL)
+    assert looked == [0, 1]
+    assert path.exists()
+
+
+def test_a_result_knows_its_rates_and_shares(project: Project) -> None:
+    with project.run(block(64, 10_000.0)) as run:
+        result = run.judge(two_launches, torch.randn(N, device="cuda"))
+        said = run.judge(two_launches, torch.randn(N, device="cuda"), name="1", bytes=10.0, flops=1e6)
+    assert result.bytes_moved == 16 * N
+    assert result.bytes_per_second == pytest.approx(16 * N / 20e-6, rel=0.01)
+    assert [s.share for s in result.shares] == pytest.approx([0.5, 0.5], abs=0.01)
+    assert said.bytes_moved == 10.0
+    assert said.flops_per_second == pytest.approx(1e6 / 20e-6, rel=0.01)
+    assert result.outliers == ()
+    assert result.modes is None
+
+
+def test_calibration_is_told_the_samples_time(project: Project) -> None:
+    """A device that slows down between sample and calibration shows two states."""
+    with project.run(block(64, 10_000.0), noise=0.0) as run:
+        pairs = run.session._pairs
+        real = pairs.run
+
+        def slower(request: object) -> object:
+            run.gpu.script.shift = 1.1
+            return real(request)  # type: ignore[arg-type]
+
+        pairs.run = slower  # type: ignore[method-assign,assignment]
+        assert run.judge(scaled, torch.randn(N, device="cuda")).recorded
+    result = project.once(block(64, 11_200.0)).judge(scaled, torch.randn(N, device="cuda"))
+    assert result.verdict is Verdict.PASS, "12 % more than the fastest state, 2 % more than the other: no drift"
+
+
+@pytest.mark.parametrize(("timer", "used"), [("auto", "graph"), ("events", "events")])
+def test_the_timer_is_the_policys(project: Project, timer: str, used: str) -> None:
+    with project.run(block(64, 10_000.0), block(128, 10_000.0)) as run:
+        asked: list[str] = []
+        pairs = run.session._pairs
+        real = pairs.run
+
+        def noting(request: PairRequest) -> PairReply:
+            asked.append(request.timer)
+            return real(request)
+
+        pairs.run = noting  # type: ignore[method-assign]
+        result = run.judge(scaled, torch.randn(N, device="cuda"), policy=Policy(timer=timer))
+    assert result.timer == used
+    assert set(asked) == {timer}, "the calibration's too"
+
+
+# the gate on kernels whose configs are searched: what is stored for a case, and when nothing is searched again
+
+
+SPACE = Space((Range("BLOCK", 16, 1024), Choice("num_warps", (1, 2, 4, 8))))
+SIZES = [16 << i for i in range(7)]
+SLOPE = [block(size, 10_000.0 + 4_000.0 * abs(i - 5)) for i, size in enumerate(SIZES)]
+"""512 is the best block."""
+
+
+def searched(search: Search) -> Callable[[torch.Tensor], None]:
+    kernel = kerntune.autotune([], key=["n"], search=search)(scale_kernel)
+
+    def call(x: torch.Tensor) -> None:
+        kernel[by_block](x, torch.empty_like(x), N, 2.0)
+
+    return call
+
+
+@pytest.fixture
+def looks(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+    """A word for each first look."""
+    seen: list[Any] = []
+    take = Estimates.take
+    monkeypatch.setattr(Estimates, "take", lambda self, trial: (seen.append(trial), take(self, trial))[1])
+    return seen
+
+
+@pytest.mark.slow
+def test_the_winner_is_recorded_and_the_next_run_searches_nothing(project: Project, looks: list[Any]) -> None:
+    first = project.once(*SLOPE).judge(searched(Search(SPACE)), x_of())
+    assert (first.verdict, first.current_ns) == (Verdict.NEW, pytest.approx(10_000.0, rel=0.01))
+    assert len(first.trials) == len(looks) == 28
+    looks.clear()
+    assert project.once(*SLOPE).judge(searched(Search(SPACE)), x_of()).verdict is Verdict.PASS
+    assert looks == []
+
+
+@pytest.mark.slow
+def test_a_stored_winner_is_in_the_log(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
+    log = project.root / "log.jsonl"
+    project.once(*SLOPE).judge(searched(Search(SPACE)), x_of())
+    monkeypatch.setenv(LOG, str(log))
+    project.once(*SLOPE).judge(searched(Search(SPACE)), x_of())
+    (line,) = map(json.loads, log.read_text().splitlines())
+    assert (line["event"], line["config"]["kwargs"]["BLOCK"]) == ("stored winner", 512)
+    assert line["time_ns"] == pytest.approx(10_000.0, rel=0.01)
+
+
+@pytest.mark.slow
+def test_without_the_cache_the_baselines_config_is_tried_whatever_the_search_comes_by(
+    project: Project, looks: list[Any]
+) -> None:
+    project.once(*SLOPE).judge(searched(Search(SPACE)), x_of())
+    for path in (project.root / "cache").rglob("*.json"):
+        path.unlink()
+    looks.clear()
+    found = project.once(*SLOPE).judge(searched(Search(SPACE, trials=2, seed=3)), x_of())
+    assert found.verdict is Verdict.PASS
+    assert len(looks) == 3
+
+
+def test_frozen_searches_nothing(project: Project) -> None:
+    with project.run(*SLOPE, tune=TuneMode.FROZEN) as run, pytest.raises(CacheMissError, match="no stored winner"):
+        run.judge(searched(Search(SPACE)), x_of())
+
+
+def test_without_a_gpu_the_config_that_won_on_one_is_compiled(project: Project) -> None:
+    project.once(*SLOPE).judge(searched(Search(SPACE)), x_of())
+    found = project.static_once("cuda:90").judge(searched(Search(SPACE, trials=2, seed=3)), x_of())
+    assert [launch.config.kwargs for launch in found.launches] == [{"BLOCK": 512}]
+
+
+def test_without_anything_known_the_first_of_the_search_is_compiled(project: Project) -> None:
+    search = Search(SPACE, trials=5)
+    found = project.static_once("cuda:90").judge(searched(search), x_of())
+    assert [launch.config for launch in found.launches] == search.begins_with(())[:1]
