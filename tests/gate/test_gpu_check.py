@@ -83,6 +83,21 @@ def baseline_of(project: Project) -> TimeBaseline:
     return found
 
 
+def without_binary(project: Project) -> TimeBaseline:
+    """A project whose one baseline has lost its kernel's binary and TTIR."""
+    made = record(project)
+    folder, (binary,) = store_of(project).artifacts(made.target).folder, made.recording.binaries
+    for sha in (binary.sha256, binary.ttir_sha256):
+        (folder / f"{sha}.xz").unlink()
+    return made
+
+
+def calibration_of(project: Project) -> Calibration:
+    found = baseline_of(project).calibration
+    assert found is not None
+    return found
+
+
 def rewrite(project: Project, **changes: Any) -> None:
     """Change the one baseline on disk."""
     (path,) = project.files()
@@ -172,10 +187,7 @@ def test_tolerance_and_floor_decide(project: Project, tolerance: float, floor: f
 
 
 def test_a_missing_binary_is_inconclusive_not_regressed(project: Project) -> None:
-    made = record(project)
-    artifacts = store_of(project).artifacts(made.device.target)
-    for sha in (made.recording.binaries[0].sha256, made.recording.binaries[0].ttir_sha256):
-        (artifacts.folder / f"{sha}.xz").unlink()
+    without_binary(project)
     with project.run(FAST, block(128, 20_000.0)) as run:
         result = run.judge(after, x_of())
         strict = run.judge(after, x_of(), policy=Policy(strict=True))
@@ -329,6 +341,12 @@ class Chosen:
 IGNORING = Policy(verify_ignore=("y_ptr",))
 
 
+def refuting(project: Project, call: Any, reference: Callable[[], int] = lambda: 64) -> CaseResult:
+    """The result of a call whose captured config is the slowest, with nothing compared but its value."""
+    rules = block(64, 20_000.0), block(128, 9_000.0), block(256, 10_000.0)
+    return project.once(*rules).judge(call, x_of(), policy=IGNORING, reference=reference)
+
+
 def test_a_winner_whose_results_nobody_compared_has_to_stand_up_to_the_reference(project: Project) -> None:
     call = Chosen(64, 128, 256)
     with project.run(block(64, 20_000.0), block(128, 9_000.0), block(256, 10_000.0)) as run:
@@ -356,8 +374,7 @@ def test_after_a_refuted_winner_the_captured_run_is_the_trusted_one_again(
         return below(capture, recorded, index, *args, **words)
 
     monkeypatch.setattr(tuner, "tune", tune)
-    with project.run(block(64, 20_000.0), block(128, 9_000.0), block(256, 10_000.0)) as run:
-        result = run.judge(Chosen(64, 128, 256), x_of(), policy=IGNORING, reference=lambda: 64)
+    result = refuting(project, Chosen(64, 128, 256))
     assert trusted == [Config({"BLOCK": 64})] * 3
     assert result.launches[0].config == Config({"BLOCK": 64})
 
@@ -368,8 +385,7 @@ def test_the_captured_config_is_timed_if_somebody_stored_it_meanwhile(
     """Another process may end its tuning between a winner's refutation and the next race: there is none then."""
     call = Chosen(64, 128)
     monkeypatch.setattr(Winners, "find", lambda winners, site: 0 if len(call.blocks) > 2 else None)
-    with project.run(block(64, 20_000.0), block(128, 9_000.0)) as run:
-        result = run.judge(call, x_of(), policy=IGNORING, reference=lambda: 64)
+    result = refuting(project, call)
     assert call.blocks == [64, 128, 64], "captured, refuted, and the captured one again"
     assert result.launches[0].config == Config({"BLOCK": 64})
     assert result.current_ns == pytest.approx(20_000.0, rel=0.01)
@@ -382,8 +398,7 @@ def test_the_reference_is_asked_once_and_a_right_winner_stays(project: Project) 
         asked.append(1)
         return 64
 
-    with project.run(block(64, 20_000.0), block(128, 9_000.0)) as run:
-        result = run.judge(lambda x: call(x) * 0 + 64, x_of(), policy=IGNORING, reference=reference)
+    result = refuting(project, lambda x: call(x) * 0 + 64, reference)
     assert (call.blocks, len(asked)) == ([64, 128], 1)
     assert result.launches[0].config == Config({"BLOCK": 128})
     assert (result.failed_trials, result.warnings) == ((), ())
@@ -391,8 +406,7 @@ def test_the_reference_is_asked_once_and_a_right_winner_stays(project: Project) 
 
 def test_a_call_that_never_returns_the_same_refutes_nobody(project: Project) -> None:
     call = Chosen(64, 128)
-    with project.run(block(64, 20_000.0), block(128, 9_000.0)) as run:
-        result = run.judge(lambda x: (call(x), len(call.blocks))[1], x_of(), policy=IGNORING, reference=lambda: 1)
+    result = refuting(project, lambda x: (call(x), len(call.blocks))[1], lambda: 1)
     assert call.blocks == [64, 128, 64]
     assert result.launches[0].config == Config({"BLOCK": 128})
     (warning,) = result.warnings
@@ -477,19 +491,12 @@ def test_the_same_code_at_another_speed_says_what_else_moved(project: Project) -
     assert result.change is None
 
 
-def test_a_sample_of_another_timer_is_no_drift(project: Project) -> None:
-    made = record(project)
-    protocol = msgspec.structs.replace(made.sample.protocol, timer="events")
-    times = tuple(t * 2 for t in made.sample.times_ns)
-    rewrite(project, sample=msgspec.structs.replace(made.sample, protocol=protocol, times_ns=times))
-    assert project.once(FAST).judge(before, x_of()).verdict is Verdict.PASS
-
-
-def test_a_sample_of_another_protocol_version_is_no_drift(project: Project) -> None:
-    made = record(project)
-    protocol = msgspec.structs.replace(made.sample.protocol, version=99)
-    times = tuple(t * 2 for t in made.sample.times_ns)
-    rewrite(project, sample=msgspec.structs.replace(made.sample, protocol=protocol, times_ns=times))
+@pytest.mark.parametrize("changes", [{"timer": "events"}, {"version": 99}])
+def test_a_sample_that_was_taken_otherwise_is_no_drift(project: Project, changes: dict[str, Any]) -> None:
+    sample = record(project).sample
+    protocol = msgspec.structs.replace(sample.protocol, **changes)
+    times = tuple(t * 2 for t in sample.times_ns)
+    rewrite(project, sample=msgspec.structs.replace(sample, protocol=protocol, times_ns=times))
     assert project.once(FAST).judge(before, x_of()).verdict is Verdict.PASS
 
 
@@ -498,10 +505,7 @@ def test_only_a_sample_of_the_same_timer_stands_in_for_a_baseline_that_can_t_be_
     project: Project, timer: str, judged: bool
 ) -> None:
     """An event pair's microseconds would be called a change of the kernel."""
-    made = record(project)
-    artifacts = store_of(project).artifacts(made.device.target)
-    for sha in (made.recording.binaries[0].sha256, made.recording.binaries[0].ttir_sha256):
-        (artifacts.folder / f"{sha}.xz").unlink()
+    made = without_binary(project)
     protocol = msgspec.structs.replace(made.sample.protocol, timer=timer)
     rewrite(project, sample=msgspec.structs.replace(made.sample, protocol=protocol))
     result = project.once(FAST, block(128, 5_000.0)).judge(after, x_of())
@@ -580,47 +584,40 @@ def test_scope_op_times_the_winner_of_a_decorated_kernel(project: Project, monke
 def test_drift_begins_where_the_cases_own_spread_ends(
     project: Project, spread: float, shift: float, verdict: Verdict
 ) -> None:
-    made = record(project)
-    assert made.calibration is not None
-    rewrite(project, calibration=msgspec.structs.replace(made.calibration, state_range=spread))
+    record(project)
+    rewrite(project, calibration=msgspec.structs.replace(calibration_of(project), state_range=spread))
     assert project.once(FAST, shift=shift).judge(before, x_of()).verdict is verdict
 
 
 @pytest.mark.parametrize(("call", "kept"), [(before, True), (after, False)])
 def test_a_calibration_is_kept_for_the_same_work_alone(project: Project, call: Any, kept: bool) -> None:
     """What equal binaries differ by is another number for other code."""
-    made = record(project)
-    assert made.calibration is not None
-    marked = msgspec.structs.replace(made.calibration, state_range=0.4321, floor=0.1234)
+    record(project)
+    marked = msgspec.structs.replace(calibration_of(project), state_range=0.4321, floor=0.1234)
     rewrite(project, calibration=marked)
     assert project.once(FAST, SLOW, update=Update.ALL).judge(call, x_of()).recorded
-    found = baseline_of(project).calibration
-    assert found is not None
+    found = calibration_of(project)
     assert (found == marked) is kept
     assert ((found.state_range, found.floor) == (0.4321, 0.1234)) is kept
 
 
 def earlier(project: Project, **changes: Any) -> Calibration:
     """The one baseline's calibration as the rule of 12 blocks left it."""
-    made = baseline_of(project).calibration
-    assert made is not None
-    found = msgspec.structs.replace(made, blocks=12, version=msgspec.UNSET, floor=0.0123, **changes)
+    found = msgspec.structs.replace(calibration_of(project), blocks=12, version=msgspec.UNSET, floor=0.0123, **changes)
     rewrite(project, calibration=found)
     return found
 
 
 def test_a_new_calibration_says_its_rule(project: Project) -> None:
-    made = record(project).calibration
-    assert made is not None
-    assert (made.version, is_current(made)) == (VERSION, True)
+    record(project)
+    assert (calibration_of(project).version, is_current(calibration_of(project))) == (VERSION, True)
 
 
 def test_an_earlier_rules_calibration_is_made_anew_with_its_baseline(project: Project) -> None:
     record(project)
     earlier(project)
     result = project.once(FAST, SLOW, update=Update.ALL).judge(before, x_of())
-    found = baseline_of(project).calibration
-    assert found is not None
+    found = calibration_of(project)
     assert is_current(found)
     assert found.floor != 0.0123
     assert EARLIER not in result.message
@@ -662,9 +659,7 @@ def test_a_calibration_of_before_drift_was_kept_is_read(project: Project) -> Non
     stored = json.loads(path.read_bytes())
     stored["calibration"].pop("drift", None)
     path.write_text(json.dumps(stored))
-    found = baseline_of(project).calibration
-    assert found is not None
-    assert found.state_range == 0.0
+    assert calibration_of(project).state_range == 0.0
 
 
 def test_who_won_among_other_candidates_wins_ties_where_the_baseline_has_none(project: Project) -> None:
@@ -742,8 +737,7 @@ def test_a_call_that_can_be_made_only_once_refutes_nobody(project: Project) -> N
             raise RuntimeError("Trying to backward through the graph a second time")
         return call(x)
 
-    with project.run(block(64, 20_000.0), block(128, 9_000.0)) as run:
-        result = run.judge(once, x_of(), policy=IGNORING, reference=lambda: 64)
+    result = refuting(project, once)
     assert result.launches[0].config == Config({"BLOCK": 128})
     (warning,) = result.warnings
     assert "a second time" in warning
