@@ -46,10 +46,7 @@ def test_baselines_are_written_again_alike(name: str, tmp_path: Path) -> None:
     store, other = BaselineStore(FORMATS / name), BaselineStore(tmp_path)
     for path, found in store.summaries():
         assert isinstance(found, (TimeBaseline, StaticBaseline)), path
-        if isinstance(found, TimeBaseline):
-            other.put_time(found, store.artifacts(found.recording.target))
-        else:
-            other.put_static(found, store.artifacts(found.target))
+        other.put(found, store.artifacts(found.target))
     assert files(tmp_path) == files(FORMATS / name)
 
 

@@ -104,9 +104,9 @@ def spent(alpha: float, cases: int, decision: int) -> float:
 
 
 class StaticPrune(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Which candidates aren't run, by static figures of what they compile to (:mod:`kerntune.static.prediction` has the
-    limits): those that spill while others don't, whose occupancy is far below the highest, whose predicted cost is far
-    above the lowest; then all but the best ``share`` (above 0, at most 1) by predicted cost."""
+    """Which candidates aren't run, by static figures of what they compile to (:mod:`kerntune.static.resource_model`):
+    those that spill while others don't, whose occupancy is far below the highest, whose predicted cost is far above the
+    lowest; then all but the best ``share`` (above 0, at most 1) by predicted cost."""
 
     spills: bool = False
     occupancy: bool = False

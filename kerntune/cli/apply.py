@@ -70,7 +70,7 @@ def wanted(offer: Offer, only: str, store: BaselineStore) -> bool:
     if offer.result is not None and offer.result.verdict is Verdict.INCOMPLETE:
         return False
     if only == NEW:
-        return not offer.bundle.path(store).exists()
+        return not store.path_of(offer.bundle.baseline).exists()
     if only == IMPROVED:
         return offer.result is not None and offer.result.verdict is Verdict.IMPROVED
     return True
@@ -103,11 +103,11 @@ def _offers(path: Path, pattern: Pattern) -> Iterator[Offer]:
 
 
 def _result(report: RunReport, bundle: Bundle) -> CaseResult | None:
-    mine = (bundle.case, str(bundle.target), bundle.baseline.fingerprint)
+    mine = (bundle.baseline.case, str(bundle.baseline.target), bundle.baseline.fingerprint)
     return next((r for r in report.results if (r.case, r.target, r.fingerprint) == mine), None)
 
 
 def _line(offer: Offer, path: Path) -> str:
     ns = time_ns(offer.bundle.baseline)
     time = "" if ns is None else f" {format_time(ns)},"
-    return f"{offer.bundle.case} ({offer.bundle.place}):{time} {offer.verdict} -> {path}"
+    return f"{offer.bundle.baseline.case} ({offer.bundle.place}):{time} {offer.verdict} -> {path}"

@@ -56,8 +56,8 @@ def run(args: argparse.Namespace) -> int:
 
 def _case(store: BaselineStore, backend: Backend, pairs: Pairs, path: Path, pattern: Pattern, processes: int) -> str:
     """Calibrate one case; why it can't be, empty if it was."""
-    baseline = store.read_time(path)
-    if baseline is None or not pattern.matches(baseline):
+    baseline = store.read(path)
+    if not isinstance(baseline, TimeBaseline) or not pattern.matches(baseline):
         return ""
     recording = baseline.recording
     if all(0 in x.grid for x in recording.launches):
@@ -72,7 +72,7 @@ def _case(store: BaselineStore, backend: Backend, pairs: Pairs, path: Path, patt
         found = calibrate(pairs, work, processes, seen_ns, throttle=lambda: gpu.environment().throttle)
     except KerntuneError as exc:
         return f"{baseline.case}: {exc}"
-    store.put_time(msgspec.structs.replace(baseline, calibration=found), {}, keep_binaries=False)
+    store.write(path, msgspec.structs.replace(baseline, calibration=found))
     say(_line(baseline, found))
     return ""
 

@@ -25,7 +25,6 @@ from kerntune.cli.stored import (
     launches_of,
     load_folder,
     not_found,
-    target_of,
 )
 from kerntune.compiling.binary.elf import Elf
 from kerntune.compiling.binary.identity import STAGES, first_difference, first_stage_of, strip_debug, strip_locations
@@ -111,7 +110,7 @@ def wanted(entries: Sequence[Entry], args: argparse.Namespace) -> tuple[CaseId, 
         raise not_found(
             f"no baseline's case is {args.case!r}; `kerntune baselines show` lists them", entries, args.case
         )
-    targets = sorted({str(target_of(b)) for b in found})
+    targets = sorted({str(b.target) for b in found})
     if args.target is None and len(targets) != 1:
         raise UsageError(f"say what to compile for: --target {' or '.join(targets) or 'cuda:90'}")
     return (cases[0] if cases else CaseId(args.case, "0")), Target.parse(args.target or targets[0])
@@ -120,7 +119,7 @@ def wanted(entries: Sequence[Entry], args: argparse.Namespace) -> tuple[CaseId, 
 def stored(folder: Path, entries: Sequence[Entry], case: CaseId, target: Target) -> Side:
     """The folder's latest static baseline of the case, else its latest of a device."""
     found = [e.baseline for e in entries if e.baseline is not None and e.baseline.case == case]
-    mine = [b for b in found if target_of(b) == target]
+    mine = [b for b in found if b.target == target]
     if not mine:
         raise not_found(f"{folder}: has no baseline of {case} for {target}", entries, str(case))
     best = max(mine, key=lambda b: (isinstance(b, StaticBaseline), b.recorded))
@@ -167,7 +166,7 @@ def _copied(folder: Path, into: Path, case: CaseId, target: Target) -> set[str]:
         path = into / entry.path
         path.parent.mkdir(parents=True, exist_ok=True)
         shutil.copyfile(folder / entry.path, path)
-    return {e.baseline.fingerprint for e in found if e.baseline is not None and target_of(e.baseline) == target}
+    return {e.baseline.fingerprint for e in found if e.baseline is not None and e.baseline.target == target}
 
 
 class Texts:

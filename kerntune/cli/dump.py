@@ -16,7 +16,7 @@ from kerntune.base.folders import scratch_folder
 from kerntune.base.orphans import bound_command
 from kerntune.capture.launch_dump import LAUNCH_FILE, DumpedTexts, folder_name, plain_name, write_launch
 from kerntune.cli.static_record import SHOWN_LINES, environment
-from kerntune.cli.stored import Entry, Pattern, folder_argument, given_folder, load_folder, not_found, target_of
+from kerntune.cli.stored import Entry, Pattern, folder_argument, given_folder, load_folder, not_found
 from kerntune.compiling.binary.identity import first_stage_of
 from kerntune.compiling.compiler import stages_from, ttir_text
 from kerntune.compiling.farm import Farm
@@ -87,7 +87,7 @@ def _known_targets(entries: list[Entry], case: CaseId) -> str:
         return ""
     baselines = [b for e in entries if (b := e.baseline) is not None]
     mine = [b for b in baselines if b.case.nodeid == case.nodeid]
-    return ",".join(sorted({str(target_of(b)) for b in mine or baselines}))
+    return ",".join(sorted({str(b.target) for b in mine or baselines}))
 
 
 def _launched(case: CaseId, args: argparse.Namespace, target: str, out: Path) -> list[Path]:
@@ -129,7 +129,7 @@ def _baseline(entries: list[Entry], args: argparse.Namespace) -> TimeBaseline:
     """The stored baseline of the case with a binary: a device's; the latest, if there are several devices."""
     case = _case(entries, args.case)
     mine = [b for e in entries if (b := e.baseline) is not None and b.case == case]
-    timed = [b for b in mine if isinstance(b, TimeBaseline) and args.target in (None, str(target_of(b)))]
+    timed = [b for b in mine if isinstance(b, TimeBaseline) and args.target in (None, str(b.target))]
     if not timed:
         what = f"{case}: no baseline of a device holds its binary; without --stored its test is run"
         raise not_found(what, entries, str(case))

@@ -12,11 +12,10 @@ from pathlib import Path, PurePath
 
 from kerntune.base.policy import Verdict
 from kerntune.cli.apply import read
-from kerntune.cli.stored import Entry, folder_argument, given_folder, load_folder, problems, target_of
+from kerntune.cli.stored import Entry, folder_argument, given_folder, load_folder, problems
 from kerntune.errors import UsageError
-from kerntune.gate.baseline_files import BaselineStore
+from kerntune.gate.baseline_files import BaselineStore, needed
 from kerntune.gate.baselines import Baseline
-from kerntune.gate.bundle import needed
 from kerntune.gate.console import counted, fail_with, say
 from kerntune.gate.project import Project, find_project
 from kerntune.gate.report import RunReport
@@ -71,7 +70,7 @@ def told(entries: Sequence[Entry], report: RunReport) -> Iterator[Stale]:
     alive = {(r.case, r.target, r.fingerprint) for r in report.results if r.verdict is not Verdict.STALE}
     paths = [PurePath(r.baseline_path).parts for r in report.results if r.verdict is Verdict.STALE]
     for entry, baseline in _readable(entries):
-        mine, inside = (baseline.case, str(target_of(baseline)), baseline.fingerprint), entry.path.parts
+        mine, inside = (baseline.case, str(baseline.target), baseline.fingerprint), entry.path.parts
         if mine not in alive and any(p[-len(inside) :] == inside for p in paths):
             yield Stale(entry, baseline, "the run found it stale")
 
@@ -99,7 +98,7 @@ def gone(folder: Path, entries: Sequence[Entry], project: Project) -> Iterator[S
 
 def count_unused(store: BaselineStore, kept: Sequence[Entry]) -> int:
     """How many artifacts the kept baselines don't need."""
-    used = {(target_of(b).slug, sha) for _, b in _readable(kept) for sha in needed(b)}
+    used = {(b.target.slug, sha) for _, b in _readable(kept) for sha in needed(b)}
     return sum((target.slug, sha) not in used for target in store.targets() for sha in store.artifacts(target))
 
 

@@ -23,7 +23,7 @@ from kerntune.base.formatting import NO_FIGURE, code_of, escaped
 from kerntune.base.policy import StaticPolicy
 from kerntune.cli.changes import FIGURES, SPILLED, Figure
 from kerntune.cli.static_record import record_both
-from kerntune.cli.stored import SERIES, Entry, Pattern, launches_of, problems, sides, target_of, triton_of
+from kerntune.cli.stored import SERIES, Entry, Pattern, launches_of, problems, sides, triton_of
 from kerntune.compiling.binary.identity import first_difference
 from kerntune.errors import TargetError
 from kerntune.gate.baselines import Baseline, TimeBaseline
@@ -263,7 +263,7 @@ def _by_key(entries: Iterable[Entry], case: Callable[[Baseline], bool]) -> dict[
     found: dict[CaseTarget, Baseline] = {}
     for baseline in sorted((e.baseline for e in entries if e.baseline is not None), key=_preference):
         if case(baseline):
-            found[str(baseline.case), str(target_of(baseline)), baseline.fingerprint] = baseline
+            found[str(baseline.case), str(baseline.target), baseline.fingerprint] = baseline
     return found
 
 
@@ -275,9 +275,7 @@ def _change(key: CaseTarget, old: Baseline, new: Baseline) -> StaticChange:
     sides = launches_of(old), launches_of(new)
     tritons = triton_of(old), triton_of(new)
     launches = [
-        _launch(x, tritons)
-        for x in compare_launches(*sides, RULES, _device(target_of(new)))
-        if _other(x.before, x.after)
+        _launch(x, tritons) for x in compare_launches(*sides, RULES, _device(new.target)) if _other(x.before, x.after)
     ]
     return StaticChange(
         case=key[0],

@@ -12,10 +12,9 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
 from kerntune.base import codec
-from kerntune.base.device import Target
 from kerntune.base.stats import median
 from kerntune.errors import BaselineError, UsageError
-from kerntune.gate.baseline_files import DIGEST, MAX_NAME, BaselineStore, inside
+from kerntune.gate.baseline_files import DIGEST, MAX_NAME, inside
 from kerntune.gate.baselines import Baseline, TimeBaseline, decode_static, decode_time
 from kerntune.gate.git import git_output
 from kerntune.gate.project import baseline_folder
@@ -61,12 +60,7 @@ class Pattern:
 
 def key_of(baseline: Baseline) -> BaselinePlace:
     """The key that no other baseline of a folder has."""
-    return BaselinePlace(str(baseline.case), str(target_of(baseline)), place_of(baseline), baseline.fingerprint)
-
-
-def target_of(baseline: Baseline) -> Target:
-    """What it was compiled for."""
-    return baseline.device.target if isinstance(baseline, TimeBaseline) else baseline.target
+    return BaselinePlace(str(baseline.case), str(baseline.target), place_of(baseline), baseline.fingerprint)
 
 
 def place_of(baseline: Baseline) -> str:
@@ -77,13 +71,6 @@ def place_of(baseline: Baseline) -> str:
 def triton_of(baseline: Baseline) -> str:
     """The Triton that compiled it, or its series for static figures."""
     return baseline.environment.triton if isinstance(baseline, TimeBaseline) else baseline.triton
-
-
-def path_of(store: BaselineStore, baseline: Baseline) -> Path:
-    """Where a folder keeps it."""
-    if isinstance(baseline, TimeBaseline):
-        return store.time_path(baseline.device, baseline.case, baseline.fingerprint)
-    return store.static_path(baseline.target, baseline.triton, baseline.case, baseline.fingerprint)
 
 
 def time_ns(baseline: Baseline) -> float | None:

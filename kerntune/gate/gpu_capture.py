@@ -12,7 +12,7 @@ import os
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 
@@ -250,10 +250,6 @@ def naming(gpu: Gpu, progress: Callable[[str], None]) -> Callable[[str], None]:
     """Progress that says on which of several GPUs."""
     name = gpu_name(gpu.spec)
     return lambda text: progress(f"{text} on {name}")
-
-
-if TYPE_CHECKING:
-    pass
 
 
 def decision_numbers(index: int, count: int, claims: Path | None) -> Iterator[int]:

@@ -227,7 +227,7 @@ class TimedCheck:
         policy, case, reference = self.call.policy, self.case, self.stores.reference
         found = None
         if baseline is not None:
-            stored = reference.readable(self.gpu.spec.target)
+            stored = reference.artifacts(self.gpu.spec.target)
             found = self.comparer.against(baseline, stored, time.sample, policy, results=True)
         since = self._since(found, time.sample)
         before = baseline.static if baseline is not None else ()
@@ -253,7 +253,7 @@ class TimedCheck:
             return self.comparer.shared(found, anchor, sample, policy)
         if found is not None and (known := found.remembered(anchor, policy)) is not None:
             return known
-        since = self.comparer.against(anchor, store.readable(self.gpu.spec.target), sample, policy)
+        since = self.comparer.against(anchor, store.artifacts(self.gpu.spec.target), sample, policy)
         # another number of launches was accepted when the baseline was recorded
         return replace(since, evidence=replace(since.evidence, expected=since.evidence.launched))
 
@@ -267,12 +267,15 @@ class TimedCheck:
         result = with_launches(result, self.case.recording, findings.static, stored, findings.time.launches_ns)
         result = self.tuning.with_trials(result)
         result = self.case.rates_in(result, self.gpu, self.cache)
+        code: tuple[CodeChange, ...] = ()
+        if before is not None and self.settings.code_changes:
+            code = self.case.code_changes(self.stores.reference, stored, findings.static, before.recording)
         return msgspec.structs.replace(
             result,
             operators=self.case.operators,
             outside_writes=findings.outside.found,
             provenance=provenance_of(self.case.recording, before, self.gpu.environment()),
-            code=self._code_changes(before, findings.static),
+            code=code,
         )
 
     def _verdict(self, findings: CaseFindings) -> CaseResult:
@@ -343,15 +346,6 @@ class TimedCheck:
             *self.tuning.notes,
             *((*numerics.not_compared, *numerics.unsure) if numerics is not None else ()),
         )
-
-    def _code_changes(self, baseline: TimeBaseline | None, today: tuple[LaunchStatic, ...]) -> tuple[CodeChange, ...]:
-        if baseline is None or not self.settings.code_changes:
-            return ()
-        from kerntune.gate.code_changes import StoredCode, code_changes  # for reports, which few runs write
-
-        artifacts = self.stores.reference.readable(self.gpu.spec.target)
-        stored = StoredCode(baseline.static, artifacts, baseline.recording)
-        return code_changes(stored, self.case.recorded, today, self.case.capture.compiler.farm)
 
     def _untimed(self, verdict: Verdict, why: str) -> Checked:
         """The result of a case without a time; its launches are reported all the same."""

@@ -272,7 +272,7 @@ a failed measurement: the next one would fail as well, or clear the case with le
 
 
 @dataclass(frozen=True)
-class BaselineReplay:
+class ComparisonMethod:
     """The kind of comparison that was used. ``before`` is the recording that ran for the baseline, ``why_not`` are the
     reasons why better kinds could not be, and this one neither if it has no ``replay``."""
 
@@ -289,40 +289,40 @@ def replay_baseline(
     farm: Farm,
     replay: Callable[[Recording, Artifacts], Replay],
     now: Recording | None = None,
-) -> BaselineReplay:
+) -> ComparisonMethod:
     """Replay the baseline in turn with today's recording ``now``, by the best kind of comparison that is possible.
     ``replay`` does one."""
     before, why_not = baseline.recording, []
     hidden = scalar_addresses(before)
     if hidden:
-        return BaselineReplay(
+        return ComparisonMethod(
             STORED, why_not=(f"it takes addresses as numbers ({', '.join(hidden)}); pass tensors instead",)
         )
     try:
-        return _on_rung(REPLAY, before, stored, replay)
+        return _replayed_by(REPLAY, before, stored, replay)
     except UNREPLAYABLE as exc:
         why_not.append(str(exc))
     try:
         before, made = recompiled(farm, before, stored, now)
         artifacts = ChainMap(made, stored)  # type: ignore[arg-type]  # only read
-        return _on_rung(RECOMPILED, before, artifacts, replay, why_not)
+        return _replayed_by(RECOMPILED, before, artifacts, replay, why_not)
     except UNREPLAYABLE as exc:
         why_not.append(str(exc))
-    return BaselineReplay(STORED, why_not=tuple(dict.fromkeys(why_not)))
+    return ComparisonMethod(STORED, why_not=tuple(dict.fromkeys(why_not)))
 
 
-def _on_rung(
+def _replayed_by(
     rung: str,
     before: Recording,
     artifacts: Artifacts,
     replay: Callable[[Recording, Artifacts], Replay],
     why_not: Sequence[str] = (),
-) -> BaselineReplay:
+) -> ComparisonMethod:
     """The kind of comparison with its replay; without one if the measuring processes failed."""
     try:
-        return BaselineReplay(rung, replay(before, artifacts), before, artifacts, tuple(why_not))
+        return ComparisonMethod(rung, replay(before, artifacts), before, artifacts, tuple(why_not))
     except MeasurementError as exc:
-        return BaselineReplay(rung, why_not=(*why_not, str(exc)))
+        return ComparisonMethod(rung, why_not=(*why_not, str(exc)))
 
 
 def stored_change(baseline: TimeBaseline, sample: Sample, level: float) -> Estimate | None:

@@ -8,7 +8,7 @@ from itertools import chain
 
 import msgspec
 
-from kerntune.base.case_result import UNJUDGED, CaseResult, CodeChange, End, word_of
+from kerntune.base.case_result import UNJUDGED, CaseResult, End, word_of
 from kerntune.base.device import Target, typical_device
 from kerntune.base.failed_candidates import ConfigReport, told_once
 from kerntune.base.numerics import NumericsReport
@@ -119,21 +119,12 @@ def check_static(
         ),
         baseline_path=stores.reference.shown(own_path),
         recorded=renamed.taken,
-        code=_code_changes(stores, known, captured, recorded, launches) if code else (),
+        code=case.code_changes(stores.reference, known.launches, launches) if code else (),
         numerics=numerics,
         end=captured.end,
         end_accepted=captured.end is not None and not cut_off,
     )
     return result, pending
-
-
-def _code_changes(
-    stores: Stores, known: KnownCase, captured: CapturedCall, recorded: Recorded, launches: tuple[LaunchStatic, ...]
-) -> tuple[CodeChange, ...]:
-    from kerntune.gate.code_changes import StoredCode, code_changes  # for reports, which few runs write
-
-    artifacts = stores.reference.readable(recorded.recording.target)
-    return code_changes(StoredCode(known.launches, artifacts), recorded, launches, captured.capture.compiler.farm)
 
 
 def _refuse_known(known: KnownCase, recorded: Recorded, capture: Capture, target: Target) -> None:

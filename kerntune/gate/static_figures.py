@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter, defaultdict, deque
 from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 
 import msgspec
 
@@ -144,22 +144,8 @@ def _figures(metrics: StaticMetrics) -> LaunchFigures:
     return LaunchFigures(metrics.registers, spilled, metrics.shared_bytes, metrics.occupancy)
 
 
-class _Launch(Protocol):
-    """What identifies a launch, as compiled or as recorded."""
-
-    @property
-    def kernel(self) -> str: ...
-    @property
-    def source(self) -> str: ...
-    @property
-    def config(self) -> Config | None: ...
-    @property
-    def grid(self) -> tuple[int, int, int]: ...
-    @property
-    def origins(self) -> tuple[str, ...]: ...
-
-
-AnyLaunch = TypeVar("AnyLaunch", bound=_Launch)
+AnyLaunch = TypeVar("AnyLaunch", bound=LaunchStatic | Launch)
+"""A launch, as compiled or as recorded."""
 
 
 def paired(before: Sequence[AnyLaunch], after: Sequence[AnyLaunch]) -> list[tuple[AnyLaunch | None, AnyLaunch | None]]:

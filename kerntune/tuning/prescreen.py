@@ -19,8 +19,8 @@ from kerntune.compiling.compiler import Compiled
 from kerntune.heuristics import without_spilling
 from kerntune.search import ComboSearch, Descent, Measured, Search
 from kerntune.search.descent import RegisterScaling
-from kerntune.static import prediction
-from kerntune.static.prediction import Predictions
+from kerntune.static import resource_model
+from kerntune.static.resource_model import Predictions
 from kerntune.tuning.candidates import CandidatePool, CandidateResult
 from kerntune.tuning.trial_set import TrialSet
 
@@ -31,7 +31,7 @@ TOGETHER = 8
 between them: each request alone waits for two processes to be scheduled while all cores compile."""
 
 SPILL_BYTES = 8
-"""Of :attr:`kerntune.static.prediction.Figures.spill_bytes`, for a spilled register: four stored, four loaded."""
+"""Of :attr:`kerntune.static.resource_model.Figures.spill_bytes`, for a spilled register: four stored, four loaded."""
 
 
 class Prescreen:
@@ -61,7 +61,7 @@ class Prescreen:
         results = sorted(compiled, key=self._cost)
         figures = {i: self._predictions.figures[i] for i, _ in results if i in self._predictions.figures}
         protected = {*self._pool.known.ran, self._incumbent}
-        self.left_out.update(prediction.left_out(figures, self._prune, protected))
+        self.left_out.update(resource_model.left_out(figures, self._prune, protected))
         return _few_at_a_time([result for result in results if result[0] not in self.left_out])
 
     def _spilling_last(self, groups: Iterator[list[CandidateResult]]) -> Iterator[list[CandidateResult]]:

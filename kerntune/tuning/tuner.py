@@ -59,10 +59,11 @@ def tune(
     since a test has compared its result; candidates ``refuted`` otherwise have failed with that reason. ``pool``
     are the site's, if they were looked up already. Stragglers among the compilations that patience did not wait for are
     part of the outcome. A ``proven`` incumbent has won and been verified before: the others are held against it, and
-    the device needs no warming up. Candidates that ``static_prune`` leaves out (:mod:`kerntune.static.prediction`) run
-    where no other can be used. A site with a search of its own (:attr:`kerntune.capture.Site.search`) is searched
-    first, and candidates that the search chooses are raced with the others. ``ahead`` is called with the candidate that
-    is ahead when the finals begin. Raises :class:`TuningError`, listing every reason, if none is left.
+    the device needs no warming up. Candidates that ``static_prune`` leaves out
+    (:mod:`kerntune.static.resource_model`) run where no other can be used. A site with a search of its own
+    (:attr:`kerntune.capture.Site.search`) is searched first, and candidates that the search chooses are raced with the
+    others. ``ahead`` is called with the candidate that is ahead when the finals begin. Raises :class:`TuningError`,
+    listing every reason, if none is left.
     """
     site, begin = capture.launches[index].site, time.monotonic()
     assert site is not None

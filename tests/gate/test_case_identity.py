@@ -3,17 +3,24 @@
 from __future__ import annotations
 
 import functools
+from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import msgspec
 import pytest
+import torch
+import triton
+import triton.language as tl
 from cli import made
+from fake_runs import block
 
+from gate.project import Project
 from kerntune.base.case_result import CaseId
 from kerntune.base.config import Config
-from kerntune.base.policy import Update
+from kerntune.base.device import Target
+from kerntune.base.policy import Update, Verdict
 from kerntune.errors import BaselineError
 from kerntune.gate.baseline_files import BaselineStore
 from kerntune.gate.baselines import Argument, Baseline, StaticBaseline, TimeBaseline
@@ -27,11 +34,10 @@ from kerntune.gate.case_identity import (
     make_moves,
     move_command,
     moves_of,
-    path_in,
-    readable_baselines,
     renamed_to,
     tensor_arguments,
 )
+from kerntune.gate.stores import ReferenceStore
 
 OLD, NEW, FAR = (f"tests/test_softmax.py::{name}" for name in ("test_wide", "test_wider", "check_something_else"))
 
@@ -201,7 +207,7 @@ def test_the_old_time_is_that_of_the_same_device_and_the_most_similar_name(tmp_p
 def test_the_folder_is_read_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     store = made.folder(tmp_path / "own", configured(OLD, 512))
     summaries, reads = store.summaries, []
-    monkeypatch.setattr(store, "summaries", lambda: reads.append(1) or summaries())
+    monkeypatch.setattr(store, "summaries", lambda paths: reads.append(1) or summaries(paths))
     found = renames(store)
     assert found.configs(case(NEW), FINGERPRINT) == found.configs(case(NEW), FINGERPRINT) != {}
     assert len(reads) == 1
@@ -288,7 +294,7 @@ def test_only_a_baseline_of_other_work_is_lost(tmp_path: Path, same: bool) -> No
     (move,) = moves_of(store, {case(OLD): case(NEW)})
     assert move.replaces is not None
     assert move.loses is (not same)
-    assert move.destination == path_in(store, move.renamed) == store.time_path(made.H200, case(NEW), FINGERPRINT)
+    assert move.destination == store.path_of(move.renamed) == store.time_path(made.H200, case(NEW), FINGERPRINT)
     assert move.renamed.case == case(NEW)
     make_moves([move])
     assert nodes(store) == [NEW]
@@ -392,7 +398,7 @@ def test_one_thing_in_common_is_no_hint(tmp_path: Path, node: str, kernel: str, 
 def test_what_may_have_been_edited_is_never_taken_over(tmp_path: Path, update: Update) -> None:
     found = hinted(tmp_path, update=update)
     assert (found.edited, found.taken) == (True, False)
-    assert [b.case for _, b in readable_baselines(BaselineStore(tmp_path / "own"))] == [case(OLD)]
+    assert [b.case for _, b in BaselineStore(tmp_path / "own").readable()] == [case(OLD)]
 
 
 def test_a_test_that_is_still_there_was_not_renamed(tmp_path: Path) -> None:
@@ -402,3 +408,98 @@ def test_a_test_that_is_still_there_was_not_renamed(tmp_path: Path) -> None:
     other = msgspec.structs.replace(today.recording.launches[0], source="f" * 64)
     edited = msgspec.structs.replace(today.recording, launches=(other,))
     assert found.settle(case(NEW), today.fingerprint, edited, tmp_path / "none.json", today.arguments).said == ""
+
+
+# a call that takes no tensors itself stays the same case where an edit adds or drops what its kernels read
+
+
+N = 4096
+
+
+@triton.jit
+def one_kernel(x_ptr, y_ptr, BLOCK: tl.constexpr):
+    i = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    tl.store(y_ptr + i, tl.load(x_ptr + i) * 2)
+
+
+@triton.jit
+def two_kernel(x_ptr, w_ptr, y_ptr, BLOCK: tl.constexpr):
+    i = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    tl.store(y_ptr + i, tl.load(x_ptr + i) * tl.load(w_ptr))
+
+
+@triton.jit
+def broken_kernel(x_ptr, y_ptr, BLOCK: tl.constexpr):
+    i = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    tl.store(y_ptr + i, tl.load(x_ptr + i).to(tl.float32) * "2")
+
+
+def launching(kernel: Any, n: int = N, scalars: int = 0) -> Callable[[], torch.Tensor]:
+    x, w, y = torch.randn(n, device="cuda"), torch.randn(1, device="cuda"), torch.empty(n, device="cuda")
+
+    def call() -> torch.Tensor:
+        kernel[(n // 64,)](x, *[w] * scalars, y, BLOCK=64)
+        return y
+
+    return call
+
+
+def one(n: int = N) -> Callable[[], torch.Tensor]:
+    return launching(one_kernel, n)
+
+
+def two(n: int = N) -> Callable[[], torch.Tensor]:
+    return launching(two_kernel, n, scalars=1)
+
+
+@pytest.mark.parametrize(("before", "after"), [(one, two), (two, one)])
+def test_an_input_more_or_less_is_no_new_case(project: Project, before: Any, after: Any) -> None:
+    with project.static_run("cuda:90") as run:
+        assert run.check(before()).commit()[0].recorded
+    with project.static_run("cuda:90") as run:
+        (result,) = run.check(after()).commit()
+        stale = run.session.stale([result.case.nodeid], True)
+    assert (result.verdict, stale) == (Verdict.PASS, [])
+    with project.static_run("cuda:90", update=Update.ALL) as run:
+        assert run.check(after()).commit()[0].recorded
+    assert len(project.files()) == 1
+    with project.static_run("cuda:90") as run:
+        assert run.check(after(2 * N)).commit()[0].verdict is Verdict.NEW
+
+
+def test_nor_on_a_gpu(project: Project) -> None:
+    rule = block(64, 10_000.0)
+    assert project.once(rule).judge(one()).recorded
+    with project.run(rule) as run:
+        assert run.judge(two()).verdict is Verdict.PASS
+        assert run.judge(two(2 * N)).verdict is Verdict.NEW
+
+
+def test_what_is_not_compiled_any_more_is_not_stale(project: Project) -> None:
+    with project.static_run("cuda:90") as run:
+        assert run.check(one()).commit()[0].recorded
+    with project.static_run("cuda:90") as run:
+        (result,) = run.check(launching(broken_kernel)).commit()
+        stale = run.session.stale([result.case.nodeid], True)
+    assert (result.verdict, stale) == (Verdict.REGRESSED, [])
+
+
+def test_two_that_may_be_meant_are_none(project: Project) -> None:
+    """x with w, and x of another length with w: a call that reads w alone is neither."""
+    for n in (N, 2 * N):
+        with project.static_run("cuda:90") as run:
+            assert run.check(two(n)).commit()[0].verdict is Verdict.NEW
+    with project.static_run("cuda:90") as run:
+        assert run.check(one(1)).commit()[0].verdict is Verdict.NEW
+        assert run.check(two(2 * N)).commit()[0].verdict is Verdict.PASS
+
+
+def test_a_yardstick_without_the_case_knows_none(project: Project) -> None:
+    result = project.static_once("cuda:90").judge(one())
+    own, target = BaselineStore(project.baselines, project.root), Target.parse("cuda:90")
+    known = {(Argument("float32", (N,), (1,)),)}
+    assert own.known_arguments(target, result.case) == known
+    elsewhere = project.root / "elsewhere"
+    assert ReferenceStore(elsewhere, "main").known_arguments(target, result.case) == set()
+    project.files()[0].write_text("{")
+    assert own.known_arguments(target, result.case) == set()

@@ -102,8 +102,7 @@ def test_a_renamed_and_edited_case_is_not_recorded_on_a_gpu_either(project: Proj
     def edited(x: torch.Tensor) -> torch.Tensor:
         return scaled(scaled(x))
 
-    with project.run(*rules) as run:
-        assert run.judge(scaled, x_of()).recorded
+    assert project.once(*rules).judge(scaled, x_of()).recorded
     with project.run(*rules) as run:
         result = without(run, NODE).judge(edited, x_of(), node=NEW)
     assert (result.verdict, result.recorded) == (Verdict.NEW, False)
@@ -198,8 +197,7 @@ def test_a_stale_baseline_says_where_its_work_is_now(project: Project) -> None:
 
 
 def test_on_a_gpu_the_time_and_its_calibration_stay(project: Project) -> None:
-    with project.run(block(64, 10_000.0)) as run:
-        run.judge(scaled, x_of())
+    project.once(block(64, 10_000.0)).judge(scaled, x_of())
     (path,) = project.files("**/time/**/*.json")
     (found,) = stored(project)[NODE]
     assert isinstance(found, TimeBaseline)
@@ -216,8 +214,7 @@ def test_on_a_gpu_the_time_and_its_calibration_stay(project: Project) -> None:
 
 
 def test_on_a_gpu_a_new_case_says_what_it_was_called(project: Project) -> None:
-    with project.run(block(64, 10_000.0)) as run:
-        run.judge(scaled, x_of())
+    project.once(block(64, 10_000.0)).judge(scaled, x_of())
     with project.run(block(64, 10_000.0)) as run:
         result = without(run, NODE).judge(scaled, x_of(), node=NEW)
     assert result.verdict is Verdict.NEW

@@ -146,7 +146,7 @@ def test_an_update_of_all_records_what_is_chosen_then(project: Project) -> None:
     with project.run(FAST, SLOW, update=Update.ALL) as run:
         judged(run, 512)
     (path,) = project.files()
-    recorded = BaselineStore(project.baselines).read_time(path)
+    recorded = BaselineStore(project.baselines).read(path)
     assert recorded is not None
     assert recorded.recording.launches[0].config == Config({"XBLOCK": 512}, num_warps=4, num_stages=1)
     with project.run(FAST, SLOW) as run:
@@ -174,7 +174,7 @@ def test_times_of_templates_and_fusions_are_kept_with_the_baseline(
 
 def stored(tmp_path: Path, times: Any) -> BaselineStore:
     store = BaselineStore(tmp_path / "baselines")
-    store.put_time(msgspec.structs.replace(time_baseline(), inductor_times=times), artifacts_of())
+    store.put(msgspec.structs.replace(time_baseline(), inductor_times=times), artifacts_of())
     return store
 
 

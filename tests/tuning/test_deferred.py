@@ -537,7 +537,7 @@ def test_a_late_config_is_pruned_as_the_tuner_says(world: World, monkeypatch: py
         return {1: "as a test says"} if rules else {}
 
     world.held, kernel = {128}, ours()
-    monkeypatch.setattr("kerntune.static.prediction.left_out", the_late_one)
+    monkeypatch.setattr("kerntune.static.resource_model.left_out", the_late_one)
     assert call(kernel) == 256
     world.let_go(kernel)
     kernel.static_prune = StaticPrune(model=True)

@@ -1,7 +1,9 @@
-"""The summary of a CI job."""
+"""A run for other tools: the Markdown of a CI job, its annotations, and tables for other programs."""
 
 from __future__ import annotations
 
+import csv
+import io
 import re
 from pathlib import Path
 
@@ -12,18 +14,26 @@ from hypothesis import strategies as st
 
 from gate.reporting.made_runs import HARD_TEXT, made_run
 from kerntune.base.case_result import UNJUDGED, CaseId, LaunchFigures, LaunchReport
-from kerntune.errors import StoreError
+from kerntune.base.formatting import visible
+from kerntune.base.policy import Outcome
+from kerntune.errors import StoreError, UsageError
 from kerntune.gate.report import RunReport, worst_first
 from kerntune.gate.reporting import summaries
 from kerntune.gate.reporting.page import html_page
 from kerntune.gate.reporting.summaries import (
     MAX_BYTES,
     MAX_PASSES,
+    SHOWN,
+    FlatRow,
     annotation_lines,
     append_summary,
     code_of,
     escaped,
+    file_of,
+    flat_rows,
     summary,
+    write_csv,
+    write_parquet,
 )
 
 RUN = made_run(50, samples=3, configs=7)
@@ -140,3 +150,99 @@ def test_other_code_that_passes_says_that_its_speed_was_not_judged() -> None:
     assert f"code changed; {UNJUDGED}" in summary([RunReport((passing,))])
     assert UNJUDGED not in summary([RunReport((RUN.results[-1],))])
     assert f"code changed; {UNJUDGED}" in html_page([RunReport((passing,))], [], "")
+
+
+# annotations for GitHub Actions
+
+
+def lines(run: RunReport) -> list[str]:
+    return annotation_lines(worst_first([run]), lambda nodeid: (file_of(nodeid), 7))
+
+
+def test_errors_and_warnings_the_worst_first() -> None:
+    found = lines(RUN)
+    assert [line.split()[0] for line in found] == ["::error"] * 3 + ["::warning"] * 4
+    worst = worst_first([RUN])[0].result
+    assert found[0].startswith(f"::error file={worst.case.nodeid.partition('::')[0]},line=7,title=REGRESSED tests/")
+    assert found[0].endswith(worst.message.replace("%", "%25"))
+
+
+def test_of_more_than_github_shows_the_last_says_how_many() -> None:
+    """Ten a step and kind: of 31 errors nine are named, and the tenth stands for 22."""
+    failing = tuple(msgspec.structs.replace(r, outcome=Outcome.FAIL) for r in RUN.results[:31])
+    found = lines(RunReport(failing))
+    assert len(found) == SHOWN
+    assert found[-1] == "::error title=kerntune::22 more cases: GitHub shows 10 errors; the job's summary has all"
+
+
+def test_exactly_as_many_as_are_shown_are_all_named() -> None:
+    failing = tuple(msgspec.structs.replace(r, outcome=Outcome.FAIL) for r in RUN.results[:10])
+    assert "more" not in lines(RunReport(failing))[-1]
+
+
+def test_text_cannot_end_a_command_or_add_a_property() -> None:
+    result = RUN.results[0]
+    case = msgspec.structs.replace(result.case, nodeid="t.py::test_x[a,line=1::b\n::error::c]")
+    bad = msgspec.structs.replace(result, case=case, message="one\n::set-env name=X::y\r%0A")
+    (line,) = lines(RunReport((bad,)))
+    assert "\n" not in line
+    assert "\r" not in line
+    assert "title=REGRESSED t.py%3A%3Atest_x[a%2Cline=1%3A%3Ab%0A\\u003a%3Aerror%3A%3Ac]::" in line
+    assert line.endswith("::one%0A\\u003a:set-env name=X::y\\u000d%250A")
+
+
+# results as tables for other programs
+
+
+def read(path: Path) -> list[dict[str, str]]:
+    return list(csv.DictReader(io.StringIO(path.read_bytes().decode(), newline="")))
+
+
+def test_csv_has_a_row_a_result(tmp_path: Path) -> None:
+    write_csv(tmp_path / "r.csv", [RUN])
+    rows = read(tmp_path / "r.csv")
+    assert len(rows) == 50
+    first, result = rows[0], max(RUN.results[:3], key=lambda r: r.shown.point)
+    assert list(first) == list(FlatRow.__struct_fields__)
+    assert first["test"] == result.case.nodeid
+    assert float(first["time_ns"]) == result.current_ns
+    assert float(first["change"]) == result.shown.point
+    assert float(first["change_level"]) == 0.99
+    assert (first["verdict"], first["outcome"], first["branch"]) == ("REGRESSED", "fail", "main")
+    assert (first["registers"], first["spill_bytes"], first["occupancy"]) == ("128", "64", "0.25")
+    assert float(first["share_of_bandwidth"]) == result.of_bandwidth
+
+
+def test_what_is_not_known_is_empty(tmp_path: Path) -> None:
+    result = msgspec.structs.replace(RUN.results[0], current_ns=None, change=None, shown=None, launches=(), flops=None)
+    write_csv(tmp_path / "r.csv", [RunReport((result,))])
+    (row,) = read(tmp_path / "r.csv")
+    empty = ("time_ns", "change", "change_low", "registers", "flops_per_second", "bytes_per_second", "commit")
+    assert [row[name] for name in empty] == [""] * len(empty)
+
+
+@given(st.text(max_size=30))
+def test_any_name_is_read_back(tmp_path_factory: pytest.TempPathFactory, text: str) -> None:
+    path = tmp_path_factory.mktemp("csv") / "r.csv"
+    result = msgspec.structs.replace(RUN.results[0], case=CaseId(text + HARD_TEXT, "0"))
+    write_csv(path, [RunReport((result,))])
+    (name,) = [row["test"] for row in read(path)]
+    shown = visible(text + HARD_TEXT)
+    assert name in (shown, f"'{shown}")
+    assert name == visible(name)
+
+
+def test_parquet_has_the_same(tmp_path: Path) -> None:
+    pq = pytest.importorskip("pyarrow.parquet")
+    write_parquet(tmp_path / "r.parquet", [RUN])
+    table = pq.read_table(tmp_path / "r.parquet")
+    assert table.to_pylist() == [msgspec.structs.asdict(row) for row in flat_rows([RUN])]
+    kinds = {field.name: str(field.type) for field in table.schema}
+    assert (kinds["time_ns"], kinds["registers"], kinds["test"]) == ("double", "int64", "string")
+
+
+def test_without_pyarrow_it_says_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(__import__("sys").modules, "pyarrow", None)
+    with pytest.raises(UsageError, match=r'r.parquet: pyarrow .* pip install "kerntune\[parquet\]"'):
+        write_parquet(tmp_path / "r.parquet", [RUN])
+    assert not (tmp_path / "r.parquet").exists()
