@@ -41,7 +41,7 @@ INNER = functools.partial(KernelHints, reduction=ReductionHint.INNER)
 
 GOLDEN = Path(__file__).parent / "golden" / "inductor_2_15.json"
 """A sample of all families, most of it of what 2.15 decides otherwise than 2.13: what the functions of torch 2.15.0's
-wheel answer, written by ``tests/heuristics/make_golden_inductor_2_15.py`` of commit 012b5abf."""
+wheel answer, written by ``tests/heuristics/make_golden_inductor_2_15.py`` of commit 2adbcecd."""
 
 
 @functools.cache
