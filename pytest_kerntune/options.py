@@ -16,7 +16,6 @@ import pytest
 from kerntune.base.policy import GATE_MODES, Policy, TuneMode, Update
 from kerntune.errors import KerntuneError, UsageError
 from pytest_kerntune.concurrency import TurnTaking
-from pytest_kerntune.refusals import require
 from pytest_kerntune.setting import Option, SettingSource, choice, ini_switch, policy_of
 from pytest_kerntune.values import SCOPES, parse_choice
 
@@ -90,14 +89,6 @@ OPTIONS = (
         "kerntune_tune",
         "Winners come from the cache if it has them (auto, default), only from it (frozen), never from it (force).",
         "auto|frozen|force",
-    ),
-    Option(
-        "--kerntune-benchmark-json",
-        "",
-        "Write the times to FILE in pytest-benchmark's form, for `pytest-benchmark compare`; --benchmark-save, "
-        "-autosave, -json, -compare and -histogram have them as well.",
-        "FILE",
-        output=True,
     ),
     Option(
         "--kerntune-cache-dir", "kerntune_cache_dir", "Folder of the tuning cache (default: the user's cache).", "DIR"
@@ -215,7 +206,6 @@ class Options:
     targets: tuple[str, ...]
     cache_dir: Path | None
     json: Path | None
-    benchmark_json: Path | None
     baselines_ref: str = ""
     against: str = ""
     anchor: str = ""
@@ -361,16 +351,7 @@ def _resolve(source: SettingSource, ci: bool) -> Options:
     export = source.path("--kerntune-export")
     update = Update.ALL if export else source.read("--kerntune-update", choice(Update), Update.NONE)
     ref, against = ("", "") if export else _revisions(source, update)
-    json, benchmark_json = source.file("--kerntune-json"), source.file("--kerntune-benchmark-json")
-    if benchmark_json is not None:
-        require()
-    html, summary = source.file("--kerntune-html"), source.file("--kerntune-summary")
-    files = {
-        "--kerntune-json": json,
-        "--kerntune-benchmark-json": benchmark_json,
-        "--kerntune-html": html,
-        "--kerntune-summary": summary,
-    }
+    files = {flag: source.file(flag) for flag in ("--kerntune-json", "--kerntune-html", "--kerntune-summary")}
     _refuse_same(files)
     baselines = source.path("--kerntune-baselines") or source.root / DEFAULT_BASELINES
     reference = _reference(source, ref or against)
@@ -384,8 +365,9 @@ def _resolve(source: SettingSource, ci: bool) -> Options:
         scope=source.read("kerntune_scope", lambda text, where: parse_choice(text, SCOPES, where), SCOPES[0]),
         targets=source.read("--kerntune-target", _targets, ()),
         cache_dir=source.folder("--kerntune-cache-dir"),
-        json=json,
-        benchmark_json=benchmark_json,
+        json=files["--kerntune-json"],
+        html=files["--kerntune-html"],
+        summary=files["--kerntune-summary"],
         baselines_ref=ref,
         against=against,
         reference=reference,
@@ -397,8 +379,6 @@ def _resolve(source: SettingSource, ci: bool) -> Options:
         history=_history(source),
         spread=source.read("kerntune_spread", lambda text, where: parse_choice(text, ON_OFF, where), "on") == "on",
         turns=source.read("kerntune_turns", choice(TurnTaking), TurnTaking.ALL),
-        html=html,
-        summary=summary,
     )
 
 

@@ -41,7 +41,7 @@ from pytest_kerntune.options import Options
 from pytest_kerntune.other_runs import Further, read_further, run_further, runs_tests
 from pytest_kerntune.payload import Collected, attach, attach_unchecked, payload_from, payload_of
 from pytest_kerntune.run_conditions import Aside, DecisionWatch, covered, kernels_that_know_pytest, narrowed, unseen_gpu
-from pytest_kerntune.run_files import has_times, run_report, write_benchmark_json
+from pytest_kerntune.run_files import run_report
 from pytest_kerntune.run_lifetime import collect_less, end_in_order, only_where, take
 from pytest_kerntune.terminal import Progress, write_summary, write_text
 
@@ -460,7 +460,6 @@ class Gate:
         self._guard(session, self._join_further)
         self._guard(session, lambda: self._find_stale(session, exitstatus))
         self._guard(session, lambda: self._write_json(exitstatus))
-        self._guard(session, self._write_benchmark_json)
         self._guard(session, lambda: self._add_to_history(exitstatus))
         self._guard(session, lambda: self._write_html(exitstatus))
         self._guard(session, lambda: self._write_summary(exitstatus))
@@ -566,16 +565,6 @@ class Gate:
         report = self._report(exitstatus)
         self._annotations = annotated(report, self.config.rootpath, self._locations, os.environ)
         append_summary(self.options.summary, [report])
-
-    def _write_benchmark_json(self) -> None:
-        path = self.options.benchmark_json
-        if path is None:
-            return
-        if has_times(self.collected):
-            write_benchmark_json(path, self.collected)
-        else:
-            why = "without a GPU kernels are compiled only" if self.engine.static else "see the verdicts above"
-            self.notes.append(f"--kerntune-benchmark-json: nothing was timed ({why}), so {path} was not written")
 
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
         if self._engine is None or self.config.option.collectonly:

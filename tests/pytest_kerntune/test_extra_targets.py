@@ -209,7 +209,7 @@ def test_these_runs_leave_the_cache_and_the_keyboard_to_this_one(pytestconfig, m
 
 
 def test_arguments_are_this_run_s_with_files_of_their_own(tmp_path) -> None:
-    given = {"kerntune_benchmark_json": "b.json", "xmlpath": "j.xml"}
+    given = {"kerntune_html": "b.html", "xmlpath": "j.xml"}
     config = SimpleNamespace(
         invocation_params=SimpleNamespace(args=("-k", "add", "--lf", "--kerntune-update=new", "--", "tests")),
         getoption=lambda name, default=None: given.get(name, default),
@@ -217,5 +217,5 @@ def test_arguments_are_this_run_s_with_files_of_their_own(tmp_path) -> None:
     out = arguments(config, "hip:gfx942", tmp_path)
     assert out[:4] == ["-k", "add", "--lf", "--kerntune-update=new"]
     assert out[-2:] == ["--", "tests"]
-    assert not [x for x in out if "benchmark-json" in x], "left to this run, wherever it was asked for"
+    assert not [x for x in out if "html" in x], "left to this run, wherever it was asked for"
     assert {"--maxfail=0", "--kerntune-target=hip:gfx942", f"--junitxml={tmp_path / 'junit.xml'}"} <= set(out)
