@@ -16,7 +16,6 @@ from typing import Any
 import pytest
 
 from kerntune.base.policy import (
-    FORMER_NAMES,
     MAPPABLE,
     METRIC_TOLERANCES,
     METRICS,
@@ -146,7 +145,7 @@ def parse_metrics(value: object, where: str) -> Metrics:
     alone has its default tolerance (:data:`kerntune.base.policy.METRIC_TOLERANCES`). Figures are named as the static
     gate's rules are.
     """
-    named = {FORMER_NAMES.get(str(name), name): share for name, share in _pairs(value).items()}
+    named = _pairs(value)
     if not named:
         raise UsageError(f"{where}: {value!r} names no metrics; write some of {', '.join(METRICS)}")
     for name, share in named.items():
@@ -221,7 +220,6 @@ def _words(text: str) -> dict[str, object]:
 
 
 def _name(name: object, where: str) -> str:
-    name = FORMER_NAMES.get(str(name), name)
     if name not in STATIC_RULES:
         raise UsageError(f"{where}: there is no rule {name!r}; there are {', '.join(STATIC_RULES)}, and {EVERY_CONFIG}")
     return str(name)
