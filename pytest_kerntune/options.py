@@ -242,7 +242,7 @@ class Options:
     """The folder of the baselines in that revision."""
 
     @property
-    def yardstick_name(self) -> str:
+    def reference_name(self) -> str:
         """The revision that this run is held against; empty for the project's own baselines."""
         return self.baselines_ref or self.against
 

@@ -92,14 +92,14 @@ def build_parser(words: Sequence[str] | None = None) -> argparse.ArgumentParser:
         prog="kerntune", description="Tunes Triton kernels and guards their speed: pytest --kerntune.", epilog=EPILOG
     )
     groups = {"": _subcommands(parser)}
-    for name, (place, text) in COMMANDS.items():
+    for name, (module, declare, text) in COMMANDS.items():
         group, _, last = name.rpartition(" ")
         if group not in groups:
             groups[group] = _subcommands(groups[""].add_parser(group, help=GROUPS[group]))
         about = f"{text[0].upper()}{text[1:]}."
         command = groups[group].add_parser(last, help=text, description=about, epilog=EPILOG)
         if words is None or name.split() == [*words[: len(name.split())]]:
-            pkgutil.resolve_name(f"kerntune.cli.{place}")(command)  # no other command's module is loaded
+            pkgutil.resolve_name(f"kerntune.cli.{module}:{declare}")(command)  # no other module is loaded
     return parser
 
 
@@ -115,36 +115,40 @@ GROUPS = {
 }
 
 COMMANDS = {
-    "baselines show": ("show:run_arguments", "all baselines: case, device, config, time, environment"),
-    "baselines refresh": ("command:refresh_arguments", "pytest --kerntune --kerntune-update=all [PYTEST ARGUMENTS]"),
-    "baselines apply": ("apply:run_arguments", "write the baselines that a run's JSON from another machine carries"),
-    "baselines prune": ("prune:run_arguments", "remove baselines of tests that no longer exist"),
-    "baselines mv": ("mv:run_arguments", "move the baselines and anchors of renamed tests to their new names"),
-    "baselines verify": ("show:verify_arguments", "whether every baseline and every artifact is whole"),
-    "cache show": ("cache:show_arguments", "all winners"),
-    "cache clear": ("cache:clear_arguments", "remove all winners and trials: the next run tunes anew"),
-    "cache export": ("cache:export_arguments", "write the cache as one JSON file"),
-    "cache import": ("cache:import_arguments", "take exported files into the cache"),
-    "cache push": ("cache:push_arguments", "store winners and trials behind a URL, for other machines"),
-    "cache pull": ("cache:pull_arguments", "take winners and trials from behind a URL"),
-    "diff": ("diff:run_arguments", "two sets of baselines, or two Tritons, side by side, worst first"),
-    "code": ("code:run_arguments", "a case's code in a compiler stage, the baseline's beside today's"),
-    "dump": ("dump:run_arguments", "a case's launches as folders that run without kerntune"),
-    "export": ("export:run_arguments", "a tuned kernel as cubin, C header and C launcher"),
-    "figures": ("figures:run_arguments", "all cases against what their device reaches"),
-    "calibrate": ("calibrate:run_arguments", "hold each stored case against itself: what can be told on this device"),
-    "bisect": ("bisect.entry:run_arguments", "the first commit, or Triton, with which a test's kernels are slower"),
-    "tune": ("tune:run_arguments", "tune all keys of many kernels, from tests or from files of shapes"),
-    "shapes record": ("tune:record_shapes_arguments", "run a command, and note the keys that it meets, untuned"),
-    "shapes show": ("tune:show_shapes_arguments", "the noted keys by kernel, and those that can't be tuned so"),
-    "anchor": ("anchor:run_arguments", "make today's baselines the anchor, at a release"),
-    "history show": ("history:show_arguments", "steps and drifts of all cases, the largest slowdown first"),
-    "history add": ("history:add_arguments", "add what --kerntune-json wrote in an earlier run"),
-    "history forget": ("history:forget_arguments", "remove runs that should not count"),
-    "report": ("history:report_arguments", "what runs found: an HTML page, a summary, CSV or Parquet"),
-    "doctor": ("doctor:run_arguments", "what this machine can do, and what is missing"),
+    "baselines show": ("show", "run_arguments", "all baselines: case, device, config, time, environment"),
+    "baselines refresh": ("command", "refresh_arguments", "pytest --kerntune --kerntune-update=all [PYTEST ARGUMENTS]"),
+    "baselines apply": ("apply", "run_arguments", "write the baselines that a run's JSON from another machine carries"),
+    "baselines prune": ("prune", "run_arguments", "remove baselines of tests that no longer exist"),
+    "baselines mv": ("mv", "run_arguments", "move the baselines and anchors of renamed tests to their new names"),
+    "baselines verify": ("show", "verify_arguments", "whether every baseline and every artifact is whole"),
+    "cache show": ("cache", "show_arguments", "all winners"),
+    "cache clear": ("cache", "clear_arguments", "remove all winners and trials: the next run tunes anew"),
+    "cache export": ("cache", "export_arguments", "write the cache as one JSON file"),
+    "cache import": ("cache", "import_arguments", "take exported files into the cache"),
+    "cache push": ("cache", "push_arguments", "store winners and trials behind a URL, for other machines"),
+    "cache pull": ("cache", "pull_arguments", "take winners and trials from behind a URL"),
+    "diff": ("diff", "run_arguments", "two sets of baselines, or two Tritons, side by side, worst first"),
+    "code": ("code", "run_arguments", "a case's code in a compiler stage, the baseline's beside today's"),
+    "dump": ("dump", "run_arguments", "a case's launches as folders that run without kerntune"),
+    "export": ("export", "run_arguments", "a tuned kernel as cubin, C header and C launcher"),
+    "figures": ("figures", "run_arguments", "all cases against what their device reaches"),
+    "calibrate": (
+        "calibrate",
+        "run_arguments",
+        "hold each stored case against itself: what can be told on this device",
+    ),
+    "bisect": ("bisect.entry", "run_arguments", "the first commit, or Triton, with which a test's kernels are slower"),
+    "tune": ("tune", "run_arguments", "tune all keys of many kernels, from tests or from files of shapes"),
+    "shapes record": ("tune", "record_shapes_arguments", "run a command, and note the keys that it meets, untuned"),
+    "shapes show": ("tune", "show_shapes_arguments", "the noted keys by kernel, and those that can't be tuned so"),
+    "anchor": ("anchor", "run_arguments", "make today's baselines the anchor, at a release"),
+    "history show": ("history", "show_arguments", "steps and drifts of all cases, the largest slowdown first"),
+    "history add": ("history", "add_arguments", "add what --kerntune-json wrote in an earlier run"),
+    "history forget": ("history", "forget_arguments", "remove runs that should not count"),
+    "report": ("history", "report_arguments", "what runs found: an HTML page, a summary, CSV or Parquet"),
+    "doctor": ("doctor", "run_arguments", "what this machine can do, and what is missing"),
 }
-"""By name, where a command declares its arguments (a function of a module of this package), and its help."""
+"""By name: the module of a command, the function in it that declares its arguments, and its help."""
 
 
 def refresh_arguments(parser: argparse.ArgumentParser) -> None:
