@@ -1,4 +1,4 @@
-"""What is told of a whole run: what its tests came to, stale baselines, the files and lines at its end.
+"""The end of a run: what its tests came to, stale baselines, the files and lines that it leaves.
 
 Under xdist each worker hands the controller what only it knows.
 """
@@ -34,7 +34,7 @@ WORKER_FOUND = "kerntune_found"
 
 
 class RunEnd:
-    """The plugin that hears of all tests, and says at the end what they came to."""
+    """The plugin that collects the reports of all tests, and writes at the end what they came to."""
 
     def __init__(self, config: pytest.Config, options: Options) -> None:
         self._config = config
