@@ -56,7 +56,20 @@ class Option:
     @property
     def switch(self) -> bool:
         """Whether it is on or off."""
-        return not self.metavar
+        return bool(self.flag) and not self.metavar
+
+    def register(self, parser: pytest.Parser, group: pytest.OptionGroup) -> None:
+        """Add the flag to ``group``, and the ini key."""
+        shown = self.help or argparse.SUPPRESS
+        if self.switch:
+            group.addoption(self.flag, action="store_true", default=False, help=shown)
+        elif self.flag:
+            bare = {"nargs": "?", "const": self.bare} if self.bare else {}
+            group.addoption(self.flag, default=None, metavar=self.metavar, help=shown, **bare)
+        if self.ini:
+            said = f"Default of {self.flag}: {self.help}" if self.flag else self.help
+            kind, default = ("bool", False) if self.switch else ("string", "")
+            parser.addini(self.ini, said.replace("%%", "%"), type=kind, default=default)  # type: ignore[arg-type]
 
 
 class SettingSource:

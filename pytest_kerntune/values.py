@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 import os
 import re
+import threading
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -67,6 +68,24 @@ def parse_floor(value: object, where: str) -> float:
     if match is None or number is None or number < 0:
         raise UsageError(f"{where}: {value!r} is no time; write nanoseconds, or a unit as in 500ns, 0.5us, 1ms")
     return number * _NS[match[2]]
+
+
+def parse_limit(text: str, where: str) -> float:
+    """Seconds that a thread can wait; 0 for no limit."""
+    seconds = _number(text)
+    if seconds is None or not 0 <= seconds <= threading.TIMEOUT_MAX:
+        raise UsageError(f"{where} is {text!r}; give seconds, 0 for no limit")
+    return seconds
+
+
+def parse_targets(text: str, where: str) -> tuple[str, ...]:
+    """Targets with commas between them, each once."""
+    from kerntune.base.device import Target
+
+    try:
+        return tuple(dict.fromkeys(str(Target.parse(part)) for part in text.split(",") if part.strip()))
+    except UsageError as exc:
+        raise UsageError(f"{where}: {exc}") from None
 
 
 def parse_choice(value: object, choices: Sequence[str], where: str) -> str:
