@@ -14,8 +14,8 @@ import pytest
 from kerntune.base.policy import GATE_MODES, Policy, TuneMode, Update
 from kerntune.errors import KerntuneError, UsageError
 from pytest_kerntune.concurrency import TurnTaking
-from pytest_kerntune.setting import Option, SettingSource, choice, ini_switch, policy_of
-from pytest_kerntune.values import SCOPES, parse_choice, parse_limit, parse_targets
+from pytest_kerntune.setting import Option, SettingSource, ini_switch, policy_of
+from pytest_kerntune.values import SCOPES, member_of, one_of, parse_limit, parse_targets, parse_update
 
 if TYPE_CHECKING:
     from kerntune.gate.api import Settings
@@ -300,7 +300,7 @@ def _resolve(source: SettingSource, ci: bool) -> Options:
     from kerntune.gate.project import DEFAULT_BASELINES  # reads ini files of many kinds; a run without kerntune doesn't
 
     export = source.path("--kerntune-export")
-    update = Update.ALL if export else source.read("--kerntune-update", choice(Update), Update.NONE)
+    update = Update.ALL if export else source.read("--kerntune-update", parse_update, Update.NONE)
     ref, against = ("", "") if export else _revisions(source, update)
     files = {flag: source.file(flag) for flag in ("--kerntune-json", "--kerntune-html", "--kerntune-summary")}
     _refuse_same(files)
@@ -311,9 +311,9 @@ def _resolve(source: SettingSource, ci: bool) -> Options:
         root=source.root,
         baselines=baselines,
         update=update,
-        tune=source.read("--kerntune-tune", _mode, TuneMode.AUTO),
+        tune=source.read("--kerntune-tune", member_of(TuneMode, GATE_MODES), TuneMode.AUTO),
         policy=policy_of(source, update, ci and not against),
-        scope=source.read("kerntune_scope", lambda text, where: parse_choice(text, SCOPES, where), SCOPES[0]),
+        scope=source.read("kerntune_scope", one_of(SCOPES), SCOPES[0]),
         targets=source.read("--kerntune-target", parse_targets, ()),
         cache_dir=source.folder("--kerntune-cache-dir"),
         json=files["--kerntune-json"],
@@ -328,8 +328,8 @@ def _resolve(source: SettingSource, ci: bool) -> Options:
         profile=source.path("--kerntune-profile"),
         export=export,
         history=_history(source),
-        spread=source.read("kerntune_spread", lambda text, where: parse_choice(text, ON_OFF, where), "on") == "on",
-        turns=source.read("kerntune_turns", choice(TurnTaking), TurnTaking.ALL),
+        spread=source.read("kerntune_spread", one_of(ON_OFF), "on") == "on",
+        turns=source.read("kerntune_turns", member_of(TurnTaking), TurnTaking.ALL),
     )
 
 
@@ -339,10 +339,6 @@ def _refuse_same(files: Mapping[str, Path | None]) -> None:
     for flag, path in files.items():
         if path is not None and first.setdefault(path, flag) != flag:
             raise UsageError(f"{first[path]} and {flag} both name {path}: give them two files")
-
-
-def _mode(text: str, where: str) -> TuneMode:
-    return TuneMode(parse_choice(text, tuple(mode.value for mode in GATE_MODES), where))
 
 
 def _history(source: SettingSource) -> str:

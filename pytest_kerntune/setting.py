@@ -20,7 +20,8 @@ from kerntune.base.policy import Missing, Outcome, Policy, StaticPrune, Update, 
 from kerntune.errors import UsageError
 from pytest_kerntune.values import (
     VERIFY,
-    parse_choice,
+    member_of,
+    one_of,
     parse_floor,
     parse_metrics,
     parse_names,
@@ -162,29 +163,13 @@ def _ini_value(config: pytest.Config, name: str, hint: str = "") -> object:
         raise pytest.UsageError(f"ini key {name}: {exc}{hint}") from None
 
 
-def choice(kind: type[T]) -> Callable[[str, str], T]:
-    """A parser for the words of an enum."""
-
-    def parse(text: str, where: str) -> T:
-        if kind is Update and text not in _UPDATES:
-            raise UsageError(
-                f"{where}: {text!r} is none of {', '.join(_UPDATES)}; the flag alone means all, a path may follow it"
-            )
-        return kind(parse_choice(text, tuple(x.value for x in kind), where))  # type: ignore[attr-defined, call-arg]
-
-    return parse
-
-
-_UPDATES = tuple(u.value for u in Update if u is not Update.NONE)
-
-
 def policy_of(source: SettingSource, update: Update, ci: bool) -> Policy:
     """What the command line and the ini file say of it."""
     plain = Policy()
     return Policy(
         tolerance=source.read("--kerntune-tolerance", parse_tolerance, plain.tolerance),
         floor_ns=source.read("kerntune_floor", parse_floor, plain.floor_ns),
-        verify=source.read("kerntune_verify", lambda text, where: parse_choice(text, VERIFY, where), plain.verify),
+        verify=source.read("kerntune_verify", one_of(VERIFY), plain.verify),
         verify_ignore=source.read("kerntune_verify_ignore", parse_names, plain.verify_ignore),
         static_prune=source.read("kerntune_static_prune", StaticPrune.parse, plain.static_prune),
         missing=_missing(source, update, ci),
@@ -209,7 +194,7 @@ def _outcomes(source: SettingSource) -> dict[Verdict, Outcome]:
 def _missing(source: SettingSource, update: Update, ci: bool) -> Missing:
     """An update that writes new cases implies ``record``; saying otherwise in the same command contradicts it."""
     writes_new = update in (Update.ALL, Update.NEW)
-    missing = source.read("--kerntune-missing", choice(Missing), None)
+    missing = source.read("--kerntune-missing", member_of(Missing), None)
     if not writes_new:
         return missing or (Missing.FAIL if ci else Missing.RECORD)
     if missing not in (None, Missing.RECORD) and source.on_command_line("--kerntune-missing"):

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from kerntune.base.case_result import CaseId
 from kerntune.cli.anchor import anchor_argument, anchor_folder
-from kerntune.cli.stored import Entry, folder_argument, given_folder, load_folder, not_found, problems
+from kerntune.cli.stored import Entry, folder_argument, given_folder, load_folder, not_found, problems, readable
 from kerntune.errors import UsageError
 from kerntune.gate.baseline_files import BaselineStore
 from kerntune.gate.case_identity import Move, make_moves, moves_of
@@ -103,7 +103,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _moves(store: BaselineStore, entries: list[Entry], renaming: Renaming) -> list[Move]:
-    cases = {e.baseline.case for e in entries if e.baseline is not None}
+    cases = {b.case for b in readable(entries)}
     return moves_of(store, {case: new for case in sorted(cases) if (new := renaming.of(case)) is not None})
 
 

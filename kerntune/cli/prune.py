@@ -48,7 +48,9 @@ def run(args: argparse.Namespace) -> int:
     any artifact, so all of those stay."""
     folder, project = given_folder(args.baselines), find_project(Path.cwd())
     entries = load_folder(folder)
-    stale = list(told(entries, read(Path(args.stale_from))) if args.stale_from else gone(folder, entries, project))
+    stale = list(
+        found_stale(entries, read(Path(args.stale_from))) if args.stale_from else gone(folder, entries, project)
+    )
     store = BaselineStore(folder)
     _remove(store, stale, args.dry_run)
     bad = problems(entries)
@@ -66,7 +68,7 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
-def told(entries: Sequence[Entry], report: RunReport) -> Iterator[Stale]:
+def found_stale(entries: Sequence[Entry], report: RunReport) -> Iterator[Stale]:
     """Baselines that a run found STALE, as far as this folder has them. The end of the path tells devices apart."""
     alive = {(r.case, r.target, r.fingerprint) for r in report.results if r.verdict is not Verdict.STALE}
     paths = [PurePath(r.baseline_path).parts for r in report.results if r.verdict is Verdict.STALE]
