@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -209,7 +210,7 @@ def test_these_runs_leave_the_cache_and_the_keyboard_to_this_one(pytestconfig, m
 
 
 def test_arguments_are_this_run_s_with_files_of_their_own(tmp_path) -> None:
-    given = {"kerntune_html": "b.html", "xmlpath": "j.xml"}
+    given: dict[str, Any] = {"kerntune_html": "b.html", "xmlpath": "j.xml"}
     config = SimpleNamespace(
         invocation_params=SimpleNamespace(args=("-k", "add", "--lf", "--kerntune-update=new", "--", "tests")),
         getoption=lambda name, default=None: given.get(name, default),
@@ -218,4 +219,9 @@ def test_arguments_are_this_run_s_with_files_of_their_own(tmp_path) -> None:
     assert out[:4] == ["-k", "add", "--lf", "--kerntune-update=new"]
     assert out[-2:] == ["--", "tests"]
     assert not [x for x in out if "html" in x], "left to this run, wherever it was asked for"
+    assert "--benchmark-disable" not in out, "pytest-benchmark isn't there"
+    given |= {"benchmark_disable": False}
+    assert "--benchmark-disable" in arguments(config, "hip:gfx942", tmp_path)
+    given |= {"benchmark_only": True}
+    assert "--benchmark-disable" not in arguments(config, "hip:gfx942", tmp_path)
     assert {"--maxfail=0", "--kerntune-target=hip:gfx942", f"--junitxml={tmp_path / 'junit.xml'}"} <= set(out)

@@ -65,6 +65,7 @@ def test_what_can_be_written(value: object, rules: dict[str, StaticRule], every:
         ({"registers": -0.1}, "no share"),
         ({"registers": (0.1, 0.2)}, "is no rule"),
         ({"registers": ()}, "is no rule"),
+        ("registers=warn:fail", "is no rule"),
         ({"spills": 0.1}, "here, spills: spills has no share that may change"),
         ({"all": "yes"}, "here, all: 'yes' is neither True nor False"),
     ],
