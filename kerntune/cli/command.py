@@ -117,9 +117,13 @@ GROUPS = {
 COMMANDS = {
     "baselines show": ("show", "run_arguments", "all baselines: case, device, config, time, environment"),
     "baselines refresh": ("command", "refresh_arguments", "pytest --kerntune --kerntune-update=all [PYTEST ARGUMENTS]"),
-    "baselines apply": ("apply", "run_arguments", "write the baselines that a run's JSON from another machine carries"),
-    "baselines prune": ("prune", "run_arguments", "remove baselines of tests that no longer exist"),
-    "baselines mv": ("mv", "run_arguments", "move the baselines and anchors of renamed tests to their new names"),
+    "baselines apply": (
+        "upkeep",
+        "apply_arguments",
+        "write the baselines that a run's JSON from another machine carries",
+    ),
+    "baselines prune": ("upkeep", "prune_arguments", "remove baselines of tests that no longer exist"),
+    "baselines mv": ("upkeep", "move_arguments", "move the baselines and anchors of renamed tests to their new names"),
     "baselines verify": ("show", "verify_arguments", "whether every baseline and every artifact is whole"),
     "cache show": ("cache", "show_arguments", "all winners"),
     "cache clear": ("cache", "clear_arguments", "remove all winners and trials: the next run tunes anew"),
