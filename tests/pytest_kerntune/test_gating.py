@@ -109,12 +109,6 @@ class TestIt:
     assert "anchor_tolerance=0.05" in far
 
 
-def test_the_ini_file_maps_verdicts(project, one_test):
-    project.file(one_test("DRIFTED"))
-    project.pytester.makeini("[pytest]\nkerntune_outcomes = drifted=fail\n")
-    project.run().assert_outcomes(failed=1)
-
-
 def test_strict_on_the_command_line_rules_out_the_ini_file(project, one_test):
     project.file(one_test("INCONCLUSIVE"))
     project.pytester.makeini("[pytest]\nkerntune_outcomes = inconclusive=pass\n")

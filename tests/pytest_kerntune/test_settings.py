@@ -48,6 +48,7 @@ KEYS = ("tolerance", "floor", "scope", "missing", "tune", "target", "anchor_tole
         ("", "--kerntune-tolerance=5", "--kerntune-tolerance: '5' is no tolerance; write a share * 0.02 or 2%"),
         ("", "--kerntune-missing=skip", "--kerntune-missing: 'skip' is none of record, warn, fail"),
         ("", "--kerntune-tune=never", "--kerntune-tune: 'never' is none of auto, frozen, force"),
+        ("", "--kerntune-target=h100", "--kerntune-target: unknown target 'h100': write backend:arch, *"),
         *((f"{key} = -wrong-", "", f"ini key kerntune_{key}: *-wrong-*") for key in KEYS),
         ("static_prune = spils", "", "ini key kerntune_static_prune: 'spils' is none of spills, occupancy, model, *"),
         ("verify_ignore = a.b.c", "", "ini key kerntune_verify_ignore: 'a.b.c' is no list of arguments; *"),
@@ -62,25 +63,46 @@ def test_a_wrong_value_is_a_usage_error_that_names_its_place(project, one_test, 
     result.stderr.no_fnmatch_line("*Traceback*")
 
 
-OUTCOMES = {"record": {"passed": 1}, "warn": {"passed": 1, "warnings": 1}, "fail": {"failed": 1}}
-
-
-@pytest.mark.parametrize("by_flag", [True, False])
-@pytest.mark.parametrize("missing", OUTCOMES)
-def test_a_case_without_a_baseline(project, one_test, missing, by_flag):
-    project.file(one_test("NEW"))
-    project.pytester.makeini("[pytest]\n" if by_flag else f"[pytest]\nkerntune_missing = {missing}\n")
-    project.run(*([f"--kerntune-missing={missing}"] if by_flag else [])).assert_outcomes(**OUTCOMES[missing])
+MISSING = {"record": {"passed": 1}, "warn": {"passed": 1, "warnings": 1}, "fail": {"failed": 1}}
 
 
 @pytest.mark.parametrize(
-    ("verdict", "ci", "outcomes"),
-    [("NEW", "true", {"failed": 1}), ("NEW", "", {"passed": 1}), ("INCOMPLETE", "true", {"failed": 1})],
+    ("verdict", "said", "ci", "outcomes"),
+    [
+        *(("NEW", {"flag": f"--kerntune-missing={word}"}, "", outcomes) for word, outcomes in MISSING.items()),
+        *(("NEW", {"ini": f"missing = {word}"}, "", outcomes) for word, outcomes in MISSING.items()),
+        ("NEW", {}, "true", {"failed": 1}),
+        ("NEW", {}, "", {"passed": 1}),
+        ("INCOMPLETE", {}, "true", {"failed": 1}),
+        ("INCONCLUSIVE", {}, "", {"passed": 1, "warnings": 1}),
+        ("INCONCLUSIVE", {"flag": "--kerntune-strict"}, "", {"failed": 1}),
+        ("INCONCLUSIVE", {"ini": "outcomes = inconclusive=fail"}, "", {"failed": 1}),
+        (
+            "INCONCLUSIVE",
+            {"flag": "--kerntune-strict", "marker": "outcomes={'INCONCLUSIVE': 'warn'}"},
+            "",
+            {"passed": 1, "warnings": 1},
+        ),
+        ("DRIFTED", {"ini": "outcomes = drifted=fail"}, "", {"failed": 1}),
+    ],
 )
-def test_some_verdicts_fail_in_ci_only(project, one_test, monkeypatch, verdict, ci, outcomes):
+def test_what_a_verdict_does(project, one_test, monkeypatch, verdict, said, ci, outcomes):
     monkeypatch.setenv("CI", ci)
-    project.file(one_test(verdict))
-    project.run().assert_outcomes(**outcomes)
+    project.file(one_test(verdict, said.get("marker", "")))
+    project.pytester.makeini(f"[pytest]\n{'kerntune_' + said['ini'] if 'ini' in said else ''}\n")
+    project.run(*([said["flag"]] if "flag" in said else [])).assert_outcomes(**outcomes)
+
+
+@pytest.mark.parametrize(
+    ("text", "targets"),
+    [("cuda:90", "cuda:90"), ("cuda:90, hip:gfx942,", "cuda:90,hip:gfx942"), ("cuda:80,cuda:80", "cuda:80")],
+)
+def test_targets(project, one_test, text, targets):
+    project.file(one_test())
+    project.run(f"--kerntune-target={text}").assert_outcomes(passed=1)
+    project.pytester.makeini(f"[pytest]\nkerntune_target = {text}\n")
+    project.run().assert_outcomes(passed=1)
+    assert [x.split("targets=")[1] for x in project.log.splitlines() if "targets=" in x] == [targets] * 2
 
 
 @pytest.mark.parametrize("mode", ["auto", "frozen", "force"])
