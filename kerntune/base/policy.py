@@ -191,9 +191,6 @@ STATIC_RULES: dict[str, StaticRule] = {
 default is hardly ever an optimization. The last two are about candidate configs other than the one that is judged: many
 lists have some that a device can't launch."""
 
-FORMER_NAMES = {"shared": "shared_memory", "code": "binary_size"}
-"""Names that rules and metrics had, by which they are still known. Figures have one name in both."""
-
 
 class StaticPolicy(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """How static figures are judged: rules that differ from :data:`STATIC_RULES`, and whether every candidate config of

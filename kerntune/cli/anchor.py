@@ -6,7 +6,15 @@ import argparse
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from kerntune.cli.stored import Pattern, case_argument, folder_argument, given_folder, load_folder, problems
+from kerntune.cli.stored import (
+    Pattern,
+    case_argument,
+    folder_argument,
+    given_folder,
+    load_folder,
+    problems,
+    readable,
+)
 from kerntune.errors import BaselineError, UsageError
 from kerntune.gate import git
 from kerntune.gate.baseline_files import BaselineStore, needed
@@ -33,7 +41,7 @@ def run(args: argparse.Namespace) -> int:
     bad = problems(entries)
     if bad:
         return fail_with([*bad, "the anchor stays as it is as long as a baseline can't be read"])
-    stored = [e.baseline for e in entries if e.baseline is not None]
+    stored = readable(entries)
     chosen = [b for b in stored if Pattern(args.case).matches(b)]
     if not chosen:
         raise UsageError(

@@ -24,6 +24,7 @@ from kerntune.cli.stored import (
     launches_of,
     load_folder,
     problems,
+    readable,
     time_ns,
 )
 from kerntune.errors import BaselineError, UsageError
@@ -141,7 +142,7 @@ def _environment(environment: Environment | None) -> str:
 
 
 def _nothing(folder: Path, pattern: str, entries: Sequence[Entry]) -> str:
-    if any(e.baseline is not None for e in entries):
+    if readable(entries):
         return f"{folder}: no case matches {pattern!r}"
     return f"{folder}: no baselines; pytest --kerntune records them"
 
@@ -159,7 +160,7 @@ def verify(args: argparse.Namespace) -> int:
         raise UsageError(f"{folder}: no such folder, so nothing was verified; name the right one: --baselines=DIR")
     entries = load_folder(folder)
     found = list(findings(folder, entries))
-    artifacts = {(b.target, sha) for e in entries if (b := e.baseline) is not None for sha in needed(b)}
+    artifacts = {(b.target, sha) for b in readable(entries) for sha in needed(b)}
     say(f"{folder}: {counted(len(entries), 'baseline')}, {counted(len(artifacts), 'artifact')}, {_wrong(found)}")
     return fail_with(found)
 

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
 from kerntune.base import codec
+from kerntune.base.case_result import CaseId
 from kerntune.base.stats import median
 from kerntune.errors import BaselineError, UsageError
 from kerntune.gate.baseline_files import DIGEST, MAX_NAME, inside
@@ -198,6 +199,22 @@ def _contents(root: Path, objects: list[str]) -> Iterator[bytes]:
 
 def _line(output: bytes | None) -> str:
     return (output or b"").decode(errors="surrogateescape").strip()
+
+
+def readable(entries: Iterable[Entry]) -> list[Baseline]:
+    """The baselines of the files that can be read."""
+    return [e.baseline for e in entries if e.baseline is not None]
+
+
+def one_case(entries: Iterable[Entry], text: str) -> CaseId | None:
+    """The case that has this name, else the only one that :class:`Pattern` selects; None for none, and
+    :class:`UsageError` for several."""
+    known = sorted({b.case for b in readable(entries) if Pattern(text).matches(b)})
+    found = [case for case in known if str(case) == text] or known
+    if len(found) > 1:
+        shown = "".join(f"\n  {c}" for c in found[:10]) + ("\n  ..." if len(found) > 10 else "")
+        raise UsageError(f"{text!r} means {len(found)} cases; name one of them:{shown}")
+    return found[0] if found else None
 
 
 def not_found(what: str, entries: Iterable[Entry], case: str = "") -> UsageError | BaselineError:

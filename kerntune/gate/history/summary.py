@@ -23,7 +23,7 @@ FALSE_RATE = 0.01
 HEADERS = ("case", "device", "change", "99 %", "between", "days", "kind")
 
 ASSUMED = "the errors of a case's runs are independent and alike"
-"""What the probability of a false move rests on (``benchmarks/history/history_simulation.py`` has figures)."""
+"""What the probability of a false move rests on (``benchmarks/results/history_simulation.json`` has figures)."""
 
 SHORT = 10
 """Digits of a commit's name in tables."""
