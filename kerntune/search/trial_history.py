@@ -119,16 +119,18 @@ class History:
         have hundreds, which aren't compared with each other."""
         known = [(t.config, code) for key, t in self._by_key.items() if (code := self._codes.get(key))]
         names = dict.fromkeys(name for config, _ in known for name, _ in _fields(config))
-        codes: dict[object, set[str]] = {}
+        codes, alike = dict[object, set[str]](), set[object]()
         seen, later, idle, telling = set[str](), set[Config](), set[str](), set[str]()
         for config, code in known:
-            for name in names:
-                group = codes.setdefault((name, *(item for item in _fields(config) if item[0] != name)), set())
+            fields = _fields(config)
+            for name in () if fields in alike else names:
+                group = codes.setdefault((name, *(item for item in fields if item[0] != name)), set())
                 if code in group:
                     idle.add(name)
                 if group - {code}:
                     telling.add(name)
                 group.add(code)
+            alike.add(fields)
             if code in seen:
                 later.add(config)
             seen.add(code)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -61,14 +62,18 @@ def test_what_is_no_trials_error_ends_the_search() -> None:
         every(broken, BLOCKS)
 
 
-@given(st.lists(st.tuples(*[st.sampled_from((1, 2, None))] * 4, st.sampled_from("ab")), max_size=8))
+@given(st.lists(st.tuples(*[st.sampled_from((1, 2, None))] * 3, st.booleans(), st.sampled_from("ab")), max_size=8))
 def test_fields_tell_that_alone_separate_two_codes_and_are_idle_where_they_separate_none(
-    rows: list[tuple[int | None, int | None, int | None, int | None, str]],
+    rows: list[tuple[int | None, int | None, int | None, bool, str]],
 ) -> None:
+    """A parameter of the kernel and an option of the compiler may have one name."""
     history, made = History(lambda config: Measured(1.0, code=made[config])), dict[Config, str]()
-    for a, b, r, o, code in rows:
-        kwargs, options = {k: v for k, v in (("A", a), ("B", b)) if v}, {} if o is None else {"o": o}
-        made.setdefault(Config(kwargs, maxnreg=r, options=options), code)
+    by_fields: dict[Any, str] = {}
+    for a, b, r, option, code in rows:
+        values, other = {"A": a} if a else {}, {"B": b} if b else {}
+        kwargs, options = (values, other) if option else ({**values, **other}, {})
+        config = Config(kwargs, maxnreg=r, options=options)
+        made.setdefault(config, by_fields.setdefault(_fields(config), code))
     for config in made:
         history.time_of(config)
     same, apart = set[str](), set[str]()
