@@ -13,7 +13,7 @@ from kerntune.timing.worker.first_launch_process import FirstLaunchProcess
 from kerntune.tuning import isolation as isolation_module
 from kerntune.tuning import isolation as kept_module
 from kerntune.tuning.isolation import KEPT, Isolate, KeptIsolation
-from kerntune.tuning.many.job_run import Ended, JobRequest, outcome_for
+from kerntune.tuning.many.job_run import JobEnd, JobRequest, outcome_for
 from kerntune.tuning.many.tune_many import tuning_job
 from tuning.many import kernels
 
@@ -54,7 +54,7 @@ def test_jobs_in_turn_share_a_process(this_gpu: FakeBackend, begun: list[FirstLa
     for n in (1000, 2000, 3000):
         job = tuning_job(kernels.scaled, kernels.grid(n), *kernels.pair(n), n, 2.0)
         found = outcome_for(JobRequest(job))
-        assert (found.ended, found.error, found.notes) == (Ended.TUNED, "", ())
+        assert (found.ended, found.error, found.notes) == (JobEnd.TUNED, "", ())
     assert len(begun) == 1
     assert begun[0].asked > 3
     KEPT.close()
