@@ -18,7 +18,6 @@ from kerntune.tuning.cache import (
     export_cache,
     export_devices,
     import_cache,
-    winners,
 )
 from kerntune.tuning.cache.exchange import CopiedEntries
 from tuning.cache.made import ENVIRONMENT, LARGE, QUESTION, SMALL, WINNER, trial
@@ -36,14 +35,6 @@ def full(tmp_path: Path) -> Path:
     TrialCache(folder).add(trial())
     TrialCache(folder).add(trial(LARGE, failure="refused", time_ns=None, estimate_ns=None))
     return folder
-
-
-@pytest.fixture(autouse=True)
-def no_shipped(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each test registers its own folders."""
-    monkeypatch.setattr(winners, "_folders", [])
-    monkeypatch.setattr(winners, "_read", {})
-    monkeypatch.delenv("KERNTUNE_WINNERS", raising=False)
 
 
 def same(a: Path, b: Path) -> bool:
