@@ -249,8 +249,7 @@ class DirectClient:
 
     def finish(self) -> None:
         """Do what was noted."""
-        while self._server.wait_s() is not None and self._server.work(ending=True):
-            pass
+        self._server.finish()
         if self._server.failed:
             raise CacheError(f"{shown_url(self._url)}: {self._server.failed}")
 
