@@ -16,7 +16,7 @@ from kerntune.gate.call import Settings
 from kerntune.gate.session import open_session
 from kerntune.gpu.scripted import FakeBackend
 from kerntune.tuning import tune_options
-from kerntune.tuning.tune_options import CHECKS, check_variables, unknown_variables
+from kerntune.tuning.tune_options import VARIABLES, check_variables, unknown_variables
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -51,7 +51,7 @@ def test_every_variable_that_is_read_is_in_the_table() -> None:
     """What code writes as a text of its own, and not within a sentence."""
     files = [*(ROOT / "kerntune").rglob("*.py"), *(ROOT / "pytest_kerntune").rglob("*.py")]
     found = {name for file in files for name in re.findall(r'"(KERNTUNE_[A-Z_]+)"', file.read_text())}
-    assert found == set(CHECKS)
+    assert found == set(VARIABLES)
 
 
 def test_a_name_that_nothing_reads_is_told_with_the_nearest() -> None:
