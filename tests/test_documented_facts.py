@@ -58,7 +58,10 @@ def test_the_reference_has_each_word_that_users_can_say(reference: ModuleType) -
     named = {name for name, variable in VARIABLES.items() if variable.help}
     assert named == set(re.findall(r"^\| `(\w+)` \|", reference.environment(), re.M))
     assert {v.value for v in Verdict} == set(re.findall(r"^\| ([A-Z]+) \|", reference.verdicts(), re.M))
-    assert "| NEW | There is no baseline on this kind of device. It is recorded. | passes | fails |" in reference.verdicts()
+    assert (
+        "| NEW | There is no baseline on this kind of device. It is recorded. | passes | fails |"
+        in reference.verdicts()
+    )
     fields = {f"| `{f.encode_name}` |" for kind in (RunReport, CaseResult) for f in msgspec.structs.fields(kind)}
     assert {text for text in fields if text not in reference.run_json()} == set()
     assert {name for name in kerntune.__all__ if f"::: kerntune.{name}\n" not in reference.library()} == set()

@@ -136,7 +136,6 @@ def test_each_document_is_in_the_sites_navigation() -> None:
     assert named == pages | {"index.md"}, "index.md is the README"
 
 
-
 def test_named_tests_exist() -> None:
     """`test_...` in the documents: a file or a function."""
     known = {p.stem for p in (ROOT / "tests").rglob("test_*.py")}
