@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: demo test test-all lint fix triton-matrix torch-matrix python-matrix mutants clean
+.PHONY: demo test test-all lint docs fix triton-matrix torch-matrix python-matrix mutants clean
 
 demo: $(STAMP)
 	$(BIN)/python -m pytest examples --kerntune
@@ -23,11 +23,18 @@ lint: $(STAMP)
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
-# What can be mended without a decision: imports, layout, docs/packages.md.
+# The site, into site/; it opens offline.
+docs: export NO_MKDOCS_2_WARNING = 1
+docs: $(STAMP)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[docs]"
+	$(BIN)/mkdocs build --quiet
+
+# What can be mended without a decision: imports, layout, docs/packages.md, docs/reference/.
 fix: $(STAMP)
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 	$(BIN)/python docs/module_index.py
+	$(BIN)/python docs/reference_pages.py
 
 # What depends on Triton's versions, under those between the oldest and the newest that CI has. Downloads them (0.3 GB each).
 MATRIX := 3.7 3.8

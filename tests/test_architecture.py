@@ -728,7 +728,7 @@ DOTTED = re.compile(r"(?:pytest_)?kerntune/[\w/]+\.(?!(?:py|c|h|json|md)$)[A-Za-
 
 
 def texts() -> Iterator[tuple[str, str]]:
-    named = [ROOT / name for name in TEXTS] + sorted((ROOT / "docs").glob("*.md"))
+    named = [ROOT / name for name in TEXTS] + sorted((ROOT / "docs").rglob("*.md"))
     for folder in ("kerntune", "pytest_kerntune"):
         named += [p for p in sorted((ROOT / folder).rglob("*")) if p.suffix in (".py", ".c")]
     for path in named:

@@ -3,23 +3,29 @@
 from __future__ import annotations
 
 import ast
+import importlib.util
 import json
 import re
 from pathlib import Path
+from types import ModuleType
 
+import msgspec
 import pytest
 from cli.command import subcommands
 
 import kerntune
+from kerntune.base.case_result import CaseResult
 from kerntune.base.policy import METRICS, TIMERS, Policy, Verdict
 from kerntune.cli.command import REFRESH, build_parser
 from kerntune.gate.decision import DRIFT, Evidence, decide
 from kerntune.gate.gpu_check import SHORT_RESTS_S
+from kerntune.gate.report import RunReport
 from kerntune.kernels.compat.launcher import _DIRECT_CALLS
 from kerntune.kernels.compat.versions import PYTHON_RUN, TORCH_RUN, TRITON_RUN
 from kerntune.timing.paired_processes import SHOWN_LEVEL
 from kerntune.timing.timers import TARGET_LAUNCHES
 from kerntune.tuning.race import GRAPH_NS, MOST_RUNS, SLOT_NS
+from kerntune.tuning.tune_options import VARIABLES
 from pytest_kerntune.marker import _PARSERS, SIGNATURE
 from pytest_kerntune.options import OPTIONS
 
@@ -31,15 +37,44 @@ def text_of(name: str) -> str:
     return " ".join((ROOT / name).read_text().split())
 
 
-def test_each_flag_has_an_ini_key_of_its_name_or_is_listed_without() -> None:
-    text = text_of("README.md")
-    assert "each has an ini key of the same name with underscores (`kerntune = true` stands for" in text
-    (without,) = re.findall(r"Except (.*?), which say what one run does", text)
-    listed = set(re.findall(r"--kerntune-[\w-]+", without))
-    assert listed == {o.flag for o in OPTIONS if o.flag and o.help and not o.ini}
+def test_each_flag_has_an_ini_key_of_its_name_or_none() -> None:
     known = {o.flag: o.ini for o in OPTIONS if o.flag and o.ini}
     assert known["--kerntune"] == "kerntune"
     assert {flag.lstrip("-").replace("-", "_") for flag in known} == set(known.values())
+
+
+def test_the_reference_is_made_of_the_code(reference: ModuleType) -> None:
+    """Each page is as ``make fix`` writes it, and none is left of what is made no more."""
+    folder = ROOT / "docs/reference"
+    assert {page.stem for page in folder.iterdir()} == set(reference.PAGES)
+    for name, made in reference.PAGES.items():
+        assert (folder / f"{name}.md").read_text() == made(), "run `make fix`"
+
+
+def test_the_reference_has_each_word_that_users_can_say(reference: ModuleType) -> None:
+    flags, keys = ({getattr(o, name) for o in OPTIONS if o.help} - {""} for name in ("flag", "ini"))
+    assert {word for word in flags | keys if f"`{word}" not in reference.options()} == set()
+    assert {word for word in _PARSERS if f"| `{word}` |" not in reference.marker()} == set()
+    named = {name for name, variable in VARIABLES.items() if variable.help}
+    assert named == set(re.findall(r"^\| `(\w+)` \|", reference.environment(), re.M))
+    assert {v.value for v in Verdict} == set(re.findall(r"^\| ([A-Z]+) \|", reference.verdicts(), re.M))
+    assert (
+        "| NEW | There is no baseline on this kind of device. It is recorded. | passes | fails |"
+        in reference.verdicts()
+    )
+    fields = {f"| `{f.encode_name}` |" for kind in (RunReport, CaseResult) for f in msgspec.structs.fields(kind)}
+    assert {text for text in fields if text not in reference.run_json()} == set()
+    assert {name for name in kerntune.__all__ if f"::: kerntune.{name}\n" not in reference.library()} == set()
+
+
+@pytest.fixture(scope="module")
+def reference() -> ModuleType:
+    spec = importlib.util.spec_from_file_location("reference_pages", ROOT / "docs/reference_pages.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
 
 
 def imports_triton(path: Path) -> bool:
@@ -91,15 +126,13 @@ def test_the_level_that_is_shown() -> None:
     assert said in text_of("docs/verdicts.md")
 
 
-def test_each_subcommand_is_documented() -> None:
+def test_each_subcommand_is_documented(reference: ModuleType) -> None:
     found = {" ".join(("kerntune", *words)) for words in subcommands(build_parser())}
     assert " ".join(("kerntune", *REFRESH)) in found
-    documents = ["README.md", *(f"docs/{p.name}" for p in (ROOT / "docs").glob("*.md"))]
-    told = " ".join(map(text_of, documents))
-    assert {name for name in found if f"`{name}" not in told and f"$ {name}" not in told} == set()
+    assert found <= set(re.findall("^## (.*)", reference.commands(), re.M))
 
 
-@pytest.mark.parametrize("document", ["README.md", "docs/heuristics.md"])
+@pytest.mark.parametrize("document", ["docs/library.md", "docs/heuristics.md"])
 def test_each_heuristic_is_documented(document: str) -> None:
     """Decorators that propose configs: each lazy name of the package but those that take a list or propose nothing."""
     others = {"autotune", "bandwidth", "descend", "fingerprint", "grid_barrier", "install", "template", "tune_many"}
@@ -121,14 +154,15 @@ def test_versions_of_triton_and_torch_agree() -> None:
     makefile = (ROOT / "Makefile").read_text()
     assert re.findall(r"^MATRIX := (.*)$", makefile, re.M) == [" ".join(TRITON_RUN[1:-1])]
     spans = ", ".join(f"{name} {run[0]} to {run[-1]}" for name, run in (("Triton", TRITON_RUN), ("torch", TORCH_RUN)))
-    assert f"{spans}, Python {PYTHON_RUN[0]} to {PYTHON_RUN[-1]}" in text_of("README.md")
+    for document in ("README.md", "docs/limits.md"):
+        assert f"{spans}, Python {PYTHON_RUN[0]} to {PYTHON_RUN[-1]}" in text_of(document)
     assert f"triton=={TRITON_RUN[-1]}." in (ROOT / "constraints.txt").read_text()
     assert f'requires-python = ">={PYTHON_RUN[0]}"' in project
 
 
 def test_what_is_said_of_the_matrix_is_what_was_run() -> None:
-    """README names the series and Pythons in the last results of ``make torch-matrix``, with their date. The newest is
-    among them, and nothing failed in any."""
+    """The limits name the series and Pythons in the last results of ``make torch-matrix``, with their date. The newest
+    is among them, and nothing failed in any."""
     runs = json.loads((ROOT / "benchmarks/results/torch_matrix.json").read_text())["runs"]
     pythons: dict[str, list[str]] = {}
     for run in runs:
@@ -144,8 +178,8 @@ def test_what_is_said_of_the_matrix_is_what_was_run() -> None:
     assert TORCH_RUN[-1] in pythons
     said = ", ".join(f"{torch} (Python {', '.join(found)})" for torch, found in sorted(pythons.items()))
     latest = max(run["date"] for run in runs)
-    assert f"it has run torch {said} ([results](benchmarks/results/torch_matrix.json), {latest})" in text_of(
-        "README.md"
+    assert f"it has run torch {said} ([results](../benchmarks/results/torch_matrix.json), {latest})" in text_of(
+        "docs/limits.md"
     )
 
 

@@ -160,7 +160,7 @@ AFTER_EDIT: tuple[Step, ...] = (
 def first_test() -> str:
     """README's first test, as it stands there."""
     text = (ROOT / "README.md").read_text(encoding="utf-8")
-    block = re.search(r"## A first test\n+```python\n(.*?)```", text, re.S)
+    block = re.search(r"## A first test\n.*?```python\n(.*?)```", text, re.S)
     assert block, "README has no first test"
     return block[1]
 

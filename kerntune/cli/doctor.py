@@ -27,7 +27,7 @@ from kerntune.kernels import compat
 from kerntune.tuning.cache import WinnerCache
 from kerntune.tuning.cache.shared_store import store_folder
 from kerntune.tuning.cache.store_client import PROBE, StoreClient, store_url
-from kerntune.tuning.tune_options import CHECKS, check_variables, unknown_variables
+from kerntune.tuning.tune_options import VARIABLES, check_variables, unknown_variables
 
 SAMPLE_ARCH = 90
 """The assembler is asked for with this architecture: Triton picks one by it."""
@@ -84,7 +84,7 @@ def check_settings() -> Check:
         check_variables()
     except UsageError as exc:
         return Check("variables", "one can't be what it is", str(exc))
-    count = sum(bool(os.environ.get(name)) for name in CHECKS)
+    count = sum(bool(os.environ.get(name)) for name in VARIABLES)
     return Check("variables", f"{counted(count, 'KERNTUNE_ variable')} set", "; ".join(unknown_variables()))
 
 

@@ -212,37 +212,55 @@ def _content_of_dumps(text: str) -> None:
     keeps_content()
 
 
-FREE = (
-    "KERNTUNE_BANDWIDTH", "KERNTUNE_CACHE_DIR", "KERNTUNE_DUMP", "KERNTUNE_LOG", "KERNTUNE_SHAPES",
-    "KERNTUNE_SHARED_GPU", "KERNTUNE_STORE_PROCESS_URL", "KERNTUNE_WINNERS",
-)  # fmt: skip
-"""They hold a file, a folder, names: any text."""
+@dataclass(frozen=True)
+class Variable:
+    """An environment variable. ``check`` raises :class:`UsageError` for a text that it can't be; ``help`` is empty for
+    what kerntune tells its own processes."""
 
-CHECKS: Mapping[str, Callable[[str], object]] = {
-    compiler_tokens.SWITCH: lambda text: compiler_tokens.token_count(),
-    "KERNTUNE_DUMP_CONTENT": _content_of_dumps,
-    forking.SWITCH: _switch,
-    ISOLATE: isolate_mode,
-    "KERNTUNE_NVTX": _switch,
-    PATIENCE: checked_patience,
-    "KERNTUNE_SIGTERM": _switch,
-    "KERNTUNE_STORE": lambda text: store_url(),
-    "KERNTUNE_STORE_BINARIES": lambda text: store_url(),
-    SWITCH_INTERVAL: _switch,
-    TUNE: lambda text: tune_mode(),
-    VERIFY: verify_mode,
-    **dict.fromkeys(FREE, str),
+    check: Callable[[str], object]
+    help: str = ""
+
+
+VARIABLES: Mapping[str, Variable] = {
+    "KERNTUNE_BANDWIDTH": Variable(str, "A file: each tuned launch's bandwidth is written to it at the end."),
+    "KERNTUNE_CACHE_DIR": Variable(str, "The folder of winners and trials (default: the user's cache folder)."),
+    compiler_tokens.SWITCH: Variable(
+        lambda text: compiler_tokens.token_count(),
+        "How many compilers may run at once on this host (default: its cores); 0 sets no limit.",
+    ),
+    "KERNTUNE_DUMP": Variable(str, "A folder: each launch is written to it, as a folder that runs without kerntune."),
+    "KERNTUNE_DUMP_CONTENT": Variable(
+        _content_of_dumps, "`recorded`: such a folder holds all bytes before and after the launch."
+    ),
+    forking.SWITCH: Variable(_switch, "0: no process is a fork of this one."),
+    ISOLATE: Variable(isolate_mode, "Where a config is launched first: auto (default), always or off."),
+    "KERNTUNE_LOG": Variable(str, "A file: what became of each config is added to it, a line of JSON each."),
+    "KERNTUNE_NVTX": Variable(_switch, "1: ranges of kernel, config and grid for Nsight Systems."),
+    PATIENCE: Variable(
+        checked_patience,
+        "Seconds that a first call waits for configs that compile far longer than the rest, or all.",
+    ),
+    "KERNTUNE_SHAPES": Variable(str, "A file: calls of tuned kernels are noted in it, and nothing is tuned."),
+    "KERNTUNE_SHARED_GPU": Variable(str),
+    "KERNTUNE_SIGTERM": Variable(_switch, "0: SIGTERM does not end a run as Ctrl-C does."),
+    "KERNTUNE_STORE": Variable(lambda text: store_url(), "The URL of winners and trials that machines share."),
+    "KERNTUNE_STORE_BINARIES": Variable(lambda text: store_url()),
+    "KERNTUNE_STORE_PROCESS_URL": Variable(str),
+    SWITCH_INTERVAL: Variable(_switch, "0: Python's switch interval stays as it is while a first call is tuned."),
+    TUNE: Variable(lambda text: tune_mode(), "auto (default), frozen (never tune), force (tune anew), nearest."),
+    VERIFY: Variable(verify_mode, "Whose output is verified: winner (default), finalists, all, bitwise or off."),
+    "KERNTUNE_WINNERS": Variable(str, "Folders of shipped winners, separated by colons."),
 }
-"""By a variable's name what raises :class:`UsageError` for a text that it can't be."""
+"""The variables that kerntune reads, by name."""
 
 
 def check_variables() -> None:
     """:class:`UsageError` for the first variable of this process's environment that is what it can't be: its name, and
     what it can be. An empty one counts as none."""
-    for name, check in CHECKS.items():
+    for name, variable in VARIABLES.items():
         try:
             if text := os.environ.get(name):
-                check(text)
+                variable.check(text)
         except UsageError as exc:
             raise exc if name in str(exc) else UsageError(f"{name}: {exc}") from None
 
@@ -251,8 +269,8 @@ def unknown_variables(environ: Mapping[str, str] = os.environ) -> list[str]:
     """What is named as if kerntune read it, and isn't: a sentence each."""
     found = []
     for name in sorted(environ):
-        if name.startswith(PREFIX) and name not in CHECKS:
-            near = difflib.get_close_matches(name, CHECKS, 1)
+        if name.startswith(PREFIX) and name not in VARIABLES:
+            near = difflib.get_close_matches(name, VARIABLES, 1)
             found.append(f"{name} is read by nothing" + (f"; is it {near[0]}?" if near else ""))
     return found
 

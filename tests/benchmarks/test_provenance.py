@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from benchmarks import provenance, readme_figures
+from benchmarks import figures_page, provenance
 
 FILES = sorted(provenance.RESULTS.glob("*.json"))
 IN_README = (
@@ -114,19 +114,19 @@ def test_a_row_is_marked_if_and_only_if_git_sees_other_code(name: str) -> None:
 
 
 def test_the_readme_marks_the_rows_of_changed_code(monkeypatch: pytest.MonkeyPatch) -> None:
-    now = readme_figures.section()
+    now = figures_page.section()
     rows = [line for line in now.splitlines() if line.startswith("| a call after tuning")]
     assert len(rows) == 1
-    assert rows[0].rstrip(" |").endswith("†") == provenance.has_changed(readme_figures.load("dispatch_h200"))
-    plain = readme_figures.load
+    assert rows[0].rstrip(" |").endswith("†") == provenance.has_changed(figures_page.load("dispatch_h200"))
+    plain = figures_page.load
 
     def fresh(name: str) -> dict[str, Any]:
         found = plain(name)
         here = provenance.code_here(found["provenance"]["measures"])
         return {**found, "provenance": {**found["provenance"], "code": here}}
 
-    monkeypatch.setattr(readme_figures, "load", fresh)
-    assert "†" not in readme_figures.section(), "nothing has changed since it was measured"
+    monkeypatch.setattr(figures_page, "load", fresh)
+    assert "†" not in figures_page.section(), "nothing has changed since it was measured"
 
 
 def test_comments_and_docstrings_are_no_code() -> None:

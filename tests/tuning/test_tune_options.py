@@ -26,12 +26,12 @@ from kerntune.tuning import tune_options
 from kerntune.tuning import tune_options as module
 from kerntune.tuning.isolation import Isolate
 from kerntune.tuning.tune_options import (
-    CHECKS,
     ISOLATE,
     PATIENCE,
     PATIENCE_SHARE,
     SWITCH_INTERVAL,
     SWITCH_SECONDS,
+    VARIABLES,
     VERIFY,
     Patience,
     QuickSwitches,
@@ -42,13 +42,13 @@ from kerntune.tuning.tune_options import (
 )
 from kerntune.tuning.verification import Verification, Verify
 
-VARIABLES = (VERIFY, PATIENCE, ISOLATE)
+CHECKED = (VERIFY, PATIENCE, ISOLATE)
 PACKAGES = Path(kerntune.__file__).parent, Path(kerntune.__file__).parent.parent / "pytest_kerntune"
 
 
 @pytest.fixture(autouse=True)
 def _unset(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in VARIABLES:
+    for name in CHECKED:
         monkeypatch.delenv(name, raising=False)
 
 
@@ -70,7 +70,7 @@ def test_a_stock_tuner_is_asked_for_attributes_and_the_environment(monkeypatch: 
 
 
 def test_a_tuners_own_options_go_before_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name, text in zip(VARIABLES, ("all", "7", "always"), strict=True):
+    for name, text in zip(CHECKED, ("all", "7", "always"), strict=True):
         monkeypatch.setenv(name, text)
     given = {"verify": "off", "verify_ignore": "x_ptr", "patience": 2, "static_prune": "spills", "isolate": "off"}
     kernel = kerntune.autotune(configs(32, 64), key=["n"], **given)(scale_kernel)
@@ -110,7 +110,7 @@ def test_one_module_reads_the_variables() -> None:
         for folder in PACKAGES
         for path in folder.rglob("*.py")
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
-        if isinstance(node, ast.Constant) and node.value in VARIABLES
+        if isinstance(node, ast.Constant) and node.value in CHECKED
     }
     assert found == {"tune_options.py"}
 
@@ -241,7 +241,7 @@ def test_every_variable_that_is_read_is_in_the_table() -> None:
     """What code writes as a text of its own, and not within a sentence."""
     files = [*(ROOT / "kerntune").rglob("*.py"), *(ROOT / "pytest_kerntune").rglob("*.py")]
     found = {name for file in files for name in re.findall(r'"(KERNTUNE_[A-Z_]+)"', file.read_text())}
-    assert found == set(CHECKS)
+    assert found == set(VARIABLES)
 
 
 def test_a_name_that_nothing_reads_is_told_with_the_nearest() -> None:

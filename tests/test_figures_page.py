@@ -9,15 +9,15 @@ import pytest
 
 @pytest.fixture
 def figures() -> Any:
-    from benchmarks import readme_figures
+    from benchmarks import figures_page
 
-    return readme_figures
+    return figures_page
 
 
 @pytest.mark.slow
 def test_the_readme_has_what_the_script_makes_of_the_results(figures: Any) -> None:
-    text = figures.README.read_text()
-    assert figures.written(text) == text, "run benchmarks/readme_figures.py --write"
+    text = figures.PAGE.read_text()
+    assert figures.written(text) == text, "run benchmarks/figures_page.py --write"
 
 
 @pytest.mark.slow
@@ -26,7 +26,7 @@ def test_another_result_is_another_readme(figures: Any, monkeypatch: pytest.Monk
     monkeypatch.setattr(
         figures, "load", lambda name: changed(plain(name)) if name == "tuning_suite_h200" else plain(name)
     )
-    text = figures.README.read_text()
+    text = figures.PAGE.read_text()
     assert figures.written(text) != text
 
 

@@ -1,10 +1,10 @@
-"""Writes the README's table of figures from ``benchmarks/results/``; needs no GPU.
+"""Writes the table of docs/figures.md from ``benchmarks/results/``; needs no GPU.
 
-    python -m benchmarks.readme_figures [--write]
+    python -m benchmarks.figures_page [--write]
 
 Prints the section between the two marks, or puts it there. Each row says when and at which commit it was measured, and
 in how many runs, and is marked if the code that it measures has changed since (``benchmarks/provenance.py``). A test
-holds the README against it.
+holds the page against it.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from benchmarks.provenance import said_of
 from benchmarks.suite.cases import CASES
 from benchmarks.suite.tables import added_seconds, cold_rows, geometric_mean, not_run, times_of
 
-README = ROOT / "README.md"
+PAGE = ROOT / "docs" / "figures.md"
 BEGIN, END = "<!-- figures: begin -->", "<!-- figures: end -->"
 
 LARGE = "matmul[M=4096 N=4096 K=4096]"
@@ -184,7 +184,7 @@ def gaps(suite: Figures, results: Sequence[Figures]) -> str:
 
 
 def section() -> str:
-    """The README's text between the marks, made from the results."""
+    """The page's text between the marks, made from the results."""
     suite, again, more = (load(n) for n in ("tuning_suite_h200", "tuning_suite_24_cases", "cold_attention_mlp_h200"))
     start, times, public_calls = load("warm_start_h200"), load("dispatch_h200"), load("cold_public_h200")
     judged = load("profiled_winners_h200")
@@ -222,7 +222,7 @@ def section() -> str:
 
 
 def written(text: str) -> str:
-    """A README with the section between its marks."""
+    """The page with the section between its marks."""
     before, _, rest = text.partition(BEGIN)
     _, _, after = rest.partition(END)
     return f"{before}{BEGIN}\n{section()}\n{END}{after}"
@@ -231,7 +231,7 @@ def written(text: str) -> str:
 def main(arguments: Sequence[str]) -> int:
     """See the module's text."""
     if "--write" in arguments:
-        README.write_text(written(README.read_text()))
+        PAGE.write_text(written(PAGE.read_text()))
     else:
         print(section())
     return 0
