@@ -120,7 +120,7 @@ LOSSES: tuple[CompiledEdit, ...] = (
     ),
     eager("dropout", "dropout is left out of the graph", "dropout", "dropped", "dropped(x)", "dropout("),
     loss(
-        *("dropout", "fp64", "the sum in double", FP64, "double precision", ("y +", "return y")),
+        *("dropout", "fp64", "the sum in double", FP64, "double precision", ("double",)),
         ("y + residual", "(y.double() + residual).half()"),
     ),
     loss(

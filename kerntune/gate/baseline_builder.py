@@ -101,7 +101,7 @@ class BaselineBuilder:
             static=static,
             calibration=calibration,
             inductor_times=dict(self.case.capture.compiled.choices.times) or msgspec.UNSET,
-            operators=self.case.operators or msgspec.UNSET,
+            operators=self.case.operators.without_places() if self.case.operators else msgspec.UNSET,
         )
 
 

@@ -208,6 +208,33 @@ INDUCTOR: dict[str, InductorPart] = {
     "bench_kernels": InductorPart(
         "torch._inductor.codegen.multi_kernel", "MultiKernelCall.benchmark_sub_kernels", "multi_kernel's times"
     ),
+    "origins": InductorPart(
+        "torch._inductor.utils", "aggregate_origins", "the nodes of a graph that a kernel computes", optional=True
+    ),
+    "describe_kernel": InductorPart(
+        "torch._inductor.codegen.triton",
+        "get_kernel_metadata",
+        "the comment on a kernel, to which its lines are added",
+        ("node_schedule", "wrapper"),
+        optional=True,
+    ),
+    "describe_template": InductorPart(
+        "torch._inductor.utils",
+        "get_kernel_metadata",
+        "the same of templates and combo kernels",
+        ("node_schedule", "wrapper"),
+        optional=True,
+    ),
+    "describe_operator": InductorPart(
+        "torch._inductor.ir",
+        "get_kernel_metadata",
+        "the same of operators that generated code calls",
+        ("node_schedule", "wrapper"),
+        optional=True,
+    ),
+    "graph_breaks": InductorPart(
+        "torch._dynamo.utils", "graph_break_reasons", "why a graph ends, and where", kind="value", optional=True
+    ),
     "reset": InductorPart("torch._dynamo", "reset", "forgetting compiled code"),
     "dispatch_mode": InductorPart(
         "torch.utils._python_dispatch", "TorchDispatchMode", "operators that a compiled graph calls", kind="class"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from types import FunctionType, SimpleNamespace
 
-from kerntune.capture.inductor.launches import origins_in_text, origins_of_launch
+from kerntune.capture.inductor.launches import Described, described_in_text, described_launch
 
 MODULE = '''
 # kernel path: /tmp/somewhere/kernel.py
