@@ -349,7 +349,7 @@ class CallOperators:
         asked = {n for outs in candidates.values() for n in outs}
         launched = {number: x for x in held if (number := self._number(x)) is not None}
         # who refers to a tensor takes a look at all objects, so few are asked about
-        ours = {n for n in asked & launched.keys() if not _held_by_others(launched[n], held)}
+        ours = {n for n in asked & launched.keys() if not _held_by_others(launched[n], (held, launched))}
         users: dict[int, set[int]] = {}
         for place, event in enumerate(self.events):
             for number in event.ins:
@@ -386,13 +386,17 @@ class CallOperators:
         return tuple(sorted(rows[:MAX_ROWS])), rows[MAX_ROWS:]
 
 
-def _held_by_others(tensor: Any, held: Sequence[Any]) -> bool:
-    """Whether something other than the capture refers to a tensor: a module, a cache, a list of the user's."""
-    mine = ("kerntune.", "triton.")
+PASSING = ("frame", "generator", "list_iterator", "tuple_iterator")
+"""What refers to a tensor while code runs."""
+
+
+def _held_by_others(tensor: Any, mine: Sequence[Any]) -> bool:
+    """Whether something other than the capture, and ``mine``, refers to a tensor: a module, a cache, a list."""
+    ours = ("kerntune.", "triton.")
     for referrer in gc.get_referrers(tensor):
-        if referrer is held or type(referrer).__name__ in ("frame", "generator", "list_iterator", "tuple_iterator"):
+        if any(referrer is x for x in mine) or type(referrer).__name__ in PASSING:
             continue
-        if isinstance(referrer, (list, tuple)) or type(referrer).__module__.startswith(mine):
+        if isinstance(referrer, (list, tuple)) or type(referrer).__module__.startswith(ours):
             continue
         if isinstance(referrer, dict) and not _is_kernels_own(referrer):
             return True
@@ -433,9 +437,9 @@ def _calling_place() -> tuple[str, ...]:
 
 
 def _kind_of(frame: FrameType) -> str:
-    if users_frame(frame):
-        return USERS
     path, module = frame.f_code.co_filename, str(frame.f_globals.get("__name__", ""))
+    if module and users_frame(frame):  # functions that AOTAutograd writes have no module
+        return USERS
     generated = module.startswith("torch.") and not set(INSTALLED) & set(Path(path).parts)
     return GENERATED if generated else OTHERS
 

@@ -248,7 +248,9 @@ def _operators_since(
     found = compare_operators(before, now, rule, timed=False, same_kernels=same)
     if not found.failures:
         grown = tuple(grown_launches(known.launches, launches))
-        found = found.joined(more_bytes(before, now, grown, _bytes_rule(known.launches, launches, rules)))
+        bytes_rule = _bytes_rule(known.launches, launches, rules)
+        counted = rule.severity == "fail"
+        found = found.joined(more_bytes(before, now, grown, bytes_rule, operators_count=counted))
     if known.anchor is None or known.anchor.operators is msgspec.UNSET or found.failures:
         return found
     since = compare_operators(known.anchor.operators, now, rule, timed=False, same_kernels=True)
