@@ -223,7 +223,7 @@ class CallOperators:
         try:
             storage = tensor.untyped_storage()
             number = self._numbered(storage)
-            return SeenTensor(number, tensor.dtype, tuple(tensor.shape), tensor.stride(), storage.nbytes())
+            return SeenTensor(number, tensor.dtype, tensor.shape, tensor.stride(), storage.nbytes())
         except (RuntimeError, TypeError, ValueError, NotImplementedError, AttributeError):
             known = self._number(tensor)
             return SeenTensor(NO_STORAGE if known is None else known, getattr(tensor, "dtype", ""), (-1,), None, 0)
@@ -239,13 +239,13 @@ class CallOperators:
             return None
 
     def _numbered(self, storage: Any) -> int:
-        """A number for each storage. Another one may come to lie where one was freed."""
-        known = self._storages.get(storage._cdata)
-        if known is not None and known[1]() is not None:
-            return known[0]
-        self._next += 1
-        self._storages[storage._cdata] = self._next, weakref.ref(storage)
-        return self._next
+        """A storage's number. Another one may come to lie where one was freed."""
+        place = storage._cdata
+        known = self._storages.get(place)
+        if known is None or known[1]() is None:
+            self._next += 1
+            known = self._storages[place] = (self._next, weakref.ref(storage))
+        return known[0]
 
     # what came of it
 
@@ -422,7 +422,7 @@ _kinds: dict[str, str] = {}
 def _calling_place() -> tuple[str, ...]:
     """The users' line that the operator comes from that is running now, ``/home/me/model.py:12``; of one in a graph
     those of its node. Empty for backward passes, which autograd runs."""
-    frame: FrameType | None = sys._getframe(2)
+    frame: FrameType | None = sys._getframe(3)  # none of ours
     while frame is not None:
         path = frame.f_code.co_filename
         kind = _kinds.get(path)
