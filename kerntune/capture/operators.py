@@ -421,7 +421,7 @@ _kinds: dict[str, str] = {}
 
 def _calling_place() -> tuple[str, ...]:
     """The users' line that the operator comes from that is running now, ``/home/me/model.py:12``; of one in a graph
-    those of its node. Empty for backward passes, which autograd runs."""
+    those of its node, as far as the graph's code says. Empty for backward passes, which autograd runs."""
     frame: FrameType | None = sys._getframe(3)  # none of ours
     while frame is not None:
         path = frame.f_code.co_filename
@@ -430,8 +430,8 @@ def _calling_place() -> tuple[str, ...]:
             kind = _kinds[path] = _kind_of(frame)
         if kind == USERS:
             return (f"{path}:{frame.f_lineno}",)
-        if kind == GENERATED and (lines := lines_of_call(path, frame.f_lineno)):
-            return lines
+        if kind == GENERATED:
+            return lines_of_call(path, frame.f_lineno)
         frame = frame.f_back
     return ()
 

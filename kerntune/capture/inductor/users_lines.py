@@ -34,6 +34,19 @@ def write_lines(stack: contextlib.ExitStack) -> None:
         part = inductor_parts.INDUCTOR[word]
         if part.exists():
             inductor_parts.replace_part(stack, word, _with_lines(part.get(), origins))
+    copies = inductor_parts.INDUCTOR["copy_between_devices"]
+    if copies.exists():
+        inductor_parts.replace_part(stack, "copy_between_devices", _commented(copies.get()))
+
+
+def _commented(original: Callable[..., Any]) -> Callable[..., Any]:
+    """Generation of an operator's call, below the comment that other operators have."""
+
+    def codegen(node: Any, wrapper: Any) -> Any:
+        node.codegen_comment(wrapper)
+        return original(node, wrapper)
+
+    return codegen
 
 
 def _with_lines(original: Callable[..., Any], origins: Callable[[Any], Iterable[Any]]) -> Callable[..., Any]:

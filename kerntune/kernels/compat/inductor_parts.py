@@ -232,6 +232,13 @@ INDUCTOR: dict[str, InductorPart] = {
         ("node_schedule", "wrapper"),
         optional=True,
     ),
+    "copy_between_devices": InductorPart(
+        "torch._inductor.ir",
+        "DeviceCopy.codegen",
+        "a copy to the device, on which generated code has no comment of its own",
+        ("wrapper",),
+        optional=True,
+    ),
     "graph_breaks": InductorPart(
         "torch._dynamo.utils", "graph_break_reasons", "why a graph ends, and where", kind="value", optional=True
     ),

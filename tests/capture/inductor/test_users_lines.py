@@ -94,7 +94,8 @@ def test_torchs_comment_gets_the_lines_of_its_nodes(monkeypatch: pytest.MonkeyPa
             return self.said
 
     nodes = [SimpleNamespace(meta={"stack_trace": TRACE}), SimpleNamespace(meta={"stack_trace": TRACE})]
-    parts: dict[str, Any] = {word: Part() for word in (*users_lines.WRITERS, "origins")}
+    words = (*users_lines.WRITERS, "origins", "copy_between_devices")
+    parts: dict[str, Any] = {word: Part() for word in words}
     replaced: dict[str, Any] = {}
     monkeypatch.setattr(users_lines.inductor_parts, "INDUCTOR", parts)
     monkeypatch.setattr(users_lines.inductor_parts, "inductor_part", lambda word: lambda asked: asked)
@@ -103,7 +104,14 @@ def test_torchs_comment_gets_the_lines_of_its_nodes(monkeypatch: pytest.MonkeyPa
     )
     with contextlib.ExitStack() as stack:
         write_lines(stack)
-    assert set(replaced) == set(users_lines.WRITERS)
+    assert set(replaced) == {*words} - {"origins"}
     said, detailed = replaced["describe_kernel"](nodes, SimpleNamespace(comment="#"))
     assert said == f"# Source Nodes: [y]\n# {MARK} {json.dumps(['/home/me/model.py:7'])}"
     assert detailed == "# detailed"
+    order: list[str] = []
+    node = SimpleNamespace(codegen_comment=lambda wrapper: order.append("comment"))
+    Part.said = staticmethod(lambda node, wrapper: order.append("copy"))
+    with contextlib.ExitStack() as stack:
+        write_lines(stack)
+    replaced["copy_between_devices"](node, SimpleNamespace())
+    assert order == ["comment", "copy"]
