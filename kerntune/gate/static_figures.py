@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict, deque
 from collections.abc import Callable, Mapping, Sequence
-from itertools import zip_longest
 from types import MappingProxyType
 from typing import Any, Protocol, TypeVar
 
@@ -89,9 +88,10 @@ def launch_statics(
     made = metrics_of([_input(recorded, b) for b in new], spec)
     figures = {**known, **{b.code: m for b, m in zip(new, made, strict=True)}}
     moved = bytes_by_launch(recording, recorded.accesses)
+    every = recorded.lines or ((),) * len(moved)
     return tuple(
         _of(recorded, x, figures[recording.binary_of(x).code], nbytes, lines)
-        for x, nbytes, lines in zip_longest(recording.launches, moved, recorded.lines, fillvalue=())
+        for x, nbytes, lines in zip(recording.launches, moved, every, strict=True)
     )
 
 

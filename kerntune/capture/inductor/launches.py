@@ -72,27 +72,27 @@ _ORIGINS = re.compile(r"Original ATen: \[([^\[\]]*)\]")
 
 
 @dataclass(frozen=True)
-class Described:
+class KernelComment:
     """What a generated module says of a kernel: operators, sorted, and the lines that they come from."""
 
     origins: tuple[str, ...] = ()
     lines: tuple[str, ...] = ()
 
 
-def described_launch(tuner: Any, word: str) -> Described:
+def described_launch(tuner: Any, word: str) -> KernelComment:
     """What the module that is launching the kernel ``word`` now says of it; nothing if it isn't found."""
     frame: FrameType | None = sys._getframe(1)
     for _ in range(DEPTH):
         if frame is None:
             break
         if frame.f_globals.get(word) is tuner:
-            return _described_in(frame.f_code.co_filename).get(word, Described())
+            return _described_in(frame.f_code.co_filename).get(word, KernelComment())
         frame = frame.f_back
-    return Described()
+    return KernelComment()
 
 
 @lru_cache(maxsize=64)
-def _described_in(path: str) -> dict[str, Described]:
+def _described_in(path: str) -> dict[str, KernelComment]:
     """By kernel, what a generated module says of it."""
     try:
         return described_in_text(Path(path).read_text(encoding="utf-8"))
@@ -100,14 +100,14 @@ def _described_in(path: str) -> dict[str, Described]:
         return {}
 
 
-def described_in_text(text: str) -> dict[str, Described]:
+def described_in_text(text: str) -> dict[str, KernelComment]:
     """The same from a module's text. A kernel's comment ends where the kernel begins; the last one before it counts."""
     found, begin = {}, 0
     for kernel in _KERNEL.finditer(text):
         said = _ORIGINS.findall(text, begin, kernel.start())
         names = [name.strip() for name in said[-1].split(",")] if said else []
         origins = tuple(sorted(name for name in names if name))
-        found[kernel[1]] = Described(origins, lines_before(text[begin : kernel.start()]))
+        found[kernel[1]] = KernelComment(origins, lines_before(text[begin : kernel.start()]))
         begin = kernel.end()
     return found
 

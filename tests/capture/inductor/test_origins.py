@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from types import FunctionType, SimpleNamespace
 
-from kerntune.capture.inductor.launches import Described, described_in_text, described_launch
+from kerntune.capture.inductor.launches import KernelComment, described_in_text, described_launch
 
 MODULE = '''
 # kernel path: /tmp/somewhere/kernel.py
@@ -44,13 +44,13 @@ def test_the_module_that_launches_is_found(tmp_path: Path) -> None:
     code = compile("def call(ask):\n    return ask()\n", str(path), "exec").co_consts[0]
     call = FunctionType(code, {"triton_red_fused_2": tuner, "triton_tem_fused_1": object()})
     assert call(lambda: described_launch(tuner, "triton_red_fused_2")).origins == ("prims.prepare_softmax_online",)
-    assert call(lambda: described_launch(tuner, "triton_tem_fused_1")) == Described()  # another tuner's name
+    assert call(lambda: described_launch(tuner, "triton_tem_fused_1")) == KernelComment()  # another tuner's name
 
 
 def test_a_module_that_is_gone_says_nothing(tmp_path: Path) -> None:
     tuner = SimpleNamespace()
     code = compile("def call(ask):\n    return ask()\n", str(tmp_path / "gone.py"), "exec").co_consts[0]
-    assert FunctionType(code, {"kernel": tuner})(lambda: described_launch(tuner, "kernel")) == Described()
+    assert FunctionType(code, {"kernel": tuner})(lambda: described_launch(tuner, "kernel")) == KernelComment()
 
 
 def test_a_module_is_read_once(tmp_path: Path) -> None:
