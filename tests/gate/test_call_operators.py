@@ -208,6 +208,18 @@ def test_lines_of_operators_are_named(project):
     assert line.startswith("moved_work.py:")
 
 
+def test_kernels_that_took_over_work_and_take_longer_leave_it_open(project):
+    """The baseline's kernel copied what torch had computed."""
+    rules = (Rule("copy_kernel", time_ns=10_000.0), Rule("soft_kernel", time_ns=20_000.0))
+    found = []
+    for fn in (moved_work.into_torch_and_copied, moved_work.soft):
+        with project.run(*rules) as run:
+            found.append(run.judge(fn, torch.randn(moved_work.ROWS, moved_work.COLS, device="cuda")))
+    assert [x.verdict for x in found] == [Verdict.NEW, Verdict.INCONCLUSIVE]
+    assert "kernels may do that work now" in found[1].message
+    assert "+100" in found[1].message
+
+
 def test_work_that_moved_since_the_anchor_leaves_it_open_on_a_gpu(project):
     """The baseline was accepted with it; the anchor is from before."""
 
