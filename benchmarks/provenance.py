@@ -50,6 +50,7 @@ MEASURES: Mapping[str, tuple[str, ...]] = {
     "capture_time": ("kerntune/capture", "kerntune/gate", "kerntune/gpu"),
     "cold": TUNING,
     "dispatch": DISPATCH,
+    "edit_compiled": ("kerntune/base", "kerntune/capture", "kerntune/gate", "kerntune/static"),
     "edit_": ("kerntune/gate", "kerntune/static"),
     "fuzz_commands": ("kerntune", "pytest_kerntune"),
     "fuzz_decoders": ("kerntune/base", "kerntune/compiling/binary"),

@@ -175,6 +175,7 @@ STATIC_RULES: dict[str, StaticRule] = {
     "store_width": StaticRule("fail", 0.10),
     "work": StaticRule("fail", 1.0),
     "other_operators": StaticRule("fail", 0.10),
+    "bytes_moved": StaticRule("fail", 0.10),
     "fusion": StaticRule("fail"),
     "launches": StaticRule("warn", 0.0),
     "grid": StaticRule("warn", 0.10),

@@ -12,7 +12,7 @@ import msgspec
 
 from kerntune.base.case_result import CaseId, CaseResult, CodeChange, End, incomplete_result
 from kerntune.base.device import Target
-from kerntune.base.operator_list import OperatorList
+from kerntune.base.operator_list import MAX_PLACES, OperatorList
 from kerntune.base.policy import Update, Verdict
 from kerntune.base.recording import Recording
 from kerntune.base.roofline import bytes_moved, matmul_dtype
@@ -68,6 +68,8 @@ class CapturedCall:
         given, results = self._given_and_results()
         operators, plan, recording = self.capture.operators, self.capture.plan.tensors(), recorded.recording
         listed = operators.summary(recording, recorded.accesses, plan, given, results)
+        compiled = self.capture.compiled
+        listed = msgspec.structs.replace(listed, graphs=compiled.graphs, breaks=tuple(compiled.breaks[:MAX_PLACES]))
         names = operators.arguments_of(results, recording, plan)
         return RecordedCase(self.call, self.capture, recorded, arguments, listed, names)
 
@@ -162,6 +164,7 @@ def run_captured(
         before_launch=wishes.before_launch,
         on_device=wishes.on_device,
         values=call.values,
+        root=wishes.root,
     )
     if wishes.choices is not None:
         capture.compiled.choices = wishes.choices

@@ -52,6 +52,10 @@ class Comparison:
         """The verdict on the time, whatever else is gated."""
         return decide(self.evidence, self.policy)
 
+    def taking_over(self, change: OperatorChange) -> Comparison:
+        """The comparison of kernels that may do what operators did, if ``change`` says so."""
+        return replace(self, evidence=replace(self.evidence, work_taken_over=change.taken_over))
+
     @property
     def change(self) -> Estimate | None:
         """The replay's estimate, if there was one, today or when the baseline was recorded."""
@@ -329,6 +333,7 @@ def judge(
         results_unknown=rule.unknown(numerics),
         work_moved=bool(beside.failures),
         work_unsure=bool(beside.unsure),
+        work_taken_over=beside.taken_over,
     )
     verdict = decide(evidence, policy)
     if not policy.metrics.time:

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Generic
 
+from kerntune.base.operator_list import places_text
 from kerntune.gate.static_figures import AnyLaunch, paired
 
 SHOWN = 6
@@ -39,7 +40,11 @@ class FusionChange(Generic[AnyLaunch]):
         return len(self.before), len(self.after)
 
     def text(self) -> str:
-        """The change in words."""
+        """The change in words, with the users' lines of what there is now."""
+        lines = dict.fromkeys(line for x in self.after for line in getattr(x, "lines", ()))
+        return self._divided() + places_text(tuple(lines))
+
+    def _divided(self) -> str:
         old, new = self.counts
         if not old:
             return f"{_kernels(new)} more: {_names(self.after)}"

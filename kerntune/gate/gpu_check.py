@@ -18,6 +18,7 @@ from kerntune.gate.baseline_files import BaselineStore
 from kerntune.gate.baselines import TimeBaseline
 from kerntune.gate.call import Checked, PendingBaseline, Rerun, Settings, outcome_of
 from kerntune.gate.call_capture import CapturedCall
+from kerntune.gate.call_operators import with_anchors
 from kerntune.gate.call_tuning import Tuning
 from kerntune.gate.comparison import Comparer, Comparison, Judgement, judge, operators_since
 from kerntune.gate.decision import Evidence, decide
@@ -234,6 +235,10 @@ class TimedCheck:
         static = launch_statics(case.recorded, self.gpu.spec, known_figures(before, self.settings.update))
         grown = exceeded(before, static, policy.metrics.static)
         beside = operators_since(case, found)
+        if since is not None:
+            moved = operators_since(case, since)
+            since = since.taking_over(moved)
+            beside = with_anchors(beside, moved, since.baseline.recorded.partition("T")[0])
         judgement = judge(policy, len(case.recording.working), found, since, grown, outside.failures, beside)
         parts = self.comparer.attribution(judgement.decisive) if judgement.decisive is not None else None
         pending = self.builder.pending(judgement, time.sample, static, baseline)

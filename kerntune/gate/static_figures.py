@@ -13,6 +13,7 @@ from kerntune.base.case_result import CaseResult, LaunchFigures, LaunchReport, L
 from kerntune.base.config import COMPILE_OPTIONS, Config, changed_settings
 from kerntune.base.device import DeviceSpec
 from kerntune.base.recording import Binary, Launch, Recording
+from kerntune.base.roofline import bytes_by_launch
 from kerntune.capture.recorder import Recorded
 from kerntune.static.metrics import BinaryInput, StaticMetrics, metrics_of
 
@@ -42,6 +43,15 @@ class LaunchStatic(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit
     compile_seconds: float | None = None
     compiler_settings: dict[str, str] = {}
     origins: tuple[str, ...] = ()
+    nbytes: int = 0
+    """Bytes that the launch reads and writes, each tensor once; 0 where a baseline doesn't say."""
+
+    lines: tuple[str, ...] = ()
+    """The users' lines that a generated kernel comes from (``model.py:12``). Baselines don't have them."""
+
+    def without_lines(self) -> LaunchStatic:
+        """The launch as a baseline has it, which doesn't change with the numbers of lines."""
+        return msgspec.structs.replace(self, lines=())
 
     @property
     def settings(self) -> dict[str, object]:
@@ -77,10 +87,17 @@ def launch_statics(
     new = [b for b in recording.binaries if b.code not in known]
     made = metrics_of([_input(recorded, b) for b in new], spec)
     figures = {**known, **{b.code: m for b, m in zip(new, made, strict=True)}}
-    return tuple(_of(recorded, x, figures[recording.binary_of(x).code]) for x in recording.launches)
+    moved = bytes_by_launch(recording, recorded.accesses)
+    every = recorded.lines or ((),) * len(moved)
+    return tuple(
+        _of(recorded, x, figures[recording.binary_of(x).code], nbytes, lines)
+        for x, nbytes, lines in zip(recording.launches, moved, every, strict=True)
+    )
 
 
-def _of(recorded: Recorded, launch: Launch, metrics: StaticMetrics) -> LaunchStatic:
+def _of(
+    recorded: Recorded, launch: Launch, metrics: StaticMetrics, nbytes: int, lines: tuple[str, ...]
+) -> LaunchStatic:
     binary = recorded.recording.binary_of(launch)
     compiled = recorded.compiled[binary.sha256, binary.ttir_sha256]
     return LaunchStatic(
@@ -97,6 +114,8 @@ def _of(recorded: Recorded, launch: Launch, metrics: StaticMetrics) -> LaunchSta
         compile_seconds=None if compiled.seconds is None else round(compiled.seconds, 3),
         compiler_settings=dict(binary.settings),
         origins=launch.origins,
+        nbytes=nbytes,
+        lines=lines,
     )
 
 

@@ -34,12 +34,14 @@ class GeneratedKernel:
     """What is known of a generated kernel beside its code.
 
     ``name`` is its name without the number that it has in its graph (``triton_poi_fused_add_gelu``), ``word`` the name
-    in its source, ``origins`` the ATen operators that it was generated for, sorted, each as often as it occurs.
+    in its source, ``origins`` the ATen operators that it was generated for, sorted, each as often as it occurs, and
+    ``lines`` the users' lines that these come from (``model.py:12``).
     """
 
     name: str
     word: str
     origins: tuple[str, ...] = ()
+    lines: tuple[str, ...] = ()
 
 
 def name_without_number(name: str) -> str:
@@ -62,6 +64,12 @@ def origins_of(jit: Any) -> tuple[str, ...]:
     """The ATen operators that a kernel was generated for; none for a kernel that a person wrote."""
     kernel = generated(jit)
     return kernel.origins if kernel is not None else ()
+
+
+def lines_of(jit: Any) -> tuple[str, ...]:
+    """The users' lines that a kernel was generated for; none for a kernel that a person wrote."""
+    kernel = generated(jit)
+    return kernel.lines if kernel is not None else ()
 
 
 def without_name(source: str, kernel: GeneratedKernel) -> str:

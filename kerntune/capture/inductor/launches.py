@@ -25,6 +25,7 @@ from kerntune.base.device import Target
 from kerntune.base.grid_check import check_grid
 from kerntune.capture.inductor.baseline_choices import InductorChoices
 from kerntune.capture.inductor.compiled_calls import CompiledCalls
+from kerntune.capture.inductor.users_lines import lines_before, shown, write_lines
 from kerntune.capture.launch import Pending, Probe
 from kerntune.capture.site import Candidate, Site, config_of
 from kerntune.compiling.compiler import Compiler
@@ -70,34 +71,43 @@ _KERNEL = re.compile(r"^(\w+) = async_compile\.triton\(", re.M)
 _ORIGINS = re.compile(r"Original ATen: \[([^\[\]]*)\]")
 
 
-def origins_of_launch(tuner: Any, word: str) -> tuple[str, ...]:
-    """The operators of the kernel ``word`` of the module that is launching it now, sorted; none if it isn't found."""
+@dataclass(frozen=True)
+class KernelComment:
+    """What a generated module says of a kernel: operators, sorted, and the lines that they come from."""
+
+    origins: tuple[str, ...] = ()
+    lines: tuple[str, ...] = ()
+
+
+def described_launch(tuner: Any, word: str) -> KernelComment:
+    """What the module that is launching the kernel ``word`` now says of it; nothing if it isn't found."""
     frame: FrameType | None = sys._getframe(1)
     for _ in range(DEPTH):
         if frame is None:
             break
         if frame.f_globals.get(word) is tuner:
-            return _origins_in(frame.f_code.co_filename).get(word, ())
+            return _described_in(frame.f_code.co_filename).get(word, KernelComment())
         frame = frame.f_back
-    return ()
+    return KernelComment()
 
 
 @lru_cache(maxsize=64)
-def _origins_in(path: str) -> dict[str, tuple[str, ...]]:
+def _described_in(path: str) -> dict[str, KernelComment]:
     """By kernel, what a generated module says of it."""
     try:
-        return origins_in_text(Path(path).read_text(encoding="utf-8"))
+        return described_in_text(Path(path).read_text(encoding="utf-8"))
     except OSError:
         return {}
 
 
-def origins_in_text(text: str) -> dict[str, tuple[str, ...]]:
+def described_in_text(text: str) -> dict[str, KernelComment]:
     """The same from a module's text. A kernel's comment ends where the kernel begins; the last one before it counts."""
     found, begin = {}, 0
     for kernel in _KERNEL.finditer(text):
         said = _ORIGINS.findall(text, begin, kernel.start())
         names = [name.strip() for name in said[-1].split(",")] if said else []
-        found[kernel[1]] = tuple(sorted(name for name in names if name))
+        origins = tuple(sorted(name for name in names if name))
+        found[kernel[1]] = KernelComment(origins, lines_before(text[begin : kernel.start()]))
         begin = kernel.end()
     return found
 
@@ -111,6 +121,8 @@ class Recorder(Protocol):
     def compiler(self) -> Compiler: ...
     @property
     def launches(self) -> list[Pending]: ...
+    @property
+    def root(self) -> Path: ...
     def records_launch(self, kernel: str) -> bool: ...
     def paused(self) -> contextlib.AbstractContextManager[None]: ...
     def launch(self, site: Site) -> Any: ...
@@ -136,8 +148,9 @@ class InductorLaunch:
         """The kernel, marked with what it was generated for."""
         jit, word = inductor_parts.loaded_kernel(self.tuner), inductor_parts.kernel_word(self.tuner)
         if not inductor_parts.is_users_kernel(self.tuner):
-            origins = origins_of_launch(self.tuner, word)
-            mark_generated(jit, GeneratedKernel(name_without_number(word), jit.fn.__name__, origins))
+            said = described_launch(self.tuner, word)
+            lines = tuple(dict.fromkeys(shown(line, self.capture.root) for line in said.lines))
+            mark_generated(jit, GeneratedKernel(name_without_number(word), jit.fn.__name__, said.origins, lines))
         return jit
 
     def make(self) -> Any:
@@ -245,6 +258,7 @@ def install_inductor(stack: contextlib.ExitStack, capture: Recorder, calls: Comp
         run = _recording(capture, inductor_parts.inductor_part(word), calls.choices)
         inductor_parts.replace_part(stack, word, run)
     leave_out_trials(stack, capture.paused)
+    write_lines(stack)
     calls.install(stack)
 
 

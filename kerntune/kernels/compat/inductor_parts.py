@@ -152,6 +152,18 @@ _TABLE = {
                       "the times of that"),
     "fold_uniform": ("torch._inductor.fx_passes.joint_graph:UniformValueConstantFolder._deduce_value",
                      "constants that are evaluated on the device"),
+    "origins": ("optional torch._inductor.utils:aggregate_origins",
+                "the nodes of a graph that a kernel computes"),
+    "describe_kernel": ("optional torch._inductor.codegen.triton:get_kernel_metadata(node_schedule, wrapper)",
+                        "the comment on a kernel, to which its lines are added"),
+    "describe_template": ("optional torch._inductor.utils:get_kernel_metadata(node_schedule, wrapper)",
+                          "the same of templates and combo kernels"),
+    "describe_operator": ("optional torch._inductor.ir:get_kernel_metadata(node_schedule, wrapper)",
+                          "the same of operators that generated code calls"),
+    "copy_between_devices": ("optional torch._inductor.ir:DeviceCopy.codegen(wrapper)",
+                             "a copy to the device, on which generated code has no comment of its own"),
+    "graph_breaks": ("optional value torch._dynamo.utils:graph_break_reasons",
+                     "why a graph ends, and where"),
 }  # fmt: skip
 
 OPTIONAL = "optional "
