@@ -16,6 +16,8 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, NamedTuple
 
+import msgspec
+
 from kerntune.errors import CaptureError, CompileError
 from kerntune.kernels.compat import is_gluon, parsed
 from kerntune.kernels.used_globals import Syntax, described, named, syntax_of, unshadowed
@@ -29,6 +31,20 @@ CANONICAL = "triton_"
 """The name that stands for a generated kernel's own in its source: what Inductor itself uses where it gives none."""
 
 
+class GeneratedFrom(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    """What torch's compiler made a kernel from: a part of a graph.
+
+    ``calls`` are the calls in the user's function (``softmax``), ``operators`` what the graph has after decomposition
+    (``aten.exp``); both sorted, each as often as it occurs. ``graph`` is a hash of these operators in their order with
+    their arguments, empty where the generated module doesn't say.
+    """
+
+    torch: str
+    calls: tuple[str, ...] = ()
+    operators: tuple[str, ...] = ()
+    graph: str = ""
+
+
 @dataclass(frozen=True)
 class GeneratedKernel:
     """What is known of a generated kernel beside its code.
@@ -40,6 +56,7 @@ class GeneratedKernel:
     name: str
     word: str
     origins: tuple[str, ...] = ()
+    made_from: GeneratedFrom | None = None
 
 
 def name_without_number(name: str) -> str:
