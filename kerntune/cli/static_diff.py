@@ -23,7 +23,7 @@ from kerntune.base.formatting import NO_FIGURE, code_of, escaped
 from kerntune.base.policy import StaticPolicy
 from kerntune.cli.changes import FIGURES, SPILLED, Figure
 from kerntune.cli.static_record import record_both
-from kerntune.cli.stored import SERIES, Entry, Pattern, launches_of, problems, sides, target_of, triton_of
+from kerntune.cli.stored import SERIES, Entry, Pattern, launches_of, problems, sides, target_of, triton_of, versions_of
 from kerntune.compiling.binary.identity import first_difference
 from kerntune.errors import TargetError
 from kerntune.gate.baselines import Baseline, TimeBaseline
@@ -102,6 +102,8 @@ def text_of(found: StaticDifference, *, markdown: bool = False) -> str:
     shown = [c for c in found.changed if c.differs]
     head = f"{found.before} -> {found.after}"
     parts = [f"### Kernels, {escaped(head)}" if markdown else head]
+    if found.versions != (found.before, found.after):
+        parts.append(" -> ".join(found.versions))
     parts += [_table(shown, markdown)] if shown else []
     bullet, gap = ("- ", "\n\n") if markdown else ("  ", "\n")
     ends = "Compared up to where they stopped without a GPU"
@@ -213,11 +215,13 @@ class StaticChange(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class StaticDifference(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Two sets compared. ``same`` cases have the same code; of ``changed`` some have equal figures all the same.
+    """Two sets compared. ``versions``: Triton's and torch's of each side. ``same`` cases have the same
+    code; of ``changed`` some have equal figures all the same.
     ``cut_off`` says of cases of both sets where one of them ends: no launch after that is known there."""
 
     before: str
     after: str
+    versions: tuple[str, str]
     changed: tuple[StaticChange, ...]
     added: tuple[str, ...]
     removed: tuple[str, ...]
@@ -243,6 +247,7 @@ def compare_statics(
     return StaticDifference(
         before=names[0],
         after=names[1],
+        versions=(versions_of(before), versions_of(after)),
         changed=tuple(sorted(changed, key=lambda c: c.rank)),
         added=tuple(_named(k) for k in sorted(new.keys() - old.keys())),
         removed=tuple(_named(k) for k in sorted(old.keys() - new.keys())),

@@ -44,6 +44,15 @@ class GeneratedFrom(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omi
     operators: tuple[str, ...] = ()
     graph: str = ""
 
+    def remade(self, after: GeneratedFrom) -> bool:
+        """Whether another torch alone can have made ``after`` otherwise: of the same part of a graph, or of the same
+        calls, which it decomposes into other operators."""
+        if self.torch == after.torch:
+            return False
+        if self.graph and self.graph == after.graph:
+            return True
+        return bool(self.calls) and self.calls == after.calls and self.operators != after.operators
+
 
 @dataclass(frozen=True)
 class GeneratedKernel:

@@ -125,8 +125,6 @@ def comments_in_text(text: str) -> dict[str, KernelComment]:
 
 
 def _comment(text: str) -> KernelComment:
-    if not text:
-        return KernelComment()
     nodes = _NODE.findall(text)
     numbers: dict[str, int] = {}
     lines = [target + _VALUE.sub(lambda m: _numbered(m[0], numbers), f"%{name} {args}") for name, target, args in nodes]

@@ -43,7 +43,7 @@ SOFTMAX = """
 # Topologically Sorted Source Nodes: [softmax_1], Original ATen: [aten._softmax]
 # Graph fragment:
 #   %arg0_1 : Tensor "f16[8, 8][8, 1]cuda:0" = PlaceHolder[target=arg0_1]
-#   %{a} : Tensor [num_users={users}] = call_function[target=torch.ops.aten.exp.default](args = (%arg0_1,), kwargs = {{}})
+#   %{a} : [num_users={users}] = call_function[target=torch.ops.aten.exp.default](args = (%arg0_1,), kwargs = {{}})
 #   %{b} : Tensor = call_function[target=torch.ops.aten.mul.Tensor](args = (%{a}, {factor}), kwargs = {{}})
 #   return %{b}
 triton_per_fused__softmax_0 = async_compile.triton('triton_per_fused__softmax_0', '''''')
