@@ -126,7 +126,8 @@ COMMANDS = {
     "cache import": "take exported files into the cache",
     "cache push": "store winners and trials behind a URL, for other machines",
     "cache pull": "take winners and trials from behind a URL",
-    "diff": "two sets of baselines, or two Tritons, side by side, worst first",
+    "diff": "two sets of baselines side by side, worst first",
+    "upgrade": "which kernels lose under another Triton or torch, because of what",
     "code": "a case's code in a compiler stage, the baseline's beside today's",
     "dump": "a case's launches as folders that run without kerntune",
     "export": "a tuned kernel as cubin, C header and C launcher",
@@ -196,6 +197,10 @@ def _declare(name: str, parser: argparse.ArgumentParser) -> None:
             pull_arguments(parser)
         case "diff":
             from kerntune.cli.diff import run_arguments
+
+            run_arguments(parser)
+        case "upgrade":
+            from kerntune.cli.upgrade import run_arguments
 
             run_arguments(parser)
         case "code":

@@ -169,12 +169,10 @@ SERIES = re.compile(r"triton-\d+\.\d+")
 
 def sides(args: argparse.Namespace, folder: Path) -> tuple[list[Entry], list[Entry]]:
     """Both sides' baselines, as the command line names them. :class:`UsageError` for none, or for more than two."""
-    if args.target:
-        raise UsageError("--target is for --python: baselines have their own targets")
     if not 1 <= len(args.names) <= 2:
         raise UsageError(
-            "usage: kerntune diff A [B]; name one or two of: a folder, a git revision, a series such as triton-3.9; or "
-            "give --python"
+            "usage: kerntune diff A [B]; name one or two of: a folder, a git revision, a series such as triton-3.9; "
+            "for another Triton or torch: kerntune upgrade --python NEXT/bin/python"
         )
     after = load(args.names[1], folder) if len(args.names) > 1 else load_folder(given_folder(args.baselines))
     return load(args.names[0], folder), after
