@@ -133,7 +133,7 @@ COMMANDS = {
     "export": "a tuned kernel as cubin, C header and C launcher",
     "figures": "all cases against what their device reaches",
     "calibrate": "hold each stored case against itself: what can be told on this device",
-    "bisect": "the first commit, or Triton, with which a test's kernels are slower",
+    "bisect": "the first commit, Triton or torch with which a test's kernels are slower",
     "tune": "tune all keys of many kernels, from tests or from files of shapes",
     "shapes record": "run a command, and note the keys that it meets, untuned",
     "shapes show": "the noted keys by kernel, and those that can't be tuned so",

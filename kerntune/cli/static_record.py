@@ -1,5 +1,7 @@
-"""Runs the project's tests in other Python environments, each with its own Triton and torch: to record static
-baselines, or to hold one environment against another."""
+"""Runs the project's tests in other Python environments, each with its own Triton and torch.
+
+To record static baselines, or to hold one environment against another.
+"""
 
 from __future__ import annotations
 

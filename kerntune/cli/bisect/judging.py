@@ -263,7 +263,7 @@ def _slower(results: Sequence[CaseResult]) -> bool | None:
 
 
 FIGURES_SHOWN = ("registers", SPILLED, "shared bytes", "occupancy")
-"""Figures of a launch that are told of each version; the sizes of its code follow any change."""
+"""Figures of a launch that are listed for each version; the sizes of its code follow any change."""
 
 
 def differences(before: ScreenedVersion, after: ScreenedVersion, *, same_code: bool = False) -> list[str]:
