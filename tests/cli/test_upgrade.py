@@ -19,6 +19,7 @@ from kerntune.base.case_result import Attribution, CaseResult, LaunchReport, Sha
 from kerntune.base.config import Config
 from kerntune.base.policy import Outcome, Verdict
 from kerntune.base.stats import Estimate
+from kerntune.cli import static_record
 from kerntune.cli.static_record import EnvironmentRun, EnvironmentVersions, run_both
 from kerntune.cli.stored import Pattern, load_folder
 from kerntune.cli.upgrade import Loss, Upgrade, cause_of, compare_runs, report
@@ -242,6 +243,40 @@ def test_two_environments(
     assert (change["target"], change["compilers"][1]) == ("hip:gfx942", "3.77")
     assert change["launches"][0]["because"].startswith("compiler (Triton ")
     assert not (tmp_path / "baselines").exists()
+
+
+SCRIPTED = """
+import os
+import pytest
+from kerntune.gpu.scripted import FakeBackend, Rule, Script
+
+def pytest_kerntune_backend(config):
+    times = {1024: 20_000.0, 512: 24_000.0}
+    return FakeBackend(Script([Rule(constexprs={"BLOCK": b}, time_ns=t) for b, t in times.items()]))
+"""
+
+
+@pytest.mark.slow
+def test_on_a_gpu_the_new_side_is_timed_beside_the_old_sides_binaries(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, quick_python: None
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("CI", raising=False)
+    monkeypatch.setattr(static_record, "has_cuda", lambda: True)
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(p for p in sys.path if p))
+    monkeypatch.setenv("PYTEST_ADDOPTS", " ".join(QUICK))
+    (tmp_path / "conftest.py").write_text(SCRIPTED)
+    block = '512 if os.environ.get("SIDE") == "new" else 1024'
+    (tmp_path / "test_it.py").write_text("import os\n" + TEST.replace("BLOCK=1024", f"BLOCK={block}"))
+    new = tmp_path / "python"
+    new.write_text(f'#!/bin/sh\nSIDE=new exec "{sys.executable}" "$@"\n')
+    new.chmod(0o755)
+    sides = run_both([sys.executable, str(new)], ["test_it.py"], None, tmp_path / "baselines")
+    found = compare_runs(*sides, Pattern())
+    (loss,) = found.losses
+    assert (loss.case, loss.kernel, loss.fails, found.timed) == ("test_it.py::test_copy", "copy_kernel", True, True)
+    assert loss.change == pytest.approx(0.2, abs=0.01)
+    assert "BLOCK 1024 -> 512" in loss.because
 
 
 def test_a_run_that_can_not_be_made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, quick_python: None) -> None:
