@@ -47,6 +47,7 @@ BISECTED = ("softmax", "dropout", "cross_entropy", "rms_norm", "norm_gelu", "cum
 """Compiled functions that are bisected; two of them have had the same code under torch 2.13 and 2.15."""
 
 KERNELS = 300
+"""What an upgrade is timed with, by default."""
 
 INSTALLED = "its own"
 """The Triton of an environment."""
@@ -196,12 +197,12 @@ def test_torch(autotune):
 2.15 generates with more registers than 2.13."""
 
 
-def upgraded(torches: Mapping[str, str], scratch: Path) -> dict[str, Any]:
+def upgraded(torches: Mapping[str, str], kernels: int, scratch: Path) -> dict[str, Any]:
     """How long an upgrade takes, and what it names."""
     tests = scratch / "upgrade"
     tests.mkdir()
     shutil.copy(CASES, tests / "cases.py")
-    (tests / "test_planted.py").write_text(PLANTED.format(each=(KERNELS - 3) // 8 + 1))
+    (tests / "test_planted.py").write_text(PLANTED.format(each=-(-(kernels - 3) // 8)))
     (tests / "pytest.ini").write_text("[pytest]\n")
     names = list(torches)
     new = wrapped(torches[names[-1]], "", scratch / "bin" / "new", UPGRADE_SIDE="new")
@@ -248,6 +249,7 @@ def main() -> None:
     parser.add_argument("--torch", action="append", required=True, metavar="NAME=PYTHON")
     parser.add_argument("--triton", action="append", default=[], metavar="NAME=FOLDER")
     parser.add_argument("--keep", type=Path, help="what each pair of versions recorded, for another run")
+    parser.add_argument("--kernels", type=int, default=KERNELS, help="of the upgrade")
     parser.add_argument("--out", type=Path, default=OUT)
     args = parser.parse_args()
     torches, tritons = _named(args.torch), _named(args.triton)
@@ -268,7 +270,7 @@ def _parts(args: Any, torches: Mapping[str, str], tritons: Mapping[str, str]) ->
         if "bisect" in args.parts:
             yield "bisect", bisected(torches, found, scratch)
         if "upgrade" in args.parts:
-            yield "upgrade", upgraded(torches, scratch)
+            yield "upgrade", upgraded(torches, args.kernels, scratch)
 
 
 if __name__ == "__main__":

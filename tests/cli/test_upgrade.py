@@ -19,7 +19,7 @@ from kerntune.base.case_result import Attribution, CaseResult, LaunchReport, Sha
 from kerntune.base.config import Config
 from kerntune.base.policy import Outcome, Verdict
 from kerntune.base.stats import Estimate
-from kerntune.cli import static_record
+from kerntune.cli import static_record, upgrade
 from kerntune.cli.static_record import EnvironmentRun, EnvironmentVersions, run_both
 from kerntune.cli.stored import Pattern, load_folder
 from kerntune.cli.upgrade import Loss, Upgrade, cause_of, compare_runs, report
@@ -146,7 +146,8 @@ def test_the_report_counts_causes(found: Upgrade) -> None:
 
 
 def test_a_timed_loss_says_by_how_much(tmp_path: Path) -> None:
-    change = Estimate(0.12, 0.1, 0.14, 0.99)
+    """And a case that was timed isn't judged by its figures."""
+    change, slower = Estimate(0.12, 0.1, 0.14, 0.99), Estimate(0.3, 0.2, 0.4, 0.99)
     shares = {name: Share(0.0) for name in ("environment", "compiler", "config")}
     blamed = Attribution(**shares, code=Share(0.12, "source changed"))
     launch = LaunchReport("triton_softmax", None, (1, 1, 1), 32, 0, 0, 1.0, "registers", origins=("aten._softmax",))
@@ -154,16 +155,31 @@ def test_a_timed_loss_says_by_how_much(tmp_path: Path) -> None:
     results = [
         result_of(recorded(0), Verdict.REGRESSED, **more),
         result_of(recorded(1), Verdict.PASS, **more),
-        result_of(recorded(2), Verdict.REGRESSED, **(more | {"attribution": Attribution(
+        result_of(recorded(2), Verdict.REGRESSED, **(more | {"change": slower, "attribution": Attribution(
             **(shares | {"compiler": Share(0.3, "Triton 3.8.0 -> Triton 3.9.0")}), code=Share(0.0))})),
     ]  # fmt: skip
-    found = compare_runs(side(tmp_path / "a", OLD, []), side(tmp_path / "b", NEW, [], results), Pattern())
+    found = compare_runs(
+        side(tmp_path / "a", OLD, [recorded(1)]), side(tmp_path / "b", NEW, [other(1, spilled=64)], results), Pattern()
+    )
     assert found.timed
-    first, second = found.losses
+    second, first = found.losses
     assert (first.case, first.cause, first.change) == (f"{case(0)}", "torch", 0.12)
     assert first.because == "torch 2.13.0 -> 2.15.0 (source changed)"
     assert "+12.0 %" in first.lost[0]
     assert (second.cause, second.because) == ("compiler", "compiler (Triton 3.8.0 -> Triton 3.9.0)")
+
+
+def test_exit_code_and_forms(kerntune: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    same, lost = side(tmp_path / "a", OLD, [recorded(0)]), side(tmp_path / "b", NEW, [other(0, spilled=64)])
+    warned = side(tmp_path / "c", NEW, [other(0, registers=48)])
+    for after, code in ((lost, 1), (warned, 0)):
+        monkeypatch.setattr(upgrade, "run_both", lambda *_, after=after: (same, after))
+        ran = kerntune("upgrade", "--python", "next")
+        assert (ran.code, ran.err) == (code, "")
+    assert kerntune("upgrade", "--python", "next", "--summary").out.startswith("### Upgrade, ")
+    assert json.loads(kerntune("upgrade", "--python", "next", "--json").out)["schema"] == "kerntune.upgrade/1"
+    assert "1 changed, 0 with other code" in kerntune("upgrade", "--python", "next", "--all").out
+    assert kerntune("upgrade", "--python", "next", "--case", "no such").out.startswith("Triton 3.8.0")
 
 
 @pytest.mark.parametrize(
