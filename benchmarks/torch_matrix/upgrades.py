@@ -144,7 +144,7 @@ def bisected(torches: Mapping[str, str], found: Mapping[Pair, list[Entry]], scra
         listed = re.findall(r"^(?:  |first bad: )torch ([\d.]+)$", done.stdout, re.MULTILINE)
         steps = [new for (_, a), (new, b) in pairwise(sides) if _differs(a, b, case)]
         right = listed == steps if "no static rule" in done.stdout or not steps else listed[:1] == steps[:1]
-        out[name] = {"listed": listed, "steps": steps, "right": right, "code": done.returncode, "said": done.stdout}
+        out[name] = {"listed": listed, "steps": steps, "right": right, "code": done.returncode}
         print(name, listed, steps, right, flush=True)
     return out
 
