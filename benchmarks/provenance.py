@@ -68,6 +68,7 @@ MEASURES: Mapping[str, tuple[str, ...]] = {
     "profiled_winners": TUNING,
     "simulate_verdicts": STATISTICS,
     "torch_matrix": ("kerntune", "pytest_kerntune"),
+    "upgrades": ("kerntune", "pytest_kerntune"),
     "tuning_suite": TUNING,
     "verdict": STATISTICS,
     "warm_start": (*CACHE, *DISPATCH, "kerntune/tuning"),

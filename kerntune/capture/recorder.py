@@ -14,7 +14,7 @@ from kerntune.capture.memory_plan import Plan
 from kerntune.compiling.compiler import Compiled
 from kerntune.errors import EnvironmentFault, TrialError
 from kerntune.gpu.memory import Source
-from kerntune.kernels.source import lines_of, origins_of, source_hash
+from kerntune.kernels.source import GeneratedFrom, generated, lines_of, origins_of, source_hash
 from kerntune.kernels.specialize import Specialized, pointer_views
 
 
@@ -32,6 +32,9 @@ class Recorded:
 
     compiled: dict[tuple[str, str], Compiled] = field(default_factory=dict)
     """What is known of a compilation beside its binary, by the checksums of the binary and its TTIR."""
+
+    made_from: dict[str, GeneratedFrom] = field(default_factory=dict)
+    """What generated kernels were made from, by the hash of their source."""
 
     failures: dict[int, TrialError] = field(default_factory=dict)
     sources: list[Source] = field(default_factory=list)
@@ -86,6 +89,9 @@ def record(capture: Capture, target: Target) -> Recorded:
         lines.append(lines_of(launch.jit))
         launches.append(_replace(recorded, config=pending.config, binary=binaries.index(compiled.binary)))
         keep(out, compiled)
+        kernel = generated(launch.jit)
+        if kernel is not None and kernel.made_from is not None:
+            out.made_from[recorded.source] = kernel.made_from
     out.recording = Recording(
         target=target,
         launches=tuple(launches),

@@ -16,7 +16,7 @@ from kerntune.base.case_result import CaseId
 from kerntune.base.stats import median
 from kerntune.errors import BaselineError, UsageError
 from kerntune.gate.baseline_files import DIGEST, MAX_NAME, inside
-from kerntune.gate.baselines import Baseline, TimeBaseline, decode_static, decode_time
+from kerntune.gate.baselines import Baseline, TimeBaseline, decode_static, decode_time, operators_of
 from kerntune.gate.git import git_output
 from kerntune.gate.project import baseline_folder
 from kerntune.gate.static_figures import LaunchStatic
@@ -72,6 +72,23 @@ def place_of(baseline: Baseline) -> str:
 def triton_of(baseline: Baseline) -> str:
     """The Triton that compiled it, or its series for static figures."""
     return baseline.environment.triton if isinstance(baseline, TimeBaseline) else baseline.triton
+
+
+def torch_of(baseline: Baseline) -> str:
+    """The torch that it was recorded under, without the tag of its build; empty where a baseline doesn't say."""
+    if isinstance(baseline, TimeBaseline):
+        return baseline.environment.torch.partition("+")[0]
+    listed = operators_of(baseline)
+    made_from = next((x.made_from for x in baseline.launches if x.made_from is not None), None)
+    return listed.torch if listed is not None else made_from.torch if made_from is not None else ""
+
+
+def versions_of(entries: Iterable[Entry]) -> str:
+    """``Triton 3.9, torch 2.13.0``: all that some baselines were recorded under."""
+    baselines = [e.baseline for e in entries if e.baseline is not None]
+    named = (("Triton", {triton_of(b) for b in baselines}), ("torch", {torch_of(b) for b in baselines}))
+    found = [f"{name} {' and '.join(sorted(filter(None, versions)))}" for name, versions in named if any(versions)]
+    return ", ".join(found) or "of no known version"
 
 
 def time_ns(baseline: Baseline) -> float | None:
@@ -140,12 +157,10 @@ SERIES = re.compile(r"triton-\d+\.\d+")
 
 def sides(args: argparse.Namespace, folder: Path) -> tuple[list[Entry], list[Entry]]:
     """Both sides' baselines, as the command line names them. :class:`UsageError` for none, or for more than two."""
-    if args.target:
-        raise UsageError("--target is for --python: baselines have their own targets")
     if not 1 <= len(args.names) <= 2:
         raise UsageError(
-            "usage: kerntune diff A [B]; name one or two of: a folder, a git revision, a series such as triton-3.9; or "
-            "give --python"
+            "usage: kerntune diff A [B]; name one or two of: a folder, a git revision, a series such as triton-3.9; "
+            "for another Triton or torch: kerntune upgrade --python NEXT/bin/python"
         )
     after = load(args.names[1], folder) if len(args.names) > 1 else load_folder(given_folder(args.baselines))
     return load(args.names[0], folder), after

@@ -114,11 +114,19 @@ def changed_sources(before: Sequence[AnyLaunch], after: Sequence[AnyLaunch]) -> 
     stands in its place."""
     pairs = in_both(before, after)
     for _, old, new in pairs:
-        if old.source != new.source:
+        if old.source != new.source and not other_torch(old, new):
             yield new.kernel if old.kernel == new.kernel else f"{old.kernel}{ARROW}{new.kernel}"
     for fused in fusion_changes(before, after):
         if fused.replaced and not any(new is x for *_, new in pairs for x in fused.after):
             yield ARROW.join(", ".join(x.kernel for x in side) for side in (fused.before, fused.after))
+
+
+def other_torch(old: AnyLaunch, new: AnyLaunch) -> bool:
+    """Whether another torch alone can have generated a kernel otherwise, which is no change of the user's code. Of
+    launches as they were recorded that isn't known."""
+    if not (isinstance(old, LaunchStatic) and isinstance(new, LaunchStatic) and old.made_from and new.made_from):
+        return False
+    return old.source != new.source and old.made_from.remade(new.made_from)
 
 
 def launch_lines(before: Sequence[AnyLaunch], after: Sequence[AnyLaunch]) -> Iterator[str]:

@@ -38,6 +38,7 @@ from kerntune.gate.launch_changes import (
     grown_launches,
     launch_lines,
     moved_settings,
+    other_torch,
     replaced_kernels,
     static_setting_lines,
 )
@@ -307,7 +308,12 @@ def _unjudged(verdict: Verdict, before: tuple[LaunchStatic, ...], after: tuple[L
     if verdict is not Verdict.PASS or (len(pairs) == len(before) and all(a.code == b.code for _, a, b in pairs)):
         return ()
     config, options = static_setting_lines([(a, b) for _, a, b in pairs])
-    kinds = {"code": any(changed_sources(before, after)), "config": bool(config), "launch options": bool(options)}
+    kinds = {
+        "code": any(changed_sources(before, after)),
+        "torch": any(other_torch(a, b) for _, a, b in pairs),
+        "config": bool(config),
+        "launch options": bool(options),
+    }
     changed = [name for name, found in kinds.items() if found] or ["arguments or compiler"]
     return (f"{' and '.join(changed)} changed; {UNJUDGED}",)
 

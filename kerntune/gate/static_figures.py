@@ -15,6 +15,7 @@ from kerntune.base.device import DeviceSpec
 from kerntune.base.recording import Binary, Launch, Recording
 from kerntune.base.roofline import bytes_by_launch
 from kerntune.capture.recorder import Recorded
+from kerntune.kernels.source import GeneratedFrom
 from kerntune.static.metrics import BinaryInput, StaticMetrics, metrics_of
 
 CONSTANT = "constexpr "
@@ -27,7 +28,8 @@ class LaunchStatic(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit
     ``stages`` has a hash of each compiler stage's text, ``compiled_for`` what the compiler knows of arguments,
     constants and options, ``compiler`` its version and the assembler's, ``compile_seconds`` what it took (None where
     its cache answered). Baselines of before these were kept have none of the four. ``compiler_settings`` has the
-    environment's settings of the compiler, ``origins`` the ATen operators of a generated kernel.
+    environment's settings of the compiler, ``origins`` the ATen operators of a generated kernel, ``made_from`` the part
+    of a graph that torch's compiler made it from.
     """
 
     kernel: str
@@ -43,6 +45,7 @@ class LaunchStatic(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit
     compile_seconds: float | None = None
     compiler_settings: dict[str, str] = {}
     origins: tuple[str, ...] = ()
+    made_from: GeneratedFrom | None = None
     nbytes: int = 0
     """Bytes that the launch reads and writes, each tensor once; 0 where a baseline doesn't say."""
 
@@ -114,6 +117,7 @@ def _of(
         compile_seconds=None if compiled.seconds is None else round(compiled.seconds, 3),
         compiler_settings=dict(binary.settings),
         origins=launch.origins,
+        made_from=recorded.made_from.get(launch.source),
         nbytes=nbytes,
         lines=lines,
     )

@@ -16,6 +16,8 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, NamedTuple
 
+import msgspec
+
 from kerntune.errors import CaptureError, CompileError
 from kerntune.kernels.compat import is_gluon, parsed
 from kerntune.kernels.used_globals import Syntax, described, is_constant, is_jit, named, scope_of, syntax_of, unshadowed
@@ -27,6 +29,29 @@ _MARK = "_kerntune_generated"
 
 CANONICAL = "triton_"
 """The name that stands for a generated kernel's own in its source: what Inductor itself uses where it gives none."""
+
+
+class GeneratedFrom(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    """What torch's compiler made a kernel from: a part of a graph.
+
+    ``calls`` are the calls in the user's function (``softmax``), ``operators`` what the graph has after decomposition
+    (``aten.exp``); both sorted, each as often as it occurs. ``graph`` is a hash of these operators in their order with
+    their arguments, empty where the generated module doesn't say.
+    """
+
+    torch: str
+    calls: tuple[str, ...] = ()
+    operators: tuple[str, ...] = ()
+    graph: str = ""
+
+    def remade(self, after: GeneratedFrom) -> bool:
+        """Whether another torch alone can have made ``after`` otherwise: of the same part of a graph, or of the same
+        calls, which it decomposes into other operators."""
+        if self.torch == after.torch:
+            return False
+        if self.graph and self.graph == after.graph:
+            return True
+        return bool(self.calls) and self.calls == after.calls and self.operators != after.operators
 
 
 @dataclass(frozen=True)
@@ -41,6 +66,7 @@ class GeneratedKernel:
     name: str
     word: str
     origins: tuple[str, ...] = ()
+    made_from: GeneratedFrom | None = None
     lines: tuple[str, ...] = ()
 
 

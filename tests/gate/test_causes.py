@@ -26,9 +26,11 @@ from kerntune.errors import ReplayError
 from kerntune.gate.baseline_files import BaselineStore
 from kerntune.gate.baselines import TimeBaseline
 from kerntune.gate.causes import SAME, Chain, Step, attribute, causes, code_cause, launch_cause, steps_between
+from kerntune.gate.launch_changes import changed_sources, other_torch
 from kerntune.gate.messages import shares_text
 from kerntune.gate.static_figures import LaunchStatic, paired
 from kerntune.gpu.script import Rule
+from kerntune.kernels.source import GeneratedFrom
 from kerntune.static.metrics import StaticMetrics
 
 replace = msgspec.structs.replace
@@ -170,6 +172,70 @@ def test_who_is_to_blame(changes: dict[str, object], why: str) -> None:
     assert text.startswith(f"add: because of {why}")
     assert text.endswith(", first in LLIR")
     assert launch_cause(static(), replace(after, code="c"), "3.9", "3.9") == ""
+
+
+SOFTMAX_2_13 = GeneratedFrom("2.13.0", ("softmax",), ("aten.div", "aten.exp"), "g1")
+
+
+def generated(torch: str = "2.15.0", **changes: object) -> LaunchStatic:
+    """A softmax of another torch, from the same graph with another text unless ``changes`` say otherwise."""
+    made_from = replace(SOFTMAX_2_13, torch=torch, **{k: changes.pop(k) for k in GRAPH if k in changes})
+    given = {"code": "other", "source": "other", "kernel": "triton_softmax", "made_from": made_from, "stages": {}}
+    return static(**(given | changes))
+
+
+GRAPH = ("calls", "operators", "graph")
+
+
+@pytest.mark.parametrize(
+    ("changes", "why"),
+    [
+        ({}, "torch 2.13.0 -> 2.15.0 (softmax's generated code)"),
+        ({"operators": ("aten.exp",), "graph": "g2"}, "torch 2.13.0 -> 2.15.0 (softmax's decomposition)"),
+        ({"graph": "g2"}, "torch 2.13.0 -> 2.15.0 or code (softmax's generated code)"),
+        ({"calls": ("tanh",), "graph": "g2"}, "torch 2.13.0 -> 2.15.0 or code (tanh's generated code)"),
+        ({"graph": ""}, "torch 2.13.0 -> 2.15.0 or code (softmax's generated code)"),
+        ({"calls": tuple("abcde")}, "torch 2.13.0 -> 2.15.0 (a, b, c and 2 more's generated code)"),
+        (
+            {"source": "s", "config": LARGE},
+            "torch 2.13.0 -> 2.15.0 (Inductor's config (BLOCK 128 -> 256, num_warps 4 -> 8))",
+        ),
+        ({"torch": "2.13.0"}, "code (its source changed)"),
+        (
+            {"compiler": "Triton 3.9.1, assembler 12.8"},
+            "torch 2.13.0 -> 2.15.0 (softmax's generated code) and compiler (Triton 3.9.0, assembler 12.8 -> "
+            "Triton 3.9.1, assembler 12.8)",
+        ),
+        (
+            {"source": "s", "compiler": "Triton 3.9.1, assembler 12.8"},
+            "compiler (Triton 3.9.0, assembler 12.8 -> Triton 3.9.1, assembler 12.8)",
+        ),
+    ],
+)
+def test_another_torch_is_to_blame_for_what_it_generates(changes: dict[str, object], why: str) -> None:
+    before = static(made_from=SOFTMAX_2_13, stages={})
+    after = generated(**changes)  # type: ignore[arg-type]
+    assert launch_cause(before, after, "3.9", "3.9") == f"triton_softmax: because of {why}"
+    known = launch_cause(before, after, "3.9", "3.9", same_code=True)
+    assert known == f"triton_softmax: because of {why.replace(' or code', '')}"
+    alone = why.startswith("torch") and " or code" not in why and "Inductor's" not in why
+    assert other_torch(before, after) == alone
+    users = not alone and after.source != "s"
+    assert [*changed_sources([before], [after])] == (["add -> triton_softmax"] if users else [])
+
+
+def test_a_persons_kernel_is_not_torchs() -> None:
+    after = static(code="other", source="other", stages={})
+    assert launch_cause(static(), after, "3.9", "3.9", same_code=True) == "add: because of code (its source changed)"
+
+
+def test_generated_code_under_another_torch_is_not_called_the_users() -> None:
+    moved = replace(ENVIRONMENT, torch="2.15.0")
+    before, after = (recording(launches=(launch(source=s, origins=("aten.exp",)),)) for s in "ab")
+    (code, *_) = causes(before, after, ENVIRONMENT, moved)
+    assert code == f"generated code changed, torch {ENVIRONMENT.torch} -> 2.15.0"
+    mine = recording(launches=(launch(source="b"),))
+    assert causes(recording(launches=(launch(source="a"),)), mine, ENVIRONMENT, moved)[0] == "code changed"
 
 
 def test_constants_and_options_of_a_kernel_without_a_config() -> None:

@@ -46,7 +46,7 @@ def test_how_long_the_compiler_took_is_stored_to_the_millisecond(took: float | N
     made = binary()
     compiled = SimpleNamespace(stages={}, compiled_for={"x": "*fp32"}, seconds=took)
     recorded: Any = SimpleNamespace(
-        recording=recording(), compiled={(made.sha256, made.ttir_sha256): compiled}, accesses={}, lines=()
+        recording=recording(), compiled={(made.sha256, made.ttir_sha256): compiled}, accesses={}, lines=(), made_from={}
     )
     (found,) = launch_statics(recorded, H100, {made.code: FIGURES})
     assert found.compile_seconds == stored

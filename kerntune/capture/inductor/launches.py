@@ -2,15 +2,16 @@
 
 What Inductor launches while it compiles, and while it times candidates, is no part of the call.
 
-The ATen operators that a kernel was generated for are read from the generated code. Inductor writes a comment above
-each kernel in the Python module that launches it: ``Original ATen: [aten.add]``. The module is a file, also where it
-comes from a cache, so nothing has to be recorded while code is generated.
+What a kernel was generated for is read from the generated code. Inductor writes a comment above each kernel in the
+Python module that launches it: ``Source Nodes: [add_1], Original ATen: [aten.add]``, and the part of the graph. The
+module is a file, also where it comes from a cache, so nothing has to be recorded while code is generated.
 """
 
 from __future__ import annotations
 
 import contextlib
 import functools
+import hashlib
 import re
 import sys
 from collections.abc import Callable, Mapping
@@ -33,7 +34,14 @@ from kerntune.errors import CompileError, TrialError
 from kerntune.gpu.base import Backend
 from kerntune.kernels import compat
 from kerntune.kernels.compat import inductor_parts
-from kerntune.kernels.source import GeneratedKernel, kernel_file, kernel_name, mark_generated, name_without_number
+from kerntune.kernels.source import (
+    GeneratedFrom,
+    GeneratedKernel,
+    kernel_file,
+    kernel_name,
+    mark_generated,
+    name_without_number,
+)
 from kerntune.kernels.specialize import Specialized, pointer_arguments
 
 COMPILING = ("compile_frame", "generate")
@@ -69,47 +77,76 @@ DEPTH = 12
 
 _KERNEL = re.compile(r"^(\w+) = async_compile\.triton\(", re.M)
 _ORIGINS = re.compile(r"Original ATen: \[([^\[\]]*)\]")
+_CALLS = re.compile(r"Source Nodes: \[([^\[\]]*)\], Original ATen")
+_NODE = re.compile(r"^#   %(\w+) :.*= call_function\[target=(?:torch\.ops\.)?([\w.]+)\](\(.*\))$", re.M)
+_VALUE = re.compile(r"%\w+")
+
+GRAPH_DIGITS = 16
+"""Hexadecimal digits of the hash of a part of a graph."""
 
 
 @dataclass(frozen=True)
 class KernelComment:
-    """What a generated module says of a kernel: operators, sorted, and the lines that they come from."""
+    """What a generated module says of a kernel: its ATen operators, sorted, what it was made from, and
+    the users' lines that it comes from."""
 
     origins: tuple[str, ...] = ()
+    made_from: GeneratedFrom | None = None
     lines: tuple[str, ...] = ()
 
 
-def described_launch(tuner: Any, word: str) -> KernelComment:
-    """What the module that is launching the kernel ``word`` now says of it; nothing if it isn't found."""
+def comment_of_launch(tuner: Any, word: str) -> KernelComment:
+    """The comment on the kernel ``word`` in the module that is launching it now; an empty one if it isn't found."""
     frame: FrameType | None = sys._getframe(1)
     for _ in range(DEPTH):
         if frame is None:
             break
         if frame.f_globals.get(word) is tuner:
-            return _described_in(frame.f_code.co_filename).get(word, KernelComment())
+            return _comments_in(frame.f_code.co_filename).get(word, KernelComment())
         frame = frame.f_back
     return KernelComment()
 
 
 @lru_cache(maxsize=64)
-def _described_in(path: str) -> dict[str, KernelComment]:
+def _comments_in(path: str) -> dict[str, KernelComment]:
     """By kernel, what a generated module says of it."""
     try:
-        return described_in_text(Path(path).read_text(encoding="utf-8"))
+        return comments_in_text(Path(path).read_text(encoding="utf-8"))
     except OSError:
         return {}
 
 
-def described_in_text(text: str) -> dict[str, KernelComment]:
+def comments_in_text(text: str) -> dict[str, KernelComment]:
     """The same from a module's text. A kernel's comment ends where the kernel begins; the last one before it counts."""
     found, begin = {}, 0
     for kernel in _KERNEL.finditer(text):
-        said = _ORIGINS.findall(text, begin, kernel.start())
-        names = [name.strip() for name in said[-1].split(",")] if said else []
-        origins = tuple(sorted(name for name in names if name))
-        found[kernel[1]] = KernelComment(origins, lines_before(text[begin : kernel.start()]))
+        said = [match.start() for match in _ORIGINS.finditer(text, begin, kernel.start())]
+        line = text.rfind("\n", 0, said[-1]) + 1 if said else kernel.start()
+        found[kernel[1]] = _comment(text[line : kernel.start()], lines_before(text[begin : kernel.start()]))
         begin = kernel.end()
     return found
+
+
+def _comment(text: str, users_lines: tuple[str, ...]) -> KernelComment:
+    nodes = _NODE.findall(text)
+    numbers: dict[str, int] = {}
+    lines = [target + _VALUE.sub(lambda m: _numbered(m[0], numbers), f"%{name} {args}") for name, target, args in nodes]
+    graph = hashlib.sha256("\n".join(lines).encode()).hexdigest()[:GRAPH_DIGITS] if lines else ""
+    calls = tuple(sorted(map(name_without_number, _names(_CALLS, text))))
+    operators = tuple(sorted(".".join(target.split(".")[:2]) for _, target, _ in nodes))
+    made_from = GeneratedFrom(compat.torch_version().partition("+")[0], calls, operators, graph)
+    return KernelComment(tuple(sorted(_names(_ORIGINS, text))), made_from, users_lines)
+
+
+def _names(pattern: re.Pattern[str], text: str) -> list[str]:
+    """The words of the list that ``pattern`` finds first."""
+    found = pattern.search(text)
+    return [name.strip() for name in found[1].split(",") if name.strip()] if found else []
+
+
+def _numbered(name: str, numbers: dict[str, int]) -> str:
+    """A value's name by its place: torch numbers values over the whole graph."""
+    return f"%{numbers.setdefault(name, len(numbers))}"
 
 
 class Recorder(Protocol):
@@ -148,9 +185,10 @@ class InductorLaunch:
         """The kernel, marked with what it was generated for."""
         jit, word = inductor_parts.loaded_kernel(self.tuner), inductor_parts.kernel_word(self.tuner)
         if not inductor_parts.is_users_kernel(self.tuner):
-            said = described_launch(self.tuner, word)
+            said = comment_of_launch(self.tuner, word)
             lines = tuple(dict.fromkeys(shown(line, self.capture.root) for line in said.lines))
-            mark_generated(jit, GeneratedKernel(name_without_number(word), jit.fn.__name__, said.origins, lines))
+            name = name_without_number(word)
+            mark_generated(jit, GeneratedKernel(name, jit.fn.__name__, said.origins, said.made_from, lines))
         return jit
 
     def make(self) -> Any:

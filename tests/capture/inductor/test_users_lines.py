@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from kerntune.capture.inductor import users_lines
-from kerntune.capture.inductor.launches import described_in_text
+from kerntune.capture.inductor.launches import comments_in_text
 from kerntune.capture.inductor.users_lines import (
     MARK,
     break_text,
@@ -50,7 +50,7 @@ def test_the_innermost_line_of_the_users_is_named() -> None:
 
 
 def test_kernels_have_the_lines_above_them() -> None:
-    found = described_in_text(MODULE)
+    found = comments_in_text(MODULE)
     assert found["triton_poi_0"].lines == ("/home/me/model.py:7", "/home/me/model.py:9")
     assert found["triton_per_1"].lines == (), "another kernel's are none of its own"
 
