@@ -25,6 +25,7 @@ from kerntune.kernels.compat.inductor_parts import (
     inductor_part,
     interface_functions,
     is_compiler_failure,
+    leaving_out_own,
     only_code_generation,
     why_gate_is_off,
     wraps_in_cpp,
@@ -91,6 +92,9 @@ class TimedChoices:
 
 CACHE_VARIABLES = ("TORCHINDUCTOR_CACHE_DIR", "TRITON_CACHE_DIR")
 """Inductor sets the second one for the process, at the first kernel that it makes."""
+
+INIT_GROUP = "_init_group"
+"""The method of an optimizer that makes its states, at the first step."""
 
 EnterModes = Callable[[], contextlib.AbstractContextManager[None]]
 
@@ -212,8 +216,40 @@ class CompiledFunctions:
             with self._entered_modes():
                 return graph_call(graph, inputs)
 
-        replace(stack, *INDUCTOR["compile_frame"].owner(), outside_modes)
+        replace(stack, *INDUCTOR["compile_frame"].owner(), leaving_out_own(outside_modes))
         replace(stack, *INDUCTOR["graph_call"].owner(), among_stand_ins)
+
+        self._install_optimizers(stack)
+
+    def _install_optimizers(self, stack: Replacements) -> None:
+        """Dynamo runs ``_init_group`` of an optimizer while it traces the step: its tensors are the step's own, so they
+        are made among stand-ins."""
+        call_method, move_steps = inductor_part("optimizer_call"), inductor_part("optimizer_steps")
+
+        def call(variable: Any, tx: Any, name: str, *args: Any, **kwargs: Any) -> Any:
+            with contextlib.ExitStack() as until_called:
+                if name == INIT_GROUP and hasattr(variable.value, name):
+                    self._initialise_among_stand_ins(until_called, type(variable.value))
+                return call_method(variable, tx, name, *args, **kwargs)
+
+        def move(variable: Any) -> None:
+            with self._entered_modes():
+                move_steps(variable)
+
+        replace(stack, *INDUCTOR["optimizer_call"].owner(), call)
+        replace(stack, *INDUCTOR["optimizer_steps"].owner(), move)
+
+    def _initialise_among_stand_ins(self, until_called: contextlib.ExitStack, optimizer: Any) -> None:
+        """The next call of a class's ``_init_group`` is made in the stand-ins' modes."""
+        original = getattr(optimizer, INIT_GROUP)
+
+        @functools.wraps(original)  # with Dynamo's marks
+        def init_group(*args: Any, **kwargs: Any) -> Any:
+            until_called.close()
+            with self._entered_modes():
+                return original(*args, **kwargs)
+
+        replace(until_called, optimizer, INIT_GROUP, init_group)
 
     @staticmethod
     def _install_device(stack: Replacements) -> None:

@@ -8,12 +8,16 @@ Nothing here imports torch's compiler before a function is called.
 from __future__ import annotations
 
 import contextlib
+import os
 import sys
 import threading
 import warnings
+import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from pathlib import Path
+from types import CodeType
+from typing import Any, TypeVar
 
 from kerntune.errors import BackendError
 from kerntune.kernels.compat.versions import PrivateName
@@ -108,6 +112,22 @@ INDUCTOR: dict[str, InductorPart] = {
     ),
     "compile_frame": InductorPart(
         "torch._dynamo.convert_frame", "CatchErrorsWrapper.__call__", "a frame's compilation", ("frame",)
+    ),
+    "frame_result": InductorPart(
+        "torch._dynamo.types", "ConvertFrameReturn", "frames of kerntune's that Dynamo leaves alone", kind="class"
+    ),
+    "frame_strategy": InductorPart(
+        "torch._dynamo.types", "FrameExecStrategy", "what Dynamo does with such a frame, and below it", kind="class"
+    ),
+    "frame_action": InductorPart("torch._dynamo.types", "FrameAction", "the same", kind="class"),
+    "optimizer_call": InductorPart(
+        "torch._dynamo.variables.optimizer",
+        "OptimizerVariable.call_method",
+        "an optimizer's states, which Dynamo makes while it traces its step",
+        ("name",),
+    ),
+    "optimizer_steps": InductorPart(
+        "torch._dynamo.variables.optimizer", "OptimizerVariable.move_step_if_cpu", "the same, of states on the CPU"
     ),
     "package_call": InductorPart(
         "torch._inductor.package.package", "AOTICompiledModel.__call__", "a call of a packaged graph", optional=True
@@ -236,6 +256,44 @@ def replace_part(stack: contextlib.ExitStack, word: str, value: Any) -> None:
     owner, name = INDUCTOR[word].owner()
     stack.callback(setattr, owner, name, vars(owner)[name])
     setattr(owner, name, value)
+
+
+# Dynamo and kerntune's own frames
+
+UNTRACED = ("base", "capture", "compiling", "gate", "gpu", "kernels")
+"""Packages of kerntune's that run where torch or Triton would, while Dynamo looks at each Python frame that begins:
+operators on stand-ins, replaced methods, launches that are captured. (What users call, as :func:`kerntune.choice`, is
+traced as any function of theirs.)"""
+
+_OWN = (*(str(Path(__file__).parents[2] / package) + os.sep for package in UNTRACED), weakref.__file__)
+"""Stand-ins are in dictionaries with weak keys, too: what removes dead ones runs at any time."""
+
+_calls_users: set[CodeType] = set()
+
+Function = TypeVar("Function", bound=Callable[..., Any])
+
+
+def calls_users_code(function: Function) -> Function:
+    """Mark a function of these packages that stands in the place of one of torch's, and calls users' code: Dynamo
+    compiles that code as it does below torch's own."""
+    _calls_users.add(function.__code__)
+    return function
+
+
+def leaving_out_own(compile_frame: Callable[..., Any]) -> Callable[..., Any]:
+    """Dynamo's compilation of a frame (the part ``compile_frame``) for all frames but kerntune's own, which run as they
+    are, and with them all that they call. Dynamo would else compile the very code that stands for a device: graphs
+    that the user's function doesn't have."""
+    result, strategy, action = (inductor_part(word) for word in ("frame_result", "frame_strategy", "frame_action"))
+
+    def compile_users(wrapper: Any, frame: Any, *args: Any, **kwargs: Any) -> Any:
+        code = frame.f_code
+        if not code.co_filename.startswith(_OWN):
+            return compile_frame(wrapper, frame, *args, **kwargs)
+        below = action.DEFAULT if code in _calls_users else action.SKIP
+        return result(frame_exec_strategy=strategy(action.SKIP, below))
+
+    return compile_users
 
 
 @contextlib.contextmanager
