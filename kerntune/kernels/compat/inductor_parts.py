@@ -120,6 +120,19 @@ INDUCTOR: dict[str, InductorPart] = {
         "torch._dynamo.types", "FrameExecStrategy", "what Dynamo does with such a frame, and below it", kind="class"
     ),
     "frame_action": InductorPart("torch._dynamo.types", "FrameAction", "the same", kind="class"),
+    "not_below": InductorPart(
+        "torch._dynamo.decorators",
+        "_nonrecursive_disable_wrapper_code",
+        "functions of torch.compiler.disable(recursive=False), which Dynamo knows by their caller",
+        optional=True,
+        kind="value",
+    ),
+    "wrap_module": InductorPart(
+        "torch._dynamo.variables.builder",
+        "VariableBuilder.wrap_module",
+        "a compiled module that a compiled function calls",
+        ("value",),
+    ),
     "optimizer_call": InductorPart(
         "torch._dynamo.variables.optimizer",
         "OptimizerVariable.call_method",
@@ -283,15 +296,23 @@ def calls_users_code(function: Function) -> Function:
 def leaving_out_own(compile_frame: Callable[..., Any]) -> Callable[..., Any]:
     """Dynamo's compilation of a frame (the part ``compile_frame``) for all frames but kerntune's own, which run as they
     are, and with them all that they call. Dynamo would else compile the very code that stands for a device: graphs
-    that the user's function doesn't have."""
+    that the user's function doesn't have.
+
+    It is put around all other replacements of that part. Dynamo leaves a function alone that is called by the wrapper
+    of ``torch.compiler.disable(recursive=False)``. It looks for this caller above its own module, where it would find
+    a replacement instead.
+    """
     result, strategy, action = (inductor_part(word) for word in ("frame_result", "frame_strategy", "frame_action"))
+    wrappers_code = inductor_part("not_below") if INDUCTOR["not_below"].exists() else None
 
     def compile_users(wrapper: Any, frame: Any, *args: Any, **kwargs: Any) -> Any:
         code = frame.f_code
-        if not code.co_filename.startswith(_OWN):
-            return compile_frame(wrapper, frame, *args, **kwargs)
-        below = action.DEFAULT if code in _calls_users else action.SKIP
-        return result(frame_exec_strategy=strategy(action.SKIP, below))
+        if code.co_filename.startswith(_OWN):
+            below = action.DEFAULT if code in _calls_users else action.SKIP
+            return result(frame_exec_strategy=strategy(action.SKIP, below))
+        if sys._getframe(1).f_code is wrappers_code:
+            return result(apply_to_code=False)
+        return compile_frame(wrapper, frame, *args, **kwargs)
 
     return compile_users
 
