@@ -114,7 +114,10 @@ def gate(names: list[str], folder: Path) -> dict[str, Said]:
 def main() -> None:
     mode, given, *folder = sys.argv[1:]
     names = given.split(",")
+    import torch  # once, for all processes; of Dynamo, which stand-ins import as users' calls do, for plain torch alone
+
     if mode == "plain":
+        torch._dynamo.reset()
         found = alone(names, plain)
     else:
         find = functools.partial(gate, folder=Path(folder[0]))
