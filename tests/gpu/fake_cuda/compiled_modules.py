@@ -72,11 +72,6 @@ def pointwise(device: str) -> Made:
 
 
 @module
-def softmax(device: str) -> Made:
-    return torch.compile(lambda x: torch.softmax(x * 2, -1)), (rows(device),)
-
-
-@module
 def mlp(device: str) -> Made:
     return torch.compile(Mlp().to(device)), (rows(device),)
 
@@ -428,22 +423,31 @@ def backward_between(device: str) -> Made:
 # optimizers
 
 
-def stepped(device: str, kind: Any, **options: Any) -> Made:
+def stepped(device: str, kind: Any, once: bool = False, **options: Any) -> Any:
+    """An optimizer whose parameters have gradients; it has taken ``once`` a step."""
     model = nn.Linear(WIDTH, WIDTH, device=device)
     for parameter in model.parameters():
         parameter.grad = torch.randn_like(parameter)
     optimizer = kind(model.parameters(), foreach=True, **options)
-    return torch.compile(optimizer.step), ()
+    if once:
+        optimizer.step()
+    return optimizer
 
 
 @module
 def adamw(device: str) -> Made:
-    return stepped(device, torch.optim.AdamW)
+    return torch.compile(stepped(device, torch.optim.AdamW).step), ()
+
+
+@module
+def adamw_that_has_stepped(device: str) -> Made:
+    """Its states are there, and their counts of steps are on the CPU."""
+    return torch.compile(stepped(device, torch.optim.AdamW, once=True).step), ()
 
 
 @module
 def momentum(device: str) -> Made:
-    return stepped(device, torch.optim.SGD, lr=0.1, momentum=0.9)
+    return torch.compile(stepped(device, torch.optim.SGD, lr=0.1, momentum=0.9).step), ()
 
 
 @module

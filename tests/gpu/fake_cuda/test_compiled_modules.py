@@ -93,7 +93,8 @@ def test_each_is_judged_by_what_it_launches(runs: Runs) -> None:
             assert "could not generate" not in said["message"], name
 
 
-def test_a_step_of_an_optimizer_with_default_options_is_gated(runs: Runs) -> None:
-    assert runs.alone["adamw"]["verdict"] == "NEW"
-    assert set(runs.alone["adamw"]["kernels"]) == {"triton_for_fused"}
-    assert runs.alone["adamw"]["elsewhere"] == {}
+@pytest.mark.parametrize("name", ["adamw", "adamw_that_has_stepped"])
+def test_a_step_of_an_optimizer_with_default_options_is_gated(runs: Runs, name: str) -> None:
+    assert runs.alone[name]["verdict"] == "NEW"
+    assert set(runs.alone[name]["kernels"]) == {"triton_for_fused"}
+    assert runs.alone[name]["elsewhere"] == {}
