@@ -283,10 +283,10 @@ _OWN = (*(str(Path(__file__).parents[2] / package) + os.sep for package in UNTRA
 
 _calls_users: set[CodeType] = set()
 
-Function = TypeVar("Function", bound=Callable[..., Any])
+_Function = TypeVar("_Function", bound=Callable[..., Any])
 
 
-def calls_users_code(function: Function) -> Function:
+def calls_users_code(function: _Function) -> _Function:
     """Mark a function of these packages that stands in the place of one of torch's, and calls users' code: Dynamo
     compiles that code as it does below torch's own."""
     _calls_users.add(function.__code__)
