@@ -19,7 +19,7 @@ import pytest
 from .compiled_modules import MODULES
 from .conftest import environment
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(3600)]
 
 DRIVER = Path(__file__).parent / "compiled_modules_driver.py"
 COUNTED = ("graphs", "operators", "breaks", "error")
