@@ -34,6 +34,7 @@ from kerntune.errors import CompileError, TrialError
 from kerntune.gpu.base import Backend
 from kerntune.kernels import compat
 from kerntune.kernels.compat import inductor_parts
+from kerntune.kernels.compat.untraced_frames import leaving_out_own
 from kerntune.kernels.source import (
     GeneratedFrom,
     GeneratedKernel,
@@ -297,6 +298,9 @@ def install_inductor(stack: contextlib.ExitStack, capture: Recorder, calls: Comp
         inductor_parts.replace_part(stack, word, run)
     leave_out_trials(stack, capture.paused)
     write_lines(stack)
+    if capture.backend.gpu is not None:  # without one, what installs stand-ins has more to put around it
+        compile_frame = inductor_parts.inductor_part("compile_frame")
+        inductor_parts.replace_part(stack, "compile_frame", leaving_out_own(compile_frame))
     calls.install(stack)
 
 
