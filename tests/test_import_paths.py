@@ -97,6 +97,7 @@ STABLE = frozenset(
         "kerntune.base.store_process",
         "kerntune.cli",
         "kerntune.cli.bisect.run_server",
+        "kerntune.compiling.compile_worker",
         "kerntune.timing.worker",
         "pip",
         "pytest",

@@ -81,7 +81,8 @@ def prepare(backend: Backend, compiler: Compiler, modules: dict[str, ModuleType]
     if any(len(plan) != len(storages) for plan, _ in plans.values()):
         raise SystemExit(f"{case.name}: its forms use other memory than the base does")
     sides = {side: x for side, (_, x) in plans.items()}
-    return Prepared(case, sides, paired_work(sides["base"], sides["base"], storages, artifacts))
+    whole = PairRequest(sides["base"], sides["base"], tuple(storages), artifacts)  # with the artifacts of every form
+    return Prepared(case, sides, whole)
 
 
 class Fresh:

@@ -20,7 +20,7 @@ UNTRACED = ("base", "capture", "compiling", "gate", "gpu", "kernels")
 operators on stand-ins, replaced methods, launches that are captured. (What users call, as :func:`kerntune.choice`, is
 traced as any function of theirs.)"""
 
-_OWN = (*(str(Path(__file__).parents[2] / package) + os.sep for package in UNTRACED), weakref.__file__)
+_OWN = (*(str(Path(__file__).parents[3] / "kerntune" / package) + os.sep for package in UNTRACED), weakref.__file__)
 """Stand-ins are in dictionaries with weak keys, too: what removes dead ones runs at any time."""
 
 _calls_users: set[CodeType] = set()
