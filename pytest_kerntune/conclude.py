@@ -101,18 +101,18 @@ def conclude(
     policy: Policy,
     *,
     marked: bool,
-    further: Sequence[CaseResult] = (),
+    extra: Sequence[CaseResult] = (),
     accepts: bool = False,
 ) -> None:
     """Fail the test with the messages of its failing results, warn of the others that need it.
 
-    ``further`` are what other runs found of it, for other targets. ``accepts``: the run writes all baselines anew, so
+    ``extra`` are what other runs found of it, for other targets. ``accepts``: the run writes all baselines anew, so
     what it found to differ from them is accepted.
     """
     record.finished = not record.static_only
     if not record.results:
         _without_results(item, nodeid, record, policy, marked)
-    record.results.extend(further)
+    record.results.extend(extra)
     record.uphold()
     _settle(item, record, accepts)
 
@@ -194,14 +194,14 @@ def unfinished_setup(
     record: Record | None,
     policy: Policy,
     stopped: StoppedTest,
-    further: Sequence[CaseResult] = (),
+    extra: Sequence[CaseResult] = (),
 ) -> None:
     """A fixture needs a GPU's results, so the test can't run on stand-ins: skip it, in CI fail an ``autotune`` test.
     Calls that fixtures have made are judged."""
     text = f" needs results that only a GPU gives, in its setup: {stopped.end}"
     if record is not None and record.results:
         record.stop(stopped)
-        conclude(item, nodeid, record, policy, marked=False, further=further)
+        conclude(item, nodeid, record, policy, marked=False, extra=extra)
         if failing := _commit(nodeid, record):
             pytest.fail(visible("\n".join(failing)), pytrace=False)
     elif record is not None:

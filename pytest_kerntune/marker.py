@@ -19,7 +19,8 @@ from kerntune.errors import ConfigError, UsageError
 from pytest_kerntune.values import (
     SCOPES,
     VERIFY,
-    parse_choice,
+    member_of,
+    one_of,
     parse_floor,
     parse_metrics,
     parse_name,
@@ -87,7 +88,8 @@ def read_marker(item: pytest.Item) -> Marker:
         if "outcomes" in said:
             said["outcomes"] = {**values.get("outcomes", {}), **said["outcomes"]}
         values.update(said)
-    policy = {field: values[key] for key, field in _POLICY_FIELD.items() if key in values}
+    renamed = {"floor_ns" if key == "floor" else key: value for key, value in values.items()}
+    policy = {name: value for name, value in renamed.items() if name in Policy.__struct_fields__}
     return Marker(
         bool(marks),
         policy,
@@ -124,28 +126,10 @@ def _shown(args: Sequence[object]) -> str:
     return ", ".join(repr(a) for a in args)
 
 
-def _missing(value: object, where: str) -> Missing:
-    return Missing(
-        parse_choice(value.value if isinstance(value, Missing) else value, [m.value for m in Missing], where)
-    )
-
-
-def _scope(value: object, where: str) -> str:
-    return parse_choice(value, SCOPES, where)
-
-
-def _verify(value: object, where: str) -> str:
-    return parse_choice(value, VERIFY, where)
-
-
 def _small(value: object, where: str) -> dict[str, Any]:
     if not isinstance(value, Mapping) or not all(isinstance(k, str) for k in value):
         raise UsageError(f"{where}: {value!r} is no mapping from the test's parameters to small values: {{'rows': 64}}")
     return dict(value)
-
-
-def _timer(value: object, where: str) -> str:
-    return parse_choice(value, TIMERS, where)
 
 
 def _candidates(value: object, where: str) -> dict[str, tuple[Config, ...]]:
@@ -193,35 +177,20 @@ def _from_mapping(values: Mapping[str, Any], where: str) -> Config:
 _PARSERS: dict[str, Callable[[object, str], Any]] = {
     "tolerance": parse_tolerance,
     "floor": parse_floor,
-    "missing": _missing,
+    "missing": member_of(Missing),
     "candidates": _candidates,
-    "verify": _verify,
+    "verify": one_of(VERIFY),
     "verify_ignore": parse_names,
-    "scope": _scope,
+    "scope": one_of(SCOPES),
     "name": parse_name,
     "static": parse_static,
     "metrics": parse_metrics,
     "outcomes": parse_outcomes,
     "anchor_tolerance": parse_tolerance,
     "interpret": _small,
-    "timer": _timer,
+    "timer": one_of(TIMERS),
     "static_prune": StaticPrune.parse,
     "numerics": NumericsRule.parse,
-}
-
-_POLICY_FIELD = {
-    "tolerance": "tolerance",
-    "floor": "floor_ns",
-    "missing": "missing",
-    "verify": "verify",
-    "verify_ignore": "verify_ignore",
-    "static": "static",
-    "metrics": "metrics",
-    "outcomes": "outcomes",
-    "anchor_tolerance": "anchor_tolerance",
-    "timer": "timer",
-    "static_prune": "static_prune",
-    "numerics": "numerics",
 }
 
 

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import argparse
-import math
 import os
-import threading
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,9 +14,8 @@ import pytest
 from kerntune.base.policy import GATE_MODES, Policy, TuneMode, Update
 from kerntune.errors import KerntuneError, UsageError
 from pytest_kerntune.concurrency import TurnTaking
-from pytest_kerntune.refusals import require
-from pytest_kerntune.setting import Option, SettingSource, choice, ini_switch, policy_of
-from pytest_kerntune.values import SCOPES, parse_choice
+from pytest_kerntune.setting import Option, SettingSource, ini_switch, policy_of
+from pytest_kerntune.values import SCOPES, member_of, one_of, parse_limit, parse_targets, parse_update
 
 if TYPE_CHECKING:
     from kerntune.gate.api import Settings
@@ -26,7 +23,7 @@ if TYPE_CHECKING:
 
 GROUP = "kerntune"
 
-OPTIONS = (
+FLAGS = (
     Option(
         "--kerntune", "kerntune", "Tune the kernels of tests that use `autotune`, time them, compare with baselines."
     ),
@@ -92,14 +89,6 @@ OPTIONS = (
         "auto|frozen|force",
     ),
     Option(
-        "--kerntune-benchmark-json",
-        "",
-        "Write the times to FILE in pytest-benchmark's form, for `pytest-benchmark compare`; --benchmark-save, "
-        "-autosave, -json, -compare and -histogram have them as well.",
-        "FILE",
-        output=True,
-    ),
-    Option(
         "--kerntune-cache-dir", "kerntune_cache_dir", "Folder of the tuning cache (default: the user's cache).", "DIR"
     ),
     Option(
@@ -129,67 +118,37 @@ OPTIONS = (
         "",
         "Without a GPU: run the kernels in Triton's interpreter at small shapes, and check their numbers only.",
     ),
-    Option(
-        "",
-        "kerntune_interpret_limit",
-        "Under --kerntune-interpret: seconds of one launch after which its test fails (default: 60; 0: no limit).",
-    ),
-    Option(
-        "",
-        "kerntune_spread",
-        "Under pytest-xdist: give each worker another GPU of this host as its first (on, default), or leave the "
-        "mapping to the project (off).",
-    ),
-    Option(
-        "",
-        "kerntune_turns",
-        "Under pytest-xdist, where workers share a GPU: which tests wait while another worker measures there: all "
-        "(default), marked (those with autotune, or marked gpu or cuda), or off.",
-    ),
     Option("--kerntune-export", "", "", "DIR"),
-    Option("", "kerntune_floor", "A slowdown smaller than this never fails: nanoseconds, or 500ns, 0.5us, 1ms."),
-    Option(
-        "",
-        "kerntune_verify",
-        "Which candidates have to write what others write: winner (default), finalists, all, bitwise (all, to the "
-        "bit) or off.",
-    ),
-    Option(
-        "",
-        "kerntune_verify_ignore",
-        "Arguments that are not compared for it, as 'partials kernel.counts': their content depends on the config.",
-    ),
-    Option(
-        "",
-        "kerntune_static_prune",
-        "Candidates that aren't run, by what they compile to: any of spills, occupancy, model and a share to keep, as "
-        "'spills 50%%' (default: none).",
-    ),
-    Option("", "kerntune_scope", "What is timed: kernels (default: the recorded launches) or op (the whole call)."),
-    Option(
-        "",
-        "kerntune_static",
-        "Rules of the static gate, as 'registers=0.1 spills=warn occupancy=warn:20% all': a share, fail, warn or off; "
-        "all: every candidate config is compiled.",
-    ),
-    Option(
-        "",
-        "kerntune_numerics",
-        "Which change of results, against those of the baseline's code on the same memory, fails: none (report, "
-        "default), any (bitwise), one of more than so many representable numbers (ulp:2) or of more than this share "
-        "(rtol:1e-5). off compares nothing.",
-    ),
-    Option("", "kerntune_anchor_tolerance", "Slower by more than this since the anchor fails: 0.05 or 5% (default)."),
-    Option(
-        "",
-        "kerntune_metrics",
-        "Exactly what is gated on a GPU, as 'time registers=10% spills': of time (default), registers, spills, "
-        "shared_memory, binary_size, instructions, with the growth that is allowed.",
-    ),
-    Option(
-        "", "kerntune_outcomes", "What verdicts do to a test: pass, warn or fail, as 'drifted=fail regressed=warn'."
-    ),
 )
+
+INI_KEYS = {
+    "kerntune_interpret_limit": "Under --kerntune-interpret: seconds of one launch after which its test fails "
+    "(default: 60; 0: no limit).",
+    "kerntune_spread": "Under pytest-xdist: give each worker another GPU of this host as its first (on, default), or "
+    "leave the mapping to the project (off).",
+    "kerntune_turns": "Under pytest-xdist, where workers share a GPU: which tests wait while another worker measures "
+    "there: all (default), marked (those with autotune, or marked gpu or cuda), or off.",
+    "kerntune_floor": "A slowdown smaller than this never fails: nanoseconds, or 500ns, 0.5us, 1ms.",
+    "kerntune_verify": "Which candidates have to write what others write: winner (default), finalists, all, bitwise "
+    "(all, to the bit) or off.",
+    "kerntune_verify_ignore": "Arguments that are not compared for it, as 'partials kernel.counts': their content "
+    "depends on the config.",
+    "kerntune_static_prune": "Candidates that aren't run, by what they compile to: any of spills, occupancy, model "
+    "and a share to keep, as 'spills 50%%' (default: none).",
+    "kerntune_scope": "What is timed: kernels (default: the recorded launches) or op (the whole call).",
+    "kerntune_static": "Rules of the static gate, as 'registers=0.1 spills=warn occupancy=warn:20% all': a share, "
+    "fail, warn or off; all: every candidate config is compiled.",
+    "kerntune_numerics": "Which change of results, against those of the baseline's code on the same memory, fails: "
+    "none (report, default), any (bitwise), one of more than so many representable numbers (ulp:2) or of more than "
+    "this share (rtol:1e-5). off compares nothing.",
+    "kerntune_anchor_tolerance": "Slower by more than this since the anchor fails: 0.05 or 5% (default).",
+    "kerntune_metrics": "Exactly what is gated on a GPU, as 'time registers=10% spills': of time (default), "
+    "registers, spills, shared_memory, binary_size, instructions, with the growth that is allowed.",
+    "kerntune_outcomes": "What verdicts do to a test: pass, warn or fail, as 'drifted=fail regressed=warn'.",
+}
+"""How cases are judged: keys of the ini file without a flag, and their help."""
+
+OPTIONS = (*FLAGS, *(Option("", key, text) for key, text in INI_KEYS.items()))
 
 
 PART_OF_ANOTHER = "pytest_kerntune.unattended"
@@ -215,7 +174,6 @@ class Options:
     targets: tuple[str, ...]
     cache_dir: Path | None
     json: Path | None
-    benchmark_json: Path | None
     baselines_ref: str = ""
     against: str = ""
     anchor: str = ""
@@ -252,7 +210,7 @@ class Options:
     """The folder of the baselines in that revision."""
 
     @property
-    def yardstick_name(self) -> str:
+    def reference_name(self) -> str:
         """The revision that this run is held against; empty for the project's own baselines."""
         return self.baselines_ref or self.against
 
@@ -286,24 +244,7 @@ def add_options(parser: pytest.Parser) -> None:
     """Register every option: its flag, its ini key, or both."""
     group = parser.getgroup(GROUP, "Triton kernels: tuning and speed baselines")
     for option in OPTIONS:
-        if option.flag:
-            _add_flag(group, option)
-        if option.ini:
-            ini_help = option.help.replace("%%", "%")
-            said = f"Default of {option.flag}: {ini_help}" if option.flag else ini_help
-            if option.flag and option.switch:
-                parser.addini(option.ini, said, type="bool", default=False)
-            else:
-                parser.addini(option.ini, said, type="string", default="")
-
-
-def _add_flag(group: pytest.OptionGroup, option: Option) -> None:
-    shown = option.help or argparse.SUPPRESS
-    if option.switch:
-        group.addoption(option.flag, action="store_true", default=False, help=shown)
-    else:
-        bare = {"nargs": "?", "const": option.bare} if option.bare else {}
-        group.addoption(option.flag, default=None, metavar=option.metavar, help=shown, **bare)
+        option.register(parser, group)
 
 
 def enabled(config: pytest.Config, given: argparse.Namespace | None = None) -> bool:
@@ -359,18 +300,9 @@ def _resolve(source: SettingSource, ci: bool) -> Options:
     from kerntune.gate.project import DEFAULT_BASELINES  # reads ini files of many kinds; a run without kerntune doesn't
 
     export = source.path("--kerntune-export")
-    update = Update.ALL if export else source.read("--kerntune-update", choice(Update), Update.NONE)
+    update = Update.ALL if export else source.read("--kerntune-update", parse_update, Update.NONE)
     ref, against = ("", "") if export else _revisions(source, update)
-    json, benchmark_json = source.file("--kerntune-json"), source.file("--kerntune-benchmark-json")
-    if benchmark_json is not None:
-        require()
-    html, summary = source.file("--kerntune-html"), source.file("--kerntune-summary")
-    files = {
-        "--kerntune-json": json,
-        "--kerntune-benchmark-json": benchmark_json,
-        "--kerntune-html": html,
-        "--kerntune-summary": summary,
-    }
+    files = {flag: source.file(flag) for flag in ("--kerntune-json", "--kerntune-html", "--kerntune-summary")}
     _refuse_same(files)
     baselines = source.path("--kerntune-baselines") or source.root / DEFAULT_BASELINES
     reference = _reference(source, ref or against)
@@ -379,26 +311,25 @@ def _resolve(source: SettingSource, ci: bool) -> Options:
         root=source.root,
         baselines=baselines,
         update=update,
-        tune=source.read("--kerntune-tune", _mode, TuneMode.AUTO),
+        tune=source.read("--kerntune-tune", member_of(TuneMode, GATE_MODES), TuneMode.AUTO),
         policy=policy_of(source, update, ci and not against),
-        scope=source.read("kerntune_scope", lambda text, where: parse_choice(text, SCOPES, where), SCOPES[0]),
-        targets=source.read("--kerntune-target", _targets, ()),
+        scope=source.read("kerntune_scope", one_of(SCOPES), SCOPES[0]),
+        targets=source.read("--kerntune-target", parse_targets, ()),
         cache_dir=source.folder("--kerntune-cache-dir"),
-        json=json,
-        benchmark_json=benchmark_json,
+        json=files["--kerntune-json"],
+        html=files["--kerntune-html"],
+        summary=files["--kerntune-summary"],
         baselines_ref=ref,
         against=against,
         reference=reference,
         reference_baselines=baselines if reference is None or named else reference.baselines,
         anchor="" if export else _anchor(source, baselines, reference),
-        interpret_limit=source.read("kerntune_interpret_limit", _limit, INTERPRET_LIMIT),
+        interpret_limit=source.read("kerntune_interpret_limit", parse_limit, INTERPRET_LIMIT),
         profile=source.path("--kerntune-profile"),
         export=export,
         history=_history(source),
-        spread=source.read("kerntune_spread", lambda text, where: parse_choice(text, ON_OFF, where), "on") == "on",
-        turns=source.read("kerntune_turns", choice(TurnTaking), TurnTaking.ALL),
-        html=html,
-        summary=summary,
+        spread=source.read("kerntune_spread", one_of(ON_OFF), "on") == "on",
+        turns=source.read("kerntune_turns", member_of(TurnTaking), TurnTaking.ALL),
     )
 
 
@@ -408,10 +339,6 @@ def _refuse_same(files: Mapping[str, Path | None]) -> None:
     for flag, path in files.items():
         if path is not None and first.setdefault(path, flag) != flag:
             raise UsageError(f"{first[path]} and {flag} both name {path}: give them two files")
-
-
-def _mode(text: str, where: str) -> TuneMode:
-    return TuneMode(parse_choice(text, tuple(mode.value for mode in GATE_MODES), where))
 
 
 def _history(source: SettingSource) -> str:
@@ -463,22 +390,3 @@ def _anchor(source: SettingSource, baselines: Path, reference: ReferenceSettings
         return ""
     there = folder.is_dir() if reference is None else reference.has_folder(folder)
     return str(folder) if there else text
-
-
-def _limit(text: str, where: str) -> float:
-    try:
-        seconds = float(text)
-    except ValueError:
-        seconds = math.nan
-    if not 0 <= seconds <= threading.TIMEOUT_MAX:
-        raise UsageError(f"{where} is {text!r}; give seconds, 0 for no limit")
-    return seconds
-
-
-def _targets(text: str, where: str) -> tuple[str, ...]:
-    from kerntune.base.device import Target
-
-    try:
-        return tuple(dict.fromkeys(str(Target.parse(part)) for part in text.split(",") if part.strip()))
-    except UsageError as exc:
-        raise UsageError(f"{where}: {exc}") from None

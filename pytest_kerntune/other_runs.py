@@ -1,4 +1,4 @@
-"""Runs that a run starts in processes of their own: for a git revision's baselines, and for further targets.
+"""Runs that a run starts in processes of their own: for a git revision's baselines, and for other targets.
 
 Reference baselines of a revision are its stored ones, or its code is compiled and recorded today. Of several targets
 without a GPU the first is this run's; each other one's tests run in a process of their own.
@@ -40,20 +40,20 @@ LINES = 30
 
 
 @dataclass(frozen=True)
-class Yard:
+class Reference:
     """The folder of the baselines that a run is held against, and what its reader should know of it."""
 
     folder: Path
     remark: str = ""
 
 
-def yardstick(config: pytest.Config, options: Options, into: Path, targets: Sequence[str] = ()) -> Yard:
+def reference_folder(config: pytest.Config, options: Options, into: Path, targets: Sequence[str] = ()) -> Reference:
     """What the revision of ``options`` gives, written under ``into``.
 
     ``targets`` are those that this run compiles for without a GPU: a base's run has no baselines that would know them.
     """
     if options.baselines_ref:
-        return Yard(git.extract(options.baselines_ref, options.reference_baselines, into, options.root))
+        return Reference(git.extract(options.baselines_ref, options.reference_baselines, into, options.root))
     with git.worktree(options.against, options.root) as root:
         return export(config, root, git.top_of(options.root), into / "base", targets)
 
@@ -63,7 +63,7 @@ def anchor_folder(options: Options, into: Path) -> Path:
 
     With a revision as the reference the anchor's folder is taken from there as well: a change must not alter it either.
     """
-    folder, ref = Path(options.anchor), options.yardstick_name
+    folder, ref = Path(options.anchor), options.reference_name
     if not folder.is_absolute():
         return _anchor_of(options.anchor, options.reference_baselines, into, options.root)
     inside = ref and git.name_in(git.top_of(options.root), folder) is not None
@@ -79,12 +79,12 @@ def _anchor_of(ref: str, baselines: Path, into: Path, root: Path) -> Path:
         ) from None
 
 
-def export(config: pytest.Config, root: Path, top: Path, into: Path, targets: Sequence[str]) -> Yard:
+def export(config: pytest.Config, root: Path, top: Path, into: Path, targets: Sequence[str]) -> Reference:
     """Run the same tests in the worktree ``root`` of the repository ``top``, in a process of its own."""
     into.mkdir(parents=True, exist_ok=True)
     tests = counterparts(config, root, top)
     if not tests:
-        return Yard(into, "the base has none of these tests, so every case is NEW")
+        return Reference(into, "the base has none of these tests, so every case is NEW")
     command = [sys.executable, "-m", "pytest", *plugin_args(), "--kerntune", f"--kerntune-export={into}"]
     command += ["-q", "-p", "no:cacheprovider", "--continue-on-collection-errors", *_selection(config)]
     command += [*([f"{TARGET}={','.join(targets)}"] if targets else []), *tests]
@@ -96,7 +96,7 @@ def export(config: pytest.Config, root: Path, top: Path, into: Path, targets: Se
     if done.returncode not in FINE:
         tail = "\n".join((done.stdout + done.stderr).strip().splitlines()[-LINES:])
         raise UsageError(f"--kerntune-against: the tests of the base ended with code {done.returncode}:\n{tail}")
-    return Yard(into, "" if done.returncode == pytest.ExitCode.OK else f"{FAILED}: {_last_line(done.stdout)}")
+    return Reference(into, "" if done.returncode == pytest.ExitCode.OK else f"{FAILED}: {_last_line(done.stdout)}")
 
 
 def _last_line(text: str) -> str:
@@ -146,13 +146,13 @@ LOOKING = ("collectonly", "showfixtures", "show_fixtures_per_test", "setupplan")
 
 
 @dataclass(frozen=True)
-class Further:
-    """The results of the runs for further targets, by target; and which tests of this process have reported them."""
+class ExtraTargets:
+    """The results of the runs for other targets, by target; and which tests of this process have reported them."""
 
     runs: Mapping[str, RunReport] = field(default_factory=dict)
 
     def results(self, nodeid: str) -> list[CaseResult]:
-        """What a test came to for the further targets. One that fails there by itself is INCOMPLETE and fails."""
+        """What a test came to for the other targets. One that fails there by itself is INCOMPLETE and fails."""
         found: list[CaseResult] = []
         for target, run in self.runs.items():
             found += _results(nodeid, target, run)
@@ -166,7 +166,7 @@ class Further:
 
     @property
     def stale(self) -> list[CaseResult]:
-        """The stale baselines of the further targets."""
+        """The stale baselines of the other targets."""
         return [r for run in self.runs.values() for r in run.results if r.verdict is Verdict.STALE]
 
     @property
@@ -185,8 +185,8 @@ def runs_tests(config: pytest.Config) -> bool:
     return not any(getattr(config.option, name, False) for name in LOOKING)
 
 
-def run_further(config: pytest.Config, targets: Sequence[str], into: Path) -> Path:
-    """Run this run's tests once for each target; ``into``, under which :func:`read_further` finds what they say.
+def run_extra_targets(config: pytest.Config, targets: Sequence[str], into: Path) -> Path:
+    """Run this run's tests once for each target; ``into``, under which :func:`read_extra_targets` finds what they say.
 
     :class:`KerntuneError` if such a run breaks off.
     """
@@ -195,9 +195,9 @@ def run_further(config: pytest.Config, targets: Sequence[str], into: Path) -> Pa
     return into
 
 
-def read_further(targets: Sequence[str], folder: Path) -> Further:
-    """What :func:`run_further` left for ``targets``."""
-    return Further({t: read_run(_json(folder / t.replace(":", "-"))) for t in targets})
+def read_extra_targets(targets: Sequence[str], folder: Path) -> ExtraTargets:
+    """What :func:`run_extra_targets` left for ``targets``."""
+    return ExtraTargets({t: read_run(_json(folder / t.replace(":", "-"))) for t in targets})
 
 
 def _run(config: pytest.Config, target: str, into: Path) -> None:

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
 
 GATE_NAME = "kerntune_gate"
+END_NAME = "kerntune_end"
 GATE: pytest.StashKey[Gate] = pytest.StashKey()
 """On the config, under ``--kerntune`` only."""
 NUMERICS_NAME = "kerntune_numerics"
@@ -59,8 +60,9 @@ def pytest_configure(config: pytest.Config) -> None:
     config.add_cleanup(partial(collect_again, config))  # called after those of plugins that are configured later
     from pytest_kerntune.session import Gate  # heavier: numpy and the report
 
-    config.stash[GATE] = Gate(config, options.resolve(config))
-    config.pluginmanager.register(config.stash[GATE], GATE_NAME)
+    config.stash[GATE] = gate = Gate(config, options.resolve(config))
+    config.pluginmanager.register(gate, GATE_NAME)
+    config.pluginmanager.register(gate.end, END_NAME)
 
 
 def pytest_unconfigure(config: pytest.Config) -> None:
@@ -68,6 +70,7 @@ def pytest_unconfigure(config: pytest.Config) -> None:
         config.pluginmanager.unregister(config.stash[NUMERICS])
         del config.stash[NUMERICS]
     if GATE in config.stash:
+        config.pluginmanager.unregister(config.stash[GATE].end)
         config.pluginmanager.unregister(config.stash[GATE])
         del config.stash[GATE]
 

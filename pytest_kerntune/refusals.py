@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import difflib
 import functools
-import importlib.util
 import inspect
 import os
 import re
@@ -126,16 +125,6 @@ def _parameters(method: Any) -> tuple[str, ...]:
 
 
 FIXTURE = "benchmark"
-
-EXTRA = 'pip install "kerntune[benchmark]"'
-"""What brings pytest-benchmark. It is no dependency: installed, it prints a header line and makes a folder in every
-run, and a run without ``--kerntune`` is to be as if there were no kerntune."""
-
-
-def require() -> None:
-    """:class:`UsageError` unless pytest-benchmark is installed; ``-p no:benchmark`` doesn't matter."""
-    if importlib.util.find_spec("pytest_benchmark") is None:
-        raise UsageError(f"--kerntune-benchmark-json: pytest-benchmark writes that, and is not installed: {EXTRA}")
 
 
 def run_once(fixture: object) -> None:

@@ -22,7 +22,7 @@ import pytest
 from kerntune.base.folders import TemporaryFolder
 
 
-class Aside:
+class RunFolders:
     """The folders of this process. A worker is handed what its controller made."""
 
     def __init__(self, config: pytest.Config) -> None:

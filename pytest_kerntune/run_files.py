@@ -1,34 +1,24 @@
-"""The files that a run leaves: its JSON, a file of pytest-benchmark, the HTML report, summaries and annotations.
-
-Kernels' times are put among pytest-benchmark's own, in its storage and its comparisons. Its file is made without its
-session, too: ``-p no:benchmark`` and xdist make no difference.
-"""
+"""What a run leaves: its JSON, kernels' times among pytest-benchmark's own, the HTML report, and annotations."""
 
 from __future__ import annotations
 
 import datetime
-import importlib.metadata
 import os
 import platform
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 import pytest
 
 import kerntune
 from kerntune.base.case_result import CaseResult
-from kerntune.base.codec import to_json, write_atomic
 from kerntune.errors import HistoryError
 from kerntune.gate.report import Origin, RunReport, counts
 from pytest_kerntune.options import Options
 from pytest_kerntune.payload import Collected
-
-if TYPE_CHECKING:
-    from kerntune.base.case_result import CaseResult
-    from pytest_kerntune.payload import Collected
 
 
 def run_report(
@@ -152,41 +142,6 @@ def _extra(result: CaseResult) -> dict[str, Any]:
     if result.shares:
         extra["shares"] = [[x.kernel, x.share] for x in result.shares]
     return extra
-
-
-def write_benchmark_json(path: Path, collected: Collected) -> None:
-    """Write the timed results of a run; :class:`~kerntune.errors.StoreError` if the file can't be written."""
-    write_atomic(path, to_json(benchmark_json(collected)))
-
-
-def has_times(collected: Collected) -> bool:
-    """Whether there is anything for the document: an empty list would look like a run without tests."""
-    return any(times_of(r) for r in collected.results)
-
-
-def benchmark_json(collected: Collected) -> dict[str, Any]:
-    """The document: one benchmark per result that has a time."""
-    return {
-        "machine_info": _machine(collected.results),
-        "commit_info": {},
-        "benchmarks": [b.as_dict(include_data=True) for b in benchmarks(collected)],
-        "datetime": datetime.datetime.now(datetime.timezone.utc).isoformat(),
-        "version": importlib.metadata.version("pytest-benchmark"),
-    }
-
-
-def _machine(results: Sequence[CaseResult]) -> dict[str, Any]:
-    """What pytest-benchmark compares machines by, with the GPU as the processor that was timed."""
-    devices = sorted({r.device for r in results if r.device})
-    return {
-        "node": platform.node(),
-        "machine": platform.machine(),
-        "system": platform.system(),
-        "release": platform.release(),
-        "python_implementation": platform.python_implementation(),
-        "python_version": platform.python_version(),
-        "cpu": {"brand_raw": ", ".join(devices) or platform.processor()},
-    }
 
 
 Locations = Mapping[str, "tuple[str, int | None, str]"]

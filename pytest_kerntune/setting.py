@@ -20,7 +20,8 @@ from kerntune.base.policy import Missing, Outcome, Policy, StaticPrune, Update, 
 from kerntune.errors import UsageError
 from pytest_kerntune.values import (
     VERIFY,
-    parse_choice,
+    member_of,
+    one_of,
     parse_floor,
     parse_metrics,
     parse_names,
@@ -56,7 +57,20 @@ class Option:
     @property
     def switch(self) -> bool:
         """Whether it is on or off."""
-        return not self.metavar
+        return bool(self.flag) and not self.metavar
+
+    def register(self, parser: pytest.Parser, group: pytest.OptionGroup) -> None:
+        """Add the flag to ``group``, and the ini key."""
+        shown = self.help or argparse.SUPPRESS
+        if self.switch:
+            group.addoption(self.flag, action="store_true", default=False, help=shown)
+        elif self.flag:
+            bare = {"nargs": "?", "const": self.bare} if self.bare else {}
+            group.addoption(self.flag, default=None, metavar=self.metavar, help=shown, **bare)
+        if self.ini:
+            said = f"Default of {self.flag}: {self.help}" if self.flag else self.help
+            kind, default = ("bool", False) if self.switch else ("string", "")
+            parser.addini(self.ini, said.replace("%%", "%"), type=kind, default=default)  # type: ignore[arg-type]
 
 
 class SettingSource:
@@ -149,29 +163,13 @@ def _ini_value(config: pytest.Config, name: str, hint: str = "") -> object:
         raise pytest.UsageError(f"ini key {name}: {exc}{hint}") from None
 
 
-def choice(kind: type[T]) -> Callable[[str, str], T]:
-    """A parser for the words of an enum."""
-
-    def parse(text: str, where: str) -> T:
-        if kind is Update and text not in _UPDATES:
-            raise UsageError(
-                f"{where}: {text!r} is none of {', '.join(_UPDATES)}; the flag alone means all, a path may follow it"
-            )
-        return kind(parse_choice(text, tuple(x.value for x in kind), where))  # type: ignore[attr-defined, call-arg]
-
-    return parse
-
-
-_UPDATES = tuple(u.value for u in Update if u is not Update.NONE)
-
-
 def policy_of(source: SettingSource, update: Update, ci: bool) -> Policy:
     """What the command line and the ini file say of it."""
     plain = Policy()
     return Policy(
         tolerance=source.read("--kerntune-tolerance", parse_tolerance, plain.tolerance),
         floor_ns=source.read("kerntune_floor", parse_floor, plain.floor_ns),
-        verify=source.read("kerntune_verify", lambda text, where: parse_choice(text, VERIFY, where), plain.verify),
+        verify=source.read("kerntune_verify", one_of(VERIFY), plain.verify),
         verify_ignore=source.read("kerntune_verify_ignore", parse_names, plain.verify_ignore),
         static_prune=source.read("kerntune_static_prune", StaticPrune.parse, plain.static_prune),
         missing=_missing(source, update, ci),
@@ -196,7 +194,7 @@ def _outcomes(source: SettingSource) -> dict[Verdict, Outcome]:
 def _missing(source: SettingSource, update: Update, ci: bool) -> Missing:
     """An update that writes new cases implies ``record``; saying otherwise in the same command contradicts it."""
     writes_new = update in (Update.ALL, Update.NEW)
-    missing = source.read("--kerntune-missing", choice(Missing), None)
+    missing = source.read("--kerntune-missing", member_of(Missing), None)
     if not writes_new:
         return missing or (Missing.FAIL if ci else Missing.RECORD)
     if missing not in (None, Missing.RECORD) and source.on_command_line("--kerntune-missing"):

@@ -9,14 +9,15 @@ from __future__ import annotations
 import math
 import os
 import re
-from collections.abc import Iterable, Mapping, Sequence
+import threading
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from enum import Enum
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import pytest
 
 from kerntune.base.policy import (
-    FORMER_NAMES,
     MAPPABLE,
     METRIC_TOLERANCES,
     METRICS,
@@ -31,6 +32,8 @@ from kerntune.base.policy import (
     Verdict,
 )
 from kerntune.errors import UsageError
+
+E = TypeVar("E", bound=Enum)
 
 SCOPES = ("kernels", "op")
 """``kernels``: the recorded Triton launches are timed on the device. ``op``: the whole call is."""
@@ -70,11 +73,40 @@ def parse_floor(value: object, where: str) -> float:
     return number * _NS[match[2]]
 
 
+def parse_limit(text: str, where: str) -> float:
+    """Seconds that a thread can wait; 0 for no limit."""
+    seconds = _number(text)
+    if seconds is None or not 0 <= seconds <= threading.TIMEOUT_MAX:
+        raise UsageError(f"{where} is {text!r}; give seconds, 0 for no limit")
+    return seconds
+
+
+def parse_targets(text: str, where: str) -> tuple[str, ...]:
+    """Targets with commas between them, each once."""
+    from kerntune.base.device import Target
+
+    try:
+        return tuple(dict.fromkeys(str(Target.parse(part)) for part in text.split(",") if part.strip()))
+    except UsageError as exc:
+        raise UsageError(f"{where}: {exc}") from None
+
+
 def parse_choice(value: object, choices: Sequence[str], where: str) -> str:
     """One of ``choices``."""
     if not isinstance(value, str) or value not in choices:
         raise UsageError(f"{where}: {value!r} is none of {', '.join(choices)}")
     return value
+
+
+def one_of(choices: Sequence[str]) -> Callable[[object, str], str]:
+    """A parser of one of ``choices``."""
+    return lambda value, where: parse_choice(value, choices, where)
+
+
+def member_of(kind: type[E], among: Iterable[E] = ()) -> Callable[[object, str], E]:
+    """A parser of an enum's members, by default of all: themselves or their words."""
+    words = [member.value for member in among or kind]
+    return lambda value, where: kind(parse_choice(value.value if isinstance(value, kind) else value, words, where))
 
 
 def parse_names(value: object, where: str) -> tuple[str, ...]:
@@ -146,7 +178,7 @@ def parse_metrics(value: object, where: str) -> Metrics:
     alone has its default tolerance (:data:`kerntune.base.policy.METRIC_TOLERANCES`). Figures are named as the static
     gate's rules are.
     """
-    named = {FORMER_NAMES.get(str(name), name): share for name, share in _pairs(value).items()}
+    named = _pairs(value)
     if not named:
         raise UsageError(f"{where}: {value!r} names no metrics; write some of {', '.join(METRICS)}")
     for name, share in named.items():
@@ -161,7 +193,8 @@ def parse_outcomes(value: object, where: str) -> dict[Verdict, Outcome]:
     named = _pairs(value)
     if not named:
         raise UsageError(f"{where}: {value!r} maps no verdict; write for example {{'DRIFTED': 'fail'}}")
-    return {_verdict(name, where): _outcome(found, f"{where}, {name}") for name, found in named.items()}
+    outcome = member_of(Outcome)
+    return {_verdict(name, where): outcome(found, f"{where}, {name}") for name, found in named.items()}
 
 
 def _pairs(value: object) -> dict[object, object]:
@@ -185,11 +218,6 @@ def _verdict(name: object, where: str) -> Verdict:
         raise UsageError(f"{where}: what NEW does is for missing= (--kerntune-missing) to say")
     known = [v.value for v in MAPPABLE]
     return Verdict(text if text in known else parse_choice(str(name), known, where))
-
-
-def _outcome(found: object, where: str) -> Outcome:
-    text = found.value if isinstance(found, Outcome) else found
-    return Outcome(parse_choice(text, [o.value for o in Outcome], where))
 
 
 EVERY_CONFIG = "all"
@@ -221,7 +249,6 @@ def _words(text: str) -> dict[str, object]:
 
 
 def _name(name: object, where: str) -> str:
-    name = FORMER_NAMES.get(str(name), name)
     if name not in STATIC_RULES:
         raise UsageError(f"{where}: there is no rule {name!r}; there are {', '.join(STATIC_RULES)}, and {EVERY_CONFIG}")
     return str(name)
@@ -244,6 +271,16 @@ def _rule(name: str, value: object, where: str) -> StaticRule:
 
 UPDATE = "--kerntune-update"
 MODES = tuple(u.value for u in Update if u is not Update.NONE)
+
+
+def parse_update(text: str, where: str) -> Update:
+    """What a run writes anew; none is said by leaving the flag out."""
+    if text not in MODES:
+        raise UsageError(
+            f"{where}: {text!r} is none of {', '.join(MODES)}; the flag alone means all, a path may follow it"
+        )
+    return Update(text)
+
 
 _WORD = re.compile(r"[A-Za-z]+")
 """What may be a misspelt mode."""

@@ -145,6 +145,7 @@ EXPORTS = {
         "gpu_target",
         "has_one_device",
         "heuristic_layers",
+        "heuristic_values",
         "includes_files",
         "interprets",
         "is_compiled_kernel",
@@ -188,7 +189,7 @@ EXPORTS = {
         "same_assembler",
         "without_line_info",
     },
-    "kerntune.kernels.dispatch": {"LaunchPath", "Ran", "prepare_front"},
+    "kerntune.kernels.dispatch": {"LaunchPath", "LaunchOutcome", "compile_front"},
     "kerntune.compiling": set(),
     "kerntune.gate.api": {"Call", "Checked", "Session", "Settings", "compare_reference", "open_session"},
     "kerntune.gpu.interpreter": {"Interpreter", "limit_of"},
@@ -727,7 +728,7 @@ DOTTED = re.compile(r"(?:pytest_)?kerntune/[\w/]+\.(?!(?:py|c|h|json|md)$)[A-Za-
 
 
 def texts() -> Iterator[tuple[str, str]]:
-    named = [ROOT / name for name in TEXTS] + sorted((ROOT / "docs").glob("*.md"))
+    named = [ROOT / name for name in TEXTS] + sorted((ROOT / "docs").rglob("*.md"))
     for folder in ("kerntune", "pytest_kerntune"):
         named += [p for p in sorted((ROOT / folder).rglob("*")) if p.suffix in (".py", ".c")]
     for path in named:

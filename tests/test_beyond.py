@@ -24,7 +24,7 @@ from kerntune.tuning import context, tuned_call
 from kerntune.tuning import tuner as tuner_module
 from kerntune.tuning.cache import WinnerCache
 from kerntune.tuning.tune_call import tune_call
-from kerntune.tuning.tuning_result import Tuned
+from kerntune.tuning.tuning_result import TuningResult
 
 FIRST, ADDED = 7, 1
 
@@ -98,7 +98,7 @@ def table_of(backend: FakeBackend, count: int = 3) -> tuple[torch.Tensor, list[t
     return table, targets
 
 
-def tuned_by(kernel: Any, backend: FakeBackend, *args: Any, grid: Any = by_group) -> Tuned:
+def tuned_by(kernel: Any, backend: FakeBackend, *args: Any, grid: Any = by_group) -> TuningResult:
     capture = Capture(backend, COMPILER, thread=threading.get_ident())
     return tune_call(capture, capture.site_of(kernel, args, {"grid": grid}))
 

@@ -161,8 +161,8 @@ def test_versions_of_triton_and_torch_agree() -> None:
 
 
 def test_what_is_said_of_the_matrix_is_what_was_run() -> None:
-    """The limits name the series and Pythons in the last results of ``make torch-matrix``, with their date. The newest is
-    among them, and nothing failed in any."""
+    """The limits name the series and Pythons in the last results of ``make torch-matrix``, with their date. The newest
+    is among them, and nothing failed in any."""
     runs = json.loads((ROOT / "benchmarks/results/torch_matrix.json").read_text())["runs"]
     pythons: dict[str, list[str]] = {}
     for run in runs:

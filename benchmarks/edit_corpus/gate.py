@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -39,6 +39,18 @@ class Gate:
                 }
             except Exception as exc:  # a test that fails for another reason
                 yield {**about, "verdict": "ERROR", "findings": [f"{type(exc).__name__}: {exc}"], "notes": []}
+
+    def held(self, name: str, before: str, edited: Sequence[tuple[str, str]]) -> list[dict[str, Any]]:
+        """A row for each of the ``edited`` texts by its name, all held against one baseline, of ``before``."""
+        nodeid = f"tests/test_{name}.py::test_{name}"
+        self._check(nodeid, load(before, name, self._folder)).commit()
+        rows = []
+        for edit, text in edited:
+            try:
+                rows.append({"edit": edit, **_said(self._check(nodeid, load(text, name, self._folder)).results[0])})
+            except Exception as exc:  # a test that fails for another reason
+                rows.append({"edit": edit, "verdict": "ERROR", "findings": [f"{type(exc).__name__}: {exc}"]})
+        return rows
 
     def launches(self, kernel: str, text: str) -> tuple[LaunchStatic, ...]:
         """What a side launches, as a baseline would have it."""

@@ -178,8 +178,7 @@ def use_gate(places: Places) -> None:
             stored_configs(own, CUDA90, today.case, today.fingerprint)
             own.known_arguments(CUDA90, today.case)
         with contextlib.suppress(KerntuneError):
-            before = own.read_time(own.folder / path.relative_to(good.folder)) if isinstance(today, TimeBaseline) else (
-                own.read_static(own.folder / path.relative_to(good.folder)))  # fmt: skip
+            before = own.read(own.folder / path.relative_to(good.folder))
             if before is not None:
                 _compare(before, today)
     backend: Any = type("Backend", (), {"gpu": None, "spec": spec, "targets": (CUDA90,)})

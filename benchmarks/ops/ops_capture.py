@@ -6,7 +6,7 @@ Both packages as the package index has them, unedited. Without ``--gpu`` on kern
 on the GPU, where every launch also really runs. Each launch is recorded with kernel, grid, config, specialization and
 the code identity of what it compiles to. Autotuned kernels are not tuned: on both sides the first config runs that
 pruning leaves and the device takes. ``--install`` calls ``kerntune.install()`` before the packages are imported, which
-must change nothing here. ``ops_compare.py`` compares two such files.
+must change nothing here.
 
 The ops are shared by ``--jobs`` processes, each with a few at a time: one that dies costs its current op only.
 """

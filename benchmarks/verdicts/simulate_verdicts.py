@@ -40,8 +40,8 @@ from kerntune.timing.paired_processes import (
     PROCESS_BIAS,
     PROCESSES,
     UNKNOWN_BIAS,
-    PairedWork,
     compare,
+    paired_work,
 )
 from kerntune.timing.worker.requests import PairReply, PairRequest
 
@@ -183,7 +183,7 @@ def ours(
     """Verdicts of the rule that runs, at the level of a run of one case; ``bias`` is that of a calibration, None
     without one. ``missed`` are the shown intervals, at 99 %, that the truth lies outside of."""
     policy, found = Policy(tolerance=tolerance), Counter[str]()
-    work = PairedWork(EMPTY, EMPTY, (), {})
+    work = paired_work(EMPTY, EMPTY, (), {})
 
     def done(seen: Estimate, a_ns: float) -> bool:
         return settled(seen, policy, a_ns)

@@ -29,7 +29,7 @@ from kerntune.compiling.compiler import Compiler
 from kerntune.gpu.base import Backend
 from kerntune.kernels import compat
 from kerntune.timing.paired import common_plan
-from kerntune.timing.paired_processes import PairedWork
+from kerntune.timing.paired_processes import paired_work
 from kerntune.timing.worker.requests import PairRequest
 
 PROCESS = Path(__file__).with_name("verdict_process.py")
@@ -48,12 +48,12 @@ class Prepared:
 
     case: Case
     sides: dict[str, Recording]
-    work: PairedWork
+    work: PairRequest
 
     def request(self, side: str, amount: int | None = None) -> PairRequest:
         """The base form beside another one, made slower by ``amount``. Blocks and seed come with the command."""
         b = self.sides[side] if amount is None else slowed(self.sides[side], amount, self.case.plant)
-        return PairedWork(self.sides["base"], b, self.work.storages, self.work.artifacts).request(1, 0)
+        return paired_work(self.sides["base"], b, self.work.storages, self.work.artifacts)
 
 
 def prepare(backend: Backend, compiler: Compiler, modules: dict[str, ModuleType], case: Case) -> Prepared:
@@ -81,7 +81,8 @@ def prepare(backend: Backend, compiler: Compiler, modules: dict[str, ModuleType]
     if any(len(plan) != len(storages) for plan, _ in plans.values()):
         raise SystemExit(f"{case.name}: its forms use other memory than the base does")
     sides = {side: x for side, (_, x) in plans.items()}
-    return Prepared(case, sides, PairedWork(sides["base"], sides["base"], storages, artifacts))
+    whole = PairRequest(sides["base"], sides["base"], tuple(storages), artifacts)  # with the artifacts of every form
+    return Prepared(case, sides, whole)
 
 
 class Fresh:

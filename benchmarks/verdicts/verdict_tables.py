@@ -31,11 +31,11 @@ from kerntune.base.recording import Recording
 from kerntune.base.stats import Estimate, hodges_lehmann, median
 from kerntune.gate.decision import Evidence, decide, settled
 from kerntune.gate.replay import CALIBRATION_PROCESSES, calibrate
-from kerntune.timing.paired_processes import BLOCKS, MORE_PROCESSES, PROCESS_BIAS, PROCESSES, PairedWork, compare
+from kerntune.timing.paired_processes import BLOCKS, MORE_PROCESSES, PROCESS_BIAS, PROCESSES, compare, paired_work
 from kerntune.timing.worker.requests import PairReply, PairRequest
 
 EMPTY = Recording(Target.parse("cuda:90"), (), (), (), ())
-WORK = PairedWork(EMPTY, EMPTY, (), {})
+WORK = paired_work(EMPTY, EMPTY, (), {})
 ALL = PROCESSES + MORE_PROCESSES
 
 QUESTIONS = (("twin", 0.02), ("twin", 0.01), ("slow_3", 0.02), ("slow_1_5", 0.01))

@@ -6,7 +6,7 @@ The contract:
   to the next request.
 * It leads a session and a process group of its own: its end takes what it has started along, and Ctrl-C in the
   terminal doesn't reach it.
-* An error names its exit status or signal; what it printed last is kept.
+* An error names its exit status or signal; what it printed last is kept, also after its end.
 * Messages are those of :mod:`kerntune.base.frames`: nothing is pickled.
 """
 
@@ -20,14 +20,14 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from functools import lru_cache
 from pathlib import Path
 from queue import SimpleQueue
-from typing import IO, Any, Generic, TypeVar
+from typing import IO, Any, Generic, Protocol, TypeVar
 
-from kerntune.base.frames import Reader, Timeout, send
+from kerntune.base.frames import Reader, Timeout, encode, write
 from kerntune.errors import PeerClosed, PeerTimeout
 
 T = TypeVar("T")
@@ -35,8 +35,9 @@ T = TypeVar("T")
 END_LIMIT_S = 5.0
 """A killed process is gone after 0.05 s; one whose driver call doesn't return stays, whatever is waited."""
 
-LAST_WORDS = 4000
-"""Bytes of what a process has printed last that are kept."""
+FIRST_WORDS, LAST_WORDS = 8 << 10, 64 << 10
+"""Bytes of what a process has printed first and last that are read. MLIR prints a crashed pass's whole module between
+the cause (``LLVM ERROR: out of memory``) and the pass's name. After the process's end, the last are kept."""
 
 _ROOT = str(Path(__file__).resolve().parents[2])
 
@@ -71,12 +72,37 @@ class ChildEnded(PeerClosed):
         self.signal = -code if code is not None and code < 0 else None
 
 
+class RunningProcess(Protocol):
+    """The part of ``subprocess.Popen`` that :class:`ChildProcess` uses."""
+
+    returncode: Any
+
+    @property
+    def pid(self) -> int:
+        """Its process id, which is its group's."""
+
+    @property
+    def stdin(self) -> IO[bytes] | None:
+        """The pipe that it reads."""
+
+    @property
+    def stdout(self) -> IO[bytes] | None:
+        """The pipe that it writes."""
+
+    def poll(self) -> int | None:
+        """Its exit status if it has ended."""
+
+    def wait(self, timeout: float | None = None) -> int:
+        """Its exit status. ``subprocess.TimeoutExpired`` if it goes on."""
+
+
 class ChildProcess(Generic[T]):
     """One process, whose messages are of ``message_kind``; used by one thread at a time.
 
     ``env`` replaces the environment, and ``pass_fds`` are descriptors that it inherits. With ``from_lasting_thread`` it
     starts at once in a thread that lasts as long as this process; what keeps it from starting is then raised as
-    :class:`ChildEnded` where it is used. Without, it is an ``OSError`` here.
+    :class:`ChildEnded` where it is used. Without, it is an ``OSError`` here. ``fork`` gets the file for its standard
+    error, and gives a process that leads a group already; where it gives None, ``command`` is run.
     """
 
     def __init__(
@@ -86,10 +112,14 @@ class ChildProcess(Generic[T]):
         env: Mapping[str, str] | None = None,
         pass_fds: Sequence[int] = (),
         from_lasting_thread: bool = False,
+        fork: Callable[[IO[bytes]], RunningProcess | None] = lambda errors: None,
     ) -> None:
         self._command, self._kind, self._env, self._pass_fds = command, message_kind, env, pass_fds
+        self._fork = fork
         self._errors: IO[bytes] | None = None
-        self._started: Future[subprocess.Popen[bytes]] = Future()
+        self._printed, self._words = 0, b""
+        self._started: Future[RunningProcess] = Future()
+        self._process: RunningProcess | None = None
         self._messages: Reader[T] | None = None
         self._first: T | None = None
         self._killed = self._ended = False
@@ -97,24 +127,24 @@ class ChildProcess(Generic[T]):
         if from_lasting_thread:
             self._start_from_lasting_thread()
         else:
-            self._started.set_result(self._popen())
+            self._process = self._start()
 
     def _start_from_lasting_thread(self) -> None:
         try:
-            _lasting_thread(os.getpid()).put(self._start)
+            _lasting_thread(os.getpid()).put(self._note_start)
         except RuntimeError:
-            self._start()  # it ends with this thread
+            self._note_start()  # it ends with this thread
 
-    def _start(self) -> None:
+    def _note_start(self) -> None:
         try:
-            self._started.set_result(self._popen())
+            self._started.set_result(self._start())
         except Exception as exc:  # the next use of the process raises it
             self._started.set_exception(exc)
 
-    def _popen(self) -> subprocess.Popen[bytes]:
+    def _start(self) -> RunningProcess:
         self._errors = tempfile.TemporaryFile()  # noqa: SIM115 - closed with the process
         try:
-            return subprocess.Popen(
+            return self._fork(self._errors) or subprocess.Popen(
                 self._command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._errors, env=self._env,
                 pass_fds=self._pass_fds, start_new_session=True,
             )  # fmt: skip
@@ -123,12 +153,20 @@ class ChildProcess(Generic[T]):
             raise
 
     @property
-    def process(self) -> subprocess.Popen[bytes]:
+    def process(self) -> RunningProcess:
         """Once it has started. :class:`ChildEnded` if it can't."""
-        failure = self._started.exception()
-        if failure is not None:
-            raise ChildEnded(f"no process can be started ({failure})")
-        return self._started.result()
+        if self._process is None:
+            failure = self._started.exception()
+            if failure is not None:
+                raise ChildEnded(f"no process can be started ({failure})")
+            self._process = self._started.result()
+        return self._process
+
+    def _if_started(self) -> RunningProcess | None:
+        try:
+            return self.process
+        except ChildEnded:
+            return None
 
     @property
     def pid(self) -> int:
@@ -143,30 +181,26 @@ class ChildProcess(Generic[T]):
         return stdin.fileno()
 
     @property
-    def outbox(self) -> int:
-        """The descriptor that it writes replies to."""
-        stdout = self.process.stdout
-        assert stdout is not None
-        return stdout.fileno()
-
-    @property
     def messages(self) -> Reader[T]:
         """What it writes."""
         if self._messages is None:
-            self._messages = Reader(self.outbox, self._kind)
+            stdout = self.process.stdout
+            assert stdout is not None
+            self._messages = Reader(stdout.fileno(), self._kind)
         return self._messages
 
     @property
     def alive(self) -> bool:
         """Whether it can be asked."""
-        if self._killed or self._ended or self._started.exception() is not None:
+        if self._killed or self._ended:
             return False
-        return self.process.poll() is None
+        process = self._if_started()
+        return process is not None and process.poll() is None
 
-    def ready(self, limit_s: float) -> T:
+    def ready(self, limit_s: float, end_if_late: bool = True) -> T:
         """Its first message, which is waited for once. Errors as of :meth:`ask`."""
         if self._first is None:
-            self._first = self.ask(None, limit_s)
+            self._first = self.ask(None, limit_s, end_if_late)
         return self._first
 
     def ask(self, message: Any, limit_s: float, end_if_late: bool = True) -> T:
@@ -174,10 +208,35 @@ class ChildProcess(Generic[T]):
 
         :class:`ChildEnded` if the process is gone, ``PeerTimeout`` if it is late, ``FrameError`` for what is no
         message. It has been ended then, and after Ctrl-C, which doesn't wait until it is gone. Only one that is late
-        may go on, without ``end_if_late``.
+        may go on, without ``end_if_late``. What :func:`kerntune.base.frames.encode` raises ends nothing.
         """
+        return self.exchange(None if message is None else encode(message), limit_s, end_if_late)
+
+    def exchange(self, frame: bytearray | None, limit_s: float, end_if_late: bool = True) -> T:
+        """As :meth:`ask`, of an encoded message."""
+        with self._ended_by_errors(end_if_late):
+            messages, limit = self.messages, Timeout(limit_s)
+            if frame is not None:
+                write(self.inbox, frame, limit)
+            return messages.receive(limit)
+
+    def tell(self, message: Any, limit_s: float) -> None:
+        """Send a message that has no reply. Errors as of :meth:`ask`."""
+        frame = encode(message)
+        with self._ended_by_errors():
+            write(self.inbox, frame, Timeout(limit_s))
+
+    @contextlib.contextmanager
+    def _ended_by_errors(self, end_if_late: bool = True) -> Iterator[None]:
         try:
-            return self._exchanged(message, limit_s)
+            if self._killed or self._ended:
+                raise ChildEnded("its process was ended before")
+            try:
+                yield
+            except ChildEnded:  # it could not start
+                raise
+            except PeerClosed:
+                raise self._how_it_ended() from None
         except KeyboardInterrupt:
             self.end(wait=False)
             raise
@@ -186,33 +245,31 @@ class ChildProcess(Generic[T]):
                 self.end()
             raise
 
-    def _exchanged(self, message: Any, limit_s: float) -> T:
-        if self._killed or self._ended:
-            raise ChildEnded("its process was ended before")
-        inbox, messages, limit = self.inbox, self.messages, Timeout(limit_s)
-        try:
-            if message is not None:
-                send(inbox, message, limit)
-            return messages.receive(limit)
-        except PeerClosed:
-            raise self._how_it_ended() from None
-
     def _how_it_ended(self) -> ChildEnded:
         """One that closes its pipe is about to end."""
         try:
             code = self.process.wait(END_LIMIT_S)
         except subprocess.TimeoutExpired:
             return ChildEnded("its process closed its pipe")
-        how, words = f"its process {how_it_ended(code)}", self.last_words()
+        how, words = f"its process {how_it_ended(code)}", self.said().strip()
         return ChildEnded(f"{how}: {words.splitlines()[-1]}" if words else how, code, words)
 
-    def last_words(self) -> str:
-        """What it has printed last."""
+    @property
+    def printed(self) -> int:
+        """Bytes that it has printed so far."""
+        if self._errors is not None and not self._errors.closed:
+            self._printed = os.fstat(self._errors.fileno()).st_size
+        return self._printed
+
+    def said(self, since: int = 0) -> str:
+        """What it has printed from byte ``since`` on: of much how it begins and ends; of an ended process the end."""
+        size = self.printed
+        length = max(size - since, 0)
         if self._errors is None or self._errors.closed:
-            return ""
-        size = os.fstat(self._errors.fileno()).st_size
-        last = os.pread(self._errors.fileno(), LAST_WORDS, max(0, size - LAST_WORDS))
-        return last.decode(errors="replace").strip()
+            return self._words[max(len(self._words) - length, 0) :].decode(errors="replace")
+        much = length > FIRST_WORDS + LAST_WORDS
+        parts = [(FIRST_WORDS, since), (LAST_WORDS, size - LAST_WORDS)] if much else [(length, size - length)]
+        return "\n".join(os.pread(self._errors.fileno(), *part).decode(errors="replace") for part in parts)
 
     def end(self, wait: bool = True) -> float:
         """Kill its group and wait until it is gone; returns the seconds that took, the same when it is ended again.
@@ -252,19 +309,26 @@ class ChildProcess(Generic[T]):
             self.process.returncode = 0
 
     def _kill(self) -> None:
+        """What it has started may live on without it, in its group."""
         self._killed = True  # some time goes by before it is gone
-        if self._started.exception() is None and self.process.returncode is None:
-            kill_group(self.process.pid)
+        process = self._if_started()
+        if process is not None:
+            kill_group(process.pid)
 
     def _wait_until_gone(self) -> None:
-        if self._started.exception() is None:
+        process = self._if_started()
+        if process is not None:
             try:
-                self.process.wait(END_LIMIT_S)
+                process.wait(END_LIMIT_S)
             except subprocess.TimeoutExpired:
-                _in_background(self.process.wait)
+                _in_background(process.wait)
 
     def _close_files(self) -> None:
-        pipes = () if self._started.exception() is not None else (self.process.stdin, self.process.stdout)
+        if self._errors is not None and not self._errors.closed:
+            size = self.printed
+            self._words = os.pread(self._errors.fileno(), LAST_WORDS, max(0, size - LAST_WORDS))
+        process = self._if_started()
+        pipes = () if process is None else (process.stdin, process.stdout)
         for file in (self._errors, *pipes):
             if file is not None:
                 with contextlib.suppress(OSError):  # closing flushes what a dead process doesn't read

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 import msgspec
 
@@ -10,6 +10,9 @@ from kerntune.base.formatting import format_bytes
 
 MAX_ROWS = 200
 """Rows of a list: more are counted together. The longest of the 98 operators of docs/ops.md has 41."""
+
+MAX_PLACES = 8
+"""Lines that are named of one row, and breaks of graphs that are named of one call."""
 
 MAX_OUTSIDE = 1000
 """Storages of a list that are made outside of the call."""
@@ -26,6 +29,10 @@ class OperatorRow(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_
     kind: str = ""
     """``filled``: it writes one value (``zeros``, ``fill_``). ``bound``: it moves at most so many bytes; how many isn't
     known. ``kept``: its result outlives the call (a cache) and depends on no argument. Empty for all others."""
+
+    places: tuple[str, ...] = ()
+    """The users' lines that it comes from (``model.py:12``), of a graph's operator those in the graph; the first
+    :data:`MAX_PLACES`. Baselines don't have them."""
 
 
 class OperatorList(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
@@ -49,6 +56,17 @@ class OperatorList(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit
     """The operators that make results which no captured launch has a part in."""
 
     outside: tuple[int, ...] = ()
+    graphs: int = 0
+    """How many calls of compiled graphs there were."""
+
+    breaks: tuple[str, ...] = ()
+    """Where graphs end before their function does, and why (``model.py:31: Data-dependent branching``). Baselines
+    don't have them."""
+
+    def without_places(self) -> OperatorList:
+        """The list as a baseline has it, which doesn't change with the numbers of lines."""
+        rows = tuple(msgspec.structs.replace(row, places=()) for row in self.rows)
+        return msgspec.structs.replace(self, rows=rows, breaks=())
 
     @property
     def moved(self) -> int:
@@ -90,14 +108,28 @@ class OperatorList(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit
         return f"{what} beside the kernels: {', '.join(moved)} ({names_text(self.rows)})"
 
 
-def names_text(rows: Iterable[OperatorRow], most: int = 6) -> str:
-    """``aten.mm, aten.add 3x``: operators by name, those that move the most first."""
+def names_text(rows: Iterable[OperatorRow], most: int = 6, *, placed: bool = False) -> str:
+    """``aten.mm, aten.add 3x``: operators by name, those that move the most first; ``placed``: with the users' lines,
+    ``aten.mm at model.py:12``."""
     counts: dict[str, list[int]] = {}
+    places: dict[str, dict[str, None]] = {}
     for row in rows:
         if row.kind != "kept":
             known = counts.setdefault(row.name, [0, 0])
             known[0] += row.count
             known[1] += row.nbytes
+            places.setdefault(row.name, {}).update(dict.fromkeys(row.places if placed else ()))
     ordered = sorted(counts.items(), key=lambda item: (-item[1][1], item[0]))
-    told = [name if count == 1 else f"{name} {count}x" for name, (count, _) in ordered[:most]]
+    told = [
+        (name if count == 1 else f"{name} {count}x") + places_text(tuple(places[name]))
+        for name, (count, _) in ordered[:most]
+    ]
     return ", ".join([*told, *([f"{len(ordered) - most} more"] if len(ordered) > most else [])])
+
+
+def places_text(places: Sequence[str], most: int = 3) -> str:
+    """`` at model.py:12 and model.py:14``; empty without any."""
+    if not places:
+        return ""
+    said = [*places[:most], *([f"{len(places) - most} more"] if len(places) > most else [])]
+    return f" at {' and '.join(filter(None, [', '.join(said[:-1]), said[-1]]))}"

@@ -104,9 +104,9 @@ def spent(alpha: float, cases: int, decision: int) -> float:
 
 
 class StaticPrune(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Which candidates aren't run, by static figures of what they compile to (:mod:`kerntune.static.prediction` has the
-    limits): those that spill while others don't, whose occupancy is far below the highest, whose predicted cost is far
-    above the lowest; then all but the best ``share`` (above 0, at most 1) by predicted cost."""
+    """Which candidates aren't run, by static figures of what they compile to (:mod:`kerntune.static.resource_model`):
+    those that spill while others don't, whose occupancy is far below the highest, whose predicted cost is far above the
+    lowest; then all but the best ``share`` (above 0, at most 1) by predicted cost."""
 
     spills: bool = False
     occupancy: bool = False
@@ -175,6 +175,7 @@ STATIC_RULES: dict[str, StaticRule] = {
     "store_width": StaticRule("fail", 0.10),
     "work": StaticRule("fail", 1.0),
     "other_operators": StaticRule("fail", 0.10),
+    "bytes_moved": StaticRule("fail", 0.10),
     "fusion": StaticRule("fail"),
     "launches": StaticRule("warn", 0.0),
     "grid": StaticRule("warn", 0.10),
@@ -190,9 +191,6 @@ STATIC_RULES: dict[str, StaticRule] = {
 """The rules of the static gate and their defaults (:mod:`kerntune.static.rules` says what each compares). What fails by
 default is hardly ever an optimization. The last two are about candidate configs other than the one that is judged: many
 lists have some that a device can't launch."""
-
-FORMER_NAMES = {"shared": "shared_memory", "code": "binary_size"}
-"""Names that rules and metrics had, by which they are still known. Figures have one name in both."""
 
 
 class StaticPolicy(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

@@ -98,7 +98,12 @@ def bytes_moved(recording: Recording, accesses: Mapping[int, PointerAccess] | No
     ``accesses`` has, by the launch's index, what its compiled code reads and writes. Without it all views of a storage
     that a launch reads count as read, those that it only writes too: a recording knows storages alone.
     """
-    total = 0
+    return sum(bytes_by_launch(recording, accesses))
+
+
+def bytes_by_launch(recording: Recording, accesses: Mapping[int, PointerAccess] | None = None) -> list[int]:
+    """:func:`bytes_moved` of each launch, in order."""
+    found = [0] * len(recording.launches)
     for index, launch in enumerate(recording.launches):
         if 0 in launch.grid:
             continue
@@ -107,8 +112,8 @@ def bytes_moved(recording: Recording, accesses: Mapping[int, PointerAccess] | No
         for side, storages in enumerate((launch.reads, launch.writes)):
             chosen = pointers if known is None else [pointers[i] for i in known[side] if i < len(pointers)]
             views = [recording.views[v] for v in chosen if v is not None]
-            total += sum(_touched(recording, storage, views) for storage in storages)
-    return total
+            found[index] += sum(_touched(recording, storage, views) for storage in storages)
+    return found
 
 
 def _touched(recording: Recording, storage: int, views: Sequence[View]) -> int:

@@ -122,6 +122,11 @@ class StoreServer:
             self._files, self.failed = None, without_password(f"{type(exc).__name__}: {exc}", self._url)
             return True
 
+    def finish(self) -> None:
+        """Do all that is left to be written."""
+        while self.wait_s() is not None and self.work(ending=True):
+            pass
+
     def _renewed(self, ending: bool) -> bool:
         for name, (request, count, due) in list(self._renewals.items()):
             if not ending and due <= time.monotonic():
@@ -182,8 +187,7 @@ def main(words: list[str]) -> int:
     except FrameError:  # the parent has ended meanwhile
         pass
     threading.Timer(LAST_SECONDS, os._exit, (0,)).start()
-    while server.wait_s() is not None and server.work(ending=True):
-        pass
+    server.finish()
     return 0
 
 

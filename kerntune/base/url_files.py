@@ -11,10 +11,11 @@ import posixpath
 import re
 import stat
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 from urllib.parse import unquote, urlsplit
 
 from kerntune.base import codec
@@ -119,32 +120,48 @@ HANDSHAKE = 6.0
 """Each part of SSH's handshake has so many times the limit of one wait: it consists of several round trips."""
 
 
-class UrlFiles(Protocol):
+class UrlFiles(ABC):
     """Files by name below one URL. Names have ``/`` between folders. All but :class:`FileNotFoundError`, which is not
-    raised, is raised as the file system has it."""
+    raised, is raised as the file system has it. Reads of several may take ``timeout_s`` together."""
 
-    exclusive: bool
-    """Whether of several processes that :meth:`create` a file one succeeds."""
+    def __init__(self, timeout_s: float | None) -> None:
+        self._timeout_s = timeout_s
 
-    def prepare(self) -> None:
+    def prepare(self) -> None:  # noqa: B027 - most have nothing to do
         """Do what takes time and needs no network."""
 
+    @abstractmethod
     def read(self, name: str, limit: int) -> bytes | None:
         """A file's bytes, None if there is none; one byte more than ``limit`` at most, so that longer ones are seen."""
 
     def read_many(self, names: Sequence[str], limit: int) -> list[bytes | None]:
         """The same of several, at once where the service can, else one after the other until ``timeout_s`` are over.
         None for one that can't be read, or that there was no time for."""
+        return self._in_turn(names, lambda name: self.read(name, limit))
 
+    def _in_turn(self, names: Sequence[str], read: Callable[[str], bytes | None]) -> list[bytes | None]:
+        """One file after the other, for at most ``timeout_s`` and one file more."""
+        begin, found = time.monotonic(), list["bytes | None"]()
+        for name in names:
+            found.append(None)
+            if self._timeout_s is None or time.monotonic() - begin <= self._timeout_s:
+                with contextlib.suppress(OSError, StoreError):
+                    found[-1] = read(name)
+        return found
+
+    @abstractmethod
     def names(self, prefix: str = "") -> list[str]:
         """All files below a folder, sorted."""
 
+    @abstractmethod
     def create(self, name: str, data: bytes) -> bool:
         """Write a file where there is none; whether there was none."""
 
+    @abstractmethod
     def replace(self, name: str, data: bytes) -> None:
         """Write a file in the place of what was there."""
 
+    @abstractmethod
     def remove(self, name: str) -> None:
         """Remove a file, if there is one."""
 
@@ -163,16 +180,12 @@ def open_files(url: str, timeout_s: float | None = None) -> UrlFiles:
     return FsspecFiles(url, timeout_s)
 
 
-class FolderFiles:
+class FolderFiles(UrlFiles):
     """A folder, also one that several machines mount. A hard link decides who creates a file."""
 
-    exclusive = True
-
     def __init__(self, folder: Path, timeout_s: float | None = None) -> None:
-        self._folder, self._timeout_s = folder, timeout_s
-
-    def prepare(self) -> None:
-        pass
+        super().__init__(timeout_s)
+        self._folder = folder
 
     def read(self, name: str, limit: int) -> bytes | None:
         """Empty for what is no regular file."""
@@ -182,9 +195,6 @@ class FolderFiles:
             return None
         with open(handle, "rb") as file:
             return file.read(limit + 1) if stat.S_ISREG(os.fstat(handle).st_mode) else b""
-
-    def read_many(self, names: Sequence[str], limit: int) -> list[bytes | None]:
-        return _in_turn(names, self._timeout_s, lambda name: _or_none(self, name, limit))
 
     def names(self, prefix: str = "") -> list[str]:
         found = (p for p in (self._folder / prefix).rglob("*") if not p.name.startswith(".") and p.is_file())
@@ -201,19 +211,20 @@ class FolderFiles:
             os.unlink(self._folder / name)
 
 
-class FsspecFiles:
+class FsspecFiles(UrlFiles):
     """What fsspec reaches. Nothing is cached. :class:`UsageError` if fsspec can't have the URL."""
 
     def __init__(self, url: str, timeout_s: float | None) -> None:
+        super().__init__(timeout_s)
         protocol = url.partition("://")[0]
-        self.exclusive = protocol in CONDITIONAL
+        self._has_folders = protocol not in CONDITIONAL
         from fsspec.core import url_to_fs  # type: ignore[import-not-found,import-untyped,unused-ignore]
 
         try:
             self._fs, root = url_to_fs(url, **_options(protocol, timeout_s))
         except (ImportError, ValueError) as exc:
             raise UsageError(f"{shown_url(url)}: {without_password(str(exc), url)}") from None
-        self._root, self._timeout_s = root.rstrip("/"), timeout_s
+        self._root = root.rstrip("/")
         if timeout_s is not None and hasattr(self._fs, "retries"):
             self._fs.retries = 1  # s3fs tries each request five times
 
@@ -240,7 +251,7 @@ class FsspecFiles:
 
         if self._fs.async_impl:
             return at_once(names)
-        return _in_turn(names, self._timeout_s, lambda name: at_once([name])[0])  # Hugging Face's is one of these
+        return self._in_turn(names, lambda name: at_once([name])[0])  # Hugging Face's is one of these
 
     def names(self, prefix: str = "") -> list[str]:
         folder = f"{self._root}/{prefix}".rstrip("/")
@@ -268,7 +279,7 @@ class FsspecFiles:
 
     def _with_folder(self, path: str, write: Any) -> None:
         """Object stores have no folders; others may lack one."""
-        if not self.exclusive:
+        if self._has_folders:
             self._fs.makedirs(path.rpartition("/")[0], exist_ok=True)
         write()
 
@@ -289,29 +300,15 @@ def _is_empty(exc: Exception) -> bool:
     return "InvalidRange" in str(exc) or "416" in str(exc)
 
 
-def _in_turn(names: Sequence[str], timeout_s: float | None, read: Callable[[str], bytes | None]) -> list[bytes | None]:
-    """One file after the other, for at most so many seconds and one file more; None for the others."""
-    begin = time.monotonic()
-    return [read(name) if timeout_s is None or time.monotonic() - begin <= timeout_s else None for name in names]
-
-
-def _or_none(files: UrlFiles, name: str, limit: int) -> bytes | None:
-    try:
-        return files.read(name, limit)
-    except (OSError, StoreError):
-        return None
-
-
-class SftpFiles:
+class SftpFiles(UrlFiles):
     """An SFTP server, by paramiko: fsspec's ``mv`` replaces what is there, and waits have no limit.
 
     A plain rename fails where the target exists (draft-ietf-secsh-filexfer-02, 6.5; OpenSSH links and unlinks): that
     decides who creates a file. The server's key must be known to ``~/.ssh/known_hosts``.
     """
 
-    exclusive = True
-
     def __init__(self, url: str, timeout_s: float | None) -> None:
+        super().__init__(timeout_s)
         import paramiko  # type: ignore[import-not-found,import-untyped,unused-ignore]
 
         where = urlsplit(unqueried(url))
@@ -325,11 +322,7 @@ class SftpFiles:
         self._client.connect(where.hostname or "", where.port or 22, username=user, password=password, **limits)
         self._sftp = self._client.open_sftp()
         self._sftp.get_channel().settimeout(timeout_s)
-        self._timeout_s = timeout_s
         self._made: set[str] = set()
-
-    def prepare(self) -> None:
-        pass
 
     def read(self, name: str, limit: int) -> bytes | None:
         try:
@@ -337,9 +330,6 @@ class SftpFiles:
                 return bytes(file.read(limit + 1))
         except FileNotFoundError:
             return None
-
-    def read_many(self, names: Sequence[str], limit: int) -> list[bytes | None]:
-        return _in_turn(names, self._timeout_s, lambda name: _or_none(self, name, limit))
 
     def names(self, prefix: str = "") -> list[str]:
         return sorted(self._below(prefix.rstrip("/")))

@@ -52,6 +52,11 @@ def calling_line() -> UsersLine | None:
     return None
 
 
+def users_frame(frame: FrameType) -> bool:
+    """Whether a frame is of users' code."""
+    return _is_users(frame)
+
+
 def chain(error: BaseException | None) -> Iterator[BaseException]:
     """An error and those that it was raised from or while handling, the first one last."""
     seen: set[int] = set()

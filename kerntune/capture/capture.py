@@ -7,6 +7,7 @@ import threading
 import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 from kerntune.base.config import Config
@@ -53,14 +54,17 @@ class Capture(CandidateLaunches):
     values: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     """Where nothing runs, the tensors that hold what kernels compute, by kernel and argument."""
 
+    root: Path = Path()
+    """The project's folder, to which lines of code are named relative."""
+
     latest: Pending | None = None
     """The launch that was begun last, which may not have come to an end."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
         self._lock = threading.RLock()
-        self.compiled = CompiledCalls(self.launches, self.records)
-        self.operators = CallOperators(self.launches, self.records, self.backend.tensors.is_tensor)
+        self.compiled = CompiledCalls(self.launches, self.records, root=self.root)
+        self.operators = CallOperators(self.launches, self.records, self.backend.tensors.is_tensor, self.root)
         """What the call runs beside its launches, where it is watched."""
 
         self.guesses: tuple[str, ...] = ()

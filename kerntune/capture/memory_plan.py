@@ -21,12 +21,7 @@ from kerntune.compiling.compiler import Compiled
 from kerntune.errors import CaptureError, KerntuneError, MeasurementError, TrialError
 from kerntune.gpu.base import Backend, Buffer, Gpu, Tensors
 from kerntune.gpu.content import INTEGERS, STORE_LIMIT, describe_content
-from kerntune.gpu.memory import (
-    Source,
-    keep_at_home,
-    keep_content,
-    require_memory,
-)
+from kerntune.gpu.memory import Source, keep_at_home, require_memory
 from kerntune.kernels.access import Access
 from kerntune.kernels.specialize import Specialized, flatten, pointer_views
 
@@ -376,7 +371,7 @@ class Plan:
         inputs, held, kept = sum(gpu.borrow(t).nbytes for t in tensors), 0, []
         for tensor in tensors:
             original = gpu.borrow(tensor)
-            kept.append((tensor, keep_content(gpu, original, inputs, held)))
+            kept.append((tensor, keep_at_home(gpu, original, inputs, held).pristine))
             held += original.nbytes
         return kept
 

@@ -2,6 +2,7 @@
 
 Every operator that reaches the device is observed where torch dispatches it, below autograd and in whichever thread of
 Python it runs (:meth:`kerntune.gpu.base.Tensors.watching`). Storages get numbers, so that no tensor is kept alive.
+While the call runs only layouts and places are noted; what follows from them is computed when it has ended.
 """
 
 from __future__ import annotations
@@ -9,16 +10,21 @@ from __future__ import annotations
 import functools
 import gc
 import math
+import sys
 import threading
 import weakref
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
+from types import FrameType
 from typing import Any, NamedTuple
 
-from kerntune.base.operator_list import MAX_OUTSIDE, MAX_ROWS, OperatorList, OperatorRow
+from kerntune.base.operator_list import MAX_OUTSIDE, MAX_PLACES, MAX_ROWS, OperatorList, OperatorRow
 from kerntune.base.recording import Recording
 from kerntune.base.roofline import PointerAccess, bytes_moved
+from kerntune.base.users_line import INSTALLED, users_frame
+from kerntune.capture.inductor.users_lines import lines_of_call, shown
 from kerntune.gpu.base import tensors_in
 
 ALLOCATIONS = frozenset(
@@ -72,14 +78,48 @@ class Traits(NamedTuple):
 
 
 class SeenTensor(NamedTuple):
-    """A tensor as an operator took or made it: its storage's number, bytes of distinct elements, of an element and of
-    the storage."""
+    """A tensor as an operator took or made it: its storage's number and bytes, and how it lies there. ``strides`` are
+    None of a tensor that has no storage."""
 
     number: int
-    layout: TensorLayout
-    nbytes: int
-    itemsize: int
+    dtype: Any
+    shape: tuple[int, ...]
+    strides: tuple[int, ...] | None
     storage_bytes: int
+
+    @property
+    def layout(self) -> TensorLayout:
+        """Its dtype and shape."""
+        return self.dtype, self.shape
+
+    @property
+    def itemsize(self) -> int:
+        """Bytes of an element."""
+        return 1 if self.strides is None else int(self.dtype.itemsize)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of distinct elements by strides: a broadcast dimension once, overlapping windows at most all of their
+        storage. None of a tensor whose shape isn't known."""
+        if self.strides is None:
+            return 0
+        count = math.prod(n for n, stride in zip(self.shape, self.strides, strict=True) if stride or not n)
+        try:
+            return min(int(count) * self.itemsize, int(self.storage_bytes))
+        except (RuntimeError, TypeError, ValueError):
+            return 0
+
+
+class NotedOperator(NamedTuple):
+    """An operator that has run after ``launches`` launches; ``alone``: it launched none itself."""
+
+    launches: int
+    alone: bool
+    traits: Traits
+    takes: tuple[SeenTensor, ...]
+    makes: tuple[SeenTensor, ...]
+    writes: tuple[SeenTensor, ...]
+    places: tuple[str, ...]
 
 
 class Operator(NamedTuple):
@@ -101,6 +141,7 @@ class OperatorEvent(NamedTuple):
     ins: tuple[int, ...]
     outs: tuple[int, ...]
     whole: frozenset[int]
+    places: tuple[str, ...] = ()
 
 
 @dataclass
@@ -114,10 +155,15 @@ class CallOperators:
     launches: Sequence[Any]
     records: Callable[[], bool]
     is_device: Callable[[Any], bool]
+    root: Path = Path()
+    """The project's folder, to which places are named relative."""
+
     events: list[OperatorEvent] = field(default_factory=list)
+    """What is known of the operators, of those that were noted before :meth:`settle` was called last."""
 
     def __post_init__(self) -> None:
-        self._numbers: weakref.WeakKeyDictionary[Any, int] = weakref.WeakKeyDictionary()
+        self._storages: dict[int, tuple[int, weakref.ref[Any]]] = {}
+        self._noted: list[NotedOperator] = []
         self._made: set[int] = set()
         self._next, self._lock = 0, threading.Lock()
 
@@ -132,40 +178,55 @@ class CallOperators:
         if not any(map(self.is_device, taken)) and not any(map(self.is_device, made)):
             return
         with self._lock:
-            takes, makes = [self._look(x) for x in taken], [self._look(x) for x in made]
-            writes = [self._look(x) for x in tensors_in(_given(traits, args, kwargs))] if traits.writes else []
-            ins, written = {x.number for x in takes}, {x.number for x in writes}
-            outs = {x.number for x in makes} | written
-            fresh = outs - ins
-            self._made |= fresh
-            if not fresh and not writes:
-                return  # a view
-            reads_own = traits.reads_own
-            whole = fresh if reads_own else fresh | {x.number for x in writes if x.nbytes == x.storage_bytes}
-            works = traits.works and len(self.launches) == launches
-            operator = _operator(traits, takes, makes, writes) if works else None
-            read = set() if traits.layout_alone else ins if reads_own else ins - written
-            self.events.append(OperatorEvent(launches, operator, tuple(read), tuple(outs), frozenset(whole)))
+            writes = tensors_in(_given(traits, args, kwargs)) if traits.writes else ()
+            self._noted.append(
+                NotedOperator(
+                    launches,
+                    len(self.launches) == launches,
+                    traits,
+                    tuple(map(self._look, taken)),
+                    tuple(map(self._look, made)),
+                    tuple(map(self._look, writes)),
+                    _calling_place(),
+                )
+            )
+
+    def settle(self) -> None:
+        """Compute the events of what was noted since the last time."""
+        with self._lock:
+            noted, self._noted = self._noted, []
+            for found in noted:
+                self.events += self._event(found)
+
+    def _event(self, found: NotedOperator) -> Iterator[OperatorEvent]:
+        """What a noted operator did; nothing of one that made a view."""
+        traits, takes, makes, writes = found.traits, found.takes, found.makes, found.writes
+        ins, written = {x.number for x in takes}, {x.number for x in writes}
+        outs = {x.number for x in makes} | written
+        fresh = outs - ins
+        self._made |= fresh
+        if not fresh and not writes:
+            return
+        reads_own = traits.reads_own
+        whole = fresh if reads_own else fresh | {x.number for x in writes if x.nbytes == x.storage_bytes}
+        operator = _operator(traits, takes, makes, writes) if traits.works and found.alone else None
+        read = set() if traits.layout_alone else ins if reads_own else ins - written
+        places = tuple(dict.fromkeys(shown(line, self.root) for line in found.places))
+        yield OperatorEvent(found.launches, operator, tuple(read), tuple(outs), frozenset(whole), places)
 
     def begin(self) -> int:
         """How many launches there are before an operator runs."""
         return len(self.launches)
 
     def _look(self, tensor: Any) -> SeenTensor:
-        """Distinct elements are counted by strides: a broadcast dimension once, overlapping windows at most all of
-        their storage. Nothing of a tensor whose shape isn't known, or that has no storage (a subclass that wraps
-        others)."""
+        """A tensor's layout; that of a subclass that wraps others isn't known."""
         try:
-            storage, shape, size = tensor.untyped_storage(), tuple(tensor.shape), tensor.element_size()
-            count = 1
-            for n, stride in zip(shape, tensor.stride(), strict=True):
-                if stride or not n:
-                    count *= n
-            most = storage.nbytes()
-            return SeenTensor(self._numbered(storage), (tensor.dtype, shape), min(int(count) * size, most), size, most)
+            storage = tensor.untyped_storage()
+            number = self._numbered(storage)
+            return SeenTensor(number, tensor.dtype, tensor.shape, tensor.stride(), storage.nbytes())
         except (RuntimeError, TypeError, ValueError, NotImplementedError, AttributeError):
-            number = self._number(tensor)
-            return SeenTensor(NO_STORAGE if number is None else number, (getattr(tensor, "dtype", ""), (-1,)), 0, 1, 0)
+            known = self._number(tensor)
+            return SeenTensor(NO_STORAGE if known is None else known, getattr(tensor, "dtype", ""), (-1,), None, 0)
 
     def _numbers_of(self, tensors: Iterable[Any]) -> set[int]:
         return {number for x in tensors if (number := self._number(x)) is not None}
@@ -178,10 +239,13 @@ class CallOperators:
             return None
 
     def _numbered(self, storage: Any) -> int:
-        number = self._numbers.get(storage)
-        if number is None:
-            self._numbers[storage] = number = self._next = self._next + 1
-        return number
+        """A storage's number. Another one may come to lie where one was freed."""
+        place = storage._cdata
+        known = self._storages.get(place)
+        if known is None or known[1]() is None:
+            self._next += 1
+            known = self._storages[place] = (self._next, weakref.ref(storage))
+        return known[0]
 
     # what came of it
 
@@ -197,13 +261,15 @@ class CallOperators:
         ``results`` what it returned."""
         import torch
 
+        self.settle()
         numbers = [self._number(x) for x in storages]
         given = self._numbers_of(arguments)
         written = {i: {numbers[s] for s in x.writes} for i, x in enumerate(recording.launches)}
         covered, makers, changed = self._covered(written)
         returned = [self._number(x) for x in results]
         returned += [n for x in arguments if (n := self._number(x)) in changed and n not in returned]
-        kept = self._kept(given, {*returned}, storages)
+        read_by = {i: {numbers[s] for s in x.reads} for i, x in enumerate(recording.launches)}
+        kept = self._kept(given, {*returned}, storages, read_by, written)
         rows, left_out = self._rows(kept)
         read = {numbers[s] for x in recording.launches if 0 not in x.grid for s in x.reads}
         outside = sorted(
@@ -253,13 +319,25 @@ class CallOperators:
                     makers[out] = event.operator.name
         return covered, makers, changed
 
-    def _kept(self, given: set[int], returned: set[int | None], held: Sequence[Any]) -> set[int]:
+    def _kept(
+        self,
+        given: set[int],
+        returned: set[int | None],
+        held: Sequence[Any],
+        read: Mapping[int, set[int | None]],
+        written: Mapping[int, set[int | None]],
+    ) -> set[int]:
         """Places of events whose results outlive the call and depend on no argument: caches, which the next call finds.
         ``held`` are tensors that the capture itself keeps alive. Where a call has no arguments of its own, whatever was
         there before counts as one."""
-        from_given: set[int] = set(given)
+        from_given: set[int | None] = set(given)
         candidates: dict[int, tuple[int, ...]] = {}
+        at = 0
         for place, event in enumerate(self.events):
+            for index in range(at, event.launches):
+                if not from_given.isdisjoint(read.get(index, ())):
+                    from_given |= written.get(index, set())
+            at = max(at, event.launches)
             before = {n for n in event.ins if n not in self._made}
             if not from_given.isdisjoint(event.ins) or (before and not given):
                 from_given.update(event.outs)
@@ -267,10 +345,11 @@ class CallOperators:
                 candidates[place] = event.outs
         if not candidates:
             return set()
-        alive, asked = set(self._numbers.values()), {n for outs in candidates.values() for n in outs}
+        alive = {number for number, storage in self._storages.values() if storage() is not None}
+        asked = {n for outs in candidates.values() for n in outs}
         launched = {number: x for x in held if (number := self._number(x)) is not None}
         # who refers to a tensor takes a look at all objects, so few are asked about
-        ours = {n for n in asked & launched.keys() if not _held_by_others(launched[n], held)}
+        ours = {n for n in asked & launched.keys() if not _held_by_others(launched[n], (held, launched))}
         users: dict[int, set[int]] = {}
         for place, event in enumerate(self.events):
             for number in event.ins:
@@ -288,21 +367,36 @@ class CallOperators:
         counts: Counter[tuple[Operator, bool]] = Counter(
             (e.operator, place in kept) for place, e in enumerate(self.events) if e.operator is not None
         )
+        places: dict[tuple[Operator, bool], dict[str, None]] = {}
+        for place, e in enumerate(self.events):
+            if e.operator is not None:
+                places.setdefault((e.operator, place in kept), {}).update(dict.fromkeys(e.places))
         rows = [
-            OperatorRow(x.name, _signature(x), count, x.nbytes * count, "kept" if is_kept else x.kind)
+            OperatorRow(
+                x.name,
+                _signature(x),
+                count,
+                x.nbytes * count,
+                "kept" if is_kept else x.kind,
+                tuple(places[x, is_kept])[:MAX_PLACES],
+            )
             for (x, is_kept), count in counts.items()
         ]
         rows.sort(key=lambda row: (-row.nbytes, row))
         return tuple(sorted(rows[:MAX_ROWS])), rows[MAX_ROWS:]
 
 
-def _held_by_others(tensor: Any, held: Sequence[Any]) -> bool:
-    """Whether something other than the capture refers to a tensor: a module, a cache, a list of the user's."""
-    mine = ("kerntune.", "triton.")
+PASSING = ("frame", "generator", "list_iterator", "tuple_iterator")
+"""What refers to a tensor while code runs."""
+
+
+def _held_by_others(tensor: Any, mine: Sequence[Any]) -> bool:
+    """Whether something other than the capture, and ``mine``, refers to a tensor: a module, a cache, a list."""
+    ours = ("kerntune.", "triton.")
     for referrer in gc.get_referrers(tensor):
-        if referrer is held or type(referrer).__name__ in ("frame", "generator", "list_iterator", "tuple_iterator"):
+        if any(referrer is x for x in mine) or type(referrer).__name__ in PASSING:
             continue
-        if isinstance(referrer, (list, tuple)) or type(referrer).__module__.startswith(mine):
+        if isinstance(referrer, (list, tuple)) or type(referrer).__module__.startswith(ours):
             continue
         if isinstance(referrer, dict) and not _is_kernels_own(referrer):
             return True
@@ -318,6 +412,36 @@ def _is_kernels_own(referrer: dict[Any, Any]) -> bool:
         for owner in gc.get_referrers(referrer)
         if hasattr(type(owner), "__module__")
     )
+
+
+USERS, GENERATED, OTHERS = "users", "generated", ""
+_kinds: dict[str, str] = {}
+"""By file, whose code is in it."""
+
+
+def _calling_place() -> tuple[str, ...]:
+    """The users' line that the operator comes from that is running now, ``/home/me/model.py:12``; of one in a graph
+    those of its node, as far as the graph's code says. Empty for backward passes, which autograd runs."""
+    frame: FrameType | None = sys._getframe(3)  # none of ours
+    while frame is not None:
+        path = frame.f_code.co_filename
+        kind = _kinds.get(path)
+        if kind is None:
+            kind = _kinds[path] = _kind_of(frame)
+        if kind == USERS:
+            return (f"{path}:{frame.f_lineno}",)
+        if kind == GENERATED:
+            return lines_of_call(path, frame.f_lineno)
+        frame = frame.f_back
+    return ()
+
+
+def _kind_of(frame: FrameType) -> str:
+    path, module = frame.f_code.co_filename, str(frame.f_globals.get("__name__", ""))
+    if module and users_frame(frame):  # functions that AOTAutograd writes have no module
+        return USERS
+    generated = module.startswith("torch.") and not set(INSTALLED) & set(Path(path).parts)
+    return GENERATED if generated else OTHERS
 
 
 @functools.lru_cache(maxsize=4096)
@@ -347,7 +471,9 @@ def _given(traits: Traits, args: Sequence[Any], kwargs: Mapping[str, Any]) -> It
         yield args[place] if place < len(args) else kwargs.get(name)
 
 
-def _operator(traits: Traits, takes: list[SeenTensor], makes: list[SeenTensor], writes: list[SeenTensor]) -> Operator:
+def _operator(
+    traits: Traits, takes: Sequence[SeenTensor], makes: Sequence[SeenTensor], writes: Sequence[SeenTensor]
+) -> Operator:
     read, word = () if traits.layout_alone else takes, traits.word
     if word in SELECTING and read:
         whole = sum(x.nbytes for x in makes)

@@ -14,7 +14,7 @@ from kerntune.capture.memory_plan import Plan
 from kerntune.compiling.compiler import Compiled
 from kerntune.errors import EnvironmentFault, TrialError
 from kerntune.gpu.memory import Source
-from kerntune.kernels.source import origins_of, source_hash
+from kerntune.kernels.source import GeneratedFrom, generated, lines_of, origins_of, source_hash
 from kerntune.kernels.specialize import Specialized, pointer_views
 
 
@@ -33,12 +33,18 @@ class Recorded:
     compiled: dict[tuple[str, str], Compiled] = field(default_factory=dict)
     """What is known of a compilation beside its binary, by the checksums of the binary and its TTIR."""
 
+    made_from: dict[str, GeneratedFrom] = field(default_factory=dict)
+    """What generated kernels were made from, by the hash of their source."""
+
     failures: dict[int, TrialError] = field(default_factory=dict)
     sources: list[Source] = field(default_factory=list)
     """Per storage its first content on the device; empty where nothing runs."""
 
     unsaved: str = ""
     """Why the launches can't be run again (:attr:`kerntune.capture.memory_plan.Plan.unsaved`); empty where they can."""
+
+    lines: tuple[tuple[str, ...], ...] = ()
+    """Per launch the users' lines that a generated kernel comes from."""
 
     writes_outside: bool = False
     """Whether some launches are known to write outside of their tensors: they run again in memory that is spaced
@@ -65,6 +71,7 @@ def record(capture: Capture, target: Target) -> Recorded:
     compiler.compile_all([x for p in capture.launches if isinstance(x := p.specialized[target], Specialized)])
     launches: list[Launch] = []
     binaries: list[Binary] = []
+    lines: list[tuple[str, ...]] = []
     out = Recorded(Recording(target, (), (), (), ()))
     for index, pending in enumerate(capture.launches):
         try:
@@ -79,8 +86,12 @@ def record(capture: Capture, target: Target) -> Recorded:
         launch = pending.specialized[target]
         assert isinstance(launch, Specialized)
         recorded = make_launch(plan, launch, compiled, pending.grid)
+        lines.append(lines_of(launch.jit))
         launches.append(_replace(recorded, config=pending.config, binary=binaries.index(compiled.binary)))
         keep(out, compiled)
+        kernel = generated(launch.jit)
+        if kernel is not None and kernel.made_from is not None:
+            out.made_from[recorded.source] = kernel.made_from
     out.recording = Recording(
         target=target,
         launches=tuple(launches),
@@ -90,6 +101,7 @@ def record(capture: Capture, target: Target) -> Recorded:
         hidden_pointers=plan.hides_pointers(p for x in launches for p in x.params),
         choices=capture.choices.winners,
     )
+    out.lines = tuple(lines)
     if capture.backend.gpu is not None:
         out.sources, out.unsaved = plan.sources(), plan.unsaved
     return out

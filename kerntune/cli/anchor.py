@@ -6,12 +6,19 @@ import argparse
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from kerntune.cli.stored import Pattern, case_argument, folder_argument, given_folder, load_folder, path_of, problems
+from kerntune.cli.stored import (
+    Pattern,
+    case_argument,
+    folder_argument,
+    given_folder,
+    load_folder,
+    problems,
+    readable,
+)
 from kerntune.errors import BaselineError, UsageError
 from kerntune.gate import git
-from kerntune.gate.baseline_files import BaselineStore
-from kerntune.gate.baselines import Baseline, TimeBaseline
-from kerntune.gate.bundle import needed
+from kerntune.gate.baseline_files import BaselineStore, needed
+from kerntune.gate.baselines import Baseline
 from kerntune.gate.console import OK, counted, fail_with, say
 from kerntune.gate.project import DEFAULT_ANCHOR, NO_ANCHOR, find_project
 
@@ -34,7 +41,7 @@ def run(args: argparse.Namespace) -> int:
     bad = problems(entries)
     if bad:
         return fail_with([*bad, "the anchor stays as it is as long as a baseline can't be read"])
-    stored = [e.baseline for e in entries if e.baseline is not None]
+    stored = readable(entries)
     chosen = [b for b in stored if Pattern(args.case).matches(b)]
     if not chosen:
         raise UsageError(
@@ -86,19 +93,16 @@ def copy(chosen: Sequence[Baseline], store: BaselineStore, anchor: BaselineStore
             artifacts.update({sha: kept[sha] for sha in needed(baseline)})
         except KeyError as exc:
             raise BaselineError(
-                f"{path_of(store, baseline)}: its artifact {exc} is not there, so it can't be replayed later; restore "
+                f"{store.path_of(baseline)}: its artifact {exc} is not there, so it can't be replayed later; restore "
                 "it or record the case anew"
             ) from None
     for baseline in chosen:
-        if isinstance(baseline, TimeBaseline):
-            anchor.put_time(baseline, artifacts)
-        else:
-            anchor.put_static(baseline, artifacts)
+        anchor.put(baseline, artifacts)
 
 
 def left_over(anchor: BaselineStore, stored: Sequence[Baseline]) -> Iterator[Path]:
     """Anchors of cases that have no baseline."""
-    mine = {path_of(anchor, b) for b in stored}
+    mine = {anchor.path_of(b) for b in stored}
     yield from (p for p in (*anchor.time_files(), *anchor.static_files()) if p not in mine)
 
 

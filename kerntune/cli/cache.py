@@ -24,7 +24,7 @@ from kerntune.tuning.cache import (
     import_cache,
 )
 from kerntune.tuning.cache.entries import ListingCache, default_folder
-from kerntune.tuning.cache.exchange import Moved, pull_cache, push_cache
+from kerntune.tuning.cache.exchange import CopiedEntries, pull_cache, push_cache
 from kerntune.tuning.cache.shared_store import forget_stores
 from kerntune.tuning.cache.store_client import check_url, store_url
 
@@ -161,7 +161,7 @@ def pull(args: argparse.Namespace) -> int:
     return _moved(url, moved)
 
 
-def _moved(url: str, moved: Moved) -> int:
+def _moved(url: str, moved: CopiedEntries) -> int:
     kept = f", {moved.kept} kept as they were" if moved.kept else ""
     say(f"{shown_url(url)}: {counted(moved.winners, 'winner')}, {counted(moved.trials, 'trial')}{kept}")
     return fail_with(moved.damaged)

@@ -17,7 +17,7 @@ from kerntune.gate.gpu_capture import pairs_for
 from kerntune.gate.replay import CALIBRATION_PROCESSES, calibrate
 from kerntune.gpu.base import Backend
 from kerntune.gpu.probe import find_backend
-from kerntune.timing.paired_processes import PairedWork
+from kerntune.timing.paired_processes import paired_work
 from kerntune.timing.worker.pool import Pairs
 
 HIDDEN = "its memory holds addresses, so it can't be run outside its test"
@@ -56,15 +56,15 @@ def run(args: argparse.Namespace) -> int:
 
 def _case(store: BaselineStore, backend: Backend, pairs: Pairs, path: Path, pattern: Pattern, processes: int) -> str:
     """Calibrate one case; why it can't be, empty if it was."""
-    baseline = store.read_time(path)
-    if baseline is None or not pattern.matches(baseline):
+    baseline = store.read(path)
+    if not isinstance(baseline, TimeBaseline) or not pattern.matches(baseline):
         return ""
     recording = baseline.recording
     if all(0 in x.grid for x in recording.launches):
         return ""
     if recording.hidden_pointers:
         return f"{baseline.case}: {HIDDEN}"
-    work = PairedWork(recording, recording, recording.storages, store.artifacts(backend.spec.target))
+    work = paired_work(recording, recording, recording.storages, store.artifacts(backend.spec.target))
     gpu, timer = backend.gpu, baseline.sample.protocol.timer
     seen_ns = baseline.sample.times_ns if timer in TIMERS else ()  # a whole call's time is not its kernels'
     assert gpu is not None
@@ -72,7 +72,7 @@ def _case(store: BaselineStore, backend: Backend, pairs: Pairs, path: Path, patt
         found = calibrate(pairs, work, processes, seen_ns, throttle=lambda: gpu.environment().throttle)
     except KerntuneError as exc:
         return f"{baseline.case}: {exc}"
-    store.put_time(msgspec.structs.replace(baseline, calibration=found), {}, keep_binaries=False)
+    store.write(path, msgspec.structs.replace(baseline, calibration=found))
     say(_line(baseline, found))
     return ""
 

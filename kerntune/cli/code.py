@@ -19,13 +19,13 @@ from kerntune.base.text_diff import CONTEXT, hunks
 from kerntune.cli.static_record import record
 from kerntune.cli.stored import (
     Entry,
-    Pattern,
     folder_argument,
     given_folder,
     launches_of,
     load_folder,
     not_found,
-    target_of,
+    one_case,
+    readable,
 )
 from kerntune.compiling.binary.elf import Elf
 from kerntune.compiling.binary.identity import STAGES, first_difference, first_stage_of, strip_debug, strip_locations
@@ -101,26 +101,20 @@ def run(args: argparse.Namespace) -> int:
 
 def wanted(entries: Sequence[Entry], args: argparse.Namespace) -> tuple[CaseId, Target]:
     """The one case that is selected, and the target; :class:`UsageError` if there are more, or none."""
-    known = [e.baseline for e in entries if e.baseline is not None]
-    found = [b for b in known if str(b.case) == args.case] or [b for b in known if Pattern(args.case).matches(b)]
-    cases = sorted({b.case for b in found})
-    if len(cases) > 1:
-        shown = "".join(f"\n  {c}" for c in cases[:10]) + ("\n  ..." if len(cases) > 10 else "")
-        raise UsageError(f"{args.case!r} means {len(cases)} cases; name one of them:{shown}")
-    if not cases and not (args.against and "::" in args.case):
+    case = one_case(entries, args.case)
+    if case is None and not (args.against and "::" in args.case):
         raise not_found(
             f"no baseline's case is {args.case!r}; `kerntune baselines show` lists them", entries, args.case
         )
-    targets = sorted({str(target_of(b)) for b in found})
+    targets = sorted({str(b.target) for b in readable(entries) if b.case == case})
     if args.target is None and len(targets) != 1:
         raise UsageError(f"say what to compile for: --target {' or '.join(targets) or 'cuda:90'}")
-    return (cases[0] if cases else CaseId(args.case, "0")), Target.parse(args.target or targets[0])
+    return case or CaseId(args.case, "0"), Target.parse(args.target or targets[0])
 
 
 def stored(folder: Path, entries: Sequence[Entry], case: CaseId, target: Target) -> Side:
     """The folder's latest static baseline of the case, else its latest of a device."""
-    found = [e.baseline for e in entries if e.baseline is not None and e.baseline.case == case]
-    mine = [b for b in found if target_of(b) == target]
+    mine = [b for b in readable(entries) if b.case == case and b.target == target]
     if not mine:
         raise not_found(f"{folder}: has no baseline of {case} for {target}", entries, str(case))
     best = max(mine, key=lambda b: (isinstance(b, StaticBaseline), b.recorded))
@@ -143,8 +137,8 @@ def recorded(case: CaseId, target: Target, folder: Path, name: str, revision: st
         words = [case.nodeid, f"--kerntune-json={log}"]
         failures = record(sys.executable, words, str(target), into, name, cwd=root, env=env)
         ran = _ran(log, case)
-        found = [e.baseline for e in load_folder(into) if isinstance(e.baseline, StaticBaseline)]
-        fresh = [b for b in found if b.case == case and b.target == target and b.fingerprint in ran]
+        found = [b for b in readable(load_folder(into)) if b.case == case and b.fingerprint in ran]
+        fresh = [b for b in found if isinstance(b, StaticBaseline) and b.target == target]
         if not fresh:
             why = f": {failures[0]}" if failures else "; is it there, and does it launch Triton kernels?"
             raise UsageError(f"{name}: {case} has recorded nothing for {target}{why}")
@@ -167,7 +161,7 @@ def _copied(folder: Path, into: Path, case: CaseId, target: Target) -> set[str]:
         path = into / entry.path
         path.parent.mkdir(parents=True, exist_ok=True)
         shutil.copyfile(folder / entry.path, path)
-    return {e.baseline.fingerprint for e in found if e.baseline is not None and target_of(e.baseline) == target}
+    return {e.baseline.fingerprint for e in found if e.baseline is not None and e.baseline.target == target}
 
 
 class Texts:

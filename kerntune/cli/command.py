@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import pkgutil
 import re
 import sys
 from collections.abc import Callable, Sequence
@@ -91,14 +92,14 @@ def build_parser(words: Sequence[str] | None = None) -> argparse.ArgumentParser:
         prog="kerntune", description="Tunes Triton kernels and guards their speed: pytest --kerntune.", epilog=EPILOG
     )
     groups = {"": _subcommands(parser)}
-    for name, text in COMMANDS.items():
+    for name, (module, declare, text) in COMMANDS.items():
         group, _, last = name.rpartition(" ")
         if group not in groups:
             groups[group] = _subcommands(groups[""].add_parser(group, help=GROUPS[group]))
         about = f"{text[0].upper()}{text[1:]}."
         command = groups[group].add_parser(last, help=text, description=about, epilog=EPILOG)
         if words is None or name.split() == [*words[: len(name.split())]]:
-            _declare(name, command)
+            pkgutil.resolve_name(f"kerntune.cli.{module}:{declare}")(command)  # no other module is loaded
     return parser
 
 
@@ -114,153 +115,53 @@ GROUPS = {
 }
 
 COMMANDS = {
-    "baselines show": "all baselines: case, device, config, time, environment",
-    "baselines refresh": "pytest --kerntune --kerntune-update=all [PYTEST ARGUMENTS]",
-    "baselines apply": "write the baselines that a run's JSON from another machine carries",
-    "baselines prune": "remove baselines of tests that no longer exist",
-    "baselines mv": "move the baselines and anchors of renamed tests to their new names",
-    "baselines verify": "whether every baseline and every artifact is whole",
-    "cache show": "all winners",
-    "cache clear": "remove all winners and trials: the next run tunes anew",
-    "cache export": "write the cache as one JSON file",
-    "cache import": "take exported files into the cache",
-    "cache push": "store winners and trials behind a URL, for other machines",
-    "cache pull": "take winners and trials from behind a URL",
-    "diff": "two sets of baselines, or two Tritons, side by side, worst first",
-    "code": "a case's code in a compiler stage, the baseline's beside today's",
-    "dump": "a case's launches as folders that run without kerntune",
-    "export": "a tuned kernel as cubin, C header and C launcher",
-    "figures": "all cases against what their device reaches",
-    "calibrate": "hold each stored case against itself: what can be told on this device",
-    "bisect": "the first commit, or Triton, with which a test's kernels are slower",
-    "tune": "tune all keys of many kernels, from tests or from files of shapes",
-    "shapes record": "run a command, and note the keys that it meets, untuned",
-    "shapes show": "the noted keys by kernel, and those that can't be tuned so",
-    "anchor": "make today's baselines the anchor, at a release",
-    "history show": "steps and drifts of all cases, the largest slowdown first",
-    "history add": "add what --kerntune-json wrote in an earlier run",
-    "history forget": "remove runs that should not count",
-    "report": "what runs found: an HTML page, a summary, CSV or Parquet",
-    "doctor": "what this machine can do, and what is missing",
+    "baselines show": ("show", "run_arguments", "all baselines: case, device, config, time, environment"),
+    "baselines refresh": ("command", "refresh_arguments", "pytest --kerntune --kerntune-update=all [PYTEST ARGUMENTS]"),
+    "baselines apply": (
+        "upkeep",
+        "apply_arguments",
+        "write the baselines that a run's JSON from another machine carries",
+    ),
+    "baselines prune": ("upkeep", "prune_arguments", "remove baselines of tests that no longer exist"),
+    "baselines mv": ("upkeep", "move_arguments", "move the baselines and anchors of renamed tests to their new names"),
+    "baselines verify": ("show", "verify_arguments", "whether every baseline and every artifact is whole"),
+    "cache show": ("cache", "show_arguments", "all winners"),
+    "cache clear": ("cache", "clear_arguments", "remove all winners and trials: the next run tunes anew"),
+    "cache export": ("cache", "export_arguments", "write the cache as one JSON file"),
+    "cache import": ("cache", "import_arguments", "take exported files into the cache"),
+    "cache push": ("cache", "push_arguments", "store winners and trials behind a URL, for other machines"),
+    "cache pull": ("cache", "pull_arguments", "take winners and trials from behind a URL"),
+    "diff": ("diff", "run_arguments", "two sets of baselines side by side, worst first"),
+    "upgrade": ("upgrade", "run_arguments", "which kernels lose under another Triton or torch, because of what"),
+    "code": ("code", "run_arguments", "a case's code in a compiler stage, the baseline's beside today's"),
+    "dump": ("dump", "run_arguments", "a case's launches as folders that run without kerntune"),
+    "export": ("export", "run_arguments", "a tuned kernel as cubin, C header and C launcher"),
+    "figures": ("figures", "run_arguments", "all cases against what their device reaches"),
+    "calibrate": (
+        "calibrate",
+        "run_arguments",
+        "hold each stored case against itself: what can be told on this device",
+    ),
+    "bisect": (
+        "bisect.entry",
+        "run_arguments",
+        "the first commit, Triton or torch with which a test's kernels are slower",
+    ),
+    "tune": ("tune", "run_arguments", "tune all keys of many kernels, from tests or from files of shapes"),
+    "shapes record": ("tune", "record_shapes_arguments", "run a command, and note the keys that it meets, untuned"),
+    "shapes show": ("tune", "show_shapes_arguments", "the noted keys by kernel, and those that can't be tuned so"),
+    "anchor": ("anchor", "run_arguments", "make today's baselines the anchor, at a release"),
+    "history show": ("history", "show_arguments", "steps and drifts of all cases, the largest slowdown first"),
+    "history add": ("history", "add_arguments", "add what --kerntune-json wrote in an earlier run"),
+    "history forget": ("history", "forget_arguments", "remove runs that should not count"),
+    "report": ("history", "report_arguments", "what runs found: an HTML page, a summary, CSV or Parquet"),
+    "doctor": ("doctor", "run_arguments", "what this machine can do, and what is missing"),
 }
+"""By name: the module of a command, the function in it that declares its arguments, and its help."""
 
 
-def _declare(name: str, parser: argparse.ArgumentParser) -> None:
-    """Adds the arguments of a command and its function, from the command's own module; no other one is loaded."""
-    match name:
-        case "baselines refresh":
-            _refresh_arguments(parser)
-        case "baselines show":
-            from kerntune.cli.show import run_arguments
-
-            run_arguments(parser)
-        case "baselines apply":
-            from kerntune.cli.apply import run_arguments
-
-            run_arguments(parser)
-        case "baselines prune":
-            from kerntune.cli.prune import run_arguments
-
-            run_arguments(parser)
-        case "baselines mv":
-            from kerntune.cli.mv import run_arguments
-
-            run_arguments(parser)
-        case "baselines verify":
-            from kerntune.cli.show import verify_arguments
-
-            verify_arguments(parser)
-        case "cache show":
-            from kerntune.cli.cache import show_arguments
-
-            show_arguments(parser)
-        case "cache clear":
-            from kerntune.cli.cache import clear_arguments
-
-            clear_arguments(parser)
-        case "cache export":
-            from kerntune.cli.cache import export_arguments
-
-            export_arguments(parser)
-        case "cache import":
-            from kerntune.cli.cache import import_arguments
-
-            import_arguments(parser)
-        case "cache push":
-            from kerntune.cli.cache import push_arguments
-
-            push_arguments(parser)
-        case "cache pull":
-            from kerntune.cli.cache import pull_arguments
-
-            pull_arguments(parser)
-        case "diff":
-            from kerntune.cli.diff import run_arguments
-
-            run_arguments(parser)
-        case "code":
-            from kerntune.cli.code import run_arguments
-
-            run_arguments(parser)
-        case "dump":
-            from kerntune.cli.dump import run_arguments
-
-            run_arguments(parser)
-        case "export":
-            from kerntune.cli.export import run_arguments
-
-            run_arguments(parser)
-        case "figures":
-            from kerntune.cli.figures import run_arguments
-
-            run_arguments(parser)
-        case "calibrate":
-            from kerntune.cli.calibrate import run_arguments
-
-            run_arguments(parser)
-        case "bisect":
-            from kerntune.cli.bisect.entry import run_arguments
-
-            run_arguments(parser)
-        case "tune":
-            from kerntune.cli.tune import run_arguments
-
-            run_arguments(parser)
-        case "shapes record":
-            from kerntune.cli.tune import record_shapes_arguments
-
-            record_shapes_arguments(parser)
-        case "shapes show":
-            from kerntune.cli.tune import show_shapes_arguments
-
-            show_shapes_arguments(parser)
-        case "anchor":
-            from kerntune.cli.anchor import run_arguments
-
-            run_arguments(parser)
-        case "history show":
-            from kerntune.cli.history import show_arguments
-
-            show_arguments(parser)
-        case "history add":
-            from kerntune.cli.history import add_arguments
-
-            add_arguments(parser)
-        case "history forget":
-            from kerntune.cli.history import forget_arguments
-
-            forget_arguments(parser)
-        case "report":
-            from kerntune.cli.history import report_arguments
-
-            report_arguments(parser)
-        case "doctor":
-            from kerntune.cli.doctor import run_arguments
-
-            run_arguments(parser)
-
-
-def _refresh_arguments(parser: argparse.ArgumentParser) -> None:
+def refresh_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare that ``kerntune baselines refresh`` takes pytest's arguments."""
     parser.usage = "kerntune baselines refresh [PYTEST ARGUMENTS]"
     parser.description = (
         "Runs pytest --kerntune --kerntune-update=all with all that follows, in this process, and exits with its code. "

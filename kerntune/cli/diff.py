@@ -36,22 +36,14 @@ def run_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare what ``kerntune diff`` takes."""
     parser.add_argument(
         "names",
-        metavar="A [B] | TESTS",
+        metavar="A [B]",
         nargs="*",
         help="folders, git revisions of the baseline folder, or Triton series in it such as triton-3.9 (default of B: "
-        "the baseline folder as it is now); with --python what pytest is to run (its options after --)",
+        "the baseline folder as it is now)",
     )
     parser.add_argument(
         "--static", action="store_true", help="compare registers, spills and sizes of each launch by the static rules"
     )
-    parser.add_argument(
-        "--python",
-        metavar="PATH",
-        action="append",
-        help="compile the tests' kernels in this environment too and compare with the current one, as --static does; "
-        "given twice, these two are compared",
-    )
-    parser.add_argument("--target", metavar="TARGET[,TARGET]", help="what --python compiles for, as cuda:90,hip:gfx942")
     folder_argument(parser)
     case_argument(parser)
     form = parser.add_mutually_exclusive_group()
@@ -60,15 +52,15 @@ def run_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--exit-code",
         action="store_true",
-        help="exit with 1 if there is a difference; with --static or --python, if a rule of the static gate fails",
+        help="exit with 1 if there is a difference; with --static, if a rule of the static gate fails",
     )
     parser.set_defaults(function=run)
 
 
 def run(args: argparse.Namespace) -> int:
     """Print the difference; 1 if a file can't be read, or with ``--exit-code`` if there is any."""
-    if args.static or args.python:
-        from kerntune.cli import static_diff  # compiles, where --python asks for it
+    if args.static:
+        from kerntune.cli import static_diff
 
         return static_diff.run(args)
     folder = baseline_folder(args.baselines, Path.cwd())

@@ -16,7 +16,15 @@ from kerntune.base.folders import scratch_folder
 from kerntune.base.orphans import bound_command
 from kerntune.capture.launch_dump import LAUNCH_FILE, DumpedTexts, folder_name, plain_name, write_launch
 from kerntune.cli.static_record import SHOWN_LINES, environment
-from kerntune.cli.stored import Entry, Pattern, folder_argument, given_folder, load_folder, not_found, target_of
+from kerntune.cli.stored import (
+    Entry,
+    folder_argument,
+    given_folder,
+    load_folder,
+    not_found,
+    one_case,
+    readable,
+)
 from kerntune.compiling.binary.identity import first_stage_of
 from kerntune.compiling.compiler import stages_from, ttir_text
 from kerntune.compiling.farm import Farm
@@ -69,25 +77,20 @@ def run(args: argparse.Namespace) -> int:
 
 def _case(entries: list[Entry], wanted: str) -> CaseId:
     """The one case with a baseline that is meant; a test's id needs none."""
-    known = sorted({b.case for e in entries if (b := e.baseline) is not None and Pattern(wanted).matches(b)})
-    exact = [case for case in known if str(case) == wanted]
-    found = exact or known
-    if len(found) > 1:
-        shown = "".join(f"\n  {c}" for c in found[:10]) + ("\n  ..." if len(found) > 10 else "")
-        raise UsageError(f"{wanted!r} means {len(found)} cases; name one of them:{shown}")
-    if not found and "::" not in wanted:
+    found = one_case(entries, wanted)
+    if found is None and "::" not in wanted:
         what = f"no baseline's case is {wanted!r}, and it is no test's id (tests/test_it.py::test_it)"
         raise not_found(what, entries, wanted)
-    return found[0] if found else CaseId(wanted, "")
+    return found or CaseId(wanted, "")
 
 
 def _known_targets(entries: list[Entry], case: CaseId) -> str:
     """What to compile for without a GPU if nothing is said: the targets of the case's baselines, else of all."""
     if has_cuda():
         return ""
-    baselines = [b for e in entries if (b := e.baseline) is not None]
+    baselines = readable(entries)
     mine = [b for b in baselines if b.case.nodeid == case.nodeid]
-    return ",".join(sorted({str(target_of(b)) for b in mine or baselines}))
+    return ",".join(sorted({str(b.target) for b in mine or baselines}))
 
 
 def _launched(case: CaseId, args: argparse.Namespace, target: str, out: Path) -> list[Path]:
@@ -128,8 +131,8 @@ def _moved(source: Path, target: Path) -> list[Path]:
 def _baseline(entries: list[Entry], args: argparse.Namespace) -> TimeBaseline:
     """The stored baseline of the case with a binary: a device's; the latest, if there are several devices."""
     case = _case(entries, args.case)
-    mine = [b for e in entries if (b := e.baseline) is not None and b.case == case]
-    timed = [b for b in mine if isinstance(b, TimeBaseline) and args.target in (None, str(target_of(b)))]
+    mine = [b for b in readable(entries) if b.case == case]
+    timed = [b for b in mine if isinstance(b, TimeBaseline) and args.target in (None, str(b.target))]
     if not timed:
         what = f"{case}: no baseline of a device holds its binary; without --stored its test is run"
         raise not_found(what, entries, str(case))

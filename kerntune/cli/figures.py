@@ -13,7 +13,16 @@ from kerntune.base.codec import to_json
 from kerntune.base.formatting import NO_FIGURE, format_rate, format_time
 from kerntune.base.roofline import Roofline, bytes_moved
 from kerntune.cli.cache import cache_dir_argument, open_cache
-from kerntune.cli.stored import Pattern, case_argument, folder_argument, given_folder, load_folder, problems, time_ns
+from kerntune.cli.stored import (
+    Pattern,
+    case_argument,
+    folder_argument,
+    given_folder,
+    load_folder,
+    problems,
+    readable,
+    time_ns,
+)
 from kerntune.errors import UsageError
 from kerntune.gate.baselines import TimeBaseline
 from kerntune.gate.console import FINDINGS, OK, fail_with, say
@@ -94,7 +103,7 @@ def of_baselines(args: argparse.Namespace) -> tuple[list[TimedCase], list[str]]:
     entries = load_folder(given_folder(args.baselines))
     rates = {d.name: d.bandwidth for d in stored_figures(open_cache(args.cache_dir).folder)}
     found = []
-    for baseline in (e.baseline for e in entries):
+    for baseline in readable(entries):
         if isinstance(baseline, TimeBaseline) and Pattern(args.case).matches(baseline):
             device = baseline.device.name
             roofline = Roofline(time_ns(baseline), bytes_moved(baseline.recording), bandwidth=rates.get(device))

@@ -23,15 +23,13 @@ from kerntune.cli.stored import (
     key_of,
     launches_of,
     load_folder,
-    path_of,
     problems,
-    target_of,
+    readable,
     time_ns,
 )
 from kerntune.errors import BaselineError, UsageError
-from kerntune.gate.baseline_files import BaselineStore
+from kerntune.gate.baseline_files import BaselineStore, needed
 from kerntune.gate.baselines import Baseline, TimeBaseline
-from kerntune.gate.bundle import needed
 from kerntune.gate.console import CONFIG_WIDTH, counted, fail_with, say
 from kerntune.gate.project import baseline_folder
 from kerntune.gate.report import format_configs, format_static
@@ -121,7 +119,7 @@ def _row(entry: Entry, baseline: Baseline) -> Row:
     return Row(
         case=key.case,
         fingerprint=key.fingerprint,
-        target=str(target_of(baseline)),
+        target=str(baseline.target),
         place=key.place,
         launches=launch_reports(launches_of(baseline)),
         time_ns=time_ns(baseline),
@@ -144,7 +142,7 @@ def _environment(environment: Environment | None) -> str:
 
 
 def _nothing(folder: Path, pattern: str, entries: Sequence[Entry]) -> str:
-    if any(e.baseline is not None for e in entries):
+    if readable(entries):
         return f"{folder}: no case matches {pattern!r}"
     return f"{folder}: no baselines; pytest --kerntune records them"
 
@@ -162,7 +160,7 @@ def verify(args: argparse.Namespace) -> int:
         raise UsageError(f"{folder}: no such folder, so nothing was verified; name the right one: --baselines=DIR")
     entries = load_folder(folder)
     found = list(findings(folder, entries))
-    artifacts = {(target_of(b), sha) for e in entries if (b := e.baseline) is not None for sha in needed(b)}
+    artifacts = {(b.target, sha) for b in readable(entries) for sha in needed(b)}
     say(f"{folder}: {counted(len(entries), 'baseline')}, {counted(len(artifacts), 'artifact')}, {_wrong(found)}")
     return fail_with(found)
 
@@ -181,9 +179,9 @@ def findings(folder: Path, entries: list[Entry]) -> Iterator[str]:
 
 def _misplaced(store: BaselineStore, entry: Entry, baseline: Baseline) -> Iterator[str]:
     path = store.folder / entry.path
-    if path_of(store, baseline) != path:
+    if store.path_of(baseline) != path:
         yield (
-            f"{path}: holds {baseline.case}, which is looked for in {path_of(store, baseline)}; "
+            f"{path}: holds {baseline.case}, which is looked for in {store.path_of(baseline)}; "
             "move it there or remove it"
         )
 
@@ -191,7 +189,7 @@ def _misplaced(store: BaselineStore, entry: Entry, baseline: Baseline) -> Iterat
 def _artifacts(
     store: BaselineStore, entry: Entry, baseline: Baseline, seen: dict[tuple[str, str], str]
 ) -> Iterator[str]:
-    target = target_of(baseline)
+    target = baseline.target
     for sha in needed(baseline):
         key = (target.slug, sha)
         if key not in seen:

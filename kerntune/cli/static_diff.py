@@ -1,4 +1,4 @@
-"""``kerntune diff --static``: two baselines (of two git revisions, say) or two Triton versions side by side.
+"""``kerntune diff --static``: two sets of baselines (of two git revisions, say) side by side.
 
 The two sets are compared by each kernel's code, launch by launch, the worst first.
 """
@@ -22,8 +22,7 @@ from kerntune.base.device import DeviceSpec, Target, typical_device
 from kerntune.base.formatting import NO_FIGURE, code_of, escaped
 from kerntune.base.policy import StaticPolicy
 from kerntune.cli.changes import FIGURES, SPILLED, Figure
-from kerntune.cli.static_record import record_both
-from kerntune.cli.stored import SERIES, Entry, Pattern, launches_of, problems, sides, target_of, triton_of
+from kerntune.cli.stored import SERIES, Entry, Pattern, launches_of, problems, sides, triton_of, versions_of
 from kerntune.compiling.binary.identity import first_difference
 from kerntune.errors import TargetError
 from kerntune.gate.baselines import Baseline, TimeBaseline
@@ -45,23 +44,14 @@ def run(args: argparse.Namespace) -> int:
     """Print the difference, and of two revisions what isn't compared; 1 if something can't be read, or with
     ``--exit-code`` if a rule fails."""
     folder = baseline_folder(args.baselines, Path.cwd())
-    before, after, names, failures = _sides(args, folder)
-    found = compare_statics(before, after, names, Pattern(args.case).matches)
+    before, after = sides(args, folder)
+    names = args.names if len(args.names) > 1 else [*args.names, str(args.baselines or folder.name)]
+    found = compare_statics(before, after, (names[0], names[1]), Pattern(args.case).matches)
     if args.json:
         say(to_json(found).decode(), end="")
     else:
-        notes = [] if args.python else code_notes(args.names, folder)
-        say("\n\n".join([text_of(found, markdown=args.markdown), *notes]))
-    return max(fail_with([*found.problems, *failures]), FINDINGS if args.exit_code and found.failing else OK)
-
-
-def _sides(args: argparse.Namespace, folder: Path) -> tuple[list[Entry], list[Entry], tuple[str, str], list[str]]:
-    """Both sides' baselines, their names, and what went wrong when they were recorded."""
-    if args.python:
-        return record_both(args.python, args.names, args.target, folder)
-    before, after = sides(args, folder)
-    names = args.names if len(args.names) > 1 else [*args.names, str(args.baselines or folder.name)]
-    return before, after, (names[0], names[1]), []
+        say("\n\n".join([text_of(found, markdown=args.markdown), *code_notes(args.names, folder)]))
+    return max(fail_with(found.problems), FINDINGS if args.exit_code and found.failing else OK)
 
 
 SHOWN_FILES = 3
@@ -102,6 +92,8 @@ def text_of(found: StaticDifference, *, markdown: bool = False) -> str:
     shown = [c for c in found.changed if c.differs]
     head = f"{found.before} -> {found.after}"
     parts = [f"### Kernels, {escaped(head)}" if markdown else head]
+    if found.versions != (found.before, found.after):
+        parts.append(" -> ".join(found.versions))
     parts += [_table(shown, markdown)] if shown else []
     bullet, gap = ("- ", "\n\n") if markdown else ("  ", "\n")
     ends = "Compared up to where they stopped without a GPU"
@@ -146,6 +138,11 @@ def _row(case: str, launch: LaunchChange) -> tuple[str, ...]:
         "\n".join(_said(launch.findings)) or NO_FIGURE,
         launch.because,
     )
+
+
+def figures_text(figures: Sequence[Figure]) -> str:
+    """Figures in one line: ``registers 32 -> 40, occupancy 100.0% -> 75.0%``."""
+    return ", ".join(f"{f.name} {_number(f, f.before)} -> {_number(f, f.after)}" for f in figures)
 
 
 def _number(figure: Figure, value: float | None) -> str:
@@ -213,11 +210,13 @@ class StaticChange(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class StaticDifference(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Two sets compared. ``same`` cases have the same code; of ``changed`` some have equal figures all the same.
+    """Two sets compared. ``versions``: Triton's and torch's of each side. ``same`` cases have the same
+    code; of ``changed`` some have equal figures all the same.
     ``cut_off`` says of cases of both sets where one of them ends: no launch after that is known there."""
 
     before: str
     after: str
+    versions: tuple[str, str]
     changed: tuple[StaticChange, ...]
     added: tuple[str, ...]
     removed: tuple[str, ...]
@@ -233,16 +232,22 @@ class StaticDifference(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 def compare_statics(
-    before: Sequence[Entry], after: Sequence[Entry], names: tuple[str, str], case: Callable[[Baseline], bool]
+    before: Sequence[Entry],
+    after: Sequence[Entry],
+    names: tuple[str, str],
+    case: Callable[[Baseline], bool],
+    *,
+    same_code: bool = False,
 ) -> StaticDifference:
-    """All that ``case`` accepts, worst first."""
+    """All that ``case`` accepts, worst first. ``same_code``: both sides ran the same files."""
     old, new = _by_key(before, case), _by_key(after, case)
     pairs = [(key, old[key], new[key]) for key in sorted(old.keys() & new.keys())]
-    changes = [_change(key, a, b) for key, a, b in pairs]
+    changes = [_change(key, a, b, same_code) for key, a, b in pairs]
     changed = [c for c in changes if c.launches or c.notes]
     return StaticDifference(
         before=names[0],
         after=names[1],
+        versions=(versions_of(before), versions_of(after)),
         changed=tuple(sorted(changed, key=lambda c: c.rank)),
         added=tuple(_named(k) for k in sorted(new.keys() - old.keys())),
         removed=tuple(_named(k) for k in sorted(old.keys() - new.keys())),
@@ -263,7 +268,7 @@ def _by_key(entries: Iterable[Entry], case: Callable[[Baseline], bool]) -> dict[
     found: dict[CaseTarget, Baseline] = {}
     for baseline in sorted((e.baseline for e in entries if e.baseline is not None), key=_preference):
         if case(baseline):
-            found[str(baseline.case), str(target_of(baseline)), baseline.fingerprint] = baseline
+            found[str(baseline.case), str(baseline.target), baseline.fingerprint] = baseline
     return found
 
 
@@ -271,14 +276,10 @@ def _preference(baseline: Baseline) -> tuple[int, ...]:
     return () if isinstance(baseline, TimeBaseline) else tuple(int(n) for n in baseline.triton.split("."))
 
 
-def _change(key: CaseTarget, old: Baseline, new: Baseline) -> StaticChange:
+def _change(key: CaseTarget, old: Baseline, new: Baseline, same_code: bool) -> StaticChange:
     sides = launches_of(old), launches_of(new)
     tritons = triton_of(old), triton_of(new)
-    launches = [
-        _launch(x, tritons)
-        for x in compare_launches(*sides, RULES, _device(target_of(new)))
-        if _other(x.before, x.after)
-    ]
+    launches = launch_changes(*sides, tritons, new.target, same_code=same_code)
     return StaticChange(
         case=key[0],
         target=key[1],
@@ -287,6 +288,19 @@ def _change(key: CaseTarget, old: Baseline, new: Baseline) -> StaticChange:
         notes=tuple(_alone(paired(*sides))),
         findings=tuple(count_findings(*sides, RULES)),
     )
+
+
+def launch_changes(
+    before: Sequence[LaunchStatic],
+    after: Sequence[LaunchStatic],
+    tritons: tuple[str, str],
+    target: Target | None,
+    *,
+    same_code: bool = False,
+) -> list[LaunchChange]:
+    """The launches of both sides whose code or grid differs, in their order."""
+    found = compare_launches(before, after, RULES, _device(target) if target is not None else None)
+    return [_launch(x, tritons, same_code) for x in found if _other(x.before, x.after)]
 
 
 RULES = StaticPolicy()
@@ -314,7 +328,7 @@ def _alone(pairs: Iterable[tuple[LaunchStatic | None, LaunchStatic | None]]) -> 
     yield from (f"launch {what}: {kernel}{f' ({n})' if n > 1 else ''}" for (what, kernel), n in sorted(sides.items()))
 
 
-def _launch(found: LaunchFindings, tritons: tuple[str, str]) -> LaunchChange:
+def _launch(found: LaunchFindings, tritons: tuple[str, str], same_code: bool) -> LaunchChange:
     old, new = found.before, found.after
     values = [(name, read(old.metrics), read(new.metrics)) for name, read in SHOWN.items()]
     values += [("programs", math.prod(old.grid), math.prod(new.grid))]
@@ -324,15 +338,19 @@ def _launch(found: LaunchFindings, tritons: tuple[str, str]) -> LaunchChange:
         after=new.config,
         figures=tuple(Figure(new.kernel, name, a, b) for name, a, b in values if a != b),
         findings=found.findings,
-        because=_because(old, new, tritons),
+        because=_because(old, new, tritons, same_code),
         stage=first_difference(old.stages, new.stages),
     )
 
 
-def _because(old: LaunchStatic, new: LaunchStatic, tritons: tuple[str, str]) -> str:
+SAME_CODE = "the launch (same code)"
+"""Why figures of a launch differ whose grid alone does."""
+
+
+def _because(old: LaunchStatic, new: LaunchStatic, tritons: tuple[str, str], same_code: bool) -> str:
     if old.code == new.code:
-        return "the launch (same code)"
-    return launch_cause(old, new, *tritons).partition(": because of ")[2]
+        return SAME_CODE
+    return launch_cause(old, new, *tritons, same_code=same_code).partition(": because of ")[2]
 
 
 def _growth(figure: Figure) -> float:

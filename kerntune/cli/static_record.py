@@ -1,4 +1,7 @@
-"""Records static baselines in other Python environments, each with its own Triton."""
+"""Runs the project's tests in other Python environments, each with its own Triton and torch.
+
+To record static baselines, or to hold one environment against another.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +10,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from kerntune.base.folders import scratch_folder
@@ -14,6 +18,8 @@ from kerntune.base.orphans import bound_command
 from kerntune.cli.stored import Entry, load_folder
 from kerntune.errors import UsageError
 from kerntune.gate.baseline_files import BaselineStore
+from kerntune.gate.report import RunReport, read_run
+from kerntune.gpu.probe import has_cuda
 
 RAN = (0, 1)
 """pytest's exit codes of a run that ran: all tests passed, or some failed."""
@@ -21,30 +27,78 @@ RAN = (0, 1)
 SHOWN_LINES = 15
 """Last lines of a failed run that its error shows."""
 
-VERSION = "import importlib.metadata as m; print(m.version('triton'))"
+VERSION = "import importlib.metadata as m; print(m.version('triton'), m.version('torch'))"
 
 
-def record_both(
+@dataclass(frozen=True)
+class EnvironmentVersions:
+    """The versions that an environment has."""
+
+    triton: str
+    torch: str
+
+    def __str__(self) -> str:
+        return f"Triton {self.triton}, torch {self.torch}"
+
+
+@dataclass(frozen=True)
+class EnvironmentRun:
+    """A run of the tests in one environment: what it recorded, where it compiled only, and its report."""
+
+    versions: EnvironmentVersions
+    entries: list[Entry]
+    report: RunReport
+
+
+def run_both(
     pythons: Sequence[str], tests: Sequence[str], targets: str | None, folder: Path
-) -> tuple[list[Entry], list[Entry], tuple[str, str], list[str]]:
-    """The same tests recorded by two interpreters: this one and the one given, or the two given.
+) -> tuple[EnvironmentRun, EnvironmentRun]:
+    """The same tests in two environments: the one that runs this and the one given, or the two given.
 
-    ``targets`` as for ``--kerntune-target``, else those that ``folder`` has. Also the names of both sides (Triton and
-    its version) and, for each run in which tests failed, a sentence. :class:`UsageError` if a run can't be made.
+    The new side is held against what the old one records. Where ``targets`` (as for ``--kerntune-target``) are given
+    both only compile. So they do without a GPU, for the targets that ``folder`` has. Else the new side is timed beside
+    the old one's binaries. :class:`UsageError` if a run can't be made.
     """
     if len(pythons) > 2:
         raise UsageError("--python can be given once (beside the environment that runs this) or twice")
-    chosen = targets or ",".join(str(t) for t in BaselineStore(folder).targets())
-    if not chosen:
+    chosen = targets or ("" if has_cuda() else ",".join(str(t) for t in BaselineStore(folder).targets()))
+    if not chosen and not has_cuda():
         raise UsageError(f"say what to compile for, for example --target cuda:90; {folder} has no baselines yet")
-    both = [_found(p) for p in (pythons if len(pythons) == 2 else [sys.executable, *pythons])]
-    names = [f"Triton {triton_of(p)}" for p in both]
-    entries, failures = [], []
-    for python, name in zip(both, names, strict=True):
-        with scratch_folder("static") as scratch:
-            failures += record(python, tests, chosen, scratch / "baselines", name)
-            entries.append(load_folder(scratch / "baselines"))
-    return entries[0], entries[1], (names[0], names[1]), failures
+    old, new = [_found(p) for p in (pythons if len(pythons) == 2 else [sys.executable, *pythons])]
+    with scratch_folder("upgrade") as scratch:
+        before = _run(old, tests, chosen, scratch, "old")
+        shutil.copytree(scratch / "old", scratch / "new")
+        return before, _run(new, tests, chosen, scratch, "new")
+
+
+def _run(python: str, tests: Sequence[str], targets: str, scratch: Path, side: str) -> EnvironmentRun:
+    """One side; its folder of baselines is that of its name in ``scratch``."""
+    versions = versions_in(python)
+    folder, log = scratch / side, scratch / f"{side}.json"
+    options = [f"--kerntune-baselines={folder}", f"--kerntune-json={log}", "-p", "no:cacheprovider", "-q"]
+    if targets:
+        options.append(f"--kerntune-target={targets}")
+    elif side == "new":
+        options.append("--kerntune-update=new")  # timed beside the old side's binaries, which stay
+    command = [python, "-m", "kerntune.cli", "baselines", "refresh", *options, *tests]
+    done = subprocess.run(bound_command(command), env=environment(), capture_output=True, text=True, check=False)
+    if done.returncode not in RAN or not folder.is_dir() or not log.exists():
+        lines = [line for line in (done.stdout + done.stderr).splitlines() if line.strip()]
+        last = "\n".join(lines[-SHOWN_LINES:])
+        raise UsageError(f"{python} ({versions}): recorded nothing (pytest exit code {done.returncode})\n{last}")
+    report = read_run(log)
+    return EnvironmentRun(versions, _recorded(load_folder(folder), report, versions), report)
+
+
+def _recorded(entries: Sequence[Entry], report: RunReport, versions: EnvironmentVersions) -> list[Entry]:
+    """Those of the cases that ran, under the run's own Triton: the new side's folder begins with the old side's."""
+    ran = {(r.case, r.fingerprint) for r in report.results}
+    series = f"triton-{'.'.join(versions.triton.split('.')[:2])}"
+    return [
+        e
+        for e in entries
+        if e.baseline is None or (e.path.parts[1] == series and (e.baseline.case, e.baseline.fingerprint) in ran)
+    ]
 
 
 def record(
@@ -69,12 +123,13 @@ def record(
     return [f"{name}: some tests failed: {lines[-1]}"] if done.returncode else []
 
 
-def triton_of(python: str) -> str:
-    """The version of Triton that an interpreter has; :class:`UsageError` if none."""
+def versions_in(python: str) -> EnvironmentVersions:
+    """The versions of Triton and torch that an interpreter has; :class:`UsageError` if it lacks one."""
     done = subprocess.run(bound_command([python, "-c", VERSION]), capture_output=True, text=True, check=False)
     if done.returncode:
         raise UsageError(f"{python}: has no Triton; name the interpreter of an environment with Triton and torch")
-    return done.stdout.strip()
+    triton, torch = done.stdout.split()[-2:]
+    return EnvironmentVersions(triton, torch.partition("+")[0])
 
 
 def environment() -> dict[str, str]:

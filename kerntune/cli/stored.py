@@ -12,11 +12,11 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
 from kerntune.base import codec
-from kerntune.base.device import Target
+from kerntune.base.case_result import CaseId
 from kerntune.base.stats import median
 from kerntune.errors import BaselineError, UsageError
-from kerntune.gate.baseline_files import DIGEST, MAX_NAME, BaselineStore, inside
-from kerntune.gate.baselines import Baseline, TimeBaseline, decode_static, decode_time
+from kerntune.gate.baseline_files import DIGEST, MAX_NAME, inside
+from kerntune.gate.baselines import Baseline, TimeBaseline, decode_static, decode_time, operators_of
 from kerntune.gate.git import git_output
 from kerntune.gate.project import baseline_folder
 from kerntune.gate.static_figures import LaunchStatic
@@ -61,12 +61,7 @@ class Pattern:
 
 def key_of(baseline: Baseline) -> BaselinePlace:
     """The key that no other baseline of a folder has."""
-    return BaselinePlace(str(baseline.case), str(target_of(baseline)), place_of(baseline), baseline.fingerprint)
-
-
-def target_of(baseline: Baseline) -> Target:
-    """What it was compiled for."""
-    return baseline.device.target if isinstance(baseline, TimeBaseline) else baseline.target
+    return BaselinePlace(str(baseline.case), str(baseline.target), place_of(baseline), baseline.fingerprint)
 
 
 def place_of(baseline: Baseline) -> str:
@@ -79,11 +74,21 @@ def triton_of(baseline: Baseline) -> str:
     return baseline.environment.triton if isinstance(baseline, TimeBaseline) else baseline.triton
 
 
-def path_of(store: BaselineStore, baseline: Baseline) -> Path:
-    """Where a folder keeps it."""
+def torch_of(baseline: Baseline) -> str:
+    """The torch that it was recorded under, without the tag of its build; empty where a baseline doesn't say."""
     if isinstance(baseline, TimeBaseline):
-        return store.time_path(baseline.device, baseline.case, baseline.fingerprint)
-    return store.static_path(baseline.target, baseline.triton, baseline.case, baseline.fingerprint)
+        return baseline.environment.torch.partition("+")[0]
+    listed = operators_of(baseline)
+    made_from = next((x.made_from for x in baseline.launches if x.made_from is not None), None)
+    return listed.torch if listed is not None else made_from.torch if made_from is not None else ""
+
+
+def versions_of(entries: Iterable[Entry]) -> str:
+    """``Triton 3.9, torch 2.13.0``: all that some baselines were recorded under."""
+    baselines = [e.baseline for e in entries if e.baseline is not None]
+    named = (("Triton", {triton_of(b) for b in baselines}), ("torch", {torch_of(b) for b in baselines}))
+    found = [f"{name} {' and '.join(sorted(filter(None, versions)))}" for name, versions in named if any(versions)]
+    return ", ".join(found) or "of no known version"
 
 
 def time_ns(baseline: Baseline) -> float | None:
@@ -152,12 +157,10 @@ SERIES = re.compile(r"triton-\d+\.\d+")
 
 def sides(args: argparse.Namespace, folder: Path) -> tuple[list[Entry], list[Entry]]:
     """Both sides' baselines, as the command line names them. :class:`UsageError` for none, or for more than two."""
-    if args.target:
-        raise UsageError("--target is for --python: baselines have their own targets")
     if not 1 <= len(args.names) <= 2:
         raise UsageError(
-            "usage: kerntune diff A [B]; name one or two of: a folder, a git revision, a series such as triton-3.9; or "
-            "give --python"
+            "usage: kerntune diff A [B]; name one or two of: a folder, a git revision, a series such as triton-3.9; "
+            "for another Triton or torch: kerntune upgrade --python NEXT/bin/python"
         )
     after = load(args.names[1], folder) if len(args.names) > 1 else load_folder(given_folder(args.baselines))
     return load(args.names[0], folder), after
@@ -211,6 +214,22 @@ def _contents(root: Path, objects: list[str]) -> Iterator[bytes]:
 
 def _line(output: bytes | None) -> str:
     return (output or b"").decode(errors="surrogateescape").strip()
+
+
+def readable(entries: Iterable[Entry]) -> list[Baseline]:
+    """The baselines of the files that can be read."""
+    return [e.baseline for e in entries if e.baseline is not None]
+
+
+def one_case(entries: Iterable[Entry], text: str) -> CaseId | None:
+    """The case that has this name, else the only one that :class:`Pattern` selects; None for none, and
+    :class:`UsageError` for several."""
+    known = sorted({b.case for b in readable(entries) if Pattern(text).matches(b)})
+    found = [case for case in known if str(case) == text] or known
+    if len(found) > 1:
+        shown = "".join(f"\n  {c}" for c in found[:10]) + ("\n  ..." if len(found) > 10 else "")
+        raise UsageError(f"{text!r} means {len(found)} cases; name one of them:{shown}")
+    return found[0] if found else None
 
 
 def not_found(what: str, entries: Iterable[Entry], case: str = "") -> UsageError | BaselineError:

@@ -173,12 +173,12 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _summary(outcomes: Sequence[KeyOutcome], code: int) -> int:
-    from kerntune.tuning.many.job_run import Ended
+    from kerntune.tuning.many.job_run import JobEnd
     from kerntune.tuning.many.tune_many import WORDS
 
     for text in dict.fromkeys(note for outcome in outcomes for note in outcome.notes):
         complain(f"note: {text}")
-    parts = [f"{n} {WORDS[ended]}" for ended in Ended if (n := sum(o.ended is ended for o in outcomes))]
+    parts = [f"{n} {WORDS[ended]}" for ended in JobEnd if (n := sum(o.ended is ended for o in outcomes))]
     say(f"{counted(len(outcomes), 'key')}: {', '.join(parts) or 'none done'}")
     return code
 

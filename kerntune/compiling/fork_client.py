@@ -14,7 +14,7 @@ import subprocess
 import sys
 import threading
 import time
-from typing import BinaryIO
+from typing import IO, BinaryIO
 
 from kerntune.base.frames import Reader, Timeout, receive_with, send_with
 from kerntune.compiling import (  # all that the fork needs: an import in it could wait for another thread's lock
@@ -96,8 +96,7 @@ _COMMAND = (
 
 
 class Child:
-    """A forked worker, with the part of ``subprocess.Popen`` that :class:`kerntune.compiling.worker_process.Process`
-    uses."""
+    """A forked worker, as :class:`kerntune.base.child_process.ChildProcess` uses it."""
 
     def __init__(self, stdin: BinaryIO, stdout: BinaryIO, status: int) -> None:
         self.stdin, self.stdout, self._status = stdin, stdout, status
@@ -174,7 +173,7 @@ class ForkClient:
         with self._lock:
             return self._is_ready()
 
-    def fork(self, surroundings: CompilerEnvironment, memory: int, folder: str, stderr: BinaryIO) -> Child | None:
+    def fork(self, surroundings: CompilerEnvironment, memory: int, folder: str, stderr: IO[bytes]) -> Child | None:
         """A worker process; None if the server has none, and a new interpreter has to be started."""
         if not self.serves(surroundings):
             return None

@@ -6,39 +6,28 @@ names what to do about the machine's.
 
 from __future__ import annotations
 
-import contextlib
 import errno
 import os
 import re
 import signal
-import subprocess
-import sys
 import tempfile
 import threading
 from dataclasses import dataclass
-from typing import BinaryIO
+from typing import IO
 
-from kerntune.base.child_process import how_it_ended
+from kerntune.base.child_process import ChildEnded, ChildProcess, how_it_ended, kill_group, module_command
 from kerntune.base.folders import TemporaryFolder
-from kerntune.base.frames import Reader, Timeout, encode, write
+from kerntune.base.frames import encode
 from kerntune.compiling.fork_client import Child, ForkClient
 from kerntune.compiling.protocol import Answer, CompileFailed, CompilerEnvironment, Done, Hello, Job
-from kerntune.errors import FrameError, PeerClosed, PeerTimeout
+from kerntune.errors import FrameError, PeerTimeout
 
 START_SECONDS = 60.0
 """A worker sends its first message after 0.15 to 0.45 s; more than this is a broken installation."""
 
-HEAD, TAIL = 8 << 10, 64 << 10
-"""Bytes of a worker's output that are read: how it begins and how it ends. MLIR writes a crashed pass's whole module
-between the cause (``LLVM ERROR: out of memory``) and the pass's name."""
-
 WORDS_LINES, WORDS_WIDTH = 8, 300
-"""Of them, the lines and columns that messages show."""
+"""Of a worker's output, the lines and columns that messages show."""
 
-_COMMAND = (
-    "import sys; sys.path[:] = sys.argv[4:]; "
-    "from kerntune.compiling.compile_worker import main; main(int(sys.argv[1]), *sys.argv[2:4])"
-)
 _ERROR = re.compile(r"\berror\s*:\s", re.IGNORECASE)
 
 
@@ -66,11 +55,8 @@ class Process:
         self, surroundings: CompilerEnvironment, memory_limit: int, fork_client: ForkClient | None = None
     ) -> None:
         self.surroundings, self._memory_limit, self._fork_client = surroundings, memory_limit, fork_client
-        self._popen: subprocess.Popen[bytes] | Child | None = None
-        self._reader: Reader[Answer]
-        self._output: BinaryIO | None = None
+        self._child: ChildProcess[Answer] | None = None
         self._scratch: TemporaryFolder | None = None
-        self._folder = ""
         self._interrupted = threading.Event()
 
     def start(self) -> str:
@@ -78,137 +64,99 @@ class Process:
         import triton
 
         try:
-            self._spawn()
+            self._child = self._spawned()
         except OSError as exc:
             self.kill()
             return f"no process can be started ({exc})"
-        answer = self._answer(START_SECONDS, "")
+        if self._interrupted.is_set():
+            kill_group(self._child.pid)
+        answer = self._answer(None, START_SECONDS, "")
         if isinstance(answer, Hello) and (answer.triton, answer.path) == (triton.__version__, triton.__file__):
             return ""
-        words = self._said(0)
+        words = self._child.said()
         self.kill()
         if isinstance(answer, Hello):
             return f"another process finds another Triton ({answer.triton} in {answer.path})"
         reason = answer.reason if isinstance(answer, (Died, CompileFailed)) else "it answers out of turn"
         return f"a worker process does not start: {with_words(reason, words)}"
 
-    def _spawn(self) -> None:
+    def _spawned(self) -> ChildProcess[Answer]:
         if self._fork_client is not None and not self._fork_client.serves(self.surroundings):  # waits until it is ready
             self._fork_client = None
-        if self._interrupted.is_set():
-            raise InterruptedError("it was ended before")
+        self._check_interrupted()
         self._scratch = TemporaryFolder("compile")
-        self._folder = str(self._scratch.folder)
-        self._output = tempfile.TemporaryFile()  # noqa: SIM115 - closed by kill()
-        if self._fork_client is not None:
-            self._popen = self._fork_client.fork(self.surroundings, self._memory_limit, self._folder, self._output)
-        if self._popen is None and self._interrupted.is_set():
-            raise InterruptedError("it was ended before")
-        if self._popen is None:
-            self._popen = self._plain(self._output)
-        if self._interrupted.is_set():
-            _kill_group(self._popen.pid)
-        assert self._popen.stdin is not None
-        assert self._popen.stdout is not None
-        self._inbox, self._reader = self._popen.stdin.fileno(), Reader(self._popen.stdout.fileno(), Answer)
+        words = (str(self._memory_limit), self.surroundings.knobs, str(self._scratch.folder))
+        command = module_command("kerntune.compiling.compile_worker", *words)
+        return ChildProcess(command, Answer, {**os.environ, **dict(self.surroundings.env)}, fork=self._forked)
 
-    def _plain(self, output: BinaryIO) -> subprocess.Popen[bytes]:
-        given = [str(self._memory_limit), self.surroundings.knobs, self._folder]
-        return subprocess.Popen(
-            [sys.executable, "-c", _COMMAND, *given, *sys.path],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=output,
-            start_new_session=True,  # its own process group: killpg takes ptxas along, Ctrl-C stays here
-            env={**os.environ, **dict(self.surroundings.env)},
-        )
+    def _forked(self, errors: IO[bytes]) -> Child | None:
+        if self._fork_client is None or self._scratch is None:
+            return None
+        folder = str(self._scratch.folder)
+        child = self._fork_client.fork(self.surroundings, self._memory_limit, folder, errors)
+        if child is None:
+            self._check_interrupted()
+        return child
+
+    def _check_interrupted(self) -> None:
+        if self._interrupted.is_set():
+            raise InterruptedError("it was ended before")
 
     @property
     def alive(self) -> bool:
         """Whether it runs. A process that has ended is reaped."""
-        return self._popen is not None and self._popen.poll() is None
+        return self._child is not None and self._child.alive
 
     @property
     def pid(self) -> int:
         """Its process id, which is its process group's too; 0 when it doesn't run."""
-        return self._popen.pid if self._popen else 0
+        return self._child.pid if self._child else 0
 
     def ask(self, job: Job, seconds: float, why: str) -> JobOutcome:
         """Send a job and return its outcome. A process that doesn't answer within ``seconds`` is ended; ``why``
         explains that limit."""
-        mark = self._size()
+        child = self._child
+        assert child is not None
+        mark = child.printed
         try:
             data = encode(job)
         except (TypeError, FrameError) as exc:
             return JobOutcome(CompileFailed(f"it can't be sent to another process ({exc})", refused=True), "")
-        answer = self._answer(seconds, why, data)
+        answer = self._answer(data, seconds, why)
         if isinstance(answer, Hello):
             answer = Died("the compiler process answered out of turn")
-        output = self._said(mark)
         if isinstance(answer, Died):
             self.kill()
-        return JobOutcome(answer, output)
+        return JobOutcome(answer, child.said(mark))
 
-    def _answer(self, seconds: float, why: str, job: bytearray | None = None) -> Answer | Died:
+    def _answer(self, job: bytearray | None, seconds: float, why: str) -> Answer | Died:
         """Send an encoded job, if there is one, and receive the next answer, both within ``seconds``."""
-        limit = Timeout(seconds)
+        assert self._child is not None
         try:
-            if job is not None:
-                write(self._inbox, job, limit)
-            return self._reader.receive(limit)
+            return self._child.exchange(job, seconds)
         except PeerTimeout:
             return Died(f"the compiler did not come back and was ended after {why or f'{seconds:.0f} s'}")
-        except PeerClosed:
-            return self._dead()
+        except ChildEnded as exc:
+            how = "closed its pipe" if exc.code is None else how_it_ended(exc.code)
+            return Died(f"the compiler process {how}", passing=exc.signal in FROM_OUTSIDE)
         except FrameError as exc:
             return Died(f"the compiler process answered with {exc}")
-
-    def _dead(self) -> Died:
-        assert self._popen is not None
-        try:
-            code = self._popen.wait(timeout=1.0)
-        except subprocess.TimeoutExpired:
-            return Died("the compiler process closed its pipe")
-        return Died(f"the compiler process {how_it_ended(code)}", passing=-code in FROM_OUTSIDE)
-
-    def _size(self) -> int:
-        return os.fstat(self._output.fileno()).st_size if self._output else 0
-
-    def _said(self, since: int) -> str:
-        output = self._output
-        if output is None or output.closed:
-            return ""
-        size = self._size() - since
-        parts = [(size, since)] if size <= HEAD + TAIL else [(HEAD, since), (TAIL, since + size - TAIL)]
-        return "\n".join(os.pread(output.fileno(), *part).decode(errors="replace") for part in parts)
 
     def interrupt(self) -> None:
         """From another thread: end the process group, so that the thread that waits for an answer goes on. One that
         has not started yet ends when it has, and no further one is started."""
         self._interrupted.set()
-        popen = self._popen
-        if popen is not None and popen.returncode is None:
-            _kill_group(popen.pid)
+        child = self._child
+        if child is not None and child.process.returncode is None:
+            kill_group(child.pid)
 
     def kill(self) -> None:
         """End the process group, reap it and remove its temporary files."""
-        popen, self._popen = self._popen, None
-        if popen is not None:
-            _kill_group(popen.pid)
-            popen.wait()
-            for pipe in (popen.stdin, popen.stdout):
-                assert pipe is not None
-                with contextlib.suppress(OSError):  # closing flushes what a dead process doesn't read
-                    pipe.close()
-        if self._output is not None:
-            self._output.close()
+        child, self._child = self._child, None
+        if child is not None:
+            child.end()
         if self._scratch is not None:
             self._scratch.remove()
-
-
-def _kill_group(pid: int) -> None:
-    with contextlib.suppress(ProcessLookupError, PermissionError):
-        os.killpg(pid, signal.SIGKILL)
 
 
 def says_error(output: str) -> bool:

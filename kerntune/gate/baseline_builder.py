@@ -98,10 +98,10 @@ class BaselineBuilder:
             recorded=now(),
             recording=recording,
             sample=sample,
-            static=static,
+            static=tuple(x.without_lines() for x in static),
             calibration=calibration,
             inductor_times=dict(self.case.capture.compiled.choices.times) or msgspec.UNSET,
-            operators=self.case.operators or msgspec.UNSET,
+            operators=self.case.operators.without_places() if self.case.operators else msgspec.UNSET,
         )
 
 

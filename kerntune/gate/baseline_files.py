@@ -11,7 +11,7 @@ import glob
 import hashlib
 import lzma
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 
 import msgspec
@@ -35,6 +35,8 @@ from kerntune.gate.baselines import (
 )
 from kerntune.gate.static_figures import LaunchStatic
 
+Decode = Callable[[bytes, str], Kept]
+
 MAX_ARTIFACT = 1 << 26
 """Bytes that an artifact may unpack to where no baseline says less: 64 MiB. Cubins have kilobytes; a damaged or hostile
 file must not fill the memory."""
@@ -47,7 +49,7 @@ LEAST_BOUND, PER_CODE_BYTE = 1 << 20, 64
 of this project's examples neither has more than 4.3 bytes for one."""
 
 
-def artifact_bounds(baseline: TimeBaseline | StaticBaseline) -> dict[str, int]:
+def artifact_bounds(baseline: Baseline) -> dict[str, int]:
     """The most bytes that each artifact of a baseline can have, by checksum, as far as the baseline says it."""
     if isinstance(baseline, StaticBaseline):
         return {x.ttir_sha256: _bound(x) for x in baseline.launches}
@@ -155,17 +157,12 @@ class BaselineStore:
         """The binaries and TTIR of a target."""
         return ArtifactFolder(self.folder / target.slug / "artifacts", self._bounds, self.folder)
 
-    def artifacts_of(self, baseline: TimeBaseline | StaticBaseline) -> ArtifactFolder:
+    def artifacts_of(self, baseline: Baseline) -> ArtifactFolder:
         """The binaries and TTIR of a baseline that was not read by this store."""
-        if isinstance(baseline, StaticBaseline):
-            return self.artifacts(self._noted(baseline).target)
-        return self.artifacts(self._noted(baseline).device.target)
+        self._note_bounds(baseline)
+        return self.artifacts(baseline.target)
 
-    def readable(self, target: Target) -> Mapping[str, bytes]:
-        """The bytes that the baselines given by :meth:`time` and :meth:`static` may name."""
-        return self.artifacts(target)
-
-    # time
+    # one baseline
 
     def time_path(self, device: DeviceSpec, case: CaseId, fingerprint: str) -> Path:
         """Where the time baseline of a case on a device is, or would be."""
@@ -173,27 +170,7 @@ class BaselineStore:
 
     def time(self, device: DeviceSpec, case: CaseId, fingerprint: str) -> TimeBaseline | None:
         """The time baseline of a case, None if there is none; BaselineError if it can't be read."""
-        path = self.time_path(device, case, fingerprint)
-        return _expected(self.read_time(path), path, case, fingerprint)
-
-    def read_time(self, path: Path) -> TimeBaseline | None:
-        """A time baseline by its path."""
-        data = codec.read_file(inside(self.folder, path), error=BaselineError)
-        return None if data is None else self._noted(decode_time(data, str(path)))
-
-    def put_time(self, baseline: TimeBaseline, artifacts: Mapping[str, bytes], keep_binaries: bool = True) -> Path:
-        """Write a case's time baseline: its artifacts first, so that no baseline ever lacks them."""
-        if keep_binaries:
-            store = self.artifacts(baseline.device.target)
-            for sha in artifact_names(baseline.recording):
-                store.put(sha, artifacts[sha])
-        path = self.time_path(baseline.device, baseline.case, baseline.fingerprint)
-        self.write(path, baseline)
-        if keep_binaries:
-            self._restore(artifact_names(baseline.recording), artifacts, store)
-        return path
-
-    # static
+        return self._own(self.time_path(device, case, fingerprint), decode_time, case, fingerprint)
 
     def static_path(self, target: Target, triton: str, case: CaseId, fingerprint: str) -> Path:
         """Where the static baseline of a case is, or would be. ``triton`` is a series such as ``3.9``."""
@@ -201,8 +178,7 @@ class BaselineStore:
 
     def static(self, target: Target, triton: str, case: CaseId, fingerprint: str) -> StaticBaseline | None:
         """The static baseline of a case, None if there is none; BaselineError if it can't be read."""
-        path = self.static_path(target, triton, case, fingerprint)
-        return _expected(self.read_static(path), path, case, fingerprint)
+        return self._own(self.static_path(target, triton, case, fingerprint), decode_static, case, fingerprint)
 
     def static_elsewhere(self, target: Target, triton: str, case: CaseId, fingerprint: str) -> StaticBaseline | None:
         """The static baseline of a case under the Triton series that is nearest to ``triton``, an older one first."""
@@ -214,22 +190,49 @@ class BaselineStore:
             return None
         return self.static(target, others[max(older) if older else min(newer)], case, fingerprint)
 
-    def read_static(self, path: Path) -> StaticBaseline | None:
-        """A static baseline by its path."""
-        data = codec.read_file(inside(self.folder, path), error=BaselineError)
-        return None if data is None else self._noted(decode_static(data, str(path)))
+    def path_of(self, baseline: Baseline) -> Path:
+        """Where a baseline is, or would be."""
+        if isinstance(baseline, TimeBaseline):
+            return self.time_path(baseline.device, baseline.case, baseline.fingerprint)
+        return self.static_path(baseline.target, baseline.triton, baseline.case, baseline.fingerprint)
 
-    def put_static(self, baseline: StaticBaseline, artifacts: Mapping[str, bytes], *, anew: bool = False) -> Path:
-        """Write a case's static baseline and the TTIR of its launches. One that says the same already, recorded at
-        another time, is left alone unless ``anew``: a refresh that changes nothing leaves nothing to commit."""
-        store = self.artifacts(baseline.target)
-        for launch in baseline.launches:
-            store.put(launch.ttir_sha256, artifacts[launch.ttir_sha256])
-        path = self.static_path(baseline.target, baseline.triton, baseline.case, baseline.fingerprint)
-        if not anew and self.says(baseline):
+    def _own(self, path: Path, decode: Decode[Kept], case: CaseId, fingerprint: str) -> Kept | None:
+        """A case's own baseline; :class:`BaselineError` for a file that was copied to another's place."""
+        found = self._read(path, decode)
+        if found is not None and (found.case, found.fingerprint) != (case, fingerprint):
+            raise BaselineError(
+                f"{path}: holds the baseline of {found.case}, not of {case}; remove it or record the case anew"
+            )
+        return found
+
+    def read(self, path: Path) -> Baseline | None:
+        """The baseline at a path, of the kind that its folder says; None if there is none."""
+        timed = path.relative_to(self.folder).parts[2] == "time"
+        return self._read(path, decode_time) if timed else self._read(path, decode_static)
+
+    def _read(self, path: Path, decode: Decode[Kept]) -> Kept | None:
+        data = codec.read_file(inside(self.folder, path), error=BaselineError)
+        if data is None:
+            return None
+        found = decode(data, str(path))
+        self._note_bounds(found)
+        return found
+
+    def put(self, baseline: Baseline, artifacts: Mapping[str, bytes], *, anew: bool = False) -> Path:
+        """Write a case's baseline: its artifacts first, so that no baseline ever lacks them.
+
+        A static one that says the same already, recorded at another time, is left alone unless ``anew``: a refresh that
+        changes nothing leaves nothing to commit."""
+        store, names = self.artifacts(baseline.target), needed(baseline)
+        for sha in names:
+            store.put(sha, artifacts[sha])
+        path = self.path_of(baseline)
+        if isinstance(baseline, StaticBaseline) and not anew and self.says(baseline):
             return path
         self.write(path, baseline)
-        self._restore([launch.ttir_sha256 for launch in baseline.launches], artifacts, store)
+        for sha in names:
+            if sha not in store:  # another job has swept it away before it could know of the baseline that names it
+                store.put(sha, artifacts[sha])
         return path
 
     def write(self, path: Path, baseline: Baseline) -> None:
@@ -242,28 +245,19 @@ class BaselineStore:
         codec.write_atomic(whole, codec.to_json(baseline), error=BaselineError, durable=True)
         sweep_once(whole.parent)
 
-    def _restore(self, names: Iterable[str], artifacts: Mapping[str, bytes], store: ArtifactFolder) -> None:
-        """Write again what another job has swept away before it could know of the baseline that names it."""
-        for sha in names:
-            if sha not in store:
-                store.put(sha, artifacts[sha])
-
     def says(self, baseline: StaticBaseline) -> bool:
         """Whether the stored baseline of this case says the same, recorded at another time."""
-        path = self.static_path(baseline.target, baseline.triton, baseline.case, baseline.fingerprint)
         try:
-            found = self.read_static(path)
+            found = self._read(self.path_of(baseline), decode_static)
         except BaselineError:
             return False
         return found is not None and _timeless(found) == _timeless(baseline)
 
     # all of them
 
-    def _noted(self, baseline: Kept) -> Kept:
-        """A baseline that was read; what it says of its artifacts' sizes is kept for when they are."""
+    def _note_bounds(self, baseline: Baseline) -> None:
         for sha, bound in artifact_bounds(baseline).items():
             self._bounds[sha] = max(bound, self._bounds.get(sha, 0))
-        return baseline
 
     def time_files(self, device_slug: str = "*", target_slug: str = "*") -> list[Path]:
         """Paths of time baselines."""
@@ -277,23 +271,14 @@ class BaselineStore:
         """The arguments of a case's baselines on a target, of any device and Triton series that can be read."""
         file = Path(case_file(case, ""))
         name = f"{file.stem[:-DIGEST]}{'?' * DIGEST}.json"
-        found: set[tuple[Argument, ...]] = set()
-        for path in self.folder.glob(f"{target.slug}/*/*/{file.parent / name}"):
-            read = self.read_time if path.relative_to(self.folder).parts[2] == "time" else self.read_static
-            with contextlib.suppress(StoreError):
-                baseline = read(path)
-                found |= {baseline.arguments} if baseline is not None and baseline.case == case else set()
-        return found
+        paths = self.folder.glob(f"{target.slug}/*/*/{file.parent / name}")
+        return {baseline.arguments for _, baseline in self.readable(paths) if baseline.case == case}
 
     def of_test(self, target: Target, nodeid: str) -> Iterator[tuple[Path, Baseline]]:
         """The baselines of a test's calls on a target, of any device and Triton series, as far as they can be read."""
         folder = Path(case_file(CaseId(nodeid, ""), "")).parent
-        for path in sorted(self.folder.glob(f"{target.slug}/*/*/{glob.escape(str(folder))}/*.json")):
-            read = self.read_time if path.relative_to(self.folder).parts[2] == "time" else self.read_static
-            with contextlib.suppress(StoreError):
-                baseline = read(path)
-                if baseline is not None and baseline.case.nodeid == nodeid:
-                    yield path, baseline
+        paths = sorted(self.folder.glob(f"{target.slug}/*/*/{glob.escape(str(folder))}/*.json"))
+        yield from ((path, baseline) for path, baseline in self.readable(paths) if baseline.case.nodeid == nodeid)
 
     def remove(self, path: Path) -> None:
         """Remove one baseline; its artifacts go with :meth:`sweep`."""
@@ -331,26 +316,31 @@ class BaselineStore:
             raise BaselineError(f"{path}: can't be removed ({exc.strerror})") from exc
 
     def _used(self, target: Target) -> Iterator[str]:
-        for path in self.time_files(target_slug=target.slug):
-            found = self.read_time(path)
-            if found is not None:
-                yield from artifact_names(found.recording)
-        for path in self.static_files(target_slug=target.slug):
-            static = self.read_static(path)
-            if static is not None:
-                yield from (launch.ttir_sha256 for launch in static.launches)
+        for path in (*self.time_files(target_slug=target.slug), *self.static_files(target.slug)):
+            found = self.read(path)
+            yield from () if found is None else needed(found)
 
-    def summaries(self) -> Iterator[tuple[Path, TimeBaseline | StaticBaseline | StoreError]]:
-        """Every baseline in the folder, or why it can't be read."""
-        for path in (*self.time_files(), *self.static_files()):
+    def summaries(self, paths: Iterable[Path] | None = None) -> Iterator[tuple[Path, Baseline | StoreError]]:
+        """The baselines of ``paths``, or of the whole folder, or why they can't be read."""
+        for path in (*self.time_files(), *self.static_files()) if paths is None else paths:
             try:
-                timed = path.relative_to(self.folder).parts[2] == "time"
-                found = self.read_time(path) if timed else self.read_static(path)
+                found = self.read(path)
             except StoreError as exc:
                 yield path, exc
             else:
                 if found is not None:
                     yield path, found
+
+    def readable(self, paths: Iterable[Path] | None = None) -> Iterator[tuple[Path, Baseline]]:
+        """Those of :meth:`summaries` that can be read."""
+        yield from ((path, found) for path, found in self.summaries(paths) if not isinstance(found, StoreError))
+
+
+def needed(baseline: Baseline) -> list[str]:
+    """Checksums of the artifacts that a baseline needs, each once."""
+    if isinstance(baseline, TimeBaseline):
+        return artifact_names(baseline.recording)
+    return list(dict.fromkeys(launch.ttir_sha256 for launch in baseline.launches))
 
 
 def artifact_names(recording: Recording) -> list[str]:
@@ -393,12 +383,3 @@ def _folder(part: str) -> str:
 def _series(triton: str) -> tuple[int, ...]:
     """``3.10`` as numbers, so that it comes after 3.9."""
     return tuple(int(n) for n in re.findall(r"\d+", triton))
-
-
-def _expected(found: Kept | None, path: Path, case: CaseId, fingerprint: str) -> Kept | None:
-    """A baseline that is the case's own; :class:`BaselineError` for a file that was copied to another's place."""
-    if found is not None and (found.case, found.fingerprint) != (case, fingerprint):
-        raise BaselineError(
-            f"{path}: holds the baseline of {found.case}, not of {case}; remove it or record the case anew"
-        )
-    return found

@@ -17,7 +17,7 @@ from kerntune.base import codec
 from kerntune.base.case_result import CaseId, End
 from kerntune.base.device import DeviceSpec, Environment, Target
 from kerntune.base.operator_list import MAX_OUTSIDE, MAX_ROWS, OperatorList
-from kerntune.base.recording import Recording
+from kerntune.base.recording import Launch, Recording
 from kerntune.base.recording_check import MAX_BYTES, case_problems, is_sha256, recording_problems, unprintable, within
 from kerntune.base.stats import Estimate
 from kerntune.errors import BaselineError, TargetError
@@ -92,6 +92,16 @@ class TimeBaseline(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     operators: Union[OperatorList, msgspec.UnsetType] = msgspec.UNSET
     """What the call ran beside its captured kernels; earlier files don't have it."""
 
+    @property
+    def target(self) -> Target:
+        """What it was compiled for."""
+        return self.device.target
+
+    @property
+    def launches(self) -> tuple[Launch, ...]:
+        """The launches that were recorded."""
+        return self.recording.launches
+
 
 class StaticBaseline(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """A case's static figures for one target and Triton series."""
@@ -111,12 +121,14 @@ class StaticBaseline(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """As :attr:`TimeBaseline.operators`, of a call on stand-ins."""
 
 
-def operators_of(baseline: TimeBaseline | StaticBaseline | None) -> OperatorList | None:
-    """What a baseline's call ran beside its captured kernels; None where the baseline doesn't say."""
-    return None if baseline is None or baseline.operators is msgspec.UNSET else baseline.operators
-
+Baseline = TimeBaseline | StaticBaseline
 
 Kept = TypeVar("Kept", TimeBaseline, StaticBaseline)
+
+
+def operators_of(baseline: Baseline | None) -> OperatorList | None:
+    """What a baseline's call ran beside its captured kernels; None where the baseline doesn't say."""
+    return None if baseline is None or baseline.operators is msgspec.UNSET else baseline.operators
 
 
 def inputs_of(recording: Recording) -> tuple[Argument, ...]:
@@ -150,32 +162,31 @@ def now() -> str:
     return datetime.datetime.now(datetime.timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
-Baseline = TimeBaseline | StaticBaseline
-
-
 def decode_time(data: bytes, where: str) -> TimeBaseline:
     """A time baseline's file; :class:`BaselineError` names the file, and the field that can't be."""
-    found = codec.from_json(data, TimeBaseline, TIME_SCHEMA, where=where, error=BaselineError)
-    _refuse(where, time_problems(found))
-    return found
+    return _sound(codec.from_json(data, TimeBaseline, TIME_SCHEMA, where=where, error=BaselineError), where)
 
 
 def decode_static(data: bytes, where: str) -> StaticBaseline:
     """A static baseline's file; :class:`BaselineError` names the file, and the field that can't be."""
-    found = codec.from_json(data, StaticBaseline, STATIC_SCHEMA, where=where, error=BaselineError)
-    _refuse(where, static_problems(found))
+    return _sound(codec.from_json(data, StaticBaseline, STATIC_SCHEMA, where=where, error=BaselineError), where)
+
+
+def _sound(found: Kept, where: str) -> Kept:
+    if (problem := next(problems_of(found), "")) != "":
+        raise BaselineError(f"{where}: {problem}. Restore the file or record it anew")
     return found
 
 
-def _refuse(where: str, problems: Iterator[str]) -> None:
-    if (problem := next(problems, "")) != "":
-        raise BaselineError(f"{where}: {problem}. Restore the file or record it anew")
-
-
-def time_problems(found: TimeBaseline) -> Iterator[str]:
+def problems_of(found: Baseline) -> Iterator[str]:
     """A sentence for each field that can't be, beginning with its place: ``recording.launches[0].binary``."""
     yield from case_problems(found.case)
     yield from unprintable("recorded", found.recorded)
+    yield from _time_problems(found) if isinstance(found, TimeBaseline) else _static_problems(found)
+    yield from _operator_problems(found)
+
+
+def _time_problems(found: TimeBaseline) -> Iterator[str]:
     yield from (f"recording.{problem}" for problem in recording_problems(found.recording))
     yield from _target_problems("device.target", found.device.target)
     yield from _target_problems("recording.target", found.recording.target)
@@ -184,19 +195,14 @@ def time_problems(found: TimeBaseline) -> Iterator[str]:
     for i, time_ns in enumerate(found.sample.times_ns):
         yield from within(f"sample.times_ns[{i}]", time_ns, LEAST_NS, MOST_NS)
     yield from _figures_problems("static", found.static)
-    yield from _operator_problems(found)
 
 
-def static_problems(found: StaticBaseline) -> Iterator[str]:
-    """As :func:`time_problems`."""
-    yield from case_problems(found.case)
-    yield from unprintable("recorded", found.recorded)
+def _static_problems(found: StaticBaseline) -> Iterator[str]:
     yield from _target_problems("target", found.target)
     if not re.fullmatch(r"\d+\.\d+", found.triton):
         yield f"triton is {codec.shortened(found.triton)!r}, which is no Triton series such as 3.9"
     yield from _too_long("triton", f"triton-{found.triton}")
     yield from _figures_problems("launches", found.launches)
-    yield from _operator_problems(found)
 
 
 LEAST_NS, MOST_NS = 1e-3, 1e15

@@ -10,18 +10,17 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from kerntune.base import codec
-from kerntune.base.case_result import CaseId
 from kerntune.base.device import Target
 from kerntune.errors import BaselineError, UsageError
-from kerntune.gate.baseline_files import MAX_ARTIFACT, BaselineStore, artifact_bounds, artifact_names
+from kerntune.gate.baseline_files import MAX_ARTIFACT, BaselineStore, artifact_bounds, needed
 from kerntune.gate.baselines import (
     STATIC_SCHEMA,
     TIME_SCHEMA,
+    Baseline,
     StaticBaseline,
     TimeBaseline,
     fingerprint_of,
-    static_problems,
-    time_problems,
+    problems_of,
 )
 
 if TYPE_CHECKING:
@@ -54,7 +53,7 @@ class Bundle(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defau
             raise ValueError("a bundle has either a time or a static baseline")
 
     @property
-    def baseline(self) -> TimeBaseline | StaticBaseline:
+    def baseline(self) -> Baseline:
         """The one that it has."""
         if self.time is not None:
             return self.time
@@ -62,50 +61,17 @@ class Bundle(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defau
         return self.static
 
     @property
-    def case(self) -> CaseId:
-        """The case that it is of."""
-        return self.baseline.case
-
-    @property
-    def target(self) -> Target:
-        """What the case was compiled for."""
-        return self.time.device.target if self.time is not None else _static(self).target
-
-    @property
     def place(self) -> str:
         """The device, or the target of a static baseline, for people."""
-        return f"{self.time.device.name}, {self.target}" if self.time is not None else f"{self.target}, static"
-
-    def names(self) -> list[str]:
-        """Checksums of the artifacts that the baseline needs."""
-        return needed(self.baseline)
-
-    def path(self, store: BaselineStore) -> Path:
-        """Where the baseline is in a folder, or would be."""
-        if self.time is not None:
-            return store.time_path(self.time.device, self.case, self.time.fingerprint)
-        static = _static(self)
-        return store.static_path(static.target, static.triton, self.case, static.fingerprint)
+        target = self.baseline.target
+        return f"{self.time.device.name}, {target}" if self.time is not None else f"{target}, static"
 
 
-def needed(baseline: TimeBaseline | StaticBaseline) -> list[str]:
-    """Checksums of the artifacts that a baseline needs, each once."""
-    if isinstance(baseline, TimeBaseline):
-        return artifact_names(baseline.recording)
-    return list(dict.fromkeys(launch.ttir_sha256 for launch in baseline.launches))
-
-
-def is_complete(pending: PendingBaseline) -> bool:
-    """Whether what a run measured came with all its artifacts, so that it can be stored."""
-    return all(name in pending.artifacts for name in needed(pending.baseline))
-
-
-def bundle_of(pending: PendingBaseline) -> Bundle:
-    """What a run measured, in one piece; :class:`BaselineError` if it doesn't hold all its artifacts."""
+def bundle_of(pending: PendingBaseline) -> Bundle | None:
+    """What a run measured, in one piece; None if it doesn't hold all its artifacts."""
     baseline, names = pending.baseline, needed(pending.baseline)
-    missing = [name for name in names if name not in pending.artifacts]
-    if missing:
-        raise BaselineError(f"{baseline.case}: measured without keeping {_few(missing)}, so it can't be carried along")
+    if any(name not in pending.artifacts for name in names):
+        return None
     packed = {name: lzma.compress(pending.artifacts[name], preset=PRESET) for name in names}
     if isinstance(baseline, TimeBaseline):
         return Bundle(SCHEMA, packed, time=baseline)
@@ -114,9 +80,9 @@ def bundle_of(pending: PendingBaseline) -> Bundle:
 
 def encoded_bundles(pendings: Iterable[PendingBaseline | None]) -> dict[str, msgspec.Raw]:
     """The bundles of a test's cases as JSON for its run's file, by case and target; those that can't be carried
-    along (see :func:`is_complete`) are left out."""
-    bundles = [bundle_of(p) for p in pendings if p is not None and is_complete(p)]
-    return {f"{b.case} ({b.target})": msgspec.Raw(msgspec.json.encode(b)) for b in bundles}
+    along are left out."""
+    bundles = [found for p in pendings if p is not None and (found := bundle_of(p)) is not None]
+    return {f"{b.baseline.case} ({b.baseline.target})": msgspec.Raw(msgspec.json.encode(b)) for b in bundles}
 
 
 def decode_bundle(value: Any, where: str) -> Bundle:
@@ -128,15 +94,10 @@ def decode_bundle(value: Any, where: str) -> Bundle:
 
 
 def apply_bundle(bundle: Bundle, store: BaselineStore, *, where: str = "bundle") -> Path:
-    """Write the bundle's baseline, in place of the case's old one; the path it went to.
-
-    Everything is checked first: on :class:`BaselineError` nothing was written.
-    """
+    """Write the bundle's baseline, in place of the case's old one; the path it went to. All is checked first: on
+    :class:`BaselineError` nothing was written."""
     check_identity(bundle, where)
-    artifacts = unpacked(bundle, where)
-    if bundle.time is not None:
-        return store.put_time(bundle.time, artifacts)
-    return store.put_static(_static(bundle), artifacts)
+    return store.put(bundle.baseline, unpacked(bundle, where))
 
 
 def check_identity(bundle: Bundle, where: str) -> None:
@@ -147,15 +108,14 @@ def check_identity(bundle: Bundle, where: str) -> None:
         raise BaselineError(f"{where}: has schema {baseline.schema!r}, this kerntune reads {schema!r}; run it anew")
     if fingerprint_of(baseline.arguments) != baseline.fingerprint:
         raise BaselineError(f"{where}: its fingerprint is not that of its arguments; the file was changed, run it anew")
-    _check_target(bundle.target, where)
-    problems = time_problems(bundle.time) if bundle.time is not None else static_problems(_static(bundle))
-    if (problem := next(problems, "")) != "":
+    _check_target(baseline.target, where)
+    if (problem := next(problems_of(baseline), "")) != "":
         raise BaselineError(f"{where}: {problem}; run it anew")
 
 
 def unpacked(bundle: Bundle, where: str) -> Mapping[str, bytes]:
     """All artifacts of a bundle, none missing and none beside, each held against its checksum."""
-    wanted, found = set(bundle.names()), set(bundle.artifacts)
+    wanted, found = set(needed(bundle.baseline)), set(bundle.artifacts)
     if found != wanted:
         what = f"lacks {_few(wanted - found)}" if wanted - found else f"has {_few(found - wanted)} that nothing names"
         raise BaselineError(f"{where}: {what}; the file was changed, run it anew")
@@ -179,11 +139,6 @@ def _check_target(target: Target, where: str) -> None:
         raise BaselineError(f"{where}: {exc}") from None
     if known != target:
         raise BaselineError(f"{where}: {target} has {known.warp_size} threads a warp, not {target.warp_size}")
-
-
-def _static(bundle: Bundle) -> StaticBaseline:
-    assert bundle.static is not None
-    return bundle.static
 
 
 def _few(names: Iterable[str]) -> str:

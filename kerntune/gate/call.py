@@ -105,10 +105,8 @@ class PendingBaseline:
 
     def commit(self, store: BaselineStore) -> tuple[Path, bool]:
         """Write it, atomically; its path, and whether the file changed."""
-        if isinstance(self.baseline, TimeBaseline):
-            return store.put_time(self.baseline, self.artifacts), True
-        same = not self.anew and store.says(self.baseline)
-        return store.put_static(self.baseline, self.artifacts, anew=self.anew), not same
+        same = isinstance(self.baseline, StaticBaseline) and not self.anew and store.says(self.baseline)
+        return store.put(self.baseline, self.artifacts, anew=self.anew), not same
 
 
 @dataclass(frozen=True)

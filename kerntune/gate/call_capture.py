@@ -10,9 +10,9 @@ from typing import Any
 
 import msgspec
 
-from kerntune.base.case_result import CaseId, CaseResult, End, incomplete_result
+from kerntune.base.case_result import CaseId, CaseResult, CodeChange, End, incomplete_result
 from kerntune.base.device import Target
-from kerntune.base.operator_list import OperatorList
+from kerntune.base.operator_list import MAX_PLACES, OperatorList
 from kerntune.base.policy import Update, Verdict
 from kerntune.base.recording import Recording
 from kerntune.base.roofline import bytes_moved, matmul_dtype
@@ -26,6 +26,7 @@ from kerntune.gate.baseline_files import BaselineStore
 from kerntune.gate.baselines import Argument, fingerprint_of
 from kerntune.gate.call import Call, Checked, compare_call
 from kerntune.gate.case_identity import case_inputs, tensor_leaves
+from kerntune.gate.static_figures import LaunchStatic
 from kerntune.gate.stores import Stores, stored_configs
 from kerntune.gpu.base import Backend, Gpu
 from kerntune.kernels import compat
@@ -67,6 +68,8 @@ class CapturedCall:
         given, results = self._given_and_results()
         operators, plan, recording = self.capture.operators, self.capture.plan.tensors(), recorded.recording
         listed = operators.summary(recording, recorded.accesses, plan, given, results)
+        compiled = self.capture.compiled
+        listed = msgspec.structs.replace(listed, graphs=compiled.graphs, breaks=tuple(compiled.breaks[:MAX_PLACES]))
         names = operators.arguments_of(results, recording, plan)
         return RecordedCase(self.call, self.capture, recorded, arguments, listed, names)
 
@@ -104,6 +107,20 @@ class RecordedCase:
     def recording(self) -> Recording:
         """What the call launches, as far as it is tuned by now."""
         return self.recorded.recording
+
+    def code_changes(
+        self,
+        store: BaselineStore,
+        before: Sequence[LaunchStatic],
+        today: Sequence[LaunchStatic],
+        recording: Recording | None = None,
+    ) -> tuple[CodeChange, ...]:
+        """The hunks of code by which ``today``'s launches differ from those of a baseline in ``store``, whose
+        ``recording`` is that of a device, where there is one."""
+        from kerntune.gate.code_changes import StoredCode, code_changes  # for reports, which few runs write
+
+        stored = StoredCode(before, store.artifacts(self.recording.target), recording)
+        return code_changes(stored, self.recorded, today, self.capture.compiler.farm)
 
     def rates_in(self, result: CaseResult, gpu: Gpu, cache: Path) -> CaseResult:
         """A result with what the call moves and computes, and what ``gpu`` reaches of both; ``cache`` is the folder in
@@ -147,6 +164,7 @@ def run_captured(
         before_launch=wishes.before_launch,
         on_device=wishes.on_device,
         values=call.values,
+        root=wishes.root,
     )
     if wishes.choices is not None:
         capture.compiled.choices = wishes.choices

@@ -7,7 +7,7 @@ moved when the baseline was recorded, and never less than :data:`LEAST_BYTES`.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Set
+from collections.abc import Iterable, Sequence, Set
 from dataclasses import dataclass, replace
 
 from kerntune.base.formatting import format_bytes
@@ -32,12 +32,24 @@ class OperatorChange:
     differs: bool = False
     """Whether the two lists have other operators, layouts or counts."""
 
+    graphs: str = ""
+    """Where compiled functions consist of more graphs than before: how many, and why."""
+
+    taken_over: bool = False
+    """Whether operators move less, and other kernels may do their work."""
+
     def qualified(self, causes: tuple[str, ...]) -> tuple[str, ...]:
-        """Causes in which unchanged code is that of the kernels alone."""
+        """Causes in which unchanged code is that of the kernels alone, with what became of graphs."""
+        more = (self.graphs,) if self.graphs else ()
         if not self.differs:
-            return causes
+            return (*causes, *more)
         text = "code of the kernels unchanged, other torch operators beside them"
-        return tuple(cause.replace("code unchanged", text, 1) for cause in causes)
+        return (*(cause.replace("code unchanged", text, 1) for cause in causes), *more)
+
+    def joined(self, other: OperatorChange) -> OperatorChange:
+        """The change with what another rule has found."""
+        failures, unsure = (*self.failures, *other.failures), (*self.unsure, *other.unsure)
+        return replace(self, failures=failures, unsure=unsure, told=(*self.told, *other.told))
 
 
 NO_CHANGE = OperatorChange()
@@ -84,7 +96,57 @@ def compare_operators(
         told.append(f"other torch operators beside the kernels, within the limit: {_difference(before, now)}")
     if rule.severity == "warn":
         return OperatorChange(told=(*failures, *unsure, *told), differs=differs)
-    return OperatorChange(tuple(failures), tuple(unsure), tuple(told), differs)
+    taken_over, graphs = fewer and not same_kernels, _more_graphs(before, now)
+    return OperatorChange(tuple(failures), tuple(unsure), tuple(told), differs, graphs, taken_over)
+
+
+def more_bytes(
+    before: OperatorList | None,
+    now: OperatorList | None,
+    grown: Sequence[str],
+    rule: StaticRule,
+    *,
+    operators_count: bool = True,
+) -> OperatorChange:
+    """The change of what the whole call moves, kernels and operators together, by the rule ``bytes_moved``.
+
+    Where nothing runs alone: on a GPU the time has it. ``grown`` says which kernels move more. Nothing is found for a
+    call of which :func:`compare_operators` says that operators move more: it is one loss. ``operators_count``: whether
+    what operators move counts, which a test may have allowed.
+    """
+    if before is None or now is None or rule.severity == "off" or not before.kernel_bytes:
+        return NO_CHANGE
+    old, new = before.kernel_bytes, now.kernel_bytes
+    if operators_count:
+        old, new = old + before.moved, new + now.moved
+    if new - old <= max(LEAST_BYTES, int((rule.threshold or 0.0) * old)):
+        return NO_CHANGE
+    operators = _new_names(before, now)
+    beside = f"torch operators {operators}" if operators_count and now.moved > before.moved and operators else ""
+    where = "; ".join(filter(None, [*grown, beside]))
+    share = f"{format_bytes(old)} -> {format_bytes(new)} (+{new / old - 1:.0%})"
+    text = f"the call moves more bytes: {share}{f': {where}' if where else ''}"
+    if before.torch != now.torch:
+        return OperatorChange(unsure=(f"{text}, under another torch ({before.torch} -> {now.torch}), so not judged",))
+    return OperatorChange(told=(text,)) if rule.severity == "warn" else OperatorChange((text,))
+
+
+def _more_graphs(before: OperatorList, now: OperatorList) -> str:
+    """``2 graphs were 1 (break at model.py:31: Data-dependent branching)``; empty where there are no more."""
+    if not before.graphs < now.graphs:
+        return ""
+    breaks = f" (break at {'; '.join(now.breaks)})" if now.breaks else ""
+    return f"{now.graphs} graphs were {before.graphs}{breaks}"
+
+
+def with_anchors(change: OperatorChange, since: OperatorChange, day: str) -> OperatorChange:
+    """With what ``since``, the change from the anchor of that ``day``, alone finds: work that moved by little at a
+    time. What operators do less than at the anchor was looked at when the baseline was recorded."""
+    when = f", since the anchor of {day}"
+    failures = change.failures or tuple(f"{text}{when}" for text in since.failures)
+    found = change.unsure or since.taken_over
+    unsure = change.unsure if found else tuple(f"{text}{when}" for text in since.unsure)
+    return replace(change, failures=failures, unsure=unsure)
 
 
 def with_unwritten(
@@ -145,7 +207,7 @@ def _new_names(before: OperatorList, now: OperatorList) -> str:
     """The operators of ``now`` that ``before`` lacks or has fewer of, those that move the most first."""
     old = _rows(before)
     grown = [row for row in now.rows if row.count > old[row.name, row.signature]]
-    return names_text(grown)
+    return names_text(grown, placed=True)
 
 
 def _difference(before: OperatorList, now: OperatorList) -> str:

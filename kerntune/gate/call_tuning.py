@@ -31,7 +31,7 @@ from kerntune.tuning.isolation import Isolation
 from kerntune.tuning.stored_trials import Trials
 from kerntune.tuning.stored_winners import Winners, candidate_of
 from kerntune.tuning.tune_options import options_of_policy
-from kerntune.tuning.tuning_result import Tuned, log_config, log_path, tell_failed
+from kerntune.tuning.tuning_result import TuningResult, log_config, log_path, tell_failed
 
 
 @dataclass(frozen=True)
@@ -39,7 +39,7 @@ class TuningOutcome:
     """What tuning a launch came to; the recording ``before``, the candidate that was ``captured`` in it, and those that
     the call's reference had ``refuted``."""
 
-    tuned: Tuned
+    tuned: TuningResult
     before: Recording
     captured: int
     refuted: Mapping[int, str]
@@ -127,7 +127,7 @@ class Tuning:
         site.settle(tuned.winner)
         return TuningOutcome(tuned, before, captured, refuted)
 
-    def _with_stored(self, index: int, site: Site, stored: int, words: dict[str, Any]) -> Tuned | None:
+    def _with_stored(self, index: int, site: Site, stored: int, words: dict[str, Any]) -> TuningResult | None:
         """The outcome of the winner that another process has stored since the call ran; None where it can't be used."""
         pool = pool_of(self.capture, site, words["trials"].at(site), among={stored})
         try:
@@ -135,7 +135,7 @@ class Tuning:
         except TuningError:
             return None
 
-    def _tune(self, index: int, **words: Any) -> Tuned:
+    def _tune(self, index: int, **words: Any) -> TuningResult:
         from kerntune.tuning.tuner import tune  # not loaded by runs that know all winners
 
         return tune(self.capture, self.recorded, index, self.loader, options_of_policy(self.policy), **words)

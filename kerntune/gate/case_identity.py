@@ -21,7 +21,7 @@ from kerntune.base.config import Config
 from kerntune.base.device import DeviceSpec, Target
 from kerntune.base.policy import Update
 from kerntune.base.recording import Recording
-from kerntune.errors import BaselineError, StoreError
+from kerntune.errors import BaselineError
 from kerntune.gate.baseline_files import BaselineStore
 from kerntune.gate.baselines import Argument, Baseline, TimeBaseline, inputs_of
 from kerntune.gpu.base import Backend
@@ -120,7 +120,7 @@ class Move:
     @property
     def destination(self) -> Path:
         """Its new path."""
-        return path_in(self.store, self.renamed)
+        return self.store.path_of(self.renamed)
 
     @property
     def loses(self) -> bool:
@@ -135,7 +135,7 @@ class Move:
 
 def moves_of(store: BaselineStore, cases: Mapping[CaseId, CaseId]) -> list[Move]:
     """The moves of all readable baselines of these cases in a folder: of every target, device and Triton series."""
-    found = list(readable_baselines(store))
+    found = list(store.readable())
     moves = [Move(store, path, b, cases[b.case]) for path, b in found if cases.get(b.case, b.case) != b.case]
     leaving = {move.path for move in moves}
     staying = {path: b for path, b in found if path not in leaving}
@@ -153,24 +153,9 @@ def make_moves(moves: list[Move]) -> None:
             move.store.remove(move.path)
 
 
-def readable_baselines(store: BaselineStore) -> Iterator[tuple[Path, Baseline]]:
-    """All baselines of a folder but those that can't be read."""
-    for path, found in store.summaries():
-        if not isinstance(found, StoreError):
-            yield path, found
-
-
-def path_in(store: BaselineStore, baseline: Baseline) -> Path:
-    """Where a folder keeps a baseline."""
-    if isinstance(baseline, TimeBaseline):
-        return store.time_path(baseline.device, baseline.case, baseline.fingerprint)
-    return store.static_path(baseline.target, baseline.triton, baseline.case, baseline.fingerprint)
-
-
 def kernel_hashes(baseline: Baseline) -> KernelHashes:
     """The kernels of a baseline's launches."""
-    launches = baseline.recording.launches if isinstance(baseline, TimeBaseline) else baseline.launches
-    return tuple((launch.kernel, launch.source) for launch in launches)
+    return tuple((launch.kernel, launch.source) for launch in baseline.launches)
 
 
 TAKING_OVER = (Update.ALL, Update.NEW, Update.RENAMED)
@@ -248,7 +233,7 @@ class Renames:
         """Configs of what may be this case's old baselines, by kernel: they are tried first."""
         found: dict[str, list[Config]] = {}
         for baseline in sorted(self._candidates(fingerprint), key=lambda b: -_likeness(b.case, case)):
-            for launch in baseline.recording.launches if isinstance(baseline, TimeBaseline) else baseline.launches:
+            for launch in baseline.launches:
                 if launch.config is not None and launch.config not in found.setdefault(launch.kernel, []):
                     found[launch.kernel].append(launch.config)
         return found
@@ -278,7 +263,7 @@ class Renames:
         if self._by_fingerprint is None:
             self._by_fingerprint = defaultdict(list)
             for store in self._stores[:1]:
-                for _, baseline in readable_baselines(store):
+                for _, baseline in store.readable():
                     self._by_fingerprint[baseline.fingerprint].append(baseline)
                     for kernel, _ in dict.fromkeys(kernel_hashes(baseline)):
                         self._by_kernel[kernel].append(baseline)

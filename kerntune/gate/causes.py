@@ -16,7 +16,8 @@ from kerntune.capture.recorder import Recorded, keep, make_launch
 from kerntune.compiling.binary.identity import first_difference
 from kerntune.errors import KerntuneError, ReplayError
 from kerntune.gate.launch_changes import Changes, changes_between, moved_settings
-from kerntune.gate.static_figures import LaunchStatic
+from kerntune.gate.static_figures import LaunchStatic, in_both
+from kerntune.kernels.source import GeneratedFrom
 
 
 def causes(before: Recording, after: Recording, then: Environment, today: Environment) -> tuple[str, ...]:
@@ -24,6 +25,8 @@ def causes(before: Recording, after: Recording, then: Environment, today: Enviro
     they are unchanged, too."""
     found = changes_between(before, after)
     code = code_cause(bool(found.source), then.triton, today.triton)
+    if found.source and then.torch != today.torch and _generated_alone(before, after):
+        code = f"{code.replace('code', 'generated code', 1)}, torch {then.torch} -> {today.torch}"
     if found.compiler and then.triton == today.triton:
         code += f", {found.compiler[0]}"
     return (
@@ -37,6 +40,12 @@ def causes(before: Recording, after: Recording, then: Environment, today: Enviro
     )
 
 
+def _generated_alone(before: Recording, after: Recording) -> bool:
+    """Whether all kernels of another source are generated ones."""
+    changed = [(old, new) for _, old, new in in_both(before.launches, after.launches) if old.source != new.source]
+    return bool(changed) and all(old.origins and new.origins for old, new in changed)
+
+
 def code_cause(changed: bool, triton_before: str, triton_after: str) -> str:
     """Whether the kernels' sources or the compiler changed."""
     code = "code changed" if changed else "code unchanged"
@@ -48,16 +57,19 @@ def config_causes(config: Sequence[str], options: Sequence[str]) -> list[str]:
     return [*config, *options] or ["config unchanged"]
 
 
-def launch_cause(before: LaunchStatic, after: LaunchStatic, triton_before: str, triton_after: str) -> str:
+def launch_cause(
+    before: LaunchStatic, after: LaunchStatic, triton_before: str, triton_after: str, *, same_code: bool = False
+) -> str:
     """Why the code of a launch differs, and the first compiler stage that differs; empty if the code is the same.
 
-    Same source and another Triton: the compiler. Another source: the code. Else the config, the launch options (options
-    and constants that no config has), or what the compiler knows of the arguments (types, alignment, strides of 1).
-    There can be several causes.
+    Same source and another Triton: the compiler. Another source: the code, or torch where it generated the kernel and
+    is another version. Else the config, the launch options (options and constants that no config has), or what the
+    compiler knows of the arguments (types, alignment, strides of 1). There can be several causes. ``same_code``: both
+    sides are known to run the same files of the user.
     """
     if before.code == after.code:
         return ""
-    blamed = list(_blamed(before, after, triton_before, triton_after))
+    blamed = list(_blamed(before, after, triton_before, triton_after, same_code))
     why = " and ".join(blamed) or NOT_KEPT
     stage = first_difference(before.stages, after.stages)
     return f"{after.kernel}: because of {why}" + (f", first in {stage}" if stage else "")
@@ -66,9 +78,27 @@ def launch_cause(before: LaunchStatic, after: LaunchStatic, triton_before: str, 
 NOT_KEPT = "something that is not kept (same source, config, launch options, arguments and compiler)"
 
 
-def _blamed(before: LaunchStatic, after: LaunchStatic, triton_before: str, triton_after: str) -> Iterator[str]:
-    if before.source != after.source:
-        yield "code (its source changed)"
+def _blamed(
+    before: LaunchStatic, after: LaunchStatic, triton_before: str, triton_after: str, same_code: bool
+) -> Iterator[str]:
+    old, new = before.made_from, after.made_from
+    asked = list(_asked_otherwise(before, after))
+    if old is not None and new is not None and old.torch != new.torch:
+        yield from _blamed_torch(before, after, old, new, asked, same_code)
+    else:
+        if before.source != after.source:
+            yield "code (its source changed)"
+        yield from asked
+    moved = moved_settings(before.compiler_settings, after.compiler_settings)
+    if moved:
+        yield f"environment ({moved})"
+    compilers = before.compiler or f"Triton {triton_before}", after.compiler or f"Triton {triton_after}"
+    if triton_before != triton_after or (before.compiler and compilers[0] != compilers[1]):
+        yield f"compiler ({compilers[0]} -> {compilers[1]})"
+
+
+def _asked_otherwise(before: LaunchStatic, after: LaunchStatic) -> Iterator[str]:
+    """What the compiler was asked for otherwise, of a source."""
     chosen, given = split_settings(before.setting_changes(after), before.config, after.config)
     if chosen:
         yield f"config ({settings_text(chosen)})"
@@ -77,12 +107,39 @@ def _blamed(before: LaunchStatic, after: LaunchStatic, triton_before: str, trito
     told = [f"{n}: {old} -> {new}" for n, old, new in _arguments(before, after)]
     if told:
         yield f"arguments ({'; '.join(told)})"
-    moved = moved_settings(before.compiler_settings, after.compiler_settings)
-    if moved:
-        yield f"environment ({moved})"
-    compilers = before.compiler or f"Triton {triton_before}", after.compiler or f"Triton {triton_after}"
-    if triton_before != triton_after or (before.compiler and compilers[0] != compilers[1]):
-        yield f"compiler ({compilers[0]} -> {compilers[1]})"
+
+
+def _blamed_torch(
+    before: LaunchStatic,
+    after: LaunchStatic,
+    old: GeneratedFrom,
+    new: GeneratedFrom,
+    asked: Sequence[str],
+    same_code: bool,
+) -> Iterator[str]:
+    """Of a generated kernel: torch, for what it generated or asked for otherwise. Where an edit of the function may
+    have changed the source as well, both are named."""
+    details = [f"Inductor's {text}" for text in asked]
+    either = ""
+    if before.source != after.source:
+        details.insert(0, regenerated(after, old, new))
+        either = "" if same_code or old.remade(new) else " or code"
+    if details:
+        yield f"torch {old.torch} -> {new.torch}{either} ({'; '.join(details)})"
+
+
+SHOWN_CALLS = 3
+"""Calls of torch that a cause names; the others are counted."""
+
+
+def regenerated(launch: LaunchStatic, old: GeneratedFrom, new: GeneratedFrom) -> str:
+    """What torch does otherwise for a generated kernel: it decomposes the calls into other operators, or it writes
+    other code for the same ones."""
+    names = list(dict.fromkeys(new.calls or (x.removeprefix("aten.") for x in launch.origins))) or [launch.kernel]
+    more = f" and {len(names) - SHOWN_CALLS} more" if len(names) > SHOWN_CALLS else ""
+    whose = f"{', '.join(names[:SHOWN_CALLS])}{more}"
+    other = old.operators != new.operators and bool(old.operators and new.operators)
+    return f"{whose}'s decomposition" if other else f"{whose}'s generated code"
 
 
 def _arguments(before: LaunchStatic, after: LaunchStatic) -> Iterator[tuple[str, str, str]]:

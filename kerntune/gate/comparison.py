@@ -25,8 +25,8 @@ from kerntune.gate.replay import (
     REMEMBERED,
     REPLAY,
     STORED,
+    ComparisonMethod,
     Replayer,
-    RungUsed,
     replay_baseline,
     stored_change,
 )
@@ -41,7 +41,7 @@ class Comparison:
     """The comparison of a case with ``baseline``, whose time is judged by ``policy``."""
 
     baseline: TimeBaseline
-    used: RungUsed
+    used: ComparisonMethod
     evidence: Evidence
     policy: Policy
     numerics: NumericsReport | None = None
@@ -51,6 +51,10 @@ class Comparison:
     def verdict(self) -> Verdict:
         """The verdict on the time, whatever else is gated."""
         return decide(self.evidence, self.policy)
+
+    def taking_over(self, change: OperatorChange) -> Comparison:
+        """The comparison of kernels that may do what operators did, if ``change`` says so."""
+        return replace(self, evidence=replace(self.evidence, work_taken_over=change.taken_over))
 
     @property
     def change(self) -> Estimate | None:
@@ -78,7 +82,7 @@ class Comparison:
             baseline_ns=median(anchor.sample.times_ns),
             effect_floor=floor_of(anchor),
         )
-        found = Comparison(anchor, RungUsed(REMEMBERED), evidence, policy)
+        found = Comparison(anchor, ComparisonMethod(REMEMBERED), evidence, policy)
         return found if found.verdict in (Verdict.PASS, Verdict.IMPROVED) else None
 
 
@@ -98,11 +102,11 @@ class Comparer:
         """Compare with ``baseline``, whose artifacts are among ``stored``; ``sample`` is today's. With ``results``,
         what both write is compared as well, unless ``policy`` says that it isn't."""
         results = results and policy.numerics.kind != "off"
-        used = self._rung_used(baseline, stored, policy, results)
+        used = self._method(baseline, stored, policy, results)
         numerics = self._numerics(used, policy) if results else None
         return Comparison(baseline, used, self._evidence(baseline, sample, used), policy, numerics)
 
-    def _numerics(self, used: RungUsed, policy: Policy) -> NumericsReport | None:
+    def _numerics(self, used: ComparisonMethod, policy: Policy) -> NumericsReport | None:
         """Of equal work, nothing is compared. Made-up content shows what the call's own may hide (all zeros, say), and
         the other way round; where addresses are followed, the replay had the call's own memory."""
         if used.rung == IDENTITY:
@@ -127,9 +131,9 @@ class Comparer:
         same = comparable(baseline, sample) and same_work(baseline.recording, self.case.recording)
         return same and stored > 0 and abs(median(sample.times_ns) / stored - 1) > drift_limit(state_range_of(baseline))
 
-    def _rung_used(self, baseline: TimeBaseline, stored: Artifacts, policy: Policy, results: bool) -> RungUsed:
+    def _method(self, baseline: TimeBaseline, stored: Artifacts, policy: Policy, results: bool) -> ComparisonMethod:
         if same_work(baseline.recording, self.case.recording):
-            return RungUsed(IDENTITY, before=baseline.recording)
+            return ComparisonMethod(IDENTITY, before=baseline.recording)
         self.progress(f"{self.case.id}: replaying the baseline beside today's code")
         level, floor = self.case.call.policy.level_of(self.next_decision()), floor_of(baseline)
         bias = max(PROCESS_BIAS, baseline.calibration.bias) if baseline.calibration else None
@@ -142,7 +146,7 @@ class Comparer:
 
         return replay_baseline(baseline, stored, self.case.capture.compiler.farm, replay, self.case.recording)
 
-    def _evidence(self, baseline: TimeBaseline, sample: Sample, used: RungUsed) -> Evidence:
+    def _evidence(self, baseline: TimeBaseline, sample: Sample, used: ComparisonMethod) -> Evidence:
         stored = median(baseline.sample.times_ns)
         fair = comparable(baseline, sample)
         last = fair and used.rung == STORED and self.case.call.scope != "op"
@@ -159,7 +163,7 @@ class Comparer:
             foreign_work=used.replay is not None and used.replay.foreign.disturbs,
         )
 
-    def _drift(self, stored: float, sample: Sample, used: RungUsed) -> float | None:
+    def _drift(self, stored: float, sample: Sample, used: ComparisonMethod) -> float | None:
         """How far the time of unchanged code is off the stored one: of the baseline's own binary, or of the same
         work. Of a whole operation only the kernels can be replayed, so its own time is compared with the stored one
         in any case."""
@@ -267,9 +271,9 @@ class Judgement:
         return self.found.baseline if self.found is not None else None
 
     @property
-    def used(self) -> RungUsed:
+    def used(self) -> ComparisonMethod:
         """How it was compared with the baseline; an empty way without one."""
-        return self.found.used if self.found is not None else RungUsed("")
+        return self.found.used if self.found is not None else ComparisonMethod("")
 
     @property
     def numerics(self) -> NumericsReport | None:
@@ -329,6 +333,7 @@ def judge(
         results_unknown=rule.unknown(numerics),
         work_moved=bool(beside.failures),
         work_unsure=bool(beside.unsure),
+        work_taken_over=beside.taken_over,
     )
     verdict = decide(evidence, policy)
     if not policy.metrics.time:

@@ -29,7 +29,8 @@ class Evidence:
     device during the replay. ``results_changed`` is whether results differ from those of the baseline's code by more
     than a gate on them allows, ``results_unknown`` whether such a gate is set and some could not be compared.
     ``work_moved`` is whether operators of torch have taken over work that kernels did, ``work_unsure`` whether they do
-    more or less than before in a way that the judged kernels don't show (:mod:`kerntune.gate.call_operators`).
+    more or less than before in a way that the judged kernels don't show (:mod:`kerntune.gate.call_operators`);
+    ``work_taken_over`` whether they do less and other kernels are timed, which may do that work now.
     ``cut_off``: without a GPU, the call stopped at a value that only a GPU has, and the baseline doesn't accept that.
     """
 
@@ -51,6 +52,7 @@ class Evidence:
     results_unknown: bool = False
     work_moved: bool = False
     work_unsure: bool = False
+    work_taken_over: bool = False
     cut_off: bool = False
 
 
@@ -75,7 +77,8 @@ def decide(evidence: Evidence, policy: Policy) -> Verdict:
     5     identical, and its time is near the stored one                     PASS
     6     identical otherwise                                                DRIFTED
     7     replayed: the whole interval is slower than tolerance and floor,   REGRESSED
-          and no other process used the device meanwhile
+          no other process used the device meanwhile, and kernels took over
+          no work of operators
     8     replayed: the whole interval is faster than tolerance and floor,   IMPROVED
           and no other process used the device meanwhile
     9     replayed: the interval excludes a slowdown beyond tolerance        PASS, DRIFTED
@@ -86,7 +89,8 @@ def decide(evidence: Evidence, policy: Policy) -> Verdict:
     Line 4 says INCONCLUSIVE where code was compiled under other settings than the baseline's, line 9 DRIFTED where the
     baseline's own binary runs far off its stored time. Lines 3 and 4 say INCOMPLETE where the call was cut off.
     Tolerance is never below the case's effect floor. Where results are gated and some could not be compared, or
-    operators of torch may have taken over work, PASS, IMPROVED and DRIFTED of lines 4 to 10 are INCONCLUSIVE.
+    operators of torch may have taken over work, PASS, IMPROVED and DRIFTED of lines 4 to 10 are INCONCLUSIVE. So is
+    REGRESSED of line 7 where kernels may have taken over work of operators, whose time the baseline doesn't have.
     """
     verdict = _decide_compared(evidence, policy)
     unsure = evidence.results_unknown or evidence.work_unsure
@@ -145,7 +149,8 @@ def drift_limit(state_range: float) -> float:
 def _decide_replay(change: Estimate, evidence: Evidence, policy: Policy, drifted: bool) -> Verdict:
     limit = limit_of(policy, evidence.baseline_ns, evidence.effect_floor)
     if change.low > limit:
-        return Verdict.INCONCLUSIVE if evidence.foreign_work else Verdict.REGRESSED
+        unfair = evidence.foreign_work or evidence.work_taken_over
+        return Verdict.INCONCLUSIVE if unfair else Verdict.REGRESSED
     if change.high < -limit:
         return Verdict.INCONCLUSIVE if evidence.foreign_work else Verdict.IMPROVED
     if change.high <= limit:

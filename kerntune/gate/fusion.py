@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Generic
 
+from kerntune.base.operator_list import places_text
 from kerntune.gate.static_figures import AnyLaunch, paired
 
 SHOWN = 6
@@ -39,7 +40,11 @@ class FusionChange(Generic[AnyLaunch]):
         return len(self.before), len(self.after)
 
     def text(self) -> str:
-        """The change in words."""
+        """The change in words, with the users' lines of what there is now."""
+        lines = dict.fromkeys(line for x in self.after for line in getattr(x, "lines", ()))
+        return self._divided() + places_text(tuple(lines))
+
+    def _divided(self) -> str:
         old, new = self.counts
         if not old:
             return f"{_kernels(new)} more: {_names(self.after)}"
@@ -56,18 +61,25 @@ def fusion_changes(before: Sequence[AnyLaunch], after: Sequence[AnyLaunch]) -> l
     Launches that :func:`kerntune.gate.static_figures.paired` pairs by code, source or all their operators are divided
     as they were. Of the others, those that have an operator in common are one change. So are those without one that
     stand in the same place, between the same kernels of both sides: one operator can be written as others (``gelu`` as
-    ``mul``, ``erf`` and ``add``).
+    ``mul``, ``erf`` and ``add``). A kernel that is split into parts of the same operators (a sum in two steps), or into
+    parts of which one has its operators written as others, is one change with all of its parts.
     """
     changes: list[FusionChange[AnyLaunch]] = []
     kept: list[tuple[int, int]] = []
-    for old, new in paired(before, after):
-        if old is not None and new is not None and _divided_alike(old, new):
+    pairs = paired(before, after)
+    alone = [old or new for old, new in pairs if old is None or new is None]
+    for old, new in pairs:
+        if old is not None and new is not None and _divided_alike(old, new) and not _split(old, new, alone):
             kept.append((_place(before, old), _place(after, new)))
             continue
         for side, launch in (("after", new), ("before", old)):
             if launch is not None and launch.origins:
                 changes = _with(changes, side, launch)
-    changes = _replaced(changes, lambda old, new: _in_the_same_place(_place(before, old), _place(after, new), kept))
+
+    def same_place(old: AnyLaunch, new: AnyLaunch) -> bool:
+        return _in_the_same_place(_place(before, old), _place(after, new), kept)
+
+    changes = _with_parts(_replaced(changes, same_place), same_place)
     for change in changes:
         change.before.sort(key=lambda launch: _place(before, launch))
         change.after.sort(key=lambda launch: _place(after, launch))
@@ -94,6 +106,33 @@ def _replaced(
             mine[0].after += other.after
         rest = [c for c in rest if c not in mine[1:]]
     return rest
+
+
+def _with_parts(
+    changes: list[FusionChange[AnyLaunch]], same_place: Callable[[AnyLaunch, AnyLaunch], bool]
+) -> list[FusionChange[AnyLaunch]]:
+    """The changes, where kernels that only ``after`` has are joined with one that lacks operators in that place."""
+    joined = []
+    for part in (c for c in changes if not c.before):
+        for change in (c for c in changes if c.replaced and _lacks(c)):
+            if any(same_place(a, b) for a in change.before for b in part.after):
+                change.after += part.after
+                joined.append(part)
+                break
+    return [c for c in changes if all(c is not part for part in joined)]
+
+
+def _lacks(change: FusionChange[AnyLaunch]) -> bool:
+    """Whether some operators of the kernels before are in none of those after."""
+    return not {x for launch in change.before for x in launch.origins} <= {x for y in change.after for x in y.origins}
+
+
+def _split(old: AnyLaunch, new: AnyLaunch, alone: Sequence[AnyLaunch | None]) -> bool:
+    """Whether a changed kernel of the same operators has lost some of its work to a kernel without a counterpart, or
+    has taken it: that one's operators are all among its own."""
+    if old.source == new.source or getattr(old, "code", 0) == getattr(new, "code", 1):
+        return False
+    return any(x is not None and x.origins and set(x.origins) <= set(new.origins) for x in alone)
 
 
 def _shares(change: FusionChange[AnyLaunch]) -> bool:

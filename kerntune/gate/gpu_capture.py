@@ -12,7 +12,7 @@ import os
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 
@@ -34,7 +34,7 @@ from kerntune.gpu.cuda import CudaGpu
 from kerntune.gpu.host_gpus import gpu_name
 from kerntune.timing.worker.pool import LocalPairs, Pairs, WorkerPool
 from kerntune.tuning.choices.choice_place import forget_prepared
-from kerntune.tuning.first_launches import CapturedLaunch
+from kerntune.tuning.first_launches import before_captured_launch
 from kerntune.tuning.isolation import Isolate, Isolation
 from kerntune.tuning.stored_trials import Trials
 from kerntune.tuning.stored_winners import Winners
@@ -103,7 +103,7 @@ class GpuCapture:
     def before_launch(self, capture: Capture, pending: Pending, compiled: Compiled) -> None:
         """Also where nothing is launched elsewhere, for what has faulted is remembered."""
         isolation, trials = self._needs.isolation(self.backend), Trials(self._needs.winners(self._gpu()))
-        CapturedLaunch(isolation, trials)(capture, pending, compiled)
+        before_captured_launch(isolation, trials, capture, pending, compiled)
 
     def _gpu(self) -> Gpu:
         assert self.backend.gpu is not None
@@ -250,10 +250,6 @@ def naming(gpu: Gpu, progress: Callable[[str], None]) -> Callable[[str], None]:
     """Progress that says on which of several GPUs."""
     name = gpu_name(gpu.spec)
     return lambda text: progress(f"{text} on {name}")
-
-
-if TYPE_CHECKING:
-    pass
 
 
 def decision_numbers(index: int, count: int, claims: Path | None) -> Iterator[int]:

@@ -18,6 +18,7 @@ from kerntune.gate.baseline_files import BaselineStore
 from kerntune.gate.baselines import TimeBaseline
 from kerntune.gate.call import Checked, PendingBaseline, Rerun, Settings, outcome_of
 from kerntune.gate.call_capture import CapturedCall
+from kerntune.gate.call_operators import with_anchors
 from kerntune.gate.call_tuning import Tuning
 from kerntune.gate.comparison import Comparer, Comparison, Judgement, judge, operators_since
 from kerntune.gate.decision import Evidence, decide
@@ -227,13 +228,17 @@ class TimedCheck:
         policy, case, reference = self.call.policy, self.case, self.stores.reference
         found = None
         if baseline is not None:
-            stored = reference.readable(self.gpu.spec.target)
+            stored = reference.artifacts(self.gpu.spec.target)
             found = self.comparer.against(baseline, stored, time.sample, policy, results=True)
         since = self._since(found, time.sample)
         before = baseline.static if baseline is not None else ()
         static = launch_statics(case.recorded, self.gpu.spec, known_figures(before, self.settings.update))
         grown = exceeded(before, static, policy.metrics.static)
         beside = operators_since(case, found)
+        if since is not None:
+            moved = operators_since(case, since)
+            since = since.taking_over(moved)
+            beside = with_anchors(beside, moved, since.baseline.recorded.partition("T")[0])
         judgement = judge(policy, len(case.recording.working), found, since, grown, outside.failures, beside)
         parts = self.comparer.attribution(judgement.decisive) if judgement.decisive is not None else None
         pending = self.builder.pending(judgement, time.sample, static, baseline)
@@ -253,7 +258,7 @@ class TimedCheck:
             return self.comparer.shared(found, anchor, sample, policy)
         if found is not None and (known := found.remembered(anchor, policy)) is not None:
             return known
-        since = self.comparer.against(anchor, store.readable(self.gpu.spec.target), sample, policy)
+        since = self.comparer.against(anchor, store.artifacts(self.gpu.spec.target), sample, policy)
         # another number of launches was accepted when the baseline was recorded
         return replace(since, evidence=replace(since.evidence, expected=since.evidence.launched))
 
@@ -267,12 +272,15 @@ class TimedCheck:
         result = with_launches(result, self.case.recording, findings.static, stored, findings.time.launches_ns)
         result = self.tuning.with_trials(result)
         result = self.case.rates_in(result, self.gpu, self.cache)
+        code: tuple[CodeChange, ...] = ()
+        if before is not None and self.settings.code_changes:
+            code = self.case.code_changes(self.stores.reference, stored, findings.static, before.recording)
         return msgspec.structs.replace(
             result,
             operators=self.case.operators,
             outside_writes=findings.outside.found,
             provenance=provenance_of(self.case.recording, before, self.gpu.environment()),
-            code=self._code_changes(before, findings.static),
+            code=code,
         )
 
     def _verdict(self, findings: CaseFindings) -> CaseResult:
@@ -343,15 +351,6 @@ class TimedCheck:
             *self.tuning.notes,
             *((*numerics.not_compared, *numerics.unsure) if numerics is not None else ()),
         )
-
-    def _code_changes(self, baseline: TimeBaseline | None, today: tuple[LaunchStatic, ...]) -> tuple[CodeChange, ...]:
-        if baseline is None or not self.settings.code_changes:
-            return ()
-        from kerntune.gate.code_changes import StoredCode, code_changes  # for reports, which few runs write
-
-        artifacts = self.stores.reference.readable(self.gpu.spec.target)
-        stored = StoredCode(baseline.static, artifacts, baseline.recording)
-        return code_changes(stored, self.case.recorded, today, self.case.capture.compiler.farm)
 
     def _untimed(self, verdict: Verdict, why: str) -> Checked:
         """The result of a case without a time; its launches are reported all the same."""

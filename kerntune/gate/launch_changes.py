@@ -11,11 +11,12 @@ import msgspec
 
 from kerntune.base.config import COMPILE_OPTIONS, changed_settings, settings_text, split_settings
 from kerntune.base.device import DeviceSpec
-from kerntune.base.formatting import format_share, format_size
+from kerntune.base.formatting import format_bytes, format_share, format_size
+from kerntune.base.operator_list import places_text
 from kerntune.base.policy import StaticPolicy
 from kerntune.base.recording import Binary, Launch, LaunchWork, Recording, work_of
-from kerntune.gate.fusion import fusion_changes, fusion_lines, lost_fusions, operators
-from kerntune.gate.static_figures import AnyLaunch, LaunchStatic, in_both
+from kerntune.gate.fusion import SHOWN, fusion_changes, fusion_lines, lost_fusions, operators
+from kerntune.gate.static_figures import AnyLaunch, LaunchStatic, in_both, paired
 from kerntune.static.code_rules import Draft, Finding, change, number, worst_first
 from kerntune.static.metrics import StaticMetrics
 from kerntune.static.rules import DEFAULT_RULES, compare_static, judged
@@ -113,11 +114,19 @@ def changed_sources(before: Sequence[AnyLaunch], after: Sequence[AnyLaunch]) -> 
     stands in its place."""
     pairs = in_both(before, after)
     for _, old, new in pairs:
-        if old.source != new.source:
+        if old.source != new.source and not other_torch(old, new):
             yield new.kernel if old.kernel == new.kernel else f"{old.kernel}{ARROW}{new.kernel}"
     for fused in fusion_changes(before, after):
         if fused.replaced and not any(new is x for *_, new in pairs for x in fused.after):
             yield ARROW.join(", ".join(x.kernel for x in side) for side in (fused.before, fused.after))
+
+
+def other_torch(old: AnyLaunch, new: AnyLaunch) -> bool:
+    """Whether another torch alone can have generated a kernel otherwise, which is no change of the user's code. Of
+    launches as they were recorded that isn't known."""
+    if not (isinstance(old, LaunchStatic) and isinstance(new, LaunchStatic) and old.made_from and new.made_from):
+        return False
+    return old.source != new.source and old.made_from.remade(new.made_from)
 
 
 def launch_lines(before: Sequence[AnyLaunch], after: Sequence[AnyLaunch]) -> Iterator[str]:
@@ -225,6 +234,19 @@ def compare_launches(
     """The launches that both sides have (:func:`kerntune.gate.static_figures.paired`), those without a finding too.
     ``spec`` is the device, if it is known: how much of it a launch fills decides whether loads are hidden."""
     return [LaunchFindings(a, b, tuple(_findings(a, b, rules, spec))) for _, a, b in in_both(before, after)]
+
+
+def grown_launches(before: Sequence[LaunchStatic], after: Sequence[LaunchStatic]) -> Iterator[str]:
+    """``triton_poi_fused_add (add) at model.py:12, 16.8 MB -> 33.6 MB``: launches that move more bytes than before, and
+    new ones, those that grew the most first."""
+    pairs = [(old.nbytes if old else 0, new) for old, new in paired(before, after) if new is not None]
+    for old, new in sorted(pairs, key=lambda pair: pair[0] - pair[1].nbytes)[:SHOWN]:
+        if new.nbytes > old:
+            computed = f" ({operators(new.origins)})" if new.origins else ""
+            moved = (
+                f"{format_bytes(old)}{ARROW}{format_bytes(new.nbytes)}" if old else f"new, {format_bytes(new.nbytes)}"
+            )
+            yield f"{new.kernel}{computed}{places_text(new.lines)}, {moved}"
 
 
 def count_findings(

@@ -15,7 +15,7 @@ from kerntune.gate.call import PendingBaseline
 from kerntune.gate.causes import causes
 from kerntune.gate.comparison import Comparison, Judgement
 from kerntune.gate.decision import DRIFT, limit_of
-from kerntune.gate.replay import RECOMPILED, REPLAY, STORED, RungUsed, earlier_text, is_current
+from kerntune.gate.replay import RECOMPILED, REPLAY, STORED, ComparisonMethod, earlier_text, is_current
 from kerntune.gpu.foreign_work import ForeignWork, together
 from kerntune.timing.paired_processes import Replay
 from kerntune.timing.timers import Sample
@@ -130,7 +130,7 @@ def reasons_of(
     baseline: TimeBaseline | None,
     recording: Recording,
     today: Environment,
-    used: RungUsed,
+    used: ComparisonMethod,
     scope: str,
     sample: Sample,
 ) -> tuple[str, ...]:

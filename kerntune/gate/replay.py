@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import ChainMap
 from collections.abc import Callable, Sequence
-from dataclasses import astuple, dataclass, replace
+from dataclasses import astuple, dataclass
 from functools import cached_property
 from math import log
 from statistics import NormalDist, stdev
@@ -33,17 +33,17 @@ from kerntune.timing.paired_processes import (
     BLOCKS,
     MORE_BLOCKS,
     ONE_SIGMA,
-    PairedWork,
     Replay,
     between,
     combine,
     compare,
     log_ratios,
     once,
+    paired_work,
 )
 from kerntune.timing.timers import Sample
 from kerntune.timing.worker.pool import Pairs
-from kerntune.timing.worker.requests import PairReply
+from kerntune.timing.worker.requests import PairReply, PairRequest
 
 CALIBRATION_PROCESSES = 4
 """Fresh processes of a calibration: under a second for a short kernel, and a first baseline pays it once."""
@@ -69,7 +69,7 @@ processes."""
 
 def calibrate(
     pairs: Pairs,
-    work: PairedWork,
+    work: PairRequest,
     processes: int = CALIBRATION_PROCESSES,
     seen_ns: Sequence[float] = (),
     throttle: Callable[[], str] = lambda: "",
@@ -83,7 +83,7 @@ def calibrate(
     pairs.expect(processes)
     replies, reasons = [], {throttle()}
     for seed in range(processes):
-        replies.append(pairs.run(work.request(BLOCKS, seed)))
+        replies.append(pairs.run(msgspec.structs.replace(work, blocks=BLOCKS, seed=seed)))
         reasons.add(throttle())
     change = combine(replies, DEFAULT_LEVEL, bias=0.0).change
     bias = between([hodges_lehmann(log_ratios(r), ONE_SIGMA) for r in replies], centre=0.0)
@@ -181,7 +181,7 @@ class Replayer:
         mine = self._recorded.recording
         if self._in_place(before, mine):
             return self._replay_here(before, mine, artifacts, level, bias, settled)
-        work = replace(self.work(before, mine, artifacts), results=results)
+        work = msgspec.structs.replace(self.work(before, mine, artifacts), results=results)
         return compare(self._pairs, work, level, bias, settled)
 
     def results(self, before: Recording, artifacts: Artifacts) -> ComparedResults:
@@ -201,13 +201,14 @@ class Replayer:
             return self._pairing(a, b, artifacts).run(BLOCKS, 0.99).change.point
         return once(self._pairs, self.work(a, b, artifacts))
 
-    def work(self, a: Recording, b: Recording, artifacts: Artifacts) -> PairedWork:
+    def work(self, a: Recording, b: Recording, artifacts: Artifacts) -> PairRequest:
         """Both sides on today's storages, described, and those that only they have."""
         storages, contents = self._described
         (more_a, a), (more_b, b) = (common_plan(self._recorded.recording, x) for x in (a, b))
         added = max(more_a, more_b, key=len)[len(storages) :]
         found = ChainMap(contents, self._recorded.artifacts, artifacts)  # type: ignore[arg-type]  # only read
-        return PairedWork(a, b, (*storages, *added), found, self._timer, self._recorded.writes_outside)
+        words = {"timer": self._timer, "spaced": self._recorded.writes_outside}
+        return paired_work(a, b, (*storages, *added), found, **words)
 
     @cached_property
     def _described(self) -> tuple[tuple[Storage, ...], dict[str, bytes]]:
@@ -271,7 +272,7 @@ a failed measurement: the next one would fail as well, or clear the case with le
 
 
 @dataclass(frozen=True)
-class RungUsed:
+class ComparisonMethod:
     """The kind of comparison that was used. ``before`` is the recording that ran for the baseline, ``why_not`` are the
     reasons why better kinds could not be, and this one neither if it has no ``replay``."""
 
@@ -288,38 +289,40 @@ def replay_baseline(
     farm: Farm,
     replay: Callable[[Recording, Artifacts], Replay],
     now: Recording | None = None,
-) -> RungUsed:
+) -> ComparisonMethod:
     """Replay the baseline in turn with today's recording ``now``, by the best kind of comparison that is possible.
     ``replay`` does one."""
     before, why_not = baseline.recording, []
     hidden = scalar_addresses(before)
     if hidden:
-        return RungUsed(STORED, why_not=(f"it takes addresses as numbers ({', '.join(hidden)}); pass tensors instead",))
+        return ComparisonMethod(
+            STORED, why_not=(f"it takes addresses as numbers ({', '.join(hidden)}); pass tensors instead",)
+        )
     try:
-        return _on_rung(REPLAY, before, stored, replay)
+        return _replayed_by(REPLAY, before, stored, replay)
     except UNREPLAYABLE as exc:
         why_not.append(str(exc))
     try:
         before, made = recompiled(farm, before, stored, now)
         artifacts = ChainMap(made, stored)  # type: ignore[arg-type]  # only read
-        return _on_rung(RECOMPILED, before, artifacts, replay, why_not)
+        return _replayed_by(RECOMPILED, before, artifacts, replay, why_not)
     except UNREPLAYABLE as exc:
         why_not.append(str(exc))
-    return RungUsed(STORED, why_not=tuple(dict.fromkeys(why_not)))
+    return ComparisonMethod(STORED, why_not=tuple(dict.fromkeys(why_not)))
 
 
-def _on_rung(
+def _replayed_by(
     rung: str,
     before: Recording,
     artifacts: Artifacts,
     replay: Callable[[Recording, Artifacts], Replay],
     why_not: Sequence[str] = (),
-) -> RungUsed:
+) -> ComparisonMethod:
     """The kind of comparison with its replay; without one if the measuring processes failed."""
     try:
-        return RungUsed(rung, replay(before, artifacts), before, artifacts, tuple(why_not))
+        return ComparisonMethod(rung, replay(before, artifacts), before, artifacts, tuple(why_not))
     except MeasurementError as exc:
-        return RungUsed(rung, why_not=(*why_not, str(exc)))
+        return ComparisonMethod(rung, why_not=(*why_not, str(exc)))
 
 
 def stored_change(baseline: TimeBaseline, sample: Sample, level: float) -> Estimate | None:

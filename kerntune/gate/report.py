@@ -35,6 +35,8 @@ from kerntune.gate.console import counted
 
 SCHEMA = "kerntune.run/1"
 
+OUTCOMES = (Outcome.FAIL, Outcome.WARN, Outcome.PASS)
+
 MAX_CODE = 4_000_000
 """Characters of changed code that a run's JSON holds: some 150 cases of 25 KB. An edit of a function that all kernels
 call must not make a file that is too long to be read (:data:`kerntune.base.codec.MAX_REPORT_VALUES`, which counts the
@@ -64,6 +66,11 @@ class Origin(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defau
     dirty: bool = False
     host: str = ""
 
+    @property
+    def short_commit(self) -> str:
+        """The commit for people, and whether the checkout had more; empty if it isn't known."""
+        return f"{self.commit[:12]}{' with uncommitted changes' if self.dirty else ''}" if self.commit else ""
+
 
 class RunReport(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Everything that ``--kerntune-json`` writes: one run, whole.
@@ -91,6 +98,11 @@ class RunReport(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """By the node id of a test what it compared and what passed unseen, since nothing runs without a GPU; unset where
     nothing did."""
 
+    @property
+    def place(self) -> Origin:
+        """Its origin, all of whose texts are empty where it has none."""
+        return Origin() if isinstance(self.origin, msgspec.UnsetType) else self.origin
+
 
 def write_run(path: Path, run: RunReport) -> None:
     """Write a run's JSON whole or not at all; :class:`~kerntune.errors.StoreError` says why it can't."""
@@ -110,14 +122,11 @@ def read_run(path: Path) -> RunReport:
 def _with_bounded_code(results: Sequence[CaseResult]) -> tuple[CaseResult, ...]:
     """The results with :data:`MAX_CODE` characters of code in all: that of failing tests first, then of warnings."""
     kept, room = list(results), MAX_CODE
-    for i in sorted(range(len(kept)), key=lambda i: _OUTCOMES.index(kept[i].outcome)):
+    for i in sorted(range(len(kept)), key=lambda i: OUTCOMES.index(kept[i].outcome)):
         room -= sum(len(c.diff) for c in kept[i].code)
         if room < 0 and kept[i].code:
             kept[i] = msgspec.structs.replace(kept[i], code=())
     return tuple(kept)
-
-
-_OUTCOMES = (Outcome.FAIL, Outcome.WARN, Outcome.PASS)
 
 
 def storable(result: CaseResult) -> CaseResult:
@@ -356,8 +365,6 @@ def _finite(change: Estimate | None) -> Estimate | None:
     return Estimate(point, low, high, change.level)
 
 
-OUTCOMES = (Outcome.FAIL, Outcome.WARN, Outcome.PASS)
-
 VERDICTS = (
     Verdict.REGRESSED,
     Verdict.INCOMPLETE,
@@ -394,6 +401,16 @@ def shown_change(result: CaseResult) -> Estimate | None:
         of_anchor = since.shown or since.change
         return of_anchor if own is None or of_anchor.point > own.point else own
     return result.shown or result.change
+
+
+def printable(value: object) -> object:
+    """A value whose texts, in lists and dicts too, are as people may see them
+    (:func:`kerntune.base.formatting.visible`); what a page marks as safe, its own scripts, stays."""
+    if isinstance(value, str):
+        return value if hasattr(value, "__html__") else visible(value)
+    if isinstance(value, dict):
+        return {printable(key): printable(one) for key, one in value.items()}
+    return [printable(one) for one in value] if isinstance(value, (list, tuple)) else value
 
 
 def other_failures(run: RunReport) -> dict[str, str]:

@@ -52,7 +52,7 @@ from kerntune.gate.stores import ReferenceStore, RunBaselines, Stores
 from kerntune.gpu.base import Backend, Gpu
 from kerntune.gpu.probe import devices_used, find_backend
 from kerntune.kernels import compat
-from kerntune.kernels.compat.inductor_parts import triton_folder
+from kerntune.kernels.compat.tuners import triton_folder
 from kerntune.static.metrics import DISASSEMBLER
 from kerntune.tuning.cache.entries import ListingCache, default_folder
 from kerntune.tuning.cache.shared_store import open_winners

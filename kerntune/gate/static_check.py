@@ -8,11 +8,12 @@ from itertools import chain
 
 import msgspec
 
-from kerntune.base.case_result import UNJUDGED, CaseResult, CodeChange, End, word_of
+from kerntune.base.case_result import UNJUDGED, CaseResult, End, word_of
 from kerntune.base.device import Target, typical_device
 from kerntune.base.failed_candidates import ConfigReport, told_once
 from kerntune.base.numerics import NumericsReport
-from kerntune.base.policy import Policy, StaticPolicy, Update, Verdict
+from kerntune.base.operator_list import places_text
+from kerntune.base.policy import Policy, StaticPolicy, StaticRule, Update, Verdict
 from kerntune.capture import Capture
 from kerntune.capture.recorder import Recorded
 from kerntune.errors import CompileError, EnvironmentFault
@@ -24,7 +25,7 @@ from kerntune.gate.baselines import (
 )
 from kerntune.gate.call import PendingBaseline, outcome_of, should_write
 from kerntune.gate.call_capture import CapturedCall, RecordedCase
-from kerntune.gate.call_operators import NO_CHANGE, OperatorChange, compare_operators
+from kerntune.gate.call_operators import NO_CHANGE, OperatorChange, compare_operators, more_bytes
 from kerntune.gate.candidate_configs import config_findings, config_reports, lost_configs
 from kerntune.gate.causes import code_cause, config_causes, launch_cause
 from kerntune.gate.decision import Evidence, decide
@@ -34,8 +35,10 @@ from kerntune.gate.launch_changes import (
     changed_sources,
     compare_launches,
     count_findings,
+    grown_launches,
     launch_lines,
     moved_settings,
+    other_torch,
     replaced_kernels,
     static_setting_lines,
 )
@@ -81,8 +84,12 @@ def check_static(
     cut_off = captured.end is not None and captured.end != accepted
     beside = _operators_since(known, case, launches, policy.static)
     verdict = _verdict(known, launched, found, beside, bool(moved), cut_off, policy)
-    today = StaticBaseline(STATIC_SCHEMA, case.id, fingerprint, case.arguments, target, series, now(), launches)
-    kept, listed = _kept_end(captured.end, accepted, update), case.operators or msgspec.UNSET
+    stored = tuple(x.without_lines() for x in launches)
+    today = StaticBaseline(STATIC_SCHEMA, case.id, fingerprint, case.arguments, target, series, now(), stored)
+    kept, listed = (
+        _kept_end(captured.end, accepted, update),
+        case.operators.without_places() if case.operators else msgspec.UNSET,
+    )
     today = msgspec.structs.replace(today, end=kept, operators=listed)
     unreviewed = stores.unreviewed(verdict, stores.own.static_path(target, series, case.id, fingerprint))
     write = should_write(verdict, update, policy, known_otherwise=renamed.edited) and not broken
@@ -119,21 +126,12 @@ def check_static(
         ),
         baseline_path=stores.reference.shown(own_path),
         recorded=renamed.taken,
-        code=_code_changes(stores, known, captured, recorded, launches) if code else (),
+        code=case.code_changes(stores.reference, known.launches, launches) if code else (),
         numerics=numerics,
         end=captured.end,
         end_accepted=captured.end is not None and not cut_off,
     )
     return result, pending
-
-
-def _code_changes(
-    stores: Stores, known: KnownCase, captured: CapturedCall, recorded: Recorded, launches: tuple[LaunchStatic, ...]
-) -> tuple[CodeChange, ...]:
-    from kerntune.gate.code_changes import StoredCode, code_changes  # for reports, which few runs write
-
-    artifacts = stores.reference.readable(recorded.recording.target)
-    return code_changes(StoredCode(known.launches, artifacts), recorded, launches, captured.capture.compiler.farm)
 
 
 def _refuse_known(known: KnownCase, recorded: Recorded, capture: Capture, target: Target) -> None:
@@ -227,7 +225,8 @@ def _findings(pair: LaunchFindings) -> Iterator[RuleMessage]:
     over = {v.resource for v in pair.after.metrics.over_limit}
     for finding in pair.findings:
         if finding.rule != "limits" or finding.metric not in over:
-            yield RuleMessage(finding.severity, finding.rule, f"{pair.after.kernel}: {finding.text}")
+            where = places_text(pair.after.lines)
+            yield RuleMessage(finding.severity, finding.rule, f"{pair.after.kernel}{where}: {finding.text}")
 
 
 def _operators_since(
@@ -237,13 +236,27 @@ def _operators_since(
     rule, now = rules.rule("other_operators"), case.operators
     if known.reference is None:
         return NO_CHANGE
-    same = _same_code(known.launches, launches)
-    found = compare_operators(operators_of(known.reference), now, rule, timed=False, same_kernels=same)
+    before, same = operators_of(known.reference), _same_code(known.launches, launches)
+    found = compare_operators(before, now, rule, timed=False, same_kernels=same)
+    if not found.failures:
+        grown = tuple(grown_launches(known.launches, launches))
+        bytes_rule = _bytes_rule(known.launches, launches, rules)
+        counted = rule.severity == "fail"
+        found = found.joined(more_bytes(before, now, grown, bytes_rule, operators_count=counted))
     if known.anchor is None or known.anchor.operators is msgspec.UNSET or found.failures:
         return found
     since = compare_operators(known.anchor.operators, now, rule, timed=False, same_kernels=True)
     day = known.anchor.recorded.partition("T")[0]
     return replace(found, failures=tuple(f"{text}, since the anchor of {day}" for text in since.failures))
+
+
+def _bytes_rule(before: tuple[LaunchStatic, ...], after: tuple[LaunchStatic, ...], rules: StaticPolicy) -> StaticRule:
+    """The rule ``bytes_moved``. What a kernel that a person wrote is launched with may decide how it divides its work
+    (partial sums of more splits): under other settings more bytes are only told, unless the rule was set."""
+    rule, pairs = rules.rule("bytes_moved"), [(a, b) for _, a, b in in_both(before, after) if not b.origins]
+    if rule.severity == "fail" and "bytes_moved" not in rules.rules and any(a.setting_changes(b) for a, b in pairs):
+        return StaticRule("warn", rule.threshold)
+    return rule
 
 
 def _same_code(before: tuple[LaunchStatic, ...], after: tuple[LaunchStatic, ...]) -> bool:
@@ -295,7 +308,12 @@ def _unjudged(verdict: Verdict, before: tuple[LaunchStatic, ...], after: tuple[L
     if verdict is not Verdict.PASS or (len(pairs) == len(before) and all(a.code == b.code for _, a, b in pairs)):
         return ()
     config, options = static_setting_lines([(a, b) for _, a, b in pairs])
-    kinds = {"code": any(changed_sources(before, after)), "config": bool(config), "launch options": bool(options)}
+    kinds = {
+        "code": any(changed_sources(before, after)),
+        "torch": any(other_torch(a, b) for _, a, b in pairs),
+        "config": bool(config),
+        "launch options": bool(options),
+    }
     changed = [name for name, found in kinds.items() if found] or ["arguments or compiler"]
     return (f"{' and '.join(changed)} changed; {UNJUDGED}",)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter, defaultdict, deque
 from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 
 import msgspec
 
@@ -13,7 +13,9 @@ from kerntune.base.case_result import CaseResult, LaunchFigures, LaunchReport, L
 from kerntune.base.config import COMPILE_OPTIONS, Config, changed_settings
 from kerntune.base.device import DeviceSpec
 from kerntune.base.recording import Binary, Launch, Recording
+from kerntune.base.roofline import bytes_by_launch
 from kerntune.capture.recorder import Recorded
+from kerntune.kernels.source import GeneratedFrom
 from kerntune.static.metrics import BinaryInput, StaticMetrics, metrics_of
 
 CONSTANT = "constexpr "
@@ -26,7 +28,8 @@ class LaunchStatic(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit
     ``stages`` has a hash of each compiler stage's text, ``compiled_for`` what the compiler knows of arguments,
     constants and options, ``compiler`` its version and the assembler's, ``compile_seconds`` what it took (None where
     its cache answered). Baselines of before these were kept have none of the four. ``compiler_settings`` has the
-    environment's settings of the compiler, ``origins`` the ATen operators of a generated kernel.
+    environment's settings of the compiler, ``origins`` the ATen operators of a generated kernel, ``made_from`` the part
+    of a graph that torch's compiler made it from.
     """
 
     kernel: str
@@ -42,6 +45,16 @@ class LaunchStatic(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit
     compile_seconds: float | None = None
     compiler_settings: dict[str, str] = {}
     origins: tuple[str, ...] = ()
+    made_from: GeneratedFrom | None = None
+    nbytes: int = 0
+    """Bytes that the launch reads and writes, each tensor once; 0 where a baseline doesn't say."""
+
+    lines: tuple[str, ...] = ()
+    """The users' lines that a generated kernel comes from (``model.py:12``). Baselines don't have them."""
+
+    def without_lines(self) -> LaunchStatic:
+        """The launch as a baseline has it, which doesn't change with the numbers of lines."""
+        return msgspec.structs.replace(self, lines=())
 
     @property
     def settings(self) -> dict[str, object]:
@@ -77,10 +90,17 @@ def launch_statics(
     new = [b for b in recording.binaries if b.code not in known]
     made = metrics_of([_input(recorded, b) for b in new], spec)
     figures = {**known, **{b.code: m for b, m in zip(new, made, strict=True)}}
-    return tuple(_of(recorded, x, figures[recording.binary_of(x).code]) for x in recording.launches)
+    moved = bytes_by_launch(recording, recorded.accesses)
+    every = recorded.lines or ((),) * len(moved)
+    return tuple(
+        _of(recorded, x, figures[recording.binary_of(x).code], nbytes, lines)
+        for x, nbytes, lines in zip(recording.launches, moved, every, strict=True)
+    )
 
 
-def _of(recorded: Recorded, launch: Launch, metrics: StaticMetrics) -> LaunchStatic:
+def _of(
+    recorded: Recorded, launch: Launch, metrics: StaticMetrics, nbytes: int, lines: tuple[str, ...]
+) -> LaunchStatic:
     binary = recorded.recording.binary_of(launch)
     compiled = recorded.compiled[binary.sha256, binary.ttir_sha256]
     return LaunchStatic(
@@ -97,6 +117,9 @@ def _of(recorded: Recorded, launch: Launch, metrics: StaticMetrics) -> LaunchSta
         compile_seconds=None if compiled.seconds is None else round(compiled.seconds, 3),
         compiler_settings=dict(binary.settings),
         origins=launch.origins,
+        made_from=recorded.made_from.get(launch.source),
+        nbytes=nbytes,
+        lines=lines,
     )
 
 
@@ -144,22 +167,8 @@ def _figures(metrics: StaticMetrics) -> LaunchFigures:
     return LaunchFigures(metrics.registers, spilled, metrics.shared_bytes, metrics.occupancy)
 
 
-class _Launch(Protocol):
-    """What identifies a launch, as compiled or as recorded."""
-
-    @property
-    def kernel(self) -> str: ...
-    @property
-    def source(self) -> str: ...
-    @property
-    def config(self) -> Config | None: ...
-    @property
-    def grid(self) -> tuple[int, int, int]: ...
-    @property
-    def origins(self) -> tuple[str, ...]: ...
-
-
-AnyLaunch = TypeVar("AnyLaunch", bound=_Launch)
+AnyLaunch = TypeVar("AnyLaunch", bound=LaunchStatic | Launch)
+"""A launch, as compiled or as recorded."""
 
 
 def paired(before: Sequence[AnyLaunch], after: Sequence[AnyLaunch]) -> list[tuple[AnyLaunch | None, AnyLaunch | None]]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import shlex
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
@@ -57,7 +58,7 @@ class Damage:
 
     def among(self, store: BaselineStore, target: Target, names: Iterable[str]) -> Iterator[str]:
         """A sentence for each artifact of ``target`` (by checksum) that a baseline of ``store`` can't have."""
-        artifacts = store.readable(target)
+        artifacts = store.artifacts(target)
         for sha in dict.fromkeys(names):
             key = (store.folder, target, sha)
             problem = "" if key in self._sound else _problem(artifacts, sha)
@@ -199,8 +200,8 @@ def _times(
     """A case's baselines on real devices of this target."""
     end = "/" + case_file(case, fingerprint)
     for path in [p for p in store.time_files(target_slug=target.slug) if str(p).endswith(end)]:
-        time = readable(lambda path=path: store.read_time(path), update)  # type: ignore[misc]  # mypy: lambda default
-        if time is not None:
+        time = readable(partial(store.read, path), update)
+        if isinstance(time, TimeBaseline):
             yield time
 
 
@@ -256,22 +257,12 @@ class RunBaselines:
         return {path: str(found) for path, found in self._read() if isinstance(found, StoreError)}
 
     def _read(self) -> Iterator[tuple[Path, Baseline | StoreError]]:
-        for path, read in self._files():
-            try:
-                baseline = read(path)
-            except StoreError as exc:
-                yield path, exc
-            else:
-                if baseline is not None:
-                    yield path, baseline
-
-    def _files(self) -> list[tuple[Path, Callable[[Path], Baseline | None]]]:
         if self._backend.gpu is not None:
             spec = self._backend.spec
-            return [(p, self._store.read_time) for p in self._store.time_files(spec.slug, spec.target.slug)]
+            return self._store.summaries(self._store.time_files(spec.slug, spec.target.slug))
         series = compat.triton_series()
-        targets = [t.slug for t in self._backend.targets]
-        return [(p, self._store.read_static) for slug in targets for p in self._store.static_files(slug, series)]
+        paths = [p for target in self._backend.targets for p in self._store.static_files(target.slug, series)]
+        return self._store.summaries(paths)
 
 
 def prune_command(by_run: bool, report: str = RUN_JSON) -> str:
@@ -292,6 +283,6 @@ def _stale(baseline: Baseline, path: str, why: str, policy: Policy) -> CaseResul
         verdict=Verdict.STALE,
         outcome=policy.outcome(Verdict.STALE),
         message=f"STALE {baseline.case}: {why} {path}",
-        target=str(baseline.target if isinstance(baseline, StaticBaseline) else baseline.device.target),
+        target=str(baseline.target),
         baseline_path=path,
     )

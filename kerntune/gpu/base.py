@@ -62,6 +62,14 @@ def tensors_in(*groups: Iterable[Any]) -> Iterator[Any]:
                 yield from tensors_in(value)
 
 
+def binary_of_ptx(symbol: str, num_warps: int) -> Binary:
+    """What :meth:`Executor.load` has to know of a kernel given as PTX from sm_70 on, without shared memory."""
+    return Binary(
+        kind="cubin", arch="sm_70", symbol=symbol, sha256="", ttir_sha256="", code="", text="", triton="", assembler="",
+        options={}, constexprs={}, num_warps=num_warps,
+    )  # fmt: skip
+
+
 def one_by_one(copy: Callable[[Buffer, Buffer], None], pairs: Sequence[tuple[Buffer, Buffer]]) -> Callable[[], None]:
     """An :meth:`Executor.copier` of a device that has no way to copy several buffers at once."""
     kept = list(pairs)

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from kerntune.base.recording import Binary, Launch, Param
 from kerntune.errors import UsageError
+from kerntune.gpu.cuda_driver import STATIC_SHARED_LIMIT
 from kerntune.grids import Grid
 from kerntune.grids.expr import C_HELPERS
 from kerntune.grids.grid import GRID_ARGUMENTS
@@ -25,9 +26,6 @@ delete this template kernel stream grid config attributes params code count x y 
 
 C_WORDS = frozenset(_WORDS.split())
 """Names that a parameter can't have in C or C++, or that the launcher uses itself."""
-
-STATIC_SHARED_LIMIT = 48 << 10
-"""Above this a kernel must ask for its dynamic shared memory (CUDA C++ Programming Guide, technical specifications)."""
 
 BYTES_A_LINE = 20
 
@@ -128,14 +126,12 @@ def c_names(names: Sequence[str]) -> list[str]:
 def header(kernel: CKernel) -> str:
     """``NAME.h``."""
     name, guard = kernel.name, f"{kernel.name.upper()}_H"
-    told = [f"{n}: {text}" for n, text in kernel.fixed.items()]
+    fixed = [f"{n}: {text}" for n, text in kernel.fixed.items()]
     lines = [
         f"/* {kernel.launch.kernel} for {kernel.binary.arch}, compiled by Triton {kernel.binary.triton}.",
         *(f"   {note}" for note in kernel.notes),
-        *([f"   In the binary: {', '.join(told)}."] if told else []),
-        "   Link with -lcuda. The context that is current at NAME_load must be current at each launch. */".replace(
-            "NAME", name
-        ),
+        *([f"   In the binary: {', '.join(fixed)}."] if fixed else []),
+        f"   Link with -lcuda. The context that is current at {name}_load must be current at each launch. */",
         f"#ifndef {guard}",
         f"#define {guard}",
         "#include <cuda.h>",
@@ -225,71 +221,61 @@ def _load(kernel: CKernel) -> str:
             "  if (code == CUDA_SUCCESS)",
             "    code = cuFuncSetAttribute(kernel->function, CU_FUNC_ATTRIBUTE_NON_PORTABLE_CLUSTER_SIZE_ALLOWED, 1);",
         ]
-    return "\n".join(
-        [
-            *lines,
-            "  if (code != CUDA_SUCCESS) cuModuleUnload(kernel->module);",
-            "  return code;",
-            "}",
-            "",
-            f"CUresult {name}_unload({name}_handle *kernel) {{ return cuModuleUnload(kernel->module); }}",
-            "",
-        ]
-    )
+    lines += [
+        "  if (code != CUDA_SUCCESS) cuModuleUnload(kernel->module);",
+        "  return code;",
+        "}",
+        "",
+        f"CUresult {name}_unload({name}_handle *kernel) {{ return cuModuleUnload(kernel->module); }}",
+        "",
+    ]
+    return "\n".join(lines)
 
 
 def _grid(kernel: CKernel) -> str:
     x, y, z = kernel.axes
     widest = (2**31 - 1) // kernel.binary.num_ctas
     signed = [p.name for p in _sizes(kernel) if not p.type.startswith("u")]
-    return "\n".join(
-        [
-            f"CUresult {kernel.name}_grid(unsigned grid[3]{_declared(_sizes(kernel))}) {{",
-            *(f"  if ({name} < 0) return CUDA_ERROR_INVALID_VALUE;" for name in signed),
-            f"  const int64_t x = {x}, y = {y}, z = {z};",
-            f"  if (x > {widest} || y > 65535 || z > 65535) return CUDA_ERROR_INVALID_VALUE;",
-            "  grid[0] = (unsigned)x, grid[1] = (unsigned)y, grid[2] = (unsigned)z;",
-            "  return CUDA_SUCCESS;",
-            "}",
-            "",
-        ]
-    )
+    lines = [
+        f"CUresult {kernel.name}_grid(unsigned grid[3]{_declared(_sizes(kernel))}) {{",
+        *(f"  if ({name} < 0) return CUDA_ERROR_INVALID_VALUE;" for name in signed),
+        f"  const int64_t x = {x}, y = {y}, z = {z};",
+        f"  if (x > {widest} || y > 65535 || z > 65535) return CUDA_ERROR_INVALID_VALUE;",
+        "  grid[0] = (unsigned)x, grid[1] = (unsigned)y, grid[2] = (unsigned)z;",
+        "  return CUDA_SUCCESS;",
+        "}",
+        "",
+    ]
+    return "\n".join(lines)
 
 
 def _launch(kernel: CKernel) -> str:
     binary, parameters = kernel.binary, kernel.parameters
     passed = [f"(void *){p.name}" if p.type.endswith("*") else f"&{p.name}" for p in parameters]
-    scratch = []
-    for kind in ("global", "profile"):
-        name = f"{kind}_scratch"
-        passed += [] if getattr(binary, name).size else ["&no_scratch"]
-    checks = [
-        f"  if ({p.name} % {p.divisible}) return CUDA_ERROR_INVALID_VALUE;" for p in parameters if p.divisible > 1
-    ]
-    scratch = ["  CUdeviceptr no_scratch = 0;"] if "&no_scratch" in passed else []
+    passed += ["&no_scratch" for scratch in (binary.global_scratch, binary.profile_scratch) if not scratch.size]
+    checked = [p for p in parameters if p.divisible > 1]
     attributes = _attributes(kernel)
-    return "\n".join(
-        [
-            f"CUresult {kernel.name}_launch(const {kernel.name}_handle *kernel, CUstream stream"
-            f"{_declared(_arguments(kernel))}) {{",
-            "  unsigned grid[3];",
-            f"  CUresult code = {kernel.name}_grid(grid{''.join(f', {p.name}' for p in _sizes(kernel))});",
-            "  if (code != CUDA_SUCCESS || grid[0] == 0 || grid[1] == 0 || grid[2] == 0) return code;",
-            *checks,
-            *scratch,
-            f"  void *params[] = {{{', '.join(passed)}}};",
-            *attributes,
-            "  CUlaunchConfig config = {};" if kernel.cpp else "  CUlaunchConfig config = {0};",
-            f"  config.gridDimX = grid[0]{f' * {binary.num_ctas}' if binary.num_ctas != 1 else ''};",
-            "  config.gridDimY = grid[1], config.gridDimZ = grid[2];",
-            f"  config.blockDimX = {binary.num_warps * binary.warp_size}, config.blockDimY = 1, config.blockDimZ = 1;",
-            f"  config.sharedMemBytes = {binary.shared}, config.hStream = stream;",
-            *(["  config.attrs = attributes, config.numAttrs = count;"] if attributes else []),
-            "  return cuLaunchKernelEx(&config, kernel->function, params, NULL);",
-            "}",
-            "",
-        ]
-    )
+    lines = [
+        f"CUresult {kernel.name}_launch(const {kernel.name}_handle *kernel, CUstream stream"
+        f"{_declared(_arguments(kernel))}) {{",
+        "  unsigned grid[3];",
+        f"  CUresult code = {kernel.name}_grid(grid{''.join(f', {p.name}' for p in _sizes(kernel))});",
+        "  if (code != CUDA_SUCCESS || grid[0] == 0 || grid[1] == 0 || grid[2] == 0) return code;",
+        *(f"  if ({p.name} % {p.divisible}) return CUDA_ERROR_INVALID_VALUE;" for p in checked),
+        *(["  CUdeviceptr no_scratch = 0;"] if "&no_scratch" in passed else []),
+        f"  void *params[] = {{{', '.join(passed)}}};",
+        *attributes,
+        "  CUlaunchConfig config = {};" if kernel.cpp else "  CUlaunchConfig config = {0};",
+        f"  config.gridDimX = grid[0]{f' * {binary.num_ctas}' if binary.num_ctas != 1 else ''};",
+        "  config.gridDimY = grid[1], config.gridDimZ = grid[2];",
+        f"  config.blockDimX = {binary.num_warps * binary.warp_size}, config.blockDimY = 1, config.blockDimZ = 1;",
+        f"  config.sharedMemBytes = {binary.shared}, config.hStream = stream;",
+        *(["  config.attrs = attributes, config.numAttrs = count;"] if attributes else []),
+        "  return cuLaunchKernelEx(&config, kernel->function, params, NULL);",
+        "}",
+        "",
+    ]
+    return "\n".join(lines)
 
 
 def _attributes(kernel: CKernel) -> list[str]:

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import contextlib
 import platform
-from collections.abc import Callable, Sequence
+import warnings
+from collections.abc import Callable, Iterator, Sequence
 from statistics import median
 from typing import Any
 
@@ -23,7 +24,7 @@ from kerntune.gpu.driver_gpu import DriverGpu, HostBuffer, borrowed
 from kerntune.gpu.host_gpus import device_state, mps_folder, unprotected_by
 from kerntune.kernels import compat
 from kerntune.kernels.access import Access
-from kerntune.kernels.compat.inductor_parts import before_compiled
+from kerntune.kernels.compat import inductor_parts
 
 COMPUTE_MODE, COMPUTE_DEFAULT, MPS_ENABLED = 20, 0, 133
 """Numbers of ``CUdevice_attribute`` and of ``CUcomputemode`` (cuda.h); drivers before 12.3 don't know the last."""
@@ -43,7 +44,6 @@ class TorchGraph:
             work()
 
     def replay(self) -> None:
-        """Enqueue the graph once."""
         self._graph.replay()
 
 
@@ -165,28 +165,23 @@ class CudaGpu(DriverGpu):
 
 
 class CudaTensors:
-    """Real CUDA tensors."""
+    """Real CUDA tensors (:class:`~kerntune.gpu.base.Tensors`)."""
 
     def is_tensor(self, value: Any) -> bool:
-        """A torch tensor on a GPU."""
         import torch
 
         return isinstance(value, torch.Tensor) and value.is_cuda
 
     def storage_address(self, tensor: Any) -> int:
-        """Where the storage starts."""
         return int(tensor.untyped_storage().data_ptr())
 
     def address(self, tensor: Any) -> int:
-        """Where the tensor's first element is."""
         return int(tensor.data_ptr())
 
     def specializing(self) -> contextlib.AbstractContextManager[None]:
-        """Real tensors know their addresses."""
         return contextlib.nullcontext()
 
     def watching(self, listener: OperatorListener) -> contextlib.AbstractContextManager[None]:
-        """A mode of torch's dispatcher in each thread."""
         from kerntune.gpu.operator_mode import noting  # commands open a device without a capture
 
         return noting(listener)
@@ -201,11 +196,45 @@ class CudaTensors:
         """Nothing is to be done: memory has what the kernel writes."""
 
     def take_unanswered(self) -> list[tuple[UsersLine, str]]:
-        """None: a GPU has all values."""
         return []
 
     def supply(self, tensor: Any, values: Any) -> None:
         """Nothing is to be done: the kernel itself computes them."""
+
+
+@contextlib.contextmanager
+def before_compiled(begin: Callable[[contextlib.ExitStack], None]) -> Iterator[Sequence[str]]:
+    """``begin`` is called before a function compiled by ``torch.compile`` runs meanwhile, with a stack that closes at
+    the end: now if such a function may exist, else when the first is made. Torch's compiler isn't imported for a call
+    that has none. Where this torch has moved a part that ``begin`` needs, a warning names the part, and kernels that
+    aren't compiled by torch are captured as always."""
+    import torch
+
+    with contextlib.ExitStack() as stack:
+        original, first = torch.compile, iter([True])
+
+        def compile_(*args: Any, **kwargs: Any) -> Any:
+            if next(first, False):
+                _begin(begin, stack)
+            return original(*args, **kwargs)
+
+        if inductor_parts.inductor_is_used():
+            _begin(begin, stack)
+        else:
+            torch.compile = compile_
+            stack.callback(setattr, torch, "compile", original)
+        yield ()
+
+
+def _begin(begin: Callable[[contextlib.ExitStack], None], stack: contextlib.ExitStack) -> None:
+    why = inductor_parts.why_gate_is_off()
+    if not why:
+        try:
+            begin(stack)
+        except BackendError as exc:
+            why = f"{exc}: {inductor_parts.GATE_OFF}"
+    if why:
+        warnings.warn(f"kernels of functions compiled by torch are not captured: {why}", RuntimeWarning, stacklevel=2)
 
 
 class CudaBackend:
@@ -224,13 +253,11 @@ class CudaBackend:
 
     @property
     def count(self) -> int:
-        """As torch sees them."""
         import torch
 
         return int(torch.cuda.device_count())
 
     def current(self) -> int:
-        """torch's."""
         import torch
 
         return int(torch.cuda.current_device())
@@ -244,11 +271,9 @@ class CudaBackend:
         return self._others[ordinal]
 
     def activate(self) -> contextlib.AbstractContextManager[None]:
-        """Nothing to install."""
         return contextlib.nullcontext()
 
     def end_reason(self, error: BaseException) -> str | None:
-        """Every failure is genuine."""
         return None
 
 

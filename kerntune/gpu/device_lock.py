@@ -15,7 +15,7 @@ import tempfile
 import threading
 import time
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from functools import lru_cache, partial
 from pathlib import Path
@@ -89,10 +89,9 @@ _known: dict[str, _Mine] = {}
 
 
 def _mine(uuid: str) -> _Mine:
-    found = _known.get(uuid)
-    if found is None or found.pid != os.getpid():  # forked: what is held is the parent's
-        found = _known[uuid] = _Mine()
-    return found
+    if uuid not in _known or _known[uuid].pid != os.getpid():  # forked: what is held is the parent's
+        _known[uuid] = _Mine()
+    return _known[uuid]
 
 
 def _all_mine() -> list[_Mine]:
@@ -153,7 +152,7 @@ def share_suspendable(uuid: str, name: str, patience_s: float) -> Iterator[None]
         yield
     finally:
         mine.yielding = None
-        own.leave()
+        own.stack.close()
 
 
 @dataclass
@@ -164,41 +163,39 @@ class _SuspendableShare:
     name: str
     patience_s: float
     stack: contextlib.ExitStack = field(default_factory=contextlib.ExitStack)
+    """Closing it lets go."""
 
     def take(self, inside: bool, patience_s: float) -> None:
         self.stack.enter_context(_sides(self.uuid, self.name, patience_s, alone=False, inside=inside))
-        self.stack.enter_context(_told_to_children(self.uuid))
-
-    def leave(self) -> None:
-        self.stack.close()
+        self.stack.enter_context(_children_know(self.uuid))
 
 
 @contextlib.contextmanager
-def _told_to_children(uuid: str) -> Iterator[None]:
+def _children_know(uuid: str) -> Iterator[None]:
     pid, me = os.environ.get(SHARED, "").partition(" ")[0], str(os.getpid())
     if pid and pid != me:
         _of_parents[me] = os.environ[SHARED]
-    _say_shared([*_told(), uuid])
+    _list_shares([*_listed_shares(), uuid])
     try:
         yield
     finally:
-        told = _told()
-        if uuid in told:  # a test may have cleared its environment meanwhile
-            told.remove(uuid)
-            _say_shared(told)
+        shared = _listed_shares()
+        if uuid in shared:  # a test may have cleared its environment meanwhile
+            shared.remove(uuid)
+            _list_shares(shared)
 
 
 _of_parents: dict[str, str] = {}
 """What the variable was when this process, by its number, began to set it."""
 
 
-def _told() -> list[str]:
+def _listed_shares() -> list[str]:
     """What this process has written there."""
     pid, _, shared = os.environ.get(SHARED, "").partition(" ")
     return shared.split() if pid == str(os.getpid()) else []
 
 
-def _say_shared(uuids: list[str]) -> None:
+def _list_shares(uuids: list[str]) -> None:
     before = _of_parents.get(str(os.getpid()), "")
     os.environ[SHARED] = " ".join([str(os.getpid()), *uuids]) if uuids else before
     if not os.environ[SHARED]:
@@ -220,7 +217,7 @@ def sharing_suspended() -> Iterator[None]:
     given = [(one, one.yielding) for one in _all_mine() if one.yielding is not None]
     for one, own in given:
         one.yielding = None
-        own.leave()
+        own.stack.close()
     ends = False
     try:
         yield
@@ -255,10 +252,12 @@ def _sides(uuid: str, name: str, patience_s: float, *, alone: bool, inside: bool
         node = device_node(uuid)
         held = node is not None and take(_opened(node), node, patience_s)
         if not held and not locks_work(folder()):
-            _tell_unlocked(str(folder()), name)
-        file = lock_file(uuid)
-        if not take(_lock_file_or_none(file), file, max(0.0, end - time.monotonic())) and not held:
-            _tell_unlocked(str(folder()), name)
+            _warn_unlocked(str(folder()), name)
+        file, handle = lock_file(uuid), None
+        with contextlib.suppress(OSError):
+            handle = open_lock_file(file)
+        if not take(handle, file, max(0.0, end - time.monotonic())) and not held:
+            _warn_unlocked(str(folder()), name)
         yield
 
 
@@ -277,7 +276,7 @@ def _take(
         return False
     lock = TwoSidedLock(handle)
     try:
-        found = lock.acquire(alone, patience_s, _Notice(name, place, alone).waited, inside=inside)
+        found = lock.acquire(alone, patience_s, _notice(name, place, alone), inside=inside)
     except LockBusy as exc:
         use = "shared" if exc.shared else "measured on"
         raise MeasurementError(f"{name} is {use} by another process: {place}") from exc
@@ -285,25 +284,20 @@ def _take(
     return found
 
 
-@dataclass
-class _Notice:
-    """Says once that this process waits."""
+def _notice(name: str, place: Path, alone: bool) -> Callable[[float], None]:
+    """A function that is called with the seconds waited so far, and warns once that this process waits."""
+    untold = iter([True])
 
-    name: str
-    place: Path
-    alone: bool
-    told: bool = False
+    def waited(seconds: float) -> None:
+        if seconds >= NOTICE_S and next(untold, False):
+            does = "measures on it, or runs there" if alone else "measures on it"
+            warnings.warn(f"waiting for {name}: another process {does} ({place})", stacklevel=2)
 
-    def waited(self, seconds: float) -> None:
-        """After so many seconds."""
-        if seconds >= NOTICE_S and not self.told:
-            self.told = True
-            does = "measures on it, or runs there" if self.alone else "measures on it"
-            warnings.warn(f"waiting for {self.name}: another process {does} ({self.place})", stacklevel=2)
+    return waited
 
 
 @lru_cache(maxsize=16)
-def _tell_unlocked(place: str, name: str) -> None:
+def _warn_unlocked(place: str, name: str) -> None:
     """Once a process."""
     warnings.warn(
         f"locks do nothing in {place}: another process that measures on {name} at the same time will not be noticed; "
@@ -311,13 +305,6 @@ def _tell_unlocked(place: str, name: str) -> None:
         RuntimeWarning,
         stacklevel=2,
     )
-
-
-def _lock_file_or_none(path: Path) -> int | None:
-    try:
-        return open_lock_file(path)
-    except OSError:
-        return None
 
 
 def _opened(node: Path) -> int | None:

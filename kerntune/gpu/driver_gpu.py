@@ -108,7 +108,6 @@ class DriverGraph:
         self._executable, self._stream, self._keep = executable, stream, keep
 
     def replay(self) -> None:
-        """Enqueue the graph once."""
         check(quick_library().cuGraphLaunch(self._executable, ctypes.c_void_p(self._stream())), "launching a graph")
 
     def __del__(self) -> None:
@@ -116,7 +115,8 @@ class DriverGraph:
 
 
 class DriverGpu:
-    """One device in its primary context (the one that torch uses too), on one stream."""
+    """One device in its primary context (the one that torch uses too), on one stream: an
+    :class:`~kerntune.gpu.base.Executor`, which describes the methods."""
 
     def __init__(self, ordinal: int = 0) -> None:
         self.ordinal = ordinal
@@ -144,7 +144,6 @@ class DriverGpu:
 
     @cached_property
     def spec(self) -> DeviceSpec:
-        """Read from the driver."""
         name, uuid = ctypes.create_string_buffer(256), (ctypes.c_ubyte * 16)()
         check(library().cuDeviceGetName(name, 256, self._device), "reading the device's name")
         check(library().cuDeviceGetUuid_v2(uuid, self._device), "reading the device's id")
@@ -220,7 +219,6 @@ class DriverGpu:
             ) from exc
 
     def host_view(self, buffer: Buffer) -> memoryview:
-        """The memory itself."""
         self.synchronize()
         return memoryview((ctypes.c_ubyte * buffer.nbytes).from_address(buffer.address)).cast("B")
 
@@ -232,11 +230,9 @@ class DriverGpu:
         return bool(code == 0)
 
     def part(self, buffer: Buffer, offset: int, nbytes: int) -> Buffer:
-        """The same memory."""
         return borrowed(buffer.address + offset, nbytes, buffer)
 
     def carve(self, buffer: Buffer, sizes: Sequence[int]) -> list[Buffer]:
-        """The same memory."""
         starts = accumulate(sizes, initial=buffer.address)
         return [borrowed(start, size, buffer) for start, size in zip(starts, sizes, strict=False)]
 
@@ -256,7 +252,6 @@ class DriverGpu:
             ipc_close(address)
 
     def compare(self, expected: Buffer, actual: Buffer, dtype: str, tolerance: float) -> Difference | None:
-        """On the host."""
         data = ctypes.string_at(expected.address, expected.nbytes) if isinstance(expected, HostBuffer) else None
         return compare_bytes(self.read(expected) if data is None else data, self.read(actual), dtype, tolerance)
 
@@ -273,7 +268,6 @@ class DriverGpu:
         return one_by_one(self.copy, pairs)
 
     def read(self, buffer: Buffer, limit: int | None = None) -> bytes:
-        """Waits for enqueued work."""
         self.synchronize()
         size = buffer.nbytes if limit is None else min(limit, buffer.nbytes)
         data = (ctypes.c_ubyte * max(size, 1))()
@@ -281,7 +275,6 @@ class DriverGpu:
         return bytes(memoryview(data)[:size])
 
     def read_into(self, buffer: Buffer, target: memoryview) -> None:
-        """Waits for enqueued work."""
         self.synchronize()
         if not buffer.nbytes:
             return
@@ -290,7 +283,6 @@ class DriverGpu:
         check(code, "reading memory")
 
     def write_at(self, buffer: Buffer, offset: int, data: memoryview) -> None:
-        """From host memory."""
         self.synchronize()
         if not len(data):
             return
@@ -299,7 +291,6 @@ class DriverGpu:
         check(code, "writing memory")
 
     def write(self, buffer: Buffer, data: bytes) -> None:
-        """From host memory."""
         self.synchronize()
         code = library().cuMemcpyHtoD_v2(ctypes.c_uint64(buffer.address), data, ctypes.c_size_t(len(data)))
         check(code, "writing memory")
@@ -314,7 +305,6 @@ class DriverGpu:
             done += step
 
     def fill(self, buffer: Buffer, byte: int) -> None:
-        """On the current stream."""
         code = quick_library().cuMemsetD8Async(
             ctypes.c_uint64(buffer.address), ctypes.c_ubyte(byte), ctypes.c_size_t(buffer.nbytes),
             ctypes.c_void_p(self._stream()),
@@ -322,11 +312,9 @@ class DriverGpu:
         check(code, "filling memory")
 
     def load(self, binary: Binary, data: bytes) -> Function:
-        """Through ``cuModuleLoadData``."""
         return CudaFunction(binary, data, self.spec.shared_memory_per_block)
 
     def unload(self, function: Function) -> None:
-        """Through ``cuModuleUnload``."""
         assert isinstance(function, CudaFunction)
         function.unload()
 
@@ -338,7 +326,6 @@ class DriverGpu:
         return prepare_launch(function, grid, params, addresses, self._stream)
 
     def event(self) -> GpuEvent:
-        """On the current stream."""
         return DriverEvent(self._stream())
 
     def reached(self, event: GpuEvent) -> bool:
@@ -380,7 +367,6 @@ class DriverGpu:
         return DriverGraph(executable, self._stream, work)
 
     def flush_l2(self) -> None:
-        """Write twice the L2 cache."""
         if self._flush is None:
             self._flush = DriverBuffer(max(FLUSH_FACTOR * self.spec.l2_bytes, 1 << 20))
         self.fill(self._flush, 0)

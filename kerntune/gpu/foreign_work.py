@@ -11,9 +11,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from kerntune.base.formatting import format_size, format_time
-from kerntune.base.recording import Binary, Param
+from kerntune.base.recording import Param
 from kerntune.errors import BackendError, MeasurementError, OutOfResourcesError
-from kerntune.gpu.base import Executor, Function
+from kerntune.gpu.base import Executor, Function, binary_of_ptx
 
 GAP_NS = 50_000
 """A step of the clock that is longer is a gap. The kernel reads it every few tens of nanoseconds; a turn of another
@@ -120,11 +120,9 @@ NONE_SEEN = ForeignWork()
 
 def together(seen: Iterable[ForeignWork]) -> ForeignWork:
     """Several watches as one."""
-    every = list(seen)
-    return ForeignWork(
-        sum(x.watched_ns for x in every), sum(x.lost_ns for x in every),
-        max((x.longest_ns for x in every), default=0.0), sum(x.gaps for x in every),
-    )  # fmt: skip
+    every = [(x.watched_ns, x.lost_ns, x.longest_ns, x.gaps) for x in (NONE_SEEN, *seen)]
+    watched, lost, longest, gaps = zip(*every, strict=True)
+    return ForeignWork(sum(watched), sum(lost), max(longest), sum(gaps))
 
 
 class ClockWatch:
@@ -157,22 +155,11 @@ class ClockWatch:
 
     def _read(self, ns: int) -> bytes:
         if self._function is None:
-            self._function = self._gpu.load(watch_binary(), PTX.encode() + b"\0")
+            self._function = self._gpu.load(binary_of_ptx(SYMBOL, 1), PTX.encode() + b"\0")
         out = self._gpu.allocate(OUT.size)
-        given = [Param("out", "*i64"), *(Param(n, "i64", value=v) for n, v in _words(ns))]
+        words = {"duration": ns, "limit": GAP_NS, "most": STEPS}
+        given = [Param("out", "*i64"), *(Param(name, "i64", value=value) for name, value in words.items())]
         addresses: list[int | None] = [out.address, None, None, None]
         self._gpu.synchronize()
         self._gpu.prepare(self._function, (1, 1, 1), given, addresses)()
         return self._gpu.read(out)
-
-
-def _words(ns: int) -> tuple[tuple[str, int], ...]:
-    return ("duration", ns), ("limit", GAP_NS), ("most", STEPS)
-
-
-def watch_binary() -> Binary:
-    """What the loader has to know of it: one warp, no shared memory."""
-    return Binary(
-        kind="cubin", arch="sm_70", symbol=SYMBOL, sha256="", ttir_sha256="", code="", text="", triton="", assembler="",
-        options={}, constexprs={}, num_warps=1,
-    )  # fmt: skip

@@ -49,13 +49,9 @@ def copies_allowed(gpu: Executor, inputs: int, held: int = 0) -> int:
     return int(min(free * MEMORY_SHARE, max(inputs * COPY_SHARE, free * FREE_SHARE))) - held
 
 
-def keep_content(gpu: Executor, buffer: Buffer, inputs: int, held: int = 0) -> Buffer:
-    """A copy of a buffer: on the device if it may be there, else in pinned memory of the host."""
-    return keep_at_home(gpu, buffer, inputs, held).pristine
-
-
 def keep_at_home(gpu: Executor, buffer: Buffer, inputs: int, held: int = 0) -> Source:
-    """A copy of a buffer, as :func:`keep_content` makes it, for work in the buffer itself."""
+    """A copy of a buffer, for work in the buffer itself: on the device if it may be there, else in pinned memory of
+    the host."""
     far = buffer.nbytes > copies_allowed(gpu, inputs, held)
     copy = gpu.allocate_host(buffer.nbytes) if far else gpu.allocate(buffer.nbytes)
     gpu.copy(copy, buffer)
@@ -78,21 +74,6 @@ def pieces(nbytes: int, limit: int) -> list[tuple[int, int]]:
     step = (nbytes - size) / (PIECES - 1)
     starts = [int(i * step) // PIECE_ALIGN * PIECE_ALIGN for i in range(PIECES)]
     return [(start, size) for start in starts[:-1]] + [(starts[-1], nbytes - starts[-1])]
-
-
-class HeldBytes:
-    """Counts the bytes of buffers that are still in use."""
-
-    def __init__(self) -> None:
-        self.nbytes = 0
-
-    def add(self, buffer: Buffer) -> None:
-        """Count a buffer until it goes."""
-        self.nbytes += buffer.nbytes
-        weakref.finalize(buffer, self._gone, buffer.nbytes).atexit = False
-
-    def _gone(self, nbytes: int) -> None:
-        self.nbytes -= nbytes
 
 
 class Memory:
@@ -125,7 +106,7 @@ class Memory:
         self._sources = list(sources)
         self._copies: list[dict[int, Buffer]] = []
         self._frugal, self._spaced = frugal, spaced
-        self._held, self._spaces = HeldBytes(), list[Buffer]()
+        self._held_bytes, self._spaces = 0, list[Buffer]()
         self._restores: dict[tuple[int, tuple[int, ...], bool], Callable[[], None]] = {}
         self._homes = {i: source.home for i, source in enumerate(self._sources) if source.home is not None}
         self.ensure(1)
@@ -156,12 +137,17 @@ class Memory:
         if source.shared and shareable and not self._spaced:
             return source.pristine
         nbytes = source.pristine.nbytes
-        if self._frugal and shareable and nbytes > copies_allowed(self.gpu, self.inputs, self._held.nbytes):
+        if self._frugal and shareable and nbytes > copies_allowed(self.gpu, self.inputs, self._held_bytes):
             return self._move_out(storage)
         buffer = self._allocate(nbytes)
-        self._held.add(buffer)
+        self._count(buffer)
         self.gpu.copy(buffer, source.pristine)
         return buffer
+
+    def _count(self, buffer: Buffer) -> None:
+        """Count a buffer among those that are held, until it goes."""
+        self._held_bytes += buffer.nbytes
+        weakref.finalize(buffer, _let_go, weakref.ref(self), buffer.nbytes).atexit = False
 
     def _allocate(self, nbytes: int) -> Buffer:
         if not self._spaced:
@@ -195,13 +181,13 @@ class Memory:
         """What copy 0 of a storage holds now, in pieces with their offsets: all of it, or where there is no room for
         that, evenly spread ones."""
         buffer = self.buffer(0, storage)
-        allowed = copies_allowed(self.gpu, self.inputs, self._held.nbytes)
+        allowed = copies_allowed(self.gpu, self.inputs, self._held_bytes)
         kept = []
         for offset, nbytes in pieces(buffer.nbytes, max(allowed // 2, LEAST_KEPT)):
             piece = self.gpu.part(buffer, offset, nbytes)
-            source = keep_at_home(self.gpu, piece, self.inputs, self._held.nbytes)
+            source = keep_at_home(self.gpu, piece, self.inputs, self._held_bytes)
             if not source.far:
-                self._held.add(source.pristine)
+                self._count(source.pristine)
             kept.append((offset, source.pristine))
         return kept
 
@@ -255,6 +241,11 @@ class Memory:
         wanted = min(MAX_REPLICAS, max(2, int(-(-ROTATION_FACTOR * self.gpu.spec.l2_bytes // used))))
         room = int(self.gpu.free_bytes() * MEMORY_SHARE // (used + space))
         return wanted if wanted <= self.replicas + room else 1
+
+
+def _let_go(memory: weakref.ref[Memory], nbytes: int) -> None:
+    if (still := memory()) is not None:
+        still._held_bytes -= nbytes
 
 
 def used_storages(recording: Recording) -> list[int]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -34,19 +35,25 @@ class NumberFormat:
         return self.finite > 0
 
     @property
+    def magnitude(self) -> int:
+        """The bits beside the sign."""
+        return (1 << (8 * self.width - 1)) - 1
+
+    @property
     def poison(self) -> int:
         """The element that :data:`POISON` makes."""
         return int.from_bytes(bytes([POISON]) * self.width, "little")
 
 
-FLOAT_FORMATS = {
-    "float64": NumberFormat("float64", 8, 0x7FEFFFFFFFFFFFFF, 0x7FF0000000000001),
-    "float32": NumberFormat("float32", 4, 0x7F7FFFFF, 0x7F800001),
-    "float16": NumberFormat("float16", 2, 0x7BFF, 0x7C01),
-    "bfloat16": NumberFormat("bfloat16", 2, 0x7F7F, 0x7F81),
-    "float8_e5m2": NumberFormat("float8_e5m2", 1, 0x7B, 0x7D),
-    "float8_e4m3fn": NumberFormat("float8_e4m3fn", 1, 0x7E, 0x7F),
-}
+_FLOATS = (
+    NumberFormat("float64", 8, 0x7FEFFFFFFFFFFFFF, 0x7FF0000000000001),
+    NumberFormat("float32", 4, 0x7F7FFFFF, 0x7F800001),
+    NumberFormat("float16", 2, 0x7BFF, 0x7C01),
+    NumberFormat("bfloat16", 2, 0x7F7F, 0x7F81),
+    NumberFormat("float8_e5m2", 1, 0x7B, 0x7D),
+    NumberFormat("float8_e4m3fn", 1, 0x7E, 0x7F),
+)
+FLOAT_FORMATS = {kind.name: kind for kind in _FLOATS}
 """IEEE 754's binary64, binary32 and binary16; bfloat16; E5M2 and E4M3 of Micikevicius et al., FP8 Formats for Deep
 Learning (2022), the latter without infinities."""
 
@@ -85,21 +92,10 @@ class ElementCounts(NamedTuple):
 
     def with_later(self, other: ElementCounts, elements: int) -> ElementCounts:
         """Of two pieces, the second of which begins with element number ``elements``."""
-        return ElementCounts(
-            self.differing + other.differing,
-            self.unwritten + other.unwritten,
-            self.newly_written + other.newly_written,
-            self.nonfinite + other.nonfinite,
-            self.varying + other.varying,
-            min(self.first, _moved(other.first, elements)),
-            min(self.worst, _moved(other.worst, elements)),
-            max(self.ulp, other.ulp),
-            max(self.relative, other.relative),
-        )
-
-
-def _moved(place: int, elements: int) -> int:
-    return place if place == NOWHERE else place + elements
+        first, worst = (place if place == NOWHERE else place + elements for place in (other.first, other.worst))
+        sums: tuple[int, int, int, int, int] = tuple(map(operator.add, self[:5], other[:5]))
+        places = min(self.first, first), min(self.worst, worst)
+        return ElementCounts(*sums, *places, max(self.ulp, other.ulp), max(self.relative, other.relative))
 
 
 def count_differences(
@@ -109,7 +105,7 @@ def count_differences(
     element, not zero where it isn't compared; ``worst`` is the first element of a distance of ``wanted`` or more."""
     import numpy as np
 
-    x, y = (np.frombuffer(data, f"<u{kind.width}").astype("<u8") for data in (a, b))
+    x, y = (_elements(data, kind) for data in (a, b))
     out = np.zeros(x.size, bool) if varies is None else np.frombuffer(varies, "u1") != 0
     differs = (x != y) & ~out
     poison = np.uint64(kind.poison)
@@ -131,6 +127,12 @@ def count_differences(
     )
 
 
+def _elements(data: bytes, kind: NumberFormat) -> np.ndarray:
+    import numpy as np
+
+    return np.frombuffer(data, f"<u{kind.width}").astype("<u8")
+
+
 def _first(where: np.ndarray) -> int:
     import numpy as np
 
@@ -141,14 +143,10 @@ def _split(x: np.ndarray, y: np.ndarray, among: np.ndarray, kind: NumberFormat) 
     """Elements of which one side isn't finite, and those where both are; two NaN are neither."""
     import numpy as np
 
-    magnitudes = [v & np.uint64(_magnitude(kind)) for v in (x, y)]
+    magnitudes = [v & np.uint64(kind.magnitude) for v in (x, y)]
     low, high = np.minimum(*magnitudes), np.maximum(*magnitudes)
     finite = high <= np.uint64(kind.finite)
     return among & ~finite & (low < np.uint64(kind.nan)), among & finite
-
-
-def _magnitude(kind: NumberFormat) -> int:
-    return (1 << (8 * kind.width - 1)) - 1
 
 
 def _distances(x: np.ndarray, y: np.ndarray, kind: NumberFormat) -> tuple[np.ndarray, np.ndarray]:
@@ -166,7 +164,7 @@ def _distances(x: np.ndarray, y: np.ndarray, kind: NumberFormat) -> tuple[np.nda
 def _ordinals(x: np.ndarray, kind: NumberFormat) -> np.ndarray:
     import numpy as np
 
-    magnitude, bias = x & np.uint64(_magnitude(kind)), np.uint64(BIAS)
+    magnitude, bias = x & np.uint64(kind.magnitude), np.uint64(BIAS)
     negative = (x >> np.uint64(8 * kind.width - 1)) != 0
     return np.asarray(np.where(negative, bias - magnitude, bias + magnitude))
 
@@ -192,20 +190,16 @@ def typical_magnitude(data: bytes, kind: NumberFormat) -> float | None:
     """The median magnitude of the finite numbers in ``data``, zeros among them; None if none is finite."""
     import numpy as np
 
-    found = np.abs(
-        values(np.frombuffer(data[: len(data) // kind.width * kind.width], f"<u{kind.width}").astype("<u8"), kind)
-    )
+    found = np.abs(values(_elements(data[: len(data) // kind.width * kind.width], kind), kind))
     found = found[np.isfinite(found)]
     return float(np.median(found)) if found.size else None
 
 
 def element_text(data: bytes, kind: NumberFormat) -> str:
     """One element for people: ``0.123456789``, ``-3``, ``nan``, ``0x7f``."""
-    import numpy as np
-
     if kind.is_float:
         digits = {8: 17, 4: 9, 2: 5, 1: 3}[kind.width]
-        return f"{float(values(np.frombuffer(data, f'<u{kind.width}').astype('<u8'), kind)[0]):.{digits}g}"
+        return f"{float(values(_elements(data, kind), kind)[0]):.{digits}g}"
     if kind is BITS:
         return f"0x{data[0]:02x}"
     return str(int.from_bytes(data, "little", signed=kind.name.startswith("int")))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Union
@@ -112,7 +113,7 @@ class Program:
     def _bind(self, launch: Launch, replica: int) -> Callable[[], None]:
         binary = self.recording.binary_of(launch)
         addresses = [self._address(p, replica) for p in launch.params]
-        blocks = launch.grid[0] * launch.grid[1] * launch.grid[2] * binary.num_ctas
+        blocks = math.prod(launch.grid) * binary.num_ctas
         for scratch in (binary.global_scratch, binary.profile_scratch):
             addresses.append(self._scratch_address(scratch.size * blocks) if scratch.size else 0)
         return self.gpu.prepare(self.functions[launch.binary], launch.grid, [*launch.params, *SCRATCH], addresses)

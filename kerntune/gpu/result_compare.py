@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, Protocol
+from typing import Any, Union
 
 from kerntune.base.numerics import OWN, ChangedOutput, ComparedResults
 from kerntune.base.recording import Recording, View
@@ -39,29 +39,9 @@ HOST_CHUNK = 64 << 20
 """Bytes that come to the host at once, where the device's kernels can't be loaded."""
 
 
-class Comparing(Protocol):
-    """Compares buffers: :class:`~kerntune.gpu.result_kernels.ResultKernels`, or :class:`OnHost`."""
-
-    def equal(self, pairs: Sequence[tuple[Buffer, Buffer]]) -> list[bool]:
-        """Of each two buffers of one size, whether they hold the same bits."""
-
-    def new_mask(self, elements: int) -> Any:
-        """A byte for each element, all zero."""
-
-    def mark(self, a: Buffer, b: Buffer, mask: Any, kind: NumberFormat) -> None:
-        """Note in ``mask`` which elements differ."""
-
-    def count(
-        self, a: Buffer, b: Buffer, mask: Any, kind: NumberFormat, poisoned: bool, wanted: int = NOWHERE
-    ) -> ElementCounts:
-        """As :func:`kerntune.gpu.number_formats.count_differences`."""
-
-    def close(self) -> None:
-        """Free what was loaded."""
-
-
 class OnHost:
-    """The same by numpy, chunk by chunk, where the device can't load the kernels."""
+    """What :class:`~kerntune.gpu.result_kernels.ResultKernels` does, by numpy and chunk by chunk, where the device
+    can't load these."""
 
     def __init__(self, gpu: Executor) -> None:
         self._gpu = gpu
@@ -72,11 +52,9 @@ class OnHost:
         return [all(x == y for _, x, y in self._chunks(a, b)) for a, b in pairs]
 
     def new_mask(self, elements: int) -> bytearray:
-        """In the host's memory."""
         return bytearray(elements)
 
     def mark(self, a: Buffer, b: Buffer, mask: bytearray, kind: NumberFormat) -> None:
-        """By numpy."""
         import numpy as np
 
         seen = np.frombuffer(mask, "u1")
@@ -88,7 +66,6 @@ class OnHost:
     def count(
         self, a: Buffer, b: Buffer, mask: bytearray | None, kind: NumberFormat, poisoned: bool, wanted: int = NOWHERE
     ) -> ElementCounts:
-        """By numpy."""
         found = ElementCounts()
         for offset, x, y in self._chunks(a, b):
             begin, size = offset // kind.width, len(x) // kind.width
@@ -114,6 +91,9 @@ class OnHost:
         (place, _) = self._gpu.carve(self._places[side], [size, self._places[side].nbytes - size])
         self._gpu.copy(place, self._gpu.part(buffer, offset, size))
         return bytes(self._gpu.host_view(place))
+
+
+Comparing = Union[ResultKernels, OnHost]
 
 
 def _elements(data: bytes, kind: NumberFormat) -> Any:
@@ -198,10 +178,15 @@ class _Comparison:
         missing = (*self._one_sided(), *self._unknown(unlike))
         return ComparedResults(self.content, outputs, not_compared=missing, unsure=tuple(self.unsure))
 
+    @property
+    def sides(self) -> tuple[Recording, Recording]:
+        """The baseline's recording and today's."""
+        return self.a.recording, self.b.recording
+
     @cached_property
     def storages(self) -> ComparableStorages:
         """What both sides write."""
-        return comparable_storages(self.a.recording, self.b.recording, self.a.memory.storages)
+        return comparable_storages(*self.sides, self.a.memory.storages)
 
     def _run(self, program: Program) -> None:
         """From the first content of all that either side writes."""
@@ -212,17 +197,16 @@ class _Comparison:
         program.enqueue()
         gpu.synchronize()
 
-    @property
+    @cached_property
     def _written(self) -> list[int]:
         return sorted({*self.a.written, *self.b.written})
 
     @property
     def _poisoned(self) -> list[int]:
         """What both sides should write, and no launch reads. Where addresses are followed, that isn't known."""
-        sides = (self.a.recording, self.b.recording)
-        if any(side.hidden_pointers for side in sides):
+        if any(side.hidden_pointers for side in self.sides):
             return []
-        read = {i for side in sides for launch in side.working for i in launch.reads}
+        read = {i for side in self.sides for launch in side.working for i in launch.reads}
         return sorted((({*self.a.written} & {*self.b.written}) | (self.storages.known & {*self._written})) - read)
 
     def _live(self, storage: int, pieces: Sequence[KeptPiece]) -> list[Buffer]:
@@ -253,7 +237,7 @@ class _Comparison:
     def _varying(self, by: Comparing) -> dict[int, list[Any]]:
         """By storage, for each piece a mask of the elements that two runs of one side write differently."""
         try:
-            masks = {
+            masks: dict[int, list[Any]] = {
                 i: [by.new_mask(-(-kept.nbytes // self._kind(i).width)) for _, kept in pieces]
                 for i, (pieces, _) in self.kept.items()
             }
@@ -270,11 +254,10 @@ class _Comparison:
 
     @property
     def _atomics(self) -> bool:
-        return any(x.float_atomics for side in (self.a, self.b) for x in side.recording.working)
+        return any(x.float_atomics for side in self.sides for x in side.working)
 
     def _kind(self, storage: int) -> NumberFormat:
-        sides = (self.a.recording, self.b.recording)
-        kind = format_of({v.dtype for side in sides for v in side.views if v.storage == storage})
+        kind = format_of({v.dtype for side in self.sides for v in side.views if v.storage == storage})
         return kind if self.a.memory.storages[storage].nbytes % kind.width == 0 else BITS
 
     def _output(self, i: int, masks: list[Any] | None, by: Comparing) -> ChangedOutput | None:
@@ -297,9 +280,8 @@ class _Comparison:
     def _described(self, i: int, kind: NumberFormat, counts: ElementCounts, elements: int) -> ChangedOutput:
         worst = counts.worst if counts.worst != NOWHERE else counts.first if counts.differing else 0
         values = [self._text(i, side, worst, kind) if counts.differing else "" for side in (0, 1)]
-        sides = (self.a.recording, self.b.recording)
         return ChangedOutput(
-            argument=output_name(i, *sides),
+            argument=output_name(i, *self.sides),
             dtype=kind.name,
             total=elements,
             count=counts.differing,
@@ -307,7 +289,7 @@ class _Comparison:
             worst=worst,
             baseline=values[0],
             today=values[1],
-            place=place_in(_view_of(i, *sides), worst) if counts.differing else (),
+            place=place_in(_view_of(i, *self.sides), worst) if counts.differing else (),
             ulp=counts.ulp if kind.is_float else None,
             relative=counts.relative if kind.is_float else None,
             nonfinite=counts.nonfinite,

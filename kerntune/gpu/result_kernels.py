@@ -10,8 +10,8 @@ import struct
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import lru_cache
 
-from kerntune.base.recording import Binary, Param
-from kerntune.gpu.base import Buffer, Executor, Function
+from kerntune.base.recording import Param
+from kerntune.gpu.base import Buffer, Executor, Function, binary_of_ptx
 from kerntune.gpu.number_formats import BIAS, NOWHERE, ElementCounts, NumberFormat
 
 PREFIX = "kerntune_results_"
@@ -133,7 +133,7 @@ AS_DOUBLE = {
 
 def _numbers(kind: NumberFormat) -> str:
     """The part for two floats that differ, in %rd24 and %rd25."""
-    magnitude, sign = (1 << (8 * kind.width - 1)) - 1, 8 * kind.width - 1
+    magnitude, sign = kind.magnitude, 8 * kind.width - 1
     first, second = (AS_DOUBLE[kind.name].format(bits=b, to=t) for b, t in (("%rd24", "%fd1"), ("%rd25", "%fd2")))
     return f"""
     and.b64 %rd26, %rd24, {magnitude};
@@ -337,7 +337,7 @@ class ResultKernels:
         order."""
         symbol = PREFIX + name
         if symbol not in self._loaded:
-            self._loaded[symbol] = self._gpu.load(kernel_binary(symbol), ptx.encode() + b"\0")
+            self._loaded[symbol] = self._gpu.load(binary_of_ptx(symbol, WARPS), ptx.encode() + b"\0")
         params: list[Param] = []
         addresses: list[int | None] = []
         for number, group in enumerate(groups):
@@ -348,11 +348,3 @@ class ResultKernels:
         count = next(value for group in groups for key, value in group.items() if key == "count")
         blocks = min(-(-count // (WARPS * 32)), BLOCKS_PER_SM * max(self._gpu.spec.sm_count, 1))
         return self._gpu.prepare(self._loaded[symbol], (max(blocks, 1), 1, 1), params, addresses)
-
-
-def kernel_binary(symbol: str) -> Binary:
-    """What the loader has to know of one of these: eight warps, no shared memory."""
-    return Binary(
-        kind="cubin", arch="sm_70", symbol=symbol, sha256="", ttir_sha256="", code="", text="", triton="",
-        assembler="", options={}, constexprs={}, num_warps=WARPS,
-    )  # fmt: skip

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from kerntune.base.recording import Launch, Recording, Storage, View
@@ -138,7 +138,7 @@ def _kind(recording: Recording, i: int, storage: Storage) -> tuple[object, ...]:
     return storage.nbytes, storage.dtype, i in _inputs(recording), last_use_reads(recording, i)
 
 
-def _single(i: int, known: dict[int, object] | dict[int, Uses] | dict[int, tuple[object, ...]]) -> bool:
+def _single(i: int, known: Mapping[int, object]) -> bool:
     return Counter(known.values())[known[i]] == 1
 
 
@@ -149,14 +149,9 @@ def _laid_out_otherwise(a: Recording, b: Recording, storage: int) -> bool:
 
 
 def _written_views(recording: Recording, storage: int) -> list[View]:
-    every = (
-        recording.views[p.view]
-        for x in recording.working
-        if storage in x.writes
-        for p in x.params
-        if p.view is not None
-    )
-    return [v for v in every if v.storage == storage]
+    views = recording.views
+    used = (views[p.view] for x in recording.working if storage in x.writes for p in x.params if p.view is not None)
+    return [view for view in used if view.storage == storage]
 
 
 def _differ(x: View, y: View) -> bool:

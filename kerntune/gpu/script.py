@@ -67,11 +67,9 @@ class Rule:
 
     def matches(self, binary: Binary) -> bool:
         """Whether the rule is about this binary."""
-        if self.kernel not in ("", binary.symbol) or self.num_warps not in (None, binary.num_warps):
-            return False
-        if self.triton not in ("", binary.triton):
-            return False
-        return all(binary.constexprs.get(k) == str(v) for k, v in self.constexprs.items())
+        named = self.kernel in ("", binary.symbol) and self.triton in ("", binary.triton)
+        fits = named and self.num_warps in (None, binary.num_warps)
+        return fits and all(binary.constexprs.get(k) == str(v) for k, v in self.constexprs.items())
 
 
 def no_pause(launches: int) -> float:

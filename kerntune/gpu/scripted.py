@@ -76,12 +76,11 @@ class FakeGraph:
         self._gpu, self._work = gpu, FakeWork.of(works)
 
     def replay(self) -> None:
-        """Run them all on the virtual clock."""
         self._gpu.run(self._work)
 
 
 class FakeGpu(FakeMemory):
-    """A device on a virtual clock."""
+    """A :class:`~kerntune.gpu.base.Gpu` on a virtual clock."""
 
     def __init__(self, spec: DeviceSpec, script: Script, stand_ins: StandIns | None = None, ordinal: int = 0) -> None:
         super().__init__(spec, script, stand_ins)
@@ -103,17 +102,14 @@ class FakeGpu(FakeMemory):
         """How often kernels were launched, by rule."""
 
     def first_launch_arguments(self) -> tuple[str, ...]:
-        """The script, if that says so."""
         if self.script.unprotected:
             raise BackendError("; ".join(self.script.unprotected))
         return () if not self.script.isolated else ("--script", self.script.to_json(), str(self.spec.target))
 
     def entered(self) -> contextlib.AbstractContextManager[None]:
-        """Among the stand-ins."""
         return contextlib.nullcontext() if self._stand_ins is None else self._stand_ins.entered(self.ordinal)
 
     def unprotected(self) -> list[str]:
-        """What the script says."""
         return list(self.script.unprotected)
 
     def environment(self) -> Environment:
@@ -129,7 +125,6 @@ class FakeGpu(FakeMemory):
         return self._locked(device_lock.hold, patience_s)
 
     def lock_shared(self) -> contextlib.AbstractContextManager[None]:
-        """A share of the same lock."""
         return self._locked(device_lock.share)
 
     def lock_suspendable(self) -> contextlib.AbstractContextManager[None]:
@@ -153,7 +148,6 @@ class FakeGpu(FakeMemory):
         return FakeFunction(binary)
 
     def unload(self, function: Function) -> None:
-        """One less."""
         self.modules -= 1
 
     def prepare(
@@ -242,7 +236,6 @@ class FakeGpu(FakeMemory):
         self.lost = rule.fault
 
     def run(self, work: FakeWork) -> None:
-        """Launches, on the virtual clock."""
         if pause := self.script.pause(self.launches):
             self._clock += pause
             self._waited_at = self._clock
@@ -251,7 +244,6 @@ class FakeGpu(FakeMemory):
         work.leave()
 
     def event(self) -> GpuEvent:
-        """Now, on the virtual clock."""
         self.synchronize()
         return FakeEvent(self._clock)
 
@@ -287,7 +279,6 @@ class FakeGpu(FakeMemory):
         """Never tired."""
 
     def idle(self, limit_s: float) -> bool:
-        """As :attr:`other_work` says."""
         return self.other_work(limit_s)
 
 
@@ -319,23 +310,18 @@ class FakeBackend:
 
     @property
     def count(self) -> int:
-        """Of the host."""
         return len(self._of_host)
 
     def current(self) -> int:
-        """The stand-ins'."""
         return self.stand_ins.numbers.current()
 
     def on(self, ordinal: int) -> FakeBackend:
-        """One for each device."""
         return self._of_host[ordinal]
 
     def activate(self) -> contextlib.AbstractContextManager[None]:
-        """Install the stand-ins."""
         return self.stand_ins.activate()
 
     def end_reason(self, error: BaseException) -> str | None:
-        """What stand-ins can't answer."""
         from kerntune.gpu.fake_cuda import static_reason
 
         return static_reason(error)

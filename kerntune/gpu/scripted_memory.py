@@ -11,7 +11,7 @@ from kerntune.errors import BackendError, MeasurementError
 from kerntune.gpu.base import Buffer, one_by_one
 from kerntune.gpu.compare import Difference, compare_bytes
 from kerntune.gpu.script import FIRST, GARBAGE, Script
-from kerntune.gpu.scripted_work import BuffersByAddress, FakeBuffer, Filled, OwnBuffer, Repeated, Scattered, Shifted
+from kerntune.gpu.scripted_work import BuffersByAddress, FakeBuffer, OwnBuffer, Repeated, Scattered, Shifted, filled
 
 if TYPE_CHECKING:
     from kerntune.gpu.fake_cuda import StandIns
@@ -21,7 +21,8 @@ COMPARED = 1 << 12
 
 
 class FakeMemory:
-    """Memory of a device that doesn't exist, by addresses that are never used twice."""
+    """Memory of a device that doesn't exist, by addresses that are never used twice. The methods are those of an
+    :class:`~kerntune.gpu.base.Executor`; all is done at once."""
 
     def __init__(self, spec: DeviceSpec, script: Script, stand_ins: StandIns | None) -> None:
         self.spec, self.script = spec, script
@@ -62,7 +63,6 @@ class FakeMemory:
         return self._at_new_address(nbytes, self._free_host)
 
     def host_view(self, buffer: Buffer) -> memoryview:
-        """Its bytes."""
         return memoryview(self.read(buffer))
 
     def _free_host(self, nbytes: int) -> None:
@@ -94,11 +94,9 @@ class FakeMemory:
         raise BackendError("a scripted GPU's memory is this process's alone")
 
     def shared(self, handle: bytes, nbytes: int) -> contextlib.AbstractContextManager[Buffer]:
-        """As :meth:`share`."""
         raise BackendError("a scripted GPU's memory is this process's alone")
 
     def part(self, buffer: Buffer, offset: int, nbytes: int) -> Buffer:
-        """As it is now."""
         assert isinstance(buffer, FakeBuffer)
         return FakeBuffer(buffer.address + offset, nbytes, Shifted(buffer.content, offset))
 
@@ -123,14 +121,12 @@ class FakeMemory:
         return self._users[address]
 
     def copy(self, target: Buffer, source: Buffer) -> None:
-        """At once."""
         assert isinstance(target, FakeBuffer)
         assert isinstance(source, FakeBuffer)
         self.synchronize()
         target.put(source.content, source.nbytes)
 
     def copier(self, pairs: Sequence[tuple[Buffer, Buffer]]) -> Callable[[], None]:
-        """All at once."""
         return one_by_one(self.copy, pairs)
 
     def read(self, buffer: Buffer, limit: int | None = None) -> bytes:
@@ -140,29 +136,24 @@ class FakeMemory:
         return buffer.read(limit)
 
     def read_into(self, buffer: Buffer, target: memoryview) -> None:
-        """The same."""
         target[:] = self.read(buffer)
 
     def write_at(self, buffer: Buffer, offset: int, data: memoryview) -> None:
-        """The rest stays."""
         assert isinstance(buffer, FakeBuffer)
         buffer.put_at(offset, bytes(data))
 
     def write(self, buffer: Buffer, data: bytes) -> None:
-        """The rest stays."""
         assert isinstance(buffer, FakeBuffer)
         if data:
             buffer.put(Repeated(data), len(data))
 
     def repeat(self, buffer: Buffer, data: bytes) -> None:
-        """At once."""
         assert isinstance(buffer, FakeBuffer)
         buffer.content = Repeated(data)
 
     def fill(self, buffer: Buffer, byte: int) -> None:
-        """At once."""
         assert isinstance(buffer, FakeBuffer)
-        buffer.content = Filled(byte)
+        buffer.content = filled(byte)
 
     def _containing(self, address: int) -> FakeBuffer | None:
         exact = self._buffers.at(address)

@@ -17,14 +17,7 @@ from typing import Protocol, Union
 
 import numpy as np
 
-from kerntune.gpu.number_formats import (
-    BITS,
-    FLOAT_FORMATS,
-    INTEGER_FORMATS,
-    ElementCounts,
-    NumberFormat,
-    count_differences,
-)
+from kerntune.gpu.number_formats import ElementCounts, NumberFormat, count_differences, format_of
 from kerntune.gpu.result_kernels import OUT, PREFIX
 
 _MASK = (1 << 61) - 1
@@ -43,25 +36,6 @@ class BufferContent(Protocol):
 
 
 @dataclass(frozen=True)
-class Filled:
-    """One byte all over."""
-
-    byte: int
-
-    @property
-    def key(self) -> int:
-        """The byte."""
-        return self.byte
-
-    def read(self, start: int, count: int) -> bytes:
-        """The byte, as often as it stands there."""
-        return bytes([self.byte]) * count
-
-
-_ZEROS = Filled(0)
-
-
-@dataclass(frozen=True)
 class Scattered:
     """Bytes that differ from place to place and from seed to seed, in their three lowest bits: near ``byte``, whole
     memories of them are numbers of moderate size in every float format."""
@@ -71,7 +45,6 @@ class Scattered:
 
     @property
     def key(self) -> int:
-        """Of both."""
         return _scattered_key(self.seed, self.byte)
 
     def read(self, start: int, count: int) -> bytes:
@@ -92,13 +65,16 @@ class Repeated:
 
     @property
     def key(self) -> int:
-        """Of the bytes."""
         return hash((zlib.crc32(self.data), len(self.data), 2)) & _MASK
 
     def read(self, start: int, count: int) -> bytes:
-        """From whatever place."""
         start %= len(self.data)
         return (self.data * (-(-(start + count) // len(self.data))))[start : start + count]
+
+
+def filled(byte: int) -> Repeated:
+    """One byte all over."""
+    return Repeated(bytes([byte]))
 
 
 @dataclass(frozen=True)
@@ -111,47 +87,26 @@ class Joined:
 
     @property
     def key(self) -> int:
-        """Of all three."""
         return hash((self.first.key, self.count, self.rest.key, 3)) & _MASK
 
     def read(self, start: int, count: int) -> bytes:
-        """From one of them or both."""
         of_first = max(0, min(self.count - start, count))
         return self.first.read(start, of_first) + self.rest.read(start + of_first, count - of_first)
 
 
 @dataclass(frozen=True)
 class Shifted:
-    """What stands from ``offset`` on."""
+    """What stands from ``offset`` on; a content that begins later, where that is negative."""
 
     content: BufferContent
     offset: int
 
     @property
     def key(self) -> int:
-        """Of both."""
         return hash((self.content.key, self.offset, 4)) & _MASK
 
     def read(self, start: int, count: int) -> bytes:
-        """Further on."""
-        return self.content.read(self.offset + start, count)
-
-
-@dataclass(frozen=True)
-class _Placed:
-    """A content that begins at ``offset``."""
-
-    content: BufferContent
-    offset: int
-
-    @property
-    def key(self) -> int:
-        """Of both."""
-        return hash((self.content.key, self.offset, 6)) & _MASK
-
-    def read(self, start: int, count: int) -> bytes:
-        """From there on."""
-        return self.content.read(start - self.offset, count) if count else b""
+        return self.content.read(self.offset + start, count) if count else b""
 
 
 @dataclass(frozen=True)
@@ -163,38 +118,13 @@ class Flipped:
 
     @property
     def key(self) -> int:
-        """Of both."""
         return hash((self.content.key, self.flips, 7)) & _MASK
 
     def read(self, start: int, count: int) -> bytes:
-        """Byte by byte at the places."""
         found = bytearray(self.content.read(start, count))
         for offset, bits in self.flips:
             if start <= offset < start + count:
                 found[offset - start] ^= bits
-        return bytes(found)
-
-
-@dataclass(frozen=True)
-class PartlyWritten:
-    """A content in which some ranges of bytes, from an offset to another one, are those of an earlier one."""
-
-    content: BufferContent
-    earlier: BufferContent
-    ranges: tuple[tuple[int, int], ...]
-
-    @property
-    def key(self) -> int:
-        """Of all three."""
-        return hash((self.content.key, self.earlier.key, self.ranges, 8)) & _MASK
-
-    def read(self, start: int, count: int) -> bytes:
-        """From both."""
-        found = bytearray(self.content.read(start, count))
-        for begin, end in self.ranges:
-            low, high = max(begin, start), min(end, start + count)
-            if low < high:
-                found[low - start : high - start] = self.earlier.read(low, high - low)
         return bytes(found)
 
 
@@ -213,7 +143,9 @@ class Mark:
         """What stands there afterwards."""
         left: BufferContent = Scattered(self.seed_after(before.key), self.byte)
         left = Flipped(left, self.flips) if self.flips else left
-        return PartlyWritten(left, before, self.skips) if self.skips else left
+        for begin, end in self.skips:
+            left = Joined(left, begin, Joined(before, end, left))
+        return left
 
     def seed_after(self, key: int) -> int:
         """The seed of what stands there after a content of that key."""
@@ -237,6 +169,9 @@ def _scattered_key(seed: int, byte: int) -> int:
     return hash((seed, byte, 1)) & _MASK
 
 
+ZEROS = filled(0)
+
+
 class FakeBuffer:
     """Memory with real contents. Launches leave ``users`` own as it is; ``whole`` is what it is a piece of, which is
     there as long.
@@ -249,7 +184,7 @@ class FakeBuffer:
         self,
         address: int,
         nbytes: int,
-        content: BufferContent = _ZEROS,
+        content: BufferContent = ZEROS,
         users: bool = False,
         whole: FakeBuffer | None = None,
     ) -> None:
@@ -287,7 +222,7 @@ class FakeBuffer:
     def put_at(self, offset: int, data: bytes) -> None:
         """Let the bytes from ``offset`` on be these."""
         if data:
-            written, end = _Placed(Repeated(data), offset), offset + len(data)
+            written, end = Shifted(Repeated(data), -offset), offset + len(data)
             self.content = Joined(self.content, offset, Joined(written, end, self.content))
 
 
@@ -390,11 +325,7 @@ def run_result_kernel(symbol: str, given: KernelArguments) -> None:
     elif name.startswith("mark"):
         _mark(given, int(name.removeprefix("mark")))
     else:
-        _count(given, _format(name.removeprefix("count_")))
-
-
-def _format(name: str) -> NumberFormat:
-    return FLOAT_FORMATS.get(name) or INTEGER_FORMATS.get(name) or BITS
+        _count(given, format_of({name.removeprefix("count_")}))
 
 
 def _equal(given: KernelArguments, width: int) -> None:
@@ -404,8 +335,6 @@ def _equal(given: KernelArguments, width: int) -> None:
 
 
 def _mark(given: KernelArguments, width: int) -> None:
-    import numpy as np
-
     kind = f"<u{width}"
     x, y = (np.frombuffer(_read(given, name, width), kind) for name in ("a", "b"))
     buffer, offset = _place(given, "mask")

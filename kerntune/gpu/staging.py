@@ -11,7 +11,7 @@ from __future__ import annotations
 import mmap
 import os
 from collections.abc import Iterator, Sequence
-from typing import Protocol
+from typing import Protocol, Union
 
 from kerntune.errors import BackendError, MeasurementError
 from kerntune.gpu.base import Buffer, Executor
@@ -26,21 +26,9 @@ receiver maps is whole ones, so that nothing else lies in there."""
 IPC, HOST = "ipc", "host"
 
 
-class Staging(Protocol):
-    """The sender's side. ``handle`` is what the receiver needs of an ``ipc`` one, empty for ``host``."""
-
-    kind: str
-    handle: bytes
-
-    def put(self, source: Buffer, at: int) -> None:
-        """Copy a buffer to place ``at``."""
-
-    def flush(self) -> None:
-        """Wait until everything is there."""
-
-
 class DeviceStaging:
-    """Device memory that another process may map. :class:`BackendError` where the driver can't share it."""
+    """The sender's side: device memory that another process may map by the ``handle``. :class:`BackendError` where the
+    driver can't share it."""
 
     kind = IPC
 
@@ -50,16 +38,15 @@ class DeviceStaging:
         self.handle = gpu.share(self._buffer)
 
     def put(self, source: Buffer, at: int) -> None:
-        """Enqueue the copy."""
+        """Enqueue the copy of a buffer to place ``at``."""
         self._gpu.copy(self._gpu.part(self._buffer, at, source.nbytes), source)
 
     def flush(self) -> None:
-        """Wait for the device."""
         self._gpu.synchronize()
 
 
 class HostStaging:
-    """Memory of the host. ``file`` is the descriptor that a receiver inherits; :meth:`close` lets go of it."""
+    """The sender's side: memory of the host. ``file`` is the descriptor that a receiver inherits."""
 
     kind, handle = HOST, b""
 
@@ -78,9 +65,11 @@ class HostStaging:
         """It is there."""
 
     def close(self) -> None:
-        """Unmap it."""
         self._map.close()
         os.close(self.file)
+
+
+Staging = Union[DeviceStaging, HostStaging]
 
 
 class StagedBytes(Protocol):
@@ -105,18 +94,12 @@ class Receiver:
     def take(self, kind: str, handle: bytes, pieces: Sequence[tuple[StagedBytes, Buffer]]) -> None:
         """Copy pieces out of staging memory into buffers. What was mapped is unmapped again."""
         if kind == IPC:
-            self._from_device(handle, pieces)
-        else:
-            self._from_host(pieces)
-
-    def _from_device(self, handle: bytes, pieces: Sequence[tuple[StagedBytes, Buffer]]) -> None:
-        with self._gpu.shared(handle, STAGING_BYTES) as staging:
-            for piece, target in pieces:
-                source = self._gpu.part(staging, piece.at, piece.count)
-                self._gpu.copy(self._gpu.part(target, piece.offset, piece.count), source)
-            self._gpu.synchronize()
-
-    def _from_host(self, pieces: Sequence[tuple[StagedBytes, Buffer]]) -> None:
+            with self._gpu.shared(handle, STAGING_BYTES) as staging:
+                for piece, target in pieces:
+                    source = self._gpu.part(staging, piece.at, piece.count)
+                    self._gpu.copy(self._gpu.part(target, piece.offset, piece.count), source)
+                self._gpu.synchronize()
+            return
         with mmap.mmap(self._file, STAGING_BYTES) as mapped, memoryview(mapped) as whole:
             for piece, target in pieces:
                 with whole[piece.at : piece.at + piece.count] as view:

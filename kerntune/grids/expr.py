@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import keyword
 import math
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from operator import index
-from typing import Any, TypeVar, Union
+from typing import Any, ClassVar, NamedTuple, Union
 
 from kerntune.errors import GridError
 
 Scope = Mapping[str, Any]
-
-T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,65 +79,102 @@ class CeilDiv:
 
 
 @dataclass(frozen=True, slots=True)
-class Add:
+class Combination:
+    """What a subclass makes of its items, in any order."""
+
+    items: tuple[Expr, ...]
+
+    combine: ClassVar[Callable[..., int]]
+    word: ClassVar[str]
+    """The operator, or the name of the function, in all languages."""
+
+    identity: ClassVar[int | None] = 0
+    """What changes nothing, since no value is below 0."""
+
+    extreme: ClassVar[bool] = False
+    """Whether it is one of its items, of which it needs one at least."""
+
+    def __post_init__(self) -> None:
+        _require_items(type(self), self.items)
+
+    def evaluate(self, scope: Scope) -> int:
+        """The value of all items together; without items that of ``identity``."""
+        return type(self).combine(item.evaluate(scope) for item in self.items)
+
+    @classmethod
+    def of(cls, *terms: Term) -> Expr:
+        """The operation, folded: nested ones opened, constants combined into one at the end, repeats that change
+        nothing and the identity dropped; what is left alone stands for itself."""
+        _require_items(cls, terms)
+        flat: list[Expr] = []
+        for expr in map(as_expr, terms):
+            flat.extend(expr.items if isinstance(expr, cls) else (expr,))
+        rest: list[Expr] = [item for item in flat if not isinstance(item, Const)]
+        rest = list(dict.fromkeys(rest)) if cls.extreme else rest
+        numbers = [item.value for item in flat if isinstance(item, Const)]
+        constant = cls.combine(numbers) if numbers else cls.identity
+        if constant is not None and (not rest or constant != cls.identity):
+            rest.append(Const(constant))
+        return rest[0] if len(rest) == 1 else cls(tuple(rest))
+
+
+def _require_items(kind: type[Combination], items: tuple[object, ...]) -> None:
+    if kind.extreme and not items:
+        raise GridError("a maximum or minimum needs at least one item")
+
+
+class Add(Combination):
     """The sum of its items."""
 
-    items: tuple[Expr, ...]
-
-    def evaluate(self, scope: Scope) -> int:
-        """The sum; 0 without items."""
-        return sum(item.evaluate(scope) for item in self.items)
+    combine, word = sum, "+"
 
 
-@dataclass(frozen=True, slots=True)
-class Mul:
+class Mul(Combination):
     """The product of its items."""
 
-    items: tuple[Expr, ...]
-
-    def evaluate(self, scope: Scope) -> int:
-        """The product; 1 without items."""
-        return math.prod(item.evaluate(scope) for item in self.items)
+    combine, word, identity = math.prod, "*", 1
 
 
-@dataclass(frozen=True, slots=True)
-class Max:
+class Max(Combination):
     """The largest of its items (at least one)."""
 
-    items: tuple[Expr, ...]
-
-    def __post_init__(self) -> None:
-        _some(self.items)
-
-    def evaluate(self, scope: Scope) -> int:
-        """The largest value."""
-        return max(item.evaluate(scope) for item in self.items)
+    combine, word, extreme = staticmethod(max), "max", True
 
 
-@dataclass(frozen=True, slots=True)
-class Min:
+class Min(Combination):
     """The smallest of its items (at least one)."""
 
-    items: tuple[Expr, ...]
-
-    def __post_init__(self) -> None:
-        _some(self.items)
-
-    def evaluate(self, scope: Scope) -> int:
-        """The smallest value."""
-        return min(item.evaluate(scope) for item in self.items)
+    combine, word, identity, extreme = staticmethod(min), "min", None, True
 
 
-Expr = Union[Const, Name, CeilDiv, Add, Mul, Max, Min]
+Expr = Union[Const, Name, CeilDiv, Combination]
 Term = Union[Expr, int, str]
 """What public functions accept as an expression: a number, an argument's name, or an expression."""
 
-NODES = (Const, Name, CeilDiv, Add, Mul, Max, Min)
+
+def add(*terms: Term) -> Expr:
+    """The sum, folded (:meth:`Combination.of`)."""
+    return Add.of(*terms)
+
+
+def mul(*terms: Term) -> Expr:
+    """The product, folded."""
+    return Mul.of(*terms)
+
+
+def maximum(*terms: Term) -> Expr:
+    """The largest, folded."""
+    return Max.of(*terms)
+
+
+def minimum(*terms: Term) -> Expr:
+    """The smallest, folded."""
+    return Min.of(*terms)
 
 
 def as_expr(term: Term) -> Expr:
     """A term as an expression; :class:`GridError` if it is neither number, name nor expression."""
-    if isinstance(term, NODES):
+    if isinstance(term, (Const, Name, CeilDiv, Combination)):
         return term
     if isinstance(term, str):
         return Name(term)
@@ -160,30 +195,6 @@ def ceil_div(numel: Term, block: Term) -> Expr:
     return Const(node.evaluate({})) if isinstance(n, Const) and isinstance(b, Const) else node
 
 
-def add(*terms: Term) -> Expr:
-    """The sum, its constants added up and a zero dropped."""
-    items = _merged(Add, sum, terms, identity=0)
-    return items[0] if len(items) == 1 else Add(items)
-
-
-def mul(*terms: Term) -> Expr:
-    """The product, its constants multiplied and a one dropped."""
-    items = _merged(Mul, math.prod, terms, identity=1)
-    return items[0] if len(items) == 1 else Mul(items)
-
-
-def maximum(*terms: Term) -> Expr:
-    """The largest, its constants merged, repeats and a zero dropped (no value is below 0)."""
-    items = _merged(Max, max, _some(terms), identity=0, repeats=False)
-    return items[0] if len(items) == 1 else Max(items)
-
-
-def minimum(*terms: Term) -> Expr:
-    """The smallest, its constants merged and repeats dropped."""
-    items = _merged(Min, min, _some(terms), identity=None, repeats=False)
-    return items[0] if len(items) == 1 else Min(items)
-
-
 def substitute(expr: Expr, values: Scope) -> Expr:
     """The expression with the names in ``values`` replaced by their numbers, and folded; ``{}`` only folds."""
     if isinstance(expr, Const):
@@ -192,8 +203,7 @@ def substitute(expr: Expr, values: Scope) -> Expr:
         return Const(expr.evaluate(values)) if values.get(expr.name) is not None else expr
     if isinstance(expr, CeilDiv):
         return ceil_div(substitute(expr.numel, values), substitute(expr.block, values))
-    fold: Callable[..., Expr] = _FOLDS[type(expr)]
-    return fold(*(substitute(item, values) for item in expr.items))
+    return expr.of(*(substitute(item, values) for item in expr.items))
 
 
 def names_in(expr: Expr) -> frozenset[Name]:
@@ -204,37 +214,6 @@ def names_in(expr: Expr) -> frozenset[Name]:
         return frozenset()
     children = (expr.numel, expr.block) if isinstance(expr, CeilDiv) else expr.items
     return frozenset().union(*(names_in(child) for child in children))
-
-
-_FOLDS: dict[type, Callable[..., Expr]] = {Add: add, Mul: mul, Max: maximum, Min: minimum}
-
-
-def _merged(
-    node: type[Add | Mul | Max | Min],
-    combine: Callable[[Iterable[int]], int],
-    terms: Iterable[Term],
-    *,
-    identity: int | None,
-    repeats: bool = True,
-) -> tuple[Expr, ...]:
-    """Items of a commutative node: nested ones opened, constants combined into one at the end, identity dropped."""
-    flat: list[Expr] = []
-    for expr in map(as_expr, terms):
-        flat.extend(expr.items if isinstance(expr, node) else (expr,))
-    rest: list[Expr] = [item for item in flat if not isinstance(item, Const)]
-    numbers = [item.value for item in flat if isinstance(item, Const)]
-    if not repeats:
-        rest = list(dict.fromkeys(rest))
-    constant = combine(numbers) if numbers else identity
-    if constant is not None and (not rest or constant != identity):
-        rest.append(Const(constant))
-    return tuple(rest)
-
-
-def _some(terms: tuple[T, ...]) -> tuple[T, ...]:
-    if not terms:
-        raise GridError("a maximum or minimum needs at least one item")
-    return terms
 
 
 def _label(expr: Expr) -> str:
@@ -273,12 +252,11 @@ static inline int64_t grid_min(int64_t a, int64_t b) { return a < b ? a : b; }
 """What the C rendering of a maximum or a minimum calls."""
 
 
-class _Language:
+class _Language(NamedTuple):
     """How one language writes the operators whose spelling differs."""
 
-    def __init__(self, ceil_div: str, extreme: Callable[[str, list[str]], str]) -> None:
-        self.ceil_div = ceil_div
-        self.extreme = extreme
+    ceil_div: str
+    extreme: Callable[[str, list[str]], str]
 
 
 _PYTHON = _Language("(({n} + {b} - 1) // {b})", lambda name, items: f"{name}({', '.join(items)})")
@@ -297,21 +275,14 @@ def _render(expr: Expr, spell: Callable[[Name], str], language: _Language) -> st
     if isinstance(expr, CeilDiv):
         return language.ceil_div.format(n=text(expr.numel), b=text(expr.block))
     items = [text(item) for item in expr.items]
-    if isinstance(expr, (Max, Min)) and len(items) == 1:
-        return items[0]  # Python's max(n) would iterate over n
-    if isinstance(expr, (Max, Min)):
-        return language.extreme("max" if isinstance(expr, Max) else "min", items)
-    return _infix(expr, items)
+    if expr.extreme:
+        return items[0] if len(items) == 1 else language.extreme(expr.word, items)  # max(n) would iterate over n
+    return f"({f' {expr.word} '.join(items)})" if items else str(expr.identity)
 
 
 def _in_pairs(function: str, items: list[str]) -> str:
     """A function of two arguments over many."""
     return items[0] if len(items) == 1 else f"{function}({items[0]}, {_in_pairs(function, items[1:])})"
-
-
-def _infix(expr: Add | Mul, items: list[str]) -> str:
-    sign, empty = ("+", "0") if isinstance(expr, Add) else ("*", "1")
-    return f"({f' {sign} '.join(items)})" if items else empty
 
 
 def _python_name(name: Name, spelling: Spelling) -> str:

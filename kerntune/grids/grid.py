@@ -6,7 +6,7 @@ Some grids have no formula of sizes and blocks. They are given as numbers, or co
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -99,17 +99,18 @@ class Grid(ABC):
 
     def to_python(self, spelling: expr.Spelling | None = None) -> tuple[str, str, str]:
         """Python expressions of x, y and z; ``spelling`` maps names to the source's own."""
-        x, y, z = (expr.to_python(axis, spelling) for axis in self.folded)
-        return x, y, z
+        return self._rendered(expr.to_python, spelling)
 
     def to_cpp(self, spelling: expr.Spelling | None = None) -> tuple[str, str, str]:
         """C++11 expressions of x, y and z, each an ``int64_t`` or a literal (see ``grids.expr.to_cpp``)."""
-        x, y, z = (expr.to_cpp(axis, spelling) for axis in self.folded)
-        return x, y, z
+        return self._rendered(expr.to_cpp, spelling)
 
     def to_c(self, spelling: expr.Spelling | None = None) -> tuple[str, str, str]:
         """C99 expressions of x, y and z, each an ``int64_t`` or a literal (see ``grids.expr.to_c``)."""
-        x, y, z = (expr.to_c(axis, spelling) for axis in self.folded)
+        return self._rendered(expr.to_c, spelling)
+
+    def _rendered(self, render: Callable[..., str], spelling: expr.Spelling | None) -> tuple[str, str, str]:
+        x, y, z = (render(axis, spelling) for axis in self.folded)
         return x, y, z
 
     @property

@@ -17,7 +17,7 @@ import msgspec
 
 from kerntune.base.device import DeviceSpec
 from kerntune.errors import HintError
-from kerntune.heuristics.hints import AXES, KernelHints, ReductionHint, TileHint
+from kerntune.heuristics.hints import KernelHints, ReductionHint, TileHint, named_kernel, require_known_axes
 from kerntune.heuristics.presets import INDUCTOR_2_13, Preset
 from kerntune.heuristics.sizing import ceil_div, ceil_pow2, device_major
 
@@ -40,10 +40,9 @@ def round_sizes(numels: Mapping[str, int], *, kernel: str = "") -> dict[str, int
     Raises :class:`~kerntune.errors.HintError` that names the axis for an unknown one, and for a number below 1: an
     empty launch needs no config.
     """
-    where = f"kernel {kernel}: " if kernel else ""
+    where = named_kernel(kernel)
+    require_known_axes(numels, where)
     for axis, numel in numels.items():
-        if axis not in AXES:
-            raise HintError(f"{where}unknown axis {axis!r}: the axes are {', '.join(AXES)}")
         if isinstance(numel, bool) or not isinstance(numel, int) or numel < 1:
             raise HintError(f"{where}axis {axis} has {numel!r} elements: a size hint needs a positive integer")
     return {axis: ceil_pow2(numel) for axis, numel in numels.items()}
@@ -58,30 +57,23 @@ def sizes_from_arguments(
     several names are multiplied, ``{"x": ("batch", "rows")}``. Raises :class:`~kerntune.errors.HintError` that names
     axis and argument where one is unknown, missing, no integer, zero or negative.
     """
-    numels = {axis: _numel(axis, names, arguments, kernel) for axis, names in dimensions.items()}
-    if not numels:
-        raise HintError(f"{_kernel(kernel)}no dimensions: name the argument that holds the size of x")
+    where = named_kernel(kernel)
+    require_known_axes(dimensions, where)
+    if not dimensions:
+        raise HintError(f"{where}no dimensions: name the argument that holds the size of x")
+    several = {axis: (names,) if isinstance(names, str) else names for axis, names in dimensions.items()}
+    numels = {axis: prod(_value(axis, n, arguments, where) for n in names) for axis, names in several.items()}
     return round_sizes(numels, kernel=kernel)
 
 
-def _numel(axis: str, names: str | Sequence[str], arguments: Mapping[str, object], kernel: str) -> int:
-    if axis not in AXES:
-        raise HintError(f"{_kernel(kernel)}unknown axis {axis!r}: the axes are {', '.join(AXES)}")
-    return prod(_value(axis, n, arguments, kernel) for n in ((names,) if isinstance(names, str) else names))
-
-
-def _value(axis: str, name: str, arguments: Mapping[str, object], kernel: str) -> int:
+def _value(axis: str, name: str, arguments: Mapping[str, object], where: str) -> int:
     if name not in arguments:
         known = ", ".join(arguments) or "none"
-        raise HintError(f"{_kernel(kernel)}axis {axis} is to be argument {name!r}, but the call has {known}")
+        raise HintError(f"{where}axis {axis} is to be argument {name!r}, but the call has {known}")
     value = arguments[name]
     if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-        raise HintError(f"{_kernel(kernel)}axis {axis} is argument {name}={value!r}, which is no positive integer")
+        raise HintError(f"{where}axis {axis} is argument {name}={value!r}, which is no positive integer")
     return value
-
-
-def _kernel(kernel: str) -> str:
-    return f"kernel {kernel}: " if kernel else ""
 
 
 def tile_hint(sizes: Mapping[str, int], arguments: int) -> TileHint:
@@ -136,15 +128,7 @@ class TtirCounts(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     def apply(self, hints: KernelHints) -> KernelHints:
         """The hints with these counts."""
-        return msgspec.structs.replace(
-            hints,
-            loads=self.loads,
-            stores=self.stores,
-            reductions=self.reductions,
-            atomic_add=self.atomic_add,
-            min_elements_per_thread=self.min_elements_per_thread,
-            operand_bytes=self.operand_bytes,
-        )
+        return msgspec.structs.replace(hints, **msgspec.structs.asdict(self))
 
 
 def count_ttir(text: str) -> TtirCounts:
@@ -256,22 +240,15 @@ def reduction_split(
     for name, value in (("outputs", outputs), ("r", r)):
         if value < 1:
             raise HintError(f"a reduction with {name}={value}: both must be at least 1")
-    if outputs == 1:
-        return Split(ReductionHint.INNER, inner_split(r, outputs, device, preset) if may_split else 1)
-    if r <= SHORT_REDUCTION or outputs >= OUTPUTS_PER_SM * device.sm_count:
-        return Split(ReductionHint.DEFAULT, 1)
-    deciding = _deciding(reads)
-    if not deciding:
-        return Split(ReductionHint.DEFAULT, 1)
+    deciding = [read for read in reads if all((*read.kept, *read.reduced))]
+    deciding = deciding or [read for read in reads if any(read.reduced)]
     outer = sum(all(s == 0 or s > 1 for s in read.reduced) for read in deciding)
-    if 2 * outer < len(deciding):
+    plain = r <= SHORT_REDUCTION or outputs >= OUTPUTS_PER_SM * device.sm_count or not deciding
+    if plain and outputs > 1:
+        return Split(ReductionHint.DEFAULT, 1)
+    if outputs == 1 or 2 * outer < len(deciding):
         return Split(ReductionHint.INNER, inner_split(r, outputs, device, preset) if may_split else 1)
     return Split(ReductionHint.OUTER, outer_split(r, outputs, device) if may_split else 1)
-
-
-def _deciding(reads: Sequence[Read]) -> list[Read]:
-    full = [read for read in reads if all((*read.kept, *read.reduced))]
-    return full or [read for read in reads if any(read.reduced)]
 
 
 def second_stage_hint(hint: ReductionHint, outputs: int, parts: int) -> ReductionHint:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from math import prod
 from typing import Any
 
@@ -161,20 +161,23 @@ def _group(numbers: list[int], sub: SubKernel, configs: tuple[Config, ...]) -> C
 def _limits(
     subkernels: Sequence[SubKernel], found: Sequence[tuple[Config, ...]], device: DeviceSpec, preset: Preset
 ) -> dict[str, int]:
-    limits = {}
-    for i, (sub, configs) in enumerate(zip(subkernels, found, strict=True)):
-        most = bounds(sub.hints, device, preset).max_block
-        for name in configs[0].kwargs:
-            if name in AXIS_OF:
-                limits[f"{name}_{i}"] = min(most[AXIS_OF[name]], sub.hints.sizes[AXIS_OF[name]])
-    return limits
+    return {
+        f"{BLOCK_NAMES[axis]}_{i}": min(bounds(sub.hints, device, preset).max_block[axis], sub.hints.sizes[axis])
+        for i, axis, sub in _own_blocks(subkernels, found)
+    }
 
 
 def _minimums(subkernels: Sequence[SubKernel], found: Sequence[tuple[Config, ...]], preset: Preset) -> dict[str, int]:
     least = {
-        f"{name}_{i}": least_block(AXIS_OF[name], sub.hints, sub.family, preset)
-        for i, (sub, configs) in enumerate(zip(subkernels, found, strict=True))
-        for name in configs[0].kwargs
-        if name in AXIS_OF
+        f"{BLOCK_NAMES[axis]}_{i}": least_block(axis, sub.hints, sub.family, preset)
+        for i, axis, sub in _own_blocks(subkernels, found)
     }
     return {name: minimum for name, minimum in least.items() if minimum > 1}
+
+
+def _own_blocks(
+    subkernels: Sequence[SubKernel], found: Sequence[tuple[Config, ...]]
+) -> Iterator[tuple[int, str, SubKernel]]:
+    """Each axis of each sub-kernel that has a block."""
+    for i, (sub, configs) in enumerate(zip(subkernels, found, strict=True)):
+        yield from ((i, AXIS_OF[name], sub) for name in configs[0].kwargs if name in AXIS_OF)

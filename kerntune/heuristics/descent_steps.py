@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from math import prod
 
 import msgspec
@@ -29,14 +29,9 @@ LOOP_STAGES_RADIUS = 2
 
 GIVEN = frozenset({HeuristicType.USER_AUTOTUNE, HeuristicType.TEMPLATE, HeuristicType.FIXED})
 REDUCTIONS = frozenset(
-    {
-        HeuristicType.REDUCTION,
-        HeuristicType.PERSISTENT_REDUCTION,
-        HeuristicType.COOPERATIVE_REDUCTION,
-        HeuristicType.SPLIT_SCAN,
-    }
+    HeuristicType(name) for name in ("reduction", "persistent_reduction", "cooperative_reduction", "split_scan")
 )
-SQUARE_FIELDS = ("XBLOCK", "YBLOCK", "R0_BLOCK")
+DOT_AXES = ("x", "y", "r0")
 
 
 class Field(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -70,7 +65,7 @@ class Neighbourhood(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     ``mix_order`` keeps ``XBLOCK`` within ``RSPLIT_SIZE``, ``whole_splits`` a divisor of it; a config without an
     ``XBLOCK`` has no legal step there. ``dot_rblock`` keeps a native matmul's blocks, times that many reduced elements
     if the config has no R0 block, within one Triton tensor. ``elements_per_warp`` are the fewest that a block may have.
-    ``names`` are a kernel's own names of Inductor's blocks.
+    ``names`` are a kernel's own names of Inductor's blocks, ``constraints`` what the user demands of every config.
     """
 
     fields: tuple[Field, ...]
@@ -80,6 +75,7 @@ class Neighbourhood(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     dot_rblock: int = 1
     elements_per_warp: int = 0
     names: dict[str, str] = {}
+    constraints: tuple[Callable[[Config], bool], ...] = ()
 
     def neighbours(self, config: Config, field: Field) -> tuple[Config, ...]:
         """Legal configs one step away along a field; none if the config doesn't set it."""
@@ -91,31 +87,34 @@ class Neighbourhood(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     def all_directions(self, config: Config, radius: int = 1) -> tuple[Config, ...]:
         """Legal configs up to ``radius`` steps away along every field at once, the config itself among them."""
-        present = [(f, v) for f in self.fields if (v := get_field(config, f.name)) is not None]
+        present = self._present(config)
         choices = [f.values(value, radius, include_self=True) for f, value in present]
         found = []
         for values in itertools.product(*choices):
             step = config
             for (field, _), value in zip(present, values, strict=True):
                 step = set_field(step, field.name, value)
-            if self.is_legal(step):
-                found.append(step)
-        return tuple(found)
+            found.append(step)
+        return tuple(filter(self.is_legal, found))
+
+    def _present(self, config: Config) -> list[tuple[Field, int]]:
+        """The fields that a config sets, with their values."""
+        return [(f, v) for f in self.fields if (v := get_field(config, f.name)) is not None]
 
     def two_fields(self, config: Config) -> tuple[Config, ...]:
         """Legal configs one step away along each of two fields, those first that leave the elements of a warp as they
         are, and of these those that leave the tile."""
-        present = [(f, v) for f in self.fields if (v := get_field(config, f.name)) is not None]
-        found = []
-        for (a, x), (b, y) in itertools.combinations(present, 2):
-            for one, other in itertools.product(a.values(x), b.values(y)):
-                step = set_field(set_field(config, a.name, one), b.name, other)
-                if self.is_legal(step):
-                    found.append(step)
-        return tuple(sorted(found, key=lambda step: _apart(config, step)))
+        steps = (
+            set_field(set_field(config, a.name, one), b.name, other)
+            for (a, x), (b, y) in itertools.combinations(self._present(config), 2)
+            for one, other in itertools.product(a.values(x), b.values(y))
+        )
+        return tuple(sorted(filter(self.is_legal, steps), key=lambda step: _apart(config, step)))
 
     def is_legal(self, config: Config) -> bool:
-        """Whether a kernel of this kind can be compiled for the config."""
+        """Whether a kernel of this kind can be compiled for the config, and the constraints allow it."""
+        if not all(holds(config) for holds in self.constraints):
+            return False
         if self.mix_order:
             return self._is_legal_mix_order(config)
         if self.native_matmul:
@@ -184,19 +183,11 @@ def neighbourhood(
     for name in limits:
         if get_field(config, name) is None:
             raise HintError(f"a limit for {name}, but {config} has no integer field of that name")
-    derived = hints is not None and family not in GIVEN
-    names = _derived_names(config, hints, device) if derived and hints else _all_names(config)
-    fields = [
-        _field(name, hints if derived else None, device, family, preset) for name in dict.fromkeys([*limits, *names])
-    ]
-    mix_order = derived and hints is not None and hints.rsplit_size is not None
-    return Neighbourhood(
-        fields=tuple(_limited(f, limits) for f in fields if f.name not in frozen),
-        mix_order=mix_order,
-        whole_splits=(hints, preset) if mix_order and hints is not None and preset.whole_mix_order else None,
-        native_matmul=derived and hints is not None and hints.native_matmul,
-        dot_rblock=_dot_rblock(hints),
-    )
+    own = hints if family not in GIVEN else None
+    names = _all_names(config) if own is None else _derived_names(config, own, device)
+    fields = [_field(name, own, device, family, preset) for name in dict.fromkeys([*limits, *names])]
+    found = tuple(_limited(f, limits) for f in fields if f.name not in frozen)
+    return Neighbourhood(found) if own is None else _legal_for(Neighbourhood(found), own, preset)
 
 
 def _of_users_kernel(
@@ -219,22 +210,28 @@ def _of_users_kernel(
             most = min(field.most, hints.sizes.get(axis, field.most))
             field = msgspec.structs.replace(field, least=least, most=most)
         bounded.append(field)
+    names = {BLOCK_NAMES[axis]: name for axis, name in blocks.items()}
+    per_warp = hints.min_elements_per_thread * device.warp_size
+    return _legal_for(Neighbourhood(tuple(bounded), elements_per_warp=per_warp, names=names), hints, preset)
+
+
+def _legal_for(steps: Neighbourhood, hints: KernelHints, preset: Preset) -> Neighbourhood:
+    """With what the hints forbid."""
     mix_order = hints.rsplit_size is not None
-    return Neighbourhood(
-        fields=tuple(bounded),
+    rblock = hints.native_matmul_rblock or max(hints.sizes.get("r0", 1), MIN_DOT_BLOCK)
+    return msgspec.structs.replace(
+        steps,
         mix_order=mix_order,
         whole_splits=(hints, preset) if mix_order and preset.whole_mix_order else None,
         native_matmul=hints.native_matmul,
-        dot_rblock=_dot_rblock(hints),
-        elements_per_warp=hints.min_elements_per_thread * device.warp_size,
-        names={BLOCK_NAMES[axis]: name for axis, name in blocks.items()},
+        dot_rblock=rblock if hints.native_matmul else 1,
     )
 
 
 def least_block(axis: str, hints: KernelHints, family: HeuristicType, preset: Preset) -> int:
     """The shortest block of an axis that a user's kernel can take: what Inductor's descent keeps, and the minimums of
     descriptors under every preset."""
-    return max(_least(BLOCK_NAMES[axis], hints, family, preset), hints.tma_minimums.get(axis, 1))
+    return max(_least(axis, hints, family, preset), hints.tma_minimums.get(axis, 1))
 
 
 def _limited(field: Field, limits: Mapping[str, int]) -> Field:
@@ -264,38 +261,22 @@ def _field(name: str, hints: KernelHints | None, device: DeviceSpec, family: Heu
         return Field(name, most=MAX_WAVES_PER_EU)
     if "stages" in name.lower():
         return Field(name, by_one=True, radius=LOOP_STAGES_RADIUS if name == "NUM_STAGES" else 1)
-    if hints is None or name not in BLOCK_NAMES.values():
+    axis = next((axis for axis, block in BLOCK_NAMES.items() if block == name), None)
+    if hints is None or axis is None:
         return Field(name)
-    least = _least(name, hints, family, preset)
-    return Field(name, least=least, most=_most(name, hints, device, preset))
-
-
-def _axis(name: str) -> str:
-    return next(axis for axis, block in BLOCK_NAMES.items() if block == name)
-
-
-def _most(name: str, hints: KernelHints, device: DeviceSpec, preset: Preset) -> int:
-    axis = _axis(name)
     most = bounds(hints, device, preset).max_block[axis]
-    return min(most, hints.sizes.get(axis, most))
+    return Field(name, least=_least(axis, hints, family, preset), most=min(most, hints.sizes.get(axis, most)))
 
 
-def _least(name: str, hints: KernelHints, family: HeuristicType, preset: Preset) -> int:
-    floors = {"XBLOCK": hints.min_x_block, "R0_BLOCK": hints.min_r_block}
-    least = floors.get(name) or 1
+def _least(axis: str, hints: KernelHints, family: HeuristicType, preset: Preset) -> int:
+    floors = [{"x": hints.min_x_block, "r0": hints.min_r_block}.get(axis) or 1]
     if preset.whole_mix_order:
-        least = max(least, hints.tma_minimums.get(_axis(name), 1))
-    if hints.native_matmul and name in SQUARE_FIELDS:
-        least = max(least, MIN_DOT_BLOCK)
-    if family is HeuristicType.SPLIT_SCAN and name == "R0_BLOCK":
-        least = max(least, hints.min_scan_rblock)
-    return least
-
-
-def _dot_rblock(hints: KernelHints | None) -> int:
-    if hints is None or not hints.native_matmul:
-        return 1
-    return hints.native_matmul_rblock or max(hints.sizes.get("r0", 1), MIN_DOT_BLOCK)
+        floors.append(hints.tma_minimums.get(axis, 1))
+    if hints.native_matmul and axis in DOT_AXES:
+        floors.append(MIN_DOT_BLOCK)
+    if family is HeuristicType.SPLIT_SCAN and axis == "r0":
+        floors.append(hints.min_scan_rblock)
+    return max(floors)
 
 
 def get_field(config: Config, name: str) -> int | None:

@@ -125,15 +125,11 @@ def read_table(path: Path) -> LookupTable:
         raise StoreError(f"{path}: the look-up table can't be read ({exc.strerror})") from exc
     found = from_json(data, _File, SCHEMA, where=str(path))
     for key, config in found.entries.items():
-        _check_entry(path, key, config)
-    return LookupTable(dict(found.entries))
-
-
-def _check_entry(path: Path, key: str, config: Config) -> None:
-    if not re.fullmatch(r"[0-9a-f]{64}", key):
-        raise StoreError(f"{path}: {key!r} is no kernel hash (64 hex digits)")
-    if config.num_warps < 1 or config.num_stages < 0 or config.num_ctas < 1:
-        raise StoreError(f"{path}: entry {key[:12]} has an impossible config: {config}")
+        if not re.fullmatch(r"[0-9a-f]{64}", key):
+            raise StoreError(f"{path}: {key!r} is no kernel hash (64 hex digits)")
+        if config.num_warps < 1 or config.num_stages < 0 or config.num_ctas < 1:
+            raise StoreError(f"{path}: entry {key[:12]} has an impossible config: {config}")
+    return LookupTable(found.entries)
 
 
 def write_table(path: Path, table: LookupTable) -> None:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from enum import Enum
+from math import prod
 
 import msgspec
 
@@ -100,6 +101,18 @@ class Modes(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tru
         return self.deterministic or self.single_reduction_config
 
 
+def named_kernel(kernel: str) -> str:
+    """``kernel softmax: `` for the start of an error message; nothing for a kernel without a name."""
+    return f"kernel {kernel}: " if kernel else ""
+
+
+def require_known_axes(axes: Iterable[str], where: str) -> None:
+    """:class:`HintError` for an axis that there isn't."""
+    for axis in axes:
+        if axis not in AXES:
+            raise HintError(f"{where}unknown axis {axis!r}: the axes are {', '.join(AXES)}")
+
+
 def is_power_of_two(n: int) -> bool:
     """1, 2, 4, 8 and so on."""
     return n > 0 and n & (n - 1) == 0
@@ -170,9 +183,8 @@ class KernelHints(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
     def _check_sizes(self) -> None:
         if not self.sizes:
             raise HintError(f"{self.where}no size hint: give sizes by axis, for example {{'x': 1024}}")
+        require_known_axes(self.sizes, self.where)
         for axis, size in self.sizes.items():
-            if axis not in BLOCK_NAMES:
-                raise HintError(f"{self.where}unknown axis {axis!r}: the axes are {', '.join(AXES)}")
             if type(size) is not int or size <= 0:
                 raise HintError(
                     f"{self.where}size hint {axis}={size!r} is no positive integer; an empty launch needs no config"
@@ -183,8 +195,8 @@ class KernelHints(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
 
     @property
     def where(self) -> str:
-        """``kernel softmax: `` for the start of an error message, or nothing."""
-        return f"kernel {self.kernel}: " if self.kernel else ""
+        """See :func:`named_kernel`."""
+        return named_kernel(self.kernel)
 
     @property
     def reduction_numel(self) -> int:
@@ -192,7 +204,7 @@ class KernelHints(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
         numels = [size for axis, size in self.sizes.items() if axis[0] == "r"]
         if not numels:
             raise HintError(f"{self.where}a reduction needs a size hint for r0, got {', '.join(self.sizes)}")
-        return numels[0] if len(numels) == 1 else numels[0] * numels[1]
+        return prod(numels)
 
     @property
     def loads_and_reductions(self) -> int:

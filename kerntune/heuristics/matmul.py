@@ -62,19 +62,17 @@ def native_matmul(hints: KernelHints) -> tuple[Config, ...]:
 
 def measured_matmul(hints: KernelHints, device: DeviceSpec) -> tuple[Config, ...]:
     """The further tiles of a preset with measured rules, for the kernel with a loop over r0."""
-    batch = {"z": 1} if _batched(hints) else {}
-    return tuple(
-        as_config({"x": x, "y": y, **batch, "r0": r0}, warps, stages)
-        for x, y, r0, warps, stages in product_tiles(hints, device)
-    )
+    return _looped(product_tiles(hints, device), hints)
 
 
 def newer_matmul(hints: KernelHints) -> tuple[Config, ...]:
     """What newer templates of torch have beside the 19 tiles."""
+    return _looped(NEWER_TILES, hints)
+
+
+def _looped(tiles: Iterable[tuple[int, int, int, int, int]], hints: KernelHints) -> tuple[Config, ...]:
     batch = {"z": 1} if _batched(hints) else {}
-    return tuple(
-        as_config({"x": x, "y": y, **batch, "r0": r0}, warps, stages) for x, y, r0, warps, stages in NEWER_TILES
-    )
+    return tuple(as_config({"x": x, "y": y, **batch, "r0": r0}, warps, stages) for x, y, r0, warps, stages in tiles)
 
 
 def products_by_size(configs: Iterable[Config], hints: KernelHints, device: DeviceSpec) -> tuple[Config, ...]:

@@ -148,7 +148,7 @@ def persistent_reduction(hints: KernelHints, device: DeviceSpec, preset: Preset 
         configs += tuple(map(_without_r_blocks, measured_configs(row_tiles(hints, device), hints, limits)))
     if hints.rsplit_size is not None and preset.filters:
         configs = mix_order(raise_to_tma_minimums(configs, hints, persistent=True), hints, limits)
-        hints = _without_tma(hints)
+        hints = msgspec.structs.replace(hints, tma_minimums={})  # it sets X itself, and honours them there
     return finish(configs, hints, limits, persistent=True)
 
 
@@ -186,11 +186,6 @@ def _tiled(hints: KernelHints, limits: Bounds) -> tuple[Config, ...]:
 
 def _without_r_blocks(config: Config) -> Config:
     return rebuilt(config, {name: value for name, value in config.kwargs.items() if name[0] != "R"})
-
-
-def _without_tma(hints: KernelHints) -> KernelHints:
-    """For after the minimums were applied: a mix-order reduction sets X itself, and honours them there."""
-    return msgspec.structs.replace(hints, tma_minimums={})
 
 
 def cooperative_reduction(

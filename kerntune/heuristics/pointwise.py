@@ -112,62 +112,29 @@ def _threads(warps: int, limits: Bounds) -> int:
 def recipes(hints: KernelHints, device: DeviceSpec, preset: Preset) -> tuple[Recipe, ...]:
     """What to try, before it is fitted to the sizes."""
     block = max(MIN_BLOCK_ELEMENTS, min(prod(hints.sizes.values()) // BLOCKS_WANTED, MAX_BLOCK_ELEMENTS))
-    rank = len(hints.sizes)
+    rank, most = len(hints.sizes), hints.modes.max_autotune
     untold = preset.lanes_must_be_told and device.target.backend == "xpu"
     hinted = () if untold else _hinted(hints, rank, block, device.warp_size)
     backend = device.target.backend if preset.backend_extras else "cuda"
+    off = not hints.modes.autotune_pointwise or (preset.deterministic_pointwise and hints.modes.deterministic)
     if rank == 1:
-        return _recipes_1d(hints, block, backend, hinted, _tuning_off(hints, preset))
+        extras = {"hip": HIP_1D + (HIP_1D_ATOMIC if hints.atomic_add else ()), "xpu": XPU_1D}.get(backend, ())
+        plain = (Recipe((block,)), Recipe((block // 2,), per_warp=64))
+        return plain[:1] if off and not most else (*plain, *hinted, *extras)
     if rank == 2:
-        return _recipes_2d(hints, block, backend, hinted, _tuning_off(hints, preset))
-    if _one_3d(hints, backend, preset):
-        return TILES_3D[:1]
-    return (*TILES_3D, *_lines(rank, block), *hinted)
+        square = hints.tile is TileHint.SQUARE and backend == "cuda"
+        extras = {"hip": HIP_2D, "xpu": XPU_2D}.get(backend, ())
+        return TILES_2D[:1] if (off or square) and not most else (*TILES_2D, *_lines(2, block), *hinted, *extras)
+    one = off if preset.tune_3d else not most and backend != "xpu"
+    return TILES_3D[:1] if one else (*TILES_3D, *_lines(rank, block), *hinted)
 
 
-def _recipes_1d(
-    hints: KernelHints, block: int, backend: str, hinted: tuple[Recipe, ...], tuning_off: bool
-) -> tuple[Recipe, ...]:
-    if tuning_off and not hints.modes.max_autotune:
-        return (Recipe((block,)),)
-    extras: tuple[Recipe, ...] = ()
-    if backend == "hip":
-        extras = HIP_1D + HIP_1D_ATOMIC if hints.atomic_add else HIP_1D
-    elif backend == "xpu":
-        extras = XPU_1D
-    return (Recipe((block,)), Recipe((block // 2,), per_warp=64), *hinted, *extras)
-
-
-def _recipes_2d(
-    hints: KernelHints, block: int, backend: str, hinted: tuple[Recipe, ...], tuning_off: bool
-) -> tuple[Recipe, ...]:
-    square = hints.tile is TileHint.SQUARE and backend == "cuda"
-    if (tuning_off or square) and not hints.modes.max_autotune:
-        return TILES_2D[:1]
-    extras = {"hip": HIP_2D, "xpu": XPU_2D}.get(backend, ())
-    return (*TILES_2D, *_lines(2, block), *hinted, *extras)
-
-
-def _one_3d(hints: KernelHints, backend: str, preset: Preset) -> bool:
-    if preset.tune_3d:
-        return _tuning_off(hints, preset)
-    return not hints.modes.max_autotune and backend != "xpu"
-
-
-def _tuning_off(hints: KernelHints, preset: Preset) -> bool:
-    return not hints.modes.autotune_pointwise or (preset.deterministic_pointwise and hints.modes.deterministic)
-
-
-def _lines(rank: int, block: int, **kwargs: int) -> tuple[Recipe, ...]:
+def _lines(rank: int, block: int) -> tuple[Recipe, ...]:
     """A tile of ``block`` elements along each axis in turn."""
     return tuple(Recipe(tuple(block if i == axis else 1 for i in range(rank))) for axis in range(rank))
 
 
 def _hinted(hints: KernelHints, rank: int, block: int, warp_size: int) -> tuple[Recipe, ...]:
     """For ONE_ELEMENT_PER_THREAD: quarter lines with as many warps as they have warpfuls of elements."""
-    return tuple(
-        line._replace(per_warp=warp_size, least_per_thread=False)
-        for hint in hints.autotune
-        if hint is AutotuneHint.ONE_ELEMENT_PER_THREAD
-        for line in _lines(rank, block // 4)
-    )
+    wishes = hints.autotune.count(AutotuneHint.ONE_ELEMENT_PER_THREAD)
+    return tuple(x._replace(per_warp=warp_size, least_per_thread=False) for x in _lines(rank, block // 4)) * wishes

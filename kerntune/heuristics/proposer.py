@@ -23,7 +23,14 @@ from kerntune.heuristics.call_hints import (
     sizes_from_arguments,
     tile_hint,
 )
-from kerntune.heuristics.hints import AXES, BLOCK_NAMES, REDUCTION_AXES, HeuristicType, KernelHints, ReductionHint
+from kerntune.heuristics.hints import (
+    BLOCK_NAMES,
+    REDUCTION_AXES,
+    HeuristicType,
+    KernelHints,
+    ReductionHint,
+    require_known_axes,
+)
 from kerntune.heuristics.presets import INDUCTOR_2_13, Preset
 from kerntune.heuristics.sizing import named_blocks, rebuilt
 
@@ -100,6 +107,10 @@ class Proposer:
         self._named(self.family(plain, TYPICAL_DEVICES["cuda:90"], self.preset), plain.sizes)
 
     @property
+    def _where(self) -> str:
+        return f"kernel {self.kernel}: "
+
+    @property
     def chosen(self) -> tuple[str, ...]:
         """The constexprs that candidates set: a call gives none of them."""
         return (*self.blocks.values(), *((self.group,) if self.group else ()))
@@ -170,11 +181,11 @@ class Proposer:
             if tensor is None:
                 continue
             if not callable(getattr(tensor, "stride", None)):
-                raise HintError(f"kernel {self.kernel}: reduced names argument {name}={tensor!r}, which is no tensor")
+                raise HintError(f"{self._where}reduced names argument {name}={tensor!r}, which is no tensor")
             try:
                 found.append(read_of(tuple(tensor.shape), tuple(tensor.stride()), dims))
             except HintError as exc:
-                raise HintError(f"kernel {self.kernel}: argument {name}: {exc}") from exc
+                raise HintError(f"{self._where}argument {name}: {exc}") from exc
         return found
 
     def _inferred(self, arguments: Mapping[str, Any], given: Mapping[str, Any]) -> list[Read]:
@@ -189,7 +200,7 @@ class Proposer:
         try:
             whole = msgspec.convert({"kernel": self.kernel, **self.known, "sizes": self._with_x(sizes)}, KernelHints)
         except msgspec.ValidationError as exc:
-            raise HintError(f"kernel {self.kernel}: a hint is wrong: {exc}") from exc
+            raise HintError(f"{self._where}a hint is wrong: {exc}") from exc
         return {name: getattr(whole, name) for name in self.known}
 
     def _named(self, configs: tuple[Config, ...], sizes: Mapping[str, int]) -> tuple[Config, ...]:
@@ -208,7 +219,7 @@ class Proposer:
         unknown = sorted({name for config in found for name in config.kwargs} - set(self.parameters))
         if unknown:
             raise ConfigError(
-                f"kernel {self.kernel}: its configs set {', '.join(unknown)}, which it has no parameter for; give it "
+                f"{self._where}its configs set {', '.join(unknown)}, which it has no parameter for; give it "
                 f"such a constexpr"
             )
         return found
@@ -221,31 +232,30 @@ class Proposer:
         return {"no_x_block": True} if self.reduces and "x" not in self.blocks else {}
 
     def _check_arguments(self) -> None:
+        require_known_axes(self.sizes, self._where)
         for axis, names in self.sizes.items():
-            if axis not in AXES:
-                raise HintError(f"kernel {self.kernel}: unknown axis {axis!r}: the axes are {', '.join(AXES)}")
             for name in names:
                 self._check_argument(name, f"axis {axis}")
         for name in self.reduced:
             self._check_argument(name, "reduced")
         if not self.sizes:
-            raise HintError(f"kernel {self.kernel}: no sizes: name the argument that holds the size of x")
+            raise HintError(f"{self._where}no sizes: name the argument that holds the size of x")
 
     def _check_argument(self, name: str, what: str) -> None:
         if name not in self.parameters:
             known = ", ".join(self.parameters)
-            raise HintError(f"kernel {self.kernel}: {what} is to be argument {name!r}, but the kernel has {known}")
+            raise HintError(f"{self._where}{what} is to be argument {name!r}, but the kernel has {known}")
 
     def _check_blocks(self) -> None:
         for axis, name in self.blocks.items():
             if axis not in self._with_x(dict.fromkeys(self.sizes, 1)):
                 raise ConfigError(
-                    f"kernel {self.kernel}: block {name} is of axis {axis!r}, but sizes= has {', '.join(self.sizes)}"
+                    f"{self._where}block {name} is of axis {axis!r}, but sizes= has {', '.join(self.sizes)}"
                 )
         for name in self.chosen:
             if name not in self.constexprs:
                 known = ", ".join(p for p in self.parameters if p in self.constexprs) or "none"
-                raise ConfigError(f"kernel {self.kernel}: block {name} is no constexpr of it; it has {known}")
+                raise ConfigError(f"{self._where}block {name} is no constexpr of it; it has {known}")
 
 
 def _outputs_and_r(sizes: Mapping[str, int]) -> tuple[int, int]:

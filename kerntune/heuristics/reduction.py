@@ -152,22 +152,14 @@ def reduction_candidates(hints: KernelHints, limits: Bounds, *, dynamic: int = 0
     require_axes(hints, "a reduction", *(SIMPLE_AXES if limits.preset.grow_reductions else REDUCTION_AXES_SETS))
     head = persistent_step(hints, limits) if hints.add_persistent_rblock else ()
     if hints.reduction is not ReductionHint.DEFAULT and "y" not in hints.sizes and not hints.modes.max_autotune:
-        return (*head, *_by_hint(hints, limits, dynamic))
-    if _fixed_only(hints, limits.preset):
+        if hints.reduction is ReductionHint.INNER:
+            return (*head, *_inner(hints, limits))
+        outer = hints.reduction is ReductionHint.OUTER
+        return (*head, _outer(hints, limits, dynamic) if outer else _tiny(hints, limits))
+    off = not hints.modes.autotune_pointwise or hints.modes.deterministic
+    if limits.preset.deterministic_pointwise and off:  # torch 2.6: one middling tile
         return (config_for(hints, 32, 128, limits),)
     return _all_candidates(hints, limits, head, dynamic)
-
-
-def _fixed_only(hints: KernelHints, preset: Preset) -> bool:
-    """torch 2.6: one middling tile where pointwise tuning is off."""
-    off = not hints.modes.autotune_pointwise or hints.modes.deterministic
-    return preset.deterministic_pointwise and off
-
-
-def _by_hint(hints: KernelHints, limits: Bounds, dynamic: int) -> tuple[Config, ...]:
-    if hints.reduction is ReductionHint.INNER:
-        return _inner(hints, limits)
-    return (_outer(hints, limits, dynamic) if hints.reduction is ReductionHint.OUTER else _tiny(hints, limits),)
 
 
 def _inner(hints: KernelHints, limits: Bounds) -> tuple[Config, ...]:
@@ -363,7 +355,8 @@ def scale_reductions(
     found = dict.fromkeys(configs)
     if not may_scale(hints, device, family):
         return tuple(found)
-    keep = frozenset(persistent_step(without_x(hints), bounds(hints, device, preset)) if _has_whole_row(hints) else ())
+    whole_row = hints.add_persistent_rblock and not hints.native_matmul
+    keep = frozenset(persistent_step(without_x(hints), bounds(hints, device, preset)) if whole_row else ())
     queue = list(found)
     for config in queue:
         smaller = None if config in keep else scaled_down(config, registers_of(config), hints, device)
@@ -372,10 +365,6 @@ def scale_reductions(
             if preset.chained_scaling:
                 queue.append(smaller)
     return tuple(found)
-
-
-def _has_whole_row(hints: KernelHints) -> bool:
-    return hints.add_persistent_rblock and not hints.native_matmul
 
 
 def spill_threshold(hints: KernelHints, device: DeviceSpec, family: HeuristicType) -> int | None:

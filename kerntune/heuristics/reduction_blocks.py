@@ -112,10 +112,8 @@ def _inner_xpu(hints: KernelHints, limits: Bounds) -> Config:
 
 def all_rows(hints: KernelHints, limits: Bounds) -> tuple[Config, ...]:
     """Blocks of one row and of several, as far as they fit."""
-    r, extras = hints.reduction_numel, limits.hip and limits.preset.backend_extras
-    blocks = X_BLOCKS_HIP if extras else X_BLOCKS
-    fitting = [x for x in blocks if x == 1 or (r * x <= MAX_TILE and x <= hints.sizes["x"])]
-    return tuple(_row(hints, x, limits) for x in fitting)
+    r, blocks = hints.reduction_numel, X_BLOCKS_HIP if limits.hip and limits.preset.backend_extras else X_BLOCKS
+    return tuple(_row(hints, x, limits) for x in blocks if x == 1 or (r * x <= MAX_TILE and x <= hints.sizes["x"]))
 
 
 def _row(hints: KernelHints, x: int, limits: Bounds) -> Config:
@@ -256,17 +254,12 @@ def one_config(configs: Iterable[Config], hints: KernelHints) -> tuple[Config, .
         raise HintError(f"{hints.where}no config fits these sizes: {hints.sizes}")
     if not hints.modes.one_reduction or len(found) == 1:
         return found
-    found = _unless_empty(found, lambda c: not _short_r(c))
+    found = tuple(c for c in found if block_of(c, "r0", TOO_SMALL_R_BLOCK + 1) > TOO_SMALL_R_BLOCK) or found
     if not hints.contiguous_reduction_access:
-        found = _unless_empty(found, lambda c: c.kwargs["XBLOCK"] != 1)
-    for value in (_r0, _warps, _x):
-        if len(found) > 1:
-            found = _second_largest(found, value)
+        found = tuple(c for c in found if c.kwargs["XBLOCK"] != 1) or found
+    for value in (lambda c: block_of(c, "r0", -1), lambda c: c.num_warps, lambda c: block_of(c, "x", -1)):
+        found = _second_largest(found, value)
     return found[:1]
-
-
-def _unless_empty(configs: tuple[Config, ...], keep: Callable[[Config], bool]) -> tuple[Config, ...]:
-    return tuple(c for c in configs if keep(c)) or configs
 
 
 def _second_largest(configs: Sequence[Config], value: Callable[[Config], int]) -> tuple[Config, ...]:
@@ -275,19 +268,3 @@ def _second_largest(configs: Sequence[Config], value: Callable[[Config], int]) -
     if len(values) == 1:
         return tuple(configs)
     return tuple(c for c in configs if value(c) == values[-2])
-
-
-def _short_r(config: Config) -> bool:
-    return "R0_BLOCK" in config.kwargs and _r0(config) <= TOO_SMALL_R_BLOCK
-
-
-def _r0(config: Config) -> int:
-    return block_of(config, "r0", -1)
-
-
-def _x(config: Config) -> int:
-    return block_of(config, "x", -1)
-
-
-def _warps(config: Config) -> int:
-    return config.num_warps

@@ -10,17 +10,20 @@ from collections.abc import Iterable, Mapping, Sequence
 from math import prod
 from typing import NamedTuple
 
+import msgspec
+
 from kerntune.base.config import Config, Scalar
 from kerntune.base.device import MAX_GRID_X, MAX_GRID_YZ, DeviceSpec
 from kerntune.errors import HintError
 from kerntune.heuristics.hints import (
-    AXES,
     BLOCK_NAMES,
     MAX_BLOCK,
     MAX_BLOCK_X_HIP,
     REDUCTION_AXES,
     KernelHints,
     ReductionHint,
+    named_kernel,
+    require_known_axes,
 )
 from kerntune.heuristics.presets import Preset, measured_on
 
@@ -73,17 +76,13 @@ def bounds(hints: KernelHints, device: DeviceSpec, preset: Preset) -> Bounds:
         backend=device.target.backend,
         arch=int(device.target.arch) if device.target.backend == "cuda" else 0,
         major=device_major(device) or 0,
-        warp_size=_lanes(device, preset, hip),
+        warp_size=(64 if hip else 32) if preset.hip_is_wave64 else device.warp_size,
         wave64=hip if preset.hip_is_wave64 else device.warp_size == 64,
         grid_by_threads=hip or preset.grid_by_threads,
         max_block=_MAX_BLOCK_HIP if hip and preset.hip_wide_x else MAX_BLOCK,
         preset=preset,
         by_size=preset.by_size and measured_on(device, preset),
     )
-
-
-def _lanes(device: DeviceSpec, preset: Preset, hip: bool) -> int:
-    return (64 if hip else 32) if preset.hip_is_wave64 else device.warp_size
 
 
 def device_major(device: DeviceSpec) -> int | None:
@@ -223,14 +222,7 @@ def as_config(
 
 def rebuilt(config: Config, kwargs: dict[str, Scalar], warps: int | None = None) -> Config:
     """A copy with other constexprs (and warps): :meth:`Config.replace` without its checks of names."""
-    return Config(
-        kwargs=kwargs,
-        num_warps=config.num_warps if warps is None else warps,
-        num_stages=config.num_stages,
-        num_ctas=config.num_ctas,
-        maxnreg=config.maxnreg,
-        options=config.options,
-    )
+    return msgspec.structs.replace(config, kwargs=kwargs, num_warps=config.num_warps if warps is None else warps)
 
 
 def in_order(configs: Iterable[Config]) -> tuple[Config, ...]:
@@ -336,8 +328,6 @@ def raise_to_floors(configs: Iterable[Config], hints: KernelHints, bounds: Bound
     When one block is doubled the other is halved, R0 first, but not below its own minimum. Raises :class:`HintError`
     for kernels with other blocks, and for a minimum that is no legal block.
     """
-    if hints.min_x_block is None and hints.min_r_block is None:
-        return tuple(configs)
     floors = {"x": hints.min_x_block or 1, "r0": hints.min_r_block or 1}
     return tuple(_raised(config, floors, hints, bounds) for config in configs)
 
@@ -347,16 +337,12 @@ def _raised(config: Config, floors: dict[str, int], hints: KernelHints, bounds: 
         raise HintError(f"{hints.where}block minimums serve kernels with X and R0 blocks only, not {config}")
     axes = [axis for axis in ("r0", "x") if BLOCK_NAMES[axis] in config.kwargs]
     blocks = {axis: max(block_of(config, axis), floors[axis]) for axis in axes}
-    budget = _tile({axis: block_of(config, axis) for axis in axes})
+    budget = prod(block_of(config, axis) for axis in axes)
     for axis in axes:
-        while _tile(blocks) > budget and blocks[axis] > floors[axis]:
+        while prod(blocks.values()) > budget and blocks[axis] > floors[axis]:
             blocks[axis] //= 2
     check_blocks(blocks, hints.sizes, bounds)
     return config.replace(**{BLOCK_NAMES[axis]: block for axis, block in blocks.items()})
-
-
-def _tile(blocks: dict[str, int]) -> int:
-    return blocks.get("x", 1) * blocks.get("r0", 1)
 
 
 def named_blocks(configs: Iterable[Config], names: Mapping[str, str], *, kernel: str = "") -> tuple[Config, ...]:
@@ -366,10 +352,8 @@ def named_blocks(configs: Iterable[Config], names: Mapping[str, str], *, kernel:
     shows a config where it isn't, because the kernel would skip elements; and for an unknown axis, a config that has
     no block of a named axis, and two axes with one name.
     """
-    where = f"kernel {kernel}: " if kernel else ""
-    for axis in names:
-        if axis not in AXES:
-            raise HintError(f"{where}unknown axis {axis!r}: the axes are {', '.join(AXES)}")
+    where = named_kernel(kernel)
+    require_known_axes(names, where)
     if len(set(names.values())) != len(names):
         raise HintError(f"{where}two axes with one block parameter: {dict(names)}")
     wanted = {BLOCK_NAMES[axis]: name for axis, name in names.items()}

@@ -44,120 +44,62 @@ class Access(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return cls(every, every, every, True, why, pointer_count, follows or bool(more), more)
 
 
-WRITERS = frozenset(
-    {
-        "tt.store",
-        "tt.atomic_store",
-        "tt.atomic_rmw",
-        "tt.atomic_cas",
-        "tt.descriptor_store",
-        "tt.descriptor_scatter",
-        "tt.descriptor_reduce",
-        "ttng.async_tma_copy_local_to_global",
-        "ttng.async_tma_reduce",
-        "ttng.async_tma_scatter",
-        "ttng.tensormap_create",
-        "amdg.async_copy_local_to_global",
-        "amdg.async_tdm_copy_local_to_global",
-        "amdg.async_tdm_scatter",
-        "amdg.buffer_atomic_cas",
-        "amdg.buffer_atomic_rmw",
-        "amdg.buffer_store",
-        "amdg.masked_store",
-    }
+def _named(**dialects: str) -> frozenset[str]:
+    """Operations by dialect, words with a space between."""
+    return frozenset(f"{dialect}.{name}" for dialect, names in dialects.items() for name in names.split())
+
+
+WRITERS = _named(
+    tt="store atomic_store atomic_rmw atomic_cas descriptor_store descriptor_scatter descriptor_reduce",
+    ttng="async_tma_copy_local_to_global async_tma_reduce async_tma_scatter tensormap_create",
+    amdg="async_copy_local_to_global async_tdm_copy_local_to_global async_tdm_scatter "
+    "buffer_atomic_cas buffer_atomic_rmw buffer_store masked_store",
 )
-READERS = frozenset(
-    {
-        "tt.load",
-        "tt.atomic_load",
-        "tt.atomic_poll",
-        "tt.atomic_rmw",
-        "tt.atomic_cas",
-        "tt.descriptor_load",
-        "tt.descriptor_gather",
-        "tt.descriptor_reduce",
-        "ttg.async_copy_global_to_local",
-        "ttng.async_tma_copy_global_to_local",
-        "ttng.async_tma_gather",
-        "ttng.async_tma_reduce",
-        "amdg.async_tdm_copy_global_to_local",
-        "amdg.async_tdm_fused_copy_global_to_local",
-        "amdg.async_tdm_gather",
-        "amdg.buffer_atomic_cas",
-        "amdg.buffer_atomic_rmw",
-        "amdg.buffer_load",
-        "amdg.buffer_load_to_local",
-        "amdg.bypass_lds_load",
-        "amdg.masked_load",
-        "amdg.tdm_prefetch",
-    }
+READERS = _named(
+    tt="load atomic_load atomic_poll atomic_rmw atomic_cas descriptor_load descriptor_gather descriptor_reduce",
+    ttg="async_copy_global_to_local",
+    ttng="async_tma_copy_global_to_local async_tma_gather async_tma_reduce",
+    amdg="async_tdm_copy_global_to_local async_tdm_fused_copy_global_to_local async_tdm_gather "
+    "buffer_atomic_cas buffer_atomic_rmw buffer_load buffer_load_to_local bypass_lds_load "
+    "masked_load tdm_prefetch",
 )
 PURE_READERS = READERS - WRITERS
-ATOMICS = frozenset(
-    {
-        "tt.atomic_rmw",
-        "tt.atomic_cas",
-        "tt.descriptor_reduce",
-        "ttng.async_tma_reduce",
-        "amdg.buffer_atomic_cas",
-        "amdg.buffer_atomic_rmw",
-    }
+ATOMICS = _named(
+    tt="atomic_rmw atomic_cas descriptor_reduce",
+    ttng="async_tma_reduce",
+    amdg="buffer_atomic_cas buffer_atomic_rmw",
 )
 
 ADDRESS_FIRST = ("tt.", "ttng.tensormap_create")
 """Operations on memory whose address is operand 0: other addresses are data that they store (the memory that a tensor
 map describes, for one). Of all others, each operand that is an address counts: their order differs, also by version."""
 
-ADDRESS_ONLY = frozenset(
-    {
-        "tt.addptr",
-        "tt.advance",
-        "tt.assert",
-        "tt.bitcast",
-        "tt.broadcast",
-        "tt.cat",
-        "tt.expand_dims",
-        "tt.join",
-        "tt.make_tensor_descriptor",
-        "tt.make_tensor_ptr",
-        "tt.print",
-        "tt.reshape",
-        "tt.return",
-        "tt.splat",
-        "tt.split",
-        "tt.trans",
-        "tt.unsplat",
-        "arith.select",
-        "gluon.set_auto_layout",
-        "ttg.convert_layout",
-        "ttg.warp_yield",
-        "ttng.tensormap_fenceproxy_acquire",
-        "amdg.concat",
-        "amdg.extract_slice",
-        "amdg.update_tensor_descriptor",
-    }
+ADDRESS_ONLY = _named(
+    tt="addptr advance assert bitcast broadcast cat expand_dims join make_tensor_descriptor "
+    "make_tensor_ptr print reshape return splat split trans unsplat",
+    arith="select",
+    gluon="set_auto_layout",
+    ttg="convert_layout warp_yield",
+    ttng="tensormap_fenceproxy_acquire",
+    amdg="concat extract_slice update_tensor_descriptor",
 )
 """Operations that compute with addresses and touch no memory. Any other operation on an address makes an access
 unknown."""
 
-ON_CHIP = frozenset(
-    f"{dialect}.{name}"
-    for dialect, names in {
-        "tt": "gather histogram map_elementwise map_elementwise.return mulhiui reduce reduce.return scan scan.return",
-        "ttg": "async_commit_group async_wait barrier fp4_to_fp local_alloc local_atomic_scatter_rmw local_barrier "
-        "local_dealloc local_gather local_load local_scatter local_store mask mask.return memdesc_index "
-        "memdesc_reinterpret memdesc_reshape memdesc_subslice memdesc_trans predicate_stage warp_id warp_return",
-        "ttng": "arrive_barrier async_copy_mbarrier_arrive async_shared_store async_tma_store_wait barrier_expect "
-        "clc_get_program_id clc_is_canceled clc_load_result clc_try_cancel clc_try_cancel_sync cluster_arrive "
-        "cluster_barrier cluster_wait fence_async_shared fence_mbarrier_init_release_cluster init_barrier "
-        "inval_barrier packed_arith tc_gen5_commit tc_gen5_mma tc_gen5_mma_scaled tmem_alloc tmem_copy tmem_load "
-        "tmem_store tmem_subslice tmem_wait wait_barrier warp_group_dot warp_group_dot_wait",
-        "amdg": "arrive_barrier async_copy_mbarrier_arrive async_tdm_intrinsic_wait async_tdm_wait async_wait "
-        "cluster_barrier_arrive cluster_barrier_wait cond_barrier in_thread_transpose init_barrier "
-        "local_load_packed_transposed local_load_packed_tranposed memory_counter_wait wait_barrier",
-        "llvm": "intr.assume",
-    }.items()
-    for name in names.split()
+ON_CHIP = _named(
+    tt="gather histogram map_elementwise map_elementwise.return mulhiui reduce reduce.return scan scan.return",
+    ttg="async_commit_group async_wait barrier fp4_to_fp local_alloc local_atomic_scatter_rmw local_barrier "
+    "local_dealloc local_gather local_load local_scatter local_store mask mask.return memdesc_index "
+    "memdesc_reinterpret memdesc_reshape memdesc_subslice memdesc_trans predicate_stage warp_id warp_return",
+    ttng="arrive_barrier async_copy_mbarrier_arrive async_shared_store async_tma_store_wait barrier_expect "
+    "clc_get_program_id clc_is_canceled clc_load_result clc_try_cancel clc_try_cancel_sync cluster_arrive "
+    "cluster_barrier cluster_wait fence_async_shared fence_mbarrier_init_release_cluster init_barrier "
+    "inval_barrier packed_arith tc_gen5_commit tc_gen5_mma tc_gen5_mma_scaled tmem_alloc tmem_copy tmem_load "
+    "tmem_store tmem_subslice tmem_wait wait_barrier warp_group_dot warp_group_dot_wait",
+    amdg="arrive_barrier async_copy_mbarrier_arrive async_tdm_intrinsic_wait async_tdm_wait async_wait "
+    "cluster_barrier_arrive cluster_barrier_wait cond_barrier in_thread_transpose init_barrier "
+    "local_load_packed_transposed local_load_packed_tranposed memory_counter_wait wait_barrier",
+    llvm="intr.assume",
 )
 """Operations on registers, shared and tensor memory that may take 64-bit words (a barrier is one). Any other operation
 outside of :data:`PURE_DIALECTS` that takes a word may reach memory through it."""

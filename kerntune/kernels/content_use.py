@@ -28,10 +28,7 @@ def content_use(ttir: str) -> tuple[str, ...]:
     Values are followed through every operation, loops' carried values one by one. A function that isn't inlined is
     looked at by itself, and its results depend on all that it is given.
     """
-    found: list[str] = []
-    for body in _functions(ttir):
-        flow = _Flow(body)
-        found += flow.used()
+    found = {word for body in _functions(ttir) for word in _Flow(body).used()}
     return tuple(word for word in (ADDRESSES, LENGTH) if word in found)
 
 
@@ -103,25 +100,23 @@ class _Flow:
             and operation not in ("scf.if", "scf.for")
             and (operation in LOADS or self.loaded.intersection(operands))
         ):
-            names = [match[1]] if not match[2] else [f"{match[1]}#{i}" for i in range(int(match[2]))]
-            self.loaded.update(names)
+            self.loaded.update([f"{match[1]}#{i}" for i in range(int(match[2]))] if match[2] else [match[1]])
 
     def _decided(self, line: str) -> list[str]:
         body = _body(line)
         operation, operands = _operation(body), VALUE.findall(body)
+        word, deciding = ADDRESSES, list[str]()
         if operation == "tt.addptr" or operation.startswith(BY_COORDINATES):
-            return [ADDRESSES] if self.loaded.intersection(operands[1:]) else []
-        if operation in ("tt.load", "tt.store"):  # pointer, value of a store, mask, value instead
-            mask = operands[2:3] if operation == "tt.store" else operands[1:2]
-            return [ADDRESSES] if self.loaded.intersection(mask) else []
-        if operation.startswith("amdg.buffer_"):  # pointer, offsets, mask; a store's and an atomic's value comes first
-            offsets = operands[1:] if operation in ("amdg.buffer_load", "amdg.buffer_load_to_local") else operands[2:]
-            return [ADDRESSES] if self.loaded.intersection(offsets) else []
-        if operation == "scf.for":
-            return [LENGTH] if self.loaded.intersection(VALUE.findall(body.partition("iter_args")[0])) else []
-        if operation in ("scf.if", "scf.condition", "cf.cond_br"):
-            return [LENGTH] if self.loaded.intersection(operands[:1]) else []
-        return []
+            deciding = operands[1:]
+        elif operation in ("tt.load", "tt.store"):  # pointer, value of a store, mask, value instead
+            deciding = operands[2:3] if operation == "tt.store" else operands[1:2]
+        elif operation.startswith("amdg.buffer_"):  # pointer, perhaps a value, offsets, mask
+            deciding = operands[1:] if operation in ("amdg.buffer_load", "amdg.buffer_load_to_local") else operands[2:]
+        elif operation == "scf.for":
+            word, deciding = LENGTH, VALUE.findall(body.partition("iter_args")[0])
+        elif operation in ("scf.if", "scf.condition", "cf.cond_br"):
+            word, deciding = LENGTH, operands[:1]
+        return [word] if self.loaded.intersection(deciding) else []
 
 
 def _operation(body: str) -> str:

@@ -16,9 +16,11 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, NamedTuple
 
+import msgspec
+
 from kerntune.errors import CaptureError, CompileError
 from kerntune.kernels.compat import is_gluon, parsed
-from kerntune.kernels.used_globals import Syntax, described, named, syntax_of, unshadowed
+from kerntune.kernels.used_globals import Syntax, described, is_constant, is_jit, named, scope_of, syntax_of, unshadowed
 
 _NUMBER = re.compile(r"_\d+$")
 
@@ -29,17 +31,43 @@ CANONICAL = "triton_"
 """The name that stands for a generated kernel's own in its source: what Inductor itself uses where it gives none."""
 
 
+class GeneratedFrom(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    """What torch's compiler made a kernel from: a part of a graph.
+
+    ``calls`` are the calls in the user's function (``softmax``), ``operators`` what the graph has after decomposition
+    (``aten.exp``); both sorted, each as often as it occurs. ``graph`` is a hash of these operators in their order with
+    their arguments, empty where the generated module doesn't say.
+    """
+
+    torch: str
+    calls: tuple[str, ...] = ()
+    operators: tuple[str, ...] = ()
+    graph: str = ""
+
+    def remade(self, after: GeneratedFrom) -> bool:
+        """Whether another torch alone can have made ``after`` otherwise: of the same part of a graph, or of the same
+        calls, which it decomposes into other operators."""
+        if self.torch == after.torch:
+            return False
+        if self.graph and self.graph == after.graph:
+            return True
+        return bool(self.calls) and self.calls == after.calls and self.operators != after.operators
+
+
 @dataclass(frozen=True)
 class GeneratedKernel:
     """What is known of a generated kernel beside its code.
 
     ``name`` is its name without the number that it has in its graph (``triton_poi_fused_add_gelu``), ``word`` the name
-    in its source, ``origins`` the ATen operators that it was generated for, sorted, each as often as it occurs.
+    in its source, ``origins`` the ATen operators that it was generated for, sorted, each as often as it occurs, and
+    ``lines`` the users' lines that these come from (``model.py:12``).
     """
 
     name: str
     word: str
     origins: tuple[str, ...] = ()
+    made_from: GeneratedFrom | None = None
+    lines: tuple[str, ...] = ()
 
 
 def name_without_number(name: str) -> str:
@@ -62,6 +90,12 @@ def origins_of(jit: Any) -> tuple[str, ...]:
     """The ATen operators that a kernel was generated for; none for a kernel that a person wrote."""
     kernel = generated(jit)
     return kernel.origins if kernel is not None else ()
+
+
+def lines_of(jit: Any) -> tuple[str, ...]:
+    """The users' lines that a kernel was generated for; none for a kernel that a person wrote."""
+    kernel = generated(jit)
+    return kernel.lines if kernel is not None else ()
 
 
 def without_name(source: str, kernel: GeneratedKernel) -> str:
@@ -169,11 +203,10 @@ def _definitions(jit: Any, seen: set[int]) -> Iterator[str]:
         return
     seen.add(id(jit))
     style = _STYLES[is_gluon(jit)]
-    scope = {**jit.fn.__globals__, **inspect.getclosurevars(jit.fn).nonlocals}
-    for name, value in sorted(named(_syntax(jit.src), scope).items()):
-        if hasattr(value, "src") and hasattr(value, "params"):
+    for name, value in sorted(named(_syntax(jit.src), scope_of(jit.fn)).items()):
+        if is_jit(value):
             yield from _definitions(value, seen)
-        elif type(value).__name__ == "constexpr" or isinstance(value, (bool, int, float, str)):
+        elif is_constant(value):
             inner = getattr(value, "value", value)
             shown = f"{style.constexpr}({inner!r})" if inner is not value else repr(value)
             yield f"{name} = {shown}"
@@ -242,27 +275,19 @@ def _parts(jit: Any, seen: set[int]) -> Iterator[SourcePart]:
     kernel = generated(jit)
     syntax = _syntax(jit.src if kernel is None else without_name(jit.src, kernel))
     yield SourcePart(syntax.dump)
-    yield SourcePart(
-        repr((jit.noinline, [(p.do_not_specialize, p.do_not_specialize_on_alignment) for p in jit.params]))
-    )
-    scope = {**jit.fn.__globals__, **inspect.getclosurevars(jit.fn).nonlocals}
+    flags = [(p.do_not_specialize, p.do_not_specialize_on_alignment) for p in jit.params]
+    yield SourcePart(repr((jit.noinline, flags)))
+    scope = scope_of(jit.fn)
     for name, value in sorted(named(syntax, scope).items()):
-        if hasattr(value, "src") and hasattr(value, "params"):
+        if is_jit(value):
             yield SourcePart(name)
             yield from _parts(value, seen)
-        elif type(value).__name__ == "constexpr" or isinstance(value, (bool, int, float, str)):
+        elif is_constant(value):
             yield SourcePart(f"{name}={value!r}")
     for name, value in sorted(unshadowed(syntax, scope).items()):
-        yield from _hidden(name, value, seen)
-
-
-def _hidden(name: str, value: Any, seen: set[int]) -> Iterator[SourcePart]:
-    """The parts of a value that Triton's key lacks; kernels that are methods of an aggregate are found here."""
-    for found in described(name, value, seen):
-        if isinstance(found, str):
-            yield SourcePart(found, hidden=True)
-        else:
-            yield from (SourcePart(p.text, hidden=True) for p in _parts(found, seen))
+        for found in described(name, value, seen):  # also kernels that are methods of an aggregate
+            texts = [found] if isinstance(found, str) else (part.text for part in _parts(found, seen))
+            yield from (SourcePart(text, hidden=True) for text in texts)
 
 
 @lru_cache(maxsize=256)
@@ -272,11 +297,8 @@ def _syntax(source: str) -> Syntax:
     function = tree.body[0]
     if isinstance(function, ast.FunctionDef):
         function.decorator_list = []
-        if (
-            function.body
-            and isinstance(function.body[0], ast.Expr)
-            and isinstance(function.body[0].value, ast.Constant)
-        ):
+        first = function.body[0]
+        if isinstance(first, ast.Expr) and isinstance(first.value, ast.Constant):
             function.body = function.body[1:] or [ast.Pass()]
     return syntax_of(tree)
 
@@ -293,7 +315,7 @@ def text_of(value: Any) -> str:
         sizes = (tuple(map(int, getattr(value, name))) for name in ("shape", "strides", "block_shape"))
         own = [f"{name}={item!r}" for name, item in layout_of(value).items()]
         return f"descriptor({', '.join([text_of(value.base), *map(repr, sizes), *own])})"
-    if hasattr(value, "src") and hasattr(value, "params"):
+    if is_jit(value):
         return f"function({source_hash(value)[:16]})"
     if type(value).__module__.partition(".")[0] in ("torch", "triton") and type(value).__name__ in DTYPES:
         return str(value)

@@ -45,17 +45,9 @@ class Specialized:
 
     def key(self) -> str:
         """Equal for launches that compile to the same binary in this process."""
-        text = repr(
-            (
-                id(self.jit),
-                str(self.target),
-                list(self.signature.items()),
-                sorted(map(repr, self.constexprs.items())),
-                sorted(map(repr, self.attrs.items())),
-                sorted(map(repr, vars(self.options).items())),
-                sorted(self.settings.items()),
-            )
-        )
+        tables = (self.constexprs, self.attrs, vars(self.options), self.settings)
+        sorted_ = [sorted(map(repr, table.items())) for table in tables]
+        text = repr((id(self.jit), str(self.target), list(self.signature.items()), sorted_))
         return hashlib.sha256(text.encode()).hexdigest()
 
     def without_arguments(self) -> Specialized:
@@ -64,11 +56,8 @@ class Specialized:
 
     def constexpr_texts(self) -> dict[str, str]:
         """Constants by parameter name, as texts for display; those that specialization made of arguments included."""
-        names = list(self.signature)
-        return {
-            names[path[0]] + "".join(f"[{i}]" for i in path[1:]): _text(value)
-            for path, value in self.constexprs.items()
-        }
+        names, found = list(self.signature), self.constexprs.items()
+        return {names[first] + "".join(f"[{i}]" for i in rest): _text(value) for (first, *rest), value in found}
 
     def compiled_for(self) -> dict[str, str]:
         """How the compiler specialized each argument, and the options that configs set, as texts for display.
@@ -230,16 +219,11 @@ def _tensor_map(shape: list[int], strides: list[int], nan: bool, tf32: bool, met
     if meta["fp4_padded"]:
         shape = [*shape[:-1], shape[-1] * 2]
     return TensorMap(
-        swizzle=meta["swizzle"],
-        elem_size=meta["elem_size"],
+        swizzle=meta["swizzle"], elem_size=meta["elem_size"],
         elem_type=TMA_DTYPE_DEVICE_TO_HOST.get(meta["elem_type"], meta["elem_type"]),
-        block=tuple(meta["block_size"]),
-        shape=tuple(shape),
-        strides=tuple(strides),
-        fp4_padded=bool(meta["fp4_padded"]),
-        nan_padding=nan,
-        tf32=tf32,
-    )
+        block=tuple(meta["block_size"]), shape=tuple(shape), strides=tuple(strides),
+        fp4_padded=bool(meta["fp4_padded"]), nan_padding=nan, tf32=tf32,
+    )  # fmt: skip
 
 
 def as_launch(compiled: Any, grid: Any) -> Callable[..., Any] | None:

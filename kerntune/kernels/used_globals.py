@@ -27,6 +27,21 @@ class Syntax(NamedTuple):
     """Parameters and variables."""
 
 
+def scope_of(function: Any) -> dict[str, Any]:
+    """The values around a Python function by name."""
+    return {**function.__globals__, **inspect.getclosurevars(function).nonlocals}
+
+
+def is_jit(value: Any) -> bool:
+    """Whether a value is a ``@triton.jit`` function."""
+    return hasattr(value, "src") and hasattr(value, "params")
+
+
+def is_constant(value: Any) -> bool:
+    """Whether a value is a constexpr, or a plain one that kernels take as such."""
+    return type(value).__name__ == "constexpr" or isinstance(value, (bool, int, float, str))
+
+
 def named(syntax: Syntax, scope: Mapping[str, Any]) -> dict[str, Any]:
     """The values that code names in its scope, through modules too (``library.helper``), without Triton's own."""
     found = {}
@@ -93,25 +108,24 @@ def described(name: str, value: Any, seen: set[int]) -> Iterator[Any]:
 
     if isinstance(value, tl.dtype):
         yield f"{name}={value!r}"
+    elif isinstance(value, ClassAttribute):
+        yield from _item(name, value.value, seen)
     elif isinstance(value, (tuple, tl.tuple)):
         for index, item in enumerate(value):
             yield from _item(f"{name}[{index}]", item, seen)
-    elif isinstance(value, ClassAttribute):
-        yield from _item(name, value.value, seen)
     elif getattr(value, "__triton_aggregate__", False):
         yield from _aggregate(name, value, seen)
-    elif _is_constexpr_function(value):
-        yield name
+    elif hasattr(value, "src") and not is_jit(value) and isinstance(getattr(value, "fn", None), FunctionType):
+        yield name  # a constexpr_function
         yield from _function(value.fn, seen)
     elif getattr(value, "__triton_builtin__", False) or _is_extra(value):
         yield from _alias(name, value)
 
 
-class ClassAttribute:
+class ClassAttribute(NamedTuple):
     """A value that is named through a class: ``Sizes.BLOCK``."""
 
-    def __init__(self, value: Any) -> None:
-        self.value = value
+    value: Any
 
 
 def _of_classes(syntax: Syntax, scope: Mapping[str, Any]) -> dict[str, ClassAttribute]:
@@ -146,10 +160,10 @@ def _package(value: Any) -> str:
 
 def _item(name: str, value: Any, seen: set[int]) -> Iterator[Any]:
     """A value inside of another: plain ones too, since only the outer one is part of every hash."""
-    if hasattr(value, "src") and hasattr(value, "params"):
+    if is_jit(value):
         yield name
         yield value
-    elif type(value).__name__ == "constexpr" or value is None or isinstance(value, (bool, int, float, str)):
+    elif value is None or is_constant(value):
         yield f"{name}={value!r}"
     else:
         yield from described(name, value, seen)
@@ -169,12 +183,6 @@ def _aggregate(name: str, value: Any, seen: set[int]) -> Iterator[Any]:
             yield from _item(f"{name}.{attribute}", member, seen)
 
 
-def _is_constexpr_function(value: Any) -> bool:
-    return (
-        hasattr(value, "src") and not hasattr(value, "params") and isinstance(getattr(value, "fn", None), FunctionType)
-    )
-
-
 def _function(function: Any, seen: set[int]) -> Iterator[Any]:
     """The code of a Python function that runs while a kernel is compiled, and of all that it names."""
     if id(function) in seen:
@@ -186,8 +194,7 @@ def _function(function: Any, seen: set[int]) -> Iterator[Any]:
         yield f"{function.__module__}.{function.__qualname__}"
         return
     yield syntax.dump
-    scope = {**function.__globals__, **inspect.getclosurevars(function).nonlocals}
-    for name, value in sorted(unshadowed(syntax, scope).items()):
+    for name, value in sorted(unshadowed(syntax, scope_of(function)).items()):
         if isinstance(value, FunctionType) and _package(value) not in FOREIGN:
             yield from _function(value, seen)
         else:

@@ -27,13 +27,14 @@ from kerntune.kernels.access import (
     WRITERS,
     Access,
 )
+from kerntune.kernels.compat import gpu_target, make_backend
 
 _POINTER_LIKE = re.compile(r"!tt\.ptr|tensordesc")
 _WORD = re.compile(r"(?:\b|x)i64\b")  # an integer that can hold an address
 _FLOAT = re.compile(r"(?:\b|x)(?:bf16|f16|f32|f64|f8E\w+)\b")  # alone, or after the shape: tensor<64xf32>
 
 
-KEPT = 64
+KEPT_ACCESSES = 64
 """Texts whose access is kept: configs that differ in warps or stages have the same TTIR, of some 10 KB."""
 
 
@@ -53,21 +54,16 @@ def access_of(ttir: str, target: Target | None = None) -> Access:
         return Access.everything(_count_pointers(ttir), why, beyond=why)
 
 
-@lru_cache(maxsize=KEPT)  # which keeps no failures: a process may be out of files for a moment
+@lru_cache(maxsize=KEPT_ACCESSES)  # which keeps no failures: a process may be out of files for a moment
 def _understood(ttir: str, target: Target | None) -> Access:
-    module, _context = _parse(ttir, target)
-    return _Walk(module).access()
-
-
-def _parse(ttir: str, target: Target | None) -> tuple[Any, Any]:
-    """The module and its context; the context must outlive the module."""
     from triton._C.libtriton import ir
 
-    context = ir.context()
+    context = ir.context()  # it must outlive the module
     ir.load_dialects(context)
     if target is not None:
-        _load_backend_dialects(context, target)
-    return parse_module(ttir, context), context
+        triton_target = gpu_target(target.backend, target.triton_arch, target.warp_size)
+        make_backend(triton_target).load_dialects(context)
+    return _Walk(parse_module(ttir, context)).access()
 
 
 def parse_module(text: str, context: Any) -> Any:
@@ -79,13 +75,6 @@ def parse_module(text: str, context: Any) -> Any:
         file.write(text.encode())
         file.flush()
         return ir.parse_mlir_module(f"/proc/self/fd/{file.fileno()}", context)
-
-
-def _load_backend_dialects(context: Any, target: Target) -> None:
-    from triton.backends.compiler import GPUTarget
-    from triton.compiler import make_backend
-
-    make_backend(GPUTarget(target.backend, target.triton_arch, target.warp_size)).load_dialects(context)
 
 
 def _count_pointers(ttir: str) -> int:
@@ -108,14 +97,9 @@ class _Op:
         self.operands = [walk.note(handle.get_operand(i)) for i in range(handle.get_num_operands())]
         self.results = [walk.note(handle.get_result(i)) for i in range(handle.get_num_results())]
         self.regions: list[int] = [handle.get_region(i).id() for i in range(handle.get_num_regions())]
-        self.region, self.block_args = self._where(walk)
-
-    def _where(self, walk: _Walk) -> tuple[int | None, list[int]]:
-        block = self.handle.get_block()
-        if block is None:  # the module itself
-            return None, []
-        args = [walk.note(block.get_argument(i)) for i in range(block.get_num_arguments())]
-        return block.get_parent().id(), args
+        block = handle.get_block()  # None of the module itself
+        self.region: int | None = block and block.get_parent().id()
+        self.block_args = [walk.note(block.get_argument(i)) for i in range(block.get_num_arguments())] if block else []
 
 
 class _Walk:
@@ -188,21 +172,15 @@ class _Walk:
     # -- where addresses go ------------------------------------------------------------------------------------------
 
     def _connect(self, op: _Op) -> None:
-        special = {
+        connect = {
             "scf.for": self._for,
             "scf.while": self._while,
             "scf.if": self._if,
             "tt.call": self._call,
             "ttg.warp_specialize": self._partitions,
-        }.get(op.name)
-        if special is not None:
-            special(op)
-        elif op.name == PARTITIONS:
-            pass  # connected by the one around it
-        elif op.name.startswith("cf."):
-            self._branch(op)
-        else:
-            self._plain(op)
+        }.get(op.name, self._branch if op.name.startswith("cf.") else self._plain)
+        if op.name != PARTITIONS:  # connected by the one around it
+            connect(op)
 
     def _for(self, op: _Op) -> None:
         carried = self._entry(op, 0)[1:]  # the first is the induction variable
@@ -325,8 +303,8 @@ class _Walk:
         made = [m for m in self._ops if m.name == TENSOR_MAP and places & self._leaves(m.operands[0])]
         self._flow_all(op.results, [m.operands[1] for m in made])
 
-    def _leaves(self, value: int) -> set[int]:
-        return self._within(value, (), frozenset(self._calls))
+    def _leaves(self, value: int, parameters: Container[int] = ()) -> set[int]:
+        return self._within(value, parameters, frozenset(self._calls))
 
     def _through(self, op: _Op) -> None:
         """A result, or an argument of an unknown operation's region, may be any operand or anything that a region
@@ -397,18 +375,8 @@ class _Walk:
         return [value for value in op.operands if self._pointer[value]]
 
     def _roots(self, op: _Op, address: int, number: dict[int, int]) -> set[int]:
-        roots: set[int] = set()
-        seen: set[int] = set()
-        stack = [address]
-        while stack:
-            value = stack.pop()
-            if value in seen:
-                continue
-            seen.add(value)
-            if value in number:
-                roots.add(number[value])
-            elif not self._sources[value] and value not in self._poison | self._scratch:
-                why = self._origin_unknown.get(value, "an address of unknown origin")
-                self._follow(f"{op.name}: {why}", writes=op.name not in PURE_READERS)
-            stack += self._sources[value]
-        return roots
+        roots = self._leaves(address, number)
+        for value in roots - number.keys() - self._poison - self._scratch:
+            why = self._origin_unknown.get(value, "an address of unknown origin")
+            self._follow(f"{op.name}: {why}", writes=op.name not in PURE_READERS)
+        return {number[value] for value in roots & number.keys()}

@@ -48,8 +48,7 @@ per search."""
 
 
 Prepare = Callable[[Sequence[Config]], None]
-"""A function that is called with the configs that are tried next, to do slow work for all of them: compiling, for
-example."""
+"""Called with the configs that are tried next, for slow work on all of them, such as compiling."""
 
 
 class Budget(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -293,8 +292,7 @@ class Search:
         )
 
     def run(self, measure: Measure, prepare: Prepare, starts: Sequence[Config], spent: float = 0.0) -> Found:
-        """Continue the search after the configs that it :meth:`begins_with`; ``spent`` are the seconds that these
-        took."""
+        """Continue after the configs that it :meth:`begins_with`, which took ``spent`` seconds."""
         search = BudgetedSearch(self.space, seed=self.seed, starts=starts, prepare=prepare, at_once=AT_ONCE)
         seconds = None if self.seconds is None else max(self.seconds - spent, 0.0)
         return search.run(measure, Budget(self.trials, seconds))

@@ -9,7 +9,6 @@ from kerntune.base.config import Config, Scalar
 from kerntune.heuristics import ComboGroup, ComboPlan, Field, improves
 from kerntune.heuristics.descent_steps import get_field, set_field
 from kerntune.search.budgeted import Prepare
-from kerntune.search.descent import descend
 from kerntune.search.trial_history import Found, History, Measure
 
 
@@ -28,8 +27,7 @@ def combo_search(
     """
     history = History(measure, max_trials)
     best = plan.base
-    _prepare(history, [best], prepare)
-    history.time_of(best)
+    _best_of(history, best, [best], prepare)
     for group in plan.groups:
         best = _best_of(history, best, plan.candidates(best, group), prepare)
     best = _best_of(history, best, plan.warp_candidates(best), prepare)
@@ -84,16 +82,29 @@ def _common(name: str, plan: ComboPlan) -> set[Scalar]:
     return {plan.base.kwargs[name], *(c.kwargs[name] for g in plan.groups for c in g.configs if name in c.kwargs)}
 
 
-def _prepare(history: History, configs: Sequence[Config], prepare: Prepare) -> None:
-    if new := history.untried(configs):
-        prepare(new)
-
-
 def _best_of(history: History, best: Config, candidates: Sequence[Config], prepare: Prepare) -> Config:
-    _prepare(history, candidates, prepare)
+    if new := history.untried(candidates):
+        prepare(new)
     for candidate in candidates:
         if improves(history.time_of(best), history.time_of(candidate)):
             best = candidate
+    return best
+
+
+def descend(history: History, start: Config, steps: GroupSteps, *, prepare: Prepare = lambda configs: None) -> Config:
+    """Step from ``start`` along any integer field of ``steps`` until no step saves a thousandth; returns the last one.
+    The history may already hold some configs, and ends the search early with the best so far if it is full.
+
+    After a step up a field that field is stepped again at once, so a distant optimum costs one trial per doubling.
+    ``prepare`` is called with the configs that are measured next.
+    """
+    history.time_of(start)
+    best, moved = start, True
+    while moved and not history.full:
+        moved = False
+        for field in steps.fields:
+            while (step := _best_of(history, best, steps.neighbours(best, field), prepare)) is not best:
+                best, moved = step, True
     return best
 
 

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
+
+import msgspec
 
 from kerntune.base.config import Config
 from kerntune.base.device import DeviceSpec
 from kerntune.errors import ConfigError
-from kerntune.heuristics import INDUCTOR_2_13, Field, Neighbourhood, Preset, neighbourhood
+from kerntune.heuristics import INDUCTOR_2_13, Neighbourhood, Preset, neighbourhood
 from kerntune.heuristics.descent_steps import get_field, set_field
 from kerntune.heuristics.hints import HeuristicType, KernelHints
 from kerntune.search.budgeted import Prepare
@@ -75,16 +78,15 @@ class Descent:
 
     def has(self, config: Config) -> bool:
         """Whether the descent might come to a config: one of the list with other legal values of its fields."""
-        return any(self._reaches(start, config) for start in self.listed) and self._legal(config)
+        return any(self._reaches(start, config) for start in self.listed)
 
     def run(self, measure: Measure, prepare: Prepare, starts: Sequence[Config], spent: float = 0.0) -> Found:
-        """Descend from the fastest few of ``starts``, whose times ``measure`` knows. No start counts as a trial.
-        Nothing is tried where none of them can be used."""
+        """Descend from the fastest few of ``starts``, whose known times are no trials; not if none can be used."""
         history = _Further(measure, starts, self.trials)
         if history.fastest():
             self._try_further(history, prepare)
             radius = self.radius if self.all_directions else 0
-            guided_descent(history, self._legal_steps, all_directions=radius, prepare=prepare)
+            guided_descent(history, self.steps_from, all_directions=radius, prepare=prepare)
         return history.found()
 
     def _try_further(self, history: History, prepare: Prepare) -> None:
@@ -95,21 +97,12 @@ class Descent:
             history.time_of(config)
 
     def steps_from(self, start: Config, without: Collection[str] = ()) -> Neighbourhood:
-        """Where steps may lead: every integer field of the config, but those that are frozen or ``without``."""
+        """Where steps may lead within the constraints: along every integer field that isn't frozen or ``without``."""
         known = {name: most for name, most in self.limits if get_field(start, name) is not None}
         frozen = {*self.frozen, *without}
-        if self.proposed is None:
-            return neighbourhood(start, self.device, limits=known, frozen=frozen)
-        hints, blocks, family, preset = (getattr(self.proposed, f) for f in ("hints", "blocks", "family", "preset"))
-        return neighbourhood(
-            start, self.device, hints, family, limits=known, frozen=frozen, preset=preset, blocks=blocks
-        )
-
-    def _legal_steps(self, start: Config, without: frozenset[str]) -> _Legal:
-        return _Legal(self.steps_from(start, without), self._legal)
-
-    def _legal(self, config: Config) -> bool:
-        return all(holds(config) for holds in self.constraints)
+        words: dict[str, Any] = {} if self.proposed is None else vars(self.proposed)
+        found = neighbourhood(start, self.device, limits=known, frozen=frozen, **words)
+        return msgspec.structs.replace(found, constraints=self.constraints)
 
     def _reaches(self, start: Config, config: Config) -> bool:
         moved, steps = start, self.steps_from(start)
@@ -129,31 +122,6 @@ class _Further(History):
         for start in starts:
             self.time_of(start)
         self._limit = len(self._by_key) + trials
-
-
-@dataclass(frozen=True)
-class _Legal:
-    """Steps of which some are forbidden."""
-
-    steps: Neighbourhood
-    holds: Constraint
-
-    @property
-    def fields(self) -> Sequence[Field]:
-        """All of them."""
-        return self.steps.fields
-
-    def neighbours(self, config: Config, field: Field) -> Sequence[Config]:
-        """Those that are allowed."""
-        return [c for c in self.steps.neighbours(config, field) if self.holds(c)]
-
-    def two_fields(self, config: Config) -> Sequence[Config]:
-        """Those that are allowed."""
-        return [c for c in self.steps.two_fields(config) if self.holds(c)]
-
-    def all_directions(self, config: Config, radius: int = 1) -> Sequence[Config]:
-        """Those that are allowed."""
-        return [c for c in self.steps.all_directions(config, radius) if self.holds(c)]
 
 
 def with_neighbour(config: Config) -> Config:

@@ -1,72 +1,26 @@
 """Steps from measured configs to better ones.
 
-Coordinate descent goes along one field at a time for as long as a step pays. A guided descent starts from the best few
-configs, and tries the steps of one field or two that promise most, by a Gaussian process over the trials so far.
-Reduction blocks are halved where registers limit occupancy, once registers are known.
+A guided descent starts from the best few configs, and tries the steps of one field or two that promise most, by a
+Gaussian process over the trials so far. Reduction blocks are halved where registers limit occupancy, once registers are
+known.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
 from kerntune.base.config import Config
 from kerntune.base.device import DeviceSpec
-from kerntune.heuristics import Field, Preset, improves, scale_reductions, scaled_down
+from kerntune.heuristics import Field, Neighbourhood, Preset, scale_reductions, scaled_down
 from kerntune.heuristics.descent_steps import IMPROVEMENT, get_field, tile_of
 from kerntune.heuristics.hints import BLOCK_NAMES, HeuristicType, KernelHints
 from kerntune.search.budgeted import Prepare
 from kerntune.search.trial_history import Found, History, Measured, Twins
-
-
-class Steps(Protocol):
-    """The neighbours of a config, for example :class:`kerntune.search.combos.GroupSteps`."""
-
-    @property
-    def fields(self) -> Sequence[Field]:
-        """The integer fields, in the order in which they are tried."""
-
-    def neighbours(self, config: Config, field: Field) -> Sequence[Config]:
-        """Legal configs one step away along a field."""
-
-
-def descend(
-    history: History,
-    start: Config,
-    steps: Steps,
-    *,
-    prepare: Prepare = lambda configs: None,
-) -> Config:
-    """Step from ``start`` along any integer field of ``steps`` until no step saves a thousandth; returns the last one.
-    The history may already hold some configs, and ends the search early with the best so far if it is full.
-
-    After a step up a field that field is stepped again at once, so a distant optimum costs one trial per doubling.
-    ``prepare`` is called with the configs that are measured next.
-    """
-    history.time_of(start)
-    best, moved = start, True
-    while moved and not history.full:
-        moved = False
-        for field in steps.fields:
-            while (step := _better(history, best, steps.neighbours(best, field), prepare)) is not None:
-                best, moved = step, True
-    return best
-
-
-def _better(history: History, best: Config, choices: Iterable[Config], prepare: Prepare) -> Config | None:
-    several = list(choices)
-    if new := history.untried(several):
-        prepare(new)
-    timed = [(history.time_of(c), i, c) for i, c in enumerate(several)]
-    if not timed:
-        return None
-    least, _, config = min(timed, key=lambda t: t[:2])
-    return config if improves(history.time_of(best), least) else None
-
 
 AT_ONCE = 2
 """Steps that are chosen together, and compiled at once."""
@@ -76,17 +30,7 @@ BEST_FEW = 5
 configs that are slower than that."""
 
 
-class ManyFieldSteps(Steps, Protocol):
-    """Steps along several fields at once, too, for example those of :class:`kerntune.heuristics.Neighbourhood`."""
-
-    def two_fields(self, config: Config) -> Sequence[Config]:
-        """Legal configs one step away along each of two fields."""
-
-    def all_directions(self, config: Config, radius: int = 1) -> Sequence[Config]:
-        """Legal configs up to ``radius`` steps away along all fields at once."""
-
-
-StepsFrom = Callable[[Config, frozenset[str]], ManyFieldSteps]
+StepsFrom = Callable[[Config, frozenset[str]], Neighbourhood]
 """The steps from a config, without those along the named fields."""
 
 
@@ -136,8 +80,7 @@ def _untold(fields: Sequence[Field], twins: Twins) -> frozenset[str]:
 
 
 def _most_promising(history: History, choices: Sequence[Config]) -> list[Config]:
-    """The first few by expected improvement. The second is chosen as if the first were as fast as the best, so that
-    they aren't neighbours of each other."""
+    """The first few by expected improvement, each as if those before it were as fast as the best."""
     tried = history.tried()
     points = points_of([*tried, *choices])
     known, others = points[: len(tried)], points[len(tried) :]
@@ -166,8 +109,7 @@ kernels; on the recorded sweeps (``benchmarks/results/descent.json``) values fro
 do."""
 
 NUGGET = 1e-2
-"""Of the variance, for the error of a time: an estimate of 20 us by events is known to about 2 %, where times of one
-kernel's configs vary by e."""
+"""For the error of a time: an event pair's 20 us are known to 2 %, where times of one kernel's configs vary by e."""
 
 SLOWEST = 1.0
 """Times above e times the best count as that: how slow a slow config is says nothing about the fast ones."""

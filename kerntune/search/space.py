@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import itertools
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -98,14 +99,6 @@ class Space:
             config = _set(config, axis.name, values[i])
         return config
 
-    def point(self, number: int) -> tuple[int, ...]:
-        """Indices of the ``number``-th point, the last axis fastest."""
-        out = []
-        for values in reversed(self.values):
-            number, index = divmod(number, len(values))
-            out.append(index)
-        return tuple(reversed(out))
-
     def point_of(self, config: Config) -> tuple[int, ...] | None:
         """Indices of a config of this space; None if it isn't one."""
         out = []
@@ -122,9 +115,9 @@ class Space:
         return all(holds(config) for holds in self.constraints)
 
     def configs(self) -> Iterator[Config]:
-        """Every legal config, in the order of :meth:`point`."""
-        points = (self.at(self.point(n)) for n in range(self.size))
-        return (config for config in points if self.legal(config))
+        """Every legal config, the last axis fastest."""
+        points = itertools.product(*(range(len(values)) for values in self.values))
+        return (config for point in points if self.legal(config := self.at(point)))
 
     def fingerprint(self) -> str:
         """Equal for spaces with equal axes and base. Constraints are code and can't be compared."""

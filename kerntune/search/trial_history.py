@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Protocol
 
 import msgspec
 
@@ -16,24 +15,9 @@ LAUNCH_FIELDS = ("num_warps", "num_stages", "num_ctas", "maxnreg")
 """Those that every config has."""
 
 
-class MeasuredOutcome(Protocol):
-    """The result of a measure: a time in nanoseconds, or None with the reason why there is none."""
-
-    @property
-    def time_ns(self) -> float | None:
-        """Nanoseconds; None if the config can't be used."""
-
-    @property
-    def reason(self) -> str:
-        """Why it can't be used; empty otherwise."""
-
-    @property
-    def code(self) -> str:
-        """Equal for configs that are launched as the same code; empty if unknown."""
-
-
 class Measured(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The plainest :class:`MeasuredOutcome`. ``registers`` of a thread, where they are known."""
+    """The result of a measure: nanoseconds, or None and the reason why the config can't be used. ``registers`` of a
+    thread where they are known; ``code`` is equal for configs that are launched as the same code, empty if unknown."""
 
     time_ns: float | None
     reason: str = ""
@@ -41,7 +25,7 @@ class Measured(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     code: str = ""
 
 
-Measure = Callable[[Config], MeasuredOutcome]
+Measure = Callable[[Config], Measured]
 """Tries one config. A :class:`~kerntune.errors.TrialError` that it raises is a failed trial, anything else ends it."""
 
 
@@ -131,40 +115,30 @@ class History:
         return [t.config for t in sorted(usable, key=_time)]
 
     def twins(self) -> Twins:
-        """What the codes of the configs so far say of their fields."""
+        """What the codes of the configs so far say of their fields. Configs are grouped by all other fields: a list may
+        have hundreds, which aren't compared with each other."""
         known = [(t.config, code) for key, t in self._by_key.items() if (code := self._codes.get(key))]
-        first: dict[str, Config] = {}
+        names = dict.fromkeys(name for config, _ in known for name, _ in _fields(config))
+        codes, alike = dict[object, set[str]](), set[object]()
+        seen, later, idle, telling = set[str](), set[Config](), set[str](), set[str]()
         for config, code in known:
-            first.setdefault(code, config)
-        later = [(config, first[code]) for config, code in known if first[code] != config]
-        idle = {name for one, other in later for name in _alone(one, other)}
-        return Twins(frozenset(config for config, _ in later), frozenset(idle), _telling(known) - idle)
+            fields = _fields(config)
+            for name in () if fields in alike else names:
+                group = codes.setdefault((name, *(item for item in fields if item[0] != name)), set())
+                if code in group:
+                    idle.add(name)
+                if group - {code}:
+                    telling.add(name)
+                group.add(code)
+            alike.add(fields)
+            if code in seen:
+                later.add(config)
+            seen.add(code)
+        return Twins(frozenset(later), frozenset(idle), frozenset(telling - idle))
 
     def found(self) -> Found:
         """All trials so far."""
         return Found(tuple(self._by_key.values()))
-
-
-def _alone(one: Config, other: Config) -> tuple[str, ...]:
-    """The name of the field in which two configs differ, if it is one only."""
-    names = [n for n in LAUNCH_FIELDS if getattr(one, n) != getattr(other, n)]
-    for mine, theirs in ((one.kwargs, other.kwargs), (one.options, other.options)):
-        names += [n for n in {*mine, *theirs} if mine.get(n) != theirs.get(n)]
-    return tuple(names) if len(names) == 1 else ()
-
-
-def _telling(known: Sequence[tuple[Config, str]]) -> frozenset[str]:
-    """The names of the fields in which alone two configs of different code differ. Configs are grouped by all other
-    fields: a list may have hundreds, which aren't compared with each other."""
-    fields = [_fields(config) for config, _ in known]
-    names = dict.fromkeys(name for one in fields for name, _ in one)
-    first, telling = dict[tuple[object, ...], str](), set[str]()
-    for one, (_, code) in zip(fields, known, strict=True):
-        for name in names:
-            others = (name, *(item for item in one if item[0] != name))
-            if first.setdefault(others, code) != code:
-                telling.add(name)
-    return frozenset(telling)
 
 
 def _fields(config: Config) -> tuple[tuple[str, str], ...]:

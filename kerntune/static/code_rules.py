@@ -111,22 +111,18 @@ def narrowed(before: StaticMetrics, after: StaticMetrics, direction: Direction, 
     """A finding where more than the share ``threshold`` of the bytes is moved by much narrower accesses now."""
     old, new = accesses(before, direction.classes), accesses(after, direction.classes)
     wide, share = _split(old, new)
+    gone = False
     if share > threshold and _hidden(before, after, direction):
-        yield Draft(
-            "warn",
-            direction.metric,
-            _mean(old),
-            _mean(new),
-            _sentence(direction, "narrower", old, new),
-            direction.rule,
-        )
+        severity: Severity = "warn"
+        text = _sentence(direction, "narrower", old, new)
     elif share > threshold:
-        gone = not any(bits >= wide for bits in new) and _accesses(new) > _accesses(old)
+        severity, gone = "fail", not any(bits >= wide for bits in new) and _accesses(new) > _accesses(old)
         text = f"{_sentence(direction, 'narrower', old, new)}; look for lost alignment or contiguity"
-        yield Draft("fail", direction.metric, _mean(old), _mean(new), text, direction.rule, gone)
     elif _split(new, old)[1] > threshold:
-        text = _sentence(direction, "wider", old, new)
-        yield Draft("info", direction.metric, _mean(old), _mean(new), text, direction.rule)
+        severity, text = "info", _sentence(direction, "wider", old, new)
+    else:
+        return
+    yield Draft(severity, direction.metric, _mean(old), _mean(new), text, direction.rule, gone)
 
 
 def _hidden(before: StaticMetrics, after: StaticMetrics, direction: Direction) -> bool:

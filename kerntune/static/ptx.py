@@ -263,6 +263,11 @@ class _Group:
     covered: bool = False
 
 
+_COMMITTED = {"copies_committed": "copy", "products_committed": "product", "bulk_expected": "bulk"}
+_AWAITED = {"copies_awaited": "copy", "products_awaited": "product"}
+"""What an instruction ends a group of, or waits for."""
+
+
 class _InFlight:
     """The groups in flight, oldest first, by the kind of what is in them: copies, bulk copies, products.
 
@@ -286,16 +291,10 @@ class _InFlight:
                 self._cover()
             if x.kind in self._open:
                 self._open[x.kind].size += 1
-            elif x.kind == "copies_committed":
-                self._commit("copy")
-            elif x.kind == "products_committed":
-                self._commit("product")
-            elif x.kind == "bulk_expected":
-                self._commit("bulk")
-            elif x.kind == "copies_awaited":
-                self._leave("copy", x.number)
-            elif x.kind == "products_awaited":
-                self._leave("product", x.number)
+            elif x.kind in _COMMITTED:
+                self._commit(_COMMITTED[x.kind])
+            elif x.kind in _AWAITED:
+                self._leave(_AWAITED[x.kind], x.number)
             elif x.kind == "bulk_awaited":
                 self._commit("bulk")
                 self._leave("bulk", max(0, len(self._done["bulk"]) - 1))

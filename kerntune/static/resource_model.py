@@ -14,20 +14,25 @@ multiprocessor per unit, of a candidate with B resident blocks of W warps (``cud
 
 The terms overlap if there are warps to switch between: the largest counts whole, the others by :data:`OVERLAP`. The
 sum is divided by the share of the multiprocessors' slots that the last wave of blocks fills (the grid's tail). The
-costs order configs of one kernel; they are no times, and say nothing about two kernels."""
+costs order configs of one kernel; they are no times, and say nothing about two kernels.
+
+A candidate of a tuning has figures as soon as it is compiled, where the model applies. By them some are left out unrun:
+never all, and none without a reason."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from functools import partial
 
 import msgspec
 
 from kerntune.base.device import DeviceSpec
+from kerntune.base.policy import StaticPrune
 from kerntune.base.recording import Binary
 from kerntune.compiling.binary.elf import cubin_resources
-from kerntune.errors import TargetError
-from kerntune.static.metrics import StaticMetrics
+from kerntune.compiling.compiler import Compiled
+from kerntune.errors import StoreError, TargetError
 from kerntune.static.occupancy import cuda_occupancy
 from kerntune.static.ptx import ptx_classes
 
@@ -84,27 +89,13 @@ class ModelledConfig(msgspec.Struct, frozen=True):
     blocks: int
     instructions: Mapping[str, int]
     spill_bytes: int = 0
-    launchable: bool = True
     stages: int = 0
     """Stages of the software pipeline, as in the config; 0 if unknown."""
 
 
-def candidate_of(metrics: StaticMetrics, grid: Sequence[int], *, num_ctas: int = 1, stages: int = 0) -> ModelledConfig:
-    """A compiled kernel at a grid (without clusters: times ``num_ctas`` blocks)."""
-    return ModelledConfig(
-        registers=metrics.registers,
-        shared_bytes=metrics.shared_bytes,
-        threads=metrics.threads,
-        blocks=math.prod(grid) * num_ctas,
-        instructions=metrics.instructions,
-        spill_bytes=metrics.spill_store_bytes + metrics.spill_load_bytes,
-        launchable=not metrics.over_limit,
-        stages=stages,
-    )
-
-
 def quick_candidate(binary: Binary, data: bytes, ptx: str, grid: Sequence[int], *, stages: int = 0) -> ModelledConfig:
-    """The same from a cubin and its PTX, without a disassembler: 0.3 to 0.8 ms, little enough for a tuner.
+    """A compiled kernel at a grid, from its cubin and its PTX, without a disassembler: 0.3 to 0.8 ms, little enough for
+    a tuner.
 
     Instructions are counted in PTX; the whole stack frame counts as spilled, stored and loaded once.
     :class:`StoreError` for a damaged file, or another than a cubin.
@@ -127,25 +118,10 @@ def cost(candidate: ModelledConfig, spec: DeviceSpec) -> float:
     Only compared among configs of one call on one device. :class:`TargetError` for a device whose limits aren't known.
     """
     resident = _resident(candidate, spec)
-    if resident == 0 or not candidate.launchable:
+    if resident == 0:
         return math.inf
     terms = sorted(_terms(candidate, spec, resident))
     return (terms[-1] + OVERLAP * sum(terms[:-1])) / _filled(candidate.blocks, spec.sm_count, resident)
-
-
-def rank(candidates: Sequence[ModelledConfig], spec: DeviceSpec) -> list[int]:
-    """Indices of ``candidates``, the lowest cost first; equal ones stay in their order."""
-    costs = [cost(c, spec) for c in candidates]
-    return sorted(range(len(candidates)), key=costs.__getitem__)
-
-
-def keep(candidates: Sequence[ModelledConfig], spec: DeviceSpec, *, fraction: float) -> list[int]:
-    """The best ``fraction`` (0 to 1) of them by :func:`rank`: at least one, and all if none can be launched."""
-    order = rank(candidates, spec)
-    possible = [i for i in order if math.isfinite(cost(candidates[i], spec))]
-    if not possible:
-        return order
-    return possible[: max(1, math.ceil(fraction * len(candidates)))]
 
 
 def _resident(candidate: ModelledConfig, spec: DeviceSpec) -> int:
@@ -248,3 +224,132 @@ def _known(table: Mapping[str, float], spec: DeviceSpec) -> float:
     arch = int(spec.target.arch)
     older = [int(known) for known in table if int(known) <= arch]
     return table[str(max(older))] if older else table[min(table, key=int)]
+
+
+# the figures of one tuning's candidates, and which of them aren't worth running
+
+GridTriple = tuple[int, int, int]
+
+
+class Figures(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Of one compiled candidate at its grid: ``cost`` as :func:`cost` gives it,
+    infinite for what can't be launched; ``spill_bytes`` per thread, the stack frame stored and loaded; theoretical
+    ``occupancy`` (0..1).
+    """
+
+    cost: float
+    spill_bytes: int
+    occupancy: float
+
+
+def figures_of(compiled: Compiled, grid: GridTriple, spec: DeviceSpec) -> Figures | None:
+    """The figures, from the binary in memory alone: 0.3 to 0.8 ms. None for another vendor's GPU, one whose limits
+    aren't known, and a binary that can't be read."""
+    stages = compiled.binary.options.get("num_stages")
+    try:
+        candidate = quick_candidate(
+            compiled.binary, compiled.data, compiled.asm, grid, stages=stages if isinstance(stages, int) else 0
+        )
+        resident = cuda_occupancy(
+            spec, registers=candidate.registers, shared_bytes=candidate.shared_bytes, threads=candidate.threads
+        )
+        return Figures(cost(candidate, spec), candidate.spill_bytes, resident.fraction)
+    except (StoreError, TargetError):
+        return None
+
+
+class Predictions:
+    """Figures of one call's candidates, by index, on one device. They are advice only: a candidate without figures has
+    an infinite cost."""
+
+    def __init__(self, spec: DeviceSpec) -> None:
+        self._spec = spec
+        self.figures: dict[int, Figures] = {}
+
+    def add(self, index: int, compiled: Compiled, grid: GridTriple) -> None:
+        """Compute and store a candidate's figures, if the model applies to it."""
+        found = figures_of(compiled, grid, self._spec)
+        if found is not None:
+            self.figures[index] = found
+
+    def cost(self, index: int) -> float:
+        """A candidate's predicted cost, to be compared with other candidates' only."""
+        return self.figures[index].cost if index in self.figures else math.inf
+
+    def rank(self, index: int) -> int | None:
+        """A candidate's rank by cost among those that have figures, 1 for the lowest; None without figures."""
+        if index not in self.figures:
+            return None
+        return 1 + sum(f.cost < self.figures[index].cost for f in self.figures.values())
+
+
+MODEL_LIMIT = 3.0
+"""A multiple of the lowest predicted cost. On 52 sweeps of 21 kernels (``benchmarks/results/resource_model.json``) a
+config within 1 % of the best is predicted to cost 2.1 times the lowest at most, and 1.3 times in all cases but one."""
+
+LOW_OCCUPANCY = 0.1
+"""A share of the highest occupancy among the candidates. On those sweeps a backward layer norm's best has an eighth of
+it, matrix products' a sixth: below a quarter there are configs that are up to 15 % faster than all others."""
+
+Figured = Mapping[int, Figures]
+
+
+def left_out(figures: Figured, rules: StaticPrune, protected: Collection[int | None] = ()) -> dict[int, str]:
+    """Why each candidate that needn't run is left out, by index; the ``protected`` never are, and one is always left.
+
+    Each rule applies to the candidates that the one before it kept. Candidates that can't be launched (infinite cost)
+    are kept, so that the launch reports them, and so are those without figures.
+    """
+    rest = {i: f for i, f in figures.items() if math.isfinite(f.cost)}
+    out: dict[int, str] = {}
+    for rule in _rules(rules, len(rest)):
+        found = rule(rest) if rest else {}
+        out.update(found)
+        rest = {i: f for i, f in rest.items() if i not in found}
+    return {i: why for i, why in out.items() if i not in protected}
+
+
+def _rules(rules: StaticPrune, count: int) -> Iterator[Callable[[Figured], dict[int, str]]]:
+    """The rules that are set, each as a function of the candidates that are left."""
+    if rules.spills:
+        yield _spilling
+    if rules.occupancy:
+        yield _sparse
+    if rules.model:
+        yield _costly
+    if rules.share is not None:
+        yield partial(_beyond, math.ceil(rules.share * count))
+
+
+def _spilling(figures: Figured) -> dict[int, str]:
+    if all(f.spill_bytes for f in figures.values()):
+        return {}
+    return {i: f"spills {f.spill_bytes:,} bytes a thread, others none" for i, f in figures.items() if f.spill_bytes}
+
+
+def _sparse(figures: Figured) -> dict[int, str]:
+    most = max(f.occupancy for f in figures.values())
+    return {
+        i: f"occupancy {f.occupancy:.0%}, others have up to {most:.0%}"
+        for i, f in figures.items()
+        if f.occupancy < LOW_OCCUPANCY * most
+    }
+
+
+def _costly(figures: Figured) -> dict[int, str]:
+    least = min(f.cost for f in figures.values())
+    return {
+        i: f"predicted to cost more than {MODEL_LIMIT:g} times what the best does"
+        for i, f in figures.items()
+        if f.cost > MODEL_LIMIT * least
+    }
+
+
+def _beyond(most: int, figures: Figured) -> dict[int, str]:
+    """All but the ``most`` with the lowest cost; of equal ones the first are kept."""
+    order = sorted(figures, key=lambda i: (figures[i].cost, i))
+    return {
+        i: f"predicted to be number {place} of {len(order)}, the first {most} are tried"
+        for place, i in enumerate(order, 1)
+        if place > most
+    }

@@ -7,6 +7,9 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from math import isfinite
 from statistics import NormalDist, mean, variance
+from typing import Any
+
+from msgspec.structs import replace
 
 from kerntune.base.numerics import ComparedResults
 from kerntune.base.recording import Recording, Storage
@@ -29,8 +32,7 @@ SHOWN_LEVEL = 0.99
 number of cases; the interval at 99 % lies inside of that one, so it never contradicts a verdict."""
 
 LOOKS = 2
-"""How often a verdict may be given: after the first processes and after all. Each time spends half of the error
-probability."""
+"""A verdict is given after the first processes or after all; each time spends half of the error probability."""
 
 MAX_DISCARDED = 2
 """Processes that may fail (killed, out of memory, a hung device) in one decision; with more it has no result."""
@@ -62,30 +64,14 @@ SEEN_TWICE = 2.0
 """And three processes that show a scatter may by chance show half of it."""
 
 
-@dataclass(frozen=True)
-class PairedWork:
-    """Two recordings for one memory plan, the bytes they need, the timer to use, whether launches are known to write
-    outside of their tensors."""
-
-    a: Recording
-    b: Recording
-    storages: Sequence[Storage]
-    artifacts: Mapping[str, bytes]
-    timer: str = "auto"
-    spaced: bool = False
-    results: bool = False
-    """Whether the first process compares what both sides write, too."""
-
-    def request(self, blocks: int, seed: int, results: bool = False) -> PairRequest:
-        """The request for a process; ``seed`` decides the order of blocks. ``results``: it is the one that compares
-        them, if they are wanted."""
-        names = {x.sha256 for side in (self.a, self.b) for x in side.binaries}
-        names |= {s.content.sha256 for s in self.storages if hasattr(s.content, "sha256")}
-        needed = {sha: self.artifacts[sha] for sha in names if sha in self.artifacts}
-        wanted = self.results and results
-        return PairRequest(
-            self.a, self.b, tuple(self.storages), needed, blocks, seed, self.timer, spaced=self.spaced, results=wanted
-        )
+def paired_work(
+    a: Recording, b: Recording, storages: Sequence[Storage], artifacts: Mapping[str, bytes], **words: Any
+) -> PairRequest:
+    """A request for two recordings on one memory plan, with those of the ``artifacts`` that they need."""
+    names = {x.sha256 for side in (a, b) for x in side.binaries}
+    names |= {s.content.sha256 for s in storages if hasattr(s.content, "sha256")}
+    needed = {sha: artifacts[sha] for sha in names if sha in artifacts}
+    return PairRequest(a, b, tuple(storages), needed, **words)
 
 
 @dataclass(frozen=True)
@@ -107,7 +93,7 @@ class Replay:
 
 
 def compare(
-    pairs: Pairs, work: PairedWork, level: float, bias: float | None, settled: Callable[[Estimate, float], bool]
+    pairs: Pairs, work: PairRequest, level: float, bias: float | None, settled: Callable[[Estimate, float], bool]
 ) -> Replay:
     """Time both sides of ``work`` in turn in fresh processes; the interval has a two-sided ``level`` over both looks.
 
@@ -124,7 +110,8 @@ def compare(
         while len(replies) < wanted:
             with discarding(failures):
                 seed = len(replies) + len(failures)
-                replies.append(pairs.run(work.request(blocks, seed, results=not replies)))
+                results = work.results and not replies  # the first process compares them
+                replies.append(pairs.run(replace(work, blocks=blocks, seed=seed, results=results)))
         return combine(replies, level, bias)
 
     replay = ask(PROCESSES, BLOCKS)
@@ -145,9 +132,9 @@ def discarding(failures: list[MeasurementError]) -> Iterator[None]:
             raise MeasurementError(f"{len(failures)} measuring processes failed, the last one: {exc}") from exc
 
 
-def once(pairs: Pairs, work: PairedWork, seed: int = 0) -> float:
+def once(pairs: Pairs, work: PairRequest) -> float:
     """The change from ``a`` to ``b`` in one fresh process: for a share, not for a verdict."""
-    reply = pairs.run(work.request(BLOCKS, seed))
+    reply = pairs.run(replace(work, blocks=BLOCKS))
     return hodges_lehmann(log_ratios(reply)).map_exp().point
 
 

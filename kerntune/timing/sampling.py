@@ -7,6 +7,7 @@ a device's memory reaches is that of a large copy on the device itself, timed by
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 
 from kerntune.base.policy import TIMERS
 from kerntune.base.recording import Artifacts, Launch, Recording
@@ -22,7 +23,7 @@ from kerntune.timing.timers import (
     ProfilerSlot,
     Sample,
     Slot,
-    between_events,
+    flushed_runs,
     flushes_before,
     median_ns,
     most_in_place,
@@ -45,28 +46,17 @@ QUICK_SPREAD = 0.01
 """A quick sample only distinguishes large differences (the same work is DRIFTED from 5 % on): 1 % is precise enough."""
 
 
-def warm(times_ns: Sequence[float]) -> bool:
-    """Whether a warm-up may end."""
-    return len(times_ns) >= MAX_WARM_UP or (len(times_ns) >= MIN_WARM_UP and settled(times_ns))
+def warm(times_ns: Sequence[float], quick: bool = False) -> bool:
+    """Whether the warm-up of a sample may end."""
+    most = MAX_QUICK_SLOTS if quick else MAX_WARM_UP
+    return len(times_ns) >= most or (len(times_ns) >= MIN_WARM_UP and settled(times_ns))
 
 
-def enough(times_ns: Sequence[float]) -> bool:
+def enough(times_ns: Sequence[float], quick: bool = False) -> bool:
     """Whether a sample may end."""
-    if len(times_ns) < MIN_SLOTS:
-        return False
-    return len(times_ns) >= MAX_SLOTS or relative_spread(times_ns) < ENOUGH_SPREAD
-
-
-def quickly_warm(times_ns: Sequence[float]) -> bool:
-    """Whether the warm-up of a quick sample may end."""
-    return len(times_ns) >= MAX_QUICK_SLOTS or warm(times_ns)
-
-
-def quickly_enough(times_ns: Sequence[float]) -> bool:
-    """Whether a quick sample may end."""
-    if len(times_ns) < QUICK_SLOTS:
-        return False
-    return len(times_ns) >= MAX_QUICK_SLOTS or relative_spread(times_ns) < QUICK_SPREAD
+    rule = (QUICK_SLOTS, MAX_QUICK_SLOTS, QUICK_SPREAD) if quick else (MIN_SLOTS, MAX_SLOTS, ENOUGH_SPREAD)
+    least, most, spread = rule
+    return len(times_ns) >= least and (len(times_ns) >= most or relative_spread(times_ns) < spread)
 
 
 GRAPH_BELOW_NS = 200_000.0
@@ -127,16 +117,13 @@ def same_kind(program: Program, like: Slot) -> Slot:
 
 
 def take_sample(slot: Slot, quick: bool = False) -> Sample:
-    """Warm up until the times of slots have no slope, then take slots until there are enough (:mod:`.stopping`).
-
-    A ``quick`` sample has fewer slots: it distinguishes large differences only.
-    """
-    ready, done = (quickly_warm, quickly_enough) if quick else (warm, enough)
+    """Warm up until the times of slots have no slope, then take slots until there are enough. A ``quick`` sample has
+    fewer slots: it distinguishes large differences only."""
     warming: list[float] = []
-    while not ready(warming):
+    while not warm(warming, quick):
         warming.append(slot.enqueue()())
     times: list[float] = []
-    while not done(times):
+    while not enough(times, quick):
         times.append(slot.enqueue()())
     return Sample(slot.protocol, tuple(round(t, 1) for t in times))
 
@@ -210,10 +197,6 @@ def measured_bandwidth(gpu: Executor) -> float | None:
     source, target = gpu.allocate(nbytes), gpu.allocate(nbytes)
     gpu.fill(source, 1)
     gpu.copy(target, source)
-    flushes, pieces = flushes_before(gpu, lambda: gpu.copy(target, source)), []
-    for _ in range(COPY_RUNS):
-        for _ in range(flushes):
-            gpu.flush_l2()
-        pieces.append(between_events(gpu, lambda: gpu.copy(target, source)))
-    time_ns = median_ns(pieces)
+    copy = partial(gpu.copy, target, source)
+    time_ns = median_ns(flushed_runs(gpu, copy, COPY_RUNS, flushes_before(gpu, copy)))
     return 2 * nbytes / time_ns * 1e9 if time_ns > 0 else None

@@ -104,6 +104,19 @@ def between_events(gpu: Executor, work: Callable[[], object]) -> Between:
     return Between(gpu, start, end, gpu.reached(start))
 
 
+def flushed_runs(
+    gpu: Executor, work: Callable[[], object], runs: int, flushes: int = 1, restore: Callable[[], object] = lambda: None
+) -> list[Between]:
+    """Enqueue some work several times, each between two events, after ``restore`` and so many L2 flushes."""
+    pieces = []
+    for _ in range(runs):
+        restore()
+        for _ in range(flushes):
+            gpu.flush_l2()
+        pieces.append(between_events(gpu, work))
+    return pieces
+
+
 def median_ns(pieces: Sequence[Between]) -> float:
     """The median of their times, after waiting for them."""
     return median([piece.ns() for piece in pieces])
@@ -118,8 +131,7 @@ HEADROOM = 2.0
 """The device is kept busy for so many times the host's measured time: hosts are interrupted."""
 
 MAX_FLUSHES = 256
-"""On an H200 a flush lasts some 30 us, so that 8 ms of Python can be hidden; a slower call is host-bound for its
-users too."""
+"""A flush lasts some 30 us (H200), so 8 ms of Python can be hidden; a slower call is host-bound for its users."""
 
 
 def flushes_before(gpu: Executor, enqueue: Callable[[], object], restore: Callable[[], object] = lambda: None) -> int:
@@ -150,13 +162,10 @@ def flush_count(host_ns: float, flush_ns: float) -> int:
     return math.ceil(max(1.0, min(MAX_FLUSHES, HEADROOM * host_ns / flush_ns)))
 
 
-EVENT_DEFAULT_RUNS = 10
-
-
 class EventSlot:
     """``runs`` executions, each flushed, restored and timed by itself; the slot's time is their median."""
 
-    def __init__(self, program: Program, runs: int = EVENT_DEFAULT_RUNS, roughly: bool = False) -> None:
+    def __init__(self, program: Program, runs: int, roughly: bool = False) -> None:
         self._program = program
         self.protocol = TimingProtocol("events", runs, 1)
         self.late = False
@@ -169,13 +178,8 @@ class EventSlot:
 
     def enqueue(self) -> Reading:
         """Enqueue all runs; restores and flushes stay outside the event pairs."""
-        gpu, program = self._program.gpu, self._program
-        pieces = []
-        for _ in range(self.protocol.runs_per_slot):
-            program.restore()
-            for _ in range(self._flushes):
-                gpu.flush_l2()
-            pieces.append(between_events(gpu, program.enqueue))
+        program, runs = self._program, self.protocol.runs_per_slot
+        pieces = flushed_runs(program.gpu, program.enqueue, runs, self._flushes, program.restore)
         self.late = mostly_late(pieces)
         return lambda: median_ns(pieces)
 
@@ -224,11 +228,7 @@ class GraphSlot:
     def enqueue(self) -> Reading:
         """Restore every copy, then replay between two events. The device is kept busy meanwhile: on an idle one, the
         first event would wait some ten microseconds for the graph, another time in every slot."""
-        gpu = self._program.gpu
-        self._restore()
-        for _ in range(self._flushes):
-            gpu.flush_l2()
-        piece = between_events(gpu, self._graph.replay)
+        (piece,) = flushed_runs(self._program.gpu, self._graph.replay, 1, self._flushes, self._restore)
         self.late = piece.late
         return lambda: piece.ns() / self.protocol.runs_per_slot
 
@@ -344,21 +344,18 @@ class CallSlot:
     ) -> None:
         self._gpu, self._call, self._preserving = gpu, call, preserving
         graph = self._capture()
-        self._run = graph.replay if graph is not None else self._plain
+        self._run: Callable[[], object] = graph.replay if graph is not None else call
         self.protocol = TimingProtocol(GRAPH if graph is not None else EVENTS, runs, 1)
         self.late = False
         with preserving():
             self._flushes = flushes_before(gpu, self._run)
 
-    def _plain(self) -> None:
-        self._call()
-
     def _capture(self) -> GpuGraph | None:
         with self._preserving():
-            self._plain()
+            self._call()
             self._gpu.synchronize()
             try:
-                graph = self._gpu.call_graph(self._plain)
+                graph = self._gpu.call_graph(self._call)
                 graph.replay()
                 self._gpu.synchronize()
             except RuntimeError:
@@ -367,11 +364,7 @@ class CallSlot:
 
     def enqueue(self) -> Reading:
         """Enqueue all runs; flushes stay outside the event pairs."""
-        gpu, pieces = self._gpu, []
         with self._preserving():
-            for _ in range(self.protocol.runs_per_slot):
-                for _ in range(self._flushes):
-                    gpu.flush_l2()
-                pieces.append(between_events(gpu, self._run))
+            pieces = flushed_runs(self._gpu, self._run, self.protocol.runs_per_slot, self._flushes)
         self.late = mostly_late(pieces)
         return lambda: median_ns(pieces)

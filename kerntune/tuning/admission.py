@@ -24,12 +24,12 @@ from kerntune.compiling.binary.elf import cubin_resources
 from kerntune.compiling.compiler import Compiled
 from kerntune.errors import CompileError, ConfigError, GridError, StoreError, TrialError
 from kerntune.gpu.base import Buffer, Gpu
-from kerntune.gpu.memory import Memory, Source, keep_at_home, keep_content
+from kerntune.gpu.memory import Memory, Source, keep_at_home
 from kerntune.gpu.program import First
 from kerntune.static.occupancy import Violation, launch_violations
 from kerntune.tuning.candidates import CandidatePool, pool_of
 from kerntune.tuning.consensus import CandidateWork
-from kerntune.tuning.tuning_result import Tuned, nothing_left
+from kerntune.tuning.tuning_result import TuningResult, nothing_left
 
 LAUNCHES_NOTHING = "its grid is empty, so there is nothing to time"
 NOT_MEASURED = "the device was busy"
@@ -60,7 +60,7 @@ def _empty(probe: Probe) -> bool:
     return 0 in probe.grid
 
 
-def unraced(capture: Capture, pool: CandidatePool, incumbent: int | None, why: str) -> Tuned:
+def unraced(capture: Capture, pool: CandidatePool, incumbent: int | None, why: str) -> TuningResult:
     """The outcome without a race: the incumbent, else the first candidate in config order that can be used.
 
     :class:`TuningError` if none can.
@@ -71,7 +71,7 @@ def unraced(capture: Capture, pool: CandidatePool, incumbent: int | None, why: s
     for index in sorted(pool.probes, key=lambda i: (i != incumbent, i)):
         broken = "" if _empty(pool.probes[index]) else _broken(capture, pool.probes[index])
         if not broken:
-            return Tuned(index, recording, {}, tuple(failures), unraced=why)
+            return TuningResult(index, recording, {}, tuple(failures), unraced=why)
         failures.append(FailedTrial(pool.site.kernel, pool.site.candidates[index].config, broken))
     raise nothing_left(pool.site, failures)
 
@@ -152,7 +152,7 @@ def _left(
     try:
         for i, tensor in tensors.items():
             held = sum(copy.nbytes for copy in saved.values())
-            saved[i] = keep_content(gpu, gpu.borrow(tensor), memory.inputs, held)
+            saved[i] = keep_at_home(gpu, gpu.borrow(tensor), memory.inputs, held).pristine
         begins = {i: saved[i] if memory.sources[i].shared else memory.sources[i].pristine for i in tensors}
         before = begins if pending.ran else saved  # what has run was followed by others, which the tensors hold
         tried = _HookTrials(gpu, tensors, before, begins, memory.inputs)

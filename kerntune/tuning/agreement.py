@@ -49,7 +49,6 @@ def tuning_turn(
     gpu: Gpu,
     *,
     unfinished: bool,
-    limits: Limits | None = None,
     untuned: Callable[[int | None], int] = lambda near: near or 0,
 ) -> Iterator[int | None]:
     """Held while a site is tuned: gives None when it is this process's turn, else the index of a winner that another
@@ -65,7 +64,7 @@ def tuning_turn(
     if winners.mode is TuneMode.FORCE:
         yield None
         return
-    waiting = _KeyWait(winners, site, gpu, unfinished, limits or LIMITS, untuned)
+    waiting = _KeyWait(winners, site, gpu, unfinished, untuned)
     found = None
     try:
         found = waiting.outcome()
@@ -75,56 +74,48 @@ def tuning_turn(
         waiting.lease.release(found is not None)
 
 
-@dataclass(frozen=True)
-class _WaitEnd:
-    """Of a wait: the winner that is ``found``; None when it is this process's turn."""
-
-    found: int | None
-
-
+@dataclass
 class _KeyWait:
     """One process's wait for a key."""
 
-    def __init__(
-        self,
-        winners: Winners,
-        site: Site,
-        gpu: Gpu,
-        unfinished: bool,
-        limits: Limits,
-        untuned: Callable[[int | None], int],
-    ) -> None:
-        self.winners, self.site, self.gpu, self.limits = winners, site, gpu, limits
-        self.unfinished, self.untuned = unfinished, untuned
-        self.lease: Lease = winners.lease(site)
+    winners: Winners
+    site: Site
+    gpu: Gpu
+    unfinished: bool
+    untuned: Callable[[int | None], int]
+
+    def __post_init__(self) -> None:
+        self.lease: Lease = self.winners.lease(self.site)
+        self.limits = LIMITS
         self._begin = time.monotonic()
         self._ask_at = 0.0
 
     def outcome(self) -> int | None:
         """The winner's index once there is one, None when it is this process's turn. Who tunes may have to wait for a
         device that this process shares: it gives way while it waits."""
-        end = self._end()
-        if end is None:
+        over, found = self._look()
+        if not over:
             with sharing_suspended():
-                while (end := self._end()) is None:
+                while not over:
                     time.sleep(self.limits.poll_s)
-        return end.found
+                    over, found = self._look()
+        return found
 
-    def _end(self) -> _WaitEnd | None:
-        """What the wait has come to; None if it goes on."""
+    def _look(self) -> tuple[bool, int | None]:
+        """Whether the wait is over, and the winner that was found; None when it is this process's turn then."""
         idle = self.gpu.idle(self.limits.idle_s)
         if idle and self.lease.take():
-            return _WaitEnd(self.winners.arrived(self.site, self.unfinished))
+            return True, self.winners.arrived(self.site, self.unfinished)
         if not idle:
             self.lease.release(False)
         if (found := self._arrived()) is not None:
-            return _WaitEnd(found)
+            return True, found
         waited = time.monotonic() - self._begin
-        if idle and waited >= self.limits.wait_s:
-            return _WaitEnd(None)
-        if not idle and waited >= self.limits.busy_s:
-            return _WaitEnd(self._untuned() if several_ranks() else None)
-        return None
+        if idle:
+            return waited >= self.limits.wait_s, None
+        if waited < self.limits.busy_s:
+            return False, None
+        return True, self._untuned() if several_ranks() else None
 
     def _arrived(self) -> int | None:
         """The winner that another process has stored, if it has; the store is asked now and then."""
@@ -139,12 +130,9 @@ class _KeyWait:
         index = self.untuned(self._near()) if index is None else index
         used = self.site.candidates[index].config
         left = [c.config for c in self.site.candidates] if before is None else before.untried
-        warnings.warn(
-            f"kernel {self.site.kernel}: not tuned, since the device was busy for {self.limits.busy_s:.0f} s with work "
-            f"that seems to wait for another rank; config {used} is used, and the next start tunes it",
-            RuntimeWarning,
-            stacklevel=2,
-        )
+        why = f"the device was busy for {self.limits.busy_s:.0f} s with work that seems to wait for another rank"
+        text = f"kernel {self.site.kernel}: not tuned, since {why}; config {used} is used, and the next start tunes it"
+        warnings.warn(text, RuntimeWarning, stacklevel=2)
         rest = [i for i, c in enumerate(self.site.candidates) if i != index and c.config in left]
         return self.winners.keep(self.site, index, 0.0 if before is None else before.time_ns, untried=rest)
 

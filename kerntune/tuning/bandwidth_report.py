@@ -23,7 +23,6 @@ from kerntune.base.codec import to_json, write_atomic
 from kerntune.base.formatting import NO_FIGURE, format_rate, format_time
 from kerntune.base.roofline import Roofline, bytes_moved
 from kerntune.base.stats import median
-from kerntune.capture import Capture
 from kerntune.errors import KerntuneError
 from kerntune.gpu.base import Gpu
 from kerntune.gpu.probe import captures_graph
@@ -134,7 +133,7 @@ class bandwidth:  # used as a context manager, like a function
         """None where a launch can not be recorded."""
         backend = context.this_gpu()
         assert backend is not None
-        capture = Capture(backend, context.COMPILER, thread=threading.get_ident())
+        capture = context.open_capture(backend)
         try:
             recorded = staged_launch(capture, seen.tuner, seen.config, seen.args, dict(seen.kwargs))
         except KerntuneError:
@@ -177,19 +176,10 @@ class bandwidth:  # used as a context manager, like a function
 
 
 def _row(one: _Seen, rate: float | None) -> LaunchBandwidth:
-    steady = one.times_ns[1:] or one.times_ns
-    found = Roofline(median(steady), one.nbytes, bandwidth=rate)
-    return LaunchBandwidth(
-        kernel=one.kernel,
-        config=one.config,
-        grid=one.grid,
-        launches=len(one.times_ns),
-        time_ns=median(steady),
-        total_ns=sum(one.times_ns),
-        bytes_moved=one.nbytes,
-        bytes_per_second=found.bytes_per_second,
-        of_bandwidth=found.of_bandwidth,
-    )
+    time_ns = median(one.times_ns[1:] or one.times_ns)
+    found = Roofline(time_ns, one.nbytes, bandwidth=rate)
+    figures = len(one.times_ns), time_ns, sum(one.times_ns), one.nbytes, found.bytes_per_second, found.of_bandwidth
+    return LaunchBandwidth(one.kernel, one.config, one.grid, *figures)
 
 
 def _cells(row: LaunchBandwidth, share: float) -> tuple[str, ...]:

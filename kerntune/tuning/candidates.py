@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Collection, Generator, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any, Union
 
@@ -45,7 +45,7 @@ class BatchState(Enum):
     LEFT = "left"
 
 
-@dataclass(frozen=True)
+@dataclass
 class Batch:
     """Compilations of the candidates ``indices`` that were begun together; ``coming`` goes on with them, and keeps no
     tensors. ``launches`` are by candidate, also of those whose result has been taken."""
@@ -115,8 +115,7 @@ class CandidatePool:
         self._batch: Batch | None = None
 
     def add(self, indices: Collection[int]) -> None:
-        """Find what these candidates would launch, and what is known of them. Only inside ``capture.active()``; nothing
-        runs but hooks."""
+        """What these would launch, and what is known of them. Only in ``capture.active()``; nothing runs but hooks."""
         for i, found in self.capture.probe_all(self.site, indices).items():
             if isinstance(found, Probe):
                 self.probes[i] = found
@@ -140,11 +139,14 @@ class CandidatePool:
 
     def begin(self, indices: Sequence[int]) -> Batch:
         """Have candidates compiled from now on: the next :meth:`compiled` of the very same takes the results."""
-        return self._now(self._begun(indices) or self._compiling(indices))
+        batch = self._begun(indices)
+        if batch is None:
+            self.close()
+            self._batch = batch = self._compiling(indices)
+        return batch
 
     def first_compiled(self, indices: Sequence[int]) -> Iterator[CandidateResult]:
-        """As :meth:`compiled`, for a caller that stops early; the next :meth:`compiled` of the same candidates has
-        these results again and goes on."""
+        """As :meth:`compiled`, for a caller that stops early: the next :meth:`compiled` of the same has these, too."""
         for i, found in self.begin(indices).results():
             self._early[i] = i, found
             yield i, found
@@ -156,36 +158,42 @@ class CandidatePool:
         is called (:class:`~kerntune.tuning.candidates.BatchWait`); without them, if it said so."""
         early = [self._early.pop(i) for i in list(self._early) if i in indices]
         left = set(indices) - {i for i, _ in early}
-        batch = self._begun(indices) or self._compiling([i for i in indices if i in left])
-        batch = self._now(replace(batch, state=BatchState.TAKEN))
+        batch = self._begun(indices) or self.begin([i for i in indices if i in left])
+        batch.state = BatchState.TAKEN
         waiting, results = BatchWait(len(self.probes), self._queued, pause), batch.results()
         try:
             yield from early
             while left:
                 if waiting.gives_up(len(left), batch.coming):
-                    self._now(replace(batch, state=BatchState.LEFT, indices=tuple(sorted(left))))
+                    batch.state, batch.indices = BatchState.LEFT, tuple(sorted(left))
                     return
                 result = next(results)
                 left.discard(result[0])
                 yield result
         finally:
-            if self._batch is batch:
+            if self._batch is batch and batch.state is BatchState.TAKEN:
                 self.close()
 
     def rejoin(self) -> list[int]:
         """Wait for the stragglers after all: their indices, for the next :meth:`compiled`."""
         late = self._in(BatchState.LEFT)
-        return [] if late is None else list(self._now(replace(late, state=BatchState.BEGUN)).indices)
+        if late is None:
+            return []
+        late.state = BatchState.BEGUN
+        return list(late.indices)
 
     def take_stragglers(self) -> Batch | None:
         """Those that were left, if any; they are the caller's now, and not ended by :meth:`close`."""
         late = self._in(BatchState.LEFT)
-        self._batch = None if late is not None else self._batch
+        if late is not None:
+            self._batch = None
         return late
 
     def compile_behind(self) -> Batch:
         """Have all candidates compiled that aren't in Triton's cache, while the caller goes on."""
-        return replace(self._compiling(list(self.probes), self.probes), state=BatchState.LEFT)
+        batch = self._compiling(list(self.probes), self.probes)
+        batch.state = BatchState.LEFT
+        return batch
 
     @property
     def has_results(self) -> bool:
@@ -209,13 +217,6 @@ class CandidatePool:
         made = {id(launch) for i, launch in launches.items() if i in self.known.ran or i in made_before}
         coming = self.capture.compiler.compile_aside(list(launches.values()), made)
         return Batch(BatchState.BEGUN, tuple(indices), launches, coming)
-
-    def _now(self, batch: Batch) -> Batch:
-        """From now on this is the batch; another one that was under way ends."""
-        if self._batch is not None and self._batch.coming is not batch.coming:
-            self.close()
-        self._batch = batch
-        return batch
 
     def _in(self, state: BatchState) -> Batch | None:
         return self._batch if self._batch is not None and self._batch.state is state else None
@@ -243,15 +244,9 @@ def contenders(known: Mapping[int, StoredTrial]) -> set[int]:
     looks = {i: t.estimate_ns for i, t in known.items() if t.estimate_ns is not None}
     limit = DROP_FIRST * MARGIN * min(looks.values(), default=0.0)
     near = {i for i in known if i not in looks or looks[i] <= limit}
-    best: dict[tuple[str, int], float] = {}
-    for t in known.values():
+    raced: dict[object, dict[int, float]] = {}
+    for i, t in known.items():
         if t.time_ns is not None and t.timing is not None:
-            kind = (t.timing.timer, t.timing.version)
-            best[kind] = min(best.get(kind, t.time_ns), t.time_ns)
-    return {i for i in near if not _left_behind(known[i], best)}
-
-
-def _left_behind(trial: StoredTrial, best: Mapping[tuple[str, int], float]) -> bool:
-    if trial.time_ns is None or trial.timing is None:
-        return False
-    return trial.time_ns > best[trial.timing.timer, trial.timing.version] * DROP_SECOND * MARGIN
+            raced.setdefault((t.timing.timer, t.timing.version), {})[i] = t.time_ns
+    limits = ((times, DROP_SECOND * MARGIN * min(times.values())) for times in raced.values())
+    return near - {i for times, most in limits for i, ns in times.items() if ns > most}

@@ -15,8 +15,7 @@ CandidateContent = tuple[tuple[int, int], ...]
 """What a candidate begins with (:func:`content_of`)."""
 
 CandidateWork = tuple[str, tuple[int, int, int], CandidateContent]
-"""What makes two candidates one: what is launched (:func:`launched`), grid, and what they begin with
-(:func:`content_of`)."""
+"""Equal for two candidates that are one: what is :func:`launched`, its grid, and its first contents."""
 
 MOST_VOTERS = 8
 """Candidates that are run at most, where one disagrees with a reference that is only another candidate."""

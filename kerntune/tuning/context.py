@@ -6,6 +6,7 @@ in torch's profiler or in NVTX has the kernel, hash, config, grid and stream.
 
 from __future__ import annotations
 
+import threading
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -14,6 +15,7 @@ from typing import Any
 
 from kerntune import capture as captures
 from kerntune.base.device import DeviceSpec
+from kerntune.capture import Capture
 from kerntune.compiling.compiler import Compiler
 from kerntune.compiling.forking import may_fork
 from kerntune.compiling.frontend import prepare_hashes
@@ -40,6 +42,11 @@ def this_gpu() -> Backend | None:
         return None
 
 
+def open_capture(backend: Backend) -> Capture:
+    """A capture of this thread's calls, which this process's compiler compiles."""
+    return Capture(backend, COMPILER, thread=threading.get_ident())
+
+
 def device_now() -> DeviceSpec:
     """What kernels are launched on: a capture's device while a call is captured, else torch's."""
     recording = captures.current()
@@ -55,8 +62,7 @@ def prepare_launches() -> None:
 
 @dataclass(frozen=True)
 class TunerEngine:
-    """How a tuner launches: ``path.launch(grid, *args, **kwargs)``, to be read at each call. ``keep``: its winners are
-    on disk too."""
+    """How a tuner launches: ``path.launch``, to be read at each call. ``keep``: its winners are on disk too."""
 
     path: Any
     keep: bool
@@ -106,11 +112,11 @@ SHORT_HASH = 12
 def range_name(seen: ObservedLaunch) -> str:
     """``softmax_kernel [0a1b2c3d4e5f] BLOCK=1024, num_warps: 8, ... grid=(4096, 1, 1) stream=0``."""
     parts = [seen.kernel, f"[{jit_of(seen.tuner).cache_key[:SHORT_HASH]}]", str(seen.config)]
-    grid = seen.grid
-    if grid is not None:
-        parts.append(f"grid={(*grid, 1, 1)[:3]}")
-    stream = compat.current_stream()
-    return " ".join([*parts, *([] if stream is None else [f"stream={stream}"])])
+    if seen.grid is not None:
+        parts.append(f"grid={(*seen.grid, 1, 1)[:3]}")
+    if (stream := compat.current_stream()) is not None:
+        parts.append(f"stream={stream}")
+    return " ".join(parts)
 
 
 class NvtxRanges:

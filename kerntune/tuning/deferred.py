@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import copy
-import threading
 import time
 import warnings
 import weakref
@@ -14,16 +13,14 @@ from typing import Any
 
 from kerntune.base.config import Config
 from kerntune.capture import Capture, Site
-from kerntune.compiling.compiler import Compiler
 from kerntune.errors import MeasurementError
-from kerntune.gpu.base import Backend
 from kerntune.tuning.agreement import note_chosen
 from kerntune.tuning.candidates import Batch
 from kerntune.tuning.stored_trials import Trials
 from kerntune.tuning.stored_winners import Winners
 from kerntune.tuning.tune_call import compile_late, settle_call
 from kerntune.tuning.tune_options import TuneOptions
-from kerntune.tuning.tuning_result import Tuned, merged_timings, tell_failed, tell_tuned, timings_of, warn_of
+from kerntune.tuning.tuning_result import TuningResult, merged_timings, tell_failed, tell_tuned, timings_of, warn_of
 
 CallKey = tuple[Any, ...]
 
@@ -88,9 +85,7 @@ def try_late_configs(
     key: CallKey,
     args: Sequence[Any],
     kwargs: Mapping[str, Any],
-    *,
-    backend: Backend,
-    compiler: Compiler,
+    capture: Capture,
     winners: Winners,
     options: TuneOptions,
 ) -> None:
@@ -100,7 +95,7 @@ def try_late_configs(
     Another process that measures on the device is not waited for. What goes wrong becomes a warning, and is not tried
     again in this process: the call has a winner.
     """
-    late, gpu = late_of(tuner, key), backend.gpu
+    late, gpu = late_of(tuner, key), capture.backend.gpu
     if late is None or gpu is None or not late.due:
         return
     with contextlib.ExitStack() as stack:
@@ -108,7 +103,6 @@ def try_late_configs(
             stack.enter_context(gpu.lock(0.0))
         except MeasurementError:
             return
-        capture = Capture(backend, compiler, thread=threading.get_ident())
         tuned = None
         try:
             site = capture.site_of(tuner, args, dict(kwargs))
@@ -123,7 +117,7 @@ def try_late_configs(
 
 def _next_step(
     tuner: Any, key: CallKey, late: LateConfigs, capture: Capture, site: Site, winners: Winners, options: TuneOptions
-) -> Tuned | None:
+) -> TuningResult | None:
     """What came of trying them, if they were."""
     begin = time.perf_counter()
     configs = [c.config for c in site.candidates]

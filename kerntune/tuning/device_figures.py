@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from pathlib import Path
 
 import msgspec
@@ -29,8 +30,7 @@ class DeviceFigures(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omi
 def device_bandwidth(gpu: Executor, cache: Path) -> float | None:
     """The device's measured bandwidth in bytes a second: from the cache folder, else measured now (some 20 ms) and kept
     there. None where it can't be measured."""
-    found = _stored(gpu, cache)
-    if found is not None:
+    if (found := _stored(gpu, cache)) is not None:
         return found.bandwidth
     try:
         measured = measured_bandwidth(gpu)
@@ -76,10 +76,7 @@ def _stored(gpu: Executor, cache: Path) -> DeviceFigures | None:
 
 def _keep(gpu: Executor, cache: Path, figures: DeviceFigures) -> None:
     """A folder that can't be written costs another measurement in the next run."""
-    if not gpu.spec.uuid:
-        return
     entries = _entries(cache)
-    try:
-        entries.write(entries.path(gpu.spec.uuid), figures)
-    except CacheError:
-        return
+    if gpu.spec.uuid:
+        with contextlib.suppress(CacheError):
+            entries.write(entries.path(gpu.spec.uuid), figures)

@@ -8,8 +8,7 @@ import sys
 import threading
 import warnings
 from collections.abc import Callable, Sequence
-from importlib.abc import Loader
-from importlib.machinery import ModuleSpec
+from functools import partial
 from types import ModuleType
 from typing import Any
 
@@ -28,28 +27,14 @@ class AfterImport:
             return None
         sys.meta_path.remove(self)
         spec = importlib.util.find_spec(name)
-        if spec is not None and spec.loader is not None:
-            spec.loader = _ThenLoader(spec, self._then)
+        loader: Any = None if spec is None else spec.loader
+        if loader is not None:
+            loader.exec_module = partial(self._execute, loader)
         return spec
 
-
-class _ThenLoader(Loader):
-    """A module's loader, with something to do afterwards."""
-
-    def __init__(self, spec: ModuleSpec, then: Callable[[], None]) -> None:
-        self._spec, self._loader, self._then = spec, spec.loader, then
-
-    def create_module(self, spec: ModuleSpec) -> ModuleType | None:
-        """As the module's loader."""
-        assert self._loader is not None
-        return self._loader.create_module(spec)
-
-    def exec_module(self, module: ModuleType) -> None:
-        """As the module's loader, which is put back before; then the function."""
-        assert self._loader is not None
-        self._spec.loader = self._loader
-        module.__loader__ = self._loader
-        self._loader.exec_module(module)
+    def _execute(self, loader: Any, module: ModuleType) -> None:
+        del loader.exec_module  # its own again
+        loader.exec_module(module)
         try:
             self._then()
         except Exception as exc:  # an unknown change of torch: its import goes on

@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
 
 from kerntune.base.child_process import ChildEnded
@@ -103,10 +102,10 @@ class FirstLaunches:
         _, known = self._ahead.pop(id(recording), (recording, None))
         if isinstance(known, Exception):
             raise known
-        if known is not None:
+        if known is not None or not self.active:
             return known
-        why, fault = self.cannot(recording) if self.active else "", None
-        for _ in range(TRIES if self.active and not why else 0):
+        why, fault = self.cannot(recording), None
+        for _ in range(0 if why else TRIES):
             try:
                 return self._run_once(recording, artifacts, first)
             except _EndedFromOutside as exc:
@@ -116,8 +115,7 @@ class FirstLaunches:
                 break
         if fault is not None:
             raise fault
-        if why:
-            self._stay_here(why)
+        self._stay_here(why)
         return None
 
     def run_ahead(
@@ -159,7 +157,7 @@ class FirstLaunches:
         try:
             reply = self._staged(recording, {}).ask(_first_launch(recording, artifacts), CALL_LIMIT_S)
         except (PeerTimeout, ChildEnded, _EndedFromOutside) as exc:
-            self._isolation.drop(late=isinstance(exc, PeerTimeout))
+            self._isolation.drop()
             raise MeasurementError(str(exc)) from exc
         if isinstance(reply, FirstLaunchFailed) and reply.spoiled:
             self._isolation.drop()
@@ -205,7 +203,7 @@ class FirstLaunches:
         try:
             reply = receive()
         except PeerTimeout as exc:
-            self._isolation.renew(late=True)
+            self._isolation.renew()
             raise LaunchTimeout(f"{FIRST_LAUNCH} did not end within {limit:.1f} s{self._others()}") from exc
         except ChildEnded as exc:
             self._isolation.renew()
@@ -242,8 +240,7 @@ class FirstLaunches:
     # the call's bytes
 
     def _staged(self, recording: Recording, first: Mapping[int, Source | None]) -> FirstLaunchProcess:
-        """A process that has the contents that a recording's first launch finds. :class:`_EndedFromOutside`, or
-        :class:`MeasurementError`."""
+        """A process with the first contents of a recording. :class:`_EndedFromOutside`, :class:`MeasurementError`."""
         process = self._isolation.process()
         if process is not self._holder:
             self._held.clear()
@@ -303,8 +300,7 @@ class FirstLaunches:
 
 
 class _EndedFromOutside(Exception):
-    """The process is gone, and no launch is to blame; ``fault`` is what is said of one during which it happens
-    again, which is not remembered."""
+    """The process is gone, and no launch is to blame; the second time ``fault`` is raised, and not remembered."""
 
     def __init__(self, why: str, fault: LaunchFault | None = None) -> None:
         super().__init__(why)
@@ -321,30 +317,26 @@ def name_and_size(recording: Recording, storage: int) -> tuple[str, int]:
     return ", ".join(names) or f"storage {storage}", recording.storages[storage].nbytes
 
 
-@dataclass(frozen=True)
-class CapturedLaunch:
-    """Called before a launch whose config was open (:attr:`kerntune.capture.Capture.before_launch`). What earlier runs
-    have launched is not launched elsewhere again, and what faulted there is not launched at all."""
-
-    isolation: Isolation
-    trials: Trials
-
-    def __call__(self, capture: Capture, pending: Pending, compiled: Compiled) -> None:
-        """:class:`LaunchFault` if the launch must not be."""
-        site, launch = pending.site, pending.specialized[capture.backend.targets[0]]
-        assert site is not None
-        assert isinstance(launch, Specialized)
-        if site.chosen == site.proven:
-            return
-        known = self.trials.at(site).known({site.chosen: Probe(launch, pending.grid)})
-        failed = known.failed.get(site.chosen)
-        if failed is not None and is_fault(failed.failure):
-            fault = LaunchFault(failed.failure)
-            fault.remembered = True
-            raise fault
-        if site.chosen in known.ran or not self.isolation.wanted:
-            return
-        launch_elsewhere(self.isolation, capture.plan, Probe(launch, pending.grid), compiled)
+def before_captured_launch(
+    isolation: Isolation, trials: Trials, capture: Capture, pending: Pending, compiled: Compiled
+) -> None:
+    """Launch elsewhere first what is about to be launched with an open config
+    (:attr:`kerntune.capture.Capture.before_launch`), unless an earlier run has launched it. :class:`LaunchFault` if it
+    faults there, or has faulted before: then it must not be launched."""
+    site, launch = pending.site, pending.specialized[capture.backend.targets[0]]
+    assert site is not None
+    assert isinstance(launch, Specialized)
+    if site.chosen == site.proven:
+        return
+    probe = Probe(launch, pending.grid)
+    known = trials.at(site).known({site.chosen: probe})
+    failed = known.failed.get(site.chosen)
+    if failed is not None and is_fault(failed.failure):
+        fault = LaunchFault(failed.failure)
+        fault.remembered = True
+        raise fault
+    if site.chosen not in known.ran and isolation.wanted:
+        launch_elsewhere(isolation, capture.plan, probe, compiled)
 
 
 def launch_elsewhere(isolation: Isolation, plan: Plan, probe: Probe, compiled: Compiled) -> str:

@@ -34,8 +34,7 @@ _messages: weakref.WeakKeyDictionary[Gpu, set[str]] = weakref.WeakKeyDictionary(
 
 
 class Isolate(str, Enum):
-    """Where first launches run: in another process if that can be had (else in this one, which is said), only there, or
-    in this one."""
+    """First launches run in another process if it can be had (else here, which is said), only there, or here."""
 
     AUTO = "auto"
     ALWAYS = "always"
@@ -64,9 +63,6 @@ class Isolation:
         self._host: HostStaging | None = None
         self.kind = ""
         """How bytes travel: :data:`~kerntune.gpu.staging.IPC` or ``HOST``; empty before the first."""
-
-        self.killed_s: list[float] = []
-        """Seconds that it took to get rid of each process that hung."""
 
     @property
     def wanted(self) -> bool:
@@ -132,17 +128,16 @@ class Isolation:
         new, self.kind = self.kind != HOST, HOST
         return new
 
-    def drop(self, late: bool = False) -> None:
-        """Get rid of the process; the next one starts when it is wanted. ``late`` if it did not answer."""
+    def drop(self, wait: bool = True) -> None:
+        """End the process, and wait until it has ended; the next one starts when it is wanted."""
         process, self._process = self._process, None
         with contextlib.suppress(*CANNOT_START):
-            seconds = process.end() if process is not None else 0.0
-            if late:
-                self.killed_s.append(seconds)
+            if process is not None:
+                process.end(wait)
 
-    def renew(self, late: bool = False) -> None:
+    def renew(self) -> None:
         """As :meth:`drop`; the next one starts at once, since further launches are likely."""
-        self.drop(late)
+        self.drop()
         self.begin()
 
     def forget(self) -> None:
@@ -156,18 +151,14 @@ class Isolation:
 
     def close(self) -> None:
         """End the process, and return before it has ended."""
-        process, self._process = self._process, None
-        with contextlib.suppress(*CANNOT_START):
-            if process is not None:
-                process.end(wait=False)
+        self.drop(wait=False)
         host, self._host = self._host, None
         if host is not None:
             host.close()
 
 
 def unsaid(gpu: Gpu) -> list[str]:
-    """What a device's setting takes away of the protection between processes, as far as no message of this process
-    contains it already."""
+    """What a device's setting takes away of the processes' protection, if no message has said so yet."""
     said = _messages.setdefault(gpu, set())
     found = [text for text in gpu.unprotected() if text not in said]
     said.update(found)
@@ -193,8 +184,7 @@ class KeptIsolation:
 
     @contextlib.contextmanager
     def keeping(self, seconds: float = KEPT_S) -> Iterator[None]:
-        """Tunings inside leave their process to the next one, which may come within so many seconds after the end; at 0
-        it is ended there."""
+        """Tunings inside leave their process to the next; it ends so many seconds after the last, at 0 at once."""
         with self._lock:
             self._keeping += 1
             self._stop_timer()
@@ -234,12 +224,10 @@ class KeptIsolation:
         """The one that is kept, if it is of this device; it belongs to the caller now."""
         with self._lock:
             kept, self._kept = self._kept, None
-        if kept is None:
-            return None
-        if kept[0] != (device_of(gpu), mode):
+        if kept is not None and kept[0] != (device_of(gpu), mode):
             kept[1].close()
             return None
-        return kept[1]
+        return None if kept is None else kept[1]
 
     def _keep(self, gpu: Gpu, mode: Isolate, isolation: Isolation) -> None:
         with self._lock:
@@ -272,5 +260,5 @@ def device_of(gpu: Gpu) -> object:
         return gpu.spec, None
 
 
-KEPT = KeptIsolation()
+KEPT_ISOLATION = KeptIsolation()
 """Of this process."""

@@ -12,12 +12,12 @@ import importlib.util
 import os
 import re
 import sys
-import threading
 import warnings
 import weakref
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
+from operator import attrgetter
 from pathlib import Path
 from types import ModuleType
 from typing import Any, Union
@@ -83,21 +83,22 @@ def dumping(
         return launch()
     seen.add(mark)
     finish = None
-    try:
+    with _warning(tuner):
         finish = _begin(folder, tuner, config, args, dict(kwargs))
-    except (KerntuneError, OSError) as exc:
-        _warn(tuner, exc)
     result = launch()
-    try:
+    with _warning(tuner):
         if finish is not None:
             finish()
-    except (KerntuneError, OSError) as exc:
-        _warn(tuner, exc)
     return result
 
 
-def _warn(tuner: Any, error: Exception) -> None:
-    warnings.warn(f"kernel {tuner.base_fn.__name__}: its launch was not dumped: {error}", RuntimeWarning, stacklevel=2)
+@contextlib.contextmanager
+def _warning(tuner: Any) -> Iterator[None]:
+    try:
+        yield
+    except (KerntuneError, OSError) as exc:
+        text = f"kernel {tuner.base_fn.__name__}: its launch was not dumped: {exc}"
+        warnings.warn(text, RuntimeWarning, stacklevel=2)
 
 
 def _begin(
@@ -110,7 +111,7 @@ def _begin(
     if backend is None or backend.gpu is None or not is_kernel(tuner) or captures.current() is not None:
         return None
     gpu, exact = backend.gpu, keeps_content()
-    capture = Capture(backend, context.COMPILER, thread=threading.get_ident())
+    capture = context.open_capture(backend)
     recorded = staged_launch(capture, tuner, config, args, kwargs)
     recording, kept = with_content(recorded, backend)
     before = exact_contents(gpu, recorded) if exact else {}
@@ -138,10 +139,8 @@ def staged_launch(capture: Capture, tuner: Any, config: Any, args: Sequence[Any]
 
 
 def _index_of(site: Site, config: Any) -> int:
-    for i, original in enumerate(site.originals or ()):
-        if original is config:
-            return i
-    found = candidate_of(site, config_of(config, f"kernel {site.kernel}"))
+    same = [i for i, original in enumerate(site.originals or ()) if original is config]
+    found = same[0] if same else candidate_of(site, config_of(config, f"kernel {site.kernel}"))
     if found is None:
         raise TuningError(f"kernel {site.kernel}: {config} is not among the configs of this call")
     return found
@@ -261,12 +260,9 @@ def arguments_of(key: str) -> dict[str, ArgumentLike]:
     found = {}
     for part in key.split("; "):
         name, equals, text = part.partition("=")
-        if not equals or not name.isidentifier():
-            continue
-        try:
-            found[name] = argument_of(text)
-        except UsageError:  # a function, a dtype: another process can't make it from its text
-            continue
+        if equals and name.isidentifier():
+            with contextlib.suppress(UsageError):  # a function, a dtype: another process can't make it from its text
+                found[name] = argument_of(text)
     return found
 
 
@@ -279,11 +275,10 @@ def load_kernel(name: str) -> tuple[Any, ModuleType]:
     if not colon or not place or not attribute:
         raise UsageError(f"{name!r}: name a kernel as package.module:kernel or path/to/file.py:kernel")
     module = _module(place)
-    found = module
-    for part in attribute.split("."):
-        found = getattr(found, part, None)  # type: ignore[assignment]
-    if found is None:
-        raise UsageError(f"{place} has no {attribute}")
+    try:
+        found = attrgetter(attribute)(module)
+    except AttributeError:
+        raise UsageError(f"{place} has no {attribute}") from None
     try:
         jit_of(found)
     except KerntuneError as exc:
@@ -351,22 +346,20 @@ class AheadOfTime:
     @property
     def divisible(self) -> dict[str, int]:
         """By parameter, what the compiler took for granted to divide it."""
-        names, found = list(self.specialized.signature), {}
-        for path, attributes in self.specialized.attrs.items():
-            divisors = [int(value) for name, value in attributes if name == "tt.divisibility"]
-            if divisors and len(path) == 1:
-                found[names[path[0]]] = divisors[0]
-        return found
+        pairs = self._of_parameters(self.specialized.attrs)
+        return {name: int(n) for name, attributes in pairs for what, n in attributes if what == "tt.divisibility"}
 
     @property
     def constants(self) -> dict[str, Any]:
         """By parameter, the values that are part of the binary."""
-        names = list(self.specialized.signature)
         return {
-            names[path[0]]: getattr(value, "value", value)
-            for path, value in self.specialized.constexprs.items()
-            if len(path) == 1
+            name: getattr(value, "value", value) for name, value in self._of_parameters(self.specialized.constexprs)
         }
+
+    def _of_parameters(self, found: Mapping[tuple[int, ...], Any]) -> Iterator[tuple[str, Any]]:
+        """With names; without what is within a tuple."""
+        names = list(self.specialized.signature)
+        return ((names[path[0]], value) for path, value in found.items() if len(path) == 1)
 
 
 def compiled_ahead(

@@ -19,8 +19,8 @@ from kerntune.compiling.compiler import Compiled
 from kerntune.heuristics import without_spilling
 from kerntune.search import ComboSearch, Descent, Measured, Search
 from kerntune.search.descent import RegisterScaling
-from kerntune.static import prediction
-from kerntune.static.prediction import Predictions
+from kerntune.static import resource_model
+from kerntune.static.resource_model import Predictions
 from kerntune.tuning.candidates import CandidatePool, CandidateResult
 from kerntune.tuning.trial_set import TrialSet
 
@@ -31,7 +31,7 @@ TOGETHER = 8
 between them: each request alone waits for two processes to be scheduled while all cores compile."""
 
 SPILL_BYTES = 8
-"""Of :attr:`kerntune.static.prediction.Figures.spill_bytes`, for a spilled register: four stored, four loaded."""
+"""Of :attr:`kerntune.static.resource_model.Figures.spill_bytes`, for a spilled register: four stored, four loaded."""
 
 
 class Prescreen:
@@ -61,7 +61,7 @@ class Prescreen:
         results = sorted(compiled, key=self._cost)
         figures = {i: self._predictions.figures[i] for i, _ in results if i in self._predictions.figures}
         protected = {*self._pool.known.ran, self._incumbent}
-        self.left_out.update(prediction.left_out(figures, self._prune, protected))
+        self.left_out.update(resource_model.left_out(figures, self._prune, protected))
         return _few_at_a_time([result for result in results if result[0] not in self.left_out])
 
     def _spilling_last(self, groups: Iterator[list[CandidateResult]]) -> Iterator[list[CandidateResult]]:
@@ -149,8 +149,7 @@ class Searching:
         search: Search | Descent | ComboSearch | RegisterScaling = self._trial_set.site.search
         starts = list(self._places)
         self._trial_set.keep_estimates(self._places.values())
-        if isinstance(search, Descent):
-            self._read_codes(list(self._places.values()))
+        self._read_codes(list(self._places.values()))
         search.run(self._measure, self._prepare, starts, time.monotonic() - self._begin)
         self._trial_set.site.searched = True
         self._estimate(self._trial_set.worth_repeating())
@@ -164,8 +163,7 @@ class Searching:
         if new:
             self._progress(f"{it.site.kernel}: searching, {len(self._places)} configs so far")
             self._estimate(it.join([self._places[config] for config in new]))
-            if isinstance(it.site.search, Descent):
-                self._read_codes([self._places[config] for config in new])
+            self._read_codes([self._places[config] for config in new])
 
     def _estimate(self, candidates: Sequence[int]) -> None:
         self._trial_set.expect(candidates)
@@ -176,7 +174,9 @@ class Searching:
         self._trial_set.keep_estimates(candidates)
 
     def _read_codes(self, candidates: Sequence[int]) -> None:
-        """What these are launched as; an earlier run's or the list's are compiled for it, from Triton's cache."""
+        """What these are launched as, if the search asks; what an earlier run tried is compiled for it."""
+        if not isinstance(self._trial_set.site.search, Descent):
+            return
         pool = self._trial_set.pool
         usable = [i for i in candidates if i in pool.probes and i not in self._trial_set.failures]
         with contextlib.closing(pool.compiled(usable)) as stream:

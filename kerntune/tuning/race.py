@@ -13,7 +13,7 @@ from kerntune.base.recording import Recording
 from kerntune.base.stats import hodges_lehmann, median
 from kerntune.gpu.program import Program
 from kerntune.timing.sampling import same_kind, slot_for
-from kerntune.timing.timers import EventSlot, GraphSlot, Slot, between_events, unrolled_runs
+from kerntune.timing.timers import EventSlot, GraphSlot, Slot, flushed_runs, unrolled_runs
 
 DROP_FIRST = 1.5
 """Candidates whose estimate (the shortest of a few executions) is above this times the best are dropped. For kernels of
@@ -83,10 +83,9 @@ SLOT_NS, MOST_RUNS = 1.5e6, 8
 """An event slot of a race takes about this long: many short slots in turn tell more than few long ones."""
 
 
-@dataclass
+@dataclass(eq=False)
 class Trial:
-    """A candidate that runs: the recording it makes, its program, its times. ``same`` are all candidates with this very
-    code and grid."""
+    """A candidate that runs, with its times. ``same`` are all candidates with this very code and grid."""
 
     index: int
     recording: Recording
@@ -110,8 +109,7 @@ class Trial:
 
 
 class Estimates:
-    """Estimates of candidates, in any order, while others are still compiled. The device may be ``warm`` already; after
-    a pause it is not."""
+    """Estimates in any order, while others are compiled. The device may be ``warm`` already, until a pause."""
 
     def __init__(self, warm: bool = False) -> None:
         self.best, self.warm = math.inf, warm
@@ -130,8 +128,7 @@ class Estimates:
 
 
 def estimate(trial: Trial, limit: float) -> None:
-    """Set a trial's ``estimate``, the shortest of a few executions: of more while the host is late and it is above
-    ``limit``."""
+    """Set a trial's ``estimate``, the shortest of a few runs; of more while a late one is above ``limit``."""
     times: list[float] = []
     for _ in range(1 + RETAKES):
         more, in_time = executions(trial.program, ESTIMATE_RUNS)
@@ -143,13 +140,8 @@ def estimate(trial: Trial, limit: float) -> None:
 
 
 def executions(program: Program, runs: int) -> tuple[list[float], bool]:
-    """Nanoseconds of single executions on copy 0, the L2 cache flushed and memory restored before each; and whether the
-    host was in time for one of them at least."""
-    pieces = []
-    for _ in range(runs):
-        program.restore()
-        program.gpu.flush_l2()
-        pieces.append(between_events(program.gpu, program.enqueue))
+    """Nanoseconds of single runs on copy 0, flushed and restored before each; if the host was in time once."""
+    pieces = flushed_runs(program.gpu, program.enqueue, runs, restore=program.restore)
     return [piece.ns() for piece in pieces], not all(piece.late for piece in pieces)
 
 
@@ -212,15 +204,11 @@ class Screening:
     def finalists_of(self, trials: Sequence[Trial]) -> list[Trial]:
         """The finalists of all that have an estimate; nothing runs if none of those near the best is new."""
         near = worth_racing(trials)
-        new = [t for t in near if not _among(t, self.raced)]
+        new = [t for t in near if t not in self.raced]
         if new:
             self.raced += new
-            self.finalists = screened([t for t in near if _among(t, new) or _among(t, self.finalists)])
+            self.finalists = screened([t for t in near if t in new or t in self.finalists])
         return self.finalists
-
-
-def _among(trial: Trial, trials: Sequence[Trial]) -> bool:
-    return any(trial is other for other in trials)
 
 
 def _by_small_graphs(trials: Sequence[Trial]) -> list[Trial]:
@@ -259,21 +247,22 @@ def decided(
         _rounds(alive, backwards=bool(done % 2))
         if done >= MIN_FINAL_ROUNDS:
             best = _fastest(alive)
-            behind = {id(t): _behind(t, best) for t in alive if t is not best}
-            alive = [t for t in alive if t is best or behind[id(t)][0] <= TIE]
+            behind = {t: _behind(t, best) for t in alive if t is not best}
+            alive = [t for t in alive if t is best or behind[t][0] <= TIE]
             if all(high <= TIE for low, high in behind.values() if low <= TIE):
                 break
     best = _fastest(alive)
     tied = [t for t in alive if _ratio(t, best) <= TIE]
     kept = [t for t in tied if t.index == incumbent]
     winner = min(kept or _equal(tied, best, limited), key=lambda t: t.index)
-    _settle_times(finalists, best)
+    reference = best.time_ns
+    for trial in finalists:  # as of the best one's rounds: a device that gets warm slows down all alike
+        trial.settled = reference * math.exp(_ratio(trial, best))
     return [winner, *sorted((t for t in finalists if t is not winner), key=lambda t: t.time_ns)]
 
 
 def _equal(tied: Sequence[Trial], best: Trial, limited: Callable[[], bool]) -> list[Trial]:
-    """Those among which no time decides. Where a single round is as long as the load, all after the first were under it
-    already."""
+    """Those among which no time decides. A round as long as the load has brought the device under it already."""
     if len(tied) > 1 and _round_ns(tied) < LOAD_NS and limited():
         return _equal_under_load(tied)
     return [t for t in tied if _ratio(t, best) <= EQUAL]
@@ -299,19 +288,7 @@ def _rounds_of_load(round_ns: float) -> int:
 
 def _round_ns(trials: Sequence[Trial]) -> float:
     """Nanoseconds of device time that a slot of each takes together, without flushes and restores."""
-    return sum(trial.time_ns * _runs(trial) for trial in trials)
-
-
-def _runs(trial: Trial) -> int:
-    assert trial.slot is not None
-    return trial.slot.protocol.runs_per_slot
-
-
-def _settle_times(trials: Sequence[Trial], best: Trial) -> None:
-    """Bring times of different rounds to those of the best: a device that gets warm slows down all alike."""
-    reference = best.time_ns
-    for trial in trials:
-        trial.settled = reference * math.exp(_ratio(trial, best))
+    return sum(trial.time_ns * trial.slot.protocol.runs_per_slot for trial in trials if trial.slot is not None)
 
 
 def _ratios(trial: Trial, best: Trial) -> list[float]:

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-import threading
 from collections.abc import Callable, Mapping
-from concurrent.futures import Future
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import cached_property
 
@@ -73,7 +72,9 @@ class Trials:
         force, key = self._winners.mode is TuneMode.FORCE, self.key(site)
         if not force:
             self._fetch(key)
-        return SiteTrials(self._cache, site, key, _aside(self._winners.environment), blind=force)
+        # asked beside the rest: NVML takes 15 to 40 ms to answer
+        today = ThreadPoolExecutor(1, "kerntune-environment").submit(self._winners.environment).result
+        return SiteTrials(self._cache, site, key, today, blind=force)
 
     def any(self, site: Site) -> bool:
         """Whether earlier runs have left anything for a site, under whatever environment."""
@@ -99,30 +100,14 @@ class Trials:
                     self._cache.add(trial)
 
     def key(self, site: Site) -> TrialKey:
-        """What a site's trials depend on beside config, specialization and environment: exact sizes, where a winner
-        may hold for rounded ones."""
+        """Beside config, specialization and environment: exact sizes, where a winner may hold for rounded ones."""
         winner, arguments = self._winners.key(site), exact_arguments(site) + self._winners.lax
         return TrialKey(winner.kernel, winner.source, winner.target, winner.device, winner.triton, arguments, PROTOCOL)
 
 
-def _aside(ask: Callable[[], Environment]) -> Callable[[], Environment]:
-    """``ask()`` from now on, in a thread: NVML takes 15 to 40 ms to answer. What is given waits for that."""
-    found: Future[Environment] = Future()
-
-    def run() -> None:
-        try:
-            found.set_result(ask())
-        except BaseException as exc:
-            found.set_exception(exc)
-
-    threading.Thread(target=run, name="kerntune-environment", daemon=True).start()
-    return found.result
-
-
 @dataclass(frozen=True)
 class SiteTrials:
-    """The trials of one site. ``blind`` ones are only written. ``today`` gives the environment that they were asked
-    for under."""
+    """The trials of one site. ``blind`` ones are only written. ``today`` gives the present environment."""
 
     cache: TrialCache
     site: Site
@@ -170,8 +155,7 @@ class SiteTrials:
         failure: str = "",
         code: str = "",
     ) -> None:
-        """Store what a candidate gave. A folder that can't be written is noted in the cache's ``damaged``, not
-        fatal."""
+        """Store what a candidate gave. The cache's ``damaged`` notes a folder that can't be written."""
         if index in self.site.ambiguous():
             return
         trial = StoredTrial(

@@ -74,7 +74,8 @@ class Winners:
                     return only  # nothing was stored for a list of one
             raise CacheMissError(
                 f"kernel {site.kernel}: no stored winner for these arguments under --kerntune-tune=frozen (or "
-                f"KERNTUNE_TUNE=frozen); run once with --kerntune-tune=auto{self._nearest(site)}"
+                "KERNTUNE_TUNE=frozen); run once with --kerntune-tune=auto"
+                + "".join(f"\n  {line}" for line in self.why_missed(site))
             )
         return None
 
@@ -102,8 +103,7 @@ class Winners:
         return index_of(site, found.config) if found is not None and self._counts(found, unfinished) else None
 
     def settles(self, site: Site) -> bool:
-        """Whether the tuning that comes now has to try all candidates: the winner that stands was found by an earlier
-        run without some of them."""
+        """Whether all candidates have to be tried now: the winner of an earlier run was found without some."""
         found = self.stored(site) if self.agrees else None
         return found is not None and bool(found.untried)
 
@@ -162,8 +162,7 @@ class Winners:
         return winner
 
     def nearest(self, site: Site) -> NearestWinner | None:
-        """The winner of the nearest call that has one (:func:`kerntune.tuning.stored_winners.nearest`),
-        among the site's candidates."""
+        """The winner of the nearest call that has one among the site's candidates (:func:`nearest`)."""
         return nearest(self.cache, self.key(site), lambda config: index_of(site, config) is not None)
 
     def why_missed(self, site: Site) -> list[str]:
@@ -188,16 +187,12 @@ class Winners:
             search="" if site.search is None else str(site.search),
         )
 
-    def _nearest(self, site: Site) -> str:
-        lines = self.why_missed(site)
-        return "".join(f"\n  {line}" for line in lines)
-
 
 def _earlier_lists(site: Site) -> tuple[tuple[Config, ...], ...]:
     """What earlier releases would have chosen from, by a tuner that proposes its candidates itself."""
-    if not hasattr(site.tuner, "earlier_lists"):
-        return ()
-    found: tuple[tuple[Config, ...], ...] = site.tuner.earlier_lists(site.arguments)
+    found: tuple[tuple[Config, ...], ...] = ()
+    if hasattr(site.tuner, "earlier_lists"):
+        found = site.tuner.earlier_lists(site.arguments)
     return found
 
 

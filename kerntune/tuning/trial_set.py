@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Collection, Mapping, Sequence, Set
 from dataclasses import dataclass, field
+from typing import Any
 
 from kerntune.base.failed_candidates import FailedTrial
 from kerntune.base.recording import Recording
@@ -32,7 +33,7 @@ from kerntune.tuning.consensus import CandidateWork, content_of, stored_code, wo
 from kerntune.tuning.first_launches import FirstLaunches
 from kerntune.tuning.race import Estimates, Trial
 from kerntune.tuning.stored_trials import NOTHING
-from kerntune.tuning.tuning_result import log_compiled, log_config, log_estimate
+from kerntune.tuning.tuning_result import log_config, ratio_to
 
 
 @dataclass
@@ -78,8 +79,7 @@ class TrialSet:
         self.begin(())
 
     def take_over(self, refuted: Mapping[int, str]) -> None:
-        """What is known before anything is compiled: of earlier runs, and which candidates are ``refuted``
-        otherwise."""
+        """Take what is known before compiling: from earlier runs, and which candidates are ``refuted``."""
         everybody = {*self.pool.probes, *self.pool.refused}
         for i, why in refuted.items():
             self.pool.probes.pop(i, None)
@@ -146,15 +146,13 @@ class TrialSet:
             self.times.pop(i, None)
 
     def admit_all(self, results: Sequence[CandidateResult]) -> None:
-        """:meth:`admit` candidates that are compiled. Their first launches elsewhere come first, all of them, so that
-        none disturbs an estimate."""
+        """:meth:`admit` compiled candidates, after their first launches elsewhere, which disturb no estimate so."""
         self._look_ahead(results)
         for i, compiled in results:
             self.admit(i, compiled)
 
     def admit(self, i: int, compiled: Compiled | TrialError) -> None:
-        """Estimate a candidate, or note why it can't be used. After many faults and no good one it is put off
-        (:meth:`admit_put_off`)."""
+        """Estimate a candidate, or note why not. After many faults and no good one it waits (:meth:`admit_put_off`)."""
         if isinstance(compiled, Compiled) and not self._has_run(i) and self._faults.in_doubt(self._good()):
             self._put_off.append((i, compiled))
         else:
@@ -173,10 +171,11 @@ class TrialSet:
         try:
             if isinstance(compiled, TrialError):
                 raise compiled
-            log_compiled(self.site, i, compiled)
+            log_config(self.site, "compiled", i, seconds=compiled.seconds, shared_bytes=compiled.binary.shared)
             if (trial := self._trial(i, compiled)) is not None:
                 self._estimates.take(trial)
-                log_estimate(self.site, trial, self._estimates.best)
+                ratio = ratio_to(trial.estimate, self._estimates.best)
+                log_config(self.site, "first launch", i, estimate_ns=trial.estimate, ratio=ratio)
             self._keep_estimate(i)
         except LaunchFault as exc:
             assert isinstance(compiled, Compiled)
@@ -240,8 +239,7 @@ class TrialSet:
 
     def _has_run(self, i: int) -> bool:
         """Whether a candidate's first launch is past: in an earlier run, or in the captured one."""
-        captured = self.capture.launches[self.index]
-        return i in self.pool.known.ran or (captured.ran and i == self.site.chosen)
+        return i in self.pool.known.ran or (i == self.site.chosen and self.capture.launches[self.index].ran)
 
     def is_faulty(self, single: Recording) -> bool:
         """Whether a recording of one launch is one that has failed so."""
@@ -265,9 +263,14 @@ class TrialSet:
         """A candidate's estimate, of today or of an earlier run; None if it can't be used."""
         if i in self.failures:
             return None
-        looks = [t.estimate for t in self._found.values() if i in t.same]
-        stored = self.known.ran.get(i)
-        return looks[0] if looks else (stored.estimate_ns or stored.time_ns) if stored is not None else None
+        trial, stored = self._trial_of(i), self.known.ran.get(i)
+        if trial is not None:
+            return trial.estimate
+        return None if stored is None else stored.estimate_ns or stored.time_ns
+
+    def _trial_of(self, i: int) -> Trial | None:
+        """The trial that a candidate is part of, in this stage."""
+        return next((t for t in self._found.values() if i in t.same), None)
 
     def launched_as(self, i: int, compiled: Compiled) -> str:
         """Equal for candidates that are one trial; empty for one that can't be launched."""
@@ -278,15 +281,15 @@ class TrialSet:
 
     def registers_of(self, i: int) -> int | None:
         """A candidate's registers a thread, as the driver gives them; None for one that was not loaded today."""
-        return next((t.program.functions[0].registers for t in self._found.values() if i in t.same), None)
+        trial = self._trial_of(i)
+        return None if trial is None else trial.program.functions[0].registers
 
     def estimated_trials(self) -> list[Trial]:
         """Those that may race, in config order."""
         return sorted((t for t in self._found.values() if t.estimated), key=lambda t: t.index)
 
     def name(self) -> None:
-        """Now that all are in: each trial goes by the incumbent if that is the same, else by the first in config
-        order."""
+        """Each trial goes by the incumbent if that is the same, else by the first in config order."""
         for trial in self._found.values():
             trial.index = self.incumbent if self.incumbent in trial.same else min(trial.same)
             trial.recording = self._recordings[trial.index]
@@ -306,7 +309,8 @@ class TrialSet:
             fault.same.append(i)
             self._fail(i, fault.reason)
         else:
-            self._refuse_misfit(compiled)
+            if why := misfit(compiled.binary, compiled.data, self.loader.gpu.spec):
+                raise OutOfResourcesError(why)
             if i in self.site.faults:
                 raise self.site.faults.pop(i)
             if self.elsewhere is not None and not self._has_run(i):
@@ -341,11 +345,6 @@ class TrialSet:
         same = (k for k in self._first if self.site.candidates[k].hook is hook)
         return self._first[i] if i in self._first else self._first.get(next(same, i), ALIKE)
 
-    def _refuse_misfit(self, compiled: Compiled) -> None:
-        why = misfit(compiled.binary, compiled.data, self.loader.gpu.spec)
-        if why:
-            raise OutOfResourcesError(why)
-
     def _fail_like(self, trial: Trial, i: int) -> None:
         """The same code as one that could not be launched fails the same."""
         if not trial.estimated and trial.index in self.failures:
@@ -371,28 +370,21 @@ class TrialSet:
 
     def _keep_estimate(self, i: int) -> None:
         """Store at once what a first look at a candidate took: a run that is killed goes on where it was."""
-        if self._stored is None or i in self.failures:
-            return
-        for trial in self._found.values():
-            if i in trial.same and trial.estimated:
-                code = stored_code(trial.recording)
-                self._stored.keep(i, self.pool.probes[i], estimate_ns=trial.estimate, code=code)
-                self._kept.add(i)
+        trial = self._trial_of(i)
+        if self._stored is not None and i not in self.failures and trial is not None and trial.estimated:
+            code = stored_code(trial.recording)
+            self._stored.keep(i, self.pool.probes[i], estimate_ns=trial.estimate, code=code)
+            self._kept.add(i)
 
     def keep(self, trial: Trial) -> None:
         """Store a trial's times for later runs."""
         if self._stored is None:
             return
         timing = trial.slot.protocol if trial.slot is not None and trial.times else None
+        times: dict[str, Any] = {"estimate_ns": trial.estimate, "time_ns": trial.time_ns if timing else None}
         for i in trial.same:
-            self._stored.keep(
-                i,
-                self.pool.probes[i],
-                estimate_ns=trial.estimate,
-                time_ns=trial.time_ns if timing else None,
-                timing=timing,
-                code=stored_code(trial.recording),
-            )
+            probe, code = self.pool.probes[i], stored_code(trial.recording)
+            self._stored.keep(i, probe, timing=timing, code=code, **times)
 
     def _fail(self, i: int, why: str, *, remember: bool = False, code: str = "") -> None:
         self.failures[i] = FailedTrial(self.site.kernel, self.site.candidates[i].config, why)

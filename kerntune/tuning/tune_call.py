@@ -17,15 +17,15 @@ from kerntune.errors import CaptureError, MeasurementError, TuningError
 from kerntune.gpu.base import Gpu
 from kerntune.gpu.program import Loader
 from kerntune.kernels import compat
-from kerntune.kernels.dispatch import prepare_front
+from kerntune.kernels.dispatch import compile_front
 from kerntune.kernels.specialize import Specialized
 from kerntune.tuning.admission import LAUNCHES_NOTHING, all_empty, unraced
 from kerntune.tuning.candidates import Batch, CandidatePool, pool_of
-from kerntune.tuning.isolation import KEPT, Isolation
+from kerntune.tuning.isolation import KEPT_ISOLATION
 from kerntune.tuning.stored_trials import KnownTrials, Trials
 from kerntune.tuning.tune_options import DEFAULTS, QUICK_SWITCHES, TuneOptions
 from kerntune.tuning.tuner import tune
-from kerntune.tuning.tuning_result import Tuned, nothing_left
+from kerntune.tuning.tuning_result import TuningResult, nothing_left
 from kerntune.tuning.verification import TOLERANCE
 
 
@@ -36,16 +36,16 @@ def tune_call(
     *,
     incumbent: int | None = None,
     trials: Trials | None = None,
-) -> Tuned:
+) -> TuningResult:
     """The winner of a site that has not been launched; nothing is launched on the user's tensors.
 
     Call inside the GPU's lock, outside ``capture.active()``. A call whose memory is too large for a second copy is
     tuned in its own memory, from which the first content moves to the host meanwhile. A call that launches nothing, or
-    changes what can't be put back, is not timed: the outcome says why (:attr:`Tuned.unraced`).
+    changes what can't be put back, is not timed: the outcome says why (:attr:`TuningResult.unraced`).
     :class:`TuningError` as :func:`kerntune.tuning.tuner.tune`.
     """
     known = trials is not None and trials.any(site)
-    with _loading(capture) as loader, _isolating(capture, options) as isolation:
+    with _loading(capture) as loader, KEPT_ISOLATION.lent(_gpu_of(capture), options.isolate) as isolation:
         if not known:
             isolation.begin()  # before compiling processes start: each step of this one waits for its turn then
         capture.compiler.warm(1 if known else len(site.candidates))
@@ -58,8 +58,7 @@ def tune_call(
             with _launch_prepared(capture, pool) as prepare:
                 if pool.to_compile():
                     _prepare_verifying(capture, site, lambda: pool.has_results)
-                words: dict[str, Any] = {"incumbent": incumbent, "isolation": isolation}
-                return _tuned(capture, pool, loader, options, ahead=prepare, **words)
+                return _tuned(capture, pool, loader, options, ahead=prepare, incumbent=incumbent, isolation=isolation)
 
 
 def settle_call(
@@ -70,21 +69,21 @@ def settle_call(
     options: TuneOptions = DEFAULTS,
     *,
     trials: Trials | None = None,
-) -> Tuned | None:
+) -> TuningResult | None:
     """As :func:`tune_call`, of the ``winner`` of an earlier one and the candidates that came too ``late`` for it: a few
     milliseconds if an estimate of each shows that it is much slower.
 
     None, and nothing was done, if something isn't compiled for arguments like this call's (another alignment, say), or
     if the call launches nothing. :class:`MeasurementError` if what it writes can't be put back."""
     stored = trials.at(site) if trials is not None else None
-    with _loading(capture) as loader, _isolating(capture, options) as isolation:
+    with _loading(capture) as loader, KEPT_ISOLATION.lent(_gpu_of(capture), options.isolate) as isolation:
         pool = pool_of(capture, site, stored, among={winner, *late})
         pool.known = KnownTrials(bad=pool.known.bad)
         if pool.to_compile() or any(0 in probe.grid for probe in pool.probes.values()):
             return None
         with contextlib.closing(pool):
-            words: dict[str, Any] = {"incumbent": winner, "isolation": isolation}
-            tuned = _tuned(capture, pool, loader, replace(options, patience=None), proven=True, **words)
+            options = replace(options, patience=None)
+            tuned = _tuned(capture, pool, loader, options, proven=True, incumbent=winner, isolation=isolation)
     if tuned.unraced:
         raise MeasurementError(tuned.unraced)
     return tuned
@@ -98,24 +97,19 @@ def compile_late(capture: Capture, site: Site, late: Collection[int]) -> Batch:
 
 
 @contextlib.contextmanager
-def _isolating(capture: Capture, options: TuneOptions) -> Iterator[Isolation]:
-    """Processes for first launches; none is left at the end, but where further tunings are about to come."""
-    assert capture.backend.gpu is not None
-    with KEPT.lent(capture.backend.gpu, options.isolate) as isolation:
-        yield isolation
-
-
-@contextlib.contextmanager
 def _loading(capture: Capture) -> Iterator[Loader]:
     """Inside of it the capture is active, and at its end everything is unloaded."""
-    gpu = capture.backend.gpu
-    assert gpu is not None
-    loader = Loader(gpu)
+    loader = Loader(_gpu_of(capture))
     with QUICK_SWITCHES, contextlib.closing(loader), capture.active():
         yield loader
 
 
-def unraced_call(capture: Capture, site: Site) -> Tuned | None:
+def _gpu_of(capture: Capture) -> Gpu:
+    assert capture.backend.gpu is not None
+    return capture.backend.gpu
+
+
+def unraced_call(capture: Capture, site: Site) -> TuningResult | None:
     """The first candidate, for a call that can't be raced: no winner is ever stored of such a call. None for any other,
     and where that candidate can't be used. No other one is compiled."""
     with _loading(capture), contextlib.closing(pool_of(capture, site, None, among={0})) as pool:
@@ -123,32 +117,32 @@ def unraced_call(capture: Capture, site: Site) -> Tuned | None:
             found = _recorded(capture, pool, None)
         except TuningError:
             return None
-        return found if isinstance(found, Tuned) else None
+        return found if isinstance(found, TuningResult) else None
 
 
 def _tuned(
     capture: Capture, pool: CandidatePool, loader: Loader, options: TuneOptions, *, incumbent: int | None, **words: Any
-) -> Tuned:
+) -> TuningResult:
     found = _recorded(capture, pool, incumbent)
-    if isinstance(found, Tuned):
+    if isinstance(found, TuningResult):
         return found
     index = len(capture.launches) - 1
     return tune(capture, found, index, loader, options, pool=pool, incumbent=incumbent, **words)
 
 
-def _recorded(capture: Capture, pool: CandidatePool, incumbent: int | None) -> Recorded | Tuned:
+def _recorded(capture: Capture, pool: CandidatePool, incumbent: int | None) -> Recorded | TuningResult:
     """The call as a recording, or its outcome where it can't be raced."""
     try:
-        _stage_first(capture, pool.site, pool)
+        _stage_first(capture, pool)
         recorded = record(capture, capture.backend.targets[0])
     except CaptureError as exc:  # an argument whose memory only Triton and its driver know
         return unraced(capture, pool, incumbent, str(exc))
     return unraced(capture, pool, incumbent, recorded.unsaved) if recorded.unsaved else recorded
 
 
-def _stage_first(capture: Capture, site: Site, pool: CandidatePool) -> None:
+def _stage_first(capture: Capture, pool: CandidatePool) -> None:
     """Take the first candidate that compiles for what the call launches: which memory, through which views."""
-    failures = []
+    site, failures = pool.site, []
     for stage in pool.stages():
         for i, found in pool.first_compiled(stage):
             if isinstance(found, Compiled):
@@ -186,7 +180,7 @@ def build_beside(launch: Specialized) -> list[threading.Thread]:
     A program that ends meanwhile waits for them: Python would remove the folder that the compiler writes to, and the
     linker would complain on the program's stderr. So they are no daemons. What is built serves the next process.
     """
-    _begin("front", prepare_front)
+    _begin("front", compile_front)
     return [_begin("driver", compat.prepare_driver), _begin("launcher", compat.prepare_launcher, *_work(launch))]
 
 
@@ -210,8 +204,7 @@ _practised: weakref.WeakKeyDictionary[Gpu, set[str]] = weakref.WeakKeyDictionary
 def _prepare_verifying(capture: Capture, site: Site, busy: Callable[[], bool]) -> None:
     """Have whatever compares what candidates write loaded on the device (torch does so kernel by kernel, 0.1 s in all)
     while the first candidate is compiled, and no longer: once ``busy``, the rest is left. A help, no need."""
-    gpu, tensors = capture.backend.gpu, capture.backend.tensors
-    assert gpu is not None
+    gpu, tensors = _gpu_of(capture), capture.backend.tensors
     dtypes = {str(v.dtype).removeprefix("torch.") for v in site.arguments.values() if tensors.is_tensor(v)}
     done = _practised.setdefault(gpu, set())
     todo = sorted((dtypes & TOLERANCE.keys()) - done)

@@ -24,7 +24,7 @@ from kerntune.errors import UsageError
 from kerntune.kernels.dispatch.launch_path import Observer, watch
 from kerntune.tuning.cache.store_client import store_url
 from kerntune.tuning.isolation import Isolate
-from kerntune.tuning.verification import Verification, Verify, verify_mode
+from kerntune.tuning.verification import Verification, Verify, one_of, verify_mode
 
 if TYPE_CHECKING:
     from kerntune.search import ComboSearch, Descent, Search
@@ -110,8 +110,7 @@ class TuneOptions:
         return cls(verification, _patience_now(patience), prune, None, keep, isolate_mode(isolate))
 
     def searching(self, search: Search | Descent | ComboSearch | RegisterScaling | None) -> TuneOptions:
-        """The options for a launch that may have a search of its own: with one that steps through a space, every
-        candidate of the list is waited for and run."""
+        """The options with a search, if any; for one that steps through a space, the whole list is run first."""
         if search is None:
             return self
         from kerntune.search.descent import RegisterScaling  # searches are loaded where there is one
@@ -130,8 +129,7 @@ def options_of(tuner: Any, *, keep: bool = True) -> TuneOptions:
 
 
 def options_of_policy(policy: Policy) -> TuneOptions:
-    """The options of the tests that a policy is for. All compilations are waited for: a winner must not depend on how
-    busy the machine is."""
+    """Options of a policy's tests. All compilations are waited for: no winner may depend on a busy machine."""
     return TuneOptions.now(
         verify=policy.verify,
         verify_ignore=policy.verify_ignore,
@@ -141,13 +139,8 @@ def options_of_policy(policy: Policy) -> TuneOptions:
 
 
 def isolate_mode(given: str | Isolate | None) -> Isolate:
-    """Where candidates are launched first: what is given, else ``KERNTUNE_ISOLATE``, else ``auto``. :class:`UsageError`
-    for anything else."""
-    text = given or os.environ.get(ISOLATE) or Isolate.AUTO
-    try:
-        return Isolate(text)
-    except ValueError:
-        raise UsageError(f"isolate is {text!r}; it can be auto, always or off") from None
+    """As given, else as ``KERNTUNE_ISOLATE`` says, else ``auto``. :class:`UsageError` for anything else."""
+    return one_of(Isolate, given or os.environ.get(ISOLATE) or Isolate.AUTO, "isolate")
 
 
 def tune_mode(given: str | TuneMode | None = None) -> TuneMode:
@@ -156,12 +149,7 @@ def tune_mode(given: str | TuneMode | None = None) -> TuneMode:
 
     :class:`UsageError` for anything else.
     """
-    text = given or os.environ.get(TUNE) or TuneMode.AUTO
-    try:
-        return TuneMode(text)
-    except ValueError:
-        where = TUNE if not given else "tune"
-        raise UsageError(f"{where} is {text!r}; it can be auto, frozen, force or nearest") from None
+    return one_of(TuneMode, given or os.environ.get(TUNE) or TuneMode.AUTO, "tune" if given else TUNE)
 
 
 def mode_of(tuner: Any, *, keep: bool = True) -> TuneMode:
@@ -224,10 +212,6 @@ def _content_of_dumps(text: str) -> None:
     keeps_content()
 
 
-def _free(text: str) -> None:
-    """A file, a folder, names."""
-
-
 @dataclass(frozen=True)
 class Variable:
     """An environment variable. ``check`` raises :class:`UsageError` for a text that it can't be; ``help`` is empty for
@@ -238,32 +222,34 @@ class Variable:
 
 
 VARIABLES: Mapping[str, Variable] = {
-    "KERNTUNE_BANDWIDTH": Variable(_free, "A file: what bandwidth each tuned launch reaches is written to it at the program's end."),
-    "KERNTUNE_CACHE_DIR": Variable(_free, "The folder of winners and trials (default: the user's cache folder)."),
+    "KERNTUNE_BANDWIDTH": Variable(str, "A file: each tuned launch's bandwidth is written to it at the end."),
+    "KERNTUNE_CACHE_DIR": Variable(str, "The folder of winners and trials (default: the user's cache folder)."),
     compiler_tokens.SWITCH: Variable(
         lambda text: compiler_tokens.token_count(),
         "How many compilers may run at once on this host (default: its cores); 0 sets no limit.",
     ),
-    "KERNTUNE_DUMP": Variable(_free, "A folder: each launch is written to it, as a folder that runs without kerntune."),
-    "KERNTUNE_DUMP_CONTENT": Variable(_content_of_dumps, "`recorded`: such a folder holds all bytes before and after the launch."),
+    "KERNTUNE_DUMP": Variable(str, "A folder: each launch is written to it, as a folder that runs without kerntune."),
+    "KERNTUNE_DUMP_CONTENT": Variable(
+        _content_of_dumps, "`recorded`: such a folder holds all bytes before and after the launch."
+    ),
     forking.SWITCH: Variable(_switch, "0: no process is a fork of this one."),
     ISOLATE: Variable(isolate_mode, "Where a config is launched first: auto (default), always or off."),
-    "KERNTUNE_LOG": Variable(_free, "A file: what became of each config is added to it, a line of JSON each."),
+    "KERNTUNE_LOG": Variable(str, "A file: what became of each config is added to it, a line of JSON each."),
     "KERNTUNE_NVTX": Variable(_switch, "1: ranges of kernel, config and grid for Nsight Systems."),
     PATIENCE: Variable(
         checked_patience,
         "Seconds that a first call waits for configs that compile far longer than the rest, or all.",
     ),
-    "KERNTUNE_SHAPES": Variable(_free, "A file: calls of tuned kernels are noted in it, and nothing is tuned."),
-    "KERNTUNE_SHARED_GPU": Variable(_free),
+    "KERNTUNE_SHAPES": Variable(str, "A file: calls of tuned kernels are noted in it, and nothing is tuned."),
+    "KERNTUNE_SHARED_GPU": Variable(str),
     "KERNTUNE_SIGTERM": Variable(_switch, "0: SIGTERM does not end a run as Ctrl-C does."),
     "KERNTUNE_STORE": Variable(lambda text: store_url(), "The URL of winners and trials that machines share."),
     "KERNTUNE_STORE_BINARIES": Variable(lambda text: store_url()),
-    "KERNTUNE_STORE_PROCESS_URL": Variable(_free),
+    "KERNTUNE_STORE_PROCESS_URL": Variable(str),
     SWITCH_INTERVAL: Variable(_switch, "0: Python's switch interval stays as it is while a first call is tuned."),
     TUNE: Variable(lambda text: tune_mode(), "auto (default), frozen (never tune), force (tune anew), nearest."),
     VERIFY: Variable(verify_mode, "Whose output is verified: winner (default), finalists, all, bitwise or off."),
-    "KERNTUNE_WINNERS": Variable(_free, "Folders of shipped winners, separated by colons."),
+    "KERNTUNE_WINNERS": Variable(str, "Folders of shipped winners, separated by colons."),
 }
 """The variables that kerntune reads, by name."""
 
@@ -272,27 +258,21 @@ def check_variables() -> None:
     """:class:`UsageError` for the first variable of this process's environment that is what it can't be: its name, and
     what it can be. An empty one counts as none."""
     for name, variable in VARIABLES.items():
-        if text := os.environ.get(name):
-            _check(name, text, variable.check)
-
-
-def _check(name: str, text: str, check: Callable[[str], object]) -> None:
-    try:
-        check(text)
-    except UsageError as exc:
-        if name in str(exc):
-            raise
-        raise UsageError(f"{name}: {exc}") from None
+        try:
+            if text := os.environ.get(name):
+                variable.check(text)
+        except UsageError as exc:
+            raise exc if name in str(exc) else UsageError(f"{name}: {exc}") from None
 
 
 def unknown_variables(environ: Mapping[str, str] = os.environ) -> list[str]:
     """What is named as if kerntune read it, and isn't: a sentence each."""
-    return [_unknown(name) for name in sorted(environ) if name.startswith(PREFIX) and name not in VARIABLES]
-
-
-def _unknown(name: str) -> str:
-    near = difflib.get_close_matches(name, VARIABLES, 1)
-    return f"{name} is read by nothing" + (f"; is it {near[0]}?" if near else "")
+    found = []
+    for name in sorted(environ):
+        if name.startswith(PREFIX) and name not in VARIABLES:
+            near = difflib.get_close_matches(name, VARIABLES, 1)
+            found.append(f"{name} is read by nothing" + (f"; is it {near[0]}?" if near else ""))
+    return found
 
 
 _WATCHED: list[Observer] | None = None
@@ -313,14 +293,11 @@ def watch_environment() -> None:
 
 
 def observers_of(environment: Mapping[str, str]) -> list[Observer]:
-    """The observers that variables ask for; :class:`UsageError` for a value that one can't have."""
+    """The observers that variables, which have been checked, ask for."""
     from kerntune.tuning.context import NVTX, NvtxRanges  # its compiler loads Triton, which the gate does without
 
     found: list[Observer] = []
-    text = environment.get(NVTX, "")
-    if text not in ("", "0", "1"):
-        raise UsageError(f"{NVTX} is {text!r}; it can be 1 or 0")
-    if text == "1":
+    if environment.get(NVTX) == "1":
         found.append(NvtxRanges())
     if file := environment.get("KERNTUNE_BANDWIDTH", ""):
         from kerntune.tuning.bandwidth_report import bandwidth  # not loaded by programs that don't ask for it

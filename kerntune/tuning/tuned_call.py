@@ -6,11 +6,11 @@ allocates outside of the graph's memory pool, and leaves nothing in it.
 
 from __future__ import annotations
 
-import contextlib
 import os
 import threading
 import time
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from typing import Any, TypeVar
@@ -22,12 +22,12 @@ from kerntune.capture import Capture, Site
 from kerntune.capture.entry_points import launching_tuned
 from kerntune.capture.site import site_of_given
 from kerntune.errors import CacheMissError, MeasurementError, NoGpuError, TuningError, UsageError
-from kerntune.gpu.base import Gpu
+from kerntune.gpu.base import Backend, Gpu
 from kerntune.gpu.probe import captures_graph, current_thread_state, device_in_use, is_exporting
 from kerntune.kernels import compat
 from kerntune.kernels.compat import torch_private
 from kerntune.kernels.content_use import content_use
-from kerntune.kernels.dispatch import Ran
+from kerntune.kernels.dispatch import LaunchOutcome
 from kerntune.kernels.dispatch.launch_path import ObservedLaunch
 from kerntune.kernels.source import is_kernel, kernel_file
 from kerntune.tuning import context
@@ -44,7 +44,7 @@ from kerntune.tuning.stored_winners import Winners, index_of
 from kerntune.tuning.tune_call import tune_call, unraced_call
 from kerntune.tuning.tune_options import ALL, TuneOptions, mode_of, options_of, watch_environment
 from kerntune.tuning.tuning_result import (
-    Tuned,
+    TuningResult,
     log_config,
     naming_missing_gpu,
     tell_failed,
@@ -64,7 +64,9 @@ TUNING_LOCK = threading.RLock()
 
 
 @naming_missing_gpu
-def run_tuned(tuner: Any, args: Sequence[Any], kwargs: dict[str, Any], *, keep: bool, plain: Callable[..., Any]) -> Ran:
+def run_tuned(
+    tuner: Any, args: Sequence[Any], kwargs: dict[str, Any], *, keep: bool, plain: Callable[..., Any]
+) -> LaunchOutcome:
     """``tuner.run(*args, **kwargs)`` of any of Triton's autotuners, with this engine, the long way.
 
     ``keep`` reads and writes the cache on disk; ``plain`` is Triton's own ``run``, for where nothing can be measured.
@@ -72,7 +74,7 @@ def run_tuned(tuner: Any, args: Sequence[Any], kwargs: dict[str, Any], *, keep: 
     """
     recording = captures.wait_while_suspended(tuner.base_fn.__name__)
     if recording is not None:
-        return Ran(recording.tuned_run(tuner, args, kwargs))
+        return LaunchOutcome(recording.tuned_run(tuner, args, kwargs))
     if is_exporting():
         raise UsageError(
             f"kernel {tuner.base_fn.__name__} is launched on fake tensors: torch.export(strict=False) runs the "
@@ -83,31 +85,36 @@ def run_tuned(tuner: Any, args: Sequence[Any], kwargs: dict[str, Any], *, keep: 
     config = call.known()
     if config is None:
         tuned = outside_graph_pool(partial(_tune_in_turn, call, plain))
-        if isinstance(tuned, Ran):
+        if isinstance(tuned, LaunchOutcome):
             return tuned
         config = tuned
     if (late := late_of(tuner, call.key)) is None:
-        return Ran(call.launch(config), config)
+        return LaunchOutcome(call.launch(config), config)
     if late.due and not kwargs.get("warmup"):
         config = outside_graph_pool(call.try_late) or config
     result = call.launch(config)
-    return Ran(result, None if late.due and late_of(tuner, call.key) is late else config)
+    return LaunchOutcome(result, None if late.due and late_of(tuner, call.key) is late else config)
 
 
 def _tune_in_turn(call: _Call, plain: Callable[..., Any]) -> Any:
     """What tuned and launched the call; or the config, if another thread has found it meanwhile."""
     with TUNING_LOCK:
         config = call.known()
-        return Ran(call.tune(plain)) if config is None else config
+        return LaunchOutcome(call.tune(plain)) if config is None else config
 
 
 def site_and_winners(tuner: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> tuple[Site, Winners]:
     """A call's site, and where its winner is kept; nothing is launched. :class:`NoGpuError` without a GPU."""
+    backend, gpu = _gpu_for(tuner.base_fn.__name__)
+    call = _Call(tuner, args, kwargs, True)
+    return call.site_in(context.open_capture(backend)), call.winners_on(gpu)
+
+
+def _gpu_for(kernel: str) -> tuple[Backend, Gpu]:
     backend = context.this_gpu()
     if backend is None or backend.gpu is None:
-        raise NoGpuError(f"kernel {tuner.base_fn.__name__}: kerntune finds no GPU here to measure on")
-    call = _Call(tuner, args, kwargs, True)
-    return call.site_in(Capture(backend, context.COMPILER, thread=threading.get_ident())), call.winners_on(backend.gpu)
+        raise NoGpuError(f"kernel {kernel}: kerntune finds no GPU here to measure on")
+    return backend, backend.gpu
 
 
 def content_notes(site: Site, config: Config) -> tuple[str, ...]:
@@ -115,7 +122,7 @@ def content_notes(site: Site, config: Config) -> tuple[str, ...]:
     backend, index = context.this_gpu(), index_of(site, config)
     if backend is None or index is None:
         return ()
-    capture = Capture(backend, context.COMPILER, thread=threading.get_ident())
+    capture = context.open_capture(backend)
     with capture.active():
         launch = capture.probe(site, index).specialized
     decided = content_use(context.COMPILER.compile(launch).ttir)
@@ -132,27 +139,23 @@ def tune_given(
 ) -> tuple[Site, Winner | None, bool]:
     """The site and winner among ``configs`` of a kernel that has no tuner, stored before or now, and whether it was
     tuned now; no winner where there is nothing to time. Nothing is launched on the call's own tensors."""
-    backend = context.this_gpu()
-    if backend is None or backend.gpu is None:
-        raise NoGpuError(f"kernel {jit.fn.__name__}: kerntune finds no GPU here to measure on")
-    options = TuneOptions.now(patience=ALL)
-    names = compat.option_names(backend.targets[0])
-    capture = Capture(backend, context.COMPILER, thread=threading.get_ident())
-    winners = Winners(with_store(WinnerCache()), mode, backend.gpu, options.verification.lax)
-    site = site_of_given(jit, args, kwargs, configs, names)
+    backend, gpu = _gpu_for(jit.fn.__name__)
+    options, capture = TuneOptions.now(patience=ALL), context.open_capture(backend)
+    winners = Winners(with_store(WinnerCache()), mode, gpu, options.verification.lax)
+    site = site_of_given(jit, args, kwargs, configs, compat.option_names(backend.targets[0]))
     if winners.find(site) is not None:
         return site, winners.stored(site), False
     untuned = partial(first_usable, capture, site)
-    with TUNING_LOCK, tuning_turn(winners, site, backend.gpu, unfinished=False, untuned=untuned) as found:
+    with TUNING_LOCK, tuning_turn(winners, site, gpu, unfinished=False, untuned=untuned) as found:
         if found is not None:
             return site, winners.stored(site), False
-        with backend.gpu.lock():
+        with gpu.lock():
             tuned = tune_call(capture, site, options, incumbent=winners.incumbent(site), trials=Trials(winners))
         if tuned.unraced:
             return site, None, False
         winners.keep(site, tuned.winner, tuned.times_ns[tuned.winner])
     warn_of(site, tuned)
-    return site, Winners(WinnerCache(), TuneMode.AUTO, backend.gpu, options.verification.lax).stored(site), True
+    return site, Winners(WinnerCache(), TuneMode.AUTO, gpu, options.verification.lax).stored(site), True
 
 
 @dataclass
@@ -201,15 +204,15 @@ class _Call:
         """Find the winner, in the cache or by a race, and launch with it."""
         note_call(self.tuner, self.args, self.kwargs)
         if compat.interprets():
-            return self._launch_interpreted()
+            return self._launch_one_of(self._pruned()[:1])  # its times aren't worth comparing, and it needs no GPU
         backend = context.this_gpu()
         if backend is None or backend.gpu is None or not is_kernel(self.tuner):
             if noting():  # nothing may be tuned
-                return self._launch_one_of(self._pruned(), near=False)
+                return self._launch_one_of(self._pruned())
             return plain(self.tuner, *self.args, **self.kwargs)
         begin, options = time.perf_counter(), self.options
         winners = self.winners_on(backend.gpu)
-        capture = Capture(backend, context.COMPILER, thread=threading.get_ident())
+        capture = context.open_capture(backend)
         site = self.site_in(capture)
         try:
             found = winners.find(site, unfinished=options.patience is not None)
@@ -252,32 +255,32 @@ class _Call:
         if self.key not in tuner.cache:  # an empty grid: nothing was tuned, and the next call may have work
             return self.launch(config)
         tell_tuned(tuner, site, self.key, seconds, len(late.configs) if late else 0)
+        return self._launch_reset(config)
+
+    def _launch_reset(self, config: Any) -> Any:
+        """Launch after what ``reset_to_zero`` and ``restore_value`` do, as Triton does after it has tuned."""
         words = {**self.named, **self.kwargs, **config.all_kwargs()}
-        tuner.pre_hook(words, reset_only=True)  # as Triton's does after it has tuned
+        self.tuner.pre_hook(words, reset_only=True)
         return self.launch(config)
 
     def _launch_untuned(self, site: Site, winners: Winners) -> Any:
-        """Launch with the nearest call's winner in that mode, else with the first config that can be; nothing is
-        stored. What was chosen stays for this process."""
+        """Launch with the nearest call's winner in that mode, else with the first config that can be; it stays."""
         near = winners.nearest(site) if winners.mode is TuneMode.NEAREST else None
         first = None if near is None else index_of(site, near.winner.config)
         if winners.mode is TuneMode.NEAREST:
             tell_nearest(site, self.key, near)
-        order = [first] if first is not None else []
-        order += [i for i in range(len(site.originals)) if i != first]
+        order = sorted(range(len(site.originals)), key=lambda i: i != first)
         result = self._launch_one_of([site.originals[i] for i in order], near is not None)
         chosen = next(i for i in order if site.originals[i] is self.tuner.cache[self.key])
         note_chosen(winners.key(site), site.candidates[chosen].config)
         return result
 
-    def _launch_one_of(self, configs: Sequence[Any], near: bool) -> Any:
+    def _launch_one_of(self, configs: Sequence[Any], near: bool = False) -> Any:
         """Launch with the first of these that compiles and that the device takes, and keep it in this process. The
         last one's error if none can be. ``near``: the first is another call's winner, so its failure is said."""
         for config in configs:
             try:
-                words = {**self.named, **self.kwargs, **config.all_kwargs()}
-                self.tuner.pre_hook(words, reset_only=True)
-                result = self.launch(config)
+                result = self._launch_reset(config)
             except compat.launch_errors() as exc:
                 if config is configs[-1]:
                     raise
@@ -295,14 +298,6 @@ class _Call:
             return compat.prune_configs(self.tuner, self.kwargs)
         finally:
             self.tuner.nargs = None
-
-    def _launch_interpreted(self) -> Any:
-        """Triton's interpreter has no times worth comparing, and needs no GPU: with the first config that the user's
-        pruning leaves."""
-        first = self._pruned()[0]
-        self.tuner.cache[self.key] = first
-        self.tuner.pre_hook({**self.named, **self.kwargs, **first.all_kwargs()}, reset_only=True)
-        return self.launch(first)
 
     def winners_on(self, gpu: Gpu) -> Winners:
         """Where its winner is kept, in the call's mode; while a gated test's choice is decided, in the gate's."""
@@ -357,7 +352,7 @@ class _Call:
         warn_of(site, tuned)
         return winner
 
-    def _settle_unraced(self, site: Site, tuned: Tuned) -> None:
+    def _settle_unraced(self, site: Site, tuned: TuningResult) -> None:
         """Go on with a config that was not raced, and say why; the next call of an empty grid may have work."""
         if tuned.unraced != LAUNCHES_NOTHING:
             site.settle(tuned.winner)
@@ -372,16 +367,8 @@ class _Call:
         try:
             backend = context.this_gpu()
             if backend is not None and backend.gpu is not None:
-                try_late_configs(
-                    self.tuner,
-                    self.key,
-                    self.args,
-                    self.kwargs,
-                    backend=backend,
-                    compiler=context.COMPILER,
-                    winners=self.winners_on(backend.gpu),
-                    options=self.options,
-                )
+                capture, winners = context.open_capture(backend), self.winners_on(backend.gpu)
+                try_late_configs(self.tuner, self.key, self.args, self.kwargs, capture, winners, self.options)
         finally:
             TUNING_LOCK.release()
         return self.tuner.cache.get(self.key)
@@ -397,36 +384,23 @@ def _refuse_graph_capture(kernel: str) -> None:
 
 T = TypeVar("T")
 
+_OUTSIDE = threading.local()
+"""``active`` in a thread whose allocations are no graph's. Hooks tune in it, too: it holds the lock on tuning."""
+
 
 def outside_graph_pool(work: Callable[[], T]) -> T:
     """What ``work`` returns. While ``mode="reduce-overhead"`` warms a CUDA graph up, torch gives this thread's
     allocations to the graph's private pool, where nothing of ours may stay: the work is done in another thread then, on
     the same device and stream."""
-    device = None if isinstance(threading.current_thread(), _Outside) else device_in_use()
+    device = None if hasattr(_OUTSIDE, "active") else device_in_use()
     if device is None or not torch_private.warms_up_for_graph(device):
         return work()
-    return _in_thread(work, current_thread_state())
+    state = current_thread_state()
 
+    def run() -> T:
+        _OUTSIDE.active = True
+        with state():
+            return work()
 
-class _Outside(threading.Thread):
-    """A thread whose allocations are no graph's. What it tunes meanwhile for a hook, it tunes itself: it holds the lock
-    on tuning."""
-
-
-def _in_thread(work: Callable[[], T], state: Callable[[], contextlib.AbstractContextManager[Any]]) -> T:
-    found: list[T] = []
-    failed: list[BaseException] = []
-
-    def run() -> None:
-        try:
-            with state():
-                found.append(work())
-        except BaseException as exc:
-            failed.append(exc)
-
-    thread = _Outside(target=run, name="kerntune-warm-up")
-    thread.start()
-    thread.join()
-    if failed:
-        raise failed[0]
-    return found[0]
+    with ThreadPoolExecutor(1, "kerntune-warm-up") as thread:
+        return thread.submit(run).result()

@@ -27,7 +27,7 @@ from kerntune.tuning.race import Screening, Trial, decided
 from kerntune.tuning.stored_trials import Trials
 from kerntune.tuning.trial_set import TrialSet
 from kerntune.tuning.tune_options import DEFAULTS, TuneOptions
-from kerntune.tuning.tuning_result import Tuned, log_begin, log_end, log_race, nothing_left
+from kerntune.tuning.tuning_result import TuningResult, log_begin, log_end, log_race, nothing_left
 from kerntune.tuning.verification import Verifier, Verify
 
 WRITERS = 8
@@ -50,7 +50,7 @@ def tune(
     progress: Callable[[str], None] = lambda text: None,
     ahead: Callable[[int], None] = lambda index: None,
     isolation: Isolation | None = None,
-) -> Tuned:
+) -> TuningResult:
     """Race the candidates of launch ``index``. Call inside ``capture.active()`` and the GPU's lock.
 
     With ``trials``, what earlier runs know of a candidate is not tried again, but for those that may win: they are
@@ -59,10 +59,11 @@ def tune(
     since a test has compared its result; candidates ``refuted`` otherwise have failed with that reason. ``pool``
     are the site's, if they were looked up already. Stragglers among the compilations that patience did not wait for are
     part of the outcome. A ``proven`` incumbent has won and been verified before: the others are held against it, and
-    the device needs no warming up. Candidates that ``static_prune`` leaves out (:mod:`kerntune.static.prediction`) run
-    where no other can be used. A site with a search of its own (:attr:`kerntune.capture.Site.search`) is searched
-    first, and candidates that the search chooses are raced with the others. ``ahead`` is called with the candidate that
-    is ahead when the finals begin. Raises :class:`TuningError`, listing every reason, if none is left.
+    the device needs no warming up. Candidates that ``static_prune`` leaves out
+    (:mod:`kerntune.static.resource_model`) run where no other can be used. A site with a search of its own
+    (:attr:`kerntune.capture.Site.search`) is searched first, and candidates that the search chooses are raced with the
+    others. ``ahead`` is called with the candidate that is ahead when the finals begin. Raises :class:`TuningError`,
+    listing every reason, if none is left.
     """
     site, begin = capture.launches[index].site, time.monotonic()
     assert site is not None
@@ -99,7 +100,7 @@ class _Tuning:
     proven: bool
     trusted: bool
     progress: Callable[[str], None]
-    ahead: Callable[[int], None] = lambda index: None
+    ahead: Callable[[int], None]
     consensus: Consensus | None = None
     """Decides which candidates are wrong; None until one is compared."""
 
@@ -154,10 +155,10 @@ class _Tuning:
             list(writers.map(self.trial_set.keep, alive))
         return best
 
-    def outcome(self, best: Trial) -> Tuned:
+    def outcome(self, best: Trial) -> TuningResult:
         """What :func:`tune` returns."""
         recording, (launch,) = self.trial_set.recorded.recording, best.recording.launches
-        return Tuned(
+        return TuningResult(
             best.index,
             recording.with_launch(self.trial_set.index, launch, best.recording.binary_of(launch)),
             self.trial_set.times,
@@ -172,17 +173,17 @@ class _Tuning:
         )
 
     def _notes(self) -> tuple[str, ...]:
-        notes = self.consensus.notes() if self.consensus is not None else ()
-        return (*notes, *(self.trial_set.elsewhere.notes() if self.trial_set.elsewhere is not None else ()))
+        told_by = (self.consensus, self.trial_set.elsewhere)
+        return tuple(note for one in told_by if one is not None for note in one.notes())
 
     # estimates
 
     def _estimated(self, candidates: Sequence[int]) -> list[Trial]:
-        """Compile, load and estimate each candidate, while others are still compiled; then those that a search
-        chooses."""
+        """Compile and estimate candidates, some while others are compiled; then those that a search chooses."""
         if candidates:
             self.progress(f"{self.site.kernel}: compiling {len(candidates)} configs")
-        searching = Searching(self.trial_set, self.prescreen, self.progress) if self._may_search() else None
+        may_search = self.options.search is not None and not self.site.searched
+        searching = Searching(self.trial_set, self.prescreen, self.progress) if may_search else None
         self.screening = Screening()
         self.trial_set.begin(candidates)
         with contextlib.closing(self.pool.compiled(candidates, self._pause_of())) as stream:
@@ -195,12 +196,8 @@ class _Tuning:
         self.trial_set.name()
         return self.trial_set.estimated_trials()
 
-    def _may_search(self) -> bool:
-        return self.options.search is not None and not self.site.searched
-
     def _pause_of(self) -> Callable[[], float]:
-        """What is done while only stragglers are compiled: the others are raced. The fastest of them is what stragglers
-        have to beat, or the winner if patience ends."""
+        """What a pause does, while only stragglers are compiled: race the others, which they have to beat."""
         end = math.inf
 
         def pause() -> float:

@@ -24,7 +24,6 @@ from kerntune.base.formatting import visible
 from kerntune.base.recording import Recording
 from kerntune.base.stats import quantile
 from kerntune.capture import Capture, Site
-from kerntune.compiling.compiler import Compiled
 from kerntune.errors import NoGpuError, TrialError, TuningError
 from kerntune.kernels import compat
 from kerntune.kernels.source import kernel_file
@@ -36,7 +35,7 @@ from kerntune.tuning.stored_winners import NearestWinner, exact_arguments
 
 
 @dataclass(frozen=True)
-class Tuned:
+class TuningResult:
     """The outcome for one launch: the winner's index among the site's candidates, times by index, failures.
 
     ``remembered`` are the candidates that were not tried again because earlier runs had; their times and failures are
@@ -67,8 +66,7 @@ class Tuned:
     """Whether some of what the winner writes was not compared."""
 
     notes: tuple[str, ...] = ()
-    """What a user should know of the verification: arguments that were not compared, configs that no other one
-    confirms."""
+    """For users: arguments that were not compared, configs that no other one confirms."""
 
 
 def nothing_left(site: Site, failures: Sequence[FailedTrial]) -> TuningError:
@@ -98,22 +96,18 @@ def naming_missing_gpu(run: Launcher) -> Launcher:
             missing = compat.missing_driver()
             if not missing or str(exc) != missing:
                 raise
-            raise _no_gpu(tuner, missing) from exc
+            fn = tuner.base_fn
+            raise NoGpuError(
+                f"kernel {fn.__name__} ({fn.__code__.co_filename}:{fn.__code__.co_firstlineno}) can't be launched: "
+                f"Triton finds no GPU here ({missing}). Run it where there is one; without, `pytest --kerntune "
+                "--kerntune-target=cuda:90` compiles what tests launch and gates its figures, and `pytest "
+                "--kerntune-interpret` computes its numbers (in a script: TRITON_INTERPRET=1)"
+            ) from exc
 
     return named  # type: ignore[return-value]
 
 
-def _no_gpu(tuner: Any, why: str) -> NoGpuError:
-    fn = tuner.base_fn
-    kernel = f"kernel {fn.__name__} ({fn.__code__.co_filename}:{fn.__code__.co_firstlineno})"
-    return NoGpuError(
-        f"{kernel} can't be launched: Triton finds no GPU here ({why}). Run it where there is one; without, `pytest "
-        "--kerntune --kerntune-target=cuda:90` compiles what tests launch and gates its figures, and `pytest "
-        "--kerntune-interpret` computes its numbers (in a script: TRITON_INTERPRET=1)"
-    )
-
-
-def timings_of(site: Site, tuned: Tuned) -> Timings:
+def timings_of(site: Site, tuned: TuningResult) -> Timings:
     """What Triton's benchmark gives, of each config.
 
     Candidates with an estimate alone, or with an earlier run's time, have one figure three times; failed ones are
@@ -137,7 +131,7 @@ def merged_timings(before: Mapping[Any, list[float]], late: Timings, winner: Any
     return {**{config: [factor * ms for ms in times] for config, times in late.items()}, **before}
 
 
-def warn_of(site: Site, tuned: Tuned) -> None:
+def warn_of(site: Site, tuned: TuningResult) -> None:
     """RuntimeWarnings for configs whose results are wrong, and for what could not be compared."""
     wrong = [f for f in tuned.failures if f.wrong]
     texts = [*([failures_line(wrong, len(site.candidates))] if wrong else []), *tuned.notes]
@@ -185,15 +179,12 @@ def tell_nearest(site: Site, key: tuple[Any, ...], near: NearestWinner | None) -
 def tell_unfit(tuner: Any, config: Any, error: Exception) -> None:
     """Say that the nearest call's winner can't be launched, and the tuner's own first config is."""
     fn = tuner.base_fn
-    warnings.warn(
-        f"kernel {fn.__name__} ({fn.__code__.co_filename}): {config}, the winner of the nearest tuned call, can't be "
-        f"launched here ({error}); the first config that can be is used",
-        RuntimeWarning,
-        stacklevel=2,
-    )
+    what = f"kernel {fn.__name__} ({fn.__code__.co_filename}): {config}, the winner of the nearest tuned call"
+    text = f"{what}, can't be launched here ({error}); the first config that can be is used"
+    warnings.warn(text, RuntimeWarning, stacklevel=2)
 
 
-def tell_unraced(tuner: Any, site: Site, tuned: Tuned) -> None:
+def tell_unraced(tuner: Any, site: Site, tuned: TuningResult) -> None:
     """Warn that a call runs untuned, and why."""
     tuner.configs_timings = {}
     config = site.candidates[tuned.winner].config
@@ -251,37 +242,20 @@ def log_begin(site: Site, device: str) -> None:
         log_config(site, "begin", arguments=exact_arguments(site), configs=len(site.candidates), device=device)
 
 
-def log_compiled(site: Site, index: int, compiled: object) -> None:
-    """A config is compiled, by now or in an earlier run (then without seconds)."""
-    if log_path() and isinstance(compiled, Compiled):
-        log_config(site, "compiled", index, seconds=compiled.seconds, shared_bytes=compiled.binary.shared)
-
-
-def log_estimate(site: Site, trial: Trial, best: float) -> None:
-    """A config has run for the first time: its estimate, and how it compares with the best so far."""
-    if log_path():
-        log_config(site, "first launch", trial.index, estimate_ns=trial.estimate, ratio=_ratio(trial.estimate, best))
-
-
 def log_race(site: Site, alive: Sequence[Trial], finalists: Sequence[Trial], best: Trial) -> None:
     """What the race says of each: raced to the end, or dropped before and by how much."""
     if not log_path():
         return
-    final = {id(t) for t in finalists}
     least = min((t.estimate for t in alive), default=0.0)
     for trial in alive:
-        figures = {
-            "time_ns": trial.time_ns,
-            "estimate_ns": trial.estimate,
-            "ratio": _ratio(trial.time_ns, best.time_ns),
-        }
+        ratio = ratio_to(trial.time_ns, best.time_ns)
+        figures = {"time_ns": trial.time_ns, "estimate_ns": trial.estimate, "ratio": ratio}
         event, why = "raced", "" if trial is best else "slower in turn with the best, or tied with it"
-        if id(trial) not in final:
+        if trial not in finalists:
             far = trial.estimate > least * DROP_FIRST
-            event, why = (
-                "dropped",
-                f"its estimate is above {DROP_FIRST} of the best" if far else "slower in first rounds",
-            )
+            event, why = "dropped", "slower in first rounds"
+            if far:
+                why = f"its estimate is above {DROP_FIRST} of the best"
         for index in trial.same:
             log_config(site, event, index, why, rounds=len(trial.times), **figures)
 
@@ -297,7 +271,8 @@ def log_end(
     log_config(site, "won", winner, time_ns=times_ns.get(winner), seconds=seconds, configs=len(site.candidates))
 
 
-def _ratio(value: float, best: float) -> float | None:
+def ratio_to(value: float, best: float) -> float | None:
+    """How many times the best a time is; None while there is no best."""
     return value / best if 0 < best < float("inf") else None
 
 

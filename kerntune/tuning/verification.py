@@ -10,6 +10,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
+from typing import TypeVar
 
 from kerntune.base.failed_candidates import WRONG
 from kerntune.base.recording import Recording
@@ -39,8 +40,7 @@ WITNESSES = 2
 
 
 class Verify(str, Enum):
-    """Which candidates have to write what the reference writes: the winner, those of the last rounds, all, all to the
-    bit, or none."""
+    """Which must write what the reference does: the winner, the last rounds', all, all to the bit, or none."""
 
     WINNER = "winner"
     FINALISTS = "finalists"
@@ -49,12 +49,21 @@ class Verify(str, Enum):
     OFF = "off"
 
 
+E = TypeVar("E", bound=Enum)
+
+
+def one_of(kind: type[E], text: object, name: str) -> E:
+    """The member of that value; ``name`` says what it is for. :class:`UsageError` for any other value."""
+    try:
+        return kind(text)
+    except ValueError:
+        *some, last = (member.value for member in kind)
+        raise UsageError(f"{name} is {text!r}; it can be {', '.join(some)} or {last}") from None
+
+
 def verify_mode(text: str | Verify) -> Verify:
     """The mode of that name. :class:`UsageError` for anything else."""
-    try:
-        return Verify(text)
-    except ValueError:
-        raise UsageError(f"verify is {text!r}; it can be winner, finalists, all, bitwise or off") from None
+    return one_of(Verify, text, "verify")
 
 
 def names_of(given: str | Sequence[str]) -> tuple[str, ...]:
@@ -224,8 +233,7 @@ class Verifier:
         return ways
 
     def _differences(self, program: Program, index: int, expected: Pieces) -> PieceDifferences:
-        """How what copy 0 holds now differs from what is expected. Equal zeros and NaN may have other bits: without a
-        tolerance, bytes are compared."""
+        """How copy 0 differs from what is expected. Without a tolerance, bytes are compared (NaN, signed zeros)."""
         gpu, memory = program.gpu, program.memory
         buffer, dtype = memory.buffer(0, index), memory.storages[index].dtype
         kind, allowed = ("uint8", 0.0) if self.bitwise else (dtype, tolerance(program.recording, dtype))

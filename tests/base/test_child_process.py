@@ -12,12 +12,12 @@ import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import pytest
 
 from kerntune.base import child_process
-from kerntune.base.child_process import LAST_WORDS, ChildEnded, ChildProcess, how_it_ended
+from kerntune.base.child_process import FIRST_WORDS, LAST_WORDS, ChildEnded, ChildProcess, how_it_ended
 from kerntune.errors import FrameError, PeerTimeout
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -164,12 +164,17 @@ def test_an_exit_code_in_words() -> None:
     assert [how_it_ended(code) for code in (0, 1)] == [f"ended with exit status {code}" for code in (0, 1)]
 
 
-def test_its_last_words_are_kept_up_to_a_length(children: list[ChildProcess[str]]) -> None:
+def test_its_first_and_last_words_are_read_and_its_last_kept(children: list[ChildProcess[str]]) -> None:
     child = start(children, f"import sys; sys.stderr.write('a' * {LAST_WORDS} + 'b' * {LAST_WORDS - 1} + 'c')")
     child.process.wait(60.0)
-    assert child.last_words() == "b" * (LAST_WORDS - 1) + "c"
+    last = "b" * (LAST_WORDS - 1) + "c"
+    assert (child.printed, child.said()) == (2 * LAST_WORDS, "a" * FIRST_WORDS + "\n" + last)
+    assert child.said(LAST_WORDS - FIRST_WORDS) == "a" * FIRST_WORDS + last
+    assert child.said(LAST_WORDS - FIRST_WORDS - 1) == "a" * FIRST_WORDS + "\n" + last
+    assert child.said(2 * LAST_WORDS - 2) == "bc"
     child.end()
-    assert child.last_words() == ""
+    assert (child.printed, child.said()) == (2 * LAST_WORDS, last)
+    assert [child.said(2 * LAST_WORDS - 2), child.said(2 * LAST_WORDS)] == ["bc", ""]
 
 
 def test_its_end_takes_along_what_it_started(children: list[ChildProcess[str]]) -> None:
@@ -178,6 +183,47 @@ def test_its_end_takes_along_what_it_started(children: list[ChildProcess[str]]) 
     grandchild = int(child.ask(None, 60.0))
     assert child.end() == child.end() > 0
     assert gone(grandchild)
+
+
+def test_its_end_takes_along_what_outlived_it(children: list[ChildProcess[str]]) -> None:
+    """A compiler that a worker has started goes on when the system kills the worker."""
+    quiet = "stdin=-3, stdout=-3, stderr=-3"
+    child = start(children, BEGIN + f"send(1, str(subprocess.Popen(['sleep', '600'], {quiet}).pid)); sys.exit(1)")
+    child.ready(60.0)
+    grandchild = int(child.ask(None, 60.0))
+    with pytest.raises(ChildEnded, match="exit status 1"):
+        child.ask(None, 60.0)
+    assert gone(grandchild)
+
+
+def test_what_can_not_be_sent_ends_nothing(children: list[ChildProcess[str]]) -> None:
+    child = start(children, ECHO)
+    child.ready(60.0)
+    for asks in (child.ask, child.tell):
+        with pytest.raises(TypeError, match="unsupported"):
+            asks(object(), 60.0)
+    child.tell("a", 60.0)
+    assert child.ask("b", 60.0) == "a"
+
+
+def test_who_is_told_something_and_is_gone(children: list[ChildProcess[str]]) -> None:
+    child = start(children, "import sys; sys.exit(3)")
+    child.process.wait(60.0)
+    with pytest.raises(ChildEnded, match="exit status 3"):
+        child.tell("a", 60.0)
+    assert not child.alive
+
+
+def test_a_fork_takes_the_command_s_place(children: list[ChildProcess[str]]) -> None:
+    def forked(errors: IO[bytes]) -> subprocess.Popen[bytes]:
+        pipe = subprocess.PIPE
+        program = BEGIN + "sys.exit('as a fork')"
+        return subprocess.Popen([sys.executable, "-c", program], stdin=pipe, stdout=pipe, stderr=errors)
+
+    children.append(ChildProcess(["/nowhere"], str, fork=forked))
+    assert children[-1].ready(60.0) == "ready"
+    with pytest.raises(ChildEnded, match="exit status 1: as a fork"):
+        children[-1].ask(None, 60.0)
 
 
 def test_one_that_can_not_be_killed_is_left(children: list[ChildProcess[str]], monkeypatch: pytest.MonkeyPatch) -> None:
@@ -214,7 +260,7 @@ def test_what_keeps_it_from_starting(monkeypatch: pytest.MonkeyPatch, names: tup
     assert not child.alive
     with pytest.raises(ChildEnded, match=r"no process can be started .*Too many open files"):
         child.ready(1.0)
-    assert child.last_words() == ""
+    assert (child.printed, child.said()) == (0, "")
     child.end(wait=False)
     child.end()
 

@@ -91,6 +91,11 @@ def test_an_exact_value_weighs_more_than_a_measured_one() -> None:
     assert len(moves([0.0, 3.4 * SD], [0.0, SD], 0.01)) == 1
 
 
+def test_where_all_values_are_exact_any_two_that_differ_by_enough_are_a_step() -> None:
+    (move,) = moves([0.0] * 5 + [9.0] * 5, [0.0] * 10, 0.01)
+    assert (move.last, move.size) == (5, 9.0)
+
+
 def test_noise_that_is_larger_than_stated_is_noticed() -> None:
     values = noise(3, 400)
     assert noise_scale((values, np.full(400, SD))) == pytest.approx(1.0, abs=0.15)

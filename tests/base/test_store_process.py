@@ -34,11 +34,6 @@ def server(tmp_path: Path) -> StoreServer:
     return StoreServer(f"file://{tmp_path}/store", 0.5)
 
 
-def finish(server: StoreServer) -> None:
-    while server.wait_s() is not None and server.work(ending=True):
-        pass
-
-
 def create(name: str, data: bytes) -> CreateRequest:
     return CreateRequest(f"k/{name}.json", data, 100)
 
@@ -56,7 +51,7 @@ def test_later_writes_come_in_order(server: StoreServer) -> None:
     server.answer(WriteLaterRequest("b", b"1"))
     server.answer(RemoveLaterRequest(("a",)))
     assert server.files.names() == []
-    finish(server)
+    server.finish()
     assert server.files.names() == ["b"]
 
 
@@ -82,7 +77,7 @@ def test_an_error_of_what_nobody_waits_for_does_not_come_again(tmp_path: Path) -
     (tmp_path / "store").write_text("a file, not a folder")
     server = StoreServer(f"file://{tmp_path}/store", 0.5)
     server.answer(WriteLaterRequest("a", b"1"))
-    finish(server)
+    server.finish()
     assert server.wait_s() is None
     assert server.failed
 

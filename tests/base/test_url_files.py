@@ -99,11 +99,6 @@ def test_fsspec_reads_what_was_written(memory: UrlFiles) -> None:
     assert memory.names() == []
 
 
-def test_only_services_with_conditional_writes_are_exclusive(memory: UrlFiles) -> None:
-    assert not memory.exclusive
-    assert FolderFiles(Path("/")).exclusive
-
-
 def test_a_long_file_is_read_up_to_its_limit_and_a_fifo_is_not_waited_for(files: UrlFiles, tmp_path: Path) -> None:
     files.replace("long", b"x" * 100)
     assert files.read("long", 10) == b"x" * 11

@@ -13,7 +13,7 @@ import pytest
 pytest.importorskip("torch")
 pytest.importorskip("triton")
 
-from benchmarks.edit_corpus import edits_planted, figures, planted  # after the skip
+from benchmarks.edit_corpus import compiled_losses, edits_compiled, edits_planted, figures, planted  # after the skip
 from benchmarks.edit_corpus.corpus import EDITS, HELD_OUT_KERNELS, by_kernel
 from benchmarks.edit_corpus.edit import Edit
 from benchmarks.edit_corpus.label import ATTEMPTS, digest, label, work
@@ -225,3 +225,29 @@ def test_figures_are_read_as_they_were_written(tmp_path: Path) -> None:
     kept = dict(list(figures.read(FIGURES["3.9"]).items())[:3])
     figures.write(tmp_path / "figures.json", {"date": "today"}, kept)
     assert figures.read(tmp_path / "figures.json") == kept
+
+
+def test_edits_of_compiled_functions_change_them_and_losses_name_a_line() -> None:
+    assert (len(edits_compiled.LOSSES), len(edits_compiled.HARMLESS)) == (30, 30)
+    assert len({e.key for e in edits_compiled.EDITS}) == 60
+    for edit in edits_compiled.EDITS:
+        assert edit.after() != edit.before()
+        compile(edit.after(), edit.key, "exec")
+        assert bool(edit.argument) == bool(edit.operator) == bool(edit.places()) == (edit in edits_compiled.LOSSES)
+
+
+def test_a_loss_is_found_by_its_operator_and_its_line() -> None:
+    edit = next(e for e in edits_compiled.LOSSES if e.key == "two_functions: a sum with nothing")
+    (place,) = edit.places()
+    said = {"verdict": "REGRESSED", "findings": [f"aten.add at two_functions_ab{place})"]}
+    assert compiled_losses.found(edit, said)
+    assert not compiled_losses.found(edit, {**said, "verdict": "PASS"})
+    assert not compiled_losses.found(edit, {**said, "findings": [f"aten.add at two_functions_ab{place}0)"]})
+    assert not compiled_losses.found(edit, {**said, "findings": [f"aten.mm at x{place}"]})
+
+
+def test_losses_of_compiled_functions_are_found() -> None:
+    kept = json.loads((ROOT / "benchmarks/results/edit_compiled.json").read_text())
+    assert compiled_losses.summary(kept["rows"]).items() <= kept["last"].items()
+    assert sum(r["right"] for r in kept["rows"] if r["label"] == "loss") >= 26
+    assert [r["edit"] for r in kept["rows"] if r["label"] == "harmless" and not r["right"]] == []

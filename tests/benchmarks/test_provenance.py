@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from benchmarks import provenance, figures_page
+from benchmarks import figures_page, provenance
 
 FILES = sorted(provenance.RESULTS.glob("*.json"))
 IN_README = (

@@ -108,6 +108,46 @@ def test_a_cache_of_what_depends_on_no_argument_is_not_counted():
     assert {row.name: row.kind for row in found.rows} == {"aten.arange": "kept", "aten.cos": "kept", "aten.mul": ""}
 
 
+def test_what_is_computed_from_a_launchs_output_is_no_cache():
+    """The output depends on the argument, as the launch reads that."""
+    launches: list[int] = []
+    operators = watched(launches=launches)
+    a, out, cache = torch.ones(4096), torch.empty(4096), list[torch.Tensor]()
+    with noting(operators):
+        made = torch.empty(4096)
+        launches.append(1)
+        cache.append(made + 1)
+    launch = Launch("k", "s", 0, (1, 1, 1), (), reads=(0,), writes=(1,))
+    found = listed(operators, [a], [out], storages=[a, made], launches=[launch])
+    assert {row.name: row.kind for row in found.rows} == {"aten.add": ""}
+
+
+def test_a_tensor_that_only_the_recording_holds_is_no_cache():
+    """A mask that is made anew in each call depends on no argument either."""
+    operators = watched()
+    with noting(operators):
+        mask = torch.arange(4096.0)
+    storages = [mask]
+    del mask
+    assert {row.kind for row in listed(operators, [A], storages=storages).rows} == {""}
+
+
+def test_a_result_that_grows_its_storage_counts_whole():
+    def work(a):
+        out = torch.empty(0)
+        torch.add(a, 1, out=out)
+        return torch.add(a, 2, out=out)
+
+    assert run(work, A).moved == 4 * 16384
+
+
+def test_an_operator_has_its_line():
+    found = run(lambda a: a.exp(), A)
+    (place,) = found.rows[0].places
+    assert place == f"test_operators.py:{test_an_operator_has_its_line.__code__.co_firstlineno + 1}"
+    assert names_text(found.rows, placed=True) == f"aten.exp at {place}"
+
+
 def test_what_depends_on_an_argument_is_counted_even_if_it_is_kept():
     cache: list[torch.Tensor] = []
 

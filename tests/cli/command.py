@@ -12,7 +12,7 @@ from kerntune.cli.command import main
 
 
 @dataclass(frozen=True)
-class Ran:
+class CommandResult:
     """What a call of the command came to."""
 
     code: int
@@ -31,14 +31,14 @@ class Command:
 
     capsys: pytest.CaptureFixture[str]
 
-    def __call__(self, *words: object) -> Ran:
+    def __call__(self, *words: object) -> CommandResult:
         self.capsys.readouterr()
         try:
             code = main([str(w) for w in words])
         except SystemExit as exc:  # argparse's help and usage errors
             code = int(exc.code or 0)
         captured = self.capsys.readouterr()
-        return Ran(code, captured.out, captured.err)
+        return CommandResult(code, captured.out, captured.err)
 
 
 def subcommands(parser: argparse.ArgumentParser, before: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:

@@ -22,7 +22,7 @@ def baselines(kerntune: Command, tmp_path: Path) -> BaselineStore:
 
 def anchored(tmp_path: Path, name: str = "anchors") -> dict[str, float]:
     store = BaselineStore(tmp_path / name)
-    found = [store.read_time(p) for p in store.time_files()]
+    found = [store.read(p) for p in store.time_files()]
     return {str(b.case): b.sample.times_ns[0] for b in found if b is not None}
 
 

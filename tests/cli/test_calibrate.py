@@ -44,7 +44,7 @@ def device(monkeypatch: pytest.MonkeyPatch) -> FakeBackend:
 
 def baselines(project: Project) -> list[TimeBaseline]:
     store = BaselineStore(project.baselines)
-    return [b for p in store.time_files() if (b := store.read_time(p)) is not None]
+    return [b for p in store.time_files() if (b := store.read(p)) is not None]
 
 
 def command(project: Project, *args: str) -> int:

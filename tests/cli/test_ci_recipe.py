@@ -13,14 +13,16 @@ from kerntune.cli.command import build_parser
 from pytest_kerntune.options import OPTIONS
 from pytest_kerntune.values import parse_static
 
-TEXT = (Path(__file__).parents[2] / "docs" / "ci.md").read_text(encoding="utf-8")
-COMMANDS = re.findall(r"(?:run: |^\s+|`)(kerntune diff [^`\n>]*)", TEXT, re.MULTILINE)
+DOCS = Path(__file__).parents[2] / "docs"
+TEXT = (DOCS / "ci.md").read_text(encoding="utf-8")
+PAGES = [TEXT, *(page.read_text(encoding="utf-8") for page in sorted((DOCS / "how-to").glob("*.md")))]
+COMMANDS = re.findall(r"(?:run: |^\s+|`|\$ )(kerntune (?:diff|upgrade) [^`\n>#]*)", "\n".join(PAGES), re.MULTILINE)
 
 
 @pytest.mark.parametrize("command", COMMANDS)
 def test_commands_parse(command: str) -> None:
     args = build_parser().parse_args(shlex.split(command)[1:])
-    assert args.names
+    assert args.names if " diff " in command else args.python
 
 
 def test_there_are_commands() -> None:

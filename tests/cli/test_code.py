@@ -171,9 +171,14 @@ def test_a_gluon_kernels_stages_begin_with_its_own() -> None:
 
 def test_a_launch_that_one_side_has_is_named(capsys: pytest.CaptureFixture[str]) -> None:
     one = static()
-    none = msgspec.structs.replace(one.baseline, launches=())
+    none = msgspec.structs.replace(one.baseline, launches=(), triton="3.1")
     sides = Side("then", none, {}), Side("now", one.baseline, {})
     assert _show(*sides, cast(Texts, None), argparse.Namespace())
     assert _show(*sides[::-1], cast(Texts, None), argparse.Namespace())
     kernel = one.baseline.launches[0].kernel
-    assert capsys.readouterr().out.splitlines() == [f"{kernel}: only in now", f"{kernel}: only in now"]
+    assert capsys.readouterr().out.splitlines() == [
+        "then was recorded under Triton 3.1; all but its TTIR is compiled by today's",
+        f"{kernel}: only in now",
+        "now was recorded under Triton 3.9; all but its TTIR is compiled by today's",
+        f"{kernel}: only in now",
+    ]

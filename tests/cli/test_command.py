@@ -34,6 +34,7 @@ COMMANDS = [
     ["cache", "push"],
     ["cache", "pull"],
     ["diff"],
+    ["upgrade"],
     ["code"],
     ["dump"],
     ["export"],

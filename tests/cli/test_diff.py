@@ -277,10 +277,3 @@ def test_the_cases_that_are_compared_can_be_selected(kerntune, tmp_path):
     data = json.loads(kerntune("diff", tmp_path / "a", tmp_path / "b", "--case", "one", "--json").out)
     assert [case.split()[0] for case in data["removed"]] == ["t.py::test_one"]
     assert data["added"] == []
-
-
-def test_a_target_is_for_other_interpreters(kerntune, tmp_path):
-    folder(tmp_path / "a", timed())
-    ran = kerntune("diff", tmp_path / "a", tmp_path / "a", "--target", "cuda:90")
-    assert ran.code == 2
-    assert "--target is for --python" in ran.err

@@ -11,8 +11,8 @@ from cli.command import Command
 from cli.made import folder, static, timed, tree
 from kerntune.base.case_result import CaseId
 from kerntune.base.stats import Estimate
-from kerntune.cli.mv import Renaming
 from kerntune.cli.stored import load_folder
+from kerntune.cli.upkeep import Renaming
 from kerntune.errors import UsageError
 from kerntune.gate.baseline_files import BaselineStore
 from kerntune.gate.baselines import Calibration, SinceAnchor, StaticBaseline, TimeBaseline

@@ -201,7 +201,7 @@ def test_what_a_run_found_stale(kerntune, project):
     inside = store.time_path(H200, old.baseline.case, old.baseline.fingerprint).relative_to(store.folder)
     other_device = msgspec.structs.replace(H200, name="NVIDIA H100")
     other = msgspec.structs.replace(old.baseline, device=other_device)
-    store.put_time(other, old.artifacts)
+    store.put(other, old.artifacts)
     stale_run(
         project / "run.json",
         (old.baseline, Verdict.STALE, Path("/ci/build/baselines") / inside),

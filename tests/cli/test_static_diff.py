@@ -3,22 +3,18 @@
 from __future__ import annotations
 
 import json
-import os
 import subprocess
-import sys
 from html import unescape
 from pathlib import Path
 
 import msgspec
 import pytest
-from inner import QUICK
 
 from cli.command import Command
 from cli.made import SOFTMAX, folder, metrics, static, timed
 from kerntune.base.case_result import End
 from kerntune.base.config import Config
-from kerntune.cli.static_record import record_both
-from kerntune.errors import UsageError
+from kerntune.base.operator_list import OperatorList
 from kerntune.gate.baselines import StaticBaseline
 from kerntune.gate.call import PendingBaseline
 
@@ -122,6 +118,21 @@ def test_more_launches_and_a_grown_grid(kerntune: Command, tmp_path: Path) -> No
     assert "0 failing, 2 changed" in shown
 
 
+def test_the_head_has_both_versions_of_both(kerntune: Command, tmp_path: Path) -> None:
+    made = static(SOFTMAX)
+    assert isinstance(made.baseline, StaticBaseline)
+    operators = OperatorList(torch="2.13.0")
+    known = PendingBaseline(msgspec.structs.replace(made.baseline, operators=operators), made.artifacts, True)
+    folder(tmp_path / "a", static(SOFTMAX, triton="3.8"))
+    folder(tmp_path / "b", known, timed())
+    ran = kerntune("diff", "--static", tmp_path / "a", tmp_path / "b")
+    assert ran.out.splitlines()[2] == "Triton 3.8 -> Triton 3.9 and 3.9.0, torch 2.13.0"
+    assert json.loads(kerntune("diff", "--static", tmp_path / "a", tmp_path / "b", "--json").out)["versions"] == [
+        "Triton 3.8",
+        "Triton 3.9 and 3.9.0, torch 2.13.0",
+    ]
+
+
 def test_markdown_is_one_table(kerntune: Command, sides: tuple[Path, Path]) -> None:
     out = kerntune("diff", "--static", *sides, "--markdown").out
     rows = [line for line in out.splitlines() if line.startswith("|")]
@@ -214,69 +225,10 @@ def test_a_damaged_file_is_named(kerntune: Command, sides: tuple[Path, Path]) ->
     [
         ((), "name one or two of"),
         (("a", "b", "c"), "name one or two of"),
-        (("--python", "no-such-python", "--target", "cuda:90"), "--python no-such-python: is no program"),
-        (("--python", sys.executable), "say what to compile for"),
-        (("--python", "a", "--python", "b", "--python", "c"), "once (beside the environment"),
         (("nowhere",), "nowhere: is no folder"),
-        ((".", "--target", "cuda:90"), "--target is for --python"),
     ],
 )
 def test_usage_errors(kerntune: Command, words: tuple[str, ...], says: str) -> None:
     ran = kerntune("diff", "--static", *words)
     assert (ran.code, ran.clean) == (2, True)
     assert says in ran.err
-
-
-TEST = """
-import pytest, torch, triton, triton.language as tl
-
-@triton.jit
-def copy_kernel(x, y, BLOCK: tl.constexpr):
-    at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
-    tl.store(y + at, tl.load(x + at))
-
-@pytest.mark.autotune
-def test_copy(autotune):
-    x = torch.empty(4096, device=autotune.device)
-    autotune(lambda: copy_kernel[(4,)](x, torch.empty_like(x), BLOCK=1024))
-"""
-
-
-def pretending(path: Path, triton: str) -> str:
-    """An interpreter like this one whose Triton reports another version."""
-    (path / "site").mkdir(parents=True)
-    (path / "site" / "sitecustomize.py").write_text(
-        "import importlib.metadata as m\nreal = m.version\n"
-        f"m.version = lambda name: {triton!r} if name == 'triton' else real(name)\n"
-    )
-    script = path / "python"
-    script.write_text(f'#!/bin/sh\nPYTHONPATH="{path / "site"}:$PYTHONPATH" exec "{sys.executable}" "$@"\n')
-    script.chmod(0o755)
-    return str(script)
-
-
-@pytest.mark.slow
-def test_two_environments(
-    kerntune: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, quick_python: None
-) -> None:
-    monkeypatch.delenv("CI", raising=False)
-    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(p for p in sys.path if p))
-    monkeypatch.setenv("PYTEST_ADDOPTS", " ".join(QUICK))
-    (tmp_path / "test_it.py").write_text(TEST)
-    python = pretending(tmp_path / "env", "3.77.1")
-    ran = kerntune("diff", "--static", "--python", python, "--target", "cuda:90,hip:gfx942", "test_it.py", "--json")
-    assert ran.code == 0, ran.err
-    found = json.loads(ran.out)
-    assert found["after"] == "Triton 3.77.1"
-    assert found["same"] == 1  # one compiler made both, and ptxas has its own version
-    (change,) = found["changed"]
-    assert (change["target"], change["compilers"][1]) == ("hip:gfx942", "3.77")
-    assert change["launches"][0]["because"].startswith("compiler (Triton ")
-    assert change["launches"][0]["figures"] == []
-    assert not (tmp_path / "baselines").exists()
-
-
-def test_a_run_that_can_not_be_made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, quick_python: None) -> None:
-    monkeypatch.chdir(tmp_path)
-    with pytest.raises(UsageError, match="recorded nothing"):
-        record_both([sys.executable, sys.executable], ["no_such_test.py"], "cuda:90", tmp_path / "baselines")

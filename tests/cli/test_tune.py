@@ -16,7 +16,7 @@ from kerntune.base.tuning_job import SCHEMA, TuningJob
 from kerntune.cli import tune
 from kerntune.errors import UsageError
 from kerntune.tuning.cache import WinnerCache
-from kerntune.tuning.many.job_run import Ended, KeyOutcome
+from kerntune.tuning.many.job_run import JobEnd, KeyOutcome
 from kerntune.tuning.many.shapes_file import ShapesFile
 
 TESTS = Path(__file__).parents[1]
@@ -32,7 +32,7 @@ def tuned(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
         for job in jobs:
             if job.kernel == "interrupt":
                 raise KeyboardInterrupt
-            ended = Ended(job.kernel)
+            ended = JobEnd(job.kernel)
             tell(KeyOutcome(job.digest(), job.name, job.key, ended, notes=("times vary",)))
 
     monkeypatch.setattr("kerntune.tuning.many.tune_many.tune_many", tune_many)

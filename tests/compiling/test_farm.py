@@ -270,7 +270,7 @@ def test_two_farms_do_not_share(farm):
 # the effect of an answer on its process
 
 
-class Ended:
+class EndedProcess:
     """A process that is or isn't ended."""
 
     killed = False
@@ -299,19 +299,23 @@ def done(address_space=0):
     ],
 )
 def test_who_may_go_on(farm, answer, output, memory, killed):
-    one, process = farm(memory=memory), Ended()
+    one, process = farm(memory=memory), EndedProcess()
     one._judged(JobOutcome(answer, output), process, Shape(1000, 128, 1), 1.0)
     assert process.killed is killed
 
 
 def test_a_lack_of_memory_names_the_limit(farm):
     one = farm(memory=3 * GIB)
-    told = one._judged(JobOutcome(CompileFailed("RuntimeError: bad_alloc"), "noise"), Ended(), Shape(1000, 128, 1), 1.0)
+    told = one._judged(
+        JobOutcome(CompileFailed("RuntimeError: bad_alloc"), "noise"), EndedProcess(), Shape(1000, 128, 1), 1.0
+    )
     assert told == JobOutcome(Died("RuntimeError: bad_alloc (a compiling process may use 3 GiB)"), "noise")
 
 
 def test_a_kernel_beside_a_reported_error_is_none(farm):
-    told = farm()._judged(JobOutcome(done(), "k.py:1:1: error: couldn't do it"), Ended(), Shape(1000, 128, 1), 1.0)
+    told = farm()._judged(
+        JobOutcome(done(), "k.py:1:1: error: couldn't do it"), EndedProcess(), Shape(1000, 128, 1), 1.0
+    )
     assert told.answer == CompileFailed("the compiler reported an error and went on")
 
 
@@ -321,7 +325,7 @@ def test_a_kernel_beside_a_reported_error_is_none(farm):
 def test_only_answers_say_how_long_a_job_takes(farm, monkeypatch, answer, seen):
     one, heard = farm(), []
     monkeypatch.setattr(one.deadline, "saw", heard.append)
-    one._judged(JobOutcome(answer, ""), Ended(), Shape(1000, 128, 1), 9.0)
+    one._judged(JobOutcome(answer, ""), EndedProcess(), Shape(1000, 128, 1), 9.0)
     assert heard == seen
 
 
@@ -363,7 +367,7 @@ def test_a_thread_takes_what_is_there_and_ends_at_the_end(farm):
 def test_what_a_job_took_is_learned(farm):
     one = farm()
     before = one.expectation.seconds(Shape(1000, 128, 1))
-    one._judged(JobOutcome(done(), ""), Ended(), Shape(1000, 128, 1), 100 * before)
+    one._judged(JobOutcome(done(), ""), EndedProcess(), Shape(1000, 128, 1), 100 * before)
     assert one.expectation.seconds(Shape(1000, 128, 1)) > before
 
 

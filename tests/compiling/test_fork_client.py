@@ -47,7 +47,7 @@ def fork_client(request):
 def process(fork_client):
     one = Process(HERE(), 0, fork_client)
     assert one.start() == ""
-    assert isinstance(one._popen, Child)
+    assert isinstance(one._child.process, Child)
     yield one
     one.kill()
 
@@ -238,7 +238,7 @@ def test_without_a_nest_plain_processes_are_started(monkeypatch, tmp_path):
         barren = ForkClient(HERE(), own_fork=False)
     one = Process(HERE(), 0, barren)
     assert one.start() == ""
-    assert isinstance(one._popen, subprocess.Popen)
+    assert isinstance(one._child.process, subprocess.Popen)
     one.kill()
     barren.close()
 
@@ -324,11 +324,11 @@ def test_a_fork_that_is_ended_while_it_starts_is_replaced_by_no_process():
 def test_a_server_that_is_ready_stays_until_its_workers_have_ended(fork_client, process):
     fork_client.end_start()
     process.interrupt()
-    assert process._popen.wait(20.0) == -signal.SIGKILL
+    assert process._child.process.wait(20.0) == -signal.SIGKILL
 
 
 def test_a_process_that_was_ended_before_it_started_is_none(monkeypatch):
-    monkeypatch.setattr(Process, "_plain", lambda self, stderr: pytest.fail("an interpreter is started"))
+    monkeypatch.setattr(subprocess, "Popen", lambda *given, **options: pytest.fail("an interpreter is started"))
     one = Process(HERE(), 0)
     one.interrupt()
     assert one.start() == "no process can be started (it was ended before)"

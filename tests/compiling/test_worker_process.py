@@ -14,11 +14,11 @@ from types import SimpleNamespace
 
 import pytest
 
-from kerntune.base.child_process import how_it_ended
+from kerntune.base.child_process import LAST_WORDS, ChildProcess, how_it_ended
 from kerntune.base.frames import send
 from kerntune.compiling import compile_worker, worker_process
 from kerntune.compiling.frontend import lower, request_of
-from kerntune.compiling.protocol import CompileFailed, Done, Hello, current_environment
+from kerntune.compiling.protocol import Answer, CompileFailed, Done, Hello, current_environment
 from kerntune.compiling.worker_process import Died, Process, says_error, with_words
 from kerntune.errors import FrameError, PeerClosed, PeerTimeout
 
@@ -39,7 +39,7 @@ def test_it_answers_and_its_files_go_with_it(process):
     assert isinstance(told.answer, Done)
     assert told.answer.stages["cubin"][:4] == b"\x7fELF"
     assert [name for name, _ in told.answer.times] == ["ttgir", "llir", "ptx", "cubin"]
-    folder = Path(process._folder)
+    folder = Path(process._scratch.folder)
     assert folder.is_dir()
     assert os.getpgid(process.pid) == process.pid
     process.kill()
@@ -67,15 +67,15 @@ def test_an_answer_that_came_while_nobody_could_look_counts(process):
     """When a process that was stopped (Ctrl-Z, a laptop's lid) continues, its time is over and the answers are
     there."""
     job = lower(request_of(kernels.add_launch())).job
-    send(process._inbox, job)
+    send(process._child.inbox, job)
     poll = select.poll()
-    poll.register(process._popen.stdout.fileno(), select.POLLIN)
+    poll.register(process._child.process.stdout.fileno(), select.POLLIN)
     assert poll.poll(60_000)
-    assert isinstance(process._answer(-100.0, ""), Done)
+    assert isinstance(process._answer(None, -100.0, ""), Done)
 
 
 def test_who_does_not_answer_in_time_is_given_up(process):
-    assert process._answer(0.01, "") == Died("the compiler did not come back and was ended after 0 s")
+    assert process._answer(None, 0.01, "") == Died("the compiler did not come back and was ended after 0 s")
 
 
 def test_a_kill_by_somebody_else_says_nothing_of_the_job(process):
@@ -131,12 +131,12 @@ def test_a_busy_process_ends_with_whoever_asked(monkeypatch, tmp_path):
     (tmp_path / "triton.py").write_text(f"import pathlib, time; pathlib.Path({str(busy)!r}).touch(); time.sleep(600)")
     process = Process(current_environment(), 0)
     monkeypatch.setattr(sys, "path", [str(tmp_path), *sys.path])
-    process._spawn()
+    child = process._child = process._spawned()
     try:
         while process.alive and not busy.exists():
             time.sleep(0.02)
-        process._popen.stdin.close()
-        assert process._popen.wait(60) == -signal.SIGKILL
+        child.process.stdin.close()
+        assert child.process.wait(60) == -signal.SIGKILL
     finally:
         process.kill()
 
@@ -204,7 +204,7 @@ def impostor(tmp_path, monkeypatch):
         path.chmod(0o755)
         monkeypatch.setattr(sys, "executable", str(path))
         made.append(Process(current_environment(), 0))
-        made[-1]._spawn()
+        made[-1]._child = made[-1]._spawned()
         return made[-1]
 
     yield running
@@ -222,7 +222,7 @@ def impostor(tmp_path, monkeypatch):
 )
 def test_an_answer_that_is_never_whole_hits_the_limit(impostor, monkeypatch, text):
     monkeypatch.setattr("kerntune.base.frames.LAST_SECONDS", 0.2)
-    assert impostor(text)._answer(0.5, "") == Died("the compiler did not come back and was ended after 0 s")
+    assert impostor(text)._answer(None, 0.5, "") == Died("the compiler did not come back and was ended after 0 s")
 
 
 def test_a_process_that_reads_no_job_hits_the_limit(impostor):
@@ -248,20 +248,36 @@ def test_a_job_that_can_not_travel_is_refused(process):
 class Standing:
     """Stands for a process that has ended with a code, or closes its pipe and runs on."""
 
+    stdin = stdout = None
+
     def __init__(self, code=None):
-        self.code, self.waited, self.pid, self.returncode = code, [], 77, code
+        self.code, self.pid, self.returncode = code, 77, code
 
     def wait(self, timeout=None):
-        self.waited.append(timeout)
-        if self.code is None:
+        if self.code is None and timeout is not None:
             raise subprocess.TimeoutExpired("worker", timeout)
         return self.code
 
 
-def standing(code=None):
-    one = Process(current_environment(), 0)
-    one._popen = Standing(code)
-    return one
+@pytest.fixture
+def standing(monkeypatch):
+    """A worker whose process stands for one; messages from it end with an error."""
+    monkeypatch.setattr("kerntune.base.child_process.kill_group", lambda pid: None)
+
+    def worker(code=None, error=None):
+        def receive(limit):
+            raise error or PeerClosed("x")
+
+        one = Process(current_environment(), 0)
+        one._child = ChildProcess((), Answer, fork=lambda errors: Standing(code))
+        one._child._messages = SimpleNamespace(receive=receive)
+        made.append(one)
+        return one
+
+    made = []
+    yield worker
+    for one in made:
+        one.kill()
 
 
 @pytest.mark.parametrize(
@@ -274,10 +290,8 @@ def standing(code=None):
         (15, Died("the compiler process ended with exit status 15")),
     ],
 )
-def test_how_a_process_that_says_nothing_ended(code, died):
-    one = standing(code)
-    assert one._dead() == died
-    assert one._popen.waited == [1.0]
+def test_how_a_process_that_says_nothing_ended(standing, code, died):
+    assert standing(code)._answer(None, 90.0, "") == died
 
 
 @pytest.mark.parametrize(
@@ -288,20 +302,16 @@ def test_how_a_process_that_says_nothing_ended(code, died):
         (FrameError("half a message"), Died("the compiler process answered with half a message")),
     ],
 )
-def test_what_is_no_answer(error, died):
-    def receive(limit):
-        raise error
-
-    one = standing(3)
-    one._reader = SimpleNamespace(receive=receive)
-    assert one._answer(90.0, "") == died
+def test_what_is_no_answer(standing, error, died):
+    assert standing(3, error)._answer(None, 90.0, "") == died
     if isinstance(error, PeerTimeout):
-        assert one._answer(90.0, "ten times the slowest").reason.endswith("was ended after ten times the slowest")
+        died = standing(3, error)._answer(None, 90.0, "ten times the slowest")
+        assert died.reason.endswith("was ended after ten times the slowest")
 
 
-def test_another_thread_ends_a_process_that_runs(monkeypatch):
+def test_another_thread_ends_a_process_that_runs(standing, monkeypatch):
     ended = []
-    monkeypatch.setattr(worker_process, "_kill_group", ended.append)
+    monkeypatch.setattr(worker_process, "kill_group", ended.append)
     standing(None).interrupt()
     standing(0).interrupt()
     Process(current_environment(), 0).interrupt()
@@ -310,25 +320,20 @@ def test_another_thread_ends_a_process_that_runs(monkeypatch):
 
 def test_a_process_that_never_began_is_not_alive():
     one = Process(current_environment(), 0)
-    assert (one.alive, one.pid, one._size(), one._said(0)) == (False, 0, 0, "")
+    assert (one.alive, one.pid) == (False, 0)
     one.kill()
 
 
-def test_of_long_output_the_beginning_and_the_end_are_read(tmp_path):
-    """A pass that crashes for want of memory says so first, then writes its whole module."""
+def test_of_what_was_printed_a_job_has_its_own_part():
+    """A module is tens of kilobytes, and comes before what is wrong with it."""
+    assert LAST_WORDS == 64 << 10
+    program = "import os; os.write(2, b'old'); os.read(0, 1); os.write(2, b'new'); os._exit(1)"
     one = Process(current_environment(), 0)
-    with open(tmp_path / "output", "w+b") as one._output:
-        one._output.write(b"out of memory\n" + b"x" * (72 << 10) + b"end\xff")
-        one._output.flush()
-        assert one._size() == 14 + (72 << 10) + 4
-        said = one._said(0)
-        assert said.startswith("out of memory\nxx")
-        assert said.endswith("xxend\ufffd")
-        assert len(said) == (8 << 10) + 1 + (64 << 10)
-        assert one._said(18) == "x" * ((72 << 10) - 4) + "end\ufffd"
-        assert one._said(14 + (72 << 10)) == "end\ufffd"
-        assert one._said(18 + (72 << 10)) == ""
-    assert one._said(0) == ""
+    one._child = ChildProcess([sys.executable, "-c", program], Answer)
+    while one._child.printed < 3:
+        time.sleep(0.01)
+    found = one.ask(lower(request_of(kernels.add_launch())).job, 60, "")
+    assert (found.answer, found.output) == (Died("the compiler process ended with exit status 1"), "new")
 
 
 def test_words_are_eight_lines_of_300_characters_each_once():
@@ -350,10 +355,9 @@ def test_words_are_eight_lines_of_300_characters_each_once():
     ids=["died", "failed", "out of turn", "another"],
 )
 def test_why_a_process_does_not_start(monkeypatch, answer, reason):
-    one, seen = standing(0), []
-    monkeypatch.setattr(one, "_spawn", lambda: None)
-    monkeypatch.setattr(one, "_answer", lambda seconds, why: answer)
-    monkeypatch.setattr(one, "_said", lambda since: "its words")
+    one, seen = Process(current_environment(), 0), []
+    monkeypatch.setattr(one, "_spawned", lambda: SimpleNamespace(said=lambda: "its words"))
+    monkeypatch.setattr(one, "_answer", lambda job, seconds, why: answer)
     monkeypatch.setattr(one, "kill", lambda: seen.append("killed"))
     assert one.start() == reason
     assert seen == ["killed"]
@@ -362,12 +366,12 @@ def test_why_a_process_does_not_start(monkeypatch, answer, reason):
 def test_one_that_finds_the_same_triton_has_started(monkeypatch):
     import triton
 
-    one, seen = standing(0), []
-    monkeypatch.setattr(one, "_spawn", lambda: None)
-    monkeypatch.setattr(one, "_answer", lambda seconds, why: Hello(triton.__version__, triton.__file__))
+    one, seen = Process(current_environment(), 0), []
+    monkeypatch.setattr(one, "_spawned", lambda: SimpleNamespace(said=str))
+    monkeypatch.setattr(one, "_answer", lambda job, seconds, why: Hello(triton.__version__, triton.__file__))
     monkeypatch.setattr(one, "kill", lambda: seen.append("killed"))
     assert one.start() == ""
-    monkeypatch.setattr(one, "_answer", lambda seconds, why: Hello(triton.__version__, "/other"))
+    monkeypatch.setattr(one, "_answer", lambda job, seconds, why: Hello(triton.__version__, "/other"))
     assert "another Triton" in one.start()
     assert seen == ["killed"]
 
@@ -382,12 +386,12 @@ def test_one_that_finds_the_same_triton_has_started(monkeypatch):
     ids=["failed", "died", "out of turn"],
 )
 def test_a_process_without_an_answer_is_ended(monkeypatch, answer, outcome, killed):
-    one, seen = standing(0), []
-    monkeypatch.setattr(one, "_answer", lambda seconds, why, job: answer)
-    monkeypatch.setattr(one, "_said", lambda since: f"words since {since}")
+    one, seen = Process(current_environment(), 0), []
+    one._child = SimpleNamespace(printed=7, said=lambda since: f"words since {since}")
+    monkeypatch.setattr(one, "_answer", lambda job, seconds, why: answer)
     monkeypatch.setattr(one, "kill", lambda: seen.append("killed"))
     found = one.ask(lower(request_of(kernels.add_launch())).job, 60, "")
-    assert (found.answer, found.output) == (outcome, "words since 0")
+    assert (found.answer, found.output) == (outcome, "words since 7")
     assert seen == killed
 
 
@@ -399,8 +403,8 @@ def interrupted(monkeypatch):
         client = SimpleNamespace(serves=lambda surroundings: True)
         one, seen = Process(current_environment(), 0, client), []
         client.fork = lambda *given: one.interrupt() or child
-        monkeypatch.setattr(one, "_plain", lambda output: seen.append("started") or child)
-        monkeypatch.setattr(worker_process, "_kill_group", seen.append)
+        monkeypatch.setattr(subprocess, "Popen", lambda *given, **options: pytest.fail("an interpreter is started"))
+        monkeypatch.setattr(worker_process, "kill_group", seen.append)
         return one, seen
 
     return forking
@@ -412,10 +416,8 @@ def test_one_that_was_ended_while_it_was_to_be_forked_starts_no_other_way(interr
     assert seen == []
 
 
-def test_one_that_was_ended_while_it_was_forked_is_killed(interrupted):
-    pipe = SimpleNamespace(fileno=lambda: 5)
-    one, seen = interrupted(SimpleNamespace(pid=77, stdin=pipe, stdout=pipe, poll=lambda: None))
-    one._spawn()
-    one._output.close()
-    one._scratch.remove()
-    assert seen == [77]
+def test_one_that_was_ended_while_it_was_forked_is_killed(interrupted, monkeypatch):
+    one, seen = interrupted(Standing(-9))
+    monkeypatch.setattr("kerntune.base.child_process.kill_group", lambda pid: None)
+    monkeypatch.setattr(one, "_answer", lambda job, seconds, why: Died(f"killed: {seen}"))
+    assert one.start() == "a worker process does not start: killed: [77]"

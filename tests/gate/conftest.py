@@ -29,6 +29,8 @@ def farm() -> Iterator[Farm]:
 
 
 @pytest.fixture
-def project(tmp_path: Path, farm: Farm, monkeypatch: pytest.MonkeyPatch) -> Project:
+def project(tmp_path: Path, farm: Farm, monkeypatch: pytest.MonkeyPatch) -> Iterator[Project]:
     monkeypatch.setattr(session, "Compiler", lambda: Compiler(farm))
-    return Project(tmp_path)
+    made = Project(tmp_path)
+    with made.opened:
+        yield made

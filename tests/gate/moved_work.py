@@ -79,16 +79,16 @@ def into_a_hook(x):
     return torch.autograd.grad(y.sum(), y)[0]
 
 
-KEPT: dict[tuple[int, ...], torch.Tensor] = {}
+KEPT_TENSORS: dict[tuple[int, ...], torch.Tensor] = {}
 
 
 def kept_from_an_earlier_call(x):
     launch(nop_kernel, x, torch.empty_like(x), 1)
-    return KEPT[tuple(x.shape)]
+    return KEPT_TENSORS[tuple(x.shape)]
 
 
 def kept_and_copied(x):
-    return launch(copy_kernel, KEPT[tuple(x.shape)], torch.empty_like(x))
+    return launch(copy_kernel, KEPT_TENSORS[tuple(x.shape)], torch.empty_like(x))
 
 
 def into_a_thread(x):

@@ -49,11 +49,26 @@ class Run:
         return result
 
 
+@dataclass(frozen=True)
+class Once:
+    """A run of one call, begun already, so that the call's tensors are made inside of it."""
+
+    run: Run
+    opened: contextlib.ExitStack
+
+    def judge(self, fn: Callable[..., Any], *args: Any, **call: Any) -> CaseResult:
+        """As :meth:`Run.judge`; the run ends with it."""
+        with self.opened:
+            return self.run.judge(fn, *args, **call)
+
+
 @dataclass
 class Project:
     """A folder with baselines and a cache of winners."""
 
     root: Path
+    opened: contextlib.ExitStack = field(default_factory=contextlib.ExitStack)
+    """Runs of one call whose call was not made: to be closed with the test."""
 
     @property
     def baselines(self) -> Path:
@@ -69,6 +84,18 @@ class Project:
         backend = FakeBackend(Script(rules, **script), device_name=device_name)
         with self._open(backend, options) as run:
             yield run
+
+    def once(self, *rules: Rule, **options: Any) -> Once:
+        """As :meth:`run`, for one call."""
+        return self._once(self.run(*rules, **options))
+
+    def static_once(self, *targets: str, **options: Any) -> Once:
+        """As :meth:`static_run`, for one call."""
+        return self._once(self.static_run(*targets, **options))
+
+    def _once(self, run: contextlib.AbstractContextManager[Run]) -> Once:
+        opened = self.opened.enter_context(contextlib.ExitStack())
+        return Once(opened.enter_context(run), opened)
 
     @contextlib.contextmanager
     def static_run(self, *targets: str, **options: Any) -> Iterator[Run]:

@@ -228,8 +228,7 @@ def test_more_launches_than_the_anchor_had_are_no_longer_incomplete(project: Pro
     def twice(x: torch.Tensor) -> torch.Tensor:
         return stepped(stepped(x, 0), 0)
 
-    with project.run(*RULES) as run:
-        run.judge(twice, torch.randn(N, device="cuda"))
+    project.once(*RULES).judge(twice, torch.randn(N, device="cuda"))
     anchor = moved(project)
     judged(project, 0, update=Update.ALL)
     result = judged(project, 0, anchor=anchor)

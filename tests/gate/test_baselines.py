@@ -58,8 +58,7 @@ from kerntune.gate.baselines import (
     fingerprint_of,
     inputs_of,
     now,
-    static_problems,
-    time_problems,
+    problems_of,
     work_id,
 )
 from kerntune.gate.bundle import apply_bundle, bundle_of
@@ -200,9 +199,9 @@ def test_ids_that_differ_only_in_what_is_sanitised() -> None:
 
 def test_time_round_trip(store: BaselineStore) -> None:
     baseline = time_baseline()
-    path = store.put_time(baseline, artifacts_of())
+    path = store.put(baseline, artifacts_of())
     assert store.time(H100, CASE, FINGERPRINT) == baseline
-    assert store.read_time(path) == baseline
+    assert store.read(path) == baseline
     assert path == store.folder / "cuda-90" / "nvidia-h100" / "time" / case_file(CASE, FINGERPRINT)
     assert store.time_files() == [path]
     assert store.static_files() == []
@@ -210,7 +209,7 @@ def test_time_round_trip(store: BaselineStore) -> None:
 
 def test_static_round_trip(store: BaselineStore) -> None:
     baseline = static_baseline()
-    path = store.put_static(baseline, artifacts_of())
+    path = store.put(baseline, artifacts_of())
     assert store.static(H100.target, "3.9", CASE, FINGERPRINT) == baseline
     assert path == store.folder / "cuda-90" / "triton-3.9" / "static" / case_file(CASE, FINGERPRINT)
     assert store.static_files() == [path]
@@ -227,8 +226,8 @@ def test_nothing_is_there_at_first(store: BaselineStore) -> None:
 
 
 def test_matching_is_by_id_fingerprint_device_target_and_series(store: BaselineStore) -> None:
-    store.put_time(time_baseline(), artifacts_of())
-    store.put_static(static_baseline(), artifacts_of())
+    store.put(time_baseline(), artifacts_of())
+    store.put(static_baseline(), artifacts_of())
     assert store.time(H100, OTHER, FINGERPRINT) is None
     assert store.time(H100, CaseId(CASE.nodeid, "1"), FINGERPRINT) is None
     assert store.time(H100, CASE, "0" * 16) is None
@@ -241,7 +240,7 @@ def test_matching_is_by_id_fingerprint_device_target_and_series(store: BaselineS
 
 def test_a_file_under_another_cases_name_is_not_that_cases(store: BaselineStore) -> None:
     """Moved by hand, a merge gone wrong, or two cases whose 8 hash digits agree."""
-    path = store.put_time(time_baseline(), artifacts_of())
+    path = store.put(time_baseline(), artifacts_of())
     wrong = store.time_path(H100, OTHER, FINGERPRINT)
     wrong.parent.mkdir(parents=True, exist_ok=True)
     shutil.copy(path, wrong)
@@ -255,10 +254,10 @@ def test_a_file_under_another_cases_name_is_not_that_cases(store: BaselineStore)
 def test_refreshing_one_case_touches_no_other_file(store: BaselineStore) -> None:
     for case in (CASE, OTHER):
         for device in (H100, A100):
-            store.put_time(time_baseline(case, device=device), artifacts_of())
-        store.put_static(static_baseline(case), artifacts_of())
+            store.put(time_baseline(case, device=device), artifacts_of())
+        store.put(static_baseline(case), artifacts_of())
     before = contents(store.folder)
-    path = store.put_time(time_baseline(code="new"), artifacts_of("new"))
+    path = store.put(time_baseline(code="new"), artifacts_of("new"))
     after = contents(store.folder)
     changed = {name for name in after if after[name] != before.get(name)}
     added = {f"cuda-90/artifacts/{sha(bytes_of(x + ' new'))}.xz" for x in ("cubin", "ttir")}
@@ -267,23 +266,17 @@ def test_refreshing_one_case_touches_no_other_file(store: BaselineStore) -> None
 
 
 def test_writing_the_same_again_changes_no_byte(store: BaselineStore) -> None:
-    store.put_time(time_baseline(), artifacts_of())
+    store.put(time_baseline(), artifacts_of())
     before = {name: data for name, (data, _) in contents(store.folder).items()}
-    store.put_time(time_baseline(), artifacts_of())
+    store.put(time_baseline(), artifacts_of())
     assert {name: data for name, (data, _) in contents(store.folder).items()} == before
-
-
-def test_binaries_may_stay_out(store: BaselineStore) -> None:
-    store.put_time(time_baseline(), {}, keep_binaries=False)
-    assert store.time(H100, CASE, FINGERPRINT) == time_baseline()
-    assert list(store.artifacts(H100.target)) == []
 
 
 def test_a_baseline_without_its_artifacts_is_not_written(store: BaselineStore) -> None:
     missing = artifacts_of()
     del missing[time_baseline().recording.binaries[0].ttir_sha256]
     with pytest.raises(KeyError):
-        store.put_time(time_baseline(), missing)
+        store.put(time_baseline(), missing)
     assert store.time(H100, CASE, FINGERPRINT) is None
 
 
@@ -300,7 +293,7 @@ def test_a_baseline_without_its_artifacts_is_not_written(store: BaselineStore) -
     ],
 )
 def test_a_damaged_baseline_is_an_error_with_its_path(store: BaselineStore, damage: Any) -> None:
-    path = store.put_time(time_baseline(), artifacts_of())
+    path = store.put(time_baseline(), artifacts_of())
     path.write_text(damage(path.read_text()))
     with pytest.raises(BaselineError, match=re.escape(str(path))):
         store.time(H100, CASE, FINGERPRINT)
@@ -332,13 +325,13 @@ def test_a_folder_in_the_files_place_is_an_error(store: BaselineStore) -> None:
     with pytest.raises(BaselineError, match="can't be read"):
         store.time(H100, CASE, FINGERPRINT)
     with pytest.raises(BaselineError, match="can't be written"):
-        store.put_time(time_baseline(), artifacts_of())
+        store.put(time_baseline(), artifacts_of())
 
 
 def test_a_file_in_the_folders_place_is_an_error(store: BaselineStore) -> None:
     store.folder.write_text("a file")
     with pytest.raises(BaselineError, match="can't be written"):
-        store.put_static(static_baseline(), artifacts_of())
+        store.put(static_baseline(), artifacts_of())
     with pytest.raises(BaselineError, match="can't be read"):
         store.time(H100, CASE, FINGERPRINT)
 
@@ -393,7 +386,7 @@ def test_artifacts_are_on_the_disk_before_the_baseline_that_names_them(
 
     monkeypatch.setattr(os, "fsync", synced)
     monkeypatch.setattr(os, "replace", replaced)
-    store.put_time(time_baseline(), artifacts_of())
+    store.put(time_baseline(), artifacts_of())
     assert [x for x, _ in done] == ["sync", "name"] * (len(artifacts_of()) + 1)
     assert [suffix for step, suffix in done if step == "name"] == [".xz"] * len(artifacts_of()) + [".json"]
 
@@ -451,7 +444,7 @@ def test_a_refresh_that_changes_a_figure_writes_it(tmp_path: Path) -> None:
     store = made.folder(tmp_path / "baselines", made.static())
     (path,) = store.static_files()
     made.folder(store.folder, made.static(figures=made.metrics(registers=48)))
-    found = store.read_static(path)
+    found = store.read(path)
     assert found is not None
     assert found.launches[0].metrics.registers == 48
 
@@ -490,12 +483,12 @@ def test_the_arguments_of_a_case_are_known_from_each_of_its_readable_baselines(t
 def test_a_static_baseline_that_says_the_same_keeps_its_file_unless_it_is_made_anew(tmp_path: Path) -> None:
     store, pending = BaselineStore(tmp_path), made.static()
     assert isinstance(pending.baseline, StaticBaseline)
-    path = store.put_static(pending.baseline, pending.artifacts)
+    path = store.put(pending.baseline, pending.artifacts)
     first = path.read_bytes()
     later = msgspec.structs.replace(pending.baseline, recorded="2030-01-01T00:00:00Z")
-    assert store.put_static(later, pending.artifacts) == path
+    assert store.put(later, pending.artifacts) == path
     assert path.read_bytes() == first
-    store.put_static(later, pending.artifacts, anew=True)
+    store.put(later, pending.artifacts, anew=True)
     assert b"2030-01-01" in path.read_bytes()
 
 
@@ -569,7 +562,7 @@ def test_what_is_no_file_is_an_error_and_never_waited_for(tmp_path: Path, kind: 
         else:
             path.mkdir()
         with pytest.raises(BaselineError, match="can't be read") as caught:
-            store.read_static(path)
+            store.read(path)
         assert str(path) in str(caught.value)
         ((_, told),) = store.summaries()
         assert isinstance(told, BaselineError)
@@ -624,7 +617,7 @@ def test_other_peoples_folders_are_no_targets(store: BaselineStore, name: str) -
 
 
 def test_remove_takes_one_file(store: BaselineStore) -> None:
-    paths = [store.put_time(time_baseline(case), artifacts_of()) for case in (CASE, OTHER)]
+    paths = [store.put(time_baseline(case), artifacts_of()) for case in (CASE, OTHER)]
     before = contents(store.folder)
     store.remove(paths[0])
     assert set(before) - set(contents(store.folder)) == {str(paths[0].relative_to(store.folder))}
@@ -634,18 +627,18 @@ def test_remove_takes_one_file(store: BaselineStore) -> None:
 
 def test_sweep_never_removes_what_is_used(store: BaselineStore) -> None:
     """By either kind of baseline, on any device of the target; another target's artifacts are its own."""
-    store.put_time(time_baseline(code="a"), artifacts_of("a"))
-    store.put_time(time_baseline(OTHER, device=replace(H100, name="H200"), code="b"), artifacts_of("b"))
-    store.put_static(static_baseline(code="c"), artifacts_of("c"))
-    store.put_time(time_baseline(device=A100, code="a"), artifacts_of("a"))
+    store.put(time_baseline(code="a"), artifacts_of("a"))
+    store.put(time_baseline(OTHER, device=replace(H100, name="H200"), code="b"), artifacts_of("b"))
+    store.put(static_baseline(code="c"), artifacts_of("c"))
+    store.put(time_baseline(device=A100, code="a"), artifacts_of("a"))
     before = contents(store.folder)
     assert store.sweep() == 0
     assert contents(store.folder) == before
 
 
 def test_sweep_removes_what_nothing_names(store: BaselineStore) -> None:
-    store.put_time(time_baseline(code="old"), artifacts_of("old"))
-    store.put_time(time_baseline(code="new"), artifacts_of("new"))
+    store.put(time_baseline(code="old"), artifacts_of("old"))
+    store.put(time_baseline(code="new"), artifacts_of("new"))
     assert store.sweep() == 2
     left = store.artifacts(H100.target)
     assert set(left) == set(artifact_names(time_baseline(code="new").recording))
@@ -660,9 +653,9 @@ def test_sweep_after_anything(tmp_path_factory: pytest.TempPathFactory, puts: li
     for name, code, static in puts:
         case = CaseId(f"t.py::{name}", "0")
         if static:
-            store.put_static(static_baseline(case, code=code), artifacts_of(code))
+            store.put(static_baseline(case, code=code), artifacts_of(code))
         else:
-            store.put_time(time_baseline(case, code=code), artifacts_of(code))
+            store.put(time_baseline(case, code=code), artifacts_of(code))
     files = [*store.time_files(), *store.static_files()]
     for path in files:
         if data.draw(st.booleans()):
@@ -670,11 +663,11 @@ def test_sweep_after_anything(tmp_path_factory: pytest.TempPathFactory, puts: li
     store.sweep()
     left = store.artifacts(H100.target)
     for path in store.time_files():
-        baseline = store.read_time(path)
+        baseline = store.read(path)
         assert baseline is not None
         assert all(name in left for name in artifact_names(baseline.recording))
     for path in store.static_files():
-        static_one = store.read_static(path)
+        static_one = store.read(path)
         assert static_one is not None
         assert all(x.ttir_sha256 in left for x in static_one.launches)
     if not store.time_files() and not store.static_files():
@@ -683,8 +676,8 @@ def test_sweep_after_anything(tmp_path_factory: pytest.TempPathFactory, puts: li
 
 def test_sweep_refuses_while_a_baseline_is_damaged(store: BaselineStore) -> None:
     """The damaged one may name any of them."""
-    store.put_time(time_baseline(code="a"), artifacts_of("a"))
-    path = store.put_time(time_baseline(OTHER, code="b"), artifacts_of("b"))
+    store.put(time_baseline(code="a"), artifacts_of("a"))
+    path = store.put(time_baseline(OTHER, code="b"), artifacts_of("b"))
     path.write_bytes(path.read_bytes()[:-10])
     store.artifacts(H100.target).put(sha(b"unused"), b"unused")
     before = contents(store.folder)
@@ -694,9 +687,9 @@ def test_sweep_refuses_while_a_baseline_is_damaged(store: BaselineStore) -> None
 
 
 def test_summaries_go_on_past_damage(store: BaselineStore) -> None:
-    good = store.put_time(time_baseline(), artifacts_of())
-    bad = store.put_time(time_baseline(OTHER), artifacts_of())
-    static = store.put_static(static_baseline(), artifacts_of())
+    good = store.put(time_baseline(), artifacts_of())
+    bad = store.put(time_baseline(OTHER), artifacts_of())
+    static = store.put(static_baseline(), artifacts_of())
     bad.write_text("{}")
     found = dict(store.summaries())
     assert found[good] == time_baseline()
@@ -708,24 +701,24 @@ def test_summaries_go_on_past_damage(store: BaselineStore) -> None:
 def test_a_folder_named_time_confuses_nobody(tmp_path: Path) -> None:
     store = BaselineStore(tmp_path / "time" / "baselines")
     static = static_baseline(CaseId("tests/time/test_a.py::test_a", "0"))
-    path = store.put_static(static, artifacts_of())
+    path = store.put(static, artifacts_of())
     assert dict(store.summaries()) == {path: static}
 
 
 @pytest.mark.parametrize("nodeid", ["static/time/t.py::a", "triton-3.9/static/t.py::a", "artifacts/t.py::a"])
 def test_test_folders_named_like_ours_confuse_nobody(store: BaselineStore, nodeid: str) -> None:
     case = CaseId(nodeid, "0")
-    time = store.put_time(time_baseline(case), artifacts_of())
-    static = store.put_static(static_baseline(case), artifacts_of())
+    time = store.put(time_baseline(case), artifacts_of())
+    static = store.put(static_baseline(case), artifacts_of())
     assert store.time_files() == [time]
     assert store.static_files() == [static]
     assert store.sweep() == 0
 
 
 def test_files_by_device_target_and_series(store: BaselineStore) -> None:
-    first = store.put_time(time_baseline(), artifacts_of())
-    second = store.put_time(time_baseline(device=A100), artifacts_of())
-    static = store.put_static(static_baseline(), artifacts_of())
+    first = store.put(time_baseline(), artifacts_of())
+    second = store.put(time_baseline(device=A100), artifacts_of())
+    static = store.put(static_baseline(), artifacts_of())
     assert store.time_files() == sorted([first, second])
     assert store.time_files(A100.slug) == [second]
     assert store.time_files(A100.slug, H100.target.slug) == []
@@ -778,7 +771,7 @@ def test_paths_are_shown_from_the_projects_root(tmp_path: Path) -> None:
 @pytest.mark.parametrize(("digits", "fits"), [(246, True), (247, False)])
 def test_a_series_makes_a_folder_of_255_characters_at_most(digits: int, fits: bool) -> None:
     baseline = replace(static_baseline(), triton="3." + "9" * digits)
-    problems = list(static_problems(baseline))
+    problems = list(problems_of(baseline))
     text = f"triton makes a folder's name of {digits + 9} characters, more than 255"
     assert problems == ([] if fits else [text])
 
@@ -786,10 +779,10 @@ def test_a_series_makes_a_folder_of_255_characters_at_most(digits: int, fits: bo
 @pytest.mark.parametrize(("length", "fits"), [(255, True), (256, False)])
 def test_a_device_and_a_target_too(length: int, fits: bool) -> None:
     named = replace(time_baseline(), device=replace(H100, name="A" * length))
-    assert [p.partition(" ")[0] for p in time_problems(named)] == ([] if fits else ["device.name"])
+    assert [p.partition(" ")[0] for p in problems_of(named)] == ([] if fits else ["device.name"])
     target = Target.parse("hip:gfx" + "1" * (length - len("hip-gfx")))
     assert len(target.slug) == length
-    assert [p.partition(" ")[0] for p in static_problems(replace(static_baseline(), target=target))] == (
+    assert [p.partition(" ")[0] for p in problems_of(replace(static_baseline(), target=target))] == (
         [] if fits else ["target"]
     )
 
@@ -800,14 +793,14 @@ def test_a_device_and_a_target_too(length: int, fits: bool) -> None:
 def test_times_lie_between_a_picosecond_and_eleven_days(time_ns: float, fits: bool) -> None:
     baseline = time_baseline()
     sample = replace(baseline.sample, times_ns=(12_400.0, time_ns))
-    found = [p.partition(" ")[0] for p in time_problems(replace(baseline, sample=sample))]
+    found = [p.partition(" ")[0] for p in problems_of(replace(baseline, sample=sample))]
     assert found == ([] if fits else ["sample.times_ns[1]"])
 
 
 def test_each_launch_and_figure_that_cant_be_is_named_with_its_place() -> None:
     fine = static_baseline().launches[0]
     bad = replace(fine, ttir_sha256="no", metrics=replace(fine.metrics, registers=-1, threads=-1))
-    found = [p.partition(" ")[0] for p in static_problems(replace(static_baseline(), launches=(fine, bad)))]
+    found = [p.partition(" ")[0] for p in problems_of(replace(static_baseline(), launches=(fine, bad)))]
     assert found == ["launches[1].ttir_sha256", "launches[1].metrics.registers", "launches[1].metrics.threads"]
 
 
@@ -824,17 +817,17 @@ def test_artifacts_that_another_job_swept_away_meanwhile_are_written_again(
 
     monkeypatch.setattr(BaselineStore, "write", swept)
     if kind == "time":
-        store.put_time(time_baseline(), artifacts_of())
+        store.put(time_baseline(), artifacts_of())
         names = set(artifact_names(time_baseline().recording))
     else:
-        store.put_static(static_baseline(), artifacts_of())
+        store.put(static_baseline(), artifacts_of())
         names = {static_baseline().launches[0].ttir_sha256}
     assert set(store.artifacts(H100.target)) == names
 
 
 def test_what_a_baseline_names_by_then_is_restored(store: BaselineStore, monkeypatch: pytest.MonkeyPatch) -> None:
     """A job writes its baseline while another one sweeps."""
-    store.put_time(time_baseline(code="a"), artifacts_of("a"))
+    store.put(time_baseline(code="a"), artifacts_of("a"))
     used, names = BaselineStore._used, set(artifact_names(time_baseline(code="a").recording))
     store.artifacts(H100.target).put(sha(b"unused"), b"unused")
     looks: list[Target] = []
@@ -851,7 +844,7 @@ def test_what_a_baseline_names_by_then_is_restored(store: BaselineStore, monkeyp
 
 
 def test_where_nothing_is_unused_baselines_are_read_once(store: BaselineStore, monkeypatch: pytest.MonkeyPatch) -> None:
-    store.put_time(time_baseline(), artifacts_of())
+    store.put(time_baseline(), artifacts_of())
     used, looks = BaselineStore._used, []
     monkeypatch.setattr(BaselineStore, "_used", lambda self, target: looks.append(target) or used(self, target))
     assert store.sweep() == 0
@@ -876,7 +869,7 @@ def test_a_sweep_that_may_not_change_the_folder_names_the_file(
 def test_the_nearest_series_stands_for_one_that_is_missing(store: BaselineStore, series: str, found: str) -> None:
     """An older one first; 3.10 comes after 3.9."""
     for triton in ("3.7", "3.9"):
-        store.put_static(replace(static_baseline(), triton=triton), artifacts_of())
+        store.put(replace(static_baseline(), triton=triton), artifacts_of())
     known = store.static_elsewhere(H100.target, series, CASE, FINGERPRINT)
     assert known is not None
     assert known.triton == found
@@ -884,7 +877,7 @@ def test_the_nearest_series_stands_for_one_that_is_missing(store: BaselineStore,
 
 
 def test_a_series_own_baseline_is_not_elsewhere(store: BaselineStore) -> None:
-    store.put_static(static_baseline(), artifacts_of())
+    store.put(static_baseline(), artifacts_of())
     assert store.static_elsewhere(H100.target, "3.9", CASE, FINGERPRINT) is None
 
 
@@ -904,7 +897,7 @@ def test_a_target_has_one_hyphen(store: BaselineStore, name: str) -> None:
 
 
 def test_a_link_out_of_the_folder_is_not_followed(store: BaselineStore, tmp_path: Path) -> None:
-    path = store.put_static(static_baseline(), artifacts_of())
+    path = store.put(static_baseline(), artifacts_of())
     there = tmp_path / "there.json"
     path.rename(there)
     path.symlink_to(there)

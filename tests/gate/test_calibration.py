@@ -26,10 +26,10 @@ from kerntune.gate.replay import (
     states_of,
     version_of,
 )
-from kerntune.timing.paired_processes import BLOCKS, PairedWork
+from kerntune.timing.paired_processes import BLOCKS, paired_work
 from kerntune.timing.worker.requests import PairReply, PairRequest
 
-WORK = PairedWork(recording(), recording(), recording().storages, {})
+WORK = paired_work(recording(), recording(), recording().storages, {})
 
 
 class Device:

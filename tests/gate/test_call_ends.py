@@ -72,7 +72,7 @@ def check(project: Project, fn: Callable[..., Any], update: Update = Update.NONE
 
 def stored(project: Project) -> StaticBaseline:
     (path,) = project.files()
-    found = BaselineStore(project.baselines, project.root).read_static(path)
+    found = BaselineStore(project.baselines, project.root).read(path)
     assert found is not None
     return found
 
@@ -90,8 +90,7 @@ def test_a_cut_off_call_is_no_new_case_and_fails_in_ci(project: Project) -> None
     assert "--kerntune-update" in result.message
     assert not project.files()
     in_ci = Policy(ci=True)
-    with project.static_run(SM90) as run:
-        assert run.judge(users(project.root), x_of(), policy=in_ci).outcome is Outcome.FAIL
+    assert project.static_once(SM90).judge(users(project.root), x_of(), policy=in_ci).outcome is Outcome.FAIL
 
 
 @pytest.mark.parametrize("update", [Update.NEW, Update.IMPROVED, Update.REGRESSED, Update.RENAMED])
@@ -171,11 +170,9 @@ def test_a_revision_compiled_for_this_run_accepts_nothing(project: Project, tmp_
     other: dict[str, Any] = {"yardstick": made, "yardstick_name": "main"}
     with project.static_run(SM90, **other, read_only=True) as run:
         assert run.judge(users(project.root), x_of()).verdict is Verdict.INCOMPLETE
-    with project.static_run(SM90, **other) as run:
-        assert run.judge(users(project.root), x_of()).verdict is Verdict.PASS
+    assert project.static_once(SM90, **other).judge(users(project.root), x_of()).verdict is Verdict.PASS
     check(project, users(project.root), Update.ALL)
-    with project.static_run(SM90, **other, read_only=True) as run:
-        result = run.judge(users(project.root), x_of())
+    result = project.static_once(SM90, **other, read_only=True).judge(users(project.root), x_of())
     assert (result.verdict, result.end_accepted) == (Verdict.PASS, True)
 
 
@@ -330,8 +327,7 @@ def test_one_without_a_baseline_is_not_missed(project: Project) -> None:
 
 
 def test_a_baseline_of_a_gpu_counts(project: Project) -> None:
-    with project.run() as run:
-        assert run.judge(scaled, x_of(), 64, name="on a GPU").recorded
+    assert project.once().judge(scaled, x_of(), 64, name="on a GPU").recorded
     (result,) = stop_after_first(project)[1]
     assert result.case.call == "on a GPU"
 
@@ -356,8 +352,7 @@ def test_no_other_update_accepts_a_stop(project: Project, update: Update) -> Non
 
 
 def test_an_update_that_records_the_call_before_does_not_accept_either(project: Project) -> None:
-    with project.static_run(SM90) as run:
-        assert run.judge(scaled, x_of(), 64, name="second").recorded
+    assert project.static_once(SM90).judge(scaled, x_of(), 64, name="second").recorded
     _, (result,), (first,) = stop_after_first(project, update=Update.NEW)
     assert (result.outcome, first.verdict, first.recorded) == (Outcome.WARN, Verdict.NEW, True)
     assert len(stop_after_first(project)[1]) == 1
@@ -375,8 +370,7 @@ def test_an_update_of_something_else_keeps_what_was_accepted(project: Project) -
 
 def test_the_accepted_end_of_a_call_accepts_what_is_not_reached_for_it(project: Project) -> None:
     check(project, users(project.root), Update.ALL, name="first")
-    with project.static_run(SM90) as run:
-        assert run.judge(scaled, x_of(), 64, name="second").recorded
+    assert project.static_once(SM90).judge(scaled, x_of(), 64, name="second").recorded
     for text, missed in ((USERS_CODE, 0), (USERS_CODE.replace("y.sum()", "y.max()"), 1)):
         with project.static_run(SM90) as run:
             checked = run.check(users(project.root, text), x_of(), name="first")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import shutil
 from collections.abc import Callable
 from typing import Any
 
@@ -15,7 +16,7 @@ from gate.project import Project
 from kerntune.base.case_result import CaseResult
 from kerntune.base.operator_list import OperatorList, OperatorRow
 from kerntune.base.policy import STATIC_RULES, StaticPolicy, StaticRule, Update, Verdict
-from kerntune.gate.call_operators import NO_LIST, compare_operators
+from kerntune.gate.call_operators import NO_LIST, OperatorChange, compare_operators, more_bytes, with_anchors
 from kerntune.gpu.script import Rule
 
 RULE = STATIC_RULES["other_operators"]
@@ -91,6 +92,62 @@ def test_other_operators_within_the_limit_are_told():
     )
 
 
+def test_work_that_adds_up_since_the_anchor_is_told_once():
+    quiet, more = compared(listed(), listed()), compared(listed(), listed(row("aten.mm", 20 * MIB)), timed=True)
+    since = with_anchors(quiet, more, "2026-11-01")
+    assert since.unsure[0].endswith("move more: 0 B -> 21 MB (aten.mm), since the anchor of 2026-11-01")
+    assert with_anchors(more, more, "2026-11-01") == more
+    fewer = compared(listed(row("aten.mm", 20 * MIB)), listed(), timed=True, same_kernels=False)
+    assert fewer.taken_over
+    assert with_anchors(quiet, fewer, "2026-11-01") == quiet, "looked at when the baseline was recorded"
+    lost = compared(listed(), listed(results=(False,)), timed=True)
+    assert with_anchors(quiet, lost, "2026-11-01").failures[0].endswith(", since the anchor of 2026-11-01")
+
+
+# all bytes of a call
+
+BYTES = STATIC_RULES["bytes_moved"]
+
+
+def moved_more(kernels: int, now: OperatorList, rule: StaticRule = BYTES, **known: Any) -> OperatorChange:
+    return more_bytes(listed(kernel_bytes=kernels), now, ["soft_kernel at model.py:3"], rule, **known)
+
+
+def test_more_bytes_of_kernels_and_operators_fail_where_nothing_runs():
+    assert moved_more(100 * MIB, listed(kernel_bytes=110 * MIB)) == OperatorChange()
+    (text,) = moved_more(100 * MIB, listed(kernel_bytes=111 * MIB)).failures
+    assert text == "the call moves more bytes: 105 MB -> 116 MB (+11%): soft_kernel at model.py:3"
+    assert moved_more(MIB, listed(kernel_bytes=2 * MIB)).failures == (), "a mebibyte is nothing"
+    assert moved_more(MIB, listed(kernel_bytes=2 * MIB + 1)).failures
+
+
+def test_bytes_of_operators_are_named_and_count_where_they_are_judged():
+    now = listed(OperatorRow("aten.copy_", "", 1, 20 * MIB, "", ("model.py:7",)))
+    assert "torch operators aten.copy_ at model.py:7" in moved_more(100 * MIB, now).failures[0]
+    assert moved_more(100 * MIB, now, operators_count=False) == OperatorChange()
+
+
+def test_bytes_that_are_not_known_or_of_another_torch_fail_nothing():
+    now = listed(kernel_bytes=200 * MIB)
+    assert moved_more(0, now) == OperatorChange(), "the baseline doesn't say"
+    found = moved_more(100 * MIB, listed(kernel_bytes=200 * MIB, torch="2.15.0"))
+    assert (found.failures, len(found.unsure)) == ((), 1)
+    assert moved_more(100 * MIB, now, StaticRule("warn", 0.1)).told
+    assert moved_more(100 * MIB, now, StaticRule("off")) == OperatorChange()
+
+
+def test_more_graphs_are_told_with_their_breaks():
+    two = listed(graphs=2, breaks=("model.py:31: Data-dependent branching",))
+    (text,) = compared(listed(graphs=1), two).qualified(())
+    assert text == "2 graphs were 1 (break at model.py:31: Data-dependent branching)"
+    assert compared(two, listed(graphs=1)).qualified(()) == ()
+
+
+def test_a_baseline_has_no_lines():
+    found = listed(OperatorRow("aten.mm", "", 1, 64, "", ("model.py:7",)), breaks=("model.py:31: why",), graphs=2)
+    assert found.without_places() == listed(OperatorRow("aten.mm", "", 1, 64), graphs=2)
+
+
 def test_equal_lists_say_nothing():
     same = listed(row("aten.mm", 20 * MIB), outside=(64,))
     assert compared(same, same) == compared(listed(), listed())
@@ -127,6 +184,59 @@ def test_the_rule_can_warn_or_be_off():
 # whole calls
 
 
+def test_a_further_result_fails_by_its_bytes(project):
+    """The kernels' code is the same; one of them runs twice."""
+
+    def twice(x):
+        return moved_work.soft(x), moved_work.soft(x)
+
+    found = judged(project, False, twice)
+    assert found.verdict is Verdict.REGRESSED
+    assert "the call moves more bytes: 8.39 MB -> 16.8 MB (+100%): soft_kernel, new, 8.39 MB" in found.message
+    warns = StaticPolicy({"bytes_moved": StaticRule("warn", 0.1)})
+    with project.static_run("cuda:90") as run:
+        policy = msgspec.structs.replace(run.session.settings.policy, static=warns)
+        again = run.judge(twice, torch.randn(1024, 1024, device="cuda"), policy=policy)
+    assert again.verdict is Verdict.PASS
+    assert any("the call moves more bytes" in text for text in again.remarks)
+
+
+def test_lines_of_operators_are_named(project):
+    found = judged(project, False, moved_work.more_beside)
+    (line,) = {place for row in found.operators.rows for place in row.places}
+    assert line in found.message
+    assert line.startswith("moved_work.py:")
+
+
+def test_kernels_that_took_over_work_and_take_longer_leave_it_open(project):
+    """The baseline's kernel copied what torch had computed."""
+    rules = (Rule("copy_kernel", time_ns=10_000.0), Rule("soft_kernel", time_ns=20_000.0))
+    found = []
+    for fn in (moved_work.into_torch_and_copied, moved_work.soft):
+        with project.run(*rules) as run:
+            found.append(run.judge(fn, torch.randn(moved_work.ROWS, moved_work.COLS, device="cuda")))
+    assert [x.verdict for x in found] == [Verdict.NEW, Verdict.INCONCLUSIVE]
+    assert "kernels may do that work now" in found[1].message
+    assert "+100" in found[1].message
+
+
+def test_work_that_moved_since_the_anchor_leaves_it_open_on_a_gpu(project):
+    """The baseline was accepted with it; the anchor is from before."""
+
+    def run(fn: Callable[..., Any], **options: Any) -> CaseResult:
+        with project.run(**options) as opened:
+            return opened.judge(fn, torch.randn(moved_work.ROWS, moved_work.COLS, device="cuda"))
+
+    run(moved_work.soft, update=Update.ALL)
+    there = project.root / "anchors"
+    shutil.copytree(project.baselines, there)
+    run(moved_work.more_beside, update=Update.ALL)
+    assert run(moved_work.more_beside).verdict is Verdict.PASS
+    found = run(moved_work.more_beside, anchor=there)
+    assert found.verdict is Verdict.INCONCLUSIVE
+    assert "since the anchor of" in found.message
+
+
 def judged(
     project: Project, timed: bool, fn: Callable[..., Any], before: Callable[..., Any] = moved_work.soft, **policy: Any
 ) -> CaseResult:
@@ -142,7 +252,7 @@ def judged(
         first.judge(before, data())
     with run() as second:
         x = data()
-        moved_work.KEPT[tuple(x.shape)] = torch.softmax(x, -1)
+        moved_work.KEPT_TENSORS[tuple(x.shape)] = torch.softmax(x, -1)
         moved_work.CACHE.clear()
         return second.judge(fn, x, **policy)
 

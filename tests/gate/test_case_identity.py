@@ -3,20 +3,28 @@
 from __future__ import annotations
 
 import functools
+from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import msgspec
 import pytest
+import torch
+import triton
+import triton.language as tl
 from cli import made
+from fake_runs import N, block, by_block, configs, scale_kernel
 
+from gate.project import NODE, Project, Run
 from kerntune.base.case_result import CaseId
+from kerntune.base.codec import to_json
 from kerntune.base.config import Config
-from kerntune.base.policy import Update
+from kerntune.base.device import Target
+from kerntune.base.policy import Policy, Update, Verdict
 from kerntune.errors import BaselineError
 from kerntune.gate.baseline_files import BaselineStore
-from kerntune.gate.baselines import Argument, Baseline, StaticBaseline, TimeBaseline
+from kerntune.gate.baselines import Argument, Baseline, Calibration, StaticBaseline, TimeBaseline
 from kerntune.gate.call import PendingBaseline
 from kerntune.gate.case_identity import (
     MAX_DEPTH,
@@ -27,11 +35,12 @@ from kerntune.gate.case_identity import (
     make_moves,
     move_command,
     moves_of,
-    path_in,
-    readable_baselines,
+    nearest_difference,
+    nearest_of_run,
     renamed_to,
     tensor_arguments,
 )
+from kerntune.gate.stores import ReferenceStore
 
 OLD, NEW, FAR = (f"tests/test_softmax.py::{name}" for name in ("test_wide", "test_wider", "check_something_else"))
 
@@ -201,7 +210,7 @@ def test_the_old_time_is_that_of_the_same_device_and_the_most_similar_name(tmp_p
 def test_the_folder_is_read_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     store = made.folder(tmp_path / "own", configured(OLD, 512))
     summaries, reads = store.summaries, []
-    monkeypatch.setattr(store, "summaries", lambda: reads.append(1) or summaries())
+    monkeypatch.setattr(store, "summaries", lambda paths: reads.append(1) or summaries(paths))
     found = renames(store)
     assert found.configs(case(NEW), FINGERPRINT) == found.configs(case(NEW), FINGERPRINT) != {}
     assert len(reads) == 1
@@ -288,7 +297,7 @@ def test_only_a_baseline_of_other_work_is_lost(tmp_path: Path, same: bool) -> No
     (move,) = moves_of(store, {case(OLD): case(NEW)})
     assert move.replaces is not None
     assert move.loses is (not same)
-    assert move.destination == path_in(store, move.renamed) == store.time_path(made.H200, case(NEW), FINGERPRINT)
+    assert move.destination == store.path_of(move.renamed) == store.time_path(made.H200, case(NEW), FINGERPRINT)
     assert move.renamed.case == case(NEW)
     make_moves([move])
     assert nodes(store) == [NEW]
@@ -392,7 +401,7 @@ def test_one_thing_in_common_is_no_hint(tmp_path: Path, node: str, kernel: str, 
 def test_what_may_have_been_edited_is_never_taken_over(tmp_path: Path, update: Update) -> None:
     found = hinted(tmp_path, update=update)
     assert (found.edited, found.taken) == (True, False)
-    assert [b.case for _, b in readable_baselines(BaselineStore(tmp_path / "own"))] == [case(OLD)]
+    assert [b.case for _, b in BaselineStore(tmp_path / "own").readable()] == [case(OLD)]
 
 
 def test_a_test_that_is_still_there_was_not_renamed(tmp_path: Path) -> None:
@@ -402,3 +411,354 @@ def test_a_test_that_is_still_there_was_not_renamed(tmp_path: Path) -> None:
     other = msgspec.structs.replace(today.recording.launches[0], source="f" * 64)
     edited = msgspec.structs.replace(today.recording, launches=(other,))
     assert found.settle(case(NEW), today.fingerprint, edited, tmp_path / "none.json", today.arguments).said == ""
+
+
+# a call that takes no tensors itself stays the same case where an edit adds or drops what its kernels read
+
+
+@triton.jit
+def one_kernel(x_ptr, y_ptr, BLOCK: tl.constexpr):
+    i = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    tl.store(y_ptr + i, tl.load(x_ptr + i) * 2)
+
+
+@triton.jit
+def two_kernel(x_ptr, w_ptr, y_ptr, BLOCK: tl.constexpr):
+    i = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    tl.store(y_ptr + i, tl.load(x_ptr + i) * tl.load(w_ptr))
+
+
+@triton.jit
+def broken_kernel(x_ptr, y_ptr, BLOCK: tl.constexpr):
+    i = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    tl.store(y_ptr + i, tl.load(x_ptr + i).to(tl.float32) * "2")
+
+
+def launching(kernel: Any, n: int = N, scalars: int = 0) -> Callable[[], torch.Tensor]:
+    x, w, y = torch.randn(n, device="cuda"), torch.randn(1, device="cuda"), torch.empty(n, device="cuda")
+
+    def call() -> torch.Tensor:
+        kernel[(n // 64,)](x, *[w] * scalars, y, BLOCK=64)
+        return y
+
+    return call
+
+
+def one(n: int = N) -> Callable[[], torch.Tensor]:
+    return launching(one_kernel, n)
+
+
+def two(n: int = N) -> Callable[[], torch.Tensor]:
+    return launching(two_kernel, n, scalars=1)
+
+
+@pytest.mark.parametrize(("before", "after"), [(one, two), (two, one)])
+def test_an_input_more_or_less_is_no_new_case(project: Project, before: Any, after: Any) -> None:
+    with project.static_run("cuda:90") as run:
+        assert run.check(before()).commit()[0].recorded
+    with project.static_run("cuda:90") as run:
+        (result,) = run.check(after()).commit()
+        stale = run.session.stale([result.case.nodeid], True)
+    assert (result.verdict, stale) == (Verdict.PASS, [])
+    with project.static_run("cuda:90", update=Update.ALL) as run:
+        assert run.check(after()).commit()[0].recorded
+    assert len(project.files()) == 1
+    with project.static_run("cuda:90") as run:
+        assert run.check(after(2 * N)).commit()[0].verdict is Verdict.NEW
+
+
+def test_nor_on_a_gpu(project: Project) -> None:
+    rule = block(64, 10_000.0)
+    assert project.once(rule).judge(one()).recorded
+    with project.run(rule) as run:
+        assert run.judge(two()).verdict is Verdict.PASS
+        assert run.judge(two(2 * N)).verdict is Verdict.NEW
+
+
+def test_what_is_not_compiled_any_more_is_not_stale(project: Project) -> None:
+    with project.static_run("cuda:90") as run:
+        assert run.check(one()).commit()[0].recorded
+    with project.static_run("cuda:90") as run:
+        (result,) = run.check(launching(broken_kernel)).commit()
+        stale = run.session.stale([result.case.nodeid], True)
+    assert (result.verdict, stale) == (Verdict.REGRESSED, [])
+
+
+def test_two_that_may_be_meant_are_none(project: Project) -> None:
+    """x with w, and x of another length with w: a call that reads w alone is neither."""
+    for n in (N, 2 * N):
+        with project.static_run("cuda:90") as run:
+            assert run.check(two(n)).commit()[0].verdict is Verdict.NEW
+    with project.static_run("cuda:90") as run:
+        assert run.check(one(1)).commit()[0].verdict is Verdict.NEW
+        assert run.check(two(2 * N)).commit()[0].verdict is Verdict.PASS
+
+
+def test_a_yardstick_without_the_case_knows_none(project: Project) -> None:
+    result = project.static_once("cuda:90").judge(one())
+    own, target = BaselineStore(project.baselines, project.root), Target.parse("cuda:90")
+    known = {(Argument("float32", (N,), (1,)),)}
+    assert own.known_arguments(target, result.case) == known
+    elsewhere = project.root / "elsewhere"
+    assert ReferenceStore(elsewhere, "main").known_arguments(target, result.case) == set()
+    project.files()[0].write_text("{")
+    assert own.known_arguments(target, result.case) == set()
+
+
+# what tells a call's tensors from those of its nearest stored case
+
+
+def tensor(*shape: int, dtype: str = "float32", strides: tuple[int, ...] = (1,)) -> Argument:
+    return Argument(dtype, shape, strides)
+
+
+A, B, C = tensor(37), tensor(64), tensor(8, 8, strides=(8, 1))
+
+
+@pytest.mark.parametrize(
+    ("today", "told"),
+    [
+        ((A, B), ""),
+        ((tensor(41), B), "tensor 0 has shape (37,) stored and (41,) today"),
+        ((A, tensor(64, dtype="int8")), "tensor 1 has dtype float32 stored and int8 today"),
+        ((A, tensor(64, strides=(2,))), "tensor 1 has strides (1,) stored and (2,) today"),
+        (
+            (A, tensor(3, dtype="int8", strides=(2,))),
+            "tensor 1 has dtype float32 stored and int8 today and shape (64,) stored and (3,) today",
+        ),
+        ((A,), ""),
+        ((A, B, C), ""),
+    ],
+)
+def test_what_differs(today: tuple[Argument, ...], told: str) -> None:
+    assert nearest_difference(today, [(A, B)]) == told
+
+
+def test_the_nearest_is_the_one_with_the_fewest_tensors_that_differ() -> None:
+    stored = [(B, B, B), (A, B, B), (A, A, B, C)]
+    assert nearest_difference((A, A, B), stored) == "tensor 1 has shape (64,) stored and (37,) today"
+    assert nearest_difference((A, A, B), []) == ""
+
+
+def test_of_what_a_run_has_met_the_nearest_is_the_same_one() -> None:
+    """Not the one of the shortest text: of three tensors that differ two are named."""
+    far, near = (A, A, A), (B, B, tensor(*[1000000] * 4, dtype="bfloat16"))
+    met = [far, near, (B, B, B), (A,)]
+    assert nearest_of_run((B, B, B), met) == nearest_difference(near, [(B, B, B)])
+    assert nearest_of_run((B, B, B), [(B, B, B), (A,)]) == ""
+
+
+@pytest.mark.parametrize(("count", "more"), [(2, ""), (3, ", 1 more differ"), (5, ", 3 more differ")])
+def test_two_are_named(count: int, more: str) -> None:
+    found = nearest_difference((A,) * count, [(B,) * count])
+    two = "tensor {} has shape (64,) stored and (37,) today"
+    assert found == f"{two.format(0)}, {two.format(1)}{more}"
+
+
+# a case whose test was renamed: it is reported, and taken over with the option
+
+
+SM90, SM80 = "cuda:90", "cuda:80"
+OTHER = "tests/test_scale.py::test_other"
+
+
+def scaled(x: torch.Tensor, size: int = 64) -> torch.Tensor:
+    y = torch.empty_like(x)
+    scale_kernel[by_block](x, y, N, 2.0, BLOCK=size)
+    return y
+
+
+def x_of(n: int = N) -> torch.Tensor:
+    return torch.randn(n, device="cuda")
+
+
+def record(project: Project, node: str = NODE, *targets: str) -> None:
+    with project.static_run(*(targets or (SM90,))) as run:
+        assert all(r.recorded for r in run.check(scaled, x_of(), node=node).commit())
+
+
+def without(run: Run, *gone: str, **options: Any) -> Run:
+    """A run that has collected none of these tests."""
+    run.session.tests_gone(lambda nodeid: nodeid in gone, **options)
+    return run
+
+
+def stored(project: Project) -> dict[str, list[TimeBaseline | StaticBaseline]]:
+    found: dict[str, list[TimeBaseline | StaticBaseline]] = {}
+    for _, baseline in BaselineStore(project.baselines, project.root).summaries():
+        assert isinstance(baseline, (TimeBaseline, StaticBaseline))
+        found.setdefault(baseline.case.nodeid, []).append(baseline)
+    return found
+
+
+def test_a_new_case_says_what_it_was_called(project: Project) -> None:
+    record(project)
+    with project.static_run(SM90) as run:
+        (result,) = without(run, NODE).check(scaled, x_of(), node=OTHER).results
+    assert result.verdict is Verdict.NEW
+    assert result.message.endswith(
+        f"renamed from {NODE}? `kerntune baselines mv {NODE} {OTHER}` keeps what is known of it"
+    )
+    assert list(stored(project)) == [NODE]
+    assert result.remarks[0] in result.message  # the table shows the first remark of a case without findings
+    assert result.remarks[0].startswith(f"renamed from {NODE}?")
+
+
+@pytest.mark.parametrize("change", ["there", "shape", "kernel", "own"])
+def test_another_case_is_no_renamed_one(project: Project, change: str) -> None:
+    record(project)
+    if change == "own":
+        record(project, OTHER)
+
+    def other(x: torch.Tensor) -> torch.Tensor:
+        return scaled(scaled(x))
+
+    with project.static_run(SM90) as run:
+        run = without(run, *([] if change == "there" else [NODE]))
+        fn = other if change == "kernel" else scaled
+        (result,) = run.check(fn, x_of(2 * N if change == "shape" else N), node=OTHER).results
+    assert f"renamed from {NODE}?" not in result.message
+    assert ("and edited?" in result.message) == (change == "kernel")
+
+
+def test_a_renamed_and_edited_case_is_not_recorded_unless_asked(project: Project) -> None:
+    """Else the edit would be accepted with the name."""
+
+    def edited(x: torch.Tensor) -> torch.Tensor:
+        return scaled(scaled(x))
+
+    record(project)
+    for update in (Update.NONE, Update.RENAMED, Update.IMPROVED, Update.REGRESSED):
+        with project.static_run(SM90, update=update) as run:
+            (result,) = without(run, NODE).check(edited, x_of(), node=OTHER).commit()
+        assert (result.verdict, result.recorded, list(stored(project))) == (Verdict.NEW, False, [NODE])
+        assert result.remarks[0].startswith(f"renamed from {NODE} and edited? `kerntune baselines mv {NODE} {OTHER}`")
+    with project.static_run(SM90, update=Update.NEW) as run:
+        (result,) = without(run, NODE).check(edited, x_of(), node=OTHER).commit()
+    assert (result.recorded, sorted(stored(project))) == (True, sorted([NODE, OTHER]))
+
+
+def test_a_renamed_and_edited_case_is_not_recorded_on_a_gpu_either(project: Project) -> None:
+    rules = block(64, 10_000.0), block(128, 20_000.0)
+
+    def edited(x: torch.Tensor) -> torch.Tensor:
+        return scaled(scaled(x))
+
+    assert project.once(*rules).judge(scaled, x_of()).recorded
+    with project.run(*rules) as run:
+        result = without(run, NODE).judge(edited, x_of(), node=OTHER)
+    assert (result.verdict, result.recorded) == (Verdict.NEW, False)
+    assert "and edited?" in result.message
+
+
+@pytest.mark.parametrize("update", [Update.ALL, Update.NEW, Update.RENAMED])
+def test_an_update_takes_all_of_it_over(project: Project, update: Update) -> None:
+    record(project, NODE, SM90, SM80)
+    before = stored(project)[NODE]
+    anchors = project.root / "anchors"
+    for path, found in BaselineStore(project.baselines, project.root).summaries():
+        copied = anchors / path.relative_to(project.baselines)
+        copied.parent.mkdir(parents=True, exist_ok=True)
+        copied.write_bytes(to_json(found))
+    with project.static_run(SM90, update=update, policy=Policy(ci=True)) as run:
+        (result,) = without(run, NODE, anchor=anchors).check(scaled, x_of(), node=OTHER).commit()
+    assert result.verdict is Verdict.PASS
+    assert result.message.endswith(f"renamed from {NODE}, whose baselines were taken over")
+    assert result.recorded
+    after = stored(project)
+    assert list(after) == [OTHER]
+    assert len(after[OTHER]) == 2
+    if update is not Update.ALL:
+        assert [msgspec.structs.replace(b, case=None) for b in after[OTHER]] == [
+            msgspec.structs.replace(b, case=None) for b in before
+        ]
+    assert {b.case.nodeid for _, b in BaselineStore(anchors).summaries()} == {OTHER}  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize("update", [Update.NONE, Update.IMPROVED, Update.REGRESSED])
+def test_nothing_is_moved_unasked(project: Project, update: Update) -> None:
+    record(project)
+    with project.static_run(SM90, update=update) as run:
+        without(run, NODE).check(scaled, x_of(), node=OTHER)
+    assert list(stored(project)) == [NODE]
+
+
+def test_each_old_name_is_given_once_to_the_likest(project: Project) -> None:
+    for n in (1, 2, 3):
+        record(project, f"{NODE}[{n}]")
+    gone = [f"{NODE}[{n}]" for n in (1, 2, 3)]
+    with project.static_run(SM90, update=Update.RENAMED) as run:
+        run = without(run, *gone)
+        said = [run.check(scaled, x_of(), node=f"{OTHER}[{n}]").results[0].message for n in (3, 1, 2, 4)]
+    assert [f"renamed from {NODE}[{n}]," in text for n, text in zip((3, 1, 2), said, strict=False)] == [True] * 3
+    assert "renamed" not in said[3]
+    assert sorted(stored(project)) == [f"{OTHER}[{n}]" for n in (1, 2, 3)]
+
+
+def test_a_name_is_asked_about_once(project: Project) -> None:
+    record(project)
+    with project.static_run(SM90) as run:
+        run = without(run, NODE)
+        said = [run.check(scaled, x_of(), node=f"{OTHER}[{n}]").results[0].message for n in (1, 2, 1)]
+    assert ["renamed from" in text for text in said] == [True, False, True]
+
+
+def test_its_config_is_tried_first(project: Project) -> None:
+    """Else another config than the baseline's would be compiled, and be another code."""
+    tuned = triton.autotune(configs=configs(64, 128), key=[])(scale_kernel)
+
+    def call(x: torch.Tensor) -> torch.Tensor:
+        y = torch.empty_like(x)
+        tuned[by_block](x, y, N, 2.0)
+        return y
+
+    with project.static_run(SM90) as run:
+        run.check(call, x_of()).commit()
+    (found,) = stored(project)[NODE]
+    assert isinstance(found, StaticBaseline)
+    (launch,) = found.launches
+    assert launch.config is not None
+    path = next(iter(project.files()))
+    other = msgspec.structs.replace(launch, config=msgspec.structs.replace(launch.config, kwargs={"BLOCK": 128}))
+    path.write_bytes(to_json(msgspec.structs.replace(found, launches=(other,))))
+    with project.static_run(SM90, update=Update.RENAMED) as run:
+        (result,) = without(run, NODE).check(call, x_of(), node=OTHER).results
+    assert result.launches[0].config is not None
+    assert result.launches[0].config.kwargs == {"BLOCK": 128}
+
+
+def test_a_stale_baseline_says_where_its_work_is_now(project: Project) -> None:
+    record(project)
+    (path,) = project.files()
+    (found,) = stored(project)[NODE]
+    path.write_bytes(to_json(msgspec.structs.replace(found, recorded="2026-01-01T00:00:00Z")))
+    with project.static_run(SM90) as run:
+        run.check(scaled, x_of(), node=OTHER).commit()
+        (stale,) = run.session.stale({OTHER}, selected_all=True)
+    assert f"renamed to {OTHER}? `kerntune baselines mv {NODE} {OTHER}` keeps" in stale.message
+
+
+def test_on_a_gpu_the_time_and_its_calibration_stay(project: Project) -> None:
+    project.once(block(64, 10_000.0)).judge(scaled, x_of())
+    (path,) = project.files("**/time/**/*.json")
+    (found,) = stored(project)[NODE]
+    assert isinstance(found, TimeBaseline)
+    calibration = Calibration(4, 24, 0.001, 0.0, 0.002)
+    path.write_bytes(to_json(msgspec.structs.replace(found, calibration=calibration, recorded="2026-01-01T00:00:00Z")))
+    with project.run(block(64, 10_000.0), update=Update.RENAMED) as run:
+        result = without(run, NODE).judge(scaled, x_of(), node=OTHER)
+    assert result.verdict is Verdict.PASS
+    assert result.message.endswith(f"renamed from {NODE}, whose baselines were taken over")
+    ((now,),) = stored(project).values()
+    assert isinstance(now, TimeBaseline)
+    assert (now.case.nodeid, now.calibration, now.recorded) == (OTHER, calibration, "2026-01-01T00:00:00Z")
+    assert now.sample == found.sample
+
+
+def test_on_a_gpu_a_new_case_says_what_it_was_called(project: Project) -> None:
+    project.once(block(64, 10_000.0)).judge(scaled, x_of())
+    with project.run(block(64, 10_000.0)) as run:
+        result = without(run, NODE).judge(scaled, x_of(), node=OTHER)
+    assert result.verdict is Verdict.NEW
+    assert f"renamed from {NODE}?" in result.message
+    assert f"renamed from {NODE}?" in result.remarks[0]

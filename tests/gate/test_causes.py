@@ -2,16 +2,35 @@
 
 from __future__ import annotations
 
+import hashlib
+import math
+from typing import Any
+
 import msgspec
 import pytest
+import torch
+import triton
+import triton.language as tl
+from fake_runs import N, block, by_block, scale_kernel, tuned
 from hypothesis import given
 from hypothesis import strategies as st
 from samples import ENVIRONMENT, binary, launch, recording
 
+from gate.project import Project
+from kerntune.base.case_result import Attribution, CaseResult, Share
+from kerntune.base.codec import to_json
 from kerntune.base.config import Config
+from kerntune.base.policy import Verdict
 from kerntune.base.recording import Recording
-from kerntune.gate.causes import causes, code_cause, launch_cause
+from kerntune.errors import ReplayError
+from kerntune.gate.baseline_files import BaselineStore
+from kerntune.gate.baselines import TimeBaseline
+from kerntune.gate.causes import SAME, Chain, Step, attribute, causes, code_cause, launch_cause, steps_between
+from kerntune.gate.launch_changes import changed_sources, other_torch
+from kerntune.gate.messages import shares_text
 from kerntune.gate.static_figures import LaunchStatic, paired
+from kerntune.gpu.script import Rule
+from kerntune.kernels.source import GeneratedFrom
 from kerntune.static.metrics import StaticMetrics
 
 replace = msgspec.structs.replace
@@ -155,6 +174,70 @@ def test_who_is_to_blame(changes: dict[str, object], why: str) -> None:
     assert launch_cause(static(), replace(after, code="c"), "3.9", "3.9") == ""
 
 
+SOFTMAX_2_13 = GeneratedFrom("2.13.0", ("softmax",), ("aten.div", "aten.exp"), "g1")
+
+
+def generated(torch: str = "2.15.0", **changes: object) -> LaunchStatic:
+    """A softmax of another torch, from the same graph with another text unless ``changes`` say otherwise."""
+    made_from = replace(SOFTMAX_2_13, torch=torch, **{k: changes.pop(k) for k in GRAPH if k in changes})
+    given = {"code": "other", "source": "other", "kernel": "triton_softmax", "made_from": made_from, "stages": {}}
+    return static(**(given | changes))
+
+
+GRAPH = ("calls", "operators", "graph")
+
+
+@pytest.mark.parametrize(
+    ("changes", "why"),
+    [
+        ({}, "torch 2.13.0 -> 2.15.0 (softmax's generated code)"),
+        ({"operators": ("aten.exp",), "graph": "g2"}, "torch 2.13.0 -> 2.15.0 (softmax's decomposition)"),
+        ({"graph": "g2"}, "torch 2.13.0 -> 2.15.0 or code (softmax's generated code)"),
+        ({"calls": ("tanh",), "graph": "g2"}, "torch 2.13.0 -> 2.15.0 or code (tanh's generated code)"),
+        ({"graph": ""}, "torch 2.13.0 -> 2.15.0 or code (softmax's generated code)"),
+        ({"calls": tuple("abcde")}, "torch 2.13.0 -> 2.15.0 (a, b, c and 2 more's generated code)"),
+        (
+            {"source": "s", "config": LARGE},
+            "torch 2.13.0 -> 2.15.0 (Inductor's config (BLOCK 128 -> 256, num_warps 4 -> 8))",
+        ),
+        ({"torch": "2.13.0"}, "code (its source changed)"),
+        (
+            {"compiler": "Triton 3.9.1, assembler 12.8"},
+            "torch 2.13.0 -> 2.15.0 (softmax's generated code) and compiler (Triton 3.9.0, assembler 12.8 -> "
+            "Triton 3.9.1, assembler 12.8)",
+        ),
+        (
+            {"source": "s", "compiler": "Triton 3.9.1, assembler 12.8"},
+            "compiler (Triton 3.9.0, assembler 12.8 -> Triton 3.9.1, assembler 12.8)",
+        ),
+    ],
+)
+def test_another_torch_is_to_blame_for_what_it_generates(changes: dict[str, object], why: str) -> None:
+    before = static(made_from=SOFTMAX_2_13, stages={})
+    after = generated(**changes)  # type: ignore[arg-type]
+    assert launch_cause(before, after, "3.9", "3.9") == f"triton_softmax: because of {why}"
+    known = launch_cause(before, after, "3.9", "3.9", same_code=True)
+    assert known == f"triton_softmax: because of {why.replace(' or code', '')}"
+    alone = why.startswith("torch") and " or code" not in why and "Inductor's" not in why
+    assert other_torch(before, after) == alone
+    users = not alone and after.source != "s"
+    assert [*changed_sources([before], [after])] == (["add -> triton_softmax"] if users else [])
+
+
+def test_a_persons_kernel_is_not_torchs() -> None:
+    after = static(code="other", source="other", stages={})
+    assert launch_cause(static(), after, "3.9", "3.9", same_code=True) == "add: because of code (its source changed)"
+
+
+def test_generated_code_under_another_torch_is_not_called_the_users() -> None:
+    moved = replace(ENVIRONMENT, torch="2.15.0")
+    before, after = (recording(launches=(launch(source=s, origins=("aten.exp",)),)) for s in "ab")
+    (code, *_) = causes(before, after, ENVIRONMENT, moved)
+    assert code == f"generated code changed, torch {ENVIRONMENT.torch} -> 2.15.0"
+    mine = recording(launches=(launch(source="b"),))
+    assert causes(recording(launches=(launch(source="a"),)), mine, ENVIRONMENT, moved)[0] == "code changed"
+
+
 def test_constants_and_options_of_a_kernel_without_a_config() -> None:
     before = static(config=None)
     after = replace(before, code="other", compiled_for=told(BLOCK="constexpr 64", num_warps="8"), stages={})
@@ -207,3 +290,343 @@ def test_storages_are_compared_only_where_the_launches_are_the_same() -> None:
     assert causes(BASE, more, ENVIRONMENT, ENVIRONMENT) == ("code unchanged", "config unchanged", "launches: 1 -> 2")
     wider = replace(more, views=(replace(moved[0], shape=(9,)), moved[1]))
     assert causes(BASE, wider, ENVIRONMENT, ENVIRONMENT)[-1] == text
+
+
+# a change taken apart: shares that multiply to the whole, timed no more often than needed, named in the message
+
+
+A, B, C, D = (recording(binaries=(binary(code),)) for code in "abcd")
+NONE = Share(0.0, "nothing moved")
+
+
+def never(a: Recording, b: Recording) -> float:
+    raise AssertionError("nothing needs to be timed")
+
+
+# shares
+
+
+def blaming(a: Recording, b: Recording, *names: str) -> Step:
+    return Step(a, b, {name: Share(why=f"{name} changed") for name in names})
+
+
+def test_one_step_is_the_whole() -> None:
+    found = attribute(Chain((blaming(A, B, "code"), blaming(B, B, "config"))), 0.1, NONE, never)
+    assert found == Attribution(
+        NONE, SAME["compiler"], Share(pytest.approx(0.1), "code changed"), SAME["config"], SAME["launch"]
+    )
+
+
+@given(st.lists(st.floats(-0.5, 1.0), min_size=3, max_size=3))
+def test_shares_multiply_to_the_whole(parts: list[float]) -> None:
+    total = math.prod(1 + p for p in parts) - 1
+    times = {id(A): 1.0, id(B): 1 + parts[0], id(C): (1 + parts[0]) * (1 + parts[1])}
+    asked: list[tuple[Recording, Recording]] = []
+
+    def measure(a: Recording, b: Recording) -> float:
+        asked.append((a, b))
+        return times[id(b)] / times[id(a)] - 1
+
+    chain = Chain((blaming(A, B, "compiler"), blaming(B, C, "code"), blaming(C, D, "config")))
+    found = attribute(chain, total, NONE, measure)
+    shares = [found.compiler.change, found.code.change, found.config.change]
+    assert shares == pytest.approx(parts, abs=1e-6)
+    assert len(asked) == 2, "the last is what is left"
+
+
+def test_a_share_that_fails_costs_only_itself() -> None:
+    def measure(a: Recording, b: Recording) -> float:
+        if a is A:
+            raise ReplayError("no room")
+        return 0.05
+
+    found = attribute(Chain((blaming(A, B, "compiler"), blaming(B, C, "code"))), 0.2, NONE, measure)
+    assert found.compiler.change is None
+    assert "no room" in found.compiler.why
+    assert found.code.change == 0.05, "measured, for nobody knows what the other left"
+    assert found.config.change == 0.0
+
+
+def test_what_was_timed_together_has_one_share() -> None:
+    found = attribute(Chain((blaming(A, B, "code", "launch"),)), 0.1, NONE, never)
+    assert found.code == Share(pytest.approx(0.1), "code changed")
+    assert found.launch == Share(None, "launch changed", within="code")
+
+
+# the chain
+
+
+def gone() -> Recording:
+    raise ReplayError("its TTIR is not stored")
+
+
+def of(code: str = "a", source: str = "s", config: Config | None = None, **compiler: Any) -> Recording:
+    made = msgspec.structs.replace(binary(code), **compiler)
+    return recording(binaries=(made,), launches=(launch(source=source, config=config),))
+
+
+def blame(chain: Chain) -> list[dict[str, Share]]:
+    """Of each step that has to be timed, what is to blame."""
+    return [dict(step.blamed) for step in chain.steps if not step.nothing]
+
+
+def test_a_change_of_source_needs_no_compiler_step() -> None:
+    before, now = of("a"), of("b", source="t")
+    chain = steps_between(before, gone, now, gone)
+    assert blame(chain) == [{"code": Share(why="source changed")}]
+    assert chain.known == {}
+
+
+def test_another_triton_is_compiled_again() -> None:
+    before, again, now = of("a", triton="3.6.0"), of("b"), of("b")
+    chain = steps_between(before, lambda: again, now, gone)
+    why = "Triton 3.6.0, assembler 12.9 -> Triton 3.9.0, assembler 12.9"
+    assert blame(chain) == [{"compiler": Share(why=why)}]
+    assert (chain.steps[0].before, chain.steps[0].after) == (before, again)
+
+
+def test_flags_of_the_environment_are_the_compilers() -> None:
+    flags = {"enable_fp_fusion": False, "ptx_options": "-O1"}
+    told = {"options": flags, "settings": {"PTXAS_OPTIONS": "-O1", "TRITON_DEFAULT_FP_FUSION": "0"}}
+    before, again, now = of("a"), of("b", **told), of("b", source="t", **told)
+    chain = steps_between(before, lambda: again, now, gone)
+    why = "PTXAS_OPTIONS unset -> -O1, TRITON_DEFAULT_FP_FUSION unset -> 0"
+    assert blame(chain) == [{"compiler": Share(why=why, cause="compiler settings")}]
+
+
+def test_flags_that_the_call_passes_are_its_launch_options() -> None:
+    before, now = of("a", options={"enable_fp_fusion": True}), of("b", options={"enable_fp_fusion": False})
+    chain = steps_between(before, lambda: before, now, gone)
+    why = "launch options of add_kernel: enable_fp_fusion True -> False"
+    assert blame(chain) == [{"launch": Share(why=why, cause="launch options")}]
+
+
+def test_settings_that_only_the_assembler_sees_are_the_compilers() -> None:
+    """``DISABLE_PTXAS_OPT`` is in no option and in no PTX."""
+    before, again = of("a"), of("a", text="slow")
+    ((name, share),) = blame(steps_between(before, lambda: again, again, gone))[0].items()
+    assert (name, share.cause) == ("compiler", "compiler settings")
+    assert "settings of the compiler" in share.why
+
+
+def test_a_difference_that_only_compiling_again_makes_is_no_cause() -> None:
+    """Today's compiler has another default than the baseline's had; the call passes what it always has."""
+    before = of("a", triton="3.6.0", options={"launch_pdl": True})
+    again = of("b", options={"launch_pdl": False})
+    now = of("c", source="t", options={"launch_pdl": True})
+    chain = steps_between(before, lambda: again, now, gone)
+    assert [list(blamed) for blamed in blame(chain)] == [["compiler"], ["code"]]
+
+
+def test_what_cant_be_compiled_again_is_part_of_the_next_step() -> None:
+    before, now = of("a", triton="3.6.0"), of("b")
+    why = "Triton 3.6.0, assembler 12.9 -> Triton 3.9.0, assembler 12.9"
+    chain = steps_between(before, gone, now, gone)
+    assert blame(chain) == [{"compiler": Share(why=why)}], "nothing else changed"
+    chain = steps_between(before, gone, of("b", source="t"), gone)
+    assert blame(chain) == [{"code": Share(why="source changed"), "compiler": Share(why=why)}]
+
+
+def test_another_config_is_a_step_of_its_own() -> None:
+    small, large = Config({"BLOCK": 64}), Config({"BLOCK": 128})
+    before, chosen, now = of("a", config=small), of("a", config=small), of("b", config=large)
+    chain = steps_between(before, lambda: before, now, lambda: chosen)
+    assert blame(chain) == [{"config": Share(why="config of add_kernel changed: BLOCK 64 -> 128")}]
+    assert (chain.steps[-1].before, chain.steps[-1].after) == (chosen, now)
+
+
+def test_where_configs_have_no_counterpart_code_and_config_stay_one() -> None:
+    def broken() -> Recording:
+        raise ValueError("a user's hook")
+
+    before, now = of("a", config=Config({"BLOCK": 64})), of("b", config=Config({"BLOCK": 128}), source="t")
+    chain = steps_between(before, lambda: before, now, broken)
+    assert list(blame(chain)[0]) == ["code", "config"]
+    found = attribute(chain, 0.1, NONE, never)
+    assert shares_text(found) == "attributed: code and config choice +10.0 %"
+
+
+# words
+
+
+@pytest.mark.parametrize(
+    ("shares", "text"),
+    [
+        ((0.0, 0.0, 0.098, 0.0), "attributed: code +9.8 %"),
+        ((0.002, 0.0, -0.01, 0.05), "attributed: config choice +5.0 %, code -1.0 %, environment +0.2 %"),
+        ((0.0, None, 0.03, 0.0), "attributed: code +3.0 %, compiler not measured"),
+        ((0.0, 0.0, 0.0, 0.0), "attributed: no cause to speak of"),
+    ],
+)
+def test_words(shares: tuple[float | None, ...], text: str) -> None:
+    assert shares_text(Attribution(*(Share(s) for s in shares))) == text
+
+
+def test_a_share_has_its_nearer_name_and_what_is_within_it() -> None:
+    code, launch = Share(0.057), Share(None, cause="launch options and grid", within="code")
+    assert shares_text(Attribution(NONE, NONE, code, NONE, launch)) == (
+        "attributed: code and launch options and grid +5.7 %"
+    )
+    assert shares_text(Attribution(NONE, Share(0.03, cause="compiler settings"), NONE, NONE)) == (
+        "attributed: compiler settings +3.0 %"
+    )
+
+
+# on the scripted GPU
+
+FAST, SLOW = block(64, 10_000.0), block(128, 11_000.0)
+
+
+@triton.jit
+def slower_kernel(x_ptr, y_ptr, n, factor, BLOCK: tl.constexpr):
+    i = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    tl.store(y_ptr + i, tl.load(x_ptr + i, mask=i < n) * factor + 1, mask=i < n)
+
+
+def x_of() -> torch.Tensor:
+    return torch.randn(N, device="cuda")
+
+
+def call_of(kernel: Any, **meta: Any) -> Any:
+    return lambda x: kernel[by_block](x, torch.empty_like(x), N, 2.0, **meta)
+
+
+def regressed(project: Project, before: Any, after: Any, *rules: Rule) -> CaseResult:
+    project.once(*rules).judge(before, x_of())
+    result = project.once(*rules).judge(after, x_of())
+    assert result.verdict is Verdict.REGRESSED
+    assert result.attribution is not None
+    return result
+
+
+def shares_of(result: CaseResult) -> dict[str, float | None]:
+    assert result.attribution is not None
+    parts = msgspec.structs.asdict(result.attribution)
+    return {k: None if v.change is None else round(v.change, 2) for k, v in parts.items()}
+
+
+def test_code_is_to_blame(project: Project) -> None:
+    result = regressed(project, call_of(scale_kernel, BLOCK=64), call_of(slower_kernel, BLOCK=64),
+                       Rule("slower_kernel", time_ns=11_000.0))  # fmt: skip
+    assert shares_of(result) == {"environment": 0.0, "compiler": 0.0, "code": 0.1, "config": 0.0, "launch": 0.0}
+    assert ", attributed: code +10.0 %" in result.message
+
+
+def test_launch_options_changed_by_hand_are_to_blame(project: Project) -> None:
+    """The kernel's text is the same, so it isn't the code."""
+    before, after = call_of(scale_kernel, BLOCK=4096, num_warps=8), call_of(scale_kernel, BLOCK=128, num_warps=1)
+    result = regressed(project, before, after, block(4096, 10_000.0), SLOW)
+    assert shares_of(result) == {"environment": 0.0, "compiler": 0.0, "code": 0.0, "config": 0.0, "launch": 0.1}
+    assert ", attributed: launch options and grid +10.0 %, code unchanged, " in result.message
+    assert ", launch options of scale_kernel: num_warps 8 -> 1, BLOCK 4096 -> 128" in result.message
+    assert "config" not in result.message
+
+
+def test_a_lost_config_is_to_blame_though_it_is_no_candidate_any_more(project: Project) -> None:
+    result = regressed(project, call_of(tuned(64, 128)), call_of(tuned(128)), FAST, SLOW)
+    assert shares_of(result) == {"environment": 0.0, "compiler": 0.0, "code": 0.0, "config": 0.1, "launch": 0.0}
+
+
+def test_code_and_config_are_told_apart(project: Project) -> None:
+    """The source got 20 % slower, and the config that was best is gone: 10 % more."""
+    rules = (
+        Rule("slower_kernel", {"BLOCK": 64}, time_ns=12_000.0),
+        Rule("slower_kernel", {"BLOCK": 128}, time_ns=13_200.0),
+        FAST, SLOW,
+    )  # fmt: skip
+    configs = [triton.Config({"BLOCK": 128})]
+    after = call_of(triton.autotune(configs, key=["n"])(slower_kernel))
+    result = regressed(project, call_of(tuned(64, 128)), after, *rules)
+    assert shares_of(result) == {"environment": 0.0, "compiler": 0.0, "code": 0.2, "config": 0.1, "launch": 0.0}
+
+
+def test_the_compiler_is_to_blame(project: Project) -> None:
+    rules = (Rule(triton="3.0.0", time_ns=10_000.0), Rule(time_ns=11_000.0))
+    call = call_of(scale_kernel, BLOCK=64)
+    project.once(Rule(time_ns=10_000.0)).judge(call, x_of())
+    by_another_compiler(project)
+    result = project.once(*rules).judge(call, x_of())
+    assert result.verdict is Verdict.REGRESSED
+    assert shares_of(result) == {"environment": 0.0, "compiler": 0.1, "code": 0.0, "config": 0.0, "launch": 0.0}
+    assert ", attributed: compiler +10.0 %" in result.message
+
+
+def test_the_environment_is_to_blame(project: Project) -> None:
+    call = call_of(scale_kernel, BLOCK=64)
+    project.once(FAST).judge(call, x_of())
+    with project.run(FAST, shift=1.2) as run:
+        result = run.judge(call, x_of())
+        other = run.judge(call_of(slower_kernel, BLOCK=64), x_of())
+    assert result.verdict is other.verdict is Verdict.DRIFTED
+    for found in (result, other):
+        assert shares_of(found) == {"environment": 0.2, "compiler": 0.0, "code": 0.0, "config": 0.0, "launch": 0.0}
+        assert ", attributed: environment +20.0 %" in found.message
+
+
+def test_nobody_asks_after_a_pass(project: Project) -> None:
+    with project.run(FAST) as run:
+        assert run.judge(call_of(scale_kernel, BLOCK=64), x_of()).attribution is None
+        result = run.judge(call_of(slower_kernel, BLOCK=64), x_of())
+    assert (result.verdict, result.attribution) == (Verdict.PASS, None)
+
+
+# changing what is stored
+
+
+def stored(project: Project) -> tuple[BaselineStore, TimeBaseline]:
+    store = BaselineStore(project.baselines, project.root)
+    found = store.read(project.files()[0])
+    assert found is not None
+    return store, found
+
+
+def keep(project: Project, made: TimeBaseline, recording: Recording) -> None:
+    project.files()[0].write_bytes(to_json(msgspec.structs.replace(made, recording=recording)))
+
+
+def by_another_compiler(project: Project) -> None:
+    """As if Triton 3.0 had compiled it to other machine code."""
+    store, made = stored(project)
+    data = b"\x7fELF made by another compiler"
+    sha = hashlib.sha256(data).hexdigest()
+    store.artifacts(made.device.target).put(sha, data)
+    old = msgspec.structs.replace(made.recording.binaries[0], triton="3.0.0", code="other", sha256=sha)
+    keep(project, made, msgspec.structs.replace(made.recording, binaries=(old,)))
+
+
+def test_a_change_of_source_and_assembler_is_told_apart_by_compiling_again() -> None:
+    before, again, now = of("a"), of("b", assembler="13.0"), of("c", source="t", assembler="13.0")
+    chain = steps_between(before, lambda: again, now, gone)
+    assert [list(blamed) for blamed in blame(chain)] == [["compiler"], ["code"]]
+
+
+@pytest.mark.parametrize("moved", [True, False])
+def test_where_another_implementation_won_its_launches_are_its_own(moved: bool) -> None:
+    before = msgspec.structs.replace(of("a"), choices={"op": "x"})
+    after = msgspec.structs.replace(of("b"), choices={"op": "y"})
+    if moved:
+        after = msgspec.structs.replace(after, launches=(launch(grid=(9, 1, 1), config=None),))
+    (blamed,) = blame(steps_between(before, lambda: before, after, gone))
+    assert blamed["launch"] == Share(why="op: x -> y", cause="another implementation won")
+
+
+def test_of_three_steps_the_last_takes_what_the_others_leave() -> None:
+    steps = (blaming(A, B, "compiler"), blaming(B, C, "code"), blaming(C, D, "config"))
+    measured: list[tuple[Recording, Recording]] = []
+
+    def measure(a: Recording, b: Recording) -> float:
+        measured.append((a, b))
+        return 0.1 if a is A else 0.2
+
+    found = attribute(Chain(steps), 0.98, NONE, measure)
+    assert [found.compiler.change, found.code.change] == [0.1, 0.2]
+    assert found.config.change == pytest.approx(0.5)
+    assert measured == [(A, B), (B, C)]
+    assert (found.launch, found.environment) == (Share(0.0, "nothing that runs differs by the launch"), NONE)
+
+
+def test_without_a_total_every_step_is_measured() -> None:
+    found = attribute(Chain((blaming(A, B, "code"),)), None, NONE, lambda a, b: 0.3)
+    assert found.code.change == 0.3
+    unknown = attribute(Chain((blaming(A, B, "code"),), {"config": Share(None)}), 0.1, NONE, lambda a, b: 0.3)
+    assert unknown.code.change == 0.3, "the total has a part that nobody knows"

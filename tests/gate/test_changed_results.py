@@ -62,8 +62,7 @@ def edited(
     calibrate: bool = False,
 ) -> CaseResult:  # fmt: skip
     """The result of a call whose block size, and so code, isn't the baseline's."""
-    with project.run(*rules, calibrate=calibrate) as run:
-        assert run.judge(call(64)).numerics is None, "there was no baseline"
+    assert project.once(*rules, calibrate=calibrate).judge(call(64)).numerics is None, "there was no baseline"
     with project.run(*rules, update=update, calibrate=calibrate) as run:
         return run.judge(call(128), policy=rule(policy))
 
@@ -115,10 +114,8 @@ def test_off_compares_nothing(project: Project) -> None:
 
 def test_equal_code_is_not_compared(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(result_compare, "compare_results", None)
-    with project.run(calibrate=False) as run:
-        run.judge(fixed(64))
-    with project.run(calibrate=False) as run:
-        result = run.judge(fixed(64), policy=rule("bitwise"))
+    project.once(calibrate=False).judge(fixed(64))
+    result = project.once(calibrate=False).judge(fixed(64), policy=rule("bitwise"))
     assert (result.verdict, result.numerics) == (Verdict.PASS, None)
 
 
@@ -234,8 +231,7 @@ def test_arguments_that_are_not_verified_are_not_compared_here(
     project: Project, ignored: str, verdict: Verdict
 ) -> None:
     policy = Policy(numerics=NumericsRule("bitwise"), verify_ignore=(ignored,))
-    with project.run(calibrate=False) as run:
-        run.judge(both_outputs(64))
+    project.once(calibrate=False).judge(both_outputs(64))
     with project.run(block(128, flips=((400, 1),))) as run:
         assert run.judge(both_outputs(128), policy=policy).verdict is verdict
 
@@ -258,10 +254,8 @@ def which_outputs(kernel: Any) -> Any:
 def test_an_output_that_one_side_never_writes_is_a_changed_one(project: Project, kernels: Any, words: str) -> None:
     before, today = map(which_outputs, kernels)
     unwritten = Rule("one_output_kernel", skips=((0, 4 * N),))  # a scripted launch writes to its last pointer
-    with project.run(unwritten, calibrate=False) as run:
-        run.judge(before)
-    with project.run(unwritten) as run:
-        result = run.judge(today, policy=rule("bitwise"))
+    project.once(unwritten, calibrate=False).judge(before)
+    result = project.once(unwritten).judge(today, policy=rule("bitwise"))
     assert result.verdict is Verdict.REGRESSED
     (said,) = [text for text in result.findings if text.startswith("results changed: ")]
     assert said.startswith("results changed: z_ptr: 4,096 of 4,096 elements differ, ")
@@ -394,21 +388,17 @@ def test_an_update_accepts_it(project: Project, update: Update) -> None:
 
 def test_it_is_gated_where_the_time_is_not(project: Project) -> None:
     policy = Policy(numerics=NumericsRule("bitwise"), metrics=Metrics(time=False))
-    with project.run(calibrate=False) as run:
-        run.judge(fixed(64))
-    with project.run(block(128, flips=ULP)) as run:
-        assert run.judge(fixed(128), policy=policy).verdict is Verdict.REGRESSED
+    project.once(calibrate=False).judge(fixed(64))
+    assert project.once(block(128, flips=ULP)).judge(fixed(128), policy=policy).verdict is Verdict.REGRESSED
 
 
 @pytest.mark.parametrize(("policy", "verdict"), [("bitwise", Verdict.INCONCLUSIVE), ("report", Verdict.PASS)])
 def test_a_gate_that_can_not_compare_clears_nothing(project: Project, policy: str, verdict: Verdict) -> None:
     """The baseline's binary is gone, and its stored time says that nothing got slower."""
-    with project.run() as run:
-        run.judge(fixed(64))
+    project.once().judge(fixed(64))
     for file in project.baselines.rglob("*.xz"):
         file.unlink()
-    with project.run() as run:
-        result = run.judge(fixed(128), policy=msgspec.structs.replace(rule(policy), tolerance=0.5))
+    result = project.once().judge(fixed(128), policy=msgspec.structs.replace(rule(policy), tolerance=0.5))
     assert result.verdict is verdict
     assert any(text.startswith("results not compared, ") for text in result.warnings)
     assert result.numerics is not None
@@ -427,15 +417,13 @@ def test_where_the_kernels_can_not_be_loaded_the_host_compares(
 
     on_device = edited(project, block(128, flips=ULP))
     monkeypatch.setattr(FakeGpu, "load", load)
-    with project.run(block(128, flips=ULP)) as run:
-        on_host = run.judge(fixed(128))
+    on_host = project.once(block(128, flips=ULP)).judge(fixed(128))
     assert on_host.numerics == on_device.numerics
 
 
 def test_no_room_is_said(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
     """On the call's own memory; the other process has had room."""
-    with project.run(calibrate=False) as run:
-        run.judge(fixed(64))
+    project.once(calibrate=False).judge(fixed(64))
     with project.run(calibrate=False) as run:
         real = Replayer._on_live_memory
 
@@ -451,8 +439,7 @@ def test_no_room_is_said(project: Project, monkeypatch: pytest.MonkeyPatch) -> N
 
 
 def test_without_a_gpu_nothing_is_compared(project: Project) -> None:
-    with project.static_run("cuda:90") as run:
-        run.judge(fixed(64))
+    project.static_once("cuda:90").judge(fixed(64))
     with project.static_run("cuda:90") as run:
         gated = run.judge(fixed(64), policy=rule("bitwise"))
         plain = run.judge(fixed(64))

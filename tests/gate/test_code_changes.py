@@ -42,8 +42,7 @@ def judged(tmp_path: Path, *runs: Any, code: bool = True) -> Any:
     """The result of the last of several runs of one case on the scripted GPU."""
     project = Project(tmp_path)
     for fn in runs:
-        with project.run(code_changes=code) as run:
-            found = run.judge(fn, torch.zeros(N, device="cuda"))
+        found = project.once(code_changes=code).judge(fn, torch.zeros(N, device="cuda"))
     return found
 
 

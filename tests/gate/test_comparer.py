@@ -27,7 +27,7 @@ from kerntune.gate.comparison import (
     written_by,
 )
 from kerntune.gate.decision import Evidence
-from kerntune.gate.replay import RECOMPILED, REMEMBERED, REPLAY, STORED, VERSION, RungUsed
+from kerntune.gate.replay import RECOMPILED, REMEMBERED, REPLAY, STORED, VERSION, ComparisonMethod
 from kerntune.timing.paired_processes import PROCESS_BIAS
 from kerntune.timing.timers import Sample, TimingProtocol
 
@@ -87,9 +87,9 @@ def rung(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The kind of comparison that is possible; replays where it is one."""
     kind = [REPLAY]
 
-    def replay_baseline(baseline: TimeBaseline, stored: Any, farm: Any, replay: Any, now: Any) -> RungUsed:
+    def replay_baseline(baseline: TimeBaseline, stored: Any, farm: Any, replay: Any, now: Any) -> ComparisonMethod:
         found = replay(baseline.recording, stored) if kind[0] in (REPLAY, RECOMPILED) else None
-        return RungUsed(kind[0], found, baseline.recording, stored)
+        return ComparisonMethod(kind[0], found, baseline.recording, stored)
 
     monkeypatch.setattr(module, "replay_baseline", replay_baseline)
     return kind
@@ -168,7 +168,7 @@ def test_the_same_work_has_the_same_results() -> None:
 @pytest.mark.parametrize("lacking", ["replay", "before", "artifacts"])
 def test_what_was_not_replayed_has_results_that_are_not_known(monkeypatch: pytest.MonkeyPatch, lacking: str) -> None:
     whole = {"replay": replayed(), "before": recording(), "artifacts": {}, lacking: None}
-    monkeypatch.setattr(module, "replay_baseline", lambda *a: RungUsed(REPLAY, why_not=("it hangs",), **whole))
+    monkeypatch.setattr(module, "replay_baseline", lambda *a: ComparisonMethod(REPLAY, why_not=("it hangs",), **whole))
     one = comparer(OTHER_GRID)
     found = one.it.against(baseline(), {}, sample(), Policy(), results=True).numerics
     assert found.not_compared == ("results not compared, it hangs",)
@@ -272,7 +272,7 @@ def remembered(change: Estimate = Estimate(0.0, -0.01, 0.01, 0.999), **changes: 
     mine = baseline(since=SinceAnchor(changes.pop("anchor", work_id(anchor.recording)), change))
     if changes.pop("without", False):
         mine = baseline()
-    used = RungUsed(changes.pop("rung", IDENTITY))
+    used = ComparisonMethod(changes.pop("rung", IDENTITY))
     found = Comparison(mine, used, Evidence(1, 1, identical=True, drift=0.9), Policy(tolerance=0.02))
     return found.remembered(anchor, Policy(tolerance=changes.pop("tolerance", 0.02)))
 
@@ -342,7 +342,7 @@ def test_of_a_whole_call_the_environment_is_more_than_its_kernels(kind: str) -> 
 
 def test_without_a_recording_that_ran_nothing_is_attributed() -> None:
     one = comparer(OTHER_GRID)
-    found = Comparison(baseline(), RungUsed(STORED), Evidence(1, 1), Policy())
+    found = Comparison(baseline(), ComparisonMethod(STORED), Evidence(1, 1), Policy())
     assert one.it.attribution(found) is None
     assert one.lines == []
 
@@ -389,7 +389,7 @@ def test_findings_come_in_the_order_of_their_weight() -> None:
 
 
 def compared(change: Estimate) -> Comparison:
-    return Comparison(baseline(), RungUsed(REPLAY), Evidence(1, 1, replay=change), Policy())
+    return Comparison(baseline(), ComparisonMethod(REPLAY), Evidence(1, 1, replay=change), Policy())
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ from kerntune.base.policy import Metrics, Policy, Verdict
 from kerntune.base.stats import Estimate
 from kerntune.gate.comparison import Comparison, judge
 from kerntune.gate.decision import Evidence, decide, with_anchor
-from kerntune.gate.replay import RungUsed
+from kerntune.gate.replay import ComparisonMethod
 
 BASELINE: Any = None
 """A judgement depends on evidence only."""
@@ -34,7 +34,7 @@ EVIDENCE = {
 def comparison(verdict: Verdict | None) -> Comparison | None:
     if verdict is None:
         return None
-    found = Comparison(BASELINE, RungUsed(""), EVIDENCE[verdict], Policy())
+    found = Comparison(BASELINE, ComparisonMethod(""), EVIDENCE[verdict], Policy())
     assert found.verdict is verdict
     return found
 

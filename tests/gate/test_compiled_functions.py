@@ -118,6 +118,7 @@ def test_a_lost_fusion_is_a_regression_and_told_as_such(found: dict[str, Any]) -
         "1 kernel became 2: triton_per_fused_add_cos_mul_sin_sum (add, cos, mul, sin, sum) -> "
         "triton_poi_fused_mul_sin (mul, sin), triton_per_fused_add_cos_sum (add, cos, sum)"
     ) in case["message"]
+    assert re.search(r"\(add, cos, sum\) at compiled_driver\.py:\d+", case["message"]), "with the function's line"
 
 
 def test_another_kernel_before_it_changes_no_pair(found: dict[str, Any]) -> None:

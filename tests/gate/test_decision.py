@@ -405,3 +405,12 @@ def test_settled_takes_the_floor_into_account() -> None:
 )
 def test_a_case_without_a_calibration_drifts_from_five_hundredths_on(drift: float, verdict: Verdict) -> None:
     assert decide(Evidence(1, 1, identical=True, drift=drift), Policy()) is verdict
+
+
+def test_kernels_that_took_over_work_of_operators_are_not_slower_for_it() -> None:
+    """The baseline's kernels didn't do that work. What is found without a time still fails."""
+    slower = Evidence(launched=1, expected=1, replay=estimate(0.5, 0.6), baseline_ns=1000.0)
+    policy = Policy(tolerance=TOLERANCE)
+    assert decide(slower, policy) is Verdict.REGRESSED
+    assert decide(replace(slower, work_taken_over=True), policy) is Verdict.INCONCLUSIVE
+    assert decide(replace(slower, work_taken_over=True, static_failure=True), policy) is Verdict.REGRESSED

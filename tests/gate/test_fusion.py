@@ -88,6 +88,40 @@ def test_two_kernels_became_three() -> None:
     assert line.startswith("fusion changed: 2 kernels became 3: ")
 
 
+def test_a_sum_in_two_steps_is_the_kernel_that_it_was() -> None:
+    kept = generated("softmax", source="kept")
+    assert fusion_lines([kept, generated("sum")], [kept, generated("sum"), generated("sum")]) == (
+        "fusion changed: 1 kernel became 2: triton_poi_fused_sum (sum) -> "
+        "triton_poi_fused_sum (sum), triton_poi_fused_sum (sum)",
+    )
+    found = count_findings([generated("mul sum")], [generated("mul sum"), generated("sum")])
+    assert [f.text.partition(":")[0] for f in found if f.rule == "fusion"] == ["1 kernel became 2"]
+    (line,) = fusion_lines([generated("sum"), generated("sum")], [generated("sum")])
+    assert line.startswith("fusion changed: 2 kernels became 1: ")
+
+
+def test_a_kernel_beside_one_that_is_as_it_was_is_no_part_of_it() -> None:
+    for same in ({"source": "same"}, {"code": "same"}):
+        before, after = [generated("sum", **same)], [generated("sum", **same), generated("sum")]
+        assert fusion_lines(before, after) == ("fusion changed: 1 kernel more: triton_poi_fused_sum (sum)",)
+    (line,) = fusion_lines([generated("sum")], [generated("sum"), generated("sum mul")])
+    assert line.startswith("fusion changed: 1 kernel more: ")
+
+
+def test_a_part_whose_operators_are_written_as_others_is_one_of_the_kernel_before() -> None:
+    norm = generated("gelu native_layer_norm")
+    (line,) = fusion_lines([norm], [generated("native_layer_norm"), generated("add erf mul")])
+    assert line == (
+        "fusion changed: 1 kernel became 2: triton_poi_fused_gelu_native_layer_norm (gelu, native_layer_norm) -> "
+        "triton_poi_fused_native_layer_norm (native_layer_norm), triton_poi_fused_add_erf_mul (add, erf, mul)"
+    )
+    kept = generated("softmax", source="kept")
+    elsewhere = fusion_lines([norm, kept], [generated("native_layer_norm"), kept, generated("add erf mul")])
+    assert [line.split(":")[1] for line in elsewhere] == [" 1 kernel fused otherwise", " 1 kernel more"]
+    whole = fusion_lines([norm], [generated("gelu native_layer_norm mul"), generated("add erf")])
+    assert [line.split(":")[1] for line in whole] == [" 1 kernel fused otherwise", " 1 kernel more"]
+
+
 def test_a_fusion_that_is_won_is_told_too() -> None:
     (line,) = fusion_lines([generated("add"), generated("add sum")], [generated("add add sum")])
     assert line == (

@@ -22,8 +22,7 @@ def test_each_passes_again_and_an_edit_is_told(case: GluonCase, project: Project
     target = target_of(case)
     steps = (({}, Verdict.NEW, ""), ({}, Verdict.PASS, "code unchanged"), (case.edit, None, case.told))
     for edit, verdict, told in steps:
-        with project.static_run(target) as run:
-            result = run.judge(lambda edit=edit: case.call(**case.needs(target), **edit))
+        result = project.static_once(target).judge(lambda edit=edit: case.call(**case.needs(target), **edit))
         assert verdict in (result.verdict, None)
         assert told in result.message
 
@@ -40,8 +39,7 @@ def narrow_kernel(x_ptr, y_ptr, n, factor: gl.constexpr, BLOCK: gl.constexpr, WI
 def test_an_edit_of_the_source_that_narrows_its_loads_fails(target: str, project: Project) -> None:
     lanes = 64 if target.startswith("hip") else 32
     narrow_kernel.fn.__name__ = narrow_kernel.__name__ = "scale_kernel"
-    with project.static_run(target) as run:
-        run.judge(lambda: scale(lanes=lanes))
+    project.static_once(target).judge(lambda: scale(lanes=lanes))
     with project.static_run(target) as run:
         result = run.judge(lambda: narrow_kernel[(4,)](floats(N), floats(N), N, 2.0, 1024, 4, lanes))
     assert result.verdict is Verdict.REGRESSED

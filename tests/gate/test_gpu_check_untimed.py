@@ -134,8 +134,7 @@ def test_a_case_that_launches_nothing_any_more_is_incomplete(project: Project) -
 
 
 def test_an_update_of_all_accepts_that_a_case_launches_nothing_any_more(project: Project) -> None:
-    with project.run() as run:
-        assert run.judge(some, x_of()).recorded
+    assert project.once().judge(some, x_of()).recorded
     with project.run(update=Update.ALL) as run:
         checked = run.check(nothing, x_of(), policy=Policy(ci=True))
         (path,) = project.files()
@@ -143,25 +142,20 @@ def test_an_update_of_all_accepts_that_a_case_launches_nothing_any_more(project:
     assert (result.verdict, result.outcome) == (Verdict.INCOMPLETE, Outcome.PASS)
     assert result.warnings == (f"launches nothing: every grid is empty, so {run.session.store.shown(path)} is removed",)
     assert project.files() == [], "but only once the test has passed"
-    with project.run() as run:
-        assert run.judge(nothing, x_of()).verdict is Verdict.PASS
+    assert project.once().judge(nothing, x_of()).verdict is Verdict.PASS
 
 
 def test_an_update_of_all_removes_a_damaged_baseline_of_a_case_without_work(project: Project) -> None:
-    with project.run() as run:
-        assert run.judge(some, x_of()).recorded
+    assert project.once().judge(some, x_of()).recorded
     project.files()[0].write_text("{")
-    with project.run(update=Update.ALL) as run:
-        assert run.judge(nothing, x_of()).outcome is Outcome.PASS
+    assert project.once(update=Update.ALL).judge(nothing, x_of()).outcome is Outcome.PASS
     assert project.files() == []
 
 
 @pytest.mark.parametrize("options", [{"update": Update.NEW}, {"update": Update.ALL, "read_only": True}], ids=str)
 def test_other_runs_leave_the_baseline_of_a_case_without_work(project: Project, options: dict[str, Any]) -> None:
-    with project.run() as run:
-        assert run.judge(some, x_of()).recorded
-    with project.run(**options) as run:
-        result = run.judge(nothing, x_of(), policy=Policy(ci=True))
+    assert project.once().judge(some, x_of()).recorded
+    result = project.once(**options).judge(nothing, x_of(), policy=Policy(ci=True))
     assert (result.verdict, result.outcome) == (Verdict.INCOMPLETE, Outcome.FAIL)
     assert ("--kerntune-update=all removes that" in result.message) is not options.get("read_only", False)
     assert len(project.files()) == 1
@@ -184,8 +178,7 @@ def test_candidates_of_an_empty_grid_are_not_raced(project: Project) -> None:
         some(x)
         kernel[(0,)](x, 0)
 
-    with project.run() as run:
-        assert run.judge(call, x_of()).trials == ()
+    assert project.once().judge(call, x_of()).trials == ()
     assert kernel.cache == {}
 
 

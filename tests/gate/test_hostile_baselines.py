@@ -144,8 +144,8 @@ def assert_refused(path: Path, content: Any, read: Callable[[Path], object], sai
 )
 def test_file_and_field_are_named(tmp_path: Path, place: Place, value: Any, said: str) -> None:
     store = BaselineStore(tmp_path)
-    path = store.put_time(time_baseline(), artifacts_of())
-    assert_refused(path, changed(TIME, place, value), store.read_time, said)
+    path = store.put(time_baseline(), artifacts_of())
+    assert_refused(path, changed(TIME, place, value), store.read, said)
 
 
 @pytest.mark.parametrize(
@@ -159,8 +159,8 @@ def test_file_and_field_are_named(tmp_path: Path, place: Place, value: Any, said
 )
 def test_file_and_field_of_a_static_baseline_are_named(tmp_path: Path, place: Place, value: Any, said: str) -> None:
     store = BaselineStore(tmp_path)
-    path = store.put_static(static_baseline(), artifacts_of())
-    assert_refused(path, changed(STATIC, place, value), store.read_static, said)
+    path = store.put(static_baseline(), artifacts_of())
+    assert_refused(path, changed(STATIC, place, value), store.read, said)
 
 
 @pytest.mark.parametrize("name", ["../../outside", "/etc/passwd", "a\0b", "x" * 300, "A" * 64, ""])
@@ -178,7 +178,7 @@ def test_a_name_of_an_artifact_is_no_path(tmp_path: Path, name: str) -> None:
 def linked(tmp_path: Path, what: str) -> tuple[BaselineStore, Path]:
     """A folder of one baseline with a link in it that leads out, and where that is."""
     store, outside = BaselineStore(tmp_path / "in" / "baselines"), tmp_path / "outside"
-    path = store.put_time(time_baseline(), artifacts_of())
+    path = store.put(time_baseline(), artifacts_of())
     place = {"file": path, "folder": path.parent, "artifacts": store.artifacts(H100.target).folder}[what]
     place.rename(outside)
     place.symlink_to(outside)
@@ -200,7 +200,7 @@ def test_a_link_out_of_the_folder_is_an_error(tmp_path: Path, what: str) -> None
         store.artifacts_of(found)[artifact_names(found.recording)[0]]
 
     def write() -> None:
-        store.put_time(msgspec.structs.replace(time_baseline(), recorded="later"), artifacts_of())
+        store.put(msgspec.structs.replace(time_baseline(), recorded="later"), artifacts_of())
         store.artifacts(H100.target).put(sha(b"more"), b"more")
 
     def sweep() -> None:
@@ -214,7 +214,7 @@ def test_a_link_out_of_the_folder_is_an_error(tmp_path: Path, what: str) -> None
 
 
 def test_a_link_within_the_folder_and_a_linked_folder_will_do(tmp_path: Path) -> None:
-    BaselineStore(tmp_path / "real").put_time(time_baseline(), artifacts_of())
+    BaselineStore(tmp_path / "real").put(time_baseline(), artifacts_of())
     (tmp_path / "linked").symlink_to(tmp_path / "real")
     device = next((tmp_path / "real" / "cuda-90").glob("nvidia-*"))
     device.rename(device.with_name("elsewhere"))
@@ -229,7 +229,7 @@ def test_a_link_within_the_folder_and_a_linked_folder_will_do(tmp_path: Path) ->
 def test_long_names_of_test_files_have_folders(tmp_path: Path, file: str) -> None:
     store, case = BaselineStore(tmp_path), CaseId(f"{file}::test_it[{'p' * 400}]", "c" * 300)
     baseline = msgspec.structs.replace(time_baseline(), case=case)
-    store.put_time(baseline, artifacts_of())
+    store.put(baseline, artifacts_of())
     assert store.time(H100, case, FINGERPRINT) == baseline
     other = CaseId(f"{file}x::test_it", "0")
     assert case_file(case, FINGERPRINT).split("/")[0] != case_file(other, FINGERPRINT).split("/")[0] or "/" in file
@@ -281,14 +281,14 @@ def test_what_another_job_sweeps_away_meanwhile_is_written_again(tmp_path: Path,
         write(self, path, baseline)
 
     monkeypatch.setattr(BaselineStore, "write", late)
-    ours.put_time(time_baseline(), artifacts_of())
+    ours.put(time_baseline(), artifacts_of())
     assert set(artifact_names(time_baseline().recording)) == set(ours.artifacts(H100.target))
 
 
 def test_what_comes_to_be_used_while_it_is_swept_stays(tmp_path: Path, monkeypatch: Any) -> None:
     """The baseline comes after B has looked who uses what, and before B removes anything."""
     ours, theirs = BaselineStore(tmp_path), BaselineStore(tmp_path)
-    ours.put_static(static().baseline, static().artifacts)
+    ours.put(static().baseline, static().artifacts)
     used, looked = BaselineStore._used, []
 
     def then_put(self: BaselineStore, target: Any) -> Any:

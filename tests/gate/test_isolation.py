@@ -64,8 +64,7 @@ def test_the_first_of_the_list_faults(project: Project, launched: list[str]) -> 
 
 
 def test_what_faulted_is_not_launched_again(project: Project, launched: list[str]) -> None:
-    with project.run(*BAD, isolated=True) as run:
-        run.judge(lambda: scale(tuned(*FIVE)))
+    project.once(*BAD, isolated=True).judge(lambda: scale(tuned(*FIVE)))
     launched.clear()
     with project.run(*BAD, isolated=True) as run:
         six = run.judge(lambda: scale(tuned(*FIVE, 1024)))
@@ -75,11 +74,9 @@ def test_what_faulted_is_not_launched_again(project: Project, launched: list[str
 
 
 def test_a_known_winner_needs_no_process(project: Project, launched: list[str]) -> None:
-    with project.run(*BAD, isolated=True) as run:
-        run.judge(lambda: scale(tuned(*FIVE)))
+    project.once(*BAD, isolated=True).judge(lambda: scale(tuned(*FIVE)))
     launched.clear()
-    with project.run(*BAD, isolated=True) as run:
-        assert run.judge(lambda: scale(tuned(*FIVE))).verdict is Verdict.PASS
+    assert project.once(*BAD, isolated=True).judge(lambda: scale(tuned(*FIVE))).verdict is Verdict.PASS
     assert launched == []
 
 
@@ -137,11 +134,9 @@ def test_a_remembered_fault_is_not_launched_without_isolation(
 
 
 def test_short_memory_is_not_remembered(project: Project, launched: list[str]) -> None:
-    with project.run(bad(64, OUT_OF_MEMORY), isolated=True) as run:
-        first = run.judge(lambda: scale(tuned(32, 64, 128, 256)))
+    first = project.once(bad(64, OUT_OF_MEMORY), isolated=True).judge(lambda: scale(tuned(32, 64, 128, 256)))
     launched.clear()
-    with project.run(block(64, 100.0), isolated=True) as run:
-        again = run.judge(lambda: scale(tuned(32, 64, 128, 256, 512)))
+    again = project.once(block(64, 100.0), isolated=True).judge(lambda: scale(tuned(32, 64, 128, 256, 512)))
     assert set(failed(first)) == {64}
     assert "64" in launched
     assert failed(again) == {}

@@ -63,10 +63,10 @@ def test_a_damaged_baseline_counts_as_none_only_where_it_is_replaced(tmp_path: P
     store = folder(tmp_path / "a", made.static())
     path = damaged(store)
     if update is Update.ALL:
-        assert readable(lambda: store.read_static(path), update) is None
+        assert readable(lambda: store.read(path), update) is None
     else:
         with pytest.raises(BaselineError, match=str(path)):
-            readable(lambda: store.read_static(path), update)
+            readable(lambda: store.read(path), update)
     assert readable(lambda: "it", update) == "it"
 
 
@@ -191,8 +191,8 @@ def test_nothing_of_the_working_tree_stands_for_a_case_that_it_lacks(tmp_path: P
     assert store.static_elsewhere(made.CUDA90, "3.8", CASE, FINGERPRINT) is None
     assert store.known_arguments(made.CUDA90, CASE) == set()
     sha = made.timed().baseline.recording.binaries[0].sha256  # type: ignore[union-attr]
-    assert sha in own.readable(made.CUDA90)
-    assert sha not in store.readable(made.CUDA90)
+    assert sha in own.artifacts(made.CUDA90)
+    assert sha not in store.artifacts(made.CUDA90)
 
 
 def test_such_a_case_is_new_and_warns_where_the_change_brings_its_baseline(tmp_path: Path) -> None:

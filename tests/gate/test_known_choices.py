@@ -28,6 +28,7 @@ from kerntune.capture import current
 from kerntune.gate.baseline_files import BaselineStore
 from kerntune.gate.call import Call
 from kerntune.gate.gpu_capture import choices_of, known_baseline
+from kerntune.gpu.cuda import before_compiled
 from kerntune.gpu.fake_cuda.static_backend import StandInTensors
 from kerntune.gpu.script import Rule
 from kerntune.kernels.compat import inductor_parts
@@ -73,7 +74,7 @@ def inductor(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
         inductor_parts, "inductor_grid", lambda tuner, args, config: (args, (N // config.kwargs["XBLOCK"], 1, 1))
     )
-    monkeypatch.setattr(StandInTensors, "compiling", lambda self, begin: inductor_parts.before_compiled(begin))
+    monkeypatch.setattr(StandInTensors, "compiling", lambda self, begin: before_compiled(begin))
 
 
 def compiled(x: torch.Tensor, block: int = 1024, time: Callable[[], Any] = lambda: None) -> torch.Tensor:
@@ -145,7 +146,7 @@ def test_an_update_of_all_records_what_is_chosen_then(project: Project) -> None:
     with project.run(FAST, SLOW, update=Update.ALL) as run:
         judged(run, 512)
     (path,) = project.files()
-    recorded = BaselineStore(project.baselines).read_time(path)
+    recorded = BaselineStore(project.baselines).read(path)
     assert recorded is not None
     assert recorded.recording.launches[0].config == Config({"XBLOCK": 512}, num_warps=4, num_stages=1)
     with project.run(FAST, SLOW) as run:
@@ -173,7 +174,7 @@ def test_times_of_templates_and_fusions_are_kept_with_the_baseline(
 
 def stored(tmp_path: Path, times: Any) -> BaselineStore:
     store = BaselineStore(tmp_path / "baselines")
-    store.put_time(msgspec.structs.replace(time_baseline(), inductor_times=times), artifacts_of())
+    store.put(msgspec.structs.replace(time_baseline(), inductor_times=times), artifacts_of())
     return store
 
 

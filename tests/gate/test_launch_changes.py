@@ -2,25 +2,40 @@
 
 from __future__ import annotations
 
+import functools
 import math
 import re
 from collections.abc import Callable, Set
 from dataclasses import dataclass
+from typing import Any
 
 import msgspec
 import pytest
+import torch
+from fake_runs import N, block, by_block, scale_kernel
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from samples import ENVIRONMENT, binary, launch, recording
 
+from gate.project import Project
 from kerntune.base.case_result import Attribution, Share
+from kerntune.base.codec import to_json
 from kerntune.base.config import Config
+from kerntune.base.policy import METRIC_TOLERANCES, Metrics, Outcome, Policy, StaticPolicy, StaticRule, Verdict
 from kerntune.base.recording import Binary, Launch, Param, Recording
 from kerntune.errors import ReplayError
 from kerntune.gate.causes import attribute, causes, launch_cause, steps_between
-from kerntune.gate.launch_changes import changed_most, changes_between
+from kerntune.gate.launch_changes import (
+    FIGURES,
+    changed_most,
+    changes_between,
+    compare_launches,
+    count_findings,
+    exceeded,
+)
 from kerntune.gate.messages import shares_text
-from kerntune.gate.static_figures import LaunchStatic
+from kerntune.gate.static_figures import LaunchStatic, paired
+from kerntune.static.code_rules import Finding
 from kerntune.static.metrics import StaticMetrics
 
 replace = msgspec.structs.replace
@@ -200,7 +215,7 @@ def test_lines_say_what_changed_and_nothing_else(changed: frozenset[str]) -> Non
     assert ("config unchanged" in text) is not any(x in text for x in ("config of", "launch options of"))
 
 
-FIGURES = StaticMetrics(32, 0, 0, 0, 0, 1024, 128, {}, 1.0, "threads")
+SAME_FIGURES = StaticMetrics(32, 0, 0, 0, 0, 1024, 128, {}, 1.0, "threads")
 TOLD = {"x": "*fp32, divisible by 16", "BLOCK": "constexpr 4096", "num_warps": "8"}
 
 
@@ -215,7 +230,7 @@ def static_of(changed: frozenset[str]) -> LaunchStatic:
         "other" if changed else "code",
         "t",
         (1, 1, 1),
-        FIGURES,
+        SAME_FIGURES,
         tuned,
         {},
         told,
@@ -304,3 +319,275 @@ def test_a_side_without_launches_has_no_compiler_that_could_be_another_one() -> 
 
 def test_a_kernel_that_a_person_wrote_is_named_by_its_causes() -> None:
     assert changed_most(recording(), recording(binaries=(binary("other"),)), [1.0]) == ""
+
+
+# more launches, larger grids, and whether a config explains them
+
+
+ADD_FIGURES = StaticMetrics(32, 0, 0, 0, 0, 4096, 128, {"total": 100, "global_load_128": 4}, 1.0, "threads")
+
+
+def added(kernel: str = "add", grid: int = 96, code: str = "a", **told: str) -> LaunchStatic:
+    constants = {name: f"constexpr {text}" for name, text in told.items() if name.isupper()}
+    options = {"num_warps": "4"} | {name: text for name, text in told.items() if not name.isupper()}
+    return LaunchStatic(
+        kernel, "s", code, "t", (grid, 1, 1), ADD_FIGURES, compiled_for={"x": "*fp32", **options, **constants}
+    )
+
+
+def grids(before: LaunchStatic, after: LaunchStatic, rules: StaticPolicy = StaticPolicy()) -> list[Finding]:  # noqa: B008 - frozen
+    (pair,) = compare_launches([before], [after], rules)
+    return [f for f in pair.findings if f.rule == "grid"]
+
+
+def test_a_grid_that_grew_is_a_warning_with_its_factor() -> None:
+    (finding,) = grids(added(), added(grid=192))
+    assert (finding.severity, finding.before, finding.after) == ("warn", 96, 192)
+    assert "2 times as many programs: 96 -> 192 (grid 96x1x1 -> 192x1x1)" in finding.text
+    (finding,) = grids(added(), added(grid=192), StaticPolicy({"grid": StaticRule("fail", 0.1)}))
+    assert finding.severity == "fail"
+    assert grids(added(), added(grid=192), StaticPolicy({"grid": StaticRule("off")})) == []
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        pytest.param(added(), added(grid=97), id="rounded up"),
+        pytest.param(added(), added(grid=48), id="fewer"),
+        pytest.param(added(grid=0), added(grid=9), id="nothing before"),
+        pytest.param(added(BLOCK="1024"), added(grid=192, code="b", BLOCK="512"), id="half the tile"),
+        pytest.param(added(BM="128", BK="32"), added(grid=192, code="b", BM="64", BK="64"), id="another tile"),
+        pytest.param(added(BM="128", BN="128"), added(grid=384, code="b", BM="64", BN="64"), id="half of both sides"),
+        pytest.param(added(SPLIT="1"), added(grid=384, code="b", SPLIT="4"), id="four times the splits"),
+    ],
+)
+def test_what_a_grid_may_do(before: LaunchStatic, after: LaunchStatic) -> None:
+    assert grids(before, after) == []
+
+
+def test_another_tile_explains_its_factor_and_no_more() -> None:
+    assert len(grids(added(BLOCK="1024"), added(grid=384, code="b", BLOCK="512"))) == 1
+
+
+def test_numbers_of_a_file_that_no_setting_has_explain_nothing() -> None:
+    """Python reads no number of 5,000 digits."""
+    assert len(grids(added(BLOCK="1024"), added(grid=384, code="b", BLOCK="9" * 5000))) == 1
+
+
+def test_one_launch_turned_into_sixteen() -> None:
+    (finding,) = count_findings([added()], [added()] * 16)
+    assert (finding.severity, finding.rule) == ("warn", "launches")
+    assert finding.text == "16 times as many launches: 1 -> 16 (add 1 -> 16)"
+    strict = StaticPolicy({"launches": StaticRule("fail", 0.0)})
+    assert [f.severity for f in count_findings([added()], [added()] * 16, strict)] == ["fail"]
+
+
+def test_one_launch_added() -> None:
+    (finding,) = count_findings([added()] * 2, [added(), added("relu"), added()])
+    assert finding.text == "1.5 times as many launches: 2 -> 3 (relu 0 -> 1)"
+
+
+@pytest.mark.parametrize("launches", [0, 1, 2])
+def test_as_many_launches_or_fewer(launches: int) -> None:
+    assert count_findings([added()] * 2, [added("other")] * launches) == []
+    assert count_findings([], [added()] * launches) == []
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        pytest.param(added(BLOCK="1024"), added(code="b", BLOCK="4096"), id="in the call"),
+        pytest.param(added(), added(code="b", num_warps="8"), id="an option"),
+        pytest.param(added(), added(code="b", maxnreg="64"), id="an option that wasn't given"),
+        pytest.param(
+            msgspec.structs.replace(added(BLOCK="1024"), config=Config({"BLOCK": 1024})),
+            added(code="b", BLOCK="4096"),
+            id="tuned before",
+        ),
+    ],
+)
+def test_a_meta_parameter_is_a_config_wherever_it_is_written(before: LaunchStatic, after: LaunchStatic) -> None:
+    """Only rules that hold between configs fail: half as many warps may have accesses of a quarter of the width."""
+    narrow = msgspec.structs.replace(ADD_FIGURES, instructions={"total": 100, "global_load_32": 4})
+    (pair,) = compare_launches([before], [msgspec.structs.replace(after, metrics=narrow)])
+    assert [(f.rule, f.severity) for f in pair.findings] == [("load_width", "warn")]
+    (pair,) = compare_launches([before], [msgspec.structs.replace(before, code="b", metrics=narrow)])
+    assert [(f.rule, f.severity) for f in pair.findings] == [("load_width", "fail")]
+
+
+def test_a_tuned_launch_with_the_constants_of_a_written_one_is_the_same_config() -> None:
+    tuned = msgspec.structs.replace(added(BLOCK="1024"), config=Config({"BLOCK": 1024}))
+    told = tuned.compiled_for | {"num_stages": "3"}
+    assert (
+        msgspec.structs.replace(tuned, compiled_for=told).setting_changes(
+            msgspec.structs.replace(tuned, config=None, compiled_for=told)
+        )
+        == {}
+    )
+
+
+def test_a_baseline_that_does_not_say_what_it_was_compiled_for() -> None:
+    bare = msgspec.structs.replace(added(), compiled_for={})
+    assert bare.setting_changes(added(BLOCK="64")) == {}
+    tuned = msgspec.structs.replace(bare, config=Config({"BLOCK": 64}))
+    assert tuned.setting_changes(msgspec.structs.replace(added(BLOCK="128"), config=Config({"BLOCK": 128}))) == {
+        "BLOCK": ("64", "128")
+    }
+
+
+@pytest.mark.parametrize(
+    "after",
+    [
+        pytest.param([added(grid=4, code="c"), added(grid=8, BLOCK="64"), added(grid=96)], id="the same code"),
+        pytest.param([added(grid=4, code="c"), added(grid=8, code="d", BLOCK="64"), added(grid=96, code="e")],
+                     id="compiled for the same"),
+        pytest.param([added(grid=96), added(grid=8), added(grid=8, BLOCK="64")], id="another grid"),
+        pytest.param([added(grid=96), added(grid=8, code="d", BLOCK="64")], id="in another order"),
+    ],
+)  # fmt: skip
+def test_a_launch_that_is_added_shifts_no_others(after: list[LaunchStatic]) -> None:
+    before = [added(grid=8, code="b", BLOCK="64"), added(grid=96)]
+    pairs = compare_launches(before, after)
+    assert {(p.before.grid, p.after.grid) for p in pairs} == {((8, 1, 1),) * 2, ((96, 1, 1),) * 2}
+
+
+def test_renamed_kernels_go_together_and_none_is_lost() -> None:
+    before = [added("old"), added("kept"), added("gone", code="g")]
+    pairs = paired(before, [added("kept"), added("new")])
+    assert [(a and a.kernel, b and b.kernel) for a, b in pairs] == [("kept", "kept"), ("old", "new"), ("gone", None)]
+
+
+def test_a_number_that_was_zero_explains_nothing() -> None:
+    (found,) = grids(added(grid=96, SPLIT="0"), added(grid=384, SPLIT="4"))
+    assert found.text.startswith("4 times as many programs: ")
+    (found,) = grids(added(grid=96, SPLIT="4"), added(grid=384, SPLIT="0"))
+    assert (found.before, found.after) == (96, 384)
+
+
+# static figures that are gated on a GPU
+
+
+def figures(
+    registers: int = 32, spilled: int = 0, shared: int = 2048, size: int = 1024, total: int | None = None
+) -> StaticMetrics:
+    """Those of a compilation whose instructions were not counted, without a ``total``."""
+    counted = {} if total is None else {"total": total}
+    return StaticMetrics(registers, spilled, spilled, spilled, shared, size, 128, counted, 1.0, "registers")
+
+
+def softmax(code: str = "a", kernel: str = "softmax", **changes: int) -> LaunchStatic:
+    return LaunchStatic(kernel, "s", code, "t", (1, 1, 1), figures(**changes))
+
+
+def test_every_metric_of_the_policy_has_a_figure() -> None:
+    assert set(FIGURES) == set(METRIC_TOLERANCES)
+
+
+@pytest.mark.parametrize(
+    ("limits", "changes", "says"),
+    [
+        ({"registers": 0.1}, {"registers": 35}, None),
+        (
+            {"registers": 0.1},
+            {"registers": 40},
+            "registers 32 -> 40 a thread (+25.0 %, 10.0 % allowed)",
+        ),
+        ({"spills": 0.0}, {"spilled": 2}, "spills 0 -> 4 bytes a thread (0.0 % allowed)"),
+        ({"spills": 5.0}, {"spilled": 2}, "spills 0 -> 4 bytes a thread (500.0 % allowed)"),
+        (
+            {"shared_memory": 0.0},
+            {"shared": 4096},
+            "shared_memory 2,048 -> 4,096 bytes a block (+100.0 %, 0.0 % allowed)",
+        ),
+        (
+            {"binary_size": 0.5},
+            {"size": 2048},
+            "binary_size 1,024 -> 2,048 bytes (+100.0 %, 50.0 % allowed)",
+        ),
+        ({"instructions": 0.5}, {"registers": 64}, None),
+        (
+            {"instructions": 0.5},
+            {"total": 120},
+            "instructions 0 -> 120 in the code (50.0 % allowed)",
+        ),
+        ({"registers": 0.1}, {"registers": 16, "spilled": 8, "shared": 4096}, None),
+        ({}, {"registers": 255, "spilled": 99}, None),
+    ],
+)
+def test_growth(limits: dict[str, float], changes: dict[str, int], says: str | None) -> None:
+    expected = (f"launch 0 (softmax): {says}",) if says else ()
+    assert exceeded([softmax()], [softmax("b", **changes)], limits) == expected
+
+
+def test_equal_code_is_not_looked_at() -> None:
+    assert exceeded([softmax()], [softmax(registers=64)], {"registers": 0.0}) == ()
+
+
+def test_launches_are_paired_by_kernel_and_named_by_their_place() -> None:
+    before = [softmax(kernel="a"), softmax(kernel="b", registers=64)]
+    after = [softmax("x", "b", registers=64), softmax("y", "a", registers=64), softmax("z", "c", registers=255)]
+    (found,) = exceeded(before, after, {"registers": 0.0})
+    assert found.startswith("launch 1 (a): registers 32 -> 64")
+
+
+@given(st.integers(0, 255), st.integers(0, 255), st.floats(0, 2))
+def test_no_more_than_the_share_passes(before: int, after: int, limit: float) -> None:
+    found = exceeded([softmax(registers=before)], [softmax("b", registers=after)], {"registers": limit})
+    assert bool(found) == (after > before * (1 + limit))
+
+
+# on the scripted GPU
+
+RULES = (block(64, 10_000.0), block(512, 10_000.0), block(128, 11_000.0))
+
+
+def scaled(x: torch.Tensor, size: int) -> None:
+    scale_kernel[by_block](x, torch.empty_like(x), N, 2.0, BLOCK=size)
+
+
+def judged(project: Project, size: int, metrics: Metrics | None = None, **policy: Any) -> Any:
+    with project.run(*RULES) as run:
+        rules = Policy(metrics=metrics or Metrics(), **policy)
+        return run.judge(functools.partial(scaled, size=size), torch.randn(N, device="cuda"), policy=rules)
+
+
+def fewer_registers(project: Project) -> int:
+    """As if the baseline had needed one register less than today's code with ``BLOCK=512`` does."""
+    judged(project, 512)
+    (path,) = project.files()
+    made = msgspec.json.decode(path.read_bytes())
+    needs = int(made["static"][0]["metrics"]["registers"])
+    path.unlink()
+    judged(project, 64)
+    made = msgspec.json.decode(path.read_bytes())
+    made["static"][0]["metrics"]["registers"] = needs - 1
+    path.write_bytes(to_json(made))
+    return needs
+
+
+def test_a_metric_that_grew_fails_a_case_that_is_as_fast(project: Project) -> None:
+    needs = fewer_registers(project)
+    assert judged(project, 512).verdict is Verdict.PASS, "time alone is gated by default"
+    result = judged(project, 512, Metrics(static={"registers": 0.0}))
+    assert (result.verdict, result.outcome) == (Verdict.REGRESSED, Outcome.FAIL)
+    (found,) = result.findings
+    assert found.startswith(f"launch 0 (scale_kernel): registers {needs - 1} -> {needs} a thread")
+    assert found in result.message
+    assert result.attribution is None, "nothing took longer"
+    assert judged(project, 512, Metrics(static={"registers": 1.0})).verdict is Verdict.PASS
+
+
+def test_ungated_time_is_only_reported(project: Project) -> None:
+    judged(project, 64)
+    result = judged(project, 128, Metrics(time=False, static={"spills": 0.0}))
+    assert (result.verdict, result.outcome) == (Verdict.PASS, Outcome.PASS)
+    assert result.change is not None
+    assert result.change.point == pytest.approx(0.1, abs=0.01)
+    assert "its time is not gated, by which it would be REGRESSED" in result.warnings
+    assert result.warnings[0] in result.message
+
+
+def test_a_mapped_verdict_is_what_the_test_gets(project: Project) -> None:
+    judged(project, 64)
+    result = judged(project, 128, outcomes={Verdict.REGRESSED: Outcome.WARN})
+    assert (result.verdict, result.outcome) == (Verdict.REGRESSED, Outcome.WARN)

@@ -2,15 +2,23 @@
 
 from __future__ import annotations
 
+import re
+import shutil
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import msgspec
 import pytest
+import torch
+import triton
+import triton.language as tl
+from fake_runs import N, by_block
 from samples import ENVIRONMENT, SAMPLE, launch, recording, static_baseline, time_baseline
 
+from gate.project import Project
 from kerntune.base.case_result import IDENTITY, Attribution, Share, Since
-from kerntune.base.policy import Metrics, Policy, Verdict
+from kerntune.base.policy import Metrics, Policy, Update, Verdict
 from kerntune.base.stats import Estimate
 from kerntune.gate.baselines import Calibration
 from kerntune.gate.call import PendingBaseline
@@ -18,6 +26,7 @@ from kerntune.gate.comparison import Comparison, Judgement
 from kerntune.gate.decision import Evidence
 from kerntune.gate.messages import (
     MEASURE_AGAIN,
+    NAMES,
     foreign_text,
     reasons_of,
     reported,
@@ -28,8 +37,9 @@ from kerntune.gate.messages import (
     unsure,
     warnings_of,
 )
-from kerntune.gate.replay import RECOMPILED, REPLAY, STORED, VERSION, RungUsed
+from kerntune.gate.replay import RECOMPILED, REPLAY, STORED, VERSION, ComparisonMethod
 from kerntune.gpu.foreign_work import ForeignWork
+from kerntune.gpu.script import Rule
 from kerntune.timing.timers import Sample, TimingProtocol
 
 replace = msgspec.structs.replace
@@ -107,7 +117,9 @@ def test_times_are_those_of_todays_replay_where_there_was_one() -> None:
 # reasons
 
 
-def reasons(used: RungUsed, scope: str = "kernels", today: Any = ENVIRONMENT, **changes: Any) -> tuple[str, ...]:
+def reasons(
+    used: ComparisonMethod, scope: str = "kernels", today: Any = ENVIRONMENT, **changes: Any
+) -> tuple[str, ...]:
     sample = changes.pop("sample", SAMPLE)
     return reasons_of(time_baseline(), recording(**changes), today, used, scope, sample)
 
@@ -116,21 +128,21 @@ PLAIN = ("code unchanged", "config unchanged")
 
 
 def test_a_case_without_a_baseline_has_one_reason() -> None:
-    found = reasons_of(None, recording(), ENVIRONMENT, RungUsed(IDENTITY), "kernels", SAMPLE)
+    found = reasons_of(None, recording(), ENVIRONMENT, ComparisonMethod(IDENTITY), "kernels", SAMPLE)
     assert found == ("no baseline on this device",)
 
 
 def test_equal_work_has_no_further_reason() -> None:
-    assert reasons(RungUsed(IDENTITY)) == PLAIN
-    assert reasons(RungUsed(IDENTITY), scope="op") == PLAIN
+    assert reasons(ComparisonMethod(IDENTITY)) == PLAIN
+    assert reasons(ComparisonMethod(IDENTITY), scope="op") == PLAIN
 
 
 def test_another_environment_and_another_timer_are_reasons() -> None:
-    found = reasons(RungUsed(IDENTITY), today=replace(ENVIRONMENT, driver="999"))
+    found = reasons(ComparisonMethod(IDENTITY), today=replace(ENVIRONMENT, driver="999"))
     assert found[:2] == PLAIN
     assert found[2].startswith("environment ")
     assert "999" in found[2]
-    found = reasons(RungUsed(IDENTITY), sample=Sample(TimingProtocol("events", 200, 3), (1.0,)))
+    found = reasons(ComparisonMethod(IDENTITY), sample=Sample(TimingProtocol("events", 200, 3), (1.0,)))
     assert found[2].startswith("not held against the stored time, which was taken otherwise: ")
 
 
@@ -140,26 +152,26 @@ REPLAYED: Any = SimpleNamespace()
 @pytest.mark.parametrize(
     ("used", "reason"),
     [
-        (RungUsed(REPLAY, REPLAYED), None),
-        (RungUsed(REPLAY, why_not=("it hangs", "twice")), "the replay could not be measured: it hangs; twice"),
-        (RungUsed(RECOMPILED, why_not=("a", "b")), "the replay could not be measured: a; b"),
+        (ComparisonMethod(REPLAY, REPLAYED), None),
+        (ComparisonMethod(REPLAY, why_not=("it hangs", "twice")), "the replay could not be measured: it hangs; twice"),
+        (ComparisonMethod(RECOMPILED, why_not=("a", "b")), "the replay could not be measured: a; b"),
         (
-            RungUsed(RECOMPILED, REPLAYED, why_not=("a",)),
+            ComparisonMethod(RECOMPILED, REPLAYED, why_not=("a",)),
             "held against the baseline's TTIR compiled today, for its binary can't run: a",
         ),
-        (RungUsed(STORED, why_not=("a", "b")), "the baseline can't be replayed: a; b"),
+        (ComparisonMethod(STORED, why_not=("a", "b")), "the baseline can't be replayed: a; b"),
     ],
 )
-def test_the_kind_of_comparison_is_a_reason_unless_it_is_the_best(used: RungUsed, reason: str | None) -> None:
+def test_the_kind_of_comparison_is_a_reason_unless_it_is_the_best(used: ComparisonMethod, reason: str | None) -> None:
     assert reasons(used) == (*PLAIN, *([reason] if reason else []))
 
 
 def test_of_a_whole_operation_its_own_time_is_told_beside_the_kernels() -> None:
     sample = Sample(SAMPLE.protocol, (13_900.0,))
     text = "these are its kernels; the whole call: 12.4 µs -> 13.9 µs"
-    assert reasons(RungUsed(REPLAY, REPLAYED), scope="op", sample=sample) == (*PLAIN, text)
-    assert text not in reasons(RungUsed(STORED), scope="op", sample=sample)
-    assert text not in reasons(RungUsed(REPLAY, REPLAYED), sample=sample)
+    assert reasons(ComparisonMethod(REPLAY, REPLAYED), scope="op", sample=sample) == (*PLAIN, text)
+    assert text not in reasons(ComparisonMethod(STORED), scope="op", sample=sample)
+    assert text not in reasons(ComparisonMethod(REPLAY, REPLAYED), sample=sample)
 
 
 # what limits a verdict
@@ -175,7 +187,9 @@ def comparison(
 ) -> Comparison:  # fmt: skip
     replay = replayed(foreign) if change is not None else None
     found = Evidence(1, 1, replay=change, baseline_ns=1000.0, foreign_work=foreign.disturbs, **evidence)
-    return Comparison(replace(time_baseline(), calibration=known), RungUsed(rung, replay), found, policy or Policy())
+    return Comparison(
+        replace(time_baseline(), calibration=known), ComparisonMethod(rung, replay), found, policy or Policy()
+    )
 
 
 def judgement(found: Comparison | None, anchor: Comparison | None = None, **changes: Any) -> Judgement:
@@ -277,5 +291,117 @@ def test_the_anchor_s_comparison_is_reported_with_its_own_tolerance() -> None:
 
 
 def test_other_work_is_a_reason_by_itself() -> None:
-    found = reasons(RungUsed(REPLAY, REPLAYED), launches=(launch(grid=(9, 1, 1)),))
+    found = reasons(ComparisonMethod(REPLAY, REPLAYED), launches=(launch(grid=(9, 1, 1)),))
     assert found == (*PLAIN, "launch 0 (add_kernel): grid changed")
+
+
+# messages that the documents quote are such as the code prints: the same words in the same order, other figures
+
+
+ROOT = Path(__file__).parents[2]
+DOCUMENTS = (ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md")))
+VERDICTS = "|".join(v.value for v in Verdict)
+QUOTED = re.compile(rf"^`?((?:{VERDICTS}) [^\s|`]+\.py::[^`\n]*)`?", re.M)
+NODE = "tests/test_softmax.py::test_softmax[65536]"
+
+
+@triton.jit
+def softmax_kernel(x_ptr, y_ptr, n, factor, BLOCK: tl.constexpr):
+    i = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    tl.store(y_ptr + i, tl.load(x_ptr + i, mask=i < n) * factor, mask=i < n)
+
+
+@triton.jit
+def edited_kernel(x_ptr, y_ptr, n, factor, BLOCK: tl.constexpr):
+    i = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    tl.store(y_ptr + i, tl.load(x_ptr + i, mask=i < n) * factor + 1, mask=i < n)
+
+
+@triton.jit
+def again_kernel(x_ptr, y_ptr, n, factor, BLOCK: tl.constexpr):
+    i = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    tl.store(y_ptr + i, tl.load(x_ptr + i, mask=i < n) * factor + 2, mask=i < n)
+
+
+RULES = (
+    Rule("softmax_kernel", {"BLOCK": 64}, time_ns=128_000.0),
+    Rule("softmax_kernel", {"BLOCK": 128}, time_ns=135_300.0),
+    Rule("edited_kernel", {"BLOCK": 64}, time_ns=141_000.0),
+    Rule("edited_kernel", {"BLOCK": 128}, time_ns=142_300.0),
+    Rule("again_kernel", time_ns=142_300.0),
+)
+
+
+def shape(message: str) -> str:
+    """The words of a message: times, changes, dates, ids and paths are its own, the level of an interval is not."""
+    text = re.sub(r"^(\w+) \S+\.py::\S+:", r"\1 CASE:", message)
+    text = re.sub(r"[+-]?\d+(\.\d+)? (µs|ms|ns)", "TIME", text)
+    text = re.sub(r"[+-]\d+\.\d+\.\.[+-]\d+\.\d+", "ENDS", text)
+    text = re.sub(r"[+-]\d+\.\d+ %", "CHANGE", text)
+    text = re.sub(r"\d{4}-\d\d-\d\d", "DAY", text)
+    text = re.sub(r", kernel \w+ -> \w+(, grid \w+ -> \w+)?", "", text)  # edits here are kernels of other names
+    text = re.sub(r"launch \d+ \(\w+\)", "LAUNCH", text)
+    text = re.sub(r"\d[\d,]* of \d[\d,]* elements", "SHARE elements", text)
+    text = re.sub(r"at most \d[\d,]* ulp and [\d.e-]+ relative, at \d[\d,]*: [\d.e-]+ -> [\d.e-]+", "SIZE", text)
+    text = re.sub(r"first at \d[\d,]*", "FIRST", text)
+    return re.sub(r"(launch options of) \w+: .*?(?=$|, launch \d)", r"\1 KERNEL: SETTINGS", text)
+
+
+def call(kernel: Any, **meta: Any) -> Any:
+    return lambda x: kernel[by_block](x, torch.empty_like(x), N, 2.0, **meta)
+
+
+def judged(project: Project, fn: Any, *rules: Rule, **options: Any) -> str:
+    with project.run(*(rules or RULES), **options) as run:
+        return run.judge(fn, torch.randn(N, device="cuda"), node=NODE).message
+
+
+def printed(project: Project) -> list[str]:
+    """What is printed for an edited kernel; where its results differ and its time doesn't; of an edited launch; of
+    steps that each were accepted; of a write outside of tensors."""
+    judged(project, call(softmax_kernel, BLOCK=64))
+    there = project.root / "anchors"
+    shutil.copytree(project.baselines, there)
+    code = judged(project, call(edited_kernel, BLOCK=64))
+    flipped = Rule("edited_kernel", {"BLOCK": 64}, time_ns=128_000.0, flips=((0, 1), (64, 2)))
+    results = judged(project, call(edited_kernel, BLOCK=64), flipped, RULES[0])
+    launch = judged(project, call(softmax_kernel, BLOCK=128))
+    both = judged(project, call(edited_kernel, BLOCK=128))
+    judged(project, call(edited_kernel, BLOCK=64), update=Update.ALL)
+    steps = judged(project, call(again_kernel, BLOCK=64), anchor=there)
+    outside = judged(project, call(softmax_kernel, BLOCK=256), Rule(beside=(0, 4)), isolated=True, update=Update.ALL)
+    return [code, results, launch, both, steps, outside]
+
+
+def quoted() -> list[tuple[str, str]]:
+    return [(path.name, line) for path in DOCUMENTS for line in QUOTED.findall(path.read_text())]
+
+
+def test_the_documents_quote_messages() -> None:
+    assert {name for name, _ in quoted()} >= {"verdicts.md", "one-case.md", "numerics.md"}
+
+
+@pytest.mark.slow
+def test_documented_messages_can_be_printed(project: Project) -> None:
+    known = printed(project)
+    for name, line in quoted():
+        assert shape(line) in map(shape, known), f"{name}: {line}\n" + "\n".join(known)
+
+
+@pytest.mark.parametrize("level", ["99.9 %", "99.9978 %"])
+def test_another_level_is_no_quotation(level: str) -> None:
+    told = f"REGRESSED t.py::test_a: 128 µs -> 141 µs (+9.9 %, {level} CI +9.7..+10.1), code changed"
+    assert shape(told) != shape(told.replace(level, "99 %"))
+
+
+def test_documented_shares_can_be_printed() -> None:
+    """Their names, their order and their form."""
+    printed = []
+    documented = [line for one in DOCUMENTS for line in re.findall(r"`(attributed: [^`…]*)`", one.read_text())]
+    for line in documented:
+        fields = dict.fromkeys(NAMES, Share(0.0))
+        for cause, change in re.findall(r"([a-z ]+) ([+-][\d.]+) %", line.removeprefix("attributed: ")):
+            field = next((f for f, name in NAMES.items() if name == cause.strip()), "launch")
+            fields[field] = Share(float(change) / 100, cause=cause.strip() if field == "launch" else "")
+        printed.append(shares_text(Attribution(**fields)))
+    assert printed == documented

@@ -56,8 +56,7 @@ def two(dtype: torch.dtype) -> Any:
 
 
 def test_a_write_outside_of_tensors_is_regressed_with_launch_offset_and_bytes(project: Project) -> None:
-    with project.run(BESIDE, isolated=True) as run:
-        result = run.judge(fixed())
+    result = project.once(BESIDE, isolated=True).judge(fixed())
     said = (
         "launch 0 (kernel scale_kernel) wrote outside of its tensors: 4 bytes from byte 0 behind the end of y_ptr "
         "(16,384 bytes)"
@@ -73,8 +72,7 @@ def test_a_write_outside_of_tensors_is_regressed_with_launch_offset_and_bytes(pr
 @pytest.mark.parametrize("beside", [(0, 4), (-16, 8), (1000, 65536)])
 def test_replays_of_it_harm_nothing(project: Project, beside: tuple[int, int]) -> None:
     """A copy may lie at the end of what is mapped, and the caller's tensor need not: the write would end the run."""
-    with project.run(isolated=True) as run:
-        assert run.judge(fixed()).verdict is Verdict.NEW
+    assert project.once(isolated=True).judge(fixed()).verdict is Verdict.NEW
     with project.run(Rule(kernel="scale_kernel", beside=beside), isolated=True, unmapped=True) as run:
         for call, node in ((fixed(128), NODE), (fixed(), "later"), (then_tuned, "tuned")):
             result = run.judge(call, node=node)
@@ -99,18 +97,15 @@ def test_before_the_begin_and_on_both_sides(project: Project) -> None:
 
 @pytest.mark.parametrize("update", [Update.ALL, Update.NEW, Update.REGRESSED])
 def test_no_update_accepts_it(project: Project, update: Update) -> None:
-    with project.run(isolated=True) as run:
-        run.judge(fixed(64))
+    project.once(isolated=True).judge(fixed(64))
     before = project.files()[0].read_bytes()
-    with project.run(BESIDE, isolated=True, update=update) as run:
-        result = run.judge(fixed(128))
+    result = project.once(BESIDE, isolated=True, update=update).judge(fixed(128))
     assert (result.verdict, result.outcome) == (Verdict.REGRESSED, Outcome.FAIL)
     assert project.files()[0].read_bytes() == before
 
 
 def test_equal_code_was_looked_at_when_its_baseline_was_recorded(project: Project, looked: list[int]) -> None:
-    with project.run(isolated=True) as run:
-        assert run.judge(fixed()).verdict is Verdict.NEW
+    assert project.once(isolated=True).judge(fixed()).verdict is Verdict.NEW
     assert looked == [1]
     with project.run(BESIDE, isolated=True) as run:
         assert run.judge(fixed()).verdict is Verdict.PASS
@@ -140,8 +135,7 @@ def test_where_nothing_runs_elsewhere_nothing_is_looked_for(
     if how == "environment":
         monkeypatch.setenv("KERNTUNE_ISOLATE", "off")
     words = {"memory_bytes": 300 << 20} if how == "memory" else {}
-    with project.run(BESIDE, isolated=how != "device", **words) as run:
-        result = run.judge(fixed())
+    result = project.once(BESIDE, isolated=how != "device", **words).judge(fixed())
     assert (result.verdict, result.warnings, looked) == (Verdict.NEW, (), [])
 
 
@@ -168,8 +162,7 @@ def test_integers_that_an_earlier_launch_wrote_leave_it_unsure(
     project: Project, dtype: torch.dtype, sure: bool
 ) -> None:
     """The call itself may have changed them in between, and addresses come of integers."""
-    with project.run(Rule(kernel="sum_kernel", beside=(8, 16)), isolated=True) as run:
-        result = run.judge(two(dtype))
+    result = project.once(Rule(kernel="sum_kernel", beside=(8, 16)), isolated=True).judge(two(dtype))
     (write,) = result.outside_writes
     assert (write.kernel, write.launch, write.argument, write.certain) == ("sum_kernel", 1, "total_ptr", sure)
     assert result.verdict is (Verdict.REGRESSED if sure else Verdict.NEW)
@@ -181,8 +174,7 @@ def test_an_unsure_write_becomes_a_baseline_only_where_that_is_asked_for(project
     """Of equal work nothing is looked for any more, so the warning would be lost with the second run."""
     beside = Rule(kernel="sum_kernel", beside=(8, 16))
     for update in (Update.NONE, Update.NEW, Update.IMPROVED):
-        with project.run(beside, isolated=True, update=update) as run:
-            result = run.judge(two(torch.int32))
+        result = project.once(beside, isolated=True, update=update).judge(two(torch.int32))
         assert (result.verdict, project.files()) == (Verdict.NEW, [])
         (warning,) = (w for w in result.warnings if "wrote outside of its tensors" in w)
         assert "It becomes no baseline" in warning

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import importlib.metadata
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from kerntune.errors import UsageError
-from kerntune.gate.project import baseline_folder, find_project
+from kerntune.gate import project
+from kerntune.gate.project import IMPORTED, PLUGIN, baseline_folder, find_project, plugin_args, run
 
 KEY = "kerntune_baselines"
 
@@ -136,3 +139,33 @@ def test_an_empty_key_names_no_folder(tmp_path):
 def test_home_is_understood_where_it_is_given(tmp_path, monkeypatch):
     monkeypatch.setenv("HOME", str(tmp_path / "me"))
     assert baseline_folder("~/stored", tmp_path) == tmp_path / "me" / "stored"
+
+
+# how commands start pytest with the plugin
+
+
+@pytest.mark.parametrize(("installed", "name"), [(["an entry point"], "kerntune"), ([], PLUGIN)])
+def test_an_installed_plugin_goes_by_its_entry_point(
+    monkeypatch: pytest.MonkeyPatch, installed: list[str], name: str
+) -> None:
+    asked: list[dict[str, str]] = []
+
+    def entry_points(**words: str) -> list[str]:
+        asked.append(words)
+        return installed
+
+    monkeypatch.setattr(importlib.metadata, "entry_points", entry_points)
+    assert plugin_args() == ["-p", name, "-W", f"ignore:{IMPORTED}"]
+    assert asked == [{"group": "pytest11", "name": "kerntune"}]
+
+
+def test_pytest_s_warning_is_the_one_that_is_ignored() -> None:
+    assert IMPORTED == "Module already imported so cannot be rewritten"
+
+
+def test_a_users_arguments_come_last_and_pytest_s_exit_code_is_given(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[Any] = []
+    monkeypatch.setattr(project, "plugin_args", lambda: ["-p", "it"])
+    monkeypatch.setattr(pytest, "main", lambda args: seen.append(args) or pytest.ExitCode.TESTS_FAILED)
+    assert run(["--kerntune-update=new", "tests"]) == 1
+    assert seen == [["-p", "it", "--kerntune", "--kerntune-update=all", "--kerntune-update=new", "tests"]]

@@ -2,19 +2,28 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any
 
 import msgspec
 import pytest
 import torch
 from fake_runs import N, block, by_block, scale_kernel
+from samples import SAMPLE, launch, recording, time_baseline
 
 from gate.project import Project
 from kerntune.base.case_result import CaseResult
 from kerntune.base.codec import to_json
 from kerntune.base.policy import Policy, Update, Verdict
+from kerntune.base.recording import Param
+from kerntune.base.stats import Estimate
+from kerntune.errors import BaselineError, MeasurementError, OutOfResourcesError, ReplayError
+from kerntune.gate import replay as module
 from kerntune.gate.baseline_files import BaselineStore
 from kerntune.gate.baselines import Calibration, TimeBaseline
+from kerntune.gate.replay import RECOMPILED, REPLAY, STORED, Replayer, replay_baseline, stored_change
+from kerntune.timing.paired_processes import BLOCKS, MORE_BLOCKS
+from kerntune.timing.timers import Sample
 
 QUIET = Calibration(processes=30, blocks=24, floor=0.003, bias=0.0005, median_sd=0.002)
 
@@ -28,8 +37,7 @@ def x_of() -> torch.Tensor:
 
 
 def recorded(project: Project, time_ns: float = 10_000.0, **changes: Any) -> TimeBaseline:
-    with project.run(block(64, time_ns)) as run:
-        run.judge(call(64), x_of())
+    project.once(block(64, time_ns)).judge(call(64), x_of())
     made = baseline_of(project)
     if changes:
         project.files()[0].write_bytes(to_json(msgspec.structs.replace(made, **changes)))
@@ -37,7 +45,7 @@ def recorded(project: Project, time_ns: float = 10_000.0, **changes: Any) -> Tim
 
 
 def baseline_of(project: Project) -> TimeBaseline:
-    found = BaselineStore(project.baselines).read_time(project.files()[0])
+    found = BaselineStore(project.baselines).read(project.files()[0])
     assert found is not None
     return found
 
@@ -111,8 +119,7 @@ def test_without_a_calibration_a_stored_sample_says_nothing(project: Project) ->
 def test_the_same_work_needs_none_of_them(project: Project) -> None:
     recorded(project)
     forget(project, "sha256", "ttir_sha256")
-    with project.run(block(64, 10_000.0)) as run:
-        assert run.judge(call(64), x_of()).rung == "identity"
+    assert project.once(block(64, 10_000.0)).judge(call(64), x_of()).rung == "identity"
 
 
 # calibration
@@ -123,14 +130,12 @@ def test_a_first_baseline_is_calibrated(project: Project) -> None:
     found = baseline_of(project).calibration
     assert found is not None
     assert 0 <= found.bias <= found.floor < 0.005
-    with project.run(block(64, 10_000.0), update=Update.ALL) as run:
-        run.judge(call(64), x_of())
+    project.once(block(64, 10_000.0), update=Update.ALL).judge(call(64), x_of())
     assert baseline_of(project).calibration == found, "the same work keeps it"
 
 
 def test_calibrating_can_be_left_out(project: Project) -> None:
-    with project.run(block(64, 10_000.0), calibrate=False) as run:
-        run.judge(call(64), x_of())
+    project.once(block(64, 10_000.0), calibrate=False).judge(call(64), x_of())
     assert baseline_of(project).calibration is None
 
 
@@ -174,3 +179,190 @@ def test_decisions_of_a_run_share_its_error(project: Project) -> None:
         levels = [run.judge(call(128), x_of(), policy=Policy(cases=1)).change for _ in range(3)]
     errors = [1 - c.level for c in levels if c]
     assert errors == pytest.approx([0.0005, 0.0005 / 2, 0.0005 / 6])
+
+
+# which kind of comparison a baseline gets, and where its two sides run
+
+
+replace = msgspec.structs.replace
+BEFORE = time_baseline()
+FARM: Any = "a farm"
+TODAY: Any = "todays recording"
+
+
+def kinds(monkeypatch: pytest.MonkeyPatch, *answers: Any, compiles: Any = None) -> tuple[Any, list[Any]]:
+    """The comparison where each replay answers so; and what was replayed with which artifacts."""
+    asked: list[Any] = []
+    rest = list(answers)
+
+    def replay(before: Any, artifacts: Any) -> Any:
+        asked.append((before, dict(artifacts)))
+        if isinstance(answer := rest.pop(0), Exception):
+            raise answer
+        return answer
+
+    def recompiled(farm: Any, before: Any, stored: Any, now: Any) -> Any:
+        assert farm is FARM
+        assert now is TODAY, "options that no file may set are today's"
+        if compiles is not None:
+            raise compiles
+        return "compiled again", {"made": b"m"}
+
+    monkeypatch.setattr(module, "recompiled", recompiled)
+    return replay_baseline(BEFORE, {"kept": b"k"}, FARM, replay, TODAY), asked
+
+
+FIRST = (BEFORE.recording, {"kept": b"k"})
+SECOND = ("compiled again", {"kept": b"k", "made": b"m"})
+
+
+def test_the_baseline_s_binary_runs_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    found, asked = kinds(monkeypatch, "replayed")
+    assert (found.rung, found.replay, found.before, found.why_not) == (REPLAY, "replayed", BEFORE.recording, ())
+    assert asked == [FIRST]
+    assert found.artifacts == {"kept": b"k"}
+
+
+@pytest.mark.parametrize("error", [ReplayError("another device"), OutOfResourcesError("another device")])
+def test_else_its_ttir_compiled_today(monkeypatch: pytest.MonkeyPatch, error: Exception) -> None:
+    found, asked = kinds(monkeypatch, error, "replayed")
+    assert (found.rung, found.replay, found.before) == (RECOMPILED, "replayed", "compiled again")
+    assert found.why_not == ("another device",)
+    assert asked == [FIRST, SECOND]
+
+
+def test_else_its_stored_sample_with_every_reason_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    found, _ = kinds(monkeypatch, ReplayError("a"), ReplayError("b"))
+    assert (found.rung, found.replay, found.before, found.why_not) == (STORED, None, None, ("a", "b"))
+    found, asked = kinds(monkeypatch, ReplayError("a"), compiles=ReplayError("a"))
+    assert (found.rung, found.why_not, asked) == (STORED, ("a",), [FIRST])
+
+
+def test_processes_that_fail_end_the_search(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The next kind would fail as well, or clear the case with less evidence."""
+    found, asked = kinds(monkeypatch, MeasurementError("hangs"))
+    assert (found.rung, found.replay, found.why_not, asked) == (REPLAY, None, ("hangs",), [FIRST])
+    found, _ = kinds(monkeypatch, ReplayError("a"), MeasurementError("hangs"))
+    assert (found.rung, found.why_not) == (RECOMPILED, ("a", "hangs"))
+
+
+def test_a_damaged_file_has_to_be_repaired(monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(BaselineError):
+        kinds(monkeypatch, BaselineError("damaged"))
+
+
+def test_addresses_as_numbers_are_not_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "scalar_addresses", lambda recording: ["p", "q"])
+    found, asked = kinds(monkeypatch)
+    assert (found.rung, asked) == (STORED, [])
+    assert found.why_not == ("it takes addresses as numbers (p, q); pass tensors instead",)
+
+
+# the stored sample
+
+
+@pytest.mark.parametrize(("today", "then", "known"), [(1.0, 1.0, True), (0.0, 1.0, False), (1.0, 0.0, False)])
+def test_a_stored_time_says_something_if_both_are_times(today: float, then: float, known: bool) -> None:
+    baseline = replace(
+        BEFORE, sample=Sample(SAMPLE.protocol, (then,)), calibration=Calibration(4, 24, 0.01, 0.001, 0.002)
+    )
+    found = stored_change(baseline, Sample(SAMPLE.protocol, (today,)), 0.9)
+    assert (found is not None) is known
+    if found is not None:
+        assert (found.point, found.level) == (0.0, 0.9)
+        assert stored_change(replace(baseline, calibration=None), SAMPLE, 0.9) is None
+        slower = stored_change(baseline, Sample(SAMPLE.protocol, (1.5,)), 0.9)
+        assert slower is not None
+        assert slower.point == pytest.approx(0.5)
+
+
+# where it runs
+
+HIDDEN = recording(launches=(launch(params=(Param("t", "*i64", view=0),)),), hidden_pointers=True)
+OTHER = replace(HIDDEN, launches=(launch(params=(Param("t", "*i64", view=0), Param("n", "i32", value=3))),))
+
+
+def replayer(mine: Any = None) -> Any:
+    recorded: Any = SimpleNamespace(
+        recording=mine or recording(), sources=(), artifacts={"today": b"t"}, writes_outside=False
+    )
+    loader: Any = SimpleNamespace(gpu="a GPU")
+    pairs: Any = "processes"
+    backend: Any = None
+    return Replayer(backend, pairs, loader, recorded)
+
+
+@pytest.mark.parametrize(("before", "mine", "here"), [
+    (recording(), recording(), False), (HIDDEN, recording(), True), (recording(), HIDDEN, True),
+])  # fmt: skip
+def test_kernels_that_follow_addresses_run_in_this_process(
+    monkeypatch: pytest.MonkeyPatch, before: Any, mine: Any, here: bool
+) -> None:
+    it = replayer(mine)
+    where: list[str] = []
+    monkeypatch.setattr(it, "_replay_here", lambda *a: where.append("here"))
+    monkeypatch.setattr(it, "work", lambda *a: module.paired_work(before, mine, (), {}))
+    monkeypatch.setattr(module, "compare", lambda pairs, work, *a: where.append(f"there {pairs} {work.results}"))
+    it.replay(before, {}, 0.99, 0.1, None, True)
+    assert where == ["here" if here else "there processes True"]
+    changes: list[Any] = []
+    run = SimpleNamespace(change=SimpleNamespace(point=0.25))
+    monkeypatch.setattr(
+        it, "_pairing", lambda a, b, artifacts: SimpleNamespace(run=lambda *how: changes.append(how) or run)
+    )
+    monkeypatch.setattr(module, "once", lambda pairs, work: 0.5)
+    assert it.change(before, mine, {}) == (0.25 if here else 0.5)
+    assert changes == ([(BLOCKS, 0.99)] if here else [])
+
+
+@pytest.mark.parametrize("settled", [True, False])
+def test_here_a_second_look_takes_more_blocks(monkeypatch: pytest.MonkeyPatch, settled: bool) -> None:
+    it = replayer(HIDDEN)
+    looks: list[tuple[int, float]] = []
+
+    def run(blocks: int, level: float) -> Any:
+        looks.append((blocks, level))
+        return SimpleNamespace(a_ns=(100.0,) * blocks, b_ns=(110.0,) * blocks, foreign=module_foreign())
+
+    monkeypatch.setattr(it, "_pairing", lambda *a: SimpleNamespace(run=run))
+    told: list[tuple[Estimate, float]] = []
+
+    def is_settled(change: Estimate, a_ns: float) -> bool:
+        told.append((change, a_ns))
+        return settled
+
+    found = it._replay_here(HIDDEN, HIDDEN, {}, 0.999, 0.001, is_settled)
+    assert looks == [(BLOCKS, 0.999), *([] if settled else [(MORE_BLOCKS, 0.999)])]
+    assert found.change.point == pytest.approx(0.1)
+    assert [a_ns for _, a_ns in told] == [100.0]
+
+
+def module_foreign() -> Any:
+    from kerntune.gpu.foreign_work import NONE_SEEN
+
+    return NONE_SEEN
+
+
+def test_other_arguments_or_memory_may_not_be_what_a_kernel_expects(monkeypatch: pytest.MonkeyPatch) -> None:
+    it = replayer(HIDDEN)
+    for a, b in ((OTHER, HIDDEN), (HIDDEN, OTHER)):
+        with pytest.raises(ReplayError, match="it follows addresses, and took other arguments"):
+            it._pairing(a, b, {})
+    larger = SimpleNamespace(storages=[None] * (len(HIDDEN.storages) + 1))
+    monkeypatch.setattr(it, "_on_live_memory", lambda a, b, artifacts: (a, b, larger, {}))
+    with pytest.raises(ReplayError, match="its memory is not laid out as today's"):
+        it._pairing(HIDDEN, HIDDEN, {})
+    larger.storages.pop()
+    monkeypatch.setattr(module, "pair", lambda *told: told[-1])
+    assert it._pairing(HIDDEN, HIDDEN, {}) == "auto"
+
+
+@pytest.mark.parametrize("error", [MeasurementError("a"), OutOfResourcesError("a"), ReplayError("a")])
+def test_results_that_cant_be_compared_say_why(monkeypatch: pytest.MonkeyPatch, error: Exception) -> None:
+    it = replayer()
+
+    def fails(*told: Any) -> Any:
+        raise error
+
+    monkeypatch.setattr(it, "_on_live_memory", fails)
+    assert it.results(recording(), {}).why_not == "a"

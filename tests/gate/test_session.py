@@ -2,24 +2,30 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import gc
 import json
 import os
 import weakref
+from collections.abc import Iterator
 from importlib import metadata
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
 import triton
 import triton.language as tl
+from cli import made
 from fake_runs import N, block, by_block, configs, increment_kernel, scale_kernel, tuned
+from samples import CASE
 from triton.runtime.autotuner import Autotuner
 from triton.runtime.jit import JITFunction
 
 from gate.project import NODE, Project, Run
+from kerntune.base.case_result import CaseResult
 from kerntune.base.policy import Missing, Outcome, Policy, TuneMode, Update, Verdict
 from kerntune.errors import (
     BaselineError,
@@ -30,9 +36,14 @@ from kerntune.errors import (
     TuningError,
     UsageError,
 )
+from kerntune.gate import session as module
+from kerntune.gate import static_check
 from kerntune.gate.api import Settings, open_session
+from kerntune.gate.call import Call
 from kerntune.gate.case_identity import tensor_arguments
-from kerntune.gate.gpu_capture import decision_numbers
+from kerntune.gate.gpu_capture import GpuCapture, decision_numbers, naming
+from kerntune.gate.session import Session
+from kerntune.gate.stores import RunBaselines
 from kerntune.kernels import compat
 from kerntune.kernels.compat import triton_compiler
 
@@ -55,8 +66,7 @@ def x_of(n: int = N, dtype: torch.dtype = torch.float32) -> torch.Tensor:
 
 def recorded(project: Project, *rules: Any, call: Any = before, **options: Any) -> Path:
     """A project with the baseline of one case."""
-    with project.run(*(rules or (FAST, SLOW)), **options) as run:
-        assert run.judge(call, x_of()).recorded
+    assert project.once(*(rules or (FAST, SLOW)), **options).judge(call, x_of()).recorded
     (path,) = project.files()
     return path
 
@@ -86,14 +96,12 @@ def test_a_process_that_stands_in_for_another_spends_no_error_twice(tmp_path: Pa
 
 
 def test_a_new_case_is_recorded_and_passes_the_next_time(project: Project) -> None:
-    with project.run(FAST) as run:
-        first = run.judge(before, x_of())
+    first = project.once(FAST).judge(before, x_of())
     assert (first.verdict, first.outcome, first.recorded) == (Verdict.NEW, Outcome.PASS, True)
     assert first.current_ns == pytest.approx(10_000.0, rel=0.01)
     (path,) = project.files()
     assert path == project.root / first.baseline_path
-    with project.run(FAST) as run:
-        second = run.judge(before, x_of())
+    second = project.once(FAST).judge(before, x_of())
     assert (second.verdict, second.outcome, second.recorded) == (Verdict.PASS, Outcome.PASS, False)
     assert second.rung == "identity"
     assert second.fingerprint == first.fingerprint
@@ -102,15 +110,13 @@ def test_a_new_case_is_recorded_and_passes_the_next_time(project: Project) -> No
 @pytest.mark.parametrize("shift", [0.9, 1.1])
 def test_the_same_code_at_another_speed_is_drift(project: Project, shift: float) -> None:
     recorded(project)
-    with project.run(FAST, shift=shift) as run:
-        result = run.judge(before, x_of())
+    result = project.once(FAST, shift=shift).judge(before, x_of())
     assert (result.verdict, result.outcome) == (Verdict.DRIFTED, Outcome.WARN)
 
 
 def test_slower_code_regresses(project: Project) -> None:
     recorded(project)
-    with project.run(FAST, SLOW) as run:
-        result = run.judge(after, x_of())
+    result = project.once(FAST, SLOW).judge(after, x_of())
     assert (result.verdict, result.outcome, result.rung) == (Verdict.REGRESSED, Outcome.FAIL, "paired replay")
     assert result.change is not None
     assert result.change.point == pytest.approx(0.1, abs=0.002)
@@ -119,28 +125,24 @@ def test_slower_code_regresses(project: Project) -> None:
 
 def test_slower_code_regresses_on_another_clock_too(project: Project) -> None:
     recorded(project)
-    with project.run(FAST, SLOW, shift=0.8) as run:
-        assert run.judge(after, x_of()).verdict is Verdict.REGRESSED
+    assert project.once(FAST, SLOW, shift=0.8).judge(after, x_of()).verdict is Verdict.REGRESSED
 
 
 def test_faster_code_improves(project: Project) -> None:
     recorded(project, call=after)
-    with project.run(FAST, SLOW) as run:
-        result = run.judge(before, x_of())
+    result = project.once(FAST, SLOW).judge(before, x_of())
     assert (result.verdict, result.outcome, result.recorded) == (Verdict.IMPROVED, Outcome.PASS, False)
 
 
 def test_other_code_of_equal_speed_passes(project: Project) -> None:
     recorded(project)
-    with project.run(FAST, block(128, 10_050.0)) as run:
-        result = run.judge(after, x_of())
+    result = project.once(FAST, block(128, 10_050.0)).judge(after, x_of())
     assert (result.verdict, result.rung) == (Verdict.PASS, "paired replay")
 
 
 def test_other_code_on_another_clock_has_drifted(project: Project) -> None:
     recorded(project)
-    with project.run(FAST, block(128, 10_000.0), shift=1.2) as run:
-        assert run.judge(after, x_of()).verdict is Verdict.DRIFTED
+    assert project.once(FAST, block(128, 10_000.0), shift=1.2).judge(after, x_of()).verdict is Verdict.DRIFTED
 
 
 def test_nothing_launched_is_incomplete(project: Project) -> None:
@@ -154,8 +156,7 @@ def test_nothing_launched_is_incomplete(project: Project) -> None:
 
 
 def test_nothing_launched_fails_in_ci(project: Project) -> None:
-    with project.run(policy=Policy(ci=True)) as run:
-        assert run.judge(lambda: None).outcome is Outcome.FAIL
+    assert project.once(policy=Policy(ci=True)).judge(lambda: None).outcome is Outcome.FAIL
 
 
 @pytest.mark.slow
@@ -165,13 +166,11 @@ def test_fewer_launches_than_remembered_are_incomplete(project: Project) -> None
             increment_kernel[by_block](x, N, BLOCK=64)
 
     recorded(project, call=lambda x: twice(x, 2))
-    with project.run() as run:
-        assert run.judge(lambda x: twice(x, 1), x_of()).verdict is Verdict.INCOMPLETE
+    assert project.once().judge(lambda x: twice(x, 1), x_of()).verdict is Verdict.INCOMPLETE
     with project.run(update=Update.ALL) as run:  # two kernels were made one, say
         result = run.judge(lambda x: twice(x, 1), x_of())
         assert (result.recorded, result.outcome) == (True, Outcome.PASS)
-    with project.run() as run:
-        assert run.judge(lambda x: twice(x, 1), x_of()).verdict is Verdict.PASS
+    assert project.once().judge(lambda x: twice(x, 1), x_of()).verdict is Verdict.PASS
 
 
 def test_more_launches_are_compared_by_their_time(project: Project) -> None:
@@ -180,8 +179,7 @@ def test_more_launches_are_compared_by_their_time(project: Project) -> None:
     def both(x: torch.Tensor) -> None:
         scaled(scaled(x))
 
-    with project.run(FAST) as run:
-        result = run.judge(both, x_of())
+    result = project.once(FAST).judge(both, x_of())
     assert result.verdict is Verdict.REGRESSED
     assert result.change is not None
     assert result.change.point == pytest.approx(1.0, abs=0.01)
@@ -213,8 +211,7 @@ def test_a_failing_reference_writes_nothing(project: Project) -> None:
     [(Missing.RECORD, Outcome.PASS, 1), (Missing.WARN, Outcome.WARN, 0), (Missing.FAIL, Outcome.FAIL, 0)],
 )
 def test_what_a_missing_baseline_does(project: Project, missing: Missing, outcome: Outcome, files: int) -> None:
-    with project.run(FAST, policy=Policy(missing=missing)) as run:
-        result = run.judge(before, x_of())
+    result = project.once(FAST, policy=Policy(missing=missing)).judge(before, x_of())
     assert (result.verdict, result.outcome) == (Verdict.NEW, outcome)
     assert len(project.files()) == files
 
@@ -239,8 +236,7 @@ def test_which_baselines_an_update_writes(
 ) -> None:
     path = recorded(project, call=after if change == "faster" else before)
     old = path.read_bytes()
-    with project.run(FAST, SLOW, update=update) as run:
-        result = run.judge(after if change == "slower" else before, x_of())
+    result = project.once(FAST, SLOW, update=update).judge(after if change == "slower" else before, x_of())
     assert (result.recorded, result.outcome) == (written, outcome)
     if not written:
         assert path.read_bytes() == old
@@ -294,8 +290,7 @@ def test_a_read_only_folder_loses_nothing(project: Project, monkeypatch: pytest.
 def test_reordered_parametrization_is_never_compared(project: Project) -> None:
     """pytest names dtypes ``dtype0``, ``dtype1``: after a reordering the same id is another case."""
     half = block(64, 100.0)
-    with project.run(half) as run:
-        run.judge(before, x_of(dtype=torch.float16))
+    project.once(half).judge(before, x_of(dtype=torch.float16))
     with project.run(FAST) as run:
         result = run.judge(before, x_of(dtype=torch.float32))
         assert (result.verdict, result.baseline_ns) == (Verdict.NEW, None)
@@ -306,8 +301,7 @@ def test_reordered_parametrization_is_never_compared(project: Project) -> None:
 @pytest.mark.parametrize("other", [lambda: x_of(2 * N), lambda: x_of(2 * N)[::2], lambda: x_of(N).view(64, 64)])
 def test_other_shapes_and_strides_are_other_cases(project: Project, other: Any) -> None:
     recorded(project)
-    with project.run(FAST) as run:
-        assert run.judge(before, other()).verdict is Verdict.NEW
+    assert project.once(FAST).judge(before, other()).verdict is Verdict.NEW
 
 
 def test_a_closures_case_is_known_by_what_its_kernels_read(project: Project) -> None:
@@ -315,8 +309,7 @@ def test_a_closures_case_is_known_by_what_its_kernels_read(project: Project) -> 
         x = x_of(n)
         return lambda: scaled(x)
 
-    with project.run(FAST) as run:
-        first = run.judge(over(N))
+    first = project.once(FAST).judge(over(N))
     with project.run(FAST) as run:
         assert run.judge(over(N)).verdict is Verdict.PASS
         assert run.judge(over(2 * N)).verdict is Verdict.NEW
@@ -325,8 +318,7 @@ def test_a_closures_case_is_known_by_what_its_kernels_read(project: Project) -> 
 
 def test_another_device_has_its_own_baselines(project: Project) -> None:
     recorded(project)
-    with project.run(FAST, device_name="Other GPU") as run:
-        assert run.judge(before, x_of()).verdict is Verdict.NEW
+    assert project.once(FAST, device_name="Other GPU").judge(before, x_of()).verdict is Verdict.NEW
     assert {p.relative_to(project.baselines).parts[1] for p in project.files()} == {"fake-gpu", "other-gpu"}
 
 
@@ -411,8 +403,7 @@ def test_a_damaged_baseline_names_its_file(project: Project) -> None:
     assert path.stat().st_size == 200
     with project.run(FAST, update=Update.ALL) as run:  # as the message advises
         assert run.judge(before, x_of()).recorded
-    with project.run(FAST) as run:
-        assert run.judge(before, x_of()).verdict is Verdict.PASS
+    assert project.once(FAST).judge(before, x_of()).verdict is Verdict.PASS
 
 
 def test_another_schema_names_both(project: Project) -> None:
@@ -438,8 +429,7 @@ def by_hand(x: torch.Tensor) -> None:
 
 
 def test_launches_of_kernels_compiled_by_hand_are_recorded(project: Project) -> None:
-    with project.run(FAST) as run:
-        result = run.judge(by_hand, x_of())
+    result = project.once(FAST).judge(by_hand, x_of())
     assert (result.verdict, result.recorded) == (Verdict.NEW, True)
     assert len(result.launches) == 2
 
@@ -461,12 +451,10 @@ def test_launches_of_kernels_without_a_source_are_named(project: Project, monkey
         before(x)
         FromIr()[(64, 1, 1)](x)
 
-    with project.run(FAST) as run:
-        result = run.judge(both, x_of())
+    result = project.once(FAST).judge(both, x_of())
     assert (result.verdict, result.recorded) == (Verdict.INCOMPLETE, False)
     assert "it launches from_ir, compiled without a Python source (from IR)" in result.message
-    with project.static_run("cuda:90") as static:
-        (found,) = static.check(both, torch.empty(N, device="cuda")).results
+    found = project.static_once("cuda:90").judge(both, torch.empty(N, device="cuda"))
     assert (found.verdict, found.message) == (Verdict.INCOMPLETE, result.message)
 
 
@@ -475,8 +463,7 @@ def test_a_warm_up_alone_is_no_launch(project: Project) -> None:
         scale_kernel.warmup(x, torch.empty_like(x), N, 2.0, BLOCK=64, grid=(64,))
         before(x)
 
-    with project.run(FAST) as run:
-        assert run.judge(warm, x_of()).verdict is Verdict.NEW
+    assert project.once(FAST).judge(warm, x_of()).verdict is Verdict.NEW
 
 
 def test_a_tensor_on_another_gpu_than_the_current_one_is_refused(project: Project) -> None:
@@ -547,10 +534,8 @@ def tuned_call(*blocks: int) -> Any:
 
 
 def test_winners_are_tuned_once(project: Project) -> None:
-    with project.run(FAST, SLOW) as run:
-        first = run.judge(tuned_call(128, 64), x_of())
-    with project.run(FAST, SLOW) as run:
-        second = run.judge(tuned_call(128, 64), x_of())
+    first = project.once(FAST, SLOW).judge(tuned_call(128, 64), x_of())
+    second = project.once(FAST, SLOW).judge(tuned_call(128, 64), x_of())
     assert [t.config.kwargs["BLOCK"] for t in first.trials] == [128, 64]
     assert second.trials == ()
     assert second.verdict is Verdict.PASS
@@ -560,10 +545,8 @@ def test_winners_are_tuned_once(project: Project) -> None:
 def test_frozen_tuning_needs_a_stored_winner(project: Project) -> None:
     with project.run(FAST, SLOW, tune=TuneMode.FROZEN) as run, pytest.raises(CacheMissError, match="frozen"):
         run.check(tuned_call(128, 64), x_of())
-    with project.run(FAST, SLOW) as run:
-        run.judge(tuned_call(128, 64), x_of())
-    with project.run(FAST, SLOW, tune=TuneMode.FROZEN) as run:
-        result = run.judge(tuned_call(128, 64), x_of())
+    project.once(FAST, SLOW).judge(tuned_call(128, 64), x_of())
+    result = project.once(FAST, SLOW, tune=TuneMode.FROZEN).judge(tuned_call(128, 64), x_of())
     assert (result.verdict, result.trials) == (Verdict.PASS, ())
 
 
@@ -686,3 +669,195 @@ def test_processes_of_a_session_end_with_it(project: Project, monkeypatch: pytes
         monkeypatch.setattr(run.session._compiler, "close", lambda: closed.append("compiler"))
         monkeypatch.setattr(run.session._gpus, "close", lambda: closed.append("GPUs"))
     assert closed == ["GPUs", "compiler"]
+
+
+# which GPUs a test's turn holds, and what a session asks of its parts
+
+
+class Gpu:
+    """Notes in ``held`` that it is held."""
+
+    def __init__(self, number: int, held: list[int]) -> None:
+        self.number, self.held = number, held
+
+    @contextlib.contextmanager
+    def lock_suspendable(self) -> Iterator[None]:
+        self.held.append(self.number)
+        yield
+        self.held.remove(self.number)
+
+    def unprotected(self) -> list[str]:
+        return []
+
+
+def session(count: int = 3, ordinal: int = 1, static: bool = False, **changes: Any) -> Any:
+    """One that sees so many GPUs and begins on ``ordinal``; ``held`` are those that are held."""
+    it: Any = Session.__new__(Session)
+    held: list[int] = []
+    gpus = [Gpu(n, held) for n in range(count)]
+    on = {n: SimpleNamespace(gpu=gpus[n], ordinal=n) for n in range(count)}
+    it.backend = SimpleNamespace(
+        gpu=None if static else gpus[ordinal], count=count, ordinal=ordinal, on=lambda n: on[n], targets=(),
+        current=lambda: ordinal,
+    )  # fmt: skip
+    it.settings = Settings(Path("/p"), Path("/p/baselines"), **changes)
+    it.held = held
+    return it
+
+
+@pytest.mark.parametrize(
+    ("crowded", "used", "held"),
+    [
+        (True, {1}, [1]),
+        (False, {1}, []),
+        (True, {0, 1, 2}, [0, 1, 2]),
+        (False, {0, 1, 2}, [0, 2]),
+        (False, {0, 7}, [0]),
+        (True, set(), [1]),
+    ],
+)
+def test_a_turn_holds_the_first_gpu_where_others_begin_there_and_any_other_that_is_used(
+    monkeypatch: pytest.MonkeyPatch, crowded: bool, used: set[int], held: list[int]
+) -> None:
+    monkeypatch.setattr(module, "devices_used", lambda: used)
+    it = session()
+    with it.in_turn(crowded):
+        assert it.held == held
+        assert it._crowded is crowded
+    assert it.held == []
+
+
+def test_of_one_gpu_nobody_asks_which_is_used(monkeypatch: pytest.MonkeyPatch) -> None:
+    def asked() -> set[int]:
+        raise AssertionError
+
+    monkeypatch.setattr(module, "devices_used", asked)
+    for static in (True, False):
+        it = session(1, 0, static)
+        with it.in_turn(False):
+            assert it.held == []
+            assert it._crowded is False
+        assert it.gpus == (0 if static else 1)
+    monkeypatch.setattr(module, "devices_used", lambda: {0, 1})
+    assert session(2, 0)._others_used() == {1}
+
+
+def test_without_a_gpu_nothing_is_crowded() -> None:
+    it = session(1, 0, static=True)
+    it.backend.on = lambda n: SimpleNamespace(gpu=None)
+    with it.in_turn():
+        assert (it.held, it._crowded) == ([], False)
+
+
+@pytest.mark.parametrize("read_only", [True, False])
+def test_what_writes_nothing_has_no_stale_baselines(read_only: bool) -> None:
+    it = session(read_only=read_only)
+    asked: list[Any] = []
+    it._baselines = SimpleNamespace(
+        stale=lambda ran, policy, selected_all: asked.append((ran, selected_all)) or ["one"]
+    )
+    assert it.stale(["a"], True) == ([] if read_only else ["one"])
+    assert asked == ([] if read_only else [(["a"], True)])
+
+
+@pytest.mark.parametrize(
+    ("read_only", "yardstick", "update"),
+    [(False, None, Update.NEW), (True, None, Update.NONE), (False, Path("/y"), Update.NONE)],
+)
+def test_names_are_moved_only_in_the_projects_own_baselines(
+    monkeypatch: pytest.MonkeyPatch, read_only: bool, yardstick: Any, update: Update
+) -> None:
+    made: list[Any] = []
+    monkeypatch.setattr(module, "Renames", lambda *told: made.append(told) or "renames")
+    monkeypatch.setattr(module, "replace", lambda stores, **changes: changes)
+    monkeypatch.setattr(module, "BaselineStore", lambda folder: f"store of {folder}")
+    it = session(update=Update.NEW, read_only=read_only, yardstick=yardstick)
+    it.store, it.stores = "own", SimpleNamespace(reference="own")
+
+    def gone(nodeid: str) -> bool:
+        return False
+
+    it.tests_gone(gone)
+    assert it.stores == {"renames": "renames"}
+    it.stores = SimpleNamespace(reference="own")
+    it.tests_gone(gone, Path("/anchors"))
+    assert made == [(("own",), update, gone), (("own", "store of /anchors"), update, gone)]
+    assert it.stores == {"renames": "renames"}
+
+
+def test_progress_names_the_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("kerntune.gate.gpu_capture.gpu_name", lambda spec: f"GPU {spec}")
+    lines: list[str] = []
+    gpu: Any = SimpleNamespace(spec=5)
+    naming(gpu, lines.append)("timing")
+    assert lines == ["timing on GPU 5"]
+
+
+@pytest.mark.parametrize(
+    ("options", "text"),
+    [
+        ({}, "baselines /p/baselines"),
+        ({"yardstick_name": "main"}, "baselines /p/baselines as of main"),
+        ({"yardstick_name": "main", "read_only": True}, "held against main, compiled and replayed today"),
+    ],
+)
+def test_the_header_says_what_is_compared(options: dict[str, Any], text: str) -> None:
+    it = session(**options)
+    it.store = SimpleNamespace(folder=Path("/p/baselines"))
+    assert it._measure() == text
+
+
+@pytest.mark.parametrize("met", [True, False])
+def test_a_case_that_was_checked_without_a_gpu_is_not_stale(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, met: bool
+) -> None:
+    """Of one that was not, the baseline is."""
+    stored = made.static(triton=compat.triton_series())
+    store = made.folder(tmp_path / "baselines", stored)
+    it = session(1, 0, static=True)
+    it.backend.targets, it.store = (made.CUDA90,), store
+    it.stores = SimpleNamespace(reference=store)
+    it._baselines = RunBaselines(store, it.backend)
+    found = CaseResult(CASE, stored.baseline.fingerprint, Verdict.PASS, Outcome.PASS, "PASS", "cuda:90")
+    monkeypatch.setattr(static_check, "check_static", lambda *args, **options: (found, stored))
+    nothing_else = SimpleNamespace(choices=SimpleNamespace(anew=()))
+    capture = SimpleNamespace(compiled=nothing_else, choices=SimpleNamespace(texts=()))
+    captured = SimpleNamespace(
+        call=Call(CASE.nodeid, CASE.call, print), remark="", capture=capture, value=1, ended=None
+    )
+    if met:
+        assert it._check_static(captured).results == (found,)
+    stale = [r.case for r in it.stale([CASE.nodeid], selected_all=True)]
+    assert stale == ([] if met else [CASE])
+
+
+# a reference beside a capture
+
+
+def gpu_capture(it: Session, call: Call, share: Any) -> GpuCapture:
+    it._fault = SimpleNamespace(watch=lambda gpu: None)
+    return GpuCapture(it._capture_needs(call, ()), call, share, it.backend)
+
+
+def test_a_reference_has_the_device_alone_and_a_call_without_one_stays() -> None:
+    it = session(1, 0)
+    share: Any = SimpleNamespace(given_up=lambda gpu: contextlib.nullcontext())
+    plain = Call("t", "0", print)
+    assert gpu_capture(it, plain, share).call() is plain
+    seen: list[list[int]] = []
+    asking = gpu_capture(it, Call("t", "0", print, reference=lambda: seen.append(list(it.held)) or "it"), share).call()
+    assert asking.reference is not None
+    assert asking.reference() == "it"
+    assert seen == [[0]]
+    assert it.held == []
+
+
+@pytest.mark.parametrize("update", list(Update))
+def test_what_inductor_decides_is_recorded_where_it_may_become_a_baseline(
+    monkeypatch: pytest.MonkeyPatch, update: Update
+) -> None:
+    it = session(1, 0, update=update)
+    share: Any = None
+    wishes = gpu_capture(it, Call("t", "0", print, policy=Policy()), share).wishes()
+    assert wishes.choices is not None
+    assert wishes.choices.recorded is (update in (Update.IMPROVED, Update.REGRESSED))

@@ -45,7 +45,9 @@ def test_a_binary_is_analysed_with_what_it_was_compiled_for() -> None:
 def test_how_long_the_compiler_took_is_stored_to_the_millisecond(took: float | None, stored: float | None) -> None:
     made = binary()
     compiled = SimpleNamespace(stages={}, compiled_for={"x": "*fp32"}, seconds=took)
-    recorded: Any = SimpleNamespace(recording=recording(), compiled={(made.sha256, made.ttir_sha256): compiled})
+    recorded: Any = SimpleNamespace(
+        recording=recording(), compiled={(made.sha256, made.ttir_sha256): compiled}, accesses={}, lines=(), made_from={}
+    )
     (found,) = launch_statics(recorded, H100, {made.code: FIGURES})
     assert found.compile_seconds == stored
     assert (found.metrics, found.compiled_for) == (FIGURES, {"x": "*fp32"})

@@ -23,7 +23,7 @@ from kerntune.gate.comparison import Comparison, Judgement
 from kerntune.gate.decision import Evidence
 from kerntune.gate.device_faults import NOT_LOOKED, OutsideWrites
 from kerntune.gate.gpu_check import RESTS_S, SHORT_RESTS_S, TimedCheck, obsolete, untimed
-from kerntune.gate.replay import REPLAY, VERSION, RungUsed
+from kerntune.gate.replay import REPLAY, VERSION, ComparisonMethod
 from kerntune.gpu.foreign_work import NONE_SEEN, ForeignWork
 
 replace = msgspec.structs.replace
@@ -324,7 +324,7 @@ def test_the_comparison_with_the_anchor_is_kept() -> None:
     change = Estimate(0.01, 0.0, 0.02, 0.99)
 
     def judged(replay: Any) -> Judgement:
-        since = Comparison(BEFORE, RungUsed(REPLAY), Evidence(1, 1, replay=replay), Policy())
+        since = Comparison(BEFORE, ComparisonMethod(REPLAY), Evidence(1, 1, replay=replay), Policy())
         return Judgement(Verdict.PASS, None, since)
 
     assert since_of(judged(change)) == SinceAnchor(work_id(BEFORE.recording), change)

@@ -70,7 +70,7 @@ def frozen() -> Iterator[None]:
     gc.unfreeze()
 
 
-KEPT: list[Any] = []
+KEPT_OBJECTS: list[Any] = []
 NEWER = pytest.mark.skipif(sys.version_info < (3, 13), reason="asking for locals would keep them alive")
 
 
@@ -82,7 +82,9 @@ def test_frozen_tensors_are_found_through_what_refers_to_them(
     x: Any = torch.empty(64, device="cuda")
     address = backend.tensors.address(x)
     if where != "local":
-        monkeypatch.setitem(globals(), "KEPT", [x if where == "module" else SimpleNamespace(inside={"deep": (x,)})])
+        monkeypatch.setitem(
+            globals(), "KEPT_OBJECTS", [x if where == "module" else SimpleNamespace(inside={"deep": (x,)})]
+        )
         x = None
     gc.freeze()
     found, nobodys = holders(backend.tensors, [address])

@@ -129,8 +129,10 @@ def test_names_are_distinct_and_of_c(names: list[str]) -> None:
 def test_what_c_can_not_have_is_refused() -> None:
     with pytest.raises(UsageError, match="kernel k: the grid needs m, which is no integer argument"):
         kernel(Grid1D("m", 128))
-    with pytest.raises(UsageError, match="kernel k: the grid needs x, which is no integer argument"):
-        kernel(Grid1D("x", 128))
+    scalars = (*PARAMS, *(Param(kind, kind) for kind in ("fp16", "bf16", "fp32", "fp64")))
+    for name in ("x", "fp16", "bf16", "fp32", "fp64"):
+        with pytest.raises(UsageError, match=f"kernel k: the grid needs {name}, which is no integer argument"):
+            kernel(Grid1D(name, 128), params=scalars)
     with pytest.raises(UsageError, match="'int' can't name a function in C"):
         kernel(Grid1D("n", 128), "int")
     with pytest.raises(UsageError, match="parameter odd has type tensordesc, which C can't pass"):

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kerntune.gpu import compare
-from kerntune.gpu.compare import compare_bytes, compare_pieces
+from kerntune.gpu.compare import DeviceBytes, compare_bytes, compare_pieces
 from kerntune.gpu.content import encode_floats
 from kerntune.tuning.verification import POISONS, TOLERANCE
 
@@ -135,3 +135,9 @@ def test_both_ways_say_the_same(dtype: str, values: list[tuple[float, float]]) -
     wire = "float32" if dtype == "int16" else dtype
     a, b = encode_floats(before, wire), encode_floats(after, wire)
     assert difference(a, b, dtype, HOST) == difference(a, b, dtype, TORCH)
+
+
+def test_memory_is_handed_over_by_the_cuda_array_interface() -> None:
+    """Version 3 (numba.readthedocs.io): a pointer that may be written, bytes without gaps."""
+    told = {"shape": (5,), "typestr": "|u1", "data": (256, False), "version": 3, "strides": None}
+    assert DeviceBytes(256, 5).__cuda_array_interface__ == told

@@ -51,6 +51,12 @@ def backend():
     return CudaBackend()
 
 
+@pytest.fixture(autouse=True)
+def own_cache(tmp_path, monkeypatch):
+    monkeypatch.setenv("KERNTUNE_CACHE_DIR", str(tmp_path))
+    tuned_increment.cache.clear()
+
+
 def captured(backend, fn):
     capture = Capture(backend, Compiler())
     with capture.active():
@@ -157,20 +163,21 @@ def test_a_stored_recording_runs_from_its_description_alone(backend):
     assert read[0].std() > 0.5
 
 
+class Double(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        y = torch.empty_like(x)
+        scale_kernel[(8,)](x, y, x.numel(), 2.0, BLOCK=512)
+        return y
+
+    @staticmethod
+    def backward(ctx, gradient):
+        out = torch.empty_like(gradient)
+        scale_kernel[(8,)](gradient.contiguous(), out, gradient.numel(), 2.0, BLOCK=512)
+        return out
+
+
 def test_a_capture_finds_launches_on_autograds_thread(backend):
-    class Double(torch.autograd.Function):
-        @staticmethod
-        def forward(ctx, x):
-            y = torch.empty_like(x)
-            scale_kernel[(8,)](x, y, x.numel(), 2.0, BLOCK=512)
-            return y
-
-        @staticmethod
-        def backward(ctx, g):
-            out = torch.empty_like(g)
-            scale_kernel[(8,)](g.contiguous(), out, g.numel(), 2.0, BLOCK=512)
-            return out
-
     x = torch.randn(4096, device="cuda", requires_grad=True)
     _, recorded = captured(backend, lambda: Double.apply(x).sum().backward())
     assert len(recorded.recording.launches) == 2
@@ -187,9 +194,7 @@ def increment(x):
     tuned_increment[lambda meta: (triton.cdiv(x.numel(), meta["BLOCK"]),)](x, x.numel())
 
 
-def test_the_library_tunes_and_leaves_what_one_launch_leaves(backend, tmp_path, monkeypatch):
-    monkeypatch.setenv("KERNTUNE_CACHE_DIR", str(tmp_path))
-    tuned_increment.cache.clear()
+def test_the_library_tunes_and_leaves_what_one_launch_leaves(backend, tmp_path):
     x = torch.zeros(100_003, device="cuda")
     increment(x)
     assert bool((x == 1).all())
@@ -200,9 +205,7 @@ def test_the_library_tunes_and_leaves_what_one_launch_leaves(backend, tmp_path, 
     assert len(list(tmp_path.glob("winners/*/*.json"))) == 1
 
 
-def test_a_stored_winner_is_used_in_the_next_process(backend, tmp_path, monkeypatch):
-    monkeypatch.setenv("KERNTUNE_CACHE_DIR", str(tmp_path))
-    tuned_increment.cache.clear()
+def test_a_stored_winner_is_used_in_the_next_process(backend):
     x = torch.zeros(5000, device="cuda")
     increment(x)
     first = tuned_increment.best_config
@@ -214,9 +217,7 @@ def test_a_stored_winner_is_used_in_the_next_process(backend, tmp_path, monkeypa
     assert bool((x == 2).all())
 
 
-def test_tuning_inside_a_graph_capture_is_refused(backend, tmp_path, monkeypatch):
-    monkeypatch.setenv("KERNTUNE_CACHE_DIR", str(tmp_path))
-    tuned_increment.cache.clear()
+def test_tuning_inside_a_graph_capture_is_refused(backend):
     x = torch.zeros(7000, device="cuda")
     graph = torch.cuda.CUDAGraph()
     with torch.cuda.graph(graph):
@@ -267,23 +268,9 @@ def test_a_thread_that_has_touched_no_device_can_ask_for_memory(backend):
 
 def test_a_backward_that_begins_with_a_launch_is_captured(backend):
     """Autograd's thread has called nothing of CUDA before it."""
-
-    class Doubled(torch.autograd.Function):
-        @staticmethod
-        def forward(ctx, x):
-            y = torch.empty_like(x)
-            scale_kernel[(1,)](x, y, x.numel(), 2.0, BLOCK=1024)
-            return y
-
-        @staticmethod
-        def backward(ctx, gradient):
-            out = torch.empty_like(gradient)
-            scale_kernel[(1,)](gradient, out, gradient.numel(), 2.0, BLOCK=1024)
-            return out
-
     x = torch.randn(1000, device="cuda", requires_grad=True)
     gradient = torch.ones_like(x)
-    _, recorded = captured(backend, lambda: torch.autograd.backward(Doubled.apply(x), gradient))
+    _, recorded = captured(backend, lambda: torch.autograd.backward(Double.apply(x), gradient))
     assert [launch.kernel for launch in recorded.recording.launches] == ["scale_kernel"] * 2
     assert torch.equal(x.grad, torch.full_like(x, 2.0))
 
@@ -335,8 +322,7 @@ FOLLOWS = "ignore:kernel add_by_table. first launches ran in this process. it fo
 
 
 @pytest.mark.filterwarnings(FOLLOWS)
-def test_memory_that_a_kernel_finds_by_a_table_is_what_one_launch_leaves(tmp_path, monkeypatch):
-    monkeypatch.setenv("KERNTUNE_CACHE_DIR", str(tmp_path))
+def test_memory_that_a_kernel_finds_by_a_table_is_what_one_launch_leaves():
     kernel = kerntune.autotune(BLOCKS, key=["n"], verify="all")(add_by_table)
     table, targets, whole = table_of()
     kernel[by_group](table, LENGTH)
@@ -372,9 +358,8 @@ def test_many_copies_at_once_are_those_one_by_one(backend, making):
         assert gpu.read(last) == bytes([7]) * 64
 
 
-def test_memory_that_no_tensor_holds_is_not_raced_on(backend, tmp_path, monkeypatch):
+def test_memory_that_no_tensor_holds_is_not_raced_on(backend):
     """Of the driver's own allocator, as another library's would be."""
-    monkeypatch.setenv("KERNTUNE_CACHE_DIR", str(tmp_path))
     mine = backend.gpu.allocate(4 * LENGTH)
     backend.gpu.fill(mine, 0)
     assert backend.gpu.reaches(mine.address)
@@ -410,8 +395,7 @@ def test_the_gate_leaves_what_a_call_by_a_table_left(tmp_path):
     assert all(r.rung in ("paired replay", "identity") for r in results[1:]), "whatever times of 10 us by events say"
 
 
-def test_an_empty_grid_is_not_tuned(tmp_path, monkeypatch):
-    monkeypatch.setenv("KERNTUNE_CACHE_DIR", str(tmp_path))
+def test_an_empty_grid_is_not_tuned():
     kernel = kerntune.autotune(BLOCKS, key=["n"])(add_by_table)
     table, targets, whole = table_of()
     kernel[lambda meta: (0, GROUPS)](table, LENGTH)

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import re
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
+import triton
 
-from kerntune.gpu import cuda_driver
+from kerntune.gpu import cuda, cuda_driver, driver_gpu, host_gpus, replay_script
 
 STATIC, MOST = 1024, 232448
 
@@ -38,3 +41,65 @@ def test_a_kernel_beyond_the_static_limit_may_have_all_that_the_device_allows(
     cuda_driver.CudaFunction(binary, b"", MOST)
     asked = [call[2] for call in library.calls if call[:2] == ("cuFuncSetAttribute", cuda_driver.MAX_DYNAMIC_SHARED)]
     assert asked == reserved
+
+
+HEADER = Path(triton.__file__).parent / "backends" / "nvidia" / "include" / "cuda.h"
+ENUMERATION = re.compile(r"\b(CU_\w+|CUDA_\w+) *= *(0x[0-9a-fA-F]+|\d+)")
+
+DEVICE, FUNCTION, LAUNCH = "CU_DEVICE_ATTRIBUTE_", "CU_FUNC_ATTRIBUTE_", "CU_LAUNCH_ATTRIBUTE_"
+NUMBERS = {
+    f"{DEVICE}MULTIPROCESSOR_COUNT": driver_gpu.ATTRIBUTES["sm_count"],
+    f"{DEVICE}MAX_THREADS_PER_MULTIPROCESSOR": driver_gpu.ATTRIBUTES["max_threads_per_sm"],
+    f"{DEVICE}MAX_THREADS_PER_BLOCK": driver_gpu.ATTRIBUTES["max_threads_per_block"],
+    f"{DEVICE}MAX_REGISTERS_PER_MULTIPROCESSOR": driver_gpu.ATTRIBUTES["registers_per_sm"],
+    f"{DEVICE}MAX_SHARED_MEMORY_PER_MULTIPROCESSOR": driver_gpu.ATTRIBUTES["shared_memory_per_sm"],
+    f"{DEVICE}MAX_SHARED_MEMORY_PER_BLOCK_OPTIN": driver_gpu.ATTRIBUTES["shared_memory_per_block"],
+    f"{DEVICE}L2_CACHE_SIZE": driver_gpu.ATTRIBUTES["l2_bytes"],
+    f"{DEVICE}COMPUTE_CAPABILITY_MAJOR": driver_gpu.MAJOR,
+    f"{DEVICE}COMPUTE_CAPABILITY_MINOR": driver_gpu.MINOR,
+    f"{DEVICE}COMPUTE_MODE": cuda.COMPUTE_MODE,
+    f"{DEVICE}MPS_ENABLED": cuda.MPS_ENABLED,
+    "CU_COMPUTEMODE_DEFAULT": cuda.COMPUTE_DEFAULT,
+    "CU_COMPUTEMODE_EXCLUSIVE_PROCESS": host_gpus.EXCLUSIVE_PROCESS,
+    "CU_POINTER_ATTRIBUTE_MEMORY_TYPE": driver_gpu.MEMORY_TYPE,
+    "CU_STREAM_NON_BLOCKING": driver_gpu.STREAM_NON_BLOCKING,
+    "CU_STREAM_CAPTURE_MODE_RELAXED": driver_gpu.CAPTURE_RELAXED,
+    f"{FUNCTION}MAX_DYNAMIC_SHARED_SIZE_BYTES": cuda_driver.MAX_DYNAMIC_SHARED,
+    f"{FUNCTION}LOCAL_SIZE_BYTES": cuda_driver.LOCAL_SIZE_BYTES,
+    f"{FUNCTION}NUM_REGS": cuda_driver.NUM_REGS,
+    f"{FUNCTION}MAX_THREADS_PER_BLOCK": cuda_driver.MAX_THREADS_PER_BLOCK,
+    f"{FUNCTION}SHARED_SIZE_BYTES": cuda_driver.STATIC_SHARED_BYTES,
+    f"{FUNCTION}NON_PORTABLE_CLUSTER_SIZE_ALLOWED": cuda_driver.NON_PORTABLE_CLUSTER_SIZE_ALLOWED,
+    "CU_FUNC_CACHE_PREFER_SHARED": cuda_driver.PREFER_SHARED,
+    f"{LAUNCH}COOPERATIVE": cuda_driver.ATTRIBUTE_COOPERATIVE,
+    f"{LAUNCH}CLUSTER_DIMENSION": cuda_driver.ATTRIBUTE_CLUSTER_DIMENSION,
+    f"{LAUNCH}CLUSTER_SCHEDULING_POLICY_PREFERENCE": cuda_driver.ATTRIBUTE_CLUSTER_SCHEDULING,
+    f"{LAUNCH}PROGRAMMATIC_STREAM_SERIALIZATION": cuda_driver.ATTRIBUTE_PDL,
+    "CU_CLUSTER_SCHEDULING_POLICY_SPREAD": cuda_driver.CLUSTER_SCHEDULING_SPREAD,
+    "CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS": cuda_driver.IPC_LAZY_PEER_ACCESS,
+    "CUDA_ERROR_NOT_READY": cuda_driver.CUDA_ERROR_NOT_READY,
+    "CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES": cuda_driver.CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES,
+}
+
+
+def test_numbers_are_those_of_cuda_h() -> None:
+    """Triton's wheels carry the header. Another number asks the driver for something else, without an error."""
+    theirs = {name: int(number, 0) for name, number in ENUMERATION.findall(HEADER.read_text(encoding="utf-8"))}
+    assert {name: theirs[name] for name in NUMBERS} == NUMBERS
+
+
+def test_the_script_of_a_dump_has_the_same_numbers() -> None:
+    names = {
+        "DEVICE_L2_BYTES": driver_gpu.ATTRIBUTES["l2_bytes"],
+        "DEVICE_SHARED_OPTIN": driver_gpu.ATTRIBUTES["shared_memory_per_block"],
+        "FUNCTION_STATIC_SHARED": cuda_driver.STATIC_SHARED_BYTES,
+        "FUNCTION_MAX_DYNAMIC_SHARED": cuda_driver.MAX_DYNAMIC_SHARED,
+        "FUNCTION_NON_PORTABLE_CLUSTER": cuda_driver.NON_PORTABLE_CLUSTER_SIZE_ALLOWED,
+        "PREFER_SHARED": cuda_driver.PREFER_SHARED,
+        "STATIC_SHARED_LIMIT": cuda_driver.STATIC_SHARED_LIMIT,
+        "LAUNCH_COOPERATIVE": cuda_driver.ATTRIBUTE_COOPERATIVE,
+        "LAUNCH_CLUSTER": cuda_driver.ATTRIBUTE_CLUSTER_DIMENSION,
+        "LAUNCH_CLUSTER_SCHEDULING": cuda_driver.ATTRIBUTE_CLUSTER_SCHEDULING,
+        "LAUNCH_PDL": cuda_driver.ATTRIBUTE_PDL,
+    }
+    assert {name: getattr(replay_script, name) for name in names} == names

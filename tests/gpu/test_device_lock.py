@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import os
 import subprocess
@@ -39,8 +40,10 @@ with device_lock.hold(sys.argv[1], "NVIDIA H200", 5.0):
 
 @pytest.fixture(autouse=True)
 def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """The folder for temporary files; there are no nodes."""
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
-    for known in (locks_work, device_lock._tell_unlocked):
+    with_node(monkeypatch, None)
+    for known in (locks_work, device_lock._warn_unlocked):
         known.cache_clear()
     yield tmp_path
     locks_work.cache_clear()
@@ -48,6 +51,16 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 
 def with_node(monkeypatch: pytest.MonkeyPatch, node: str | None) -> None:
     monkeypatch.setattr(device_lock, "device_node", lambda uuid: None if node is None else Path(node))
+
+
+@contextlib.contextmanager
+def held_elsewhere(place: Path, node: str = "") -> Iterator[None]:
+    """A process holds the device meanwhile, with its own folder for temporary files."""
+    other = another(place, node)
+    try:
+        yield
+    finally:
+        other.communicate("\n")
 
 
 def another(place: Path, node: str = "") -> subprocess.Popen[str]:
@@ -63,27 +76,16 @@ def another(place: Path, node: str = "") -> subprocess.Popen[str]:
 def test_one_at_a_time_across_folders_for_temporary_files(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A character device stands for the GPU's node, which has no other locks."""
     with_node(monkeypatch, "/dev/full")
-    other = another(place / "other", "/dev/full")
-    try:
-        with (
-            pytest.raises(MeasurementError, match="NVIDIA H200 is measured on by another process: /dev/full"),
-            hold(UUID, NAME, 0.1),
-        ):
-            pass
-    finally:
-        other.communicate("\n")
+    told = "NVIDIA H200 is measured on by another process: /dev/full"
+    with held_elsewhere(place / "other", "/dev/full"), pytest.raises(MeasurementError, match=told):
+        hold(UUID, NAME, 0.1).__enter__()
     with hold(UUID, NAME, 5.0):
         pass
 
 
-def test_without_a_node_the_folder_s_lock_holds(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    with_node(monkeypatch, None)
-    other = another(place)
-    try:
-        with pytest.raises(MeasurementError, match=rf"{UUID}\.lock"), hold(UUID, NAME, 0.1):
-            pass
-    finally:
-        other.communicate("\n")
+def test_without_a_node_the_folder_s_lock_holds(place: Path) -> None:
+    with held_elsewhere(place), pytest.raises(MeasurementError, match=rf"{UUID}\.lock"):
+        hold(UUID, NAME, 0.1).__enter__()
 
 
 @pytest.mark.parametrize("node", ["/nowhere/nvidia0", "a file"])
@@ -116,20 +118,12 @@ def test_a_fork_that_lives_on_does_not_keep_the_lock(monkeypatch: pytest.MonkeyP
 def test_waiting_is_told(monkeypatch: pytest.MonkeyPatch, place: Path) -> None:
     monkeypatch.setattr(device_lock, "NOTICE_S", 0.05)
     with_node(monkeypatch, "/dev/random")
-    other = another(place / "other", "/dev/random")
-    try:
-        with pytest.warns(UserWarning, match="waiting for NVIDIA H200.*/dev/random"), pytest.raises(MeasurementError):
-            hold(UUID, NAME, 0.3).__enter__()
-    finally:
-        other.communicate("\n")
+    told = pytest.warns(UserWarning, match="waiting for NVIDIA H200.*/dev/random")
+    with held_elsewhere(place / "other", "/dev/random"), told, pytest.raises(MeasurementError):
+        hold(UUID, NAME, 0.3).__enter__()
 
 
 # two sides; a second open file stands for another process
-
-
-@pytest.fixture
-def without_node(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    with_node(monkeypatch, None)
 
 
 def other_one() -> TwoSidedLock:
@@ -140,13 +134,21 @@ def ignored(seconds: float) -> None:
     """Nothing is said of waiting."""
 
 
+def waiting(lock: TwoSidedLock) -> threading.Thread:
+    """A thread that waits by now to measure; it has the device at its end."""
+    waits = threading.Event()
+    writer = threading.Thread(target=lambda: lock.acquire(True, 60.0, lambda s: waits.set()))
+    writer.start()
+    assert waits.wait(60.0)
+    return writer
+
+
 def shared_by_another() -> TwoSidedLock:
     lock = other_one()
     assert lock.acquire(False, 5.0, ignored)
     return lock
 
 
-@pytest.mark.usefixtures("without_node")
 def test_what_does_not_measure_shares_the_device() -> None:
     other = shared_by_another()
     with share(UUID, NAME, 0.0):
@@ -158,7 +160,6 @@ def test_what_does_not_measure_shares_the_device() -> None:
         pass
 
 
-@pytest.mark.usefixtures("without_node")
 def test_measuring_keeps_others_out() -> None:
     other = other_one()
     assert other.acquire(True, 5.0, ignored)
@@ -169,15 +170,11 @@ def test_measuring_keeps_others_out() -> None:
         other_one().acquire(False, 0.0, ignored)
 
 
-@pytest.mark.usefixtures("without_node")
 @pytest.mark.parametrize("inside", [False, True])
 def test_who_waits_to_measure_comes_before_later_ones(inside: bool) -> None:
     """Else runs that overlap would keep it waiting for ever. Who is in already may go on: it is waited for."""
-    first, second, waits = shared_by_another(), other_one(), threading.Event()
-    writer = threading.Thread(target=lambda: second.acquire(True, 60.0, lambda s: waits.set()))
-    writer.start()
-    assert waits.wait(60.0)
-    third = other_one()
+    first, second, third = shared_by_another(), other_one(), other_one()
+    writer = waiting(second)
     if inside:
         assert third.acquire(False, 0.0, ignored, inside=True)
         third.release()
@@ -190,7 +187,6 @@ def test_who_waits_to_measure_comes_before_later_ones(inside: bool) -> None:
     second.release()
 
 
-@pytest.mark.usefixtures("without_node")
 def test_a_thread_that_shares_is_refused_at_once_when_it_wants_to_measure() -> None:
     """Two that both do so would wait for each other."""
     with share(UUID, NAME, 0.0):
@@ -202,7 +198,6 @@ def test_a_thread_that_shares_is_refused_at_once_when_it_wants_to_measure() -> N
         pass
 
 
-@pytest.mark.usefixtures("without_node")
 def test_a_test_s_side_gives_way_to_its_own_measuring_and_comes_back() -> None:
     with share_suspendable(UUID, NAME, 0.0):
         with share(UUID, NAME, 0.0), share_suspendable(UUID, NAME, 0.0):
@@ -214,50 +209,43 @@ def test_a_test_s_side_gives_way_to_its_own_measuring_and_comes_back() -> None:
     assert other_one().acquire(True, 0.0, ignored)
 
 
-@pytest.mark.usefixtures("without_node")
 def test_a_process_that_a_test_waits_for_does_not_wait_for_the_test(place: Path) -> None:
     """A test of several ranks starts them, and each may tune. Others that wait for the test keep none of them out."""
-    measures, waits = other_one(), threading.Event()
+    measures = other_one()
     with share_suspendable(UUID, NAME, 0.0):
-        writer = threading.Thread(target=lambda: measures.acquire(True, 60.0, lambda s: waits.set()))
-        writer.start()
-        assert waits.wait(60.0)
-        another(place).communicate("\n")
+        writer = waiting(measures)
+        with held_elsewhere(place):
+            pass
         assert writer.is_alive()
     writer.join(60.0)
     measures.release()
 
 
 @pytest.mark.parametrize(("error", "patience"), [(KeyboardInterrupt, 0.0), (ValueError, 0.25)])
-@pytest.mark.usefixtures("without_node")
 def test_an_interrupted_measurement_waits_for_nobody_at_its_end(
     monkeypatch: pytest.MonkeyPatch, error: type[BaseException], patience: float
 ) -> None:
     """Who waited for the device has it by then, for as long as a tuning takes."""
-    measures, waits, given = other_one(), threading.Event(), list[float]()
+    measures, given, writers = other_one(), list[float](), list[threading.Thread]()
     acquire = TwoSidedLock.acquire
 
     def noted(lock: TwoSidedLock, alone: bool, patience_s: float, *more: Any, **words: Any) -> bool:
         given.append(patience_s)
         return acquire(lock, alone, patience_s, *more, **words)
 
-    writer = threading.Thread(target=lambda: measures.acquire(True, 60.0, lambda s: waits.set()))
-
     def interrupted() -> None:
-        writer.start()
-        assert waits.wait(60.0)
+        writers.append(waiting(measures))
         monkeypatch.setattr(TwoSidedLock, "acquire", noted)
         raise error
 
     with pytest.raises(error), share_suspendable(UUID, NAME, 0.25), hold(UUID, NAME, 0.0):
         interrupted()
-    writer.join(60.0)
+    writers[0].join(60.0)
     measures.release()
     assert given == [pytest.approx(patience, abs=0.05)]
 
 
 @pytest.mark.parametrize("before", ["", "1 of-a-parent"])
-@pytest.mark.usefixtures("without_node")
 def test_what_a_test_starts_is_told_all_gpus_that_it_shares(monkeypatch: pytest.MonkeyPatch, before: str) -> None:
     monkeypatch.setattr(device_lock, "_of_parents", {})
     monkeypatch.delenv(device_lock.SHARED, raising=False)
@@ -271,7 +259,6 @@ def test_what_a_test_starts_is_told_all_gpus_that_it_shares(monkeypatch: pytest.
     assert os.environ.get(device_lock.SHARED, "") == before
 
 
-@pytest.mark.usefixtures("without_node")
 def test_a_test_may_clear_its_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv(device_lock.SHARED, raising=False)
     with share_suspendable(UUID, NAME, 0.0):
@@ -281,18 +268,14 @@ def test_a_test_may_clear_its_environment(monkeypatch: pytest.MonkeyPatch) -> No
     assert device_lock.SHARED not in os.environ
 
 
-@pytest.mark.usefixtures("without_node")
 def test_only_what_a_test_starts_shares_with_it(place: Path) -> None:
     with share_suspendable(UUID, NAME, 0.0), hold(UUID, NAME, 0.0):
         assert device_lock.SHARED not in os.environ
     assert device_lock.SHARED not in os.environ
-    other = another(place)
-    with pytest.raises(LockBusy):
+    with held_elsewhere(place), pytest.raises(LockBusy):
         other_one().acquire(False, 0.0, ignored)
-    other.communicate("\n")
 
 
-@pytest.mark.usefixtures("without_node")
 def test_a_fork_holds_nothing_of_its_parent_s() -> None:
     with share_suspendable(UUID, NAME, 0.0):
         child = os.fork()
@@ -313,7 +296,6 @@ def test_a_killed_holder_holds_nothing(place: Path, monkeypatch: pytest.MonkeyPa
 
 def test_a_file_of_another_user_is_locked_without_writing_it(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """It may be read at least. Then nobody passes through its first byte, and both sides work as they do."""
-    with_node(monkeypatch, None)
     lock_file(UUID).touch()
     real = os.open
     monkeypatch.setattr(os, "open", lambda path, flags, *mode, **more: real(path, refuse_writing(flags), *mode, **more))
@@ -338,12 +320,8 @@ def test_a_gpu_s_node_is_locked_across_folders_for_temporary_files(place: Path) 
     node = device_lock.device_node(gpu.spec.uuid)
     assert node is not None
     assert node.is_char_device()
-    other = another(place / "other", str(node))
-    try:
-        with pytest.raises(MeasurementError, match=str(node)), gpu.lock(0.1):
-            pass
-    finally:
-        other.communicate("\n")
+    with held_elsewhere(place / "other", str(node)), pytest.raises(MeasurementError, match=str(node)):
+        gpu.lock(0.1).__enter__()
     with gpu.lock(5.0):
         pass
 
@@ -367,12 +345,9 @@ def held_twice() -> None:
 
 @pytest.mark.parametrize("flock", [nothing, refused])
 def test_locks_that_do_nothing_are_told_once(place: Path, monkeypatch: pytest.MonkeyPatch, flock: object) -> None:
-    with_node(monkeypatch, None)
-    monkeypatch.setattr("kerntune.base.locks.fcntl.flock", flock)
-    assert not locks_work(place)
-    monkeypatch.undo()
-    monkeypatch.setattr("tempfile.tempdir", str(place))
-    with_node(monkeypatch, None)
+    with monkeypatch.context() as patched:
+        patched.setattr("kerntune.base.locks.fcntl.flock", flock)
+        assert not locks_work(place)
     with pytest.warns(RuntimeWarning, match=f"locks do nothing in {place}.*set TMPDIR") as told:
         held_twice()
     assert len(told) == 1

@@ -225,7 +225,10 @@ def test_formats_of_dtypes() -> None:
     ("data", "name", "text"),
     [
         (np.float32(0.1).tobytes(), "float32", "0.100000001"),
+        (np.float64(0.1).tobytes(), "float64", "0.10000000000000001"),
         (np.float16(-2.5).tobytes(), "float16", "-2.5"),
+        (np.float16(0.1).tobytes(), "float16", "0.099976"),
+        (b"\x39", "float8_e4m3fn", "1.12"),
         (b"\xff\xff", "int16", "-1"),
         (b"\xff\xff", "uint16", "65535"),
         (b"\xff", "bytes", "0xff"),

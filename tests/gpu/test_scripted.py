@@ -19,7 +19,7 @@ from kerntune.capture.recorder import Recorded
 from kerntune.errors import MeasurementError, OutOfResourcesError, UsageError
 from kerntune.gpu.script import RIGHT, WRONG, Rule, Script
 from kerntune.gpu.scripted import FakeBackend, FakeGpu
-from kerntune.gpu.scripted_work import BufferContent, FakeBuffer, Filled, Flipped, Joined, Repeated, Scattered, Shifted
+from kerntune.gpu.scripted_work import BufferContent, FakeBuffer, Flipped, Joined, Repeated, Scattered, Shifted, filled
 
 
 @pytest.fixture(scope="module")
@@ -173,7 +173,7 @@ def test_contents_are_as_bytes_in_memory(pieces: list[tuple[int, int]], seed: in
 def test_equal_contents_have_equal_keys() -> None:
     def made(last: int) -> list[BufferContent]:
         scattered, data = Scattered(last, 0x40), Repeated(bytes([1, last]))
-        return [Filled(last), scattered, data, Joined(data, 2, scattered), Shifted(scattered, last), Scattered(1, last)]
+        return [filled(last), scattered, data, Joined(data, 2, scattered), Shifted(scattered, last), Scattered(1, last)]
 
     keys = [[content.key for content in made(last)] for last in (2, 2, 3)]
     assert keys[0] == keys[1]
@@ -290,32 +290,32 @@ def test_values_end_a_test_body(backend: FakeBackend) -> None:
 
 def test_marks_in_a_row_leave_what_each_leaves_after_the_other() -> None:
     """A replayed graph's launches are not made one by one."""
-    from kerntune.gpu.scripted_work import Filled, Mark, content_after
+    from kerntune.gpu.scripted_work import Mark, content_after, filled
 
     marks = [Mark(7, 0), Mark(9, 1), Mark(9, 1, flips=((3, 1),)), Mark(7, 0), Mark(5, 2, skips=((0, 8),)), Mark(7, 1)]
-    content = Filled(3)
+    content = filled(3)
     for count in range(len(marks) + 1):
-        after = content_after(Filled(3), marks[:count])
+        after = content_after(filled(3), marks[:count])
         assert (after.key, after.read(0, 64)) == (content.key, content.read(0, 64))
         content = marks[count].left(content) if count < len(marks) else content
 
 
 def test_what_launches_left_is_there_whoever_looks_and_gone_once_restored() -> None:
     """It is computed late, and must not be seen to be."""
-    from kerntune.gpu.scripted_work import FakeBuffer, Filled, Mark
+    from kerntune.gpu.scripted_work import FakeBuffer, Mark, filled
 
-    buffer, marks = FakeBuffer(0, 32, Filled(3)), (Mark(7, 0), Mark(9, 1))
+    buffer, marks = FakeBuffer(0, 32, filled(3)), (Mark(7, 0), Mark(9, 1))
     buffer.mark(marks)
-    once = marks[1].left(marks[0].left(Filled(3)))
+    once = marks[1].left(marks[0].left(filled(3)))
     assert buffer.read() == once.read(0, 32)
     buffer.mark(marks)
     assert buffer.content.key == marks[1].left(marks[0].left(once)).key
     buffer.mark(marks)
-    buffer.put(Filled(5), 32)
+    buffer.put(filled(5), 32)
     assert buffer.read() == bytes([5]) * 32
     buffer.mark(marks[:1])
-    buffer.put(Filled(5), 16)
-    assert buffer.read() == bytes([5]) * 16 + marks[0].left(Filled(5)).read(16, 16)
+    buffer.put(filled(5), 16)
+    assert buffer.read() == bytes([5]) * 16 + marks[0].left(filled(5)).read(16, 16)
 
 
 def test_memory_is_found_by_any_of_its_addresses_while_something_refers_to_it() -> None:
@@ -337,5 +337,5 @@ def test_memory_is_found_by_any_of_its_addresses_while_something_refers_to_it() 
 
 
 def test_bits_are_flipped_where_they_are_read_and_nowhere_else() -> None:
-    content = Flipped(Filled(0), ((4, 0x81),))
+    content = Flipped(filled(0), ((4, 0x81),))
     assert [content.read(start, 4) for start in (0, 1, 4, 5)] == [b"\0" * 4, b"\0\0\0\x81", b"\x81\0\0\0", b"\0" * 4]

@@ -72,18 +72,16 @@ def pointwise_cases() -> Iterator[Case]:
     for x, least, tuned, mode, atomic, device in itertools.product(
         X_SIZES, (0, 2, 4, 32), ((), ONE_EACH), modes, BOOLS, KINDS
     ):
-        yield (
-            "pointwise",
-            KernelHints(sizes={"x": x}, min_elements_per_thread=least, autotune=tuned, modes=mode, atomic_add=atomic),
-            device,
+        hints = KernelHints(
+            sizes={"x": x}, min_elements_per_thread=least, autotune=tuned, modes=mode, atomic_add=atomic
         )
+        yield "pointwise", hints, device
     for x, y, tile, mode, least, device in itertools.product(X_SIZES, YZ_SIZES, TileHint, modes, (0, 4), KINDS):
         tuned = ONE_EACH if (x ^ y).bit_length() % 2 else ()
-        yield (
-            "pointwise",
-            KernelHints(sizes={"y": y, "x": x}, tile=tile, modes=mode, autotune=tuned, min_elements_per_thread=least),
-            device,
+        hints = KernelHints(
+            sizes={"y": y, "x": x}, tile=tile, modes=mode, autotune=tuned, min_elements_per_thread=least
         )
+        yield "pointwise", hints, device
     for x, y, z, mode, device in itertools.product(X_SIZES[::2], YZ_SIZES[::3], YZ_SIZES[::3], modes[:2], KINDS):
         yield "pointwise", KernelHints(sizes={"z": z, "y": y, "x": x}, modes=mode, autotune=ONE_EACH), device
     for x, y, block, device in itertools.product(X_SIZES[:16], YZ_SIZES[:12], (4, 16, 64), KINDS):
@@ -103,18 +101,15 @@ def reduction_cases() -> Iterator[Case]:
     for x, r, dynamic, (loads, reds), added, device in itertools.product(
         X_SIZES[8:28], R_SIZES[:18], (0, 1, 2), COUNTS, BOOLS, (H100, MI300)
     ):
-        yield (
-            "reduction",
-            KernelHints(
-                sizes={"x": x, "r0": r},
-                reduction=ReductionHint.OUTER,
-                dynamic_sizes=dynamic,
-                loads=loads,
-                reductions=reds,
-                add_persistent_rblock=added,
-            ),
-            device,
+        hints = KernelHints(
+            sizes={"x": x, "r0": r},
+            reduction=ReductionHint.OUTER,
+            dynamic_sizes=dynamic,
+            loads=loads,
+            reductions=reds,
+            add_persistent_rblock=added,
         )
+        yield "reduction", hints, device
     for x, r0, r1, hint, device in itertools.product(
         X_SIZES[::3], R_SIZES[:20:2], R_SIZES[:20:2], ReductionHint, (H100, MI300)
     ):
@@ -142,17 +137,14 @@ def _tiled_cases(family: str) -> Iterator[Case]:
         order = ORDERS[(x.bit_length() + r.bit_length()) % len(ORDERS)]
         sizes = {"x": x, "y": y, "r0": r}
         which = x.bit_length() + y.bit_length() + r.bit_length() + len(score)
-        yield (
-            family,
-            KernelHints(
-                sizes={axis: sizes[axis] for axis in order},
-                tiling_scores=score,
-                modes=MODES[which % len(MODES)],
-                loads=6,
-                reductions=4,
-            ),
-            (H100, MI300, RX7900)[which // 3 % 3],
+        hints = KernelHints(
+            sizes={axis: sizes[axis] for axis in order},
+            tiling_scores=score,
+            modes=MODES[which % len(MODES)],
+            loads=6,
+            reductions=4,
         )
+        yield family, hints, (H100, MI300, RX7900)[which // 3 % 3]
 
 
 def _minimum_cases(family: str) -> Iterator[Case]:
@@ -160,23 +152,17 @@ def _minimum_cases(family: str) -> Iterator[Case]:
         X_SIZES[:12:2], R_SIZES[:15:2], (None, 4, 64), (None, 16, 512), ReductionHint, MODES, (H100, MI300)
     ):
         sizes = {"x": x, "r0": r}
-        yield (
-            family,
-            KernelHints(sizes=sizes, min_x_block=least_x, min_r_block=least_r, reduction=hint, modes=mode),
-            device,
-        )
+        hints = KernelHints(sizes=sizes, min_x_block=least_x, min_r_block=least_r, reduction=hint, modes=mode)
+        yield family, hints, device
         if least_x and least_r:
-            yield (
-                family,
-                KernelHints(
-                    sizes=sizes,
-                    tma_minimums={"x": least_x, "r0": least_r},
-                    reduction=hint,
-                    modes=mode,
-                    contiguous_reduction_access=False,
-                ),
-                device,
+            hints = KernelHints(
+                sizes=sizes,
+                tma_minimums={"x": least_x, "r0": least_r},
+                reduction=hint,
+                modes=mode,
+                contiguous_reduction_access=False,
             )
+            yield family, hints, device
     for x, r, row, mode in itertools.product(X_SIZES[:12], R_SIZES[:12], (64, 1024), MODES):
         yield family, KernelHints(sizes={"x": x, "r0": r}, max_persistent_rblock=row, modes=mode), MI300
         yield family, KernelHints(sizes={"x": x, "r0": r}, no_x_block=True, modes=mode), H100
@@ -187,11 +173,8 @@ def persistent_cases() -> Iterator[Case]:
         X_SIZES, PERSISTENT_SIZES, ReductionHint, ALL_MODES, (H100, MI300, RX7900, XPU)
     ):
         loads = 2 + (x.bit_length() + r.bit_length()) % 5
-        yield (
-            "persistent_reduction",
-            KernelHints(sizes={"x": x, "r0": r}, reduction=hint, modes=mode, loads=loads, stores=1),
-            device,
-        )
+        hints = KernelHints(sizes={"x": x, "r0": r}, reduction=hint, modes=mode, loads=loads, stores=1)
+        yield "persistent_reduction", hints, device
     for x, r0, r1, hint in itertools.product(X_SIZES[:30:2], R_SIZES[:18], R_SIZES[:18], ReductionHint):
         yield "persistent_reduction", KernelHints(sizes={"x": x, "r0": r0, "r1": r1}, reduction=hint), H100
     yield from _tiled_cases("persistent_reduction")
@@ -203,17 +186,14 @@ def mix_order_cases() -> Iterator[Case]:
         X_SIZES[:32:3], PERSISTENT_SIZES, SPLITS, ReductionHint, (*MODES, TUNED), BOOLS, (None, 8), (H100, MI300)
     ):
         modes = Modes(max_autotune=mode.max_autotune, deterministic=mode.deterministic, multi_stage_mix_order=staged)
-        yield (
-            "persistent_reduction",
-            KernelHints(
-                sizes={"x": x, "r0": r},
-                rsplit_size=split,
-                reduction=hint,
-                modes=modes,
-                tma_minimums={"x": least} if least else {},
-            ),
-            device,
+        hints = KernelHints(
+            sizes={"x": x, "r0": r},
+            rsplit_size=split,
+            reduction=hint,
+            modes=modes,
+            tma_minimums={"x": least} if least else {},
         )
+        yield "persistent_reduction", hints, device
     for (x, y, r), score, split in itertools.product(
         itertools.product(X_SIZES[4:14:4], YZ_SIZES[2:12:4], R_SIZES[2:12:3]), tiling_scores(), SPLITS[::3]
     ):
@@ -244,11 +224,8 @@ def split_scan_cases() -> Iterator[Case]:
         X_SIZES[:32:2], R_SIZES, ReductionHint, MODES, (64, 256, 1024), (H100, MI300, XPU)
     ):
         no_x = x == 1
-        yield (
-            "split_scan",
-            KernelHints(sizes={"x": x, "r0": r}, reduction=hint, modes=mode, min_scan_rblock=least, no_x_block=no_x),
-            device,
-        )
+        hints = KernelHints(sizes={"x": x, "r0": r}, reduction=hint, modes=mode, min_scan_rblock=least, no_x_block=no_x)
+        yield "split_scan", hints, device
     yield from _minimum_cases("split_scan")
 
 
@@ -269,25 +246,23 @@ def newer_cases() -> Iterator[Case]:
         X_SIZES[::3], R_SIZES[1:21:2], sizes, ReductionHint, MODES[:2], devices, ((), SCALAR, (*ONE_EACH, *SCALAR))
     ):
         loads = 10 if (x ^ r).bit_length() % 3 == 0 else 2
+        hints = KernelHints(sizes={"x": x, **more, "r0": r}, reduction=hint, modes=mode, autotune=tuned, loads=loads)
         yield (
             ("reduction", "split_scan", "cooperative_reduction")[(x * r).bit_length() % 3] if not more else "reduction",
-            KernelHints(sizes={"x": x, **more, "r0": r}, reduction=hint, modes=mode, autotune=tuned, loads=loads),
+            hints,
             device,
         )
     for r, split, least, makes, mode, device in itertools.product(
         R_SIZES[2:18:3], (1, 2, 3, 24, 48, 64, 96, 100, 480, 1000, 1024), (None, 2, 8, 16, 32), BOOLS, MODES[:2], KINDS
     ):
-        yield (
-            "persistent_reduction",
-            KernelHints(
-                sizes={"x": 4096, "r0": r},
-                rsplit_size=split,
-                makes_descriptors=makes,
-                modes=mode,
-                tma_minimums={"x": least} if least else {},
-            ),
-            device,
+        hints = KernelHints(
+            sizes={"x": 4096, "r0": r},
+            rsplit_size=split,
+            makes_descriptors=makes,
+            modes=mode,
+            tma_minimums={"x": least} if least else {},
         )
+        yield "persistent_reduction", hints, device
 
 
 CASES: dict[str, Callable[[], Iterator[Case]]] = {

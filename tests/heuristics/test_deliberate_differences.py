@@ -56,6 +56,13 @@ MI300 = TYPICAL_DEVICES["hip:gfx942"]
 META = triton_meta(KernelHints(sizes={"x": 1}), H100)
 
 
+def by_torch(hints: KernelHints, family: str = "reduction", meta: dict[str, Any] = META, **more: Any) -> Any:
+    """The configs of a family of torch's."""
+    words = {**inductor_meta(hints, H100), **more}
+    with backend("cuda"):
+        return getattr(th, family)(sizes_of(hints), reduction_hint(hints), triton_meta=meta, inductor_meta=words)
+
+
 def test_config_identity() -> None:
     """Torch drops a user's config that differs only in num_ctas, maxnreg or warp specialisation."""
     configs = [{"BLOCK": 64, "num_warps": 4, "num_ctas": 1}, {"BLOCK": 64, "num_warps": 4, "num_ctas": 2}]
@@ -68,8 +75,7 @@ def test_dynamic_sizes_are_counted_not_guessed() -> None:
     """Torch takes every argument whose name contains "ks" for a dynamic size: masks_ptr makes another tile."""
     hints = KernelHints(sizes={"x": 1 << 20, "r0": 4096}, reduction=ReductionHint.OUTER)
     masked = {**META, "signature": {"masks_ptr": "*i1"}}
-    with backend("cuda"):
-        theirs = th.reduction(sizes_of(hints), reduction_hint(hints), masked, inductor_meta=inductor_meta(hints, H100))
+    theirs = by_torch(hints, meta=masked)
     ours = reduction(hints, H100)
     assert [c.kwargs for c in theirs] == [{"XBLOCK": 64, "R0_BLOCK": 8}]
     assert [c.kwargs for c in ours] == [{"XBLOCK": 256, "R0_BLOCK": 2}]
@@ -167,16 +173,10 @@ def test_reduction_axes_are_checked(axes: str) -> None:
 def test_hints_are_of_the_kernels_axes() -> None:
     """Torch ignores a minimum or a score of an axis that the kernel lacks, or fails, as it happens to look."""
     hints = KernelHints(sizes={"x": 64, "r0": 64})
-    meta = {**inductor_meta(hints, H100), "tma_min_block_sizes": {"R1_BLOCK": 16}, "tiling_scores": {"y": 8}}
-    with backend("cuda"):
-        told = th.persistent_reduction(
-            sizes_of(hints), reduction_hint(hints), triton_meta=META, inductor_meta=dict(meta)
-        )
-        plain = th.persistent_reduction(
-            sizes_of(hints), reduction_hint(hints), triton_meta=META, inductor_meta=inductor_meta(hints, H100)
-        )
-        with pytest.raises(AssertionError):
-            th.reduction(sizes_of(hints), reduction_hint(hints), triton_meta=META, inductor_meta=dict(meta))
+    more = {"tma_min_block_sizes": {"R1_BLOCK": 16}, "tiling_scores": {"y": 8}}
+    told, plain = by_torch(hints, "persistent_reduction", **more), by_torch(hints, "persistent_reduction")
+    with pytest.raises(AssertionError):
+        by_torch(hints, **more)
     assert [flat(c) for c in told] == [flat(c) for c in plain]
     for wrong in ({"tma_minimums": {"r1": 16}}, {"tiling_scores": {"y": 8.0}}):
         with pytest.raises(HintError, match="but the kernel has the axes x, r0"):
@@ -214,10 +214,7 @@ def test_inputs_are_left_alone() -> None:
 def test_batch_invariance_without_an_x_block() -> None:
     """Torch takes 4096 rows for a kernel without XBLOCK, gets larger blocks, and fails when it removes them."""
     hints = KernelHints(sizes={"x": 64, "r0": 64}, no_x_block=True, modes=Modes(batch_invariant=True))
-    with backend("cuda"):
-        theirs = th.persistent_reduction(
-            sizes_of(hints), reduction_hint(hints), triton_meta=META, inductor_meta=inductor_meta(hints, H100)
-        )
+    theirs = by_torch(hints, "persistent_reduction")
     assert max(c.kwargs["XBLOCK"] for c in theirs) > 1
     assert [c.kwargs["XBLOCK"] for c in persistent_reduction(hints, H100)] == [1]
 
@@ -225,8 +222,7 @@ def test_batch_invariance_without_an_x_block() -> None:
 def test_tiled_grids_are_checked() -> None:
     """Torch proposes tiled blocks for an x that no grid covers, because only its untiled path checks."""
     hints = KernelHints(sizes={"x": 1 << 44, "y": 1, "r0": 64})
-    with backend("cuda"):
-        theirs = th.reduction(sizes_of(hints), reduction_hint(hints), META, inductor_meta=inductor_meta(hints, H100))
+    theirs = by_torch(hints)
     assert all((1 << 44) // c.kwargs["XBLOCK"] > 2**31 - 1 for c in theirs)
     with pytest.raises(HintError, match="too long for one launch"):
         reduction(hints, H100)

@@ -6,6 +6,7 @@ import itertools
 import json
 from pathlib import Path
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -159,3 +160,13 @@ def test_tensor_cores_and_tl_arange_take_every_tile() -> None:
         assert all(is_power_of_two(n) for n in (x, y, r0, warps))
         assert min(x, y, r0) >= MIN_DOT_BLOCK
         assert stages >= 1
+
+
+def test_a_tile_may_take_all_of_the_shared_memory() -> None:
+    tile = Config(kwargs={"XBLOCK": 128, "YBLOCK": 128, "R0_BLOCK": 64}, num_warps=8, num_stages=4)
+    small = Config(kwargs={"XBLOCK": 32, "YBLOCK": 32, "R0_BLOCK": 16}, num_warps=2, num_stages=1)
+    needs, product = least_shared_bytes(tile, hints(256, operand_bytes=2), H100), hints(256, operand_bytes=2)
+    assert needs == (128 + 128) * 64 * 2 * 4
+    for room, taken in ((needs, (tile, small)), (needs - 1, (small,))):
+        device = msgspec.structs.replace(H100, shared_memory_per_block=room)
+        assert products_by_size([tile, small], product, device) == taken

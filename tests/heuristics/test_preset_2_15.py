@@ -11,8 +11,10 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
+from kerntune.base.config import Config
 from kerntune.base.device import TYPICAL_DEVICES
 from kerntune.heuristics import (
     INDUCTOR_2_13,
@@ -26,9 +28,8 @@ from kerntune.heuristics import (
 from kerntune.heuristics.call_hints import inner_split
 from kerntune.heuristics.hints import AutotuneHint, HeuristicType, KernelHints, ReductionHint
 
-from .inductor_cases import B300, XPU, ours
+from .inductor_cases import B300, DEVICES, XPU, Case, ours
 from .inductor_free import shapes
-from .make_golden_inductor_2_15 import GOLDEN, text, unpacked
 
 H100, B200, MI300 = (TYPICAL_DEVICES[t] for t in ("cuda:90", "cuda:100", "hip:gfx942"))
 ROOT = Path(__file__).parents[2]
@@ -38,20 +39,35 @@ SOURCES = "KERNTUNE_TORCH_SOURCES"
 INNER = functools.partial(KernelHints, reduction=ReductionHint.INNER)
 
 
+GOLDEN = Path(__file__).parent / "golden" / "inductor_2_15.json"
+"""A sample of all families, most of it of what 2.15 decides otherwise than 2.13: what the functions of torch 2.15.0's
+wheel answer, written by ``tests/heuristics/make_golden_inductor_2_15.py`` of commit 2adbcecd."""
+
+
 @functools.cache
 def golden() -> list[dict[str, Any]]:
     return json.loads(GOLDEN.read_text())  # type: ignore[no-any-return]
 
 
+def unpacked(case: dict[str, Any]) -> Case:
+    device = next(d for d in (*DEVICES, B300) if str(d.target) == case["target"])
+    sized = msgspec.structs.replace(device, sm_count=case["sms"])
+    return case["family"], msgspec.convert(case["hints"], KernelHints), sized
+
+
 def answers(preset: Preset) -> list[bool]:
     """Whether the preset gives torch 2.15's result for each case."""
-    return [text(flat(ours(*unpacked(case), preset))) == case["configs"] for case in golden()]
+    return [texts(ours(*unpacked(case), preset)) == case["configs"] for case in golden()]
 
 
-def flat(configs: Any) -> Any:
-    if configs is None:
-        return None
-    return [(sorted({**c.kwargs, **c.options}.items()), c.num_warps, c.num_stages) for c in configs]
+def texts(configs: tuple[Config, ...] | None) -> list[str] | None:
+    """Ordered configs as text, ``XBLOCK64 R0_BLOCK8 w4 s1``, or None for a refusal."""
+    return None if configs is None else list(map(text, configs))
+
+
+def text(config: Config) -> str:
+    words = sorted({**config.kwargs, **config.options}.items())
+    return " ".join([*(f"{k}{v}" for k, v in words), f"w{config.num_warps}", f"s{config.num_stages}"])
 
 
 def test_preset_2_15_answers_as_torch_2_15_did() -> None:

@@ -27,6 +27,8 @@ from kerntune.heuristics import (
 from kerntune.heuristics.hints import KernelHints, Modes, ReductionHint, TileHint
 
 GOLDEN: list[dict[str, Any]] = json.loads((Path(__file__).parent / "golden" / "inductor_2_6.json").read_text())
+"""What the functions of torch 2.6.0's wheel answer, written by ``tests/heuristics/make_golden_inductor_2_6.py`` of
+commit 2adbcecd."""
 
 BEYOND = 1 << 34
 """From here on 2.6 raises errors where this preset gives configs: test_tiles_left_out_refuse_nothing."""

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 
 from kerntune.base.device import TYPICAL_DEVICES
 from kerntune.errors import HintError
-from kerntune.heuristics import reduction
+from kerntune.heuristics import persistent_reduction, reduction
 from kerntune.heuristics.hints import KernelHints, Modes, ReductionHint
+from kerntune.heuristics.reduction_blocks import outer_tile
 
 from .inductor_free import shapes
 
@@ -148,3 +150,47 @@ def test_tiled_scores_must_be_complete() -> None:
     hints = KernelHints(sizes={"x": 8, "y": 8, "r0": 64}, tiling_scores={"x": 1.0})
     with pytest.raises(HintError, match="no tiling score for y, r0"):
         reduction(hints, H100)
+
+
+@pytest.mark.parametrize(
+    ("x", "r", "dynamic", "loads", "tile"),
+    [
+        (1024, 4096, 0, 1, (8, 64, None)),
+        (256, 16, 0, 1, (2, 16, None)),
+        (36 * 1024 - 1, 4096, 0, 1, (16, 32, None)),
+        (36 * 1024, 4096, 0, 1, (64, 8, None)),
+        (1 << 20, 4096, 0, 3, (256, 2, None)),
+        (1 << 19, 4096, 0, 1, (128, 4, None)),
+        (1 << 20, 128, 0, 4, (256, 2, None)),
+        (1 << 20, 129, 0, 4, (32, 32, 4)),
+        (1 << 20, 2047, 0, 4, (32, 32, 4)),
+        (1 << 20, 2048, 0, 4, (32, 64, 4)),
+        (1 << 20, 4096, 1, 3, (64, 1, None)),
+        (1 << 20, 128, 1, 2, (64, 1, None)),
+        (1 << 20, 512, 1, 2, (64, 4, None)),
+        (1 << 20, 4096, 1, 2, (64, 8, None)),
+        (1 << 20, 256, 2, 3, (64, 8, None)),
+        (1 << 20, 1024, 2, 3, (64, 16, None)),
+        (1 << 20, 1 << 20, 2, 3, (64, 64, None)),
+    ],
+)
+def test_outer_tiles(x: int, r: int, dynamic: int, loads: int, tile: tuple[int, int, int | None]) -> None:
+    sizes = KernelHints(sizes={"x": x, "r0": r}, loads=loads)
+    exact = msgspec.structs.replace(sizes)
+    msgspec.structs.force_setattr(exact, "sizes", {"x": x, "r0": r})  # sizes between powers of two are rounded up
+    assert outer_tile(exact, r, dynamic) == tile
+
+
+@pytest.mark.parametrize(
+    ("x", "r", "config"),
+    [
+        (512, 256, "X1 w2"),
+        (1024, 256, "X4 w1"),
+        (1024, 512, "X2 w1"),
+        (1024, 1024, "X1 w1"),
+        (4096, 2048, "X1 w8"),
+    ],
+)
+def test_short_inner_rows_share_a_warp(x: int, r: int, config: str) -> None:
+    hints = KernelHints(sizes={"x": x, "r0": r}, reduction=INNER)
+    assert shapes(persistent_reduction(hints, H100)) == [config]

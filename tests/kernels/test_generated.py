@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from kerntune.kernels.source import (
+    GeneratedFrom,
     GeneratedKernel,
     generated,
     kernel_name,
@@ -73,3 +74,19 @@ def test_a_persons_kernel_keeps_its_name(tmp_path: Path) -> None:
     assert origins_of(one) == ()
     assert kernel_name(one) == "copy_1"
     assert source_hash(one) != source_hash(other)
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "expected"),
+    [
+        (GeneratedFrom("2.13", graph="g"), GeneratedFrom("2.15", graph="g"), True),
+        (GeneratedFrom("2.13", graph="g"), GeneratedFrom("2.13", graph="g"), False),
+        (GeneratedFrom("2.13"), GeneratedFrom("2.15"), False),
+        (GeneratedFrom("2.13", (), ("a",)), GeneratedFrom("2.15", (), ("b",)), False),
+        (GeneratedFrom("2.13", ("f",), ("a",)), GeneratedFrom("2.15", ("f",), ("b",)), True),
+        (GeneratedFrom("2.13", ("f",), ("a",)), GeneratedFrom("2.15", ("g",), ("b",)), False),
+        (GeneratedFrom("2.13", ("f",), ("a",), "g"), GeneratedFrom("2.15", ("f",), ("a",), "h"), False),
+    ],
+)
+def test_what_another_torch_alone_can_have_made(before: GeneratedFrom, after: GeneratedFrom, expected: bool) -> None:
+    assert before.remade(after) is expected

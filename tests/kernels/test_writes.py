@@ -481,13 +481,44 @@ def test_a_function_that_calls_itself_may_return_what_any_caller_gave() -> None:
     assert access_of(RECURSIVE) == exact(set(), {0, 1}, 2)
 
 
+JUMPS = """
+module {
+  tt.func public @kernel(%x: !tt.ptr<f32>, %out: !tt.ptr<f32>) {
+    cf.br ^next(%out : !tt.ptr<f32>)
+  ^next(%p: !tt.ptr<f32>):
+    %v = tt.load %x : !tt.ptr<f32>
+    tt.store %p, %v : !tt.ptr<f32>
+    tt.return
+  }
+}
+"""
+
+REGION = """
+module {
+  tt.func public @kernel(%x: !tt.ptr<f32>, %out: !tt.ptr<f32>) {
+    %p = scf.execute_region -> !tt.ptr<f32> {
+      scf.yield %out : !tt.ptr<f32>
+    }
+    %v = tt.load %x : !tt.ptr<f32>
+    tt.store %p, %v : !tt.ptr<f32>
+    tt.return
+  }
+}
+"""
+
+
+@pytest.mark.parametrize("text", [JUMPS, REGION], ids=["a branch", "a region"])
+def test_an_address_that_a_branch_or_a_region_hands_on_is_followed(text: str) -> None:
+    assert access_of(text) == exact({0}, {1}, 2)
+
+
 def test_a_text_that_is_known_is_not_parsed_again(monkeypatch: pytest.MonkeyPatch) -> None:
     """Configs that differ in warps have the same TTIR, and a new MLIR context for each takes most of the time."""
-    text, parsed, parse = RECURSIVE.replace("@kernel", "@known"), [], writes._parse
-    monkeypatch.setattr(writes, "_parse", lambda ttir, target: parsed.append(target) or parse(ttir, target))
+    text, parsed, parse = RECURSIVE.replace("@kernel", "@known"), [], writes.parse_module
+    monkeypatch.setattr(writes, "parse_module", lambda text, context: parsed.append(text) or parse(text, context))
     for target in (None, None, Target.parse("cuda:90"), Target.parse("cuda:90")):
         assert access_of(text, target) == exact(set(), {0, 1}, 2)
-    assert parsed == [None, Target.parse("cuda:90")]
+    assert parsed == [text] * 2, "once for each target"
 
 
 def test_what_was_not_understood_is_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import subprocess
+from types import SimpleNamespace
 
 import pytest
 
 from pytest_kerntune.options import OPTIONS
+from pytest_kerntune.reference_settings import LINES, ReferenceSettings
 
 pytest_plugins = ["pytester"]
 
@@ -91,3 +93,14 @@ def test_an_empty_value_does_nothing_without_kerntune_either(project, one_test):
     result = project.plain("--kerntune-against=")
     assert result.ret == pytest.ExitCode.USAGE_ERROR
     result.stderr.fnmatch_lines(["*--kerntune-against: does nothing without --kerntune*"])
+
+
+@pytest.mark.parametrize(("more", "last"), [(0, ": none, there autotune()"), (3, "... and 3 more markers")])
+def test_of_many_changed_markers_the_first_are_listed(tmp_path, more, last) -> None:
+    names = [f"test_{i}" for i in range(LINES + more)]
+    settings = ReferenceSettings("main", tmp_path, "c0ffee", tmp_path, {})
+    settings._known[tmp_path] = ({}, {name: ["autotune()"] for name in names})
+    items = [SimpleNamespace(nodeid=f"t.py::{name}", path=tmp_path, stash={}) for name in names]
+    lines = settings.marker_differences(items)
+    assert len(lines) == LINES + bool(more)
+    assert lines[-1].endswith(last)

@@ -96,6 +96,36 @@ def test_under_xdist_kernels_are_saved_and_the_rest_runs_once(project, folder):
     assert names(document) == KERNELS
 
 
+def extracted(document: dict) -> list[dict]:
+    """What github-action-benchmark makes of a file under ``tool: pytest``: the rules of ``extractPytestResult`` and of
+    the schema ``BenchmarkResult`` (its src/extract.ts at c38cce98): text, numbers, and at least one benchmark."""
+    found = []
+    for bench in document["benchmarks"]:
+        stats = bench["stats"]
+        assert isinstance(stats["ops"], (int, float))
+        assert isinstance(stats["rounds"], int)
+        found.append({"name": str(bench["fullname"]), "value": float(stats["ops"]), "range": float(stats["stddev"])})
+    assert found, "an empty list is an error there"
+    return found
+
+
+@pytest.mark.slow
+def test_its_json_has_kernels_as_other_tools_read_them(project):
+    """pytest-benchmark leaves no field out for a single round."""
+    project.file(
+        "def test_many(autotune):\n"
+        "    autotune(kernel(times_ns=(12000.0, 13000.0, 14000.0, 16000.0), flops=12.4e6))\n"
+        "def test_one(autotune):\n"
+        "    autotune(kernel(ns=5000.0))\n"
+    )
+    project.run("--benchmark-json=b.json").assert_outcomes(passed=2)
+    document = project.json("b.json")
+    assert document["benchmarks"][0]["extra_info"]["tflops"] == pytest.approx(12.4e6 / 13.9e-6 / 1e12)
+    many, one = extracted(document)
+    assert (many["name"], many["value"]) == ("test_it.py::test_many", pytest.approx(1 / 13.75e-6))
+    assert (one["value"], one["range"]) == (pytest.approx(1 / 5e-6), 0)
+
+
 @pytest.mark.slow
 def test_its_commands_read_the_storage(project, folder):
     for name in ("one", "two"):

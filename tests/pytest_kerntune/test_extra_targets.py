@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -14,7 +15,7 @@ from kerntune.errors import KerntuneError
 from kerntune.gate.report import RunReport, counts
 from pytest_kerntune import unattended
 from pytest_kerntune.options import OPTIONS, resolve
-from pytest_kerntune.other_runs import UNATTENDED, Further, arguments, run_further
+from pytest_kerntune.other_runs import UNATTENDED, ExtraTargets, arguments, run_extra_targets
 
 pytest_plugins = ["pytester"]
 pytestmark = pytest.mark.usefixtures("keep_libraries")
@@ -132,7 +133,7 @@ def test_a_run_that_breaks_off_says_why(run):
 
 @pytest.mark.parametrize("option", ["--kerntune-against", "--kerntune-baselines-ref", "--kerntune-anchor"])
 def test_a_wrong_revision_is_told_once_before_anything_runs(run, monkeypatch, option):
-    monkeypatch.setattr("pytest_kerntune.session.run_further", lambda *args: pytest.fail("ran"))
+    monkeypatch.setattr("pytest_kerntune.session.run_extra_targets", lambda *args: pytest.fail("ran"))
     subprocess.run(["git", "init", "-q"], cwd=run.project.path, check=True)
     result = run(f"{option}=gone")
     assert result.ret == pytest.ExitCode.USAGE_ERROR
@@ -142,7 +143,7 @@ def test_a_wrong_revision_is_told_once_before_anything_runs(run, monkeypatch, op
 
 @pytest.mark.parametrize("option", ["--collect-only", "--fixtures"])
 def test_nothing_runs_where_pytest_only_looks(run, monkeypatch, option):
-    monkeypatch.setattr("pytest_kerntune.session.run_further", lambda *args: pytest.fail("ran"))
+    monkeypatch.setattr("pytest_kerntune.session.run_extra_targets", lambda *args: pytest.fail("ran"))
     assert run(option).ret == pytest.ExitCode.OK
 
 
@@ -168,9 +169,9 @@ def test_runs_for_further_targets_leave_outputs_to_this_one(pytester, plugin_nam
     mine = resolve(pytester.parseconfig(*plugin, "--kerntune", *given))
     assert getattr(mine, field)
     again = arguments(pytester.parseconfig(*plugin, "--kerntune", *given), "hip:gfx942", Path("/into"))
-    further = resolve(pytester.parseconfig(*UNATTENDED, *again))
-    assert not getattr(further, field) or option.flag == "--kerntune-json"
-    assert further.json == Path("/into/run.json")
+    extra = resolve(pytester.parseconfig(*UNATTENDED, *again))
+    assert not getattr(extra, field) or option.flag == "--kerntune-json"
+    assert extra.json == Path("/into/run.json")
 
 
 def outcome(nodeid: str, verdict: Verdict, what: Outcome, fingerprint: str = "f") -> CaseResult:
@@ -182,15 +183,15 @@ def test_results_of_a_test_that_fails_there() -> None:
     slower = outcome("t.py::b", Verdict.REGRESSED, Outcome.FAIL)
     gone = outcome("t.py::a", Verdict.STALE, Outcome.WARN, "old")
     failed = {"t.py::a": "assert 1 == 2", "t.py::b": "REGRESSED", "t.py::c": "ImportError"}
-    further = Further({"hip:gfx942": RunReport((passes, slower, gone), failed=failed)})
-    assert further.tests == ["t.py::a", "t.py::b", "t.py::c"]
-    assert further.stale == [gone]
-    assert further.results("t.py::b") == [slower]
-    first, second = further.results("t.py::a")
+    extra = ExtraTargets({"hip:gfx942": RunReport((passes, slower, gone), failed=failed)})
+    assert extra.tests == ["t.py::a", "t.py::b", "t.py::c"]
+    assert extra.stale == [gone]
+    assert extra.results("t.py::b") == [slower]
+    first, second = extra.results("t.py::a")
     assert first == passes
     assert (second.verdict, second.outcome, second.target) == (Verdict.INCOMPLETE, Outcome.FAIL, "hip:gfx942")
     assert "assert 1 == 2" in second.message
-    assert counts(further.results("t.py::c")) == {Verdict.INCOMPLETE: 1}
+    assert counts(extra.results("t.py::c")) == {Verdict.INCOMPLETE: 1}
 
 
 def test_these_runs_leave_the_cache_and_the_keyboard_to_this_one(pytestconfig, monkeypatch, tmp_path) -> None:
@@ -202,14 +203,14 @@ def test_these_runs_leave_the_cache_and_the_keyboard_to_this_one(pytestconfig, m
 
     monkeypatch.setattr(subprocess, "run", run)
     with pytest.raises(KerntuneError, match="the run for hip:gfx942 ended with code 4"):
-        run_further(pytestconfig, ["hip:gfx942"], tmp_path)
+        run_extra_targets(pytestconfig, ["hip:gfx942"], tmp_path)
     (command,) = commands
     at = command.index(unattended.__name__)
     assert command[at - 1] == "-p"
 
 
 def test_arguments_are_this_run_s_with_files_of_their_own(tmp_path) -> None:
-    given = {"kerntune_benchmark_json": "b.json", "xmlpath": "j.xml"}
+    given: dict[str, Any] = {"kerntune_html": "b.html", "xmlpath": "j.xml"}
     config = SimpleNamespace(
         invocation_params=SimpleNamespace(args=("-k", "add", "--lf", "--kerntune-update=new", "--", "tests")),
         getoption=lambda name, default=None: given.get(name, default),
@@ -217,5 +218,10 @@ def test_arguments_are_this_run_s_with_files_of_their_own(tmp_path) -> None:
     out = arguments(config, "hip:gfx942", tmp_path)
     assert out[:4] == ["-k", "add", "--lf", "--kerntune-update=new"]
     assert out[-2:] == ["--", "tests"]
-    assert not [x for x in out if "benchmark-json" in x], "left to this run, wherever it was asked for"
+    assert not [x for x in out if "html" in x], "left to this run, wherever it was asked for"
+    assert "--benchmark-disable" not in out, "pytest-benchmark isn't there"
+    given |= {"benchmark_disable": False}
+    assert "--benchmark-disable" in arguments(config, "hip:gfx942", tmp_path)
+    given |= {"benchmark_only": True}
+    assert "--benchmark-disable" not in arguments(config, "hip:gfx942", tmp_path)
     assert {"--maxfail=0", "--kerntune-target=hip:gfx942", f"--junitxml={tmp_path / 'junit.xml'}"} <= set(out)

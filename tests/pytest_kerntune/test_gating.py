@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from kerntune.base.policy import METRIC_TOLERANCES, Metrics, Outcome, StaticPrune, Verdict
+from kerntune.base.policy import METRIC_TOLERANCES, Metrics, Outcome, Verdict
 from kerntune.errors import UsageError
 from kerntune.tuning.verification import Verify
 from pytest_kerntune.values import VERIFY, parse_metrics, parse_outcomes
@@ -23,7 +23,7 @@ pytest_plugins = ["pytester"]
         ("time registers=20%, binary_size", Metrics(True, {"registers": 0.2, "binary_size": 0.1})),
         ({"shared_memory": 0}, Metrics(False, {"shared_memory": 0.0})),
         (tuple(METRIC_TOLERANCES), Metrics(False, METRIC_TOLERANCES)),
-        ("shared code=20%", Metrics(False, {"shared_memory": 0.1, "binary_size": 0.2})),
+        ("shared_memory binary_size=20%", Metrics(False, {"shared_memory": 0.1, "binary_size": 0.2})),
         ({"instructions": True}, Metrics(False, {"instructions": 0.1})),
     ],
 )
@@ -109,81 +109,11 @@ class TestIt:
     assert "anchor_tolerance=0.05" in far
 
 
-def test_the_ini_file_says_it(project, one_test):
-    project.file(one_test("DRIFTED"))
-    lines = (
-        "kerntune_outcomes = drifted=fail",
-        "kerntune_metrics = time registers=5%",
-        "kerntune_anchor_tolerance = 9%",
-    )
-    project.pytester.makeini("\n".join(["[pytest]", *lines]))
-    project.run().assert_outcomes(failed=1)
-    (line,) = (line for line in project.log.splitlines() if line.startswith("judged "))
-    assert "metrics=Metrics(time=True, static={'registers': 0.05})" in line
-    assert "anchor_tolerance=0.09" in line
-
-
 def test_strict_on_the_command_line_rules_out_the_ini_file(project, one_test):
     project.file(one_test("INCONCLUSIVE"))
     project.pytester.makeini("[pytest]\nkerntune_outcomes = inconclusive=pass\n")
     project.run("-W", "error").assert_outcomes(passed=1)
     project.run("--kerntune-strict").assert_outcomes(failed=1)
-
-
-@pytest.mark.parametrize(("marker", "verify"), [("", "finalists"), ("verify='all'", "all")])
-def test_who_is_verified_comes_from_the_marker_or_the_ini_file(project, one_test, marker, verify):
-    project.file(one_test(marker=marker))
-    project.pytester.makeini("[pytest]\nkerntune_verify = finalists\n")
-    project.run().assert_outcomes(passed=1)
-    assert f"verify='{verify}'" in next(line for line in project.log.splitlines() if line.startswith("judged "))
-
-
-@pytest.mark.parametrize(
-    ("ini", "marker", "prune"),
-    [
-        ("", "", None),
-        ("spills 50%", "", StaticPrune(spills=True, share=0.5)),
-        ("spills", "static_prune=['model', 0.25]", StaticPrune(model=True, share=0.25)),
-        ("spills", "static_prune='off'", StaticPrune()),
-    ],
-)
-def test_who_is_left_out_unrun_comes_from_the_marker_or_the_ini_file(project, one_test, ini, marker, prune):
-    project.file(one_test(marker=marker))
-    project.pytester.makeini(f"[pytest]\nkerntune_static_prune = {ini}\n")
-    project.run().assert_outcomes(passed=1)
-    assert f"static_prune={prune}" in next(line for line in project.log.splitlines() if line.startswith("judged "))
-
-
-def test_a_wrong_word_in_the_ini_file_is_a_usage_error(project, one_test):
-    project.file(one_test())
-    project.pytester.makeini("[pytest]\nkerntune_static_prune = spils\n")
-    result = project.run()
-    assert result.ret == pytest.ExitCode.USAGE_ERROR
-    result.stderr.fnmatch_lines(["*ini key kerntune_static_prune: 'spils' is none of spills, occupancy, model, *"])
-
-
-@pytest.mark.parametrize(
-    ("ini", "marker", "ignored"),
-    [
-        ("", "", None),
-        ("parts, add_kernel.counts", "", ("parts", "add_kernel.counts")),
-        ("parts", "verify_ignore=['counts']", ("counts",)),
-        ("parts", "verify_ignore=''", ()),
-    ],
-)
-def test_what_is_not_compared_comes_from_the_marker_or_the_ini_file(project, one_test, ini, marker, ignored):
-    project.file(one_test(marker=marker))
-    project.pytester.makeini(f"[pytest]\nkerntune_verify_ignore = {ini}\n")
-    project.run().assert_outcomes(passed=1)
-    assert f"verify_ignore={ignored}" in next(line for line in project.log.splitlines() if line.startswith("judged "))
-
-
-def test_what_is_no_name_of_an_argument_is_a_usage_error(project, one_test):
-    project.file(one_test())
-    project.pytester.makeini("[pytest]\nkerntune_verify_ignore = a.b.c\n")
-    result = project.run()
-    assert result.ret == pytest.ExitCode.USAGE_ERROR
-    result.stderr.fnmatch_lines(["*ini key kerntune_verify_ignore: 'a.b.c' is no list of arguments; *"])
 
 
 def test_the_words_of_verify_are_the_engines():

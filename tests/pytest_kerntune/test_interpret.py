@@ -8,6 +8,9 @@ import pytest
 from forked import Copies
 from inner import QUIET, USER_WARNINGS, find_plugin
 
+from kerntune.gpu.interpreter.launches import NEVER_ENDS_SECONDS
+from pytest_kerntune.options import INTERPRET_LIMIT
+
 pytest_plugins = ["pytester"]
 
 KERNELS = """
@@ -306,3 +309,7 @@ def test_references_may_be_computed_on_the_cpu(run: Run) -> None:
     result = run(KERNELS + ON_THE_CPU, "--kerntune-interpret")
     result.assert_outcomes(passed=1, failed=1)
     result.stdout.fnmatch_lines(["*test_wrong: the result disagrees with its reference. Tensor-likes are not close!*"])
+
+
+def test_the_limit_is_the_interpreters():
+    assert INTERPRET_LIMIT == NEVER_ENDS_SECONDS

@@ -101,7 +101,7 @@ def test_ctrl_c_leaves_nothing_behind(
     winners.entries()
     assert (winners.damaged, trials.damaged) == ([], [])
     store = BaselineStore(project / "baselines")
-    stored = [store.read_time(path) for path in store.time_files()]
+    stored = [store.read(path) for path in store.time_files()]
     if when == "a look in the second case":
         assert known == CONFIGS + 5
         assert [str(b.case) for b in stored if b is not None] == ["test_it.py::test_added[4096]"]

@@ -68,18 +68,18 @@ def test_folder_is_a_usage_error_before_anything_runs(project):
 def test_unwritable_file_is_shown_and_fails_the_run(project):
     project.file("def test_a(autotune):\n    autotune(kernel())\n")
     (project.path / "file").write_text("")
-    result = project.run("--kerntune-json=file/run.json", "--kerntune-benchmark-json=b.json")
+    result = project.run("--kerntune-json=file/run.json", "--kerntune-summary=summary.md")
     result.assert_outcomes(passed=1)
     result.stdout.fnmatch_lines(["1 PASS", "ERROR: *file/run.json: can't be written (*"])
     assert result.ret == pytest.ExitCode.TESTS_FAILED
-    assert project.json("b.json")["benchmarks"]
+    assert "test_it.py::test_a" in (project.path / "summary.md").read_text()
 
 
 def test_two_outputs_in_one_file_are_refused(project):
     project.file(SOURCE)
-    result = project.run("--kerntune-json=a.json", "--kerntune-benchmark-json=./a.json")
+    result = project.run("--kerntune-json=a.json", "--kerntune-summary=./a.json")
     assert result.ret == pytest.ExitCode.USAGE_ERROR
-    result.stderr.fnmatch_lines(["ERROR: --kerntune-json and --kerntune-benchmark-json both name *"])
+    result.stderr.fnmatch_lines(["ERROR: --kerntune-json and --kerntune-summary both name *"])
 
 
 def test_nothing_is_written_by_collect_only(project):

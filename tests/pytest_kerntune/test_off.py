@@ -137,7 +137,7 @@ def test_device_is_torchs(project, monkeypatch):
         "--kerntune-target=cuda:90",
         "--kerntune-json=f",
         "--kerntune-tune=force",
-        "--kerntune-benchmark-json=f",
+        "--kerntune-summary=f",
         "--kerntune-cache-dir=d",
     ],
 )

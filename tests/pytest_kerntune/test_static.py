@@ -271,3 +271,20 @@ def test_other_code_that_passes_is_said_and_counted(project):
         ["*code changed; speed*", "1 PASS", "1 case passed with other code than before: speed is judged on a GPU"]
     )
     project.run("-q").stdout.fnmatch_lines(["1 case passed with other code*"])
+
+
+def test_each_target_has_its_row_without_a_gpu(project, one_test):
+    project.engine(static=True)
+    project.file(one_test("PASS", extra=", ns=None, base=None"))
+    result = project.run("--kerntune-target=cuda:90,hip:gfx942")
+    result.assert_outcomes(passed=1)
+    result.stdout.fnmatch_lines(["*32 regs, 2048 B shared*PASS*", "*(cuda:90)*", "*PASS*", "*(hip:gfx942)*", "2 PASS"])
+
+
+def test_nothing_to_compile_for_is_a_usage_error(project, one_test):
+    project.engine(unusable="no GPU, and no target is known: give --kerntune-target=cuda:90")
+    project.file(one_test())
+    result = project.run()
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    result.stderr.fnmatch_lines(["ERROR: no GPU, and no target is known: *"])
+    result.stderr.no_fnmatch_line("*Traceback*")

@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kerntune.base.policy import FORMER_NAMES, METRIC_TOLERANCES, STATIC_RULES, StaticPolicy, StaticRule
+from kerntune.base.policy import METRIC_TOLERANCES, STATIC_RULES, StaticPolicy, StaticRule
 from kerntune.errors import UsageError
-from pytest_kerntune.values import parse_metrics, parse_static
+from pytest_kerntune.values import parse_static
 
 pytest_plugins = ["pytester"]
 
@@ -28,7 +28,7 @@ pytest_plugins = ["pytester"]
             None,
         ),
         (
-            "shared=0.2 code=off",
+            "shared_memory=0.2 binary_size=off",
             {"shared_memory": StaticRule("fail", 0.2), "binary_size": StaticRule("off", 0.1)},
             None,
         ),
@@ -65,6 +65,7 @@ def test_what_can_be_written(value: object, rules: dict[str, StaticRule], every:
         ({"registers": -0.1}, "no share"),
         ({"registers": (0.1, 0.2)}, "is no rule"),
         ({"registers": ()}, "is no rule"),
+        ("registers=warn:fail", "is no rule"),
         ({"spills": 0.1}, "here, spills: spills has no share that may change"),
         ({"all": "yes"}, "here, all: 'yes' is neither True nor False"),
     ],
@@ -102,12 +103,8 @@ def test_text_says_the_same_as_a_mapping(policy: StaticPolicy) -> None:
 def test_figures_have_one_name_on_a_gpu_and_without() -> None:
     """What ``metrics=`` gates beside the time is what ``static=`` gates of the same name."""
     assert METRIC_TOLERANCES.keys() <= STATIC_RULES.keys()
-    assert set(FORMER_NAMES.values()) <= METRIC_TOLERANCES.keys()
     for name, share in METRIC_TOLERANCES.items():
         assert parse_static({name: "warn"}, "here").rules[name].threshold == (share or None)
-    for former, name in FORMER_NAMES.items():
-        assert parse_static({former: "off"}, "here") == parse_static({name: "off"}, "here")
-        assert parse_metrics({former: 0.3}, "here") == parse_metrics({name: 0.3}, "here")
 
 
 def test_marker_over_ini_key(project) -> None:

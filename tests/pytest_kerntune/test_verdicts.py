@@ -3,18 +3,118 @@
 from __future__ import annotations
 
 import pytest
+import triton  # noqa: F401 - can't be imported twice, and pytester forgets what the inner run imports
 
 pytest_plugins = ["pytester"]
 
 
-def test_regression_fails_the_test_with_its_message_only(project, one_test):
-    project.file(one_test("REGRESSED"))
+REGRESSED = "def test_add(autotune):\n    autotune(kernel('REGRESSED'))\n"
+DRIFTED = REGRESSED.replace("REGRESSED", "DRIFTED")
+CATEGORY = "error::pytest_kerntune.warning.KerntuneWarning"
+
+
+def calls(*lines: str) -> str:
+    """A test of these calls and statements."""
+    return "\n    ".join(["def test_it(autotune):", *lines])
+
+
+@pytest.mark.parametrize(
+    ("source", "words", "outcomes", "shown"),
+    [
+        pytest.param(REGRESSED, "", {"failed": 1}, ["*FAILURES*", "REGRESSED *::test_add: scripted"], id="slow"),
+        pytest.param(DRIFTED, "-W error", {"failed": 1}, ["DRIFTED test_it.py::test_add: scripted"], id="warning"),
+        pytest.param(DRIFTED, f"-W {CATEGORY}", {"failed": 1}, ["DRIFTED *::test_add: scripted"], id="its category"),
+        pytest.param("@pytest.mark.xfail(strict=True)\n" + REGRESSED, "", {"xfailed": 1}, [], id="expected"),
+        pytest.param("@pytest.mark.skip\n@pytest.mark.autotune\n" + REGRESSED, "", {"skipped": 1}, [], id="skipped"),
+        pytest.param(
+            calls("autotune(kernel('DRIFTED'), name='a')", "autotune(kernel('REGRESSED'), name='b')"),
+            "-W error",
+            {"failed": 1},
+            ["REGRESSED test_it.py::test_it::b: scripted", "DRIFTED *::a: scripted"],
+            id="a warning hides no regression",
+        ),
+        pytest.param(
+            calls("autotune(kernel('REGRESSED'))", "assert 1 == 2"),
+            "",
+            {"failed": 1},
+            ["*assert 1 == 2", "*kerntune*", "REGRESSED test_it.py::test_it: scripted"],
+            id="a failed body keeps its error",
+        ),
+        pytest.param(
+            calls("autotune(kernel('REGRESSED'))", "pytest.skip('enough')"), "", {"failed": 1}, [], id="slow, skips"
+        ),
+        pytest.param(calls("autotune(kernel('PASS'))", "pytest.skip('enough')"), "", {"skipped": 1}, [], id="skips"),
+        pytest.param(
+            calls("autotune(kernel(), name='add')", "autotune(kernel(), name='add')"),
+            "",
+            {"failed": 1},
+            ["test_it.py::test_it: two autotune calls are named 'add'*"],
+            id="one name twice",
+        ),
+        pytest.param(
+            calls("autotune(failing(ValueError, 'mine'))"),
+            "",
+            {"failed": 1},
+            ["*scripted.py:*: ValueError*"],
+            id="the user's error",
+        ),
+        pytest.param(
+            calls("autotune(kernel('NEW', rung='read-only'))"),
+            "",
+            {"failed": 1},
+            ["test_it.py::test_it: baselines: can't be written (Permission denied)*"],
+            id="no place for the baseline",
+        ),
+    ],
+)
+def test_how_a_test_ends(project, source, words, outcomes, shown):
+    project.file(source)
+    result = project.run(*words.split())
+    result.assert_outcomes(**outcomes)
+    assert result.ret == (pytest.ExitCode.TESTS_FAILED if "failed" in outcomes else pytest.ExitCode.OK)
+    result.stdout.fnmatch_lines(shown)
+    for ours in ("Traceback", "fixture.py", "conclude.py"):
+        result.stdout.no_fnmatch_line(f"*{ours}*")
+
+
+def test_engine_errors_fail_cleanly_and_name_the_test(project):
+    project.file("def test_a(autotune):\n    autotune(failing())\n")
     result = project.run()
     result.assert_outcomes(failed=1)
-    assert result.ret == pytest.ExitCode.TESTS_FAILED
-    result.stdout.fnmatch_lines(["*FAILURES*", "*test_add*", "REGRESSED test_it.py::test_add: scripted"])
+    result.stdout.fnmatch_lines(["test_it.py::test_a: no config is left for kernel add"])
     result.stdout.no_fnmatch_line("*Traceback*")
-    result.stdout.no_fnmatch_line("*fixture.py*")
+    result.stdout.no_fnmatch_line("*scripted.py*")
+
+
+@pytest.mark.parametrize(
+    ("marker", "lines", "outcomes", "checked", "shown"),
+    [
+        (
+            "",
+            ["kernel('REGRESSED'), name='a'", "kernel('PASS'), name='b'", "kernel('REGRESSED'), name='c'"],
+            {"failed": 1},
+            ["a", "b", "c"],
+            ["REGRESSED *::a: scripted", "REGRESSED *::c: scripted"],
+        ),
+        ("", ["kernel(), name='add'", "kernel()", "kernel()"], {"passed": 1}, ["add", "0", "1"], []),
+        ("name='forward'", ["kernel()"], {"passed": 1}, ["forward"], []),
+        (
+            "",
+            ["kernel(), 5, reference=lambda: 7, name='first'", "kernel(), 5, name='second'"],
+            {"failed": 1},
+            ["first"],
+            ["test_it.py::test_it: 5 is not 7, off by 2*"],
+        ),
+    ],
+    ids=["all before it fails once", "unnamed ones are counted", "the marker's name", "a wrong result fails at once"],
+)
+def test_calls_in_order(project, marker, lines, outcomes, checked, shown):
+    source = calls(*(f"autotune({line})" for line in lines))
+    project.file(f"@pytest.mark.autotune({marker})\n{source}\n")
+    result = project.run()
+    result.assert_outcomes(**outcomes)
+    result.stdout.fnmatch_lines(shown)
+    assert [line.split()[2] for line in project.log.splitlines() if line.startswith("check ")] == checked
 
 
 @pytest.mark.parametrize("verdict", ["PASS", "IMPROVED", "NEW"])
@@ -31,63 +131,6 @@ def test_these_verdicts_warn(project, one_test, verdict):
     result = project.run()
     result.assert_outcomes(passed=1, warnings=1)
     result.stdout.fnmatch_lines([f"*KerntuneWarning: {verdict} test_it.py::test_add: scripted"])
-
-
-@pytest.mark.parametrize("category", ["error", "error::pytest_kerntune.warning.KerntuneWarning"])
-def test_warning_as_error_fails_the_test_cleanly(project, one_test, category):
-    project.file(one_test("DRIFTED"))
-    result = project.run("-W", category)
-    result.assert_outcomes(failed=1)
-    result.stdout.fnmatch_lines(["DRIFTED test_it.py::test_add: scripted"])
-    result.stdout.no_fnmatch_line("*conclude.py*")
-
-
-def test_every_call_runs_before_the_test_fails_once(project):
-    project.file(
-        """
-def test_two(autotune):
-    autotune(kernel("REGRESSED"), name="first")
-    autotune(kernel("PASS"), name="second")
-    autotune(kernel("REGRESSED"), name="third")
-"""
-    )
-    result = project.run()
-    result.assert_outcomes(failed=1)
-    result.stdout.fnmatch_lines(["REGRESSED *::first: scripted", "REGRESSED *::third: scripted"])
-    assert project.log.count("check ") == 3
-
-
-def test_failed_body_keeps_its_error_and_shows_the_verdicts(project):
-    project.file(
-        """
-def test_two(autotune):
-    autotune(kernel("REGRESSED"))
-    assert 1 == 2
-"""
-    )
-    result = project.run()
-    result.assert_outcomes(failed=1)
-    result.stdout.fnmatch_lines(["*assert 1 == 2", "*kerntune*", "REGRESSED test_it.py::test_two: scripted"])
-
-
-def test_skip_in_the_body_does_not_hide_a_regression(project):
-    project.file(
-        """
-def test_hidden(autotune):
-    autotune(kernel("REGRESSED"))
-    pytest.skip("enough")
-
-def test_shown(autotune):
-    autotune(kernel("PASS"))
-    pytest.skip("enough")
-"""
-    )
-    project.run().assert_outcomes(failed=1, skipped=1)
-
-
-def test_xfail_sees_a_regression(project, one_test):
-    project.file("@pytest.mark.xfail(strict=True)\n" + one_test("REGRESSED"))
-    project.run().assert_outcomes(xfailed=1)
 
 
 def test_marked_test_that_never_calls_fails(project):
@@ -111,75 +154,6 @@ def test_a_marked_test_without_the_parameter_is_told_so(project):
     write = "it has no parameter autotune: write def test_idle(autotune, ...), and autotune(fn, [*]args) in it"
     result.stdout.fnmatch_lines([f"*test_idle[[]1]: {never}; {write}, or take the marker off"])
     result.stdout.fnmatch_lines([f"*test_takes_it: {never}; write autotune(fn, [*]args), or take the marker off"])
-
-
-def test_skipped_marked_test_stays_skipped(project):
-    project.file("@pytest.mark.skip\n@pytest.mark.autotune\ndef test_idle(autotune):\n    pass\n")
-    project.run().assert_outcomes(skipped=1)
-
-
-def test_two_calls_with_one_name_fail(project):
-    project.file(
-        """
-def test_twice(autotune):
-    autotune(kernel(), name="add")
-    autotune(kernel(), name="add")
-"""
-    )
-    result = project.run()
-    result.assert_outcomes(failed=1)
-    result.stdout.fnmatch_lines(["test_it.py::test_twice: two autotune calls are named 'add'*"])
-    result.stdout.no_fnmatch_line("*Error*")
-
-
-def test_unnamed_calls_are_counted_apart_from_named_ones(project):
-    project.file(
-        """
-def test_many(autotune):
-    autotune(kernel(), name="add")
-    autotune(kernel())
-    autotune(kernel())
-"""
-    )
-    project.run().assert_outcomes(passed=1)
-    calls = [line.split()[2] for line in project.log.splitlines() if line.startswith("check ")]
-    assert calls == ["add", "0", "1"]
-
-
-def test_marker_names_the_one_call(project):
-    project.file("@pytest.mark.autotune(name='forward')\ndef test_a(autotune):\n    autotune(kernel())\n")
-    project.run().assert_outcomes(passed=1)
-    assert "check test_it.py::test_a forward " in project.log
-
-
-def test_engine_errors_fail_cleanly_and_name_the_test(project):
-    project.file("def test_a(autotune):\n    autotune(failing())\n")
-    result = project.run()
-    result.assert_outcomes(failed=1)
-    result.stdout.fnmatch_lines(["test_it.py::test_a: no config is left for kernel add"])
-    result.stdout.no_fnmatch_line("*Traceback*")
-    result.stdout.no_fnmatch_line("*scripted.py*")
-
-
-def test_errors_of_the_user_keep_their_traceback(project):
-    project.file("def test_a(autotune):\n    autotune(failing(ValueError, 'mine'))\n")
-    result = project.run()
-    result.assert_outcomes(failed=1)
-    result.stdout.fnmatch_lines(["*scripted.py:*: ValueError*"])
-
-
-def test_reference_mismatch_fails_at_once(project):
-    project.file(
-        """
-def test_a(autotune):
-    autotune(kernel(), 5, reference=lambda: 7, name="first")
-    autotune(kernel(), 5, name="second")
-"""
-    )
-    result = project.run()
-    result.assert_outcomes(failed=1)
-    result.stdout.fnmatch_lines(["test_it.py::test_a: 5 is not 7, off by 2*"])
-    assert "second" not in project.log
 
 
 @pytest.mark.parametrize(
@@ -253,27 +227,6 @@ def test_regresses(autotune):
     project.run("--kerntune-json=run.json").assert_outcomes(passed=1, failed=2)
     assert [x for x in project.log.splitlines() if x.startswith("commit")] == ["commit test_it.py::test_passes"]
     assert [r.get("recorded", False) for r in project.json()["results"]] == [True, False, False, False]
-
-
-def test_baseline_that_can_not_be_written_fails_cleanly(project):
-    project.file("def test_a(autotune):\n    autotune(kernel('NEW', rung='read-only'))\n")
-    result = project.run()
-    result.assert_outcomes(failed=1)
-    result.stdout.fnmatch_lines(["test_it.py::test_a: baselines: can't be written (Permission denied)*"])
-    result.stdout.no_fnmatch_line("*Traceback*")
-
-
-def test_warning_as_error_hides_no_regression(project):
-    project.file(
-        """
-def test_both(autotune):
-    autotune(kernel("DRIFTED"), name="a")
-    autotune(kernel("REGRESSED"), name="b")
-"""
-    )
-    result = project.run("-W", "error")
-    result.assert_outcomes(failed=1)
-    result.stdout.fnmatch_lines(["REGRESSED test_it.py::test_both::b: scripted", "DRIFTED *::a: scripted"])
 
 
 @pytest.mark.parametrize("flag", ["--kerntune", "-q"])

@@ -10,7 +10,7 @@ from typing import Any
 from kerntune.base.config import Config
 from kerntune.errors import CompileError
 from kerntune.search import Choice, Found, Measure, Measured, Range, Space
-from kerntune.search.descent import Steps, descend
+from kerntune.search.combos import GroupSteps, descend
 from kerntune.search.trial_history import History
 
 SHARED_LIMIT = 232_448
@@ -82,7 +82,9 @@ def every(measure: Measure, configs: Iterable[Config]) -> Found:
     return history.found()
 
 
-def descended(measure: Measure, start: Config, steps: Steps, *, max_trials: int | None = None, **words: Any) -> Found:
+def descended(
+    measure: Measure, start: Config, steps: GroupSteps, *, max_trials: int | None = None, **words: Any
+) -> Found:
     """A descent of its own from one config."""
     history = History(measure, max_trials)
     descend(history, start, steps, **words)

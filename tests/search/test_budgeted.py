@@ -6,6 +6,7 @@ import json
 import math
 import random
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -55,19 +56,6 @@ def test_a_small_space_is_tried_completely_and_once() -> None:
     assert search.exhausted
     assert sorted(map(str, measure.asked)) == sorted(map(str, TINY.configs()))
     assert found.best.config == Config({"A": 2}, num_warps=1)
-
-
-@settings(max_examples=25)
-@given(seed=st.integers(0, 1000), cut=st.integers(0, 40), total=st.integers(1, 60))
-def test_a_resumed_search_tries_what_an_unbroken_one_does(seed: int, cut: int, total: int) -> None:
-    whole, _ = searched(max(cut, total), seed)
-    first, begun = searched(cut, seed)
-    state = json.loads(json.dumps(begun.state()))
-    rest = Counted(matmul_ns)
-    resumed = BudgetedSearch(MATMUL, seed=999, state=state)
-    resumed.run(rest, Budget(trials=total))
-    assert first.asked + rest.asked == whole.asked
-    assert resumed.found().trials == begun.found().trials + resumed.found().trials[cut:]
 
 
 def test_equal_seeds_try_equal_configs_and_others_try_others() -> None:
@@ -152,15 +140,28 @@ def test_whatever_is_predicted_every_config_is_tried_once(seed: int, costs: list
     assert all(1 <= len(batch) <= BATCH for batch in predicted.batches)
 
 
-@settings(max_examples=20, deadline=None)
-@given(seed=st.integers(0, 1000), cut=st.integers(0, 40), total=st.integers(1, 60))
-def test_a_resumed_search_with_predictions_tries_what_an_unbroken_one_does(seed: int, cut: int, total: int) -> None:
-    whole, first, rest = Counted(matmul_ns), Counted(matmul_ns), Counted(matmul_ns)
-    BudgetedSearch(MATMUL, seed=seed, predicted=Predicted(rough)).run(whole, Budget(trials=max(cut, total)))
-    begun = BudgetedSearch(MATMUL, seed=seed, predicted=Predicted(rough))
+@settings(max_examples=40, deadline=None)
+@given(
+    seed=st.integers(0, 1000),
+    at_once=st.integers(1, 9),
+    rounds=st.integers(0, 8),
+    total=st.integers(1, 60),
+    predicts=st.booleans(),
+)
+def test_a_resumed_search_tries_what_an_unbroken_one_does(
+    seed: int, at_once: int, rounds: int, total: int, predicts: bool
+) -> None:
+    """Broken off where a round ends; with predictions and without."""
+    words: Any = {"at_once": at_once, "predicted": Predicted(rough) if predicts else None}
+    cut, whole, first, rest = at_once * rounds, Counted(matmul_ns), Counted(matmul_ns), Counted(matmul_ns)
+    BudgetedSearch(MATMUL, seed=seed, **words).run(whole, Budget(trials=max(cut, total)))
+    begun = BudgetedSearch(MATMUL, seed=seed, **words)
     begun.run(first, Budget(trials=cut))
-    BudgetedSearch(MATMUL, state=begun.state(), predicted=Predicted(rough)).run(rest, Budget(trials=total))
+    resumed = BudgetedSearch(MATMUL, seed=999, state=json.loads(json.dumps(begun.state())), **words)
+    resumed.run(rest, Budget(trials=total))
     assert first.asked + rest.asked == whole.asked
+    assert len(set(map(str, whole.asked))) == len(whole.asked)
+    assert resumed.found().trials == begun.found().trials + resumed.found().trials[cut:]
 
 
 def test_starts_come_first_whatever_is_predicted() -> None:
@@ -170,15 +171,19 @@ def test_starts_come_first_whatever_is_predicted() -> None:
     assert measure.asked == starts
 
 
-def test_predicting_spends_seconds_too() -> None:
+@pytest.mark.parametrize(
+    ("option", "at_once", "trials"), [("predicted", 1, 3), ("prepare", 2, 6)], ids=["predicting", "preparing"]
+)
+def test_what_is_done_for_trials_spends_seconds_too(option: str, at_once: int, trials: int) -> None:
     now = [0.0]
 
     def slow(configs: Sequence[Config]) -> list[float]:
         now[0] += 1.0
         return [1.0] * len(configs)
 
-    search = BudgetedSearch(TINY, predicted=slow, clock=lambda: now[0])
-    assert len(search.run(Counted(tiny_ns), Budget(seconds=2.5)).trials) == 3
+    words: Any = {option: slow}
+    search = BudgetedSearch(TINY, at_once=at_once, clock=lambda: now[0], **words)
+    assert len(search.run(Counted(tiny_ns), Budget(seconds=2.5)).trials) == trials
     assert search.state()["seconds"] == 3.0
 
 
@@ -187,7 +192,10 @@ def test_a_cost_for_each_config_is_asked_for() -> None:
         BudgetedSearch(TINY, predicted=lambda configs: [1.0]).run(Counted(tiny_ns), Budget(trials=1))
 
 
-def test_an_exception_loses_no_trial() -> None:
+@pytest.mark.parametrize("at_once", [1, 4])
+@pytest.mark.parametrize("resumed", [False, True])
+def test_an_exception_loses_no_trial(at_once: int, resumed: bool) -> None:
+    """Nor one that was prepared, but not measured."""
     measure = Counted(tiny_ns)
 
     def breaks(config: Config) -> Measured:
@@ -195,12 +203,12 @@ def test_an_exception_loses_no_trial() -> None:
             raise KeyboardInterrupt
         return measure(config)
 
-    search = BudgetedSearch(TINY)
+    search = BudgetedSearch(TINY, at_once=at_once)
     with pytest.raises(KeyboardInterrupt):
         search.run(breaks, Budget())
-    resumed = BudgetedSearch(TINY, state=search.state())
-    resumed.run(measure, Budget())
-    assert len(measure.asked) == len(list(TINY.configs()))
+    rest = BudgetedSearch(TINY, at_once=at_once, state=search.state()) if resumed else search
+    rest.run(measure, Budget())
+    assert sorted(map(str, measure.asked)) == sorted(map(str, TINY.configs()))
 
 
 def test_spaces_with_nothing_legal() -> None:
@@ -242,29 +250,6 @@ def test_other_states_are_refused(change, error, message) -> None:
 # several at once
 
 
-@settings(max_examples=25, deadline=None)
-@given(seed=st.integers(0, 1000), at_once=st.integers(1, 9), rounds=st.integers(0, 5), total=st.integers(1, 60))
-def test_several_at_once_resume_exactly_where_a_round_ends(seed: int, at_once: int, rounds: int, total: int) -> None:
-    cut = at_once * rounds
-    whole, first, rest = Counted(matmul_ns), Counted(matmul_ns), Counted(matmul_ns)
-    BudgetedSearch(MATMUL, seed=seed, at_once=at_once).run(whole, Budget(trials=max(cut, total)))
-    begun = BudgetedSearch(MATMUL, seed=seed, at_once=at_once)
-    begun.run(first, Budget(trials=cut))
-    BudgetedSearch(MATMUL, state=begun.state(), at_once=at_once).run(rest, Budget(trials=total))
-    assert first.asked + rest.asked == whole.asked
-    assert len(set(map(str, whole.asked))) == len(whole.asked)
-
-
-def test_preparing_spends_seconds_too() -> None:
-    now = [0.0]
-
-    def slow(configs: Sequence[Config]) -> None:
-        now[0] += 1.0
-
-    search = BudgetedSearch(TINY, prepare=slow, at_once=2, clock=lambda: now[0])
-    assert len(search.run(Counted(tiny_ns), Budget(seconds=2.5)).trials) == 6
-
-
 def test_what_is_chosen_next_is_tried_next_and_asking_changes_nothing() -> None:
     search, measure = BudgetedSearch(TINY, seed=5), Counted(tiny_ns)
     chosen = search.next_configs(3)
@@ -273,21 +258,6 @@ def test_what_is_chosen_next_is_tried_next_and_asking_changes_nothing() -> None:
     assert measure.asked == chosen
     assert search.next_configs(100) != []
     assert not set(search.next_configs(100)) & set(chosen)
-
-
-def test_who_is_prepared_but_not_measured_is_still_to_be_tried() -> None:
-    measure = Counted(tiny_ns)
-
-    def breaks(config: Config) -> Measured:
-        if len(measure.asked) == 5:
-            raise KeyboardInterrupt
-        return measure(config)
-
-    search = BudgetedSearch(TINY, at_once=4)
-    with pytest.raises(KeyboardInterrupt):
-        search.run(breaks, Budget())
-    search.run(measure, Budget())
-    assert sorted(map(str, measure.asked)) == sorted(map(str, TINY.configs()))
 
 
 def test_steps_begin_after_the_spread_and_every_fifth_trial_is_random(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -101,6 +101,8 @@ def test_a_descent_keeps_the_blocks_that_a_part_needs() -> None:
     assert found.best.config.kwargs == {"XBLOCK_0": 128, "XBLOCK_1": 4}
     assert ComboSearch(plan, 48, descent=True).has(found.best.config)
     assert not ComboSearch(plan, 48, descent=True).has(found.best.config.replace(XBLOCK_0=64))
+    without_minimum = ComboSearch(plan_of(), 48, descent=True)
+    assert [without_minimum.has(plan_of().base.replace(XBLOCK_0=n)) for n in (0, 1, 3, 4)] == [False, True, False, True]
 
 
 def test_the_limit_holds() -> None:

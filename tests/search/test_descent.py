@@ -1,17 +1,21 @@
-"""Coordinate descent on tables: where it ends, and what it costs."""
+"""Descents on tables: where they end, what they cost, try and leave alone, and what they expect."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 
+import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kerntune.base.config import Config
+from kerntune.base.device import TYPICAL_DEVICES
 from kerntune.heuristics import Field, Neighbourhood
-from kerntune.search.descent import _is_half
-from search.tables import Counted, descended, refusing
+from kerntune.search import Descent, Measured
+from kerntune.search.descent import _is_half, expected_improvements, log_times, points_of
+from search.tables import MATMUL, Counted, best_of, descended, matmul_ns, refusing
 
 ONE = Neighbourhood((Field("BLOCK", most=1024),))
 
@@ -64,3 +68,170 @@ def test_the_limit_holds(limit: int) -> None:
 )
 def test_what_a_halved_block_is(before: int, after: int, answer: bool) -> None:
     assert _is_half(before, after) == answer
+
+
+# by expected improvement
+
+
+H100 = TYPICAL_DEVICES["cuda:90"]
+STAGES, WARPS = ("num_stages",), ("num_warps", "num_stages")
+
+
+def run(time_of: Callable[[Config], Measured], *starts: Config, **words: object) -> Config:
+    descent = Descent(tuple(starts), H100, **words)  # type: ignore[arg-type]
+    found = descent.run(time_of, lambda configs: None, starts)
+    assert len(found.trials) <= len(starts) + descent.trials
+    return found.best.config
+
+
+def doublings(config: Config, name: str) -> float:
+    value = config.num_warps if name == "num_warps" else config.kwargs[name]
+    assert isinstance(value, int)
+    return math.log2(value)
+
+
+@settings(max_examples=10, deadline=None)
+@given(st.tuples(st.integers(4, 10), st.integers(0, 4)), st.tuples(st.integers(4, 10), st.integers(0, 4)))
+def test_a_valley_of_two_fields_ends_at_its_bottom(start: tuple[int, int], bottom: tuple[int, int]) -> None:
+    def measure(config: Config) -> Measured:
+        apart = abs(doublings(config, "X") - bottom[0]) + abs(doublings(config, "num_warps") - bottom[1])
+        return Measured(1000.0 * 1.2**apart)
+
+    best = run(measure, Config({"X": 2 ** start[0]}, num_warps=2 ** start[1]), frozen=STAGES)
+    assert (doublings(best, "X"), best.num_warps) == (bottom[0], 2 ** bottom[1])
+
+
+def test_fields_that_only_help_together_move_together() -> None:
+    """A block twice as large needs twice the warps; either alone is five times as slow."""
+
+    def measure(config: Config) -> Measured:
+        return Measured(
+            1e6 / 2 ** doublings(config, "X") * (1 if doublings(config, "X") == 6 + math.log2(config.num_warps) else 5)
+        )
+
+    best = run(measure, Config({"X": 64}, num_warps=1), frozen=STAGES, limits=(("X", 1024),))
+    assert (best.kwargs["X"], best.num_warps) == (1024, 16)
+
+
+def test_only_all_directions_pass_by_what_cant_be_used() -> None:
+    def measure(config: Config) -> Measured:
+        values = {doublings(config, name) for name in "XYZ"}
+        return Measured(1000.0 - 100 * max(values)) if len(values) == 1 else Measured(None, "no square")
+
+    start, limits = Config({"X": 1, "Y": 1, "Z": 1}), tuple((name, 8) for name in "XYZ")
+    words = {"frozen": WARPS, "limits": limits, "trials": 60}
+    assert run(measure, start, **words) == start
+    assert run(measure, start, **words, all_directions=True).kwargs == {"X": 8, "Y": 8, "Z": 8}
+
+
+def test_a_dip_behind_slower_configs_is_found_from_the_next_start() -> None:
+    """Two dips: the fastest start lies in the shallow one."""
+    depth = {64: 100.0, 128: 99.0, 256: 130.0, 512: 140.0, 1024: 120.0, 2048: 90.0, 4096: 80.0, 8192: 95.0}
+
+    def measure(config: Config) -> Measured:
+        time = depth.get(int(config.kwargs["BLOCK"]))  # type: ignore[arg-type]
+        return Measured(time, "" if time else "no such block")
+
+    starts = [Config({"BLOCK": b}) for b in (64, 1024)]
+    assert run(measure, *starts, frozen=WARPS).kwargs["BLOCK"] == 4096
+
+
+def test_stages_that_lead_to_the_same_code_cost_one_trial() -> None:
+    """Times that are a little wrong would make a step of it, and further ones from there."""
+
+    def measure(config: Config) -> Measured:
+        time = 1000.0 * 1.2 ** abs(doublings(config, "Y") - 6) * (1 - 0.01 * config.num_stages)
+        return Measured(time, code=config.replace(num_stages=1).key())
+
+    start = Config({"X": 16, "Y": 8}, num_stages=1)
+    found = Descent((start,), H100, frozen=("num_warps",)).run(measure, lambda configs: None, [start])
+    assert len([t for t in found.trials if t.config.num_stages > 1]) == 1
+    assert found.best.config.kwargs["Y"] == 64
+
+
+def test_stages_that_change_the_code_are_stepped_along() -> None:
+    def measure(config: Config) -> Measured:
+        return Measured(1000.0 * 1.2 ** abs(config.num_stages - 5), code=config.key())
+
+    assert run(measure, Config({"X": 16}, num_stages=2), frozen=("num_warps", "X")).num_stages == 5
+
+
+@pytest.mark.slow
+def test_a_matmul_from_a_bad_start() -> None:
+    start = Config({"BLOCK_M": 16, "BLOCK_N": 16, "BLOCK_K": 16}, num_warps=1, num_stages=1)
+    limits = (("BLOCK_K", 128), ("BLOCK_M", 256), ("BLOCK_N", 256))
+    measure = Counted(matmul_ns)
+    time = matmul_ns(run(measure, start, limits=limits, trials=100))
+    assert time is not None
+    assert time <= best_of(MATMUL, matmul_ns) * 1.05
+    assert len(measure.asked) == 101
+
+
+def test_further_starts_are_tried_first_as_far_as_a_third_of_the_trials() -> None:
+    asked: list[list[Config]] = []
+    far = [Config({"X": 2**i}) for i in range(8, 14)]
+    descent = Descent((Config({"X": 16}),), H100, trials=9, frozen=WARPS, further=(Config({"Y": 3}), *far))
+    found = descent.run(lambda config: Measured(100.0), lambda configs: asked.append(list(configs)), descent.listed)
+    assert asked[0] == far[:3], "not what the list has no field of"
+    assert [t.config for t in found.trials[:4]] == [*descent.listed, *far[:3]]
+
+
+def test_a_second_descent_goes_on_where_the_first_was() -> None:
+    """Equal answers lead to equal steps, so that what is stored isn't tried again."""
+
+    def measure(config: Config) -> Measured:
+        return Measured(1000.0 + hash_of(config))
+
+    start = Config({"X": 64, "Y": 64})
+    short, long = (Descent((start,), H100, trials=n).run(measure, lambda configs: None, [start]) for n in (10, 20))
+    assert long.trials[:11] == short.trials
+
+
+def hash_of(config: Config) -> int:
+    return int(config.short_hash(), 16) % 500
+
+
+# points, and what is expected of untried ones
+
+
+def test_a_tile_and_its_warps_that_grow_together_stay_nearer_than_either_alone() -> None:
+    a, both, block, warps = points_of(
+        [Config({"X": 64}, num_warps=2), Config({"X": 128}, num_warps=4), Config({"X": 128}, num_warps=2),
+         Config({"X": 64}, num_warps=4)]
+    )  # fmt: skip
+    apart = [float(np.linalg.norm(a - other)) for other in (both, block, warps)]
+    assert apart == [math.sqrt(2)] * 3, "two fields cost what one does"
+
+
+def test_texts_and_absent_fields_have_places() -> None:
+    points = points_of([Config({"MODE": "fast"}), Config({"MODE": "slow"}), Config({"MODE": None, "X": 0})])
+    assert np.isfinite(points).all()
+    assert len({tuple(point) for point in points.tolist()}) == 3
+
+
+def test_failures_and_far_slower_configs_are_bounded() -> None:
+    found = log_times([100.0, 110.0, math.inf, 1e9])
+    assert list(np.round(found - math.log(100.0), 6)) == [0.0, round(math.log(1.1), 6), 1.0, 1.0]
+    assert math.isclose(log_times([100.0, math.inf])[1] - math.log(100.0), 0.5)
+
+
+@given(st.lists(st.floats(50.0, 200.0), min_size=2, max_size=6))
+def test_nothing_is_expected_where_it_was_tried(times: list[float]) -> None:
+    points = points_of([Config({"X": 2**i}) for i in range(len(times) + 2)])
+    gains = expected_improvements(points[: len(times)], times, points)
+    assert (gains >= 0).all()
+    assert gains[: len(times)].max() < gains[len(times) :].max() + 0.2
+
+
+def test_the_way_down_promises_more_than_the_way_up() -> None:
+    points = points_of([Config({"X": 2**i}) for i in (4, 5, 6, 3, 7)])
+    up, down = expected_improvements(points[:3], [400.0, 200.0, 100.0], points[3:])
+    assert down > 3 * up
+
+
+def test_a_time_of_zero_is_a_short_one() -> None:
+    """Of a config whose grid is empty, say."""
+    points = points_of([Config({"X": 2**i}) for i in (4, 5, 6)])
+    gains = expected_improvements(points[:2], [0.0, 100.0], points[2:])
+    assert np.isfinite(gains).all()
+    assert log_times([0.0, 100.0])[1] - log_times([0.0, 100.0])[0] == 1.0

@@ -38,9 +38,8 @@ def test_options_stay_options() -> None:
     assert all(c.kwargs == {} for c in space.configs())
 
 
-@given(st.integers(0, MATMUL.size - 1))
-def test_points_and_configs_are_the_same(number: int) -> None:
-    point = MATMUL.point(number)
+@given(st.tuples(*(st.integers(0, len(values) - 1) for values in MATMUL.values)))
+def test_points_and_configs_are_the_same(point: tuple[int, ...]) -> None:
     assert MATMUL.point_of(MATMUL.at(point)) == point
 
 

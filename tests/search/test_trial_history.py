@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -11,8 +12,8 @@ from hypothesis import strategies as st
 
 from kerntune.base.config import Config
 from kerntune.errors import TuningError
-from kerntune.search import Measured, Tried, trial_history
-from kerntune.search.trial_history import History, _alone, _telling
+from kerntune.search import Measured, Tried
+from kerntune.search.trial_history import History, _fields
 from search.tables import Counted, every, refusing
 
 BLOCKS = [Config({"BLOCK": b}) for b in (32, 64, 128, 256)]
@@ -61,27 +62,28 @@ def test_what_is_no_trials_error_ends_the_search() -> None:
         every(broken, BLOCKS)
 
 
-@given(st.lists(st.tuples(*[st.sampled_from((1, 2, None))] * 4, st.sampled_from("ab")), max_size=8))
-def test_fields_tell_that_alone_separate_two_codes(
-    rows: list[tuple[int | None, int | None, int | None, int | None, str]],
+@given(st.lists(st.tuples(*[st.sampled_from((1, 2, None))] * 3, st.booleans(), st.sampled_from("ab")), max_size=8))
+def test_fields_tell_that_alone_separate_two_codes_and_are_idle_where_they_separate_none(
+    rows: list[tuple[int | None, int | None, int | None, bool, str]],
 ) -> None:
-    made = {
-        Config({k: v for k, v in (("A", a), ("B", b)) if v}, maxnreg=r, options={} if o is None else {"o": o}): code
-        for a, b, r, o, code in rows
-    }
-    pairs = [(x, y) for x, y in itertools.combinations(made, 2) if made[x] != made[y]]
-    assert _telling(list(made.items())) == {name for x, y in pairs for name in _alone(x, y)}
-
-
-def test_a_long_list_is_not_compared_in_pairs(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of 1,000 configs that took 4 s, before each two trials of a descent."""
-    compared: list[Config] = []
-    monkeypatch.setattr(trial_history, "_alone", lambda one, other: (compared.append(one), _alone(one, other))[1])
-    history = History(lambda config: Measured(1.0, code=config.key()))
-    for i in range(100):
-        history.time_of(Config({"A": i}))
-    assert history.twins().telling == {"A"}
-    assert len(compared) <= 100
+    """A parameter of the kernel and an option of the compiler may have one name."""
+    history, made = History(lambda config: Measured(1.0, code=made[config])), dict[Config, str]()
+    by_fields: dict[Any, str] = {}
+    for a, b, r, option, code in rows:
+        values, other = {"A": a} if a else {}, {"B": b} if b else {}
+        kwargs, options = (values, other) if option else ({**values, **other}, {})
+        config = Config(kwargs, maxnreg=r, options=options)
+        made.setdefault(config, by_fields.setdefault(_fields(config), code))
+    for config in made:
+        history.time_of(config)
+    same, apart = set[str](), set[str]()
+    for x, y in itertools.combinations(made, 2):
+        names = {name for name, _ in set(_fields(x)) ^ set(_fields(y))}
+        if len(names) == 1:
+            (same if made[x] == made[y] else apart).update(names)
+    found, codes = history.twins(), list(made.values())
+    assert (found.idle, found.telling) == (same, apart - same)
+    assert found.later == {config for i, config in enumerate(made) if made[config] in codes[:i]}
 
 
 @pytest.mark.parametrize(("limit", "left"), [(None, 3), (3, 2), (1, 0)])

@@ -9,7 +9,7 @@ import pytest
 
 from kerntune.base.device import Target, typical_device
 from kerntune.static.metrics import metrics_of
-from kerntune.static.ptx import bits, ptx_classes
+from kerntune.static.ptx import ProductLoops, bits, operand_counts, product_loops, ptx_classes
 
 PTX = """
 .visible .entry kernel(
@@ -75,3 +75,179 @@ def test_memory_and_matrix_instructions_equal_the_machine_codes(
 )
 def test_bits_of_an_access(opcode: str, width: int) -> None:
     assert bits(opcode) == width
+
+
+# what a loop of products has in flight, read from PTX
+
+
+WGMMA = "wgmma.mma_async.sync.aligned.m64n128k16.f32.f16.f16 {%f1}, %rd6, %rd7, p, 1, 1;"
+COMMIT = "wgmma.commit_group.sync.aligned;"
+WAIT = "wgmma.wait_group.sync.aligned {};"
+MMA = "mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%f1}, {%r1}, {%r2}, {%f3};"
+COPY = "cp.async.cg.shared.global [ %r6 + 0 ], [ %rd2 + 0 ], 0x10, %r7;"
+COPIED = "cp.async.commit_group;"
+COPIES = "cp.async.wait_group {};"
+EXPECT = "@%p1 mbarrier.arrive.expect_tx.shared::cta.b64 _, [%r11], 32768;"
+BULK = "@%p1 cp.async.bulk.tensor.2d.shared::cta.global.mbarrier::complete_tx::bytes [%r1], [%rd1, {%r2, %r3}], [%r4];"
+BULK_WAIT = "mbarrier.try_wait.parity.shared::cta.b64 complete, [%r12], %r13;"
+STORE = "cp.async.bulk.tensor.2d.global.shared::cta.bulk_group [%rd44, {%r47, %r48}], [%r49];"
+PLAIN = "ld.global.v4.b32 { %r2, %r3, %r4, %r5 }, [ %rd1 + 0 ];"
+SCALE = "ld.global.b32 { %r2 }, [ %rd1 + 0 ];"
+STAGE = [COPY, COPY, COPIED]
+
+
+def loop(*body: str, label: str = "$L__BB0_1") -> list[str]:
+    return [f"{label}:", *body, f"@%p2 bra \t{label};"]
+
+
+def of(*lines: str) -> ProductLoops | None:
+    return product_loops("\n".join(lines))
+
+
+def found(*lines: str) -> ProductLoops:
+    loops = of(*lines)
+    assert loops is not None
+    return loops
+
+
+@pytest.mark.parametrize("stages", [2, 3, 4])
+def test_copies_in_flight_are_counted_in_rounds(stages: int) -> None:
+    body = [COPIES.format(stages - 2), MMA, *STAGE]
+    assert found(*STAGE * (stages - 1), *loop(*body)) == ProductLoops(loading=1, ahead=1, rounds=stages - 1)
+
+
+@pytest.mark.parametrize("stages", [2, 3])
+def test_bulk_copies_in_flight_are_counted_in_rounds(stages: int) -> None:
+    stage = [EXPECT, BULK, BULK]
+    loops = found(*stage * (stages - 1), *loop(BULK_WAIT, MMA, *stage), BULK_WAIT)
+    assert loops == ProductLoops(loading=1, ahead=1, rounds=stages - 1)
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        pytest.param([PLAIN, MMA], id="ordinary loads"),
+        pytest.param([*STAGE, COPIES.format(0), MMA], id="cp.async"),
+        pytest.param([COPY, COPIED, "cp.async.wait_all;", MMA], id="cp.async, all"),
+        pytest.param([EXPECT, BULK, BULK_WAIT, MMA], id="TMA"),
+    ],
+)
+def test_a_round_that_waits_for_its_own_loads_has_nothing_ahead(body: list[str]) -> None:
+    loops = found(*loop(*body))
+    assert (loops.loading, loops.ahead, loops.rounds, loops.waiting) == (1, 0, 0.0, 1)
+
+
+def test_a_tile_that_was_waited_for_before_the_loop_is_not_ahead() -> None:
+    """Queries are loaded once, by TMA too."""
+    assert found(EXPECT, BULK, BULK_WAIT, *loop(EXPECT, BULK, BULK_WAIT, MMA)).ahead == 0
+
+
+def test_a_loop_that_reorders_its_own_copies_is_ahead() -> None:
+    """A hand-written one that waits for the copies of the round before, then issues its own."""
+    assert found(*loop(BULK_WAIT, MMA, EXPECT, BULK)).ahead == 1
+
+
+def test_copies_that_products_cover_are_ahead() -> None:
+    """As Triton makes of two stages for sm_80: the next operands are in registers when the round ends."""
+    assert found(*STAGE, COPIES.format(0), *loop(*STAGE, MMA, COPIES.format(0))).ahead == 1
+
+
+def test_what_an_earlier_loop_left_is_not_ahead_of_the_next() -> None:
+    first = [*[EXPECT, BULK] * 2, *loop(BULK_WAIT, MMA, EXPECT, BULK)]
+    assert found(*first, *loop(PLAIN, MMA, label="$L__BB0_2")) == ProductLoops(loading=2, ahead=1, rounds=2)
+
+
+def test_a_scale_is_no_operand() -> None:
+    assert found(*loop(SCALE, MMA)) == ProductLoops()
+
+
+def test_ordinary_loads_beside_copies_are_told() -> None:
+    loops = found(*STAGE, *loop(COPIES.format(0), MMA, PLAIN, PLAIN, *STAGE))
+    assert (loops.ahead, loops.plain_bytes) == (1, 32)
+
+
+def test_loads_of_a_loop_around_are_not_its_own() -> None:
+    inner = loop(MMA, label="$L__BB0_2")
+    assert found(*loop(PLAIN, *inner)).loading == 0
+
+
+def test_a_loop_that_begins_anew_before_an_inner_one_is_not_that_one() -> None:
+    inner = loop(MMA, label="$L__BB0_2")
+    assert found(*loop(PLAIN, "@%p3 bra \t$L__BB0_1;", *inner)).loading == 0
+
+
+def test_without_a_loop_of_products_there_is_nothing() -> None:
+    assert of(MMA, *loop(PLAIN)) is None
+    assert of(*loop(PLAIN)) is None
+
+
+def test_a_store_by_tma_is_no_load() -> None:
+    assert found(*loop(MMA, STORE)).loading == 0
+
+
+@pytest.mark.parametrize(
+    ("body", "overlapped"),
+    [
+        ([WGMMA, COMMIT, WAIT.format(0)], 0),
+        ([WGMMA, COMMIT, WAIT.format(1)], 1),
+        ([WAIT.format(0), WGMMA, COMMIT], 1),
+        ([WGMMA, COMMIT, WGMMA, COMMIT, WAIT.format(1), WAIT.format(0)], 0),
+    ],
+)
+def test_products_that_are_in_flight_when_a_round_begins(body: list[str], overlapped: int) -> None:
+    loops = found(*loop(*body))
+    assert (loops.grouped, loops.overlapped, loops.types) == (1, overlapped, ("f32.f16.f16",))
+
+
+def test_products_of_single_warps_have_no_groups() -> None:
+    loops = found(*loop(MMA))
+    assert (loops.grouped, loops.types) == (0, ())
+
+
+@pytest.mark.parametrize(
+    ("line", "counted"),
+    [
+        (WGMMA, {"tensor_core_16": 1}),
+        (WGMMA.replace("f16.f16", "bf16.bf16"), {"tensor_core_16": 1}),
+        (WGMMA.replace("k16.f32.f16.f16", "k8.f32.tf32.tf32"), {"tensor_core_32": 1}),
+        (WGMMA.replace("k16.f32.f16.f16", "k32.f32.e4m3.e5m2"), {"tensor_core_8": 1}),
+        (WGMMA.replace("k16.f32.f16.f16", "k32.s32.s8.s8"), {"tensor_core_8": 1}),
+        (MMA, {"tensor_core_16": 1}),
+        (MMA.replace("f32.f16.f16.f32", "f32.tf32.tf32.f32"), {"tensor_core_32": 1}),
+        (MMA.replace("f32.f16.f16.f32", "f64.f64.f64.f64"), {"tensor_core_64": 1}),
+        (MMA.replace("row.col.f32.f16.f16.f32", "row.col.satfinite.s32.u8.u8.s32"), {"tensor_core_8": 1}),
+        ("@%p1 tcgen05.mma.cta_group::1.kind::tf32 [ %r1 + 0 ], %rd1, %rd2, %r3, %p1;", {"tensor_core_32": 1}),
+        ("tcgen05.mma.cta_group::1.kind::f16 [ %r1 + 0 ], %rd1, %rd2, %r3, %p1;", {"tensor_core_16": 1}),
+        ("tcgen05.commit.cta_group::1.mbarrier::arrive::one.shared::cluster.b64 [%rd1];", {}),
+        (PLAIN, {}),
+    ],
+)
+def test_operands_by_their_bits(line: str, counted: dict[str, int]) -> None:
+    assert operand_counts(line) == counted
+
+
+@pytest.mark.parametrize(
+    ("name", "where"),
+    [
+        ("matmul", "cuda:80"),
+        ("matmul", "cuda:90"),
+        ("matmul", "cuda:100"),
+        ("descriptor_matmul", "cuda:90"),
+        ("descriptor_matmul", "cuda:100"),
+    ],
+)
+def test_stages_of_compiled_kernels(name: str, where: str, compiled: Callable[..., Any]) -> None:
+    """Triton's own code is read as it is meant: three stages load two rounds ahead, one none."""
+    rounds = {}
+    for stages in (1, 3):
+        binary, _ = compiled(name, where, aligned=True, num_stages=stages)
+        loops = product_loops(binary.asm)
+        assert loops is not None
+        rounds[stages] = (loops.loading, loops.ahead, loops.rounds)
+    in_registers = where == "cuda:80"  # the first of the two rounds is there when the loop begins
+    assert rounds == {1: (1, 0, 0.0), 3: (1, 1, 1.0 if in_registers else 2.0)}
+
+
+def test_other_gpus_have_none(compiled: Callable[..., Any]) -> None:
+    binary, _ = compiled("matmul", "hip:gfx942")
+    assert product_loops(binary.asm) is None

@@ -11,20 +11,27 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kerntune.base.device import TYPICAL_DEVICES
+from kerntune.base.device import TYPICAL_DEVICES, DeviceSpec, Target
+from kerntune.base.policy import StaticPrune
 from kerntune.base.recording import Binary
-from kerntune.compiling.binary.elf import kernel_symbol
-from kerntune.errors import TargetError
-from kerntune.static.metrics import StaticMetrics, metrics_of
+from kerntune.compiling.binary.elf import cubin_resources, kernel_symbol
+from kerntune.compiling.compiler import Compiled
+from kerntune.errors import TargetError, UsageError
+from kerntune.kernels.access import Access
+from kerntune.static.metrics import metrics_of
+from kerntune.static.occupancy import cuda_occupancy
 from kerntune.static.resource_model import (
+    LOW_OCCUPANCY,
+    MODEL_LIMIT,
     WARP_MMA_SHARE,
+    Figures,
     ModelledConfig,
+    Predictions,
     _tensor,
-    candidate_of,
     cost,
-    keep,
+    figures_of,
+    left_out,
     quick_candidate,
-    rank,
 )
 
 A100, H100 = TYPICAL_DEVICES["cuda:80"], TYPICAL_DEVICES["cuda:90"]
@@ -56,7 +63,6 @@ CANDIDATES = st.builds(
         st.integers(1, 5000),
     ),
     spill_bytes=st.integers(0, 10_000),
-    launchable=st.booleans(),
     stages=st.integers(0, 6),
 )
 
@@ -66,28 +72,14 @@ def with_(candidate: ModelledConfig, **changes: Any) -> ModelledConfig:
 
 
 def better(first: ModelledConfig, second: ModelledConfig) -> bool:
-    return rank([second, first], H100) == [1, 0]
+    return cost(first, H100) < cost(second, H100)
 
 
-@given(st.lists(CANDIDATES, max_size=12))
-def test_an_order_has_every_candidate_once_and_those_that_can_not_run_last(candidates: list[ModelledConfig]) -> None:
-    order = rank(candidates, H100)
-    assert sorted(order) == list(range(len(candidates)))
-    costs = [cost(candidates[i], H100) for i in order]
-    assert costs == sorted(costs)
-    assert not any(map(math.isnan, costs))
-    assert all(c >= 0 for c in costs)
-
-
-@given(st.lists(CANDIDATES, min_size=1, max_size=12), st.floats(0, 1))
-def test_something_is_always_kept(candidates: list[ModelledConfig], fraction: float) -> None:
-    kept = keep(candidates, H100, fraction=fraction)
-    possible = [i for i in rank(candidates, H100) if math.isfinite(cost(candidates[i], H100))]
-    assert kept
-    assert len(kept) <= len(candidates)
-    assert kept == (possible[: len(kept)] or rank(candidates, H100))
-    if fraction == 1:
-        assert len(kept) == (len(possible) or len(candidates))
+@given(CANDIDATES)
+def test_a_cost_is_a_number_or_infinite(candidate: ModelledConfig) -> None:
+    found = cost(candidate, H100)
+    assert found >= 0
+    assert not math.isnan(found)
 
 
 @given(CANDIDATES, st.integers(1, 4000))
@@ -96,16 +88,8 @@ def test_spills_never_help(candidate: ModelledConfig, more: int) -> None:
     assert cost(spilling, H100) >= cost(candidate, H100)
 
 
-@given(st.lists(CANDIDATES, min_size=1, max_size=6))
-def test_equal_candidates_stay_in_their_order(candidates: list[ModelledConfig]) -> None:
-    order = rank([candidates[0]] * 4, H100)
-    assert order == [0, 1, 2, 3]
-
-
 def test_what_does_not_fit_costs_infinitely_much() -> None:
     assert cost(with_(MATMUL, shared_bytes=300_000), H100) == math.inf
-    assert cost(with_(MATMUL, launchable=False), H100) == math.inf
-    assert keep([with_(MATMUL, launchable=False)] * 2, H100, fraction=0.1) == [0, 1]
 
 
 def test_spills_narrow_loads_and_more_instructions_are_worse() -> None:
@@ -139,16 +123,6 @@ def test_a_larger_block_of_a_matrix_product_reads_less_for_it() -> None:
     assert better(MATMUL, with_(MATMUL, instructions=small, shared_bytes=49152, blocks=132 * 32))
 
 
-def test_metrics_of_a_binary_become_a_candidate() -> None:
-    metrics = StaticMetrics(
-        registers=40, spill_store_bytes=8, spill_load_bytes=16, stack_bytes=24, shared_bytes=1024, code_bytes=512,
-        threads=128, instructions={"total": 9}, occupancy=0.5, occupancy_limiter="registers",
-    )  # fmt: skip
-    assert candidate_of(metrics, (3, 4), num_ctas=2, stages=3) == ModelledConfig(
-        40, 1024, 128, 24, {"total": 9}, spill_bytes=24, stages=3
-    )
-
-
 @pytest.mark.parametrize("name", ["softmax", "matmul"])
 def test_a_quick_look_at_a_binary_agrees_with_the_disassembler(name: str, compiled: Callable[..., Any]) -> None:
     given, _ = compiled(name, "cuda:90")
@@ -158,11 +132,12 @@ def test_a_quick_look_at_a_binary_agrees_with_the_disassembler(name: str, compil
     )  # fmt: skip
     quick = quick_candidate(binary, given.data, given.asm, (7, 2, 1), stages=3)
     (metrics,) = metrics_of([given], H100)
-    whole = candidate_of(metrics, (7, 2, 1), stages=3)
-    assert with_(quick, instructions={}) == with_(whole, instructions={})
+    spilled = metrics.spill_store_bytes + metrics.spill_load_bytes
+    known = (metrics.registers, metrics.shared_bytes, metrics.threads, 14, {}, spilled, 3)
+    assert msgspec.structs.astuple(with_(quick, instructions={})) == known
     moved = ("global_load_", "global_store_", "async_copy_", "tensor_core_macs")
-    for key in {k for k in (*quick.instructions, *whole.instructions) if k.startswith(moved)}:
-        assert quick.instructions[key] == whole.instructions[key]
+    for key in {k for k in (*quick.instructions, *metrics.instructions) if k.startswith(moved)}:
+        assert quick.instructions[key] == metrics.instructions[key]
 
 
 def test_other_makers_gpus_are_refused() -> None:
@@ -176,3 +151,196 @@ def test_products_of_one_warp_are_slower_where_groups_of_warps_multiply() -> Non
     grouped = {"tensor_core": 4, "tensor_core_macs": 4 * 64 * 128 * 16}
     assert _tensor(alone, H100) == pytest.approx(_tensor(grouped, H100) / WARP_MMA_SHARE)
     assert _tensor(alone, A100) == _tensor(grouped, A100)
+
+
+# what is foreseen of compiled candidates, and what isn't
+
+
+GRID = (4096, 1, 1)
+NOTHING = Access(frozenset(), frozenset(), frozenset(), False, (), 0)
+
+
+@pytest.fixture
+def softmax(compiled: Callable[..., Any]) -> Compiled:
+    given, _ = compiled("softmax", "cuda:90")
+    binary = Binary(
+        kind="cubin", arch=given.arch, symbol=kernel_symbol(given.data), sha256="", ttir_sha256="", code="", text="",
+        triton="", assembler="", options={"num_stages": 3}, constexprs={}, num_warps=given.num_warps,
+        shared=given.shared_bytes,
+    )  # fmt: skip
+    return Compiled(binary, given.data, "", given.asm, NOTHING, {}, {})
+
+
+def test_the_figures_of_a_kernel_are_the_disassemblers(softmax: Compiled, compiled: Callable[..., Any]) -> None:
+    given, _ = compiled("softmax", "cuda:90")
+    (metrics,) = metrics_of([given], H100)
+    found = figures_of(softmax, GRID, H100)
+    assert found is not None
+    assert (found.spill_bytes, found.occupancy) == (0, metrics.occupancy)
+    whole = ModelledConfig(
+        metrics.registers, metrics.shared_bytes, metrics.threads, math.prod(GRID), metrics.instructions, stages=3
+    )
+    assert found.cost == pytest.approx(cost(whole, H100), rel=0.3), "totals differ"
+
+
+def test_a_wave_that_is_nearly_empty_is_foreseen(softmax: Compiled) -> None:
+    predictions = Predictions(H100)
+    threads, registers = softmax.binary.num_warps * 32, cubin_resources(softmax.data).registers
+    slots = (
+        H100.sm_count
+        * cuda_occupancy(H100, registers=registers, shared_bytes=softmax.binary.shared, threads=threads).blocks
+    )
+    predictions.add(0, softmax, (slots + 1, 1, 1))
+    predictions.add(1, softmax, (slots, 1, 1))
+    assert predictions.cost(1) < predictions.cost(0)
+    assert (predictions.rank(1), predictions.rank(0)) == (1, 2)
+
+
+def test_an_empty_grid_costs_something_finite(softmax: Compiled) -> None:
+    found = figures_of(softmax, (0, 1, 1), H100)
+    assert found is not None
+    assert math.isfinite(found.cost)
+
+
+@pytest.mark.parametrize(
+    "spec", [TYPICAL_DEVICES["hip:gfx942"], DeviceSpec(Target("cuda", "999"), "newer than our tables", 1)], ids=str
+)
+def test_nothing_is_foreseen_for_devices_that_are_not_known(softmax: Compiled, spec: DeviceSpec) -> None:
+    predictions = Predictions(spec)
+    predictions.add(0, softmax, GRID)
+    assert (predictions.cost(0), predictions.rank(0), predictions.figures) == (math.inf, None, {})
+
+
+@given(st.integers(0, 4000))
+def test_a_damaged_binary_is_not_fatal(cut: int) -> None:
+    data = b"\x7fELF\x02\x01" + bytes(cut)
+    binary = Binary(
+        kind="cubin", arch="sm_90a", symbol="kernel", sha256="", ttir_sha256="", code="", text="", triton="",
+        assembler="", options={}, constexprs={}, num_warps=4,
+    )  # fmt: skip
+    assert figures_of(Compiled(binary, data, "", "no PTX at all", NOTHING, {}, {}), GRID, H100) is None
+
+
+@given(st.lists(st.floats(0, 1e9) | st.just(math.inf), min_size=1, max_size=20))
+def test_ranks_are_places_in_the_order_of_costs(costs: list[float]) -> None:
+    predictions = Predictions(H100)
+    predictions.figures = {i: Figures(c, 0, 1.0) for i, c in enumerate(costs)}
+    ranks = [predictions.rank(i) for i in range(len(costs))]
+    assert ranks == [1 + sorted(costs).index(c) for c in costs]
+    assert predictions.rank(len(costs)) is None
+
+
+# the candidates that are left out by static figures, and that one is always left
+
+
+FIGURES = st.dictionaries(
+    st.integers(0, 40),
+    st.builds(
+        Figures,
+        cost=st.floats(0, 1e6) | st.just(math.inf),
+        spill_bytes=st.sampled_from([0, 0, 8, 4096]),
+        occupancy=st.floats(0.01, 1),
+    ),
+    max_size=15,
+)
+RULES = st.builds(
+    StaticPrune, st.booleans(), st.booleans(), st.booleans(), st.none() | st.floats(0, 1, exclude_min=True)
+)
+
+
+@given(FIGURES, RULES, st.sets(st.integers(0, 40)))
+def test_somebody_is_always_left_and_the_protected_are(
+    figures: dict[int, Figures], rules: StaticPrune, protected: set[int]
+) -> None:
+    out = left_out(figures, rules, protected)
+    assert out.keys() <= figures.keys() - protected
+    assert all(out.values())
+    launchable = {i for i, f in figures.items() if math.isfinite(f.cost)}
+    assert out.keys() < launchable if launchable else not out
+
+
+@given(FIGURES, RULES, st.floats(0, 1, exclude_min=True), st.floats(0, 1, exclude_min=True))
+def test_a_larger_share_keeps_all_that_a_smaller_one_keeps(
+    figures: dict[int, Figures], rules: StaticPrune, one: float, other: float
+) -> None:
+    small, large = (
+        left_out(figures, msgspec.structs.replace(rules, share=share)) for share in (min(one, other), max(one, other))
+    )
+    assert large.keys() <= small.keys()
+
+
+@given(FIGURES)
+def test_no_rule_leaves_nobody_out(figures: dict[int, Figures]) -> None:
+    assert left_out(figures, StaticPrune()) == {}
+    assert left_out(figures, StaticPrune(share=1.0)) == {}
+
+
+@given(FIGURES)
+def test_the_cheapest_that_does_not_spill_stays(figures: dict[int, Figures]) -> None:
+    clean = {i: f.cost for i, f in figures.items() if math.isfinite(f.cost) and not f.spill_bytes}
+    if clean:
+        assert min(clean, key=lambda i: clean[i]) not in left_out(figures, StaticPrune(spills=True, model=True))
+
+
+def figures(*costs: float, spills: tuple[int, ...] = (), occupancy: tuple[float, ...] = ()) -> dict[int, Figures]:
+    several = zip(costs, (*spills, *[0] * len(costs)), (*occupancy, *[1.0] * len(costs)), strict=False)
+    return {i: Figures(*each) for i, each in enumerate(several)}
+
+
+def test_each_rule_names_its_reason() -> None:
+    assert left_out(figures(1, 1, spills=(0, 4096)), StaticPrune(spills=True)) == {
+        1: "spills 4,096 bytes a thread, others none"
+    }
+    assert left_out(figures(1, 1, occupancy=(1.0, 0.0625)), StaticPrune(occupancy=True)) == {
+        1: "occupancy 6%, others have up to 100%"
+    }
+    assert left_out(figures(1, 3.5, 2.9), StaticPrune(model=True)) == {
+        1: "predicted to cost more than 3 times what the best does"
+    }
+    assert left_out(figures(3, 1, 2, 4), StaticPrune(share=0.5)) == {
+        0: "predicted to be number 3 of 4, the first 2 are tried",
+        3: "predicted to be number 4 of 4, the first 2 are tried",
+    }
+
+
+def test_the_limits_themselves_stay() -> None:
+    assert left_out(figures(1, MODEL_LIMIT), StaticPrune(model=True)) == {}
+    assert left_out(figures(1, 1, occupancy=(1.0, LOW_OCCUPANCY)), StaticPrune(occupancy=True)) == {}
+
+
+def test_where_all_spill_none_is_left_out_for_it() -> None:
+    assert left_out(figures(1, 2, spills=(8, 4096)), StaticPrune(spills=True)) == {}
+
+
+def test_a_share_counts_all_that_can_be_launched() -> None:
+    """A half of four: two of them spill, so the two others stay; what can't be launched counts for nothing."""
+    given = figures(1, 2, 3, 4, math.inf, spills=(8, 8, 0, 0, 0))
+    assert left_out(given, StaticPrune(spills=True, share=0.5)).keys() == {0, 1}
+
+
+@pytest.mark.parametrize(
+    ("text", "rules"),
+    [
+        ("spills", StaticPrune(spills=True)),
+        ("spills model", StaticPrune(spills=True, model=True)),
+        ("occupancy, 33%", StaticPrune(occupancy=True, share=0.33)),
+        (0.25, StaticPrune(share=0.25)),
+        (1, StaticPrune(share=1.0)),
+        (["spills", 0.5], StaticPrune(spills=True, share=0.5)),
+        (("model",), StaticPrune(model=True)),
+        ("off", StaticPrune()),
+        ("", StaticPrune()),
+        ([], StaticPrune()),
+    ],
+)
+def test_what_people_write(text: object, rules: StaticPrune) -> None:
+    assert StaticPrune.parse(text, "here") == rules
+    assert bool(rules) == (rules != StaticPrune())
+
+
+@pytest.mark.parametrize("text", ["spill", "0", 0, -0.5, 1.5, "150%", "nan", "%", True, ["off", "spills"], None, {}])
+def test_what_people_write_wrongly(text: object) -> None:
+    if text == {}:
+        text = {"spills": True}
+    with pytest.raises(UsageError, match=r"^here: .* is none of spills, occupancy, model, a share above 0"):
+        StaticPrune.parse(text, "here")

@@ -16,7 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kerntune.base.policy import Policy, Verdict
-from kerntune.base.recording import Normal, Recording, Stored
+from kerntune.base.recording import Normal, Recording, Storage, Stored
 from kerntune.base.stats import Estimate
 from kerntune.capture.recorder import Recorded
 from kerntune.errors import ReplayError
@@ -24,7 +24,7 @@ from kerntune.gate.decision import Evidence, decide
 from kerntune.gpu.program import Loader
 from kerntune.gpu.script import Rule
 from kerntune.gpu.scripted import FakeBackend
-from kerntune.timing.paired import Pair, Pairing, common_plan, live_memory, pair
+from kerntune.timing.paired import Pair, Pairing, _output_of_one, common_plan, live_memory, pair
 from kerntune.timing.timers import IN_PLACE_BYTES
 
 LEVEL = 0.999
@@ -276,6 +276,15 @@ def test_an_output_that_one_side_never_writes_is_one_storage(backend: FakeBacken
         storages, renumbered = common_plan(mine, theirs)
         assert len(storages) == 3
         assert [v.storage for v in renumbered.views] == [v.storage for v in mine.views]
+
+
+@pytest.mark.parametrize(
+    ("reads", "writes", "one"), [("", "a", True), ("", "ab", False), ("a", "a", False), ("b", "a", False)]
+)
+def test_an_output_of_one_side_is_read_by_neither_and_written_by_one(reads: str, writes: str, one: bool) -> None:
+    a, b = (Storage(8, "float32", Normal(), read=side in reads, written=side in writes) for side in "ab")
+    assert _output_of_one(a, b) is _output_of_one(b, a) is one
+    assert not _output_of_one(a, msgspec.structs.replace(b, nbytes=16))
 
 
 @FEW

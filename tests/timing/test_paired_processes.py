@@ -25,17 +25,17 @@ from kerntune.timing.paired_processes import (
     PROCESS_BIAS,
     PROCESSES,
     SHOWN_LEVEL,
-    PairedWork,
     between,
     combine,
     compare,
     log_ratios,
     once,
+    paired_work,
     pooled,
 )
 from kerntune.timing.worker.requests import PairReply, PairRequest
 
-WORK = PairedWork(recording(), recording(), recording().storages, {})
+WORK = paired_work(recording(), recording(), recording().storages, {})
 
 
 def reply(change: float, noise: float = 0.002, blocks: int = BLOCKS, seed: int = 0) -> PairReply:
@@ -176,9 +176,9 @@ def test_an_open_verdict_is_looked_at_once_more_and_with_more_blocks() -> None:
 def test_requests_carry_what_both_sides_name() -> None:
     made = recording()
     sha = made.binaries[0].sha256
-    request = PairedWork(made, made, made.storages, {sha: b"code", "other": b"not asked for"}).request(5, 7)
+    request = paired_work(made, made, made.storages, {sha: b"code", "other": b"not asked for"})
     assert request.artifacts == {sha: b"code"}
-    assert (request.blocks, request.seed) == (5, 7)
+    assert paired_work(made, made, made.storages, {}, timer="graph", spaced=True).timer == "graph"
 
 
 def test_once_is_one_process() -> None:

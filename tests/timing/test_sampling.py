@@ -7,10 +7,12 @@ import gc
 import math
 import types
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from typing import Any
 
 import msgspec
+import numpy as np
 import pytest
 import torch
 from fake_runs import (
@@ -35,14 +37,21 @@ from kerntune.gpu.script import Rule
 from kerntune.gpu.scripted import FakeBackend, FakeGpu, FakeWork
 from kerntune.timing import timers
 from kerntune.timing.sampling import (
+    ENOUGH_SPREAD,
     GRAPH_BELOW_NS,
+    MAX_QUICK_SLOTS,
     MAX_SLOTS,
     MAX_WARM_UP,
     MIN_SLOTS,
+    MIN_WARM_UP,
+    QUICK_SLOTS,
+    enough,
     estimate_ns,
+    measured_bandwidth,
     same_kind,
     slot_for,
     take_sample,
+    warm,
 )
 from kerntune.timing.timers import (
     EVENTS,
@@ -62,6 +71,7 @@ from kerntune.timing.timers import (
     most_in_place,
     unrolled_runs,
 )
+from kerntune.tuning.race import Estimates, Trial, executions
 
 
 def one() -> None:
@@ -75,53 +85,6 @@ def in_place() -> None:
 def program(backend: FakeBackend, *rules: Rule, call: Callable[[], None] = one, **options: Any) -> Program:
     script(backend, *rules, **{"noise": 0.0, **options})
     return program_of(backend, recorded(backend, call))
-
-
-class Restored(Program):
-    """Refuses to run on a copy whose in-place memory an earlier execution has changed."""
-
-    def watch(self, monkeypatch: pytest.MonkeyPatch) -> list[int]:
-        """The copies on which executions were run from now on, those of graphs included."""
-        self.dirty, self.ran = set[int](), list[int]()
-        graph, held = type(self.gpu).graph, list[list[int]]()
-
-        def recording(gpu: Any, work: Callable[[], None]) -> Any:
-            held.append([])
-            made = graph(gpu, work)
-            visits, replay = held.pop(), made.replay
-            made.replay = lambda: ([self.run(copy) for copy in visits], replay())
-            return made
-
-        def enqueue(replica: int = 0) -> None:
-            held[-1].append(replica) if held else self.run(replica)
-            Program.enqueue(self, replica)
-
-        monkeypatch.setattr(type(self.gpu), "graph", recording)
-        monkeypatch.setattr(self, "enqueue", enqueue)
-        return self.ran
-
-    def run(self, copy: int) -> None:
-        assert copy not in self.dirty, "it runs on what it has left"
-        self.dirty.add(copy)
-        self.ran.append(copy)
-
-    def restore(self, replica: int = 0) -> None:
-        self.dirty.discard(replica)
-        super().restore(replica)
-
-
-@pytest.mark.parametrize("timer", ["graph", "events"])
-def test_every_execution_starts_from_first_content(
-    backend: FakeBackend, monkeypatch: pytest.MonkeyPatch, timer: str
-) -> None:
-    """Also those that only warm up: a kernel that counts up a place to write to would leave its memory."""
-    made = program(backend, call=in_place)
-    made.__class__ = Restored
-    ran = made.watch(monkeypatch)  # type: ignore[attr-defined]
-    for _ in range(2):
-        slot = slot_for(made, 5000.0, timer)
-        slot.enqueue()()
-    assert len(ran) > 2 * slot.protocol.runs_per_slot
 
 
 # choosing
@@ -153,25 +116,24 @@ def test_without_room_for_copies_events_do(backend: FakeBackend) -> None:
     assert isinstance(slot_for(made, 5000.0), EventSlot)
 
 
-def test_what_no_graph_can_hold_is_a_measurement_error(backend: FakeBackend, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("error", "kind", "text"),
+    [
+        (RuntimeError("not permitted"), MeasurementError, "the launches can't be recorded as a graph: not permitted"),
+        (BackendError("cuGraphLaunch: out of memory"), BackendError, "^cuGraphLaunch: out of memory$"),
+    ],
+    ids=["a measurement error", "a driver's refusal stays one"],
+)
+def test_what_no_graph_can_hold_is_an_error(
+    backend: FakeBackend, monkeypatch: pytest.MonkeyPatch, error: Exception, kind: type[Exception], text: str
+) -> None:
     made = program(backend)
 
     def refuse(self: FakeGpu, work: Callable[[], None]) -> None:
-        raise RuntimeError("operation not permitted")
+        raise error
 
     monkeypatch.setattr(FakeGpu, "graph", refuse)
-    with pytest.raises(MeasurementError, match="can't be recorded as a graph: operation not permitted"):
-        slot_for(made, 5000.0)
-
-
-def test_a_drivers_refusal_stays_one(backend: FakeBackend, monkeypatch: pytest.MonkeyPatch) -> None:
-    made = program(backend)
-
-    def refuse(self: FakeGpu, work: Callable[[], None]) -> None:
-        raise BackendError("cuGraphLaunch: out of memory")
-
-    monkeypatch.setattr(FakeGpu, "graph", refuse)
-    with pytest.raises(BackendError, match="cuGraphLaunch"):
+    with pytest.raises(kind, match=text):
         slot_for(made, 5000.0)
 
 
@@ -217,7 +179,7 @@ def test_in_place_work_has_room_for_its_copies(backend: FakeBackend, free: int, 
 @pytest.mark.parametrize("call", [one, in_place])
 def test_both_timers_read_the_script(backend: FakeBackend, time_ns: float, call: Callable[[], None]) -> None:
     made = program(backend, block(64, time_ns), call=call)
-    for slot in (EventSlot(made), GraphSlot(made, 4, 8)):
+    for slot in (EventSlot(made, 10), GraphSlot(made, 4, 8)):
         assert slot.enqueue()() == pytest.approx(time_ns)
         assert slot.enqueue()() == pytest.approx(time_ns)
     assert estimate_ns(made) == pytest.approx(time_ns)
@@ -256,7 +218,7 @@ def with_pauses(script: Any, pause: Callable[[int], float]) -> Any:
 
 
 def test_slots_may_be_read_late_and_out_of_order(backend: FakeBackend) -> None:
-    slot = EventSlot(program(backend, block(64, 100.0)))
+    slot = EventSlot(program(backend, block(64, 100.0)), 10)
     first = slot.enqueue()
     backend.gpu.script.shift = 2.0
     second = slot.enqueue()
@@ -303,7 +265,7 @@ def test_flushes_and_restores_are_not_timed(backend: FakeBackend, monkeypatch: p
         self._clock += 1e6
 
     monkeypatch.setattr(FakeGpu, "copy", slow_copy)
-    assert EventSlot(made).enqueue()() == pytest.approx(100.0)
+    assert EventSlot(made, 10).enqueue()() == pytest.approx(100.0)
     assert GraphSlot(made, 1, 3).enqueue()() == pytest.approx(100.0)
 
 
@@ -476,6 +438,16 @@ def test_without_cuda_there_are_no_timestamps(monkeypatch: pytest.MonkeyPatch) -
         timers.kernels_of(lambda: None)
 
 
+def test_a_copy_s_source_is_filled_before_it_is_timed(backend: FakeBackend, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Memory that was never written may not be there at all."""
+    gpu, did = backend.gpu, list[str]()
+    for name in ("fill", "copy", "event"):
+        real = getattr(gpu, name)
+        monkeypatch.setattr(gpu, name, lambda *a, name=name, real=real: (did.append(name), real(*a))[1])
+    assert measured_bandwidth(gpu) is None or did
+    assert did[:2] == ["fill", "copy"]
+
+
 # the host's time
 
 
@@ -499,3 +471,160 @@ def test_a_slow_host_is_hidden_behind_flushes(backend: FakeBackend, monkeypatch:
         flushed.clear()
         assert slot.enqueue()() == pytest.approx(100.0)
         assert len(flushed) == count
+
+
+# stopping rules: numbers in, yes or no out
+
+
+quickly_warm, quickly_enough = partial(warm, quick=True), partial(enough, quick=True)
+times = st.lists(st.floats(1.0, 1e9), max_size=60)
+
+
+def taken(rule: Callable[[Sequence[float]], bool], source: Iterator[float]) -> list[float]:
+    """The times that a timer takes from ``source`` until the rule stops it."""
+    found: list[float] = []
+    while not rule(found):
+        found.append(next(source))
+        assert len(found) <= 1000
+    return found
+
+
+def steady(noise: float, seed: int = 0) -> Iterator[float]:
+    random = np.random.default_rng(seed)
+    while True:
+        yield float(10_000 * (1 + random.normal(0, noise)))
+
+
+def cooling() -> Iterator[float]:
+    """The first runs are slow: half of what is left goes with every slot."""
+    extra = 1.0
+    while True:
+        yield 10_000 * (1 + extra)
+        extra /= 2
+
+
+@given(times)
+def test_rules_keep_their_borders(seen: list[float]) -> None:
+    if len(seen) < MIN_WARM_UP:
+        assert not warm(seen)
+    if len(seen) >= MAX_WARM_UP:
+        assert warm(seen)
+    if len(seen) < MIN_SLOTS:
+        assert not enough(seen)
+    if len(seen) >= MAX_SLOTS:
+        assert enough(seen)
+
+
+@given(times, st.sampled_from([0.25, 2.0, 1024.0]))
+def test_rules_know_no_unit(seen: list[float], scale: float) -> None:
+    scaled = [t * scale for t in seen]
+    assert warm(scaled) == warm(seen)
+    assert enough(scaled) == enough(seen)
+
+
+def test_a_steady_kernel_is_measured_in_the_fewest_slots() -> None:
+    assert len(taken(warm, steady(0.0005))) == MIN_WARM_UP
+    assert len(taken(enough, steady(ENOUGH_SPREAD / 4))) == MIN_SLOTS
+
+
+def test_a_noisy_kernel_gets_the_most_slots_and_no_more() -> None:
+    assert len(taken(enough, steady(0.05))) == MAX_SLOTS
+    assert len(taken(warm, steady(0.2))) == MAX_WARM_UP
+
+
+def test_warm_up_outlasts_the_slope() -> None:
+    warming = taken(warm, cooling())
+    assert MIN_WARM_UP < len(warming) < MAX_WARM_UP
+    assert warming[-1] / 10_000 - 1 < 0.005
+
+
+def test_one_odd_slot_does_not_end_or_prolong_a_sample() -> None:
+    """An interrupt's spike must not count: the rule uses quartiles."""
+    seen = [10_000.0] * (MIN_SLOTS - 1)
+    assert enough([*seen, 50_000.0])
+    assert not enough([*seen[1:], 50_000.0])
+
+
+@pytest.mark.parametrize(("share", "answer"), [(0.9, True), (1.1, False)])
+def test_spread_is_half_the_quartiles_distance(share: float, answer: bool) -> None:
+    """Quartiles at 1 -/+ share * ENOUGH_SPREAD, the median at 1; the ends far out."""
+    off = share * ENOUGH_SPREAD
+    seen = [0.5, 1 - off, 1 - off, 1 - off, 1.0, 1.0, 1.0, 1 + off, 1 + off, 1 + off, 1.5]
+    assert len(seen) >= MIN_SLOTS
+    assert enough(seen) is answer
+
+
+def test_zeros_never_settle() -> None:
+    """A timer that gives 0 (a broken event) ends by the limits, not by looking steady."""
+    assert not enough([0.0] * MIN_SLOTS)
+    assert not warm([0.0] * MIN_WARM_UP)
+
+
+@pytest.mark.parametrize("rule", [warm, enough])
+def test_nothing_taken_is_not_enough(rule: Callable[[Sequence[float]], bool]) -> None:
+    assert not rule([])
+
+
+def test_a_quick_sample_is_short_whatever_the_noise() -> None:
+    assert len(taken(quickly_enough, steady(0.0005))) == QUICK_SLOTS
+    assert len(taken(quickly_enough, steady(0.2))) == MAX_QUICK_SLOTS
+    assert len(taken(quickly_warm, steady(0.2))) == MAX_QUICK_SLOTS
+    assert len(taken(quickly_warm, steady(0.0005))) == MIN_WARM_UP
+
+
+@given(times)
+def test_quick_rules_never_ask_for_more(seen: list[float]) -> None:
+    assert quickly_warm(seen) or not warm(seen)
+    assert quickly_enough(seen) or not enough(seen)
+
+
+@given(st.integers(0, 1000))
+def test_a_quick_median_is_near_enough_to_tell_drift(seed: int) -> None:
+    seen = taken(quickly_enough, steady(0.01, seed))
+    assert np.median(seen) == pytest.approx(10_000, rel=0.02)
+
+
+# first contents before every timed execution
+
+
+def looked_at(program: Program) -> None:
+    Estimates().take(Trial(0, program.recording, program, [0]))
+
+
+def slots(make: Callable[[Program], EventSlot | GraphSlot]) -> Callable[[Program], None]:
+    def take(program: Program) -> None:
+        slot = make(program)
+        for _ in range(3):
+            slot.enqueue()()
+
+    return take
+
+
+@pytest.mark.parametrize(
+    "timed",
+    [
+        looked_at,
+        lambda program: executions(program, 5),
+        slots(lambda program: EventSlot(program, 4)),
+        slots(lambda program: GraphSlot(program, 2, 2)),
+        slots(lambda program: GraphSlot(program, 2, 8)),
+    ],
+    ids=["first look", "executions", "events", "graph", "graph of several rounds"],
+)
+def test_every_timed_execution_begins_with_the_first_content(
+    backend: FakeBackend, monkeypatch: pytest.MonkeyPatch, timed: Callable[[Program], None]
+) -> None:
+    script(backend, block(64, 1000.0), noise=0.0)
+    x = torch.randn(N, device="cuda")
+    program = program_of(backend, recorded(backend, lambda: increment_kernel[by_block](x, N, BLOCK=64)))
+    assert program.in_place == [0]
+    first, leave, seen = program.memory.sources[0].pristine.content.key, FakeWork.leave, list[bool]()
+
+    def watched(work: FakeWork) -> None:
+        seen.extend(buffer.content.key == first and len(marks) == 1 for buffer, marks in work.left.items())
+        leave(work)
+
+    monkeypatch.setattr(FakeWork, "leave", watched)
+    timed(program)
+    assert len(seen) >= 5
+    assert all(seen)

@@ -1,7 +1,8 @@
-"""Ranks that meet at one key: one tunes, the others take its winner, and nobody waits for ever."""
+"""Ranks that meet at one key: one tunes, the others take its winner, and nobody waits for ever; their fingerprints."""
 
 from __future__ import annotations
 
+import re
 import time
 import warnings
 from collections.abc import Callable
@@ -29,6 +30,7 @@ from kerntune.tuning.cache import WinnerCache, leases
 from kerntune.tuning.cache.leases import MARGIN_S, FileLease, of_this_run, several_ranks
 from kerntune.tuning.cache.shared_store import SharedWinnerCache
 from kerntune.tuning.stored_winners import Winners
+from tuning.cache.made import LARGE, SMALL, WINNER
 from tuning.cache.stores import machine
 from tuning.turn_clock import LIMITS, Clock
 
@@ -46,6 +48,7 @@ def no_launcher(monkeypatch: pytest.MonkeyPatch) -> None:
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     found = Clock()
     monkeypatch.setattr(agreement, "time", found)
+    monkeypatch.setattr(agreement, "LIMITS", LIMITS)
     return found
 
 
@@ -68,6 +71,27 @@ def pair(request: pytest.FixtureRequest, backend: FakeBackend, tmp_path: Path) -
     return rank(backend, machine(tmp_path, "a")), rank(backend, machine(tmp_path, "b"))
 
 
+def turn(winners: Winners, backend: FakeBackend, gpu: FakeGpu | None = None, **words: Any) -> Any:
+    """The rank's turn to tune the kernel of these tests."""
+    return tuning_turn(winners, site(backend), gpu or backend.gpu, unfinished=False, **words)
+
+
+def all_busy(backend: FakeBackend, pair: tuple[Winners, Winners], monkeypatch: pytest.MonkeyPatch, **words: Any) -> Any:
+    """What all ranks go on with, if each one's device is busy, and what is stored then."""
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    backend.gpu.other_work = lambda limit_s: False
+    used = set()
+    for winners in pair:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", RuntimeWarning)
+            with turn(winners, backend, **words) as found:
+                used.add(found)
+        finish(winners)
+    stored = pair[1].stored(site(backend))
+    assert stored is not None
+    return used, stored
+
+
 def finish(winners: Winners) -> None:
     """What a store is told for later is done."""
     if isinstance(winners.cache, SharedWinnerCache):
@@ -79,10 +103,10 @@ def test_the_first_one_tunes_and_the_second_takes_its_winner(
     backend: FakeBackend, pair: tuple[Winners, Winners], clock: Clock
 ) -> None:
     first, second = pair
-    with tuning_turn(first, site(backend), backend.gpu, unfinished=False, limits=LIMITS) as found:
+    with turn(first, backend) as found:
         assert found is None
         clock.meanwhile.append((3.0, lambda: first.keep(site(backend), 1, 1000.0)))
-        with tuning_turn(second, site(backend), backend.gpu, unfinished=False, limits=LIMITS) as its:
+        with turn(second, backend) as its:
             assert its == 1
     assert clock.now == 3.0
 
@@ -91,7 +115,7 @@ def test_when_the_first_one_gives_up_the_second_tunes(
     backend: FakeBackend, pair: tuple[Winners, Winners], clock: Clock
 ) -> None:
     first, second = pair
-    begun = tuning_turn(first, site(backend), backend.gpu, unfinished=False, limits=LIMITS)
+    begun = turn(first, backend)
     assert begun.__enter__() is None
 
     def fail() -> None:
@@ -99,7 +123,7 @@ def test_when_the_first_one_gives_up_the_second_tunes(
         finish(first)
 
     clock.meanwhile.append((3.0, fail))
-    with tuning_turn(second, site(backend), backend.gpu, unfinished=False, limits=LIMITS) as its:
+    with turn(second, backend) as its:
         assert its is None
     assert clock.now == 3.0
 
@@ -108,9 +132,9 @@ def test_who_has_waited_too_long_tunes_and_the_first_to_store_wins(
     backend: FakeBackend, pair: tuple[Winners, Winners], clock: Clock
 ) -> None:
     first, second = pair
-    with tuning_turn(first, site(backend), backend.gpu, unfinished=False, limits=LIMITS) as found:
+    with turn(first, backend) as found:
         assert found is None
-        with tuning_turn(second, site(backend), backend.gpu, unfinished=False, limits=LIMITS) as its:
+        with turn(second, backend) as its:
             assert its is None
             assert clock.now == LIMITS.wait_s
             assert second.keep(site(backend), 2, 1000.0) == 2
@@ -126,13 +150,13 @@ def test_a_rank_whose_device_is_busy_holds_nothing(
     busy.other_work = lambda limit_s: False
 
     def rank_one() -> None:
-        with tuning_turn(one, site(backend), backend.gpu, unfinished=False, limits=LIMITS) as its:
+        with turn(one, backend) as its:
             assert its is None
             one.keep(site(backend), 1, 1000.0)
         finish(one)
 
     clock.meanwhile.append((5.0, rank_one))
-    with tuning_turn(zero, site(backend), busy, unfinished=False, limits=LIMITS) as found:
+    with turn(zero, backend, busy) as found:
         assert found == 1
     assert clock.now == 5.0
 
@@ -150,9 +174,9 @@ def test_a_rank_that_becomes_busy_lets_go_of_what_it_has(backend: FakeBackend, t
         lease.release()
 
     clock.meanwhile += [(2.0, others_take), (5.0, others_take), (6.0, lambda: first.keep(site(backend), 1, 1000.0))]
-    with tuning_turn(first, site(backend), backend.gpu, unfinished=False, limits=LIMITS) as found:
+    with turn(first, backend) as found:
         assert found is None
-        with tuning_turn(zero, site(backend), busy, unfinished=False, limits=LIMITS) as its:
+        with turn(zero, backend, busy) as its:
             assert its == 1
     assert taken == [False, True]
 
@@ -160,16 +184,8 @@ def test_a_rank_that_becomes_busy_lets_go_of_what_it_has(backend: FakeBackend, t
 def test_ranks_that_are_all_busy_go_on_with_one_config(
     backend: FakeBackend, pair: tuple[Winners, Winners], clock: Clock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("WORLD_SIZE", "2")
-    backend.gpu.other_work = lambda limit_s: False
-    for winners in pair:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", RuntimeWarning)
-            with tuning_turn(winners, site(backend), backend.gpu, unfinished=False, limits=LIMITS) as found:
-                assert found == 0
-    stored = pair[1].stored(site(backend))
-    assert stored is not None
-    assert len(stored.untried) == 2
+    used, stored = all_busy(backend, pair, monkeypatch)
+    assert (used, len(stored.untried)) == ({0}, 2)
     assert of_this_run(stored.created)
 
 
@@ -181,17 +197,8 @@ def test_ranks_that_are_all_busy_go_on_with_what_they_have_launched_before(
     for n, winner in ((4 * N, 1), (2 * N, 2)):
         pair[0].keep(site(backend, n), winner, 1000.0)
     finish(pair[0])
-    backend.gpu.other_work = lambda limit_s: False
-    for winners in pair:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", RuntimeWarning)
-            with tuning_turn(
-                winners, site(backend), backend.gpu, unfinished=False, limits=LIMITS, untuned=first_of
-            ) as found:
-                assert found == 2
-        finish(winners)
-    stored = pair[1].stored(site(backend))
-    assert stored is not None
+    used, stored = all_busy(backend, pair, monkeypatch, untuned=first_of)
+    assert used == {2}
     assert [c.kwargs["BLOCK"] for c in stored.untried] == list(SIZES[:2])
 
 
@@ -227,7 +234,7 @@ def test_the_nearest_winner_is_used_only_where_it_can_be_launched(
     untuned = partial(first_usable, capture, site)
     with (
         pytest.warns(RuntimeWarning, match="ROWS=1 "),
-        tuning_turn(winners, site, backend.gpu, unfinished=False, limits=LIMITS, untuned=untuned) as used,
+        tuning_turn(winners, site, backend.gpu, unfinished=False, untuned=untuned) as used,
     ):
         assert used == 0
 
@@ -240,15 +247,8 @@ def test_ranks_that_are_all_busy_keep_what_an_earlier_run_found(
     finish(pair[0])
     monkeypatch.setattr(leases, "BEGUN", time.time() + 10 * MARGIN_S)
     monkeypatch.setattr(time, "time", lambda: leases.BEGUN)
-    backend.gpu.other_work = lambda limit_s: False
-    for winners in pair:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", RuntimeWarning)
-            with tuning_turn(winners, site(backend), backend.gpu, unfinished=False, limits=LIMITS) as found:
-                assert found == 1
-        finish(winners)
-    stored = pair[1].stored(site(backend))
-    assert stored is not None
+    used, stored = all_busy(backend, pair, monkeypatch)
+    assert used == {1}
     assert (stored.time_ns, [c.kwargs["BLOCK"] for c in stored.untried]) == (1000.0, [SIZES[2]])
 
 
@@ -269,15 +269,14 @@ def test_a_process_without_others_waits_for_its_own_work(backend: FakeBackend, t
     """A long queue of its own is no reason to go on untuned."""
     backend.gpu.other_work = lambda limit_s: False
     winners = rank(backend, WinnerCache(tmp_path))
-    with tuning_turn(winners, site(backend), backend.gpu, unfinished=False, limits=LIMITS) as found:
+    with turn(winners, backend) as found:
         assert found is None
     assert clock.now == LIMITS.busy_s
 
 
 def test_tuning_by_force_waits_for_nobody(backend: FakeBackend, tmp_path: Path) -> None:
     forced = rank(backend, WinnerCache(tmp_path), TuneMode.FORCE)
-    turns_taken = (tuning_turn(forced, site(backend), backend.gpu, unfinished=False) for _ in range(2))
-    with next(turns_taken) as first, next(turns_taken) as second:
+    with turn(forced, backend) as first, turn(forced, backend) as second:
         assert (first, second) == (None, None)
 
 
@@ -397,3 +396,48 @@ def test_keys_of_the_same_question_are_equal_on_two_machines(backend: FakeBacken
     one, two = rank(backend, machine(tmp_path, "a")), rank(backend, machine(tmp_path, "b"))
     assert one.key(site(backend)) == two.key(site(backend))
     assert msgspec.structs.asdict(one.key(site(backend)))["configs"] == tuple(Config({"BLOCK": b}) for b in SIZES)
+
+
+# fingerprints
+
+
+def noted(*pairs: tuple[str, Config]) -> str:
+    agreement._chosen.clear()
+    for arguments, config in pairs:
+        agreement.note_chosen(msgspec.structs.replace(WINNER, arguments=arguments), config)
+    return kerntune.fingerprint()
+
+
+def test_the_order_does_not_count() -> None:
+    assert noted(("a", SMALL), ("b", LARGE)) == noted(("b", LARGE), ("a", SMALL))
+
+
+def test_another_config_or_key_is_another_fingerprint() -> None:
+    found = [noted(), noted(("a", SMALL)), noted(("a", LARGE)), noted(("b", SMALL)), noted(("a", SMALL), ("b", SMALL))]
+    assert len(set(found)) == len(found)
+    assert all(re.fullmatch("[0-9a-f]{64}", one) for one in found)
+
+
+def test_the_last_config_of_a_key_counts() -> None:
+    assert noted(("a", SMALL), ("a", LARGE)) == noted(("a", LARGE))
+
+
+def test_a_raced_and_a_stored_winner_give_the_same(this_gpu: FakeBackend) -> None:
+    script(this_gpu, block(64, 3000.0), block(128, 1000.0))
+    empty = kerntune.fingerprint()
+    call(64, 128)
+    raced = kerntune.fingerprint()
+    assert raced != empty
+    agreement._chosen.clear()
+    call(64, 128)
+    assert kerntune.fingerprint() == raced
+
+
+def test_another_winner_gives_another(this_gpu: FakeBackend, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("KERNTUNE_TUNE", "force")
+    script(this_gpu, block(64, 3000.0), block(128, 1000.0))
+    call(64, 128)
+    first = kerntune.fingerprint()
+    script(this_gpu, block(64, 1000.0), block(128, 3000.0))
+    call(64, 128)
+    assert kerntune.fingerprint() != first

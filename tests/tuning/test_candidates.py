@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Sequence
+import time
+from collections.abc import Callable, Collection, Sequence
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from kerntune.tuning import candidates as module
-from kerntune.tuning.candidates import Batch, BatchState, CandidatePool
+from kerntune.tuning.candidates import Batch, BatchState, BatchWait, CandidatePool, wait_for_all
 
 
 class Coming:
@@ -142,3 +143,69 @@ def test_what_is_compiled_behind_is_the_callers(one: CandidatePool, compiler: Co
     one.close()
     assert behind.indices == tuple(range(8))
     assert [c.stopped for c in compiler.begun] == [0]
+
+
+# waiting for stragglers
+
+
+LATER = 60.0
+
+
+class Pauses:
+    """Results that are there after so many pauses."""
+
+    def __init__(self, pauses: float = math.inf) -> None:
+        self.pauses, self.waited = pauses, list[float]()
+
+    def wait(self, seconds: float) -> bool:
+        self.waited.append(seconds)
+        return len(self.waited) > self.pauses
+
+
+def waiting(candidates: int, pause: Callable[[], Any] = wait_for_all, queued: int = 0) -> BatchWait:
+    return BatchWait(candidates, lambda: queued, pause)
+
+
+def gives_up(one: BatchWait, missing: int, coming: Any) -> bool:
+    return one.gives_up(missing, coming)
+
+
+def test_a_share_may_be_left_once_patience_ends() -> None:
+    assert gives_up(waiting(16, lambda: 0.0), 4, Pauses())
+
+
+def test_none_is_left_before_it_ends() -> None:
+    pauses = list[int]()
+    one = waiting(16, lambda: pauses.append(1) or time.monotonic() + LATER)  # type: ignore[func-returns-value]
+    assert not gives_up(one, 4, Pauses(pauses=3))
+    assert len(pauses) == 3
+
+
+def test_without_a_pause_all_are_waited_for() -> None:
+    assert not gives_up(waiting(16), 1, Pauses(pauses=5))
+
+
+def test_a_result_of_the_last_moment_is_not_left() -> None:
+    assert not gives_up(waiting(16, lambda: 0.0), 1, Pauses(pauses=1))
+
+
+@pytest.mark.parametrize(("candidates", "late", "told"), [(16, 5, False), (8, 3, True), (4, 4, True)])
+def test_more_than_the_share_are_waited_for(candidates: int, late: int, told: bool) -> None:
+    """Few of a short list leave time for a race of the others all the same."""
+    pauses = list[int]()
+    one = waiting(candidates, lambda: pauses.append(1) or 0.0)  # type: ignore[func-returns-value]
+    assert not gives_up(one, late, Pauses(pauses=4))
+    assert bool(pauses) == told
+
+
+def test_jobs_that_wait_for_a_processor_are_no_stragglers() -> None:
+    assert not gives_up(waiting(16, lambda: pytest.fail("no turn"), queued=1), 1, Pauses(pauses=2))
+
+
+def test_a_pause_is_short_once_patience_has_ended() -> None:
+    one, coming = waiting(16, lambda: time.monotonic() - 1.0), Pauses()
+    assert gives_up(one, 2, coming)
+    assert coming.waited[:1] == [module.QUIET_SECONDS]
+    again = Pauses()
+    assert gives_up(one, 1, again)
+    assert again.waited[0] == module.LEAST_SECONDS

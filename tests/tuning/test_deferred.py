@@ -102,6 +102,14 @@ def timed_blocks(kernel: Any) -> dict[int, float]:
     return {c.kwargs["BLOCK"]: times[0] for c, times in kernel.configs_timings.items()}
 
 
+def ready(world: World, held: int = 128, **options: Any) -> Any:
+    """A kernel whose late config, the fastest if it isn't said, is compiled after its first call."""
+    world.held, kernel = {held}, ours(**options)
+    assert call(kernel) == (256 if held == 128 else 128)
+    world.let_go(kernel)
+    return kernel
+
+
 def test_a_faster_late_config_takes_over(world: World) -> None:
     world.held, kernel = {128}, ours()
     assert [call(kernel), call(kernel)] == [256, 256]
@@ -122,9 +130,7 @@ def test_a_faster_late_config_takes_over(world: World) -> None:
 
 
 def test_a_much_slower_one_costs_a_look_and_no_race(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    world.held, kernel = {64}, ours()
-    assert call(kernel) == 128
-    world.let_go(kernel)
+    kernel = ready(world, 64)
     monkeypatch.setattr("kerntune.tuning.race._warm_up", None)
     monkeypatch.setattr("kerntune.tuning.race._rounds", None)
     monkeypatch.setattr("kerntune.tuning.race._by_small_graphs", lambda trials: trials if len(trials) == 1 else 1 / 0)
@@ -136,33 +142,19 @@ def test_a_much_slower_one_costs_a_look_and_no_race(world: World, monkeypatch: p
 
 
 def test_times_are_brought_to_the_clocks_of_the_first_call(world: World) -> None:
-    world.held, kernel = {64}, ours()
-    call(kernel)
-    world.let_go(kernel)
+    kernel = ready(world, 64)
     script(world.backend, *TIMES, shift=3.0)
     call(kernel)
     found = timed_blocks(kernel)
     assert found[64] / found[128] == pytest.approx(9.0, rel=0.3)
 
 
-def test_most_are_waited_for(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(candidates, "LATE_SHARE", 0.25)
-    world.held, kernel = {128}, ours()
-    threading.Timer(0.2, world.gate.set).start()
-    assert call(kernel) == 128
-    assert kernel.untried == {}
-
-
-@pytest.mark.parametrize("option", [{"patience": "all"}, {"patience": 60}])
-def test_who_is_patient_waits(world: World, option: dict[str, Any]) -> None:
+@pytest.mark.parametrize("option", [{}, {"patience": "all"}, {"patience": 60}, {"static_prune": "spills"}], ids=str)
+def test_most_are_waited_for_and_all_by_who_is_patient_or_prunes_by_the_figures_of_all(
+    world: World, monkeypatch: pytest.MonkeyPatch, option: dict[str, Any]
+) -> None:
+    monkeypatch.setattr(candidates, "LATE_SHARE", 0.5 if option else 0.25)
     world.held, kernel = {128}, ours(**option)
-    threading.Timer(0.2, world.gate.set).start()
-    assert call(kernel) == 128
-    assert kernel.untried == {}
-
-
-def test_who_prunes_by_the_figures_of_all_waits_for_all(world: World) -> None:
-    world.held, kernel = {128}, ours(static_prune="spills")
     threading.Timer(0.2, world.gate.set).start()
     assert call(kernel) == 128
     assert kernel.untried == {}
@@ -188,9 +180,7 @@ def test_a_late_config_that_fails_is_a_failure(world: World) -> None:
 
 def test_a_wrong_late_config_never_wins(world: World) -> None:
     script(world.backend, block(128, 1000.0, wrong=True), TIMES[0], TIMES[2])
-    world.held, kernel = {128}, ours()
-    assert call(kernel) == 256
-    world.let_go(kernel)
+    kernel = ready(world)
     with pytest.warns(RuntimeWarning, match="it wrote other values than the winner"):
         assert call(kernel) == 256
     assert timed_blocks(kernel)[128] == float("inf")
@@ -200,9 +190,7 @@ def test_a_wrong_late_config_never_wins(world: World) -> None:
 def test_the_winner_is_the_reference_not_the_late_one(world: World) -> None:
     """In the order of configs, the wrong one would be the reference of all others."""
     script(world.backend, block(64, 1000.0, wrong=True), block(128, 1010.0), TIMES[2])
-    world.held, kernel = {64}, ours()
-    assert call(kernel) == 128
-    world.let_go(kernel)
+    kernel = ready(world, 64)
     with pytest.warns(RuntimeWarning, match="it wrote other values than the winner"):
         assert call(kernel) == 128
     assert timed_blocks(kernel)[64] == float("inf")
@@ -278,9 +266,7 @@ def test_a_frozen_process_takes_the_winner_and_tries_nothing(world: World, monke
 
 
 def test_freezing_in_between_tries_nothing(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    world.held, kernel = {128}, ours()
-    call(kernel)
-    world.let_go(kernel)
+    kernel = ready(world)
     monkeypatch.setenv("KERNTUNE_TUNE", "frozen")
     assert call(kernel) == 256
     monkeypatch.delenv("KERNTUNE_TUNE")
@@ -288,22 +274,12 @@ def test_freezing_in_between_tries_nothing(world: World, monkeypatch: pytest.Mon
 
 
 def test_without_a_cache_late_ones_are_tried_in_this_process(world: World) -> None:
-    world.held, kernel = {128}, ours(cache_results=False)
-    assert call(kernel) == 256
-    world.let_go(kernel)
+    kernel = ready(world, cache_results=False)
     assert call(kernel) == 128
     assert WinnerCache(world.folder).entries() == []
 
 
 # when it is no time for it
-
-
-def ready(world: World, **options: Any) -> Any:
-    """A kernel whose late config, the fastest, is compiled."""
-    world.held, kernel = {128}, ours(**options)
-    assert call(kernel) == 256
-    world.let_go(kernel)
-    return kernel
 
 
 def test_a_graph_capture_postpones_it(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -561,7 +537,7 @@ def test_a_late_config_is_pruned_as_the_tuner_says(world: World, monkeypatch: py
         return {1: "as a test says"} if rules else {}
 
     world.held, kernel = {128}, ours()
-    monkeypatch.setattr("kerntune.static.prediction.left_out", the_late_one)
+    monkeypatch.setattr("kerntune.static.resource_model.left_out", the_late_one)
     assert call(kernel) == 256
     world.let_go(kernel)
     kernel.static_prune = StaticPrune(model=True)

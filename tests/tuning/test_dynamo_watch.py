@@ -59,6 +59,7 @@ def test_what_is_imported_is_the_module_itself(tmp_path: Path, monkeypatch: pyte
     assert seen == [1]
     assert type(kerntune_tests_watched.__loader__).__name__ == "SourceFileLoader"
     assert kerntune_tests_watched.__spec__.loader is kerntune_tests_watched.__loader__
+    assert "exec_module" not in vars(kerntune_tests_watched.__loader__)
     assert finder not in sys.meta_path
     monkeypatch.delitem(sys.modules, "kerntune_tests_watched")
 

@@ -13,7 +13,6 @@ import time
 import warnings
 from collections.abc import Callable, Collection, Iterator
 from dataclasses import replace
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -26,14 +25,11 @@ from kerntune.base.failed_candidates import is_fault
 from kerntune.capture import site
 from kerntune.capture.recorder import record
 from kerntune.capture.site import spread
-from kerntune.compiling.compiler import Compiler
 from kerntune.compiling.worker_process import FROM_OUTSIDE
-from kerntune.errors import BackendError, MeasurementError, TuningError, UsageError
-from kerntune.gpu import staging
+from kerntune.errors import MeasurementError, TuningError, UsageError
 from kerntune.gpu.program import Loader
 from kerntune.gpu.script import ABORT, ASSERT, HANG, ILLEGAL_ADDRESS, MISALIGNED_ADDRESS, OUT_OF_MEMORY, TRAP, Rule
 from kerntune.gpu.scripted import FakeBackend
-from kerntune.timing.worker.requests import ForgetRequest
 from kerntune.tuning import first_launches as launches_module
 from kerntune.tuning import isolation as isolation_module
 from kerntune.tuning.admission import FirstLaunchFault, FirstLaunchFaults
@@ -42,7 +38,7 @@ from kerntune.tuning.isolation import Isolate, Isolation
 from kerntune.tuning.prescreen import TOGETHER, Prescreen
 from kerntune.tuning.tune_options import TuneOptions
 from kerntune.tuning.tuner import tune
-from kerntune.tuning.tuning_result import Tuned
+from kerntune.tuning.tuning_result import TuningResult
 
 BLOCKS = (32, 64, 128, 256, 512)
 
@@ -87,7 +83,7 @@ def race(
     call: Callable[[], Any] | None = None,
     watch: Callable[[Isolation], None] = lambda isolation: None,
     **options: Any,
-) -> Tuned:
+) -> TuningResult:
     """Tune a call that has been captured on a good script; the rules hold from then on."""
     script(backend)
     capture = captured(backend, call or (lambda: scale(tuned(*BLOCKS))))
@@ -105,7 +101,7 @@ def race(
         loader.close()
 
 
-def reasons(found: Tuned) -> dict[int, str]:
+def reasons(found: TuningResult) -> dict[int, str]:
     return {int(f.config.kwargs["BLOCK"]): f.reason for f in found.failures}
 
 
@@ -218,7 +214,9 @@ def few_faults(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(site, "MORE_FAULTS", 8)
 
 
-def race_many(backend: FakeBackend, fault: str, places: Collection[int], *rules: Rule, count: int = MANY) -> Tuned:
+def race_many(
+    backend: FakeBackend, fault: str, places: Collection[int], *rules: Rule, count: int = MANY
+) -> TuningResult:
     """A race of so many configs with code of their own, of which some fault."""
     numbered = [triton.Config({"BLOCK": 128, "NUMBER": k}) for k in range(count)]
     kernel = triton.autotune(numbered, key=["n"])(many_kernel)
@@ -226,7 +224,7 @@ def race_many(backend: FakeBackend, fault: str, places: Collection[int], *rules:
     return race(backend, *faults, *rules, call=lambda: scale(kernel))
 
 
-def numbers(found: Tuned) -> set[int]:
+def numbers(found: TuningResult) -> set[int]:
     return {int(f.config.kwargs["NUMBER"]) for f in found.failures}
 
 
@@ -242,18 +240,36 @@ def _by_number(self: Prescreen, stream: Iterator[Any]) -> Iterator[list[Any]]:
     return (results[k : k + TOGETHER] for k in range(0, len(results), TOGETHER))
 
 
+def intercepted(
+    monkeypatch: pytest.MonkeyPatch, method: str, act: Callable[[Any, Any, list[Any]], object]
+) -> list[Any]:
+    """The launches' requests, of which each goes to ``act`` before it is sent, with the process and those so far."""
+    real, seen = getattr(isolation_module.FirstLaunchProcess, method), list[Any]()
+
+    def exchange(self: Any, request: Any, limit_s: float) -> Any:
+        if request is None or type(request).__name__ in ("FirstLaunchRequest", "FirstLaunchesRequest"):
+            seen.append(request)
+            act(self, request, seen)
+        return real(self, request, limit_s)
+
+    monkeypatch.setattr(isolation_module.FirstLaunchProcess, method, exchange)
+    return seen
+
+
 def requests(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """How many launches each request has."""
     counts: list[int] = []
-    real = isolation_module.FirstLaunchProcess._reply
 
-    def exchange(self: Any, request: Any, limit_s: float) -> Any:
-        if type(request).__name__ in ("FirstLaunchRequest", "FirstLaunchesRequest"):
+    def count(process: Any, request: Any, seen: list[Any]) -> None:
+        if request is not None:
             counts.append(len(getattr(request, "requests", "1")))
-        return real(self, request, limit_s)
 
-    monkeypatch.setattr(isolation_module.FirstLaunchProcess, "_reply", exchange)
+    intercepted(monkeypatch, "_reply", count)
     return counts
+
+
+def block_of(request: Any) -> int:
+    return int(request.recording.binaries[0].constexprs["BLOCK"])
 
 
 @pytest.mark.slow
@@ -276,24 +292,6 @@ def test_those_after_one_that_ends_their_process_are_launched_by_another(
     assert (found.winner, set(reasons(found))) == (BLOCKS.index(512), {64, 256})
     assert counts[0] == len(BLOCKS)
     assert set(counts[1:]) == {1}, "each fault is named before the next one runs"
-
-
-@pytest.mark.slow
-@pytest.mark.usefixtures("together")
-def test_one_of_several_that_others_kill_is_launched_again(
-    backend: FakeBackend, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    real, asked = isolation_module.FirstLaunchProcess._reply, []
-
-    def exchange(self: Any, request: Any, limit_s: float) -> Any:
-        asked.append(request)
-        if len(asked) > 2 and asked[-2] is not None and request is None:
-            os.kill(self.child.pid, 9)
-        return real(self, request, limit_s)
-
-    monkeypatch.setattr(isolation_module.FirstLaunchProcess, "_reply", exchange)
-    found = race(backend)
-    assert (found.failures, found.notes) == ((), ())
 
 
 @pytest.mark.slow
@@ -331,55 +329,21 @@ def test_hangs_alone_blame_the_call_soon(backend: FakeBackend, monkeypatch: pyte
         race_many(backend, HANG, range(MANY))
 
 
-def test_one_good_one_takes_all_doubt_away() -> None:
-    faults, fault = FirstLaunchFaults("k"), FirstLaunchFault("it faulted", None, ("c", (1, 1, 1), ()), "c", [0])  # type: ignore[arg-type]
-    for _ in range(40):
-        faults.add(fault)
-    assert faults.in_doubt(0)
-    assert faults.without_hope(0, 60)
-    assert not faults.in_doubt(1)
-    assert not faults.without_hope(1, 60)
-
-
 @pytest.mark.slow
 @pytest.mark.usefixtures("one_by_one")
 def test_a_hang_that_does_not_come_back_is_none(backend: FakeBackend, monkeypatch: pytest.MonkeyPatch) -> None:
     """A device that somebody else keeps busy: the second launch ends."""
-    real, asked = isolation_module.FirstLaunchProcess.ask, []
 
-    def ask(self: Any, request: Any, limit_s: float) -> Any:
-        if (
-            type(request).__name__ == "FirstLaunchRequest"
-            and request.recording.binaries[0].constexprs["BLOCK"] == "128"
-        ):
-            asked.append(limit_s)
-            if len(asked) == 1:
-                self.end()
-                raise isolation_module.PeerTimeout("late")
-        return real(self, request, limit_s)
+    def hang_once(process: Any, request: Any, seen: list[Any]) -> None:
+        if [block_of(one) for one in seen].count(128) == 1 and block_of(request) == 128:
+            process.end()
+            raise isolation_module.PeerTimeout("late")
 
-    monkeypatch.setattr(isolation_module.FirstLaunchProcess, "ask", ask)
+    asked = intercepted(monkeypatch, "ask", hang_once)
     found = race(backend, block(128, 100.0))
     assert found.failures == ()
     assert found.winner == BLOCKS.index(128)
-    assert len(asked) == 2
-
-
-@pytest.mark.slow
-@pytest.mark.usefixtures("one_by_one")
-def test_one_that_others_kill_is_launched_again(backend: FakeBackend, monkeypatch: pytest.MonkeyPatch) -> None:
-    real, asked = isolation_module.FirstLaunchProcess.ask, []
-
-    def ask(self: Any, request: Any, limit_s: float) -> Any:
-        asked.append(request)
-        if len(asked) == 2:
-            os.kill(self.child.pid, 9)
-        return real(self, request, limit_s)
-
-    monkeypatch.setattr(isolation_module.FirstLaunchProcess, "ask", ask)
-    found = race(backend)
-    assert found.failures == ()
-    assert found.notes == (), "none was launched in this process alone"
+    assert [block_of(one) for one in asked].count(128) == 2
 
 
 @pytest.mark.slow
@@ -387,40 +351,20 @@ def test_one_that_others_kill_is_launched_again(backend: FakeBackend, monkeypatc
 @pytest.mark.parametrize("ended", [signal.SIGKILL, signal.SIGBUS, signal.SIGXCPU, signal.SIGABRT, signal.SIGSEGV])
 def test_the_signal_says_who_ended_a_process(backend: FakeBackend, monkeypatch: pytest.MonkeyPatch, ended: int) -> None:
     """Not what it printed last. What is killed twice is never launched in this process."""
-    real, asked = isolation_module.FirstLaunchProcess.ask, []
 
-    def ask(self: Any, request: Any, limit_s: float) -> Any:
-        if (
-            type(request).__name__ == "FirstLaunchRequest"
-            and request.recording.binaries[0].constexprs["BLOCK"] == "128"
-        ):
-            asked.append(request)
-            self.end()
+    def end(process: Any, request: Any, seen: list[Any]) -> None:
+        if block_of(request) == 128:
+            process.end()
             raise isolation_module.ChildEnded("its process was ended: the SIGKILL of a printf", -ended)
-        return real(self, request, limit_s)
 
+    asked = intercepted(monkeypatch, "ask", end)
     settle, settled = FirstLaunchFaults.settle, list[FirstLaunchFault]()
     monkeypatch.setattr(FirstLaunchFaults, "settle", lambda self: settled.extend(settle(self)) or settled)
-    monkeypatch.setattr(isolation_module.FirstLaunchProcess, "ask", ask)
     found = race(backend, bad(128, ILLEGAL_ADDRESS))
     assert set(reasons(found)) == {128}
     assert found.notes == ()
-    assert len(asked) == (2 if ended in FROM_OUTSIDE else 1)
+    assert [block_of(one) for one in asked].count(128) == (2 if ended in FROM_OUTSIDE else 1)
     assert [f.passing for f in settled] == [ended in FROM_OUTSIDE], "else it is remembered"
-
-
-@pytest.mark.slow
-def test_bytes_that_can_not_be_staged_run_here_and_that_is_said(
-    backend: FakeBackend, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def put(self: Any, source: Any, at: int) -> None:
-        raise BackendError("reading the device: CUDA_ERROR_OUT_OF_MEMORY (2)")
-
-    monkeypatch.setattr(staging.HostStaging, "put", put)
-    monkeypatch.setattr(staging.DeviceStaging, "put", put)
-    found = race(backend)
-    assert found.failures == ()
-    assert "could not be copied to another process: reading the device" in found.notes[0]
 
 
 @pytest.mark.slow
@@ -443,40 +387,6 @@ def test_where_no_process_can_start_the_tuning_runs_here_and_that_is_said(
     found = race(backend)
     assert found.failures == ()
     assert str(error.args[-1]) in found.notes[0]
-
-
-def test_starts_that_fail_are_not_repeated_for_ever(backend: FakeBackend, monkeypatch: pytest.MonkeyPatch) -> None:
-    starts = []
-
-    class Unstartable(isolation_module.FirstLaunchProcess):
-        def wait(self) -> None:
-            starts.append(self)
-            raise MeasurementError("a process for first launches did not start")
-
-    monkeypatch.setattr(isolation_module, "FirstLaunchProcess", Unstartable)
-    isolation = Isolation(script(backend, isolated=True))
-    for _ in range(4):
-        with pytest.raises(MeasurementError, match="did not start"):
-            isolation.process()
-    isolation.close()
-    assert len(starts) == 2
-    assert not isolation.wanted
-
-
-def test_other_contents_are_another_launch() -> None:
-    """What a hook leaves may be what makes it fault."""
-    faults, compiled = FirstLaunchFaults("k"), SimpleNamespace()
-    faults.add(FirstLaunchFault("it faulted", compiled, ("c", (1, 1, 1), ((0, 7),)), "c", [0]))  # type: ignore[arg-type]
-    assert faults.like(("c", (1, 1, 1), ((0, 7),))) is not None
-    assert faults.like(("c", (1, 1, 1), ((0, 8),))) is None
-    assert faults.has(("c", (1, 1, 1)))
-
-
-def test_what_takes_too_much_memory_runs_here_and_is_said(backend: FakeBackend) -> None:
-    found = race(backend, memory_bytes=1 << 30)
-    assert found.failures == ()
-    (note,) = found.notes
-    assert "first launches ran in this process: it needs" in note
 
 
 def test_always_means_that_nothing_runs_here(backend: FakeBackend) -> None:
@@ -585,27 +495,3 @@ def test_another_word_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("KERNTUNE_ISOLATE", "on")
     with pytest.raises(UsageError, match="isolate is 'on'"):
         TuneOptions.now()
-
-
-@pytest.mark.slow
-def test_its_process_starts_before_compiling_ones(faulty: FakeBackend, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Their threads would hold it up, and it takes the longest to be ready."""
-    order = []
-    begin, warm = Isolation.begin, Compiler.warm
-    monkeypatch.setattr(Isolation, "begin", lambda self: (order.append("looks"), begin(self)))
-    monkeypatch.setattr(Compiler, "warm", lambda self, jobs: (order.append("compiling"), warm(self, jobs)))
-    scale(library(*BLOCKS))
-    assert order[:2] == ["looks", "compiling"]
-
-
-@pytest.mark.slow
-def test_a_process_that_was_ended_has_nothing_to_forget(backend: FakeBackend, monkeypatch: pytest.MonkeyPatch) -> None:
-    """As after Ctrl-C: neither asked nor waited for."""
-    isolation = Isolation(script(backend, isolated=True))
-    isolation.process().ask(ForgetRequest(), 30.0)
-    assert isolation._process is not None
-    isolation._process.end(wait=False)
-    monkeypatch.setattr(isolation_module.FirstLaunchProcess, "ask", None)
-    monkeypatch.setattr(isolation_module.Isolation, "drop", None)
-    isolation.forget()
-    isolation.close()

@@ -12,8 +12,8 @@ from kerntune.gpu.scripted import FakeBackend
 from kerntune.timing.worker.first_launch_process import FirstLaunchProcess
 from kerntune.tuning import isolation as isolation_module
 from kerntune.tuning import isolation as kept_module
-from kerntune.tuning.isolation import KEPT, Isolate, KeptIsolation
-from kerntune.tuning.many.job_run import Ended, JobRequest, outcome_for
+from kerntune.tuning.isolation import KEPT_ISOLATION, Isolate, KeptIsolation
+from kerntune.tuning.many.job_run import JobEnd, JobRequest, outcome_for
 from kerntune.tuning.many.tune_many import tuning_job
 from tuning.many import kernels
 
@@ -35,7 +35,7 @@ def begun(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[FirstLaunchProcess]]
 
     monkeypatch.setattr(isolation_module, "FirstLaunchProcess", Noted)
     yield found
-    KEPT.close()
+    KEPT_ISOLATION.close()
     for process in found:
         process.end()
 
@@ -54,10 +54,10 @@ def test_jobs_in_turn_share_a_process(this_gpu: FakeBackend, begun: list[FirstLa
     for n in (1000, 2000, 3000):
         job = tuning_job(kernels.scaled, kernels.grid(n), *kernels.pair(n), n, 2.0)
         found = outcome_for(JobRequest(job))
-        assert (found.ended, found.error, found.notes) == (Ended.TUNED, "", ())
+        assert (found.ended, found.error, found.notes) == (JobEnd.TUNED, "", ())
     assert len(begun) == 1
     assert begun[0].asked > 3
-    KEPT.close()
+    KEPT_ISOLATION.close()
     assert not begun[0].alive
 
 

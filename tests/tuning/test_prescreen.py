@@ -21,14 +21,14 @@ from kerntune.errors import StoreError, TargetError, TuningError
 from kerntune.gpu.program import Loader
 from kerntune.gpu.script import Rule
 from kerntune.gpu.scripted import FakeBackend
-from kerntune.static import prediction
-from kerntune.static.prediction import Figures
+from kerntune.static import resource_model
+from kerntune.static.resource_model import Figures
 from kerntune.tuning.candidates import CandidatePool, pool_of
 from kerntune.tuning.prescreen import lowest_costs_first
 from kerntune.tuning.race import Estimates
 from kerntune.tuning.tune_options import TuneOptions
 from kerntune.tuning.tuner import tune
-from kerntune.tuning.tuning_result import Tuned
+from kerntune.tuning.tuning_result import TuningResult
 
 BLOCKS = (32, 64, 128, 256, 512)
 TIMES = (10_000.0, 10_020.0, 10_300.0, 14_000.0, 9e6)
@@ -42,7 +42,7 @@ def foreseen(figures: Mapping[int, Figures]) -> Any:
     def figures_of(compiled: Compiled, grid: object, spec: object) -> Figures | None:
         return figures.get(int(compiled.binary.constexprs["BLOCK"]))
 
-    return patch.multiple(prediction, figures_of=figures_of)
+    return patch.multiple(resource_model, figures_of=figures_of)
 
 
 def costing(*costs: float) -> dict[int, Figures]:
@@ -56,7 +56,7 @@ def raced(
     incumbent: int | None = None,
     seed: int = 0,
     together: bool = True,
-) -> Tuned:
+) -> TuningResult:
     """A tuning of scale_kernel. ``rules`` are times by BLOCKS, or whole rules; ``together``: looks begin once all is
     compiled."""
     scripted = [r if isinstance(r, Rule) else block(b, r) for b, r in zip(BLOCKS, rules, strict=True)]
@@ -139,7 +139,7 @@ def test_where_nothing_can_be_foreseen_candidates_are_tuned_as_they_come(
     def fails(*args: object, **words: object) -> None:
         raise error
 
-    monkeypatch.setattr(prediction, "quick_candidate", fails)
+    monkeypatch.setattr(resource_model, "quick_candidate", fails)
     found = raced(backend, 30.0, 20.0, 10.0, 20.0, 30.0, prune=prune)
     assert (found.winner, found.predicted_rank, found.failures, found.left_out) == (2, None, (), {})
 

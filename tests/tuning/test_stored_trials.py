@@ -32,7 +32,7 @@ from kerntune.tuning.stored_trials import PROTOCOL, Trials, specialization_of
 from kerntune.tuning.stored_winners import Winners
 from kerntune.tuning.tune_options import TuneOptions
 from kerntune.tuning.tuner import tune
-from kerntune.tuning.tuning_result import Tuned
+from kerntune.tuning.tuning_result import TuningResult
 
 BLOCKS = (32, 64, 128, 256, 512)
 TIMES = (9000.0, 1000.0, 1020.0, 1300.0, 5000.0)
@@ -74,7 +74,7 @@ class Run:
             recorded = record(self.capture, backend.targets[0])
             options = TuneOptions.now(verify_ignore=verify_ignore)
             given = {"incumbent": incumbent, "trials": self.trials}
-            self.found: Tuned = tune(self.capture, recorded, 0, loader, options, **given)
+            self.found: TuningResult = tune(self.capture, recorded, 0, loader, options, **given)
         self.gpu = gpu
 
     def _worth_racing(self, trials: Sequence[Trial]) -> list[Trial]:

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
+import os
+import subprocess
+import sys
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -12,6 +15,7 @@ import pytest
 import torch
 import triton
 from fake_runs import COMPILER, N, block, by_block, configs, increment_kernel, scale_kernel, script, sum_kernel
+from source_path import source_path
 from triton import knobs
 
 from kerntune.base.policy import TuneMode
@@ -26,12 +30,13 @@ from kerntune.tuning import tune_call as module
 from kerntune.tuning.cache import TrialCache, WinnerCache
 from kerntune.tuning.candidates import pool_of
 from kerntune.tuning.consensus import DOUBT
+from kerntune.tuning.isolation import Isolation
 from kerntune.tuning.stored_trials import Trials
 from kerntune.tuning.stored_winners import Winners
 from kerntune.tuning.tune_call import tune_call
 from kerntune.tuning.tune_options import TuneOptions
-from kerntune.tuning.tuning_result import Tuned
-from kerntune.tuning.verification import Verification, Verify
+from kerntune.tuning.tuning_result import TuningResult
+from kerntune.tuning.verification import Verify
 
 BLOCKS = (32, 64, 128, 256)
 RULES = tuple(block(b, t) for b, t in zip(BLOCKS, (4000.0, 1000.0, 1020.0, 9000.0), strict=True))
@@ -52,6 +57,15 @@ def scaled(backend: FakeBackend, *blocks: int, **options: Any) -> tuple[Capture,
     x, y = torch.empty(N, device="cuda"), torch.empty(N, device="cuda")
     kernel = triton.autotune(configs(*(blocks or BLOCKS)), key=["n"], **options)(scale_kernel)
     return (*site_of(backend, kernel, x, y, N, 2.0), y)
+
+
+def tuned(backend: FakeBackend, *rules: Rule, blocks: Any = (), **words: Any) -> tuple[TuningResult, int, list[int]]:
+    """A tuning of these blocks under some rules and the usual ones, its winner's block, and those that failed."""
+    script(backend, *rules, *RULES)
+    capture, site, _ = scaled(backend, *blocks)
+    found = tune_call(capture, site, TuneOptions.now(**words))
+    failed = [int(f.config.kwargs["BLOCK"]) for f in found.failures]  # type: ignore[arg-type]
+    return found, min(blocks_of(site, [found.winner])), failed
 
 
 def blocks_of(site: Site, indices: Any) -> set[int]:
@@ -121,11 +135,8 @@ CHECKING = [mode for mode in Verify if mode not in (Verify.OFF, Verify.BITWISE)]
 
 @pytest.mark.parametrize("mode", CHECKING)
 def test_a_wrong_candidate_never_wins(backend: FakeBackend, mode: Verify) -> None:
-    script(backend, block(64, 1000.0, wrong=True), *RULES)
-    capture, site, _ = scaled(backend)
-    found = tune_call(capture, site, TuneOptions.now(verify=mode))
-    assert blocks_of(site, [found.winner]) == {128}
-    assert [f.config.kwargs["BLOCK"] for f in found.failures] == [64]
+    found, winner, failed = tuned(backend, block(64, 1000.0, wrong=True), verify=mode)
+    assert (winner, failed) == (128, [64])
     assert "wrote other values than 3 of 4 configs into y_ptr" in found.failures[0].reason
     assert found.notes == ()
 
@@ -135,40 +146,25 @@ def test_a_wrong_candidate_never_wins(backend: FakeBackend, mode: Verify) -> Non
 def test_the_first_candidate_is_not_right_for_being_the_first(
     backend: FakeBackend, mode: Verify, time_ns: float
 ) -> None:
-    script(backend, block(32, time_ns, wrong=True), *RULES)
-    capture, site, _ = scaled(backend)
-    found = tune_call(capture, site, TuneOptions.now(verify=mode))
-    assert blocks_of(site, [found.winner]) <= {64, 128}
-    failed = {f.config.kwargs["BLOCK"] for f in found.failures if f.wrong}
-    assert failed <= {32}
-    assert failed == {32} or (mode is not Verify.ALL and time_ns > 1000.0)
+    found, winner, failed = tuned(backend, block(32, time_ns, wrong=True), verify=mode)
+    assert winner in (64, 128)
+    assert all(f.wrong for f in found.failures)
+    assert failed == [32] or (failed == [] and mode is not Verify.ALL and time_ns > 1000.0)
 
 
 def test_without_a_majority_the_first_stays_and_it_is_said(backend: FakeBackend) -> None:
     for first_ns in (500.0, 2000.0):
-        script(backend, block(32, first_ns), block(64, 1000.0, wrong=True))
-        capture, site, _ = scaled(backend, 32, 64)
-        found = tune_call(capture, site)
-        assert blocks_of(site, [found.winner]) == {32}
+        found, winner, _ = tuned(backend, block(32, first_ns), block(64, 1000.0, wrong=True), blocks=(32, 64))
+        assert winner == 32
         (note,) = found.notes
         assert note.startswith("kernel scale_kernel: it wrote other values than the first candidate into y_ptr")
         assert note.endswith(DOUBT)
 
 
-def test_off_believes_everybody(backend: FakeBackend) -> None:
-    script(backend, block(64, 1000.0, wrong=True), *RULES)
-    capture, site, _ = scaled(backend)
-    found = tune_call(capture, site, TuneOptions.now(verify="off"))
-    assert blocks_of(site, [found.winner]) == {64}
-    assert (found.failures, found.notes) == ((), ())
-
-
 def test_what_varies_by_itself_is_left_out_and_said(backend: FakeBackend) -> None:
-    script(backend, *(Rule(constexprs={"BLOCK": b}, time_ns=t, varies=True) for b, t in ((32, 3e3), (64, 1e3))))
-    capture, site, _ = scaled(backend, 32, 64)
-    found = tune_call(capture, site)
-    assert blocks_of(site, [found.winner]) == {64}
-    assert found.failures == ()
+    rules = [Rule(constexprs={"BLOCK": b}, time_ns=t, varies=True) for b, t in ((32, 3e3), (64, 1e3))]
+    found, winner, failed = tuned(backend, *rules, blocks=(32, 64))
+    assert (winner, failed) == (64, [])
     assert found.notes == (
         "kernel scale_kernel: y_ptr is not compared: one config writes other values there from run to run",
     )
@@ -177,30 +173,26 @@ def test_what_varies_by_itself_is_left_out_and_said(backend: FakeBackend) -> Non
 
 def test_ignored_arguments_decide_nothing(backend: FakeBackend) -> None:
     for name in ("y_ptr", "scale_kernel.y_ptr"):
-        script(backend, block(64, 1000.0, wrong=True), *RULES)
-        capture, site, _ = scaled(backend)
-        found = tune_call(capture, site, TuneOptions(Verification(ignore=(name,))))
-        assert (blocks_of(site, [found.winner]), found.failures) == ({64}, ())
+        found, winner, failed = tuned(backend, block(64, 1000.0, wrong=True), verify_ignore=(name,))
+        assert (winner, failed) == (64, [])
         assert found.partly
 
 
-def test_only_all_looks_at_those_that_would_not_win(backend: FakeBackend) -> None:
-    wrong = [block(128, 1020.0, wrong=True), block(256, 9000.0, wrong=True)]
-    named = {}
-    for mode in CHECKING:
-        script(backend, *wrong, *RULES)
-        capture, site, _ = scaled(backend)
-        found = tune_call(capture, site, TuneOptions.now(verify=mode))
-        assert blocks_of(site, [found.winner]) == {64}
-        named[mode] = {f.config.kwargs["BLOCK"] for f in found.failures}
-    assert named == {Verify.WINNER: set(), Verify.FINALISTS: {128}, Verify.ALL: {128, 256}}
-
-
-def test_the_environment_chooses_who_is_verified(backend: FakeBackend, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("mode", "failed"), [(Verify.WINNER, []), (Verify.FINALISTS, [128]), (Verify.ALL, [128, 256]), (None, [128, 256])]
+)
+def test_only_all_looks_at_those_that_would_not_win(
+    backend: FakeBackend, monkeypatch: pytest.MonkeyPatch, mode: Verify | None, failed: list[int]
+) -> None:
+    """Also where the environment asks for it."""
     monkeypatch.setenv("KERNTUNE_VERIFY", "all")
-    script(backend, block(256, 9000.0, wrong=True), *RULES)
-    capture, site, _ = scaled(backend)
-    assert [f.config.kwargs["BLOCK"] for f in tune_call(capture, site, TuneOptions.now()).failures] == [256]
+    wrong = [block(128, 1020.0, wrong=True), block(256, 9000.0, wrong=True)]
+    assert tuned(backend, *wrong, verify=mode)[1:] == (64, failed)
+
+
+def test_off_believes_everybody(backend: FakeBackend) -> None:
+    found, winner, failed = tuned(backend, block(64, 1000.0, wrong=True), verify="off")
+    assert (winner, failed, found.notes) == (64, [], ())
 
 
 def test_if_none_compiles_every_reason_is_listed(backend: FakeBackend) -> None:
@@ -251,7 +243,13 @@ class World:
     def __init__(self, backend: FakeBackend, folder: Path) -> None:
         self.backend, self.folder, self.compiled = backend, folder, set[int]()
 
-    def run(self, *blocks: int) -> tuple[Tuned, Site]:
+    def call(self, *blocks: int, compiler: Compiler) -> tuple[Capture, Site, Trials]:
+        x = torch.empty(N, device="cuda")
+        kernel = triton.autotune(configs(*blocks), key=["n"])(scale_kernel)
+        trials = Trials(Winners(WinnerCache(self.folder), TuneMode.AUTO, self.backend.gpu))
+        return (*site_of(self.backend, kernel, x, x, N, 2.0, compiler=compiler), trials)
+
+    def run(self, *blocks: int) -> tuple[TuningResult, Site]:
         compiler = Compiler(COMPILER.farm)
         stream = compiler.compile_stream
 
@@ -261,10 +259,7 @@ class World:
                 yield launch, found
 
         compiler.compile_stream = told  # type: ignore[method-assign]
-        x = torch.empty(N, device="cuda")
-        kernel = triton.autotune(configs(*blocks), key=["n"])(scale_kernel)
-        capture, site = site_of(self.backend, kernel, x, x, N, 2.0, compiler=compiler)
-        trials = Trials(Winners(WinnerCache(self.folder), TuneMode.AUTO, self.backend.gpu))
+        capture, site, trials = self.call(*blocks, compiler=compiler)
         self.compiled.clear()
         return tune_call(capture, site, trials=trials), site
 
@@ -281,23 +276,31 @@ def test_one_config_more_compiles_and_runs_it_and_its_contenders(backend: FakeBa
     assert len(TrialCache(tmp_path).entries()) == 5
 
 
-def test_processes_are_started_for_what_is_new_alone(backend: FakeBackend, tmp_path: Path) -> None:
-    trials = Trials(Winners(WinnerCache(tmp_path), TuneMode.AUTO, backend.gpu))
-    compiler = Compiler(COMPILER.farm)
+def test_first_launches_begin_before_compiling_processes_and_only_for_what_is_new(
+    backend: FakeBackend, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Compilers' threads would hold their process up, and it takes the longest to be ready."""
+    order, warm, world = list[str](), Compiler.warm, World(backend, tmp_path)
+    monkeypatch.setattr(Isolation, "begin", lambda isolation: order.append("first launches"))
+    monkeypatch.setattr(Compiler, "warm", lambda one, jobs: (order.append("compilers"), warm(one, jobs))[1])
+    world.run(*BLOCKS)
+    assert order[:2] == ["first launches", "compilers"]
+    order.clear()
+    world.run(*BLOCKS)
+    assert order == ["compilers"]
 
-    def left(*blocks: int) -> int:
-        x = torch.empty(N, device="cuda")
-        kernel = triton.autotune(configs(*blocks), key=["n"])(scale_kernel)
-        capture, site = site_of(backend, kernel, x, x, N, 2.0, compiler=compiler)
+
+def test_processes_are_started_for_what_is_new_alone(backend: FakeBackend, tmp_path: Path) -> None:
+    world, compiler = World(backend, tmp_path), Compiler(COMPILER.farm)
+
+    def left() -> int:
+        capture, site, trials = world.call(*BLOCKS, compiler=compiler)
         with capture.active():
             return pool_of(capture, site, trials.at(site)).to_compile()
 
-    assert left(*BLOCKS) == 4
-    x = torch.empty(N, device="cuda")
-    capture, site = site_of(backend, triton.autotune(configs(64, 128), key=["n"])(scale_kernel), x, x, N, 2.0,
-                            compiler=compiler)  # fmt: skip
-    tune_call(capture, site)
-    assert left(*BLOCKS) == 2
+    assert left() == 4
+    tune_call(*world.call(64, 128, compiler=compiler)[:2])
+    assert left() == 2
 
 
 def test_results_that_were_pulled_early_come_again(backend: FakeBackend) -> None:
@@ -312,12 +315,22 @@ def test_results_that_were_pulled_early_come_again(backend: FakeBackend) -> None
     assert all(isinstance(found, Compiled) for _, found in results)
 
 
-def test_what_launches_need_is_built_meanwhile(backend: FakeBackend, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture
+def building(backend: FakeBackend, monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[..., object]], None]:
+    """The device has launchers; each part that is built for them calls a function instead, with its arguments."""
+
+    def build_by(build: Callable[..., object]) -> None:
+        monkeypatch.setattr(compat, "prepare_driver", build)
+        monkeypatch.setattr(compat, "prepare_launcher", build)
+        monkeypatch.setattr(module, "compile_front", lambda: build("front"))
+        monkeypatch.setattr(backend, "name", "cuda")
+
+    return build_by
+
+
+def test_what_launches_need_is_built_meanwhile(backend: FakeBackend, building: Any) -> None:
     built: list[tuple[Any, ...]] = []
-    for name in ("prepare_driver", "prepare_launcher"):
-        monkeypatch.setattr(compat, name, lambda *args: built.append(args))
-    monkeypatch.setattr(module, "prepare_front", lambda: built.append(("front",)))
-    monkeypatch.setattr(backend, "name", "cuda")
+    building(lambda *args: built.append(args))
     capture, site, _ = scaled(backend)
     tune_call(capture, site)
     for thread in threading.enumerate():
@@ -328,18 +341,16 @@ def test_what_launches_need_is_built_meanwhile(backend: FakeBackend, monkeypatch
     assert (jit, list(signature), constexprs[4,]) == (scale_kernel, ["x_ptr", "y_ptr", "n", "factor", "BLOCK"], 32)
 
 
-def test_what_triton_builds_is_waited_for(backend: FakeBackend, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_triton_builds_is_waited_for(backend: FakeBackend, monkeypatch: pytest.MonkeyPatch, building: Any) -> None:
     """A launch would build it a second time, beside the thread that is at it."""
     go_on, built = threading.Event(), []
 
     def slowly(*given: Any) -> None:
-        go_on.wait(20)
-        built.append(given)
+        if given != ("front",):
+            go_on.wait(20)
+            built.append(given)
 
-    monkeypatch.setattr(compat, "prepare_driver", slowly)
-    monkeypatch.setattr(compat, "prepare_launcher", slowly)
-    monkeypatch.setattr(module, "prepare_front", lambda: None)
-    monkeypatch.setattr(backend, "name", "cuda")
+    building(slowly)
     capture, site, _ = scaled(backend)
     tuning = module.tune
     monkeypatch.setattr(module, "tune", lambda *a, **k: (tuning(*a, **k), threading.Timer(0.2, go_on.set).start())[0])
@@ -347,12 +358,11 @@ def test_what_triton_builds_is_waited_for(backend: FakeBackend, monkeypatch: pyt
     assert len(built) == 2
 
 
-def test_descriptors_of_who_is_ahead_are_built_for(backend: FakeBackend, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_descriptors_of_who_is_ahead_are_built_for(
+    backend: FakeBackend, monkeypatch: pytest.MonkeyPatch, building: Any
+) -> None:
     built: list[Any] = []
-    monkeypatch.setattr(compat, "prepare_driver", lambda: None)
-    monkeypatch.setattr(compat, "prepare_launcher", lambda *given: built.append((given[2][4,], *given[4:])))
-    monkeypatch.setattr(module, "prepare_front", lambda: None)
-    monkeypatch.setattr(backend, "name", "cuda")
+    building(lambda *given: built.append((given[2][4,], *given[4:])) if len(given) > 1 else None)
     capture, site, _ = scaled(backend)
     compile_one = capture.compiler.compile
 
@@ -420,13 +430,11 @@ def test_what_hooks_write_is_undone_and_is_first_content_meanwhile(backend: Fake
     total, gpu = torch.empty(1, device="cuda"), backend.gpu
     gpu.fill(gpu.borrow(total), 9)
     contents: list[bytes] = []
-    kernel = triton.autotune(
-        [
-            triton.Config({"BLOCK": b}, pre_hook=lambda named: gpu.fill(gpu.borrow(named["total_ptr"]), 0))
-            for b in (64, 128)
-        ],
-        key=["n"],
-    )(sum_kernel)
+
+    def zero(named: dict[str, Any]) -> None:
+        gpu.fill(gpu.borrow(named["total_ptr"]), 0)
+
+    kernel = triton.autotune([triton.Config({"BLOCK": b}, pre_hook=zero) for b in (64, 128)], key=["n"])(sum_kernel)
     capture, site = site_of(backend, kernel, torch.empty(N, device="cuda"), total, N)
     copy = gpu.copy
 
@@ -462,7 +470,7 @@ def test_the_post_compile_hook_hears_of_each_candidate(
 CARD = 128 << 30
 
 
-def in_place(backend: FakeBackend, share: float) -> tuple[FakeGpu, Callable[[], Tuned], torch.Tensor, int]:
+def in_place(backend: FakeBackend, share: float) -> tuple[FakeGpu, Callable[[], TuningResult], torch.Tensor, int]:
     """An in-place kernel whose argument holds a share of the card."""
     held = int(CARD * share)
     gpu = script(backend, *RULES, memory_bytes=CARD - held)
@@ -513,9 +521,71 @@ def test_the_users_memory_is_given_back_also_after_an_error(
 
 def test_a_first_config_that_alone_varies_is_wrong(backend: FakeBackend) -> None:
     """It has a race; what the others write is no matter of chance."""
-    script(backend, Rule(constexprs={"BLOCK": 32}, time_ns=500.0, varies=True), *RULES)
-    capture, site, _ = scaled(backend)
-    found = tune_call(capture, site)
-    assert blocks_of(site, [found.winner]) == {64}
-    assert [f.config.kwargs["BLOCK"] for f in found.failures] == [32]
-    assert found.notes == ()
+    found, winner, failed = tuned(backend, Rule(constexprs={"BLOCK": 32}, time_ns=500.0, varies=True))
+    assert (winner, failed, found.notes) == (64, [32], ())
+
+
+# a program that ends while C is being built for it
+
+
+PROGRAM = """
+import os, sys, time
+import torch, triton, triton.language as tl
+from kerntune.base.device import Target
+from kerntune.kernels.specialize import specialize
+from kerntune.tuning.tune_call import build_beside
+
+@triton.jit
+def kernel(x_ptr, BLOCK: tl.constexpr):
+    tl.store(x_ptr + tl.arange(0, BLOCK), 1.0)
+
+build_beside(specialize(kernel, (torch.empty(64),), {"BLOCK": 64}, Target("cuda", "90")))
+while not os.path.exists(os.environ["BEGUN"]):
+    time.sleep(0.01)
+if sys.argv[1] == "raises":
+    raise SystemExit("enough")
+"""
+
+SLOW = """#!/bin/sh
+touch "$BEGUN"
+sleep 1
+exec COMPILER "$@"
+"""
+
+
+@pytest.fixture
+def compiler(tmp_path: Path) -> Path:
+    """A C compiler that takes a second longer than a short program lives."""
+    path = tmp_path / "cc"
+    path.write_text(SLOW.replace("COMPILER", os.environ.get("CC") or "cc"))
+    path.chmod(0o755)
+    return path
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("end", ["returns", "raises"])
+def test_nothing_is_said_and_nothing_left_when_a_program_ends(tmp_path: Path, compiler: Path, end: str) -> None:
+    program, begun, scratch = tmp_path / "program.py", tmp_path / "begun", tmp_path / "scratch"
+    program.write_text(PROGRAM)
+    scratch.mkdir()
+    quiet = {"TRITON_DEFAULT_FP_FUSION": "1"}  # or 3.9 warns of 3.10
+    places = {"TMPDIR": scratch, "TRITON_CACHE_DIR": tmp_path / "cache", "CC": compiler, "BEGUN": begun}
+    root = Path(__file__).parents[2]
+    done = subprocess.run(
+        [sys.executable, str(program), end],
+        env={
+            **os.environ,
+            **quiet,
+            "PYTHONPATH": source_path(root),
+            **{name: str(path) for name, path in places.items()},
+        },
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=120,
+    )
+    assert begun.exists(), "the compiler was running"
+    assert done.stderr.strip() == ("enough" if end == "raises" else "")
+    assert done.stdout == ""
+    assert list(scratch.iterdir()) == []
+    assert list((tmp_path / "cache").rglob("kerntune_front*.so")), "it serves the next process"

@@ -1,30 +1,54 @@
-"""Where each option of a tuning comes from, for every kind of tuner."""
+"""Where each option of a tuning comes from, for every kind of tuner; what the environment may say."""
 
 from __future__ import annotations
 
 import ast
-import dataclasses
+import re
+import sys
+import time
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
+import torch
 import triton
-from fake_runs import configs, scale_kernel
+from fake_runs import N, by_block, configs, scale_kernel
 
 import kerntune
 from kerntune.base.policy import Policy, StaticPrune
+from kerntune.errors import UsageError
+from kerntune.gate.call import Settings
+from kerntune.gate.session import open_session
+from kerntune.gpu.scripted import FakeBackend
 from kerntune.search import Choice, Search, Space
+from kerntune.tuning import tune_options
 from kerntune.tuning import tune_options as module
 from kerntune.tuning.isolation import Isolate
-from kerntune.tuning.tune_options import ISOLATE, PATIENCE, VERIFY, Patience, TuneOptions, options_of
+from kerntune.tuning.tune_options import (
+    ISOLATE,
+    PATIENCE,
+    PATIENCE_SHARE,
+    SWITCH_INTERVAL,
+    SWITCH_SECONDS,
+    VARIABLES,
+    VERIFY,
+    Patience,
+    QuickSwitches,
+    TuneOptions,
+    check_variables,
+    options_of,
+    unknown_variables,
+)
 from kerntune.tuning.verification import Verification, Verify
 
-VARIABLES = (VERIFY, PATIENCE, ISOLATE)
+CHECKED = (VERIFY, PATIENCE, ISOLATE)
 PACKAGES = Path(kerntune.__file__).parent, Path(kerntune.__file__).parent.parent / "pytest_kerntune"
 
 
 @pytest.fixture(autouse=True)
 def _unset(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in VARIABLES:
+    for name in CHECKED:
         monkeypatch.delenv(name, raising=False)
 
 
@@ -46,7 +70,7 @@ def test_a_stock_tuner_is_asked_for_attributes_and_the_environment(monkeypatch: 
 
 
 def test_a_tuners_own_options_go_before_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name, text in zip(VARIABLES, ("all", "7", "always"), strict=True):
+    for name, text in zip(CHECKED, ("all", "7", "always"), strict=True):
         monkeypatch.setenv(name, text)
     given = {"verify": "off", "verify_ignore": "x_ptr", "patience": 2, "static_prune": "spills", "isolate": "off"}
     kernel = kerntune.autotune(configs(32, 64), key=["n"], **given)(scale_kernel)
@@ -78,11 +102,6 @@ def test_the_gate_waits_for_every_compilation(monkeypatch: pytest.MonkeyPatch) -
     assert found == TuneOptions(Verification(Verify.OFF, ("y_ptr",)), None, StaticPrune(model=True))
 
 
-def test_options_are_values() -> None:
-    with pytest.raises(dataclasses.FrozenInstanceError):
-        TuneOptions().keep = False  # type: ignore[misc]
-
-
 @pytest.mark.slow
 def test_one_module_reads_the_variables() -> None:
     """Every other one is given the value."""
@@ -91,6 +110,163 @@ def test_one_module_reads_the_variables() -> None:
         for folder in PACKAGES
         for path in folder.rglob("*.py")
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
-        if isinstance(node, ast.Constant) and node.value in VARIABLES
+        if isinstance(node, ast.Constant) and node.value in CHECKED
     }
     assert found == {"tune_options.py"}
+
+
+# patience
+
+
+def test_by_default_it_is_a_share_of_what_was_spent() -> None:
+    assert Patience(begin=100.0).end(since=102.0) == pytest.approx(102.0 + PATIENCE_SHARE * 2.0)
+
+
+@pytest.mark.parametrize("seconds", [0.0, 1.5])
+def test_seconds_are_seconds(seconds: float) -> None:
+    assert Patience(seconds, begin=100.0).end(since=102.0) == 102.0 + seconds
+
+
+def test_the_argument_goes_before_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    def seconds(given: float | str | None = None) -> float | None:
+        found = TuneOptions.now(patience=given).patience
+        assert found is not None
+        assert abs(found.begin - time.monotonic()) < 60
+        return found.seconds
+
+    assert seconds() is None
+    monkeypatch.setenv(PATIENCE, "2.5")
+    assert (seconds(), seconds(0), seconds("1")) == (2.5, 0.0, 1.0)
+    monkeypatch.setenv(PATIENCE, "")
+    assert seconds() is None
+
+
+def test_all_are_waited_for_on_demand(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert TuneOptions.now(patience="all").patience is None
+    monkeypatch.setenv(PATIENCE, "all")
+    assert TuneOptions.now().patience is None
+    assert TuneOptions.now(patience=3).patience is not None
+
+
+@pytest.mark.parametrize("wrong", ["long", "-1", -0.5, "nan"])
+def test_anything_else_is_refused(wrong: float | str, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(UsageError, match=r"patience is .*; it can be a number of seconds from 0 on, or all"):
+        kerntune.autotune([object()], key=[], patience=wrong)
+    monkeypatch.setenv(PATIENCE, str(wrong))
+    with pytest.raises(UsageError, match="patience is"):
+        TuneOptions.now()
+
+
+# the switch interval of threads
+
+
+USUAL, OTHER = 0.005, 0.02
+
+
+@pytest.fixture(autouse=True)
+def _usual(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    before = sys.getswitchinterval()
+    monkeypatch.delenv(SWITCH_INTERVAL, raising=False)
+    sys.setswitchinterval(USUAL)
+    yield
+    sys.setswitchinterval(before)
+
+
+def interval() -> float:
+    return round(sys.getswitchinterval(), 6)
+
+
+def test_the_last_of_several_tunings_puts_it_back() -> None:
+    switches = QuickSwitches()
+    with switches:
+        with switches:
+            pass
+        assert interval() == SWITCH_SECONDS
+    assert interval() == USUAL
+
+
+def test_a_shorter_one_stays() -> None:
+    sys.setswitchinterval(1e-5)
+    with QuickSwitches():
+        assert interval() == 1e-5
+    assert interval() == 1e-5
+
+
+def test_it_can_be_switched_off(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(SWITCH_INTERVAL, "0")
+    with QuickSwitches():
+        assert interval() == USUAL
+    assert interval() == USUAL
+
+
+def test_one_that_the_program_sets_meanwhile_stays() -> None:
+    with QuickSwitches():
+        sys.setswitchinterval(OTHER)
+    assert interval() == OTHER
+
+
+# variables
+
+
+ROOT = Path(__file__).resolve().parents[2]
+
+WRONG = {
+    "KERNTUNE_COMPILERS": ("many", "give a number of compilers"),
+    "KERNTUNE_DUMP_CONTENT": ("all", "described or recorded"),
+    "KERNTUNE_FORKS": ("no", "1 or 0"),
+    "KERNTUNE_ISOLATE": ("allways", "auto, always or off"),
+    "KERNTUNE_NVTX": ("yes", "1 or 0"),
+    "KERNTUNE_PATIENCE": ("some", "a number of seconds from 0 on, or all"),
+    "KERNTUNE_SIGTERM": ("off", "1 or 0"),
+    "KERNTUNE_STORE": ("/mnt/x", "file:///path"),
+    "KERNTUNE_SWITCH_INTERVAL": ("5ms", "1 or 0"),
+    "KERNTUNE_TUNE": ("frzen", "auto, frozen, force or nearest"),
+    "KERNTUNE_VERIFY": ("maybe", "winner, finalists, all, bitwise or off"),
+}
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_what_a_variable_cannot_be_is_refused_by_name_with_what_it_can(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    text, legal = WRONG[name]
+    monkeypatch.setenv(name, text)
+    with pytest.raises(UsageError, match=f"{name}.*{re.escape(repr(text))}.*{re.escape(legal)}"):
+        check_variables()
+    monkeypatch.setenv(name, "")
+    check_variables()
+
+
+def test_every_variable_that_is_read_is_in_the_table() -> None:
+    """What code writes as a text of its own, and not within a sentence."""
+    files = [*(ROOT / "kerntune").rglob("*.py"), *(ROOT / "pytest_kerntune").rglob("*.py")]
+    found = {name for file in files for name in re.findall(r'"(KERNTUNE_[A-Z_]+)"', file.read_text())}
+    assert found == set(VARIABLES)
+
+
+def test_a_name_that_nothing_reads_is_told_with_the_nearest() -> None:
+    assert unknown_variables({"KERNTUNE_TUEN": "auto", "KERNTUNE_TUNE": "auto", "TUNE": "x"}) == [
+        "KERNTUNE_TUEN is read by nothing; is it KERNTUNE_TUNE?"
+    ]
+
+
+def test_a_gated_run_without_a_gpu_refuses_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("KERNTUNE_TUNE", "frzen")
+    with pytest.raises(UsageError, match="KERNTUNE_TUNE is 'frzen'"):
+        open_session(Settings(tmp_path, tmp_path / "baselines"), FakeBackend())
+
+
+def test_a_gated_run_refuses_a_cache_folder_that_is_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "file").write_text("")
+    monkeypatch.setenv("KERNTUNE_CACHE_DIR", str(tmp_path / "file"))
+    with pytest.raises(UsageError, match="file is a file; let KERNTUNE_CACHE_DIR name another one"):
+        open_session(Settings(tmp_path, tmp_path / "baselines"), FakeBackend())
+
+
+def test_a_program_without_a_gpu_hears_of_it_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("KERNTUNE_TUNE", "frzen")
+    monkeypatch.setattr(tune_options, "_WATCHED", None)
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    kernel: Any = kerntune.autotune(configs(64, 128), key=["n"])(scale_kernel)
+    with pytest.raises(UsageError, match="KERNTUNE_TUNE is 'frzen'"):
+        kernel[by_block](torch.empty(N), torch.empty(N), N, 2.0)

@@ -44,7 +44,7 @@ from kerntune.tuning.stored_trials import Trials
 from kerntune.tuning.stored_winners import Winners
 from kerntune.tuning.tune_options import TuneOptions
 from kerntune.tuning.tuner import memory_before, tune
-from kerntune.tuning.tuning_result import Tuned
+from kerntune.tuning.tuning_result import TuningResult
 
 BLOCKS = (32, 64, 128, 256, 512)
 MANY = settings(max_examples=12, deadline=None)
@@ -60,7 +60,7 @@ def race(
     progress: Callable[[str], None] = lambda text: None,
     words: dict[str, Any] | None = None,
     **options: Any,
-) -> tuple[Tuned, Capture, Recorded]:
+) -> tuple[TuningResult, Capture, Recorded]:
     """Capture a call under a script and tune one of its launches."""
     gpu = script(backend, *rules, **options)
     capture = captured(backend, call or (lambda: scale(tuned(*BLOCKS))), given)
@@ -72,6 +72,16 @@ def race(
     finally:
         loader.close()
     return found, capture, recorded
+
+
+def failed(found: TuningResult) -> list[Any]:
+    return [f.config.kwargs["BLOCK"] for f in found.failures]
+
+
+def winner_of(found: TuningResult) -> Any:
+    (launch, *_) = found.recording.launches
+    assert launch.config is not None
+    return launch.config.kwargs["BLOCK"]
 
 
 def times(*values: float) -> list[Rule]:
@@ -138,7 +148,7 @@ def test_given_candidates_of_a_bare_kernel_are_raced(backend: FakeBackend) -> No
         backend, block(64, 3.0), block(128, 1.0), block(256, 2.0), given=given,
         call=lambda: scale(scale_kernel, BLOCK=1024),
     )  # fmt: skip
-    assert found.recording.launches[0].config == Config({"BLOCK": 128})
+    assert winner_of(found) == 128
 
 
 def test_progress_names_the_kernel_and_how_many(backend: FakeBackend) -> None:
@@ -199,18 +209,15 @@ def indifferent(*choices: dict[str, Any], grid: Any = by_block) -> Callable[[], 
 
 
 def test_identical_code_is_one_trial(backend: FakeBackend) -> None:
-    found, _, _ = race(
-        backend, call=indifferent(*({"BLOCK": 64, "UNUSED": u} for u in range(4)), {"BLOCK": 128, "UNUSED": 0})
-    )
+    choices = [*({"BLOCK": 64, "UNUSED": u} for u in range(4)), {"BLOCK": 128, "UNUSED": 0}]
+    found, _, _ = race(backend, call=indifferent(*choices))
     assert set(found.times_ns) == {0, 4}
     assert found.failures == ()
 
 
 def test_identical_code_on_another_grid_is_another_trial(backend: FakeBackend) -> None:
-    found, _, _ = race(
-        backend,
-        call=indifferent(*({"BLOCK": 64, "UNUSED": u} for u in (1, 2)), grid=lambda meta: (N // 64, meta["UNUSED"])),
-    )
+    choices = [{"BLOCK": 64, "UNUSED": u} for u in (1, 2)]
+    found, _, _ = race(backend, call=indifferent(*choices, grid=lambda meta: (N // 64, meta["UNUSED"])))
     assert set(found.times_ns) == {0, 1}
 
 
@@ -263,7 +270,7 @@ def test_failed_candidates_are_named_with_their_reasons(backend: FakeBackend) ->
         block(512, 3.0),
         call=lambda: scale(kernel),
     )
-    assert found.recording.launches[0].config == Config({"BLOCK": 64})
+    assert winner_of(found) == 64
     reasons = {f.config.kwargs["BLOCK"]: f.reason for f in found.failures}
     assert set(reasons) == {100, 128, 256}
     assert all(f.kernel == "scale_kernel" for f in found.failures)
@@ -278,23 +285,13 @@ def test_failed_candidates_are_named_with_their_reasons(backend: FakeBackend) ->
 def test_failing_and_wrong_candidates_never_win(shared: FakeBackend, roles: list[str], seed: int) -> None:
     """However fast and many: a reference has shown that the captured run is right, each later one is as drawn, and the
     wrong ones are the fastest."""
-    rules = [block(32, 10_000.0)]
-    for size, role in zip(BLOCKS[1:], roles, strict=True):
-        rules.append(
-            block(
-                size,
-                8000.0 if role == "ok" else 5000.0,
-                fails="refused" if role == "fails" else "",
-                wrong=role == "wrong",
-            )
-        )
+    kinds = {"ok": {"time_ns": 8000.0}, "fails": {"fails": "refused"}, "wrong": {"time_ns": 5000.0, "wrong": True}}
+    rules = [block(32, 10_000.0), *(block(b, **kinds[role]) for b, role in zip(BLOCKS[1:], roles, strict=True))]
     found, _, _ = race(shared, *rules, seed=seed, words={"trusted": True})
     bad = {BLOCKS[i + 1] for i, role in enumerate(roles) if role != "ok"}
-    assert {f.config.kwargs["BLOCK"] for f in found.failures} == bad
-    winner = found.recording.launches[0].config
-    assert winner is not None
-    assert winner.kwargs["BLOCK"] not in bad
-    assert (winner.kwargs["BLOCK"] == 32) == ("ok" not in roles)
+    assert set(failed(found)) == bad
+    assert winner_of(found) not in bad
+    assert (winner_of(found) == 32) == ("ok" not in roles)
 
 
 def test_a_wrong_winner_does_not_rob_the_others_of_their_race(backend: FakeBackend) -> None:
@@ -302,7 +299,7 @@ def test_a_wrong_winner_does_not_rob_the_others_of_their_race(backend: FakeBacke
         backend, *times(8000.0, 5000.0, 8000.0, 8000.0, 9000.0)[2:], block(32, 8000.0), block(64, 5000.0, wrong=True),
         incumbent=3, noise=0.0,
     )  # fmt: skip
-    assert [f.config.kwargs["BLOCK"] for f in found.failures] == [64]
+    assert failed(found) == [64]
     assert found.winner == 3
 
 
@@ -323,10 +320,8 @@ def test_two_wrong_ones_of_five_never_win_whatever_their_place(
         for i, b in enumerate(BLOCKS)
     ]
     found, _, _ = race(shared, *rules)
-    winner = found.recording.launches[0].config
-    assert winner is not None
-    assert winner.kwargs["BLOCK"] not in wrong
-    assert {f.config.kwargs["BLOCK"] for f in found.failures} <= set(wrong)
+    assert winner_of(found) not in wrong
+    assert set(failed(found)) <= set(wrong)
     assert found.notes == ()
 
 
@@ -334,9 +329,6 @@ def test_candidates_that_a_reference_refutes_have_failed_with_its_reason(backend
     found, _, _ = race(backend, *times(5.0, 4.0, 3.0, 2.0, 9.0), words={"refuted": {3: "far off"}})
     assert found.winner == 2
     assert [(f.config.kwargs["BLOCK"], f.reason) for f in found.failures] == [(256, "far off")]
-
-
-NO_REFERENCE = "the reference output is made from the captured candidate before anything else, so its failure escapes"
 
 
 def test_if_all_fail_every_reason_is_listed(backend: FakeBackend) -> None:
@@ -411,7 +403,7 @@ def test_atomics_that_start_from_zero_can_be_tuned(backend: FakeBackend) -> None
         kernel[by_block](torch.randn(N, device="cuda"), torch.zeros(1, device="cuda"), N)
 
     found, _, _ = race(backend, block(64, 2.0), block(128, 1.0), call=op)
-    assert found.recording.launches[0].config == Config({"BLOCK": 128})
+    assert winner_of(found) == 128
     assert found.recording.launches[0].float_atomics
 
 
@@ -465,13 +457,8 @@ def test_a_race_while_stragglers_are_compiled_decides_nothing_else(
 
 def test_to_the_bit_only_who_has_the_reference_s_bits_wins(backend: FakeBackend) -> None:
     """Two faster configs are off by a unit in the last place, which other rules allow."""
-    rules = [
-        block(32, 10_000.0),
-        block(64, 8_000.0, flips=((4, 1),)),
-        block(128, 9_000.0),
-        block(256, 7_000.0, flips=((8, 1),)),
-        block(512, 12_000.0),
-    ]
+    off = block(64, 8_000.0, flips=((4, 1),)), block(256, 7_000.0, flips=((8, 1),))
+    rules = [*off, *times(10_000.0, 8_000.0, 9_000.0, 7_000.0, 12_000.0)]
     plain, _, _ = race(backend, *rules)
     assert BLOCKS[plain.winner] == 256
     found, _, _ = race(backend, *rules, words={"options": TuneOptions.now(verify="bitwise")})

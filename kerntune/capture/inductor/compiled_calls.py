@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from kerntune.capture.inductor.baseline_choices import InductorChoices
+from kerntune.capture.inductor.users_lines import break_text, noted_breaks
 from kerntune.kernels.compat import inductor_parts
 
 INDUCTOR = "TORCHINDUCTOR_CACHE_DIR"
@@ -60,6 +61,15 @@ class CompiledCalls:
     """Whether what the calling thread does now is the call's."""
 
     unseen: list[str] = field(default_factory=list)
+    root: Path = Path()
+    """The project's folder, to which files are named relative."""
+
+    graphs: int = 0
+    """How many calls of compiled graphs there were."""
+
+    breaks: list[str] = field(default_factory=list)
+    """Where graphs end before their function does, and why, each once: ``model.py:31: Data-dependent branching``."""
+
     choices: InductorChoices = field(default_factory=InductorChoices)
     """What Inductor chooses by timing for these calls, where there is a GPU."""
 
@@ -70,6 +80,7 @@ class CompiledCalls:
         def graph_call(graph: Any, inputs: Any) -> Any:
             before = len(self.launches)
             result = original(graph, inputs)
+            self.graphs += self.records()
             if self.records() and len(self.launches) == before and inductor_parts.launches_kernels(graph):
                 self._miss(inductor_parts.why_hidden(graph))
             return result
@@ -82,6 +93,8 @@ class CompiledCalls:
         inductor_parts.replace_part(stack, "graph_call", graph_call)
         inductor_parts.replace_part(stack, "cudagraphify", switched)
         stack.callback(self._end)
+        known = noted_breaks()
+        stack.callback(self._note_breaks, known, len(known))
         if inductor_parts.INDUCTOR["package_call"].exists():
             package = inductor_parts.inductor_part("package_call")
             inductor_parts.replace_part(stack, "package_call", self._package(package))
@@ -93,6 +106,10 @@ class CompiledCalls:
 
     def _end(self) -> None:
         self._running = False
+
+    def _note_breaks(self, known: Sequence[Any], before: int) -> None:
+        found = (break_text(x, self.root) for x in known[before:])
+        self.breaks += dict.fromkeys(text for text in found if text not in self.breaks)
 
     def _miss(self, what: str) -> None:
         if what not in self.unseen:

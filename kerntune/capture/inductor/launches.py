@@ -2,15 +2,16 @@
 
 What Inductor launches while it compiles, and while it times candidates, is no part of the call.
 
-The ATen operators that a kernel was generated for are read from the generated code. Inductor writes a comment above
-each kernel in the Python module that launches it: ``Original ATen: [aten.add]``. The module is a file, also where it
-comes from a cache, so nothing has to be recorded while code is generated.
+What a kernel was generated for is read from the generated code. Inductor writes a comment above each kernel in the
+Python module that launches it: ``Source Nodes: [add_1], Original ATen: [aten.add]``, and the part of the graph. The
+module is a file, also where it comes from a cache, so nothing has to be recorded while code is generated.
 """
 
 from __future__ import annotations
 
 import contextlib
 import functools
+import hashlib
 import re
 import sys
 from collections.abc import Callable, Mapping
@@ -25,6 +26,7 @@ from kerntune.base.device import Target
 from kerntune.base.grid_check import check_grid
 from kerntune.capture.inductor.baseline_choices import InductorChoices
 from kerntune.capture.inductor.compiled_calls import CompiledCalls
+from kerntune.capture.inductor.users_lines import lines_before, shown, write_lines
 from kerntune.capture.launch import Pending, Probe
 from kerntune.capture.site import Candidate, Site, config_of
 from kerntune.compiling.compiler import Compiler
@@ -32,7 +34,15 @@ from kerntune.errors import CompileError, TrialError
 from kerntune.gpu.base import Backend
 from kerntune.kernels import compat
 from kerntune.kernels.compat import inductor_parts
-from kerntune.kernels.source import GeneratedKernel, kernel_file, kernel_name, mark_generated, name_without_number
+from kerntune.kernels.compat.untraced_frames import leaving_out_own
+from kerntune.kernels.source import (
+    GeneratedFrom,
+    GeneratedKernel,
+    kernel_file,
+    kernel_name,
+    mark_generated,
+    name_without_number,
+)
 from kerntune.kernels.specialize import Specialized, pointer_arguments
 
 COMPILING = ("compile_frame", "generate")
@@ -68,38 +78,76 @@ DEPTH = 12
 
 _KERNEL = re.compile(r"^(\w+) = async_compile\.triton\(", re.M)
 _ORIGINS = re.compile(r"Original ATen: \[([^\[\]]*)\]")
+_CALLS = re.compile(r"Source Nodes: \[([^\[\]]*)\], Original ATen")
+_NODE = re.compile(r"^#   %(\w+) :.*= call_function\[target=(?:torch\.ops\.)?([\w.]+)\](\(.*\))$", re.M)
+_VALUE = re.compile(r"%\w+")
+
+GRAPH_DIGITS = 16
+"""Hexadecimal digits of the hash of a part of a graph."""
 
 
-def origins_of_launch(tuner: Any, word: str) -> tuple[str, ...]:
-    """The operators of the kernel ``word`` of the module that is launching it now, sorted; none if it isn't found."""
+@dataclass(frozen=True)
+class KernelComment:
+    """What a generated module says of a kernel: its ATen operators, sorted, what it was made from, and
+    the users' lines that it comes from."""
+
+    origins: tuple[str, ...] = ()
+    made_from: GeneratedFrom | None = None
+    lines: tuple[str, ...] = ()
+
+
+def comment_of_launch(tuner: Any, word: str) -> KernelComment:
+    """The comment on the kernel ``word`` in the module that is launching it now; an empty one if it isn't found."""
     frame: FrameType | None = sys._getframe(1)
     for _ in range(DEPTH):
         if frame is None:
             break
         if frame.f_globals.get(word) is tuner:
-            return _origins_in(frame.f_code.co_filename).get(word, ())
+            return _comments_in(frame.f_code.co_filename).get(word, KernelComment())
         frame = frame.f_back
-    return ()
+    return KernelComment()
 
 
 @lru_cache(maxsize=64)
-def _origins_in(path: str) -> dict[str, tuple[str, ...]]:
+def _comments_in(path: str) -> dict[str, KernelComment]:
     """By kernel, what a generated module says of it."""
     try:
-        return origins_in_text(Path(path).read_text(encoding="utf-8"))
+        return comments_in_text(Path(path).read_text(encoding="utf-8"))
     except OSError:
         return {}
 
 
-def origins_in_text(text: str) -> dict[str, tuple[str, ...]]:
+def comments_in_text(text: str) -> dict[str, KernelComment]:
     """The same from a module's text. A kernel's comment ends where the kernel begins; the last one before it counts."""
     found, begin = {}, 0
     for kernel in _KERNEL.finditer(text):
-        said = _ORIGINS.findall(text, begin, kernel.start())
-        names = [name.strip() for name in said[-1].split(",")] if said else []
-        found[kernel[1]] = tuple(sorted(name for name in names if name))
+        said = [match.start() for match in _ORIGINS.finditer(text, begin, kernel.start())]
+        line = text.rfind("\n", 0, said[-1]) + 1 if said else kernel.start()
+        found[kernel[1]] = _comment(text[line : kernel.start()], lines_before(text[begin : kernel.start()]))
         begin = kernel.end()
     return found
+
+
+def _comment(text: str, users_lines: tuple[str, ...]) -> KernelComment:
+    nodes = _NODE.findall(text)
+    numbers: dict[str, int] = {}
+    lines = [target + _VALUE.sub(lambda m: _numbered(m[0], numbers), f"%{name} {args}") for name, target, args in nodes]
+    graph = hashlib.sha256("\n".join(lines).encode()).hexdigest()[:GRAPH_DIGITS] if lines else ""
+    calls = tuple(sorted(map(name_without_number, _names(_CALLS, text))))
+    operators = tuple(sorted(".".join(target.split(".")[:2]) for _, target, _ in nodes))
+    made_from = GeneratedFrom(compat.torch_version().partition("+")[0], calls, operators, graph)
+    return KernelComment(tuple(sorted(_names(_ORIGINS, text))), made_from, users_lines)
+
+
+def _names(pattern: re.Pattern[str], text: str) -> list[str]:
+    """The words of the list that ``pattern`` finds first."""
+    found = pattern.search(text)
+    return [name.strip() for name in found[1].split(",") if name.strip()] if found else []
+
+
+def _numbered(name: str, numbers: dict[str, int]) -> str:
+    """A value's name by its place: torch numbers values over the whole graph."""
+    return f"%{numbers.setdefault(name, len(numbers))}"
 
 
 class Recorder(Protocol):
@@ -111,6 +159,8 @@ class Recorder(Protocol):
     def compiler(self) -> Compiler: ...
     @property
     def launches(self) -> list[Pending]: ...
+    @property
+    def root(self) -> Path: ...
     def records_launch(self, kernel: str) -> bool: ...
     def paused(self) -> contextlib.AbstractContextManager[None]: ...
     def launch(self, site: Site) -> Any: ...
@@ -136,8 +186,10 @@ class InductorLaunch:
         """The kernel, marked with what it was generated for."""
         jit, word = inductor_parts.loaded_kernel(self.tuner), inductor_parts.kernel_word(self.tuner)
         if not inductor_parts.is_users_kernel(self.tuner):
-            origins = origins_of_launch(self.tuner, word)
-            mark_generated(jit, GeneratedKernel(name_without_number(word), jit.fn.__name__, origins))
+            said = comment_of_launch(self.tuner, word)
+            lines = tuple(dict.fromkeys(shown(line, self.capture.root) for line in said.lines))
+            name = name_without_number(word)
+            mark_generated(jit, GeneratedKernel(name, jit.fn.__name__, said.origins, said.made_from, lines))
         return jit
 
     def make(self) -> Any:
@@ -245,6 +297,10 @@ def install_inductor(stack: contextlib.ExitStack, capture: Recorder, calls: Comp
         run = _recording(capture, inductor_parts.inductor_part(word), calls.choices)
         inductor_parts.replace_part(stack, word, run)
     leave_out_trials(stack, capture.paused)
+    write_lines(stack)
+    if capture.backend.gpu is not None:  # without one, what installs stand-ins has more to put around it
+        compile_frame = inductor_parts.inductor_part("compile_frame")
+        inductor_parts.replace_part(stack, "compile_frame", leaving_out_own(compile_frame))
     calls.install(stack)
 
 

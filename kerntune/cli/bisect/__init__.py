@@ -1,4 +1,4 @@
-"""``kerntune bisect``: the first commit, or the first Triton, with which a test's kernels are slower.
+"""``kerntune bisect``: the first commit, Triton or torch with which a test's kernels are slower.
 
 ``first_bad`` is the search over an ordered line, ``bisected_version`` what lies on the line (commits, Tritons) and its
 checkout, ``judging`` the runs of one version: compiled alone, or timed beside the good one. Runs are copies of a

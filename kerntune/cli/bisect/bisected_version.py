@@ -1,4 +1,4 @@
-"""What lies on the line of a bisection: a commit's code under one Triton, and how it is laid out to run tests."""
+"""What lies on the line of a bisection: a commit's code under one Triton and torch, and its checkout."""
 
 from __future__ import annotations
 
@@ -29,12 +29,16 @@ class NotBuilt(Exception):
 
 @dataclass(frozen=True)
 class TritonChoice:
-    """A Triton to run with: the interpreter of an environment that has it (empty: this one), and a folder that comes
-    first on the path (empty for none). ``name`` is empty for the Triton that is installed here."""
+    """A Triton, or a torch (``package``), to run with: the interpreter of an environment that has it (empty: this one),
+    and a folder that comes first on the path (empty for none). ``name`` is empty for what is installed here."""
 
     name: str = ""
     python: str = ""
     folder: str = ""
+    package: str = "Triton"
+
+    def __str__(self) -> str:
+        return f"{self.package} {self.name}"
 
 
 INSTALLED = TritonChoice()
@@ -49,7 +53,7 @@ class BisectedVersion:
 
     def __str__(self) -> str:
         parts = [self.commit[:12] or "the working tree"] if self.commit or not self.triton.name else []
-        return " under ".join([*parts, *([f"Triton {self.triton.name}"] if self.triton.name else [])])
+        return " under ".join([*parts, *([str(self.triton)] if self.triton.name else [])])
 
 
 @dataclass(frozen=True)
@@ -180,38 +184,46 @@ def _listed(top: Path, *words: str) -> list[str]:
     return (git_output(top, "rev-list", "--reverse", *words) or b"").decode().split()
 
 
-def triton_choices(text: str) -> list[TritonChoice]:
-    """What ``--triton`` names: versions, oldest first as given; ``NAME=PATH`` is an environment's interpreter or a
-    folder that has ``triton/``. A version without a path is installed once, by pip, into kerntune's cache folder."""
-    return [_choice(part.strip()) for part in text.split(",") if part.strip()]
+def triton_choices(text: str, package: str = "Triton") -> list[TritonChoice]:
+    """What ``--triton`` or ``--torch`` names: versions, oldest first as given; ``NAME=PATH`` is an environment's
+    interpreter or a folder that has the ``package``. A version without a path is installed once, by pip, into
+    kerntune's cache folder."""
+    return [_choice(part.strip(), package) for part in text.split(",") if part.strip()]
 
 
-def _choice(text: str) -> TritonChoice:
+def _choice(text: str, package: str) -> TritonChoice:
     name, has_path, path = text.partition("=")
     if not has_path:
-        return TritonChoice(name, folder=str(_installed(name)))
-    found = Path(path).expanduser().absolute()
-    if (found / "triton").is_dir():
-        return TritonChoice(name, folder=str(found))
+        return TritonChoice(name, folder=str(_installed(name, package)), package=package)
+    found, word = Path(path).expanduser().absolute(), package.lower()
+    if (found / word).is_dir():
+        return TritonChoice(name, folder=str(found), package=package)
     if found.is_file() and os.access(found, os.X_OK):
-        return TritonChoice(name, python=str(found))
-    raise UsageError(f"--triton {text}: {path} is neither an interpreter nor a folder that has triton/")
+        return TritonChoice(name, python=str(found), package=package)
+    raise UsageError(f"--{word} {text}: {path} is neither an interpreter nor a folder that has {word}/")
 
 
-def _installed(version: str) -> Path:
+def _installed(version: str, package: str) -> Path:
+    """The folder of a version. Of torch its libraries are in it as well, but not the Triton that it asks for: versions
+    on a line differ in one package."""
+    word = package.lower()
     if not re.fullmatch(r"\d+(\.\d+){1,2}(\.\*|[\w.]*)", version):
-        raise UsageError(f"--triton {version}: is no version; write 3.9, 3.9.0, or NAME=PATH of an environment")
+        raise UsageError(f"--{word} {version}: is no version; write 3.9, 3.9.0, or NAME=PATH of an environment")
     python = f"py{sys.version_info.major}{sys.version_info.minor}"
-    place = Path(platformdirs.user_cache_dir("kerntune")) / "tritons" / f"{version}-{python}"
-    if (place / "triton").is_dir():
+    place = Path(platformdirs.user_cache_dir("kerntune")) / f"{word}s" / f"{version}-{python}"
+    if (place / word).is_dir():
         return place
     aside = place.with_name(f"{place.name}.{os.getpid()}")
-    wanted = f"triton=={version}" + (".*" if version.count(".") < 2 else "")
-    command = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--target", str(aside), wanted]
+    wanted = f"{word}=={version}" + (".*" if version.count(".") < 2 else "")
+    alone = ["--no-deps"] if word == "triton" else []
+    command = [sys.executable, "-m", "pip", "install", "--quiet", *alone, "--target", str(aside), wanted]
     done = subprocess.run(bound_command(command), capture_output=True, text=True, errors="replace")
     if done.returncode:
         shutil.rmtree(aside, ignore_errors=True)
-        raise UsageError(f"--triton {version}: pip could not install it:\n{last_lines(done.stderr)}")
+        raise UsageError(f"--{word} {version}: pip could not install it:\n{last_lines(done.stderr)}")
+    if word != "triton":
+        for part in [aside / "triton", *aside.glob("triton-*.dist-info")]:
+            shutil.rmtree(part, ignore_errors=True)
     with contextlib.suppress(OSError):  # another process was first
         aside.rename(place)
     shutil.rmtree(aside, ignore_errors=True)

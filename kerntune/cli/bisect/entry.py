@@ -1,6 +1,6 @@
 """``kerntune bisect``: from its arguments to its text and its exit code.
 
-A bisection goes over commits, over versions of Triton, or over both.
+A bisection goes over commits, over versions of Triton or torch, or over commits and one of these.
 """
 
 from __future__ import annotations
@@ -61,6 +61,12 @@ def run_arguments(parser: argparse.ArgumentParser) -> None:
         "of an interpreter or of a folder that has triton/",
     )
     parser.add_argument(
+        "--torch",
+        metavar="2.13,2.15",
+        default="",
+        help="the same with versions of torch, each with the Triton that is installed here, or that of its environment",
+    )
+    parser.add_argument(
         "--target",
         metavar="TARGET",
         default="",
@@ -93,9 +99,13 @@ def run(args: argparse.Namespace) -> int:
 
 def _bisect(args: argparse.Namespace) -> int:
     revisions, tests = _words(args)
-    tritons = triton_choices(args.triton)
+    if args.triton and args.torch:
+        raise UsageError("give --triton or --torch: versions on a line differ in one package")
+    tritons = triton_choices(args.torch, "torch") if args.torch else triton_choices(args.triton)
     if not revisions and len(tritons) < 2:
-        raise UsageError("name GOOD and BAD (two commits), or two or more versions with --triton; tests come after --")
+        raise UsageError(
+            "name GOOD and BAD (two commits), or two or more versions with --triton or --torch; tests come after --"
+        )
     project = project_at(Path.cwd(), tests, args.setup, args.own_tests, need_git=bool(revisions))
     commits = commits_between(project.top, revisions[0], revisions[1]) if project.top is not None else [""]
     if len(commits) == 1 and len(tritons) < 2:
@@ -139,7 +149,7 @@ def _known_targets(args: argparse.Namespace, project: BisectedProject) -> str:
 def _header(judge: VersionJudge, commits: Sequence[str], tritons: Sequence[TritonChoice], cases: int) -> str:
     how = "timed beside the good side's binaries" if judge.timed else "static figures only"
     what = [counted(len(commits) - 1, "commit")] if len(commits) > 1 else []
-    what += [counted(len(tritons), "Triton")] if tritons else []
+    what += [f"{counted(len(tritons), 'version')} of {tritons[0].package}"] if tritons else []
     return f"bisecting {' and '.join(what)}, {counted(cases, 'case')}, {how}"
 
 
@@ -272,7 +282,7 @@ class Bisection:
             if screened.identity is None or screened.identity == self._screened[before].identity:
                 continue
             lines.append(f"  {self._named(version)}")
-            lines += [f"    {text}" for text in differences(self._screened[before], screened)]
+            lines += [f"    {text}" for text in self._differences(before, version)]
             before = version
         return Conclusion(tuple(lines), False)
 
@@ -290,8 +300,12 @@ class Bisection:
             lines += [f"  {self._named(v)}{_reason(self._why_unknown(v))}" for v in between]
             lines.append(f"  {self._named(bad)}")
         lines += [f"  {text}" for text in self._shown_change(bad)]
-        lines += [f"  {text}" for text in differences(self._screened[good], self._screened[bad])]
+        lines += [f"  {text}" for text in self._differences(good, bad)]
         return lines
+
+    def _differences(self, before: BisectedVersion, after: BisectedVersion) -> list[str]:
+        same_code = before.commit == after.commit
+        return differences(self._screened[before], self._screened[after], same_code=same_code)
 
     def _inside_merge(self, bad: BisectedVersion) -> list[str] | None:
         """Of a merge that is the first bad one, the answer for the commits that it merged, if it lies among them."""
@@ -336,7 +350,7 @@ class Bisection:
     def _named(self, version: BisectedVersion) -> str:
         if version.commit and self._top is not None:
             text = commit_line(self._top, version.commit)
-            return f"{text} (Triton {version.triton.name})" if version.triton.name else text
+            return f"{text} ({version.triton})" if version.triton.name else text
         return str(version)
 
 
@@ -363,7 +377,7 @@ def over_both(bisection: Bisection, commits: Sequence[str], tritons: Sequence[Tr
     code = bisection.along(
         [*(BisectedVersion(c, first) for c in commits[:1]), *(BisectedVersion(c, last) for c in commits)]
     )
-    said = f"only under Triton {last.name}: {commits[-1][:12]} is not slower under Triton {first.name}"
+    said = f"only under {last}: {commits[-1][:12]} is not slower under {first}"
     return Conclusion((*code.lines, said), code.found) if code.found else code
 
 

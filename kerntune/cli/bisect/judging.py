@@ -11,14 +11,16 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from kerntune.base.case_result import CaseId, CaseResult
+from kerntune.base.device import Target
 from kerntune.base.policy import Verdict
 from kerntune.cli.bisect.bisected_version import BisectedProject, BisectedVersion, Checkout, NotBuilt, last_lines
 from kerntune.cli.bisect.preloaded import CommandRuns
+from kerntune.cli.changes import SPILLED
+from kerntune.cli.static_diff import SAME_CODE, figures_text, launch_changes
 from kerntune.cli.stored import load_folder, problems
 from kerntune.errors import BaselineError, KerntuneError, UsageError
 from kerntune.gate.baseline_files import inside
 from kerntune.gate.baselines import Baseline, StaticBaseline, TimeBaseline
-from kerntune.gate.causes import launch_cause
 from kerntune.gate.launch_changes import launch_lines
 from kerntune.gate.report import RunReport, read_run
 from kerntune.gate.static_figures import LaunchStatic, in_both
@@ -46,6 +48,7 @@ class ScreenedVersion:
     reason: str = ""
     launches: dict[CaseId, tuple[LaunchStatic, ...]] = field(default_factory=dict)
     triton: str = ""
+    target: Target | None = None
     slower: bool | None = None
     """Whether a static rule fails against the good version; None if that is unknown."""
 
@@ -173,6 +176,7 @@ class VersionJudge:
             identity=tuple(sorted((b.case, b.fingerprint, _work(b.launches)) for b in fresh)),
             launches={b.case: b.launches for b in fresh},
             triton=fresh[0].triton,
+            target=fresh[0].target,
             slower=_slower(mine),
             messages=_messages(mine),
         )
@@ -258,13 +262,22 @@ def _slower(results: Sequence[CaseResult]) -> bool | None:
     return False if verdicts and verdicts <= set(NOT_SLOWER) else None
 
 
-def differences(before: ScreenedVersion, after: ScreenedVersion) -> list[str]:
-    """What differs between the code of two versions: a sentence for each launch, with the first compiler stage."""
+FIGURES_SHOWN = ("registers", SPILLED, "shared bytes", "occupancy")
+"""Figures of a launch that are listed for each version; the sizes of its code follow any change."""
+
+
+def differences(before: ScreenedVersion, after: ScreenedVersion, *, same_code: bool = False) -> list[str]:
+    """What differs between the code of two versions: for each launch a sentence with the first compiler stage, its
+    figures that changed, and what the static rules say of them. ``same_code``: both are of one commit."""
     lines: list[str] = []
     for case, new in after.launches.items():
         old = before.launches.get(case, ())
-        found = [launch_cause(a, b, before.triton, after.triton) for _, a, b in in_both(old, new)]
-        lines += [line for line in (*found, *launch_lines(old, new)) if line]
+        for launch in launch_changes(old, new, (before.triton, after.triton), after.target, same_code=same_code):
+            lines += [f"{launch.kernel}: because of {launch.because}"] if launch.because != SAME_CODE else []
+            figures = [x for x in launch.figures if x.name in FIGURES_SHOWN]
+            lines += [f"{launch.kernel}: {figures_text(figures)}"] if figures else []
+            lines += [f"{x.severity}: {launch.kernel}: {x.text}" for x in launch.findings if x.severity != "info"]
+        lines += launch_lines(old, new)
         lines += [
             f"{b.kernel}: grid {'x'.join(map(str, a.grid))} -> {'x'.join(map(str, b.grid))}"
             for _, a, b in in_both(old, new)

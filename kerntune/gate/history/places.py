@@ -14,13 +14,12 @@ import secrets
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path, PurePosixPath
-from typing import Any, Protocol
+from typing import Any
 
 import msgspec
 
-from kerntune.base.codec import read_file, write_atomic
 from kerntune.base.folders import scratch_folder
-from kerntune.base.url_files import is_url, open_files, shown_url, without_password
+from kerntune.base.url_files import FolderFiles, UrlFiles, is_url, open_files, shown_url, without_password
 from kerntune.errors import HistoryError, UsageError
 from kerntune.gate.git import git_output, run_git, top_of
 from kerntune.gate.history.points import MAX_BYTES, SCHEMA, HistoryRun, encoded, points_of
@@ -42,29 +41,6 @@ SUFFIX = ".json"
 
 COMMIT_DIGITS = 8
 """Digits of a run's commit in the name of its file."""
-
-
-class Place(Protocol):
-    """Files by name. A file is written once and never changes; it can be removed."""
-
-    @property
-    def name(self) -> str:
-        """As users give it."""
-
-    def absent(self) -> str:
-        """Why nothing can ever have been added; empty if something may have been."""
-
-    def names(self) -> list[str]:
-        """Of all runs; empty where nothing was ever added."""
-
-    def read(self, names: Iterable[str]) -> Iterator[tuple[str, bytes]]:
-        """The content of files."""
-
-    def add(self, name: str, data: bytes) -> None:
-        """Write a file; :class:`~kerntune.errors.HistoryError` says why it can't be."""
-
-    def remove(self, name: str) -> None:
-        """Remove a file, if it is there; :class:`~kerntune.errors.HistoryError` says why it can't be."""
 
 
 def place_of(text: str, start: Path) -> Place:
@@ -94,39 +70,6 @@ def is_name(text: str) -> bool:
 
 
 MAX_NAME = 1_000
-
-
-class Folder:
-    """A folder of this machine, or one that several mount."""
-
-    def __init__(self, folder: Path) -> None:
-        self._folder = folder
-
-    @property
-    def name(self) -> str:
-        return str(self._folder)
-
-    def absent(self) -> str:
-        return "" if self._folder.is_dir() else f"there is no folder {self._folder}"
-
-    def names(self) -> list[str]:
-        found = (p for p in self._folder.rglob(f"*{SUFFIX}") if not p.name.startswith("."))
-        return sorted(p.relative_to(self._folder).as_posix() for p in found)
-
-    def read(self, names: Iterable[str]) -> Iterator[tuple[str, bytes]]:
-        for name in names:
-            data = read_file(self._folder / name, error=HistoryError)
-            if data is not None:  # else removed meanwhile
-                yield name, data
-
-    def add(self, name: str, data: bytes) -> None:
-        write_atomic(self._folder / name, data, error=HistoryError)
-
-    def remove(self, name: str) -> None:
-        try:
-            (self._folder / name).unlink(missing_ok=True)
-        except OSError as exc:
-            raise HistoryError(f"{self._folder / name}: can't be removed: {exc.strerror}") from exc
 
 
 class Branch:
@@ -292,29 +235,39 @@ class Remote:
 
     def __init__(self, url: str) -> None:
         self._url = url
-        self._files = self._done(lambda: open_files(url))
+        self._files = self._open()
+
+    def _open(self) -> UrlFiles:
+        files: UrlFiles = self._done(lambda: open_files(self._url))
+        return files
 
     @property
     def name(self) -> str:
+        """As users give it."""
         return shown_url(self._url)
 
     def absent(self) -> str:
+        """Why nothing can ever have been added; empty if something may have been."""
         return ""  # services know no folders, but files whose names begin alike
 
     def names(self) -> list[str]:
+        """Of all runs; empty where nothing was ever added."""
         found: list[str] = self._done(self._files.names)
         return [name for name in found if name.endswith(SUFFIX)]
 
     def read(self, names: Iterable[str]) -> Iterator[tuple[str, bytes]]:
+        """The content of files."""
         for name in names:
             data = self._done(lambda name=name: self._files.read(name, MAX_BYTES))
             if data is not None:  # else removed meanwhile
                 yield name, data
 
     def add(self, name: str, data: bytes) -> None:
+        """Write a file; :class:`~kerntune.errors.HistoryError` says why it can't be."""
         self._done(lambda: self._files.replace(name, data))
 
     def remove(self, name: str) -> None:
+        """Remove a file, if it is there; :class:`~kerntune.errors.HistoryError` says why it can't be."""
         self._done(lambda: self._files.remove(name))
 
     def _done(self, action: Any) -> Any:
@@ -324,6 +277,28 @@ class Remote:
             raise
         except Exception as exc:  # each file system raises its own
             raise HistoryError(f"{self.name}: {type(exc).__name__}: {without_password(str(exc), self._url)}") from exc
+
+
+class Folder(Remote):
+    """A folder of this machine, or one that several mount."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        super().__init__(str(folder))
+
+    def _open(self) -> UrlFiles:
+        return FolderFiles(self._folder)
+
+    @property
+    def name(self) -> str:
+        return str(self._folder)
+
+    def absent(self) -> str:
+        return "" if self._folder.is_dir() else f"there is no folder {self._folder}"
+
+
+Place = Branch | Remote
+"""Where files lie by name. A file is written once and never changes; it can be removed."""
 
 
 def _accepted(branch: str) -> bool:
@@ -346,13 +321,12 @@ def add_run(place: Place, run: HistoryRun) -> str:
 
 def history_run(report: RunReport) -> HistoryRun:
     """A run as a history has it."""
-    origin = Origin() if isinstance(report.origin, msgspec.UnsetType) else report.origin
     return HistoryRun(
         schema=SCHEMA,
         created=report.created,
         points=points_of(report.results),
         versions=dict(report.versions),
-        **msgspec.structs.asdict(origin),
+        **msgspec.structs.asdict(report.place),
     )
 
 

@@ -7,13 +7,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import msgspec
 from tabulate import tabulate
 
 from kerntune.base.formatting import code_of, escaped
+from kerntune.gate.console import counted
 from kerntune.gate.history.index import DIRTY, CaseSeries, Index, IndexDamaged, RunInfo
-from kerntune.gate.history.series import CaseShift, found_in
+from kerntune.gate.history.series import CaseShift, RunSettings, found_in
 
 FALSE_RATE = 0.01
 """Probability of any false step or drift in the whole set of cases that is shown."""
@@ -21,7 +23,7 @@ FALSE_RATE = 0.01
 HEADERS = ("case", "device", "change", "99 %", "between", "days", "kind")
 
 ASSUMED = "the errors of a case's runs are independent and alike"
-"""What the probability of a false move rests on (``benchmarks/history/history_simulation.py`` has figures)."""
+"""What the probability of a false move rests on (``benchmarks/results/history_simulation.json`` has figures)."""
 
 SHORT = 10
 """Digits of a commit's name in tables."""
@@ -68,31 +70,49 @@ def steps_of(index: Index, *, case: str = "", branch: str = "", false_rate: floa
 
     Without a ``branch`` it is the one with most runs: runs of several branches are no series.
     """
+    return _steps_of(_read(index, case, branch), false_rate)
+
+
+class _History(NamedTuple):
+    """What an index has of the runs of one branch."""
+
+    branch: str
+    runs: list[RunInfo]
+    series: list[CaseSeries]
+    settings: RunSettings
+    unread: tuple[str, ...]
+
+
+def _read(index: Index, case: str, branch: str) -> _History:
+    """Read what is new, and all that there is; everything again where the index is damaged."""
     try:
-        return _steps(index, case, branch, false_rate)
+        return _indexed(index, case, branch)
     except IndexDamaged:
         index.discard()
-        return _steps(index, case, branch, false_rate)
+        return _indexed(index, case, branch)
 
 
-def _steps(index: Index, case: str, branch: str, false_rate: float) -> HistorySteps:
+def _indexed(index: Index, case: str, branch: str) -> _History:
     unread = index.update()
     branch = branch or index.main_branch()
     runs = index.runs(branch)
-    infos, series, settings = list(runs.values()), index.series(list(runs), case), index.settings()
+    return _History(branch, list(runs.values()), index.series(list(runs), case), index.settings(), tuple(unread))
+
+
+def _steps_of(known: _History, false_rate: float) -> HistorySteps:
     found = [
-        _step(one.case, one.target, one.device, move, infos)
-        for one in series
-        for move in found_in(one.measured, settings, false_rate / len(series))
+        _step(one, move, known.runs)
+        for one in known.series
+        for move in found_in(one.measured, known.settings, false_rate / len(known.series))
     ]
     return HistorySteps(
         tuple(sorted(found, key=lambda step: -step.size)),
-        cases=len(series),
-        runs=len(infos),
-        points=sum(len(one.measured.run) for one in series),
+        cases=len(known.series),
+        runs=len(known.runs),
+        points=sum(len(one.measured.run) for one in known.series),
         false_rate=false_rate,
-        branch=branch,
-        unread=tuple(unread),
+        branch=known.branch,
+        unread=known.unread,
     )
 
 
@@ -107,20 +127,20 @@ def text_of(steps: HistorySteps, *, markdown: bool = False) -> str:
     form = "github" if markdown else "simple"
     table = str(tabulate(rows, headers=HEADERS, tablefmt=form, disable_numparse=True)) if rows else ""
     of = f" of {branch}" if branch else ""
-    found, cases, runs = (_counted(*x) for x in ((len(rows), "move"), (steps.cases, "case"), (steps.runs, "run")))
-    counted = f"{found} in {cases}, {runs}{of}, {_counted(steps.points, 'measured change')}"
+    searched = f"{counted(steps.cases, 'case')}, {counted(steps.runs, 'run')}{of}"
+    found = f"{counted(len(rows), 'move')} in {searched}, {counted(steps.points, 'measured change')}"
     rate = f"any of them is chance with a probability of at most {steps.false_rate:.2g}, if {ASSUMED}"
     marked = any(code.endswith(DIRTY) for s in steps.steps for code in (s.before, s.after, s.earliest, s.latest))
     dirty = f"{DIRTY}: the run's checkout had changes that the commit doesn't have" if marked else ""
-    return "\n\n".join(filter(None, [table, f"{counted}; {rate}", dirty]))
+    return "\n\n".join(filter(None, [table, f"{found}; {rate}", dirty]))
 
 
-def _step(case: str, target: str, device: str, move: CaseShift, runs: Sequence[RunInfo]) -> HistoryStep:
+def _step(one: CaseSeries, move: CaseShift, runs: Sequence[RunInfo]) -> HistoryStep:
     before, after = runs[move.before], runs[move.after]
     return HistoryStep(
-        case=case,
-        target=target,
-        device=device,
+        case=one.case,
+        target=one.target,
+        device=one.device,
         kind="drift" if move.drift else "environment" if move.settings and before.code == after.code else "step",
         size=move.size,
         low=move.low,
@@ -150,10 +170,6 @@ def _cells(step: HistoryStep, several_targets: bool) -> tuple[str, ...]:
         days,
         "\n".join([kind, *step.settings]),
     )
-
-
-def _counted(number: int, word: str) -> str:
-    return f"{number} {word}" if number == 1 else f"{number} {word}s"
 
 
 def _range(first: str, last: str) -> str:
@@ -195,22 +211,15 @@ class CaseCurve(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 def curves_of(index: Index, *, branch: str = "", false_rate: float = FALSE_RATE) -> list[CaseCurve]:
     """Read what is new, and give the curve of every case; :class:`~kerntune.errors.HistoryError` if none can be."""
-    found = steps_of(index, branch=branch, false_rate=false_rate)
-    try:
-        runs = index.runs(found.branch)
-        series = index.series(list(runs))
-    except IndexDamaged:
-        index.discard()
-        found = steps_of(index, branch=branch, false_rate=false_rate)
-        runs = index.runs(found.branch)
-        series = index.series(list(runs))
-    infos = list(runs.values())
-    return [_curve(one, infos, found.steps, found.branch) for one in series]
+    known = _read(index, "", branch)
+    steps = _steps_of(known, false_rate).steps
+    return [_curve(one, known, steps) for one in known.series]
 
 
-def _curve(one: CaseSeries, infos: Sequence[RunInfo], steps: Sequence[HistoryStep], branch: str) -> CaseCurve:
-    mine = tuple(s for s in steps if (s.case, s.target, s.device) == (one.case, one.target, one.device))
-    return CaseCurve(one.case, one.target, one.device, _points(one, infos), mine, len(one.measured.run), branch)
+def _curve(one: CaseSeries, known: _History, steps: Sequence[HistoryStep]) -> CaseCurve:
+    case = one.case, one.target, one.device
+    mine = tuple(s for s in steps if (s.case, s.target, s.device) == case)
+    return CaseCurve(*case, _points(one, known.runs), mine, len(one.measured.run), known.branch)
 
 
 def _points(one: CaseSeries, infos: Sequence[RunInfo]) -> tuple[CurvePoint, ...]:

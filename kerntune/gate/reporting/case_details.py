@@ -15,7 +15,7 @@ from kerntune.base.numerics import CHANGED_RESULTS, changed_text
 from kerntune.base.policy import Outcome
 from kerntune.base.stats import Estimate
 from kerntune.gate.history.summary import CaseCurve
-from kerntune.gate.report import Origin, RankedResult, RunReport, format_change, format_work
+from kerntune.gate.report import RankedResult, RunReport, format_change, format_work
 
 MAX_SAMPLES = 600
 """Times of a side that are drawn, evenly taken where there are more."""
@@ -91,9 +91,8 @@ def _interval(change: Estimate | None) -> str:
 
 
 def _run_text(run: RunReport) -> str:
-    origin = Origin() if isinstance(run.origin, msgspec.UnsetType) else run.origin
-    commit = f"{origin.commit[:12]}{' with uncommitted changes' if origin.dirty else ''}" if origin.commit else ""
-    return ", ".join(filter(None, [run.created, commit, origin.branch, origin.host]))
+    origin = run.place
+    return ", ".join(filter(None, [run.created, origin.short_commit, origin.branch, origin.host]))
 
 
 def _notes(result: CaseResult) -> Iterator[tuple[str, Sequence[str]]]:

@@ -16,17 +16,14 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
-import msgspec
-
 from kerntune.base.codec import write_atomic
-from kerntune.base.formatting import bounded, visible
+from kerntune.base.formatting import bounded
 from kerntune.base.policy import Verdict
 from kerntune.base.stats import Estimate
 from kerntune.errors import UsageError
 from kerntune.gate.history.summary import CaseCurve
 from kerntune.gate.report import (
     VERDICTS,
-    Origin,
     RankedResult,
     RunReport,
     format_baseline,
@@ -34,6 +31,7 @@ from kerntune.gate.report import (
     format_configs,
     format_today,
     other_failures,
+    printable,
     shown_change,
     word_counts,
     worst_first,
@@ -64,6 +62,7 @@ def html_page(runs: Sequence[RunReport], curves: Sequence[CaseCurve], plotly: st
     run but the two whose hashes it names, and lets nothing be loaded.
     """
     ranked = worst_first(runs)
+    half = _half(ranked)
     by_case = {(c.case, c.target, c.device): c for c in curves}
     script = _asset("report.js")
     plotly = plotly.replace("\r\n", "\n")  # as browsers read it, before they hash it
@@ -75,8 +74,8 @@ def html_page(runs: Sequence[RunReport], curves: Sequence[CaseCurve], plotly: st
         policy=_policy(plotly, script),
         runs=[_run(run) for run in runs],
         several_runs=len(runs) > 1,
-        counts=_counts(ranked),
-        rows=[_row(r, _half(ranked)) for r in ranked],
+        counts=list(word_counts((r.result for r in ranked), VERDICTS).items()),
+        rows=[_row(r, half) for r in ranked],
         failed=[(nodeid, text) for run in runs for nodeid, text in other_failures(run).items()],
         static_only=[(nodeid, text) for run in runs for nodeid, text in run.static_only.items()],
         details=_packed_details(ranked, by_case),
@@ -84,27 +83,14 @@ def html_page(runs: Sequence[RunReport], curves: Sequence[CaseCurve], plotly: st
     return text
 
 
-def _counts(ranked: Sequence[RankedResult]) -> list[tuple[str, int]]:
-    return list(word_counts((r.result for r in ranked), VERDICTS).items())
-
-
 @functools.cache
 def _template() -> Any:
     from jinja2 import Environment, StrictUndefined
 
     environment = Environment(
-        autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True, finalize=_shown
+        autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True, finalize=printable
     )
     return environment.from_string(_asset("page.html"))
-
-
-def _shown(value: Any) -> Any:
-    """A text of a run as it may be shown, in whatever holds it; the page's own scripts are marked as safe."""
-    if isinstance(value, str):
-        return value if hasattr(value, "__html__") else visible(value)
-    if isinstance(value, dict):
-        return {_shown(key): _shown(one) for key, one in value.items()}
-    return [_shown(one) for one in value] if isinstance(value, (list, tuple)) else value
 
 
 def _asset(name: str) -> str:
@@ -135,19 +121,18 @@ def _packed_details(ranked: Sequence[RankedResult], curves: Mapping[tuple[str, s
 
 
 def _packed(value: object) -> str:
-    text = json.dumps(_shown(value), ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+    text = json.dumps(printable(value), ensure_ascii=False, allow_nan=False, separators=(",", ":"))
     return base64.b64encode(zlib.compress(text.encode("utf-8", "replace"), 9)).decode()
 
 
 def _run(run: RunReport) -> dict[str, Any]:
-    origin = Origin() if isinstance(run.origin, msgspec.UnsetType) else run.origin
-    commit = origin.commit[:12] + (" with uncommitted changes" if origin.commit and origin.dirty else "")
+    origin = run.place
     facts = [
         ("When", run.created),
-        ("Commit", commit),
+        ("Commit", origin.short_commit),
         ("Branch", origin.branch),
         ("Host", origin.host),
-        *((name, text) for name, text in run.versions.items()),
+        *run.versions.items(),
     ]
     return {"facts": [(name, text) for name, text in facts if text], "header": run.header}
 

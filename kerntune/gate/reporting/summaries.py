@@ -18,7 +18,6 @@ from kerntune.base.formatting import code_of, escaped, visible
 from kerntune.base.policy import Outcome, Verdict
 from kerntune.errors import StoreError, UsageError
 from kerntune.gate.report import (
-    Origin,
     RankedResult,
     RunReport,
     counts_line,
@@ -27,6 +26,7 @@ from kerntune.gate.report import (
     format_configs,
     format_today,
     other_failures,
+    printable,
     shown_change,
     worst_first,
 )
@@ -226,7 +226,7 @@ def write_csv(path: Path, runs: Sequence[RunReport]) -> None:
 
 def _cell(value: object) -> object:
     """A text as spreadsheets show it and don't compute it (OWASP, "CSV Injection")."""
-    shown = _shown(value)
+    shown = printable(value)
     return f"'{shown}" if isinstance(shown, str) and shown.lstrip()[:1] in ("=", "+", "-", "@") else shown
 
 
@@ -240,7 +240,7 @@ def write_parquet(path: Path, runs: Sequence[RunReport]) -> None:
     rows = flat_rows(runs)
     types: dict[str, Any] = {"str": pa.string(), "float": pa.float64(), "int": pa.int64()}
     fields = [(name, types[kind.partition(" ")[0]]) for name, kind in FlatRow.__annotations__.items()]
-    columns = [[_shown(getattr(row, name)) for row in rows] for name, _ in fields]
+    columns = [[printable(getattr(row, name)) for row in rows] for name, _ in fields]
     table = pa.table(
         [pa.array(column, kind) for column, (_, kind) in zip(columns, fields, strict=True)], schema=pa.schema(fields)
     )
@@ -250,44 +250,42 @@ def write_parquet(path: Path, runs: Sequence[RunReport]) -> None:
     write_atomic(path, sink.getvalue().to_pybytes())
 
 
-def _shown(value: object) -> object:
-    return visible(value) if isinstance(value, str) else value
+AS_IN_RESULT = (
+    "target", "device", "baseline_ns", "tolerance", "bytes_per_second", "flops_per_second", "tuning_seconds", "message"
+)  # fmt: skip
 
 
 def _flat(ranked: RankedResult) -> FlatRow:
     result, run = ranked.result, ranked.run
-    origin = Origin() if isinstance(run.origin, msgspec.UnsetType) else run.origin
+    origin, roofline = run.place, result.roofline
     change = result.shown or result.change
     since = result.since.shown or result.since.change if result.since is not None else None
+    known = {
+        name: [value for x in result.launches if (value := getattr(x, name)) is not None]
+        for name in ("registers", "spill_bytes", "shared_bytes", "occupancy")
+    }
     return FlatRow(
+        **{name: getattr(result, name) for name in AS_IN_RESULT},
         created=run.created,
         commit=origin.commit,
         branch=origin.branch,
         host=origin.host,
         test=result.case.nodeid,
         call=result.case.call,
-        target=result.target,
-        device=result.device,
         verdict=result.verdict.value,
         outcome=result.outcome.value,
         time_ns=result.current_ns,
-        baseline_ns=result.baseline_ns,
         change=change.point if change else None,
         change_low=change.low if change else None,
         change_high=change.high if change else None,
         change_level=change.level if change else None,
         since_anchor=since.point if since else None,
-        tolerance=result.tolerance,
-        bytes_per_second=result.bytes_per_second,
-        flops_per_second=result.flops_per_second,
         share_of_bandwidth=result.of_bandwidth,
-        share_of_roof=result.roofline.of_roof,
-        roof=result.roofline.roof,
-        registers=max((x.registers for x in result.launches if x.registers is not None), default=None),
-        spill_bytes=max((x.spill_bytes for x in result.launches if x.spill_bytes is not None), default=None),
-        shared_bytes=max((x.shared_bytes for x in result.launches if x.shared_bytes is not None), default=None),
-        occupancy=min((x.occupancy for x in result.launches if x.occupancy is not None), default=None),
-        tuning_seconds=result.tuning_seconds,
+        share_of_roof=roofline.of_roof,
+        roof=roofline.roof,
+        registers=max(known["registers"], default=None),
+        spill_bytes=max(known["spill_bytes"], default=None),
+        shared_bytes=max(known["shared_bytes"], default=None),
+        occupancy=min(known["occupancy"], default=None),
         configs="; ".join(f"{x.kernel}: {x.config}" for x in result.launches if x.config is not None),
-        message=result.message,
     )

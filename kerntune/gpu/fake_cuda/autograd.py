@@ -22,6 +22,7 @@ from torch.autograd.graph import GradientEdge, get_gradient_edge
 
 from kerntune.gpu.fake_cuda.modes import Handler, StandInFakeMode, Watch
 from kerntune.gpu.fake_cuda.patches import replace
+from kerntune.kernels.compat.untraced_frames import calls_users_code
 
 _HOOKS = "kerntune.hooks"
 _RETAINED = "kerntune.retained"
@@ -135,6 +136,7 @@ def _of_metadata(meta: Any) -> Layout | None:
 def _recording(apply: Any) -> Callable[..., Any]:
     """A function of a class and its arguments that calls the descriptor ``apply`` for that class."""
 
+    @calls_users_code
     def applied(cls: Any, *args: Any, **kwargs: Any) -> Any:
         outputs = apply.__get__(None, cls)(*args, **kwargs)
         items = outputs if isinstance(outputs, tuple) else (outputs,)

@@ -11,6 +11,7 @@ import contextlib
 import functools
 import os
 import warnings
+import weakref
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
@@ -29,6 +30,7 @@ from kerntune.kernels.compat.inductor_parts import (
     why_gate_is_off,
     wraps_in_cpp,
 )
+from kerntune.kernels.compat.untraced_frames import leaving_out_own
 
 
 class TimedChoices:
@@ -92,6 +94,16 @@ class TimedChoices:
 CACHE_VARIABLES = ("TORCHINDUCTOR_CACHE_DIR", "TRITON_CACHE_DIR")
 """Inductor sets the second one for the process, at the first kernel that it makes."""
 
+COMPILED = "kerntune_compiled"
+"""The attribute of a function in the place of a compiled one: it returns torch's own, which it makes when it must."""
+
+COMPILED_MARKS = ("_torchdynamo_", "_is_torch_compile")
+WRAPPER_ID = "_torchdynamo_wrapper_id"
+"""The number of the very function that is marked."""
+
+INIT_GROUP = "_init_group"
+"""The method of an optimizer that makes its states, at the first step."""
+
 EnterModes = Callable[[], contextlib.AbstractContextManager[None]]
 
 
@@ -113,6 +125,9 @@ class CompiledFunctions:
 
         self._begin: Callable[[contextlib.ExitStack], None] = _nothing
         self._compile: Callable[..., Any] = torch.compile
+        self._calls: weakref.WeakSet[Callable[..., Any]] = weakref.WeakSet()
+        """What has been returned for functions and modules so far."""
+
         self._stand_ins: Replacements | None = None
         self.choices = TimedChoices()
 
@@ -127,9 +142,14 @@ class CompiledFunctions:
             return lambda function: self.compile(function, **options)
         if not _by_inductor(options):
             return model
+        made = self._wrapped(model, options)
         if isinstance(model, torch.nn.Module):
-            return CompiledModule(model, self._wrapped(model, options))
-        return functools.wraps(model)(self._wrapped(model, options))
+            return CompiledModule(model, made)
+        functools.update_wrapper(made, model)
+        self._calls.add(made)
+        if self._capture is not None and self._capture.made:
+            _mark_compiled(made)
+        return made
 
     @contextlib.contextmanager
     def generating(self, begin: Callable[[contextlib.ExitStack], None] | None = None) -> Iterator[list[str]]:
@@ -144,27 +164,28 @@ class CompiledFunctions:
                 self._capture, self._begin = None, _nothing  # it has the capture, and so the call's tensors
 
     def _wrapped(self, model: Any, options: Mapping[str, Any]) -> Callable[..., Any]:
-        made: list[Any] = []
+        @functools.cache
+        def compiled() -> Any:
+            return self._compile(model, **options)
 
         def call(*args: Any, **kwargs: Any) -> Any:
             if self._capture is None:
                 return model(*args, **kwargs)
             if not self._generates(self._capture):
                 return model(*args, **kwargs)
-            if not made:
-                made.append(self._compile(model, **options))
             if wraps_in_cpp(options):
                 self.choices.note("cpp_wrapper launches from C++")
                 return model(*args, **kwargs)
             try:
                 with without_function_mode(self._function_mode()):
-                    return made[0](*args, **kwargs)
+                    return compiled()(*args, **kwargs)
             except Exception as exc:
                 if not is_compiler_failure(exc):
                     raise
                 self.choices.note(f"Inductor could not generate code here ({first_line(exc)})")
                 return model(*args, **kwargs)
 
+        setattr(call, COMPILED, compiled)
         return call
 
     def _generates(self, stack: Replacements) -> bool:
@@ -212,8 +233,52 @@ class CompiledFunctions:
             with self._entered_modes():
                 return graph_call(graph, inputs)
 
-        replace(stack, *INDUCTOR["compile_frame"].owner(), outside_modes)
+        replace(stack, *INDUCTOR["compile_frame"].owner(), leaving_out_own(outside_modes))
         replace(stack, *INDUCTOR["graph_call"].owner(), among_stand_ins)
+
+        self._install_optimizers(stack)
+        self._install_calls(stack)
+
+    def _install_calls(self, stack: Replacements) -> None:
+        """Where a compiled function calls another, Dynamo goes on in that one's original, as in those of torch's."""
+        for call in list(self._calls):
+            _mark_compiled(call)
+        wrap_module = inductor_part("wrap_module")
+
+        def wrap(builder: Any, value: Any) -> Any:
+            return wrap_module(builder, value.compiled() if isinstance(value, CompiledModule) else value)
+
+        replace(stack, *INDUCTOR["wrap_module"].owner(), wrap)
+
+    def _install_optimizers(self, stack: Replacements) -> None:
+        """Dynamo runs ``_init_group`` of an optimizer while it traces the step: its tensors are the step's own, so they
+        are made among stand-ins."""
+        call_method, move_steps = inductor_part("optimizer_call"), inductor_part("optimizer_steps")
+
+        def call(variable: Any, tx: Any, name: str, *args: Any, **kwargs: Any) -> Any:
+            with contextlib.ExitStack() as until_called:
+                if name == INIT_GROUP and hasattr(variable.value, name):
+                    self._initialise_among_stand_ins(until_called, type(variable.value))
+                return call_method(variable, tx, name, *args, **kwargs)
+
+        def move(variable: Any) -> None:
+            with self._entered_modes():
+                move_steps(variable)
+
+        replace(stack, *INDUCTOR["optimizer_call"].owner(), call)
+        replace(stack, *INDUCTOR["optimizer_steps"].owner(), move)
+
+    def _initialise_among_stand_ins(self, until_called: contextlib.ExitStack, optimizer: Any) -> None:
+        """The next call of a class's ``_init_group`` is made in the stand-ins' modes."""
+        original = getattr(optimizer, INIT_GROUP)
+
+        @functools.wraps(original)  # with Dynamo's marks
+        def init_group(*args: Any, **kwargs: Any) -> Any:
+            until_called.close()
+            with self._entered_modes():
+                return original(*args, **kwargs)
+
+        replace(until_called, optimizer, INIT_GROUP, init_group)
 
     @staticmethod
     def _install_device(stack: Replacements) -> None:
@@ -257,6 +322,15 @@ _STUBS: dict[str, Callable[..., Any]] = {
 """Replacements of private parts (:data:`kerntune.kernels.compat.inductor_parts.INDUCTOR`), by their words."""
 
 
+def _mark_compiled(call: Callable[..., Any]) -> None:
+    """Give a function the attributes by which Dynamo knows what ``torch.compile`` has made."""
+    with contextlib.suppress(Exception):  # options that torch refuses: it says so when the function is called
+        made = getattr(call, COMPILED)()
+        marks = {name: mark for name, mark in vars(made).items() if name.startswith(COMPILED_MARKS)}
+        vars(call).update(marks)
+        vars(call).update({WRAPPER_ID: id(call)} if WRAPPER_ID in marks else {})
+
+
 class CompiledModule(torch.nn.Module):  # type: ignore[misc]  # torch's types are skipped
     """As the module that ``torch.compile`` makes of one: attributes are the original's."""
 
@@ -269,6 +343,10 @@ class CompiledModule(torch.nn.Module):  # type: ignore[misc]  # torch's types ar
         if name == "_orig_mod":
             return self._modules["_orig_mod"]
         return getattr(self._orig_mod, name)
+
+    def compiled(self) -> Any:
+        """The module that torch has made."""
+        return getattr(self.__dict__["_run"], COMPILED)()
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         """Run the compiled module."""

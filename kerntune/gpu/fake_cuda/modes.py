@@ -182,8 +182,11 @@ class Watch:
         """Run an operator, and note it."""
         listener = self._listeners[-1]
         begun = listener.begin()
-        with self.silent():
+        self._noting.inside = True  # it wasn't, or this operator wouldn't be noted
+        try:
             result = operator()
+        finally:
+            self._noting.inside = False
         with torch._C.DisableTorchFunction():  # each look at a tensor would call the mode below
             listener.observe(func, args, kwargs, result, begun)
         return result

@@ -39,8 +39,8 @@ class Language:
         replace(stack, JITFunction, "__call__", lambda jit, *args, **kwargs: self.call(jit, *args, **kwargs))
         for module in modules():
             for name, value in list(vars(module).items()):
-                if callable(value) and (told := resolve(value, self._if_running)) is not value:
-                    replace(stack, module, name, told)
+                if callable(value) and (found := resolve(value, self._if_running)) is not value:
+                    replace(stack, module, name, found)
 
     def _if_running(self) -> Any:
         return self._semantic if self._running else None

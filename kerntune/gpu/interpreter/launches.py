@@ -8,6 +8,8 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import functools
+import itertools
+import math
 import threading
 import time
 import traceback
@@ -180,11 +182,9 @@ class InterpretedLaunches:
         builder.next_program = _TimeEstimate(launch.name, grid, time.thread_time).next
         builder.set_grid_dim(*grid)
         try:
-            for x in range(grid[0]):
-                for y in range(grid[1]):
-                    for z in range(grid[2]):
-                        builder.set_grid_idx(x, y, z)
-                        function(**values)
+            for program in itertools.product(*map(range, grid)):
+                builder.set_grid_idx(*program)
+                function(**values)
             memory.write_back()
         finally:
             builder.memory, builder.next_program = None, lambda: None
@@ -204,7 +204,7 @@ class _TimeEstimate:
         elapsed = self._clock() - self._begin
         if self._done < 1 or elapsed < FIRST_ESTIMATE_SECONDS:
             return
-        total = self._grid[0] * self._grid[1] * self._grid[2]
+        total = math.prod(self._grid)
         guess = elapsed / self._done * total
         if guess > LAUNCH_SECONDS:
             raise InterpreterLimit(
@@ -215,12 +215,10 @@ class _TimeEstimate:
 
 def _reason(exc: Exception, launch: Specialized) -> Exception:
     """The error to raise for an exception inside a kernel: the kernel's own if it asserts or doesn't compile either."""
-    known = next((e for e in chain(exc) if isinstance(e, KerntuneError)), None)
-    if known is not None:
-        return known
-    asserted = next((e for e in chain(exc) if isinstance(e, AssertionError)), None)
-    if asserted is not None:
-        return asserted
+    for kind in (KerntuneError, AssertionError):
+        known = next((e for e in chain(exc) if isinstance(e, kind)), None)
+        if known is not None:
+            return known
     where = f"kernel {launch.name} ({kernel_file(launch.jit)})"
     wrong = _front_end_error(launch)
     if wrong is not None:
@@ -258,12 +256,9 @@ def _argument(value: Any, word: Any) -> Any:
     if not isinstance(value, (bool, int, float)):
         return interpreter._implicit_cvt(value)
     dtype = tl.int32 if word == "constexpr" else word_type(word)  # the compiler makes a constant of 1
-    data = encode(np.array([value], np.float64), dtype) if dtype.is_floating() else _integer(value, dtype)
+    floating = dtype.is_floating()
+    data = encode(np.array([value], np.float64), dtype) if floating else np.array([value]).astype(numpy_type(dtype))
     return tl.tensor(interpreter.TensorHandle(data, dtype), dtype)
-
-
-def _integer(value: float, dtype: Any) -> np.ndarray:
-    return np.array([value]).astype(numpy_type(dtype))
 
 
 def _text(exc: BaseException) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
@@ -135,10 +136,7 @@ def _refuse_large(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> 
     sizes = args[0] if args and isinstance(args[0], (list, tuple)) else kwargs.get("size")
     if not isinstance(sizes, (list, tuple)) or not all(isinstance(n, int) for n in sizes):
         return
-    count = 1
-    for n in sizes:
-        count *= n
-    if count > LARGEST:
+    if math.prod(sizes) > LARGEST:
         shape = " x ".join(map(str, sizes))
         raise InterpreterLimit(
             f"{_name(func)} of {shape} elements is too large for the interpreter (limit {LARGEST}); give smaller shapes"

@@ -10,9 +10,8 @@ from __future__ import annotations
 import contextlib
 import sys
 import threading
-import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from kerntune.errors import BackendError
@@ -21,46 +20,37 @@ from kerntune.kernels.compat.versions import PrivateName
 
 @dataclass(frozen=True)
 class InductorPart(PrivateName):
-    """What a private name is used for. ``parameters`` are those that the function must have.
-
-    ``optional`` ones are of some versions only: what lacks them needs no replacement.
-    """
+    """What a private name is used for; ``optional`` ones are of some versions only, and need no replacement there."""
 
     use: str
-    parameters: tuple[str, ...] = ()
-    optional: bool = False
+    optional: bool = field(default=False, kw_only=True)
 
     def owner(self) -> tuple[Any, str]:
         """The object that has the attribute, and the attribute's name. :class:`BackendError` if torch moved it."""
-        found = self.owner_in(module := self.load())
+        found = self.owner_in(self.load())
         if found is None:
-            raise BackendError(self._used_for(self.problem_in(module)))
+            raise BackendError(self._changed())
         return found
 
     def get(self) -> Any:
         """The object itself. :class:`BackendError` if torch moved it."""
-        owner, name = self.owner()
-        return getattr(owner, name)
+        return getattr(*self.owner())
 
     def exists(self) -> bool:
         """Whether this torch has it as it is known."""
-        return not self.problem_in(self.load(), self.parameters)
+        return not self.problem_in(self.load())
 
     def problem(self) -> str:
         """What this torch has changed about it; empty if nothing that matters."""
-        module = self.load()
-        if self.optional and self.owner_in(module) is None:
-            return ""
-        said = self.problem_in(module, self.parameters)
-        return said and self._used_for(said)
+        missing = self.optional and self.owner_in(self.load()) is None
+        return "" if missing or self.exists() else self._changed()
 
-    def _used_for(self, problem: str) -> str:
-        return f"{problem}, which is used for: {self.use}"
+    def _changed(self) -> str:
+        return f"{self.problem_in(self.load())}, which is used for: {self.use}"
 
 
 def moved_parts(*, required: bool = False) -> list[str]:
-    """What the installed torch has moved or changed, a line each; empty if every part is in its place. ``required``:
-    only parts that compiled functions can't be captured without."""
+    """What the installed torch has moved or changed, a line each. ``required``: only what captures can't be without."""
     parts = (part for part in INDUCTOR.values() if not (required and part.optional))
     return [text for part in parts if (text := part.problem())]
 
@@ -69,159 +59,131 @@ GATE_OFF = "the gate of compiled functions is off; kernels launched directly are
 
 
 def why_gate_is_off() -> str:
-    """Why compiled functions can't be captured with this torch, and what still works; empty if they can be. Imports
-    Inductor."""
+    """Why this torch's compiled functions can't be captured, and what still works; else empty. Imports Inductor."""
     moved = moved_parts(required=True)
     return f"{'; '.join(moved)}: {GATE_OFF}" if moved else ""
 
 
-# Inductor's kernels: launches, sources, grids, configs (capture/inductor) and generation without a GPU (gpu/fake_cuda)
-
 _HEURISTICS = "torch._inductor.runtime.triton_heuristics"
+_TUNER = f"{_HEURISTICS}:CachingAutotuner"
+_MULTI_KERNEL = "torch._inductor.codegen.multi_kernel:MultiKernelCall"
+_SCHEDULING = "torch._inductor.codegen.triton:TritonScheduling"
 _DEVICES = "torch._dynamo.device_interface"
 _GUARDS = "torch._C._dynamo.guards"
 _BENCHMARKS = "torch._inductor.runtime.benchmarking"
 _PADDING = "torch._inductor.fx_passes.pad_mm"
 
+_TABLE = {
+    "run": (f"{_TUNER}.run(stream, benchmark_run)", "every launch of a kernel of Inductor's"),
+    "debug_run": (f"{_HEURISTICS}:DebugAutotuner.run(stream)",
+                  "the same while bandwidths are measured"),
+    "compile_config": (f"{_TUNER}._precompile_config(cfg)", "what is compiled for a config"),
+    "precompile": (f"{_TUNER}.precompile", "compilation, which kerntune does itself"),
+    "tune": (f"{_TUNER}.autotune_to_one_config", "Inductor's own choice of a config"),
+    "descend": (f"{_TUNER}.coordinate_descent_tuning", "Inductor's search on from its choice"),
+    "grid": (f"{_TUNER}._interpret_args_grid(args, cfg)", "the grid of a launch"),
+    "compile": (f"{_HEURISTICS}:triton.compile(src, target, options)",
+                "the arguments of a compilation"),
+    "driver": ("torch._inductor.runtime.triton_helpers:set_driver_to_gpu",
+               "Triton's driver, which has none to set here"),
+    "bench": (f"{_BENCHMARKS}:Benchmarker.benchmark", "launches that Inductor times"),
+    "bench_gpu": (f"{_BENCHMARKS}:TritonBenchmarker.benchmark_gpu", "the same, by Triton's timer"),
+    "bench_gpu_own": (f"optional {_BENCHMARKS}:InductorBenchmarker.benchmark_gpu",
+                      "the same, by Inductor's timer"),
+    "bench_profiling": ("optional torch._inductor.utils:do_bench_using_profiling",
+                        "the same, by torch's profiler"),
+    "graph_call": ("torch._inductor.output_code:CompiledFxGraph.__call__(inputs)",
+                   "a call of a compiled graph"),
+    "package_call": ("optional torch._inductor.package.package:AOTICompiledModel.__call__",
+                     "a call of a packaged graph"),
+    "cudagraphify": ("torch._inductor.compile_fx:cudagraphify(model)",
+                     "CUDA graphs, which hide launches from a capture"),
+    "generate": ("torch._inductor.compile_fx:_InProcessFxCompile.codegen_and_compile",
+                 "generation of a graph's code"),
+    "config": ("value torch._inductor:config", "caches, threads and choices of code generation"),
+    "functorch_config": ("value torch._functorch:config",
+                         "when a backward graph is compiled, and its cache"),
+    "reset": ("torch._dynamo:reset", "forgetting compiled code"),
+    "compile_frame": ("torch._dynamo.convert_frame:CatchErrorsWrapper.__call__(frame)",
+                      "a frame's compilation"),
+    "frame_result": ("class torch._dynamo.types:ConvertFrameReturn",
+                     "frames of kerntune's that Dynamo leaves alone"),
+    "frame_strategy": ("class torch._dynamo.types:FrameExecStrategy",
+                       "what Dynamo does with such a frame, and below it"),
+    "frame_action": ("class torch._dynamo.types:FrameAction", "the same"),
+    "not_below": ("optional value torch._dynamo.decorators:_nonrecursive_disable_wrapper_code",
+                  "functions of torch.compiler.disable(recursive=False), which Dynamo knows by their caller"),
+    "wrap_module": ("torch._dynamo.variables.builder:VariableBuilder.wrap_module(value)",
+                    "a compiled module that a compiled function calls"),
+    "optimizer_call": ("torch._dynamo.variables.optimizer:OptimizerVariable.call_method(name)",
+                       "an optimizer's states, which Dynamo makes while it traces its step"),
+    "optimizer_steps": ("torch._dynamo.variables.optimizer:OptimizerVariable.move_step_if_cpu",
+                        "the same, of states on the CPU"),
+    "cuda_interface": (f"class {_DEVICES}:CudaInterface",
+                       "the functions of torch.cuda as Dynamo has bound them"),
+    "device_properties": (f"value {_DEVICES}:caching_worker_device_properties",
+                          "properties of devices that are kept"),
+    "handlers": ("torch._dynamo.variables.torch:TorchInGraphFunctionVariable._get_handlers",
+                 "Dynamo's table of functions, which must be made of torch's own"),
+    "no_modes": ("torch.utils._python_dispatch:_disable_current_modes",
+                 "compilation outside of the stand-ins' modes"),
+    "dispatch_mode": ("class torch.utils._python_dispatch:TorchDispatchMode",
+                      "operators that a compiled graph calls"),
+    "tree_leaves": ("torch.utils._pytree:tree_leaves(tree)", "the tensors of such an operator"),
+    "has_triton": ("torch.utils._triton:has_triton", "a cached answer about the GPU"),
+    "empty_strided": (f"{_GUARDS}:_empty_strided_cuda", "memory that generated code allocates"),
+    "copy_misaligned": (f"optional {_GUARDS}:copy_if_misaligned", "a look at an address"),
+    "reinterpret": (f"{_GUARDS}:_reinterpret_tensor", "views that generated code makes"),
+    "raw_stream": ("optional torch._C:_cuda_getCurrentRawStream", "the stream of launches"),
+    "function_modes": ("torch._C:_len_torch_function_stack",
+                       "compilation without the stand-ins' modes"),
+    "pop_function_mode": ("torch._C:_pop_torch_function_stack", "the same"),
+    "push_function_mode": ("torch._C:_push_on_torch_function_stack", "the same"),
+    "keeps_graph": ("torch._C._autograd:_get_current_graph_task_keep_graph",
+                    "a question of compiled backward code to the engine"),
+    "no_device": ("value torch._subclasses.fake_tensor:FakeTensorMode.avoid_device_init",
+                  "tracing without touching the device"),
+    "multi_kernel": (f"{_MULTI_KERNEL}.run", "multi_kernel's choice among kernels"),
+    "bench_kernels": (f"{_MULTI_KERNEL}.benchmark_sub_kernels", "multi_kernel's times"),
+    "load_choice": (f"optional {_MULTI_KERNEL}.load_cache",
+                    "multi_kernel's choice of an earlier process; not asked where a setting has one taken"),
+    "select": ("torch._inductor.select_algorithm:AlgorithmSelectorCache.__call__(name, choices, input_nodes, layout)",
+               "max-autotune's choice among templates"),
+    "time_fusion": ("torch._inductor.scheduler:Scheduler.speedup_by_fusion(node1, node2)",
+                    "benchmark_fusion's choice"),
+    "time_combo": ("torch._inductor.scheduler:Scheduler.speedup_by_combo_kernel(nodes)",
+                   "benchmark_combo_kernel's choice"),
+    "candidate_times": ("optional torch._inductor.codecache:PersistentCache.lookup(choices, op, inputs, benchmark)",
+                        "the times of max-autotune's candidates"),
+    "fused_time": (f"optional {_SCHEDULING}.benchmark_codegened_module(mod)",
+                   "the time of a fused kernel, by which Inductor fuses"),
+    "combo_time": (f"optional {_SCHEDULING}.benchmark_combo_kernel(node_list, node_benchmark_results)",
+                   "the time of a combo kernel, by which Inductor makes one"),
+    "padding_known": (f"optional {_PADDING}:get_cached_should_pad(key)",
+                      "whether it pads a matrix product, if it knows"),
+    "padding_times": (f"optional {_PADDING}:is_padded_faster(key, ori_time, pad_time)",
+                      "the times of that"),
+    "fold_uniform": ("torch._inductor.fx_passes.joint_graph:UniformValueConstantFolder._deduce_value",
+                     "constants that are evaluated on the device"),
+    "origins": ("optional torch._inductor.utils:aggregate_origins",
+                "the nodes of a graph that a kernel computes"),
+    "describe_kernel": ("optional torch._inductor.codegen.triton:get_kernel_metadata(node_schedule, wrapper)",
+                        "the comment on a kernel, to which its lines are added"),
+    "describe_template": ("optional torch._inductor.utils:get_kernel_metadata(node_schedule, wrapper)",
+                          "the same of templates and combo kernels"),
+    "describe_operator": ("optional torch._inductor.ir:get_kernel_metadata(node_schedule, wrapper)",
+                          "the same of operators that generated code calls"),
+    "copy_between_devices": ("optional torch._inductor.ir:DeviceCopy.codegen(wrapper)",
+                             "a copy to the device, on which generated code has no comment of its own"),
+    "graph_breaks": ("optional value torch._dynamo.utils:graph_break_reasons",
+                     "why a graph ends, and where"),
+}  # fmt: skip
+
+OPTIONAL = "optional "
+
 INDUCTOR: dict[str, InductorPart] = {
-    "run": InductorPart(
-        _HEURISTICS, "CachingAutotuner.run", "every launch of a kernel of Inductor's", ("stream", "benchmark_run")
-    ),
-    "debug_run": InductorPart(_HEURISTICS, "DebugAutotuner.run", "the same while bandwidths are measured", ("stream",)),
-    "compile_config": InductorPart(
-        _HEURISTICS, "CachingAutotuner._precompile_config", "what is compiled for a config", ("cfg",)
-    ),
-    "precompile": InductorPart(_HEURISTICS, "CachingAutotuner.precompile", "compilation, which kerntune does itself"),
-    "tune": InductorPart(_HEURISTICS, "CachingAutotuner.autotune_to_one_config", "Inductor's own choice of a config"),
-    "grid": InductorPart(_HEURISTICS, "CachingAutotuner._interpret_args_grid", "the grid of a launch", ("args", "cfg")),
-    "compile": InductorPart(
-        _HEURISTICS, "triton.compile", "the arguments of a compilation", ("src", "target", "options")
-    ),
-    "driver": InductorPart(
-        "torch._inductor.runtime.triton_helpers", "set_driver_to_gpu", "Triton's driver, which has none to set here"
-    ),
-    "graph_call": InductorPart(
-        "torch._inductor.output_code", "CompiledFxGraph.__call__", "a call of a compiled graph", ("inputs",)
-    ),
-    "cudagraphify": InductorPart(
-        "torch._inductor.compile_fx", "cudagraphify", "CUDA graphs, which hide launches from a capture", ("model",)
-    ),
-    "compile_frame": InductorPart(
-        "torch._dynamo.convert_frame", "CatchErrorsWrapper.__call__", "a frame's compilation", ("frame",)
-    ),
-    "package_call": InductorPart(
-        "torch._inductor.package.package", "AOTICompiledModel.__call__", "a call of a packaged graph", optional=True
-    ),
-    "config": InductorPart("torch._inductor", "config", "caches, threads and choices of code generation", kind="value"),
-    "functorch_config": InductorPart(
-        "torch._functorch", "config", "when a backward graph is compiled, and its cache", kind="value"
-    ),
-    "cuda_interface": InductorPart(
-        _DEVICES, "CudaInterface", "the functions of torch.cuda as Dynamo has bound them", kind="class"
-    ),
-    "device_properties": InductorPart(
-        _DEVICES, "caching_worker_device_properties", "properties of devices that are kept", kind="value"
-    ),
-    "handlers": InductorPart(
-        "torch._dynamo.variables.torch",
-        "TorchInGraphFunctionVariable._get_handlers",
-        "Dynamo's table of functions, which must be made of torch's own",
-    ),
-    "no_modes": InductorPart(
-        "torch.utils._python_dispatch", "_disable_current_modes", "compilation outside of the stand-ins' modes"
-    ),
-    "empty_strided": InductorPart(_GUARDS, "_empty_strided_cuda", "memory that generated code allocates"),
-    "copy_misaligned": InductorPart(_GUARDS, "copy_if_misaligned", "a look at an address", optional=True),
-    "raw_stream": InductorPart("torch._C", "_cuda_getCurrentRawStream", "the stream of launches", optional=True),
-    "load_choice": InductorPart(
-        "torch._inductor.codegen.multi_kernel",
-        "MultiKernelCall.load_cache",
-        "multi_kernel's choice of an earlier process; not asked where a setting has one taken",
-        optional=True,
-    ),
-    "select": InductorPart(
-        "torch._inductor.select_algorithm",
-        "AlgorithmSelectorCache.__call__",
-        "max-autotune's choice among templates",
-        ("name", "choices", "input_nodes", "layout"),
-    ),
-    "time_fusion": InductorPart(
-        "torch._inductor.scheduler", "Scheduler.speedup_by_fusion", "benchmark_fusion's choice", ("node1", "node2")
-    ),
-    "time_combo": InductorPart(
-        "torch._inductor.scheduler", "Scheduler.speedup_by_combo_kernel", "benchmark_combo_kernel's choice", ("nodes",)
-    ),
-    "candidate_times": InductorPart(
-        "torch._inductor.codecache",
-        "PersistentCache.lookup",
-        "the times of max-autotune's candidates",
-        ("choices", "op", "inputs", "benchmark"),
-        optional=True,
-    ),
-    "fused_time": InductorPart(
-        "torch._inductor.codegen.triton",
-        "TritonScheduling.benchmark_codegened_module",
-        "the time of a fused kernel, by which Inductor fuses",
-        ("mod",),
-        optional=True,
-    ),
-    "combo_time": InductorPart(
-        "torch._inductor.codegen.triton",
-        "TritonScheduling.benchmark_combo_kernel",
-        "the time of a combo kernel, by which Inductor makes one",
-        ("node_list", "node_benchmark_results"),
-        optional=True,
-    ),
-    "padding_known": InductorPart(
-        _PADDING, "get_cached_should_pad", "whether it pads a matrix product, if it knows", ("key",), optional=True
-    ),
-    "padding_times": InductorPart(
-        _PADDING, "is_padded_faster", "the times of that", ("key", "ori_time", "pad_time"), optional=True
-    ),
-    "multi_kernel": InductorPart(
-        "torch._inductor.codegen.multi_kernel", "MultiKernelCall.run", "multi_kernel's choice among kernels"
-    ),
-    "has_triton": InductorPart("torch.utils._triton", "has_triton", "a cached answer about the GPU"),
-    "reinterpret": InductorPart(_GUARDS, "_reinterpret_tensor", "views that generated code makes"),
-    "fold_uniform": InductorPart(
-        "torch._inductor.fx_passes.joint_graph",
-        "UniformValueConstantFolder._deduce_value",
-        "constants that are evaluated on the device",
-    ),
-    "keeps_graph": InductorPart(
-        "torch._C._autograd", "_get_current_graph_task_keep_graph", "a question of compiled backward code to the engine"
-    ),
-    "generate": InductorPart(
-        "torch._inductor.compile_fx", "_InProcessFxCompile.codegen_and_compile", "generation of a graph's code"
-    ),
-    "bench": InductorPart(_BENCHMARKS, "Benchmarker.benchmark", "launches that Inductor times"),
-    "bench_gpu": InductorPart(_BENCHMARKS, "TritonBenchmarker.benchmark_gpu", "the same, by Triton's timer"),
-    "bench_gpu_own": InductorPart(
-        _BENCHMARKS, "InductorBenchmarker.benchmark_gpu", "the same, by Inductor's timer", optional=True
-    ),
-    "bench_profiling": InductorPart(
-        "torch._inductor.utils", "do_bench_using_profiling", "the same, by torch's profiler", optional=True
-    ),
-    "descend": InductorPart(
-        _HEURISTICS, "CachingAutotuner.coordinate_descent_tuning", "Inductor's search on from its choice"
-    ),
-    "bench_kernels": InductorPart(
-        "torch._inductor.codegen.multi_kernel", "MultiKernelCall.benchmark_sub_kernels", "multi_kernel's times"
-    ),
-    "reset": InductorPart("torch._dynamo", "reset", "forgetting compiled code"),
-    "dispatch_mode": InductorPart(
-        "torch.utils._python_dispatch", "TorchDispatchMode", "operators that a compiled graph calls", kind="class"
-    ),
-    "tree_leaves": InductorPart("torch.utils._pytree", "tree_leaves", "the tensors of such an operator", ("tree",)),
-    "function_modes": InductorPart("torch._C", "_len_torch_function_stack", "compilation without the stand-ins' modes"),
-    "pop_function_mode": InductorPart("torch._C", "_pop_torch_function_stack", "the same"),
-    "push_function_mode": InductorPart("torch._C", "_push_on_torch_function_stack", "the same"),
-    "no_device": InductorPart(
-        "torch._subclasses.fake_tensor",
-        "FakeTensorMode.avoid_device_init",
-        "tracing without touching the device",
-        kind="value",
-    ),
+    word: InductorPart.parsed(text.removeprefix(OPTIONAL), use, optional=text.startswith(OPTIONAL))
+    for word, (text, use) in _TABLE.items()
 }
 """The parts that Inductor's kernels need, by a word of ours."""
 
@@ -238,56 +200,11 @@ def replace_part(stack: contextlib.ExitStack, word: str, value: Any) -> None:
     setattr(owner, name, value)
 
 
-@contextlib.contextmanager
-def before_compiled(begin: Callable[[contextlib.ExitStack], None]) -> Iterator[Sequence[str]]:
-    """``begin`` is called before a function compiled by ``torch.compile`` runs meanwhile, with a stack that closes at
-    the end: now if such a function may exist, else when the first is made. Torch's compiler isn't imported for a call
-    that has none. Where this torch has moved a part that ``begin`` needs, a warning names the part, and kernels that
-    aren't compiled by torch are captured as always."""
-    import torch
-
-    with contextlib.ExitStack() as stack:
-        if inductor_is_used():
-            _begin(begin, stack)
-            yield ()
-            return
-        original = torch.compile
-        begun: list[bool] = []
-
-        def compile_(*args: Any, **kwargs: Any) -> Any:
-            if not begun:
-                begun.append(True)
-                _begin(begin, stack)
-            return original(*args, **kwargs)
-
-        torch.compile = compile_
-        stack.callback(setattr, torch, "compile", original)
-        yield ()
-
-
-def _begin(begin: Callable[[contextlib.ExitStack], None], stack: contextlib.ExitStack) -> None:
-    why = why_gate_is_off()
-    if not why:
-        try:
-            begin(stack)
-        except BackendError as exc:
-            why = f"{exc}: {GATE_OFF}"
-    if why:
-        warnings.warn(f"kernels of functions compiled by torch are not captured: {why}", RuntimeWarning, stacklevel=2)
-
-
 def matmul_precision() -> str:
     """How torch multiplies matrices of float32 in this process: it decides how fast its own operators are."""
     import torch
 
     return str(torch.get_float32_matmul_precision())
-
-
-def triton_folder() -> str:
-    """Triton's cache of this process."""
-    from triton import knobs
-
-    return str(knobs.cache.dir)
 
 
 USED = ("torch._inductor.compiler_bisector", "torch._inductor.compile_fx", "torch._inductor.package")
@@ -300,14 +217,6 @@ def inductor_is_used() -> bool:
     return any(name in sys.modules for name in USED)
 
 
-class _Asked(BaseException):
-    """Carries what ``triton.compile`` was to be called with. No ``except Exception`` of torch's may log it."""
-
-    def __init__(self, source: Any, options: Mapping[str, Any]) -> None:
-        super().__init__()
-        self.source, self.options = source, options
-
-
 @dataclass(frozen=True)
 class InductorCompilation:
     """What Inductor gives Triton for a kernel and a config: the source object's parts, and the compiler's options."""
@@ -317,6 +226,14 @@ class InductorCompilation:
     constants: Mapping[tuple[int, ...], Any]
     attrs: Mapping[tuple[int, ...], Any]
     options: Mapping[str, Any]
+
+
+class _Asked(BaseException):
+    """Carries what ``triton.compile`` was to be called with. No ``except Exception`` of torch's may log it."""
+
+    def __init__(self, compilation: InductorCompilation) -> None:
+        super().__init__()
+        self.compilation = compilation
 
 
 _asking = threading.Lock()
@@ -334,7 +251,8 @@ def inductor_compilation(tuner: Any, config: Any) -> InductorCompilation:
         def ask(src: Any, target: Any = None, options: Any = None, **more: Any) -> Any:
             if threading.get_ident() != me:
                 return original(src, target=target, options=options, **more)
-            raise _Asked(src, dict(options or {}))
+            parts = (dict(src.signature), dict(src.constants), dict(src.attrs))
+            raise _Asked(InductorCompilation(src.fn, *parts, dict(options or {})))
 
         loaded_kernel(tuner)
         replace_part(stack, "compile", ask)
@@ -342,10 +260,7 @@ def inductor_compilation(tuner: Any, config: Any) -> InductorCompilation:
         try:
             tuner._precompile_config(config)
         except _Asked as asked:
-            source = asked.source
-            return InductorCompilation(
-                source.fn, dict(source.signature), dict(source.constants), dict(source.attrs), asked.options
-            )
+            return asked.compilation
     raise BackendError(f"{INDUCTOR['compile_config'].name} compiled without calling triton.compile")
 
 
@@ -382,9 +297,8 @@ def keep_config(tuner: Any, wanted: Callable[[Any], bool], make: Callable[[Any],
     """Settle a tuner on the config for which ``wanted`` is true, without timing; False if it can't choose that one.
     Its list is compiled (:func:`compile_listed`).
 
-    A tuner that has chosen already, here or in an earlier process, has that config alone, and a search
-    (``coordinate_descent_tuning``) finds configs that are in no list: the wanted one is compiled then, which ``make``
-    makes of another of the tuner's. A tuner that still has its whole list must have it there.
+    A tuner that has chosen already, here or in an earlier process, or that searches (``coordinate_descent_tuning``),
+    may not list it: ``make`` then makes it of another of the tuner's, and it is compiled.
     """
     if not tuner.launchers:
         return False
@@ -478,13 +392,10 @@ def kernel_word(tuner: Any) -> str:
     return str(tuner.inductor_meta.get("kernel_name") or tuner.fn.__name__)
 
 
-COMPILER_FAILURES = frozenset({"BackendCompilerFailed", "InductorError", "InternalTorchDynamoError"})
-"""Exceptions of torch's compiler that say that it failed, and not that a user's function can't be compiled."""
-
-
 def is_compiler_failure(exc: BaseException) -> bool:
-    """Whether torch's compiler itself has failed."""
-    return any(kind.__name__ in COMPILER_FAILURES for kind in type(exc).__mro__)
+    """Whether torch's compiler itself has failed, which doesn't mean that a user's function can't be compiled."""
+    failures = {"BackendCompilerFailed", "InductorError", "InternalTorchDynamoError"}
+    return any(kind.__name__ in failures for kind in type(exc).__mro__)
 
 
 def wraps_in_cpp(options: Mapping[str, Any]) -> bool:
@@ -503,36 +414,34 @@ def is_users_kernel(tuner: Any) -> bool:
     return bool(getattr(tuner, "custom_kernel", False))
 
 
-@contextlib.contextmanager
-def only_code_generation() -> Iterator[None]:
+NO_GRAPH_CACHE = {"fx_graph_cache": False, "fx_graph_remote_cache": False}
+"""Settings of Inductor's by which each graph's code is generated anew."""
+
+ONLY_GENERATE = {
+    "compile_threads": 1,
+    **NO_GRAPH_CACHE,
+    **dict.fromkeys(("autotune_local_cache", "autotune_remote_cache", "bundled_autotune_remote_cache"), False),
+    **dict.fromkeys(("use_static_cuda_launcher", "use_static_triton_launcher"), False),
+}
+
+
+def only_code_generation() -> contextlib.AbstractContextManager[None]:
     """Inductor's settings while it generates code that isn't run: in this process, and without a cache of graphs."""
-    inductor, functorch = inductor_part("config"), inductor_part("functorch_config")
-    wanted: dict[str, Any] = {
-        "compile_threads": 1,
-        "fx_graph_cache": False,
-        "fx_graph_remote_cache": False,
-        "autotune_local_cache": False,
-        "autotune_remote_cache": False,
-        "bundled_autotune_remote_cache": False,
-        "use_static_cuda_launcher": False,
-        "use_static_triton_launcher": False,
-    }
-    later = {"enable_autograd_cache": False, "force_non_lazy_backward_lowering": True}
-    with contextlib.ExitStack() as stack:
-        stack.enter_context(inductor.patch({k: v for k, v in wanted.items() if hasattr(inductor, k)}))
-        stack.enter_context(functorch.patch({k: v for k, v in later.items() if hasattr(functorch, k)}))
-        yield
+    return _patched(ONLY_GENERATE, {"enable_autograd_cache": False, "force_non_lazy_backward_lowering": True})
+
+
+def without_graph_caches() -> contextlib.AbstractContextManager[None]:
+    """Each graph's code is generated anew: one that is kept contains the choices that were made for it."""
+    return _patched(NO_GRAPH_CACHE, {"enable_autograd_cache": False})
 
 
 @contextlib.contextmanager
-def without_graph_caches() -> Iterator[None]:
-    """Each graph's code is generated anew: one that is kept contains the choices that were made for it."""
-    inductor, functorch = inductor_part("config"), inductor_part("functorch_config")
-    wanted = {"fx_graph_cache": False, "fx_graph_remote_cache": False}
+def _patched(inductor: Mapping[str, Any], functorch: Mapping[str, Any]) -> Iterator[None]:
+    """Settings of both, as far as this torch has them."""
     with contextlib.ExitStack() as stack:
-        stack.enter_context(inductor.patch({k: v for k, v in wanted.items() if hasattr(inductor, k)}))
-        if hasattr(functorch, "enable_autograd_cache"):
-            stack.enter_context(functorch.patch({"enable_autograd_cache": False}))
+        for word, wanted in (("config", inductor), ("functorch_config", functorch)):
+            config = inductor_part(word)
+            stack.enter_context(config.patch({k: v for k, v in wanted.items() if hasattr(config, k)}))
         yield
 
 
@@ -550,15 +459,12 @@ def forget_answers() -> None:
     """Drop what torch has kept of its questions about the GPU: another one is there now, or none."""
     inductor_part("device_properties").clear()
     for asked in (inductor_part("has_triton"), *_kept_answers()):
-        clear: Callable[[], None] | None = getattr(asked, "cache_clear", None)
-        if clear is not None:
-            clear()
+        getattr(asked, "cache_clear", lambda: None)()
 
 
 def _kept_answers() -> Iterator[Any]:
     """Cached functions of Inductor's that ask about the device; each is there in some versions."""
     for module in ("torch._inductor.utils", "torch._inductor.runtime.hints", "torch.utils._triton"):
-        found = sys.modules.get(module)
-        for value in list(vars(found).values()) if found is not None else ():
+        for value in list(vars(sys.modules[module]).values()) if module in sys.modules else ():
             if hasattr(value, "cache_clear") and getattr(value, "__module__", "") == module:
                 yield value

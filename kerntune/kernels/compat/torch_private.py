@@ -20,145 +20,111 @@ from kerntune.kernels.compat.versions import PrivateName, versions_run
 
 @dataclass(frozen=True)
 class PrivatePart(PrivateName):
-    """What a private name is for; of a function also the names of the parameters that are used."""
+    """What a private name is for: where kerntune uses it (``user``), and what no longer works without it
+    (``breaks``)."""
 
     user: str
-    """Where kerntune uses it."""
-
     breaks: str
-    """What no longer works without it."""
 
-    parameters: tuple[str, ...] = ()
+
+def _parts(user: str, breaks: str, module: str, *names: str) -> tuple[PrivatePart, ...]:
+    """Names of a module: ``Name.method(a, b)``, ``class Name``, ``value Name.attribute``."""
+    found = (name.rpartition(" ") if name.startswith(("class", "value")) else ("", "", name) for name in names)
+    return tuple(PrivatePart.parsed(f"{kind}{space}{module}:{path}", user, breaks) for kind, space, path in found)
 
 
 TRACE = "kerntune/tuning/torch_compile/kernel_calls.py"
 VALUES = "kerntune/tuning/torch_compile/launch_arguments.py"
 CODE = "kerntune/tuning/torch_compile/hook_in.py"
-KEYS = "kerntune/tuning/torch_compile/hook_in.py"
-POOLS = "kerntune/tuning/tuned_call.py"
 FAKE = "kerntune/gpu/fake_cuda/"
 
 WRAP = "torch._higher_order_ops.triton_kernel_wrap"
 FUNCTIONS = "torch._dynamo.variables.functions"
-WRAPPER = "torch._inductor.codegen.wrapper"
+EXTERN_CODE = "torch._inductor.codegen.custom_extern_kernel_codegen"
 AOT_CACHE = "torch._functorch._aot_autograd.autograd_cache"
 TREES = "torch._inductor.cudagraph_trees"
 TUNED = "tuned kernels in compiled graphs are left to Inductor, or refused by torch"
+SHARED_ENTRIES = "a triton_op traced with kerntune would share AOTAutograd's cache entries with one traced without"
 
 GRAPH_PARTS = (
-    PrivatePart(WRAP, "TritonHOPifier.init_variable", TRACE, TUNED, ("variable", "kernel", "kernel_idx", "grid")),
-    PrivatePart(WRAP, "TritonHOPifier.call_triton_kernel", TRACE, TUNED, ("variable", "args", "kwargs", "tx")),
-    PrivatePart(WRAP, "TritonHOPifier.raise_unsupported", TRACE, TUNED, ("msg",)),
-    PrivatePart(WRAP, "TracingTritonHOPifier", TRACE, "tuned kernels in triton_op are left to Inductor", kind="class"),
-    PrivatePart(WRAP, "kernel_side_table.add_kernel", TRACE, TUNED, ("kernel",)),
-    PrivatePart(FUNCTIONS, "TritonKernelVariable", VALUES, TUNED, kind="class"),
-    PrivatePart(FUNCTIONS, "TMADescriptorStableVariable.to_metadata", VALUES, "tensor descriptors are refused"),
-    PrivatePart(FUNCTIONS, "UserFunctionVariable.bind_args", VALUES, TUNED, ("args", "kwargs")),
-    PrivatePart(FUNCTIONS, "UserFunctionVariable.get_code", VALUES, TUNED),
-    PrivatePart(FUNCTIONS, "UserFunctionVariable.get_globals", VALUES, TUNED),
-    PrivatePart(FUNCTIONS, "NestedUserFunctionVariable.bind_args", VALUES, TUNED, ("args", "kwargs")),
-    PrivatePart(FUNCTIONS, "NestedUserFunctionVariable.get_code", VALUES, TUNED),
-    PrivatePart(FUNCTIONS, "NestedUserFunctionVariable.get_globals", VALUES, TUNED),
-    PrivatePart("torch._dynamo.side_effects", "SideEffects.load_cell", VALUES, TUNED, ("cellvar",)),
-    PrivatePart("torch._dynamo.variables.base", "VariableTracker.is_tensor", VALUES, TUNED),
-    PrivatePart("torch._dynamo.variables.base", "VariableTracker.realize", VALUES, TUNED),
-    PrivatePart("torch._dynamo.variables.base", "VariableTracker.is_python_constant", VALUES, TUNED),
-    PrivatePart("torch._dynamo.variables.tensor", "SymNodeVariable.evaluate_expr", VALUES, TUNED),
-    PrivatePart("torch._dynamo.guards", "GuardBuilder.ID_MATCH", VALUES, TUNED),
-    PrivatePart("torch._dynamo.guards", "install_guard", VALUES, TUNED),
-    PrivatePart(
-        "torch._inductor.codegen.custom_extern_kernel_codegen",
-        "CUSTOM_EXTERN_KERNEL_CODEGEN",
-        CODE,
-        "generated code calls the operator through torch's dispatcher: 4 to 12 us more a call",
-        kind="value",
-    ),
-    PrivatePart("torch._inductor.codegen.custom_extern_kernel_codegen", "CustomCodegen", CODE, TUNED, kind="class"),
-    PrivatePart("torch.fx.experimental.proxy_tensor", "get_proxy_mode", TRACE, TUNED),
-    PrivatePart("torch._inductor.ir", "FallbackKernel.codegen_args", CODE, TUNED),
-    PrivatePart(WRAPPER, "PythonWrapperCodegen.val_to_arg_str", CODE, TUNED, ("s",)),
-    PrivatePart(
-        "torch._inductor.virtualized", "V", CODE, "AOTInductor and cpp_wrapper aren't recognised", kind="value"
-    ),
-    PrivatePart(
-        AOT_CACHE,
-        "AOTAutogradCacheDetails.get_triton_source_codes_from_gm",
-        KEYS,
-        "a triton_op traced with kerntune would share AOTAutograd's cache entries with one traced without",
-        ("gm",),
-    ),
-    PrivatePart("torch._guards", "detect_fake_mode", TRACE, "wrap_triton outside of graphs is refused", ("inputs",)),
-    PrivatePart(AOT_CACHE, "BypassAOTAutogradCache", KEYS, "the same", kind="class"),
-    PrivatePart("torch._library.triton", "triton_ops_to_kernels", KEYS, "the same", kind="value"),
-)
+    *_parts(TRACE, TUNED, WRAP,
+        "TritonHOPifier.init_variable(variable, kernel, kernel_idx, grid)",
+        "TritonHOPifier.call_triton_kernel(variable, args, kwargs, tx)",
+        "TritonHOPifier.raise_unsupported(msg)", "kernel_side_table.add_kernel(kernel)"),
+    *_parts(TRACE, TUNED, "torch.fx.experimental.proxy_tensor", "get_proxy_mode"),
+    *_parts(TRACE, "tuned kernels in triton_op are left to Inductor", WRAP, "class TracingTritonHOPifier"),
+    *_parts(TRACE, "wrap_triton outside of graphs is refused", "torch._guards", "detect_fake_mode(inputs)"),
+    *_parts(VALUES, TUNED, FUNCTIONS,
+        "class TritonKernelVariable",
+        *(f"{kind}FunctionVariable.{part}" for kind in ("User", "NestedUser")
+          for part in ("bind_args(args, kwargs)", "get_code", "get_globals"))),
+    *_parts(VALUES, "tensor descriptors are refused", FUNCTIONS, "TMADescriptorStableVariable.to_metadata"),
+    *_parts(VALUES, TUNED, "torch._dynamo.side_effects", "SideEffects.load_cell(cellvar)"),
+    *_parts(VALUES, TUNED, "torch._dynamo.variables.base",
+        "VariableTracker.is_tensor", "VariableTracker.realize", "VariableTracker.is_python_constant"),
+    *_parts(VALUES, TUNED, "torch._dynamo.variables.tensor", "SymNodeVariable.evaluate_expr"),
+    *_parts(VALUES, TUNED, "torch._dynamo.guards", "GuardBuilder.ID_MATCH", "install_guard"),
+    *_parts(CODE, "generated code calls the operator through torch's dispatcher: 4 to 12 us more a call",
+        EXTERN_CODE, "value CUSTOM_EXTERN_KERNEL_CODEGEN"),
+    *_parts(CODE, TUNED, EXTERN_CODE, "class CustomCodegen"),
+    *_parts(CODE, TUNED, "torch._inductor.ir", "FallbackKernel.codegen_args"),
+    *_parts(CODE, TUNED, "torch._inductor.codegen.wrapper", "PythonWrapperCodegen.val_to_arg_str(s)"),
+    *_parts(CODE, "AOTInductor and cpp_wrapper aren't recognised", "torch._inductor.virtualized", "value V"),
+    *_parts(CODE, SHARED_ENTRIES, AOT_CACHE,
+        "AOTAutogradCacheDetails.get_triton_source_codes_from_gm(gm)", "class BypassAOTAutogradCache"),
+    *_parts(CODE, SHARED_ENTRIES, "torch._library.triton", "value triton_ops_to_kernels"),
+)  # fmt: skip
 """For kernels in compiled graphs."""
 
-POOL_PARTS = (
-    PrivatePart(TREES, "get_manager", POOLS, "tuning in a CUDA graph's warm-up allocates in the graph's pool"),
-    PrivatePart(TREES, "CUDAGraphTreeManager.in_warmup", POOLS, "the same", kind="value"),
-)
+POOL_PARTS = _parts("kerntune/tuning/tuned_call.py", "tuning in a CUDA graph's warm-up allocates in the graph's pool",
+    TREES, "get_manager", "value CUDAGraphTreeManager.in_warmup")  # fmt: skip
 """For ``mode="reduce-overhead"``."""
 
 _TENSORS = "torch._subclasses.fake_tensor"
 _SHAPES = "stand-ins have neither shape nor device"
-_ENDS = "what a test body needs of a GPU's results is taken for its failure"
-_TRACED = "what torch's compiler traces on another thread is taken for the call's own operators"
 _NO_BACKWARD = "kernels of backward passes are not launched"
-_NO_VALUES = "small integers are not known, so that control flow ends"
 _NO_LOADING = "tensors that torch.load reads don't become stand-ins"
 _NO_OPERATORS = "kernels in custom operators are not launched"
 
 STAND_IN_PARTS = (
-    PrivatePart(_TENSORS, "FakeTensor", FAKE + "modes.py", _SHAPES, kind="class"),
-    PrivatePart(_TENSORS, "FakeTensorMode", FAKE + "modes.py", _SHAPES, kind="class"),
-    PrivatePart(
-        _TENSORS, "FakeTensorMode.__init__", FAKE + "modes.py", _SHAPES,
-        ("allow_fallback_kernels", "allow_non_fake_inputs"),
-    ),
-    PrivatePart(_TENSORS, "FakeTensorMode.__torch_dispatch__", FAKE + "modes.py", _SHAPES, ("func", "types")),
-    PrivatePart("torch._guards", "TracingContext", FAKE + "modes.py", _TRACED, kind="class"),
-    PrivatePart("torch._guards", "TracingContext.try_get", FAKE + "modes.py", _TRACED),
-    PrivatePart(_TENSORS, "DataDependentOutputException", FAKE + "patches.py", _ENDS, kind="class"),
-    PrivatePart(_TENSORS, "DynamicOutputShapeException", FAKE + "patches.py", _ENDS, kind="class"),
-    PrivatePart(_TENSORS, "UnsupportedFakeTensorException", FAKE + "patches.py", _ENDS, kind="class"),
-    PrivatePart(_TENSORS, "UnsupportedOperatorException", FAKE + "patches.py", _ENDS, kind="class"),
-    PrivatePart("torch._C", "_ensureCUDADeviceGuardSet", FAKE + "tensors.py", "slices of stand-ins raise"),
-    PrivatePart("torch._C", "_nn._parse_to", FAKE + "session.py", "module.to(0) asks for a GPU"),
-    PrivatePart("torch._C", "_only_lift_cpu_tensors", FAKE + "session.py", "torch.tensor asks for a GPU"),
-    PrivatePart("torch._C", "_set_only_lift_cpu_tensors", FAKE + "session.py", "the same"),
-    PrivatePart("torch._C", "_get_dispatch_mode", FAKE + "placement.py", "operators inside of fake ones recur"),
-    PrivatePart("torch._C", "_TorchDispatchModeKey.FAKE", FAKE + "placement.py", "the same", kind="value"),
-    PrivatePart("torch._C", "DisableTorchFunction", FAKE + "placement.py", _NO_VALUES, kind="class"),
-    PrivatePart("torch._C", "_DisableTorchDispatch", FAKE + "placement.py", _NO_VALUES, kind="class"),
-    PrivatePart("torch._C._functorch", "get_unwrapped", FAKE + "autograd.py", _NO_BACKWARD),
-    PrivatePart("torch._C._functorch", "is_functorch_wrapped_tensor", FAKE + "autograd.py", _NO_BACKWARD),
-    PrivatePart("torch.autograd", "_engine_run_backward", FAKE + "autograd.py", _NO_BACKWARD),
-    PrivatePart("torch.autograd.graph", "_engine_run_backward", FAKE + "autograd.py", _NO_BACKWARD),
-    PrivatePart("torch.autograd.function", "Function.apply", FAKE + "autograd.py", _NO_BACKWARD),
-    PrivatePart(
-        "torch.autograd.function", "FunctionCtx.set_materialize_grads", FAKE + "autograd.py", _NO_BACKWARD,
-        ("value",),
-    ),
-    PrivatePart(
-        "torch.autograd.function", "BackwardCFunction", FAKE + "autograd.py", _NO_BACKWARD, kind="class"
-    ),
-    PrivatePart(
-        "torch.autograd.function", "BackwardCFunction._input_metadata", FAKE + "autograd.py", _NO_BACKWARD,
-        kind="value",
-    ),
-    PrivatePart("torch", "Tensor._backward_hooks", FAKE + "autograd.py", "hooks of gradients fail", kind="value"),
-    PrivatePart("torch", "_disable_dynamo", FAKE + "modes.py", "torch's compiler is imported for each run"),
-    PrivatePart("torch", "ops.aten.add.Tensor._schema", FAKE + "placement.py", _SHAPES, kind="value"),
-    PrivatePart("torch", "ops.aten.add.Tensor._overloadname", FAKE + "modes.py", _NO_OPERATORS, kind="value"),
-    PrivatePart("torch._ops", "HigherOrderOperator", FAKE + "placement.py", _NO_OPERATORS, kind="class"),
-    PrivatePart("torch._library.custom_ops", "OPDEFS", FAKE + "modes.py", _NO_OPERATORS, kind="value"),
-    PrivatePart("torch._library.triton", "set_wrap_triton_enabled", FAKE + "session.py", _NO_OPERATORS, ("enabled",)),
-    PrivatePart("torch._utils", "_restore_device_fake_mode", FAKE + "loading.py", _NO_LOADING, ("tensor",)),
-    PrivatePart("torch.serialization", "_package_registry", FAKE + "loading.py", _NO_LOADING, kind="value"),
-    PrivatePart("torch.storage", "_StorageBase", FAKE + "loading.py", _NO_LOADING, kind="class"),
-    PrivatePart("torch.storage", "_StorageBase.to", FAKE + "loading.py", _NO_LOADING, ("device", "non_blocking")),
-    PrivatePart("torch.nn", "Module._apply", FAKE + "session.py", "modules move in place", ("fn", "recurse")),
-    PrivatePart("torch.utils._python_dispatch", "TorchDispatchMode", FAKE + "placement.py", _SHAPES, kind="class"),
+    *_parts(FAKE + "modes.py", _SHAPES, _TENSORS,
+        "class FakeTensor", "class FakeTensorMode",
+        "FakeTensorMode.__init__(allow_fallback_kernels, allow_non_fake_inputs)",
+        "FakeTensorMode.__torch_dispatch__(func, types)"),
+    *_parts(FAKE + "modes.py",
+        "what torch's compiler traces on another thread is taken for the call's own operators",
+        "torch._guards", "class TracingContext", "TracingContext.try_get"),
+    *_parts(FAKE + "modes.py", "torch's compiler is imported for each run", "torch", "_disable_dynamo"),
+    *_parts(FAKE + "modes.py", _NO_OPERATORS, "torch", "value ops.aten.add.Tensor._overloadname"),
+    *_parts(FAKE + "modes.py", _NO_OPERATORS, "torch._library.custom_ops", "value OPDEFS"),
+    *_parts(FAKE + "patches.py", "what a test body needs of a GPU's results is taken for its failure", _TENSORS,
+        "class DataDependentOutputException", "class DynamicOutputShapeException",
+        "class UnsupportedFakeTensorException", "class UnsupportedOperatorException"),
+    *_parts(FAKE + "tensors.py", "slices of stand-ins raise", "torch._C", "_ensureCUDADeviceGuardSet"),
+    *_parts(FAKE + "session.py", "module.to(0) asks for a GPU", "torch._C", "_nn._parse_to"),
+    *_parts(FAKE + "session.py", "torch.tensor asks for a GPU", "torch._C",
+        "_only_lift_cpu_tensors", "_set_only_lift_cpu_tensors"),
+    *_parts(FAKE + "session.py", _NO_OPERATORS, "torch._library.triton", "set_wrap_triton_enabled(enabled)"),
+    *_parts(FAKE + "session.py", "modules move in place", "torch.nn", "Module._apply(fn, recurse)"),
+    *_parts(FAKE + "placement.py", "operators inside of fake ones recur", "torch._C",
+        "_get_dispatch_mode", "value _TorchDispatchModeKey.FAKE"),
+    *_parts(FAKE + "placement.py", "small integers are not known, so that control flow ends", "torch._C",
+        "class DisableTorchFunction", "class _DisableTorchDispatch"),
+    *_parts(FAKE + "placement.py", _SHAPES, "torch", "value ops.aten.add.Tensor._schema"),
+    *_parts(FAKE + "placement.py", _SHAPES, "torch.utils._python_dispatch", "class TorchDispatchMode"),
+    *_parts(FAKE + "placement.py", _NO_OPERATORS, "torch._ops", "class HigherOrderOperator"),
+    *_parts(FAKE + "autograd.py", _NO_BACKWARD, "torch._C._functorch",
+        "get_unwrapped", "is_functorch_wrapped_tensor"),
+    *_parts(FAKE + "autograd.py", _NO_BACKWARD, "torch.autograd", "_engine_run_backward"),
+    *_parts(FAKE + "autograd.py", _NO_BACKWARD, "torch.autograd.graph", "_engine_run_backward"),
+    *_parts(FAKE + "autograd.py", _NO_BACKWARD, "torch.autograd.function",
+        "Function.apply", "FunctionCtx.set_materialize_grads(value)", "class BackwardCFunction",
+        "value BackwardCFunction._input_metadata"),
+    *_parts(FAKE + "autograd.py", "hooks of gradients fail", "torch", "value Tensor._backward_hooks"),
+    *_parts(FAKE + "loading.py", _NO_LOADING, "torch._utils", "_restore_device_fake_mode(tensor)"),
+    *_parts(FAKE + "loading.py", _NO_LOADING, "torch.serialization", "value _package_registry"),
+    *_parts(FAKE + "loading.py", _NO_LOADING, "torch.storage",
+        "class _StorageBase", "_StorageBase.to(device, non_blocking)"),
 )  # fmt: skip
 """For stand-ins for CUDA tensors, and for the interpreter, which replaces the same functions."""
 
@@ -166,12 +132,9 @@ STAND_INS_OFF = (
     "kernels can be neither compiled nor interpreted without a GPU; runs on a GPU, and tuning in programs, go on"
 )
 
-BACKWARD_PARTS = (
-    PrivatePart(
-        "torch._C", "_current_autograd_node", "kerntune/capture/entry_points.py",
-        "threads of a backward pass are told from others while a choice is decided; calls without choices go on",
-    ),
-)  # fmt: skip
+BACKWARD_PARTS = _parts("kerntune/capture/entry_points.py",
+    "threads of a backward pass are told from others while a choice is decided; calls without choices go on",
+    "torch._C", "_current_autograd_node")  # fmt: skip
 """For captures, which see what a backward pass launches on another thread."""
 
 PARTS = (*GRAPH_PARTS, *POOL_PARTS, *STAND_IN_PARTS, *BACKWARD_PARTS)
@@ -182,14 +145,14 @@ def missing_parts(parts: Sequence[PrivatePart] = PARTS, *, load: bool = True) ->
     """Those that this torch lacks, that are of another kind, or whose parameters have other names. Imports their
     modules, unless ``load`` is False: of modules that aren't imported then, all parts are missing."""
     modules = {part.module: part.load() if load else sys.modules.get(part.module) for part in parts}
-    return tuple(part for part in parts if part.problem_in(modules[part.module], part.parameters))
+    return tuple(part for part in parts if part.problem_in(modules[part.module]))
 
 
 def require_stand_in_parts() -> None:
     """:class:`BackendError` that names what this torch lacks for stand-ins, and says what still works."""
     missing = missing_parts(STAND_IN_PARTS)
     if missing:
-        said = "; ".join(f"{p.problem_in(p.load(), p.parameters)} ({p.user}): {p.breaks}" for p in missing)
+        said = "; ".join(f"{p.problem_in(p.load())} ({p.user}): {p.breaks}" for p in missing)
         raise BackendError(f"{said}. {STAND_INS_OFF[0].upper()}{STAND_INS_OFF[1:]}. {versions_run()}")
 
 
@@ -242,13 +205,6 @@ def output_code(tx: Any, op: Any, args: tuple[Any, ...]) -> None:
     tx.output.create_proxy("call_function", op, args, {})
 
 
-def none_variable(tx: Any) -> Any:
-    """Dynamo's None."""
-    from torch._dynamo.variables.constant import ConstantVariable
-
-    return ConstantVariable.create(None)
-
-
 def constant_variable(value: Any) -> Any:
     """Dynamo's variable of a constant."""
     from torch._dynamo.variables.constant import ConstantVariable
@@ -276,8 +232,7 @@ def runs_for_sizes(args: Sequence[Any], kwargs: Mapping[str, Any]) -> bool:
 
 
 def exports(tx: Any) -> bool:
-    """Whether the graph that is traced is for ``torch.export``, AOTInductor or a C++ wrapper: kerntune isn't there when
-    it runs."""
+    """Whether the traced graph is for ``torch.export``, AOTInductor or a C++ wrapper, which run without kerntune."""
     import torch
     from torch._inductor import config
     from torch._inductor.virtualized import V
@@ -341,6 +296,7 @@ def items_of(variable: Any) -> tuple[type, list[Any]] | None:
 def object_of(variable: Any) -> Any:
     """The object that a traced value is known to be, with a guard that it is the same one at each call; a constant's
     value. :class:`NoConstant` for what exists only in the graph."""
+    from torch._dynamo.guards import GuardBuilder, install_guard
     from torch._dynamo.variables.functions import TritonKernelVariable
     from torch._dynamo.variables.misc import PythonModuleVariable
     from torch._dynamo.variables.user_defined import UserDefinedObjectVariable
@@ -352,15 +308,9 @@ def object_of(variable: Any) -> Any:
     if variable.is_python_constant():
         return variable.as_python_constant()
     if isinstance(variable, UserDefinedObjectVariable) and variable.source is not None:
-        _same_object(variable.source)
+        install_guard(variable.source.make_guard(GuardBuilder.ID_MATCH))
         return variable.value
     raise NoConstant(f"a {type(variable).__name__.removesuffix('Variable')}")
-
-
-def _same_object(source: Any) -> None:
-    from torch._dynamo.guards import GuardBuilder, install_guard
-
-    install_guard(source.make_guard(GuardBuilder.ID_MATCH))
 
 
 def object_of_kind(variable: Any, kind: type) -> Any:
@@ -385,8 +335,7 @@ def as_grid(function: Callable[..., Any], tx: Any) -> Any:
 
 @dataclass(frozen=True)
 class TracedFunction:
-    """A function of one argument that Dynamo has met, taken apart: what it closes over and its defaults are traced
-    values."""
+    """The parts of a function of one argument that Dynamo has met; cells and defaults are traced values."""
 
     code: CodeType
     scope: dict[str, Any]
@@ -397,12 +346,9 @@ class TracedFunction:
 def function_parts(variable: Any, tx: Any) -> TracedFunction | None:
     """The parts of a traced function; None for what is none. :class:`NoConstant` for one without an argument."""
     from torch._dynamo import config
-    from torch._dynamo.variables.functions import BaseUserFunctionVariable, NestedUserFunctionVariable
-    from torch._dynamo.variables.functions import UserFunctionVariable as Plain
+    from torch._dynamo.variables.functions import NestedUserFunctionVariable, UserFunctionVariable
 
-    if not isinstance(variable, BaseUserFunctionVariable) or not isinstance(
-        variable, (NestedUserFunctionVariable, Plain)
-    ):
+    if not isinstance(variable, (NestedUserFunctionVariable, UserFunctionVariable)):
         return None
     code = variable.get_code()
     if code.co_argcount < 1:
@@ -412,9 +358,6 @@ def function_parts(variable: Any, tx: Any) -> TracedFunction | None:
     cells = {name: tx.output.side_effects.load_cell(bound[name]) for name in code.co_freevars}
     rest = code.co_varnames[1 : code.co_argcount + code.co_kwonlyargcount]
     return TracedFunction(code, variable.get_globals(), cells, {name: bound[name] for name in rest})
-
-
-# constants
 
 
 def mark_constant(function: Any) -> None:
@@ -433,12 +376,10 @@ def set_generated_call(op: str, write: Callable[[Any, Callable[[str], None]], No
     CUSTOM_EXTERN_KERNEL_CODEGEN[op] = CustomCodegen(python=write)
 
 
-@dataclass(frozen=True)
-class _Reference:
-    text: str
+class _Reference(str):
+    """A text that generated code has without quotes."""
 
-    def __repr__(self) -> str:
-        return self.text
+    __repr__ = str.__str__
 
 
 def texts_of_arguments(node: Any) -> list[Any]:
@@ -472,13 +413,11 @@ def no_cache_entry(why: str) -> Exception:
     """What is raised for a graph that AOTAutograd must not store."""
     from torch._functorch._aot_autograd.autograd_cache import BypassAOTAutogradCache
 
-    found: Exception = BypassAOTAutogradCache(why)
-    return found
+    return BypassAOTAutogradCache(why)  # type: ignore[no-any-return]
 
 
 def kernels_in_operators(gm: Any) -> Iterator[list[Any]]:
-    """For each ``triton_op`` operator that a graph calls the Triton kernels in it, as far as torch has found them in
-    its source: it may be none of them."""
+    """The Triton kernels that torch has found, perhaps not all, in each ``triton_op`` operator that a graph calls."""
     from torch._library.triton import triton_ops_to_kernels
 
     for module in gm.modules():
@@ -493,8 +432,7 @@ def kernels_in_operators(gm: Any) -> Iterator[list[Any]]:
 
 
 def warms_up_for_graph(device: int) -> bool:
-    """Whether a CUDA graph of ``mode="reduce-overhead"`` is being warmed up on a device: what torch allocates in this
-    thread is in the graph's private pool then."""
+    """Whether a graph of ``mode="reduce-overhead"`` is being warmed up on a device: allocations are in its pool."""
     trees = sys.modules.get(TREES)
     if trees is None:
         return False

@@ -9,7 +9,7 @@ import functools
 import inspect
 import sys
 import traceback
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 from kerntune.errors import ConfigError
@@ -83,11 +83,27 @@ def heuristic_layers(fn: Any) -> tuple[list[Any], Any]:
     return layers, fn
 
 
+def heuristic_values(layers: Iterable[Any], words: dict[str, Any]) -> dict[str, Any]:
+    """``words``, a call's arguments and a config, with what :func:`heuristic_layers` make of them: each function sees
+    what those before it have set."""
+    for _, values in layers:
+        for name, value in values.items():
+            words[name] = value(words)
+    return words
+
+
 def interprets() -> bool:
     """Whether kernels decorated now run in Triton's interpreter (``TRITON_INTERPRET=1``)."""
     from triton import knobs
 
     return bool(knobs.runtime.interpret)
+
+
+def triton_folder() -> str:
+    """Triton's cache of this process."""
+    from triton import knobs
+
+    return str(knobs.cache.dir)
 
 
 def cache_dir_set() -> str | None:

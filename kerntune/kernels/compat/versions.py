@@ -10,7 +10,7 @@ import sys
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 TORCH_RUN = ("2.11", "2.12", "2.13", "2.14", "2.15")
 TRITON_RUN = ("3.6", "3.7", "3.8", "3.9")
@@ -94,14 +94,28 @@ def _ptxas_version(arch: int, paths: tuple[str, ...]) -> str:
 Kind = Literal["function", "class", "value"]
 """What a name must stand for: something that is called, a class, or an object of any other kind."""
 
+Part = TypeVar("Part", bound="PrivateName")
+
 
 @dataclass(frozen=True)
 class PrivateName:
-    """``path`` is the name in ``module``, with a dot before each attribute of a class."""
+    """``path`` is the name in ``module``, with a dot before each attribute of a class. ``parameters`` are those that
+    the function must have."""
 
     module: str
     path: str
     kind: Kind = field(default="function", kw_only=True)
+    parameters: tuple[str, ...] = field(default=(), kw_only=True)
+
+    @classmethod
+    def parsed(cls: type[Part], text: str, *more: str, **flags: bool) -> Part:
+        """``module:Name.method(a, b)``, ``class module:Name`` or ``value module:Name.attribute``; ``more`` and
+        ``flags`` are the fields of the subclass."""
+        found = re.fullmatch(r"(?:(class|value) )?([\w.]+):([\w.]+)(?:\((.+)\))?", text)
+        assert found is not None, text
+        parameters = tuple(found[4].split(", ")) if found[4] else ()
+        words: dict[str, Any] = {"kind": found[1] or "function", "parameters": parameters, **flags}
+        return cls(found[2], found[3], *more, **words)
 
     @property
     def name(self) -> str:
@@ -128,7 +142,7 @@ class PrivateName:
             found = getattr(found, step, None)
         return (found, last) if found is not None and hasattr(found, last) else None
 
-    def problem_in(self, module: Any, parameters: Collection[str] = ()) -> str:
+    def problem_in(self, module: Any) -> str:
         """What this torch has moved or changed, with its version; empty if the name stands for what it did."""
         torch = f"torch {torch_version()}"
         found = self.owner_in(module)
@@ -137,7 +151,7 @@ class PrivateName:
         value = getattr(*found)
         if not _is_of(value, self.kind):
             return f"{torch}'s {self.name} is no {self.kind} any more"
-        lacking = lacking_parameters(value, parameters)
+        lacking = lacking_parameters(value, self.parameters)
         return f"{torch}'s {self.name} has no parameter {', '.join(lacking)} any more" if lacking else ""
 
 

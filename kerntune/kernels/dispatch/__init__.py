@@ -6,7 +6,7 @@ is never decided here, and whatever is not prepared goes back to the tuner.
 
 from __future__ import annotations
 
-from kerntune.kernels.dispatch.launch_path import LaunchPath, Ran
-from kerntune.kernels.dispatch.native import module as prepare_front
+from kerntune.kernels.dispatch.launch_path import LaunchOutcome, LaunchPath
+from kerntune.kernels.dispatch.native import module as compile_front
 
-__all__ = ["LaunchPath", "Ran", "prepare_front"]
+__all__ = ["LaunchOutcome", "LaunchPath", "compile_front"]

@@ -26,19 +26,19 @@ class ChoiceFunction:
 
     def text(self) -> str:
         """The function's source. A call that isn't found is a miss, which says why."""
-        found, arguments = f"{PREFIX}found", self._arguments()
-        return "\n".join(
-            [
-                f"def {FUNCTION}({self._signature()}):",
-                f"    if {PREFIX}compiling():",
-                f"        return {PREFIX}traced({arguments})",
-                f"    {found} = {FIND}({', '.join(p.name for p in in_order(self.parameters))})",
-                f"    if {found} is not None:",
-                f"        return {found}({arguments})",
-                f"    return {PREFIX}miss({arguments})",
-                "",
-            ]
-        )
+        found = f"{PREFIX}found"
+        arguments = ", ".join(f"{p.name}={p.name}" if p.kind is p.KEYWORD_ONLY else p.name for p in self.parameters)
+        lines = [
+            f"def {FUNCTION}({self._signature()}):",
+            f"    if {PREFIX}compiling():",
+            f"        return {PREFIX}traced({arguments})",
+            f"    {found} = {FIND}({', '.join(p.name for p in in_order(self.parameters))})",
+            f"    if {found} is not None:",
+            f"        return {found}({arguments})",
+            f"    return {PREFIX}miss({arguments})",
+            "",
+        ]
+        return "\n".join(lines)
 
     def make(self, miss: Callable[..., Any], traced: Callable[..., Any], compiling: Callable[[], bool]) -> Any:
         """The function. ``traced`` is called while ``compiling`` is true, ``miss`` until :func:`find_by` is."""
@@ -56,9 +56,6 @@ class ChoiceFunction:
             if p.kind is p.POSITIONAL_ONLY and not (after and after[0].kind is p.POSITIONAL_ONLY):
                 texts.append("/")
         return ", ".join(texts)
-
-    def _arguments(self) -> str:
-        return ", ".join(f"{p.name}={p.name}" if p.kind is p.KEYWORD_ONLY else p.name for p in self.parameters)
 
 
 def in_order(parameters: Sequence[inspect.Parameter]) -> list[inspect.Parameter]:

@@ -78,9 +78,8 @@ def part_of(value: Any, param: Any, variable: str, needs: Needs) -> KeyPart | No
     return None
 
 
-def absent_part() -> KeyPart:
-    """The part of a parameter that the call leaves out."""
-    return KeyPart("absent")
+ABSENT_PART = KeyPart("absent")
+"""The part of a parameter that the call leaves out."""
 
 
 def _scalar(kind: str, variable: str, exact: bool) -> KeyPart:
@@ -198,13 +197,7 @@ class Form:
 
 
 ENTRY = (
-    "kt_kernel",
-    "kt_config",
-    "kt_choice",
-    "kt_slot",
-    "kt_rest",
-    "kt_function",
-    "kt_packed",
+    *("kt_kernel", "kt_config", "kt_choice", "kt_slot", "kt_rest", "kt_function", "kt_packed"),
     *compat.DIRECT_NAMES,
     "kt_driver",
 )
@@ -218,35 +211,29 @@ STAGED_ENTRY = ("kt_stage", "kt_config", "kt_choice")
 
 def launch_text(form: Form) -> str:
     """The function ``kt_prepared(grid, *args, **kwargs)``."""
-    return "\n".join(
-        [
-            f"def kt_prepared(kt_grid, {_parameters(form)}):",
-            "    kt_entry = None",
-            f"    if not ({form.unusual}):",
-            *_lookup(form, "        ", "kt_entry = kt_table.get({key})"),
-            "    if kt_entry is not None:",
-            f"        {', '.join(STAGED_ENTRY if form.staged else ENTRY)} = kt_entry",
-            f"        if {_still_valid(form)}:",
-            "            kt_tuner.best_config = kt_config",
-            *(_staged_launch(form, "            ") if form.staged else _launched(form, "            ")),
-            "        kt_table.clear()",
-            f"    return kt_miss(kt_grid, ({_positional(form)}), {{{_named(form)}**kt_more}})",
-            "",
-        ]
-    )
+    launch = _staged_launch(form) if form.staged else [*_grid(form), *_launch(form), "return kt_kernel"]
+    lines = [
+        f"def kt_prepared(kt_grid, {_parameters(form)}):",
+        "    kt_entry = None",
+        f"    if not ({form.unusual}):",
+        *_lookup(form, "        ", "kt_entry = kt_table.get({key})"),
+        "    if kt_entry is not None:",
+        f"        {', '.join(STAGED_ENTRY if form.staged else ENTRY)} = kt_entry",
+        f"        if {_still_valid(form)}:",
+        "            kt_tuner.best_config = kt_config",
+        *(f"            {line}" for line in launch),
+        "        kt_table.clear()",
+        f"    return kt_miss(kt_grid, ({_positional(form)}), {{{_named(form)}**kt_more}})",
+        "",
+    ]
+    return "\n".join(lines)
 
 
 def key_text(form: Form) -> str:
     """The function ``kt_key(*args, **kwargs)``: the table's key of a call, None if it isn't of the form."""
-    return "\n".join(
-        [
-            f"def kt_key({_parameters(form)}):",
-            f"    if {form.unusual}: return None",
-            *_lookup(form, "    ", "return {key}"),
-            "    return None",
-            "",
-        ]
-    )
+    lookup = _lookup(form, "    ", "return {key}")
+    head = [f"def kt_key({_parameters(form)}):", f"    if {form.unusual}: return None"]
+    return "\n".join([*head, *lookup, "    return None", ""])
 
 
 def make(text: str, name: str, namespace: Mapping[str, Any]) -> FunctionType:
@@ -306,45 +293,33 @@ def _still_valid(form: Form) -> str:
     return f"{chosen} and kt_jit.device_caches.get(kt_device, kt_no_cache)[0].get(kt_slot) is kt_kernel"
 
 
-def _staged_launch(form: Form, indent: str) -> list[str]:
+def _staged_launch(form: Form) -> list[str]:
     args = "".join(f"{PREFIX}{i}, " for i in range(form.positional))
-    return [f"{indent}return kt_stage.launch(kt_grid, ({args}), {{{_named(form)}}})"]
+    return [f"return kt_stage.launch(kt_grid, ({args}), {{{_named(form)}}})"]
 
 
-def _launched(form: Form, indent: str) -> list[str]:
-    return [*_grid(form, indent), *_launch(form, indent), f"{indent}return kt_kernel"]
-
-
-def _grid(form: Form, indent: str) -> list[str]:
+def _grid(form: Form) -> list[str]:
     given = "".join(f"{a.name!r}: {a.variable}, " for a in form.arguments if a.given)
     return [
-        indent + line
-        for line in (
-            "if kt_grid.__class__ is not tuple and callable(kt_grid):",
-            f"    kt_grid = kt_grid({{{given}**kt_rest}})",
-            "kt_length = len(kt_grid)",
-            "kt_x = kt_grid[0]",
-            "kt_y = kt_grid[1] if kt_length > 1 else 1",
-            "kt_z = kt_grid[2] if kt_length > 2 else 1",
-        )
+        "if kt_grid.__class__ is not tuple and callable(kt_grid):",
+        f"    kt_grid = kt_grid({{{given}**kt_rest}})",
+        "kt_length = len(kt_grid)",
+        "kt_x = kt_grid[0]",
+        "kt_y = kt_grid[1] if kt_length > 1 else 1",
+        "kt_z = kt_grid[2] if kt_length > 2 else 1",
     ]
 
 
-def _launch(form: Form, indent: str) -> list[str]:
+def _launch(form: Form) -> list[str]:
     own = "".join(f", {_bound(a)}" for a in form.arguments)
-    through_triton = (
-        "kt_kernel.run(kt_x, kt_y, kt_z, kt_current_stream(kt_device), kt_function, kt_packed, None, None, None"
-        + own
-        + ")"
-    )
     scratch = "kt_allocator.get()(kt_x * kt_y * kt_z * kt_scratch_size, kt_align, kt_current_stream(kt_device))"
-    direct = compat.direct_call().format(arguments="".join(f"{_passed(a)}, " for a in form.arguments))
     return [
-        f"{indent}if kt_launch is None:",
-        f"{indent}    {through_triton}",
-        f"{indent}else:",
-        f"{indent}    kt_scratch = {scratch} if kt_scratch_size else None",
-        f"{indent}    {direct}",
+        "if kt_launch is None:",
+        "    kt_kernel.run(kt_x, kt_y, kt_z, kt_current_stream(kt_device), kt_function, kt_packed, None, None, None"
+        f"{own})",
+        "else:",
+        f"    kt_scratch = {scratch} if kt_scratch_size else None",
+        "    " + compat.direct_call().format(arguments="".join(f"{_passed(a)}, " for a in form.arguments)),
     ]
 
 

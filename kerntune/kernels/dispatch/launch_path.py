@@ -10,15 +10,15 @@ import threading
 import weakref
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from types import FunctionType
+from types import FunctionType, SimpleNamespace
 from typing import Any, NamedTuple, Protocol
 
 from kerntune.kernels import compat
 from kerntune.kernels.dispatch.codegen import (
+    ABSENT_PART,
     Form,
     LaunchArgument,
     Needs,
-    absent_part,
     key_text,
     launch_text,
     make,
@@ -68,13 +68,6 @@ class Observer(Protocol):
         """Make the launch, ``run()``, exactly once, and return its result."""
 
 
-class Droppable(Protocol):
-    """A tuner's prepared launches."""
-
-    def drop(self) -> None:
-        """Drop all of them."""
-
-
 _LOCK = threading.Lock()
 _observers: tuple[Observer, ...] = ()
 _paths: weakref.WeakSet[Any] = weakref.WeakSet()
@@ -85,8 +78,8 @@ def observers() -> tuple[Observer, ...]:
     return _observers
 
 
-def register(path: Droppable) -> None:
-    """A tuner's launches that an observer will have to see."""
+def register(path: Any) -> None:
+    """A tuner's prepared launches: an observer has them dropped (``drop()``)."""
     _paths.add(path)
 
 
@@ -111,30 +104,18 @@ Layer = tuple[Sequence[str], Mapping[str, Callable[[dict[str, Any]], Any]]]
 """A ``@triton.heuristics``: the names of positional arguments, and its functions by the name that they set."""
 
 
-@dataclass(frozen=True)
-class ConfigWithoutHook:
-    """A config without its hook, which has already run."""
-
-    words: Mapping[str, Any]
-    pre_hook: None = None
-
-    def all_kwargs(self) -> Mapping[str, Any]:
-        """As the method of Triton's configs."""
-        return self.words
-
-
 class KernelWithConfig:
-    """A kernel with its config, in the place of a tuner."""
+    """A kernel with its config, whose hook has already run, in the place of a tuner."""
 
     def __init__(self, jit: Any, words: Mapping[str, Any]) -> None:
         self.fn, self.arg_names = jit, jit.arg_names
-        self.configs = [ConfigWithoutHook(words)]
-        self.best_config = self.configs[0]
+        self.best_config = SimpleNamespace(pre_hook=None, all_kwargs=lambda: words)
+        self.configs = [self.best_config]
         self.cache: dict[Any, Any] = {}
 
     def run(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
         """Launch through Triton."""
-        return self.fn.run(*args, **{**self.configs[0].words, **kwargs})
+        return self.fn.run(*args, **{**self.best_config.all_kwargs(), **kwargs})
 
 
 @dataclass(frozen=True)
@@ -167,14 +148,11 @@ and made again when needed."""
 MAX_FORMS = 64
 
 
-class _Absent:
-    """The value of a parameter that a call leaves out."""
+ABSENT = object()
+"""The value of a parameter that a call leaves out."""
 
 
-ABSENT = _Absent()
-
-
-class Ran(NamedTuple):
+class LaunchOutcome(NamedTuple):
     """The outcome of the long way: the launch's result, and the config that was chosen before (None if it was tuned in
     this call, or launched by something else)."""
 
@@ -182,7 +160,7 @@ class Ran(NamedTuple):
     config: Any = None
 
 
-Slow = Callable[[Sequence[Any], dict[str, Any]], Ran]
+Slow = Callable[[Sequence[Any], dict[str, Any]], LaunchOutcome]
 
 
 @dataclass(frozen=True)
@@ -225,7 +203,7 @@ class LaunchPath:
     def retire(self) -> None:
         """Drop all, and from now on pass each call to the tuner's ``run``, looked up at the call."""
         tuner = self._tuner
-        self._slow = lambda args, kwargs: Ran(tuner.run(*args, **kwargs))
+        self._slow = lambda args, kwargs: LaunchOutcome(tuner.run(*args, **kwargs))
         self.drop()
 
     def _first(self, grid: Any, /, *args: Any, **kwargs: Any) -> Any:
@@ -254,12 +232,13 @@ class LaunchPath:
             self._add_entry(ran, args, kwargs)
         return ran.result
 
-    def _add_entry(self, ran: Ran, args: Sequence[Any], kwargs: dict[str, Any]) -> None:
+    def _add_entry(self, ran: LaunchOutcome, args: Sequence[Any], kwargs: dict[str, Any]) -> None:
         """Prepare the launch that was just done, if that is possible."""
         prepared = self._prepared(args, kwargs)
-        key = None if prepared is None else prepared.key(*args, **kwargs)
-        entry = None if prepared is None or key is None else self._entry(prepared.form, ran, args, kwargs)
-        if prepared is None or entry is None:
+        if prepared is None or (key := prepared.key(*args, **kwargs)) is None:
+            return
+        entry = self._entry(prepared.form, ran, args, kwargs)
+        if entry is None:
             return
         if len(prepared.table) >= MAX_ENTRIES:
             prepared.table.clear()
@@ -320,7 +299,7 @@ class LaunchPath:
             if i < len(args) or param.name in kwargs:
                 part = part_of(args[i] if i < len(args) else kwargs[param.name], param, variable, needs)
             else:
-                part = absent_part()
+                part = ABSENT_PART
             if part is None:
                 return None
             arguments.append(LaunchArgument(param.name, variable, part, param.is_constexpr))
@@ -336,7 +315,9 @@ class LaunchPath:
             globals=bool(jit.used_global_vals),
         )
 
-    def _entry(self, form: Form, ran: Ran, args: Sequence[Any], kwargs: dict[str, Any]) -> tuple[Any, ...] | None:
+    def _entry(
+        self, form: Form, ran: LaunchOutcome, args: Sequence[Any], kwargs: dict[str, Any]
+    ) -> tuple[Any, ...] | None:
         """What a launch needs that isn't in the call (:data:`~kerntune.kernels.dispatch.codegen.ENTRY`)."""
         tuner, kernel = self._tuner, ran.result
         named = dict(zip(tuner.arg_names, args, strict=False))
@@ -357,7 +338,9 @@ class LaunchPath:
             layers, jit = compat.heuristic_layers(self._tuner.fn)
             words = config.all_kwargs()
             fixed = KernelWithConfig(jit, words)
-            path = LaunchPath(fixed, lambda args, kwargs: Ran(fixed.run(args, kwargs), fixed.best_config), Needs())
+            path = LaunchPath(
+                fixed, lambda args, kwargs: LaunchOutcome(fixed.run(args, kwargs), fixed.best_config), Needs()
+            )
             self._stages[id(config)] = Stage(config, layers, self._tuner.arg_names, path, words)
         return self._stages[id(config)]
 

@@ -47,8 +47,7 @@ class FirstLaunchProcess:
     def ask_each(
         self, request: FirstLaunchesRequest, limit_s: Callable[[], float]
     ) -> Generator[FirstLaunchMessage, None, None]:
-        """The replies in order, each within the limit of its time. As :meth:`ask`; without all of them, for whatever
-        reason, the process is ended."""
+        """The replies in order, each within its limit, as :meth:`ask`; the process is ended if not all are taken."""
         self.wait()
         self.asked += 1
         left, sending = len(request.requests), [request]
@@ -70,6 +69,6 @@ class FirstLaunchProcess:
         except FrameError as exc:
             raise ChildEnded(f"its process wrote what is no answer: {exc}") from exc
 
-    def end(self, wait: bool = True) -> float:
+    def end(self, wait: bool = True) -> None:
         """As :meth:`kerntune.base.child_process.ChildProcess.end`."""
-        return self.child.end(wait)
+        self.child.end(wait)

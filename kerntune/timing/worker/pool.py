@@ -6,7 +6,6 @@ import os
 from collections import deque
 from collections.abc import Callable
 from functools import partial
-from typing import Protocol
 
 from kerntune.base.child_process import ChildEnded, ChildProcess, module_command
 from kerntune.errors import FrameError, MeasurementError, PeerTimeout, ReplayError
@@ -27,7 +26,7 @@ START_TIMEOUT_S = 60.0
 REQUEST_TIMEOUT_S = 300.0
 
 
-class Pairs(Protocol):
+class Pairs:
     """Answers pair requests, in several processes where possible."""
 
     def expect(self, count: int) -> None:
@@ -35,6 +34,7 @@ class Pairs(Protocol):
 
     def run(self, request: PairRequest) -> PairReply:
         """The reply. :class:`ReplayError` if no process can give one, :class:`MeasurementError` if this one can't."""
+        raise NotImplementedError
 
     def settle(self) -> None:
         """Wait for processes that are starting: they would disturb a measurement."""
@@ -43,26 +43,17 @@ class Pairs(Protocol):
         """End every process."""
 
 
-class LocalPairs:
-    """Answers in this process, on a given device: for scripted devices."""
+class LocalPairs(Pairs):
+    """Answers in this process, on a given device: for scripted devices. There is nothing to start or to end."""
 
     def __init__(self, gpu: Executor | None) -> None:
         self._gpu = gpu
-
-    def expect(self, count: int) -> None:
-        """Nothing: this process answers every request."""
 
     def run(self, request: PairRequest) -> PairReply:
         """At once. Without a device there is nothing to run on."""
         if self._gpu is None:
             raise ReplayError("there is no device to replay on")
         return _checked(answer(self._gpu, request))
-
-    def settle(self) -> None:
-        """Nothing: no process starts."""
-
-    def close(self) -> None:
-        """Nothing: there is no process to end."""
 
 
 class Worker:
@@ -101,7 +92,7 @@ class Worker:
         self._child.end()
 
 
-class WorkerPool:
+class WorkerPool(Pairs):
     """Workers on one device that get requests in turn, up to ``requests`` each; one that fails is ended at once."""
 
     def __init__(self, ordinal: int = 0, requests: int = REQUESTS, start: Callable[[int], Worker] = Worker) -> None:

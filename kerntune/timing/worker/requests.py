@@ -31,8 +31,8 @@ class PairRequest(msgspec.Struct, frozen=True, tag="pair"):
     b: Recording
     storages: tuple[Storage, ...]
     artifacts: dict[str, bytes]
-    blocks: int
-    seed: int
+    blocks: int = 0
+    seed: int = 0
     timer: str = "auto"
     spaced: bool = False
     results: bool = False

@@ -20,7 +20,7 @@ from kerntune.base.policy import StaticPrune, TuneMode
 from kerntune.capture.site import config_of, is_plain
 from kerntune.errors import ConfigError, UsageError
 from kerntune.kernels import compat
-from kerntune.kernels.dispatch import LaunchPath, Ran
+from kerntune.kernels.dispatch import LaunchOutcome, LaunchPath
 from kerntune.kernels.dispatch.codegen import Needs
 from kerntune.kernels.source import function_of
 from kerntune.search import ComboSearch, Descent, Search
@@ -145,7 +145,7 @@ class Autotuner(TritonAutotuner):  # type: ignore[misc]  # Triton has no types h
         kwargs.pop("warmup", None)
         return self._path.launch(kwargs.pop("grid"), *args, **kwargs)
 
-    def _run_slowly(self, args: Sequence[Any], kwargs: dict[str, Any]) -> Ran:
+    def _run_slowly(self, args: Sequence[Any], kwargs: dict[str, Any]) -> LaunchOutcome:
         return run_tuned(self, args, kwargs, keep=self.cache_results, plain=type(self)._without_engine)
 
     def _without_engine(self, *args: Any, **kwargs: Any) -> Any:

@@ -17,7 +17,7 @@ from triton.runtime.autotuner import Autotuner as TritonAutotuner
 from triton.runtime.jit import KernelInterface
 
 from kerntune.errors import UsageError
-from kerntune.kernels.dispatch import LaunchPath, Ran
+from kerntune.kernels.dispatch import LaunchOutcome, LaunchPath
 from kerntune.kernels.dispatch.codegen import Needs
 from kerntune.tuning.api.autotuner import STANDS_FOR, Autotuner
 from kerntune.tuning.api.decorators import autotune
@@ -166,7 +166,7 @@ def _planned(cache_results: bool) -> list[Swap]:
 
 
 def _engine(plain: Callable[..., Any], cache_results: bool) -> Callable[..., Any]:
-    def slow(tuner: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Ran:
+    def slow(tuner: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> LaunchOutcome:
         return run_tuned(tuner, args, kwargs, keep=cache_results, plain=plain)
 
     def run(tuner: Any, /, *args: Any, **kwargs: Any) -> Any:
@@ -191,11 +191,11 @@ def _getitem(tuner: Any, grid: Any) -> Any:
 PATH = "_kerntune_path"
 """The attribute under which a tuner of Triton's keeps its prepared launches, while kerntune is installed."""
 
-_SLOW: dict[Callable[..., Any], Callable[..., Ran]] = {}
+_SLOW: dict[Callable[..., Any], Callable[..., LaunchOutcome]] = {}
 _prepared: weakref.WeakSet[Any] = weakref.WeakSet()
 
 
-def _path(tuner: Any, slow: Callable[..., Ran]) -> LaunchPath:
+def _path(tuner: Any, slow: Callable[..., LaunchOutcome]) -> LaunchPath:
     path: LaunchPath | None = tuner.__dict__.get(PATH)
     if path is None:
         path = LaunchPath(tuner, partial(slow, tuner), Needs(exact=frozenset(tuner.keys)))

@@ -242,12 +242,7 @@ class StoredListing(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omi
 
     def answers(self, code: Code) -> bool:
         """Whether this is of that code, and whole: every instruction has been counted."""
-        same = (self.arch, self.sha256, self.instructions, self.tool) == (
-            code.arch,
-            code.sha256,
-            code.instructions,
-            code.tool,
-        )
+        same = Code(self.arch, self.sha256, self.instructions, self.tool) == code
         return same and sum(self.opcodes.values()) == self.instructions
 
     def listing(self) -> Listing:
@@ -329,14 +324,11 @@ def _used(path: Path) -> float:
 def _stored(code: Code, listing: Listing) -> StoredListing:
     return StoredListing(
         SCHEMA,
-        code.arch,
-        code.sha256,
-        code.instructions,
-        code.tool,
-        dict(listing.opcodes),
-        _accesses(listing.stack),
-        listing.stack_address_taken,
-        _accesses(listing.repeated_stack),
+        **msgspec.structs.asdict(code),
+        opcodes=dict(listing.opcodes),
+        stack=_accesses(listing.stack),
+        stack_address_taken=listing.stack_address_taken,
+        repeated_stack=_accesses(listing.repeated_stack),
     )
 
 

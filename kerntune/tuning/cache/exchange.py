@@ -5,6 +5,7 @@ One file goes to another machine. A file per device goes into a wheel.
 
 from __future__ import annotations
 
+import dataclasses
 import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -46,7 +47,7 @@ class CacheFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 @dataclass(frozen=True)
-class Moved:
+class CopiedEntries:
     """How much was exported, imported, pushed or pulled; ``kept`` counts what was there already and stayed;
     ``damaged`` tells what couldn't be read."""
 
@@ -56,7 +57,7 @@ class Moved:
     damaged: tuple[str, ...] = ()
 
 
-def export_cache(folder: Path, file: Path, *, with_trials: bool = True) -> Moved:
+def export_cache(folder: Path, file: Path, *, with_trials: bool = True) -> CopiedEntries:
     """Write a cache folder as one JSON file. :class:`CacheError` if it can't be written."""
     cache, tried = WinnerCache(folder), TrialCache(folder)
     won = cache.entries()
@@ -65,7 +66,7 @@ def export_cache(folder: Path, file: Path, *, with_trials: bool = True) -> Moved
     if len(data) > codec.MAX_REPORT or codec.values_at_most(data) > codec.MAX_REPORT_VALUES:
         raise CacheError(f"{file}: would have {len(data)} bytes, too many to be imported; {_SMALLER}")
     codec.write_atomic(file, data, error=CacheError, durable=True)
-    return Moved(len(won), len(all_trials), damaged=(*cache.damaged, *tried.damaged))
+    return CopiedEntries(len(won), len(all_trials), damaged=(*cache.damaged, *tried.damaged))
 
 
 def export_devices(folder: Path, to: Path) -> list[Path]:
@@ -76,22 +77,34 @@ def export_devices(folder: Path, to: Path) -> list[Path]:
     return [shipped.write_file(to, won) for _, won in sorted(by_device.items())]
 
 
-def import_cache(folder: Path, file: Path, *, replace: bool = False) -> Moved:
+def import_cache(folder: Path, file: Path, *, replace: bool = False) -> CopiedEntries:
     """Take a file of :func:`export_cache` or :func:`export_devices` into a cache folder.
 
     What is here already stays, unless ``replace``. All of a file is taken or, if it is damaged, nothing:
     :class:`CacheError`.
     """
     found = _read_cache_file(file)
+    return _add(folder, found.winners, found.trials, replace)
+
+
+def _add(
+    folder: Path, winners: Iterable[Winner], of_trials: Iterable[StoredTrial], replace: bool = False
+) -> CopiedEntries:
     cache, tried = WinnerCache(folder), TrialCache(folder)
-    won = [w for w in found.winners if replace or not cache.holds(w.key)]
-    new_trials = [t for t in found.trials if replace or not tried.holds(t)]
-    for one in won:
-        cache.add(one)
-    for trial in new_trials:
-        tried.add(trial)
-    kept = len(found.winners) + len(found.trials) - len(won) - len(new_trials)
-    return Moved(len(won), len(new_trials), kept, (*cache.damaged, *tried.damaged))
+    new_winners = new_trials = kept = 0
+    for winner in winners:
+        if replace or not cache.holds(winner.key):
+            cache.add(winner)
+            new_winners += 1
+        else:
+            kept += 1
+    for trial in of_trials:
+        if replace or not tried.holds(trial):
+            tried.add(trial)
+            new_trials += 1
+        else:
+            kept += 1
+    return CopiedEntries(new_winners, new_trials, kept, (*cache.damaged, *tried.damaged))
 
 
 def _read_cache_file(file: Path) -> CacheFile:
@@ -129,7 +142,7 @@ AT_ONCE = 64
 _TRIALS = re.compile(rf"{LAYOUT}/trials/[0-9a-f]{{64}}/[0-9a-f]{{32}}\.json")
 
 
-def push_cache(folder: Path, url: str, *, with_trials: bool = True) -> Moved:
+def push_cache(folder: Path, url: str, *, with_trials: bool = True) -> CopiedEntries:
     """Store what a cache folder has. A winner that the store has of the same key stays, and replaces the one here when
     it is next asked for. :class:`UsageError` if a package is missing, :class:`CacheError` if the store can't be
     written."""
@@ -141,7 +154,7 @@ def push_cache(folder: Path, url: str, *, with_trials: bool = True) -> Moved:
     added = _commit(url, store, client, won, lacking) if store.is_read_only else _offer(store, client, won, lacking)
     count = sum(map(len, lacking.values()))
     kept = len(won) - added + sum(map(len, mine.values())) - count
-    return Moved(added, count, kept, (*cache.damaged, *tried.damaged, *store.damaged))
+    return CopiedEntries(added, count, kept, (*cache.damaged, *tried.damaged, *store.damaged))
 
 
 def _opened(folder: Path, url: str) -> tuple[SharedStore, DirectClient]:
@@ -174,29 +187,18 @@ def _offer(
     return added
 
 
-def pull_cache(folder: Path, url: str, *, with_trials: bool = True) -> Moved:
+def pull_cache(folder: Path, url: str, *, with_trials: bool = True) -> CopiedEntries:
     """Take what a store has into a cache folder; what is here already stays. :class:`UsageError` if a package is
     missing, :class:`CacheError` if the store can't be read. ``damaged`` names its files that can't be used
     each time."""
     store, client = _opened(folder, url)
-    cache, tried, mirror = WinnerCache(folder), TrialCache(folder), WinnerCache(store.folder)
-    new_winners = new_trials = kept = 0
-    unread: list[str] = []
-    for found in _winners(store, client, unread):
-        mirror.add(found)
-        if cache.holds(found.key):
-            kept += 1
-        else:
-            cache.add(found)
-            new_winners += 1
-    for trial in _trials(store, client, unread) if with_trials else ():
-        if tried.holds(trial):
-            kept += 1
-        else:
-            tried.add(trial)
-            new_trials += 1
+    mirror, unread = WinnerCache(store.folder), list[str]()
+    winners = _winners(store, client, unread)
+    for winner in winners:
+        mirror.add(winner)
+    copied = _add(folder, winners, _trials(store, client, unread) if with_trials else ())
     lost = (f"{shown_url(url)}/{name}: can't be read, or was removed meanwhile" for name in unread)
-    return Moved(new_winners, new_trials, kept, (*cache.damaged, *tried.damaged, *store.damaged, *lost))
+    return dataclasses.replace(copied, damaged=(*copied.damaged, *store.damaged, *lost))
 
 
 def _winners(store: SharedStore, client: DirectClient, unread: list[str]) -> list[Winner]:

@@ -9,19 +9,15 @@ from __future__ import annotations
 import atexit
 import contextlib
 import os
-import select
-import signal
-import subprocess
 import threading
 import time
 import weakref
 from collections.abc import Callable
 
-from kerntune.base.child_process import module_command
-from kerntune.base.frames import Reader, Timeout, send
+from kerntune.base.child_process import ChildProcess, module_command
 from kerntune.base.store_process import URL, StoreServer
-from kerntune.base.store_requests import ReadRequest, StoreFailed, StoreReady, StoreReply, StoreRequest
-from kerntune.base.url_files import CONDITIONAL, READ_ONLY, SFTP, check_place, is_url, shown_url
+from kerntune.base.store_requests import ReadRequest, StoreFailed, StoreReply, StoreRequest
+from kerntune.base.url_files import CONDITIONAL, READ_ONLY, SFTP, check_place, is_url, shown_url, without_password
 from kerntune.errors import CacheError, FrameError, PeerTimeout, UsageError
 from kerntune.tuning.cache.entries import tell_user
 
@@ -58,10 +54,8 @@ class StoreClient:
         """Gets the one line that says why the store can't be used."""
 
         self._lock = threading.RLock()
-        self._process: subprocess.Popen[bytes] | None = None
-        self._reader: Reader[StoreReply] | None = None
-        self._ready: bool  # this and the next one are of the process: set when it starts
-        self._has_answered: bool
+        self._child: ChildProcess[StoreReply] | None = None
+        self._has_answered: bool  # of the process: set when it starts
         self._pid = os.getpid()
         self._away_until = 0.0
         self._rest = rest_s
@@ -81,7 +75,7 @@ class StoreClient:
         """Have the process start, and return before it has."""
         with self._lock:
             self._forget_forked()
-            if self._process is None and not self.is_away:
+            if self._child is None and not self.is_away:
                 with contextlib.suppress(OSError):
                     self._start()
 
@@ -102,9 +96,6 @@ class StoreClient:
             except (FrameError, OSError) as exc:
                 self._leave_alone(str(exc))
                 return None
-            except BaseException:  # Ctrl-C: the reply would be taken for that to the next request
-                self._end()
-                raise
 
     def tell(self, request: StoreRequest) -> None:
         """Have something done some time later; nothing, if the store is left alone."""
@@ -113,7 +104,7 @@ class StoreClient:
             if self.is_away:
                 return
             try:
-                self._send(request)
+                self._running().tell(request, self._limit_s)
             except (FrameError, OSError) as exc:
                 self._leave_alone(str(exc))
 
@@ -121,51 +112,37 @@ class StoreClient:
         """Let the process end when it has done what is left, which is waited for."""
         with self._lock:
             self._forget_forked()
-            process, self._process = self._process, None
-            if process is not None:
-                _close_pipes(process)
-                with contextlib.suppress(subprocess.TimeoutExpired):
-                    process.wait(wait_s)
-                if process.returncode is None:
-                    process.returncode = 0  # it ends by itself
+            child, self._child = self._child, None
+            if child is not None:
+                child.let_end(wait_s)
 
     def _answer(self, request: StoreRequest) -> StoreReply:
-        limit = self._send(request)
+        child = self._running()
         self.asked += 1
-        assert self._reader is not None
-        reply = self._reader.receive(limit)
+        reply = child.ask(request, self._limit_s, end_if_late=self._has_answered)
         self._has_answered = True
         if isinstance(reply, StoreFailed):
             raise FrameError(reply.message)
         return reply
 
-    def _send(self, request: StoreRequest) -> Timeout:
-        """What is left of the caller's time then."""
-        process = self._process or self._start()
-        if process.poll() is not None:
+    def _running(self) -> ChildProcess[StoreReply]:
+        """The process, once it is ready; another one, if it has ended."""
+        child = self._child
+        if child is None or not child.alive:
             self._end()
-            process = self._start()
-        self._wait_ready()
-        assert process.stdin is not None
-        limit = Timeout(self._limit_s)
-        send(process.stdin.fileno(), request, limit)
-        return limit
+            child = self._start()
+        try:
+            child.ready(START_LIMIT_S, end_if_late=False)
+        except PeerTimeout:
+            child.tell(PROBE, self._limit_s)
+            raise
+        return child
 
-    def _wait_ready(self) -> None:
-        if not self._ready:
-            assert self._reader is not None
-            self._ready = isinstance(self._reader.receive(Timeout(START_LIMIT_S)), StoreReady)
-
-    def _start(self) -> subprocess.Popen[bytes]:
+    def _start(self) -> ChildProcess[StoreReply]:
         command = module_command("kerntune.base.store_process", str(os.getpid()), str(WAIT_S))
-        self._process = subprocess.Popen(
-            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, start_new_session=True,
-            env={**os.environ, URL: self.url},
-        )  # fmt: skip
-        assert self._process.stdout is not None
-        self._reader = Reader(self._process.stdout.fileno(), StoreReply)
-        self._ready = self._has_answered = False
-        return self._process
+        self._child = ChildProcess(command, StoreReply, {**os.environ, URL: self.url})
+        self._has_answered = False
+        return self._child
 
     def _let_connect(self) -> None:
         """The first reply is late: to connect may take longer than a call should wait (SSH takes ten round trips). The
@@ -179,6 +156,7 @@ class StoreClient:
         self._rest = min(2 * self._rest, LONGEST_REST_S)
         if not self._said:
             self._said = True
+            why = without_password(why, self.url)  # it may be what the process has printed
             self.report(f"{shown_url(self.url)}: can't be used ({why}); tuning goes on with this machine's own cache")
 
     def _is_back(self) -> bool:
@@ -186,9 +164,10 @@ class StoreClient:
         if self._probing_since is None:
             if time.monotonic() < self._away_until:
                 return False
-            with contextlib.suppress(OSError):
-                self._start()
+            with contextlib.suppress(OSError, FrameError):
+                child = self._start()
                 self._probing_since = time.monotonic()
+                child.tell(PROBE, self._limit_s)
             return False
         found = self._probed()
         if found is None and time.monotonic() < self._probing_since + START_LIMIT_S:
@@ -202,44 +181,31 @@ class StoreClient:
 
     def _probed(self) -> bool | None:
         """Whether the store answered what it was asked last; None while it hasn't."""
-        process, reader = self._process, self._reader
-        assert process is not None
-        assert reader is not None
-        assert process.stdin is not None
-        assert process.stdout is not None
-        poll = select.poll()  # select() can't have descriptors from 1024 on
-        poll.register(process.stdout, select.POLLIN)
-        if not poll.poll(0):
-            return None
+        assert self._child is not None
         try:
-            for reply in reader.arrived():
-                if not isinstance(reply, StoreReady):
-                    self._why = reply.message if isinstance(reply, StoreFailed) else ""
-                    return not isinstance(reply, StoreFailed)
-                self._ready = True
-                send(process.stdin.fileno(), PROBE, Timeout(self._limit_s))
+            self._child.ready(0.0, end_if_late=False)
+            reply = self._child.ask(None, 0.0, end_if_late=False)
+        except PeerTimeout:
+            return None
         except FrameError:
             return False
-        return None
+        self._why = reply.message if isinstance(reply, StoreFailed) else ""
+        return not isinstance(reply, StoreFailed)
 
     def _end(self) -> None:
-        """Kill the process: what it does may never end, and a late reply must not be taken for another."""
-        process, self._process = self._process, None
-        if process is not None:
-            with contextlib.suppress(OSError):
-                os.killpg(process.pid, signal.SIGKILL)
-            _close_pipes(process)
-            process.wait()
+        """Kill the process: what it does may never end."""
+        child, self._child = self._child, None
+        if child is not None:
+            child.end()
 
     def _forget_forked(self) -> None:
         """In a forked copy of the process, the pipes are the other's."""
         if self._pid != os.getpid():
             self._pid = os.getpid()
-            process, self._process = self._process, None
+            child, self._child = self._child, None
             self._probing_since = None
-            if process is not None:
-                process.returncode = 0  # it is no child of this one
-                _close_pipes(process)
+            if child is not None:
+                child.forget()
 
 
 def _renew_locks() -> None:
@@ -256,13 +222,6 @@ def _let_end() -> None:
 
 os.register_at_fork(after_in_child=_renew_locks)
 atexit.register(_let_end)
-
-
-def _close_pipes(process: subprocess.Popen[bytes]) -> None:
-    for pipe in (process.stdin, process.stdout):
-        if pipe is not None:
-            with contextlib.suppress(OSError):
-                pipe.close()
 
 
 def warn(text: str) -> None:
@@ -290,8 +249,7 @@ class DirectClient:
 
     def finish(self) -> None:
         """Do what was noted."""
-        while self._server.wait_s() is not None and self._server.work(ending=True):
-            pass
+        self._server.finish()
         if self._server.failed:
             raise CacheError(f"{shown_url(self._url)}: {self._server.failed}")
 

@@ -48,8 +48,8 @@ class DecidedKeys:
         """How a key was found here, last."""
         self._decisions[_here(gpu, decision.arguments)] = decision
 
-    def told(self, gpu: GpuKind, text: str) -> Decision | None:
-        """What :meth:`tell` was given of it."""
+    def decision(self, gpu: GpuKind, text: str) -> Decision | None:
+        """What :meth:`tell` was given of a key."""
         return self._decisions.get(_here(gpu, text))
 
     def clear(self) -> None:

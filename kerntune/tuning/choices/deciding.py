@@ -22,7 +22,7 @@ from kerntune.timing.timers import Reading, TimingProtocol, between_events
 from kerntune.tuning.choices.call_copies import CallCopies, CallOutcome, outcome_of, random_state_kept, tensor_places
 from kerntune.tuning.choices.declaration import ChoiceCandidate
 from kerntune.tuning.choices.implementation_runs import ImplementationRuns, unwatched
-from kerntune.tuning.isolation import KEPT
+from kerntune.tuning.isolation import KEPT_ISOLATION
 from kerntune.tuning.race import DROP_FIRST, Trial, decided
 from kerntune.tuning.verification import Verification, Verify
 
@@ -84,7 +84,7 @@ class Deciding:
 
         What every implementation raises, if all do; :class:`MeasurementError` where one leaves the device unusable.
         """
-        with random_state_kept() as back, KEPT.keeping(0):
+        with random_state_kept() as back, KEPT_ISOLATION.keeping(0):
             copies = CallCopies(self.values, self._grad)
             outcomes = self._outcomes(copies, back)
             right = self._agreeing(outcomes)

@@ -26,7 +26,7 @@ from kerntune.kernels.source import kernel_name
 from kerntune.tuning import context
 from kerntune.tuning.choices.stored_choices import BareLaunch, LaunchFaults
 from kerntune.tuning.first_launches import launch_elsewhere, recording_of
-from kerntune.tuning.isolation import KEPT, Isolate, Isolation, IsolationError, device_of, unsaid
+from kerntune.tuning.isolation import KEPT_ISOLATION, Isolate, Isolation, IsolationError, device_of, unsaid
 
 FOLLOWS = "it follows addresses, which lead somewhere else in another process"
 
@@ -144,7 +144,7 @@ class ImplementationRuns:
         """Launch it there, if it isn't known; why that can't be."""
         gpu = backend.gpu
         assert gpu is not None
-        with KEPT.lent(gpu, self.mode) as isolation:
+        with KEPT_ISOLATION.lent(gpu, self.mode) as isolation:
             self.notes += unsaid(gpu)
             if not isolation.wanted:
                 return "" if gpu.unprotected() else isolation.why_not

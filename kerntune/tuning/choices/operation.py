@@ -145,8 +145,8 @@ class Operation:
 
     def _tell(self, recording: captures.Capture, values: Mapping[str, Any], one: ChoiceCandidate) -> None:
         """What a captured call has come to, for its report and its baseline."""
-        told = self.known.told(kind_of(_backend_for(values)), self.key_text(values))
-        text = f"choice {self.name} went to {one.name} (undecided: no GPU to race on)" if told is None else str(told)
+        decision = self.known.decision(kind_of(_backend_for(values)), self.key_text(values))
+        text = str(decision or f"choice {self.name} went to {one.name} (undecided: no GPU to race on)")
         recording.choices.add(self.name, "; ".join(self._key_parts(values)), one.name, text)
 
     def _found_in_graph(self, values: Mapping[str, Any]) -> int:

@@ -166,12 +166,8 @@ def grid_of(tuner: Any, args: Sequence[Any], kwargs: Mapping[str, Any], configs:
     layers, _ = compat.heuristic_layers(tuner.fn)
     found: dict[str, tuple[int, ...]] = {}
     for one in words:
-        whole = {**meta, **one}
         try:
-            for _, values in layers:
-                for name, value in values.items():
-                    whole[name] = value(whole)
-            found[meta_text(names, one)] = _sizes(grid(whole))
+            found[meta_text(names, one)] = _sizes(grid(compat.heuristic_values(layers, {**meta, **one})))
         except Exception:  # a user's own: such a config can't be launched there either
             continue
     if not found:

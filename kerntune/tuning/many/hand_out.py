@@ -32,7 +32,7 @@ from kerntune.base.tuning_job import (
     TuningJob,
 )
 from kerntune.errors import StoreError
-from kerntune.tuning.many.job_run import Ended, JobRequest, KeyOutcome, encoded, outcome_of, run_job
+from kerntune.tuning.many.job_run import JobEnd, JobRequest, KeyOutcome, encoded, outcome_of, run_job
 
 MOST_TRIES = 3
 """How often a job is given out at most: once, and twice more where a process that had it died."""
@@ -168,7 +168,7 @@ class HandOut:
             found = outcome_of(data)
         except StoreError as exc:
             error = f"{job}: {exc}; do the executor's workers have this very kerntune ({__version__})?"
-            found = KeyOutcome(job.digest(), job.name, job.key, Ended.FAILED, error=error)
+            found = KeyOutcome(job.digest(), job.name, job.key, JobEnd.FAILED, error=error)
         self._affinity.ended(given.job.kind, given.kept_for, found.worker)
         return msgspec.structs.replace(found, given_out=given.job.times)
 
@@ -188,7 +188,7 @@ def lost_outcome(job: TuningJob, times: int, exc: BaseException) -> KeyOutcome:
         f"{job}: each of {times} processes that tuned it ended ({type(exc).__name__}: {exc}); tune it alone to see "
         "why, or with KERNTUNE_ISOLATE=always, which launches each config in a process of its own first"
     )
-    return KeyOutcome(job.digest(), job.name, job.key, Ended.LOST, error=error, given_out=times)
+    return KeyOutcome(job.digest(), job.name, job.key, JobEnd.LOST, error=error, given_out=times)
 
 
 @dataclass(frozen=True)

@@ -27,7 +27,7 @@ from kerntune.kernels import compat
 from kerntune.kernels.source import jit_of
 from kerntune.tuning import context, tuned_call
 from kerntune.tuning.cache import Winner
-from kerntune.tuning.isolation import KEPT
+from kerntune.tuning.isolation import KEPT_ISOLATION
 from kerntune.tuning.many.describing import tuner_among_layers, tuner_of
 from kerntune.tuning.many.shapes_file import SHAPES, noting
 from kerntune.tuning.tune_options import ALL
@@ -35,7 +35,7 @@ from kerntune.tuning.tune_options import ALL
 _T = TypeVar("_T")
 
 
-class Ended(enum.Enum):
+class JobEnd(enum.Enum):
     """How a job ended: it was tuned, its winner was stored already, there is nothing to choose or to tune, it failed,
     or each process that had it died."""
 
@@ -66,7 +66,7 @@ class KeyOutcome(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_d
     job: str
     kernel: str
     key: str
-    ended: Ended
+    ended: JobEnd
     config: str = ""
     time_ns: float = 0.0
     seconds: float = 0.0
@@ -83,7 +83,7 @@ class KeyOutcome(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_d
     @property
     def good(self) -> bool:
         """Whether nothing is left to do for the job."""
-        return self.ended in (Ended.TUNED, Ended.STORED, Ended.NOTHING)
+        return self.ended in (JobEnd.TUNED, JobEnd.STORED, JobEnd.NOTHING)
 
 
 def encoded(value: JobRequest | KeyOutcome) -> bytes:
@@ -134,10 +134,10 @@ def outcome_for(asked: JobRequest) -> KeyOutcome:
             _look_in(asked.paths)
             kernel = tuner_of(job.module, job.kernel, asked.modules)
             backend = _device(job)
-            with KEPT.keeping():
+            with KEPT_ISOLATION.keeping():
                 found = _tuned(job, kernel, asked.modules, asked.force)
         except Exception as exc:  # of a user's module, hooks and pruning too
-            found = _outcome(job, Ended.FAILED, error=_text(job, exc), spoiled=_spoiled(backend))
+            found = _outcome(job, JobEnd.FAILED, error=_text(job, exc), spoiled=_spoiled(backend))
     notes = tuple(dict.fromkeys(str(w.message) for w in seen if w.category is RuntimeWarning))
     device = "" if backend is None else backend.spec.name
     return msgspec.structs.replace(
@@ -146,7 +146,7 @@ def outcome_for(asked: JobRequest) -> KeyOutcome:
     )  # fmt: skip
 
 
-def _outcome(job: TuningJob, ended: Ended, **words: Any) -> KeyOutcome:
+def _outcome(job: TuningJob, ended: JobEnd, **words: Any) -> KeyOutcome:
     return KeyOutcome(job.digest(), job.name, job.key, ended, **words)
 
 
@@ -172,10 +172,10 @@ def _tuned(job: TuningJob, kernel: Any, modules: tuple[str, ...], force: bool) -
     with _settings(tuner, TuneMode.FORCE if force else TuneMode.AUTO):
         site, winners = tuned_call.site_and_winners(tuner, args, words)
         if len(site.candidates) == 1:
-            return _outcome(job, Ended.NOTHING, config=str(site.candidates[0].config))
+            return _outcome(job, JobEnd.NOTHING, config=str(site.candidates[0].config))
         stored = winners.stored(site)
         if stored is not None and not stored.untried:
-            return _won(job, site, stored, Ended.STORED)
+            return _won(job, site, stored, JobEnd.STORED)
         named = dict(zip(tuner.arg_names, args, strict=False))
         tuner.cache.pop(compat.autotuner_key(tuner, named, words), None)  # of another call that this tuner takes for it
         tuned_call.run_tuned(tuner, args, {**words, "warmup": False}, keep=True, plain=_refuse)
@@ -187,8 +187,8 @@ def _found(job: TuningJob, tuner: Any, args: Any, words: dict[str, Any]) -> KeyO
         site, winners = tuned_call.site_and_winners(tuner, args, words)
         stored = winners.stored(site)
     if stored is not None:
-        return _won(job, site, stored, Ended.TUNED)
-    return _outcome(job, Ended.NOTHING, notes=(NOTHING_STORED,))
+        return _won(job, site, stored, JobEnd.TUNED)
+    return _outcome(job, JobEnd.NOTHING, notes=(NOTHING_STORED,))
 
 
 def _tuned_among(job: TuningJob, jit: Any, args: Any, words: dict[str, Any], force: bool) -> KeyOutcome:
@@ -197,12 +197,12 @@ def _tuned_among(job: TuningJob, jit: Any, args: Any, words: dict[str, Any], for
     mode = TuneMode.FORCE if force else TuneMode.AUTO
     site, found, fresh = tuned_call.tune_given(jit, args, words, job.configs, mode)
     if found is None:
-        return _outcome(job, Ended.NOTHING, notes=(NOTHING_STORED,))
-    return _won(job, site, found, Ended.TUNED if fresh else Ended.STORED)
+        return _outcome(job, JobEnd.NOTHING, notes=(NOTHING_STORED,))
+    return _won(job, site, found, JobEnd.TUNED if fresh else JobEnd.STORED)
 
 
-def _won(job: TuningJob, site: Site, winner: Winner, ended: Ended) -> KeyOutcome:
-    notes = tuned_call.content_notes(site, winner.config) if ended is Ended.TUNED else ()
+def _won(job: TuningJob, site: Site, winner: Winner, ended: JobEnd) -> KeyOutcome:
+    notes = tuned_call.content_notes(site, winner.config) if ended is JobEnd.TUNED else ()
     return _outcome(job, ended, config=str(winner.config), time_ns=winner.time_ns, winner=winner, notes=notes)
 
 

@@ -23,7 +23,7 @@ from kerntune.tuning.cache import WinnerCache
 from kerntune.tuning.many.describing import describe, tuner_among_layers
 from kerntune.tuning.many.gpu_pools import GpuPools, chosen_gpus
 from kerntune.tuning.many.hand_out import HandOut, JobExecutor
-from kerntune.tuning.many.job_run import Ended, JobRequest, KeyOutcome, outcome_of
+from kerntune.tuning.many.job_run import JobEnd, JobRequest, KeyOutcome, outcome_of
 from kerntune.tuning.many.shapes_file import SHAPES, ShapesFile
 
 Jobs = Union[str, "os.PathLike[str]", Iterable[TuningJob]]
@@ -42,7 +42,7 @@ class TunedMany:
         """Those that have no winner though they should: each with its ``error``."""
         return tuple(o for o in self.outcomes if not o.good)
 
-    def count(self, ended: Ended) -> int:
+    def count(self, ended: JobEnd) -> int:
         """How many ended so."""
         return sum(o.ended is ended for o in self.outcomes)
 
@@ -166,7 +166,7 @@ class KeyProgress:
 
     def __init__(self, total: int, stream: TextIO | None = None, clock: float | None = None) -> None:
         self._stream = sys.stderr if stream is None else stream
-        self._total, self._counts = total, Counter[Ended]()
+        self._total, self._counts = total, Counter[JobEnd]()
         self._begin = time.monotonic() if clock is None else clock
         self._shown = -EVERY_S
         self._terminal = self._stream.isatty()
@@ -191,7 +191,7 @@ class KeyProgress:
     def line(self, seconds: float) -> str:
         """``12 of 64 keys: 9 tuned, 2 stored before, 1 failed; 3 min left``."""
         done = self._counts.total()
-        parts = [f"{self._counts[ended]} {WORDS[ended]}" for ended in Ended if self._counts[ended]]
+        parts = [f"{self._counts[ended]} {WORDS[ended]}" for ended in JobEnd if self._counts[ended]]
         left = f"; {_duration(seconds / done * (self._total - done))} left" if 0 < done < self._total else ""
         return f"{done} of {self._total} keys: {', '.join(parts) or 'none done'}{left}"
 
@@ -213,11 +213,11 @@ class KeyProgress:
 
 
 WORDS = {
-    Ended.TUNED: "tuned",
-    Ended.STORED: "stored before",
-    Ended.NOTHING: "with nothing to tune",
-    Ended.FAILED: "failed",
-    Ended.LOST: "lost",
+    JobEnd.TUNED: "tuned",
+    JobEnd.STORED: "stored before",
+    JobEnd.NOTHING: "with nothing to tune",
+    JobEnd.FAILED: "failed",
+    JobEnd.LOST: "lost",
 }
 
 

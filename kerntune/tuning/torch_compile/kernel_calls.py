@@ -6,7 +6,6 @@ torch's tracers follow without settling any size.
 
 from __future__ import annotations
 
-import math
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -18,7 +17,7 @@ from kerntune.capture.site import config_of
 from kerntune.compiling.frontend import lower, request_of
 from kerntune.errors import GridError, UsageError
 from kerntune.gpu.probe import WITHOUT_GPU
-from kerntune.grids.expr import Add, CeilDiv, Const, Expr, Max, Min, Mul, Name
+from kerntune.grids.expr import CeilDiv, Const, Expr, Name
 from kerntune.grids.grid import Grid, PrecomputedGrid
 from kerntune.kernels import compat
 from kerntune.kernels.compat import torch_private
@@ -201,7 +200,7 @@ class KernelCall:
         if self.tx is None:
             return op(*given)
         torch_private.output_code(self.tx, op, given)
-        return torch_private.none_variable(self.tx)
+        return torch_private.constant_variable(None)
 
     def _written(self) -> frozenset[int]:
         """Numbers of the tensors that the launch may write."""
@@ -294,9 +293,7 @@ def _kind(config: Any) -> str:
 def _written_with(tuner: Any, words: dict[str, Any]) -> frozenset[str]:
     """The pointer arguments that one config's kernel writes."""
     layers, jit = compat.heuristic_layers(tuner.fn)
-    for _, values in layers:
-        for name, value in values.items():
-            words[name] = value(words)
+    words = compat.heuristic_values(layers, words)
     backend = context.this_gpu()
     target = Target.parse(WITHOUT_GPU) if backend is None else backend.targets[0]
     launch = specialize(jit_of(jit), (), words, target)
@@ -344,8 +341,5 @@ def _function(expr: Expr) -> GridOfMeta:
         numel, block = _function(expr.numel), _function(expr.block)
         return lambda meta: -(-numel(meta) // block(meta))
     items = [_function(item) for item in expr.items]
-    fold = _FOLDS[type(expr)]
-    return lambda meta: fold([item(meta) for item in items])
-
-
-_FOLDS: dict[type, Callable[[list[Any]], Any]] = {Add: sum, Mul: math.prod, Max: max, Min: min}
+    combine: Callable[[list[Any]], Any] = type(expr).combine
+    return lambda meta: combine([item(meta) for item in items])

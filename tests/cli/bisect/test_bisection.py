@@ -145,6 +145,15 @@ def test_a_triton_is_an_interpreter_or_a_folder(tmp_path: Path) -> None:
             triton_choices(wrong)
 
 
+def test_a_torch_is_one_too(tmp_path: Path) -> None:
+    (tmp_path / "torch").mkdir()
+    (found,) = triton_choices(f"a={tmp_path}", "torch")
+    assert str(BisectedVersion(triton=found)) == "torch a"
+    assert str(BisectedVersion("c1", found)) == "c1 under torch a"
+    with pytest.raises(UsageError, match="--torch a="):
+        triton_choices(f"a={tmp_path / 'torch'}", "torch")
+
+
 # commits of a real repository
 
 
@@ -205,21 +214,28 @@ def test_of_a_merge_the_commit_inside_is_named(merged: Git, slow: set[str], firs
     assert [x for x in found.lines if "merged by" in x and x.endswith("t: merge")] or first == "merge"
 
 
-@pytest.mark.parametrize(("version", "wanted"), [("3.9", "triton==3.9.*"), ("3.9.0", "triton==3.9.0")])
+@pytest.mark.parametrize(
+    ("package", "version", "wanted"),
+    [("Triton", "3.9", "triton==3.9.*"), ("Triton", "3.9.0", "triton==3.9.0"), ("torch", "2.15", "torch==2.15.*")],
+)
 def test_pip_is_asked_for_the_newest_of_a_series_or_one_version(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, version: str, wanted: str
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, package: str, version: str, wanted: str
 ) -> None:
+    """torch with its libraries, but without its Triton: a step is one of torch alone."""
     asked: list[list[str]] = []
 
     def pip(command: list[str], **options: Any) -> SimpleNamespace:
         asked.append(command)
-        Path(command[command.index("--target") + 1], "triton").mkdir(parents=True)
+        for name in ("triton", "triton-3.9.0.dist-info", "torch", "nvidia"):
+            Path(command[command.index("--target") + 1], name).mkdir(parents=True)
         return SimpleNamespace(returncode=0)
 
     monkeypatch.setattr(bisected_version.platformdirs, "user_cache_dir", lambda name: str(tmp_path))
     monkeypatch.setattr(bisected_version.subprocess, "run", pip)
-    place = bisected_version._installed(version)
-    assert (place / "triton").is_dir()
+    place = bisected_version._installed(version, package)
+    left = sorted(path.name for path in place.iterdir() if path.name.startswith(("triton", "nvidia")))
+    assert left == (["nvidia"] if package == "torch" else ["nvidia", "triton", "triton-3.9.0.dist-info"])
     assert asked[0][-1] == wanted
-    assert bisected_version._installed(version) == place
+    assert ("--no-deps" in asked[0]) == (package == "Triton")
+    assert bisected_version._installed(version, package) == place
     assert len(asked) == 1

@@ -9,7 +9,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from cli.command import Command, Ran
+from cli.command import Command, CommandResult
 from kerntune.cli.bisect import entry
 from kerntune.cli.bisect.entry import Conclusion
 from kerntune.gpu.probe import has_cuda
@@ -72,7 +72,7 @@ class Repository:
         self.git("commit", "-qm", name)
         self.git("tag", name)
 
-    def run(self, *words: object) -> Ran:
+    def run(self, *words: object) -> CommandResult:
         return self._kerntune("bisect", *words, "--", "test_it.py::test_scale")
 
 
@@ -148,6 +148,8 @@ def test_check_answers_as_git_bisect_run_wants_it(repository: Repository) -> Non
         ([], "name GOOD and BAD"),
         (["c1", "c1", "c1"], "3 revisions"),
         (["c1", "c1", "--triton", "x"], "--triton x: is no version"),
+        (["c1", "c1", "--torch", "x"], "--torch x: is no version"),
+        (["c1", "c1", "--torch", "2.13", "--triton", "3.9"], "give --triton or --torch"),
         (["c1", "c1"], "c1 and c1 are the same commit"),
         (["c1", "HEAD", "--processes", "-1"], "--processes: -1 is too few; give 1 or more"),
     ],

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kerntune.errors import InterpreterLimit
-from kerntune.gpu.interpreter.narrow_types import decode, encode
+from kerntune.gpu.interpreter.narrow_types import decode, encode, is_fp8, is_narrow
 
 FLOATS = st.floats(width=32)
 FINITE = st.floats(-440, 440, width=32)
@@ -61,3 +61,9 @@ def test_toward_zero_never_grows_and_is_the_nearest_that_does_not(values: list[f
 def test_a_format_that_torch_lacks_is_refused_by_name() -> None:
     with pytest.raises(InterpreterLimit, match="fp8e4b15"):
         encode(np.zeros(1, np.float32), tl.float8e4b15)
+
+
+def test_types_that_are_kept_as_bit_patterns() -> None:
+    kinds = (tl.bfloat16, tl.float8e5, tl.float8e4nv, tl.float16, tl.float32, tl.int8)
+    assert [is_narrow(kind) for kind in kinds] == [True, True, True, False, False, False]
+    assert [is_fp8(kind) for kind in kinds] == [False, True, True, False, False, False]

@@ -116,6 +116,13 @@ def test_a_tensor_that_is_too_large_is_refused_before_it_is_made() -> None:
         torch.empty(1 << 20, 1 << 20, device="cuda")
 
 
+def test_a_tensor_of_the_largest_size_is_made(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("kerntune.gpu.interpreter.placement.LARGEST", 64)
+    assert torch.empty(8, 8, device="cuda").is_cuda
+    with pytest.raises(InterpreterLimit, match=r"65 elements is too large for the interpreter \(limit 64\)"):
+        torch.empty(65, device="cuda")
+
+
 def test_not_beside_stand_ins() -> None:
     with pytest.raises(UsageError), StandIns(TYPICAL_DEVICES["cuda:90"]).activate():
         pass

@@ -13,6 +13,7 @@ import pytest
 pytest.importorskip("torch")
 
 from kerntune.errors import BackendError
+from kerntune.gpu.cuda import before_compiled
 from kerntune.kernels.compat import inductor_parts
 from kerntune.kernels.compat.inductor_parts import INDUCTOR, InductorPart, moved_parts, replace_part, why_gate_is_off
 
@@ -91,7 +92,7 @@ def test_a_moved_part_is_a_warning_and_other_kernels_are_captured(monkeypatch: p
         pytest.warns(
             RuntimeWarning, match=r"compiled by torch are not captured: .*no torch\._inductor\.nowhere:function"
         ),
-        inductor_parts.before_compiled(begin) as guesses,
+        before_compiled(begin) as guesses,
     ):
         assert guesses == ()
 
@@ -126,13 +127,15 @@ def test_a_part_that_has_changed_is_not_begun_with(monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(CachingAutotuner, "_precompile_config", lambda self, config: None)
     begun: list[object] = []
     said = "has no parameter cfg any more.* launched directly are judged"
-    with pytest.warns(RuntimeWarning, match=said), inductor_parts.before_compiled(begun.append):
+    with pytest.warns(RuntimeWarning, match=said), before_compiled(begun.append):
         pass
     assert begun == []
 
 
 def test_an_optional_part_that_has_changed_is_as_if_it_were_gone() -> None:
-    part = InductorPart("torch._inductor.codecache", "PersistentCache.lookup", "times", ("no_such",), optional=True)
+    part = InductorPart(
+        "torch._inductor.codecache", "PersistentCache.lookup", "times", parameters=("no_such",), optional=True
+    )
     assert not part.exists()
     assert "has no parameter no_such any more" in part.problem()
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import gc
+import inspect
 import itertools
 import sys
 import weakref
@@ -221,3 +222,20 @@ def test_c_does_it_without_python(monkeypatch: pytest.MonkeyPatch) -> None:
     find = choice_finder([True] * 5)
     find.keep("found", X, X.half(), 3, None, True)
     assert find(X, X.half(), 3, None, True) == "found"
+
+
+@pytest.mark.parametrize("decided", [False, True])
+def test_arguments_reach_what_is_called_as_they_were_given(decided: bool) -> None:
+    """Those that only go by keyword too, and defaults."""
+
+    def like(a: Any, /, b: Any, *, c: Any = 3, d: Any) -> Any: ...
+
+    def seen(*args: Any, **words: Any) -> Any:
+        return args, words
+
+    function = module.ChoiceFunction([*inspect.signature(like).parameters.values()]).make(seen, seen, lambda: False)
+    if decided:
+        module.find_by(function, lambda *values: seen)
+    assert function(1, b=2, d=4) == ((1, 2), {"c": 3, "d": 4})
+    with pytest.raises(TypeError):
+        function(1, 2, 3, 4)

@@ -45,7 +45,7 @@ def settle(kernel: Any, *args: Any) -> None:
 
 
 def test_what_the_package_offers() -> None:
-    assert set(room.__all__) == {"LaunchPath", "Ran", "prepare_front"}
+    assert set(room.__all__) == {"LaunchPath", "LaunchOutcome", "compile_front"}
 
 
 # kerntune's own

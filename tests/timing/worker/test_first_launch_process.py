@@ -10,7 +10,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -24,9 +24,11 @@ from kerntune.gpu.base import Buffer
 from kerntune.gpu.script import ABORT, HANG, ILLEGAL_ADDRESS, Rule, Script
 from kerntune.gpu.scripted import FakeGpu
 from kerntune.gpu.staging import HOST, HostStaging
+from kerntune.timing.worker import __main__ as worker_main
 from kerntune.timing.worker.first_launch_process import FirstLaunchProcess
 from kerntune.timing.worker.first_launch_server import FirstLaunchWorker
 from kerntune.timing.worker.requests import (
+    FirstLaunchesRequest,
     FirstLaunchFailed,
     FirstLaunchReply,
     FirstLaunchRequest,
@@ -59,19 +61,34 @@ def staging(gpu: FakeGpu) -> Iterator[HostStaging]:
     made.close()
 
 
+Start = Callable[..., FirstLaunchProcess]
+
+
 @pytest.fixture
-def processes(gpu: FakeGpu, staging: HostStaging) -> Iterator[list[FirstLaunchProcess]]:
-    """Ended at the end."""
+def begin(gpu: FakeGpu, staging: HostStaging) -> Iterator[Start]:
+    """Starts processes on a device with some rules, which end with the test."""
     made: list[FirstLaunchProcess] = []
-    yield made
+
+    def start(*rules: Rule) -> FirstLaunchProcess:
+        gpu.script = Script(rules, isolated=True)
+        made.append(FirstLaunchProcess(gpu.first_launch_arguments(), staging.file))
+        return made[-1]
+
+    yield start
     for process in made:
         process.end()
 
 
-def start(processes: list[FirstLaunchProcess], gpu: FakeGpu, staging: HostStaging, *rules: Rule) -> FirstLaunchProcess:
-    gpu.script = Script(rules, isolated=True)
-    processes.append(FirstLaunchProcess(gpu.first_launch_arguments(), staging.file))
-    return processes[-1]
+@pytest.fixture
+def start(begin: Start) -> Start:
+    """As :func:`begin`; the processes have the recording's storages."""
+
+    def start(*rules: Rule) -> FirstLaunchProcess:
+        process = begin(*rules)
+        assert process.ask(staged(), 30.0) == Staged()
+        return process
+
+    return start
 
 
 def gone(pid: int) -> bool:
@@ -82,8 +99,8 @@ def gone(pid: int) -> bool:
         return True
 
 
-def test_looks_on_staged_storages(processes: list[FirstLaunchProcess], gpu: FakeGpu, staging: HostStaging) -> None:
-    process = start(processes, gpu, staging, Rule(time_ns=1234.0))
+def test_looks_on_staged_storages(begin: Start) -> None:
+    process = begin(Rule(time_ns=1234.0))
     refused = process.ask(LOOK, 30.0)
     assert isinstance(refused, FirstLaunchFailed)
     assert "was not staged" in refused.reason
@@ -130,11 +147,8 @@ def refused(nbytes: int) -> Buffer:
     raise MeasurementError("no room")
 
 
-def test_a_changed_guard_names_launch_and_storage(
-    processes: list[FirstLaunchProcess], gpu: FakeGpu, staging: HostStaging
-) -> None:
-    process = start(processes, gpu, staging, Rule(beside=(16, 4)))
-    process.ask(staged(), 30.0)
+def test_a_changed_guard_names_launch_and_storage(start: Start) -> None:
+    process = start(Rule(beside=(16, 4)))
     for _ in range(2):  # the zones are mended
         reply = process.ask(LOOK, 30.0)
         assert isinstance(reply, FirstLaunchReply)
@@ -143,9 +157,8 @@ def test_a_changed_guard_names_launch_and_storage(
         assert guard.first == WORK.storages[1].nbytes + 16
 
 
-def test_a_fault_is_the_last_answer(processes: list[FirstLaunchProcess], gpu: FakeGpu, staging: HostStaging) -> None:
-    process = start(processes, gpu, staging, Rule(fault=ILLEGAL_ADDRESS))
-    process.ask(staged(), 30.0)
+def test_a_fault_is_the_last_answer(start: Start) -> None:
+    process = start(Rule(fault=ILLEGAL_ADDRESS))
     reply = process.ask(LOOK, 30.0)
     assert isinstance(reply, FirstLaunchFailed)
     assert (reply.spoiled, "ILLEGAL_ADDRESS" in reply.reason) == (True, True)
@@ -154,34 +167,51 @@ def test_a_fault_is_the_last_answer(processes: list[FirstLaunchProcess], gpu: Fa
     assert caught.value.signal is None
 
 
-def test_an_abort_is_told_with_its_signal(
-    processes: list[FirstLaunchProcess], gpu: FakeGpu, staging: HostStaging
+def test_several_in_one_request_are_answered_each(start: Start) -> None:
+    process = start(Rule(time_ns=1234.0))
+    replies = list(process.ask_each(FirstLaunchesRequest((LOOK,) * 3), lambda: 30.0))
+    assert [type(reply) for reply in replies] == [FirstLaunchReply] * 3
+    assert (process.asked, process.alive) == (2, True)
+    some = process.ask_each(FirstLaunchesRequest((LOOK,) * 3), lambda: 30.0)
+    next(some)
+    some.close()
+    assert not process.alive, "a late reply would be taken for one to the next request"
+
+
+@pytest.mark.parametrize(("device", "opened"), [("3", [3]), ("--script", [])])
+def test_its_device_is_opened_while_the_rest_is_imported(
+    monkeypatch: pytest.MonkeyPatch, device: str, opened: list[int]
 ) -> None:
-    process = start(processes, gpu, staging, Rule(fault=ABORT))
-    process.ask(staged(), 30.0)
+    seen: list[int] = []
+    monkeypatch.setattr("kerntune.gpu.early_context.open_context", seen.append)
+    monkeypatch.setattr("kerntune.timing.worker.first_launch_server.main", lambda words: len(words) + len(seen))
+    assert worker_main.run_first_launches(["1", "2", device]) == 3 + len(opened)
+    assert seen == opened
+
+
+def test_an_abort_is_told_with_its_signal(start: Start) -> None:
+    process = start(Rule(fault=ABORT))
     with pytest.raises(ChildEnded, match="SIGABRT") as caught:
         process.ask(LOOK, 30.0)
     assert caught.value.signal == signal.SIGABRT
 
 
-def test_an_abort_leaves_no_core_file(processes: list[FirstLaunchProcess], gpu: FakeGpu, staging: HostStaging) -> None:
+def test_an_abort_leaves_no_core_file(start: Start) -> None:
     """Gigabytes in the user's working folder, for each candidate that aborts."""
     before = resource.getrlimit(resource.RLIMIT_CORE)
     if before[1] == 0:
         pytest.skip("this process may not write core files either")
     resource.setrlimit(resource.RLIMIT_CORE, (before[1], before[1]))
     try:
-        process = start(processes, gpu, staging)
-        process.wait()
+        process = start()
     finally:
         resource.setrlimit(resource.RLIMIT_CORE, before)
     limits = Path(f"/proc/{process.child.pid}/limits").read_text()
     assert re.search(r"^Max core file size +0 +0 ", limits, re.MULTILINE)
 
 
-def test_a_hang_ends_with_its_process(processes: list[FirstLaunchProcess], gpu: FakeGpu, staging: HostStaging) -> None:
-    process = start(processes, gpu, staging, Rule(fault=HANG))
-    process.ask(staged(), 30.0)
+def test_a_hang_ends_with_its_process(start: Start) -> None:
+    process = start(Rule(fault=HANG))
     pid = process.child.pid
     with pytest.raises(PeerTimeout, match=r"within 0\.2 s"):
         process.ask(LOOK, 0.2)
@@ -193,12 +223,9 @@ class Interrupted(BaseException):
     """What a signal handler raises: KeyboardInterrupt, or a test's time limit."""
 
 
-def test_an_interrupted_question_ends_the_process(
-    processes: list[FirstLaunchProcess], gpu: FakeGpu, staging: HostStaging, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_interrupted_question_ends_the_process(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
     """Else who asks next waits for a launch that never ends, or gets the reply to this question."""
-    process = start(processes, gpu, staging, Rule(fault=HANG))
-    process.ask(staged(), 30.0)
+    process = start(Rule(fault=HANG))
     pid = process.child.pid
 
     def interrupted(*given: object) -> FirstLaunchReply:
@@ -214,18 +241,14 @@ def test_an_interrupted_question_ends_the_process(
         process.ask(ForgetRequest(), 30.0)
 
 
-def test_one_that_can_not_start_says_why(processes: list[FirstLaunchProcess], staging: HostStaging) -> None:
-    processes.append(FirstLaunchProcess(("--nothing",), staging.file))
+def test_one_that_can_not_start_says_why(gpu: FakeGpu, begin: Start) -> None:
+    gpu.first_launch_arguments = lambda: ("--nothing",)  # type: ignore[method-assign]
     with pytest.raises(MeasurementError, match="did not start: its process ended with exit status 1: ValueError"):
-        processes[0].wait()
+        begin().wait()
 
 
 def test_it_runs_this_kerntune_in_any_working_folder(
-    processes: list[FirstLaunchProcess],
-    gpu: FakeGpu,
-    staging: HostStaging,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
+    start: Start, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Which may be another checkout, or have modules that are called as those of the standard library."""
     (tmp_path / "kerntune").mkdir()
@@ -233,7 +256,7 @@ def test_it_runs_this_kerntune_in_any_working_folder(
         (tmp_path / name).write_text(f"raise SystemExit('{name} of the working folder')")
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", ["", *sys.path])
-    assert start(processes, gpu, staging).ask(staged(), 30.0) == Staged()
+    assert start().alive
 
 
 def no_process(*given: object, **options: object) -> None:

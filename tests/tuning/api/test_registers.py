@@ -19,7 +19,7 @@ from kerntune.heuristics import INDUCTOR_2_13
 from kerntune.heuristics.hints import HeuristicType, KernelHints
 from kerntune.search import Measured
 from kerntune.search.descent import RegisterScaling
-from kerntune.static import prediction
+from kerntune.static import resource_model
 from kerntune.tuning import prescreen
 from kerntune.tuning.api import heuristic_tuner
 
@@ -112,15 +112,15 @@ def test_few_blocks_are_reason_enough_to_ask_nothing(this_gpu: FakeBackend, monk
 def spilling(this_gpu: FakeBackend, monkeypatch: pytest.MonkeyPatch) -> dict[str, int]:
     """Bytes that candidates spill, by their shared constexpr BLOCK."""
     found: dict[str, int] = {}
-    real = prediction.figures_of
+    real = resource_model.figures_of
 
     def figures(compiled: Any, grid: Any, spec: Any) -> Any:
         plain = real(compiled, grid, spec)
-        return None if plain is None else prediction.Figures(
+        return None if plain is None else resource_model.Figures(
             plain.cost, found.get(compiled.binary.constexprs["STEP"], 0), plain.occupancy
         )  # fmt: skip
 
-    monkeypatch.setattr(prediction, "figures_of", figures)
+    monkeypatch.setattr(resource_model, "figures_of", figures)
     script(this_gpu)
     return found
 

@@ -26,8 +26,7 @@ class ScriptedClient:
             self.server.answer(request)
 
     def finish(self) -> None:
-        while self.server.wait_s() is not None and self.server.work(ending=True):
-            pass
+        self.server.finish()
 
 
 def machine(tmp_path: Path, name: str) -> SharedWinnerCache:

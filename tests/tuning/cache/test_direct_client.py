@@ -27,7 +27,7 @@ def test_what_is_told_is_done_at_the_end(tmp_path: Path) -> None:
 @pytest.mark.parametrize(("reply", "said"), [(None, "no answer"), (StoreFailed("no room"), "no room")])
 def test_what_fails_is_an_error_with_the_store(tmp_path: Path, reply: Any, said: str) -> None:
     client = DirectClient(f"file://{tmp_path}/store")
-    server: Any = SimpleNamespace(answer=lambda request: reply, wait_s=lambda: None, failed=said)
+    server: Any = SimpleNamespace(answer=lambda request: reply, finish=lambda: None, failed=said)
     client._server = server
     with pytest.raises(CacheError, match=f"store: {said}"):
         client.ask(ReadRequest(("a",), 10))

@@ -18,9 +18,8 @@ from kerntune.tuning.cache import (
     export_cache,
     export_devices,
     import_cache,
-    winners,
 )
-from kerntune.tuning.cache.exchange import Moved
+from kerntune.tuning.cache.exchange import CopiedEntries
 from tuning.cache.made import ENVIRONMENT, LARGE, QUESTION, SMALL, WINNER, trial
 
 replace = msgspec.structs.replace
@@ -38,21 +37,13 @@ def full(tmp_path: Path) -> Path:
     return folder
 
 
-@pytest.fixture(autouse=True)
-def no_shipped(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each test registers its own folders."""
-    monkeypatch.setattr(winners, "_folders", [])
-    monkeypatch.setattr(winners, "_read", {})
-    monkeypatch.delenv("KERNTUNE_WINNERS", raising=False)
-
-
 def same(a: Path, b: Path) -> bool:
     return (WinnerCache(a).entries(), TrialCache(a).entries()) == (WinnerCache(b).entries(), TrialCache(b).entries())
 
 
 def test_a_cache_goes_through_one_file(full: Path, tmp_path: Path) -> None:
     file = tmp_path / "cache.json"
-    assert export_cache(full, file) == Moved(2, 2, 0, ())
+    assert export_cache(full, file) == CopiedEntries(2, 2, 0, ())
     moved = import_cache(tmp_path / "other", file)
     assert (moved.winners, moved.trials, moved.kept) == (2, 2, 0)
     assert same(full, tmp_path / "other")
@@ -190,8 +181,8 @@ def test_an_exported_cache_may_be_as_large_as_can_be_imported(
     for name, most in (("MAX_REPORT", len(data)), ("MAX_REPORT_VALUES", codec.values_at_most(data))):
         with monkeypatch.context() as only:
             only.setattr(codec, name, most)
-            assert export_cache(full, file) == Moved(2, 2)
-            assert import_cache(tmp_path / name, file) == Moved(2, 2)
+            assert export_cache(full, file) == CopiedEntries(2, 2)
+            assert import_cache(tmp_path / name, file) == CopiedEntries(2, 2)
             only.setattr(codec, name, most - 1)
             with pytest.raises(
                 CacheError, match=rf"cache\.json: would have {len(data)} bytes, too many .*--winners-only"

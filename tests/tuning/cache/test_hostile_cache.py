@@ -39,12 +39,6 @@ def cache(tmp_path: Path) -> WinnerCache:
     return found
 
 
-@pytest.fixture(autouse=True)
-def no_shipped(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(winners, "_folders", [])
-    monkeypatch.setattr(winners, "_read", {})
-
-
 def file_of(cache: WinnerCache) -> Path:
     (path,) = cache.folder.glob("winners/??/*.json")
     return path

@@ -15,17 +15,6 @@ from kerntune.tuning.cache import leases
 from kerntune.tuning.cache.leases import FileLease, Lease, StoreLease
 from kerntune.tuning.cache.shared_store import SharedWinnerCache, lease_name
 from tuning.cache.made import WINNER
-from tuning.cache.stores import machine
-
-
-@pytest.fixture
-def here(tmp_path: Path) -> SharedWinnerCache:
-    return machine(tmp_path, "here")
-
-
-@pytest.fixture
-def there(tmp_path: Path) -> SharedWinnerCache:
-    return machine(tmp_path, "there")
 
 
 def lease(cache: SharedWinnerCache, expiry_s: float = 1e9) -> StoreLease:

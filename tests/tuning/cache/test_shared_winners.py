@@ -31,16 +31,6 @@ from tuning.cache.stores import machine
 replace = msgspec.structs.replace
 
 
-@pytest.fixture
-def here(tmp_path: Path) -> SharedWinnerCache:
-    return machine(tmp_path, "here")
-
-
-@pytest.fixture
-def there(tmp_path: Path) -> SharedWinnerCache:
-    return machine(tmp_path, "there")
-
-
 def key(number: int) -> Any:
     return replace(WINNER, arguments=f"n={number}")
 

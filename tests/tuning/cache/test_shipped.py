@@ -25,13 +25,6 @@ from tuning.cache.made import ENVIRONMENT, LARGE, SMALL, WINNER
 replace = msgspec.structs.replace
 
 
-@pytest.fixture(autouse=True)
-def none_known(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(winners, "_folders", [])
-    monkeypatch.setattr(winners, "_read", {})
-    monkeypatch.delenv("KERNTUNE_WINNERS", raising=False)
-
-
 def won(arguments: str = "n=1", config: object = SMALL) -> Winner:
     return Winner(SCHEMA, replace(WINNER, arguments=arguments), config, 1.0, ENVIRONMENT)  # type: ignore[arg-type]
 

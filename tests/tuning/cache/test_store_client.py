@@ -6,6 +6,7 @@ import fcntl
 import os
 import resource
 import signal
+import sys
 import warnings
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,6 +15,8 @@ from typing import Any
 
 import pytest
 
+from kerntune.base import child_process
+from kerntune.base.child_process import ChildProcess
 from kerntune.base.frames import Reader, Timeout, send
 from kerntune.base.store_requests import (
     Contents,
@@ -76,8 +79,8 @@ def answered(client: StoreClient) -> Any:
     client._limit_s, limit_s = 60.0, client._limit_s
     assert client.ask(READ) == Contents((None,))
     client._limit_s = limit_s
-    assert client._process is not None
-    return client._process
+    assert client._child is not None
+    return client._child.process
 
 
 def test_a_process_that_does_not_answer_is_ended(tmp_path: Path) -> None:
@@ -101,7 +104,7 @@ def test_a_request_waits_less_than_a_second_in_all(tmp_path: Path, monkeypatch: 
         limits.append(seconds)
         return Timeout(60.0)
 
-    monkeypatch.setattr(store_client, "Timeout", noted)
+    monkeypatch.setattr(child_process, "Timeout", noted)
     assert client.ask(READ) == Contents((None,))
     client.close(60)
     assert limits == [limit_s]
@@ -121,7 +124,8 @@ def test_a_first_reply_that_is_late_is_waited_for_by_no_call(tmp_path: Path) -> 
     client._limit_s = 60.0
     while client.is_away:
         client.ask(READ)
-    assert client._process is process
+    assert client._child is not None
+    assert client._child.process is process
     assert client.ask(ReplaceRequest("a", b"1")) == WriteReply(True)
     client.close(60)
 
@@ -129,13 +133,11 @@ def test_a_first_reply_that_is_late_is_waited_for_by_no_call(tmp_path: Path) -> 
 def test_a_first_reply_that_is_late_and_a_failure_is_reported(tmp_path: Path) -> None:
     (tmp_path / "store").write_text("a file, not a folder")
     client = StoreClient(f"file://{tmp_path}/store", limit_s=60.0, rest_s=NEVER)
-    client.begin()
-    client._wait_ready()
-    assert client._process is not None
-    os.kill(client._process.pid, signal.SIGSTOP)
+    pid = client._running().pid
+    os.kill(pid, signal.SIGSTOP)
     client._limit_s = 0.05
     assert client.ask(ReplaceRequest("a", b"1")) is None
-    os.kill(client._process.pid, signal.SIGCONT)
+    os.kill(pid, signal.SIGCONT)
     told: list[str] = []
     client.report = told.append
     while client._probing_since is not None:
@@ -158,6 +160,32 @@ def test_a_process_that_ends_before_its_late_reply_is_no_answer(tmp_path: Path) 
         assert client.ask(READ) is None
     assert client.is_away
     assert "does not answer" in told[0]
+
+
+def test_a_process_that_starts_late_is_waited_for_by_no_call(
+    tmp_path: Path, client: StoreClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(store_client, "START_LIMIT_S", 0.0)
+    assert client.ask(READ) is None
+    assert client.is_away
+    process = client._child
+    monkeypatch.setattr(store_client, "START_LIMIT_S", 300.0)
+    while client.is_away:
+        client.ask(READ)
+    assert client._child is process
+    assert client.ask(READ) == Contents((None,))
+
+
+def test_what_the_process_said_last_is_reported_without_the_password(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    client, told = StoreClient("s3://user:word@bucket/store"), list[str]()
+    client.report = told.append
+    program = [sys.executable, "-c", f"import sys; sys.exit('no room for {client.url}')"]
+    monkeypatch.setattr(store_client, "module_command", lambda *given: program)
+    assert client.ask(READ) is None
+    assert "exit status 1: no room for s3://" in told[0]
+    assert "word" not in told[0]
 
 
 def test_a_store_that_comes_back_is_used_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -187,10 +215,9 @@ def test_one_that_is_still_away_is_left_alone_for_longer(tmp_path: Path, monkeyp
 
 
 def test_a_killed_process_is_replaced(client: StoreClient) -> None:
-    client.ask(READ)
-    assert client._process is not None
-    client._process.kill()
-    client._process.wait()
+    process = answered(client)
+    process.kill()
+    process.wait()
     assert client.ask(READ) == Contents((None,))
 
 
@@ -207,9 +234,7 @@ def test_a_forked_copy_has_a_process_of_its_own(client: StoreClient) -> None:
 
 
 def test_the_url_is_in_no_command_line(client: StoreClient) -> None:
-    client.ask(READ)
-    assert client._process is not None
-    assert b"/store\0" not in Path(f"/proc/{client._process.pid}/cmdline").read_bytes()
+    assert b"/store\0" not in Path(f"/proc/{answered(client).pid}/cmdline").read_bytes()
 
 
 class Interrupted:
@@ -223,11 +248,11 @@ def test_an_interrupted_request_leaves_no_reply_behind(client: StoreClient) -> N
     """The next one would take it for its own."""
     process = answered(client)
     reader: Any = Interrupted()
-    client._reader = reader
+    assert client._child is not None
+    client._child._messages = reader
     with pytest.raises(KeyboardInterrupt):
         client.ask(READ)
-    assert process.returncode is not None
-    assert client._process is None
+    assert process.wait(60) == -signal.SIGKILL
     assert client.ask(READ) == Contents((None,))
 
 
@@ -258,7 +283,7 @@ def test_a_store_that_is_left_alone_is_told_nothing_and_not_begun(tmp_path: Path
     client._away_until = NEVER
     client.tell(WriteLaterRequest("a", b"1"))
     client.begin()
-    assert client._process is None
+    assert client._child is None
     assert client.ask(READ) is None
     assert client.asked == 0
 
@@ -269,7 +294,7 @@ def test_a_process_that_can_not_start_is_no_error_for_who_begins(
     client = StoreClient(f"file://{tmp_path}/store")
     monkeypatch.setattr(client, "_start", lambda: (_ for _ in ()).throw(OSError("no process")))
     client.begin()
-    assert client._process is None
+    assert client._child is None
     assert not client.is_away
     told: list[str] = []
     client.report = told.append
@@ -302,9 +327,10 @@ def test_a_forked_copy_closes_the_pipes_and_reaps_nobody(tmp_path: Path) -> None
     client = StoreClient(f"file://{tmp_path}/store")
     pipes = [Path(os.devnull).open() for _ in range(2)]  # noqa: SIM115 - closed by what is tested
     process: Any = SimpleNamespace(stdin=pipes[0], stdout=pipes[1], returncode=None)
-    client._process, client._pid, client._probing_since = process, -1, 7.0
+    client._child = ChildProcess((), StoreReply, fork=lambda errors: process)
+    client._pid, client._probing_since = -1, 7.0
     client._forget_forked()
-    assert (client._process, client._pid, client._probing_since) == (None, os.getpid(), None)
+    assert (client._child, client._pid, client._probing_since) == (None, os.getpid(), None)
     assert process.returncode == 0
     assert all(pipe.closed for pipe in pipes)
     client._pid = -1
@@ -324,7 +350,9 @@ def many_descriptors() -> Iterator[int]:
     resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 
 
-def test_a_store_comes_back_to_a_process_with_many_descriptors(tmp_path: Path, many_descriptors: int) -> None:
+def test_a_store_comes_back_to_a_process_with_many_descriptors(
+    tmp_path: Path, many_descriptors: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A late first reply is looked for, and what is sent waited for, whatever numbers the pipes have."""
 
     def pipe() -> tuple[int, int]:
@@ -337,14 +365,17 @@ def test_a_store_comes_back_to_a_process_with_many_descriptors(tmp_path: Path, m
     (asked, stdin), (stdout, answers) = pipe(), pipe()
     client = StoreClient(f"file://{tmp_path}/store", limit_s=60.0)
     with open(stdin, "wb") as sent, open(stdout, "rb") as received, open(asked, "rb"), open(answers, "wb"):
-        process: Any = SimpleNamespace(stdin=sent, stdout=received, poll=lambda: None)
-        client._process, client._reader = process, Reader(stdout, StoreReply)
-        client._let_connect()
-        assert not client._is_back(), "nothing is there yet"
-        send(answers, StoreReady())
+        process: Any = SimpleNamespace(stdin=sent, stdout=received, poll=lambda: None, returncode=None)
+        child: ChildProcess[StoreReply] = ChildProcess((), StoreReply, fork=lambda errors: process)
+        monkeypatch.setattr(store_client, "ChildProcess", lambda *given: child)
+        client._away_until = 1e-9
         assert not client._is_back(), "it is asked now"
         assert Reader(asked, StoreRequest).receive() == store_client.PROBE
+        assert not client._is_back(), "nothing is there yet"
+        send(answers, StoreReady())
+        assert not client._is_back(), "no reply is there yet"
         send(answers, Contents((None,)))
         assert client._is_back()
         assert not client.is_away
-        client._process = None
+        child.forget()
+        client._child = None

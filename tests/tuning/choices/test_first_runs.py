@@ -394,3 +394,25 @@ def test_other_threads_are_left_alone(this_gpu: FakeBackend, asked: list[str]) -
 
     kerntune.choice([beside, pair.good], key=["x"])(lambda x: None)(torch.empty(N, device="cuda"))
     assert asked == ["scale_kernel"]
+
+
+ONE, EQUAL = (1.5,), (float("1.5"),)
+
+
+@pytest.mark.parametrize(
+    ("now", "same"),
+    [
+        ((bad_kernel, [ONE], {"n": ONE}), True),
+        ((table_kernel, [ONE], {"n": ONE}), False),
+        ((bad_kernel, [EQUAL], {"n": ONE}), False),
+        ((bad_kernel, [ONE, ONE], {"n": ONE}), False),
+        ((bad_kernel, [ONE], {"n": EQUAL}), False),
+        ((bad_kernel, [ONE], {"m": ONE}), False),
+        ((bad_kernel, [ONE], {}), False),
+    ],
+    ids=["same", "kernel", "argument", "more arguments", "keyword", "name", "fewer keywords"],
+)
+def test_a_launch_of_the_very_same_objects_is_made_again(now: tuple[Any, Any, Any], same: bool) -> None:
+    """Equal objects may change apart from each other."""
+    assert implementation_runs._same((bad_kernel, [ONE], {"n": ONE}), now) is same
+    assert not implementation_runs._same(None, now)

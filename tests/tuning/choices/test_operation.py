@@ -461,7 +461,10 @@ def test_numbers_and_texts_within_a_result_are_compared(spend: Spend, one: Any, 
     assert winner(both) == "slow"
 
 
-def test_floats_of_a_result_may_differ_in_their_last_digits(spend: Spend) -> None:
+@pytest.fixture
+def means(spend: Spend) -> tuple[Any, Any]:
+    """Two functions whose floats differ in their last digits; the second one is slow."""
+
     def mean(x: torch.Tensor) -> float:
         spend(10.0)
         return float(x.mean())
@@ -470,28 +473,27 @@ def test_floats_of_a_result_may_differ_in_their_last_digits(spend: Spend) -> Non
         spend(1000.0)
         return float(x.double().mean())
 
-    assert mean(torch.tensor([0.1, 0.2, 0.5])) != mean_in_double(torch.tensor([0.1, 0.2, 0.5]))
+    return mean, mean_in_double
+
+
+THIRDS = torch.tensor([0.1, 0.2, 0.5])
+
+
+def test_floats_of_a_result_may_differ_in_their_last_digits(means: tuple[Any, Any]) -> None:
+    mean, mean_in_double = means
+    assert mean(THIRDS) != mean_in_double(THIRDS)
     both = choice_of(mean, mean_in_double)
-    both(torch.tensor([0.1, 0.2, 0.5]))
+    both(THIRDS)
     assert not both.operation.decisions[-1].left_out
 
 
-def test_bits_of_a_float_are_all_its_bits(spend: Spend) -> None:
+def test_bits_of_a_float_are_all_its_bits(means: tuple[Any, Any]) -> None:
     """A float has more of them than a float32."""
-
-    def mean(x: torch.Tensor) -> float:
-        spend(10.0)
-        return float(x.mean())
-
-    def mean_in_double(x: torch.Tensor) -> float:
-        spend(1000.0)
-        return float(x.double().mean())
-
-    x = torch.tensor([0.1, 0.2, 0.5])
-    assert float(torch.tensor(mean_in_double(x), dtype=torch.float32)) == mean(x) != mean_in_double(x)
+    mean, mean_in_double = means
+    assert float(torch.tensor(mean_in_double(THIRDS), dtype=torch.float32)) == mean(THIRDS) != mean_in_double(THIRDS)
     both = choice_of(mean_in_double, mean, verify="bitwise")
     with pytest.warns(RuntimeWarning, match="mean is left out.*wrote other bits into result"):
-        both(x)
+        both(THIRDS)
     assert winner(both) == "mean_in_double"
 
 

@@ -22,7 +22,7 @@ import msgspec
 from kerntune.base.tuning_job import SCHEMA, TuningJob
 from kerntune.tuning.many.gpu_pools import WorkByKind
 from kerntune.tuning.many.hand_out import HandOut, kind_of
-from kerntune.tuning.many.job_run import Ended, JobRequest, KeyOutcome, encoded, request_of
+from kerntune.tuning.many.job_run import JobEnd, JobRequest, KeyOutcome, encoded, request_of
 
 KERNELS, EACH = 8, 8
 """For each GPU: kernels, and keys of a kernel."""
@@ -96,7 +96,7 @@ class SimulatedWorkers:
         self._idle.add(worker)
         self._unread += 1
         job = request_of(data).job
-        outcome = KeyOutcome(job.digest(), job.name, job.key, Ended.TUNED, worker=str(worker))
+        outcome = KeyOutcome(job.digest(), job.name, job.key, JobEnd.TUNED, worker=str(worker))
         future.set_result(encoded(outcome))
 
     def looked_at(self) -> None:

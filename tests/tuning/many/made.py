@@ -6,7 +6,7 @@ from concurrent.futures import Future
 from typing import Any
 
 from kerntune.base.tuning_job import SCHEMA, TuningJob
-from kerntune.tuning.many.job_run import Ended, JobRequest, KeyOutcome, encoded, request_of
+from kerntune.tuning.many.job_run import JobEnd, JobRequest, KeyOutcome, encoded, request_of
 
 
 def job(number: int) -> TuningJob:
@@ -17,7 +17,7 @@ def request(number: int) -> JobRequest:
     return JobRequest(job(number))
 
 
-def done(data: bytes, ended: Ended = Ended.TUNED, **words: Any) -> bytes:
+def done(data: bytes, ended: JobEnd = JobEnd.TUNED, **words: Any) -> bytes:
     """What a process says of a request."""
     one = request_of(data).job
     return encoded(KeyOutcome(one.digest(), one.name, one.key, ended, **words))

@@ -14,7 +14,7 @@ import pytest
 from kerntune.base.tuning_job import SCHEMA, TuningJob
 from kerntune.tuning.many import hand_out
 from kerntune.tuning.many.hand_out import MOST_TRIES, HandOut, kind_of
-from kerntune.tuning.many.job_run import Ended, JobRequest, encoded, request_of
+from kerntune.tuning.many.job_run import JobEnd, JobRequest, encoded, request_of
 from tuning.many.made import Scripted, Silent, done, job, request
 
 
@@ -29,7 +29,7 @@ def test_each_job_comes_back_once() -> None:
 def test_a_job_whose_process_died_is_given_out_again() -> None:
     executor = Scripted({"kernel1": 2})
     found = {o.kernel: o for o in HandOut([request(n) for n in range(3)], executor)}
-    assert found["module.kernel1"].ended is Ended.TUNED
+    assert found["module.kernel1"].ended is JobEnd.TUNED
     assert found["module.kernel1"].given_out == 3
     assert Counter(executor.given) == {"kernel0": 1, "kernel1": 3, "kernel2": 1}
 
@@ -38,7 +38,7 @@ def test_after_the_third_death_it_is_named() -> None:
     executor = Scripted({"kernel1": 99})
     found = {o.kernel: o for o in HandOut([request(n) for n in range(3)], executor)}
     lost = found["module.kernel1"]
-    assert lost.ended is Ended.LOST
+    assert lost.ended is JobEnd.LOST
     assert not lost.good
     assert Counter(executor.given)["kernel1"] == MOST_TRIES == 3
     for part in (
@@ -66,7 +66,7 @@ def test_an_answer_of_another_version_is_named_at_once() -> None:
 
     executor = Other()
     (found,) = HandOut([request(1)], executor)
-    assert found.ended is Ended.FAILED
+    assert found.ended is JobEnd.FAILED
     assert "kernel module.kernel1" in found.error
     assert "do the executor's workers have this very kerntune" in found.error
     assert executor.given == 1
@@ -89,7 +89,7 @@ def test_random_deaths_lose_none(seed: int) -> None:
     for outcome in found:
         died = deaths[outcome.kernel.removeprefix("module.")]
         assert outcome.given_out == min(died + 1, MOST_TRIES)
-        assert (outcome.ended is Ended.LOST) == (died >= MOST_TRIES)
+        assert (outcome.ended is JobEnd.LOST) == (died >= MOST_TRIES)
     assert Counter(executor.given) == {k: min(died + 1, MOST_TRIES) for k, died in deaths.items()}
 
 
@@ -198,7 +198,7 @@ class BreaksDown:
 def test_a_pool_that_takes_no_more_loses_the_other_keys_by_name() -> None:
     found = {o.kernel: o for o in HandOut([request(n) for n in range(5)], BreaksDown(3), window=1)}
     assert len(found) == 5, "each comes back"
-    assert [o.ended for o in found.values()].count(Ended.TUNED) == 2
-    lost = [o for o in found.values() if o.ended is Ended.LOST]
+    assert [o.ended for o in found.values()].count(JobEnd.TUNED) == 2
+    lost = [o for o in found.values() if o.ended is JobEnd.LOST]
     assert len(lost) == 3
     assert all("BrokenProcessPool: a child process terminated" in o.error for o in lost)

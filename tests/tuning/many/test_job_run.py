@@ -20,7 +20,7 @@ from kerntune.gpu.scripted import FakeBackend
 from kerntune.tuning.cache import WinnerCache
 from kerntune.tuning.many.describing import describe
 from kerntune.tuning.many.job_run import (
-    Ended,
+    JobEnd,
     JobRequest,
     KeyOutcome,
     _settings,
@@ -56,7 +56,7 @@ def test_the_winner_is_stored_where_the_call_finds_it(
     backend: FakeBackend, tmp_path: Path, launches: list[dict[str, Any]]
 ) -> None:
     found = run(job())
-    assert (found.ended, found.error, found.notes) == (Ended.TUNED, "", ())
+    assert (found.ended, found.error, found.notes) == (JobEnd.TUNED, "", ())
     assert found.config == "BLOCK=128 num_warps=4 num_stages=3"
     assert found.time_ns == pytest.approx(1000, rel=0.01)
     assert (found.pid, found.device, found.spoiled) == (os.getpid(), "Fake GPU", False)
@@ -73,11 +73,11 @@ def test_a_stored_winner_is_not_tuned_again_unless_forced(backend: FakeBackend) 
     first = run(job())
     gpu = script(backend, *THREE)
     again = run(job())
-    assert (again.ended, again.config, again.winner) == (Ended.STORED, first.config, first.winner)
+    assert (again.ended, again.config, again.winner) == (JobEnd.STORED, first.config, first.winner)
     assert gpu.launches == 0
     script(backend, block(64, 100.0), *THREE[1:])
     forced = run(job(), force=True)
-    assert (forced.ended, forced.config) == (Ended.TUNED, "BLOCK=64 num_warps=4 num_stages=3")
+    assert (forced.ended, forced.config) == (JobEnd.TUNED, "BLOCK=64 num_warps=4 num_stages=3")
 
 
 def test_two_calls_that_one_tuner_takes_for_the_same_are_two_keys(backend: FakeBackend, tmp_path: Path) -> None:
@@ -85,13 +85,13 @@ def test_two_calls_that_one_tuner_takes_for_the_same_are_two_keys(backend: FakeB
     wide = torch.empty(2000, device="cuda")[::2]
     other = tuning_job(kernels.scaled, kernels.grid(1000), wide, kernels.pair(1000)[1], 1000, 2.0)
     assert other.key == job().key
-    assert [run(one).ended for one in (job(), other)] == [Ended.TUNED] * 2
+    assert [run(one).ended for one in (job(), other)] == [JobEnd.TUNED] * 2
     assert len(WinnerCache(tmp_path).entries()) == 2
 
 
 def test_tritons_own_tuner_needs_no_install(backend: FakeBackend, tmp_path: Path) -> None:
     one = tuning_job(kernels.plain, kernels.grid(512), torch.empty(512, device="cuda"), 512)
-    assert run(one).ended is Ended.TUNED
+    assert run(one).ended is JobEnd.TUNED
     assert [w.key.kernel for w in WinnerCache(tmp_path).entries()] == ["increment_kernel"]
 
 
@@ -99,20 +99,20 @@ def test_heuristics_on_either_side_of_the_tuner(backend: FakeBackend, tmp_path: 
     x = torch.empty(512, device="cuda")
     below = describe(kernels.below_kernel, (x, 512), {"grid": kernels.grid(512)})
     above = describe(kernels.above_kernel.fn, (x, 512), {"EVEN": True, "grid": kernels.grid(512)})
-    assert [run(one).ended for one in (below, above)] == [Ended.TUNED] * 2
+    assert [run(one).ended for one in (below, above)] == [JobEnd.TUNED] * 2
 
 
 def test_a_proposal_is_tuned_for_the_described_sizes(backend: FakeBackend, tmp_path: Path) -> None:
     one = tuning_job(kernels.proposed_kernel, kernels.grid(100_000), torch.empty(100_000, device="cuda"), 100_000)
     found = run(one)
-    assert found.ended in (Ended.TUNED, Ended.NOTHING)
+    assert found.ended in (JobEnd.TUNED, JobEnd.NOTHING)
     assert found.error == ""
 
 
 def test_a_decorators_mode_and_patience_do_not_count(backend: FakeBackend, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("KERNTUNE_TUNE", "frozen")
     monkeypatch.delenv("KERNTUNE_PATIENCE")
-    assert run(job()).ended is Ended.TUNED
+    assert run(job()).ended is JobEnd.TUNED
     assert "tune_mode" not in vars(kernels.scaled) or kernels.scaled.tune_mode is None
     assert kernels.scaled.patience is None, "the tuner is as it was"
 
@@ -123,23 +123,23 @@ def test_candidates_of_a_marker(backend: FakeBackend, tmp_path: Path) -> None:
     x = torch.empty(512, device="cuda")
     one = describe(increment_kernel, (x, 512), {"BLOCK": 64, "grid": kernels.grid(512)}, among)
     assert one.unknown == ""
-    assert (run(one).config, run(one).ended) == ("BLOCK=128 num_warps=4 num_stages=3", Ended.STORED)
+    assert (run(one).config, run(one).ended) == ("BLOCK=128 num_warps=4 num_stages=3", JobEnd.STORED)
     (winner,) = WinnerCache(tmp_path).entries()
     assert winner.key.configs == among
-    assert run(one, force=True).ended is Ended.TUNED
+    assert run(one, force=True).ended is JobEnd.TUNED
 
 
 # nothing to do, and what goes wrong
 
 
 def test_a_single_config_has_nothing_to_tune(backend: FakeBackend) -> None:
-    assert run(job(kernel=kernels.single)).ended is Ended.NOTHING
+    assert run(job(kernel=kernels.single)).ended is JobEnd.NOTHING
 
 
 def test_an_empty_grid_has_nothing_to_tune(backend: FakeBackend) -> None:
     one = tuning_job(kernels.scaled, (0,), *kernels.pair(4), 4, 2.0)
     found = run(one)
-    assert found.ended is Ended.NOTHING
+    assert found.ended is JobEnd.NOTHING
     assert any("its grid is empty" in note for note in found.notes)
 
 
@@ -153,7 +153,7 @@ def test_an_empty_grid_has_nothing_to_tune(backend: FakeBackend) -> None:
 )
 def test_errors_name_kernel_key_and_file(backend: FakeBackend, changed: dict[str, str], says: str) -> None:
     found = run(msgspec.structs.replace(job(), **changed))
-    assert found.ended is Ended.FAILED
+    assert found.ended is JobEnd.FAILED
     assert not found.good
     for part in (says, changed.get("kernel", "scaled"), "fake_runs.py", "(1000, 'torch.float32'"):
         assert part in found.error
@@ -169,7 +169,7 @@ def test_a_module_that_fails_is_named(backend: FakeBackend, tmp_path: Path, monk
 def test_no_config_that_works_is_a_failure_with_reasons(backend: FakeBackend) -> None:
     script(backend, *(block(size, fails="too much shared memory") for size in (64, 128, 256)))
     found = run(job())
-    assert found.ended is Ended.FAILED
+    assert found.ended is JobEnd.FAILED
     assert "too much shared memory" in found.error
     assert not found.spoiled
 
@@ -204,7 +204,7 @@ def test_warnings_of_a_tuning_come_along(backend: FakeBackend) -> None:
 def test_a_kernel_whose_contents_decide_its_addresses_is_said(backend: FakeBackend) -> None:
     index, x = torch.empty(512, device="cuda", dtype=torch.int32), torch.empty(512, device="cuda")
     found = run(tuning_job(kernels.gather_kernel, kernels.grid(512), index, x, 512))
-    assert found.ended is Ended.TUNED
+    assert found.ended is JobEnd.TUNED
     assert len(found.notes) == 1
     for part in ("kernel gather_kernel", "kernels.py", "decides which memory it touches", "in the program itself"):
         assert part in found.notes[0]

@@ -21,7 +21,7 @@ from kerntune.errors import UsageError
 from kerntune.gpu.scripted import FakeBackend
 from kerntune.tuning.cache import Winner, WinnerCache, WinnerKey
 from kerntune.tuning.cache.keys import SCHEMA as WINNER_SCHEMA
-from kerntune.tuning.many.job_run import Ended, KeyOutcome, encoded, request_of
+from kerntune.tuning.many.job_run import JobEnd, KeyOutcome, encoded, request_of
 from kerntune.tuning.many.shapes_file import ShapesFile
 from kerntune.tuning.many.tune_many import KeyProgress, TunedMany, tune_many, tuning_job
 from tuning.many import kernels
@@ -58,18 +58,18 @@ def test_all_keys_are_tuned_once_and_later_not_at_all(backend: FakeBackend, tmp_
     told: list[KeyOutcome] = []
     found = tune_many(jobs(100, 200, 300, 200), executor=Here(), progress=False, tell=told.append)
     assert isinstance(found, TunedMany)
-    assert (found.count(Ended.TUNED), len(found.outcomes), found.failed) == (3, 3, ())
+    assert (found.count(JobEnd.TUNED), len(found.outcomes), found.failed) == (3, 3, ())
     assert tuple(told) == found.outcomes
     assert len(WinnerCache(tmp_path).entries()) == 3
     again = tune_many(jobs(100, 200, 300, 400), executor=Here(), progress=False)
-    assert (again.count(Ended.STORED), again.count(Ended.TUNED)) == (3, 1)
+    assert (again.count(JobEnd.STORED), again.count(JobEnd.TUNED)) == (3, 1)
 
 
 def test_a_file_of_shapes(backend: FakeBackend, tmp_path: Path) -> None:
     file = ShapesFile(tmp_path / "shapes.jsonl")
     for one in jobs(100, 200):
         file.add(one)
-    assert tune_many(file.path, executor=Here(), progress=False).count(Ended.TUNED) == 2
+    assert tune_many(file.path, executor=Here(), progress=False).count(JobEnd.TUNED) == 2
     file.path.write_bytes(file.path.read_bytes() + b"{half\n")
     with pytest.raises(UsageError, match=r"some calls can't be read.*\n.*shapes.jsonl:\d+: is no description"):
         tune_many(str(file.path), executor=Here())
@@ -91,10 +91,10 @@ def test_what_is_no_job_is_refused() -> None:
 def test_any_executor_will_do() -> None:
     some = [job(n) for n in range(5)]
     for executor in (Scripted(), Silent(1)):
-        assert tune_many(some, executor=executor, progress=False).count(Ended.TUNED) == 5
+        assert tune_many(some, executor=executor, progress=False).count(JobEnd.TUNED) == 5
     with ThreadPoolExecutor(2) as threads:
         found = tune_many(some, executor=threads, progress=False)
-    assert {o.ended for o in found.outcomes} == {Ended.FAILED}, "their modules don't exist: said, not raised"
+    assert {o.ended for o in found.outcomes} == {JobEnd.FAILED}, "their modules don't exist: said, not raised"
     assert len(found.failed) == 5
 
 
@@ -114,7 +114,7 @@ class Far:
 
     def submit(self, function: Any, /, data: bytes) -> Any:
         one, future = request_of(data).job, Future[bytes]()
-        found = KeyOutcome(one.digest(), one.name, one.key, Ended.TUNED, winner=self.winner)
+        found = KeyOutcome(one.digest(), one.name, one.key, JobEnd.TUNED, winner=self.winner)
         future.set_result(encoded(found))
         return future
 
@@ -138,7 +138,7 @@ def test_results_are_stored_as_they_come_and_stay_after_ctrl_c(backend: FakeBack
         tune_many(jobs(100, 200, 300, 400), executor=Waiting(), progress=False, tell=interrupt)
     assert len(WinnerCache(tmp_path).entries()) == 2
     rest = tune_many(jobs(100, 200, 300, 400), executor=Here(), progress=False)
-    assert (rest.count(Ended.STORED), rest.count(Ended.TUNED)) == (2, 2)
+    assert (rest.count(JobEnd.STORED), rest.count(JobEnd.TUNED)) == (2, 2)
 
 
 class Waiting(Here):
@@ -167,7 +167,7 @@ def test_a_process_for_each_gpu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
     monkeypatch.setenv(scripted_kernels.SCRIPTED, str(tmp_path / "died"))
     found = tune_many(files_of(1000, 2000, 3000), paths=(TESTS,), progress=False)
     assert [o.error for o in found.outcomes] == [""] * 3
-    assert found.count(Ended.TUNED) == 3
+    assert found.count(JobEnd.TUNED) == 3
     assert sorted(o.given_out for o in found.outcomes) == [1, 1, 2]
     assert (tmp_path / "died").exists()
     winners = WinnerCache(tmp_path / "cache").entries()
@@ -185,7 +185,7 @@ def test_a_dask_cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, shared:
     with cluster, distributed.Client(cluster) as client:
         found = tune_many(files_of(1000, 2000), executor=client.get_executor(), paths=(TESTS,), progress=False)
     assert [o.error for o in found.outcomes] == ["", ""]
-    assert found.count(Ended.TUNED) == 2
+    assert found.count(JobEnd.TUNED) == 2
     assert os.getpid() not in {o.pid for o in found.outcomes}
     assert len({o.worker for o in found.outcomes if o.worker.startswith("tcp://")}) == 1
     assert len(WinnerCache(tmp_path / "cache").entries()) == 2
@@ -194,16 +194,16 @@ def test_a_dask_cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, shared:
 # what is shown
 
 
-def outcome(ended: Ended, error: str = "") -> KeyOutcome:
+def outcome(ended: JobEnd, error: str = "") -> KeyOutcome:
     return KeyOutcome("d", "module.kernel", "(1,)", ended, error=error)
 
 
 def test_lines_without_a_terminal() -> None:
     out = io.StringIO()
     shown = KeyProgress(3, out)
-    shown.tell(outcome(Ended.TUNED))
-    shown.tell(outcome(Ended.FAILED, "kernel k: broken"))
-    shown.tell(outcome(Ended.STORED))
+    shown.tell(outcome(JobEnd.TUNED))
+    shown.tell(outcome(JobEnd.FAILED, "kernel k: broken"))
+    shown.tell(outcome(JobEnd.STORED))
     shown.close()
     lines = out.getvalue().splitlines()
     assert lines[0].startswith("kerntune: 1 of 3 keys: 1 tuned; ")
@@ -219,8 +219,8 @@ def test_a_bar_on_a_terminal() -> None:
 
     out = Terminal()
     shown = KeyProgress(2, out)
-    shown.tell(outcome(Ended.TUNED))
-    shown.tell(outcome(Ended.LOST, "kernel k: lost"))
+    shown.tell(outcome(JobEnd.TUNED))
+    shown.tell(outcome(JobEnd.LOST, "kernel k: lost"))
     shown.close()
     assert "\r\x1b[K[############............] 1 of 2 keys: 1 tuned" in out.getvalue()
     assert "kernel k: lost\n" in out.getvalue()

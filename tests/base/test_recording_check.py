@@ -1,0 +1,74 @@
+"""What no recording can be is said field by field, with the field's place."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+from samples import recording
+
+from kerntune.base.recording import Recording, Scratch, Stored, Uniform
+from kerntune.base.recording_check import MAX_BYTES, MAX_COUNT, MAX_DIMENSIONS, MAX_INTEGER, recording_problems
+
+GOOD = recording()
+NO_SHA = "is no SHA-256 in 64 hexadecimal digits"
+
+
+def with_first(part: str, **changes: Any) -> Recording:
+    """A recording whose first launch, binary, storage or view is another."""
+    first, *rest = getattr(GOOD, part)
+    return replace(GOOD, **{part: (replace(first, **changes), *rest)})
+
+
+def test_a_good_one_has_no_problem() -> None:
+    assert list(recording_problems(GOOD)) == []
+
+
+@pytest.mark.parametrize(
+    ("part", "changes"),
+    [
+        ("launches", {"grid": (0, MAX_COUNT, 1)}),
+        ("binaries", {"num_warps": MAX_COUNT, "num_ctas": 1, "shared": MAX_COUNT, "tmem": 0}),
+        ("binaries", {"global_scratch": Scratch(MAX_BYTES, MAX_COUNT), "profile_scratch": Scratch(0, 1)}),
+        ("storages", {"nbytes": MAX_BYTES}),
+        ("storages", {"nbytes": 0, "content": Uniform(-MAX_INTEGER, -MAX_INTEGER)}),
+        ("views", {"shape": (MAX_INTEGER,) * MAX_DIMENSIONS, "strides": (-MAX_INTEGER,) * MAX_DIMENSIONS}),
+        ("views", {"offset_bytes": MAX_BYTES}),
+    ],
+)
+def test_a_bound_itself_may_be(part: str, changes: dict[str, Any]) -> None:
+    assert list(recording_problems(with_first(part, **changes))) == []
+
+
+@pytest.mark.parametrize(
+    ("part", "changes", "said"),
+    [
+        ("launches", {"binary": -1}, "binary is -1, and there are"),
+        ("launches", {"binary": len(GOOD.binaries)}, f"binary is {len(GOOD.binaries)}, and there are"),
+        ("launches", {"kernel": "a\nb"}, "kernel has a character that can't be printed"),
+        ("launches", {"reads": (99,)}, "reads[0] is 99"),
+        ("launches", {"writes": (0, 99)}, "writes[1] is 99"),
+        ("launches", {"grid": (1, -1, 1)}, "grid[1] is -1, which can't be"),
+        ("binaries", {"sha256": "../x"}, f"sha256 {NO_SHA}"),
+        ("binaries", {"ttir_sha256": "A" * 64}, f"ttir_sha256 {NO_SHA}"),
+        ("binaries", {"arch": "sm_9/"}, "arch is 'sm_9/', no architecture"),
+        ("binaries", {"symbol": "x" * 4001}, "symbol has 4001 characters"),
+        ("binaries", {"num_warps": 0}, "num_warps is 0"),
+        ("binaries", {"shared": MAX_COUNT + 1}, f"shared is {MAX_COUNT + 1}"),
+        ("binaries", {"global_scratch": Scratch(-1, 1)}, "global_scratch.size is -1"),
+        ("binaries", {"profile_scratch": Scratch(0, 0)}, "profile_scratch.align is 0"),
+        ("storages", {"nbytes": -1}, "nbytes is -1"),
+        ("storages", {"content": Stored("x")}, f"content.sha256 {NO_SHA}"),
+        ("storages", {"content": Uniform(2, 1)}, "content.high is 1"),
+        ("views", {"storage": 99}, "storage is 99"),
+        ("views", {"offset_bytes": -1}, "offset_bytes is -1"),
+        ("views", {"shape": (1, 2), "strides": (1,)}, "strides are 1, and there are 2 sizes"),
+        ("views", {"shape": (1,) * 65, "strides": (1,) * 65}, "shape has 65 dimensions"),
+        ("views", {"shape": (1, -1), "strides": (1, 1)}, "shape[1] is -1"),
+        ("views", {"shape": (1,), "strides": (10**30,)}, "strides[0] is a number of 31 digits"),
+    ],
+)
+def test_what_can_not_be_is_said_with_its_place(part: str, changes: dict[str, Any], said: str) -> None:
+    (problem,) = recording_problems(with_first(part, **changes))
+    assert problem.startswith(f"{part}[0].{said}")

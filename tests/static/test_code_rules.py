@@ -1,0 +1,211 @@
+"""Wide accesses that became narrow, and the same work in more instructions."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kerntune.static.code_rules import DIRECTIONS, Direction, Finding
+from kerntune.static.metrics import StaticMetrics
+from kerntune.static.rules import compare_static
+
+LOADS, STORES = DIRECTIONS
+
+
+def metrics(loads: Mapping[int, int], stores: Mapping[int, int] | None = None) -> StaticMetrics:
+    counts = {f"global_load_{bits}": n for bits, n in loads.items()}
+    counts |= {f"global_store_{bits}": n for bits, n in (stores or {}).items()}
+    return StaticMetrics(32, 0, 0, 0, 0, 4096, 128, counts, 1.0, "threads")
+
+
+def found(before: StaticMetrics, after: StaticMetrics, *, other_config: bool = False) -> list[Finding]:
+    return [f for f in compare_static(before, after, other_config=other_config) if f.rule.endswith("_width")]
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        pytest.param({128: 4}, {128: 4, 32: 1}, id="a scalar is loaded too"),
+        pytest.param({128: 4, 32: 1}, {128: 2, 32: 1}, id="an input is dropped"),
+        pytest.param({128: 4}, {128: 4, 16: 32}, id="a table is looked up as well"),
+        pytest.param({128: 4}, {64: 4}, id="another tile, or elements of half the size"),
+        pytest.param({128: 4}, {64: 8}, id="loaded in two halves"),
+        pytest.param({128: 8}, {128: 2}, id="a smaller tile, a loop no longer unrolled"),
+        pytest.param({128: 2}, {128: 16}, id="unrolled"),
+        pytest.param({256: 2}, {128: 4}, id="another architecture's widest"),
+        pytest.param({}, {32: 4}, id="nothing was loaded"),
+        pytest.param({128: 4}, {}, id="bulk copies instead"),
+    ],
+)
+def test_what_splits_no_wide_access(before: dict[int, int], after: dict[int, int]) -> None:
+    assert found(metrics(before), metrics(after)) == []
+    assert found(metrics({}, before), metrics({}, after)) == []
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        pytest.param({128: 4}, {32: 16}, id="alignment lost"),
+        pytest.param({128: 4}, {128: 2, 32: 8}, id="of one of two"),
+        pytest.param({128: 4, 32: 9}, {128: 3, 32: 13}, id="of one of four, beside scalars"),
+        pytest.param({128: 1}, {16: 8}, id="of 16-bit elements"),
+        pytest.param({64: 2}, {16: 8}, id="in a small tile"),
+        pytest.param({128: 2}, {32: 64}, id="and unrolled"),
+    ],
+)
+@pytest.mark.parametrize("direction", DIRECTIONS, ids=lambda d: d.rule)
+def test_wide_accesses_that_were_split(before: dict[int, int], after: dict[int, int], direction: Direction) -> None:
+    sides = [metrics(w) if direction is LOADS else metrics({}, w) for w in (before, after)]
+    (finding,) = found(*sides)
+    assert (finding.rule, finding.metric, finding.severity) == (direction.rule, direction.metric, "fail")
+    assert f"{direction.noun} global memory got narrower" in finding.text
+    (back,) = found(*reversed(sides))
+    assert (back.rule, back.severity) == (direction.rule, "info")
+
+
+def test_loads_and_stores_are_told_apart() -> None:
+    before, after = metrics({128: 4}, {128: 2}), metrics({128: 4}, {32: 8})
+    (finding,) = found(before, after)
+    assert finding.rule == "store_width"
+    assert "2 of 128 bits -> 8 of 32 bits (on average 128 -> 32 bits)" in finding.text
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "severity"),
+    [
+        pytest.param({128: 2}, {32: 32}, "fail", id="larger tile, and none is wide any more"),
+        pytest.param({128: 2}, {32: 2}, "warn", id="too small a tile for wide ones"),
+        pytest.param({128: 4}, {128: 2, 16: 16}, "warn", id="some are wide still"),
+    ],
+)
+def test_between_two_configs_only_the_end_of_wide_accesses_fails(
+    before: dict[int, int], after: dict[int, int], severity: str
+) -> None:
+    assert [f.severity for f in found(metrics(before), metrics(after), other_config=True)] == [severity]
+
+
+def product(slots: int, loads: Mapping[int, int], stores: Mapping[int, int]) -> StaticMetrics:
+    """A kernel with tensor cores."""
+    made = metrics(loads, stores)
+    counts = {"tensor_core": 8, "tensor_core_slots": slots} if slots else {}
+    return msgspec.structs.replace(made, instructions={**made.instructions, **counts})
+
+
+def test_the_stores_of_a_product_hide_behind_it() -> None:
+    before, after = product(8192, {128: 8}, {128: 16}), product(8192, {128: 8}, {16: 128})
+    assert [(f.rule, f.severity) for f in found(before, after)] == [("store_width", "warn")]
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "severity"),
+    [
+        pytest.param(8192, 8192, "fail", id="the same products"),
+        pytest.param(8192, 16384, "fail", id="slower ones"),
+        pytest.param(0, 8192, "warn", id="products that are on tensor cores only now"),
+        pytest.param(24576, 8192, "warn", id="a third of the products"),
+    ],
+)
+def test_loads_for_products_that_became_cheaper(before: int, after: int, severity: str) -> None:
+    """Operands of tf32 are loaded by element where they are transposed on the way."""
+    sides = product(before, {128: 24}, {128: 8}), product(after, {128: 12, 32: 48}, {128: 8})
+    assert [f.severity for f in found(*sides)] == [severity]
+
+
+_WIDTHS = st.dictionaries(st.sampled_from([16, 32, 64, 128, 256]), st.integers(1, 64), min_size=1)
+
+
+@given(_WIDTHS, _WIDTHS)
+def test_more_or_fewer_accesses_of_the_same_kernel_split_nothing(before: dict[int, int], more: dict[int, int]) -> None:
+    """Adding loads takes none away, dropping loads adds none."""
+    after = {bits: before.get(bits, 0) + more.get(bits, 0) for bits in {*before, *more}}
+    assert found(metrics(before), metrics(after)) == []
+    assert found(metrics(after), metrics(before)) == []
+
+
+# many more instructions for the same work
+
+
+def elementwise(total: int, loads: int = 2, **counts: int) -> StaticMetrics:
+    """A kernel whose thread loads ``loads`` times 16 bytes and stores 16."""
+    found = {"total": total, "global_load_128": loads, "global_store_128": 1, **counts}
+    return StaticMetrics(32, 0, 0, 0, 0, 4096, 128, found, 1.0, "threads")
+
+
+def product_of_work(slots: int, copies: int = 8, **counts: int) -> StaticMetrics:
+    """A matrix product_of_work whose thread copies ``copies`` times 16 bytes."""
+    found = {"total": 900, "tensor_core": 64, "tensor_core_slots": slots, "async_copy_128": copies, **counts}
+    return StaticMetrics(128, 0, 0, 0, 65536, 9000, 128, found, 0.25, "registers")
+
+
+def work(before: StaticMetrics, after: StaticMetrics) -> list[Finding]:
+    return [f for f in compare_static(before, after) if f.rule == "work"]
+
+
+def test_three_times_the_instructions_that_memory_cannot_hide() -> None:
+    (finding,) = work(elementwise(150), elementwise(600))
+    assert finding.severity == "fail"
+    assert "many more issue slots: 3.1 -> 12.5 per byte that a thread moves" in finding.text
+    assert finding.text.endswith("(150 -> 600 slots (+300%) for 150 -> 600 instructions in the code)")
+    (finding,) = work(elementwise(150), elementwise(1200, loads=5))
+    assert "many more issue slots: 3.1 -> 12.5 per byte that a thread moves" in finding.text
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        pytest.param(elementwise(60), elementwise(180), id="a fused activation hides behind memory"),
+        pytest.param(elementwise(300), elementwise(550), id="not twice as many"),
+        pytest.param(elementwise(200), elementwise(800, loads=11), id="unrolled, or a larger tile"),
+        pytest.param(elementwise(800, loads=11), elementwise(400, loads=2), id="an input dropped"),
+        pytest.param(elementwise(100, tma=1), elementwise(900, tma=1), id="bytes that TMA moves aren't known"),
+        pytest.param(elementwise(100), elementwise(900, slow_path=8), id="sines of large angles"),
+        pytest.param(elementwise(100, tensor_core=8), elementwise(900, tensor_core=8), id="behind tensor cores"),
+    ],
+)
+def test_what_is_no_loss(before: StaticMetrics, after: StaticMetrics) -> None:
+    assert work(before, after) == []
+
+
+def test_special_functions_take_longer() -> None:
+    (finding,) = work(elementwise(200, mufu=8), elementwise(260, mufu=64))
+    assert finding.severity == "fail"
+
+
+def test_slots_are_not_taken_for_the_number_of_instructions() -> None:
+    """Another finding of the same case has that number."""
+    before, after = elementwise(200, mufu=8), elementwise(260, mufu=64)
+    (finding,) = work(before, after)
+    (counted,) = (f for f in compare_static(before, after) if f.rule == "instructions")
+    assert "256 -> 708 slots" in finding.text
+    assert "200 -> 260 instructions" in finding.text
+    assert "200 -> 260" in counted.text
+
+
+SLOTS = 64 * 2048 * 2
+
+
+@pytest.mark.parametrize(
+    ("after", "count"),
+    [
+        pytest.param(product_of_work(SLOTS * 3), 1, id="three products for one"),
+        pytest.param(product_of_work(SLOTS * 3, copies=24), 0, id="unrolled"),
+        pytest.param(product_of_work(SLOTS // 2), 0, id="less"),
+        pytest.param(product_of_work(SLOTS * 2), 0, id="twice is the limit"),
+    ],
+)
+def test_tensor_cores_that_work_longer_for_the_same_bytes(after: StaticMetrics, count: int) -> None:
+    assert len(work(product_of_work(SLOTS), after)) == count
+
+
+def test_a_product_that_waits_for_memory_may_be_of_wider_operands() -> None:
+    assert work(product_of_work(2048), product_of_work(2048 * 4)) == []
+
+
+def test_tiles_copied_in_bulk_have_unknown_bytes() -> None:
+    before, after = (msgspec.structs.replace(product_of_work(SLOTS * n, copies=0, tma=4)) for n in (1, 4))
+    assert len(work(before, after)) == 1
+    assert work(before, product_of_work(SLOTS * 4, copies=0, tma=8)) == []
