@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 import torch
 
-from kerntune.base.operator_list import MAX_ROWS, OperatorList, names_text
-from kerntune.base.recording import Launch, Recording, Storage, Zeros
-from kerntune.capture.operators import CallOperators
+from kerntune.base.operator_list import MAX_OUTSIDE, MAX_ROWS, OperatorList, names_text
+from kerntune.base.recording import Launch, Param, Recording, Storage, View, Zeros
+from kerntune.capture.operators import NO_STORAGE, CallOperators
 from kerntune.gpu.operator_mode import noting
 
 A = torch.empty(64, 64)
@@ -242,3 +242,115 @@ def test_what_launches_read_from_before_the_call_is_outside():
     assert coverage(lambda a, kernel: kernel(before), reads=(0,)).outside == (512,)
     assert coverage(lambda a, kernel: kernel(a), reads=(0,)).outside == ()
     assert coverage(lambda a, kernel: kernel(torch.empty_like(a)), reads=(0,)).outside == ()
+
+
+def read_after(work: Any) -> tuple[tuple[int, ...], OperatorList]:
+    """Storages that launches have read from before the call, where the last launch reads nothing."""
+    a = A.clone()
+    operators = watched(launches=[0, 1])
+    with noting(operators):
+        work(a)
+    launches = [
+        Launch(kernel="k", source="s", binary=0, grid=(0, 1, 1), params=(), reads=(0,), writes=()),
+        Launch(kernel="k", source="s", binary=0, grid=(1, 1, 1), params=(), reads=(1,), writes=()),
+    ]
+    found = listed(operators, [a], [], [torch.empty(4), torch.empty(2), a], launches)
+    return found.outside, found
+
+
+def test_a_launch_of_nothing_reads_nothing():
+    assert read_after(lambda a: None)[0] == (8,)
+
+
+def test_only_the_largest_from_outside_are_listed():
+    sizes = range(1, MAX_OUTSIDE + 3)
+    storages = [torch.empty(n) for n in reversed(sizes)]
+    launch = launched(storages, reads=tuple(range(len(storages))))
+    assert listed(watched(), storages=storages, launches=[launch]).outside == tuple(4 * n for n in sizes[2:])
+
+
+def test_arguments_are_known_by_their_storages():
+    """Views of a result are the result; what no parameter points to has no name."""
+    x, y, z = torch.empty(4), torch.empty(4), torch.empty(4)
+    views = (View(0, "float32", (4,), (1,), 0), View(1, "float32", (4,), (1,), 0), View(0, "float32", (2,), (1,), 8))
+    params = (Param("a", "*fp32", view=0), Param("n", "i32", value=4), Param("b", "*fp32", view=1))
+    first = Launch(kernel="k", source="s", binary=0, grid=(1, 1, 1), params=params, reads=(), writes=())
+    second = Launch(
+        kernel="k", source="s", binary=0, grid=(1, 1, 1), params=(Param("c", "*fp32", view=2),), reads=(), writes=()
+    )
+    target: Any = SimpleNamespace()
+    kept = tuple(Storage(16, "float32", Zeros()) for _ in range(2))
+    recording = Recording(target, (first, second), (), kept, views)
+    operators = watched()
+    asked = [(x[1:],), (y, z), (z,), (x, y)]
+    found = [operators.arguments_of(results, recording, [x, y]) for results in asked]
+    assert found == [{"a", "c"}, {"b"}, set(), {"a", "b", "c"}]
+
+
+class Unstored(torch.Tensor):
+    """As a subclass that wraps other tensors."""
+
+    def untyped_storage(self) -> Any:
+        raise NotImplementedError("it has none")
+
+
+def test_a_tensor_without_a_storage_comes_from_nowhere_known():
+    operators = watched()
+    wrapping = A.as_subclass(Unstored)
+    out = torch.empty(64, 64)
+    operators.observe(torch.ops.aten.exp.default, (wrapping,), {}, out, 0)
+    (event,) = operators.events
+    assert (event.ins, event.outs) == ((NO_STORAGE,), (1,))
+    (row,) = listed(operators, [wrapping], [wrapping, out]).rows
+    assert (row.signature, row.nbytes) == ("float32[-1] -> float32[64,64]", 16384)
+    assert listed(operators, [wrapping], [wrapping, out]).results == (False, False)
+
+
+def test_what_torchs_compiler_has_for_sizes_is_no_operator():
+    class Func:
+        def __init__(self, namespace: str) -> None:
+            self.namespace = namespace
+
+        def __str__(self) -> str:
+            return f"{self.namespace}.x"
+
+    operators = watched()
+    for namespace in ("inductor", "prims", "prim"):
+        operators.observe(Func(namespace), (A,), {}, A.clone(), 0)
+    assert [e.operator.name for e in operators.events] == ["prims.x"]
+
+
+def test_operators_of_the_host_alone_are_not_noted():
+    """One argument or one result on the device is enough."""
+    device: list[Any] = []
+    operators = CallOperators([], lambda: True, lambda x: any(x is y for y in device))
+    a, b, out = torch.empty(1), torch.empty(2), torch.empty(3)
+    for device[:] in ([], [b], [out]):
+        operators.observe(torch.ops.aten.add.Tensor, (a, b), {}, out.clone() if not device else out, 0)
+    assert len(operators.events) == 2
+
+
+@pytest.mark.parametrize("cache", [SimpleNamespace(), {}], ids=["attribute", "dictionary"])
+def test_a_cache_that_a_launch_reads_is_kept_where_others_refer_to_it(cache):
+    """The capture's own lists keep it alive as well."""
+
+    def work(a, kernel):
+        made = torch.arange(4096.0)
+        (cache if isinstance(cache, dict) else vars(cache))["made"] = made
+        kernel(made)
+        return a.clone()
+
+    assert {row.name: row.kind for row in coverage(work).rows} == {"aten.arange": "kept", "aten.clone": ""}
+
+
+def test_what_comes_of_an_argument_at_second_hand_is_no_cache():
+    cache: list[torch.Tensor] = []
+
+    def work(a):
+        cache.append(a.exp().cos())
+        cache.append(torch.ones(3).sin().cos())
+        return a.clone()
+
+    kinds = {row.name: row.kind for row in run(work, A).rows if "64" in row.signature}
+    assert set(kinds.values()) == {""}
+    assert {row.kind for row in run(work, A).rows if "[3]" in row.signature} == {"kept"}

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from cli.command import Command
 from cli.made import CUDA90, SOFTMAX, folder, timed
+from kerntune.base.case_result import CaseId
 from kerntune.cli import dump
+from kerntune.errors import UsageError
 from kerntune.gpu.probe import has_cuda
 
 pytestmark = pytest.mark.usefixtures("quick_python")
@@ -114,3 +117,68 @@ def test_a_stored_case_without_its_ttir_says_so(kerntune: Command, tmp_path: Pat
     ttir = f"its TTIR {binary.ttir_sha256[:12]} is not among the baselines' artifacts"
     assert f"no kernel.ttir, kernel.ttgir, kernel.llir, kernel.ptx: {ttir}" in ran.err
     assert (Path(ran.out.strip()) / "kernel.cubin").exists()
+
+
+# what the test's run has left
+
+
+def dumps(monkeypatch: pytest.MonkeyPatch, *cases: str, out: str = "said\n") -> list[Any]:
+    """A run of pytest leaves a folder for each of these cases; what it was called with."""
+    calls: list[Any] = []
+
+    def run(command: list[str], **words: Any) -> Any:
+        calls.append((command, words["env"]))
+        for number, case in enumerate(cases):
+            place = Path(words["env"]["KERNTUNE_DUMP"], f"case{number}", "00-k")
+            place.mkdir(parents=True)
+            (place / "launch.json").write_text(json.dumps({"case": case}))
+        return SimpleNamespace(returncode=4, stdout=out, stderr="error\n")
+
+    monkeypatch.setattr(dump.subprocess, "run", run)
+    monkeypatch.setattr(dump, "bound_command", lambda command: command)
+    monkeypatch.setattr(dump, "has_cuda", lambda: False)
+    return calls
+
+
+@pytest.mark.parametrize(
+    ("call", "target", "moved"),
+    [("", "cuda:90", ["case0", "case1"]), ("b", "", ["case1"]), ("0", "cuda:90", ["case0"])],
+)
+def test_launches_of_the_case_that_is_meant_are_kept(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, call: str, target: str, moved: list[str]
+) -> None:
+    calls = dumps(monkeypatch, "t.py::test_a", "t.py::test_a::b")
+    args: Any = SimpleNamespace(content="exact")
+    paths = dump._launched(CaseId("t.py::test_a", call), args, target, tmp_path / "out")
+    assert paths == [tmp_path / "out" / name / "00-k" for name in moved]
+    ((command, env),) = calls
+    assert env["KERNTUNE_DUMP_CONTENT"] == "exact"
+    assert command[-1] == "t.py::test_a"
+    assert [word for word in command if "target" in word] == ([f"--kerntune-target={target}"] if target else [])
+    with pytest.raises(UsageError, match=r"is there already; remove it, or say -o DIR$"):
+        dump._launched(CaseId("t.py::test_a", call), args, target, tmp_path / "out")
+
+
+@pytest.mark.parametrize(("target", "need"), [("cuda:90", ""), ("", r" \(without a GPU, say .*--target cuda:90\)")])
+def test_a_case_that_launched_nothing_shows_the_runs_end(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, target: str, need: str
+) -> None:
+    dumps(monkeypatch, "t.py::test_a", out="".join(f"line {i}\n\n" for i in range(dump.SHOWN_LINES)))
+    with pytest.raises(UsageError, match=rf"launched nothing that was dumped \(pytest exit code 4\){need}\n") as caught:
+        dump._launched(CaseId("t.py::test_a", "b"), SimpleNamespace(content=""), target, tmp_path)  # type: ignore
+    shown = str(caught.value).splitlines()[1:]
+    assert (len(shown), shown[0], shown[-1]) == (dump.SHOWN_LINES, "line 1", "error")
+
+
+def test_what_to_compile_for_is_the_cases_own_if_it_has_baselines(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    here = [SimpleNamespace(case=CaseId(n, "0"), target=t) for n, t in (("a", "x"), ("b", "z"), ("b", "y"), ("b", "y"))]
+    monkeypatch.setattr(dump, "readable", lambda entries: here)
+    for gpu, found in ((False, ["x", "y,z", "x,y,z"]), (True, ["", "", ""])):
+        monkeypatch.setattr(dump, "has_cuda", lambda gpu=gpu: gpu)
+        assert [dump._known_targets([], CaseId(name, "1")) for name in "abc"] == found
+
+
+def test_a_folder_without_a_launch_is_no_cases(tmp_path: Path) -> None:
+    assert dump._case_in(tmp_path) == ""

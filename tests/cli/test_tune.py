@@ -7,6 +7,7 @@ import signal
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -204,3 +205,60 @@ def test_record_tune_and_frozen(copies: Copies, tmp_path: Path, env: dict[str, s
 def test_tests_that_cannot_be_run_are_named(quick_python: None) -> None:
     with pytest.raises(UsageError, match=r"pytest could not run no_such_test_file.py \(exit code 4\)"):
         tune.noted_in(["no_such_test_file.py"], "cuda:90", False, ("",))
+
+
+@pytest.fixture
+def pytest_run(monkeypatch: pytest.MonkeyPatch) -> Any:
+    """In the place of the pytest that notes calls."""
+    found = SimpleNamespace(returncode=0, stdout="\nfirst\n1 passed\n\n", stderr="", jobs=[], calls=[])
+
+    def run(command: list[str], **words: Any) -> Any:
+        found.calls.append((command, words["env"]))
+        Path(words["env"][tune.SHAPES]).touch()
+        return found
+
+    monkeypatch.setattr(tune.subprocess, "run", run)
+    monkeypatch.setattr(tune, "bound_command", lambda command: command)
+    monkeypatch.setattr(tune, "target_here", lambda: "cuda:75")
+    monkeypatch.setattr(tune, "environment", lambda: {"PYTHONPATH": "/ours"})
+    monkeypatch.setattr(ShapesFile, "read", lambda file: (found.jobs, []))
+    return found
+
+
+@pytest.mark.parametrize(
+    ("target", "really", "options"),
+    [
+        (None, False, ["--kerntune-note-target=cuda:75"]),
+        ("cuda:90", False, ["--kerntune-note-target=cuda:90"]),
+        ("cuda:90", True, []),
+    ],
+)
+def test_how_tests_are_run_for_their_calls(
+    pytest_run: Any, capsys: pytest.CaptureFixture[str], target: str | None, really: bool, options: list[str]
+) -> None:
+    pytest_run.jobs = ["a job", "another"]
+    assert tune.noted_in(["t.py", "u.py"], target, really, ["/a", "/b", "/here"]) == ["a job", "another"]
+    ((command, env),) = pytest_run.calls
+    assert command[-2 - len(options) :] == [*options, "t.py", "u.py"]
+    assert env["PYTHONPATH"] == os.pathsep.join(["/a", "/b", "/ours"])
+    ran = capsys.readouterr()
+    assert ran.out == f"t.py u.py: 2 calls noted{'' if really else ' on stand-ins'}; 1 passed\n"
+    assert ran.err == ""
+
+
+@pytest.mark.parametrize(("really", "told"), [(False, True), (True, False)])
+def test_tests_that_fail_on_stand_ins_may_end_early(
+    pytest_run: Any, capsys: pytest.CaptureFixture[str], really: bool, told: bool
+) -> None:
+    pytest_run.returncode = 1
+    assert tune.noted_in(["t.py"], None, really, []) == []
+    assert ("--run runs them on the GPU, and notes all their calls" in capsys.readouterr().err) == told
+
+
+def test_a_pytest_that_breaks_off_shows_its_end(pytest_run: Any) -> None:
+    pytest_run.returncode = 2
+    pytest_run.stdout, pytest_run.stderr = "\n".join(f"line {i}" for i in range(tune.SHOWN_LINES)) + "\n", "\nerror\n"
+    with pytest.raises(UsageError, match=r"^pytest could not run t.py u.py \(exit code 2\)\n") as caught:
+        tune.noted_in(["t.py", "u.py"], None, False, [])
+    shown = str(caught.value).splitlines()[1:]
+    assert (len(shown), shown[0], shown[-1]) == (tune.SHOWN_LINES, "line 1", "error")

@@ -20,7 +20,9 @@ from torch_warnings import ignore_torchs_own
 from kerntune.base.config import Config
 from kerntune.base.device import Target, typical_device
 from kerntune.capture import Capture
+from kerntune.capture.inductor import launches
 from kerntune.capture.inductor.launches import InductorLaunch, _recording
+from kerntune.errors import CompileError
 from kerntune.gpu.scripted import FakeBackend
 from kerntune.kernels.compat import inductor_parts
 from kerntune.kernels.compat.inductor_parts import InductorCompilation
@@ -187,3 +189,55 @@ def test_one_of_another_thread_waits_for_a_decision_and_is_recorded(tuner: Any, 
             run(tuner, "tensor", 256, stream=0)
         thread.join(60.0)
     assert (ran, len(recorder.launches)) == (["decided", "launched", "launched"], 1)
+
+
+def test_where_nothing_runs_a_list_of_configs_is_open(tuner: Any) -> None:
+    """Each candidate launches Inductor's config of the same place."""
+    sites: list[Any] = []
+    recorder, tuner.configs = Recorder(), [config(64), config(128), config(32)]
+    recorder.backend.gpu = None
+    recorder.launch = lambda site: sites.append(site) or "launched"  # type: ignore[method-assign]
+    made = InductorLaunch(recorder, tuner, ("tensor", 256), {}, lambda: None)
+    assert made.make() == "launched"
+    (site,) = sites
+    assert (site.kernel, site.jit) == ("triton_poi_fused_sin", triton_poi_fused_sin_3)
+    assert [c.config.kwargs["XBLOCK"] for c in site.candidates] == [64, 128, 32]
+    recorder.backend.tensors = SimpleNamespace(launched=lambda pointers, access: None)
+    for index, grid in ((1, 2), (2, 8), (0, 4)):
+        site.chosen = index
+        site.run(site.candidates[index].words())
+        pending = recorder.launches[-1]
+        assert (pending.grid, pending.site, pending.config) == ((grid, 1, 1), site, site.candidates[index].config)
+
+
+@pytest.mark.parametrize("broken", [False, True])
+def test_a_launch_that_no_target_can_make_is_an_error(
+    tuner: Any, monkeypatch: pytest.MonkeyPatch, broken: bool
+) -> None:
+    class Broken:
+        def parse_options(self, options: dict[str, Any]) -> Any:
+            raise ValueError("no such option")
+
+    recorder, ran = Recorder(), []
+    if broken:
+        monkeypatch.setattr(launches.compat, "make_backend", lambda target: Broken())
+    launch = InductorLaunch(recorder, tuner, ("tensor", 256), {}, lambda: ran.append(1))
+    if not broken:
+        launch.make()
+        assert ran == [1]
+        return
+    with pytest.raises(CompileError, match=r"^kernel triton_poi_fused_sin for cuda:90: no such option$"):
+        launch.make()
+    assert ran == []
+
+
+def test_a_grid_is_one_of_single_blocks(tuner: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[Any] = []
+    monkeypatch.setattr(launches, "check_grid", lambda grid, **given: asked.append((grid, given)) or (7, 1, 1))
+    recorder = Recorder()
+    InductorLaunch(recorder, tuner, ("tensor", 256), {}, lambda: None).make()
+    ((grid, given),) = asked
+    file = triton_poi_fused_sin_3.fn.__code__.co_filename
+    assert (grid, given["num_ctas"], given["num_warps"], given["spec"]) == ((4, 1, 1), 1, 4, recorder.backend.spec)
+    assert given["kernel"] == f"triton_poi_fused_sin ({file})"
+    assert recorder.launches[0].grid == (7, 1, 1)
