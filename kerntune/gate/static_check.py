@@ -252,7 +252,7 @@ def _operators_since(
 
 def _bytes_rule(before: tuple[LaunchStatic, ...], after: tuple[LaunchStatic, ...], rules: StaticPolicy) -> StaticRule:
     """The rule ``bytes_moved``. What a kernel that a person wrote is launched with may decide how it divides its work
-    (partial sums of more splits): under other settings more bytes are only told, unless the rule was set."""
+    (partial sums of more splits): under other settings more bytes only warn, unless the rule was set."""
     rule, pairs = rules.rule("bytes_moved"), [(a, b) for _, a, b in in_both(before, after) if not b.origins]
     if rule.severity == "fail" and "bytes_moved" not in rules.rules and any(a.setting_changes(b) for a, b in pairs):
         return StaticRule("warn", rule.threshold)
