@@ -18,7 +18,7 @@ from kerntune.base.failed_candidates import config_problems, failures_line
 from kerntune.base.formatting import visible
 from kerntune.base.policy import Outcome, Verdict
 from kerntune.gate.console import counted
-from kerntune.gate.report import MAX_ROWS, counts_line, table, unchecked_line
+from kerntune.gate.report import badness, counts_line, table_lines, unchecked_line
 from kerntune.gate.stores import CALL_GONE, RUN_JSON, prune_command
 from pytest_kerntune.payload import Collected
 from pytest_kerntune.values import without_update
@@ -102,8 +102,7 @@ def write_summary(
     results = (*collected.results, *stale)
     reporter.write_sep("=", "kerntune")
     if collected.results and reporter.verbosity >= 0:
-        write_text(reporter, table(collected.results, max_rows=None if reporter.verbosity > 0 else MAX_ROWS))
-        write_text(reporter, "")
+        _write_table(reporter, collected.results)
     _write_configs(reporter, collected.results)
     _write_failures(reporter, collected.results)
     _write_warnings(reporter, collected.results)
@@ -119,6 +118,17 @@ def write_summary(
         write_text(reporter, line)
     for error in errors:
         write_text(reporter, f"ERROR: {error}", red=True)
+
+
+def _write_table(reporter: pytest.TerminalReporter, results: Sequence[CaseResult]) -> None:
+    """The worst cases first, within the terminal's width, in the colours of their outcomes; passing ones under ``-v``
+    alone."""
+    rows = None if reporter.verbosity > 0 else 0
+    lines = table_lines(sorted(results, key=badness), max_rows=rows, width=reporter._tw.fullwidth)
+    for line, outcome in lines:
+        write_text(reporter, line, red=outcome is Outcome.FAIL, yellow=outcome is Outcome.WARN)
+    if lines:
+        write_text(reporter, "")
 
 
 def offers(

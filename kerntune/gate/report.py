@@ -10,13 +10,14 @@ import math
 import os
 import re
 import sys
+import textwrap
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import zip_longest
 from pathlib import Path
 from typing import Any, Union
 
 import msgspec
-from tabulate import tabulate
 
 from kerntune.base.case_result import (
     UNJUDGED,
@@ -178,30 +179,100 @@ def word_counts(results: Iterable[CaseResult], order: Iterable[Verdict] = Verdic
     return {word: seen.count((v, word)) for v, word in words if (v, word) in seen}
 
 
-def table(results: Sequence[CaseResult], *, max_rows: int | None = MAX_ROWS) -> str:
-    """One row a result, in the given order; beyond ``max_rows``, PASS rows are folded into a last line.
+def table(results: Sequence[CaseResult], *, max_rows: int | None = MAX_ROWS, width: int | None = None) -> str:
+    """The lines of :func:`table_lines` as one text."""
+    return "\n".join(line for line, _ in table_lines(results, max_rows=max_rows, width=width))
+
+
+def table_lines(
+    results: Sequence[CaseResult], *, max_rows: int | None = MAX_ROWS, width: int | None = None
+) -> list[tuple[str, Outcome | None]]:
+    """One row a result, in the given order; beyond ``max_rows``, PASS rows are folded into a last line. With each
+    line of a row comes its outcome, for a colour.
 
     Those with changed code are shown before others. A result without a time shows its static figures, and all its
-    findings as its change. Where several GPUs were used,
-    each row names its own.
+    findings as its change. Where several GPUs were used, each row names its own. A table that is wider than ``width``
+    columns has each case on a line of its own, and the row below it in narrower cells. Such a line alone may be
+    longer. Where all rows are folded, there is no line.
     """
     shown = _fold(results, max_rows)
     several = len({r.target for r in results if r.target}) > 1
     gpus = len({r.gpu for r in results if r.gpu}) > 1
-    rows = [_row(r, several, gpus) for r in shown]
+    rows = [tuple(map(visible, _row(r, several, gpus))) for r in shown]
     columns = [i for i, cells in enumerate(zip(*rows, strict=True)) if i in ALWAYS or set(cells) != {NO_FIGURE}]
-    text = tabulate(
-        [[row[i] for i in columns] for row in rows],
-        headers=[_header(i, results) for i in columns],
-        tablefmt="simple",
-        disable_numparse=True,
-        maxcolwidths=[WIDTHS.get(HEADERS[i]) for i in columns],
-    )
+    headers = [_header(i, results) for i in columns]
+    cells = [[row[i] for i in columns] for row in rows]
+    lines = _laid_out(headers, cells, [r.outcome for r in shown], width) if rows else []
     kept = {id(r) for r in shown}
     folded = [r for r in results if id(r) not in kept]
     changed = sum(bool(r.unjudged) for r in folded)
     told = f", {changed} of them with other code than before ({UNJUDGED})" if changed else ""
-    return f"{text}\n... and {len(folded)} more PASS{told}" if folded else str(text)
+    return [*lines, (f"... and {len(folded)} more PASS{told}", None)] if folded and rows else lines
+
+
+GAP = "  "
+"""Between two columns, and before the cells below a case's line."""
+
+NARROWEST = 8
+"""Columns of a cell that is not narrowed further: a time, and most words, fit."""
+
+
+def _laid_out(
+    headers: Sequence[str], rows: Sequence[Sequence[str]], outcomes: Sequence[Outcome], width: int | None
+) -> list[tuple[str, Outcome | None]]:
+    """The header, a rule and the rows: in one line if ``width`` has room, else below the line of their case."""
+    widths = [min(_widest(cells), WIDTHS.get(cells[0], sys.maxsize)) for cells in zip(headers, *rows, strict=True)]
+    apart = width is not None and _across(widths) > width
+    if apart and width is not None:
+        headers, cases, rows = headers[1:], [row[0] for row in rows], [row[1:] for row in rows]
+        words = [_longest_word(cells) for cells in zip(headers, *rows, strict=True)]
+        widths = _narrowed(widths[1:], words, width - len(GAP))
+    indent = GAP if apart else ""
+    lines: list[tuple[str, Outcome | None]] = [(indent + x, None) for x in _side_by_side(headers, widths)]
+    lines.append((indent + GAP.join("-" * x for x in widths), None))
+    for i, (row, outcome) in enumerate(zip(rows, outcomes, strict=True)):
+        if apart:
+            lines += [(line, outcome) for line in cases[i].splitlines()]
+        lines += [(indent + line, outcome) for line in _side_by_side(row, widths)]
+    return lines
+
+
+def _widest(cells: Iterable[str]) -> int:
+    return max(len(line) for cell in cells for line in cell.splitlines() or [""])
+
+
+def _longest_word(cells: Iterable[str]) -> int:
+    return max(NARROWEST, *(len(word) for cell in cells for word in cell.split()))
+
+
+def _across(widths: Sequence[int]) -> int:
+    return sum(widths) + len(GAP) * (len(widths) - 1)
+
+
+def _narrowed(widths: Sequence[int], words: Sequence[int], room: int) -> list[int]:
+    """The widest columns narrowed, one column at a time, until all fit: to their longest words, so that names stay
+    whole, and where that is not enough within words."""
+    found = list(widths)
+    for floors in (words, [NARROWEST] * len(found)):
+        while _across(found) > room:
+            wide = [i for i, floor in enumerate(floors) if found[i] > floor]
+            if not wide:
+                break
+            found[max(wide, key=found.__getitem__)] -= 1
+    return found
+
+
+def _side_by_side(cells: Sequence[str], widths: Sequence[int]) -> list[str]:
+    """A row's lines; a cell that is wider than its column goes on below."""
+    wrapped = [_wrapped(cell, width) for cell, width in zip(cells, widths, strict=True)]
+    return [
+        GAP.join(part.ljust(width) for part, width in zip(parts, widths, strict=True)).rstrip()
+        for parts in zip_longest(*wrapped, fillvalue="")
+    ]
+
+
+def _wrapped(cell: str, width: int) -> list[str]:
+    return [part for line in cell.splitlines() for part in textwrap.wrap(line, width, break_on_hyphens=False) or [""]]
 
 
 def format_change(change: Estimate | None) -> str:
@@ -243,6 +314,19 @@ def format_configs(launches: Sequence[LaunchReport]) -> str:
     return "\n".join([*lines[:MAX_CONFIG_LINES], f"... {more} more"] if more > 0 else lines) or NO_FIGURE
 
 
+def _configs_by_kernel(launches: Sequence[LaunchReport]) -> str:
+    """The lines of :func:`format_configs`, with a kernel's name before the first of its configs alone."""
+    told: set[str] = set()
+    lines = []
+    for launch in {f"{x.kernel}: {x.config}": x for x in launches}.values():
+        config = f": {launch.config}" if launch.config else ""
+        lines.append(f"and {launch.config}" if config and launch.kernel in told else f"{launch.kernel}{config}")
+        told.add(launch.kernel)
+    lines = list(dict.fromkeys(lines))
+    more = len(lines) - MAX_CONFIG_LINES
+    return "\n".join([*lines[:MAX_CONFIG_LINES], f"... {more} more"] if more > 0 else lines) or NO_FIGURE
+
+
 def format_work(result: CaseResult) -> str:
     """Operations a second where the test says how many there are, else bytes a second and their share of what the
     device was measured to copy: ``612 TFLOP/s``, ``3.81 TB/s (92 %)``."""
@@ -267,7 +351,7 @@ def _row(result: CaseResult, several_targets: bool, several_gpus: bool) -> tuple
     return (
         case,
         (result.gpu_name if several_gpus else "") or NO_FIGURE,
-        format_configs(result.launches),
+        _configs_by_kernel(result.launches),
         format_today(result),
         format_work(result),
         format_baseline(result),
@@ -279,7 +363,10 @@ def _row(result: CaseResult, several_targets: bool, several_gpus: bool) -> tuple
 def _change(result: CaseResult) -> str:
     """The change of the time, or what else decided: a rule or metric, the anchor."""
     lines = [format_change(result.shown or result.change)] if result.change is not None else []
-    lines += [*_findings(result), *filter(None, [result.unjudged])] or result.remarks[:1]
+    found = _findings(result)
+    if len({launch.kernel for launch in result.launches}) == 1:  # its row names it
+        found = [x.removeprefix(f"{result.launches[0].kernel}: ") for x in found]
+    lines += [*found, *filter(None, [result.unjudged])] or result.remarks[:1]
     if result.end is not None:
         lines.append(f"stopped at: {result.end.line or result.end.reason}")
     since = result.since
@@ -390,7 +477,7 @@ class RankedResult:
 def worst_first(runs: Iterable[RunReport]) -> list[RankedResult]:
     """All results of ``runs``: failing ones, then warnings; of one verdict the largest slowdown first."""
     found = [RankedResult(result, run, i) for i, run in enumerate(runs) for result in run.results]
-    return sorted(found, key=_badness)
+    return sorted(found, key=lambda one: badness(one.result))
 
 
 def shown_change(result: CaseResult) -> Estimate | None:
@@ -419,8 +506,8 @@ def other_failures(run: RunReport) -> dict[str, str]:
     return {nodeid: text for nodeid, text in run.failed.items() if nodeid not in judged}
 
 
-def _badness(found: RankedResult) -> tuple[int, int, float]:
-    result = found.result
+def badness(result: CaseResult) -> tuple[int, int, float]:
+    """The worst first, as a key for sorting: by outcome, verdict and change."""
     change = shown_change(result)
     known = change is not None and math.isfinite(change.point)
     return (

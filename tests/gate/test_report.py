@@ -45,6 +45,7 @@ from kerntune.gate.report import (
     read_run,
     storable,
     table,
+    table_lines,
     write_run,
 )
 
@@ -453,3 +454,61 @@ def test_folded_rows_of_other_code_are_counted() -> None:
     assert shown.count(CHANGED) == 3, "they are shown before those that are as they were"
     assert shown.endswith(f"... and 7 more PASS, 2 of them with other code than before ({UNJUDGED})")
     assert table([result(f"test_{i}") for i in range(10)], max_rows=3).endswith("... and 7 more PASS")
+
+
+LONG = LaunchReport("chunk_gated_delta_rule_fwd_kernel", Config({"BLOCK_M": 128, "BLOCK_N": 256}, num_warps=8))
+SLOWER = Estimate(0.121, 0.116, 0.125, 0.999)
+
+
+def wide(name: str, **fields) -> CaseResult:
+    """A result whose row is wider than any terminal's."""
+    found = {"launches": (LONG,), "change": SLOWER, "findings": (f"{LONG.kernel}: spills 0 -> 56 B a thread",)}
+    return result(f"test_{60 * 'x'}[{name}]", Verdict.REGRESSED, **(found | fields))
+
+
+@pytest.mark.parametrize("width", [80, 100, 120])
+@pytest.mark.parametrize("untimed", [False, True])
+def test_a_table_fits_its_width_but_for_ids(width, untimed):
+    static = {"current_ns": None, "baseline_ns": None, "change": None} if untimed else {}
+    results = [wide("a", **static), wide(100 * "b", **static)]
+    lines = table(results, width=width).splitlines()
+    ids = [str(r.case) for r in results]
+    assert [line for line in lines if line in ids] == ids, "each whole on a line of its own"
+    assert max(len(line) for line in lines if line not in ids) <= width
+    assert sum("REGRESSED" in line for line in lines) == 2
+
+
+def test_a_table_that_fits_has_its_cases_in_the_rows():
+    assert table([result()], width=200) == table([result()])
+    assert re.search(r"^tests/test_it.py::test_a  +add", table([result()], width=120), re.M)
+
+
+def test_names_stay_whole_in_a_narrow_table():
+    """As far as there is room: other columns are narrowed in place of theirs."""
+    text = table([wide("a")], width=84)
+    assert LONG.kernel in text
+    assert "13.9 µs" in text
+
+
+def test_a_row_names_its_kernel_once():
+    twice = (LONG, msgspec.structs.replace(LONG, config=Config({"BLOCK_M": 64}, num_warps=4)))
+    text = table([wide("a", launches=twice)])
+    assert text.count(LONG.kernel) == 1
+    assert "and BLOCK_M=64" in text
+    assert "spills 0 -> 56 B" in text
+    both = table([wide("a", launches=(LONG, ADD))])
+    assert both.count(LONG.kernel) == 2, "of several kernels a finding says which"
+
+
+def test_each_line_of_a_row_has_its_outcome():
+    found = msgspec.structs.replace(wide("a"), outcome=Outcome.FAIL)
+    lines = table_lines([found, result("test_b")], width=80)
+    start = lines.index((str(found.case), Outcome.FAIL))
+    end = lines.index((str(result("test_b").case), Outcome.PASS))
+    assert {outcome for _, outcome in lines[start:end]} == {Outcome.FAIL}
+    assert {outcome for _, outcome in lines[:start]} == {None}
+
+
+def test_a_table_of_folded_rows_alone_is_empty():
+    """The counts below it say the same."""
+    assert table([result("test_a"), result("test_b")], max_rows=0) == ""

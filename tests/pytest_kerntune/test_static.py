@@ -259,13 +259,14 @@ def test_a_problem_that_configs_share_is_told_once(project, options, about):
     assert shown.endswith(": too large")
 
 
-def test_other_code_that_passes_is_said_and_counted(project):
+def test_other_code_that_passes_is_said_and_counted(project, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "200")
     project.engine(static=True)
     project.file(
         "@pytest.mark.autotune\ndef test_a(autotune):\n"
         '    autotune(kernel(ns=None, base=None, remarks=("code changed; speed is judged on a GPU",)))\n'
     )
-    result = project.run()
+    result = project.run("-v")
     result.assert_outcomes(passed=1)
     result.stdout.fnmatch_lines(
         ["*code changed; speed*", "1 PASS", "1 case passed with other code than before: speed is judged on a GPU"]
@@ -273,10 +274,11 @@ def test_other_code_that_passes_is_said_and_counted(project):
     project.run("-q").stdout.fnmatch_lines(["1 case passed with other code*"])
 
 
-def test_each_target_has_its_row_without_a_gpu(project, one_test):
+def test_each_target_has_its_row_without_a_gpu(project, one_test, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "200")
     project.engine(static=True)
     project.file(one_test("PASS", extra=", ns=None, base=None"))
-    result = project.run("--kerntune-target=cuda:90,hip:gfx942")
+    result = project.run("-v", "--kerntune-target=cuda:90,hip:gfx942")
     result.assert_outcomes(passed=1)
     result.stdout.fnmatch_lines(["*32 regs, 2048 B shared*PASS*", "*(cuda:90)*", "*PASS*", "*(hip:gfx942)*", "2 PASS"])
 

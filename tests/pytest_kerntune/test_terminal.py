@@ -11,7 +11,8 @@ from pytest_kerntune.terminal import INTERVAL_S, PATIENCE_S, Progress
 pytest_plugins = ["pytester"]
 
 
-def test_table_counts_and_offers(project):
+def test_table_counts_and_offers(project, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "200")
     project.file(
         """
 def test_fast(autotune):
@@ -29,8 +30,8 @@ def test_kept(autotune):
         [
             "*= kerntune =*",
             "case * config * time * baseline * change * verdict*",
-            "test_it.py::test_fast *add_kernel: BLOCK=1024 num_warps=8 * 10.0 µs * 12.4 µs * -19.4 % * IMPROVED",
             "test_it.py::test_kept * NEW (recorded)",
+            "test_it.py::test_fast *add_kernel: BLOCK=1024 num_warps=8 * 10.0 µs * 12.4 µs * -19.4 % * IMPROVED",
             "1 IMPROVED, 2 NEW",
             "1 baseline recorded in baselines/gpu; commit the folder*",
             "1 case improved; to hold the gain: pytest *-k 'fast or new or kept' *--kerntune-update=improved",
@@ -133,12 +134,50 @@ def test_offered_command_replaces_the_update(project):
     assert line.count("--kerntune-update") == 1
 
 
-def test_many_passes_are_folded_unless_verbose(project):
+def test_passes_are_folded_unless_verbose(project, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "200")
     project.file("@pytest.mark.parametrize('n', range(45))\ndef test_a(autotune, n):\n    autotune(kernel())\n")
-    project.run().stdout.fnmatch_lines(["... and 5 more PASS", "45 PASS"])
+    plain = project.run().stdout
+    plain.fnmatch_lines(["*= kerntune =*", "45 PASS"], consecutive=True)
+    plain.no_fnmatch_line("*add_kernel*")
     verbose = project.run("-v").stdout
     verbose.no_fnmatch_line("*more PASS*")
     verbose.fnmatch_lines(["test_it.py::test_a[[]44] *add_kernel*"])
+
+
+THREE = """
+def test_passes(autotune):
+    autotune(kernel())
+
+def test_warns(autotune):
+    autotune(kernel("NEW", base=None))
+
+def test_fails(autotune):
+    autotune(kernel("REGRESSED"))
+"""
+
+
+@pytest.mark.parametrize("columns", [80, 100, 120])
+def test_the_table_fits_the_terminal_with_the_worst_case_first(project, monkeypatch, columns):
+    monkeypatch.setenv("COLUMNS", str(columns))
+    project.file(THREE)
+    lines = project.run("--tb=no").outlines
+    start = next(i for i, line in enumerate(lines) if "= kerntune =" in line)
+    rows = lines[start + 1 : lines.index("", start)]
+    assert max(map(len, rows)) <= columns
+    cases = [name for line in rows for name in ("fails", "warns", "passes") if f"::test_{name}" in line]
+    assert cases == ["fails", "warns"]
+    assert rows[-1] == "... and 1 more PASS"
+
+
+def test_rows_are_coloured_by_the_rules_of_pytest(project, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "80")
+    project.file(THREE)
+    red = "\x1b[31mtest_it.py::test_fails\x1b[0m"
+    assert red in project.run("--color=yes").outlines
+    assert "\x1b[31m" not in project.run("--color=no").stdout.str()
+    monkeypatch.setenv("NO_COLOR", "1")
+    assert "\x1b[31m" not in project.run().stdout.str()
 
 
 def test_quiet_shows_the_counts(project):
