@@ -218,3 +218,9 @@ def test_what_cannot_be_launched_has_no_occupancy(device: str, registers: int, s
     over = launch_violations(spec, registers=registers, shared_bytes=shared, threads=threads)
     occupancy = cuda_occupancy(spec, registers=registers, shared_bytes=shared, threads=threads)
     assert bool(over) == (occupancy.blocks == 0)
+
+
+@pytest.mark.parametrize(("arch", "simds"), [("gfx942", 4), ("gfx1100", 2)])
+def test_registers_of_an_amd_unit_are_those_of_its_simds(arch: str, simds: int) -> None:
+    spec = msgspec.structs.replace(MI300, target=msgspec.structs.replace(MI300.target, arch=arch))
+    assert amd_occupancy(spec, waves_by_registers=3, shared_bytes=0, warps=1).blocks == 3 * simds
