@@ -77,9 +77,6 @@ def lines_before(text: str) -> tuple[str, ...]:
     return tuple(x for x in found if isinstance(x, str)) if isinstance(found, list) else ()
 
 
-COMMENT = "#"
-
-
 @lru_cache(maxsize=1024)
 def lines_of_call(path: str, number: int) -> tuple[str, ...]:
     """The lines of the comment above a line of a generated module; the nearest comment with a mark counts."""
