@@ -159,7 +159,7 @@ def _advised(loss: Loss, old: EnvironmentVersions, new: EnvironmentVersions) -> 
 def _static_losses(difference: StaticDifference, results: Sequence[CaseResult]) -> Iterator[Loss]:
     """Kernels that a static rule fails or warns of, where nothing was timed."""
     timed = {(str(r.case), r.target) for r in results if r.change is not None}
-    unfit = {(str(r.case), r.target): [f for f in r.findings if UNFIT.search(f)] for r in results}
+    unfit = {(str(r.case), r.target): [f for f in r.findings if _is_unfit(f)] for r in results}
     for change in difference.changed:
         if (change.case, change.target) in timed:
             continue
@@ -185,11 +185,15 @@ def _static_losses(difference: StaticDifference, results: Sequence[CaseResult]) 
 
 LOSING = ("fail", "warn")
 
-UNFIT = re.compile(r"the baseline's config .*, but .*can't be (?:launched|compiled)", re.DOTALL)
-"""A finding of the gate on a config that the old side could launch, and that gave way to another."""
-
 CANT_RUN = re.compile(r"can't be (?:launched|compiled)|out of resource|OutOfResources")
 """A launch that the new side can't make."""
+
+
+def _is_unfit(finding: str) -> bool:
+    """Whether a finding of the gate is on a config that the old side could launch, and that gave way to another."""
+    _, config, rest = finding.partition("the baseline's config ")
+    _, gave_way, why = rest.partition(", but ")
+    return bool(config and gave_way) and ("can't be launched" in why or "can't be compiled" in why)
 
 
 def _launch_loss(change: StaticChange, launch: LaunchChange, unfit: Sequence[str]) -> Loss | None:
@@ -241,7 +245,7 @@ def _timed_losses(results: Sequence[CaseResult], old: EnvironmentVersions, new: 
         if result.verdict is not Verdict.REGRESSED or result.change is None:
             continue
         cause, because = _attributed(result, old, new)
-        unfit = [text for text in (*result.findings, *result.causes) if UNFIT.search(text)]
+        unfit = [text for text in (*result.findings, *result.causes) if _is_unfit(text)]
         shown = result.shown or result.change
         yield Loss(
             case=str(result.case),
