@@ -94,8 +94,9 @@ def test_the_terminal_of_a_run(result: CaseResult, monkeypatch: pytest.MonkeyPat
     lines: list[str] = []
     config = SimpleNamespace(getoption=lambda name: "", invocation_params=SimpleNamespace(args=(), dir=Path()))
     reporter: Any = SimpleNamespace(
-        write_line=lambda text, **markup: lines.append(text), write_sep=lambda *args: None, verbosity=1, config=config
-    )
+        write_line=lambda text, **markup: lines.append(text), write_sep=lambda *args: None, verbosity=1, config=config,
+        _tw=SimpleNamespace(fullwidth=80),
+    )  # fmt: skip
     collected = Collected()
     collected.add(Payload("t.py::test", (result,), static_only=result.message))
     stale = msgspec.structs.replace(result, verdict=Verdict.STALE, outcome=Outcome.WARN)

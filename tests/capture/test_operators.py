@@ -299,6 +299,7 @@ def test_a_tensor_without_a_storage_comes_from_nowhere_known():
     wrapping = A.as_subclass(Unstored)
     out = torch.empty(64, 64)
     operators.observe(torch.ops.aten.exp.default, (wrapping,), {}, out, 0)
+    operators.settle()
     (event,) = operators.events
     assert (event.ins, event.outs) == ((NO_STORAGE,), (1,))
     (row,) = listed(operators, [wrapping], [wrapping, out]).rows
@@ -317,6 +318,7 @@ def test_what_torchs_compiler_has_for_sizes_is_no_operator():
     operators = watched()
     for namespace in ("inductor", "prims", "prim"):
         operators.observe(Func(namespace), (A,), {}, A.clone(), 0)
+    operators.settle()
     assert [e.operator.name for e in operators.events] == ["prims.x"]
 
 
@@ -327,6 +329,7 @@ def test_operators_of_the_host_alone_are_not_noted():
     a, b, out = torch.empty(1), torch.empty(2), torch.empty(3)
     for device[:] in ([], [b], [out]):
         operators.observe(torch.ops.aten.add.Tensor, (a, b), {}, out.clone() if not device else out, 0)
+    operators.settle()
     assert len(operators.events) == 2
 
 

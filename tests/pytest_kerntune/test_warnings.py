@@ -58,9 +58,10 @@ def test_a_refresh_accepts_them(project):
     assert project.log.count("commit") == 6
 
 
-def test_the_table_has_all_findings(project):
+def test_the_table_has_all_findings(project, monkeypatch):
     project.file(FOUND.replace("VERDICT", "PASS"))
-    result = project.run()
+    monkeypatch.setenv("COLUMNS", "200")
+    result = project.run("-v")
     text = result.stdout.str().partition("= kerntune =")[2]
     for found in ("loads got narrower", "registers 32 -> 40", "instructions 88 -> 99", "no more spills"):
         assert text.count(found) >= 2, found
