@@ -43,7 +43,7 @@ def _reports(capture: Capture, spec: DeviceSpec, candidates: Sequence[CandidateC
     capture.compiler.compile_all([c.launch for c in candidates if isinstance(c.launch, Specialized)])
     compiled = [_compiled(capture, c.launch) for c in candidates]
     inputs = [binary_input(c.binary, c.data, c.asm) for c in compiled if isinstance(c, Compiled)]
-    figures = iter(metrics_of(inputs, spec))
+    figures = iter(metrics_of(inputs, spec, instructions=False))
     return tuple(
         _report(c, next(figures) if isinstance(made, Compiled) else made)
         for c, made in zip(candidates, compiled, strict=True)

@@ -90,21 +90,31 @@ class StaticMetrics(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     product_loops: Union[ProductLoops, msgspec.UnsetType] = msgspec.UNSET
 
 
+_NO_CODE = Listing({}, {}, False, {})
+"""Stands for machine code that isn't disassembled: it has no stack frame, so nothing is spilled."""
+
+
 def metrics_of(
-    binaries: Sequence[BinaryInput], spec: DeviceSpec, *, disassembler: Disassembler | None = None
+    binaries: Sequence[BinaryInput],
+    spec: DeviceSpec,
+    *,
+    disassembler: Disassembler | None = None,
+    instructions: bool = True,
 ) -> list[StaticMetrics]:
     """Metrics of each of ``binaries`` on the device ``spec``, in their order.
 
     All cubins of an architecture go through one run of nvdisasm: 0.2 s for its start, a few ms a kernel, nothing for
-    known machine code.
+    known machine code. Without ``instructions`` those aren't counted where the file says that a kernel has no stack
+    frame: it spills nothing, and isn't disassembled. All other figures are the same.
     Raises :class:`TargetError` for a binary of another kind of GPU than ``spec``, :class:`StoreError` for a damaged
     one, :class:`BackendError` if the disassembler is missing.
     """
     for binary in binaries:
         _check_target(binary, spec)
-    listings = _listings(binaries, disassembler or DISASSEMBLER)
+    asked = [i for i, b in enumerate(binaries) if b.kind == "cubin" and (instructions or _has_frame(b))]
+    listings = _listings(binaries, asked, disassembler or DISASSEMBLER)
     return [
-        _nvidia(binary, spec, listings[i]) if binary.kind == "cubin" else _amd(binary, spec)
+        _nvidia(binary, spec, listings.get(i, _NO_CODE)) if binary.kind == "cubin" else _amd(binary, spec)
         for i, binary in enumerate(binaries)
     ]
 
@@ -116,11 +126,16 @@ def _check_target(binary: BinaryInput, spec: DeviceSpec) -> None:
         raise TargetError(f"a {binary.kind} for {binary.arch} has no metrics on {spec.name} ({spec.target})")
 
 
-def _listings(binaries: Sequence[BinaryInput], disassembler: Disassembler) -> dict[int, Listing]:
+def _has_frame(binary: BinaryInput) -> bool:
+    """Whether a kernel, or a function that it calls, has local memory, in which all spills are."""
+    resources = cubin_resources(binary.data)
+    return resources.frame_bytes > 0 or resources.min_stack > 0
+
+
+def _listings(binaries: Sequence[BinaryInput], asked: Sequence[int], disassembler: Disassembler) -> dict[int, Listing]:
     by_arch: defaultdict[str, list[int]] = defaultdict(list)
-    for i, binary in enumerate(binaries):
-        if binary.kind == "cubin":
-            by_arch[binary.arch].append(i)
+    for i in asked:
+        by_arch[binaries[i].arch].append(i)
     found: dict[int, Listing] = {}
     for arch, members in by_arch.items():
         texts = [b"".join(code for _, code in Elf(binaries[i].data).text) for i in members]

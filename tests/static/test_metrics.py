@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import re
 import subprocess
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,9 +14,9 @@ import pytest
 
 from kerntune.base.device import Target, typical_device
 from kerntune.errors import StoreError, TargetError
-from kerntune.static.disassembly import Disassembler, find_tool
+from kerntune.static.disassembly import Disassembler, Listing, find_tool
 from kerntune.static.instructions import amd_mnemonics, amd_resources
-from kerntune.static.metrics import BinaryInput, StaticMetrics, metrics_of
+from kerntune.static.metrics import DISASSEMBLER, BinaryInput, StaticMetrics, metrics_of
 
 NVIDIA = ["cuda:80", "cuda:90", "cuda:100"]
 
@@ -92,6 +92,25 @@ def test_a_stack_is_no_spill(where: str, compiled: Compile) -> None:
     found = metrics(compiled("printing", where).binary, where)
     assert found.stack_bytes > 0
     assert found.spill_store_bytes == found.spill_load_bytes == 0
+
+
+def test_what_has_no_stack_frame_spills_nothing_and_is_not_disassembled(where: str, compiled: Compile) -> None:
+    class Counting(Disassembler):
+        texts = 0
+
+        def listings(self, texts: Sequence[bytes], arch: str) -> list[Listing]:
+            self.texts += len(texts)
+            return DISASSEMBLER.listings(texts, arch)
+
+    counting, spec = Counting(), typical_device(Target.parse(where))
+    binaries = [compiled(name, where, **options).binary for name, options in CASES]
+    cheap = metrics_of(binaries, spec, disassembler=counting, instructions=False)
+    whole = metrics_of(binaries, spec)
+    assert [msgspec.structs.replace(x, instructions={}) for x in cheap] == [
+        msgspec.structs.replace(x, instructions={}) for x in whole
+    ]
+    framed = [i for i, x in enumerate(whole) if x.stack_bytes]
+    assert len(SPILLING) <= len(framed) <= counting.texts < len(CASES)
 
 
 def test_every_instruction_has_a_class(where: str, compiled: Compile) -> None:
