@@ -30,7 +30,7 @@ import sys
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
-from kerntune.gpu import device_lock
+from kerntune.gpu import device_lock, host_gpus
 device_lock.device_node = lambda uuid: Path(sys.argv[2]) if sys.argv[2] else None
 with device_lock.hold(sys.argv[1], "NVIDIA H200", 5.0):
     print("held", flush=True)
@@ -313,9 +313,12 @@ def refuse_writing(flags: int) -> int:
 
 @pytest.mark.gpu
 @pytest.mark.skipif(not has_cuda(), reason="needs a GPU")
-def test_a_gpu_s_node_is_locked_across_folders_for_temporary_files(place: Path) -> None:
+def test_a_gpu_s_node_is_locked_across_folders_for_temporary_files(
+    place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     from kerntune.gpu.cuda import CudaGpu
 
+    monkeypatch.setattr(device_lock, "device_node", host_gpus.device_node)
     gpu = CudaGpu()
     node = device_lock.device_node(gpu.spec.uuid)
     assert node is not None
