@@ -18,7 +18,7 @@ from source_path import source_path
 
 from kerntune.base.locks import LockBusy, TwoSidedLock, locks_work, open_lock_file
 from kerntune.errors import MeasurementError
-from kerntune.gpu import device_lock
+from kerntune.gpu import device_lock, host_gpus
 from kerntune.gpu.device_lock import hold, lock_file, share, share_suspendable, sharing_suspended
 from kerntune.gpu.probe import has_cuda
 
@@ -30,7 +30,7 @@ import sys
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
-from kerntune.gpu import device_lock, host_gpus
+from kerntune.gpu import device_lock
 device_lock.device_node = lambda uuid: Path(sys.argv[2]) if sys.argv[2] else None
 with device_lock.hold(sys.argv[1], "NVIDIA H200", 5.0):
     print("held", flush=True)
