@@ -87,7 +87,8 @@ def test_other_code_of_the_same_speed_passes(kernel_project):
 
 
 @pytest.mark.slow
-def test_gain_is_offered_and_recorded_on_request(kernel_project):
+def test_gain_is_offered_and_recorded_on_request(kernel_project, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "200")
     kernel_project(rules=FAST_WITH_128, blocks="64,")
     arguments = {"rules": FAST_WITH_128, "blocks": "64, 128"}
     kernel_project(**arguments).stdout.fnmatch_lines(["1 IMPROVED", "1 case improved; *--kerntune-update=improved"])

@@ -182,6 +182,7 @@ def test_double(autotune, n):
 def test_each_worker_measures_on_its_own_gpu_and_all_share_a_folder(project, monkeypatch, source_environ, tmp_path):
     monkeypatch.setenv("PYTHONPATH", source_environ["PYTHONPATH"])
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    monkeypatch.setenv("COLUMNS", "200")
     project.pytester.makeconftest(HOST.format(folder=str(tmp_path)))
     project.pytester.makepyfile(test_it=KERNEL)
     result = project.run("-n2", "--dist=load", "-W", "ignore:TRITON_DEFAULT_FP_FUSION", "--kerntune-json=run.json")
