@@ -167,8 +167,11 @@ def persistent_candidates(hints: KernelHints, limits: Bounds) -> tuple[Config, .
 def _chosen(hints: KernelHints, limits: Bounds) -> tuple[Config, ...]:
     if hints.modes.max_autotune and limits.preset.tune_persistent:
         fixed = hints.modes.one_reduction or hints.modes.batch_invariant
-        hinted = rows_by_hint(hints, limits) if limits.by_size and not fixed else ()
-        return (*hinted, *all_rows(hints, limits), *((tiny_rows(hints, limits),) if limits.hip else ()))
+        rows = (*all_rows(hints, limits), *((tiny_rows(hints, limits),) if limits.hip else ()))
+        if not limits.by_size or fixed:
+            return rows
+        # Only the first of a list is raised to what descriptors need: Inductor's first is no longer that.
+        return (*rows_by_hint(hints, limits), *raise_to_tma_minimums(rows, hints, persistent=True))
     found = rows_by_hint(hints, limits)
     off = not hints.modes.autotune_pointwise or hints.modes.deterministic
     return found[:1] if limits.preset.deterministic_pointwise and off else found

@@ -94,6 +94,13 @@ def test_it_has_every_candidate_of_2_13_and_refuses_what_that_refuses(
         assert found[: len(known)] == known
 
 
+def test_what_descriptors_need_raises_the_first_of_2_13_beside_the_hint_s_own() -> None:
+    hints = KernelHints(sizes={"x": 32, "r0": 1}, reduction=ReductionHint.OUTER, tma_minimums={"x": 16})
+    hints = msgspec.structs.replace(hints, modes=Modes(max_autotune=True))
+    found = FAMILIES["persistent"][0](hints, A100, MEASURED_2026)
+    assert [c.kwargs["XBLOCK"] for c in found] == [32, 16]
+
+
 @pytest.mark.parametrize("family", list(FAMILIES)[1:])
 @pytest.mark.parametrize("mode", ["deterministic", "single_reduction_config", "batch_invariant"])
 def test_modes_that_fix_a_reduction_get_nothing_new(family: str, mode: str) -> None:

@@ -142,8 +142,9 @@ class Compiled(NamedTuple):
     log: str
 
 
-@pytest.fixture(scope="session", autouse=True)
+@pytest.fixture(scope="package", autouse=True)
 def _own_triton_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Its variables end with this package's tests: those of others read what their processes print."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("TRITON_CACHE_DIR", str(tmp_path_factory.mktemp("triton")))
         patch.setenv("TRITON_DUMP_PTXAS_LOG", "1")

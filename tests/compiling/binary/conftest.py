@@ -19,7 +19,7 @@ Compile = Callable[..., Any]
 _HEADER = "import triton\nimport triton.language as tl\nfrom triton.language.extra import libdevice\n\n\n"
 
 
-@pytest.fixture(scope="session", autouse=True)
+@pytest.fixture(scope="package", autouse=True)
 def _own_triton_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("TRITON_CACHE_DIR", str(tmp_path_factory.mktemp("triton")))
