@@ -20,6 +20,9 @@ SOURCES = ("kerntune", "pytest_kerntune")
 TESTS = 600
 """Tests that are listed of a mutant. Their time is limited to much less."""
 
+VALUE_CLASSES = "tests/test_value_classes.py"
+"""Looks at the classes of all modules."""
+
 ROUND = 3
 """Of a test function's cases so many run before those of other functions do."""
 
@@ -59,7 +62,8 @@ class Ran:
             layers += [_any(known, place.body), *self._using(module, place.names)]
             layers.append(_any(known, known) if not any(layers) else set())
         ranked = self._ranked(module, layers)
-        return {"tests": ranked[:TESTS], "ran_its_line": len(ranked), "near": near(module)}
+        files = [*([VALUE_CLASSES] if place.imported else []), *near(module)]
+        return {"tests": ranked[:TESTS], "ran_its_line": len(ranked), "near": files}
 
     @cache  # noqa: B019 - one object a program
     def _lines(self, module: str) -> dict[int, set[str]]:
