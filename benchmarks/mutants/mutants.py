@@ -172,6 +172,7 @@ def main() -> None:
     parser.add_argument("--list", type=Path, dest="list_to", help="try nothing, write the sample to this file")
     parser.add_argument("--report", action="store_true", help="run nothing, write docs/mutants.md")
     parser.add_argument("--ran", type=Path, default=RAN, help="coverage's database with a context for each test")
+    parser.add_argument("--ran-at", default="", help="the commit that it is of, where modules have changed since")
     given = parser.parse_args()
     os.chdir(ROOT)
     if not given.report:
@@ -179,7 +180,7 @@ def main() -> None:
         path = (given.list_to or LISTED).absolute()
         path.parent.mkdir(exist_ok=True)
         seed = commit_seed() if given.seed is None else given.seed
-        harness.write(path, listed(modules, seed, given.each, Ran(given.ran.absolute())))
+        harness.write(path, listed(modules, seed, given.each, Ran(given.ran.absolute(), given.ran_at)))
         if given.list_to:
             return
         options = ["--workers", str(given.workers), "--seconds", str(given.seconds), *["--again"] * given.again]

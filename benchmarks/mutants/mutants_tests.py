@@ -5,9 +5,11 @@ from __future__ import annotations
 import ast
 import re
 import sqlite3
+import subprocess
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from difflib import SequenceMatcher
 from functools import cache
 from pathlib import Path, PurePosixPath
 from typing import Any
@@ -28,18 +30,20 @@ ROUND = 3
 
 
 class Ran:
-    """What ``pytest --cov=kerntune --cov=pytest_kerntune --cov-context=test --cov-report=`` has written.
+    """What ``pytest --cov=kerntune --cov=pytest_kerntune --cov-context=test --cov-report=`` has written, at the commit
+    ``at`` where that is another one: lines that have moved since are found again.
 
     FileNotFoundError without such a file.
     """
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, at: str = "") -> None:
         from coverage import CoverageData
 
         if not path.exists():
             raise FileNotFoundError(f"{path}: no such file; pytest --cov-context=test writes it as .coverage")
         self._data = CoverageData(str(path))
         self._data.read()
+        self._at = at
         self._size: Counter[str] = Counter()
         """Lines that each test runs of all modules."""
         with sqlite3.connect(path) as base:
@@ -69,7 +73,8 @@ class Ran:
     def _lines(self, module: str) -> dict[int, set[str]]:
         """Tests by the line that they run."""
         found = self._data.contexts_by_lineno(str(ROOT / module))
-        return {line: {_test(context) for context in contexts if context} for line, contexts in found.items()}
+        now = _moved(module, self._at) if self._at else {line: line for line in found}
+        return {now[line]: {_test(c) for c in contexts if c} for line, contexts in found.items() if line in now}
 
     def _using(self, module: str, names: set[str]) -> Iterator[set[str]]:
         """Tests that run a line with one of these names, in this module and in others."""
@@ -86,7 +91,7 @@ class Ran:
     def _ranked(self, module: str, layers: list[set[str]]) -> list[str]:
         """By files, those that belong to the module and run little else first; of each file a few cases of each
         function, then the rest."""
-        layer = {test: i for i in reversed(range(len(layers))) for test in layers[i]}
+        layer = {test: i for i in reversed(range(len(layers))) for test in layers[i] if _is_there(test)}
         files: dict[str, list[str]] = defaultdict(list)
         for test in sorted(layer, key=lambda test: (layer[test], self._size[test], test)):
             files[test.partition("::")[0]].append(test)
@@ -107,6 +112,17 @@ def _any(known: Mapping[int, set[str]], lines: Iterable[int]) -> set[str]:
 
 def _test(context: str) -> str:
     return context.rpartition("|")[0]
+
+
+def _is_there(test: str) -> bool:
+    return (ROOT / test.partition("::")[0]).exists()
+
+
+def _moved(module: str, at: str) -> dict[int, int]:
+    """Today's numbers of a module's lines, by those of a commit; none of a module that it hasn't."""
+    then = subprocess.run(["git", "show", f"{at}:{module}"], cwd=ROOT, capture_output=True, text=True, check=False)
+    lines = SequenceMatcher(None, then.stdout.splitlines(), (ROOT / module).read_text().splitlines(), autojunk=False)
+    return {old + i + 1: new + i + 1 for old, new, size in lines.get_matching_blocks() for i in range(size)}
 
 
 def belongs(module: str, file: str) -> int:

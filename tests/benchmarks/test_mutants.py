@@ -281,6 +281,16 @@ def test_a_few_cases_of_each_function_come_before_the_rest(ran: mutants_tests.Ra
     assert found == [*many[:3], OTHER, *many[3:]]
 
 
+def test_lines_that_have_moved_are_found_again(ran: mutants_tests.Ran, monkeypatch: pytest.MonkeyPatch) -> None:
+    path, then = mutants_tests.ROOT / "kerntune" / "m.py", SimpleNamespace(stdout=CODE)
+    monkeypatch.setattr(mutants_tests.subprocess, "run", lambda command, **_: then)
+    monkeypatch.setattr(ran, "_at", "abc123")
+    path.write_text('"""New."""\n' + CODE.replace("    return most", "    return most + 1"))
+    found = {n: ran.tests_of({"module": "kerntune/m.py", "line": n, "old": "x"})["tests"] for n in (5, 6, 12)}
+    assert found == {5: [F, ALL, OTHER], 6: [ALL, OTHER], 12: [AREA, ALL]}
+    assert 8 not in ran._lines("kerntune/m.py"), "another line"
+
+
 def test_without_coverage_there_is_nothing_to_choose_by(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError, match="--cov-context=test"):
         mutants_tests.Ran(tmp_path / "none")
