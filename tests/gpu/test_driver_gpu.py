@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import gc
 import math
 import struct
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
+import torch
 
 from kerntune.base.device import DeviceSpec, Target
 from kerntune.base.recording import Param, TensorMap
 from kerntune.errors import BackendError, MeasurementError, OutOfResourcesError
-from kerntune.gpu import cuda_driver, driver_gpu
+from kerntune.gpu import cuda, cuda_driver, driver_gpu, host_gpus
 from kerntune.gpu.cuda_driver import CudaFunction, prepare_launch
 from kerntune.gpu.driver_gpu import DriverGpu, HostBuffer
 
@@ -503,3 +506,158 @@ def test_a_tensor_map_is_encoded_innermost_first(driver: HostDriver, tf32: bool,
     driver.fails["cuTensorMapEncodeTiled"] = 1
     with pytest.raises(BackendError, match="encoding the tensor map of desc"):
         cuda_driver._encode(Param("desc", "nvTmaDesc", tensor_map=given), 0)
+
+
+# beside torch
+
+
+@pytest.fixture
+def entered(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Devices that torch was told to make current."""
+    found: list[int] = []
+    monkeypatch.setattr(torch.cuda, "init", lambda: None)
+    monkeypatch.setattr(torch.cuda, "current_device", lambda: 2)
+    monkeypatch.setattr(torch.cuda, "device", lambda number: (found.append(number), contextlib.nullcontext())[1])
+    monkeypatch.setattr(torch._C, "_cuda_getCurrentRawStream", lambda number: 100 + number, raising=False)
+    monkeypatch.setattr(torch.cuda, "memory_reserved", lambda number: 5000 + number)
+    monkeypatch.setattr(torch.cuda, "memory_allocated", lambda number: 1000)
+    return found
+
+
+class CopyingGpu(cuda.CudaGpu):
+    def _bytes(self, address: int, nbytes: int) -> Any:
+        return torch.frombuffer((ctypes.c_ubyte * nbytes).from_address(address), dtype=torch.uint8)
+
+
+def test_a_gpu_of_torch_is_the_current_one_or_the_given_one(driver: HostDriver, entered: list[int]) -> None:
+    current, other = cuda.CudaGpu(), cuda.CudaGpu(0)
+    assert (current.ordinal, other.ordinal, entered) == (2, 0, [2, 0])
+    assert (current.current_stream(), other.current_stream()) == (102, 100)
+    assert current.free_bytes() == (1 << 20) + 4002
+    current.synchronize()
+    assert (entered[2:], driver.names()[-1]) == ([2, 2], "cuCtxSynchronize")
+
+
+@pytest.mark.parametrize(
+    ("mode", "mps", "folder", "refused"),
+    [
+        (0, 0, "/tmp", None),
+        (0, 1, None, "MPS is on: a fault of one process"),
+        (0, None, None, None),
+        (0, None, "/tmp", r"MPS is on \(/tmp\)"),
+        (3, 0, None, "exclusive-process mode"),
+        (2, 0, None, "^the device's compute mode allows no second context$"),
+    ],
+)
+def test_a_second_context_where_it_may_be(
+    driver: HostDriver, entered: list[int], monkeypatch: pytest.MonkeyPatch, mode: int, mps: int | None,
+    folder: str | None, refused: str | None,
+) -> None:  # fmt: skip
+    monkeypatch.setattr(cuda, "mps_folder", lambda: Path(folder) if folder else None)
+    monkeypatch.setattr(host_gpus, "mps_folder", cuda.mps_folder)
+    monkeypatch.setitem(DEVICE, cuda.COMPUTE_MODE, mode)
+    if mps is not None:
+        monkeypatch.setitem(DEVICE, cuda.MPS_ENABLED, mps)
+    gpu = cuda.CudaGpu(6)
+    if refused is None:
+        assert gpu.first_launch_arguments() == ("6",)
+    else:
+        with pytest.raises(BackendError, match=refused):
+            gpu.first_launch_arguments()
+
+
+def test_torch_gives_memory_back_where_there_is_no_room(
+    driver: HostDriver, entered: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gpu, emptied = cuda.CudaGpu(), list[int]()
+    monkeypatch.setattr(torch.cuda, "empty_cache", lambda: (emptied.append(1), driver.fails.clear()))
+    assert (gpu.allocate(4).nbytes, emptied) == (4, [])
+    driver.fails["cuMemAlloc_v2"] = 2
+    assert (gpu.allocate(4).nbytes, emptied) == (4, [1])
+    monkeypatch.setattr(torch.cuda, "empty_cache", lambda: None)
+    driver.fails["cuMemAlloc_v2"] = 2
+    with pytest.raises(MeasurementError, match="no room"):
+        gpu.allocate(4)
+
+
+@pytest.mark.parametrize("host", [False, True])
+def test_memory_of_host_and_device_is_compared_by_torch(driver: HostDriver, entered: list[int], host: bool) -> None:
+    gpu = CopyingGpu()
+    expected, actual = gpu.allocate_host(8) if host else gpu.allocate(8), gpu.allocate(8)
+    gpu.write(expected, struct.pack("2f", 1.0, 2.0))
+    for second, differs in ((2.0, False), (2.5, True)):
+        gpu.write(actual, struct.pack("2f", 1.0, second))
+        driver.calls.clear()
+        assert (gpu.compare(expected, actual, "float32", 0.0) is not None) == differs
+        assert ("cuMemcpyAsync" in driver.names()) == host
+    assert gpu.compare(gpu.allocate(0), gpu.allocate(0), "float32", 0.0) is None
+    tensor = torch.zeros(8)[2:4]
+    storage = gpu.borrow(tensor)
+    assert (storage.address, storage.nbytes) == (tensor.data_ptr() - 8, 32)
+    assert (cuda.CudaTensors().address(tensor), cuda.CudaTensors().storage_address(tensor)) == (
+        tensor.data_ptr(), storage.address
+    )  # fmt: skip
+    assert [cuda.CudaTensors().is_tensor(value) for value in (tensor, 3)] == [False, False]
+
+
+def test_a_backend_makes_one_of_each_device(
+    driver: HostDriver, entered: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 4)
+    first = cuda.CudaBackend()
+    other = first.on(1)
+    assert (first.ordinal, first.count, first.current(), other.ordinal, first.on(2)) == (2, 4, 2, 1, first)
+    assert (other.on(1), other.on(2), first.targets) == (other, first, (Target("cuda", "90"),))
+
+
+def test_a_matrix_product_s_rate(driver: HostDriver, entered: list[int], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of the median of ten runs after three others."""
+    taken, asked = iter([9.0, 9.0, 9.0, *[1.0, 2.0, 4.0] * 3, 2.0]), list[tuple[str, int]]()
+    monkeypatch.setattr(cuda, "_seconds", lambda product: next(taken))
+    monkeypatch.setattr(cuda, "_product", lambda dtype, size: (asked.append((dtype, size)), print)[1])
+    assert cuda.measured_matmul(cuda.CudaGpu(), "float16") == 2 * 8192**3 / 2.0
+    assert next(taken, None) is None
+    monkeypatch.setattr(cuda, "_seconds", lambda product: 1.0)
+    assert cuda.measured_matmul(cuda.CudaGpu(), "float64") == 2 * 4096**3
+    assert asked == [("float16", 8192), ("float64", 4096)]
+    monkeypatch.setattr(cuda, "_product", lambda dtype, size: None)
+    assert cuda.measured_matmul(cuda.CudaGpu(), "int4") is cuda.measured_matmul(Gpu(), "float16") is None  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(("milliseconds", "seconds"), [(2.5, 0.0025), (0.0, None), (-1.0, None)])
+def test_a_product_s_time_is_that_between_its_events(
+    monkeypatch: pytest.MonkeyPatch, milliseconds: float, seconds: float | None
+) -> None:
+    did: list[str] = []
+    event = SimpleNamespace(
+        record=lambda: did.append("record"),
+        synchronize=lambda: did.append("wait"),
+        elapsed_time=lambda end: milliseconds,
+    )
+    monkeypatch.setattr(torch.cuda, "Event", lambda enable_timing: event if enable_timing else None)
+    if seconds is None:
+        with pytest.raises(MeasurementError, match="a matrix product took no time"):
+            cuda._seconds(lambda: did.append("product"))
+    else:
+        assert cuda._seconds(lambda: did.append("product")) == seconds
+    assert did == ["record", "product", "record", "wait"]
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16", "float64", "int8"])
+def test_products_are_of_random_numbers_that_tests_do_not_share(dtype: str) -> None:
+    state, tf32 = torch.get_rng_state(), torch.backends.cuda.matmul.allow_tf32
+    product = cuda._product(dtype, 32, "cpu")
+    assert product is not None
+    found: Any = product()
+    assert (found.shape, found.dtype) == ((32, 32), torch.int32 if dtype == "int8" else getattr(torch, dtype))
+    assert torch.equal(torch.get_rng_state(), state)
+    assert torch.backends.cuda.matmul.allow_tf32 == tf32
+    assert [cuda._product(name, 32, "cpu") for name in ("int32", "no_such", "randn")] == [None] * 3
+
+
+def test_float32_is_multiplied_in_tf32_and_only_there() -> None:
+    before, seen = torch.backends.cuda.matmul.allow_tf32, list[bool]()
+    cuda._in_tf32(lambda: seen.append(torch.backends.cuda.matmul.allow_tf32))()
+    with pytest.raises(ZeroDivisionError):
+        cuda._in_tf32(lambda: 1 / 0)()
+    assert (seen, torch.backends.cuda.matmul.allow_tf32) == ([True], before)
