@@ -4,7 +4,7 @@
     python -m benchmarks.mutants.mutants --list LISTED.json --seed 21 --count 600      # to be tried elsewhere
     python -m benchmarks.mutants.mutants --list LISTED.json --each 40                  # so many of every package
     python -m benchmarks.mutants.mutants --list LISTED.json --each 40 --ran .coverage  # with all tests that run a line
-    python -m benchmarks.mutants.mutants --report                                      # results into docs/mutants.md
+    python -m benchmarks.mutants.mutants --report                              # results into docs/measured/mutants.md
 
 Cosmic Ray makes the mutants (``mutants_made.py``); ``mutants_run.py`` tries them. ``mutants.toml`` lists the modules,
 the tests of each, and the explanations of survivors. A sample is the start of a random order, so that a larger one of
@@ -331,8 +331,8 @@ def _summary(kept: dict[str, Any]) -> str:
 
 
 def write_report(config: Config) -> None:
-    """Put the results between the marks in docs/mutants.md."""
-    path = ROOT / "docs" / "mutants.md"
+    """Put the results between the marks in docs/measured/mutants.md."""
+    path = ROOT / "docs" / "measured" / "mutants.md"
     before, _, rest = path.read_text().partition(BEGIN)
     after = rest.partition(END)[2]
     path.write_text(f"{before}{BEGIN}\n\n{report(config, json.loads(RESULTS.read_text()))}\n\n{END}{after}")
@@ -348,7 +348,7 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=1e6, help="stop after so long; the next run goes on")
     parser.add_argument("--again", action="store_true", help="try survivors once more")
     parser.add_argument("--list", type=Path, dest="list_to", help="try nothing, write the sample to this file")
-    parser.add_argument("--report", action="store_true", help="run nothing, write docs/mutants.md")
+    parser.add_argument("--report", action="store_true", help="run nothing, write docs/measured/mutants.md")
     parser.add_argument("--ran", type=Path, help="coverage's database with contexts: which tests run a mutant's lines")
     given, config = parser.parse_args(), Config.read()
     os.chdir(ROOT)
