@@ -238,7 +238,7 @@ class Gate:
         try:
             return (yield)
         except pytest.skip.Exception:
-            skipped_setup(_record(item))
+            skipped_setup(item, _record(item))
             raise
         except Exception as exc:
             item.stash[ERROR] = exc

@@ -18,7 +18,9 @@ from kerntune.base.failed_candidates import config_problems, failures_line
 from kerntune.base.formatting import visible
 from kerntune.base.policy import Outcome, Verdict
 from kerntune.gate.console import counted
-from kerntune.gate.report import badness, counts_line, table_lines, unchecked_line
+from kerntune.gate.report import badness, counts_line, unchecked_line
+from kerntune.gate.reporting.failure import accepting
+from kerntune.gate.reporting.table import table_lines
 from kerntune.gate.stores import CALL_GONE, RUN_JSON, prune_command
 from pytest_kerntune.payload import Collected
 from pytest_kerntune.values import without_update
@@ -153,9 +155,24 @@ def offers(
         )
     if new:
         lines.append(f"{counted(new, 'case')} without a baseline; to record: {_again(config, '--kerntune-update=new')}")
+    lines += _acceptance([r for r in results if r.outcome is Outcome.FAIL and r.verdict is not Verdict.NEW], config)
     gone = [r for r in stale if r.fingerprint]  # those that can't be read say so themselves, and prune refuses them
     if gone:
         lines.append(f"{counted(len(gone), 'stale baseline')}; to remove: {_removing(gone, config, written)}")
+    return lines
+
+
+def _acceptance(failing: Sequence[CaseResult], config: pytest.Config) -> list[str]:
+    """What accepts all failing cases of a kind at once; the tests name what accepts one of them."""
+    if config.getoption("kerntune_against") or config.getoption("kerntune_baselines_ref"):
+        return []
+    lines = []
+    for word in dict.fromkeys(r.word for r in failing):
+        mine = [r for r in failing if r.word == word]
+        update = accepting(mine)
+        if update is not None:
+            command = _again(config, f"--kerntune-update={update.value}")
+            lines.append(f"{counted(len(mine), 'case')} {word}; to accept, if that is meant: {command}")
     return lines
 
 
