@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
 GATE_NAME = "kerntune_gate"
 END_NAME = "kerntune_end"
+PROGRESS_NAME = "kerntune_progress"
 GATE: pytest.StashKey[Gate] = pytest.StashKey()
 """On the config, under ``--kerntune`` only."""
 NUMERICS_NAME = "kerntune_numerics"
@@ -63,6 +64,7 @@ def pytest_configure(config: pytest.Config) -> None:
     config.stash[GATE] = gate = Gate(config, options.resolve(config))
     config.pluginmanager.register(gate, GATE_NAME)
     config.pluginmanager.register(gate.end, END_NAME)
+    config.pluginmanager.register(gate.progress, PROGRESS_NAME)
 
 
 def pytest_unconfigure(config: pytest.Config) -> None:
@@ -70,6 +72,7 @@ def pytest_unconfigure(config: pytest.Config) -> None:
         config.pluginmanager.unregister(config.stash[NUMERICS])
         del config.stash[NUMERICS]
     if GATE in config.stash:
+        config.pluginmanager.unregister(config.stash[GATE].progress)
         config.pluginmanager.unregister(config.stash[GATE].end)
         config.pluginmanager.unregister(config.stash[GATE])
         del config.stash[GATE]
