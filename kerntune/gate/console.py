@@ -8,7 +8,7 @@ import sys
 from collections.abc import Sequence
 
 OK, FINDINGS, USAGE = 0, 1, 2
-"""Exit codes of every command but ``refresh``, which passes pytest's on."""
+"""Exit codes of every command."""
 
 
 CONFIG_WIDTH = 40
