@@ -22,7 +22,7 @@ SOURCE = Path(__file__).parents[2]
 
 COMMANDS = [
     ["baselines", "show"],
-    ["baselines", "refresh"],
+    ["init"],
     ["baselines", "apply"],
     ["baselines", "prune"],
     ["baselines", "mv"],
@@ -160,7 +160,7 @@ print("loaded:", *({"torch", "triton", "numpy", "pytest"} & sys.modules.keys()),
     [
         (["--help"], {"torch", "triton", "numpy", "pytest"}),
         (["baselines", "--help"], {"torch", "triton", "numpy", "pytest"}),
-        (["baselines", "refresh", "--help"], {"torch", "triton", "numpy", "pytest"}),
+        (["init", "--help"], {"torch", "triton", "numpy", "pytest"}),
         (["baselines", "show"], {"torch", "triton", "pytest"}),
         (["diff", "baselines", "baselines"], {"torch", "triton", "pytest"}),
         (["baselines", "verify"], {"torch", "triton", "pytest"}),
