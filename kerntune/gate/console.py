@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import zip_longest
 
 OK, FINDINGS, USAGE = 0, 1, 2
-"""Exit codes of every command."""
+"""Exit codes of every command but ``refresh``, which passes pytest's on."""
 
 
 CONFIG_WIDTH = 40

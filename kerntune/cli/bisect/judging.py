@@ -230,7 +230,7 @@ class VersionJudge:
     def _run(self, layout: Checkout, options: Sequence[str]) -> tuple[str, RunReport]:
         """The output of the project's tests with ``options``, and the run's report; :class:`OutOfOrder` without one."""
         log = self._scratch / f"run-{next(self._numbers)}.json"
-        command = ["-q", "-p", "no:cacheprovider", f"--kerntune-json={log}"]
+        command = ["baselines", "refresh", "-q", "-p", "no:cacheprovider", f"--kerntune-json={log}"]
         said = log.with_suffix(".txt")
         code = self._runs.run(layout, [*command, *options, *self._project.tests], said)
         output = said.read_text(errors="replace")
