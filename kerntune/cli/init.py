@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import argparse
 import ast
-import importlib.metadata
 import os
 import re
 import shlex
@@ -21,6 +20,7 @@ from kerntune.base.codec import write_atomic
 from kerntune.errors import UsageError
 from kerntune.gate.console import FINDINGS, OK, complain, counted, say
 from kerntune.gate.project import DEFAULT_BASELINES, Project, find_project, settings_in
+from kerntune.kernels.compat.versions import torch_version, triton_version
 
 BASELINES = "kerntune_baselines"
 
@@ -94,8 +94,8 @@ jobs:
       - name: Install
         run: |
           pip install uv
-          uv pip install --system --torch-backend=cpu torch=={torch}
-          uv pip install --system triton=={triton} "kerntune[report]"{project}
+          uv pip install --system --torch-backend=cpu {torch}
+          uv pip install --system {triton} "kerntune[report]"{project}
       - name: Gate
         run: >-
           pytest --kerntune --kerntune-json=kerntune.json --kerntune-html=report.html
@@ -345,14 +345,19 @@ def _workflow(project: Project, tests: Tests) -> Iterator[Wanted]:
         return
     text = WORKFLOW.format(
         python=f"{sys.version_info.major}.{sys.version_info.minor}",
-        torch=importlib.metadata.version("torch").partition("+")[0],
-        triton=importlib.metadata.version("triton").partition("+")[0],
+        torch=_pinned("torch", torch_version()),
+        triton=_pinned("triton", triton_version()),
         project=" -e ." if _is_installable(project.root) else "",
         tests="\n          ".join(tests.words),
     )
     if path.exists():
         raise _RefusedError(f"{path}: is there already, and isn't edited; its steps would be:\n{text}")
     yield Wanted(path, text.encode(), text)
+
+
+def _pinned(name: str, version: str) -> str:
+    """The version that is installed here, and so in the baselines that are recorded next."""
+    return f"{name}=={version.partition('+')[0]}" if version else name
 
 
 def _is_ours(path: Path) -> bool:
