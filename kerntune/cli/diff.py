@@ -6,10 +6,8 @@ import argparse
 from collections.abc import Sequence
 from pathlib import Path
 
-from tabulate import tabulate
-
 from kerntune.base.codec import to_json
-from kerntune.base.formatting import NO_FIGURE, code_of, escaped, format_share, format_time
+from kerntune.base.formatting import NO_FIGURE, code_of, format_share, format_time
 from kerntune.cli.changes import BaselineChanges, Change, compare
 from kerntune.cli.stored import (
     Entry,
@@ -18,7 +16,7 @@ from kerntune.cli.stored import (
     folder_argument,
     sides,
 )
-from kerntune.gate.console import FINDINGS, OK, fail_with, say
+from kerntune.gate.console import FINDINGS, OK, columns, fail_with, say
 from kerntune.gate.project import baseline_folder
 
 HEADERS = ("case", "device", "before", "after", "change", "what changed")
@@ -96,11 +94,7 @@ def _table(changes: Sequence[Change], markdown: bool) -> str:
     if all(c.before_ns is None and c.after_ns is None for c in changes):
         for cells in (headers, *rows):
             del cells[TIMES]
-    if markdown:
-        quoted = [[code_of(row[0]), *map(escaped, row[1:])] for row in rows]
-        return str(tabulate(quoted, headers=headers, tablefmt="github", disable_numparse=True))
-    widths = [*[None] * (len(headers) - 1), DETAIL_WIDTH]
-    return str(tabulate(rows, headers=headers, tablefmt="simple", disable_numparse=True, maxcolwidths=widths))
+    return columns(rows, headers, [*[None] * (len(headers) - 1), DETAIL_WIDTH], markdown=markdown)
 
 
 def _row(change: Change) -> tuple[str, ...]:

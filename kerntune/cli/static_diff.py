@@ -13,7 +13,6 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 
 import msgspec
-from tabulate import tabulate
 
 from kerntune.base.case_result import End
 from kerntune.base.codec import to_json
@@ -27,7 +26,7 @@ from kerntune.compiling.binary.identity import first_difference
 from kerntune.errors import TargetError
 from kerntune.gate.baselines import Baseline, TimeBaseline
 from kerntune.gate.causes import launch_cause
-from kerntune.gate.console import FINDINGS, OK, fail_with, say
+from kerntune.gate.console import FINDINGS, OK, columns, fail_with, say
 from kerntune.gate.git import git_output
 from kerntune.gate.launch_changes import LaunchFindings, compare_launches, count_findings
 from kerntune.gate.project import baseline_folder
@@ -109,11 +108,7 @@ def text_of(found: StaticDifference, *, markdown: bool = False) -> str:
 
 
 def _table(changes: Sequence[StaticChange], markdown: bool) -> str:
-    rows = [row for c in changes for row in _rows(c)]
-    if markdown:
-        cells = [[code_of(row[0]), *map(escaped, row[1:])] for row in rows]
-        return str(tabulate(cells, headers=HEADERS, tablefmt="github", disable_numparse=True))
-    return str(tabulate(rows, headers=HEADERS, tablefmt="simple", disable_numparse=True, maxcolwidths=list(WIDTHS)))
+    return columns([row for c in changes for row in _rows(c)], HEADERS, WIDTHS, markdown=markdown)
 
 
 def _rows(change: StaticChange) -> list[tuple[str, ...]]:
