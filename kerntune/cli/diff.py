@@ -7,15 +7,9 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from kerntune.base.codec import to_json
-from kerntune.base.formatting import NO_FIGURE, code_of, format_share, format_time
-from kerntune.cli.changes import BaselineChanges, Change, compare
-from kerntune.cli.stored import (
-    Entry,
-    Pattern,
-    case_argument,
-    folder_argument,
-    sides,
-)
+from kerntune.base.formatting import NO_FIGURE, format_share, format_time
+from kerntune.cli.changes import BaselineChanges, Change, case_list, compare
+from kerntune.cli.stored import Entry, Pattern, case_argument, folder_argument, sides
 from kerntune.gate.console import FINDINGS, OK, columns, fail_with, say
 from kerntune.gate.project import baseline_folder
 
@@ -80,7 +74,7 @@ def _selected(entries: Sequence[Entry], case: str) -> list[Entry]:
 def text_of(found: BaselineChanges, *, markdown: bool = False) -> str:
     """The table and the lists, for a terminal or for a comment on a pull request."""
     parts = [_table(found.changed, markdown)] if found.changed else []
-    parts += [_list(t, c, markdown) for t, c in (("Added", found.added), ("Removed", found.removed)) if c]
+    parts += [case_list(t, c, markdown) for t, c in (("Added", found.added), ("Removed", found.removed)) if c]
     parts.append(
         f"{len(found.changed)} changed, {len(found.added)} added, {len(found.removed)} removed, {found.same} the same"
     )
@@ -107,8 +101,3 @@ def _row(change: Change) -> tuple[str, ...]:
         NO_FIGURE if change.change is None else format_share(change.change),
         "\n".join(details) or NO_FIGURE,
     )
-
-
-def _list(title: str, cases: Sequence[str], markdown: bool) -> str:
-    bullet, gap = ("- ", "\n\n") if markdown else ("  ", "\n")
-    return f"{title}:{gap}" + "\n".join(bullet + (code_of(case) if markdown else case) for case in cases)
