@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import io
 import sys
-import textwrap
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import zip_longest
 
@@ -143,4 +142,6 @@ def _side_by_side(cells: Sequence[str], widths: Sequence[int]) -> list[str]:
 
 
 def _wrapped(cell: str, width: int) -> list[str]:
+    import textwrap  # every command and the plugin load this module, and few have a table
+
     return [part for line in cell.splitlines() for part in textwrap.wrap(line, width, break_on_hyphens=False) or [""]]
