@@ -9,8 +9,8 @@ from collections.abc import Callable
 import pytest
 from hostile_texts import LENGTH, Pattern, TooSlow, patterns, texts_for, within_time
 
-from kerntune.base.text_diff import hunk_text
 from kerntune.compiling.binary.identity import anonymous, bare_text, stage_hashes, strip_debug, strip_locations
+from kerntune.gate.code_changes import hunk_text
 from kerntune.heuristics.call_hints import count_ttir
 from kerntune.kernels.compat import includes_files
 from kerntune.static.ptx import ptx_classes

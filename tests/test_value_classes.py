@@ -47,7 +47,7 @@ CHANGING = {
 
 PRIVATE = {
     "ChangedGuard", "ForgetRequest", "FirstLaunchFailed", "FirstLaunchReply", "FirstLaunchRequest",
-    "FirstLaunchesRequest", "StageRequest", "StagedPiece",
+    "FirstLaunchesRequest", "StageRequest",
     "Staged", "RequestFailed", "PairReply", "PairRequest", "Ready",
 }  # fmt: skip
 """Messages between one version's own processes."""

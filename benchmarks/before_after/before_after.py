@@ -17,14 +17,17 @@ Python's random hash seed, and for a dispatch several kernels with memory of ran
 Berger: Stabilizer, ASPLOS 2013). The interval then has what places do to both sides. ``--jobs`` rounds run at the same
 time, each on a core of its own.
 
-What takes seconds (cold tuning, demo, suite) is measured in ``--slow-rounds`` rounds of four, in the order before,
-after, after, before, so that a steady change of the machine's speed cancels: a round's ratio is the geometric mean of
-its two ``after`` over that of its two ``before``.
+What takes seconds (cold tuning, gate, plugin off, demo, suite) is measured in ``--slow-rounds`` rounds of four, in the
+order before, after, after, before, so that a steady change of the machine's speed cancels: a round's ratio is the
+geometric mean of its two ``after`` over that of its two ``before``.
 
 Figures: a tuned kernel's call in three ways (``dispatch``: per call, nothing is launched), ``cold tuning`` (pytest
-over three tests, one kernel each, on the scripted GPU, with empty caches), ``worker start``, imports, and if asked
-for ``demo`` and ``suite`` (``make demo`` and ``make test-all`` without making the environment; ``suite`` also gives
-seconds a passed test, since the revisions have different tests). ``modules`` are the numbers of modules that imports
+over three tests, one kernel each, on the scripted GPU, with empty caches), ``gate`` (the same with baselines and filled
+caches), ``plugin off`` (pytest over 500 trivial tests where kerntune is installed and ``--kerntune`` isn't given;
+``bare`` are the processor's seconds with ``-p no:kerntune``, measured in turn with the others, and ``added`` what the
+installed plugin adds to them, with its interval), ``worker start``, imports, and if asked for ``demo`` and ``suite``
+(``make demo`` and ``make test-all`` without making the environment; ``suite`` also gives seconds a passed test, since
+the revisions have different tests). ``modules`` are the numbers of modules that imports
 load: they don't depend on the machine's load. BEFORE may be AFTER: what is then beyond one is the method's own error,
 and the limit can be shown only on a machine where it is less. ``before_after_child.py`` measures what takes place
 inside of one process.
@@ -141,6 +144,8 @@ def test_softmax(autotune):
     autotune(lambda: softmax[(64,)](x, torch.empty_like(x), 1000))
 """
 
+TRIVIAL_TESTS = "import pytest\n\n\n@pytest.mark.parametrize('n', range(500))\ndef test_nothing(n):\n    pass\n"
+
 Times = dict[str, float]
 Round = dict[str, list[Times]]
 
@@ -205,11 +210,24 @@ class Checkout:
     def cold_tuning(self) -> Times:
         """Three kernels of six configs each, tuned on the scripted GPU with empty caches and no baselines."""
         with tempfile.TemporaryDirectory(prefix="kerntune-cold-") as name:
-            folder = Path(name)
+            folder = project_in(Path(name), TESTS)
             (folder / "conftest.py").write_text(CONFTEST)
-            (folder / "test_three.py").write_text(TESTS)
-            (folder / "pytest.ini").write_text("[pytest]\n")
             return self.pytest("--kerntune", folder=folder, caches=folder)
+
+    def gate(self) -> Times:
+        """The three kernels once more, held against the baselines that the first run of this checkout has stored."""
+        folder = self.folder.with_name("gate")
+        if not folder.exists():
+            project_in(folder, TESTS)
+            (folder / "conftest.py").write_text(CONFTEST)
+            self.pytest("--kerntune", folder=folder, caches=folder)
+        return self.pytest("--kerntune", folder=folder, caches=folder)
+
+    def plugin_off(self) -> Times:
+        """500 trivial tests with the installed plugin, which has nothing to do, and without it."""
+        folder = project_in(self.folder.with_name("trivial"), TRIVIAL_TESTS)
+        bare = self.pytest("-p", "no:kerntune", folder=folder)
+        return {**self.pytest(folder=folder), "bare": bare["cpu"]}
 
     def demo(self) -> Times:
         """``make demo`` with the caches that earlier rounds have filled: what is left is kerntune's own work."""
@@ -219,6 +237,14 @@ class Checkout:
         """``make test-all``."""
         found = self.pytest("tests", "-n", "auto", "--dist", "worksteal", may_fail=True)
         return {**found, **{f"{key} a test": found[key] / found["passed"] for key in ("wall", "cpu")}}
+
+
+def project_in(folder: Path, tests: str) -> Path:
+    """The folder, with a file of tests and an empty configuration."""
+    folder.mkdir(exist_ok=True)
+    (folder / "test_these.py").write_text(tests)
+    (folder / "pytest.ini").write_text("[pytest]\n")
+    return folder
 
 
 def archived(revision: str) -> tuple[str, bytes]:
@@ -239,7 +265,7 @@ def git(*words: str) -> bytes:
 
 def slow_figures(demo: bool, suite: bool) -> dict[str, Callable[[Checkout], Times]]:
     """What is measured by runs of pytest, by name."""
-    found = {"cold tuning": Checkout.cold_tuning}
+    found = {"cold tuning": Checkout.cold_tuning, "gate": Checkout.gate, "plugin off": Checkout.plugin_off}
     if demo:
         found["demo"] = Checkout.demo
     if suite:
@@ -306,7 +332,17 @@ def compared(rounds: list[Round], what: str) -> dict[str, Any]:
 def summary(rounds: list[Round]) -> dict[str, Any]:
     """Every kind of seconds that a figure has."""
     kinds = [kind for kind in rounds[0]["before"][0] if kind != "passed"]
-    return {"rounds": len(rounds), **{kind: compared(rounds, kind) for kind in kinds}}
+    found = {"rounds": len(rounds), **{kind: compared(rounds, kind) for kind in kinds}}
+    return {**found, "added": added(rounds)} if "bare" in kinds else found
+
+
+def added(rounds: list[Round]) -> dict[str, list[float]]:
+    """A side's processor seconds beyond those without the plugin: the estimate, and the ends of its interval."""
+    found = {}
+    for side in ("before", "after"):
+        beyond = hodges_lehmann([times["cpu"] - times["bare"] for one in rounds for times in one[side]], LEVEL)
+        found[side] = [round(x, 4) for x in (beyond.point, beyond.low, beyond.high)]
+    return found
 
 
 def main() -> None:
@@ -315,7 +351,7 @@ def main() -> None:
     parser.add_argument("before")
     parser.add_argument("after")
     parser.add_argument("--rounds", type=int, default=ROUNDS, help="of dispatch, imports, starts (default: 60)")
-    parser.add_argument("--slow-rounds", type=int, default=SLOW_ROUNDS, help="of cold tuning and demo (default: 10)")
+    parser.add_argument("--slow-rounds", type=int, default=SLOW_ROUNDS, help="of what takes seconds (default: 10)")
     parser.add_argument("--suite-rounds", type=int, default=1, help="rounds of suite, four runs each (default: 1)")
     parser.add_argument("--jobs", type=int, default=1, help="rounds at the same time, a core each (default: 1)")
     parser.add_argument("--only", default="", help="groups of figures with this text in their name")

@@ -4,7 +4,6 @@ A module lives here if it is data or arithmetic, or carries data to a file or to
 never uses a GPU or a compiler, and imports neither torch nor triton nor another package of kerntune. Code that decides
 something about a kernel belongs in the package that decides it.
 
-Some modules are small. ``orphans`` and ``store_requests`` are light: processes that compile, measure or talk to a store
-load them without the rest. ``text_diff`` is late: only reports of changed code need it. ``formatting``,
-``operator_list`` and ``users_line`` are pure.
+Some modules are small. ``orphans`` is light: processes that compile, measure or talk to a store load it without the
+rest. ``formatting``, ``operator_list`` and ``users_line`` are pure.
 """

@@ -78,6 +78,33 @@ def _new_file(path: str | os.PathLike[str], flags: int) -> int:
     return handle
 
 
+def locked_file(path: str | os.PathLike[str]) -> int | None:
+    """A descriptor that holds the lock of the file that has this name now; None if another holder has it. ``OSError``
+    where it can't be opened or locked. :func:`let_go` of it afterwards."""
+    while True:
+        handle = open_lock_file(path)
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            if os.fstat(handle).st_ino == os.stat(path).st_ino:
+                return handle
+        except BlockingIOError:
+            os.close(handle)
+            return None
+        except FileNotFoundError:
+            pass  # it has been removed meanwhile: the name is free
+        except OSError:
+            os.close(handle)
+            raise
+        os.close(handle)
+
+
+def let_go(handle: int) -> None:
+    """Unlock and close it. A process that was forked meanwhile has the descriptor, too, so closing it would not do."""
+    with contextlib.suppress(OSError):
+        fcntl.flock(handle, fcntl.LOCK_UN)
+    os.close(handle)
+
+
 LOCK_POLL_S = 0.01
 """Seconds between two attempts: ``flock`` has no time limit of its own."""
 
@@ -120,12 +147,10 @@ class TwoSidedLock:
         return bool(found)
 
     def release(self) -> None:
-        """Let go. A process that was forked meanwhile has the descriptor, too, so closing it would not do."""
+        """Let go of both."""
         with contextlib.suppress(OSError):
             _lock_first_byte(self._handle, fcntl.F_UNLCK)
-        with contextlib.suppress(OSError):
-            fcntl.flock(self._handle, fcntl.LOCK_UN)
-        os.close(self._handle)
+        let_go(self._handle)
 
 
 def _poll_lock(

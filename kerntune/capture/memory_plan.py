@@ -20,8 +20,7 @@ from kerntune.base.recording import LOWEST_ADDRESS, Normal, Param, Storage, Stor
 from kerntune.compiling.compiler import Compiled
 from kerntune.errors import CaptureError, KerntuneError, MeasurementError, TrialError
 from kerntune.gpu.base import Backend, Buffer, Gpu, Tensors
-from kerntune.gpu.content import INTEGERS, STORE_LIMIT, describe_content
-from kerntune.gpu.memory import Source, keep_at_home, require_memory
+from kerntune.gpu.memory import INTEGERS, STORE_LIMIT, Source, describe_content, keep_at_home, require_memory
 from kerntune.kernels.access import Access
 from kerntune.kernels.specialize import Specialized, flatten, pointer_views
 

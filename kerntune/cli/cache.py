@@ -7,13 +7,11 @@ import os
 from collections.abc import Sequence
 from pathlib import Path
 
-from tabulate import tabulate
-
 from kerntune.base.codec import shown, to_json
 from kerntune.base.formatting import format_time
 from kerntune.base.url_files import shown_url
 from kerntune.errors import CacheError, UsageError
-from kerntune.gate.console import CONFIG_WIDTH, OK, counted, fail_with, say
+from kerntune.gate.console import CONFIG_WIDTH, OK, columns, counted, fail_with, say
 from kerntune.gate.project import find_project
 from kerntune.tuning.cache import (
     TrialCache,
@@ -222,5 +220,4 @@ def _table(winners: Sequence[Winner]) -> str:
         )
         for w in sorted(winners, key=lambda w: (w.key.kernel, w.key.device, w.key.arguments))
     ]
-    widths = [None, None, None, CONFIG_WIDTH, None, CONFIG_WIDTH]
-    return str(tabulate(rows, headers=HEADERS, tablefmt="simple", disable_numparse=True, maxcolwidths=widths))
+    return columns(rows, HEADERS, [None, None, None, CONFIG_WIDTH, None, CONFIG_WIDTH])

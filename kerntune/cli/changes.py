@@ -9,7 +9,7 @@ from itertools import zip_longest
 import msgspec
 
 from kerntune.base.config import settings_text
-from kerntune.base.formatting import format_size
+from kerntune.base.formatting import code_of, format_size
 from kerntune.base.policy import DEFAULT_TOLERANCE
 from kerntune.cli.stored import BaselinePlace, Entry, key_of, launches_of, problems, time_ns, triton_of
 from kerntune.gate.baselines import Baseline, TimeBaseline
@@ -220,3 +220,9 @@ def _named(key: BaselinePlace) -> str:
 
 def _number(value: float | None) -> str:
     return "?" if value is None else f"{value:g}" if isinstance(value, float) else str(value)
+
+
+def case_list(title: str, cases: Iterable[str], markdown: bool) -> str:
+    """A title and the cases below it, for a terminal or for a comment."""
+    bullet, gap = ("- ", "\n\n") if markdown else ("  ", "\n")
+    return f"{title}:{gap}" + "\n".join(bullet + (code_of(case) if markdown else case) for case in cases)

@@ -15,7 +15,6 @@ from pathlib import Path
 from kerntune.base.case_result import CaseId
 from kerntune.base.device import Target
 from kerntune.base.folders import scratch_folder
-from kerntune.base.text_diff import CONTEXT, hunks
 from kerntune.cli.static_record import record
 from kerntune.cli.stored import (
     Entry,
@@ -36,7 +35,7 @@ from kerntune.errors import UsageError
 from kerntune.gate import git
 from kerntune.gate.baseline_files import BaselineStore
 from kerntune.gate.baselines import Baseline, StaticBaseline, TimeBaseline
-from kerntune.gate.code_changes import options_of
+from kerntune.gate.code_changes import CONTEXT, hunks, options_of
 from kerntune.gate.console import FINDINGS, OK, fail_with, say
 from kerntune.gate.report import read_run
 from kerntune.gate.static_figures import LaunchStatic, paired

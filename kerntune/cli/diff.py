@@ -6,19 +6,11 @@ import argparse
 from collections.abc import Sequence
 from pathlib import Path
 
-from tabulate import tabulate
-
 from kerntune.base.codec import to_json
-from kerntune.base.formatting import NO_FIGURE, code_of, escaped, format_share, format_time
-from kerntune.cli.changes import BaselineChanges, Change, compare
-from kerntune.cli.stored import (
-    Entry,
-    Pattern,
-    case_argument,
-    folder_argument,
-    sides,
-)
-from kerntune.gate.console import FINDINGS, OK, fail_with, say
+from kerntune.base.formatting import NO_FIGURE, format_share, format_time
+from kerntune.cli.changes import BaselineChanges, Change, case_list, compare
+from kerntune.cli.stored import Entry, Pattern, case_argument, folder_argument, sides
+from kerntune.gate.console import FINDINGS, OK, columns, fail_with, say
 from kerntune.gate.project import baseline_folder
 
 HEADERS = ("case", "device", "before", "after", "change", "what changed")
@@ -82,7 +74,7 @@ def _selected(entries: Sequence[Entry], case: str) -> list[Entry]:
 def text_of(found: BaselineChanges, *, markdown: bool = False) -> str:
     """The table and the lists, for a terminal or for a comment on a pull request."""
     parts = [_table(found.changed, markdown)] if found.changed else []
-    parts += [_list(t, c, markdown) for t, c in (("Added", found.added), ("Removed", found.removed)) if c]
+    parts += [case_list(t, c, markdown) for t, c in (("Added", found.added), ("Removed", found.removed)) if c]
     parts.append(
         f"{len(found.changed)} changed, {len(found.added)} added, {len(found.removed)} removed, {found.same} the same"
     )
@@ -96,11 +88,7 @@ def _table(changes: Sequence[Change], markdown: bool) -> str:
     if all(c.before_ns is None and c.after_ns is None for c in changes):
         for cells in (headers, *rows):
             del cells[TIMES]
-    if markdown:
-        quoted = [[code_of(row[0]), *map(escaped, row[1:])] for row in rows]
-        return str(tabulate(quoted, headers=headers, tablefmt="github", disable_numparse=True))
-    widths = [*[None] * (len(headers) - 1), DETAIL_WIDTH]
-    return str(tabulate(rows, headers=headers, tablefmt="simple", disable_numparse=True, maxcolwidths=widths))
+    return columns(rows, headers, [*[None] * (len(headers) - 1), DETAIL_WIDTH], markdown=markdown)
 
 
 def _row(change: Change) -> tuple[str, ...]:
@@ -113,8 +101,3 @@ def _row(change: Change) -> tuple[str, ...]:
         NO_FIGURE if change.change is None else format_share(change.change),
         "\n".join(details) or NO_FIGURE,
     )
-
-
-def _list(title: str, cases: Sequence[str], markdown: bool) -> str:
-    bullet, gap = ("- ", "\n\n") if markdown else ("  ", "\n")
-    return f"{title}:{gap}" + "\n".join(bullet + (code_of(case) if markdown else case) for case in cases)

@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import msgspec
-from tabulate import tabulate
 
 from kerntune.base.codec import to_json
 from kerntune.base.formatting import NO_FIGURE, format_rate, format_time
@@ -25,7 +24,7 @@ from kerntune.cli.stored import (
 )
 from kerntune.errors import UsageError
 from kerntune.gate.baselines import TimeBaseline
-from kerntune.gate.console import FINDINGS, OK, fail_with, say
+from kerntune.gate.console import FINDINGS, OK, columns, fail_with, say
 from kerntune.gate.report import read_run
 from kerntune.tuning.device_figures import stored_figures
 
@@ -136,16 +135,10 @@ def figures_of(measured: Sequence[TimedCase]) -> tuple[CaseFigures, ...]:
 
 def text_of(rows: Sequence[CaseFigures]) -> str:
     """The table, and the cases that are far from their roof."""
-    table = tabulate(
-        [_cells(row) for row in rows],
-        headers=HEADERS,
-        tablefmt="simple",
-        disable_numparse=True,
-        maxcolwidths=[CASE_WIDTH, *[None] * (len(HEADERS) - 1)],
-    )
+    table = columns([_cells(row) for row in rows], HEADERS, [CASE_WIDTH, *[None] * (len(HEADERS) - 1)])
     far = [row for row in rows if row.of_roof is not None and row.of_roof < HALF]
     told = [f"  {row.case}: {_percent(row.of_roof)} of {row.roof}, {_percent(row.share)} of the time" for row in far]
-    return "\n".join([str(table), *(["", "Under half of their roof:", *told] if told else [])])
+    return "\n".join([table, *(["", "Under half of their roof:", *told] if told else [])])
 
 
 def _cells(row: CaseFigures) -> tuple[str, ...]:

@@ -7,7 +7,6 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import msgspec
-from tabulate import tabulate
 
 from kerntune.base.case_result import LaunchReport
 from kerntune.base.codec import to_json
@@ -30,7 +29,7 @@ from kerntune.cli.stored import (
 from kerntune.errors import BaselineError, UsageError
 from kerntune.gate.baseline_files import BaselineStore, needed
 from kerntune.gate.baselines import Baseline, TimeBaseline
-from kerntune.gate.console import CONFIG_WIDTH, counted, fail_with, say
+from kerntune.gate.console import CONFIG_WIDTH, columns, counted, fail_with, say
 from kerntune.gate.project import baseline_folder
 from kerntune.gate.report import format_configs, format_static
 from kerntune.gate.static_figures import launch_reports
@@ -110,8 +109,7 @@ def table(rows: Sequence[Row]) -> str:
         )
         for r in rows
     ]
-    widths = [CASE_WIDTH, None, CONFIG_WIDTH, NOTE_WIDTH, None, None]
-    return str(tabulate(cells, headers=HEADERS, tablefmt="simple", disable_numparse=True, maxcolwidths=widths))
+    return columns(cells, HEADERS, [CASE_WIDTH, None, CONFIG_WIDTH, NOTE_WIDTH, None, None])
 
 
 def _row(entry: Entry, baseline: Baseline) -> Row:

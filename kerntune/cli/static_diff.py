@@ -13,22 +13,21 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 
 import msgspec
-from tabulate import tabulate
 
 from kerntune.base.case_result import End
 from kerntune.base.codec import to_json
 from kerntune.base.config import Config
 from kerntune.base.device import DeviceSpec, Target, typical_device
-from kerntune.base.formatting import NO_FIGURE, code_of, escaped
+from kerntune.base.formatting import NO_FIGURE, escaped
 from kerntune.base.policy import StaticPolicy
-from kerntune.cli.changes import FIGURES, SPILLED, Figure
+from kerntune.cli.changes import FIGURES, SPILLED, Figure, case_list
 from kerntune.cli.stored import SERIES, Entry, Pattern, launches_of, problems, sides, triton_of, versions_of
 from kerntune.compiling.binary.identity import first_difference
 from kerntune.errors import TargetError
 from kerntune.gate.baselines import Baseline, TimeBaseline
 from kerntune.gate.causes import launch_cause
-from kerntune.gate.console import FINDINGS, OK, fail_with, say
-from kerntune.gate.git import git_output
+from kerntune.gate.console import FINDINGS, OK, columns, fail_with, say
+from kerntune.gate.git import known_commit, listed_names
 from kerntune.gate.launch_changes import LaunchFindings, compare_launches, count_findings
 from kerntune.gate.project import baseline_folder
 from kerntune.gate.static_figures import LaunchStatic, paired
@@ -65,8 +64,7 @@ def code_notes(names: Sequence[str], folder: Path) -> list[str]:
     found = [_commit(place, name) for name in names]
     if not all(found):
         return []
-    listed = git_output(place, "diff", "--name-only", "-z", *found, "--", ":/*.py") or b""
-    files = [f for f in listed.decode(errors="surrogateescape").split("\0") if f]
+    files = listed_names(place, "diff", "--name-only", "-z", *found, "--", ":/*.py")
     if not files:
         return []
     more = f" and {len(files) - SHOWN_FILES} more" if len(files) > SHOWN_FILES else ""
@@ -81,10 +79,7 @@ def code_notes(names: Sequence[str], folder: Path) -> list[str]:
 
 def _commit(place: Path, name: str) -> str:
     """The commit of that name; empty for a folder, a series of baselines, and what git doesn't know."""
-    if Path(name).exists() or SERIES.fullmatch(name):
-        return ""
-    found = git_output(place, "rev-parse", "--verify", "--quiet", "--end-of-options", f"{name}^{{commit}}")
-    return (found or b"").decode(errors="surrogateescape").strip()
+    return "" if Path(name).exists() or SERIES.fullmatch(name) else known_commit(place, name)
 
 
 def text_of(found: StaticDifference, *, markdown: bool = False) -> str:
@@ -95,11 +90,9 @@ def text_of(found: StaticDifference, *, markdown: bool = False) -> str:
     if found.versions != (found.before, found.after):
         parts.append(" -> ".join(found.versions))
     parts += [_table(shown, markdown)] if shown else []
-    bullet, gap = ("- ", "\n\n") if markdown else ("  ", "\n")
     ends = "Compared up to where they stopped without a GPU"
-    for title, cases in (("Added", found.added), ("Removed", found.removed), (ends, found.cut_off)):
-        shown_cases = [code_of(c) if markdown else c for c in cases]
-        parts += [f"{title}:{gap}" + "\n".join(bullet + c for c in shown_cases)] if cases else []
+    lists = (("Added", found.added), ("Removed", found.removed), (ends, found.cut_off))
+    parts += [case_list(title, cases, markdown) for title, cases in lists if cases]
     alike = len(found.changed) - len(shown)
     parts.append(
         f"{found.failing} failing, {len(shown)} changed, {alike} with other code and equal figures, "
@@ -109,11 +102,7 @@ def text_of(found: StaticDifference, *, markdown: bool = False) -> str:
 
 
 def _table(changes: Sequence[StaticChange], markdown: bool) -> str:
-    rows = [row for c in changes for row in _rows(c)]
-    if markdown:
-        cells = [[code_of(row[0]), *map(escaped, row[1:])] for row in rows]
-        return str(tabulate(cells, headers=HEADERS, tablefmt="github", disable_numparse=True))
-    return str(tabulate(rows, headers=HEADERS, tablefmt="simple", disable_numparse=True, maxcolwidths=list(WIDTHS)))
+    return columns([row for c in changes for row in _rows(c)], HEADERS, WIDTHS, markdown=markdown)
 
 
 def _rows(change: StaticChange) -> list[tuple[str, ...]]:

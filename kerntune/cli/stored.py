@@ -17,7 +17,7 @@ from kerntune.base.stats import median
 from kerntune.errors import BaselineError, UsageError
 from kerntune.gate.baseline_files import DIGEST, MAX_NAME, inside
 from kerntune.gate.baselines import Baseline, TimeBaseline, decode_static, decode_time, operators_of
-from kerntune.gate.git import git_output
+from kerntune.gate.git import git_output, known_commit, listed_names
 from kerntune.gate.project import baseline_folder
 from kerntune.gate.static_figures import LaunchStatic
 
@@ -181,8 +181,8 @@ def load(name: str, folder: Path) -> list[Entry]:
 def load_revision(revision: str, folder: Path) -> list[Entry]:
     """All files of ``folder`` in a commit, branch or tag; :class:`UsageError` if git knows none of that name."""
     place = next(p for p in (folder, *folder.parents) if p.is_dir())
-    top = _line(git_output(place, "rev-parse", "--show-toplevel"))
-    commit = _line(git_output(place, "rev-parse", "--verify", "--quiet", "--end-of-options", f"{revision}^{{commit}}"))
+    top = (git_output(place, "rev-parse", "--show-toplevel") or b"").decode(errors="surrogateescape").strip()
+    commit = known_commit(place, revision)
     if not top or not commit:
         raise UsageError(
             f"{revision}: is no folder, and {'no git revision' if top else 'there is no git repository'} in {place}; "
@@ -195,8 +195,7 @@ def load_revision(revision: str, folder: Path) -> list[Entry]:
 
 def _files(root: Path, commit: str, inside: PurePosixPath) -> Iterator[tuple[PurePosixPath, bytes]]:
     within = [] if inside == PurePosixPath() else [f"{inside}/"]
-    listed = git_output(root, "ls-tree", "-r", "-z", "--full-tree", "--name-only", commit, "--", *within) or b""
-    names = [n for n in listed.decode(errors="surrogateescape").split("\0") if n]
+    names = listed_names(root, "ls-tree", "-r", "-z", "--full-tree", "--name-only", commit, "--", *within)
     paths = sorted(p for n in names if is_baseline(p := PurePosixPath(n).relative_to(inside)))
     yield from zip(paths, _contents(root, [f"{commit}:{inside / p}" for p in paths]), strict=True)
 
@@ -210,10 +209,6 @@ def _contents(root: Path, objects: list[str]) -> Iterator[bytes]:
         size = int(head.rsplit(b" ", 1)[1])
         yield rest[:size]
         rest = rest[size + 1 :]
-
-
-def _line(output: bytes | None) -> str:
-    return (output or b"").decode(errors="surrogateescape").strip()
 
 
 def readable(entries: Iterable[Entry]) -> list[Baseline]:

@@ -16,15 +16,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tabulate import tabulate
-
 from kerntune.base.folders import scratch_folder
 from kerntune.base.orphans import bound_command
 from kerntune.base.tuning_job import TuningJob
 from kerntune.cli.cache import cache_dir_argument, open_cache
 from kerntune.cli.static_record import RAN, SHOWN_LINES, environment
 from kerntune.errors import UsageError
-from kerntune.gate.console import CONFIG_WIDTH, FINDINGS, OK, complain, counted, fail_with, say
+from kerntune.gate.console import CONFIG_WIDTH, FINDINGS, OK, columns, complain, counted, fail_with, say
 from kerntune.gate.project import plugin_args
 from kerntune.tuning.many.gpu_pools import chosen_gpus
 from kerntune.tuning.many.shapes_file import SHAPES, ShapesFile
@@ -113,9 +111,7 @@ def table(jobs: Sequence[TuningJob]) -> str:
     counts = Counter(job.name for job in jobs)
     first = {job.name: job for job in reversed(jobs)}
     rows = [(name, count, first[name].key, first[name].file) for name, count in sorted(counts.items())]
-    headers = ("kernel", "keys", "first key", "file")
-    widths = [None, None, CONFIG_WIDTH, None]
-    return str(tabulate(rows, headers=headers, tablefmt="simple", disable_numparse=True, maxcolwidths=widths))
+    return columns(rows, ("kernel", "keys", "first key", "file"), [None, None, CONFIG_WIDTH, None])
 
 
 def run_arguments(parser: argparse.ArgumentParser) -> None:

@@ -8,7 +8,6 @@ they are bytes in a pipe (GNU make manual, "Job Slots").
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import os
 import tempfile
 import threading
@@ -18,7 +17,7 @@ from collections.abc import Callable, Iterator
 from functools import lru_cache
 from pathlib import Path
 
-from kerntune.base.locks import locks_work, open_lock_file
+from kerntune.base.locks import let_go, locked_file, locks_work, open_lock_file
 from kerntune.errors import UsageError
 
 SWITCH = "KERNTUNE_COMPILERS"
@@ -84,7 +83,7 @@ class CompilerTokens:
         numbers, refused = [n for n in range(token_count()) if n not in self._held], list[OSError]()
         for number in numbers:
             try:
-                handle = _locked(_path(number))
+                handle = locked_file(_path(number))
             except OSError as exc:
                 refused.append(exc)
                 continue
@@ -96,9 +95,7 @@ class CompilerTokens:
         return None
 
     def _give_back(self, number: int, handle: int) -> None:
-        with contextlib.suppress(OSError):
-            fcntl.flock(handle, fcntl.LOCK_UN)  # a process that was forked meanwhile has the descriptor, too
-        os.close(handle)
+        let_go(handle)
         self._held.discard(number)
 
 
@@ -139,16 +136,3 @@ def _works(folder: str) -> bool:
 
 def _path(number: int) -> str:
     return os.path.join(tempfile.gettempdir(), _NAME.format(number))
-
-
-def _locked(path: str) -> int | None:
-    """A descriptor that holds the lock of a file; None if another one does. ``OSError`` if it can't be opened."""
-    handle = open_lock_file(path)
-    try:
-        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        if os.fstat(handle).st_ino == os.stat(path).st_ino:  # else it has been removed meanwhile
-            return handle
-    except OSError:
-        pass
-    os.close(handle)
-    return None

@@ -131,22 +131,6 @@ def operators_of(baseline: Baseline | None) -> OperatorList | None:
     return None if baseline is None or baseline.operators is msgspec.UNSET else baseline.operators
 
 
-def inputs_of(recording: Recording) -> tuple[Argument, ...]:
-    """The tensor layouts that a recording's launches read before any of them writes there.
-
-    What identifies a call that takes no tensors itself (a closure). Temporaries don't count, so that an edit which
-    adds one leaves the case the same.
-    """
-    inputs: dict[Argument, None] = {}
-    written: set[int] = set()
-    for launch in recording.launches:
-        for view in (recording.views[p.view] for p in launch.params if p.view is not None):
-            if view.storage in launch.reads and view.storage not in written:
-                inputs[Argument(view.dtype, view.shape, view.strides)] = None
-        written.update(launch.writes)
-    return tuple(inputs)
-
-
 def fingerprint_of(arguments: Iterable[Argument]) -> str:
     """16 hex digits over shapes, dtypes and strides: cases with another fingerprint are other cases."""
     return hashlib.sha256(msgspec.json.encode(tuple(arguments))).hexdigest()[:16]

@@ -23,7 +23,7 @@ from kerntune.base.policy import Update
 from kerntune.base.recording import Recording
 from kerntune.errors import BaselineError
 from kerntune.gate.baseline_files import BaselineStore
-from kerntune.gate.baselines import Argument, Baseline, TimeBaseline, inputs_of
+from kerntune.gate.baselines import Argument, Baseline, TimeBaseline
 from kerntune.gpu.base import Backend
 from kerntune.kernels.source import DESCRIPTORS
 
@@ -87,6 +87,22 @@ def case_inputs(store: BaselineStore, target: Target, case: CaseId, recording: R
     """
     today = inputs_of(recording)
     return _known_as(today, store.known_arguments(target, case))
+
+
+def inputs_of(recording: Recording) -> Inputs:
+    """The tensor layouts that a recording's launches read before any of them writes there.
+
+    What identifies a call that takes no tensors itself (a closure). Temporaries don't count, so that an edit which
+    adds one leaves the case the same.
+    """
+    inputs: dict[Argument, None] = {}
+    written: set[int] = set()
+    for launch in recording.launches:
+        for view in (recording.views[p.view] for p in launch.params if p.view is not None):
+            if view.storage in launch.reads and view.storage not in written:
+                inputs[Argument(view.dtype, view.shape, view.strides)] = None
+        written.update(launch.writes)
+    return tuple(inputs)
 
 
 def _known_as(today: Inputs, known: Collection[Inputs]) -> Inputs:

@@ -7,7 +7,6 @@ import io
 import os
 import stat
 import sys
-import textwrap
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import zip_longest
 
@@ -97,6 +96,24 @@ def counted(count: int, noun: str) -> str:
     return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
 
 
+def columns(
+    rows: Sequence[Sequence[object]],
+    headers: Sequence[str],
+    widths: Sequence[int | None] | None = None,
+    *,
+    markdown: bool = False,
+) -> str:
+    """Rows below their headers, cells wrapped at the widths; or a table of Markdown, whose first column is code."""
+    from tabulate import tabulate
+
+    from kerntune.base.formatting import code_of, escaped
+
+    if markdown:
+        rows = [[code_of(str(first)), *(escaped(str(cell)) for cell in rest)] for first, *rest in rows]
+    form, most = ("github", None) if markdown else ("simple", widths and list(widths))
+    return str(tabulate(rows, headers=headers, tablefmt=form, disable_numparse=True, maxcolwidths=most))
+
+
 GAP = "  "
 """Between two columns, and before the cells below a row's first one."""
 
@@ -161,4 +178,6 @@ def _side_by_side(cells: Sequence[str], widths: Sequence[int]) -> list[str]:
 
 
 def _wrapped(cell: str, width: int) -> list[str]:
+    import textwrap  # every command and the plugin load this module, and few have a table
+
     return [part for line in cell.splitlines() for part in textwrap.wrap(line, width, break_on_hyphens=False) or [""]]

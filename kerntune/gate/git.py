@@ -23,12 +23,18 @@ def top_of(place: Path) -> Path:
 
 def commit_of(top: Path, revision: str) -> str:
     """The full name of a revision's commit; :class:`UsageError` if git knows none, as in a shallow clone."""
-    found = git_output(top, "rev-parse", "--verify", "--quiet", "--end-of-options", f"{revision}^{{commit}}")
-    if found is None:
+    found = known_commit(top, revision)
+    if not found:
         raise UsageError(
             f"{revision}: no such commit, branch or tag in {top}; in CI, fetch it first (a shallow clone lacks it)"
         )
-    return found.decode().strip()
+    return found
+
+
+def known_commit(where: Path, name: str) -> str:
+    """The full name of the commit that is called so in the repository around ``where``; empty if git knows none."""
+    found = git_output(where, "rev-parse", "--verify", "--quiet", "--end-of-options", f"{name}^{{commit}}")
+    return (found or b"").decode().strip()
 
 
 def extract(revision: str, folder: Path, into: Path, root: Path | None = None) -> Path:
@@ -166,6 +172,12 @@ def git_output(where: Path, *args: str, given: bytes = b"") -> bytes | None:
     """What git prints in the folder ``where``; None if it fails."""
     done = run_git(where, *args, given=given)
     return done.stdout if done.returncode == 0 else None
+
+
+def listed_names(where: Path, *args: str) -> list[str]:
+    """The names that git prints with a zero byte after each (``-z``); none if it fails."""
+    printed = (git_output(where, *args) or b"").decode(errors="surrogateescape")
+    return [name for name in printed.split("\0") if name]
 
 
 def run_git(

@@ -4,7 +4,7 @@ The backends (CUDA, scripted, compile-only), memory and programs on them, ``fake
 ``interpreter/`` for Triton's interpreter. How often something is executed and what its time means is never decided
 here. The package imports nothing: a worker process pays for what it loads.
 
-Some modules are small. ``early_context`` is light: it loads before all else. ``script`` and ``content`` are light too:
-processes that a scripted device starts, and those that measure, load them. ``operator_mode`` is late: it needs torch,
-and only a capture on a GPU needs it. ``fake_cuda.static_backend`` is late: no run on a GPU needs it.
+Some modules are small. ``early_context`` is light: it loads before all else. ``script`` is light too:
+processes that a scripted device starts load it. ``operator_mode`` is late: it needs torch, and only a capture on a GPU
+needs it. ``fake_cuda.static_backend`` is late: no run on a GPU needs it.
 """

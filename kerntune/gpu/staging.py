@@ -10,8 +10,8 @@ from __future__ import annotations
 
 import mmap
 import os
-from collections.abc import Iterator, Sequence
-from typing import Protocol, Union
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import NamedTuple, Union
 
 from kerntune.errors import BackendError, MeasurementError
 from kerntune.gpu.base import Buffer, Executor
@@ -72,17 +72,13 @@ class HostStaging:
 Staging = Union[DeviceStaging, HostStaging]
 
 
-class StagedBytes(Protocol):
-    """Which bytes of which storage lie where: ``count`` bytes from ``offset`` on lie at place ``at``."""
+class StagedPiece(NamedTuple):
+    """``nbytes`` of a storage from ``offset`` on lie at place ``at`` of the staging memory."""
 
-    @property
-    def offset(self) -> int: ...
-
-    @property
-    def at(self) -> int: ...
-
-    @property
-    def count(self) -> int: ...
+    storage: int
+    offset: int
+    at: int
+    nbytes: int
 
 
 class Receiver:
@@ -91,18 +87,18 @@ class Receiver:
     def __init__(self, gpu: Executor, file: int) -> None:
         self._gpu, self._file = gpu, file
 
-    def take(self, kind: str, handle: bytes, pieces: Sequence[tuple[StagedBytes, Buffer]]) -> None:
+    def take(self, kind: str, handle: bytes, pieces: Sequence[tuple[StagedPiece, Buffer]]) -> None:
         """Copy pieces out of staging memory into buffers. What was mapped is unmapped again."""
         if kind == IPC:
             with self._gpu.shared(handle, STAGING_BYTES) as staging:
                 for piece, target in pieces:
-                    source = self._gpu.part(staging, piece.at, piece.count)
-                    self._gpu.copy(self._gpu.part(target, piece.offset, piece.count), source)
+                    source = self._gpu.part(staging, piece.at, piece.nbytes)
+                    self._gpu.copy(self._gpu.part(target, piece.offset, piece.nbytes), source)
                 self._gpu.synchronize()
             return
         with mmap.mmap(self._file, STAGING_BYTES) as mapped, memoryview(mapped) as whole:
             for piece, target in pieces:
-                with whole[piece.at : piece.at + piece.count] as view:
+                with whole[piece.at : piece.at + piece.nbytes] as view:
                     self._gpu.write_at(target, piece.offset, view)
 
 
@@ -117,21 +113,20 @@ def device_staging(gpu: Executor, nbytes: int) -> DeviceStaging | None:
 PLACE_ALIGN = 256
 
 
-def staged_bytes(sizes: Sequence[int]) -> int:
+def staged_bytes(sizes: Iterable[int]) -> int:
     """What storages of these sizes take in staging memory, together."""
     return sum(-(-size // PLACE_ALIGN) * PLACE_ALIGN for size in sizes)
 
 
-def batches(sizes: Sequence[int], limit: int = STAGING_BYTES) -> Iterator[list[tuple[int, int, int, int]]]:
-    """What goes together: of storages of these sizes, by number, ``(number, offset, at, count)``. Places are aligned to
-    :data:`PLACE_ALIGN`."""
-    batch: list[tuple[int, int, int, int]] = []
+def batches(sizes: Mapping[int, int], limit: int = STAGING_BYTES) -> Iterator[list[StagedPiece]]:
+    """What goes together of storages with these sizes. Places are aligned to :data:`PLACE_ALIGN`."""
+    batch: list[StagedPiece] = []
     at = 0
-    for number, size in enumerate(sizes):
+    for storage, size in sizes.items():
         offset = 0
         while offset < size:
             count = min(size - offset, limit - at)
-            batch.append((number, offset, at, count))
+            batch.append(StagedPiece(storage, offset, at, count))
             offset, at = offset + count, at + staged_bytes([count])
             if at >= limit:
                 yield batch

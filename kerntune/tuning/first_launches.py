@@ -33,7 +33,6 @@ from kerntune.timing.worker.requests import (
     FirstLaunchReply,
     FirstLaunchRequest,
     RequestFailed,
-    StagedPiece,
     StageRequest,
 )
 from kerntune.tuning.isolation import STAGE_LIMIT_S, Isolate, Isolation, IsolationError, unsaid
@@ -277,15 +276,14 @@ class FirstLaunches:
     def _sent(self, process: FirstLaunchProcess, wanted: Mapping[int, Buffer], missing: Sequence[int]) -> bool:
         """Whether all of it arrived."""
         layout = {i: (wanted[i].nbytes, self._residue(i)) for i in missing}
-        sizes = [wanted[i].nbytes for i in missing]
-        gpu, staging = self._isolation.gpu, self._isolation.staging(staged_bytes(sizes))
+        sizes = {i: wanted[i].nbytes for i in missing}
+        gpu, staging = self._isolation.gpu, self._isolation.staging(staged_bytes(sizes.values()))
         for batch in [*batches(sizes)] or [[]]:
-            for number, offset, at, count in batch:
-                staging.put(gpu.part(wanted[missing[number]], offset, count), at)
+            for piece in batch:
+                staging.put(gpu.part(wanted[piece.storage], piece.offset, piece.nbytes), piece.at)
             staging.flush()
-            pieces = tuple(StagedPiece(missing[number], offset, at, count) for number, offset, at, count in batch)
             try:
-                reply = process.ask(StageRequest(staging.kind, staging.handle, layout, pieces), STAGE_LIMIT_S)
+                reply = process.ask(StageRequest(staging.kind, staging.handle, layout, tuple(batch)), STAGE_LIMIT_S)
             except (ChildEnded, PeerTimeout) as exc:
                 self._isolation.drop()
                 raise _EndedFromOutside(f"copying its memory: {exc}") from exc

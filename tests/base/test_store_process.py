@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from kerntune.base.frames import Reader, Timeout, send
-from kerntune.base.store_process import URL, StoreServer
-from kerntune.base.store_requests import (
+from kerntune.base.store_process import (
+    URL,
     Contents,
     CreateRequest,
     EndRenewal,
@@ -24,6 +24,7 @@ from kerntune.base.store_requests import (
     StoreFailed,
     StoreReady,
     StoreReply,
+    StoreServer,
     WriteLaterRequest,
     WriteReply,
 )

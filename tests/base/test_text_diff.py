@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kerntune.base.text_diff import CONTEXT, MAX_COMPARED, hunk_text, hunks
+from kerntune.gate.code_changes import CONTEXT, MAX_COMPARED, hunk_text, hunks
 
 LINES = st.lists(st.sampled_from(["add", "mul", "ld", "st", "bra"]), max_size=30)
 

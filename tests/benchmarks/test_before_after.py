@@ -59,6 +59,18 @@ def test_every_kind_of_seconds_is_compared_and_no_count() -> None:
     assert set(found) == {"rounds", "wall", "cpu"}
 
 
+def test_what_an_installed_plugin_adds_is_told_in_seconds() -> None:
+    """From each run and the one without it beside it: what both cost more on a slow machine isn't the plugin's."""
+    sides = {
+        side: [{"wall": 9.0, "cpu": bare + more + noise, "bare": bare} for noise in (-0.01, 0.01)]
+        for side, bare, more in (("before", 2.0, 0.3), ("after", 3.0, 0.1))
+    }
+    found = before_after.summary([sides] * 4)["added"]
+    assert found["before"][0] == pytest.approx(0.3)
+    assert found["after"][0] == pytest.approx(0.1)
+    assert found["after"][1] < 0.1 < found["after"][2]
+
+
 @pytest.mark.parametrize("key", sorted({*before_after_child.MODULES, *before_after_child.IMPORTED}))
 def test_measured_modules_have_a_name_in_this_checkout(key: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """The newer name is first, so that this fails when a module moves again, before it is measured."""

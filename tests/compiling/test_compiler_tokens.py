@@ -15,6 +15,7 @@ from types import SimpleNamespace
 import pytest
 from source_path import source_path
 
+from kerntune.base import locks as locks_module
 from kerntune.base.locks import locks_work
 from kerntune.compiling import compiler_tokens
 from kerntune.compiling.compiler_tokens import SWITCH, CompilerTokens, tell_if_none, token_count
@@ -119,7 +120,7 @@ def test_where_no_file_can_be_opened_any_more_nobody_waits(monkeypatch: pytest.M
         asked.append(None)
         return len(asked) > 9
 
-    monkeypatch.setattr(compiler_tokens, "open_lock_file", refused)
+    monkeypatch.setattr("kerntune.base.locks.open_lock_file", refused)
     with tokens.token(stopped) as held:
         assert not held
     assert len(asked) == 1
@@ -285,7 +286,7 @@ def locks(monkeypatch: pytest.MonkeyPatch) -> dict[int, int | OSError | None]:
             raise one
         return one
 
-    monkeypatch.setattr(compiler_tokens, "_locked", locked)
+    monkeypatch.setattr(compiler_tokens, "locked_file", locked)
     monkeypatch.setattr(compiler_tokens, "token_count", lambda: len(found))
     monkeypatch.setattr(compiler_tokens, "can_be_had", lambda: True)
     return found
@@ -355,12 +356,12 @@ def test_a_token_is_unlocked_closed_and_free_again(
     unlocked: list[tuple[int, int]] = []
     handle = os.open(place, os.O_RDONLY)
     locks[0] = handle
-    monkeypatch.setattr(compiler_tokens.fcntl, "flock", lambda handle, how: unlocked.append((handle, how)))
+    monkeypatch.setattr(locks_module.fcntl, "flock", lambda handle, how: unlocked.append((handle, how)))
     one = CompilerTokens()
     with one.token(never) as held:
         assert held
         assert one._held == {0}
-    assert unlocked == [(handle, compiler_tokens.fcntl.LOCK_UN)]
+    assert unlocked == [(handle, locks_module.fcntl.LOCK_UN)]
     assert one._held == set()
     with pytest.raises(OSError, match="Bad file descriptor"):
         os.fstat(handle)
@@ -370,12 +371,12 @@ def test_a_token_that_another_one_holds_leaves_no_descriptor_open(place: Path, m
     """Who waits asks 200 times a second: descriptors would run out."""
     path = compiler_tokens._path(0)
     opened, closed = list[int](), list[int]()
-    open_, close = compiler_tokens.open_lock_file, os.close
-    monkeypatch.setattr(compiler_tokens, "open_lock_file", lambda path: opened.append(open_(path)) or opened[-1])
+    open_, close = locks_module.open_lock_file, os.close
+    monkeypatch.setattr(locks_module, "open_lock_file", lambda path: opened.append(open_(path)) or opened[-1])
     monkeypatch.setattr(os, "close", lambda handle: closed.append(handle) or close(handle))
-    held = compiler_tokens._locked(path)
+    held = compiler_tokens.locked_file(path)
     assert opened == [held]
-    assert compiler_tokens._locked(path) is None
+    assert compiler_tokens.locked_file(path) is None
     assert opened[1] in closed
     assert held not in closed
     close(opened[0])

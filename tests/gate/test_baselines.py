@@ -56,13 +56,13 @@ from kerntune.gate.baselines import (
     StaticBaseline,
     TimeBaseline,
     fingerprint_of,
-    inputs_of,
     now,
     problems_of,
     work_id,
 )
 from kerntune.gate.bundle import apply_bundle, bundle_of
 from kerntune.gate.call import PendingBaseline
+from kerntune.gate.case_identity import inputs_of
 
 replace = msgspec.structs.replace
 A100 = replace(H100, target=Target("cuda", "80"), name="NVIDIA A100")

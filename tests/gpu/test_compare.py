@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from kerntune.gpu import compare
 from kerntune.gpu.compare import DeviceBytes, compare_bytes, compare_pieces
-from kerntune.gpu.content import encode_floats
+from kerntune.gpu.memory import encode_floats
 from kerntune.tuning.verification import POISONS, TOLERANCE
 
 COUNT = 16

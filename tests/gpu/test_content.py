@@ -16,7 +16,7 @@ from kerntune.base import codec
 from kerntune.base.recording import Normal, Storage, Stored, Uniform, Zeros
 from kerntune.errors import ReplayError
 from kerntune.gpu.compare import FLOATS, decode_floats
-from kerntune.gpu.content import INTEGERS, STORE_LIMIT, content_bytes, describe_content, encode_floats
+from kerntune.gpu.memory import INTEGERS, STORE_LIMIT, content_bytes, describe_content, encode_floats
 
 RANDOM = np.random.default_rng(11)
 

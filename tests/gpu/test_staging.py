@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import os
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 import pytest
 from hypothesis import given
@@ -16,14 +15,17 @@ from kerntune.errors import BackendError, MeasurementError
 from kerntune.gpu.base import Buffer
 from kerntune.gpu.script import Script
 from kerntune.gpu.scripted import FakeGpu
-from kerntune.gpu.staging import HOST, IPC, PLACE_ALIGN, HostStaging, Receiver, batches, device_staging, staged_bytes
-
-
-@dataclass(frozen=True)
-class StagedBytes:
-    offset: int
-    at: int
-    count: int
+from kerntune.gpu.staging import (
+    HOST,
+    IPC,
+    PLACE_ALIGN,
+    HostStaging,
+    Receiver,
+    StagedPiece,
+    batches,
+    device_staging,
+    staged_bytes,
+)
 
 
 def gpu() -> FakeGpu:
@@ -33,7 +35,7 @@ def gpu() -> FakeGpu:
 @given(sizes=st.lists(st.integers(0, 5000), max_size=6), pages=st.integers(1, 8))
 def test_every_byte_goes_once_within_the_limit(sizes: list[int], pages: int) -> None:
     limit, seen = pages * PLACE_ALIGN, [bytearray(size) for size in sizes]
-    for batch in batches(sizes, limit):
+    for batch in batches(dict(enumerate(sizes)), limit):
         assert batch
         end = 0
         for number, offset, at, count in batch:
@@ -45,7 +47,7 @@ def test_every_byte_goes_once_within_the_limit(sizes: list[int], pages: int) -> 
                 seen[number][k] += 1
     assert all(set(one) <= {1} for one in seen)
     if sum(sizes) and staged_bytes(sizes) <= limit:
-        assert len(list(batches(sizes, limit))) == 1
+        assert len(list(batches(dict(enumerate(sizes)), limit))) == 1
 
 
 def test_through_the_hosts_memory() -> None:
@@ -57,7 +59,7 @@ def test_through_the_hosts_memory() -> None:
         staging.put(sender.part(source, 0, 3000), 512)
         staging.put(sender.part(source, 3000, 2000), 4096)
         staging.flush()
-        pieces = [(StagedBytes(0, 512, 3000), target), (StagedBytes(3000, 4096, 2000), target)]
+        pieces = [(StagedPiece(0, 0, 512, 3000), target), (StagedPiece(0, 3000, 4096, 2000), target)]
         Receiver(receiver, staging.file).take(HOST, b"", pieces)
         assert receiver.read(target) == bytes(range(250)) * 20
     finally:
@@ -114,7 +116,7 @@ def test_through_the_device_s_memory() -> None:
         (begin + 512, source.address, 3000, 3000), (begin + 4096, source.address + 3000, 2000, 2000), "wait",
     ]  # fmt: skip
     device.events.clear()
-    pieces = [(StagedBytes(0, 512, 3000), target), (StagedBytes(3000, 4096, 2000), target)]
+    pieces = [(StagedPiece(0, 0, 512, 3000), target), (StagedPiece(0, 3000, 4096, 2000), target)]
     Receiver(device, -1).take(IPC, near.handle, pieces)
     assert device.opened == [(b"handle", 64 << 20)]
     assert device.events == [
@@ -154,9 +156,9 @@ def test_the_host_s_staging_memory_goes_with_it() -> None:
     ],
 )  # fmt: skip
 def test_what_goes_together(sizes: list[int], limit: int, found: list[list[tuple[int, int, int, int]]]) -> None:
-    assert list(batches(sizes, limit)) == found
+    assert list(batches(dict(enumerate(sizes)), limit)) == found
 
 
 def test_places_are_256_bytes_apart() -> None:
     assert [staged_bytes(sizes) for sizes in ([], [0], [1], [256], [257, 1])] == [0, 0, 256, 256, 768]
-    assert list(batches([(64 << 20) + 1])) == [[(0, 0, 0, 64 << 20)], [(0, 64 << 20, 0, 1)]]
+    assert list(batches({0: (64 << 20) + 1})) == [[(0, 0, 0, 64 << 20)], [(0, 64 << 20, 0, 1)]]

@@ -19,6 +19,7 @@ from kerntune.gpu import staging
 from kerntune.gpu.guards import guards_bytes
 from kerntune.gpu.script import Script
 from kerntune.gpu.scripted import FakeGpu
+from kerntune.gpu.staging import StagedPiece
 from kerntune.timing.worker.requests import (
     ChangedGuard,
     FirstLaunchesRequest,
@@ -28,7 +29,6 @@ from kerntune.timing.worker.requests import (
     ForgetRequest,
     RequestFailed,
     Staged,
-    StagedPiece,
     StageRequest,
 )
 from kerntune.tuning import first_launches as launches_module

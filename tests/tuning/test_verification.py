@@ -17,8 +17,7 @@ from samples import binary as binary_of
 from kerntune.base.recording import Param, Recording, Storage, Stored, View, Zeros
 from kerntune.errors import ReplayError
 from kerntune.gpu import memory as memory_room
-from kerntune.gpu.content import encode_floats
-from kerntune.gpu.memory import Memory, make_source
+from kerntune.gpu.memory import Memory, encode_floats, make_source
 from kerntune.gpu.program import Loader, Program
 from kerntune.tuning.consensus import CLEAR, MOST_VOTERS, elected
 from kerntune.tuning.tune_options import TuneOptions

@@ -21,7 +21,7 @@ import msgspec
 from kerntune.base.folders import scratch_folder
 from kerntune.base.url_files import FolderFiles, UrlFiles, is_url, open_files, shown_url, without_password
 from kerntune.errors import HistoryError, UsageError
-from kerntune.gate.git import git_output, run_git, top_of
+from kerntune.gate.git import git_output, known_commit, run_git, top_of
 from kerntune.gate.history.points import MAX_BYTES, SCHEMA, HistoryRun, encoded, points_of
 from kerntune.gate.report import Origin, RunReport
 
@@ -161,8 +161,7 @@ class Branch:
 
     def _tip(self) -> str:
         """The branch's commit, empty if there is none yet."""
-        done = run_git(self._top, "rev-parse", "--verify", "--quiet", f"{self._local}^{{commit}}")
-        return done.stdout.decode().strip() if done.returncode == 0 else ""
+        return known_commit(self._top, self._local)
 
     def _listed(self) -> list[str]:
         if not self._tip():

@@ -10,10 +10,9 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 import msgspec
-from tabulate import tabulate
 
-from kerntune.base.formatting import code_of, escaped
-from kerntune.gate.console import counted
+from kerntune.base.formatting import escaped
+from kerntune.gate.console import columns, counted
 from kerntune.gate.history.index import DIRTY, CaseSeries, Index, IndexDamaged, RunInfo
 from kerntune.gate.history.series import CaseShift, RunSettings, found_in
 
@@ -120,12 +119,8 @@ def text_of(steps: HistorySteps, *, markdown: bool = False) -> str:
     """A table of the steps, and what they were looked for in."""
     several = len({step.target for step in steps.steps}) > 1
     rows = [_cells(step, several) for step in steps.steps]
-    branch = steps.branch
-    if markdown:
-        branch = escaped(branch)
-        rows = [(code_of(row[0]), *map(escaped, row[1:])) for row in rows]
-    form = "github" if markdown else "simple"
-    table = str(tabulate(rows, headers=HEADERS, tablefmt=form, disable_numparse=True)) if rows else ""
+    branch = escaped(steps.branch) if markdown else steps.branch
+    table = columns(rows, HEADERS, markdown=markdown) if rows else ""
     of = f" of {branch}" if branch else ""
     searched = f"{counted(steps.cases, 'case')}, {counted(steps.runs, 'run')}{of}"
     found = f"{counted(len(rows), 'move')} in {searched}, {counted(steps.points, 'measured change')}"

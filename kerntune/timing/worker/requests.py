@@ -11,6 +11,7 @@ import msgspec
 
 from kerntune.base.numerics import ComparedResults
 from kerntune.base.recording import Recording, Storage
+from kerntune.gpu.staging import StagedPiece
 
 
 class Ready(msgspec.Struct, frozen=True, tag="ready"):
@@ -58,15 +59,6 @@ class RequestFailed(msgspec.Struct, frozen=True, tag="failed"):
 
 
 Message = Union[Ready, PairRequest, PairReply, RequestFailed]
-
-
-class StagedPiece(msgspec.Struct, frozen=True):
-    """``count`` bytes of a storage from ``offset`` on lie at place ``at`` of the staging memory."""
-
-    storage: int
-    offset: int
-    at: int
-    count: int
 
 
 class StageRequest(msgspec.Struct, frozen=True, tag="stage"):

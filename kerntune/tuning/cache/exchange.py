@@ -15,7 +15,7 @@ from typing import Any
 import msgspec
 
 from kerntune.base import codec
-from kerntune.base.store_requests import Contents, NamesRequest, ReadRequest
+from kerntune.base.store_process import Contents, NamesRequest, ReadRequest
 from kerntune.base.url_files import check_packages, shown_url, without_password
 from kerntune.errors import CacheError
 from kerntune.tuning.cache import keys, trials

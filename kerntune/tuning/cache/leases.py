@@ -8,15 +8,14 @@ without harm.
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import os
 import socket
 import sys
 import time
 from pathlib import Path
 
-from kerntune.base.locks import locks_work
-from kerntune.base.store_requests import (
+from kerntune.base.locks import let_go, locked_file, locks_work
+from kerntune.base.store_process import (
     CreateRequest,
     EndRenewal,
     RemoveLaterRequest,
@@ -59,7 +58,7 @@ class FileLease:
             if not locks_work(self._folder):
                 self._free = True
                 return True
-            self._handle = _locked(self._path)
+            self._handle = locked_file(self._path)
         except OSError:
             self._free = True
         return self._handle is not None or self._free
@@ -70,27 +69,7 @@ class FileLease:
         if handle is not None:
             with contextlib.suppress(OSError):
                 os.unlink(self._path)
-                fcntl.flock(handle, fcntl.LOCK_UN)  # a process that was forked meanwhile has the descriptor, too
-            os.close(handle)
-
-
-def _locked(path: Path) -> int | None:
-    """A descriptor that holds the lock of the file that has this name now; None if another process does."""
-    while True:
-        handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o666)
-        try:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            if os.fstat(handle).st_ino == os.stat(path).st_ino:
-                return handle
-        except BlockingIOError:
-            os.close(handle)
-            return None
-        except FileNotFoundError:
-            pass  # who held it has removed it: the name is free
-        except OSError:
-            os.close(handle)
-            raise
-        os.close(handle)
+            let_go(handle)
 
 
 class StoreLease:

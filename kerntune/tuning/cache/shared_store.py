@@ -18,7 +18,7 @@ from typing import TypeVar
 import msgspec
 
 from kerntune.base import codec
-from kerntune.base.store_requests import (
+from kerntune.base.store_process import (
     Contents,
     CreateRequest,
     Names,

@@ -15,8 +15,7 @@ import weakref
 from collections.abc import Callable
 
 from kerntune.base.child_process import ChildProcess, module_command
-from kerntune.base.store_process import URL, StoreServer
-from kerntune.base.store_requests import ReadRequest, StoreFailed, StoreReply, StoreRequest
+from kerntune.base.store_process import URL, ReadRequest, StoreFailed, StoreReply, StoreRequest, StoreServer
 from kerntune.base.url_files import CONDITIONAL, READ_ONLY, SFTP, check_place, is_url, shown_url, without_password
 from kerntune.errors import CacheError, FrameError, PeerTimeout, UsageError
 from kerntune.tuning.cache.entries import tell_user

@@ -23,7 +23,7 @@ from kerntune.errors import MeasurementError, PeerTimeout
 from kerntune.gpu.base import Buffer
 from kerntune.gpu.script import ABORT, HANG, ILLEGAL_ADDRESS, Rule, Script
 from kerntune.gpu.scripted import FakeGpu
-from kerntune.gpu.staging import HOST, HostStaging
+from kerntune.gpu.staging import HOST, HostStaging, StagedPiece
 from kerntune.timing.worker import __main__ as worker_main
 from kerntune.timing.worker.first_launch_process import FirstLaunchProcess
 from kerntune.timing.worker.first_launch_server import FirstLaunchWorker
@@ -34,7 +34,6 @@ from kerntune.timing.worker.requests import (
     FirstLaunchRequest,
     ForgetRequest,
     Staged,
-    StagedPiece,
     StageRequest,
 )
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from kerntune.base.store_requests import Contents, ReadRequest, StoreFailed, WriteLaterRequest
+from kerntune.base.store_process import Contents, ReadRequest, StoreFailed, WriteLaterRequest
 from kerntune.errors import CacheError
 from kerntune.tuning.cache.store_client import DirectClient
 

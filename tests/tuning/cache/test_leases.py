@@ -10,7 +10,8 @@ from typing import Any
 
 import pytest
 
-from kerntune.base.store_requests import RenewRequest
+from kerntune.base import locks
+from kerntune.base.store_process import RenewRequest
 from kerntune.tuning.cache import leases
 from kerntune.tuning.cache.leases import FileLease, Lease, StoreLease
 from kerntune.tuning.cache.shared_store import SharedWinnerCache, lease_name
@@ -43,7 +44,7 @@ def test_a_lock_that_is_refused_leaves_no_descriptor(tmp_path: Path, monkeypatch
         raise OSError(errno.ENOLCK, "no locks")
 
     assert leases.locks_work(tmp_path / "leases"), "as far as is known"
-    monkeypatch.setattr(leases.fcntl, "flock", refused)
+    monkeypatch.setattr(locks.fcntl, "flock", refused)
     before = os.listdir("/proc/self/fd")
     assert FileLease(tmp_path, "a").take()
     assert os.listdir("/proc/self/fd") == before
@@ -205,7 +206,7 @@ def test_a_file_that_was_removed_or_replaced_meanwhile_is_no_lock(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Who held it removes it before another's lock counts: only the file that has the name now does."""
-    path, flock, changes = tmp_path / "leases" / "a", leases.fcntl.flock, [path_removed, path_replaced]
+    path, flock, changes = tmp_path / "leases" / "a", locks.fcntl.flock, [path_removed, path_replaced]
     assert leases.locks_work(tmp_path), "as far as is known"
 
     def late(handle: int, how: int) -> None:
@@ -216,7 +217,7 @@ def test_a_file_that_was_removed_or_replaced_meanwhile_is_no_lock(
     first = FileLease(tmp_path, "a")
     monkeypatch.setattr(leases, "locks_work", lambda folder: True)
     before = len(os.listdir("/proc/self/fd"))
-    monkeypatch.setattr(leases.fcntl, "flock", late)
+    monkeypatch.setattr(locks.fcntl, "flock", late)
     assert first.take()
     assert changes == []
     assert len(os.listdir("/proc/self/fd")) == before + 1

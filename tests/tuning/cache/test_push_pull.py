@@ -13,7 +13,7 @@ import msgspec
 import pytest
 
 from kerntune.base.config import Config
-from kerntune.base.store_requests import Contents, ReadRequest
+from kerntune.base.store_process import Contents, ReadRequest
 from kerntune.base.url_files import FolderFiles
 from kerntune.errors import CacheError, UsageError
 from kerntune.tuning.cache import TrialCache, Winner, WinnerCache, exchange

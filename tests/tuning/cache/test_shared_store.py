@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from kerntune.base import codec
-from kerntune.base.store_requests import (
+from kerntune.base.store_process import (
     Contents,
     CreateRequest,
     Names,

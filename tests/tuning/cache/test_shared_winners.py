@@ -10,7 +10,7 @@ import pytest
 
 from kerntune.base import codec
 from kerntune.base.config import Config
-from kerntune.base.store_requests import NamesRequest, ReadRequest
+from kerntune.base.store_process import NamesRequest, ReadRequest
 from kerntune.errors import UsageError
 from kerntune.tuning.cache import Winner, WinnerCache
 from kerntune.tuning.cache.entries import MAX_ENTRY

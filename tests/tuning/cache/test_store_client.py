@@ -18,7 +18,7 @@ import pytest
 from kerntune.base import child_process
 from kerntune.base.child_process import ChildProcess
 from kerntune.base.frames import Reader, Timeout, send
-from kerntune.base.store_requests import (
+from kerntune.base.store_process import (
     Contents,
     ReadRequest,
     ReplaceRequest,
