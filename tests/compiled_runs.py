@@ -14,6 +14,7 @@ import torch.utils._triton
 import triton
 import triton.language as tl
 
+import kerntune
 from kerntune.kernels import compat
 from kerntune.tuning import tuned_call
 
@@ -70,6 +71,20 @@ IN_PYTHON: dict[Any, Callable[..., None]] = {
 
 def configs(*blocks: int, **options: Any) -> list[triton.Config]:
     return [triton.Config({"BLOCK": b}, **options) for b in blocks]
+
+
+def make(kernel: Any = scaled, **options: Any) -> Any:
+    """A tuned kernel, whose winner is found by ``n``."""
+    return kerntune.autotune(configs(64, 128, 256), key=["n"], **options)(kernel)
+
+
+def doubling(kernel: Any) -> Callable[[torch.Tensor], torch.Tensor]:
+    def f(x: torch.Tensor) -> torch.Tensor:
+        y, n = torch.empty_like(x), x.numel()
+        kernel[lambda meta: (triton.cdiv(n, meta["BLOCK"]),)](x, y, n, 2.0)
+        return y
+
+    return f
 
 
 def fits(tuner: Any, named: dict[str, Any], found: list[Any]) -> Any:

@@ -14,6 +14,7 @@ import triton
 import triton.language as tl
 
 from kerntune.base.config import Config
+from kerntune.base.device import Target
 from kerntune.capture import Capture, Site
 from kerntune.capture.entry_points import Suspension
 from kerntune.capture.recorder import Recorded, record
@@ -22,11 +23,14 @@ from kerntune.gpu.memory import Memory
 from kerntune.gpu.program import Loader, Program
 from kerntune.gpu.script import Rule, Script
 from kerntune.gpu.scripted import FakeBackend, FakeGpu
+from kerntune.kernels.specialize import Specialized, specialize
 
 COMPILER = Compiler()
 """One for all tests of a process: what one test compiled, another needn't."""
 
 N = 4096
+
+SM90 = Target.parse("cuda:90")
 
 
 @triton.jit
@@ -45,6 +49,15 @@ def increment_kernel(x_ptr, n, BLOCK: tl.constexpr):
 def sum_kernel(x_ptr, total_ptr, n, BLOCK: tl.constexpr):
     i = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     tl.atomic_add(total_ptr, tl.sum(tl.load(x_ptr + i, mask=i < n, other=0.0), 0))
+
+
+@triton.jit
+def long_kernel(x_ptr, y_ptr, z_ptr, BLOCK: tl.constexpr, LENGTH: tl.constexpr):
+    """A product of tiles, which needs shared memory by its length."""
+    i, k = tl.arange(0, BLOCK), tl.arange(0, LENGTH)
+    a = tl.load(x_ptr + i[:, None] * LENGTH + k[None, :])
+    b = tl.load(y_ptr + k[:, None] * BLOCK + i[None, :])
+    tl.store(z_ptr + i[:, None] * BLOCK + i[None, :], tl.dot(a, b))
 
 
 def by_block(meta: Mapping[str, Any]) -> tuple[int]:
@@ -67,6 +80,27 @@ def scale(kernel: Any, **meta: Any) -> torch.Tensor:
     y = torch.empty_like(x)
     kernel[by_block](x, y, N, 2.0, **meta)
     return y
+
+
+def x_of(n: int = N, dtype: torch.dtype = torch.float32) -> torch.Tensor:
+    return torch.randn(n, device="cuda", dtype=dtype)
+
+
+def scaled(x: torch.Tensor, size: int = 64, **options: Any) -> torch.Tensor:
+    """A call whose code depends on ``size``, with its constants written out."""
+    y = torch.empty_like(x)
+    scale_kernel[by_block](x, y, N, 2.0, BLOCK=size, **options)
+    return y
+
+
+def tuned_call(*blocks: int, **options: Any) -> Callable[[torch.Tensor], None]:
+    """A call of the tuned kernel."""
+    kernel = tuned(*blocks, **options)
+
+    def call(x: torch.Tensor) -> None:
+        kernel[by_block](x, torch.empty_like(x), N, 2.0)
+
+    return call
 
 
 @contextlib.contextmanager
@@ -101,6 +135,12 @@ def captured(
     with capture.active():
         fn()
     return capture
+
+
+def bind(backend: FakeBackend, kernel: Any, *args: Any, target: Target = SM90, **kwargs: Any) -> Specialized:
+    """A launch as Triton binds it for a target."""
+    with backend.tensors.specializing():
+        return specialize(kernel, args, kwargs, target)
 
 
 def recorded(backend: Any, fn: Callable[[], Any]) -> Recorded:

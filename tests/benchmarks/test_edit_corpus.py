@@ -10,9 +10,6 @@ from typing import Any
 
 import pytest
 
-pytest.importorskip("torch")
-pytest.importorskip("triton")
-
 from benchmarks.edit_corpus import compiled_losses, edits_compiled, edits_planted, figures, planted  # after the skip
 from benchmarks.edit_corpus.corpus import EDITS, HELD_OUT_KERNELS, by_kernel
 from benchmarks.edit_corpus.edit import Edit

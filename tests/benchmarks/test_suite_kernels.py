@@ -10,9 +10,6 @@ from typing import Any
 
 import pytest
 
-pytest.importorskip("torch")
-pytest.importorskip("triton")
-
 from benchmarks.suite.case import config_text  # after the skip
 from benchmarks.suite.cases import CASES
 from benchmarks.suite.proposed_cases import PROPOSED

@@ -169,11 +169,6 @@ def test_floats_become_a_distribution(backend: FakeBackend) -> None:
     assert kept == {}
 
 
-def test_zeros_are_zeros(backend: FakeBackend) -> None:
-    storages, _ = content_of(backend, torch.float32, 0)
-    assert storages[0].content == Zeros()
-
-
 def test_few_whole_numbers_are_kept(backend: FakeBackend) -> None:
     storages, kept = content_of(backend, torch.int32, 1)
     assert isinstance(storages[0].content, Stored)

@@ -24,6 +24,13 @@ class CommandResult:
         """Whether what it complained of is messages only."""
         return "Traceback" not in self.out + self.err
 
+    def complains(self, code: int, *says: str) -> None:
+        """It ended with this code, and says these words as messages."""
+        assert self.code == code, self.out + self.err
+        assert self.clean
+        for words in says:
+            assert words in self.err, self.err
+
 
 @dataclass(frozen=True)
 class Command:

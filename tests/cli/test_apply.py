@@ -90,9 +90,7 @@ def test_only_the_cases_that_match(kerntune, tmp_path):
     run_of(tmp_path / "run.json", (timed(), Verdict.NEW), (timed(ADD), Verdict.NEW))
     assert "1 baseline written" in kerntune("baselines", "apply", "run.json", "--case", "softmax[4096]").out
     assert not list(tmp_path.rglob("test_add*"))
-    ran = kerntune("baselines", "apply", "run.json", "--case", "nothing")
-    assert ran.code == 2
-    assert "no case in it matches 'nothing'" in ran.err
+    kerntune("baselines", "apply", "run.json", "--case", "nothing").complains(2, "no case in it matches 'nothing'")
 
 
 def test_one_bad_checksum_and_nothing_is_written(kerntune, tmp_path):
@@ -100,11 +98,7 @@ def test_one_bad_checksum_and_nothing_is_written(kerntune, tmp_path):
     before = tree(tmp_path / "baselines")
     run_of(tmp_path / "run.json", (timed(), Verdict.NEW), (timed(ADD, binary=b"add"), Verdict.NEW))
     damage(tmp_path / "run.json", ADD)
-    ran = kerntune("baselines", "apply", "run.json")
-    assert ran.code == 1
-    assert f"run.json: {ADD} (cuda:90): artifact" in ran.err
-    assert "another checksum" in ran.err
-    assert ran.clean
+    kerntune("baselines", "apply", "run.json").complains(1, f"run.json: {ADD} (cuda:90): artifact", "another checksum")
     assert tree(tmp_path / "baselines") == before
     assert kerntune("baselines", "apply", "run.json", "--case", "softmax").code == 0
 
@@ -134,9 +128,7 @@ def test_a_file_that_is_no_run(kerntune, tmp_path, content, says):
 
 def test_a_folder_instead_of_a_run(kerntune, tmp_path):
     (tmp_path / "run.json").mkdir()
-    ran = kerntune("baselines", "apply", "run.json")
-    assert ran.code == 2
-    assert "run.json: can't be read: it is a folder" in ran.err
+    kerntune("baselines", "apply", "run.json").complains(2, "run.json: can't be read: it is a folder")
 
 
 @pytest.mark.parametrize("blocked", ["baselines", "baselines/cuda-90", "baselines/cuda-90/nvidia-h200/time"])
@@ -144,9 +136,5 @@ def test_a_target_that_can_not_be_written(kerntune, tmp_path, blocked):
     run_of(tmp_path / "run.json", (timed(), Verdict.NEW))
     (tmp_path / blocked).parent.mkdir(parents=True, exist_ok=True)
     (tmp_path / blocked).write_text("a file where the folder should be")
-    ran = kerntune("baselines", "apply", "run.json")
-    assert ran.code == 1
-    assert "can't be written" in ran.err
-    assert str(tmp_path / "baselines") in ran.err
-    assert ran.clean
+    kerntune("baselines", "apply", "run.json").complains(1, "can't be written", str(tmp_path / "baselines"))
     assert not list(tmp_path.rglob("test_softmax*.json"))

@@ -118,18 +118,12 @@ def test_wrong_usage_exits_with_2(kerntune, words):
 )
 def test_a_wrong_file_is_named(kerntune, tmp_path, words, says):
     (tmp_path / "here").write_text("a file")
-    ran = kerntune(*words)
-    assert ran.code == 2
-    assert says in ran.err
-    assert ran.clean
+    kerntune(*words).complains(2, says)
 
 
 def test_a_broken_ini_file_is_named(kerntune, tmp_path):
     (tmp_path / "pyproject.toml").write_text("[tool.pytest")
-    ran = kerntune("baselines", "show")
-    assert ran.code == 2
-    assert str(tmp_path / "pyproject.toml") in ran.err
-    assert ran.clean
+    kerntune("baselines", "show").complains(2, str(tmp_path / "pyproject.toml"))
 
 
 def in_subprocess(code: str, *words: str, cwd: Path) -> subprocess.CompletedProcess[str]:

@@ -194,9 +194,9 @@ def test_a_damaged_file_of_a_revision_is_named(kerntune, repository, monkeypatch
     path = next((repository / "baselines").rglob("test_softmax*.json"))
     path.write_text("{")
     commit(repository, "damaged")
-    ran = kerntune("diff", "damaged", "HEAD~1")
-    assert ran.code == 1
-    assert f"damaged:project/baselines/{path.relative_to(repository / 'baselines')}" in ran.err
+    kerntune("diff", "damaged", "HEAD~1").complains(
+        1, f"damaged:project/baselines/{path.relative_to(repository / 'baselines')}"
+    )
 
 
 @pytest.mark.parametrize("name", ["nowhere", "HEAD:project", "a b", "main..main", "-x"])
@@ -208,18 +208,12 @@ def test_neither_a_folder_nor_a_revision(kerntune, repository, monkeypatch, name
     assert ran.clean
 
 
-def test_no_repository(kerntune, tmp_path, monkeypatch):
-    monkeypatch.setenv("GIT_CEILING_DIRECTORIES", str(tmp_path.parent))
-    ran = kerntune("diff", "main", "HEAD")
-    assert ran.code == 2
-    assert "there is no git repository" in ran.err
-
-
-def test_without_git(kerntune, tmp_path, monkeypatch):
-    monkeypatch.setenv("PATH", str(tmp_path))
-    ran = kerntune("diff", "main", "HEAD")
-    assert ran.code == 2
-    assert "git is not installed" in ran.err
+@pytest.mark.parametrize(
+    ("name", "says"), [("GIT_CEILING_DIRECTORIES", "there is no git repository"), ("PATH", "git is not installed")]
+)
+def test_without_git_or_a_repository(kerntune, tmp_path, monkeypatch, name, says):
+    monkeypatch.setenv(name, str(tmp_path.parent))
+    kerntune("diff", "main", "HEAD").complains(2, says)
 
 
 def test_an_entry_knows_its_place(tmp_path):

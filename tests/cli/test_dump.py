@@ -76,9 +76,9 @@ def test_without_a_gpu_the_baselines_say_what_to_compile_for(
 
 @pytest.mark.skipif(has_cuda(), reason="has a GPU to launch on")
 def test_without_a_gpu_and_baselines_it_asks_what_to_compile_for(kerntune: Command, project: Path) -> None:
-    ran = kerntune("dump", "test_it.py::test_double", "-o", "out")
-    assert ran.code == 2
-    assert "(pytest exit code 4) (without a GPU, say what to compile for: --target cuda:90)" in ran.err
+    kerntune("dump", "test_it.py::test_double", "-o", "out").complains(
+        2, "(pytest exit code 4) (without a GPU, say what to compile for: --target cuda:90)"
+    )
 
 
 def test_what_launches_nothing_is_an_error(kerntune: Command, project: Path) -> None:

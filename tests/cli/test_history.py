@@ -70,9 +70,7 @@ def test_a_damaged_file_is_a_finding(kerntune, tmp_path):
     ],
 )
 def test_wrong_usage(kerntune, words, why):
-    ran = kerntune(*words)
-    assert ran.code == 2
-    assert why in ran.err
+    kerntune(*words).complains(2, why)
 
 
 def timed_result() -> CaseResult:
@@ -126,13 +124,13 @@ def test_a_branch_or_a_case_that_no_run_has_is_told(kerntune, tmp_path):
 
 @pytest.mark.parametrize("words", [("show",), ("show", "--exit-code", "--json")])
 def test_a_place_that_isnt_there_is_an_error(kerntune, tmp_path, words):
-    ran = kerntune("history", *words, "--history=nowhere")
-    assert ran.code == 2
-    assert f"--history=nowhere: there is no folder {tmp_path}/nowhere; the first run with " in ran.err
+    kerntune("history", *words, "--history=nowhere").complains(
+        2, f"--history=nowhere: there is no folder {tmp_path}/nowhere; the first run with "
+    )
     subprocess.run(["git", "init", "-q", str(tmp_path)], check=True)
-    ran = kerntune("history", *words, "--history=git:nowhere")
-    assert ran.code == 2
-    assert f"--history=git:nowhere: there is no branch nowhere in {tmp_path}" in ran.err
+    kerntune("history", *words, "--history=git:nowhere").complains(
+        2, f"--history=git:nowhere: there is no branch nowhere in {tmp_path}"
+    )
 
 
 def test_a_run_is_forgotten_by_its_file_or_its_commit(kerntune, tmp_path):
@@ -156,7 +154,7 @@ def test_nothing_is_forgotten_where_a_name_is_not_clear(kerntune, tmp_path):
     assert ran.code == 2
     assert "2 runs are of commit" in ran.err
     assert sum(name in ran.err for name in names) == 2
-    ran = kerntune("history", "forget", "--history=h", names[0], "nosuch")
-    assert ran.code == 2
-    assert "has no run nosuch; name a file of it, or a commit" in ran.err
+    kerntune("history", "forget", "--history=h", names[0], "nosuch").complains(
+        2, "has no run nosuch; name a file of it, or a commit"
+    )
     assert Folder(tmp_path / "h").names() == names

@@ -111,10 +111,7 @@ def test_a_baseline_of_other_kernels_is_not_lost(kerntune: Command, tmp_path: Pa
         PendingBaseline(msgspec.structs.replace(other.baseline, launches=launches), other.artifacts, True),
     )
     before = tree(tmp_path)
-    ran = kerntune("baselines", "mv", A, B)
-    assert ran.code == 2
-    assert "has a baseline of other kernels already" in ran.err
-    assert "--replace" in ran.err
+    kerntune("baselines", "mv", A, B).complains(2, "has a baseline of other kernels already", "--replace")
     assert tree(tmp_path) == before
     assert kerntune("baselines", "mv", A, B, "--replace").code == 0
     assert {case for _, case, _ in stored(tmp_path / "baselines")} == {B}
@@ -167,8 +164,6 @@ def test_what_can_not_be_read_stays_and_is_told(kerntune: Command, tmp_path: Pat
     store = folder(tmp_path / "baselines", timed(A), static(A))
     (path,) = store.static_files()
     path.write_text("{")
-    ran = kerntune("baselines", "mv", A, B)
-    assert ran.code == 1
-    assert "not readable as JSON" in ran.err
+    kerntune("baselines", "mv", A, B).complains(1, "not readable as JSON")
     assert path.read_text() == "{"
     assert {case for _, case, _ in stored(tmp_path / "baselines")} == {B}

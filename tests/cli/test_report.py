@@ -68,9 +68,9 @@ def test_a_history_of_the_ini_file_that_is_out_of_reach_fails_no_report(kerntune
 
 def test_a_history_that_isnt_there_is_an_error(kerntune, tmp_path, runs, monkeypatch):
     install_plotly(monkeypatch)
-    ran = kerntune("report", runs[0], "-o", "r.html", "--history=nowhere")
-    assert ran.code == 2
-    assert f"--history=nowhere: there is no folder {tmp_path}/nowhere" in ran.err
+    kerntune("report", runs[0], "-o", "r.html", "--history=nowhere").complains(
+        2, f"--history=nowhere: there is no folder {tmp_path}/nowhere"
+    )
     assert not (tmp_path / "r.html").exists()
 
 
@@ -111,9 +111,7 @@ def test_summary_and_csv(kerntune, tmp_path, runs):
     ],
 )
 def test_nothing_to_write_is_a_usage_error(kerntune, runs, words, said):
-    ran = kerntune("report", *runs, *words)
-    assert ran.code == 2
-    assert said in ran.err
+    kerntune("report", *runs, *words).complains(2, said)
 
 
 def test_without_plotly_it_says_what_to_install(kerntune, tmp_path, runs, monkeypatch):
@@ -127,7 +125,5 @@ def test_without_plotly_it_says_what_to_install(kerntune, tmp_path, runs, monkey
 def test_a_file_that_isnt_there_or_isnt_a_run_is_named(kerntune, tmp_path, runs):
     assert "nosuch.json: no such file" in kerntune("report", "nosuch.json", "--csv", "r.csv").err
     (tmp_path / "bad.json").write_text('{"schema": "kerntune.run/1", "results": 3}')
-    ran = kerntune("report", "bad.json", "--csv", "r.csv")
-    assert ran.code == 1
-    assert "bad.json" in ran.err
+    kerntune("report", "bad.json", "--csv", "r.csv").complains(1, "bad.json")
     assert not (tmp_path / "r.csv").exists()

@@ -56,9 +56,7 @@ def test_empty_arguments_of_the_command_are_its_own(kerntune: Any) -> None:
 
 @pytest.mark.parametrize("words", [[], ["--"], ["--", "no-such-program-here"]])
 def test_no_command_is_wrong_usage(kerntune: Any, words: list[str]) -> None:
-    ran = kerntune("shapes", "record", *words)
-    assert ran.code == 2
-    assert ran.clean
+    kerntune("shapes", "record", *words).complains(2)
 
 
 def test_show(kerntune: Any, tmp_path: Path) -> None:
@@ -70,10 +68,9 @@ def test_show(kerntune: Any, tmp_path: Path) -> None:
     assert "module.kernel  2       (1,)         /m.py" in ran.out
     file.add(TuningJob(SCHEMA, "module", "other", key="(3,)", unknown="it is local; move it"))
     file.path.write_bytes(file.path.read_bytes() + b"half")
-    ran = kerntune("shapes", "show", "s")
-    assert ran.code == 1
-    assert "kernel module.other, key (3,): it is local; move it" in ran.err
-    assert "s:7: is no description of a call" in ran.err
+    kerntune("shapes", "show", "s").complains(
+        1, "kernel module.other, key (3,): it is local; move it", "s:7: is no description of a call"
+    )
     assert kerntune("shapes", "show", "gone").code == 2, "wrong usage"
 
 

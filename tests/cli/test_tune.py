@@ -97,10 +97,7 @@ def test_the_cache_is_that_of_the_option(kerntune: Any, tmp_path: Path, tuned: l
 def test_wrong_usage(kerntune: Any, tmp_path: Path, tuned: list[Any], words: list[str], says: str) -> None:
     shapes(tmp_path, "tuned")
     (tmp_path / "half").write_text("{")
-    ran = kerntune("tune", *words)
-    assert ran.code == 2
-    assert says in ran.err
-    assert ran.clean
+    kerntune("tune", *words).complains(2, says)
     assert tuned == []
 
 
@@ -120,9 +117,9 @@ def test_dask_that_is_missing_is_named(
 ) -> None:
     shapes(tmp_path, "tuned")
     monkeypatch.setitem(sys.modules, "distributed", None)
-    ran = kerntune("tune", "--shapes", "s", "--dask", "host:8786")
-    assert ran.code == 2
-    assert "--dask needs Dask: pip install 'kerntune[dask]'" in ran.err
+    kerntune("tune", "--shapes", "s", "--dask", "host:8786").complains(
+        2, "--dask needs Dask: pip install 'kerntune[dask]'"
+    )
 
 
 def test_the_folder_of_a_tests_module() -> None:

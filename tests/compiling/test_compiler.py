@@ -9,7 +9,6 @@ import os
 import runpy
 import warnings
 import weakref
-from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -20,7 +19,7 @@ import pytest
 import torch
 import triton
 import triton.language as tl
-from fake_runs import COMPILER, N, active, increment_kernel, scale, scale_kernel, sum_kernel
+from fake_runs import COMPILER, N, bind, increment_kernel, scale, scale_kernel, sum_kernel
 from hypothesis import given
 from hypothesis import strategies as st
 from triton.backends.compiler import GPUTarget
@@ -31,12 +30,15 @@ from kerntune.base.device import Target, typical_device
 from kerntune.base.recording import Scratch
 from kerntune.capture import Capture
 from kerntune.compiling.binary.identity import bare_text, first_stage_of, identity_of, strip_locations, text_identity
-from kerntune.compiling.compiler import Compiled, Compiler, _option_values, arch_of, code_fields, launch_needs
+from kerntune.compiling.compiler import Compiled, Compiler, _option_values, arch_of, code_fields, describe, launch_needs
+from kerntune.compiling.farm import Farm
 from kerntune.errors import CompileError, TrialError
 from kerntune.gpu.fake_cuda.driver import DeviceNumbers, StandInDriver
 from kerntune.gpu.scripted import FakeBackend
 from kerntune.kernels import compat
-from kerntune.kernels.specialize import Specialized, specialize
+
+from . import kernels
+from .test_triton_cache import plain
 
 ORIGINAL_RUN = JITFunction.run
 """Triton's own, from before any stand-in."""
@@ -56,17 +58,6 @@ def softmax_kernel(x_ptr, y_ptr, columns, stride, BLOCK: tl.constexpr):
 def asserting_kernel(x_ptr, BLOCK: tl.constexpr):
     tl.static_assert(BLOCK % 48 == 0, "BLOCK must be a multiple of 48")
     tl.store(x_ptr, BLOCK)
-
-
-@pytest.fixture(scope="module")
-def backend() -> Iterator[FakeBackend]:
-    with active() as backend:
-        yield backend
-
-
-def bind(backend: FakeBackend, kernel: Any, *args: Any, target: Target = SM90, **kwargs: Any) -> Specialized:
-    with backend.tensors.specializing():
-        return specialize(kernel, args, kwargs, target)
 
 
 def x_of(n: int = N) -> torch.Tensor:
@@ -439,3 +430,29 @@ def test_where_its_files_are_is_no_part_of_what_a_kernel_is() -> None:
     other = dataclasses.replace(one, files=lambda: {"k.ttir": "/k.ttir"})
     assert one == other
     assert repr(one) == repr(other)
+
+
+# the farm and this process compile the same, bit by bit
+
+
+@pytest.fixture(scope="module")
+def compiler():
+    one = Compiler(Farm(workers=2))
+    yield one
+    one.close()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("target", kernels.TARGETS, ids=str)
+def test_code_and_metadata_are_those_of_a_plain_compilation(compiler, monkeypatch, tmp_path, target):
+    launches = kernels.gallery(target)
+    from_farm = {launch.key(): found for launch, found in compiler.compile_stream(launches)}
+    monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path / "plain"))
+    assert len(from_farm) == len(launches) >= 15
+    for launch in launches:
+        here, there = describe(launch, plain(launch)), from_farm[launch.key()]
+        assert here.asm == there.asm, launch.name
+        assert here.data == there.data, launch.name
+        assert here == dataclasses.replace(there, seconds=None), launch.name
+        assert here.stages == there.stages, launch.name
+        assert here.stages, launch.name

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import errno
 import os
 import select
 import signal
@@ -19,8 +20,9 @@ from kerntune.base.frames import send
 from kerntune.compiling import compile_worker, worker_process
 from kerntune.compiling.frontend import lower, request_of
 from kerntune.compiling.protocol import Answer, CompileFailed, Done, Hello, current_environment
-from kerntune.compiling.worker_process import Died, Process, says_error, with_words
-from kerntune.errors import FrameError, PeerClosed, PeerTimeout
+from kerntune.compiling.stream import refusal
+from kerntune.compiling.worker_process import Died, Process, is_fault, remedy, says_error, with_words
+from kerntune.errors import CompileError, EnvironmentFault, FrameError, PeerClosed, PeerTimeout
 
 from . import kernels
 
@@ -421,3 +423,62 @@ def test_one_that_was_ended_while_it_was_forked_is_killed(interrupted, monkeypat
     monkeypatch.setattr("kerntune.base.child_process.kill_group", lambda pid: None)
     monkeypatch.setattr(one, "_answer", lambda job, seconds, why: Died(f"killed: {seen}"))
     assert one.start() == "a worker process does not start: killed: [77]"
+
+
+# failures of the machine
+
+
+PTXAS = "PTXASError: PTXAS error: `ptxas` failed with error code {}\n`ptxas` stderr:\n{}\nRepro command: ptxas -v"
+
+FAULTS = {
+    "killed": PTXAS.format(-9, ""),
+    "ended": PTXAS.format(-15, ""),
+    "killed below a shell": PTXAS.format(137, ""),
+    "mapped file on a full disk": PTXAS.format(-7, ""),
+    "no room": PTXAS.format(255, f"ptxas fatal   : {os.strerror(errno.ENOSPC)}"),
+    "no output": PTXAS.format(255, "ptxas fatal   : Could not open output file '/tmp/a.o'"),
+    "not found": "RuntimeError: Cannot find ptxas",
+    "another libc": PTXAS.format(1, "ptxas: /lib64/libc.so.6: version `GLIBC_2.34' not found"),
+    "linker": "ld.lld: error: cannot open output file a.hsaco: Permission denied",
+}
+
+KERNELS = {
+    "crash": PTXAS.format(-11, ""),
+    "abort": PTXAS.format(-6, ""),
+    "refused": PTXAS.format(255, "ptxas error : Entry function 'k' uses too much shared data (0x40000 bytes)"),
+    "its own words": "CompileTimeAssertionFailure: Permission denied",
+    "hang": "the compiler did not come back and was ended after 30 s",
+}
+
+
+@pytest.mark.parametrize("why", FAULTS.values(), ids=FAULTS)
+def test_what_the_machine_does_is_a_fault(why):
+    assert is_fault(why)
+    error = refusal(kernels.add_launch(), why)
+    assert type(error) is EnvironmentFault
+    assert kernels.__file__ in str(error)
+    assert "What to do: " in str(error)
+
+
+@pytest.mark.parametrize("why", KERNELS.values(), ids=KERNELS)
+def test_what_may_be_the_kernels_doing_is_none(why):
+    assert not is_fault(why)
+    assert type(refusal(kernels.add_launch(), why)) is CompileError
+
+
+@pytest.mark.parametrize(
+    ("why", "words"),
+    [
+        (OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), "/tmp/x"), "make room"),
+        (FAULTS["no room"], "make room"),
+        (OSError(errno.EMFILE, os.strerror(errno.EMFILE)), "open files"),
+        (PermissionError(errno.EACCES, os.strerror(errno.EACCES), "/home/x/.triton"), "make /home/x/.triton one that"),
+        (MemoryError(), "want of memory"),
+        (FAULTS["killed"], "want of memory"),
+        (FAULTS["not found"], "installation"),
+    ],
+    ids=str,
+)
+def test_it_says_what_to_do(why, words):
+    assert is_fault(why)
+    assert words in remedy(why)

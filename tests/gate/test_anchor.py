@@ -16,7 +16,6 @@ from fake_runs import N, by_block
 from gate.project import Project, Run
 from kerntune.base.case_result import CaseResult
 from kerntune.base.policy import Metrics, Outcome, Policy, Update, Verdict
-from kerntune.gate.baseline_files import BaselineStore
 from kerntune.gate.messages import shares_text
 from kerntune.gpu.script import Rule
 
@@ -240,9 +239,3 @@ def test_ungated_time_asks_no_anchor(project: Project, anchor: Path) -> None:
     policy = Policy(metrics=Metrics(time=False, static={"spills": 0.0}))
     result = judged(project, 10, anchor=anchor, policy=policy)
     assert (result.verdict, result.since) == (Verdict.PASS, None)
-
-
-def test_the_header_names_the_anchor(project: Project, anchor: Path) -> None:
-    with project.run(anchor=anchor) as run:
-        assert run.session.header()[2] == "anchor anchors"
-    assert len(BaselineStore(anchor).time_files()) == 1

@@ -13,7 +13,7 @@ import pytest
 import torch
 import triton
 import triton.language as tl
-from fake_runs import N, by_block, scale_kernel
+from fake_runs import N, by_block, scale_kernel, scaled, x_of
 
 from gate.project import NODE, Project
 from kerntune.base.case_result import CaseResult, End
@@ -59,10 +59,6 @@ def users(root: Path, text: str = USERS_CODE) -> Callable[..., Any]:
     scope: dict[str, Any] = {"__name__": "ops.steps"}
     exec(compile(text, str(path), "exec"), scope)
     return scope["call"]  # type: ignore[no-any-return]
-
-
-def x_of() -> torch.Tensor:
-    return torch.randn(N, device="cuda")
 
 
 def check(project: Project, fn: Callable[..., Any], update: Update = Update.NONE, **call: Any) -> CaseResult:
@@ -271,12 +267,6 @@ def test_what_a_launch_writes_is_asked_of_the_run_s_compiler(project: Project, m
 
 
 # tests that stop between two calls
-
-
-def scaled(x: torch.Tensor, size: int) -> torch.Tensor:
-    y = torch.empty_like(x)
-    scale_kernel[by_block](x, y, N, 2.0, BLOCK=size)
-    return y
 
 
 def asks(y: torch.Tensor) -> None:

@@ -9,6 +9,7 @@ import pytest
 import torch
 import triton
 import triton.language as tl
+from fake_runs import long_kernel
 
 from gate.project import Project
 from kerntune.base.case_result import CaseResult
@@ -18,31 +19,23 @@ SM86 = "cuda:86"
 """Has 101,376 bytes of shared memory a block."""
 
 
-@triton.jit
-def product_kernel(x_ptr, y_ptr, z_ptr, BLOCK: tl.constexpr, LENGTH: tl.constexpr):
-    i, k = tl.arange(0, BLOCK), tl.arange(0, LENGTH)
-    a = tl.load(x_ptr + i[:, None] * LENGTH + k[None, :])
-    b = tl.load(y_ptr + k[:, None] * BLOCK + i[None, :])
-    tl.store(z_ptr + i[:, None] * BLOCK + i[None, :], tl.dot(a, b))
-
-
 def longer_kernel() -> Any:
     """The same kernel after an edit that needs eight times the shared memory."""
 
     @triton.jit
-    def product_kernel(x_ptr, y_ptr, z_ptr, BLOCK: tl.constexpr, LENGTH: tl.constexpr):
+    def long_kernel(x_ptr, y_ptr, z_ptr, BLOCK: tl.constexpr, LENGTH: tl.constexpr):
         i, k = tl.arange(0, BLOCK), tl.arange(0, 8 * LENGTH)
         a = tl.load(x_ptr + i[:, None] * LENGTH + k[None, :])
         b = tl.load(y_ptr + k[:, None] * BLOCK + i[None, :])
         tl.store(z_ptr + i[:, None] * BLOCK + i[None, :], tl.dot(a, b))
 
-    return product_kernel
+    return long_kernel
 
 
 Sizes = tuple[int, int]
 
 
-def call(*sizes: Sizes, kernel: Any = product_kernel, **options: Any) -> Callable[[torch.Tensor], None]:
+def call(*sizes: Sizes, kernel: Any = long_kernel, **options: Any) -> Callable[[torch.Tensor], None]:
     """Launches a tuner of configs with these blocks and lengths."""
     listed = [triton.Config({"BLOCK": b, "LENGTH": n}, **options) for b, n in sizes]
     tuner = triton.autotune(listed, key=[])(kernel)
@@ -58,7 +51,7 @@ def held(project: Project, after: Callable[..., Any], rules: StaticPolicy | None
     return result
 
 
-BASE = "product_kernel: the baseline's config BLOCK=64 LENGTH=64 num_warps=4 num_stages=3"
+BASE = "long_kernel: the baseline's config BLOCK=64 LENGTH=64 num_warps=4 num_stages=3"
 NEEDS = "can't be launched: shared memory: needs 131,072 bytes a block, the device has 101,376 (29,696 too many)"
 COMPARED = "; compared with BLOCK=32 LENGTH=32 num_warps=4 num_stages=3"
 
@@ -98,8 +91,7 @@ def test_a_removed_config_is_told(project: Project, after: Callable[..., Any]) -
     (told,) = [f for f in result.findings if "removed" in f]
     first = result.launches[0].config
     assert told == (
-        "product_kernel: config BLOCK=64 LENGTH=64 num_warps=4 num_stages=3 removed from the list; "
-        f"compared with {first}"
+        f"long_kernel: config BLOCK=64 LENGTH=64 num_warps=4 num_stages=3 removed from the list; compared with {first}"
     )
 
 

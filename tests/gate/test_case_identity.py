@@ -14,7 +14,7 @@ import torch
 import triton
 import triton.language as tl
 from cli import made
-from fake_runs import N, block, by_block, configs, scale_kernel
+from fake_runs import N, block, by_block, configs, scale_kernel, scaled, x_of
 
 from gate.project import NODE, Project, Run
 from kerntune.base.case_result import CaseId
@@ -560,16 +560,6 @@ def test_two_are_named(count: int, more: str) -> None:
 
 SM90, SM80 = "cuda:90", "cuda:80"
 OTHER = "tests/test_scale.py::test_other"
-
-
-def scaled(x: torch.Tensor, size: int = 64) -> torch.Tensor:
-    y = torch.empty_like(x)
-    scale_kernel[by_block](x, y, N, 2.0, BLOCK=size)
-    return y
-
-
-def x_of(n: int = N) -> torch.Tensor:
-    return torch.randn(n, device="cuda")
 
 
 def record(project: Project, node: str = NODE, *targets: str) -> None:

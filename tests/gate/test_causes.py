@@ -11,7 +11,7 @@ import pytest
 import torch
 import triton
 import triton.language as tl
-from fake_runs import N, block, by_block, scale_kernel, tuned
+from fake_runs import N, block, by_block, scale_kernel, tuned, x_of
 from hypothesis import given
 from hypothesis import strategies as st
 from samples import ENVIRONMENT, binary, launch, recording
@@ -481,10 +481,6 @@ FAST, SLOW = block(64, 10_000.0), block(128, 11_000.0)
 def slower_kernel(x_ptr, y_ptr, n, factor, BLOCK: tl.constexpr):
     i = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     tl.store(y_ptr + i, tl.load(x_ptr + i, mask=i < n) * factor + 1, mask=i < n)
-
-
-def x_of() -> torch.Tensor:
-    return torch.randn(N, device="cuda")
 
 
 def call_of(kernel: Any, **meta: Any) -> Any:

@@ -13,7 +13,7 @@ import msgspec
 import pytest
 import torch
 import triton
-from fake_runs import N, block, by_block, increment_kernel, scale_kernel, tuned
+from fake_runs import N, block, by_block, increment_kernel, scale_kernel, scaled, tuned, tuned_call, x_of
 from test_beyond import FIRST, add_by_table, by_group, contents, table_of, writing
 from triton.runtime.jit import JITFunction
 
@@ -45,26 +45,7 @@ from kerntune.tuning.tuning_result import LOG
 FAST, SLOW = block(64, 10_000.0), block(128, 11_000.0)
 
 
-def scaled(x: torch.Tensor, size: int = 64) -> torch.Tensor:
-    y = torch.empty_like(x)
-    scale_kernel[by_block](x, y, N, 2.0, BLOCK=size)
-    return y
-
-
 before, after = functools.partial(scaled, size=64), functools.partial(scaled, size=128)
-
-
-def x_of() -> torch.Tensor:
-    return torch.randn(N, device="cuda")
-
-
-def tuned_call(*blocks: int, **options: Any) -> Any:
-    kernel = tuned(*blocks, **options)
-
-    def call(x: torch.Tensor) -> None:
-        kernel[by_block](x, torch.empty_like(x), N, 2.0)
-
-    return call
 
 
 def record(project: Project, call: Any = before, *rules: Any, **options: Any) -> TimeBaseline:

@@ -270,21 +270,6 @@ def test_a_run_of_another_kind_is_refused(tmp_path: Path) -> None:
 # two jobs on one folder
 
 
-def test_what_another_job_sweeps_away_meanwhile_is_written_again(tmp_path: Path, monkeypatch: Any) -> None:
-    """Job A has written its artifacts, and not yet the baseline that names them, when B sweeps."""
-    ours, theirs = BaselineStore(tmp_path), BaselineStore(tmp_path)
-    write = BaselineStore.write
-
-    def late(self: BaselineStore, path: Path, baseline: Any) -> None:
-        if self is ours:
-            assert theirs.sweep() > 0
-        write(self, path, baseline)
-
-    monkeypatch.setattr(BaselineStore, "write", late)
-    ours.put(time_baseline(), artifacts_of())
-    assert set(artifact_names(time_baseline().recording)) == set(ours.artifacts(H100.target))
-
-
 def test_what_comes_to_be_used_while_it_is_swept_stays(tmp_path: Path, monkeypatch: Any) -> None:
     """The baseline comes after B has looked who uses what, and before B removes anything."""
     ours, theirs = BaselineStore(tmp_path), BaselineStore(tmp_path)

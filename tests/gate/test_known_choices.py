@@ -10,10 +10,6 @@ from typing import Any
 
 import msgspec
 import pytest
-
-pytest.importorskip("triton")
-pytest.importorskip("torch")
-
 import torch
 import triton
 import triton.language as tl

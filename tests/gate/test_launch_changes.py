@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 import pytest
 import torch
-from fake_runs import N, block, by_block, scale_kernel
+from fake_runs import N, block, scaled
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from samples import ENVIRONMENT, binary, launch, recording
@@ -539,10 +539,6 @@ def test_no_more_than_the_share_passes(before: int, after: int, limit: float) ->
 # on the scripted GPU
 
 RULES = (block(64, 10_000.0), block(512, 10_000.0), block(128, 11_000.0))
-
-
-def scaled(x: torch.Tensor, size: int) -> None:
-    scale_kernel[by_block](x, torch.empty_like(x), N, 2.0, BLOCK=size)
 
 
 def judged(project: Project, size: int, metrics: Metrics | None = None, **policy: Any) -> Any:

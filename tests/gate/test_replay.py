@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 import pytest
 import torch
-from fake_runs import N, block, by_block, scale_kernel
+from fake_runs import N, block, by_block, scale_kernel, x_of
 from samples import SAMPLE, launch, recording, time_baseline
 
 from gate.project import Project
@@ -30,10 +30,6 @@ QUIET = Calibration(processes=30, blocks=24, floor=0.003, bias=0.0005, median_sd
 
 def call(size: int) -> Any:
     return lambda x: scale_kernel[by_block](x, torch.empty_like(x), N, 2.0, BLOCK=size)
-
-
-def x_of() -> torch.Tensor:
-    return torch.randn(N, device="cuda")
 
 
 def recorded(project: Project, time_ns: float = 10_000.0, **changes: Any) -> TimeBaseline:

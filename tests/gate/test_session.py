@@ -19,7 +19,7 @@ import torch
 import triton
 import triton.language as tl
 from cli import made
-from fake_runs import N, block, by_block, configs, increment_kernel, scale_kernel, tuned
+from fake_runs import N, block, by_block, configs, increment_kernel, scale_kernel, scaled, tuned, x_of
 from samples import CASE
 from triton.runtime.autotuner import Autotuner
 from triton.runtime.jit import JITFunction
@@ -51,18 +51,7 @@ from kerntune.kernels.compat import triton_compiler
 FAST, SLOW = block(64, 10_000.0), block(128, 11_000.0)
 
 
-def scaled(x: torch.Tensor, size: int = 64) -> torch.Tensor:
-    """A call whose code depends on ``size``, with its constants written out."""
-    y = torch.empty_like(x)
-    scale_kernel[by_block](x, y, N, 2.0, BLOCK=size)
-    return y
-
-
 before, after = functools.partial(scaled, size=64), functools.partial(scaled, size=128)
-
-
-def x_of(n: int = N, dtype: torch.dtype = torch.float32) -> torch.Tensor:
-    return torch.randn(n, device="cuda", dtype=dtype)
 
 
 def recorded(project: Project, *rules: Any, call: Any = before, **options: Any) -> Path:

@@ -16,7 +16,7 @@ import pytest
 import torch
 import triton
 import triton.language as tl
-from fake_runs import N, block, by_block, configs, scale, scale_kernel
+from fake_runs import N, block, by_block, configs, long_kernel, scale, scale_kernel, scaled, tuned_call, x_of
 
 from gate.project import NODE, Project
 from kerntune.base.case_result import UNJUDGED
@@ -47,16 +47,6 @@ def reduce_kernel(x_ptr, y_ptr, BLOCK: tl.constexpr):
 def reduced(x: torch.Tensor, **options: Any) -> None:
     """One warp that holds 64 numbers a thread; with a low ``maxnreg`` it spills."""
     reduce_kernel[(1,)](x, x, BLOCK=2048, num_warps=1, **options)
-
-
-def scaled(x: torch.Tensor, size: int = 64, **options: Any) -> torch.Tensor:
-    y = torch.empty_like(x)
-    scale_kernel[by_block](x, y, N, 2.0, BLOCK=size, **options)
-    return y
-
-
-def x_of(dtype: torch.dtype = torch.float32) -> torch.Tensor:
-    return torch.randn(N, device="cuda", dtype=dtype)
 
 
 def record(project: Project, call: Callable[..., Any] = scaled, *targets: str) -> None:
@@ -273,14 +263,6 @@ def test_a_tuned_kernel_is_not_judged_by_its_next_config_if_the_first_is_killed(
         run.check(functools.partial(scale, kernel))
 
 
-@triton.jit
-def long_kernel(x_ptr, y_ptr, z_ptr, BLOCK: tl.constexpr, LENGTH: tl.constexpr):
-    i, k = tl.arange(0, BLOCK), tl.arange(0, LENGTH)
-    a = tl.load(x_ptr + i[:, None] * LENGTH + k[None, :])
-    b = tl.load(y_ptr + k[:, None] * BLOCK + i[None, :])
-    tl.store(z_ptr + i[:, None] * BLOCK + i[None, :], tl.dot(a, b))
-
-
 def test_a_kernel_over_the_devices_limits_says_so(project: Project) -> None:
     """Two tiles of 64 x 512 halves are 128 KiB of shared memory; an A10 has 99."""
 
@@ -388,7 +370,7 @@ def test_nothing_launched_is_incomplete(project: Project) -> None:
 
 def test_other_dtypes_are_other_cases(project: Project) -> None:
     record(project)
-    result = project.static_once(SM90).judge(scaled, x_of(torch.float16))
+    result = project.static_once(SM90).judge(scaled, x_of(dtype=torch.float16))
     assert (result.verdict, result.recorded) == (Verdict.NEW, True)
     assert len(project.files()) == 2
 
@@ -426,11 +408,6 @@ def test_stale_static_baselines(project: Project) -> None:
 
 
 # which config is compiled
-
-
-def tuned_call(*blocks: int) -> Callable[[torch.Tensor], None]:
-    kernel = triton.autotune(configs(*blocks), key=["n"])(scale_kernel)
-    return lambda x: kernel[by_block](x, torch.empty_like(x), N, 2.0)
 
 
 def config_of(result: Any) -> Any:
@@ -744,26 +721,15 @@ def test_a_rule_of_the_test_decides(project: Project) -> None:
 EVERY = Policy(static=StaticPolicy(every_config=True))
 
 
-@triton.autotune(
-    [
-        triton.Config({"BLOCK": 64, "LENGTH": 64}),
-        triton.Config({"BLOCK": 64, "LENGTH": 512}),
-        triton.Config({"BLOCK": 64, "LENGTH": 64}, maxnreg=40),
-        triton.Config({"BLOCK": 64, "LENGTH": 64}, num_ctas=2),
-    ],
-    key=[],
-)
-@triton.jit
-def tuned_kernel(x_ptr, y_ptr, z_ptr, BLOCK: tl.constexpr, LENGTH: tl.constexpr):
-    i, k = tl.arange(0, BLOCK), tl.arange(0, LENGTH)
-    a = tl.load(x_ptr + i[:, None] * LENGTH + k[None, :])
-    b = tl.load(y_ptr + k[:, None] * BLOCK + i[None, :])
-    tl.store(z_ptr + i[:, None] * BLOCK + i[None, :], tl.dot(a, b))
+SIZES = ({"BLOCK": 64, "LENGTH": 64}, {"BLOCK": 64, "LENGTH": 512})
+LONG = triton.autotune(
+    [*map(triton.Config, SIZES), triton.Config(SIZES[0], maxnreg=40), triton.Config(SIZES[0], num_ctas=2)], key=[]
+)(long_kernel)
 
 
 def tuned(x: torch.Tensor) -> None:
-    tuned_kernel[(1,)](x, x, x)
-    tuned_kernel[(2,)](x, x, x)
+    LONG[(1,)](x, x, x)
+    LONG[(2,)](x, x, x)
 
 
 @pytest.mark.slow
@@ -778,7 +744,7 @@ def test_every_config_is_looked_at(project: Project) -> None:
     assert spills.problem.startswith("spills ")
     assert spills.spill_bytes is not None
     assert spills.spill_bytes > 0
-    assert clusters.broken.startswith("can't be compiled: kernel tuned_kernel")
+    assert clusters.broken.startswith("can't be compiled: kernel long_kernel")
     assert clusters.registers is None
     assert (small.verdict, small.outcome, len(small.findings)) == (Verdict.NEW, Outcome.PASS, 3)
     assert [c.config.kwargs["LENGTH"] for c in large.configs if not c.problem][:2] == [64, 512]
@@ -791,7 +757,7 @@ def test_configs_fail_where_the_test_says_so(project: Project) -> None:
     result = project.static_once("cuda:86").judge(tuned, x(), policy=Policy(static=rules))
     assert result.verdict is Verdict.REGRESSED
     assert len(result.findings) == 1
-    assert "tuned_kernel with BLOCK=64 LENGTH=64" in result.message
+    assert "long_kernel with BLOCK=64 LENGTH=64" in result.message
 
 
 def test_without_being_asked_one_config_is_compiled(project: Project) -> None:

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 import torch
-from fake_runs import N, by_block, scale_kernel
+from fake_runs import N, scaled
 
 from gate.project import Project, Run
 from kerntune.base.case_result import UncheckedValue
@@ -25,12 +25,6 @@ from kerntune.gate.reporting.page import html_page
 from kerntune.gate.reporting.summaries import annotation_lines, summary, write_csv
 
 HERE = Path(__file__)
-
-
-def scaled(x: torch.Tensor) -> torch.Tensor:
-    y = torch.empty_like(x)
-    scale_kernel[by_block](x, y, N, 2.0, BLOCK=64)
-    return y
 
 
 @contextlib.contextmanager

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import pytest
 import torch
 import triton
 import triton.language as tl
-from fake_runs import COMPILER, active, scale_kernel
+from fake_runs import COMPILER, bind, scale_kernel
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
@@ -23,7 +22,7 @@ from kerntune.capture.memory_plan import Plan
 from kerntune.compiling.compiler import Compiled
 from kerntune.errors import CaptureError
 from kerntune.gpu.scripted import FakeBackend
-from kerntune.kernels.specialize import TMA_DTYPE_DEVICE_TO_HOST, Specialized, flatten, pointer_views, specialize
+from kerntune.kernels.specialize import TMA_DTYPE_DEVICE_TO_HOST, Specialized, flatten, pointer_views
 
 SM90, SM80, GFX942 = Target.parse("cuda:90"), Target.parse("cuda:80"), Target.parse("hip:gfx942")
 
@@ -53,17 +52,6 @@ def tuple_kernel(pair, scalars, BLOCK: tl.constexpr):
 def tile_kernel(source, n, target, BLOCK: tl.constexpr):
     row = tl.program_id(0) * BLOCK
     target.store([row, 0], source.load([row, 0]) * n)
-
-
-@pytest.fixture(scope="module")
-def backend() -> Iterator[FakeBackend]:
-    with active() as backend:
-        yield backend
-
-
-def bind(backend: FakeBackend, kernel: Any, *args: Any, target: Target = SM90, **kwargs: Any) -> Specialized:
-    with backend.tensors.specializing():
-        return specialize(kernel, args, kwargs, target)
 
 
 def flat(backend: FakeBackend, launch: Specialized, compiled: Compiled | None = None) -> tuple[Param, ...]:
@@ -275,10 +263,10 @@ def expected(tree: Any) -> list[Any]:
 
 @settings(max_examples=60, deadline=None)
 @given(a=trees, b=trees)
-def test_what_is_left_of_any_arguments(backend: FakeBackend, a: Any, b: Any) -> None:
+def test_what_is_left_of_any_arguments(shared: FakeBackend, a: Any, b: Any) -> None:
     (tensor,) = tensors(1, 16)
-    launch = bind(backend, two_kernel, materialise(a, tensor), materialise(b, tensor), BLOCK=64)
-    params = flat(backend, launch)
+    launch = bind(shared, two_kernel, materialise(a, tensor), materialise(b, tensor), BLOCK=64)
+    params = flat(shared, launch)
     left = [*expected(a), *expected(b)]
     assert len(params) == len(left)
     for param, value in zip(params, left, strict=True):

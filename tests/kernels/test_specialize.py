@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
 import torch
 import triton
 import triton.language as tl
-from fake_runs import active, scale_kernel
+from fake_runs import bind, scale_kernel
 
 from kerntune.base.device import Target
 from kerntune.errors import CompileError, ConfigError
 from kerntune.gpu.scripted import FakeBackend
-from kerntune.kernels.specialize import Specialized, specialize
+from kerntune.kernels.specialize import Specialized
 
 SM90, SM80, GFX942 = Target.parse("cuda:90"), Target.parse("cuda:80"), Target.parse("hip:gfx942")
 
@@ -37,17 +36,6 @@ def helper(x):
 @triton.jit
 def calling_kernel(x_ptr, FN: tl.constexpr):
     pass
-
-
-@pytest.fixture(scope="module")
-def backend() -> Iterator[FakeBackend]:
-    with active() as backend:
-        yield backend
-
-
-def bind(backend: FakeBackend, kernel: Any, *args: Any, target: Target = SM90, **kwargs: Any) -> Specialized:
-    with backend.tensors.specializing():
-        return specialize(kernel, args, kwargs, target)
 
 
 def x_of(dtype: torch.dtype = torch.float16, n: int = 64) -> torch.Tensor:

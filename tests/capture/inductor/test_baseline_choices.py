@@ -10,10 +10,6 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-
-pytest.importorskip("triton")
-pytest.importorskip("torch")
-
 import triton
 import triton.language as tl
 from torch_warnings import ignore_torchs_own

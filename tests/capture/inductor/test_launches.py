@@ -8,10 +8,6 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-
-pytest.importorskip("triton")
-pytest.importorskip("torch")
-
 import triton
 import triton.language as tl
 from fake_runs import COMPILER, wait_until_blocked

@@ -6,9 +6,6 @@ import contextlib
 import threading
 
 import pytest
-
-pytest.importorskip("torch")
-
 from torch_warnings import ignore_torchs_own
 
 from kerntune.capture import Capture

@@ -10,8 +10,6 @@ from typing import Any
 
 import pytest
 
-pytest.importorskip("torch")
-
 from kerntune.errors import BackendError
 from kerntune.gpu.cuda import before_compiled
 from kerntune.kernels.compat import inductor_parts

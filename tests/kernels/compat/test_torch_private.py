@@ -13,8 +13,6 @@ from typing import Any
 
 import pytest
 
-pytest.importorskip("torch")
-
 from kerntune.errors import BackendError
 from kerntune.kernels.compat import torch_private
 from kerntune.kernels.compat.inductor_parts import INDUCTOR

@@ -11,8 +11,6 @@ from typing import Any
 
 import pytest
 
-pytest.importorskip("torch")
-
 import kerntune
 from kerntune.gpu.fake_cuda.modes import StandInFakeMode
 from kerntune.kernels.compat import inductor_parts, untraced_frames

@@ -1,13 +1,14 @@
-"""Files of a store that were refused: each is told once on a machine."""
+"""Files of a store that were refused, and damage of the cache: each is told once."""
 
 from __future__ import annotations
 
+import warnings
 from pathlib import Path
 
 import pytest
 
 from kerntune.tuning.cache import entries
-from kerntune.tuning.cache.entries import RefusedFiles
+from kerntune.tuning.cache.entries import RefusedFiles, report_damage
 
 
 def test_a_file_is_told_once_with_its_store(tmp_path: Path) -> None:
@@ -62,3 +63,35 @@ def test_a_list_has_a_mebibyte(tmp_path: Path) -> None:
     (tmp_path / "refused").write_bytes(b"x" * ((1 << 20) + 1))
     assert not RefusedFiles(tmp_path, "s3://a").has("x", b"1")
     assert not (tmp_path / "refused").exists()
+
+
+# damage is told once a process
+
+
+@pytest.fixture(autouse=True)
+def nothing_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(entries, "_said", set())
+
+
+def told(*lines: str) -> list[str]:
+    with warnings.catch_warnings(record=True) as found:
+        warnings.simplefilter("always")
+        report_damage(lines)
+    assert all(one.category is RuntimeWarning for one in found)
+    return [str(one.message) for one in found]
+
+
+def test_each_line_is_told_once(capsys: pytest.CaptureFixture[str]) -> None:
+    assert told("a", "b", "a") == [f"kerntune's cache: {line}; what it held is found anew" for line in "ab"]
+    assert told("b", "c", "a") == ["kerntune's cache: c; what it held is found anew"]
+    assert told() == []
+    assert capsys.readouterr().err == ""
+
+
+def test_where_warnings_are_errors_lines_go_to_the_standard_error_stream(capsys: pytest.CaptureFixture[str]) -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        report_damage(["a", "b"])
+    assert capsys.readouterr().err.splitlines() == [
+        f"kerntune's cache: {line}; what it held is found anew" for line in "ab"
+    ]  # fmt: skip

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import torch
 import triton
-from compiled_runs import Runs, configs, doubled_in_place, scaled
+from compiled_runs import Runs, configs, doubled_in_place, doubling, make, scaled
 
 import kerntune
 from kerntune.errors import UsageError
@@ -48,19 +48,6 @@ def code_of(f: Any, *args: Any, dynamic: bool = False) -> str:
     assert torch.equal(result, args[0] * 2)
     (code,) = codes
     return str(code)
-
-
-def make(**options: Any) -> Any:
-    return kerntune.autotune(configs(64, 128, 256), key=["n"], **options)(scaled)
-
-
-def doubling(kernel: Any) -> Any:
-    def f(x: torch.Tensor) -> torch.Tensor:
-        y, n = torch.empty_like(x), x.numel()
-        kernel[lambda meta: (triton.cdiv(n, meta["BLOCK"]),)](x, y, n, 2.0)
-        return y
-
-    return f
 
 
 def calls_in(code: str) -> list[str]:

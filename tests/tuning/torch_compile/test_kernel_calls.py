@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import pytest
 import torch
 import triton
-from compiled_runs import Runs, accumulated, configs, doubled_in_place, fits, scaled, shifted
+from compiled_runs import Runs, accumulated, configs, doubled_in_place, doubling, fits, make, scaled, shifted
 
 import kerntune
 from kerntune.errors import CacheMissError
@@ -26,20 +25,6 @@ compiled = pytest.mark.parametrize(
 )
 
 
-def make(**options: Any) -> Any:
-    return kerntune.autotune(configs(64, 128, 256), key=["n"], **options)(scaled)
-
-
-def launching(kernel: Any) -> Callable[[torch.Tensor], torch.Tensor]:
-    def doubled(x: torch.Tensor) -> torch.Tensor:
-        y = torch.empty_like(x)
-        n = x.numel()
-        kernel[lambda meta: (triton.cdiv(n, meta["BLOCK"]),)](x, y, n, 2.0)
-        return y
-
-    return doubled
-
-
 def check(f: Any, backend: str, dynamic: bool) -> None:
     """One graph for all sizes if they are dynamic, and eager's results."""
     graph = torch.compile(f, backend=backend, fullgraph=True, dynamic=dynamic)
@@ -53,7 +38,7 @@ def check(f: Any, backend: str, dynamic: bool) -> None:
 
 @compiled
 def test_each_call_has_its_own_winner(runs: Runs, backend: str, dynamic: bool) -> None:
-    check(launching(make()), backend, dynamic)
+    check(doubling(make()), backend, dynamic)
     assert [launch.grid for launch in runs.launches] == [(2,), (2,), (2,), (2,)]
     assert runs.blocks() == WINNERS
     assert [key[0] for key in runs.tuned] == [100, 150, 300]
@@ -63,7 +48,7 @@ def test_each_call_has_its_own_winner(runs: Runs, backend: str, dynamic: bool) -
 def test_under_install_tritons_decorator_too(runs: Runs, backend: str, dynamic: bool) -> None:
     kernel = triton.autotune(configs(64, 128, 256), key=["n"])(scaled)
     with kerntune.install():
-        check(launching(kernel), backend, dynamic)
+        check(doubling(kernel), backend, dynamic)
     assert runs.blocks() == WINNERS
 
 
@@ -71,7 +56,7 @@ def test_a_graph_outlives_the_installation(runs: Runs, monkeypatch: pytest.Monke
     kernel = triton.autotune(configs(64, 128, 256), key=["n"])(scaled)
     x = torch.randn(100)
     with kerntune.install():
-        graph = torch.compile(launching(kernel), backend="eager", fullgraph=True)
+        graph = torch.compile(doubling(kernel), backend="eager", fullgraph=True)
         graph(x)
     monkeypatch.setattr(type(kernel), "run", lambda self, *a, grid, **k: self.fn.run(*a, grid=grid, **k, BLOCK=128))
     assert torch.equal(graph(x), x * 2)
@@ -87,14 +72,14 @@ def test_hooks_of_configs_run_at_each_launch(runs: Runs, backend: str, dynamic: 
         named["y_ptr"].fill_(7.0)
 
     hooked = [triton.Config({"BLOCK": b}, pre_hook=hook) for b in (64, 128, 256)]
-    check(launching(kerntune.autotune(hooked, key=["n"])(scaled)), backend, dynamic)
+    check(doubling(kerntune.autotune(hooked, key=["n"])(scaled)), backend, dynamic)
     assert seen == WINNERS == runs.blocks()
 
 
 def test_a_single_config_with_a_hook_is_launched_by_kerntune(runs: Runs) -> None:
     seen: list[int] = []
     one = [triton.Config({"BLOCK": 64}, pre_hook=lambda named: seen.append(named["n"]))]
-    check(launching(kerntune.autotune(one, key=["n"])(scaled)), "eager", True)
+    check(doubling(kerntune.autotune(one, key=["n"])(scaled)), "eager", True)
     assert seen == list(SIZES)
 
 
@@ -105,7 +90,7 @@ def test_hooks_of_tuners_run_as_in_eager_code(runs: Runs, backend: str, dynamic:
         "pre_hook": lambda named, reset_only=False: seen.append(reset_only),
         "post_hook": lambda named, exception: None,
     }
-    check(launching(make(**hooks)), backend, dynamic)
+    check(doubling(make(**hooks)), backend, dynamic)
     assert seen == [True] * 3  # once for each key, after its tuning
     assert runs.blocks() == WINNERS
 
@@ -120,14 +105,14 @@ def test_options_of_tuners_are_no_reason_to_refuse(runs: Runs, backend: str, dyn
         "reset_to_zero": ["y_ptr"],
         "prune_configs_by": {"early_config_prune": small},
     }
-    check(launching(make(**options)), backend, dynamic)
+    check(doubling(make(**options)), backend, dynamic)
     assert runs.blocks() == [64, 128, 128, 64]
 
 
 @compiled
 def test_heuristics_decorators(runs: Runs, backend: str, dynamic: bool) -> None:
     """Their configs aren't known while a graph is made, nor are the blocks that their grid is a function of."""
-    check(launching(kerntune.pointwise(sizes={"x": "n"}, blocks={"x": "BLOCK"})(scaled)), backend, dynamic)
+    check(doubling(kerntune.pointwise(sizes={"x": "n"}, blocks={"x": "BLOCK"})(scaled)), backend, dynamic)
     blocks = runs.blocks()
     assert len(blocks) == 4
     assert blocks[2] == 256
@@ -136,7 +121,7 @@ def test_heuristics_decorators(runs: Runs, backend: str, dynamic: bool) -> None:
 @compiled
 def test_searches(runs: Runs, backend: str, dynamic: bool) -> None:
     space = Space((Choice("BLOCK", (64, 128, 256)),))
-    check(launching(make(search=Search(space))), backend, dynamic)
+    check(doubling(make(search=Search(space))), backend, dynamic)
     assert runs.blocks() == WINNERS
 
 
@@ -145,7 +130,7 @@ def test_tritons_heuristics_below_the_tuner(runs: Runs, backend: str, dynamic: b
     runs.choose = lambda tuner, named, found: found[0]
     below = triton.heuristics({"BLOCK": lambda named: 64 if named["n"] < 200 else 128})(scaled)
     warps = [triton.Config({}, num_warps=w) for w in (2, 4)]
-    check(launching(kerntune.autotune(warps, key=["n"])(below)), backend, dynamic)
+    check(doubling(kerntune.autotune(warps, key=["n"])(below)), backend, dynamic)
     assert runs.blocks() == [64, 64, 128, 64]
 
 
@@ -270,9 +255,9 @@ def test_a_torch_that_has_changed_is_refused_by_name(runs: Runs, monkeypatch: py
 
     monkeypatch.setattr(torch_private, "is_tensor", moved)
     with pytest.raises(torch._dynamo.exc.Unsupported, match=r"kernel scaled: this torch is read wrongly .*is_tensor"):
-        torch.compile(launching(make()), backend="eager", fullgraph=True)(torch.randn(100))
+        torch.compile(doubling(make()), backend="eager", fullgraph=True)(torch.randn(100))
     x = torch.randn(100)
-    assert torch.equal(torch.compile(launching(make()), backend="eager")(x), x * 2)
+    assert torch.equal(torch.compile(doubling(make()), backend="eager")(x), x * 2)
     assert runs.blocks() == [64]
 
 
@@ -338,11 +323,11 @@ def test_autograd_functions(runs: Runs, backend: str, dynamic: bool) -> None:
     class Doubled(torch.autograd.Function):
         @staticmethod
         def forward(ctx: Any, x: torch.Tensor) -> torch.Tensor:
-            return launching(kernel)(x)
+            return doubling(kernel)(x)
 
         @staticmethod
         def backward(ctx: Any, gradient: torch.Tensor) -> torch.Tensor:
-            return launching(kernel)(gradient.contiguous())
+            return doubling(kernel)(gradient.contiguous())
 
     graph = torch.compile(lambda x: Doubled.apply(x), backend=backend, fullgraph=True, dynamic=dynamic)
     for n in SIZES:
@@ -386,7 +371,7 @@ def test_wrap_triton_outside_of_operators_and_graphs_launches(runs: Runs) -> Non
 @compiled
 def test_custom_op(runs: Runs, backend: str, dynamic: bool) -> None:
     def body(x: torch.Tensor) -> torch.Tensor:
-        return launching(kernel)(x)
+        return doubling(kernel)(x)
 
     kernel = make()
     op = torch.library.custom_op("kerntune_tests::custom", body, mutates_args=())
@@ -404,7 +389,7 @@ def test_kernels_that_torch_can_launch_are_left_to_it(runs: Runs) -> None:
         seen.extend(str(node.target) for node in gm.graph.nodes if node.op == "call_function")
         return gm.forward
 
-    torch.compile(launching(kernel), backend=backend, fullgraph=True)(torch.randn(100))
+    torch.compile(doubling(kernel), backend=backend, fullgraph=True)(torch.randn(100))
     assert [name for name in seen if "kerntune" in name] == []
     assert [name for name in seen if "triton_kernel_wrapper" in name] == ["triton_kernel_wrapper_mutation"]
 
@@ -482,7 +467,7 @@ def test_tritons_heuristics_above_the_tuner(runs: Runs, backend: str, dynamic: b
     tuner = kerntune.autotune([triton.Config({}, num_warps=w) for w in (2, 4)], key=["n"])(scaled)
     kernel = triton.heuristics({"BLOCK": lambda named: 64 if named["factor"] < 3 else 128})(tuner)
     runs.choose = lambda tuner, named, found: found[0]
-    check(launching(kernel), backend, dynamic)
+    check(doubling(kernel), backend, dynamic)
     assert runs.blocks() == [64] * 4
     assert len(runs.tuned) == 3
 
@@ -493,7 +478,7 @@ def test_frozen_tuning_holds(runs: Runs, monkeypatch: pytest.MonkeyPatch) -> Non
     def frozen(call: Any, plain: Any) -> Any:
         raise CacheMissError(f"kernel {call.tuner.base_fn.__name__}: no stored winner")
 
-    graph = torch.compile(launching(make()), backend="eager", fullgraph=True)
+    graph = torch.compile(doubling(make()), backend="eager", fullgraph=True)
     monkeypatch.setattr(tuned_call._Call, "tune", frozen)
     with pytest.raises(CacheMissError, match="kernel scaled: no stored winner"):
         graph(torch.randn(100))

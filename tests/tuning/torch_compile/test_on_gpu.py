@@ -12,11 +12,10 @@ from typing import Any
 import pytest
 import torch
 import triton
-from compiled_runs import accumulated, configs, doubled_in_place, scaled
+from compiled_runs import accumulated, doubled_in_place, doubling, make
 from source_path import source_path
 from torch_warnings import ignore_torchs_own
 
-import kerntune
 from kerntune.errors import MeasurementError
 
 pytestmark = [
@@ -51,19 +50,6 @@ def trials(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
 
     monkeypatch.setattr(CachingAutotuner, "bench", noting)
     return seen
-
-
-def make(kernel: Any = scaled, **options: Any) -> Any:
-    return kerntune.autotune(configs(64, 128, 256), key=["n"], **options)(kernel)
-
-
-def doubling(kernel: Any) -> Any:
-    def f(x: torch.Tensor) -> torch.Tensor:
-        y, n = torch.empty_like(x), x.numel()
-        kernel[lambda meta: (triton.cdiv(n, meta["BLOCK"]),)](x, y, n, 2.0)
-        return y
-
-    return f
 
 
 @pytest.mark.parametrize("dynamic", [False, True])
