@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: demo test test-all lint lint-workflows docs fix triton-matrix torch-matrix python-matrix mutants clean
+.PHONY: demo test test-all lint lint-workflows docs fix release-check triton-matrix torch-matrix python-matrix mutants clean
 
 demo: $(STAMP)
 	$(BIN)/python -m pytest examples --kerntune
@@ -40,6 +40,22 @@ fix: $(STAMP)
 	$(BIN)/ruff format .
 	$(BIN)/python docs/module_index.py
 	$(BIN)/python docs/reference_pages.py
+
+# Source distribution and wheel, into dist/; the wheel in an environment that has nothing else, and the demo from there,
+# beside a copy of the examples: nothing of the checkout is imported.
+RELEASE := $(abspath $(VENV))/release
+
+release-check:
+	rm -rf dist $(RELEASE)
+	$(PYTHON) -m venv $(RELEASE)/tools
+	$(RELEASE)/tools/bin/python -m pip install --quiet --disable-pip-version-check build twine
+	$(RELEASE)/tools/bin/python -m build --outdir dist
+	$(RELEASE)/tools/bin/python -m twine check --strict dist/*
+	$(PYTHON) -m venv $(RELEASE)/bare
+	$(RELEASE)/bare/bin/python -m pip install --quiet --disable-pip-version-check -c constraints.txt torch triton dist/*.whl
+	cp -r examples baselines $(RELEASE)
+	echo "[pytest]" > $(RELEASE)/pytest.ini
+	cd $(RELEASE) && bare/bin/kerntune doctor && bare/bin/pytest examples --kerntune
 
 # What depends on Triton's versions, under those between the oldest and the newest that CI has. Downloads them (0.3 GB each).
 MATRIX := 3.7 3.8

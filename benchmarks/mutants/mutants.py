@@ -2,7 +2,7 @@
 
     python -m benchmarks.mutants.mutants --list LISTED.json --each 40     # so many of every package; seed: the commit
     python -m benchmarks.mutants.mutants --list LISTED.json --only gpu/ --seed 21
-    python -m benchmarks.mutants.mutants --report                         # results into docs/mutants.md
+    python -m benchmarks.mutants.mutants --report                         # results into docs/measured/mutants.md
 
 Cosmic Ray makes the mutants (``mutants_made.py``), coverage.py's database says which tests run their lines
 (``mutants_tests.py``), ``mutants_run.py`` tries them. ``mutants.toml`` has the explanations of survivors. A sample is
@@ -154,8 +154,8 @@ def _summary(kept: dict[str, Any]) -> str:
 
 
 def write_report() -> None:
-    """Put the results between the marks in docs/mutants.md."""
-    path = ROOT / "docs" / "mutants.md"
+    """Put the results between the marks in docs/measured/mutants.md."""
+    path = ROOT / "docs" / "measured" / "mutants.md"
     before, _, rest = path.read_text().partition(BEGIN)
     after = rest.partition(END)[2]
     path.write_text(f"{before}{BEGIN}\n\n{report(explained(), json.loads(RESULTS.read_text()))}\n\n{END}{after}")
@@ -170,7 +170,7 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=1e6, help="stop after so long; the next run goes on")
     parser.add_argument("--again", action="store_true", help="try survivors once more")
     parser.add_argument("--list", type=Path, dest="list_to", help="try nothing, write the sample to this file")
-    parser.add_argument("--report", action="store_true", help="run nothing, write docs/mutants.md")
+    parser.add_argument("--report", action="store_true", help="run nothing, write docs/measured/mutants.md")
     parser.add_argument("--ran", type=Path, default=RAN, help="coverage's database with a context for each test")
     parser.add_argument("--ran-at", default="", help="the commit that it is of, where modules have changed since")
     given = parser.parse_args()

@@ -73,7 +73,7 @@ class Mutant:
     old: str
     new: str
     change: str
-    """The changed lines, as docs/mutants.md shows them. Explanations go by it: it stays when lines move."""
+    """The changed lines, as docs/measured/mutants.md shows them. Explanations go by it: it stays when lines move."""
 
 
 def specs_of(module: str) -> dict[str, MutationSpec]:

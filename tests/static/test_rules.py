@@ -67,7 +67,7 @@ LOST_WIDTH = {"global_load": 32, "global_load_128": 0, "global_load_32": 32}
             changed(spill_store_bytes=128, spill_load_bytes=96),
             "spills",
             "fail",
-            "0 -> 224 bytes per thread (stored 0 -> 128, loaded 0 -> 96)",
+            "spills 0 -> 224 B a thread (stored 0 -> 128, loaded 0 -> 96)",
         ),
         (changed(over_limit=(OVER,)), "shared memory", "fail", "needs 300,000 bytes a block, the device has 232,448"),
         (
