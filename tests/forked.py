@@ -94,7 +94,8 @@ class Copies:
 
     def processor_seconds(self) -> float:
         """Of all copies that have ended, and of what these waited for (``cutime``, ``cstime`` of proc(5))."""
-        assert self._source is not None
+        if self._source is None:
+            return 0.0
         ticks = Path(f"/proc/{self._source.pid}/stat").read_text().rpartition(")")[2].split()[13:15]
         return sum(map(int, ticks)) / os.sysconf("SC_CLK_TCK")
 

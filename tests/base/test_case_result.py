@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import msgspec
 import pytest
 
@@ -105,3 +107,22 @@ def test_a_summary_cuts_a_long_reason_and_no_other() -> None:
     begin = f"kernel k: 1 of 2 configs failed: {SIZES[0]}: "
     assert line("x" * MAX_REASON) == begin + "x" * MAX_REASON
     assert line("x" * (MAX_REASON + 1)) == f"{begin}{'x' * (MAX_REASON - 3)}..."
+
+
+@pytest.mark.parametrize(
+    ("current_ns", "rates"),
+    [
+        (10.0, (2e9, 3e9, 0.5, 0.25)),
+        (math.inf, (None, None, None, None)),
+        (math.nan, (None, None, None, None)),
+        (None, (None, None, None, None)),
+    ],
+)
+def test_rates_are_of_today_s_time_where_there_is_one(
+    current_ns: float | None, rates: tuple[float | None, ...]
+) -> None:
+    found = msgspec.structs.replace(
+        RESULT, current_ns=current_ns, bytes_moved=20, flops=30.0, bandwidth=4e9, matmul_peak=12e9
+    )
+    given = (found.bytes_per_second, found.flops_per_second, found.of_bandwidth, found.roofline.of_matmul)
+    assert given == (rates[0], rates[1], rates[2], rates[3])

@@ -27,6 +27,9 @@ DEVICE = {16: 132, 39: 2048, 1: 1024, 82: 65536, 81: 233472, 97: 232448, 38: 1 <
 FUNCTION = {0: 512, 1: 1024, 3: 24, 4: 80}
 
 
+ENDS = ("cuMemFree_v2", "cuMemFreeHost", "cuEventDestroy_v2", "cuGraphExecDestroy")
+
+
 class HostDriver:
     """libcuda, as far as a host can be it. ``fails`` has codes of calls that fail."""
 
@@ -34,11 +37,14 @@ class HostDriver:
         self.calls: list[tuple[Any, ...]] = []
         self.fails: dict[str, int] = {}
         self.memory: dict[int, Any] = {}
+        self.owned: set[int] = set()
         self.context: int | None = None
         self.launched: Any = None
 
     def __getattr__(self, name: str) -> Callable[..., int]:
         def call(*args: Any) -> int:
+            if name in ENDS and args[0].value not in self.owned:
+                return 0  # of an earlier test
             self.calls.append((name, *(a.value for a in args if isinstance(getattr(a, "value", None), int))))
             if code := self.fails.get(name, 0):
                 return code
@@ -84,12 +90,13 @@ class HostDriver:
         made = ctypes.create_string_buffer(b"\x07" * size.value, size.value)
         pointer._obj.value = ctypes.addressof(made)
         self.memory[ctypes.addressof(made)] = made
+        self.owned.add(ctypes.addressof(made))
 
     def do_cuMemHostAlloc(self, pointer: Any, size: Any, flags: Any) -> None:
         self.do_cuMemAlloc_v2(pointer, size)
 
     def do_cuMemFree_v2(self, address: Any) -> None:
-        self.memory.pop(address.value, None)
+        del self.memory[address.value]
 
     do_cuMemFreeHost = do_cuMemFree_v2
 
@@ -109,10 +116,14 @@ class HostDriver:
         return 0 if address.value in self.memory else 1
 
     def do_cuIpcGetMemHandle(self, handle: Any, address: Any) -> None:
-        handle._obj.reserved = struct.pack("Q", address.value)
+        ctypes.memmove(ctypes.addressof(handle._obj), struct.pack("Q", address.value), 8)
 
     def do_cuIpcOpenMemHandle_v2(self, address: Any, handle: Any, flags: Any) -> None:
         (address._obj.value,) = struct.unpack("Q", bytes(handle)[:8])
+
+    def do_cuEventCreate(self, event: Any, flags: int) -> None:
+        event._obj.value = id(event)
+        self.owned.add(id(event))
 
     def do_cuEventElapsedTime(self, milliseconds: Any, start: Any, end: Any) -> None:
         milliseconds._obj.value = 0.25
@@ -122,6 +133,7 @@ class HostDriver:
 
     def do_cuGraphInstantiateWithFlags(self, executable: Any, graph: Any, flags: Any) -> None:
         executable._obj.value = EXECUTABLE
+        self.owned.add(EXECUTABLE)
 
     def do_cuModuleLoadData(self, module: Any, data: bytes) -> None:
         module._obj.value = MODULE
@@ -187,7 +199,9 @@ def test_memory_is_written_copied_and_read(gpu: Gpu, driver: HostDriver) -> None
     gpu.copy(b, a)
     gpu.copier([(host, b)])()
     assert (gpu.read(b), gpu.read(b, 3), gpu.read(b, 99), gpu.read(a, 0)) == (b"abXYefgh", b"abX", b"abXYefgh", b"")
+    driver.calls.clear()
     assert bytes(gpu.host_view(host)) == b"abXYefgh"
+    assert driver.names() == ["cuCtxSynchronize"]
     into = bytearray(8)
     gpu.read_into(gpu.part(a, 4, 4), memoryview(into)[:4])
     assert into == b"efgh" + bytes(4)

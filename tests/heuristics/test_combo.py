@@ -68,3 +68,9 @@ def test_what_no_combo_holds_is_refused() -> None:
         combo([], H100, [])
     with pytest.raises(HintError, match="can't contain a split_scan kernel"):
         combo([SubKernel(HeuristicType.SPLIT_SCAN, ROWS.hints)], H100, [])
+
+
+def test_a_descriptor_s_minimum_is_that_of_its_own_part() -> None:
+    through = SubKernel(SMALL.family, KernelHints(sizes={"x": 4096}, tma_minimums={"x": 64}))
+    assert combo([SMALL, through, ROWS], H100, NAMES).field_minimums == {"XBLOCK_1": 64}
+    assert combo([SMALL, ROWS], H100, NAMES).field_minimums == {}

@@ -108,3 +108,21 @@ def test_a_descent_keeps_the_blocks_that_a_part_needs() -> None:
 def test_the_limit_holds() -> None:
     measure = separable({"XBLOCK_0": 64}, 4)
     assert len(combo_search(measure, plan_of(), descent=True, max_trials=4).trials) == 4
+
+
+def test_what_a_search_may_come_to() -> None:
+    """The choices of each group, warps and stages that belong together; with a descent all blocks within the limits."""
+    plan = plan_of()
+    name, other = plan.fields[0], plan.base.num_warps * 16
+    listed, descending = ComboSearch(plan, 9), ComboSearch(plan, 9, descent=True)
+    for group in plan.groups:
+        for config in plan.candidates(plan.base, group):
+            assert all(listed.has(each) for each in (config, *plan.warp_candidates(config)))
+    most = plan.field_limits[name]
+    steps = {value: plan.base.replace(**{name: value}) for value in (most, most * 2, 3, 0)}
+    assert [descending.has(config) for config in steps.values()] == [True, False, False, False]
+    assert not listed.has(steps[3])
+    assert [search.has(plan.base.replace(num_warps=other)) for search in (listed, descending)] == [False, True]
+    for search in (listed, descending):
+        assert search.has(plan.base)
+        assert not search.has(Config(kwargs={name: plan.base.kwargs[name]}))

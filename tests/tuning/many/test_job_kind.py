@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
+import msgspec
 import pytest
 import torch
 
 from kerntune.base.config import Config
+from kerntune.base.tuning_job import ConstantText, DescriptorText, ScalarText, SequenceText, TensorText
 from kerntune.gpu.scripted import FakeBackend
+from kerntune.tuning.many import hand_out
 from kerntune.tuning.many.describing import describe
 from kerntune.tuning.many.hand_out import kind_of
 from kerntune.tuning.many.tune_many import tuning_job
@@ -42,3 +45,36 @@ def test_kernels_and_given_configs_are_apart(x: torch.Tensor) -> None:
     configs = [Config({"BLOCK": block}) for block in (64, 128)]
     plain = [describe(kernels.plain.fn, (x, x, 4096), words, configs=[c]) for c in configs]
     assert len({kind(x, 4096), kind(x, 4096, kernel=kernels.unkept), *map(kind_of, plain)}) >= 3
+
+
+TENSOR = TensorText("float16", (8,), (1,), 0, 4096)
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        (ScalarText("int", "1"), "int 1"),
+        (ScalarText("int", "17"), "int32"),
+        (ScalarText("int", "-16"), "int32 divisible"),
+        (ScalarText("int", str(2**31 - 1)), "int32"),
+        (ScalarText("int", str(2**31)), "int64 divisible"),
+        (ScalarText("int", str(-(2**31))), "int32 divisible"),
+        (ScalarText("int", str(-(2**31) - 1)), "int64"),
+        (ScalarText("float", "1.5"), "float"),
+        (ScalarText("bool", "True"), "bool True"),
+        (TENSOR, "float16"),
+        (msgspec.structs.replace(TENSOR, offset=8), "float16 misaligned"),
+        (msgspec.structs.replace(TENSOR, offset=8, misaligned=8), "float16"),
+        (msgspec.structs.replace(TENSOR, misaligned=15, host=True), "float16 misaligned host"),
+        (SequenceText("tuple", (TENSOR, ScalarText("int", "1"))), "tuple(float16,int 1)"),
+        (DescriptorText(TENSOR, (8,), (1,), (4,)), "descriptor float16 (4,)"),
+    ],
+)
+def test_what_triton_compiles_for_is_told_of_each_argument(value: Any, text: str) -> None:
+    assert hand_out._of(value) == text
+
+
+def test_constants_are_told_by_their_values() -> None:
+    one, two = (hand_out._of(ConstantText(ScalarText("int", text))) for text in "12")
+    assert one != two
+    assert "text='1'" in one
