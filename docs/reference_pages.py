@@ -248,7 +248,7 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
 
 
 def on_page_content(html: str, page: Page, config: MkDocsConfig, files: Files) -> str:
-    """Called by mkdocs: GitHub shows an escaped bar in a table's code without its backslash, Python-Markdown with it."""
+    """Called by mkdocs: Python-Markdown leaves the backslash of an escaped bar in a table's code, GitHub does not."""
     return re.sub(r"<code>[^<]*</code>", lambda code: code[0].replace("\\|", "|"), html)
 
 
