@@ -240,9 +240,16 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
 
     def told(match: re.Match[str]) -> str:
         path = os.path.normpath(here / match[2])
-        return f"{match[1]} (`{path[3:]}`)" if path.startswith("../") else match[0]
+        if not path.startswith("../"):
+            return match[0]
+        return f"`{path[3:]}`" if path.endswith(match[1]) else f"{match[1]} (`{path[3:]}`)"
 
     return OUTSIDE.sub(told, markdown)
+
+
+def on_page_content(html: str, page: Page, config: MkDocsConfig, files: Files) -> str:
+    """Called by mkdocs: Python-Markdown leaves the backslash of an escaped bar in a table's code, GitHub does not."""
+    return re.sub(r"<code>[^<]*</code>", lambda code: code[0].replace("\\|", "|"), html)
 
 
 OUTSIDE = re.compile(r"\[([^\]\n]+)\]\((\.\./[^)#\s]+)(?:#[^)]*)?\)")

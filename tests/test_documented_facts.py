@@ -213,3 +213,40 @@ def test_a_summary_has_the_figures_of_the_measured_page(page: str, heading: str)
         (measured,) = (line for line in made.read_text().splitlines() if line.startswith(f"| {name} |"))
         assert any(cells)
         assert [cell for cell in cells if cell not in measured] == []
+
+
+# how much there is to read
+
+
+def test_the_readme_is_a_page() -> None:
+    text = (ROOT / "README.md").read_text()
+    prose = re.sub(r"^```.*?^```$", "", text, flags=re.M | re.S)
+    assert len(text.splitlines()) <= 110
+    assert len(prose.split()) <= 900
+    assert [s for s in sentences(prose) if len(re.findall(r"\w[\w'.-]*", s)) > 20] == []
+
+
+def sentences(prose: str) -> list[str]:
+    """Of paragraphs, items of lists and cells of tables; code counts as a word, and a link as its text."""
+    plain = re.sub(r"<[^>]+>", "", re.sub(r"`[^`]+`", "code", re.sub(r"\]\([^)]*\)", "]", prose)))
+    parts = re.split(r"\n\n|\n(?=[*#|])| \| ", plain)
+    return [s for part in parts for s in re.split(r"(?<=[.?!])\s+", " ".join(part.replace("**", "").split()))]
+
+
+@pytest.mark.parametrize(("prose", "count"), [("One. Two [a\nb](c.md).\n* Three `x. y`", 3), ("| a | b |\n| c |", 3)])
+def test_sentences_are_told_apart(prose: str, count: int) -> None:
+    assert len([s for s in sentences(prose) if re.search(r"\w", s)]) == count
+
+
+def test_words_that_are_written_by_hand() -> None:
+    """As ``wc -w`` counts, without what scripts make: each page of the site is read once, and must be worth it."""
+    pages = [ROOT / "README.md", *(ROOT / "docs").rglob("*.md")]
+    made = {"docs/packages.md", "docs/figures.md"}
+    words = {
+        name: len(page.read_text().split())
+        for page in pages
+        if (name := page.relative_to(ROOT).as_posix()) not in made
+        and not name.startswith(("docs/reference/", "docs/measured/"))
+    }
+    assert len(words) > 50
+    assert sum(words.values()) <= 50_000

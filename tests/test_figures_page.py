@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import pytest
+
+from benchmarks import harness, provenance
 
 
 @pytest.fixture
@@ -68,3 +71,29 @@ def test_winners_by_another_instrument_have_their_worst_beside_the_mean(figures:
     assert "2 cases" in what
     assert "(`small`, 2.4 µs)" in what
     assert (peer, ours) == ("not run", "0.707, 0.50")
+
+
+README = harness.ROOT / "README.md"
+
+
+@pytest.mark.slow
+def test_the_readmes_promises_have_their_results(figures: Any) -> None:
+    """Each figure with the date, commit and runs of its result, and the mark of code that has changed since."""
+    text = " ".join(README.read_text(encoding="utf-8").split())
+    simulated, planted, ops = map(figures.load, ("simulate_verdicts", "edit_planted_by_argument", "ops_gate"))
+    equal = [row for row in simulated["rows"] if row["rule"] == "kerntune" and row["true_change"] == 0]
+    assert sum(row["slower"] + row["faster"] for row in equal) == 0
+    decisions = sum(row["decisions"] for row in equal)
+    (found, harmful), (failed, harmless) = (
+        planted["last"][name].split(" of ") for name in ("harmful_found", "harmless_failed")
+    )
+    assert failed == "0"
+    said = {
+        f"In {decisions:,} simulated comparisons of equal code none failed": simulated,
+        f"It found {found} of {harmful} planted losses, and failed none of {harmless} harmless edits": planted,
+        f"Of {ops['ops']} public operators, {ops['verdicts']['PASS']} were recorded and passed again": ops,
+    }
+    for sentence, result in said.items():
+        mark = provenance.said_of(result, changed=figures.CHANGED)
+        assert re.search(rf"{re.escape(sentence)}[^.(]* \({re.escape(mark)}\)\.", text), f"{sentence} ({mark})"
+    assert (figures.CHANGED in text) == ("code that was measured has changed since" in text)
