@@ -60,11 +60,14 @@ def _dispatch(words: list[str]) -> int:
         return _refresh(words[2:])  # all that follows is pytest's, options too
     _refuse_empty(words)
     words, tests = _split(words)
-    args = build_parser(words).parse_args(words)
+    name = " ".join(word for word in words[:2] if not word.startswith("-"))
+    with live_line(name):
+        parser = build_parser(words)
+    args = parser.parse_args(words)
     if tests:
         args.tests = tests
     run: Subcommand = args.function
-    with live_line(" ".join(word for word in words[:2] if not word.startswith("-"))):
+    with live_line(name):
         return run(args)
 
 

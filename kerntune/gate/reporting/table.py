@@ -78,21 +78,32 @@ NARROWEST = 8
 def _laid_out(
     headers: Sequence[str], rows: Sequence[Sequence[str]], outcomes: Sequence[Outcome], width: int | None
 ) -> list[tuple[str, Outcome | None]]:
-    """The header, a rule and the rows: in one line if ``width`` has room, else below the line of their case."""
+    """The header, a rule and the rows: in one line if ``width`` has room, else below the lines of their case and of its
+    configs."""
     widths = [min(_widest(cells), WIDTHS.get(cells[0], sys.maxsize)) for cells in zip(headers, *rows, strict=True)]
     apart = width is not None and _across(widths) > width
+    above: list[list[str]] = []
     if apart and width is not None:
-        headers, cases, rows = headers[1:], [row[0] for row in rows], [row[1:] for row in rows]
+        own = [i for i, name in enumerate(headers) if name in ("case", "config")]
+        above = [_above([row[i] for i in own], width) for row in rows]
+        headers, *rows = ([x for i, x in enumerate(cells) if i not in own] for cells in (headers, *rows))
         words = [_longest_word(cells) for cells in zip(headers, *rows, strict=True)]
-        widths = _narrowed(widths[1:], words, width - len(GAP))
+        widths = _narrowed([w for i, w in enumerate(widths) if i not in own], words, width - len(GAP))
     indent = GAP if apart else ""
     lines: list[tuple[str, Outcome | None]] = [(indent + x, None) for x in _side_by_side(headers, widths)]
     lines.append((indent + GAP.join("-" * x for x in widths), None))
     for i, (row, outcome) in enumerate(zip(rows, outcomes, strict=True)):
         if apart:
-            lines += [(line, outcome) for line in cases[i].splitlines()]
+            lines += [(line, outcome) for line in above[i]]
         lines += [(indent + line, outcome) for line in _side_by_side(row, widths)]
     return lines
+
+
+def _above(cells: Sequence[str], width: int) -> list[str]:
+    """The lines of a case, then those of its configs, which are narrower than the table; an id stays whole."""
+    case, *configs = cells
+    text = "; ".join(line for cell in configs for line in cell.splitlines()).replace("; and ", " and ")
+    return [*case.splitlines(), *(f"{GAP}{line}" for line in _wrapped(text, width - len(GAP)))]
 
 
 def _widest(cells: Iterable[str]) -> int:
