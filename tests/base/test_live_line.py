@@ -110,7 +110,7 @@ def test_elsewhere_it_is_a_line_now_and_then(screen: Screen, log: LiveLine) -> N
     assert screen.taken() == "compiling\\u001b[2J (30 s)\n"
     screen.at, screen.now = 5, screen.now + EVERY_S
     log.tick()
-    assert screen.taken() == "\ncompiling\\x1b[2J (60 s)\n"
+    assert screen.taken() == "\ncompiling\\u001b[2J (60 s)\n"
     log.hide()
     assert screen.taken() == ""
 

@@ -321,13 +321,14 @@ def add_run(place: Place, run: HistoryRun) -> str:
 
 
 def history_run(report: RunReport) -> HistoryRun:
-    """A run as a history has it."""
+    """A run as a history has it, which is of one project."""
+    origin = msgspec.structs.asdict(report.place)
     return HistoryRun(
         schema=SCHEMA,
         created=report.created,
         points=points_of(report.results),
         versions=dict(report.versions),
-        **msgspec.structs.asdict(report.place),
+        **{name: value for name, value in origin.items() if name in HistoryRun.__struct_fields__},
     )
 
 

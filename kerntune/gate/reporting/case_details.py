@@ -46,7 +46,7 @@ def case_details(
         "title": _cut(str(result.case)),
         "verdict": result.word,
         "outcome": result.outcome.value,
-        "message": _cut(failure_text(result, "")),
+        "message": _cut(failure_text(result, "") if result.outcome is Outcome.FAIL else result.message),
         "accept": accept_command(result) if result.outcome is Outcome.FAIL else "",
         "repository": repository,
         "facts": [[name, _cut(text)] for name, text in _facts(ranked) if text and text != NO_FIGURE],
@@ -102,9 +102,10 @@ def _run_text(run: RunReport) -> str:
 
 
 def _notes(result: CaseResult) -> Iterator[tuple[str, Sequence[str]]]:
-    """What the message doesn't tell: it has the findings and causes."""
-    told = failure_text(result, "")
-    yield "Causes", [text for text in result.causes if text not in told and text not in result.message]
+    """What the message doesn't tell; of a failing case it has findings and causes."""
+    failing = result.outcome is Outcome.FAIL
+    told = failure_text(result, "") if failing else ""
+    yield "Causes", () if failing and all(text in result.message for text in result.causes) else result.causes
     findings = [text for text in result.findings if not text.startswith(CHANGED_RESULTS)]
     yield "Findings", [text for text in findings if text not in told]
     yield "Changed results", _changed_results(result)
