@@ -7,6 +7,7 @@ import inspect
 import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -14,6 +15,7 @@ import msgspec
 import pytest
 
 from kerntune.base.policy import Outcome, Verdict
+from kerntune.base.users_line import calling_line
 from kerntune.errors import KerntuneError, UsageError
 from pytest_kerntune.concurrency import Turns
 from pytest_kerntune.marker import Marker, nodeid_of, read_marker
@@ -112,6 +114,8 @@ class Autotune:
             reason = naming(self.nodeid, exc) + (f"; {hint}" if hint else "")
         except Exception as exc:
             hint = meant(exc, kwargs, CALL_OPTIONS)
+            if isinstance(exc, TypeError) and (line := _calling(exc)):
+                pytest.fail(f"{self.nodeid}: {exc}; it was called as in {line}", pytrace=False)
             if not hint:
                 raise exc.with_traceback(_from_user_code(exc.__traceback__))  # noqa: B904 - the same error
             reason = f"{self.nodeid}: {exc}; {hint}"
@@ -382,6 +386,15 @@ def _from_user_code(traceback: TracebackType | None) -> TracebackType | None:
     while frame is not None and frame.tb_frame.f_globals.get("__name__", "").partition(".")[0] in _OURS:
         frame = frame.tb_next
     return frame or traceback
+
+
+def _calling(error: TypeError) -> str:
+    """The users' line that called, if no code but kerntune's ran before the error: arguments don't fit then."""
+    frame = _from_user_code(error.__traceback__)
+    if frame is None or frame is not error.__traceback__:
+        return ""
+    line = calling_line()
+    return f"{Path(line.file).name}:{line.number}: {line.text}" if line is not None else ""
 
 
 _OURS = ("kerntune", "pytest_kerntune")

@@ -6,6 +6,7 @@ import re
 
 import msgspec
 
+from kerntune.base.formatting import did_you_mean
 from kerntune.errors import TargetError
 
 MAX_GRID_X = 2**31 - 1
@@ -38,8 +39,9 @@ class Target(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     @classmethod
     def parse(cls, text: str) -> Target:
-        """The target that a text such as ``cuda:90`` or ``hip:gfx942`` names; :class:`TargetError` for any other
-        text."""
+        """The target that a text such as ``cuda:90`` or ``hip:gfx942`` names, or ``H100`` or ``sm_90``
+        (:data:`ALIASES`); :class:`TargetError` for any other text."""
+        text = ALIASES.get(re.sub(r"[\s_-]", "", text).lower(), text)
         backend, _, arch = text.strip().partition(":")
         if backend == "cuda" and re.fullmatch(r"[0-9]{2,3}", arch):
             return cls("cuda", arch)
@@ -47,7 +49,7 @@ class Target(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             return cls("hip", arch, 64 if arch.startswith("gfx9") else 32)
         raise TargetError(
             f"unknown target {text!r}: write backend:arch, for example cuda:90 (H100, H200), cuda:80 (A100) "
-            "or hip:gfx942 (MI300)"
+            f"or hip:gfx942 (MI300){did_you_mean(text, [*TYPICAL_DEVICES, *ALIASES])}"
         )
 
 
@@ -141,6 +143,24 @@ SM counts and L2 sizes are of the named product's datasheet; Orin's of the Jetso
 Of gfx12 they are in ROCm's "GPU hardware specifications", and a compute unit's 1,536 registers in each of two SIMDs and
 16 waves in LLVM's ``FeatureISAVersion12``, as for gfx1100.
 """
+
+
+OTHER_PRODUCTS = {
+    "a30": "cuda:80", "a40": "cuda:86", "rtx3090": "cuda:86", "l4": "cuda:89", "l40": "cuda:89",
+    "rtx4090": "cuda:89", "h200": "cuda:90", "gh200": "cuda:90", "gb200": "cuda:100", "gb300": "cuda:103",
+    "mi210": "hip:gfx90a", "mi300": "hip:gfx942", "mi300a": "hip:gfx942", "mi325x": "hip:gfx942",
+    "mi350x": "hip:gfx950",
+}  # fmt: skip
+"""Products whose figures are taken to be those of their target's typical device (NVIDIA's list "CUDA GPU Compute
+Capability"; ROCm's "GPU hardware specifications")."""
+
+ALIASES = {
+    **{arch.replace("cuda:", "sm"): arch for arch in TYPICAL_DEVICES if arch.startswith("cuda:")},
+    **{arch.removeprefix("hip:"): arch for arch in TYPICAL_DEVICES if arch.startswith("hip:")},
+    **{re.sub(r"^(NVIDIA|AMD) (RX |Jetson AGX )?| ", "", spec.name).lower(): t for t, spec in TYPICAL_DEVICES.items()},
+    **OTHER_PRODUCTS,
+}
+"""Other names of targets, in lower case and without spaces, ``_`` and ``-``: ``sm90``, ``gfx942``, ``h100``."""
 
 
 def typical_device(target: Target) -> DeviceSpec:
