@@ -15,7 +15,7 @@ import msgspec
 import pytest
 
 from kerntune.base.policy import Outcome, Verdict
-from kerntune.base.users_line import calling_line
+from kerntune.base.users_line import calling_line, line_of_error
 from kerntune.errors import KerntuneError, UsageError
 from pytest_kerntune.concurrency import Turns
 from pytest_kerntune.marker import Marker, nodeid_of, read_marker
@@ -114,11 +114,10 @@ class Autotune:
             reason = naming(self.nodeid, exc) + (f"; {hint}" if hint else "")
         except Exception as exc:
             hint = meant(exc, kwargs, CALL_OPTIONS)
-            if isinstance(exc, TypeError) and (line := _calling(exc)):
-                pytest.fail(f"{self.nodeid}: {exc}; it was called as in {line}", pytrace=False)
-            if not hint:
+            said = hint or _call_that_does_not_fit(exc)
+            if not said:
                 raise exc.with_traceback(_from_user_code(exc.__traceback__))  # noqa: B904 - the same error
-            reason = f"{self.nodeid}: {exc}; {hint}"
+            reason = f"{self.nodeid}: {exc}; {said}"
         else:
             return value
         self._note_failed(reason)
@@ -388,13 +387,11 @@ def _from_user_code(traceback: TracebackType | None) -> TracebackType | None:
     return frame or traceback
 
 
-def _calling(error: TypeError) -> str:
-    """The users' line that called, if no code but kerntune's ran before the error: arguments don't fit then."""
-    frame = _from_user_code(error.__traceback__)
-    if frame is None or frame is not error.__traceback__:
-        return ""
-    line = calling_line()
-    return f"{Path(line.file).name}:{line.number}: {line.text}" if line is not None else ""
+def _call_that_does_not_fit(error: Exception) -> str:
+    """Of arguments that the callable doesn't take, the users' line that gave them; of any other error nothing. None of
+    the users' code has run then."""
+    line = calling_line() if isinstance(error, TypeError) and line_of_error(error) is None else None
+    return f"it was called as in {Path(line.file).name}:{line.number}: {line.text}" if line is not None else ""
 
 
 _OURS = ("kerntune", "pytest_kerntune")

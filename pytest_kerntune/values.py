@@ -85,10 +85,10 @@ def parse_limit(text: str, where: str) -> float:
 
 def parse_targets(text: str, where: str) -> tuple[str, ...]:
     """Targets with commas between them, each once."""
-    from kerntune.base.device import Target
+    from kerntune.base.device import target_named
 
     try:
-        return tuple(dict.fromkeys(str(Target.parse(part)) for part in text.split(",") if part.strip()))
+        return tuple(dict.fromkeys(str(target_named(part)) for part in text.split(",") if part.strip()))
     except UsageError as exc:
         raise UsageError(f"{where}: {exc}") from None
 

@@ -39,9 +39,8 @@ class Target(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     @classmethod
     def parse(cls, text: str) -> Target:
-        """The target that a text such as ``cuda:90`` or ``hip:gfx942`` names, or ``H100`` or ``sm_90``
-        (:data:`ALIASES`); :class:`TargetError` for any other text."""
-        text = ALIASES.get(re.sub(r"[\s_-]", "", text).lower(), text)
+        """The target that a text such as ``cuda:90`` or ``hip:gfx942`` names; :class:`TargetError` for any other
+        text."""
         backend, _, arch = text.strip().partition(":")
         if backend == "cuda" and re.fullmatch(r"[0-9]{2,3}", arch):
             return cls("cuda", arch)
@@ -51,6 +50,11 @@ class Target(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             f"unknown target {text!r}: write backend:arch, for example cuda:90 (H100, H200), cuda:80 (A100) "
             f"or hip:gfx942 (MI300){did_you_mean(text, [*TYPICAL_DEVICES, *ALIASES])}"
         )
+
+
+def target_named(text: str) -> Target:
+    """The target that a person names: also ``H100`` or ``sm_90`` (:data:`ALIASES`), which no file says."""
+    return Target.parse(ALIASES.get(re.sub(r"[\s_-]", "", text).lower(), text))
 
 
 class DeviceSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -157,7 +161,7 @@ Capability"; ROCm's "GPU hardware specifications")."""
 ALIASES = {
     **{arch.replace("cuda:", "sm"): arch for arch in TYPICAL_DEVICES if arch.startswith("cuda:")},
     **{arch.removeprefix("hip:"): arch for arch in TYPICAL_DEVICES if arch.startswith("hip:")},
-    **{re.sub(r"^(NVIDIA|AMD) (RX |Jetson AGX )?| ", "", spec.name).lower(): t for t, spec in TYPICAL_DEVICES.items()},
+    **{re.sub(r"^(NVIDIA|AMD) (Jetson AGX )?| ", "", spec.name).lower(): t for t, spec in TYPICAL_DEVICES.items()},
     **OTHER_PRODUCTS,
 }
 """Other names of targets, in lower case and without spaces, ``_`` and ``-``: ``sm90``, ``gfx942``, ``h100``."""
