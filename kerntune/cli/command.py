@@ -167,6 +167,7 @@ GROUPS = {
 }
 
 COMMANDS = {
+    "init": ("init", "run_arguments", "write a project's settings, hook and workflow for the tests that it has"),
     "baselines show": ("show", "run_arguments", "all baselines: case, device, config, time, environment"),
     "baselines refresh": ("command", "refresh_arguments", "pytest --kerntune --kerntune-update=all [PYTEST ARGUMENTS]"),
     "baselines apply": (

@@ -1,4 +1,4 @@
-"""Output of commands: results on stdout, errors on stderr."""
+"""Output of commands and runs: results on stdout, errors on stderr, and a table that fits a terminal."""
 
 from __future__ import annotations
 
@@ -7,7 +7,9 @@ import io
 import os
 import stat
 import sys
-from collections.abc import Iterator, Sequence
+import textwrap
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import zip_longest
 
 OK, FINDINGS, USAGE = 0, 1, 2
 """Exit codes of every command but ``refresh``, which passes pytest's on."""
@@ -93,3 +95,80 @@ def fail_with(findings: Sequence[str]) -> int:
 def counted(count: int, noun: str) -> str:
     """``1 baseline``, ``2 baselines``."""
     return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
+
+
+GAP = "  "
+"""Between two columns, and before the cells below a row's first one."""
+
+NARROWEST = 8
+"""Columns of a cell that is not narrowed further: a time, and most words, fit."""
+
+
+def text_table(
+    headers: Sequence[str],
+    rows: Sequence[Sequence[str]],
+    most: Mapping[str, int],
+    width: int | None,
+    above: Sequence[str] = (),
+) -> list[list[str]]:
+    """The lines of a table's header and rule, then those of each row. ``most`` has by header how wide a column may be.
+
+    Where ``width`` has no room for a row, its first cell stands alone, then its cells of the columns ``above`` as one
+    text, and the others below in narrower columns.
+    """
+    widths = [min(_widest(cells), most.get(cells[0], sys.maxsize)) for cells in zip(headers, *rows, strict=True)]
+    if width is None or _across(widths) <= width:
+        return [
+            [*_side_by_side(headers, widths), GAP.join("-" * x for x in widths)],
+            *(_side_by_side(row, widths) for row in rows),
+        ]
+    kept = [i for i, name in enumerate(headers) if i and name not in above]
+    moved = [i for i, name in enumerate(headers) if i and name in above]
+    headers, *cells = ([row[i] for i in kept] for row in (headers, *rows))
+    words = [_longest_word(column) for column in zip(headers, *cells, strict=True)]
+    widths = _narrowed([widths[i] for i in kept], words, width - len(GAP))
+    head = [*_side_by_side(headers, widths), GAP.join("-" * x for x in widths)]
+    found = [[GAP + line for line in head]]
+    for row, own in zip(rows, cells, strict=True):
+        text = "; ".join(line for i in moved for line in row[i].splitlines())
+        below = [*(_wrapped(text, width - len(GAP)) if moved else []), *_side_by_side(own, widths)]
+        found.append([*row[0].splitlines(), *(GAP + line for line in below)])
+    return found
+
+
+def _widest(cells: Iterable[str]) -> int:
+    return max(len(line) for cell in cells for line in cell.splitlines() or [""])
+
+
+def _longest_word(cells: Iterable[str]) -> int:
+    return max(NARROWEST, *(len(word) for cell in cells for word in cell.split()))
+
+
+def _across(widths: Sequence[int]) -> int:
+    return sum(widths) + len(GAP) * (len(widths) - 1)
+
+
+def _narrowed(widths: Sequence[int], words: Sequence[int], room: int) -> list[int]:
+    """The widest columns narrowed, one column at a time, until all fit: to their longest words, so that names stay
+    whole, and where that is not enough within words."""
+    found = list(widths)
+    for floors in (words, [NARROWEST] * len(found)):
+        while _across(found) > room:
+            wide = [i for i, floor in enumerate(floors) if found[i] > floor]
+            if not wide:
+                break
+            found[max(wide, key=found.__getitem__)] -= 1
+    return found
+
+
+def _side_by_side(cells: Sequence[str], widths: Sequence[int]) -> list[str]:
+    """A row's lines; a cell that is wider than its column goes on below."""
+    wrapped = [_wrapped(cell, width) for cell, width in zip(cells, widths, strict=True)]
+    return [
+        GAP.join(part.ljust(width) for part, width in zip(parts, widths, strict=True)).rstrip()
+        for parts in zip_longest(*wrapped, fillvalue="")
+    ]
+
+
+def _wrapped(cell: str, width: int) -> list[str]:
+    return [part for line in cell.splitlines() for part in textwrap.wrap(line, width, break_on_hyphens=False) or [""]]

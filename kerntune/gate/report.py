@@ -202,8 +202,15 @@ def format_static(launches: Sequence[LaunchReport | LaunchFigures]) -> str:
 
 
 def format_configs(launches: Sequence[LaunchReport]) -> str:
-    """A line per kernel and config, each once; launches with written-out parameters show the kernel alone."""
-    lines = list(dict.fromkeys(f"{x.kernel}: {x.config}" if x.config else x.kernel for x in launches))
+    """A line per kernel and config, each once, with the kernel's name before its first one alone; launches with
+    written-out parameters show the kernel alone."""
+    told: set[str] = set()
+    lines = []
+    for launch in {f"{x.kernel}: {x.config}": x for x in launches}.values():
+        config = f": {launch.config}" if launch.config else ""
+        lines.append(f"and {launch.config}" if config and launch.kernel in told else f"{launch.kernel}{config}")
+        told.add(launch.kernel)
+    lines = list(dict.fromkeys(lines))
     more = len(lines) - MAX_CONFIG_LINES
     return "\n".join([*lines[:MAX_CONFIG_LINES], f"... {more} more"] if more > 0 else lines) or NO_FIGURE
 

@@ -7,8 +7,6 @@ import pytest
 from kerntune.kernels.compat import versions
 from pytest_kerntune.plugin import without_id
 
-pytest_plugins = ["pytester"]
-
 
 def test_table_counts_and_offers(project, monkeypatch):
     monkeypatch.setenv("COLUMNS", "200")
@@ -124,13 +122,6 @@ def test_b(autotune):
     )
     assert max(len(line) for line in result.outlines if "to accept" not in line) < 300
     assert len(project.json()["results"][0]["failed_trials"]) == 3
-
-
-def test_offered_command_replaces_the_update(project):
-    project.file("def test_a(autotune):\n    autotune(kernel('IMPROVED'))\n")
-    result = project.run("--kerntune-update=new")
-    line = next(x for x in result.outlines if "to hold the gain" in x)
-    assert line.count("--kerntune-update") == 1
 
 
 def test_passes_are_folded_unless_verbose(project, monkeypatch):

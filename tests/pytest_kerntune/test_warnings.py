@@ -6,8 +6,6 @@ import inner
 import pytest
 from inner import SAME_PROCESS, find_plugin
 
-pytest_plugins = ["pytester"]
-
 FOUND = """
 FOUND = ("add: loads got narrower", "add: registers 32 -> 40", "add: instructions 88 -> 99")
 

@@ -106,6 +106,15 @@ def test_one_change_is_one_finding(after: StaticMetrics, metric: str, severity: 
     assert says in finding.text
 
 
+@pytest.mark.parametrize(
+    ("stored", "repeated", "severity"), [(64, 0, "warn"), (65, 0, "fail"), (64, 4, "fail"), (64, msgspec.UNSET, "fail")]
+)
+def test_sixteen_registers_beside_loops_are_a_warning(stored: int, repeated: Any, severity: str) -> None:
+    after = changed(spill_store_bytes=stored, spill_load_bytes=64, repeated_spill_bytes=repeated)
+    before = msgspec.structs.replace(BASE, repeated_spill_bytes=0)
+    assert found(after, before)["spills"].severity == severity
+
+
 def test_what_fails_one_way_is_an_improvement_the_other_way() -> None:
     for after in (
         changed(spill_store_bytes=128),

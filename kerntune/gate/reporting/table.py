@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import re
-import sys
-import textwrap
-from collections.abc import Iterable, Sequence
-from itertools import zip_longest
+from collections.abc import Sequence
 
-from kerntune.base.case_result import UNJUDGED, CaseResult, LaunchReport
+from kerntune.base.case_result import UNJUDGED, CaseResult
 from kerntune.base.formatting import NO_FIGURE, visible
 from kerntune.base.policy import Outcome, Verdict
+from kerntune.gate.console import text_table
 from kerntune.gate.report import (
-    MAX_CONFIG_LINES,
     format_baseline,
     format_change,
+    format_configs,
     format_today,
     format_work,
     known,
@@ -58,8 +56,11 @@ def table_lines(
     rows = [tuple(map(visible, _row(r, several, gpus))) for r in shown]
     columns = [i for i, cells in enumerate(zip(*rows, strict=True)) if i in ALWAYS or set(cells) != {NO_FIGURE}]
     headers = [_header(i, results) for i in columns]
-    cells = [[row[i] for i in columns] for row in rows]
-    lines = _laid_out(headers, cells, [r.outcome for r in shown], width) if rows else []
+    lines: list[tuple[str, Outcome | None]] = []
+    if rows:
+        head, *parts = text_table(headers, [[row[i] for i in columns] for row in rows], WIDTHS, width, ("config",))
+        lines = [(line, None) for line in head]
+        lines += [(line, r.outcome) for r, part in zip(shown, parts, strict=True) for line in part]
     kept = {id(r) for r in shown}
     folded = [r for r in results if id(r) not in kept]
     changed = sum(bool(r.unjudged) for r in folded)
@@ -67,102 +68,12 @@ def table_lines(
     return [*lines, (f"... and {len(folded)} more PASS{told}", None)] if folded and rows else lines
 
 
-GAP = "  "
-"""Between two columns, and before the cells below a case's line."""
-
-
-NARROWEST = 8
-"""Columns of a cell that is not narrowed further: a time, and most words, fit."""
-
-
-def _laid_out(
-    headers: Sequence[str], rows: Sequence[Sequence[str]], outcomes: Sequence[Outcome], width: int | None
-) -> list[tuple[str, Outcome | None]]:
-    """The header, a rule and the rows: in one line if ``width`` has room, else below the lines of their case and of its
-    configs."""
-    widths = [min(_widest(cells), WIDTHS.get(cells[0], sys.maxsize)) for cells in zip(headers, *rows, strict=True)]
-    apart = width is not None and _across(widths) > width
-    above: list[list[str]] = []
-    if apart and width is not None:
-        own = [i for i, name in enumerate(headers) if name in ("case", "config")]
-        above = [_above([row[i] for i in own], width) for row in rows]
-        headers, *rows = ([x for i, x in enumerate(cells) if i not in own] for cells in (headers, *rows))
-        words = [_longest_word(cells) for cells in zip(headers, *rows, strict=True)]
-        widths = _narrowed([w for i, w in enumerate(widths) if i not in own], words, width - len(GAP))
-    indent = GAP if apart else ""
-    lines: list[tuple[str, Outcome | None]] = [(indent + x, None) for x in _side_by_side(headers, widths)]
-    lines.append((indent + GAP.join("-" * x for x in widths), None))
-    for i, (row, outcome) in enumerate(zip(rows, outcomes, strict=True)):
-        if apart:
-            lines += [(line, outcome) for line in above[i]]
-        lines += [(indent + line, outcome) for line in _side_by_side(row, widths)]
-    return lines
-
-
-def _above(cells: Sequence[str], width: int) -> list[str]:
-    """The lines of a case, then those of its configs, which are narrower than the table; an id stays whole."""
-    case, *configs = cells
-    text = "; ".join(line for cell in configs for line in cell.splitlines()).replace("; and ", " and ")
-    return [*case.splitlines(), *(f"{GAP}{line}" for line in _wrapped(text, width - len(GAP)))]
-
-
-def _widest(cells: Iterable[str]) -> int:
-    return max(len(line) for cell in cells for line in cell.splitlines() or [""])
-
-
-def _longest_word(cells: Iterable[str]) -> int:
-    return max(NARROWEST, *(len(word) for cell in cells for word in cell.split()))
-
-
-def _across(widths: Sequence[int]) -> int:
-    return sum(widths) + len(GAP) * (len(widths) - 1)
-
-
-def _narrowed(widths: Sequence[int], words: Sequence[int], room: int) -> list[int]:
-    """The widest columns narrowed, one column at a time, until all fit: to their longest words, so that names stay
-    whole, and where that is not enough within words."""
-    found = list(widths)
-    for floors in (words, [NARROWEST] * len(found)):
-        while _across(found) > room:
-            wide = [i for i, floor in enumerate(floors) if found[i] > floor]
-            if not wide:
-                break
-            found[max(wide, key=found.__getitem__)] -= 1
-    return found
-
-
-def _side_by_side(cells: Sequence[str], widths: Sequence[int]) -> list[str]:
-    """A row's lines; a cell that is wider than its column goes on below."""
-    wrapped = [_wrapped(cell, width) for cell, width in zip(cells, widths, strict=True)]
-    return [
-        GAP.join(part.ljust(width) for part, width in zip(parts, widths, strict=True)).rstrip()
-        for parts in zip_longest(*wrapped, fillvalue="")
-    ]
-
-
-def _wrapped(cell: str, width: int) -> list[str]:
-    return [part for line in cell.splitlines() for part in textwrap.wrap(line, width, break_on_hyphens=False) or [""]]
-
-
-def _configs_by_kernel(launches: Sequence[LaunchReport]) -> str:
-    """The lines of :func:`format_configs`, with a kernel's name before the first of its configs alone."""
-    told: set[str] = set()
-    lines = []
-    for launch in {f"{x.kernel}: {x.config}": x for x in launches}.values():
-        config = f": {launch.config}" if launch.config else ""
-        lines.append(f"and {launch.config}" if config and launch.kernel in told else f"{launch.kernel}{config}")
-        told.add(launch.kernel)
-    lines = list(dict.fromkeys(lines))
-    more = len(lines) - MAX_CONFIG_LINES
-    return "\n".join([*lines[:MAX_CONFIG_LINES], f"... {more} more"] if more > 0 else lines) or NO_FIGURE
-
-
 def _row(result: CaseResult, several_targets: bool, several_gpus: bool) -> tuple[str, ...]:
     case = f"{result.case}\n({result.target})" if several_targets and result.target else str(result.case)
     return (
         case,
         (result.gpu_name if several_gpus else "") or NO_FIGURE,
-        _configs_by_kernel(result.launches),
+        format_configs(result.launches),
         format_today(result),
         format_work(result),
         format_baseline(result),
