@@ -131,6 +131,7 @@ class Tuning:
         index = None if near is None else index_of(site, near.winner.config)
         told = f"it runs with {near}" if index is not None else "no call near it has one, so the first config runs"
         self.notes.append(f"kernel {site.kernel} has no winner of its own (--kerntune-tune=nearest): {told}")
+        site.searched = True  # and nothing else is looked for
         return site.chosen if index is None else index
 
     def _with_stored(self, index: int, site: Site, stored: int, words: dict[str, Any]) -> TuningResult | None:

@@ -20,13 +20,16 @@ WIDEST = 1.0
 MAX_DOTS = 400
 """Cases in the overview, the slowest first: more would lie on each other."""
 
+SHARE = "occupancy"
+"""The figure of which more is better: a share."""
+
 FIGURES = (
     ("registers", "registers", ""),
     ("spills", "spill_bytes", " B"),
     ("shared memory", "shared_bytes", " B"),
-    ("occupancy", "occupancy", ""),
+    (SHARE, "occupancy", ""),
 )
-"""Names of static figures, their fields and units; of the last one more is better."""
+"""Names of static figures, their fields and units."""
 
 
 def half_scale(ranked: Sequence[RankedResult]) -> float:
@@ -56,7 +59,7 @@ def _moved(result: CaseResult) -> Iterable[tuple[str, str, tuple[float, float, b
     for name, field, unit in FIGURES:
         pairs = [pair for x in result.launches if (pair := _pair(x, field)) is not None]
         if pairs:
-            less = field == "occupancy"
+            less = name == SHARE
             before, now = max(pairs, key=lambda p: p[0] - p[1] if less else p[1] - p[0])
             yield name, unit, (before, now, (now < before) is less)
 
@@ -70,10 +73,10 @@ def _pair(launch: LaunchReport, field: str) -> tuple[float, float] | None:
 
 def _figure_bar(name: str, unit: str, before: float, now: float, worse: bool) -> dict[str, Any]:
     most = max(before, now)
-    if isinstance(now, float) or isinstance(before, float):
+    if name == SHARE:
         text = f"{before:.0%} -> {now:.0%}".replace("%", " %")
     else:
-        text = f"{before:,} -> {now:,}{unit}"
+        text = f"{before:,.0f} -> {now:,.0f}{unit}"
     sizes = {"before": round(100 * before / most, 1), "now": round(100 * now / most, 1)}
     return {"text": f"{name} {text}", "worse": worse, **sizes}
 
