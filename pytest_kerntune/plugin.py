@@ -62,6 +62,7 @@ def pytest_configure(config: pytest.Config) -> None:
     from pytest_kerntune.session import Gate  # heavier: numpy and the report
 
     config.stash[GATE] = gate = Gate(config, options.resolve(config))
+    config.add_cleanup(gate.progress.end)  # after those of pytest's own plugins, which collect garbage for seconds
     config.pluginmanager.register(gate, GATE_NAME)
     config.pluginmanager.register(gate.end, END_NAME)
     config.pluginmanager.register(gate.progress, PROGRESS_NAME)

@@ -6,7 +6,6 @@ import re
 
 import msgspec
 
-from kerntune.base.formatting import did_you_mean
 from kerntune.errors import TargetError
 
 MAX_GRID_X = 2**31 - 1
@@ -46,6 +45,8 @@ class Target(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             return cls("cuda", arch)
         if backend == "hip" and re.fullmatch(r"gfx[0-9a-f]+", arch):
             return cls("hip", arch, 64 if arch.startswith("gfx9") else 32)
+        from kerntune.base.formatting import did_you_mean  # not for workers, which load little
+
         raise TargetError(
             f"unknown target {text!r}: write backend:arch, for example cuda:90 (H100, H200), cuda:80 (A100) "
             f"or hip:gfx942 (MI300){did_you_mean(text, [*TYPICAL_DEVICES, *ALIASES])}"

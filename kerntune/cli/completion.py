@@ -6,8 +6,6 @@ import argparse
 import re
 from collections.abc import Iterator
 
-SHELLS = ("bash", "zsh")
-
 SCRIPT = """\
 # {use}
 _kerntune() {{

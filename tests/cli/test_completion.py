@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from kerntune.cli.command import build_parser, main
-from kerntune.cli.completion import SHELLS, script
+from kerntune.cli.completion import script
 
 
 def parser() -> argparse.ArgumentParser:
@@ -45,7 +45,7 @@ def completed(shell: str, made: argparse.ArgumentParser, *words: str, folder: Pa
     return [w for w in done.stdout.split() if w.startswith(words[-1])]
 
 
-@pytest.mark.parametrize("shell", SHELLS)
+@pytest.mark.parametrize("shell", ["bash", "zsh"])
 @pytest.mark.parametrize(
     ("words", "offered"),
     [
