@@ -7,6 +7,7 @@ import inspect
 import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -14,6 +15,7 @@ import msgspec
 import pytest
 
 from kerntune.base.policy import Outcome, Verdict
+from kerntune.base.users_line import calling_line, line_of_error
 from kerntune.errors import KerntuneError, UsageError
 from pytest_kerntune.concurrency import Turns
 from pytest_kerntune.marker import Marker, nodeid_of, read_marker
@@ -112,9 +114,10 @@ class Autotune:
             reason = naming(self.nodeid, exc) + (f"; {hint}" if hint else "")
         except Exception as exc:
             hint = meant(exc, kwargs, CALL_OPTIONS)
-            if not hint:
+            said = hint or _call_that_does_not_fit(exc)
+            if not said:
                 raise exc.with_traceback(_from_user_code(exc.__traceback__))  # noqa: B904 - the same error
-            reason = f"{self.nodeid}: {exc}; {hint}"
+            reason = f"{self.nodeid}: {exc}; {said}"
         else:
             return value
         self._note_failed(reason)
@@ -382,6 +385,13 @@ def _from_user_code(traceback: TracebackType | None) -> TracebackType | None:
     while frame is not None and frame.tb_frame.f_globals.get("__name__", "").partition(".")[0] in _OURS:
         frame = frame.tb_next
     return frame or traceback
+
+
+def _call_that_does_not_fit(error: Exception) -> str:
+    """Of arguments that the callable doesn't take, the users' line that gave them; of any other error nothing. None of
+    the users' code has run then."""
+    line = calling_line() if isinstance(error, TypeError) and line_of_error(error) is None else None
+    return f"it was called as in {Path(line.file).name}:{line.number}: {line.text}" if line is not None else ""
 
 
 _OURS = ("kerntune", "pytest_kerntune")

@@ -13,6 +13,7 @@ import msgspec
 import pytest
 
 from kerntune.base.config import COMPILE_FIELDS, Config, unique_configs
+from kerntune.base.formatting import did_you_mean
 from kerntune.base.numerics import NumericsRule
 from kerntune.base.policy import TIMERS, Missing, Policy, StaticPrune
 from kerntune.errors import ConfigError, UsageError
@@ -118,6 +119,7 @@ def _values(mark: pytest.Mark, nodeid: str) -> dict[str, Any]:
     if unknown:
         raise UsageError(
             f"{nodeid}: marker autotune has no keyword {', '.join(unknown)}; it knows {', '.join(_PARSERS)}"
+            f"{did_you_mean(unknown[0], _PARSERS)}"
         )
     return {k: _PARSERS[k](v, f"{nodeid}: marker autotune, {k}") for k, v in mark.kwargs.items()}
 

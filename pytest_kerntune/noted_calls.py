@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from kerntune.base.config import Config
-from kerntune.base.device import Target
+from kerntune.base.device import target_named
 from pytest_kerntune.marker import read_marker
 
 if TYPE_CHECKING:
@@ -62,7 +62,7 @@ def on_stand_ins(target: str) -> Iterator[Capture]:
             if not kwargs.get("warmup"):
                 note_call(tuner, args, kwargs)
 
-    backend = StaticBackend((Target.parse(target),))
+    backend = StaticBackend((target_named(target),))
     with backend.activate(), (capture := Noting(backend, Compiler())).active():
         yield capture
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from kerntune.base.policy import GATE_MODES, Policy, TuneMode, Update
+from kerntune.base.policy import Policy, TuneMode, Update
 from kerntune.errors import KerntuneError, UsageError
 from pytest_kerntune.concurrency import TurnTaking
 from pytest_kerntune.setting import Option, SettingSource, ini_switch, policy_of
@@ -85,8 +85,9 @@ FLAGS = (
     Option(
         "--kerntune-tune",
         "kerntune_tune",
-        "Winners come from the cache if it has them (auto, default), only from it (frozen), never from it (force).",
-        "auto|frozen|force",
+        "Winners come from the cache if it has them (auto, default), only from it (frozen), never from it (force), or "
+        "from it and else from the nearest call that has one, with nothing tuned (nearest).",
+        "auto|frozen|force|nearest",
     ),
     Option(
         "--kerntune-cache-dir", "kerntune_cache_dir", "Folder of the tuning cache (default: the user's cache).", "DIR"
@@ -311,7 +312,7 @@ def _resolve(source: SettingSource, ci: bool) -> Options:
         root=source.root,
         baselines=baselines,
         update=update,
-        tune=source.read("--kerntune-tune", member_of(TuneMode, GATE_MODES), TuneMode.AUTO),
+        tune=source.read("--kerntune-tune", member_of(TuneMode), TuneMode.AUTO),
         policy=policy_of(source, update, ci and not against),
         scope=source.read("kerntune_scope", one_of(SCOPES), SCOPES[0]),
         targets=source.read("--kerntune-target", parse_targets, ()),

@@ -62,6 +62,7 @@ def pytest_configure(config: pytest.Config) -> None:
     from pytest_kerntune.session import Gate  # heavier: numpy and the report
 
     config.stash[GATE] = gate = Gate(config, options.resolve(config))
+    config.add_cleanup(gate.progress.end)  # after those of pytest's own plugins, which collect garbage for seconds
     config.pluginmanager.register(gate, GATE_NAME)
     config.pluginmanager.register(gate.end, END_NAME)
     config.pluginmanager.register(gate.progress, PROGRESS_NAME)
@@ -86,14 +87,15 @@ def pytest_kerntune_backend() -> Backend | None:
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> Generator[None, object, object]:
-    """Read every marker, with or without ``--kerntune``: a wrong one is found where it is written, not when its test
-    runs. Those of the files are read before anything deselects, those that other hooks add after all of them."""
+    """Read every marker of the tests that will run, with or without ``--kerntune``: a wrong one is found where it is
+    written, not when its test runs. That of a deselected test is a note, and doesn't end the run."""
     for item in items:
         item.stash[NODEID] = encodable(item.nodeid)  # the same case under every locale
-    wrong = _wrong_markers(items)
+    found = _wrong_markers(items)
     value = yield
-    wrong += _wrong_markers(items)
+    wrong = _wrong_markers(items)
     if GATE in config.stash:
+        config.stash[GATE].end.notes += [f"of a deselected test: {text}" for text in found if text not in wrong]
         wrong += list(filter(None, map(why_not_forked, items)))[:1]
     if wrong:
         _refuse(config, items, "\n".join(dict.fromkeys(wrong)))

@@ -22,6 +22,7 @@ class Progress:
     def __init__(self, config: pytest.Config, clock: Callable[[], float] = time.monotonic) -> None:
         self._config, self._clock = config, clock
         self.line: LiveLine | None = None
+        self._end: Callable[[], object] = lambda: None
         self._done, self._total, self._began = 0, 0, clock()
         self._running: dict[str, str] = {}
         """What is done for each test that runs."""
@@ -53,7 +54,7 @@ class Progress:
             clock=self._clock,
         )
         terminal._file = HidingStream(terminal._file, self.line)
-        self._config.add_cleanup(lambda: self._end(terminal, screen))
+        self._end = lambda: (setattr(terminal, "_file", terminal._file.stream), os.close(screen))
         self.line.start().tell("starting")
 
     def _captures(self) -> bool:
@@ -62,12 +63,12 @@ class Progress:
         shown = logging is not None and logging._log_cli_enabled()
         return self._config.getoption("capture") in ("fd", "sys") and not shown
 
-    def _end(self, terminal: Any, screen: int) -> None:
+    def end(self) -> None:
+        """Show nothing any more, and leave the terminal as it was."""
         if self.line is not None:
             self.line.close()
             self.line = None
-            terminal._file = terminal._file.stream
-            os.close(screen)
+            self._end()
 
     def of(self, nodeid: str) -> Callable[[str], None]:
         """Tells what is done for one test."""

@@ -5,7 +5,6 @@ A test may have pytest-benchmark's fixture, too. Nothing of pytest-benchmark is 
 
 from __future__ import annotations
 
-import difflib
 import functools
 import inspect
 import os
@@ -16,6 +15,7 @@ from typing import Any
 
 import pytest
 
+from kerntune.base.formatting import nearest_word
 from kerntune.errors import UsageError
 from pytest_kerntune.marker import ASKED, NAME, concerns, nodeid_of
 
@@ -71,9 +71,8 @@ def meant(error: BaseException, given: Iterable[str], options: Iterable[str]) ->
     text = str(error)
     if not any(sign in text for sign in REFUSES_KEYWORD):
         return ""
-    known = list(options)
-    close = {name: difflib.get_close_matches(name, known, 1) for name in given if re.search(rf"\b{name}\b", text)}
-    hints = [f"did you mean autotune's {found[0]}= where you wrote {name}=?" for name, found in close.items() if found]
+    near = {name: nearest_word(name, options) for name in given if re.search(rf"\b{name}\b", text)}
+    hints = [f"did you mean autotune's {found}= where you wrote {name}=?" for name, found in near.items() if found]
     return hints[0] if hints else ""
 
 

@@ -17,6 +17,7 @@ from typing import Any, TypeVar
 
 import pytest
 
+from kerntune.base.formatting import did_you_mean
 from kerntune.base.policy import (
     MAPPABLE,
     METRIC_TOLERANCES,
@@ -34,6 +35,7 @@ from kerntune.base.policy import (
 from kerntune.errors import UsageError
 
 E = TypeVar("E", bound=Enum)
+T = TypeVar("T")
 
 SCOPES = ("kernels", "op")
 """``kernels``: the recorded Triton launches are timed on the device. ``op``: the whole call is."""
@@ -83,10 +85,10 @@ def parse_limit(text: str, where: str) -> float:
 
 def parse_targets(text: str, where: str) -> tuple[str, ...]:
     """Targets with commas between them, each once."""
-    from kerntune.base.device import Target
+    from kerntune.base.device import target_named
 
     try:
-        return tuple(dict.fromkeys(str(Target.parse(part)) for part in text.split(",") if part.strip()))
+        return tuple(dict.fromkeys(str(target_named(part)) for part in text.split(",") if part.strip()))
     except UsageError as exc:
         raise UsageError(f"{where}: {exc}") from None
 
@@ -94,7 +96,7 @@ def parse_targets(text: str, where: str) -> tuple[str, ...]:
 def parse_choice(value: object, choices: Sequence[str], where: str) -> str:
     """One of ``choices``."""
     if not isinstance(value, str) or value not in choices:
-        raise UsageError(f"{where}: {value!r} is none of {', '.join(choices)}")
+        raise UsageError(f"{where}: {value!r} is none of {', '.join(choices)}{did_you_mean(str(value), choices)}")
     return value
 
 
@@ -194,7 +196,21 @@ def parse_outcomes(value: object, where: str) -> dict[Verdict, Outcome]:
     if not named:
         raise UsageError(f"{where}: {value!r} maps no verdict; write for example {{'DRIFTED': 'fail'}}")
     outcome = member_of(Outcome)
-    return {_verdict(name, where): outcome(found, f"{where}, {name}") for name, found in named.items()}
+    wrong: list[str] = []
+    verdicts = [_tried(_verdict, name, where, wrong) for name in named]
+    outcomes = [_tried(outcome, found, f"{where}, {name}", wrong) for name, found in named.items()]
+    if wrong:
+        raise UsageError("\n".join(wrong))
+    return {v: o for v, o in zip(verdicts, outcomes, strict=True) if v is not None and o is not None}
+
+
+def _tried(parse: Callable[[Any, str], T], value: object, where: str, wrong: list[str]) -> T | None:
+    """What ``parse`` makes of a value; None, and the error among those that are ``wrong``, if that is nothing."""
+    try:
+        return parse(value, where)
+    except UsageError as exc:
+        wrong.append(str(exc))
+        return None
 
 
 def _pairs(value: object) -> dict[object, object]:
@@ -250,7 +266,9 @@ def _words(text: str) -> dict[str, object]:
 
 def _name(name: object, where: str) -> str:
     if name not in STATIC_RULES:
-        raise UsageError(f"{where}: there is no rule {name!r}; there are {', '.join(STATIC_RULES)}, and {EVERY_CONFIG}")
+        near = did_you_mean(str(name), [*STATIC_RULES, EVERY_CONFIG])
+        known = f"there are {', '.join(STATIC_RULES)}, and {EVERY_CONFIG}"
+        raise UsageError(f"{where}: there is no rule {name!r}; {known}{near}")
     return str(name)
 
 
@@ -278,6 +296,7 @@ def parse_update(text: str, where: str) -> Update:
     if text not in MODES:
         raise UsageError(
             f"{where}: {text!r} is none of {', '.join(MODES)}; the flag alone means all, a path may follow it"
+            f"{did_you_mean(text, MODES)}"
         )
     return Update(text)
 

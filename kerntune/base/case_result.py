@@ -82,6 +82,9 @@ class LaunchReport(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit
     origins: tuple[str, ...] = ()
     """The ATen operators that a generated kernel computes; none of a kernel that a person wrote."""
 
+    written: dict[str, str] = {}
+    """Of a launch without ``config``: the constants and compile options that it was written with, by name."""
+
 
 class CodeChange(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
     """The code of a launch whose source changed, in one compiler ``stage`` (``ttir``, ``ptx``, ``sass``, ``amdgcn``):

@@ -45,10 +45,17 @@ class Target(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             return cls("cuda", arch)
         if backend == "hip" and re.fullmatch(r"gfx[0-9a-f]+", arch):
             return cls("hip", arch, 64 if arch.startswith("gfx9") else 32)
+        from kerntune.base.formatting import did_you_mean  # not for workers, which load little
+
         raise TargetError(
             f"unknown target {text!r}: write backend:arch, for example cuda:90 (H100, H200), cuda:80 (A100) "
-            "or hip:gfx942 (MI300)"
+            f"or hip:gfx942 (MI300){did_you_mean(text, [*TYPICAL_DEVICES, *ALIASES])}"
         )
+
+
+def target_named(text: str) -> Target:
+    """The target that a person names: also ``H100`` or ``sm_90`` (:data:`ALIASES`), which no file says."""
+    return Target.parse(ALIASES.get(re.sub(r"[\s_-]", "", text).lower(), text))
 
 
 class DeviceSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -141,6 +148,24 @@ SM counts and L2 sizes are of the named product's datasheet; Orin's of the Jetso
 Of gfx12 they are in ROCm's "GPU hardware specifications", and a compute unit's 1,536 registers in each of two SIMDs and
 16 waves in LLVM's ``FeatureISAVersion12``, as for gfx1100.
 """
+
+
+OTHER_PRODUCTS = {
+    "a30": "cuda:80", "a40": "cuda:86", "rtx3090": "cuda:86", "l4": "cuda:89", "l40": "cuda:89",
+    "rtx4090": "cuda:89", "h200": "cuda:90", "gh200": "cuda:90", "gb200": "cuda:100", "gb300": "cuda:103",
+    "mi210": "hip:gfx90a", "mi300": "hip:gfx942", "mi300a": "hip:gfx942", "mi325x": "hip:gfx942",
+    "mi350x": "hip:gfx950",
+}  # fmt: skip
+"""Products whose figures are taken to be those of their target's typical device (NVIDIA's list "CUDA GPU Compute
+Capability"; ROCm's "GPU hardware specifications")."""
+
+ALIASES = {
+    **{arch.replace("cuda:", "sm"): arch for arch in TYPICAL_DEVICES if arch.startswith("cuda:")},
+    **{arch.removeprefix("hip:"): arch for arch in TYPICAL_DEVICES if arch.startswith("hip:")},
+    **{re.sub(r"^(NVIDIA|AMD) (Jetson AGX )?| ", "", spec.name).lower(): t for t, spec in TYPICAL_DEVICES.items()},
+    **OTHER_PRODUCTS,
+}
+"""Other names of targets, in lower case and without spaces, ``_`` and ``-``: ``sm90``, ``gfx942``, ``h100``."""
 
 
 def typical_device(target: Target) -> DeviceSpec:

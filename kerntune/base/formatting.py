@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import re
 import sys
+from collections.abc import Iterable
 
 NO_FIGURE = "–"
 
@@ -104,6 +105,21 @@ def format_share(share: float) -> str:
 def format_size(share: float) -> str:
     """A share that isn't a change: 0.02 is ``2.0 %``."""
     return format_share(share).removeprefix("+")
+
+
+def did_you_mean(word: str, known: Iterable[str]) -> str:
+    """``; did you mean frozen?`` for a word that is near one of those known; else empty."""
+    near = nearest_word(word, known)
+    return f"; did you mean {near}?" if near else ""
+
+
+def nearest_word(word: str, known: Iterable[str]) -> str:
+    """Of those known the one that was meant, whatever its case; empty if none is near."""
+    import difflib  # errors alone ask
+
+    by_lower = {name.lower(): name for name in known}
+    near = difflib.get_close_matches(word.lower(), by_lower, 1)
+    return by_lower[near[0]] if near else ""
 
 
 def bounded(value: float) -> bool:

@@ -88,7 +88,7 @@ class LiveLine:
             self._column_left, self._quiet = None, self._clock()
 
     def pause(self, paused: bool) -> None:
-        """Show nothing while someone types, as in a debugger."""
+        """Show nothing while a debugger waits for input."""
         self.hide()
         self._paused = paused
 

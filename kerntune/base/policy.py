@@ -80,16 +80,12 @@ ran: where it fails, the run does."""
 
 class TuneMode(enum.Enum):
     """How winners are found: from the cache if it has one, only from the cache, always anew, or from the cache and else
-    by the nearest call that it has a winner of, never by tuning (not under pytest)."""
+    by the nearest call that it has a winner of, never by tuning."""
 
     AUTO = "auto"
     FROZEN = "frozen"
     FORCE = "force"
     NEAREST = "nearest"
-
-
-GATE_MODES = (TuneMode.AUTO, TuneMode.FROZEN, TuneMode.FORCE)
-"""What ``--kerntune-tune`` can be: a test that ran with some other call's winner would be held against its baseline."""
 
 
 def spent(alpha: float, cases: int, decision: int) -> float:

@@ -13,7 +13,7 @@ from itertools import zip_longest
 from pathlib import Path
 
 from kerntune.base.case_result import CaseId
-from kerntune.base.device import Target
+from kerntune.base.device import Target, target_named
 from kerntune.base.folders import scratch_folder
 from kerntune.cli.static_record import record
 from kerntune.cli.stored import (
@@ -108,7 +108,7 @@ def wanted(entries: Sequence[Entry], args: argparse.Namespace) -> tuple[CaseId, 
     targets = sorted({str(b.target) for b in readable(entries) if b.case == case})
     if args.target is None and len(targets) != 1:
         raise UsageError(f"say what to compile for: --target {' or '.join(targets) or 'cuda:90'}")
-    return case or CaseId(args.case, "0"), Target.parse(args.target or targets[0])
+    return case or CaseId(args.case, "0"), target_named(args.target or targets[0])
 
 
 def stored(folder: Path, entries: Sequence[Entry], case: CaseId, target: Target) -> Side:

@@ -11,10 +11,11 @@ import os
 import pkgutil
 import re
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, NoReturn
 
 from kerntune.errors import KerntuneError, UsageError
-from kerntune.gate.console import FINDINGS, OK, USAGE, complain, error_text, live_line, speak_anything
+from kerntune.gate.console import FINDINGS, OK, USAGE, complain, error_text, live_line, say, speak_anything
 
 EPILOG = "Exit codes: 0 in order, 1 something was found, 2 wrong usage. refresh: pytest's."
 
@@ -60,11 +61,14 @@ def _dispatch(words: list[str]) -> int:
         return _refresh(words[2:])  # all that follows is pytest's, options too
     _refuse_empty(words)
     words, tests = _split(words)
-    args = build_parser(words).parse_args(words)
+    name = " ".join(word for word in words[:2] if not word.startswith("-"))
+    with live_line(name):
+        parser = build_parser(words)
+    args = parser.parse_args(words)
     if tests:
         args.tests = tests
     run: Subcommand = args.function
-    with live_line(" ".join(word for word in words[:2] if not word.startswith("-"))):
+    with live_line(name):
         return run(args)
 
 
@@ -89,8 +93,15 @@ def _refuse_empty(words: list[str]) -> None:
 def build_parser(words: Sequence[str] | None = None) -> argparse.ArgumentParser:
     """All commands. Only the one that ``words`` begin with has its arguments, since they load its module; without
     ``words`` each has its own."""
-    parser = argparse.ArgumentParser(
+    parser = CommandParser(
         prog="kerntune", description="Tunes Triton kernels and guards their speed: pytest --kerntune.", epilog=EPILOG
+    )
+    parser.add_argument("--version", action="version", version=f"kerntune {_version()}")
+    parser.add_argument(
+        "--completion",
+        choices=["bash", "zsh"],
+        action=Completion,
+        help='print a script for the shell, as for eval "$(kerntune --completion bash)"',
     )
     groups = {"": _subcommands(parser)}
     for name, (module, declare, text) in COMMANDS.items():
@@ -102,6 +113,46 @@ def build_parser(words: Sequence[str] | None = None) -> argparse.ArgumentParser:
         if words is None or name.split() == [*words[: len(name.split())]]:
             pkgutil.resolve_name(f"kerntune.cli.{module}:{declare}")(command)  # no other module is loaded
     return parser
+
+
+def _version() -> str:
+    from kerntune import __version__
+
+    return __version__
+
+
+class CommandParser(argparse.ArgumentParser):
+    """One that says what was meant, where a word is near one that it knows."""
+
+    def error(self, message: str) -> NoReturn:
+        """Wrong usage; argparse's message, and what was meant."""
+        from kerntune.base.formatting import did_you_mean  # not for help, which loads nothing
+
+        wrong = re.search(r"invalid choice: '([^']*)' \(choose from (.*)\)", message)
+        if wrong is not None:
+            message += did_you_mean(wrong[1], re.findall(r"[\w.-]+", wrong[2]))
+        if (unknown := re.search(r"unrecognized arguments: (--[\w-]+)", message)) is not None:
+            message += did_you_mean(unknown[1], _options_of(self))
+        super().error(message)
+
+
+def _options_of(parser: argparse.ArgumentParser) -> Iterator[str]:
+    """All options that are declared, those of commands too."""
+    for action in parser._actions:
+        yield from action.option_strings
+        for below in action.choices.values() if isinstance(action, argparse._SubParsersAction) else ():
+            yield from _options_of(below)
+
+
+class Completion(argparse.Action):
+    """Prints the script of a shell, and ends."""
+
+    def __call__(self, parser: argparse.ArgumentParser, given: Any, value: Any, option: str | None = None) -> NoReturn:
+        """What argparse calls."""
+        from kerntune.cli.completion import script
+
+        say(script(value, build_parser()), end="")
+        parser.exit()
 
 
 def _subcommands(parser: argparse.ArgumentParser) -> argparse._SubParsersAction[argparse.ArgumentParser]:

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import kerntune
+from kerntune.base.codec import to_json
 from kerntune.base.folders import why_unwritable
 from kerntune.base.url_files import READ_ONLY, local_folder, shown_url
 from kerntune.cli.cache import cache_dir_argument, open_cache
@@ -46,6 +47,7 @@ def run_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare what ``kerntune doctor`` takes."""
     folder_argument(parser)
     cache_dir_argument(parser)
+    parser.add_argument("--json", action="store_true", help="print JSON")
     parser.set_defaults(function=run)
 
 
@@ -53,7 +55,9 @@ def run(args: argparse.Namespace) -> int:
     """Print every check; 1 if one needs something done."""
     checks = list(examine(args.baselines, args.cache_dir))
     width = max(len(c.name) for c in checks)
-    for check in checks:
+    if args.json:
+        say(to_json(checks).decode(), end="")
+    for check in () if args.json else checks:
         say(f"{'!!' if check.advice else 'ok'}  {check.name:<{width}}  {check.found}")
         if check.advice:
             say(f"    {'':<{width}}  -> {check.advice}")

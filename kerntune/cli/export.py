@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from kerntune.base.codec import write_atomic
 from kerntune.base.config import Config
-from kerntune.base.device import Target
+from kerntune.base.device import Target, target_named
 from kerntune.cli.cache import cache_dir_argument, open_cache
 from kerntune.errors import ConfigError, GridError, UsageError
 from kerntune.gate.console import OK, say
@@ -89,7 +89,7 @@ def _exported(args: argparse.Namespace) -> list[Path]:
 
     given = dict(map(_key, args.key or []))
     cache = open_cache(args.cache_dir)
-    first = Target.parse(args.target or "cuda:90")
+    first = target_named(args.target or "cuda:90")
     with StaticBackend((first,)).activate():
         kernel, module = load_kernel(args.kernel)
         name = kernel_name(jit_of(kernel))

@@ -154,6 +154,10 @@ def history_place(given: str | None) -> Place | None:
     return place_of(text, project.root) if text else None
 
 
+DEFAULT_TITLE = "kerntune"
+"""Of comments."""
+
+
 def report_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare what ``kerntune report`` takes."""
     parser.add_argument("runs", metavar="RUN.json", nargs="+", help="what --kerntune-json wrote")
@@ -161,8 +165,8 @@ def report_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--title",
         metavar="TEXT",
-        default="kerntune",
-        help="its heading, and what tells comments of several jobs apart (default: kerntune)",
+        default=DEFAULT_TITLE,
+        help="its heading (default: the project's name), and what tells comments of several jobs apart",
     )
     parser.add_argument(
         "--history",
@@ -194,7 +198,8 @@ def report(args: argparse.Namespace) -> int:
         require_plotly(f"-o {args.output}")
     runs = [_read(Path(name)) for name in args.runs]
     if args.output:
-        write_page(Path(args.output), runs, _curves(args, runs), plotly_script(), args.title)
+        title = "" if args.title == DEFAULT_TITLE else args.title
+        write_page(Path(args.output), runs, _curves(args, runs), plotly_script(), title)
         _say(args.output, runs)
     if args.csv:
         write_csv(Path(args.csv), runs)

@@ -16,6 +16,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import msgspec
+
+from kerntune.base.codec import to_json
 from kerntune.base.folders import scratch_folder
 from kerntune.base.orphans import bound_command
 from kerntune.base.tuning_job import TuningJob
@@ -91,6 +94,7 @@ def _report(file: ShapesFile, before: int, code: int) -> int:
 def show_shapes_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare what ``kerntune shapes show`` takes."""
     parser.add_argument("files", metavar="FILE", nargs="+", help="what record wrote")
+    parser.add_argument("--json", action="store_true", help="print JSON")
     parser.set_defaults(function=show_shapes)
 
 
@@ -102,15 +106,29 @@ def show_shapes(args: argparse.Namespace) -> int:
         found, damaged = ShapesFile(Path(name)).read()
         jobs += found
         findings += damaged
-    say(table(jobs))
+    say(to_json(rows_of(jobs)).decode() if args.json else table(jobs), end="" if args.json else "\n")
     return fail_with([*findings, *(f"{job}: {job.unknown}" for job in jobs if job.unknown)])
+
+
+class NotedKernel(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A kernel whose calls were noted, as ``shapes show --json`` prints it."""
+
+    kernel: str
+    keys: int
+    first_key: str
+    file: str
+
+
+def rows_of(jobs: Sequence[TuningJob]) -> list[NotedKernel]:
+    """A row a kernel, by its name."""
+    counts = Counter(job.name for job in jobs)
+    first = {job.name: job for job in reversed(jobs)}
+    return [NotedKernel(name, count, first[name].key, first[name].file) for name, count in sorted(counts.items())]
 
 
 def table(jobs: Sequence[TuningJob]) -> str:
     """A row a kernel: how many keys, and the first of them."""
-    counts = Counter(job.name for job in jobs)
-    first = {job.name: job for job in reversed(jobs)}
-    rows = [(name, count, first[name].key, first[name].file) for name, count in sorted(counts.items())]
+    rows = [(row.kernel, row.keys, row.first_key, row.file) for row in rows_of(jobs)]
     return columns(rows, ("kernel", "keys", "first key", "file"), [None, None, CONFIG_WIDTH, None])
 
 
@@ -148,7 +166,7 @@ def run(args: argparse.Namespace) -> int:
     jobs, folders = _jobs(args, paths)
     paths = tuple(dict.fromkeys([*paths, *folders]))
     if args.list:
-        say(table(jobs))
+        say(to_json(rows_of(jobs)).decode() if args.json else table(jobs), end="" if args.json else "\n")
         return OK
     if not jobs:
         raise UsageError("there is nothing to tune: no call of a tuned kernel was found")

@@ -29,7 +29,7 @@ from kerntune.tuning.agreement import tuning_turn
 from kerntune.tuning.candidates import pool_of
 from kerntune.tuning.isolation import Isolation
 from kerntune.tuning.stored_trials import Trials
-from kerntune.tuning.stored_winners import Winners, candidate_of
+from kerntune.tuning.stored_winners import Winners, candidate_of, index_of
 from kerntune.tuning.tune_options import TuneOptions
 from kerntune.tuning.tuning_result import TuningResult, log_config, log_path, tell_failed
 
@@ -106,6 +106,8 @@ class Tuning:
         refuted: Mapping[int, str] = MappingProxyType({}),
     ) -> TuningOutcome | None:
         stored = self.winners.find(site)
+        if stored is None and self.winners.mode is TuneMode.NEAREST:
+            stored = self._nearest(site)
         if stored is not None and stored == site.chosen:
             site.settle(stored)
             self._log_stored(site, stored)
@@ -122,6 +124,15 @@ class Tuning:
         captured, site.chosen = site.chosen, tuned.winner
         site.settle(tuned.winner)
         return TuningOutcome(tuned, before, captured, refuted)
+
+    def _nearest(self, site: Site) -> int:
+        """The nearest call's winner, else what was launched: nothing is tuned."""
+        near = self.winners.nearest(site)
+        index = None if near is None else index_of(site, near.winner.config)
+        told = f"it runs with {near}" if index is not None else "no call near it has one, so the first config runs"
+        self.notes.append(f"kernel {site.kernel} has no winner of its own (--kerntune-tune=nearest): {told}")
+        site.searched = True  # and nothing else is looked for
+        return site.chosen if index is None else index
 
     def _with_stored(self, index: int, site: Site, stored: int, words: dict[str, Any]) -> TuningResult | None:
         """The outcome of the winner that another process has stored since the call ran; None where it can't be used."""
@@ -149,7 +160,8 @@ class Tuning:
         self.trials += [
             TrialReport(site.kernel, site.candidates[i].config, round(ns, 1)) for i, ns in tuned.times_ns.items()
         ]
-        self.winners.keep(site, tuned.winner, tuned.times_ns[tuned.winner])
+        if self.winners.mode is not TuneMode.NEAREST:  # it was held against no other
+            self.winners.keep(site, tuned.winner, tuned.times_ns[tuned.winner])
         Trials(self.winners).share(site)
 
     # winners that are compared with the reference

@@ -122,11 +122,16 @@ NARROWEST = 8
 
 
 def text_table(
-    headers: Sequence[str], rows: Sequence[Sequence[str]], most: Mapping[str, int], width: int | None
+    headers: Sequence[str],
+    rows: Sequence[Sequence[str]],
+    most: Mapping[str, int],
+    width: int | None,
+    above: Sequence[str] = (),
 ) -> list[list[str]]:
     """The lines of a table's header and rule, then those of each row. ``most`` has by header how wide a column may be.
 
-    Where ``width`` has no room for a row, its first cell stands alone, and the others below it in narrower columns.
+    Where ``width`` has no room for a row, its first cell stands alone, then its cells of the columns ``above`` as one
+    text, and the others below in narrower columns.
     """
     widths = [min(_widest(cells), most.get(cells[0], sys.maxsize)) for cells in zip(headers, *rows, strict=True)]
     if width is None or _across(widths) <= width:
@@ -134,13 +139,18 @@ def text_table(
             [*_side_by_side(headers, widths), GAP.join("-" * x for x in widths)],
             *(_side_by_side(row, widths) for row in rows),
         ]
-    words = [_longest_word(cells) for cells in zip(headers[1:], *(row[1:] for row in rows), strict=True)]
-    widths = _narrowed(widths[1:], words, width - len(GAP))
-    head = [*_side_by_side(headers[1:], widths), GAP.join("-" * x for x in widths)]
-    return [
-        [GAP + line for line in head],
-        *([*row[0].splitlines(), *(GAP + line for line in _side_by_side(row[1:], widths))] for row in rows),
-    ]
+    kept = [i for i, name in enumerate(headers) if i and name not in above]
+    moved = [i for i, name in enumerate(headers) if i and name in above]
+    headers, *cells = ([row[i] for i in kept] for row in (headers, *rows))
+    words = [_longest_word(column) for column in zip(headers, *cells, strict=True)]
+    widths = _narrowed([widths[i] for i in kept], words, width - len(GAP))
+    head = [*_side_by_side(headers, widths), GAP.join("-" * x for x in widths)]
+    found = [[GAP + line for line in head]]
+    for row, own in zip(rows, cells, strict=True):
+        text = "; ".join(line for i in moved for line in row[i].splitlines())
+        below = [*(_wrapped(text, width - len(GAP)) if moved else []), *_side_by_side(own, widths)]
+        found.append([*row[0].splitlines(), *(GAP + line for line in below)])
+    return found
 
 
 def _widest(cells: Iterable[str]) -> int:

@@ -69,6 +69,16 @@ def find_project(start: Path) -> Project:
     return Project(folders[0])
 
 
+def project_name(root: Path) -> str:
+    """``name`` of ``[project]`` in the folder's ``pyproject.toml``; empty if it says none, or can't be read."""
+    try:
+        data = tomllib.loads((root / "pyproject.toml").read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError):
+        return ""
+    name = (_table(data, "project") or {}).get("name", "")
+    return name if isinstance(name, str) else ""
+
+
 def baseline_folder(given: str | None, start: Path) -> Path:
     """The folder of ``--baselines``, else of the ini key ``kerntune_baselines``, else ``baselines``."""
     if given is not None:

@@ -46,13 +46,16 @@ MAX_CONFIG_LINES = 4
 
 class Origin(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
     """Where a run took place: commit and branch of the repository around its tests, the commit's time in UTC
-    (ISO 8601), whether the checkout had uncommitted changes, and the machine's name. Empty texts for unknown ones."""
+    (ISO 8601), whether the checkout had uncommitted changes, the machine's name, the project's name, and the address of
+    the repository on the web. Empty texts for unknown ones."""
 
     commit: str = ""
     committed: str = ""
     branch: str = ""
     dirty: bool = False
     host: str = ""
+    project: str = ""
+    url: str = ""
 
     @property
     def short_commit(self) -> str:

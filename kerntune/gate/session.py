@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from kerntune.base.case_result import CaseResult, UncheckedValue
-from kerntune.base.device import Target
+from kerntune.base.device import TYPICAL_DEVICES, Target
 from kerntune.base.folders import file_in_the_way
 from kerntune.base.policy import Policy, Update, Verdict
 from kerntune.base.users_line import UsersLine, calling_line
@@ -160,7 +160,8 @@ class Session:
     def header(self) -> list[str]:
         """Where this run takes place, for pytest's header."""
         if self.static:
-            place = f"no GPU: compiling for {', '.join(map(str, self.backend.targets))}"
+            named = (f"{target}{_figures_of(target)}" for target in self.backend.targets)
+            place = f"no GPU: compiling for {', '.join(named)}"
         else:
             place = f"{self.backend.spec.name} ({self.backend.spec.target})"
         versions = f"Triton {compat.triton_version()}, torch {compat.torch_version()}"
@@ -364,3 +365,9 @@ class Session:
         remark = f"near a stored case of this call: {told}"
         message, remarks = f"{result.message}, {remark}", (*result.remarks, remark)
         return msgspec.structs.replace(result, message=message, remarks=remarks)
+
+
+def _figures_of(target: Target) -> str:
+    """Whose limits and sizes the static rules take; nothing for a target without a typical device."""
+    known = TYPICAL_DEVICES.get(str(target))
+    return f" (figures of {known.name})" if known is not None else ""

@@ -159,7 +159,19 @@ def _report(static: LaunchStatic, before: LaunchStatic | None) -> LaunchReport:
         limiter=static.metrics.occupancy_limiter,
         before=None if before is None else _figures(before.metrics),
         origins=static.origins,
+        written={} if static.config is not None else _written(static.compiled_for),
     )
+
+
+def _written(compiled_for: Mapping[str, str]) -> dict[str, str]:
+    """Constants of the launch, then options other than Triton's defaults, as far as they are numbers or words."""
+    constants = {k: v.removeprefix(CONSTANT) for k, v in compiled_for.items() if v.startswith(CONSTANT)}
+    options = {k: v for k, v in compiled_for.items() if k in ("num_warps", "num_stages", "maxnreg")}
+    return {**constants, **options, **({"num_ctas": n} if (n := compiled_for.get("num_ctas", "1")) != "1" else {})}
+
+
+CONSTANT = "constexpr "
+"""Begins the value of a constant in what a launch is compiled for."""
 
 
 def _figures(metrics: StaticMetrics) -> LaunchFigures:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import lru_cache
 from typing import Any
 
-from kerntune.base.device import TYPICAL_DEVICES, DeviceSpec, Target, typical_device
+from kerntune.base.device import TYPICAL_DEVICES, DeviceSpec, Target, target_named, typical_device
 from kerntune.errors import UsageError
 from kerntune.gpu.base import Backend
 
@@ -21,7 +21,7 @@ def find_backend(
     ``known`` are the targets that the project's baselines in ``folder`` know: the default without a GPU.
     :class:`UsageError` if there is no GPU and no target.
     """
-    chosen = tuple(dict.fromkeys(Target.parse(t) for text in targets for t in text.split(",") if t.strip()))
+    chosen = tuple(dict.fromkeys(target_named(t) for text in targets for t in text.split(",") if t.strip()))
     if not chosen and has_cuda():
         from kerntune.gpu.cuda import CudaBackend
 

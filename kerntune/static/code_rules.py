@@ -264,8 +264,8 @@ def unpipelined(before: StaticMetrics, after: StaticMetrics, resident: float | N
         yield from _stream(before, after, copies, resident)
         return
     if old.ahead > new.ahead and new.waiting > old.waiting:
-        far = f" ({old.rounds:g} {'round' if old.rounds == 1 else 'rounds'} ahead before)" if old.rounds else ""
-        text = f"{WAITS}: {change(old.ahead, new.ahead)} pipelined loops, {copies}{far}; {LOOK}"
+        far = f", {old.rounds:g} {'round' if old.rounds == 1 else 'rounds'} ahead before" if old.rounds else ""
+        text = f"pipelined loops {change(old.ahead, new.ahead)} ({WAITS}; {copies}{far}); {LOOK}"
         yield Draft("fail", "pipelined_loops", old.ahead, new.ahead, text, "pipelining", True)
         return
     if new.ahead > old.ahead:

@@ -9,7 +9,6 @@ which observers the environment asks for.
 from __future__ import annotations
 
 import atexit
-import difflib
 import os
 import sys
 import threading
@@ -18,6 +17,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
+from kerntune.base.formatting import did_you_mean
 from kerntune.base.policy import Policy, StaticPrune, TuneMode
 from kerntune.compiling import compiler_tokens, forking
 from kerntune.errors import UsageError
@@ -269,8 +269,7 @@ def unknown_variables(environ: Mapping[str, str] = os.environ) -> list[str]:
     found = []
     for name in sorted(environ):
         if name.startswith(PREFIX) and name not in VARIABLES:
-            near = difflib.get_close_matches(name, VARIABLES, 1)
-            found.append(f"{name} is read by nothing" + (f"; is it {near[0]}?" if near else ""))
+            found.append(f"{name} is read by nothing{did_you_mean(name, VARIABLES)}")
     return found
 
 

@@ -9,7 +9,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kerntune.base.device import RESTLESS, TYPICAL_DEVICES, DeviceSpec, Environment, Target, typical_device
+from kerntune.base.device import (
+    ALIASES,
+    RESTLESS,
+    TYPICAL_DEVICES,
+    DeviceSpec,
+    Environment,
+    Target,
+    target_named,
+    typical_device,
+)
 from kerntune.errors import TargetError
 
 
@@ -48,6 +57,36 @@ def test_what_parses_is_its_own_text(text: str) -> None:
         return
     assert Target.parse(str(target)) == target
     assert str(target) == text.strip()
+
+
+@pytest.mark.parametrize(
+    ("text", "target"),
+    [
+        ("H100", "cuda:90"),
+        ("h200", "cuda:90"),
+        ("a100", "cuda:80"),
+        ("sm_90", "cuda:90"),
+        ("RTX 4090", "cuda:89"),
+        ("MI300X", "hip:gfx942"),
+        ("gfx942", "hip:gfx942"),
+        ("rx-7900-xtx", "hip:gfx1100"),
+        ("cuda:90", "cuda:90"),
+    ],
+)
+def test_people_may_name_products_and_architectures(text: str, target: str) -> None:
+    assert target_named(text) == Target.parse(target)
+
+
+def test_every_other_name_is_of_a_device_whose_figures_are_known() -> None:
+    assert set(ALIASES.values()) == set(TYPICAL_DEVICES)
+    assert all(target_named(TYPICAL_DEVICES[t].name.split()[1]) == Target.parse(t) for t in ("cuda:80", "cuda:90"))
+
+
+@pytest.mark.parametrize(("text", "meant"), [("cuda:9", "cuda:90"), ("h10", "h100"), ("xyz", "")])
+def test_what_was_meant_is_said(text: str, meant: str) -> None:
+    with pytest.raises(TargetError) as info:
+        target_named(text)
+    assert str(info.value).partition("; did you mean ")[2] == (f"{meant}?" if meant else "")
 
 
 def test_digits_are_ascii() -> None:

@@ -12,6 +12,7 @@ from source_path import source_path
 
 from cli.command import Command, subcommands
 from cli.made import folder, timed
+from kerntune import __version__
 from kerntune.base.tuning_job import SCHEMA, TuningJob
 from kerntune.cli.command import build_parser
 from kerntune.gate.bundle import encoded_bundles
@@ -244,3 +245,28 @@ def test_output_that_has_become_a_pipe_is_no_error(tmp_path):
             check=False,
         )
     assert b"Illegal seek" not in ran.stderr
+
+
+def test_the_version(kerntune):
+    ran = kerntune("--version")
+    assert (ran.code, ran.out, ran.err) == (0, f"kerntune {__version__}\n", "")
+
+
+@pytest.mark.parametrize(
+    ("words", "meant"),
+    [
+        (["basline"], "did you mean baselines?"),
+        (["baselines", "shw"], "did you mean show?"),
+        (["baselines", "show", "--jsn"], "did you mean --json?"),
+        (["report", "run.json", "--comment", "Wron"], "did you mean wrong?"),
+    ],
+    ids=" ".join,
+)
+def test_what_was_meant_is_said(kerntune, words, meant):
+    ran = kerntune(*words)
+    assert (ran.code, ran.out) == (2, "")
+    assert ran.err.rstrip().endswith(meant)
+
+
+def test_nothing_is_meant_by_what_is_like_nothing(kerntune):
+    assert "did you mean" not in kerntune("xyzzy").err

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import fcntl
+import json
 import sys
 import tempfile
 from types import SimpleNamespace
@@ -55,6 +56,12 @@ def test_without_gpu_and_targets_there_is_something_to_do(kerntune, runtime):
     assert ran.code == 1
     assert lines(ran.out)["baselines"].startswith("!!")
     assert "--kerntune-target=cuda:90" in ran.out
+
+
+def test_checks_as_json(kerntune, runtime):
+    told = json.loads(kerntune("doctor", "--cache-dir", "cache", "--json").out)
+    assert [set(check) for check in told] == [{"name", "found", "advice"}] * len(told)
+    assert {check["name"]: check for check in told}["baselines"]["advice"]
 
 
 def test_earlier_calibrations_are_counted(tmp_path):

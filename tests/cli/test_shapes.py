@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -66,6 +67,8 @@ def test_show(kerntune: Any, tmp_path: Path) -> None:
     ran = kerntune("shapes", "show", "s")
     assert ran.code == 0
     assert "module.kernel  2       (1,)         /m.py" in ran.out
+    told = json.loads(kerntune("shapes", "show", "s", "--json").out)
+    assert told == [{"kernel": "module.kernel", "keys": 2, "first_key": "(1,)", "file": "/m.py"}]
     file.add(TuningJob(SCHEMA, "module", "other", key="(3,)", unknown="it is local; move it"))
     file.path.write_bytes(file.path.read_bytes() + b"half")
     kerntune("shapes", "show", "s").complains(

@@ -962,6 +962,21 @@ def test_frozen_searches_nothing(project: Project) -> None:
         run.judge(searched(Search(SPACE)), x_of())
 
 
+def test_nearest_tunes_nothing_and_keeps_nothing(project: Project, looks: list[Any]) -> None:
+    """The winner of the nearest call; without any call that has one, the first config."""
+    first = project.once(*SLOPE, tune=TuneMode.NEAREST).judge(searched(Search(SPACE)), x_of())
+    assert "no call near it has one, so the first config runs" in " ".join(first.warnings)
+    assert list((project.root / "cache").rglob("winners/*.json")) == []
+    project.once(*SLOPE).judge(searched(Search(SPACE)), x_of())
+    stored = sorted((project.root / "cache").rglob("winners/*.json"))
+    looks.clear()
+    near = project.once(*SLOPE, tune=TuneMode.NEAREST).judge(searched(Search(SPACE)), x_of().repeat(2))
+    assert [x.config.kwargs for x in near.launches if x.config] == [{"BLOCK": 512}]
+    assert "it runs with BLOCK=512" in " ".join(near.warnings)
+    assert len(looks) <= 1, "nothing else is tried"
+    assert sorted((project.root / "cache").rglob("winners/*.json")) == stored
+
+
 def test_without_a_gpu_the_config_that_won_on_one_is_compiled(project: Project) -> None:
     project.once(*SLOPE).judge(searched(Search(SPACE)), x_of())
     found = project.static_once("cuda:90").judge(searched(Search(SPACE, trials=2, seed=3)), x_of())

@@ -189,7 +189,7 @@ def test_a_skip_hides_no_regression() -> None:
         after_error(Item(), Record(results=[WARN]), skip, never)  # type: ignore[arg-type]
     standing = Record(standing=(FAIL,))
     assert failed(skipped_setup, Item(), standing) == f"fail\n{ACCEPT}"
-    skipped_setup(Record(results=[PASS, WARN]))
+    skipped_setup(Item(), Record(results=[PASS, WARN]))
 
 
 STOPPED: Any = SimpleNamespace(end="reads values", results=(PASS,), checks=())

@@ -105,7 +105,7 @@ def test_the_backend_of_a_conftest_wins(run: Run, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("option", "says"),
     [
-        ("--kerntune-target=h100", "ERROR: --kerntune-target: unknown target 'h100'"),
+        ("--kerntune-target=hopper", "ERROR: --kerntune-target: unknown target 'hopper'"),
         ("--kerntune-target=cuda:91", "ERROR: "),
         ("--kerntune-tolerance=-1", "ERROR: --kerntune-tolerance: '-1' is no tolerance"),
         ("-okerntune_numerics=ulp", "ERROR: ini key kerntune_numerics: 'ulp' is none of report, bitwise, ulp:2 "),

@@ -56,9 +56,16 @@ def test_a_wrong_marker_that_a_hook_adds_is_a_usage_error(project, priority, arg
     assert "test_it.py::test_a: marker autotune has no keyword tolerence; it knows tolerance," in text
 
 
-def test_a_wrong_marker_of_a_file_is_found_although_its_test_is_deselected(project):
+def test_a_wrong_marker_of_a_deselected_test_does_not_end_the_run(project):
     project.file("@pytest.mark.autotune(tolerence=1)\ndef test_a(autotune): pass\n\ndef test_b(): pass\n")
-    assert project.plain("-k", "test_b").ret == pytest.ExitCode.USAGE_ERROR
+    assert project.plain("-k", "test_b").ret == pytest.ExitCode.OK
+    result = project.run("-k", "test_b")
+    result.assert_outcomes(passed=1, deselected=1)
+    said = (
+        "of a deselected test: test_it.py::test_a: marker autotune has no keyword tolerence; *did you mean tolerance[?]"
+    )
+    result.stdout.fnmatch_lines([said])
+    assert project.plain().ret == pytest.ExitCode.USAGE_ERROR
 
 
 BODY = """

@@ -46,9 +46,15 @@ KEYS = ("tolerance", "floor", "scope", "missing", "tune", "target", "anchor_tole
     [
         ("", "--kerntune-tolerance=5", "--kerntune-tolerance: '5' is no tolerance; write a share * 0.02 or 2%"),
         ("", "--kerntune-missing=skip", "--kerntune-missing: 'skip' is none of record, warn, fail"),
-        ("", "--kerntune-tune=never", "--kerntune-tune: 'never' is none of auto, frozen, force"),
-        ("", "--kerntune-target=h100", "--kerntune-target: unknown target 'h100': write backend:arch, *"),
+        ("", "--kerntune-tune=never", "--kerntune-tune: 'never' is none of auto, frozen, force, nearest"),
+        (
+            "",
+            "--kerntune-target=cuda90",
+            "--kerntune-target: unknown target 'cuda90': write *; did you mean cuda:90[?]",
+        ),
         *((f"{key} = -wrong-", "", f"ini key kerntune_{key}: *-wrong-*") for key in KEYS),
+        ("", "--kerntune-missing=Warm", "--kerntune-missing: 'Warm' is none of *; did you mean warn[?]"),
+        ("static = spils=warn", "", "ini key kerntune_static: there is no rule 'spils'; *; did you mean spills[?]"),
         ("static_prune = spils", "", "ini key kerntune_static_prune: 'spils' is none of spills, occupancy, model, *"),
         ("verify_ignore = a.b.c", "", "ini key kerntune_verify_ignore: 'a.b.c' is no list of arguments; *"),
     ],
@@ -91,7 +97,7 @@ def test_what_a_verdict_does(project, one_test, monkeypatch, verdict, said, ci, 
 
 @pytest.mark.parametrize(
     ("text", "targets"),
-    [("cuda:90", "cuda:90"), ("cuda:90, hip:gfx942,", "cuda:90,hip:gfx942"), ("cuda:80,cuda:80", "cuda:80")],
+    [("H100,sm_90", "cuda:90"), ("cuda:90, hip:gfx942,", "cuda:90,hip:gfx942"), ("cuda:80,cuda:80", "cuda:80")],
 )
 def test_targets(project, one_test, text, targets):
     project.file(one_test())
@@ -101,7 +107,7 @@ def test_targets(project, one_test, text, targets):
     assert [x.split("targets=")[1] for x in project.log.splitlines() if "targets=" in x] == [targets] * 2
 
 
-@pytest.mark.parametrize("mode", ["auto", "frozen", "force"])
+@pytest.mark.parametrize("mode", ["auto", "frozen", "force", "nearest"])
 def test_the_mode_of_tuning(project, mode):
     project.file(f"def test_a(autotune):\n    assert autotune._session.settings.tune.value == {mode!r}\n")
     project.run(f"--kerntune-tune={mode}").assert_outcomes(passed=1)

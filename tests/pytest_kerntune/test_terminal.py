@@ -6,7 +6,6 @@ import pytest
 
 from kerntune.kernels.compat import versions
 from pytest_kerntune.plugin import without_id
-from pytest_kerntune.terminal import INTERVAL_S, PATIENCE_S, Progress
 
 
 def test_table_counts_and_offers(project, monkeypatch):
@@ -205,94 +204,6 @@ def test_b(autotune):
 )
 def test_a_message_without_its_tests_own_id(message, short):
     assert without_id(message, "t.py::a[1]") == short
-
-
-class Reporter:
-    """A terminal reporter that records its lines."""
-
-    def __init__(self, isatty: bool, verbosity: int = 0) -> None:
-        self.isatty, self.verbosity, self.lines = isatty, verbosity, []
-        self._tw = type("Writer", (), {"fullwidth": 40})()
-
-    def ensure_newline(self) -> None:
-        self.lines.append("<newline>")
-
-    def rewrite(self, line: str, erase: bool) -> None:
-        self.lines.append(("rewrite", line))
-
-    def write(self, text: str) -> None:
-        self.lines.append(("write", text))
-
-    def write_line(self, line: str) -> None:
-        self.lines.append(line)
-
-    def flush(self) -> None:
-        pass
-
-
-class Config:
-    """A config with that reporter and no capture manager."""
-
-    def __init__(self, reporter: Reporter | None) -> None:
-        self.pluginmanager = self
-        self.reporter = reporter
-
-    def getplugin(self, name: str) -> Reporter | None:
-        return self.reporter if name == "terminalreporter" else None
-
-
-class Clock:
-    now = 100.0
-
-    def __call__(self) -> float:
-        return self.now
-
-
-def test_progress_waits_and_then_rewrites_one_line():
-    reporter, clock = Reporter(isatty=True), Clock()
-    progress = Progress(Config(reporter), clock)
-    show = progress.of("test_a")
-    show("too early")
-    clock.now += PATIENCE_S + 0.01
-    show("12 of 80 configs, best 12.4 µs and a long text")
-    show("too soon")
-    clock.now += INTERVAL_S + 0.01
-    show("13")
-    progress.clear()
-    progress.clear()
-    assert reporter.lines == [
-        "<newline>",
-        ("rewrite", "test_a: 12 of 80 configs, best 12.4 µs "),
-        ("rewrite", "test_a: 13"),
-        ("rewrite", ""),
-        ("write", "\r"),
-    ]
-
-
-@pytest.mark.parametrize(("verbosity", "lines"), [(0, []), (1, ["<newline>", "test_a: 12"])])
-def test_progress_without_a_terminal_takes_verbose(verbosity, lines):
-    reporter, clock = Reporter(isatty=False, verbosity=verbosity), Clock()
-    progress = Progress(Config(reporter), clock)
-    show = progress.of("test_a")
-    clock.now += 10
-    show("12")
-    progress.clear()
-    assert reporter.lines == lines
-
-
-def test_progress_is_silent_on_workers():
-    progress = Progress(Config(None))
-    progress.of("test_a")("12")
-    progress.clear()
-
-
-def test_progress_is_not_captured_as_the_tests_output(project, monkeypatch):
-    monkeypatch.setattr("pytest_kerntune.terminal.PATIENCE_S", 0.0)
-    project.engine(progress=["12 of 80 configs"])
-    project.file("def test_a(autotune, capsys):\n    autotune(kernel())\n    assert capsys.readouterr().out == ''\n")
-    result = project.run("-v")
-    result.assert_outcomes(passed=1)
-    result.stdout.fnmatch_lines(["test_it.py::test_a: 12 of 80 configs", "test_it.py::test_a PASSED*"])
 
 
 @pytest.mark.parametrize("options", [[], ["-q"]], ids=["header", "quiet"])

@@ -253,6 +253,15 @@ def test_no_outcomes(value, says):
         parse_outcomes(value, "here")
 
 
+def test_all_errors_of_outcomes_are_told_at_once():
+    with pytest.raises(UsageError) as info:
+        parse_outcomes({"DRIFTE": "fail", "PASS": "maybe", "NEW": "warn"}, "here")
+    lines = str(info.value).splitlines()
+    assert [line.partition(" is none of")[0].partition(": ")[2] for line in lines[:2]] == ["'DRIFTE'", "'PASS'"]
+    assert lines[0].endswith("did you mean DRIFTED?")
+    assert [line.partition(":")[0] for line in lines] == ["here", "here", "here", "here, PASS"]
+
+
 @pytest.mark.parametrize(
     ("value", "rules", "every"),
     [

@@ -193,6 +193,22 @@ def test_a_misspelt_keyword_is_told(project, flag):
     result.stdout.no_fnmatch_line("*other=*did you mean*")
 
 
+def test_missing_arguments_are_told_by_the_line_that_lacks_them(project):
+    """Not by thirty lines of what calls it."""
+    project.file(
+        "def add(a, b): return a\nadd.script = kernel().script\n"
+        "def inside(): return add(1)\ninside.script = kernel().script\n"
+        "def test_a(autotune):\n    autotune(add, 1)\n"
+        "def test_b(autotune):\n    autotune(inside)\n"
+    )
+    result = project.plain()
+    result.assert_outcomes(failed=2)
+    missing = "add() missing 1 required positional argument: 'b'"
+    result.stdout.fnmatch_lines([f"test_it.py::test_a: {missing}; it was called as in test_it.py:*: autotune(add, 1)"])
+    result.stdout.fnmatch_lines([f"E *TypeError: {missing}"])
+    assert "fixture.py" not in result.stdout.str()
+
+
 WITHOUT_GRID = """
 import triton
 from functools import partial

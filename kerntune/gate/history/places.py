@@ -23,6 +23,7 @@ from kerntune.base.url_files import FolderFiles, UrlFiles, is_url, open_files, s
 from kerntune.errors import HistoryError, UsageError
 from kerntune.gate.git import git_output, known_commit, run_git, top_of
 from kerntune.gate.history.points import MAX_BYTES, SCHEMA, HistoryRun, encoded, points_of
+from kerntune.gate.project import project_name
 from kerntune.gate.report import Origin, RunReport
 
 GIT = "git:"
@@ -319,13 +320,14 @@ def add_run(place: Place, run: HistoryRun) -> str:
 
 
 def history_run(report: RunReport) -> HistoryRun:
-    """A run as a history has it."""
+    """A run as a history has it, which is of one project."""
+    origin = msgspec.structs.asdict(report.place)
     return HistoryRun(
         schema=SCHEMA,
         created=report.created,
         points=points_of(report.results),
         versions=dict(report.versions),
-        **msgspec.structs.asdict(report.place),
+        **{name: value for name, value in origin.items() if name in HistoryRun.__struct_fields__},
     )
 
 
@@ -338,7 +340,30 @@ def origin_of(root: Path, environ: Mapping[str, str]) -> Origin:
         branch=next(filter(None, map(environ.get, BRANCH_VARIABLES)), None) or _branch(root),
         dirty=bool(_git(root, "status", "--porcelain", "--untracked-files=no")),
         host=platform.node(),
+        project=_project(root),
+        url=_web_address(root, environ),
     )
+
+
+def _project(root: Path) -> str:
+    """The name in ``pyproject.toml``, else that of the folder."""
+    return project_name(root) or root.name
+
+
+REMOTE = re.compile(
+    r"(?:https://|ssh://)?(?:[^@/\s]+@)?([\w.-]+\.[a-z]+)(?::\d+)?[:/]([\w./~-]+?)(?:\.git)?/?", re.ASCII
+)
+"""What ``git remote get-url`` names: ``git@host:owner/name.git``, ``https://host/owner/name``. A user or a token before
+the host is no part of the address."""
+
+
+def _web_address(root: Path, environ: Mapping[str, str]) -> str:
+    """``https://github.com/owner/name``: in a job of GitHub Actions as its variables say, else of the remote
+    ``origin``."""
+    server, name = environ.get("GITHUB_SERVER_URL", ""), environ.get("GITHUB_REPOSITORY", "")
+    remote = f"{server}/{name}" if server and name else _git(root, "remote", "get-url", "origin")
+    found = REMOTE.fullmatch(remote)
+    return f"https://{found[1]}/{found[2]}" if found is not None else ""
 
 
 def _branch(root: Path) -> str:

@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from kerntune.base.case_result import Attribution, CaseResult, Share
+from kerntune.base.case_result import Attribution, CaseResult, LaunchReport, Share
 from kerntune.base.config import Config
 from kerntune.base.formatting import NO_FIGURE, bounded, format_share, format_size, format_time
 from kerntune.base.numerics import CHANGED_RESULTS, changed_text
@@ -16,6 +16,7 @@ from kerntune.base.policy import Outcome
 from kerntune.base.stats import Estimate
 from kerntune.gate.history.summary import CaseCurve
 from kerntune.gate.report import RankedResult, RunReport, format_change, format_work
+from kerntune.gate.reporting.failure import accept_command, failure_text
 
 MAX_SAMPLES = 600
 """Times of a side that are drawn, evenly taken where there are more."""
@@ -35,14 +36,19 @@ STEPS = ("environment", "compiler", "code", "launch", "config")
 PlainValues = dict[str, Any]
 
 
-def case_details(ranked: RankedResult, curve: CaseCurve | None = None, *, with_code: bool = True) -> PlainValues:
-    """A case's values by section; sections without anything are left out."""
+def case_details(
+    ranked: RankedResult, curve: CaseCurve | None = None, *, with_code: bool = True, repository: str = ""
+) -> PlainValues:
+    """A case's values by section; sections without anything are left out. ``repository`` is the address that commits
+    are linked to."""
     result = ranked.result
     sections: PlainValues = {
         "title": _cut(str(result.case)),
         "verdict": result.word,
         "outcome": result.outcome.value,
-        "message": _cut(result.message),
+        "message": _cut(failure_text(result, "") if result.outcome is Outcome.FAIL else result.message),
+        "accept": accept_command(result) if result.outcome is Outcome.FAIL else "",
+        "repository": repository,
         "facts": [[name, _cut(text)] for name, text in _facts(ranked) if text and text != NO_FIGURE],
         "notes": [[kind, [_cut(t) for t in texts]] for kind, texts in _notes(result) if texts],
         "samples": _samples(result),
@@ -54,7 +60,7 @@ def case_details(ranked: RankedResult, curve: CaseCurve | None = None, *, with_c
         "code": [msgspec.to_builtins(c) for c in result.code] if with_code else [],
         "codeLeftOut": 0 if with_code else len(result.code),
     }
-    return {name: value for name, value in sections.items() if value not in (None, [], {}, 0)}
+    return {name: value for name, value in sections.items() if value not in (None, [], {}, 0, "")}
 
 
 def _facts(ranked: RankedResult) -> Iterator[tuple[str, str]]:
@@ -96,8 +102,12 @@ def _run_text(run: RunReport) -> str:
 
 
 def _notes(result: CaseResult) -> Iterator[tuple[str, Sequence[str]]]:
-    yield "Causes", result.causes
-    yield "Findings", [text for text in result.findings if not text.startswith(CHANGED_RESULTS)]
+    """What the message doesn't tell; of a failing case it has findings and causes."""
+    failing = result.outcome is Outcome.FAIL
+    told = failure_text(result, "") if failing else ""
+    yield "Causes", () if failing and all(text in result.message for text in result.causes) else result.causes
+    findings = [text for text in result.findings if not text.startswith(CHANGED_RESULTS)]
+    yield "Findings", [text for text in findings if text not in told]
     yield "Changed results", _changed_results(result)
     yield "Warnings", result.warnings
     yield "Remarks", result.remarks
@@ -218,7 +228,8 @@ def _launches(result: CaseResult) -> list[PlainValues]:
     return [
         {
             "kernel": x.kernel,
-            "config": str(x.config) if x.config is not None else "",
+            "config": _config_text(x),
+            "paste": paste_text(x),
             "grid": "×".join(map(str, x.grid)),
             "figures": [
                 [name, _figure(now), _figure(getattr(x.before, attribute) if x.before else None)]
@@ -233,6 +244,28 @@ def _launches(result: CaseResult) -> list[PlainValues]:
         }
         for x in result.launches
     ]
+
+
+def configs_of(launches: Sequence[LaunchReport]) -> str:
+    """A line per kernel with what it is launched with, each once, all of them and whole."""
+    lines = dict.fromkeys(f"{x.kernel}: {text}" if (text := _config_text(x)) else x.kernel for x in launches)
+    return "\n".join(lines) or NO_FIGURE
+
+
+def _config_text(launch: LaunchReport) -> str:
+    """The config, or what the launch was written with."""
+    if launch.config is not None:
+        return str(launch.config)
+    return " ".join(f"{name}={value}" for name, value in launch.written.items())
+
+
+def paste_text(launch: LaunchReport) -> str:
+    """The config as code: ``triton.Config({'BLOCK': 128}, num_warps=8, num_stages=3)``; of a launch that has none, the
+    keywords that it was written with."""
+    if launch.config is None:
+        return ", ".join(f"{name}={value}" for name, value in launch.written.items())
+    words = {k: v for k, v in launch.config.all_kwargs().items() if k not in launch.config.kwargs}
+    return f"triton.Config({', '.join([repr(launch.config.kwargs), *(f'{k}={v!r}' for k, v in words.items())])})"
 
 
 def _figure(value: float | None) -> str:

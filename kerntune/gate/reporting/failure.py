@@ -47,12 +47,16 @@ def failing_findings(result: CaseResult) -> list[str]:
 
 
 def short_finding(text: str, result: CaseResult) -> str:
-    """A finding without the name of its kernel, where the case has one alone, and without what explains it."""
+    """A finding without what explains it, and without the name of its kernel unless the case has several."""
     text = re.sub(r"^launch \d+ \((.+?)\): ", r"\1: ", text)
-    kernels = {launch.kernel for launch in result.launches}
-    for kernel in kernels if len(kernels) == 1 else ():
-        text = re.sub(rf"^{re.escape(kernel)}( at [^:]+:\d+)?: ", "", text)
-    return re.split(r" \(|; ", text, maxsplit=1)[0].removesuffix(" a thread")
+    kernels = dict.fromkeys(launch.kernel for launch in result.launches)
+    about = ""
+    for kernel in kernels:
+        found = re.match(rf"{re.escape(kernel)}( at [^:]+:\d+)?: ", text)
+        if found is not None:
+            text, about = text[found.end() :], f" in {kernel}" if len(kernels) > 1 else ""
+            break
+    return re.split(r" \(|; ", text, maxsplit=1)[0].removesuffix(" a thread") + about
 
 
 def change_text(change: Estimate) -> str:
@@ -69,9 +73,15 @@ def _since(result: CaseResult) -> str:
 
 
 def cause_text(result: CaseResult) -> str:
-    """All causes in one text, what is to blame before what is unchanged; empty without any."""
-    blamed = sorted(result.causes, key=lambda text: "because of" not in text)
-    return "; ".join(text.replace(": because of ", ": ", 1) for text in blamed)
+    """All causes in one text, each once with the kernels that it is about, what is to blame before what is unchanged;
+    empty without any."""
+    blamed: dict[str, list[str]] = {}
+    for text in result.causes:
+        kernel, because, cause = text.partition(": because of ")
+        if because:
+            blamed.setdefault(cause, []).append(kernel)
+    others = [text for text in result.causes if ": because of " not in text]
+    return "; ".join([*(f"{', '.join(kernels)}: {cause}" for cause, kernels in blamed.items()), *others])
 
 
 def accepting(results: Sequence[CaseResult]) -> Update | None:

@@ -10,6 +10,7 @@ import functools
 import hashlib
 import importlib.util
 import json
+import re
 import zlib
 from collections.abc import Mapping, Sequence
 from importlib.resources import files
@@ -18,9 +19,9 @@ from typing import Any
 
 from kerntune.base.codec import write_atomic
 from kerntune.base.formatting import bounded
-from kerntune.base.policy import Verdict
-from kerntune.base.stats import Estimate
+from kerntune.base.policy import Outcome, Verdict
 from kerntune.errors import UsageError
+from kerntune.gate.console import counted
 from kerntune.gate.history.summary import CaseCurve
 from kerntune.gate.report import (
     VERDICTS,
@@ -28,7 +29,6 @@ from kerntune.gate.report import (
     RunReport,
     format_baseline,
     format_change,
-    format_configs,
     format_today,
     other_failures,
     printable,
@@ -36,51 +36,82 @@ from kerntune.gate.report import (
     word_counts,
     worst_first,
 )
-from kerntune.gate.reporting.case_details import case_details
+from kerntune.gate.reporting.case_details import case_details, configs_of
+from kerntune.gate.reporting.failure import accept_command, accepting, cause_text, headline
+from kerntune.gate.reporting.overview import change_bar, figure_bars, half_scale, overview
 
 MAX_CODE_BYTES = 2_500_000
 """Packed bytes of changed code that one page holds, given to the worst cases first."""
 
-SCALE = 0.10
-"""Change at the ends of the small interval in each row, as a share, where no interval is wider than that; the widest
-that is drawn is :data:`WIDEST`."""
-
-WIDEST = 1.0
-
 
 def write_page(
-    path: Path, runs: Sequence[RunReport], curves: Sequence[CaseCurve], plotly: str, title: str = "kerntune"
+    path: Path, runs: Sequence[RunReport], curves: Sequence[CaseCurve], plotly: str, title: str = ""
 ) -> None:
     """Write the report of ``runs``, whole or not at all; :class:`~kerntune.errors.StoreError` if it can't be."""
     write_atomic(path, html_page(runs, curves, plotly, title).encode("utf-8", "replace"))
 
 
-def html_page(runs: Sequence[RunReport], curves: Sequence[CaseCurve], plotly: str, title: str = "kerntune") -> str:
-    """The report as text. ``plotly`` is the library's JavaScript (:func:`plotly_script`).
+def html_page(runs: Sequence[RunReport], curves: Sequence[CaseCurve], plotly: str, title: str = "") -> str:
+    """The report as text. ``plotly`` is the library's JavaScript (:func:`plotly_script`). Without a ``title`` the
+    projects of the runs are its heading.
 
     What comes from results is escaped by the template or packed as data; the policy in the page's head lets no script
     run but the two whose hashes it names, and lets nothing be loaded.
     """
     ranked = worst_first(runs)
-    half = _half(ranked)
+    half = half_scale(ranked)
+    counts = word_counts((r.result for r in ranked), VERDICTS)
     by_case = {(c.case, c.target, c.device): c for c in curves}
     script = _asset("report.js")
     plotly = plotly.replace("\r\n", "\n")  # as browsers read it, before they hash it
     text: str = _template().render(
-        title=title,
+        title=title or _title(runs),
         style=_asset("report.css"),
         script=script,
         plotly=plotly,
         policy=_policy(plotly, script),
         runs=[_run(run) for run in runs],
         several_runs=len(runs) > 1,
-        counts=list(word_counts((r.result for r in ranked), VERDICTS).items()),
+        counts=list(counts.items()),
+        overview=overview(ranked, counts),
+        accepting=_accepting(ranked),
         rows=[_row(r, half) for r in ranked],
         failed=[(nodeid, text) for run in runs for nodeid, text in other_failures(run).items()],
         static_only=[(nodeid, text) for run in runs for nodeid, text in run.static_only.items()],
         details=_packed_details(ranked, by_case),
     )
     return text
+
+
+def _title(runs: Sequence[RunReport]) -> str:
+    names = dict.fromkeys(run.place.project for run in runs if run.place.project)
+    return " and ".join([*names, "kerntune"][:-1] or ["kerntune"]) + (": speed of kernels" if names else "")
+
+
+def _accepting(ranked: Sequence[RankedResult]) -> list[tuple[str, str]]:
+    """By verdict, the command that accepts all cases that fail with it."""
+    found = {}
+    for word in dict.fromkeys(r.result.word for r in ranked if r.result.outcome is Outcome.FAIL):
+        mine = [r.result for r in ranked if r.result.word == word and r.result.outcome is Outcome.FAIL]
+        if (update := accepting(mine)) is not None:
+            found[f"{counted(len(mine), 'case')} {word}"] = f"pytest --kerntune --kerntune-update={update.value}"
+    return list(found.items())
+
+
+WEB_ADDRESS = re.compile(r"https://[\w.-]+(/[\w.~-]+)+", re.ASCII)
+"""What may become a link: a run's file may be a stranger's."""
+
+COMMIT = re.compile(r"[0-9a-f]{7,64}")
+
+
+def web_address(run: RunReport) -> str:
+    """The address of the run's repository, if it is one that a page may link to; else empty."""
+    return run.place.url if WEB_ADDRESS.fullmatch(run.place.url) else ""
+
+
+def _commit_link(run: RunReport) -> str:
+    known = COMMIT.fullmatch(run.place.commit) and web_address(run)
+    return f"{run.place.url}/commit/{run.place.commit}" if known else ""
 
 
 @functools.cache
@@ -111,9 +142,9 @@ def _packed_details(ranked: Sequence[RankedResult], curves: Mapping[tuple[str, s
     for one in ranked:
         result = one.result
         curve = curves.get((str(result.case), result.target, result.device))
-        whole = _packed(case_details(one, curve))
+        whole = _packed(case_details(one, curve, repository=web_address(one.run)))
         if result.code:
-            bare = _packed(case_details(one, curve, with_code=False))
+            bare = _packed(case_details(one, curve, with_code=False, repository=web_address(one.run)))
             room -= len(whole) - len(bare)
             whole = whole if room >= 0 else bare
         found.append(whole)
@@ -134,17 +165,19 @@ def _run(run: RunReport) -> dict[str, Any]:
         ("Host", origin.host),
         *run.versions.items(),
     ]
-    return {"facts": [(name, text) for name, text in facts if text], "header": run.header}
+    links = {"Commit": _commit_link(run)}
+    return {"facts": [(name, text, links.get(name, "")) for name, text in facts if text], "header": run.header}
 
 
 def _row(ranked: RankedResult, half: float) -> dict[str, Any]:
     result = ranked.result
     change = shown_change(result)
     timed = result.current_ns is not None
-    why = [result.unjudged] if result.verdict is Verdict.PASS else [*result.findings, *result.causes]
+    passes = result.verdict is Verdict.PASS
+    static = headline(result) if not timed and not passes else ""
     return {
         "case": str(result.case),
-        "configs": format_configs(result.launches),
+        "configs": configs_of(result.launches),
         "verdict": result.word,
         "outcome": result.outcome.value,
         "device": result.device or result.target,
@@ -154,26 +187,13 @@ def _row(ranked: RankedResult, half: float) -> dict[str, Any]:
         "today_value": result.current_ns if timed else -1,
         "baseline": format_baseline(result),
         "baseline_value": result.baseline_ns if result.baseline_ns is not None else -1,
-        "change": format_change(change),
+        "change": static or format_change(change),
         "change_value": change.point if change is not None and bounded(change.point) else "",
-        "bar": _bar(change, result.tolerance, half),
-        "why": "; ".join(why)[:300],
+        "bar": change_bar(change, result.tolerance, half),
+        "bars": figure_bars(result),
+        "why": result.unjudged if passes else cause_text(result),
+        "accept": accept_command(result) if result.outcome is Outcome.FAIL else "",
     }
-
-
-def _half(ranked: Sequence[RankedResult]) -> float:
-    """The change at the end of the rows' scale: that of the widest interval, within bounds."""
-    ends = [abs(e) for r in ranked if (c := shown_change(r.result)) is not None for e in (c.low, c.high) if bounded(e)]
-    return min(max(ends, default=SCALE), WIDEST) if ends else SCALE
-
-
-def _bar(change: Estimate | None, tolerance: float | None, half: float) -> dict[str, float] | None:
-    """Places in a picture 100 wide whose middle is no change."""
-    if change is None or not bounded(change.point):
-        return None
-    low, point, high = (50 + 48 * max(-1.0, min(1.0, x / half)) for x in (change.low, change.point, change.high))
-    limit = 50 + 48 * min(1.0, (tolerance or 0.0) / half)
-    return {"low": round(low, 1), "point": round(point, 1), "high": round(high, 1), "limit": round(limit, 1)}
 
 
 EXTRA = 'pip install "kerntune[report]"'

@@ -58,7 +58,7 @@ def table_lines(
     headers = [_header(i, results) for i in columns]
     lines: list[tuple[str, Outcome | None]] = []
     if rows:
-        head, *parts = text_table(headers, [[row[i] for i in columns] for row in rows], WIDTHS, width)
+        head, *parts = text_table(headers, [[row[i] for i in columns] for row in rows], WIDTHS, width, ("config",))
         lines = [(line, None) for line in head]
         lines += [(line, r.outcome) for r, part in zip(shown, parts, strict=True) for line in part]
     kept = {id(r) for r in shown}

@@ -14,6 +14,7 @@ from kerntune.base.case_result import Attribution, CaseResult, Share, TrialRepor
 from kerntune.base.config import Config
 from kerntune.base.failed_candidates import ConfigReport, FailedTrial
 from kerntune.base.numerics import MADE_UP, ChangedOutput, NumericsReport, NumericsRule
+from kerntune.base.policy import Outcome
 from kerntune.gate.report import RankedResult, RunReport, storable
 from kerntune.gate.reporting.case_details import MAX_CONFIGS, MAX_SAMPLES, MAX_TEXT, case_details
 
@@ -47,6 +48,7 @@ def test_a_case_without_anything_has_no_empty_sections() -> None:
         "verdict",
         "outcome",
         "message",
+        "accept",
         "facts",
     }
 
@@ -57,7 +59,8 @@ def test_changed_results_have_a_list_of_their_own() -> None:
     made_up = msgspec.structs.replace(own, count=3, content=MADE_UP)
     report = NumericsReport("bitwise", outputs=(made_up, own))
     sentences = report.texts(NumericsRule("bitwise"))
-    notes = dict(details(numerics=report, findings=("registers: 128 instead of 96", *sentences))["notes"])
+    warned = {"numerics": report, "outcome": Outcome.WARN}
+    notes = dict(details(**warned, findings=("registers: 128 instead of 96", *sentences))["notes"])
     assert notes["Findings"] == ["registers: 128 instead of 96"]
     gated, *rest = notes["Changed results"]
     assert gated.startswith("y_ptr: 2 of 4,096 elements differ, at most 9 ulp and 0.1 relative, at 12: 0.5 -> 0.6")

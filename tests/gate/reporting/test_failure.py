@@ -9,7 +9,14 @@ import pytest
 from kerntune.base.case_result import CaseId, CaseResult, LaunchReport, Since
 from kerntune.base.policy import Outcome, Update, Verdict
 from kerntune.base.stats import Estimate
-from kerntune.gate.reporting.failure import accept_command, accepting, failure_text, headline, short_finding
+from kerntune.gate.reporting.failure import (
+    accept_command,
+    accepting,
+    cause_text,
+    failure_text,
+    headline,
+    short_finding,
+)
 
 NODE = "test_a.py::test_a[x y]"
 SPILLS = "add: spills 0 -> 56 B a thread (stored 0 -> 28, loaded 0 -> 28)"
@@ -58,7 +65,7 @@ def test_a_line_begins_with_the_finding(case: CaseResult, line: str) -> None:
     ("kernels", "text", "short"),
     [
         (("add",), "add at model.py:12: more registers a thread: 8 -> 12 (+50%)", "more registers a thread: 8 -> 12"),
-        (("add", "mul"), "add: loads got narrower; look for lost alignment", "add: loads got narrower"),
+        (("add", "mul"), "add: loads got narrower; look for lost alignment", "loads got narrower in add"),
         (("add",), "launch 0 (add): registers 32 -> 64 a thread (+100.0 %)", "registers 32 -> 64"),
         (("add",), "added: x", "added: x"),
     ],
@@ -75,6 +82,11 @@ def test_the_whole_text_has_each_part_once() -> None:
         f"  also: {FELL}",
         "  to accept: the command",
     ]
+
+
+def test_a_cause_of_several_kernels_is_told_once() -> None:
+    case = result(causes=("code unchanged", "add: because of torch", "mul: because of torch", "neg: because of code"))
+    assert cause_text(case) == "add, mul: torch; neg: code; code unchanged"
 
 
 def test_lines_but_the_first_and_the_command_are_broken() -> None:

@@ -16,6 +16,7 @@ from fake_runs import block, script
 import kerntune
 from kerntune.base.config import Config
 from kerntune.base.device import Environment
+from kerntune.base.live_line import ERASE, EVERY_S, PATIENCE_S
 from kerntune.base.tuning_job import SCHEMA, TuningJob
 from kerntune.errors import UsageError
 from kerntune.gpu.scripted import FakeBackend
@@ -198,34 +199,48 @@ def outcome(ended: JobEnd, error: str = "") -> KeyOutcome:
     return KeyOutcome("d", "module.kernel", "(1,)", ended, error=error)
 
 
+class Clock:
+    now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
 def test_lines_without_a_terminal() -> None:
-    out = io.StringIO()
-    shown = KeyProgress(3, out)
+    out, clock = io.StringIO(), Clock()
+    shown = KeyProgress(3, out, clock)
     shown.tell(outcome(JobEnd.TUNED))
     shown.tell(outcome(JobEnd.FAILED, "kernel k: broken"))
+    clock.now += EVERY_S
+    shown.live.tick()
     shown.tell(outcome(JobEnd.STORED))
     shown.close()
-    lines = out.getvalue().splitlines()
-    assert lines[0].startswith("kerntune: 1 of 3 keys: 1 tuned; ")
-    assert lines[1] == "kerntune: kernel k: broken", "errors come at once"
-    assert lines[-1] == "kerntune: 3 of 3 keys: 1 tuned, 1 stored before, 1 failed (last: module.kernel)"
-    assert "\r" not in out.getvalue()
+    assert out.getvalue().splitlines() == [
+        "kerntune: kernel k: broken",
+        "kerntune: 2 of 3 keys: 1 tuned, 1 failed (last: module.kernel) (30 s)",
+        "kerntune: 3 of 3 keys: 1 tuned, 1 stored before, 1 failed",
+    ]
 
 
-def test_a_bar_on_a_terminal() -> None:
+def test_one_line_on_a_terminal() -> None:
     class Terminal(io.StringIO):
         def isatty(self) -> bool:
             return True
 
-    out = Terminal()
-    shown = KeyProgress(2, out)
-    shown.tell(outcome(JobEnd.TUNED))
-    shown.tell(outcome(JobEnd.LOST, "kernel k: lost"))
+    out, clock = Terminal(), Clock()
+    shown = KeyProgress(4, out, clock)
+    clock.now += PATIENCE_S
+    shown.live.tick()
+    assert out.getvalue() == f"{ERASE}kerntune: 0 of 4 keys: none done (1 s)"
+    for ended in (JobEnd.TUNED, JobEnd.TUNED, JobEnd.LOST):
+        clock.now += 10.0
+        shown.tell(outcome(ended, "kernel k: lost" if ended is JobEnd.LOST else ""))
+    assert out.getvalue().endswith(f"{ERASE}kerntune: kernel k: lost\n")
+    clock.now += PATIENCE_S
+    shown.live.tick()
+    assert out.getvalue().endswith("kerntune: 3 of 4 keys, 10 s left: 2 tuned, 1 lost (last: module.kernel) (1 s)")
     shown.close()
-    assert "\r\x1b[K[############............] 1 of 2 keys: 1 tuned" in out.getvalue()
-    assert "kernel k: lost\n" in out.getvalue()
-    assert f"[{'#' * 24}] 2 of 2 keys: 1 tuned, 1 lost" in out.getvalue()
-    assert out.getvalue().endswith("\n")
+    assert out.getvalue().endswith(f"{ERASE}kerntune: 3 of 4 keys, 11 s left: 2 tuned, 1 lost\n")
 
 
 def test_the_names_are_exported() -> None:

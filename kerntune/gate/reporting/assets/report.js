@@ -126,9 +126,17 @@
 
   // ---- sections -------------------------------------------------------------------------------------------------
 
+  // Text to take away; the button is there where the browser lets a page write to the clipboard.
+  function copied(text) {
+    const button = navigator.clipboard && window.isSecureContext ? el("button", { type: "button" }, "Copy") : "";
+    if (button) button.addEventListener("click", () => navigator.clipboard.writeText(text).then(() => { button.textContent = "Copied"; }, () => {}));
+    return el("div", { class: "copy" }, el("pre", { class: "paste" }, text), button);
+  }
+
   function decision(data) {
     return panel("Verdict",
       el("p", { class: "message" }, data.message),
+      data.accept ? [el("h4", {}, "To accept it, if that is meant"), copied(data.accept)] : "",
       el("dl", { class: "facts" }, data.facts.map(([name, text]) => el("div", {}, el("dt", {}, name), el("dd", {}, text)))),
       (data.notes || []).map(([kind, lines]) => [el("h4", {}, kind), el("ul", {}, lines.map((line) => el("li", {}, line)))]));
   }
@@ -337,7 +345,13 @@
 
   const commit = (name, length) => name.slice(0, length) || "?";  // a run outside of git has none
 
-  function history({ points, steps, runs, branch }) {
+  // A commit as a link, where the repository's address is known.
+  function linked(repository, name, length) {
+    const known = repository && /^[0-9a-f]{7,64}$/.test(name);
+    return known ? el("a", { href: `${repository}/commit/${name}`, rel: "noreferrer" }, commit(name, length)) : commit(name, length);
+  }
+
+  function history({ points, steps, runs, branch }, repository) {
     const lines = steps.map((s) => `${s.kind} of ${percent(s.size)} between ${commit(s.before, 10)} and ${commit(s.after, 10)}`);
     const sentence = `Paired changes of the last ${points.length} of ${runs} runs${branch ? ` of ${branch}` : ""}, with 99 % intervals; ${lines.join("; ") || "no step"}.`;
     const chart = figure(sentence, 320,
@@ -360,16 +374,17 @@
           annotations: at.map(([s, i]) => ({ x: i - .5, y: 1, yref: "paper", yanchor: "bottom", text: percent(s.size), showarrow: false, font: { color: theme().bad } })),
           margin: { l: 10, r: 10, t: 25, b: 10 } };
       });
-    const found = steps.map((s) => [`${percent(s.size)} (${percent(s.low)}..${percent(s.high)})`, s.kind === "drift" ? `drift over ${s.runs} runs` : s.kind, `${commit(s.before, 12)}..${commit(s.after, 12)}`, `${s.from_day} to ${s.to_day}`, s.settings.join("; ")]);
+    const found = steps.map((s) => [`${percent(s.size)} (${percent(s.low)}..${percent(s.high)})`, s.kind === "drift" ? `drift over ${s.runs} runs` : s.kind, el("span", {}, linked(repository, s.before, 12), "..", linked(repository, s.after, 12)), `${s.from_day} to ${s.to_day}`, s.settings.join("; ")]);
     return panel("History", chart, found.length ? table("Steps and drifts", ["Change, 99 %", "Kind", "Commits", "Days", "What else changed"], found) : "",
-      folded("The runs as a table", table("Runs", ["When", "Commit", "Change", "Reference"], points.map((p) => [p.created, p.commit.slice(0, 12), percent(p.change), String((p.stretch || 0) + 1)])), false));
+      folded("The runs as a table", table("Runs", ["When", "Commit", "Change", "Reference"], points.map((p) => [p.created, linked(repository, p.commit, 12), percent(p.change), String((p.stretch || 0) + 1)])), false));
   }
 
   function launches(list) {
     const names = list[0].figures.map(([name]) => name);
     const cell = ([, now, before]) => (before && before !== now ? `${now || "–"} (baseline ${before})` : now || "–");
     return panel("Launches", table("Static figures of each launch, today's and the baseline's where they differ", ["Kernel", "Config", "Grid", ...names, "limited by"],
-      list.map((x) => [x.kernel, x.config, x.grid, ...x.figures.map(cell), x.limiter])));
+      list.map((x) => [x.kernel, x.config, x.grid, ...x.figures.map(cell), x.limiter])),
+      [...new Map(list.filter((x) => x.paste).map((x) => [`${x.kernel}: ${x.paste}`, x])).values()].map((x) => [el("h4", {}, `${x.kernel}, to paste`), copied(x.paste)]));
   }
 
   function code(list) {
@@ -452,7 +467,7 @@
     $("case").replaceChildren(crumbs(index), title, decision(data),
       ...[data.samples && samples(data.samples), data.waterfall && waterfall(data.waterfall),
         data.landscape && panel("Tuning landscape", data.landscape.map((part) => landscape(part, many))),
-        data.roofline && roofline(data.roofline), data.history && history(data.history), data.launches && launches(data.launches),
+        data.roofline && roofline(data.roofline), data.history && history(data.history, data.repository), data.launches && launches(data.launches),
         data.code && code(data.code),
         data.codeLeftOut && panel("Changed code", el("p", {}, "Left out: the code of worse cases fills this report. The run's JSON has it, and kerntune code shows it."))].filter(Boolean),
       crumbs(index));
