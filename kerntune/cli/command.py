@@ -14,9 +14,11 @@ import sys
 from collections.abc import Callable, Sequence
 
 from kerntune.errors import KerntuneError, UsageError
-from kerntune.gate.console import FINDINGS, OK, USAGE, complain, error_text, speak_anything
+from kerntune.gate.console import FINDINGS, OK, USAGE, complain, error_text, live_line, speak_anything
 
-EPILOG = "Exit codes: 0 in order, 1 something was found, 2 wrong usage."
+EPILOG = "Exit codes: 0 in order, 1 something was found, 2 wrong usage. refresh: pytest's."
+
+REFRESH = ("baselines", "refresh")
 
 Subcommand = Callable[[argparse.Namespace], int]
 
@@ -54,13 +56,16 @@ def _told(words: list[str]) -> int:
 
 
 def _dispatch(words: list[str]) -> int:
+    if tuple(words[:2]) == REFRESH and words[2:3] not in (["-h"], ["--help"]):
+        return _refresh(words[2:])  # all that follows is pytest's, options too
     _refuse_empty(words)
     words, tests = _split(words)
     args = build_parser(words).parse_args(words)
     if tests:
         args.tests = tests
     run: Subcommand = args.function
-    return run(args)
+    with live_line(" ".join(word for word in words[:2] if not word.startswith("-"))):
+        return run(args)
 
 
 def _split(words: list[str]) -> tuple[list[str], list[str]]:
@@ -113,6 +118,7 @@ GROUPS = {
 COMMANDS = {
     "init": ("init", "run_arguments", "write a project's settings, hook and workflow for the tests that it has"),
     "baselines show": ("show", "run_arguments", "all baselines: case, device, config, time, environment"),
+    "baselines refresh": ("command", "refresh_arguments", "pytest --kerntune --kerntune-update=all [PYTEST ARGUMENTS]"),
     "baselines apply": (
         "upkeep",
         "apply_arguments",
@@ -154,6 +160,22 @@ COMMANDS = {
     "doctor": ("doctor", "run_arguments", "what this machine can do, and what is missing"),
 }
 """By name: the module of a command, the function in it that declares its arguments, and its help."""
+
+
+def refresh_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare that ``kerntune baselines refresh`` takes pytest's arguments."""
+    parser.usage = "kerntune baselines refresh [PYTEST ARGUMENTS]"
+    parser.description = (
+        "Runs pytest --kerntune --kerntune-update=all with all that follows, in this process, and exits with its code. "
+        "Baselines of tests that don't run are not touched."
+    )
+    parser.set_defaults(function=lambda args: _refresh([]))
+
+
+def _refresh(words: Sequence[str]) -> int:
+    from kerntune.gate import project
+
+    return project.run(words)
 
 
 if __name__ == "__main__":

@@ -80,7 +80,7 @@ def _run(python: str, tests: Sequence[str], targets: str, scratch: Path, side: s
         options.append(f"--kerntune-target={targets}")
     elif side == "new":
         options.append("--kerntune-update=new")  # timed beside the old side's binaries, which stay
-    command = [python, "-m", "kerntune.gate.project", *options, *tests]
+    command = [python, "-m", "kerntune.cli", "baselines", "refresh", *options, *tests]
     done = subprocess.run(bound_command(command), env=environment(), capture_output=True, text=True, check=False)
     if done.returncode not in RAN or not folder.is_dir() or not log.exists():
         lines = [line for line in (done.stdout + done.stderr).splitlines() if line.strip()]
@@ -112,7 +112,7 @@ def record(
 ) -> list[str]:
     """Run ``tests`` without a GPU in ``python`` and record to ``folder``; a sentence if some failed."""
     options = [f"--kerntune-baselines={folder}", f"--kerntune-target={targets}", "-p", "no:cacheprovider", "-q"]
-    command = [python, "-m", "kerntune.gate.project", *options, *tests]
+    command = [python, "-m", "kerntune.cli", "baselines", "refresh", *options, *tests]
     done = subprocess.run(
         bound_command(command), env=env or environment(), cwd=cwd, capture_output=True, text=True, check=False
     )

@@ -1,7 +1,6 @@
 """The project that a command is for: its ini file and what that sets, and its tests run in this process.
 
-The file is read without pytest. ``python -m kerntune.gate.project`` is ``pytest --kerntune --kerntune-update=all`` for
-an interpreter in which the plugin may not be installed.
+The file is read without pytest; ``kerntune baselines refresh`` runs ``pytest --kerntune --kerntune-update=all``.
 """
 
 from __future__ import annotations
@@ -140,7 +139,3 @@ def plugin_args() -> list[str]:
     project's run whose ini file makes warnings errors."""
     installed = importlib.metadata.entry_points(group="pytest11", name="kerntune")
     return ["-p", "kerntune" if list(installed) else PLUGIN, "-W", f"ignore:{IMPORTED}"]
-
-
-if __name__ == "__main__":
-    sys.exit(run(sys.argv[1:]))

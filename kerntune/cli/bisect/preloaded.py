@@ -24,7 +24,7 @@ ANSWER = "kerntune-answer "
 
 
 class CommandRuns:
-    """Records tests of checkouts: in copies of a process with all imports, or each in its own process."""
+    """Runs commands of kerntune in checkouts: in copies of a process with all imports, or each in its own process."""
 
     def __init__(self) -> None:
         self.alone = 0
@@ -57,10 +57,10 @@ class CommandRuns:
 
 
 def run_alone(layout: Checkout, arguments: Sequence[str], output: Path) -> int:
-    """Record in a process of its own; pytest's exit code."""
+    """Run a command of kerntune in a process of its own; its exit code."""
     with open(output, "wb") as out:
         return subprocess.run(
-            bound_command([layout.python, "-m", "kerntune.gate.project", *arguments]),
+            bound_command([layout.python, "-m", "kerntune.cli", *arguments]),
             cwd=layout.root,
             env=layout.env,
             stdout=out,
@@ -70,7 +70,7 @@ def run_alone(layout: Checkout, arguments: Sequence[str], output: Path) -> int:
 
 
 class RunServer:
-    """A process that has the imports, and runs pytest in copies of itself, as many at once as are asked for."""
+    """A process that has the imports, and runs commands in copies of itself, as many at once as are asked for."""
 
     def __init__(self, python: str, shared_path: Sequence[str], env: dict[str, str]) -> None:
         self._process = subprocess.Popen(

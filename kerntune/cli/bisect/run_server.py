@@ -1,7 +1,7 @@
-"""Records tests in forked copies of one process that has imported torch, Triton and pytest already.
+"""Runs ``kerntune`` commands in forked copies of one process that has imported torch, Triton and pytest already.
 
 ``python -m kerntune.cli.bisect.run_server`` reads a request a line (JSON) and writes a line for each
-(:data:`ANSWER`): its number, and the exit code, or ``own`` where the run needs a process of its own, because its
+(:data:`ANSWER`): its number, and the exit code, or ``own`` where the command needs a process of its own, because its
 code has modules of the names of imported ones. It never touches a GPU itself, so that a copy can. It ends, and its
 copies with it, when its standard input is closed.
 """
@@ -25,8 +25,8 @@ from pathlib import Path
 from typing import Any
 
 from kerntune.cli.bisect.preloaded import ANSWER
+from kerntune.cli.command import main as command
 from kerntune.gate.git import python_path
-from kerntune.gate.project import run as run_tests
 from kerntune.kernels.compat import triton_key
 
 IMPORTED = ("torch", "triton.language", "pytest", "kerntune.gate.session", "pytest_kerntune.fixture")
@@ -62,7 +62,7 @@ def installed_paths() -> list[str]:
 
 
 class RunCopies:
-    """Copies of this process that record tests, as many at once as are asked for. Requests come on one descriptor, and
+    """Copies of this process that run commands, as many at once as are asked for. Requests come on one descriptor, and
     answers go to another as copies end: the request's number, and the exit code or :data:`OWN_PROCESS`."""
 
     def __init__(self, requests: int, answers: int) -> None:
@@ -118,7 +118,7 @@ class RunCopies:
 
 
 def _become(asked: dict[str, Any], base: Sequence[str]) -> int:
-    """Run pytest in this process as if it had been started for it; its exit code."""
+    """Run the command in this process as if it had been started for it; its exit code."""
     signal.signal(signal.SIGINT, signal.default_int_handler)
     _redirect(asked["output"])
     os.environ.clear()
@@ -128,7 +128,7 @@ def _become(asked: dict[str, Any], base: Sequence[str]) -> int:
     importlib.invalidate_caches()
     code = 1
     try:
-        code = run_tests(asked["arguments"])
+        code = command(asked["arguments"])
     except SystemExit as end:
         code = end.code if isinstance(end.code, int) else int(end.code is not None)
     except BaseException:
@@ -170,7 +170,7 @@ def _end() -> None:
 
 
 def main() -> None:
-    """Import what runs need, and serve."""
+    """Import what commands need, and serve."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the copy takes it, and who waits for it
     requests, answers = os.dup(0), os.dup(1)
     with open(os.devnull, "r+b") as nothing:

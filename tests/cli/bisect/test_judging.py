@@ -270,6 +270,7 @@ def test_a_run_that_broke_off_says_its_last_error(
             judge._run(cast(Any, None), ["--more"])
     else:
         assert judge._run(cast(Any, None), ["--more"]) == ("E   first\nE   last\nother\n", "run-0.json")
+    assert asked[0][:2] == ["baselines", "refresh"]
     assert asked[0][-3:] == [f"--kerntune-json={tmp_path}/run-0.json", "--more", "test_it.py"]
     judge.close()
 

@@ -47,7 +47,7 @@ def checkout(folder: Path, which: str, passes: bool = True, shared: tuple[str, .
     return Checkout(here, here, sys.executable, env, shared)
 
 
-ARGUMENTS = ["-q", "-s", "-p", "no:cacheprovider", "--kerntune-target=cuda:90", "test_x.py"]
+ARGUMENTS = ["baselines", "refresh", "-q", "-s", "-p", "no:cacheprovider", "--kerntune-target=cuda:90", "test_x.py"]
 
 
 def said(output: Path) -> str:

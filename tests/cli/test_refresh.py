@@ -1,21 +1,18 @@
-"""What ``upgrade`` and ``bisect`` record with is pytest and two options: here on real kernels and the scripted GPU."""
+"""``kerntune baselines refresh`` is pytest with two options: here on real kernels and the scripted GPU."""
 
 from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from cli.command import CommandResult
 from cli.made import folder, timed, tree
 from kerntune.base.stats import median
 from kerntune.cli.stored import load_folder
 from kerntune.gate.baseline_files import BaselineStore
 from kerntune.gate.baselines import TimeBaseline
-from kerntune.gate.project import run
 
 CONFTEST = """
 from kerntune.gpu.scripted import FakeBackend, Rule, Script
@@ -63,19 +60,6 @@ def project(inner, monkeypatch) -> Path:
     return inner
 
 
-@pytest.fixture
-def recorded(capsys: pytest.CaptureFixture[str]) -> Callable[..., CommandResult]:
-    """Tests recorded in this process; pytest's exit code and output."""
-
-    def call(*args: str) -> CommandResult:
-        capsys.readouterr()
-        code = run(args)
-        captured = capsys.readouterr()
-        return CommandResult(code, captured.out, captured.err)
-
-    return call
-
-
 def gpu(project: Path, time_ns: float) -> None:
     """How long a launch takes from now on."""
     (project / "conftest.py").write_text(CONFTEST.format(time_ns=time_ns))
@@ -88,10 +72,10 @@ def times(project: Path) -> dict[str, float]:
 
 
 @pytest.mark.slow
-def test_records_what_runs_and_touches_nothing_else(kerntune, recorded, project):
+def test_records_what_runs_and_touches_nothing_else(kerntune, project):
     store = folder(project / "baselines", timed("test_other.py::test_other"))
     before = tree(store.folder)
-    ran = recorded()
+    ran = kerntune("baselines", "refresh")
     assert ran.code == 0, ran.out
     assert "2 baselines recorded" in ran.out
     assert times(project) == {
@@ -105,19 +89,19 @@ def test_records_what_runs_and_touches_nothing_else(kerntune, recorded, project)
 
 
 @pytest.mark.slow
-def test_a_selection_is_refreshed_alone(recorded, project):
-    recorded()
+def test_a_selection_is_refreshed_alone(kerntune, project):
+    kerntune("baselines", "refresh")
     gpu(project, 30_000.0)
-    ran = recorded("-k", "4096", "test_it.py")
+    ran = kerntune("baselines", "refresh", "-k", "4096", "test_it.py")
     assert ran.code == 0, ran.out
     assert times(project) == {"test_it.py::test_scale[1024]": 20, "test_it.py::test_scale[4096]": 30}
 
 
 @pytest.mark.slow
-def test_what_follows_can_ask_for_another_update(recorded, project):
-    recorded("-k", "1024")
+def test_what_follows_can_ask_for_another_update(kerntune, project):
+    kerntune("baselines", "refresh", "-k", "1024")
     gpu(project, 30_000.0)
-    ran = recorded("--kerntune-update=new")
+    ran = kerntune("baselines", "refresh", "--kerntune-update=new")
     assert ran.code == 0, ran.out
     assert times(project) == {"test_it.py::test_scale[1024]": 20, "test_it.py::test_scale[4096]": 30}
 
@@ -127,34 +111,34 @@ def test_what_follows_can_ask_for_another_update(recorded, project):
     [(["--kerntune-json=run.json"], 1), (["--no-such-option"], 4), (["-k", "nothing_of_this_name"], 5)],
     ids=["failed", "usage", "empty"],
 )
-def test_pytest_s_exit_code_is_passed_on(recorded, project, args, code):
-    assert recorded(*args).code == code
+def test_pytest_s_exit_code_is_passed_on(kerntune, project, args, code):
+    assert kerntune("baselines", "refresh", *args).code == code
 
 
-def test_without_arguments_it_runs_all(recorded, project):
-    ran = recorded()
+def test_without_arguments_it_runs_all(kerntune, project):
+    ran = kerntune("baselines", "refresh")
     assert "3 passed" in ran.out
 
 
-def test_a_project_whose_warnings_are_errors(kerntune, recorded, project):
+def test_a_project_whose_warnings_are_errors(kerntune, project):
     (project / "pytest.ini").write_text(INI.replace("filterwarnings = ignore", "filterwarnings = error"))
-    ran = recorded()
+    ran = kerntune("baselines", "refresh")
     assert ran.code == 0, ran.err
     assert "2 baselines recorded" in ran.out
     assert kerntune("baselines", "prune").code == 0
 
 
-def test_a_folder_that_can_not_be_written(recorded, project):
+def test_a_folder_that_can_not_be_written(kerntune, project):
     (project / "baselines").write_text("a file where the folder should be")
-    ran = recorded()
+    ran = kerntune("baselines", "refresh")
     assert ran.code == 1
     assert f"{project / 'baselines'}" in ran.out
     assert "can't be written (Not a directory)" in ran.out
     assert ran.clean
 
 
-def test_what_was_recorded_can_be_pruned_away(kerntune, recorded, project):
-    recorded()
+def test_what_was_recorded_can_be_pruned_away(kerntune, project):
+    kerntune("baselines", "refresh")
     (project / "test_it.py").write_text(TESTS.replace("[1024, 4096]", "[1024]"))
     del sys.modules["test_it"]  # another call of the command would be another process
     ran = kerntune("baselines", "prune")
@@ -163,8 +147,8 @@ def test_what_was_recorded_can_be_pruned_away(kerntune, recorded, project):
     assert kerntune("baselines", "verify").code == 0
 
 
-def test_show_reads_what_was_recorded(kerntune, recorded, project):
-    recorded("-k", "1024")
+def test_show_reads_what_was_recorded(kerntune, project):
+    kerntune("baselines", "refresh", "-k", "1024")
     [row] = json.loads(kerntune("baselines", "show", "--json").out)["baselines"]
     assert row["launches"][0]["kernel"] == "scale_kernel"
     assert row["place"] == "Fake GPU"
