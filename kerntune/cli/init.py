@@ -98,7 +98,7 @@ jobs:
           pip install {triton} "kerntune[report]"{project}
       - name: Gate
         run: >-
-          pytest --kerntune --kerntune-json=kerntune.json --kerntune-html=report.html
+          python -m pytest --kerntune --kerntune-json=kerntune.json --kerntune-html=report.html
           --kerntune-summary="$GITHUB_STEP_SUMMARY"
           {tests}
       - name: Keep the report

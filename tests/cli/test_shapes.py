@@ -61,20 +61,23 @@ def test_no_command_is_wrong_usage(kerntune: Any, words: list[str]) -> None:
     assert ran.clean
 
 
-def test_show(kerntune: Any, tmp_path: Path) -> None:
+def test_what_would_be_tuned(kerntune: Any, tmp_path: Path) -> None:
     file = ShapesFile(tmp_path / "s")
     for key in ("(1,)", "(2,)"):
         file.add(TuningJob(SCHEMA, "module", "kernel", key=key, file="/m.py"))
-    ran = kerntune("shapes", "show", "s")
+    ran = kerntune("tune", "--shapes", "s", "--list")
     assert ran.code == 0
     assert "module.kernel  2       (1,)         /m.py" in ran.out
     file.add(TuningJob(SCHEMA, "module", "other", key="(3,)", unknown="it is local; move it"))
-    file.path.write_bytes(file.path.read_bytes() + b"half")
-    ran = kerntune("shapes", "show", "s")
+    ran = kerntune("tune", "--shapes", "s", "--list")
     assert ran.code == 1
+    assert "module.other" in ran.out
     assert "kernel module.other, key (3,): it is local; move it" in ran.err
+    file.path.write_bytes(file.path.read_bytes() + b"half")
+    ran = kerntune("tune", "--shapes", "s", "--list")
+    assert ran.code == 2
     assert "s:7: is no description of a call" in ran.err
-    assert kerntune("shapes", "show", "gone").code == 2, "wrong usage"
+    assert kerntune("tune", "--shapes", "gone", "--list").code == 2, "wrong usage"
 
 
 # triton.autotune, in whatever a command starts
