@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 from cli.github_api import Api, event, served
 
-from kerntune.cli.command import build_parser
+from kerntune.cli.command import build_parser, main
 from kerntune.cli.show import verify
 
 yaml = pytest.importorskip("yaml", reason="pip install pyyaml")
@@ -72,6 +72,20 @@ def test_actionlint_finds_nothing(path: Path) -> None:
 
 
 @pytest.mark.slow
+def test_actionlint_finds_nothing_in_what_init_writes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert findings(made_by_init(tmp_path, monkeypatch).read_text()) == ""
+
+
+def made_by_init(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The workflow that ``kerntune init`` writes for a folder with one test."""
+    (folder / "test_k.py").write_text(KERNEL)
+    (folder / "setup.py").write_text("")
+    monkeypatch.chdir(folder)
+    assert main(["init"]) == 0
+    return folder / ".github" / "workflows" / "kerntune.yml"
+
+
+@pytest.mark.slow
 def test_actionlint_would_find_something() -> None:
     assert "nosuch" in findings(STEPS.format(inputs="{}", steps="[{run: 'echo ${{ inputs.nosuch }}'}]"))
 
@@ -92,8 +106,50 @@ def test_workflows_may_do_no_more_than_they_need(path: Path) -> None:
     for job in workflow["jobs"].values():
         rights = job.get("permissions", {})
         assert {n for n, v in rights.items() if v == "write"} <= {"pull-requests", "id-token"}
+        assert rights.get("id-token") != "write" or path == RELEASE
         if rights.get("id-token") == "write":  # whoever runs in this job can publish: no code of the repository does
             assert not any("checkout" in step.get("uses", "") for step in job["steps"])
+
+
+RELEASE = ROOT / ".github" / "workflows" / "release.yml"
+
+
+def test_what_publishes_has_one_right_and_installs_by_hash_alone() -> None:
+    jobs = read(RELEASE)["jobs"]
+    publish = jobs["publish"]
+    assert publish["permissions"] == {"id-token": "write"}
+    assert publish["environment"] == "pypi"
+    assert publish["needs"] == "build"
+    assert "permissions" not in jobs["build"]
+    assert read(RELEASE)[True] == {"push": {"tags": ["v*"]}}  # YAML 1.1 reads `on` so
+    (commands,) = [step["run"] for step in publish["steps"] if "run" in step]
+    installs = [line for line in commands.splitlines() if "pip install" in line]
+    assert [line for line in installs if "--require-hashes" in line and "--no-deps" in line] == installs
+    assert re.fullmatch(r'echo "uv==[\d.]+ --hash=sha256:[0-9a-f]{64}" > uv\.txt', commands.splitlines()[0])
+
+
+@pytest.mark.parametrize(("tag", "code"), [("v{}", 0), ("{}", 1), ("v{}.1", 1)])
+def test_a_tag_is_the_version_that_is_built(tag: str, code: int) -> None:
+    (command,) = [
+        s["run"] for s in read(RELEASE)["jobs"]["build"]["steps"] if s.get("name") == "The tag is the version"
+    ]
+    env = {"PATH": os.defpath, "GITHUB_REF_NAME": tag.format(version())}
+    ran = subprocess.run(["bash", "-eo", "pipefail", "-c", command], cwd=ROOT, env=env, check=False)
+    assert ran.returncode == code
+
+
+def version() -> str:
+    (found,) = re.findall(r'^version = "(.*)"$', (ROOT / "pyproject.toml").read_text(encoding="utf-8"), re.M)
+    return str(found)
+
+
+def test_a_release_is_installed_alone_and_the_citation_names_it() -> None:
+    said = subprocess.run(["make", "-n", "release-check"], cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    steps = ["-m build --outdir dist", "twine check --strict dist/*", "-m venv", "triton dist/*.whl", "pytest examples"]
+    at = [said.index(step, said.index("twine check")) if step == "-m venv" else said.index(step) for step in steps]
+    assert at == sorted(at)
+    assert " -e " not in said
+    assert read(ROOT / "CITATION.cff")["version"] == version()
 
 
 def test_the_hook_is_a_command_and_a_workflow_runs_it() -> None:
@@ -103,8 +159,8 @@ def test_the_hook_is_a_command_and_a_workflow_runs_it() -> None:
     assert re.search(hook["files"], "baselines/cuda-90/triton-3.9/static/t.json")
 
 
-def step(name: str) -> Mapping[str, Any]:
-    (found,) = [s for s in steps_of(ACTION) if s["name"] == name]
+def step(name: str, path: Path = ACTION) -> Mapping[str, Any]:
+    (found,) = [s for s in steps_of(path) if s.get("name") == name]
     return found
 
 
@@ -126,11 +182,11 @@ class Runner:
             "GITHUB_STEP_SUMMARY": str(self.summary),
         }
 
-    def run(self, name: str, **environ: str) -> subprocess.CompletedProcess[str]:
+    def run(self, name: str, path: Path = ACTION, **environ: str) -> subprocess.CompletedProcess[str]:
         """The step of that name, with the values that its ``env`` has in a job."""
-        assert set(step(name)["env"]) == set(environ)
+        assert set(step(name, path).get("env", {})) == set(environ)
         return subprocess.run(
-            ["bash", "--noprofile", "--norc", "-eo", "pipefail", "-c", step(name)["run"]],
+            ["bash", "--noprofile", "--norc", "-eo", "pipefail", "-c", step(name, path)["run"]],
             env={**self.environ, **environ},
             cwd=self.project,
             capture_output=True,
@@ -175,8 +231,10 @@ def test_add(autotune, n):
 
 @pytest.mark.slow
 @pytest.mark.timeout(900)  # pip alone takes a minute
-def test_the_actions_steps_in_a_bare_environment(runner: Runner, tmp_path: Path) -> None:
-    (runner.project / "test_k.py").write_text(KERNEL)
+def test_the_steps_of_the_action_and_of_inits_workflow_in_a_bare_environment(
+    runner: Runner, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    workflow = made_by_init(runner.project, monkeypatch)
     installed = runner.run("Install", KERNTUNE_ACTION=str(ROOT), REQUIREMENTS="pytest\n tabulate")
     if "No matching distribution" in installed.stderr or "ConnectionError" in installed.stderr:
         pytest.skip(f"no package index: {installed.stderr[-300:]}")
@@ -204,6 +262,15 @@ def test_the_actions_steps_in_a_bare_environment(runner: Runner, tmp_path: Path)
         assert runner.run("Gate", TESTS="test_k.py --kerntune-update=new", TARGET="cuda:90").returncode == 0
         good = runner.run("Gate", TESTS="", TARGET="cuda:90")
         assert good.returncode == 0, good.stdout
+        api.comments.clear()
+        assert runner.run("Gate", workflow).returncode == 0
+        assert runner.run("Comment", workflow, GITHUB_TOKEN="secret").stdout == "nothing is wrong: no comment\n"
+        (runner.project / "test_k.py").write_text(KERNEL.replace(") + 1,", ").to(tl.float64) * 1.1,"))
+        assert runner.run("Gate", workflow).returncode == 1
+        assert runner.run("Comment", workflow, GITHUB_TOKEN="secret").stdout == "commented on pull request 7\n"
+        assert "REGRESSED" in api.comments[0]["body"]
+        assert (runner.project / "report.html").is_file()
+
         shutil.rmtree(runner.temp / "kerntune")
         none = runner.run("Comment", GITHUB_TOKEN="secret", COMMENT="wrong", TITLE="kerntune")
         assert (none.returncode, none.stdout) == (0, "no comment: the gate wrote no results\n")

@@ -202,7 +202,6 @@ COMMANDS = {
     ),
     "tune": ("tune", "run_arguments", "tune all keys of many kernels, from tests or from files of shapes"),
     "shapes record": ("tune", "record_shapes_arguments", "run a command, and note the keys that it meets, untuned"),
-    "shapes show": ("tune", "show_shapes_arguments", "the noted keys by kernel, and those that can't be tuned so"),
     "anchor": ("anchor", "run_arguments", "make today's baselines the anchor, at a release"),
     "history show": ("history", "show_arguments", "steps and drifts of all cases, the largest slowdown first"),
     "history add": ("history", "add_arguments", "add what --kerntune-json wrote in an earlier run"),

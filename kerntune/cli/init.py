@@ -90,15 +90,15 @@ jobs:
       - uses: actions/setup-python@5fda3b95a4ea91299a34e894583c3862153e4b97 # v7.0.0
         with:
           python-version: "{python}"
-      # uv knows where the CPU build of torch is. Triton comes from the package index, so in a command of its own.
+      # uv knows where the CPU build of torch is.
       - name: Install
         run: |
           pip install uv
           uv pip install --system --torch-backend=cpu {torch}
-          uv pip install --system {triton} "kerntune[report]"{project}
+          pip install {triton} "kerntune[report]"{project}
       - name: Gate
         run: >-
-          pytest --kerntune --kerntune-json=kerntune.json --kerntune-html=report.html
+          python -m pytest --kerntune --kerntune-json=kerntune.json --kerntune-html=report.html
           --kerntune-summary="$GITHUB_STEP_SUMMARY"
           {tests}
       - name: Keep the report

@@ -91,27 +91,8 @@ def _report(file: ShapesFile, before: int, code: int) -> int:
     return code or fail_with(findings)
 
 
-def show_shapes_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare what ``kerntune shapes show`` takes."""
-    parser.add_argument("files", metavar="FILE", nargs="+", help="what record wrote")
-    parser.add_argument("--json", action="store_true", help="print JSON")
-    parser.set_defaults(function=show_shapes)
-
-
-def show_shapes(args: argparse.Namespace) -> int:
-    """Print the calls of a file by kernel; 1 if some can't be tuned from it."""
-    findings: list[str] = []
-    jobs: list[TuningJob] = []
-    for name in args.files:
-        found, damaged = ShapesFile(Path(name)).read()
-        jobs += found
-        findings += damaged
-    say(to_json(rows_of(jobs)).decode() if args.json else table(jobs), end="" if args.json else "\n")
-    return fail_with([*findings, *(f"{job}: {job.unknown}" for job in jobs if job.unknown)])
-
-
 class NotedKernel(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A kernel whose calls were noted, as ``shapes show --json`` prints it."""
+    """A kernel whose calls were noted, as ``tune --list --json`` prints it."""
 
     kernel: str
     keys: int
@@ -151,7 +132,9 @@ def run_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--target", metavar="TARGET", help="what tests' calls are noted for (default: this GPU's)")
     parser.add_argument("--run", action="store_true", help="run the tests on the GPU to note their calls, untuned")
     parser.add_argument("--force", action="store_true", help="tune keys that have a stored winner, too")
-    parser.add_argument("--list", action="store_true", help="only say which kernels' keys would be tuned")
+    parser.add_argument(
+        "--list", action="store_true", help="only say which keys would be tuned, and which can't be"
+    )
     cache_dir_argument(parser)
     parser.set_defaults(function=run)
 
@@ -166,8 +149,9 @@ def run(args: argparse.Namespace) -> int:
     jobs, folders = _jobs(args, paths)
     paths = tuple(dict.fromkeys([*paths, *folders]))
     if args.list:
-        say(to_json(rows_of(jobs)).decode() if args.json else table(jobs), end="" if args.json else "\n")
-        return OK
+        say(to_json(rows_of(jobs)).decode() if args.json else table(jobs), end="" if args.json else "
+")
+        return fail_with([f"{job}: {job.unknown}" for job in jobs if job.unknown])
     if not jobs:
         raise UsageError("there is nothing to tune: no call of a tuned kernel was found")
     from kerntune.tuning.many import tune_many  # Triton with it

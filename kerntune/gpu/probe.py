@@ -30,7 +30,7 @@ def find_backend(
     if not chosen:
         raise UsageError(
             f"there is no GPU here, and {folder} knows no target; say what to compile for, "
-            "for example --kerntune-target=cuda:90 (H100, H200)"
+            "for example --kerntune-target=cuda:90 (H100, H200), and commit the baselines that it records"
         )
     for target in chosen:
         typical_device(target)

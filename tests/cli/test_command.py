@@ -51,7 +51,6 @@ COMMANDS = [
     ["doctor"],
     ["tune"],
     ["shapes", "record"],
-    ["shapes", "show"],
 ]
 
 
@@ -165,7 +164,6 @@ print("loaded:", *({"torch", "triton", "numpy", "pytest"} & sys.modules.keys()),
         (["baselines", "prune", "--stale-from", "run.json"], {"torch", "triton", "pytest"}),
         (["baselines", "apply", "run.json"], {"torch", "triton", "pytest"}),
         (["cache", "show", "--cache-dir", "nowhere"], {"torch", "triton", "pytest"}),
-        (["shapes", "show", "shapes.jsonl"], {"torch", "triton", "pytest"}),
         (["tune", "--shapes", "shapes.jsonl", "--list"], {"torch", "triton"}),
     ],
     ids=lambda x: " ".join(x) if isinstance(x, list) else "",

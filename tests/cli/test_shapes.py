@@ -60,21 +60,22 @@ def test_no_command_is_wrong_usage(kerntune: Any, words: list[str]) -> None:
     kerntune("shapes", "record", *words).complains(2)
 
 
-def test_show(kerntune: Any, tmp_path: Path) -> None:
+def test_what_would_be_tuned(kerntune: Any, tmp_path: Path) -> None:
     file = ShapesFile(tmp_path / "s")
     for key in ("(1,)", "(2,)"):
         file.add(TuningJob(SCHEMA, "module", "kernel", key=key, file="/m.py"))
-    ran = kerntune("shapes", "show", "s")
+    ran = kerntune("tune", "--shapes", "s", "--list")
     assert ran.code == 0
     assert "module.kernel  2       (1,)         /m.py" in ran.out
-    told = json.loads(kerntune("shapes", "show", "s", "--json").out)
+    told = json.loads(kerntune("tune", "--shapes", "s", "--list", "--json").out)
     assert told == [{"kernel": "module.kernel", "keys": 2, "first_key": "(1,)", "file": "/m.py"}]
     file.add(TuningJob(SCHEMA, "module", "other", key="(3,)", unknown="it is local; move it"))
+    ran = kerntune("tune", "--shapes", "s", "--list")
+    assert "module.other" in ran.out
+    ran.complains(1, "kernel module.other, key (3,): it is local; move it")
     file.path.write_bytes(file.path.read_bytes() + b"half")
-    kerntune("shapes", "show", "s").complains(
-        1, "kernel module.other, key (3,): it is local; move it", "s:7: is no description of a call"
-    )
-    assert kerntune("shapes", "show", "gone").code == 2, "wrong usage"
+    kerntune("tune", "--shapes", "s", "--list").complains(2, "s:7: is no description of a call")
+    assert kerntune("tune", "--shapes", "gone", "--list").code == 2, "wrong usage"
 
 
 # triton.autotune, in whatever a command starts
