@@ -24,7 +24,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("gpu", "static"),
     ("capture", "timing"),
     ("tuning",),
-    ("gate",),
+    ("gate", "referee"),
     ("cli", "pytest_kerntune"),
 )
 """The packages. One imports only from layers before its own: not from its neighbours, and never from a later one."""

@@ -9,6 +9,7 @@ import contextlib
 import sys
 import traceback
 from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import Future
 from typing import Any
 
 import msgspec
@@ -16,7 +17,12 @@ import msgspec
 from kerntune.capture import Capture
 from kerntune.capture.operators import FILLING, traits_of
 from kerntune.capture.recorder import record
+from kerntune.compiling.compile_worker import answer_to
 from kerntune.compiling.compiler import Compiler
+from kerntune.compiling.farm import Farm, FarmAnswer
+from kerntune.compiling.frontend import Shape
+from kerntune.compiling.protocol import Hello, Job
+from kerntune.compiling.worker_process import Died, JobOutcome
 from kerntune.errors import CaptureError, CompileError, KerntuneError
 from kerntune.gpu.base import Backend, tensors_in
 from kerntune.gpu.fake_cuda.static_backend import StaticBackend, empty_tensor
@@ -41,6 +47,24 @@ MOST_CONSTANT = 64 << 20
 """Bytes of all constants of a call together."""
 
 
+class OwnProcessFarm(Farm):
+    """Compiles in this process, which is sealed and will end: a compiler that crashes costs the candidate alone."""
+
+    def like(self) -> Farm:
+        """Another one."""
+        return OwnProcessFarm()
+
+    def warm(self, jobs: int) -> None:
+        """There is nothing to start."""
+
+    def submit(self, job: Job, shape: Shape) -> Future[FarmAnswer]:
+        """At once."""
+        future: Future[FarmAnswer] = Future()
+        answer = answer_to(job)
+        future.set_result(JobOutcome(Died("it says hello") if isinstance(answer, Hello) else answer, ""))
+        return future
+
+
 def answer(task: bytes) -> bytes:
     """Record the call of a :class:`RecordTask`; the bytes of a :class:`RecordAnswer`."""
     asked = msgspec.msgpack.decode(task, type=RecordTask)
@@ -59,12 +83,16 @@ def _recorded(task: RecordTask) -> RecordedCall:
         inputs = [_made(x, backend) for x in task.case.tensors]
         _give_parameters(function, task.case, inputs, watch)
         args, words = arguments_of(task.case, inputs)
-        with contextlib.closing(Compiler()) as compiler:
+        with contextlib.closing(Compiler(OwnProcessFarm())) as compiler:
             capture = Capture(backend, compiler)
             watch.launches = capture.launches
-            with streams_noted() as streams, _users_code(backend):
-                with capture.active(), capture.compiled_functions(), backend.tensors.watching(watch):
-                    value = function(*args, **words)
+            with contextlib.ExitStack() as stack:
+                streams = stack.enter_context(streams_noted())
+                stack.enter_context(_users_code(backend))
+                stack.enter_context(capture.active())
+                stack.enter_context(capture.compiled_functions())
+                stack.enter_context(backend.tensors.watching(watch))
+                value = function(*args, **words)
             if streams:
                 raise Refusal(Reason.STREAMS, f"it calls {', '.join(streams)}")
             if capture.missed or capture.compiled.unseen:
@@ -248,7 +276,7 @@ def _claims(
 ) -> RecordedCall:
     backend, plan = capture.backend, capture.plan
     if not capture.launches:
-        raise Refusal(Reason.NO_LAUNCH, _named(watch.names))
+        raise Refusal(Reason.OPERATOR if watch.names else Reason.NO_LAUNCH, _named(watch.names))
     returned = [x for x in _leaves(value) if backend.tensors.is_tensor(x)]
     try:
         recorded = record(capture, task.target)

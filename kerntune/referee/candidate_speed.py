@@ -113,5 +113,3 @@ def side_by_side(reference: Recording, candidate: Recording, scripted: bool = Fa
     first = replace(reference, storages=storages)
     artifacts = {b.sha256: b"" for side in (first, moved) for b in side.binaries} if scripted else {}
     return PairRequest(first, moved, storages, artifacts)
-
-

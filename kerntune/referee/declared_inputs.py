@@ -1,4 +1,4 @@
-"""Inputs declared in a line, ``x: f16[4096,4096] normal; idx: i64[4096] < 32000; eps = 1e-5``, and their numbers by seed.
+"""Inputs declared in a line, and their numbers by seed: ``x: f16[4096,4096] normal; idx: i64[4096] < 32000``.
 
 An item is ``name: dtype[sizes] content`` or ``name = literal``; items are parted by semicolons. Contents:
 
@@ -16,7 +16,7 @@ import ast
 import math
 import re
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from kerntune.errors import UsageError
 from kerntune.gpu.content import INTEGERS, encode_floats
@@ -28,7 +28,8 @@ if TYPE_CHECKING:
 
 DTYPES = {
     "f16": "float16", "bf16": "bfloat16", "f32": "float32", "f64": "float64", "f8e4m3": "float8_e4m3fn",
-    "f8e5m2": "float8_e5m2", "i8": "int8", "i16": "int16", "i32": "int32", "i64": "int64", "u8": "uint8", "bool": "bool",
+    "f8e5m2": "float8_e5m2", "i8": "int8", "i16": "int16", "i32": "int32", "i64": "int64", "u8": "uint8",
+    "bool": "bool",
 }  # fmt: skip
 """Short words for torch's dtypes, whose own names are taken as well."""
 
@@ -138,6 +139,7 @@ def content_of(given: TensorInput, seed: int) -> bytes:
     """
     import numpy as np
 
+    numbers: Any
     chance, count = np.random.default_rng([seed, _name_number(given.name)]), math.prod(given.shape)
     if given.content == "zeros":
         numbers = np.zeros(count)
@@ -162,7 +164,7 @@ def _encoded(numbers: np.ndarray, dtype: str) -> bytes:
     import numpy as np
 
     if dtype in INTEGERS:
-        return numbers.astype(INTEGERS[dtype]).tobytes()
+        return bytes(numbers.astype(INTEGERS[dtype]).tobytes())
     if dtype.startswith("float8"):
         return _eight_bits(numbers, dtype)
     with np.errstate(over="ignore"):
@@ -183,4 +185,4 @@ def _eight_bits(numbers: np.ndarray, dtype: str) -> bytes:
     patterns, known = patterns[order], known[order]
     at = np.clip(np.searchsorted(known, numbers), 1, len(known) - 1)
     nearer = np.where(numbers - known[at - 1] < known[at] - numbers, at - 1, at)
-    return patterns[nearer].astype(np.uint8).tobytes()
+    return bytes(patterns[nearer].astype(np.uint8).tobytes())

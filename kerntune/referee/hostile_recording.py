@@ -45,8 +45,10 @@ ITEM_BYTES = {name: kind.width for name, kind in {**FLOAT_FORMATS, **INTEGER_FOR
 
 
 class CheckedCall(msgspec.Struct, frozen=True):
-    """A recording that can be replayed, and where inputs, results and first contents lie in it. ``inputs`` has a storage
-    for each input tensor, None for one that no launch reaches."""
+    """A recording that can be replayed, and where inputs, results and first contents lie in it.
+
+    ``inputs`` has a storage for each input tensor, None for one that no launch reaches.
+    """
 
     recording: Recording
     artifacts: dict[str, bytes]
@@ -93,7 +95,9 @@ def checked(call: RecordedCall, case: CaseInputs, target: Target) -> CheckedCall
     _check_addresses(call.recording, case)
     for view in call.recording.views:
         _check_view(view, call.recording.storages[view.storage])
-    used = {call.recording.views[p.view].storage for x in call.recording.launches for p in x.params if p.view is not None}
+    used = {
+        call.recording.views[p.view].storage for x in call.recording.launches for p in x.params if p.view is not None
+    }
     if not any(0 not in x.grid for x in call.recording.launches):
         raise Refusal(Reason.NO_LAUNCH, "no launch has any block")
     if missing := sorted(used & set(call.unknown)):
@@ -105,9 +109,7 @@ def checked(call: RecordedCall, case: CaseInputs, target: Target) -> CheckedCall
     if len(call.results) > MOST_RESULTS:
         raise Refusal(Reason.ANSWER, f"it returns {len(call.results)} tensors")
     results = tuple(call.recording.views[i] for i in call.results)
-    return CheckedCall(
-        _plain(call.recording), dict(call.artifacts), inputs, results, call.fills, call.constants
-    )
+    return CheckedCall(_plain(call.recording), dict(call.artifacts), inputs, results, call.fills, call.constants)
 
 
 def _bounded(call: RecordedCall) -> None:
@@ -245,7 +247,9 @@ def check_results(call: CheckedCall, case: CaseInputs, expected: Sequence[Expect
             raise Refusal(Reason.RESULT_OVERLAP, f"result {number} is memory of an input, the reference's isn't")
         if own is not None and view.storage != own:
             name = case.tensors[want.input or 0].name
-            raise Refusal(Reason.RESULT_OVERLAP, f"result {number} is not the memory of input {name}, the reference's is")
+            raise Refusal(
+                Reason.RESULT_OVERLAP, f"result {number} is not the memory of input {name}, the reference's is"
+            )
     for i, a in enumerate(call.results):
         for b in call.results[i + 1 :]:
             if a.storage == b.storage and a != b and _overlap(a, b):

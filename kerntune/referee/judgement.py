@@ -20,6 +20,7 @@ import msgspec
 
 from kerntune.base.device import Target
 from kerntune.base.formatting import escaped
+from kerntune.base.recording import View
 from kerntune.errors import KerntuneError, MeasurementError, UsageError
 from kerntune.referee.candidate_speed import NoSpeeds, Speeds, TimedPair
 from kerntune.referee.declared_inputs import content_of, parse_line
@@ -104,8 +105,10 @@ def judge(
     does, and whether it is faster.
 
     ``inputs`` is a line or several (:mod:`kerntune.referee.declared_inputs`), a shape each, or a Python file with
-    ``INPUTS``, or ``task.yml``; it can be left out where the reference's file makes inputs itself. ``sealed=False`` runs
-    the candidate without limits where the system has none. :class:`UsageError` for a call that can't be understood,
+    ``INPUTS``, or ``task.yml``; it can be left out where the reference's file makes inputs itself. With
+    ``sealed=False`` the candidate runs without limits where the system has none.
+
+    :class:`UsageError` for a call that can't be understood,
     :class:`MeasurementError` where the judge itself fails; whatever the candidate does is in the verdict.
     """
     sources = candidate_source(candidate), reference_source(reference)
@@ -161,7 +164,9 @@ class Judgement:
         if lines:
             return [parse_line(line) for line in lines]
         if not makes_inputs(self._reference):
-            raise UsageError(f"{self._reference.path}: it makes no inputs; declare them: --inputs 'x: f16[4096] normal'")
+            raise UsageError(
+                f"{self._reference.path}: it makes no inputs; declare them: --inputs 'x: f16[4096] normal'"
+            )
         return self._described(({},))
 
     def _described(self, given: tuple[dict[str, Any], ...]) -> list[CaseInputs]:
@@ -233,12 +238,12 @@ class Judgement:
             if storage is None or index in shared:
                 continue
             after, before = answer.contents[storage], expected.contents[index]
-            want = expected.changed[index] if index < len(expected.changed) else None
-            if want is None and after != before:
+            left = expected.changed[index] if index < len(expected.changed) else None
+            if left is None and after != before:
                 yield ResultError(-1, given.dtype, size=1.0, wrong=f"it changes input {given.name}")
-            elif want is not None:
-                view = next(v for v in call.recording.views if _is_input(v, storage, given.shape))
-                found = error_of(-1, after, view, want, case, poison)
+            elif left is not None:
+                view = View(storage, given.dtype, given.shape, given.strides)
+                found = error_of(-1, after, view, left, case, poison)
                 text = f"input {given.name}, which the reference changes: {found.wrong}" if found.wrong else ""
                 yield msgspec.structs.replace(found, wrong=text)
 
@@ -328,10 +333,6 @@ def _by_author(case: CaseInputs) -> bool:
 def _evidence(seed: ExpectedSeed) -> tuple[ExpectedResult, ...]:
     """What the reference computes: its results, and inputs that it changes."""
     return seed.results or tuple(c for c in seed.changed if c is not None)
-
-
-def _is_input(view: Any, storage: int, shape: Sequence[int]) -> bool:
-    return view.storage == storage and view.shape == tuple(shape) and view.offset_bytes == 0
 
 
 def _ttir(call: CheckedCall) -> dict[str, bytes]:

@@ -29,9 +29,9 @@ from kerntune.referee.tasks import (
     Plain,
     PlainArgument,
     SequenceArgument,
-    UserCallable,
     TensorAt,
     TensorInput,
+    UserCallable,
     encoded,
 )
 
@@ -67,7 +67,8 @@ def _decoded(task: bytes) -> DescribeTask | ExpectTask:
 
 def _described(source: UserCallable, given: Mapping[str, Plain]) -> CaseInputs:
     module = load(source)
-    init, parameters = (), {}
+    init: tuple[Argument, ...] = ()
+    parameters: dict[str, int] = {}
     made = _made_inputs(module, source, given, 0)
     tensors: list[Any] = []
     arguments = tuple(_argument(x, tensors) for x in made)

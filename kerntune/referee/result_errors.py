@@ -66,7 +66,7 @@ class ResultError(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_
     @property
     def significant(self) -> bool:
         """Whether such a result says anything."""
-        return self.size > 0 and self.rms_allowed <= INSIGNIFICANT or self.dtype not in FLOAT_FORMATS
+        return (self.size > 0 and self.rms_allowed <= INSIGNIFICANT) or self.dtype not in FLOAT_FORMATS
 
 
 def taken(content: bytes, view: View) -> np.ndarray:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
-import importlib
+import gc
 import os
 import resource
 import select
@@ -21,7 +21,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
@@ -39,7 +39,6 @@ from kerntune.referee.sealing import (
     CannotSeal,
     SealLimits,
     import_folders,
-    landlock_version,
     nvidia_devices,
     seal,
     set_limits,
@@ -57,16 +56,8 @@ FIXED = {
     "OMP_NUM_THREADS": "1",
     "OPENBLAS_NUM_THREADS": "1",
     "MKL_NUM_THREADS": "1",
-    "KERNTUNE_FORKS": "0",
 }
 """No cache of the driver's; nothing is written beside sources; one thread, so that a fork is whole."""
-
-ROLES = {
-    "record": "kerntune.referee.candidate_recorder:answer",
-    "expect": "kerntune.referee.reference_results:answer",
-    "replay": "kerntune.referee.replayed_outputs:answer",
-}
-"""What a sealed process can be asked to do: the function that gets the task's bytes and gives the answer's."""
 
 START_SECONDS = 180.0
 ENDING_SECONDS = 5.0
@@ -239,8 +230,10 @@ def _end_of(status: int, seconds: float) -> SealedEnd:
 
 def main(descriptor: int, parent: int) -> None:
     """Import what sealed processes need, and fork a keeper for each request until the referee has ended."""
-    for module in ("torch", "triton", "kerntune.referee.roles"):
-        importlib.import_module(module)
+    from kerntune.referee.roles import ROLES  # torch and Triton, too
+
+    gc.collect()
+    gc.freeze()  # what was imported is no garbage: to traverse it would copy its pages in every fork
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # keepers report by themselves
     requests = socket.socket(fileno=descriptor)
     send_with(requests, "ready")
@@ -252,21 +245,25 @@ def main(descriptor: int, parent: int) -> None:
             continue
         except (OSError, FrameError):
             return
-        *standard, status = descriptors
-        with contextlib.suppress(OSError):
-            fork(lambda: _keep(request, status), status, standard=standard)
-        for one in descriptors:
-            os.close(one)
+        _fork_keeper(request, descriptors, ROLES[request.role])
 
 
-def _keep(request: SealRequest, status: int) -> None:
+def _fork_keeper(request: SealRequest, descriptors: list[int], answer: Callable[[bytes], bytes]) -> None:
+    *standard, status = descriptors
+    with contextlib.suppress(OSError):
+        fork(lambda: _keep(request, status, answer), status, standard=standard)
+    for one in descriptors:
+        os.close(one)
+
+
+def _keep(request: SealRequest, status: int, answer: Callable[[bytes], bytes]) -> None:
     """Fork the sealed process, wait for it, kill all of it, and say so."""
     libc = ctypes.CDLL(None)
     libc.prctl(SUBREAPER, 1, 0, 0, 0)
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     told, tell = os.pipe()
     deadline = time.monotonic() + request.seconds
-    pid = fork(lambda: _be_sealed(request, tell), tell, standard=(), bound=True)
+    pid = fork(lambda: _be_sealed(request, tell, answer), tell, standard=(), bound=True)
     os.close(tell)
     nothing = os.open(os.devnull, os.O_RDWR)
     for number in (0, 1):
@@ -319,9 +316,9 @@ def _children() -> list[int]:
     return found
 
 
-def _be_sealed(request: SealRequest, tell: int) -> None:
+def _be_sealed(request: SealRequest, tell: int, answer: Callable[[bytes], bytes]) -> None:
     """The sealed process: read the task, seal itself, answer."""
-    answer = os.dup(1)
+    outbox = os.dup(1)
     os.dup2(2, 1)
     with open(0, "rb", closefd=False) as tasks:
         (size,) = _SIZE.unpack(tasks.read(_SIZE.size))
@@ -331,8 +328,6 @@ def _be_sealed(request: SealRequest, tell: int) -> None:
     caches = {"TRITON_CACHE_DIR": f"{scratch}/triton", "TORCHINDUCTOR_CACHE_DIR": f"{scratch}/inductor"}
     os.environ.update({**caches, "TMPDIR": scratch, "HOME": scratch, "KERNTUNE_CACHE_DIR": f"{scratch}/kerntune"})
     tempfile.tempdir = None
-    module, _, name = ROLES[request.role].partition(":")
-    function: Callable[[bytes], bytes] = getattr(importlib.import_module(module), name)
     limits = SealLimits(
         readable=(*SYSTEM, *import_folders(), *request.readable),
         writable=(scratch, *DEVICES, *(nvidia_devices() if request.gpu else ())),
@@ -346,19 +341,9 @@ def _be_sealed(request: SealRequest, tell: int) -> None:
         return
     os.close(tell)
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-    data = function(task)
-    with os.fdopen(answer, "wb") as file:
+    data = answer(task)
+    with os.fdopen(outbox, "wb") as file:
         file.write(_SIZE.pack(len(data)) + data)
-
-
-def sealable() -> bool:
-    """Whether this system can seal processes, as far as that can be asked without doing it."""
-    return landlock_version() > 0
-
-
-def environment_of(values: Mapping[str, str]) -> dict[str, str]:
-    """What of an environment a sealed process gets."""
-    return {name: values[name] for name in ENVIRONMENT if name in values}
 
 
 def folder_of(path: str) -> str:

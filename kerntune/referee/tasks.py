@@ -12,11 +12,7 @@ from kerntune.base.recording import Recording
 Plain = Union[bool, int, float, str, None]
 
 
-class Frozen(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
-    """A message's part."""
-
-
-class TensorInput(Frozen):
+class TensorInput(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
     """A tensor that both sides are given: torch's dtype, sizes and strides in elements.
 
     ``content`` says how its numbers are drawn: ``normal``, ``uniform``, ``integers`` (``low`` to ``high``, included),
@@ -35,19 +31,19 @@ class TensorInput(Frozen):
     values: tuple[float, ...] = ()
 
 
-class TensorAt(Frozen, tag="tensor"):
+class TensorAt(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True, tag="tensor"):
     """The input tensor of this number."""
 
     index: int
 
 
-class PlainArgument(Frozen, tag="plain"):
+class PlainArgument(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True, tag="plain"):
     """A number, a text, a flag or None."""
 
     value: Plain = None
 
 
-class SequenceArgument(Frozen, tag="sequence"):
+class SequenceArgument(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True, tag="sequence"):
     """A tuple or list of arguments."""
 
     items: tuple[Argument, ...]
@@ -57,7 +53,7 @@ class SequenceArgument(Frozen, tag="sequence"):
 Argument = Union[TensorAt, PlainArgument, SequenceArgument]
 
 
-class CaseInputs(Frozen):
+class CaseInputs(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
     """One shape to judge: its tensors, and the call's arguments made of them.
 
     ``parameters`` has, by the name in the model's ``state_dict``, the tensor that it is. ``given`` are the keywords by
@@ -75,7 +71,7 @@ class CaseInputs(Frozen):
     given: dict[str, Plain] = {}
 
 
-class UserCallable(Frozen):
+class UserCallable(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
     """A user's callable: its file, the name in it, and the layout by which that is read (:mod:`.layouts`)."""
 
     path: str
@@ -83,7 +79,7 @@ class UserCallable(Frozen):
     layout: str
 
 
-class RecordTask(Frozen):
+class RecordTask(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
     """Record one call of ``source`` on ``case``, for ``target``; on the GPU of this number where there is one."""
 
     source: UserCallable
@@ -92,7 +88,7 @@ class RecordTask(Frozen):
     device: int | None = None
 
 
-class Fill(Frozen):
+class Fill(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
     """A storage that held one number, of ``dtype``, before any launch."""
 
     storage: int
@@ -100,14 +96,14 @@ class Fill(Frozen):
     value: float
 
 
-class Constant(Frozen):
+class Constant(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
     """A storage that held these bytes, which were made before the call's inputs were known."""
 
     storage: int
     data: bytes
 
 
-class RecordedCall(Frozen):
+class RecordedCall(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
     """What a candidate's process claims. ``inputs`` has a view for each input tensor that it found, ``results`` one for
     each tensor that was returned; ``operators`` are torch's that ran on the device beside the launches."""
 
@@ -123,28 +119,28 @@ class RecordedCall(Frozen):
     operators: tuple[str, ...] = ()
 
 
-class CallRefused(Frozen):
+class CallRefused(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
     """Why it can't be judged: a value of :class:`kerntune.referee.reasons.Reason`, and a sentence."""
 
     reason: str
     text: str
 
 
-class RecordAnswer(Frozen):
+class RecordAnswer(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
     """One of both."""
 
     call: RecordedCall | None = None
     refused: CallRefused | None = None
 
 
-class DescribeTask(Frozen):
+class DescribeTask(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
     """Run the task's own code once and say what inputs it makes."""
 
     source: UserCallable
     given: tuple[dict[str, Plain], ...]
 
 
-class ExpectTask(Frozen):
+class ExpectTask(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
     """Compute the reference's results. ``contents`` has the bytes of each input tensor, a list a seed; where it is
     empty the task's own code makes them."""
 
@@ -154,7 +150,7 @@ class ExpectTask(Frozen):
     contents: tuple[tuple[bytes, ...], ...] = ()
 
 
-class ExpectedResult(Frozen):
+class ExpectedResult(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
     """One result: as the reference gives it, and computed in float64 where that is possible (little-endian, dense)."""
 
     dtype: str
@@ -166,7 +162,7 @@ class ExpectedResult(Frozen):
     """The input tensor whose memory it is, where it is one's."""
 
 
-class ExpectedSeed(Frozen):
+class ExpectedSeed(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
     """The results from one seed's inputs, the inputs' bytes, and what the reference left in them where it changed
     them (None where it did not), with float64's beside."""
 
@@ -175,7 +171,7 @@ class ExpectedSeed(Frozen):
     changed: tuple[ExpectedResult | None, ...] = ()
 
 
-class ExpectAnswer(Frozen):
+class ExpectAnswer(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
     """What the author's process says."""
 
     cases: tuple[CaseInputs, ...] = ()
@@ -183,7 +179,7 @@ class ExpectAnswer(Frozen):
     refused: CallRefused | None = None
 
 
-class ReplayTask(Frozen):
+class ReplayTask(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
     """Run a checked recording once on given bytes; a storage without any is filled with ``poison``."""
 
     recording: Recording
@@ -194,7 +190,7 @@ class ReplayTask(Frozen):
     device: int | None = None
 
 
-class ReplayAnswer(Frozen):
+class ReplayAnswer(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
     """What each storage holds afterwards, and how many bytes of it were read; or why not."""
 
     contents: tuple[bytes, ...] = ()

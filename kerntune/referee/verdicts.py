@@ -110,8 +110,10 @@ def together(shapes: Sequence[ShapeResult]) -> Word:
 
 
 class CandidateVerdict(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
-    """A whole judgement; :mod:`kerntune.referee.verdict_report` writes it. ``reason`` is that of the first shape that was
-    refused. ``sealed`` is False where the candidate ran without limits; ``speeds`` says where times come from."""
+    """A whole judgement, which :mod:`kerntune.referee.verdict_report` writes.
+
+    ``sealed`` is False where the candidate ran without limits; ``speeds`` says where times come from.
+    """
 
     word: Word
     candidate: str

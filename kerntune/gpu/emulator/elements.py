@@ -23,9 +23,18 @@ EIGHT_BITS = {
 }
 """MLIR's words, and torch's names of the same formats (OCP "8-bit Floating Point Specification")."""
 
-BYTES = {"i1": 1, "i8": 1, "i16": 2, "i32": 4, "i64": 8, "f16": 2, "bf16": 2, "f32": 4, "f64": 8, "ptr": 8} | dict.fromkeys(
-    EIGHT_BITS, 1
-)
+BYTES = {
+    "i1": 1,
+    "i8": 1,
+    "i16": 2,
+    "i32": 4,
+    "i64": 8,
+    "f16": 2,
+    "bf16": 2,
+    "f32": 4,
+    "f64": 8,
+    "ptr": 8,
+} | dict.fromkeys(EIGHT_BITS, 1)
 
 
 def numpy_of(element: str) -> Any:
@@ -85,7 +94,7 @@ def from_bits(bits: np.ndarray, element: str) -> np.ndarray:
         kind = getattr(torch, EIGHT_BITS[element])
         return np.asarray(torch.from_numpy(np.array(bits.view(np.uint8))).view(kind).to(torch.float32).numpy())
     if element == "i1":
-        return bits.view(np.uint8) != 0
+        return np.asarray(bits.view(np.uint8) != 0)
     return bits.view(numpy_of(element))
 
 
@@ -98,7 +107,9 @@ def _quotient(a: np.ndarray, b: np.ndarray) -> np.ndarray:
     """Toward zero; anything where the divisor is 0, as on a GPU."""
     safe = np.where(b == 0, b.dtype.type(1), b)
     whole = np.floor_divide(a, safe)
-    return np.where((np.remainder(a, safe) != 0) & ((a < 0) != (safe < 0)), whole + whole.dtype.type(1), whole)
+    return np.asarray(
+        np.where((np.remainder(a, safe) != 0) & ((a < 0) != (safe < 0)), whole + whole.dtype.type(1), whole)
+    )
 
 
 def _remainder(a: np.ndarray, b: np.ndarray) -> np.ndarray:
@@ -111,7 +122,7 @@ def _shift(function: Callable[..., Any]) -> Callable[..., Any]:
     def shift(a: np.ndarray, b: np.ndarray) -> np.ndarray:
         width = a.dtype.itemsize * 8
         far = unsigned(b) >= width
-        return np.where(far, a.dtype.type(0), function(a, np.where(far, b.dtype.type(0), b)))
+        return np.asarray(np.where(far, a.dtype.type(0), function(a, np.where(far, b.dtype.type(0), b))))
 
     return shift
 
@@ -125,7 +136,7 @@ def _of_unsigned(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _add(a: np.ndarray, b: np.ndarray) -> np.ndarray:
-    return a ^ b if a.dtype == np.bool_ else a + b
+    return np.asarray(a ^ b if a.dtype == np.bool_ else a + b)
 
 
 BINARY: dict[str, Callable[..., Any]] = {
@@ -169,7 +180,7 @@ BINARY: dict[str, Callable[..., Any]] = {
 def _high_product(a: np.ndarray, b: np.ndarray) -> np.ndarray:
     if a.dtype.itemsize <= 4:
         wide = unsigned(a).astype(np.uint64) * unsigned(b).astype(np.uint64)
-        return (wide >> np.uint64(a.dtype.itemsize * 8)).astype(unsigned(a).dtype).view(a.dtype)
+        return np.asarray((wide >> np.uint64(a.dtype.itemsize * 8)).astype(unsigned(a).dtype).view(a.dtype))
     low, shift = np.uint64(0xFFFFFFFF), np.uint64(32)
     x, y = unsigned(a), unsigned(b)
     x0, x1, y0, y1 = x & low, x >> shift, y & low, y >> shift
@@ -242,7 +253,7 @@ def compare_floats(predicate: int, a: np.ndarray, b: np.ndarray) -> np.ndarray:
     if name in ("false", "true"):
         return np.full(odd.shape, name == "true")
     if name in ("ord", "uno"):
-        return odd if name == "uno" else ~odd
+        return np.asarray(odd if name == "uno" else ~odd)
     found = _ORDER[name[1:]](a, b)
     return np.asarray(found | odd if name[0] == "u" else found & ~odd)
 
@@ -264,7 +275,7 @@ def converted(name: str, value: np.ndarray, source: str, target: str) -> np.ndar
         made = np.where(top, kind.type(high), np.where(bottom, kind.type(low), made)).astype(kind)
         return made.view(numpy_of(target))
     if name == "arith.trunci" and target == "i1":
-        return (value & 1) != 0
+        return np.asarray((value & 1) != 0)
     if target in INTEGERS:
         return value.astype(numpy_of(target))
     return rounded(value, target)

@@ -81,7 +81,7 @@ class FlatMemory:
 
     def _gathered(self, places: np.ndarray, size: int) -> np.ndarray:
         if not (places % size).any():
-            return self._bytes.view(f"u{size}")[places // size]
+            return np.asarray(self._bytes.view(f"u{size}")[places // size])
         pieces = np.ascontiguousarray(self._bytes[places[..., None] + np.arange(size)])
         return pieces.view(f"u{size}")[..., 0]
 

@@ -25,7 +25,7 @@ from kerntune.gpu.emulator.elements import (
     unsigned,
 )
 from kerntune.gpu.emulator.flat_memory import FlatMemory
-from kerntune.gpu.emulator.ttir_program import TtirOperation, Region, TtirProgram, ValueType
+from kerntune.gpu.emulator.ttir_program import Region, TtirOperation, TtirProgram, ValueType
 
 Values = dict[int, Any]
 
@@ -352,7 +352,9 @@ class Machine:
         sizes, strides = [int(x) for x in rest[:rank]], [int(x) for x in rest[rank : 2 * rank]]
         return ((int(base), sizes, strides, op.types[0]),)
 
-    def _descriptor_places(self, op: TtirOperation, values: Values, first: int) -> tuple[np.ndarray, np.ndarray, ValueType]:
+    def _descriptor_places(
+        self, op: TtirOperation, values: Values, first: int
+    ) -> tuple[np.ndarray, np.ndarray, ValueType]:
         base, sizes, strides, kind = values[op.operands[0]]
         starts = [int(values[o]) for o in op.operands[first : first + len(sizes)]]
         inside: Any = np.ones(kind.shape, np.bool_)
@@ -386,7 +388,7 @@ def _from(bits: np.ndarray, element: str) -> np.ndarray:
 def _tf32(values: np.ndarray) -> np.ndarray:
     """Float32 with the 10 bits of mantissa that tensor cores take, to nearest, ties away from zero (``cvt.rna``)."""
     bits = np.ascontiguousarray(values, np.float32).view(np.uint32)
-    return ((bits + np.uint32(0x1000)) & np.uint32(0xFFFFE000)).view(np.float32)
+    return np.asarray(((bits + np.uint32(0x1000)) & np.uint32(0xFFFFE000)).view(np.float32))
 
 
 def _updated(how: str, old: np.ndarray, value: np.ndarray, kind: ValueType) -> np.ndarray:
@@ -395,7 +397,7 @@ def _updated(how: str, old: np.ndarray, value: np.ndarray, kind: ValueType) -> n
     if how in ("add", "fadd"):
         return rounded(old + value, kind.element) if how == "fadd" else old + value
     if how in ("umax", "umin"):
-        return (np.maximum if how == "umax" else np.minimum)(unsigned(old), unsigned(value)).view(old.dtype)
+        return np.asarray((np.maximum if how == "umax" else np.minimum)(unsigned(old), unsigned(value)).view(old.dtype))
     functions: Mapping[str, Callable[..., Any]] = {
         "and": np.bitwise_and, "or": np.bitwise_or, "xor": np.bitwise_xor, "max": np.maximum, "min": np.minimum,
     }  # fmt: skip
@@ -417,8 +419,18 @@ HANDLERS: dict[str, Handler] = {
     "scf.while": Machine.while_loop,
     "scf.if": Machine.branch,
     **dict.fromkeys(
-        ["scf.yield", "scf.condition", "tt.return", "tt.reduce.return", "tt.scan.return", "tt.assert", "tt.print",
-         "llvm.intr.assume", "gpu.barrier", "ttg.barrier"],
+        [
+            "scf.yield",
+            "scf.condition",
+            "tt.return",
+            "tt.reduce.return",
+            "tt.scan.return",
+            "tt.assert",
+            "tt.print",
+            "llvm.intr.assume",
+            "gpu.barrier",
+            "ttg.barrier",
+        ],
         Machine.nothing,
     ),
     "tt.call": Machine.call,

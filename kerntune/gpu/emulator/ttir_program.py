@@ -46,8 +46,9 @@ def value_type(text: str) -> ValueType:
         *sizes, element = block.split("x")
         return ValueType(tuple(map(int, sizes)), "desc", element)
     if text.startswith("tensor<"):
-        sizes, inner = re.fullmatch(r"tensor<((?:\d+x)*)(.*)>", text, re.S).groups()  # type: ignore[union-attr]
-        shape = tuple(int(n) for n in sizes.split("x") if n)
+        found = re.fullmatch(r"tensor<((?:\d+x)*)(.*)>", text, re.S)
+        assert found is not None
+        shape, inner = tuple(int(n) for n in found[1].split("x") if n), found[2]
         inner = inner.partition(", #")[0]
     pointer = re.fullmatch(r"!tt\.ptr<(.+?)(?:, \d+)?>", inner)
     if pointer is not None:
