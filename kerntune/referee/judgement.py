@@ -31,7 +31,14 @@ from kerntune.referee.hostile_recording import (
     checked,
     decoded,
 )
-from kerntune.referee.layouts import FUNCTION, candidate_source, literal_inputs, makes_inputs, reference_source
+from kerntune.referee.layouts import (
+    FUNCTION,
+    candidate_source,
+    literal_inputs,
+    makes_inputs,
+    reference_source,
+    task_shapes,
+)
 from kerntune.referee.reasons import TOLD, Reason, Refusal
 from kerntune.referee.result_errors import ResultError, error_of, hardly_varies
 from kerntune.referee.sealed_process import Answered, SealedProcesses, folder_of
@@ -161,6 +168,8 @@ class Judgement:
         lines = [inputs] if isinstance(inputs, str) else list(inputs)
         if len(lines) == 1 and lines[0].endswith(".py"):
             lines = list(literal_inputs(lines[0])) or [f"{lines[0]}: it has no INPUTS"]
+        if len(lines) == 1 and lines[0].endswith((".yml", ".yaml")):
+            return self._described(task_shapes(lines[0]))
         if lines:
             return [parse_line(line) for line in lines]
         if not makes_inputs(self._reference):

@@ -16,7 +16,9 @@ import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import Any, Union
+
+import msgspec
 
 from kerntune.errors import UsageError
 from kerntune.referee.tasks import UserCallable
@@ -100,6 +102,33 @@ def literal_inputs(path: str) -> tuple[str, ...]:
                 raise UsageError(f"{path}: INPUTS is no plain text or list of texts")
             return lines
     return ()
+
+
+MOST_SHAPES = 64
+
+
+def task_shapes(path: str) -> tuple[dict[str, bool | int | float | str | None], ...]:
+    """The shapes of a ``task.yml`` of GPU MODE: those of ``benchmarks``, else of ``tests``, a mapping in braces each;
+    their seeds are left out. :class:`UsageError` for anything else."""
+    try:
+        lines = Path(path).read_text(encoding="utf-8")[:MOST_SOURCE].splitlines()
+    except (OSError, UnicodeDecodeError) as exc:
+        raise UsageError(f"{path}: it can't be read ({exc})") from None
+    found: dict[str, list[dict[str, bool | int | float | str | None]]] = {}
+    section = ""
+    for line in lines:
+        if line and not line[0].isspace() and line.rstrip().endswith(":"):
+            section = line.rstrip()[:-1]
+        elif section in ("tests", "benchmarks") and line.strip().startswith("- {"):
+            try:
+                shape = msgspec.json.decode(line.strip()[2:], type=dict[str, Union[bool, int, float, str, None]])
+            except msgspec.MsgspecError:
+                raise UsageError(f"{path}: {line.strip()!r} is no mapping in braces") from None
+            found.setdefault(section, []).append({k: v for k, v in shape.items() if k != "seed"})
+    shapes = found.get("benchmarks") or found.get("tests") or []
+    if not 0 < len(shapes) <= MOST_SHAPES:
+        raise UsageError(f"{path}: it has {len(shapes)} shapes under benchmarks or tests; 1 to {MOST_SHAPES} are read")
+    return tuple(shapes)
 
 
 # in a sealed process
