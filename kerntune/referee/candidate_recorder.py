@@ -199,6 +199,25 @@ def streams_noted() -> Iterator[list[str]]:
             setattr(torch.cuda, name, original)
 
 
+UPLOADS = ("_to_copy", "copy_")
+"""Operators that copy the host's memory to the device."""
+
+
+def host_bytes(source: Any, made: Any) -> bytes | None:
+    """The bytes that a tensor of the host's becomes with the dtype and layout of ``made``; None of one that has no
+    values."""
+    import torch
+
+    with torch._C._DisableTorchDispatch(), torch._C.DisableTorchFunction():
+        try:
+            dense = torch.empty_strided(made.shape, made.stride(), dtype=made.dtype)
+            dense.copy_(source.detach())
+            raw = torch.empty(0, dtype=torch.uint8).set_(dense.untyped_storage())
+            return bytes(raw.numpy().tobytes())
+        except (RuntimeError, TypeError, NotImplementedError):
+            return None
+
+
 class DeviceOperators:
     """Torch's operators on the device's tensors: what fills memory is replayed, allocations and views run nothing, and
     all others are named."""
@@ -209,6 +228,7 @@ class DeviceOperators:
         self.names: list[str] = []
         self._fills: dict[int, tuple[int, float, str, Any]] = {}
         self._allocated: dict[int, Any] = {}
+        self._uploads: dict[int, tuple[int, bytes, Any]] = {}
 
     def begin(self) -> int:
         """How many launches there are before an operator runs."""
@@ -228,6 +248,10 @@ class DeviceOperators:
         fresh = [x for x in made if self._place(x) not in own]
         if not traits.works:
             self._allocated.update((self._place(x), x) for x in fresh)
+        elif not own and len(made) == 1 and self._uploaded(traits.word, args, made[0], begun):
+            return
+        elif traits.word == "copy_" and len(given) == 1 and self._uploaded("copy_", args[1:], given[0], begun):
+            return
         elif traits.word in FILLING and self._filled(traits.word, args, kwargs, made, begun):
             return
         elif fresh or traits.writes:
@@ -235,6 +259,19 @@ class DeviceOperators:
             if known[0] is not None and not traits.writes and all(known[0].known(x) is not None for x in fresh):
                 return  # made from what the host knows: a constant
             self.names.append(traits.name)
+
+    def _uploaded(self, word: str, args: Sequence[Any], made: Any, begun: int) -> bool:
+        """Note a copy of the host's memory over a whole storage; False for anything else."""
+        source = args[0] if args else None
+        if word not in UPLOADS or not hasattr(source, "untyped_storage") or self._backend.tensors.is_tensor(source):
+            return False
+        if made.numel() * made.element_size() != made.untyped_storage().nbytes() or source.shape != made.shape:
+            return False
+        data = host_bytes(source, made)
+        if data is not None:
+            self._fills.pop(self._place(made), None)
+            self._uploads[self._place(made)] = (begun, data, made)
+        return data is not None
 
     def _filled(
         self, word: str, args: Sequence[Any], kwargs: Mapping[str, Any], made: Sequence[Any], begun: int
@@ -251,12 +288,19 @@ class DeviceOperators:
                 return False
         for tensor in made:
             dtype = str(tensor.dtype).removeprefix("torch.")
+            self._uploads.pop(self._place(tensor), None)
             self._fills[self._place(tensor)] = (begun, float(value), dtype, tensor)
         return True
 
     def forget(self, tensor: Any) -> None:
         """A tensor's first content is given from outside."""
         self._fills.pop(self._place(tensor), None)
+        self._uploads.pop(self._place(tensor), None)
+
+    def upload_of(self, tensor: Any) -> tuple[int, bytes] | None:
+        """After how many launches a storage was copied from the host last, and its bytes."""
+        found = self._uploads.get(self._place(tensor))
+        return None if found is None else found[:2]
 
     def fill_of(self, tensor: Any) -> tuple[int, float, str] | None:
         """After how many launches a storage was filled last, by which number of which dtype."""
@@ -290,12 +334,15 @@ def _claims(
     mine = {plan.storage_of_view(v) for v in given}
     fills, constants, unknown = [], [], []
     for index, tensor in enumerate(plan.tensors()):
-        fill = watch.fill_of(tensor)
+        fill, upload = watch.fill_of(tensor), watch.upload_of(tensor)
         if index in mine:
             continue
         if fill is not None:
             _refuse_late_fill(recording, index, fill[0])
             fills.append(Fill(index, fill[2], fill[1]))
+        elif upload is not None:
+            _refuse_late_fill(recording, index, upload[0])
+            constants.append(Constant(index, upload[1]))
         elif (data := _known_bytes(backend, tensor)) is not None:
             constants.append(Constant(index, data))
         elif not watch.allocated(tensor):

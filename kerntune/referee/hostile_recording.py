@@ -14,7 +14,7 @@ from collections.abc import Sequence
 import msgspec
 
 from kerntune.base.device import Target
-from kerntune.base.formatting import escaped
+from kerntune.base.formatting import visible
 from kerntune.base.recording import LOWEST_ADDRESS, Launch, Param, Recording, Storage, View, Zeros
 from kerntune.base.recording_check import recording_problems
 from kerntune.gpu.content import INTEGERS, encode_floats
@@ -75,7 +75,7 @@ def decoded(data: bytes) -> RecordAnswer:
     try:
         return msgspec.msgpack.decode(data, type=RecordAnswer)
     except (msgspec.MsgspecError, ValueError, RecursionError, TypeError, OverflowError) as exc:
-        raise Refusal(Reason.ANSWER, f"its answer can't be read ({escaped(str(exc)[:200])})") from None
+        raise Refusal(Reason.ANSWER, f"its answer can't be read ({visible(str(exc)[:200])})") from None
 
 
 def checked(call: RecordedCall, case: CaseInputs, target: Target) -> CheckedCall:
@@ -83,14 +83,14 @@ def checked(call: RecordedCall, case: CaseInputs, target: Target) -> CheckedCall
     _bounded(call)
     problem = next(recording_problems(call.recording), "")
     if problem:
-        raise Refusal(Reason.ANSWER, f"its recording can't be: {escaped(problem[:300])}")
+        raise Refusal(Reason.ANSWER, f"its recording can't be: {visible(problem[:300])}")
     if call.recording.target != target:
         raise Refusal(Reason.ANSWER, f"it was recorded for {call.recording.target}, not for {target}")
     for sha, data in call.artifacts.items():
         if hashlib.sha256(data).hexdigest() != sha:
             raise Refusal(Reason.ANSWER, "an artifact isn't what its checksum says")
     if call.operators:
-        names = ", ".join(escaped(name[:60]) for name in call.operators[:8])
+        names = ", ".join(visible(name[:60]) for name in call.operators[:8])
         raise Refusal(Reason.OPERATOR, f"torch's {names} run beside the kernels and can't be replayed")
     _check_addresses(call.recording, case)
     for view in call.recording.views:
@@ -153,7 +153,7 @@ def _check_addresses(recording: Recording, case: CaseInputs) -> None:
     for launch in recording.launches:
         for param in launch.params:
             if _may_be_address(param) and param.value not in declared:
-                where = f"{escaped(launch.kernel[:80])}.{escaped(param.name[:80])}"
+                where = f"{visible(launch.kernel[:80])}.{visible(param.name[:80])}"
                 raise Refusal(Reason.ADDRESSES, f"{where} is a number that may be an address")
 
 
@@ -164,7 +164,7 @@ def _may_be_address(param: Param) -> bool:
 def _check_view(view: View, storage: Storage) -> None:
     item = ITEM_BYTES.get(view.dtype)
     if item is None:
-        raise Refusal(Reason.ANSWER, f"memory is viewed as {escaped(view.dtype[:40])}, which isn't known here")
+        raise Refusal(Reason.ANSWER, f"memory is viewed as {visible(view.dtype[:40])}, which isn't known here")
     if 0 in view.shape:
         return
     low, high = extent(view)
@@ -203,7 +203,7 @@ def _inputs(call: RecordedCall, case: CaseInputs) -> tuple[int | None, ...]:
 
 
 def _layout(view: View) -> str:
-    return f"{escaped(view.dtype[:40])}{list(view.shape[:8])} with strides {list(view.strides[:8])}"
+    return f"{visible(view.dtype[:40])}{list(view.shape[:8])} with strides {list(view.strides[:8])}"
 
 
 def _check_contents(call: RecordedCall, inputs: set[int]) -> None:
@@ -215,7 +215,7 @@ def _check_contents(call: RecordedCall, inputs: set[int]) -> None:
             raise Refusal(Reason.ANSWER, "a constant has another size than its memory")
     for fill in call.fills:
         if fill.dtype not in ITEM_BYTES:
-            raise Refusal(Reason.ANSWER, f"memory is filled as {escaped(fill.dtype[:40])}, which isn't known here")
+            raise Refusal(Reason.ANSWER, f"memory is filled as {visible(fill.dtype[:40])}, which isn't known here")
 
 
 def _plain(recording: Recording) -> Recording:

@@ -19,7 +19,7 @@ from typing import Any
 import msgspec
 
 from kerntune.base.device import Target
-from kerntune.base.formatting import escaped
+from kerntune.base.formatting import visible
 from kerntune.base.recording import View
 from kerntune.errors import KerntuneError, MeasurementError, UsageError
 from kerntune.referee.candidate_speed import NoSpeeds, Speeds, TimedPair
@@ -212,7 +212,7 @@ class Judgement:
         self, case: CaseInputs, call: CheckedCall, reference: CheckedCall | Refusal, seeds: Sequence[int]
     ) -> ShapeResult:
         self._deadline = time.monotonic() + self._budget
-        launches = tuple(LaunchShare(escaped(x.kernel), x.grid) for x in call.recording.launches)
+        launches = tuple(LaunchShare(visible(x.kernel), x.grid) for x in call.recording.launches)
         try:
             contents = () if case.given or _by_author(case) else _contents(case, seeds)
             expected = self._authors(ExpectTask(self._reference, case, tuple(seeds), contents)).seeds
@@ -270,7 +270,7 @@ class Judgement:
             raise Refusal(Reason.REPLAY_LATE if late else Reason.FAULT, f"the replay: {_how(answered)}")
         answer = msgspec.msgpack.decode(answered.data, type=ReplayAnswer)
         if answer.refused is not None:
-            raise Refusal(Reason(answer.refused.reason), escaped(answer.refused.text))
+            raise Refusal(Reason(answer.refused.reason), visible(answer.refused.text))
         sizes = [len(c) for c in answer.contents]
         if sizes != [s.nbytes for s in call.recording.storages]:
             raise Refusal(Reason.ANSWER, "the replay's answer has other sizes than the recording")
@@ -289,7 +289,7 @@ class Judgement:
         try:
             timed = speeds.measure(call, None if isinstance(reference, Refusal) else reference)
         except (KerntuneError, MeasurementError) as exc:
-            return msgspec.structs.replace(right, text=f"right, but not timed: {escaped(str(exc)[:500])}")
+            return msgspec.structs.replace(right, text=f"right, but not timed: {visible(str(exc)[:500])}")
         if timed is None:
             return msgspec.structs.replace(right, text=f"right on {SEEDS} contents; {speeds.why_not}")
         return _with_times(right, timed, call, case, reference)
@@ -362,7 +362,7 @@ def _call_of(answered: Answered) -> Any:
     if answer.refused is not None:
         known: Mapping[str, Reason] = {r.value: r for r in Reason}
         reason = known.get(answer.refused.reason, Reason.ANSWER)
-        raise Refusal(reason, escaped(answer.refused.text[:1000]))
+        raise Refusal(reason, visible(answer.refused.text[:1000]))
     if answer.call is None:
         raise Refusal(Reason.ANSWER, "its answer is empty")
     return answer.call
@@ -373,7 +373,7 @@ def _how(answered: Answered) -> str:
     end = answered.end
     how = "it was ended, being late" if end.late else f"it ended with status {end.code} and gave no whole answer"
     words = [line for line in answered.printed.splitlines() if line.strip()]
-    return f"{how}: {escaped(words[-1][:300])}" if words else how
+    return f"{how}: {visible(words[-1][:300])}" if words else how
 
 
 def _refused(label: str, exc: Refusal) -> ShapeResult:
