@@ -118,13 +118,20 @@ def judge(
     :class:`UsageError` for a call that can't be understood,
     :class:`MeasurementError` where the judge itself fails; whatever the candidate does is in the verdict.
     """
-    sources = candidate_source(candidate), reference_source(reference)
+    other = reference_source(reference)
+    if not os.path.isfile(candidate.partition("::")[0]):
+        raise UsageError(f"{candidate}: there is no such file")
+    try:
+        source = candidate_source(candidate)
+    except UsageError as exc:
+        unread = ShapeResult("all", Word.REFUSED, reason=Reason.LAYOUT, text=visible(str(exc)[:500]))
+        return CandidateVerdict(Word.REFUSED, candidate, _named(other), (unread,), sealed)
     with contextlib.ExitStack() as stack:
         own = bench
         if own is None:
             own = Bench(sealed)
             stack.callback(own.close)
-        return Judgement(own, *sources, budget).run(inputs)
+        return Judgement(own, source, other, budget).run(inputs)
 
 
 class Judgement:

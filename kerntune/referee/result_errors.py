@@ -45,6 +45,10 @@ WORST_FACTOR = 6.0
 """And one element's error this many times the yardstick's own worst: among a million errors of one size, the largest
 is five standard deviations off."""
 
+ROUNDING_RMS = 0.42
+"""Root mean square of rounding to nearest, in units of half of the last place of 1: numbers are spread over a binade,
+and errors over half a unit of theirs."""
+
 INSIGNIFICANT = 0.1
 """A result whose allowed error is more than this share of its own size is no evidence: zeros would nearly do."""
 
@@ -146,7 +150,7 @@ def _float_error(
     accumulator = ROUNDOFF["float64" if dtype == "float64" else "float32"]
     sums = math.sqrt(terms) * accumulator * size
     least = SMALLEST[dtype]
-    rms_allowed = RMS_FACTOR * (_rms(own) + sums + ROUNDOFF[dtype] * size / math.sqrt(3) + least)
+    rms_allowed = RMS_FACTOR * (max(_rms(own), ROUNDING_RMS * ROUNDOFF[dtype] * size) + sums + least)
     worst_allowed = WORST_FACTOR * (float(own.max()) + sums + least) + 2 * ROUNDOFF[dtype] * magnitude
     beyond = error > worst_allowed
     rms, worst = _rms(error), float(error.max())
