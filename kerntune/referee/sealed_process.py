@@ -63,7 +63,7 @@ START_SECONDS = 180.0
 ENDING_SECONDS = 5.0
 """What is left of a sealed process is killed again and again for so long."""
 
-MEMORY = 12 << 30
+MEMORY = 6 << 30
 """Bytes of address space that a sealed process may add: torch, compilers and stand-ins of full size take 3 GiB."""
 
 MOST_TOLD = 8 << 10

@@ -195,9 +195,12 @@ def filter_steps(machine: int, numbers: Sequence[int]) -> list[tuple[int, int, i
     ]  # fmt: skip
 
 
-SYSTEM = ("/usr", "/lib", "/lib64", "/bin", "/sbin", "/etc", "/opt", "/proc", "/sys/devices/system")
-"""Programs, libraries and what they read at their start. Of other processes, ``/proc`` shows a sealed one no more than
-command lines: the rest asks whether it may trace them."""
+SYSTEM = (
+    "/usr", "/lib", "/lib64", "/bin", "/sbin", "/etc", "/opt", "/sys/devices/system",
+    "/proc/self", "/proc/cpuinfo", "/proc/meminfo", "/proc/stat", "/proc/sys", "/proc/filesystems", "/proc/version",
+)  # fmt: skip
+"""Programs, libraries and what they read at their start. ``/proc/self`` is the folder of the process that seals itself:
+those of others, with their environments and memory maps, can't be read."""
 
 DEVICES = ("/dev/null", "/dev/zero", "/dev/urandom", "/dev/random", "/dev/full")
 
