@@ -183,12 +183,13 @@ def outcome(data: bytes) -> str:
     if sum(s.nbytes for s in call.recording.storages) > 1 << 28:
         return "refused"  # the judge's replay would run out of memory in a process of its own
     poison = b"\xff\x7f" * 4
-    done = replayed(ReplayTask(call.recording, call.artifacts, call.contents(inputs), poison, 5.0))
+    task = ReplayTask(call.recording, call.artifacts, call.contents(inputs), call.fills, call.wanted, poison, 5.0)
+    done = replayed(task)
     if done.refused is not None or done.outside:
         return "refused"
-    view = call.results[0]
-    error = error_of(0, done.contents[view.storage], view, expected, CASE, poison)
-    changed_inputs = any(s is not None and done.contents[s] != inputs[i] for i, s in enumerate(call.inputs))
+    after, view = dict(zip(call.wanted, done.contents, strict=True)), call.results[0]
+    error = error_of(0, after[view.storage], view, expected, CASE, poison)
+    changed_inputs = any(s is not None and after[s] != inputs[i] for i, s in enumerate(call.inputs))
     return "wrong" if error.wrong or changed_inputs else "accepted"
 
 

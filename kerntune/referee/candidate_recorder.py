@@ -248,23 +248,24 @@ class DeviceOperators:
         fresh = [x for x in made if self._place(x) not in own]
         if not traits.works:
             self._allocated.update((self._place(x), x) for x in fresh)
-        elif not own and len(made) == 1 and self._uploaded(traits.word, args, made[0], begun):
+        elif (traits.word in FILLING and self._filled(traits.word, args, kwargs, made, begun)) or (
+            traits.word in UPLOADS and self._uploaded(traits.word, args, made, begun)
+        ):
             return
-        elif traits.word == "copy_" and len(given) == 1 and self._uploaded("copy_", args[1:], given[0], begun):
-            return
-        elif traits.word in FILLING and self._filled(traits.word, args, kwargs, made, begun):
-            return
-        elif fresh or traits.writes:
-            known = [getattr(self._backend, "stand_ins", None)]
-            if known[0] is not None and not traits.writes and all(known[0].known(x) is not None for x in fresh):
-                return  # made from what the host knows: a constant
+        elif traits.writes or not all(map(self._is_constant, fresh)):
             self.names.append(traits.name)
 
-    def _uploaded(self, word: str, args: Sequence[Any], made: Any, begun: int) -> bool:
+    def _is_constant(self, tensor: Any) -> bool:
+        """Whether a tensor was made from what the host knows."""
+        stand_ins = getattr(self._backend, "stand_ins", None)
+        return stand_ins is not None and stand_ins.known(tensor) is not None
+
+    def _uploaded(self, word: str, args: Sequence[Any], results: Sequence[Any], begun: int) -> bool:
         """Note a copy of the host's memory over a whole storage; False for anything else."""
-        source = args[0] if args else None
-        if word not in UPLOADS or not hasattr(source, "untyped_storage") or self._backend.tensors.is_tensor(source):
+        source: Any = args[1] if word == "copy_" else args[0]
+        if self._backend.tensors.is_tensor(source) or len(results) != 1:
             return False
+        made = results[0]
         if made.numel() * made.element_size() != made.untyped_storage().nbytes() or source.shape != made.shape:
             return False
         data = host_bytes(source, made)

@@ -35,8 +35,8 @@ MOST_BYTES = 1 << 28
 """Of a candidate's answer: binaries and TTIR of a call are a few MB, constants up to 64 MiB."""
 
 MOST_LAUNCHES, MOST_STORAGES, MOST_VIEWS, MOST_PARAMS, MOST_RESULTS = 2_048, 4_096, 16_384, 256, 256
-MOST_MEMORY = 1 << 36
-"""Bytes of all storages together: 64 GiB."""
+MOST_MEMORY = 1 << 32
+"""Bytes of all storages together: 4 GiB, more than the emulator runs through in any budget."""
 
 MOST_DEPTH = 64
 """Nesting of options in a binary's description."""
@@ -57,11 +57,14 @@ class CheckedCall(msgspec.Struct, frozen=True):
     fills: tuple[Fill, ...]
     constants: tuple[Constant, ...]
 
+    @property
+    def wanted(self) -> tuple[int, ...]:
+        """The storages that results and inputs lie in."""
+        return tuple(dict.fromkeys([*(v.storage for v in self.results), *(i for i in self.inputs if i is not None)]))
+
     def contents(self, given: Sequence[bytes]) -> tuple[bytes | None, ...]:
-        """The first bytes by storage; ``given`` has those of the input tensors. None: poison."""
+        """The first bytes by storage; ``given`` has those of the input tensors. None: a fill, or poison."""
         found: list[bytes | None] = [None] * len(self.recording.storages)
-        for fill in self.fills:
-            found[fill.storage] = _filled(fill, self.recording.storages[fill.storage].nbytes)
         for constant in self.constants:
             found[constant.storage] = constant.data
         for storage, data in zip(self.inputs, given, strict=True):
@@ -277,7 +280,8 @@ def same_strides(view: View, want: ExpectedResult) -> bool:
     return 0 in view.shape or all(a == b for n, a, b in pairs if n > 1)
 
 
-def _filled(fill: Fill, nbytes: int) -> bytes:
+def filled(fill: Fill, nbytes: int) -> bytes:
+    """The bytes of a storage that holds one number."""
     import numpy as np
 
     one = np.asarray([fill.value])

@@ -19,7 +19,7 @@ from typing import Any
 import msgspec
 
 from kerntune.base.device import Target
-from kerntune.base.formatting import visible
+from kerntune.base.formatting import format_bytes, visible
 from kerntune.base.recording import View
 from kerntune.errors import KerntuneError, MeasurementError, UsageError
 from kerntune.referee.candidate_speed import NoSpeeds, Speeds, TimedPair
@@ -245,15 +245,16 @@ class Judgement:
         """The errors of one replay, in a process of its own that knows no other seed."""
         poison = poison_pattern()
         answer = self._replayed(call, expected, poison)
+        after_of = dict(zip(call.wanted, answer.contents, strict=True))
         if answer.outside:
             raise Refusal(Reason.OUTSIDE, f"{answer.outside:,} bytes beside all tensors are written")
         for number, (view, want) in enumerate(zip(call.results, expected.results, strict=True)):
-            yield error_of(number, answer.contents[view.storage], view, want, case, poison)
+            yield error_of(number, after_of[view.storage], view, want, case, poison)
         shared = {r.input for r in expected.results if r.input is not None}
         for index, (given, storage) in enumerate(zip(case.tensors, call.inputs, strict=True)):
             if storage is None or index in shared:
                 continue
-            after, before = answer.contents[storage], expected.contents[index]
+            after, before = after_of[storage], expected.contents[index]
             left = expected.changed[index] if index < len(expected.changed) else None
             if left is None and after != before:
                 yield ResultError(-1, given.dtype, size=1.0, wrong=f"it changes input {given.name}")
@@ -266,9 +267,11 @@ class Judgement:
     def _replayed(self, call: CheckedCall, expected: ExpectedSeed, poison: bytes) -> ReplayAnswer:
         seconds = max(1.0, self._deadline - time.monotonic())
         task = ReplayTask(
-            call.recording, _ttir(call), call.contents(expected.contents), poison, seconds, self._bench.speeds.ordinal
-        )
-        most = sum(s.nbytes for s in call.recording.storages) + (1 << 20)
+            call.recording, _ttir(call), call.contents(expected.contents), call.fills, call.wanted, poison, seconds,
+            self._bench.speeds.ordinal,
+        )  # fmt: skip
+        sizes = [call.recording.storages[i].nbytes for i in call.wanted]
+        most = sum(sizes) + 64 * len(call.recording.storages) + (1 << 20)
         answered = self._bench.processes.ask(
             "replay", task, (), seconds + 5.0, most, self._bench.speeds.ordinal is not None
         )
@@ -278,8 +281,7 @@ class Judgement:
         answer = msgspec.msgpack.decode(answered.data, type=ReplayAnswer)
         if answer.refused is not None:
             raise Refusal(Reason(answer.refused.reason), visible(answer.refused.text))
-        sizes = [len(c) for c in answer.contents]
-        if sizes != [s.nbytes for s in call.recording.storages]:
+        if [len(c) for c in answer.contents] != sizes:
             raise Refusal(Reason.ANSWER, "the replay's answer has other sizes than the recording")
         return answer
 
@@ -292,7 +294,7 @@ class Judgement:
         launches: tuple[LaunchShare, ...],
     ) -> ShapeResult:
         speeds = self._bench.speeds
-        right = ShapeResult(case.label, Word.UNTIMED, errors, launches=launches)
+        right = ShapeResult(case.label, Word.UNTIMED, errors, launches=launches, remarks=_constants(call))
         try:
             timed = speeds.measure(call, None if isinstance(reference, Refusal) else reference)
         except (KerntuneError, MeasurementError) as exc:
@@ -305,7 +307,7 @@ class Judgement:
 def _with_times(
     right: ShapeResult, timed: TimedPair, call: CheckedCall, case: CaseInputs, reference: CheckedCall | Refusal
 ) -> ShapeResult:
-    remarks = timed.remarks
+    remarks = (*right.remarks, *timed.remarks)
     if isinstance(reference, Refusal):
         remarks = (*remarks, f"the reference isn't replayed: {reference}")
     moved = bytes_that_must_move(case, call)
@@ -349,6 +351,12 @@ def _by_author(case: CaseInputs) -> bool:
 def _evidence(seed: ExpectedSeed) -> tuple[ExpectedResult, ...]:
     """What the reference computes: its results, and inputs that it changes."""
     return seed.results or tuple(c for c in seed.changed if c is not None)
+
+
+def _constants(call: CheckedCall) -> tuple[str, ...]:
+    """What the candidate made before the call, by size: a table of results would be among it."""
+    sizes = sorted((len(c.data) for c in call.constants), reverse=True)
+    return (f"constants made before the launches: {', '.join(map(format_bytes, sizes[:8]))}",) if sizes else ()
 
 
 def _ttir(call: CheckedCall) -> dict[str, bytes]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from kerntune.errors import InterpreterLimit, KernelFault, KernelTimeout, KerntuneError
+from kerntune.referee.hostile_recording import filled
 from kerntune.referee.reasons import Reason
 from kerntune.referee.tasks import CallRefused, ReplayAnswer, ReplayTask, encoded
 
@@ -20,7 +21,10 @@ def replayed(task: ReplayTask) -> ReplayAnswer:
 
     try:
         ttir = {k: v.decode() for k, v in task.artifacts.items()}
-        found = replay_results(task.recording, ttir, task.contents, task.poison, task.seconds)
+        contents = list(task.contents)
+        for fill in task.fills:
+            contents[fill.storage] = filled(fill, task.recording.storages[fill.storage].nbytes)
+        found = replay_results(task.recording, ttir, contents, task.poison, task.seconds)
     except UnicodeDecodeError:
         return _refused(Reason.ANSWER, "a kernel's TTIR is no text")
     except KernelFault as exc:
@@ -31,7 +35,7 @@ def replayed(task: ReplayTask) -> ReplayAnswer:
         return _refused(Reason.EMULATOR, str(exc))
     except Exception as exc:  # TTIR that no compiler has written
         return _refused(Reason.EMULATOR, f"{type(exc).__name__}: {exc}")
-    return ReplayAnswer(found.contents, found.bytes_read, found.outside)
+    return ReplayAnswer(tuple(found.contents[i] for i in task.wanted), found.bytes_read, found.outside)
 
 
 def _refused(reason: Reason, text: str) -> ReplayAnswer:

@@ -42,8 +42,11 @@ approximations of functions stay below 1.5 in the kernels of ``benchmarks/judge`
 times and more from 64 terms on."""
 
 WORST_FACTOR = 6.0
-"""And one element's error this many times the yardstick's own worst: among a million errors of one size, the largest
-is five standard deviations off."""
+"""And one element's error this many times the yardstick's own worst beyond rounding to the dtype: among a million
+errors of one size, the largest is five standard deviations off."""
+
+ELEMENT_FACTOR = 3.0
+"""Roundings of its own size that an element may be off by beside: small elements are not excused by large ones."""
 
 ROUNDING_RMS = 0.42
 """Root mean square of rounding to nearest, in units of half of the last place of 1: numbers are spread over a binade,
@@ -151,7 +154,8 @@ def _float_error(
     sums = math.sqrt(terms) * accumulator * size
     least = SMALLEST[dtype]
     rms_allowed = RMS_FACTOR * (max(_rms(own), ROUNDING_RMS * ROUNDOFF[dtype] * size) + sums + least)
-    worst_allowed = WORST_FACTOR * (float(own.max()) + sums + least) + 2 * ROUNDOFF[dtype] * magnitude
+    beyond_rounding = float(np.maximum(own - ROUNDOFF[dtype] * magnitude, 0.0).max())
+    worst_allowed = WORST_FACTOR * (beyond_rounding + sums + least) + ELEMENT_FACTOR * ROUNDOFF[dtype] * magnitude
     beyond = error > worst_allowed
     rms, worst = _rms(error), float(error.max())
     wrong = ""

@@ -180,18 +180,21 @@ class ExpectAnswer(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit
 
 
 class ReplayTask(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
-    """Run a checked recording once on given bytes; a storage without any is filled with ``poison``."""
+    """Run a checked recording once on given bytes; a storage without any is filled with ``poison``. What the storages
+    in ``wanted`` hold afterwards is the answer."""
 
     recording: Recording
     artifacts: dict[str, bytes]
     contents: tuple[bytes | None, ...]
+    fills: tuple[Fill, ...]
+    wanted: tuple[int, ...]
     poison: bytes
     seconds: float
     device: int | None = None
 
 
 class ReplayAnswer(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
-    """What each storage holds afterwards, and how many bytes of it were read; or why not."""
+    """What each wanted storage holds afterwards, and how many bytes of every storage were read; or why not."""
 
     contents: tuple[bytes, ...] = ()
     bytes_read: tuple[int, ...] = ()

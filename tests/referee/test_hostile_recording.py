@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from kerntune.base.device import Target
 from kerntune.base.recording import Param, Storage, Zeros
 from kerntune.referee import hostile_recording
-from kerntune.referee.hostile_recording import check_results, checked, decoded
+from kerntune.referee.hostile_recording import check_results, checked, decoded, filled
 from kerntune.referee.reasons import Reason, Refusal
 from kerntune.referee.tasks import Constant, ExpectedResult, Fill, RecordAnswer, RecordedCall, encoded
 from tests.referee.recordings import (
@@ -173,11 +173,12 @@ def test_results_in_place_pass_where_the_reference_works_in_place() -> None:
 
 
 def test_contents_are_the_referees() -> None:
-    claimed = call(fills=(Fill(2, "float32", 1.5),))
-    found = checked(claimed, CASE, TARGET).contents([b"a" * 2400, b"b" * 2400])
-    assert found[:2] == (b"a" * 2400, b"b" * 2400)
-    assert found[2] == b"\x00\x00\xc0\x3f" * 600
+    found = checked(call(constants=(Constant(2, b"c" * 2400),)), CASE, TARGET).contents([b"a" * 2400, b"b" * 2400])
+    assert found == (b"a" * 2400, b"b" * 2400, b"c" * 2400)
     assert checked(CALL, CASE, TARGET).contents([bytes(2400)] * 2)[2] is None
+    assert filled(Fill(2, "float32", 1.5), 10) == b"\x00\x00\xc0\x3f" * 2 + b"\x00\x00"
+    assert filled(Fill(2, "int64", 3.0), 8) == b"\x03" + bytes(7)
+    assert filled(Fill(2, "float8_e5m2", 1.0), 2) == b"\x3c\x3c"
 
 
 @pytest.mark.parametrize(

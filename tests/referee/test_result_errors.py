@@ -44,13 +44,25 @@ def test_a_narrower_accumulator_is_wrong() -> None:
     acc = np.zeros((32, 16), np.float16)
     for k in range(0, 512, 16):
         acc = acc + (A[:, k : k + 16].astype(np.float32) @ B[k : k + 16].astype(np.float32)).astype(np.float16)
-    assert "what rounding explains" in error(acc).wrong
+    assert error(acc).wrong
+    lost = (STOCK.astype(np.float64) * (1 + 2 * 2.0**-11)).astype(np.float16)  # nowhere by much, everywhere by a bit
+    assert "is what rounding explains" in error(lost).wrong
 
 
 def test_one_wrong_element_is_found_and_named() -> None:
     wrong = STOCK.copy()
     wrong[3, 5] += np.float16(2)
     assert "[3, 5]" in error(wrong).wrong
+
+
+def test_small_elements_are_not_excused_by_large_ones() -> None:
+    exact = np.exp(CHANCE.standard_normal((32, 16)) * 3)
+    stock = exact.astype(np.float32).astype(np.float16)
+    want = expected(stock.astype(np.float64), stock)
+    assert error(stock, want).wrong == ""
+    small = stock < stock.max() * 2**-9
+    assert 0.2 < small.mean() < 0.95
+    assert "off by more" in error(np.where(small, np.float16(0), stock), want).wrong
 
 
 @pytest.mark.parametrize("value", [np.nan, np.inf, 0.0])
