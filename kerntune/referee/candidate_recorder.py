@@ -248,12 +248,18 @@ class DeviceOperators:
         fresh = [x for x in made if self._place(x) not in own]
         if not traits.works:
             self._allocated.update((self._place(x), x) for x in fresh)
-        elif (traits.word in FILLING and self._filled(traits.word, args, kwargs, made, begun)) or (
-            traits.word in UPLOADS and self._uploaded(traits.word, args, made, begun)
+        elif not self._noted(traits.word, args, kwargs, made, begun) and (
+            traits.writes or not all(map(self._is_constant, fresh))
         ):
-            return
-        elif traits.writes or not all(map(self._is_constant, fresh)):
             self.names.append(traits.name)
+
+    def _noted(
+        self, word: str, args: Sequence[Any], kwargs: Mapping[str, Any], made: Sequence[Any], begun: int
+    ) -> bool:
+        """Whether an operator gives whole storages a content that can be given again."""
+        if word in FILLING:
+            return self._filled(word, args, kwargs, made, begun)
+        return word in UPLOADS and self._uploaded(word, args, made, begun)
 
     def _is_constant(self, tensor: Any) -> bool:
         """Whether a tensor was made from what the host knows."""

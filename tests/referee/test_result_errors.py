@@ -45,8 +45,11 @@ def test_a_narrower_accumulator_is_wrong() -> None:
     for k in range(0, 512, 16):
         acc = acc + (A[:, k : k + 16].astype(np.float32) @ B[k : k + 16].astype(np.float32)).astype(np.float16)
     assert error(acc).wrong
-    lost = (STOCK.astype(np.float64) * (1 + 2 * 2.0**-11)).astype(np.float16)  # nowhere by much, everywhere by a bit
-    assert "is what rounding explains" in error(lost).wrong
+
+
+def test_rounding_to_the_farther_neighbour_is_wrong_though_no_element_is_off_by_much() -> None:
+    away = np.where(EXACT > STOCK, np.float16(np.inf), np.float16(-np.inf))
+    assert "is what rounding explains" in error(np.nextafter(STOCK, away)).wrong
 
 
 def test_one_wrong_element_is_found_and_named() -> None:
