@@ -84,7 +84,11 @@ def honest_cases() -> list[Case]:
     drop = "x: f32[800]; seed: i64[1] < 1000000; p = 0.25"
     found.append(Case("dropout", "honest", "honest.py::dropout", "triton_references.py::dropout", (drop,)))
     found.append(Case("kernelbench", "honest", "kernelbench_candidate.py", "kernelbench_task.py", ()))
-    found.append(Case("gpu_mode", "honest", "gpu_mode/submission.py", "gpu_mode/reference.py", (str(HERE / "gpu_mode/task.yml"),)))
+    found.append(
+        Case(
+            "gpu_mode", "honest", "gpu_mode/submission.py", "gpu_mode/reference.py", (str(HERE / "gpu_mode/task.yml"),)
+        )
+    )
     return found
 
 
@@ -177,4 +181,6 @@ EXPLOITS: tuple[tuple[str, str, str, tuple[str, str]], ...] = (
 
 def exploit_cases() -> list[Case]:
     """Candidates that must never be FASTER."""
-    return [Case(name, family, f"exploits/{at}", reference, (inputs,)) for name, family, at, (reference, inputs) in EXPLOITS]
+    return [
+        Case(name, family, f"exploits/{at}", reference, (inputs,)) for name, family, at, (reference, inputs) in EXPLOITS
+    ]

@@ -45,6 +45,12 @@ def judged(bench: Bench, case: Case) -> dict[str, Any]:
     }
 
 
+def line_of(row: dict[str, Any]) -> str:
+    """A row as it is printed."""
+    start = f"{row['verdict']:9} {row['reason'] or '':16} {row['family']:28} {row['name']:20}"
+    return f"{start} {row['seconds']:5}  {row['text'][:110]}"
+
+
 def main(argv: Sequence[str] | None = None) -> int:
     """Judge, print a line each, write the file."""
     parser = argparse.ArgumentParser()
@@ -57,7 +63,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             if not args.only or case.name in args.only or case.family in args.only:
                 row = judged(bench, case)
                 rows.append(row)
-                print(f"{row['verdict']:9} {row['reason'] or '':16} {row['family']:28} {row['name']:20} {row['seconds']:5}  {row['text'][:110]}", flush=True)
+                print(line_of(row), flush=True)
     finally:
         bench.close()
     honest = [r for r in rows if r["family"] == "honest"]

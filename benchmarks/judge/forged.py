@@ -9,6 +9,7 @@ checked as the judge checks it, replayed by the emulator in this process if it p
 from __future__ import annotations
 
 import argparse
+import functools
 import json
 import random
 import traceback
@@ -34,9 +35,10 @@ CASE = parse_line("x: f32[600]; y: f32[600]")
 TARGET = Target.parse("cuda:90")
 
 ODD: tuple[Any, ...] = (
-    None, True, False, 0, 1, -1, 2, 7, 255, 1 << 31, (1 << 31) - 1, -(1 << 31), 1 << 32, 1 << 40, 1 << 63, (1 << 64) - 1,
-    -(1 << 63), 0.0, -0.0, 1e308, float("inf"), float("nan"), "", "x", "float32", "float16", "bfloat16", "\x00", "a" * 9000,
-    "../../x", b"", b"\x7fELF", b"\xff" * 64, [], {}, [[]], [0], [0, 0], [600], [1], [-1], {"x": 1}, "*fp32", "i32", "cubin",
+    None, True, False, 0, 1, -1, 2, 7, 255, 1 << 31, (1 << 31) - 1, -(1 << 31), 1 << 32, 1 << 40, 1 << 63,
+    (1 << 64) - 1, -(1 << 63), 0.0, -0.0, 1e308, float("inf"), float("nan"), "", "x", "float32", "float16", "bfloat16",
+    "\x00", "a" * 9000, "../../x", b"", b"\x7fELF", b"\xff" * 64, [], {}, [[]], [0], [0, 0], [600], [1], [-1],
+    {"x": 1}, "*fp32", "i32", "cubin",
 )  # fmt: skip
 
 
@@ -84,14 +86,16 @@ def mutated(data: bytes, chance: random.Random) -> bytes:
     value = msgspec.msgpack.decode(data)
     for _ in range(chance.randint(1, 4)):
         path = chance.choice([p for p in places(value) if p] or [()])
-        value = changed(value, path, lambda old: _other(old, value, chance))
+        value = changed(value, path, functools.partial(_other, whole=value, chance=chance))
     return msgspec.msgpack.encode(value)
 
 
 def _other(old: Any, whole: Any, chance: random.Random) -> Any:
     kind = chance.randrange(6)
     if kind == 0 and isinstance(old, int) and not isinstance(old, bool):
-        return max(-(1 << 63), min((1 << 64) - 1, old + chance.choice((-2400, -600, -300, -4, -1, 1, 4, 300, 600, 2400))))
+        return max(
+            -(1 << 63), min((1 << 64) - 1, old + chance.choice((-2400, -600, -300, -4, -1, 1, 4, 300, 600, 2400)))
+        )
     if kind == 1 and isinstance(old, list) and old:
         return [*old, chance.choice(old)] if chance.random() < 0.5 else old[:-1]
     if kind == 2 and isinstance(old, list):
@@ -137,7 +141,8 @@ def by_hand(data: bytes) -> list[tuple[str, bytes]]:
         ("the result twice", forged(results=[result, result])),
         ("a constant holds the result", forged(constants=[{"storage": views[result]["storage"], "data": bytes(2400)}])),
         ("a constant of an input", forged(constants=[{"storage": views[inputs[0]]["storage"], "data": bytes(2400)}])),
-        ("a fill of the result", forged(fills=[{"storage": views[result]["storage"], "dtype": "float32", "value": 1.0}])),
+        ("a fill of the result",
+         forged(fills=[{"storage": views[result]["storage"], "dtype": "float32", "value": 1.0}])),
         ("a fill of a large storage as unknown dtype",
          forged(fills=[{"storage": views[result]["storage"], "dtype": "float3", "value": 1.0}])),
         ("the result's view has stride 0",

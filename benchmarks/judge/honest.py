@@ -226,7 +226,9 @@ def matmul_kernel(
     for first in range(part * K, k, SPLIT * K):
         inner = first + tl.arange(0, K)
         x = tl.load(a + rows[:, None] * k + inner[None, :], mask=(rows[:, None] < m) & (inner[None, :] < k), other=0.0)
-        y = tl.load(b + inner[:, None] * n + columns[None, :], mask=(inner[:, None] < k) & (columns[None, :] < n), other=0.0)
+        y = tl.load(
+            b + inner[:, None] * n + columns[None, :], mask=(inner[:, None] < k) & (columns[None, :] < n), other=0.0
+        )
         acc = tl.dot(x, y, acc, input_precision=PRECISION)
     inside = (rows[:, None] < m) & (columns[None, :] < n)
     at = rows[:, None] * n + columns[None, :]

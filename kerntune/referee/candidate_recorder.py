@@ -29,7 +29,7 @@ from kerntune.gpu.fake_cuda.static_backend import StaticBackend, empty_tensor
 from kerntune.referee.layouts import KERNELBENCH, load
 from kerntune.referee.reasons import Reason, Refusal
 from kerntune.referee.tasks import (
-    Argument,
+    CallArgument,
     CallRefused,
     CaseInputs,
     Constant,
@@ -164,7 +164,7 @@ def arguments_of(case: CaseInputs, tensors: Sequence[Any]) -> tuple[list[Any], d
     return values[:first], dict(zip(case.keywords, values[first:], strict=True))
 
 
-def value_of(argument: Argument, tensors: Sequence[Any]) -> Any:
+def value_of(argument: CallArgument, tensors: Sequence[Any]) -> Any:
     """An argument as the callable gets it."""
     if isinstance(argument, TensorAt):
         return tensors[argument.index]

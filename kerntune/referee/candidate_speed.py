@@ -14,7 +14,7 @@ from kerntune.base.recording import Launch, Recording, Storage
 from kerntune.base.stats import DEFAULT_LEVEL, Estimate, median
 from kerntune.gpu.base import Executor, binary_of_ptx
 from kerntune.referee.hostile_recording import CheckedCall
-from kerntune.referee.verdicts import LaunchShare, Word, word_of_change
+from kerntune.referee.verdicts import TimedLaunch, Word, word_of_change
 from kerntune.timing.paired_processes import compare
 from kerntune.timing.worker.pool import LocalPairs, Pairs
 from kerntune.timing.worker.requests import PairRequest
@@ -36,7 +36,7 @@ class TimedPair:
     launch_ns: tuple[float, ...] = ()
     remarks: tuple[str, ...] = ()
 
-    def shares(self, launches: Sequence[LaunchShare]) -> tuple[LaunchShare, ...]:
+    def shares(self, launches: Sequence[TimedLaunch]) -> tuple[TimedLaunch, ...]:
         """The launches with their times and shares, where they were taken."""
         if len(self.launch_ns) != len(launches):
             return tuple(launches)

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 from kerntune.errors import UsageError
 from kerntune.gpu.content import INTEGERS, encode_floats
 from kerntune.gpu.number_formats import FLOAT_FORMATS
-from kerntune.referee.tasks import Argument, CaseInputs, PlainArgument, TensorAt, TensorInput
+from kerntune.referee.tasks import CallArgument, CaseInputs, PlainArgument, TensorAt, TensorInput
 
 if TYPE_CHECKING:
     import numpy as np
@@ -47,7 +47,7 @@ def parse_line(line: str) -> CaseInputs:
     if len(line) > MOST_LINE:
         raise UsageError(f"a line of inputs has {len(line):,} characters, more than {MOST_LINE:,}")
     tensors: list[TensorInput] = []
-    arguments: list[Argument] = []
+    arguments: list[CallArgument] = []
     names: list[str] = []
     for item in filter(None, (part.strip() for part in line.split(";"))):
         found = _TENSOR.fullmatch(item)

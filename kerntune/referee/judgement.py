@@ -57,8 +57,8 @@ from kerntune.referee.tasks import (
 )
 from kerntune.referee.verdicts import (
     CandidateVerdict,
-    LaunchShare,
     ShapeResult,
+    TimedLaunch,
     Word,
     below_roofline,
     together,
@@ -131,10 +131,10 @@ def judge(
         if own is None:
             own = Bench(sealed)
             stack.callback(own.close)
-        return Judgement(own, source, other, budget).run(inputs)
+        return CandidateJudgement(own, source, other, budget).run(inputs)
 
 
-class Judgement:
+class CandidateJudgement:
     """One candidate beside one reference."""
 
     def __init__(self, bench: Bench, candidate: UserCallable, reference: UserCallable, budget: float) -> None:
@@ -219,7 +219,7 @@ class Judgement:
         self, case: CaseInputs, call: CheckedCall, reference: CheckedCall | Refusal, seeds: Sequence[int]
     ) -> ShapeResult:
         self._deadline = time.monotonic() + self._budget
-        launches = tuple(LaunchShare(visible(x.kernel), x.grid) for x in call.recording.launches)
+        launches = tuple(TimedLaunch(visible(x.kernel), x.grid) for x in call.recording.launches)
         try:
             contents = () if case.given or _by_author(case) else _contents(case, seeds)
             expected = self._authors(ExpectTask(self._reference, case, tuple(seeds), contents)).seeds
@@ -291,7 +291,7 @@ class Judgement:
         call: CheckedCall,
         reference: CheckedCall | Refusal,
         errors: tuple[ResultError, ...],
-        launches: tuple[LaunchShare, ...],
+        launches: tuple[TimedLaunch, ...],
     ) -> ShapeResult:
         speeds = self._bench.speeds
         right = ShapeResult(case.label, Word.UNTIMED, errors, launches=launches, remarks=_constants(call))

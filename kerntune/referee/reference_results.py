@@ -18,7 +18,7 @@ from kerntune.referee.candidate_recorder import _leaves, arguments_of, value_of
 from kerntune.referee.layouts import KERNELBENCH, MAKERS, load
 from kerntune.referee.reasons import Reason
 from kerntune.referee.tasks import (
-    Argument,
+    CallArgument,
     CallRefused,
     CaseInputs,
     DescribeTask,
@@ -67,7 +67,7 @@ def _decoded(task: bytes) -> DescribeTask | ExpectTask:
 
 def _described(source: UserCallable, given: Mapping[str, Plain]) -> CaseInputs:
     module = load(source)
-    init: tuple[Argument, ...] = ()
+    init: tuple[CallArgument, ...] = ()
     parameters: dict[str, int] = {}
     made = _made_inputs(module, source, given, 0)
     tensors: list[Any] = []
@@ -101,7 +101,7 @@ def _model(module: Any, source: UserCallable, init: Sequence[Any]) -> Any:
     return getattr(module, source.name)(*init)
 
 
-def _argument(value: Any, tensors: list[Any]) -> Argument:
+def _argument(value: Any, tensors: list[Any]) -> CallArgument:
     if hasattr(value, "untyped_storage"):
         tensors.append(value)
         return TensorAt(len(tensors) - 1)

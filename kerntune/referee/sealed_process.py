@@ -262,21 +262,22 @@ def _keep(request: SealRequest, status: int, answer: Callable[[bytes], bytes]) -
     libc.prctl(SUBREAPER, 1, 0, 0, 0)
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     told, tell = os.pipe()
-    deadline = time.monotonic() + request.seconds
+    deadline, nursery = time.monotonic() + request.seconds, os.getppid()
     pid = fork(lambda: _be_sealed(request, tell, answer), tell, standard=(), bound=True)
     os.close(tell)
     nothing = os.open(os.devnull, os.O_RDWR)
     for number in (0, 1):
         os.dup2(nothing, number)
-    code, late = _waited(pid, deadline)
+    code, late = _waited(pid, deadline, nursery)
     killed, survivors = _kill_all()
     with contextlib.suppress(OSError):
         why = os.read(told, 4096).decode(errors="replace") if select.select([told], [], [], 0)[0] else ""
         send(status, SealedEnd(code, late, killed, survivors, why))
 
 
-def _waited(pid: int, deadline: float) -> tuple[int, bool]:
-    while time.monotonic() < deadline:
+def _waited(pid: int, deadline: float, nursery: int) -> tuple[int, bool]:
+    """Its exit status, and whether it was late. Where the nursery has ended, nobody waits for it any more."""
+    while time.monotonic() < deadline and os.getppid() == nursery:
         found, status = os.waitpid(pid, os.WNOHANG)
         if found:
             return os.waitstatus_to_exitcode(status), False

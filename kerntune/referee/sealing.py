@@ -215,6 +215,6 @@ def import_folders() -> tuple[str, ...]:
     """Folders that this Python imports from, but for the working folder."""
     here = Path.cwd().resolve()
     found = [Path(entry).resolve() for entry in sys.path if entry and Path(entry).exists()]
-    own = Path(__file__).resolve().parents[1]
-    kept = [str(p) for p in found if p != here and p != own.parent]
-    return tuple(dict.fromkeys([*kept, str(own), sys.prefix, sys.base_prefix, sys.exec_prefix]))
+    root = Path(__file__).resolve().parents[2]
+    kept = [str(p) for p in found if p not in (here, root)]
+    return tuple(dict.fromkeys([*kept, str(root / "kerntune"), sys.prefix, sys.base_prefix, sys.exec_prefix]))

@@ -46,11 +46,11 @@ class PlainArgument(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omi
 class SequenceArgument(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True, tag="sequence"):
     """A tuple or list of arguments."""
 
-    items: tuple[Argument, ...]
+    items: tuple[CallArgument, ...]
     is_list: bool = False
 
 
-Argument = Union[TensorAt, PlainArgument, SequenceArgument]
+CallArgument = Union[TensorAt, PlainArgument, SequenceArgument]
 
 
 class CaseInputs(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
@@ -62,12 +62,12 @@ class CaseInputs(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_d
 
     label: str
     tensors: tuple[TensorInput, ...]
-    arguments: tuple[Argument, ...]
+    arguments: tuple[CallArgument, ...]
     keywords: tuple[str, ...] = ()
     """Names of the last arguments, where they are passed by name."""
 
     parameters: dict[str, int] = {}
-    init: tuple[Argument, ...] = ()
+    init: tuple[CallArgument, ...] = ()
     given: dict[str, Plain] = {}
 
 

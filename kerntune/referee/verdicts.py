@@ -41,7 +41,7 @@ EXIT_CODES = {
 ``&&`` goes on for nothing else."""
 
 
-class LaunchShare(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+class TimedLaunch(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
     """One launch of the candidate: its kernel, grid, its time where it was taken, and its share of the call."""
 
     kernel: str
@@ -63,7 +63,7 @@ class ShapeResult(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_
     warm: Estimate | None = None
     reference_ns: float | None = None
     candidate_ns: float | None = None
-    launches: tuple[LaunchShare, ...] = ()
+    launches: tuple[TimedLaunch, ...] = ()
     must_move: int = 0
     bandwidth: float | None = None
     remarks: tuple[str, ...] = ()

@@ -154,9 +154,7 @@ def test_results_lie_as_the_references_do(name: str) -> None:
 
 
 def test_overlapping_results_are_refused() -> None:
-    two = recording(
-        views=(*VIEWS, replace(VIEWS[2], shape=(300,)), replace(VIEWS[2], shape=(300,), offset_bytes=1196))
-    )
+    two = recording(views=(*VIEWS, replace(VIEWS[2], shape=(300,)), replace(VIEWS[2], shape=(300,), offset_bytes=1196)))
     found = checked(replace(two, results=(3, 4)), CASE, TARGET)
     half = want(shape=(300,))
     with pytest.raises(Refusal, match="share memory"):

@@ -8,12 +8,12 @@ from kerntune.base.stats import Estimate
 from kerntune.referee.reasons import TOLD, Reason
 from kerntune.referee.result_errors import ResultError
 from kerntune.referee.verdict_report import as_data, text_of, to_json
-from kerntune.referee.verdicts import CandidateVerdict, LaunchShare, ShapeResult, Word
+from kerntune.referee.verdicts import CandidateVerdict, ShapeResult, TimedLaunch, Word
 
 CHANGE = Estimate(-0.5, -0.52, -0.48, 0.999)
 TIMED = ShapeResult(
     "x: f32[8]", Word.FASTER, (ResultError(0, "float32", 1e-8, 1e-7, 2e-8, 1e-6, 1.0),), change=CHANGE, warm=CHANGE,
-    reference_ns=2000.0, candidate_ns=1000.0, launches=(LaunchShare("k", (2, 1, 1), 1000.0, 1.0),), must_move=1024,
+    reference_ns=2000.0, candidate_ns=1000.0, launches=(TimedLaunch("k", (2, 1, 1), 1000.0, 1.0),), must_move=1024,
     bandwidth=1e12, remarks=("a remark",),
 )  # fmt: skip
 FASTER = CandidateVerdict(Word.FASTER, "c.py::f", "r.py::f", (TIMED,), speeds="scripted", device="Fake")

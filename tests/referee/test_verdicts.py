@@ -72,9 +72,7 @@ def test_faster_alone_exits_with_zero_and_no_code_is_the_judges_own() -> None:
     assert not {1, 2} & set(EXIT_CODES.values())
 
 
-@pytest.mark.parametrize(
-    ("ns", "below"), [(899.0, True), (901.0, False), (None, False)]
-)
+@pytest.mark.parametrize(("ns", "below"), [(899.0, True), (901.0, False), (None, False)])
 def test_a_tenth_below_the_roofline_is_allowed(ns: float | None, below: bool) -> None:
     assert below_roofline(ns, 1000, 1e9) is below
 

@@ -1,7 +1,6 @@
 """A task in the layout of GPU MODE's reference-kernels."""
 
 import torch
-
 from task import input_t, output_t
 
 

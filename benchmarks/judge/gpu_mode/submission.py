@@ -3,7 +3,6 @@
 import torch
 import triton
 import triton.language as tl
-
 from task import input_t, output_t
 
 

@@ -27,7 +27,7 @@ from kerntune.gpu.emulator.elements import (
 from kerntune.gpu.emulator.flat_memory import FlatMemory
 from kerntune.gpu.emulator.ttir_program import Region, TtirOperation, TtirProgram, ValueType
 
-Values = dict[int, Any]
+ValueTable = dict[int, Any]
 
 CONVERSIONS = frozenset(
     f"arith.{name}" for name in ("extsi", "extui", "trunci", "sitofp", "uitofp", "fptosi", "fptoui", "extf", "truncf",
@@ -80,7 +80,7 @@ class Machine:
 
     # control
 
-    def _run(self, region: Region, values: Values) -> TtirOperation | None:
+    def _run(self, region: Region, values: ValueTable) -> TtirOperation | None:
         """Execute a block; its last operation, which says what it passes on."""
         if time.monotonic() > self._deadline:
             raise KernelTimeout("it has not ended within the time for emulating it")
@@ -94,11 +94,11 @@ class Machine:
                 values[key] = result
         return last
 
-    def _passed(self, region: Region, values: Values) -> list[Any]:
+    def _passed(self, region: Region, values: ValueTable) -> list[Any]:
         last = self._run(region, values)
         return [] if last is None else [values[o] for o in last.operands]
 
-    def for_loop(self, op: TtirOperation, values: Values) -> Sequence[Any]:
+    def for_loop(self, op: TtirOperation, values: ValueTable) -> Sequence[Any]:
         low, high, step, *carried = (values[o] for o in op.operands)
         body = op.regions[0]
         at, kind = int(low), np.asarray(low).dtype
@@ -112,7 +112,7 @@ class Machine:
             at += int(step)
         return carried
 
-    def while_loop(self, op: TtirOperation, values: Values) -> Sequence[Any]:
+    def while_loop(self, op: TtirOperation, values: ValueTable) -> Sequence[Any]:
         before, after = op.regions
         carried = [values[o] for o in op.operands]
         while True:
@@ -125,11 +125,11 @@ class Machine:
                 values[key] = value
             carried = self._passed(after, values)
 
-    def branch(self, op: TtirOperation, values: Values) -> Sequence[Any]:
+    def branch(self, op: TtirOperation, values: ValueTable) -> Sequence[Any]:
         chosen = op.regions[0 if bool(values[op.operands[0]]) else 1]
         return self._passed(chosen, values) if chosen.operations else []
 
-    def call(self, op: TtirOperation, values: Values) -> Sequence[Any]:
+    def call(self, op: TtirOperation, values: ValueTable) -> Sequence[Any]:
         name = str(op.attributes.get("callee", "")).removeprefix("@")
         function = self._program.functions.get(name)
         if function is None or self._depth >= MOST_CALLS:
@@ -142,12 +142,12 @@ class Machine:
         finally:
             self._depth -= 1
 
-    def nothing(self, op: TtirOperation, values: Values) -> Sequence[Any]:
+    def nothing(self, op: TtirOperation, values: ValueTable) -> Sequence[Any]:
         return ()
 
     # values
 
-    def constant(self, op: TtirOperation, values: Values) -> Sequence[Any]:
+    def constant(self, op: TtirOperation, values: ValueTable) -> Sequence[Any]:
         key = op.results[0]
         if key not in self._constants:
             kind = op.types[0]
@@ -155,35 +155,35 @@ class Machine:
             self._constants[key] = np.broadcast_to(number, kind.shape)
         return (self._constants[key],)
 
-    def poison(self, op: TtirOperation, values: Values) -> Sequence[Any]:
+    def poison(self, op: TtirOperation, values: ValueTable) -> Sequence[Any]:
         kind = op.types[0]
         return (np.zeros(kind.shape, numpy_of(kind.element)),)
 
-    def elementwise(self, op: TtirOperation, values: Values) -> Sequence[Any]:
+    def elementwise(self, op: TtirOperation, values: ValueTable) -> Sequence[Any]:
         function = BINARY.get(op.name) or UNARY.get(op.name) or TERNARY[op.name]
         found = function(*(values[o] for o in op.operands))
         element = op.types[0].element
         kept = element in ("f32", "f64", "f16") and getattr(found, "dtype", None) == numpy_of(element)
         return (found if kept or element.startswith("i") else rounded(found, element),)
 
-    def compare(self, op: TtirOperation, values: Values) -> Sequence[Any]:
+    def compare(self, op: TtirOperation, values: ValueTable) -> Sequence[Any]:
         compare = compare_integers if op.name == "arith.cmpi" else compare_floats
         return (compare(op.attributes["predicate"], *(values[o] for o in op.operands)),)
 
-    def select(self, op: TtirOperation, values: Values) -> Sequence[Any]:
+    def select(self, op: TtirOperation, values: ValueTable) -> Sequence[Any]:
         return (np.where(*(values[o] for o in op.operands)),)
 
-    def convert(self, op: TtirOperation, values: Values) -> Sequence[Any]:
+    def convert(self, op: TtirOperation, values: ValueTable) -> Sequence[Any]:
         source = self._program.types[op.operands[0]].element
         return (converted(op.name, np.asarray(values[op.operands[0]]), source, op.types[0].element),)
 
-    def round_float(self, op: TtirOperation, values: Values) -> Sequence[Any]:
+    def round_float(self, op: TtirOperation, values: ValueTable) -> Sequence[Any]:
         value, element = values[op.operands[0]], op.types[0].element
         if op.attributes.get("rounding") == 0:
             raise InterpreterLimit("it converts floats toward zero")
         return (rounded(value, element),)
 
-    def bitcast(self, op: TtirOperation, values: Values) -> Sequence[Any]:
+    def bitcast(self, op: TtirOperation, values: ValueTable) -> Sequence[Any]:
         source, target = self._program.types[op.operands[0]].element, op.types[0].element
         value = np.asarray(values[op.operands[0]])
         if source == target or "ptr" in (source, target):
@@ -191,53 +191,53 @@ class Machine:
         bits = np.ascontiguousarray(to_bits(value, source))
         return (_from(bits, target).reshape(value.shape),)
 
-    def extern(self, op: TtirOperation, values: Values) -> Sequence[Any]:
+    def extern(self, op: TtirOperation, values: ValueTable) -> Sequence[Any]:
         found = extern(str(op.attributes.get("symbol", "")))(*(np.asarray(values[o]) for o in op.operands))
         return (rounded(found, op.types[0].element),)
 
-    def clamp(self, op: TtirOperation, values: Values) -> Sequence[Any]:
+    def clamp(self, op: TtirOperation, values: ValueTable) -> Sequence[Any]:
         x, low, high = (values[o] for o in op.operands)
         inside = np.fmin(np.fmax(x, low), high)
         return (np.where(np.isnan(x), x, inside) if op.attributes.get("propagateNan") else inside,)
 
     # shapes
 
-    def program_id(self, op: TtirOperation, values: Values) -> Sequence[Any]:
+    def program_id(self, op: TtirOperation, values: ValueTable) -> Sequence[Any]:
         return (np.asarray(self._place[op.attributes["axis"]], np.int32),)
 
-    def num_programs(self, op: TtirOperation, values: Values) -> Sequence[Any]:
+    def num_programs(self, op: TtirOperation, values: ValueTable) -> Sequence[Any]:
         return (np.asarray(self._grid[op.attributes["axis"]], np.int32),)
 
-    def make_range(self, op: TtirOperation, values: Values) -> Sequence[Any]:
+    def make_range(self, op: TtirOperation, values: ValueTable) -> Sequence[Any]:
         return (np.arange(op.attributes["start"], op.attributes["end"], dtype=np.int32),)
 
-    def splat(self, op: TtirOperation, values: Values) -> Sequence[Any]:
+    def splat(self, op: TtirOperation, values: ValueTable) -> Sequence[Any]:
         return (np.broadcast_to(values[op.operands[0]], op.types[0].shape),)
 
-    def reshape(self, op: TtirOperation, values: Values) -> Sequence[Any]:
+    def reshape(self, op: TtirOperation, values: ValueTable) -> Sequence[Any]:
         return (np.reshape(values[op.operands[0]], op.types[0].shape),)
 
-    def expand(self, op: TtirOperation, values: Values) -> Sequence[Any]:
+    def expand(self, op: TtirOperation, values: ValueTable) -> Sequence[Any]:
         return (np.expand_dims(values[op.operands[0]], op.attributes["axis"]),)
 
-    def transpose(self, op: TtirOperation, values: Values) -> Sequence[Any]:
+    def transpose(self, op: TtirOperation, values: ValueTable) -> Sequence[Any]:
         return (np.transpose(values[op.operands[0]], op.attributes["order"]),)
 
-    def concatenate(self, op: TtirOperation, values: Values) -> Sequence[Any]:
+    def concatenate(self, op: TtirOperation, values: ValueTable) -> Sequence[Any]:
         return (np.concatenate([values[o] for o in op.operands]),)
 
-    def join(self, op: TtirOperation, values: Values) -> Sequence[Any]:
+    def join(self, op: TtirOperation, values: ValueTable) -> Sequence[Any]:
         return (np.stack([values[o] for o in op.operands], axis=-1),)
 
-    def split(self, op: TtirOperation, values: Values) -> Sequence[Any]:
+    def split(self, op: TtirOperation, values: ValueTable) -> Sequence[Any]:
         value = values[op.operands[0]]
         return (value[..., 0], value[..., 1])
 
-    def gather(self, op: TtirOperation, values: Values) -> Sequence[Any]:
+    def gather(self, op: TtirOperation, values: ValueTable) -> Sequence[Any]:
         source, indices = (values[o] for o in op.operands)
         return (np.take_along_axis(source, unsigned(indices).astype(np.int64), op.attributes["axis"]),)
 
-    def histogram(self, op: TtirOperation, values: Values) -> Sequence[Any]:
+    def histogram(self, op: TtirOperation, values: ValueTable) -> Sequence[Any]:
         source = np.asarray(values[op.operands[0]])
         if len(op.operands) > 1:
             source = source[np.asarray(values[op.operands[1]])]
@@ -247,7 +247,7 @@ class Machine:
 
     # reductions
 
-    def reduce(self, op: TtirOperation, values: Values) -> Sequence[Any]:
+    def reduce(self, op: TtirOperation, values: ValueTable) -> Sequence[Any]:
         axis = op.attributes["axis"]
         parts = [np.moveaxis(np.asarray(values[o]), axis, 0) for o in op.operands]
         while len(parts[0]) > 1:
@@ -257,7 +257,7 @@ class Machine:
             parts = [np.concatenate([a, b]) if len(b) else a for a, b in zip(pairs, rest, strict=True)]
         return tuple(p[0] for p in parts)
 
-    def scan(self, op: TtirOperation, values: Values) -> Sequence[Any]:
+    def scan(self, op: TtirOperation, values: ValueTable) -> Sequence[Any]:
         axis, back = op.attributes["axis"], op.attributes.get("reverse", False)
         parts = [np.moveaxis(np.array(values[o]), axis, 0) for o in op.operands]
         parts = [p[::-1] if back else p for p in parts]
@@ -268,14 +268,14 @@ class Machine:
             step *= 2
         return tuple(np.moveaxis(p[::-1] if back else p, 0, axis) for p in parts)
 
-    def _combined(self, op: TtirOperation, values: Values, left: list[Any], right: list[Any]) -> list[Any]:
+    def _combined(self, op: TtirOperation, values: ValueTable, left: list[Any], right: list[Any]) -> list[Any]:
         """The reduction's own operations on many pairs at once: they are elementwise."""
         body = op.regions[0]
         inner = dict(values)
         inner.update(zip(body.arguments, [*left, *right], strict=True))
         return [np.broadcast_to(x, left[0].shape) for x in self._passed(body, inner)]
 
-    def dot(self, op: TtirOperation, values: Values) -> Sequence[Any]:
+    def dot(self, op: TtirOperation, values: ValueTable) -> Sequence[Any]:
         a, b, c = (values[o] for o in op.operands)
         elements = [self._program.types[o].element for o in op.operands[:2]]
         if op.types[0].element == "i32":
@@ -288,12 +288,12 @@ class Machine:
 
     # memory
 
-    def add_pointer(self, op: TtirOperation, values: Values) -> Sequence[Any]:
+    def add_pointer(self, op: TtirOperation, values: ValueTable) -> Sequence[Any]:
         pointer, offset = values[op.operands[0]], values[op.operands[1]]
         size = bytes_of(op.types[0].pointee) if not op.types[0].pointee.startswith("!tt.ptr") else 8
         return (pointer + offset.astype(np.int64) * size,)
 
-    def load(self, op: TtirOperation, values: Values) -> Sequence[Any]:
+    def load(self, op: TtirOperation, values: ValueTable) -> Sequence[Any]:
         kind = op.types[0]
         addresses, *more = (values[o] for o in op.operands)
         shape = kind.shape
@@ -305,7 +305,7 @@ class Machine:
             found[mask] = self._memory.load(addresses[mask], kind.element)
         return (found,)
 
-    def store(self, op: TtirOperation, values: Values) -> Sequence[Any]:
+    def store(self, op: TtirOperation, values: ValueTable) -> Sequence[Any]:
         addresses, value, *more = (np.asarray(values[o]) for o in op.operands)
         kind = self._program.types[op.operands[1]]
         mask = np.broadcast_to(more[0], kind.shape) if more else np.ones(kind.shape, np.bool_)
@@ -314,7 +314,7 @@ class Machine:
             self._memory.store(places, np.broadcast_to(value, kind.shape)[mask], kind.element)
         return ()
 
-    def atomic(self, op: TtirOperation, values: Values) -> Sequence[Any]:
+    def atomic(self, op: TtirOperation, values: ValueTable) -> Sequence[Any]:
         kind = op.types[0]
         addresses, value, *more = (np.asarray(values[o]) for o in op.operands)
         mask = np.broadcast_to(more[0], kind.shape) if more else np.ones(kind.shape, np.bool_)
@@ -333,7 +333,7 @@ class Machine:
             old[at] = found[0]
         return (old,)
 
-    def compare_and_swap(self, op: TtirOperation, values: Values) -> Sequence[Any]:
+    def compare_and_swap(self, op: TtirOperation, values: ValueTable) -> Sequence[Any]:
         kind = op.types[0]
         addresses, expected, new = (np.broadcast_to(values[o], kind.shape) for o in op.operands)
         old = np.zeros(kind.shape, numpy_of(kind.element))
@@ -346,14 +346,14 @@ class Machine:
 
     # descriptors that the kernel makes itself
 
-    def make_descriptor(self, op: TtirOperation, values: Values) -> Sequence[Any]:
+    def make_descriptor(self, op: TtirOperation, values: ValueTable) -> Sequence[Any]:
         base, *rest = (values[o] for o in op.operands)
         rank = len(op.types[0].shape)
         sizes, strides = [int(x) for x in rest[:rank]], [int(x) for x in rest[rank : 2 * rank]]
         return ((int(base), sizes, strides, op.types[0]),)
 
     def _descriptor_places(
-        self, op: TtirOperation, values: Values, first: int
+        self, op: TtirOperation, values: ValueTable, first: int
     ) -> tuple[np.ndarray, np.ndarray, ValueType]:
         base, sizes, strides, kind = values[op.operands[0]]
         starts = [int(values[o]) for o in op.operands[first : first + len(sizes)]]
@@ -364,14 +364,14 @@ class Machine:
             inside, place = inside & (along >= 0) & (along < size), place + along * stride
         return base + place * bytes_of(kind.pointee), np.asarray(inside), kind
 
-    def descriptor_load(self, op: TtirOperation, values: Values) -> Sequence[Any]:
+    def descriptor_load(self, op: TtirOperation, values: ValueTable) -> Sequence[Any]:
         places, inside, kind = self._descriptor_places(op, values, 1)
         found = np.zeros(kind.shape, numpy_of(kind.pointee))
         if inside.any():
             found[inside] = self._memory.load(places[inside], kind.pointee)
         return (found.reshape(op.types[0].shape),)
 
-    def descriptor_store(self, op: TtirOperation, values: Values) -> Sequence[Any]:
+    def descriptor_store(self, op: TtirOperation, values: ValueTable) -> Sequence[Any]:
         places, inside, kind = self._descriptor_places(op, values, 2)
         value = np.asarray(values[op.operands[1]]).reshape(kind.shape)
         if inside.any():
@@ -404,9 +404,9 @@ def _updated(how: str, old: np.ndarray, value: np.ndarray, kind: ValueType) -> n
     return np.asarray(functions[how](old, value))
 
 
-Handler = Callable[[Machine, TtirOperation, Values], Sequence[Any]]
+OperationHandler = Callable[[Machine, TtirOperation, ValueTable], Sequence[Any]]
 
-HANDLERS: dict[str, Handler] = {
+HANDLERS: dict[str, OperationHandler] = {
     **dict.fromkeys([*BINARY, *UNARY, *TERNARY], Machine.elementwise),
     **dict.fromkeys(CONVERSIONS, Machine.convert),
     "arith.constant": Machine.constant,

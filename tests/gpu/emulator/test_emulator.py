@@ -16,8 +16,10 @@ from kerntune.gpu.emulator import replay_results
 from kerntune.gpu.emulator.replayed_results import ReplayedResults
 from kerntune.gpu.emulator.ttir_program import ValueType, value_type
 
-TYPES = {"f32": ("float32", 4), "f16": ("float16", 2), "bf16": ("bfloat16", 2), "i32": ("int32", 4), "i64": ("int64", 8),
-         "i8": ("int8", 1), "i1": ("bool", 1), "f8E5M2": ("float8_e5m2", 1), "f64": ("float64", 8)}  # fmt: skip
+TYPES = {
+    "f32": ("float32", 4), "bf16": ("bfloat16", 2), "i32": ("int32", 4), "i64": ("int64", 8), "i8": ("int8", 1),
+    "i1": ("bool", 1),
+}  # fmt: skip
 N = 8
 
 
@@ -28,7 +30,8 @@ def run(
     """Run a kernel of arguments ``%a0``, ``%a1``... of these elements and bytes; ``scalars`` follow."""
     names = [f"%a{i}: !tt.ptr<{e}>" for i, (e, _) in enumerate(given)]
     names += [f"%s{i}: {e}" for i, (e, _) in enumerate(scalars)]
-    text = f"module {{\n tt.func public @k({', '.join(names)}) attributes {{noinline = false}} {{\n{body}\n tt.return\n }}\n}}"
+    head = f"tt.func public @k({', '.join(names)}) attributes {{noinline = false}}"
+    text = f"module {{\n {head} {{\n{body}\n tt.return\n }}\n}}"
     sha = hashlib.sha256(text.encode()).hexdigest()
     binary = Binary("cubin", "sm_90", "k", "0" * 64, sha, "", "", "", "", {}, {}, 4)
     params = [Param(f"a{i}", f"*{e}", view=i) for i, (e, _) in enumerate(given)]
@@ -61,7 +64,9 @@ def stored(element: str, value: str, target: str, n: int = N) -> str:
     tt.store %zp, {value} : tensor<{n}x!tt.ptr<{element}>>"""
 
 
-def binary(element: str, op: str, a: np.ndarray, b: np.ndarray, out: str | None = None, kind: str = "<f4") -> np.ndarray:
+def binary(
+    element: str, op: str, a: np.ndarray, b: np.ndarray, out: str | None = None, kind: str = "<f4"
+) -> np.ndarray:
     """One operation of two vectors."""
     out = out or element
     typed = f"tensor<{N}x{element}>"
@@ -73,9 +78,9 @@ def binary(element: str, op: str, a: np.ndarray, b: np.ndarray, out: str | None 
 
 X = np.array([1.5, -2.25, 0.0, 3e38, np.nan, np.inf, 7.0, -0.5], "<f4")
 Y = np.array([2.0, 3.0, -1.0, 3e38, 1.0, -np.inf, 0.0, 0.25], "<f4")
-I = np.array([7, -7, 100, -(1 << 31), (1 << 31) - 1, 0, 5, -1], "<i4")
-J = np.array([2, 2, -3, -1, 1, 4, 3, 31], "<i4")
-U, V = I.view("<u4"), J.view("<u4")
+A = np.array([7, -7, 100, -(1 << 31), (1 << 31) - 1, 0, 5, -1], "<i4")
+B = np.array([2, 2, -3, -1, 1, 4, 3, 31], "<i4")
+U, V = A.view("<u4"), B.view("<u4")
 
 
 @pytest.mark.parametrize(
@@ -100,29 +105,29 @@ def test_floats(op: str, function: Callable[..., np.ndarray]) -> None:
         ("arith.divsi", [3, -3, -33, -(1 << 31), (1 << 31) - 1, 0, 1, 0]),
         ("arith.remsi", [1, -1, 1, 0, 0, 0, 2, -1]),
         ("arith.divui", [3, 0x7FFFFFFC, 0, 0, (1 << 31) - 1, 0, 1, 138547332]),
-        ("arith.andi", I & J), ("arith.ori", I | J), ("arith.xori", I ^ J),
-        ("arith.maxsi", np.maximum(I, J)), ("arith.minsi", np.minimum(I, J)),
+        ("arith.andi", A & B), ("arith.ori", A | B), ("arith.xori", A ^ B),
+        ("arith.maxsi", np.maximum(A, B)), ("arith.minsi", np.minimum(A, B)),
         ("arith.maxui", np.maximum(U, V).view("<i4")), ("arith.minui", np.minimum(U, V).view("<i4")),
     ],
 )  # fmt: skip
 def test_whole_numbers(op: str, want: object) -> None:
-    np.testing.assert_array_equal(binary("i32", op, I, J, kind="<i4"), want)
+    np.testing.assert_array_equal(binary("i32", op, A, B, kind="<i4"), want)
 
 
 def test_shifts() -> None:
     by = np.array([1, 1, 2, 31, 31, 0, 3, 4], "<i4")
-    np.testing.assert_array_equal(binary("i32", "arith.shli", I, by, kind="<i4"), (U << by.view("<u4")).view("<i4"))
-    np.testing.assert_array_equal(binary("i32", "arith.shrsi", I, by, kind="<i4"), I >> by)
-    np.testing.assert_array_equal(binary("i32", "arith.shrui", I, by, kind="<i4"), (U >> by.view("<u4")).view("<i4"))
+    np.testing.assert_array_equal(binary("i32", "arith.shli", A, by, kind="<i4"), (U << by.view("<u4")).view("<i4"))
+    np.testing.assert_array_equal(binary("i32", "arith.shrsi", A, by, kind="<i4"), A >> by)
+    np.testing.assert_array_equal(binary("i32", "arith.shrui", A, by, kind="<i4"), (U >> by.view("<u4")).view("<i4"))
 
 
 @pytest.mark.parametrize(
     ("predicate", "want"),
-    [("slt", I < J), ("sge", I >= J), ("eq", I == J), ("ne", I != J), ("ult", U < V), ("uge", U >= V), ("ugt", U > V),
-     ("sle", I <= J), ("sgt", I > J), ("ule", U <= V)],
+    [("slt", A < B), ("sge", A >= B), ("eq", A == B), ("ne", A != B), ("ult", U < V), ("uge", U >= V), ("ugt", U > V),
+     ("sle", A <= B), ("sgt", A > B), ("ule", U <= V)],
 )  # fmt: skip
 def test_integer_comparisons(predicate: str, want: np.ndarray) -> None:
-    found = binary("i32", f"arith.cmpi {predicate},", I, J, "i1", "u1")
+    found = binary("i32", f"arith.cmpi {predicate},", A, B, "i1", "u1")
     np.testing.assert_array_equal(found, want.astype("u1"))
 
 
@@ -147,11 +152,11 @@ def converted(op: str, source: str, target: str, data: np.ndarray, kind: str) ->
 
 
 def test_conversions() -> None:
-    np.testing.assert_array_equal(converted("arith.extsi", "i32", "i64", I, "<i8"), I.astype("<i8"))
-    np.testing.assert_array_equal(converted("arith.extui", "i32", "i64", I, "<i8"), U.astype("<i8"))
-    np.testing.assert_array_equal(converted("arith.trunci", "i32", "i8", I, "i1"), I.astype("i1"))
-    np.testing.assert_array_equal(converted("arith.sitofp", "i32", "f32", I, "<f4"), I.astype("<f4"))
-    np.testing.assert_array_equal(converted("arith.uitofp", "i32", "f32", I, "<f4"), U.astype("<f4"))
+    np.testing.assert_array_equal(converted("arith.extsi", "i32", "i64", A, "<i8"), A.astype("<i8"))
+    np.testing.assert_array_equal(converted("arith.extui", "i32", "i64", A, "<i8"), U.astype("<i8"))
+    np.testing.assert_array_equal(converted("arith.trunci", "i32", "i8", A, "i1"), A.astype("i1"))
+    np.testing.assert_array_equal(converted("arith.sitofp", "i32", "f32", A, "<f4"), A.astype("<f4"))
+    np.testing.assert_array_equal(converted("arith.uitofp", "i32", "f32", A, "<f4"), U.astype("<f4"))
     floats = np.array([1.9, -1.9, 1e20, -1e20, np.nan, np.inf, 0.0, 2147483520.0], "<f4")
     most, least = (1 << 31) - 1, -(1 << 31)
     want = [1, -1, most, least, 0, most, 0, 2147483520]
@@ -199,11 +204,15 @@ def test_products_have_the_inputs_precision() -> None:
 
     def product(precision: str) -> np.ndarray:
         flat = vector("f32", "x", "%a0", 256)
-        body = flat + f"""
+        body = (
+            flat
+            + f"""
     %c = arith.constant dense<0.0> : tensor<16x16xf32>
     %m = tt.reshape %x : tensor<256xf32> -> tensor<16x16xf32>
     %d = tt.dot %m, %m, %c{precision} : tensor<16x16xf32> * tensor<16x16xf32> -> tensor<16x16xf32>
-    %f = tt.reshape %d : tensor<16x16xf32> -> tensor<256xf32>""" + stored("f32", "%f", "%a1", 256)
+    %f = tt.reshape %d : tensor<16x16xf32> -> tensor<256xf32>"""
+            + stored("f32", "%f", "%a1", 256)
+        )
         done = run(body, [("f32", a.tobytes()), ("f32", bytes(1024))])
         return np.frombuffer(done.contents[1], "<f4").reshape(16, 16)
 
@@ -268,7 +277,8 @@ def test_atomics_on_one_address(how: str, want: int) -> None:
     %r = tt.make_range {{end = 8 : i32, start = 0 : i32}} : tensor<8xi32>
     %m = arith.constant dense<true> : tensor<8xi1>
     %s = tt.splat %a0 : !tt.ptr<i32> -> tensor<8x!tt.ptr<i32>>
-    %o = tt.atomic_rmw {how}, acq_rel, gpu, %s, %r, %m : (tensor<8x!tt.ptr<i32>>, tensor<8xi32>, tensor<8xi1>) -> tensor<8xi32>"""
+    %o = tt.atomic_rmw {how}, acq_rel, gpu, %s, %r, %m :
+      (tensor<8x!tt.ptr<i32>>, tensor<8xi32>, tensor<8xi1>) -> tensor<8xi32>"""
     body += stored("i32", "%o", "%a1")
     done = run(body, [("i32", struct.pack("<i", 10)), ("i32", bytes(32))])
     assert struct.unpack("<i", done.contents[0]) == (want,)
@@ -313,7 +323,8 @@ def test_addresses_without_memory_are_faults() -> None:
 
 
 def test_what_cannot_be_emulated_is_named() -> None:
-    asm = '    %r = tt.elementwise_inline_asm "mov.u32 $0, 1;" {constraints = "=r", packed_element = 1 : i32, pure = true} -> i32'
+    options = '{constraints = "=r", packed_element = 1 : i32, pure = true}'
+    asm = f'    %r = tt.elementwise_inline_asm "mov.u32 $0, 1;" {options} -> i32'
     for body, told in ((asm, "elementwise_inline_asm"), ("    not ttir", "can't be read")):
         with pytest.raises(InterpreterLimit, match=told):
             run(body, [("f32", bytes(4))])
