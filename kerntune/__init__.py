@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from kerntune.base.config import Config
     from kerntune.base.device import DeviceSpec, Environment, Target
     from kerntune.kernels.cooperative_launch import grid_barrier
+    from kerntune.referee.judgement import judge
     from kerntune.tuning.agreement import fingerprint
     from kerntune.tuning.api.autotuner import Autotuner, descend
     from kerntune.tuning.api.combo_kernel import ComboPart, combo, foreach
@@ -51,6 +52,7 @@ __all__ = [
     "foreach",
     "grid_barrier",
     "install",
+    "judge",
     "matmul",
     "persistent_reduction",
     "pointwise",
@@ -76,6 +78,7 @@ _LAZY = {
     "cooperative_reduction": "kerntune.tuning.api.decorators",
     "fingerprint": "kerntune.tuning.agreement",
     "grid_barrier": "kerntune.kernels.cooperative_launch",
+    "judge": "kerntune.referee.judgement",
     "descend": "kerntune.tuning.api.autotuner",
     "install": "kerntune.tuning.api.install",
     "matmul": "kerntune.tuning.api.decorators",

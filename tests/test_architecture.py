@@ -24,7 +24,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("gpu", "static"),
     ("capture", "timing"),
     ("tuning",),
-    ("gate",),
+    ("gate", "referee"),
     ("cli", "pytest_kerntune"),
 )
 """The packages. One imports only from layers before its own: not from its neighbours, and never from a later one."""
@@ -48,6 +48,8 @@ MAY_IMPORT_HEAVY = (
     "kerntune.capture",
     "kerntune.kernels.compat",
     "kerntune.gate.call",
+    "kerntune.referee.candidate_recorder",  # runs in a process of its own, on users' tensors
+    "kerntune.referee.reference_results",  # the same
     "kerntune.timing.timers",  # torch's own profiler, asked for by name only
     "kerntune.tuning.api.install",  # replaces Triton's own decorator
     "kerntune.tuning.choices",  # calls, compares and traces functions of tensors
@@ -75,6 +77,7 @@ EXPORTS = {
         "template",
         "descend",
         "install",
+        "judge",
         "matmul",
         "persistent_reduction",
         "pointwise",
@@ -84,6 +87,7 @@ EXPORTS = {
         "tuning_job",
     },
     "kerntune.gpu": set(),
+    "kerntune.gpu.emulator": {"replay_results"},
     "kerntune.gpu.fake_cuda": {"Level", "StandInEnd", "StandIns", "static_reason"},
     "kerntune.compiling.binary": set(),
     "kerntune.tuning.torch_compile": set(),
@@ -345,7 +349,7 @@ def test_every_package_has_its_layer() -> None:
 
 def test_the_house_stays_small() -> None:
     """Whoever wants a further package or layer looks for two that can be one."""
-    assert len(packages_on_disk()) <= 13
+    assert len(packages_on_disk()) <= 14
     assert len(LAYERS) <= 8
     assert len(TWICE) <= 4
 
@@ -485,6 +489,7 @@ def test_nothing_is_executed() -> None:
 ENDS_BY_ITSELF = frozenset(
     {
         "kerntune.compiling.fork_client",  # the server watches its socket and this process
+        "kerntune.referee.sealed_process",  # the nursery watches its socket and this process
         "kerntune.compiling.worker_process",  # base.orphans.end_with_parent
         "kerntune.base.child_process",  # base.orphans.end_with_parent, or compiling.forking.die_with
         "kerntune.tuning.cache.store_client",  # its process is given this one's id
@@ -830,8 +835,8 @@ def test_module_names_occur_once() -> None:
 
 # parts without a caller
 
-FOR_TESTS = frozenset({"moved_parts", "scripted_host"})
-"""What tests alone use: the check of torch's parts, and a scripted host."""
+FOR_TESTS = frozenset({"moved_parts", "scripted_host", "ScriptedSpeeds"})
+"""What tests and benchmarks alone use: the check of torch's parts, a scripted host, and its speeds."""
 
 
 def top_level_names(module: Module) -> Iterator[tuple[str, ast.stmt]]:

@@ -190,6 +190,7 @@ COMMANDS = {
     "dump": ("dump", "run_arguments", "a case's launches as folders that run without kerntune"),
     "export": ("export", "run_arguments", "a tuned kernel as cubin, C header and C launcher"),
     "figures": ("figures", "run_arguments", "all cases against what their device reaches"),
+    "judge": ("judge", "run_arguments", "is this kernel right, and faster than a reference?"),
     "calibrate": (
         "calibrate",
         "run_arguments",

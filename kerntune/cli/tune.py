@@ -132,9 +132,7 @@ def run_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--target", metavar="TARGET", help="what tests' calls are noted for (default: this GPU's)")
     parser.add_argument("--run", action="store_true", help="run the tests on the GPU to note their calls, untuned")
     parser.add_argument("--force", action="store_true", help="tune keys that have a stored winner, too")
-    parser.add_argument(
-        "--list", action="store_true", help="only say which keys would be tuned, and which can't be"
-    )
+    parser.add_argument("--list", action="store_true", help="only say which keys would be tuned, and which can't be")
     cache_dir_argument(parser)
     parser.set_defaults(function=run)
 
@@ -149,8 +147,7 @@ def run(args: argparse.Namespace) -> int:
     jobs, folders = _jobs(args, paths)
     paths = tuple(dict.fromkeys([*paths, *folders]))
     if args.list:
-        say(to_json(rows_of(jobs)).decode() if args.json else table(jobs), end="" if args.json else "
-")
+        say(to_json(rows_of(jobs)).decode() if args.json else table(jobs), end="" if args.json else "\n")
         return fail_with([f"{job}: {job.unknown}" for job in jobs if job.unknown])
     if not jobs:
         raise UsageError("there is nothing to tune: no call of a tuned kernel was found")

@@ -80,6 +80,10 @@ class KnownValues:
             return False
         return self._has(tensor) if isinstance(tensor, FakeTensor) else bool(tensor.device.type == "cpu")
 
+    def storage_of(self, tensor: torch.Tensor) -> Any:
+        """The known bytes of a tensor's whole storage, in the CPU's memory; ``None`` if not known."""
+        return self._bytes.get(tensor.untyped_storage()) if isinstance(tensor, FakeTensor) else None
+
     def _has(self, tensor: FakeTensor) -> bool:
         return tensor.untyped_storage() in self._bytes
 

@@ -123,6 +123,14 @@ class StandIns:
         """Ask ``access_of`` what a launch's kernel writes, instead of compiling it in this process."""
         self._launches.access_of = access_of
 
+    def known(self, tensor: torch.Tensor) -> torch.Tensor | None:
+        """The values of a stand-in, if they follow from what the host made (:meth:`KnownValues.of`)."""
+        return self._known.of(tensor)
+
+    def known_storage(self, tensor: torch.Tensor) -> Any:
+        """The bytes of a stand-in's whole storage, as torch's storage in the CPU's memory; None if not known."""
+        return self._known.storage_of(tensor)
+
     def give_up(self, tensor: torch.Tensor) -> None:
         """A tensor's values are known no more."""
         self._known.forget(tensor)

@@ -1,0 +1,1 @@
+"""Is a judge of kernels cheated, and does it judge honest kernels?"""

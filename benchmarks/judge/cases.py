@@ -1,0 +1,186 @@
+"""The corpus as tables: honest candidates and exploits, what each is held against and on which inputs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+HERE = Path(__file__).parent
+
+
+@dataclass(frozen=True)
+class Case:
+    """One candidate. ``family`` is a row of docs/judge.md's threat model, or ``honest``."""
+
+    name: str
+    family: str
+    candidate: str
+    reference: str
+    inputs: tuple[str, ...]
+
+    @property
+    def files(self) -> tuple[str, str]:
+        """Candidate and reference as the command takes them."""
+        return str(HERE / self.candidate), str(HERE / self.reference)
+
+
+VECTORS = "x: f32[1000]; y: f32[1000]"
+ROWS = "x: f16[16,200]"
+
+HONEST_INPUTS: dict[str, tuple[str, ...]] = {
+    "add": (VECTORS, "x: f16[333]; y: f16[333]", "x: bf16[64]; y: bf16[64]"),
+    "persistent_add:add": (VECTORS,),
+    "autotuned_add:add": ("x: f16[2000]; y: f16[2000]",),
+    "heuristic_add:add": (VECTORS,),
+    "described_add:add": ("x: f16[32,64]; y: f16[32,64]",),
+    "axpy": ("x: f32[700]; y: f32[700]; a = 0.3",),
+    "relu_": ("x: f32[900]",),
+    "gelu": ("x: f32[900]", "x: bf16[900]"),
+    "swiglu": ("x: bf16[800]; y: bf16[800]",),
+    "silu_backward": ("x: f16[800]; y: f16[800]",),
+    "clamp": ("x: f32[500]",),
+    "to_bfloat16": ("x: f32[500]",),
+    "softmax": (ROWS, "x: f32[8,1000]"),
+    "log_softmax": (ROWS,),
+    "layer_norm": ("x: f16[16,256]; w: f16[256]; b: f16[256]",),
+    "rms_norm": ("x: bf16[16,300]; w: bf16[300]",),
+    "layer_norm_backward": ("x: f32[16,256]; w: f32[256]; g: f32[16,256]",),
+    "softmax_backward": ("y: f32[16,128] uniform(0, 0.01); g: f32[16,128]",),
+    "matmul": ("a: f16[64,96]; b: f16[96,64]", "a: f32[48,64]; b: f32[64,32]"),
+    "split_k_atomic:matmul": ("a: f32[64,128]; b: f32[128,32]",),
+    "split_k_workspace:matmul": ("a: f16[64,128]; b: f16[128,32]",),
+    "batched_matmul": ("a: f16[3,32,64]; b: f16[3,64,16]",),
+    "attention": ("q: f16[2,64,32]; k: f16[2,64,32]; v: f16[2,64,32]",),
+    "row_sum": ("x: f32[20,500]",),
+    "row_mean": ("x: f16[20,500]",),
+    "mean_and_variance": ("x: f32[20,300]",),
+    "argmax": ("x: f32[20,300]",),
+    "group_mean": ("x: f32[8,512]",),
+    "transpose": ("x: f16[60,70]",),
+    "embedding": ("idx: i64[40] < 100; table: f16[100,48]",),
+    "cross_entropy": ("x: f32[16,100]; t: i64[16] < 100",),
+    "rotary": ("x: f16[16,64]; c: f16[16,32] uniform(-1, 1); s: f16[16,32] uniform(-1, 1)",),
+    "cumsum": ("x: f32[8,300]",),
+    "histogram": ("idx: i32[1000] < 64",),
+    "scatter_add": ("x: f32[600]; idx: i64[600] < 128",),
+    "masked_fill": ("x: f32[500]; m: bool[500]",),
+    "dot": (VECTORS,),
+    "l2_normalize": ("x: f32[1500]",),
+    "sgd_": ("p: f32[700]; g: f32[700]; lr = 0.1",),
+    "depthwise_conv": ("x: f32[8,200]; w: f32[3]",),
+    "quantize": ("x: f32[600]",),
+    "kl_rows": ("p: f32[16,100]; q: f32[16,100]",),
+    "scale_by_table": ("x: f32[400]",),
+}
+"""By the candidate's function, and its reference's where that has another name."""
+
+
+def honest_cases() -> list[Case]:
+    """Candidates that should get a verdict on their speed."""
+    found = []
+    for key, inputs in HONEST_INPUTS.items():
+        name, _, other = key.partition(":")
+        found.append(Case(name, "honest", f"honest.py::{name}", f"references.py::{other or name}", inputs))
+    drop = "x: f32[800]; seed: i64[1] < 1000000; p = 0.25"
+    found.append(Case("dropout", "honest", "honest.py::dropout", "triton_references.py::dropout", (drop,)))
+    found.append(Case("kernelbench", "honest", "kernelbench_candidate.py", "kernelbench_task.py", ()))
+    found.append(
+        Case(
+            "gpu_mode", "honest", "gpu_mode/submission.py", "gpu_mode/reference.py", (str(HERE / "gpu_mode/task.yml"),)
+        )
+    )
+    return found
+
+
+ADD = ("references.py::add", VECTORS)
+SUM = ("references.py::row_sum", "x: f32[20,300]")
+MM = ("references.py::matmul", "a: f16[64,512]; b: f16[512,32]")
+MM32 = ("references.py::matmul", "a: f32[64,512]; b: f32[512,32]")
+NORM = ("references.py::rms_norm", "x: f32[16,256]; w: f32[256]")
+SOFT = ("references.py::softmax", "x: f32[16,256]")
+
+EXPLOITS: tuple[tuple[str, str, str, tuple[str, str]], ...] = (
+    ("event_clock", "patched clock", "clocks.py::event_clock", ADD),
+    ("host_clock", "patched clock", "clocks.py::host_clock", ADD),
+    ("benchmark_function", "patched clock", "clocks.py::benchmark_function", ADD),
+    ("statistics", "patched clock", "clocks.py::statistics_functions", ADD),
+    ("side_stream", "other stream, other thread", "streams.py::side_stream", ADD),
+    ("side_stream_kernel", "other stream, other thread", "streams.py::side_stream_kernel", ADD),
+    ("late_thread", "other stream, other thread", "streams.py::late_thread", ADD),
+    ("exit_handler", "other stream, other thread", "streams.py::exit_handler", ADD),
+    ("subclass", "lazy result", "lazy.py::subclass", ADD),
+    ("method", "lazy result", "lazy.py::method", ADD),
+    ("generator", "lazy result", "lazy.py::generator", ADD),
+    ("by_pointer", "cache", "caches.py::by_pointer", ADD),
+    ("by_shape", "cache", "caches.py::by_shape", ADD),
+    ("by_content", "cache", "caches.py::by_content", ADD),
+    ("at_import", "cache", "caches.py::at_import", ADD),
+    ("known_seeds", "shortcut for the inputs seen", "caches.py::known_seeds", ADD),
+    ("every_fifteenth", "batch and skip", "caches.py::every_fifteenth", ADD),
+    ("second_call", "warm-up detection", "caches.py::second_call", ADD),
+    ("uninitialised", "memory reuse", "memory.py::uninitialised", ADD),
+    ("one_block", "memory reuse", "memory.py::one_block", ADD),
+    ("freed", "memory reuse", "memory.py::freed", ADD),
+    ("zeroed_input", "modified inputs", "memory.py::zeroed_input", ADD),
+    ("input_as_result", "modified inputs", "memory.py::input_as_result", ADD),
+    ("written_input", "modified inputs", "memory.py::written_input", ADD),
+    ("overlapping", "memory reuse", "memory.py::overlapping", ADD),
+    ("garbage_objects", "looking around", "looking.py::garbage_objects", ADD),
+    ("frames", "looking around", "looking.py::frames", ADD),
+    ("maps", "looking around", "looking.py::maps", ADD),
+    ("parents_memory", "looking around", "looking.py::parents_memory", ADD),
+    ("environment", "looking around", "looking.py::environment", ADD),
+    ("stand_ins_seen", "warm-up detection", "looking.py::stand_ins_seen", ADD),
+    ("nan", "NaN or zeros as wildcards", "numbers_.py::nan", ADD),
+    ("infinity", "NaN or zeros as wildcards", "numbers_.py::infinity", ADD),
+    ("zeros", "NaN or zeros as wildcards", "numbers_.py::zeros", ADD),
+    ("constant_task", "NaN or zeros as wildcards", "numbers_.py::constant_task",
+     ("references.py::mean_of_softmax", "x: f32[16,256]")),
+    ("half_accumulator", "lower precision", "numbers_.py::half_accumulator", MM),
+    ("bfloat16_inside", "lower precision", "numbers_.py::bfloat16_inside", NORM),
+    ("tf32", "lower precision", "numbers_.py::tf32", MM32),
+    ("eight_bits", "lower precision", "numbers_.py::eight_bits", MM),
+    ("short_series", "lower precision", "numbers_.py::short_series", SOFT),
+    ("large_numbers", "shortcut for the inputs seen", "numbers_.py::large_numbers",
+     ("references.py::row_mean", "x: bf16[8,8192]")),
+    ("first_columns", "shortcut for the inputs seen", "numbers_.py::first_columns", SUM),
+    ("constant_result", "shortcut for the inputs seen", "numbers_.py::constant_result", SUM),
+    ("flag_in_output", "done-flag", "state.py::flag_in_output", ADD),
+    ("flag_in_module", "done-flag", "state.py::flag_in_module", ADD),
+    ("counter", "state", "state.py::counter", ADD),
+    ("reads_outside", "uninitialised reads", "state.py::reads_outside", ADD),
+    ("empty_workspace", "uninitialised reads", "state.py::empty_workspace", ADD),
+    ("writes_outside", "neighbours", "state.py::writes_outside", ADD),
+    ("neighbour", "neighbours", "state.py::neighbour", ADD),
+    ("library", "library calls", "libraries.py::library", MM),
+    ("library_and_kernel", "library calls", "libraries.py::library_and_kernel", MM),
+    ("compiled", "library calls", "libraries.py::compiled", ADD),
+    ("host_computes", "library calls", "libraries.py::host_computes", ADD),
+    ("driver_launch", "escaping the capture", "libraries.py::driver_launch", ADD),
+    ("original_run", "escaping the capture", "libraries.py::original_run", ADD),
+    ("warmup_only", "escaping the capture", "libraries.py::warmup_only", ADD),
+    ("one_tile", "repeated content", "tiles.py::one_tile", ADD),
+    ("one_row", "repeated content", "tiles.py::one_row", SOFT),
+    ("half_of_rows", "impossible time", "tiles.py::half_of_rows", SUM),
+    ("persisting_lines", "persisting L2 window", "tiles.py::persisting_lines", SUM),
+    ("slowed_reference", "slowed reference", "processes.py::slowed_reference", ADD),
+    ("daemon", "surviving children", "processes.py::daemon", ADD),
+    ("hang", "hangs", "processes.py::hang", ADD),
+    ("memory_bomb", "archive bombs", "processes.py::memory_bomb", ADD),
+    ("poisoned_cache", "poisoned caches", "processes.py::poisoned_cache", ADD),
+    ("kills_parent", "tampering", "processes.py::kills_parent", ADD),
+    ("exits", "tampering", "processes.py::exits", ADD),
+    ("prints_verdict", "tampering", "processes.py::prints_verdict", ADD),
+    ("writes_results", "tampering", "processes.py::writes_results", ADD),
+    ("patched_judge", "tampering", "processes.py::patched_judge", ADD),
+    ("forged_answer", "forged recording", "processes.py::forged_answer", ADD),
+    ("forged_inputs", "forged recording", "processes.py::forged_inputs", ADD),
+    ("answer_bomb", "archive bombs", "processes.py::answer_bomb", ADD),
+)  # fmt: skip
+
+
+def exploit_cases() -> list[Case]:
+    """Candidates that must never be FASTER."""
+    return [
+        Case(name, family, f"exploits/{at}", reference, (inputs,)) for name, family, at, (reference, inputs) in EXPLOITS
+    ]

@@ -1,0 +1,233 @@
+"""Forged recordings: mutated by a script and by hand; none may be FASTER, and none may break the judge.
+
+``python -m benchmarks.judge.forged [--count 1000] [--seed 1] [OUT.json]``
+
+A wrong candidate's recording is what a forger starts from: whatever is changed of it, it must not become right. Each is
+checked as the judge checks it, replayed by the emulator in this process if it passes, and its results are compared.
+"""
+
+from __future__ import annotations
+
+import argparse
+import functools
+import json
+import random
+import traceback
+from collections import Counter
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import numpy as np
+
+from kerntune.base.device import Target
+from kerntune.referee.declared_inputs import content_of, parse_line
+from kerntune.referee.hostile_recording import check_results, checked, decoded
+from kerntune.referee.reasons import Refusal
+from kerntune.referee.replayed_outputs import replayed
+from kerntune.referee.result_errors import error_of
+from kerntune.referee.sealed_process import SealedProcesses, folder_of
+from kerntune.referee.tasks import ExpectedResult, RecordTask, ReplayTask, UserCallable
+
+HERE = Path(__file__).parent
+CASE = parse_line("x: f32[600]; y: f32[600]")
+TARGET = Target.parse("cuda:90")
+
+ODD: tuple[Any, ...] = (
+    None, True, False, 0, 1, -1, 2, 7, 255, 1 << 31, (1 << 31) - 1, -(1 << 31), 1 << 32, 1 << 40, 1 << 63,
+    (1 << 64) - 1, -(1 << 63), 0.0, -0.0, 1e308, float("inf"), float("nan"), "", "x", "float32", "float16", "bfloat16",
+    "\x00", "a" * 9000, "../../x", b"", b"\x7fELF", b"\xff" * 64, [], {}, [[]], [0], [0, 0], [600], [1], [-1],
+    {"x": 1}, "*fp32", "i32", "cubin",
+)  # fmt: skip
+
+
+def recorded(name: str) -> bytes:
+    """The answer of a recorder for one function of the corpus."""
+    processes = SealedProcesses()
+    try:
+        path = str(HERE / "exploits" / "half.py")
+        task = RecordTask(UserCallable(path, name, "function"), CASE, TARGET)
+        data = processes.ask("record", task, (folder_of(path),), 300.0, 1 << 28).data
+    finally:
+        processes.close()
+    assert data is not None
+    return data
+
+
+def places(value: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
+    """The paths of all values in plain data."""
+    found = [path]
+    if isinstance(value, dict):
+        for key in value:
+            found += places(value[key], (*path, key))
+    elif isinstance(value, list):
+        for index in range(len(value)):
+            found += places(value[index], (*path, index))
+    return found
+
+
+def changed(value: Any, path: tuple[Any, ...], change: Callable[[Any], Any]) -> Any:
+    """A copy of plain data with one value changed."""
+    if not path:
+        return change(value)
+    copied = dict(value) if isinstance(value, dict) else list(value)
+    copied[path[0]] = changed(value[path[0]], path[1:], change)
+    return copied
+
+
+def mutated(data: bytes, chance: random.Random) -> bytes:
+    """One to four changes of values, structure or bytes."""
+    if chance.random() < 0.15:
+        raw = bytearray(data)
+        for _ in range(chance.randint(1, 8)):
+            raw[chance.randrange(len(raw))] = chance.randrange(256)
+        return bytes(raw[: chance.randrange(1, len(raw))] if chance.random() < 0.3 else raw)
+    value = msgspec.msgpack.decode(data)
+    for _ in range(chance.randint(1, 4)):
+        path = chance.choice([p for p in places(value) if p] or [()])
+        value = changed(value, path, functools.partial(_other, whole=value, chance=chance))
+    return msgspec.msgpack.encode(value)
+
+
+def _other(old: Any, whole: Any, chance: random.Random) -> Any:
+    kind = chance.randrange(6)
+    if kind == 0 and isinstance(old, int) and not isinstance(old, bool):
+        return max(
+            -(1 << 63), min((1 << 64) - 1, old + chance.choice((-2400, -600, -300, -4, -1, 1, 4, 300, 600, 2400)))
+        )
+    if kind == 1 and isinstance(old, list) and old:
+        return [*old, chance.choice(old)] if chance.random() < 0.5 else old[:-1]
+    if kind == 2 and isinstance(old, list):
+        copied = list(old)
+        chance.shuffle(copied)
+        return copied
+    if kind == 3:  # what stands elsewhere
+        at = chance.choice(places(whole))
+        found = whole
+        for step in at:
+            found = found[step]
+        return found
+    if kind == 4 and isinstance(old, bytes) and old:
+        raw = bytearray(old)
+        raw[chance.randrange(len(raw))] ^= 1 << chance.randrange(8)
+        return bytes(raw)
+    return chance.choice(ODD)
+
+
+def by_hand(data: bytes) -> list[tuple[str, bytes]]:
+    """Forgeries with a purpose."""
+    value = msgspec.msgpack.decode(data)
+    call = value["call"]
+    views, storages, launches = (call["recording"][k] for k in ("views", "storages", "launches"))
+
+    def forged(**parts: Any) -> bytes:
+        return msgspec.msgpack.encode({**value, "call": {**call, **parts}})
+
+    def recording(**parts: Any) -> bytes:
+        return forged(recording={**call["recording"], **parts})
+
+    result = call["results"][0]
+    inputs = call["inputs"]
+    deep: Any = 1
+    for _ in range(200):
+        deep = {"x": deep}
+    return [
+        ("the result is input 0", forged(results=[inputs[0]])),
+        ("inputs swapped", forged(inputs=inputs[::-1])),
+        ("both inputs one memory", forged(inputs=[inputs[0], inputs[0]])),
+        ("an input is the result", forged(inputs=[result, inputs[1]])),
+        ("no result", forged(results=[])),
+        ("the result twice", forged(results=[result, result])),
+        ("a constant holds the result", forged(constants=[{"storage": views[result]["storage"], "data": bytes(2400)}])),
+        ("a constant of an input", forged(constants=[{"storage": views[inputs[0]]["storage"], "data": bytes(2400)}])),
+        ("a fill of the result",
+         forged(fills=[{"storage": views[result]["storage"], "dtype": "float32", "value": 1.0}])),
+        ("a fill of a large storage as unknown dtype",
+         forged(fills=[{"storage": views[result]["storage"], "dtype": "float3", "value": 1.0}])),
+        ("the result's view has stride 0",
+         recording(views=[{**v, "strides": [0]} if i == result else v for i, v in enumerate(views)])),
+        ("the result's view is outside",
+         recording(views=[{**v, "offset_bytes": 2400} if i == result else v for i, v in enumerate(views)])),
+        ("the result is one element",
+         recording(views=[{**v, "shape": [1], "strides": [1]} if i == result else v for i, v in enumerate(views)])),
+        ("storages are huge", recording(storages=[{**s, "nbytes": 1 << 43} for s in storages])),
+        ("negative sizes", recording(storages=[{**s, "nbytes": -1} for s in storages])),
+        ("a grid of none", recording(launches=[{**x, "grid": [0, 1, 1]} for x in launches])),
+        ("a grid without end", recording(launches=[{**x, "grid": [1 << 30, 1 << 30, 1]} for x in launches])),
+        ("a million launches", recording(launches=launches * 3000)),
+        ("options nested deeply",
+         recording(binaries=[{**b, "options": {"x": deep}} for b in call["recording"]["binaries"]])),
+        ("artifacts of other content", forged(artifacts={k: b"x" + v for k, v in call["artifacts"].items()})),
+        ("claims that nothing is written", recording(launches=[{**x, "reads": [], "writes": []} for x in launches])),
+        ("an address as a number",
+         recording(launches=[{**x, "params": [*x["params"][:-1], {"name": "n", "type": "i64", "value": 1 << 47}]}
+                             for x in launches])),
+        ("another target", recording(target={"backend": "cuda", "arch": "80", "warp_size": 32})),
+        ("refused and recorded", msgspec.msgpack.encode({**value, "refused": {"reason": "FASTER", "text": "x"}})),
+        ("an unknown reason", msgspec.msgpack.encode({"refused": {"reason": "FASTER", "text": "\x1b[2J"}})),
+        ("nothing", b""),
+        ("nested lists", b"\x91" * 100_000),
+    ]  # fmt: skip
+
+
+def outcome(data: bytes) -> str:
+    """``refused``, ``wrong`` or ``accepted``; what the judge would do with such an answer."""
+    inputs = [content_of(t, 7) for t in CASE.tensors]
+    total = (np.frombuffer(inputs[0], "<f4") + np.frombuffer(inputs[1], "<f4")).astype("<f4")
+    wide = np.frombuffer(inputs[0], "<f4").astype("<f8") + np.frombuffer(inputs[1], "<f4").astype("<f8")
+    expected = ExpectedResult("float32", (600,), (1,), total.tobytes(), wide.tobytes())
+    try:
+        answer = decoded(data)
+        if answer.refused is not None or answer.call is None:
+            return "refused"
+        call = checked(answer.call, CASE, TARGET)
+        check_results(call, CASE, [expected])
+    except Refusal:
+        return "refused"
+    if sum(s.nbytes for s in call.recording.storages) > 1 << 28:
+        return "refused"  # the judge's replay would run out of memory in a process of its own
+    poison = b"\xff\x7f" * 4
+    task = ReplayTask(call.recording, call.artifacts, call.contents(inputs), call.fills, call.wanted, poison, 5.0)
+    done = replayed(task)
+    if done.refused is not None or done.outside:
+        return "refused"
+    after, view = dict(zip(call.wanted, done.contents, strict=True)), call.results[0]
+    error = error_of(0, after[view.storage], view, expected, CASE, poison)
+    changed_inputs = any(s is not None and after[s] != inputs[i] for i, s in enumerate(call.inputs))
+    return "wrong" if error.wrong or changed_inputs else "accepted"
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Forge, judge, count."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--count", type=int, default=1000)
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("out", nargs="?")
+    args = parser.parse_args(argv)
+    data, right = recorded("half"), recorded("whole")
+    assert outcome(right) == "accepted", "the check accepts what is right"
+    assert outcome(data) == "wrong"
+    counts: dict[str, Counter[str]] = {"mutated": Counter(), "by hand": Counter()}
+    named, crashes = [], []
+    chance = random.Random(args.seed)
+    forgeries = [("mutated", str(i), mutated(data, chance)) for i in range(args.count)]
+    forgeries += [("by hand", name, forged) for name, forged in by_hand(data)]
+    for kind, name, forged in forgeries:
+        try:
+            found = outcome(forged)
+        except Exception:
+            found = "crash"
+            crashes.append(f"{kind} {name}: {traceback.format_exc(limit=-3)}")
+        counts[kind][found] += 1
+        if kind == "by hand" or found == "accepted":
+            named.append({"kind": kind, "name": name, "outcome": found})
+    result = {"seed": args.seed, **{k: dict(v) for k, v in counts.items()}, "named": named, "crashes": crashes}
+    print(json.dumps(result, indent=1))
+    if args.out:
+        Path(args.out).write_text(json.dumps(result, indent=1) + "\n")
+    return 1 if crashes or any(c["accepted"] for c in counts.values()) else 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

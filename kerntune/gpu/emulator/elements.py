@@ -1,0 +1,302 @@
+"""Elements of TTIR's types as numpy arrays, and their elementwise operations with the rounding of each type.
+
+``bf16`` and 8-bit floats are kept as float32 that holds a number of that type; every operation rounds its result.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from kerntune.errors import InterpreterLimit
+from kerntune.gpu.interpreter.narrow_types import elementwise
+
+INTEGERS = {"i1": np.bool_, "i8": np.int8, "i16": np.int16, "i32": np.int32, "i64": np.int64, "index": np.int64}
+FLOATS = {"f16": np.float16, "f32": np.float32, "f64": np.float64}
+EIGHT_BITS = {
+    "f8E5M2": "float8_e5m2",
+    "f8E4M3FN": "float8_e4m3fn",
+    "f8E4M3FNUZ": "float8_e4m3fnuz",
+    "f8E5M2FNUZ": "float8_e5m2fnuz",
+}
+"""MLIR's words, and torch's names of the same formats (OCP "8-bit Floating Point Specification")."""
+
+BYTES = {
+    "i1": 1,
+    "i8": 1,
+    "i16": 2,
+    "i32": 4,
+    "i64": 8,
+    "f16": 2,
+    "bf16": 2,
+    "f32": 4,
+    "f64": 8,
+    "ptr": 8,
+} | dict.fromkeys(EIGHT_BITS, 1)
+
+
+def numpy_of(element: str) -> Any:
+    """What values of an element type are kept in."""
+    if element in INTEGERS:
+        return INTEGERS[element]
+    if element in FLOATS:
+        return FLOATS[element]
+    if element == "bf16" or element in EIGHT_BITS:
+        return np.float32
+    if element in ("ptr", "desc"):
+        return np.int64
+    raise InterpreterLimit(f"values of type {element} can't be emulated")
+
+
+def bytes_of(element: str) -> int:
+    """The size of an element in memory."""
+    if element not in BYTES:
+        raise InterpreterLimit(f"values of type {element} can't be emulated")
+    return BYTES[element]
+
+
+def rounded(values: Any, element: str) -> np.ndarray:
+    """Numbers as those of an element type, to nearest even. 8-bit floats saturate, as the conversions of hardware do
+    (PTX ISA, ``cvt.satfinite``)."""
+    array = np.asarray(values)
+    if element == "bf16":
+        return from_bits(to_bits(array.astype(np.float32), "bf16"), "bf16")
+    if element in EIGHT_BITS:
+        return from_bits(to_bits(array.astype(np.float32), element), element)
+    return array.astype(numpy_of(element))
+
+
+def to_bits(values: np.ndarray, element: str) -> np.ndarray:
+    """Values as they lie in memory: an array of numpy's own type of that size."""
+    if element == "bf16":
+        bits = np.ascontiguousarray(values, np.float32).view(np.uint32)
+        up = (bits + (((bits >> 16) & 1) + np.uint32(0x7FFF))) >> 16
+        return np.asarray(np.where(np.isnan(values), np.uint32(0x7FFF), up), np.uint16)
+    if element in EIGHT_BITS:
+        import torch
+
+        kind = getattr(torch, EIGHT_BITS[element])
+        most = torch.finfo(kind).max
+        clamped = torch.from_numpy(np.array(values, np.float32)).clamp(-most, most)
+        return np.asarray(clamped.to(kind).view(torch.uint8).numpy())
+    return np.asarray(values, numpy_of(element))
+
+
+def from_bits(bits: np.ndarray, element: str) -> np.ndarray:
+    """The inverse of :func:`to_bits`; ``bits`` may have any type of the element's size."""
+    if element == "bf16":
+        return (bits.view(np.uint16).astype(np.uint32) << 16).view(np.float32)
+    if element in EIGHT_BITS:
+        import torch
+
+        kind = getattr(torch, EIGHT_BITS[element])
+        return np.asarray(torch.from_numpy(np.array(bits.view(np.uint8))).view(kind).to(torch.float32).numpy())
+    if element == "i1":
+        return np.asarray(bits.view(np.uint8) != 0)
+    return bits.view(numpy_of(element))
+
+
+def unsigned(values: np.ndarray) -> np.ndarray:
+    """The same bits as numbers without a sign."""
+    return values if values.dtype == np.bool_ else values.view(f"u{values.dtype.itemsize}")
+
+
+def _quotient(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+    """Toward zero; anything where the divisor is 0, as on a GPU."""
+    safe = np.where(b == 0, b.dtype.type(1), b)
+    whole = np.floor_divide(a, safe)
+    return np.asarray(
+        np.where((np.remainder(a, safe) != 0) & ((a < 0) != (safe < 0)), whole + whole.dtype.type(1), whole)
+    )
+
+
+def _remainder(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+    return np.asarray(a - _quotient(a, b) * b)
+
+
+def _shift(function: Callable[..., Any]) -> Callable[..., Any]:
+    """More than the width gives 0 (poison in MLIR)."""
+
+    def shift(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+        width = a.dtype.itemsize * 8
+        far = unsigned(b) >= width
+        return np.asarray(np.where(far, a.dtype.type(0), function(a, np.where(far, b.dtype.type(0), b))))
+
+    return shift
+
+
+def _of_unsigned(function: Callable[..., Any]) -> Callable[..., Any]:
+    def call(*values: np.ndarray) -> np.ndarray:
+        result = np.asarray(function(*map(unsigned, values)))
+        return result if values[0].dtype == np.bool_ else result.astype(unsigned(values[0]).dtype).view(values[0].dtype)
+
+    return call
+
+
+def _add(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+    return np.asarray(a ^ b if a.dtype == np.bool_ else a + b)
+
+
+BINARY: dict[str, Callable[..., Any]] = {
+    "arith.addi": _add,
+    "arith.subi": lambda a, b: a ^ b if a.dtype == np.bool_ else a - b,
+    "arith.muli": lambda a, b: a & b if a.dtype == np.bool_ else a * b,
+    "arith.divsi": _quotient,
+    "arith.remsi": _remainder,
+    "arith.divui": _of_unsigned(lambda a, b: np.floor_divide(a, np.where(b == 0, b.dtype.type(1), b))),
+    "arith.remui": _of_unsigned(lambda a, b: np.remainder(a, np.where(b == 0, b.dtype.type(1), b))),
+    "arith.floordivsi": lambda a, b: np.floor_divide(a, np.where(b == 0, b.dtype.type(1), b)),
+    "arith.ceildivsi": lambda a, b: -np.floor_divide(-a, np.where(b == 0, b.dtype.type(1), b)),
+    "arith.andi": np.bitwise_and,
+    "arith.ori": np.bitwise_or,
+    "arith.xori": np.bitwise_xor,
+    "arith.shli": _shift(np.left_shift),
+    "arith.shrsi": lambda a, b: np.right_shift(a, np.minimum(unsigned(b), a.dtype.itemsize * 8 - 1).astype(b.dtype)),
+    "arith.shrui": _shift(_of_unsigned(np.right_shift)),
+    "arith.maxsi": np.maximum,
+    "arith.minsi": np.minimum,
+    "arith.maxui": _of_unsigned(np.maximum),
+    "arith.minui": _of_unsigned(np.minimum),
+    "arith.addf": np.add,
+    "arith.subf": np.subtract,
+    "arith.mulf": np.multiply,
+    "arith.divf": np.divide,
+    "arith.remf": np.fmod,
+    "arith.maxnumf": np.fmax,
+    "arith.minnumf": np.fmin,
+    "arith.maximumf": np.maximum,
+    "arith.minimumf": np.minimum,
+    "tt.precise_divf": np.divide,
+    "tt.mulhiui": lambda a, b: _high_product(a, b),
+    "math.powf": np.power,
+    "math.copysign": np.copysign,
+    "math.atan2": np.arctan2,
+}  # fmt: skip
+"""Of two operands of one type, which the result has as well."""
+
+
+def _high_product(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+    if a.dtype.itemsize <= 4:
+        wide = unsigned(a).astype(np.uint64) * unsigned(b).astype(np.uint64)
+        return np.asarray((wide >> np.uint64(a.dtype.itemsize * 8)).astype(unsigned(a).dtype).view(a.dtype))
+    low, shift = np.uint64(0xFFFFFFFF), np.uint64(32)
+    x, y = unsigned(a), unsigned(b)
+    x0, x1, y0, y1 = x & low, x >> shift, y & low, y >> shift
+    middle = x1 * y0 + ((x0 * y0) >> shift)
+    other = x0 * y1 + (middle & low)
+    return np.asarray(x1 * y1 + (middle >> shift) + (other >> shift)).view(a.dtype)
+
+
+def _erf(x: np.ndarray) -> np.ndarray:
+    return np.asarray(elementwise("__nv_erff")(x))
+
+
+UNARY: dict[str, Callable[..., Any]] = {
+    "arith.negf": np.negative,
+    "math.exp": np.exp,
+    "math.exp2": np.exp2,
+    "math.expm1": np.expm1,
+    "math.log": np.log,
+    "math.log2": np.log2,
+    "math.log10": np.log10,
+    "math.log1p": np.log1p,
+    "math.sin": np.sin,
+    "math.cos": np.cos,
+    "math.tan": np.tan,
+    "math.tanh": np.tanh,
+    "math.sqrt": np.sqrt,
+    "math.rsqrt": lambda x: 1 / np.sqrt(x),
+    "math.absf": np.abs,
+    "math.absi": np.abs,
+    "math.floor": np.floor,
+    "math.ceil": np.ceil,
+    "math.trunc": np.trunc,
+    "math.round": lambda x: np.copysign(np.floor(np.abs(x) + x.dtype.type(0.5)), x),
+    "math.roundeven": np.rint,
+    "math.erf": _erf,
+    "tt.precise_sqrt": np.sqrt,
+}
+"""Of one operand, whose type the result has."""
+
+TERNARY: dict[str, Callable[..., Any]] = {
+    "math.fma": lambda a, b, c: a.astype(np.float64) * b + c,
+}
+
+SIGNED, WITHOUT_SIGN = ("lt", "le", "gt", "ge"), ("ult", "ule", "ugt", "uge")
+_ORDER: dict[str, Callable[..., Any]] = {
+    "eq": np.equal, "ne": np.not_equal, "lt": np.less, "le": np.less_equal, "gt": np.greater, "ge": np.greater_equal,
+}  # fmt: skip
+INTEGER_PREDICATES = ("eq", "ne", "lt", "le", "gt", "ge", "ult", "ule", "ugt", "uge")
+"""``arith::CmpIPredicate`` by its number (MLIR, ArithBase.td)."""
+
+FLOAT_PREDICATES = (
+    "false", "oeq", "ogt", "oge", "olt", "ole", "one", "ord", "ueq", "ugt", "uge", "ult", "ule", "une", "uno", "true",
+)  # fmt: skip
+"""``arith::CmpFPredicate`` by its number: ``o`` is false and ``u`` true where one side is NaN."""
+
+
+def compare_integers(predicate: int, a: np.ndarray, b: np.ndarray) -> np.ndarray:
+    """``arith.cmpi``."""
+    name = INTEGER_PREDICATES[predicate]
+    if name in WITHOUT_SIGN:
+        return np.asarray(_ORDER[name[1:]](unsigned(a), unsigned(b)))
+    if a.dtype == np.bool_ and name in SIGNED:  # true is -1
+        a, b = -a.astype(np.int8), -b.astype(np.int8)
+    return np.asarray(_ORDER[name](a, b))
+
+
+def compare_floats(predicate: int, a: np.ndarray, b: np.ndarray) -> np.ndarray:
+    """``arith.cmpf``."""
+    name, odd = FLOAT_PREDICATES[predicate], np.isnan(a) | np.isnan(b)
+    if name in ("false", "true"):
+        return np.full(odd.shape, name == "true")
+    if name in ("ord", "uno"):
+        return np.asarray(odd if name == "uno" else ~odd)
+    found = _ORDER[name[1:]](a, b)
+    return np.asarray(found | odd if name[0] == "u" else found & ~odd)
+
+
+def converted(name: str, value: np.ndarray, source: str, target: str) -> np.ndarray:
+    """A conversion of ``arith``; floats to integers saturate as hardware's do."""
+    if name in ("arith.extui", "arith.uitofp"):
+        value = unsigned(value)
+    elif value.dtype == np.bool_ and name in ("arith.extsi", "arith.sitofp"):
+        value = -value.astype(np.int8)
+    if name in ("arith.fptosi", "arith.fptoui"):
+        kind = np.dtype(numpy_of(target))
+        if name == "arith.fptoui" and kind != np.bool_:
+            kind = np.dtype(f"u{kind.itemsize}")
+        low, high = (0, 1) if kind == np.bool_ else (np.iinfo(kind).min, np.iinfo(kind).max)
+        whole = np.trunc(np.nan_to_num(value.astype(np.float64), nan=0.0, posinf=float(high), neginf=float(low)))
+        top, bottom = whole >= float(high), whole <= float(low)
+        made = np.where(top | bottom, 0, whole).astype(kind)
+        made = np.where(top, kind.type(high), np.where(bottom, kind.type(low), made)).astype(kind)
+        return made.view(numpy_of(target))
+    if name == "arith.trunci" and target == "i1":
+        return np.asarray((value & 1) != 0)
+    if target in INTEGERS:
+        return value.astype(numpy_of(target))
+    return rounded(value, target)
+
+
+def constant(text: str, element: str) -> np.ndarray:
+    """The number of an ``arith.constant``, which is one for a whole tensor."""
+    word = text.removeprefix("dense<").removesuffix(">") if text.startswith("dense<") else text
+    if word in ("true", "false"):
+        return np.asarray(word == "true")
+    if word.startswith(('"', "[")):
+        raise InterpreterLimit("it has a constant with several values")
+    if element in INTEGERS:
+        number = int(word, 16) if word.startswith("0x") else int(word)
+        return np.asarray(number & (1 << 64) - 1, np.uint64).view(np.int64).astype(INTEGERS[element])
+    if word.startswith("0x"):
+        size = bytes_of(element)
+        return from_bits(np.asarray([int(word, 16)], f"u{size}"), element)[0:1].reshape(())
+    return rounded(float(word), element)
+
+
+def extern(symbol: str) -> Callable[..., Any]:
+    """A function of libdevice."""
+    return elementwise(symbol)

@@ -1,0 +1,93 @@
+"""The memory of an emulated launch: storages at addresses of one space, with guard zones that nothing may write."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from kerntune.errors import KernelFault
+from kerntune.gpu.emulator.elements import bytes_of, from_bits, to_bits
+
+BASE = 1 << 40
+"""The first address. Small integers are none."""
+
+GUARD = 1 << 14
+"""Bytes of memory between storages that belong to none of them."""
+
+ALIGN = 1 << 9
+"""Of storages: allocations of torch lie so."""
+
+
+class FlatMemory:
+    """``contents`` are the storages' first bytes; all else holds bytes of ``poison``, a repeating pattern."""
+
+    def __init__(self, contents: Sequence[np.ndarray], poison: bytes) -> None:
+        self._places: list[tuple[int, int]] = []
+        end = GUARD
+        for content in contents:
+            self._places.append((end, len(content)))
+            end += -(-(len(content) + GUARD) // ALIGN) * ALIGN
+        end += GUARD
+        pattern = np.frombuffer(poison, np.uint8)
+        self._bytes = np.resize(pattern, -(-end // 8) * 8)
+        for (place, size), content in zip(self._places, contents, strict=True):
+            self._bytes[place : place + size] = content
+        self._first = self._bytes.copy()
+        self.touched = np.zeros(len(self._bytes), np.bool_)
+        """Bytes that a launch has loaded."""
+
+    def address(self, storage: int) -> int:
+        """Where a storage begins."""
+        return BASE + self._places[storage][0]
+
+    def content(self, storage: int) -> np.ndarray:
+        """What a storage holds now."""
+        place, size = self._places[storage]
+        return self._bytes[place : place + size]
+
+    def bytes_loaded(self, storage: int) -> int:
+        """How many of a storage's bytes launches have loaded."""
+        place, size = self._places[storage]
+        return int(np.count_nonzero(self.touched[place : place + size]))
+
+    def damage(self) -> int:
+        """Bytes outside of all storages that have changed."""
+        inside = np.zeros(len(self._bytes), np.bool_)
+        for place, size in self._places:
+            inside[place : place + size] = True
+        return int(np.count_nonzero((self._bytes != self._first) & ~inside))
+
+    def load(self, addresses: np.ndarray, element: str) -> np.ndarray:
+        """Elements at addresses. :class:`KernelFault` outside of the space."""
+        size, places = bytes_of(element), self._offsets(addresses, bytes_of(element), "read")
+        self._mark(places, size)
+        return from_bits(self._gathered(places, size), element)
+
+    def store(self, addresses: np.ndarray, values: np.ndarray, element: str) -> None:
+        """Write elements; of several to one address the last one stays."""
+        size = bytes_of(element)
+        places = self._offsets(addresses, size, "written")
+        bits = to_bits(values, element)
+        bits = bits.view(np.uint8) if element == "i1" else bits.view(f"u{size}")
+        if not (places % size).any():
+            self._bytes.view(f"u{size}")[places // size] = bits
+        else:
+            self._bytes[places[..., None] + np.arange(size)] = np.ascontiguousarray(bits)[..., None].view(np.uint8)
+
+    def _mark(self, places: np.ndarray, size: int) -> None:
+        for step in range(size):
+            self.touched[places + step] = True
+
+    def _gathered(self, places: np.ndarray, size: int) -> np.ndarray:
+        if not (places % size).any():
+            return np.asarray(self._bytes.view(f"u{size}")[places // size])
+        pieces = np.ascontiguousarray(self._bytes[places[..., None] + np.arange(size)])
+        return pieces.view(f"u{size}")[..., 0]
+
+    def _offsets(self, addresses: np.ndarray, size: int, how: str) -> np.ndarray:
+        places = addresses - BASE
+        if places.size and (places.min() < 0 or places.max() > len(self._bytes) - size):
+            wrong = addresses[(places < 0) | (places > len(self._bytes) - size)].flat[0]
+            raise KernelFault(f"memory at {int(wrong) & (1 << 64) - 1:#x} is {how}, and no tensor is near")
+        return places

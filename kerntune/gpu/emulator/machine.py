@@ -1,0 +1,469 @@
+"""Executes the programs of an emulated launch, one after the other, on a flat memory."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from kerntune.errors import InterpreterLimit, KernelTimeout
+from kerntune.gpu.emulator.elements import (
+    BINARY,
+    TERNARY,
+    UNARY,
+    bytes_of,
+    compare_floats,
+    compare_integers,
+    constant,
+    converted,
+    extern,
+    numpy_of,
+    rounded,
+    to_bits,
+    unsigned,
+)
+from kerntune.gpu.emulator.flat_memory import FlatMemory
+from kerntune.gpu.emulator.ttir_program import Region, TtirOperation, TtirProgram, ValueType
+
+ValueTable = dict[int, Any]
+
+CONVERSIONS = frozenset(
+    f"arith.{name}" for name in ("extsi", "extui", "trunci", "sitofp", "uitofp", "fptosi", "fptoui", "extf", "truncf",
+                                 "index_cast", "index_castui")
+)  # fmt: skip
+
+RMW: tuple[str, ...] = ("and", "or", "xor", "add", "fadd", "max", "min", "umax", "umin", "exch")
+"""``tt.RMWOp`` by its number less one (TritonAttrDefs.td)."""
+
+TF32, TF32X3 = 0, 1
+"""``tt.InputPrecision`` (TritonAttrDefs.td)."""
+
+MOST_CALLS = 64
+"""Depth of calls: kernels don't recurse."""
+
+
+class Machine:
+    """One kernel on one memory. ``deadline`` is of :func:`time.monotonic`."""
+
+    def __init__(self, program: TtirProgram, memory: FlatMemory, deadline: float) -> None:
+        self._program, self._memory, self._deadline = program, memory, deadline
+        self._grid, self._place = (1, 1, 1), (0, 0, 0)
+        self._depth = 0
+        self._constants: dict[int, Any] = {}
+
+    def launch(self, arguments: Sequence[Any], grid: tuple[int, int, int]) -> None:
+        """Run every program. :class:`InterpreterLimit` for what can't be emulated, :class:`KernelFault` for a wrong
+        address, :class:`KernelTimeout` at the deadline."""
+        kernel = self._program.kernel
+        if len(arguments) != len(kernel.arguments):
+            raise InterpreterLimit(f"its TTIR takes {len(kernel.arguments)} arguments, the launch has {len(arguments)}")
+        given = {key: self._argument(key, value) for key, value in zip(kernel.arguments, arguments, strict=True)}
+        self._grid = grid
+        with np.errstate(all="ignore"):
+            for z in range(grid[2]):
+                for y in range(grid[1]):
+                    for x in range(grid[0]):
+                        self._place = (x, y, z)
+                        self._run(kernel, dict(given))
+
+    def _argument(self, key: int, value: Any) -> np.ndarray:
+        kind = self._program.types[key]
+        if kind.shape or kind.element == "desc":
+            raise InterpreterLimit("it takes a tensor descriptor that the host makes")
+        if kind.element in ("ptr", "i64"):
+            return np.asarray(int(value) & (1 << 64) - 1, np.uint64).view(np.int64)
+        if kind.element.startswith("i"):
+            return converted("arith.trunci", np.asarray(int(value)), "i64", kind.element)
+        return rounded(float(value), kind.element)
+
+    # control
+
+    def _run(self, region: Region, values: ValueTable) -> TtirOperation | None:
+        """Execute a block; its last operation, which says what it passes on."""
+        if time.monotonic() > self._deadline:
+            raise KernelTimeout("it has not ended within the time for emulating it")
+        last = None
+        for last in region.operations:
+            handler = HANDLERS.get(last.name)
+            if handler is None:
+                raise InterpreterLimit(f"{last.name} can't be emulated")
+            results = handler(self, last, values)
+            for key, result in zip(last.results, results, strict=True):
+                values[key] = result
+        return last
+
+    def _passed(self, region: Region, values: ValueTable) -> list[Any]:
+        last = self._run(region, values)
+        return [] if last is None else [values[o] for o in last.operands]
+
+    def for_loop(self, op: TtirOperation, values: ValueTable) -> Sequence[Any]:
+        low, high, step, *carried = (values[o] for o in op.operands)
+        body = op.regions[0]
+        at, kind = int(low), np.asarray(low).dtype
+        if int(step) <= 0:
+            raise InterpreterLimit("a loop has no positive step")
+        while at < int(high):
+            values[body.arguments[0]] = np.asarray(at, kind)
+            for key, value in zip(body.arguments[1:], carried, strict=True):
+                values[key] = value
+            carried = self._passed(body, values)
+            at += int(step)
+        return carried
+
+    def while_loop(self, op: TtirOperation, values: ValueTable) -> Sequence[Any]:
+        before, after = op.regions
+        carried = [values[o] for o in op.operands]
+        while True:
+            for key, value in zip(before.arguments, carried, strict=True):
+                values[key] = value
+            goes_on, *passed = self._passed(before, values)
+            if not bool(goes_on):
+                return passed
+            for key, value in zip(after.arguments, passed, strict=True):
+                values[key] = value
+            carried = self._passed(after, values)
+
+    def branch(self, op: TtirOperation, values: ValueTable) -> Sequence[Any]:
+        chosen = op.regions[0 if bool(values[op.operands[0]]) else 1]
+        return self._passed(chosen, values) if chosen.operations else []
+
+    def call(self, op: TtirOperation, values: ValueTable) -> Sequence[Any]:
+        name = str(op.attributes.get("callee", "")).removeprefix("@")
+        function = self._program.functions.get(name)
+        if function is None or self._depth >= MOST_CALLS:
+            raise InterpreterLimit(f"it calls {name or 'a function'}, which can't be emulated")
+        body = function.regions[0]
+        inner = {k: values[o] for k, o in zip(body.arguments, op.operands, strict=True)}
+        self._depth += 1
+        try:
+            return self._passed(body, inner)
+        finally:
+            self._depth -= 1
+
+    def nothing(self, op: TtirOperation, values: ValueTable) -> Sequence[Any]:
+        return ()
+
+    # values
+
+    def constant(self, op: TtirOperation, values: ValueTable) -> Sequence[Any]:
+        key = op.results[0]
+        if key not in self._constants:
+            kind = op.types[0]
+            number = constant(op.attributes["text"], kind.element)
+            self._constants[key] = np.broadcast_to(number, kind.shape)
+        return (self._constants[key],)
+
+    def poison(self, op: TtirOperation, values: ValueTable) -> Sequence[Any]:
+        kind = op.types[0]
+        return (np.zeros(kind.shape, numpy_of(kind.element)),)
+
+    def elementwise(self, op: TtirOperation, values: ValueTable) -> Sequence[Any]:
+        function = BINARY.get(op.name) or UNARY.get(op.name) or TERNARY[op.name]
+        found = function(*(values[o] for o in op.operands))
+        element = op.types[0].element
+        kept = element in ("f32", "f64", "f16") and getattr(found, "dtype", None) == numpy_of(element)
+        return (found if kept or element.startswith("i") else rounded(found, element),)
+
+    def compare(self, op: TtirOperation, values: ValueTable) -> Sequence[Any]:
+        compare = compare_integers if op.name == "arith.cmpi" else compare_floats
+        return (compare(op.attributes["predicate"], *(values[o] for o in op.operands)),)
+
+    def select(self, op: TtirOperation, values: ValueTable) -> Sequence[Any]:
+        return (np.where(*(values[o] for o in op.operands)),)
+
+    def convert(self, op: TtirOperation, values: ValueTable) -> Sequence[Any]:
+        source = self._program.types[op.operands[0]].element
+        return (converted(op.name, np.asarray(values[op.operands[0]]), source, op.types[0].element),)
+
+    def round_float(self, op: TtirOperation, values: ValueTable) -> Sequence[Any]:
+        value, element = values[op.operands[0]], op.types[0].element
+        if op.attributes.get("rounding") == 0:
+            raise InterpreterLimit("it converts floats toward zero")
+        return (rounded(value, element),)
+
+    def bitcast(self, op: TtirOperation, values: ValueTable) -> Sequence[Any]:
+        source, target = self._program.types[op.operands[0]].element, op.types[0].element
+        value = np.asarray(values[op.operands[0]])
+        if source == target or "ptr" in (source, target):
+            return (value,)
+        bits = np.ascontiguousarray(to_bits(value, source))
+        return (_from(bits, target).reshape(value.shape),)
+
+    def extern(self, op: TtirOperation, values: ValueTable) -> Sequence[Any]:
+        found = extern(str(op.attributes.get("symbol", "")))(*(np.asarray(values[o]) for o in op.operands))
+        return (rounded(found, op.types[0].element),)
+
+    def clamp(self, op: TtirOperation, values: ValueTable) -> Sequence[Any]:
+        x, low, high = (values[o] for o in op.operands)
+        inside = np.fmin(np.fmax(x, low), high)
+        return (np.where(np.isnan(x), x, inside) if op.attributes.get("propagateNan") else inside,)
+
+    # shapes
+
+    def program_id(self, op: TtirOperation, values: ValueTable) -> Sequence[Any]:
+        return (np.asarray(self._place[op.attributes["axis"]], np.int32),)
+
+    def num_programs(self, op: TtirOperation, values: ValueTable) -> Sequence[Any]:
+        return (np.asarray(self._grid[op.attributes["axis"]], np.int32),)
+
+    def make_range(self, op: TtirOperation, values: ValueTable) -> Sequence[Any]:
+        return (np.arange(op.attributes["start"], op.attributes["end"], dtype=np.int32),)
+
+    def splat(self, op: TtirOperation, values: ValueTable) -> Sequence[Any]:
+        return (np.broadcast_to(values[op.operands[0]], op.types[0].shape),)
+
+    def reshape(self, op: TtirOperation, values: ValueTable) -> Sequence[Any]:
+        return (np.reshape(values[op.operands[0]], op.types[0].shape),)
+
+    def expand(self, op: TtirOperation, values: ValueTable) -> Sequence[Any]:
+        return (np.expand_dims(values[op.operands[0]], op.attributes["axis"]),)
+
+    def transpose(self, op: TtirOperation, values: ValueTable) -> Sequence[Any]:
+        return (np.transpose(values[op.operands[0]], op.attributes["order"]),)
+
+    def concatenate(self, op: TtirOperation, values: ValueTable) -> Sequence[Any]:
+        return (np.concatenate([values[o] for o in op.operands]),)
+
+    def join(self, op: TtirOperation, values: ValueTable) -> Sequence[Any]:
+        return (np.stack([values[o] for o in op.operands], axis=-1),)
+
+    def split(self, op: TtirOperation, values: ValueTable) -> Sequence[Any]:
+        value = values[op.operands[0]]
+        return (value[..., 0], value[..., 1])
+
+    def gather(self, op: TtirOperation, values: ValueTable) -> Sequence[Any]:
+        source, indices = (values[o] for o in op.operands)
+        return (np.take_along_axis(source, unsigned(indices).astype(np.int64), op.attributes["axis"]),)
+
+    def histogram(self, op: TtirOperation, values: ValueTable) -> Sequence[Any]:
+        source = np.asarray(values[op.operands[0]])
+        if len(op.operands) > 1:
+            source = source[np.asarray(values[op.operands[1]])]
+        bins = op.types[0].shape[0]
+        inside = source[(source >= 0) & (source < bins)]
+        return (np.bincount(inside.astype(np.int64).ravel(), minlength=bins).astype(np.int32),)
+
+    # reductions
+
+    def reduce(self, op: TtirOperation, values: ValueTable) -> Sequence[Any]:
+        axis = op.attributes["axis"]
+        parts = [np.moveaxis(np.asarray(values[o]), axis, 0) for o in op.operands]
+        while len(parts[0]) > 1:
+            half = len(parts[0]) // 2
+            rest = [p[2 * half :] for p in parts]
+            pairs = self._combined(op, values, [p[:half] for p in parts], [p[half : 2 * half] for p in parts])
+            parts = [np.concatenate([a, b]) if len(b) else a for a, b in zip(pairs, rest, strict=True)]
+        return tuple(p[0] for p in parts)
+
+    def scan(self, op: TtirOperation, values: ValueTable) -> Sequence[Any]:
+        axis, back = op.attributes["axis"], op.attributes.get("reverse", False)
+        parts = [np.moveaxis(np.array(values[o]), axis, 0) for o in op.operands]
+        parts = [p[::-1] if back else p for p in parts]
+        step = 1
+        while step < len(parts[0]):
+            made = self._combined(op, values, [p[:-step] for p in parts], [p[step:] for p in parts])
+            parts = [np.concatenate([p[:step], m]) for p, m in zip(parts, made, strict=True)]
+            step *= 2
+        return tuple(np.moveaxis(p[::-1] if back else p, 0, axis) for p in parts)
+
+    def _combined(self, op: TtirOperation, values: ValueTable, left: list[Any], right: list[Any]) -> list[Any]:
+        """The reduction's own operations on many pairs at once: they are elementwise."""
+        body = op.regions[0]
+        inner = dict(values)
+        inner.update(zip(body.arguments, [*left, *right], strict=True))
+        return [np.broadcast_to(x, left[0].shape) for x in self._passed(body, inner)]
+
+    def dot(self, op: TtirOperation, values: ValueTable) -> Sequence[Any]:
+        a, b, c = (values[o] for o in op.operands)
+        elements = [self._program.types[o].element for o in op.operands[:2]]
+        if op.types[0].element == "i32":
+            return (np.matmul(a.astype(np.int32), b.astype(np.int32)) + c,)
+        wide = np.float64 if "f64" in elements else np.float32
+        a, b = a.astype(wide), b.astype(wide)
+        if elements == ["f32", "f32"] and op.attributes.get("inputPrecision", TF32) == TF32:
+            a, b = _tf32(a), _tf32(b)
+        return (rounded(np.matmul(a, b) + c.astype(wide), op.types[0].element),)
+
+    # memory
+
+    def add_pointer(self, op: TtirOperation, values: ValueTable) -> Sequence[Any]:
+        pointer, offset = values[op.operands[0]], values[op.operands[1]]
+        size = bytes_of(op.types[0].pointee) if not op.types[0].pointee.startswith("!tt.ptr") else 8
+        return (pointer + offset.astype(np.int64) * size,)
+
+    def load(self, op: TtirOperation, values: ValueTable) -> Sequence[Any]:
+        kind = op.types[0]
+        addresses, *more = (values[o] for o in op.operands)
+        shape = kind.shape
+        addresses = np.broadcast_to(addresses, shape)
+        mask = np.broadcast_to(more[0], shape) if more else np.ones(shape, np.bool_)
+        other = more[1] if len(more) > 1 else np.zeros((), numpy_of(kind.element))
+        found = np.array(np.broadcast_to(other, shape))
+        if mask.any():
+            found[mask] = self._memory.load(addresses[mask], kind.element)
+        return (found,)
+
+    def store(self, op: TtirOperation, values: ValueTable) -> Sequence[Any]:
+        addresses, value, *more = (np.asarray(values[o]) for o in op.operands)
+        kind = self._program.types[op.operands[1]]
+        mask = np.broadcast_to(more[0], kind.shape) if more else np.ones(kind.shape, np.bool_)
+        if mask.any():
+            places = np.broadcast_to(addresses, kind.shape)[mask]
+            self._memory.store(places, np.broadcast_to(value, kind.shape)[mask], kind.element)
+        return ()
+
+    def atomic(self, op: TtirOperation, values: ValueTable) -> Sequence[Any]:
+        kind = op.types[0]
+        addresses, value, *more = (np.asarray(values[o]) for o in op.operands)
+        mask = np.broadcast_to(more[0], kind.shape) if more else np.ones(kind.shape, np.bool_)
+        how = RMW[op.attributes["atomic_rmw_op"] - 1]
+        old = np.zeros(kind.shape, numpy_of(kind.element))
+        addresses, value = np.broadcast_to(addresses, kind.shape), np.broadcast_to(value, kind.shape)
+        if len(np.unique(addresses[mask])) == np.count_nonzero(mask):
+            found = self._memory.load(addresses[mask], kind.element)
+            self._memory.store(addresses[mask], _updated(how, found, value[mask], kind), kind.element)
+            old[mask] = found
+            return (old,)
+        for index in np.argwhere(mask):
+            at = tuple(index)
+            found = self._memory.load(addresses[at].reshape(1), kind.element)
+            self._memory.store(addresses[at].reshape(1), _updated(how, found, value[at].reshape(1), kind), kind.element)
+            old[at] = found[0]
+        return (old,)
+
+    def compare_and_swap(self, op: TtirOperation, values: ValueTable) -> Sequence[Any]:
+        kind = op.types[0]
+        addresses, expected, new = (np.broadcast_to(values[o], kind.shape) for o in op.operands)
+        old = np.zeros(kind.shape, numpy_of(kind.element))
+        for at in np.ndindex(kind.shape):
+            found = self._memory.load(addresses[at].reshape(1), kind.element)
+            if found[0] == expected[at]:
+                self._memory.store(addresses[at].reshape(1), np.asarray(new[at]).reshape(1), kind.element)
+            old[at] = found[0]
+        return (old,)
+
+    # descriptors that the kernel makes itself
+
+    def make_descriptor(self, op: TtirOperation, values: ValueTable) -> Sequence[Any]:
+        base, *rest = (values[o] for o in op.operands)
+        rank = len(op.types[0].shape)
+        sizes, strides = [int(x) for x in rest[:rank]], [int(x) for x in rest[rank : 2 * rank]]
+        return ((int(base), sizes, strides, op.types[0]),)
+
+    def _descriptor_places(
+        self, op: TtirOperation, values: ValueTable, first: int
+    ) -> tuple[np.ndarray, np.ndarray, ValueType]:
+        base, sizes, strides, kind = values[op.operands[0]]
+        starts = [int(values[o]) for o in op.operands[first : first + len(sizes)]]
+        inside: Any = np.ones(kind.shape, np.bool_)
+        place: Any = np.zeros(kind.shape, np.int64)
+        for axis, (size, stride, start) in enumerate(zip(sizes, strides, starts, strict=True)):
+            along = start + np.arange(kind.shape[axis]).reshape([-1 if i == axis else 1 for i in range(len(sizes))])
+            inside, place = inside & (along >= 0) & (along < size), place + along * stride
+        return base + place * bytes_of(kind.pointee), np.asarray(inside), kind
+
+    def descriptor_load(self, op: TtirOperation, values: ValueTable) -> Sequence[Any]:
+        places, inside, kind = self._descriptor_places(op, values, 1)
+        found = np.zeros(kind.shape, numpy_of(kind.pointee))
+        if inside.any():
+            found[inside] = self._memory.load(places[inside], kind.pointee)
+        return (found.reshape(op.types[0].shape),)
+
+    def descriptor_store(self, op: TtirOperation, values: ValueTable) -> Sequence[Any]:
+        places, inside, kind = self._descriptor_places(op, values, 2)
+        value = np.asarray(values[op.operands[1]]).reshape(kind.shape)
+        if inside.any():
+            self._memory.store(places[inside], value[inside], kind.pointee)
+        return ()
+
+
+def _from(bits: np.ndarray, element: str) -> np.ndarray:
+    from kerntune.gpu.emulator.elements import from_bits
+
+    return from_bits(bits, element)
+
+
+def _tf32(values: np.ndarray) -> np.ndarray:
+    """Float32 with the 10 bits of mantissa that tensor cores take, to nearest, ties away from zero (``cvt.rna``)."""
+    bits = np.ascontiguousarray(values, np.float32).view(np.uint32)
+    return np.asarray(((bits + np.uint32(0x1000)) & np.uint32(0xFFFFE000)).view(np.float32))
+
+
+def _updated(how: str, old: np.ndarray, value: np.ndarray, kind: ValueType) -> np.ndarray:
+    if how == "exch":
+        return value
+    if how in ("add", "fadd"):
+        return rounded(old + value, kind.element) if how == "fadd" else old + value
+    if how in ("umax", "umin"):
+        return np.asarray((np.maximum if how == "umax" else np.minimum)(unsigned(old), unsigned(value)).view(old.dtype))
+    functions: Mapping[str, Callable[..., Any]] = {
+        "and": np.bitwise_and, "or": np.bitwise_or, "xor": np.bitwise_xor, "max": np.maximum, "min": np.minimum,
+    }  # fmt: skip
+    return np.asarray(functions[how](old, value))
+
+
+OperationHandler = Callable[[Machine, TtirOperation, ValueTable], Sequence[Any]]
+
+HANDLERS: dict[str, OperationHandler] = {
+    **dict.fromkeys([*BINARY, *UNARY, *TERNARY], Machine.elementwise),
+    **dict.fromkeys(CONVERSIONS, Machine.convert),
+    "arith.constant": Machine.constant,
+    "arith.cmpi": Machine.compare,
+    "arith.cmpf": Machine.compare,
+    "arith.select": Machine.select,
+    "arith.bitcast": Machine.bitcast,
+    "ub.poison": Machine.poison,
+    "scf.for": Machine.for_loop,
+    "scf.while": Machine.while_loop,
+    "scf.if": Machine.branch,
+    **dict.fromkeys(
+        [
+            "scf.yield",
+            "scf.condition",
+            "tt.return",
+            "tt.reduce.return",
+            "tt.scan.return",
+            "tt.assert",
+            "tt.print",
+            "llvm.intr.assume",
+            "gpu.barrier",
+            "ttg.barrier",
+        ],
+        Machine.nothing,
+    ),
+    "tt.call": Machine.call,
+    "tt.get_program_id": Machine.program_id,
+    "tt.get_num_programs": Machine.num_programs,
+    "tt.make_range": Machine.make_range,
+    "tt.splat": Machine.splat,
+    "tt.unsplat": Machine.reshape,
+    "tt.broadcast": Machine.splat,
+    "tt.expand_dims": Machine.expand,
+    "tt.reshape": Machine.reshape,
+    "tt.trans": Machine.transpose,
+    "tt.cat": Machine.concatenate,
+    "tt.join": Machine.join,
+    "tt.split": Machine.split,
+    "tt.gather": Machine.gather,
+    "tt.histogram": Machine.histogram,
+    "tt.reduce": Machine.reduce,
+    "tt.scan": Machine.scan,
+    "tt.dot": Machine.dot,
+    "tt.bitcast": Machine.bitcast,
+    "tt.int_to_ptr": Machine.bitcast,
+    "tt.ptr_to_int": Machine.bitcast,
+    "tt.fp_to_fp": Machine.round_float,
+    "tt.clampf": Machine.clamp,
+    "tt.extern_elementwise": Machine.extern,
+    "tt.addptr": Machine.add_pointer,
+    "tt.load": Machine.load,
+    "tt.store": Machine.store,
+    "tt.atomic_rmw": Machine.atomic,
+    "tt.atomic_cas": Machine.compare_and_swap,
+    "tt.make_tensor_descriptor": Machine.make_descriptor,
+    "tt.descriptor_load": Machine.descriptor_load,
+    "tt.descriptor_store": Machine.descriptor_store,
+}
+"""By operation, what executes it. What isn't here can't be emulated."""

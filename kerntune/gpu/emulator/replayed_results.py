@@ -1,0 +1,72 @@
+"""A whole recording on memory with given contents: what every storage holds after its launches."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from kerntune.base.recording import Param, Recording
+from kerntune.errors import InterpreterLimit
+from kerntune.gpu.emulator.flat_memory import FlatMemory
+from kerntune.gpu.emulator.machine import Machine
+from kerntune.gpu.emulator.ttir_program import parse_ttir
+
+
+@dataclass(frozen=True)
+class ReplayedResults:
+    """Per storage its bytes after the launches, and how many of them a launch has read; ``outside`` counts bytes
+    beside all storages that were changed."""
+
+    contents: tuple[bytes, ...]
+    bytes_read: tuple[int, ...]
+    outside: int
+
+
+def replay_results(
+    recording: Recording,
+    ttir: Mapping[str, str],
+    contents: Sequence[bytes | None],
+    poison: bytes,
+    seconds: float,
+) -> ReplayedResults:
+    """Run the launches in order. ``ttir`` has the text by its checksum; ``contents`` the first bytes by storage, of one
+    without any ``poison`` over and over.
+
+    :class:`InterpreterLimit`, :class:`KernelFault` and :class:`KernelTimeout` name the kernel.
+    """
+    deadline = time.monotonic() + seconds
+    pattern = np.frombuffer(poison, np.uint8)
+    first = [
+        np.resize(pattern, storage.nbytes) if content is None else np.frombuffer(content, np.uint8)
+        for storage, content in zip(recording.storages, contents, strict=True)
+    ]
+    memory = FlatMemory(first, poison)
+    for launch in recording.launches:
+        if 0 in launch.grid:
+            continue
+        text = ttir.get(recording.binary_of(launch).ttir_sha256)
+        try:
+            if text is None:
+                raise InterpreterLimit("its TTIR is missing")
+            machine = Machine(parse_ttir(text), memory, deadline)
+            machine.launch([_value(recording, memory, p) for p in launch.params], launch.grid)
+        except Exception as exc:
+            raise type(exc)(f"kernel {launch.kernel}: {exc}") from exc
+    storages = range(len(recording.storages))
+    return ReplayedResults(
+        tuple(memory.content(i).tobytes() for i in storages),
+        tuple(memory.bytes_loaded(i) for i in storages),
+        memory.damage(),
+    )
+
+
+def _value(recording: Recording, memory: FlatMemory, param: Param) -> object:
+    if param.tensor_map is not None:
+        raise InterpreterLimit("it takes a tensor descriptor that the host makes")
+    if param.view is not None:
+        view = recording.views[param.view]
+        return memory.address(view.storage) + view.offset_bytes
+    return 0 if param.value is None else param.value

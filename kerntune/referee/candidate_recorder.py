@@ -1,0 +1,402 @@
+"""Records one call of a candidate, in a sealed process: what it launches, on which memory, made how.
+
+All that this says may be false: the candidate's code runs in the same process. ``hostile_recording`` checks it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+import traceback
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import Future
+from typing import Any
+
+import msgspec
+
+from kerntune.capture import Capture
+from kerntune.capture.operators import FILLING, traits_of
+from kerntune.capture.recorder import record
+from kerntune.compiling.compile_worker import answer_to
+from kerntune.compiling.compiler import Compiler
+from kerntune.compiling.farm import Farm, FarmAnswer
+from kerntune.compiling.frontend import Shape
+from kerntune.compiling.protocol import Hello, Job
+from kerntune.compiling.worker_process import Died, JobOutcome
+from kerntune.errors import CaptureError, CompileError, KerntuneError
+from kerntune.gpu.base import Backend, tensors_in
+from kerntune.gpu.fake_cuda.static_backend import StaticBackend, empty_tensor
+from kerntune.referee.layouts import KERNELBENCH, load
+from kerntune.referee.reasons import Reason, Refusal
+from kerntune.referee.tasks import (
+    CallArgument,
+    CallRefused,
+    CaseInputs,
+    Constant,
+    Fill,
+    PlainArgument,
+    RecordAnswer,
+    RecordedCall,
+    RecordTask,
+    SequenceArgument,
+    TensorAt,
+    encoded,
+)
+
+MOST_CONSTANT = 64 << 20
+"""Bytes of all constants of a call together."""
+
+
+class OwnProcessFarm(Farm):
+    """Compiles in this process, which is sealed and will end: a compiler that crashes costs the candidate alone."""
+
+    def like(self) -> Farm:
+        """Another one."""
+        return OwnProcessFarm()
+
+    def warm(self, jobs: int) -> None:
+        """There is nothing to start."""
+
+    def submit(self, job: Job, shape: Shape) -> Future[FarmAnswer]:
+        """At once."""
+        future: Future[FarmAnswer] = Future()
+        answer = answer_to(job)
+        future.set_result(JobOutcome(Died("it says hello") if isinstance(answer, Hello) else answer, ""))
+        return future
+
+
+def answer(task: bytes) -> bytes:
+    """Record the call of a :class:`RecordTask`; the bytes of a :class:`RecordAnswer`."""
+    asked = msgspec.msgpack.decode(task, type=RecordTask)
+    try:
+        return encoded(RecordAnswer(call=_recorded(asked)))
+    except Refusal as exc:
+        return encoded(RecordAnswer(refused=CallRefused(exc.reason.value, str(exc))))
+
+
+def _recorded(task: RecordTask) -> RecordedCall:
+    backend = _backend(task)
+    with backend.activate():
+        watch = DeviceOperators(backend)
+        with backend.tensors.watching(watch), _users_code(backend):
+            function = _candidate(task, backend)
+        inputs = [_made(x, backend) for x in task.case.tensors]
+        _give_parameters(function, task.case, inputs, watch)
+        args, words = arguments_of(task.case, inputs)
+        with contextlib.closing(Compiler(OwnProcessFarm())) as compiler:
+            capture = Capture(backend, compiler)
+            watch.launches = capture.launches
+            with contextlib.ExitStack() as stack:
+                streams = stack.enter_context(streams_noted())
+                stack.enter_context(_users_code(backend))
+                stack.enter_context(capture.active())
+                stack.enter_context(capture.compiled_functions())
+                stack.enter_context(backend.tensors.watching(watch))
+                value = function(*args, **words)
+            if streams:
+                raise Refusal(Reason.STREAMS, f"it calls {', '.join(streams)}")
+            if capture.missed or capture.compiled.unseen:
+                raise Refusal(Reason.UNSEEN, "; ".join([*capture.missed, *capture.compiled.unseen]))
+            return _claims(task, capture, watch, inputs, value)
+
+
+def _backend(task: RecordTask) -> Backend:
+    if task.device is None:
+        return StaticBackend((task.target,))
+    from kerntune.gpu.cuda import CudaBackend
+
+    return CudaBackend()
+
+
+@contextlib.contextmanager
+def _users_code(backend: Backend) -> Iterator[None]:
+    """What users' code raises becomes a reason."""
+    try:
+        yield
+    except Refusal:
+        raise
+    except CaptureError as exc:
+        raise Refusal(Reason.UNSEEN, str(exc)) from None
+    except CompileError as exc:
+        raise Refusal(Reason.COMPILE, str(exc)) from None
+    except (Exception, SystemExit) as exc:
+        needs = backend.end_reason(exc) if isinstance(exc, Exception) and backend.gpu is None else None
+        if needs is not None:
+            raise Refusal(Reason.VALUES, needs) from None
+        print("".join(traceback.format_exception(exc))[-4000:], file=sys.stderr)
+        raise Refusal(Reason.CANDIDATE_FAILED, f"{type(exc).__name__}: {str(exc)[:500]}") from None
+
+
+def _candidate(task: RecordTask, backend: Backend) -> Any:
+    import torch
+
+    made = getattr(load(task.source), task.source.name)
+    if task.source.layout != KERNELBENCH:
+        return made
+    torch.manual_seed(0)
+    model = made(*(value_of(a, ()) for a in task.case.init))
+    return model.to(backend.torch_device) if isinstance(model, torch.nn.Module) else model
+
+
+def _made(given: Any, backend: Backend) -> Any:
+    """An input on the device. Its numbers are known if they are fixed."""
+    import torch
+
+    if given.content == "fixed":
+        return torch.tensor(given.values, dtype=getattr(torch, given.dtype)).reshape(given.shape).to("cuda")
+    return empty_tensor(given.dtype, given.shape, given.strides)
+
+
+def _give_parameters(function: Any, case: CaseInputs, inputs: list[Any], watch: DeviceOperators) -> None:
+    """A model's own parameters and buffers stand for the inputs of their names."""
+    known = dict(function.state_dict(keep_vars=True)) if hasattr(function, "state_dict") else {}
+    for name, index in case.parameters.items():
+        own, given = known.get(name), case.tensors[index]
+        if own is not None and tuple(own.shape) == given.shape and str(own.dtype) == f"torch.{given.dtype}":
+            inputs[index] = own
+            watch.forget(own)
+
+
+def arguments_of(case: CaseInputs, tensors: Sequence[Any]) -> tuple[list[Any], dict[str, Any]]:
+    """The call's arguments and keywords."""
+    values = [value_of(a, tensors) for a in case.arguments]
+    first = len(values) - len(case.keywords)
+    return values[:first], dict(zip(case.keywords, values[first:], strict=True))
+
+
+def value_of(argument: CallArgument, tensors: Sequence[Any]) -> Any:
+    """An argument as the callable gets it."""
+    if isinstance(argument, TensorAt):
+        return tensors[argument.index]
+    if isinstance(argument, PlainArgument):
+        return argument.value
+    assert isinstance(argument, SequenceArgument)
+    items = [value_of(item, tensors) for item in argument.items]
+    return items if argument.is_list else tuple(items)
+
+
+@contextlib.contextmanager
+def streams_noted() -> Iterator[list[str]]:
+    """The names of torch's functions by which work goes to another stream, if they are called meanwhile."""
+    import torch
+
+    found: list[str] = []
+    kept = {name: getattr(torch.cuda, name) for name in ("stream", "set_stream")}
+
+    def noting(name: str) -> Any:
+        def call(*args: Any, **kwargs: Any) -> Any:
+            found.append(f"torch.cuda.{name}")
+            return kept[name](*args, **kwargs)
+
+        return call
+
+    for name in kept:
+        setattr(torch.cuda, name, noting(name))
+    try:
+        yield found
+    finally:
+        for name, original in kept.items():
+            setattr(torch.cuda, name, original)
+
+
+UPLOADS = ("_to_copy", "copy_")
+"""Operators that copy the host's memory to the device."""
+
+
+def host_bytes(source: Any, made: Any) -> bytes | None:
+    """The bytes that a tensor of the host's becomes with the dtype and layout of ``made``; None of one that has no
+    values."""
+    import torch
+
+    with torch._C._DisableTorchDispatch(), torch._C.DisableTorchFunction():
+        try:
+            dense = torch.empty_strided(made.shape, made.stride(), dtype=made.dtype)
+            dense.copy_(source.detach())
+            raw = torch.empty(0, dtype=torch.uint8).set_(dense.untyped_storage())
+            return bytes(raw.numpy().tobytes())
+        except (RuntimeError, TypeError, NotImplementedError):
+            return None
+
+
+class DeviceOperators:
+    """Torch's operators on the device's tensors: what fills memory is replayed, allocations and views run nothing, and
+    all others are named."""
+
+    def __init__(self, backend: Backend) -> None:
+        self._backend = backend
+        self.launches: Sequence[Any] = ()
+        self.names: list[str] = []
+        self._fills: dict[int, tuple[int, float, str, Any]] = {}
+        self._allocated: dict[int, Any] = {}
+        self._uploads: dict[int, tuple[int, bytes, Any]] = {}
+
+    def begin(self) -> int:
+        """How many launches there are before an operator runs."""
+        return len(self.launches)
+
+    def observe(self, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any], result: Any, begun: int) -> None:
+        """Note an operator that has run."""
+        traits = traits_of(func)
+        tensors = self._backend.tensors
+        if traits is None or len(self.launches) != begun:
+            return
+        given = [x for x in tensors_in(args, kwargs.values()) if tensors.is_tensor(x)]
+        made = [x for x in tensors_in((result,)) if tensors.is_tensor(x)]
+        if not given and not made:
+            return
+        own = {self._place(x) for x in given}
+        fresh = [x for x in made if self._place(x) not in own]
+        if not traits.works:
+            self._allocated.update((self._place(x), x) for x in fresh)
+        elif not self._noted(traits.word, args, kwargs, made, begun) and (
+            traits.writes or not all(map(self._is_constant, fresh))
+        ):
+            self.names.append(traits.name)
+
+    def _noted(
+        self, word: str, args: Sequence[Any], kwargs: Mapping[str, Any], made: Sequence[Any], begun: int
+    ) -> bool:
+        """Whether an operator gives whole storages a content that can be given again."""
+        if word in FILLING:
+            return self._filled(word, args, kwargs, made, begun)
+        return word in UPLOADS and self._uploaded(word, args, made, begun)
+
+    def _is_constant(self, tensor: Any) -> bool:
+        """Whether a tensor was made from what the host knows."""
+        stand_ins = getattr(self._backend, "stand_ins", None)
+        return stand_ins is not None and stand_ins.known(tensor) is not None
+
+    def _uploaded(self, word: str, args: Sequence[Any], results: Sequence[Any], begun: int) -> bool:
+        """Note a copy of the host's memory over a whole storage; False for anything else."""
+        source: Any = args[1] if word == "copy_" else args[0]
+        if self._backend.tensors.is_tensor(source) or len(results) != 1:
+            return False
+        made = results[0]
+        if made.numel() * made.element_size() != made.untyped_storage().nbytes() or source.shape != made.shape:
+            return False
+        data = host_bytes(source, made)
+        if data is not None:
+            self._fills.pop(self._place(made), None)
+            self._uploads[self._place(made)] = (begun, data, made)
+        return data is not None
+
+    def _filled(
+        self, word: str, args: Sequence[Any], kwargs: Mapping[str, Any], made: Sequence[Any], begun: int
+    ) -> bool:
+        """Note a fill of whole storages; False if it is of a part, or by a number that isn't one."""
+        value: Any = 0.0 if word.startswith(("zero", "new_zero")) else 1.0
+        if "full" in word or word.startswith(("fill", "scalar_tensor")):
+            plain = [a for a in (*args, *kwargs.values()) if isinstance(a, (bool, int, float))]
+            if not plain or word == "scalar_tensor":
+                return False
+            value = plain[0]
+        for tensor in made:
+            if tensor.numel() * tensor.element_size() != tensor.untyped_storage().nbytes():
+                return False
+        for tensor in made:
+            dtype = str(tensor.dtype).removeprefix("torch.")
+            self._uploads.pop(self._place(tensor), None)
+            self._fills[self._place(tensor)] = (begun, float(value), dtype, tensor)
+        return True
+
+    def forget(self, tensor: Any) -> None:
+        """A tensor's first content is given from outside."""
+        self._fills.pop(self._place(tensor), None)
+        self._uploads.pop(self._place(tensor), None)
+
+    def upload_of(self, tensor: Any) -> tuple[int, bytes] | None:
+        """After how many launches a storage was copied from the host last, and its bytes."""
+        found = self._uploads.get(self._place(tensor))
+        return None if found is None else found[:2]
+
+    def fill_of(self, tensor: Any) -> tuple[int, float, str] | None:
+        """After how many launches a storage was filled last, by which number of which dtype."""
+        found = self._fills.get(self._place(tensor))
+        return None if found is None else found[:3]
+
+    def allocated(self, tensor: Any) -> bool:
+        """Whether a storage was made without content."""
+        return self._place(tensor) in self._allocated
+
+    def _place(self, tensor: Any) -> int:
+        return self._backend.tensors.storage_address(tensor)
+
+
+def _claims(
+    task: RecordTask, capture: Capture, watch: DeviceOperators, inputs: Sequence[Any], value: Any
+) -> RecordedCall:
+    backend, plan = capture.backend, capture.plan
+    if not capture.launches:
+        raise Refusal(Reason.OPERATOR if watch.names else Reason.NO_LAUNCH, _named(watch.names))
+    returned = [x for x in _leaves(value) if backend.tensors.is_tensor(x)]
+    try:
+        recorded = record(capture, task.target)
+        given = tuple(plan.view_of(x) for x in inputs)
+        results = tuple(plan.view_of(x, "a result") for x in returned)
+    except KerntuneError as exc:
+        raise Refusal(Reason.UNSEEN, str(exc)) from None
+    if recorded.failures:
+        raise Refusal(Reason.COMPILE, str(next(iter(recorded.failures.values()))))
+    recording = msgspec.structs.replace(recorded.recording, views=plan.views, storages=plan.storages(set(), set()))
+    mine = {plan.storage_of_view(v) for v in given}
+    fills, constants, unknown = [], [], []
+    for index, tensor in enumerate(plan.tensors()):
+        fill, upload = watch.fill_of(tensor), watch.upload_of(tensor)
+        if index in mine:
+            continue
+        if fill is not None:
+            _refuse_late_fill(recording, index, fill[0])
+            fills.append(Fill(index, fill[2], fill[1]))
+        elif upload is not None:
+            _refuse_late_fill(recording, index, upload[0])
+            constants.append(Constant(index, upload[1]))
+        elif (data := _known_bytes(backend, tensor)) is not None:
+            constants.append(Constant(index, data))
+        elif not watch.allocated(tensor):
+            unknown.append(index)
+    if sum(len(c.data) for c in constants) > MOST_CONSTANT:
+        raise Refusal(Reason.MEMORY, f"constants have more than {MOST_CONSTANT >> 20} MiB")
+    return RecordedCall(
+        recording, _needed(recorded.artifacts, task.device is not None), given, results, tuple(fills),
+        tuple(constants), tuple(unknown), tuple(dict.fromkeys(watch.names)),
+    )  # fmt: skip
+
+
+def _needed(artifacts: Mapping[str, bytes], binaries: bool) -> dict[str, bytes]:
+    """TTIR alone where nothing loads binaries."""
+    return {k: v for k, v in artifacts.items() if binaries or v[:4] != b"\x7fELF"}
+
+
+def _refuse_late_fill(recording: Any, storage: int, after: int) -> None:
+    """A fill between launches that use the memory before and after can't be replayed as first content."""
+    for launch in recording.launches[:after]:
+        if any(p.view is not None and recording.views[p.view].storage == storage for p in launch.params):
+            raise Refusal(Reason.OPERATOR, "memory that a kernel has used is filled by torch")
+
+
+def _known_bytes(backend: Backend, tensor: Any) -> bytes | None:
+    """The bytes of a storage whose content the host knows."""
+    import torch
+
+    stand_ins = getattr(backend, "stand_ins", None)
+    if stand_ins is None:
+        return None
+    with torch._C.DisableTorchFunction():
+        storage = stand_ins.known_storage(tensor)
+        return None if storage is None else bytes(torch.empty(0, dtype=torch.uint8).set_(storage).numpy().tobytes())
+
+
+def _leaves(value: Any, depth: int = 0) -> Iterator[Any]:
+    """Tensors in what a call returned, in order."""
+    if hasattr(value, "untyped_storage"):
+        yield value
+    elif isinstance(value, (tuple, list)) and depth < 8:
+        for item in value:
+            yield from _leaves(item, depth + 1)
+    elif isinstance(value, dict) and depth < 8:
+        for item in value.values():
+            yield from _leaves(item, depth + 1)
+
+
+def _named(names: Sequence[str]) -> str:
+    return f"torch's {', '.join(dict.fromkeys(names))} compute instead" if names else "the call launches nothing"

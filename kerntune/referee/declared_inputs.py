@@ -1,0 +1,188 @@
+"""Inputs declared in a line, and their numbers by seed: ``x: f16[4096,4096] normal; idx: i64[4096] < 32000``.
+
+An item is ``name: dtype[sizes] content`` or ``name = literal``; items are parted by semicolons. Contents:
+
+* ``normal``: normal numbers whose mean and deviation vary from seed to seed, so that no result is nearly known;
+  ``normal(mean, deviation)`` for fixed ones. The default of floats;
+* ``uniform(low, high)``; the default of floats is ``normal``;
+* ``< n``: whole numbers from 0 to n - 1; ``in low..high``, both included. ``bool`` needs none;
+* ``zeros``;
+* ``= [1, 2, 3]``: these numbers, which are known when a candidate is recorded (lengths, offsets).
+"""
+
+from __future__ import annotations
+
+import ast
+import math
+import re
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from kerntune.errors import UsageError
+from kerntune.gpu.content import INTEGERS, encode_floats
+from kerntune.gpu.number_formats import FLOAT_FORMATS
+from kerntune.referee.tasks import CallArgument, CaseInputs, PlainArgument, TensorAt, TensorInput
+
+if TYPE_CHECKING:
+    import numpy as np
+
+DTYPES = {
+    "f16": "float16", "bf16": "bfloat16", "f32": "float32", "f64": "float64", "f8e4m3": "float8_e4m3fn",
+    "f8e5m2": "float8_e5m2", "i8": "int8", "i16": "int16", "i32": "int32", "i64": "int64", "u8": "uint8",
+    "bool": "bool",
+}  # fmt: skip
+"""Short words for torch's dtypes, whose own names are taken as well."""
+
+MOST_ELEMENTS = 1 << 34
+MOST_LINE = 1 << 16
+
+_TENSOR = re.compile(r"(?P<name>[A-Za-z_]\w*)\s*:\s*(?P<dtype>\w+)\s*\[(?P<sizes>[^\]]*)\]\s*(?P<content>.*)", re.S)
+_SCALAR = re.compile(r"(?P<name>[A-Za-z_]\w*)\s*=\s*(?P<value>.+)", re.S)
+_NUMBER = r"[-+]?\d+(?:\.\d*)?(?:[eE][-+]?\d+)?"
+_PAIR = re.compile(rf"(normal|uniform)\s*\(\s*({_NUMBER})\s*,\s*({_NUMBER})\s*\)")
+
+
+def parse_line(line: str) -> CaseInputs:
+    """One case from a line; its label is the line. :class:`UsageError` names what can't be read."""
+    if len(line) > MOST_LINE:
+        raise UsageError(f"a line of inputs has {len(line):,} characters, more than {MOST_LINE:,}")
+    tensors: list[TensorInput] = []
+    arguments: list[CallArgument] = []
+    names: list[str] = []
+    for item in filter(None, (part.strip() for part in line.split(";"))):
+        found = _TENSOR.fullmatch(item)
+        scalar = _SCALAR.fullmatch(item)
+        if found is not None:
+            arguments.append(TensorAt(len(tensors)))
+            tensors.append(_tensor(found["name"], found["dtype"], found["sizes"], found["content"].strip(), item))
+        elif scalar is not None:
+            arguments.append(PlainArgument(_literal(scalar["value"], item)))
+        else:
+            raise UsageError(f"inputs: {item!r} is neither `name: f16[4096,4096] normal` nor `name = 1e-5`")
+        names.append((found or scalar)["name"])  # type: ignore[index]
+    if not tensors:
+        raise UsageError(f"inputs: {line!r} has no tensor")
+    if len(set(names)) < len(names):
+        raise UsageError(f"inputs: {line!r} has a name twice")
+    return CaseInputs(" ".join(line.split()), tuple(tensors), tuple(arguments))
+
+
+def _literal(text: str, item: str) -> bool | int | float | str | None:
+    try:
+        value = ast.literal_eval(text.strip())
+    except (ValueError, SyntaxError, MemoryError, RecursionError):
+        value = ...
+    if value is not None and not isinstance(value, (bool, int, float, str)):
+        raise UsageError(f"inputs: {item!r} has no number, text, True, False or None")
+    return value
+
+
+def _tensor(name: str, word: str, sizes: str, content: str, item: str) -> TensorInput:
+    dtype = DTYPES.get(word, word)
+    if dtype not in FLOAT_FORMATS and dtype not in INTEGERS:
+        raise UsageError(f"inputs: {item!r}: {word} is no dtype; known are {', '.join(DTYPES)}")
+    try:
+        shape = tuple(int(n) for n in sizes.split(",") if n.strip())
+    except ValueError:
+        raise UsageError(f"inputs: {item!r}: its sizes are no whole numbers") from None
+    if any(n < 1 for n in shape) or math.prod(shape) > MOST_ELEMENTS:
+        raise UsageError(f"inputs: {item!r}: its sizes can't be")
+    kind, low, high, varied, values = _content(content, dtype, shape, item)
+    return TensorInput(name, dtype, shape, dense_strides(shape), kind, low, high, varied, values)
+
+
+def dense_strides(shape: Sequence[int]) -> tuple[int, ...]:
+    """Of a tensor whose elements lie one after the other, in elements."""
+    return tuple(math.prod(shape[i + 1 :]) for i in range(len(shape)))
+
+
+def _content(
+    text: str, dtype: str, shape: tuple[int, ...], item: str
+) -> tuple[str, float, float, bool, tuple[float, ...]]:
+    """Kind, low or mean, high or deviation, whether those vary, values."""
+    floating, pair = dtype in FLOAT_FORMATS, _PAIR.fullmatch(text)
+    below, between = re.fullmatch(r"<\s*(\d+)", text), re.fullmatch(r"in\s+(-?\d+)\s*\.\.\s*(-?\d+)", text)
+    if text == "zeros":
+        return "zeros", 0.0, 0.0, False, ()
+    if floating and text in ("", "normal"):
+        return "normal", 0.0, 1.0, True, ()
+    if floating and pair is not None:
+        return pair[1], float(pair[2]), float(pair[3]), False, ()
+    if not floating and below is not None and int(below[1]) > 0:
+        return "integers", 0.0, float(int(below[1]) - 1), False, ()
+    if not floating and between is not None and int(between[1]) <= int(between[2]):
+        return "integers", float(between[1]), float(between[2]), False, ()
+    if dtype == "bool" and not text:
+        return "integers", 0.0, 1.0, False, ()
+    if text.startswith("="):
+        return "fixed", 0.0, 0.0, False, _values(text[1:], shape, item)
+    missing = "integers need `< n`, `in low..high` or `= [...]`" if not floating else "floats take `normal`, `uniform`"
+    raise UsageError(f"inputs: {item!r}: {text or 'nothing'} says no content; {missing}")
+
+
+def _values(text: str, shape: tuple[int, ...], item: str) -> tuple[float, ...]:
+    try:
+        found = ast.literal_eval(text.strip())
+    except (ValueError, SyntaxError, MemoryError, RecursionError):
+        found = None
+    if not isinstance(found, list) or not all(isinstance(x, (bool, int, float)) for x in found):
+        raise UsageError(f"inputs: {item!r}: no list of numbers after =")
+    if len(found) != math.prod(shape):
+        raise UsageError(f"inputs: {item!r}: {len(found)} numbers for {math.prod(shape)} elements")
+    return tuple(found)
+
+
+def content_of(given: TensorInput, seed: int) -> bytes:
+    """The bytes of a tensor's elements for a seed: no part of them repeats.
+
+    A ``varied`` normal's deviation is between 0.5 and 2, its mean between -0.5 and 0.5 times that.
+    """
+    import numpy as np
+
+    numbers: Any
+    chance, count = np.random.default_rng([seed, _name_number(given.name)]), math.prod(given.shape)
+    if given.content == "zeros":
+        numbers = np.zeros(count)
+    elif given.content == "fixed":
+        numbers = np.asarray(given.values)
+    elif given.content == "integers":
+        numbers = chance.integers(int(given.low), int(given.high), count, endpoint=True)
+    elif given.content == "uniform":
+        numbers = chance.uniform(given.low, given.high, count)
+    else:
+        deviation = 2 ** chance.uniform(-1, 1) if given.varied else given.high
+        mean = chance.uniform(-0.5, 0.5) * deviation if given.varied else given.low
+        numbers = chance.standard_normal(count) * deviation + mean
+    return _encoded(numbers, given.dtype)
+
+
+def _name_number(name: str) -> int:
+    return int.from_bytes(name.encode()[:16], "little")
+
+
+def _encoded(numbers: np.ndarray, dtype: str) -> bytes:
+    import numpy as np
+
+    if dtype in INTEGERS:
+        return bytes(numbers.astype(INTEGERS[dtype]).tobytes())
+    if dtype.startswith("float8"):
+        return _eight_bits(numbers, dtype)
+    with np.errstate(over="ignore"):
+        return encode_floats(numbers, dtype)
+
+
+def _eight_bits(numbers: np.ndarray, dtype: str) -> bytes:
+    """To the nearest of the format's 256 numbers."""
+    import numpy as np
+
+    from kerntune.gpu.number_formats import values
+
+    patterns = np.arange(256, dtype=np.uint64)
+    known = values(patterns, FLOAT_FORMATS[dtype])
+    finite = np.isfinite(known)
+    patterns, known = patterns[finite], known[finite]
+    order = np.argsort(known, kind="stable")
+    patterns, known = patterns[order], known[order]
+    at = np.clip(np.searchsorted(known, numbers), 1, len(known) - 1)
+    nearer = np.where(numbers - known[at - 1] < known[at] - numbers, at - 1, at)
+    return bytes(patterns[nearer].astype(np.uint8).tobytes())

@@ -1,0 +1,298 @@
+"""A candidate's recording as hostile data: what it claims is recomputed, bounded or ignored before anything uses it.
+
+The candidate's code has run in the process that wrote the recording, so every byte may be the candidate's choice.
+Nothing that is said about reads, writes, contents, hashes, configs or sources decides anything: each storage counts as
+read and written, contents are the referee's, and what counts is what the launches leave in memory.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from collections.abc import Sequence
+
+import msgspec
+
+from kerntune.base.device import Target
+from kerntune.base.formatting import visible
+from kerntune.base.recording import LOWEST_ADDRESS, Launch, Param, Recording, Storage, View, Zeros
+from kerntune.base.recording_check import recording_problems
+from kerntune.gpu.content import INTEGERS, encode_floats
+from kerntune.gpu.number_formats import FLOAT_FORMATS, INTEGER_FORMATS
+from kerntune.referee.reasons import Reason, Refusal
+from kerntune.referee.tasks import (
+    CaseInputs,
+    Constant,
+    ExpectedResult,
+    Fill,
+    PlainArgument,
+    RecordAnswer,
+    RecordedCall,
+    TensorInput,
+)
+
+MOST_BYTES = 1 << 28
+"""Of a candidate's answer: binaries and TTIR of a call are a few MB, constants up to 64 MiB."""
+
+MOST_LAUNCHES, MOST_STORAGES, MOST_VIEWS, MOST_PARAMS, MOST_RESULTS = 2_048, 4_096, 16_384, 256, 256
+MOST_MEMORY = 1 << 32
+"""Bytes of all storages together: 4 GiB, more than the emulator runs through in any budget."""
+
+MOST_DEPTH = 64
+"""Nesting of options in a binary's description."""
+
+ITEM_BYTES = {name: kind.width for name, kind in {**FLOAT_FORMATS, **INTEGER_FORMATS}.items()}
+
+
+class CheckedCall(msgspec.Struct, frozen=True):
+    """A recording that can be replayed, and where inputs, results and first contents lie in it.
+
+    ``inputs`` has a storage for each input tensor, None for one that no launch reaches.
+    """
+
+    recording: Recording
+    artifacts: dict[str, bytes]
+    inputs: tuple[int | None, ...]
+    results: tuple[View, ...]
+    fills: tuple[Fill, ...]
+    constants: tuple[Constant, ...]
+
+    @property
+    def wanted(self) -> tuple[int, ...]:
+        """The storages that results and inputs lie in."""
+        return tuple(dict.fromkeys([*(v.storage for v in self.results), *(i for i in self.inputs if i is not None)]))
+
+    def contents(self, given: Sequence[bytes]) -> tuple[bytes | None, ...]:
+        """The first bytes by storage; ``given`` has those of the input tensors. None: a fill, or poison."""
+        found: list[bytes | None] = [None] * len(self.recording.storages)
+        for constant in self.constants:
+            found[constant.storage] = constant.data
+        for storage, data in zip(self.inputs, given, strict=True):
+            if storage is not None:
+                found[storage] = data
+        return tuple(found)
+
+
+def decoded(data: bytes) -> RecordAnswer:
+    """An answer's bytes as a message; :class:`Refusal` for anything else."""
+    try:
+        return msgspec.msgpack.decode(data, type=RecordAnswer)
+    except (msgspec.MsgspecError, ValueError, RecursionError, TypeError, OverflowError) as exc:
+        raise Refusal(Reason.ANSWER, f"its answer can't be read ({visible(str(exc)[:200])})") from None
+
+
+def checked(call: RecordedCall, case: CaseInputs, target: Target) -> CheckedCall:
+    """The call with all that it may claim recomputed. :class:`Refusal` for what can't be."""
+    _bounded(call)
+    problem = next(recording_problems(call.recording), "")
+    if problem:
+        raise Refusal(Reason.ANSWER, f"its recording can't be: {visible(problem[:300])}")
+    if call.recording.target != target:
+        raise Refusal(Reason.ANSWER, f"it was recorded for {call.recording.target}, not for {target}")
+    for sha, data in call.artifacts.items():
+        if hashlib.sha256(data).hexdigest() != sha:
+            raise Refusal(Reason.ANSWER, "an artifact isn't what its checksum says")
+    if call.operators:
+        names = ", ".join(visible(name[:60]) for name in call.operators[:8])
+        raise Refusal(Reason.OPERATOR, f"torch's {names} run beside the kernels and can't be replayed")
+    _check_addresses(call.recording, case)
+    for view in call.recording.views:
+        _check_view(view, call.recording.storages[view.storage])
+    used = {
+        call.recording.views[p.view].storage for x in call.recording.launches for p in x.params if p.view is not None
+    }
+    if not any(0 not in x.grid for x in call.recording.launches):
+        raise Refusal(Reason.NO_LAUNCH, "no launch has any block")
+    if missing := sorted(used & set(call.unknown)):
+        sizes = ", ".join(f"{call.recording.storages[i].nbytes:,} bytes" for i in missing[:4])
+        raise Refusal(Reason.MEMORY, f"kernels use memory that was made before the call, by what isn't known: {sizes}")
+    inputs = _inputs(call, case)
+    mine = {i for i in inputs if i is not None}
+    _check_contents(call, mine)
+    if len(call.results) > MOST_RESULTS:
+        raise Refusal(Reason.ANSWER, f"it returns {len(call.results)} tensors")
+    results = tuple(call.recording.views[i] for i in call.results)
+    return CheckedCall(_plain(call.recording), dict(call.artifacts), inputs, results, call.fills, call.constants)
+
+
+def _bounded(call: RecordedCall) -> None:
+    recording = call.recording
+    counts = (
+        ("launches", len(recording.launches), MOST_LAUNCHES),
+        ("storages", len(recording.storages), MOST_STORAGES),
+        ("views", len(recording.views), MOST_VIEWS),
+        ("arguments of a launch", max((len(x.params) for x in recording.launches), default=0), MOST_PARAMS),
+        ("artifacts", len(call.artifacts), 2 * MOST_LAUNCHES),
+        ("bytes of memory", sum(max(0, s.nbytes) for s in recording.storages), MOST_MEMORY),
+        ("binaries", len(recording.binaries), MOST_LAUNCHES),
+    )
+    for what, count, most in counts:
+        if count > most:
+            raise Refusal(Reason.ANSWER, f"its recording has {count} {what}, more than {most}")
+    if any(_depth(b.options) > MOST_DEPTH for b in recording.binaries):
+        raise Refusal(Reason.ANSWER, "its recording is nested too deeply")
+    indices = (*(i for i in call.inputs if i is not None), *call.results)
+    if any(not 0 <= i < len(recording.views) for i in indices):
+        raise Refusal(Reason.ANSWER, "its recording has no such view")
+    places = (*(f.storage for f in call.fills), *(c.storage for c in call.constants), *call.unknown)
+    if any(not 0 <= i < len(recording.storages) for i in places):
+        raise Refusal(Reason.ANSWER, "its recording has no such storage")
+
+
+def _depth(value: object) -> int:
+    deepest, waiting = 0, [(value, 1)]
+    while waiting:
+        one, depth = waiting.pop()
+        deepest = max(deepest, depth)
+        inside = one.values() if isinstance(one, dict) else one if isinstance(one, (list, tuple)) else ()
+        if depth <= MOST_DEPTH:
+            waiting += [(x, depth + 1) for x in inside]
+    return deepest
+
+
+def _check_addresses(recording: Recording, case: CaseInputs) -> None:
+    """An integer in the range of addresses must be one of the inputs' numbers: another process has other addresses."""
+    declared = {a.value for a in case.arguments if isinstance(a, PlainArgument)}
+    for launch in recording.launches:
+        for param in launch.params:
+            if _may_be_address(param) and param.value not in declared:
+                where = f"{visible(launch.kernel[:80])}.{visible(param.name[:80])}"
+                raise Refusal(Reason.ADDRESSES, f"{where} is a number that may be an address")
+
+
+def _may_be_address(param: Param) -> bool:
+    return isinstance(param.value, int) and not isinstance(param.value, bool) and abs(param.value) >= LOWEST_ADDRESS
+
+
+def _check_view(view: View, storage: Storage) -> None:
+    item = ITEM_BYTES.get(view.dtype)
+    if item is None:
+        raise Refusal(Reason.ANSWER, f"memory is viewed as {visible(view.dtype[:40])}, which isn't known here")
+    if 0 in view.shape:
+        return
+    low, high = extent(view)
+    if low < 0 or high > storage.nbytes:
+        raise Refusal(Reason.ANSWER, "a view reaches outside of its memory")
+
+
+def extent(view: View) -> tuple[int, int]:
+    """The first byte of a view in its storage, and the one after its last."""
+    item = ITEM_BYTES[view.dtype]
+    reach = [(n - 1) * s for n, s in zip(view.shape, view.strides, strict=True)]
+    low = view.offset_bytes + item * sum(r for r in reach if r < 0)
+    high = view.offset_bytes + item * (sum(r for r in reach if r > 0) + 1)
+    return low, high
+
+
+def _inputs(call: RecordedCall, case: CaseInputs) -> tuple[int | None, ...]:
+    """The storage of each input tensor, which has exactly its layout, and no other's."""
+    if len(call.inputs) != len(case.tensors):
+        raise Refusal(Reason.ANSWER, f"its recording has {len(call.inputs)} inputs, {len(case.tensors)} were given")
+    found: list[int | None] = []
+    for index, given in zip(call.inputs, case.tensors, strict=True):
+        if index is None:
+            found.append(None)
+            continue
+        view = call.recording.views[index]
+        size = math.prod(given.shape) * ITEM_BYTES[given.dtype]
+        wanted = (given.dtype, given.shape, given.strides, 0)
+        has = (view.dtype, view.shape, view.strides, view.offset_bytes)
+        if has != wanted or call.recording.storages[view.storage].nbytes != size:
+            raise Refusal(Reason.INPUT_LAYOUT, f"input {given.name} lies there as {_layout(view)}")
+        if view.storage in found:
+            raise Refusal(Reason.INPUT_LAYOUT, f"input {given.name} shares its memory with another input")
+        found.append(view.storage)
+    return tuple(found)
+
+
+def _layout(view: View) -> str:
+    return f"{visible(view.dtype[:40])}{list(view.shape[:8])} with strides {list(view.strides[:8])}"
+
+
+def _check_contents(call: RecordedCall, inputs: set[int]) -> None:
+    places = [*(f.storage for f in call.fills), *(c.storage for c in call.constants)]
+    if len(set(places)) < len(places) or inputs & set(places):
+        raise Refusal(Reason.ANSWER, "its recording gives a storage two contents")
+    for constant in call.constants:
+        if len(constant.data) != call.recording.storages[constant.storage].nbytes:
+            raise Refusal(Reason.ANSWER, "a constant has another size than its memory")
+    for fill in call.fills:
+        if fill.dtype not in ITEM_BYTES:
+            raise Refusal(Reason.ANSWER, f"memory is filled as {visible(fill.dtype[:40])}, which isn't known here")
+
+
+def _plain(recording: Recording) -> Recording:
+    """The recording without anything that is only claimed: every storage that a launch has a pointer to is read and
+    written by it."""
+    replace = msgspec.structs.replace
+    launches = []
+    for launch in recording.launches:
+        reached = tuple(sorted({recording.views[p.view].storage for p in launch.params if p.view is not None}))
+        launches.append(Launch(launch.kernel, "", launch.binary, launch.grid, launch.params, reached, reached))
+    storages = tuple(Storage(s.nbytes, s.dtype, Zeros(), read=True, written=True) for s in recording.storages)
+    binaries = tuple(replace(b, settings={}) for b in recording.binaries)
+    return Recording(recording.target, tuple(launches), binaries, storages, recording.views)
+
+
+def check_results(call: CheckedCall, case: CaseInputs, expected: Sequence[ExpectedResult]) -> None:
+    """Whether the results lie as the reference's do. :class:`Refusal` otherwise."""
+    if len(call.results) != len(expected):
+        raise Refusal(Reason.RESULT_COUNT, f"it returns {len(call.results)} tensors, the reference {len(expected)}")
+    written = {i for launch in call.recording.launches if 0 not in launch.grid for i in launch.writes}
+    for number, (view, want) in enumerate(zip(call.results, expected, strict=True)):
+        if (view.dtype, view.shape) != (want.dtype, want.shape) or not same_strides(view, want):
+            has = f"{want.dtype}{list(want.shape)} with strides {list(want.strides)}"
+            raise Refusal(Reason.RESULT_LAYOUT, f"result {number} is {_layout(view)}, the reference's {has}")
+        if view.storage not in written:
+            raise Refusal(Reason.RESULT_UNWRITTEN, f"no recorded launch has a pointer to result {number}")
+        own = None if want.input is None else call.inputs[want.input]
+        if view.storage in [i for i in call.inputs if i is not None] and view.storage != own:
+            raise Refusal(Reason.RESULT_OVERLAP, f"result {number} is memory of an input, the reference's isn't")
+        if own is not None and view.storage != own:
+            name = case.tensors[want.input or 0].name
+            raise Refusal(
+                Reason.RESULT_OVERLAP, f"result {number} is not the memory of input {name}, the reference's is"
+            )
+    for i, a in enumerate(call.results):
+        for b in call.results[i + 1 :]:
+            if a.storage == b.storage and a != b and _overlap(a, b):
+                raise Refusal(Reason.RESULT_OVERLAP, "two results share memory")
+            if a == b and not _alike(call, expected, i):
+                raise Refusal(Reason.RESULT_OVERLAP, "two results are the same memory")
+
+
+def _alike(call: CheckedCall, expected: Sequence[ExpectedResult], first: int) -> bool:
+    """Whether the reference's results are of one memory, too: both the same input's."""
+    same = [e.input for v, e in zip(call.results, expected, strict=True) if v == call.results[first]]
+    return same[0] is not None and len(set(same)) == 1
+
+
+def _overlap(a: View, b: View) -> bool:
+    if 0 in a.shape or 0 in b.shape:
+        return False
+    (low, high), (begin, end) = extent(a), extent(b)
+    return low < end and begin < high
+
+
+def same_strides(view: View, want: ExpectedResult) -> bool:
+    """Whether the strides are equal wherever there is more than one element along them."""
+    pairs = zip(view.shape, view.strides, want.strides, strict=True)
+    return 0 in view.shape or all(a == b for n, a, b in pairs if n > 1)
+
+
+def filled(fill: Fill, nbytes: int) -> bytes:
+    """The bytes of a storage that holds one number."""
+    import numpy as np
+
+    one = np.asarray([fill.value])
+    with np.errstate(all="ignore"):
+        if fill.dtype in INTEGERS:
+            data = one.astype(INTEGERS[fill.dtype]).tobytes()
+        elif fill.dtype.startswith("float8"):
+            from kerntune.referee.declared_inputs import content_of
+
+            given = TensorInput("fill", fill.dtype, (1,), (1,), "fixed", values=(fill.value,))
+            data = content_of(given, 0)
+        else:
+            data = encode_floats(one, fill.dtype)
+    return (data * (nbytes // len(data) + 1))[:nbytes]

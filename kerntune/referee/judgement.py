@@ -1,0 +1,401 @@
+"""The judgement: who runs when, and what counts. This process imports no code of users.
+
+The order is the defence. Processes start and import everything; the candidate is recorded at every shape, each time in
+a sealed process that is dead afterwards with all that it started; only then are seeds drawn. The reference's results
+are computed in one process, the candidate's launches are replayed in others, and both are compared here.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import secrets
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from kerntune.base.device import Target
+from kerntune.base.formatting import format_bytes, visible
+from kerntune.base.recording import View
+from kerntune.errors import KerntuneError, MeasurementError, UsageError
+from kerntune.referee.candidate_speed import NoSpeeds, Speeds, TimedPair
+from kerntune.referee.declared_inputs import content_of, parse_line
+from kerntune.referee.hostile_recording import (
+    MOST_BYTES,
+    CheckedCall,
+    check_results,
+    checked,
+    decoded,
+)
+from kerntune.referee.layouts import (
+    FUNCTION,
+    candidate_source,
+    literal_inputs,
+    makes_inputs,
+    reference_source,
+    task_shapes,
+)
+from kerntune.referee.reasons import TOLD, Reason, Refusal
+from kerntune.referee.result_errors import ResultError, error_of, hardly_varies
+from kerntune.referee.sealed_process import Answered, SealedProcesses, folder_of
+from kerntune.referee.sealing import landlock_version
+from kerntune.referee.tasks import (
+    CaseInputs,
+    DescribeTask,
+    ExpectAnswer,
+    ExpectedResult,
+    ExpectedSeed,
+    ExpectTask,
+    RecordTask,
+    ReplayAnswer,
+    ReplayTask,
+    UserCallable,
+)
+from kerntune.referee.verdicts import (
+    CandidateVerdict,
+    ShapeResult,
+    TimedLaunch,
+    Word,
+    below_roofline,
+    together,
+    word_of_change,
+)
+
+SEEDS = 5
+"""Contents that each shape is judged on."""
+
+DEFAULT_BUDGET = 10.0
+"""Seconds for the replays and times of one shape."""
+
+RECORD_SECONDS = 120.0
+"""A candidate's import, its call on stand-ins and its compilation."""
+
+AUTHOR_SECONDS = 300.0
+MOST_EXPECTED = 1 << 32
+"""Bytes of what the author's process may answer."""
+
+DEFAULT_TARGET = "cuda:90"
+"""What is compiled for without a GPU (H100, H200)."""
+
+
+@dataclass
+class Bench:
+    """What judgements share: sealed processes, which have imported everything, and where speeds come from."""
+
+    sealed: bool = True
+    speeds: Speeds = field(default_factory=NoSpeeds)
+    target: Target = field(default_factory=lambda: Target.parse(DEFAULT_TARGET))
+
+    def __post_init__(self) -> None:
+        self.processes = SealedProcesses(self.sealed)
+
+    def close(self) -> None:
+        """End every process."""
+        self.processes.close()
+        self.speeds.close()
+
+
+def judge(
+    candidate: str,
+    reference: str,
+    inputs: str | Sequence[str] = (),
+    *,
+    budget: float = DEFAULT_BUDGET,
+    sealed: bool = True,
+    bench: Bench | None = None,
+) -> CandidateVerdict:
+    """Whether ``candidate`` (``file.py::function``, or a file in a layout that is known) computes what ``reference``
+    does, and whether it is faster.
+
+    ``inputs`` is a line or several (:mod:`kerntune.referee.declared_inputs`), a shape each, or a Python file with
+    ``INPUTS``, or ``task.yml``; it can be left out where the reference's file makes inputs itself. With
+    ``sealed=False`` the candidate runs without limits where the system has none.
+
+    :class:`UsageError` for a call that can't be understood,
+    :class:`MeasurementError` where the judge itself fails; whatever the candidate does is in the verdict.
+    """
+    other = reference_source(reference)
+    if not os.path.isfile(candidate.partition("::")[0]):
+        raise UsageError(f"{candidate}: there is no such file")
+    try:
+        source = candidate_source(candidate)
+    except UsageError as exc:
+        unread = ShapeResult("all", Word.REFUSED, reason=Reason.LAYOUT, text=visible(str(exc)[:500]))
+        return CandidateVerdict(Word.REFUSED, candidate, _named(other), (unread,), sealed)
+    with contextlib.ExitStack() as stack:
+        own = bench
+        if own is None:
+            own = Bench(sealed)
+            stack.callback(own.close)
+        return CandidateJudgement(own, source, other, budget).run(inputs)
+
+
+class CandidateJudgement:
+    """One candidate beside one reference."""
+
+    def __init__(self, bench: Bench, candidate: UserCallable, reference: UserCallable, budget: float) -> None:
+        self._bench, self._candidate, self._reference, self._budget = bench, candidate, reference, budget
+        self._deadline = 0.0
+
+    def run(self, inputs: str | Sequence[str]) -> CandidateVerdict:
+        """The verdict over all shapes."""
+        bench = self._bench
+        if bench.sealed and not landlock_version():
+            refused = ShapeResult("all", Word.REFUSED, reason=Reason.UNSEALED, text=TOLD[Reason.UNSEALED])
+            return self._verdict([refused])
+        bench.processes.wait()
+        bench.speeds.start()
+        try:
+            cases = self._cases(inputs)
+        except Refusal as exc:
+            return self._verdict([_refused("all", exc)])
+        recorded = [self._recorded(self._candidate, case) for case in cases]
+        references = [self._recorded(self._reference, case) for case in cases]
+        seeds = [[secrets.randbits(63) for _ in range(SEEDS)] for _ in cases]  # the candidate's processes are dead
+        shapes = [
+            _refused(case.label, call) if isinstance(call, Refusal) else self._shape(case, call, other, drawn)
+            for case, call, other, drawn in zip(cases, recorded, references, seeds, strict=True)
+        ]
+        return self._verdict(shapes)
+
+    def _verdict(self, shapes: Sequence[ShapeResult]) -> CandidateVerdict:
+        bench = self._bench
+        return CandidateVerdict(
+            together(shapes), _named(self._candidate), _named(self._reference), tuple(shapes), bench.sealed,
+            bench.speeds.origin, bench.speeds.device or str(bench.target),
+        )  # fmt: skip
+
+    # inputs
+
+    def _cases(self, inputs: str | Sequence[str]) -> list[CaseInputs]:
+        lines = [inputs] if isinstance(inputs, str) else list(inputs)
+        if len(lines) == 1 and lines[0].endswith(".py"):
+            lines = list(literal_inputs(lines[0])) or [f"{lines[0]}: it has no INPUTS"]
+        if len(lines) == 1 and lines[0].endswith((".yml", ".yaml")):
+            return self._described(task_shapes(lines[0]))
+        if lines:
+            return [parse_line(line) for line in lines]
+        if not makes_inputs(self._reference):
+            raise UsageError(
+                f"{self._reference.path}: it makes no inputs; declare them: --inputs 'x: f16[4096] normal'"
+            )
+        return self._described(({},))
+
+    def _described(self, given: tuple[dict[str, Any], ...]) -> list[CaseInputs]:
+        answer = self._authors(DescribeTask(self._reference, given))
+        return list(answer.cases)
+
+    def _authors(self, task: DescribeTask | ExpectTask) -> ExpectAnswer:
+        answered = self._bench.processes.ask(
+            "expect", task, (folder_of(self._reference.path),), AUTHOR_SECONDS, MOST_EXPECTED
+        )
+        if answered.data is None:
+            raise Refusal(Reason.REFERENCE, _how(answered))
+        answer = msgspec.msgpack.decode(answered.data, type=ExpectAnswer)
+        if answer.refused is not None:
+            raise Refusal(Reason.REFERENCE, answer.refused.text)
+        return answer
+
+    # recordings
+
+    def _recorded(self, source: UserCallable, case: CaseInputs) -> CheckedCall | Refusal:
+        """One side's launches at one shape, by a process that is dead now."""
+        bench = self._bench
+        task = RecordTask(source, case, bench.target, bench.speeds.ordinal)
+        gpu = bench.speeds.ordinal is not None
+        answered = bench.processes.ask("record", task, (folder_of(source.path),), RECORD_SECONDS, MOST_BYTES, gpu)
+        try:
+            return checked(_call_of(answered), case, bench.target)
+        except Refusal as exc:
+            return exc
+
+    # one shape
+
+    def _shape(
+        self, case: CaseInputs, call: CheckedCall, reference: CheckedCall | Refusal, seeds: Sequence[int]
+    ) -> ShapeResult:
+        self._deadline = time.monotonic() + self._budget
+        launches = tuple(TimedLaunch(visible(x.kernel), x.grid) for x in call.recording.launches)
+        try:
+            contents = () if case.given or _by_author(case) else _contents(case, seeds)
+            expected = self._authors(ExpectTask(self._reference, case, tuple(seeds), contents)).seeds
+            if why := hardly_varies([_evidence(x) for x in expected]):
+                raise Refusal(Reason.DEGENERATE, why)
+            check_results(call, case, expected[0].results)
+            errors = tuple(e for seed in expected for e in self._errors(case, call, seed))
+        except Refusal as exc:
+            return msgspec.structs.replace(_refused(case.label, exc), launches=launches)
+        wrong = [e for e in errors if e.wrong]
+        if wrong and all(e.unwritten for e in wrong):
+            unwritten = Refusal(Reason.RESULT_UNWRITTEN, f"result {wrong[0].result}: {TOLD[Reason.RESULT_UNWRITTEN]}")
+            return msgspec.structs.replace(_refused(case.label, unwritten), launches=launches)
+        if wrong:
+            text = f"result {wrong[0].result}: {wrong[0].wrong}" if wrong[0].result >= 0 else wrong[0].wrong
+            return ShapeResult(case.label, Word.WRONG, errors, text=text, launches=launches)
+        if empty := next((e for e in errors if not e.significant and e.size > 0), None):
+            why = f"result {empty.result} may be off by {empty.rms_allowed:.0%} of its size, so it says nothing"
+            return _refused(case.label, Refusal(Reason.DEGENERATE, why))
+        return self._timed(case, call, reference, errors, launches)
+
+    def _errors(self, case: CaseInputs, call: CheckedCall, expected: ExpectedSeed) -> Iterator[ResultError]:
+        """The errors of one replay, in a process of its own that knows no other seed."""
+        poison = poison_pattern()
+        answer = self._replayed(call, expected, poison)
+        after_of = dict(zip(call.wanted, answer.contents, strict=True))
+        if answer.outside:
+            raise Refusal(Reason.OUTSIDE, f"{answer.outside:,} bytes beside all tensors are written")
+        for number, (view, want) in enumerate(zip(call.results, expected.results, strict=True)):
+            yield error_of(number, after_of[view.storage], view, want, case, poison)
+        shared = {r.input for r in expected.results if r.input is not None}
+        for index, (given, storage) in enumerate(zip(case.tensors, call.inputs, strict=True)):
+            if storage is None or index in shared:
+                continue
+            after, before = after_of[storage], expected.contents[index]
+            left = expected.changed[index] if index < len(expected.changed) else None
+            if left is None and after != before:
+                yield ResultError(-1, given.dtype, size=1.0, wrong=f"it changes input {given.name}")
+            elif left is not None:
+                view = View(storage, given.dtype, given.shape, given.strides)
+                found = error_of(-1, after, view, left, case, poison)
+                text = f"input {given.name}, which the reference changes: {found.wrong}" if found.wrong else ""
+                yield msgspec.structs.replace(found, wrong=text)
+
+    def _replayed(self, call: CheckedCall, expected: ExpectedSeed, poison: bytes) -> ReplayAnswer:
+        seconds = max(1.0, self._deadline - time.monotonic())
+        task = ReplayTask(
+            call.recording, _ttir(call), call.contents(expected.contents), call.fills, call.wanted, poison, seconds,
+            self._bench.speeds.ordinal,
+        )  # fmt: skip
+        sizes = [call.recording.storages[i].nbytes for i in call.wanted]
+        most = sum(sizes) + 64 * len(call.recording.storages) + (1 << 20)
+        answered = self._bench.processes.ask(
+            "replay", task, (), seconds + 5.0, most, self._bench.speeds.ordinal is not None
+        )
+        if answered.data is None:
+            late = answered.end.late
+            raise Refusal(Reason.REPLAY_LATE if late else Reason.FAULT, f"the replay: {_how(answered)}")
+        answer = msgspec.msgpack.decode(answered.data, type=ReplayAnswer)
+        if answer.refused is not None:
+            raise Refusal(Reason(answer.refused.reason), visible(answer.refused.text))
+        if [len(c) for c in answer.contents] != sizes:
+            raise Refusal(Reason.ANSWER, "the replay's answer has other sizes than the recording")
+        return answer
+
+    def _timed(
+        self,
+        case: CaseInputs,
+        call: CheckedCall,
+        reference: CheckedCall | Refusal,
+        errors: tuple[ResultError, ...],
+        launches: tuple[TimedLaunch, ...],
+    ) -> ShapeResult:
+        speeds = self._bench.speeds
+        right = ShapeResult(case.label, Word.UNTIMED, errors, launches=launches, remarks=_constants(call))
+        try:
+            timed = speeds.measure(call, None if isinstance(reference, Refusal) else reference)
+        except (KerntuneError, MeasurementError) as exc:
+            return msgspec.structs.replace(right, text=f"right, but not timed: {visible(str(exc)[:500])}")
+        if timed is None:
+            return msgspec.structs.replace(right, text=f"right on {SEEDS} contents; {speeds.why_not}")
+        return _with_times(right, timed, call, case, reference)
+
+
+def _with_times(
+    right: ShapeResult, timed: TimedPair, call: CheckedCall, case: CaseInputs, reference: CheckedCall | Refusal
+) -> ShapeResult:
+    remarks = (*right.remarks, *timed.remarks)
+    if isinstance(reference, Refusal):
+        remarks = (*remarks, f"the reference isn't replayed: {reference}")
+    moved = bytes_that_must_move(case, call)
+    found = msgspec.structs.replace(
+        right, word=word_of_change(timed.change), change=timed.change, warm=timed.warm, reference_ns=timed.reference_ns,
+        candidate_ns=timed.candidate_ns, launches=timed.shares(right.launches), must_move=moved,
+        bandwidth=timed.bandwidth, remarks=remarks,
+    )  # fmt: skip
+    if below_roofline(timed.candidate_ns, moved, timed.bandwidth):
+        text = f"{timed.candidate_ns:,.0f} ns for {moved:,} bytes, at {timed.bandwidth or 0:.3g} bytes a second at most"
+        return msgspec.structs.replace(found, word=Word.REFUSED, reason=Reason.ROOFLINE, text=text)
+    return found
+
+
+def bytes_that_must_move(case: CaseInputs, call: CheckedCall) -> int:
+    """Bytes of inputs that have to come from memory once. A tensor that an index may choose from (one of its sizes is
+    what a declared index is below) needn't be read whole, so it doesn't count; nor do results, which may stay in the
+    cache until after the clock is read."""
+    chosen_from = {int(t.high) + 1 for t in case.tensors if t.content == "integers"}
+    return sum(
+        call.recording.storages[storage].nbytes
+        for given, storage in zip(case.tensors, call.inputs, strict=True)
+        if storage is not None and not chosen_from & set(given.shape)
+    )
+
+
+def poison_pattern() -> bytes:
+    """Eight bytes that fill what nothing has written: NaN in every float format by half of the bits, drawn anew for
+    each replay, so that no result can be made of it."""
+    return bytes((0x7F, 0xFF)[secrets.randbits(1)] if i % 2 else secrets.choice((0x7F, 0xFF)) for i in range(8))
+
+
+def _contents(case: CaseInputs, seeds: Sequence[int]) -> tuple[tuple[bytes, ...], ...]:
+    return tuple(tuple(content_of(t, seed) for t in case.tensors) for seed in seeds)
+
+
+def _by_author(case: CaseInputs) -> bool:
+    return any(t.content == "author" for t in case.tensors)
+
+
+def _evidence(seed: ExpectedSeed) -> tuple[ExpectedResult, ...]:
+    """What the reference computes: its results, and inputs that it changes."""
+    return seed.results or tuple(c for c in seed.changed if c is not None)
+
+
+def _constants(call: CheckedCall) -> tuple[str, ...]:
+    """What the candidate made before the call, by size: a table of results would be among it."""
+    sizes = sorted((len(c.data) for c in call.constants), reverse=True)
+    return (f"constants made before the launches: {', '.join(map(format_bytes, sizes[:8]))}",) if sizes else ()
+
+
+def _ttir(call: CheckedCall) -> dict[str, bytes]:
+    names = {b.ttir_sha256 for b in call.recording.binaries}
+    return {k: v for k, v in call.artifacts.items() if k in names}
+
+
+def _call_of(answered: Answered) -> Any:
+    """What a recorder has answered; :class:`Refusal` for anything but a recorded call."""
+    end = answered.end
+    if end.survivors:
+        raise Refusal(Reason.SURVIVORS, f"{end.survivors} processes are left")
+    if end.cannot_seal:
+        raise Refusal(Reason.UNSEALED, end.cannot_seal)
+    if answered.data is None:
+        raise Refusal(Reason.CANDIDATE_LATE if end.late else Reason.CANDIDATE_DIED, _how(answered))
+    answer = decoded(answered.data)
+    if answer.refused is not None:
+        known: Mapping[str, Reason] = {r.value: r for r in Reason}
+        reason = known.get(answer.refused.reason, Reason.ANSWER)
+        raise Refusal(reason, visible(answer.refused.text[:1000]))
+    if answer.call is None:
+        raise Refusal(Reason.ANSWER, "its answer is empty")
+    return answer.call
+
+
+def _how(answered: Answered) -> str:
+    """How a process without an answer ended, with the last line that it printed."""
+    end = answered.end
+    how = "it was ended, being late" if end.late else f"it ended with status {end.code} and gave no whole answer"
+    words = [line for line in answered.printed.splitlines() if line.strip()]
+    return f"{how}: {visible(words[-1][:300])}" if words else how
+
+
+def _refused(label: str, exc: Refusal) -> ShapeResult:
+    return ShapeResult(label, Word.REFUSED, reason=exc.reason, text=str(exc) or TOLD[exc.reason])
+
+
+def _named(source: UserCallable) -> str:
+    path = Path(source.path)
+    shown = os.path.relpath(path) if path.is_relative_to(Path.cwd()) else str(path)
+    return shown if source.layout != FUNCTION else f"{shown}::{source.name}"

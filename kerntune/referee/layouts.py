@@ -1,0 +1,152 @@
+"""The layouts of users' files that are read as they are, recognised by their syntax: the referee never imports them.
+
+* a plain function of the inputs: ``file.py::name``;
+* KernelBench's (Ouyang and others, arXiv 2502.10517): ``Model``, ``get_inputs`` and ``get_init_inputs`` in the task's
+  file, ``ModelNew`` in the candidate's;
+* GPU MODE's reference-kernels: ``custom_kernel`` in the candidate's file; ``ref_kernel`` or ``custom_kernel``,
+  ``generate_input`` and ``check_implementation`` in the task's, shapes in ``task.yml``.
+"""
+
+from __future__ import annotations
+
+import ast
+import importlib.util
+import inspect
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from types import ModuleType
+from typing import Any, Union
+
+import msgspec
+
+from kerntune.errors import UsageError
+from kerntune.referee.tasks import UserCallable
+
+FUNCTION, KERNELBENCH, GPU_MODE = "function", "kernelbench", "gpu mode"
+
+MOST_SOURCE = 4 << 20
+"""Bytes of a source file that is read."""
+
+CANDIDATES = {"ModelNew": KERNELBENCH, "custom_kernel": GPU_MODE}
+REFERENCES = {"Model": KERNELBENCH, "ref_kernel": GPU_MODE}
+MAKERS = {KERNELBENCH: "get_inputs", GPU_MODE: "generate_input"}
+"""The function of a task's file that makes inputs, by layout."""
+
+
+def candidate_source(spec: str) -> UserCallable:
+    """``file.py::name``, or a file in one of the two layouts. :class:`UsageError` for anything else."""
+    return _source(spec, CANDIDATES, "a candidate's ModelNew or custom_kernel")
+
+
+def reference_source(spec: str) -> UserCallable:
+    """The same for the reference."""
+    return _source(spec, REFERENCES, "a task's Model or ref_kernel")
+
+
+def _source(spec: str, known: dict[str, str], what: str) -> UserCallable:
+    path, _, name = spec.partition("::")
+    found = defined_names(path)
+    if not name:
+        name = next((n for n in known if n in found), "")
+        if not name:
+            raise UsageError(f"{path}: it has none of {what}; name its function as {path}::function")
+    if name not in found:
+        raise UsageError(f"{path}: it defines no {name} at its top level; it has {', '.join(sorted(found)) or 'none'}")
+    return UserCallable(str(Path(path).resolve()), name, known.get(name, FUNCTION))
+
+
+def makes_inputs(source: UserCallable) -> bool:
+    """Whether a reference's file has the function of its layout that makes inputs."""
+    return source.layout in MAKERS and MAKERS[source.layout] in defined_names(source.path)
+
+
+def defined_names(path: str) -> frozenset[str]:
+    """What a file defines or imports at its top level. :class:`UsageError` if it can't be read or is no Python."""
+    found: set[str] = set()
+    for node in syntax_of(path).body:
+        if isinstance(node, (ast.FunctionDef, ast.ClassDef)):
+            found.add(node.name)
+        elif isinstance(node, (ast.Assign, ast.AnnAssign)):
+            targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+            found.update(t.id for t in targets if isinstance(t, ast.Name))
+        elif isinstance(node, (ast.Import, ast.ImportFrom)):
+            found.update(a.asname or a.name.partition(".")[0] for a in node.names)
+    return frozenset(found)
+
+
+def syntax_of(path: str) -> ast.Module:
+    """A file's syntax tree."""
+    try:
+        with open(path, "rb") as file:
+            data = file.read(MOST_SOURCE + 1)
+        if len(data) > MOST_SOURCE:
+            raise UsageError(f"{path}: it has more than {MOST_SOURCE >> 20} MiB")
+        return ast.parse(data, filename=path)
+    except OSError as exc:
+        raise UsageError(f"{path}: it can't be read ({exc.strerror})") from exc
+    except (SyntaxError, ValueError, RecursionError, MemoryError) as exc:
+        raise UsageError(f"{path}: it is no Python that can be read ({exc})") from None
+
+
+def literal_inputs(path: str) -> tuple[str, ...]:
+    """The lines of ``INPUTS`` in an inputs file, a text or a list of texts; empty without one."""
+    for node in syntax_of(path).body:
+        if isinstance(node, ast.Assign) and any(isinstance(t, ast.Name) and t.id == "INPUTS" for t in node.targets):
+            try:
+                found = ast.literal_eval(node.value)
+            except ValueError:
+                raise UsageError(f"{path}: INPUTS is no plain text or list of texts") from None
+            lines = (found,) if isinstance(found, str) else tuple(found)
+            if not all(isinstance(line, str) for line in lines):
+                raise UsageError(f"{path}: INPUTS is no plain text or list of texts")
+            return lines
+    return ()
+
+
+MOST_SHAPES = 64
+
+
+def task_shapes(path: str) -> tuple[dict[str, bool | int | float | str | None], ...]:
+    """The shapes of a ``task.yml`` of GPU MODE: those of ``benchmarks``, else of ``tests``, a mapping in braces each;
+    their seeds are left out. :class:`UsageError` for anything else."""
+    try:
+        lines = Path(path).read_text(encoding="utf-8")[:MOST_SOURCE].splitlines()
+    except (OSError, UnicodeDecodeError) as exc:
+        raise UsageError(f"{path}: it can't be read ({exc})") from None
+    found: dict[str, list[dict[str, bool | int | float | str | None]]] = {}
+    section = ""
+    for line in lines:
+        if line and not line[0].isspace() and line.rstrip().endswith(":"):
+            section = line.rstrip()[:-1]
+        elif section in ("tests", "benchmarks") and line.strip().startswith("- {"):
+            try:
+                shape = msgspec.json.decode(line.strip()[2:], type=dict[str, Union[bool, int, float, str, None]])
+            except msgspec.MsgspecError:
+                raise UsageError(f"{path}: {line.strip()!r} is no mapping in braces") from None
+            found.setdefault(section, []).append({k: v for k, v in shape.items() if k != "seed"})
+    shapes = found.get("benchmarks") or found.get("tests") or []
+    if not 0 < len(shapes) <= MOST_SHAPES:
+        raise UsageError(f"{path}: it has {len(shapes)} shapes under benchmarks or tests; 1 to {MOST_SHAPES} are read")
+    return tuple(shapes)
+
+
+# in a sealed process
+
+
+def load(source: UserCallable) -> ModuleType:
+    """Import a user's file under a name of its own, its folder first on the path."""
+    path = Path(source.path)
+    sys.path.insert(0, str(path.parent))
+    spec = importlib.util.spec_from_file_location(path.stem, path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[path.stem] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+def parameters_of(function: Callable[..., Any]) -> Sequence[str]:
+    """The names of a function's parameters."""
+    return list(inspect.signature(function).parameters)

@@ -1,0 +1,222 @@
+"""Runs the task author's code in a sealed process of its own: inputs that it makes, and the results that count.
+
+Everything runs on the CPU; tensors may be asked for on ``cuda``, and Triton kernels run in Triton's interpreter.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+import traceback
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+import msgspec
+
+from kerntune.base.device import Target, typical_device
+from kerntune.referee.candidate_recorder import _leaves, arguments_of, value_of
+from kerntune.referee.layouts import KERNELBENCH, MAKERS, load
+from kerntune.referee.reasons import Reason
+from kerntune.referee.tasks import (
+    CallArgument,
+    CallRefused,
+    CaseInputs,
+    DescribeTask,
+    ExpectAnswer,
+    ExpectedResult,
+    ExpectedSeed,
+    ExpectTask,
+    Plain,
+    PlainArgument,
+    SequenceArgument,
+    TensorAt,
+    TensorInput,
+    UserCallable,
+    encoded,
+)
+
+FLOATS = ("float16", "bfloat16", "float32", "float8_e4m3fn", "float8_e5m2")
+"""Dtypes that the second run computes in float64."""
+
+
+def answer(task: bytes) -> bytes:
+    """Do a :class:`DescribeTask` or an :class:`ExpectTask`; the bytes of an :class:`ExpectAnswer`."""
+    from kerntune.gpu.interpreter import Interpreter
+
+    asked = _decoded(task)
+    try:
+        with Interpreter(typical_device(Target.parse("cuda:90"))).activate():
+            if isinstance(asked, DescribeTask):
+                return encoded(ExpectAnswer(cases=tuple(_described(asked.source, given) for given in asked.given)))
+            return encoded(ExpectAnswer(seeds=tuple(_expected(asked))))
+    except (Exception, SystemExit) as exc:
+        print("".join(traceback.format_exception(exc))[-4000:], file=sys.stderr)
+        refused = CallRefused(Reason.REFERENCE.value, f"{type(exc).__name__}: {str(exc)[:500]}")
+        return encoded(ExpectAnswer(refused=refused))
+
+
+def _decoded(task: bytes) -> DescribeTask | ExpectTask:
+    try:
+        return msgspec.msgpack.decode(task, type=ExpectTask)
+    except msgspec.ValidationError:
+        return msgspec.msgpack.decode(task, type=DescribeTask)
+
+
+# inputs that the author's code makes
+
+
+def _described(source: UserCallable, given: Mapping[str, Plain]) -> CaseInputs:
+    module = load(source)
+    init: tuple[CallArgument, ...] = ()
+    parameters: dict[str, int] = {}
+    made = _made_inputs(module, source, given, 0)
+    tensors: list[Any] = []
+    arguments = tuple(_argument(x, tensors) for x in made)
+    if source.layout == KERNELBENCH:
+        init_values = list(module.get_init_inputs()) if hasattr(module, "get_init_inputs") else []
+        init = tuple(_argument(x, []) for x in init_values)
+        model = _model(module, source, init_values)
+        for name, value in model.state_dict().items():
+            parameters[name] = len(tensors)
+            tensors.append(value)
+    label = ", ".join(f"{k}={v}" for k, v in given.items()) or source.name
+    inputs = tuple(_tensor_input(f"input {i}", t) for i, t in enumerate(tensors))
+    return CaseInputs(label, inputs, arguments, (), parameters, init, dict(given))
+
+
+def _made_inputs(module: Any, source: UserCallable, given: Mapping[str, Plain], seed: int) -> list[Any]:
+    import torch
+
+    torch.manual_seed(seed)
+    maker = getattr(module, MAKERS[source.layout])
+    if source.layout == KERNELBENCH:
+        return list(maker())
+    return [maker(**{**given, "seed": seed % (1 << 31)})]
+
+
+def _model(module: Any, source: UserCallable, init: Sequence[Any]) -> Any:
+    import torch
+
+    torch.manual_seed(0)
+    return getattr(module, source.name)(*init)
+
+
+def _argument(value: Any, tensors: list[Any]) -> CallArgument:
+    if hasattr(value, "untyped_storage"):
+        tensors.append(value)
+        return TensorAt(len(tensors) - 1)
+    if isinstance(value, (tuple, list)):
+        return SequenceArgument(tuple(_argument(x, tensors) for x in value), isinstance(value, list))
+    if value is None or isinstance(value, (bool, int, float, str)):
+        return PlainArgument(value)
+    raise TypeError(f"an input is a {type(value).__name__}, which can't be handed to another process")
+
+
+def _tensor_input(name: str, tensor: Any) -> TensorInput:
+    dtype = str(tensor.dtype).removeprefix("torch.")
+    dense = tensor.contiguous()
+    return TensorInput(name, dtype, tuple(dense.shape), tuple(dense.stride()), "author")
+
+
+# results
+
+
+def _expected(task: ExpectTask) -> Iterator[ExpectedSeed]:
+    module = load(task.source)
+    for i, seed in enumerate(task.seeds):
+        contents = task.contents[i] if task.contents else _authors_contents(module, task, seed)
+        native, after = _run(module, task, contents, lambda t: t)
+        try:
+            wide, wide_after = _run(module, task, contents, _widened)
+        except Exception as exc:  # a kernel of Triton's has the types that it has
+            print(f"no float64: {exc}", file=sys.stderr)
+            wide, wide_after = [None] * len(native), [None] * len(after)
+        places = {_place(t): k for k, t in reversed(list(enumerate(after)))}
+        results = tuple(_result(n, w, places.get(_place(n))) for n, w in zip(native, wide, strict=True))
+        changed = tuple(
+            None if _bytes(t) == before else _result(t, w, k)
+            for k, (t, w, before) in enumerate(zip(after, wide_after, contents, strict=True))
+        )
+        yield ExpectedSeed(tuple(contents), results, changed)
+
+
+def _authors_contents(module: Any, task: ExpectTask, seed: int) -> tuple[bytes, ...]:
+    import torch
+
+    tensors: list[Any] = []
+    for value in _made_inputs(module, task.source, task.case.given, seed):
+        _argument(value, tensors)
+    if task.case.parameters:
+        model = _model(module, task.source, [value_of(a, ()) for a in task.case.init])
+        generator = torch.Generator().manual_seed(seed)
+        for name, value in model.state_dict().items():
+            assert len(tensors) == task.case.parameters[name]
+            noise = torch.rand(value.shape, generator=generator) if value.is_floating_point() else None
+            tensors.append(value if noise is None else value * (0.75 + 0.5 * noise.to(value.dtype)))
+    return tuple(_bytes(t) for t in tensors)
+
+
+def _run(
+    module: Any, task: ExpectTask, contents: Sequence[bytes], convert: Callable[[Any], Any]
+) -> tuple[list[Any], list[Any]]:
+    """The reference's results, and its inputs afterwards."""
+    import torch
+
+    case = task.case
+    tensors = [convert(_tensor(x, data)) for x, data in zip(case.tensors, contents, strict=True)]
+    function = getattr(module, task.source.name)
+    if task.source.layout == KERNELBENCH:
+        model = _model(module, task.source, [value_of(a, ()) for a in case.init])
+        if convert is _widened:
+            model = model.double()
+        model.load_state_dict({name: tensors[i] for name, i in case.parameters.items()})
+        function = model
+    args, words = arguments_of(case, [t.to("cuda") for t in tensors])
+    on_device, _ = arguments_of(case, list(range(len(tensors))))
+    moved = dict(_paired(on_device, args))
+    with torch.no_grad() if task.source.layout == KERNELBENCH else contextlib.nullcontext():
+        value = function(*args, **words)
+    after = [moved.get(i, t) for i, t in enumerate(tensors)]
+    return [x.detach() for x in _leaves(value)], [x.detach() for x in after]
+
+
+def _paired(numbers: Any, tensors: Any) -> Iterator[tuple[int, Any]]:
+    for number, value in zip(numbers, tensors, strict=True):
+        if isinstance(number, (tuple, list)):
+            yield from _paired(number, value)
+        elif hasattr(value, "untyped_storage"):
+            yield number, value
+
+
+def _widened(tensor: Any) -> Any:
+    import torch
+
+    return tensor.to(torch.float64) if str(tensor.dtype).removeprefix("torch.") in FLOATS else tensor
+
+
+def _tensor(given: TensorInput, data: bytes) -> Any:
+    import torch
+
+    raw = torch.frombuffer(bytearray(data), dtype=torch.uint8) if data else torch.empty(0, dtype=torch.uint8)
+    return raw.view(getattr(torch, given.dtype)).as_strided(given.shape, given.strides)
+
+
+def _bytes(tensor: Any) -> bytes:
+    import torch
+
+    dense = tensor.detach().cpu().contiguous()
+    return bytes(dense.view(torch.uint8).numpy().tobytes()) if dense.numel() else b""
+
+
+def _place(tensor: Any) -> int:
+    return int(tensor.untyped_storage().data_ptr())
+
+
+def _result(native: Any, wide: Any, place: int | None) -> ExpectedResult:
+    import torch
+
+    data = None
+    if wide is not None and wide.is_floating_point() and native.is_floating_point():
+        data = _bytes(wide.to(torch.float64))
+    dtype = str(native.dtype).removeprefix("torch.")
+    return ExpectedResult(dtype, tuple(native.shape), tuple(native.stride()), _bytes(native), data, place)

@@ -1,0 +1,42 @@
+"""Replays a checked recording once, in a sealed process that holds no code of the candidate's host side."""
+
+from __future__ import annotations
+
+import msgspec
+
+from kerntune.errors import InterpreterLimit, KernelFault, KernelTimeout, KerntuneError
+from kerntune.referee.hostile_recording import filled
+from kerntune.referee.reasons import Reason
+from kerntune.referee.tasks import CallRefused, ReplayAnswer, ReplayTask, encoded
+
+
+def answer(task: bytes) -> bytes:
+    """Run the recording of a :class:`ReplayTask`; the bytes of a :class:`ReplayAnswer`."""
+    return encoded(replayed(msgspec.msgpack.decode(task, type=ReplayTask)))
+
+
+def replayed(task: ReplayTask) -> ReplayAnswer:
+    """What the launches leave. Failures are answers too."""
+    from kerntune.gpu.emulator import replay_results
+
+    try:
+        ttir = {k: v.decode() for k, v in task.artifacts.items()}
+        contents = list(task.contents)
+        for fill in task.fills:
+            contents[fill.storage] = filled(fill, task.recording.storages[fill.storage].nbytes)
+        found = replay_results(task.recording, ttir, contents, task.poison, task.seconds)
+    except UnicodeDecodeError:
+        return _refused(Reason.ANSWER, "a kernel's TTIR is no text")
+    except KernelFault as exc:
+        return _refused(Reason.FAULT, str(exc))
+    except KernelTimeout as exc:
+        return _refused(Reason.REPLAY_LATE, str(exc))
+    except (InterpreterLimit, KerntuneError) as exc:
+        return _refused(Reason.EMULATOR, str(exc))
+    except Exception as exc:  # TTIR that no compiler has written
+        return _refused(Reason.EMULATOR, f"{type(exc).__name__}: {exc}")
+    return ReplayAnswer(tuple(found.contents[i] for i in task.wanted), found.bytes_read, found.outside)
+
+
+def _refused(reason: Reason, text: str) -> ReplayAnswer:
+    return ReplayAnswer(refused=CallRefused(reason.value, text[:1000]))

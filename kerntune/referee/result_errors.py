@@ -1,0 +1,221 @@
+"""How wrong a result is: against float64, by a yardstick that knows the dtype, the stock operator and lengths of sums.
+
+The error of a right kernel comes of rounding: of the result to its dtype, of sums in the accumulator's type. For a sum
+of n terms in any order its standard deviation is at most about the root of n roundings of the partial sums (Higham,
+Accuracy and Stability of Numerical Algorithms, 2nd edition, section 4.5 and 2.8). What the stock operator of the same
+dtype is off by on the same numbers is added: it knows cancellation, steep functions and chains of operators. A result
+is wrong if its root mean square error, or any one element's error, is beyond a fixed multiple of that.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from kerntune.base.recording import View
+from kerntune.gpu.content import INTEGERS
+from kerntune.gpu.number_formats import FLOAT_FORMATS, values
+from kerntune.referee.hostile_recording import ITEM_BYTES
+from kerntune.referee.tasks import CaseInputs, ExpectedResult
+
+if TYPE_CHECKING:
+    import numpy as np
+
+ROUNDOFF = {
+    "float64": 2.0**-53, "float32": 2.0**-24, "float16": 2.0**-11, "bfloat16": 2.0**-8,
+    "float8_e4m3fn": 2.0**-4, "float8_e5m2": 2.0**-3,
+}  # fmt: skip
+"""Half of a unit in the last place of 1, by dtype: the relative error of rounding to nearest."""
+
+SMALLEST = {
+    "float64": 2.0**-1074, "float32": 2.0**-149, "float16": 2.0**-24, "bfloat16": 2.0**-133,
+    "float8_e4m3fn": 2.0**-9, "float8_e5m2": 2.0**-16,
+}  # fmt: skip
+"""The smallest number above zero, by dtype."""
+
+RMS_FACTOR = 2.0
+"""A result's root mean square error may be this many times the yardstick's. Another order of the sums and other
+approximations of functions stay below 1.5 in the kernels of ``benchmarks/judge``; a narrower accumulator is off by 4
+times and more from 64 terms on."""
+
+WORST_FACTOR = 6.0
+"""And one element's error this many times the yardstick's own worst beyond rounding to the dtype: among a million
+errors of one size, the largest is five standard deviations off."""
+
+ELEMENT_FACTOR = 3.0
+"""Roundings of its own size that an element may be off by beside: small elements are not excused by large ones."""
+
+ROUNDING_RMS = 0.42
+"""Root mean square of rounding to nearest, in units of half of the last place of 1: numbers are spread over a binade,
+and errors over half a unit of theirs."""
+
+INSIGNIFICANT = 0.1
+"""A result whose allowed error is more than this share of its own size is no evidence: zeros would nearly do."""
+
+
+class ResultError(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    """One result of one seed. Root mean square and largest errors, each beside what is allowed, relative to the
+    result's own root mean square ``size``. ``wrong`` says what is wrong, if anything."""
+
+    result: int
+    dtype: str
+    rms: float = 0.0
+    rms_allowed: float = 0.0
+    worst: float = 0.0
+    worst_allowed: float = 0.0
+    size: float = 0.0
+    wrong: str = ""
+    unwritten: bool = False
+
+    @property
+    def significant(self) -> bool:
+        """Whether such a result says anything."""
+        return (self.size > 0 and self.rms_allowed <= INSIGNIFICANT) or self.dtype not in FLOAT_FORMATS
+
+
+def taken(content: bytes, view: View) -> np.ndarray:
+    """The elements of a view in a storage's bytes, as unsigned integers of their size, dense."""
+    import numpy as np
+
+    item = ITEM_BYTES[view.dtype]
+    raw = np.frombuffer(content, np.uint8)
+    if 0 in view.shape:
+        return np.zeros(view.shape, f"u{item}")
+    strides = tuple(s * item for s in view.strides)
+    window = raw[view.offset_bytes :]
+    bytes_of = np.lib.stride_tricks.as_strided(window, (*view.shape, item), (*strides, 1), writeable=False)
+    return np.ascontiguousarray(bytes_of).view(f"<u{item}").reshape(view.shape)
+
+
+def numbers(bits: np.ndarray, dtype: str) -> np.ndarray:
+    """Elements as float64; whole numbers as they are."""
+    import numpy as np
+
+    if dtype in FLOAT_FORMATS:
+        return values(bits.astype(np.uint64), FLOAT_FORMATS[dtype])
+    return np.asarray(bits.view(INTEGERS[dtype]))
+
+
+def longest_sum(case: CaseInputs, shape: Sequence[int]) -> int:
+    """How many terms a sum of a result may have, at most about: the largest dimension of any input, or as many inputs
+    as there are for each element of the result."""
+    sizes = [n for t in case.tensors for n in t.shape]
+    count = max(1, math.prod(shape))
+    ratio = max((math.prod(t.shape) // count for t in case.tensors), default=1)
+    return max([1, ratio, *sizes])
+
+
+def error_of(
+    number: int, content: bytes, view: View, expected: ExpectedResult, case: CaseInputs, poison: bytes
+) -> ResultError:
+    """How a result in a replay's storage differs from the expected one."""
+    import numpy as np
+
+    bits = taken(content, view)
+    raw = np.resize(np.frombuffer(poison, np.uint8), len(content)).tobytes()
+    untouched = bits == taken(raw, view)
+    if bits.size and untouched.all():
+        return ResultError(number, view.dtype, wrong="nothing of it is written", unwritten=True)
+    native = np.frombuffer(expected.native, f"<u{ITEM_BYTES[expected.dtype]}").reshape(expected.shape)
+    if view.dtype not in FLOAT_FORMATS:
+        different = int(np.count_nonzero(bits != native))
+        wrong = f"{different:,} of {bits.size:,} elements differ" if different else ""
+        return ResultError(number, view.dtype, size=1.0, wrong=wrong)
+    stock = numbers(native, view.dtype)
+    exact = stock if expected.wide is None else np.frombuffer(expected.wide, "<f8").reshape(expected.shape)
+    return _float_error(number, view.dtype, numbers(bits, view.dtype), exact, stock, longest_sum(case, view.shape))
+
+
+def _float_error(
+    number: int, dtype: str, found: np.ndarray, exact: np.ndarray, stock: np.ndarray, terms: int
+) -> ResultError:
+    """Where the stock operator gives infinities or NaN, so must the result."""
+    import numpy as np
+
+    finite = np.isfinite(stock)
+    odd = np.where(finite, ~np.isfinite(found), ~((found == stock) | (np.isnan(found) & np.isnan(stock))))
+    if odd.any():
+        at = tuple(int(i) for i in np.argwhere(odd)[0])
+        wrong = f"{int(odd.sum()):,} elements are infinite or NaN where they must not be, or the other way round"
+        return ResultError(number, dtype, size=1.0, wrong=f"{wrong}, first at {list(at)}: {found[at]:.6g}")
+    if not finite.any():
+        return ResultError(number, dtype)
+    finite &= np.isfinite(exact)
+    error, own = np.abs(found - exact)[finite], np.abs(stock - exact)[finite]
+    magnitude = np.abs(exact[finite])
+    size = _rms(magnitude)
+    if size == 0:
+        wrong = "" if not error.any() else f"elements up to {error.max():.3g} where the reference has zeros"
+        return ResultError(number, dtype, size=0.0, wrong=wrong)
+    accumulator = ROUNDOFF["float64" if dtype == "float64" else "float32"]
+    sums = math.sqrt(terms) * accumulator * size
+    least = SMALLEST[dtype]
+    rms_allowed = RMS_FACTOR * (max(_rms(own), ROUNDING_RMS * ROUNDOFF[dtype] * size) + sums + least)
+    beyond_rounding = float(np.maximum(own - ROUNDOFF[dtype] * magnitude, 0.0).max())
+    worst_allowed = WORST_FACTOR * (beyond_rounding + sums + least) + ELEMENT_FACTOR * ROUNDOFF[dtype] * magnitude
+    beyond = error > worst_allowed
+    rms, worst = _rms(error), float(error.max())
+    wrong = ""
+    if beyond.any():
+        at = tuple(int(i) for i in np.argwhere(finite)[int(np.argmax(error - worst_allowed))])
+        wrong = (
+            f"{int(beyond.sum()):,} of {found.size:,} elements are off by more than rounding explains, the most at "
+            f"{list(at)}: {found[at]:.6g}, not {exact[at]:.6g}"
+        )
+    elif rms > rms_allowed:
+        wrong = f"its error is {rms / size:.2g} of its size; {rms_allowed / size:.2g} is what rounding explains"
+    return ResultError(
+        number, dtype, rms / size, rms_allowed / size, worst / size, float(np.max(worst_allowed)) / size, size, wrong
+    )
+
+
+def _rms(x: np.ndarray) -> float:
+    import numpy as np
+
+    top = float(np.max(x, initial=0.0))
+    return top * float(np.sqrt(np.mean(np.square(x / top)))) if top > 0 else 0.0
+
+
+def hardly_varies(seeds: Sequence[Sequence[ExpectedResult]]) -> str:
+    """Why the reference's results are no evidence: a result that is nearly the same number everywhere, or for all
+    seeds; empty where each says something."""
+    import numpy as np
+
+    for number, results in enumerate(zip(*seeds, strict=True)):
+        dtype = results[0].dtype
+        arrays = [_wide(r) for r in results]
+        if not arrays[0].size:
+            continue
+        slack = 4 * ROUNDOFF.get(dtype, 0.0)
+        finite = [a[np.isfinite(a)] for a in arrays]
+        if all(f.size == 0 for f in finite):
+            return f"result {number} has no finite number"
+        if arrays[0].size > 1 and all(_alike(f, slack) for f in finite):
+            return f"result {number} is the same number everywhere"
+        if len(arrays) > 1 and all(_equal(arrays[0], a, slack) for a in arrays[1:]):
+            return f"result {number} is the same for all inputs"
+    return ""
+
+
+def _wide(result: ExpectedResult) -> np.ndarray:
+    import numpy as np
+
+    if result.wide is not None:
+        return np.frombuffer(result.wide, "<f8")
+    bits = np.frombuffer(result.native, f"<u{ITEM_BYTES[result.dtype]}")
+    return numbers(bits, result.dtype).astype(np.float64)
+
+
+def _alike(x: np.ndarray, slack: float) -> bool:
+    return x.size == 0 or bool(x.max() - x.min() <= slack * max(abs(x.max()), abs(x.min())))
+
+
+def _equal(a: np.ndarray, b: np.ndarray, slack: float) -> bool:
+    import numpy as np
+
+    with np.errstate(invalid="ignore"):
+        near = np.abs(a - b) <= slack * np.maximum(np.abs(a), np.abs(b))
+    return bool(np.all(near | (a == b) | (np.isnan(a) & np.isnan(b))))

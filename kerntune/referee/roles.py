@@ -1,0 +1,20 @@
+"""What sealed processes can be asked to do. Importing this imports all that they need, and none of users' code."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+import kerntune.capture.inductor.launches
+import kerntune.gpu.emulator
+import kerntune.gpu.interpreter  # noqa: F401 - so that forks needn't
+from kerntune.kernels.compat.launcher import prepare_specializing
+from kerntune.referee import candidate_recorder, reference_results, replayed_outputs
+
+prepare_specializing()
+
+ROLES: Mapping[str, Callable[[bytes], bytes]] = {
+    "record": candidate_recorder.answer,
+    "expect": reference_results.answer,
+    "replay": replayed_outputs.answer,
+}
+"""By name, the function that gets the task's bytes and gives the answer's."""

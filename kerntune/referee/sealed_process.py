@@ -1,0 +1,356 @@
+"""Sealed processes: forks of one that has imported everything and holds nothing, each asked once, and all of it ended.
+
+Three generations. The *nursery* imports torch and Triton, once. For each task it forks a *keeper*, which forks the
+sealed process, waits for it, and kills whatever that has started. Task and answer pass between the referee and the
+sealed process alone, by pipes of their own: the nursery, which the next sealed process is a fork of, sees neither.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import gc
+import os
+import resource
+import select
+import shutil
+import signal
+import socket
+import struct
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, Any
+
+import msgspec
+
+from kerntune.base.child_process import module_command
+from kerntune.base.folders import TemporaryFolder
+from kerntune.base.frames import Reader, Timeout, receive_with, send, send_with
+from kerntune.compiling.forking import fork
+from kerntune.errors import FrameError, MeasurementError
+from kerntune.referee.sealing import (
+    DEVICES,
+    SYSTEM,
+    CannotSeal,
+    SealLimits,
+    import_folders,
+    nvidia_devices,
+    seal,
+    set_limits,
+)
+
+ENVIRONMENT = (
+    "PATH", "LD_LIBRARY_PATH", "LANG", "LC_ALL", "CUDA_HOME", "CUDA_PATH", "CUDA_VISIBLE_DEVICES",
+    "CUDA_DEVICE_ORDER", "NVIDIA_VISIBLE_DEVICES", "TRITON_PTXAS_PATH", "TRITON_DEFAULT_FP_FUSION", "VIRTUAL_ENV",
+)  # fmt: skip
+"""Variables that sealed processes get from the referee's environment: no others."""
+
+FIXED = {
+    "CUDA_CACHE_DISABLE": "1",
+    "PYTHONDONTWRITEBYTECODE": "1",
+    "OMP_NUM_THREADS": "1",
+    "OPENBLAS_NUM_THREADS": "1",
+    "MKL_NUM_THREADS": "1",
+}
+"""No cache of the driver's; nothing is written beside sources; one thread, so that a fork is whole."""
+
+START_SECONDS = 180.0
+ENDING_SECONDS = 5.0
+"""What is left of a sealed process is killed again and again for so long."""
+
+MEMORY = 6 << 30
+"""Bytes of address space that a sealed process may add: torch, compilers and stand-ins of full size take 3 GiB."""
+
+MOST_TOLD = 8 << 10
+"""Bytes of what a sealed process has printed last that a message may show."""
+
+SUBREAPER = 36
+"""``PR_SET_CHILD_SUBREAPER`` (linux/prctl.h): orphans among the descendants become this process's children."""
+
+
+class SealRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A task for the nursery: who does it, what it may read, where it may write, for how many seconds."""
+
+    role: str
+    readable: tuple[str, ...]
+    scratch: str
+    seconds: float
+    sealed: bool
+    gpu: bool = False
+
+
+class SealedEnd(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """How it ended: its exit status (negative: the signal), whether it was late, how many of its descendants were
+    killed, and how many could not be."""
+
+    code: int = 0
+    late: bool = False
+    killed: int = 0
+    survivors: int = 0
+    cannot_seal: str = ""
+
+
+@dataclass(frozen=True)
+class Answered:
+    """``data`` is what the process sent, as it is: hostile bytes, or None if there is no whole answer. ``printed`` is
+    the end of what it printed."""
+
+    data: bytes | None
+    end: SealedEnd
+    printed: str
+
+
+# the referee's side
+
+
+class SealedProcesses:
+    """Starts sealed processes, one after the other. ``sealed=False`` leaves out Landlock and seccomp."""
+
+    def __init__(self, sealed: bool = True) -> None:
+        self.sealed = sealed
+        self._scratch = TemporaryFolder("judge")
+        self._number = 0
+        self._ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        env = {name: os.environ[name] for name in ENVIRONMENT if name in os.environ}
+        home = str(self._scratch.folder)
+        command = module_command("kerntune.referee.sealed_process", str(theirs.fileno()), str(os.getpid()))
+        with theirs:
+            self._nursery = subprocess.Popen(
+                command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+                env={**env, **FIXED, "HOME": home, "TMPDIR": home}, pass_fds=(theirs.fileno(),), start_new_session=True,
+            )  # fmt: skip
+        self._ready = False
+
+    def wait(self) -> None:
+        """Until everything is imported. :class:`MeasurementError` if the nursery doesn't come up."""
+        if self._ready:
+            return
+        self._ours.settimeout(START_SECONDS)
+        try:
+            word, _ = receive_with(self._ours, str)
+        except (OSError, FrameError) as exc:
+            self.close()
+            raise MeasurementError(f"the judge's processes do not start: {exc}") from exc
+        self._ready = word == "ready"
+
+    def ask(
+        self, role: str, task: Any, readable: tuple[str, ...], seconds: float, most: int, gpu: bool = False
+    ) -> Answered:
+        """Have a new process do a task, and end it with all that it has started; ``most`` bytes of its answer are read.
+
+        :class:`MeasurementError` only where no process can be had.
+        """
+        self.wait()
+        self._number += 1
+        scratch = self._scratch.folder / str(self._number)
+        scratch.mkdir()
+        request = SealRequest(role, readable, str(scratch), seconds, self.sealed, gpu)
+        try:
+            with tempfile.TemporaryFile() as errors:
+                return self._asked(request, msgspec.msgpack.encode(task), errors, most)
+        finally:
+            shutil.rmtree(scratch, ignore_errors=True)
+
+    def _asked(self, request: SealRequest, task: bytes, errors: IO[bytes], most: int) -> Answered:
+        (task_end, task_in), (answer_end, answer_in), (status_end, status_in) = os.pipe(), os.pipe(), os.pipe()
+        try:
+            try:
+                send_with(self._ours, request, [task_end, answer_in, errors.fileno(), status_in])
+            except OSError as exc:
+                raise MeasurementError(f"the judge's processes have ended ({exc.strerror})") from exc
+            finally:
+                for one in (task_end, answer_in, status_in):
+                    os.close(one)
+            data = _exchange(task_in, answer_end, task, request.seconds + 1.0, most)
+            end = _end_of(status_end, request.seconds + 3 * ENDING_SECONDS)
+        finally:
+            for one in (task_in, answer_end, status_end):
+                with contextlib.suppress(OSError):
+                    os.close(one)
+        size = os.fstat(errors.fileno()).st_size
+        printed = os.pread(errors.fileno(), MOST_TOLD, max(0, size - MOST_TOLD)).decode(errors="replace")
+        return Answered(data, end, printed)
+
+    def close(self) -> None:
+        """End the nursery and remove what sealed processes have written."""
+        self._ours.close()
+        if self._nursery.poll() is None:
+            self._nursery.kill()
+        self._nursery.wait()
+        self._scratch.remove()
+
+
+_SIZE = struct.Struct("<Q")
+
+
+def _exchange(task_in: int, answer_end: int, task: bytes, seconds: float, most: int) -> bytes | None:
+    """Write the task, read one answer of at most so many bytes; None if no whole one comes in time."""
+    os.set_blocking(task_in, False)
+    deadline, left = time.monotonic() + seconds, memoryview(_SIZE.pack(len(task)) + task)
+    buffer, wanted = bytearray(), -1
+    while (wait := deadline - time.monotonic()) > 0:
+        writers = [task_in] if left else []
+        readable, writable, _ = select.select([answer_end], writers, [], wait)
+        if writable:
+            try:
+                left = left[os.write(task_in, left[: 1 << 16]) :]
+            except BlockingIOError:
+                pass
+            except OSError:  # it reads no more
+                left = left[:0]
+        if readable:
+            piece = os.read(answer_end, 1 << 20)
+            if not piece:
+                return None
+            buffer += piece
+            if wanted < 0 and len(buffer) >= _SIZE.size:
+                (wanted,) = _SIZE.unpack_from(buffer)
+                if wanted > most:
+                    return None
+            if 0 <= wanted <= len(buffer) - _SIZE.size:
+                return bytes(buffer[_SIZE.size : _SIZE.size + wanted])
+    return None
+
+
+def _end_of(status: int, seconds: float) -> SealedEnd:
+    reader: Reader[SealedEnd] = Reader(status, SealedEnd)
+    try:
+        return reader.receive(Timeout(seconds))
+    except FrameError:
+        return SealedEnd(code=-1, late=True, survivors=1)
+
+
+# the nursery's side
+
+
+def main(descriptor: int, parent: int) -> None:
+    """Import what sealed processes need, and fork a keeper for each request until the referee has ended."""
+    from kerntune.referee.roles import ROLES  # torch and Triton, too
+
+    gc.collect()
+    gc.freeze()  # what was imported is no garbage: to traverse it would copy its pages in every fork
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # keepers report by themselves
+    requests = socket.socket(fileno=descriptor)
+    send_with(requests, "ready")
+    while os.getppid() == parent:
+        requests.settimeout(1.0)
+        try:
+            request, descriptors = receive_with(requests, SealRequest, 4)
+        except TimeoutError:
+            continue
+        except (OSError, FrameError):
+            return
+        _fork_keeper(request, descriptors, ROLES[request.role])
+
+
+def _fork_keeper(request: SealRequest, descriptors: list[int], answer: Callable[[bytes], bytes]) -> None:
+    *standard, status = descriptors
+    with contextlib.suppress(OSError):
+        fork(lambda: _keep(request, status, answer), status, standard=standard)
+    for one in descriptors:
+        os.close(one)
+
+
+def _keep(request: SealRequest, status: int, answer: Callable[[bytes], bytes]) -> None:
+    """Fork the sealed process, wait for it, kill all of it, and say so."""
+    libc = ctypes.CDLL(None)
+    libc.prctl(SUBREAPER, 1, 0, 0, 0)
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+    told, tell = os.pipe()
+    deadline, nursery = time.monotonic() + request.seconds, os.getppid()
+    pid = fork(lambda: _be_sealed(request, tell, answer), tell, standard=(), bound=True)
+    os.close(tell)
+    nothing = os.open(os.devnull, os.O_RDWR)
+    for number in (0, 1):
+        os.dup2(nothing, number)
+    code, late = _waited(pid, deadline, nursery)
+    killed, survivors = _kill_all()
+    with contextlib.suppress(OSError):
+        why = os.read(told, 4096).decode(errors="replace") if select.select([told], [], [], 0)[0] else ""
+        send(status, SealedEnd(code, late, killed, survivors, why))
+
+
+def _waited(pid: int, deadline: float, nursery: int) -> tuple[int, bool]:
+    """Its exit status, and whether it was late. Where the nursery has ended, nobody waits for it any more."""
+    while time.monotonic() < deadline and os.getppid() == nursery:
+        found, status = os.waitpid(pid, os.WNOHANG)
+        if found:
+            return os.waitstatus_to_exitcode(status), False
+        time.sleep(0.005)
+    with contextlib.suppress(ProcessLookupError):
+        os.kill(pid, signal.SIGKILL)
+    os.waitpid(pid, 0)
+    return -signal.SIGKILL, True
+
+
+def _kill_all() -> tuple[int, int]:
+    """Kill the descendants of this process, which become its children as their parents end; how many were killed, and
+    how many are left."""
+    killed, end = 0, time.monotonic() + ENDING_SECONDS
+    while time.monotonic() < end:
+        for pid in _children():
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        try:
+            found, _ = os.waitpid(-1, os.WNOHANG)
+        except ChildProcessError:
+            return killed, 0
+        killed += bool(found)
+        if not found:
+            time.sleep(0.002)
+    return killed, len(_children())
+
+
+def _children() -> list[int]:
+    """Processes whose parent is this one."""
+    me, found = str(os.getpid()), []
+    for name in os.listdir("/proc"):
+        if name.isdigit():
+            with contextlib.suppress(OSError), open(f"/proc/{name}/stat", "rb") as file:
+                if file.read().rpartition(b") ")[2].split()[1].decode() == me:
+                    found.append(int(name))
+    return found
+
+
+def _be_sealed(request: SealRequest, tell: int, answer: Callable[[bytes], bytes]) -> None:
+    """The sealed process: read the task, seal itself, answer."""
+    outbox = os.dup(1)
+    os.dup2(2, 1)
+    with open(0, "rb", closefd=False) as tasks:
+        (size,) = _SIZE.unpack(tasks.read(_SIZE.size))
+        task = tasks.read(size)
+    scratch = request.scratch
+    os.chdir(scratch)
+    caches = {"TRITON_CACHE_DIR": f"{scratch}/triton", "TORCHINDUCTOR_CACHE_DIR": f"{scratch}/inductor"}
+    os.environ.update({**caches, "TMPDIR": scratch, "HOME": scratch, "KERNTUNE_CACHE_DIR": f"{scratch}/kerntune"})
+    tempfile.tempdir = None
+    limits = SealLimits(
+        readable=(*SYSTEM, *import_folders(), *request.readable),
+        writable=(scratch, *DEVICES, *(nvidia_devices() if request.gpu else ())),
+        memory=0 if request.gpu else MEMORY,
+        seconds=int(request.seconds) + 1,
+    )
+    try:
+        (seal if request.sealed else set_limits)(limits)
+    except CannotSeal as exc:
+        os.write(tell, str(exc).encode())
+        return
+    os.close(tell)
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    data = answer(task)
+    with os.fdopen(outbox, "wb") as file:
+        file.write(_SIZE.pack(len(data)) + data)
+
+
+def folder_of(path: str) -> str:
+    """The folder of a user's file, which its process may read."""
+    return str(Path(path).resolve().parent)
+
+
+if __name__ == "__main__":
+    main(int(sys.argv[1]), int(sys.argv[2]))

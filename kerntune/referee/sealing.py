@@ -1,0 +1,220 @@
+"""What a process gives up before it runs a stranger's code: files, network, other processes, memory and time.
+
+By the system alone: Landlock (kernel documentation, "Landlock: unprivileged access control"), a seccomp filter and
+resource limits. All of it is inherited by every process that is started from there, and can't be taken back.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import errno
+import os
+import platform
+import resource
+import struct
+import sys
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+CREATE_RULESET, ADD_RULE, RESTRICT_SELF = 444, 445, 446
+"""System calls of Landlock, the same on all processors."""
+
+ABI_QUESTION, PATH_BENEATH = 1, 1
+
+EXECUTE, WRITE_FILE, READ_FILE, READ_DIR = 1, 2, 4, 8
+MAKING = sum(1 << bit for bit in range(4, 13))
+"""Removing, and making of files, folders, devices, sockets, pipes and links."""
+
+BITS_OF_ABI = {1: 13, 2: 14, 3: 15, 4: 15, 5: 16}
+"""How many kinds of access to files each version of Landlock handles; later ones as many as the fifth."""
+
+REFER, TRUNCATE, IOCTL_DEV = 1 << 13, 1 << 14, 1 << 15
+OF_FILES = EXECUTE | WRITE_FILE | READ_FILE | TRUNCATE | IOCTL_DEV
+"""Kinds of access that a rule for a single file may name."""
+
+NO_NEW_PRIVILEGES, SECCOMP, SECCOMP_FILTER = 38, 22, 2
+"""``PR_SET_NO_NEW_PRIVS``, ``PR_SET_SECCOMP``, ``SECCOMP_MODE_FILTER``."""
+
+MACHINES = {"x86_64": 0xC000003E, "aarch64": 0xC00000B7}
+"""``AUDIT_ARCH_*`` of linux/audit.h."""
+
+REFUSED_CALLS = {
+    # x86_64, aarch64 (arch/x86/entry/syscalls/syscall_64.tbl, include/uapi/asm-generic/unistd.h)
+    "socket": (41, 198), "connect": (42, 203), "bind": (49, 200), "listen": (50, 201),
+    "ptrace": (101, 117), "process_vm_readv": (310, 270), "process_vm_writev": (311, 271), "kcmp": (312, 272),
+    "pidfd_open": (434, 434), "pidfd_getfd": (438, 438), "pidfd_send_signal": (424, 424),
+    "process_madvise": (440, 440), "perf_event_open": (298, 241), "bpf": (321, 280), "userfaultfd": (323, 282),
+    "io_uring_setup": (425, 425), "io_uring_enter": (426, 426), "io_uring_register": (427, 427),
+    "shmget": (29, 194), "shmat": (30, 196), "msgget": (68, 186), "semget": (64, 190), "mq_open": (240, 180),
+    "keyctl": (250, 219), "add_key": (248, 217), "request_key": (249, 218),
+    "mount": (165, 40), "umount2": (166, 39), "pivot_root": (155, 41), "chroot": (161, 51), "unshare": (272, 97),
+    "setns": (308, 268), "open_tree": (428, 428), "move_mount": (429, 429), "fsopen": (430, 430),
+    "init_module": (175, 105), "finit_module": (313, 273), "delete_module": (176, 106), "kexec_load": (246, 104),
+    "reboot": (169, 142), "swapon": (167, 224), "swapoff": (168, 225), "acct": (163, 89), "syslog": (103, 116),
+    "open_by_handle_at": (304, 265), "name_to_handle_at": (303, 264), "settimeofday": (164, 170),
+    "clock_settime": (227, 112), "sched_setscheduler": (144, 119), "sched_setattr": (314, 274),
+}  # fmt: skip
+"""What no kernel's author needs: sockets (no network), other processes' memory and descriptors, memory that outlives
+its process, file systems, devices of the system."""
+
+KILL = (62, 129)
+"""``kill``, refused where Landlock doesn't keep signals within the sealed processes (before its sixth version)."""
+
+LOAD, EQUAL, AT_LEAST, RETURN = 0x20, 0x15, 0x35, 0x06
+ALLOW, REFUSE, END_PROCESS = 0x7FFF0000, 0x00050000 | errno.EPERM, 0x80000000
+X32 = 0x40000000
+"""Numbers from here on are x86-64's second set of the same calls."""
+
+
+@dataclass(frozen=True)
+class SealLimits:
+    """``readable`` and ``writable`` are folders or files; ``memory`` are bytes of address space beyond what the process
+    has (0: no limit, which a CUDA driver needs), ``seconds`` of processor time."""
+
+    readable: tuple[str, ...]
+    writable: tuple[str, ...]
+    memory: int
+    seconds: int
+
+
+class CannotSeal(Exception):
+    """The system has no Landlock or seccomp, or refuses them; the message says which."""
+
+
+def landlock_version() -> int:
+    """The version of Landlock that the kernel has; 0 without any."""
+    if sys.platform != "linux":
+        return 0
+    return max(0, int(_syscall(CREATE_RULESET, None, 0, ABI_QUESTION)))
+
+
+def seal(limits: SealLimits) -> None:
+    """Give up all but what ``limits`` allow, in this process and all that it will start. It must have one thread.
+
+    :class:`CannotSeal` where the system doesn't enforce all of it.
+    """
+    if sys.platform != "linux" or platform.machine() not in MACHINES:
+        raise CannotSeal(f"processes can't be sealed on {sys.platform} {platform.machine()}")
+    version = landlock_version()
+    if version < 1:
+        raise CannotSeal("this kernel has no Landlock, or it is turned off")
+    set_limits(limits)
+    if _prctl(NO_NEW_PRIVILEGES, 1):
+        raise CannotSeal("the system refuses PR_SET_NO_NEW_PRIVS")
+    _landlock(limits, version)
+    _seccomp(signals_stay_inside=version >= 6)
+
+
+def set_limits(limits: SealLimits) -> None:
+    """The resource limits alone: no core dumps, no large files, address space and processor time."""
+    _limit(resource.RLIMIT_CORE, 0)
+    _limit(resource.RLIMIT_FSIZE, 1 << 28)
+    _limit(resource.RLIMIT_NOFILE, 1024)
+    _limit(resource.RLIMIT_CPU, limits.seconds)
+    _limit(resource.RLIMIT_MEMLOCK, 1 << 26)
+    if limits.memory:
+        with open("/proc/self/statm") as file:
+            pages = int(file.read().split()[0])
+        _limit(resource.RLIMIT_AS, pages * resource.getpagesize() + limits.memory)
+
+
+def _limit(which: int, most: int) -> None:
+    _, hard = resource.getrlimit(which)
+    most = most if hard == resource.RLIM_INFINITY else min(most, hard)
+    resource.setrlimit(which, (most, most))
+
+
+_LIBC = ctypes.CDLL(None, use_errno=True)
+
+
+def _syscall(number: int, *words: object) -> int:
+    _LIBC.syscall.restype = ctypes.c_long
+    return int(_LIBC.syscall(ctypes.c_long(number), *words))
+
+
+def _prctl(option: int, *words: int) -> int:
+    _LIBC.prctl.argtypes = [ctypes.c_int, *[ctypes.c_ulong] * 4]
+    return int(_LIBC.prctl(option, *words, *[0] * (4 - len(words))))
+
+
+def _landlock(limits: SealLimits, version: int) -> None:
+    handled = (1 << BITS_OF_ABI.get(version, 16)) - 1
+    network, scoped = (3 if version >= 4 else 0), (3 if version >= 6 else 0)
+    fields = [handled, *([network] if version >= 4 else []), *([scoped] if version >= 6 else [])]
+    attributes = struct.pack(f"{len(fields)}Q", *fields)
+    ruleset = _syscall(CREATE_RULESET, attributes, ctypes.c_size_t(len(attributes)), 0)
+    if ruleset < 0:
+        raise CannotSeal(f"Landlock makes no rules ({os.strerror(ctypes.get_errno())})")
+    reading = READ_FILE | READ_DIR | EXECUTE
+    everything = handled & (reading | WRITE_FILE | MAKING | REFER | TRUNCATE | IOCTL_DEV)
+    for paths, access in ((limits.readable, reading), (limits.writable, everything)):
+        for path in paths:
+            _allow(ruleset, path, access & handled)
+    if _syscall(RESTRICT_SELF, ruleset, 0) < 0:
+        raise CannotSeal(f"Landlock isn't enforced ({os.strerror(ctypes.get_errno())})")
+    os.close(ruleset)
+
+
+def _allow(ruleset: int, path: str, access: int) -> None:
+    try:
+        descriptor = os.open(path, os.O_PATH | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return
+    try:
+        if not os.path.isdir(path):
+            access &= OF_FILES
+        rule = struct.pack("=Qi", access, descriptor)
+        if _syscall(ADD_RULE, ruleset, PATH_BENEATH, rule, 0) < 0:
+            raise CannotSeal(f"Landlock takes no rule for {path} ({os.strerror(ctypes.get_errno())})")
+    finally:
+        os.close(descriptor)
+
+
+def _seccomp(signals_stay_inside: bool) -> None:
+    at = 0 if platform.machine() == "x86_64" else 1
+    numbers = sorted(pair[at] for pair in REFUSED_CALLS.values())
+    steps = filter_steps(MACHINES[platform.machine()], numbers if signals_stay_inside else [*numbers, KILL[at]])
+    code = ctypes.create_string_buffer(b"".join(struct.pack("HBBI", *step) for step in steps))
+    program = ctypes.create_string_buffer(struct.pack("HP", len(steps), ctypes.addressof(code)))
+    if _prctl(SECCOMP, SECCOMP_FILTER, ctypes.addressof(program)):
+        raise CannotSeal(f"the system takes no seccomp filter ({os.strerror(ctypes.get_errno())})")
+
+
+def filter_steps(machine: int, numbers: Sequence[int]) -> list[tuple[int, int, int, int]]:
+    """A seccomp filter's steps: what to do, how many steps to skip if it is so and if not, a number or the place of
+    one. Another processor's calls end the process, those in ``numbers`` fail, all others pass."""
+    count = len(numbers)
+    checks = [(EQUAL, count - i, 0, number) for i, number in enumerate(numbers)]  # to the step that refuses
+    return [
+        (LOAD, 0, 0, 4), (EQUAL, 1, 0, machine), (RETURN, 0, 0, END_PROCESS),
+        (LOAD, 0, 0, 0), (AT_LEAST, count + 1, 0, X32),
+        *checks,
+        (RETURN, 0, 0, ALLOW), (RETURN, 0, 0, REFUSE),
+    ]  # fmt: skip
+
+
+SYSTEM = (
+    "/usr", "/lib", "/lib64", "/bin", "/sbin", "/etc", "/opt", "/sys/devices/system",
+    "/proc/self", "/proc/cpuinfo", "/proc/meminfo", "/proc/stat", "/proc/sys", "/proc/filesystems", "/proc/version",
+)  # fmt: skip
+"""Programs, libraries and what they read at their start. ``/proc/self`` is the folder of the process that seals itself:
+those of others, with their environments and memory maps, can't be read."""
+
+DEVICES = ("/dev/null", "/dev/zero", "/dev/urandom", "/dev/random", "/dev/full")
+
+
+def nvidia_devices() -> Iterable[str]:
+    """What a CUDA driver opens."""
+    with contextlib.suppress(OSError):
+        yield from (f"/dev/{name}" for name in os.listdir("/dev") if name.startswith("nvidia"))
+
+
+def import_folders() -> tuple[str, ...]:
+    """Folders that this Python imports from, but for the working folder."""
+    here = Path.cwd().resolve()
+    found = [Path(entry).resolve() for entry in sys.path if entry and Path(entry).exists()]
+    root = Path(__file__).resolve().parents[2]
+    kept = [str(p) for p in found if p not in (here, root)]
+    return tuple(dict.fromkeys([*kept, str(root / "kerntune"), sys.prefix, sys.base_prefix, sys.exec_prefix]))

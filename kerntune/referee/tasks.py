@@ -1,0 +1,207 @@
+"""What the referee and its sealed processes tell each other. Answers are hostile data until they are checked."""
+
+from __future__ import annotations
+
+from typing import Any, Union
+
+import msgspec
+
+from kerntune.base.device import Target
+from kerntune.base.recording import Recording
+
+Plain = Union[bool, int, float, str, None]
+
+
+class TensorInput(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    """A tensor that both sides are given: torch's dtype, sizes and strides in elements.
+
+    ``content`` says how its numbers are drawn: ``normal``, ``uniform``, ``integers`` (``low`` to ``high``, included),
+    ``zeros``, ``fixed`` (``values``, known when the candidate is recorded), or ``author`` (the task's own code makes
+    them). ``varied``: mean and deviation of a ``normal`` vary from seed to seed.
+    """
+
+    name: str
+    dtype: str
+    shape: tuple[int, ...]
+    strides: tuple[int, ...]
+    content: str = "normal"
+    low: float = 0.0
+    high: float = 1.0
+    varied: bool = False
+    values: tuple[float, ...] = ()
+
+
+class TensorAt(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True, tag="tensor"):
+    """The input tensor of this number."""
+
+    index: int
+
+
+class PlainArgument(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True, tag="plain"):
+    """A number, a text, a flag or None."""
+
+    value: Plain = None
+
+
+class SequenceArgument(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True, tag="sequence"):
+    """A tuple or list of arguments."""
+
+    items: tuple[CallArgument, ...]
+    is_list: bool = False
+
+
+CallArgument = Union[TensorAt, PlainArgument, SequenceArgument]
+
+
+class CaseInputs(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    """One shape to judge: its tensors, and the call's arguments made of them.
+
+    ``parameters`` has, by the name in the model's ``state_dict``, the tensor that it is. ``given`` are the keywords by
+    which the task's own code makes the case.
+    """
+
+    label: str
+    tensors: tuple[TensorInput, ...]
+    arguments: tuple[CallArgument, ...]
+    keywords: tuple[str, ...] = ()
+    """Names of the last arguments, where they are passed by name."""
+
+    parameters: dict[str, int] = {}
+    init: tuple[CallArgument, ...] = ()
+    given: dict[str, Plain] = {}
+
+
+class UserCallable(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    """A user's callable: its file, the name in it, and the layout by which that is read (:mod:`.layouts`)."""
+
+    path: str
+    name: str
+    layout: str
+
+
+class RecordTask(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    """Record one call of ``source`` on ``case``, for ``target``; on the GPU of this number where there is one."""
+
+    source: UserCallable
+    case: CaseInputs
+    target: Target
+    device: int | None = None
+
+
+class Fill(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    """A storage that held one number, of ``dtype``, before any launch."""
+
+    storage: int
+    dtype: str
+    value: float
+
+
+class Constant(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    """A storage that held these bytes, which were made before the call's inputs were known."""
+
+    storage: int
+    data: bytes
+
+
+class RecordedCall(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    """What a candidate's process claims. ``inputs`` has a view for each input tensor that it found, ``results`` one for
+    each tensor that was returned; ``operators`` are torch's that ran on the device beside the launches."""
+
+    recording: Recording
+    artifacts: dict[str, bytes]
+    inputs: tuple[int | None, ...]
+    results: tuple[int, ...]
+    fills: tuple[Fill, ...] = ()
+    constants: tuple[Constant, ...] = ()
+    unknown: tuple[int, ...] = ()
+    """Storages whose first content isn't known here."""
+
+    operators: tuple[str, ...] = ()
+
+
+class CallRefused(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    """Why it can't be judged: a value of :class:`kerntune.referee.reasons.Reason`, and a sentence."""
+
+    reason: str
+    text: str
+
+
+class RecordAnswer(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    """One of both."""
+
+    call: RecordedCall | None = None
+    refused: CallRefused | None = None
+
+
+class DescribeTask(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    """Run the task's own code once and say what inputs it makes."""
+
+    source: UserCallable
+    given: tuple[dict[str, Plain], ...]
+
+
+class ExpectTask(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    """Compute the reference's results. ``contents`` has the bytes of each input tensor, a list a seed; where it is
+    empty the task's own code makes them."""
+
+    source: UserCallable
+    case: CaseInputs
+    seeds: tuple[int, ...]
+    contents: tuple[tuple[bytes, ...], ...] = ()
+
+
+class ExpectedResult(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    """One result: as the reference gives it, and computed in float64 where that is possible (little-endian, dense)."""
+
+    dtype: str
+    shape: tuple[int, ...]
+    strides: tuple[int, ...]
+    native: bytes
+    wide: bytes | None = None
+    input: int | None = None
+    """The input tensor whose memory it is, where it is one's."""
+
+
+class ExpectedSeed(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    """The results from one seed's inputs, the inputs' bytes, and what the reference left in them where it changed
+    them (None where it did not), with float64's beside."""
+
+    contents: tuple[bytes, ...]
+    results: tuple[ExpectedResult, ...]
+    changed: tuple[ExpectedResult | None, ...] = ()
+
+
+class ExpectAnswer(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    """What the author's process says."""
+
+    cases: tuple[CaseInputs, ...] = ()
+    seeds: tuple[ExpectedSeed, ...] = ()
+    refused: CallRefused | None = None
+
+
+class ReplayTask(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    """Run a checked recording once on given bytes; a storage without any is filled with ``poison``. What the storages
+    in ``wanted`` hold afterwards is the answer."""
+
+    recording: Recording
+    artifacts: dict[str, bytes]
+    contents: tuple[bytes | None, ...]
+    fills: tuple[Fill, ...]
+    wanted: tuple[int, ...]
+    poison: bytes
+    seconds: float
+    device: int | None = None
+
+
+class ReplayAnswer(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    """What each wanted storage holds afterwards, and how many bytes of every storage were read; or why not."""
+
+    contents: tuple[bytes, ...] = ()
+    bytes_read: tuple[int, ...] = ()
+    outside: int = 0
+    refused: CallRefused | None = None
+
+
+def encoded(message: Any) -> bytes:
+    """A message as the bytes of an answer."""
+    return msgspec.msgpack.encode(message)

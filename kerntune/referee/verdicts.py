@@ -1,0 +1,135 @@
+"""The verdict, from numbers alone: seven words, by the interval of the change at each shape.
+
+Pure: it sees what was found at each shape, and neither processes nor devices.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from enum import Enum
+
+import msgspec
+
+from kerntune.base.stats import Estimate
+from kerntune.referee.reasons import Reason
+from kerntune.referee.result_errors import ResultError
+
+
+class Word(str, Enum):
+    """What a judgement says."""
+
+    FASTER = "FASTER"
+    SLOWER = "SLOWER"
+    SAME = "SAME"
+    UNDECIDED = "UNDECIDED"
+    WRONG = "WRONG"
+    REFUSED = "REFUSED"
+    UNTIMED = "UNTIMED"
+
+
+MARGIN = 0.01
+"""A change of less than this is none."""
+
+ROOFLINE_ALLOWANCE = 0.10
+"""A cold time may be this much below what the device's memory takes for the bytes that must move: the measured
+bandwidth is of copies, and what a kernel has written may still lie in the L2 cache."""
+
+EXIT_CODES = {
+    Word.FASTER: 0, Word.SAME: 3, Word.SLOWER: 4, Word.UNDECIDED: 5, Word.UNTIMED: 6, Word.WRONG: 7, Word.REFUSED: 8,
+}  # fmt: skip
+"""Of ``kerntune judge``, beside 1 (the judge itself failed) and 2 (wrong usage). FASTER alone is 0, so that a shell's
+``&&`` goes on for nothing else."""
+
+
+class TimedLaunch(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    """One launch of the candidate: its kernel, grid, its time where it was taken, and its share of the call."""
+
+    kernel: str
+    grid: tuple[int, int, int]
+    ns: float | None = None
+    share: float | None = None
+
+
+class ShapeResult(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    """What was found at one shape. ``change`` is the candidate's time over the reference's, less one, with a cold L2
+    cache; ``warm`` the same with a warm one. ``must_move`` bytes have to come from memory."""
+
+    label: str
+    word: Word
+    errors: tuple[ResultError, ...] = ()
+    reason: Reason | None = None
+    text: str = ""
+    change: Estimate | None = None
+    warm: Estimate | None = None
+    reference_ns: float | None = None
+    candidate_ns: float | None = None
+    launches: tuple[TimedLaunch, ...] = ()
+    must_move: int = 0
+    bandwidth: float | None = None
+    remarks: tuple[str, ...] = ()
+
+    @property
+    def speedup(self) -> tuple[float, float, float] | None:
+        """The reference's time over the candidate's: the estimate and the ends of its interval."""
+        if self.change is None:
+            return None
+        return 1 / (1 + self.change.point), 1 / (1 + self.change.high), 1 / (1 + self.change.low)
+
+
+def word_of_change(change: Estimate) -> Word:
+    """By the whole interval: FASTER or SLOWER beyond 1 %, SAME within, else UNDECIDED. An interval that isn't ordered,
+    or has no numbers, decides nothing."""
+    if not (-1 < change.low <= change.high < float("inf")):
+        return Word.UNDECIDED
+    if change.high < -MARGIN:
+        return Word.FASTER
+    if change.low > MARGIN:
+        return Word.SLOWER
+    return Word.SAME if change.low >= -MARGIN and change.high <= MARGIN else Word.UNDECIDED
+
+
+def below_roofline(candidate_ns: float | None, must_move: int, bandwidth: float | None) -> bool:
+    """Whether a cold time is shorter than the memory takes for the bytes that must move."""
+    if candidate_ns is None or not bandwidth or not must_move:
+        return False
+    return candidate_ns < (1 - ROOFLINE_ALLOWANCE) * must_move / bandwidth * 1e9
+
+
+def together(shapes: Sequence[ShapeResult]) -> Word:
+    """The verdict of all shapes. Wrong or refused at one of them is that for all; speeds that differ decide nothing
+    together, and are told shape by shape."""
+    words = {shape.word for shape in shapes}
+    for word in (Word.WRONG, Word.REFUSED):
+        if word in words:
+            return word
+    if not words:
+        return Word.REFUSED
+    if Word.UNTIMED in words:
+        return Word.UNTIMED
+    return words.pop() if len(words) == 1 else Word.UNDECIDED
+
+
+class CandidateVerdict(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    """A whole judgement, which :mod:`kerntune.referee.verdict_report` writes.
+
+    ``sealed`` is False where the candidate ran without limits; ``speeds`` says where times come from.
+    """
+
+    word: Word
+    candidate: str
+    reference: str
+    shapes: tuple[ShapeResult, ...]
+    sealed: bool = True
+    speeds: str = "none"
+    device: str = ""
+    remarks: tuple[str, ...] = ()
+
+    @property
+    def reason(self) -> Reason | None:
+        """Why it is REFUSED."""
+        return next((s.reason for s in self.shapes if s.reason is not None), None)
+
+    @property
+    def exit_code(self) -> int:
+        """Of the command."""
+        return EXIT_CODES[self.word]

@@ -1,0 +1,347 @@
+"""The emulator on hand-written TTIR: each kind of operation, memory, and what it refuses."""
+
+from __future__ import annotations
+
+import hashlib
+import struct
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+
+from kerntune.base.device import Target
+from kerntune.base.recording import Binary, Launch, Param, Recording, Storage, View, Zeros
+from kerntune.errors import InterpreterLimit, KernelFault, KernelTimeout
+from kerntune.gpu.emulator import replay_results
+from kerntune.gpu.emulator.replayed_results import ReplayedResults
+from kerntune.gpu.emulator.ttir_program import ValueType, value_type
+
+TYPES = {
+    "f32": ("float32", 4), "bf16": ("bfloat16", 2), "i32": ("int32", 4), "i64": ("int64", 8), "i8": ("int8", 1),
+    "i1": ("bool", 1),
+}  # fmt: skip
+N = 8
+
+
+def run(
+    body: str, given: list[tuple[str, bytes]], grid: tuple[int, int, int] = (1, 1, 1), seconds: float = 20.0,
+    scalars: tuple[tuple[str, float], ...] = (),
+) -> ReplayedResults:  # fmt: skip
+    """Run a kernel of arguments ``%a0``, ``%a1``... of these elements and bytes; ``scalars`` follow."""
+    names = [f"%a{i}: !tt.ptr<{e}>" for i, (e, _) in enumerate(given)]
+    names += [f"%s{i}: {e}" for i, (e, _) in enumerate(scalars)]
+    head = f"tt.func public @k({', '.join(names)}) attributes {{noinline = false}}"
+    text = f"module {{\n {head} {{\n{body}\n tt.return\n }}\n}}"
+    sha = hashlib.sha256(text.encode()).hexdigest()
+    binary = Binary("cubin", "sm_90", "k", "0" * 64, sha, "", "", "", "", {}, {}, 4)
+    params = [Param(f"a{i}", f"*{e}", view=i) for i, (e, _) in enumerate(given)]
+    params += [Param(f"s{i}", e, value=v) for i, (e, v) in enumerate(scalars)]
+    recording = Recording(
+        Target.parse("cuda:90"),
+        (Launch("k", "", 0, grid, tuple(params)),),
+        (binary,),
+        tuple(Storage(len(data), TYPES[e][0], Zeros()) for e, data in given),
+        tuple(View(i, TYPES[e][0], (len(d) // TYPES[e][1],), (1,)) for i, (e, d) in enumerate(given)),
+    )
+    return replay_results(recording, {sha: text}, [d for _, d in given], b"\xff\x7f", seconds)
+
+
+def vector(element: str, name: str, source: str, n: int = N) -> str:
+    """Load ``n`` elements from a pointer argument."""
+    return f"""
+    %{name}r = tt.make_range {{end = {n} : i32, start = 0 : i32}} : tensor<{n}xi32>
+    %{name}s = tt.splat {source} : !tt.ptr<{element}> -> tensor<{n}x!tt.ptr<{element}>>
+    %{name}p = tt.addptr %{name}s, %{name}r : tensor<{n}x!tt.ptr<{element}>>, tensor<{n}xi32>
+    %{name} = tt.load %{name}p : tensor<{n}x!tt.ptr<{element}>>"""
+
+
+def stored(element: str, value: str, target: str, n: int = N) -> str:
+    """Store ``n`` elements to a pointer argument."""
+    return f"""
+    %zr = tt.make_range {{end = {n} : i32, start = 0 : i32}} : tensor<{n}xi32>
+    %zs = tt.splat {target} : !tt.ptr<{element}> -> tensor<{n}x!tt.ptr<{element}>>
+    %zp = tt.addptr %zs, %zr : tensor<{n}x!tt.ptr<{element}>>, tensor<{n}xi32>
+    tt.store %zp, {value} : tensor<{n}x!tt.ptr<{element}>>"""
+
+
+def binary(
+    element: str, op: str, a: np.ndarray, b: np.ndarray, out: str | None = None, kind: str = "<f4"
+) -> np.ndarray:
+    """One operation of two vectors."""
+    out = out or element
+    typed = f"tensor<{N}x{element}>"
+    body = vector(element, "x", "%a0") + vector(element, "y", "%a1")
+    body += f"\n    %z = {op} %x, %y : {typed}" + stored(out, "%z", "%a2")
+    done = run(body, [(element, a.tobytes()), (element, b.tobytes()), (out, bytes(N * TYPES[out][1]))])
+    return np.frombuffer(done.contents[2], kind)
+
+
+X = np.array([1.5, -2.25, 0.0, 3e38, np.nan, np.inf, 7.0, -0.5], "<f4")
+Y = np.array([2.0, 3.0, -1.0, 3e38, 1.0, -np.inf, 0.0, 0.25], "<f4")
+A = np.array([7, -7, 100, -(1 << 31), (1 << 31) - 1, 0, 5, -1], "<i4")
+B = np.array([2, 2, -3, -1, 1, 4, 3, 31], "<i4")
+U, V = A.view("<u4"), B.view("<u4")
+
+
+@pytest.mark.parametrize(
+    ("op", "function"),
+    [
+        ("arith.addf", np.add), ("arith.subf", np.subtract), ("arith.mulf", np.multiply), ("arith.maxnumf", np.fmax),
+        ("arith.minnumf", np.fmin), ("arith.maximumf", np.maximum), ("arith.minimumf", np.minimum),
+        ("arith.divf", np.divide), ("arith.remf", np.fmod),
+    ],
+)  # fmt: skip
+def test_floats(op: str, function: Callable[..., np.ndarray]) -> None:
+    with np.errstate(all="ignore"):
+        np.testing.assert_array_equal(binary("f32", op, X, Y), function(X, Y))
+
+
+@pytest.mark.parametrize(
+    ("op", "want"),
+    [
+        ("arith.addi", (U + V).view("<i4")),
+        ("arith.subi", (U - V).view("<i4")),
+        ("arith.muli", (U * V).view("<i4")),
+        ("arith.divsi", [3, -3, -33, -(1 << 31), (1 << 31) - 1, 0, 1, 0]),
+        ("arith.remsi", [1, -1, 1, 0, 0, 0, 2, -1]),
+        ("arith.divui", [3, 0x7FFFFFFC, 0, 0, (1 << 31) - 1, 0, 1, 138547332]),
+        ("arith.andi", A & B), ("arith.ori", A | B), ("arith.xori", A ^ B),
+        ("arith.maxsi", np.maximum(A, B)), ("arith.minsi", np.minimum(A, B)),
+        ("arith.maxui", np.maximum(U, V).view("<i4")), ("arith.minui", np.minimum(U, V).view("<i4")),
+    ],
+)  # fmt: skip
+def test_whole_numbers(op: str, want: object) -> None:
+    np.testing.assert_array_equal(binary("i32", op, A, B, kind="<i4"), want)
+
+
+def test_shifts() -> None:
+    by = np.array([1, 1, 2, 31, 31, 0, 3, 4], "<i4")
+    np.testing.assert_array_equal(binary("i32", "arith.shli", A, by, kind="<i4"), (U << by.view("<u4")).view("<i4"))
+    np.testing.assert_array_equal(binary("i32", "arith.shrsi", A, by, kind="<i4"), A >> by)
+    np.testing.assert_array_equal(binary("i32", "arith.shrui", A, by, kind="<i4"), (U >> by.view("<u4")).view("<i4"))
+
+
+@pytest.mark.parametrize(
+    ("predicate", "want"),
+    [("slt", A < B), ("sge", A >= B), ("eq", A == B), ("ne", A != B), ("ult", U < V), ("uge", U >= V), ("ugt", U > V),
+     ("sle", A <= B), ("sgt", A > B), ("ule", U <= V)],
+)  # fmt: skip
+def test_integer_comparisons(predicate: str, want: np.ndarray) -> None:
+    found = binary("i32", f"arith.cmpi {predicate},", A, B, "i1", "u1")
+    np.testing.assert_array_equal(found, want.astype("u1"))
+
+
+ODD = np.isnan(X) | np.isnan(Y)
+
+
+@pytest.mark.parametrize(
+    ("predicate", "want"),
+    [("olt", X < Y), ("oge", X >= Y), ("oeq", X == Y), ("une", X != Y), ("ult", (X < Y) | ODD), ("uno", ODD),
+     ("ord", ~ODD), ("one", (X != Y) & ~ODD), ("ogt", X > Y), ("ule", (X <= Y) | ODD)],
+)  # fmt: skip
+def test_float_comparisons(predicate: str, want: np.ndarray) -> None:
+    found = binary("f32", f"arith.cmpf {predicate},", X, Y, "i1", "u1")
+    np.testing.assert_array_equal(found, want.astype("u1"))
+
+
+def converted(op: str, source: str, target: str, data: np.ndarray, kind: str) -> np.ndarray:
+    body = vector(source, "x", "%a0")
+    body += f"\n    %z = {op} %x : tensor<{N}x{source}> to tensor<{N}x{target}>" + stored(target, "%z", "%a1")
+    done = run(body, [(source, data.tobytes()), (target, bytes(N * TYPES[target][1]))])
+    return np.frombuffer(done.contents[1], kind)
+
+
+def test_conversions() -> None:
+    np.testing.assert_array_equal(converted("arith.extsi", "i32", "i64", A, "<i8"), A.astype("<i8"))
+    np.testing.assert_array_equal(converted("arith.extui", "i32", "i64", A, "<i8"), U.astype("<i8"))
+    np.testing.assert_array_equal(converted("arith.trunci", "i32", "i8", A, "i1"), A.astype("i1"))
+    np.testing.assert_array_equal(converted("arith.sitofp", "i32", "f32", A, "<f4"), A.astype("<f4"))
+    np.testing.assert_array_equal(converted("arith.uitofp", "i32", "f32", A, "<f4"), U.astype("<f4"))
+    floats = np.array([1.9, -1.9, 1e20, -1e20, np.nan, np.inf, 0.0, 2147483520.0], "<f4")
+    most, least = (1 << 31) - 1, -(1 << 31)
+    want = [1, -1, most, least, 0, most, 0, 2147483520]
+    np.testing.assert_array_equal(converted("arith.fptosi", "f32", "i32", floats, "<i4"), want)
+
+
+def test_bfloat16_rounds_to_nearest_even() -> None:
+    x = np.array([1.0, 1 + 2**-8, 1 + 2**-7 + 2**-8, 1 + 2**-8 + 2**-20, 3.4e38, -1.003, 0.0, 5e-40], "<f4")
+    import torch
+
+    want = torch.from_numpy(x).to(torch.bfloat16).view(torch.int16).numpy()
+    np.testing.assert_array_equal(converted("arith.truncf", "f32", "bf16", x, "<i2"), want)
+    back = converted("arith.extf", "bf16", "f32", want, "<f4")
+    np.testing.assert_array_equal(back, torch.from_numpy(want).view(torch.bfloat16).float().numpy())
+
+
+def test_arithmetic_in_bfloat16_rounds_each_result() -> None:
+    one, small = 0x3F80, 0x3B80  # 1 and 2**-8, half of a unit of 1's last place: to even
+    a, b = np.full(N, one, "<u2"), np.full(N, small, "<u2")
+    assert set(binary("bf16", "arith.addf", a, b, kind="<u2")) == {one}
+
+
+REDUCE = """
+    %r = "tt.reduce"(%x) <{axis = 0 : i32}> ({
+    ^bb0(%p: f32, %q: f32):
+      %s = arith.addf %p, %q : f32
+      tt.reduce.return %s : f32
+    }) : (tensor<8xf32>) -> f32
+    tt.store %a1, %r : !tt.ptr<f32>"""
+
+
+def test_reductions_and_scans() -> None:
+    x = np.arange(1, 9, dtype="<f4")
+    done = run(vector("f32", "x", "%a0") + REDUCE, [("f32", x.tobytes()), ("f32", bytes(4))])
+    assert struct.unpack("<f", done.contents[1]) == (36.0,)
+    for reverse, want in (("false", np.cumsum(x)), ("true", np.cumsum(x[::-1])[::-1])):
+        scan = REDUCE.replace("tt.reduce", "tt.scan").replace("axis = 0 : i32", f"axis = 0 : i32, reverse = {reverse}")
+        scan = scan.replace("-> f32", "-> tensor<8xf32>").partition("    tt.store")[0] + stored("f32", "%r", "%a1")
+        done = run(vector("f32", "x", "%a0") + scan, [("f32", x.tobytes()), ("f32", bytes(32))])
+        np.testing.assert_array_equal(np.frombuffer(done.contents[1], "<f4"), want)
+
+
+def test_products_have_the_inputs_precision() -> None:
+    a = (1 + np.arange(256, dtype="<f4").reshape(16, 16) * 2.0**-20).astype("<f4")
+
+    def product(precision: str) -> np.ndarray:
+        flat = vector("f32", "x", "%a0", 256)
+        body = (
+            flat
+            + f"""
+    %c = arith.constant dense<0.0> : tensor<16x16xf32>
+    %m = tt.reshape %x : tensor<256xf32> -> tensor<16x16xf32>
+    %d = tt.dot %m, %m, %c{precision} : tensor<16x16xf32> * tensor<16x16xf32> -> tensor<16x16xf32>
+    %f = tt.reshape %d : tensor<16x16xf32> -> tensor<256xf32>"""
+            + stored("f32", "%f", "%a1", 256)
+        )
+        done = run(body, [("f32", a.tobytes()), ("f32", bytes(1024))])
+        return np.frombuffer(done.contents[1], "<f4").reshape(16, 16)
+
+    np.testing.assert_allclose(product(", inputPrecision = ieee"), a @ a, rtol=1e-6)
+    cut = np.ones_like(a)  # tf32 has 10 bits
+    np.testing.assert_array_equal(product(", inputPrecision = tf32"), cut @ cut)
+
+
+LOOP = """
+    %c0 = arith.constant 0 : i32
+    %c1 = arith.constant 1 : i32
+    %z = arith.constant 0.0 : f32
+    %one = arith.constant 1.0 : f32
+    %r = scf.for %i = %c0 to %s0 step %c1 iter_args(%acc = %z) -> (f32) : i32 {
+      %n = arith.addf %acc, %one : f32
+      scf.yield %n : f32
+    }
+    %big = arith.cmpf ogt, %r, %one : f32
+    %v = scf.if %big -> (f32) {
+      scf.yield %r : f32
+    } else {
+      %m = arith.negf %one : f32
+      scf.yield %m : f32
+    }
+    tt.store %a0, %v : !tt.ptr<f32>"""
+
+
+@pytest.mark.parametrize(("count", "want"), [(5, 5.0), (0, -1.0), (-3, -1.0)])
+def test_loops_and_branches(count: int, want: float) -> None:
+    done = run(LOOP, [("f32", bytes(4))], scalars=(("i32", count),))
+    assert struct.unpack("<f", done.contents[0]) == (want,)
+
+
+def test_masks_decide_what_is_loaded_and_stored() -> None:
+    x = np.arange(8, dtype="<f4")
+    body = """
+    %r = tt.make_range {end = 8 : i32, start = 0 : i32} : tensor<8xi32>
+    %c = arith.constant dense<5> : tensor<8xi32>
+    %o = arith.constant dense<9.0> : tensor<8xf32>
+    %m = arith.cmpi slt, %r, %c : tensor<8xi32>
+    %s = tt.splat %a0 : !tt.ptr<f32> -> tensor<8x!tt.ptr<f32>>
+    %p = tt.addptr %s, %r : tensor<8x!tt.ptr<f32>>, tensor<8xi32>
+    %v = tt.load %p, %m, %o : tensor<8x!tt.ptr<f32>>
+    %t = tt.splat %a1 : !tt.ptr<f32> -> tensor<8x!tt.ptr<f32>>
+    %q = tt.addptr %t, %r : tensor<8x!tt.ptr<f32>>, tensor<8xi32>
+    tt.store %q, %v : tensor<8x!tt.ptr<f32>>
+    %u = tt.splat %a2 : !tt.ptr<f32> -> tensor<8x!tt.ptr<f32>>
+    %w = tt.addptr %u, %r : tensor<8x!tt.ptr<f32>>, tensor<8xi32>
+    tt.store %w, %v, %m : tensor<8x!tt.ptr<f32>>"""
+    done = run(body, [("f32", x.tobytes()), ("f32", bytes(32)), ("f32", np.full(8, 7, "<f4").tobytes())])
+    np.testing.assert_array_equal(np.frombuffer(done.contents[1], "<f4"), [0, 1, 2, 3, 4, 9, 9, 9])
+    np.testing.assert_array_equal(np.frombuffer(done.contents[2], "<f4"), [0, 1, 2, 3, 4, 7, 7, 7])
+    assert done.bytes_read == (20, 0, 0)
+
+
+@pytest.mark.parametrize(
+    ("how", "want"),
+    [("add", 10 + 28), ("max", 10), ("min", 0), ("exch", 7), ("and", 0), ("or", 15), ("xor", 10 ^ 0), ("umax", 10)],
+)
+def test_atomics_on_one_address(how: str, want: int) -> None:
+    body = f"""
+    %r = tt.make_range {{end = 8 : i32, start = 0 : i32}} : tensor<8xi32>
+    %m = arith.constant dense<true> : tensor<8xi1>
+    %s = tt.splat %a0 : !tt.ptr<i32> -> tensor<8x!tt.ptr<i32>>
+    %o = tt.atomic_rmw {how}, acq_rel, gpu, %s, %r, %m :
+      (tensor<8x!tt.ptr<i32>>, tensor<8xi32>, tensor<8xi1>) -> tensor<8xi32>"""
+    body += stored("i32", "%o", "%a1")
+    done = run(body, [("i32", struct.pack("<i", 10)), ("i32", bytes(32))])
+    assert struct.unpack("<i", done.contents[0]) == (want,)
+    if how == "add":
+        np.testing.assert_array_equal(np.frombuffer(done.contents[1], "<i4"), [10, 10, 11, 13, 16, 20, 25, 31])
+
+
+def test_programs_have_their_places() -> None:
+    body = """
+    %x = tt.get_program_id x : i32
+    %y = tt.get_program_id y : i32
+    %n = tt.get_num_programs x : i32
+    %r = arith.muli %y, %n : i32
+    %at = arith.addi %r, %x : i32
+    %p = tt.addptr %a0, %at : !tt.ptr<i32>, i32
+    tt.store %p, %at : !tt.ptr<i32>"""
+    done = run(body, [("i32", bytes(24))], grid=(3, 2, 1))
+    np.testing.assert_array_equal(np.frombuffer(done.contents[0], "<i4"), range(6))
+
+
+def test_writes_beside_a_storage_are_counted() -> None:
+    body = """
+    %c = arith.constant 2 : i32
+    %one = arith.constant 1.0 : f32
+    %p = tt.addptr %a0, %c : !tt.ptr<f32>, i32
+    tt.store %p, %one : !tt.ptr<f32>"""
+    assert run(body, [("f32", bytes(8))]).outside > 0
+    assert run(body, [("f32", bytes(12))]).outside == 0
+
+
+def test_addresses_without_memory_are_faults() -> None:
+    body = """
+    %c = arith.constant 1073741824 : i32
+    %p = tt.addptr %a0, %c : !tt.ptr<f32>, i32
+    %v = tt.load %p : !tt.ptr<f32>
+    tt.store %a0, %v : !tt.ptr<f32>"""
+    with pytest.raises(KernelFault, match="kernel k: memory at"):
+        run(body, [("f32", bytes(8))])
+    with pytest.raises(KernelFault):
+        run("    %z = arith.constant 0 : i64\n    %p = tt.int_to_ptr %z : i64 -> !tt.ptr<f32>\n"
+            "    %v = tt.load %p : !tt.ptr<f32>\n    tt.store %a0, %v : !tt.ptr<f32>", [("f32", bytes(8))])  # fmt: skip
+
+
+def test_what_cannot_be_emulated_is_named() -> None:
+    options = '{constraints = "=r", packed_element = 1 : i32, pure = true}'
+    asm = f'    %r = tt.elementwise_inline_asm "mov.u32 $0, 1;" {options} -> i32'
+    for body, told in ((asm, "elementwise_inline_asm"), ("    not ttir", "can't be read")):
+        with pytest.raises(InterpreterLimit, match=told):
+            run(body, [("f32", bytes(4))])
+    endless = LOOP.replace("step %c1", "step %c0")
+    with pytest.raises(InterpreterLimit, match="step"):
+        run(endless, [("f32", bytes(4))], scalars=(("i32", 5),))
+
+
+def test_time_is_bounded() -> None:
+    with pytest.raises(KernelTimeout, match="kernel k"):
+        run(LOOP, [("f32", bytes(4))], scalars=(("i32", (1 << 31) - 1),), seconds=0.2)
+    with pytest.raises(KernelTimeout):
+        run(LOOP, [("f32", bytes(4))], scalars=(("i32", 3),), grid=(1 << 20, 1 << 10, 1), seconds=0.2)
+
+
+def test_types() -> None:
+    assert value_type("tensor<4x8x!tt.ptr<f16>>") == ValueType((4, 8), "ptr", "f16")
+    assert value_type("!tt.ptr<i32>") == ValueType((), "ptr", "i32")
+    assert value_type("tensor<2xbf16>") == ValueType((2,), "bf16")
+    assert value_type("i1") == ValueType((), "i1")

@@ -1,0 +1,242 @@
+"""Whole judgements: sealed processes, recordings, replays, verdicts. One nursery serves all tests here."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from kerntune.base.device import Target, typical_device
+from kerntune.errors import UsageError
+from kerntune.gpu.script import Rule, Script
+from kerntune.gpu.scripted import FakeGpu
+from kerntune.referee import judgement
+from kerntune.referee.candidate_speed import LIVE, NoSpeeds, ScriptedSpeeds, Speeds
+from kerntune.referee.judgement import Bench, judge
+from kerntune.referee.reasons import Reason
+from kerntune.referee.sealing import landlock_version
+from kerntune.referee.verdicts import CandidateVerdict, Word
+
+CORPUS = Path(__file__).parents[2] / "benchmarks" / "judge"
+ADD = f"{CORPUS}/references.py::add"
+LINE = "x: f32[300]; y: f32[300]"
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(not landlock_version(), reason="this kernel has no Landlock"),
+]
+
+
+@pytest.fixture(scope="module")
+def bench() -> Iterator[Bench]:
+    made = Bench()
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def speeds(bench: Bench) -> Iterator[Bench]:
+    """The same processes with a scripted GPU, on which candidates are twice as fast as a live reference."""
+    rules = [Rule(LIVE, time_ns=20_000.0), Rule("relu_kernel", time_ns=40_000.0)]
+    bench.speeds = ScriptedSpeeds(FakeGpu(typical_device(Target.parse("cuda:90")), Script(rules)))
+    yield bench
+    bench.speeds = NoSpeeds()
+
+
+def candidate(tmp_path: Path, text: str) -> str:
+    path = tmp_path / "candidate.py"
+    path.write_text(f"import os, torch, triton\nimport triton.language as tl\n{text}")
+    return f"{path}::f"
+
+
+def judged(bench: Bench, name: str, line: str = LINE, reference: str = ADD) -> CandidateVerdict:
+    return judge(f"{CORPUS}/{name}", reference, line, bench=bench)
+
+
+def test_a_right_candidate_is_untimed_without_a_gpu(bench: Bench) -> None:
+    verdict = judged(bench, "honest.py::add")
+    assert (verdict.word, verdict.exit_code, verdict.speeds, verdict.sealed) == (Word.UNTIMED, 6, "none", True)
+    assert len(verdict.shapes[0].errors) == judgement.SEEDS
+    assert [x.kernel for x in verdict.shapes[0].launches] == ["add_kernel"]
+
+
+def test_a_wrong_one_is_wrong(bench: Bench) -> None:
+    verdict = judged(bench, "exploits/memory.py::one_block")
+    assert verdict.word is Word.WRONG
+    assert "result 0" in verdict.shapes[0].text
+
+
+def test_scripted_speeds_decide_and_are_named(speeds: Bench) -> None:
+    verdict = judged(speeds, "honest.py::add")
+    assert (verdict.word, verdict.speeds) == (Word.FASTER, "scripted")
+    speedup = verdict.shapes[0].speedup
+    assert speedup is not None
+    assert speedup[0] == pytest.approx(2.0, rel=0.01)
+    slower = judged(speeds, "honest.py::relu_", "x: f32[300]", f"{CORPUS}/references.py::relu_")
+    assert slower.word is Word.SLOWER
+
+
+def test_a_wrong_candidate_is_not_timed(speeds: Bench) -> None:
+    verdict = judged(speeds, "exploits/memory.py::one_block")
+    assert verdict.word is Word.WRONG
+    assert verdict.shapes[0].change is None
+
+
+def test_one_wrong_shape_decides(speeds: Bench) -> None:
+    verdict = judge(f"{CORPUS}/exploits/memory.py::one_block", ADD, ["x: f32[200]; y: f32[200]", LINE], bench=speeds)
+    assert [s.word for s in verdict.shapes] == [Word.FASTER, Word.WRONG]
+    assert verdict.word is Word.WRONG
+
+
+@pytest.mark.parametrize(
+    ("name", "reason"),
+    [
+        ("exploits/libraries.py::library_and_kernel", Reason.OPERATOR),
+        ("exploits/state.py::writes_outside", Reason.OUTSIDE),
+        ("exploits/state.py::counter", Reason.RESULT_UNWRITTEN),
+        ("exploits/streams.py::side_stream_kernel", Reason.STREAMS),
+        ("exploits/caches.py::by_content", Reason.VALUES),
+        ("exploits/processes.py::exits", Reason.CANDIDATE_DIED),
+        ("exploits/processes.py::forged_inputs", Reason.RESULT_OVERLAP),
+    ],
+)
+def test_refusals(bench: Bench, name: str, reason: Reason) -> None:
+    matmul = f"{CORPUS}/references.py::matmul"
+    line, reference = ("a: f16[32,32]; b: f16[32,32]", matmul) if "libraries" in name else (LINE, ADD)
+    verdict = judged(bench, name, line, reference)
+    assert (verdict.word, verdict.reason) == (Word.REFUSED, reason)
+
+
+def test_a_constant_task_is_no_evidence(bench: Bench) -> None:
+    reference = f"{CORPUS}/references.py::mean_of_softmax"
+    verdict = judged(bench, "exploits/numbers_.py::constant_task", "x: f32[16,256]", reference)
+    assert verdict.reason is Reason.DEGENERATE
+
+
+def test_changed_inputs_are_wrong(bench: Bench, tmp_path: Path) -> None:
+    text = """
+@triton.jit
+def k(x, y, o, n, BLOCK: tl.constexpr):
+    at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    v = tl.load(x + at, mask=at < n) + tl.load(y + at, mask=at < n)
+    tl.store(o + at, v, mask=at < n)
+    tl.store(y + at, v * 0, mask=at < n)
+
+def f(x, y):
+    o = torch.empty_like(x)
+    k[(2,)](x, y, o, x.numel(), BLOCK=256)
+    return o
+"""
+    verdict = judge(candidate(tmp_path, text), ADD, LINE, bench=bench)
+    assert verdict.word is Word.WRONG
+    assert verdict.shapes[0].text == "it changes input y"
+
+
+def test_what_a_candidate_has_started_is_dead_before_seeds_are_drawn(
+    bench: Bench, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A process that has left its session and its parent is found by its keeper."""
+    text = """
+def f(x, y):
+    import signal, time
+    if os.fork() == 0:
+        os.setsid()
+        if os.fork() == 0:
+            signal.signal(signal.SIGTERM, signal.SIG_IGN)
+            os.environ["KERNTUNE_TEST_SURVIVOR"] = "1"
+            os.execv("/bin/sleep", ["kerntune-test-survivor", "300"])
+        os._exit(0)
+    time.sleep(0.3)
+    raise RuntimeError("done")
+"""
+    seen: list[list[str]] = []
+    drawn = judgement.secrets.randbits
+    monkeypatch.setattr(judgement.secrets, "randbits", lambda bits: (seen.append(survivors()), drawn(bits))[1])
+    verdict = judge(candidate(tmp_path, text), ADD, LINE, bench=bench)
+    assert verdict.reason is Reason.CANDIDATE_FAILED
+    assert seen
+    assert not any(seen)
+
+
+def survivors() -> list[str]:
+    found = []
+    for name in filter(str.isdigit, os.listdir("/proc")):
+        try:
+            if b"kerntune-test-survivor" in Path(f"/proc/{name}/cmdline").read_bytes():
+                found.append(name)
+        except OSError:
+            continue
+    return found
+
+
+def test_a_candidate_that_hangs_is_late(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(judgement, "RECORD_SECONDS", 2.0)
+    began = time.monotonic()
+    verdict = judged(bench, "exploits/processes.py::hang")
+    assert verdict.reason is Reason.CANDIDATE_LATE
+    assert time.monotonic() - began < 60
+
+
+def test_the_order_of_processes(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    """All recordings, then seeds, then the reference's results, then replays with one seed's inputs each."""
+    steps: list[str] = []
+    ask, drawn = bench.processes.ask, judgement.secrets.randbits
+
+    def asked(role: str, *args: object, **words: object) -> object:
+        steps.append(role)
+        return ask(role, *args, **words)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(bench.processes, "ask", asked)
+    monkeypatch.setattr(
+        judgement.secrets, "randbits", lambda bits: (steps.append("seed") if bits > 1 else None, drawn(bits))[1]
+    )
+    judge(f"{CORPUS}/honest.py::add", ADD, [LINE, "x: f32[64]; y: f32[64]"], bench=bench)
+    one = ["expect", *["replay"] * judgement.SEEDS]
+    assert steps == [*["record"] * 4, *["seed"] * 2 * judgement.SEEDS, *one, *one]
+
+
+def test_nothing_is_left_of_a_judgement(bench: Bench) -> None:
+    judged(bench, "exploits/processes.py::poisoned_cache")
+    scratch = bench.processes._scratch.folder
+    assert [p.name for p in scratch.iterdir() if p.name.isdigit()] == []
+    assert not (Path.home() / ".triton" / "poison").exists()
+
+
+def test_layouts_are_judged_as_they_are(speeds: Bench) -> None:
+    verdict = judge(f"{CORPUS}/kernelbench_candidate.py", f"{CORPUS}/kernelbench_task.py", bench=speeds)
+    assert verdict.word is Word.FASTER, verdict.shapes
+    task = f"{CORPUS}/gpu_mode"
+    verdict = judge(f"{task}/submission.py", f"{task}/reference.py", f"{task}/task.yml", bench=speeds)
+    assert (verdict.word, len(verdict.shapes)) == (Word.FASTER, 2)
+
+
+def test_a_candidate_without_a_function_is_refused_and_other_usage_is_an_error(bench: Bench, tmp_path: Path) -> None:
+    path = tmp_path / "a.py"
+    path.write_text("x = 1")
+    assert judge(f"{path}::f", ADD, LINE, bench=bench).reason is Reason.LAYOUT
+    for words in ((f"{tmp_path}/none.py::f", ADD, LINE), (f"{path}::x", f"{path}::f", LINE), (f"{path}::x", ADD, "x")):
+        with pytest.raises(UsageError):
+            judge(*words, bench=bench)
+    with pytest.raises(UsageError, match="makes no inputs"):
+        judge(f"{path}::x", ADD, bench=bench)
+
+
+def test_a_reference_that_fails_is_refused_by_its_reason(bench: Bench, tmp_path: Path) -> None:
+    (tmp_path / "r.py").write_text("def r(x, y): raise ValueError('no')")
+    verdict = judge(f"{CORPUS}/honest.py::add", f"{tmp_path}/r.py::r", LINE, bench=bench)
+    assert (verdict.reason, verdict.shapes[0].text) == (Reason.REFERENCE, "ValueError: no")
+
+
+def test_without_landlock_it_is_refused_unless_unsealed(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Silent(Speeds):
+        pass
+
+    monkeypatch.setattr(judgement, "landlock_version", lambda: 0)
+    monkeypatch.setattr(judgement, "SealedProcesses", lambda sealed: None)
+    made = Bench.__new__(Bench)
+    made.sealed, made.speeds, made.target = True, Silent(), Target.parse("cuda:90")
+    verdict = judge(f"{CORPUS}/honest.py::add", ADD, LINE, bench=made)
+    assert verdict.reason is Reason.UNSEALED

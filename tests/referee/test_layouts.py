@@ -1,0 +1,99 @@
+"""Layouts are recognised by syntax; nothing is imported by the process that decides."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from kerntune.errors import UsageError
+from kerntune.referee.layouts import (
+    FUNCTION,
+    GPU_MODE,
+    KERNELBENCH,
+    candidate_source,
+    defined_names,
+    literal_inputs,
+    makes_inputs,
+    reference_source,
+    task_shapes,
+)
+
+BOMB = "raise SystemExit('imported')\n"
+
+
+def write(folder: Path, text: str, name: str = "a.py") -> str:
+    path = folder / name
+    path.write_text(text)
+    return str(path)
+
+
+def test_a_named_function_is_a_function(tmp_path: Path) -> None:
+    path = write(tmp_path, f"{BOMB}def fn(x): return x\n")
+    source = candidate_source(f"{path}::fn")
+    assert (source.path, source.name, source.layout) == (path, "fn", FUNCTION)
+
+
+@pytest.mark.parametrize(
+    ("text", "read", "name", "layout"),
+    [
+        ("class ModelNew: pass", candidate_source, "ModelNew", KERNELBENCH),
+        ("def custom_kernel(data): pass", candidate_source, "custom_kernel", GPU_MODE),
+        ("class Model: pass\ndef get_inputs(): pass", reference_source, "Model", KERNELBENCH),
+        ("def ref_kernel(data): pass\ndef generate_input(): pass", reference_source, "ref_kernel", GPU_MODE),
+        ("from b import custom_kernel", candidate_source, "custom_kernel", GPU_MODE),
+    ],
+)
+def test_the_layouts_are_found(tmp_path: Path, text: str, read: object, name: str, layout: str) -> None:
+    path = write(tmp_path, BOMB + text)
+    source = read(path)  # type: ignore[operator]
+    assert (source.name, source.layout) == (name, layout)
+
+
+def test_makes_inputs_asks_for_the_layouts_function(tmp_path: Path) -> None:
+    assert makes_inputs(reference_source(write(tmp_path, "class Model: pass\ndef get_inputs(): pass")))
+    assert not makes_inputs(reference_source(write(tmp_path, "class Model: pass")))
+    assert not makes_inputs(reference_source(write(tmp_path, "def f(): pass\ndef get_inputs(): pass") + "::f"))
+
+
+@pytest.mark.parametrize(
+    ("text", "spec", "told"),
+    [
+        ("def f(): pass", "", "has none of"),
+        ("def f(): pass", "::g", "defines no g"),
+        ("def f(:", "::f", "no Python"),
+        ("x = 1\0", "::x", "no Python"),
+        ("(" * 3000, "::f", "no Python"),
+    ],
+)
+def test_what_cannot_be_read_is_told(tmp_path: Path, text: str, spec: str, told: str) -> None:
+    with pytest.raises(UsageError, match=told):
+        candidate_source(write(tmp_path, text) + spec)
+
+
+def test_a_missing_file_is_told(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="can't be read"):
+        reference_source(f"{tmp_path}/none.py::f")
+
+
+def test_names_inside_of_functions_are_not_the_files(tmp_path: Path) -> None:
+    path = write(tmp_path, "def f():\n    def ModelNew(): pass\na, b = 1, 2\nc = 3\nd: int = 4\nimport os.path as p\n")
+    assert defined_names(path) == {"f", "c", "d", "p"}
+
+
+def test_inputs_are_read_and_not_run(tmp_path: Path) -> None:
+    assert literal_inputs(write(tmp_path, BOMB + "INPUTS = ['x: f16[3]', 'x: f16[4]']")) == ("x: f16[3]", "x: f16[4]")
+    assert literal_inputs(write(tmp_path, "INPUTS = 'x: f16[3]'")) == ("x: f16[3]",)
+    assert literal_inputs(write(tmp_path, "OTHER = 1")) == ()
+    for text in ("INPUTS = open('x').read()", "INPUTS = [1]"):
+        with pytest.raises(UsageError, match="no plain text"):
+            literal_inputs(write(tmp_path, text))
+
+
+def test_shapes_of_a_task(tmp_path: Path) -> None:
+    tests, timed = 'tests:\n  - {"size": 1, "seed": 2}\n', 'benchmarks:\n  - {"size": 3, "seed": 2}\n  - {"size": 4}\n'
+    assert task_shapes(write(tmp_path, f"lang: py\n{tests}{timed}", "task.yml")) == ({"size": 3}, {"size": 4})
+    assert task_shapes(write(tmp_path, tests, "task.yml")) == ({"size": 1},)
+    for text in ("", "tests:\n", "tests:\n  - {size: 1}\n", 'tests:\n  - {"size": [1]}\n', 'files:\n  - {"a": 1}\n'):
+        with pytest.raises(UsageError):
+            task_shapes(write(tmp_path, text, "task.yml"))

@@ -1,0 +1,145 @@
+"""Errors of results: what rounding explains passes, and nothing else."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from kerntune.base.recording import View
+from kerntune.referee.declared_inputs import parse_line
+from kerntune.referee.result_errors import ResultError, error_of, hardly_varies, longest_sum, taken
+from kerntune.referee.tasks import ExpectedResult
+
+POISON = b"\xff\x7f" * 4
+CASE = parse_line("a: f16[32,512]; b: f16[512,16]")
+CHANCE = np.random.default_rng(5)
+A = CHANCE.standard_normal((32, 512)).astype(np.float16)
+B = CHANCE.standard_normal((512, 16)).astype(np.float16)
+EXACT = A.astype(np.float64) @ B.astype(np.float64)
+STOCK = EXACT.astype(np.float16)
+
+
+def expected(wide: np.ndarray | None = EXACT, native: np.ndarray = STOCK) -> ExpectedResult:
+    dtype = {"f2": "float16", "f4": "float32", "i4": "int32"}[native.dtype.str[1:]]
+    strides = tuple(s // native.itemsize for s in native.strides)
+    data = None if wide is None else wide.tobytes()
+    return ExpectedResult(dtype, native.shape, strides, native.tobytes(), data)
+
+
+def error(found: np.ndarray, want: ExpectedResult | None = None) -> ResultError:
+    want = want or expected()
+    view = View(0, want.dtype, want.shape, want.strides)
+    return error_of(0, found.tobytes(), view, want, CASE, POISON)
+
+
+def test_the_stock_result_and_another_order_of_sums_are_right() -> None:
+    assert error(STOCK).wrong == ""
+    parts = sum(A[:, k : k + 32].astype(np.float32) @ B[k : k + 32].astype(np.float32) for k in range(0, 512, 32))
+    found = error(np.asarray(parts).astype(np.float16))
+    assert found.wrong == ""
+    assert 0 < found.rms < found.rms_allowed < 0.001
+
+
+def test_a_narrower_accumulator_is_wrong() -> None:
+    acc = np.zeros((32, 16), np.float16)
+    for k in range(0, 512, 16):
+        acc = acc + (A[:, k : k + 16].astype(np.float32) @ B[k : k + 16].astype(np.float32)).astype(np.float16)
+    assert error(acc).wrong
+
+
+def test_rounding_to_the_farther_neighbour_is_wrong_though_no_element_is_off_by_much() -> None:
+    away = np.where(EXACT > STOCK, np.float16(np.inf), np.float16(-np.inf))
+    assert "is what rounding explains" in error(np.nextafter(STOCK, away)).wrong
+
+
+def test_one_wrong_element_is_found_and_named() -> None:
+    wrong = STOCK.copy()
+    wrong[3, 5] += np.float16(2)
+    assert "[3, 5]" in error(wrong).wrong
+
+
+def test_small_elements_are_not_excused_by_large_ones() -> None:
+    exact = np.exp(CHANCE.standard_normal((32, 16)) * 3)
+    stock = exact.astype(np.float32).astype(np.float16)
+    want = expected(stock.astype(np.float64), stock)
+    assert error(stock, want).wrong == ""
+    small = stock < stock.max() * 2**-9
+    assert 0.2 < small.mean() < 0.95
+    assert "off by more" in error(np.where(small, np.float16(0), stock), want).wrong
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf, 0.0])
+def test_wildcards_are_wrong(value: float) -> None:
+    assert error(np.full_like(STOCK, value)).wrong
+    one = STOCK.copy()
+    one[0, 0] = value
+    assert error(one).wrong
+
+
+def test_infinities_and_nan_must_be_where_the_reference_has_them() -> None:
+    native = STOCK.copy()
+    native[0, 0], native[1, 1] = np.nan, np.inf
+    want = expected(EXACT, native)
+    assert error(native, want).wrong == ""
+    for at, value in (((0, 0), 0.0), ((1, 1), -np.inf), ((1, 1), np.nan), ((2, 2), np.nan)):
+        other = native.copy()
+        other[at] = value
+        assert error(other, want).wrong
+
+
+def test_what_nothing_has_written_is_seen() -> None:
+    poison = np.resize(np.frombuffer(POISON, np.uint8), STOCK.nbytes).view(np.float16).reshape(STOCK.shape)
+    found = error(poison)
+    assert found.unwritten
+    assert found.wrong
+    half = STOCK.copy()
+    half[16:] = poison[16:]
+    assert error(half).wrong
+    assert not error(half).unwritten
+
+
+def test_whole_numbers_must_be_equal() -> None:
+    native = np.arange(12, dtype=np.int32)
+    want = expected(None, native)
+    assert error(native, want).wrong == ""
+    other = native.copy()
+    other[4] += 1
+    assert error(other, want).wrong == "1 of 12 elements differ"
+
+
+def test_a_result_that_zeros_would_nearly_be_says_nothing() -> None:
+    noisy = (EXACT + 0.3 * EXACT.std() * CHANCE.standard_normal(EXACT.shape)).astype(np.float16)
+    assert not error(noisy, expected(EXACT, noisy)).significant
+    assert error(STOCK).significant
+
+
+def test_where_the_reference_has_zeros_only_zeros_are_right() -> None:
+    zeros = np.zeros((4, 4), np.float32)
+    want = expected(zeros.astype(np.float64), zeros)
+    assert error(zeros, want).wrong == ""
+    assert error(zeros + np.float32(1e-20), want).wrong
+
+
+def test_strided_results_are_taken_from_their_places() -> None:
+    memory = np.arange(24, dtype=np.uint16)
+    found = taken(memory.tobytes(), View(0, "float16", (2, 3), (8, 2), offset_bytes=4))
+    assert found.tolist() == [[2, 4, 6], [10, 12, 14]]
+
+
+def test_the_longest_sum_is_the_largest_dimension_or_the_ratio() -> None:
+    assert longest_sum(CASE, (32, 16)) == 512
+    assert longest_sum(CASE, (1,)) == 32 * 512
+
+
+def results(*arrays: np.ndarray) -> list[list[ExpectedResult]]:
+    return [[expected(a.astype(np.float64), a.astype(np.float32))] for a in arrays]
+
+
+def test_results_that_hardly_vary_are_no_evidence() -> None:
+    varying = [CHANCE.standard_normal(50) for _ in range(3)]
+    assert hardly_varies(results(*varying)) == ""
+    assert "same number everywhere" in hardly_varies(results(*[np.full(50, 1 / 256)] * 3))
+    assert "same for all inputs" in hardly_varies(results(varying[0], varying[0], varying[0]))
+    assert "no finite number" in hardly_varies(results(*[np.full(50, np.nan)] * 3))
+    whole = [[expected(None, np.full(5, n, np.int32))] for n in (1, 1, 1)]
+    assert hardly_varies(whole)
