@@ -16,6 +16,7 @@ import weakref
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import chain
 from pathlib import Path
 from types import FrameType
 from typing import Any, NamedTuple
@@ -25,7 +26,6 @@ from kerntune.base.recording import Recording
 from kerntune.base.roofline import PointerAccess, bytes_moved
 from kerntune.base.users_line import INSTALLED, users_frame
 from kerntune.capture.inductor.users_lines import lines_of_call, shown
-from kerntune.gpu.base import tensors_in
 
 ALLOCATIONS = frozenset(
     {"empty", "empty_like", "empty_strided", "new_empty", "new_empty_strided", "lift_fresh"}
@@ -103,11 +103,24 @@ class SeenTensor(NamedTuple):
         storage. None of a tensor whose shape isn't known."""
         if self.strides is None:
             return 0
-        count = math.prod(n for n, stride in zip(self.shape, self.strides, strict=True) if stride or not n)
+        layout = self.shape, self.strides, self.itemsize, self.storage_bytes
         try:
-            return min(int(count) * self.itemsize, int(self.storage_bytes))
-        except (RuntimeError, TypeError, ValueError):
-            return 0
+            return _distinct(*layout)
+        except TypeError:  # sizes that aren't known yet can't be looked up
+            return _distinct.__wrapped__(*layout)
+
+
+_SEEN = functools.partial(tuple.__new__, SeenTensor)
+"""Makes one in a third of its constructor's time."""
+
+
+@functools.lru_cache(maxsize=4096)
+def _distinct(shape: tuple[int, ...], strides: tuple[int, ...], itemsize: int, storage_bytes: int) -> int:
+    count = math.prod(n for n, stride in zip(shape, strides, strict=True) if stride or not n)
+    try:
+        return min(int(count) * itemsize, int(storage_bytes))
+    except (RuntimeError, TypeError, ValueError):
+        return 0
 
 
 class NotedOperator(NamedTuple):
@@ -165,6 +178,7 @@ class CallOperators:
         self._storages: dict[int, tuple[int, weakref.ref[Any]]] = {}
         self._noted: list[NotedOperator] = []
         self._made: set[int] = set()
+        self._places: dict[tuple[str, ...], tuple[str, ...]] = {}
         self._next, self._lock = 0, threading.Lock()
 
     def observe(self, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any], result: Any, launches: int) -> None:
@@ -173,46 +187,40 @@ class CallOperators:
         traits = traits_of(func)
         if traits is None or not self.records():
             return
-        taken = list(tensors_in(args, kwargs.values()))
-        made = list(tensors_in((result,)))
+        taken = _tensors((*args, *kwargs.values()) if kwargs else args)
+        made = _tensors((result,))
         if not any(map(self.is_device, taken)) and not any(map(self.is_device, made)):
             return
+        written = _tensors(_given(traits, args, kwargs)) if traits.writes else []
+        alone, place, look = len(self.launches) == launches, _calling_place(), self._look
         with self._lock:
-            writes = tensors_in(_given(traits, args, kwargs)) if traits.writes else ()
-            self._noted.append(
-                NotedOperator(
-                    launches,
-                    len(self.launches) == launches,
-                    traits,
-                    tuple(map(self._look, taken)),
-                    tuple(map(self._look, made)),
-                    tuple(map(self._look, writes)),
-                    _calling_place(),
-                )
-            )
+            takes, makes = tuple(map(look, taken)), tuple(map(look, made))
+            writes = tuple(map(look, written))
+            self._noted.append(NotedOperator(launches, alone, traits, takes, makes, writes, place))
 
     def settle(self) -> None:
         """Compute the events of what was noted since the last time."""
         with self._lock:
             noted, self._noted = self._noted, []
-            for found in noted:
-                self.events += self._event(found)
+            self.events += filter(None, map(self._event, noted))
 
-    def _event(self, found: NotedOperator) -> Iterator[OperatorEvent]:
-        """What a noted operator did; nothing of one that made a view."""
-        traits, takes, makes, writes = found.traits, found.takes, found.makes, found.writes
+    def _event(self, found: NotedOperator) -> OperatorEvent | None:
+        """What a noted operator did; None of one that made a view."""
+        launches, alone, traits, takes, makes, writes, lines = found
         ins, written = {x.number for x in takes}, {x.number for x in writes}
         outs = {x.number for x in makes} | written
         fresh = outs - ins
         self._made |= fresh
         if not fresh and not writes:
-            return
+            return None
         reads_own = traits.reads_own
         whole = fresh if reads_own else fresh | {x.number for x in writes if x.nbytes == x.storage_bytes}
-        operator = _operator(traits, takes, makes, writes) if traits.works and found.alone else None
+        operator = _operator(traits, takes, makes, writes) if traits.works and alone else None
         read = set() if traits.layout_alone else ins if reads_own else ins - written
-        places = tuple(dict.fromkeys(shown(line, self.root) for line in found.places))
-        yield OperatorEvent(found.launches, operator, tuple(read), tuple(outs), frozenset(whole), places)
+        places = self._places.get(lines)
+        if places is None:
+            places = self._places[lines] = tuple(dict.fromkeys(shown(line, self.root) for line in lines))
+        return OperatorEvent(launches, operator, tuple(read), tuple(outs), frozenset(whole), places)
 
     def begin(self) -> int:
         """How many launches there are before an operator runs."""
@@ -222,8 +230,9 @@ class CallOperators:
         """A tensor's layout; that of a subclass that wraps others isn't known."""
         try:
             storage = tensor.untyped_storage()
-            number = self._numbered(storage)
-            return SeenTensor(number, tensor.dtype, tensor.shape, tensor.stride(), storage.nbytes())
+            known = self._storages.get(storage._cdata)
+            number = known[0] if known is not None and known[1]() is not None else self._numbered(storage)
+            return _SEEN((number, tensor.dtype, tensor.shape, tensor.stride(), storage.nbytes()))
         except (RuntimeError, TypeError, ValueError, NotImplementedError, AttributeError):
             known = self._number(tensor)
             return SeenTensor(NO_STORAGE if known is None else known, getattr(tensor, "dtype", ""), (-1,), None, 0)
@@ -364,23 +373,20 @@ class CallOperators:
         return kept
 
     def _rows(self, kept: set[int]) -> tuple[tuple[OperatorRow, ...], list[OperatorRow]]:
-        counts: Counter[tuple[Operator, bool]] = Counter(
-            (e.operator, place in kept) for place, e in enumerate(self.events) if e.operator is not None
-        )
-        places: dict[tuple[Operator, bool], dict[str, None]] = {}
+        found: dict[tuple[Operator, bool], Counter[tuple[str, ...]]] = {}
         for place, e in enumerate(self.events):
             if e.operator is not None:
-                places.setdefault((e.operator, place in kept), {}).update(dict.fromkeys(e.places))
+                found.setdefault((e.operator, place in kept), Counter())[e.places] += 1
         rows = [
             OperatorRow(
                 x.name,
                 _signature(x),
-                count,
-                x.nbytes * count,
+                places.total(),
+                x.nbytes * places.total(),
                 "kept" if is_kept else x.kind,
-                tuple(places[x, is_kept])[:MAX_PLACES],
+                tuple(dict.fromkeys(chain.from_iterable(places)))[:MAX_PLACES],
             )
-            for (x, is_kept), count in counts.items()
+            for (x, is_kept), places in found.items()
         ]
         rows.sort(key=lambda row: (-row.nbytes, row))
         return tuple(sorted(rows[:MAX_ROWS])), rows[MAX_ROWS:]
@@ -463,6 +469,17 @@ def traits_of(func: Any) -> Traits | None:
         reads_own=word not in OVERWRITING and not (overload == "out" or overload.endswith("_out")),
         layout_alone=word.endswith("_like") or word.startswith("new_"),
     )
+
+
+def _tensors(values: Iterable[Any]) -> list[Any]:
+    """As :func:`kerntune.gpu.base.tensors_in`, without a generator a group: this runs for each operator."""
+    found = []
+    for value in values:
+        if hasattr(value, "untyped_storage"):
+            found.append(value)
+        elif isinstance(value, (list, tuple)):
+            found += _tensors(value)
+    return found
 
 
 def _given(traits: Traits, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Iterator[Any]:

@@ -23,6 +23,7 @@ from kerntune.static.instructions import (
     spilled_bytes,
 )
 from kerntune.static.occupancy import Occupancy, Violation, amd_occupancy, cuda_occupancy, launch_violations
+from kerntune.static.opcodes import counted_opcodes
 from kerntune.static.ptx import ProductLoops, operand_counts, product_loops
 
 DISASSEMBLER = Disassembler()
@@ -103,9 +104,9 @@ def metrics_of(
 ) -> list[StaticMetrics]:
     """Metrics of each of ``binaries`` on the device ``spec``, in their order.
 
-    All cubins of an architecture go through one run of nvdisasm: 0.2 s for its start, a few ms a kernel, nothing for
-    known machine code. Without ``instructions`` those aren't counted where the file says that a kernel has no stack
-    frame: it spills nothing, and isn't disassembled. All other figures are the same.
+    A kernel without a stack frame spills nothing: its instructions are counted by the tables of
+    :mod:`kerntune.static.opcodes`, and not at all without ``instructions``. All other cubins of an architecture go
+    through one run of nvdisasm: 0.2 s for its start, a few ms a kernel, nothing for known machine code.
     Raises :class:`TargetError` for a binary of another kind of GPU than ``spec``, :class:`StoreError` for a damaged
     one, :class:`BackendError` if the disassembler is missing.
     """
@@ -133,13 +134,17 @@ def _has_frame(binary: BinaryInput) -> bool:
 
 
 def _listings(binaries: Sequence[BinaryInput], asked: Sequence[int], disassembler: Disassembler) -> dict[int, Listing]:
-    by_arch: defaultdict[str, list[int]] = defaultdict(list)
-    for i in asked:
-        by_arch[binaries[i].arch].append(i)
+    by_arch: defaultdict[str, dict[int, bytes]] = defaultdict(dict)
     found: dict[int, Listing] = {}
-    for arch, members in by_arch.items():
-        texts = [b"".join(code for _, code in Elf(binaries[i].data).text) for i in members]
-        found.update(zip(members, disassembler.listings(texts, arch), strict=True))
+    for i in asked:
+        text, arch = b"".join(code for _, code in Elf(binaries[i].data).text), binaries[i].arch
+        opcodes = None if _has_frame(binaries[i]) else counted_opcodes(text, arch)
+        if opcodes is None:
+            by_arch[arch][i] = text
+        else:
+            found[i] = Listing(opcodes, {}, False, {})
+    for arch, texts in by_arch.items():
+        found.update(zip(texts, disassembler.listings([*texts.values()], arch), strict=True))
     return found
 
 
