@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import io
+import os
+import stat
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import zip_longest
 
 OK, FINDINGS, USAGE = 0, 1, 2
@@ -25,13 +27,47 @@ def speak_anything() -> None:
                 stream.reconfigure(errors="backslashreplace")
 
 
+@contextlib.contextmanager
+def live_line(command: str) -> Iterator[None]:
+    """Within, standard error says what a command does while nothing is printed: what was said last by
+    :func:`kerntune.base.live_line.tell`. In place on a terminal, but not beside a pager."""
+    from kerntune.base.live_line import LiveLine  # not for the help of a command, which loads nothing
+
+    stream = sys.stderr
+    if stream is None or stream.closed:
+        yield
+        return
+    line = LiveLine(lambda text: (stream.write(text), stream.flush()), in_place=stream.isatty() and not _paged())
+    line.tell(f"kerntune {command}")
+    line.start()
+    try:
+        yield
+    finally:
+        line.close()
+
+
+def _paged() -> bool:
+    """Whether another program reads what is printed."""
+    try:
+        return stat.S_ISFIFO(os.fstat(sys.stdout.fileno()).st_mode)
+    except (OSError, ValueError, AttributeError):
+        return True
+
+
+def _hide_line() -> None:
+    if (module := sys.modules.get("kerntune.base.live_line")) is not None:
+        module.hide()
+
+
 def say(text: str, end: str = "\n") -> None:
     """Print a result, whatever texts of files are in it."""
+    _hide_line()
     print(_visible(text), end=end)
 
 
 def complain(text: str) -> None:
     """Print what is wrong, a message and never a traceback."""
+    _hide_line()
     print(_visible(f"kerntune: {text}"), file=sys.stderr)
 
 

@@ -247,7 +247,7 @@ class Session:
 
         :class:`DeviceFault` if the GPU runs nothing any more after that.
         """
-        with self._fault.named(call.case):
+        with self._fault.named(call.case), self._compiler.telling(progress):
             return self._check(call, progress)
 
     def _check(self, call: Call, progress: Callable[[str], None]) -> Checked:
@@ -260,12 +260,13 @@ class Session:
             return self._checked(call, arguments, progress)
 
     def _checked(self, call: Call, arguments: tuple[Argument, ...], progress: Callable[[str], None]) -> Checked:
+        progress("running the call")
         captured = self._captured(call, arguments)
         if uncheckable(captured) or not captured.capture.launches:
             return nothing_judged(captured)
         gpu = captured.capture.backend.gpu
         if gpu is None:
-            return self._check_static(captured)
+            return self._check_static(captured, progress)
         said = progress if self.backend.count == 1 else naming(gpu, progress)
         winners = self._run.winners(call, gpu)
         with gpu.entered(), tuning_turns(winners, captured.capture, gpu) as turns, gpu.lock():
@@ -312,10 +313,11 @@ class Session:
         decisions = partial(next, self._decisions)
         return GpuRun(self.stores, self.settings, self._cache, self._gpus, self._fault.watch, decisions)
 
-    def _check_static(self, captured: CapturedCall) -> Checked:
+    def _check_static(self, captured: CapturedCall, progress: Callable[[str], None]) -> Checked:
         from kerntune.gate.static_check import check_static  # not loaded by runs on a GPU
 
         remarks = [captured.remark] if captured.remark else []
+        progress(f"reading the code of what it launched ({len(captured.capture.launches)})")
         unheld = captured.remark or (captured.ended is not None and captured.call.reference is not None)
         if unheld and (line := calling_line()) is not None:
             self._not_compared.append(line)
