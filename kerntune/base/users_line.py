@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 import linecache
 import sys
-import sysconfig
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -86,11 +86,15 @@ def _is_pythons(file: str) -> bool:
     """Whether a file is one of the standard library's, or none at all (``<string>``, ``<frozen importlib>``)."""
     if file.startswith("<"):
         return True
-    inside = file.startswith(_LIBRARY)
+    inside = file.startswith(_library())
     return inside and not any(f"/{folder}/" in file for folder in INSTALLED)
 
 
-_LIBRARY = tuple(dict.fromkeys(f"{sysconfig.get_path(name)}/" for name in ("stdlib", "platstdlib")))
+@functools.cache
+def _library() -> tuple[str, ...]:
+    import sysconfig  # reads how Python was built: more work than this module's own
+
+    return tuple(dict.fromkeys(f"{sysconfig.get_path(name)}/" for name in ("stdlib", "platstdlib")))
 
 
 def _line(frame: FrameType, number: int) -> UsersLine:
