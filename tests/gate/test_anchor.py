@@ -116,6 +116,7 @@ def replays(run: Run, monkeypatch: pytest.MonkeyPatch) -> list[int]:
     return asked
 
 
+@pytest.mark.slow
 def test_an_anchor_that_is_the_baseline_costs_no_second_replay(
     project: Project, anchor: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -88,6 +88,7 @@ def test_without_a_gpu(tmp_path: Path) -> None:
     assert "v_sqrt" in amd.code[0].diff
 
 
+@pytest.mark.slow
 def test_what_cant_be_compiled_again_is_shown_as_ttir(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def refused(*args: Any) -> Any:
         raise module.KerntuneError("Triton refuses it")

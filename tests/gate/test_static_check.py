@@ -577,6 +577,7 @@ def test_a_scalar_that_is_loaded_or_no_longer_loaded_splits_no_access(project: P
     assert result.verdict is Verdict.PASS, result.findings
 
 
+@pytest.mark.slow
 def test_another_environment_of_the_compiler_is_neither_the_same_code_nor_the_codes_fault(
     project: Project, monkeypatch: pytest.MonkeyPatch
 ) -> None:
