@@ -192,7 +192,7 @@ def test_long_contents_repeat(driver: StubDriver, tmp_path: Path, monkeypatch: p
 @pytest.mark.parametrize(
     ("type_", "value"),
     [("i32", -5), ("i64", 1 << 40), ("u8", 200), ("i1", True), ("fp32", 0.1), ("fp64", "inf"), ("fp16", 0.1),
-     ("bf16", 0.1), ("fp32", "nan"), ("u64", (1 << 64) - 1)],
+     ("bf16", 0.1), ("bf16", 1 + 1 / 256), ("bf16", 1 + 3 / 256), ("fp32", "nan"), ("u64", (1 << 64) - 1)],
 )  # fmt: skip
 def test_scalars_are_encoded_as_our_own_launches_do(type_: str, value: Any) -> None:
     ours = bytes(cuda_driver._encode(Param("p", type_, value=value), None))
