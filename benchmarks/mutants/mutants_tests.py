@@ -89,8 +89,8 @@ class Ran:
             yield found
 
     def _ranked(self, module: str, layers: list[set[str]]) -> list[str]:
-        """By files, those that belong to the module and run little else first; of each file a few cases of each
-        function, then the rest."""
+        """By files, those that belong to the module and run little else first; of files that aren't named after it a
+        few cases of each function, then the rest."""
         layer = {test: i for i in reversed(range(len(layers))) for test in layers[i] if _is_there(test)}
         files: dict[str, list[str]] = defaultdict(list)
         for test in sorted(layer, key=lambda test: (layer[test], self._size[test], test)):
@@ -101,7 +101,7 @@ class Ran:
             cases: Counter[str] = Counter()
             for test in files[file]:
                 function = test.partition("[")[0]
-                rounds[cases[function] >= ROUND].append(test)
+                rounds[cases[function] >= ROUND and belongs(module, file) < NAMED].append(test)
                 cases[function] += 1
         return rounds[False] + rounds[True]
 
@@ -125,8 +125,11 @@ def _moved(module: str, at: str) -> dict[int, int]:
     return {old + i + 1: new + i + 1 for old, new, size in lines.get_matching_blocks() for i in range(size)}
 
 
+NAMED = 2
+
+
 def belongs(module: str, file: str) -> int:
-    """2 for a test file that is named after the module, 1 for one of its folder, 0 for others."""
+    """:data:`NAMED` for a test file that is named after the module, 1 for one of its folder, 0 for others."""
     folder = tests_folder(module)
     if not file.startswith(f"{folder}/"):
         return 0

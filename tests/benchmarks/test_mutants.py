@@ -276,9 +276,10 @@ def test_a_mutant_s_tests(ran: mutants_tests.Ran, line: int, tests: list[str]) -
 
 
 def test_a_few_cases_of_each_function_come_before_the_rest(ran: mutants_tests.Ran) -> None:
-    many = [f"tests/test_m.py::test_f[{i}]" for i in range(5)]
-    found = ran._ranked("kerntune/m.py", [{*many, OTHER}])
-    assert found == [*many[:3], OTHER, *many[3:]]
+    """But for those of the module's own file: its tables are of this module."""
+    many = [[f"tests/test_{name}.py::test_h[{i}]" for i in range(5)] for name in ("m", "other")]
+    found = ran._ranked("kerntune/m.py", [{*many[0], *many[1], "tests/test_other.py::test_z"}])
+    assert found == [*many[0], *many[1][:3], "tests/test_other.py::test_z", *many[1][3:]]
 
 
 def test_lines_that_have_moved_are_found_again(ran: mutants_tests.Ran, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -157,6 +157,13 @@ def test_described_numbers_have_their_distribution(dtype: str) -> None:
         assert float(numbers.astype(float).std()) == pytest.approx(0.5, abs=0.05)
 
 
+def test_described_eight_bit_floats_are_small_by_hand(monkeypatch: pytest.MonkeyPatch) -> None:
+    """From 32 on, 16 for each standard deviation up to 15, round after round of 48."""
+    monkeypatch.setattr(replay_script, "normals", lambda seed: [0.0, 1.0, -2.0, 0.5, 14.9, 20.0])
+    content = {"kind": "normal", "mean": 0.0, "std": 1.0, "seed": 1}
+    assert replay_script.floats("float8_e4m3fn", 6, content) == bytes([32, 48, 64, 40, 78, 32])
+
+
 def test_described_integers_are_in_their_range() -> None:
     content = {"kind": "uniform", "low": -3, "high": 5, "seed": 1}
     data = replay_script.content_of({"nbytes": 8 * 1000, "dtype": "int64", "content": content}, Path())
@@ -185,7 +192,7 @@ def test_long_contents_repeat(driver: StubDriver, tmp_path: Path, monkeypatch: p
 @pytest.mark.parametrize(
     ("type_", "value"),
     [("i32", -5), ("i64", 1 << 40), ("u8", 200), ("i1", True), ("fp32", 0.1), ("fp64", "inf"), ("fp16", 0.1),
-     ("bf16", 0.1), ("fp32", "nan"), ("u64", (1 << 64) - 1)],
+     ("bf16", 0.1), ("bf16", 1 + 1 / 256), ("bf16", 1 + 3 / 256), ("fp32", "nan"), ("u64", (1 << 64) - 1)],
 )  # fmt: skip
 def test_scalars_are_encoded_as_our_own_launches_do(type_: str, value: Any) -> None:
     ours = bytes(cuda_driver._encode(Param("p", type_, value=value), None))

@@ -1,0 +1,145 @@
+"""A line that says what goes on: when it is shown, what it takes off the screen, and which of several."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from kerntune.base import live_line
+from kerntune.base.live_line import ERASE, EVERY_S, PATIENCE_S, HidingStream, LiveLine, count_text, duration
+
+
+class Screen:
+    """What was written, at a time and a column that tests set."""
+
+    def __init__(self) -> None:
+        self.now, self.column, self.written, self.lines = 0.0, 0, list[str](), 0
+
+    def line(self, in_place: bool = True, width: int = 40) -> LiveLine:
+        def after() -> None:
+            self.lines += 1
+
+        return LiveLine(
+            self.written.append, in_place=in_place, column=lambda: self.column, after_line=after,
+            width=lambda: width, clock=lambda: self.now,
+        )  # fmt: skip
+
+    def at(self, line: LiveLine, now: float) -> str:
+        """What a tick writes at that time."""
+        self.now = now
+        self.written.clear()
+        line.tick()
+        return "".join(self.written)
+
+
+@pytest.fixture
+def screen(monkeypatch: pytest.MonkeyPatch) -> Iterator[Screen]:
+    monkeypatch.setattr(live_line, "TICK_S", 1e6)
+    yield Screen()
+    for line in list(live_line._STACK):
+        line.close()
+
+
+def test_it_is_shown_in_place_once_nothing_was_written_for_a_while(screen: Screen) -> None:
+    line = screen.line().start()
+    assert screen.at(line, 100.0) == "", "nothing is told"
+    screen.now = 0.0
+    line.hide()
+    line.tell("compiling")
+    assert screen.at(line, PATIENCE_S - 0.01) == ""
+    assert screen.at(line, PATIENCE_S) == f"{ERASE}compiling ({duration(PATIENCE_S)})"
+    line.tell("compiling")
+    assert screen.at(line, 9.0) == f"{ERASE}compiling ({duration(9.0)})", "the same thing goes on"
+    line.tell("timing")
+    assert screen.at(line, 9.0) == f"{ERASE}timing ({duration(0.0)})"
+
+
+@pytest.mark.parametrize(("column", "before", "back"), [(0, "", ""), (5, "\n", "\x1b[A\x1b[6G")])
+def test_what_it_took_is_given_back(screen: Screen, column: int, before: str, back: str) -> None:
+    line, screen.column = screen.line().start(), column
+    line.tell("timing")
+    assert screen.at(line, 50.0).startswith(f"{before}{ERASE}timing")
+    screen.column = 17
+    assert screen.at(line, 50.0).startswith(f"{ERASE}timing"), "its own line"
+    for expected in (ERASE + back, ""):
+        screen.written.clear()
+        line.hide()
+        assert "".join(screen.written) == expected
+    assert [bool(screen.at(line, 50.0 + s)) for s in (PATIENCE_S - 0.01, PATIENCE_S + 0.01)] == [False, True]
+
+
+@pytest.mark.parametrize(("width", "shown"), [(40, "tuning matmul"), (13, "tuning"), (6, ""), (3, "")])
+def test_it_fits_the_screen(screen: Screen, width: int, shown: str) -> None:
+    line = screen.line(width=width).start()
+    line.tell("tuning matmul")
+    assert screen.at(line, 9.0) == f"{ERASE}{shown} (9 s)"
+
+
+def test_elsewhere_it_is_a_line_now_and_then(screen: Screen) -> None:
+    line = screen.line(in_place=False).start()
+    line.tell("timing")
+    assert screen.at(line, EVERY_S - 0.01) == ""
+    assert screen.at(line, EVERY_S) == f"timing ({duration(EVERY_S)})\n"
+    assert screen.at(line, 2 * EVERY_S - 0.01) == ""
+    screen.column = 3
+    assert screen.at(line, 2 * EVERY_S) == f"\ntiming ({duration(2 * EVERY_S)})\n"
+    assert screen.lines == 2
+
+
+def test_of_several_the_last_is_shown(screen: Screen) -> None:
+    first, second = screen.line().start(), screen.line()
+    first.tell("run")
+    assert screen.at(first, 50.0)
+    screen.written.clear()
+    second.start()
+    assert screen.written == [ERASE], "the first one is taken away"
+    live_line.tell("case")
+    assert (screen.at(first, 99.0), bool(screen.at(second, 99.0))) == ("", True)
+    screen.written.clear()
+    live_line.hide()
+    assert screen.written == [ERASE]
+    second.close()
+    assert screen.at(first, 150.0).startswith(f"{ERASE}run (")
+    first.close()
+    first.close()
+    live_line.tell("nobody")
+    assert live_line._STACK == []
+
+
+def test_a_paused_one_shows_nothing(screen: Screen) -> None:
+    line = screen.line().start()
+    line.tell("timing")
+    assert screen.at(line, 50.0)
+    screen.written.clear()
+    line.pause(True)
+    assert (list(screen.written), screen.at(line, 150.0)) == ([ERASE], "")
+    line.pause(False)
+    assert screen.at(line, 250.0)
+
+
+def test_a_stream_hides_it_before_it_writes(screen: Screen) -> None:
+    line, stream = screen.line().start(), io.StringIO()
+    line.tell("timing")
+    screen.at(line, 50.0)
+    screen.written.clear()
+    hiding: Any = HidingStream(stream, line)
+    assert (hiding.write("text"), screen.written, hiding.getvalue()) == (4, [ERASE], "text")
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [(0.4, "0 s"), (89, "89 s"), (90, "2 min"), (150, "2 min"), (5399, "90 min"), (5400, "1.5 h"), (9000, "2.5 h")],
+)
+def test_durations(seconds: float, text: str) -> None:
+    assert duration(seconds) == text
+
+
+@pytest.mark.parametrize(
+    ("done", "text"),
+    [(0, "0 of 64 tests"), (2, "2 of 64 tests"), (3, "3 of 64 tests, 3 min left"), (64, "64 of 64 tests")],
+)
+def test_an_estimate_is_made_from_the_third_on(done: int, text: str) -> None:
+    assert count_text(done, 64, "tests", 3.0 * done) == text
