@@ -46,6 +46,7 @@ DISPATCH = ("kerntune/kernels/dispatch", "kerntune/tuning/api/autotuner.py")
 HEURISTICS = ("kerntune/heuristics",)
 
 MEASURES: Mapping[str, tuple[str, ...]] = {
+    "adoption": (*STATIC, "kerntune/gpu", "kerntune/cli/init.py"),
     "before_after": GATE,
     "capture_time": ("kerntune/capture", "kerntune/gate", "kerntune/gpu"),
     "cold": TUNING,
