@@ -47,6 +47,7 @@ COMMANDS = [
     ["history", "forget"],
     ["report"],
     ["doctor"],
+    ["judge"],
     ["tune"],
     ["shapes", "record"],
     ["shapes", "show"],

@@ -1,4 +1,4 @@
-"""Whole judgements: sealed processes, recordings, replays, verdicts. One nursery serves all tests here."""
+"""Whole judgements: sealed processes, recordings, replays, verdicts. One fork server serves all tests here."""
 
 from __future__ import annotations
 
@@ -138,7 +138,7 @@ def f(x, y):
 def test_what_a_candidate_has_started_is_dead_before_seeds_are_drawn(
     bench: Bench, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A process that has left its session and its parent is found by its keeper."""
+    """A process that has left its session and its parent is found by its supervisor."""
     text = """
 def f(x, y):
     import signal, time
