@@ -230,6 +230,21 @@ def test_a_reference_that_fails_is_refused_by_its_reason(bench: Bench, tmp_path:
     assert (verdict.reason, verdict.shapes[0].text) == (Reason.REFERENCE, "ValueError: no")
 
 
+@pytest.mark.parametrize(
+    ("body", "told"),
+    [
+        ("return (x + y).to(__import__('torch').complex64)", "complex64"),
+        ("return (x + y)[: int(x[0].abs() * 1000) % 7 + 1]", "other layouts"),
+        ("return None", "none"),
+    ],
+)
+def test_references_that_cannot_be_judged(bench: Bench, tmp_path: Path, body: str, told: str) -> None:
+    (tmp_path / "r.py").write_text(f"def r(x, y): {body}")
+    verdict = judge(f"{CORPUS}/honest.py::add", f"{tmp_path}/r.py::r", LINE, bench=bench)
+    assert verdict.reason is Reason.REFERENCE
+    assert told in verdict.shapes[0].text
+
+
 def test_without_landlock_it_is_refused_unless_unsealed(monkeypatch: pytest.MonkeyPatch) -> None:
     class Silent(Speeds):
         pass
