@@ -59,6 +59,7 @@ MEASURES: Mapping[str, tuple[str, ...]] = {
     "heuristic_sweep": HEURISTICS,
     "heuristic_cost": HEURISTICS,
     "heuristics_differential": HEURISTICS,
+    "judge": ("kerntune/capture", "kerntune/gpu", "kerntune/referee"),
     "kill_random": ("kerntune/gate", "kerntune/tuning"),
     "mutants": ("kerntune", "pytest_kerntune"),
     "named_mutants": ("kerntune", "pytest_kerntune"),

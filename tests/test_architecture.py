@@ -489,7 +489,7 @@ def test_nothing_is_executed() -> None:
 ENDS_BY_ITSELF = frozenset(
     {
         "kerntune.compiling.fork_client",  # the server watches its socket and this process
-        "kerntune.referee.sealed_process",  # the nursery watches its socket and this process
+        "kerntune.referee.sealed_process",  # the fork server watches its socket and this process
         "kerntune.compiling.worker_process",  # base.orphans.end_with_parent
         "kerntune.base.child_process",  # base.orphans.end_with_parent, or compiling.forking.die_with
         "kerntune.tuning.cache.store_client",  # its process is given this one's id

@@ -136,7 +136,7 @@ def test_each_subcommand_is_documented(reference: ModuleType) -> None:
 def test_each_heuristic_is_documented(document: str) -> None:
     """Decorators that propose configs: each lazy name of the package but those that take a list or propose nothing."""
     others = {"autotune", "bandwidth", "descend", "fingerprint", "grid_barrier", "install", "template", "tune_many"}
-    others |= {"tuning_job", "choice"}
+    others |= {"tuning_job", "choice", "judge"}
     families, told = {n for n in kerntune.__all__ if n.islower()} - others, text_of(document)
     assert len(families) >= 5
     assert {n for n in families if f"`{n}`" not in told and f"kerntune.{n}(" not in told} == set()

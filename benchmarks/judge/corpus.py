@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from benchmarks.harness import environment
 from benchmarks.judge.cases import Case, exploit_cases, honest_cases
 from kerntune.base.device import Target, typical_device
 from kerntune.gpu.script import Rule, Script
@@ -69,6 +70,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     honest = [r for r in rows if r["family"] == "honest"]
     exploits = [r for r in rows if r["family"] != "honest"]
     result = {
+        "environment": environment(),
         "speeds": "scripted",
         "honest": {"count": len(honest), "speed_verdicts": sum(r["verdict"] in SPEED_WORDS for r in honest),
                    "wrong": sum(r["verdict"] == "WRONG" for r in honest)},

@@ -21,6 +21,7 @@ from typing import Any
 import msgspec
 import numpy as np
 
+from benchmarks.harness import environment
 from kerntune.base.device import Target
 from kerntune.referee.declared_inputs import content_of, parse_line
 from kerntune.referee.hostile_recording import check_results, checked, decoded
@@ -222,7 +223,13 @@ def main(argv: Sequence[str] | None = None) -> int:
         counts[kind][found] += 1
         if kind == "by hand" or found == "accepted":
             named.append({"kind": kind, "name": name, "outcome": found})
-    result = {"seed": args.seed, **{k: dict(v) for k, v in counts.items()}, "named": named, "crashes": crashes}
+    result = {
+        "environment": environment(),
+        "seed": args.seed,
+        **{k: dict(v) for k, v in counts.items()},
+        "named": named,
+        "crashes": crashes,
+    }
     print(json.dumps(result, indent=1))
     if args.out:
         Path(args.out).write_text(json.dumps(result, indent=1) + "\n")

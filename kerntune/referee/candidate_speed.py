@@ -51,7 +51,7 @@ class Speeds:
 
     origin = "none"
     device = ""
-    why_not = "there is no GPU here to time it on"
+    why_not = "speeds on a GPU are not measured yet"
     ordinal: int | None = None
 
     def start(self) -> None:

@@ -25,6 +25,7 @@ from kerntune.errors import KerntuneError, MeasurementError, UsageError
 from kerntune.referee.candidate_speed import NoSpeeds, Speeds, TimedPair
 from kerntune.referee.declared_inputs import content_of, parse_line
 from kerntune.referee.hostile_recording import (
+    ITEM_BYTES,
     MOST_BYTES,
     CheckedCall,
     check_results,
@@ -223,6 +224,7 @@ class CandidateJudgement:
         try:
             contents = () if case.given or _by_author(case) else _contents(case, seeds)
             expected = self._authors(ExpectTask(self._reference, case, tuple(seeds), contents)).seeds
+            _check_reference(expected)
             if why := hardly_varies([_evidence(x) for x in expected]):
                 raise Refusal(Reason.DEGENERATE, why)
             check_results(call, case, expected[0].results)
@@ -348,6 +350,17 @@ def _by_author(case: CaseInputs) -> bool:
     return any(t.content == "author" for t in case.tensors)
 
 
+def _check_reference(seeds: Sequence[ExpectedSeed]) -> None:
+    """Whether the reference's results are of known dtypes, and lie alike for all seeds."""
+    layouts = {tuple((r.dtype, r.shape, r.strides, r.input) for r in _evidence(seed)) for seed in seeds}
+    if len(layouts) != 1:
+        raise Refusal(Reason.REFERENCE, "its results have other layouts for other numbers")
+    results = [r for seed in seeds for r in (*seed.results, *filter(None, seed.changed))]
+    unknown = sorted({r.dtype for r in results} - ITEM_BYTES.keys())
+    if unknown or not results:
+        raise Refusal(Reason.REFERENCE, f"its results are {', '.join(unknown) or 'none'}, which can't be judged")
+
+
 def _evidence(seed: ExpectedSeed) -> tuple[ExpectedResult, ...]:
     """What the reference computes: its results, and inputs that it changes."""
     return seed.results or tuple(c for c in seed.changed if c is not None)
@@ -386,6 +399,8 @@ def _call_of(answered: Answered) -> Any:
 def _how(answered: Answered) -> str:
     """How a process without an answer ended, with the last line that it printed."""
     end = answered.end
+    if end.cannot_seal:
+        return end.cannot_seal
     how = "it was ended, being late" if end.late else f"it ended with status {end.code} and gave no whole answer"
     words = [line for line in answered.printed.splitlines() if line.strip()]
     return f"{how}: {visible(words[-1][:300])}" if words else how

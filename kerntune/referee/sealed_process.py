@@ -1,8 +1,8 @@
 """Sealed processes: forks of one that has imported everything and holds nothing, each asked once, and all of it ended.
 
-Three generations. The *nursery* imports torch and Triton, once. For each task it forks a *keeper*, which forks the
-sealed process, waits for it, and kills whatever that has started. Task and answer pass between the referee and the
-sealed process alone, by pipes of their own: the nursery, which the next sealed process is a fork of, sees neither.
+Three generations. The *fork server* imports torch and Triton, once. For each task it forks a *supervisor*, which
+forks the sealed process, waits for it, and kills whatever that has started. Task and answer pass between the referee
+and the sealed process alone, by pipes of their own: the fork server, whose copies later processes are, sees neither.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ SUBREAPER = 36
 
 
 class SealRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A task for the nursery: who does it, what it may read, where it may write, for how many seconds."""
+    """A task for the fork server: who does it, what it may read, where it may write, for how many seconds."""
 
     role: str
     readable: tuple[str, ...]
@@ -120,14 +120,14 @@ class SealedProcesses:
         home = str(self._scratch.folder)
         command = module_command("kerntune.referee.sealed_process", str(theirs.fileno()), str(os.getpid()))
         with theirs:
-            self._nursery = subprocess.Popen(
+            self._server = subprocess.Popen(
                 command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
                 env={**env, **FIXED, "HOME": home, "TMPDIR": home}, pass_fds=(theirs.fileno(),), start_new_session=True,
             )  # fmt: skip
         self._ready = False
 
     def wait(self) -> None:
-        """Until everything is imported. :class:`MeasurementError` if the nursery doesn't come up."""
+        """Until everything is imported. :class:`MeasurementError` if the fork server doesn't come up."""
         if self._ready:
             return
         self._ours.settimeout(START_SECONDS)
@@ -177,11 +177,11 @@ class SealedProcesses:
         return Answered(data, end, printed)
 
     def close(self) -> None:
-        """End the nursery and remove what sealed processes have written."""
+        """End the fork server and remove what sealed processes have written."""
         self._ours.close()
-        if self._nursery.poll() is None:
-            self._nursery.kill()
-        self._nursery.wait()
+        if self._server.poll() is None:
+            self._server.kill()
+        self._server.wait()
         self._scratch.remove()
 
 
@@ -225,16 +225,16 @@ def _end_of(status: int, seconds: float) -> SealedEnd:
         return SealedEnd(code=-1, late=True, survivors=1)
 
 
-# the nursery's side
+# the fork server's side
 
 
 def main(descriptor: int, parent: int) -> None:
-    """Import what sealed processes need, and fork a keeper for each request until the referee has ended."""
+    """Import what sealed processes need, and fork a supervisor for each request until the referee has ended."""
     from kerntune.referee.roles import ROLES  # torch and Triton, too
 
     gc.collect()
     gc.freeze()  # what was imported is no garbage: to traverse it would copy its pages in every fork
-    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # keepers report by themselves
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # supervisors report by themselves
     requests = socket.socket(fileno=descriptor)
     send_with(requests, "ready")
     while os.getppid() == parent:
@@ -245,10 +245,10 @@ def main(descriptor: int, parent: int) -> None:
             continue
         except (OSError, FrameError):
             return
-        _fork_keeper(request, descriptors, ROLES[request.role])
+        _fork_supervisor(request, descriptors, ROLES[request.role])
 
 
-def _fork_keeper(request: SealRequest, descriptors: list[int], answer: Callable[[bytes], bytes]) -> None:
+def _fork_supervisor(request: SealRequest, descriptors: list[int], answer: Callable[[bytes], bytes]) -> None:
     *standard, status = descriptors
     with contextlib.suppress(OSError):
         fork(lambda: _keep(request, status, answer), status, standard=standard)
@@ -262,22 +262,22 @@ def _keep(request: SealRequest, status: int, answer: Callable[[bytes], bytes]) -
     libc.prctl(SUBREAPER, 1, 0, 0, 0)
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     told, tell = os.pipe()
-    deadline, nursery = time.monotonic() + request.seconds, os.getppid()
+    deadline, server = time.monotonic() + request.seconds, os.getppid()
     pid = fork(lambda: _be_sealed(request, tell, answer), tell, standard=(), bound=True)
     os.close(tell)
     nothing = os.open(os.devnull, os.O_RDWR)
     for number in (0, 1):
         os.dup2(nothing, number)
-    code, late = _waited(pid, deadline, nursery)
+    code, late = _waited(pid, deadline, server)
     killed, survivors = _kill_all()
     with contextlib.suppress(OSError):
         why = os.read(told, 4096).decode(errors="replace") if select.select([told], [], [], 0)[0] else ""
         send(status, SealedEnd(code, late, killed, survivors, why))
 
 
-def _waited(pid: int, deadline: float, nursery: int) -> tuple[int, bool]:
-    """Its exit status, and whether it was late. Where the nursery has ended, nobody waits for it any more."""
-    while time.monotonic() < deadline and os.getppid() == nursery:
+def _waited(pid: int, deadline: float, server: int) -> tuple[int, bool]:
+    """Its exit status, and whether it was late. Where the fork server has ended, nobody waits for it any more."""
+    while time.monotonic() < deadline and os.getppid() == server:
         found, status = os.waitpid(pid, os.WNOHANG)
         if found:
             return os.waitstatus_to_exitcode(status), False

@@ -49,6 +49,7 @@ COMMANDS = [
     ["history", "forget"],
     ["report"],
     ["doctor"],
+    ["judge"],
     ["tune"],
     ["shapes", "record"],
 ]

@@ -1,4 +1,4 @@
-"""Whole judgements: sealed processes, recordings, replays, verdicts. One nursery serves all tests here."""
+"""Whole judgements: sealed processes, recordings, replays, verdicts. One fork server serves all tests here."""
 
 from __future__ import annotations
 
@@ -138,7 +138,7 @@ def f(x, y):
 def test_what_a_candidate_has_started_is_dead_before_seeds_are_drawn(
     bench: Bench, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A process that has left its session and its parent is found by its keeper."""
+    """A process that has left its session and its parent is found by its supervisor."""
     text = """
 def f(x, y):
     import signal, time
@@ -228,6 +228,21 @@ def test_a_reference_that_fails_is_refused_by_its_reason(bench: Bench, tmp_path:
     (tmp_path / "r.py").write_text("def r(x, y): raise ValueError('no')")
     verdict = judge(f"{CORPUS}/honest.py::add", f"{tmp_path}/r.py::r", LINE, bench=bench)
     assert (verdict.reason, verdict.shapes[0].text) == (Reason.REFERENCE, "ValueError: no")
+
+
+@pytest.mark.parametrize(
+    ("body", "told"),
+    [
+        ("return (x + y).to(__import__('torch').complex64)", "complex64"),
+        ("return (x + y)[: int(x[0].abs() * 1000) % 7 + 1]", "other layouts"),
+        ("return None", "none"),
+    ],
+)
+def test_references_that_cannot_be_judged(bench: Bench, tmp_path: Path, body: str, told: str) -> None:
+    (tmp_path / "r.py").write_text(f"def r(x, y): {body}")
+    verdict = judge(f"{CORPUS}/honest.py::add", f"{tmp_path}/r.py::r", LINE, bench=bench)
+    assert verdict.reason is Reason.REFERENCE
+    assert told in verdict.shapes[0].text
 
 
 def test_without_landlock_it_is_refused_unless_unsealed(monkeypatch: pytest.MonkeyPatch) -> None:
