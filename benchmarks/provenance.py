@@ -48,6 +48,7 @@ HEURISTICS = ("kerntune/heuristics",)
 MEASURES: Mapping[str, tuple[str, ...]] = {
     "before_after": GATE,
     "capture_time": ("kerntune/capture", "kerntune/gate", "kerntune/gpu"),
+    "cold_run": STATIC,
     "cold": TUNING,
     "dispatch": DISPATCH,
     "edit_compiled": ("kerntune/base", "kerntune/capture", "kerntune/gate", "kerntune/static"),
@@ -61,6 +62,7 @@ MEASURES: Mapping[str, tuple[str, ...]] = {
     "kill_random": ("kerntune/gate", "kerntune/tuning"),
     "mutants": ("kerntune", "pytest_kerntune"),
     "named_mutants": ("kerntune", "pytest_kerntune"),
+    "opcode_table": ("kerntune/static",),
     "ops_gate": (*STATIC, "kerntune/gpu"),
     "planted": GATE,
     "planted_static": STATIC,
