@@ -7,14 +7,12 @@ While the call runs only layouts and places are noted; what follows from them is
 
 from __future__ import annotations
 
-import functools
 import gc
-import math
 import sys
 import threading
 import weakref
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
 from pathlib import Path
@@ -26,101 +24,17 @@ from kerntune.base.recording import Recording
 from kerntune.base.roofline import PointerAccess, bytes_moved
 from kerntune.base.users_line import INSTALLED, users_frame
 from kerntune.capture.inductor.users_lines import lines_of_call, shown
-
-ALLOCATIONS = frozenset(
-    {"empty", "empty_like", "empty_strided", "new_empty", "new_empty_strided", "lift_fresh"}
-    | {"detach", "set_", "resize_"}
-)  # fmt: skip
-"""ATen operators that run nothing on the device; views are known by their storages."""
-
-FILLING = frozenset(
-    {"zeros", "zeros_like", "new_zeros", "zero_", "zero", "ones", "ones_like", "new_ones"}
-    | {"full", "full_like", "new_full", "fill_", "fill", "scalar_tensor"}
-)  # fmt: skip
-"""Operators that write one value: a kernel may need them for no more than its own outputs."""
-
-OVERWRITING = frozenset({"copy_", "zero_", "fill_", "normal_", "uniform_", "random_", "bernoulli_", "exponential_"})
-"""In-place operators that don't read what they write."""
-
-SELECTING = frozenset({"index_select", "gather", "embedding", "index", "_unsafe_index", "take", "take_along_dim"})
-"""Operators that read as many elements of their first tensor as they return."""
-
-SCATTERING = frozenset(
-    {"index_put_", "_index_put_impl_", "scatter_", "scatter_add_", "scatter_reduce_", "index_add_", "index_copy_"}
-    | {"index_reduce_", "put_"}
-)  # fmt: skip
-"""In-place operators that write as many elements of their first tensor as their last one has."""
-
-NO_STORAGE = 0
-"""The number of a tensor that wraps others. What is computed from it comes from nowhere that is known."""
-
-TORCHS = ("aten", "prims", "_c10d_functional")
-"""Namespaces of torch's own operators, which read and write their tensors once."""
-
-OWN_NAMESPACES = ("prim", "inductor")
-"""Operators of torch's compiler for sizes and allocations."""
-
-TensorLayout = tuple[Any, tuple[int, ...]]
-"""A tensor's dtype and shape."""
-
-
-class Traits(NamedTuple):
-    """What is known of an operator by its name and schema. ``writes`` are the places and names of the arguments that it
-    writes; ``layout_alone``: it takes a tensor for its layout (``zeros_like``)."""
-
-    name: str
-    word: str
-    kind: str
-    works: bool
-    writes: tuple[tuple[int, str], ...]
-    reads_own: bool
-    layout_alone: bool
-
-
-class SeenTensor(NamedTuple):
-    """A tensor as an operator took or made it: its storage's number and bytes, and how it lies there. ``strides`` are
-    None of a tensor that has no storage."""
-
-    number: int
-    dtype: Any
-    shape: tuple[int, ...]
-    strides: tuple[int, ...] | None
-    storage_bytes: int
-
-    @property
-    def layout(self) -> TensorLayout:
-        """Its dtype and shape."""
-        return self.dtype, self.shape
-
-    @property
-    def itemsize(self) -> int:
-        """Bytes of an element."""
-        return 1 if self.strides is None else int(self.dtype.itemsize)
-
-    @property
-    def nbytes(self) -> int:
-        """Bytes of distinct elements by strides: a broadcast dimension once, overlapping windows at most all of their
-        storage. None of a tensor whose shape isn't known."""
-        if self.strides is None:
-            return 0
-        layout = self.shape, self.strides, self.itemsize, self.storage_bytes
-        try:
-            return _distinct(*layout)
-        except TypeError:  # sizes that aren't known yet can't be looked up
-            return _distinct.__wrapped__(*layout)
-
-
-_SEEN = functools.partial(tuple.__new__, SeenTensor)
-"""Makes one in a third of its constructor's time."""
-
-
-@functools.lru_cache(maxsize=4096)
-def _distinct(shape: tuple[int, ...], strides: tuple[int, ...], itemsize: int, storage_bytes: int) -> int:
-    count = math.prod(n for n, stride in zip(shape, strides, strict=True) if stride or not n)
-    try:
-        return min(int(count) * itemsize, int(storage_bytes))
-    except (RuntimeError, TypeError, ValueError):
-        return 0
+from kerntune.capture.operator_traits import (
+    NO_STORAGE,
+    SEEN,
+    Operator,
+    SeenTensor,
+    Traits,
+    operator_of,
+    signature,
+    traits_of,
+    written_arguments,
+)
 
 
 class NotedOperator(NamedTuple):
@@ -133,16 +47,6 @@ class NotedOperator(NamedTuple):
     makes: tuple[SeenTensor, ...]
     writes: tuple[SeenTensor, ...]
     places: tuple[str, ...]
-
-
-class Operator(NamedTuple):
-    """A call of an operator: what it is called, the tensors that it takes and makes, bytes, and the kind of its row."""
-
-    name: str
-    takes: tuple[TensorLayout, ...]
-    makes: tuple[TensorLayout, ...]
-    nbytes: int
-    kind: str
 
 
 class OperatorEvent(NamedTuple):
@@ -191,7 +95,7 @@ class CallOperators:
         made = _tensors((result,))
         if not any(map(self.is_device, taken)) and not any(map(self.is_device, made)):
             return
-        written = _tensors(_given(traits, args, kwargs)) if traits.writes else []
+        written = _tensors(written_arguments(traits, args, kwargs)) if traits.writes else []
         alone, place, look = len(self.launches) == launches, _calling_place(), self._look
         with self._lock:
             takes, makes = tuple(map(look, taken)), tuple(map(look, made))
@@ -215,7 +119,7 @@ class CallOperators:
             return None
         reads_own = traits.reads_own
         whole = fresh if reads_own else fresh | {x.number for x in writes if x.nbytes == x.storage_bytes}
-        operator = _operator(traits, takes, makes, writes) if traits.works and alone else None
+        operator = operator_of(traits, takes, makes, writes) if traits.works and alone else None
         read = set() if traits.layout_alone else ins if reads_own else ins - written
         places = self._places.get(lines)
         if places is None:
@@ -232,10 +136,10 @@ class CallOperators:
             storage = tensor.untyped_storage()
             known = self._storages.get(storage._cdata)
             number = known[0] if known is not None and known[1]() is not None else self._numbered(storage)
-            return _SEEN((number, tensor.dtype, tensor.shape, tensor.stride(), storage.nbytes()))
+            return SEEN((number, tensor.dtype, tensor.shape, tensor.stride(), storage.nbytes()))
         except (RuntimeError, TypeError, ValueError, NotImplementedError, AttributeError):
-            known = self._number(tensor)
-            return SeenTensor(NO_STORAGE if known is None else known, getattr(tensor, "dtype", ""), (-1,), None, 0)
+            found = self._number(tensor)
+            return SeenTensor(NO_STORAGE if found is None else found, getattr(tensor, "dtype", ""), (-1,), None, 0)
 
     def _numbers_of(self, tensors: Iterable[Any]) -> set[int]:
         return {number for x in tensors if (number := self._number(x)) is not None}
@@ -380,7 +284,7 @@ class CallOperators:
         rows = [
             OperatorRow(
                 x.name,
-                _signature(x),
+                signature(x),
                 places.total(),
                 x.nbytes * places.total(),
                 "kept" if is_kept else x.kind,
@@ -450,27 +354,6 @@ def _kind_of(frame: FrameType) -> str:
     return GENERATED if generated else OTHERS
 
 
-@functools.lru_cache(maxsize=4096)
-def traits_of(func: Any) -> Traits | None:
-    """An operator's traits; None of one that torch's compiler has for sizes and allocations."""
-    namespace = getattr(func, "namespace", "")
-    if namespace in OWN_NAMESPACES:
-        return None
-    name, overload = str(getattr(func, "overloadpacket", func)), str(getattr(func, "_overloadname", ""))
-    word = name.removeprefix("aten.")
-    schema = getattr(func, "_schema", None)
-    arguments = enumerate(schema.arguments if schema is not None and schema.is_mutable else ())
-    return Traits(
-        name=name,
-        word=word,
-        kind="filled" if word in FILLING else "" if namespace in TORCHS else "bound",
-        works=word not in ALLOCATIONS,
-        writes=tuple((i, x.name) for i, x in arguments if x.alias_info is not None and x.alias_info.is_write),
-        reads_own=word not in OVERWRITING and not (overload == "out" or overload.endswith("_out")),
-        layout_alone=word.endswith("_like") or word.startswith("new_"),
-    )
-
-
 def _tensors(values: Iterable[Any]) -> list[Any]:
     """As :func:`kerntune.gpu.base.tensors_in`, without a generator a group: this runs for each operator."""
     found = []
@@ -480,35 +363,3 @@ def _tensors(values: Iterable[Any]) -> list[Any]:
         elif isinstance(value, (list, tuple)):
             found += _tensors(value)
     return found
-
-
-def _given(traits: Traits, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Iterator[Any]:
-    """The arguments that an operator writes."""
-    for place, name in traits.writes:
-        yield args[place] if place < len(args) else kwargs.get(name)
-
-
-def _operator(
-    traits: Traits, takes: Sequence[SeenTensor], makes: Sequence[SeenTensor], writes: Sequence[SeenTensor]
-) -> Operator:
-    read, word = () if traits.layout_alone else takes, traits.word
-    if word in SELECTING and read:
-        whole = sum(x.nbytes for x in makes)
-        nbytes = min(read[0].nbytes, whole) + whole + sum(x.nbytes for x in read[1:])
-    elif word in SCATTERING and read:
-        values = math.prod(read[-1].layout[1]) * read[0].itemsize
-        nbytes = sum(x.nbytes for x in read[1:]) + min(read[0].nbytes, values)
-    else:
-        read = read if traits.reads_own or not writes else [x for x in read if x not in writes]
-        nbytes = sum(x.nbytes for x in {*read}) + sum(x.nbytes for x in {*makes, *writes})
-    return Operator(traits.name, tuple(x.layout for x in takes), tuple(x.layout for x in makes), nbytes, traits.kind)
-
-
-def _signature(operator: Operator) -> str:
-    """``float16[64,128], float16[128] -> float32[64]``."""
-    return " -> ".join(", ".join(map(_layout_text, side)) for side in (operator.takes, operator.makes))
-
-
-def _layout_text(layout: TensorLayout) -> str:
-    dtype, shape = layout
-    return f"{str(dtype).removeprefix('torch.')}[{','.join(map(str, shape))}]"

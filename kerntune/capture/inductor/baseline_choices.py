@@ -17,6 +17,7 @@ from kerntune.base.config import COMPILE_FIELDS, Config
 from kerntune.capture.site import config_of
 from kerntune.errors import ConfigError
 from kerntune.kernels.compat import inductor_parts
+from kerntune.kernels.compat.inductor_settings import without_graph_caches
 from kerntune.kernels.source import (
     GeneratedKernel,
     generated,
@@ -66,7 +67,7 @@ class InductorChoices:
         """Until ``stack`` closes, code is generated anew, by the times that are known. Where this torch has moved a
         part, Inductor times what is chosen there."""
         self._known = self.load()
-        stack.enter_context(inductor_parts.without_graph_caches())
+        stack.enter_context(without_graph_caches())
         for word, following in self._following().items():
             part = inductor_parts.INDUCTOR[word]
             if part.exists():

@@ -22,14 +22,12 @@ from kerntune.base.folders import scratch_folder
 from kerntune.gpu.fake_cuda.patches import Replacements, replace
 from kerntune.kernels.compat.inductor_parts import (
     INDUCTOR,
-    forget_answers,
     inductor_part,
-    interface_functions,
     is_compiler_failure,
-    only_code_generation,
     why_gate_is_off,
     wraps_in_cpp,
 )
+from kerntune.kernels.compat.inductor_settings import forget_answers, interface_functions, only_code_generation
 from kerntune.kernels.compat.untraced_frames import leaving_out_own
 
 
