@@ -133,6 +133,7 @@ def run_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--run", action="store_true", help="run the tests on the GPU to note their calls, untuned")
     parser.add_argument("--force", action="store_true", help="tune keys that have a stored winner, too")
     parser.add_argument("--list", action="store_true", help="only say which keys would be tuned, and which can't be")
+    parser.add_argument("--json", action="store_true", help="print JSON (with --list)")
     cache_dir_argument(parser)
     parser.set_defaults(function=run)
 

@@ -19,7 +19,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from kerntune.errors import UsageError
-from kerntune.gpu.content import INTEGERS, encode_floats
+from kerntune.gpu.memory import INTEGERS, encode_floats
 from kerntune.gpu.number_formats import FLOAT_FORMATS
 from kerntune.referee.tasks import CallArgument, CaseInputs, PlainArgument, TensorAt, TensorInput
 

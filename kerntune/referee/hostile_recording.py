@@ -17,7 +17,7 @@ from kerntune.base.device import Target
 from kerntune.base.formatting import visible
 from kerntune.base.recording import LOWEST_ADDRESS, Launch, Param, Recording, Storage, View, Zeros
 from kerntune.base.recording_check import recording_problems
-from kerntune.gpu.content import INTEGERS, encode_floats
+from kerntune.gpu.memory import INTEGERS, encode_floats
 from kerntune.gpu.number_formats import FLOAT_FORMATS, INTEGER_FORMATS
 from kerntune.referee.reasons import Reason, Refusal
 from kerntune.referee.tasks import (

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from kerntune.base.recording import View
-from kerntune.gpu.content import INTEGERS
+from kerntune.gpu.memory import INTEGERS
 from kerntune.gpu.number_formats import FLOAT_FORMATS, values
 from kerntune.referee.hostile_recording import ITEM_BYTES
 from kerntune.referee.tasks import CaseInputs, ExpectedResult
