@@ -8,6 +8,7 @@ import struct
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -162,6 +163,20 @@ def test_described_eight_bit_floats_are_small_by_hand(monkeypatch: pytest.Monkey
     monkeypatch.setattr(replay_script, "normals", lambda seed: [0.0, 1.0, -2.0, 0.5, 14.9, 20.0])
     content = {"kind": "normal", "mean": 0.0, "std": 1.0, "seed": 1}
     assert replay_script.floats("float8_e4m3fn", 6, content) == bytes([32, 48, 64, 40, 78, 32])
+
+
+def test_zeros_are_restored_as_other_contents_are(tmp_path: Path) -> None:
+    did: list[tuple[int, Any]] = []
+    device: Any = SimpleNamespace(
+        allocate=lambda nbytes: 4096, zero=lambda *place: did.append(place), write=lambda *place: did.append(place)
+    )
+    (tmp_path / "x.bin").write_bytes(b"xy")
+    contents = [{"kind": "zeros"}, {"kind": "stored", "file": "x.bin"}]
+    storages = [{"nbytes": 2, "dtype": "int8", "content": content, "written": True} for content in contents]
+    memory = replay_script.ReplayMemory(device, {"storages": storages}, tmp_path)
+    did.clear()
+    memory.restore(memory.written)
+    assert did == [(4096, 2), (4096, b"xy")]
 
 
 def test_described_integers_are_in_their_range() -> None:

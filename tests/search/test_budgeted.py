@@ -60,6 +60,9 @@ def test_a_small_space_is_tried_completely_and_once() -> None:
 def test_equal_seeds_try_equal_configs_and_others_try_others() -> None:
     assert searched(40, 3)[0].asked == searched(40, 3)[0].asked
     assert searched(40, 3)[0].asked != searched(40, 4)[0].asked
+    unseeded = Counted(matmul_ns)
+    BudgetedSearch(MATMUL).run(unseeded, Budget(trials=40))
+    assert unseeded.asked == searched(40, 0)[0].asked
 
 
 def test_starts_come_first_unless_illegal() -> None:
