@@ -205,7 +205,7 @@ class Made:
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
-            timeout=300,
+            timeout=900,
             check=False,
         )
         assert status is None or done.returncode == status, f"{command}: {done.returncode}\n{done.stdout[-6000:]}"
@@ -280,6 +280,7 @@ RUN = list(dict.fromkeys(i.page for i in COUNTED))
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(1800)  # a page is up to twenty programs: 40 s of processor time, and minutes on a busy machine
 @pytest.mark.parametrize("page", RUN)
 def test_a_page_is_followed(page: str, made: Made) -> None:
     printed = ""
