@@ -25,7 +25,7 @@ from fake_plotly import SCRIPT
 from forked import PYTHON, Copies
 from inner import QUIET
 
-from kerntune.base.recording import Recording
+from kerntune.base.recording import Launch
 from kerntune.gate.baselines import Argument
 
 yaml = pytest.importorskip("yaml", reason="pip install pyyaml")
@@ -46,7 +46,7 @@ NOT_RUN: Mapping[tuple[str, str], str] = {
     ("docs/bisect.md", "kerntune bisect --torch 2.13,2.15 -- tests/test_mlp.py"): "network",
     ("docs/upgrade-3.6-3.9.md", "kerntune upgrade --python .venv-3.6/bin/python --python .venv-3.9/bin/python --target "
      "cuda:90,hip:gfx942 --summary --all examples"): "two installed versions of Triton",
-    ("docs/mutants.md", "make mutants COUNT=200 SEED=7"): "hours, and it changes the tree",
+    ("docs/mutants.md", "make mutants"): "hours, and it changes the tree",
     ("docs/observing.md", "python dump/*/00-softmax_kernel/replay.py"): "GPU",
     ("docs/recording.md", "from pathlib import Path"): "GPU",
 }  # fmt: skip
@@ -205,7 +205,7 @@ class Made:
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
-            timeout=300,
+            timeout=900,
             check=False,
         )
         assert status is None or done.returncode == status, f"{command}: {done.returncode}\n{done.stdout[-6000:]}"
@@ -280,6 +280,7 @@ RUN = list(dict.fromkeys(i.page for i in COUNTED))
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(1800)  # a page is up to twenty programs: 40 s of processor time, and minutes on a busy machine
 @pytest.mark.parametrize("page", RUN)
 def test_a_page_is_followed(page: str, made: Made) -> None:
     printed = ""
@@ -380,11 +381,10 @@ def mappings(value: Any) -> Iterator[dict[str, Any]]:
 
 
 def check_json(item: Item, made: Made) -> str:
-    """It is a whole recording, or arguments of a baseline."""
-    if item.text.startswith("{"):
-        assert msgspec.json.decode(item.text, type=Recording).launches
-    else:
-        assert msgspec.json.decode(f"{{{item.text}}}", type=dict[str, list[Argument]])["arguments"]
+    """Launches of a recording, or arguments of a baseline."""
+    kinds = {"launches": list[Launch], "arguments": list[Argument]}
+    for name, part in msgspec.json.decode(f"{{{item.text}}}", type=dict[str, msgspec.Raw]).items():
+        assert msgspec.json.decode(part, type=kinds[name])
     return ""
 
 
