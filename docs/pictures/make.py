@@ -110,7 +110,9 @@ def main() -> None:
         kernels.write_text(kernels.read_text().replace(*EDIT))
         page = folder / "report.html"
         said = run(folder, "--color=yes", *SHOWN, f"--kerntune-html={page}")
-        kept = [line for line in said.splitlines() if not CODE.sub("", line).startswith(("wrote", "values not", "1 case"))]
+        kept = [
+            line for line in said.splitlines() if not CODE.sub("", line).startswith(("wrote", "values not", "1 case"))
+        ]
         lines = ["$ pytest -q --kerntune -k 65536", *broken("\n".join(kept))]
         for scheme, colours in COLOURS.items():
             (HERE / f"terminal-{scheme}.svg").write_text(terminal(lines, colours))
