@@ -45,6 +45,10 @@ class Progress:
             reporter.currentfspath = None  # as after pytest's own lines
             terminal._current_line = ""
 
+        def leave() -> None:
+            terminal._file = terminal._file.stream
+            os.close(screen)
+
         self.line = LiveLine(
             lambda text: os.write(screen, text.encode(errors="replace")),
             in_place=bool(reporter.isatty) and self._captures(),
@@ -54,7 +58,7 @@ class Progress:
             clock=self._clock,
         )
         terminal._file = HidingStream(terminal._file, self.line)
-        self._end = lambda: (setattr(terminal, "_file", terminal._file.stream), os.close(screen))
+        self._end = leave
         self.line.start().tell("starting")
 
     def _captures(self) -> bool:

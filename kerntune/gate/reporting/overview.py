@@ -73,9 +73,8 @@ def _pair(launch: LaunchReport, field: str) -> tuple[float, float] | None:
 
 def _figure_bar(name: str, unit: str, before: float, now: float, worse: bool) -> dict[str, Any]:
     most = max(before, now)
-    text = f"{before:,.0f} -> {now:,.0f}{unit}"
-    if name == SHARE:
-        text = f"{before:.0%} -> {now:.0%}".replace("%", " %")
+    form = "{:.0%} -> {:.0%}" if name == SHARE else "{:,.0f} -> {:,.0f}" + unit
+    text = form.format(before, now).replace("%", " %")
     sizes = {"before": round(100 * before / most, 1), "now": round(100 * now / most, 1)}
     return {"text": f"{name} {text}", "worse": worse, **sizes}
 
