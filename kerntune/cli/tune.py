@@ -119,9 +119,7 @@ def run_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--target", metavar="TARGET", help="what tests' calls are noted for (default: this GPU's)")
     parser.add_argument("--run", action="store_true", help="run the tests on the GPU to note their calls, untuned")
     parser.add_argument("--force", action="store_true", help="tune keys that have a stored winner, too")
-    parser.add_argument(
-        "--list", action="store_true", help="only say which keys would be tuned, and which can't be"
-    )
+    parser.add_argument("--list", action="store_true", help="only say which keys would be tuned, and which can't be")
     cache_dir_argument(parser)
     parser.set_defaults(function=run)
 
