@@ -149,7 +149,7 @@ class _RefusedError(UsageError):
 def run(args: argparse.Namespace) -> int:
     """Write what is missing; 1, and nothing written, if a file of somebody else is in the way."""
     project = find_project(Path.cwd())
-    tests = Tests(project, [Path(os.path.abspath(t)) for t in args.tests])
+    tests = FoundTests(project, [Path(os.path.abspath(t)) for t in args.tests])
     if not tests.gated:
         raise UsageError(
             f"{project.root}: no test uses the fixture autotune, or imports a module with Triton kernels. Name the "
@@ -185,7 +185,7 @@ def _indented(text: str) -> str:
     return "\n".join(f"  {line}".rstrip() for line in text.splitlines())
 
 
-class Tests:
+class FoundTests:
     """The files of tests that a project has, and those of them that are gated: ``given`` ones, else those that use
     ``autotune`` or import Triton kernels. :class:`UsageError` for a given one that isn't there."""
 
@@ -282,7 +282,7 @@ def _imported(path: Path) -> Iterator[str]:
             yield node.module.partition(".")[0]
 
 
-def _settings(project: Project, tests: Tests) -> Iterator[Wanted]:
+def _settings(project: Project, tests: FoundTests) -> Iterator[Wanted]:
     """The folder of the baselines, and with it an ini file: without one pytest takes another root for each call."""
     path = project.ini or project.root / "pytest.ini"
     before = path.read_bytes() if path.exists() else b""
@@ -316,7 +316,7 @@ def _with_key(path: Path, content: bytes, key: str, value: str) -> tuple[str, by
     return line, b"".join([content, gap, f"[{headers[0]}]".encode(), end, line.encode(), end])
 
 
-def _hook(project: Project, tests: Tests) -> Iterator[Wanted]:
+def _hook(project: Project, tests: FoundTests) -> Iterator[Wanted]:
     """A conftest where tests are gated as they are, in the first folder above them that has none."""
     if not tests.others:
         return
@@ -338,7 +338,7 @@ def _quoted(text: str) -> str:
     return f'"{text}"' if re.fullmatch(r"[\w./-]+", text) else repr(text)
 
 
-def _workflow(project: Project, tests: Tests) -> Iterator[Wanted]:
+def _workflow(project: Project, tests: FoundTests) -> Iterator[Wanted]:
     path = project.root / ".github" / "workflows" / "kerntune.yml"
     if _is_ours(path):
         yield Wanted(path)
