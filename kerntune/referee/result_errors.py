@@ -37,9 +37,9 @@ SMALLEST = {
 """The smallest number above zero, by dtype."""
 
 RMS_FACTOR = 2.0
-"""A result's root mean square error may be this many times what that explains. Other orders of sums
-and approximations of functions in ``benchmarks/judge`` stay within it; a float16 accumulator of 512 terms in steps of 16
-is off by four times as much."""
+"""A result's root mean square error may be this many times what that explains. Other orders of sums and approximations
+of functions in ``benchmarks/judge`` stay within it; a float16 accumulator of 512 terms in steps of 16 is off by four
+times as much."""
 
 WORST_FACTOR = 6.0
 """And one element's error this many times the stock operator's worst beyond rounding to the dtype: among a million
