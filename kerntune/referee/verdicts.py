@@ -97,7 +97,7 @@ def below_roofline(candidate_ns: float | None, must_move: int, bandwidth: float 
 
 def together(shapes: Sequence[ShapeResult]) -> Word:
     """The verdict of all shapes. Wrong or refused at one of them is that for all; speeds that differ decide nothing
-    together, and are told shape by shape."""
+    together, and are reported shape by shape."""
     words = {shape.word for shape in shapes}
     for word in (Word.WRONG, Word.REFUSED):
         if word in words:

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from kerntune.errors import UsageError
+from kerntune.referee import layouts
 from kerntune.referee.layouts import (
     FUNCTION,
     GPU_MODE,
@@ -71,6 +72,12 @@ def test_what_cannot_be_read_is_told(tmp_path: Path, text: str, spec: str, told:
         candidate_source(write(tmp_path, text) + spec)
 
 
+def test_a_file_that_is_too_large_is_not_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(layouts, "MOST_SOURCE", 10)
+    with pytest.raises(UsageError, match="more than"):
+        candidate_source(write(tmp_path, "def f(): pass") + "::f")
+
+
 def test_a_missing_file_is_told(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="can't be read"):
         reference_source(f"{tmp_path}/none.py::f")
@@ -97,3 +104,5 @@ def test_shapes_of_a_task(tmp_path: Path) -> None:
     for text in ("", "tests:\n", "tests:\n  - {size: 1}\n", 'tests:\n  - {"size": [1]}\n', 'files:\n  - {"a": 1}\n'):
         with pytest.raises(UsageError):
             task_shapes(write(tmp_path, text, "task.yml"))
+    with pytest.raises(UsageError, match="can't be read"):
+        task_shapes(str(tmp_path / "none.yml"))
