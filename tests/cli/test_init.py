@@ -146,6 +146,14 @@ def test_settings_say_which_files_are_tests(kerntune: Command, project: Path) ->
     assert "--kerntune-update checks/\n" in kerntune("init").out
 
 
+def test_a_test_that_imports_a_helper_of_the_tests_launches_nothing_by_that(kerntune: Command, project: Path) -> None:
+    """Though the folder of the tests has kernels, too."""
+    (project / "pytest.ini").write_text("[pytest]\ntestpaths = tests\n")
+    (project / "tests" / "test_own.py").write_text(KERNELS)
+    (project / "tests" / "test_plain.py").write_text(f"from tests import words\n{PLAIN}")
+    assert "tests/test_plain.py" not in kerntune("init", "--dry-run").out
+
+
 INI = {
     "pytest.ini": b"[pytest]\naddopts = -q\n",
     "tox.ini": b"[tox]\nenvlist = py\n\n[pytest]  ; ours\naddopts = -q\n",
