@@ -349,7 +349,7 @@ def formats() -> dict[str, Format]:
             lambda p: p.commands.run("cache", "import", str(p.run), f"--cache-dir={p.root / 'imported'}"),)),
         "shipped": Format(_files("shipped/**/*.json"), lambda p: p.run, (use_shipped,)),
         "shapes": Format((JOB.to_json(), JOB.to_json() + b"\n" + JOB.to_json()), lambda p: p.run,
-                         (use_run("tune", "--list", "--shapes", "{run}"), use_run("shapes", "show", "{run}"))),
+                         (use_run("tune", "--list", "--shapes", "{run}"), use_run("tune", "--list", "--json", "--shapes", "{run}"))),
         "artifact": Format((*artifacts, *unpacked), lambda p: p.artifact,
                            (use_artifact, read_baselines(("baselines", "verify")))),
         "ini file": Format((INI, TOML), lambda p: p.run, (use_ini,)),

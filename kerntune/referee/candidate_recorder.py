@@ -15,7 +15,7 @@ from typing import Any
 import msgspec
 
 from kerntune.capture import Capture
-from kerntune.capture.operators import FILLING, traits_of
+from kerntune.capture.operator_traits import FILLING, traits_of
 from kerntune.capture.recorder import record
 from kerntune.compiling.compile_worker import answer_to
 from kerntune.compiling.compiler import Compiler
