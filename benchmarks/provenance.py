@@ -70,6 +70,7 @@ MEASURES: Mapping[str, tuple[str, ...]] = {
     "planted_static": STATIC,
     "planted_without_gpu": STATIC,
     "profiled_winners": TUNING,
+    "silence": ("kerntune/base/live_line.py", "kerntune/cli", "pytest_kerntune"),
     "simulate_verdicts": STATISTICS,
     "torch_matrix": ("kerntune", "pytest_kerntune"),
     "upgrades": ("kerntune", "pytest_kerntune"),
