@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: demo test test-all lint lint-workflows docs fix triton-matrix torch-matrix python-matrix mutants clean
+.PHONY: demo test test-all lint lint-workflows docs fix release-check triton-matrix torch-matrix python-matrix mutants clean
 
 demo: $(STAMP)
 	$(BIN)/python -m pytest examples --kerntune
@@ -40,6 +40,22 @@ fix: $(STAMP)
 	$(BIN)/ruff format .
 	$(BIN)/python docs/module_index.py
 	$(BIN)/python docs/reference_pages.py
+
+# Source distribution and wheel, into dist/; the wheel in an environment that has nothing else, and the demo from there,
+# beside a copy of the examples: nothing of the checkout is imported.
+RELEASE := $(abspath $(VENV))/release
+
+release-check:
+	rm -rf dist $(RELEASE)
+	$(PYTHON) -m venv $(RELEASE)/tools
+	$(RELEASE)/tools/bin/python -m pip install --quiet --disable-pip-version-check build twine
+	$(RELEASE)/tools/bin/python -m build --outdir dist
+	$(RELEASE)/tools/bin/python -m twine check --strict dist/*
+	$(PYTHON) -m venv $(RELEASE)/bare
+	$(RELEASE)/bare/bin/python -m pip install --quiet --disable-pip-version-check -c constraints.txt torch triton dist/*.whl
+	cp -r examples baselines $(RELEASE)
+	echo "[pytest]" > $(RELEASE)/pytest.ini
+	cd $(RELEASE) && bare/bin/kerntune doctor && bare/bin/pytest examples --kerntune
 
 # What depends on Triton's versions, under those between the oldest and the newest that CI has. Downloads them (0.3 GB each).
 MATRIX := 3.7 3.8
@@ -79,13 +95,18 @@ python-%:
 	$(VENV)/python-$*/bin/python -m pip install --quiet --disable-pip-version-check --no-deps -e .
 	$(VENV)/python-$*/bin/python -m pytest -q -n auto --dist worksteal $(PYTHON_TESTS) \
 		$$($(VENV)/python-$*/bin/python -c "import torch" 2>/dev/null && echo $(PYTHON_TORCH_TESTS))
-# Which changes of the code no test notices (docs/mutants.md). It goes on where it was ended; COUNT=200 tries the first 200 of a
-# random order, SEED=7 is another order, ONLY=gate/decision,compiling/ are modules with one of these in their path, SECONDS=1800
-# ends it after so long, AGAIN=1 tries survivors once more.
-mutants: $(STAMP)
+# Which changes of the code no test notices (docs/mutants.md): EACH of every package. It goes on where it was ended; SEED=7 is
+# another order, ONLY=gate/decision,compiling/ are modules with one of these in their path, SECONDS=1800 ends it after so long,
+# AGAIN=1 tries survivors once more. Remove .coverage where code or tests have changed much.
+mutants: $(STAMP) .coverage
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[mutants]"
-	nice $(BIN)/python -m benchmarks.mutants.mutants $(if $(COUNT),--count $(COUNT)) $(if $(SEED),--seed $(SEED)) $(if $(ONLY),--only $(ONLY)) \
+	nice $(BIN)/python -m benchmarks.mutants.mutants $(if $(EACH),--each $(EACH)) $(if $(SEED),--seed $(SEED)) $(if $(ONLY),--only $(ONLY)) \
 		$(if $(SECONDS),--seconds $(SECONDS)) $(if $(AGAIN),--again)
+
+# Which test runs which line.
+.coverage: | $(STAMP)
+	-$(BIN)/python -m pytest tests -n auto --dist worksteal -m "not slow" -q \
+		--cov=kerntune --cov=pytest_kerntune --cov-context=test --cov-report=
 
 $(STAMP): pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)

@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import contextlib
 import os
+import shutil
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import pytest
 
@@ -16,9 +17,10 @@ from kerntune.base.case_result import CaseId, CaseResult, incomplete_result
 from kerntune.base.formatting import visible
 from kerntune.base.policy import Outcome, Policy, Verdict
 from kerntune.errors import KerntuneError
-from kerntune.gate.report import properties
+from kerntune.gate.report import badness, properties
+from kerntune.gate.reporting.failure import SEPARATOR, accept_command, cause_text, failure_text, headline
 from pytest_kerntune.fixture import Record, naming
-from pytest_kerntune.marker import nodeid_of
+from pytest_kerntune.marker import HEADLINE, nodeid_of
 from pytest_kerntune.refusals import never_called
 from pytest_kerntune.warning import KerntuneWarning
 
@@ -94,6 +96,38 @@ def settle_crash(report: Any) -> None:
 SECTION = "kerntune"
 
 
+def fail_with(
+    item: pytest.Item, results: Sequence[CaseResult], before: Sequence[str] = (), after: Sequence[str] = ()
+) -> NoReturn:
+    """Fail the test with what its failing results say, each in full, and with the texts ``before`` and ``after`` that.
+
+    Its line in the summary begins with the finding of the worst.
+    """
+    width = shutil.get_terminal_size().columns
+    told = [*before, *(failure_text(r, _command(item.config, r), width) for r in results), *after]
+    error = pytest.fail.Exception(visible("\n".join(told)), pytrace=False)
+    lines = list(filter(None, map(_line_of, sorted(results, key=badness))))
+    if lines and not before:
+        more = f" (and {len(lines) - 1} more)" if len(lines) > 1 else ""
+        setattr(error, HEADLINE, visible(lines[0] + more))
+    raise error from None
+
+
+def _command(config: pytest.Config, result: CaseResult) -> str:
+    """What accepts the case, from where pytest was called; empty for a run that is held against a revision."""
+    if config.getoption("kerntune_against") or config.getoption("kerntune_baselines_ref"):
+        return ""
+    file, colons, rest = result.case.nodeid.partition("::")
+    place = os.path.relpath(config.rootpath / file, config.invocation_params.dir)
+    return accept_command(result, f"{place}{colons}{rest}")
+
+
+def _line_of(result: CaseResult) -> str:
+    """``spills 0 -> 56 B · launch options (num_warps 4 -> 1), first in TTGIR``."""
+    found = headline(result)
+    return SEPARATOR.join(filter(None, [found, cause_text(result)])) if found else ""
+
+
 def conclude(
     item: pytest.Item,
     nodeid: str,
@@ -127,11 +161,12 @@ def _settle(item: pytest.Item, record: Record, accepts: bool) -> None:
     """What the results so far that have not done it yet do to the test."""
     results, record.concluded = record.results[record.concluded :], len(record.results)
     item.user_properties.extend(properties(results))
-    failing = [*record.lost, *(r.message for r in _with(results, Outcome.FAIL))]
-    failing += [text for r in results if (text := warning_of(r, accepts)) and not _warned(item, text)]
-    record.settled, record.failed = True, bool(failing)
-    if failing:
-        pytest.fail(visible("\n".join(failing)), pytrace=False)
+    failing = _with(results, Outcome.FAIL)
+    others = [r for r in results if r.outcome is not Outcome.FAIL]  # a failing one tells its further findings itself
+    refused = [text for r in others if (text := warning_of(r, accepts)) and not _warned(item, text)]
+    record.settled, record.failed = True, bool(record.lost or failing or refused)
+    if record.failed:
+        fail_with(item, failing, record.lost, refused)
 
 
 def warning_of(result: CaseResult, accepts: bool = False) -> str:
@@ -155,26 +190,25 @@ def after_error(item: pytest.Item, record: Record, error: BaseException, stop: S
     """
     record.uphold()
     failing = _with(record.results, Outcome.FAIL)
-    text = visible("\n".join(r.message for r in failing))
     if isinstance(error, pytest.skip.Exception) and failing:
-        raise pytest.fail.Exception(text, pytrace=False) from None
+        fail_with(item, failing)
     stopped = None if _on_purpose(error) else stop(error)
     if stopped is not None:
         record.stop(stopped)
         return
     item.user_properties.extend(properties(record.results))
     if failing:
-        item.add_report_section("call", SECTION, text)
+        item.add_report_section("call", SECTION, visible("\n".join(r.message for r in failing)))
     raise error
 
 
-def skipped_setup(record: Record) -> None:
+def skipped_setup(item: pytest.Item, record: Record) -> None:
     """A fixture that skips its test hides no regression: neither of calls that fixtures made, nor of an earlier attempt
     of the test."""
     record.uphold()
     failing = _with(record.results, Outcome.FAIL)
     if failing:
-        raise pytest.fail.Exception(visible("\n".join(r.message for r in failing)), pytrace=False) from None
+        fail_with(item, failing)
 
 
 def write_baselines(nodeid: str, record: Record, report: pytest.TestReport) -> None:

@@ -200,6 +200,9 @@ NODEID = pytest.StashKey[str]()
 ASKED = pytest.StashKey[bool]()
 """On a test that has been given the fixture, ``request.getfixturevalue("autotune")`` included."""
 
+HEADLINE = "kerntune_headline"
+"""On the exception that fails a test: its line in pytest's summary."""
+
 
 def nodeid_of(item: pytest.Item) -> str:
     """The test's node id, of which its baselines' names are made."""

@@ -15,7 +15,7 @@ from kerntune.gate.console import counted
 from pytest_kerntune import hookspecs, marker, options, run_lifetime, values
 from pytest_kerntune.fixture import WITHOUT_GPU, Autotune, PlainAutotune
 from pytest_kerntune.interpret import Numerics
-from pytest_kerntune.marker import ASKED, NODEID, concerns, nodeid_of
+from pytest_kerntune.marker import ASKED, HEADLINE, NODEID, concerns, nodeid_of
 from pytest_kerntune.refusals import refuse_argument, why_not_forked
 from pytest_kerntune.run_lifetime import collect_again
 
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
 GATE_NAME = "kerntune_gate"
 END_NAME = "kerntune_end"
+PROGRESS_NAME = "kerntune_progress"
 GATE: pytest.StashKey[Gate] = pytest.StashKey()
 """On the config, under ``--kerntune`` only."""
 NUMERICS_NAME = "kerntune_numerics"
@@ -63,6 +64,7 @@ def pytest_configure(config: pytest.Config) -> None:
     config.stash[GATE] = gate = Gate(config, options.resolve(config))
     config.pluginmanager.register(gate, GATE_NAME)
     config.pluginmanager.register(gate.end, END_NAME)
+    config.pluginmanager.register(gate.progress, PROGRESS_NAME)
 
 
 def pytest_unconfigure(config: pytest.Config) -> None:
@@ -70,6 +72,7 @@ def pytest_unconfigure(config: pytest.Config) -> None:
         config.pluginmanager.unregister(config.stash[NUMERICS])
         del config.stash[NUMERICS]
     if GATE in config.stash:
+        config.pluginmanager.unregister(config.stash[GATE].progress)
         config.pluginmanager.unregister(config.stash[GATE].end)
         config.pluginmanager.unregister(config.stash[GATE])
         del config.stash[GATE]
@@ -124,7 +127,7 @@ def pytest_runtest_makereport(
     """A failure's line in the summary begins with the test's id: what we say need not repeat it."""
     report = yield
     if call.excinfo is not None and call.excinfo.errisinstance(pytest.fail.Exception) and concerns(item):
-        shorten(report, nodeid_of(item))
+        shorten(report, nodeid_of(item), getattr(call.excinfo.value, HEADLINE, ""))
     return report
 
 
@@ -170,11 +173,12 @@ def _refuse(config: pytest.Config, items: list[pytest.Item], message: str) -> No
     items.clear()
 
 
-def shorten(report: pytest.TestReport, nodeid: str) -> None:
-    """Leave the test's node id, beside which pytest's summary and JUnit have it, out of the line for both."""
+def shorten(report: pytest.TestReport, nodeid: str, headline: str = "") -> None:
+    """The failure's line for pytest's summary and JUnit: its ``headline``, else its text without the test's node id,
+    beside which both have it."""
     crash = getattr(report.longrepr, "reprcrash", None)
     text = crash.message.removeprefix("Failed: ") if crash is not None else ""
-    short = without_id(text, nodeid)
+    short = headline or without_id(text, nodeid)
     if crash is not None and short != text:
         crash.message = short
 

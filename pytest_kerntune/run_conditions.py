@@ -73,6 +73,8 @@ DECIDING: tuple[tuple[str, str], ...] = (
     ("pytest_kerntune.conclude", "conclude"),
     ("pytest_kerntune.conclude", "conclude_teardown"),
     ("pytest_kerntune.conclude", "_settle"),
+    ("pytest_kerntune.conclude", "fail_with"),
+    ("pytest_kerntune.conclude", "failure_text"),
     ("pytest_kerntune.session", "conclude"),
 )
 """Tables and functions, by module and name. A user's ``outcomes=`` goes into a policy, and changes none of them."""

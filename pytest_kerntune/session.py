@@ -36,10 +36,10 @@ from pytest_kerntune.marker import Marker, concerns, nodeid_of, read_marker
 from pytest_kerntune.options import Options
 from pytest_kerntune.other_runs import ExtraTargets, read_extra_targets, run_extra_targets, runs_tests
 from pytest_kerntune.payload import attach, attach_unchecked, payload_from
+from pytest_kerntune.progress import Progress
 from pytest_kerntune.run_conditions import RunFolders, narrowed, unseen_gpu
 from pytest_kerntune.run_end import RunEnd
 from pytest_kerntune.run_lifetime import collect_less, end_in_order, only_where, take
-from pytest_kerntune.terminal import Progress
 
 if TYPE_CHECKING:
     from kerntune.gate.api import Session
@@ -71,7 +71,7 @@ class Gate:
         self._extra = ExtraTargets()
         self._loss = self.end.loss
         self._remarks: tuple[str, ...] = ()
-        self._progress = Progress(config)
+        self.progress = Progress(config)
         self._spread = Spread(options.spread)
 
     @property
@@ -96,6 +96,7 @@ class Gate:
     @pytest.hookimpl(wrapper=True, tryfirst=True)
     def pytest_sessionstart(self) -> Generator[None, object, object]:
         """Before the header is printed and before collection imports users' modules."""
+        self.progress.begin()
         try:
             self._open()
         except KerntuneError as exc:
@@ -221,7 +222,7 @@ class Gate:
             policy=self.options.policy,
             scope=self.options.scope,
             record=_record(item),
-            progress=self._progress.of(item.nodeid),
+            progress=self.progress.of(nodeid_of(item)),
             process=self._process,
         )
 
@@ -238,7 +239,7 @@ class Gate:
         try:
             return (yield)
         except pytest.skip.Exception:
-            skipped_setup(_record(item))
+            skipped_setup(item, _record(item))
             raise
         except Exception as exc:
             item.stash[ERROR] = exc
@@ -272,8 +273,6 @@ class Gate:
                 self._skip_other_test(exc)
                 raise
             after_error(item, record, exc, lambda error: self._stopped(item, error))
-        finally:
-            self._progress.clear()
         if not concerns(item):
             return value
         marker, extra = self._marker(item), self._extra.results(nodeid_of(item))

@@ -1,14 +1,11 @@
-"""What the terminal shows: progress while a case is tuned, the table and what to do next at the end."""
+"""What the terminal shows at the end of a run: the table, and what to do next."""
 
 from __future__ import annotations
 
 import os
 import shlex
-import time
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -18,71 +15,15 @@ from kerntune.base.failed_candidates import config_problems, failures_line
 from kerntune.base.formatting import visible
 from kerntune.base.policy import Outcome, Verdict
 from kerntune.gate.console import counted
-from kerntune.gate.report import badness, counts_line, table_lines, unchecked_line
+from kerntune.gate.report import badness, counts_line, unchecked_line
+from kerntune.gate.reporting.failure import accepting
+from kerntune.gate.reporting.table import table_lines
 from kerntune.gate.stores import CALL_GONE, RUN_JSON, prune_command
 from pytest_kerntune.payload import Collected
 from pytest_kerntune.values import without_update
 
-PATIENCE_S = 1.0
-"""Seconds of work on a case before progress is shown: most cases are done by then, and their line stays undisturbed."""
-
 MAX_LINES = 20
 """Lines of one kind that are listed without ``-v``: more would push the table off the screen."""
-
-INTERVAL_S = 0.2
-"""Seconds between two progress lines: faster ones can't be read."""
-
-
-class Progress:
-    """One line that is rewritten on a terminal, or lines under ``-v`` elsewhere; nothing on xdist's workers."""
-
-    def __init__(self, config: pytest.Config, clock: Callable[[], float] = time.monotonic) -> None:
-        self._config = config
-        self._clock = clock
-        self._shown = False
-        self._last = 0.0
-
-    def of(self, nodeid: str) -> Callable[[str], None]:
-        """The progress of one test."""
-        self._last = self._clock() + PATIENCE_S - INTERVAL_S
-        return lambda text: self._show(text if text.startswith(nodeid) else f"{nodeid}: {text}")
-
-    def clear(self) -> None:
-        """Take the line away before pytest writes the test's outcome."""
-        reporter = self._reporter()
-        if self._shown and reporter is not None:
-            with self._uncaptured():
-                if _rewrites(reporter):
-                    reporter.rewrite("", erase=True)
-                    reporter.write("\r")
-        self._shown = False
-
-    def _show(self, text: str) -> None:
-        reporter = self._reporter()
-        if reporter is None or self._clock() - self._last < INTERVAL_S:
-            return
-        self._last = self._clock()
-        with self._uncaptured():
-            self._write(reporter, text)
-
-    def _write(self, reporter: pytest.TerminalReporter, text: str) -> None:
-        if not self._shown:
-            reporter.ensure_newline()
-            self._shown = True
-        if _rewrites(reporter):
-            reporter.rewrite(visible(text)[: reporter._tw.fullwidth - 1], erase=True)
-            reporter.flush()
-        else:
-            write_text(reporter, text)
-
-    def _reporter(self) -> pytest.TerminalReporter | None:
-        reporter: pytest.TerminalReporter | None = self._config.pluginmanager.getplugin("terminalreporter")
-        shows = reporter is not None and (_rewrites(reporter) or reporter.verbosity > 0)
-        return reporter if shows else None
-
-    def _uncaptured(self) -> AbstractContextManager[None]:
-        manager: Any = self._config.pluginmanager.getplugin("capturemanager")
-        return nullcontext() if manager is None else manager.global_and_fixture_disabled()
 
 
 def write_text(reporter: pytest.TerminalReporter, text: str, **markup: bool) -> None:
@@ -153,9 +94,24 @@ def offers(
         )
     if new:
         lines.append(f"{counted(new, 'case')} without a baseline; to record: {_again(config, '--kerntune-update=new')}")
+    lines += _acceptance([r for r in results if r.outcome is Outcome.FAIL and r.verdict is not Verdict.NEW], config)
     gone = [r for r in stale if r.fingerprint]  # those that can't be read say so themselves, and prune refuses them
     if gone:
         lines.append(f"{counted(len(gone), 'stale baseline')}; to remove: {_removing(gone, config, written)}")
+    return lines
+
+
+def _acceptance(failing: Sequence[CaseResult], config: pytest.Config) -> list[str]:
+    """What accepts all failing cases of a kind at once; the tests name what accepts one of them."""
+    if config.getoption("kerntune_against") or config.getoption("kerntune_baselines_ref"):
+        return []
+    lines = []
+    for word in dict.fromkeys(r.word for r in failing):
+        mine = [r for r in failing if r.word == word]
+        update = accepting(mine)
+        if update is not None:
+            command = _again(config, f"--kerntune-update={update.value}")
+            lines.append(f"{counted(len(mine), 'case')} {word}; to accept, if that is meant: {command}")
     return lines
 
 
@@ -247,7 +203,3 @@ def _again(config: pytest.Config, option: str) -> str:
     args = without_update([str(a) for a in config.invocation_params.args], config.invocation_params.dir)
     separator = args.index("--") if "--" in args else len(args)
     return shlex.join(["pytest", *args[:separator], option, *args[separator:]])
-
-
-def _rewrites(reporter: pytest.TerminalReporter) -> bool:
-    return bool(reporter.isatty)

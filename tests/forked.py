@@ -36,8 +36,11 @@ CALL = Path(__file__).parent / "forked_call.py"
 PYTHON = "KERNTUNE_TESTS_PYTHON"
 """Where this variable is set, ``sys.executable`` of a copy is this program: what a copy starts is a copy too."""
 
-MORE = "KERNTUNE_TESTS_IMPORT"
-"""Names of further modules that copies needn't import, separated by commas."""
+IMPORTS = "KERNTUNE_TESTS_IMPORT"
+"""Names of modules that copies needn't import, separated by commas, in place of :data:`OWN`."""
+
+SOURCE = "KERNTUNE_TESTS_SOURCE"
+"""The socket of a process that makes copies already; it need not have imported anything of kerntune."""
 
 OWN = ("pytest", "kerntune.gate.api", "kerntune.gate.gpu_check", "kerntune.gate.static_check", "kerntune.cli.command")
 """What takes half of a short run's processor time: 270 modules."""
@@ -58,13 +61,14 @@ class Copies:
     def __init__(self) -> None:
         self._source: subprocess.Popen[bytes] | None = None
         self._folder = tempfile.TemporaryDirectory(prefix="tests-of-kerntune-")  # kerntune sweeps empty "kerntune-*"
-        self._socket = str(Path(self._folder.name) / "socket")
-        self.call = [sys.executable, "-IS", str(CALL), self._socket]
+        self.socket = os.environ.get(SOURCE) or str(Path(self._folder.name) / "socket")
+        self._others = SOURCE in os.environ
+        self.call = [sys.executable, "-IS", str(CALL), self.socket]
 
     @property
     def python(self) -> str:
         """A program that runs pytest as this Python does, in a copy."""
-        self._start()
+        self.start()
         path = Path(self._folder.name) / "python"
         if not path.exists():
             path.write_text(PROGRAM.format(call=shlex.join(self.call), python=shlex.quote(sys.executable)))
@@ -75,7 +79,7 @@ class Copies:
         self, *arguments: str, cwd: Path, env: Mapping[str, str], timeout_s: float = TIMEOUT_S
     ) -> subprocess.CompletedProcess[str]:
         """As ``subprocess.run([sys.executable, *arguments], ...)`` for ``-m module`` or a script, with its output."""
-        self._start()
+        self.start()
         return subprocess.run(
             [*self.call, *arguments], cwd=cwd, env=env, timeout=timeout_s, capture_output=True, text=True, check=False
         )
@@ -88,11 +92,17 @@ class Copies:
             self._source = None
         self._folder.cleanup()
 
-    def _start(self) -> None:
-        if self._source is not None:
+    def processor_seconds(self) -> float:
+        """Of all copies that have ended, and of what these waited for (``cutime``, ``cstime`` of proc(5))."""
+        assert self._source is not None
+        ticks = Path(f"/proc/{self._source.pid}/stat").read_text().rpartition(")")[2].split()[13:15]
+        return sum(map(int, ticks)) / os.sysconf("SC_CLK_TCK")
+
+    def start(self) -> None:
+        if self._source is not None or self._others:
             return
         with socket.socket(socket.AF_UNIX) as listener:  # callers wait meanwhile
-            listener.bind(self._socket)
+            listener.bind(self.socket)
             listener.listen()
             self._source = subprocess.Popen(
                 [sys.executable, __file__, str(listener.fileno())], stdin=subprocess.PIPE, stdout=subprocess.DEVNULL,
@@ -252,7 +262,7 @@ if __name__ == "__main__":
     import triton  # noqa: F401
 
     sys.path.insert(0, str(Path(__file__).parents[1]))
-    for name in (*OWN, *filter(None, os.environ.get(MORE, "").split(","))):
+    for name in os.environ[IMPORTS].split(",") if IMPORTS in os.environ else OWN:
         with contextlib.suppress(ImportError):  # what only a PYTHONPATH leads to, a copy imports by itself
             importlib.import_module(name)
     del sys.path[0]

@@ -1,6 +1,8 @@
-"""Options of pytest runs inside of tests, in this process or another one."""
+"""Options and ends of pytest runs inside of tests, in this process or another one."""
 
 import importlib.metadata
+
+import pytest
 
 NO_SUMMARY = ("-p", "no:hypothesispytest")
 """It imports all of hypothesis for its summary."""
@@ -28,3 +30,10 @@ def find_plugin() -> str:
     names."""
     installed = importlib.metadata.entry_points(group="pytest11", name="kerntune")
     return "kerntune" if list(installed) else "pytest_kerntune.plugin"
+
+
+def usage_error(result: pytest.RunResult, *says: str) -> None:
+    """It ended as one, with these lines and no traceback."""
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    result.stderr.fnmatch_lines(says)
+    result.stderr.no_fnmatch_line("*Traceback*")

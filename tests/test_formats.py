@@ -27,9 +27,8 @@ RUNS = sorted(FORMATS.glob("run-*.json"))
 
 
 def files(folder: Path) -> dict[str, bytes]:
-    """All files under a folder by their path in it, but for locks and the cache's index, which is made anew from its
-    entries."""
-    found = (p for p in folder.rglob("*") if p.is_file() and p.name != ".lock" and p.parent.name != "questions")
+    """All files under a folder by their path in it, but for locks."""
+    found = (p for p in folder.rglob("*") if p.is_file() and p.name != ".lock")
     return {p.relative_to(folder).as_posix(): p.read_bytes() for p in found}
 
 

@@ -1,4 +1,4 @@
-"""The measured part of ``docs/verdicts.md`` is made from results, and is there to be made."""
+"""``docs/measured/verdicts.md`` is made from results, and is there to be made."""
 
 from __future__ import annotations
 

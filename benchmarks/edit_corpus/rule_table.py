@@ -1,6 +1,6 @@
-"""Which ordinary edits trip each static rule, by the figures and labels that are kept; writes docs/static-rules.md.
+"""Which ordinary edits trip each static rule, by the kept figures and labels; writes docs/measured/static-rules.md.
 
-    python -m benchmarks.edit_corpus.rule_table [--document docs/static-rules.md]
+    python -m benchmarks.edit_corpus.rule_table [--document docs/measured/static-rules.md]
 
 Nothing is compiled: today's rules are applied to the static figures of both sides of every edit, made and undone.
 """
@@ -28,7 +28,7 @@ LABELS = RESULTS / "edit_labels_h200.json"
 FIGURES = {series: RESULTS / f"edit_figures_triton{series}.json" for series in ("3.9",)}
 """By Triton's series. The labels are of 3.6's binaries."""
 
-DOCUMENT = ROOT / "docs" / "static-rules.md"
+DOCUMENT = ROOT / "docs" / "measured" / "static-rules.md"
 BEGIN, END = "<!-- measured: begin -->", "<!-- measured: end -->"
 
 RULES = StaticPolicy()

@@ -136,7 +136,7 @@ class Places:
         (self.history / "b.json").write_bytes(encoded(history_run("b" * 40, "2026-01-02T00:00:00Z", 0.1)))
         self.time = sorted(self.left.glob("*/*/time/**/*.json"))[0]
         self.static = sorted(self.left.glob("*/*/static/**/*.json"))[0]
-        self.winner = sorted((self.cache / "winners").glob("*/*.json"))[0]
+        self.winner = sorted((self.cache / "winners").glob("*/*/*.json"))[0]
         self.trial = sorted((self.cache / "trials").glob("*/*/*.json"))[0]
         self.artifact = sorted(self.left.glob("*/artifacts/*.xz"))[0]
 
@@ -232,7 +232,7 @@ def use_cache(*words: str) -> Part:
     return lambda p: p.commands.run("cache", *words, f"--cache-dir={p.cache}")
 
 
-GOOD = sorted((FORMATS / "cache" / "winners").glob("*/*.json"))
+GOOD = sorted((FORMATS / "cache" / "winners").glob("*/*/*.json"))
 
 
 def use_winners(places: Places) -> None:
@@ -342,7 +342,7 @@ def formats() -> dict[str, Format]:
         "history": Format((encoded(history_run("c" * 40, "2026-01-03", 0.2)),),
                           lambda p: p.history / "c.json",
                           (use_history(), use_history("--json"), use_history("--markdown"), use_curves)),
-        "winner": Format(_files("cache/winners/*/*.json"), lambda p: p.winner,
+        "winner": Format(_files("cache/winners/*/*/*.json"), lambda p: p.winner,
                          (use_cache("show"), use_cache("show", "--json"), use_winners, use_winners)),
         "trial": Format(_files("cache/trials/*/*/*.json"), lambda p: p.trial, (use_cache("show"), use_trials)),
         "export": Format(_files("exported.json"), lambda p: p.run, (

@@ -73,7 +73,7 @@ class Mutant:
     old: str
     new: str
     change: str
-    """The changed lines, as docs/mutants.md shows them. Explanations go by it: it stays when lines move."""
+    """The changed lines, as docs/measured/mutants.md shows them. Explanations go by it: it stays when lines move."""
 
 
 def specs_of(module: str) -> dict[str, MutationSpec]:
@@ -111,16 +111,17 @@ def skipped_places(tree: ast.AST) -> Iterator[tuple[tuple[int, int], tuple[int, 
 
 
 def made(name: str, spec: MutationSpec) -> dict[str, Any] | None:
-    """The mutant, as it is listed for the machine that tries it; None where Cosmic Ray can't make it: its replacement
-    of exceptions fails where one of several has a dotted name."""
+    """The mutant, as it is listed for the machine that tries it; None where Cosmic Ray can't make it (its replacement
+    of exceptions fails where one of several has a dotted name) and where it is no Python (``**`` before a mapping)."""
     module = str(spec.module_path)
     text = (ROOT / module).read_text()
     operator = cosmic_ray.plugins.get_operator(spec.operator_name)(**spec.operator_args)
     try:
         changed = mutate_code(text, operator, spec.occurrence)
-    except AttributeError:
+        assert changed is not None
+        compile(changed, module, "exec")
+    except (AttributeError, SyntaxError):
         return None
-    assert changed is not None
     begin = next(i for i, (a, b) in enumerate(zip(text, changed, strict=False)) if a != b)
     end = 0
     while end < min(len(text), len(changed)) - begin and text[-1 - end] == changed[-1 - end]:

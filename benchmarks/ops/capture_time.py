@@ -25,7 +25,7 @@ from kerntune.base.device import Target
 from kerntune.capture import Capture
 from kerntune.compiling.compiler import Compiler
 from kerntune.gate.call import Call
-from kerntune.gate.call_capture import CaptureWishes, run_captured
+from kerntune.gate.call_capture import run_captured
 from kerntune.gpu.fake_cuda.static_backend import StaticBackend
 
 sys.path.insert(0, str(harness.ROOT / "tests"))
@@ -42,9 +42,8 @@ def many(x: torch.Tensor) -> torch.Tensor:
 
 def captured(backend: Any, compiler: Compiler, fn: Callable[..., Any], x: torch.Tensor) -> float:
     """Processor time of one capture, in seconds."""
-    wishes = CaptureWishes(lambda site: range(len(site.candidates)))
     begin = time.process_time()
-    run_captured(backend, compiler, Call("t", "0", fn, (x,)), (), wishes)
+    run_captured(Capture(backend, compiler), Call("t", "0", fn, (x,)), ())
     return time.process_time() - begin
 
 

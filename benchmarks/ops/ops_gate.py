@@ -1,7 +1,7 @@
 """The ops of ``ops_capture.py`` as tests without a GPU: recorded once, then run again as CI does.
 
     python -m benchmarks.ops.ops_gate benchmarks/results/ops_gate.json [--target cuda:90] [--jobs 2] [--only NAME ...]
-        [--table docs/ops.md]
+        [--table docs/measured/operators.md]
 
 Each op is one ``autotune`` call, forward and backward. The first run records, the second has ``CI=1`` and decides. An
 op is silently cut off if it is PASS without an end and launches less than it did on the H200 (``ops_compare.json``).

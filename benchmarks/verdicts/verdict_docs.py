@@ -1,6 +1,6 @@
-"""Writes what was measured on a GPU into ``docs/verdicts.md``, between its two marks.
+"""Writes what was measured on a GPU into ``docs/measured/verdicts.md``, between its two marks.
 
-    python -m benchmarks.verdicts.verdict_docs TABLES.json [CAUSES.json] [--document docs/verdicts.md]
+    python -m benchmarks.verdicts.verdict_docs TABLES.json [CAUSES.json] [--document docs/measured/verdicts.md]
 
 TABLES.json is of ``verdict_tables.py``, CAUSES.json of ``verdict_causes.py``.
 """
@@ -14,7 +14,7 @@ from typing import Any
 
 from benchmarks import harness
 
-DOCUMENT = harness.ROOT / "docs" / "verdicts.md"
+DOCUMENT = harness.ROOT / "docs" / "measured" / "verdicts.md"
 BEGIN, END = "<!-- measured: begin -->", "<!-- measured: end -->"
 
 CAUSES = {

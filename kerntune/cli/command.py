@@ -14,7 +14,7 @@ import sys
 from collections.abc import Callable, Sequence
 
 from kerntune.errors import KerntuneError, UsageError
-from kerntune.gate.console import FINDINGS, OK, USAGE, complain, error_text, speak_anything
+from kerntune.gate.console import FINDINGS, OK, USAGE, complain, error_text, live_line, speak_anything
 
 EPILOG = "Exit codes: 0 in order, 1 something was found, 2 wrong usage. refresh: pytest's."
 
@@ -64,7 +64,8 @@ def _dispatch(words: list[str]) -> int:
     if tests:
         args.tests = tests
     run: Subcommand = args.function
-    return run(args)
+    with live_line(" ".join(word for word in words[:2] if not word.startswith("-"))):
+        return run(args)
 
 
 def _split(words: list[str]) -> tuple[list[str], list[str]]:
@@ -115,6 +116,7 @@ GROUPS = {
 }
 
 COMMANDS = {
+    "init": ("init", "run_arguments", "write a project's settings, hook and workflow for the tests that it has"),
     "baselines show": ("show", "run_arguments", "all baselines: case, device, config, time, environment"),
     "baselines refresh": ("command", "refresh_arguments", "pytest --kerntune --kerntune-update=all [PYTEST ARGUMENTS]"),
     "baselines apply": (

@@ -6,6 +6,7 @@ however their source has changed since.
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import re
@@ -90,6 +91,7 @@ class Compiler:
         self._done: dict[str, Compiled | TrialError] = {}
         self._kernels: dict[int, Any] = {}
         self._lock = threading.Lock()
+        self._tell: Callable[[str], None] = lambda text: None
         compat.parse_in_turn()
         self._compilations = Compilations(farm or Farm())
 
@@ -114,6 +116,15 @@ class Compiler:
         results = [found for _, found in self.compile_stream(launches)]
         self.flush()
         return results
+
+    @contextlib.contextmanager
+    def telling(self, tell: Callable[[str], None]) -> Iterator[None]:
+        """Within, ``tell`` is called with what is compiled: ``compiling add_kernel, 3 of 14``."""
+        before, self._tell = self._tell, tell
+        try:
+            yield
+        finally:
+            self._tell = before
 
     def flush(self) -> None:
         """Wait until all results of streams are in Triton's own cache too."""
@@ -140,7 +151,12 @@ class Compiler:
         for key, found in known.items():
             yield from ((same, found) for same in by_key[key])
         unknown = [x[0] for key, x in by_key.items() if key not in known]
+        tell, done = self._tell, 0
+        if unknown:
+            tell(_progress(unknown[0], done, len(unknown)))
         for launch, result in self._compilations.stream(unknown, made_before, stopped):
+            done += 1
+            tell(_progress(launch, done, len(unknown)))
             found = self._remember(launch, result)
             yield from ((same, found) for same in by_key[launch.key()])
 
@@ -189,6 +205,10 @@ class Compiler:
         with self._lock:
             self._kernels[id(launch.jit)] = launch.jit  # keys hold its address, which must not be used again
             return self._done.setdefault(launch.key(), found)
+
+
+def _progress(launch: Specialized, done: int, total: int) -> str:
+    return f"compiling {launch.name}" + (f", {done} of {total}" if total > 1 else "")
 
 
 def _error_like(error: TrialError) -> TrialError:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +24,7 @@ from kerntune.gate.baseline_files import BaselineStore
 from kerntune.gate.baselines import StaticBaseline, TimeBaseline
 from kerntune.gate.case_identity import leaves
 from kerntune.gpu.base import Backend
+from kerntune.tuning.tune_options import TuneOptions, options_of_policy
 
 
 @dataclass(frozen=True)
@@ -91,6 +93,11 @@ class Call:
     def case(self) -> CaseId:
         """The call's identity, without its fingerprint."""
         return CaseId(self.nodeid, self.name)
+
+    @cached_property
+    def options(self) -> TuneOptions:
+        """How what it launches is tuned."""
+        return options_of_policy(self.policy)
 
 
 @dataclass(frozen=True)

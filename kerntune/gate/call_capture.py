@@ -17,10 +17,8 @@ from kerntune.base.policy import Update, Verdict
 from kerntune.base.recording import Recording
 from kerntune.base.roofline import bytes_moved, matmul_dtype
 from kerntune.base.users_line import UsersLine, chain, line_of_error
-from kerntune.capture import Capture, Pending, Site, current
-from kerntune.capture.inductor.baseline_choices import InductorChoices
+from kerntune.capture import Capture, Site, current
 from kerntune.capture.recorder import Recorded, record
-from kerntune.compiling.compiler import Compiled, Compiler
 from kerntune.errors import CacheMissError, ConfigError
 from kerntune.gate.baseline_files import BaselineStore
 from kerntune.gate.baselines import Argument, fingerprint_of
@@ -137,37 +135,12 @@ class RecordedCase:
         )
 
 
-@dataclass(frozen=True)
-class CaptureWishes:
-    """``prefer``, ``before_launch`` and ``on_device`` as the capture's; ``choices`` are Inductor's, as a baseline has
-    them; ``root`` is the project's folder."""
-
-    prefer: Preference
-    before_launch: Callable[[Capture, Pending, Compiled], None] | None = None
-    on_device: Callable[[Backend], None] = lambda backend: None
-    choices: InductorChoices | None = None
-    root: Path = Path()
-
-
-def run_captured(
-    backend: Backend, compiler: Compiler, call: Call, arguments: tuple[Argument, ...], wishes: CaptureWishes
-) -> CapturedCall:
+def run_captured(capture: Capture, call: Call, arguments: tuple[Argument, ...]) -> CapturedCall:
     """Run the call and compare its result with its reference.
 
     :class:`ConfigError` where it was given candidates, or values, for kernels that it doesn't launch.
     """
-    capture = Capture(
-        backend,
-        compiler,
-        call.candidates,
-        prefer=wishes.prefer,
-        before_launch=wishes.before_launch,
-        on_device=wishes.on_device,
-        values=call.values,
-        root=wishes.root,
-    )
-    if wishes.choices is not None:
-        capture.compiled.choices = wishes.choices
+    backend, root = capture.backend, capture.root
     value, ended = None, None
     if backend.gpu is None:
         backend.tensors.take_unanswered()
@@ -182,7 +155,7 @@ def run_captured(
         capture.backend.gpu.synchronize()
     unanswered = backend.tensors.take_unanswered() if backend.gpu is None else []
     call, remark = compared_call(backend, call, value) if ended is None else (call, "")
-    end = caught_end(unanswered, wishes.root) if ended is None else end_of(backend, ended, wishes.root)
+    end = caught_end(unanswered, root) if ended is None else end_of(backend, ended, root)
     if not unseen and ended is None:
         _refuse_unmet(call, capture)
     return CapturedCall(call, capture, arguments, value, unseen, ended, end, remark)

@@ -16,7 +16,7 @@ import msgspec
 
 from kerntune.base.case_result import CaseResult, LeftOut, TrialReport
 from kerntune.base.failed_candidates import WRONG, FailedTrial, told_once
-from kerntune.base.policy import Policy, TuneMode
+from kerntune.base.policy import TuneMode
 from kerntune.base.recording import Recording
 from kerntune.capture import Capture, Site
 from kerntune.capture.recorder import Recorded
@@ -30,7 +30,7 @@ from kerntune.tuning.candidates import pool_of
 from kerntune.tuning.isolation import Isolation
 from kerntune.tuning.stored_trials import Trials
 from kerntune.tuning.stored_winners import Winners, candidate_of
-from kerntune.tuning.tune_options import options_of_policy
+from kerntune.tuning.tune_options import TuneOptions
 from kerntune.tuning.tuning_result import TuningResult, log_config, log_path, tell_failed
 
 
@@ -47,17 +47,13 @@ class TuningOutcome:
 
 @dataclass
 class Tuning:
-    """The tuning of one call: changes ``recorded`` to what the winners launch, and keeps what was tried.
-
-    ``policy`` says which candidates are checked (:attr:`kerntune.base.policy.Policy.verify`), what of them isn't
-    compared and which are left out unrun (:attr:`~kerntune.base.policy.Policy.static_prune`).
-    """
+    """The tuning of one call: changes ``recorded`` to what the winners launch, and keeps what was tried."""
 
     capture: Capture
     recorded: Recorded
     loader: Loader
     winners: Winners
-    policy: Policy
+    options: TuneOptions
     progress: Callable[[str], None]
     isolation: Isolation | None = None
     """Where candidates are launched first."""
@@ -138,7 +134,7 @@ class Tuning:
     def _tune(self, index: int, **words: Any) -> TuningResult:
         from kerntune.tuning.tuner import tune  # not loaded by runs that know all winners
 
-        return tune(self.capture, self.recorded, index, self.loader, options_of_policy(self.policy), **words)
+        return tune(self.capture, self.recorded, index, self.loader, self.options, **words)
 
     def _log_stored(self, site: Site, index: int) -> None:
         if log_path() and (winner := self.winners.stored(site)) is not None:  # none is stored of a single candidate

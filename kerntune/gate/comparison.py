@@ -33,7 +33,6 @@ from kerntune.gate.replay import (
 from kerntune.gpu.base import Gpu
 from kerntune.timing.paired_processes import PROCESS_BIAS, Replay
 from kerntune.timing.timers import Sample
-from kerntune.tuning.tune_options import options_of_policy
 
 
 @dataclass(frozen=True)
@@ -116,8 +115,8 @@ class Comparer:
             return NumericsReport(str(policy.numerics), not_compared=(why,))
         self.progress(f"{self.case.id}: comparing results with those of the baseline's code")
         own, made_up = self.replayer.results(used.before, used.artifacts), used.replay.results
-        ignored = options_of_policy(policy).verification.ignore
         writers = written_by(used.before, self.case.recording)
+        ignored = self.case.call.options.verification.ignore
         found = [without_ignored(x, ignored, writers) for x in (made_up, own) if x is not None]
         return report_of(policy.numerics, found)
 

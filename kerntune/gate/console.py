@@ -1,11 +1,15 @@
-"""Output of commands: results on stdout, errors on stderr."""
+"""Output of commands and runs: results on stdout, errors on stderr, and a table that fits a terminal."""
 
 from __future__ import annotations
 
 import contextlib
 import io
+import os
+import stat
 import sys
-from collections.abc import Sequence
+import textwrap
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import zip_longest
 
 OK, FINDINGS, USAGE = 0, 1, 2
 """Exit codes of every command but ``refresh``, which passes pytest's on."""
@@ -24,13 +28,47 @@ def speak_anything() -> None:
                 stream.reconfigure(errors="backslashreplace")
 
 
+@contextlib.contextmanager
+def live_line(command: str) -> Iterator[None]:
+    """Within, standard error says what a command does while nothing is printed: what was said last by
+    :func:`kerntune.base.live_line.tell`. In place on a terminal, but not beside a pager."""
+    from kerntune.base.live_line import LiveLine  # not for the help of a command, which loads nothing
+
+    stream = sys.stderr
+    if stream is None or stream.closed:
+        yield
+        return
+    line = LiveLine(lambda text: (stream.write(text), stream.flush()), in_place=stream.isatty() and not _paged())
+    line.tell(f"kerntune {command}")
+    line.start()
+    try:
+        yield
+    finally:
+        line.close()
+
+
+def _paged() -> bool:
+    """Whether another program reads what is printed."""
+    try:
+        return stat.S_ISFIFO(os.fstat(sys.stdout.fileno()).st_mode)
+    except (OSError, ValueError, AttributeError):
+        return True
+
+
+def _hide_line() -> None:
+    if (module := sys.modules.get("kerntune.base.live_line")) is not None:
+        module.hide()
+
+
 def say(text: str, end: str = "\n") -> None:
     """Print a result, whatever texts of files are in it."""
+    _hide_line()
     print(_visible(text), end=end)
 
 
 def complain(text: str) -> None:
     """Print what is wrong, a message and never a traceback."""
+    _hide_line()
     print(_visible(f"kerntune: {text}"), file=sys.stderr)
 
 
@@ -57,3 +95,70 @@ def fail_with(findings: Sequence[str]) -> int:
 def counted(count: int, noun: str) -> str:
     """``1 baseline``, ``2 baselines``."""
     return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
+
+
+GAP = "  "
+"""Between two columns, and before the cells below a row's first one."""
+
+NARROWEST = 8
+"""Columns of a cell that is not narrowed further: a time, and most words, fit."""
+
+
+def text_table(
+    headers: Sequence[str], rows: Sequence[Sequence[str]], most: Mapping[str, int], width: int | None
+) -> list[list[str]]:
+    """The lines of a table's header and rule, then those of each row. ``most`` has by header how wide a column may be.
+
+    Where ``width`` has no room for a row, its first cell stands alone, and the others below it in narrower columns.
+    """
+    widths = [min(_widest(cells), most.get(cells[0], sys.maxsize)) for cells in zip(headers, *rows, strict=True)]
+    if width is None or _across(widths) <= width:
+        return [
+            [*_side_by_side(headers, widths), GAP.join("-" * x for x in widths)],
+            *(_side_by_side(row, widths) for row in rows),
+        ]
+    words = [_longest_word(cells) for cells in zip(headers[1:], *(row[1:] for row in rows), strict=True)]
+    widths = _narrowed(widths[1:], words, width - len(GAP))
+    head = [*_side_by_side(headers[1:], widths), GAP.join("-" * x for x in widths)]
+    return [
+        [GAP + line for line in head],
+        *([*row[0].splitlines(), *(GAP + line for line in _side_by_side(row[1:], widths))] for row in rows),
+    ]
+
+
+def _widest(cells: Iterable[str]) -> int:
+    return max(len(line) for cell in cells for line in cell.splitlines() or [""])
+
+
+def _longest_word(cells: Iterable[str]) -> int:
+    return max(NARROWEST, *(len(word) for cell in cells for word in cell.split()))
+
+
+def _across(widths: Sequence[int]) -> int:
+    return sum(widths) + len(GAP) * (len(widths) - 1)
+
+
+def _narrowed(widths: Sequence[int], words: Sequence[int], room: int) -> list[int]:
+    """The widest columns narrowed, one column at a time, until all fit: to their longest words, so that names stay
+    whole, and where that is not enough within words."""
+    found = list(widths)
+    for floors in (words, [NARROWEST] * len(found)):
+        while _across(found) > room:
+            wide = [i for i, floor in enumerate(floors) if found[i] > floor]
+            if not wide:
+                break
+            found[max(wide, key=found.__getitem__)] -= 1
+    return found
+
+
+def _side_by_side(cells: Sequence[str], widths: Sequence[int]) -> list[str]:
+    """A row's lines; a cell that is wider than its column goes on below."""
+    wrapped = [_wrapped(cell, width) for cell, width in zip(cells, widths, strict=True)]
+    return [
+        GAP.join(part.ljust(width) for part, width in zip(parts, widths, strict=True)).rstrip()
+        for parts in zip_longest(*wrapped, fillvalue="")
+    ]
+
+
+def _wrapped(cell: str, width: int) -> list[str]:
+    return [part for line in cell.splitlines() for part in textwrap.wrap(line, width, break_on_hyphens=False) or [""]]

@@ -9,7 +9,8 @@ from __future__ import annotations
 import contextlib
 import itertools
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -22,18 +23,20 @@ from kerntune.base.device import DeviceSpec
 from kerntune.base.policy import Update
 from kerntune.capture import Capture, Pending, Site, current
 from kerntune.capture.inductor.baseline_choices import BaselineChoices, InductorChoices
-from kerntune.compiling.compiler import Compiled
+from kerntune.compiling.compiler import Compiled, Compiler
 from kerntune.errors import StoreError
 from kerntune.gate.baseline_files import BaselineStore
 from kerntune.gate.baselines import Argument, TimeBaseline, fingerprint_of
-from kerntune.gate.call import Call
-from kerntune.gate.call_capture import CaptureWishes, winner_first
+from kerntune.gate.call import Call, Settings
+from kerntune.gate.call_capture import winner_first
 from kerntune.gate.case_identity import Renames, leaves
+from kerntune.gate.stores import Stores
 from kerntune.gpu.base import Backend, Gpu
 from kerntune.gpu.cuda import CudaGpu
 from kerntune.gpu.host_gpus import gpu_name
 from kerntune.timing.worker.pool import LocalPairs, Pairs, WorkerPool
-from kerntune.tuning.choices.choice_place import forget_prepared
+from kerntune.tuning.cache import WinnerCache
+from kerntune.tuning.choices.choice_place import ChoicePlace, forget_prepared
 from kerntune.tuning.first_launches import before_captured_launch
 from kerntune.tuning.isolation import Isolate, Isolation
 from kerntune.tuning.stored_trials import Trials
@@ -41,32 +44,74 @@ from kerntune.tuning.stored_winners import Winners
 
 
 @dataclass(frozen=True)
-class CaptureNeeds:
-    """What the run has for one call, by the GPU on which that launches: the baseline of its case, as far as it is known
-    before the call is captured; winners of earlier tuning; where first launches run; ``watch`` gets the GPU."""
+class GpuRun:
+    """What the calls of a run on GPUs share. ``watch`` gets each GPU on which one launches; ``next_decision`` numbers
+    their decisions, sharing the run's error."""
 
-    baseline: Callable[[Backend], TimeBaseline | None]
-    winners: Callable[[Gpu], Winners]
-    isolation: Callable[[Backend], Isolation]
+    stores: Stores
+    settings: Settings
+    cache: WinnerCache
+    gpus: MeasuredGpus
     watch: Callable[[Gpu], None]
-    update: Update
+    next_decision: Callable[[], int]
+
+    def winners(self, call: Call, gpu: Gpu) -> Winners:
+        """Winners of earlier tuning, for a call's launches on a GPU."""
+        return Winners(self.cache, self.settings.tune, gpu, call.options.verification.lax)
+
+    def isolation(self, call: Call, backend: Backend) -> Isolation:
+        """Where a call's configs are launched first."""
+        return self.gpus.of(backend).isolation(call.options.isolate)
+
+    def baseline(self, call: Call, arguments: tuple[Argument, ...], backend: Backend) -> TimeBaseline | None:
+        """A case's baseline, as far as it is known before the call is captured."""
+        stores, update = self.stores, self.settings.update
+        return known_baseline(stores.reference, backend.spec, call.case, arguments, update, stores.renames)
+
+    def choice_place(
+        self,
+        call: Call,
+        arguments: tuple[Argument, ...],
+        here: Backend,
+        apart: Callable[[], AbstractContextManager[None]] = contextlib.nullcontext,
+    ) -> ChoicePlace:
+        """Where choices are decided that a call meets; ``apart`` as that of the place."""
+
+        def stored() -> Mapping[str, str]:
+            baseline = self.baseline(call, arguments, here)
+            return {} if baseline is None else baseline.recording.choices
+
+        verify = call.policy.verify or None, call.policy.verify_ignore
+        return ChoicePlace(here, self.cache, self.settings.tune, apart, *verify, stored)
 
 
 class GpuCapture:
     """One call's capture, on the GPU where the call launches: that is known once it does, and ``backend`` until
     then."""
 
-    def __init__(self, needs: CaptureNeeds, call: Call, share: CaptureShare, backend: Backend) -> None:
-        self._needs, self._call, self._share = needs, call, share
+    def __init__(
+        self, run: GpuRun, call: Call, arguments: tuple[Argument, ...], share: CaptureShare, backend: Backend
+    ) -> None:
+        self._run, self._call, self._arguments, self._share = run, call, arguments, share
         self.backend = backend
 
-    def wishes(self) -> CaptureWishes:
-        """What the capture asks here. Inductor's choices follow those of the case's baseline."""
-        known = InductorChoices(
-            lambda: choices_of(self._needs.baseline(self.backend)),
-            recorded=self._needs.update in (Update.IMPROVED, Update.REGRESSED),
+    def capture(self, compiler: Compiler) -> Capture:
+        """Inductor's choices follow those of the case's baseline."""
+        call = self._call
+        made = Capture(
+            self.backend,
+            compiler,
+            call.candidates,
+            prefer=self.prefer,
+            before_launch=self.before_launch,
+            on_device=self.move,
+            values=call.values,
         )
-        return CaptureWishes(self.prefer, self.before_launch, self.move, known)
+        made.compiled.choices = InductorChoices(
+            lambda: choices_of(self._run.baseline(call, self._arguments, self.backend)),
+            recorded=self._run.settings.update in (Update.IMPROVED, Update.REGRESSED),
+        )
+        return made
 
     def call(self) -> Call:
         """The call. Its reference may tune kernels, for which the device is needed alone: what the capture holds of it
@@ -83,7 +128,7 @@ class GpuCapture:
         """Go on there."""
         self.backend = backend
         self._share.move(self._gpu())
-        self._needs.watch(self._gpu())
+        self._run.watch(self._gpu())
 
     @contextlib.contextmanager
     def apart(self) -> Iterator[None]:
@@ -98,12 +143,13 @@ class GpuCapture:
 
     def prefer(self, site: Site) -> Sequence[int]:
         """The order of a site's candidates."""
-        return winner_first(self._needs.winners(self._gpu()), self._needs.isolation(self.backend).begin)(site)
+        isolation = self._run.isolation(self._call, self.backend)
+        return winner_first(self._run.winners(self._call, self._gpu()), isolation.begin)(site)
 
     def before_launch(self, capture: Capture, pending: Pending, compiled: Compiled) -> None:
         """Also where nothing is launched elsewhere, for what has faulted is remembered."""
-        isolation, trials = self._needs.isolation(self.backend), Trials(self._needs.winners(self._gpu()))
-        before_captured_launch(isolation, trials, capture, pending, compiled)
+        trials = Trials(self._run.winners(self._call, self._gpu()))
+        before_captured_launch(self._run.isolation(self._call, self.backend), trials, capture, pending, compiled)
 
     def _gpu(self) -> Gpu:
         assert self.backend.gpu is not None

@@ -23,6 +23,7 @@ from kerntune.gate.call_tuning import Tuning
 from kerntune.gate.comparison import Comparer, Comparison, Judgement, judge, operators_since
 from kerntune.gate.decision import Evidence, decide
 from kerntune.gate.device_faults import NOT_LOOKED, OutsideWrites, has_fixed, look_for
+from kerntune.gate.gpu_capture import GpuRun
 from kerntune.gate.history.points import provenance_of
 from kerntune.gate.launch_changes import changed_most, exceeded, replaced_kernels
 from kerntune.gate.messages import (
@@ -39,16 +40,13 @@ from kerntune.gate.messages import (
 )
 from kerntune.gate.replay import Replayer
 from kerntune.gate.static_figures import LaunchStatic, launch_reports, launch_statics, with_launches
-from kerntune.gate.stores import Stores, Unreviewed, known_figures, readable
-from kerntune.gpu.base import Backend
+from kerntune.gate.stores import Unreviewed, known_figures, readable
 from kerntune.gpu.foreign_work import NONE_SEEN, ClockWatch, ForeignWork
 from kerntune.gpu.host_gpus import gpu_id, gpu_name
 from kerntune.gpu.memory import Memory
 from kerntune.gpu.program import Loader, Program
 from kerntune.timing.sampling import estimate_ns, launch_times, slot_for, take_sample
 from kerntune.timing.timers import CallSlot, Sample, Slot
-from kerntune.timing.worker.pool import Pairs
-from kerntune.tuning.isolation import Isolation
 from kerntune.tuning.stored_winners import Winners
 
 RESTS_S = (0.5, 0.5, 0.5)
@@ -58,17 +56,6 @@ into its power limit, which it leaves within a second or two."""
 SHORT_RESTS_S = (0.0, 0.05, 0.15, 0.4, 0.9)
 """Rests before the same work at another speed than stored is called drift: as long in all, but what lasted for
 milliseconds only (clocks that change, another process's work) doesn't cost a rest for power limits."""
-
-
-@dataclass(frozen=True)
-class GpuRun:
-    """What the cases of a run on a GPU share. ``next_decision`` numbers their decisions, sharing the run's error."""
-
-    backend: Backend
-    stores: Stores
-    pairs: Pairs
-    settings: Settings
-    next_decision: Callable[[], int]
 
 
 @dataclass(frozen=True)
@@ -102,24 +89,24 @@ class TimedCheck:
         captured: CapturedCall,
         winners: Winners,
         progress: Callable[[str], None],
-        isolation: Isolation | None = None,
         tuned: Callable[[], None] = lambda: None,
     ) -> None:
-        backend, call = run.backend, captured.call
+        backend, call = captured.capture.backend, captured.call
         assert backend.gpu is not None
-        self.gpu, self.stores, self.settings, self.pairs = backend.gpu, run.stores, run.settings, run.pairs
+        self.gpu, self.stores, self.settings = backend.gpu, run.stores, run.settings
+        self.pairs = run.gpus.of(backend).pairs
         self.value, self.call, self.progress = captured.value, call, progress
         self.case = case = captured.on(backend.targets[0], run.stores.reference)
         self.path = run.stores.own.time_path(self.gpu.spec, case.id, case.fingerprint)
         self.loader, self.cache = Loader(self.gpu), winners.cache.folder
-        replayer = Replayer(backend, run.pairs, self.loader, case.recorded, call.policy.timer)
-        self.isolation, self._tuned = isolation, tuned
-        self.tuning = Tuning(case.capture, case.recorded, self.loader, winners, call.policy, progress, isolation)
+        replayer = Replayer(backend, self.pairs, self.loader, case.recorded, call.policy.timer)
+        self.isolation, self._tuned = run.isolation(call, backend), tuned
+        self.tuning = Tuning(case.capture, case.recorded, self.loader, winners, call.options, progress, self.isolation)
         self.comparer = Comparer(self.gpu, case, replayer, run.next_decision, progress)
         path = run.stores.reference.time_path(self.gpu.spec, case.id, case.fingerprint)
         self.renamed = run.stores.renames.settle(case.id, case.fingerprint, case.recording, path, case.arguments)
         known = self.renamed.edited
-        self.builder = BaselineBuilder(backend, run.pairs, run.settings, case, replayer, progress, known)
+        self.builder = BaselineBuilder(backend, self.pairs, run.settings, case, replayer, progress, known)
         asks_again = call.reference is not None
         self.rerun = Rerun(backend, case.capture, call, captured.value) if asks_again else None
 
@@ -156,7 +143,7 @@ class TimedCheck:
         at when that was recorded."""
         new = baseline is None or self.settings.update is Update.ALL
         new = new or not same_work(baseline.recording, self.case.recording)  # type: ignore[union-attr]
-        if not new or self.isolation is None or not self.isolation.wanted or not has_fixed(self.case.capture):
+        if not new or not self.isolation.wanted or not has_fixed(self.case.capture):
             return NOT_LOOKED
         self.progress(f"{self.case.id}: looking for writes outside of tensors")
         return look_for(self.isolation, self.case.recorded)

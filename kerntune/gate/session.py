@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import itertools
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -17,16 +17,16 @@ from kerntune.base.device import Target
 from kerntune.base.folders import file_in_the_way
 from kerntune.base.policy import Policy, Update, Verdict
 from kerntune.base.users_line import UsersLine, calling_line
+from kerntune.capture import Capture
 from kerntune.capture.inductor.compiled_calls import gates_own_caches
 from kerntune.compiling.compiler import Compiler
 from kerntune.errors import UsageError
 from kerntune.gate import device_faults
 from kerntune.gate.baseline_files import BaselineStore
-from kerntune.gate.baselines import Argument, Baseline, TimeBaseline
+from kerntune.gate.baselines import Argument, Baseline
 from kerntune.gate.call import Call, Checked, Settings, dumps_asked
 from kerntune.gate.call_capture import (
     CapturedCall,
-    CaptureWishes,
     RecordedCase,
     end_of,
     nothing_judged,
@@ -38,28 +38,27 @@ from kerntune.gate.call_capture import (
 from kerntune.gate.call_tuning import tuning_turns
 from kerntune.gate.case_identity import Renames, nearest_difference, tensor_arguments
 from kerntune.gate.gpu_capture import (
-    CaptureNeeds,
     CaptureShare,
     GpuCapture,
+    GpuRun,
     MeasuredGpus,
     call_bytes,
     decision_numbers,
-    known_baseline,
     naming,
 )
-from kerntune.gate.gpu_check import GpuRun, TimedCheck
+from kerntune.gate.gpu_check import TimedCheck
 from kerntune.gate.stores import ReferenceStore, RunBaselines, Stores
-from kerntune.gpu.base import Backend, Gpu
+from kerntune.gpu.base import Backend
 from kerntune.gpu.probe import devices_used, find_backend
 from kerntune.kernels import compat
 from kerntune.kernels.compat.tuners import triton_folder
 from kerntune.static.metrics import DISASSEMBLER
 from kerntune.tuning.cache.entries import ListingCache, default_folder
 from kerntune.tuning.cache.shared_store import open_winners
-from kerntune.tuning.choices.choice_place import ChoicePlace, choices_at, decide_choice
+from kerntune.tuning.choices.choice_place import choices_at, decide_choice
 from kerntune.tuning.isolation import unsaid
 from kerntune.tuning.stored_winners import Winners
-from kerntune.tuning.tune_options import check_variables, options_of_policy
+from kerntune.tuning.tune_options import check_variables
 
 if TYPE_CHECKING:
     from kerntune.gate.stopped_tests import StoppedTest
@@ -248,7 +247,7 @@ class Session:
 
         :class:`DeviceFault` if the GPU runs nothing any more after that.
         """
-        with self._fault.named(call.case):
+        with self._fault.named(call.case), self._compiler.telling(progress):
             return self._check(call, progress)
 
     def _check(self, call: Call, progress: Callable[[str], None]) -> Checked:
@@ -257,18 +256,19 @@ class Session:
         arguments = tensor_arguments(self.backend, (call.fn, call.args, call.kwargs))
         if self.static:
             return self._checked(call, arguments, progress)
-        with choices_at(self._choice_place(call, arguments, contextlib.nullcontext)):
+        with choices_at(self._run.choice_place(call, arguments, self.backend.on(self.backend.current()))):
             return self._checked(call, arguments, progress)
 
     def _checked(self, call: Call, arguments: tuple[Argument, ...], progress: Callable[[str], None]) -> Checked:
+        progress("running the call")
         captured = self._captured(call, arguments)
         if uncheckable(captured) or not captured.capture.launches:
             return nothing_judged(captured)
         gpu = captured.capture.backend.gpu
         if gpu is None:
-            return self._check_static(captured)
+            return self._check_static(captured, progress)
         said = progress if self.backend.count == 1 else naming(gpu, progress)
-        winners = self._winners(call, gpu)
+        winners = self._run.winners(call, gpu)
         with gpu.entered(), tuning_turns(winners, captured.capture, gpu) as turns, gpu.lock():
             checked = self._check_timed(captured, winners, said, turns.close)
             if self._crowded:
@@ -294,51 +294,30 @@ class Session:
         """The call, run once, on the GPU that it launches on, while no process measures there."""
         if self.backend.gpu is None:
             prefer = stored_first(self.stores, call, self.backend.targets[0], arguments, self.settings.update)
-            return run_captured(
-                self.backend, self._compiler, call, arguments, CaptureWishes(prefer, root=self.settings.root)
-            )
+            given, root = call.candidates, self.settings.root
+            capture = Capture(self.backend, self._compiler, given, prefer=prefer, values=call.values, root=root)
+            return run_captured(capture, call, arguments)
         decide_choice(call.fn, call.args, call.kwargs)
         with CaptureShare(call_bytes(self.backend, (call.fn, call.args, call.kwargs))) as share:
-            own = GpuCapture(self._capture_needs(call, arguments), call, share, self.backend)
-            own.move(self.backend.on(self.backend.current()))
+            here = self.backend.on(self.backend.current())
+            own = GpuCapture(self._run, call, arguments, share, self.backend)
+            own.move(here)
+            place = self._run.choice_place(call, arguments, here, own.apart)
             folder = (self.settings.cache_dir or default_folder()) / "inductor"
-            with gates_own_caches(folder, triton_folder()), choices_at(self._choice_place(call, arguments, own.apart)):
-                return run_captured(own.backend, self._compiler, own.call(), arguments, own.wishes())
+            with gates_own_caches(folder, triton_folder()), choices_at(place):
+                return run_captured(own.capture(self._compiler), own.call(), arguments)
 
-    def _capture_needs(self, call: Call, arguments: tuple[Argument, ...]) -> CaptureNeeds:
-        isolate = options_of_policy(call.policy).isolate
-        return CaptureNeeds(
-            baseline=lambda backend: self._baseline(call, arguments, backend),
-            winners=lambda gpu: self._winners(call, gpu),
-            isolation=lambda backend: self._gpus.of(backend).isolation(isolate),
-            watch=self._fault.watch,
-            update=self.settings.update,
-        )
+    @property
+    def _run(self) -> GpuRun:
+        """What calls on GPUs share."""
+        decisions = partial(next, self._decisions)
+        return GpuRun(self.stores, self.settings, self._cache, self._gpus, self._fault.watch, decisions)
 
-    def _choice_place(
-        self, call: Call, arguments: tuple[Argument, ...], apart: Callable[[], AbstractContextManager[None]]
-    ) -> ChoicePlace:
-        here, policy = self.backend.on(self.backend.current()), call.policy
-
-        def stored() -> Mapping[str, str]:
-            baseline = self._baseline(call, arguments, here)
-            return {} if baseline is None else baseline.recording.choices
-
-        verify = policy.verify or None, policy.verify_ignore
-        return ChoicePlace(here, self._cache, self.settings.tune, apart, *verify, stored)
-
-    def _baseline(self, call: Call, arguments: tuple[Argument, ...], backend: Backend) -> TimeBaseline | None:
-        """As far as it is known before the call is captured."""
-        stores, update = self.stores, self.settings.update
-        return known_baseline(stores.reference, backend.spec, call.case, arguments, update, stores.renames)
-
-    def _winners(self, call: Call, gpu: Gpu) -> Winners:
-        return Winners(self._cache, self.settings.tune, gpu, options_of_policy(call.policy).verification.lax)
-
-    def _check_static(self, captured: CapturedCall) -> Checked:
+    def _check_static(self, captured: CapturedCall, progress: Callable[[str], None]) -> Checked:
         from kerntune.gate.static_check import check_static  # not loaded by runs on a GPU
 
         remarks = [captured.remark] if captured.remark else []
+        progress(f"reading the code of what it launched ({len(captured.capture.launches)})")
         unheld = captured.remark or (captured.ended is not None and captured.call.reference is not None)
         if unheld and (line := calling_line()) is not None:
             self._not_compared.append(line)
@@ -360,11 +339,7 @@ class Session:
     def _check_timed(
         self, captured: CapturedCall, winners: Winners, progress: Callable[[str], None], tuned: Callable[[], None]
     ) -> Checked:
-        backend = captured.capture.backend
-        measured = self._gpus.of(backend)
-        run = GpuRun(backend, self.stores, measured.pairs, self.settings, lambda: next(self._decisions))
-        isolation = measured.isolation(options_of_policy(captured.call.policy).isolate)
-        timed = TimedCheck(run, captured, winners, progress, isolation, tuned)
+        timed = TimedCheck(self._run, captured, winners, progress, tuned)
         self._baselines.note(captured.call.case, timed.case.fingerprint, timed.case.arguments)
         checked = timed.run()
         case = timed.case

@@ -38,11 +38,11 @@ class Preset(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
       and the stages' maximum; descriptors that the kernel makes itself forbid stages.
     * ``lanes_must_be_told``: ONE_ELEMENT_PER_THREAD adds nothing on Intel GPUs, whose driver tells torch no warp size.
     * ``splits_by_outputs``: how long a reduction goes unsplit on new GPUs depends on its outputs, and is far less.
-    * ``measured``: further candidates on NVIDIA GPUs from sm_80 on, by rules found in a sweep
-      (:mod:`kerntune.heuristics.measured`).
-    * ``by_size``: there, what newer releases of torch know of sizes. Blocks of products are within their sizes, tiles
-      that cannot fit are left out (``torch/_inductor/heuristics/template/triton.py``). A looped or cooperative kernel
-      has candidates of the kind that ``choices.py`` takes, too. Max-autotune keeps what the hint proposes, first.
+    * ``measured``: on NVIDIA GPUs from sm_80 on, further candidates by rules found in a sweep
+      (:mod:`kerntune.heuristics.measured`), and what newer releases of torch know of sizes. Blocks of products are
+      within their sizes, tiles that cannot fit are left out (``torch/_inductor/heuristics/template/triton.py``). A
+      looped or cooperative kernel has candidates of the kind that ``choices.py`` takes, too. Max-autotune keeps what
+      the hint proposes, first.
     """
 
     name: str
@@ -69,7 +69,6 @@ class Preset(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     lanes_must_be_told: bool = False
     splits_by_outputs: bool = False
     measured: bool = False
-    by_size: bool = False
 
 
 INDUCTOR_2_13 = Preset("inductor-2.13")
@@ -108,16 +107,11 @@ INDUCTOR_2_15 = msgspec.structs.replace(
 )
 """torch 2.15's rules (``torch/_inductor/heuristics/triton_codegen/``, and ``choices.py`` for splits)."""
 
-MEASURED_2026 = msgspec.structs.replace(INDUCTOR_2_13, name="measured-2026", measured=True, by_size=True)
+MEASURED_2026 = msgspec.structs.replace(INDUCTOR_2_13, name="measured-2026", measured=True)
 """torch 2.13's candidates in their order, then those of :mod:`kerntune.heuristics.measured` and newer torch's."""
 
 DEFAULT = MEASURED_2026
 """The preset of decorators that name none. Where nothing was measured it proposes what ``inductor-2.13`` proposes."""
-
-EARLIER_DEFAULT = INDUCTOR_2_13
-EARLIER_MEASURED = msgspec.structs.replace(MEASURED_2026, by_size=False)
-"""What decorators proposed by default in earlier releases, and what ``measured-2026`` proposed: winners that were
-stored for these lists stay winners."""
 
 PRESETS: dict[str, Preset] = {p.name: p for p in (INDUCTOR_2_13, INDUCTOR_2_6, INDUCTOR_2_15, MEASURED_2026)}
 

@@ -81,7 +81,7 @@ def bounds(hints: KernelHints, device: DeviceSpec, preset: Preset) -> Bounds:
         grid_by_threads=hip or preset.grid_by_threads,
         max_block=_MAX_BLOCK_HIP if hip and preset.hip_wide_x else MAX_BLOCK,
         preset=preset,
-        by_size=preset.by_size and measured_on(device, preset),
+        by_size=measured_on(device, preset),
     )
 
 

@@ -1,4 +1,4 @@
-"""A search over a declared space for some trials or seconds, that can be stopped and resumed.
+"""A search over a declared space for some trials or seconds.
 
 ``Search`` is the same as a kernel's decorator declares it: its space and its budget.
 """
@@ -12,16 +12,13 @@ import random
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 import msgspec
 
 from kerntune.base.config import Config
-from kerntune.errors import ConfigError, StoreError, TuningError
+from kerntune.errors import ConfigError, TuningError
 from kerntune.search.space import Constraint, Space
 from kerntune.search.trial_history import Found, History, Measure, Tried
-
-SCHEMA = "kerntune.search/1"
 
 SPREAD = 12
 """Random trials before the first step: the best of 12 is in the top fifth of a space with 93 % (1 - 0.8^12)."""
@@ -53,7 +50,7 @@ Prepare = Callable[[Sequence[Config]], None]
 
 class Budget(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """How long to search: a number of trials, seconds of preparing, measuring and predicting, or both, of which the
-    first that is spent ends the search. Both count over all resumptions."""
+    first that is spent ends the search. Both count over all runs of one search."""
 
     trials: int | None = None
     seconds: float | None = None
@@ -65,24 +62,11 @@ class Budget(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         )
 
 
-class State(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The state from which a search resumes."""
-
-    schema: str
-    space: str
-    seed: int
-    seconds: float
-    trials: tuple[Tried, ...]
-
-
 class BudgetedSearch:
-    """A search over a space. :meth:`run` may be called repeatedly, :meth:`state` at any time, also after an exception.
+    """A search over a space. :meth:`run` may be called repeatedly, also after an exception.
 
     ``starts`` are tried first (illegal ones are left out). ``predicted`` decides which config of a batch is tried
-    first. ``at_once`` configs are chosen together, before any of them is measured, and passed to ``prepare``; a search
-    that is resumed among them chooses again. ``state`` is a result of :meth:`state`, possibly read from a JSON file;
-    the search then uses its seed. :class:`StoreError` for an invalid state, :class:`ConfigError` for a state of another
-    space.
+    first. ``at_once`` configs are chosen together, before any of them is measured, and passed to ``prepare``.
     """
 
     def __init__(
@@ -91,7 +75,6 @@ class BudgetedSearch:
         *,
         seed: int = 0,
         starts: Sequence[Config] = (),
-        state: Any = None,
         predicted: Predicted | None = None,
         prepare: Prepare = lambda configs: None,
         at_once: int = 1,
@@ -100,10 +83,9 @@ class BudgetedSearch:
         self.space, self._starts, self._predicted, self._clock = space, tuple(starts), predicted, clock
         self._prepare, self._at_once = prepare, at_once
         self._costs: dict[str, float] = {}
-        before = State(SCHEMA, space.fingerprint(), seed, 0.0, ()) if state is None else _decode(state, space)
-        self._seed, self._seconds = before.seed, before.seconds
-        self._trials = list(before.trials)
-        self._seen = {t.config.key() for t in self._trials}
+        self._seed, self._seconds = seed, 0.0
+        self._trials: list[Tried] = []
+        self._seen: set[str] = set()
         self.exhausted = False
         """Whether every legal config was tried."""
 
@@ -140,12 +122,6 @@ class BudgetedSearch:
     def found(self) -> Found:
         """The trials so far."""
         return Found(tuple(self._trials))
-
-    def state(self) -> dict[str, Any]:
-        """Plain JSON: dictionaries, lists, texts, numbers."""
-        now = State(SCHEMA, self.space.fingerprint(), self._seed, self._seconds, tuple(self._trials))
-        plain: dict[str, Any] = msgspec.json.decode(msgspec.json.encode(now))
-        return plain
 
     def _take(self, measure: Measure, config: Config) -> None:
         history = History(measure)
@@ -226,18 +202,6 @@ class BudgetedSearch:
 
 MAX_UNBOUNDED = 100_000
 """Without a budget a space is tried completely; a space of more points than this requires a budget."""
-
-
-def _decode(state: Any, space: Space) -> State:
-    try:
-        found = msgspec.convert(state, State, strict=True)
-    except msgspec.ValidationError as exc:
-        raise StoreError(f"this is not the state of a search ({exc}); begin a new one") from exc
-    if found.schema != SCHEMA:
-        raise StoreError(f"the search's state has schema {found.schema!r}, this kerntune reads {SCHEMA!r}; begin anew")
-    if found.space != space.fingerprint():
-        raise ConfigError("the search's state is of another space: its fields, values or base config changed")
-    return found
 
 
 AT_ONCE = 8

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import itertools
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -118,11 +117,6 @@ class Space:
         """Every legal config, the last axis fastest."""
         points = itertools.product(*(range(len(values)) for values in self.values))
         return (config for point in points if self.legal(config := self.at(point)))
-
-    def fingerprint(self) -> str:
-        """Equal for spaces with equal axes and base. Constraints are code and can't be compared."""
-        text = repr(([(a.name, v) for a, v in zip(self.axes, self.values, strict=True)], self.base.key()))
-        return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
 def _set(config: Config, name: str, value: Scalar) -> Config:

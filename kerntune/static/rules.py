@@ -116,15 +116,15 @@ def _spills(before: StaticMetrics, after: StaticMetrics) -> Iterator[Draft]:
     old, new = _spilled(before), _spilled(after)
     stored = change(before.spill_store_bytes, after.spill_store_bytes)
     loaded = change(before.spill_load_bytes, after.spill_load_bytes)
-    detail = f"{change(old, new)} bytes per thread (stored {stored}, loaded {loaded})"
+    text = f"spills {change(old, new)} B a thread (stored {stored}, loaded {loaded})"
     if old < new <= old + FEW_BYTES and _repeated(after) <= _repeated(before):
-        yield Draft("warn", "spills", old, new, f"registers are kept in memory beside loops: {detail}", "spills")
+        yield Draft("warn", "spills", old, new, f"{text}, beside loops", "spills")
     else:
-        yield from _spill("spills", old, new, detail)
+        yield from _spill("spills", old, new, text)
     old, new = before.vgpr_spills or 0, after.vgpr_spills or 0
-    yield from _spill("vgpr_spills", old, new, f"{change(old, new)} vector registers")
+    yield from _spill("vgpr_spills", old, new, f"spills {change(old, new)} vector registers")
     old, new = before.sgpr_spills or 0, after.sgpr_spills or 0
-    yield from _spill("sgpr_spills", old, new, f"{change(old, new)} scalar registers")
+    yield from _spill("sgpr_spills", old, new, f"spills {change(old, new)} scalar registers")
 
 
 FEW_BYTES = 128
@@ -141,13 +141,9 @@ def _repeated(metrics: StaticMetrics) -> int:
     return _spilled(metrics) if isinstance(known, msgspec.UnsetType) else known
 
 
-def _spill(metric: str, old: int, new: int, detail: str) -> Iterator[Draft]:
-    if new > old:
-        text = f"{'more is spilled' if old else 'registers are spilled'}: {detail}"
-        yield Draft("fail", metric, old, new, text, metric)
-    elif new < old:
-        text = f"{'less is spilled' if new else 'no more spills'}: {detail}"
-        yield Draft("info", metric, old, new, text, metric)
+def _spill(metric: str, old: int, new: int, text: str) -> Iterator[Draft]:
+    if new != old:
+        yield Draft("fail" if new > old else "info", metric, old, new, text, metric)
 
 
 def _tensor_cores(before: StaticMetrics, after: StaticMetrics) -> Iterator[Draft]:

@@ -15,8 +15,6 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
-import msgspec
-
 from kerntune.base.config import Config
 from kerntune.base.device import Environment
 from kerntune.base.policy import TuneMode
@@ -69,9 +67,6 @@ class Winners:
         if alone and self.mode is TuneMode.FROZEN:
             return 0
         if self.mode is TuneMode.FROZEN:
-            for configs in _earlier_lists(site):
-                if len(configs) == 1 and (only := index_of(site, configs[0])) is not None:
-                    return only  # nothing was stored for a list of one
             raise CacheMissError(
                 f"kernel {site.kernel}: no stored winner for these arguments under --kerntune-tune=frozen (or "
                 "KERNTUNE_TUNE=frozen); run once with --kerntune-tune=auto"
@@ -115,9 +110,6 @@ class Winners:
         found = self._seen[key.digest()] = self.cache.get(key)
         if found is None and self.lax and BITWISE_RULE not in self.lax:
             found = self.cache.get(self.key(site, lax=""))
-        if found is None:
-            others = (msgspec.structs.replace(key, configs=configs) for configs in _earlier_lists(site))
-            found = next((w for other in others if (w := self.cache.get(other)) is not None), None)
         report_damage(self.cache.damaged)
         return found if found is not None and index_of(site, found.config) is not None else None
 
@@ -186,14 +178,6 @@ class Winners:
             configs=tuple(c.config for c in site.listed),
             search="" if site.search is None else str(site.search),
         )
-
-
-def _earlier_lists(site: Site) -> tuple[tuple[Config, ...], ...]:
-    """What earlier releases would have chosen from, by a tuner that proposes its candidates itself."""
-    found: tuple[tuple[Config, ...], ...] = ()
-    if hasattr(site.tuner, "earlier_lists"):
-        found = site.tuner.earlier_lists(site.arguments)
-    return found
 
 
 def candidate_of(site: Site, config: Config) -> int | None:

@@ -244,7 +244,6 @@ VARIABLES: Mapping[str, Variable] = {
     "KERNTUNE_SHARED_GPU": Variable(str),
     "KERNTUNE_SIGTERM": Variable(_switch, "0: SIGTERM does not end a run as Ctrl-C does."),
     "KERNTUNE_STORE": Variable(lambda text: store_url(), "The URL of winners and trials that machines share."),
-    "KERNTUNE_STORE_BINARIES": Variable(lambda text: store_url()),
     "KERNTUNE_STORE_PROCESS_URL": Variable(str),
     SWITCH_INTERVAL: Variable(_switch, "0: Python's switch interval stays as it is while a first call is tuned."),
     TUNE: Variable(lambda text: tune_mode(), "auto (default), frozen (never tune), force (tune anew), nearest."),

@@ -173,3 +173,34 @@ def test_where_larger_numbers_cancelled_their_size_is_said() -> None:
     assert ": -5.68e-11 -> -5.76e-11 (half of the numbers are above 0.0002), first" in changed_text(near_zero)
     assert "half of" not in changed_text(msgspec.structs.replace(near_zero, typical=5e-8))
     assert "half of" not in changed_text(msgspec.structs.replace(near_zero, typical=None))
+
+
+@pytest.mark.parametrize(
+    ("fields", "decides", "out_of_domain", "cancelled"),
+    [
+        ({"count": 1}, True, False, False),
+        ({"count": 0}, False, False, False),
+        ({"intermediate": True}, False, False, False),
+        ({"varying": 1}, False, False, False),
+        ({"count": 5, "nonfinite": 5, "content": MADE_UP}, False, True, False),
+        ({"count": 5, "nonfinite": 4, "content": MADE_UP}, True, False, False),
+        ({"count": 5, "nonfinite": 5}, True, False, False),
+        ({"count": 0, "nonfinite": 0, "content": MADE_UP}, False, False, False),
+        ({"count": 1, "typical": 1000.0, "baseline": "-0.5", "today": "0.75"}, True, False, True),
+        ({"count": 1, "typical": 1000.0, "baseline": "-1.0", "today": "0.75"}, True, False, False),
+        ({"count": 1, "typical": 1000.0, "baseline": "0.75", "today": "-1.0"}, True, False, False),
+        ({"count": 1, "typical": 1000.0, "baseline": ""}, True, False, False),
+    ],
+)
+def test_what_a_difference_is(fields: dict[str, Any], decides: bool, out_of_domain: bool, cancelled: bool) -> None:
+    found = changed(**fields)
+    assert (found.decides, found.out_of_domain, found.cancelled) == (decides, out_of_domain, cancelled)
+
+
+def test_of_what_varies_the_call_s_own_content_counts_and_the_most_elements() -> None:
+    def varying(content: str, *counts: int) -> ComparedResults:
+        return ComparedResults(content, tuple(changed(count=0, varying=n, content=content, total=64) for n in counts))
+
+    for sides, said in (([varying(MADE_UP, 9), varying(OWN, 3, 5, 4)], 5), ([varying(MADE_UP, 2, 7)], 7)):
+        (text,) = report_of(rule("report"), sides).texts(rule("report"))
+        assert f" ({said} of 64 elements)" in text

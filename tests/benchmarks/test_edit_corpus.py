@@ -124,7 +124,7 @@ MISSED = {
     "transpose: an element a column",  # a config's tile: as many bytes in all, by sixteen times as many programs
     "gelu_dropout: random numbers three times",  # not twice the instructions of the whole
 }
-"""Planted ones that no rule finds: slower, and listed in docs/static-rules.md."""
+"""Planted ones that no rule finds: slower, and listed in docs/measured/static-rules.md."""
 
 SMALL = """
 import json, sys, tempfile
@@ -216,7 +216,7 @@ def test_both_runs_of_the_planted_edits_are_kept() -> None:
     assert first[0] < 34 <= last[0] == sum(r["right"] for r in rows if r["label"] == "harmful")
     assert kept["last"]["harmless_failed"] == "0 of 60"
     assert kept["first"]["environment"]["commit"] != kept["last"]["environment"]["commit"]
-    words = DOCUMENT.read_text()
+    words = (ROOT / "docs" / "static-rules.md").read_text()
     assert f"the rules before found {first[0]} of the 40" in words
     assert f"today's {last[0]}," in words
 

@@ -17,29 +17,9 @@ import pytest
 from inner import QUIET
 from source_path import source_path
 
-from benchmarks.mutants import mutants, mutants_guard, mutants_run
+from benchmarks.mutants import mutants, mutants_guard, mutants_run, mutants_tests
 
 ROOT = Path(__file__).resolve().parent.parent.parent
-CONFIG = ROOT / "benchmarks" / "mutants" / "mutants.toml"
-
-
-@pytest.fixture
-def config() -> dict[str, Any]:
-    return pytest.importorskip("tomllib").loads(CONFIG.read_text())
-
-
-def test_every_module_and_test_that_is_listed_exists(config: dict[str, Any]) -> None:
-    paths = [*config["tests"], *config["common"], *(path for tests in config["tests"].values() for path in tests)]
-    assert [path for path in paths if not (ROOT / path).exists()] == []
-
-
-def test_packages_are_listed_whole(config: dict[str, Any]) -> None:
-    """A module that is added to the gate, the farm or the cache is mutated, too."""
-    listed = {ROOT / path for path in config["tests"]}
-    whole = {path.parent for path in listed if len(set(path.parent.glob("*.py")) & listed) > 5}
-    assert len(whole) == 3
-    missing = {path for folder in whole for path in folder.glob("*.py") if path.name != "__init__.py"} - listed
-    assert sorted(str(path.relative_to(ROOT)) for path in missing) == []
 
 
 def test_annotations_and_large_numbers_stay() -> None:
@@ -146,7 +126,6 @@ def test_one_run_in_twenty_has_no_change() -> None:
 
 
 def test_the_report_names_survivors_with_what_explains_them() -> None:
-    config = mutants.Config(1, [], {"m.py": []}, {"m.py: `a` → `b`": "equivalent: it is"})
     rows = [
         {"module": "m.py", "line": 3, "change": "`a` → `b`", **row(None)},
         {"module": "m.py", "line": 4, "change": "`c` → `d`", **row("t", first="survived")},
@@ -154,9 +133,11 @@ def test_the_report_names_survivors_with_what_explains_them() -> None:
     ]
     made_by = {"date": "2026-11-22", "python": "3.11", "torch": "2.13", "triton": "3.9"}
     kept = {"rows": rows, "controls": [], "environment": made_by, "seed": 1, "of": 9}
-    found = mutants.report(config, {**kept, "score": mutants_run.score(kept)}).splitlines()
+    found = mutants.report(
+        {"m.py: `a` → `b`": "equivalent: it is"}, {**kept, "score": mutants_run.score(kept)}
+    ).splitlines()
     assert "| m.py | 3 | 0 | 1 |" in found
-    assert found[0].startswith("3 mutants of 9 of the listed modules, at random with seed 1, ")
+    assert found[0].startswith("3 mutants of 9, as many of every package, at random with seed 1, ")
     assert found[-2:] == ["* m.py:1: `e` → `f`: **not explained yet**", "* m.py:3: `a` → `b`: equivalent: it is"]
 
 
@@ -164,14 +145,12 @@ def test_modules_with_no_survivor_are_one_row_of_the_report() -> None:
     rows = [{"module": name, "line": 1, "change": "c", **row("t")} for name in ("m.py", "n.py", "n.py")]
     made_by = {"date": "2026-11-22", "python": "3.11", "torch": "2.13", "triton": "3.9"}
     kept = {"rows": rows, "controls": [], "environment": made_by, "seed": 1, "of": 9}
-    found = mutants.report(mutants.Config(1, [], {}, {}), {**kept, "score": mutants_run.score(kept)}).splitlines()
+    found = mutants.report({}, {**kept, "score": mutants_run.score(kept)}).splitlines()
     assert [line for line in found if ".py" in line] == []
     assert "| 2 modules with no survivor at first | 3 | 3 | 3 |" in found
 
 
 # samples of all packages
-
-NONE_LISTED = mutants.Config(1, [], {"kerntune/gate/listed.py": ["tests/test_it.py"]}, {})
 
 
 @pytest.mark.parametrize(
@@ -187,65 +166,6 @@ def test_modules_are_of_the_packages_of_the_table_of_layers(module: str, package
     assert mutants.package_of(module) == package
 
 
-def test_every_module_has_tests_and_those_of_the_plugin_are_for_the_plugin_alone(config: dict[str, Any]) -> None:
-    modules = mutants.all_modules()
-    assert {"kerntune/errors.py", "kerntune/gate/history/index.py", "pytest_kerntune/plugin.py"} < set(modules)
-    assert set(config["tests"]) < set(modules)
-    made = mutants.Config(1, [], config["tests"], {})
-    found = {module: mutants.tests_of(made, module) for module in modules}
-    assert [module for module, tests in found.items() if not all(tests) or not tests] == []
-    plugin = {m for m, tests in found.items() if any(file.startswith(mutants.PLUGIN_TESTS) for file in tests)}
-    assert plugin == {module for module in modules if mutants.package_of(module) == "pytest_kerntune"}
-
-
-IMPORTS = {
-    "tests/gate/test_index.py": {"kerntune.base.x"},
-    "tests/gate/history/test_index_more.py": set[str](),
-    "tests/gate/history/test_indexes.py": set[str](),
-    "tests/gate/test_other.py": {"kerntune.gate.history.index"},
-    "tests/cli/test_far.py": {"kerntune.gate.history.index", "kerntune.gate.alone"},
-    "tests/pytest_kerntune/test_alone.py": {"kerntune.gate.alone", "kerntune.gate.lost"},
-    "tests/test_top.py": {"kerntune.gate"},
-}
-
-
-@pytest.mark.parametrize(
-    ("module", "tests"),
-    [
-        ("kerntune/gate/listed.py", ["tests/test_it.py"]),
-        (
-            "kerntune/gate/history/index.py",
-            ["tests/cli/test_far.py", "tests/gate/history/test_index_more.py", "tests/gate/test_other.py"],
-        ),
-        ("kerntune/gate/alone.py", ["tests/cli/test_far.py"]),
-        ("kerntune/gate/lost.py", ["tests/gate/test_index.py", "tests/gate/test_other.py"]),
-        ("kerntune/gate/many/lost.py", ["tests/gate/test_index.py", "tests/gate/test_other.py"]),
-        ("kerntune/gate/__init__.py", ["tests/gate/test_index.py", "tests/gate/test_other.py"]),
-        ("kerntune/errors.py", ["tests/test_top.py"]),
-        ("pytest_kerntune/_alone.py", ["tests/pytest_kerntune/test_alone.py"]),
-    ],
-    ids=["listed", "named or near", "far", "its folder", "the folder around", "init", "top", "plugin"],
-)
-def test_the_tests_of_a_module(monkeypatch: pytest.MonkeyPatch, module: str, tests: list[str]) -> None:
-    monkeypatch.setattr(mutants, "_imports", lambda: IMPORTS)
-    assert mutants.tests_of(NONE_LISTED, module) == tests
-
-
-def test_a_module_that_everything_imports_is_tried_with_files_that_import_least(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    files = {f"tests/cli/test_{i:02}.py": {"kerntune.gate.alone", *map(str, range(40 - i))} for i in range(20)}
-    monkeypatch.setattr(mutants, "_imports", lambda: files)
-    assert mutants.tests_of(NONE_LISTED, "kerntune/gate/alone.py") == sorted(files)[-mutants.FAR :]
-
-
-def test_a_joined_module_has_the_tests_that_use_its_names_through_a_package() -> None:
-    none = mutants.Config(1, [], {}, {})
-    assert "tests/grids/test_combo_grids.py" in mutants.tests_of(none, "kerntune/grids/formulas.py")
-    assert "tests/kernels/compat/test_versions.py" in mutants.tests_of(none, "kerntune/kernels/compat/tuners.py")
-    assert "tests/cli/test_cache.py" in mutants.tests_of(none, "kerntune/cli/command.py")
-
-
 def test_results_of_another_seed_are_moved_aside_and_of_the_same_one_kept(tmp_path: Path) -> None:
     out = tmp_path / "mutants.json"
     empty = {"rows": [], "controls": [], "errors": []}
@@ -257,15 +177,6 @@ def test_results_of_another_seed_are_moved_aside_and_of_the_same_one_kept(tmp_pa
     assert not out.exists()
 
 
-def test_imports_are_found_however_they_are_written() -> None:
-    lines = ["import a.b", "from c.d import e, f as g", "x = 'import y'", "def h():", "    from i import (", "j,", "k)",
-             "    g.used(e.more.of_it, x.e.other)"]  # fmt: skip
-    text = "\n".join(lines)
-    assert set(mutants._imported(text)) == {
-        "a.b", "c.d", "c.d.e", "c.d.f", "i", "i.j", "i.k", "c.d.f.used", "c.d.e.more",
-    }  # fmt: skip
-
-
 def sample(monkeypatch: pytest.MonkeyPatch, seed: int, **sizes: int) -> dict[str, Any]:
     """Two mutants of each package, where modules have so many; the one numbered 0 of each can't be made."""
     paths = {f"kerntune/{package}/m.py": size for package, size in sizes.items()}
@@ -274,7 +185,8 @@ def sample(monkeypatch: pytest.MonkeyPatch, seed: int, **sizes: int) -> dict[str
         made=lambda name, spec: {"name": name, "module": name.partition(":")[0]} if spec else None,
     )
     monkeypatch.setitem(sys.modules, "benchmarks.mutants.mutants_made", fake)
-    return mutants.listed_each(NONE_LISTED, list(paths), seed, 2)
+    ran: Any = SimpleNamespace(tests_of=lambda mutant: {"tests": [mutant["name"]]})
+    return mutants.listed(list(paths), seed, 2, ran)
 
 
 def test_every_package_gives_as_many_mutants(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -283,7 +195,7 @@ def test_every_package_gives_as_many_mutants(monkeypatch: pytest.MonkeyPatch) ->
     assert [sum(f"/{package}/" in name for name in names) for package in ("base", "gate", "gpu")] == [2, 2, 1]
     assert found["packages"] == {"kerntune/base": 3, "kerntune/gate": 50, "kerntune/gpu": 2}
     assert (found["seed"], found["of"]) == (7, 55)
-    assert set(found["tests"]) == {"kerntune/base/m.py", "kerntune/gate/m.py", "kerntune/gpu/m.py"}
+    assert all(m["tests"] == [m["name"]] for m in found["mutants"])
 
 
 def test_what_one_package_gives_depends_on_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -303,38 +215,144 @@ def test_the_seed_is_the_hash_of_a_commit_without_changes(monkeypatch: pytest.Mo
         mutants.commit_seed()
 
 
-def test_a_mutant_is_tried_with_all_tests_that_ran_its_lines(tmp_path: Path) -> None:
-    """Its module's own files aside; of others, those with the most such tests."""
+# which tests
+
+CODE = """
+LIMIT = 3
+def f(x, most=LIMIT):
+    if x:
+        return g(
+            x)
+    return most
+class A:
+    size = 1
+    def area(self):
+        return self.size * LIMIT
+"""
+
+
+@pytest.fixture
+def ran(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> mutants_tests.Ran:
+    """Of a module at the root of a tree with three test files."""
     coverage = pytest.importorskip("coverage")
+    monkeypatch.setattr(mutants_tests, "ROOT", tmp_path)
+    monkeypatch.setattr(mutants_tests, "_modules", lambda: ["kerntune/m.py"])
+    for each in (mutants_tests._statements, mutants_tests.Ran._lines):
+        each.cache_clear()
+    (tmp_path / "kerntune").mkdir()
+    (tmp_path / "kerntune" / "m.py").write_text(CODE)
+    (tmp_path / "tests").mkdir()
+    (tmp_path / "tests" / "test_m.py").write_text("f, area = 1, 2")
+    (tmp_path / "tests" / "test_other.py").touch()
     data = coverage.CoverageData(str(tmp_path / "ran"))
-    errors = str(ROOT / "kerntune" / "errors.py")
     for context, lines in {
-        "": [5, 6],
-        "tests/test_errors.py::test_own|run": [5],
-        "tests/gate/test_far.py::test_one|run": [6],
-        "tests/cli/test_both.py::test_one|run": [5],
-        "tests/cli/test_both.py::test_two|setup": [6],
-        "tests/cli/test_elsewhere.py::test_it|run": [7],
+        "": [1, 2, 3, 8, 9, 10],
+        "tests/test_other.py::test_f[1]|run": [4, 5],
+        "tests/test_m.py::test_f|run": [4, 7],
+        "tests/test_m.py::test_all|run": [4, 5, 7, 11],
+        "tests/test_m.py::test_area|setup": [11],
     }.items():
         data.set_context(context)
-        data.add_lines({errors: lines})
+        data.add_lines({str(tmp_path / "kerntune" / "m.py"): lines})
     data.write()
-    mutant = {"module": "kerntune/errors.py", "line": 5, "old": "a\nb"}
-    mutants.with_tests_that_ran([mutant], {"kerntune/errors.py": ["tests/test_errors.py"]}, tmp_path / "ran")
-    assert mutant["more"] == ["tests/cli/test_both.py", "tests/gate/test_far.py"]
+    return mutants_tests.Ran(tmp_path / "ran")
+
+
+F, ALL, AREA = (f"tests/test_m.py::test_{name}" for name in ("f", "all", "area"))
+OTHER = "tests/test_other.py::test_f[1]"
+
+
+@pytest.mark.parametrize(
+    ("line", "tests"),
+    [(4, [F, ALL, OTHER]), (6, [ALL, OTHER]), (7, [F, ALL]), (3, [F, ALL, OTHER]), (2, [AREA, ALL]), (9, [AREA, ALL])],
+    ids=["its line", "a statement's last line", "own", "a default", "a name", "a class's name"],
+)
+def test_a_mutant_s_tests(ran: mutants_tests.Ran, line: int, tests: list[str]) -> None:
+    """First of the module's own file, of these those that run the least."""
+    found = ran.tests_of({"module": "kerntune/m.py", "line": line, "old": "x"})
+    assert (found["tests"], found["ran_its_line"]) == (tests, len(tests))
+    own = ["tests/test_m.py", "tests/test_other.py"]
+    assert found["near"] == ([mutants_tests.VALUE_CLASSES, *own] if line in (2, 3, 9) else own)
+
+
+def test_a_few_cases_of_each_function_come_before_the_rest(ran: mutants_tests.Ran) -> None:
+    many = [f"tests/test_m.py::test_f[{i}]" for i in range(5)]
+    found = ran._ranked("kerntune/m.py", [{*many, OTHER}])
+    assert found == [*many[:3], OTHER, *many[3:]]
+
+
+def test_lines_that_have_moved_are_found_again(ran: mutants_tests.Ran, monkeypatch: pytest.MonkeyPatch) -> None:
+    path, then = mutants_tests.ROOT / "kerntune" / "m.py", SimpleNamespace(stdout=CODE)
+    monkeypatch.setattr(mutants_tests.subprocess, "run", lambda command, **_: then)
+    monkeypatch.setattr(ran, "_at", "abc123")
+    path.write_text('"""New."""\n' + CODE.replace("    return most", "    return most + 1"))
+    found = {n: ran.tests_of({"module": "kerntune/m.py", "line": n, "old": "x"})["tests"] for n in (5, 6, 12)}
+    assert found == {5: [F, ALL, OTHER], 6: [ALL, OTHER], 12: [AREA, ALL]}
+    assert 8 not in ran._lines("kerntune/m.py"), "another line"
+
+
+def test_without_coverage_there_is_nothing_to_choose_by(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError, match="--cov-context=test"):
-        mutants.with_tests_that_ran([], {}, tmp_path / "none")
+        mutants_tests.Ran(tmp_path / "none")
 
 
-def test_files_beyond_the_modules_give_only_tests_that_run_the_line(tmp_path: Path) -> None:
-    known = {
-        "own.py": mutants_run.Known({"own.py::a": 2.0, "own.py::b": 1.0}, (), {}, 3.0),
-        "far.py": mutants_run.Known({"far.py::c": 1.5, "far.py::d": 0.5}, (), {("m.py", 3): ["far.py::c"]}, 2.0),
-    }
-    run = mutants_run.Run(tmp_path, {"tests": {"m.py": ["own.py"]}, "common": []}, {}, 1, 0.0, known)
-    order = run.order_of({"module": "m.py", "line": 3, "old": "x", "more": ["far.py"]})
-    assert order["first"] == ["far.py::c"]
-    assert sorted(order["only"]) == ["far.py::c", "own.py::a", "own.py::b"]
+def test_rounds_have_so_many_files_and_the_last_one_those_that_are_near() -> None:
+    tests = [f"{file}.py::test_{i}" for i in range(2) for file in "abcdefghijklmno"]
+    first, last = mutants_run.rounds_of({"tests": tests, "near": ["z.py"]})
+    assert first == ([t for t in tests if t[0] in "abc"], [], mutants_run.ROUNDS[0][1])
+    assert last == ([t for t in tests if t[0] in "defghijkl"], ["z.py"], mutants_run.ROUNDS[1][1])
+    assert mutants_run.rounds_of({"tests": [], "near": ["z.py"]}) == [([], ["z.py"], mutants_run.ROUNDS[1][1])]
+
+
+def test_a_changed_file_has_times_of_its_own_and_becomes_what_it_was(tmp_path: Path) -> None:
+    """Python takes stored bytecode for that of a text by the file's size and seconds."""
+    path = tmp_path / "m.py"
+    path.write_text("x = 1")
+    times = [path.stat().st_mtime_ns]
+    for text in ("x = 2", "x = 3"):
+        with mutants_run.changed_file(path, text):
+            assert path.read_text() == text
+            times.append(path.stat().st_mtime_ns)
+        assert (path.read_text(), path.stat().st_mtime_ns) == ("x = 1", times[0])
+    assert len({ns // 10**9 for ns in times}) == 3
+
+
+class Scripted:
+    """A worker whose runs end as told."""
+
+    def __init__(self, tree: Path, *ends: str | None) -> None:
+        self.tree, self._ends, self.ran = tree, list(ends), list[list[str]]()
+
+    def run(self, tests: list[str], seconds: float, files: Any = ()) -> mutants_run.Ran:
+        self.ran.append(tests)
+        failed = self._ends.pop(0)
+        rows = [{"test": failed, "outcome": "failed"}] if failed else []
+        return mutants_run.Ran(1 if failed else 0, rows, 1.0, "")
+
+
+@pytest.mark.parametrize(
+    ("ends", "killed", "runs"),
+    [
+        ((None,), False, [["a::1", "a::2"]]),
+        (("a::1", None), True, [["a::1", "a::2"], ["a::1"]]),
+        (("a::1", "a::1", None), False, [["a::1", "a::2"], ["a::1"], ["a::2"]]),
+        (("a::1", "a::1", "a::2", None), True, [["a::1", "a::2"], ["a::1"], ["a::2"], ["a::2"]]),
+    ],
+    ids=["survives", "killed", "by one that always fails", "by another one"],
+)
+def test_a_test_that_fails_on_the_unchanged_tree_kills_nothing(
+    tmp_path: Path, ends: tuple[str | None, ...], killed: bool, runs: list[list[str]]
+) -> None:
+    (tmp_path / "m.py").write_text("x = 1 + 2\n")
+    digest = hashlib.sha256(b"x = 1 + 2\n").hexdigest()[:16]
+    mutant = {"name": "m:plus", "module": "m.py", "at": 6, "old": "+", "new": "-", "digest": digest, "line": 1,
+              "change": "c", "ran_its_line": 2, "tests": ["a::1", "a::2"], "near": []}  # fmt: skip
+    kept: dict[str, Any] = {"rows": [], "controls": [], "left_out": []}
+    run, worker = mutants_run.Run(tmp_path / "out.json", {}, kept, 1, 0.0), Scripted(tmp_path, *ends)
+    run.try_one(worker, mutant)  # type: ignore[arg-type]
+    assert (kept["rows"][0]["killed"], worker.ran) == (killed, runs)
+    assert kept["left_out"] == (["a::1"] if runs[1:2] == [["a::1"]] and ends[1] else [])
+    assert (tmp_path / "m.py").read_text() == "x = 1 + 2\n"
 
 
 def test_each_package_has_its_score_and_interval() -> None:
@@ -354,31 +372,27 @@ def test_each_package_has_its_score_and_interval() -> None:
 
 
 @pytest.mark.slow
-def test_tests_that_run_the_line_come_first_and_progress_is_kept(
-    pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(("seconds", "ended"), [(60.0, ["two", "one"]), (-1.0, ["two"])])
+def test_tests_run_in_the_given_order_until_their_time_is_over(
+    pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch, seconds: float, ended: list[str]
 ) -> None:
     pytester.makepyfile(
-        code="def f(x):\n    if x:\n        return 1\n    return 2\n",
         test_it="""
-        from code_here import f
         import os
-        def test_one(): assert f(True) == 1 and os.getpgrp() == os.getpid()
-        def test_two(): assert f(False) == 2
+        def test_one(): assert os.getpgrp() == os.getpid()
+        def test_two(): pass
         def test_left_out(): assert False
         """,
     )
-    module = (pytester.path / "code.py").rename(pytester.path / "code_here.py")
     names = [f"test_it.py::test_{name}" for name in ("two", "one")]
-    (pytester.path / "order.json").write_text(json.dumps({"first": names, "only": names}))
+    (pytester.path / "order.json").write_text(json.dumps({"tests": names, "files": [], "seconds": seconds}))
     monkeypatch.setenv("MUTANT_ORDER", str(pytester.path / "order.json"))
     monkeypatch.setenv("MUTANT_PROGRESS", str(pytester.path / "progress"))
-    monkeypatch.setenv("MUTANT_MODULES", str(module))
     monkeypatch.setenv("PYTHONPATH", source_path(ROOT / "benchmarks" / "mutants"))
-    pytester.runpytest_subprocess("-p", "mutants_order", *QUIET).assert_outcomes(passed=2, deselected=1)
+    pytester.runpytest_subprocess("-p", "mutants_order", *QUIET).assert_outcomes(passed=len(ended), deselected=1)
     rows = [json.loads(line) for line in (pytester.path / "progress").read_text().splitlines()]
-    lines = {r["test"]: [line for _, line in r["lines"]] for r in rows if "lines" in r}
-    assert lines == {names[0]: [2, 4], names[1]: [2, 3]}
-    assert list(lines) == names
+    assert [r["test"] for r in rows if "seconds" in r] == names[: len(ended)]
+    assert [r["left"] for r in rows if "left" in r] == ([1] if len(ended) == 1 else [])
 
 
 def module() -> Any:

@@ -82,7 +82,7 @@ def test_a_result_without_a_program_is_held_against_its_commit(name: str) -> Non
 
 
 def test_programs_that_documents_name_by_a_commit_are_in_it() -> None:
-    texts = [path.read_text(encoding="utf-8") for path in sorted((provenance.ROOT / "docs").glob("*.md"))]
+    texts = [path.read_text(encoding="utf-8") for path in sorted((provenance.ROOT / "docs").rglob("*.md"))]
     named = {match for text in texts for match in re.findall(r"([0-9a-f]{8}):(benchmarks/[\w/]+\.py)", text)}
     assert len(named) > 30
     for commit, program in named:

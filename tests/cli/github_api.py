@@ -24,15 +24,20 @@ class Api:
         self.refusal: int | None = None
         self.elsewhere = ""
         self.url = ""
+        self.owner = 0
+        """Whose token it is: a person's id, or 0 for a job's, whose comments are a bot's."""
 
-    def add(self, body: str, kind: str) -> dict[str, Any]:
-        comment = {"id": 100 + len(self.comments), "body": body, "user": {"login": "someone", "type": kind}}
+    def add(self, body: str, kind: str, author: int = 0) -> dict[str, Any]:
+        user = {"login": "someone", "id": author or 900 + len(self.comments), "type": kind}
+        comment = {"id": 100 + len(self.comments), "body": body, "user": user}
         self.comments.append(comment)
         return comment
 
     def answer(self, method: str, path: str, body: Any) -> tuple[int, Any]:
         if method == "POST" and path == COMMENTS:
-            return 201, self.add(body["body"], "Bot")
+            return 201, self.add(body["body"], "User" if self.owner else "Bot", self.owner)
+        if method == "GET" and path == "/user":
+            return (200, {"id": self.owner, "type": "User"}) if self.owner else (403, {"message": "Not accessible"})
         if method == "PATCH" and (found := re.fullmatch(r"/repos/owner/kernels/issues/comments/(\d+)", path)):
             (comment,) = [c for c in self.comments if c["id"] == int(found[1])]
             comment["body"] = body["body"]

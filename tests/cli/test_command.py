@@ -21,6 +21,7 @@ from kerntune.tuning.many.shapes_file import ShapesFile
 SOURCE = Path(__file__).parents[2]
 
 COMMANDS = [
+    ["init"],
     ["baselines", "show"],
     ["baselines", "refresh"],
     ["baselines", "apply"],
@@ -161,6 +162,7 @@ print("loaded:", *({"torch", "triton", "numpy", "pytest"} & sys.modules.keys()),
     [
         (["--help"], {"torch", "triton", "numpy", "pytest"}),
         (["baselines", "--help"], {"torch", "triton", "numpy", "pytest"}),
+        (["init", "--help"], {"torch", "triton", "numpy", "pytest"}),
         (["baselines", "refresh", "--help"], {"torch", "triton", "numpy", "pytest"}),
         (["baselines", "show"], {"torch", "triton", "pytest"}),
         (["diff", "baselines", "baselines"], {"torch", "triton", "pytest"}),

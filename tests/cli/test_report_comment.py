@@ -104,6 +104,32 @@ def test_it_is_found_behind_a_hundred_others(report, api):
     assert len(api.comments) == 101
 
 
+def test_with_a_personal_token_too_the_second_run_edits(report, api):
+    api.owner = 17
+    api.add(f"{marker_of('kerntune')}\nanother person's", "User", 18)
+    for said in ("commented on", "edited the comment on", "edited the comment on"):
+        assert report("wrong.json", "--comment=wrong").out == f"{said} pull request 7\n"
+    assert [c["user"]["id"] for c in api.comments] == [18, 17]
+    assert api.comments[0]["body"].endswith("another person's")
+
+
+def test_who_the_token_is_of_is_asked_only_where_it_decides(report, api):
+    api.add("no marker", "User")
+    report("wrong.json", "--comment=wrong")
+    report("wrong.json", "--comment=wrong")
+    assert ("GET", "/user") not in api.requests
+
+
+@pytest.mark.parametrize("answer", [(200, {"id": "x"}), (200, []), (500, {}), (200, {"type": "User"})])
+def test_an_owner_who_is_not_told_owns_nothing(report, api, monkeypatch, answer):
+    api.add(f"{marker_of('kerntune')}\nmine", "User")
+    api.comments[0]["user"]["id"] = 0
+    usual = api.answer
+    monkeypatch.setattr(api, "answer", lambda m, p, b: answer if p == "/user" else usual(m, p, b))
+    assert report("wrong.json", "--comment=wrong").out == "commented on pull request 7\n"
+    assert api.comments[0]["body"].endswith("mine")
+
+
 def test_a_person_who_writes_the_marker_is_left_alone(report, api):
     api.add(f"{marker_of('kerntune')}\nmine", "User")
     report("wrong.json", "--comment=wrong")

@@ -53,7 +53,7 @@ def test_worst_first_side_by_side(kerntune: Command, sides: tuple[Path, Path]) -
     assert ran.out.index("test_softmax") < ran.out.index("test_add")
     assert "spilled bytes 0" in ran.out
     assert "spilled bytes 128" in ran.out
-    assert "fail: registers are spilled" in ran.out
+    assert "fail: spills 0 -> " in ran.out
     assert "test_code" not in ran.out
     assert ran.out.splitlines()[-1] == (
         "1 failing, 2 changed, 1 with other code and equal figures, 0 added, 0 removed, 1 the same"

@@ -121,7 +121,7 @@ def test_each_loss_has_its_cause(found: Upgrade) -> None:
     assert by_case(found)[case(1)].because.startswith(
         "torch 2.13.0 -> 2.15.0 (softmax's generated code) and compiler ("
     )
-    assert "registers are spilled" in by_case(found)[case(0)].lost[0]
+    assert "spills 0 -> " in by_case(found)[case(0)].lost[0]
     assert by_case(found)[case(7)].lost[0].startswith("fail: softmax_kernel: the baseline's config BLOCK=256 is listed")
     assert "keep torch 2.13.0" in by_case(found)[case(1)].advice
     assert "tune its configs anew under Triton 3.9.0" in by_case(found)[case(0)].advice

@@ -23,7 +23,7 @@ from kerntune.errors import UsageError
 from kerntune.gate.baseline_files import BaselineStore
 from kerntune.gate.baselines import StaticBaseline
 from kerntune.gate.call_capture import end_of
-from kerntune.gate.report import table
+from kerntune.gate.reporting.table import table
 
 SM90 = "cuda:90"
 

@@ -227,9 +227,8 @@ def test_surroundings_are_added_to_every_result() -> None:
 class Capturing:
     """A capture that records what it is told to have launched."""
 
-    def __init__(self, backend: Any, compiler: Any, candidates: Any, **words: Any) -> None:
-        self.backend, self.words = backend, words
-        self.compiled = SimpleNamespace(choices="its own")
+    def __init__(self, backend: Any) -> None:
+        self.backend, self.root = backend, ROOT
         self.launches: list[Any] = list(backend.launched)
 
     def active(self) -> Any:
@@ -238,32 +237,20 @@ class Capturing:
     compiled_functions = operators_watched = active
 
 
-def ran(monkeypatch: pytest.MonkeyPatch, fn: Any, *, gpu: bool, launched: int = 1, **wishes: Any) -> Any:
-    monkeypatch.setattr(module, "Capture", Capturing)
+def ran(fn: Any, *, gpu: bool, launched: int = 1) -> Any:
     waited: list[int] = []
     device = SimpleNamespace(synchronize=lambda: waited.append(1)) if gpu else None
     here = backend(device)
     here.launched, here.waited = [SimpleNamespace(kernel="k")] * launched, waited
-    compiler: Any = None
-    asked = Call("t", "0", fn, (1,), {"y": 2})
-    found = module.run_captured(here, compiler, asked, (), module.CaptureWishes("prefer", root=ROOT, **wishes))  # type: ignore[arg-type]
-    assert found.capture.words["prefer"] == "prefer"
-    return found, waited
+    capture: Any = Capturing(here)
+    return module.run_captured(capture, Call("t", "0", fn, (1,), {"y": 2}), ()), waited
 
 
-def test_a_call_runs_once_and_the_device_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    found, waited = ran(monkeypatch, lambda x, y: (x, y), gpu=True)
+def test_a_call_runs_once_and_the_device_is_waited_for() -> None:
+    found, waited = ran(lambda x, y: (x, y), gpu=True)
     assert (found.value, found.ended, found.remark, found.unseen, waited) == ((1, 2), None, "", [], [1])
-    found, waited = ran(monkeypatch, lambda x, y: (x, y), gpu=False)
+    found, waited = ran(lambda x, y: (x, y), gpu=False)
     assert (found.value, waited) == ((1, 2), [])
-
-
-@pytest.mark.parametrize("theirs", [None, "the baseline's"])
-def test_inductor_follows_the_baseline_s_choices_where_there_are_some(
-    monkeypatch: pytest.MonkeyPatch, theirs: Any
-) -> None:
-    found, _ = ran(monkeypatch, lambda x, y: None, gpu=False, choices=theirs)
-    assert found.capture.compiled.choices == (theirs or "its own")
 
 
 @pytest.mark.parametrize(
@@ -276,15 +263,15 @@ def test_inductor_follows_the_baseline_s_choices_where_there_are_some(
     ],
 )
 def test_a_call_that_needs_results_is_judged_by_what_it_launched_before(
-    monkeypatch: pytest.MonkeyPatch, text: str, gpu: bool, launched: int, ends: bool
+    text: str, gpu: bool, launched: int, ends: bool
 ) -> None:
     def fn(x: int, y: int) -> None:
         raise RuntimeError(text)
 
     if not ends:
         with pytest.raises(RuntimeError, match=text):
-            ran(monkeypatch, fn, gpu=gpu, launched=launched)
+            ran(fn, gpu=gpu, launched=launched)
         return
-    found, _ = ran(monkeypatch, fn, gpu=gpu, launched=launched)
+    found, _ = ran(fn, gpu=gpu, launched=launched)
     assert str(found.ended) == text
     assert (found.remark, found.end) == ("", End(THIS, "fn", "raise RuntimeError(text)", "a value is asked for"))

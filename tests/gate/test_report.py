@@ -44,10 +44,9 @@ from kerntune.gate.report import (
     properties,
     read_run,
     storable,
-    table,
-    table_lines,
     write_run,
 )
+from kerntune.gate.reporting.table import table, table_lines
 
 ADD = LaunchReport("add", Config({"BLOCK": 1024}, num_warps=8), (4, 1, 1), 32, 0, 2048)
 SPILLING = LaunchReport("mul", None, (4, 1, 1), 255, 48, None)

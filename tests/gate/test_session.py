@@ -27,6 +27,7 @@ from triton.runtime.jit import JITFunction
 from gate.project import NODE, Project, Run
 from kerntune.base.case_result import CaseResult
 from kerntune.base.policy import Missing, Outcome, Policy, TuneMode, Update, Verdict
+from kerntune.compiling.compiler import Compiler
 from kerntune.errors import (
     BaselineError,
     CacheMissError,
@@ -698,7 +699,7 @@ def session(count: int = 3, ordinal: int = 1, static: bool = False, **changes: A
     on = {n: SimpleNamespace(gpu=gpus[n], ordinal=n) for n in range(count)}
     it.backend = SimpleNamespace(
         gpu=None if static else gpus[ordinal], count=count, ordinal=ordinal, on=lambda n: on[n], targets=(),
-        current=lambda: ordinal,
+        current=lambda: ordinal, tensors=SimpleNamespace(is_tensor=torch.is_tensor),
     )  # fmt: skip
     it.settings = Settings(Path("/p"), Path("/p/baselines"), **changes)
     it.held = held
@@ -835,8 +836,8 @@ def test_a_case_that_was_checked_without_a_gpu_is_not_stale(
 
 
 def gpu_capture(it: Session, call: Call, share: Any) -> GpuCapture:
-    it._fault = SimpleNamespace(watch=lambda gpu: None)
-    return GpuCapture(it._capture_needs(call, ()), call, share, it.backend)
+    run: Any = SimpleNamespace(settings=it.settings)
+    return GpuCapture(run, call, (), share, it.backend)
 
 
 def test_a_reference_has_the_device_alone_and_a_call_without_one_stays() -> None:
@@ -858,6 +859,5 @@ def test_what_inductor_decides_is_recorded_where_it_may_become_a_baseline(
 ) -> None:
     it = session(1, 0, update=update)
     share: Any = None
-    wishes = gpu_capture(it, Call("t", "0", print, policy=Policy()), share).wishes()
-    assert wishes.choices is not None
-    assert wishes.choices.recorded is (update in (Update.IMPROVED, Update.REGRESSED))
+    capture = gpu_capture(it, Call("t", "0", print, policy=Policy()), share).capture(Compiler())
+    assert capture.compiled.choices.recorded is (update in (Update.IMPROVED, Update.REGRESSED))

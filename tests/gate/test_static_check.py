@@ -150,9 +150,9 @@ def test_a_kernel_that_starts_to_spill_fails(project: Project) -> None:
     record(project, reduced)
     result = project.static_once(SM90).judge(functools.partial(reduced, maxnreg=32), x_of())
     assert (result.verdict, result.outcome, result.recorded) == (Verdict.REGRESSED, Outcome.FAIL, False)
-    assert "reduce_kernel: registers are spilled" in result.message
+    assert "reduce_kernel: spills 0 -> " in result.message
     assert result.launches[0].spill_bytes
-    assert any("spilled" in f for f in result.findings)
+    assert any("spills" in f for f in result.findings)
 
 
 def test_what_only_warns_is_a_note(project: Project) -> None:
@@ -730,7 +730,7 @@ def test_a_rule_of_the_test_decides(project: Project) -> None:
     for severity in ("fail", "warn", "off"):
         rules = StaticPolicy({n: StaticRule(severity) for n in ("spills", "occupancy", "load_width")})
         result = project.static_once(SM90).judge(spilling, x_of(), policy=Policy(static=rules))
-        verdicts[severity] = (result.verdict, any("spilled" in f for f in result.findings))
+        verdicts[severity] = (result.verdict, any("spills" in f for f in result.findings))
     assert verdicts == {
         "fail": (Verdict.REGRESSED, True),
         "warn": (Verdict.PASS, True),
@@ -981,7 +981,7 @@ def test_deleting_the_baseline_hides_nothing_from_the_anchor(project: Project) -
         run.session.anchor_at(project.root / "anchors")
         (result,) = run.check(functools.partial(reduced, maxnreg=24), x_of()).commit()
     assert result.verdict is Verdict.REGRESSED
-    assert "registers are spilled" in result.message
+    assert "spills 0 -> " in result.message
     assert "since the anchor of" in result.message
 
 

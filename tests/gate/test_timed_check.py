@@ -25,6 +25,7 @@ from kerntune.gate.device_faults import NOT_LOOKED, OutsideWrites
 from kerntune.gate.gpu_check import RESTS_S, SHORT_RESTS_S, TimedCheck, obsolete, untimed
 from kerntune.gate.replay import REPLAY, VERSION, ComparisonMethod
 from kerntune.gpu.foreign_work import NONE_SEEN, ForeignWork
+from kerntune.tuning.tune_options import DEFAULTS
 
 replace = msgspec.structs.replace
 EMPTY = recording(launches=(launch(grid=(0, 1, 1)),))
@@ -198,11 +199,10 @@ NEW_WORK: dict[str, Any] = {"baseline": None, "wanted": True, "fixed": True, "up
         ({"baseline": replace(BEFORE, recording=OTHER)}, True),
         ({"baseline": BEFORE}, False),
         ({"baseline": BEFORE, "update": Update.ALL}, True),
-        ({"wanted": None}, False),
         ({"wanted": False}, False),
         ({"fixed": False}, False),
     ],
-    ids=["new", "other work", "equal work", "a new baseline", "no process", "switched off", "candidates alone"],
+    ids=["new", "other work", "equal work", "a new baseline", "switched off", "candidates alone"],
 )
 def test_writes_outside_are_looked_for_in_new_work_that_nothing_has_looked_at(
     monkeypatch: pytest.MonkeyPatch, changes: dict[str, Any], looks: bool
@@ -214,7 +214,7 @@ def test_writes_outside_are_looked_for_in_new_work_that_nothing_has_looked_at(
     it = timed(monkeypatch, update=said["update"])
     it.case.id, it.case.capture, it.case.recorded = "test_it", None, None
     it.progress = lines.append
-    it.isolation = None if said["wanted"] is None else SimpleNamespace(wanted=said["wanted"])
+    it.isolation = SimpleNamespace(wanted=said["wanted"])
     assert it._outside_writes(said["baseline"]) is (seen if looks else NOT_LOOKED)
     assert lines == (["test_it: looking for writes outside of tensors"] if looks else [])
 
@@ -354,7 +354,7 @@ def tuning(*grids: tuple[int, int, int]) -> tuple[Any, list[Site]]:
     winners = SimpleNamespace(kept=[], incumbent=lambda site: "another key's")
     winners.keep = lambda site, index, ns: winners.kept.append((site, index, ns))
     recorded = SimpleNamespace(recording=recording())
-    it: Any = Tuning(capture, recorded, None, winners, Policy(), [].append)  # type: ignore[arg-type]
+    it: Any = Tuning(capture, recorded, None, winners, DEFAULTS, [].append)  # type: ignore[arg-type]
     return it, sites
 
 

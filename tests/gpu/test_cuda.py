@@ -202,7 +202,7 @@ def test_the_library_tunes_and_leaves_what_one_launch_leaves(backend, tmp_path):
     assert len(tuned_increment.configs_timings) > 1
     increment(x)
     assert bool((x == 2).all())
-    assert len(list(tmp_path.glob("winners/*/*.json"))) == 1
+    assert len(list(tmp_path.glob("winners/*/*/*.json"))) == 1
 
 
 def test_a_stored_winner_is_used_in_the_next_process(backend):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import re
 from pathlib import Path
 from types import SimpleNamespace
@@ -10,6 +11,7 @@ from typing import Any
 import pytest
 import triton
 
+from kerntune.base.device import DeviceSpec, Target
 from kerntune.gpu import cuda, cuda_driver, driver_gpu, host_gpus, replay_script
 
 STATIC, MOST = 1024, 232448
@@ -103,3 +105,33 @@ def test_the_script_of_a_dump_has_the_same_numbers() -> None:
         "LAUNCH_PDL": cuda_driver.ATTRIBUTE_PDL,
     }
     assert {name: getattr(replay_script, name) for name in names} == names
+
+
+def test_structures_lie_as_the_driver_reads_them() -> None:
+    """``CUlaunchAttribute`` and ``CUlaunchConfig`` of cuda.h: an attribute's value at a multiple of eight bytes."""
+    attribute, config = cuda_driver._LaunchAttribute, cuda_driver._LaunchConfig
+    assert (ctypes.sizeof(attribute), attribute.id.offset, attribute.value.offset, attribute.value.size) == (
+        72,
+        0,
+        8,
+        64,
+    )
+    offsets = {name: getattr(config, name).offset for name, _ in config._fields_}
+    names = ("grid_x", "grid_y", "grid_z", "block_x", "block_y", "block_z", "shared")
+    assert offsets == {
+        **{name: 4 * i for i, name in enumerate(names)}, "stream": 32, "attributes": 40, "attribute_count": 48
+    }  # fmt: skip
+    assert ctypes.sizeof(cuda_driver._IpcHandle) == 64
+
+
+@pytest.mark.parametrize(
+    ("uuid", "node", "name"),
+    [("", None, ""), ("8932f937-d72c", "/dev/nvidia12", "GPU 12"), ("8932f937-d72c", None, "GPU-8932f937"),
+     ("8932f937-d72c", "/dev/nvidia", "GPU-8932f937")],
+)  # fmt: skip
+def test_a_gpu_goes_by_its_node_s_number_or_its_uuid(
+    monkeypatch: pytest.MonkeyPatch, uuid: str, node: str | None, name: str
+) -> None:
+    monkeypatch.setattr(host_gpus, "device_node", lambda uuid: Path(node) if node else None)
+    spec = DeviceSpec(Target("cuda", "90"), "H200", 132, uuid=uuid)
+    assert (host_gpus.gpu_name(spec), host_gpus.gpu_id(spec)) == (name, f"GPU-{uuid}" if uuid else "")

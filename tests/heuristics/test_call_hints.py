@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from kerntune.base.device import TYPICAL_DEVICES
 from kerntune.errors import HintError
 from kerntune.heuristics import min_elements_per_thread, round_sizes, sizes_from_arguments, tile_hint
-from kerntune.heuristics.call_hints import inner_split
-from kerntune.heuristics.hints import KernelHints, TileHint
+from kerntune.heuristics.call_hints import inner_split, outer_split, second_stage_hint
+from kerntune.heuristics.hints import KernelHints, ReductionHint, TileHint
 
 
 @given(st.dictionaries(st.sampled_from(["x", "y", "z", "r0", "r1"]), st.integers(1, 1 << 40), min_size=1))
@@ -92,3 +92,26 @@ def test_fp8_to_another_fp8_is_refused() -> None:
 def test_parts_of_one_long_row(r: int, parts: int) -> None:
     """A warp's width for each thread while that fits the device, then as many as fill it, 512 at most."""
     assert inner_split(r, 1, TYPICAL_DEVICES["cuda:90"]) == parts
+
+
+@pytest.mark.parametrize(
+    ("r", "share"), [(21_492_513, 189), (21_492_230, 160), (21_493_301, 131), (140_009_998, 512)]
+)  # 189 * 113,717, 190 * 113,117, 131 * 164,071 with a prime each, and 2 * 70,004,999
+def test_all_programs_get_the_same_share_where_a_divisor_is_near(r: int, share: int) -> None:
+    """160 elements a thread of 528 blocks are wanted, or 512 at most; the divisor is less than 30 away, or 50."""
+    assert inner_split(r, 1, TYPICAL_DEVICES["cuda:90"]) == -(-r // (share * 256))
+
+
+@pytest.mark.parametrize(("r", "share"), [(418_523, 119), (418_920, 100), (418_527, 81), (418_480, 100)])
+def test_strided_ones_look_twenty_elements_far(r: int, share: int) -> None:
+    """119, 120, 81 and 80 times a prime; 100 rows a thread are wanted, four at a time."""
+    assert outer_split(r, 128, TYPICAL_DEVICES["cuda:90"]) == -(-r // (4 * share))
+
+
+@pytest.mark.parametrize(
+    ("outputs", "parts", "tiny"),
+    [(512, 512, True), (513, 512, False), (512, 513, False), (256, 1024, True), (257, 1024, False), (256, 1025, False)],
+)
+def test_the_second_pass_over_few_parts_is_a_tiny_one(outputs: int, parts: int, tiny: bool) -> None:
+    found = [second_stage_hint(hint, outputs, parts) for hint in (ReductionHint.OUTER, ReductionHint.INNER)]
+    assert found == [ReductionHint.OUTER_TINY if tiny else ReductionHint.OUTER, ReductionHint.INNER]

@@ -81,6 +81,11 @@ class Project:
         path = self.path / "engine.log"
         return path.read_text() if path.exists() else ""
 
+    @property
+    def committed(self) -> list[str]:
+        """The cases whose baselines were written."""
+        return [x.partition("::")[2] for x in self.log.splitlines() if x.startswith("commit")]
+
 
 @pytest.fixture
 def project(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch, copies: Copies) -> Project:
@@ -99,6 +104,20 @@ def plugin_name() -> str:
 def source_environ() -> dict[str, str]:
     """The environment of a subprocess that imports kerntune from this source tree, as this process does."""
     return {**os.environ, "PYTHONPATH": os.pathsep.join([str(HERE.parents[1]), os.environ.get("PYTHONPATH", "")])}
+
+
+@pytest.fixture
+def run_copy(
+    pytester: pytest.Pytester, copies: Copies, source_environ: dict[str, str]
+) -> Callable[..., pytest.RunResult]:
+    """Runs pytest in pytester's folder, as a process of its own that needn't import torch."""
+
+    def run(*args: str) -> pytest.RunResult:
+        done = copies.run("-m", "pytest", *args, cwd=pytester.path, env=source_environ)
+        print(done.stdout, done.stderr)  # seen where an assertion about it fails
+        return pytest.RunResult(done.returncode, done.stdout.splitlines(), done.stderr.splitlines(), 0.0)
+
+    return run
 
 
 @pytest.fixture

@@ -6,9 +6,8 @@ import shutil
 import subprocess
 
 import pytest
-from inner import QUIET
+from inner import QUIET, usage_error
 
-pytest_plugins = ["pytester"]
 pytestmark = pytest.mark.usefixtures("keep_libraries")
 
 CONFTEST = """
@@ -259,9 +258,7 @@ def test_a_base_that_breaks_off_is_a_usage_error(repository, quick_python):
     repository.pytester.makeconftest(CONFTEST + "raise SystemError('broken here')")
     repository.commit("base")
     repository.pytester.makeconftest(CONFTEST)
-    result = repository.run("--kerntune-against=base")
-    assert result.ret == pytest.ExitCode.USAGE_ERROR
-    result.stderr.fnmatch_lines(["*the tests of the base ended with code *", "*broken here*"])
+    usage_error(repository.run("--kerntune-against=base"), "*the tests of the base ended with code *", "*broken here*")
 
 
 @pytest.mark.slow

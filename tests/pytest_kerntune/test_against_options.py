@@ -6,12 +6,10 @@ import subprocess
 from types import SimpleNamespace
 
 import pytest
+from inner import usage_error
 
 from pytest_kerntune.options import OPTIONS
 from pytest_kerntune.reference_settings import LINES, ReferenceSettings
-
-pytest_plugins = ["pytester"]
-
 
 # what contradicts
 
@@ -28,9 +26,7 @@ pytest_plugins = ["pytester"]
 def test_what_cant_be_done_is_said(project, one_test, args, text):
     subprocess.run(["git", "init", "-q"], cwd=project.path, check=True)
     project.file(one_test())
-    result = project.run(*args)
-    assert result.ret == pytest.ExitCode.USAGE_ERROR
-    result.stderr.fnmatch_lines([f"*{text}*"])
+    usage_error(project.run(*args), f"*{text}*")
 
 
 def test_the_command_line_goes_before_addopts(project, one_test):
@@ -83,16 +79,12 @@ FLAGS = [o.flag for o in OPTIONS if o.flag and not o.switch]
 def test_a_value_that_an_unset_variable_left_empty_is_a_usage_error(project, one_test, flag, value):
     """``--kerntune-against=$BASE`` with nothing in BASE must not be held against stored baselines."""
     project.file(one_test())
-    result = project.run(f"{flag}={value}")
-    assert result.ret == pytest.ExitCode.USAGE_ERROR
-    result.stderr.fnmatch_lines([f"*{flag}= has no value; a variable that should give one may be unset*"])
+    usage_error(project.run(f"{flag}={value}"), f"*{flag}= has no value; a variable that should give one may be unset*")
 
 
 def test_an_empty_value_does_nothing_without_kerntune_either(project, one_test):
     project.file(one_test())
-    result = project.plain("--kerntune-against=")
-    assert result.ret == pytest.ExitCode.USAGE_ERROR
-    result.stderr.fnmatch_lines(["*--kerntune-against: does nothing without --kerntune*"])
+    usage_error(project.plain("--kerntune-against="), "*--kerntune-against: does nothing without --kerntune*")
 
 
 @pytest.mark.parametrize(("more", "last"), [(0, ": none, there autotune()"), (3, "... and 3 more markers")])

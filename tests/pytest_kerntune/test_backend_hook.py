@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-pytest_plugins = ["pytester"]
-
 
 def test_default_is_none(project, one_test):
     project.file(one_test())

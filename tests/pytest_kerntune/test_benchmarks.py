@@ -13,8 +13,6 @@ import pytest
 from kerntune.gate.project import tomllib
 
 pytest.importorskip("pytest_benchmark")
-pytest_plugins = ["pytester"]
-
 SOURCE = """
 @pytest.mark.benchmark(group="softmax")
 @pytest.mark.parametrize("rows", [1024, 4096])

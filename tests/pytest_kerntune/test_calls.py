@@ -4,9 +4,6 @@ from __future__ import annotations
 
 import pytest
 
-pytest_plugins = ["pytester"]
-
-
 TEARDOWN = """
 @pytest.fixture
 def late(autotune):
@@ -62,11 +59,25 @@ INSIDE = """
 import threading
 from concurrent.futures import ThreadPoolExecutor, as_completed, wait
 
-def test_a(autotune):
+def in_a_thread(pool, inner):
+    thread = threading.Thread(target=inner)
+    thread.start()
+    thread.join()
+
+WAYS = {
+    "result": lambda pool, inner: pool.submit(inner).result(),
+    "map": lambda pool, inner: list(pool.map(lambda i: inner(), range(2))),
+    "wait": lambda pool, inner: wait([pool.submit(inner)]),
+    "as_completed": lambda pool, inner: list(as_completed([pool.submit(inner)])),
+    "thread": in_a_thread,
+}
+
+@pytest.mark.parametrize("way", WAYS)
+def test_a(autotune, way):
     def inner():
         autotune(kernel(), name="inner")
     def outer():
-        {wait}
+        WAYS[way](pool, inner)
     outer.script = kernel().script
     with ThreadPoolExecutor(1) as pool:
         autotune(outer, name="outer")
@@ -76,21 +87,13 @@ def test_b(autotune):
 """
 
 
-@pytest.mark.parametrize(
-    "wait",
-    [
-        "pool.submit(inner).result()",
-        "list(pool.map(lambda i: inner(), range(2)))",
-        "wait([pool.submit(inner)])",
-        "list(as_completed([pool.submit(inner)]))",
-        "thread = threading.Thread(target=inner); thread.start(); thread.join()",
-    ],
-)
-def test_a_call_in_a_thread_that_another_call_waits_for_is_an_error(project, wait):
-    project.file(INSIDE.format(wait=wait))
+def test_a_call_in_a_thread_that_another_call_waits_for_is_an_error(project):
+    project.file(INSIDE)
     result = project.run()
-    result.assert_outcomes(failed=1, passed=1)
-    result.stdout.fnmatch_lines(["*autotune(...) was called in a thread that the function of another*waits for*"])
+    result.assert_outcomes(failed=5, passed=1)
+    said = "autotune(...) was called in a thread that the function of another*waits for*"
+    for way in ("result", "map", "wait", "as_completed", "thread"):
+        result.stdout.fnmatch_lines([f"*test_it.py::test_a[[]{way}]: {said}"])
 
 
 def test_a_call_that_fails_in_a_thread_fails_its_test(project):

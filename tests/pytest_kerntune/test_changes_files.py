@@ -8,6 +8,7 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+from inner import usage_error
 from test_against import CONFTEST, INI, TESTS, repository  # noqa: F401  # a fixture
 
 from kerntune.base.device import Target
@@ -15,7 +16,6 @@ from kerntune.gate.baseline_files import BaselineStore
 from pytest_kerntune.options import resolve
 from pytest_kerntune.reference_settings import ReferenceSettings
 
-pytest_plugins = ["pytester"]
 pytestmark = pytest.mark.usefixtures("keep_libraries")
 
 OLD = "old"
@@ -32,6 +32,16 @@ def fork(repository):  # noqa: F811
     shutil.copytree(repository.path / "baselines", repository.path / "anchors")
     repository.commit("base")
     repository.kernels(64)
+    return repository
+
+
+@pytest.fixture
+def folders(repository):  # noqa: F811
+    """The revision ``base`` has the folders of ``fork``, and nothing in them that a run would read."""
+    for name in ("baselines", "anchors", OLD):
+        (repository.path / name).mkdir()
+        (repository.path / name / "README").touch()
+    repository.commit("base")
     return repository
 
 
@@ -302,24 +312,23 @@ def test_the_ini_file_is_looked_for_in_the_revision(fork):
     assert any("addopts is unset" in x for x in options.reference.differences(config))
 
 
-def test_what_the_caller_names_counts(fork):
-    options, _ = resolved(fork, "--kerntune-baselines-ref=base", f"--kerntune-baselines={OLD}")
-    assert options.reference_baselines == fork.path / OLD
-    options, _ = resolved(fork, "--kerntune-baselines-ref=base", f"--kerntune-anchor={OLD}")
-    assert options.anchor == str(fork.path / OLD)
-    options, _ = resolved(fork, "--kerntune-baselines-ref=base", "--kerntune-anchor=off")
+def test_what_the_caller_names_counts(folders):
+    options, _ = resolved(folders, "--kerntune-baselines-ref=base", f"--kerntune-baselines={OLD}")
+    assert options.reference_baselines == folders.path / OLD
+    options, _ = resolved(folders, "--kerntune-baselines-ref=base", f"--kerntune-anchor={OLD}")
+    assert options.anchor == str(folders.path / OLD)
+    options, _ = resolved(folders, "--kerntune-baselines-ref=base", "--kerntune-anchor=off")
     assert options.anchor == ""
 
 
-def test_a_broken_ini_file_of_the_revision_is_a_usage_error(fork):
-    fork.pytester.makeini("no section\n")
-    fork.commit("broken")
-    fork.pytester.makeini(INI)
-    result = fork.run("--kerntune-baselines-ref=broken")
-    assert result.ret == pytest.ExitCode.USAGE_ERROR
-    result.stderr.fnmatch_lines(["*of commit *tox.ini: can't be read*"])
+def test_a_broken_ini_file_of_the_revision_is_a_usage_error(folders):
+    folders.pytester.makeini("no section\n")
+    folders.commit("broken")
+    folders.pytester.makeini(INI)
+    usage_error(folders.run("--kerntune-baselines-ref=broken"), "*of commit *tox.ini: can't be read*")
 
 
+@pytest.mark.slow
 def test_names_are_json(fork):
     """The run's JSON has the case as NEW, which a reader may count on."""
     removed(fork)

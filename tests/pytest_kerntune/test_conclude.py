@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -38,7 +39,12 @@ class Item:
 
     nodeid = NODE
 
-    def __init__(self, errors: bool = False) -> None:
+    def __init__(self, errors: bool = False, against: str = "") -> None:
+        self.config = SimpleNamespace(
+            getoption={"kerntune_against": against, "kerntune_baselines_ref": ""}.get,
+            rootpath=Path("/project"),
+            invocation_params=SimpleNamespace(dir=Path("/project/tests")),
+        )
         self.user_properties: list[Any] = []
         self.warned: list[str] = []
         self.sections: list[Any] = []
@@ -71,6 +77,9 @@ def result(outcome: Outcome, message: str = "said", call: str = "0", **more: Any
 PASS, WARN, FAIL = (result(o, o.value, o.value) for o in (Outcome.PASS, Outcome.WARN, Outcome.FAIL))
 
 
+ACCEPT = "  to accept: pytest --kerntune --kerntune-update=regressed ../t.py::test_a"
+
+
 def failed(call: Any, *args: Any, **words: Any) -> str:
     with pytest.raises(pytest.fail.Exception) as caught:
         call(*args, **words)
@@ -81,9 +90,14 @@ def failed(call: Any, *args: Any, **words: Any) -> str:
 def test_a_test_fails_by_its_failing_results_and_warns_of_others() -> None:
     item, record = Item(), Record(results=[PASS, WARN], lost=["in a thread"])
     said = failed(conclude, item, NODE, record, STRICT, marked=True, extra=[FAIL])
-    assert said == "in a thread\nfail"
+    assert said == f"in a thread\nfail\n{ACCEPT}"
     assert (item.warned, item.user_properties) == (["warn"], ["pass", "warn", "fail"])
     assert (record.finished, record.settled, record.failed, record.concluded) == (True, True, True, 3)
+
+
+def test_no_update_accepts_what_is_held_against_a_revision() -> None:
+    item = Item(against="main")
+    assert failed(conclude, item, NODE, Record(results=[FAIL]), STRICT, marked=True) == "fail"
 
 
 def test_warnings_that_are_errors_fail_the_test() -> None:
@@ -108,7 +122,7 @@ def test_what_fixtures_call_after_the_body_counts_by_itself(more: dict[str, Any]
     if more:
         return conclude_teardown(Item(), record)  # type: ignore[arg-type]
     item = Item()
-    assert failed(conclude_teardown, item, record) == "fail"
+    assert failed(conclude_teardown, item, record) == f"fail\n{ACCEPT}"
     assert (item.user_properties, record.concluded) == (["fail"], 2)
 
 
@@ -170,11 +184,11 @@ def test_an_error_stays_what_it_is_with_the_verdicts_beside_it() -> None:
 
 def test_a_skip_hides_no_regression() -> None:
     skip = pytest.skip.Exception("not here")
-    assert failed(after_error, Item(), Record(results=[FAIL, PASS]), skip, never) == "fail"
+    assert failed(after_error, Item(), Record(results=[FAIL, PASS]), skip, never) == f"fail\n{ACCEPT}"
     with pytest.raises(pytest.skip.Exception, match="not here"):
         after_error(Item(), Record(results=[WARN]), skip, never)  # type: ignore[arg-type]
     standing = Record(standing=(FAIL,))
-    assert failed(skipped_setup, standing) == "fail"
+    assert failed(skipped_setup, Item(), standing) == f"fail\n{ACCEPT}"
     skipped_setup(Record(results=[PASS, WARN]))
 
 
@@ -260,7 +274,7 @@ def test_a_setup_that_needs_a_gpu_skips_or_fails_its_test() -> None:
 
 def test_calls_of_fixtures_are_judged_where_the_setup_needs_a_gpu() -> None:
     record = Record(results=[FAIL])
-    assert failed(unfinished_setup, Item(), NODE, record, STRICT, STOPPED) == "fail"
+    assert failed(unfinished_setup, Item(), NODE, record, STRICT, STOPPED) == f"fail\n{ACCEPT}"
     stopped: Any = SimpleNamespace(end="reads values", results=(), checks=(Checked(KerntuneError("no room")),))
     assert failed(unfinished_setup, Item(), NODE, Record(results=[PASS]), STRICT, stopped) == f"{NODE}: no room"
     item = Item()

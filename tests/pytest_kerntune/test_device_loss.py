@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import pytest
 
-pytest_plugins = ["pytester"]
-
 LOST = "since test_it.py::test_faults the GPU runs nothing any more in its process: kernel add on grid (4, 1, 1)*"
 
 SOURCE = """
@@ -38,17 +36,12 @@ def test_fixture_needs_the_gpu(tensor):
 """
 
 
-def committed(project) -> list[str]:
-    """The cases whose baselines were written."""
-    return [x.partition("::")[2] for x in project.log.splitlines() if x.startswith("commit")]
-
-
 def test_one_error_and_the_rest_is_inconclusive(project):
     project.file(SOURCE)
     result = project.run("--kerntune-json=run.json", "-rs")
     result.assert_outcomes(passed=2, failed=2, skipped=5)
     assert result.ret == pytest.ExitCode.TESTS_FAILED
-    assert committed(project) == ["test_before"]
+    assert project.committed == ["test_before"]
     assert project.json()["counts"] == {"NEW": 2, "INCONCLUSIVE": 3}
     result.stdout.fnmatch_lines(
         [
@@ -122,7 +115,7 @@ def test_under_xdist_a_new_worker_takes_the_rest(project, distribute):
     result = distribute("--kerntune-json=run.json")
     result.assert_outcomes(passed=5, failed=1)
     assert result.ret == pytest.ExitCode.TESTS_FAILED
-    assert sorted(committed(project)) == [*(f"test_after[{n}]" for n in range(3)), "test_before"]
+    assert sorted(project.committed) == [*(f"test_after[{n}]" for n in range(3)), "test_before"]
     assert list(project.json()["failed"]) == ["test_it.py::test_faults"]
     result.stdout.fnmatch_lines(["test_it.py::test_faults: kernel add on grid (4, 1, 1): CUDA_ERROR", f"ERROR: {LOST}"])
     result.stdout.no_fnmatch_line("*crashed while running*")
@@ -139,7 +132,7 @@ def test_a_new_worker_that_finds_no_gpu_judges_nothing(project, distribute):
     result = distribute("--kerntune-json=run.json")
     result.assert_outcomes(passed=1, failed=1, skipped=3)
     assert project.json()["counts"] == {"NEW": 2, "INCONCLUSIVE": 3}
-    assert committed(project) == ["test_before"]
+    assert project.committed == ["test_before"]
 
 
 ENGINE = """

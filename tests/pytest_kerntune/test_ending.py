@@ -14,8 +14,6 @@ from pytest_kerntune import run_lifetime
 from pytest_kerntune.run_lifetime import collect_again
 from pytest_kerntune.session import Gate
 
-pytest_plugins = ["pytester"]
-
 
 @pytest.mark.slow
 def test_sigterm_ends_a_run_in_order(project, plugin_name, source_environ):

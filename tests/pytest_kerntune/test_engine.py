@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pytest
 
-pytest_plugins = ["pytester"]
 pytestmark = pytest.mark.usefixtures("keep_libraries")
 
 CONFTEST = """
@@ -76,14 +75,6 @@ def test_lost_winner_fails_with_size_and_cause(kernel_project):
     result.stdout.no_fnmatch_line("*Traceback*")
     assert result.ret == pytest.ExitCode.TESTS_FAILED
     assert "kerntune_verdict" in (kernel_project.project.path / "j.xml").read_text()
-
-
-@pytest.mark.slow
-def test_other_code_of_the_same_speed_passes(kernel_project):
-    kernel_project()
-    result = kernel_project(factor="3.0")
-    result.assert_outcomes(passed=1)
-    result.stdout.fnmatch_lines(["1 PASS"])
 
 
 @pytest.mark.slow

@@ -10,8 +10,6 @@ from types import SimpleNamespace
 import inner
 import pytest
 
-pytest_plugins = ["pytester"]
-
 SOURCE = """
 import torch, triton, triton.language as tl
 

@@ -4,20 +4,13 @@ from __future__ import annotations
 
 import subprocess
 from pathlib import Path
-from types import SimpleNamespace
-from typing import Any
 
 import pytest
+from inner import usage_error
 
-from kerntune.base.case_result import CaseId, CaseResult
-from kerntune.base.policy import Outcome, Verdict
-from kerntune.errors import KerntuneError
-from kerntune.gate.report import RunReport, counts
-from pytest_kerntune import unattended
 from pytest_kerntune.options import OPTIONS, resolve
-from pytest_kerntune.other_runs import UNATTENDED, ExtraTargets, arguments, run_extra_targets
+from pytest_kerntune.other_runs import UNATTENDED, arguments
 
-pytest_plugins = ["pytester"]
 pytestmark = pytest.mark.usefixtures("keep_libraries")
 
 TARGETS = ("cuda:90", "hip:gfx942")
@@ -126,9 +119,7 @@ def test_what_only_the_further_target_finds_fails_the_run(run, quick_python):
 @pytest.mark.slow
 def test_a_run_that_breaks_off_says_why(run):
     run.project.pytester.makeconftest("import torch\nassert torch.version.hip is None, 'AMD breaks'")
-    result = run()
-    assert result.ret == pytest.ExitCode.USAGE_ERROR
-    result.stderr.fnmatch_lines(["ERROR: the run for hip:gfx942 ended with code 4:*", "*AMD breaks*"])
+    usage_error(run(), "ERROR: the run for hip:gfx942 ended with code 4:*", "*AMD breaks*")
 
 
 @pytest.mark.parametrize("option", ["--kerntune-against", "--kerntune-baselines-ref", "--kerntune-anchor"])
@@ -172,56 +163,3 @@ def test_runs_for_further_targets_leave_outputs_to_this_one(pytester, plugin_nam
     extra = resolve(pytester.parseconfig(*UNATTENDED, *again))
     assert not getattr(extra, field) or option.flag == "--kerntune-json"
     assert extra.json == Path("/into/run.json")
-
-
-def outcome(nodeid: str, verdict: Verdict, what: Outcome, fingerprint: str = "f") -> CaseResult:
-    return CaseResult(CaseId(nodeid, "0"), fingerprint, verdict, what, f"{verdict.value} {nodeid}", "hip:gfx942")
-
-
-def test_results_of_a_test_that_fails_there() -> None:
-    passes = outcome("t.py::a", Verdict.PASS, Outcome.PASS)
-    slower = outcome("t.py::b", Verdict.REGRESSED, Outcome.FAIL)
-    gone = outcome("t.py::a", Verdict.STALE, Outcome.WARN, "old")
-    failed = {"t.py::a": "assert 1 == 2", "t.py::b": "REGRESSED", "t.py::c": "ImportError"}
-    extra = ExtraTargets({"hip:gfx942": RunReport((passes, slower, gone), failed=failed)})
-    assert extra.tests == ["t.py::a", "t.py::b", "t.py::c"]
-    assert extra.stale == [gone]
-    assert extra.results("t.py::b") == [slower]
-    first, second = extra.results("t.py::a")
-    assert first == passes
-    assert (second.verdict, second.outcome, second.target) == (Verdict.INCOMPLETE, Outcome.FAIL, "hip:gfx942")
-    assert "assert 1 == 2" in second.message
-    assert counts(extra.results("t.py::c")) == {Verdict.INCOMPLETE: 1}
-
-
-def test_these_runs_leave_the_cache_and_the_keyboard_to_this_one(pytestconfig, monkeypatch, tmp_path) -> None:
-    commands = []
-
-    def run(command, **options):
-        commands.append(command)
-        return subprocess.CompletedProcess(command, pytest.ExitCode.USAGE_ERROR, "", "")
-
-    monkeypatch.setattr(subprocess, "run", run)
-    with pytest.raises(KerntuneError, match="the run for hip:gfx942 ended with code 4"):
-        run_extra_targets(pytestconfig, ["hip:gfx942"], tmp_path)
-    (command,) = commands
-    at = command.index(unattended.__name__)
-    assert command[at - 1] == "-p"
-
-
-def test_arguments_are_this_run_s_with_files_of_their_own(tmp_path) -> None:
-    given: dict[str, Any] = {"kerntune_html": "b.html", "xmlpath": "j.xml"}
-    config = SimpleNamespace(
-        invocation_params=SimpleNamespace(args=("-k", "add", "--lf", "--kerntune-update=new", "--", "tests")),
-        getoption=lambda name, default=None: given.get(name, default),
-    )
-    out = arguments(config, "hip:gfx942", tmp_path)
-    assert out[:4] == ["-k", "add", "--lf", "--kerntune-update=new"]
-    assert out[-2:] == ["--", "tests"]
-    assert not [x for x in out if "html" in x], "left to this run, wherever it was asked for"
-    assert "--benchmark-disable" not in out, "pytest-benchmark isn't there"
-    given |= {"benchmark_disable": False}
-    assert "--benchmark-disable" in arguments(config, "hip:gfx942", tmp_path)
-    given |= {"benchmark_only": True}
-    assert "--benchmark-disable" not in arguments(config, "hip:gfx942", tmp_path)
-    assert {"--maxfail=0", "--kerntune-target=hip:gfx942", f"--junitxml={tmp_path / 'junit.xml'}"} <= set(out)

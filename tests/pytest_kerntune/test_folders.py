@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import pytest
 
-pytest_plugins = ["pytester"]
-
 
 def paths(project) -> dict[str, str]:
     line = next(x for x in project.log.splitlines() if x.startswith("paths "))

@@ -3,83 +3,10 @@
 from __future__ import annotations
 
 import pytest
+from inner import usage_error
 
-from kerntune.base.policy import METRIC_TOLERANCES, Metrics, Outcome, Verdict
-from kerntune.errors import UsageError
 from kerntune.tuning.verification import Verify
-from pytest_kerntune.values import VERIFY, parse_metrics, parse_outcomes
-
-pytest_plugins = ["pytester"]
-
-
-@pytest.mark.parametrize(
-    ("value", "found"),
-    [
-        ("time", Metrics()),
-        (("time", "spills"), Metrics(True, {"spills": 0.0})),
-        (["registers"], Metrics(False, {"registers": 0.1})),
-        ({"time": True, "registers": 0.2}, Metrics(True, {"registers": 0.2})),
-        ({"time": True, "spills": True}, Metrics(True, {"spills": 0.0})),
-        ("time registers=20%, binary_size", Metrics(True, {"registers": 0.2, "binary_size": 0.1})),
-        ({"shared_memory": 0}, Metrics(False, {"shared_memory": 0.0})),
-        (tuple(METRIC_TOLERANCES), Metrics(False, METRIC_TOLERANCES)),
-        ("shared_memory binary_size=20%", Metrics(False, {"shared_memory": 0.1, "binary_size": 0.2})),
-        ({"instructions": True}, Metrics(False, {"instructions": 0.1})),
-    ],
-)
-def test_metrics(value, found):
-    assert parse_metrics(value, "here") == found
-
-
-@pytest.mark.parametrize(
-    ("value", "says"),
-    [
-        ("warps", "here: 'warps' is none of time, registers, spills, shared_memory, binary_size"),
-        ("", "here: '' names no metrics; write some of time, registers"),
-        (5, "here: 5 names no metrics"),
-        ([["time"]], "here: .*is none of time"),
-        ({"registers": "much"}, "here, registers: 'much' is no share"),
-        ({"registers": -0.1}, "here, registers: -0.1 is no share"),
-        ({"registers": False}, "here, registers: False is no share"),
-        ({"time": 0.05}, "here: time is named alone or left out; its share is what tolerance= says"),
-        ({"time": False}, "here: time is named alone or left out"),
-    ],
-)
-def test_wrong_metrics(value, says):
-    with pytest.raises(UsageError, match=says):
-        parse_metrics(value, "here")
-
-
-@pytest.mark.parametrize(
-    ("value", "found"),
-    [
-        ({"DRIFTED": "fail"}, {Verdict.DRIFTED: Outcome.FAIL}),
-        ("drifted=fail regressed=warn", {Verdict.DRIFTED: Outcome.FAIL, Verdict.REGRESSED: Outcome.WARN}),
-        ({Verdict.IMPROVED: Outcome.WARN}, {Verdict.IMPROVED: Outcome.WARN}),
-        ({"inconclusive": "pass", "INCOMPLETE": "fail"},
-         {Verdict.INCONCLUSIVE: Outcome.PASS, Verdict.INCOMPLETE: Outcome.FAIL}),
-        ({"STALE": "fail"}, {Verdict.STALE: Outcome.FAIL}),
-    ],
-)  # fmt: skip
-def test_outcomes(value, found):
-    assert parse_outcomes(value, "here") == found
-
-
-@pytest.mark.parametrize(
-    ("value", "says"),
-    [
-        ({"SLOW": "fail"}, "here: 'SLOW' is none of IMPROVED, REGRESSED, DRIFTED, INCONCLUSIVE, INCOMPLETE"),
-        ({"PASS": "fail"}, "here: 'PASS' is none of"),
-        ({"NEW": "fail"}, "here: what NEW does is for missing="),
-        ({"DRIFTED": "stop"}, "here, DRIFTED: 'stop' is none of pass, warn, fail"),
-        ("drifted", "here, drifted: True is none of pass, warn, fail"),
-        ({}, "here: {} maps no verdict"),
-        (7, "here: 7 maps no verdict"),
-    ],
-)
-def test_wrong_outcomes(value, says):
-    with pytest.raises(UsageError, match=says):
-        parse_outcomes(value, "here")
+from pytest_kerntune.values import VERIFY
 
 
 def test_a_marker_says_it_and_a_closer_one_overrides(project):
@@ -107,6 +34,33 @@ class TestIt:
     assert "metrics=Metrics(time=True, static={'spills': 0.0})" in near, "the marker's, as a whole"
     assert "anchor_tolerance=0.08" in near
     assert "anchor_tolerance=0.05" in far
+
+
+def test_static_rules_of_the_marker_go_before_the_ini_keys(project):
+    project.pytester.makeini("[pytest]\nkerntune_static = registers=0.3 fp64=warn all\n")
+    project.file(
+        """
+pytestmark = pytest.mark.autotune(static={"registers": 0.2, "tma": "fail"})
+
+@pytest.mark.autotune(static={"tma": "off"})
+def test_a(autotune):
+    static = autotune._policy.static
+    assert static.rule("registers").threshold == 0.2
+    assert static.rule("fp64").severity == "warn"
+    assert static.rule("tma").severity == "off"
+    assert static.every_config is True
+    autotune(kernel())
+"""
+    )
+    project.run().assert_outcomes(passed=1)
+
+
+@pytest.mark.parametrize("where", ["ini", "marker"])
+def test_a_wrong_static_rule_is_a_usage_error(project, one_test, where):
+    if where == "ini":
+        project.pytester.makeini("[pytest]\nkerntune_static = spill=warn\n")
+    project.file(one_test(marker="static={'spill': 'warn'}" if where == "marker" else ""))
+    usage_error(project.run(), "*there is no rule 'spill'; there are limits*")
 
 
 def test_strict_on_the_command_line_rules_out_the_ini_file(project, one_test):
@@ -153,10 +107,10 @@ def test_another_folder_or_none(project, one_test, text, expected):
 
 def test_an_anchor_that_is_nothing(project, one_test):
     project.file(one_test())
-    result = project.run("--kerntune-anchor=nowhere")
-    assert result.ret == pytest.ExitCode.USAGE_ERROR
-    result.stderr.fnmatch_lines(["*--kerntune-anchor: nowhere is no folder (`kerntune anchor` makes it), and *"])
-    result.stderr.no_fnmatch_line("*Traceback*")
+    usage_error(
+        project.run("--kerntune-anchor=nowhere"),
+        "*--kerntune-anchor: nowhere is no folder (`kerntune anchor` makes it), and *",
+    )
 
 
 def test_which_changes_of_results_fail_comes_from_the_marker_the_command_line_or_the_ini_file(project):

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import pytest
+from inner import usage_error
 
 from kerntune.gate.history.places import Folder
 from kerntune.gate.history.points import HistoryRun, decoded
-
-pytest_plugins = ["pytester"]
 
 SOURCE = """
 @pytest.mark.autotune
@@ -43,9 +42,7 @@ def test_the_ini_key_counts_from_the_ini_file(project):
 @pytest.mark.parametrize("place", ["git:", "nosuch://x"])
 def test_what_names_no_place_is_an_error_before_anything_runs(project, place):
     project.file(SOURCE)
-    result = project.run(f"--kerntune-history={place}")
-    assert result.ret == pytest.ExitCode.USAGE_ERROR
-    result.stderr.fnmatch_lines([f"ERROR: {place}: *"])
+    usage_error(project.run(f"--kerntune-history={place}"), f"ERROR: {place}: *")
 
 
 def test_a_place_that_cannot_be_written_fails_no_test(project):

@@ -5,13 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import pytest
-from forked import Copies
-from inner import QUIET, USER_WARNINGS, find_plugin
+from inner import QUIET, USER_WARNINGS, find_plugin, usage_error
 
 from kerntune.gpu.interpreter.launches import NEVER_ENDS_SECONDS
 from pytest_kerntune.options import INTERPRET_LIMIT
-
-pytest_plugins = ["pytester"]
 
 KERNELS = """
 import pytest, torch, triton
@@ -71,15 +68,12 @@ Run = Callable[..., pytest.RunResult]
 
 
 @pytest.fixture
-def run(pytester: pytest.Pytester, copies: Copies, source_environ: dict[str, str]) -> Run:
+def run(pytester: pytest.Pytester, run_copy: Run) -> Run:
     """Runs pytest on a test file given as text."""
 
     def given(source: str, *args: str) -> pytest.RunResult:
         pytester.makepyfile(test_it=source)
-        command = ["-m", "pytest", "-p", find_plugin(), *QUIET, *USER_WARNINGS, *args]
-        done = copies.run(*command, cwd=pytester.path, env=source_environ)
-        print(done.stdout, done.stderr)  # seen where an assertion about it fails
-        return pytest.RunResult(done.returncode, done.stdout.splitlines(), done.stderr.splitlines(), 0.0)
+        return run_copy("-p", find_plugin(), *QUIET, *USER_WARNINGS, *args)
 
     return given
 
@@ -121,9 +115,7 @@ def test_with_xdist(quick_python: None, run: Run) -> None:
     ],
 )
 def test_options_that_contradict_it(run: Run, args: tuple[str, ...], said: str) -> None:
-    result = run("def test_it(): pass", *args)
-    assert result.ret == pytest.ExitCode.USAGE_ERROR
-    result.stderr.fnmatch_lines([said])
+    usage_error(run("def test_it(): pass", *args), said)
 
 
 @pytest.mark.parametrize(
@@ -133,9 +125,7 @@ def test_tritons_own_interpreter_would_hide_every_kernel(
     run: Run, source_environ: dict[str, str], args: tuple[str, ...]
 ) -> None:
     source_environ["TRITON_INTERPRET"] = "1"
-    result = run(KERNELS + TESTS, *args)
-    assert result.ret == pytest.ExitCode.USAGE_ERROR
-    result.stderr.fnmatch_lines(["*TRITON_INTERPRET is set*Unset it; --kerntune-interpret does without"])
+    usage_error(run(KERNELS + TESTS, *args), "*TRITON_INTERPRET is set*Unset it; --kerntune-interpret does without")
 
 
 def test_tritons_own_interpreter_switched_off_by_name(run: Run, source_environ: dict[str, str]) -> None:
@@ -146,9 +136,10 @@ def test_tritons_own_interpreter_switched_off_by_name(run: Run, source_environ: 
 @pytest.mark.parametrize("mode", [["--kerntune-interpret"], ["--kerntune", "--kerntune-target=cuda:90"]])
 def test_a_small_value_for_no_parameter(run: Run, mode: list[str]) -> None:
     source = "import pytest\n@pytest.mark.autotune(interpret={'row': 4})\n@pytest.mark.parametrize('rows', [1])\n"
-    result = run(source + "def test_it(autotune, rows): pass", *mode)
-    assert result.ret == pytest.ExitCode.USAGE_ERROR
-    result.stderr.fnmatch_lines(["*test_it*interpret: the test has no parameter row; they are rows"])
+    usage_error(
+        run(source + "def test_it(autotune, rows): pass", *mode),
+        "*test_it*interpret: the test has no parameter row; they are rows",
+    )
 
 
 def test_addopts_and_the_marker_without_it(pytester: pytest.Pytester, run: Run) -> None:
@@ -287,9 +278,10 @@ def test_a_program_that_never_ends_fails_its_test_and_the_run_goes_on(
 
 @pytest.mark.parametrize("limit", ["soon", "-1", "nan", "1e30"])
 def test_a_limit_is_seconds(run: Run, limit: str) -> None:
-    result = run("def test_it(): pass", "--kerntune-interpret", "-o", f"kerntune_interpret_limit={limit}")
-    assert result.ret == pytest.ExitCode.USAGE_ERROR
-    result.stderr.fnmatch_lines([f"*ini key kerntune_interpret_limit is '{limit}'; give seconds, 0 for no limit"])
+    usage_error(
+        run("def test_it(): pass", "--kerntune-interpret", "-o", f"kerntune_interpret_limit={limit}"),
+        f"*ini key kerntune_interpret_limit is '{limit}'; give seconds, 0 for no limit",
+    )
 
 
 ON_THE_CPU = """

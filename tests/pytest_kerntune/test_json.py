@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import pytest
+from inner import usage_error
 
 from kerntune.base.policy import Verdict
 from kerntune.gate.report import read_run
-
-pytest_plugins = ["pytester"]
 
 SOURCE = """
 @pytest.mark.autotune
@@ -59,9 +58,7 @@ def test_is_written_when_nothing_was_checked(project):
 
 def test_folder_is_a_usage_error_before_anything_runs(project):
     project.file(SOURCE)
-    result = project.run("--kerntune-json=.")
-    assert result.ret == pytest.ExitCode.USAGE_ERROR
-    result.stderr.fnmatch_lines(["ERROR: --kerntune-json: * is a folder; name a file"])
+    usage_error(project.run("--kerntune-json=."), "ERROR: --kerntune-json: * is a folder; name a file")
     assert project.log == ""
 
 
@@ -77,9 +74,10 @@ def test_unwritable_file_is_shown_and_fails_the_run(project):
 
 def test_two_outputs_in_one_file_are_refused(project):
     project.file(SOURCE)
-    result = project.run("--kerntune-json=a.json", "--kerntune-summary=./a.json")
-    assert result.ret == pytest.ExitCode.USAGE_ERROR
-    result.stderr.fnmatch_lines(["ERROR: --kerntune-json and --kerntune-summary both name *"])
+    usage_error(
+        project.run("--kerntune-json=a.json", "--kerntune-summary=./a.json"),
+        "ERROR: --kerntune-json and --kerntune-summary both name *",
+    )
 
 
 def test_nothing_is_written_by_collect_only(project):

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import xml.etree.ElementTree as ET
 
-pytest_plugins = ["pytester"]
-
 
 def test_failures_and_properties(project):
     project.file(

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import pytest
 
-pytest_plugins = ["pytester"]
-
 HOOK = """
 import pytest
 import scripted
@@ -45,8 +43,10 @@ def test_a_test_that_a_hook_marks_has_to_call_the_fixture(project):
     result.stdout.fnmatch_lines(["*marked autotune, but it never called the autotune fixture*"])
 
 
-@pytest.mark.parametrize("priority", PRIORITIES)
-@pytest.mark.parametrize("arguments", [["--kerntune"], ["-q"], ["--kerntune", "-n1"]])
+@pytest.mark.parametrize(
+    ("arguments", "priority"),
+    [*((["--kerntune"], one) for one in PRIORITIES), (["-q"], "trylast=True"), (["--kerntune", "-n1"], "trylast=True")],
+)
 def test_a_wrong_marker_that_a_hook_adds_is_a_usage_error(project, priority, arguments):
     hook(project, "tolerence=0.25", priority)
     project.file("def test_a(autotune): pass\n")
@@ -119,8 +119,10 @@ class TestIt:
 """
 
 
-@pytest.mark.parametrize("arguments", [[], ["-n1"]])
-@pytest.mark.parametrize(("verdict", "outcome"), [("PASS", "passed"), ("REGRESSED", "failed")])
+@pytest.mark.parametrize(
+    ("arguments", "verdict", "outcome"),
+    [([], "PASS", "passed"), ([], "REGRESSED", "failed"), (["-n1"], "REGRESSED", "failed")],
+)
 def test_the_fixture_asked_for_by_name(project, arguments, verdict, outcome):
     project.file(BY_NAME.replace("VERDICT", verdict))
     result = project.run("--kerntune-json=run.json", *arguments)

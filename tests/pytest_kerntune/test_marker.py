@@ -3,59 +3,41 @@
 from __future__ import annotations
 
 import pytest
+from inner import usage_error
 
-pytest_plugins = ["pytester"]
+WRONG = [
+    ("0.1", "marker autotune takes keywords only, got 0.1"),
+    ("tolerence=0.1", "marker autotune has no keyword tolerence; it knows tolerance, floor, *"),
+    ("tolerance=2", "marker autotune, tolerance: 2 is no tolerance; *"),
+    ("floor='soon'", "marker autotune, floor: 'soon' is no time; *"),
+    ("static={'all': 1}", "marker autotune, static, all: 1 is neither True nor False"),
+    ("strict=True", "marker autotune has no keyword strict; it knows tolerance, floor, *"),
+    ("missing='skip'", "marker autotune, missing: 'skip' is none of record, warn, fail"),
+    ("verify='none'", "marker autotune, verify: 'none' is none of winner, finalists, all, bitwise, off"),
+    ("verify_ignore=3", "marker autotune, verify_ignore: 3 is no list of arguments; *"),
+    ("numerics='ulp:1.5'", "marker autotune, numerics: 'ulp:1.5' is none of report, bitwise, ulp:2 *"),
+    ("static_prune=2", "marker autotune, static_prune: 2 is none of spills, occupancy, model, a share above 0 *"),
+    ("timer='sundial'", "marker autotune, timer: 'sundial' is none of auto, graph, events, profiler"),
+    ("scope='all'", "marker autotune, scope: 'all' is none of kernels, op"),
+    ("name=''", "marker autotune, name: '' is no name; *"),
+    ("candidates=[{'BLOCK': 1}]", "marker autotune, candidates: * is no mapping from a kernel's name*"),
+    ("candidates={}", "marker autotune, candidates: {} is no mapping *"),
+    ("candidates={test_b: [{'BLOCK': 1}]}", "marker autotune, candidates: <function * is no kernel's name; *"),
+    ("candidates={'add': []}", "marker autotune, candidates, kernel add: the list of configs is empty; *"),
+    ("candidates={'add': {'BLOCK': 1}}", "marker autotune, candidates, kernel add: * is no list of configs"),
+    ("candidates={'add': [5]}", "marker autotune, candidates, kernel add: 5 is no config; *"),
+    ("candidates={'add': [{'BLOCK': [1]}]}", "*kernel add: config value BLOCK=[[]1] is a list; *"),
+    ("candidates={'add': [{'num_warps': '8'}]}", "*kernel add: num_warps='8' is no whole number above 0"),
+]
+"""What a marker says, and what is said of it."""
 
 
-@pytest.mark.parametrize(
-    ("arguments", "says"),
-    [
-        ("0.1", "marker autotune takes keywords only, got 0.1"),
-        ("tolerence=0.1", "marker autotune has no keyword tolerence; it knows tolerance, floor, *"),
-        ("tolerance=2", "marker autotune, tolerance: 2 is no tolerance; *"),
-        ("floor='soon'", "marker autotune, floor: 'soon' is no time; *"),
-        ("static={'all': 1}", "marker autotune, static, all: 1 is neither True nor False"),
-        ("strict=True", "marker autotune has no keyword strict; it knows tolerance, floor, *"),
-        ("missing='skip'", "marker autotune, missing: 'skip' is none of record, warn, fail"),
-        ("verify='none'", "marker autotune, verify: 'none' is none of winner, finalists, all, bitwise, off"),
-        ("verify_ignore=3", "marker autotune, verify_ignore: 3 is no list of arguments; *"),
-        ("numerics='ulp:1.5'", "marker autotune, numerics: 'ulp:1.5' is none of report, bitwise, ulp:2 *"),
-        ("static_prune=2", "marker autotune, static_prune: 2 is none of spills, occupancy, model, a share above 0 *"),
-        ("timer='sundial'", "marker autotune, timer: 'sundial' is none of auto, graph, events, profiler"),
-        ("scope='all'", "marker autotune, scope: 'all' is none of kernels, op"),
-        ("name=''", "marker autotune, name: '' is no name; *"),
-        ("candidates=[{'BLOCK': 1}]", "marker autotune, candidates: * is no mapping from a kernel's name*"),
-        ("candidates={}", "marker autotune, candidates: {} is no mapping *"),
-        ("candidates={test_b: [{'BLOCK': 1}]}", "marker autotune, candidates: <function * is no kernel's name; *"),
-        ("candidates={'add': []}", "marker autotune, candidates, kernel add: the list of configs is empty; *"),
-        ("candidates={'add': {'BLOCK': 1}}", "marker autotune, candidates, kernel add: * is no list of configs"),
-        ("candidates={'add': [5]}", "marker autotune, candidates, kernel add: 5 is no config; *"),
-        ("candidates={'add': [{'BLOCK': [1]}]}", "*kernel add: config value BLOCK=[[]1] is a list; *"),
-        ("candidates={'add': [{'num_warps': '8'}]}", "*kernel add: num_warps='8' is no whole number above 0"),
-    ],
-)
 @pytest.mark.parametrize("flag", ["--kerntune", "-q"])
-def test_wrong_marker_is_a_usage_error(project, arguments, says, flag):
-    project.file(f"def test_b(): pass\n\n@pytest.mark.autotune({arguments})\ndef test_a(autotune): pass\n")
-    result = project.plain(flag)
-    assert result.ret == pytest.ExitCode.USAGE_ERROR
-    result.stderr.fnmatch_lines([f"ERROR: test_it.py::test_a: {says}"])
-    result.stderr.no_fnmatch_line("*Traceback*")
-
-
-def test_every_wrong_marker_is_named(project):
-    project.file(
-        """
-@pytest.mark.autotune(tolerance=0)
-def test_a(autotune): pass
-
-@pytest.mark.autotune(floor=-1)
-def test_b(autotune): pass
-"""
-    )
-    result = project.run()
-    assert result.ret == pytest.ExitCode.USAGE_ERROR
-    result.stderr.fnmatch_lines(["*test_a*tolerance*", "*test_b*floor*"])
+def test_wrong_markers_are_usage_errors(project, flag):
+    tests = [f"@pytest.mark.autotune({given})\ndef test_{i}(autotune): pass\n" for i, (given, _) in enumerate(WRONG)]
+    project.file("\n".join(["def test_b(): pass\n", *tests]))
+    says = [f"test_it.py::test_{i}: {text}" for i, (_, text) in enumerate(WRONG)]
+    usage_error(project.plain(flag), f"ERROR: {says[0]}", *says[1:])
 
 
 def test_marker_overrides_the_options_per_test(project):
@@ -124,6 +106,4 @@ class TritonConfig:
 def test_a(autotune): pass
 """
     )
-    result = project.run()
-    assert result.ret == pytest.ExitCode.USAGE_ERROR
-    result.stderr.fnmatch_lines(["*test_a*has a pre_hook*"])
+    usage_error(project.run(), "*test_a*has a pre_hook*")

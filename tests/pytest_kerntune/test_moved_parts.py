@@ -5,10 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import pytest
-from forked import Copies
 from inner import QUIET, USER_WARNINGS, find_plugin
-
-pytest_plugins = ["pytester"]
 
 MOVED = """
 import importlib, os
@@ -49,18 +46,15 @@ Run = Callable[..., pytest.RunResult]
 
 
 @pytest.fixture
-def run(pytester: pytest.Pytester, copies: Copies, source_environ: dict[str, str]) -> Run:
+def run(pytester: pytest.Pytester, run_copy: Run, source_environ: dict[str, str]) -> Run:
     """Runs pytest without a GPU, on a torch without ``moved``."""
     pytester.makepyfile(test_it=TESTS, moved=MOVED)
 
     def given(moved: str, *args: str) -> pytest.RunResult:
+        source_environ.update(MOVED=moved, CUDA_VISIBLE_DEVICES="")
+        source_environ["PYTHONPATH"] = f"{pytester.path}:{source_environ.get('PYTHONPATH', '')}"
         # ``moved`` first: what kerntune imports early is imported after it
-        command = ["-m", "pytest", "-p", "moved", "-p", find_plugin(), *QUIET, *USER_WARNINGS, *args]
-        env = source_environ | {"MOVED": moved, "CUDA_VISIBLE_DEVICES": ""}
-        env["PYTHONPATH"] = f"{pytester.path}:{env.get('PYTHONPATH', '')}"
-        done = copies.run(*command, cwd=pytester.path, env=env)
-        print(done.stdout, done.stderr)  # seen where an assertion about it fails
-        return pytest.RunResult(done.returncode, done.stdout.splitlines(), done.stderr.splitlines(), 0.0)
+        return run_copy("-p", "moved", "-p", find_plugin(), *QUIET, *USER_WARNINGS, *args)
 
     return given
 

@@ -8,10 +8,9 @@ import sys
 import pytest
 import torch  # here, because pytester forgets what is imported in a test, and neither can be imported twice
 import triton.runtime.driver  # noqa: F401 - for its source below
+from inner import usage_error
 
 from pytest_kerntune.options import OPTIONS
-
-pytest_plugins = ["pytester"]
 
 
 def test_runs_the_function_once_and_times_nothing(project):
@@ -143,9 +142,7 @@ def test_device_is_torchs(project, monkeypatch):
 )
 def test_options_without_kerntune_are_refused(project, one_test, flag):
     project.file(one_test())
-    result = project.plain(flag)
-    assert result.ret == pytest.ExitCode.USAGE_ERROR
-    result.stderr.fnmatch_lines([f"ERROR: {flag.partition('=')[0]}: does nothing without --kerntune*"])
+    usage_error(project.plain(flag), f"ERROR: {flag.partition('=')[0]}: does nothing without --kerntune*")
 
 
 def test_ini_keys_without_kerntune_wait_for_it(project, one_test):
@@ -170,6 +167,4 @@ def test_fixture_and_marker_are_documented(project):
 @pytest.mark.parametrize("key", [o.ini for o in OPTIONS if o.flag and o.ini and o.switch])
 def test_an_ini_key_that_is_neither_on_nor_off_is_named(project, one_test, key):
     project.file(one_test())
-    result = project.plain("-o", f"{key}=maybe")
-    assert result.ret == pytest.ExitCode.USAGE_ERROR
-    result.stderr.fnmatch_lines([f"ERROR: ini key {key}: *'maybe'; write true or false"])
+    usage_error(project.plain("-o", f"{key}=maybe"), f"ERROR: ini key {key}: *'maybe'; write true or false")

@@ -6,14 +6,7 @@ from __future__ import annotations
 import importlib.util
 
 import pytest
-
-pytest_plugins = ["pytester"]
-
-
-def committed(project) -> list[str]:
-    """The cases whose baselines were written."""
-    return [x.partition("::")[2] for x in project.log.splitlines() if x.startswith("commit")]
-
+from inner import usage_error
 
 # -- reruns
 
@@ -80,7 +73,7 @@ def test_a_rerun_makes_no_pass_of_a_regression(project, rerun):
     result = rerun("--kerntune-json=run.json")
     found = result.parseoutcomes()
     assert (found["failed"], found["passed"], found["warnings"]) == (3, 2, 1)
-    assert committed(project) == ["test_wrong_once", "test_only_warns"]
+    assert project.committed == ["test_wrong_once", "test_only_warns"]
     assert project.json()["counts"] == {"REGRESSED": 4, "NEW": 1}
     result.stdout.fnmatch_lines(["REGRESSED *test_slower_once: scripted; a rerun of the test does not undo this"])
 
@@ -120,7 +113,7 @@ def test_a_worker_that_dies_costs_its_test(project, monkeypatch, source_environ,
     project.file(DIES.replace("END", end).replace("TIMEOUT", timeout))
     result = project.run("-n1", "--kerntune-json=run.json")
     result.assert_outcomes(passed=3, failed=2)
-    assert sorted(committed(project)) == ["test_after[0]", "test_after[2]", "test_first"]
+    assert sorted(project.committed) == ["test_after[0]", "test_after[2]", "test_first"]
     result.stdout.fnmatch_lines(["not judged: test_it.py::test_dies: worker 'gw0' crashed while running *"])
     assert set(project.json()["failed"]) == {"test_it.py::test_dies", "test_it.py::test_after[1]"}
 
@@ -131,7 +124,7 @@ def test_a_timeout_by_a_signal_costs_its_test(project):
     project.file(DIES.replace("END", "time.sleep(100)").replace("TIMEOUT", TIMEOUT.replace("METHOD", "signal")))
     result = project.run()
     result.assert_outcomes(passed=3, failed=2)
-    assert committed(project) == ["test_first", "test_after[0]", "test_after[2]"]
+    assert project.committed == ["test_first", "test_after[0]", "test_after[2]"]
 
 
 SLEEPS = """
@@ -187,9 +180,10 @@ def forked(request, project):
 @pytest.mark.parametrize(("marker", "how"), [("", "--forked"), ("@pytest.mark.forked\n", "marker forked")])
 def test_tests_in_forks_are_refused(project, forked, marker, how):
     project.file(f"{marker}def test_a(autotune):\n    autotune(kernel())\n")
-    result = forked(*([] if marker else ["--forked"]))
-    assert result.ret == pytest.ExitCode.USAGE_ERROR
-    result.stderr.fnmatch_lines([f"ERROR: test_it.py::test_a: {how}: CUDA, once initialised, *pytest -n1 *"])
+    usage_error(
+        forked(*([] if marker else ["--forked"])),
+        f"ERROR: test_it.py::test_a: {how}: CUDA, once initialised, *pytest -n1 *",
+    )
 
 
 def test_other_tests_may_be_forked(project, forked):
@@ -249,7 +243,7 @@ def test_async_tests(project, module, marker):
     result = project.run()
     result.assert_outcomes(passed=1, failed=2)
     result.stdout.fnmatch_lines(["REGRESSED test_it.py::test_slower*: scripted"])
-    assert [x.partition("[")[0] for x in committed(project)] == ["test_new"]
+    assert [x.partition("[")[0] for x in project.committed] == ["test_new"]
 
 
 def test_async_methods_of_unittest(project):
@@ -270,7 +264,7 @@ class Test(unittest.IsolatedAsyncioTestCase):
 """
     )
     project.run().assert_outcomes(passed=1, failed=1)
-    assert committed(project) == ["Test::test_new"]
+    assert project.committed == ["Test::test_new"]
 
 
 @pytest.mark.parametrize("flag", ["--kerntune", "-q"])
@@ -318,7 +312,7 @@ def test_order_and_coverage_change_nothing(project, monkeypatch, source_environ,
     result = project.run(*options, *arguments)
     found = result.parseoutcomes()
     assert (found["passed"], found["failed"]) == (5, 1)
-    assert sorted(committed(project)) == [f"test_a[{n}]" for n in (0, 1, 2, 4, 5)]
+    assert sorted(project.committed) == [f"test_a[{n}]" for n in (0, 1, 2, 4, 5)]
     assert "selected_all=True" in project.log
 
 

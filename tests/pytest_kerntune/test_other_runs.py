@@ -12,8 +12,8 @@ import pytest
 from kerntune.base.case_result import CaseId, CaseResult
 from kerntune.base.policy import Outcome, Verdict
 from kerntune.errors import KerntuneError, UsageError
-from kerntune.gate.report import RunReport
-from pytest_kerntune import other_runs
+from kerntune.gate.report import RunReport, counts
+from pytest_kerntune import other_runs, unattended
 from pytest_kerntune.other_runs import (
     FAILED,
     LINES,
@@ -197,16 +197,18 @@ def test_a_run_that_only_shows_runs_no_tests(name: str) -> None:
     ],
 )
 def test_what_other_runs_are_called_with(options: dict[str, Any], more: list[str]) -> None:
-    config: Any = Config(Path("/here"), words=["-q", Path("t.py"), "--", "x"], **options)
+    words = ["-k", "add", "--lf", "--kerntune-update=new", Path("t.py"), "--", "x"]
+    config: Any = Config(Path("/here"), words=words, kerntune_html="left to this run", **options)
     found = arguments(config, "cuda:80", Path("/into"))
-    assert (found[:2], found[-2:]) == (["-q", "t.py"], ["--", "x"])
-    assert found[2:6] == [
+    assert (found[:5], found[-2:]) == (["-k", "add", "--lf", "--kerntune-update=new", "t.py"], ["--", "x"])
+    assert found[5:9] == [
         "--kerntune",
         "--continue-on-collection-errors",
         "--kerntune-target=cuda:80",
         "--kerntune-json=/into/run.json",
     ]
-    assert [x for x in found if "benchmark" in x or "junit" in x] == more
+    assert "--maxfail=0" in found
+    assert [x for x in found if "benchmark" in x or "junit" in x or "html" in x] == more
 
 
 def report(**known: Any) -> RunReport:
@@ -243,6 +245,7 @@ def test_a_run_that_does_not_say_why_it_failed_is_an_error(
             run_extra_targets(config, ["cuda:80"], tmp_path)
     ((command, words),) = process.calls
     assert f"--kerntune-json={folder}/run.json" in command
+    assert command[command.index(unattended.__name__) - 1] == "-p", "it leaves the cache and the keyboard to this run"
     assert (words["cwd"], words["stdin"]) == (tmp_path, subprocess.DEVNULL)
     assert not {"PYTEST_XDIST_WORKER", "PYTEST_CURRENT_TEST"} & words["env"].keys()
     assert words["env"]["PYTHONPATH"].endswith(":/mine")
@@ -261,6 +264,7 @@ def test_what_other_runs_say_of_a_test() -> None:
     assert (extra.stale, extra.baselines) == ([stale], {"a": 1})
     assert extra.static_only == {"a": "needs (cuda:80)"}
     assert extra.results("b") == [result("b")]
+    assert counts(extra.results("c")) == {Verdict.INCOMPLETE: 1}
     *known, failed = extra.results("a")
     assert known == [fails, result("a")]
     assert failed.message == "INCOMPLETE a (hip:gfx942): the test fails there: 3"

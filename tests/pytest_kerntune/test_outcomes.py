@@ -4,14 +4,6 @@ from __future__ import annotations
 
 import pytest
 
-pytest_plugins = ["pytester"]
-
-
-def committed(project) -> list[str]:
-    """The cases whose baselines were written."""
-    return [x.partition("::")[2] for x in project.log.splitlines() if x.startswith("commit")]
-
-
 SKIPS = """
 @pytest.fixture
 def skips(autotune):
@@ -83,7 +75,7 @@ def test_fixture_raises(broken):
 """
     )
     project.run().assert_outcomes(passed=1, xpassed=1, failed=1, xfailed=2, skipped=1, errors=1)
-    assert committed(project) == ["test_passes", "test_expected_but_not_strictly"]
+    assert project.committed == ["test_passes", "test_expected_but_not_strictly"]
 
 
 def test_xfail_takes_a_regression_only_if_it_takes_every_failure(project):
@@ -147,7 +139,7 @@ def test_a_unittest_case_takes_the_fixture_from_one_of_its_class(project):
     project.file(UNITTEST)
     result = project.run()
     result.assert_outcomes(passed=1, failed=4, skipped=1, xfailed=1)
-    assert committed(project) == ["Test::test_new"]
+    assert project.committed == ["Test::test_new"]
     result.stdout.fnmatch_lines(["REGRESSED test_it.py::Test::test_slower: scripted"])
     result.stdout.fnmatch_lines(["REGRESSED test_it.py::Test::test_slower_and_skipped: scripted"])
     result.stdout.fnmatch_lines(["*AssertionError: 1 != 2", "*kerntune*", "REGRESSED *::test_wrong: scripted"])
@@ -199,7 +191,7 @@ def test_a_failed_subtest_of_unittest_leaves_no_baseline(project):
     result = project.run()
     assert result.ret == pytest.ExitCode.TESTS_FAILED
     result.stdout.fnmatch_lines(["REGRESSED test_it.py::Test::test_slower::1: scripted"])
-    assert committed(project) == []
+    assert project.committed == []
 
 
 def test_a_failed_subtest_leaves_no_baseline(project):
@@ -215,7 +207,7 @@ def test_parts(autotune, subtests):
 """
     )
     assert project.run().ret == pytest.ExitCode.TESTS_FAILED
-    assert committed(project) == []
+    assert project.committed == []
 
 
 FOUR = """

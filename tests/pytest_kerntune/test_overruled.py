@@ -9,8 +9,6 @@ from kerntune.base.policy import Outcome, Verdict
 from pytest_kerntune import conclude
 from pytest_kerntune.run_conditions import DECIDING, DecisionWatch
 
-pytest_plugins = ["pytester"]
-
 TABLE = """
 from kerntune.base import policy
 

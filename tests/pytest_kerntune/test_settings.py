@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import pytest
+from inner import usage_error
 
 from kerntune.base.policy import StaticPrune
 from pytest_kerntune.options import OPTIONS
-
-pytest_plugins = ["pytester"]
 
 
 @pytest.mark.parametrize(
@@ -57,10 +56,7 @@ KEYS = ("tolerance", "floor", "scope", "missing", "tune", "target", "anchor_tole
 def test_a_wrong_value_is_a_usage_error_that_names_its_place(project, one_test, ini, flag, says):
     project.file(one_test())
     project.pytester.makeini(f"[pytest]\n{ini and 'kerntune_'}{ini}\n")
-    result = project.run(*filter(None, [flag]))
-    assert result.ret == pytest.ExitCode.USAGE_ERROR
-    result.stderr.fnmatch_lines([f"ERROR: {says}"])
-    result.stderr.no_fnmatch_line("*Traceback*")
+    usage_error(project.run(*filter(None, [flag])), f"ERROR: {says}")
 
 
 MISSING = {"record": {"passed": 1}, "warn": {"passed": 1, "warnings": 1}, "fail": {"failed": 1}}

@@ -6,10 +6,9 @@ from types import SimpleNamespace
 
 import pytest
 import torch
+from inner import usage_error
 
 from pytest_kerntune.concurrency import Spread
-
-pytest_plugins = ["pytester"]
 
 pytest.importorskip("xdist")
 
@@ -142,9 +141,7 @@ def test_tests_wait_for_another_worker_s_measuring_where_both_share_a_gpu(projec
 
 def test_a_wrong_word_is_refused(project):
     project.pytester.makeini("[pytest]\nkerntune_turns = some\n")
-    result = project.run()
-    assert result.ret == pytest.ExitCode.USAGE_ERROR
-    result.stderr.fnmatch_lines(["*ini key kerntune_turns: 'some' is none of all, marked, off*"])
+    usage_error(project.run(), "*ini key kerntune_turns: 'some' is none of all, marked, off*")
 
 
 # on the real engine

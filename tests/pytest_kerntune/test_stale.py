@@ -11,8 +11,6 @@ from hypothesis import strategies as st
 
 from pytest_kerntune.run_conditions import within
 
-pytest_plugins = ["pytester"]
-
 SOURCE = """
 def test_a(autotune):
     autotune(kernel())

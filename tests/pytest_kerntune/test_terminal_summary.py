@@ -164,7 +164,10 @@ NEW, IMPROVED = Verdict.NEW, Verdict.IMPROVED
                 result("c", Outcome.FAIL, Verdict.REGRESSED),
             ],
             "",
-            ["2 cases without a baseline; to record: pytest -q t.py --kerntune-update=new"],
+            [
+                "2 cases without a baseline; to record: pytest -q t.py --kerntune-update=new",
+                "1 case REGRESSED; to accept, if that is meant: pytest -q t.py --kerntune-update=regressed",
+            ],
         ),
     ],
 )

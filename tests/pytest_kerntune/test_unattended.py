@@ -6,8 +6,6 @@ import json
 
 import pytest
 
-pytest_plugins = ["pytester"]
-
 TESTS = """
 import os
 import pytest

@@ -16,7 +16,6 @@ from test_architecture import LAYERS, package_of
 import kerntune.tuning.tuner  # noqa: F401 - by the run's first case, else: importing a package is not passing it
 from pytest_kerntune.terminal import Progress
 
-pytest_plugins = ["pytester"]
 pytestmark = pytest.mark.usefixtures("keep_libraries")
 
 ORDER = [package for layer in LAYERS for package in layer]

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kerntune.base.policy import METRIC_TOLERANCES, STATIC_RULES, Outcome, StaticRule, Verdict
+from kerntune.base.policy import METRIC_TOLERANCES, STATIC_RULES, Metrics, Outcome, StaticPolicy, StaticRule, Verdict
 from kerntune.errors import UsageError
 from pytest_kerntune.values import (
     MODES,
@@ -178,34 +178,39 @@ def test_members_are_themselves_or_their_words():
         one_of(("a", "b"))("c", "here")
 
 
-SPILLS, REGISTERS = METRIC_TOLERANCES["spills"], METRIC_TOLERANCES["registers"]
-
-
 @pytest.mark.parametrize(
-    ("value", "time", "static"),
+    ("value", "found"),
     [
-        (("time", "spills"), True, {"spills": SPILLS}),
-        ("registers=10%, spills", False, {"registers": 0.1, "spills": SPILLS}),
-        ({"time": True, "registers": 0.25}, True, {"registers": 0.25}),
-        ("time", True, {}),
-        ({"registers": True}, False, {"registers": REGISTERS}),
+        ("time", Metrics()),
+        (("time", "spills"), Metrics(True, {"spills": 0.0})),
+        (["registers"], Metrics(False, {"registers": 0.1})),
+        ({"time": True, "registers": 0.2}, Metrics(True, {"registers": 0.2})),
+        ({"time": True, "spills": True}, Metrics(True, {"spills": 0.0})),
+        ("time registers=20%, binary_size", Metrics(True, {"registers": 0.2, "binary_size": 0.1})),
+        ({"shared_memory": 0}, Metrics(False, {"shared_memory": 0.0})),
+        (tuple(METRIC_TOLERANCES), Metrics(False, METRIC_TOLERANCES)),
+        ("shared_memory binary_size=20%", Metrics(False, {"shared_memory": 0.1, "binary_size": 0.2})),
+        ({"instructions": True}, Metrics(False, {"instructions": 0.1})),
     ],
 )
-def test_metrics(value, time, static):
-    found = parse_metrics(value, "here")
-    assert (found.time, dict(found.static)) == (time, static)
+def test_metrics(value, found):
+    assert parse_metrics(value, "here") == found
 
 
 @pytest.mark.parametrize(
     ("value", "says"),
     [
-        ("", r"^here: '' names no metrics; write some of time, "),
+        ("", r"^here: '' names no metrics; write some of time, registers"),
         (5, r"^here: 5 names no metrics"),
-        ("speed", r"^here: 'speed' is none of time, "),
-        ("time=0.1", r"^here: time is named alone or left out; its share is what tolerance= says$"),
-        ({"time": False}, r"^here: time is named alone"),
-        ("registers=much", r"^here, registers: 'much' is no share"),
+        ("warps", r"^here: 'warps' is none of time, registers, spills, shared_memory, binary_size"),
         ([5], r"^here: '5' is none of"),
+        ([["time"]], r"^here: .*is none of time"),
+        ("time=0.1", r"^here: time is named alone or left out; its share is what tolerance= says$"),
+        ({"time": 0.05}, r"^here: time is named alone or left out; its share is what tolerance= says$"),
+        ({"time": False}, r"^here: time is named alone or left out"),
+        ("registers=much", r"^here, registers: 'much' is no share"),
+        ({"registers": -0.1}, r"^here, registers: -0.1 is no share"),
+        ({"registers": False}, r"^here, registers: False is no share"),
     ],
 )
 def test_no_metrics(value, says):
@@ -213,19 +218,34 @@ def test_no_metrics(value, says):
         parse_metrics(value, "here")
 
 
-@pytest.mark.parametrize("value", ["drifted=fail regressed=warn", {"DRIFTED": "fail", Verdict.REGRESSED: Outcome.WARN}])
-def test_outcomes(value):
-    assert parse_outcomes(value, "here") == {Verdict.DRIFTED: Outcome.FAIL, Verdict.REGRESSED: Outcome.WARN}
+@pytest.mark.parametrize(
+    ("value", "found"),
+    [
+        ({"DRIFTED": "fail"}, {Verdict.DRIFTED: Outcome.FAIL}),
+        ("drifted=fail regressed=warn", {Verdict.DRIFTED: Outcome.FAIL, Verdict.REGRESSED: Outcome.WARN}),
+        ({Verdict.IMPROVED: Outcome.WARN}, {Verdict.IMPROVED: Outcome.WARN}),
+        (
+            {"inconclusive": "pass", "INCOMPLETE": "fail"},
+            {Verdict.INCONCLUSIVE: Outcome.PASS, Verdict.INCOMPLETE: Outcome.FAIL},
+        ),
+        ({"STALE": "fail"}, {Verdict.STALE: Outcome.FAIL}),
+    ],
+)
+def test_outcomes(value, found):
+    assert parse_outcomes(value, "here") == found
 
 
 @pytest.mark.parametrize(
     ("value", "says"),
     [
         ({}, r"^here: {} maps no verdict; write for example {'DRIFTED': 'fail'}$"),
+        (7, r"^here: 7 maps no verdict"),
         ("new=fail", r"^here: what NEW does is for missing= \(--kerntune-missing\) to say$"),
-        ("quick=fail", r"^here: 'quick' is none of "),
+        ({"PASS": "fail"}, r"^here: 'PASS' is none of"),
+        ("quick=fail", r"^here: 'quick' is none of IMPROVED, REGRESSED, DRIFTED, INCONCLUSIVE, INCOMPLETE"),
+        ({"DRIFTED": "stop"}, r"^here, DRIFTED: 'stop' is none of pass, warn, fail"),
         ("drifted=maybe", r"^here, drifted: 'maybe' is none of "),
-        ("drifted", r"^here, drifted: True is none of "),
+        ("drifted", r"^here, drifted: True is none of pass, warn, fail"),
     ],
 )
 def test_no_outcomes(value, says):
@@ -234,49 +254,95 @@ def test_no_outcomes(value, says):
 
 
 @pytest.mark.parametrize(
-    ("value", "severity", "threshold"),
+    ("value", "rules", "every"),
     [
-        ("warn", "warn", STATIC_RULES["registers"].threshold),
-        (0.1, "fail", 0.1),
-        ("warn:20%", "warn", 0.2),
-        ("20%:off", "off", 0.2),
-        (("off", 0.3), "off", 0.3),
-        (["fail"], "fail", STATIC_RULES["registers"].threshold),
+        ("all", {}, True),
+        ("", {}, None),
+        ({}, {}, None),
+        ({"all": False}, {}, False),
+        ({"registers": 0.1}, {"registers": StaticRule("fail", 0.1)}, None),
+        ({"registers": "warn"}, {"registers": StaticRule("warn", 0.1)}, None),
+        ({"registers": "warn:20%"}, {"registers": StaticRule("warn", 0.2)}, None),
+        ({"registers": "20%:off"}, {"registers": StaticRule("off", 0.2)}, None),
+        ({"registers": ("off", 0.3)}, {"registers": StaticRule("off", 0.3)}, None),
+        ({"registers": ["fail"]}, {"registers": StaticRule("fail", 0.1)}, None),
+        ({"occupancy": ("warn", "20%")}, {"occupancy": StaticRule("warn", 0.2)}, None),
+        ("shared_memory=0.2", {"shared_memory": StaticRule("fail", 0.2)}, None),
+        ({"binary_size": "off"}, {"binary_size": StaticRule("off", 0.1)}, None),
+        ({"launches": "fail"}, {"launches": StaticRule("fail", 0.0)}, None),
+        ({"grid": "fail"}, {"grid": StaticRule("fail", 0.1)}, None),
+        ({"spills": "off", "registers": 0}, {"spills": StaticRule("off"), "registers": StaticRule("fail", 0.0)}, None),
+        (
+            "registers=0.1, spills=warn occupancy=warn:20% all",
+            {"registers": StaticRule("fail", 0.1), "spills": StaticRule("warn"), "occupancy": StaticRule("warn", 0.2)},
+            True,
+        ),
     ],
 )
-def test_static_rule(value, severity, threshold):
-    policy = parse_static({"registers": value}, "here")
-    assert (policy.rules["registers"], policy.every_config) == (StaticRule(severity, threshold), None)
+def test_static_rules(value, rules, every):
+    assert parse_static(value, "here") == StaticPolicy(rules, every)
 
 
-@pytest.mark.parametrize(
-    ("value", "every"), [("all", True), ({"all": False}, False), ("spills=warn", None), ({}, None)]
-)
-def test_every_config_is_a_word_among_the_rules(value, every):
-    found = parse_static(value, "here")
-    assert (found.every_config, "all" in found.rules) == (every, False)
-
-
-UNSHARED = next(name for name, rule in STATIC_RULES.items() if rule.threshold is None)
+SHARELESS = r"^here, spills: spills has no share that may change, any change counts; write fail, warn or off$"
 
 
 @pytest.mark.parametrize(
     ("value", "says"),
     [
         (5, r"^here: 5 is no rules; write for example {'spills': 'warn', 'registers': 0.1}$"),
-        ("speed=warn", r"^here: there is no rule 'speed'; there are .*, and all$"),
+        (True, r"^here: True is no rules"),
+        ({"register": 0.1}, r"^here: there is no rule 'register'; there are limits, spills, .*, and all$"),
         ("all=yes", r"^here, all: 'yes' is neither True nor False$"),
         ({"registers": ()}, r"^here, registers: \(\) is no rule; write one of fail, warn, off, a share, or both$"),
+        ({"registers": (0.1, 0.2)}, r"^here, registers: \(0.1, 0.2\) is no rule"),
         ("registers=warn:off", r"^here, registers: 'warn:off' is no rule"),
         ("registers=warn:warn", r"^here, registers: 'warn:warn' is no rule"),
         ("registers=0.1:0.2", r"^here, registers: '0.1:0.2' is no rule"),
         ("registers=much", r"^here, registers: 'much' is no share; write 0.1, 10%, fail, warn or off$"),
-        ({UNSHARED: 0.1}, rf"^here, {UNSHARED}: {UNSHARED} has no share that may change, any change counts; write "),
+        ("registers", r"^here, registers: '' is no share; write 0.1, 10%, fail, warn or off$"),
+        ({"registers": True}, r"^here, registers: True is no share"),
+        ({"registers": -0.1}, r"^here, registers: -0.1 is no share"),
+        (
+            {"spills": 0.1},
+            SHARELESS,
+        ),
+        ("spills=fial", SHARELESS),
     ],
 )
 def test_no_static_rules(value, says):
     with pytest.raises(UsageError, match=says):
         parse_static(value, "here")
+
+
+_POLICIES = st.builds(
+    StaticPolicy,
+    st.dictionaries(
+        st.sampled_from([n for n, r in STATIC_RULES.items() if r.threshold is not None]),
+        st.builds(StaticRule, st.sampled_from(["fail", "warn", "off"]), st.floats(0, 9)),
+    ),
+    st.none() | st.booleans(),
+)
+
+
+@given(_POLICIES, _POLICIES)
+def test_the_closer_policy_wins_rule_by_rule(closer: StaticPolicy, farther: StaticPolicy) -> None:
+    both = closer.over(farther)
+    for name in STATIC_RULES:
+        assert both.rule(name) == (closer if name in closer.rules else farther).rule(name)
+    assert both.every_config == (farther if closer.every_config is None else closer).every_config
+
+
+@given(_POLICIES)
+def test_text_says_the_same_as_a_mapping(policy: StaticPolicy) -> None:
+    text = " ".join(f"{name}={rule.severity}:{rule.threshold!r}" for name, rule in policy.rules.items())
+    assert parse_static(text, "here").rules == policy.rules
+
+
+def test_figures_have_one_name_on_a_gpu_and_without() -> None:
+    """What ``metrics=`` gates beside the time is what ``static=`` gates of the same name."""
+    assert METRIC_TOLERANCES.keys() <= STATIC_RULES.keys()
+    for name, share in METRIC_TOLERANCES.items():
+        assert parse_static({name: "warn"}, "here").rules[name].threshold == (share or None)
 
 
 def test_update_is_one_of_its_modes():

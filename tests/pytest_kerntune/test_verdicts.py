@@ -5,9 +5,6 @@ from __future__ import annotations
 import pytest
 import triton  # noqa: F401 - can't be imported twice, and pytester forgets what the inner run imports
 
-pytest_plugins = ["pytester"]
-
-
 REGRESSED = "def test_add(autotune):\n    autotune(kernel('REGRESSED'))\n"
 DRIFTED = REGRESSED.replace("REGRESSED", "DRIFTED")
 CATEGORY = "error::pytest_kerntune.warning.KerntuneWarning"
@@ -117,20 +114,22 @@ def test_calls_in_order(project, marker, lines, outcomes, checked, shown):
     assert [line.split()[2] for line in project.log.splitlines() if line.startswith("check ")] == checked
 
 
-@pytest.mark.parametrize("verdict", ["PASS", "IMPROVED", "NEW"])
-def test_these_verdicts_pass(project, one_test, verdict):
-    project.file(one_test(verdict))
+VERDICTS = "@pytest.mark.parametrize('verdict', {})\ndef test_a(autotune, verdict):\n    autotune(kernel(verdict))\n"
+
+
+def test_these_verdicts_pass(project):
+    project.file(VERDICTS.format(["PASS", "IMPROVED", "NEW"]))
     result = project.run("-W", "error")
-    result.assert_outcomes(passed=1)
+    result.assert_outcomes(passed=3)
     assert result.ret == 0
 
 
-@pytest.mark.parametrize("verdict", ["DRIFTED", "INCONCLUSIVE", "INCOMPLETE"])
-def test_these_verdicts_warn(project, one_test, verdict):
-    project.file(one_test(verdict))
+def test_these_verdicts_warn(project):
+    verdicts = ["DRIFTED", "INCONCLUSIVE", "INCOMPLETE"]
+    project.file(VERDICTS.format(verdicts))
     result = project.run()
-    result.assert_outcomes(passed=1, warnings=1)
-    result.stdout.fnmatch_lines([f"*KerntuneWarning: {verdict} test_it.py::test_add: scripted"])
+    result.assert_outcomes(passed=3, warnings=3)
+    result.stdout.fnmatch_lines_random([f"*KerntuneWarning: {v} test_it.py::test_a[[]{v}]: scripted" for v in verdicts])
 
 
 def test_marked_test_that_never_calls_fails(project):
@@ -156,21 +155,22 @@ def test_a_marked_test_without_the_parameter_is_told_so(project):
     result.stdout.fnmatch_lines([f"*test_takes_it: {never}; write autotune(fn, [*]args), or take the marker off"])
 
 
-@pytest.mark.parametrize(
-    ("call", "says"),
-    [
-        ("autotune(5)", "*takes a function that launches kernels, not 5*"),
-        ("autotune(kernel(), reference=5)", "*reference is a int; give a function*"),
-        ("autotune(kernel(), scope='all')", "*scope: 'all' is none of kernels, op"),
-        ("autotune(kernel(), name='')", "*name: '' is no name*"),
-    ],
-)
+BAD_ARGUMENTS = {
+    "5": "*takes a function that launches kernels, not 5*",
+    "kernel(), reference=5": "*reference is a int; give a function*",
+    "kernel(), scope='all'": "*scope: 'all' is none of kernels, op",
+    "kernel(), name=''": "*name: '' is no name*",
+}
+"""What a call is given, and what is said of it."""
+
+
 @pytest.mark.parametrize("flag", ["--kerntune", "-q"])
-def test_bad_arguments_of_a_call(project, call, says, flag):
-    project.file(f"def test_a(autotune):\n    {call}\n")
+def test_bad_arguments_of_a_call(project, flag):
+    tests = (f"def test_{i}(autotune):\n    autotune({given})\n" for i, given in enumerate(BAD_ARGUMENTS))
+    project.file("\n".join(tests))
     result = project.plain(flag)
-    result.assert_outcomes(failed=1)
-    result.stdout.fnmatch_lines([f"test_it.py::test_a: {says}"])
+    result.assert_outcomes(failed=4)
+    result.stdout.fnmatch_lines([f"test_it.py::test_{i}: {says}" for i, says in enumerate(BAD_ARGUMENTS.values())])
 
 
 @pytest.mark.parametrize("flag", ["--kerntune", "-q"])
@@ -193,20 +193,27 @@ def test_a_misspelt_keyword_is_told(project, flag):
     result.stdout.no_fnmatch_line("*other=*did you mean*")
 
 
+WITHOUT_GRID = """
+import triton
+from functools import partial
+from kernels import scale_kernel
+
+@pytest.mark.parametrize("called", [
+    scale_kernel, partial(scale_kernel, BLOCK=64), triton.autotune([], [])(scale_kernel)
+], ids=range(3))
+def test_a(autotune, called):
+    autotune(called, 5)
+"""
+
+
 @pytest.mark.parametrize("flag", ["--kerntune", "-q"])
-@pytest.mark.parametrize(
-    "called", ["scale_kernel", "partial(scale_kernel, BLOCK=64)", "triton.autotune([], [])(scale_kernel)"]
-)
-def test_a_kernel_without_a_grid_is_refused(project, flag, called):
+def test_a_kernel_without_a_grid_is_refused(project, flag):
     project.pytester.makepyfile(kernels="import triton\n\n@triton.jit\ndef scale_kernel(x, BLOCK): pass\n")
-    project.file(
-        "import triton\nfrom functools import partial\nfrom kernels import scale_kernel\n"
-        f"def test_a(autotune):\n    autotune({called}, 5)\n"
-    )
+    project.file(WITHOUT_GRID)
     result = project.plain(flag)
-    result.assert_outcomes(failed=1)
-    told = "test_it.py::test_a: kernel scale_kernel has no grid*; write autotune(scale_kernel[[]grid], [*]args)*"
-    result.stdout.fnmatch_lines([told])
+    result.assert_outcomes(failed=3)
+    told = "]: kernel scale_kernel has no grid*; write autotune(scale_kernel[[]grid], [*]args)*"
+    result.stdout.fnmatch_lines([f"test_it.py::test_a[[]{i}{told}" for i in range(3)])
 
 
 def test_baselines_are_written_when_the_test_has_passed(project):

@@ -1,8 +1,7 @@
-"""Searches with a budget: good early, deterministic, resumed exactly."""
+"""Searches with a budget: good early, deterministic, going on where they were."""
 
 from __future__ import annotations
 
-import json
 import math
 import random
 from collections.abc import Callable, Sequence
@@ -13,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kerntune.base.config import Config
-from kerntune.errors import ConfigError, StoreError, TuningError
+from kerntune.errors import ConfigError, TuningError
 from kerntune.search import Budget, BudgetedSearch, Choice, Measured, Range, Space
 from kerntune.search.budgeted import BATCH, SPREAD
 from search.tables import MATMUL, Counted, best_of, matmul_ns
@@ -71,7 +70,7 @@ def test_starts_come_first_unless_illegal() -> None:
     assert starts[1] not in measure.asked
 
 
-def test_seconds_end_it_and_count_over_resumptions() -> None:
+def test_seconds_end_it_and_count_over_runs() -> None:
     now = [0.0]
 
     def slow(config: Config) -> Measured:
@@ -80,10 +79,9 @@ def test_seconds_end_it_and_count_over_resumptions() -> None:
 
     search = BudgetedSearch(TINY, clock=lambda: now[0])
     assert len(search.run(slow, Budget(seconds=2.0)).trials) == 4
-    resumed = BudgetedSearch(TINY, state=search.state(), clock=lambda: now[0])
-    assert len(resumed.run(slow, Budget(seconds=2.0)).trials) == 4, "nothing is left"
-    assert len(resumed.run(slow, Budget(seconds=3.0, trials=100)).trials) == 6
-    assert len(resumed.run(slow, Budget(seconds=30.0, trials=7)).trials) == 7
+    assert len(search.run(slow, Budget(seconds=2.0)).trials) == 4, "nothing is left"
+    assert len(search.run(slow, Budget(seconds=3.0, trials=100)).trials) == 6
+    assert len(search.run(slow, Budget(seconds=30.0, trials=7)).trials) == 7
 
 
 # predictions
@@ -148,20 +146,18 @@ def test_whatever_is_predicted_every_config_is_tried_once(seed: int, costs: list
     total=st.integers(1, 60),
     predicts=st.booleans(),
 )
-def test_a_resumed_search_tries_what_an_unbroken_one_does(
+def test_a_search_that_goes_on_tries_what_an_unbroken_one_does(
     seed: int, at_once: int, rounds: int, total: int, predicts: bool
 ) -> None:
     """Broken off where a round ends; with predictions and without."""
     words: Any = {"at_once": at_once, "predicted": Predicted(rough) if predicts else None}
-    cut, whole, first, rest = at_once * rounds, Counted(matmul_ns), Counted(matmul_ns), Counted(matmul_ns)
+    cut, whole, parts = at_once * rounds, Counted(matmul_ns), Counted(matmul_ns)
     BudgetedSearch(MATMUL, seed=seed, **words).run(whole, Budget(trials=max(cut, total)))
-    begun = BudgetedSearch(MATMUL, seed=seed, **words)
-    begun.run(first, Budget(trials=cut))
-    resumed = BudgetedSearch(MATMUL, seed=999, state=json.loads(json.dumps(begun.state())), **words)
-    resumed.run(rest, Budget(trials=total))
-    assert first.asked + rest.asked == whole.asked
+    search = BudgetedSearch(MATMUL, seed=seed, **words)
+    search.run(parts, Budget(trials=cut))
+    search.run(parts, Budget(trials=total))
+    assert parts.asked == whole.asked
     assert len(set(map(str, whole.asked))) == len(whole.asked)
-    assert resumed.found().trials == begun.found().trials + resumed.found().trials[cut:]
 
 
 def test_starts_come_first_whatever_is_predicted() -> None:
@@ -184,7 +180,7 @@ def test_what_is_done_for_trials_spends_seconds_too(option: str, at_once: int, t
     words: Any = {option: slow}
     search = BudgetedSearch(TINY, at_once=at_once, clock=lambda: now[0], **words)
     assert len(search.run(Counted(tiny_ns), Budget(seconds=2.5)).trials) == trials
-    assert search.state()["seconds"] == 3.0
+    assert search._seconds == 3.0
 
 
 def test_a_cost_for_each_config_is_asked_for() -> None:
@@ -193,8 +189,7 @@ def test_a_cost_for_each_config_is_asked_for() -> None:
 
 
 @pytest.mark.parametrize("at_once", [1, 4])
-@pytest.mark.parametrize("resumed", [False, True])
-def test_an_exception_loses_no_trial(at_once: int, resumed: bool) -> None:
+def test_an_exception_loses_no_trial(at_once: int) -> None:
     """Nor one that was prepared, but not measured."""
     measure = Counted(tiny_ns)
 
@@ -206,8 +201,7 @@ def test_an_exception_loses_no_trial(at_once: int, resumed: bool) -> None:
     search = BudgetedSearch(TINY, at_once=at_once)
     with pytest.raises(KeyboardInterrupt):
         search.run(breaks, Budget())
-    rest = BudgetedSearch(TINY, at_once=at_once, state=search.state()) if resumed else search
-    rest.run(measure, Budget())
+    search.run(measure, Budget())
     assert sorted(map(str, measure.asked)) == sorted(map(str, TINY.configs()))
 
 
@@ -228,23 +222,6 @@ def test_a_huge_space_needs_a_budget() -> None:
     huge = Space(tuple(Range(f"A{i}", 1, 10, by_one=True) for i in range(6)))
     with pytest.raises(ConfigError, match="1000000 points needs a budget"):
         BudgetedSearch(huge).run(Counted(lambda c: 1.0), Budget())
-
-
-@pytest.mark.parametrize(
-    ("change", "error", "message"),
-    [
-        (lambda s: {**s, "schema": "kerntune.search/0"}, StoreError, "has schema 'kerntune.search/0'"),
-        (lambda s: {**s, "space": "other"}, ConfigError, "of another space"),
-        (lambda s: {**s, "more": 1}, StoreError, "not the state of a search"),
-        (lambda s: {**s, "trials": [{}]}, StoreError, "not the state of a search"),
-        (lambda s: [], StoreError, "not the state of a search"),
-    ],
-)
-def test_other_states_are_refused(change, error, message) -> None:
-    search = BudgetedSearch(TINY)
-    search.run(Counted(tiny_ns), Budget(trials=2))
-    with pytest.raises(error, match=message):
-        BudgetedSearch(TINY, state=change(search.state()))
 
 
 # several at once

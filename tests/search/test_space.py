@@ -67,12 +67,3 @@ def test_spaces_that_can_not_be_are_refused(axes: tuple[Choice | Range, ...], me
 def test_one_constraint_without_a_tuple_is_refused() -> None:
     with pytest.raises(ConfigError, match="give a tuple of them"):
         Space(SMALL.axes, constraints=lambda config: True)  # type: ignore[arg-type]
-
-
-def test_fingerprints_tell_spaces_apart() -> None:
-    spaces = [
-        SMALL, MATMUL, Space(SMALL.axes), Space(SMALL.axes[:2], base=SMALL.base),
-        Space((Choice("A", (1,)),)), Space((Choice("A", (True,)),)),
-    ]  # fmt: skip
-    assert len({s.fingerprint() for s in spaces}) == len(spaces)
-    assert Space(SMALL.axes, base=SMALL.base).fingerprint() == SMALL.fingerprint()

@@ -27,7 +27,9 @@ from kerntune.static.resource_model import (
     Figures,
     ModelledConfig,
     Predictions,
+    _filled,
     _tensor,
+    _terms,
     cost,
     figures_of,
     left_out,
@@ -344,3 +346,58 @@ def test_what_people_write_wrongly(text: object) -> None:
         text = {"spills": True}
     with pytest.raises(UsageError, match=r"^here: .* is none of spills, occupancy, model, a share above 0"):
         StaticPrune.parse(text, "here")
+
+
+# the terms by hand: a thread of COPY loads and stores 32 bytes each, so 8,192 bytes a block of 128 threads
+
+MADE = 8 * 524288 / 4
+"""Multiply-adds of a block of MATMUL: 8 warps, each with a quarter of its group's."""
+
+
+@pytest.mark.parametrize(
+    ("candidate", "resident", "terms"),
+    [
+        (COPY, 16, (60 / 8192, 0, 1 / 14, 0)),
+        (COPY, 4, (60 / 8192, 0, 1 / 14, 0)),
+        (COPY, 2, (2 * 60 / 8192, 0, 700 / 8192, 0)),
+        (COPY, 1, (4 * 60 / 8192, 0, 700 / 4096, 0)),
+        (with_(COPY, spill_bytes=64), 16, (60 / 8192, 0, 1 / 14, 1 / 32)),
+        (with_(COPY, instructions={**COPY.instructions, "atomic": 2, "barrier": 3}), 1,
+         (4 * 60 / 8192, 0, (700 + 2 * 2000 + 3 * 30) / 4096, 0)),
+        (with_(COPY, instructions={"total": 10}, threads=16, spill_bytes=4), 8, (5, 0, 0, 2)),
+        (with_(COPY, instructions={"total": 8, "async_copy": 2, "async_copy_128": 2}, stages=2, shared_bytes=8192), 1,
+         (4 * 8 / 2048, 0, 700 / 4096, 0)),
+        (MATMUL, 2, (0.3 * 700 * 8 / MADE / 4, 1 / 2048, 32768 / MADE / 32, 0)),
+        (with_(MATMUL, shared_bytes=16384, stages=4), 1, (0.6 * 700 * 8 / MADE / 4, 1 / 2048, 700 / 3 / MADE, 0)),
+        (with_(MATMUL, shared_bytes=8192, stages=1), 1, (0.6 * 700 * 8 / MADE / 4, 1 / 2048, 700 / MADE, 0)),
+        (with_(MATMUL, instructions={**MATMUL.instructions, "barrier": 9}, spill_bytes=64), 2,
+         (0.3 * 700 * 8 / MADE / 4, 1 / 2048, 32768 / MADE / 32, 64 * 256 / MADE / 32)),
+    ],
+)  # fmt: skip
+def test_the_terms_by_hand(candidate: ModelledConfig, resident: int, terms: tuple[float, ...]) -> None:
+    """Issue, tensor cores, memory, spills. Up to 16 warps wait for their own instructions; below 9,800 bytes in flight
+    (14 a cycle for 700 cycles; 22,400 from L2) memory waits, too."""
+    assert _terms(candidate, H100, resident) == pytest.approx(terms)
+
+
+def test_the_largest_term_counts_whole_and_half_of_the_others() -> None:
+    assert cost(COPY, H100) == pytest.approx(1 / 14 + 60 / 8192 / 2)
+    assert cost(with_(COPY, spill_bytes=64), H100) == pytest.approx(1 / 14 + (60 / 8192 + 1 / 32) / 2)
+
+
+@pytest.mark.parametrize(
+    ("blocks", "share"),
+    [(0, 1), (1, 1 / 132), (132, 1), (133, 133 / 264), (264, 1), (265, 265 / 528), (528, 1), (660, 660 / 792)],
+)
+def test_the_share_of_the_last_wave(blocks: int, share: float) -> None:
+    """132 multiprocessors with 2 blocks each."""
+    assert _filled(blocks, 132, 2) == pytest.approx(share)
+
+
+@pytest.mark.parametrize(("arch", "rate"), [("75", 1024), ("80", 1024), ("89", 1024), ("90", 2048), ("120", 4096)])
+def test_rates_are_those_of_the_newest_known_architecture(arch: str, rate: float) -> None:
+    spec = DeviceSpec(Target("cuda", arch), "a GPU", 100)
+    grouped = {"tensor_core": 1, "tensor_core_macs": 16 * 8 * 32 + 1}
+    assert 1 / _tensor(grouped, spec) == rate
+    alone = {"tensor_core": 1, "tensor_core_macs": 16 * 8 * 32}
+    assert 1 / _tensor(alone, spec) == pytest.approx(rate * (1 if arch == "80" else WARP_MMA_SHARE))

@@ -67,7 +67,7 @@ LOST_WIDTH = {"global_load": 32, "global_load_128": 0, "global_load_32": 32}
             changed(spill_store_bytes=128, spill_load_bytes=96),
             "spills",
             "fail",
-            "0 -> 224 bytes per thread (stored 0 -> 128, loaded 0 -> 96)",
+            "spills 0 -> 224 B a thread (stored 0 -> 128, loaded 0 -> 96)",
         ),
         (changed(over_limit=(OVER,)), "shared memory", "fail", "needs 300,000 bytes a block, the device has 232,448"),
         (
@@ -104,6 +104,15 @@ def test_one_change_is_one_finding(after: StaticMetrics, metric: str, severity: 
     (finding,) = found(after).values()
     assert (finding.metric, finding.severity) == (metric, severity)
     assert says in finding.text
+
+
+@pytest.mark.parametrize(
+    ("stored", "repeated", "severity"), [(64, 0, "warn"), (65, 0, "fail"), (64, 4, "fail"), (64, msgspec.UNSET, "fail")]
+)
+def test_sixteen_registers_beside_loops_are_a_warning(stored: int, repeated: Any, severity: str) -> None:
+    after = changed(spill_store_bytes=stored, spill_load_bytes=64, repeated_spill_bytes=repeated)
+    before = msgspec.structs.replace(BASE, repeated_spill_bytes=0)
+    assert found(after, before)["spills"].severity == severity
 
 
 def test_what_fails_one_way_is_an_improvement_the_other_way() -> None:

@@ -628,3 +628,45 @@ def test_every_timed_execution_begins_with_the_first_content(
     timed(program)
     assert len(seen) >= 5
     assert all(seen)
+
+
+@pytest.mark.parametrize(
+    ("host_ns", "flush_ns", "count"),
+    [(100, 0, 1), (100, -1, 1), (100, 0.5, MAX_FLUSHES), (100, 200, 1), (100, 199, 2), (1000, 100, 20), (0, 1, 1)],
+)
+def test_flushes_by_hand(host_ns: float, flush_ns: float, count: int) -> None:
+    """They last twice as long as the host takes; where flushes take no time, they hide none."""
+    assert flush_count(host_ns, flush_ns) == count
+
+
+@pytest.mark.parametrize(
+    ("replicas", "launches", "estimate_ns", "most", "runs"),
+    [(1, 1, 1000, math.inf, 200), (1, 4, 1000, math.inf, 50), (1, 0, 1000, math.inf, 200), (1, 1, 1e5, math.inf, 20),
+     (3, 1, 1e5, math.inf, 21), (4, 1, 1e5, 10, 8), (8, 1, 1e6, math.inf, 8), (1, 1, 0, math.inf, 200),
+     (3, 1, 1e6, math.inf, 3), (2, 1, 1e5, 20, 20), (2, 1, 1e5, 19, 18)],
+)  # fmt: skip
+def test_runs_of_a_graph_by_hand(replicas: int, launches: int, estimate_ns: float, most: float, runs: int) -> None:
+    """200 launches or two milliseconds, in whole rounds of the copies."""
+    assert unrolled_runs(replicas, launches, estimate_ns, most) == runs
+
+
+def test_half_of_the_pieces_being_late_are_most() -> None:
+    piece = types.SimpleNamespace
+    late = [timers.mostly_late([piece(late=i < n) for i in range(4)]) for n in range(5)]  # type: ignore[misc]
+    assert late == [False, False, True, True, True]
+
+
+@pytest.mark.parametrize(("launches", "roughly", "measured"), [(1, True, 0), (1, False, 2), (2, True, 2)])
+def test_a_rough_time_of_one_launch_needs_no_look_at_the_host(
+    backend: FakeBackend, monkeypatch: pytest.MonkeyPatch, launches: int, roughly: bool, measured: int
+) -> None:
+    def call() -> None:
+        for _ in range(launches):
+            one()
+
+    made, flushed = program(backend, block(64, 100.0), call=call), list[FakeGpu]()
+    monkeypatch.setattr(FakeGpu, "flush_l2", lambda self: flushed.append(self))
+    slot = EventSlot(made, 3, roughly)
+    assert len(flushed) == measured
+    slot.enqueue()
+    assert (len(flushed) > measured, slot.protocol) == (True, TimingProtocol("events", 3, 1))

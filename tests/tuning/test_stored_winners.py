@@ -196,7 +196,7 @@ def test_frozen_tuning_uses_what_is_stored_and_refuses_the_rest(backend: FakeBac
 
 def test_a_damaged_entry_is_a_miss_and_set_aside(backend: FakeBackend, winners: Winners, tmp_path: Path) -> None:
     winners.keep(site(backend), 1, 1.0)
-    (path,) = tmp_path.glob("winners/??/*.json")
+    (path,) = tmp_path.glob("winners/??/*/*.json")
     path.write_bytes(path.read_bytes()[:50])
     with pytest.warns(RuntimeWarning, match="what it held is found anew"):
         assert winners.find(site(backend)) is None
@@ -254,7 +254,7 @@ def test_a_winner_of_others_that_is_no_candidate_is_replaced(backend: FakeBacken
 
 def test_damage_is_told_once(backend: FakeBackend, winners: Winners, tmp_path: Path) -> None:
     winners.keep(site(backend), 1, 1.0)
-    (path,) = tmp_path.glob("winners/??/*.json")
+    (path,) = tmp_path.glob("winners/??/*/*.json")
     path.write_bytes(b"{")
     with pytest.warns(RuntimeWarning, match=re.escape(f"kerntune's cache: {path}: not readable as JSON")) as told:
         assert [w.find(site(backend)) for w in (winners, another(winners))] == [None, None]
@@ -265,7 +265,7 @@ def test_damage_ends_no_run_whose_warnings_are_errors(
     backend: FakeBackend, winners: Winners, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     winners.keep(site(backend), 1, 1.0)
-    (path,) = tmp_path.glob("winners/??/*.json")
+    (path,) = tmp_path.glob("winners/??/*/*.json")
     path.write_bytes(b"{")
     assert winners.find(site(backend)) is None
     assert str(path) in capsys.readouterr().err

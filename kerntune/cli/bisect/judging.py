@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import os
 import shutil
+import time
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
@@ -12,6 +13,7 @@ from pathlib import Path
 
 from kerntune.base.case_result import CaseId, CaseResult
 from kerntune.base.device import Target
+from kerntune.base.live_line import count_text, tell
 from kerntune.base.policy import Verdict
 from kerntune.cli.bisect.bisected_version import BisectedProject, BisectedVersion, Checkout, NotBuilt, last_lines
 from kerntune.cli.bisect.preloaded import CommandRuns
@@ -88,6 +90,7 @@ class VersionJudge:
 
     def record_good(self, version: BisectedVersion) -> tuple[CaseId, ...]:
         """Record the version that all others are compared with; its cases. :class:`UsageError` if there are none."""
+        tell(f"recording the good side, {version}")
         try:
             with self._project.laid_out(version) as layout:
                 options = [f"--kerntune-target={self._target}"] if self._target else []
@@ -143,12 +146,22 @@ class VersionJudge:
 
     def screen(self, versions: Sequence[BisectedVersion]) -> list[ScreenedVersion]:
         """The code of each version, compiled without a GPU, several versions at once."""
+        new, begin = [v for v in versions if v not in self._known], time.monotonic()
+        done = itertools.count(1)
+
+        def screened(version: BisectedVersion) -> ScreenedVersion:
+            if version in self._known:
+                return self._known[version]
+            found = self._screen(version)
+            tell(f"{count_text(next(done), len(new), 'versions compiled', time.monotonic() - begin)}: {version}")
+            return found
+
+        if new:
+            tell(f"compiling {', '.join(map(str, new[:2]))}{f' and {len(new) - 2} more' if len(new) > 2 else ''}")
         with ThreadPoolExecutor(max_workers=self._processes) as pool:
-            return list(pool.map(self._screen, versions))
+            return list(pool.map(screened, versions))
 
     def _screen(self, version: BisectedVersion) -> ScreenedVersion:
-        if version in self._known:
-            return self._known[version]
         folder = self._scratch / f"static-{next(self._numbers)}"
         shutil.copytree(self._yard, folder)
         options = [f"--kerntune-target={self._compiled_for}", f"--kerntune-baselines={folder}"]
@@ -191,6 +204,7 @@ class VersionJudge:
 
     def measure(self, version: BisectedVersion) -> TimedVersion:
         """Time a version on the GPU beside the good one's binaries."""
+        tell(f"timing {version}")
         last = TimedVersion(None, ())
         for _ in range(TRIES):
             last = self._measure(version)

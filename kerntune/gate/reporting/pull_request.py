@@ -1,7 +1,8 @@
 """One comment on a pull request, edited in place by later runs, through the API of GitHub.
 
 Only what GitHub Actions sets names where it goes: the variables and the event's file. Comments are texts of strangers:
-nothing of them is shown or followed, and only a bot's own comment that begins with the marker is edited.
+nothing of them is shown or followed. Of those that begin with the marker only a bot's is edited, or that of the person
+whose token this is.
 """
 
 from __future__ import annotations
@@ -72,6 +73,7 @@ class _Event(msgspec.Struct, frozen=True):
 
 
 class _Author(msgspec.Struct, frozen=True):
+    id: int = 0
     type: str = ""
 
 
@@ -137,23 +139,38 @@ def comment(place: PullRequest, runs: Sequence[RunReport], title: str, always: b
         return "nothing is wrong: no comment"
     body = {"body": f"{marker_of(title)}\n{summary(runs, MAX_COMMENT)}"}
     if found is None:
-        _request(place, "POST", f"issues/{place.number}/comments", body)
+        _request(place, "POST", f"{_here(place)}/{place.number}/comments", body)
         return f"commented on pull request {place.number}"
-    _request(place, "PATCH", f"issues/comments/{found}", body)
+    _request(place, "PATCH", f"{_here(place)}/comments/{found}", body)
     return f"edited the comment on pull request {place.number}"
 
 
 def _own_comment(place: PullRequest, marker: str) -> int | None:
-    """The id of a bot's comment that begins with the marker. Anyone can write the marker: a person's is left alone."""
+    """The id of the comment that an earlier run has written. Anyone can write the marker, so who wrote the comment
+    counts too: a job's token is a bot's, a personal one its owner's. Another person's comment is left alone."""
+    owner: int | None = None
     for found in _comments(place):
-        if found.user is not None and found.user.type == "Bot" and (found.body or "").startswith(marker):
+        if found.user is None or not (found.body or "").startswith(marker):
+            continue
+        if found.user.type == "Bot":
+            return found.id
+        owner = _owner(place) if owner is None else owner
+        if owner and owner == found.user.id:
             return found.id
     return None
 
 
+def _owner(place: PullRequest) -> int:
+    """The id of the person whose token this is; 0 for a token that is no person's."""
+    try:
+        return msgspec.json.decode(_request(place, "GET", "user"), type=_Author).id
+    except (StoreError, msgspec.MsgspecError, RecursionError):  # a job's token may not ask
+        return 0
+
+
 def _comments(place: PullRequest) -> Iterator[_Comment]:
     for page in range(1, MAX_PAGES + 1):
-        data = _request(place, "GET", f"issues/{place.number}/comments?per_page={PAGE}&page={page}")
+        data = _request(place, "GET", f"{_here(place)}/{place.number}/comments?per_page={PAGE}&page={page}")
         try:
             found = msgspec.json.decode(data, type=list[_Comment])
         except (msgspec.MsgspecError, RecursionError) as exc:
@@ -161,6 +178,10 @@ def _comments(place: PullRequest) -> Iterator[_Comment]:
         yield from found
         if len(found) < PAGE:
             return
+
+
+def _here(place: PullRequest) -> str:
+    return f"repos/{place.repository}/issues"
 
 
 class _NoRedirect(urllib.request.HTTPRedirectHandler):
@@ -173,7 +194,7 @@ class _NoRedirect(urllib.request.HTTPRedirectHandler):
 def _request(place: PullRequest, method: str, path: str, body: object = None) -> bytes:
     """The answer; :class:`StoreError` with its number, and none of its text."""
     request = urllib.request.Request(
-        f"{place.api}/repos/{place.repository}/{path}",
+        f"{place.api}/{path}",
         None if body is None else msgspec.json.encode(body),
         {"Accept": "application/vnd.github+json", "Content-Type": "application/json", "User-Agent": "kerntune"},
         method=method,

@@ -15,7 +15,6 @@ from kerntune.base.policy import StaticPrune
 from kerntune.errors import ConfigError, HintError, UsageError
 from kerntune.heuristics.given_configs import BACKEND_OPTIONS, HIP_OPTIONS
 from kerntune.heuristics.hints import HeuristicType, KernelHints, Modes
-from kerntune.heuristics.presets import EARLIER_DEFAULT, EARLIER_MEASURED
 from kerntune.heuristics.proposer import Family, Proposer
 from kerntune.kernels import compat
 from kerntune.kernels.source import function_of
@@ -270,7 +269,6 @@ def _decorator(
 ) -> Decorator:
     rest = dict(options)
     words = {name: rest.pop(name) for name in TUNER_WORDS if name in rest}
-    earlier = (EARLIER_MEASURED,) if "preset" in rest else (EARLIER_DEFAULT, EARLIER_MEASURED)
     preset = _preset(rest.pop("preset", heuristics.DEFAULT))
     second_pass = bool(rest.pop("second_pass", False)) if reduces else False
     if rest.pop("max_autotune", False):
@@ -297,8 +295,7 @@ def _decorator(
             second_pass=second_pass,
             kind=kind or (KINDS.get(family, HeuristicType.USER_AUTOTUNE) if counts else HeuristicType.USER_AUTOTUNE),
         )
-        since = earlier if preset == heuristics.MEASURED_2026 else ()
-        return tuner(fn, proposer, counts=counts, earlier=since, **words)
+        return tuner(fn, proposer, counts=counts, **words)
 
     return decorate
 

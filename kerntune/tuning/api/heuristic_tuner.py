@@ -8,7 +8,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import inspect
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
 from math import prod
 from pathlib import Path
@@ -80,7 +80,6 @@ class HeuristicTuner(Autotuner):
         static_prune: Any = None,
         tune: str | None = None,
         descend: Any = None,
-        earlier: Sequence[heuristics.Preset] = (),
     ) -> None:
         undecided = [compat.triton_config(config) for config in UNDECIDED]
         self._proposer = proposer
@@ -89,7 +88,7 @@ class HeuristicTuner(Autotuner):
             self.static_prune = StaticPrune.parse(static_prune, f"kernel {proposer.kernel}, static_prune")
         self.tune_mode = tune_mode(tune) if tune else None
         self.descent = DescentOptions.given(descend, f"kernel {proposer.kernel}")
-        self._counting, self._earlier = counts, tuple(earlier)
+        self._counting = counts
         self._table = None if table is None else Path(table)
         self._defaults = _defaults(self.base_fn)
         self._proposals: dict[tuple[Any, ...], tuple[list[Any], tuple[Config, ...]]] = {}
@@ -165,27 +164,14 @@ class HeuristicTuner(Autotuner):
 
     def _of_other_presets(self, arguments: Mapping[str, Any]) -> tuple[Config, ...]:
         """What other rules than the decorator's would propose: further starts of a descent, far from its own."""
-        presets = (heuristics.MEASURED_2026, heuristics.INDUCTOR_2_13)
-        lists = self._lists((p for p in presets if p != self._proposer.preset), arguments)
-        return tuple(config for found in lists for config in found)
-
-    def earlier_lists(self, arguments: Mapping[str, Any]) -> tuple[tuple[Config, ...], ...]:
-        """What earlier releases proposed for a call by the same decorator, where today's list differs: a winner that is
-        stored for one of these is still a winner."""
-        if self._table is not None:
-            return ()
-        today = self._proposal(arguments)[1]
-        return tuple(found for found in self._lists(self._earlier, arguments) if found != today)
-
-    def _lists(
-        self, presets: Iterable[heuristics.Preset], arguments: Mapping[str, Any]
-    ) -> Iterator[tuple[Config, ...]]:
-        """A call's candidates by each of these presets, but for those that can't decide for this kernel."""
         device = context.device_now()
         inputs, counts = self._known_of({**self._defaults, **arguments}, device)
-        for preset in presets:
-            with contextlib.suppress(HintError, ConfigError):
-                yield dataclasses.replace(self._proposer, preset=preset).propose(inputs, device, counts)
+        found: list[Config] = []
+        for preset in (heuristics.MEASURED_2026, heuristics.INDUCTOR_2_13):
+            with contextlib.suppress(HintError, ConfigError):  # a preset that can't decide for this kernel
+                if preset != self._proposer.preset:
+                    found += dataclasses.replace(self._proposer, preset=preset).propose(inputs, device, counts)
+        return tuple(found)
 
     def kept_fields(self) -> tuple[str, ...]:
         """The blocks that hold a whole row, and the split that a mix-order kernel's launch is made for."""

@@ -89,11 +89,6 @@ class Entries(Generic[T]):
         self._kind, self._schema = kind, schema
         self.damaged: list[str] = []
 
-    @property
-    def is_there(self) -> bool:
-        """Whether anything was ever stored."""
-        return (self.folder / self.store).is_dir()
-
     def path(self, *parts: str) -> Path:
         """Where an entry lies."""
         return self.folder.joinpath(self.store, *parts[:-1], f"{parts[-1]}.json")

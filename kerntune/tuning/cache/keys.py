@@ -1,26 +1,20 @@
 """Says what a stored answer depends on, and why there was none.
 
-A winner has a key of its own. One small file finds all entries that answer the same question, however many entries
-there are. A miss is explained by what differs from the nearest entry.
+A winner has a key of its own, and a question that it shares with winners among other configs. A miss is explained by
+what differs from the nearest entry.
 """
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
-import re
-import shutil
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
 import msgspec
 
-from kerntune.base import codec
 from kerntune.base.config import Config
 from kerntune.base.device import Environment
-from kerntune.errors import CacheError
-from kerntune.tuning.cache.entries import append
 
 Nanoseconds = Annotated[float, msgspec.Meta(ge=0.0, le=1e15)]
 """A stored time: eleven days at most. Anything else is damage."""
@@ -55,6 +49,11 @@ class WinnerKey(Question, frozen=True, forbid_unknown_fields=True, omit_defaults
     configs: tuple[Config, ...]
     search: str = ""
 
+    @property
+    def question(self) -> str:
+        """The digest of the question, whatever is chosen from."""
+        return msgspec.structs.replace(self, configs=(), search="").digest()
+
 
 class Winner(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
     """A stored winner: the config, its time in nanoseconds, and the environment it was found in. ``untried`` are the
@@ -68,81 +67,6 @@ class Winner(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defau
     environment: Environment
     untried: tuple[Config, ...] = ()
     created: float = 0.0
-
-
-DIGITS = 3
-"""Hex digits of a question's hash that name its file: 4,096 files, each with 25 lines at 100,000 entries."""
-
-MAX_BUCKET = 1 << 20
-"""Bytes that such a file may have: 1 MiB, enough for 32 million entries of 130 bytes. More is no index of ours."""
-
-
-class QuestionIndex:
-    """Files of lines ``<question> <entry>``, both SHA-256, in a folder of their own.
-
-    The index only helps to find entries: a line whose entry is gone, or is of another question, does no harm, and an
-    index that is lost or damaged is made anew from the entries. Lines are appended by one write each, which processes
-    can do at once on a local disk; each begins with a line feed, so that half a line spoils no other.
-    """
-
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-
-    @property
-    def is_whole(self) -> bool:
-        """Whether all entries are in it."""
-        return self._mark.exists()
-
-    def entries(self, question: str) -> list[str]:
-        """The entries of a question, sorted; some may be gone."""
-        found = re.findall(rb"^%s ([0-9a-f]{64})$" % question.encode(), self._read(question), re.MULTILINE)
-        return sorted({line.decode() for line in found})
-
-    def add(self, question: str, entry: str) -> None:
-        """Note an entry. :class:`CacheError` if the folder can't be written."""
-        line = f"\n{question} {entry}\n".encode()
-        if line.strip() in self._read(question):
-            return
-        path = self._bucket(question)
-        try:
-            self.folder.mkdir(parents=True, exist_ok=True)
-            append(path, line)
-        except OSError as exc:
-            raise CacheError(f"{path}: can't be written ({exc.strerror})") from exc
-
-    def mark_whole(self) -> None:
-        """Say that all entries are in it. :class:`CacheError` if the folder can't be written."""
-        codec.write_atomic(self._mark, b"", error=CacheError)
-
-    def build(self, entries: Iterable[tuple[str, str]]) -> bool:
-        """Make it whole from ``entries``, pairs of question and entry; False if the folder can't be written."""
-        try:
-            for question, entry in entries:
-                self.add(question, entry)
-            self.mark_whole()
-        except CacheError:
-            return False
-        return True
-
-    def clear(self) -> None:
-        """Remove it."""
-        with contextlib.suppress(OSError):
-            self._mark.unlink(missing_ok=True)
-        shutil.rmtree(self.folder, ignore_errors=True)
-
-    @property
-    def _mark(self) -> Path:
-        return self.folder / "whole"
-
-    def _bucket(self, question: str) -> Path:
-        return self.folder / f"{question[:DIGITS]}.index"
-
-    def _read(self, question: str) -> bytes:
-        try:
-            return codec.read_file(self._bucket(question), error=CacheError, limit=MAX_BUCKET) or b""
-        except CacheError:
-            self.clear()
-            return b""
 
 
 SHORT = 12

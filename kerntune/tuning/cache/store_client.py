@@ -282,8 +282,3 @@ def check_url(url: str, variable: str = "") -> None:
         check_place(url)
     except UsageError as exc:
         raise UsageError(f"{where}: {str(exc).removeprefix(f'{shown}: ')}") from None
-    if os.environ.get("KERNTUNE_STORE_BINARIES"):
-        raise UsageError(
-            "KERNTUNE_STORE_BINARIES is set: compiled kernels are never taken from a store by this kerntune; Triton's "
-            "own TRITON_REMOTE_CACHE_BACKEND shares them"
-        )

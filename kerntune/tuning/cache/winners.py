@@ -13,7 +13,7 @@ import os
 import pwd
 import re
 import stat
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import msgspec
@@ -23,7 +23,7 @@ from kerntune.base.config import Config
 from kerntune.base.device import Environment
 from kerntune.errors import CacheError, StoreError
 from kerntune.tuning.cache.entries import Entries, default_folder
-from kerntune.tuning.cache.keys import SCHEMA, QuestionIndex, Winner, WinnerKey, why_missed
+from kerntune.tuning.cache.keys import SCHEMA, Winner, WinnerKey, why_missed
 
 
 class WinnerCache:
@@ -35,7 +35,6 @@ class WinnerCache:
     def __init__(self, folder: Path | None = None) -> None:
         self.folder = folder or default_folder()
         self._entries = Entries(self.folder, "winners", Winner, SCHEMA)
-        self._index = QuestionIndex(self.folder / "winners" / "questions")
 
     @property
     def damaged(self) -> list[str]:
@@ -59,7 +58,7 @@ class WinnerCache:
 
     def add(self, winner: Winner) -> None:
         """Store a winner as it is. :class:`CacheError` if the folder can't be written."""
-        self._entries.write(self._indexed(winner.key), winner)
+        self._entries.write(self._path(winner.key), winner)
 
     def offer(self, winner: Winner, instead_of: Winner | None = None, *, first_stands: bool = False) -> Winner:
         """Store a winner unless another process has stored one of the same key meanwhile; the one that stands then.
@@ -68,7 +67,7 @@ class WinnerCache:
         configs by one without, unless the ``first_stands`` that was stored since. :class:`CacheError` if the folder
         can't be written.
         """
-        path, again = self._indexed(winner.key), False
+        path, again = self._path(winner.key), False
         while not self._entries.write_new(path, winner):
             standing = self.own(winner.key)
             unfinished = standing is not None and bool(standing.untried) and not winner.untried and not first_stands
@@ -85,18 +84,16 @@ class WinnerCache:
         return self.own(key) is not None
 
     def entries(self) -> list[Winner]:
-        """All winners of the folder that can be read."""
-        return list(self._entries.all())
+        """All winners of the folder that can be read, in the order of their keys' digests."""
+        return sorted(self._entries.all(), key=lambda winner: winner.key.digest())
 
     def of_other_configs(self, key: WinnerKey) -> list[Winner]:
-        """Winners of the very same question among other configs, in a stable order: reads no others."""
-        own, question = key.digest(), _of_any(key).digest()
-        found = (self._entries.read(self._file(name)) for name in self._names(question) if name != own)
-        return [w for w in found if w is not None and _of_any(w.key).digest() == question]
+        """Winners of the very same question among other configs, in a stable order: reads no other questions'."""
+        own, found = key.digest(), self._entries.within(key.question[:2], key.question)
+        return [w for w in found if w.key.question == key.question and w.key.digest() != own]
 
     def clear(self) -> int:
         """Remove all winners of the folder; how many there were."""
-        self._index.clear()
         return self._entries.clear()
 
     def why_missed(self, key: WinnerKey, environment: Environment | None = None) -> list[str]:
@@ -109,37 +106,12 @@ class WinnerCache:
 
     def own(self, key: WinnerKey) -> Winner | None:
         """The folder's winner, without shipped ones."""
-        digest = key.digest()
-        found = self._entries.read(self._file(digest))
-        return found if found is not None and found.key.digest() == digest else None
+        found = self._entries.read(self._path(key))
+        return found if found is not None and found.key.digest() == key.digest() else None
 
-    def _indexed(self, key: WinnerKey) -> Path:
-        """Where a winner lies. The index knows of it first: ended in between, it has a line too many."""
-        if not self._index.is_whole and not self._entries.is_there:
-            self._index.mark_whole()
-        digest = key.digest()
-        self._index.add(_of_any(key).digest(), digest)
-        return self._file(digest)
-
-    def _names(self, question: str) -> list[str]:
-        """The digests of a question's winners. A folder that has none is left alone; one without an index that can't
-        be written either is read through."""
-        if not self._entries.is_there:
-            return []
-        if not self._index.is_whole and not self._index.build(self._questions()):
-            return sorted(name for asked, name in self._questions() if asked == question)
-        return self._index.entries(question)
-
-    def _questions(self) -> Iterator[tuple[str, str]]:
-        return ((_of_any(w.key).digest(), w.key.digest()) for w in self._entries.all())
-
-    def _file(self, digest: str) -> Path:
-        return self._entries.path(digest[:2], digest)
-
-
-def _of_any(key: WinnerKey) -> WinnerKey:
-    """The key without what was chosen from."""
-    return msgspec.structs.replace(key, configs=(), search="")
+    def _path(self, key: WinnerKey) -> Path:
+        """Where a winner lies: beside those of the same question among other configs."""
+        return self._entries.path(key.question[:2], key.question, key.digest())
 
 
 SHIPPED_SCHEMA = "kerntune.winners/1"

@@ -1,13 +1,12 @@
 """Has ``kerntune.tune_many``: it tunes all keys of many kernels, on all GPUs of this host or by an executor.
 
-The user sees a bar on a terminal, and a line now and then elsewhere.
+The user sees how many are done: in place on a terminal, in a line now and then elsewhere.
 """
 
 from __future__ import annotations
 
 import contextlib
 import os
-import shutil
 import sys
 import time
 from collections import Counter
@@ -17,6 +16,7 @@ from pathlib import Path
 from typing import Any, TextIO, Union
 
 from kerntune.base.formatting import visible
+from kerntune.base.live_line import LiveLine, count_text
 from kerntune.base.tuning_job import TuningJob
 from kerntune.errors import CacheError, StoreError, UsageError
 from kerntune.tuning.cache import WinnerCache
@@ -151,64 +151,41 @@ def keep(outcome: KeyOutcome, force: bool = False) -> None:
             cache.offer(outcome.winner, instead_of=stored)
 
 
-BAR = 24
-"""Columns."""
-
-EVERY_S = 10.0
-"""Seconds between two lines where there is no terminal."""
-
-AGAIN_S = 0.1
-"""Seconds between two pictures of the bar."""
-
-
 class KeyProgress:
-    """How many of ``total`` jobs are done; errors are printed as they come."""
+    """How many of ``total`` jobs are done; errors are printed as they come, and the counts at the end."""
 
-    def __init__(self, total: int, stream: TextIO | None = None, clock: float | None = None) -> None:
+    def __init__(self, total: int, stream: TextIO | None = None, clock: Callable[[], float] = time.monotonic) -> None:
         self._stream = sys.stderr if stream is None else stream
         self._total, self._counts = total, Counter[JobEnd]()
-        self._begin = time.monotonic() if clock is None else clock
-        self._shown = -EVERY_S
-        self._terminal = self._stream.isatty()
+        self._clock, self._begin = clock, clock()
+        self.live = LiveLine(self._put, in_place=self._stream.isatty(), clock=clock).start()
+        self.live.tell(self.line())
 
     def tell(self, outcome: KeyOutcome) -> None:
         """One more is done."""
         self._counts[outcome.ended] += 1
         if outcome.error:
             self._print(f"kerntune: {outcome.error}")
-        now = time.monotonic() - self._begin
-        done = self._counts.total() == self._total
-        if done or now - self._shown >= (AGAIN_S if self._terminal else EVERY_S):
-            self._shown = now
-            self._show(outcome, now)
+        self.live.tell(f"{self.line()} (last: {outcome.kernel})")
 
     def close(self) -> None:
-        """Leave the bar's line."""
-        if self._terminal and self._counts:
-            self._stream.write("\n")
-            self._stream.flush()
+        """Say how many are done."""
+        self.live.close()
+        if self._counts:
+            self._print(self.line())
 
-    def line(self, seconds: float) -> str:
-        """``12 of 64 keys: 9 tuned, 2 stored before, 1 failed; 3 min left``."""
-        done = self._counts.total()
+    def line(self) -> str:
+        """``kerntune: 12 of 64 keys, 3 min left: 9 tuned, 2 stored before, 1 failed``."""
         parts = [f"{self._counts[ended]} {WORDS[ended]}" for ended in JobEnd if self._counts[ended]]
-        left = f"; {_duration(seconds / done * (self._total - done))} left" if 0 < done < self._total else ""
-        return f"{done} of {self._total} keys: {', '.join(parts) or 'none done'}{left}"
-
-    def _show(self, outcome: KeyOutcome, seconds: float) -> None:
-        text = self.line(seconds)
-        if not self._terminal:
-            self._print(f"kerntune: {text} (last: {outcome.kernel})")
-            return
-        full = BAR * self._counts.total() // max(self._total, 1)
-        width = shutil.get_terminal_size().columns - 1
-        shown = visible(f"[{'#' * full}{'.' * (BAR - full)}] {text}  {outcome.kernel}")
-        self._stream.write("\r\x1b[K" + shown[:width])
-        self._stream.flush()
+        count = count_text(self._counts.total(), self._total, "keys", self._clock() - self._begin)
+        return f"kerntune: {count}: {', '.join(parts) or 'none done'}"
 
     def _print(self, text: str) -> None:
-        shown = visible(text)
-        self._stream.write(f"\r\x1b[K{shown}\n" if self._terminal else f"{shown}\n")
+        self.live.hide()
+        self._put(f"{visible(text)}\n")
+
+    def _put(self, text: str) -> None:
+        self._stream.write(text)
         self._stream.flush()
 
 
@@ -219,9 +196,3 @@ WORDS = {
     JobEnd.FAILED: "failed",
     JobEnd.LOST: "lost",
 }
-
-
-def _duration(seconds: float) -> str:
-    if seconds < 90:
-        return f"{seconds:.0f} s"
-    return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"

@@ -20,11 +20,10 @@ import kerntune
 from kerntune.base.config import Config
 from kerntune.base.policy import StaticPrune
 from kerntune.capture import Capture
-from kerntune.errors import CacheMissError, ConfigError, HintError, StoreError, UsageError
+from kerntune.errors import ConfigError, HintError, StoreError, UsageError
 from kerntune.gpu.scripted import FakeBackend
 from kerntune.grids import Grid1D, Grid2D
 from kerntune.heuristics import LookupTable, read_table, write_table
-from kerntune.heuristics.presets import EARLIER_MEASURED
 from kerntune.kernels import compat
 from kerntune.search import Descent
 from kerntune.tuning import context
@@ -75,8 +74,7 @@ def grouped_kernel(
     pass
 
 
-EARLIER = "inductor-2.13"
-"""The preset that decorators had by default before measured-2026."""
+INDUCTOR = "inductor-2.13"
 
 
 @pytest.fixture
@@ -150,48 +148,21 @@ def test_a_winner_on_disk_holds_for_its_bucket_too(backend: FakeBackend) -> None
 
 def test_the_default_is_the_measured_preset(backend: FakeBackend) -> None:
     arguments = (*(torch.empty(1, device="cuda"),) * 2, 16 * MILLION, 2.0)
-    found, measured, earlier = (
-        pointwise(**words).candidates(*arguments) for words in ({}, {"preset": "measured-2026"}, {"preset": EARLIER})
+    found, measured, inductor = (
+        pointwise(**words).candidates(*arguments) for words in ({}, {"preset": "measured-2026"}, {"preset": INDUCTOR})
     )
     assert found == measured
-    assert found[: len(earlier)] == earlier
-    assert len(found) > len(earlier)
+    assert found[: len(inductor)] == inductor
+    assert len(found) > len(inductor)
 
 
-def test_a_winner_of_the_earlier_default_stays_a_winner(backend: FakeBackend) -> None:
+def test_another_preset_races_the_candidates_that_its_list_adds(backend: FakeBackend) -> None:
     script(backend, *FASTER_512)
-    call(pointwise(preset=EARLIER))
+    call(pointwise(preset=INDUCTOR))
     gpu, kernel = script(backend, block(2048, 1.0)), pointwise()
     call(kernel)
-    assert gpu.launches == 0
-    assert kernel.best_config.kwargs == {"BLOCK": 512}
-    call(pointwise(preset="measured-2026"))
-    assert gpu.launches > 0, "who asks for the preset by name has asked for its candidates"
-
-
-def test_winners_of_the_earlier_measured_preset_stay(backend: FakeBackend) -> None:
-    """Its list for short rows had no candidate of one step."""
-    script(backend)
-    words: dict[str, Any] = {"reduction": "inner"}
-    sums(preset=EARLIER_MEASURED, **words)[Grid1D("rows", "ROWS")](*matrix(4096, 512))
-    for today in ({}, {"preset": "measured-2026"}):
-        gpu, kernel = script(backend), sums(**words, **today)
-        assert kernel.candidates(*matrix(4096, 512)) != sums(preset=EARLIER_MEASURED, **words).candidates(
-            *matrix(4096, 512)
-        )
-        kernel[Grid1D("rows", "ROWS")](*matrix(4096, 512))
-        assert gpu.launches == 0
-
-
-def test_a_frozen_cache_needs_no_winner_where_there_was_no_choice(
-    backend: FakeBackend, launches: list[dict[str, Any]]
-) -> None:
-    """The earlier default proposed one config for such a reduction, of which nothing is stored."""
-    kernel = sums(tune="frozen")
-    kernel[Grid1D("rows", "ROWS")](*matrix(300, 4096))
-    assert (launches[0]["ROWS"], launches[0]["COLS"], launches[0]["num_warps"]) == (1, 2048, 16)
-    with pytest.raises(CacheMissError):
-        call(pointwise(tune="frozen"))
+    assert gpu.launches > 0
+    assert kernel.best_config.kwargs == {"BLOCK": 2048}
 
 
 def test_key_arguments_are_tuned_for_one_by_one(backend: FakeBackend) -> None:
@@ -242,7 +213,7 @@ def test_triton_s_own_engine_chooses_where_kerntune_can_t(
 
 
 def test_a_single_candidate_is_launched_untimed(backend: FakeBackend, launches: list[dict[str, Any]]) -> None:
-    kernel = sums(preset=EARLIER)
+    kernel = sums(preset=INDUCTOR)
     kernel[Grid1D("rows", "ROWS")](*matrix(300, 4096))
     assert backend.gpu.launches == 0
     assert (launches[0]["ROWS"], launches[0]["COLS"], launches[0]["num_warps"]) == (1, 2048, 16)
@@ -290,7 +261,7 @@ def test_a_product_has_its_tiles(backend: FakeBackend) -> None:
     names = {"y": "BLOCK_M", "x": "BLOCK_N", "r0": "BLOCK_K"}
     words: dict[str, Any] = {"sizes": {"y": "m", "x": "n", "r0": "k"}, "blocks": names}
     a = torch.empty(256, 256, device="cuda", dtype=torch.float16)
-    found = kerntune.matmul(**words, preset=EARLIER)(dot_kernel).candidates(a, a, a, 256, 256, 256)
+    found = kerntune.matmul(**words, preset=INDUCTOR)(dot_kernel).candidates(a, a, a, 256, 256, 256)
     assert len(found) == 19
     assert all(set(c.kwargs) == set(names.values()) for c in found)
     kernel = kerntune.matmul(**words)(dot_kernel)
@@ -412,7 +383,7 @@ def test_a_table_s_answer_is_launched_untimed(
 ) -> None:
     table, answer = tmp_path / "ready.json", Config({"BLOCK": 256}, num_warps=2)
     write_table(table, LookupTable().with_entry(scale_kernel.src, {"x": MILLION}, answer))
-    kernel = pointwise(table=table, preset=EARLIER)
+    kernel = pointwise(table=table, preset=INDUCTOR)
     call(kernel, MILLION - 5)
     assert backend.gpu.launches == 0
     assert (launches[0]["BLOCK"], launches[0]["num_warps"]) == (256, 2)

@@ -22,9 +22,6 @@ def stored(tmp_path: Path) -> Entries[StoredTrial]:
 def test_an_entry_lies_below_its_parts(stored: Entries[StoredTrial]) -> None:
     assert stored.path("a") == stored.folder / "trials" / "a.json"
     assert stored.path("a", "b", "c") == stored.folder / "trials" / "a" / "b" / "c.json"
-    assert not stored.is_there
-    stored.write(stored.path("a", "b"), trial())
-    assert stored.is_there
 
 
 def test_an_entry_may_have_so_many_bytes_and_values(

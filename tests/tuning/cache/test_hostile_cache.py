@@ -40,7 +40,7 @@ def cache(tmp_path: Path) -> WinnerCache:
 
 
 def file_of(cache: WinnerCache) -> Path:
-    (path,) = cache.folder.glob("winners/??/*.json")
+    (path,) = cache.folder.glob("winners/??/*/*.json")
     return path
 
 
@@ -153,7 +153,7 @@ def test_a_good_entry_that_is_taken_for_damage_is_put_back(cache: WinnerCache, m
     found = cache.get(WINNER)
     assert found is not None
     assert found.config == SMALL
-    assert {p.suffix for p in (cache.folder / "winners").glob("??/*")} == {".json"}
+    assert {p.suffix for p in (cache.folder / "winners").glob("??/*/*")} == {".json"}
 
 
 def test_trials_that_are_damaged_are_told(tmp_path: Path) -> None:

@@ -349,13 +349,6 @@ def test_what_can_be_no_store_is_named_once_with_the_variable_that_it_is_from_if
     assert str(told.value).startswith(f"{url}: {why}")
 
 
-def test_binaries_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("KERNTUNE_STORE", "s3://a/b")
-    monkeypatch.setenv("KERNTUNE_STORE_BINARIES", "1")
-    with pytest.raises(UsageError, match="TRITON_REMOTE_CACHE_BACKEND"):
-        store_url()
-
-
 def test_a_repository_of_hugging_face_is_only_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("KERNTUNE_STORE", "hf://datasets/a/b")
     found = shared_store(tmp_path)

@@ -19,7 +19,7 @@ from kerntune.base import codec
 from kerntune.base.config import Config
 from kerntune.errors import CacheError
 from kerntune.tuning.cache import Winner, WinnerCache, WinnerKey
-from kerntune.tuning.cache.keys import MAX_BUCKET, SCHEMA, QuestionIndex
+from kerntune.tuning.cache.keys import SCHEMA
 
 replace = msgspec.structs.replace
 SMALL, LARGE = Config({"BLOCK": 128}), Config({"BLOCK": 1024}, num_warps=8)
@@ -51,7 +51,7 @@ def cache(tmp_path: Path) -> WinnerCache:
 
 
 def file_of(cache: WinnerCache) -> Path:
-    (path,) = cache.folder.glob("winners/*/*.json")
+    (path,) = cache.folder.glob("winners/*/*/*.json")
     return path
 
 
@@ -102,56 +102,16 @@ def test_winners_among_other_configs_are_found_without_reading_the_rest(
     names = reads(monkeypatch)
     found = WinnerCache(cache.folder).of_other_configs(KEY)
     assert {w.key.digest() for w in found} == {k.digest() for k in AMONG_OTHERS}
-    assert len([n for n in names if n.endswith(".json")]) == 2
+    assert len(names) == 3
     assert WinnerCache(cache.folder).of_other_configs(replace(KEY, source="unknown")) == []
-    assert len([n for n in names if n.endswith(".json")]) == 2
+    assert len(names) == 3
 
 
-@pytest.mark.parametrize("lost", ["all", "mark", "damaged"])
-def test_a_cache_without_an_index_gets_one(cache: WinnerCache, lost: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of an earlier kerntune, or of one that was ended in between."""
+def test_a_winner_in_another_question_s_folder_is_not_believed(cache: WinnerCache) -> None:
     many(cache)
-    index = cache.folder / "winners" / "questions"
-    if lost == "all":
-        shutil.rmtree(index)
-    elif lost == "mark":
-        (index / "whole").unlink()
-    else:
-        for path in index.glob("*.index"):
-            path.write_bytes(b"\n" * (MAX_BUCKET + 1))
-        WinnerCache(cache.folder).of_other_configs(KEY)
-        assert not index.exists(), "made anew at the next question"
-    found = WinnerCache(cache.folder).of_other_configs(KEY)
-    assert {w.key.digest() for w in found} == {k.digest() for k in AMONG_OTHERS}
-    names = reads(monkeypatch)
-    assert WinnerCache(cache.folder).of_other_configs(KEY) == found
-    assert len([n for n in names if n.endswith(".json")]) == 2
-
-
-def test_half_a_line_of_the_index_spoils_no_other(cache: WinnerCache) -> None:
-    many(cache)
-    for path in (cache.folder / "winners" / "questions").glob("*.index"):
-        path.write_bytes(path.read_bytes() + b"0123")
-    cache.put(replace(KEY, configs=(LARGE,)), LARGE, 1.0, ENVIRONMENT)
-    assert len(cache.of_other_configs(KEY)) == 3
-
-
-def test_a_line_of_the_index_is_not_believed(cache: WinnerCache) -> None:
-    """Another question's winner, and one that is gone."""
-    many(cache)
-    other = replace(KEY, arguments="n=1")
-    question = replace(KEY, configs=(), search="").digest()
-    for name in (other.digest(), "0" * 64):
-        QuestionIndex(cache.folder / "winners" / "questions").add(question, name)
-    assert {w.key.digest() for w in cache.of_other_configs(KEY)} == {k.digest() for k in AMONG_OTHERS}
-
-
-def test_an_index_that_can_not_be_written_is_done_without(cache: WinnerCache) -> None:
-    """As in a read-only cache of an earlier kerntune; a file in the way refuses a superuser too."""
-    many(cache)
-    index = cache.folder / "winners" / "questions"
-    shutil.rmtree(index)
-    index.write_text("in the way")
+    (other,) = cache.folder.glob(f"winners/*/{replace(KEY, arguments='n=1').question}/*.json")
+    (mine,) = cache.folder.glob(f"winners/*/*/{KEY.digest()}.json")
+    shutil.copy(other, mine.parent)
     assert {w.key.digest() for w in cache.of_other_configs(KEY)} == {k.digest() for k in AMONG_OTHERS}
 
 
@@ -209,7 +169,7 @@ def test_a_damaged_entry_is_set_aside_and_reported(cache: WinnerCache, damage: A
 def test_entries_go_on_past_damage(cache: WinnerCache) -> None:
     for key in (KEY, *OTHER_KEYS):
         cache.put(key, SMALL, 1.0, ENVIRONMENT)
-    next(cache.folder.glob("winners/*/*.json")).write_bytes(b"{")
+    next(cache.folder.glob("winners/*/*/*.json")).write_bytes(b"{")
     assert len(cache.entries()) == len(OTHER_KEYS)
     assert len(cache.damaged) == 1
 
@@ -374,7 +334,7 @@ def test_two_processes_never_see_half_an_entry(cache: WinnerCache) -> None:
     errors = [worker.communicate(timeout=120)[1] for worker in workers]
     assert [worker.returncode for worker in workers] == [0, 0], errors
     assert {w.key.digest() for w in cache.entries()} == {k.digest() for k in (KEY, *OTHER_KEYS[:2])}
-    assert sorted(p.suffix for p in (cache.folder / "winners").glob("??/*")) == [".json"] * 3
+    assert sorted(p.suffix for p in (cache.folder / "winners").glob("??/*/*")) == [".json"] * 3
 
 
 ASIDE = """

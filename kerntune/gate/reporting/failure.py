@@ -1,0 +1,123 @@
+"""A case as people read it: what was found, because of what, and the command that accepts it.
+
+The line of a case (:func:`headline`) begins with its finding. The whole text (:func:`failure_text`) has each part once.
+"""
+
+from __future__ import annotations
+
+import re
+import shlex
+import textwrap
+from collections.abc import Sequence
+
+from kerntune.base.case_result import CaseResult
+from kerntune.base.formatting import bounded, format_share
+from kerntune.base.policy import Update, Verdict
+from kerntune.base.stats import Estimate
+from kerntune.gate.report import shown_change
+
+SEPARATOR = " · "
+"""Between the parts of a line."""
+
+UPDATES = {Verdict.REGRESSED: Update.REGRESSED, Verdict.NEW: Update.NEW, Verdict.INCOMPLETE: Update.ALL}
+"""What has a run accept a case that fails."""
+
+REFRESH_ACCEPTS = "a refresh (--kerntune-update) accepts it"
+"""In the message of an INCOMPLETE case that a new baseline makes complete."""
+
+NO_BASELINE_HELPS = "can't be "
+"""Begins a finding that the device or the compiler refuses: ``can't be compiled``, ``can't be launched``."""
+
+
+def headline(result: CaseResult) -> str:
+    """``spills 0 -> 56 B``, ``+9.9 % (±0.1)``: what a case's verdict rests on, the worst first; empty where the verdict
+    says it all."""
+    failing = failing_findings(result)
+    found = [short_finding(text, result) for text in failing[:1] or result.findings[:1]]
+    change = shown_change(result)
+    if change is not None and bounded(change.point):
+        found = [change_text(change) + _since(result), *found] if not failing else [*found, change_text(change)]
+    more = f"{len(failing) - 1} more" if len(failing) > 1 else ""
+    return SEPARATOR.join(filter(None, [*found, more]))
+
+
+def failing_findings(result: CaseResult) -> list[str]:
+    """Those that decided: its message holds them. The others only warn."""
+    return [text for text in result.findings if text in result.message]
+
+
+def short_finding(text: str, result: CaseResult) -> str:
+    """A finding without the name of its kernel, where the case has one alone, and without what explains it."""
+    text = re.sub(r"^launch \d+ \((.+?)\): ", r"\1: ", text)
+    kernels = {launch.kernel for launch in result.launches}
+    for kernel in kernels if len(kernels) == 1 else ():
+        text = re.sub(rf"^{re.escape(kernel)}( at [^:]+:\d+)?: ", "", text)
+    return re.split(r" \(|; ", text, maxsplit=1)[0].removesuffix(" a thread")
+
+
+def change_text(change: Estimate) -> str:
+    """``+9.9 % (±0.1)``: half the width of the interval."""
+    if not (bounded(change.low) and bounded(change.high)):
+        return format_share(change.point)
+    return f"{format_share(change.point)} (±{50 * (change.high - change.low):.1f})"
+
+
+def _since(result: CaseResult) -> str:
+    since = result.since
+    decided = since is not None and since.change is not None and shown_change(result) in (since.shown, since.change)
+    return f" since {since.date}" if since is not None and decided else ""
+
+
+def cause_text(result: CaseResult) -> str:
+    """All causes in one text, what is to blame before what is unchanged; empty without any."""
+    blamed = sorted(result.causes, key=lambda text: "because of" not in text)
+    return "; ".join(text.replace(": because of ", ": ", 1) for text in blamed)
+
+
+def accepting(results: Sequence[CaseResult]) -> Update | None:
+    """The update that accepts these failing cases, if there is one: none for what can't be compiled or launched, nor
+    for what fails without a baseline."""
+    if any(r.word == "FAILS" or any(NO_BASELINE_HELPS in text for text in failing_findings(r)) for r in results):
+        return None
+    if any(r.verdict is Verdict.INCOMPLETE and REFRESH_ACCEPTS not in r.message for r in results):
+        return None
+    wanted = {UPDATES.get(r.verdict) for r in results}
+    return wanted.pop() if len(wanted) == 1 else None
+
+
+def accept_command(result: CaseResult, nodeid: str = "") -> str:
+    """The command that accepts a failing case and no other test's, as called in the project's folder, or where the test
+    has this ``nodeid``; empty if there is none."""
+    update = accepting([result])
+    if update is None:
+        return ""
+    return shlex.join(["pytest", "--kerntune", f"--kerntune-update={update.value}", nodeid or result.case.nodeid])
+
+
+def failure_text(result: CaseResult, command: str, width: int = 0) -> str:
+    """The verdict with its times, then a line each for findings, cause, further findings and ``command``.
+
+    Lines but the first and the command are broken at ``width`` columns, if it isn't 0.
+    """
+    failing = failing_findings(result)
+    parts = [*failing, *result.causes]
+    head = result.message
+    for text in sorted(parts, key=len, reverse=True):
+        head = head.replace(f", {text}", "", 1)
+    kept = [text for text in parts if text not in head]
+    cause = cause_text(result) if any(text in kept for text in result.causes) else ""
+    others = [text for text in result.findings if text not in failing]
+    told = [
+        *(("found", text) for text in failing if text in kept),
+        *([("cause", cause)] if cause else []),
+        *(("also", text) for text in others),
+    ]
+    lines = [head, *(line for name, text in told for line in _lines(name, text, width))]
+    return "\n".join([*lines, *([f"  to accept: {command}"] if command else [])])
+
+
+def _lines(name: str, text: str, width: int) -> list[str]:
+    line = f"  {name}: {text}"
+    if not width:
+        return [line]
+    return textwrap.wrap(line, width, subsequent_indent="    ", break_on_hyphens=False, break_long_words=False)
