@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -300,3 +300,27 @@ def constant(text: str, element: str) -> np.ndarray:
 def extern(symbol: str) -> Callable[..., Any]:
     """A function of libdevice."""
     return elementwise(symbol)
+
+
+RMW: tuple[str, ...] = ("and", "or", "xor", "add", "fadd", "max", "min", "umax", "umin", "exch")
+"""``tt.RMWOp`` by its number less one (TritonAttrDefs.td)."""
+
+
+def cut_to_tf32(values: np.ndarray) -> np.ndarray:
+    """Float32 with the 10 bits of mantissa that tensor cores take, to nearest, ties away from zero (``cvt.rna``)."""
+    bits = np.ascontiguousarray(values, np.float32).view(np.uint32)
+    return np.asarray(((bits + np.uint32(0x1000)) & np.uint32(0xFFFFE000)).view(np.float32))
+
+
+def updated(how: str, old: np.ndarray, value: np.ndarray, element: str) -> np.ndarray:
+    """What an atomic operation leaves."""
+    if how == "exch":
+        return value
+    if how in ("add", "fadd"):
+        return rounded(old + value, element) if how == "fadd" else old + value
+    if how in ("umax", "umin"):
+        return np.asarray((np.maximum if how == "umax" else np.minimum)(unsigned(old), unsigned(value)).view(old.dtype))
+    functions: Mapping[str, Callable[..., Any]] = {
+        "and": np.bitwise_and, "or": np.bitwise_or, "xor": np.bitwise_xor, "max": np.maximum, "min": np.minimum,
+    }  # fmt: skip
+    return np.asarray(functions[how](old, value))

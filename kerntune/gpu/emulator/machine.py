@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -11,6 +11,7 @@ import numpy as np
 from kerntune.errors import InterpreterLimit, KernelTimeout
 from kerntune.gpu.emulator.elements import (
     BINARY,
+    RMW,
     TERNARY,
     UNARY,
     bytes_of,
@@ -18,11 +19,14 @@ from kerntune.gpu.emulator.elements import (
     compare_integers,
     constant,
     converted,
+    cut_to_tf32,
     extern,
+    from_bits,
     numpy_of,
     rounded,
     to_bits,
     unsigned,
+    updated,
 )
 from kerntune.gpu.emulator.flat_memory import FlatMemory
 from kerntune.gpu.emulator.ttir_program import Region, TtirOperation, TtirProgram, ValueType
@@ -33,9 +37,6 @@ CONVERSIONS = frozenset(
     f"arith.{name}" for name in ("extsi", "extui", "trunci", "sitofp", "uitofp", "fptosi", "fptoui", "extf", "truncf",
                                  "index_cast", "index_castui")
 )  # fmt: skip
-
-RMW: tuple[str, ...] = ("and", "or", "xor", "add", "fadd", "max", "min", "umax", "umin", "exch")
-"""``tt.RMWOp`` by its number less one (TritonAttrDefs.td)."""
 
 TF32, TF32X3 = 0, 1
 """``tt.InputPrecision`` (TritonAttrDefs.td)."""
@@ -189,7 +190,7 @@ class Machine:
         if source == target or "ptr" in (source, target):
             return (value,)
         bits = np.ascontiguousarray(to_bits(value, source))
-        return (_from(bits, target).reshape(value.shape),)
+        return (from_bits(bits, target).reshape(value.shape),)
 
     def extern(self, op: TtirOperation, values: ValueTable) -> Sequence[Any]:
         found = extern(str(op.attributes.get("symbol", "")))(*(np.asarray(values[o]) for o in op.operands))
@@ -283,7 +284,7 @@ class Machine:
         wide = np.float64 if "f64" in elements else np.float32
         a, b = a.astype(wide), b.astype(wide)
         if elements == ["f32", "f32"] and op.attributes.get("inputPrecision", TF32) == TF32:
-            a, b = _tf32(a), _tf32(b)
+            a, b = cut_to_tf32(a), cut_to_tf32(b)
         return (rounded(np.matmul(a, b) + c.astype(wide), op.types[0].element),)
 
     # memory
@@ -323,13 +324,15 @@ class Machine:
         addresses, value = np.broadcast_to(addresses, kind.shape), np.broadcast_to(value, kind.shape)
         if len(np.unique(addresses[mask])) == np.count_nonzero(mask):
             found = self._memory.load(addresses[mask], kind.element)
-            self._memory.store(addresses[mask], _updated(how, found, value[mask], kind), kind.element)
+            self._memory.store(addresses[mask], updated(how, found, value[mask], kind.element), kind.element)
             old[mask] = found
             return (old,)
         for index in np.argwhere(mask):
             at = tuple(index)
             found = self._memory.load(addresses[at].reshape(1), kind.element)
-            self._memory.store(addresses[at].reshape(1), _updated(how, found, value[at].reshape(1), kind), kind.element)
+            self._memory.store(
+                addresses[at].reshape(1), updated(how, found, value[at].reshape(1), kind.element), kind.element
+            )
             old[at] = found[0]
         return (old,)
 
@@ -377,31 +380,6 @@ class Machine:
         if inside.any():
             self._memory.store(places[inside], value[inside], kind.pointee)
         return ()
-
-
-def _from(bits: np.ndarray, element: str) -> np.ndarray:
-    from kerntune.gpu.emulator.elements import from_bits
-
-    return from_bits(bits, element)
-
-
-def _tf32(values: np.ndarray) -> np.ndarray:
-    """Float32 with the 10 bits of mantissa that tensor cores take, to nearest, ties away from zero (``cvt.rna``)."""
-    bits = np.ascontiguousarray(values, np.float32).view(np.uint32)
-    return np.asarray(((bits + np.uint32(0x1000)) & np.uint32(0xFFFFE000)).view(np.float32))
-
-
-def _updated(how: str, old: np.ndarray, value: np.ndarray, kind: ValueType) -> np.ndarray:
-    if how == "exch":
-        return value
-    if how in ("add", "fadd"):
-        return rounded(old + value, kind.element) if how == "fadd" else old + value
-    if how in ("umax", "umin"):
-        return np.asarray((np.maximum if how == "umax" else np.minimum)(unsigned(old), unsigned(value)).view(old.dtype))
-    functions: Mapping[str, Callable[..., Any]] = {
-        "and": np.bitwise_and, "or": np.bitwise_or, "xor": np.bitwise_xor, "max": np.maximum, "min": np.minimum,
-    }  # fmt: skip
-    return np.asarray(functions[how](old, value))
 
 
 OperationHandler = Callable[[Machine, TtirOperation, ValueTable], Sequence[Any]]
