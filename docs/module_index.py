@@ -16,7 +16,7 @@ PAGE = ROOT / "docs" / "packages.md"
 
 ORDER = (
     *("base", "grids", "heuristics", "kernels", "search", "compiling", "gpu", "static"),
-    *("capture", "timing", "tuning", "gate", "cli", "pytest_kerntune"),
+    *("capture", "timing", "tuning", "gate", "referee", "cli", "pytest_kerntune"),
 )
 """By layer, as the table in docs/architecture.md."""
 

@@ -150,3 +150,5 @@ def test_named_tests_exist() -> None:
 def test_the_page_of_modules_is_up_to_date() -> None:
     done = subprocess.run([sys.executable, str(ROOT / "docs/module_index.py"), "--check"], check=False)
     assert done.returncode == 0, "run `make fix` (docs/module_index.py), and commit docs/packages.md"
+    told = set(re.findall("^## (.*)", (ROOT / "docs" / "packages.md").read_text(), re.M))
+    assert {p.parent.name for p in (ROOT / "kerntune").glob("*/__init__.py")} <= told
