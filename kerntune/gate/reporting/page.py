@@ -33,6 +33,7 @@ from kerntune.gate.report import (
     other_failures,
     printable,
     shown_change,
+    shown_launches,
     word_counts,
     worst_first,
 )
@@ -191,6 +192,7 @@ def _row(ranked: RankedResult, half: float) -> dict[str, Any]:
         "change_value": change.point if change is not None and bounded(change.point) else "",
         "bar": change_bar(change, result.tolerance, half),
         "bars": figure_bars(result),
+        "kernel": ", ".join(dict.fromkeys(x.kernel for x in shown_launches(result)[1])),
         "why": result.unjudged if passes else cause_text(result),
         "accept": accept_command(result) if result.outcome is Outcome.FAIL else "",
     }

@@ -70,7 +70,7 @@ def test_figures_of_cases_without_a_time_are_counted() -> None:
 
 
 def test_a_case_without_a_time_has_a_pair_of_bars_a_figure() -> None:
-    bars = figure_bars(untimed(SPILLING, SMALL))
+    bars = figure_bars(untimed(SPILLING, msgspec.structs.replace(SMALL, kernel="a")))
     assert [(b["text"], b["before"], b["now"], b["worse"]) for b in bars] == [
         ("registers 20 -> 24", 83.3, 100.0, True),
         ("spills 0 -> 64 B", 0.0, 100.0, True),
@@ -79,6 +79,12 @@ def test_a_case_without_a_time_has_a_pair_of_bars_a_figure() -> None:
     ]
     assert figure_bars(RUN.results[0]) == [], "a timed case has its change"
     assert figure_bars(untimed(LaunchReport("a", None, (1, 1, 1), 40))) == [], "and a new one nothing to hold it to"
+
+
+def test_bars_are_of_the_kernel_that_the_finding_names() -> None:
+    case = untimed(SPILLING, SMALL, findings=("b: more registers a thread: 20 -> 24",))
+    assert [b["text"] for b in figure_bars(case)] == ["registers 20 -> 24"]
+    assert [node.text for node in page(RunReport((case,))).all(class_="sub bars-of")] == ["b"]
 
 
 def page(run: RunReport) -> Any:
