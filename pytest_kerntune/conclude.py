@@ -119,7 +119,7 @@ def _command(config: pytest.Config, result: CaseResult) -> str:
         return ""
     file, colons, rest = result.case.nodeid.partition("::")
     place = os.path.relpath(config.rootpath / file, config.invocation_params.dir)
-    return accept_command(result, f"{place}{colons}{rest}")
+    return accept_command(result, f"{place}{colons}{rest}", config.getoption("kerntune_target") or "")
 
 
 def _line_of(result: CaseResult) -> str:

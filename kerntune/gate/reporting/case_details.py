@@ -16,7 +16,7 @@ from kerntune.base.policy import Outcome
 from kerntune.base.stats import Estimate
 from kerntune.gate.history.summary import CaseCurve
 from kerntune.gate.report import RankedResult, RunReport, format_change, format_work
-from kerntune.gate.reporting.failure import accept_command, failure_text
+from kerntune.gate.reporting.failure import accept_command, compiled_for, failure_text
 
 MAX_SAMPLES = 600
 """Times of a side that are drawn, evenly taken where there are more."""
@@ -47,7 +47,7 @@ def case_details(
         "verdict": result.word,
         "outcome": result.outcome.value,
         "message": _cut(failure_text(result, "") if result.outcome is Outcome.FAIL else result.message),
-        "accept": accept_command(result) if result.outcome is Outcome.FAIL else "",
+        "accept": accept_command(result, target=compiled_for([result])) if result.outcome is Outcome.FAIL else "",
         "repository": repository,
         "facts": [[name, _cut(text)] for name, text in _facts(ranked) if text and text != NO_FIGURE],
         "notes": [[kind, [_cut(t) for t in texts]] for kind, texts in _notes(result) if texts],

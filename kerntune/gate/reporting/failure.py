@@ -95,13 +95,23 @@ def accepting(results: Sequence[CaseResult]) -> Update | None:
     return wanted.pop() if len(wanted) == 1 else None
 
 
-def accept_command(result: CaseResult, nodeid: str = "") -> str:
+def accept_command(result: CaseResult, nodeid: str = "", target: str = "") -> str:
     """The command that accepts a failing case and no other test's, as called in the project's folder, or where the test
-    has this ``nodeid``; empty if there is none."""
+    has this ``nodeid``; empty if there is none. ``target`` is what the run was told to compile for: without it a
+    machine with a GPU would refresh the GPU's own baseline."""
     update = accepting([result])
-    if update is None:
-        return ""
-    return shlex.join(["pytest", "--kerntune", f"--kerntune-update={update.value}", nodeid or result.case.nodeid])
+    return "" if update is None else update_command(update, target, nodeid or result.case.nodeid)
+
+
+def update_command(update: Update, target: str, *tests: str) -> str:
+    """The command that records ``update`` for these ``tests`` (all without any), compiled for ``target`` if named."""
+    compiled = [f"--kerntune-target={target}"] if target else []
+    return shlex.join(["pytest", "--kerntune", *compiled, f"--kerntune-update={update.value}", *tests])
+
+
+def compiled_for(results: Sequence[CaseResult]) -> str:
+    """The targets of ``results`` in one text, as ``--kerntune-target`` takes them; empty where any is of a GPU."""
+    return "" if any(r.device for r in results) else ",".join(dict.fromkeys(r.target for r in results if r.target))
 
 
 def failure_text(result: CaseResult, command: str, width: int = 0) -> str:

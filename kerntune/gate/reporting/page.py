@@ -38,7 +38,14 @@ from kerntune.gate.report import (
     worst_first,
 )
 from kerntune.gate.reporting.case_details import case_details, configs_of
-from kerntune.gate.reporting.failure import accept_command, accepting, cause_text, headline
+from kerntune.gate.reporting.failure import (
+    accept_command,
+    accepting,
+    cause_text,
+    compiled_for,
+    headline,
+    update_command,
+)
 from kerntune.gate.reporting.overview import change_bar, figure_bars, half_scale, overview
 
 MAX_CODE_BYTES = 2_500_000
@@ -95,7 +102,7 @@ def _accepting(ranked: Sequence[RankedResult]) -> list[tuple[str, str]]:
     for word in dict.fromkeys(r.result.word for r in ranked if r.result.outcome is Outcome.FAIL):
         mine = [r.result for r in ranked if r.result.word == word and r.result.outcome is Outcome.FAIL]
         if (update := accepting(mine)) is not None:
-            found[f"{counted(len(mine), 'case')} {word}"] = f"pytest --kerntune --kerntune-update={update.value}"
+            found[f"{counted(len(mine), 'case')} {word}"] = update_command(update, compiled_for(mine))
     return list(found.items())
 
 
@@ -194,7 +201,7 @@ def _row(ranked: RankedResult, half: float) -> dict[str, Any]:
         "bars": figure_bars(result),
         "kernel": ", ".join(dict.fromkeys(x.kernel for x in shown_launches(result)[1])),
         "why": result.unjudged if passes else cause_text(result),
-        "accept": accept_command(result) if result.outcome is Outcome.FAIL else "",
+        "accept": accept_command(result, target=compiled_for([result])) if result.outcome is Outcome.FAIL else "",
     }
 
 

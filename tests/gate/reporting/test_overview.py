@@ -87,6 +87,16 @@ def test_bars_are_of_the_kernel_that_the_finding_names() -> None:
     assert [node.text for node in page(RunReport((case,))).all(class_="sub bars-of")] == ["b"]
 
 
+def test_commands_name_the_target_of_cases_that_no_gpu_ran() -> None:
+    failing = next(r for r in RUN.results if r.word == "REGRESSED")
+    for device, told in (("", True), ("NVIDIA_H200", False)):
+        made = page(RunReport((msgspec.structs.replace(failing, device=device, target="cuda:90"),)))
+        (every,) = made.all("p", class_="accept")
+        (one,) = made.all("span", class_="sub accept")
+        commands = [every.text, one.text, details_of(made)[0]["accept"]]
+        assert ["--kerntune-target=cuda:90 --kerntune-update=regressed" in x for x in commands] == [told] * 3
+
+
 def page(run: RunReport) -> Any:
     return parsed(html_page([run], [], ""))
 
