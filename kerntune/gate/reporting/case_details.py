@@ -230,7 +230,8 @@ def _launches(result: CaseResult) -> list[PlainValues]:
         {
             "kernel": x.kernel,
             "config": _config_text(x),
-            "paste": paste_text(x),
+            "paste": paste_text(_as_before(x) if _is_back(result, x) else x),
+            "pasteOf": "the baseline's" if _is_back(result, x) else "today's",
             "grid": "×".join(map(str, x.grid)),
             "figures": [
                 [name, _figure(now), _figure(getattr(x.before, attribute) if x.before else None)]
@@ -245,6 +246,15 @@ def _launches(result: CaseResult) -> list[PlainValues]:
         }
         for x in result.launches
     ]
+
+
+def _is_back(result: CaseResult, launch: LaunchReport) -> bool:
+    """Whether one wants the baseline's config back: the case fails with another."""
+    return result.outcome is Outcome.FAIL and (launch.config_before is not None or bool(launch.written_before))
+
+
+def _as_before(launch: LaunchReport) -> LaunchReport:
+    return msgspec.structs.replace(launch, config=launch.config_before, written=launch.written_before)
 
 
 def configs_of(launches: Sequence[LaunchReport]) -> str:

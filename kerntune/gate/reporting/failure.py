@@ -73,8 +73,8 @@ def _since(result: CaseResult) -> str:
 
 
 def cause_text(causes: Sequence[str]) -> str:
-    """All ``causes`` of a case in one text, each once with the kernels that it is about, what is to blame before what is
-    unchanged; empty without any."""
+    """All ``causes`` in one text, each once with the kernels that it is about, what is to blame first; empty without
+    any."""
     blamed: dict[str, list[str]] = {}
     for text in causes:
         kernel, because, cause = text.partition(": because of ")

@@ -149,3 +149,20 @@ def test_every_kernel_is_named_whole_with_what_it_was_launched_with() -> None:
     assert paste_text(bare) == "BLOCK=128, num_warps=4"
     assert paste_text(many[3]) == "triton.Config({'BLOCK': 3}, num_warps=8, num_stages=3)"
     assert RankedResult(RUN.results[0], RUN).result.launches[0].config is not None
+
+
+@pytest.mark.parametrize(("outcome", "back"), [(Outcome.FAIL, True), (Outcome.PASS, False)])
+def test_a_failing_case_offers_the_config_of_the_baseline(outcome: Outcome, back: bool) -> None:
+    tuned = LaunchReport("a", Config({"B": 1}), config_before=Config({"B": 2}))
+    written = LaunchReport("b", written={"num_warps": "1"}, written_before={"num_warps": "8"})
+    case = untimed(tuned, written, LaunchReport("c", Config({"B": 3})), outcome=outcome)
+    told = [(x["paste"], x["pasteOf"]) for x in details_of(page(RunReport((case,))))[0]["launches"]]
+    assert told == [
+        (f"triton.Config({{'B': {2 if back else 1}}}, num_warps=4, num_stages=3)", OF[back]),
+        (f"num_warps={8 if back else 1}", OF[back]),
+        ("triton.Config({'B': 3}, num_warps=4, num_stages=3)", OF[False]),
+    ]
+
+
+OF = {True: "the baseline's", False: "today's"}
+"""Whose config is offered."""
