@@ -9,7 +9,7 @@ import pytest
 
 from gate.reporting.made_runs import made_run
 from gate.reporting.parsed import details_of, parsed
-from kerntune.base.case_result import CaseResult, LaunchFigures, LaunchReport
+from kerntune.base.case_result import CaseId, CaseResult, LaunchFigures, LaunchReport
 from kerntune.base.config import Config
 from kerntune.base.policy import Outcome
 from kerntune.base.stats import Estimate
@@ -17,7 +17,7 @@ from kerntune.gate.report import Origin, RankedResult, RunReport, word_counts, w
 from kerntune.gate.reporting import overview as module
 from kerntune.gate.reporting.case_details import configs_of, paste_text
 from kerntune.gate.reporting.overview import figure_bars, overview
-from kerntune.gate.reporting.page import html_page
+from kerntune.gate.reporting.page import html_page, pieces
 
 RUN = made_run(50, samples=5, configs=8)
 SPILLING = LaunchReport("a", None, (1, 1, 1), 40, 64, 0, 0.25, "threads", LaunchFigures(40, 0, 16, 0.5))
@@ -138,6 +138,42 @@ def test_failing_cases_have_the_command_that_accepts_them() -> None:
     assert "accept" not in details_of(made)[5]
     warned = msgspec.structs.replace(RUN.results[0], outcome=Outcome.WARN)
     assert "--kerntune-update" not in page(RunReport((warned,))).one("body").text.partition("<script")[0]
+
+
+@pytest.mark.parametrize(
+    ("text", "parts"),
+    [
+        ("tests/test_a.py::test_a[2048-x]::back", ["tests/", "test_a.py::", "test_a", "[2048-x]::", "back"]),
+        ("pytest --kerntune 't.py::test_a[1]'", ["pytest", " ", "--kerntune", " ", "'t.py::", "test_a", "[1]'"]),
+        (":a[[//b", [":a", "[", "[/", "/", "b"]),
+        ("", []),
+    ],
+)
+def test_names_are_broken_at_their_parts_alone(text: str, parts: list[str]) -> None:
+    assert [piece for piece, _ in pieces(text)] == parts
+    assert all(whole != piece.isspace() for piece, whole in pieces(text))
+    row = page(RunReport((msgspec.structs.replace(RUN.results[0], case=CaseId(text, "0")),))).one("th", scope="row")
+    link = row.one("a")
+    assert link.text == text
+    assert [x.text for x in link.all("span", class_="whole")] == [x for x in parts if x != " "]
+
+
+def test_a_piece_that_would_widen_the_column_may_be_broken() -> None:
+    assert pieces("a" * 48 + " " + "b" * 49) == [("a" * 48, True), (" ", False), ("b" * 49, False)]
+
+
+def test_the_page_says_what_was_compiled_and_not_timed() -> None:
+    static = msgspec.structs.replace(untimed(SMALL), device="", target="cuda:90")
+    other = msgspec.structs.replace(static, target="cuda:75")
+    timed = msgspec.structs.replace(RUN.results[0], device="NVIDIA_H200")
+
+    def said(*results: CaseResult) -> list[str]:
+        return [x.text for x in page(RunReport(results)).all("p", class_="compiled")]
+
+    assert said(static) == ["All cases compiled for NVIDIA H100 (cuda:90), not timed."]
+    assert said(static, timed) == ["1 case compiled for NVIDIA H100 (cuda:90), not timed."]
+    assert said(static, other)[0].startswith("All cases compiled for NVIDIA H100 (cuda:90), ")
+    assert said(timed) == []
 
 
 def test_every_kernel_is_named_whole_with_what_it_was_launched_with() -> None:
