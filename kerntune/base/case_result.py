@@ -85,6 +85,12 @@ class LaunchReport(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit
     written: dict[str, str] = {}
     """Of a launch without ``config``: the constants and compile options that it was written with, by name."""
 
+    config_before: Config | None = None
+    """The config of the baseline's launch, where that one or ``written_before`` is another than today's."""
+
+    written_before: dict[str, str] = {}
+    """Of a baseline's launch without config, what it was written with, where that is another."""
+
 
 class CodeChange(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
     """The code of a launch whose source changed, in one compiler ``stage`` (``ttir``, ``ptx``, ``sass``, ``amdgcn``):

@@ -136,14 +136,20 @@ def lost_configs(
         with capture.active():
             candidates = [_candidate(capture, site, i, spec) for i in nearest]
         reports = _reports(capture, spec, candidates)
-        compared = f"compared with {new.config}"
+        shown, compared = _in_order_of(new.config, config), f"compared with {new.config}"
         if all(report.broken for report in reports):
             now = "is listed" if listed else f"became {reports[0].config}"
-            text = f"{old.kernel}: the baseline's config {config} {now}, but {reports[0].broken}; {compared}"
+            text = f"{old.kernel}: the baseline's config {shown} {now}, but {reports[0].broken}; {compared}"
             yield from _said("limits", text, rules)
         elif not listed:
-            text = f"{old.kernel}: config {config} removed from the list; {compared}"
+            text = f"{old.kernel}: config {shown} removed from the list; {compared}"
             yield from _said("config_removed", text, rules)
+
+
+def _in_order_of(other: Config, config: Config) -> Config:
+    """A config with its parameters in the order that ``other`` has them: files have them sorted by name."""
+    names = dict.fromkeys([*(name for name in other.kwargs if name in config.kwargs), *config.kwargs])
+    return config.replace(kwargs={name: config.kwargs[name] for name in names})
 
 
 def _said(rule: str, text: str, rules: StaticPolicy) -> Iterator[RuleMessage]:

@@ -130,8 +130,8 @@ def text_table(
 ) -> list[list[str]]:
     """The lines of a table's header and rule, then those of each row. ``most`` has by header how wide a column may be.
 
-    Where ``width`` has no room for a row, its first cell stands alone, then its cells of the columns ``above`` as one
-    text, and the others below in narrower columns.
+    Where ``width`` has no room for a row, its first cell stands alone, then the lines of its cells of the columns
+    ``above``, and the others below in narrower columns.
     """
     widths = [min(_widest(cells), most.get(cells[0], sys.maxsize)) for cells in zip(headers, *rows, strict=True)]
     if width is None or _across(widths) <= width:
@@ -147,8 +147,8 @@ def text_table(
     head = [*_side_by_side(headers, widths), GAP.join("-" * x for x in widths)]
     found = [[GAP + line for line in head]]
     for row, own in zip(rows, cells, strict=True):
-        text = "; ".join(line for i in moved for line in row[i].splitlines())
-        below = [*(_wrapped(text, width - len(GAP)) if moved else []), *_side_by_side(own, widths)]
+        told = [line for i in moved for line in _wrapped(row[i], width - len(GAP))]
+        below = [*told, *_side_by_side(own, widths)]
         found.append([*row[0].splitlines(), *(GAP + line for line in below)])
     return found
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import errno
 import math
 import os
+import re
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -181,14 +182,45 @@ def format_change(change: Estimate | None) -> str:
 def format_today(result: CaseResult) -> str:
     """Today's time; static figures of a case that was not timed."""
     timed = known(result.current_ns) is not None
-    return format_time(result.current_ns) if timed else format_static(result.launches)
+    if timed:
+        return format_time(result.current_ns)
+    kernel, launches = shown_launches(result)
+    return f"{kernel}: {format_static(launches)}" if kernel else format_static(launches)
 
 
 def format_baseline(result: CaseResult) -> str:
     """The baseline's time; of a case without times, its static figures, of the launches that today's correspond to."""
     if known(result.baseline_ns) is not None or known(result.current_ns) is not None:
         return format_time(result.baseline_ns)
-    return format_static([x.before for x in result.launches if x.before is not None])
+    return format_static([x.before for x in shown_launches(result)[1] if x.before is not None])
+
+
+def shown_launches(result: CaseResult) -> tuple[str, Sequence[LaunchReport]]:
+    """The kernel whose figures stand for a case of several kernels, and its launches: the one that the first finding
+    names, of those that decided if there are any, else the one whose figures differ most from the baseline's. No name
+    and all launches where the case has one kernel or nothing differs."""
+    kernels = dict.fromkeys(x.kernel for x in result.launches)
+    if len(kernels) < 2:
+        return "", result.launches
+    texts = sorted(result.findings, key=lambda text: text not in result.message)
+    named = (kernel for text in texts for kernel in kernels if _about(text, kernel))
+    most = max(result.launches, key=_moved)
+    kernel = next(named, most.kernel if _moved(most) else "")
+    return kernel, [x for x in result.launches if kernel in (x.kernel, "")]
+
+
+def _about(finding: str, kernel: str) -> bool:
+    """Whether it begins with the kernel's name: ``add: ``, ``add at model.py:12: ``, ``launch 0 (add): ``."""
+    return re.match(rf"(launch \d+ \()?{re.escape(kernel)}(?!\w)", finding) is not None
+
+
+def _moved(launch: LaunchReport) -> float:
+    """The largest change of a figure, as a share of the larger of its two values."""
+    if launch.before is None:
+        return 0.0
+    pairs = [(getattr(launch.before, name), getattr(launch, name)) for name in LaunchFigures.__struct_fields__]
+    known_pairs = [(old, new) for old, new in pairs if None not in (old, new) and old != new]
+    return max((abs(new - old) / max(abs(old), abs(new)) for old, new in known_pairs), default=0.0)
 
 
 def format_static(launches: Sequence[LaunchReport | LaunchFigures]) -> str:

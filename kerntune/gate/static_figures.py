@@ -148,6 +148,9 @@ def launch_reports(static: Sequence[LaunchStatic], before: Sequence[LaunchStatic
 
 
 def _report(static: LaunchStatic, before: LaunchStatic | None) -> LaunchReport:
+    today = static.config, _written(static)
+    then = (before.config, _written(before)) if before is not None else today
+    config_before, written_before = then if then != today else (None, {})
     return LaunchReport(
         kernel=static.kernel,
         config=static.config,
@@ -159,12 +162,18 @@ def _report(static: LaunchStatic, before: LaunchStatic | None) -> LaunchReport:
         limiter=static.metrics.occupancy_limiter,
         before=None if before is None else _figures(before.metrics),
         origins=static.origins,
-        written={} if static.config is not None else _written(static.compiled_for),
+        written=_written(static),
+        config_before=config_before,
+        written_before=written_before,
     )
 
 
-def _written(compiled_for: Mapping[str, str]) -> dict[str, str]:
-    """Constants of the launch, then options other than Triton's defaults, as far as they are numbers or words."""
+def _written(static: LaunchStatic) -> dict[str, str]:
+    """Constants of a launch without config, then options other than Triton's defaults, as far as they are numbers or
+    words."""
+    if static.config is not None:
+        return {}
+    compiled_for = static.compiled_for
     constants = {k: v.removeprefix(CONSTANT) for k, v in compiled_for.items() if v.startswith(CONSTANT)}
     options = {k: v for k, v in compiled_for.items() if k in ("num_warps", "num_stages", "maxnreg")}
     return {**constants, **options, **({"num_ctas": n} if (n := compiled_for.get("num_ctas", "1")) != "1" else {})}

@@ -95,6 +95,14 @@ def test_a_removed_config_is_told(project: Project, after: Callable[..., Any]) -
     )
 
 
+def test_both_configs_have_their_parameters_in_one_order(project: Project) -> None:
+    """That of the list: a file has them sorted by name."""
+    tuner = triton.autotune([triton.Config({"LENGTH": 32, "BLOCK": 32})], key=[])(long_kernel)
+    (told,) = [f for f in held(project, lambda x: tuner[(1,)](x, x, x)).findings if "removed" in f]
+    assert "config LENGTH=64 BLOCK=64 " in told
+    assert "with LENGTH=32 BLOCK=32 " in told
+
+
 def test_rules_say_what_these_do(project: Project) -> None:
     rules = StaticPolicy({"limits": StaticRule("warn"), "config_removed": StaticRule("fail")})
     assert held(project, call((64, 512), (32, 32)), rules).verdict is Verdict.PASS

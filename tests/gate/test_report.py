@@ -100,6 +100,47 @@ def test_a_case_without_times_has_static_figures_on_both_sides():
     assert format_baseline(result(**{**untimed, "baseline_ns": 1000.0})) == "1.00 µs"
 
 
+FORWARD = LaunchReport("forward", None, (1, 1, 1), 254, 0, 0, 0.125, before=LaunchFigures(40, 0, 32, 0.75))
+BACKWARD = LaunchReport("backward", None, (1, 1, 1), 64, 15_816, 0, 0.5, before=LaunchFigures(122, 0, 8192, 0.25))
+SUM = LaunchReport("sum", ADD.config, (1, 1, 1), 32, 0, 512, 1.0, before=LaunchFigures(32, 0, 512, 1.0))
+
+
+@pytest.mark.parametrize(
+    ("findings", "launches", "today", "baseline"),
+    [
+        (
+            ("backward: spills",),
+            (FORWARD, BACKWARD, SUM),
+            "backward: 64 regs, 15816 B spilled",
+            "122 regs, 8192 B shared",
+        ),
+        (("launch 2 (sum): x",), (FORWARD, BACKWARD, SUM), "sum: 32 regs, 512 B shared", "32 regs, 512 B shared"),
+        (("forward2: x", "forward at model.py:12: x"), (SUM, FORWARD), "forward: 254 regs", "40 regs, 32 B shared"),
+        ((), (SUM, FORWARD), "forward: 254 regs", "40 regs, 32 B shared"),
+        ((), (SUM, LaunchReport("new", registers=255)), "255 regs, 512 B shared", "32 regs, 512 B shared"),
+        (("backward: spills",), (BACKWARD, BACKWARD), "64 regs, 15816 B spilled", "122 regs, 8192 B shared"),
+    ],
+)
+def test_figures_of_several_kernels_are_of_the_one_that_is_blamed(findings, launches, today, baseline):
+    case = result(current_ns=None, baseline_ns=None, findings=findings, launches=launches)
+    assert (format_today(case), format_baseline(case)) == (today, baseline)
+
+
+def test_a_finding_that_decided_is_before_one_that_warns():
+    findings = ("forward: occupancy fell", "backward: spills")
+    case = result("backward: spills", current_ns=None, findings=findings, launches=(FORWARD, BACKWARD))
+    assert format_today(case).startswith("backward: ")
+
+
+def test_a_config_above_a_row_stands_with_its_own_kernel():
+    lines = table([result("test_" + "x" * 40, launches=(FORWARD, BACKWARD, SUM), findings=("y" * 40,))], width=80)
+    assert [x.strip() for x in lines.splitlines() if x.strip().startswith(("forward", "backward", "sum"))] == [
+        "forward",
+        "backward",
+        "sum: BLOCK=1024 num_warps=8 num_stages=3",
+    ]
+
+
 def test_format_configs_names_each_kernel_and_config_once():
     assert format_configs([ADD, ADD, SPILLING]) == "add: BLOCK=1024 num_warps=8 num_stages=3\nmul"
     many = [LaunchReport(f"k{i}") for i in range(9)]

@@ -119,3 +119,19 @@ def test_operators_in_common_decide_by_the_larger_part() -> None:
 def test_a_baseline_s_file_has_no_fields_that_say_nothing() -> None:
     plain = msgspec.to_builtins(one())
     assert set(plain) == {"kernel", "source", "code", "ttir_sha256", "grid", "metrics", "config"}
+
+
+def test_another_config_than_the_baselines_is_beside_todays() -> None:
+    small, large = Config({"B": 1}), Config({"B": 2})
+    written = one(config=None, compiled_for={"B": "constexpr 1", "x_ptr": "*fp32", "num_warps": "8"})
+    cases = [
+        (one(config=small), one(config=large), (large, {})),
+        (one(config=small), one(config=small), (None, {})),
+        (one(config=small), written, (None, {"B": "1", "num_warps": "8"})),
+        (one(config=None, compiled_for={"num_warps": "1"}), written, (None, {"B": "1", "num_warps": "8"})),
+        (written, written, (None, {})),
+    ]
+    for today, before, told in cases:
+        (report,) = launch_reports((today,), (before,))
+        assert (report.config_before, report.written_before) == told
+    assert launch_reports((written,))[0].written_before == {}

@@ -39,9 +39,9 @@ class Item:
 
     nodeid = NODE
 
-    def __init__(self, errors: bool = False, against: str = "") -> None:
+    def __init__(self, errors: bool = False, against: str = "", target: str | None = None) -> None:
         self.config = SimpleNamespace(
-            getoption={"kerntune_against": against, "kerntune_baselines_ref": ""}.get,
+            getoption={"kerntune_against": against, "kerntune_baselines_ref": "", "kerntune_target": target}.get,
             rootpath=Path("/project"),
             invocation_params=SimpleNamespace(dir=Path("/project/tests")),
         )
@@ -98,6 +98,11 @@ def test_a_test_fails_by_its_failing_results_and_warns_of_others() -> None:
 def test_no_update_accepts_what_is_held_against_a_revision() -> None:
     item = Item(against="main")
     assert failed(conclude, item, NODE, Record(results=[FAIL]), STRICT, marked=True) == "fail"
+
+
+def test_the_command_repeats_the_target_of_the_command_line() -> None:
+    said = failed(conclude, Item(target="cuda:90,hip:gfx942"), NODE, Record(results=[FAIL]), STRICT, marked=True)
+    assert said.endswith(" --kerntune-target=cuda:90,hip:gfx942 --kerntune-update=regressed ../t.py::test_a")
 
 
 def test_warnings_that_are_errors_fail_the_test() -> None:

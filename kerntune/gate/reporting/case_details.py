@@ -16,7 +16,7 @@ from kerntune.base.policy import Outcome
 from kerntune.base.stats import Estimate
 from kerntune.gate.history.summary import CaseCurve
 from kerntune.gate.report import RankedResult, RunReport, format_change, format_work
-from kerntune.gate.reporting.failure import accept_command, failure_text
+from kerntune.gate.reporting.failure import accept_command, compiled_for, failure_text, with_removals
 
 MAX_SAMPLES = 600
 """Times of a side that are drawn, evenly taken where there are more."""
@@ -47,7 +47,7 @@ def case_details(
         "verdict": result.word,
         "outcome": result.outcome.value,
         "message": _cut(failure_text(result, "") if result.outcome is Outcome.FAIL else result.message),
-        "accept": accept_command(result) if result.outcome is Outcome.FAIL else "",
+        "accept": accept_command(result, target=compiled_for([result])) if result.outcome is Outcome.FAIL else "",
         "repository": repository,
         "facts": [[name, _cut(text)] for name, text in _facts(ranked) if text and text != NO_FIGURE],
         "notes": [[kind, [_cut(t) for t in texts]] for kind, texts in _notes(result) if texts],
@@ -107,7 +107,8 @@ def _notes(result: CaseResult) -> Iterator[tuple[str, Sequence[str]]]:
     told = failure_text(result, "") if failing else ""
     yield "Causes", () if failing and all(text in result.message for text in result.causes) else result.causes
     findings = [text for text in result.findings if not text.startswith(CHANGED_RESULTS)]
-    yield "Findings", [text for text in findings if text not in told]
+    _, told_as_cause = with_removals(result) if failing else ([], [])
+    yield "Findings", [text for text in findings if text not in told and text not in told_as_cause]
     yield "Changed results", _changed_results(result)
     yield "Warnings", result.warnings
     yield "Remarks", result.remarks
@@ -229,7 +230,8 @@ def _launches(result: CaseResult) -> list[PlainValues]:
         {
             "kernel": x.kernel,
             "config": _config_text(x),
-            "paste": paste_text(x),
+            "paste": paste_text(_as_before(x) if _is_back(result, x) else x),
+            "pasteOf": "the baseline's" if _is_back(result, x) else "today's",
             "grid": "×".join(map(str, x.grid)),
             "figures": [
                 [name, _figure(now), _figure(getattr(x.before, attribute) if x.before else None)]
@@ -244,6 +246,15 @@ def _launches(result: CaseResult) -> list[PlainValues]:
         }
         for x in result.launches
     ]
+
+
+def _is_back(result: CaseResult, launch: LaunchReport) -> bool:
+    """Whether one wants the baseline's config back: the case fails with another."""
+    return result.outcome is Outcome.FAIL and (launch.config_before is not None or bool(launch.written_before))
+
+
+def _as_before(launch: LaunchReport) -> LaunchReport:
+    return msgspec.structs.replace(launch, config=launch.config_before, written=launch.written_before)
 
 
 def configs_of(launches: Sequence[LaunchReport]) -> str:

@@ -72,16 +72,41 @@ def _since(result: CaseResult) -> str:
     return f" since {since.date}" if since is not None and decided else ""
 
 
-def cause_text(result: CaseResult) -> str:
-    """All causes in one text, each once with the kernels that it is about, what is to blame before what is unchanged;
-    empty without any."""
+def cause_text(causes: Sequence[str]) -> str:
+    """All ``causes`` in one text, each once with the kernels that it is about, what is to blame first; empty without
+    any."""
     blamed: dict[str, list[str]] = {}
-    for text in result.causes:
+    for text in causes:
         kernel, because, cause = text.partition(": because of ")
         if because:
             blamed.setdefault(cause, []).append(kernel)
-    others = [text for text in result.causes if ": because of " not in text]
+    others = [text for text in causes if ": because of " not in text]
     return "; ".join([*(f"{', '.join(kernels)}: {cause}" for cause, kernels in blamed.items()), *others])
+
+
+REMOVED = re.compile(r"(?P<kernel>.+?): (?P<config>config .+ removed from the list); compared with ")
+"""Begins a finding of :func:`kerntune.gate.candidate_configs.lost_configs`."""
+
+CONFIG_CHANGED = re.compile(r"(?P<kernel>.+?: because of .*?)\bconfig \((?P<changed>.*?)\)(?=, first in | and |$)")
+
+
+def with_removals(result: CaseResult) -> tuple[list[str], list[str]]:
+    """The causes, a changed config as the removal that made it change, and the findings on removals that they tell so.
+
+    Those of a kernel with several such findings or causes stay as they are: which belongs to which isn't known.
+    """
+    causes, told = list(result.causes), list[str]()
+    found = [(text, match) for text in result.findings if (match := REMOVED.match(text))]
+    for text, removed in found:
+        kernel = removed["kernel"]
+        about = [i for i, cause in enumerate(causes) if cause.startswith(f"{kernel}: because of ")]
+        if len(about) == 1 == sum(other["kernel"] == kernel for _, other in found):
+            changed = CONFIG_CHANGED.match(causes[about[0]])
+            if changed is not None:
+                said = f"{changed[1]}{removed['config']} ({changed['changed']} in its place)"
+                causes[about[0]] = said + causes[about[0]][changed.end() :]
+                told.append(text)
+    return causes, told
 
 
 def accepting(results: Sequence[CaseResult]) -> Update | None:
@@ -95,13 +120,23 @@ def accepting(results: Sequence[CaseResult]) -> Update | None:
     return wanted.pop() if len(wanted) == 1 else None
 
 
-def accept_command(result: CaseResult, nodeid: str = "") -> str:
+def accept_command(result: CaseResult, nodeid: str = "", target: str = "") -> str:
     """The command that accepts a failing case and no other test's, as called in the project's folder, or where the test
-    has this ``nodeid``; empty if there is none."""
+    has this ``nodeid``; empty if there is none. ``target`` is what the run was told to compile for: without it a
+    machine with a GPU would refresh the GPU's own baseline."""
     update = accepting([result])
-    if update is None:
-        return ""
-    return shlex.join(["pytest", "--kerntune", f"--kerntune-update={update.value}", nodeid or result.case.nodeid])
+    return "" if update is None else update_command(update, target, nodeid or result.case.nodeid)
+
+
+def update_command(update: Update, target: str, *tests: str) -> str:
+    """The command that records ``update`` for these ``tests`` (all without any), compiled for ``target`` if named."""
+    compiled = [f"--kerntune-target={target}"] if target else []
+    return shlex.join(["pytest", "--kerntune", *compiled, f"--kerntune-update={update.value}", *tests])
+
+
+def compiled_for(results: Sequence[CaseResult]) -> str:
+    """The targets of ``results`` in one text, as ``--kerntune-target`` takes them; empty where any is of a GPU."""
+    return "" if any(r.device for r in results) else ",".join(dict.fromkeys(r.target for r in results if r.target))
 
 
 def failure_text(result: CaseResult, command: str, width: int = 0) -> str:
@@ -115,8 +150,9 @@ def failure_text(result: CaseResult, command: str, width: int = 0) -> str:
     for text in sorted(parts, key=len, reverse=True):
         head = head.replace(f", {text}", "", 1)
     kept = [text for text in parts if text not in head]
-    cause = cause_text(result) if any(text in kept for text in result.causes) else ""
-    others = [text for text in result.findings if text not in failing]
+    causes, told_as_cause = with_removals(result)
+    cause = cause_text(causes) if any(text in kept for text in result.causes) else ""
+    others = [text for text in result.findings if text not in failing and not (cause and text in told_as_cause)]
     told = [
         *(("found", text) for text in failing if text in kept),
         *([("cause", cause)] if cause else []),

@@ -9,7 +9,7 @@ from kerntune.base.case_result import CaseResult, LaunchReport
 from kerntune.base.formatting import bounded, format_share
 from kerntune.base.stats import Estimate
 from kerntune.gate.console import counted
-from kerntune.gate.report import RankedResult, known, shown_change
+from kerntune.gate.report import RankedResult, known, shown_change, shown_launches
 
 SCALE = 0.10
 """Change at the ends of the small interval in each row, as a share, where no interval is wider than that; the widest
@@ -49,7 +49,7 @@ def change_bar(change: Estimate | None, tolerance: float | None, half: float) ->
 
 def figure_bars(result: CaseResult) -> list[dict[str, Any]]:
     """Of a case without times, each figure that differs from the baseline's: a text, and two bars 100 wide at most.
-    Of several launches the one that got worse most."""
+    Of several launches of the kernel that stands for the case the one that got worse most."""
     if known(result.current_ns) is not None:
         return []
     return [_figure_bar(name, unit, *found) for name, unit, found in _moved(result)]
@@ -57,7 +57,7 @@ def figure_bars(result: CaseResult) -> list[dict[str, Any]]:
 
 def _moved(result: CaseResult) -> Iterable[tuple[str, str, tuple[float, float, bool]]]:
     for name, field, unit in FIGURES:
-        pairs = [pair for x in result.launches if (pair := _pair(x, field)) is not None]
+        pairs = [pair for x in shown_launches(result)[1] if (pair := _pair(x, field)) is not None]
         if pairs:
             less = name == SHARE
             before, now = max(pairs, key=lambda p: p[0] - p[1] if less else p[1] - p[0])

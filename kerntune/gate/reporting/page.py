@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from kerntune.base.codec import write_atomic
+from kerntune.base.device import TYPICAL_DEVICES
 from kerntune.base.formatting import bounded
 from kerntune.base.policy import Outcome, Verdict
 from kerntune.errors import UsageError
@@ -33,11 +34,20 @@ from kerntune.gate.report import (
     other_failures,
     printable,
     shown_change,
+    shown_launches,
     word_counts,
     worst_first,
 )
 from kerntune.gate.reporting.case_details import case_details, configs_of
-from kerntune.gate.reporting.failure import accept_command, accepting, cause_text, headline
+from kerntune.gate.reporting.failure import (
+    accept_command,
+    accepting,
+    cause_text,
+    compiled_for,
+    headline,
+    update_command,
+    with_removals,
+)
 from kerntune.gate.reporting.overview import change_bar, figure_bars, half_scale, overview
 
 MAX_CODE_BYTES = 2_500_000
@@ -74,6 +84,7 @@ def html_page(runs: Sequence[RunReport], curves: Sequence[CaseCurve], plotly: st
         several_runs=len(runs) > 1,
         counts=list(counts.items()),
         overview=overview(ranked, counts),
+        compiled=_compiled(ranked),
         accepting=_accepting(ranked),
         rows=[_row(r, half) for r in ranked],
         failed=[(nodeid, text) for run in runs for nodeid, text in other_failures(run).items()],
@@ -94,8 +105,17 @@ def _accepting(ranked: Sequence[RankedResult]) -> list[tuple[str, str]]:
     for word in dict.fromkeys(r.result.word for r in ranked if r.result.outcome is Outcome.FAIL):
         mine = [r.result for r in ranked if r.result.word == word and r.result.outcome is Outcome.FAIL]
         if (update := accepting(mine)) is not None:
-            found[f"{counted(len(mine), 'case')} {word}"] = f"pytest --kerntune --kerntune-update={update.value}"
+            found[f"{counted(len(mine), 'case')} {word}"] = update_command(update, compiled_for(mine))
     return list(found.items())
+
+
+def _compiled(ranked: Sequence[RankedResult]) -> str:
+    """What cases that no GPU ran were compiled for; empty without any."""
+    static = [r.result for r in ranked if r.result.target and not r.result.device]
+    targets = dict.fromkeys(r.target for r in static)
+    named = (f"{TYPICAL_DEVICES[t].name} ({t})" if t in TYPICAL_DEVICES else t for t in targets)
+    subject = "All cases" if len(static) == len(ranked) else counted(len(static), "case")
+    return f"{subject} compiled for {', '.join(named)}, not timed." if static else ""
 
 
 WEB_ADDRESS = re.compile(r"https://[\w.-]+(/[\w.~-]+)+", re.ASCII)
@@ -121,7 +141,19 @@ def _template() -> Any:
     environment = Environment(
         autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True, finalize=printable
     )
+    environment.filters["pieces"] = pieces
     return environment.from_string(_asset("page.html"))
+
+
+MOST_UNBROKEN = 48
+"""Characters of a piece that stays on one line: longer ones would widen the column."""
+
+
+def pieces(text: str) -> list[tuple[str, bool]]:
+    """A name or command in the pieces that a line may be broken between (after ``::`` and ``/``, before ``[``, at
+    spaces), and whether each stays whole: browsers break after every hyphen, and anywhere in a long word."""
+    found = re.split(r"(?<=::)|(?<=[/\s])|(?=[\[\s])", text)
+    return [(piece, not piece.isspace() and len(piece) <= MOST_UNBROKEN) for piece in found if piece]
 
 
 def _asset(name: str) -> str:
@@ -187,12 +219,14 @@ def _row(ranked: RankedResult, half: float) -> dict[str, Any]:
         "today_value": result.current_ns if timed else -1,
         "baseline": format_baseline(result),
         "baseline_value": result.baseline_ns if result.baseline_ns is not None else -1,
+        "timed": timed,
         "change": static or format_change(change),
         "change_value": change.point if change is not None and bounded(change.point) else "",
         "bar": change_bar(change, result.tolerance, half),
         "bars": figure_bars(result),
-        "why": result.unjudged if passes else cause_text(result),
-        "accept": accept_command(result) if result.outcome is Outcome.FAIL else "",
+        "kernel": ", ".join(dict.fromkeys(x.kernel for x in shown_launches(result)[1])),
+        "why": result.unjudged if passes else cause_text(with_removals(result)[0]),
+        "accept": accept_command(result, target=compiled_for([result])) if result.outcome is Outcome.FAIL else "",
     }
 
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from html.parser import HTMLParser
 from typing import Any
 
-VOID = {"meta", "link", "input", "br", "img", "path", "circle"}
+VOID = {"meta", "link", "input", "br", "wbr", "img", "path", "circle"}
 
 
 @dataclass

@@ -85,8 +85,32 @@ def test_the_whole_text_has_each_part_once() -> None:
 
 
 def test_a_cause_of_several_kernels_is_told_once() -> None:
-    case = result(causes=("code unchanged", "add: because of torch", "mul: because of torch", "neg: because of code"))
-    assert cause_text(case) == "add, mul: torch; neg: code; code unchanged"
+    causes = ("code unchanged", "add: because of torch", "mul: because of torch", "neg: because of code")
+    assert cause_text(causes) == "add, mul: torch; neg: code; code unchanged"
+
+
+STAGES = "add: because of config (num_stages 4 -> 1), first in TTGIR"
+GONE = "add: config BLOCK=64 num_warps=4 num_stages=4 removed from the list; compared with BLOCK=64 num_warps=4"
+
+
+def removal(*causes: str, findings: tuple[str, ...] = (SPILLS, GONE)) -> list[str]:
+    case = result(said=(SPILLS, *causes), findings=findings, causes=causes)
+    return [line.strip() for line in failure_text(case, "").splitlines()[2:]]
+
+
+def test_a_removed_config_is_the_cause() -> None:
+    said = "config BLOCK=64 num_warps=4 num_stages=4 removed from the list (num_stages 4 -> 1 in its place)"
+    assert removal("code unchanged", STAGES) == [f"cause: add: {said}, first in TTGIR; code unchanged"]
+    assert removal("add: because of code (its source changed) and config (B 1 -> 2)") == [
+        f"cause: add: code (its source changed) and {said.replace('num_stages 4 -> 1', 'B 1 -> 2')}"
+    ]
+
+
+def test_a_removal_that_no_cause_tells_stays_a_finding() -> None:
+    for causes in (["code changed"], ["mul: because of config (B 1 -> 2)"], [STAGES, STAGES.replace("4", "3")]):
+        assert removal(*causes)[-1] == f"also: {GONE}"
+    other = GONE.replace("64", "32")
+    assert removal(STAGES, findings=(SPILLS, GONE, other))[-2:] == [f"also: {GONE}", f"also: {other}"]
 
 
 def test_lines_but_the_first_and_the_command_are_broken() -> None:

@@ -12,10 +12,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 from fake_plotly import SCRIPT
 
 from gate.reporting.made_runs import HARD_TEXT, made_curves, made_run
+from kerntune.base.case_result import CaseId, LaunchFigures, LaunchReport
 from kerntune.gate.reporting.page import html_page
 
 sync_api = pytest.importorskip("playwright.sync_api", reason="needs playwright (pip install playwright)")
@@ -198,6 +200,26 @@ def test_a_phone_shows_tables_and_both_sides_of_code_whole(opened: Opened) -> No
     registers = page.locator("#case section:has-text('Launches') td[data-label=registers]").first
     assert registers.evaluate("cell => getComputedStyle(cell, '::before').content") == '"registers: "'
     page.get_by_role("cell", name="source changed").wait_for(state="visible")
+
+
+def test_a_screen_shows_static_cases_without_scrolling_sideways(browser: Any, tmp_path: Path) -> None:
+    """Names and commands are broken at their parts alone."""
+    run = made_run(3, samples=5, configs=8)
+    launches = tuple(
+        LaunchReport(f"{name}_kernel", None, (1, 1, 1), 254, 15_816, 51_200, before=LaunchFigures(122, 8, 8_192))
+        for name in ("forward", "backward")
+    )
+    replaced = {"device": "", "current_ns": None, "launches": launches, "findings": ("backward_kernel: spills",)}
+    case = CaseId("tests/test_layer_norm.py::test_layer_norm[16384]", "backward")
+    results = tuple(msgspec.structs.replace(r, case=case, **replaced) for r in run.results)
+    written = tmp_path / "report.html"
+    written.write_text(html_page([msgspec.structs.replace(run, results=results)], [], SCRIPT), encoding="utf-8")
+    page = browser.new_page(viewport={"width": 1400, "height": 900})
+    page.goto(written.as_uri())
+    assert page.evaluate("(e => e.scrollWidth <= e.clientWidth)(document.querySelector('.scroll'))")
+    lines = page.eval_on_selector_all("#table .whole", "all => all.map(e => e.getClientRects().length)")
+    assert set(lines) == {1}
+    page.close()
 
 
 @pytest.mark.parametrize("opened", [{"color_scheme": "light"}, {"color_scheme": "dark"}], indirect=True)

@@ -9,7 +9,7 @@ import pytest
 
 from gate.reporting.made_runs import made_run
 from gate.reporting.parsed import details_of, parsed
-from kerntune.base.case_result import CaseResult, LaunchFigures, LaunchReport
+from kerntune.base.case_result import CaseId, CaseResult, LaunchFigures, LaunchReport
 from kerntune.base.config import Config
 from kerntune.base.policy import Outcome
 from kerntune.base.stats import Estimate
@@ -17,7 +17,7 @@ from kerntune.gate.report import Origin, RankedResult, RunReport, word_counts, w
 from kerntune.gate.reporting import overview as module
 from kerntune.gate.reporting.case_details import configs_of, paste_text
 from kerntune.gate.reporting.overview import figure_bars, overview
-from kerntune.gate.reporting.page import html_page
+from kerntune.gate.reporting.page import html_page, pieces
 
 RUN = made_run(50, samples=5, configs=8)
 SPILLING = LaunchReport("a", None, (1, 1, 1), 40, 64, 0, 0.25, "threads", LaunchFigures(40, 0, 16, 0.5))
@@ -70,7 +70,7 @@ def test_figures_of_cases_without_a_time_are_counted() -> None:
 
 
 def test_a_case_without_a_time_has_a_pair_of_bars_a_figure() -> None:
-    bars = figure_bars(untimed(SPILLING, SMALL))
+    bars = figure_bars(untimed(SPILLING, msgspec.structs.replace(SMALL, kernel="a")))
     assert [(b["text"], b["before"], b["now"], b["worse"]) for b in bars] == [
         ("registers 20 -> 24", 83.3, 100.0, True),
         ("spills 0 -> 64 B", 0.0, 100.0, True),
@@ -79,6 +79,22 @@ def test_a_case_without_a_time_has_a_pair_of_bars_a_figure() -> None:
     ]
     assert figure_bars(RUN.results[0]) == [], "a timed case has its change"
     assert figure_bars(untimed(LaunchReport("a", None, (1, 1, 1), 40))) == [], "and a new one nothing to hold it to"
+
+
+def test_bars_are_of_the_kernel_that_the_finding_names() -> None:
+    case = untimed(SPILLING, SMALL, findings=("b: more registers a thread: 20 -> 24",))
+    assert [b["text"] for b in figure_bars(case)] == ["registers 20 -> 24"]
+    assert [node.text for node in page(RunReport((case,))).all(class_="sub bars-of")] == ["b"]
+
+
+def test_commands_name_the_target_of_cases_that_no_gpu_ran() -> None:
+    failing = next(r for r in RUN.results if r.word == "REGRESSED")
+    for device, told in (("", True), ("NVIDIA_H200", False)):
+        made = page(RunReport((msgspec.structs.replace(failing, device=device, target="cuda:90"),)))
+        (every,) = made.all("p", class_="accept")
+        (one,) = made.all("span", class_="sub accept")
+        commands = [every.text, one.text, details_of(made)[0]["accept"]]
+        assert ["--kerntune-target=cuda:90 --kerntune-update=regressed" in x for x in commands] == [told] * 3
 
 
 def page(run: RunReport) -> Any:
@@ -124,6 +140,42 @@ def test_failing_cases_have_the_command_that_accepts_them() -> None:
     assert "--kerntune-update" not in page(RunReport((warned,))).one("body").text.partition("<script")[0]
 
 
+@pytest.mark.parametrize(
+    ("text", "parts"),
+    [
+        ("tests/test_a.py::test_a[2048-x]::back", ["tests/", "test_a.py::", "test_a", "[2048-x]::", "back"]),
+        ("pytest --kerntune 't.py::test_a[1]'", ["pytest", " ", "--kerntune", " ", "'t.py::", "test_a", "[1]'"]),
+        (":a[[//b", [":a", "[", "[/", "/", "b"]),
+        ("", []),
+    ],
+)
+def test_names_are_broken_at_their_parts_alone(text: str, parts: list[str]) -> None:
+    assert [piece for piece, _ in pieces(text)] == parts
+    assert all(whole != piece.isspace() for piece, whole in pieces(text))
+    row = page(RunReport((msgspec.structs.replace(RUN.results[0], case=CaseId(text, "0")),))).one("th", scope="row")
+    link = row.one("a")
+    assert link.text == text
+    assert [x.text for x in link.all("span", class_="whole")] == [x for x in parts if x != " "]
+
+
+def test_a_piece_that_would_widen_the_column_may_be_broken() -> None:
+    assert pieces("a" * 48 + " " + "b" * 49) == [("a" * 48, True), (" ", False), ("b" * 49, False)]
+
+
+def test_the_page_says_what_was_compiled_and_not_timed() -> None:
+    static = msgspec.structs.replace(untimed(SMALL), device="", target="cuda:90")
+    other = msgspec.structs.replace(static, target="cuda:75")
+    timed = msgspec.structs.replace(RUN.results[0], device="NVIDIA_H200")
+
+    def said(*results: CaseResult) -> list[str]:
+        return [x.text for x in page(RunReport(results)).all("p", class_="compiled")]
+
+    assert said(static) == ["All cases compiled for NVIDIA H100 (cuda:90), not timed."]
+    assert said(static, timed) == ["1 case compiled for NVIDIA H100 (cuda:90), not timed."]
+    assert said(static, other)[0].startswith("All cases compiled for NVIDIA H100 (cuda:90), ")
+    assert said(timed) == []
+
+
 def test_every_kernel_is_named_whole_with_what_it_was_launched_with() -> None:
     bare = LaunchReport("bare_kernel", written={"BLOCK": "128", "num_warps": "4"})
     many = [LaunchReport(f"kernel_{i}", Config({"BLOCK": i}, num_warps=8)) for i in range(9)]
@@ -133,3 +185,20 @@ def test_every_kernel_is_named_whole_with_what_it_was_launched_with() -> None:
     assert paste_text(bare) == "BLOCK=128, num_warps=4"
     assert paste_text(many[3]) == "triton.Config({'BLOCK': 3}, num_warps=8, num_stages=3)"
     assert RankedResult(RUN.results[0], RUN).result.launches[0].config is not None
+
+
+@pytest.mark.parametrize(("outcome", "back"), [(Outcome.FAIL, True), (Outcome.PASS, False)])
+def test_a_failing_case_offers_the_config_of_the_baseline(outcome: Outcome, back: bool) -> None:
+    tuned = LaunchReport("a", Config({"B": 1}), config_before=Config({"B": 2}))
+    written = LaunchReport("b", written={"num_warps": "1"}, written_before={"num_warps": "8"})
+    case = untimed(tuned, written, LaunchReport("c", Config({"B": 3})), outcome=outcome)
+    told = [(x["paste"], x["pasteOf"]) for x in details_of(page(RunReport((case,))))[0]["launches"]]
+    assert told == [
+        (f"triton.Config({{'B': {2 if back else 1}}}, num_warps=4, num_stages=3)", OF[back]),
+        (f"num_warps={8 if back else 1}", OF[back]),
+        ("triton.Config({'B': 3}, num_warps=4, num_stages=3)", OF[False]),
+    ]
+
+
+OF = {True: "the baseline's", False: "today's"}
+"""Whose config is offered."""

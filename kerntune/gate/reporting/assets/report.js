@@ -384,7 +384,7 @@
     const cell = ([, now, before]) => (before && before !== now ? `${now || "–"} (baseline ${before})` : now || "–");
     return panel("Launches", table("Static figures of each launch, today's and the baseline's where they differ", ["Kernel", "Config", "Grid", ...names, "limited by"],
       list.map((x) => [x.kernel, x.config, x.grid, ...x.figures.map(cell), x.limiter])),
-      [...new Map(list.filter((x) => x.paste).map((x) => [`${x.kernel}: ${x.paste}`, x])).values()].map((x) => [el("h4", {}, `${x.kernel}, to paste`), copied(x.paste)]));
+      [...new Map(list.filter((x) => x.paste).map((x) => [`${x.kernel}: ${x.paste}`, x])).values()].map((x) => [el("h4", {}, `${x.kernel}: ${x.pasteOf} config, to paste`), copied(x.paste)]));
   }
 
   function code(list) {
