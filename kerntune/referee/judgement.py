@@ -252,12 +252,14 @@ class CandidateJudgement:
             raise Refusal(Reason.OUTSIDE, f"{answer.outside:,} bytes beside all tensors are written")
         for number, (view, want) in enumerate(zip(call.results, expected.results, strict=True)):
             yield error_of(number, after_of[view.storage], view, want, case, poison)
-        shared = {r.input for r in expected.results if r.input is not None}
         for index, (given, storage) in enumerate(zip(case.tensors, call.inputs, strict=True)):
-            if storage is None or index in shared:
+            left = expected.changed[index] if index < len(expected.changed) else None
+            if storage is None:  # no launch reaches it, or so the recording says
+                if left is not None:
+                    text = f"it leaves input {given.name} as it is, which the reference changes"
+                    yield ResultError(-1, given.dtype, size=1.0, wrong=text)
                 continue
             after, before = after_of[storage], expected.contents[index]
-            left = expected.changed[index] if index < len(expected.changed) else None
             if left is None and after != before:
                 yield ResultError(-1, given.dtype, size=1.0, wrong=f"it changes input {given.name}")
             elif left is not None:

@@ -255,3 +255,19 @@ def test_without_landlock_it_is_refused_unless_unsealed(monkeypatch: pytest.Monk
     made.sealed, made.speeds, made.target = True, Silent(), Target.parse("cuda:90")
     verdict = judge(f"{CORPUS}/honest.py::add", ADD, LINE, bench=made)
     assert verdict.reason is Reason.UNSEALED
+
+
+@pytest.mark.parametrize(
+    ("name", "reference", "line", "told"),
+    [
+        ("changes_nothing", "references.py::sgd_", "p: f32[70]; g: f32[70]; lr = 0.1", "leaves input p as it is"),
+        ("head_alone", "held_out_references.py::doubled_head", "x: f32[50]", "input x, which the reference changes"),
+    ],
+)
+def test_inputs_that_the_reference_changes_must_change(
+    bench: Bench, name: str, reference: str, line: str, told: str
+) -> None:
+    """Whether a recording names them or not, and though a part of them is returned."""
+    verdict = judged(bench, f"exploits/held_out.py::{name}", line, f"{CORPUS}/{reference}")
+    assert verdict.word is Word.WRONG
+    assert told in verdict.shapes[0].text
