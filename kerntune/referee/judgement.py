@@ -228,7 +228,12 @@ class CandidateJudgement:
             if why := hardly_varies([_evidence(x) for x in expected]):
                 raise Refusal(Reason.DEGENERATE, why)
             check_results(call, case, expected[0].results)
-            errors = tuple(e for seed in expected for e in self._errors(case, call, seed))
+            patterns = poison_patterns(len(expected))
+            errors = tuple(
+                e
+                for seed, poison in zip(expected, patterns, strict=True)
+                for e in self._errors(case, call, seed, poison)
+            )
         except Refusal as exc:
             return msgspec.structs.replace(_refused(case.label, exc), launches=launches)
         wrong = [e for e in errors if e.wrong]
@@ -243,9 +248,10 @@ class CandidateJudgement:
             return _refused(case.label, Refusal(Reason.DEGENERATE, why))
         return self._timed(case, call, reference, errors, launches)
 
-    def _errors(self, case: CaseInputs, call: CheckedCall, expected: ExpectedSeed) -> Iterator[ResultError]:
+    def _errors(
+        self, case: CaseInputs, call: CheckedCall, expected: ExpectedSeed, poison: bytes
+    ) -> Iterator[ResultError]:
         """The errors of one replay, in a process of its own that knows no other seed."""
-        poison = poison_pattern()
         answer = self._replayed(call, expected, poison)
         after_of = dict(zip(call.wanted, answer.contents, strict=True))
         if answer.outside:
@@ -338,10 +344,21 @@ def bytes_that_must_move(case: CaseInputs, call: CheckedCall) -> int:
     )
 
 
-def poison_pattern() -> bytes:
-    """Eight bytes that fill what nothing has written: NaN in every float format by half of the bits, drawn anew for
-    each replay, so that no result can be made of it."""
-    return bytes((0x7F, 0xFF)[secrets.randbits(1)] if i % 2 else secrets.choice((0x7F, 0xFF)) for i in range(8))
+POISONS = (0x7F, 0x7B, 0xFB, 0x3F)
+"""High bytes of what fills unwritten memory. With a low byte of :data:`LOW_BYTES` they are NaN, huge, hugely negative,
+and between 1 and 2, in float16, bfloat16, float32 and float64 alike."""
+
+LOW_BYTES = range(0xF1, 0xFF)
+
+
+def poison_patterns(count: int) -> list[bytes]:
+    """Eight bytes for each of so many replays, which fill what nothing has written. They are of all kinds of
+    :data:`POISONS`, in an order drawn anew: a maximum passes over NaN, a comparison over what is huge, and NaN that is
+    never stored may be what the reference has."""
+    chance = secrets.SystemRandom()
+    kinds = [POISONS[i % len(POISONS)] for i in range(count)]
+    chance.shuffle(kinds)
+    return [bytes(b for _ in range(4) for b in (chance.choice(LOW_BYTES), kind)) for kind in kinds]
 
 
 def _contents(case: CaseInputs, seeds: Sequence[int]) -> tuple[tuple[bytes, ...], ...]:

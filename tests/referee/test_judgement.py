@@ -7,10 +7,12 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from kerntune.base.device import Target, typical_device
 from kerntune.errors import UsageError
+from kerntune.gpu.number_formats import FLOAT_FORMATS, values
 from kerntune.gpu.script import Rule, Script
 from kerntune.gpu.scripted import FakeGpu
 from kerntune.referee import judgement
@@ -271,3 +273,27 @@ def test_inputs_that_the_reference_changes_must_change(
     verdict = judged(bench, f"exploits/held_out.py::{name}", line, f"{CORPUS}/{reference}")
     assert verdict.word is Word.WRONG
     assert told in verdict.shapes[0].text
+
+
+def test_poison_is_of_every_kind_in_every_float_format() -> None:
+    patterns = judgement.poison_patterns(judgement.SEEDS)
+    for dtype in ("float16", "bfloat16", "float32", "float64"):
+        kind = FLOAT_FORMATS[dtype]
+        found = [values(np.frombuffer(p, f"<u{kind.width}").astype(np.uint64), kind) for p in patterns]
+        assert any(np.isnan(v).all() for v in found)
+        assert any((v > 50_000).all() for v in found)
+        assert any((v < -50_000).all() for v in found)
+        assert any(((v >= 1) & (v <= 2)).all() for v in found)
+
+
+@pytest.mark.parametrize(
+    ("name", "reference", "line"),
+    [
+        ("nan_unwritten", "square_root", "x: f16[100]"),
+        ("garbage_maximum", "row_max", "x: f16[4,100]"),
+        ("filtered_garbage", "tripled", "x: f32[100]"),
+    ],
+)
+def test_poison_is_seen_whatever_a_kernel_passes_over(bench: Bench, name: str, reference: str, line: str) -> None:
+    held_out = f"{CORPUS}/held_out_references.py::{reference}"
+    assert judged(bench, f"exploits/held_out.py::{name}", line, held_out).word is Word.WRONG
