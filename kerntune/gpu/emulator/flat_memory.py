@@ -29,13 +29,18 @@ class FlatMemory:
             self._places.append((end, len(content)))
             end += -(-(len(content) + GUARD) // ALIGN) * ALIGN
         end += GUARD
-        pattern = np.frombuffer(poison, np.uint8)
+        pattern = self._poison = np.frombuffer(poison, np.uint8)
         self._bytes = np.resize(pattern, -(-end // 8) * 8)
         for (place, size), content in zip(self._places, contents, strict=True):
             self._bytes[place : place + size] = content
         self._first = self._bytes.copy()
         self.touched = np.zeros(len(self._bytes), np.bool_)
         """Bytes that a launch has loaded."""
+
+    def undefined(self, element: str) -> np.ndarray:
+        """An element of poison: what is taken from no memory at all."""
+        size = bytes_of(element)
+        return from_bits(np.resize(self._poison, size).view(f"u{size}"), element)[0]
 
     def address(self, storage: int) -> int:
         """Where a storage begins."""

@@ -300,7 +300,7 @@ class Machine:
         shape = kind.shape
         addresses = np.broadcast_to(addresses, shape)
         mask = np.broadcast_to(more[0], shape) if more else np.ones(shape, np.bool_)
-        other = more[1] if len(more) > 1 else np.zeros((), numpy_of(kind.element))
+        other = more[1] if len(more) > 1 else self._memory.undefined(kind.element)
         found = np.array(np.broadcast_to(other, shape))
         if mask.any():
             found[mask] = self._memory.load(addresses[mask], kind.element)

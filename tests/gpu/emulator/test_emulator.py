@@ -345,3 +345,11 @@ def test_types() -> None:
     assert value_type("!tt.ptr<i32>") == ValueType((), "ptr", "i32")
     assert value_type("tensor<2xbf16>") == ValueType((2,), "bf16")
     assert value_type("i1") == ValueType((), "i1")
+
+
+def test_what_a_masked_load_leaves_out_is_undefined() -> None:
+    """Triton's ``load`` says so where no ``other`` is given: such a kernel is right by chance alone."""
+    body = vector("f32", "m", "%a0").replace("%m = tt.load %mp", "%none = arith.constant dense<false> : tensor<8xi1>\n"
+        "    %m = tt.load %mp, %none")  # fmt: skip
+    done = run(body + stored("f32", "%m", "%a1"), [("f32", np.ones(8, "<f4").tobytes()), ("f32", bytes(32))])
+    assert done.contents[1] == b"\xff\x7f" * 16
