@@ -1,4 +1,4 @@
-"""Held-out candidates as tables: written after the judge, by another author. ``cases.py`` counts them with the others."""
+"""Held-out candidates as tables, written after the judge by another author: ``cases.py`` counts them with its own."""
 
 from __future__ import annotations
 
