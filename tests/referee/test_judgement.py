@@ -215,6 +215,11 @@ def test_layouts_are_judged_as_they_are(speeds: Bench) -> None:
     assert (verdict.word, len(verdict.shapes)) == (Word.FASTER, 2)
 
 
+def test_parameters_that_are_zero_when_they_are_made_are_no_zeros(bench: Bench) -> None:
+    held_out = f"{CORPUS}/exploits/held_out_no_bias.py"
+    assert judge(held_out, f"{CORPUS}/kernelbench_task.py", bench=bench).word is Word.WRONG
+
+
 def test_a_candidate_without_a_function_is_refused_and_other_usage_is_an_error(bench: Bench, tmp_path: Path) -> None:
     path = tmp_path / "a.py"
     path.write_text("x = 1")
