@@ -103,11 +103,37 @@ def _remove(folder: Path) -> None:
     with contextlib.suppress(OSError):
         for entry in folder.iterdir():
             if entry.is_dir() and not entry.is_symlink():
-                shutil.rmtree(entry, ignore_errors=True)
+                remove_tree(entry)
             elif entry.name != LOCK:
                 with contextlib.suppress(OSError):
                     entry.unlink()
     shutil.rmtree(folder, ignore_errors=True)
+
+
+def remove_tree(folder: Path) -> None:
+    """Remove a folder that a stranger may have filled, as far as that is possible, without an error.
+
+    However deep it is: the folders of a folder are moved up before it is removed, so nothing recurses, no path becomes
+    too long, and no link is followed.
+    """
+    waiting, moved = [str(folder)], 0
+    while waiting:
+        within = waiting.pop()
+        with contextlib.suppress(OSError):
+            os.chmod(within, stat.S_IRWXU)
+            for entry in list(os.scandir(within)):
+                with contextlib.suppress(OSError):
+                    if not entry.is_dir(follow_symlinks=False):
+                        os.unlink(entry.path)
+                        continue
+                    moved += 1
+                    aside = f"{folder}.{moved}"
+                    os.rename(entry.path, aside)
+                    if stat.S_ISDIR(os.lstat(aside).st_mode):  # whoever fills the folder can't reach it any more
+                        waiting.append(aside)
+                    else:
+                        os.unlink(aside)
+            os.rmdir(within)
 
 
 def _removed_empty(folder: Path) -> bool:

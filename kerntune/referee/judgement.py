@@ -228,7 +228,12 @@ class CandidateJudgement:
             if why := hardly_varies([_evidence(x) for x in expected]):
                 raise Refusal(Reason.DEGENERATE, why)
             check_results(call, case, expected[0].results)
-            errors = tuple(e for seed in expected for e in self._errors(case, call, seed))
+            patterns = poison_patterns(len(expected))
+            errors = tuple(
+                e
+                for seed, poison in zip(expected, patterns, strict=True)
+                for e in self._errors(case, call, seed, poison)
+            )
         except Refusal as exc:
             return msgspec.structs.replace(_refused(case.label, exc), launches=launches)
         wrong = [e for e in errors if e.wrong]
@@ -243,21 +248,24 @@ class CandidateJudgement:
             return _refused(case.label, Refusal(Reason.DEGENERATE, why))
         return self._timed(case, call, reference, errors, launches)
 
-    def _errors(self, case: CaseInputs, call: CheckedCall, expected: ExpectedSeed) -> Iterator[ResultError]:
+    def _errors(
+        self, case: CaseInputs, call: CheckedCall, expected: ExpectedSeed, poison: bytes
+    ) -> Iterator[ResultError]:
         """The errors of one replay, in a process of its own that knows no other seed."""
-        poison = poison_pattern()
         answer = self._replayed(call, expected, poison)
         after_of = dict(zip(call.wanted, answer.contents, strict=True))
         if answer.outside:
             raise Refusal(Reason.OUTSIDE, f"{answer.outside:,} bytes beside all tensors are written")
         for number, (view, want) in enumerate(zip(call.results, expected.results, strict=True)):
             yield error_of(number, after_of[view.storage], view, want, case, poison)
-        shared = {r.input for r in expected.results if r.input is not None}
         for index, (given, storage) in enumerate(zip(case.tensors, call.inputs, strict=True)):
-            if storage is None or index in shared:
+            left = expected.changed[index] if index < len(expected.changed) else None
+            if storage is None:  # no launch reaches it, or so the recording says
+                if left is not None:
+                    text = f"it leaves input {given.name} as it is, which the reference changes"
+                    yield ResultError(-1, given.dtype, size=1.0, wrong=text)
                 continue
             after, before = after_of[storage], expected.contents[index]
-            left = expected.changed[index] if index < len(expected.changed) else None
             if left is None and after != before:
                 yield ResultError(-1, given.dtype, size=1.0, wrong=f"it changes input {given.name}")
             elif left is not None:
@@ -336,10 +344,21 @@ def bytes_that_must_move(case: CaseInputs, call: CheckedCall) -> int:
     )
 
 
-def poison_pattern() -> bytes:
-    """Eight bytes that fill what nothing has written: NaN in every float format by half of the bits, drawn anew for
-    each replay, so that no result can be made of it."""
-    return bytes((0x7F, 0xFF)[secrets.randbits(1)] if i % 2 else secrets.choice((0x7F, 0xFF)) for i in range(8))
+POISONS = (0x7F, 0x7B, 0xFB, 0x3F)
+"""High bytes of what fills unwritten memory. With a low byte of :data:`LOW_BYTES` they are NaN, huge, hugely negative,
+and between 1 and 2, in float16, bfloat16, float32 and float64 alike."""
+
+LOW_BYTES = range(0xF1, 0xFF)
+
+
+def poison_patterns(count: int) -> list[bytes]:
+    """Eight bytes for each of so many replays, which fill what nothing has written. They are of all kinds of
+    :data:`POISONS`, in an order drawn anew: a maximum passes over NaN, a comparison over what is huge, and NaN that is
+    never stored may be what the reference has."""
+    chance = secrets.SystemRandom()
+    kinds = [POISONS[i % len(POISONS)] for i in range(count)]
+    chance.shuffle(kinds)
+    return [bytes(b for _ in range(4) for b in (chance.choice(LOW_BYTES), kind)) for kind in kinds]
 
 
 def _contents(case: CaseInputs, seeds: Sequence[int]) -> tuple[tuple[bytes, ...], ...]:

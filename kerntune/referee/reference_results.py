@@ -152,7 +152,11 @@ def _authors_contents(module: Any, task: ExpectTask, seed: int) -> tuple[bytes, 
         for name, value in model.state_dict().items():
             assert len(tensors) == task.case.parameters[name]
             noise = torch.rand(value.shape, generator=generator) if value.is_floating_point() else None
-            tensors.append(value if noise is None else value * (0.75 + 0.5 * noise.to(value.dtype)))
+            if noise is not None and value.any():
+                value = value * (0.75 + 0.5 * noise.to(value.dtype))
+            elif noise is not None:  # a bias that is zero when it is made must be added as any other
+                value = (noise - 0.5).to(value.dtype)
+            tensors.append(value)
     return tuple(_bytes(t) for t in tensors)
 
 

@@ -13,7 +13,6 @@ import gc
 import os
 import resource
 import select
-import shutil
 import signal
 import socket
 import struct
@@ -29,7 +28,7 @@ from typing import IO, Any
 import msgspec
 
 from kerntune.base.child_process import module_command
-from kerntune.base.folders import TemporaryFolder
+from kerntune.base.folders import TemporaryFolder, remove_tree
 from kerntune.base.frames import Reader, Timeout, receive_with, send, send_with
 from kerntune.compiling.forking import fork
 from kerntune.errors import FrameError, MeasurementError
@@ -154,7 +153,7 @@ class SealedProcesses:
             with tempfile.TemporaryFile() as errors:
                 return self._asked(request, msgspec.msgpack.encode(task), errors, most)
         finally:
-            shutil.rmtree(scratch, ignore_errors=True)
+            remove_tree(scratch)
 
     def _asked(self, request: SealRequest, task: bytes, errors: IO[bytes], most: int) -> Answered:
         (task_end, task_in), (answer_end, answer_in), (status_end, status_in) = os.pipe(), os.pipe(), os.pipe()

@@ -59,11 +59,23 @@ REFUSED_CALLS = {
 """What no kernel's author needs: sockets (no network), other processes' memory and descriptors, memory that outlives
 its process, file systems, devices of the system."""
 
-KILL = (62, 129)
-"""``kill``, refused where Landlock doesn't keep signals within the sealed processes (before its sixth version)."""
+OWN_ALONE = {
+    "prlimit64": (302, 261, 0), "sched_setaffinity": (203, 122, 0), "sched_setparam": (142, 118, 0),
+    "setpriority": (141, 140, 1), "ioprio_set": (251, 30, 1), "migrate_pages": (256, 238, 0),
+    "move_pages": (279, 239, 0),
+}  # fmt: skip
+"""Calls that change another process of the same user, whose limits, priority, processors and memory they set: they are
+refused unless the argument of this place (the last number) is 0, the caller itself. Landlock has no rule for them."""
+
+SIGNALS = {"kill": (62, 129), "tkill": (200, 130), "tgkill": (234, 131), "rt_sigqueueinfo": (129, 138),
+           "rt_tgsigqueueinfo": (297, 240)}  # fmt: skip
+"""What sends signals, refused where Landlock doesn't keep them within the sealed processes (before its sixth version)."""
 
 LOAD, EQUAL, AT_LEAST, RETURN = 0x20, 0x15, 0x35, 0x06
 ALLOW, REFUSE, END_PROCESS = 0x7FFF0000, 0x00050000 | errno.EPERM, 0x80000000
+ARGUMENTS = 16
+"""Where the arguments of a call begin in ``struct seccomp_data``, eight bytes each, low half first."""
+
 X32 = 0x40000000
 """Numbers from here on are x86-64's second set of the same calls."""
 
@@ -175,18 +187,32 @@ def _allow(ruleset: int, path: str, access: int) -> None:
 def _seccomp(signals_stay_inside: bool) -> None:
     at = 0 if platform.machine() == "x86_64" else 1
     numbers = sorted(pair[at] for pair in REFUSED_CALLS.values())
-    steps = filter_steps(MACHINES[platform.machine()], numbers if signals_stay_inside else [*numbers, KILL[at]])
+    steps = filter_steps(
+        MACHINES[platform.machine()],
+        numbers if signals_stay_inside else [*numbers, *(pair[at] for pair in SIGNALS.values())],
+        [(entry[at], entry[2]) for entry in OWN_ALONE.values()],
+    )
     code = ctypes.create_string_buffer(b"".join(struct.pack("HBBI", *step) for step in steps))
     program = ctypes.create_string_buffer(struct.pack("HP", len(steps), ctypes.addressof(code)))
     if _prctl(SECCOMP, SECCOMP_FILTER, ctypes.addressof(program)):
         raise CannotSeal(f"the system takes no seccomp filter ({os.strerror(ctypes.get_errno())})")
 
 
-def filter_steps(machine: int, numbers: Sequence[int]) -> list[tuple[int, int, int, int]]:
+def filter_steps(
+    machine: int, numbers: Sequence[int], own_alone: Sequence[tuple[int, int]] = ()
+) -> list[tuple[int, int, int, int]]:
     """A seccomp filter's steps: what to do, how many steps to skip if it is so and if not, a number or the place of
-    one. Another processor's calls end the process, those in ``numbers`` fail, all others pass."""
-    count = len(numbers)
+    one. Another processor's calls end the process, those in ``numbers`` fail, those in ``own_alone`` fail unless the
+    argument of that place is 0 (its lower half: process ids have 32 bits), all others pass."""
+    count = len(numbers) + 3 * len(own_alone)
     checks = [(EQUAL, count - i, 0, number) for i, number in enumerate(numbers)]  # to the step that refuses
+    for i, (number, argument) in enumerate(own_alone):
+        left = 3 * (len(own_alone) - i)  # steps from here to the one that allows
+        checks += [
+            (EQUAL, 0, 2, number),
+            (LOAD, 0, 0, ARGUMENTS + 8 * argument),
+            (EQUAL, left - 3, left - 2, 0),
+        ]
     return [
         (LOAD, 0, 0, 4), (EQUAL, 1, 0, machine), (RETURN, 0, 0, END_PROCESS),
         (LOAD, 0, 0, 0), (AT_LEAST, count + 1, 0, X32),

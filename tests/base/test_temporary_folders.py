@@ -208,3 +208,22 @@ def test_a_file_that_is_made_meanwhile_does_not_keep_a_folder(tmp_path: Path, mo
     monkeypatch.setattr(shutil, "rmtree", slow)
     assert sweep(tmp_path) == [folder]
     assert not folder.exists()
+
+
+def test_folders_that_are_deeper_than_recursion_goes_are_removed(place: Path) -> None:
+    """And links in them aren't followed."""
+    (place / "kept").mkdir()
+    (place / "kept" / "file").touch()
+    one = TemporaryFolder("test")
+    here = os.getcwd()
+    try:
+        os.chdir(one.folder)
+        for _ in range(1500):
+            os.mkdir("d")
+            os.symlink(place / "kept", "link")
+            os.chdir("d")
+    finally:
+        os.chdir(here)
+    one.remove()
+    assert list(place.iterdir()) == [place / "kept"]
+    assert (place / "kept" / "file").exists()

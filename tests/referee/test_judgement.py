@@ -7,10 +7,12 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from kerntune.base.device import Target, typical_device
 from kerntune.errors import UsageError
+from kerntune.gpu.number_formats import FLOAT_FORMATS, values
 from kerntune.gpu.script import Rule, Script
 from kerntune.gpu.scripted import FakeGpu
 from kerntune.referee import judgement
@@ -213,6 +215,11 @@ def test_layouts_are_judged_as_they_are(speeds: Bench) -> None:
     assert (verdict.word, len(verdict.shapes)) == (Word.FASTER, 2)
 
 
+def test_parameters_that_are_zero_when_they_are_made_are_no_zeros(bench: Bench) -> None:
+    held_out = f"{CORPUS}/exploits/held_out_no_bias.py"
+    assert judge(held_out, f"{CORPUS}/kernelbench_task.py", bench=bench).word is Word.WRONG
+
+
 def test_a_candidate_without_a_function_is_refused_and_other_usage_is_an_error(bench: Bench, tmp_path: Path) -> None:
     path = tmp_path / "a.py"
     path.write_text("x = 1")
@@ -255,3 +262,43 @@ def test_without_landlock_it_is_refused_unless_unsealed(monkeypatch: pytest.Monk
     made.sealed, made.speeds, made.target = True, Silent(), Target.parse("cuda:90")
     verdict = judge(f"{CORPUS}/honest.py::add", ADD, LINE, bench=made)
     assert verdict.reason is Reason.UNSEALED
+
+
+@pytest.mark.parametrize(
+    ("name", "reference", "line", "told"),
+    [
+        ("changes_nothing", "references.py::sgd_", "p: f32[70]; g: f32[70]; lr = 0.1", "leaves input p as it is"),
+        ("head_alone", "held_out_references.py::doubled_head", "x: f32[50]", "input x, which the reference changes"),
+    ],
+)
+def test_inputs_that_the_reference_changes_must_change(
+    bench: Bench, name: str, reference: str, line: str, told: str
+) -> None:
+    """Whether a recording names them or not, and though a part of them is returned."""
+    verdict = judged(bench, f"exploits/held_out.py::{name}", line, f"{CORPUS}/{reference}")
+    assert verdict.word is Word.WRONG
+    assert told in verdict.shapes[0].text
+
+
+def test_poison_is_of_every_kind_in_every_float_format() -> None:
+    patterns = judgement.poison_patterns(judgement.SEEDS)
+    for dtype in ("float16", "bfloat16", "float32", "float64"):
+        kind = FLOAT_FORMATS[dtype]
+        found = [values(np.frombuffer(p, f"<u{kind.width}").astype(np.uint64), kind) for p in patterns]
+        assert any(np.isnan(v).all() for v in found)
+        assert any((v > 50_000).all() for v in found)
+        assert any((v < -50_000).all() for v in found)
+        assert any(((v >= 1) & (v <= 2)).all() for v in found)
+
+
+@pytest.mark.parametrize(
+    ("name", "reference", "line"),
+    [
+        ("nan_unwritten", "square_root", "x: f16[100]"),
+        ("garbage_maximum", "row_max", "x: f16[4,100]"),
+        ("filtered_garbage", "tripled", "x: f32[100]"),
+    ],
+)
+def test_poison_is_seen_whatever_a_kernel_passes_over(bench: Bench, name: str, reference: str, line: str) -> None:
+    held_out = f"{CORPUS}/held_out_references.py::{reference}"
+    assert judged(bench, f"exploits/held_out.py::{name}", line, held_out).word is Word.WRONG

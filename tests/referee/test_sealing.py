@@ -51,6 +51,9 @@ FORBIDDEN = {
     "signal the parent": "print(tried(lambda: os.kill(os.getppid(), 0)))",
     "another's environment": "print(tried(lambda: open(f'/proc/{os.getppid()}/environ').read()))",
     "another's memory": "print(tried(lambda: open(f'/proc/{os.getppid()}/mem', 'rb')))",
+    "another's limits": "print(tried(lambda: resource.prlimit(os.getppid(), resource.RLIMIT_CORE)))",
+    "another's priority": "print(tried(lambda: os.setpriority(os.PRIO_PROCESS, os.getppid(), 19)))",
+    "another's processors": "print(tried(lambda: os.sched_setaffinity(os.getppid(), os.sched_getaffinity(0))))",
     "a large file": "print(tried(lambda: os.truncate(os.open('big', os.O_CREAT | os.O_WRONLY), 1 << 30)))",
     "more address space": "print(tried(lambda: len(bytearray(1 << 31))))",
 }  # fmt: skip
@@ -118,7 +121,9 @@ def test_processor_time_is_bounded(tmp_path: Path) -> None:
     assert attempt("while True: pass", tmp_path, seconds=1).startswith("status -")
 
 
-def run_filter(steps: list[tuple[int, int, int, int]], machine: int, number: int) -> int:
+def run_filter(
+    steps: list[tuple[int, int, int, int]], machine: int, number: int, arguments: tuple[int, ...] = ()
+) -> int:
     """What a filter says, by the rules of seccomp's machine."""
     place, value = 0, 0
     while True:
@@ -126,7 +131,7 @@ def run_filter(steps: list[tuple[int, int, int, int]], machine: int, number: int
         if code == RETURN:
             return k
         if code == LOAD:
-            value = {0: number, 4: machine}[k]
+            value = {0: number, 4: machine}[k] if k < sealing.ARGUMENTS else arguments[(k - sealing.ARGUMENTS) // 8]
             place += 1
         else:
             assert code in (EQUAL, AT_LEAST)
@@ -141,6 +146,16 @@ def test_the_filter_refuses_its_numbers_and_no_others() -> None:
     for number in (0, 40, 42, 61, 63, 300):
         assert run_filter(steps, 0xC000003E, number) == sealing.ALLOW
     assert run_filter(steps, 0x40000003, 0) == sealing.END_PROCESS
+
+
+def test_calls_on_other_processes_are_refused_by_their_argument() -> None:
+    steps = filter_steps(0xC000003E, [41, 500], [(302, 0), (141, 1)])
+
+    def said(number: int, *arguments: int) -> int:
+        return run_filter(steps, 0xC000003E, number, arguments)
+
+    assert said(302, 0, 9) == said(141, 9, 0) == said(142, 9, 9) == sealing.ALLOW
+    assert said(302, 9, 0) == said(141, 0, 9) == said(41, 0, 0) == said(500, 0, 0) == sealing.REFUSE
 
 
 def test_a_system_without_landlock_cannot_seal(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Sequence
 
 import numpy as np
@@ -9,8 +10,8 @@ import numpy as np
 from kerntune.errors import KernelFault
 from kerntune.gpu.emulator.elements import bytes_of, from_bits, to_bits
 
-BASE = 1 << 40
-"""The first address. Small integers are none."""
+FIRST_BASE, LAST_BASE = 1 << 40, 1 << 46
+"""Between these is the first address, drawn anew for each memory. Small integers are none."""
 
 GUARD = 1 << 14
 """Bytes of memory between storages that belong to none of them."""
@@ -18,18 +19,27 @@ GUARD = 1 << 14
 ALIGN = 1 << 9
 """Of storages: allocations of torch lie so."""
 
+MOST_GAP = 64
+"""Storages are up to so many times :data:`ALIGN` further apart than :data:`GUARD`."""
+
 
 class FlatMemory:
-    """``contents`` are the storages' first bytes; all else holds bytes of ``poison``, a repeating pattern."""
+    """``contents`` are the storages' first bytes; all else holds bytes of ``poison``, a repeating pattern.
 
-    def __init__(self, contents: Sequence[np.ndarray], poison: bytes) -> None:
-        self._places: list[tuple[int, int]] = []
+    Where storages lie, and in which order, is drawn by ``chance``: no kernel may find one from another's address, or
+    know by an address that it is emulated.
+    """
+
+    def __init__(self, contents: Sequence[np.ndarray], poison: bytes, chance: random.Random) -> None:
+        self._base = chance.randrange(FIRST_BASE, LAST_BASE, ALIGN)
+        self._places = [(0, 0)] * len(contents)
         end = GUARD
-        for content in contents:
-            self._places.append((end, len(content)))
-            end += -(-(len(content) + GUARD) // ALIGN) * ALIGN
+        for number in chance.sample(range(len(contents)), len(contents)):
+            size = len(contents[number])
+            self._places[number] = (end, size)
+            end += -(-(size + GUARD) // ALIGN) * ALIGN + chance.randrange(MOST_GAP) * ALIGN
         end += GUARD
-        pattern = np.frombuffer(poison, np.uint8)
+        pattern = self._poison = np.frombuffer(poison, np.uint8)
         self._bytes = np.resize(pattern, -(-end // 8) * 8)
         for (place, size), content in zip(self._places, contents, strict=True):
             self._bytes[place : place + size] = content
@@ -37,9 +47,14 @@ class FlatMemory:
         self.touched = np.zeros(len(self._bytes), np.bool_)
         """Bytes that a launch has loaded."""
 
+    def undefined(self, element: str) -> np.ndarray:
+        """An element of poison: what is taken from no memory at all."""
+        size = bytes_of(element)
+        return from_bits(np.resize(self._poison, size).view(f"u{size}"), element)[0]
+
     def address(self, storage: int) -> int:
         """Where a storage begins."""
-        return BASE + self._places[storage][0]
+        return self._base + self._places[storage][0]
 
     def content(self, storage: int) -> np.ndarray:
         """What a storage holds now."""
@@ -86,7 +101,7 @@ class FlatMemory:
         return pieces.view(f"u{size}")[..., 0]
 
     def _offsets(self, addresses: np.ndarray, size: int, how: str) -> np.ndarray:
-        places = addresses - BASE
+        places = addresses - self._base
         if places.size and (places.min() < 0 or places.max() > len(self._bytes) - size):
             wrong = addresses[(places < 0) | (places > len(self._bytes) - size)].flat[0]
             raise KernelFault(f"memory at {int(wrong) & (1 << 64) - 1:#x} is {how}, and no tensor is near")

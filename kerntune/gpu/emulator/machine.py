@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
+import random
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -41,15 +43,22 @@ CONVERSIONS = frozenset(
 TF32, TF32X3 = 0, 1
 """``tt.InputPrecision`` (TritonAttrDefs.td)."""
 
+MOST_SHUFFLED = 1 << 22
+"""Programs whose order is drawn: of more, no replay comes to the end."""
+
 MOST_CALLS = 64
 """Depth of calls: kernels don't recurse."""
 
 
 class Machine:
-    """One kernel on one memory. ``deadline`` is of :func:`time.monotonic`."""
+    """One kernel on one memory. ``deadline`` is of :func:`time.monotonic`.
 
-    def __init__(self, program: TtirProgram, memory: FlatMemory, deadline: float) -> None:
-        self._program, self._memory, self._deadline = program, memory, deadline
+    ``chance`` draws the order of the programs, which no GPU promises. Without it they run in ascending order, in which
+    none waits for one that has not run.
+    """
+
+    def __init__(self, program: TtirProgram, memory: FlatMemory, deadline: float, chance: random.Random | None) -> None:
+        self._program, self._memory, self._deadline, self._chance = program, memory, deadline, chance
         self._grid, self._place = (1, 1, 1), (0, 0, 0)
         self._depth = 0
         self._constants: dict[int, Any] = {}
@@ -63,11 +72,17 @@ class Machine:
         given = {key: self._argument(key, value) for key, value in zip(kernel.arguments, arguments, strict=True)}
         self._grid = grid
         with np.errstate(all="ignore"):
-            for z in range(grid[2]):
-                for y in range(grid[1]):
-                    for x in range(grid[0]):
-                        self._place = (x, y, z)
-                        self._run(kernel, dict(given))
+            for number in self._order(math.prod(grid)):
+                rest, x = divmod(number, grid[0])
+                z, y = divmod(rest, grid[1])
+                self._place = (x, y, z)
+                self._run(kernel, dict(given))
+
+    def _order(self, count: int) -> Iterable[int]:
+        numbers = range(count)
+        if self._chance is None or count > MOST_SHUFFLED:
+            return numbers
+        return self._chance.sample(numbers, count)
 
     def _argument(self, key: int, value: Any) -> np.ndarray:
         kind = self._program.types[key]
@@ -300,7 +315,7 @@ class Machine:
         shape = kind.shape
         addresses = np.broadcast_to(addresses, shape)
         mask = np.broadcast_to(more[0], shape) if more else np.ones(shape, np.bool_)
-        other = more[1] if len(more) > 1 else np.zeros((), numpy_of(kind.element))
+        other = more[1] if len(more) > 1 else self._memory.undefined(kind.element)
         found = np.array(np.broadcast_to(other, shape))
         if mask.any():
             found[mask] = self._memory.load(addresses[mask], kind.element)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -33,7 +34,8 @@ def replay_results(
     seconds: float,
 ) -> ReplayedResults:
     """Run the launches in order. ``ttir`` has the text by its checksum; ``contents`` the first bytes by storage, of one
-    without any ``poison`` over and over.
+    without any ``poison`` over and over. Of it
+    follows as well where storages lie, and in which order the programs of a launch run.
 
     :class:`InterpreterLimit`, :class:`KernelFault` and :class:`KernelTimeout` name the kernel.
     """
@@ -43,7 +45,8 @@ def replay_results(
         np.resize(pattern, storage.nbytes) if content is None else np.frombuffer(content, np.uint8)
         for storage, content in zip(recording.storages, contents, strict=True)
     ]
-    memory = FlatMemory(first, poison)
+    chance = random.Random(poison)
+    memory = FlatMemory(first, poison, chance)
     for launch in recording.launches:
         if 0 in launch.grid:
             continue
@@ -51,7 +54,7 @@ def replay_results(
         try:
             if text is None:
                 raise InterpreterLimit("its TTIR is missing")
-            machine = Machine(parse_ttir(text), memory, deadline)
+            machine = Machine(parse_ttir(text), memory, deadline, None if may_wait(text) else chance)
             machine.launch([_value(recording, memory, p) for p in launch.params], launch.grid)
         except Exception as exc:
             raise type(exc)(f"kernel {launch.kernel}: {exc}") from exc
@@ -61,6 +64,11 @@ def replay_results(
         tuple(memory.bytes_loaded(i) for i in storages),
         memory.damage(),
     )
+
+
+def may_wait(text: str) -> bool:
+    """Whether a kernel's programs may wait for each other: only a loop that ends by what it reads can."""
+    return "scf.while" in text and ("tt.atomic_" in text or "isVolatile = true" in text)
 
 
 def _value(recording: Recording, memory: FlatMemory, param: Param) -> object:

@@ -119,7 +119,7 @@ class _Reading:
         self._handles = handles
         text = module.str_nodebug()
         self._constants = _constants(text)
-        self._orders = iter(re.findall(r"tt\.trans .*?order = array<i32: ([\d, ]+)>", text))
+        self._orders = iter(re.findall(r"(?m)^\s*%\S+ = tt\.trans .*?order = array<i32: ([\d, ]+)>", text))
 
     def program(self) -> TtirProgram:
         """:class:`InterpreterLimit` for control flow between blocks."""
@@ -176,8 +176,10 @@ class _Reading:
 
 
 def _constants(text: str) -> Iterator[str]:
-    """The values of constants in the order of the text, which is that of the walk: constants hold no others."""
-    for line in text.splitlines():
-        _, found, rest = line.partition(" = arith.constant ")
+    """The values of constants in the order of the text, which is that of the walk: constants hold no others. Only lines
+    that begin so count, not what a kernel prints."""
+    for line in text.split("\n"):
+        found = re.match(r"\s*%\S+ = arith\.constant (.*)", line)
         if found:
+            rest = found[1]
             yield rest if rest in ("true", "false") else rest.rpartition(" : ")[0]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import random
 import struct
 from collections.abc import Callable
 
@@ -13,7 +14,8 @@ from kerntune.base.device import Target
 from kerntune.base.recording import Binary, Launch, Param, Recording, Storage, View, Zeros
 from kerntune.errors import InterpreterLimit, KernelFault, KernelTimeout
 from kerntune.gpu.emulator import replay_results
-from kerntune.gpu.emulator.replayed_results import ReplayedResults
+from kerntune.gpu.emulator.flat_memory import FlatMemory
+from kerntune.gpu.emulator.replayed_results import ReplayedResults, may_wait
 from kerntune.gpu.emulator.ttir_program import ValueType, value_type
 
 TYPES = {
@@ -345,3 +347,58 @@ def test_types() -> None:
     assert value_type("!tt.ptr<i32>") == ValueType((), "ptr", "i32")
     assert value_type("tensor<2xbf16>") == ValueType((2,), "bf16")
     assert value_type("i1") == ValueType((), "i1")
+
+
+def test_what_a_masked_load_leaves_out_is_undefined() -> None:
+    """Triton's ``load`` says so where no ``other`` is given: such a kernel is right by chance alone."""
+    body = vector("f32", "m", "%a0").replace("%m = tt.load %mp", "%none = arith.constant dense<false> : tensor<8xi1>\n"
+        "    %m = tt.load %mp, %none")  # fmt: skip
+    done = run(body + stored("f32", "%m", "%a1"), [("f32", np.ones(8, "<f4").tobytes()), ("f32", bytes(32))])
+    assert done.contents[1] == b"\xff\x7f" * 16
+
+
+def test_programs_run_in_an_order_that_is_drawn() -> None:
+    """A program that takes what the one before has left, without waiting, is found so."""
+    body = """
+    %one = arith.constant 1 : i32
+    %zero = arith.constant 0 : i32
+    %p = tt.get_program_id x : i32
+    %slot = tt.addptr %a0, %zero : !tt.ptr<i32>, i32
+    %ticket = tt.atomic_rmw add, relaxed, gpu, %slot, %one : (!tt.ptr<i32>, i32) -> i32
+    %at = tt.addptr %a1, %p : !tt.ptr<i32>, i32
+    tt.store %at, %ticket : !tt.ptr<i32>
+    """
+    body = body.replace("%slot, %one :", "%slot, %one, %yes :").replace(
+        "(!tt.ptr<i32>, i32)", "(!tt.ptr<i32>, i32, i1)"
+    )
+    done = run("    %yes = arith.constant true" + body, [("i32", bytes(4)), ("i32", bytes(64))], grid=(16, 1, 1))
+    tickets = np.frombuffer(done.contents[1], "<i4").tolist()
+    assert sorted(tickets) == list(range(16))
+    assert tickets != list(range(16))
+
+
+def test_kernels_that_may_wait_run_in_ascending_order() -> None:
+    assert may_wait("scf.while tt.atomic_rmw")
+    assert may_wait("scf.while tt.load {isVolatile = true}")
+    assert not may_wait("scf.while tt.load")
+    assert not may_wait("scf.for tt.atomic_rmw")
+
+
+def test_addresses_are_drawn() -> None:
+    contents = [np.zeros(8, np.uint8)] * 4
+    places = {
+        tuple(memory.address(i) - memory.address(0) for i in range(4))
+        for memory in (FlatMemory(contents, b"\xff\x7f", random.Random(n)) for n in range(8))
+    }
+    assert len(places) == 8
+    assert len({FlatMemory(contents, b"\xff\x7f", random.Random(n)).address(0) >> 30 for n in range(8)}) == 8
+
+
+def test_a_text_that_looks_like_a_constant_is_none() -> None:
+    body = """
+    %p = tt.get_program_id x : i32
+    tt.print " = arith.constant 7 : i32" {hex = false, isSigned = array<i32: 1>} : %p : i32
+    %five = arith.constant 5 : i32
+    tt.store %a0, %five : !tt.ptr<i32>
+    """
+    assert np.frombuffer(run(body, [("i32", bytes(4))]).contents[0], "<i4").tolist() == [5]
