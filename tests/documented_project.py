@@ -193,6 +193,7 @@ PRELUDES: Mapping[str, tuple[str, str]] = {
         f"{SCRIPTED}from scripted_kernels import scale_kernel as kernel\ngrid = (32,)\n",
         "",
     ),
+    "docs/judge.md": ("import kerntune\n", "assert verdict.word == 'UNTIMED' and verdict.exit_code == 6"),
     "docs/library.md": (f"{SCRIPTED}{CONFIGS}{VECTOR}{PRODUCTS}def train():\n    scripted_kernels.add(1000)\n", ""),
     "docs/torch-compile.md": (f"{SCRIPTED}{CONFIGS}{COMPILED}", ""),
     "docs/one-case.md": ("x = torch.randn(64, 1024, device='cuda')\n", ""),
@@ -267,6 +268,12 @@ write_run(Path("run.json"), RunReport((
 """
 
 
+def judged(made: Any) -> None:
+    """A candidate and its reference."""
+    made.write("candidate.py", WRITTEN["mykernels.py"].replace("def softmax(", "def fn("))
+    made.write("reference.py", "import torch\n\ndef fn(x):\n    return torch.softmax(x, -1)\n")
+
+
 def two_runs(made: Any) -> None:
     made.write("nightly.json", (made.folder / "kerntune.json").read_text())
     history(made)
@@ -282,6 +289,7 @@ PREPARED: Mapping[str, Callable[[Any], None]] = {
     "docs/history.md": history,
     "kerntune baselines mv tests/test_a.py tests/test_b.py": moved_test,
     "docs/how-to/adopt-in-a-large-repository.md": lambda made: made.write("mylib/ops.py", OPERATORS),
+    "docs/judge.md": judged,
     "docs/many-gpus.md": noted,
     "docs/observing.md": observed,
     "docs/report.md": two_runs,

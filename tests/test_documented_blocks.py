@@ -56,6 +56,7 @@ NOT_COMPARED: Mapping[tuple[str, str], str] = {
     ("docs/how-to/upgrade.md", "Triton 3.9.0, torch 2.13.0 ->"): "two installed versions",
     ("docs/bisect.md", "bisecting 64 commits"): "GPU",
     ("docs/bisect.md", "no static rule fails for torch 2.15"): "two installed versions",
+    ("docs/plugin.md", "REGRESSED test_softmax.py"): "tests/gate/reporting/test_failure.py",
     ("docs/torch-compile.md", "REGRESSED test_mlp"): "an edited model; tests/gate has its parts",
     ("docs/one-case.md", "REGRESSED examples/test_softmax.py"): "tests/gate/test_message_parts.py",
     ("docs/observing.md", "softmax_kernel (sm_90a): grid"): "GPU",
@@ -80,6 +81,9 @@ EXPECTED: Mapping[tuple[str, str], list[tuple[int, str]]] = {
     ("docs/tutorial.md", "pytest --kerntune --kerntune-html=report.html"): [(1, "REGRESSED")],
     ("docs/tutorial.md", "pytest --kerntune --kerntune-update"): [(0, "2 baselines (recorded|updated)")],
     ("docs/tutorial.md", "pytest --kerntune-interpret"): [(0, "1 passed")],
+    ("docs/judge.md", "kerntune judge candidate.py::fn reference.py::fn --inputs 'x: f16[64,64]'"): [
+        (6, "UNTIMED[\\s\\S]*right on 5 contents"),
+    ],
 }  # fmt: skip
 """Exit status, and what the text promises of the output, of each time that a page has a command. Else it is 0."""
 

@@ -98,13 +98,14 @@ STABLE = frozenset(
         "kerntune.cli",
         "kerntune.cli.bisect.run_server",
         "kerntune.compiling.compile_worker",
+        "kerntune.referee.sealed_process",
         "kerntune.timing.worker",
         "pip",
         "pytest",
     }
 )
 """What processes of ours are started as. Another revision's interpreter or checkout has ``kerntune.cli`` and pytest; a
-worker, and the process that bisects, is always of this one."""
+worker, the judge's fork server, and the process that bisects are always of this one."""
 
 STARTED = re.compile(r'(?:(?:python|executable),\s*"-m",|\bmodule_command\()\s*"([\w.]+)"')
 

@@ -128,9 +128,10 @@ class CommandParser(argparse.ArgumentParser):
         """Wrong usage; argparse's message, and what was meant."""
         from kerntune.base.formatting import did_you_mean  # not for help, which loads nothing
 
-        wrong = re.search(r"invalid choice: '([^']*)' \(choose from (.*)\)", message)
-        if wrong is not None:
-            message += did_you_mean(wrong[1], re.findall(r"[\w.-]+", wrong[2]))
+        _, wrong, rest = message.partition("invalid choice: '")
+        word, choices, known = rest.partition("' (choose from ")
+        if wrong and choices:
+            message += did_you_mean(word, re.findall(r"[\w.-]+", known))
         if (unknown := re.search(r"unrecognized arguments: (--[\w-]+)", message)) is not None:
             message += did_you_mean(unknown[1], _options_of(self))
         super().error(message)

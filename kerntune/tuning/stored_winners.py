@@ -304,10 +304,9 @@ _known: dict[str, tuple[object, list[Winner]]] = {}
 
 
 def _all(cache: WinnerCache) -> list[Winner]:
-    """The folder's winners, read again only where one was added since."""
+    """The folder's winners, read again only where one was added since: a folder of each question shows it."""
     place = cache.folder / "winners"
-    stamp = {path.name: path.stat().st_mtime_ns for path in place.iterdir()} if place.is_dir() else {}
-    stamp.pop("questions", None)  # grows before there is a winner
+    stamp = {str(path): path.stat().st_mtime_ns for path in (*place.glob("*"), *place.glob("*/*"))}
     known = _known.get(str(place))
     if known is None or known[0] != stamp:
         known = _known[str(place)] = stamp, cache.entries()

@@ -30,6 +30,7 @@ from kerntune.gate.decision import Evidence
 from kerntune.gate.replay import RECOMPILED, REMEMBERED, REPLAY, STORED, VERSION, ComparisonMethod
 from kerntune.timing.paired_processes import PROCESS_BIAS
 from kerntune.timing.timers import Sample, TimingProtocol
+from kerntune.tuning.tune_options import DEFAULTS
 
 replace = msgspec.structs.replace
 OTHER_GRID = recording(launches=(launch(grid=(9, 1, 1)),))
@@ -68,7 +69,8 @@ def comparer(mine: Any = None, replayer: Any = None, policy: Policy | None = Non
     """Of a case that did ``mine`` today; ``lines`` is its progress."""
     lines: list[str] = []
     case: Any = SimpleNamespace(
-        id="t.py::a", recording=mine or recording(), call=SimpleNamespace(policy=policy or Policy(), scope=scope),
+        id="t.py::a", recording=mine or recording(),
+        call=SimpleNamespace(policy=policy or Policy(), scope=scope, options=DEFAULTS),
         capture=SimpleNamespace(compiler=SimpleNamespace(farm=None)),
     )  # fmt: skip
     gpu: Any = SimpleNamespace(environment=lambda: baseline().environment)

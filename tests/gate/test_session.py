@@ -603,7 +603,10 @@ def test_progress_is_told(project: Project) -> None:
     with project.run(FAST, SLOW) as run:
         run.judge(tuned_call(64, 128), x_of())
         assert run.lines == [
+            "running the call",
+            *["compiling scale_kernel"] * 2,
             "scale_kernel: compiling 2 configs",
+            *["compiling scale_kernel"] * 2,
             "scale_kernel: timing 2 of 2 configs",
             f"{NODE}: timing",
             f"{NODE}: calibrating",
@@ -636,7 +639,7 @@ def test_a_session_on_stand_ins_narrows_to_its_first_target(project: Project) ->
         assert run.session.narrow() == ("cuda:80", "hip:gfx942")
         assert run.session.compiled_for == ("cuda:90",)
         assert run.session.narrow() == ()
-        assert run.session.header()[0].startswith("no GPU: compiling for cuda:90, Triton ")
+        assert run.session.header()[0].startswith("no GPU: compiling for cuda:90 (figures of NVIDIA H100), Triton ")
 
 
 def test_a_session_on_a_gpu_narrows_nothing(project: Project) -> None:
@@ -811,12 +814,12 @@ def test_a_case_that_was_checked_without_a_gpu_is_not_stale(
     found = CaseResult(CASE, stored.baseline.fingerprint, Verdict.PASS, Outcome.PASS, "PASS", "cuda:90")
     monkeypatch.setattr(static_check, "check_static", lambda *args, **options: (found, stored))
     nothing_else = SimpleNamespace(choices=SimpleNamespace(anew=()))
-    capture = SimpleNamespace(compiled=nothing_else, choices=SimpleNamespace(texts=()))
+    capture = SimpleNamespace(compiled=nothing_else, launches=[], choices=SimpleNamespace(texts=()))
     captured = SimpleNamespace(
         call=Call(CASE.nodeid, CASE.call, print), remark="", capture=capture, value=1, ended=None
     )
     if met:
-        assert it._check_static(captured).results == (found,)
+        assert it._check_static(captured, [].append).results == (found,)
     stale = [r.case for r in it.stale([CASE.nodeid], selected_all=True)]
     assert stale == ([] if met else [CASE])
 

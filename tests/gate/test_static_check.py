@@ -36,6 +36,9 @@ from pytest_kerntune.conclude import warning_of
 
 SM90, SM80 = "cuda:90", "cuda:80"
 
+LISTED = "cuda:120"
+"""One whose code nvdisasm lists: there is no table of its opcodes."""
+
 
 @triton.jit
 def reduce_kernel(x_ptr, y_ptr, BLOCK: tl.constexpr):
@@ -845,7 +848,7 @@ def test_an_ordinary_error_after_the_launches_is_one(project: Project) -> None:
 
 @pytest.mark.slow
 def test_what_equals_the_baseline_is_not_disassembled(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
-    record(project)
+    record(project, scaled, LISTED)
     shutil.rmtree(project.root / "cache" / "listings", ignore_errors=True)
     asked: list[bytes] = []
 
@@ -856,11 +859,11 @@ def test_what_equals_the_baseline_is_not_disassembled(project: Project, monkeypa
     monkeypatch.setattr(disassembly, "_listing", listing)
     monkeypatch.setattr(metrics.DISASSEMBLER, "_known", OrderedDict())
     monkeypatch.setenv("KERNTUNE_CACHE_DIR", str(project.root / "cache"))
-    result = project.static_once(SM90).judge(scaled, x_of())
+    result = project.static_once(LISTED).judge(scaled, x_of())
     assert result.verdict is Verdict.PASS
     assert result.launches[0].registers
     assert not asked
-    with project.static_run(SM90) as run, pytest.raises(AssertionError, match="nvdisasm was run"):
+    with project.static_run(LISTED) as run, pytest.raises(AssertionError, match="nvdisasm was run"):
         run.check(functools.partial(scaled, size=128), x_of())
 
 
@@ -880,11 +883,11 @@ def test_a_refresh_of_all_counts_anew(project: Project) -> None:
 def test_a_session_remembers_listings_in_its_cache_folder(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("KERNTUNE_CACHE_DIR", str(project.root / "cache"))
     monkeypatch.setattr(metrics.DISASSEMBLER, "_known", OrderedDict())
-    record(project)
+    record(project, scaled, LISTED)
     assert list((project.root / "cache" / "listings").rglob("*.json"))
     monkeypatch.setattr(metrics.DISASSEMBLER, "_known", OrderedDict())
     monkeypatch.setattr(disassembly, "_listing", None)
-    result = project.static_once(SM90, update=Update.ALL).judge(scaled, x_of())
+    result = project.static_once(LISTED, update=Update.ALL).judge(scaled, x_of())
     assert result.launches[0].registers
 
 

@@ -11,7 +11,7 @@ import pytest
 from samples import H100, SAMPLE, launch, recording, static_launch, time_baseline
 
 from kerntune.base.config import Config
-from kerntune.base.policy import Missing, Policy, Update, Verdict
+from kerntune.base.policy import Missing, Policy, TuneMode, Update, Verdict
 from kerntune.base.stats import Estimate
 from kerntune.errors import MeasurementError
 from kerntune.gate import baseline_builder, gpu_check
@@ -351,7 +351,7 @@ def tuning(*grids: tuple[int, int, int]) -> tuple[Any, list[Site]]:
     sites = [Site() for _ in grids]
     launches = [SimpleNamespace(site=s, grid=g) for s, g in zip(sites, grids, strict=True)]
     capture = SimpleNamespace(launches=[*launches, SimpleNamespace(site=None, grid=(1, 1, 1))])
-    winners = SimpleNamespace(kept=[], incumbent=lambda site: "another key's")
+    winners = SimpleNamespace(kept=[], mode=TuneMode.AUTO, incumbent=lambda site: "another key's")
     winners.keep = lambda site, index, ns: winners.kept.append((site, index, ns))
     recorded = SimpleNamespace(recording=recording())
     it: Any = Tuning(capture, recorded, None, winners, DEFAULTS, [].append)  # type: ignore[arg-type]
