@@ -31,7 +31,7 @@ FOREIGN = "kerntune.gate.reporting.pull_request"
 """What GitHub writes, in whose answers we read a few of many fields."""
 
 CHANGING = {
-    "Capture", "Collection", "TrialSet", "Expectation", "FakeBuffer", "FakeFunction", "Screening", "Consensus",
+    "Bench", "Capture", "Collection", "TrialSet", "Expectation", "FakeBuffer", "FakeFunction", "Screening", "Consensus",
     "CallOperators", "CandidateLaunches", "_Group", "LateConfigs",
     "OwnBuffer", "Pending", "CandidatePool",
     "Recorded", "Script", "_Comparison", "Site", "Trial", "Tuning", "Verifier", "_Call", "_Fork",

@@ -94,17 +94,24 @@ def with_removals(result: CaseResult) -> tuple[list[str], list[str]]:
     Those of a kernel with several such findings or causes stay as they are: which belongs to which isn't known.
     """
     causes, told = list(result.causes), list[str]()
-    found = [(text, match) for text in result.findings if (match := REMOVED.match(text))]
-    for text, removed in found:
-        kernel = removed["kernel"]
+    found = [(text, *removal) for text in result.findings if (removal := _removal(text)) is not None]
+    for text, kernel, config in found:
         about = [i for i, cause in enumerate(causes) if cause.startswith(f"{kernel}: because of ")]
-        if len(about) == 1 == sum(other["kernel"] == kernel for _, other in found):
-            changed = CONFIG_CHANGED.match(causes[about[0]])
-            if changed is not None:
-                said = f"{changed[1]}{removed['config']} ({changed['changed']} in its place)"
-                causes[about[0]] = said + causes[about[0]][changed.end() :]
+        if len(about) == 1 == sum(other == kernel for _, other, _ in found):
+            before, is_config, after = causes[about[0]].partition("config (")
+            ends = [at for end in (", first in ", " and ") if (at := after.find(f"){end}")) >= 0]
+            end = min(ends, default=len(after) - 1 if after.endswith(")") else -1)
+            if is_config and end >= 0:
+                causes[about[0]] = f"{before}{config} ({after[:end]} in its place){after[end + 1 :]}"
                 told.append(text)
     return causes, told
+
+
+def _removal(finding: str) -> tuple[str, str] | None:
+    """Kernel and ``config ... removed from the list`` of such a finding."""
+    kernel, is_config, rest = finding.partition(": config ")
+    shown, removed, _ = rest.partition(f"{REMOVED}; compared with ")
+    return (kernel, f"config {shown}{REMOVED}") if is_config and removed else None
 
 
 def accepting(results: Sequence[CaseResult]) -> Update | None:

@@ -56,7 +56,7 @@ def value_type(text: str) -> ValueType:
     return ValueType(shape, inner)
 
 
-@dataclass
+@dataclass(frozen=True)
 class TtirOperation:
     """One operation. ``operands`` and ``results`` are ids of values, ``types`` those of the results."""
 
@@ -68,7 +68,7 @@ class TtirOperation:
     regions: tuple[Region, ...] = ()
 
 
-@dataclass
+@dataclass(frozen=True)
 class Region:
     """One block of operations with its arguments."""
 
