@@ -113,12 +113,16 @@ def did_you_mean(word: str, known: Iterable[str]) -> str:
     return f"; did you mean {near}?" if near else ""
 
 
+MEANT = 0.65
+"""From this ratio of difflib on a word may have been meant. Its own 0.6 takes ``none`` for ``winner``, the opposite."""
+
+
 def nearest_word(word: str, known: Iterable[str]) -> str:
     """Of those known the one that was meant, whatever its case; empty if none is near."""
     import difflib  # errors alone ask
 
     by_lower = {name.lower(): name for name in known}
-    near = difflib.get_close_matches(word.lower(), by_lower, 1)
+    near = difflib.get_close_matches(word.lower(), by_lower, 1, MEANT)
     return by_lower[near[0]] if near else ""
 
 

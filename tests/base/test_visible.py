@@ -90,11 +90,15 @@ def report_of(result: CaseResult) -> RunReport:
     return msgspec.structs.replace(report, results=(result,))
 
 
+CONFIG = SimpleNamespace(
+    getoption=lambda name: "", rootpath=Path(), invocation_params=SimpleNamespace(args=(), dir=Path())
+)
+
+
 def test_the_terminal_of_a_run(result: CaseResult, monkeypatch: pytest.MonkeyPatch) -> None:
     lines: list[str] = []
-    config = SimpleNamespace(getoption=lambda name: "", invocation_params=SimpleNamespace(args=(), dir=Path()))
     reporter: Any = SimpleNamespace(
-        write_line=lambda text, **markup: lines.append(text), write_sep=lambda *args: None, verbosity=1, config=config,
+        write_line=lambda text, **markup: lines.append(text), write_sep=lambda *args: None, verbosity=1, config=CONFIG,
         _tw=SimpleNamespace(fullwidth=80),
     )  # fmt: skip
     collected = Collected()
@@ -107,7 +111,7 @@ def test_the_terminal_of_a_run(result: CaseResult, monkeypatch: pytest.MonkeyPat
 
 def test_failures_warnings_and_properties_of_a_test(result: CaseResult) -> None:
     said: list[str] = []
-    item: Any = SimpleNamespace(warn=lambda warning: said.append(str(warning)), user_properties=[])
+    item: Any = SimpleNamespace(warn=lambda warning: said.append(str(warning)), user_properties=[], config=CONFIG)
     record: Any = SimpleNamespace(results=[result], concluded=0, lost=[result.message])
     with pytest.raises(pytest.fail.Exception) as failed:
         conclude._settle(item, record, False)

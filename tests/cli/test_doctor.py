@@ -210,7 +210,7 @@ def test_a_variable_that_nothing_reads_is_told(kerntune, runtime, monkeypatch):
     monkeypatch.setenv("KERNTUNE_CACHEDIR", "/x")
     ran = kerntune("doctor", "--cache-dir", "cache")
     assert ran.code == 1
-    assert "KERNTUNE_CACHEDIR is read by nothing; is it KERNTUNE_CACHE_DIR?" in ran.out
+    assert "KERNTUNE_CACHEDIR is read by nothing; did you mean KERNTUNE_CACHE_DIR?" in ran.out
 
 
 def test_a_store_that_does_not_answer_is_named(kerntune, runtime, tmp_path, monkeypatch):

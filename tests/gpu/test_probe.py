@@ -50,7 +50,7 @@ def test_nothing_to_go_by_suggests_a_target() -> None:
         find_backend()
 
 
-@pytest.mark.parametrize("text", ["cuda", "sm_90", "cuda:9x", "hip:90", ":90"])
+@pytest.mark.parametrize("text", ["cuda", "sm_9x", "cuda:9x", "hip:90", ":90"])
 def test_what_is_no_target(gpu: bool, text: str) -> None:
     with pytest.raises(TargetError, match="write backend:arch"):
         find_backend([text])

@@ -29,7 +29,8 @@ def test_a_call_in_a_fixtures_teardown_is_a_case_like_others(project, body, verd
     result.assert_outcomes(**outcomes)
     assert [r["verdict"] for r in project.json()["results"]] == [body, verdict]
     if verdict == "REGRESSED":
-        result.stdout.fnmatch_lines(["ERROR test_it.py::test_a - REGRESSED late: scripted"])
+        result.stdout.fnmatch_lines(["REGRESSED test_it.py::test_a::late: scripted"])
+        result.stdout.fnmatch_lines(["ERROR test_it.py::test_a - +12.1 % (±0.5)"])
 
 
 def test_calls_from_several_threads_wait_for_each_other(project):

@@ -57,7 +57,8 @@ def kernel_project(project):
 def test_records_then_passes(kernel_project):
     first = kernel_project()
     first.assert_outcomes(passed=1)
-    first.stdout.fnmatch_lines(["*scale_kernel: BLOCK=* 20.0 µs *NEW (recorded)", "1 baseline recorded in *"])
+    first.stdout.fnmatch_lines(["  scale_kernel: BLOCK=*", "  20.0 µs *NEW (recorded)"], consecutive=True)
+    first.stdout.fnmatch_lines(["1 baseline recorded in *"])
     second = kernel_project("--kerntune-json=run.json")
     second.assert_outcomes(passed=1)
     second.stdout.fnmatch_lines(["1 PASS"])
@@ -66,7 +67,8 @@ def test_records_then_passes(kernel_project):
 
 @pytest.mark.slow
 def test_lost_winner_fails_with_size_and_cause(kernel_project):
-    kernel_project(rules=FAST_WITH_128).stdout.fnmatch_lines(["*BLOCK=128* 20.0 µs *NEW*"])
+    first = kernel_project(rules=FAST_WITH_128)
+    first.stdout.fnmatch_lines(["  scale_kernel: BLOCK=128 *", "  20.0 µs *NEW (recorded)"], consecutive=True)
     result = kernel_project("--junitxml=j.xml", rules=FAST_WITH_128, blocks="64,")
     result.assert_outcomes(failed=1)
     result.stdout.fnmatch_lines(
@@ -134,7 +136,9 @@ def test_a_heuristic_s_candidates_are_tuned_recorded_and_held(kernel_project):
     arguments = {"source": DECORATED, "blocks": '"BLOCK"', "size": "2**20, 2**20 - 4"}
     first = kernel_project(**arguments, rules=FASTER_512)
     first.assert_outcomes(passed=2)
-    first.stdout.fnmatch_lines(["*scale_kernel: BLOCK=512 num_warps=8 * 20.0 µs *NEW (recorded)"])
+    first.stdout.fnmatch_lines(
+        ["  scale_kernel: BLOCK=512 num_warps=8 *", "  20.0 µs *NEW (recorded)"], consecutive=True
+    )
     kernel_project(**arguments, rules=FASTER_512).stdout.fnmatch_lines(["2 PASS"])
 
 

@@ -18,7 +18,10 @@ def test_fine(autotune):
     )
     project.run("--junitxml=j.xml").assert_outcomes(failed=1, passed=1)
     slow, fine = ET.parse(project.path / "j.xml").getroot().iter("testcase")
-    assert slow.find("failure").text == "REGRESSED test_it.py::test_slow: scripted"
+    assert slow.find("failure").text == (
+        "REGRESSED test_it.py::test_slow: scripted\n"
+        "  to accept: pytest --kerntune --kerntune-update=regressed test_it.py::test_slow"
+    )
     found = {p.get("name"): p.get("value") for p in slow.iter("property")}
     assert found == {
         "kerntune_verdict": "REGRESSED",

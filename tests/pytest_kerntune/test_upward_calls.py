@@ -14,7 +14,7 @@ import pytest
 from test_architecture import LAYERS, package_of
 
 import kerntune.tuning.tuner  # noqa: F401 - by the run's first case, else: importing a package is not passing it
-from pytest_kerntune.terminal import Progress
+from pytest_kerntune.progress import Progress
 
 pytestmark = pytest.mark.usefixtures("keep_libraries")
 

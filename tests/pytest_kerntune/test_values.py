@@ -300,7 +300,10 @@ SHARELESS = r"^here, spills: spills has no share that may change, any change cou
     [
         (5, r"^here: 5 is no rules; write for example {'spills': 'warn', 'registers': 0.1}$"),
         (True, r"^here: True is no rules"),
-        ({"register": 0.1}, r"^here: there is no rule 'register'; there are limits, spills, .*, and all$"),
+        (
+            {"register": 0.1},
+            r"^here: there is no rule 'register'; there are limits, spills, .*, and all; did you mean registers\?$",
+        ),
         ("all=yes", r"^here, all: 'yes' is neither True nor False$"),
         ({"registers": ()}, r"^here, registers: \(\) is no rule; write one of fail, warn, off, a share, or both$"),
         ({"registers": (0.1, 0.2)}, r"^here, registers: \(0.1, 0.2\) is no rule"),

@@ -246,7 +246,7 @@ def test_every_variable_that_is_read_is_in_the_table() -> None:
 
 def test_a_name_that_nothing_reads_is_told_with_the_nearest() -> None:
     assert unknown_variables({"KERNTUNE_TUEN": "auto", "KERNTUNE_TUNE": "auto", "TUNE": "x"}) == [
-        "KERNTUNE_TUEN is read by nothing; is it KERNTUNE_TUNE?"
+        "KERNTUNE_TUEN is read by nothing; did you mean KERNTUNE_TUNE?"
     ]
 
 

@@ -196,7 +196,7 @@ def test_what_a_version_compiles_to(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     assert (found.messages, found.reason) == (("REGRESSED said",), "")
     assert judge.options == [["--kerntune-target=cuda:90", f"--kerntune-baselines={tmp_path}/static-0"]]
     judge._known[VERSION] = found
-    assert judge._screen(VERSION) is found
+    assert judge.screen([VERSION])[0] is found
     assert len(judge.reports) == 1
 
 
@@ -222,7 +222,7 @@ def test_the_good_side_is_recorded_with_its_cases(tmp_path: Path, monkeypatch: p
     judge = screening(tmp_path, monkeypatch, [made], run)
     assert judge.record_good(VERSION) == (CASE,)
     assert judge.options == [["--kerntune-target=cuda:90", f"--kerntune-export={tmp_path}/good"]]
-    assert judge._screen(VERSION).identity
+    assert judge.screen([VERSION])[0].identity
     assert judge.reuse_good(tmp_path / "good") == (CASE,)
     judge.keep_good(tmp_path / "kept")
     assert (tmp_path / "kept").is_dir()
