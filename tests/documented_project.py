@@ -7,6 +7,10 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+import pytest
+
+from kerntune.referee.sealing import landlock_version
+
 TUTORIAL = (Path(__file__).parents[1] / "docs/tutorial.md").read_text(encoding="utf-8")
 WRITTEN = dict(re.findall(r'^```python title="([\w.]+)"\n(.*?)^```$', TUTORIAL, re.M | re.S))
 """The tutorial's own files."""
@@ -196,6 +200,7 @@ PRELUDES: Mapping[str, tuple[str, str]] = {
     "docs/judge.md": ("import kerntune\n", "assert verdict.word == 'UNTIMED' and verdict.exit_code == 6"),
     "docs/library.md": (f"{SCRIPTED}{CONFIGS}{VECTOR}{PRODUCTS}def train():\n    scripted_kernels.add(1000)\n", ""),
     "docs/torch-compile.md": (f"{SCRIPTED}{CONFIGS}{COMPILED}", ""),
+    "docs/judge.md": ("import kerntune\n", "assert verdict.exit_code == 6, verdict"),
     "docs/one-case.md": ("x = torch.randn(64, 1024, device='cuda')\n", ""),
 }
 """By page: what stands before each Python block, and after it."""
@@ -205,6 +210,27 @@ def second_commit(made: Any) -> None:
     """A commit whose kernel spills."""
     made.write("mykernels.py", (made.folder / "mykernels.py").read_text().replace(*SPILLED))
     made.shell("git commit -qam 'one warp a row'")
+
+
+def spilled(made: Any) -> None:
+    """The tutorial's edit after its baselines."""
+    made.write("test_softmax.py", FILES["tests/test_softmax.py"])
+    made.shell("pytest --kerntune --kerntune-target=cuda:90 test_softmax.py")
+    made.write("mykernels.py", (made.folder / "mykernels.py").read_text().replace(*SPILLED))
+
+
+def candidate(made: Any) -> None:
+    """A kernel and what it is judged against; needs a system that can seal a process."""
+    if not landlock_version():
+        pytest.skip("this kernel has no Landlock")
+    made.write("candidate.py", CANDIDATE)
+    made.write("reference.py", "import torch\n\n\ndef fn(x):\n    return torch.softmax(x, -1)\n")
+
+
+CANDIDATE = (
+    WRITTEN["mykernels.py"].replace('other=-float("inf"))', 'other=-float("inf")).to(tl.float32)')
+    + "\n\nfn = softmax\n"
+)
 
 
 def moved_test(made: Any) -> None:
@@ -268,12 +294,6 @@ write_run(Path("run.json"), RunReport((
 """
 
 
-def judged(made: Any) -> None:
-    """A candidate and its reference."""
-    made.write("candidate.py", WRITTEN["mykernels.py"].replace("def softmax(", "def fn("))
-    made.write("reference.py", "import torch\n\ndef fn(x):\n    return torch.softmax(x, -1)\n")
-
-
 def two_runs(made: Any) -> None:
     made.write("nightly.json", (made.folder / "kerntune.json").read_text())
     history(made)
@@ -289,9 +309,10 @@ PREPARED: Mapping[str, Callable[[Any], None]] = {
     "docs/history.md": history,
     "kerntune baselines mv tests/test_a.py tests/test_b.py": moved_test,
     "docs/how-to/adopt-in-a-large-repository.md": lambda made: made.write("mylib/ops.py", OPERATORS),
-    "docs/judge.md": judged,
+    "docs/judge.md": candidate,
     "docs/many-gpus.md": noted,
     "docs/observing.md": observed,
+    "docs/plugin.md": spilled,
     "docs/report.md": two_runs,
 }
 """What a page needs before its first block, or a command before it is run."""

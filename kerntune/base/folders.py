@@ -129,7 +129,7 @@ def remove_tree(folder: Path) -> None:
                     moved += 1
                     aside = f"{folder}.{moved}"
                     os.rename(entry.path, aside)
-                    if stat.S_ISDIR(os.lstat(aside).st_mode):  # whoever fills the folder can't reach it any more
+                    if stat.S_ISDIR(os.lstat(aside).st_mode):  # what fills the folder can't reach it any more
                         waiting.append(aside)
                     else:
                         os.unlink(aside)

@@ -143,11 +143,11 @@ class Wanted:
 
 
 class _RefusedError(UsageError):
-    """Somebody's file is in the way; the message has what to put into it by hand."""
+    """A file of the user is in the way; the message has what to put into it by hand."""
 
 
 def run(args: argparse.Namespace) -> int:
-    """Write what is missing; 1, and nothing written, if a file of somebody else is in the way."""
+    """Write what is missing; 1, and nothing written, if a file of the user is in the way."""
     project = find_project(Path.cwd())
     tests = FoundTests(project, [Path(os.path.abspath(t)) for t in args.tests])
     if not tests.gated:

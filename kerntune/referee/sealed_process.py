@@ -275,7 +275,7 @@ def _keep(request: SealRequest, status: int, answer: Callable[[bytes], bytes]) -
 
 
 def _waited(pid: int, deadline: float, server: int) -> tuple[int, bool]:
-    """Its exit status, and whether it was late. Where the fork server has ended, nobody waits for it any more."""
+    """Its exit status, and whether it was late. Where the fork server has ended, nothing waits for it any more."""
     while time.monotonic() < deadline and os.getppid() == server:
         found, status = os.waitpid(pid, os.WNOHANG)
         if found:

@@ -90,7 +90,10 @@ class BudgetedSearch:
         """Whether every legal config was tried."""
 
     def run(self, measure: Measure, budget: Budget) -> Found:
-        """Try configs until the budget is spent or the space is exhausted. :class:`TuningError` if none is legal."""
+        """Try configs until the budget is spent or the space is exhausted.
+
+        :class:`TuningError` if none is legal, :class:`ConfigError` if a large space has no budget.
+        """
         if budget.trials is None and budget.seconds is None and self.space.size > MAX_UNBOUNDED:
             raise ConfigError(f"a space of {self.space.size} points needs a budget: give trials or seconds")
         while not budget.spent(len(self._trials), self._seconds):

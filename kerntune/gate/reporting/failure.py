@@ -127,7 +127,7 @@ def accepting(results: Sequence[CaseResult]) -> Update | None:
 
 def accept_command(result: CaseResult, nodeid: str = "", target: str = "") -> str:
     """The command that accepts a failing case and no other test's, as called in the project's folder, or where the test
-    has this ``nodeid``; empty if there is none. ``target`` is what the run was told to compile for: without it a
+    has this ``nodeid``; empty if there is none. ``target`` is what the run was asked to compile for: without it a
     machine with a GPU would refresh the GPU's own baseline."""
     update = accepting([result])
     return "" if update is None else update_command(update, target, nodeid or result.case.nodeid)
