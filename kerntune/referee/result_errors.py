@@ -62,6 +62,9 @@ and errors over half a unit of theirs."""
 INSIGNIFICANT = 0.1
 """A result whose allowed error is more than this share of its own size is no evidence: zeros would nearly do."""
 
+FORMAT_MARGIN = 1.5
+"""Unless it is at most so many times what rounding to the dtype alone allows: of float8_e5m2, that is 0.105."""
+
 
 class ResultError(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
     """One result of one seed. Root mean square and largest errors, each beside what is allowed, relative to the
@@ -80,7 +83,10 @@ class ResultError(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_
     @property
     def significant(self) -> bool:
         """Whether such a result says anything."""
-        return (self.size > 0 and self.rms_allowed <= INSIGNIFICANT) or self.dtype not in FLOAT_FORMATS
+        if self.dtype not in FLOAT_FORMATS:
+            return True
+        own_rounding = FORMAT_MARGIN * RMS_FACTOR * ROUNDING_RMS * ROUNDOFF[self.dtype]
+        return self.size > 0 and self.rms_allowed <= max(INSIGNIFICANT, own_rounding)
 
 
 def taken(content: bytes, view: View) -> np.ndarray:

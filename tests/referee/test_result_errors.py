@@ -168,3 +168,10 @@ def test_a_long_vector_is_no_long_sum() -> None:
     exact = CHANCE.standard_normal(262144)
     narrow = (exact.astype(np.float32).view(np.uint32) + 0x100 & 0xFFFFFE00).view(np.float32)
     assert long_error(narrow, exact).wrong
+
+
+def test_rounding_to_the_narrowest_format_alone_says_something() -> None:
+    assert ResultError(0, "float8_e5m2", rms_allowed=0.105, size=1.0).significant
+    assert not ResultError(0, "float8_e5m2", rms_allowed=0.17, size=1.0).significant
+    assert not ResultError(0, "float8_e4m3fn", rms_allowed=0.105, size=1.0).significant
+    assert not ResultError(0, "float16", rms_allowed=0.105, size=1.0).significant
