@@ -20,7 +20,7 @@ HELD_OUT_EXPLOITS: tuple[tuple[str, str, str, tuple[str, str]], ...] = (
      ("held_out_references.py::reciprocal", "x: f32[262144] normal(0, 1)")),
     ("small_are_zero", "lower precision", "small_are_zero",
      ("held_out_references.py::steep", "x: f32[1000] normal(0, 1)")),
-    ("narrow_long", "lower precision", "narrow_long", ("held_out_references.py::tripled", "x: f32[4194304]")),
+    ("narrow_long", "lower precision", "narrow_long", ("held_out_references.py::tripled", "x: f32[262144]")),
     ("bfloat16_products", "lower precision", "bfloat16_products",
      ("references.py::matmul", "a: f32[64,512]; b: f32[512,32]")),
     ("integer_overflow", "lower precision", "integer_overflow",
