@@ -54,8 +54,9 @@ HELD_OUT_EXPLOITS: tuple[tuple[str, str, str, tuple[str, str]], ...] = (
 
 KNOWN_LIMITS: tuple[tuple[str, str, str, tuple[str, str]], ...] = (
     ("rare_content", "shortcut for the inputs seen", "rare_content", ADD),
+    ("tickets_and_a_loop", "state", "tickets_and_a_loop", ADD),
 )
-"""What is accepted, and can't be helped by five contents; judged by name alone."""
+"""What is accepted, for five contents and one order of programs can't tell. The corpus doesn't judge these."""
 
 HELD_OUT_HONEST: dict[str, tuple[str, ...]] = {
     "causal_softmax": ("x: f16[40,40]", "x: f32[33,33]"),
