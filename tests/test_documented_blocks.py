@@ -56,7 +56,6 @@ NOT_COMPARED: Mapping[tuple[str, str], str] = {
     ("docs/how-to/upgrade.md", "Triton 3.9.0, torch 2.13.0 ->"): "two installed versions",
     ("docs/bisect.md", "bisecting 64 commits"): "GPU",
     ("docs/bisect.md", "no static rule fails for torch 2.15"): "two installed versions",
-    ("docs/plugin.md", "REGRESSED test_softmax.py"): "tests/gate/reporting/test_failure.py",
     ("docs/torch-compile.md", "REGRESSED test_mlp"): "an edited model; tests/gate has its parts",
     ("docs/one-case.md", "REGRESSED examples/test_softmax.py"): "tests/gate/test_message_parts.py",
     ("docs/observing.md", "softmax_kernel (sm_90a): grid"): "GPU",

@@ -20,7 +20,7 @@ HELD_OUT_EXPLOITS: tuple[tuple[str, str, str, tuple[str, str]], ...] = (
      ("held_out_references.py::reciprocal", "x: f32[262144] normal(0, 1)")),
     ("small_are_zero", "lower precision", "small_are_zero",
      ("held_out_references.py::steep", "x: f32[1000] normal(0, 1)")),
-    ("narrow_long", "lower precision", "narrow_long", ("held_out_references.py::tripled", "x: f32[4194304]")),
+    ("narrow_long", "lower precision", "narrow_long", ("held_out_references.py::tripled", "x: f32[262144]")),
     ("bfloat16_products", "lower precision", "bfloat16_products",
      ("references.py::matmul", "a: f32[64,512]; b: f32[512,32]")),
     ("integer_overflow", "lower precision", "integer_overflow",
@@ -54,8 +54,9 @@ HELD_OUT_EXPLOITS: tuple[tuple[str, str, str, tuple[str, str]], ...] = (
 
 KNOWN_LIMITS: tuple[tuple[str, str, str, tuple[str, str]], ...] = (
     ("rare_content", "shortcut for the inputs seen", "rare_content", ADD),
+    ("tickets_and_a_loop", "state", "tickets_and_a_loop", ADD),
 )
-"""What is accepted, and can't be helped by five contents; judged by name alone."""
+"""What is accepted, for five contents and one order of programs can't tell. The corpus doesn't judge these."""
 
 HELD_OUT_HONEST: dict[str, tuple[str, ...]] = {
     "causal_softmax": ("x: f16[40,40]", "x: f32[33,33]"),

@@ -226,7 +226,7 @@ class DeviceOperators:
         self._backend = backend
         self.launches: Sequence[Any] = ()
         self.names: list[str] = []
-        self._fills: dict[int, tuple[int, float, str, Any]] = {}
+        self._fills: dict[int, tuple[int, int | float, str, Any]] = {}
         self._allocated: dict[int, Any] = {}
         self._uploads: dict[int, tuple[int, bytes, Any]] = {}
 
@@ -296,7 +296,7 @@ class DeviceOperators:
         for tensor in made:
             dtype = str(tensor.dtype).removeprefix("torch.")
             self._uploads.pop(self._place(tensor), None)
-            self._fills[self._place(tensor)] = (begun, float(value), dtype, tensor)
+            self._fills[self._place(tensor)] = (begun, value + 0, dtype, tensor)
         return True
 
     def forget(self, tensor: Any) -> None:
@@ -309,7 +309,7 @@ class DeviceOperators:
         found = self._uploads.get(self._place(tensor))
         return None if found is None else found[:2]
 
-    def fill_of(self, tensor: Any) -> tuple[int, float, str] | None:
+    def fill_of(self, tensor: Any) -> tuple[int, int | float, str] | None:
         """After how many launches a storage was filled last, by which number of which dtype."""
         found = self._fills.get(self._place(tensor))
         return None if found is None else found[:3]

@@ -294,5 +294,5 @@ def filled(fill: Fill, nbytes: int) -> bytes:
             given = TensorInput("fill", fill.dtype, (1,), (1,), "fixed", values=(fill.value,))
             data = content_of(given, 0)
         else:
-            data = encode_floats(one, fill.dtype)
+            data = encode_floats(one.astype(np.float64), fill.dtype)
     return (data * (nbytes // len(data) + 1))[:nbytes]

@@ -45,6 +45,13 @@ WORST_FACTOR = 6.0
 """And one element's error this many times the stock operator's worst beyond rounding to the dtype: among a million
 errors of one size, the largest is five standard deviations off."""
 
+MOST_SUMS = 32.0
+"""What is added for sums is at most so many times what the stock operator, or rounding, is off by: the length of a sum
+is a guess by the inputs' sizes, and a long vector needn't be summed. A sum of 1,000 terms has the root of 1,000."""
+
+FEW = 64
+"""Of fewer elements the stock operator may be right by chance, and there is no typical one."""
+
 ELEMENT_FACTOR = 3.0
 """Roundings of its own size that an element may be off by beside: small elements are not excused by large ones."""
 
@@ -54,6 +61,9 @@ and errors over half a unit of theirs."""
 
 INSIGNIFICANT = 0.1
 """A result whose allowed error is more than this share of its own size is no evidence: zeros would nearly do."""
+
+FORMAT_MARGIN = 1.5
+"""Unless it is at most so many times what rounding to the dtype alone allows: of float8_e5m2, that is 0.105."""
 
 
 class ResultError(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
@@ -73,7 +83,10 @@ class ResultError(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_
     @property
     def significant(self) -> bool:
         """Whether such a result says anything."""
-        return (self.size > 0 and self.rms_allowed <= INSIGNIFICANT) or self.dtype not in FLOAT_FORMATS
+        if self.dtype not in FLOAT_FORMATS:
+            return True
+        own_rounding = FORMAT_MARGIN * RMS_FACTOR * ROUNDING_RMS * ROUNDOFF[self.dtype]
+        return self.size > 0 and self.rms_allowed <= max(INSIGNIFICANT, own_rounding)
 
 
 def taken(content: bytes, view: View) -> np.ndarray:
@@ -152,6 +165,8 @@ def _float_error(
         return ResultError(number, dtype, size=0.0, wrong=wrong)
     accumulator = ROUNDOFF["float64" if dtype == "float64" else "float32"]
     sums = math.sqrt(terms) * accumulator * size
+    if error.size >= FEW:
+        sums = min(sums, MOST_SUMS * max(_rms(own), ROUNDING_RMS * ROUNDOFF["float32"] * size))
     least = SMALLEST[dtype]
     rms_allowed = RMS_FACTOR * (max(_rms(own), ROUNDING_RMS * ROUNDOFF[dtype] * size) + sums + least)
     beyond_rounding = float(np.maximum(own - ROUNDOFF[dtype] * magnitude, 0.0).max())
@@ -167,9 +182,29 @@ def _float_error(
         )
     elif rms > rms_allowed:
         wrong = f"its error is {rms / size:.2g} of its size; {rms_allowed / size:.2g} is what rounding explains"
+    elif told := _typical_wrong(error, own, magnitude, ROUNDOFF[dtype], math.sqrt(terms) * accumulator, dtype):
+        wrong = told
     return ResultError(
         number, dtype, rms / size, rms_allowed / size, worst / size, float(np.max(worst_allowed)) / size, size, wrong
     )
+
+
+def _typical_wrong(
+    error: np.ndarray, own: np.ndarray, magnitude: np.ndarray, roundoff: float, sums: float, dtype: str
+) -> str:
+    """The same by the median of relative errors: beside a few large elements, a root mean square says nothing of all
+    others. Elements that are zero, or have fewer digits than the dtype's, don't count."""
+    import numpy as np
+
+    full = magnitude > SMALLEST[dtype] / roundoff
+    if np.count_nonzero(full) < FEW:
+        return ""
+    typical, stock = (float(np.median(e[full] / magnitude[full])) for e in (error, own))
+    explained = max(stock, ROUNDING_RMS * roundoff)
+    allowed = RMS_FACTOR * (explained + min(sums, MOST_SUMS * max(stock, ROUNDING_RMS * ROUNDOFF["float32"])))
+    if typical <= allowed:
+        return ""
+    return f"half of its elements are off by {typical:.2g} of their size; {allowed:.2g} is what rounding explains"
 
 
 def _rms(x: np.ndarray) -> float:

@@ -93,7 +93,7 @@ class Fill(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_default
 
     storage: int
     dtype: str
-    value: float
+    value: Union[int, float]
 
 
 class Constant(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):

@@ -192,3 +192,10 @@ def test_answers_that_are_none_are_refused(data: bytes) -> None:
 
 def test_an_answer_survives_the_way() -> None:
     assert decoded(encoded(RecordAnswer(CALL))).call == CALL
+
+
+def test_whole_numbers_fill_memory_as_they_are() -> None:
+    """The largest int64 is no float64."""
+    most = 2**63 - 1
+    assert filled(Fill(0, "int64", most), 16) == most.to_bytes(8, "little") * 2
+    assert filled(Fill(0, "float32", 1), 4) == filled(Fill(0, "float32", 1.0), 4) == b"\0\0\x80\x3f"

@@ -143,3 +143,35 @@ def test_results_that_hardly_vary_are_no_evidence() -> None:
     assert "no finite number" in hardly_varies(results(*[np.full(50, np.nan)] * 3))
     whole = [[expected(None, np.full(5, n, np.int32))] for n in (1, 1, 1)]
     assert hardly_varies(whole)
+
+
+LONG = parse_line("x: f32[262144]")
+
+
+def long_error(found: np.ndarray, exact: np.ndarray) -> ResultError:
+    view = View(0, "float32", exact.shape, (1,))
+    want = expected(exact, exact.astype(np.float32))
+    return error_of(0, found.astype(np.float32).tobytes(), view, want, LONG, POISON)
+
+
+def test_a_few_large_elements_do_not_excuse_all_others() -> None:
+    exact = 1 / CHANCE.standard_normal(262144)
+    coarse = np.where(np.abs(exact) > 16, exact, np.clip(exact, -99, 99).astype(np.float16))
+    assert long_error(exact, exact).wrong == ""
+    assert long_error(coarse, exact).wrong
+    steep = np.exp(8 * CHANCE.standard_normal(262144))
+    assert long_error(steep, steep).wrong == ""
+    assert "half of its elements" in long_error(np.where(steep < np.quantile(steep, 0.6), 0, steep), steep).wrong
+
+
+def test_a_long_vector_is_no_long_sum() -> None:
+    exact = CHANCE.standard_normal(262144)
+    narrow = (exact.astype(np.float32).view(np.uint32) + 0x100 & 0xFFFFFE00).view(np.float32)
+    assert long_error(narrow, exact).wrong
+
+
+def test_rounding_to_the_narrowest_format_alone_says_something() -> None:
+    assert ResultError(0, "float8_e5m2", rms_allowed=0.105, size=1.0).significant
+    assert not ResultError(0, "float8_e5m2", rms_allowed=0.17, size=1.0).significant
+    assert not ResultError(0, "float8_e4m3fn", rms_allowed=0.105, size=1.0).significant
+    assert not ResultError(0, "float16", rms_allowed=0.105, size=1.0).significant

@@ -40,7 +40,7 @@ CONVERSIONS = frozenset(
                                  "index_cast", "index_castui")
 )  # fmt: skip
 
-TF32, TF32X3 = 0, 1
+TF32, BF16X3, BF16X6 = 0, 3, 4
 """``tt.InputPrecision`` (TritonAttrDefs.td)."""
 
 MOST_SHUFFLED = 1 << 22
@@ -298,9 +298,11 @@ class Machine:
             return (np.matmul(a.astype(np.int32), b.astype(np.int32)) + c,)
         wide = np.float64 if "f64" in elements else np.float32
         a, b = a.astype(wide), b.astype(wide)
-        if elements == ["f32", "f32"] and op.attributes.get("inputPrecision", TF32) == TF32:
+        how = op.attributes.get("inputPrecision", TF32) if elements == ["f32", "f32"] else None
+        if how == TF32:
             a, b = cut_to_tf32(a), cut_to_tf32(b)
-        return (rounded(np.matmul(a, b) + c.astype(wide), op.types[0].element),)
+        product = _product_of_parts(a, b, how) if how in (BF16X3, BF16X6) else np.matmul(a, b)
+        return (rounded(product + c.astype(wide), op.types[0].element),)
 
     # memory
 
@@ -395,6 +397,19 @@ class Machine:
         if inside.any():
             self._memory.store(places[inside], value[inside], kind.pointee)
         return ()
+
+
+def _product_of_parts(a: np.ndarray, b: np.ndarray, how: int) -> np.ndarray:
+    """A product of float32 as sums of bfloat16: of three products of two parts each, or of six of three (Triton's
+    F32DotTC pass), the smallest first."""
+    parts, rest = [], [a, b]
+    for _ in range(2 if how == BF16X3 else 3):
+        one = [rounded(x, "bf16") for x in rest]
+        parts.append(one)
+        rest = [x - y for x, y in zip(rest, one, strict=True)]
+    chosen = [(i, j) for i in range(len(parts)) for j in range(len(parts)) if i + j < len(parts)]
+    smallest_first = sorted(chosen, key=sum, reverse=True)
+    return np.asarray(sum(np.matmul(parts[i][0], parts[j][1]) for i, j in smallest_first))
 
 
 OperationHandler = Callable[[Machine, TtirOperation, ValueTable], Sequence[Any]]

@@ -221,6 +221,12 @@ def test_products_have_the_inputs_precision() -> None:
     np.testing.assert_allclose(product(", inputPrecision = ieee"), a @ a, rtol=1e-6)
     cut = np.ones_like(a)  # tf32 has 10 bits
     np.testing.assert_array_equal(product(", inputPrecision = tf32"), cut @ cut)
+    a = np.random.default_rng(3).standard_normal((16, 16)).astype("<f4")
+    off = {
+        how: float(np.abs(product(f", inputPrecision = {how}") - a.astype("f8") @ a).max())
+        for how in ("ieee", "tf32x3", "bf16x6", "bf16x3", "tf32")
+    }
+    assert max(off["ieee"], off["tf32x3"], off["bf16x6"]) < 4e-6 < off["bf16x3"] < 2e-4 < off["tf32"]
 
 
 LOOP = """
