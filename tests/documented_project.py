@@ -197,9 +197,9 @@ PRELUDES: Mapping[str, tuple[str, str]] = {
         f"{SCRIPTED}from scripted_kernels import scale_kernel as kernel\ngrid = (32,)\n",
         "",
     ),
+    "docs/judge.md": ("import kerntune\n", "assert verdict.word == 'UNTIMED' and verdict.exit_code == 6"),
     "docs/library.md": (f"{SCRIPTED}{CONFIGS}{VECTOR}{PRODUCTS}def train():\n    scripted_kernels.add(1000)\n", ""),
     "docs/torch-compile.md": (f"{SCRIPTED}{CONFIGS}{COMPILED}", ""),
-    "docs/judge.md": ("import kerntune\n", "assert verdict.exit_code == 6, verdict"),
     "docs/one-case.md": ("x = torch.randn(64, 1024, device='cuda')\n", ""),
 }
 """By page: what stands before each Python block, and after it."""
