@@ -69,7 +69,7 @@ refused unless the argument of this place (the last number) is 0, the caller its
 
 SIGNALS = {"kill": (62, 129), "tkill": (200, 130), "tgkill": (234, 131), "rt_sigqueueinfo": (129, 138),
            "rt_tgsigqueueinfo": (297, 240)}  # fmt: skip
-"""What sends signals, refused where Landlock doesn't keep them within the sealed processes (before its sixth version)."""
+"""What sends signals, refused where Landlock doesn't keep them within the sealed ones (before its sixth version)."""
 
 LOAD, EQUAL, AT_LEAST, RETURN = 0x20, 0x15, 0x35, 0x06
 ALLOW, REFUSE, END_PROCESS = 0x7FFF0000, 0x00050000 | errno.EPERM, 0x80000000

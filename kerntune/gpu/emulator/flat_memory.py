@@ -50,7 +50,7 @@ class FlatMemory:
     def undefined(self, element: str) -> np.ndarray:
         """An element of poison: what is taken from no memory at all."""
         size = bytes_of(element)
-        return from_bits(np.resize(self._poison, size).view(f"u{size}"), element)[0]
+        return from_bits(np.resize(self._poison, size).view(f"u{size}"), element).reshape(())
 
     def address(self, storage: int) -> int:
         """Where a storage begins."""
