@@ -72,6 +72,7 @@ DRAWINGS: Mapping[str, int] = {
 """How many blocks of a page are neither code nor output: layers, folders, a scale."""
 
 EXPECTED: Mapping[tuple[str, str], list[tuple[int, str]]] = {
+    ("docs/judge.md", "kerntune judge candidate.py::fn reference.py::fn --inputs 'x: f16[64,64]'"): [(6, "UNTIMED")],
     ("docs/tutorial.md", "kerntune doctor"): [(1, r"baselines .*: none\n *-> without a GPU a run must be told what")],
     ("docs/tutorial.md", "pytest --kerntune --kerntune-target=cuda:90"): [(0, r"2 NEW[\s\S]*2 baselines recorded")],
     ("docs/tutorial.md", "pytest --kerntune"): [
