@@ -119,7 +119,7 @@ class _Reading:
         self._handles = handles
         text = module.str_nodebug()
         self._constants = _constants(text)
-        self._orders = iter(re.findall(r"(?m)^\s*%\S+ = tt\.trans .*?order = array<i32: ([\d, ]+)>", text))
+        self._orders = _orders(text)
 
     def program(self) -> TtirProgram:
         """:class:`InterpreterLimit` for control flow between blocks."""
@@ -183,3 +183,12 @@ def _constants(text: str) -> Iterator[str]:
         if found:
             rest = found[1]
             yield rest if rest in ("true", "false") else rest.rpartition(" : ")[0]
+
+
+def _orders(text: str) -> Iterator[str]:
+    """The order of dimensions of each transposition, as a module's text has it."""
+    for line in text.splitlines():
+        name, is_trans, rest = line.strip().partition(" = tt.trans ")
+        _, has_order, order = rest.partition("order = array<i32: ")
+        if is_trans and has_order and name.startswith("%") and " " not in name:
+            yield order.partition(">")[0]
