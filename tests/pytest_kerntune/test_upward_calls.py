@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import collections
+import gc
 import re
 import sys
 from collections.abc import Iterator
@@ -82,11 +83,14 @@ class Calls:
     @pytest.hookimpl(hookwrapper=True)
     def pytest_pyfunc_call(self) -> Iterator[None]:
         before = sys.getprofile()
+        gc.collect()
+        gc.disable()  # a collection ends generators of earlier tests, as calls from wherever it begins
         sys.setprofile(self._profile)
         try:
             yield
         finally:
             sys.setprofile(before)
+            gc.enable()
 
     def _profile(self, frame: FrameType, event: str, _: Any) -> None:
         here = _package(frame)
