@@ -75,7 +75,7 @@ def answer(task: bytes) -> bytes:
 
 
 def _recorded(task: RecordTask) -> RecordedCall:
-    backend = _backend(task)
+    backend = StaticBackend((task.target,))
     with backend.activate():
         watch = DeviceOperators(backend)
         with backend.tensors.watching(watch), _users_code(backend):
@@ -100,14 +100,6 @@ def _recorded(task: RecordTask) -> RecordedCall:
             return _claims(task, capture, watch, inputs, value)
 
 
-def _backend(task: RecordTask) -> Backend:
-    if task.device is None:
-        return StaticBackend((task.target,))
-    from kerntune.gpu.cuda import CudaBackend
-
-    return CudaBackend()
-
-
 @contextlib.contextmanager
 def _users_code(backend: Backend) -> Iterator[None]:
     """What users' code raises becomes a reason."""
@@ -120,7 +112,7 @@ def _users_code(backend: Backend) -> Iterator[None]:
     except CompileError as exc:
         raise Refusal(Reason.COMPILE, str(exc)) from None
     except (Exception, SystemExit) as exc:
-        needs = backend.end_reason(exc) if isinstance(exc, Exception) and backend.gpu is None else None
+        needs = backend.end_reason(exc) if isinstance(exc, Exception) else None
         if needs is not None:
             raise Refusal(Reason.VALUES, needs) from None
         print("".join(traceback.format_exception(exc))[-4000:], file=sys.stderr)
@@ -357,7 +349,7 @@ def _claims(
     if sum(len(c.data) for c in constants) > MOST_CONSTANT:
         raise Refusal(Reason.MEMORY, f"constants have more than {MOST_CONSTANT >> 20} MiB")
     return RecordedCall(
-        recording, _needed(recorded.artifacts, task.device is not None), given, results, tuple(fills),
+        recording, _needed(recorded.artifacts, task.binaries), given, results, tuple(fills),
         tuple(constants), tuple(unknown), tuple(dict.fromkeys(watch.names)),
     )  # fmt: skip
 

@@ -1,26 +1,65 @@
-"""How fast a candidate is beside the reference: both recordings, in turn, in processes that hold a driver alone.
+"""How fast a candidate is beside the reference: both in turn, in sealed processes that hold none of its host code.
 
 Without a GPU there are no speeds. Those of a scripted GPU follow a script, and verdicts say so.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+import random
+import secrets
+import time
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import msgspec
 
+from kerntune.base.device import Target
 from kerntune.base.recording import Launch, Recording, Storage
 from kerntune.base.stats import DEFAULT_LEVEL, Estimate, median
+from kerntune.errors import MeasurementError
+from kerntune.gpu import device_lock
 from kerntune.gpu.base import Executor, binary_of_ptx
-from kerntune.referee.hostile_recording import CheckedCall
+from kerntune.gpu.number_formats import FLOAT_FORMATS
+from kerntune.referee.declared_inputs import drawn_distance, rolled
+from kerntune.referee.hostile_recording import ITEM_BYTES, CheckedCall
+from kerntune.referee.reasons import Reason, Refusal
+from kerntune.referee.result_errors import difference_of
+from kerntune.referee.sealed_process import SealedProcesses, folder_of
+from kerntune.referee.tasks import (
+    CaseInputs,
+    DeviceAnswer,
+    ExpectedSeed,
+    KeptExecution,
+    LiveCall,
+    ReplayAnswer,
+    ReplaySide,
+    ReplayTask,
+    Rolls,
+    TimeAnswer,
+    TimeTask,
+    UserCallable,
+    Variation,
+)
 from kerntune.referee.verdicts import TimedLaunch, Word, word_of_change
-from kerntune.timing.paired_processes import compare
+from kerntune.timing.paired_processes import PROCESSES, Replay, combine, compare
 from kerntune.timing.worker.pool import LocalPairs, Pairs
-from kerntune.timing.worker.requests import PairRequest
+from kerntune.timing.worker.requests import PairReply, PairRequest
 
 LIVE = "live_reference"
 """The name of a reference's work that isn't Triton's, on a scripted GPU."""
+
+KEPT_BYTES = 64 << 20
+MOST_KEPT = 16
+"""Executions of each kind that one timing process keeps: so many, or as many as these bytes hold, two at least. A
+kernel that leaves out one execution in twenty is found with 91 % in three processes that keep 16, with 27 % where they
+keep two; in twelve, with 99.99 % and 71 %."""
+
+LEAST_VARIED = 64
+"""Elements of a tensor whose content is rolled at least."""
+
+TIME_SECONDS = 60.0
+LOCK_SECONDS = 3_600.0
 
 
 @dataclass(frozen=True)
@@ -32,9 +71,13 @@ class TimedPair:
     reference_ns: float
     candidate_ns: float
     bandwidth: float | None = None
-    warm: Estimate | None = None
+    warm: float | None = None
+    """The same change where executions follow each other, of one process."""
+
     launch_ns: tuple[float, ...] = ()
     remarks: tuple[str, ...] = ()
+    wrong: str = ""
+    """What timed executions computed wrongly."""
 
     def shares(self, launches: Sequence[TimedLaunch]) -> tuple[TimedLaunch, ...]:
         """The launches with their times and shares, where they were taken."""
@@ -46,19 +89,41 @@ class TimedPair:
         )
 
 
+@dataclass(frozen=True)
+class RightCandidate:
+    """A shape at which the candidate was right, to be timed. ``patterns`` is what filled unwritten memory, by seed."""
+
+    case: CaseInputs
+    call: CheckedCall
+    source: UserCallable
+    """The reference."""
+
+    reference: CheckedCall | Refusal
+    expected: tuple[ExpectedSeed, ...]
+    results: tuple[tuple[bytes, ...], ...]
+    """What each wanted storage held after the replay that was right, by seed."""
+
+    patterns: Sequence[bytes]
+    deadline: float
+
+
 class Speeds:
-    """Where times come from. ``ordinal`` is the GPU's number, None where nothing is loaded on one."""
+    """Where times come from. ``on_gpu``: results are the GPU's, too."""
 
     origin = "none"
     device = ""
-    why_not = "speeds on a GPU are not measured yet"
-    ordinal: int | None = None
+    why_not = "there is no GPU here"
+    on_gpu = False
 
-    def start(self) -> None:
-        """Start and import everything, before a candidate runs."""
+    def start(self, processes: SealedProcesses) -> None:
+        """Find the device, before a candidate runs."""
 
-    def measure(self, candidate: CheckedCall, reference: CheckedCall | None) -> TimedPair | None:
-        """Times of both; ``reference`` is None where it can't be replayed. None without a GPU."""
+    def target(self, default: Target) -> Target:
+        """What is compiled for."""
+        return default
+
+    def measure(self, right: RightCandidate) -> TimedPair | None:
+        """Times of both. None without a GPU; :class:`Refusal` where what is timed computes something else."""
         raise NotImplementedError
 
     def close(self) -> None:
@@ -68,7 +133,7 @@ class Speeds:
 class NoSpeeds(Speeds):
     """Without a GPU: verdicts are WRONG, REFUSED or UNTIMED."""
 
-    def measure(self, candidate: CheckedCall, reference: CheckedCall | None) -> TimedPair | None:
+    def measure(self, right: RightCandidate) -> TimedPair | None:
         """None."""
         return None
 
@@ -84,14 +149,199 @@ class ScriptedSpeeds(Speeds):
         self._pairs: Pairs = LocalPairs(gpu)
         self.device = f"{gpu.spec.name} (scripted)"
 
-    def measure(self, candidate: CheckedCall, reference: CheckedCall | None) -> TimedPair | None:
+    def measure(self, right: RightCandidate) -> TimedPair | None:
         """By the script."""
-        before = live_stand_in(candidate.recording) if reference is None else reference.recording
-        request = side_by_side(before, candidate.recording, scripted=True)
-        replay = compare(
-            self._pairs, request, DEFAULT_LEVEL, None, lambda change, ns: word_of_change(change) is not Word.UNDECIDED
-        )
+        candidate, reference = right.call.recording, right.reference
+        before = live_stand_in(candidate) if isinstance(reference, Refusal) else reference.recording
+        replay = _compared(self._pairs, side_by_side(before, candidate))
         return TimedPair(replay.change, median(replay.a_ns), median(replay.b_ns), self._bandwidth)
+
+
+class GpuSpeeds(Speeds):
+    """Times and results of the first GPU that is visible."""
+
+    origin, on_gpu = "gpu", True
+
+    def start(self, processes: SealedProcesses) -> None:
+        """:class:`MeasurementError` where the GPU can't be used."""
+        if self.device:
+            return
+        answered = processes.ask("device", None, (), TIME_SECONDS, 1 << 16, gpu=True)
+        answer = DeviceAnswer(problem=answered.how)
+        if answered.data is not None:
+            answer = msgspec.msgpack.decode(answered.data, type=DeviceAnswer)
+        if answer.spec is None:
+            raise MeasurementError(f"the GPU can't be used: {answer.problem}; CUDA_VISIBLE_DEVICES= judges without it")
+        self._processes, self._spec, self._bandwidth = processes, answer.spec, answer.bandwidth
+        self.device = answer.spec.name
+
+    def target(self, default: Target) -> Target:
+        """The GPU's."""
+        return self._spec.target
+
+    def measure(self, right: RightCandidate) -> TimedPair | None:
+        """In turn, in fresh processes; kept executions are compared with what is known, and with fresh ones."""
+        pairs, recording = SealedPairs(self._processes, right), right.call.recording
+        with device_lock.hold(self._spec.uuid, self._spec.name, LOCK_SECONDS):
+            try:
+                replay = _compared(pairs, PairRequest(recording, recording, (), {}))
+            except BudgetUsed:
+                replay = combine(pairs.replies, DEFAULT_LEVEL, None)
+            wrong = pairs.wrong()
+        return TimedPair(
+            replay.change, median(replay.a_ns), median(replay.b_ns), self._bandwidth, pairs.warm, pairs.launch_ns,
+            tuple(pairs.remarks()), wrong,
+        )  # fmt: skip
+
+
+def _compared(pairs: Pairs, request: PairRequest) -> Replay:
+    """Over fresh processes; of none is it known what it adds to a ratio."""
+    return compare(pairs, request, DEFAULT_LEVEL, None, lambda change, ns: word_of_change(change) is not Word.UNDECIDED)
+
+
+class BudgetUsed(Exception):
+    """No time is left for further processes."""
+
+
+class SealedPairs(Pairs):
+    """Times a right candidate beside its reference, in a sealed process for each request.
+
+    Each process has the content of one seed for the candidate and of another one for the reference.
+    """
+
+    def __init__(self, processes: SealedProcesses, right: RightCandidate) -> None:
+        self._processes, self._right = processes, right
+        self._chance = random.Random(secrets.randbits(64))
+        self.variation = variation_of(right.case, right.call)
+        self._known = [drawn_rolls(self.variation, right.call, self._chance) for _ in right.expected]
+        sizes = sum(right.call.recording.storages[i].nbytes for i in right.call.wanted)
+        self._keep = max(2, min(MOST_KEPT, KEPT_BYTES // max(sizes, 1)))
+        self._sizes = sizes
+        self._asked = 0
+        self.replies: list[PairReply] = []
+        self.kept: list[tuple[int, KeptExecution]] = []
+        self.launch_ns: tuple[float, ...] = ()
+        self.warm: float | None = None
+
+    @property
+    def live(self) -> bool:
+        """Whether the reference runs as the author's code."""
+        return isinstance(self._right.reference, Refusal)
+
+    def run(self, request: PairRequest) -> PairReply:
+        """Ask one process. :class:`MeasurementError` if it fails or no time is left."""
+        right = self._right
+        if len(self.replies) >= PROCESSES and time.monotonic() > right.deadline:
+            raise BudgetUsed
+        seed = self._asked % len(right.expected)
+        other = (seed + 1) % len(right.expected)
+        task = TimeTask(
+            self._side(seed), self._reference(other), right.call.wanted, self.variation, self._known[seed], self._keep,
+            request.blocks, request.seed, details=not self._asked,
+        )  # fmt: skip
+        self._asked += 1
+        readable = (folder_of(right.source.path),) if self.live else ()
+        most = 2 * self._keep * (self._sizes + (1 << 10)) + (1 << 20)
+        answered = self._processes.ask("time", task, readable, TIME_SECONDS, most, gpu=True)
+        if answered.data is None:
+            raise MeasurementError(f"a process that times failed: {answered.how}")
+        answer = msgspec.msgpack.decode(answered.data, type=TimeAnswer)
+        if answer.refused is not None:
+            raise MeasurementError(answer.refused.text)
+        if answer.damaged:
+            raise Refusal(Reason.OUTSIDE, "while it is timed, first contents of tensors change")
+        self.kept += [(seed, one) for one in answer.kept]
+        if answer.warm_ns:
+            self.warm, self.launch_ns = answer.warm_ns[1] / answer.warm_ns[0] - 1, answer.launch_ns
+        self.replies.append(PairReply(answer.reference_ns, answer.candidate_ns, answer.foreign))
+        return self.replies[-1]
+
+    def _side(self, seed: int) -> ReplaySide:
+        """The candidate's, with content that becomes the seed's by the known distances."""
+        right = self._right
+        contents = list(right.call.contents(right.expected[seed].contents))
+        for storage, distance in zip(self.variation.storages, self._known[seed], strict=True):
+            content = contents[storage] or b""
+            contents[storage] = rolled(content, len(content) - distance)
+        return ReplaySide(
+            right.call.recording, binaries_of(right.call), tuple(contents), right.call.fills, right.patterns[seed]
+        )
+
+    def _reference(self, seed: int) -> ReplaySide | LiveCall:
+        right, reference = self._right, self._right.reference
+        given = right.expected[seed].contents
+        if isinstance(reference, Refusal):
+            return LiveCall(right.source, right.case, given)
+        return ReplaySide(
+            reference.recording, binaries_of(reference), reference.contents(given), reference.fills,
+            right.patterns[seed],
+        )  # fmt: skip
+
+    def wrong(self) -> str:
+        """What is wrong with what timed executions left; empty if nothing is. Those of the known content are held
+        against what was found right, the others against fresh executions of the same content."""
+        right = self._right
+        for seed in sorted({seed for seed, _ in self.kept}):
+            mine = [one for at, one in self.kept if at == seed]
+            others = [one for one in mine if one.rolls != self._known[seed]]
+            self._chance.shuffle(others)
+            pairs = [(right.results[seed], one) for one in mine if one.rolls == self._known[seed]]
+            if others:
+                pairs += zip(self._fresh(seed, [one.rolls for one in others]), others, strict=True)
+            for before, one in pairs:
+                if problem := difference_of(right.case, right.call, before, one.contents):
+                    return f"while it is timed, {problem}"
+        return ""
+
+    def _fresh(self, seed: int, rolls: Sequence[Rolls]) -> Iterator[tuple[bytes, ...]]:
+        right = self._right
+        task = ReplayTask(self._side(seed), right.call.wanted, TIME_SECONDS, True, self.variation, tuple(rolls))
+        most = len(rolls) * (self._sizes + (1 << 10)) + (1 << 20)
+        answered = self._processes.ask("replay", task, (), TIME_SECONDS, most, gpu=True)
+        if answered.data is None:
+            raise MeasurementError(f"a replay failed: {answered.how}")
+        answer = msgspec.msgpack.decode(answered.data, type=ReplayAnswer)
+        count = len(right.call.wanted)
+        if answer.refused is not None or len(answer.contents) != count * len(rolls):
+            raise MeasurementError(answer.refused.text if answer.refused else "a replay has no whole answer")
+        for i in range(0, len(answer.contents), count):
+            yield answer.contents[i : i + count]
+
+    def remarks(self) -> Iterator[str]:
+        """What a reader should know of these times."""
+        if self.live:
+            yield "the reference runs live, as the author's code: each side is timed call by call"
+        if not self.variation.storages:
+            yield "no input's content can vary from one timed execution to the next"
+
+
+def drawn_rolls(variation: Variation, call: CheckedCall, chance: random.Random) -> Rolls:
+    """A distance for each varied storage."""
+    sizes = [call.recording.storages[i].nbytes for i in variation.storages]
+    return tuple(drawn_distance(item, n, chance) for item, n in zip(variation.items, sizes, strict=True))
+
+
+def variation_of(case: CaseInputs, call: CheckedCall) -> Variation:
+    """Inputs whose content may be rolled: numbers that are drawn. Of what the task's own code makes, only
+    floating-point numbers: whole ones may be offsets, which have an order."""
+    found = [
+        (storage, ITEM_BYTES[given.dtype])
+        for given, storage in zip(case.tensors, call.inputs, strict=True)
+        if storage is not None
+        and math.prod(given.shape) >= LEAST_VARIED
+        and (given.content in ("normal", "uniform", "integers") or _authors_numbers(given.content, given.dtype))
+    ]
+    return Variation(tuple(s for s, _ in found), tuple(i for _, i in found))
+
+
+def _authors_numbers(content: str, dtype: str) -> bool:
+    return content == "author" and dtype in FLOAT_FORMATS
+
+
+def binaries_of(call: CheckedCall) -> dict[str, bytes]:
+    """The artifacts that are loaded."""
+    names = {b.sha256 for b in call.recording.binaries}
+    return {k: v for k, v in call.artifacts.items() if k in names}
 
 
 def live_stand_in(like: Recording) -> Recording:
@@ -100,8 +350,8 @@ def live_stand_in(like: Recording) -> Recording:
     return Recording(like.target, (Launch(LIVE, "", 0, (1, 1, 1), ()),), (binary,), (), ())
 
 
-def side_by_side(reference: Recording, candidate: Recording, scripted: bool = False) -> PairRequest:
-    """A request whose sides share no memory: a candidate finds no result of the reference's where it looks."""
+def side_by_side(reference: Recording, candidate: Recording) -> PairRequest:
+    """A request of a scripted GPU, whose sides share no memory."""
     count, replace = len(reference.storages), msgspec.structs.replace
     views = tuple(replace(v, storage=v.storage + count) for v in candidate.views)
     launches = tuple(
@@ -111,5 +361,4 @@ def side_by_side(reference: Recording, candidate: Recording, scripted: bool = Fa
     storages: tuple[Storage, ...] = (*reference.storages, *candidate.storages)
     moved = replace(candidate, views=views, launches=launches, storages=storages)
     first = replace(reference, storages=storages)
-    artifacts = {b.sha256: b"" for side in (first, moved) for b in side.binaries} if scripted else {}
-    return PairRequest(first, moved, storages, artifacts)
+    return PairRequest(first, moved, storages, {b.sha256: b"" for side in (first, moved) for b in side.binaries})

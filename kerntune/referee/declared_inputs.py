@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import ast
 import math
+import random
 import re
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
@@ -154,6 +155,19 @@ def content_of(given: TensorInput, seed: int) -> bytes:
         mean = chance.uniform(-0.5, 0.5) * deviation if given.varied else given.low
         numbers = chance.standard_normal(count) * deviation + mean
     return _encoded(numbers, given.dtype)
+
+
+def rolled(content: bytes, distance: int) -> bytes:
+    """``content`` with its first ``distance`` bytes at its end."""
+    return content[distance:] + content[:distance]
+
+
+def drawn_distance(item: int, nbytes: int, chance: random.Random) -> int:
+    """A distance in bytes to roll a content of elements of ``item`` bytes by: not none, and no whole number of
+    sixteenths of it, so that rows of a matrix aren't merely exchanged."""
+    count = nbytes // item
+    at = chance.randrange(1, count)
+    return item * (at if at * 16 % count else at - 1 or 1)
 
 
 def _name_number(name: str) -> int:

@@ -21,8 +21,15 @@ import msgspec
 from kerntune.base.device import Target
 from kerntune.base.formatting import format_bytes, visible
 from kerntune.base.recording import View
-from kerntune.errors import KerntuneError, MeasurementError, UsageError
-from kerntune.referee.candidate_speed import NoSpeeds, Speeds, TimedPair
+from kerntune.errors import KerntuneError, UsageError
+from kerntune.referee.candidate_speed import (
+    GpuSpeeds,
+    NoSpeeds,
+    RightCandidate,
+    Speeds,
+    TimedPair,
+    binaries_of,
+)
 from kerntune.referee.declared_inputs import content_of, parse_line
 from kerntune.referee.hostile_recording import (
     ITEM_BYTES,
@@ -43,7 +50,7 @@ from kerntune.referee.layouts import (
 from kerntune.referee.reasons import TOLD, Reason, Refusal
 from kerntune.referee.result_errors import ResultError, error_of, hardly_varies
 from kerntune.referee.sealed_process import Answered, SealedProcesses, folder_of
-from kerntune.referee.sealing import landlock_version
+from kerntune.referee.sealing import landlock_version, nvidia_devices
 from kerntune.referee.tasks import (
     CaseInputs,
     DescribeTask,
@@ -53,6 +60,7 @@ from kerntune.referee.tasks import (
     ExpectTask,
     RecordTask,
     ReplayAnswer,
+    ReplaySide,
     ReplayTask,
     UserCallable,
 )
@@ -83,6 +91,12 @@ DEFAULT_TARGET = "cuda:90"
 """What is compiled for without a GPU (H100, H200)."""
 
 
+def default_speeds() -> Speeds:
+    """Of the GPU where there is one that may be seen."""
+    hidden = os.environ.get("CUDA_VISIBLE_DEVICES", "0").strip() in ("", "-1")
+    return NoSpeeds() if hidden or not any(True for _ in nvidia_devices()) else GpuSpeeds()
+
+
 @dataclass
 class Bench:
     """What judgements share: sealed processes, which have imported everything, and where speeds come from."""
@@ -94,10 +108,15 @@ class Bench:
     def __post_init__(self) -> None:
         self.processes = SealedProcesses(self.sealed)
 
+    def start(self) -> None:
+        """Everything is imported, and the device is known, before a candidate runs."""
+        self.processes.wait()
+        self.speeds.start(self.processes)
+        self.target = self.speeds.target(self.target)
+
     def close(self) -> None:
         """End every process."""
         self.processes.close()
-        self.speeds.close()
 
 
 def judge(
@@ -130,7 +149,7 @@ def judge(
     with contextlib.ExitStack() as stack:
         own = bench
         if own is None:
-            own = Bench(sealed)
+            own = Bench(sealed, default_speeds())
             stack.callback(own.close)
         return CandidateJudgement(own, source, other, budget).run(inputs)
 
@@ -148,8 +167,7 @@ class CandidateJudgement:
         if bench.sealed and not landlock_version():
             refused = ShapeResult("all", Word.REFUSED, reason=Reason.UNSEALED, text=TOLD[Reason.UNSEALED])
             return self._verdict([refused])
-        bench.processes.wait()
-        bench.speeds.start()
+        bench.start()
         try:
             cases = self._cases(inputs)
         except Refusal as exc:
@@ -187,15 +205,15 @@ class CandidateJudgement:
         return self._described(({},))
 
     def _described(self, given: tuple[dict[str, Any], ...]) -> list[CaseInputs]:
-        answer = self._authors(DescribeTask(self._reference, given))
+        answer = self._authors(DescribeTask(self._reference, given, self._bench.speeds.on_gpu))
         return list(answer.cases)
 
     def _authors(self, task: DescribeTask | ExpectTask) -> ExpectAnswer:
         answered = self._bench.processes.ask(
-            "expect", task, (folder_of(self._reference.path),), AUTHOR_SECONDS, MOST_EXPECTED
+            "expect", task, (folder_of(self._reference.path),), AUTHOR_SECONDS, MOST_EXPECTED, task.gpu
         )
         if answered.data is None:
-            raise Refusal(Reason.REFERENCE, _how(answered))
+            raise Refusal(Reason.REFERENCE, answered.how)
         answer = msgspec.msgpack.decode(answered.data, type=ExpectAnswer)
         if answer.refused is not None:
             raise Refusal(Reason.REFERENCE, answer.refused.text)
@@ -206,9 +224,8 @@ class CandidateJudgement:
     def _recorded(self, source: UserCallable, case: CaseInputs) -> CheckedCall | Refusal:
         """One side's launches at one shape, by a process that is dead now."""
         bench = self._bench
-        task = RecordTask(source, case, bench.target, bench.speeds.ordinal)
-        gpu = bench.speeds.ordinal is not None
-        answered = bench.processes.ask("record", task, (folder_of(source.path),), RECORD_SECONDS, MOST_BYTES, gpu)
+        task = RecordTask(source, case, bench.target, bench.speeds.on_gpu)
+        answered = bench.processes.ask("record", task, (folder_of(source.path),), RECORD_SECONDS, MOST_BYTES)
         try:
             return checked(_call_of(answered), case, bench.target)
         except Refusal as exc:
@@ -223,16 +240,18 @@ class CandidateJudgement:
         launches = tuple(TimedLaunch(visible(x.kernel), x.grid) for x in call.recording.launches)
         try:
             contents = () if case.given or _by_author(case) else _contents(case, seeds)
-            expected = self._authors(ExpectTask(self._reference, case, tuple(seeds), contents)).seeds
+            gpu = self._bench.speeds.on_gpu
+            expected = self._authors(ExpectTask(self._reference, case, tuple(seeds), contents, gpu)).seeds
             _check_reference(expected)
             if why := hardly_varies([_evidence(x) for x in expected]):
                 raise Refusal(Reason.DEGENERATE, why)
             check_results(call, case, expected[0].results)
             patterns = poison_patterns(len(expected))
+            results = [self._replayed(call, x, poison) for x, poison in zip(expected, patterns, strict=True)]
             errors = tuple(
                 e
-                for seed, poison in zip(expected, patterns, strict=True)
-                for e in self._errors(case, call, seed, poison)
+                for seed, poison, left in zip(expected, patterns, results, strict=True)
+                for e in self._errors(case, call, seed, poison, left)
             )
         except Refusal as exc:
             return msgspec.structs.replace(_refused(case.label, exc), launches=launches)
@@ -246,16 +265,16 @@ class CandidateJudgement:
         if empty := next((e for e in errors if not e.significant and e.size > 0), None):
             why = f"result {empty.result} may be off by {empty.rms_allowed:.0%} of its size, so it says nothing"
             return _refused(case.label, Refusal(Reason.DEGENERATE, why))
-        return self._timed(case, call, reference, errors, launches)
+        right = RightCandidate(
+            case, call, self._reference, reference, expected, tuple(results), patterns, self._deadline
+        )
+        return self._timed(right, ShapeResult(case.label, Word.UNTIMED, errors, launches=launches))
 
     def _errors(
-        self, case: CaseInputs, call: CheckedCall, expected: ExpectedSeed, poison: bytes
+        self, case: CaseInputs, call: CheckedCall, expected: ExpectedSeed, poison: bytes, left_in: Sequence[bytes]
     ) -> Iterator[ResultError]:
-        """The errors of one replay, in a process of its own that knows no other seed."""
-        answer = self._replayed(call, expected, poison)
-        after_of = dict(zip(call.wanted, answer.contents, strict=True))
-        if answer.outside:
-            raise Refusal(Reason.OUTSIDE, f"{answer.outside:,} bytes beside all tensors are written")
+        """The errors of what one replay left in the wanted storages."""
+        after_of = dict(zip(call.wanted, left_in, strict=True))
         for number, (view, want) in enumerate(zip(call.results, expected.results, strict=True)):
             yield error_of(number, after_of[view.storage], view, want, case, poison)
         for index, (given, storage) in enumerate(zip(case.tensors, call.inputs, strict=True)):
@@ -274,57 +293,52 @@ class CandidateJudgement:
                 text = f"input {given.name}, which the reference changes: {found.wrong}" if found.wrong else ""
                 yield msgspec.structs.replace(found, wrong=text)
 
-    def _replayed(self, call: CheckedCall, expected: ExpectedSeed, poison: bytes) -> ReplayAnswer:
-        seconds = max(1.0, self._deadline - time.monotonic())
-        task = ReplayTask(
-            call.recording, _ttir(call), call.contents(expected.contents), call.fills, call.wanted, poison, seconds,
-            self._bench.speeds.ordinal,
-        )  # fmt: skip
+    def _replayed(self, call: CheckedCall, expected: ExpectedSeed, poison: bytes) -> tuple[bytes, ...]:
+        """What one replay leaves, in a process of its own that knows no other seed."""
+        seconds, gpu = max(1.0, self._deadline - time.monotonic()), self._bench.speeds.on_gpu
+        artifacts = binaries_of(call) if gpu else _ttir(call)
+        side = ReplaySide(call.recording, artifacts, call.contents(expected.contents), call.fills, poison)
         sizes = [call.recording.storages[i].nbytes for i in call.wanted]
         most = sum(sizes) + 64 * len(call.recording.storages) + (1 << 20)
-        answered = self._bench.processes.ask(
-            "replay", task, (), seconds + 5.0, most, self._bench.speeds.ordinal is not None
-        )
+        task = ReplayTask(side, call.wanted, seconds, gpu)
+        answered = self._bench.processes.ask("replay", task, (), seconds + 5.0, most, gpu)
         if answered.data is None:
             late = answered.end.late
-            raise Refusal(Reason.REPLAY_LATE if late else Reason.FAULT, f"the replay: {_how(answered)}")
+            raise Refusal(Reason.REPLAY_LATE if late else Reason.FAULT, f"the replay: {answered.how}")
         answer = msgspec.msgpack.decode(answered.data, type=ReplayAnswer)
         if answer.refused is not None:
             raise Refusal(Reason(answer.refused.reason), visible(answer.refused.text))
         if [len(c) for c in answer.contents] != sizes:
             raise Refusal(Reason.ANSWER, "the replay's answer has other sizes than the recording")
-        return answer
+        if answer.outside:
+            raise Refusal(Reason.OUTSIDE, f"{answer.outside:,} bytes beside all tensors are written")
+        return answer.contents
 
-    def _timed(
-        self,
-        case: CaseInputs,
-        call: CheckedCall,
-        reference: CheckedCall | Refusal,
-        errors: tuple[ResultError, ...],
-        launches: tuple[TimedLaunch, ...],
-    ) -> ShapeResult:
-        speeds = self._bench.speeds
-        right = ShapeResult(case.label, Word.UNTIMED, errors, launches=launches, remarks=_constants(call))
+    def _timed(self, right: RightCandidate, untimed: ShapeResult) -> ShapeResult:
+        speeds, replace = self._bench.speeds, msgspec.structs.replace
+        untimed = replace(untimed, remarks=_constants(right.call))
         try:
-            timed = speeds.measure(call, None if isinstance(reference, Refusal) else reference)
-        except (KerntuneError, MeasurementError) as exc:
-            return msgspec.structs.replace(right, text=f"right, but not timed: {visible(str(exc)[:500])}")
+            timed = speeds.measure(right)
+        except Refusal as exc:
+            return replace(untimed, word=Word.REFUSED, reason=exc.reason, text=str(exc) or TOLD[exc.reason])
+        except KerntuneError as exc:
+            return replace(untimed, text=f"right, but not timed: {visible(str(exc)[:500])}")
         if timed is None:
-            return msgspec.structs.replace(right, text=f"right on {SEEDS} contents; {speeds.why_not}")
-        return _with_times(right, timed, call, case, reference)
+            return replace(untimed, text=f"right on {SEEDS} contents; {speeds.why_not}")
+        if timed.wrong:
+            return replace(untimed, word=Word.WRONG, text=timed.wrong)
+        return _with_times(untimed, timed, right)
 
 
-def _with_times(
-    right: ShapeResult, timed: TimedPair, call: CheckedCall, case: CaseInputs, reference: CheckedCall | Refusal
-) -> ShapeResult:
-    remarks = (*right.remarks, *timed.remarks)
-    if isinstance(reference, Refusal):
-        remarks = (*remarks, f"the reference isn't replayed: {reference}")
-    moved = bytes_that_must_move(case, call)
+def _with_times(untimed: ShapeResult, timed: TimedPair, right: RightCandidate) -> ShapeResult:
+    remarks = (*untimed.remarks, *timed.remarks)
+    if isinstance(right.reference, Refusal):
+        remarks = (*remarks, f"the reference isn't replayed: {right.reference}")
+    moved = bytes_that_must_move(right.case, right.call)
     found = msgspec.structs.replace(
-        right, word=word_of_change(timed.change), change=timed.change, warm=timed.warm, reference_ns=timed.reference_ns,
-        candidate_ns=timed.candidate_ns, launches=timed.shares(right.launches), must_move=moved,
-        bandwidth=timed.bandwidth, remarks=remarks,
+        untimed, word=word_of_change(timed.change), change=timed.change, warm=timed.warm,
+        reference_ns=timed.reference_ns, candidate_ns=timed.candidate_ns, launches=timed.shares(untimed.launches),
+        must_move=moved, bandwidth=timed.bandwidth, remarks=remarks,
     )  # fmt: skip
     if below_roofline(timed.candidate_ns, moved, timed.bandwidth):
         text = f"{timed.candidate_ns:,.0f} ns for {moved:,} bytes, at {timed.bandwidth or 0:.3g} bytes a second at most"
@@ -404,7 +418,7 @@ def _call_of(answered: Answered) -> Any:
     if end.cannot_seal:
         raise Refusal(Reason.UNSEALED, end.cannot_seal)
     if answered.data is None:
-        raise Refusal(Reason.CANDIDATE_LATE if end.late else Reason.CANDIDATE_DIED, _how(answered))
+        raise Refusal(Reason.CANDIDATE_LATE if end.late else Reason.CANDIDATE_DIED, answered.how)
     answer = decoded(answered.data)
     if answer.refused is not None:
         known: Mapping[str, Reason] = {r.value: r for r in Reason}
@@ -413,16 +427,6 @@ def _call_of(answered: Answered) -> Any:
     if answer.call is None:
         raise Refusal(Reason.ANSWER, "its answer is empty")
     return answer.call
-
-
-def _how(answered: Answered) -> str:
-    """How a process without an answer ended, with the last line that it printed."""
-    end = answered.end
-    if end.cannot_seal:
-        return end.cannot_seal
-    how = "it was ended, being late" if end.late else f"it ended with status {end.code} and gave no whole answer"
-    words = [line for line in answered.printed.splitlines() if line.strip()]
-    return f"{how}: {visible(words[-1][:300])}" if words else how
 
 
 def _refused(label: str, exc: Refusal) -> ShapeResult:

@@ -31,6 +31,7 @@ class Reason(str, Enum):
     OUTSIDE = "outside write"
     FAULT = "fault"
     EMULATOR = "emulator"
+    REPLAY = "replay"
     REPLAY_LATE = "replay late"
     DEGENERATE = "degenerate"
     REFERENCE = "reference"
@@ -61,6 +62,7 @@ TOLD = {
     Reason.OUTSIDE: "a kernel writes outside of all tensors",
     Reason.FAULT: "a kernel uses an address where no memory is",
     Reason.EMULATOR: "without a GPU: the emulator doesn't know an operation of a kernel",
+    Reason.REPLAY: "the recording can't be replayed on this GPU",
     Reason.REPLAY_LATE: "the replay did not end within the time",
     Reason.DEGENERATE: "the reference's results are no evidence: they hardly vary, or not with the inputs",
     Reason.REFERENCE: "the reference, or the code that makes inputs, failed",

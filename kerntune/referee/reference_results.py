@@ -1,6 +1,7 @@
 """Runs the task author's code in a sealed process of its own: inputs that it makes, and the results that count.
 
-Everything runs on the CPU; tensors may be asked for on ``cuda``, and Triton kernels run in Triton's interpreter.
+Without a GPU everything runs on the CPU; tensors may be asked for on ``cuda``, and Triton kernels run in Triton's
+interpreter.
 """
 
 from __future__ import annotations
@@ -44,8 +45,9 @@ def answer(task: bytes) -> bytes:
     from kerntune.gpu.interpreter import Interpreter
 
     asked = _decoded(task)
+    interpreter = Interpreter(typical_device(Target.parse("cuda:90")))
     try:
-        with Interpreter(typical_device(Target.parse("cuda:90"))).activate():
+        with contextlib.nullcontext() if asked.gpu else interpreter.activate():
             if isinstance(asked, DescribeTask):
                 return encoded(ExpectAnswer(cases=tuple(_described(asked.source, given) for given in asked.given)))
             return encoded(ExpectAnswer(seeds=tuple(_expected(asked))))
@@ -167,14 +169,8 @@ def _run(
     import torch
 
     case = task.case
-    tensors = [convert(_tensor(x, data)) for x, data in zip(case.tensors, contents, strict=True)]
-    function = getattr(module, task.source.name)
-    if task.source.layout == KERNELBENCH:
-        model = _model(module, task.source, [value_of(a, ()) for a in case.init])
-        if convert is _widened:
-            model = model.double()
-        model.load_state_dict({name: tensors[i] for name, i in case.parameters.items()})
-        function = model
+    tensors = [convert(tensor_of(x, data)) for x, data in zip(case.tensors, contents, strict=True)]
+    function = reference_function(module, task.source, case, tensors, wide=convert is _widened)
     args, words = arguments_of(case, [t.to("cuda") for t in tensors])
     on_device, _ = arguments_of(case, list(range(len(tensors))))
     moved = dict(_paired(on_device, args))
@@ -182,6 +178,20 @@ def _run(
         value = function(*args, **words)
     after = [moved.get(i, t) for i, t in enumerate(tensors)]
     return [x.detach() for x in _leaves(value)], [x.detach() for x in after]
+
+
+def reference_function(
+    module: Any, source: UserCallable, case: CaseInputs, tensors: Sequence[Any], wide: bool = False
+) -> Callable[..., Any]:
+    """The reference as it is called; a model has the tensors that are its parameters, all ``wide`` in float64."""
+    function = getattr(module, source.name)
+    if source.layout != KERNELBENCH:
+        return function  # type: ignore[no-any-return]
+    model = _model(module, source, [value_of(a, ()) for a in case.init])
+    if wide:
+        model = model.double()
+    model.load_state_dict({name: tensors[i] for name, i in case.parameters.items()})
+    return model.to("cuda")  # type: ignore[no-any-return]
 
 
 def _paired(numbers: Any, tensors: Any) -> Iterator[tuple[int, Any]]:
@@ -198,7 +208,8 @@ def _widened(tensor: Any) -> Any:
     return tensor.to(torch.float64) if str(tensor.dtype).removeprefix("torch.") in FLOATS else tensor
 
 
-def _tensor(given: TensorInput, data: bytes) -> Any:
+def tensor_of(given: TensorInput, data: bytes) -> Any:
+    """An input of these bytes, on the CPU."""
     import torch
 
     raw = torch.frombuffer(bytearray(data), dtype=torch.uint8) if data else torch.empty(0, dtype=torch.uint8)

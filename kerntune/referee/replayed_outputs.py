@@ -5,6 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from kerntune.errors import InterpreterLimit, KernelFault, KernelTimeout, KerntuneError
+from kerntune.referee import gpu_replay
 from kerntune.referee.hostile_recording import filled
 from kerntune.referee.reasons import Reason
 from kerntune.referee.tasks import CallRefused, ReplayAnswer, ReplayTask, encoded
@@ -17,14 +18,17 @@ def answer(task: bytes) -> bytes:
 
 def replayed(task: ReplayTask) -> ReplayAnswer:
     """What the launches leave. Failures are answers too."""
+    if task.gpu:
+        return gpu_replay.replayed_on_gpu(task)
     from kerntune.gpu.emulator import replay_results
 
+    side = task.side
     try:
-        ttir = {k: v.decode() for k, v in task.artifacts.items()}
-        contents = list(task.contents)
-        for fill in task.fills:
-            contents[fill.storage] = filled(fill, task.recording.storages[fill.storage].nbytes)
-        found = replay_results(task.recording, ttir, contents, task.poison, task.seconds)
+        ttir = {k: v.decode() for k, v in side.artifacts.items()}
+        contents = list(side.contents)
+        for fill in side.fills:
+            contents[fill.storage] = filled(fill, side.recording.storages[fill.storage].nbytes)
+        found = replay_results(side.recording, ttir, contents, side.poison, task.seconds)
     except UnicodeDecodeError:
         return _refused(Reason.ANSWER, "a kernel's TTIR is no text")
     except KernelFault as exc:
@@ -35,7 +39,7 @@ def replayed(task: ReplayTask) -> ReplayAnswer:
         return _refused(Reason.EMULATOR, str(exc))
     except Exception as exc:  # TTIR that no compiler has written
         return _refused(Reason.EMULATOR, f"{type(exc).__name__}: {exc}")
-    return ReplayAnswer(tuple(found.contents[i] for i in task.wanted), found.bytes_read, found.outside)
+    return ReplayAnswer(tuple(found.contents[i] for i in task.wanted), found.outside)
 
 
 def _refused(reason: Reason, text: str) -> ReplayAnswer:

@@ -18,7 +18,7 @@ import msgspec
 from kerntune.base.recording import View
 from kerntune.gpu.memory import INTEGERS
 from kerntune.gpu.number_formats import FLOAT_FORMATS, values
-from kerntune.referee.hostile_recording import ITEM_BYTES
+from kerntune.referee.hostile_recording import ITEM_BYTES, CheckedCall
 from kerntune.referee.tasks import CaseInputs, ExpectedResult
 
 if TYPE_CHECKING:
@@ -140,6 +140,29 @@ def error_of(
     stock = numbers(native, view.dtype)
     exact = stock if expected.wide is None else np.frombuffer(expected.wide, "<f8").reshape(expected.shape)
     return _float_error(number, view.dtype, numbers(bits, view.dtype), exact, stock, longest_sum(case, view.shape))
+
+
+def difference_of(case: CaseInputs, call: CheckedCall, before: Sequence[bytes], after: Sequence[bytes]) -> str:
+    """How two executions of one content differ by more than rounding, by what each left in the wanted storages; empty
+    if they don't. Sums in another order differ by rounding."""
+    import numpy as np
+
+    left = dict(zip(call.wanted, zip(before, after, strict=True), strict=True))
+    views = [(f"result {number}", view) for number, view in enumerate(call.results)]
+    for given, storage in zip(case.tensors, call.inputs, strict=True):
+        if storage is not None:
+            views.append((f"input {given.name}", View(storage, given.dtype, given.shape, given.strides)))
+    for what, view in views:
+        one, other = (taken(content, view) for content in left[view.storage])
+        if np.array_equal(one, other):
+            continue
+        wrong = "its elements are others"
+        if view.dtype in FLOAT_FORMATS:
+            first, second = numbers(one, view.dtype), numbers(other, view.dtype)
+            wrong = _float_error(0, view.dtype, second, first, first, longest_sum(case, view.shape)).wrong
+        if wrong:
+            return f"{what} is another than before: {wrong}"
+    return ""
 
 
 def _float_error(

@@ -8,7 +8,7 @@ import kerntune.capture.inductor.launches
 import kerntune.gpu.emulator
 import kerntune.gpu.interpreter  # noqa: F401 - so that forks needn't
 from kerntune.kernels.compat.launcher import prepare_specializing
-from kerntune.referee import candidate_recorder, reference_results, replayed_outputs
+from kerntune.referee import candidate_recorder, gpu_replay, reference_results, replayed_outputs
 
 prepare_specializing()
 
@@ -16,5 +16,7 @@ ROLES: Mapping[str, Callable[[bytes], bytes]] = {
     "record": candidate_recorder.answer,
     "expect": reference_results.answer,
     "replay": replayed_outputs.answer,
+    "time": gpu_replay.timed,
+    "device": gpu_replay.device_answer,
 }
 """By name, the function that gets the task's bytes and gives the answer's."""

@@ -29,6 +29,7 @@ import msgspec
 
 from kerntune.base.child_process import module_command
 from kerntune.base.folders import TemporaryFolder, remove_tree
+from kerntune.base.formatting import visible
 from kerntune.base.frames import Reader, Timeout, receive_with, send, send_with
 from kerntune.compiling.forking import fork
 from kerntune.errors import FrameError, MeasurementError
@@ -102,6 +103,16 @@ class Answered:
     data: bytes | None
     end: SealedEnd
     printed: str
+
+    @property
+    def how(self) -> str:
+        """How a process without an answer ended, with the last line that it printed."""
+        if self.end.cannot_seal:
+            return self.end.cannot_seal
+        late = "it was ended, being late"
+        how = late if self.end.late else f"it ended with status {self.end.code} and gave no whole answer"
+        words = [line for line in self.printed.splitlines() if line.strip()]
+        return f"{how}: {visible(words[-1][:300])}" if words else how
 
 
 # the referee's side

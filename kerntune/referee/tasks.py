@@ -6,7 +6,7 @@ from typing import Any, Union
 
 import msgspec
 
-from kerntune.base.device import Target
+from kerntune.base.device import DeviceSpec, Target
 from kerntune.base.recording import Recording
 
 Plain = Union[bool, int, float, str, None]
@@ -80,12 +80,12 @@ class UserCallable(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit
 
 
 class RecordTask(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
-    """Record one call of ``source`` on ``case``, for ``target``; on the GPU of this number where there is one."""
+    """Record one call of ``source`` on ``case``, for ``target``; with ``binaries``, where these are loaded later."""
 
     source: UserCallable
     case: CaseInputs
     target: Target
-    device: int | None = None
+    binaries: bool = False
 
 
 class Fill(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
@@ -138,16 +138,18 @@ class DescribeTask(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit
 
     source: UserCallable
     given: tuple[dict[str, Plain], ...]
+    gpu: bool = False
 
 
 class ExpectTask(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
     """Compute the reference's results. ``contents`` has the bytes of each input tensor, a list a seed; where it is
-    empty the task's own code makes them."""
+    empty the task's own code makes them. On the GPU, or on the CPU."""
 
     source: UserCallable
     case: CaseInputs
     seeds: tuple[int, ...]
     contents: tuple[tuple[bytes, ...], ...] = ()
+    gpu: bool = False
 
 
 class ExpectedResult(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
@@ -179,27 +181,106 @@ class ExpectAnswer(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit
     refused: CallRefused | None = None
 
 
-class ReplayTask(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
-    """Run a checked recording once on given bytes; a storage without any is filled with ``poison``. What the storages
-    in ``wanted`` hold afterwards is the answer."""
+class ReplaySide(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True, tag="replayed"):
+    """A checked recording and what its memory begins with: given bytes by storage, fills, else ``poison``."""
 
     recording: Recording
     artifacts: dict[str, bytes]
     contents: tuple[bytes | None, ...]
     fills: tuple[Fill, ...]
-    wanted: tuple[int, ...]
     poison: bytes
+
+
+Rolls = tuple[int, ...]
+"""By varied storage, how many bytes of its content's begin have moved to its end."""
+
+
+class Variation(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    """How the content of one execution differs from that of another: that of the ``storages`` is rolled. Each rolled
+    distance is a multiple of ``items``, the bytes of an element."""
+
+    storages: tuple[int, ...] = ()
+    items: tuple[int, ...] = ()
+
+
+class ReplayTask(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    """Run a recording once for each of ``rolls``, on the GPU or in the emulator. What the storages in ``wanted`` hold
+    after each is the answer."""
+
+    side: ReplaySide
+    wanted: tuple[int, ...]
     seconds: float
-    device: int | None = None
+    gpu: bool = False
+    variation: Variation = Variation()
+    rolls: tuple[Rolls, ...] = ((),)
 
 
 class ReplayAnswer(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
-    """What each wanted storage holds afterwards, and how many bytes of every storage were read; or why not."""
+    """What each wanted storage holds afterwards, one execution after the other; or why not. ``outside`` counts bytes
+    beside all storages that were changed."""
 
     contents: tuple[bytes, ...] = ()
-    bytes_read: tuple[int, ...] = ()
     outside: int = 0
     refused: CallRefused | None = None
+
+
+class LiveCall(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True, tag="live"):
+    """A reference that launches what can't be replayed, and the bytes of its inputs."""
+
+    source: UserCallable
+    case: CaseInputs
+    contents: tuple[bytes, ...]
+
+
+class TimeTask(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    """Time a candidate's recording beside the reference, in turn, in one process on a GPU.
+
+    Each execution of the candidate has rolled content: by the distances in ``known``, whose results the referee knows,
+    or drawn. What ``keep`` executions of either kind leave in ``wanted`` is answered, whichever they were.
+    """
+
+    candidate: ReplaySide
+    reference: Union[ReplaySide, LiveCall]
+    wanted: tuple[int, ...]
+    variation: Variation
+    known: Rolls
+    keep: int
+    blocks: int
+    seed: int
+    details: bool = False
+    """Launches are timed one by one as well, and with a warm cache."""
+
+
+class KeptExecution(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    """The content of one timed execution, and what it left in each wanted storage."""
+
+    rolls: Rolls
+    contents: tuple[bytes, ...]
+
+
+class TimeAnswer(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    """Times in ns, a block each, of the reference and the candidate; or why not.
+
+    ``warm_ns`` has both sides' times of executions that follow each other. ``damaged``: first contents of either side
+    have changed.
+    """
+
+    reference_ns: tuple[float, ...] = ()
+    candidate_ns: tuple[float, ...] = ()
+    foreign: tuple[float, float, float, int] = (0.0, 0.0, 0.0, 0)
+    kept: tuple[KeptExecution, ...] = ()
+    launch_ns: tuple[float, ...] = ()
+    warm_ns: tuple[float, ...] = ()
+    damaged: bool = False
+    refused: CallRefused | None = None
+
+
+class DeviceAnswer(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    """The GPU, and the bytes a second that it copies; or why there is none."""
+
+    spec: DeviceSpec | None = None
+    bandwidth: float | None = None
+    problem: str = ""
 
 
 def encoded(message: Any) -> bytes:

@@ -8,7 +8,6 @@ from typing import Any
 from kerntune.base import codec
 from kerntune.base.formatting import format_bytes, format_time
 from kerntune.base.roofline import Roofline
-from kerntune.base.stats import Estimate
 from kerntune.referee.reasons import TOLD
 from kerntune.referee.verdicts import CandidateVerdict, ShapeResult
 
@@ -41,7 +40,7 @@ def _shape(shape: ShapeResult) -> Iterator[str]:
             f"speed-up {speedup[0]:.3f} ({level} interval {speedup[1]:.3f} to {speedup[2]:.3f}), cold L2"
         )
     if shape.warm is not None:
-        yield f"    warm L2: {_percent(shape.warm)}"
+        yield f"    warm L2: speed-up {1 / (1 + shape.warm):.3f}, of one process"
     roof = Roofline(shape.candidate_ns, nbytes=float(shape.must_move) or None, bandwidth=shape.bandwidth)
     if roof.of_bandwidth is not None:
         yield f"    {format_bytes(shape.must_move)} must move: {roof.of_bandwidth:.0%} of the device's bandwidth"
@@ -55,10 +54,6 @@ def _shape(shape: ShapeResult) -> Iterator[str]:
         time = f", {format_time(launch.ns)} ({launch.share or 0.0:.0%})" if launch.ns is not None else ""
         yield f"    launch {launch.kernel} {'x'.join(map(str, launch.grid))}{time}"
     yield from (f"    {remark}" for remark in shape.remarks)
-
-
-def _percent(change: Estimate) -> str:
-    return f"{change.point:+.1%} ({change.low:+.1%} to {change.high:+.1%})"
 
 
 def to_json(verdict: CandidateVerdict) -> bytes:
@@ -95,7 +90,7 @@ def _shape_data(shape: ShapeResult) -> dict[str, Any]:
         "level": None if shape.change is None else shape.change.level,
         "reference_ns": shape.reference_ns,
         "candidate_ns": shape.candidate_ns,
-        "warm_speedup": None if shape.warm is None else 1 / (1 + shape.warm.point),
+        "warm_speedup": None if shape.warm is None else 1 / (1 + shape.warm),
         "must_move_bytes": shape.must_move,
         "bandwidth": shape.bandwidth,
         "errors": list(shape.errors),

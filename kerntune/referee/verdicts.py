@@ -60,7 +60,7 @@ class ShapeResult(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_
     reason: Reason | None = None
     text: str = ""
     change: Estimate | None = None
-    warm: Estimate | None = None
+    warm: float | None = None
     reference_ns: float | None = None
     candidate_ns: float | None = None
     launches: tuple[TimedLaunch, ...] = ()

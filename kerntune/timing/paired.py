@@ -33,27 +33,15 @@ class Pair:
 
 
 class Pairing:
-    """Side ``a`` (the stored recording) beside side ``b`` (today's), under one protocol, on one memory.
+    """Side ``a`` (the stored recording) beside side ``b`` (today's), under one protocol (:func:`slots_alike`)."""
 
-    ``timer`` is as :func:`kerntune.timing.sampling.slot_for` takes it; the profiler's is for one side only; with it
-    the timer is chosen automatically here.
-    """
-
-    def __init__(self, a: Program, b: Program, seed: int = 0, timer: str = AUTO) -> None:
+    def __init__(self, gpu: Executor, slots: tuple[Slot, Slot], seed: int = 0) -> None:
         self._random = random.Random(seed)
-        self._slots = self._prepare(a, b, AUTO if timer == PROFILER else timer)
+        self._slots = slots
         self._a: list[float] = []
         self._b: list[float] = []
-        self._gpu, self._foreign, self._first = a.gpu, list[ForeignWork](), False
+        self._gpu, self._foreign, self._first = gpu, list[ForeignWork](), False
         self._warm_up()
-
-    @staticmethod
-    def _prepare(a: Program, b: Program, timer: str) -> tuple[Slot, Slot]:
-        estimate = min(estimate_ns(a), estimate_ns(b))
-        slower = a if len(a.in_place) >= len(b.in_place) else b
-        first = slot_for(slower, estimate, timer)
-        other = same_kind(b if slower is a else a, first)
-        return (first, other) if slower is a else (other, first)
 
     def _warm_up(self) -> None:
         times: list[float] = []
@@ -84,6 +72,16 @@ class Pairing:
             times[side].append(reading())
         self._a.append(sum(times[0]) / 2)
         self._b.append(sum(times[1]) / 2)
+
+
+def slots_alike(a: Program, b: Program, timer: str = AUTO) -> tuple[Slot, Slot]:
+    """Slots of one protocol for two programs. ``timer`` is as :func:`kerntune.timing.sampling.slot_for` takes it; the
+    profiler's is for one side only; with it the timer is chosen automatically here."""
+    estimate = min(estimate_ns(a), estimate_ns(b))
+    slower = a if len(a.in_place) >= len(b.in_place) else b
+    first = slot_for(slower, estimate, AUTO if timer == PROFILER else timer)
+    other = same_kind(b if slower is a else a, first)
+    return (first, other) if slower is a else (other, first)
 
 
 def block_ratios(a_ns: Sequence[float], b_ns: Sequence[float]) -> list[float]:
@@ -163,4 +161,5 @@ def pair(
     loader: Loader, a: Recording, b: Recording, memory: Memory, artifacts: Artifacts, timer: str = AUTO
 ) -> Pairing:
     """Both recordings bound to one memory and warmed up."""
-    return Pairing(Program(loader, a, memory, artifacts), Program(loader, b, memory, artifacts), timer=timer)
+    sides = Program(loader, a, memory, artifacts), Program(loader, b, memory, artifacts)
+    return Pairing(loader.gpu, slots_alike(*sides, timer))

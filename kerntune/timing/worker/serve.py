@@ -19,7 +19,7 @@ from kerntune.errors import BackendError, KerntuneError, MeasurementError, OutOf
 from kerntune.gpu.base import Buffer, Executor, Function
 from kerntune.gpu.memory import Memory, make_source
 from kerntune.gpu.program import Loader, Program
-from kerntune.timing.paired import Pairing, stored_content
+from kerntune.timing.paired import Pairing, slots_alike, stored_content
 from kerntune.timing.worker.requests import Message, PairReply, PairRequest, Ready, RequestFailed
 
 MAX_PADS = 12
@@ -122,7 +122,7 @@ def _timed(gpu: Executor, request: PairRequest, loaders: tuple[Loader, Loader]) 
     sources = [make_source(gpu, s, stored_content(s, request.artifacts)) for s in request.storages]
     memory, sides = Memory(gpu, request.storages, sources, spaced=request.spaced), (request.a, request.b)
     a, b = (Program(loader, x, memory, request.artifacts) for loader, x in zip(loaders, sides, strict=True))
-    pair = Pairing(a, b, request.seed, request.timer).run(request.blocks, 0.99)
+    pair = Pairing(gpu, slots_alike(a, b, request.timer), request.seed).run(request.blocks, 0.99)
     return PairReply(pair.a_ns, pair.b_ns, astuple(pair.foreign), _results(a, b) if request.results else None)
 
 

@@ -1,0 +1,379 @@
+"""Replays on a GPU, in sealed processes: results of single executions, and times of executions that are checked.
+
+A candidate's timed execution can't be told from another one. Each has memory of its own that is restored before it:
+unwritten memory is poison, and the content of the inputs is *rolled*, moved by a distance that is drawn for each
+execution, so that no content comes twice. The one exception is a distance whose results the referee knows, which is
+drawn for one execution in :data:`KNOWN_EACH`. Of both kinds some executions are kept, each with the same probability
+(Vitter, Random Sampling with a Reservoir, ACM TOMS 11, 1985), and what they left is the answer.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import random
+import secrets
+from collections.abc import Callable, Sequence
+from dataclasses import astuple
+from typing import Any, Protocol
+
+import msgspec
+
+from kerntune.base.recording import Recording
+from kerntune.base.stats import median
+from kerntune.errors import BackendError, KerntuneError, OutOfResourcesError
+from kerntune.gpu.base import Buffer, Executor
+from kerntune.gpu.driver_gpu import DriverGpu
+from kerntune.gpu.guards import GuardedBuffer, GuardReader
+from kerntune.gpu.memory import Memory, Source
+from kerntune.gpu.program import Loader, Program
+from kerntune.referee.candidate_recorder import arguments_of
+from kerntune.referee.declared_inputs import drawn_distance
+from kerntune.referee.hostile_recording import filled
+from kerntune.referee.layouts import KERNELBENCH, load
+from kerntune.referee.reasons import Reason
+from kerntune.referee.reference_results import reference_function, tensor_of
+from kerntune.referee.tasks import (
+    CallRefused,
+    DeviceAnswer,
+    KeptExecution,
+    LiveCall,
+    ReplayAnswer,
+    ReplaySide,
+    ReplayTask,
+    Rolls,
+    TimeAnswer,
+    TimeTask,
+    Variation,
+    encoded,
+)
+from kerntune.timing.paired import Pairing, slots_alike
+from kerntune.timing.sampling import event_runs, launch_times, measured_bandwidth
+from kerntune.timing.timers import (
+    Reading,
+    Slot,
+    TimingProtocol,
+    between_events,
+    flushed_runs,
+    flushes_before,
+    median_ns,
+    mostly_late,
+)
+from kerntune.timing.worker.serve import Scatter
+
+KNOWN_EACH = 8
+"""One execution in so many has the content whose results are known."""
+
+WARM_RUNS, WARM_SLOTS = 8, 7
+"""Executions that follow each other in a graph, and how often that is timed."""
+
+ORDINAL = 0
+"""Of the devices that ``CUDA_VISIBLE_DEVICES`` leaves."""
+
+
+def device_answer(task: bytes) -> bytes:
+    """What GPU there is; the bytes of a :class:`DeviceAnswer`."""
+    try:
+        gpu = DriverGpu(ORDINAL)
+        return encoded(DeviceAnswer(gpu.spec, measured_bandwidth(gpu)))
+    except KerntuneError as exc:
+        return encoded(DeviceAnswer(problem=str(exc)))
+
+
+def first_content(side: ReplaySide, storage: int) -> bytes:
+    """The bytes that a storage begins with; what is shorter than the storage is repeated."""
+    for fill in side.fills:
+        if fill.storage == storage:
+            return filled(fill, side.recording.storages[storage].nbytes)
+    content = side.contents[storage]
+    return side.poison if content is None else content
+
+
+class VariedSources:
+    """First contents on the device, of varied storages twice in a row, so that any rolled content is one piece."""
+
+    def __init__(self, gpu: Executor, side: ReplaySide, variation: Variation) -> None:
+        self._gpu, self.variation = gpu, variation
+        self.sizes = [s.nbytes for s in side.recording.storages]
+        self.given = [first_content(side, i) for i in range(len(self.sizes))]
+        self._buffers = [self._made(i) for i in range(len(self.sizes))]
+
+    def _made(self, storage: int) -> Buffer:
+        given, nbytes = self.given[storage], self.sizes[storage]
+        buffer = self._gpu.allocate(nbytes * (1 + (storage in self.variation.storages)))
+        self._gpu.repeat(buffer, given) if len(given) < buffer.nbytes else self._gpu.write(buffer, given)
+        return buffer
+
+    def plain(self) -> list[Source]:
+        """As a memory takes them."""
+        return [Source(self._gpu.part(b, 0, n), shared=False) for b, n in zip(self._buffers, self.sizes, strict=True)]
+
+    def content(self, storage: int, rolls: Rolls) -> Buffer:
+        """What a storage holds before an execution."""
+        distance = dict(zip(self.variation.storages, rolls, strict=True)).get(storage, 0)
+        return self._gpu.part(self._buffers[storage], distance, self.sizes[storage])
+
+    def damaged(self) -> bool:
+        """Whether any first content has changed."""
+        return any(
+            self._gpu.read(b, n) != (g * (n // len(g) + 1) if len(g) < n else g)[:n]
+            for b, n, g in zip(self._buffers, self.sizes, self.given, strict=True)
+            if n
+        )
+
+
+# results
+
+
+def replayed_on_gpu(task: ReplayTask) -> ReplayAnswer:
+    """Each execution alone, its code loaded anew, between guard zones. Failures are answers too."""
+    try:
+        gpu = DriverGpu(ORDINAL)
+        return _replayed(gpu, task)
+    except OutOfResourcesError as exc:
+        return ReplayAnswer(refused=_refused(Reason.COMPILE, exc))
+    except BackendError as exc:
+        return ReplayAnswer(refused=_refused(Reason.FAULT, exc))
+    except KerntuneError as exc:
+        return ReplayAnswer(refused=_refused(Reason.REPLAY, exc))
+
+
+def _replayed(gpu: Executor, task: ReplayTask) -> ReplayAnswer:
+    side, reader = task.side, GuardReader(gpu)
+    storages = side.recording.storages
+    sources = VariedSources(gpu, side, task.variation)
+    guarded = {i: GuardedBuffer(gpu, s.nbytes) for i, s in enumerate(storages)}
+    contents, outside = list[bytes](), 0
+    for rolls in task.rolls:
+        first = [Source(sources.content(i, rolls), shared=False, home=guarded[i].buffer) for i in range(len(storages))]
+        memory, loader = Memory(gpu, storages, first), Loader(gpu)
+        Program(loader, side.recording, memory, side.artifacts).enqueue()
+        gpu.synchronize()
+        contents += [gpu.read(guarded[i].buffer, storages[i].nbytes) for i in task.wanted]
+        outside += sum(damage.count for damage in reader.damages(guarded))
+        loader.close()
+    return ReplayAnswer(tuple(contents), outside + sources.damaged())
+
+
+# times
+
+
+class Kept:
+    """A reservoir: of all executions that are offered so many are kept, each with the same probability."""
+
+    def __init__(self, gpu: Executor, sizes: Sequence[int], most: int, chance: random.Random) -> None:
+        self._gpu, self._chance, self._offered = gpu, chance, 0
+        self._places = [[gpu.allocate(n) for n in sizes] for _ in range(most)]
+        self._rolls: list[Rolls] = []
+
+    def offer(self, rolls: Rolls, left: Callable[[], Sequence[Buffer]]) -> None:
+        """Enqueue copies of what an execution left, if it is kept."""
+        self._offered += 1
+        at = len(self._rolls) if len(self._rolls) < len(self._places) else self._chance.randrange(self._offered)
+        if at >= len(self._places):
+            return
+        self._rolls[at:] = [rolls, *self._rolls[at + 1 :]]
+        for place, buffer in zip(self._places[at], left(), strict=True):
+            if buffer.nbytes:
+                self._gpu.copy(place, buffer)
+
+    def all(self) -> list[KeptExecution]:
+        """What is kept, read from the device."""
+        return [
+            KeptExecution(rolls, tuple(self._gpu.read(b, b.nbytes) for b in place))
+            for rolls, place in zip(self._rolls, self._places, strict=False)
+        ]
+
+
+class VariedProgram(Program):
+    """A candidate's program. :meth:`restore` gives a copy new content, and keeps what the execution before it left."""
+
+    def __init__(self, loader: Loader, task: TimeTask, sources: VariedSources, chance: random.Random) -> None:
+        side = task.candidate
+        memory = Memory(loader.gpu, side.recording.storages, sources.plain(), spaced=True)
+        super().__init__(loader, side.recording, memory, side.artifacts)
+        sizes = [sources.sizes[i] for i in task.wanted]
+        self._task, self._sources, self._chance = task, sources, chance
+        self._varied = [sources.sizes[i] for i in task.variation.storages]
+        self.known, self.others = (Kept(loader.gpu, sizes, task.keep, chance) for _ in range(2))
+        self._content: dict[int, Rolls] = {}
+
+    def restore(self, replica: int = 0) -> None:
+        """Enqueue the first content of another execution into every storage that the launches use."""
+        self._offer(replica)
+        rolls = self._task.known
+        if self._chance.randrange(KNOWN_EACH):
+            varied = zip(self._task.variation.items, self._varied, strict=True)
+            rolls = tuple(drawn_distance(item, nbytes, self._chance) for item, nbytes in varied)
+        self._content[replica] = rolls
+        for storage in self.in_place:
+            self.gpu.copy(self.memory.buffer(replica, storage), self._sources.content(storage, rolls))
+        for buffer in self._scratch if replica == 0 else ():  # all copies are restored, the first one first
+            self.gpu.fill(buffer, 0)
+
+    def _offer(self, replica: int) -> None:
+        rolls = self._content.pop(replica, None)
+        if rolls is not None:
+            kept = self.known if rolls == self._task.known else self.others
+            kept.offer(rolls, lambda: [self.memory.buffer(replica, i) for i in self._task.wanted])
+
+    def answer(self) -> tuple[KeptExecution, ...]:
+        """What was kept of all executions."""
+        for replica in list(self._content):
+            self._offer(replica)
+        return (*self.known.all(), *self.others.all())
+
+
+class Runs(Protocol):
+    """Something that can be executed again after its memory is restored."""
+
+    def enqueue(self) -> object:
+        """Enqueue one execution."""
+
+    def restore(self) -> None:
+        """Enqueue what it needs before."""
+
+
+class SingleSlot:
+    """Executions one by one, each restored and flushed, as a graph where that is possible: for sides of which one runs
+    torch, so that both are timed alike."""
+
+    def __init__(self, gpu: Executor, runs: Runs, work: Callable[[], object], count: int) -> None:
+        self._gpu, self._runs, self._work = gpu, runs, work
+        self.protocol = TimingProtocol("single", count, 1)
+        self.late = False
+        runs.restore()
+        work()
+        self._flushes = flushes_before(gpu, work, runs.restore)
+
+    def enqueue(self) -> Reading:
+        """Enqueue all runs."""
+        pieces = flushed_runs(self._gpu, self._work, self.protocol.runs_per_slot, self._flushes, self._runs.restore)
+        self.late = mostly_late(pieces)
+        return lambda: median_ns(pieces)
+
+
+class LiveReference:
+    """An author's callable on the GPU, on inputs of its own that are restored before each call."""
+
+    def __init__(self, gpu: Any, call: LiveCall) -> None:
+        import torch
+
+        self.gpu = gpu
+        case = call.case
+        tensors = [tensor_of(x, data) for x, data in zip(case.tensors, call.contents, strict=True)]
+        self._function = reference_function(load(call.source), call.source, case, tensors)
+        self._inputs = [t.to("cuda") for t in tensors]
+        self._first = [t.clone() for t in self._inputs]
+        self._args, self._words = arguments_of(case, self._inputs)
+        self._mode = torch.no_grad if call.source.layout == KERNELBENCH else contextlib.nullcontext
+
+    def enqueue(self) -> object:
+        """One call."""
+        with self._mode():
+            return self._function(*self._args, **self._words)
+
+    def restore(self) -> None:
+        """The inputs' first content."""
+        for tensor, first in zip(self._inputs, self._first, strict=True):
+            tensor.copy_(first)
+
+    def captured(self) -> Callable[[], object]:
+        """The call as a graph; as it is where it can't be captured."""
+        try:
+            for _ in range(3):
+                self.enqueue()
+            self.gpu.synchronize()
+            graph = self.gpu.call_graph(self.enqueue)
+            graph.replay()
+            self.gpu.synchronize()
+        except RuntimeError:
+            return self.enqueue
+        return graph.replay  # type: ignore[no-any-return]
+
+
+def timed(task: bytes) -> bytes:
+    """Do a :class:`TimeTask`; the bytes of a :class:`TimeAnswer`. Failures are answers too."""
+    asked = msgspec.msgpack.decode(task, type=TimeTask)
+    try:
+        return encoded(_timed(asked))
+    except OutOfResourcesError as exc:
+        return encoded(TimeAnswer(refused=_refused(Reason.COMPILE, exc)))
+    except KerntuneError as exc:
+        return encoded(TimeAnswer(refused=_refused(Reason.REPLAY, exc)))
+
+
+def _timed(task: TimeTask) -> TimeAnswer:
+    gpu, chance = _gpu_for(task), random.Random(secrets.randbits(64))
+    sides = [task.candidate, *([task.reference] if isinstance(task.reference, ReplaySide) else [])]
+    scatter, loaders = Scatter(gpu, chance), (Loader(gpu), Loader(gpu))
+    try:
+        scatter.memory()
+        scatter.code([s.recording for s in sides], {k: v for s in sides for k, v in s.artifacts.items()})
+        sources = VariedSources(gpu, task.candidate, task.variation)
+        candidate = VariedProgram(loaders[0], task, sources, chance)
+        checked, slots, runs = _sides(gpu, task, loaders[1], candidate)
+        pair = Pairing(gpu, slots, task.seed).run(task.blocks, 0.99)
+        kept = candidate.answer()
+        warm = tuple(_warm(gpu, *one) for one in runs) if task.details else ()
+        shares = _shares(loaders[0], task.candidate.recording, sources, task) if task.details else ()
+        damaged = any(one.damaged() for one in (sources, *checked))
+        return TimeAnswer(pair.a_ns, pair.b_ns, astuple(pair.foreign), kept, shares, warm, damaged)
+    finally:
+        for loader in loaders:
+            loader.close()
+        scatter.close()
+
+
+def _gpu_for(task: TimeTask) -> Executor:
+    if isinstance(task.reference, ReplaySide):
+        return DriverGpu(ORDINAL)
+    from kerntune.gpu.cuda import CudaGpu
+
+    return CudaGpu(ORDINAL)
+
+
+Prepared = tuple[Runs, Callable[[], object]]
+
+
+def _sides(
+    gpu: Executor, task: TimeTask, loader: Loader, candidate: VariedProgram
+) -> tuple[list[VariedSources], tuple[Slot, Slot], tuple[Prepared, Prepared]]:
+    """The reference's and the candidate's slots, timed alike; the reference's first contents to look at afterwards;
+    and both sides' single executions."""
+    if isinstance(task.reference, ReplaySide):
+        side, first = task.reference, VariedSources(gpu, task.reference, Variation())
+        memory = Memory(gpu, side.recording.storages, first.plain(), spaced=True)
+        other = Program(loader, side.recording, memory, side.artifacts)
+        return [first], slots_alike(other, candidate), ((other, other.enqueue), (candidate, candidate.enqueue))
+    live = LiveReference(gpu, task.reference)
+    candidate.restore()
+    candidate.enqueue()
+    gpu.synchronize()
+    graph = candidate.gpu.graph(candidate.enqueue)
+    prepared: tuple[Prepared, Prepared] = ((live, live.captured()), (candidate, graph.replay))
+    count = event_runs(min(_roughly(gpu, *one) for one in prepared))
+    reference, own = (SingleSlot(gpu, runs, work, count) for runs, work in prepared)
+    return [], (reference, own), prepared
+
+
+def _roughly(gpu: Executor, runs: Runs, work: Callable[[], object]) -> float:
+    return median_ns(flushed_runs(gpu, work, 3, 1, runs.restore))
+
+
+def _warm(gpu: Executor, runs: Runs, work: Callable[[], object]) -> float:
+    """Nanoseconds of an execution that follows others on the same memory."""
+    times = []
+    for _ in range(WARM_SLOTS):
+        runs.restore()
+        gpu.flush_l2()
+        work()
+        times.append(between_events(gpu, lambda: [work() for _ in range(WARM_RUNS)]).ns() / WARM_RUNS)
+    return median(times)
+
+
+def _shares(loader: Loader, recording: Recording, sources: VariedSources, task: TimeTask) -> tuple[float, ...]:
+    return launch_times(loader, recording, sources.plain(), task.candidate.artifacts, spaced=True)
+
+
+def _refused(reason: Reason, exc: Exception) -> CallRefused:
+    return CallRefused(reason.value, str(exc)[:1000])
