@@ -11,6 +11,7 @@ from __future__ import annotations
 import argparse
 import json
 import time
+from collections import Counter
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -19,6 +20,7 @@ from benchmarks import harness
 from benchmarks.judge.cases import Case, exploit_cases
 from kerntune.referee.candidate_speed import GpuSpeeds
 from kerntune.referee.judgement import Bench, CandidateJudgement, judge
+from kerntune.referee.sealed_process import SealedProcesses
 from kerntune.referee.sealing import landlock_version
 
 LARGE = "x: f32[8388608]; y: f32[8388608]"
@@ -65,8 +67,22 @@ def judged(bench: Bench, case: Case) -> dict[str, Any]:
         finally:
             spent += time.monotonic() - begin
 
+    roles: Counter[str] = Counter()
+    ask = SealedProcesses.ask
+
+    def asked(self: SealedProcesses, role: str, *args: Any, **words: Any) -> Any:
+        begin = time.monotonic()
+        try:
+            return ask(self, role, *args, **words)
+        finally:
+            roles[role] += time.monotonic() - begin
+            roles[f"{role} processes"] += 1
+
     begin = time.monotonic()
-    with mock.patch.object(CandidateJudgement, "_recorded", timed):
+    with (
+        mock.patch.object(CandidateJudgement, "_recorded", timed),
+        mock.patch.object(SealedProcesses, "ask", asked),
+    ):
         verdict = judge(*case.files, case.inputs, bench=bench)
     shape = verdict.shapes[0]
     seconds = time.monotonic() - begin
@@ -77,6 +93,7 @@ def judged(bench: Bench, case: Case) -> dict[str, Any]:
         "warm": shape.warm, "bandwidth": shape.bandwidth, "must_move": shape.must_move,
         "launches": [(x.kernel, x.ns) for x in shape.launches], "remarks": shape.remarks,
         "seconds": round(seconds - spent, 2), "recording_seconds": round(spent, 2),
+        "roles": {name: round(value, 2) for name, value in roles.items()},
     }  # fmt: skip
 
 

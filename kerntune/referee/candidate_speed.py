@@ -5,11 +5,13 @@ Without a GPU there are no speeds. Those of a scripted GPU follow a script, and 
 
 from __future__ import annotations
 
+import hashlib
 import math
 import random
 import secrets
 import time
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
 import msgspec
@@ -49,11 +51,11 @@ from kerntune.timing.worker.requests import PairReply, PairRequest
 LIVE = "live_reference"
 """The name of a reference's work that isn't Triton's, on a scripted GPU."""
 
-KEPT_BYTES = 64 << 20
 MOST_KEPT = 16
-"""Executions of each kind that one timing process keeps: so many, or as many as these bytes hold, two at least. A
-kernel that leaves out one execution in twenty is found with 91 % in three processes that keep 16, with 27 % where they
-keep two; in twelve, with 99.99 % and 71 %."""
+KEPT_BYTES, SENT_BYTES = 1 << 30, 64 << 20
+"""Executions of each kind that one timing process keeps: so many, or as many as these bytes hold, two at least; fewer
+where what they left must be sent, since it can't be repeated exactly. A kernel that leaves out one execution in twenty
+is found with 91 % in three processes that keep 16, with 27 % where they keep two; in twelve, with 99.99 % and 71 %."""
 
 LEAST_VARIED = 64
 """Elements of a tensor whose content is rolled at least."""
@@ -102,6 +104,9 @@ class RightCandidate:
     expected: tuple[ExpectedSeed, ...]
     results: tuple[tuple[bytes, ...], ...]
     """What each wanted storage held after the replay that was right, by seed."""
+
+    repeatable: bool
+    """Whether equal content gave equal results, bit for bit."""
 
     patterns: Sequence[bytes]
     deadline: float
@@ -214,14 +219,22 @@ class SealedPairs(Pairs):
         self._chance = random.Random(secrets.randbits(64))
         self.variation = variation_of(right.case, right.call)
         self._known = [drawn_rolls(self.variation, right.call, self._chance) for _ in right.expected]
-        sizes = sum(right.call.recording.storages[i].nbytes for i in right.call.wanted)
-        self._keep = max(2, min(MOST_KEPT, KEPT_BYTES // max(sizes, 1)))
-        self._sizes = sizes
+        self._wanted = tuple(i for i in right.call.wanted if i in self._computed())
+        self._sizes = sum(right.call.recording.storages[i].nbytes for i in self._wanted)
+        most = KEPT_BYTES if right.repeatable else SENT_BYTES
+        self._keep = max(2, min(MOST_KEPT, most // max(self._sizes, 1)))
         self._asked = 0
         self.replies: list[PairReply] = []
         self.kept: list[tuple[int, KeptExecution]] = []
         self.launch_ns: tuple[float, ...] = ()
         self.warm: float | None = None
+
+    def _computed(self) -> set[int]:
+        """Storages of results, and of inputs that the reference changes."""
+        right = self._right
+        changed = right.expected[0].changed
+        inputs = {s for s, left in zip(right.call.inputs, changed, strict=False) if s is not None and left is not None}
+        return inputs | {v.storage for v in right.call.results}
 
     @property
     def live(self) -> bool:
@@ -236,8 +249,8 @@ class SealedPairs(Pairs):
         seed = self._asked % len(right.expected)
         other = (seed + 1) % len(right.expected)
         task = TimeTask(
-            self._side(seed), self._reference(other), right.call.wanted, self.variation, self._known[seed], self._keep,
-            request.blocks, request.seed, details=not self._asked,
+            self._side(seed), self._reference(other), self._wanted, self.variation, self._known[seed], self._keep,
+            not right.repeatable, request.blocks, request.seed, details=not self._asked,
         )  # fmt: skip
         self._asked += 1
         readable = (folder_of(right.source.path),) if self.live else ()
@@ -280,28 +293,42 @@ class SealedPairs(Pairs):
     def wrong(self) -> str:
         """What is wrong with what timed executions left; empty if nothing is. Those of the known content are held
         against what was found right, the others against fresh executions of the same content."""
-        right = self._right
-        for seed in sorted({seed for seed, _ in self.kept}):
-            mine = [one for at, one in self.kept if at == seed]
-            others = [one for one in mine if one.rolls != self._known[seed]]
-            self._chance.shuffle(others)
-            pairs = [(right.results[seed], one) for one in mine if one.rolls == self._known[seed]]
-            if others:
-                pairs += zip(self._fresh(seed, [one.rolls for one in others]), others, strict=True)
-            for before, one in pairs:
-                if problem := difference_of(right.case, right.call, before, one.contents):
-                    return f"while it is timed, {problem}"
+        seeds = sorted({seed for seed, _ in self.kept})
+        with ThreadPoolExecutor(max(len(seeds), 1)) as threads:
+            return next(filter(None, threads.map(self._wrong_of, seeds)), "")
+
+    def _wrong_of(self, seed: int) -> str:
+        right, known = self._right, self._known[seed]
+        mine = [one for at, one in self.kept if at == seed]
+        others = [one for one in mine if one.rolls != known]
+        random.SystemRandom().shuffle(others)
+        before = dict(zip(right.call.wanted, right.results[seed], strict=True))
+        judged = tuple(before[i] for i in self._wanted)
+        if right.repeatable:
+            judged = tuple(hashlib.sha256(content).digest() for content in judged)
+        pairs = [(judged, one) for one in mine if one.rolls == known]
+        if others:
+            pairs += zip(self._fresh(seed, [one.rolls for one in others]), others, strict=True)
+        for left, one in pairs:
+            if left == one.contents:
+                continue
+            if right.repeatable:
+                return "while it is timed, it computes something else from the same content than in a new process"
+            sides = (dict(zip(self._wanted, x, strict=True)) for x in (left, one.contents))
+            if problem := difference_of(right.case, right.call, *sides):
+                return f"while it is timed, {problem}"
         return ""
 
     def _fresh(self, seed: int, rolls: Sequence[Rolls]) -> Iterator[tuple[bytes, ...]]:
-        right = self._right
-        task = ReplayTask(self._side(seed), right.call.wanted, TIME_SECONDS, True, self.variation, tuple(rolls))
+        """What executions of these contents leave in another process; of all, if they can't be repeated exactly."""
+        whole = not self._right.repeatable
+        task = ReplayTask(self._side(seed), self._wanted, TIME_SECONDS, True, whole, self.variation, tuple(rolls))
         most = len(rolls) * (self._sizes + (1 << 10)) + (1 << 20)
         answered = self._processes.ask("replay", task, (), TIME_SECONDS, most, gpu=True)
         if answered.data is None:
             raise MeasurementError(f"a replay failed: {answered.how}")
         answer = msgspec.msgpack.decode(answered.data, type=ReplayAnswer)
-        count = len(right.call.wanted)
+        count = len(self._wanted)
         if answer.refused is not None or len(answer.contents) != count * len(rolls):
             raise MeasurementError(answer.refused.text if answer.refused else "a replay has no whole answer")
         for i in range(0, len(answer.contents), count):

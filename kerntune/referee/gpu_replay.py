@@ -10,6 +10,7 @@ drawn for one execution in :data:`KNOWN_EACH`. Of both kinds some executions are
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import random
 import secrets
 from collections.abc import Callable, Sequence
@@ -142,16 +143,25 @@ def _replayed(gpu: Executor, task: ReplayTask) -> ReplayAnswer:
     storages = side.recording.storages
     sources = VariedSources(gpu, side, task.variation)
     guarded = {i: GuardedBuffer(gpu, s.nbytes) for i, s in enumerate(storages)}
-    contents, outside = list[bytes](), 0
-    for rolls in task.rolls:
+    contents, outside = list[tuple[bytes, ...]](), 0
+    for rolls in (*task.rolls, task.rolls[0]) if task.whole else task.rolls:
         first = [Source(sources.content(i, rolls), shared=False, home=guarded[i].buffer) for i in range(len(storages))]
         memory, loader = Memory(gpu, storages, first), Loader(gpu)
         Program(loader, side.recording, memory, side.artifacts).enqueue()
         gpu.synchronize()
-        contents += [gpu.read(guarded[i].buffer, storages[i].nbytes) for i in task.wanted]
+        buffers = [gpu.part(guarded[i].buffer, 0, storages[i].nbytes) for i in task.wanted]
+        contents.append(tuple(left_in(gpu, buffer, task.whole) for buffer in buffers))
         outside += sum(damage.count for damage in reader.damages(guarded))
         loader.close()
-    return ReplayAnswer(tuple(contents), outside + sources.damaged())
+    repeated = contents.pop() if task.whole else contents[0]
+    flat = tuple(content for execution in contents for content in execution)
+    return ReplayAnswer(flat, outside + sources.damaged(), repeated == contents[0])
+
+
+def left_in(gpu: Executor, buffer: Buffer, whole: bool) -> bytes:
+    """What a buffer holds, or its SHA-256."""
+    content = gpu.read(buffer, buffer.nbytes)
+    return content if whole else hashlib.sha256(content).digest()
 
 
 # times
@@ -176,10 +186,10 @@ class Kept:
             if buffer.nbytes:
                 self._gpu.copy(place, buffer)
 
-    def all(self) -> list[KeptExecution]:
+    def all(self, whole: bool) -> list[KeptExecution]:
         """What is kept, read from the device."""
         return [
-            KeptExecution(rolls, tuple(self._gpu.read(b, b.nbytes) for b in place))
+            KeptExecution(rolls, tuple(left_in(self._gpu, b, whole) for b in place))
             for rolls, place in zip(self._rolls, self._places, strict=False)
         ]
 
@@ -220,7 +230,7 @@ class VariedProgram(Program):
         """What was kept of all executions."""
         for replica in list(self._content):
             self._offer(replica)
-        return (*self.known.all(), *self.others.all())
+        return (*self.known.all(self._task.whole), *self.others.all(self._task.whole))
 
 
 class Runs(Protocol):

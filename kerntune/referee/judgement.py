@@ -12,6 +12,7 @@ import os
 import secrets
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -242,17 +243,22 @@ class CandidateJudgement:
             contents = () if case.given or _by_author(case) else _contents(case, seeds)
             gpu = self._bench.speeds.on_gpu
             expected = self._authors(ExpectTask(self._reference, case, tuple(seeds), contents, gpu)).seeds
+            if contents:
+                replace = msgspec.structs.replace
+                expected = tuple(replace(x, contents=c) for x, c in zip(expected, contents, strict=True))
             _check_reference(expected)
             if why := hardly_varies([_evidence(x) for x in expected]):
                 raise Refusal(Reason.DEGENERATE, why)
             check_results(call, case, expected[0].results)
             patterns = poison_patterns(len(expected))
-            results = [self._replayed(call, x, poison) for x, poison in zip(expected, patterns, strict=True)]
-            errors = tuple(
-                e
-                for seed, poison, left in zip(expected, patterns, results, strict=True)
-                for e in self._errors(case, call, seed, poison, left)
-            )
+
+            def replayed(seed: ExpectedSeed, poison: bytes) -> tuple[ReplayAnswer, list[ResultError]]:
+                answer = self._replayed(call, seed, poison)
+                return answer, list(self._errors(case, call, seed, poison, answer.contents))
+
+            with ThreadPoolExecutor(len(expected) if self._bench.speeds.on_gpu else 1) as threads:
+                answers, found = zip(*threads.map(replayed, expected, patterns), strict=True)
+            errors = tuple(e for each in found for e in each)
         except Refusal as exc:
             return msgspec.structs.replace(_refused(case.label, exc), launches=launches)
         wrong = [e for e in errors if e.wrong]
@@ -266,8 +272,9 @@ class CandidateJudgement:
             why = f"result {empty.result} may be off by {empty.rms_allowed:.0%} of its size, so it says nothing"
             return _refused(case.label, Refusal(Reason.DEGENERATE, why))
         right = RightCandidate(
-            case, call, self._reference, reference, expected, tuple(results), patterns, self._deadline
-        )
+            case, call, self._reference, reference, expected, tuple(x.contents for x in answers),
+            all(x.repeatable for x in answers), patterns, self._deadline,
+        )  # fmt: skip
         return self._timed(right, ShapeResult(case.label, Word.UNTIMED, errors, launches=launches))
 
     def _errors(
@@ -293,7 +300,7 @@ class CandidateJudgement:
                 text = f"input {given.name}, which the reference changes: {found.wrong}" if found.wrong else ""
                 yield msgspec.structs.replace(found, wrong=text)
 
-    def _replayed(self, call: CheckedCall, expected: ExpectedSeed, poison: bytes) -> tuple[bytes, ...]:
+    def _replayed(self, call: CheckedCall, expected: ExpectedSeed, poison: bytes) -> ReplayAnswer:
         """What one replay leaves, in a process of its own that knows no other seed."""
         seconds, gpu = max(1.0, self._deadline - time.monotonic()), self._bench.speeds.on_gpu
         artifacts = binaries_of(call) if gpu else _ttir(call)
@@ -312,7 +319,7 @@ class CandidateJudgement:
             raise Refusal(Reason.ANSWER, "the replay's answer has other sizes than the recording")
         if answer.outside:
             raise Refusal(Reason.OUTSIDE, f"{answer.outside:,} bytes beside all tensors are written")
-        return answer.contents
+        return answer
 
     def _timed(self, right: RightCandidate, untimed: ShapeResult) -> ShapeResult:
         speeds, replace = self._bench.speeds, msgspec.structs.replace

@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import fcntl
 import gc
+import itertools
 import os
 import resource
 import select
@@ -69,6 +71,9 @@ MEMORY = 6 << 30
 MOST_TOLD = 8 << 10
 """Bytes of what a sealed process has printed last that a message may show."""
 
+F_SETPIPE_SZ, PIPE_BYTES = 1031, 1 << 20
+"""``F_SETPIPE_SZ`` (linux/fcntl.h), and the bytes that a pipe holds: as many as anyone may ask for."""
+
 SUBREAPER = 36
 """``PR_SET_CHILD_SUBREAPER`` (linux/prctl.h): orphans among the descendants become this process's children."""
 
@@ -124,7 +129,7 @@ class SealedProcesses:
     def __init__(self, sealed: bool = True) -> None:
         self.sealed = sealed
         self._scratch = TemporaryFolder("judge")
-        self._number = 0
+        self._numbers = itertools.count(1)
         self._ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         env = {name: os.environ[name] for name in ENVIRONMENT if name in os.environ}
         home = str(self._scratch.folder)
@@ -156,8 +161,7 @@ class SealedProcesses:
         :class:`MeasurementError` only where no process can be had.
         """
         self.wait()
-        self._number += 1
-        scratch = self._scratch.folder / str(self._number)
+        scratch = self._scratch.folder / str(next(self._numbers))
         scratch.mkdir()
         request = SealRequest(role, readable, str(scratch), seconds, self.sealed, gpu)
         try:
@@ -168,6 +172,9 @@ class SealedProcesses:
 
     def _asked(self, request: SealRequest, task: bytes, errors: IO[bytes], most: int) -> Answered:
         (task_end, task_in), (answer_end, answer_in), (status_end, status_in) = os.pipe(), os.pipe(), os.pipe()
+        with contextlib.suppress(OSError):
+            for one in (task_in, answer_end):
+                fcntl.fcntl(one, F_SETPIPE_SZ, PIPE_BYTES)
         try:
             try:
                 send_with(self._ours, request, [task_end, answer_in, errors.fileno(), status_in])
@@ -208,7 +215,7 @@ def _exchange(task_in: int, answer_end: int, task: bytes, seconds: float, most: 
         readable, writable, _ = select.select([answer_end], writers, [], wait)
         if writable:
             try:
-                left = left[os.write(task_in, left[: 1 << 16]) :]
+                left = left[os.write(task_in, left[:PIPE_BYTES]) :]
             except BlockingIOError:
                 pass
             except OSError:  # it reads no more
@@ -223,7 +230,7 @@ def _exchange(task_in: int, answer_end: int, task: bytes, seconds: float, most: 
                 if wanted > most:
                     return None
             if 0 <= wanted <= len(buffer) - _SIZE.size:
-                return bytes(buffer[_SIZE.size : _SIZE.size + wanted])
+                return bytes(memoryview(buffer)[_SIZE.size : _SIZE.size + wanted])
     return None
 
 
@@ -341,9 +348,10 @@ def _be_sealed(request: SealRequest, tell: int, answer: Callable[[bytes], bytes]
     tempfile.tempdir = None
     limits = SealLimits(
         readable=(*SYSTEM, *import_folders(), *request.readable),
-        writable=(scratch, *DEVICES, *(nvidia_devices() if request.gpu else ())),
+        writable=(scratch, *DEVICES, *((*nvidia_devices(), "/proc/self") if request.gpu else ())),
         memory=0 if request.gpu else MEMORY,
         seconds=int(request.seconds) + 1,
+        gpu=request.gpu,
     )
     try:
         (seal if request.sealed else set_limits)(limits)

@@ -59,6 +59,10 @@ REFUSED_CALLS = {
 """What no kernel's author needs: sockets (no network), other processes' memory and descriptors, memory that outlives
 its process, file systems, devices of the system."""
 
+OF_CUDA = ("socket", "bind", "listen")
+"""What libcuda calls at its start (seen with driver 580 on an H100), for a socket of its own. No candidate's code runs
+where they are allowed; to connect is refused there as well."""
+
 OWN_ALONE = {
     "prlimit64": (302, 261, 0), "sched_setaffinity": (203, 122, 0), "sched_setparam": (142, 118, 0),
     "setpriority": (141, 140, 1), "ioprio_set": (251, 30, 1), "migrate_pages": (256, 238, 0),
@@ -83,12 +87,13 @@ X32 = 0x40000000
 @dataclass(frozen=True)
 class SealLimits:
     """``readable`` and ``writable`` are folders or files; ``memory`` are bytes of address space beyond what the process
-    has (0: no limit, which a CUDA driver needs), ``seconds`` of processor time."""
+    has (0: no limit, which a CUDA driver needs), ``seconds`` of processor time. ``gpu``: a CUDA driver starts here."""
 
     readable: tuple[str, ...]
     writable: tuple[str, ...]
     memory: int
     seconds: int
+    gpu: bool = False
 
 
 class CannotSeal(Exception):
@@ -116,7 +121,7 @@ def seal(limits: SealLimits) -> None:
     if _prctl(NO_NEW_PRIVILEGES, 1):
         raise CannotSeal("the system refuses PR_SET_NO_NEW_PRIVS")
     _landlock(limits, version)
-    _seccomp(signals_stay_inside=version >= 6)
+    _seccomp(signals_stay_inside=version >= 6, allowed=OF_CUDA if limits.gpu else ())
 
 
 def set_limits(limits: SealLimits) -> None:
@@ -184,9 +189,9 @@ def _allow(ruleset: int, path: str, access: int) -> None:
         os.close(descriptor)
 
 
-def _seccomp(signals_stay_inside: bool) -> None:
+def _seccomp(signals_stay_inside: bool, allowed: Sequence[str] = ()) -> None:
     at = 0 if platform.machine() == "x86_64" else 1
-    numbers = sorted(pair[at] for pair in REFUSED_CALLS.values())
+    numbers = sorted(pair[at] for name, pair in REFUSED_CALLS.items() if name not in allowed)
     steps = filter_steps(
         MACHINES[platform.machine()],
         numbers if signals_stay_inside else [*numbers, *(pair[at] for pair in SIGNALS.values())],

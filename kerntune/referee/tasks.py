@@ -165,8 +165,8 @@ class ExpectedResult(msgspec.Struct, frozen=True, forbid_unknown_fields=True, om
 
 
 class ExpectedSeed(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
-    """The results from one seed's inputs, the inputs' bytes, and what the reference left in them where it changed
-    them (None where it did not), with float64's beside."""
+    """The results from one seed's inputs, the inputs' bytes if the task's own code has made them, and what the
+    reference left in them where it changed them (None where it did not), with float64's beside."""
 
     contents: tuple[bytes, ...]
     results: tuple[ExpectedResult, ...]
@@ -205,22 +205,24 @@ class Variation(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_de
 
 class ReplayTask(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
     """Run a recording once for each of ``rolls``, on the GPU or in the emulator. What the storages in ``wanted`` hold
-    after each is the answer."""
+    after each is the answer, ``whole`` or as SHA-256."""
 
     side: ReplaySide
     wanted: tuple[int, ...]
     seconds: float
     gpu: bool = False
+    whole: bool = True
     variation: Variation = Variation()
     rolls: tuple[Rolls, ...] = ((),)
 
 
 class ReplayAnswer(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
     """What each wanted storage holds afterwards, one execution after the other; or why not. ``outside`` counts bytes
-    beside all storages that were changed."""
+    beside all storages that were changed. ``repeatable``: a second execution of the first content left the same."""
 
     contents: tuple[bytes, ...] = ()
     outside: int = 0
+    repeatable: bool = True
     refused: CallRefused | None = None
 
 
@@ -245,6 +247,7 @@ class TimeTask(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_def
     variation: Variation
     known: Rolls
     keep: int
+    whole: bool
     blocks: int
     seed: int
     details: bool = False
@@ -252,7 +255,7 @@ class TimeTask(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_def
 
 
 class KeptExecution(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
-    """The content of one timed execution, and what it left in each wanted storage."""
+    """The content of one timed execution, and what it left in each wanted storage, whole or as SHA-256."""
 
     rolls: Rolls
     contents: tuple[bytes, ...]
