@@ -12,7 +12,7 @@ from kerntune.referee.verdicts import CandidateVerdict, ShapeResult, TimedLaunch
 
 CHANGE = Estimate(-0.5, -0.52, -0.48, 0.999)
 TIMED = ShapeResult(
-    "x: f32[8]", Word.FASTER, (ResultError(0, "float32", 1e-8, 1e-7, 2e-8, 1e-6, 1.0),), change=CHANGE, warm=CHANGE,
+    "x: f32[8]", Word.FASTER, (ResultError(0, "float32", 1e-8, 1e-7, 2e-8, 1e-6, 1.0),), change=CHANGE, warm=-0.5,
     reference_ns=2000.0, candidate_ns=1000.0, launches=(TimedLaunch("k", (2, 1, 1), 1000.0, 1.0),), must_move=1024,
     bandwidth=1e12, remarks=("a remark",),
 )  # fmt: skip
@@ -28,7 +28,7 @@ def test_the_text_begins_with_the_verdict_and_says_what_it_is_worth() -> None:
     assert lines[1] == "  speeds are scripted: no GPU has run anything"
     text = "\n".join(lines)
     assert "speed-up 2.000 (99.9% interval 1.923 to 2.083), cold L2" in text
-    assert "warm L2: -50.0% (-52.0% to -48.0%)" in text
+    assert "warm L2: speed-up 2.000, of one process" in text
     assert "error at most 1e-08 of their size, 1e-07 allowed" in text
     assert "launch k 2x1x1, 1 µs (100%)" in text or "launch k 2x1x1, 1.00 µs (100%)" in text
     assert "a remark" in text
