@@ -5,13 +5,15 @@ Without a GPU there are no speeds. Those of a scripted GPU follow a script, and 
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import math
 import random
 import secrets
 import time
+from collections import deque
 from collections.abc import Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 
 import msgspec
@@ -52,10 +54,13 @@ LIVE = "live_reference"
 """The name of a reference's work that isn't Triton's, on a scripted GPU."""
 
 MOST_KEPT = 16
-KEPT_BYTES, SENT_BYTES = 1 << 30, 64 << 20
+KEPT_BYTES, SENT_BYTES = 128 << 20, 64 << 20
 """Executions of each kind that one timing process keeps: so many, or as many as these bytes hold, two at least; fewer
 where what they left must be sent, since it can't be repeated exactly. A kernel that leaves out one execution in twenty
 is found with 91 % in three processes that keep 16, with 27 % where they keep two; in twelve, with 99.99 % and 71 %."""
+
+AT_ONCE = 4
+"""Processes that prepare themselves together. They are timed one after the other."""
 
 LEAST_VARIED = 64
 """Elements of a tensor whose content is rolled at least."""
@@ -187,7 +192,7 @@ class GpuSpeeds(Speeds):
     def measure(self, right: RightCandidate) -> TimedPair | None:
         """In turn, in fresh processes; kept executions are compared with what is known, and with fresh ones."""
         pairs, recording = SealedPairs(self._processes, right), right.call.recording
-        with device_lock.hold(self._spec.uuid, self._spec.name, LOCK_SECONDS):
+        with contextlib.closing(pairs), device_lock.hold(self._spec.uuid, self._spec.name, LOCK_SECONDS):
             try:
                 replay = _compared(pairs, PairRequest(recording, recording, (), {}))
             except BudgetUsed:
@@ -223,7 +228,9 @@ class SealedPairs(Pairs):
         self._sizes = sum(right.call.recording.storages[i].nbytes for i in self._wanted)
         most = KEPT_BYTES if right.repeatable else SENT_BYTES
         self._keep = max(2, min(MOST_KEPT, most // max(self._sizes, 1)))
-        self._asked = 0
+        self._asked = self._expected = 0
+        self._threads = ThreadPoolExecutor(AT_ONCE)
+        self._waiting: deque[Future[PairReply]] = deque()
         self.replies: list[PairReply] = []
         self.kept: list[tuple[int, KeptExecution]] = []
         self.launch_ns: tuple[float, ...] = ()
@@ -241,18 +248,29 @@ class SealedPairs(Pairs):
         """Whether the reference runs as the author's code."""
         return isinstance(self._right.reference, Refusal)
 
+    def expect(self, count: int) -> None:
+        """Let so many processes in all prepare themselves."""
+        self._expected = count
+
     def run(self, request: PairRequest) -> PairReply:
-        """Ask one process. :class:`MeasurementError` if it fails or no time is left."""
+        """The reply of another process. :class:`MeasurementError` if it fails, :class:`BudgetUsed` if no time is left
+        for more."""
+        if not self._waiting:
+            if len(self.replies) >= PROCESSES and time.monotonic() > self._right.deadline:
+                raise BudgetUsed
+            for _ in range(max(1, min(AT_ONCE, self._expected - len(self.replies)))):
+                self._waiting.append(self._threads.submit(self._ask, self._asked, request.blocks))
+                self._asked += 1
+        self.replies.append(self._waiting.popleft().result())
+        return self.replies[-1]
+
+    def _ask(self, number: int, blocks: int) -> PairReply:
         right = self._right
-        if len(self.replies) >= PROCESSES and time.monotonic() > right.deadline:
-            raise BudgetUsed
-        seed = self._asked % len(right.expected)
-        other = (seed + 1) % len(right.expected)
+        seed = number % len(right.expected)
         task = TimeTask(
-            self._side(seed), self._reference(other), self._wanted, self.variation, self._known[seed], self._keep,
-            not right.repeatable, request.blocks, request.seed, details=not self._asked,
+            self._side(seed), self._reference((seed + 1) % len(right.expected)), self._wanted, self.variation,
+            self._known[seed], self._keep, not right.repeatable, blocks, number, details=not number,
         )  # fmt: skip
-        self._asked += 1
         readable = (folder_of(right.source.path),) if self.live else ()
         most = 2 * self._keep * (self._sizes + (1 << 10)) + (1 << 20)
         answered = self._processes.ask("time", task, readable, TIME_SECONDS, most, gpu=True)
@@ -266,8 +284,11 @@ class SealedPairs(Pairs):
         self.kept += [(seed, one) for one in answer.kept]
         if answer.warm_ns:
             self.warm, self.launch_ns = answer.warm_ns[1] / answer.warm_ns[0] - 1, answer.launch_ns
-        self.replies.append(PairReply(answer.reference_ns, answer.candidate_ns, answer.foreign))
-        return self.replies[-1]
+        return PairReply(answer.reference_ns, answer.candidate_ns, answer.foreign)
+
+    def close(self) -> None:
+        """Wait for processes that were asked in vain."""
+        self._threads.shutdown()
 
     def _side(self, seed: int) -> ReplaySide:
         """The candidate's, with content that becomes the seed's by the known distances."""
@@ -332,7 +353,7 @@ class SealedPairs(Pairs):
         if answer.refused is not None or len(answer.contents) != count * len(rolls):
             raise MeasurementError(answer.refused.text if answer.refused else "a replay has no whole answer")
         for i in range(0, len(answer.contents), count):
-            yield answer.contents[i : i + count]
+            yield tuple(content or b"" for content in answer.contents[i : i + count])
 
     def remarks(self) -> Iterator[str]:
         """What a reader should know of these times."""

@@ -16,6 +16,7 @@ import ast
 import math
 import random
 import re
+import secrets
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -155,6 +156,23 @@ def content_of(given: TensorInput, seed: int) -> bytes:
         mean = chance.uniform(-0.5, 0.5) * deviation if given.varied else given.low
         numbers = chance.standard_normal(count) * deviation + mean
     return _encoded(numbers, given.dtype)
+
+
+POISONS = (0x7F, 0x7B, 0xFB, 0x3F)
+"""High bytes of what fills unwritten memory. With a low byte of :data:`LOW_BYTES` they are NaN, huge, hugely negative,
+and between 1 and 2, in float16, bfloat16, float32 and float64 alike."""
+
+LOW_BYTES = range(0xF1, 0xFF)
+
+
+def poison_patterns(count: int) -> list[bytes]:
+    """Eight bytes for each of so many replays, which fill what nothing has written. They are of all kinds of
+    :data:`POISONS`, in an order drawn anew: a maximum passes over NaN, a comparison over what is huge, and NaN that is
+    never stored may be what the reference has."""
+    chance = secrets.SystemRandom()
+    kinds = [POISONS[i % len(POISONS)] for i in range(count)]
+    chance.shuffle(kinds)
+    return [bytes(b for _ in range(4) for b in (chance.choice(LOW_BYTES), kind)) for kind in kinds]
 
 
 def rolled(content: bytes, distance: int) -> bytes:

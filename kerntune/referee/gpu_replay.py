@@ -10,11 +10,12 @@ drawn for one execution in :data:`KNOWN_EACH`. Of both kinds some executions are
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import hashlib
 import random
 import secrets
-from collections.abc import Callable, Sequence
-from dataclasses import astuple
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import astuple, dataclass
 from typing import Any, Protocol
 
 import msgspec
@@ -27,6 +28,7 @@ from kerntune.gpu.driver_gpu import DriverGpu
 from kerntune.gpu.guards import GuardedBuffer, GuardReader
 from kerntune.gpu.memory import Memory, Source
 from kerntune.gpu.program import Loader, Program
+from kerntune.referee import sealing
 from kerntune.referee.candidate_recorder import arguments_of
 from kerntune.referee.declared_inputs import drawn_distance
 from kerntune.referee.hostile_recording import filled
@@ -154,7 +156,8 @@ def _replayed(gpu: Executor, task: ReplayTask) -> ReplayAnswer:
         outside += sum(damage.count for damage in reader.damages(guarded))
         loader.close()
     repeated = contents.pop() if task.whole else contents[0]
-    flat = tuple(content for execution in contents for content in execution)
+    given = [side.contents[i] if task.rolls == ((),) else None for i in task.wanted]
+    flat = tuple(None if x == g else x for each in contents for x, g in zip(each, given, strict=True))
     return ReplayAnswer(flat, outside + sources.damaged(), repeated == contents[0])
 
 
@@ -206,6 +209,7 @@ class VariedProgram(Program):
         self._varied = [sources.sizes[i] for i in task.variation.storages]
         self.known, self.others = (Kept(loader.gpu, sizes, task.keep, chance) for _ in range(2))
         self._content: dict[int, Rolls] = {}
+        self._settled = False
 
     def restore(self, replica: int = 0) -> None:
         """Enqueue the first content of another execution into every storage that the launches use."""
@@ -222,14 +226,18 @@ class VariedProgram(Program):
 
     def _offer(self, replica: int) -> None:
         rolls = self._content.pop(replica, None)
-        if rolls is not None:
+        if rolls is not None and not self._settled:
             kept = self.known if rolls == self._task.known else self.others
             kept.offer(rolls, lambda: [self.memory.buffer(replica, i) for i in self._task.wanted])
 
-    def answer(self) -> tuple[KeptExecution, ...]:
-        """What was kept of all executions."""
+    def settle(self) -> None:
+        """Offer what the last executions left; nothing is kept from here on."""
         for replica in list(self._content):
             self._offer(replica)
+        self._settled = True
+
+    def kept(self) -> tuple[KeptExecution, ...]:
+        """What was kept of all executions."""
         return (*self.known.all(self._task.whole), *self.others.all(self._task.whole))
 
 
@@ -313,21 +321,26 @@ def timed(task: bytes) -> bytes:
 
 
 def _timed(task: TimeTask) -> TimeAnswer:
-    gpu, chance = _gpu_for(task), random.Random(secrets.randbits(64))
-    sides = [task.candidate, *([task.reference] if isinstance(task.reference, ReplaySide) else [])]
-    scatter, loaders = Scatter(gpu, chance), (Loader(gpu), Loader(gpu))
-    try:
+    with turn(alone=False):
+        gpu, chance = _gpu_for(task), random.Random(secrets.randbits(64))
+        loaders = Loader(gpu), Loader(gpu)
+        scatter = Scatter(gpu, chance)
         scatter.memory()
+        sides = [s for s in (task.candidate, task.reference) if isinstance(s, ReplaySide)]
         scatter.code([s.recording for s in sides], {k: v for s in sides for k, v in s.artifacts.items()})
         sources = VariedSources(gpu, task.candidate, task.variation)
         candidate = VariedProgram(loaders[0], task, sources, chance)
-        checked, slots, runs = _sides(gpu, task, loaders[1], candidate)
-        pair = Pairing(gpu, slots, task.seed).run(task.blocks, 0.99)
-        kept = candidate.answer()
-        warm = tuple(_warm(gpu, *one) for one in runs) if task.details else ()
-        shares = _shares(loaders[0], task.candidate.recording, sources, task) if task.details else ()
-        damaged = any(one.damaged() for one in (sources, *checked))
-        return TimeAnswer(pair.a_ns, pair.b_ns, astuple(pair.foreign), kept, shares, warm, damaged)
+        other = _other_side(gpu, task, loaders[1])
+        gpu.synchronize()
+    try:
+        with turn(alone=True):
+            slots, runs = _slots(gpu, other, candidate)
+            pair = Pairing(gpu, slots, task.seed).run(task.blocks, 0.99)
+            candidate.settle()
+            warm = tuple(_warm(gpu, *one) for one in runs) if task.details else ()
+            shares = _shares(loaders[0], task.candidate.recording, sources, task) if task.details else ()
+        damaged = sources.damaged() or (other.sources is not None and other.sources.damaged())
+        return TimeAnswer(pair.a_ns, pair.b_ns, astuple(pair.foreign), candidate.kept(), shares, warm, damaged)
     finally:
         for loader in loaders:
             loader.close()
@@ -342,28 +355,52 @@ def _gpu_for(task: TimeTask) -> Executor:
     return CudaGpu(ORDINAL)
 
 
+@contextlib.contextmanager
+def turn(alone: bool) -> Iterator[None]:
+    """Among the processes of one referee: beside others that prepare themselves, or alone, to be timed."""
+    fcntl.lockf(sealing.turn_file, fcntl.LOCK_EX if alone else fcntl.LOCK_SH)
+    try:
+        yield
+    finally:
+        fcntl.lockf(sealing.turn_file, fcntl.LOCK_UN)
+
+
+@dataclass(frozen=True)
+class OtherSide:
+    """The reference, as one of both, and its first contents."""
+
+    program: Program | None = None
+    sources: VariedSources | None = None
+    live: LiveReference | None = None
+
+
+def _other_side(gpu: Executor, task: TimeTask, loader: Loader) -> OtherSide:
+    if not isinstance(task.reference, ReplaySide):
+        return OtherSide(live=LiveReference(gpu, task.reference))
+    side, first = task.reference, VariedSources(gpu, task.reference, Variation())
+    memory = Memory(gpu, side.recording.storages, first.plain(), spaced=True)
+    return OtherSide(Program(loader, side.recording, memory, side.artifacts), first)
+
+
 Prepared = tuple[Runs, Callable[[], object]]
 
 
-def _sides(
-    gpu: Executor, task: TimeTask, loader: Loader, candidate: VariedProgram
-) -> tuple[list[VariedSources], tuple[Slot, Slot], tuple[Prepared, Prepared]]:
-    """The reference's and the candidate's slots, timed alike; the reference's first contents to look at afterwards;
-    and both sides' single executions."""
-    if isinstance(task.reference, ReplaySide):
-        side, first = task.reference, VariedSources(gpu, task.reference, Variation())
-        memory = Memory(gpu, side.recording.storages, first.plain(), spaced=True)
-        other = Program(loader, side.recording, memory, side.artifacts)
-        return [first], slots_alike(other, candidate), ((other, other.enqueue), (candidate, candidate.enqueue))
-    live = LiveReference(gpu, task.reference)
+def _slots(
+    gpu: Executor, other: OtherSide, candidate: VariedProgram
+) -> tuple[tuple[Slot, Slot], tuple[Prepared, Prepared]]:
+    """The reference's and the candidate's slots, timed alike, and both sides' single executions."""
+    if other.program is not None:
+        program = other.program
+        return slots_alike(program, candidate), ((program, program.enqueue), (candidate, candidate.enqueue))
+    assert other.live is not None
     candidate.restore()
     candidate.enqueue()
     gpu.synchronize()
-    graph = candidate.gpu.graph(candidate.enqueue)
-    prepared: tuple[Prepared, Prepared] = ((live, live.captured()), (candidate, graph.replay))
+    graph = gpu.graph(candidate.enqueue)
+    prepared: tuple[Prepared, Prepared] = ((other.live, other.live.captured()), (candidate, graph.replay))
     count = event_runs(min(_roughly(gpu, *one) for one in prepared))
     reference, own = (SingleSlot(gpu, runs, work, count) for runs, work in prepared)
-    return [], (reference, own), prepared
+    return (reference, own), prepared
 
 
 def _roughly(gpu: Executor, runs: Runs, work: Callable[[], object]) -> float:

@@ -31,7 +31,7 @@ from kerntune.referee.candidate_speed import (
     TimedPair,
     binaries_of,
 )
-from kerntune.referee.declared_inputs import content_of, parse_line
+from kerntune.referee.declared_inputs import content_of, parse_line, poison_patterns
 from kerntune.referee.hostile_recording import (
     ITEM_BYTES,
     MOST_BYTES,
@@ -240,25 +240,11 @@ class CandidateJudgement:
         self._deadline = time.monotonic() + self._budget
         launches = tuple(TimedLaunch(visible(x.kernel), x.grid) for x in call.recording.launches)
         try:
-            contents = () if case.given or _by_author(case) else _contents(case, seeds)
-            gpu = self._bench.speeds.on_gpu
-            expected = self._authors(ExpectTask(self._reference, case, tuple(seeds), contents, gpu)).seeds
-            if contents:
-                replace = msgspec.structs.replace
-                expected = tuple(replace(x, contents=c) for x, c in zip(expected, contents, strict=True))
-            _check_reference(expected)
-            if why := hardly_varies([_evidence(x) for x in expected]):
-                raise Refusal(Reason.DEGENERATE, why)
-            check_results(call, case, expected[0].results)
-            patterns = poison_patterns(len(expected))
-
-            def replayed(seed: ExpectedSeed, poison: bytes) -> tuple[ReplayAnswer, list[ResultError]]:
-                answer = self._replayed(call, seed, poison)
-                return answer, list(self._errors(case, call, seed, poison, answer.contents))
-
-            with ThreadPoolExecutor(len(expected) if self._bench.speeds.on_gpu else 1) as threads:
-                answers, found = zip(*threads.map(replayed, expected, patterns), strict=True)
-            errors = tuple(e for each in found for e in each)
+            expected, patterns, answers = self._evidence(case, call, seeds)
+            with ThreadPoolExecutor(self._workers) as threads:
+                left = [_left(call, x, answer) for x, answer in zip(expected, answers, strict=True)]
+                found = threads.map(lambda *one: list(self._errors(case, call, *one)), expected, patterns, left)
+                errors = tuple(e for each in found for e in each)
         except Refusal as exc:
             return msgspec.structs.replace(_refused(case.label, exc), launches=launches)
         wrong = [e for e in errors if e.wrong]
@@ -272,10 +258,44 @@ class CandidateJudgement:
             why = f"result {empty.result} may be off by {empty.rms_allowed:.0%} of its size, so it says nothing"
             return _refused(case.label, Refusal(Reason.DEGENERATE, why))
         right = RightCandidate(
-            case, call, self._reference, reference, expected, tuple(x.contents for x in answers),
-            all(x.repeatable for x in answers), patterns, self._deadline,
+            case, call, self._reference, reference, expected, tuple(left), all(x.repeatable for x in answers),
+            patterns, self._deadline,
         )  # fmt: skip
         return self._timed(right, ShapeResult(case.label, Word.UNTIMED, errors, launches=launches))
+
+    @property
+    def _workers(self) -> int:
+        """Seeds that are looked at together: a GPU's machine has room for all."""
+        return SEEDS if self._bench.speeds.on_gpu else 1
+
+    def _evidence(
+        self, case: CaseInputs, call: CheckedCall, seeds: Sequence[int]
+    ) -> tuple[tuple[ExpectedSeed, ...], list[bytes], list[ReplayAnswer]]:
+        """What the reference computes, what fills unwritten memory, and what the candidate leaves: a list a seed.
+        Where the referee makes the inputs and there is a GPU, both sides compute at the same time."""
+        patterns = poison_patterns(len(seeds))
+        with ThreadPoolExecutor(self._workers + 1) as threads:
+            contents: tuple[tuple[bytes, ...], ...] = ()
+            if not (case.given or _by_author(case)):
+                contents = tuple(threads.map(lambda seed: tuple(content_of(t, seed) for t in case.tensors), seeds))
+            task = ExpectTask(self._reference, case, tuple(seeds), contents, self._bench.speeds.on_gpu)
+            at_once = bool(contents) and self._workers > 1
+            given = contents if at_once else ()
+            early = [threads.submit(self._replayed, call, *one) for one in zip(given, patterns, strict=False)]
+            expected = self._authors(task).seeds
+            if contents:
+                replace = msgspec.structs.replace
+                expected = tuple(replace(x, contents=c) for x, c in zip(expected, contents, strict=True))
+            _check_reference(expected)
+            if why := hardly_varies([_evidence(x) for x in expected]):
+                raise Refusal(Reason.DEGENERATE, why)
+            check_results(call, case, expected[0].results)
+            if not at_once:
+                early = [
+                    threads.submit(self._replayed, call, x.contents, poison)
+                    for x, poison in zip(expected, patterns, strict=True)
+                ]
+            return expected, patterns, [one.result() for one in early]
 
     def _errors(
         self, case: CaseInputs, call: CheckedCall, expected: ExpectedSeed, poison: bytes, left_in: Sequence[bytes]
@@ -300,11 +320,11 @@ class CandidateJudgement:
                 text = f"input {given.name}, which the reference changes: {found.wrong}" if found.wrong else ""
                 yield msgspec.structs.replace(found, wrong=text)
 
-    def _replayed(self, call: CheckedCall, expected: ExpectedSeed, poison: bytes) -> ReplayAnswer:
+    def _replayed(self, call: CheckedCall, given: Sequence[bytes], poison: bytes) -> ReplayAnswer:
         """What one replay leaves, in a process of its own that knows no other seed."""
         seconds, gpu = max(1.0, self._deadline - time.monotonic()), self._bench.speeds.on_gpu
         artifacts = binaries_of(call) if gpu else _ttir(call)
-        side = ReplaySide(call.recording, artifacts, call.contents(expected.contents), call.fills, poison)
+        side = ReplaySide(call.recording, artifacts, call.contents(given), call.fills, poison)
         sizes = [call.recording.storages[i].nbytes for i in call.wanted]
         most = sum(sizes) + 64 * len(call.recording.storages) + (1 << 20)
         task = ReplayTask(side, call.wanted, seconds, gpu)
@@ -315,7 +335,9 @@ class CandidateJudgement:
         answer = msgspec.msgpack.decode(answered.data, type=ReplayAnswer)
         if answer.refused is not None:
             raise Refusal(Reason(answer.refused.reason), visible(answer.refused.text))
-        if [len(c) for c in answer.contents] != sizes:
+        if len(answer.contents) != len(sizes) or any(
+            c is not None and len(c) != n for c, n in zip(answer.contents, sizes, strict=True)
+        ):
             raise Refusal(Reason.ANSWER, "the replay's answer has other sizes than the recording")
         if answer.outside:
             raise Refusal(Reason.OUTSIDE, f"{answer.outside:,} bytes beside all tensors are written")
@@ -365,25 +387,11 @@ def bytes_that_must_move(case: CaseInputs, call: CheckedCall) -> int:
     )
 
 
-POISONS = (0x7F, 0x7B, 0xFB, 0x3F)
-"""High bytes of what fills unwritten memory. With a low byte of :data:`LOW_BYTES` they are NaN, huge, hugely negative,
-and between 1 and 2, in float16, bfloat16, float32 and float64 alike."""
-
-LOW_BYTES = range(0xF1, 0xFF)
-
-
-def poison_patterns(count: int) -> list[bytes]:
-    """Eight bytes for each of so many replays, which fill what nothing has written. They are of all kinds of
-    :data:`POISONS`, in an order drawn anew: a maximum passes over NaN, a comparison over what is huge, and NaN that is
-    never stored may be what the reference has."""
-    chance = secrets.SystemRandom()
-    kinds = [POISONS[i % len(POISONS)] for i in range(count)]
-    chance.shuffle(kinds)
-    return [bytes(b for _ in range(4) for b in (chance.choice(LOW_BYTES), kind)) for kind in kinds]
-
-
-def _contents(case: CaseInputs, seeds: Sequence[int]) -> tuple[tuple[bytes, ...], ...]:
-    return tuple(tuple(content_of(t, seed) for t in case.tensors) for seed in seeds)
+def _left(call: CheckedCall, expected: ExpectedSeed, answer: ReplayAnswer) -> tuple[bytes, ...]:
+    """What each wanted storage held after a replay."""
+    given = call.contents(expected.contents)
+    pairs = zip(call.wanted, answer.contents, strict=True)
+    return tuple(given[i] or b"" if after is None else after for i, after in pairs)
 
 
 def _by_author(case: CaseInputs) -> bool:

@@ -39,7 +39,8 @@ def replayed(task: ReplayTask) -> ReplayAnswer:
         return _refused(Reason.EMULATOR, str(exc))
     except Exception as exc:  # TTIR that no compiler has written
         return _refused(Reason.EMULATOR, f"{type(exc).__name__}: {exc}")
-    return ReplayAnswer(tuple(found.contents[i] for i in task.wanted), found.outside)
+    left = ((found.contents[i], side.contents[i]) for i in task.wanted)
+    return ReplayAnswer(tuple(None if after == before else after for after, before in left), found.outside)
 
 
 def _refused(reason: Reason, text: str) -> ReplayAnswer:

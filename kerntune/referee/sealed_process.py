@@ -35,6 +35,7 @@ from kerntune.base.formatting import visible
 from kerntune.base.frames import Reader, Timeout, receive_with, send, send_with
 from kerntune.compiling.forking import fork
 from kerntune.errors import FrameError, MeasurementError
+from kerntune.referee import sealing
 from kerntune.referee.sealing import (
     DEVICES,
     SYSTEM,
@@ -346,6 +347,8 @@ def _be_sealed(request: SealRequest, tell: int, answer: Callable[[bytes], bytes]
     caches = {"TRITON_CACHE_DIR": f"{scratch}/triton", "TORCHINDUCTOR_CACHE_DIR": f"{scratch}/inductor"}
     os.environ.update({**caches, "TMPDIR": scratch, "HOME": scratch, "KERNTUNE_CACHE_DIR": f"{scratch}/kerntune"})
     tempfile.tempdir = None
+    if request.gpu:
+        sealing.turn_file = os.open(Path(scratch).parent / "turn", os.O_RDWR | os.O_CREAT, 0o600)
     limits = SealLimits(
         readable=(*SYSTEM, *import_folders(), *request.readable),
         writable=(scratch, *DEVICES, *((*nvidia_devices(), "/proc/self") if request.gpu else ())),

@@ -84,6 +84,10 @@ X32 = 0x40000000
 """Numbers from here on are x86-64's second set of the same calls."""
 
 
+turn_file = -1
+"""In a sealed process: a file that it was given, which it and the others of one referee lock in turn."""
+
+
 @dataclass(frozen=True)
 class SealLimits:
     """``readable`` and ``writable`` are folders or files; ``memory`` are bytes of address space beyond what the process

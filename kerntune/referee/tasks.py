@@ -217,10 +217,11 @@ class ReplayTask(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_d
 
 
 class ReplayAnswer(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
-    """What each wanted storage holds afterwards, one execution after the other; or why not. ``outside`` counts bytes
-    beside all storages that were changed. ``repeatable``: a second execution of the first content left the same."""
+    """What each wanted storage holds afterwards, one execution after the other, None where it holds the bytes that it
+    was given; or why not. ``outside`` counts bytes beside all storages that were changed. ``repeatable``: a second
+    execution of the first content left the same."""
 
-    contents: tuple[bytes, ...] = ()
+    contents: tuple[bytes | None, ...] = ()
     outside: int = 0
     repeatable: bool = True
     refused: CallRefused | None = None

@@ -15,7 +15,7 @@ from kerntune.errors import UsageError
 from kerntune.gpu.number_formats import FLOAT_FORMATS, values
 from kerntune.gpu.script import Rule, Script
 from kerntune.gpu.scripted import FakeGpu
-from kerntune.referee import judgement
+from kerntune.referee import declared_inputs, judgement
 from kerntune.referee.candidate_speed import LIVE, NoSpeeds, ScriptedSpeeds, Speeds
 from kerntune.referee.judgement import Bench, judge
 from kerntune.referee.reasons import Reason
@@ -281,7 +281,7 @@ def test_inputs_that_the_reference_changes_must_change(
 
 
 def test_poison_is_of_every_kind_in_every_float_format() -> None:
-    patterns = judgement.poison_patterns(judgement.SEEDS)
+    patterns = declared_inputs.poison_patterns(judgement.SEEDS)
     for dtype in ("float16", "bfloat16", "float32", "float64"):
         kind = FLOAT_FORMATS[dtype]
         found = [values(np.frombuffer(p, f"<u{kind.width}").astype(np.uint64), kind) for p in patterns]
