@@ -54,7 +54,7 @@ PAIRS = (
 CLOCKED = ("leaves_out_a_tenth", "leaves_out_half", "done_flag")
 
 
-def judged(bench: Bench, case: Case) -> dict[str, Any]:
+def judged(bench: Bench, case: Case, budget: float) -> dict[str, Any]:
     """One verdict as a row."""
     spent = 0.0
     recorded = CandidateJudgement._recorded
@@ -83,7 +83,7 @@ def judged(bench: Bench, case: Case) -> dict[str, Any]:
         mock.patch.object(CandidateJudgement, "_recorded", timed),
         mock.patch.object(SealedProcesses, "ask", asked),
     ):
-        verdict = judge(*case.files, case.inputs, bench=bench)
+        verdict = judge(*case.files, case.inputs, bench=bench, budget=budget)
     shape = verdict.shapes[0]
     seconds = time.monotonic() - begin
     return {
@@ -104,6 +104,7 @@ def main() -> int:
     parser.add_argument("--rounds", type=int, default=2)
     parser.add_argument("--only", action="append", default=[])
     parser.add_argument("--exploits", action="store_true")
+    parser.add_argument("--budget", type=float, default=10.0)
     parser.add_argument("--seconds", type=float, default=1e6)
     args = parser.parse_args()
     pairs = [Case(name, "pair", a, b, (line,)) for name, a, b, line in PAIRS]
@@ -122,7 +123,7 @@ def main() -> int:
                 if time.monotonic() > end:
                     left += 1
                     continue
-                row = {"round": number, **judged(bench, case)}
+                row = {"round": number, **judged(bench, case, args.budget)}
                 rows.append(row)
                 print(json.dumps(row), flush=True)
                 report = summary(rows, left, bench)

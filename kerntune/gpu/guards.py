@@ -58,15 +58,16 @@ class GuardedBuffer:
 
 
 class GuardReader:
-    """Looks at guard zones after launches. The device compares them with the pattern, and 8 bytes a zone come to the
-    host. Zones that have changed, and all of them where the device can't load the kernel for that, come to the host
-    themselves, all together into one piece of pinned memory, which takes longer."""
+    """Looks at guard zones after launches. ``on_device`` the device compares them with the pattern, by a kernel that it
+    loads first, and 8 bytes a zone come to the host. Zones that have changed, and all of them otherwise or where the
+    device can't load that kernel, come to the host themselves, all together into one piece of pinned memory, which
+    takes longer."""
 
-    def __init__(self, gpu: Executor) -> None:
+    def __init__(self, gpu: Executor, on_device: bool = True) -> None:
         self._gpu = gpu
         from kerntune.gpu.result_kernels import ResultKernels  # few processes guard memory
 
-        self._kernels: ResultKernels | None = ResultKernels(gpu)
+        self._kernels: ResultKernels | None = ResultKernels(gpu) if on_device else None
         self._pattern: Buffer | None = None
         self._compared: list[GuardedBuffer] = []
         self._compare: Callable[[], list[bool]] = list

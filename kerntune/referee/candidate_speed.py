@@ -13,7 +13,7 @@ import secrets
 import time
 from collections import deque
 from collections.abc import Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass
 
 import msgspec
@@ -61,6 +61,9 @@ is found with 91 % in three processes that keep 16, with 27 % where they keep tw
 
 AT_ONCE = 4
 """Processes that prepare themselves together. They are timed one after the other."""
+
+CHECKED_TOO = 1.5
+"""What further processes take, of the time that those before took: their executions are checked, too."""
 
 LEAST_VARIED = 64
 """Elements of a tensor whose content is rolled at least."""
@@ -193,11 +196,7 @@ class GpuSpeeds(Speeds):
         """In turn, in fresh processes; kept executions are compared with what is known, and with fresh ones."""
         pairs, recording = SealedPairs(self._processes, right), right.call.recording
         with contextlib.closing(pairs), device_lock.hold(self._spec.uuid, self._spec.name, LOCK_SECONDS):
-            try:
-                replay = _compared(pairs, PairRequest(recording, recording, (), {}))
-            except BudgetUsed:
-                replay = combine(pairs.replies, DEFAULT_LEVEL, None)
-            wrong = pairs.wrong()
+            replay, wrong = pairs.timed(PairRequest(recording, recording, (), {}))
         return TimedPair(
             replay.change, median(replay.a_ns), median(replay.b_ns), self._bandwidth, pairs.warm, pairs.launch_ns,
             tuple(pairs.remarks()), wrong,
@@ -207,6 +206,10 @@ class GpuSpeeds(Speeds):
 def _compared(pairs: Pairs, request: PairRequest) -> Replay:
     """Over fresh processes; of none is it known what it adds to a ratio."""
     return compare(pairs, request, DEFAULT_LEVEL, None, lambda change, ns: word_of_change(change) is not Word.UNDECIDED)
+
+
+class NotRepeatable(Exception):
+    """Equal content has left other bytes, which may be rounding."""
 
 
 class BudgetUsed(Exception):
@@ -226,8 +229,8 @@ class SealedPairs(Pairs):
         self._known = [drawn_rolls(self.variation, right.call, self._chance) for _ in right.expected]
         self._wanted = tuple(i for i in right.call.wanted if i in self._computed())
         self._sizes = sum(right.call.recording.storages[i].nbytes for i in self._wanted)
-        most = KEPT_BYTES if right.repeatable else SENT_BYTES
-        self._keep = max(2, min(MOST_KEPT, most // max(self._sizes, 1)))
+        self._repeatable = right.repeatable
+        self._last_batch = 0.0
         self._asked = self._expected = 0
         self._threads = ThreadPoolExecutor(AT_ONCE)
         self._waiting: deque[Future[PairReply]] = deque()
@@ -244,9 +247,27 @@ class SealedPairs(Pairs):
         return inputs | {v.storage for v in right.call.results}
 
     @property
+    def _keep(self) -> int:
+        most = KEPT_BYTES if self._repeatable else SENT_BYTES
+        return max(2, min(MOST_KEPT, most // max(self._sizes, 1)))
+
+    @property
     def live(self) -> bool:
         """Whether the reference runs as the author's code."""
         return isinstance(self._right.reference, Refusal)
+
+    def timed(self, request: PairRequest) -> tuple[Replay, str]:
+        """The comparison as far as the budget reaches, and what is wrong with what timed executions left. Where that
+        can't be repeated exactly after all, all is timed again, and what they left is sent whole."""
+        try:
+            replay = _compared(self, request)
+        except BudgetUsed:
+            replay = combine(self.replies, DEFAULT_LEVEL, None)
+        try:
+            return replay, self.wrong()
+        except NotRepeatable:
+            self._repeatable, self.replies, self.kept = False, [], []
+            return self.timed(request)
 
     def expect(self, count: int) -> None:
         """Let so many processes in all prepare themselves."""
@@ -256,11 +277,14 @@ class SealedPairs(Pairs):
         """The reply of another process. :class:`MeasurementError` if it fails, :class:`BudgetUsed` if no time is left
         for more."""
         if not self._waiting:
-            if len(self.replies) >= PROCESSES and time.monotonic() > self._right.deadline:
+            began = time.monotonic()
+            if len(self.replies) >= PROCESSES and began + CHECKED_TOO * self._last_batch > self._right.deadline:
                 raise BudgetUsed
             for _ in range(max(1, min(AT_ONCE, self._expected - len(self.replies)))):
                 self._waiting.append(self._threads.submit(self._ask, self._asked, request.blocks))
                 self._asked += 1
+            wait(self._waiting)
+            self._last_batch = time.monotonic() - began
         self.replies.append(self._waiting.popleft().result())
         return self.replies[-1]
 
@@ -269,7 +293,7 @@ class SealedPairs(Pairs):
         seed = number % len(right.expected)
         task = TimeTask(
             self._side(seed), self._reference((seed + 1) % len(right.expected)), self._wanted, self.variation,
-            self._known[seed], self._keep, not right.repeatable, blocks, number, details=not number,
+            self._known[seed], self._keep, not self._repeatable, blocks, number, details=not number,
         )  # fmt: skip
         readable = (folder_of(right.source.path),) if self.live else ()
         most = 2 * self._keep * (self._sizes + (1 << 10)) + (1 << 20)
@@ -325,7 +349,7 @@ class SealedPairs(Pairs):
         random.SystemRandom().shuffle(others)
         before = dict(zip(right.call.wanted, right.results[seed], strict=True))
         judged = tuple(before[i] for i in self._wanted)
-        if right.repeatable:
+        if self._repeatable:
             judged = tuple(hashlib.sha256(content).digest() for content in judged)
         pairs = [(judged, one) for one in mine if one.rolls == known]
         if others:
@@ -333,8 +357,8 @@ class SealedPairs(Pairs):
         for left, one in pairs:
             if left == one.contents:
                 continue
-            if right.repeatable:
-                return "while it is timed, it computes something else from the same content than in a new process"
+            if self._repeatable:
+                raise NotRepeatable
             sides = (dict(zip(self._wanted, x, strict=True)) for x in (left, one.contents))
             if problem := difference_of(right.case, right.call, *sides):
                 return f"while it is timed, {problem}"
@@ -342,7 +366,7 @@ class SealedPairs(Pairs):
 
     def _fresh(self, seed: int, rolls: Sequence[Rolls]) -> Iterator[tuple[bytes, ...]]:
         """What executions of these contents leave in another process; of all, if they can't be repeated exactly."""
-        whole = not self._right.repeatable
+        whole = not self._repeatable
         task = ReplayTask(self._side(seed), self._wanted, TIME_SECONDS, True, whole, self.variation, tuple(rolls))
         most = len(rolls) * (self._sizes + (1 << 10)) + (1 << 20)
         answered = self._processes.ask("replay", task, (), TIME_SECONDS, most, gpu=True)

@@ -66,6 +66,9 @@ from kerntune.timing.worker.serve import Scatter
 KNOWN_EACH = 8
 """One execution in so many has the content whose results are known."""
 
+READ_ZONES = 64
+"""Guarded storages in all executions up to which reading their zones is quicker than loading a kernel that compares."""
+
 WARM_RUNS, WARM_SLOTS = 8, 7
 """Executions that follow each other in a graph, and how often that is timed."""
 
@@ -141,8 +144,8 @@ def replayed_on_gpu(task: ReplayTask) -> ReplayAnswer:
 
 
 def _replayed(gpu: Executor, task: ReplayTask) -> ReplayAnswer:
-    side, reader = task.side, GuardReader(gpu)
-    storages = side.recording.storages
+    side, storages = task.side, task.side.recording.storages
+    reader = GuardReader(gpu, on_device=len(storages) * len(task.rolls) > READ_ZONES)
     sources = VariedSources(gpu, side, task.variation)
     guarded = {i: GuardedBuffer(gpu, s.nbytes) for i, s in enumerate(storages)}
     contents, outside = list[tuple[bytes, ...]](), 0

@@ -1,0 +1,371 @@
+"""Replays and times of a candidate on a GPU: on a device whose kernels are functions of the test."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import random
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kerntune.base.device import Target, typical_device
+from kerntune.base.recording import Launch, Param, Recording, Storage, View, Zeros
+from kerntune.gpu.base import binary_of_ptx
+from kerntune.gpu.script import Script
+from kerntune.gpu.scripted import FakeGpu
+from kerntune.referee import gpu_replay, sealing
+from kerntune.referee.candidate_speed import (
+    MOST_KEPT,
+    BudgetUsed,
+    RightCandidate,
+    SealedPairs,
+    drawn_rolls,
+    variation_of,
+)
+from kerntune.referee.declared_inputs import content_of, drawn_distance, parse_line, rolled
+from kerntune.referee.hostile_recording import CheckedCall
+from kerntune.referee.layouts import FUNCTION
+from kerntune.referee.reasons import Reason, Refusal
+from kerntune.referee.sealed_process import Answered, SealedEnd
+from kerntune.referee.tasks import (
+    ExpectedSeed,
+    LiveCall,
+    ReplaySide,
+    ReplayTask,
+    TimeAnswer,
+    TimeTask,
+    UserCallable,
+    Variation,
+    encoded,
+)
+from kerntune.timing import paired_processes
+from kerntune.timing.worker.requests import PairRequest
+
+TARGET = Target.parse("cuda:90")
+CASE = parse_line("x: f32[1024]")
+NBYTES = 4096
+POISON = b"\xf1\x7f" * 4
+FLIPPED = bytes(255 - i for i in range(256))
+
+Compute = Callable[[int, bytes], "bytes | None"]
+
+
+def right(number: int, x: bytes) -> bytes:
+    """All bits flipped."""
+    return x.translate(FLIPPED)
+
+
+class ComputingGpu(FakeGpu):
+    """Its launches run ``compute`` on the first argument's memory, and put what that gives into the last one's. The
+    number is that of the execution."""
+
+    def __init__(self, compute: Compute = right, beside: bool = False) -> None:
+        super().__init__(typical_device(TARGET), Script())
+        self.compute, self.beside, self.executions = compute, beside, 0
+        self.collected: list[Callable[[], None]] | None = None
+
+    def prepare(self, function: Any, grid: Any, params: Any, addresses: Sequence[int | None]) -> Callable[[], None]:
+        if function.binary.symbol != CALL.recording.binaries[0].symbol:  # one of kerntune's own kernels
+            return super().prepare(function, grid, params, addresses)
+        buffers = [b for a in addresses if a and (b := self._containing(a)) is not None]
+
+        def call() -> None:
+            if self.collected is not None:
+                self.collected.append(call)
+                return
+            self.executions += 1
+            found = self.compute(self.executions, self.read(buffers[0]))
+            if found is not None:
+                self.write(buffers[-1], found)
+            if self.beside:
+                next(self._buffers.between(buffers[-1].address + NBYTES, 1 << 62)).put_at(0, b"\0")
+            self._clock += 1_000_000.0
+
+        return call
+
+    def graph(self, work: Callable[[], None]) -> Any:
+        self.collected = calls = list[Callable[[], None]]()
+        try:
+            work()
+        finally:
+            self.collected = None
+
+        class Graph:
+            def replay(self) -> None:
+                for call in calls:
+                    call()
+
+        return Graph()
+
+
+def checked_call() -> CheckedCall:
+    binary = msgspec.structs.replace(binary_of_ptx("k", 4), arch="sm_90a")
+    launch = Launch("k", "", 0, (1, 1, 1), (Param("x", "*fp32", 0), Param("o", "*fp32", 1)), (0, 1), (0, 1))
+    storages = tuple(Storage(NBYTES, "float32", Zeros(), read=True, written=True) for _ in range(2))
+    views = tuple(View(i, "float32", (1024,), (1,)) for i in range(2))
+    recording = Recording(TARGET, (launch,), (binary,), storages, views)
+    return CheckedCall(recording, {binary.sha256: b"\x7fELF"}, (0,), (views[1],), (), ())
+
+
+CALL = checked_call()
+VARIATION = variation_of(CASE, CALL)
+
+
+def side(content: bytes) -> ReplaySide:
+    return ReplaySide(CALL.recording, CALL.artifacts, CALL.contents((content,)), (), POISON)
+
+
+@pytest.fixture(autouse=True)
+def turn_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    descriptor = os.open(tmp_path / "turn", os.O_RDWR | os.O_CREAT)
+    monkeypatch.setattr(sealing, "turn_file", descriptor)
+    yield
+    os.close(descriptor)
+
+
+# contents
+
+
+@given(st.sampled_from([1, 2, 4, 8]), st.integers(64, 5_000), st.integers())
+def test_a_distance_moves_whole_elements_and_never_none(item: int, count: int, seed: int) -> None:
+    distance = drawn_distance(item, item * count, random.Random(seed))
+    assert 0 < distance < item * count
+    assert distance % item == 0
+
+
+def test_no_distance_exchanges_rows_of_a_matrix() -> None:
+    """Of 16 rows or a divisor of that."""
+    chance = random.Random(1)
+    for _ in range(2_000):
+        assert drawn_distance(4, 4 * 1024, chance) // 4 % 64
+
+
+def test_a_rolled_content_is_undone_by_the_rest_of_the_way() -> None:
+    content = os.urandom(100)
+    assert rolled(content, 30) == content[30:] + content[:30]
+    assert rolled(rolled(content, 30), 70) == content
+
+
+@pytest.mark.parametrize(
+    ("line", "varied"),
+    [("x: f32[1024]", True), ("x: f32[63]", False), ("x: f32[1024] zeros", False), ("x: i64[512] < 9", True),
+     (f"x: i32[64] = {[1] * 64}", False)],
+)  # fmt: skip
+def test_what_is_drawn_and_large_enough_varies(line: str, varied: bool) -> None:
+    case = parse_line(line)
+    assert variation_of(case, CALL).storages == ((0,) if varied else ())
+
+
+@pytest.mark.parametrize(("dtype", "varied"), [("float32", True), ("int64", False)])
+def test_of_the_authors_inputs_whole_numbers_stay(dtype: str, varied: bool) -> None:
+    """They may be offsets."""
+    (given,) = CASE.tensors
+    author = msgspec.structs.replace(given, content="author", dtype=dtype)
+    case = msgspec.structs.replace(CASE, tensors=(author,))
+    assert bool(variation_of(case, CALL).storages) == varied
+
+
+# replays
+
+
+def test_each_execution_has_its_content_and_poisoned_results() -> None:
+    content, seen = os.urandom(NBYTES), list[bytes]()
+
+    def compute(number: int, x: bytes) -> bytes:
+        seen.append(x)
+        return right(number, x)
+
+    task = ReplayTask(side(content), (1, 0), 1.0, True, True, VARIATION, ((8,), (40,)))
+    answer = gpu_replay._replayed(ComputingGpu(compute), task)
+    assert seen == [rolled(content, 8), rolled(content, 40), rolled(content, 8)]
+    assert answer.contents[::2] == (right(0, rolled(content, 8)), right(0, rolled(content, 40)))
+    assert answer.contents[1] == rolled(content, 8)
+    assert (answer.outside, answer.repeatable) == (0, True)
+
+
+def test_what_nothing_writes_is_poison_and_what_stays_is_not_sent() -> None:
+    answer = gpu_replay._replayed(ComputingGpu(lambda n, x: None), ReplayTask(side(b"\1" * NBYTES), (1, 0), 1.0, True))
+    assert answer.contents == ((POISON * NBYTES)[:NBYTES], None)
+
+
+def test_results_that_change_from_one_execution_to_the_next_are_told() -> None:
+    task = ReplayTask(side(b"\1" * NBYTES), (1,), 1.0, True)
+    answer = gpu_replay._replayed(ComputingGpu(lambda n, x: bytes([n]) * NBYTES), task)
+    assert not answer.repeatable
+
+
+def test_a_write_beside_a_storage_is_counted() -> None:
+    task = ReplayTask(side(b"\1" * NBYTES), (1,), 1.0, True)
+    assert gpu_replay._replayed(ComputingGpu(beside=True), task).outside > 0
+
+
+def test_digests_where_the_whole_is_not_asked_for() -> None:
+    content = os.urandom(NBYTES)
+    task = ReplayTask(side(content), (1,), 1.0, True, False, VARIATION, ((8,),))
+    (digest,) = gpu_replay._replayed(ComputingGpu(), task).contents
+    assert digest == hashlib.sha256(right(0, rolled(content, 8))).digest()
+
+
+# times
+
+
+class Processes:
+    """Answers as sealed processes do, each on a device of its own."""
+
+    def __init__(self, compute: Compute, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.roles: list[str] = []
+        monkeypatch.setattr(gpu_replay, "_gpu_for", lambda task: ComputingGpu(compute))
+        for name, value in (("BLOCKS", 6), ("MORE_UNKNOWN_BLOCKS", 6), ("MORE_UNKNOWN", 2)):
+            monkeypatch.setattr(paired_processes, name, value)
+        self._compute = compute
+
+    def ask(self, role: str, task: Any, *args: Any, **words: Any) -> Answered:
+        self.roles.append(role)
+        if role == "time":
+            return Answered(gpu_replay.timed(encoded(task)), SealedEnd(), "")
+        return Answered(encoded(gpu_replay._replayed(ComputingGpu(self._compute), task)), SealedEnd(), "")
+
+
+def candidate(deadline: float = float("inf"), repeatable: bool = True) -> RightCandidate:
+    contents = [content_of(CASE.tensors[0], seed) for seed in range(5)]
+    expected = tuple(ExpectedSeed((c,), ()) for c in contents)
+    results = tuple((right(0, c), c) for c in contents)
+    source = UserCallable("r.py", "f", FUNCTION)
+    return RightCandidate(CASE, CALL, source, CALL, expected, results, repeatable, [POISON] * 5, deadline)
+
+
+def timed(compute: Compute, monkeypatch: pytest.MonkeyPatch, **words: Any) -> tuple[SealedPairs, str]:
+    processes = Processes(compute, monkeypatch)
+    pairs = SealedPairs(processes, candidate(**words))  # type: ignore[arg-type]
+    _, wrong = pairs.timed(PairRequest(CALL.recording, CALL.recording, (), {}))
+    pairs.close()
+    return pairs, wrong
+
+
+def test_a_right_candidate_is_right_while_it_is_timed(monkeypatch: pytest.MonkeyPatch) -> None:
+    pairs, wrong = timed(right, monkeypatch)
+    assert wrong == ""
+    assert len(pairs.replies) >= 3
+    known = [one for seed, one in pairs.kept if one.rolls == pairs._known[seed]]
+    others = [one.rolls for seed, one in pairs.kept if one.rolls != pairs._known[seed]]
+    assert len(known) == MOST_KEPT * len(pairs.replies)
+    assert len(set(others)) > 0.5 * len(others), "contents come again"
+
+
+@pytest.mark.parametrize("first", [5, 40])
+def test_work_that_is_left_out_from_some_execution_on_is_wrong(first: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    _, wrong = timed(lambda n, x: right(n, x) if n < first else None, monkeypatch)
+    assert wrong.startswith("while it is timed")
+
+
+def test_work_that_is_left_out_by_chance_is_wrong(monkeypatch: pytest.MonkeyPatch) -> None:
+    chance = random.Random(3)
+    _, wrong = timed(lambda n, x: right(n, x) if chance.random() > 0.15 else None, monkeypatch)
+    assert wrong.startswith("while it is timed")
+
+
+def test_a_result_of_the_execution_before_is_wrong(monkeypatch: pytest.MonkeyPatch) -> None:
+    last = [b""]
+
+    def compute(number: int, x: bytes) -> bytes:
+        found, last[0] = last[0], right(number, x)
+        return found if number % 9 == 0 else last[0]
+
+    _, wrong = timed(compute, monkeypatch)
+    assert wrong.startswith("while it is timed")
+
+
+def test_what_is_found_not_to_be_repeatable_is_timed_again_and_compared_by_size(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The last bit of one element changes: rounding of a sum in another order."""
+
+    def compute(number: int, x: bytes) -> bytes:
+        found = bytearray(right(number, x))
+        found[0] ^= number & 1
+        return bytes(found)
+
+    pairs, wrong = timed(compute, monkeypatch)
+    assert (wrong, pairs._repeatable) == ("", False)
+
+
+def test_the_budget_ends_further_processes(monkeypatch: pytest.MonkeyPatch) -> None:
+    pairs = SealedPairs(Processes(right, monkeypatch), candidate(deadline=0.0))  # type: ignore[arg-type]
+    request = PairRequest(CALL.recording, CALL.recording, (), {}, blocks=2)
+    pairs.expect(3)
+    for _ in range(3):
+        pairs.run(request)
+    pairs.expect(12)
+    with pytest.raises(BudgetUsed):
+        pairs.run(request)
+    pairs.close()
+
+
+def test_first_contents_that_change_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Damaged(Processes):
+        def ask(self, role: str, task: Any, *args: Any, **words: Any) -> Answered:
+            return Answered(encoded(TimeAnswer((1.0,), (1.0,), damaged=True)), SealedEnd(), "")
+
+    pairs = SealedPairs(Damaged(right, monkeypatch), candidate())  # type: ignore[arg-type]
+    with pytest.raises(Refusal) as caught:
+        pairs.run(PairRequest(CALL.recording, CALL.recording, (), {}))
+    assert caught.value.reason is Reason.OUTSIDE
+    pairs.close()
+
+
+def test_changed_first_contents_are_seen() -> None:
+    gpu, content = ComputingGpu(), os.urandom(NBYTES)
+    sources = gpu_replay.VariedSources(gpu, side(content), VARIATION)
+    assert not sources.damaged()
+    gpu.write_at(sources._buffers[0], 5, memoryview(b"\0\1"))
+    assert sources.damaged()
+
+
+def test_both_sides_have_other_contents(monkeypatch: pytest.MonkeyPatch) -> None:
+    """So that no result of the reference's is one of the candidate's."""
+    asked: list[TimeTask] = []
+
+    class Noting(Processes):
+        def ask(self, role: str, task: Any, *args: Any, **words: Any) -> Answered:
+            asked.append(task)
+            return super().ask(role, task, *args, **words)
+
+    pairs = SealedPairs(Noting(right, monkeypatch), candidate())  # type: ignore[arg-type]
+    pairs.run(PairRequest(CALL.recording, CALL.recording, (), {}, blocks=2))
+    pairs.close()
+    (task,) = asked
+    assert isinstance(task.reference, ReplaySide)
+    mine, other = task.candidate.contents[0] or b"", task.reference.contents[0]
+    assert rolled(mine, task.known[0]) == candidate().expected[0].contents[0]
+    assert other == candidate().expected[1].contents[0]
+
+
+def test_messages_survive_the_way() -> None:
+    live = LiveCall(UserCallable("r.py", "f", FUNCTION), CASE, (b"1",))
+    for reference in (live, side(b"\1" * NBYTES)):
+        task = TimeTask(side(b""), reference, (1,), Variation((0,), (4,)), (8,), 2, True, 3, 4)
+        assert msgspec.msgpack.decode(encoded(task), type=TimeTask) == task
+
+
+def test_a_reservoir_keeps_every_execution_with_the_same_probability() -> None:
+    chance, counts = random.Random(5), [0] * 40
+    for _ in range(2_000):
+        kept = gpu_replay.Kept(FakeGpu(typical_device(TARGET), Script()), [], 4, chance)
+        for number in range(40):
+            kept.offer((number,), list)
+        for one in kept.all(True):
+            counts[one.rolls[0]] += 1
+    assert sum(counts) == 4 * 2_000
+    assert max(counts) < 1.4 * 200
+    assert min(counts) > 0.6 * 200
+
+
+def test_drawn_rolls_have_one_distance_for_each_varied_storage() -> None:
+    (distance,) = drawn_rolls(VARIATION, CALL, random.Random(2))
+    assert 0 < distance < NBYTES
