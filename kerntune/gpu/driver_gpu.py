@@ -289,11 +289,15 @@ class DriverGpu:
         place = (ctypes.c_ubyte * len(data)).from_buffer(data)
         code = library().cuMemcpyHtoD_v2(ctypes.c_uint64(buffer.address + offset), place, ctypes.c_size_t(len(data)))
         check(code, "writing memory")
+        self.synchronize()  # as in write
 
     def write(self, buffer: Buffer, data: bytes) -> None:
         self.synchronize()
         code = library().cuMemcpyHtoD_v2(ctypes.c_uint64(buffer.address), data, ctypes.c_size_t(len(data)))
         check(code, "writing memory")
+        # From pageable memory the call returns when the last piece is staged (CUDA driver API, "API synchronization
+        # behavior"); our stream doesn't wait for the one that the copy is on.
+        self.synchronize()
 
     def repeat(self, buffer: Buffer, data: bytes) -> None:
         """From host memory once, then by copies on the device, each twice as long as the one before."""

@@ -225,7 +225,16 @@ def test_patterns_double_on_the_device(gpu: Gpu, driver: HostDriver) -> None:
     buffer = gpu.allocate(48)
     driver.calls.clear()
     gpu.repeat(buffer, b"abc")
-    assert driver.names() == ["cuCtxSynchronize", "cuMemcpyHtoD_v2", *["cuMemcpyAsync"] * 4]
+    assert driver.names() == ["cuCtxSynchronize", "cuMemcpyHtoD_v2", "cuCtxSynchronize", *["cuMemcpyAsync"] * 4]
+
+
+def test_what_is_written_is_there_before_our_stream_goes_on(gpu: Gpu, driver: HostDriver) -> None:
+    """A copy from pageable memory returns before it has ended, on a stream that ours doesn't wait for."""
+    buffer = gpu.allocate(8)
+    for write in (lambda: gpu.write(buffer, b"abcdefgh"), lambda: gpu.write_at(buffer, 2, memoryview(bytearray(2)))):
+        driver.calls.clear()
+        write()
+        assert driver.names()[-2:] == ["cuMemcpyHtoD_v2", "cuCtxSynchronize"]
 
 
 def test_memory_goes_with_its_buffer(gpu: Gpu, driver: HostDriver) -> None:

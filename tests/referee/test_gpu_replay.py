@@ -254,7 +254,8 @@ def test_a_right_candidate_is_right_while_it_is_timed(monkeypatch: pytest.Monkey
     assert len(pairs.replies) >= 3
     known = [one for seed, one in pairs.kept if one.rolls == pairs._known[seed]]
     others = [one.rolls for seed, one in pairs.kept if one.rolls != pairs._known[seed]]
-    assert len(known) == MOST_KEPT * len(pairs.replies)
+    assert 0 < len(known) <= MOST_KEPT * len(pairs.replies)
+    assert len(others) == MOST_KEPT * len(pairs.replies)
     assert len(set(others)) > 0.5 * len(others), "contents come again"
 
 

@@ -40,6 +40,17 @@ def test_the_stock_result_and_another_order_of_sums_are_right() -> None:
     assert 0 < found.rms < found.rms_allowed < 0.001
 
 
+def test_beside_a_result_without_float64_both_sides_may_be_off() -> None:
+    """Sums of 4,096 terms from either end: as far apart as both errors together."""
+    x = (np.random.default_rng(2).standard_normal((256, 4096)) + 0.5).astype(np.float32)
+    one, other = (np.add.accumulate(rows, axis=1)[:, -1] for rows in (x, x[:, ::-1]))
+    case = parse_line("x: f32[256,4096]")
+    view = View(0, "float32", (256,), (1,))
+    found = error_of(0, other.tobytes(), view, expected(None, one), case, POISON)
+    assert found.wrong == ""
+    assert 0.1 * found.worst_allowed < found.worst < 0.6 * found.worst_allowed
+
+
 def test_a_narrower_accumulator_is_wrong() -> None:
     acc = np.zeros((32, 16), np.float16)
     for k in range(0, 512, 16):
