@@ -16,7 +16,7 @@ import random
 import secrets
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import astuple, dataclass
-from typing import Any, Protocol
+from typing import Protocol
 
 import msgspec
 
@@ -29,17 +29,14 @@ from kerntune.gpu.guards import GuardedBuffer, GuardReader
 from kerntune.gpu.memory import Memory, Source
 from kerntune.gpu.program import Loader, Program
 from kerntune.referee import sealing
-from kerntune.referee.candidate_recorder import arguments_of
 from kerntune.referee.declared_inputs import drawn_distance
 from kerntune.referee.hostile_recording import filled
-from kerntune.referee.layouts import KERNELBENCH, load
 from kerntune.referee.reasons import Reason
-from kerntune.referee.reference_results import reference_function, tensor_of
+from kerntune.referee.reference_results import LiveReference
 from kerntune.referee.tasks import (
     CallRefused,
     DeviceAnswer,
     KeptExecution,
-    LiveCall,
     ReplayAnswer,
     ReplaySide,
     ReplayTask,
@@ -173,7 +170,7 @@ def left_in(gpu: Executor, buffer: Buffer, whole: bool) -> bytes:
 # times
 
 
-class Kept:
+class Reservoir:
     """A reservoir: of all executions that are offered so many are kept, each with the same probability."""
 
     def __init__(self, gpu: Executor, sizes: Sequence[int], most: int, chance: random.Random) -> None:
@@ -210,7 +207,7 @@ class VariedProgram(Program):
         sizes = [sources.sizes[i] for i in task.wanted]
         self._task, self._sources, self._chance = task, sources, chance
         self._varied = [sources.sizes[i] for i in task.variation.storages]
-        self.known, self.others = (Kept(loader.gpu, sizes, task.keep, chance) for _ in range(2))
+        self.known, self.others = (Reservoir(loader.gpu, sizes, task.keep, chance) for _ in range(2))
         self._content: dict[int, Rolls] = {}
         self._settled = False
 
@@ -271,45 +268,6 @@ class SingleSlot:
         pieces = flushed_runs(self._gpu, self._work, self.protocol.runs_per_slot, self._flushes, self._runs.restore)
         self.late = mostly_late(pieces)
         return lambda: median_ns(pieces)
-
-
-class LiveReference:
-    """An author's callable on the GPU, on inputs of its own that are restored before each call."""
-
-    def __init__(self, gpu: Any, call: LiveCall) -> None:
-        import torch
-
-        self.gpu = gpu
-        case = call.case
-        tensors = [tensor_of(x, data) for x, data in zip(case.tensors, call.contents, strict=True)]
-        self._function = reference_function(load(call.source), call.source, case, tensors)
-        self._inputs = [t.to("cuda") for t in tensors]
-        self._first = [t.clone() for t in self._inputs]
-        self._args, self._words = arguments_of(case, self._inputs)
-        self._mode = torch.no_grad if call.source.layout == KERNELBENCH else contextlib.nullcontext
-
-    def enqueue(self) -> object:
-        """One call."""
-        with self._mode():
-            return self._function(*self._args, **self._words)
-
-    def restore(self) -> None:
-        """The inputs' first content."""
-        for tensor, first in zip(self._inputs, self._first, strict=True):
-            tensor.copy_(first)
-
-    def captured(self) -> Callable[[], object]:
-        """The call as a graph; as it is where it can't be captured."""
-        try:
-            for _ in range(3):
-                self.enqueue()
-            self.gpu.synchronize()
-            graph = self.gpu.call_graph(self.enqueue)
-            graph.replay()
-            self.gpu.synchronize()
-        except RuntimeError:
-            return self.enqueue
-        return graph.replay  # type: ignore[no-any-return]
 
 
 def timed(task: bytes) -> bytes:
@@ -385,12 +343,12 @@ def _other_side(gpu: Executor, task: TimeTask, loader: Loader) -> OtherSide:
     return OtherSide(Program(loader, side.recording, memory, side.artifacts), first)
 
 
-Prepared = tuple[Runs, Callable[[], object]]
+PreparedRuns = tuple[Runs, Callable[[], object]]
 
 
 def _slots(
     gpu: Executor, other: OtherSide, candidate: VariedProgram
-) -> tuple[tuple[Slot, Slot], tuple[Prepared, Prepared]]:
+) -> tuple[tuple[Slot, Slot], tuple[PreparedRuns, PreparedRuns]]:
     """The reference's and the candidate's slots, timed alike, and both sides' single executions."""
     if other.program is not None:
         program = other.program
@@ -400,7 +358,7 @@ def _slots(
     candidate.enqueue()
     gpu.synchronize()
     graph = gpu.graph(candidate.enqueue)
-    prepared: tuple[Prepared, Prepared] = ((other.live, other.live.captured()), (candidate, graph.replay))
+    prepared: tuple[PreparedRuns, PreparedRuns] = ((other.live, other.live.captured()), (candidate, graph.replay))
     count = event_runs(min(_roughly(gpu, *one) for one in prepared))
     reference, own = (SingleSlot(gpu, runs, work, count) for runs, work in prepared)
     return (reference, own), prepared

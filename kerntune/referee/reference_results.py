@@ -27,6 +27,7 @@ from kerntune.referee.tasks import (
     ExpectedResult,
     ExpectedSeed,
     ExpectTask,
+    LiveCall,
     Plain,
     PlainArgument,
     SequenceArgument,
@@ -235,3 +236,45 @@ def _result(native: Any, wide: Any, place: int | None) -> ExpectedResult:
         data = _bytes(wide.to(torch.float64))
     dtype = str(native.dtype).removeprefix("torch.")
     return ExpectedResult(dtype, tuple(native.shape), tuple(native.stride()), _bytes(native), data, place)
+
+
+# timed
+
+
+class LiveReference:
+    """An author's callable on the GPU, on inputs of its own that are restored before each call."""
+
+    def __init__(self, gpu: Any, call: LiveCall) -> None:
+        import torch
+
+        self.gpu = gpu
+        case = call.case
+        tensors = [tensor_of(x, data) for x, data in zip(case.tensors, call.contents, strict=True)]
+        self._function = reference_function(load(call.source), call.source, case, tensors)
+        self._inputs = [t.to("cuda") for t in tensors]
+        self._first = [t.clone() for t in self._inputs]
+        self._args, self._words = arguments_of(case, self._inputs)
+        self._mode = torch.no_grad if call.source.layout == KERNELBENCH else contextlib.nullcontext
+
+    def enqueue(self) -> object:
+        """One call."""
+        with self._mode():
+            return self._function(*self._args, **self._words)
+
+    def restore(self) -> None:
+        """The inputs' first content."""
+        for tensor, first in zip(self._inputs, self._first, strict=True):
+            tensor.copy_(first)
+
+    def captured(self) -> Callable[[], object]:
+        """The call as a graph; as it is where it can't be captured."""
+        try:
+            for _ in range(3):
+                self.enqueue()
+            self.gpu.synchronize()
+            graph = self.gpu.call_graph(self.enqueue)
+            graph.replay()
+            self.gpu.synchronize()
+        except RuntimeError:
+            return self.enqueue
+        return graph.replay  # type: ignore[no-any-return]

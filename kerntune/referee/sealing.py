@@ -60,7 +60,7 @@ REFUSED_CALLS = {
 its process, file systems, devices of the system."""
 
 OF_CUDA = ("socket", "bind", "listen")
-"""What libcuda calls at its start (seen with driver 580 on an H100), for a socket of its own. No candidate's code runs
+"""What CUDA's driver library calls at its start (seen with driver 580 on an H100), for a socket of its own. No candidate's code runs
 where they are allowed; to connect is refused there as well."""
 
 OWN_ALONE = {

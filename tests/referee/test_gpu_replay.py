@@ -357,7 +357,7 @@ def test_messages_survive_the_way() -> None:
 def test_a_reservoir_keeps_every_execution_with_the_same_probability() -> None:
     chance, counts = random.Random(5), [0] * 40
     for _ in range(2_000):
-        kept = gpu_replay.Kept(FakeGpu(typical_device(TARGET), Script()), [], 4, chance)
+        kept = gpu_replay.Reservoir(FakeGpu(typical_device(TARGET), Script()), [], 4, chance)
         for number in range(40):
             kept.offer((number,), list)
         for one in kept.all(True):
