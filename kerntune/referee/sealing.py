@@ -60,8 +60,8 @@ REFUSED_CALLS = {
 its process, file systems, devices of the system."""
 
 OF_CUDA = ("socket", "bind", "listen")
-"""What CUDA's driver library calls at its start (seen with driver 580 on an H100), for a socket of its own. No candidate's code runs
-where they are allowed; to connect is refused there as well."""
+"""What CUDA's driver library calls at its start (seen with driver 580 on an H100), for a socket of its own. No
+candidate's code runs where they are allowed; to connect is refused there as well."""
 
 OWN_ALONE = {
     "prlimit64": (302, 261, 0), "sched_setaffinity": (203, 122, 0), "sched_setparam": (142, 118, 0),
