@@ -203,8 +203,8 @@ def test_torch(autotune):
     x = torch.randn(512, 1024, device=autotune.device, dtype=torch.float16)
     autotune(torch.compile(lambda x: torch.nn.functional.dropout(x, 0.1)), x)
 """
-"""Each case has a kernel of its own, since the number of columns is a constant. One has a config that the new side can't
-launch, one fails there, and one is a dropout, which torch 2.15 generates with more registers than 2.13."""
+"""Each case has a kernel of its own, since the number of columns is a constant. One has a config that the new side
+can't launch, one fails there, and one is a dropout, which torch 2.15 generates with more registers than 2.13."""
 
 
 def upgraded(torches: Mapping[str, str], kernels: int, scratch: Path) -> dict[str, Any]:
