@@ -1,7 +1,7 @@
 """Does each cause name what changed, does a bisection of torch find the step, how long does an upgrade take?
 
     python -m benchmarks.torch_matrix.upgrades causes bisect upgrade
-        --torch 2.13=ENV/bin/python --torch 2.15=... [--triton 3.8=FOLDER ...] [--out FILE]
+        --torch 2.13=ENV/bin/python --torch 2.15=... [--triton 3.8=FOLDER ...] [--out FOLDER]
 
 It takes an environment of each torch, with kerntune's dependencies, and folders that ``pip install --no-deps --target``
 made of other Tritons. Nothing needs a GPU; all is compiled for :data:`TARGET`. The parts:
@@ -14,7 +14,8 @@ made of other Tritons. Nothing needs a GPU; all is compiled for :data:`TARGET`. 
   the old side was compiled once; three planted losses, of a config, of the environment and of torch, must each be named
   with their cause.
 
-Writes benchmarks/results/upgrades.json; a part that is run again replaces the earlier.
+Writes benchmarks/results/upgrades.json, and ``upgrade`` upgrade_time.json beside it; a part that is run again replaces
+the earlier.
 """
 
 from __future__ import annotations
@@ -38,7 +39,8 @@ from kerntune.cli.static_record import record
 from kerntune.cli.stored import Entry, Pattern, load_folder
 from kerntune.errors import UsageError
 
-OUT = ROOT / "benchmarks" / "results" / "upgrades.json"
+OUT = ROOT / "benchmarks" / "results"
+FILES = {"causes": "upgrades.json", "bisect": "upgrades.json", "upgrade": "upgrade_time.json"}
 CASES = ROOT / "benchmarks" / "torch_matrix" / "upgrade_cases.py"
 
 TARGET = "cuda:90"
@@ -201,8 +203,8 @@ def test_torch(autotune):
     x = torch.randn(512, 1024, device=autotune.device, dtype=torch.float16)
     autotune(torch.compile(lambda x: torch.nn.functional.dropout(x, 0.1)), x)
 """
-"""Each case has a kernel of its own, since the number of columns is a constant. One has a config that the new side can't launch, one fails there, and one is a dropout, which torch
-2.15 generates with more registers than 2.13."""
+"""Each case has a kernel of its own, since the number of columns is a constant. One has a config that the new side
+can't launch, one fails there, and one is a dropout, which torch 2.15 generates with more registers than 2.13."""
 
 
 def upgraded(torches: Mapping[str, str], kernels: int, scratch: Path) -> dict[str, Any]:
@@ -266,11 +268,11 @@ def main() -> None:
     parser.add_argument("--triton", action="append", default=[], metavar="NAME=FOLDER")
     parser.add_argument("--keep", type=Path, help="what each pair of versions recorded, for another run")
     parser.add_argument("--kernels", type=int, default=KERNELS, help="of the upgrade")
-    parser.add_argument("--out", type=Path, default=OUT)
+    parser.add_argument("--out", type=Path, default=OUT, help="the folder of the results")
     args = parser.parse_args()
     torches, tritons = _named(args.torch), _named(args.triton)
     for part, result in _parts(args, torches, tritons):
-        harness.merge(args.out, **{part: result})
+        harness.merge(args.out / FILES[part], **{part: result})
 
 
 def _parts(args: Any, torches: Mapping[str, str], tritons: Mapping[str, str]) -> Iterator[tuple[str, Any]]:
