@@ -117,6 +117,7 @@ def main() -> None:
     report: dict[str, Any] = {
         **harness.environment(commit=harness.commit()),
         "target": TARGET,
+        "load": [round(x, 1) for x in os.getloadavg()],
         "seconds": times,
         "added_percent": round(100 * statistics.median(added), 1),
     }
