@@ -73,7 +73,7 @@ MEASURES: Mapping[str, tuple[str, ...]] = {
     "silence": ("kerntune/base/live_line.py", "kerntune/cli", "pytest_kerntune"),
     "simulate_verdicts": STATISTICS,
     "torch_matrix": ("kerntune", "pytest_kerntune"),
-    "upgrades": ("kerntune", "pytest_kerntune"),
+    "upgrade": ("kerntune", "pytest_kerntune"),
     "tuning_suite": TUNING,
     "verdict": STATISTICS,
     "warm_start": (*CACHE, *DISPATCH, "kerntune/tuning"),

@@ -145,8 +145,8 @@ def kernels_that_know_pytest(names: Collection[str]) -> list[str]:
     not be what runs elsewhere."""
     files: dict[Path, list[str]] = {}
     for module in list(sys.modules.values()) if names else ():
-        for name, file in _kernels(module):
-            if name in names and name not in files.setdefault(file, []):
+        for name, file in _kernels(module, names):
+            if name not in files.setdefault(file, []):
                 files[file].append(name)
     return [
         f"{file.name} asks whether it runs under pytest ({found}): what is gated of kernel {', '.join(kernels)} may "
@@ -156,15 +156,15 @@ def kernels_that_know_pytest(names: Collection[str]) -> list[str]:
     ]
 
 
-def _kernels(module: ModuleType) -> list[tuple[str, Path]]:
-    """The kernels among a module's globals and their files, behind whatever decorators have put around them."""
+def _kernels(module: ModuleType, names: Collection[str]) -> list[tuple[str, Path]]:
+    """The kernels of these names among a module's globals, behind whatever decorators, and their files."""
     found = []
     for value in list(vars(module).values()) if isinstance(module, ModuleType) else ():
         kind = getattr(type(value), "__module__", None)
         if isinstance(kind, str) and kind.startswith(("triton.", "kerntune.")):
             function = _python_function(value)
-            file = inspect.getsourcefile(function) if function is not None else None
-            found += [(function.__name__, Path(file))] if function is not None and file else []
+            if function is not None and function.__name__ in names and (file := inspect.getsourcefile(function)):
+                found.append((function.__name__, Path(file)))
     return found
 
 

@@ -4,7 +4,8 @@
 
 Both sides are pytest on :mod:`benchmarks.ops.cold_cases` in a new folder with empty caches, in turn. ``gate`` is
 ``pytest --kerntune`` without a baseline. ``plain`` has a fixture in the gate's place, under the same stand-ins: Dynamo
-and Inductor generate the same code, and Inductor's own call compiles every config of every kernel with Triton.
+and Inductor generate the same code, and Inductor's own call compiles every config of every kernel with Triton. Python's
+bytecode is there, as after an installation: a first round, which isn't counted, writes it.
 """
 
 from __future__ import annotations
@@ -93,7 +94,9 @@ def cold(side: str, folder: Path) -> float:
         command += ["-p", "no:kerntune"]
     caches = ("KERNTUNE_CACHE_DIR", "TRITON_CACHE_DIR", "TORCHINDUCTOR_CACHE_DIR")
     own = {name: str(folder / name.lower()) for name in caches}
-    seconds, _ = processor_seconds(command, folder, harness.child_environment(**own))
+    environment = harness.child_environment(**own)
+    environment.pop("PYTHONDONTWRITEBYTECODE", None)
+    seconds, _ = processor_seconds(command, folder, environment)
     return seconds
 
 
@@ -105,15 +108,16 @@ def main() -> None:
     ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
     times: dict[str, list[float]] = {"gate": [], "plain": []}
     with harness.scratch() as scratch:
-        for i in range(2 * options.rounds):
+        for i in range(2 + 2 * options.rounds):
             side = ("gate", "plain")[(i + i // 2) % 2]  # ABBA
-            folder = Path(scratch) / str(i)
-            times[side].append(round(cold(side, folder), 2))
-            print(side, times[side][-1], flush=True)
+            seconds = round(cold(side, Path(scratch) / str(i)), 2)
+            times[side] += [seconds] if i > 1 else []
+            print(side, seconds, flush=True)
     added = [gate / plain - 1 for gate, plain in zip(times["gate"], times["plain"], strict=True)]
     report: dict[str, Any] = {
         **harness.environment(commit=harness.commit()),
         "target": TARGET,
+        "load": [round(x, 1) for x in os.getloadavg()],
         "seconds": times,
         "added_percent": round(100 * statistics.median(added), 1),
     }

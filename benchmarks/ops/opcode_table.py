@@ -11,7 +11,9 @@ from __future__ import annotations
 
 import itertools
 import json
+import os
 import re
+import subprocess
 from collections import Counter, defaultdict
 from collections.abc import Iterable
 from pathlib import Path
@@ -56,6 +58,44 @@ def listed(texts: list[bytes], arch: str) -> list[list[tuple[int, str]]]:
     return found
 
 
+FORMS, SAMPLES = 8, 3
+"""Bits 9 to 11 of an instruction say of which kind its operands are: registers, a number, a constant. So many
+instructions of a code are changed to each kind."""
+
+
+def other_forms(texts: list[bytes], arch: str) -> list[str]:
+    """Codes that the tables lack, and that nvdisasm prints where a known instruction gets operands of another kind."""
+    samples: defaultdict[int, dict[int, None]] = defaultdict(dict)
+    for text in texts if arch in opcodes._ARCHITECTURES else ():
+        for at in range(0, len(text), 16):
+            one = int.from_bytes(text[at : at + 16], "little")
+            if one & 0xFFF in opcodes._MNEMONICS and len(samples[one & 0xFFF]) < SAMPLES:
+                samples[one & 0xFFF][one] = None
+    changed = [one & ~0xE00 | form << 9 for some in samples.values() for one in some for form in range(FORMS)]
+    left = [one for one in changed if one & 0xFFF not in opcodes._MNEMONICS]
+    while left:
+        said, refused = printed(left, arch)
+        if not refused:
+            return sorted({f"{left[at] & 0xFFF:03x} {name}" for at, name in said.items()})
+        left = [one for at, one in enumerate(left) if at not in refused]
+    return []
+
+
+def printed(instructions: list[int], arch: str) -> tuple[dict[int, str], set[int]]:
+    """nvdisasm's opcodes of instructions by their place, and the places of those that are none."""
+    with open(os.memfd_create("code"), "wb") as file:
+        file.write(b"".join(one.to_bytes(16, "little") for one in instructions))
+        file.flush()
+        tool, code = str(disassembly.find_tool("nvdisasm")), f"/proc/self/fd/{file.fileno()}"
+        command = [tool, "-ndf", "--binary", arch.replace("sm_", "SM"), code]
+        done = subprocess.run(command, capture_output=True, text=True, check=False, pass_fds=[file.fileno()])
+    refused = {int(at, 16) // 16 for at in re.findall(r"at address (0x[0-9a-f]+)", done.stderr)}
+    if done.returncode and not refused:
+        raise SystemExit(f"nvdisasm: {done.stderr}")
+    lines = filter(None, map(disassembly._INSTRUCTION.match, done.stdout.splitlines()))
+    return {int(x[1], 16) // 16: x[3] for x in lines}, refused
+
+
 def compared(texts: list[bytes], arch: str) -> dict[str, Any]:
     """How many kernels the tables read, and how many of these they count otherwise than nvdisasm."""
     said = listed(texts, arch)
@@ -66,6 +106,7 @@ def compared(texts: list[bytes], arch: str) -> dict[str, Any]:
         "instructions": sum(map(len, texts)) // 16,
         "read": sum(found is not None for found in read),
         "counted_otherwise": len(other),
+        "other_forms_lacking": other_forms(texts, arch),
         "lacking": sorted({f"{code:03x} {name}" for x in said for code, name in x if code not in opcodes._MNEMONICS}),
     }
 

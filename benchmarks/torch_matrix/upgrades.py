@@ -1,7 +1,7 @@
 """Does each cause name what changed, does a bisection of torch find the step, how long does an upgrade take?
 
     python -m benchmarks.torch_matrix.upgrades causes bisect upgrade
-        --torch 2.13=ENV/bin/python --torch 2.15=... [--triton 3.8=FOLDER ...] [--out FILE]
+        --torch 2.13=ENV/bin/python --torch 2.15=... [--triton 3.8=FOLDER ...] [--out FOLDER]
 
 It takes an environment of each torch, with kerntune's dependencies, and folders that ``pip install --no-deps --target``
 made of other Tritons. Nothing needs a GPU; all is compiled for :data:`TARGET`. The parts:
@@ -14,7 +14,8 @@ made of other Tritons. Nothing needs a GPU; all is compiled for :data:`TARGET`. 
   the old side was compiled once; three planted losses, of a config, of the environment and of torch, must each be named
   with their cause.
 
-Writes benchmarks/results/upgrades.json; a part that is run again replaces the earlier.
+Writes benchmarks/results/upgrades.json, and ``upgrade`` upgrade_time.json beside it; a part that is run again replaces
+the earlier.
 """
 
 from __future__ import annotations
@@ -38,13 +39,17 @@ from kerntune.cli.static_record import record
 from kerntune.cli.stored import Entry, Pattern, load_folder
 from kerntune.errors import UsageError
 
-OUT = ROOT / "benchmarks" / "results" / "upgrades.json"
+OUT = ROOT / "benchmarks" / "results"
+FILES = {"causes": "upgrades.json", "bisect": "upgrades.json", "upgrade": "upgrade_time.json"}
 CASES = ROOT / "benchmarks" / "torch_matrix" / "upgrade_cases.py"
 
 TARGET = "cuda:90"
 
 BISECTED = ("softmax", "dropout", "cross_entropy", "rms_norm", "norm_gelu", "cumsum")
 """Compiled functions that are bisected; two of them have had the same code under torch 2.13 and 2.15."""
+
+CACHES = ("KERNTUNE_CACHE_DIR", "TRITON_CACHE_DIR", "TORCHINDUCTOR_CACHE_DIR")
+"""Of an upgrade: new ones, so that the old side alone is warm."""
 
 KERNELS = 300
 """What an upgrade is timed with, by default."""
@@ -161,18 +166,23 @@ def environment() -> dict[str, str]:
 
 PLANTED = """
 import os
-import pytest, torch
+import pytest, torch, triton
+import triton.language as tl
 from cases import product_kernel, row_kernel
 
 NEW = os.environ.get("UPGRADE_SIDE") == "new"
 KINDS = ("copy", "exp", "sigmoid", "erf", "divide", "norm", "sum", "softmax")
+
+@triton.jit
+def columns_kernel(x, y, N: tl.constexpr, KIND: tl.constexpr, BLOCK: tl.constexpr):
+    row_kernel(x, y, N, KIND, BLOCK)
 
 @pytest.mark.autotune
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("n", range(512, 512 + {each}))
 def test_row(autotune, kind, n):
     x = torch.empty(256, n, device=autotune.device, dtype=torch.float16)
-    autotune(lambda: row_kernel[(256,)](x, torch.empty_like(x), n, KIND=kind, BLOCK=1024 if n % 2 else 2048))
+    autotune(lambda: columns_kernel[(256,)](x, torch.empty_like(x), N=n, KIND=kind, BLOCK=1024 if n % 2 else 2048))
 
 @pytest.mark.autotune
 def test_config(autotune):
@@ -193,8 +203,8 @@ def test_torch(autotune):
     x = torch.randn(512, 1024, device=autotune.device, dtype=torch.float16)
     autotune(torch.compile(lambda x: torch.nn.functional.dropout(x, 0.1)), x)
 """
-"""Of the 300 cases one has a config that the new side can't launch, one fails there, and one is a dropout, which torch
-2.15 generates with more registers than 2.13."""
+"""Each case has a kernel of its own, since the number of columns is a constant. One has a config that the new side
+can't launch, one fails there, and one is a dropout, which torch 2.15 generates with more registers than 2.13."""
 
 
 def upgraded(torches: Mapping[str, str], kernels: int, scratch: Path) -> dict[str, Any]:
@@ -207,13 +217,15 @@ def upgraded(torches: Mapping[str, str], kernels: int, scratch: Path) -> dict[st
     names = list(torches)
     new = wrapped(torches[names[-1]], "", scratch / "bin" / "new", UPGRADE_SIDE="new")
     old = torches[names[0]]
+    caches = {name: str(scratch / name.lower()) for name in CACHES}
+    env = {**environment(), **caches}
     begun = time.monotonic()
-    record(old, ["test_planted.py"], TARGET, scratch / "warm", "the old side", cwd=tests)
+    record(old, ["test_planted.py"], TARGET, scratch / "warm", "the old side", cwd=tests, env=env)
     cold = time.monotonic() - begun
     words = ["upgrade", "--python", old, "--python", new, "--target", TARGET, "--json", "test_planted.py"]
     begun, before = time.monotonic(), os.times()
     command = [sys.executable, "-m", "kerntune.cli", *words]
-    done = subprocess.run(command, cwd=tests, env=environment(), capture_output=True, text=True, check=False)
+    done = subprocess.run(command, cwd=tests, env=env, capture_output=True, text=True, check=False)
     wall, after = time.monotonic() - begun, os.times()
     found = json.loads(done.stdout)
     spent = after.children_user + after.children_system - before.children_user - before.children_system
@@ -223,6 +235,7 @@ def upgraded(torches: Mapping[str, str], kernels: int, scratch: Path) -> dict[st
         "from": found["before"],
         "to": found["after"],
         "compared": found["compared"],
+        "kernels": len(_codes(load_folder(scratch / "warm"))),
         "old_side_cold_s": round(cold, 1),
         "wall_s": round(wall, 1),
         "processor_s": round(spent, 1),
@@ -232,6 +245,11 @@ def upgraded(torches: Mapping[str, str], kernels: int, scratch: Path) -> dict[st
         "planted": {name: _cause(losses, name) for name in ("test_config", "test_environment", "test_torch")},
         "exit_code": done.returncode,
     }
+
+
+def _codes(entries: Sequence[Entry]) -> set[str]:
+    """The different code identities in a folder of static baselines."""
+    return {x.code for e in entries if e.baseline is not None for x in e.baseline.launches}  # type: ignore[union-attr]
 
 
 def _cause(losses: Sequence[Mapping[str, Any]], name: str) -> str:
@@ -250,11 +268,11 @@ def main() -> None:
     parser.add_argument("--triton", action="append", default=[], metavar="NAME=FOLDER")
     parser.add_argument("--keep", type=Path, help="what each pair of versions recorded, for another run")
     parser.add_argument("--kernels", type=int, default=KERNELS, help="of the upgrade")
-    parser.add_argument("--out", type=Path, default=OUT)
+    parser.add_argument("--out", type=Path, default=OUT, help="the folder of the results")
     args = parser.parse_args()
     torches, tritons = _named(args.torch), _named(args.triton)
     for part, result in _parts(args, torches, tritons):
-        harness.merge(args.out, **{part: result})
+        harness.merge(args.out / FILES[part], **{part: result})
 
 
 def _parts(args: Any, torches: Mapping[str, str], tritons: Mapping[str, str]) -> Iterator[tuple[str, Any]]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import enum
 import errno
+import functools
 import hashlib
 import io
 import lzma
@@ -235,6 +236,17 @@ def shown(path: Path) -> str:
 
 
 _KINDS = {stat.S_IFIFO: "a FIFO", stat.S_IFCHR: "a device", stat.S_IFBLK: "a device", stat.S_IFDIR: "a folder"}
+
+
+PRESET = 6
+"""xz's own default. On a binary of 5 KB it took 2 ms where preset 9 took 52 ms (it clears 64 MiB first), for the
+same size; a run packs every case."""
+
+
+@functools.lru_cache(maxsize=32)  # a case's file and its bundle have the same artifacts
+def pack(data: bytes) -> bytes:
+    """``data`` as an xz file."""
+    return lzma.compress(data, preset=PRESET)
 
 
 def unpack(packed: bytes, sha256: str, limit: int) -> bytes:

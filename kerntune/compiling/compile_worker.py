@@ -23,7 +23,7 @@ from kerntune.compiling.binary.identity import FIRST_STAGES
 from kerntune.compiling.protocol import Answer, CompileFailed, Done, Hello, Job, facts_of
 from kerntune.errors import PeerClosed
 from kerntune.kernels import compat
-from kerntune.kernels.writes import parse_module
+from kerntune.kernels.writes import access_of, parse_module
 
 MESSAGE = 4000
 """Characters of an exception's text that are sent: ptxas repeats whole kernels in some."""
@@ -112,6 +112,7 @@ def _compile(job: Job) -> Answer:
     backend.add_stages(stages, options, Language[job.language])
     metadata = json.loads(job.metadata)
     module, context = _parse(job, backend)
+    access = access_of(job.ir, module=module) if job.ext == "ttir" else None  # before a stage changes the module
     made: dict[str, bytes] = {}
     times: list[tuple[str, int]] = []
     for name, stage in compat.stages_after(stages, job.ext):
@@ -120,7 +121,8 @@ def _compile(job: Job) -> Answer:
         times.append((name, int((time.perf_counter() - start) * 1e6)))
         made[name] = module if isinstance(module, bytes) else str(module).encode()
     del context  # lives as long as the modules do
-    facts = facts_of(_target(job), {job.ext: job.ir.encode(), **made}) if job.ext in FIRST_STAGES else None
+    texts = {job.ext: job.ir.encode(), **made}
+    facts = facts_of(_target(job), texts, access) if job.ext in FIRST_STAGES else None
     return Done(made, json.dumps(metadata, default=vars).encode(), times, address_space(), facts)
 
 

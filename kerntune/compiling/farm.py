@@ -141,9 +141,8 @@ class Farm:
         self._own()
         with self._lock:
             missing = min(jobs, self.workers) - len(self._threads)
-            if missing >= (1 if may_fork() else WORTH_A_FORK_SERVER) and self._fork_client is None and not self._closed:
-                with contextlib.suppress(OSError):
-                    self._fork_client = ForkClient(current_environment())
+            if missing >= (1 if may_fork() else WORTH_A_FORK_SERVER) and not self._closed:
+                self._begin_forks()
             while len(self._threads) < min(jobs, self.workers) and not (self._closed or self._unavailable):
                 self._hire()
 
@@ -161,6 +160,8 @@ class Farm:
             self._orders.put(_Order(rank, next(self._numbers), job, shape, surroundings, future))
             self._open += 1
             if self._open > len(self._threads) < self.workers:
+                if not self._threads and self.workers > 1:  # more processes will follow
+                    self._begin_forks(own_fork=False)
                 self._hire()
         return future
 
@@ -207,6 +208,11 @@ class Farm:
         )
         self._threads[thread] = None
         thread.start()
+
+    def _begin_forks(self, own_fork: bool | None = None) -> None:
+        if self._fork_client is None:
+            with contextlib.suppress(OSError):
+                self._fork_client = ForkClient(current_environment(), own_fork)
 
     def _refuse_all(self, reason: str) -> None:
         while not self._orders.empty():

@@ -152,7 +152,11 @@ class ForkClient:
         self._ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         with theirs:
             forked = fork_own_server(theirs.fileno()) if own_fork else None
-            self._popen: OwnFork | subprocess.Popen[bytes] = forked or self._new_process(theirs)
+            try:
+                self._popen: OwnFork | subprocess.Popen[bytes] = forked or self._new_process(theirs)
+            except OSError:
+                self._ours.close()
+                raise
         self._ready: bool | None = None
 
     def _new_process(self, theirs: socket.socket) -> subprocess.Popen[bytes]:

@@ -170,15 +170,16 @@ ASSEMBLY: dict[str, tuple[Literal["ptx", "amdgcn"], Literal["cubin", "hsaco"]]] 
 """Per backend: the last text stage and the binary stage of Triton's pipeline."""
 
 
-def facts_of(target: Target, stages: Mapping[str, str | bytes]) -> Facts:
-    """The facts of a kernel from its stages, whose texts are strings or UTF-8.
+def facts_of(target: Target, stages: Mapping[str, str | bytes], access: Access | None = None) -> Facts:
+    """The facts of a kernel from its stages, whose texts are strings or UTF-8; ``access`` where it is known already.
 
     A Gluon kernel's accesses are found in its TTGIR, where functions are inlined and layouts resolved.
     """
     kind = ASSEMBLY[target.backend][0]
     first = strip_locations(_text(first_text(stages)))
-    accesses = first if "ttir" in stages else strip_locations(_text(stages["ttgir"]))
-    return Facts(first, bare_text(_text(stages[kind]), kind), access_of(accesses, target))
+    if access is None:
+        access = access_of(first if "ttir" in stages else strip_locations(_text(stages["ttgir"])), target)
+    return Facts(first, bare_text(_text(stages[kind]), kind), access)
 
 
 def first_text(stages: Mapping[str, str | bytes]) -> str | bytes:

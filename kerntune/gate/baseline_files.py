@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import glob
 import hashlib
-import lzma
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
@@ -105,7 +104,7 @@ class ArtifactFolder(Mapping[str, bytes]):
         except BaselineError:
             pass
         path = inside(self._root, self._path(sha256))
-        codec.write_atomic(path, lzma.compress(data, preset=6), error=BaselineError, durable=True)
+        codec.write_atomic(path, codec.pack(data), error=BaselineError, durable=True)
         sweep_once(path.parent)
 
     def _path(self, sha256: str) -> Path:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import lzma
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -30,10 +29,6 @@ SCHEMA = "kerntune.bundle/1"
 
 MAX_BUNDLE = 1 << 25
 """Bytes that a bundle may have as JSON: 32 MiB. A case of two launches has 10 KB."""
-
-PRESET = 6
-"""xz's own default. On a binary of 5 KB it took 2 ms where preset 9 took 52 ms (it clears 64 MiB first), for the
-same size; a run packs every case."""
 
 
 class Bundle(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
@@ -72,7 +67,7 @@ def bundle_of(pending: PendingBaseline) -> Bundle | None:
     baseline, names = pending.baseline, needed(pending.baseline)
     if any(name not in pending.artifacts for name in names):
         return None
-    packed = {name: lzma.compress(pending.artifacts[name], preset=PRESET) for name in names}
+    packed = {name: codec.pack(pending.artifacts[name]) for name in names}
     if isinstance(baseline, TimeBaseline):
         return Bundle(SCHEMA, packed, time=baseline)
     return Bundle(SCHEMA, packed, static=baseline)

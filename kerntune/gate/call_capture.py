@@ -327,7 +327,7 @@ NO_LAUNCH = "no Triton kernel was launched in this call, so nothing was checked"
 
 def nothing_judged(captured: CapturedCall) -> Checked:
     """The result of a call that launched nothing, or whose launches aren't known."""
-    call, why = captured.call, uncheckable(captured) or NO_LAUNCH
+    call, why = captured.call, uncheckable(captured) or NO_LAUNCH + captured.capture.compiled.why_no_kernel()
     outcome, target = call.policy.outcome(Verdict.INCOMPLETE), captured.capture.backend.targets[0]
     return Checked(captured.value, (incomplete_result(call.case, f": {why}", outcome, str(target)),))
 

@@ -38,16 +38,17 @@ KEPT_ACCESSES = 64
 """Texts whose access is kept: configs that differ in warps or stages have the same TTIR, of some 10 KB."""
 
 
-def access_of(ttir: str, target: Target | None = None) -> Access:
+def access_of(ttir: str, target: Target | None = None, module: Any = None) -> Access:
     """What the kernel in ``ttir`` reads and writes, found by following its addresses back to its parameters.
 
-    ``target`` adds the dialects of its backend; plain TTIR needs none. Never raises for the content of ``ttir``: text
+    ``target`` adds the dialects of its backend; plain TTIR needs none. ``module`` is the text's, where it has been
+    parsed already. Never raises for the content of ``ttir``: text
     that can't be parsed, impure inline assembly, an address made from an integer or loaded from memory, and an
     operation that this code has no rule for all give :meth:`Access.everything`, with the reason. Takes 3 to 5 ms for
     a new text, most of it MLIR's dialects, plus the import of Triton.
     """
     try:
-        return _understood(ttir, target)
+        return _understood(ttir, target) if module is None else _Walk(module).access()
     except Exception as error:
         first_line = (str(error).splitlines() or [""])[0]
         why = [f"TTIR not understood: {type(error).__name__}: {first_line}"]

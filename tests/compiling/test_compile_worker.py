@@ -17,6 +17,7 @@ from kerntune.compiling import compile_worker
 from kerntune.compiling.compile_worker import address_space, answer_to
 from kerntune.compiling.frontend import lower, request_of
 from kerntune.compiling.protocol import Answer, CompileFailed, Done, Hello, Job, facts_of
+from kerntune.kernels import writes
 
 from . import kernels
 
@@ -43,6 +44,16 @@ def test_all_stages_after_the_given_one_run_and_are_timed(job: Job, done: Done) 
 
 def test_facts_are_those_of_the_first_text(job: Job, done: Done) -> None:
     assert done.facts == facts_of(Target.parse("cuda:90"), {"ttir": job.ir, **done.stages})
+
+
+def test_accesses_are_found_in_the_module_that_is_compiled(job: Job, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its text isn't parsed once more, in a context of its own."""
+    monkeypatch.setattr(writes, "_understood", lambda ttir, target: pytest.fail("parsed again"))
+    found = answer_to(job)
+    assert isinstance(found, Done)
+    assert found.facts is not None
+    assert found.facts.access.reads == {0, 1}
+    assert found.facts.access.writes == {2}
 
 
 def test_a_kernel_that_has_no_such_text_has_no_facts(job: Job, done: Done) -> None:

@@ -535,13 +535,25 @@ def test_processes_are_forked_where_that_pays(farm, monkeypatch, jobs, hired, ma
     one, made = farm(workers=4), []
     one._threads = dict.fromkeys(range(hired))
     monkeypatch.setattr(farm_module, "may_fork", lambda: may)
-    monkeypatch.setattr(farm_module, "ForkClient", lambda surroundings: made.append(surroundings) or "client")
+    monkeypatch.setattr(farm_module, "ForkClient", lambda where, own_fork: made.append(where) or "client")
     monkeypatch.setattr(one, "_hire", lambda: one._threads.update({len(one._threads): None}))
     one.warm(jobs)
     assert len(one._threads) == max(min(jobs, 4), hired)
     assert made == [current_environment()] * forks
     one.warm(jobs)
     assert len(made) == forks, "once"
+    one._threads, one._fork_client = {}, None
+
+
+@pytest.mark.parametrize(("workers", "began"), [(1, []), (2, [False])])
+def test_processes_of_single_jobs_share_the_import_of_a_new_process(farm, monkeypatch, workers, began):
+    """Jobs that come one by one, while this process has users' modules: it isn't forked for them."""
+    one, made = farm(workers=workers), []
+    monkeypatch.setattr(farm_module, "ForkClient", lambda where, own_fork: made.append(own_fork) or "client")
+    monkeypatch.setattr(one, "_hire", lambda: one._threads.update({len(one._threads): None}))
+    for _ in range(3):
+        one.submit(None, Shape(1, 1, 1))
+    assert (len(one._threads), made) == (workers, began)
     one._threads, one._fork_client = {}, None
 
 

@@ -56,6 +56,16 @@ def functions() -> dict[str, Callable[[], tuple[Callable[..., Any], tuple[Any, .
     def doubled(x: Any) -> Any:
         return (torch.softmax(x, -1) * 2).sum(-1)
 
+    def in_place() -> Any:
+        model = torch.nn.Sequential(torch.nn.LayerNorm(128), torch.nn.GELU()).cuda()
+        model.compile()
+        return model
+
+    def around(x: Any) -> Any:
+        return disabled(x)
+
+    disabled = torch.compiler.disable(waves)
+
     def apart(x: Any, y: Any) -> Any:
         return torch.sin(x), torch.cos(y)
 
@@ -84,6 +94,9 @@ def functions() -> dict[str, Callable[[], tuple[Callable[..., Any], tuple[Any, .
         "in C++": lambda: (torch.compile(doubled, options={"cpp_wrapper": True}), (tensor(512, 512),)),
         "broken": lambda: (torch.compile(doubled, options={"post_grad_custom_pre_pass": broken}), (tensor(512, 512),)),
         "whole": lambda: (torch.compile(divided, fullgraph=True), (tensor(*rows),)),
+        "in place": lambda: (in_place(), (tensor(32, 128),)),
+        "products alone": lambda: (torch.compile(lambda x, y: x @ y), (tensor(512, 512), tensor(512, 512))),
+        "left alone": lambda: (torch.compile(around), (tensor(*rows),)),
         "not by inductor": lambda: (torch.compile(waves, backend="eager"), (tensor(*rows),)),
     }
 
@@ -149,6 +162,8 @@ def main() -> None:
         known = functions()
         alone = ("waves", "matmul", "matmul tuned", "step", "dynamic", "module", "waves of a sum", "not by inductor")
         steps["record"] = {name: check(session, name, known[name]()) for name in alone}
+        for name in ("in place", "products alone", "left alone"):
+            steps["record"][name] = check(session, name, known[name]())
         for name in ("several kernels", "timed fusion", "timed combination", "unaligned", "in C++", "broken"):
             steps["record"][name] = check(session, name, known[name]())
         try:

@@ -15,6 +15,7 @@ from cli.made import CUDA90, folder, metrics, sha, static, timed, tree
 from hypothesis import given
 from hypothesis import strategies as st
 
+from kerntune.base import codec
 from kerntune.base.config import Config
 from kerntune.base.recording import Param
 from kerntune.errors import BaselineError
@@ -46,6 +47,16 @@ def test_applying_a_bundle_writes_what_committing_writes(tmp_path, make):
     assert path.is_file()
     assert tree(tmp_path / "applied") == tree(tmp_path / "committed")
     assert len(tree(tmp_path / "applied")) == (4 if make is timed else 2)
+
+
+def test_what_is_written_and_carried_is_packed_once(tmp_path, monkeypatch):
+    packed, compress = [], lzma.compress
+    monkeypatch.setattr(lzma, "compress", lambda data, **options: packed.append(data) or compress(data, **options))
+    codec.pack.cache_clear()
+    made = timed()
+    BaselineStore(tmp_path).put(made.baseline, made.artifacts)
+    assert bundle_of(made) is not None
+    assert sorted(packed) == sorted(made.artifacts.values())
 
 
 scalars = st.one_of(st.booleans(), st.integers(-(2**63), 2**64 - 1), st.floats(allow_nan=False, allow_infinity=False))

@@ -99,6 +99,21 @@ def test_what_cant_be_known_here_is_named(found: dict[str, Any], name: str, why:
     assert case["shape"] == shape  # the call went on
 
 
+@pytest.mark.parametrize(
+    ("name", "why"),
+    [
+        ("in place", r"leaves the code of installed packages alone \(.*LayerNorm.*\); use torch.compile\(module\)"),
+        ("products alone", r": what torch compiled calls torch's own operators alone$"),
+        ("left alone", r"no graph of .*around \(compiled_driver.py:\d+\) \(break at .*disable.*\); TORCH_LOGS="),
+    ],
+)
+def test_why_nothing_was_launched_is_said(found: dict[str, Any], name: str, why: str) -> None:
+    """A container of torch's that was compiled in place, as plain torch does it, generates nothing."""
+    case = result(found, name)
+    assert (case["verdict"], case["kernels"]) == ("INCOMPLETE", [])
+    assert re.search(why, case["message"])
+
+
 def test_a_function_that_cant_be_compiled_fails_as_on_a_gpu(found: dict[str, Any]) -> None:
     assert found["steps"]["raised"] == "Unsupported"
 

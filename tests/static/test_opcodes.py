@@ -44,6 +44,11 @@ def test_an_unknown_code_or_architecture_says_nothing() -> None:
     assert counted_opcodes(EXIT, "sm_100a") is None
 
 
+def test_an_operand_that_is_a_number_or_a_constant_changes_no_opcode() -> None:
+    code = b"".join(instruction(form | 0x00A) for form in (0x200, 0x800, 0xA00))
+    assert counted_opcodes(code, "sm_90a") == {"FSET": 3}
+
+
 def test_an_access_to_the_stack_frame_says_nothing() -> None:
     assert counted_opcodes(EXIT + instruction(0x983), "sm_90a") is None
     assert counted_opcodes(EXIT + instruction(0x387), "sm_90a") is None

@@ -10,10 +10,12 @@ import os
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import CodeType
 from typing import Any
 
+from kerntune.base.users_line import INSTALLED
 from kerntune.capture.inductor.baseline_choices import InductorChoices
-from kerntune.capture.inductor.users_lines import break_text, noted_breaks
+from kerntune.capture.inductor.users_lines import break_text, noted_breaks, shown
 from kerntune.kernels.compat import inductor_parts
 
 INDUCTOR = "TORCHINDUCTOR_CACHE_DIR"
@@ -70,6 +72,9 @@ class CompiledCalls:
     breaks: list[str] = field(default_factory=list)
     """Where graphs end before their function does, and why, each once: ``model.py:31: Data-dependent branching``."""
 
+    frames: list[CodeType] = field(default_factory=list)
+    """The functions of which Dynamo was asked for graphs, each once."""
+
     choices: InductorChoices = field(default_factory=InductorChoices)
     """What Inductor chooses by timing for these calls, where there is a GPU."""
 
@@ -99,6 +104,35 @@ class CompiledCalls:
             package = inductor_parts.inductor_part("package_call")
             inductor_parts.replace_part(stack, "package_call", self._package(package))
 
+    def noting_frames(self, compile_frame: Callable[..., Any]) -> Callable[..., Any]:
+        """Dynamo's compilation of a frame, whose function is noted."""
+
+        def noted(wrapper: Any, frame: Any, *args: Any, **kwargs: Any) -> Any:
+            if self.records() and frame.f_code not in self.frames:
+                self.frames.append(frame.f_code)
+            return compile_frame(wrapper, frame, *args, **kwargs)
+
+        return noted
+
+    def why_no_kernel(self) -> str:
+        """Why compiled functions were called, and none of Inductor's kernels was launched, as the end of a sentence,
+        and what to do; empty where none was called."""
+        if self.graphs:
+            return ": what torch compiled calls torch's own operators alone"
+        if not self.frames:
+            return ""
+        users = [code for code in self.frames if not set(INSTALLED) & set(Path(code.co_filename).parts)]
+        if not users:
+            names = ", ".join(dict.fromkeys(_name_of(code) for code in self.frames if code.co_name == "forward"))
+            return (
+                f": Inductor made no graph, for Module.compile() leaves the code of installed packages alone ({names});"
+                " use torch.compile(module) in its place, or call the module in a compiled function of yours"
+            )
+        where = shown(f"{users[0].co_filename}:{users[0].co_firstlineno}", self.root)
+        broken = f" (break at {'; '.join(self.breaks)})" if self.breaks else ""
+        made = f": Inductor made no graph of {_name_of(users[0])} ({where}){broken}"
+        return f"{made}; TORCH_LOGS=dynamo,graph_breaks says why"
+
     _running: bool = True
 
     def _live(self) -> bool:
@@ -122,6 +156,10 @@ class CompiledCalls:
             return original(*args, **kwargs)
 
         return call
+
+
+def _name_of(code: CodeType) -> str:
+    return str(getattr(code, "co_qualname", code.co_name))  # from Python 3.11 on
 
 
 class _Switch:

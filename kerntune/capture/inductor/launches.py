@@ -298,9 +298,10 @@ def install_inductor(stack: contextlib.ExitStack, capture: Recorder, calls: Comp
         inductor_parts.replace_part(stack, word, run)
     leave_out_trials(stack, capture.paused)
     write_lines(stack)
+    compile_frame = calls.noting_frames(inductor_parts.inductor_part("compile_frame"))
     if capture.backend.gpu is not None:  # without one, what installs stand-ins has more to put around it
-        compile_frame = inductor_parts.inductor_part("compile_frame")
-        inductor_parts.replace_part(stack, "compile_frame", leaving_out_own(compile_frame))
+        compile_frame = leaving_out_own(compile_frame)
+    inductor_parts.replace_part(stack, "compile_frame", compile_frame)
     calls.install(stack)
 
 
