@@ -125,7 +125,7 @@ def _command(config: pytest.Config, result: CaseResult) -> str:
 def _line_of(result: CaseResult) -> str:
     """``spills 0 -> 56 B · launch options (num_warps 4 -> 1), first in TTGIR``."""
     found = headline(result)
-    return SEPARATOR.join(filter(None, [found, cause_text(result.causes)])) if found else ""
+    return SEPARATOR.join(filter(None, [found, cause_text(result)])) if found else ""
 
 
 def conclude(
