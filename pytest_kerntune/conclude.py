@@ -119,7 +119,8 @@ def _command(config: pytest.Config, result: CaseResult) -> str:
         return ""
     file, colons, rest = result.case.nodeid.partition("::")
     place = os.path.relpath(config.rootpath / file, config.invocation_params.dir)
-    return accept_command(result, f"{place}{colons}{rest}", config.getoption("kerntune_target") or "")
+    target, baselines = (config.getoption(name) or "" for name in ("kerntune_target", "kerntune_baselines"))
+    return accept_command(result, f"{place}{colons}{rest}", target, baselines)
 
 
 def _line_of(result: CaseResult) -> str:

@@ -92,18 +92,20 @@ def accepting(results: Sequence[CaseResult]) -> Update | None:
     return wanted.pop() if len(wanted) == 1 else None
 
 
-def accept_command(result: CaseResult, nodeid: str = "", target: str = "") -> str:
+def accept_command(result: CaseResult, nodeid: str = "", target: str = "", baselines: str = "") -> str:
     """The command that accepts a failing case and no other test's, as called in the project's folder, or where the test
     has this ``nodeid``; empty if there is none. ``target`` is what the run was asked to compile for: without it a
-    machine with a GPU would refresh the GPU's own baseline."""
+    machine with a GPU would refresh the GPU's own baseline. ``baselines`` is the folder that it was asked to use."""
     update = accepting([result])
-    return "" if update is None else update_command(update, target, nodeid or result.case.nodeid)
+    return "" if update is None else update_command(update, target, nodeid or result.case.nodeid, baselines=baselines)
 
 
-def update_command(update: Update, target: str, *tests: str) -> str:
-    """The command that records ``update`` for these ``tests`` (all without any), compiled for ``target`` if named."""
-    compiled = [f"--kerntune-target={target}"] if target else []
-    return shlex.join(["pytest", "--kerntune", *compiled, f"--kerntune-update={update.value}", *tests])
+def update_command(update: Update, target: str, *tests: str, baselines: str = "") -> str:
+    """The command that records ``update`` for these ``tests`` (all without any), compiled for ``target`` and in the
+    folder ``baselines`` if they are named."""
+    named = {"target": target, "baselines": baselines, "update": update.value}
+    options = [f"--kerntune-{name}={value}" for name, value in named.items() if value]
+    return shlex.join(["pytest", "--kerntune", *options, *tests])
 
 
 def compiled_for(results: Sequence[CaseResult]) -> str:
