@@ -10,18 +10,17 @@ from pathlib import Path
 from typing import Literal
 
 import msgspec
-from tabulate import tabulate
 
 from kerntune.base.case_result import Attribution, CaseResult
 from kerntune.base.codec import to_json
-from kerntune.base.formatting import NO_FIGURE, code_of, escaped, format_share
+from kerntune.base.formatting import NO_FIGURE, escaped, format_share
 from kerntune.base.policy import Verdict
 from kerntune.cli.changes import Figure
 from kerntune.cli.static_diff import LaunchChange, StaticChange, StaticDifference, compare_statics, text_of
 from kerntune.cli.static_record import EnvironmentRun, EnvironmentVersions, run_both
 from kerntune.cli.stored import Pattern, case_argument, folder_argument
 from kerntune.gate.baselines import Baseline
-from kerntune.gate.console import FINDINGS, OK, complain, counted, say
+from kerntune.gate.console import FINDINGS, OK, columns, complain, counted, say
 from kerntune.gate.project import baseline_folder
 
 SCHEMA = "kerntune.upgrade/1"
@@ -306,21 +305,13 @@ def report(found: Upgrade, *, markdown: bool = False) -> str:
     """The table of losses for a terminal, or as Markdown."""
     head = f"{found.before} -> {found.after}"
     parts = [f"### Upgrade, {escaped(head)}" if markdown else head]
-    parts += [_table(found.losses, markdown)] if found.losses else []
+    parts += [columns([_row(x) for x in found.losses], HEADERS, WIDTHS, markdown=markdown)] if found.losses else []
     causes = Counter(loss.cause for loss in found.losses)
     by_cause = "".join(f", {n} by {cause}" for cause, n in causes.most_common()) if causes else ""
     how = "timed beside the old side's binaries" if found.timed else "static figures only"
     parts.append(f"{counted(found.compared, 'case')} compared, {how}: {found.failing} failing, "
                  f"{len(found.losses) - found.failing} warned of{by_cause}")  # fmt: skip
     return "\n\n".join(parts)
-
-
-def _table(losses: Sequence[Loss], markdown: bool) -> str:
-    rows = [_row(loss) for loss in losses]
-    if markdown:
-        cells = [[code_of(row[0]), *map(escaped, row[1:])] for row in rows]
-        return str(tabulate(cells, headers=HEADERS, tablefmt="github", disable_numparse=True))
-    return str(tabulate(rows, headers=HEADERS, tablefmt="simple", disable_numparse=True, maxcolwidths=list(WIDTHS)))
 
 
 def _row(loss: Loss) -> tuple[str, ...]:
