@@ -119,13 +119,14 @@ def _command(config: pytest.Config, result: CaseResult) -> str:
         return ""
     file, colons, rest = result.case.nodeid.partition("::")
     place = os.path.relpath(config.rootpath / file, config.invocation_params.dir)
-    return accept_command(result, f"{place}{colons}{rest}", config.getoption("kerntune_target") or "")
+    target, baselines = (config.getoption(name) or "" for name in ("kerntune_target", "kerntune_baselines"))
+    return accept_command(result, f"{place}{colons}{rest}", target, baselines)
 
 
 def _line_of(result: CaseResult) -> str:
     """``spills 0 -> 56 B · launch options (num_warps 4 -> 1), first in TTGIR``."""
     found = headline(result)
-    return SEPARATOR.join(filter(None, [found, cause_text(result.causes)])) if found else ""
+    return SEPARATOR.join(filter(None, [found, cause_text(result)])) if found else ""
 
 
 def conclude(

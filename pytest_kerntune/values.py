@@ -332,9 +332,28 @@ def with_update(args: Sequence[str], folder: Path) -> list[str]:
     return [*out, *args[end:]]
 
 
-def without_update(args: Sequence[str], folder: Path) -> list[str]:
-    """``args`` without the flag and its value."""
-    return [a for a in with_update(args, folder) if not a.startswith(UPDATE)]
+_SHOWING = re.compile(r"-[qvslx]+|--(quiet|verbose|exitfirst|showlocals|no-header|no-summary)")
+_SHOWING_AS = ("-n", "-r", "--tb", "--color", "--durations", "--maxfail", "--junitxml", "--junit-xml")
+"""Options with a value that say how a run is shown, how far it goes, and in how many processes."""
+
+
+def needed_words(args: Sequence[str], folder: Path, outputs: Iterable[str] = ()) -> list[str]:
+    """What of ``args`` another run of the same tests needs: not the update, not how the run is shown, not the files
+    that it writes by the flags ``outputs``, not what it turned off (``-p no:...``)."""
+    out, words, valued = list[str](), iter(with_update(args, folder)), {*_SHOWING_AS, *outputs}
+    for word in words:
+        flag = word.partition("=")[0] if word.startswith("--") else word[:2]
+        if word == "--":
+            return [*out, word, *words]
+        if flag in valued:
+            if word == flag:
+                next(words, "")  # its value
+        elif flag == "-p":
+            name = word[2:] or next(words, "")
+            out += [] if name == "kerntune" or name.startswith("no:") else ["-p", name]
+        elif flag != UPDATE and not _SHOWING.fullmatch(word):
+            out.append(word)
+    return out
 
 
 def _names_tests(word: str, folder: Path) -> bool:

@@ -166,7 +166,9 @@ def history(name: str, source: Path, scratch: Path, count: int) -> dict[str, Any
         adopted = Adopted(project, table, tree, scratch)
         if kept.exists():
             shutil.move(kept, adopted.root / "baselines")
-        adopted.run("record", [*RECORD, "--kerntune-baselines=baselines", project.test])
+        said = adopted.run("record", [*RECORD, "--kerntune-baselines=baselines", project.test])
+        if adopted.phases["record"]["exit"]:
+            print(said, flush=True)
         now = adopted.baselines()
         changed = sum(now.get(k) != v for k, v in before.items()) + len(now.keys() - before.keys())
         rows.append({"commit": commit, "date": date, "subject": subject, "changed": changed if before else None})

@@ -27,7 +27,7 @@ CASES = {
     "parallel_forgetting_attn": lambda: ops.parallel_forgetting_attn(t(), t(), t(), -t(2, 512, 4).float().exp()),
     "parallel_retention": lambda: ops.parallel_retention(t(), t(), t())[0],
     "parallel_simple_gla": lambda: ops.parallel_simple_gla(t(), t(), t(), -t(2, 512, 4).float().exp())[0],
-    "parallel_stickbreaking_attn": lambda: ops.parallel_stickbreaking_attn(t(), t(), t()),
+    "parallel_stickbreaking_attn": lambda: ops.parallel_stickbreaking_attn(t(), t(), t())[0],
 }
 
 

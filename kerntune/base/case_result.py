@@ -92,6 +92,35 @@ class LaunchReport(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit
     """Of a baseline's launch without config, what it was written with, where that is another."""
 
 
+class LaunchCause(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Why the code of a kernel's launch is not the baseline's: ``config (BLOCK 64 -> 128), first in TTGIR``."""
+
+    kernel: str
+    why: str
+
+    def __str__(self) -> str:
+        return f"{self.kernel}: because of {self.why}"
+
+
+class LostConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    """A baseline's ``config`` in whose place another one is ``compared``: it isn't in the list any more, or it can't
+    be launched as the list has it now (``broken``: ``is listed, but can't be launched: shared memory: ...``)."""
+
+    kernel: str
+    config: str
+    compared: str
+    broken: str = ""
+
+    @property
+    def removal(self) -> str:
+        """``BLOCK=64 num_warps=4 removed from the list``; empty if it can't be launched."""
+        return "" if self.broken else f"{self.config} removed from the list"
+
+    def __str__(self) -> str:
+        lost = f"config {self.removal}" if self.removal else f"the baseline's config {self.config} {self.broken}"
+        return f"{self.kernel}: {lost}; compared with {self.compared}"
+
+
 class CodeChange(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
     """The code of a launch whose source changed, in one compiler ``stage`` (``ttir``, ``ptx``, ``sass``, ``amdgcn``):
     hunks of a unified diff from the baseline's to today's. ``cut``: lines of it that were left out for their number."""
@@ -260,6 +289,10 @@ class CaseResult(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_d
     tolerance: float | None = None
     rung: str = ""
     causes: tuple[str, ...] = ()
+    launch_causes: tuple[LaunchCause, ...] = ()
+    """Those of :attr:`causes` that are about the code of one launch."""
+
+    lost_configs: tuple[LostConfig, ...] = ()
     attribution: Attribution | None = None
     warnings: tuple[str, ...] = ()
     findings: tuple[str, ...] = ()

@@ -191,7 +191,7 @@ def _config(old: LaunchStatic | None, new: LaunchStatic | None) -> list[str]:
 def _code(old: LaunchStatic, new: LaunchStatic, before: str, after: str) -> Iterator[str]:
     """What differs in a launch of the same config and figures; ``before`` and ``after`` are versions of Triton."""
     if cause := launch_cause(old, new, before, after):
-        yield cause
+        yield str(cause)
     if old.grid != new.grid:
         yield f"{new.kernel}: grid {'x'.join(map(str, old.grid))} -> {'x'.join(map(str, new.grid))}"
 

@@ -7,15 +7,15 @@ once.
 from __future__ import annotations
 
 import argparse
+import importlib
 import os
-import pkgutil
 import re
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NoReturn
 
 from kerntune.errors import KerntuneError, UsageError
-from kerntune.gate.console import FINDINGS, OK, USAGE, complain, error_text, live_line, say, speak_anything
+from kerntune.gate.console import FINDINGS, OK, USAGE, complain, error_text, hide_line, live_line, say, speak_anything
 
 EPILOG = "Exit codes: 0 in order, 1 something was found, 2 wrong usage. refresh: pytest's."
 
@@ -63,12 +63,10 @@ def _dispatch(words: list[str]) -> int:
     words, tests = _split(words)
     name = " ".join(word for word in words[:2] if not word.startswith("-"))
     with live_line(name):
-        parser = build_parser(words)
-    args = parser.parse_args(words)
-    if tests:
-        args.tests = tests
-    run: Subcommand = args.function
-    with live_line(name):
+        args = build_parser(words).parse_args(words)
+        if tests:
+            args.tests = tests
+        run: Subcommand = args.function
         return run(args)
 
 
@@ -111,7 +109,7 @@ def build_parser(words: Sequence[str] | None = None) -> argparse.ArgumentParser:
         about = f"{text[0].upper()}{text[1:]}."
         command = groups[group].add_parser(last, help=text, description=about, epilog=EPILOG)
         if words is None or name.split() == [*words[: len(name.split())]]:
-            pkgutil.resolve_name(f"kerntune.cli.{module}:{declare}")(command)  # no other module is loaded
+            getattr(importlib.import_module(f"kerntune.cli.{module}"), declare)(command)  # no other is loaded
     return parser
 
 
@@ -135,6 +133,11 @@ class CommandParser(argparse.ArgumentParser):
         if (unknown := re.search(r"unrecognized arguments: (--[\w-]+)", message)) is not None:
             message += did_you_mean(unknown[1], _options_of(self))
         super().error(message)
+
+    def _print_message(self, message: str, file: Any = None) -> None:
+        """All that argparse prints: help, and errors of usage."""
+        hide_line()
+        super()._print_message(message, file)
 
 
 def _options_of(parser: argparse.ArgumentParser) -> Iterator[str]:

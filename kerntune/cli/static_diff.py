@@ -337,9 +337,8 @@ SAME_CODE = "the launch (same code)"
 
 
 def _because(old: LaunchStatic, new: LaunchStatic, tritons: tuple[str, str], same_code: bool) -> str:
-    if old.code == new.code:
-        return SAME_CODE
-    return launch_cause(old, new, *tritons, same_code=same_code).partition(": because of ")[2]
+    cause = launch_cause(old, new, *tritons, same_code=same_code)
+    return SAME_CODE if cause is None else cause.why
 
 
 def _growth(figure: Figure) -> float:

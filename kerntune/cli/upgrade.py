@@ -10,18 +10,17 @@ from pathlib import Path
 from typing import Literal
 
 import msgspec
-from tabulate import tabulate
 
 from kerntune.base.case_result import Attribution, CaseResult
 from kerntune.base.codec import to_json
-from kerntune.base.formatting import NO_FIGURE, code_of, escaped, format_share
+from kerntune.base.formatting import NO_FIGURE, escaped, format_share
 from kerntune.base.policy import Verdict
 from kerntune.cli.changes import Figure
 from kerntune.cli.static_diff import LaunchChange, StaticChange, StaticDifference, compare_statics, text_of
 from kerntune.cli.static_record import EnvironmentRun, EnvironmentVersions, run_both
 from kerntune.cli.stored import Pattern, case_argument, folder_argument
 from kerntune.gate.baselines import Baseline
-from kerntune.gate.console import FINDINGS, OK, complain, counted, say
+from kerntune.gate.console import FINDINGS, OK, columns, complain, counted, say
 from kerntune.gate.project import baseline_folder
 
 SCHEMA = "kerntune.upgrade/1"
@@ -159,13 +158,13 @@ def _advised(loss: Loss, old: EnvironmentVersions, new: EnvironmentVersions) -> 
 def _static_losses(difference: StaticDifference, results: Sequence[CaseResult]) -> Iterator[Loss]:
     """Kernels that a static rule fails or warns of, where nothing was timed."""
     timed = {(str(r.case), r.target) for r in results if r.change is not None}
-    unfit = {(str(r.case), r.target): [f for f in r.findings if _is_unfit(f)] for r in results}
+    unfit = {(str(r.case), r.target): [x for x in r.lost_configs if x.broken and str(x) in r.findings] for r in results}
     for change in difference.changed:
         if (change.case, change.target) in timed:
             continue
         lost_configs = unfit.get((change.case, change.target), [])
         for launch in change.launches:
-            mine = [text for text in lost_configs if text.startswith(f"{launch.kernel}: ")]
+            mine = [str(lost) for lost in lost_configs if lost.kernel == launch.kernel]
             found = _launch_loss(change, launch, mine)
             if found is not None:
                 yield found
@@ -187,13 +186,6 @@ LOSING = ("fail", "warn")
 
 CANT_RUN = re.compile(r"can't be (?:launched|compiled)|out of resource|OutOfResources")
 """A launch that the new side can't make."""
-
-
-def _is_unfit(finding: str) -> bool:
-    """Whether a finding of the gate is on a config that the old side could launch, and that gave way to another."""
-    _, config, rest = finding.partition("the baseline's config ")
-    _, gave_way, why = rest.partition(", but ")
-    return bool(config and gave_way) and ("can't be launched" in why or "can't be compiled" in why)
 
 
 def _launch_loss(change: StaticChange, launch: LaunchChange, unfit: Sequence[str]) -> Loss | None:
@@ -245,14 +237,13 @@ def _timed_losses(results: Sequence[CaseResult], old: EnvironmentVersions, new: 
         if result.verdict is not Verdict.REGRESSED or result.change is None:
             continue
         cause, because = _attributed(result, old, new)
-        unfit = [text for text in (*result.findings, *result.causes) if _is_unfit(text)]
         shown = result.shown or result.change
         yield Loss(
             case=str(result.case),
             target=result.target,
             kernel=", ".join(dict.fromkeys(x.kernel for x in result.launches)),
-            cause="config no longer fits" if unfit else cause,
-            because="; ".join(unfit) or because,
+            cause=cause,
+            because=because,
             lost=(f"{format_share(shown.point)} slower than the old side's binaries", *result.findings),
             advice="",
             fails=True,
@@ -279,22 +270,17 @@ def _other_losses(result: CaseResult) -> Iterator[Loss]:
     if result.verdict is not Verdict.REGRESSED or result.change is not None:
         return
     unfit = [text for text in (result.message, *result.findings) if CANT_RUN.search(text)]
+    because = "; ".join(cause.why for cause in result.launch_causes)
     yield Loss(
         case=str(result.case),
         target=result.target,
         kernel=", ".join(dict.fromkeys(x.kernel for x in result.launches)),
-        cause="config no longer fits" if unfit else cause_of("; ".join(_becauses(result.causes))),
-        because="; ".join(_becauses(result.causes)) or "; ".join(result.causes),
+        cause="config no longer fits" if unfit else cause_of(because),
+        because=because or "; ".join(result.causes),
         lost=tuple(f"fail: {text}" for text in (unfit or result.findings[:1] or (result.message,))),
         advice="",
         fails=True,
     )
-
-
-def _becauses(causes: Iterable[str]) -> Iterator[str]:
-    for text in causes:
-        if ": because of " in text:
-            yield text.partition(": because of ")[2]
 
 
 def _failed_tests(before: EnvironmentRun, after: EnvironmentRun, pattern: Pattern) -> Iterator[Loss]:
@@ -319,21 +305,13 @@ def report(found: Upgrade, *, markdown: bool = False) -> str:
     """The table of losses for a terminal, or as Markdown."""
     head = f"{found.before} -> {found.after}"
     parts = [f"### Upgrade, {escaped(head)}" if markdown else head]
-    parts += [_table(found.losses, markdown)] if found.losses else []
+    parts += [columns([_row(x) for x in found.losses], HEADERS, WIDTHS, markdown=markdown)] if found.losses else []
     causes = Counter(loss.cause for loss in found.losses)
     by_cause = "".join(f", {n} by {cause}" for cause, n in causes.most_common()) if causes else ""
     how = "timed beside the old side's binaries" if found.timed else "static figures only"
     parts.append(f"{counted(found.compared, 'case')} compared, {how}: {found.failing} failing, "
                  f"{len(found.losses) - found.failing} warned of{by_cause}")  # fmt: skip
     return "\n\n".join(parts)
-
-
-def _table(losses: Sequence[Loss], markdown: bool) -> str:
-    rows = [_row(loss) for loss in losses]
-    if markdown:
-        cells = [[code_of(row[0]), *map(escaped, row[1:])] for row in rows]
-        return str(tabulate(cells, headers=HEADERS, tablefmt="github", disable_numparse=True))
-    return str(tabulate(rows, headers=HEADERS, tablefmt="simple", disable_numparse=True, maxcolwidths=list(WIDTHS)))
 
 
 def _row(loss: Loss) -> tuple[str, ...]:

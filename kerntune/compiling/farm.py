@@ -29,17 +29,28 @@ from kerntune.compiling.protocol import CompileFailed, CompilerEnvironment, Done
 from kerntune.compiling.worker_process import Died, JobOutcome, Process, says_error
 
 FLOOR_SECONDS = 30.0
-"""No compilation is ended sooner: the slowest of 147 specializations took under 2 s on two shared cores."""
+"""No compilation is ended sooner on a machine with a core for each process: the slowest of 147 specializations took
+under 2 s on two shared cores, liger-kernel's group_norm 13 s where each core had four processes."""
 
 SLOWEST_TIMES = 10.0
 """A compilation ten times slower than the slowest one that has ended counts as a hang."""
 
 
-class Deadline:
-    """Seconds to wait for one compilation, from earlier ones: ``max(floor, 10 x the slowest so far)``."""
+def load_per_core() -> float:
+    """How many processes want each core of this machine, 1 to 10: compilations take so many times longer."""
+    try:
+        return min(max(os.getloadavg()[0] / (os.cpu_count() or 1), 1.0), 10.0)
+    except OSError:  # the system doesn't say
+        return 1.0
 
-    def __init__(self, floor: float = FLOOR_SECONDS, factor: float = SLOWEST_TIMES) -> None:
-        self._floor, self._factor, self._slowest = floor, factor, 0.0
+
+class Deadline:
+    """Seconds to wait for one compilation: ``max(floor x the load, 10 x the slowest so far)``."""
+
+    def __init__(
+        self, floor: float = FLOOR_SECONDS, factor: float = SLOWEST_TIMES, load: Callable[[], float] = load_per_core
+    ) -> None:
+        self._floor, self._factor, self._load, self._slowest = floor, factor, load, 0.0
 
     def saw(self, seconds: float) -> None:
         """Learn from a compilation that ended by itself, with or without an error."""
@@ -48,12 +59,12 @@ class Deadline:
     @property
     def seconds(self) -> float:
         """How long the next one may take."""
-        return max(self._floor, self._factor * self._slowest)
+        return max(self._floor * self._load(), self._factor * self._slowest)
 
     def __str__(self) -> str:
-        if self._factor * self._slowest <= self._floor:
-            return f"{self.seconds:.0f} s"
-        return f"{self.seconds:.0f} s, {self._factor:.0f} times the slowest so far"
+        seconds = self.seconds
+        why = f", {self._factor:.0f} times the slowest so far" if seconds > self._floor * self._load() else ""
+        return f"{seconds:.0f} s{why}"
 
 
 MAX_WORKERS = 16

@@ -5,14 +5,16 @@ A config is lost if it isn't in the list any more, or if nothing that it compile
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
+from kerntune.base.case_result import LostConfig
 from kerntune.base.config import Config, changed_settings
 from kerntune.base.device import DeviceSpec
 from kerntune.base.failed_candidates import ConfigReport, config_problems
 from kerntune.base.policy import StaticPolicy
 from kerntune.capture import Capture, Site
+from kerntune.capture.recorder import Recorded
 from kerntune.compiling.compiler import Compiled
 from kerntune.errors import EnvironmentFault, TrialError
 from kerntune.gate.static_figures import LaunchStatic, binary_input, in_both
@@ -51,12 +53,17 @@ def _reports(capture: Capture, spec: DeviceSpec, candidates: Sequence[CandidateC
 
 
 def config_findings(
-    reports: tuple[ConfigReport, ...], judged: set[tuple[str, Config | None]], rules: StaticPolicy
+    reports: tuple[ConfigReport, ...],
+    judged: set[tuple[str, Config | None]],
+    lost: Iterable[LostConfig],
+    rules: StaticPolicy,
 ) -> Iterator[RuleMessage]:
     """A finding on the candidates that have a problem, once for those that have the same, but for those that are judged
-    by themselves."""
+    by themselves; and one on each ``lost`` config."""
     for found in config_problems(r for r in reports if (r.kernel, r.config) not in judged):
         yield from _said("config_limits" if found.broken else "config_spills", str(found), rules)
+    for config in lost:
+        yield from _said("limits" if config.broken else "config_removed", str(config), rules)
 
 
 def _candidates(capture: Capture, spec: DeviceSpec, every: bool) -> Iterator[CandidateConfig]:
@@ -114,17 +121,17 @@ def _report(candidate: CandidateConfig, made: StaticMetrics | TrialError) -> Con
 def lost_configs(
     before: Sequence[LaunchStatic],
     after: Sequence[LaunchStatic],
-    sites: Sequence[Site | None],
+    recorded: Recorded,
     capture: Capture,
     spec: DeviceSpec,
-    rules: StaticPolicy,
-) -> Iterator[RuleMessage]:
-    """A finding on each config of the baseline in whose place another one is compared, since it can't be launched any
-    more, or isn't in the list. ``sites`` are those of the launches ``after``.
+) -> Iterator[tuple[int, LostConfig]]:
+    """Each config of the baseline in whose place another one is compared, since it can't be launched any more, or isn't
+    in the list, with the index of its launch.
 
     A config that was edited fails if what it became can't be launched: that is the candidate with the fewest other
     settings, where no candidate that can be launched differs from it as little.
     """
+    sites = [pending.site for i, pending in enumerate(capture.launches) if i not in recorded.failures]
     for index, old, new in in_both(before, after):
         site, config = sites[index], old.config
         if site is None or config is None or new.config in (None, config) or old.code == new.code:
@@ -136,14 +143,12 @@ def lost_configs(
         with capture.active():
             candidates = [_candidate(capture, site, i, spec) for i in nearest]
         reports = _reports(capture, spec, candidates)
-        shown, compared = _in_order_of(new.config, config), f"compared with {new.config}"
+        broken = ""
         if all(report.broken for report in reports):
-            now = "is listed" if listed else f"became {reports[0].config}"
-            text = f"{old.kernel}: the baseline's config {shown} {now}, but {reports[0].broken}; {compared}"
-            yield from _said("limits", text, rules)
-        elif not listed:
-            text = f"{old.kernel}: config {shown} removed from the list; {compared}"
-            yield from _said("config_removed", text, rules)
+            broken = f"{'is listed' if listed else f'became {reports[0].config}'}, but {reports[0].broken}"
+        if broken or not listed:
+            shown = str(_in_order_of(new.config, config))
+            yield index, LostConfig(old.kernel, shown, str(new.config), broken)
 
 
 def _in_order_of(other: Config, config: Config) -> Config:

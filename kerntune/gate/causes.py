@@ -7,7 +7,7 @@ from dataclasses import astuple, dataclass, field, replace
 
 import msgspec
 
-from kerntune.base.case_result import Attribution, Share
+from kerntune.base.case_result import Attribution, LaunchCause, LostConfig, Share
 from kerntune.base.config import settings_text, split_settings
 from kerntune.base.device import Environment
 from kerntune.base.recording import Launch, Recording, same_work
@@ -58,50 +58,49 @@ def config_causes(config: Sequence[str], options: Sequence[str]) -> list[str]:
 
 
 def launch_cause(
-    before: LaunchStatic, after: LaunchStatic, triton_before: str, triton_after: str, *, same_code: bool = False
-) -> str:
-    """Why the code of a launch differs, and the first compiler stage that differs; empty if the code is the same.
+    before: LaunchStatic,
+    after: LaunchStatic,
+    triton_before: str,
+    triton_after: str,
+    *,
+    same_code: bool = False,
+    lost: LostConfig | None = None,
+) -> LaunchCause | None:
+    """Why the code of a launch differs, and the first compiler stage that differs; None if the code is the same.
 
     Same source and another Triton: the compiler. Another source: the code, or torch where it generated the kernel and
     is another version. Else the config, the launch options (options and constants that no config has), or what the
     compiler knows of the arguments (types, alignment, strides of 1). There can be several causes. ``same_code``: both
-    sides are known to run the same files of the user.
+    sides are known to run the same files of the user. ``lost``: the config in whose place today's is.
     """
     if before.code == after.code:
-        return ""
-    blamed = list(_blamed(before, after, triton_before, triton_after, same_code))
+        return None
+    old, new = before.made_from, after.made_from
+    blamed = list(_asked_otherwise(before, after, lost))
+    if old is not None and new is not None and old.torch != new.torch:
+        blamed = list(_blamed_torch(before, after, old, new, blamed, same_code))
+    elif before.source != after.source:
+        blamed.insert(0, "code (its source changed)")
+    moved = moved_settings(before.compiler_settings, after.compiler_settings)
+    if moved:
+        blamed.append(f"environment ({moved})")
+    compilers = before.compiler or f"Triton {triton_before}", after.compiler or f"Triton {triton_after}"
+    if triton_before != triton_after or (before.compiler and compilers[0] != compilers[1]):
+        blamed.append(f"compiler ({compilers[0]} -> {compilers[1]})")
     why = " and ".join(blamed) or NOT_KEPT
     stage = first_difference(before.stages, after.stages)
-    return f"{after.kernel}: because of {why}" + (f", first in {stage}" if stage else "")
+    return LaunchCause(after.kernel, f"{why}, first in {stage}" if stage else why)
 
 
 NOT_KEPT = "something that is not kept (same source, config, launch options, arguments and compiler)"
 
 
-def _blamed(
-    before: LaunchStatic, after: LaunchStatic, triton_before: str, triton_after: str, same_code: bool
-) -> Iterator[str]:
-    old, new = before.made_from, after.made_from
-    asked = list(_asked_otherwise(before, after))
-    if old is not None and new is not None and old.torch != new.torch:
-        yield from _blamed_torch(before, after, old, new, asked, same_code)
-    else:
-        if before.source != after.source:
-            yield "code (its source changed)"
-        yield from asked
-    moved = moved_settings(before.compiler_settings, after.compiler_settings)
-    if moved:
-        yield f"environment ({moved})"
-    compilers = before.compiler or f"Triton {triton_before}", after.compiler or f"Triton {triton_after}"
-    if triton_before != triton_after or (before.compiler and compilers[0] != compilers[1]):
-        yield f"compiler ({compilers[0]} -> {compilers[1]})"
-
-
-def _asked_otherwise(before: LaunchStatic, after: LaunchStatic) -> Iterator[str]:
+def _asked_otherwise(before: LaunchStatic, after: LaunchStatic, lost: LostConfig | None) -> Iterator[str]:
     """What the compiler was asked for otherwise, of a source."""
     chosen, given = split_settings(before.setting_changes(after), before.config, after.config)
     if chosen:
-        yield f"config ({settings_text(chosen)})"
+        gone = f"; {lost.removal}" if lost and lost.removal else ""
+        yield f"config ({settings_text(chosen)}{gone})"
     if given:
         yield f"launch options ({settings_text(given)})"
     told = [f"{n}: {old} -> {new}" for n, old, new in _arguments(before, after)]

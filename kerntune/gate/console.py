@@ -54,20 +54,21 @@ def _paged() -> bool:
         return True
 
 
-def _hide_line() -> None:
+def hide_line() -> None:
+    """Before output that is printed otherwise: take the line off the screen."""
     if (module := sys.modules.get("kerntune.base.live_line")) is not None:
         module.hide()
 
 
 def say(text: str, end: str = "\n") -> None:
     """Print a result, whatever texts of files are in it."""
-    _hide_line()
+    hide_line()
     print(_visible(text), end=end)
 
 
 def complain(text: str) -> None:
     """Print what is wrong, a message and never a traceback."""
-    _hide_line()
+    hide_line()
     print(_visible(f"kerntune: {text}"), file=sys.stderr)
 
 

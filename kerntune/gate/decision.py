@@ -165,13 +165,13 @@ def _decide_stored(evidence: Evidence, policy: Policy) -> Verdict:
     return Verdict.PASS if passed else Verdict.INCONCLUSIVE
 
 
-def limit_of(policy: Policy, baseline_ns: float | None, effect_floor: float = 0.0) -> float:
+def limit_of(policy: Policy, baseline_ns: float | None, effect_floor: float) -> float:
     """The relative slowdown that is allowed: the tolerance, or the absolute or the effect floor where that is more."""
     floor = policy.floor_ns / baseline_ns if baseline_ns else 0.0
     return max(policy.tolerance, floor, effect_floor)
 
 
-def settled(change: Estimate, policy: Policy, baseline_ns: float | None, effect_floor: float = 0.0) -> bool:
+def settled(change: Estimate, policy: Policy, baseline_ns: float | None, effect_floor: float) -> bool:
     """Whether more blocks could not change the verdict: the interval lies on one side of each border."""
     limit = limit_of(policy, baseline_ns, effect_floor)
     return change.low > limit or change.high < -limit or (change.high <= limit and change.low >= -limit)

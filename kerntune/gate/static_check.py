@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Set
+from collections.abc import Callable, Iterable, Iterator, Sequence, Set
 from dataclasses import dataclass, replace
 from itertools import chain
 
 import msgspec
 
-from kerntune.base.case_result import UNJUDGED, CaseResult, End, word_of
+from kerntune.base.case_result import UNJUDGED, CaseResult, End, LaunchCause, word_of
 from kerntune.base.device import Target, typical_device
-from kerntune.base.failed_candidates import ConfigReport, told_once
+from kerntune.base.failed_candidates import told_once
 from kerntune.base.numerics import NumericsReport
 from kerntune.base.operator_list import places_text
 from kerntune.base.policy import Policy, StaticPolicy, StaticRule, Update, Verdict
@@ -78,7 +78,10 @@ def check_static(
     configs = config_reports(case.capture, spec, every=bool(policy.static.every_config))
     broken = tuple(dict.fromkeys(f"can't be compiled: {exc}" for exc in recorded.failures.values()))
     moved = _moved(known.launches, launches)
-    found = _found(known, launches, _about_configs(case, known, launches, configs), broken, target, policy.static)
+    lost = dict(lost_configs(known.launches, launches, recorded, case.capture, spec))
+    judged = {(x.kernel, x.config) for x in launches}
+    about_configs = config_findings(configs, judged, dict.fromkeys(lost.values()), policy.static)
+    found = _found(known, launches, about_configs, broken, target, policy.static)
     found = found.unsure(broken) if moved else found
     launched, accepted = len(case.capture.launches), stores.accepted_end(target, case.id, fingerprint, update)
     cut_off = captured.end is not None and captured.end != accepted
@@ -97,7 +100,9 @@ def check_static(
     fewer = known.most[0] > launched  # accepted by a baseline that is later than the one with more
     pending = PendingBaseline(today, {} if broken else recorded.artifacts, write, anew=fewer)
     refused = _refused_sources(recorded, case.capture, target)
-    why = _reasons(known, launches, target, series, found, refused)
+    before = known.reference.triton if known.reference else ""
+    blamed = [launch_cause(a, b, before, series, lost=lost.get(i)) for i, a, b in in_both(known.launches, launches)]
+    why = _reasons(known, launches, target, series, found, refused, blamed)
     fewer_launches = () if beside.failures else _missing(known, launched)
     reasons = (*beside.unsure, *fewer_launches, *beside.qualified(why), *_settings(moved))
     stopped = _stopped(captured, accepted) if cut_off else ()
@@ -115,6 +120,8 @@ def check_static(
         launches=launch_reports(launches, known.launches),
         rung="static",
         causes=reasons,
+        launch_causes=tuple(dict.fromkeys(filter(None, blamed))),
+        lost_configs=tuple(dict.fromkeys(lost.values())),
         findings=(*beside.failures, *found.failures, *found.notes),
         remarks=(*_unjudged(verdict, known.launches, launches), *renamed.remarks, *found.remarks, *beside.told),
         operators=case.operators,
@@ -174,17 +181,6 @@ def _found(
         tuple(x.text for x in said if x.severity == "warn"),
         tuple(x.text for x in said if x.severity == "info"),
     )
-
-
-def _about_configs(
-    case: RecordedCase, known: KnownCase, launches: tuple[LaunchStatic, ...], configs: tuple[ConfigReport, ...]
-) -> Iterator[RuleMessage]:
-    """Findings on the candidates that aren't judged by themselves, and on configs of the baseline that were lost."""
-    rules, recorded = case.call.policy.static, case.recorded
-    sites = [p.site for i, p in enumerate(case.capture.launches) if i not in recorded.failures]
-    yield from config_findings(configs, {(x.kernel, x.config) for x in launches}, rules)
-    spec = typical_device(recorded.recording.target)
-    yield from lost_configs(known.launches, launches, sites, case.capture, spec, rules)
 
 
 def _of_other_triton(known: KnownCase) -> Callable[[RuleMessage], RuleMessage]:
@@ -367,6 +363,7 @@ def _reasons(
     series: str,
     found: StaticFindings,
     refused: tuple[str, ...],
+    blamed: Sequence[LaunchCause | None],
 ) -> tuple[str, ...]:
     reference = known.reference
     if reference is None and found.failures:
@@ -378,7 +375,6 @@ def _reasons(
     changed = any(changed_sources(reference.launches, launches)) or any(x and x not in stored for x in refused)
     code = code_cause(changed, reference.triton, series)
     pairs = [(a, b) for _, a, b in in_both(reference.launches, launches)]
-    blamed = [launch_cause(a, b, reference.triton, series) for a, b in pairs]
     told = {*chain(*static_setting_lines([p for p, why in zip(pairs, blamed, strict=True) if why]))}
     configs = [x for x in config_causes(*static_setting_lines(pairs)) if x not in told]
     moved = [
@@ -388,4 +384,4 @@ def _reasons(
     first = () if known.own else (elsewhere,)
     if refused:  # of a launch without a binary neither its config is compared nor that it is there
         configs, moved = [], []
-    return (*first, code, *configs, *moved, *dict.fromkeys(b for b in blamed if b))
+    return (*first, code, *configs, *moved, *dict.fromkeys(str(b) for b in blamed if b))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 import subprocess
 import sys
@@ -13,8 +14,11 @@ from source_path import source_path
 from cli.command import Command, subcommands
 from cli.made import folder, timed
 from kerntune import __version__
+from kerntune.base import live_line
 from kerntune.base.tuning_job import SCHEMA, TuningJob
+from kerntune.cli import command
 from kerntune.cli.command import build_parser
+from kerntune.gate import console
 from kerntune.gate.bundle import encoded_bundles
 from kerntune.gate.report import RunReport, write_run
 from kerntune.tuning.many.shapes_file import ShapesFile
@@ -103,6 +107,38 @@ def test_wrong_usage_exits_with_2(kerntune, words):
     assert ran.out == ""
     assert ran.clean
     assert "usage: kerntune" in ran.err
+
+
+@pytest.mark.parametrize("words", [["diff", "--wrong"], ["diff", "--help"]], ids=" ".join)
+def test_the_live_line_gives_way_to_what_the_parser_prints(words, monkeypatch):
+    """A command has one line, while its module is loaded, its words are read, and it runs."""
+    shown = []
+
+    class Terminal(io.StringIO):
+        def isatty(self):
+            return True
+
+        def write(self, text):
+            shown.append(text)
+            return len(text)
+
+    def build(words):
+        (line,) = live_line._STACK
+        line.tell("loading")
+        line.tick()
+        return build_parser(words)
+
+    monkeypatch.setattr(live_line, "PATIENCE_S", 0.0)
+    monkeypatch.setattr(live_line, "TICK_S", 1e6)
+    monkeypatch.setattr(console, "_paged", lambda: False)
+    monkeypatch.setattr(command, "build_parser", build)
+    for name in ("stdout", "stderr"):
+        monkeypatch.setattr(sys, name, Terminal())
+    with pytest.raises(SystemExit):
+        command.main(words)
+    begin = next(i for i, text in enumerate(shown) if text.startswith("usage: kerntune"))
+    assert "".join(shown[:begin]) == f"{live_line.ERASE}loading (0 s){live_line.ERASE}"
+    assert live_line.ERASE not in shown[begin:], "nothing is erased after it"
 
 
 @pytest.mark.parametrize(

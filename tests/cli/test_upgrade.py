@@ -15,7 +15,7 @@ from inner import QUICK
 
 from cli.command import Command
 from cli.made import folder, metrics, static
-from kerntune.base.case_result import Attribution, CaseResult, LaunchReport, Share
+from kerntune.base.case_result import Attribution, CaseResult, LaunchReport, LostConfig, Share
 from kerntune.base.config import Config
 from kerntune.base.policy import Outcome, Verdict
 from kerntune.base.stats import Estimate
@@ -95,8 +95,11 @@ def found(tmp_path: Path) -> Upgrade:
         other(5, registers=31, **new),
         lost,
     ]
-    said = "softmax_kernel: the baseline's config BLOCK=256 is listed, but can't be launched: shared memory; compared"
-    results = [*map(result_of, after[:-1]), result_of(lost, Verdict.REGRESSED, findings=(said,))]
+    unfit = LostConfig("softmax_kernel", "BLOCK=256", "BLOCK=128", "is listed, but can't be launched: shared memory")
+    results = [
+        *map(result_of, after[:-1]),
+        result_of(lost, Verdict.REGRESSED, findings=(str(unfit),), lost_configs=(unfit,)),
+    ]
     failed = {case(6): "ImportError: no flashinfer", case(8): "fails", case(7): "REGRESSED"}
     return compare_runs(
         side(tmp_path / "a", OLD, before, failed={case(8): "fails"}),

@@ -26,6 +26,7 @@ from kerntune.compiling.farm import (
     Deadline,
     Farm,
     NotStarted,
+    load_per_core,
     memory_limit,
     worker_count,
 )
@@ -633,25 +634,47 @@ def test_processes_that_run_have_ids(farm):
 
 @given(st.lists(st.floats(0, 1e4)))
 def test_it_is_ten_times_the_slowest_and_never_under_the_floor(seen):
-    deadline = Deadline()
+    deadline = Deadline(load=lambda: 1.0)
     for seconds in seen:
         deadline.saw(seconds)
     assert deadline.seconds == max(FLOOR_SECONDS, SLOWEST_TIMES * max(seen, default=0.0))
 
 
 def test_it_says_where_its_length_comes_from():
-    deadline = Deadline(floor=2)
+    deadline = Deadline(floor=2, load=lambda: 1.0)
     assert str(deadline) == "2 s"
     deadline.saw(1.5)
     assert str(deadline) == "15 s, 10 times the slowest so far"
 
 
 def test_nothing_is_ended_before_half_a_minute_or_ten_times_the_slowest():
-    deadline = Deadline()
+    deadline = Deadline(load=lambda: 1.0)
     assert (deadline.seconds, str(deadline)) == (30.0, "30 s")
     deadline.saw(3.0)
     assert (deadline.seconds, str(deadline)) == (30.0, "30 s")
     deadline.saw(4.0)
     deadline.saw(1.0)
     assert (deadline.seconds, str(deadline)) == (40.0, "40 s, 10 times the slowest so far")
-    assert Deadline(floor=1.0, factor=2.0).seconds == 1.0
+    assert Deadline(floor=1.0, factor=2.0, load=lambda: 1.0).seconds == 1.0
+
+
+def test_a_busy_machine_has_longer():
+    deadline = Deadline(load=lambda: 4.0)
+    assert (deadline.seconds, str(deadline)) == (120.0, "120 s")
+    deadline.saw(13.0)
+    assert (deadline.seconds, str(deadline)) == (130.0, "130 s, 10 times the slowest so far")
+
+
+@pytest.mark.parametrize(("load", "expected"), [(0.1, 1.0), (8.0, 1.0), (20.0, 2.5), (800.0, 10.0)])
+def test_the_load_of_a_core(monkeypatch, load, expected):
+    monkeypatch.setattr(farm_module.os, "getloadavg", lambda: (load, 0.0, 0.0))
+    monkeypatch.setattr(farm_module.os, "cpu_count", lambda: 8)
+    assert load_per_core() == expected
+
+
+def test_a_system_that_does_not_say_its_load(monkeypatch):
+    def refuse():
+        raise OSError
+
+    monkeypatch.setattr(farm_module.os, "getloadavg", refuse)
+    assert load_per_core() == 1.0

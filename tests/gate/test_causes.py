@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from samples import ENVIRONMENT, binary, launch, recording
 
 from gate.project import Project
-from kerntune.base.case_result import Attribution, CaseResult, Share
+from kerntune.base.case_result import Attribution, CaseResult, LaunchCause, Share
 from kerntune.base.codec import to_json
 from kerntune.base.config import Config
 from kerntune.base.policy import Verdict
@@ -168,10 +168,10 @@ FIGURES = StaticMetrics(32, 0, 0, 0, 0, 1024, 128, {}, 1.0, "threads")
 )
 def test_who_is_to_blame(changes: dict[str, object], why: str) -> None:
     after = static(code="other", stages={**static().stages, "llir": "9", "ptx": "9"}, **changes)
-    text = launch_cause(static(), after, "3.9", "3.9")
-    assert text.startswith(f"add: because of {why}")
-    assert text.endswith(", first in LLIR")
-    assert launch_cause(static(), replace(after, code="c"), "3.9", "3.9") == ""
+    cause = launch_cause(static(), after, "3.9", "3.9")
+    assert str(cause).startswith(f"add: because of {why}")
+    assert str(cause).endswith(", first in LLIR")
+    assert launch_cause(static(), replace(after, code="c"), "3.9", "3.9") is None
 
 
 SOFTMAX_2_13 = GeneratedFrom("2.13.0", ("softmax",), ("aten.div", "aten.exp"), "g1")
@@ -215,9 +215,9 @@ GRAPH = ("calls", "operators", "graph")
 def test_another_torch_is_to_blame_for_what_it_generates(changes: dict[str, object], why: str) -> None:
     before = static(made_from=SOFTMAX_2_13, stages={})
     after = generated(**changes)  # type: ignore[arg-type]
-    assert launch_cause(before, after, "3.9", "3.9") == f"triton_softmax: because of {why}"
+    assert launch_cause(before, after, "3.9", "3.9") == LaunchCause("triton_softmax", why)
     known = launch_cause(before, after, "3.9", "3.9", same_code=True)
-    assert known == f"triton_softmax: because of {why.replace(' or code', '')}"
+    assert known == LaunchCause("triton_softmax", why.replace(" or code", ""))
     alone = why.startswith("torch") and " or code" not in why and "Inductor's" not in why
     assert other_torch(before, after) == alone
     users = not alone and after.source != "s"
@@ -226,7 +226,8 @@ def test_another_torch_is_to_blame_for_what_it_generates(changes: dict[str, obje
 
 def test_a_persons_kernel_is_not_torchs() -> None:
     after = static(code="other", source="other", stages={})
-    assert launch_cause(static(), after, "3.9", "3.9", same_code=True) == "add: because of code (its source changed)"
+    cause = launch_cause(static(), after, "3.9", "3.9", same_code=True)
+    assert cause == LaunchCause("add", "code (its source changed)")
 
 
 def test_generated_code_under_another_torch_is_not_called_the_users() -> None:
@@ -241,13 +242,13 @@ def test_generated_code_under_another_torch_is_not_called_the_users() -> None:
 def test_constants_and_options_of_a_kernel_without_a_config() -> None:
     before = static(config=None)
     after = replace(before, code="other", compiled_for=told(BLOCK="constexpr 64", num_warps="8"), stages={})
-    why = "add: because of launch options (num_warps 4 -> 8, BLOCK 128 -> 64)"
-    assert launch_cause(before, after, "3.9", "3.9") == why
+    why = "launch options (num_warps 4 -> 8, BLOCK 128 -> 64)"
+    assert launch_cause(before, after, "3.9", "3.9") == LaunchCause("add", why)
 
 
 def test_another_series_is_another_compiler_even_if_baselines_did_not_keep_it() -> None:
-    text = launch_cause(static(compiler="", stages={}), static(code="other"), "3.8", "3.9")
-    assert text == "add: because of compiler (Triton 3.8 -> Triton 3.9.0, assembler 12.8)"
+    cause = launch_cause(static(compiler="", stages={}), static(code="other"), "3.8", "3.9")
+    assert cause == LaunchCause("add", "compiler (Triton 3.8 -> Triton 3.9.0, assembler 12.8)")
 
 
 def names(pairs: list[tuple[LaunchStatic | None, LaunchStatic | None]]) -> list[tuple[str, str]]:

@@ -297,7 +297,7 @@ def test_stale_is_not_decided_here(evidence: list[Evidence]) -> None:
     ],
 )
 def test_limit(tolerance: float, floor_ns: float, baseline_ns: float | None, limit: float) -> None:
-    assert limit_of(Policy(tolerance=tolerance, floor_ns=floor_ns), baseline_ns) == pytest.approx(limit)
+    assert limit_of(Policy(tolerance=tolerance, floor_ns=floor_ns), baseline_ns, 0.0) == pytest.approx(limit)
 
 
 @pytest.mark.parametrize(
@@ -331,7 +331,7 @@ def verdict_of(change: Estimate, limit: float) -> Verdict:
 def test_settled_means_that_no_narrower_interval_decides_otherwise(
     change: Estimate, limit: float, data: st.DataObject
 ) -> None:
-    if not settled(change, Policy(tolerance=limit), None):
+    if not settled(change, Policy(tolerance=limit), None, 0.0):
         return
     inside = st.floats(change.low + 0.0, change.high + 0.0)  # 0.0 and -0.0 are one end, and no range for hypothesis
     low, high = sorted([data.draw(inside), data.draw(inside)])
@@ -341,7 +341,7 @@ def test_settled_means_that_no_narrower_interval_decides_otherwise(
 
 @given(intervals, limits)
 def test_not_settled_means_that_a_narrower_interval_could(change: Estimate, limit: float) -> None:
-    if settled(change, Policy(tolerance=limit), None):
+    if settled(change, Policy(tolerance=limit), None, 0.0):
         return
     ends = {verdict_of(estimate(x, x), limit) for x in (change.low, change.high)}
     assert len(ends) > 1
@@ -395,9 +395,9 @@ def test_settled_takes_the_floor_into_account() -> None:
     assert settled(estimate(0.01, 0.04), Policy(), None, effect_floor=0.05)
     assert not settled(estimate(0.01, 0.06), Policy(), None, effect_floor=0.05)
     policy = Policy(tolerance=0.02, floor_ns=100.0)
-    assert settled(estimate(0.03, 0.04), policy, None)
-    assert settled(estimate(-0.09, 0.09), policy, 1000.0)
-    assert not settled(estimate(0.09, 0.11), policy, 1000.0)
+    assert settled(estimate(0.03, 0.04), policy, None, 0.0)
+    assert settled(estimate(-0.09, 0.09), policy, 1000.0, 0.0)
+    assert not settled(estimate(0.09, 0.11), policy, 1000.0, 0.0)
 
 
 @pytest.mark.parametrize(

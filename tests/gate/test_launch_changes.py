@@ -242,7 +242,7 @@ def static_of(changed: frozenset[str]) -> LaunchStatic:
 @given(st.frozensets(st.sampled_from(["code", "config", "options", "arguments", "compiler", "environment"])))
 def test_static_cases_blame_what_changed_and_nothing_else(changed: frozenset[str]) -> None:
     series = "3.10" if "compiler" in changed else "3.9"
-    text = launch_cause(static_of(frozenset()), static_of(changed), "3.9", series)
+    text = str(launch_cause(static_of(frozenset()), static_of(changed), "3.9", series) or "")
     words = {"options": "launch options (BLOCK 4096 -> 128)"}
     for thing in ("code", "config", "options", "arguments", "compiler", "environment"):
         assert (words.get(thing, f"{thing} (") in text) is (thing in changed), text

@@ -439,7 +439,11 @@ def test_another_config_is_named_and_not_held_against_the_old_ones_figures(proje
     record(project, tuned_call(256, 128))
     result = project.static_once(SM90).judge(tuned_call(128), x_of())
     assert config_of(result) == 128
-    assert result.causes == ("code unchanged", "scale_kernel: because of config (BLOCK 256 -> 128), first in TTIR")
+    (gone,), (cause,) = result.lost_configs, result.launch_causes
+    assert gone.removal == "BLOCK=256 num_warps=4 num_stages=3 removed from the list"
+    assert cause.why == f"config (BLOCK 256 -> 128; {gone.removal}), first in TTIR"
+    assert result.causes == ("code unchanged", str(cause))
+    assert result.findings == (str(gone),)
     assert result.verdict is Verdict.PASS
 
 

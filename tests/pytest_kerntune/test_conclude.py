@@ -39,9 +39,9 @@ class Item:
 
     nodeid = NODE
 
-    def __init__(self, errors: bool = False, against: str = "", target: str | None = None) -> None:
+    def __init__(self, errors: bool = False, **options: str) -> None:
         self.config = SimpleNamespace(
-            getoption={"kerntune_against": against, "kerntune_baselines_ref": "", "kerntune_target": target}.get,
+            getoption={f"kerntune_{name}": value for name, value in options.items()}.get,
             rootpath=Path("/project"),
             invocation_params=SimpleNamespace(dir=Path("/project/tests")),
         )
@@ -100,9 +100,11 @@ def test_no_update_accepts_what_is_held_against_a_revision() -> None:
     assert failed(conclude, item, NODE, Record(results=[FAIL]), STRICT, marked=True) == "fail"
 
 
-def test_the_command_repeats_the_target_of_the_command_line() -> None:
-    said = failed(conclude, Item(target="cuda:90,hip:gfx942"), NODE, Record(results=[FAIL]), STRICT, marked=True)
-    assert said.endswith(" --kerntune-target=cuda:90,hip:gfx942 --kerntune-update=regressed ../t.py::test_a")
+def test_the_command_repeats_target_and_folder_of_the_command_line() -> None:
+    item = Item(target="cuda:90,hip:gfx942", baselines="there")
+    said = failed(conclude, item, NODE, Record(results=[FAIL]), STRICT, marked=True)
+    options = "--kerntune-target=cuda:90,hip:gfx942 --kerntune-baselines=there --kerntune-update=regressed"
+    assert said.endswith(f" {options} ../t.py::test_a")
 
 
 def test_warnings_that_are_errors_fail_the_test() -> None:

@@ -155,7 +155,7 @@ NEW, IMPROVED = Verdict.NEW, Verdict.IMPROVED
             "",
             [
                 "1 baseline recorded; commit the folder, so that later runs are held against it",
-                "1 case improved; to hold the gain: pytest -q t.py --kerntune-update=improved",
+                "1 case improved; to hold the gain: pytest t.py --kerntune-update=improved",
             ],
         ),
         (
@@ -165,8 +165,8 @@ NEW, IMPROVED = Verdict.NEW, Verdict.IMPROVED
             ],
             "",
             [
-                "2 cases without a baseline; to record: pytest -q t.py --kerntune-update=new",
-                "1 case REGRESSED; to accept, if that is meant: pytest -q t.py --kerntune-update=regressed",
+                "2 cases without a baseline; to record: pytest t.py --kerntune-update=new",
+                "1 case REGRESSED; to accept, if that is meant: pytest t.py --kerntune-update=regressed",
             ],
         ),
     ],
@@ -186,7 +186,7 @@ GONE = f"STALE: {CALL_GONE}"
         (
             [GONE],
             None,
-            "pytest -q --kerntune-json=run.json -- t.py, then kerntune baselines prune --stale-from run.json",
+            "pytest --kerntune-json=run.json -- t.py, then kerntune baselines prune --stale-from run.json",
         ),
     ],
 )

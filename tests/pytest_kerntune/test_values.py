@@ -14,6 +14,7 @@ from kerntune.errors import UsageError
 from pytest_kerntune.values import (
     MODES,
     member_of,
+    needed_words,
     one_of,
     parse_choice,
     parse_floor,
@@ -30,7 +31,6 @@ from pytest_kerntune.values import (
     parse_tolerance,
     parse_update,
     with_update,
-    without_update,
 )
 
 
@@ -367,12 +367,12 @@ def test_update_is_one_of_its_modes():
 @pytest.mark.parametrize(
     ("args", "amended", "left"),
     [
-        (["-q", "--kerntune-update"], ["-q", "--kerntune-update=all"], ["-q"]),
+        (["--sw", "--kerntune-update"], ["--sw", "--kerntune-update=all"], ["--sw"]),
         (["--kerntune-update", "new", "t.py"], ["--kerntune-update=new", "t.py"], ["t.py"]),
         (["--kerntune-update", "there"], ["--kerntune-update=all", "there"], ["there"]),
         (["--kerntune-update", "mistake"], ["--kerntune-update=mistake"], []),
         (["--kerntune-update", "a/b.py"], ["--kerntune-update=all", "a/b.py"], ["a/b.py"]),
-        (["--kerntune-update", "-q"], ["--kerntune-update=all", "-q"], ["-q"]),
+        (["--kerntune-update", "--sw"], ["--kerntune-update=all", "--sw"], ["--sw"]),
         (["--kerntune-update=new", "t"], ["--kerntune-update=new", "t"], ["t"]),
         ([], [], []),
     ],
@@ -380,7 +380,21 @@ def test_update_is_one_of_its_modes():
 def test_a_word_after_the_bare_update_is_its_mode_or_a_test(tmp_path, args, amended, left):
     (tmp_path / "there").mkdir()
     assert with_update(args, tmp_path) == amended
-    assert without_update(args, tmp_path) == left
+    assert needed_words(args, tmp_path) == left
+
+
+@pytest.mark.parametrize(
+    ("command", "needed"),
+    [
+        ("-q -xvs -rA -n 2 -n4 --tb short --tb=short --maxfail=1 --junitxml=a.xml --quiet t.py", "t.py"),
+        ("-p no:xdist -pno:cacheprovider -p kerntune -p mine -pours t.py", "-p mine -p ours t.py"),
+        ("--kerntune --kerntune-target=H100 --out=a --out a -k fast -m slow --device cuda t.py::test_a",
+         "--kerntune --kerntune-target=H100 -k fast -m slow --device cuda t.py::test_a"),
+        ("--pyargs -c my.ini --lf -- -q", "--pyargs -c my.ini --lf -- -q"),
+    ],
+)  # fmt: skip
+def test_what_another_run_of_the_same_tests_needs(tmp_path, command, needed):
+    assert needed_words(command.split(), tmp_path, ["--out"]) == needed.split(" ")
 
 
 def test_what_follows_two_dashes_is_no_option(tmp_path):

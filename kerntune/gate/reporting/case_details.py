@@ -16,7 +16,7 @@ from kerntune.base.policy import Outcome
 from kerntune.base.stats import Estimate
 from kerntune.gate.history.summary import CaseCurve
 from kerntune.gate.report import RankedResult, RunReport, format_change, format_work
-from kerntune.gate.reporting.failure import accept_command, compiled_for, failure_text, with_removals
+from kerntune.gate.reporting.failure import accept_command, compiled_for, failure_text
 
 MAX_SAMPLES = 600
 """Times of a side that are drawn, evenly taken where there are more."""
@@ -104,11 +104,9 @@ def _run_text(run: RunReport) -> str:
 def _notes(result: CaseResult) -> Iterator[tuple[str, Sequence[str]]]:
     """What the message doesn't tell; of a failing case it has findings and causes."""
     failing = result.outcome is Outcome.FAIL
-    told = failure_text(result, "") if failing else ""
     yield "Causes", () if failing and all(text in result.message for text in result.causes) else result.causes
     findings = [text for text in result.findings if not text.startswith(CHANGED_RESULTS)]
-    _, told_as_cause = with_removals(result) if failing else ([], [])
-    yield "Findings", [text for text in findings if text not in told and text not in told_as_cause]
+    yield "Findings", () if failing else findings
     yield "Changed results", _changed_results(result)
     yield "Warnings", result.warnings
     yield "Remarks", result.remarks

@@ -72,46 +72,13 @@ def _since(result: CaseResult) -> str:
     return f" since {since.date}" if since is not None and decided else ""
 
 
-def cause_text(causes: Sequence[str]) -> str:
-    """All ``causes`` in one text, each once with the kernels that it is about, what is to blame first; empty without
-    any."""
-    blamed: dict[str, list[str]] = {}
-    for text in causes:
-        kernel, because, cause = text.partition(": because of ")
-        if because:
-            blamed.setdefault(cause, []).append(kernel)
-    others = [text for text in causes if ": because of " not in text]
-    return "; ".join([*(f"{', '.join(kernels)}: {cause}" for cause, kernels in blamed.items()), *others])
-
-
-REMOVED = " removed from the list"
-"""Ends what a finding of :func:`kerntune.gate.candidate_configs.lost_configs` says of a config that is gone."""
-
-
-def with_removals(result: CaseResult) -> tuple[list[str], list[str]]:
-    """The causes, a changed config as the removal that made it change, and the findings on removals that they tell so.
-
-    Those of a kernel with several such findings or causes stay as they are: which belongs to which isn't known.
-    """
-    causes, told = list(result.causes), list[str]()
-    found = [(text, *removal) for text in result.findings if (removal := _removal(text)) is not None]
-    for text, kernel, config in found:
-        about = [i for i, cause in enumerate(causes) if cause.startswith(f"{kernel}: because of ")]
-        if len(about) == 1 == sum(other == kernel for _, other, _ in found):
-            before, is_config, after = causes[about[0]].partition("config (")
-            ends = [at for end in (", first in ", " and ") if (at := after.find(f"){end}")) >= 0]
-            end = min(ends, default=len(after) - 1 if after.endswith(")") else -1)
-            if is_config and end >= 0:
-                causes[about[0]] = f"{before}{config} ({after[:end]} in its place){after[end + 1 :]}"
-                told.append(text)
-    return causes, told
-
-
-def _removal(finding: str) -> tuple[str, str] | None:
-    """Kernel and ``config ... removed from the list`` of such a finding."""
-    kernel, is_config, rest = finding.partition(": config ")
-    shown, removed, _ = rest.partition(f"{REMOVED}; compared with ")
-    return (kernel, f"config {shown}{REMOVED}") if is_config and removed else None
+def cause_text(result: CaseResult) -> str:
+    """All causes in one text, those of launches first, each once with its kernels; empty without any."""
+    kernels: dict[str, list[str]] = {}
+    for cause in result.launch_causes:
+        kernels.setdefault(cause.why, []).append(cause.kernel)
+    others = [text for text in result.causes if text not in map(str, result.launch_causes)]
+    return "; ".join([*(f"{', '.join(names)}: {why}" for why, names in kernels.items()), *others])
 
 
 def accepting(results: Sequence[CaseResult]) -> Update | None:
@@ -125,18 +92,20 @@ def accepting(results: Sequence[CaseResult]) -> Update | None:
     return wanted.pop() if len(wanted) == 1 else None
 
 
-def accept_command(result: CaseResult, nodeid: str = "", target: str = "") -> str:
+def accept_command(result: CaseResult, nodeid: str = "", target: str = "", baselines: str = "") -> str:
     """The command that accepts a failing case and no other test's, as called in the project's folder, or where the test
     has this ``nodeid``; empty if there is none. ``target`` is what the run was asked to compile for: without it a
-    machine with a GPU would refresh the GPU's own baseline."""
+    machine with a GPU would refresh the GPU's own baseline. ``baselines`` is the folder that it was asked to use."""
     update = accepting([result])
-    return "" if update is None else update_command(update, target, nodeid or result.case.nodeid)
+    return "" if update is None else update_command(update, target, nodeid or result.case.nodeid, baselines=baselines)
 
 
-def update_command(update: Update, target: str, *tests: str) -> str:
-    """The command that records ``update`` for these ``tests`` (all without any), compiled for ``target`` if named."""
-    compiled = [f"--kerntune-target={target}"] if target else []
-    return shlex.join(["pytest", "--kerntune", *compiled, f"--kerntune-update={update.value}", *tests])
+def update_command(update: Update, target: str, *tests: str, baselines: str = "") -> str:
+    """The command that records ``update`` for these ``tests`` (all without any), compiled for ``target`` and in the
+    folder ``baselines`` if they are named."""
+    named = {"target": target, "baselines": baselines, "update": update.value}
+    options = [f"--kerntune-{name}={value}" for name, value in named.items() if value]
+    return shlex.join(["pytest", "--kerntune", *options, *tests])
 
 
 def compiled_for(results: Sequence[CaseResult]) -> str:
@@ -155,9 +124,9 @@ def failure_text(result: CaseResult, command: str, width: int = 0) -> str:
     for text in sorted(parts, key=len, reverse=True):
         head = head.replace(f", {text}", "", 1)
     kept = [text for text in parts if text not in head]
-    causes, told_as_cause = with_removals(result)
-    cause = cause_text(causes) if any(text in kept for text in result.causes) else ""
-    others = [text for text in result.findings if text not in failing and not (cause and text in told_as_cause)]
+    cause = cause_text(result) if any(text in kept for text in result.causes) else ""
+    told_as_cause = [str(lost) for lost in result.lost_configs if lost.removal and lost.removal in cause]
+    others = [text for text in result.findings if text not in (*failing, *told_as_cause)]
     told = [
         *(("found", text) for text in failing if text in kept),
         *([("cause", cause)] if cause else []),

@@ -46,7 +46,6 @@ from kerntune.gate.reporting.failure import (
     compiled_for,
     headline,
     update_command,
-    with_removals,
 )
 from kerntune.gate.reporting.overview import change_bar, figure_bars, half_scale, overview
 
@@ -225,7 +224,7 @@ def _row(ranked: RankedResult, half: float) -> dict[str, Any]:
         "bar": change_bar(change, result.tolerance, half),
         "bars": figure_bars(result),
         "kernel": ", ".join(dict.fromkeys(x.kernel for x in shown_launches(result)[1])),
-        "why": result.unjudged if passes else cause_text(with_removals(result)[0]),
+        "why": result.unjudged if passes else cause_text(result),
         "accept": accept_command(result, target=compiled_for([result])) if result.outcome is Outcome.FAIL else "",
     }
 

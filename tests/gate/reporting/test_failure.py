@@ -6,13 +6,12 @@ from typing import Any
 
 import pytest
 
-from kerntune.base.case_result import CaseId, CaseResult, LaunchReport, Since
+from kerntune.base.case_result import CaseId, CaseResult, LaunchCause, LaunchReport, LostConfig, Since
 from kerntune.base.policy import Outcome, Update, Verdict
 from kerntune.base.stats import Estimate
 from kerntune.gate.reporting.failure import (
     accept_command,
     accepting,
-    cause_text,
     failure_text,
     headline,
     short_finding,
@@ -21,7 +20,7 @@ from kerntune.gate.reporting.failure import (
 NODE = "test_a.py::test_a[x y]"
 SPILLS = "add: spills 0 -> 56 B a thread (stored 0 -> 28, loaded 0 -> 28)"
 FELL = "add: theoretical occupancy fell: 100.0% -> 50.0% (limited by threads, then by blocks)"
-BLAMED = "add: because of launch options (num_warps 4 -> 1), first in TTGIR"
+BLAMED = LaunchCause("add", "launch options (num_warps 4 -> 1), first in TTGIR")
 SLOWER = Estimate(0.099, 0.098, 0.1, 0.99)
 
 
@@ -31,10 +30,11 @@ def result(verdict: Verdict = Verdict.REGRESSED, said: tuple[str, ...] = (), **f
 
 
 SPILLING = result(
-    said=(SPILLS, "code unchanged", BLAMED),
+    said=(SPILLS, "code unchanged", str(BLAMED)),
     launches=(LaunchReport("add"),),
     findings=(SPILLS, FELL),
-    causes=("code unchanged", BLAMED),
+    causes=("code unchanged", str(BLAMED)),
+    launch_causes=(BLAMED,),
 )
 
 
@@ -84,33 +84,38 @@ def test_the_whole_text_has_each_part_once() -> None:
     ]
 
 
-def test_a_cause_of_several_kernels_is_told_once() -> None:
-    causes = ("code unchanged", "add: because of torch", "mul: because of torch", "neg: because of code")
-    assert cause_text(causes) == "add, mul: torch; neg: code; code unchanged"
-
-
-STAGES = "add: because of config (num_stages 4 -> 1), first in TTGIR"
-GONE = "add: config BLOCK=64 num_warps=4 num_stages=4 removed from the list; compared with BLOCK=64 num_warps=4"
-
-
-def removal(*causes: str, findings: tuple[str, ...] = (SPILLS, GONE)) -> list[str]:
-    case = result(said=(SPILLS, *causes), findings=findings, causes=causes)
+def told(*causes: LaunchCause, lost: LostConfig | None = None) -> list[str]:
+    """The lines after the finding."""
+    texts, configs = ("code unchanged", *map(str, causes)), (lost,) if lost else ()
+    found = (SPILLS, *map(str, configs))
+    case = result(said=(SPILLS, *texts), findings=found, causes=texts, launch_causes=causes, lost_configs=configs)
     return [line.strip() for line in failure_text(case, "").splitlines()[2:]]
 
 
-def test_a_removed_config_is_the_cause() -> None:
-    said = "config BLOCK=64 num_warps=4 num_stages=4 removed from the list (num_stages 4 -> 1 in its place)"
-    assert removal("code unchanged", STAGES) == [f"cause: add: {said}, first in TTGIR; code unchanged"]
-    assert removal("add: because of code (its source changed) and config (B 1 -> 2)") == [
-        f"cause: add: code (its source changed) and {said.replace('num_stages 4 -> 1', 'B 1 -> 2')}"
+def test_a_cause_of_several_kernels_is_told_once() -> None:
+    causes = (LaunchCause("add", "torch"), LaunchCause("mul", "torch"), LaunchCause("neg", "code"))
+    assert told(*causes) == ["cause: add, mul: torch; neg: code; code unchanged"]
+
+
+GONE = LostConfig("add", "BLOCK=64 num_warps=4", "BLOCK=64 num_warps=8")
+
+
+def test_a_removed_config_that_the_cause_tells_is_no_finding_beside_it() -> None:
+    cause = LaunchCause("add", f"config (num_warps 4 -> 8; {GONE.removal})")
+    assert told(cause, lost=GONE) == [
+        "cause: add: config (num_warps 4 -> 8; BLOCK=64 num_warps=4 removed from the list); code unchanged"
     ]
+    assert told(LaunchCause("add", "config (num_warps 4 -> 8)"), lost=GONE)[-1] == (
+        "also: add: config BLOCK=64 num_warps=4 removed from the list; compared with BLOCK=64 num_warps=8"
+    )
 
 
-def test_a_removal_that_no_cause_tells_stays_a_finding() -> None:
-    for causes in (["code changed"], ["mul: because of config (B 1 -> 2)"], [STAGES, STAGES.replace("4", "3")]):
-        assert removal(*causes)[-1] == f"also: {GONE}"
-    other = GONE.replace("64", "32")
-    assert removal(STAGES, findings=(SPILLS, GONE, other))[-2:] == [f"also: {GONE}", f"also: {other}"]
+def test_a_config_that_no_longer_fits_stays_a_finding() -> None:
+    broken = LostConfig("add", GONE.config, GONE.compared, "is listed, but can't be launched: shared memory")
+    assert told(LaunchCause("add", "config (num_warps 4 -> 8)"), lost=broken)[-1] == (
+        "also: add: the baseline's config BLOCK=64 num_warps=4 is listed, but can't be launched: shared memory; "
+        "compared with BLOCK=64 num_warps=8"
+    )
 
 
 def test_lines_but_the_first_and_the_command_are_broken() -> None:
