@@ -150,8 +150,18 @@ class _OfThread(threading.local):
         self.enter_stack: list[Any] = []
 
 
-class _Noting(threading.local):
-    inside = False
+UNANSWERED: tuple[Any, ...] = ()
+COMPUTED: tuple[Any, ...] = (None, ...)
+
+
+class Noting(threading.local):
+    """What is known of the operator that is being noted in the calling thread; ``answer`` is None where none is.
+
+    It is :data:`UNANSWERED` until torch's cache of fake results answers, and then the entry and the result. An operator
+    that is computed leaves :data:`COMPUTED`: what the cache answers meanwhile are operators that it consists of.
+    """
+
+    answer: tuple[Any, ...] | None = None
 
 
 class Watch:
@@ -162,43 +172,51 @@ class Watch:
 
     def __init__(self) -> None:
         self._listeners: list[OperatorListener] = []
-        self._noting = _Noting()
+        self.noting = Noting()
         self._home = threading.get_ident()
 
     def active(self) -> bool:
         """Whether an operator of the calling thread is to be noted."""
-        return bool(self._listeners) and not self._noting.inside
+        return bool(self._listeners) and self.noting.answer is None
 
     def away(self) -> bool:
         """Whether that is so in a thread that stand-ins' modes weren't entered in, outside of torch's compiler."""
         return (
-            self.active()
-            and threading.get_ident() != self._home
+            threading.get_ident() != self._home
+            and self.active()
             and torch._C._get_dispatch_mode(torch._C._TorchDispatchModeKey.FAKE) is None
             and torch._guards.TracingContext.try_get() is None
         )
 
-    def run(self, func: Any, args: Any, kwargs: Mapping[str, Any], operator: Callable[[], Any]) -> Any:
-        """Run an operator, and note it."""
-        listener = self._listeners[-1]
-        begun = listener.begin()
-        self._noting.inside = True  # it wasn't, or this operator wouldn't be noted
+    def run(
+        self,
+        func: Any,
+        args: Any,
+        kwargs: Mapping[str, Any],
+        operator: Callable[[Any, Any, Any], Any],
+    ) -> Any:
+        """Run ``operator(func, args, kwargs)``, and note it."""
+        listener, noting = self._listeners[-1], self.noting
+        noting.answer = UNANSWERED  # it was None, or this operator wouldn't be noted
         try:
-            result = operator()
+            result = operator(func, args, kwargs)
         finally:
-            self._noting.inside = False
-        with torch._C.DisableTorchFunction():  # each look at a tensor would call the mode below
-            listener.observe(func, args, kwargs, result, begun)
+            answer, noting.answer = noting.answer, None
+        if answer and answer[1] is result and not torch._C._len_torch_function_stack():
+            listener.observe(func, args, kwargs, result, None, answer[0])
+        else:
+            with torch._C.DisableTorchFunction():  # each look at a tensor would call the mode below
+                listener.observe(func, args, kwargs, result, None)
         return result
 
     @contextlib.contextmanager
     def silent(self) -> Iterator[None]:
         """Nothing that the calling thread runs meanwhile is noted."""
-        before, self._noting.inside = self._noting.inside, True
+        before, self.noting.answer = self.noting.answer, COMPUTED
         try:
             yield
         finally:
-            self._noting.inside = before
+            self.noting.answer = before
 
     @contextlib.contextmanager
     def to(self, listener: OperatorListener) -> Iterator[None]:
@@ -227,7 +245,18 @@ class StandInFakeMode(FakeTensorMode):  # type: ignore[misc]  # torch's types ar
     ) -> Any:
         if not self._watch.away():
             return _fake_dispatch(self, func, types, args, kwargs)
-        return self._watch.run(func, args, kwargs or {}, lambda: _fake_dispatch(self, func, types, args, kwargs))
+        return self._watch.run(func, args, kwargs or {}, lambda f, a, k: _fake_dispatch(self, f, types, a, k))
+
+    def _output_from_cache_entry(self, state: Any, entry: Any, *rest: Any) -> Any:
+        output, noting = super()._output_from_cache_entry(state, entry, *rest), self._watch.noting
+        if noting.answer is UNANSWERED:
+            noting.answer = entry, output
+        return output
+
+    def _dispatch_impl(self, *operator: Any) -> Any:
+        if self._watch.noting.answer is UNANSWERED:
+            self._watch.noting.answer = COMPUTED
+        return super()._dispatch_impl(*operator)
 
     def __init__(self, devices: int = 1, watch: Watch | None = None) -> None:
         self._of_thread = _OfThread()

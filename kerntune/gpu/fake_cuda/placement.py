@@ -265,7 +265,7 @@ class Placement(TorchDispatchMode):  # type: ignore[misc]  # torch's types are s
             _refuse_writes_to_real(func, args, kwargs)
         if not self._watch.active() or _fake_mode_is_on():
             return self._outcome(func, args, kwargs)
-        return self._watch.run(func, args, kwargs, lambda: self._outcome(func, args, kwargs))
+        return self._watch.run(func, args, kwargs, self._outcome)
 
     def _outcome(self, func: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
         """A stand-in for the result, with its values if they are known; a real result on the CPU, where possible."""
