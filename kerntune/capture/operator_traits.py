@@ -137,6 +137,17 @@ def traits_of(func: Any) -> Traits | None:
     )
 
 
+class Effect(NamedTuple):
+    """What a call does by the places of its tensors, those that it takes first: which storages it reads (``ins``) and
+    computes (``outs``). ``fresh`` are made by it; of those in ``whole`` nothing is left that was there before."""
+
+    operator: Operator | None
+    ins: tuple[int, ...]
+    outs: tuple[int, ...]
+    fresh: tuple[int, ...]
+    whole: tuple[int, ...]
+
+
 class OperatorCall:
     """What calls of an operator on tensors of the same layouts have in common.
 
@@ -145,7 +156,7 @@ class OperatorCall:
     elsewhere, where one has no storage, and where the result is not one tensor.
     """
 
-    __slots__ = ("_operators", "makes", "taken", "takes", "traits", "written")
+    __slots__ = ("_effects", "makes", "taken", "takes", "traits", "written")
 
     def __init__(
         self,
@@ -156,17 +167,28 @@ class OperatorCall:
         taken: Sequence[int] | None,
     ) -> None:
         self.traits, self.takes, self.makes, self.written, self.taken = traits, takes, makes, written, taken
-        self._operators: dict[tuple[int, ...], Operator] = {}
+        self._effects: dict[tuple[int, ...], Effect | None] = {}
 
-    def operator(self, numbers: tuple[int, ...]) -> Operator:
-        """The operator of a call on storages with these numbers, of which some may be the same."""
-        same = tuple(map(numbers.index, numbers))
-        found = self._operators.get(same)
-        if found is None:
-            seen = [x._replace(number=number) for x, number in zip((*self.takes, *self.makes), numbers, strict=True)]
-            takes, makes = seen[: len(self.takes)], seen[len(self.takes) :]
-            found = self._operators[same] = operator_of(self.traits, takes, makes, [takes[i] for i in self.written])
-        return found
+    def effect(self, numbers: Sequence[int]) -> Effect | None:
+        """What a call on storages with these numbers does, of which some may be the same; None of a view."""
+        first = tuple(map(numbers.index, numbers))
+        if first not in self._effects:
+            self._effects[first] = self._effect(first, numbers)
+        return self._effects[first]
+
+    def _effect(self, first: tuple[int, ...], numbers: Sequence[int]) -> Effect | None:
+        traits, count = self.traits, len(self.takes)
+        ins, written = {*first[:count]}, {first[i] for i in self.written}
+        outs = {*first[count:]} | written
+        fresh = outs - ins
+        if not fresh and not written:
+            return None
+        whole = fresh if traits.reads_own else fresh | {first[i] for i in self.written if self.takes[i].is_whole}
+        read = set() if traits.layout_alone else ins if traits.reads_own else ins - written
+        seen = [x._replace(number=number) for x, number in zip((*self.takes, *self.makes), numbers, strict=True)]
+        written_tensors = [seen[i] for i in self.written]
+        operator = operator_of(traits, seen[:count], seen[count:], written_tensors) if traits.works else None
+        return Effect(operator, tuple(read), tuple(outs), tuple(fresh), tuple(whole))
 
 
 def operator_call(

@@ -128,19 +128,15 @@ class CallOperators:
     def _event(self, found: NotedOperator) -> OperatorEvent | None:
         """What a noted operator did; None of one that made a view."""
         call, before, after, code, instruction, *storages = found
-        numbers = tuple(map(self._number_of, storages))
-        count, traits = len(call.takes), call.traits
-        ins, written = {*numbers[:count]}, {numbers[i] for i in call.written}
-        outs = {*numbers[count:]} | written
-        fresh = outs - ins
-        self._made |= fresh
-        if not fresh and not written:
+        numbers = [*map(self._number_of, storages)]
+        effect = call.effect(numbers)
+        if effect is None:
             return None
-        whole = fresh if traits.reads_own else fresh | {numbers[i] for i in call.written if call.takes[i].is_whole}
-        operator = call.operator(numbers) if traits.works and before == after else None
-        read = set() if traits.layout_alone else ins if traits.reads_own else ins - written
-        places = self._places_of(code, instruction)
-        return OperatorEvent(before, operator, tuple(read), tuple(outs), frozenset(whole), places)
+        operator, *groups = effect
+        ins, outs, fresh, whole = [[numbers[i] for i in group] for group in groups]
+        self._made.update(fresh)
+        operator = operator if before == after else None
+        return OperatorEvent(before, operator, (*ins,), (*outs,), frozenset(whole), self._places_of(code, instruction))
 
     def _places_of(self, code: CodeType | None, instruction: Any) -> tuple[str, ...]:
         """The users' lines of an operator, relative to the project's folder; none of backward passes, which autograd

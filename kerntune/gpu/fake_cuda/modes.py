@@ -151,14 +151,14 @@ class _OfThread(threading.local):
 
 
 UNANSWERED: tuple[Any, ...] = ()
-COMPUTED: tuple[Any, ...] = (None, ...)
+COMPUTED: tuple[Any, ...] = (None, None, None)
 
 
 class Noting(threading.local):
     """What is known of the operator that is being noted in the calling thread; ``answer`` is None where none is.
 
-    It is :data:`UNANSWERED` until torch's cache of fake results answers, and then the entry and the result. An operator
-    that is computed leaves :data:`COMPUTED`: what the cache answers meanwhile are operators that it consists of.
+    It is :data:`UNANSWERED` until torch's cache of fake results answers, and then the operator, the result and the
+    cache's entry. Once an operator is computed it is :data:`COMPUTED`: what the cache answers then is a part of it.
     """
 
     answer: tuple[Any, ...] | None = None
@@ -202,11 +202,12 @@ class Watch:
             result = operator(func, args, kwargs)
         finally:
             answer, noting.answer = noting.answer, None
-        if answer and answer[1] is result and not torch._C._len_torch_function_stack():
-            listener.observe(func, args, kwargs, result, None, answer[0])
+        alike = answer[2] if answer and answer[0] is func and answer[1] is result else None
+        if alike is not None and not torch._C._len_torch_function_stack():
+            listener.observe(func, args, kwargs, result, None, alike)
         else:
-            with torch._C.DisableTorchFunction():  # each look at a tensor would call the mode below
-                listener.observe(func, args, kwargs, result, None)
+            with torch._C.DisableTorchFunction():  # each look at a tensor would call a mode, or a subclass
+                listener.observe(func, args, kwargs, result, None, alike)
         return result
 
     @contextlib.contextmanager
@@ -247,10 +248,10 @@ class StandInFakeMode(FakeTensorMode):  # type: ignore[misc]  # torch's types ar
             return _fake_dispatch(self, func, types, args, kwargs)
         return self._watch.run(func, args, kwargs or {}, lambda f, a, k: _fake_dispatch(self, f, types, a, k))
 
-    def _output_from_cache_entry(self, state: Any, entry: Any, *rest: Any) -> Any:
-        output, noting = super()._output_from_cache_entry(state, entry, *rest), self._watch.noting
+    def _output_from_cache_entry(self, state: Any, entry: Any, key: Any, func: Any, args: Any) -> Any:
+        output, noting = super()._output_from_cache_entry(state, entry, key, func, args), self._watch.noting
         if noting.answer is UNANSWERED:
-            noting.answer = entry, output
+            noting.answer = func, output, entry
         return output
 
     def _dispatch_impl(self, *operator: Any) -> Any:

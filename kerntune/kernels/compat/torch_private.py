@@ -140,7 +140,8 @@ BACKWARD_PARTS = _parts("kerntune/capture/entry_points.py",
 """For captures, which see what a backward pass launches on another thread."""
 
 NOTE_PARTS = _parts(FAKE + "modes.py", "captures of calls with many operators of torch take longer", _TENSORS,
-    "FakeTensorMode._output_from_cache_entry(state, entry)", "FakeTensorMode._dispatch_impl(func)")  # fmt: skip
+    "FakeTensorMode._output_from_cache_entry(state, entry, key, func, args)",
+    "FakeTensorMode._dispatch_impl(func)")  # fmt: skip
 """Which of a call's operators have the same layouts; without them each is looked at."""
 
 PARTS = (*GRAPH_PARTS, *POOL_PARTS, *STAND_IN_PARTS, *BACKWARD_PARTS, *NOTE_PARTS)
