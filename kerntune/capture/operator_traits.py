@@ -196,8 +196,10 @@ def operator_call(
 ) -> OperatorCall | None:
     """What is known of a call of an operator; None of one for the host alone, or that torch's compiler has."""
     traits = traits_of(func)
+    if traits is None:
+        return None
     taken, made = [*tensors_in(args, kwargs.values())], [*tensors_in((result,))]
-    if traits is None or not (any(map(is_device, taken)) or any(map(is_device, made))):
+    if not any(map(is_device, taken)) and not any(map(is_device, made)):
         return None
     takes, makes = [*map(_seen, taken)], [*map(_seen, made)]
     arguments = (args[place] if place < len(args) else kwargs.get(name) for place, name in traits.writes)
