@@ -202,7 +202,7 @@ def operator_call(
     if not any(map(is_device, taken)) and not any(map(is_device, made)):
         return None
     takes, makes = [*map(_seen, taken)], [*map(_seen, made)]
-    arguments = (args[place] if place < len(args) else kwargs.get(name) for place, name in traits.writes)
+    arguments = [args[place] if place < len(args) else kwargs.get(name) for place, name in traits.writes]
     written = [next(i for i, y in enumerate(taken) if x is y) for x in tensors_in(arguments)]
     places = [i for i, x in enumerate(args) if hasattr(x, "untyped_storage")]
     stored = all(x.strides is not None for x in (*takes, *makes))
