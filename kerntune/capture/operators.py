@@ -1,8 +1,9 @@
 """The operators of torch that a call runs outside of captured kernels: what they move, and what results come from.
 
 Every operator that reaches the device is observed where torch dispatches it, below autograd and in whichever thread of
-Python it runs (:meth:`kerntune.gpu.base.Tensors.watching`). Storages get numbers, so that no tensor is kept alive.
-While the call runs only layouts and places are noted; what follows from them is computed when it has ended.
+Python it runs (:meth:`kerntune.gpu.base.Tensors.watching`). Storages are told apart by weak references, so no tensor
+is kept alive. While the call runs only these and places are noted, and layouts once for all calls that are alike; what
+follows from them is computed when the call has ended.
 """
 
 from __future__ import annotations
@@ -110,7 +111,8 @@ class CallOperators:
             if kind is None:
                 kind = _kinds[code.co_filename] = _kind_of(frame)
             if kind == USERS:
-                noted[3:5] = code, frame.f_lasti
+                noted[3] = code
+                noted[4] = frame.f_lasti
                 break
             if kind == GENERATED:
                 noted[4] = lines_of_call(code.co_filename, frame.f_lineno)
