@@ -64,7 +64,9 @@ class Capture(CandidateLaunches):
         super().__post_init__()
         self._lock = threading.RLock()
         self.compiled = CompiledCalls(self.launches, self.records, root=self.root)
-        self.operators = CallOperators(self.launches, self.records, self.backend.tensors.is_tensor, self.root)
+        self.operators = CallOperators(
+            self.launches, self.records, self.backend.tensors.is_tensor, self.root, asks=self.thread is not None
+        )
         """What the call runs beside its launches, where it is watched."""
 
         self.guesses: tuple[str, ...] = ()
@@ -132,6 +134,7 @@ class Capture(CandidateLaunches):
 
     def _begin_suspension(self) -> None:
         global _suspension
+        self.operators.asks = True
         begun = self._suspension = _suspension = Suspension(self.missed)
         begun.begin(instead_of=self._entries)
         self._set_current(None)
@@ -179,7 +182,7 @@ class Capture(CandidateLaunches):
 
     def records(self) -> bool:
         """Whether what the calling thread launches now is the call's."""
-        return self.concerns_me() and not self._thread.pauses and self._suspension is None
+        return self._suspension is None and not self._thread.pauses and (self.thread is None or self.concerns_me())
 
     def records_launch(self, kernel: Any) -> bool:
         """Whether a launch of a kernel, or of what has this name, is the call's; while another thread decides, it
@@ -194,6 +197,7 @@ class Capture(CandidateLaunches):
     @contextlib.contextmanager
     def paused(self) -> Iterator[None]:
         """What the calling thread launches meanwhile isn't the call's: it runs, and nothing of it is recorded."""
+        self.operators.asks = True
         self._thread.pauses += 1
         try:
             yield

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
+
+from kerntune.gpu.base import tensors_in
 
 ALLOCATIONS = frozenset(
     {"empty", "empty_like", "empty_strided", "new_empty", "new_empty_strided", "lift_fresh"}
@@ -89,9 +91,10 @@ class SeenTensor(NamedTuple):
         except TypeError:  # sizes that aren't known yet can't be looked up
             return _distinct.__wrapped__(*layout)
 
-
-SEEN = functools.partial(tuple.__new__, SeenTensor)
-"""Makes one in a third of its constructor's time."""
+    @property
+    def is_whole(self) -> bool:
+        """Whether it has all elements of its storage."""
+        return self.nbytes == self.storage_bytes
 
 
 @functools.lru_cache(maxsize=4096)
@@ -134,10 +137,86 @@ def traits_of(func: Any) -> Traits | None:
     )
 
 
-def written_arguments(traits: Traits, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Iterator[Any]:
-    """The arguments that an operator writes."""
-    for place, name in traits.writes:
-        yield args[place] if place < len(args) else kwargs.get(name)
+class Effect(NamedTuple):
+    """What a call does by the places of its tensors, those that it takes first: which storages it reads (``ins``) and
+    computes (``outs``). ``fresh`` are made by it; of those in ``whole`` nothing is left that was there before."""
+
+    operator: Operator | None
+    ins: tuple[int, ...]
+    outs: tuple[int, ...]
+    fresh: tuple[int, ...]
+    whole: tuple[int, ...]
+
+
+class OperatorCall:
+    """What calls of an operator on tensors of the same layouts have in common.
+
+    ``takes`` and ``makes`` are the layouts of its tensors; ``written`` are the places among ``takes`` of those that it
+    writes. ``taken`` are the places of ``takes`` among the positional arguments; it is None where tensors lie
+    elsewhere, where one has no storage, and where the result is not one tensor.
+    """
+
+    __slots__ = ("_effects", "makes", "taken", "takes", "traits", "written")
+
+    def __init__(
+        self,
+        traits: Traits,
+        takes: Sequence[SeenTensor],
+        makes: Sequence[SeenTensor],
+        written: Sequence[int],
+        taken: Sequence[int] | None,
+    ) -> None:
+        self.traits, self.takes, self.makes, self.written, self.taken = traits, takes, makes, written, taken
+        self._effects: dict[tuple[int, ...], Effect | None] = {}
+
+    def effect(self, numbers: Sequence[int]) -> Effect | None:
+        """What a call on storages with these numbers does, of which some may be the same; None of a view."""
+        first = tuple(map(numbers.index, numbers))
+        if first not in self._effects:
+            self._effects[first] = self._effect(first, numbers)
+        return self._effects[first]
+
+    def _effect(self, first: tuple[int, ...], numbers: Sequence[int]) -> Effect | None:
+        traits, count = self.traits, len(self.takes)
+        ins, written = {*first[:count]}, {first[i] for i in self.written}
+        outs = {*first[count:]} | written
+        fresh = outs - ins
+        if not fresh and not written:
+            return None
+        whole = fresh if traits.reads_own else fresh | {first[i] for i in self.written if self.takes[i].is_whole}
+        read = set() if traits.layout_alone else ins if traits.reads_own else ins - written
+        seen = [x._replace(number=number) for x, number in zip((*self.takes, *self.makes), numbers, strict=True)]
+        written_tensors = [seen[i] for i in self.written]
+        operator = operator_of(traits, seen[:count], seen[count:], written_tensors) if traits.works else None
+        return Effect(operator, tuple(read), tuple(outs), tuple(fresh), tuple(whole))
+
+
+def operator_call(
+    func: Any, args: Sequence[Any], kwargs: Mapping[str, Any], result: Any, is_device: Callable[[Any], bool]
+) -> OperatorCall | None:
+    """What is known of a call of an operator; None of one for the host alone, or that torch's compiler has."""
+    traits = traits_of(func)
+    if traits is None:
+        return None
+    taken, made = [*tensors_in(args, kwargs.values())], [*tensors_in((result,))]
+    if not any(map(is_device, taken)) and not any(map(is_device, made)):
+        return None
+    takes, makes = [*map(_seen, taken)], [*map(_seen, made)]
+    arguments = [args[place] if place < len(args) else kwargs.get(name) for place, name in traits.writes]
+    written = [next(i for i, y in enumerate(taken) if x is y) for x in tensors_in(arguments)]
+    places = [i for i, x in enumerate(args) if hasattr(x, "untyped_storage")]
+    stored = all(x.strides is not None for x in (*takes, *makes))
+    plain = stored and len(places) == len(takes) and len(made) == 1 and made[0] is result
+    return OperatorCall(traits, takes, makes, written, places if plain else None)
+
+
+def _seen(tensor: Any) -> SeenTensor:
+    """A tensor's layout; that of a subclass that wraps others isn't known."""
+    try:
+        storage_bytes = tensor.untyped_storage().nbytes()
+        return SeenTensor(NO_STORAGE, tensor.dtype, tensor.shape, tensor.stride(), storage_bytes)
+    except (RuntimeError, TypeError, ValueError, NotImplementedError, AttributeError):
+        return SeenTensor(NO_STORAGE, getattr(tensor, "dtype", ""), (-1,), None, 0)
 
 
 def operator_of(

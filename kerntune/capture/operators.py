@@ -1,8 +1,9 @@
 """The operators of torch that a call runs outside of captured kernels: what they move, and what results come from.
 
 Every operator that reaches the device is observed where torch dispatches it, below autograd and in whichever thread of
-Python it runs (:meth:`kerntune.gpu.base.Tensors.watching`). Storages get numbers, so that no tensor is kept alive.
-While the call runs only layouts and places are noted; what follows from them is computed when it has ended.
+Python it runs (:meth:`kerntune.gpu.base.Tensors.watching`). Storages are told apart by weak references, so no tensor
+is kept alive. While the call runs only these and places are noted, and layouts once for all calls that are alike; what
+follows from them is computed when the call has ended.
 """
 
 from __future__ import annotations
@@ -10,43 +11,26 @@ from __future__ import annotations
 import gc
 import sys
 import threading
-import weakref
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
 from pathlib import Path
-from types import FrameType
+from types import CodeType, FrameType
 from typing import Any, NamedTuple
+from weakref import ref
 
 from kerntune.base.operator_list import MAX_OUTSIDE, MAX_PLACES, MAX_ROWS, OperatorList, OperatorRow
 from kerntune.base.recording import Recording
 from kerntune.base.roofline import PointerAccess, bytes_moved
 from kerntune.base.users_line import INSTALLED, users_frame
 from kerntune.capture.inductor.users_lines import lines_of_call, shown
-from kerntune.capture.operator_traits import (
-    NO_STORAGE,
-    SEEN,
-    Operator,
-    SeenTensor,
-    Traits,
-    operator_of,
-    signature,
-    traits_of,
-    written_arguments,
-)
+from kerntune.capture.operator_traits import NO_STORAGE, Operator, OperatorCall, operator_call, signature
+from kerntune.gpu.base import tensors_in
 
-
-class NotedOperator(NamedTuple):
-    """An operator that has run after ``launches`` launches; ``alone``: it launched none itself."""
-
-    launches: int
-    alone: bool
-    traits: Traits
-    takes: tuple[SeenTensor, ...]
-    makes: tuple[SeenTensor, ...]
-    writes: tuple[SeenTensor, ...]
-    places: tuple[str, ...]
+NotedOperator = list[Any]
+"""A :class:`OperatorCall`, the launches before and after it, its place (code and instruction, or the lines that are
+known), and from there on weak references to the storages that it took and made, None for one that there isn't."""
 
 
 class OperatorEvent(NamedTuple):
@@ -75,89 +59,120 @@ class CallOperators:
     root: Path = Path()
     """The project's folder, to which places are named relative."""
 
+    asks: bool = True
+    """Whether ``records`` has to be asked; it isn't while all that runs is the call's."""
+
     events: list[OperatorEvent] = field(default_factory=list)
     """What is known of the operators, of those that were noted before :meth:`settle` was called last."""
 
     def __post_init__(self) -> None:
-        self._storages: dict[int, tuple[int, weakref.ref[Any]]] = {}
+        self._numbers: dict[int, tuple[int, ref[Any]]] = {}
         self._noted: list[NotedOperator] = []
         self._made: set[int] = set()
-        self._places: dict[tuple[str, ...], tuple[str, ...]] = {}
+        self._places: dict[tuple[int, Any], tuple[CodeType | None, tuple[str, ...]]] = {}
         self._next, self._lock = 0, threading.Lock()
 
-    def observe(self, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any], result: Any, launches: int) -> None:
+    def observe(
+        self,
+        func: Any,
+        args: Sequence[Any],
+        kwargs: Mapping[str, Any],
+        result: Any,
+        launches: int | None,
+        alike: object | None = None,
+    ) -> None:
         """Note an operator that has run; ``launches`` is :attr:`begin`'s answer from before. One during which kernels
-        were launched is no operator of torch's: what it consists of is observed by itself."""
-        traits = traits_of(func)
-        if traits is None or not self.records():
+        were launched is no operator of torch's: what it consists of is observed by itself.
+
+        This runs for each operator and is most of what a list costs, so it calls no function of its own.
+        """
+        if self.asks and not self.records():
             return
-        taken = _tensors((*args, *kwargs.values()) if kwargs else args)
-        made = _tensors((result,))
-        if not any(map(self.is_device, taken)) and not any(map(self.is_device, made)):
+        known = _calls.get(id(alike)) if alike is not None else None
+        if known is None:
+            known = alike, operator_call(func, args, kwargs, result, self.is_device)
+            if alike is not None:
+                _remember(known)
+        call = known[1]
+        if call is None:
             return
-        written = _tensors(written_arguments(traits, args, kwargs)) if traits.writes else []
-        alone, place, look = len(self.launches) == launches, _calling_place(), self._look
-        with self._lock:
-            takes, makes = tuple(map(look, taken)), tuple(map(look, made))
-            writes = tuple(map(look, written))
-            self._noted.append(NotedOperator(launches, alone, traits, takes, makes, writes, place))
+        now = len(self.launches)
+        noted: NotedOperator = [call, now if launches is None else launches, now, None, ()]
+        if call.taken is not None:
+            for place in call.taken:
+                noted.append(ref(args[place].untyped_storage()))
+            noted.append(ref(result.untyped_storage()))
+        else:
+            noted += map(_storage_of, tensors_in((*args, *kwargs.values(), result)))
+        frame: FrameType | None = sys._getframe(3 if launches is None else 2)  # those before are a backend's
+        while frame is not None:
+            code = frame.f_code
+            kind = _kinds.get(code.co_filename)
+            if kind is None:
+                kind = _kinds[code.co_filename] = _kind_of(frame)
+            if kind == USERS:
+                noted[3] = code
+                noted[4] = frame.f_lasti
+                break
+            if kind == GENERATED:
+                noted[4] = lines_of_call(code.co_filename, frame.f_lineno)
+                break
+            frame = frame.f_back
+        self._noted.append(noted)
 
     def settle(self) -> None:
         """Compute the events of what was noted since the last time."""
         with self._lock:
-            noted, self._noted = self._noted, []
+            noted = self._noted[:]
+            del self._noted[: len(noted)]  # none that another thread has appended meanwhile
             self.events += filter(None, map(self._event, noted))
 
     def _event(self, found: NotedOperator) -> OperatorEvent | None:
         """What a noted operator did; None of one that made a view."""
-        launches, alone, traits, takes, makes, writes, lines = found
-        ins, written = {x.number for x in takes}, {x.number for x in writes}
-        outs = {x.number for x in makes} | written
-        fresh = outs - ins
-        self._made |= fresh
-        if not fresh and not writes:
+        call, before, after, code, instruction, *storages = found
+        numbers = [*map(self._number_of, storages)]
+        effect = call.effect(numbers)
+        if effect is None:
             return None
-        reads_own = traits.reads_own
-        whole = fresh if reads_own else fresh | {x.number for x in writes if x.nbytes == x.storage_bytes}
-        operator = operator_of(traits, takes, makes, writes) if traits.works and alone else None
-        read = set() if traits.layout_alone else ins if reads_own else ins - written
-        places = self._places.get(lines)
-        if places is None:
-            places = self._places[lines] = tuple(dict.fromkeys(shown(line, self.root) for line in lines))
-        return OperatorEvent(launches, operator, tuple(read), tuple(outs), frozenset(whole), places)
+        operator, *groups = effect
+        ins, outs, fresh, whole = [[numbers[i] for i in group] for group in groups]
+        self._made.update(fresh)
+        operator = operator if before == after else None
+        return OperatorEvent(before, operator, (*ins,), (*outs,), frozenset(whole), self._places_of(code, instruction))
+
+    def _places_of(self, code: CodeType | None, instruction: Any) -> tuple[str, ...]:
+        """The users' lines of an operator, relative to the project's folder; none of backward passes, which autograd
+        runs."""
+        known = self._places.get((id(code), instruction))
+        if known is None:
+            lines: Sequence[str] = instruction
+            if code is not None:
+                number = next((n for begin, end, n in code.co_lines() if begin <= instruction < end), None)
+                lines = (f"{code.co_filename}:{number}",)
+            places = tuple(dict.fromkeys(shown(line, self.root) for line in lines))
+            known = self._places[id(code), instruction] = code, places  # alive, its id is no other's
+        return known[1]
 
     def begin(self) -> int:
         """How many launches there are before an operator runs."""
         return len(self.launches)
-
-    def _look(self, tensor: Any) -> SeenTensor:
-        """A tensor's layout; that of a subclass that wraps others isn't known."""
-        try:
-            storage = tensor.untyped_storage()
-            known = self._storages.get(storage._cdata)
-            number = known[0] if known is not None and known[1]() is not None else self._numbered(storage)
-            return SEEN((number, tensor.dtype, tensor.shape, tensor.stride(), storage.nbytes()))
-        except (RuntimeError, TypeError, ValueError, NotImplementedError, AttributeError):
-            found = self._number(tensor)
-            return SeenTensor(NO_STORAGE if found is None else found, getattr(tensor, "dtype", ""), (-1,), None, 0)
 
     def _numbers_of(self, tensors: Iterable[Any]) -> set[int]:
         return {number for x in tensors if (number := self._number(x)) is not None}
 
     def _number(self, tensor: Any) -> int | None:
         """A storage's number; None of a tensor that has none."""
-        try:
-            return self._numbered(tensor.untyped_storage())
-        except (RuntimeError, NotImplementedError, AttributeError):
-            return None
+        storage = _storage_of(tensor)
+        return None if storage is None else self._number_of(storage)
 
-    def _numbered(self, storage: Any) -> int:
-        """A storage's number. Another one may come to lie where one was freed."""
-        place = storage._cdata
-        known = self._storages.get(place)
-        if known is None or known[1]() is None:
+    def _number_of(self, storage: ref[Any] | None) -> int:
+        """A storage's number. A storage has one weak reference in Python, and another has another, wherever it lies."""
+        if storage is None:
+            return NO_STORAGE
+        known = self._numbers.get(id(storage))
+        if known is None:
             self._next += 1
-            known = self._storages[place] = (self._next, weakref.ref(storage))
+            known = self._numbers[id(storage)] = (self._next, storage)
         return known[0]
 
     # what came of it
@@ -258,7 +273,7 @@ class CallOperators:
                 candidates[place] = event.outs
         if not candidates:
             return set()
-        alive = {number for number, storage in self._storages.values() if storage() is not None}
+        alive = {number for number, storage in self._numbers.values() if storage() is not None}
         asked = {n for outs in candidates.values() for n in outs}
         launched = {number: x for x in held if (number := self._number(x)) is not None}
         # who refers to a tensor takes a look at all objects, so few are asked about
@@ -325,25 +340,10 @@ def _is_kernels_own(referrer: dict[Any, Any]) -> bool:
 
 
 USERS, GENERATED, OTHERS = "users", "generated", ""
+"""Functions of which the innermost is an operator's place; of generated ones the lines that their comments name."""
+
 _kinds: dict[str, str] = {}
 """By file, whose code is in it."""
-
-
-def _calling_place() -> tuple[str, ...]:
-    """The users' line that the operator comes from that is running now, ``/home/me/model.py:12``; of one in a graph
-    those of its node, as far as the graph's code says. Empty for backward passes, which autograd runs."""
-    frame: FrameType | None = sys._getframe(3)  # none of ours
-    while frame is not None:
-        path = frame.f_code.co_filename
-        kind = _kinds.get(path)
-        if kind is None:
-            kind = _kinds[path] = _kind_of(frame)
-        if kind == USERS:
-            return (f"{path}:{frame.f_lineno}",)
-        if kind == GENERATED:
-            return lines_of_call(path, frame.f_lineno)
-        frame = frame.f_back
-    return ()
 
 
 def _kind_of(frame: FrameType) -> str:
@@ -354,12 +354,20 @@ def _kind_of(frame: FrameType) -> str:
     return GENERATED if generated else OTHERS
 
 
-def _tensors(values: Iterable[Any]) -> list[Any]:
-    """As :func:`kerntune.gpu.base.tensors_in`, without a generator a group: this runs for each operator."""
-    found = []
-    for value in values:
-        if hasattr(value, "untyped_storage"):
-            found.append(value)
-        elif isinstance(value, (list, tuple)):
-            found += _tensors(value)
-    return found
+def _storage_of(tensor: Any) -> ref[Any] | None:
+    """A weak reference to a tensor's storage; None of a tensor that has none."""
+    try:
+        return ref(tensor.untyped_storage())
+    except (RuntimeError, TypeError, NotImplementedError, AttributeError):
+        return None
+
+
+MAX_CALLS = 4096
+_calls: dict[int, tuple[object, OperatorCall | None]] = {}
+"""By ``id`` what tells that calls are alike, which is kept alive, and what they have in common."""
+
+
+def _remember(known: tuple[object, OperatorCall | None]) -> None:
+    if len(_calls) >= MAX_CALLS:
+        _calls.clear()
+    _calls[id(known[0])] = known

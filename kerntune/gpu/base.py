@@ -230,8 +230,18 @@ class OperatorListener(Protocol):
     def begin(self) -> int:
         """Called before one runs; what it gives is given to :meth:`observe`."""
 
-    def observe(self, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any], result: Any, begun: int) -> None:
-        """Called after it has run. ``func`` is torch's ``OpOverload``."""
+    def observe(
+        self,
+        func: Any,
+        args: Sequence[Any],
+        kwargs: Mapping[str, Any],
+        result: Any,
+        begun: int | None,
+        alike: object | None = None,
+    ) -> None:
+        """Called after it has run. ``func`` is torch's ``OpOverload``; ``begun`` is None of one that can't launch
+        kernels. ``alike`` is the same object for calls of one operator on tensors of the same layouts and devices,
+        where that is known."""
 
 
 class Tensors(Protocol):

@@ -226,11 +226,19 @@ class DeviceOperators:
         """How many launches there are before an operator runs."""
         return len(self.launches)
 
-    def observe(self, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any], result: Any, begun: int) -> None:
+    def observe(
+        self,
+        func: Any,
+        args: Sequence[Any],
+        kwargs: Mapping[str, Any],
+        result: Any,
+        begun: int | None,
+        alike: object | None = None,
+    ) -> None:
         """Note an operator that has run."""
-        traits = traits_of(func)
+        traits, now = traits_of(func), len(self.launches)
         tensors = self._backend.tensors
-        if traits is None or len(self.launches) != begun:
+        if traits is None or begun not in (None, now):
             return
         given = [x for x in tensors_in(args, kwargs.values()) if tensors.is_tensor(x)]
         made = [x for x in tensors_in((result,)) if tensors.is_tensor(x)]
@@ -240,7 +248,7 @@ class DeviceOperators:
         fresh = [x for x in made if self._place(x) not in own]
         if not traits.works:
             self._allocated.update((self._place(x), x) for x in fresh)
-        elif not self._noted(traits.word, args, kwargs, made, begun) and (
+        elif not self._noted(traits.word, args, kwargs, made, now) and (
             traits.writes or not all(map(self._is_constant, fresh))
         ):
             self.names.append(traits.name)

@@ -135,6 +135,36 @@ def test_what_is_paused_is_not_recorded(backend: FakeBackend) -> None:
             scale(scale_kernel, BLOCK=64)
             scale(tuned(64, 128))
             assert (capture.records(), capture.records_launch("k"), capture.in_users_code()) == (False, False, False)
+            operator(capture)
         assert capture.records_launch("k")
         scale(scale_kernel, BLOCK=64)
+        operator(capture)
     assert len(capture.launches) == 1
+    capture.operators.settle()
+    assert len(capture.operators.events) == 1
+
+
+def operator(capture: Capture) -> None:
+    """One runs on the device, and is told of."""
+    x = torch.empty(4)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(capture.operators, "is_device", lambda value: True)
+        capture.operators.observe(torch.ops.aten.exp.default, (x,), {}, x.clone(), None)
+
+
+def test_operators_are_those_of_the_captures_thread(backend: FakeBackend) -> None:
+    for thread, count in ((None, 1), (threading.get_ident(), 1), (-1, 0)):
+        capture = Capture(backend, COMPILER, thread=thread)
+        operator(capture)
+        capture.operators.settle()
+        assert len(capture.operators.events) == count
+
+
+def test_operators_of_what_is_suspended_are_not_the_calls(backend: FakeBackend) -> None:
+    capture = Capture(backend, COMPILER)
+    with capture.active():
+        operator(capture)
+        with capture.suspended():
+            operator(capture)
+    capture.operators.settle()
+    assert len(capture.operators.events) == 1

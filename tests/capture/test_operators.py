@@ -10,7 +10,9 @@ import torch
 
 from kerntune.base.operator_list import MAX_OUTSIDE, MAX_ROWS, OperatorList, names_text
 from kerntune.base.recording import Launch, Param, Recording, Storage, View, Zeros
-from kerntune.capture.operators import NO_STORAGE, CallOperators
+from kerntune.capture import operators as module
+from kerntune.capture.operator_traits import NO_STORAGE
+from kerntune.capture.operators import CallOperators
 from kerntune.gpu.operator_mode import noting
 
 A = torch.empty(64, 64)
@@ -177,6 +179,103 @@ def test_names_are_told_by_what_they_move():
     found = run(lambda a: (a.exp(), a.exp(), a[0].cos()), A)
     assert names_text(found.rows) == "aten.exp 2x, aten.cos"
     assert found.text() == "3 torch operators beside the kernels: 66 kB (aten.exp 2x, aten.cos)"
+
+
+# alike calls, and when they are the call's
+
+
+def test_alike_calls_are_looked_at_once(monkeypatch):
+    """But which of their tensors are the same is each one's own, and so are storages."""
+    looked: list[Any] = []
+    original = module.operator_call
+    monkeypatch.setattr(module, "operator_call", lambda func, *rest: looked.append(func) or original(func, *rest))
+    operators, alike = watched(), object()
+    a, b = torch.empty(64, 64), torch.empty(64, 64)
+    for x, y in ((a, a), (a, b), (b, b)):
+        operators.observe(torch.ops.aten.add.Tensor, (x, y), {}, torch.empty(64, 64), None, alike)
+    operators.settle()
+    assert len(looked) == 1
+    assert [(len(e.ins), e.operator.nbytes) for e in operators.events if e.operator] == [
+        (1, 2 * 16384), (2, 3 * 16384), (1, 2 * 16384)
+    ]  # fmt: skip
+    assert len({e.outs for e in operators.events}) == 3
+    operators.observe(torch.ops.aten.add.Tensor, (a, b), {}, torch.empty(64, 64), None)
+    assert len(looked) == 2, "nothing is known of what isn't alike"
+
+
+def test_alike_calls_are_forgotten_in_the_end(monkeypatch):
+    monkeypatch.setattr(module, "MAX_CALLS", 4)
+    monkeypatch.setattr(module, "_calls", {})
+    operators = watched()
+    for _ in range(9):
+        operators.observe(torch.ops.aten.exp.default, (A,), {}, A.clone(), None, object())
+    assert 0 < len(module._calls) <= 4
+    assert listed(operators).by_name == {"aten.exp": 9}
+
+
+def test_alike_calls_of_the_host_alone_are_not_noted():
+    operators, alike = CallOperators([], lambda: True, lambda x: False), object()
+    for _ in range(2):
+        operators.observe(torch.ops.aten.exp.default, (A,), {}, A.clone(), None, alike)
+    operators.settle()
+    assert operators.events == []
+
+
+@pytest.mark.parametrize(
+    "work",
+    [
+        lambda a: torch.cat([a, a]),
+        lambda a: a.split(32),
+        lambda a: torch.add(a, a, out=torch.empty(64, 64)),
+        lambda a: torch.var_mean(a, 0),
+        lambda a: torch._foreach_mul_([a, a.t()], 2.0),
+    ],
+)
+def test_storages_are_found_wherever_tensors_lie(work):
+    """In lists, among arguments by name, in several results, in none."""
+    operators = watched()
+    with noting(operators):
+        work(A.clone())
+    once = listed(operators)
+    again = watched()
+
+    class Alike:
+        def begin(self) -> int:
+            return 0
+
+        def observe(self, func: Any, args: Any, kwargs: Any, result: Any, begun: int) -> None:
+            for _ in range(2):
+                again.observe(func, args, kwargs, result, begun, same.setdefault(func, object()))
+
+    same: dict[Any, object] = {}
+    with noting(Alike()):
+        work(A.clone())
+    assert {(r.name, r.signature, 2 * r.count, 2 * r.nbytes) for r in once.rows} == {
+        (r.name, r.signature, r.count, r.nbytes) for r in listed(again).rows
+    }
+
+
+def test_places_are_those_of_code_that_is_gone():
+    """Another function may have its ``id``."""
+    operators = watched()
+    for i in range(20):
+        found: dict[str, Any] = {"__name__": f"model_{i}"}
+        exec(compile("def work(a):\n    return a.exp()\n", f"/home/me/model_{i}.py", "exec"), found)
+        with noting(operators):
+            found["work"](A)
+        operators.settle()
+        found.clear()
+    assert len({e.places for e in operators.events}) == 20
+
+
+def test_whose_an_operator_is_is_asked_once_there_may_be_others():
+    asked: list[int] = []
+    operators = CallOperators([], lambda: bool(asked.append(1)), lambda x: True, asks=False)
+    operators.observe(torch.ops.aten.exp.default, (A,), {}, A.clone(), 0)
+    assert asked == []
+    operators.asks = True
+    operators.observe(torch.ops.aten.exp.default, (A,), {}, A.clone(), 0)
+    assert (asked, listed(operators).by_name) == ([1], {"aten.exp": 1})
 
 
 # where results come from

@@ -35,8 +35,7 @@ GOING_UP = {
         "static: Disassembler._listed",
         "tuning: ListingCache.complete",
     ): "listings of earlier runs are a protocol of static",
-    ("gpu: Watch.run", "capture: CallOperators.begin"): "a device passes the operators that run on it to a listener",
-    ("gpu: Watch.run", "capture: CallOperators.observe"): "the same",
+    ("gpu: Watch.run", "capture: CallOperators.observe"): "a device passes the operators that run on it to a listener",
 }
 """Callbacks that stay, each with its reason."""
 

@@ -150,8 +150,29 @@ class _OfThread(threading.local):
         self.enter_stack: list[Any] = []
 
 
-class _Noting(threading.local):
-    inside = False
+UNANSWERED: tuple[Any, ...] = ()
+COMPUTED: tuple[Any, ...] = (None, None, None)
+
+
+class Noting:
+    """What is known of the operator that is being noted in a thread; ``answer`` is None where none is.
+
+    It is :data:`UNANSWERED` until torch's cache of fake results answers, and then the operator, the result and the
+    cache's entry. Once an operator is computed it is :data:`COMPUTED`: what the cache answers then is a part of it.
+    """
+
+    __slots__ = ("answer",)
+
+    def __init__(self) -> None:
+        self.answer: tuple[Any, ...] | None = None
+
+
+class _Threads(threading.local):
+    def __init__(self) -> None:
+        self.noting = Noting()
+
+
+_function_modes = torch._C._len_torch_function_stack
 
 
 class Watch:
@@ -162,43 +183,64 @@ class Watch:
 
     def __init__(self) -> None:
         self._listeners: list[OperatorListener] = []
-        self._noting = _Noting()
+        self._threads = _Threads()
         self._home = threading.get_ident()
 
-    def active(self) -> bool:
-        """Whether an operator of the calling thread is to be noted."""
-        return bool(self._listeners) and not self._noting.inside
+    @property
+    def noting(self) -> Noting:
+        """Of the calling thread."""
+        return self._threads.noting
 
-    def away(self) -> bool:
-        """Whether that is so in a thread that stand-ins' modes weren't entered in, outside of torch's compiler."""
-        return (
-            self.active()
-            and threading.get_ident() != self._home
-            and torch._C._get_dispatch_mode(torch._C._TorchDispatchModeKey.FAKE) is None
-            and torch._guards.TracingContext.try_get() is None
-        )
+    def ready(self) -> Noting | None:
+        """Of the calling thread, if an operator is to be noted there."""
+        if not self._listeners:
+            return None
+        noting = self._threads.noting
+        return noting if noting.answer is None else None
 
-    def run(self, func: Any, args: Any, kwargs: Mapping[str, Any], operator: Callable[[], Any]) -> Any:
-        """Run an operator, and note it."""
+    def away(self) -> Noting | None:
+        """The same in a thread that stand-ins' modes weren't entered in, outside of torch's compiler."""
+        if (
+            threading.get_ident() == self._home
+            or not self._listeners
+            or torch._C._get_dispatch_mode(torch._C._TorchDispatchModeKey.FAKE) is not None
+            or torch._guards.TracingContext.try_get() is not None
+        ):
+            return None
+        return self.ready()
+
+    def run(
+        self,
+        noting: Noting,
+        func: Any,
+        args: Any,
+        kwargs: Mapping[str, Any],
+        operator: Callable[[Any, Any, Any], Any],
+    ) -> Any:
+        """Run ``operator(func, args, kwargs)``, and note it."""
         listener = self._listeners[-1]
-        begun = listener.begin()
-        self._noting.inside = True  # it wasn't, or this operator wouldn't be noted
+        noting.answer = UNANSWERED
         try:
-            result = operator()
+            result = operator(func, args, kwargs)
         finally:
-            self._noting.inside = False
-        with torch._C.DisableTorchFunction():  # each look at a tensor would call the mode below
-            listener.observe(func, args, kwargs, result, begun)
+            answer, noting.answer = noting.answer, None
+        alike = answer[2] if answer and answer[0] is func and answer[1] is result else None
+        if alike is not None and not _function_modes():
+            listener.observe(func, args, kwargs, result, None, alike)
+        else:
+            with torch._C.DisableTorchFunction():  # each look at a tensor would call a mode, or a subclass
+                listener.observe(func, args, kwargs, result, None, alike)
         return result
 
     @contextlib.contextmanager
     def silent(self) -> Iterator[None]:
         """Nothing that the calling thread runs meanwhile is noted."""
-        before, self._noting.inside = self._noting.inside, True
+        noting = self.noting
+        before, noting.answer = noting.answer, COMPUTED
         try:
             yield
         finally:
-            self._noting.inside = before
+            noting.answer = before
 
     @contextlib.contextmanager
     def to(self, listener: OperatorListener) -> Iterator[None]:
@@ -225,9 +267,22 @@ class StandInFakeMode(FakeTensorMode):  # type: ignore[misc]  # torch's types ar
     def __torch_dispatch__(
         self, func: Any, types: Sequence[type], args: tuple[Any, ...] = (), kwargs: Mapping[str, Any] | None = None
     ) -> Any:
-        if not self._watch.away():
+        noting = self._watch.away()
+        if noting is None:
             return _fake_dispatch(self, func, types, args, kwargs)
-        return self._watch.run(func, args, kwargs or {}, lambda: _fake_dispatch(self, func, types, args, kwargs))
+        return self._watch.run(noting, func, args, kwargs or {}, lambda f, a, k: _fake_dispatch(self, f, types, a, k))
+
+    def _output_from_cache_entry(self, state: Any, entry: Any, key: Any, func: Any, args: Any) -> Any:
+        output, noting = super()._output_from_cache_entry(state, entry, key, func, args), self._watch.noting
+        if noting.answer is UNANSWERED:
+            noting.answer = func, output, entry
+        return output
+
+    def _dispatch_impl(self, *operator: Any) -> Any:
+        noting = self._watch.noting
+        if noting.answer is UNANSWERED:
+            noting.answer = COMPUTED
+        return super()._dispatch_impl(*operator)
 
     def __init__(self, devices: int = 1, watch: Watch | None = None) -> None:
         self._of_thread = _OfThread()

@@ -263,9 +263,10 @@ class Placement(TorchDispatchMode):  # type: ignore[misc]  # torch's types are s
         args = self._by_position(func, tuple(_without_history(value) for value in args))
         if on_stand_in:
             _refuse_writes_to_real(func, args, kwargs)
-        if not self._watch.active() or _fake_mode_is_on():
+        noting = self._watch.ready()
+        if noting is None or _fake_mode_is_on():
             return self._outcome(func, args, kwargs)
-        return self._watch.run(func, args, kwargs, lambda: self._outcome(func, args, kwargs))
+        return self._watch.run(noting, func, args, kwargs, self._outcome)
 
     def _outcome(self, func: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
         """A stand-in for the result, with its values if they are known; a real result on the CPU, where possible."""

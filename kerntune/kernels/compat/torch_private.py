@@ -94,6 +94,8 @@ STAND_IN_PARTS = (
     *_parts(FAKE + "modes.py",
         "what torch's compiler traces on another thread is taken for the call's own operators",
         "torch._guards", "class TracingContext", "TracingContext.try_get"),
+    *_parts(FAKE + "modes.py", "each look at a tensor is a call of a torch function", "torch._C",
+        "_len_torch_function_stack"),
     *_parts(FAKE + "modes.py", "torch's compiler is imported for each run", "torch", "_disable_dynamo"),
     *_parts(FAKE + "modes.py", _NO_OPERATORS, "torch", "value ops.aten.add.Tensor._overloadname"),
     *_parts(FAKE + "modes.py", _NO_OPERATORS, "torch._library.custom_ops", "value OPDEFS"),
@@ -137,7 +139,12 @@ BACKWARD_PARTS = _parts("kerntune/capture/entry_points.py",
     "torch._C", "_current_autograd_node")  # fmt: skip
 """For captures, which see what a backward pass launches on another thread."""
 
-PARTS = (*GRAPH_PARTS, *POOL_PARTS, *STAND_IN_PARTS, *BACKWARD_PARTS)
+NOTE_PARTS = _parts(FAKE + "modes.py", "captures of calls with many operators of torch take longer", _TENSORS,
+    "FakeTensorMode._output_from_cache_entry(state, entry, key, func, args)",
+    "FakeTensorMode._dispatch_impl(func)")  # fmt: skip
+"""Which of a call's operators have the same layouts; without them each is looked at."""
+
+PARTS = (*GRAPH_PARTS, *POOL_PARTS, *STAND_IN_PARTS, *BACKWARD_PARTS, *NOTE_PARTS)
 """All of them."""
 
 
