@@ -11,8 +11,10 @@ from hostile_texts import LENGTH, Pattern, TooSlow, patterns, texts_for, within_
 
 from kerntune.compiling.binary.identity import anonymous, bare_text, stage_hashes, strip_debug, strip_locations
 from kerntune.gate.code_changes import hunk_text
+from kerntune.gpu.emulator.ttir_program import operation_lines
 from kerntune.heuristics.call_hints import count_ttir
 from kerntune.kernels.compat import includes_files
+from kerntune.kernels.compat.operation_attributes import attributes_in_text
 from kerntune.static.ptx import ptx_classes
 
 
@@ -49,6 +51,8 @@ SCANS: dict[str, Callable[[str], object]] = {
     "bare_text of amdgcn": lambda text: bare_text(text, "amdgcn"),
     "stage_hashes": lambda text: stage_hashes({"ttir": text, "llir": text, "ptx": text}, "ptx"),
     "count_ttir": count_ttir,
+    "operation_lines": operation_lines,
+    "attributes_in_text": lambda text: [attributes_in_text(name, text) for name in ("tt.dot", "tt.fp_to_fp")],
     "ptx_classes": ptx_classes,
     "includes_files": lambda text: includes_files("hip", f"inline_asm {text}"),
 }

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import random
 import struct
+from collections import defaultdict
 from collections.abc import Callable
 
 import numpy as np
@@ -13,7 +14,7 @@ import pytest
 from kerntune.base.device import Target
 from kerntune.base.recording import Binary, Launch, Param, Recording, Storage, View, Zeros
 from kerntune.errors import InterpreterLimit, KernelFault, KernelTimeout
-from kerntune.gpu.emulator import replay_results
+from kerntune.gpu.emulator import replay_results, ttir_program
 from kerntune.gpu.emulator.flat_memory import FlatMemory
 from kerntune.gpu.emulator.replayed_results import ReplayedResults, may_wait
 from kerntune.gpu.emulator.ttir_program import ValueType, value_type
@@ -408,3 +409,9 @@ def test_a_text_that_looks_like_a_constant_is_none() -> None:
     tt.store %a0, %five : !tt.ptr<i32>
     """
     assert np.frombuffer(run(body, [("i32", bytes(4))]).contents[0], "<i4").tolist() == [5]
+
+
+def test_a_text_that_does_not_fit_the_module_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ttir_program, "operation_lines", lambda text: defaultdict(list))
+    with pytest.raises(InterpreterLimit, match=r"another number of tt\.make_range"):
+        run(vector("i32", "v", "%a0"), [("i32", bytes(32))])
