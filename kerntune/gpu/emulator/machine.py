@@ -39,6 +39,9 @@ CONVERSIONS = frozenset(
                                  "index_cast", "index_castui")
 )  # fmt: skip
 
+PAD_NAN = 2
+"""``tt.PaddingOption`` (TritonAttrDefs.td): what a descriptor gives outside of its tensor; 0 otherwise."""
+
 MOST_SHUFFLED = 1 << 22
 """Programs whose order is drawn: of more, no replay comes to the end."""
 
@@ -366,12 +369,13 @@ class Machine:
         base, *rest = (values[o] for o in op.operands)
         rank = len(op.types[0].shape)
         sizes, strides = [int(x) for x in rest[:rank]], [int(x) for x in rest[rank : 2 * rank]]
-        return ((int(base), sizes, strides, op.types[0]),)
+        outside = math.nan if op.attributes["padding"] == PAD_NAN else 0
+        return ((int(base), sizes, strides, op.types[0], outside),)
 
     def _descriptor_places(
         self, op: TtirOperation, values: ValueTable, first: int
     ) -> tuple[np.ndarray, np.ndarray, ValueType]:
-        base, sizes, strides, kind = values[op.operands[0]]
+        base, sizes, strides, kind, _ = values[op.operands[0]]
         starts = [int(values[o]) for o in op.operands[first : first + len(sizes)]]
         inside: Any = np.ones(kind.shape, np.bool_)
         place: Any = np.zeros(kind.shape, np.int64)
@@ -382,7 +386,7 @@ class Machine:
 
     def descriptor_load(self, op: TtirOperation, values: ValueTable) -> Sequence[Any]:
         places, inside, kind = self._descriptor_places(op, values, 1)
-        found = np.zeros(kind.shape, numpy_of(kind.pointee))
+        found = np.full(kind.shape, values[op.operands[0]][-1], numpy_of(kind.pointee))
         if inside.any():
             found[inside] = self._memory.load(places[inside], kind.pointee)
         return (found.reshape(op.types[0].shape),)

@@ -23,6 +23,7 @@ ATTRIBUTES: Mapping[str, tuple[str, ...]] = {
     "tt.get_num_programs": ("axis",),
     "tt.get_program_id": ("axis",),
     "tt.make_range": ("start", "end"),
+    "tt.make_tensor_descriptor": ("padding",),
     "tt.reduce": ("axis",),
     "tt.scan": ("axis",),
 }
@@ -44,7 +45,11 @@ WORDS: Mapping[str, Mapping[int, str]] = {
 _FIRST = ("arith.cmpi", "arith.cmpf", "tt.atomic_rmw", "tt.get_num_programs", "tt.get_program_id")
 """Operations whose attribute is the first word after the name."""
 
-_UNSAID: Mapping[str, dict[str, int | str]] = {"tt.dot": {"inputPrecision": "ieee"}, "tt.fp_to_fp": {}}
+_UNSAID: Mapping[str, dict[str, int | str]] = {
+    "tt.dot": {"inputPrecision": "ieee"},
+    "tt.fp_to_fp": {},
+    "tt.make_tensor_descriptor": {"padding": 1},
+}
 """What isn't printed because it is the default."""
 
 
@@ -72,7 +77,8 @@ def attributes_in_text(name: str, line: str) -> dict[str, int | str]:
     before, _, rest = line.partition("{")
     inside, _, behind = rest.rpartition("}")
     if name not in WORDS:
-        return {key: _number(_only(name, key, inside), name) for key in ATTRIBUTES[name]}
+        unsaid = _UNSAID.get(name, {})
+        return {key: _number(_only(name, key, inside) or unsaid.get(key, ""), name) for key in ATTRIBUTES[name]}
     key = ATTRIBUTES[name][0]
     word = _only(name, key, f"{before} {behind}")
     return {key: _known(name, word)} if word or name not in _UNSAID else {**_UNSAID[name]}

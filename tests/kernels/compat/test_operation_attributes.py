@@ -9,10 +9,12 @@ import pytest
 
 from kerntune.errors import InterpreterLimit
 from kerntune.gpu.emulator.ttir_program import operation_lines
+from kerntune.kernels.compat import triton_series
 from kerntune.kernels.compat.operation_attributes import ATTRIBUTES, WORDS, attributes_in_text, operation_attributes
 from kerntune.kernels.writes import parse_module
 
 M, V = "tensor<8x8xf32>", "tensor<8xi32>"
+BLOCK = "8xf32" if triton_series() not in ("3.6", "3.7") else "tensor<8xf32>"
 PLAIN = f"""
   %i = arith.constant 5 : i32
   %v = arith.constant 1.0 : f32
@@ -27,9 +29,13 @@ PLAIN = f"""
   %d = tt.dot %m, %m, %m : {M} * {M} -> {M}
   %f = tt.fp_to_fp %m, rounding = rtz : {M} -> tensor<8x8xf16>
   %h = tt.fp_to_fp %m {{loop.stage = 1 : i32}}, rounding = rtne : {M} -> tensor<8x8xf16>
+  %u = tt.make_tensor_descriptor %l, [%i], [%o] : <f32>, <{BLOCK}>
+  %t = tt.make_tensor_descriptor %l, [%i], [%o] {{padding = 2 : i32}} : <f32>, <{BLOCK}>
   %k = tt.fp_to_fp %m : {M} -> tensor<8x8xf64>
 """
-PLAIN = PLAIN.replace("  %g =", "  %w = arith.constant dense<1> : tensor<8x8xi32>\n  %g =")
+PLAIN = PLAIN.replace(
+    "  %g =", "  %o = arith.constant 1 : i64\n  %w = arith.constant dense<1> : tensor<8x8xi32>\n  %g ="
+)
 
 SAID: list[tuple[str, dict[str, Any]]] = [
     ("tt.get_program_id", {"axis": 0}),
@@ -41,6 +47,8 @@ SAID: list[tuple[str, dict[str, Any]]] = [
     ("tt.dot", {"inputPrecision": "ieee"}),
     ("tt.fp_to_fp", {"rounding": "rtz"}),
     ("tt.fp_to_fp", {"rounding": "rtne"}),
+    ("tt.make_tensor_descriptor", {"padding": 1}),
+    ("tt.make_tensor_descriptor", {"padding": 2}),
     ("tt.fp_to_fp", {}),
 ]
 
