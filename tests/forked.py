@@ -106,7 +106,8 @@ class Copies:
             listener.bind(self.socket)
             listener.listen()
             self._source = subprocess.Popen(
-                [sys.executable, __file__, str(listener.fileno())], stdin=subprocess.PIPE, stdout=subprocess.DEVNULL,
+                [sys.executable, __file__, str(listener.fileno()), os.environ.get("PYTHONPATH", "")],
+                stdin=subprocess.PIPE, stdout=subprocess.DEVNULL,
                 env={k: v for k, v in os.environ.items() if k != "PYTHONPATH"}, start_new_session=True,
                 pass_fds=(listener.fileno(),),
             )  # fmt: skip
@@ -259,14 +260,16 @@ def _ended(code: Any) -> int:
 
 
 if __name__ == "__main__":
+    # a copy has the path of its own environment: this one's is for the imports alone, and starts no sitecustomize
+    added = [str(Path(__file__).parents[1]), *filter(None, sys.argv[2].split(os.pathsep))]
+    sys.path[:0] = added
     import torch._dynamo  # noqa: F401 - what copies needn't import any more
     import triton  # noqa: F401
 
-    sys.path.insert(0, str(Path(__file__).parents[1]))
     for name in os.environ[IMPORTS].split(",") if IMPORTS in os.environ else OWN:
         with contextlib.suppress(ImportError):  # what only a PYTHONPATH leads to, a copy imports by itself
             importlib.import_module(name)
-    del sys.path[0]
+    del sys.path[: len(added)]
     _leave_kerntune_as_it_is()
     gc.freeze()  # nor look for garbage in
     with socket.socket(fileno=int(sys.argv[1])) as made:

@@ -117,6 +117,7 @@ EXPORTS = {
     },
     "kerntune.kernels.compat": {
         "ASSEMBLER_ONLY",
+        "ATTRIBUTES",
         "DIRECT_NAMES",
         "PYTHON_RUN",
         "SETTINGS",
@@ -164,6 +165,7 @@ EXPORTS = {
         "missing_driver",
         "newer_than_run",
         "newer_versions",
+        "operation_attributes",
         "option_names",
         "out_of_resources",
         "pack_args",

@@ -7,12 +7,14 @@ import re
 from collections.abc import Callable
 
 import pytest
-from hostile_texts import LENGTH, Pattern, TooSlow, patterns, texts_for, within_time
+from hostile_texts import LENGTH, Pattern, TooSlow, is_linear, patterns, texts_for, within_time
 
 from kerntune.compiling.binary.identity import anonymous, bare_text, stage_hashes, strip_debug, strip_locations
 from kerntune.gate.code_changes import hunk_text
+from kerntune.gpu.emulator.ttir_program import operation_lines
 from kerntune.heuristics.call_hints import count_ttir
 from kerntune.kernels.compat import includes_files
+from kerntune.kernels.compat.operation_attributes import attributes_in_text
 from kerntune.static.ptx import ptx_classes
 
 
@@ -49,6 +51,8 @@ SCANS: dict[str, Callable[[str], object]] = {
     "bare_text of amdgcn": lambda text: bare_text(text, "amdgcn"),
     "stage_hashes": lambda text: stage_hashes({"ttir": text, "llir": text, "ptx": text}, "ptx"),
     "count_ttir": count_ttir,
+    "operation_lines": operation_lines,
+    "attributes_in_text": lambda text: [attributes_in_text(name, text) for name in ("tt.dot", "tt.fp_to_fp")],
     "ptx_classes": ptx_classes,
     "includes_files": lambda text: includes_files("hip", f"inline_asm {text}"),
 }
@@ -74,13 +78,15 @@ TEXTS = {
 
 @pytest.mark.parametrize("text", TEXTS.values(), ids=list(TEXTS))
 def test_every_scan_is_linear(text: str) -> None:
-    found = []
-    for name, scan in SCANS.items():
-        try:
-            within_time(lambda scan=scan: scan(text), 0.5)
-        except TooSlow:
-            found.append(name)
-    assert not found
+    assert not [name for name, scan in SCANS.items() if not is_linear(scan, text, 0.5)]
+
+
+@pytest.mark.parametrize(("step", "linear"), [(LENGTH, True), (200, False)])
+def test_growth_tells_what_is_slow_from_what_is_not_linear(step: int, linear: bool) -> None:
+    def scan(text: str) -> int:
+        return sum(sum(map(ord, text[i:])) for i in range(0, len(text), step) for _ in range(step // 200))
+
+    assert is_linear(scan, "a" * LENGTH, 0.01) == linear
 
 
 @pytest.mark.parametrize("sides", [

@@ -120,17 +120,22 @@ def _reached(root: int, edges: Mapping[int, Iterable[int]], seen: set[int]) -> l
     return found
 
 
-_INSTRUCTION = re.compile(r"^\s*/\*([0-9a-f]{4,})\*/\s+(@!?U?P\w+\s+)?([A-Z][A-Z0-9_]*(?:\.\w+)*)([^;]*)")
-"""Address, predicate, opcode and operands of a line of nvdisasm's."""
+_INSTRUCTION = re.compile(r"^\s*/\*([0-9a-f]{4,})\*/\s+(@!?U?P\w+\s+)?([A-Z][A-Z0-9_]*(?:\.\w+)*)([^;&?]*)")
+"""Address, predicate, opcode and operands of a line of nvdisasm's. For sm_120, that of CUDA 12.8, which Triton 3.6 has,
+prints behind them how the instruction is scheduled: ``&wr=0x2 ?trans1``."""
 
 _JUMP = re.compile(r"(?:BRA|JMP)\b")
 _ENDS = re.compile(r"(?:EXIT|RET|KILL)\b")
 _TARGET = re.compile(r"\b0x([0-9a-f]+)\s*$")
 
-_PRINTED = re.compile(r"^\s*/\*[0-9a-f]{4,}\*/\s*([^;]*;)")
+_PRINTED = re.compile(r"^\s*/\*[0-9a-f]{4,}\*/\s*([^;&?]*)")
 
 _ON_STACK = re.compile(r"\[R1(?:\+(0x[0-9a-f]+))?\]")  # R1 is the stack pointer (CUDA's ABI)
 _USES_STACK_POINTER = re.compile(r"(?!R1\b)[^,]*,.*\bR1\b")  # as a source of something else than R1
+
+_OLDER_NAME = {"sm_103": "sm_100", "sm_121": "sm_120"}
+"""Architectures that Triton 3.6's nvdisasm (CUDA 12.8) doesn't know, and one of the same family, by whose name it reads
+their code: with the same opcodes and operands as that of CUDA 13.1 by the real name, in 52 kernels."""
 
 _INSTRUCTION_BYTES = 16  # every instruction since sm_70
 _TIMEOUT_SECONDS = 120  # a kernel takes a few ms; the longest that is not a hang is thousands of them
@@ -274,28 +279,35 @@ def _listing(code: bytes, arch: str) -> str:
     if not _ARCH.fullmatch(arch):  # a file's text, which would be a word of the command
         raise BackendError(f"nvdisasm knows no architecture {arch[:80]!r}")
     tool = find_tool("nvdisasm")
-    with open(os.memfd_create("code"), "wb") as file:
-        file.write(code)
-        file.flush()
-        command = [str(tool), "-ndf", "--binary", arch.replace("sm_", "SM"), f"/proc/self/fd/{file.fileno()}"]
-        try:
-            passed = (file.fileno(),)
-            done = subprocess.run(
-                bound_command(command), capture_output=True, text=True, timeout=_TIMEOUT_SECONDS, pass_fds=passed
-            )
-        except (OSError, subprocess.TimeoutExpired) as error:
-            raise BackendError(f"{tool} could not be run: {error}") from None
+    done = _run_nvdisasm(tool, code, arch)
+    older = _OLDER_NAME.get(arch.rstrip("af"))
+    if done.returncode and older and "is not defined for option" in done.stderr:
+        done = _run_nvdisasm(tool, code, arch.replace(arch.rstrip("af"), older))
     if done.returncode:
         said = (done.stderr or done.stdout).strip().splitlines()
         raise BackendError(f"{tool} can't disassemble {arch}: {said[-1] if said else f'exit {done.returncode}'}")
     return done.stdout
 
 
+def _run_nvdisasm(tool: Path, code: bytes, arch: str) -> subprocess.CompletedProcess[str]:
+    with open(os.memfd_create("code"), "wb") as file:
+        file.write(code)
+        file.flush()
+        command = [str(tool), "-ndf", "--binary", arch.replace("sm_", "SM"), f"/proc/self/fd/{file.fileno()}"]
+        try:
+            return subprocess.run(
+                bound_command(command), capture_output=True, text=True, timeout=_TIMEOUT_SECONDS,
+                pass_fds=(file.fileno(),),
+            )  # fmt: skip
+        except (OSError, subprocess.TimeoutExpired) as error:
+            raise BackendError(f"{tool} could not be run: {error}") from None
+
+
 def code_lines(text: bytes, arch: str) -> list[str]:
     """The instructions of machine code for ``arch`` as nvdisasm prints them, without addresses and the ``NOP``
     that fill its end; errors as :meth:`Disassembler.listings`."""
     found = (_PRINTED.match(line) for line in _listing(text, arch).splitlines())
-    lines = [" ".join(match[1].split()) for match in found if match]
+    lines = [" ".join([*match[1].split(), ";"]) for match in found if match]
     return [line for line in lines if not line.startswith("NOP")]
 
 

@@ -315,7 +315,8 @@ def write_trace(path: Path, work: Callable[[], object], metadata: Mapping[str, s
     from torch.profiler import ProfilerActivity, profile, supported_activities
 
     wanted = {ProfilerActivity.CPU, ProfilerActivity.CUDA} & set(supported_activities())
-    with profile(activities=sorted(wanted, key=str)) as found:
+    # without acc_events, torch 2.11 warns of cycles at every start (pytorch #180348)
+    with profile(activities=sorted(wanted, key=str), acc_events=True) as found:
         work()
         if ProfilerActivity.CUDA in wanted:
             torch.cuda.synchronize()

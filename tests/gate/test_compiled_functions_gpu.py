@@ -46,7 +46,7 @@ def triton_launches(function: Callable[..., Any], *args: Any) -> int:
         counts.append(sum(event.name.startswith("triton_") for event in profile.events()))
 
     with torch.profiler.profile(
-        activities=[torch.profiler.ProfilerActivity.CUDA], schedule=steps, on_trace_ready=count
+        activities=[torch.profiler.ProfilerActivity.CUDA], schedule=steps, on_trace_ready=count, acc_events=True
     ) as profile:
         for _ in range(2):
             function(*args)

@@ -146,12 +146,14 @@ def test_kernels_that_are_others_under_pytest_are_named(run, arguments, quick_py
 
 
 @pytest.mark.usefixtures("keep_libraries")
-def test_a_gpu_that_torch_does_not_see_is_said(project, one_test, monkeypatch, tmp_path):
+@pytest.mark.parametrize(("built", "why"), [(False, "was built without CUDA"), (True, "can't use it")])
+def test_a_gpu_that_torch_does_not_see_is_said(project, one_test, monkeypatch, tmp_path, built, why):
+    monkeypatch.setattr("torch.backends.cuda.is_built", lambda: built)
     monkeypatch.setattr("pytest_kerntune.run_conditions.DEVICES", tmp_path)
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
     project.engine(static=True)
     project.file(one_test())
-    line = f"{tmp_path / 'nvidia0'} is there, but torch * was built without CUDA: * nothing is timed.*"
+    line = f"{tmp_path / 'nvidia0'} is there, but torch * {why}: * nothing is timed.*"
     project.run().stdout.no_fnmatch_line("*is there, but torch*")
     for name in ("nvidia0", "nvidiactl"):
         (tmp_path / name).touch()

@@ -12,7 +12,7 @@ import pytest
 from kerntune.compiling.binary.elf import text_sections
 from kerntune.errors import BackendError, StoreError
 from kerntune.static import disassembly
-from kerntune.static.disassembly import Disassembler, Jump, find_tool, inside, loops
+from kerntune.static.disassembly import Disassembler, Jump, code_lines, find_tool, inside, loops
 
 NAMES = ["add", "softmax", "histogram", "matmul"]
 
@@ -71,6 +71,43 @@ def test_nothing_to_list() -> None:
 def test_an_unknown_architecture_is_an_error(texts: list[bytes]) -> None:
     with pytest.raises(BackendError, match="can't disassemble sm_31"):
         Disassembler().listings(texts[:1], "sm_31")
+
+
+FROM_CUDA_12_8 = """#!/bin/sh
+if [ "$3" != SM120a ]; then
+    echo "nvdisasm fatal   : Value '$3' is not defined for option 'binary'" >&2
+    exit 1
+fi
+cat <<END
+	.headerflags	@"EF_CUDA_64BIT_ADDRESS EF_CUDA_ACCELERATORS EF_CUDA_SM120 EF_CUDA_VIRTUAL_SM(EF_CUDA_SM120)"
+{lines}
+END
+"""
+"""What Triton 3.6 has: it doesn't know sm_121, and tells of sm_120 how instructions are scheduled."""
+
+SCHEDULED = [
+    "STL [R1], R4                           &rd=0x0          ?trans1",
+    "LDL R4, [R1+0x4]                       &wr=0x1          ?trans4",
+    *["IADD3 R4, PT, PT, R4, 0x1, RZ          &req={1}         ?WAIT5_END_GROUP"] * 8,
+    "@P0 BRA 0x10                                            ?trans5",
+    "EXIT                                                    ?trans5",
+]
+
+
+@pytest.mark.parametrize("arch", ["sm_120a", "sm_121a"])
+def test_what_triton_3_6_prints_of_new_gpus(arch: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    tool = tmp_path / "nvdisasm"
+    lines = [f"        /*{16 * i:04x}*/                   {line};" for i, line in enumerate(SCHEDULED)]
+    tool.write_text(FROM_CUDA_12_8.replace("{lines}", "\n".join(lines)))
+    tool.chmod(0o755)
+    monkeypatch.setenv("TRITON_NVDISASM_PATH", str(tool))
+    code = bytes(16 * len(SCHEDULED))
+    (listing,) = Disassembler().listings([code], arch)
+    assert listing.stack == {("STL", 0): 1, ("LDL", 4): 1}
+    assert listing.repeated_stack == {("LDL", 4): 1}, "the jump is read"
+    assert code_lines(code, arch)[-2:] == ["@P0 BRA 0x10 ;", "EXIT ;"]
+    with pytest.raises(BackendError, match="can't disassemble sm_110a"):
+        Disassembler().listings([code], "sm_110a")
 
 
 def test_bytes_that_are_no_code_are_an_error() -> None:

@@ -90,7 +90,7 @@ def test_torchs_profiler_shows_the_range(this_gpu: FakeBackend, stream: None) ->
     script(this_gpu, block(64, 3000.0), block(128, 1000.0))
     kernel = tuned()
     scale(kernel)
-    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]) as found:
+    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU], acc_events=True) as found:
         scale(kernel)
     names = [e.name for e in found.events() if e.name.startswith("scale_kernel [")]
     assert len(names) == 1

@@ -224,38 +224,31 @@ TERNARY: dict[str, Callable[..., Any]] = {
     "math.fma": lambda a, b, c: a.astype(np.float64) * b + c,
 }
 
-SIGNED, WITHOUT_SIGN = ("lt", "le", "gt", "ge"), ("ult", "ule", "ugt", "uge")
 _ORDER: dict[str, Callable[..., Any]] = {
     "eq": np.equal, "ne": np.not_equal, "lt": np.less, "le": np.less_equal, "gt": np.greater, "ge": np.greater_equal,
 }  # fmt: skip
-INTEGER_PREDICATES = ("eq", "ne", "lt", "le", "gt", "ge", "ult", "ule", "ugt", "uge")
-"""``arith::CmpIPredicate`` by its number (MLIR, ArithBase.td)."""
-
-FLOAT_PREDICATES = (
-    "false", "oeq", "ogt", "oge", "olt", "ole", "one", "ord", "ueq", "ugt", "uge", "ult", "ule", "une", "uno", "true",
-)  # fmt: skip
-"""``arith::CmpFPredicate`` by its number: ``o`` is false and ``u`` true where one side is NaN."""
 
 
-def compare_integers(predicate: int, a: np.ndarray, b: np.ndarray) -> np.ndarray:
-    """``arith.cmpi``."""
-    name = INTEGER_PREDICATES[predicate]
-    if name in WITHOUT_SIGN:
-        return np.asarray(_ORDER[name[1:]](unsigned(a), unsigned(b)))
-    if a.dtype == np.bool_ and name in SIGNED:  # true is -1
+def compare_integers(predicate: str, a: np.ndarray, b: np.ndarray) -> np.ndarray:
+    """``arith.cmpi``: but for equality, a predicate begins with ``s`` or ``u`` for the sign."""
+    if predicate in _ORDER:
+        return np.asarray(_ORDER[predicate](a, b))
+    if predicate[0] == "u":
+        a, b = unsigned(a), unsigned(b)
+    elif a.dtype == np.bool_:  # true is -1
         a, b = -a.astype(np.int8), -b.astype(np.int8)
-    return np.asarray(_ORDER[name](a, b))
+    return np.asarray(_ORDER[predicate[1:]](a, b))
 
 
-def compare_floats(predicate: int, a: np.ndarray, b: np.ndarray) -> np.ndarray:
-    """``arith.cmpf``."""
-    name, odd = FLOAT_PREDICATES[predicate], np.isnan(a) | np.isnan(b)
-    if name in ("false", "true"):
-        return np.full(odd.shape, name == "true")
-    if name in ("ord", "uno"):
-        return np.asarray(odd if name == "uno" else ~odd)
-    found = _ORDER[name[1:]](a, b)
-    return np.asarray(found | odd if name[0] == "u" else found & ~odd)
+def compare_floats(predicate: str, a: np.ndarray, b: np.ndarray) -> np.ndarray:
+    """``arith.cmpf``: a predicate that begins with ``o`` is false, with ``u`` true, where one side is NaN."""
+    odd = np.isnan(a) | np.isnan(b)
+    if predicate in ("false", "true"):
+        return np.full(odd.shape, predicate == "true")
+    if predicate in ("ord", "uno"):
+        return np.asarray(odd if predicate == "uno" else ~odd)
+    found = _ORDER[predicate[1:]](a, b)
+    return np.asarray(found | odd if predicate[0] == "u" else found & ~odd)
 
 
 def converted(name: str, value: np.ndarray, source: str, target: str) -> np.ndarray:
@@ -300,10 +293,6 @@ def constant(text: str, element: str) -> np.ndarray:
 def extern(symbol: str) -> Callable[..., Any]:
     """A function of libdevice."""
     return elementwise(symbol)
-
-
-RMW: tuple[str, ...] = ("and", "or", "xor", "add", "fadd", "max", "min", "umax", "umin", "exch")
-"""``tt.RMWOp`` by its number less one (TritonAttrDefs.td)."""
 
 
 def cut_to_tf32(values: np.ndarray) -> np.ndarray:

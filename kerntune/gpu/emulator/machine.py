@@ -13,7 +13,6 @@ import numpy as np
 from kerntune.errors import InterpreterLimit, KernelTimeout
 from kerntune.gpu.emulator.elements import (
     BINARY,
-    RMW,
     TERNARY,
     UNARY,
     bytes_of,
@@ -40,8 +39,8 @@ CONVERSIONS = frozenset(
                                  "index_cast", "index_castui")
 )  # fmt: skip
 
-TF32, BF16X3, BF16X6 = 0, 3, 4
-"""``tt.InputPrecision`` (TritonAttrDefs.td)."""
+PAD_NAN = 2
+"""``tt.PaddingOption`` (TritonAttrDefs.td): what a descriptor gives outside of its tensor; 0 otherwise."""
 
 MOST_SHUFFLED = 1 << 22
 """Programs whose order is drawn: of more, no replay comes to the end."""
@@ -195,7 +194,7 @@ class Machine:
 
     def round_float(self, op: TtirOperation, values: ValueTable) -> Sequence[Any]:
         value, element = values[op.operands[0]], op.types[0].element
-        if op.attributes.get("rounding") == 0:
+        if op.attributes.get("rounding") == "rtz":
             raise InterpreterLimit("it converts floats toward zero")
         return (rounded(value, element),)
 
@@ -214,7 +213,7 @@ class Machine:
     def clamp(self, op: TtirOperation, values: ValueTable) -> Sequence[Any]:
         x, low, high = (values[o] for o in op.operands)
         inside = np.fmin(np.fmax(x, low), high)
-        return (np.where(np.isnan(x), x, inside) if op.attributes.get("propagateNan") else inside,)
+        return (np.where(np.isnan(x), x, inside) if op.attributes["propagateNan"] == "all" else inside,)
 
     # shapes
 
@@ -274,7 +273,7 @@ class Machine:
         return tuple(p[0] for p in parts)
 
     def scan(self, op: TtirOperation, values: ValueTable) -> Sequence[Any]:
-        axis, back = op.attributes["axis"], op.attributes.get("reverse", False)
+        axis, back = op.attributes["axis"], op.attributes["reverse"]
         parts = [np.moveaxis(np.array(values[o]), axis, 0) for o in op.operands]
         parts = [p[::-1] if back else p for p in parts]
         step = 1
@@ -298,10 +297,10 @@ class Machine:
             return (np.matmul(a.astype(np.int32), b.astype(np.int32)) + c,)
         wide = np.float64 if "f64" in elements else np.float32
         a, b = a.astype(wide), b.astype(wide)
-        how = op.attributes.get("inputPrecision", TF32) if elements == ["f32", "f32"] else None
-        if how == TF32:
+        how = op.attributes["inputPrecision"] if elements == ["f32", "f32"] else ""
+        if how == "tf32":
             a, b = cut_to_tf32(a), cut_to_tf32(b)
-        product = _product_of_parts(a, b, how) if how in (BF16X3, BF16X6) else np.matmul(a, b)
+        product = _product_of_parts(a, b, how) if how in ("bf16x3", "bf16x6") else np.matmul(a, b)
         return (rounded(product + c.astype(wide), op.types[0].element),)
 
     # memory
@@ -336,7 +335,7 @@ class Machine:
         kind = op.types[0]
         addresses, value, *more = (np.asarray(values[o]) for o in op.operands)
         mask = np.broadcast_to(more[0], kind.shape) if more else np.ones(kind.shape, np.bool_)
-        how = RMW[op.attributes["atomic_rmw_op"] - 1]
+        how = op.attributes["atomic_rmw_op"]
         old = np.zeros(kind.shape, numpy_of(kind.element))
         addresses, value = np.broadcast_to(addresses, kind.shape), np.broadcast_to(value, kind.shape)
         if len(np.unique(addresses[mask])) == np.count_nonzero(mask):
@@ -370,12 +369,13 @@ class Machine:
         base, *rest = (values[o] for o in op.operands)
         rank = len(op.types[0].shape)
         sizes, strides = [int(x) for x in rest[:rank]], [int(x) for x in rest[rank : 2 * rank]]
-        return ((int(base), sizes, strides, op.types[0]),)
+        outside = math.nan if op.attributes["padding"] == PAD_NAN else 0
+        return ((int(base), sizes, strides, op.types[0], outside),)
 
     def _descriptor_places(
         self, op: TtirOperation, values: ValueTable, first: int
     ) -> tuple[np.ndarray, np.ndarray, ValueType]:
-        base, sizes, strides, kind = values[op.operands[0]]
+        base, sizes, strides, kind, _ = values[op.operands[0]]
         starts = [int(values[o]) for o in op.operands[first : first + len(sizes)]]
         inside: Any = np.ones(kind.shape, np.bool_)
         place: Any = np.zeros(kind.shape, np.int64)
@@ -386,7 +386,7 @@ class Machine:
 
     def descriptor_load(self, op: TtirOperation, values: ValueTable) -> Sequence[Any]:
         places, inside, kind = self._descriptor_places(op, values, 1)
-        found = np.zeros(kind.shape, numpy_of(kind.pointee))
+        found = np.full(kind.shape, values[op.operands[0]][-1], numpy_of(kind.pointee))
         if inside.any():
             found[inside] = self._memory.load(places[inside], kind.pointee)
         return (found.reshape(op.types[0].shape),)
@@ -399,11 +399,11 @@ class Machine:
         return ()
 
 
-def _product_of_parts(a: np.ndarray, b: np.ndarray, how: int) -> np.ndarray:
+def _product_of_parts(a: np.ndarray, b: np.ndarray, how: str) -> np.ndarray:
     """A product of float32 as sums of bfloat16: of three products of two parts each, or of six of three (Triton's
     F32DotTC pass), the smallest first."""
     parts, rest = [], [a, b]
-    for _ in range(2 if how == BF16X3 else 3):
+    for _ in range(2 if how == "bf16x3" else 3):
         one = [rounded(x, "bf16") for x in rest]
         parts.append(one)
         rest = [x - y for x, y in zip(rest, one, strict=True)]

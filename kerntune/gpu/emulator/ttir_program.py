@@ -3,22 +3,21 @@
 from __future__ import annotations
 
 import re
-from collections import defaultdict
-from collections.abc import Iterator, Mapping
+from collections import Counter, defaultdict
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any
 
 from kerntune.errors import InterpreterLimit
+from kerntune.kernels.compat import ATTRIBUTES, operation_attributes
 from kerntune.kernels.writes import parse_module
 
-ATTRIBUTES = (
-    "predicate", "axis", "start", "end", "atomic_rmw_op", "inputPrecision", "reverse", "padding", "rounding",
-    "propagateNan", "kind", "value", "boundaryCheck",
-)  # fmt: skip
-"""Attributes of operations that decide what is computed, those that MLIR's bindings give as numbers."""
-
 WORDS = ("symbol", "sym_name", "callee")
+
+READ_IN_TEXT = (*ATTRIBUTES, "arith.constant", "tt.trans")
+"""Operations of which something is read in the module's text: MLIR's bindings don't give a constant's value nor an
+array, those of Triton 3.6 no number either."""
 
 MOST_TEXT = 4 << 20
 """Bytes of one kernel's TTIR: the largest of the public suites has 300 KB."""
@@ -117,9 +116,12 @@ class _Reading:
         if len(handles) > MOST_OPERATIONS:
             raise InterpreterLimit(f"its TTIR has {len(handles):,} operations")
         self._handles = handles
-        text = module.str_nodebug()
-        self._constants = _constants(text)
-        self._orders = _orders(text)
+        lines = operation_lines(module.str_nodebug())
+        counted = Counter(h.get_name() for h in handles)
+        for name in READ_IN_TEXT:
+            if counted[name] != len(lines[name]):
+                raise InterpreterLimit(f"its TTIR can't be read: the text has another number of {name}")
+        self._lines = {name: iter(lines[name]) for name in READ_IN_TEXT}
 
     def program(self) -> TtirProgram:
         """:class:`InterpreterLimit` for control flow between blocks."""
@@ -153,19 +155,19 @@ class _Reading:
     def _operation(self, handle: Any, name: str, regions: tuple[Region, ...]) -> TtirOperation:
         operands = tuple(self._note(handle.get_operand(i)) for i in range(handle.get_num_operands()))
         results = tuple(self._note(handle.get_result(i)) for i in range(handle.get_num_results()))
-        found: dict[str, Any] = {}
-        for key in ATTRIBUTES:
-            number = handle.get_bool_attr(key) if key in ("reverse",) else handle.get_int_attr(key)
-            if number is not None:
-                found[key] = number
+        line = next(self._lines[name]) if name in READ_IN_TEXT else ""
+        found: dict[str, Any] = {**operation_attributes(handle, name, line)}
         for key in WORDS:
             word = handle.get_flat_symbol_ref_attr(key) if key == "callee" else handle.get_str_attr(key)
             if word is not None:
                 found[key] = str(word)
         if name == "arith.constant":
-            found["text"] = next(self._constants)
+            found["text"] = line if line in ("true", "false") else line.rpartition(" : ")[0]
         elif name == "tt.trans":
-            found["order"] = tuple(int(n) for n in next(self._orders).split(","))
+            order = line.partition("order = array<i32: ")[2].partition(">")[0]
+            found["order"] = tuple(map(int, order.split(",")))
+        elif name == "tt.scan":
+            found["reverse"] = bool(handle.get_bool_attr("reverse"))
         return TtirOperation(name, operands, results, tuple(self._types[r] for r in results), found, regions)
 
     def _note(self, value: Any) -> int:
@@ -175,20 +177,24 @@ class _Reading:
         return key
 
 
-def _constants(text: str) -> Iterator[str]:
-    """The values of constants in the order of the text, which is that of the walk: constants hold no others. Only lines
-    that begin so count, not what a kernel prints."""
-    for line in text.split("\n"):
-        found = re.match(r"\s*%\S+ = arith\.constant (.*)", line)
-        if found:
-            rest = found[1]
-            yield rest if rest in ("true", "false") else rest.rpartition(" : ")[0]
-
-
-def _orders(text: str) -> Iterator[str]:
-    """The order of dimensions of each transposition, as a module's text has it."""
-    for line in text.splitlines():
-        name, is_trans, rest = line.strip().partition(" = tt.trans ")
-        _, has_order, order = rest.partition("order = array<i32: ")
-        if is_trans and has_order and name.startswith("%") and " " not in name:
-            yield order.partition(">")[0]
+def operation_lines(text: str) -> defaultdict[str, list[str]]:
+    """By operation, what follows its name in each line of a module's text, in the order of the walk: an operation comes
+    after those in its regions. Only lines that give a value count; strings, as those that a kernel prints, are left
+    empty."""
+    found: defaultdict[str, list[str]] = defaultdict(list)
+    around: list[tuple[str, str]] = []
+    for line in map(str.strip, text.split("\n")):
+        opens = line.endswith("{")
+        if line.startswith("}"):
+            if not opens and around:  # unlike `} else {`
+                name, rest = around.pop()
+                found[name].append(rest)
+            continue
+        named = re.match(r'%[^=]+ = "?([\w.]+)"?', line)
+        # MLIR writes a quote in a string as \22, so every second part is outside of strings
+        name, rest = (named[1], '""'.join(line[named.end() :].split('"')[::2]).strip()) if named else ("", "")
+        if opens:
+            around.append((name, rest))
+        else:
+            found[name].append(rest)
+    return found

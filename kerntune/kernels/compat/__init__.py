@@ -36,6 +36,7 @@ from kerntune.kernels.compat.launcher import (
     setting_addresses,
     tensor_exchange,
 )
+from kerntune.kernels.compat.operation_attributes import ATTRIBUTES, operation_attributes
 from kerntune.kernels.compat.stored_options import checked_options, includes_files
 from kerntune.kernels.compat.triton_compiler import (
     SURROUNDING_OPTIONS,
@@ -91,7 +92,7 @@ from kerntune.kernels.compat.versions import (
 )
 
 __all__ = [
-    "ASSEMBLER_ONLY", "DIRECT_NAMES", "PYTHON_RUN", "SETTINGS", "SURROUNDING_OPTIONS", "TORCH_RUN",
+    "ASSEMBLER_ONLY", "ATTRIBUTES", "DIRECT_NAMES", "PYTHON_RUN", "SETTINGS", "SURROUNDING_OPTIONS", "TORCH_RUN",
     "TRITON_RUN", "UNUSUAL", "add_note", "all_option_names", "as_series", "assembler_version",
     "autotuner_errors", "autotuner_key", "begin_nvtx_range", "binder_of", "cache_dir_set",
     "checked_options", "compile_c", "compiled_kernel", "compiler_settings", "current_stream",
@@ -99,7 +100,7 @@ __all__ = [
     "front_end_stage", "globals_kept", "gpu_target", "has_one_device", "heuristic_layers", "heuristic_values",
     "includes_files", "interprets", "is_compiled_kernel", "is_gluon", "kind_of_gpu",
     "know_triton_key", "language_of", "launch_errors", "launch_settings", "launch_surroundings",
-    "make_backend", "missing_driver", "newer_than_run", "newer_versions", "option_names",
+    "make_backend", "missing_driver", "newer_than_run", "newer_versions", "operation_attributes", "option_names",
     "out_of_resources", "pack_args", "parse_in_turn", "parsed", "prepare_driver",
     "prepare_launcher", "prepare_specializing", "prints_tuning", "profiler_range", "prune_configs",
     "run_options", "same_assembler", "setting_addresses", "settings_changed", "source_of",

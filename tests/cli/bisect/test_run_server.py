@@ -12,13 +12,15 @@ from pathlib import Path
 
 import pluggy
 import pytest
+from source_path import source_path
 
 from kerntune.cli.bisect import run_server
 from kerntune.cli.bisect.bisected_version import Checkout
 from kerntune.cli.bisect.preloaded import CommandRuns, run_alone
 from kerntune.cli.bisect.run_server import shadowed
 
-ROOT = str(Path(__file__).parents[3])
+SHARED = tuple(source_path(Path(__file__).parents[3]).split(os.pathsep))
+"""Where both sides have the same packages."""
 
 TEST = """
 import os, sys, module
@@ -37,13 +39,13 @@ def runs() -> Iterator[CommandRuns]:
     runs.close()
 
 
-def checkout(folder: Path, which: str, passes: bool = True, shared: tuple[str, ...] | None = (ROOT,)) -> Checkout:
+def checkout(folder: Path, which: str, passes: bool = True, shared: tuple[str, ...] | None = SHARED) -> Checkout:
     here = folder / which / "here"
     here.mkdir(parents=True)
     (here / "module.py").write_text(f"WHICH = {which!r}\n")
     (here / "test_x.py").write_text(TEST.format(passes=passes))
     own = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")}
-    env = {**own, "PYTHONPATH": os.pathsep.join([str(here), ROOT]), "WHO": which}
+    env = {**own, "PYTHONPATH": os.pathsep.join([str(here), *SHARED]), "WHO": which}
     return Checkout(here, here, sys.executable, env, shared)
 
 
@@ -96,7 +98,7 @@ def test_copies_of_one_process_run_at_the_same_time(tmp_path: Path, runs: Comman
 
 def test_what_imports_print_is_no_answer(tmp_path: Path, runs: CommandRuns) -> None:
     (tmp_path / "sitecustomize.py").write_text("print('0 0', flush=True)")
-    layout = checkout(tmp_path, "a", shared=(str(tmp_path), ROOT))
+    layout = checkout(tmp_path, "a", shared=(str(tmp_path), *SHARED))
     assert runs.run(layout, ARGUMENTS, tmp_path / "out") == 0
     assert runs.alone == 0
 

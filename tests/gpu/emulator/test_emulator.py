@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import random
 import struct
+from collections import defaultdict
 from collections.abc import Callable
 
 import numpy as np
@@ -13,10 +14,11 @@ import pytest
 from kerntune.base.device import Target
 from kerntune.base.recording import Binary, Launch, Param, Recording, Storage, View, Zeros
 from kerntune.errors import InterpreterLimit, KernelFault, KernelTimeout
-from kerntune.gpu.emulator import replay_results
+from kerntune.gpu.emulator import replay_results, ttir_program
 from kerntune.gpu.emulator.flat_memory import FlatMemory
 from kerntune.gpu.emulator.replayed_results import ReplayedResults, may_wait
 from kerntune.gpu.emulator.ttir_program import ValueType, value_type
+from kerntune.kernels.compat import triton_series
 
 TYPES = {
     "f32": ("float32", 4), "bf16": ("bfloat16", 2), "i32": ("int32", 4), "i64": ("int64", 8), "i8": ("int8", 1),
@@ -408,3 +410,22 @@ def test_a_text_that_looks_like_a_constant_is_none() -> None:
     tt.store %a0, %five : !tt.ptr<i32>
     """
     assert np.frombuffer(run(body, [("i32", bytes(4))]).contents[0], "<i4").tolist() == [5]
+
+
+@pytest.mark.parametrize(("padding", "outside"), [("", 0.0), ("{padding = 2 : i32}", np.nan)])
+def test_what_a_descriptor_gives_outside_of_its_tensor(padding: str, outside: float) -> None:
+    block = "8xf32" if triton_series() not in ("3.6", "3.7") else "tensor<8xf32>"
+    body = f"""
+    %five = arith.constant 5 : i32
+    %two = arith.constant 2 : i32
+    %one = arith.constant 1 : i64
+    %d = tt.make_tensor_descriptor %a0, [%five], [%one] {padding} : <f32>, <{block}>
+    %v = tt.descriptor_load %d[%two] : !tt.tensordesc<{block}> -> tensor<8xf32>"""
+    done = run(body + stored("f32", "%v", "%a1"), [("f32", np.arange(8, dtype="<f4").tobytes()), ("f32", bytes(32))])
+    np.testing.assert_array_equal(np.frombuffer(done.contents[1], "<f4"), [2, 3, 4, *[outside] * 5])
+
+
+def test_a_text_that_does_not_fit_the_module_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ttir_program, "operation_lines", lambda text: defaultdict(list))
+    with pytest.raises(InterpreterLimit, match=r"another number of tt\.make_range"):
+        run(vector("i32", "v", "%a0"), [("i32", bytes(32))])

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 from forked import Copies
+from source_path import source_path
 
 import kerntune
 
@@ -33,7 +34,7 @@ def stand_ins(target="cuda:90", **options):
 def environment() -> dict[str, str]:
     """With the project and the kernels of these tests importable."""
     # Triton 3.9 warns once of a default that will change; here, warnings are errors
-    more = {"PYTHONPATH": os.pathsep.join([str(PROJECT), str(HERE)]), "TRITON_DEFAULT_FP_FUSION": "1"}
+    more = {"PYTHONPATH": source_path(PROJECT, HERE), "TRITON_DEFAULT_FP_FUSION": "1"}
     return {**os.environ, **more}
 
 

@@ -24,6 +24,7 @@ FIRST, SECOND = (block(64, 1000.0), block(128, 2000.0)), (block(64, 2000.0), blo
 @pytest.fixture(autouse=True)
 def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)  # it hides the scripted GPUs too
     monkeypatch.setattr(device_lock, "device_node", lambda uuid: None)
     monkeypatch.setattr(tuned_call, "WinnerCache", lambda: WinnerCache(tmp_path))
 
