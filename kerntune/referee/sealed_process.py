@@ -20,7 +20,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
@@ -108,16 +108,17 @@ class Answered:
 
 
 class SealedProcesses:
-    """Starts sealed processes, one after the other. ``sealed=False`` leaves out Landlock and seccomp."""
+    """Starts sealed processes, one after the other. ``sealed=False`` leaves out Landlock and seccomp. ``module`` is the
+    fork server's: it calls :func:`main` with what its processes can be asked to do."""
 
-    def __init__(self, sealed: bool = True) -> None:
+    def __init__(self, sealed: bool = True, module: str = "kerntune.referee.sealed_process") -> None:
         self.sealed = sealed
         self._scratch = TemporaryFolder("judge")
         self._number = 0
         self._ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         env = {name: os.environ[name] for name in ENVIRONMENT if name in os.environ}
         home = str(self._scratch.folder)
-        command = module_command("kerntune.referee.sealed_process", str(theirs.fileno()), str(os.getpid()))
+        command = module_command(module, str(theirs.fileno()), str(os.getpid()))
         with theirs:
             self._server = subprocess.Popen(
                 command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
@@ -227,10 +228,12 @@ def _end_of(status: int, seconds: float) -> SealedEnd:
 # the fork server's side
 
 
-def main(descriptor: int, parent: int) -> None:
-    """Import what sealed processes need, and fork a supervisor for each request until the referee has ended."""
-    from kerntune.referee.roles import ROLES  # torch and Triton, too
+Roles = Mapping[str, Callable[[bytes], bytes]]
+"""By name, the function that gets a task's bytes and gives the answer's."""
 
+
+def main(descriptor: int, parent: int, roles: Roles) -> None:
+    """Fork a supervisor for each request until the referee has ended. All that ``roles`` need is imported."""
     gc.collect()
     gc.freeze()  # what was imported is no garbage: to traverse it would copy its pages in every fork
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # supervisors report by themselves
@@ -244,7 +247,7 @@ def main(descriptor: int, parent: int) -> None:
             continue
         except (OSError, FrameError):
             return
-        _fork_supervisor(request, descriptors, ROLES[request.role])
+        _fork_supervisor(request, descriptors, roles[request.role])
 
 
 def _fork_supervisor(request: SealRequest, descriptors: list[int], answer: Callable[[bytes], bytes]) -> None:
@@ -352,4 +355,6 @@ def folder_of(path: str) -> str:
 
 
 if __name__ == "__main__":
-    main(int(sys.argv[1]), int(sys.argv[2]))
+    from kerntune.referee.roles import ROLES  # torch and Triton, too
+
+    main(int(sys.argv[1]), int(sys.argv[2]), ROLES)
