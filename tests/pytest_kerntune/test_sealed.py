@@ -451,7 +451,7 @@ def test_words_of_pytest_and_of_kerntune():
 
 MARKED = """
 import pytest
-pytestmark = [pytest.mark.autotune(static={"spills": "warn"})]
+pytestmark = [pytest.mark.autotune(static={"spills": "warn"}, missing="warn")]
 LIMIT = 3
 
 @pytest.mark.autotune(outcomes={"REGRESSED": "warn"})
@@ -462,6 +462,9 @@ def test_b(): pass
 
 @pytest.mark.parametrize("n", [pytest.param(1, marks=pytest.mark.autotune(missing="warn"))])
 def test_c(n): pass
+
+@pytest.mark.autotune(**{"tolerance": 0.5})
+def test_f(): pass
 
 class TestD:
     pytestmark = pytest.mark.autotune(missing="fail")
@@ -485,6 +488,8 @@ def test_markers_are_read_from_the_revision_as_literals(repository):
     assert policy.static.rule("spills").severity == "warn"
     assert marks("test_b") is None
     assert marks("test_c[1]") is None
+    assert marks("test_f") is None
+    assert policy_of_marks(marks("test_a"), "a", Policy()).missing is Missing.WARN
     assert policy_of_marks(marks("TestD::test_e"), "e", Policy()).missing is Missing.FAIL
     assert settings.own_marks("test_new.py::test_x", top) == []
 
