@@ -218,7 +218,7 @@ class SealedRun:
     def tests_words(self) -> list[str]:
         """What the tests' own pytest is called with; where its JSON goes is for the child to say."""
         flags = ["--kerntune", f"{REF}={self.settings.commit}", f"--kerntune-target={','.join(map(str, self.targets))}"]
-        flags += ["--kerntune-missing=warn", f"--rootdir={self.root}", "-p", "no:cacheprovider"]
+        flags += ["--kerntune-missing=warn", f"--rootdir={self.root}", "-o", "cache_dir=$TMPDIR/pytest_cache"]
         for flag in PASSED_ON:
             value = getattr(self.given, _dest(flag))
             flags += [flag] if value is True else [f"{flag}={value}"] if value else []
@@ -233,7 +233,7 @@ class SealedRun:
 
     def pytest_configure(self, config: pytest.Config) -> None:
         config.addinivalue_line("markers", SIGNATURE)
-        config.option.kerntune_baselines_ref = self.given.kerntune_baselines_ref  # so that no update is offered
+        config.option.kerntune_sealed = True
         self.end = RunEnd(config, self.options)
         config.pluginmanager.register(self.end, "kerntune_end")
         self._config = config
@@ -313,7 +313,8 @@ class SealedRun:
         """What the child says of itself, the run that it claims, and what is wrong with that."""
         nothing = RunReport(())
         task = TestRun(tuple(self.tests_words), str(self.folder), self._environment)
-        answered = processes.ask("tests", task, self._readable, SECONDS, MAX_REPORT + 2 * MOST_PRINTED)
+        most = MAX_REPORT + 2 * MOST_PRINTED
+        answered = processes.ask("tests", task, self._readable, SECONDS, most, memory=0)  # libraries of CUDA map GiB
         if answered.end.cannot_seal:
             raise UsageError(f"--kerntune-sealed: {answered.end.cannot_seal}; nothing was run")
         ran = _decoded(answered)

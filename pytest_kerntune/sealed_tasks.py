@@ -55,8 +55,8 @@ def run_tests(data: bytes) -> bytes:
     environment = {**task.environment, **own, "PYTHONDONTWRITEBYTECODE": "1"}
     with open(scratch / "printed", "w+b") as printed:
         code = subprocess.run(
-            bound_command([sys.executable, "-m", "pytest", *words]), cwd=task.folder, env=environment, stdin=subprocess.DEVNULL,
-            stdout=printed, stderr=subprocess.STDOUT, check=False,
+            bound_command([sys.executable, "-m", "pytest", *words]), cwd=task.folder, env=environment,
+            stdin=subprocess.DEVNULL, stdout=printed, stderr=subprocess.STDOUT, check=False,
         ).returncode  # fmt: skip
         size = os.fstat(printed.fileno()).st_size
         tail = os.pread(printed.fileno(), MOST_PRINTED, max(0, size - MOST_PRINTED))

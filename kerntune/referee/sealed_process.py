@@ -81,6 +81,8 @@ class SealRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     seconds: float
     sealed: bool
     gpu: bool = False
+    memory: int = MEMORY
+    """Bytes of address space that it may add; 0 for no limit, which a CUDA driver needs."""
 
 
 class SealedEnd(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -139,7 +141,14 @@ class SealedProcesses:
         self._ready = word == "ready"
 
     def ask(
-        self, role: str, task: Any, readable: tuple[str, ...], seconds: float, most: int, gpu: bool = False
+        self,
+        role: str,
+        task: Any,
+        readable: tuple[str, ...],
+        seconds: float,
+        most: int,
+        gpu: bool = False,
+        memory: int = MEMORY,
     ) -> Answered:
         """Have a new process do a task, and end it with all that it has started; ``most`` bytes of its answer are read.
 
@@ -149,7 +158,7 @@ class SealedProcesses:
         self._number += 1
         scratch = self._scratch.folder / str(self._number)
         scratch.mkdir()
-        request = SealRequest(role, readable, str(scratch), seconds, self.sealed, gpu)
+        request = SealRequest(role, readable, str(scratch), seconds, self.sealed, gpu, 0 if gpu else memory)
         try:
             with tempfile.TemporaryFile() as errors:
                 return self._asked(request, msgspec.msgpack.encode(task), errors, most)
@@ -334,7 +343,7 @@ def _be_sealed(request: SealRequest, tell: int, answer: Callable[[bytes], bytes]
     limits = SealLimits(
         readable=(*SYSTEM, *import_folders(), *request.readable),
         writable=(scratch, *DEVICES, *(nvidia_devices() if request.gpu else ())),
-        memory=0 if request.gpu else MEMORY,
+        memory=request.memory,
         seconds=int(request.seconds) + 1,
     )
     try:
