@@ -81,16 +81,8 @@ class Marker:
 def read_marker(item: pytest.Item) -> Marker:
     """The markers of a test as one, the closest keyword winning; :class:`UsageError` names the test."""
     marks = list(item.iter_markers(NAME))
-    values: dict[str, Any] = {}
-    for mark in reversed(marks):
-        said = _values(mark, item.nodeid)
-        if "static" in said and "static" in values:
-            said["static"] = said["static"].over(values["static"])
-        if "outcomes" in said:
-            said["outcomes"] = {**values.get("outcomes", {}), **said["outcomes"]}
-        values.update(said)
-    renamed = {"floor_ns" if key == "floor" else key: value for key, value in values.items()}
-    policy = {name: value for name, value in renamed.items() if name in Policy.__struct_fields__}
+    values = _together(marks, item.nodeid)
+    policy = _policy_fields(values)
     return Marker(
         bool(marks),
         policy,
@@ -99,6 +91,28 @@ def read_marker(item: pytest.Item) -> Marker:
         values.get("name"),
         _of_parameters(values.get("interpret", {}), item),
     )
+
+
+def policy_of_marks(marks: Sequence[pytest.Mark], nodeid: str, defaults: Policy) -> Policy:
+    """``defaults`` with what these markers of a test say, the closest first."""
+    return Marker(bool(marks), _policy_fields(_together(marks, nodeid))).over(defaults)
+
+
+def _together(marks: Sequence[pytest.Mark], nodeid: str) -> dict[str, Any]:
+    values: dict[str, Any] = {}
+    for mark in reversed(marks):
+        said = _values(mark, nodeid)
+        if "static" in said and "static" in values:
+            said["static"] = said["static"].over(values["static"])
+        if "outcomes" in said:
+            said["outcomes"] = {**values.get("outcomes", {}), **said["outcomes"]}
+        values.update(said)
+    return values
+
+
+def _policy_fields(values: Mapping[str, Any]) -> dict[str, Any]:
+    renamed = {"floor_ns" if key == "floor" else key: value for key, value in values.items()}
+    return {name: value for name, value in renamed.items() if name in Policy.__struct_fields__}
 
 
 def _of_parameters(small: Mapping[str, Any], item: pytest.Item) -> Mapping[str, Any]:

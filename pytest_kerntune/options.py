@@ -100,6 +100,12 @@ FLAGS = (
         "REF",
     ),
     Option(
+        "--kerntune-sealed",
+        "",
+        "Tests run in a sealed process that decides nothing: settings and baselines are those of "
+        "--kerntune-baselines-ref, static figures are made anew from what tests launch. Nothing is timed or written.",
+    ),
+    Option(
         "--kerntune-against",
         "",
         "Needs no baselines: check out this git commit, branch or tag aside, compile and record its tests today, and "

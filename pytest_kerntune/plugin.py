@@ -47,6 +47,11 @@ def pytest_addhooks(pluginmanager: pytest.PytestPluginManager) -> None:
 def pytest_load_initial_conftests(early_config: pytest.Config, parser: pytest.Parser, args: list[str]) -> None:
     """Stand-ins are in place before users' conftests are imported."""
     values.amend(early_config, parser, args)
+    given = early_config.known_args_namespace
+    if given.kerntune_sealed and not given.help and options.enabled(early_config, given):
+        from pytest_kerntune.sealed import become  # few runs
+
+        become(early_config)
     run_lifetime.begin(early_config)
 
 

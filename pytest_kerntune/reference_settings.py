@@ -93,6 +93,21 @@ class ReferenceSettings:
         rest = [f"... and {len(lines) - LINES} more markers"] if len(lines) > LINES else []
         return [*lines[:LINES], *rest]
 
+    def own_marks(self, nodeid: str, root: Path) -> list[pytest.Mark] | None:
+        """The markers ``autotune`` that the revision's file has on a test, the closest first; None where one of them
+        can't be read as literals, on a parameter of the test for example. ``root`` is what node ids begin at."""
+        test = nodeid.partition("[")[0]
+        name = git.name_in(self.top, root / test.partition("::")[0])
+        content = None if name is None else git.file_at(self.top, self.commit, name)
+        scopes, found = _scopes(test), []
+        for scope, node in _marked_in(content or b"") or ():
+            if scope in scopes:
+                marks = _literal_marks(node)
+                if marks is None:
+                    return None
+                found += [(scopes.index(scope), mark) for mark in marks]
+        return [mark for _, mark in sorted(found, key=lambda one: -one[0])]
+
     def _files(self, path: Path) -> tuple[Mapping[str, list[str]], Mapping[str, list[str]]]:
         """The markers in a file by scope: here, and in the revision; both empty where the file is the same."""
         if path not in self._known:
@@ -173,15 +188,38 @@ def _scopes(nodeid: str) -> list[str]:
 
 
 def _marks(source: bytes) -> dict[str, list[str]]:
-    """The markers ``autotune`` of a file as texts, by the scope that they are on."""
-    try:
-        tree = ast.parse(source)
-    except (SyntaxError, ValueError, RecursionError, MemoryError):
-        return {}
-    found: dict[str, list[str]] = {"": []}
-    for scope, node in _marked(tree, ""):
+    """The markers ``autotune`` of a file as texts, by the scope that they are on; empty if it can't be parsed."""
+    nodes = _marked_in(source)
+    found: dict[str, list[str]] = {} if nodes is None else {"": []}
+    for scope, node in nodes or ():
         found.setdefault(scope, []).extend(_marks_in(node))
     return found
+
+
+def _marked_in(source: bytes) -> list[tuple[str, ast.AST]] | None:
+    """What may have markers in a file, with the scope that it marks; None for a file that can't be parsed."""
+    try:
+        return list(_marked(ast.parse(source), ""))
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return None
+
+
+def _literal_marks(node: ast.AST) -> list[pytest.Mark] | None:
+    """The markers of a decorator or a ``pytestmark``; None if one has more than literals, or is inside of another."""
+    if isinstance(node, (ast.List, ast.Tuple)):
+        parts = [_literal_marks(one) for one in node.elts]
+        return None if None in parts else [mark for part in parts for mark in part or ()]
+    if not any(isinstance(x, ast.Attribute) and x.attr == "autotune" for x in ast.walk(node)):
+        return []
+    call = node if isinstance(node, ast.Call) else None
+    function = node if call is None else call.func
+    if not (isinstance(function, ast.Attribute) and function.attr == "autotune") or (call is not None and call.args):
+        return None
+    try:
+        said = {x.arg or "": ast.literal_eval(x.value) for x in (call.keywords if call is not None else ())}
+    except (ValueError, TypeError, RecursionError, MemoryError):
+        return None
+    return None if "" in said else [pytest.mark.autotune(**said).mark]
 
 
 def _marked(node: ast.Module | ast.ClassDef, scope: str) -> Iterator[tuple[str, ast.AST]]:

@@ -78,6 +78,8 @@ def offers(
 ) -> list[str]:
     """Commands that keep what this run found: for gains, for new cases, for baselines without a case. ``written`` is
     the run's JSON, if it writes one."""
+    if config.getoption("kerntune_sealed"):
+        return []  # it records nothing, and its command isn't the user's
     recorded = [r for r in results if r.recorded]
     improved = sum(r.verdict is Verdict.IMPROVED and not r.recorded for r in results)
     new = sum(r.verdict is Verdict.NEW and not r.recorded and r.case.nodeid not in _failing(results) for r in results)

@@ -102,12 +102,13 @@ STABLE = frozenset(
         "kerntune.timing.worker",
         "pip",
         "pytest",
+        "pytest_kerntune.sealed_tasks",
     }
 )
 """What processes of ours are started as. Another revision's interpreter or checkout has ``kerntune.cli`` and pytest; a
-worker, the judge's fork server, and the process that bisects are always of this one."""
+worker, the fork server of sealed processes, and the process that bisects are always of this one."""
 
-STARTED = re.compile(r'(?:(?:python|executable),\s*"-m",|\bmodule_command\()\s*"([\w.]+)"')
+STARTED = re.compile(r'(?:(?:python|executable),\s*"-m",|\bmodule_command\(|\bmodule(?:: str = |=))\s*"([\w.]+)"')
 
 
 def test_processes_are_started_by_names_that_other_revisions_have_too() -> None:

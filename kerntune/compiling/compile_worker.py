@@ -154,8 +154,11 @@ def _parse(job: Job, backend: Any) -> tuple[Any, Any]:
 
 
 def address_space() -> int:
-    """Bytes of this process's."""
-    pages = int(Path("/proc/self/statm").read_text().split()[0])
+    """Bytes of this process's; 0 where it may not look, in what a sealed process has started."""
+    try:
+        pages = int(Path("/proc/self/statm").read_text().split()[0])
+    except PermissionError:
+        return 0
     return pages * resource.getpagesize()
 
 

@@ -226,7 +226,7 @@ def describe(launch: Specialized, kernel: Any) -> Compiled:
     facts = getattr(kernel, "facts", None) or facts_of(launch.target, kernel.asm)
     metadata = dict(kernel.metadata) if isinstance(kernel.metadata, Mapping) else kernel.metadata._asdict()
     metadata.pop("hash", None)  # the name of its entry in Triton's cache: no property of the kernel
-    options = _option_values(launch.options)
+    options = _option_values(vars(launch.options))
     binary = Binary(
         kind=binary_stage,
         ttir_sha256=hashlib.sha256(facts.ttir.encode()).hexdigest(),
@@ -310,11 +310,11 @@ def _scratch(metadata: Mapping[str, Any], which: str) -> Scratch:
     return Scratch(metadata.get(f"{which}_scratch_size") or 0, metadata.get(f"{which}_scratch_align") or 1)
 
 
-def _option_values(options: Any) -> dict[str, Any]:
+def _option_values(options: Mapping[str, Any]) -> dict[str, Any]:
     plain = (bool, int, float, str, type(None))
     return {
         k: v if isinstance(v, plain) else [str(x) for x in v] if isinstance(v, (tuple, list)) else str(v)
-        for k, v in sorted(vars(options).items())
+        for k, v in sorted(options.items())
         if k not in NOT_CODE
     }
 
@@ -391,6 +391,25 @@ def stages_from(
     return _compiled_stages(farm, _job_from_ttir(target, options, ttir_text(ttir, kernel), kernel, own), kernel).stages
 
 
+def binary_from(
+    farm: Farm, target: Target, ttir: bytes, options: Mapping[str, Any], kernel: str
+) -> tuple[Binary, Mapping[str, bytes]]:
+    """The binary that today's compiler makes of a TTIR, and what its stages gave, by name; options and errors are those
+    of :func:`stages_from`."""
+    job = _job_from_ttir(target, options, ttir_text(ttir, kernel), kernel, {})
+    done = _compiled_stages(farm, job, kernel)
+    values = _option_values(job.options)
+    binary = Binary(
+        kind=ASSEMBLY[job.backend][1],
+        ttir_sha256=hashlib.sha256(ttir).hexdigest(),
+        options=values,
+        constexprs={},
+        warp_size=target.warp_size,
+        **_fields_of(target, job, done, values),
+    )
+    return binary, done.stages
+
+
 def ttir_text(ttir: bytes, kernel: str) -> str:
     """A stored TTIR as text; :class:`ReplayError` for what is none."""
     try:
@@ -437,8 +456,12 @@ def _stored_options(binary: Binary) -> dict[str, Any]:
 
 
 def _described(recording: Recording, old: Binary, job: Job, done: Done) -> tuple[Binary, bytes]:
+    fields = _fields_of(recording.target, job, done, old.options)
+    return msgspec.structs.replace(old, unreplayable="", **fields), done.stages[ASSEMBLY[job.backend][1]]
+
+
+def _fields_of(target: Target, job: Job, done: Done, options: Mapping[str, Any]) -> dict[str, Any]:
     asm_stage, binary_stage = ASSEMBLY[job.backend]
     asm, data, metadata = done.stages[asm_stage].decode(), done.stages[binary_stage], json.loads(done.metadata)
-    bare, settings = bare_text(asm, asm_stage), compat.compiler_settings(job.backend)
-    fields = code_fields(recording.target, asm, bare, data, metadata, old.options, settings)
-    return msgspec.structs.replace(old, unreplayable="", **fields), data
+    settings = compat.compiler_settings(job.backend)
+    return code_fields(target, asm, bare_text(asm, asm_stage), data, metadata, options, settings)

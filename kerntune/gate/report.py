@@ -108,7 +108,12 @@ def read_run(path: Path) -> RunReport:
     data = read_file(path, limit=MAX_REPORT)
     if data is None:
         raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(path))
-    return from_json(data, RunReport, SCHEMA, where=str(path), most_values=MAX_REPORT_VALUES)
+    return decode_run(data, str(path))
+
+
+def decode_run(data: bytes, where: str) -> RunReport:
+    """A run's JSON, strictly decoded; :class:`~kerntune.errors.StoreError` if it is damaged. ``where`` names it."""
+    return from_json(data, RunReport, SCHEMA, where=where, most_values=MAX_REPORT_VALUES)
 
 
 def _with_bounded_code(results: Sequence[CaseResult]) -> tuple[CaseResult, ...]:

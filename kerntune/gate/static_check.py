@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence, Set
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 from itertools import chain
+from types import MappingProxyType
 
 import msgspec
 
-from kerntune.base.case_result import UNJUDGED, CaseResult, End, LaunchCause, word_of
+from kerntune.base.case_result import UNJUDGED, CaseResult, End, LaunchCause, LostConfig, word_of
 from kerntune.base.device import Target, typical_device
 from kerntune.base.failed_candidates import told_once
 from kerntune.base.numerics import NumericsReport
-from kerntune.base.operator_list import places_text
+from kerntune.base.operator_list import OperatorList, places_text
 from kerntune.base.policy import Policy, StaticPolicy, StaticRule, Update, Verdict
 from kerntune.capture import Capture
 from kerntune.capture.recorder import Recorded
@@ -24,7 +25,7 @@ from kerntune.gate.baselines import (
     operators_of,
 )
 from kerntune.gate.call import PendingBaseline, outcome_of, should_write
-from kerntune.gate.call_capture import CapturedCall, RecordedCase
+from kerntune.gate.call_capture import CapturedCall
 from kerntune.gate.call_operators import NO_CHANGE, OperatorChange, compare_operators, more_bytes
 from kerntune.gate.candidate_configs import config_findings, config_reports, lost_configs
 from kerntune.gate.causes import code_cause, config_causes, launch_cause
@@ -64,6 +65,58 @@ class StaticFindings:
         return StaticFindings(failures, (*(text for text in self.failures if text not in broken), *self.notes))
 
 
+@dataclass(frozen=True)
+class StaticJudgement:
+    """What a case's launches come to beside those that are known of it: the verdict, what static rules ``found``, what
+    runs ``beside`` the kernels, and the reasons for people."""
+
+    verdict: Verdict
+    found: StaticFindings
+    beside: OperatorChange
+    reasons: tuple[str, ...]
+    launch_causes: tuple[LaunchCause, ...] = ()
+
+    @property
+    def findings(self) -> tuple[str, ...]:
+        """What fails the case, then what it is warned of."""
+        return (*self.beside.failures, *self.found.failures, *self.found.notes)
+
+    def message(self, head: str, reasons: Iterable[str]) -> str:
+        """The case's message: ``head`` has its verdict and its name."""
+        return ", ".join([head, *self.beside.failures, *self.found.failures, *reasons])
+
+
+def judge_launches(
+    known: KnownCase,
+    launches: tuple[LaunchStatic, ...],
+    operators: OperatorList | None,
+    target: Target,
+    policy: Policy,
+    *,
+    launched: int,
+    cut_off: bool,
+    about_configs: Iterable[RuleMessage] = (),
+    lost: Mapping[int, LostConfig] = MappingProxyType({}),
+    broken: tuple[str, ...] = (),
+    refused: tuple[str, ...] = (),
+) -> StaticJudgement:
+    """A case's verdict from values alone. ``launched`` counts its launches, those that are ``broken`` (a sentence each)
+    or ``refused`` by the compiler (a source's hash each) among them; ``cut_off``: it stopped at a value that only a GPU
+    has, and that isn't accepted. ``lost`` has by launch the baseline's config that is gone."""
+    rules, series = policy.static, compat.triton_series()
+    moved = _moved(known.launches, launches)
+    found = _found(known, launches, about_configs, broken, target, rules)
+    found = found.unsure(broken) if moved else found
+    beside = _operators_since(known, operators, launches, rules)
+    verdict = _verdict(known, launched, found, beside, bool(moved), cut_off, policy)
+    before = known.reference.triton if known.reference else ""
+    blamed = [launch_cause(a, b, before, series, lost=lost.get(i)) for i, a, b in in_both(known.launches, launches)]
+    why = _reasons(known, launches, target, series, found, refused, blamed)
+    fewer_launches = () if beside.failures else _missing(known, launched)
+    reasons = (*beside.unsure, *fewer_launches, *beside.qualified(why), *_settings(moved))
+    return StaticJudgement(verdict, found, beside, reasons, tuple(dict.fromkeys(filter(None, blamed))))
+
+
 def check_static(
     stores: Stores, captured: CapturedCall, target: Target, update: Update, *, code: bool = False
 ) -> tuple[CaseResult, PendingBaseline]:
@@ -77,16 +130,24 @@ def check_static(
     launches = launch_statics(recorded, spec, known_figures(known.launches, update))
     configs = config_reports(case.capture, spec, every=bool(policy.static.every_config))
     broken = tuple(dict.fromkeys(f"can't be compiled: {exc}" for exc in recorded.failures.values()))
-    moved = _moved(known.launches, launches)
     lost = dict(lost_configs(known.launches, launches, recorded, case.capture, spec))
-    judged = {(x.kernel, x.config) for x in launches}
-    about_configs = config_findings(configs, judged, dict.fromkeys(lost.values()), policy.static)
-    found = _found(known, launches, about_configs, broken, target, policy.static)
-    found = found.unsure(broken) if moved else found
+    own = {(x.kernel, x.config) for x in launches}
     launched, accepted = len(case.capture.launches), stores.accepted_end(target, case.id, fingerprint, update)
     cut_off = captured.end is not None and captured.end != accepted
-    beside = _operators_since(known, case, launches, policy.static)
-    verdict = _verdict(known, launched, found, beside, bool(moved), cut_off, policy)
+    judged = judge_launches(
+        known,
+        launches,
+        case.operators,
+        target,
+        policy,
+        launched=launched,
+        cut_off=cut_off,
+        about_configs=config_findings(configs, own, dict.fromkeys(lost.values()), policy.static),
+        lost=lost,
+        broken=broken,
+        refused=_refused_sources(recorded, case.capture, target),
+    )
+    verdict, found, beside = judged.verdict, judged.found, judged.beside
     stored = tuple(x.without_lines() for x in launches)
     today = StaticBaseline(STATIC_SCHEMA, case.id, fingerprint, case.arguments, target, series, now(), stored)
     kept, listed = (
@@ -99,14 +160,8 @@ def check_static(
     write = unreviewed.writes(write, update)
     fewer = known.most[0] > launched  # accepted by a baseline that is later than the one with more
     pending = PendingBaseline(today, {} if broken else recorded.artifacts, write, anew=fewer)
-    refused = _refused_sources(recorded, case.capture, target)
-    before = known.reference.triton if known.reference else ""
-    blamed = [launch_cause(a, b, before, series, lost=lost.get(i)) for i, a, b in in_both(known.launches, launches)]
-    why = _reasons(known, launches, target, series, found, refused, blamed)
-    fewer_launches = () if beside.failures else _missing(known, launched)
-    reasons = (*beside.unsure, *fewer_launches, *beside.qualified(why), *_settings(moved))
     stopped = _stopped(captured, accepted) if cut_off else ()
-    reasons = (*reasons, *filter(None, [unreviewed.said, renamed.said]), *stopped)
+    reasons = (*judged.reasons, *filter(None, [unreviewed.said, renamed.said]), *stopped)
     word = word_of(verdict, held=known.reference is not None)
     numerics = NumericsReport(str(policy.numerics), not_compared=(NOTHING_RUNS,)) if known.own is not None else None
     unknown = numerics.not_compared if numerics is not None and policy.numerics.gates else ()
@@ -115,15 +170,15 @@ def check_static(
         fingerprint=fingerprint,
         verdict=verdict,
         outcome=unreviewed.outcome(outcome_of(verdict, policy, pending, update)),
-        message=", ".join([f"{word} {case.id} ({target}, static only)", *beside.failures, *found.failures, *reasons]),
+        message=judged.message(f"{word} {case.id} ({target}, static only)", reasons),
         target=str(target),
         launches=launch_reports(launches, known.launches),
         rung="static",
         causes=reasons,
-        launch_causes=tuple(dict.fromkeys(filter(None, blamed))),
+        launch_causes=judged.launch_causes,
         lost_configs=tuple(dict.fromkeys(lost.values())),
-        findings=(*beside.failures, *found.failures, *found.notes),
-        remarks=(*_unjudged(verdict, known.launches, launches), *renamed.remarks, *found.remarks, *beside.told),
+        findings=judged.findings,
+        remarks=(*unjudged_remarks(verdict, known.launches, launches), *renamed.remarks, *found.remarks, *beside.told),
         operators=case.operators,
         configs=told_once(configs),
         warnings=(
@@ -226,10 +281,10 @@ def _findings(pair: LaunchFindings) -> Iterator[RuleMessage]:
 
 
 def _operators_since(
-    known: KnownCase, case: RecordedCase, launches: tuple[LaunchStatic, ...], rules: StaticPolicy
+    known: KnownCase, now: OperatorList | None, launches: tuple[LaunchStatic, ...], rules: StaticPolicy
 ) -> OperatorChange:
     """The change of what runs beside the kernels, since the baseline, and since the anchor what that alone finds."""
-    rule, now = rules.rule("other_operators"), case.operators
+    rule = rules.rule("other_operators")
     if known.reference is None:
         return NO_CHANGE
     before, same = operators_of(known.reference), _same_code(known.launches, launches)
@@ -298,7 +353,9 @@ def _settings(moved: tuple[str, ...]) -> tuple[str, ...]:
     return (text,)
 
 
-def _unjudged(verdict: Verdict, before: tuple[LaunchStatic, ...], after: tuple[LaunchStatic, ...]) -> tuple[str, ...]:
+def unjudged_remarks(
+    verdict: Verdict, before: tuple[LaunchStatic, ...], after: tuple[LaunchStatic, ...]
+) -> tuple[str, ...]:
     """What changed of a case that passes, though its machine code is another one and nothing was timed."""
     pairs = in_both(before, after)
     if verdict is not Verdict.PASS or (len(pairs) == len(before) and all(a.code == b.code for _, a, b in pairs)):

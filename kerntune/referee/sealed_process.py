@@ -22,7 +22,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
@@ -88,6 +88,8 @@ class SealRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     seconds: float
     sealed: bool
     gpu: bool = False
+    memory: int = MEMORY
+    """Bytes of address space that it may add; 0 for no limit, which a CUDA driver needs."""
 
 
 class SealedEnd(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -125,16 +127,17 @@ class Answered:
 
 
 class SealedProcesses:
-    """Starts sealed processes, one after the other. ``sealed=False`` leaves out Landlock and seccomp."""
+    """Starts sealed processes, one after the other. ``sealed=False`` leaves out Landlock and seccomp. ``module`` is the
+    fork server's: it calls :func:`main` with what its processes can be asked to do."""
 
-    def __init__(self, sealed: bool = True) -> None:
+    def __init__(self, sealed: bool = True, module: str = "kerntune.referee.sealed_process") -> None:
         self.sealed = sealed
         self._scratch = TemporaryFolder("judge")
         self._numbers = itertools.count(1)
         self._ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         env = {name: os.environ[name] for name in ENVIRONMENT if name in os.environ}
         home = str(self._scratch.folder)
-        command = module_command("kerntune.referee.sealed_process", str(theirs.fileno()), str(os.getpid()))
+        command = module_command(module, str(theirs.fileno()), str(os.getpid()))
         with theirs:
             self._server = subprocess.Popen(
                 command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
@@ -155,7 +158,14 @@ class SealedProcesses:
         self._ready = word == "ready"
 
     def ask(
-        self, role: str, task: Any, readable: tuple[str, ...], seconds: float, most: int, gpu: bool = False
+        self,
+        role: str,
+        task: Any,
+        readable: tuple[str, ...],
+        seconds: float,
+        most: int,
+        gpu: bool = False,
+        memory: int = MEMORY,
     ) -> Answered:
         """Have a new process do a task, and end it with all that it has started; ``most`` bytes of its answer are read.
 
@@ -164,7 +174,7 @@ class SealedProcesses:
         self.wait()
         scratch = self._scratch.folder / str(next(self._numbers))
         scratch.mkdir()
-        request = SealRequest(role, readable, str(scratch), seconds, self.sealed, gpu)
+        request = SealRequest(role, readable, str(scratch), seconds, self.sealed, gpu, 0 if gpu else memory)
         try:
             with tempfile.TemporaryFile() as errors:
                 return self._asked(request, msgspec.msgpack.encode(task), errors, most)
@@ -246,10 +256,12 @@ def _end_of(status: int, seconds: float) -> SealedEnd:
 # the fork server's side
 
 
-def main(descriptor: int, parent: int) -> None:
-    """Import what sealed processes need, and fork a supervisor for each request until the referee has ended."""
-    from kerntune.referee.roles import ROLES  # torch and Triton, too
+Roles = Mapping[str, Callable[[bytes], bytes]]
+"""By name, the function that gets a task's bytes and gives the answer's."""
 
+
+def main(descriptor: int, parent: int, roles: Roles) -> None:
+    """Fork a supervisor for each request until the referee has ended. All that ``roles`` need is imported."""
     gc.collect()
     gc.freeze()  # what was imported is no garbage: to traverse it would copy its pages in every fork
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # supervisors report by themselves
@@ -263,7 +275,7 @@ def main(descriptor: int, parent: int) -> None:
             continue
         except (OSError, FrameError):
             return
-        _fork_supervisor(request, descriptors, ROLES[request.role])
+        _fork_supervisor(request, descriptors, roles[request.role])
 
 
 def _fork_supervisor(request: SealRequest, descriptors: list[int], answer: Callable[[bytes], bytes]) -> None:
@@ -352,7 +364,7 @@ def _be_sealed(request: SealRequest, tell: int, answer: Callable[[bytes], bytes]
     limits = SealLimits(
         readable=(*SYSTEM, *import_folders(), *request.readable),
         writable=(scratch, *DEVICES, *((*nvidia_devices(), "/proc/self") if request.gpu else ())),
-        memory=0 if request.gpu else MEMORY,
+        memory=request.memory,
         seconds=int(request.seconds) + 1,
         gpu=request.gpu,
     )
@@ -374,4 +386,6 @@ def folder_of(path: str) -> str:
 
 
 if __name__ == "__main__":
-    main(int(sys.argv[1]), int(sys.argv[2]))
+    from kerntune.referee.roles import ROLES  # torch and Triton, too
+
+    main(int(sys.argv[1]), int(sys.argv[2]), ROLES)

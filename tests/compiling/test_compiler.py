@@ -387,7 +387,7 @@ def test_options_are_plain_and_without_paths() -> None:
     options = SimpleNamespace(
         num_warps=4, fast=None, deps=("a", 1), extern_libs=(("x", "/lib"),), backend_name="cuda", arch=Path("sm"), f=0.5
     )
-    assert list(_option_values(options).items()) == [
+    assert list(_option_values(vars(options)).items()) == [
         ("arch", "sm"), ("deps", ["a", "1"]), ("f", 0.5), ("fast", None), ("num_warps", 4),
     ]  # fmt: skip
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from types import SimpleNamespace
@@ -17,7 +18,7 @@ from kerntune.base.device import Target
 from kerntune.base.recording import Recording, same_work
 from kerntune.capture.recorder import Recorded
 from kerntune.compiling.binary.identity import first_stage_of
-from kerntune.compiling.compiler import _stored_options, recompiled, stages_from, under_todays_flags
+from kerntune.compiling.compiler import _stored_options, binary_from, recompiled, stages_from, under_todays_flags
 from kerntune.compiling.farm import Farm, NotStarted
 from kerntune.compiling.frontend import Shape
 from kerntune.compiling.protocol import CompileFailed
@@ -46,6 +47,17 @@ def test_the_same_compiler_makes_the_same_code(farm: Farm, stored: Recorded) -> 
     assert (new.arch, new.symbol, new.constexprs) == (old.arch, old.symbol, old.constexprs)
     assert data[new.sha256][:4] == b"\x7fELF"
     assert again.launches == stored.recording.launches
+
+
+def test_the_options_of_a_config_make_the_whole_binary(farm: Farm, stored: Recorded) -> None:
+    old = stored.recording.binaries[0]
+    ttir = stored.artifacts[old.ttir_sha256]
+    new, stages = binary_from(farm, stored.recording.target, ttir, {"num_warps": old.num_warps, "BLOCK": 64}, "k")
+    assert msgspec.structs.replace(new, constexprs=old.constexprs, sha256=old.sha256) == old, "but for lines of source"
+    assert hashlib.sha256(stages["cubin"]).hexdigest() == new.sha256
+    other, _ = binary_from(farm, stored.recording.target, ttir, {"num_warps": 2 * old.num_warps}, "k")
+    assert other.num_warps == 2 * old.num_warps
+    assert other.code != old.code
 
 
 def test_what_another_version_wrote_is_described_as_todays(farm: Farm, stored: Recorded) -> None:

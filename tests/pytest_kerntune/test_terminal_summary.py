@@ -173,6 +173,9 @@ NEW, IMPROVED = Verdict.NEW, Verdict.IMPROVED
 )
 def test_what_keeps_the_findings_is_offered(results: Any, update: str, lines: list[str]) -> None:
     assert offers(results, [], config(update), None) == lines
+    sealed = config(update)
+    sealed.getoption = {"kerntune_update": update, "kerntune_sealed": True}.get
+    assert offers(results, [], sealed, None) == []
 
 
 GONE = f"STALE: {CALL_GONE}"

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -15,6 +17,7 @@ from kerntune.referee.layouts import (
     candidate_source,
     defined_names,
     literal_inputs,
+    load,
     makes_inputs,
     reference_source,
     task_shapes,
@@ -86,6 +89,41 @@ def test_a_missing_file_is_told(tmp_path: Path) -> None:
 def test_names_inside_of_functions_are_not_the_files(tmp_path: Path) -> None:
     path = write(tmp_path, "def f():\n    def ModelNew(): pass\na, b = 1, 2\nc = 3\nd: int = 4\nimport os.path as p\n")
     assert defined_names(path) == {"f", "c", "d", "p"}
+
+
+@pytest.fixture
+def imports(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """What a test imports, and its path, are forgotten; modules that it has forgotten are there again."""
+    before = dict(sys.modules)
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    yield
+    for name in sys.modules.keys() - before.keys():
+        del sys.modules[name]
+    sys.modules.update(before)
+
+
+def test_files_beside_a_reference_stand_for_nothing_that_is_installed(tmp_path: Path, imports: None) -> None:
+    """A candidate in the reference's folder may have any name."""
+    for name in ("fractions", "xdist"):
+        write(tmp_path, BOMB, f"{name}.py")
+        sys.modules.pop(name, None)
+    write(tmp_path, "HELP = 3", "helper_of_task.py")
+    text = "import fractions, xdist\nfrom helper_of_task import HELP\ndef f(): return HELP, fractions, xdist\n"
+    value, *others = load(candidate_source(write(tmp_path, text, "task_file.py") + "::f")).f()
+    assert value == 3
+    assert not any(Path(str(module.__file__)).is_relative_to(tmp_path) for module in others)
+    assert sys.path[-1] == str(tmp_path)
+
+
+def test_a_users_file_takes_no_name_of_another_module(tmp_path: Path, imports: None) -> None:
+    sys.modules.pop("fractions", None)
+    for name in ("json", "fractions"):
+        module = load(candidate_source(write(tmp_path, "def f(): pass", f"{name}.py") + "::f"))
+        assert module.__name__ == f"{name}_of_user"
+        assert sys.modules[module.__name__] is module
+    assert "fractions" not in sys.modules
+    for _ in range(2):  # once for each shape
+        assert load(candidate_source(write(tmp_path, "def f(): pass", "task_file.py") + "::f")).__name__ == "task_file"
 
 
 def test_inputs_are_read_and_not_run(tmp_path: Path) -> None:

@@ -1,0 +1,341 @@
+"""Cases of a run that another process has made, and that isn't believed: decided anew, here.
+
+What is claimed of code is not read: figures are those of the TTIR that came with a case, compiled anew, or those of the
+baseline where the TTIR is the baseline's. A claim that a case fails is believed, since nothing is gained by it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Union
+
+import msgspec
+
+from kerntune.base.case_result import CaseId, CaseResult, End, incomplete_result, word_of
+from kerntune.base.device import Target, typical_device
+from kerntune.base.formatting import visible
+from kerntune.base.numerics import NumericsReport
+from kerntune.base.policy import Outcome, Policy, Update, Verdict
+from kerntune.base.recording_check import case_problems
+from kerntune.compiling.binary.identity import STAGES, first_stage_of, stage_hashes
+from kerntune.compiling.compiler import binary_from, ttir_text
+from kerntune.compiling.farm import Farm
+from kerntune.compiling.protocol import ASSEMBLY
+from kerntune.errors import BaselineError, KerntuneError
+from kerntune.gate.baselines import StaticBaseline, operators_of
+from kerntune.gate.bundle import check_identity, decode_bundle, unpacked
+from kerntune.gate.code_changes import options_of
+from kerntune.gate.report import OUTCOMES, RunReport
+from kerntune.gate.static_check import NOTHING_RUNS, judge_launches, unjudged_remarks
+from kerntune.gate.static_figures import LaunchStatic, binary_input, launch_reports
+from kerntune.gate.stores import KnownCase, Stores, known_case
+from kerntune.kernels import compat
+from kerntune.static.metrics import StaticMetrics, metrics_of
+
+MOST_CODE = 1 << 28
+"""Bytes of all TTIR of a run, unpacked: 256 MiB, some ten thousand kernels."""
+
+CaseKey = tuple[CaseId, str, str]
+"""A case, its fingerprint, and its target."""
+
+
+@dataclass
+class ClaimedCase:
+    """What is claimed of a case: the ``results`` (more than one only if the claim contradicts itself), and its code.
+
+    ``problem`` says why its code can't be read; a case without code is not decided.
+    """
+
+    results: list[CaseResult] = field(default_factory=list)
+    today: StaticBaseline | None = None
+    artifacts: Mapping[str, bytes] = field(default_factory=dict)
+    problem: str = ""
+
+    @property
+    def decidable(self) -> bool:
+        """Whether its code came with it."""
+        return self.today is not None and not self.problem
+
+
+def claimed_cases(run: RunReport, targets: Iterable[Target]) -> dict[CaseKey, ClaimedCase]:
+    """The cases of a run's JSON for ``targets``, as far as what they say can be."""
+    found: dict[CaseKey, ClaimedCase] = {}
+    known = {"", *map(str, targets)}  # none: a case that ended before it was compiled for any
+    for result in run.results:
+        sound = next(case_problems(result.case), "") == "" and result.target in known
+        if sound and result.verdict is not Verdict.STALE:
+            found.setdefault((result.case, result.fingerprint, result.target), ClaimedCase()).results.append(result)
+    room = MOST_CODE
+    for name, value in run.baselines.items():
+        where = f"of {visible(name[:200])}"
+        try:
+            bundle = decode_bundle(value, where)
+            check_identity(bundle, where)
+            today = bundle.static
+            if today is None or (key := (today.case, today.fingerprint, str(today.target))) not in found:
+                continue
+            artifacts = unpacked(bundle, where) if room > 0 else {}
+        except BaselineError as exc:
+            for key, case in found.items():
+                if name == f"{key[0]} ({key[2]})":
+                    case.problem = visible(str(exc)[:500])
+            continue
+        room -= sum(map(len, artifacts.values()))
+        found[key].today, found[key].artifacts = today, artifacts
+    return found
+
+
+# figures of code
+
+
+class CodeRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A TTIR, and the compile options that a launch had."""
+
+    target: Target
+    kernel: str
+    ttir: bytes
+    options: dict[str, Union[bool, int, float, str, None]]
+
+
+class CodeFigures(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What a TTIR compiles to: as the fields of :class:`~kerntune.gate.static_figures.LaunchStatic`. ``refused`` says
+    why it doesn't."""
+
+    code: str = ""
+    compiler: str = ""
+    stages: dict[str, str] = {}
+    settings: dict[str, str] = {}
+    metrics: Union[StaticMetrics, None] = None
+    refused: str = ""
+
+
+def figures_of(requests: Sequence[CodeRequest]) -> list[CodeFigures]:
+    """Compile each TTIR, one after the other, and read what it became. For a process that has nothing to lose: MLIR
+    reads texts of strangers."""
+    farm = Farm()
+    try:
+        return [_figures(farm, request) for request in requests]
+    finally:
+        farm.close()
+
+
+def _figures(farm: Farm, request: CodeRequest) -> CodeFigures:
+    try:
+        binary, made = binary_from(farm, request.target, request.ttir, request.options, request.kernel)
+        assembly, machine_code = ASSEMBLY[request.target.backend]
+        (metrics,) = metrics_of(
+            [binary_input(binary, made[machine_code], made[assembly].decode())], typical_device(request.target)
+        )
+    except KerntuneError as exc:
+        return CodeFigures(refused=visible(str(exc)[:500]))
+    text = ttir_text(request.ttir, request.kernel)
+    texts = {first_stage_of(text): text, **{name: made[name].decode() for name in STAGES if name in made}}
+    return CodeFigures(
+        code=binary.code,
+        compiler=f"Triton {binary.triton}, assembler {binary.assembler}",
+        stages=stage_hashes(texts, assembly),
+        settings=dict(binary.settings),
+        metrics=metrics,
+    )
+
+
+Compile = Callable[[Sequence[CodeRequest]], Sequence[CodeFigures]]
+"""Has requests answered by :func:`figures_of` in a process of its own."""
+
+
+# decisions
+
+
+@dataclass(frozen=True)
+class Judge:
+    """Decides claimed cases: by the baselines of ``stores``, under ``policy`` of a test, with code that ``compile``
+    compiles."""
+
+    stores: Stores
+    policy: Callable[[CaseId], Policy]
+    compile: Compile
+
+    def results(self, claimed: Mapping[CaseKey, ClaimedCase]) -> list[CaseResult]:
+        """A result for each claimed case, in their order."""
+        with_code = {key: case.today for key, case in claimed.items() if case.decidable and case.today is not None}
+        known = {key: self._known(key, today) for key, today in with_code.items()}
+        asked = dict(self._requests(claimed, with_code, known))
+        made = dict(zip(asked, self.compile(list(asked.values())), strict=True)) if asked else {}
+        return [
+            self._without_code(key, case)
+            if key not in with_code
+            else self._decided(key, case, with_code[key], known[key], made)
+            for key, case in claimed.items()
+        ]
+
+    def _known(self, key: CaseKey, today: StaticBaseline) -> KnownCase | str:
+        """What is stored of a case, or why it can't be read."""
+        try:
+            return known_case(self.stores, today.target, key[0], key[1], Update.NONE)
+        except BaselineError as exc:
+            return str(exc)
+
+    def _requests(
+        self,
+        claimed: Mapping[CaseKey, ClaimedCase],
+        with_code: Mapping[CaseKey, StaticBaseline],
+        known: Mapping[CaseKey, KnownCase | str],
+    ) -> Iterator[tuple[object, CodeRequest]]:
+        for key, today in with_code.items():
+            stored = known[key]
+            if isinstance(stored, str):
+                continue
+            for launch in today.launches:
+                if _stored_like(launch, stored, today.target) is None:
+                    ttir, options = claimed[key].artifacts.get(launch.ttir_sha256, b""), options_of(launch)
+                    yield _job(launch, today.target), CodeRequest(today.target, launch.kernel, ttir, options)  # type: ignore[arg-type]
+
+    def _decided(
+        self,
+        key: CaseKey,
+        case: ClaimedCase,
+        today: StaticBaseline,
+        known: KnownCase | str,
+        made: Mapping[object, CodeFigures],
+    ) -> CaseResult:
+        if isinstance(known, str):
+            return incomplete_result(key[0], f" ({key[2]}): {known}", Outcome.FAIL, key[2])
+        launches = []
+        for launch in today.launches:
+            stored = _stored_like(launch, known, today.target)
+            own = (
+                _as_stored(launch, stored) if stored is not None else _as_made(launch, made[_job(launch, today.target)])
+            )
+            if isinstance(own, str):
+                text = f" ({key[2]}): the TTIR of {visible(launch.kernel[:80])} is not compiled: {own}"
+                return incomplete_result(key[0], text, Outcome.FAIL, key[2])
+            launches.append(own)
+        own_result = judge_stored(self.stores, known, today, tuple(launches), self.policy(key[0]))
+        return with_claims(own_result, case.results)
+
+    def _without_code(self, key: CaseKey, case: ClaimedCase) -> CaseResult:
+        """A case that nothing was launched in or that broke off: INCOMPLETE. One that claims anything better has
+        withheld its code."""
+        result = case.results[0]
+        if case.problem or any(
+            x.verdict is not Verdict.INCOMPLETE and x.outcome is not Outcome.FAIL for x in case.results
+        ):
+            text = f" ({key[2]}): {case.problem or 'it was reported without its code, so it was not decided'}"
+            return incomplete_result(key[0], text, Outcome.FAIL, key[2])
+        own = incomplete_result(key[0], "", self.policy(key[0]).outcome(Verdict.INCOMPLETE), result.target)
+        return with_claims(msgspec.structs.replace(own, message=visible(result.message)), case.results)
+
+
+def judge_stored(
+    stores: Stores, known: KnownCase, today: StaticBaseline, launches: tuple[LaunchStatic, ...], policy: Policy
+) -> CaseResult:
+    """The verdict on ``launches``, whose figures are believed; of ``today`` only what no figure depends on is read."""
+    case, target, fingerprint = today.case, today.target, today.fingerprint
+    end = today.end if isinstance(today.end, End) and not today.end.between else None
+    accepted = stores.accepted_end(target, case, fingerprint, Update.NONE)
+    cut_off = end is not None and end != accepted
+    judged = judge_launches(
+        known, launches, operators_of(today), target, policy, launched=len(launches), cut_off=cut_off
+    )
+    series = compat.triton_series()
+    unreviewed = stores.unreviewed(judged.verdict, stores.own.static_path(target, series, case, fingerprint))
+    stopped = (f"stopped at {visible(str(end))}; what it launches after that isn't judged",) if cut_off else ()
+    reasons = (*judged.reasons, *filter(None, [unreviewed.said]), *stopped)
+    word = word_of(judged.verdict, held=known.reference is not None)
+    numerics = NumericsReport(str(policy.numerics), not_compared=(NOTHING_RUNS,)) if known.own is not None else None
+    return CaseResult(
+        case=case,
+        fingerprint=fingerprint,
+        verdict=judged.verdict,
+        outcome=unreviewed.outcome(policy.outcome(judged.verdict)),
+        message=judged.message(f"{word} {case} ({target}, static only)", reasons),
+        target=str(target),
+        launches=launch_reports(launches, known.launches),
+        rung="static",
+        causes=reasons,
+        findings=judged.findings,
+        remarks=(
+            *unjudged_remarks(judged.verdict, known.launches, launches),
+            *judged.found.remarks,
+            *judged.beside.told,
+        ),
+        operators=operators_of(today),
+        warnings=(
+            *stores.damage.among(stores.reference, target, (launch.ttir_sha256 for launch in known.launches)),
+            *((NOTHING_RUNS,) if numerics is not None and policy.numerics.gates else ()),
+        ),
+        baseline_path=stores.reference.shown(stores.reference.static_path(target, series, case, fingerprint)),
+        numerics=numerics,
+        end=end,
+        end_accepted=end is not None and not cut_off,
+    )
+
+
+def with_claims(own: CaseResult, claimed: Iterable[CaseResult]) -> CaseResult:
+    """Our result, or the claim's verdict if that is worse: configs that can't run, say, of which we have no code."""
+    worst = min(claimed, key=lambda x: OUTCOMES.index(x.outcome), default=own)
+    if OUTCOMES.index(worst.outcome) >= OUTCOMES.index(own.outcome):
+        return own
+    told = tuple(visible(text) for text in worst.findings)
+    return msgspec.structs.replace(
+        own, verdict=worst.verdict, outcome=worst.outcome, message=visible(worst.message), findings=told
+    )
+
+
+def _stored_like(launch: LaunchStatic, known: KnownCase, target: Target) -> LaunchStatic | None:
+    """The baseline's launch of the very code, made by the compiler and under the settings of today: the same TTIR,
+    options, and claimed identity. Options that no baseline has are in the latter alone."""
+    settings = compat.compiler_settings(target.backend)
+    assembler = compat.assembler_version(target.backend, target.triton_arch)
+    compiler = f"Triton {compat.triton_version()}, assembler {assembler}"
+    for stored in known.launches:
+        same_code = (stored.ttir_sha256, stored.code) == (launch.ttir_sha256, launch.code)
+        today = (stored.compiler, stored.compiler_settings) == (compiler, settings)
+        if same_code and today and options_of(stored) == options_of(launch):
+            return stored
+    return None
+
+
+def _as_stored(launch: LaunchStatic, stored: LaunchStatic) -> LaunchStatic:
+    return msgspec.structs.replace(
+        launch, code=stored.code, metrics=stored.metrics, stages=stored.stages, compiler=stored.compiler,
+        compiler_settings=stored.compiler_settings, compile_seconds=None, lines=(),
+    )  # fmt: skip
+
+
+def _as_made(launch: LaunchStatic, made: CodeFigures) -> LaunchStatic | str:
+    """The launch with the figures of its TTIR; why there are none."""
+    if made.metrics is None:
+        return made.refused or "it has no figures"
+    return msgspec.structs.replace(
+        launch, code=made.code, metrics=made.metrics, stages=made.stages, compiler=made.compiler,
+        compiler_settings=made.settings, compile_seconds=None, lines=(),
+    )  # fmt: skip
+
+
+def _job(launch: LaunchStatic, target: Target) -> object:
+    return str(target), launch.ttir_sha256, repr(sorted(options_of(launch).items()))
+
+
+# what should have been reported
+
+
+def unreported(stores: Stores, targets: Iterable[Target], reported: Iterable[CaseKey]) -> list[CaseResult]:
+    """A failing result for each case of the reference's static baselines that no result is of.
+
+    Baselines of today's Triton count, or of all where there are none of today's.
+    """
+    seen, out = set(reported), []
+    for target in targets:
+        store, slug = stores.reference, target.slug
+        paths = store.static_files(slug, compat.triton_series()) or store.static_files(slug)
+        for path, baseline in store.summaries(paths):
+            if not isinstance(baseline, StaticBaseline):
+                text = f" ({target}): its baseline can't be read: {baseline}"
+                out.append(incomplete_result(CaseId(store.shown(path), ""), text, Outcome.FAIL, str(target)))
+            elif (key := (baseline.case, baseline.fingerprint, str(target))) not in seen:
+                seen.add(key)
+                text = f" ({target}): the base has a baseline of it, and this run reported nothing of it"
+                out.append(incomplete_result(baseline.case, text, Outcome.FAIL, str(target)))
+    return out

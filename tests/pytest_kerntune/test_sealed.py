@@ -1,0 +1,503 @@
+"""``--kerntune-sealed``: what tests do in their own process changes nothing in the one that decides."""
+
+from __future__ import annotations
+
+import base64
+import json
+import lzma
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from inner import NO_SERVER, NO_SUMMARY
+
+from kerntune.base.device import Target
+from kerntune.base.policy import Missing, Outcome, Policy, Verdict
+from kerntune.errors import UsageError
+from kerntune.gate.baseline_files import BaselineStore
+from kerntune.gate.claimed_cases import CodeFigures, Judge, claimed_cases, figures_of, unreported
+from kerntune.gate.report import decode_run
+from kerntune.gate.stores import ReferenceStore, Stores
+from kerntune.referee.sealing import landlock_version
+from pytest_kerntune.marker import policy_of_marks
+from pytest_kerntune.reference_settings import ReferenceSettings
+from pytest_kerntune.sealed import SealedRun, parsed
+
+needs_landlock = pytest.mark.skipif(not landlock_version(), reason="this kernel has no Landlock")
+
+TARGET = Target.parse("cuda:90")
+
+KERNELS = """
+import torch, triton, triton.language as tl
+
+WARPS = 4
+
+@triton.jit
+def share_kernel(x, y, BLOCK: tl.constexpr):
+    at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    row = tl.load(x + at)
+    tl.store(y + at, row / tl.sum(row, 0))
+
+def share(x):
+    y = torch.empty_like(x)
+    share_kernel[(x.numel() // 16384,)](x, y, BLOCK=16384, num_warps=WARPS)
+    return y
+"""
+
+TESTS = """
+import pytest, torch
+from kernels import share
+
+@pytest.mark.autotune
+@pytest.mark.parametrize("n", [16384, 32768])
+def test_share(autotune, n):
+    x = torch.ones(n, device=autotune.device)
+    assert autotune(share, x).shape == x.shape
+
+def test_plain():
+    assert 1 + 1 == 2
+"""
+
+CASES = ["test_it.py::test_share[16384]", "test_it.py::test_share[32768]"]
+
+QUICK = (*NO_SERVER, *NO_SUMMARY)
+
+
+class Project:
+    """A repository whose tag ``base`` has baselines; :meth:`slower` makes its kernel spill."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def git(self, *words: str) -> None:
+        who = ("-c", "user.name=t", "-c", "user.email=t@example.com", "-c", "commit.gpgsign=false")
+        subprocess.run(["git", *who, *words], cwd=self.path, check=True, capture_output=True)
+
+    def tag(self, name: str) -> None:
+        self.git("add", "-A")
+        self.git("commit", "-qm", name)
+        self.git("tag", name)
+
+    def slower(self) -> None:
+        path = self.path / "kernels.py"
+        path.write_text(path.read_text().replace("WARPS = 4", "WARPS = 1"))
+
+    def sealed(self, environ: dict[str, str], *words: str) -> subprocess.CompletedProcess[str]:
+        command = ["--kerntune", "--kerntune-sealed", "--kerntune-baselines-ref=base", "--kerntune-json=run.json"]
+        done = subprocess.run(
+            [sys.executable, "-m", "pytest", *QUICK, *command, *words],
+            cwd=self.path, env=environ, capture_output=True, text=True, check=False, timeout=280,
+        )  # fmt: skip
+        print(done.stdout, done.stderr)  # seen where an assertion fails
+        return done
+
+    @property
+    def verdicts(self) -> dict[str, tuple[str, str]]:
+        run = json.loads((self.path / "run.json").read_text())
+        return {r["case"]["nodeid"]: (r["verdict"], r["outcome"]) for r in run["results"]}
+
+
+def plain(copies, project: Project, environ: dict[str, str], *words: str) -> subprocess.CompletedProcess[str]:
+    """The same without ``--kerntune-sealed``."""
+    command = ["-m", "pytest", *QUICK, "-p", "no:cacheprovider", "--kerntune", *words]
+    return copies.run(*command, cwd=project.path, env={**environ, "PYTHONPATH": os.pathsep.join(
+        [str(project.path), environ["PYTHONPATH"]])})  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def environ():
+    """A subprocess's environment that imports kerntune from this source tree."""
+    root = str(Path(__file__).parents[2])
+    return {**os.environ, "PYTHONPATH": os.pathsep.join([root, os.environ.get("PYTHONPATH", "")])}
+
+
+INI = "[pytest]\nkerntune_target = cuda:90\n"
+
+
+@pytest.fixture
+def repository(tmp_path):
+    """A repository whose tag ``base`` has settings alone."""
+    project = Project(tmp_path)
+    (project.path / "pytest.ini").write_text(INI)
+    project.git("init", "-q", "-b", "main")
+    project.tag("base")
+    return project
+
+
+@pytest.fixture(scope="module")
+def base(copies, environ, tmp_path_factory):
+    """The repository as its tag has it, and the JSON of a run whose kernel is slower, with all that it measured."""
+    project = Project(tmp_path_factory.mktemp("sealed") / "project")
+    project.path.mkdir()
+    (project.path / "kernels.py").write_text(KERNELS)
+    (project.path / "test_it.py").write_text(TESTS)
+    (project.path / "pytest.ini").write_text(INI)
+    (project.path / ".gitignore").write_text("__pycache__\nrun.json\n")
+    done = plain(copies, project, environ)
+    assert done.returncode == 0, done.stdout
+    project.git("init", "-q", "-b", "main")
+    project.tag("base")
+    project.slower()
+    assert plain(copies, project, environ, "--kerntune-json=run.json").returncode == 1
+    project.report = (project.path / "run.json").read_bytes()
+    project.git("checkout", "-q", "--", "kernels.py")
+    return project
+
+
+@pytest.fixture
+def project(base, tmp_path):
+    """A copy of it, to be changed."""
+    copy = Project(tmp_path / "project")
+    shutil.copytree(base.path, copy.path)
+    (copy.path / "run.json").unlink()
+    return copy
+
+
+# whole runs
+
+
+@needs_landlock
+@pytest.mark.slow
+def test_verdicts_are_those_of_an_ordinary_run(project, environ, copies):
+    for prepare, code in ((lambda: None, 0), (project.slower, 1)):
+        prepare()
+        words = ("--kerntune-baselines-ref=base", "--kerntune-json=plain.json")
+        assert plain(copies, project, environ, *words).returncode == code
+        assert project.sealed(environ).returncode == code
+        ours, theirs = (json.loads((project.path / name).read_text()) for name in ("run.json", "plain.json"))
+        assert ours["results"] == theirs["results"]
+        assert len(ours["results"]) == 2
+
+
+CHEAT = """
+import atexit, json, os, pathlib, sys
+import pytest
+
+tried = []
+
+def attempt(work):
+    try:
+        tried.append(f"did it {work()}")
+    except OSError as exc:
+        tried.append(type(exc).__name__)
+
+def rewrite(path):
+    run = json.loads(path.read_text())
+    for result in run["results"]:
+        result.update(verdict="PASS", outcome="pass", findings=[])
+    for bundle in run["baselines"].values():
+        for launch in bundle["static"]["launches"]:
+            launch["metrics"].update(registers=10, spill_store_bytes=0, spill_load_bytes=0, stack_bytes=0)
+    run.update(failed={}, exit_status=0, counts={"PASS": 2})
+    path.write_text(json.dumps(run))
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_finish(session):
+    import kerntune.base.policy as policy, kerntune.gate.static_check as check
+    policy._FIXED.update({verdict: policy.Outcome.PASS for verdict in policy._FIXED})
+    check.decide = lambda evidence, policy: check.Verdict.PASS
+    for path in pathlib.Path("baselines").rglob("*.json"):
+        attempt(lambda: path.write_text("{}"))
+    attempt(lambda: pathlib.Path("run.json").write_text("{}"))
+    attempt(lambda: pathlib.Path("../cheat").write_text(""))
+    attempt(lambda: os.listdir("/proc"))
+    attempt(lambda: open("/proc/1/environ"))
+
+def pytest_unconfigure(config):
+    print("tried", *tried)
+    sys.stdout.flush()
+    for path in pathlib.Path(os.environ["TMPDIR"]).glob("*.json"):
+        atexit.register(rewrite, path)
+    atexit.register(os._exit, 0)  # those registered later run first
+    for path in pathlib.Path(os.environ["TMPDIR"]).glob("*.json"):
+        rewrite(path)
+"""
+
+
+@needs_landlock
+@pytest.mark.slow
+def test_a_conftest_decides_nothing(project, environ):
+    """It makes its own process claim that all is well, by every means at once."""
+    before = {path: path.read_bytes() for path in (project.path / "baselines").rglob("*") if path.is_file()}
+    project.slower()
+    (project.path / "conftest.py").write_text(CHEAT)
+    (project.path / "pytest.ini").write_text("[pytest]\nkerntune_outcomes = regressed=pass\n")
+    done = project.sealed(environ)
+    assert done.returncode == 1
+    assert project.verdicts == dict.fromkeys(CASES, ("REGRESSED", "fail"))
+    (tried,) = [line.split()[2:] for line in done.stdout.splitlines() if line.startswith("| tried")]
+    assert set(tried) == {"PermissionError"}
+    assert len(tried) == 6
+    assert {path: path.read_bytes() for path in before} == before
+
+
+ENDS = {
+    "exit": "import os\ndef pytest_runtest_call(item):\n    os._exit(0)\n",
+    "no report": "import pytest_kerntune.run_end as end\nend.RunEnd._finish = lambda *args: None\n",
+    "killed": "import os, signal\ndef pytest_collection():\n    os.kill(os.getppid(), signal.SIGKILL)\n",
+    "deselected": "def pytest_collection_modifyitems(items):\n    items[:] = [x for x in items if 'plain' in x.name]\n",
+}
+
+
+@needs_landlock
+@pytest.mark.slow
+@pytest.mark.parametrize("how", ENDS)
+def test_what_is_not_reported_fails(project, environ, how):
+    (project.path / "conftest.py").write_text(ENDS[how])
+    done = project.sealed(environ)
+    assert done.returncode == 1
+    assert project.verdicts == dict.fromkeys(CASES, ("INCOMPLETE", "fail"))
+    assert ("sealed-run" in done.stdout) == (how != "deselected")
+
+
+@needs_landlock
+@pytest.mark.slow
+def test_a_failing_test_and_a_narrower_run(project, environ):
+    (project.path / "test_it.py").write_text(TESTS.replace("1 + 1 == 2", "1 + 1 == 3"))
+    done = project.sealed(environ, "test_it.py::test_plain", "--junitxml=junit.xml")
+    assert done.returncode == 1
+    assert project.verdicts == {}
+    assert "FAILED test_it.py::test_plain" in done.stdout
+    assert 'name="test_plain"' in (project.path / "junit.xml").read_text()
+
+
+# what is decided about claims
+
+
+def run_of(base, change=lambda run: None):
+    """The slower run's JSON, after a change."""
+    run = json.loads(base.report)
+    change(run)
+    return decode_run(json.dumps(run).encode(), "run")
+
+
+@pytest.fixture
+def stores(base, tmp_path):
+    return Stores(BaselineStore(tmp_path / "baselines"), ReferenceStore(base.path / "baselines", "base"))
+
+
+def decided(base, stores, change=lambda run: None, policy=None, compile_code=figures_of):
+    asked, own = [], policy or Policy()
+
+    def compiled(requests):
+        asked.extend(requests)
+        return compile_code(requests)
+
+    claimed = claimed_cases(run_of(base, change), [TARGET])
+    return Judge(stores, lambda case: own, compiled).results(claimed), asked
+
+
+def shown(results):
+    return [(r.case.nodeid, r.verdict.value, r.outcome.value) for r in results]
+
+
+def claiming(run):
+    """All is well."""
+    for result in run["results"]:
+        result.update(verdict="PASS", outcome="pass", message="fine", findings=[])
+
+
+def launches_of(run):
+    return [launch for bundle in run["baselines"].values() for launch in bundle["static"]["launches"]]
+
+
+REGRESSED = [(case, "REGRESSED", "fail") for case in CASES]
+
+
+@pytest.mark.slow
+def test_figures_are_made_anew(base, stores):
+    def forge(run):
+        claiming(run)
+        for launch in launches_of(run):
+            launch["metrics"].update(registers=10, spill_store_bytes=0, spill_load_bytes=0, stack_bytes=0)
+            launch["compiler_settings"] = {"DISABLE_PTXAS_OPT": "1"}  # other figures would only warn under it
+
+    results, asked = decided(base, stores, forge)
+    assert shown(results) == REGRESSED
+    assert len(asked) == 1  # both cases launch the same code
+    honest, _ = decided(base, stores)
+    assert [r.launches for r in results] == [r.launches for r in honest]
+    claimed = json.loads(base.report)["results"][0]["launches"][0]
+    assert honest[0].launches[0].registers == claimed["registers"]
+    assert honest[0].launches[0].spill_bytes == claimed["spill_bytes"] > 0
+
+
+@pytest.mark.slow
+def test_a_code_that_does_not_compile_is_not_decided(base, stores):
+    results, _ = decided(base, stores, claiming, compile_code=lambda x: [CodeFigures(refused="no such operation")])
+    assert [(r.verdict, r.outcome) for r in results] == [(Verdict.INCOMPLETE, Outcome.FAIL)] * 2
+    assert "no such operation" in results[0].message
+
+
+@pytest.mark.slow
+def test_the_baselines_own_code_is_not_compiled_again(base, stores, copies, environ):
+    project = base
+    done = plain(copies, project, environ, "--kerntune-json=same.json")
+    assert done.returncode == 0
+    run = decode_run((project.path / "same.json").read_bytes(), "run")
+    (project.path / "same.json").unlink()
+    results = Judge(stores, lambda case: Policy(), lambda asked: pytest.fail("compiled")).results(
+        claimed_cases(run, [TARGET])
+    )
+    assert shown(results) == [(case, "PASS", "pass") for case in CASES]
+
+
+def another_code(run):
+    """Not what its checksum says."""
+    for bundle in run["baselines"].values():
+        for sha in bundle["artifacts"]:
+            bundle["artifacts"][sha] = base64.b64encode(lzma.compress(b"module {}")).decode()
+
+
+def another_schema(run):
+    for bundle in run["baselines"].values():
+        bundle["schema"] = "x"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("withhold", [another_code, another_schema, lambda run: run["baselines"].clear()])
+def test_a_case_without_its_code_is_no_pass(base, stores, withhold):
+    def forge(run):
+        claiming(run)
+        withhold(run)
+
+    results, asked = decided(base, stores, forge)
+    assert [(r.verdict, r.outcome) for r in results] == [(Verdict.INCOMPLETE, Outcome.FAIL)] * 2
+    assert not asked
+
+
+@pytest.mark.slow
+def test_a_failure_that_is_claimed_is_one(base, stores):
+    """Of configs that can't run, say, no code is there."""
+
+    def claim(run):
+        claiming(run)
+        run["results"][0].update(verdict="REGRESSED", outcome="fail", message="a config can't\x1b[31m run")
+
+    nothing_known = Stores(stores.own, ReferenceStore(stores.own.folder, "none"))
+    results, _ = decided(base, nothing_known, claim, compile_code=lambda asked: [figures(base)] * len(asked))
+    assert [(r.verdict, r.outcome) for r in results] == [
+        (Verdict.REGRESSED, Outcome.FAIL),
+        (Verdict.NEW, Outcome.PASS),
+    ]
+    assert "\x1b" not in results[0].message
+
+
+def figures(base):
+    """Of the code that the base has."""
+    store = BaselineStore(base.path / "baselines")
+    (_, known), *_ = store.readable(store.static_files())
+    launch = known.launches[0]
+    return CodeFigures(launch.code, launch.compiler, launch.stages, {}, launch.metrics)
+
+
+@pytest.mark.slow
+def test_claims_of_other_targets_and_of_stale_cases_count_for_nothing(base, stores):
+    def change(run):
+        run["results"][0]["target"] = "cuda:80"
+        run["results"][1]["verdict"] = "STALE"
+
+    assert claimed_cases(run_of(base, change), [TARGET]) == {}
+    missing = unreported(stores, [TARGET], [])
+    assert sorted(shown(missing)) == [(case, "INCOMPLETE", "fail") for case in CASES]
+    keys = [(r.case, "", str(TARGET)) for r in missing]  # of another fingerprint
+    assert len(unreported(stores, [TARGET], keys)) == 2
+    claimed = claimed_cases(run_of(base), [TARGET])
+    assert unreported(stores, [TARGET], claimed) == []
+
+
+# what the command line and the revision say
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        ([], "name the revision"),
+        (["--kerntune-baselines-ref=base", "--kerntune-update"], "--kerntune-update can't be had"),
+        (["--kerntune-baselines-ref=nowhere"], "no such commit"),
+    ],
+)
+def test_what_a_sealed_run_can_not_do(repository, words, says):
+    with pytest.raises(UsageError, match=says):
+        SealedRun.of(["--kerntune", "--kerntune-sealed", *words], repository.path, {})
+
+
+def test_settings_are_the_revisions(repository):
+    project = repository
+    words = ["--kerntune-baselines-ref=base", "--kerntune-sealed", "-k", "x", "tests", "--", "-y"]
+    (project.path / "pytest.ini").write_text("[pytest]\nkerntune_outcomes = regressed=pass\n")
+    run = SealedRun.of(words, project.path, {})
+    assert run.options.policy.outcome(Verdict.REGRESSED) is Outcome.FAIL
+    assert run.targets == (TARGET,)
+    assert run.root == project.path
+    assert run.tests_words[-2:] == ["--", "-y"]
+    assert "--kerntune-sealed" not in run.tests_words
+    of_caller = SealedRun.of([*words[:2], "--kerntune-tolerance=0.3", "--kerntune-json=x"], project.path, {"CI": "1"})
+    assert of_caller.options.policy.tolerance == 0.3
+    assert of_caller.options.policy.missing is Missing.FAIL
+    assert "--kerntune-tolerance=0.3" in of_caller.tests_words
+    assert not any(word.startswith("--kerntune-json") for word in of_caller.tests_words)
+
+
+def test_words_of_pytest_and_of_kerntune():
+    given, rest = parsed(["-n", "2", "--kerntune-strict", "-vv", "a/test.py", "--lf", "--", "--kerntune-json=x"])
+    assert given.kerntune_strict
+    assert given.verbose == 2
+    assert rest == ["-n", "2", "a/test.py", "--lf", "--", "--kerntune-json=x"]
+
+
+MARKED = """
+import pytest
+pytestmark = [pytest.mark.autotune(static={"spills": "warn"}, missing="warn")]
+LIMIT = 3
+
+@pytest.mark.autotune(outcomes={"REGRESSED": "warn"})
+def test_a(): pass
+
+@pytest.mark.autotune(tolerance=LIMIT)
+def test_b(): pass
+
+@pytest.mark.parametrize("n", [pytest.param(1, marks=pytest.mark.autotune(missing="warn"))])
+def test_c(n): pass
+
+@pytest.mark.autotune(**{"tolerance": 0.5})
+def test_f(): pass
+
+class TestD:
+    pytestmark = pytest.mark.autotune(missing="fail")
+    def test_e(self): pass
+"""
+
+
+def test_markers_are_read_from_the_revision_as_literals(repository):
+    project = repository
+    (project.path / "test_marked.py").write_text(MARKED)
+    project.tag("marked")
+    (project.path / "test_marked.py").write_text(MARKED.replace("warn", "pass"))
+    top = project.path.resolve()
+    settings = ReferenceSettings("HEAD", top, "HEAD", top, {})
+
+    def marks(name):
+        return settings.own_marks(f"test_marked.py::{name}", top)
+
+    policy = policy_of_marks(marks("test_a"), "test_a", Policy())
+    assert policy.outcomes == {Verdict.REGRESSED: Outcome.WARN}
+    assert policy.static.rule("spills").severity == "warn"
+    assert marks("test_b") is None
+    assert marks("test_c[1]") is None
+    assert marks("test_f") is None
+    assert policy_of_marks(marks("test_a"), "a", Policy()).missing is Missing.WARN
+    assert policy_of_marks(marks("TestD::test_e"), "e", Policy()).missing is Missing.FAIL
+    assert settings.own_marks("test_new.py::test_x", top) == []
+
+
+@pytest.mark.slow
+def test_case_ids_with_anything_odd_are_no_cases(base):
+    def change(run):
+        for result in run["results"]:
+            result["case"]["nodeid"] = "a\x00b"
+
+    assert claimed_cases(run_of(base, change), [TARGET]) == {}
