@@ -11,16 +11,11 @@ from typing import Any
 import pytest
 
 from kerntune.base import live_line
-from kerntune.base.live_line import (
-    ERASE,
-    EVERY_S,
-    PATIENCE_S,
-    TICK_S,
-    HidingStream,
-    LiveLine,
-    count_text,
-    duration,
-)
+from kerntune.base.live_line import ERASE, HidingStream, LiveLine, count_text, duration
+
+EVERY_S = 30.0
+PATIENCE_S = 0.8
+TICK_S = 0.4
 
 
 class Screen:

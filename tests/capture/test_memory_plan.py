@@ -13,9 +13,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kerntune.base.recording import Normal, Param, Stored, Uniform, View, Zeros
-from kerntune.capture.memory_plan import SAMPLE_BYTES, Plan, describe
+from kerntune.capture.memory_plan import Plan, describe
 from kerntune.errors import CaptureError, MeasurementError
 from kerntune.gpu.scripted import FakeBackend
+
+SAMPLE_BYTES = 1 << 20
 
 
 def launch_scale(x: torch.Tensor, y: torch.Tensor) -> None:

@@ -8,10 +8,14 @@ from typing import Any
 import pytest
 import torch
 
-from kerntune.base.operator_list import MAX_OUTSIDE, MAX_ROWS, OperatorList, names_text
+from kerntune.base.operator_list import OperatorList, names_text
 from kerntune.base.recording import Launch, Param, Recording, Storage, View, Zeros
 from kerntune.capture.operators import NO_STORAGE, CallOperators
 from kerntune.gpu.operator_mode import noting
+
+MAX_OUTSIDE = 1000
+MAX_ROWS = 200
+
 
 A = torch.empty(64, 64)
 """16,384 bytes."""

@@ -17,11 +17,15 @@ from kerntune.base.roofline import bits_of, bytes_moved
 from kerntune.errors import MeasurementError
 from kerntune.gate.static_figures import launch_shares
 from kerntune.gpu.program import Loader, Program
-from kerntune.gpu.script import RIGHT, Rule
+from kerntune.gpu.script import Rule
 from kerntune.gpu.scripted import FakeBackend, FakeGpu
 from kerntune.timing import sampling
-from kerntune.timing.sampling import MAX_LAUNCHES, launch_times, measured_bandwidth
+from kerntune.timing.sampling import launch_times, measured_bandwidth
 from kerntune.tuning.device_figures import device_bandwidth
+
+RIGHT = 60
+MAX_LAUNCHES = 16
+
 
 replace = msgspec.structs.replace
 

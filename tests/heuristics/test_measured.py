@@ -27,21 +27,18 @@ from kerntune.heuristics import (
     split_scan,
 )
 from kerntune.heuristics.hints import KernelHints, Modes, ReductionHint
-from kerntune.heuristics.measured import (
-    LEAST_OUTPUTS,
-    MOST_WARPS,
-    PRODUCT_BYTES,
-    REGISTERS_HELD,
-    ROW_ELEMENTS,
-    product_tiles,
-    reduction_tiles,
-    row_tiles,
-    scan_steps,
-)
+from kerntune.heuristics.measured import product_tiles, reduction_tiles, row_tiles, scan_steps
 from kerntune.heuristics.presets import measured_on
 
 from .inductor_free import XPU, shapes
 from .test_properties import FAMILIES, hints_of
+
+LEAST_OUTPUTS = 8
+MOST_WARPS = 16
+PRODUCT_BYTES = 2
+REGISTERS_HELD = 64
+ROW_ELEMENTS = 16
+
 
 H100, A100, T4, MI300 = (TYPICAL_DEVICES[name] for name in ("cuda:90", "cuda:80", "cuda:75", "hip:gfx942"))
 CUDA = st.sampled_from([d for name, d in TYPICAL_DEVICES.items() if name.startswith("cuda")])

@@ -13,7 +13,10 @@ import triton
 from fake_runs import scale_kernel
 
 from kerntune.errors import CaptureError
-from kerntune.kernels.source import MAX_WRAPPERS, jit_of, kernel_file, kernel_name, source_hash, wrappers
+from kerntune.kernels.source import jit_of, kernel_file, kernel_name, source_hash, wrappers
+
+MAX_WRAPPERS = 32
+
 
 Load = Callable[[str], Any]
 

@@ -11,7 +11,14 @@ from pathlib import Path
 import pytest
 
 from kerntune.referee import sealing
-from kerntune.referee.sealing import AT_LEAST, EQUAL, LOAD, REFUSED_CALLS, RETURN, X32, filter_steps, landlock_version
+from kerntune.referee.sealing import REFUSED_CALLS, filter_steps, landlock_version
+
+AT_LEAST = 53
+EQUAL = 21
+LOAD = 32
+RETURN = 6
+X32 = 0x40000000
+
 
 ROOT = Path(__file__).parents[2]
 

@@ -12,28 +12,22 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from samples import recording
 
-from kerntune.base.policy import DEFAULT_LEVEL
 from kerntune.base.stats import Estimate, hodges_lehmann
 from kerntune.errors import MeasurementError, ReplayError
-from kerntune.timing.paired_processes import (
-    BLOCKS,
-    MORE_BLOCKS,
-    MORE_PROCESSES,
-    MORE_UNKNOWN,
-    MORE_UNKNOWN_BLOCKS,
-    ONE_SIGMA,
-    PROCESS_BIAS,
-    PROCESSES,
-    SHOWN_LEVEL,
-    between,
-    combine,
-    compare,
-    log_ratios,
-    once,
-    paired_work,
-    pooled,
-)
+from kerntune.timing.paired_processes import between, combine, compare, log_ratios, once, paired_work, pooled
 from kerntune.timing.worker.requests import PairReply, PairRequest
+
+DEFAULT_LEVEL = 0.999
+BLOCKS = 24
+MORE_BLOCKS = 36
+MORE_PROCESSES = 5
+MORE_UNKNOWN = 9
+MORE_UNKNOWN_BLOCKS = 20
+ONE_SIGMA = 0.6827
+PROCESS_BIAS = 0.001
+PROCESSES = 3
+SHOWN_LEVEL = 0.99
+
 
 WORK = paired_work(recording(), recording(), recording().storages, {})
 

@@ -36,32 +36,11 @@ from kerntune.gpu.program import Program
 from kerntune.gpu.script import Rule
 from kerntune.gpu.scripted import FakeBackend, FakeGpu, FakeWork
 from kerntune.timing import timers
-from kerntune.timing.sampling import (
-    ENOUGH_SPREAD,
-    GRAPH_BELOW_NS,
-    MAX_QUICK_SLOTS,
-    MAX_SLOTS,
-    MAX_WARM_UP,
-    MIN_SLOTS,
-    MIN_WARM_UP,
-    QUICK_SLOTS,
-    enough,
-    estimate_ns,
-    measured_bandwidth,
-    same_kind,
-    slot_for,
-    take_sample,
-    warm,
-)
+from kerntune.timing.sampling import enough, estimate_ns, measured_bandwidth, same_kind, slot_for, take_sample, warm
 from kerntune.timing.timers import (
     EVENTS,
     GRAPH,
-    HEADROOM,
-    IN_PLACE_BYTES,
-    MAX_FLUSHES,
     PROTOCOL_VERSION,
-    TARGET_LAUNCHES,
-    TARGET_NS,
     CallSlot,
     EventSlot,
     GraphSlot,
@@ -72,6 +51,20 @@ from kerntune.timing.timers import (
     unrolled_runs,
 )
 from kerntune.tuning.race import Estimates, Trial, executions
+
+ENOUGH_SPREAD = 0.002
+GRAPH_BELOW_NS = 200_000.0
+MAX_QUICK_SLOTS = 15
+MAX_SLOTS = 40
+MAX_WARM_UP = 40
+MIN_SLOTS = 10
+MIN_WARM_UP = 3
+QUICK_SLOTS = 5
+HEADROOM = 2.0
+IN_PLACE_BYTES = 1 << 30
+MAX_FLUSHES = 256
+TARGET_LAUNCHES = 200
+TARGET_NS = 2e6
 
 
 def one() -> None:

@@ -35,10 +35,13 @@ from kerntune.tuning import isolation as isolation_module
 from kerntune.tuning.admission import FirstLaunchFault, FirstLaunchFaults
 from kerntune.tuning.candidates import CandidatePool
 from kerntune.tuning.isolation import Isolate, Isolation
-from kerntune.tuning.prescreen import TOGETHER, Prescreen
+from kerntune.tuning.prescreen import Prescreen
 from kerntune.tuning.tune_options import TuneOptions
 from kerntune.tuning.tuner import tune
 from kerntune.tuning.tuning_result import TuningResult
+
+TOGETHER = 8
+
 
 BLOCKS = (32, 64, 128, 256, 512)
 

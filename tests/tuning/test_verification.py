@@ -19,11 +19,9 @@ from kerntune.errors import ReplayError
 from kerntune.gpu import memory as memory_room
 from kerntune.gpu.memory import Memory, encode_floats, make_source
 from kerntune.gpu.program import Loader, Program
-from kerntune.tuning.consensus import CLEAR, MOST_VOTERS, elected
+from kerntune.tuning.consensus import elected
 from kerntune.tuning.tune_options import TuneOptions
 from kerntune.tuning.verification import (
-    ATOMIC_FACTOR,
-    POISONS,
     TOLERANCE,
     Verification,
     Verifier,
@@ -38,6 +36,12 @@ from kerntune.tuning.verification import (
     tolerance,
     verify_mode,
 )
+
+CLEAR = 2
+MOST_VOTERS = 8
+ATOMIC_FACTOR = 10.0
+POISONS = (0x7F, 0x7B)
+
 
 COUNT = 16
 NUMBERS = np.arange(1, COUNT + 1).astype("f4")

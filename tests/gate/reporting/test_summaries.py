@@ -21,9 +21,6 @@ from kerntune.gate.report import RunReport, worst_first
 from kerntune.gate.reporting import summaries
 from kerntune.gate.reporting.page import html_page
 from kerntune.gate.reporting.summaries import (
-    MAX_BYTES,
-    MAX_PASSES,
-    SHOWN,
     FlatRow,
     annotation_lines,
     append_summary,
@@ -35,6 +32,11 @@ from kerntune.gate.reporting.summaries import (
     write_csv,
     write_parquet,
 )
+
+MAX_BYTES = 1_024_000
+MAX_PASSES = 200
+SHOWN = 10
+
 
 RUN = made_run(50, samples=3, configs=7)
 
