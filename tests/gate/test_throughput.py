@@ -192,7 +192,7 @@ def test_what_is_copied_is_larger_than_the_cache_and_not_in_it(
     monkeypatch.setattr(sampling, "flushes_before", lambda gpu, run: 2)
     measured_bandwidth(gpu)
     assert sizes == [8 * gpu.spec.l2_bytes] * 2
-    assert len(flushed) == 2 * sampling.COPY_RUNS
+    assert len(flushed) == 2 * 9
 
 
 def test_without_memory_or_time_there_is_no_figure(backend: FakeBackend) -> None:

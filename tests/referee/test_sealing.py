@@ -138,7 +138,7 @@ def run_filter(
         if code == RETURN:
             return k
         if code == LOAD:
-            value = {0: number, 4: machine}[k] if k < sealing.ARGUMENTS else arguments[(k - sealing.ARGUMENTS) // 8]
+            value = {0: number, 4: machine}[k] if k < 16 else arguments[(k - 16) // 8]
             place += 1
         else:
             assert code in (EQUAL, AT_LEAST)

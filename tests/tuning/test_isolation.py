@@ -407,7 +407,7 @@ def test_always_holds_where_several_are_launched_without_a_pause(
         raise MeasurementError("a process for first launches did not start")
 
     def failed_before(isolation: Isolation) -> None:
-        isolation._failed_starts = isolation_module.FAILED_STARTS - 1
+        isolation._failed_starts = 2 - 1
 
     monkeypatch.setattr(isolation_module.FirstLaunchProcess, "wait", wait)
     with pytest.raises(MeasurementError, match="isolate=always"):
