@@ -296,3 +296,27 @@ def test_a_single_process_is_given_the_usual_bias() -> None:
     """Where kernels follow its addresses there is no second one."""
     each = of_processes([0.003])
     assert pooled(each, DEFAULT_LEVEL, None) == pooled(each, DEFAULT_LEVEL, PROCESS_BIAS)
+
+
+@pytest.mark.parametrize(
+    ("apart", "processes", "bias", "margin"),
+    [
+        (0.0, 3, 0.002, 2.8070 * 0.002), (0.0, 3, None, 2.8070 * 0.0065), (0.0, 1, None, 2.8070 * 0.001),
+        (0.004, 3, None, 2.8070 * 2 * 0.004), (0.004, 3, 0.001, 2.8070 * 0.004), (0.0, 12, None, 3.4966 * 0.001),
+        (0.0, 4, None, 7.4533 * 0.001),
+    ],
+)  # fmt: skip
+def test_how_far_a_process_reaches_by_hand(apart: float, processes: int, bias: float | None, margin: float) -> None:
+    """Blocks without noise: 0.25 % at either end (99 % over two looks) of the normal distribution, or of Student's t,
+    over the root of the number of processes. Of the scatter the standard deviation
+    counts. Errors of blocks and processes add up as their squares."""
+    points = [apart * (i - 1) if apart else 0.0 for i in range(processes)]
+    found, blocks = pooled([[x] * 24 for x in points], 0.99, bias), hodges_lehmann([*points] * 24, 0.995)
+    high = math.hypot(blocks.high, margin / processes**0.5)
+    assert (math.log1p(found.low), math.log1p(found.high)) == pytest.approx((-high, high), rel=1e-4)
+
+
+def test_one_process_is_of_a_first_look() -> None:
+    pairs = Scripted(0.0)
+    once(pairs, WORK)
+    assert pairs.requests[0].blocks == 24
