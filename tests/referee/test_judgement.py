@@ -366,7 +366,8 @@ def test_inputs_that_a_forged_recording_does_not_name_must_change(sealed_bench: 
     [
         (Answered(None, SealedEnd(survivors=2, late=True), ""), Reason.SURVIVORS, "2 processes are left"),
         (Answered(None, SealedEnd(cannot_seal="no Landlock"), "x"), Reason.UNSEALED, "no Landlock"),
-        (Answered(None, SealedEnd(code=-9, late=True), "a\nb\n\n"), Reason.CANDIDATE_LATE, "it was ended, being late: b"),
+        (Answered(None, SealedEnd(code=-9, late=True), "a\nb\n\n"), Reason.CANDIDATE_LATE,
+         "it was ended, being late: b"),
         (Answered(None, SealedEnd(code=3), " \n"), Reason.CANDIDATE_DIED,
          "it ended with status 3 and gave no whole answer"),
         (Answered(encoded(RecordAnswer()), SealedEnd(), ""), Reason.ANSWER, "its answer is empty"),
