@@ -233,3 +233,19 @@ def test_slots_by_hand(counts: dict[str, int], slots: int) -> None:
 def test_a_warp_or_a_group_of_four_executes_a_product(counts: dict[str, int], threads: int, lanes: float) -> None:
     found = msgspec.structs.replace(metrics({}), instructions=counts, threads=threads)
     assert _lanes(found) == lanes
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "fails"),
+    [(elementwise(96), elementwise(288), False), (elementwise(96), elementwise(289), True),
+     (elementwise(0), elementwise(900), False), (elementwise(144), elementwise(289), True)],
+)  # fmt: skip
+def test_six_slots_a_byte_hide_behind_memory(before: StaticMetrics, after: StaticMetrics, fails: bool) -> None:
+    """48 bytes: from 289 slots on a thread has more than six for each."""
+    assert bool(work(before, after)) is fails
+
+
+@pytest.mark.parametrize(("slots", "fails"), [(32767, False), (32768, True)])
+def test_a_product_waits_for_memory_below_64_slots_a_byte(slots: int, fails: bool) -> None:
+    """16 bytes by each of 128 threads, whose four warps execute the products."""
+    assert bool(work(product_of_work(slots // 16, copies=1), product_of_work(slots, copies=1))) is fails
