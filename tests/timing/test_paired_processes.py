@@ -320,3 +320,17 @@ def test_one_process_is_of_a_first_look() -> None:
     pairs = Scripted(0.0)
     once(pairs, WORK)
     assert pairs.requests[0].blocks == 24
+
+
+@pytest.mark.parametrize(
+    ("points", "half", "centre", "scatter"),
+    [
+        ((1.0, 3.0), 0.5, None, 1.75**0.5), ((1.0, 3.0), 1.0, None, 1.0), ((1.0, 3.0), 2.0, None, 0.0),
+        ((1.0, 3.0), 1.0, 1.0, 1.0), ((1.0, 3.0), 1.0, 2.0, 0.0), ((2.0,), 0.5, None, 0.0),
+        ((2.0,), 0.5, 1.0, 0.75**0.5), ((1.0, 3.0), math.inf, None, 0.0),
+    ],
+)  # fmt: skip
+def test_scatter_by_hand(points: tuple[float, ...], half: float, centre: float | None, scatter: float) -> None:
+    """The variance of the points, about a known centre or their mean, less the square of half of their intervals."""
+    each = [Estimate(p, p - half, p + half, 0.6827) for p in points]
+    assert between(each, centre) == pytest.approx(scatter)
