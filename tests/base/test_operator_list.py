@@ -20,6 +20,7 @@ def test_each_kind_has_its_sum() -> None:
     found = OperatorList("2.13.0", ROWS, left_out=4, left_out_bytes=500)
     assert (found.moved, found.filled, found.uncertain, found.count) == (12_600_500, 40_000, 7_000, 11)
     assert found.by_name == {"mm": 1, "add": 3, "fill_": 2, "sort": 1}
+    assert (found.graphs, found.breaks, found.without_places().breaks) == (0, (), ())
     twice = OperatorList("2.13.0", (row("add", 2), row("add", 3, 5)))
     assert twice.by_name == {"add": 5}
 

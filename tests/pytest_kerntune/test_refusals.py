@@ -60,6 +60,8 @@ def test_a_call_in_a_fork() -> None:
 def test_a_marked_test_that_never_called_it(names: list[str], asked: bool, write: str) -> None:
     item: Any = SimpleNamespace(fixturenames=names, stash={ASKED: asked}, originalname="test_a", name="test_a[1]")
     assert write in never_called(item)
+    item.stash = {} if not asked else item.stash
+    assert write in never_called(item)
     item.originalname = None
     assert ("test_a[1](" in never_called(item)) == ("def" in write)
 
