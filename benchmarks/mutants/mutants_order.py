@@ -1,9 +1,9 @@
 """A pytest plugin for mutation runs: which tests run and in which order, and what is known of each when it ends.
 
-The file that ``MUTANT_ORDER`` names has ``{"tests": [node ids], "files": [paths], "seconds": number}``: those tests run
-in this order, then those of the files; after so many seconds of processor time none begins. Begins and ends of tests go
-to the file that ``MUTANT_PROGRESS`` names, a line of JSON each, so that a run that hangs says where. ``MUTANT_CORES``:
-the cores of this run.
+The file that ``MUTANT_ORDER`` names has ``{"tests": [node ids], "files": [paths], "done": [node ids], "seconds":
+number}``: those tests run in this order, then those of the files that aren't done; after so many seconds of processor
+time none begins. Begins and ends of tests go to the file that ``MUTANT_PROGRESS`` names, a line of JSON each, so that a
+run that hangs says where. ``MUTANT_CORES``: the cores of this run.
 
 The run gets a process group of its own: a mutant that ends its group ends no other run. It ends with its parent.
 """
@@ -39,8 +39,8 @@ if "MUTANT_PROGRESS" in os.environ and os.getpgrp() != os.getpid():
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     if not ORDER:
         return
-    place, files = {name: i for i, name in enumerate(ORDER["tests"])}, frozenset(ORDER["files"])
-    wanted = [i for i in items if i.nodeid in place or i.nodeid.partition("::")[0] in files]
+    place, files, done = {name: i for i, name in enumerate(ORDER["tests"])}, {*ORDER["files"]}, {*ORDER["done"]}
+    wanted = [i for i in items if i.nodeid in place or (i.nodeid.partition("::")[0] in files and i.nodeid not in done)]
     config.hook.pytest_deselected(items=[item for item in items if item not in wanted])
     items[:] = sorted(wanted, key=lambda i: place.get(i.nodeid, len(place)))
 

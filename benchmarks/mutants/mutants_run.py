@@ -50,6 +50,12 @@ ROUNDS = ((3, 5.0), (9, 10.0))
 """Runs of a mutant, until one of them kills it: so many test files, and the processor time, in seconds, after which no
 further test begins."""
 
+REST_S = 20.0
+"""The last run has what these left of a mutant's tests, the fastest first."""
+
+USUAL_S = 0.1
+"""Taken for the time of a test that hasn't run yet."""
+
 LIMIT_S = 150.0
 """A mutant for which no test begins or ends for so long hangs: it is killed. No test that isn't slow takes a tenth."""
 
@@ -81,6 +87,11 @@ class Ran:
         return [row["test"] for row in self.rows if row.get("outcome") == "failed"]
 
     @property
+    def passed(self) -> dict[str, float]:
+        """Seconds of each test that ended without a failure."""
+        return {row["test"]: row["seconds"] for row in self.rows if "seconds" in row and row["test"] not in self.failed}
+
+    @property
     def left(self) -> int:
         """Tests that didn't begin in the time that a round has."""
         return sum(row.get("left", 0) for row in self.rows)
@@ -110,13 +121,15 @@ class Worker:
         if (ROOT / "benchmarks" / "results").exists():
             os.symlink(ROOT / "benchmarks" / "results", self.tree / "benchmarks" / "results")
 
-    def run(self, tests: Sequence[str], seconds: float, files: Sequence[str] = ()) -> Ran:
-        """Run tests in this order, and after them those of ``files``, until one fails or the seconds are over."""
+    def run(self, tests: Sequence[str], seconds: float, files: Sequence[str] = (), done: Iterable[str] = ()) -> Ran:
+        """Run tests in this order, and after them those of ``files`` that aren't ``done``, until one fails or the
+        seconds are over."""
         with tempfile.TemporaryDirectory(dir=self.folder) as made:
             scratch, begin = Path(made), time.monotonic()
             progress = scratch / "progress"
             progress.touch()
-            (scratch / "order").write_text(json.dumps({"tests": tests, "files": files, "seconds": seconds}))
+            order = {"tests": tests, "files": files, "done": sorted(done), "seconds": seconds}
+            (scratch / "order").write_text(json.dumps(order))
             env = self._environment(scratch) | {
                 "MUTANT_PROGRESS": str(progress), "MUTANT_ORDER": str(scratch / "order"),
                 "MUTANT_SCRATCH": str(scratch), "MUTANT_CORES": ",".join(map(str, self._cores)),
@@ -174,6 +187,9 @@ class Run:
     sound: dict[str, bool] = field(default_factory=dict)
     """Whether a test passes alone on the unchanged tree, of those that have failed."""
 
+    took: dict[str, float] = field(default_factory=dict)
+    """Seconds of each test when it last ran."""
+
     lock: threading.Lock = field(default_factory=threading.Lock)
     over: bool = False
 
@@ -183,19 +199,26 @@ class Run:
         text = path.read_text()
         changed = mutated(text, mutant)
         begin, runs = time.monotonic(), []
-        rounds = rounds_of(mutant)
+        rounds, done = [*rounds_of(mutant), (mutant["tests"], mutant["near"], REST_S)], set[str]()
         while rounds:
             (tests, files, seconds), *rest = rounds
-            tests = [test for test in tests if self.sound.get(test, True)]
+            tests = [test for test in tests if self.sound.get(test, True) and test not in done]
+            if not rest:
+                tests.sort(key=lambda test: self.took.get(test, USUAL_S))
+            if not tests and not files:  # pytest would take all
+                rounds = rest
+                continue
             with changed_file(path, changed):
-                runs.append(ran := worker.run(tests, seconds, files))
+                runs.append(ran := worker.run(tests, seconds, files, done))
+            done |= ran.passed.keys()
+            self.took |= ran.passed
             if not ran.killed:
                 rounds = rest
             elif changed == text or self._stands(worker, ran):
                 break
         row = {k: mutant[k] for k in ("name", "module", "digest", "line", "change", "ran_its_line")}
         row |= {"killed": ran.killed, "by": _by(ran), "seconds": round(time.monotonic() - begin, 1)}
-        row |= {"tests": sum("seconds" in one for run in runs for one in run.rows), "left": sum(r.left for r in runs)}
+        row |= {"tests": sum("seconds" in one for run in runs for one in run.rows), "left": runs[-1].left}
         if not ran.killed:
             row["diff"] = diff(text, changed, mutant["module"])
         with self.lock:
@@ -272,8 +295,8 @@ class Run:
 
 
 def rounds_of(mutant: dict[str, Any]) -> list[tuple[list[str], list[str], float]]:
-    """Tests, files of which all tests follow, and seconds of each round."""
-    rounds: list[tuple[list[str], list[str], float]] = []
+    """Tests, files of which all tests follow, and seconds of each round but the last."""
+    rounds: list[tuple[list[str], list[str], float]] = [([], mutant["first"], ROUNDS[0][1])]
     files, begin = files_of(mutant["tests"]), 0
     for count, seconds in ROUNDS:
         own = set(files[begin : begin + count])

@@ -22,8 +22,8 @@ SOURCES = ("kerntune", "pytest_kerntune")
 TESTS = 600
 """Tests that are listed of a mutant. Their time is limited to much less."""
 
-VALUE_CLASSES = "tests/test_value_classes.py"
-"""Looks at the classes of all modules."""
+DECLARATIONS = "tests/test_declarations.py"
+"""Looks at the classes of all modules, at decorators, and at what is imported for types alone."""
 
 ROUND = 3
 """Of a test function's cases so many run before those of other functions do."""
@@ -53,7 +53,7 @@ class Ran:
 
     def tests_of(self, mutant: dict[str, Any]) -> dict[str, Any]:
         """``tests``: those that run the mutant's statement. ``near``: files of tests that may run it in a process of
-        their own, where no line is seen.
+        their own, where no line is seen. ``first``: files that look at declarations of all modules, for one of these.
 
         What runs when a module is imported has those tests that use what it defines: of a default value those that run
         the function, of a name those that run a line with that name or with the name of its class.
@@ -66,8 +66,8 @@ class Ran:
             layers += [_any(known, place.body), *self._using(module, place.names)]
             layers.append(_any(known, known) if not any(layers) else set())
         ranked = self._ranked(module, layers)
-        files = [*([VALUE_CLASSES] if place.imported else []), *near(module)]
-        return {"tests": ranked[:TESTS], "ran_its_line": len(ranked), "near": files}
+        found = {"tests": ranked[:TESTS], "ran_its_line": len(ranked), "near": near(module)}
+        return found | {"first": [DECLARATIONS] if place.declares else []}
 
     @cache  # noqa: B019 - one object a program
     def _lines(self, module: str) -> dict[int, set[str]]:
@@ -186,6 +186,9 @@ class Place:
     names: set[str]
     """What it binds, and the class that it belongs to."""
 
+    declares: bool = False
+    """A class or a decorated function, or an ``if`` of a module."""
+
     @classmethod
     def of(cls, module: str, lines: range) -> Place:
         found = [one for one in _statements(module) if one[0] <= lines[0] <= one[1]]
@@ -199,9 +202,9 @@ class Place:
         inside = any(isinstance(one, FUNCTION) for one in around)
         if not inside and around and isinstance(around[-1], ast.ClassDef):
             names.add(around[-1].name)
-        return cls(
-            not inside or bool(body), range(first, max(last, lines[-1]) + 1), body, names if not inside else set()
-        )
+        declares = isinstance(node, (ast.ClassDef, ast.If)) or bool(getattr(node, "decorator_list", ()))
+        span = range(first, max(last, lines[-1]) + 1)
+        return cls(not inside or bool(body), span, body, names if not inside else set(), declares and not inside)
 
 
 @cache

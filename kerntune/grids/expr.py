@@ -14,7 +14,7 @@ from kerntune.errors import GridError
 Scope = Mapping[str, Any]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Const:
     """A whole number, 0 or more; :class:`GridError` for a negative one."""
 
@@ -29,7 +29,7 @@ class Const:
         return self.value
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Name:
     """A size, block or other launch argument by name; ``default`` is its value where a launch doesn't give one.
 
@@ -63,7 +63,7 @@ class Name:
         raise GridError(f"the grid needs {self.name}, which the launch doesn't give (it gives {given})")
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class CeilDiv:
     """``numel / block``, rounded up: the blocks that cover a size."""
 
@@ -78,7 +78,7 @@ class CeilDiv:
         return -(-self.numel.evaluate(scope) // block)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Combination:
     """What a subclass makes of its items, in any order."""
 

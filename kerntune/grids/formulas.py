@@ -78,7 +78,6 @@ class Grid3D(Grid):
         )
 
 
-@dataclass(frozen=True)
 class BatchMatmulGrid3D(Grid3D):
     """A 3-D grid whose batch (the kernel's x dimension) goes on z, so that neighbouring blocks share a batch."""
 
@@ -92,7 +91,6 @@ class BatchMatmulGrid3D(Grid3D):
         )
 
 
-@dataclass(frozen=True)
 class Grid2DWithYZOverflow(Grid2D):
     """A 2-D grid whose y dimension may need more blocks than an axis holds: y and z share them.
 
@@ -241,7 +239,6 @@ class ComboKernelGrid(Grid):
         return Name(name.name, dict(self.defaults).get(name.name, name.default))
 
 
-@dataclass(frozen=True)
 class SequentialComboKernelGrid(ComboKernelGrid):
     """The kernels lie one after the other on x; y and z (shared, overflowing) cover the tallest."""
 
@@ -250,7 +247,6 @@ class SequentialComboKernelGrid(ComboKernelGrid):
         return add(*(dimension(k.xnumel, None if k.no_x_dim else self.block(XBLOCK)) for k in self.kernels))
 
 
-@dataclass(frozen=True)
 class RoundRobinComboKernelGrid(ComboKernelGrid):
     """The kernels take turns on x, so each gets as many blocks as the widest; y and z as in the sequential grid."""
 
@@ -263,7 +259,6 @@ class RoundRobinComboKernelGrid(ComboKernelGrid):
         return mul(maximum(*widths), len(self.kernels))
 
 
-@dataclass(frozen=True)
 class SequentialFlattenComboKernelGrid(ComboKernelGrid):
     """The kernels lie one after the other on x, each with blocks of its own and its y dimension folded into x.
 

@@ -67,7 +67,7 @@ def traced(function: Any, fixed: Mapping[str, Any], open_names: Collection[str],
     return FixedGrid(*(axis.expr() if isinstance(axis, Traced) else axis for axis in axes))
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)  # else it would have a hash after all
 class Traced:
     """The stand-in for a number: ``term`` plus ``offset``."""
 

@@ -11,7 +11,6 @@ from kerntune.base import codec
 from kerntune.base.case_result import CaseId, CaseResult, LaunchReport, LeftOut
 from kerntune.base.config import Config
 from kerntune.base.failed_candidates import (
-    MAX_REASON,
     SAME,
     WRONG,
     ConfigReport,
@@ -22,6 +21,9 @@ from kerntune.base.failed_candidates import (
 )
 from kerntune.base.policy import Outcome, Verdict
 from kerntune.base.stats import Estimate
+
+MAX_REASON = 200
+
 
 RESULT = CaseResult(
     case=CaseId("tests/test_a.py::test_a[1]", "add"),

@@ -17,8 +17,12 @@ from typing import IO, Any
 import pytest
 
 from kerntune.base import child_process
-from kerntune.base.child_process import FIRST_WORDS, LAST_WORDS, ChildEnded, ChildProcess, how_it_ended
+from kerntune.base.child_process import ChildEnded, ChildProcess, how_it_ended
 from kerntune.errors import FrameError, PeerTimeout
+
+FIRST_WORDS = 8192
+LAST_WORDS = 65536
+
 
 ROOT = Path(__file__).resolve().parents[2]
 BEGIN = f"""

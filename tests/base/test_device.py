@@ -149,3 +149,35 @@ def test_every_other_field_of_an_environment_counts(field: str) -> None:
     before = Environment("3.9.0")
     after = msgspec.structs.replace(before, **{field: "other"})
     assert before.differences(after) == [f"{field}: {getattr(before, field)} -> other"]
+
+
+PRODUCTS = {
+    # multiprocessors or compute units, MiB of L2; data sheets
+    "cuda:75": (40, 4), "cuda:80": (108, 40), "cuda:86": (72, 6), "cuda:87": (16, 4), "cuda:89": (142, 96),
+    "cuda:90": (132, 50), "cuda:100": (148, 126), "cuda:103": (148, 126), "cuda:120": (170, 96), "cuda:121": (48, 24),
+    "hip:gfx90a": (104, 8), "hip:gfx942": (304, 4), "hip:gfx950": (256, 4), "hip:gfx1100": (96, 6),
+    "hip:gfx1200": (32, 4), "hip:gfx1201": (64, 8),
+}  # fmt: skip
+CAPABILITIES = {
+    # KiB of shared memory of a multiprocessor, its threads; CUDA C++ Programming Guide, "Compute Capabilities"
+    75: (64, 1024), 80: (164, 2048), 86: (100, 1536), 87: (164, 1536), 89: (100, 1536), 90: (228, 2048),
+    100: (228, 2048), 103: (228, 2048), 120: (100, 1536), 121: (100, 1536),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", TYPICAL_DEVICES)
+def test_figures_of_devices_are_those_that_are_published(name: str) -> None:
+    spec = TYPICAL_DEVICES[name]
+    assert (spec.sm_count, spec.l2_bytes / 2**20) == PRODUCTS[name]
+    assert spec.max_threads_per_block == 1024
+    if spec.target.backend == "cuda":
+        capability = int(spec.target.arch)
+        kib, threads = CAPABILITIES[capability]
+        assert (spec.shared_memory_per_sm, spec.max_threads_per_sm) == (kib << 10, threads)
+        assert spec.shared_memory_per_block == (kib - (capability >= 80) << 10), "a block's own KiB is reserved"
+        assert (spec.registers_per_sm, spec.warp_size) == (65536, 32)
+    else:
+        wide = spec.target.arch.startswith("gfx9")
+        assert (spec.warp_size, spec.max_threads_per_sm) == ((64, 2048) if wide else (32, 1024))
+        assert spec.registers_per_sm == (4 * 512 * 64 if wide else 2 * 1536 * 32)
+        assert spec.shared_memory_per_block == spec.shared_memory_per_sm == (160 if name == "hip:gfx950" else 64) << 10

@@ -9,7 +9,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kerntune.base.formatting import NO_FIGURE, format_bytes, format_rate, format_share, format_size, format_time
+from kerntune.base.formatting import (
+    NO_FIGURE,
+    did_you_mean,
+    format_bytes,
+    format_rate,
+    format_share,
+    format_size,
+    format_time,
+    nearest_word,
+)
 
 UNITS = {"ns": 1.0, "µs": 1e3, "ms": 1e6, "s": 1e9}
 
@@ -89,4 +98,24 @@ def test_what_is_no_rate_is_no_figure(rate: float | None) -> None:
     [(0, "0 B"), (7, "7 B"), (832, "832 B"), (1000, "1 kB"), (12_340_000, "12.3 MB"), (124_400_000, "124 MB")],
 )
 def test_format_bytes(count: int, text: str) -> None:
+    assert format_bytes(count) == text
+
+
+@pytest.mark.parametrize(
+    ("word", "known", "meant"),
+    [("frosen", ["frozen", "thawed"], "frozen"), ("FROZEN", ["Frozen"], "Frozen"), ("none", ["winner"], ""),
+     ("abcdefghij", ["abcdefxyzw"], ""), ("abcdefghij", ["abcdefgxyz"], "abcdefgxyz"), ("x", [], "")],
+)  # fmt: skip
+def test_what_was_meant(word: str, known: list[str], meant: str) -> None:
+    """From a likeness of 0.65 on: of ten letters seven in a row."""
+    assert nearest_word(word, known) == meant
+    assert did_you_mean(word, known) == (f"; did you mean {meant}?" if meant else "")
+
+
+@pytest.mark.parametrize(
+    ("count", "text"),
+    [(999, "999 B"), (999_499, "999 kB"), (999_500, "1 MB"), (99_949, "99.9 kB"), (99_950, "100 kB"),
+     (10**15, "1000 TB"), (5 * 10**13, "50 TB")],
+)  # fmt: skip
+def test_bytes_at_the_borders(count: int, text: str) -> None:
     assert format_bytes(count) == text

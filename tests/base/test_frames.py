@@ -21,8 +21,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kerntune.base import frames
-from kerntune.base.frames import MAX_FRAME, Reader, Timeout, decode, encode, receive_with, send, send_with
+from kerntune.base.frames import Reader, Timeout, decode, encode, receive_with, send, send_with
 from kerntune.errors import FrameError, PeerClosed, PeerTimeout
+
+MAX_FRAME = 1 << 30
 
 
 class Words(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="words"):

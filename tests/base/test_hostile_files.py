@@ -15,8 +15,12 @@ import msgspec
 import pytest
 
 from kerntune.base import codec
-from kerntune.base.codec import MAX_FILE, MAX_VALUES, from_json, read_file, unpack, write_atomic, write_new
+from kerntune.base.codec import from_json, read_file, unpack, write_atomic, write_new
 from kerntune.errors import BaselineError, StoreError
+
+MAX_FILE = 1 << 24
+MAX_VALUES = 500_000
+
 
 SCHEMA = "test.thing/1"
 

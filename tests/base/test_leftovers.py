@@ -12,9 +12,11 @@ from samples import ENVIRONMENT
 from tuning.cache.made import LARGE, SMALL, WINNER
 
 from kerntune.base.codec import write_atomic
-from kerntune.base.folders import OLD_S, sweep_once, temporary_name
+from kerntune.base.folders import sweep_once, temporary_name
 from kerntune.gate.baseline_files import ArtifactFolder
 from kerntune.tuning.cache import WinnerCache
+
+OLD_S = 86_400.0
 
 
 def aged(path: Path, seconds: float) -> Path:

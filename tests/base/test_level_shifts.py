@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from statistics import NormalDist
 
 import numpy as np
@@ -9,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from kerntune.base import level_shifts
 from kerntune.base.level_shifts import WIDTHS, LevelShift, _limit, _Sums, moves, noise_scale
 
 SD = 0.001
@@ -138,3 +140,25 @@ def test_neighbours_of_several_series_are_counted_together_and_not_across() -> N
     values = noise(3, 40) * 5
     stretches = [(np.array([100.0 * i, 100.0 * i + v]), np.array([0.0, SD])) for i, v in enumerate(values)]
     assert noise_scale(*stretches) == pytest.approx(5, rel=0.4)
+
+
+@pytest.mark.parametrize(("points", "drift"), [(1, False), (2, False), (3, True), (64, True)])
+def test_a_move_over_three_points_is_a_drift(points: int, drift: bool) -> None:
+    assert LevelShift(5, 5 + points, 0.1, 0.0, 0.2, 4, 9).drift is drift
+
+
+def test_constants_by_their_formulas() -> None:
+    """Hinkley (1970): both sides of the true place stay below with 99 %; a ramp has one parameter more than a step."""
+    place = level_shifts.PLACE_EVIDENCE
+    assert (1 - math.exp(-place / 2)) ** 2 == pytest.approx(0.99)
+    ramp = level_shifts.RAMP_EVIDENCE
+    assert ramp == pytest.approx(9.2103, rel=1e-4)
+    assert level_shifts.WIDTHS == (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64)
+
+
+@pytest.mark.parametrize(("count", "scale"), [(11, 1.0), (12, 5.0 / 1.6449)])
+def test_noise_by_hand(count: int, scale: float) -> None:
+    """Half of the differences and a tenth more are 0, those from the 90 % point on five standard deviations."""
+    places = [0.0] * int(0.9 * count) + [5.0 * 2**0.5] * (count - int(0.9 * count))
+    values = np.cumsum([0.0, *places])
+    assert noise_scale((values, np.ones(len(values)))) == pytest.approx(scale, rel=1e-3)

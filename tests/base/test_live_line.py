@@ -11,7 +11,10 @@ from typing import Any
 import pytest
 
 from kerntune.base import live_line
-from kerntune.base.live_line import ERASE, EVERY_S, PATIENCE_S, HidingStream, LiveLine, count_text, duration
+from kerntune.base.live_line import ERASE, HidingStream, LiveLine, count_text, duration
+
+EVERY_S = 30.0
+PATIENCE_S = 0.8
 
 
 class Screen:

@@ -9,7 +9,13 @@ from msgspec.structs import replace
 from samples import recording
 
 from kerntune.base.recording import Recording, Scratch, Stored, Uniform
-from kerntune.base.recording_check import MAX_BYTES, MAX_COUNT, MAX_DIMENSIONS, MAX_INTEGER, recording_problems
+from kerntune.base.recording_check import recording_problems
+
+MAX_BYTES = 1 << 44
+MAX_COUNT = 1 << 31
+MAX_DIMENSIONS = 64
+MAX_INTEGER = 1 << 64
+
 
 GOOD = recording()
 NO_SHA = "is no SHA-256 in 64 hexadecimal digits"

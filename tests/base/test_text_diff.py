@@ -5,7 +5,11 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kerntune.gate.code_changes import CONTEXT, MAX_COMPARED, hunk_text, hunks
+from kerntune.gate.code_changes import hunk_text, hunks
+
+CONTEXT = 3
+MAX_COMPARED = 8_000
+
 
 LINES = st.lists(st.sampled_from(["add", "mul", "ld", "st", "bra"]), max_size=30)
 

@@ -272,7 +272,16 @@ def test_a_mutant_s_tests(ran: mutants_tests.Ran, line: int, tests: list[str]) -
     found = ran.tests_of({"module": "kerntune/m.py", "line": line, "old": "x"})
     assert (found["tests"], found["ran_its_line"]) == (tests, len(tests))
     own = ["tests/test_m.py", "tests/test_other.py"]
-    assert found["near"] == ([mutants_tests.VALUE_CLASSES, *own] if line in (2, 3, 9) else own)
+    assert found["near"] == own
+
+
+@pytest.mark.parametrize(("line", "declares"), [(2, False), (4, False), (3, False), (8, True), (12, True), (14, True)])
+def test_declarations_have_the_test_of_all_declarations_first(
+    ran: mutants_tests.Ran, line: int, declares: bool
+) -> None:
+    (mutants_tests.ROOT / "kerntune" / "m.py").write_text(f"{CODE}if LIMIT:\n    import os\n@cache\ndef g(): pass\n")
+    found = ran.tests_of({"module": "kerntune/m.py", "line": line, "old": "x"})["first"]
+    assert found == ([mutants_tests.DECLARATIONS] if declares else [])
 
 
 def test_a_few_cases_of_each_function_come_before_the_rest(ran: mutants_tests.Ran) -> None:
@@ -299,10 +308,11 @@ def test_without_coverage_there_is_nothing_to_choose_by(tmp_path: Path) -> None:
 
 def test_rounds_have_so_many_files_and_the_last_one_those_that_are_near() -> None:
     tests = [f"{file}.py::test_{i}" for i in range(2) for file in "abcdefghijklmno"]
-    first, last = mutants_run.rounds_of({"tests": tests, "near": ["z.py"]})
+    first, last = mutants_run.rounds_of({"tests": tests, "near": ["z.py"], "first": []})
     assert first == ([t for t in tests if t[0] in "abc"], [], mutants_run.ROUNDS[0][1])
     assert last == ([t for t in tests if t[0] in "defghijkl"], ["z.py"], mutants_run.ROUNDS[1][1])
-    assert mutants_run.rounds_of({"tests": [], "near": ["z.py"]}) == [([], ["z.py"], mutants_run.ROUNDS[1][1])]
+    none = {"tests": [], "near": ["z.py"], "first": ["y.py"]}
+    assert [files for _, files, _ in mutants_run.rounds_of(none)] == [["y.py"], ["z.py"]]
 
 
 def test_a_changed_file_has_times_of_its_own_and_becomes_what_it_was(tmp_path: Path) -> None:
@@ -319,15 +329,20 @@ def test_a_changed_file_has_times_of_its_own_and_becomes_what_it_was(tmp_path: P
 
 
 class Scripted:
-    """A worker whose runs end as told."""
+    """A worker whose runs end as told, at the first test or after the last."""
 
     def __init__(self, tree: Path, *ends: str | None) -> None:
         self.tree, self._ends, self.ran = tree, list(ends), list[list[str]]()
+        self.late, self.took = set[str](), dict[str, float]()
+        """Tests that the third run leaves out, and seconds of tests."""
 
-    def run(self, tests: list[str], seconds: float, files: Any = ()) -> mutants_run.Ran:
+    def run(self, tests: list[str], seconds: float, files: Any = (), done: Any = ()) -> mutants_run.Ran:
         self.ran.append(tests)
         failed = self._ends.pop(0)
-        rows = [{"test": failed, "outcome": "failed"}] if failed else []
+        late = self.late if len(self.ran) == 3 else ()
+        ended = tests[:1] if failed else [test for test in tests if test not in late]
+        rows: list[dict[str, Any]] = [{"test": test, "seconds": self.took.get(test, 0.0)} for test in ended]
+        rows += [{"test": failed, "outcome": "failed"}] if failed else []
         return mutants_run.Ran(1 if failed else 0, rows, 1.0, "")
 
 
@@ -344,16 +359,34 @@ class Scripted:
 def test_a_test_that_fails_on_the_unchanged_tree_kills_nothing(
     tmp_path: Path, ends: tuple[str | None, ...], killed: bool, runs: list[list[str]]
 ) -> None:
-    (tmp_path / "m.py").write_text("x = 1 + 2\n")
-    digest = hashlib.sha256(b"x = 1 + 2\n").hexdigest()[:16]
-    mutant = {"name": "m:plus", "module": "m.py", "at": 6, "old": "+", "new": "-", "digest": digest, "line": 1,
-              "change": "c", "ran_its_line": 2, "tests": ["a::1", "a::2"], "near": []}  # fmt: skip
-    kept: dict[str, Any] = {"rows": [], "controls": [], "left_out": []}
-    run, worker = mutants_run.Run(tmp_path / "out.json", {}, kept, 1, 0.0), Scripted(tmp_path, *ends)
-    run.try_one(worker, mutant)  # type: ignore[arg-type]
+    worker = Scripted(tmp_path, *ends)
+    kept = tried(tmp_path, worker, ["a::1", "a::2"])
     assert (kept["rows"][0]["killed"], worker.ran) == (killed, runs)
     assert kept["left_out"] == (["a::1"] if runs[1:2] == [["a::1"]] and ends[1] else [])
     assert (tmp_path / "m.py").read_text() == "x = 1 + 2\n"
+
+
+def tried(tmp_path: Path, worker: Scripted, *mutants: list[str]) -> dict[str, Any]:
+    """What is kept of mutants with these tests."""
+    (tmp_path / "m.py").write_text("x = 1 + 2\n")
+    digest = hashlib.sha256(b"x = 1 + 2\n").hexdigest()[:16]
+    kept: dict[str, Any] = {"rows": [], "controls": [], "left_out": []}
+    run = mutants_run.Run(tmp_path / "out.json", {}, kept, 1, 0.0)
+    for i, tests in enumerate(mutants):
+        mutant = {"name": f"m:plus{i}", "module": "m.py", "at": 6, "old": "+", "new": "-", "digest": digest, "line": 1,
+                  "change": "c", "ran_its_line": 2, "tests": tests, "near": [], "first": []}  # fmt: skip
+        run.try_one(worker, mutant)  # type: ignore[arg-type]
+    return kept
+
+
+def test_what_rounds_leave_runs_in_the_last_one_the_fastest_first(tmp_path: Path) -> None:
+    """By the time that a test took with the mutant before."""
+    tests = [f"{file}.py::t" for file in "abcde"]
+    worker = Scripted(tmp_path, *[None] * 5)
+    worker.took = dict(zip(tests, (3.0, 2.0, 1.0), strict=False))
+    worker.late = {*tests[:3]}
+    tried(tmp_path, worker, tests, tests)
+    assert worker.ran == [tests[:3], tests[3:], tests[:3], tests[3:], tests[2::-1]]
 
 
 def test_each_package_has_its_score_and_interval() -> None:
@@ -386,7 +419,7 @@ def test_tests_run_in_the_given_order_until_their_time_is_over(
         """,
     )
     names = [f"test_it.py::test_{name}" for name in ("two", "one")]
-    (pytester.path / "order.json").write_text(json.dumps({"tests": names, "files": [], "seconds": seconds}))
+    (pytester.path / "order.json").write_text(json.dumps({"tests": names, "files": [], "done": [], "seconds": seconds}))
     monkeypatch.setenv("MUTANT_ORDER", str(pytester.path / "order.json"))
     monkeypatch.setenv("MUTANT_PROGRESS", str(pytester.path / "progress"))
     monkeypatch.setenv("PYTHONPATH", source_path(ROOT / "benchmarks" / "mutants"))

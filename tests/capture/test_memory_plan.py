@@ -13,9 +13,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kerntune.base.recording import Normal, Param, Stored, Uniform, View, Zeros
-from kerntune.capture.memory_plan import SAMPLE_BYTES, Plan, describe
+from kerntune.capture.memory_plan import Plan, describe
 from kerntune.errors import CaptureError, MeasurementError
-from kerntune.gpu.scripted import FakeBackend
+from kerntune.gpu.scripted import FakeBackend, FakeGpu
+
+SAMPLE_BYTES = 1 << 20
 
 
 def launch_scale(x: torch.Tensor, y: torch.Tensor) -> None:
@@ -173,6 +175,21 @@ def test_few_whole_numbers_are_kept(backend: FakeBackend) -> None:
     storages, kept = content_of(backend, torch.int32, 1)
     assert isinstance(storages[0].content, Stored)
     assert kept == {storages[0].content.sha256: b"\x01" * 4096}
+
+
+@pytest.mark.parametrize(
+    ("dtype", "count", "sample"),
+    [(torch.float32, 16, SAMPLE_BYTES), (torch.int32, 1 << 14, None), (torch.int32, (1 << 14) + 1, SAMPLE_BYTES)],
+)
+def test_what_is_kept_whole_is_read_whole(
+    backend: FakeBackend, monkeypatch: pytest.MonkeyPatch, dtype: torch.dtype, count: int, sample: int | None
+) -> None:
+    """Whole numbers of up to 64 KiB; of all else a sample is."""
+    asked: list[int | None] = []
+    read = FakeGpu.read
+    monkeypatch.setattr(FakeGpu, "read", lambda gpu, b, most=None: (asked.append(most), read(gpu, b, most))[1])
+    content_of(backend, dtype, 1, count=count)
+    assert asked == [sample]
 
 
 def test_many_whole_numbers_become_a_range(backend: FakeBackend) -> None:

@@ -10,11 +10,15 @@ from typing import Any
 import pytest
 import torch
 
-from kerntune.base.recording import LOWEST_ADDRESS, Param
+from kerntune.base.recording import Param
 from kerntune.capture import memory_plan
-from kerntune.capture.memory_plan import HIGHEST_ADDRESS, Plan, Spans, holders, possible_addresses, whose
+from kerntune.capture.memory_plan import Plan, Spans, holders, possible_addresses, whose
 from kerntune.errors import CaptureError, TrialError
 from kerntune.gpu.scripted import FakeBackend
+
+LOWEST_ADDRESS = 1 << 32
+HIGHEST_ADDRESS = 1 << 57
+
 
 BEYOND = SimpleNamespace(follows=True, beyond=("kernel.py:7",), reads=(), writes=())
 WITHIN = SimpleNamespace(follows=False, beyond=(), reads=(), writes=(0,))

@@ -163,11 +163,11 @@ def test_launches_of_the_case_that_is_meant_are_kept(
 def test_a_case_that_launched_nothing_shows_the_runs_end(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, target: str, need: str
 ) -> None:
-    dumps(monkeypatch, "t.py::test_a", out="".join(f"line {i}\n\n" for i in range(dump.SHOWN_LINES)))
+    dumps(monkeypatch, "t.py::test_a", out="".join(f"line {i}\n\n" for i in range(15)))
     with pytest.raises(UsageError, match=rf"launched nothing that was dumped \(pytest exit code 4\){need}\n") as caught:
         dump._launched(CaseId("t.py::test_a", "b"), SimpleNamespace(content=""), target, tmp_path)  # type: ignore
     shown = str(caught.value).splitlines()[1:]
-    assert (len(shown), shown[0], shown[-1]) == (dump.SHOWN_LINES, "line 1", "error")
+    assert (len(shown), shown[0], shown[-1]) == (15, "line 1", "error")
 
 
 def test_what_to_compile_for_is_the_cases_own_if_it_has_baselines(

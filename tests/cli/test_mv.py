@@ -167,3 +167,9 @@ def test_what_can_not_be_read_stays_and_is_told(kerntune: Command, tmp_path: Pat
     kerntune("baselines", "mv", A, B).complains(1, "not readable as JSON")
     assert path.read_text() == "{"
     assert {case for _, case, _ in stored(tmp_path / "baselines")} == {B}
+
+
+@pytest.mark.parametrize("new", ["test_b.py", "test_b", "tests::back"])
+def test_a_call_s_new_name_is_a_call_s(new: str) -> None:
+    with pytest.raises(UsageError, match="is the call 'back' of a test; say its new name as FILE::TEST::CALL"):
+        Renaming(f"{A}::back", new).of(CaseId(A, "back"))

@@ -254,8 +254,8 @@ def test_tests_that_fail_on_stand_ins_may_end_early(
 
 def test_a_pytest_that_breaks_off_shows_its_end(pytest_run: Any) -> None:
     pytest_run.returncode = 2
-    pytest_run.stdout, pytest_run.stderr = "\n".join(f"line {i}" for i in range(tune.SHOWN_LINES)) + "\n", "\nerror\n"
+    pytest_run.stdout, pytest_run.stderr = "\n".join(f"line {i}" for i in range(15)) + "\n", "\nerror\n"
     with pytest.raises(UsageError, match=r"^pytest could not run t.py u.py \(exit code 2\)\n") as caught:
         tune.noted_in(["t.py", "u.py"], None, False, [])
     shown = str(caught.value).splitlines()[1:]
-    assert (len(shown), shown[0], shown[-1]) == (tune.SHOWN_LINES, "line 1", "error")
+    assert (len(shown), shown[0], shown[-1]) == (15, "line 1", "error")

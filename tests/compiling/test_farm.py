@@ -18,23 +18,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kerntune.compiling import farm as farm_module
-from kerntune.compiling.farm import (
-    FLOOR_SECONDS,
-    GIB,
-    MAX_WORKERS,
-    SLOWEST_TIMES,
-    Deadline,
-    Farm,
-    NotStarted,
-    load_per_core,
-    memory_limit,
-    worker_count,
-)
+from kerntune.compiling.farm import Deadline, Farm, NotStarted, load_per_core, memory_limit, worker_count
 from kerntune.compiling.frontend import Shape, lower, request_of
 from kerntune.compiling.protocol import CompileFailed, Done, current_environment
 from kerntune.compiling.worker_process import Died, JobOutcome
 
 from . import kernels
+
+FLOOR_SECONDS = 30.0
+GIB = 1 << 30
+MAX_WORKERS = 16
+SLOWEST_TIMES = 10.0
+
 
 ADD = kernels.add_launch
 HANG = (kernels.huge, kernels.HALVES, kernels.CUDA90)

@@ -24,13 +24,17 @@ from kerntune.base.frames import receive_with, send, send_with
 from kerntune.compiling import fork_server as nest
 from kerntune.compiling import forking
 from kerntune.compiling.farm import Farm
-from kerntune.compiling.fork_client import HELPERS, Child, ForkClient, OwnFork
+from kerntune.compiling.fork_client import Child, ForkClient, OwnFork
 from kerntune.compiling.frontend import lower, request_of
-from kerntune.compiling.protocol import DESCRIPTORS, READY, Done, ForkRequest, current_environment
+from kerntune.compiling.protocol import READY, Done, ForkRequest, current_environment
 from kerntune.compiling.worker_process import Died, Process
 
 from . import kernels
 from .kernels import CUDA90, FLOATS
+
+HELPERS = 2
+DESCRIPTORS = 4
+
 
 HERE = current_environment
 

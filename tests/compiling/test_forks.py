@@ -22,11 +22,14 @@ from kerntune.base.frames import encode
 from kerntune.compiling import forking, frontend_forks, stream
 from kerntune.compiling.compiler import Compiled, Compiler
 from kerntune.compiling.frontend import Lowered, lower, request_of
-from kerntune.compiling.frontend_forks import FORK_MS, LOWER_MS, Crashed, fork_count, lower_in_forks, shares
+from kerntune.compiling.frontend_forks import Crashed, fork_count, lower_in_forks, shares
 from kerntune.errors import CompileError
 
 from . import kernels
 from .kernels import CUDA90, FLOATS
+
+FORK_MS = 15
+LOWER_MS = 25
 
 
 @pytest.fixture

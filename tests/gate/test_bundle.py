@@ -19,21 +19,16 @@ from kerntune.base import codec
 from kerntune.base.config import Config
 from kerntune.base.recording import Param
 from kerntune.errors import BaselineError
-from kerntune.gate.baseline_files import LEAST_BOUND, PER_CODE_BYTE, BaselineStore
-from kerntune.gate.bundle import (
-    MAX_ARTIFACT,
-    SCHEMA,
-    Bundle,
-    apply_bundle,
-    bundle_of,
-    decode_bundle,
-    encoded_bundles,
-    unpacked,
-)
+from kerntune.gate.baseline_files import BaselineStore
+from kerntune.gate.bundle import SCHEMA, Bundle, apply_bundle, bundle_of, decode_bundle, encoded_bundles, unpacked
 from kerntune.gate.call import Checked, PendingBaseline
 from kerntune.gate.report import RunReport, read_run, write_run
 from pytest_kerntune.fixture import Record
 from pytest_kerntune.payload import Collected, Payload, attach, carried, payload_of
+
+LEAST_BOUND = 1048576
+PER_CODE_BYTE = 64
+MAX_ARTIFACT = 67108864
 
 
 def as_json(pending: PendingBaseline) -> dict[str, Any]:

@@ -15,19 +15,14 @@ from samples import recording, time_baseline
 
 from kerntune.base.codec import from_json, to_json
 from kerntune.gate.baselines import TIME_SCHEMA, Calibration, TimeBaseline
-from kerntune.gate.replay import (
-    CALIBRATION_PROCESSES,
-    STATE_MARGIN,
-    against_stored,
-    both,
-    calibrate,
-    earlier_text,
-    is_current,
-    states_of,
-    version_of,
-)
-from kerntune.timing.paired_processes import BLOCKS, paired_work
+from kerntune.gate.replay import against_stored, both, calibrate, earlier_text, is_current, states_of, version_of
+from kerntune.timing.paired_processes import paired_work
 from kerntune.timing.worker.requests import PairReply, PairRequest
+
+CALIBRATION_PROCESSES = 4
+STATE_MARGIN = 1.25
+BLOCKS = 24
+
 
 WORK = paired_work(recording(), recording(), recording().storages, {})
 

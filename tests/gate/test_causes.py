@@ -25,7 +25,17 @@ from kerntune.base.recording import Recording
 from kerntune.errors import ReplayError
 from kerntune.gate.baseline_files import BaselineStore
 from kerntune.gate.baselines import TimeBaseline
-from kerntune.gate.causes import SAME, Chain, Step, attribute, causes, code_cause, launch_cause, steps_between
+from kerntune.gate.causes import (
+    SAME,
+    Chain,
+    Step,
+    _generated_alone,
+    attribute,
+    causes,
+    code_cause,
+    launch_cause,
+    steps_between,
+)
 from kerntune.gate.launch_changes import changed_sources, other_torch
 from kerntune.gate.messages import shares_text
 from kerntune.gate.static_figures import LaunchStatic, paired
@@ -627,3 +637,15 @@ def test_without_a_total_every_step_is_measured() -> None:
     assert found.code.change == 0.3
     unknown = attribute(Chain((blaming(A, B, "code"),), {"config": Share(None)}), 0.1, NONE, lambda a, b: 0.3)
     assert unknown.code.change == 0.3, "the total has a part that nobody knows"
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "alone"),
+    [(("aten.add",), ("aten.add",), True), ((), ("aten.add",), False), (("aten.add",), (), False), ((), (), False)],
+)
+def test_a_generated_kernel_is_generated_on_both_sides(
+    before: tuple[str, ...], after: tuple[str, ...], alone: bool
+) -> None:
+    old, new = with_launch(source="1" * 64, origins=before), with_launch(source="2" * 64, origins=after)
+    assert _generated_alone(old, new) is alone
+    assert not _generated_alone(old, old)

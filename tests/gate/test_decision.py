@@ -13,7 +13,10 @@ from hypothesis import strategies as st
 
 from kerntune.base.policy import Missing, Policy, Verdict
 from kerntune.base.stats import Estimate
-from kerntune.gate.decision import DRIFT, Evidence, decide, drift_limit, limit_of, settled, with_anchor
+from kerntune.gate.decision import Evidence, decide, drift_limit, limit_of, settled, with_anchor
+
+DRIFT = 0.05
+
 
 TOLERANCE = 0.02
 

@@ -29,18 +29,21 @@ from kerntune.gate import static_figures
 from kerntune.gate.baseline_files import BaselineStore, artifact_names
 from kerntune.gate.baselines import Calibration, TimeBaseline
 from kerntune.gate.call import should_write
-from kerntune.gate.gpu_check import SHORT_RESTS_S
 from kerntune.gate.replay import VERSION, is_current
 from kerntune.gate.static_figures import LaunchStatic
 from kerntune.gpu.scripted import FakeBackend, FakeGpu
 from kerntune.search import Choice, Range, Search, Space
-from kerntune.timing.sampling import MIN_SLOTS, QUICK_SLOTS
 from kerntune.timing.timers import EVENTS, GRAPH, PROTOCOL_VERSION
 from kerntune.timing.worker.requests import PairReply, PairRequest
 from kerntune.tuning import tuner
 from kerntune.tuning.race import Estimates
 from kerntune.tuning.stored_winners import Winners
 from kerntune.tuning.tuning_result import LOG
+
+SHORT_RESTS_S = (0.0, 0.05, 0.15, 0.4, 0.9)
+MIN_SLOTS = 10
+QUICK_SLOTS = 5
+
 
 FAST, SLOW = block(64, 10_000.0), block(128, 11_000.0)
 

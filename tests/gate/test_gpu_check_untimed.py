@@ -15,8 +15,10 @@ from gate.project import Project, Run
 from kerntune.base.case_result import CaseResult
 from kerntune.base.policy import Outcome, Policy, TuneMode, Update, Verdict
 from kerntune.errors import CacheMissError, MeasurementError
-from kerntune.timing.paired_processes import MAX_DISCARDED
 from kerntune.timing.worker.pool import LocalPairs
+
+MAX_DISCARDED = 2
+
 
 RULES = (block(64, 10_000.0), block(128, 10_000.0), block(256, 12_000.0))
 

@@ -22,8 +22,11 @@ from kerntune.gate import replay as module
 from kerntune.gate.baseline_files import BaselineStore
 from kerntune.gate.baselines import Calibration, TimeBaseline
 from kerntune.gate.replay import RECOMPILED, REPLAY, STORED, Replayer, replay_baseline, stored_change
-from kerntune.timing.paired_processes import BLOCKS, MORE_BLOCKS
 from kerntune.timing.timers import Sample
+
+BLOCKS = 24
+MORE_BLOCKS = 36
+
 
 QUIET = Calibration(processes=30, blocks=24, floor=0.003, bias=0.0005, median_sd=0.002)
 

@@ -82,6 +82,15 @@ def test_a_process_that_stands_in_for_another_spends_no_error_twice(tmp_path: Pa
     assert max(numbers) < 40
 
 
+@pytest.mark.parametrize(("index", "count", "numbers"), [(0, 1, [1, 2, 3]), (1, 3, [2, 5, 8]), (3, 3, [1, 4, 7])])
+def test_a_process_that_does_not_see_the_folder_counts_on(
+    tmp_path: Path, index: int, count: int, numbers: list[int]
+) -> None:
+    for folder in (None, tmp_path / "on another host"):
+        found = decision_numbers(index, count, folder)
+        assert [next(found) for _ in range(3)] == numbers
+
+
 # verdicts
 
 

@@ -17,11 +17,15 @@ from kerntune.base.roofline import bits_of, bytes_moved
 from kerntune.errors import MeasurementError
 from kerntune.gate.static_figures import launch_shares
 from kerntune.gpu.program import Loader, Program
-from kerntune.gpu.script import RIGHT, Rule
+from kerntune.gpu.script import Rule
 from kerntune.gpu.scripted import FakeBackend, FakeGpu
 from kerntune.timing import sampling
-from kerntune.timing.sampling import MAX_LAUNCHES, launch_times, measured_bandwidth
+from kerntune.timing.sampling import launch_times, measured_bandwidth
 from kerntune.tuning.device_figures import device_bandwidth
+
+RIGHT = 60
+MAX_LAUNCHES = 16
+
 
 replace = msgspec.structs.replace
 
@@ -188,7 +192,7 @@ def test_what_is_copied_is_larger_than_the_cache_and_not_in_it(
     monkeypatch.setattr(sampling, "flushes_before", lambda gpu, run: 2)
     measured_bandwidth(gpu)
     assert sizes == [8 * gpu.spec.l2_bytes] * 2
-    assert len(flushed) == 2 * sampling.COPY_RUNS
+    assert len(flushed) == 2 * 9
 
 
 def test_without_memory_or_time_there_is_no_figure(backend: FakeBackend) -> None:

@@ -14,9 +14,11 @@ import pytest
 import torch
 from fake_runs import active
 
-from kerntune.base.recording import LOWEST_ADDRESS
-from kerntune.capture.memory_plan import HIGHEST_ADDRESS, holders, possible_addresses, whose
+from kerntune.capture.memory_plan import holders, possible_addresses, whose
 from kerntune.gpu.scripted import FakeBackend
+
+LOWEST_ADDRESS = 1 << 32
+HIGHEST_ADDRESS = 1 << 57
 
 
 @pytest.fixture(scope="module")

@@ -16,7 +16,10 @@ from kerntune.base import codec
 from kerntune.base.recording import Normal, Storage, Stored, Uniform, Zeros
 from kerntune.errors import ReplayError
 from kerntune.gpu.compare import FLOATS, decode_floats
-from kerntune.gpu.memory import INTEGERS, STORE_LIMIT, content_bytes, describe_content, encode_floats
+from kerntune.gpu.memory import INTEGERS, content_bytes, describe_content, encode_floats
+
+STORE_LIMIT = 1 << 16
+
 
 RANDOM = np.random.default_rng(11)
 

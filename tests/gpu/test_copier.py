@@ -8,8 +8,10 @@ from typing import Any
 import pytest
 import torch
 
-from kerntune.gpu.cuda import MANY, CudaGpu
+from kerntune.gpu.cuda import CudaGpu
 from kerntune.gpu.driver_gpu import HostBuffer
+
+MANY = 16
 
 
 class Bytes:

@@ -15,10 +15,13 @@ import pytest
 from kerntune.base.device import Target, typical_device
 from kerntune.errors import BackendError
 from kerntune.gpu import foreign_work
-from kerntune.gpu.foreign_work import FOREIGN_SHARE, GAP_NS, OUT, PTX, ClockWatch, ForeignWork, together
+from kerntune.gpu.foreign_work import OUT, PTX, ClockWatch, ForeignWork, together
 from kerntune.gpu.script import Rule, Script
 from kerntune.gpu.scripted import FakeGpu
 from kerntune.static.disassembly import find_tool
+
+FOREIGN_SHARE = 0.02
+GAP_NS = 50_000
 
 
 def device(**script: object) -> FakeGpu:

@@ -11,20 +11,14 @@ from kerntune.base.device import Target, typical_device
 from kerntune.errors import BackendError
 from kerntune.gpu.base import Buffer
 from kerntune.gpu.compare import FLOATS
-from kerntune.gpu.guards import (
-    BASE_ALIGN,
-    GUARD_BYTES,
-    PATTERN,
-    GuardDamage,
-    GuardedBuffer,
-    GuardReader,
-    changed_bytes,
-    damage_text,
-    guards_bytes,
-)
+from kerntune.gpu.guards import GuardDamage, GuardedBuffer, GuardReader, changed_bytes, damage_text, guards_bytes
 from kerntune.gpu.script import Rule, Script
 from kerntune.gpu.scripted import FakeGpu
 from kerntune.gpu.scripted_work import FakeBuffer
+
+BASE_ALIGN = 512
+GUARD_BYTES = 1 << 20
+PATTERN = 0x3B
 
 
 def gpu() -> FakeGpu:

@@ -14,7 +14,6 @@ from samples import H100, launch, recording
 from kerntune.base.recording import Launch, Recording, Storage, Stored, Uniform, Zeros
 from kerntune.errors import MeasurementError
 from kerntune.gpu.memory import (
-    MAX_REPLICAS,
     Memory,
     Source,
     in_place_storages,
@@ -23,6 +22,9 @@ from kerntune.gpu.memory import (
     used_storages,
     written_storages,
 )
+
+MAX_REPLICAS = 256
+
 
 replace = msgspec.structs.replace
 SMALL = replace(H100, l2_bytes=1 << 20)

@@ -13,9 +13,6 @@ from kerntune.base.recording import Normal, Storage, Stored, Uniform, Zeros
 from kerntune.capture.recorder import Recorded
 from kerntune.errors import MeasurementError, ReplayError
 from kerntune.gpu.memory import (
-    MAX_REPLICAS,
-    MEMORY_SHARE,
-    ROTATION_FACTOR,
     Memory,
     Source,
     in_place_storages,
@@ -28,6 +25,10 @@ from kerntune.gpu.program import Loader, Program
 from kerntune.gpu.script import Script
 from kerntune.gpu.scripted import FakeBackend, FakeGpu
 from kerntune.timing.sampling import slot_for
+
+MAX_REPLICAS = 256
+MEMORY_SHARE = 0.25
+ROTATION_FACTOR = 2.0
 
 
 @pytest.fixture

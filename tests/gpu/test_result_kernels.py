@@ -23,7 +23,6 @@ from kerntune.gpu.number_formats import (
     BITS,
     FLOAT_FORMATS,
     INTEGER_FORMATS,
-    NOWHERE,
     ElementCounts,
     NumberFormat,
     count_differences,
@@ -33,6 +32,9 @@ from kerntune.gpu.number_formats import (
 )
 from kerntune.gpu.result_kernels import PREFIX, ResultKernels, count_ptx, equal_ptx, mark_ptx
 from kerntune.static.disassembly import find_tool
+
+NOWHERE = (1 << 64) - 1
+
 
 FORMATS = {**FLOAT_FORMATS, **INTEGER_FORMATS, "bytes": BITS}
 ALL_PTX = [

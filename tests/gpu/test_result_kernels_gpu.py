@@ -8,10 +8,13 @@ import pytest
 from kerntune.base.recording import Binary
 from kerntune.errors import BackendError
 from kerntune.gpu.base import Buffer, Executor
-from kerntune.gpu.number_formats import BITS, FLOAT_FORMATS, INTEGER_FORMATS, NOWHERE, NumberFormat, count_differences
+from kerntune.gpu.number_formats import BITS, FLOAT_FORMATS, INTEGER_FORMATS, NumberFormat, count_differences
 from kerntune.gpu.probe import has_cuda
 from kerntune.gpu.result_compare import DeviceOrHost, OnHost
 from kerntune.gpu.result_kernels import ResultKernels
+
+NOWHERE = (1 << 64) - 1
+
 
 pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not has_cuda(), reason="needs a CUDA GPU")]
 

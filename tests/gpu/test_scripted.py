@@ -17,9 +17,12 @@ from hypothesis import strategies as st
 from kerntune.base.recording import Binary
 from kerntune.capture.recorder import Recorded
 from kerntune.errors import MeasurementError, OutOfResourcesError, UsageError
-from kerntune.gpu.script import RIGHT, WRONG, Rule, Script
+from kerntune.gpu.script import Rule, Script
 from kerntune.gpu.scripted import FakeBackend, FakeGpu
 from kerntune.gpu.scripted_work import BufferContent, FakeBuffer, Flipped, Joined, Repeated, Scattered, Shifted, filled
+
+RIGHT = 60
+WRONG = 66
 
 
 @pytest.fixture(scope="module")

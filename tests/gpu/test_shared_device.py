@@ -10,7 +10,9 @@ import pytest
 from kerntune.errors import BackendError
 from kerntune.gpu import host_gpus
 from kerntune.gpu.cuda import CudaGpu
-from kerntune.gpu.host_gpus import EXCLUSIVE_PROCESS, compute_mode, mps_folder, unprotected
+from kerntune.gpu.host_gpus import compute_mode, mps_folder, unprotected
+
+EXCLUSIVE_PROCESS = 3
 
 
 @pytest.fixture(autouse=True)

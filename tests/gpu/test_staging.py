@@ -15,17 +15,9 @@ from kerntune.errors import BackendError, MeasurementError
 from kerntune.gpu.base import Buffer
 from kerntune.gpu.script import Script
 from kerntune.gpu.scripted import FakeGpu
-from kerntune.gpu.staging import (
-    HOST,
-    IPC,
-    PLACE_ALIGN,
-    HostStaging,
-    Receiver,
-    StagedPiece,
-    batches,
-    device_staging,
-    staged_bytes,
-)
+from kerntune.gpu.staging import HOST, IPC, HostStaging, Receiver, StagedPiece, batches, device_staging, staged_bytes
+
+PLACE_ALIGN = 256
 
 
 def gpu() -> FakeGpu:

@@ -15,10 +15,14 @@ from kerntune.base.config import Config
 from kerntune.base.device import TYPICAL_DEVICES, DeviceSpec
 from kerntune.errors import HintError
 from kerntune.heuristics import MEASURED_2026, persistent_reduction, reduction
-from kerntune.heuristics.hints import MAX_TENSOR_NUMEL, MIN_DOT_BLOCK, KernelHints, is_power_of_two
+from kerntune.heuristics.hints import KernelHints, is_power_of_two
 from kerntune.heuristics.matmul import NEWER_TILES, TILES, least_shared_bytes, products_by_size
 from kerntune.heuristics.presets import measured_on
 from kerntune.heuristics.sizing import ceil_pow2
+
+MAX_TENSOR_NUMEL = 1 << 20
+MIN_DOT_BLOCK = 16
+
 
 H100 = TYPICAL_DEVICES["cuda:90"]
 

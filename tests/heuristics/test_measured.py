@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import functools
 import itertools
+import json
 from collections.abc import Callable
 from math import prod
+from pathlib import Path
 
 import msgspec
 import pytest
@@ -27,21 +29,20 @@ from kerntune.heuristics import (
     split_scan,
 )
 from kerntune.heuristics.hints import KernelHints, Modes, ReductionHint
-from kerntune.heuristics.measured import (
-    LEAST_OUTPUTS,
-    MOST_WARPS,
-    PRODUCT_BYTES,
-    REGISTERS_HELD,
-    ROW_ELEMENTS,
-    product_tiles,
-    reduction_tiles,
-    row_tiles,
-    scan_steps,
-)
+from kerntune.heuristics.measured import product_tiles, reduction_tiles, row_tiles, scan_steps
 from kerntune.heuristics.presets import measured_on
 
+from .inductor_cases import ours
 from .inductor_free import XPU, shapes
+from .test_preset_2_15 import texts, unpacked
 from .test_properties import FAMILIES, hints_of
+
+LEAST_OUTPUTS = 8
+MOST_WARPS = 16
+PRODUCT_BYTES = 2
+REGISTERS_HELD = 64
+ROW_ELEMENTS = 16
+
 
 H100, A100, T4, MI300 = (TYPICAL_DEVICES[name] for name in ("cuda:90", "cuda:80", "cuda:75", "hip:gfx942"))
 CUDA = st.sampled_from([d for name, d in TYPICAL_DEVICES.items() if name.startswith("cuda")])
@@ -289,3 +290,16 @@ def test_products_have_the_stages_that_fit() -> None:
 def test_presets_are_told_apart_by_name() -> None:
     assert PRESETS["measured-2026"].measured
     assert not any(PRESETS[name].measured for name in ("inductor-2.13", "inductor-2.6"))
+
+
+GOLDEN = Path(__file__).parent / "golden" / "measured_2026.json"
+"""What the preset adds to 2.13's candidates, of commit 9a238f7a: a preset's candidates stay as they were published, so
+that a list that was tuned has its winner."""
+
+
+def test_the_preset_adds_what_it_has_added_since_it_was_published() -> None:
+    wrong = []
+    for case in json.loads(GOLDEN.read_text()):
+        known, found = (texts(ours(*unpacked(case), preset)) or [] for preset in (INDUCTOR_2_13, MEASURED_2026))
+        wrong += [case] if [x for x in found if x not in known] != case["configs"] else []
+    assert not wrong, f"{len(wrong)} differ; the first: {wrong[0]}"

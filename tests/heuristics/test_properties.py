@@ -26,18 +26,12 @@ from kerntune.heuristics import (
     reduction,
     split_scan,
 )
-from kerntune.heuristics.hints import (
-    BLOCK_NAMES,
-    MAX_BLOCK,
-    MAX_BLOCK_X_HIP,
-    AutotuneHint,
-    KernelHints,
-    Modes,
-    ReductionHint,
-    TileHint,
-)
+from kerntune.heuristics.hints import BLOCK_NAMES, MAX_BLOCK, AutotuneHint, KernelHints, Modes, ReductionHint, TileHint
 
 from .inductor_free import XPU
+
+MAX_BLOCK_X_HIP = 8192
+
 
 Propose = Callable[[KernelHints, DeviceSpec, Preset], tuple[Config, ...]]
 

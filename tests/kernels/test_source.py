@@ -13,7 +13,10 @@ import triton
 from fake_runs import scale_kernel
 
 from kerntune.errors import CaptureError
-from kerntune.kernels.source import MAX_WRAPPERS, jit_of, kernel_file, kernel_name, source_hash, wrappers
+from kerntune.kernels.source import jit_of, kernel_file, kernel_name, source_hash, text_of, wrappers
+
+MAX_WRAPPERS = 32
+
 
 Load = Callable[[str], Any]
 
@@ -219,3 +222,32 @@ def test_as_many_wrappers_as_are_allowed() -> None:
 def test_name_and_file() -> None:
     assert kernel_name(scale_kernel) == "scale_kernel"
     assert Path(kernel_file(scale_kernel)).name == "fake_runs.py"
+
+
+class Part:
+    """What has some names of a tensor."""
+
+    def __init__(self, **names: Any) -> None:
+        self.__dict__ |= names
+
+    def __repr__(self) -> str:
+        return f"Part({', '.join(self.__dict__)})"
+
+
+TENSOR = {"stride": lambda: (4, 1), "dtype": "float32", "shape": (2, 4)}
+
+
+@pytest.mark.parametrize("missing", [None, *TENSOR])
+def test_a_tensor_is_what_has_strides_a_dtype_and_a_shape(missing: str | None) -> None:
+    names = {name: value for name, value in TENSOR.items() if name != missing}
+    assert text_of(Part(**names)) == (f"Part({', '.join(names)})" if missing else "float32(2, 4)(4, 1)")
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [(True, "True"), (0.5, "0.5"), ("a", "'a'"), (None, "None"), ((1, [2, "b"]), "(1, (2, 'b'))"), ((), "()"),
+     (len, "builtins.len"), (Part(base=1), "Part(base)"), (object(), "object"),
+     (Part(data_ptr=0, dtype="i8"), "Part(i8)"), (Part(data_ptr=0), "Part()")],
+)  # fmt: skip
+def test_texts_of_values(value: object, text: str) -> None:
+    assert text_of(value) == text

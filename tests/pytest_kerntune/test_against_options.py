@@ -9,7 +9,10 @@ import pytest
 from inner import usage_error
 
 from pytest_kerntune.options import OPTIONS
-from pytest_kerntune.reference_settings import LINES, ReferenceSettings
+from pytest_kerntune.reference_settings import ReferenceSettings
+
+LINES = 20
+
 
 # what contradicts
 

@@ -12,8 +12,9 @@ import pytest
 
 from kerntune.base.case_result import CaseId, CaseResult
 from kerntune.base.policy import Outcome, Policy, Verdict
-from kerntune.errors import KerntuneError
+from kerntune.errors import KerntuneError, UsageError
 from pytest_kerntune import conclude as ends
+from pytest_kerntune import refusals, session
 from pytest_kerntune.conclude import (
     DeviceLoss,
     after_error,
@@ -28,6 +29,9 @@ from pytest_kerntune.conclude import (
     write_baselines,
 )
 from pytest_kerntune.fixture import UPHELD, Record
+from pytest_kerntune.run_end import RunEnd
+from pytest_kerntune.run_files import Series
+from pytest_kerntune.session import Gate
 
 NODE = "t.py::test_a"
 STRICT = Policy(outcomes={Verdict.INCOMPLETE: Outcome.FAIL, Verdict.INCONCLUSIVE: Outcome.FAIL})
@@ -368,3 +372,74 @@ def test_a_worker_that_ended_on_purpose_is_no_failure() -> None:
     report = SimpleNamespace(when="???", outcome="failed", longrepr="crashed")
     settle_crash(report)
     assert (report.when, report.outcome, report.longrepr) == ("teardown", "passed", None)
+
+
+# what pytest-benchmark is told
+
+
+def test_a_benchmark_that_calls_again_and_again_is_refused() -> None:
+    """Wherever in the stack its loop is; not one that is disabled, which calls once."""
+    inside: dict[str, Any] = {"__name__": "pytest_benchmark.fixture"}
+    exec("def loop(self, work): return work()\ndef other(work): return work()", inside)
+    refused = lambda: inside["other"](refusals.refuse_inside)  # noqa: E731
+    with pytest.raises(UsageError, match=r"autotune is called by benchmark\(\), again and again"):
+        inside["loop"](SimpleNamespace(disabled=False), refused)
+    inside["loop"](SimpleNamespace(disabled=True), refused)
+    inside["loop"](SimpleNamespace(), refused)
+    refusals.refuse_inside()
+
+
+def test_a_benchmark_is_told_to_call_once() -> None:
+    fixture = SimpleNamespace(disabled=False)
+    refusals.run_once(fixture)
+    assert fixture.disabled is True
+    refusals.run_once(other := SimpleNamespace())
+    assert vars(other) == {}
+
+
+def test_a_case_without_an_error_is_handed_over_as_one() -> None:
+    series = Series("name", "fullname", None, None, None, {})
+    assert (series.has_error, series.cprofile_stats) == (False, None)
+
+
+# tests that are no more
+
+
+@pytest.mark.parametrize(
+    ("nodeid", "narrowed", "met", "gone"),
+    [
+        ("none.py::test_a", True, False, True),
+        ("here.py::test_a", False, True, True),
+        ("here.py::test_a", True, True, False),
+        ("here.py::test_a", False, False, False),
+        ("here.py::test_there", False, True, False),
+    ],
+    ids=["its file is gone", "its file is whole", "tests were deselected", "it wouldn't be met", "it is there"],
+)
+def test_which_tests_are_no_more(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, nodeid: str, narrowed: bool, met: bool, gone: bool
+) -> None:
+    (tmp_path / "here.py").touch()
+    gate = Gate.__new__(Gate)
+    gate.config = SimpleNamespace(rootpath=tmp_path)  # type: ignore[assignment]
+    gate.end = SimpleNamespace(narrowed=narrowed, would_meet=lambda nodeid: met)  # type: ignore[assignment]
+    monkeypatch.setattr(session, "narrowed", lambda config: False)
+    assert gate._gone(nodeid, {"here.py::test_there"}) is gone
+
+
+def test_what_other_targets_say_joins_and_fails_the_run() -> None:
+    """But for what this run says of a case itself."""
+    end = RunEnd.__new__(RunEnd)
+    here = CaseResult(CaseId("a.py::test_x", "0"), "f", Verdict.PASS, Outcome.PASS, "", "cuda:90")
+    there = [msgspec.structs.replace(here, target=t, outcome=o, message=f"on {t}") for t, o in
+             (("cuda:90", Outcome.FAIL), ("cuda:80", Outcome.FAIL), ("cuda:89", Outcome.PASS))]  # fmt: skip
+    joined: list[Any] = []
+    end.collected = SimpleNamespace(  # type: ignore[assignment]
+        results=[here], join=lambda *words: joined.append(words), carry=lambda *words: joined.append(words)
+    )
+    end._extra = SimpleNamespace(  # type: ignore[assignment]
+        tests=["a.py::test_x"], results=lambda nodeid: there, static_only={"s": "why"}, baselines={"b": 1}
+    )
+    with pytest.raises(KerntuneError, match=r"^on cuda:80$"):
+        end._join_extra_targets()
+    assert joined == [("a.py::test_x", tuple(there[1:])), ({"s": "why"}, {"b": 1})]

@@ -16,7 +16,6 @@ from kerntune.gate.report import RunReport, counts
 from pytest_kerntune import other_runs, unattended
 from pytest_kerntune.other_runs import (
     FAILED,
-    LINES,
     LOOKING,
     ExtraTargets,
     Reference,
@@ -28,6 +27,8 @@ from pytest_kerntune.other_runs import (
     run_extra_targets,
     runs_tests,
 )
+
+LINES = 30
 
 
 class Config:

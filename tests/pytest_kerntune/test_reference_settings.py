@@ -10,7 +10,10 @@ import pytest
 
 from kerntune.errors import UsageError
 from pytest_kerntune import reference_settings as settings
-from pytest_kerntune.reference_settings import LINES, ReferenceSettings, _marks, _scopes, on_command_line
+from pytest_kerntune.reference_settings import ReferenceSettings, _marks, _scopes, on_command_line
+
+LINES = 20
+
 
 TOP = Path("/top")
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 import pytest
 from inner import usage_error
 
-from kerntune.base.policy import StaticPrune
-from pytest_kerntune.options import OPTIONS
+from kerntune.base.policy import Missing, StaticPrune, TuneMode, Update
+from pytest_kerntune.concurrency import TurnTaking
+from pytest_kerntune.options import OPTIONS, enabled, resolve
 
 
 @pytest.mark.parametrize(
@@ -127,3 +128,90 @@ def test_every_option_is_prefixed_and_has_help_and_a_flag_or_an_ini_key(project)
         assert not option.ini or f"  {option.ini} (" in text
         assert len(option.help) > 20
         assert not option.flag or f"  {option.flag}" in text
+
+
+# all options of one run
+
+
+def resolved(pytester: pytest.Pytester, *arguments: str, ini: str = "", environ: dict[str, str] | None = None):
+    pytester.makeini(f"[pytest]\n{ini}\n")
+    return resolve(pytester.parseconfig("--kerntune", *arguments), environ=environ or {})
+
+
+def test_what_a_run_is_by_default(pytester: pytest.Pytester) -> None:
+    found, root = resolved(pytester), pytester.path
+    expected = {
+        "root": root, "baselines": root / "baselines", "update": Update.NONE, "tune": TuneMode.AUTO, "scope": "kernels",
+        "targets": (), "cache_dir": None, "json": None, "baselines_ref": "", "against": "", "anchor": "",
+        "interpret_limit": 60.0, "history": "", "spread": True, "turns": TurnTaking.ALL, "profile": None, "html": None,
+        "summary": None, "export": None, "reference": None, "reference_baselines": root / "baselines",
+    }  # fmt: skip
+    assert {name: getattr(found, name) for name in expected} == expected
+    assert (found.reference_name, found.policy.tolerance, found.policy.level) == ("", 0.02, 0.999)
+    engine = found.settings()
+    assert (engine.calibrate, engine.code_changes, engine.read_only, engine.yardstick_targets) == (
+        True,
+        False,
+        False,
+        (),
+    )
+    assert (engine.root, engine.baselines, engine.update) == (root, root / "baselines", Update.NONE)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "ini", "settings"),
+    [
+        (["--kerntune-json=a.json"], "", {"code_changes": True}),
+        (["--kerntune-html=a.html"], "", {"code_changes": True}),
+        (["--kerntune-summary=a.md"], "", {"code_changes": False}),
+        (["--kerntune-export=e", "--kerntune-json=a.json"], "",
+         {"code_changes": False, "calibrate": False, "baselines": "e", "update": Update.ALL}),
+        (["--kerntune-update=new", "--kerntune-baselines=b"], "", {"update": Update.NEW, "baselines": "b"}),
+        ([], "kerntune_baselines = b\nkerntune_tune = frozen", {"baselines": "b", "tune": TuneMode.FROZEN}),
+        (["--kerntune-profile=p", "--kerntune-cache-dir=c"], "", {"profile": "p", "cache_dir": "c"}),
+        (["--kerntune-target=cuda:80"], "", {"targets": ("cuda:80",)}),
+    ],
+)  # fmt: skip
+def test_what_the_engine_is_told(pytester: pytest.Pytester, arguments, ini, settings) -> None:
+    engine = resolved(pytester, *arguments, ini=ini).settings()
+    for name, value in settings.items():
+        found = getattr(engine, name)
+        assert found == (pytester.path / value if isinstance(value, str) else value), name
+
+
+@pytest.mark.parametrize(
+    ("ini", "name", "value"),
+    [("kerntune_interpret_limit = 0", "interpret_limit", 0.0), ("kerntune_spread = off", "spread", False),
+     ("kerntune_spread = on", "spread", True), ("kerntune_turns = marked", "turns", TurnTaking.MARKED),
+     ("kerntune_scope = op", "scope", "op")],
+)  # fmt: skip
+def test_what_the_ini_file_alone_says(pytester: pytest.Pytester, ini, name, value) -> None:
+    assert getattr(resolved(pytester, ini=ini), name) == value
+
+
+@pytest.mark.parametrize(
+    ("variable", "missing"),
+    [(None, Missing.RECORD), ("", Missing.RECORD), ("0", Missing.RECORD), ("False", Missing.RECORD),
+     ("no", Missing.RECORD), ("true", Missing.FAIL), ("1", Missing.FAIL)],
+)  # fmt: skip
+def test_a_case_without_a_baseline_fails_in_ci(pytester: pytest.Pytester, variable, missing) -> None:
+    found = resolved(pytester, environ={} if variable is None else {"CI": variable})
+    assert found.policy.missing is missing
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (["--kerntune-baselines-ref=main", "--kerntune-against=HEAD"],
+         "--kerntune-baselines-ref takes baselines from main, --kerntune-against does without any: drop one of them"),
+        (["--kerntune-against=HEAD", "--kerntune-update=all"],
+         "--kerntune-against writes no baselines, --kerntune-update=all asks for some: drop one of them"),
+        (["--kerntune-json=a", "--kerntune-summary=a"], "--kerntune-json and --kerntune-summary both name"),
+        (["--kerntune-interpret"], "--kerntune times and compiles, --kerntune-interpret only computes"),
+    ],
+)  # fmt: skip
+def test_what_can_not_be_said_together(pytester: pytest.Pytester, arguments, told) -> None:
+    config = pytester.parseconfig("--kerntune", *arguments)
+    with pytest.raises(pytest.UsageError) as refused:
+        resolve(config, environ={"CI": str(enabled(config))})
+    assert told in str(refused.value)

@@ -14,7 +14,9 @@ from kerntune.base.policy import Outcome, Verdict
 from kerntune.gate.stores import CALL_GONE
 from pytest_kerntune import terminal
 from pytest_kerntune.payload import Collected, Payload
-from pytest_kerntune.terminal import MAX_LINES, offers, write_summary
+from pytest_kerntune.terminal import offers, write_summary
+
+MAX_LINES = 20
 
 
 class Reporter:

@@ -58,7 +58,7 @@ for _ in range(100):
     DEEP = {"x": DEEP}
 
 ANSWERS: dict[str, RecordedCall] = {
-    "launches": many(hostile_recording.MOST_LAUNCHES + 1),
+    "launches": many(2048 + 1),
     "storages": recording(storages=RECORDING.storages * 2000),
     "views": recording(views=VIEWS * 6000),
     "arguments": launch(params=(*POINTERS, *[Param("n", "i32", value=1)] * 300)),

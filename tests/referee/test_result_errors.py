@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+import torch
 
 from kerntune.base.recording import View
 from kerntune.referee.declared_inputs import parse_line
-from kerntune.referee.result_errors import ResultError, error_of, hardly_varies, longest_sum, taken
+from kerntune.referee.result_errors import ROUNDOFF, SMALLEST, ResultError, error_of, hardly_varies, longest_sum, taken
 from kerntune.referee.tasks import ExpectedResult
 
 POISON = b"\xff\x7f" * 4
@@ -140,6 +141,41 @@ def test_strided_results_are_taken_from_their_places() -> None:
 def test_the_longest_sum_is_the_largest_dimension_or_the_ratio() -> None:
     assert longest_sum(CASE, (32, 16)) == 512
     assert longest_sum(CASE, (1,)) == 32 * 512
+
+
+@pytest.mark.parametrize("dtype", ROUNDOFF)
+def test_roundings_are_torchs(dtype: str) -> None:
+    """The smallest number is the last place of the smallest normal one."""
+    info = torch.finfo(getattr(torch, dtype))
+    assert ROUNDOFF[dtype] == info.eps / 2
+    assert SMALLEST[dtype] == (2.0**-1074 if dtype == "float64" else info.smallest_normal * info.eps)
+
+
+@pytest.mark.parametrize(("count", "sums"), [(63, 64.0), (64, 32 * 0.42)])
+def test_what_is_allowed_by_hand(count: int, sums: float) -> None:
+    """Of a float32 result of ones that the stock operator has right, in units of half a last place: twice the rounding
+    and the sums of 4,096 terms; for one element six times the sums and three roundings. With 64 elements sums are at
+    most 32 times the rounding."""
+    ones, unit = np.ones(count, np.float32), 2.0**-24
+    want = expected(ones.astype(np.float64), ones)
+    for off, wrong in ((0, False), (2 * (0.42 + sums) * 0.8, False), (2 * (0.42 + sums) * 1.3, True)):
+        found = error_of(
+            0, (ones * np.float32(1 + off * unit)).tobytes(), View(0, "float32", (count,), (1,)), want,
+            parse_line("x: f32[4096]"), POISON,
+        )  # fmt: skip
+        assert found.rms_allowed == pytest.approx(2 * (0.42 + sums) * unit)
+        assert found.worst_allowed == pytest.approx((6 * sums + 3) * unit)
+        assert bool(found.wrong) == wrong
+
+
+@pytest.mark.parametrize(("allowed", "size", "dtype", "significant"), [
+    (0.1, 1.0, "float32", True), (0.101, 1.0, "float32", False), (0.0, 0.0, "float32", False),
+    (9.0, 0.0, "int32", True),
+    (0.157, 1.0, "float8_e5m2", True), (0.158, 1.0, "float8_e5m2", False), (0.0, 1e-9, "float16", True),
+])  # fmt: skip
+def test_which_results_say_something(allowed: float, size: float, dtype: str, significant: bool) -> None:
+    """A tenth of its size may be allowed, or one and a half times what rounding to the dtype alone is."""
+    assert ResultError(0, dtype, rms_allowed=allowed, size=size).significant is significant
 
 
 def results(*arrays: np.ndarray) -> list[list[ExpectedResult]]:

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import os
+import re
+import resource
+import struct
 import subprocess
 import sys
 import textwrap
@@ -11,7 +14,14 @@ from pathlib import Path
 import pytest
 
 from kerntune.referee import sealing
-from kerntune.referee.sealing import AT_LEAST, EQUAL, LOAD, REFUSED_CALLS, RETURN, X32, filter_steps, landlock_version
+from kerntune.referee.sealing import REFUSED_CALLS, filter_steps, landlock_version
+
+AT_LEAST = 53
+EQUAL = 21
+LOAD = 32
+RETURN = 6
+X32 = 0x40000000
+
 
 ROOT = Path(__file__).parents[2]
 
@@ -131,7 +141,7 @@ def run_filter(
         if code == RETURN:
             return k
         if code == LOAD:
-            value = {0: number, 4: machine}[k] if k < sealing.ARGUMENTS else arguments[(k - sealing.ARGUMENTS) // 8]
+            value = {0: number, 4: machine}[k] if k < 16 else arguments[(k - 16) // 8]
             place += 1
         else:
             assert code in (EQUAL, AT_LEAST)
@@ -156,6 +166,132 @@ def test_calls_on_other_processes_are_refused_by_their_argument() -> None:
 
     assert said(302, 0, 9) == said(141, 9, 0) == said(142, 9, 9) == sealing.ALLOW
     assert said(302, 9, 0) == said(141, 0, 9) == said(41, 0, 0) == said(500, 0, 0) == sealing.REFUSE
+
+
+def header(path: str, pattern: str) -> dict[str, int]:
+    """Numbers that a header of the system defines, by name."""
+    try:
+        text = next(Path(folder, path).read_text() for folder in INCLUDES if Path(folder, path).exists())
+    except StopIteration:
+        pytest.skip(f"this system has no {path}")
+    return {name: int(value, 0) for name, value in re.findall(rf"^#define\s+{pattern}\s+(\d+)\b", text, re.MULTILINE)}
+
+
+INCLUDES = ("/usr/include", "/usr/include/x86_64-linux-gnu", "/usr/include/aarch64-linux-gnu")
+
+
+@pytest.mark.parametrize(
+    ("at", "path", "pattern"),
+    [(0, "asm/unistd_64.h", r"__NR_(\w+)"), (1, "asm-generic/unistd.h", r"__NR(?:3264)?_(\w+)")],
+    ids=["x86_64", "aarch64"],
+)
+def test_numbers_of_calls_are_the_systems(at: int, path: str, pattern: str) -> None:
+    """The name of a header's call that older ones lack is left out."""
+    known = header(path, pattern)
+    ours = {n: entry[at] for table in (REFUSED_CALLS, sealing.OWN_ALONE, sealing.SIGNALS) for n, entry in table.items()}
+    assert len(ours.keys() & known.keys()) > 50
+    assert {n: number for n, number in ours.items() if known.get(n, number) != number} == {}
+
+
+def test_numbers_of_the_kernels_interface_by_hand() -> None:
+    """linux/landlock.h, linux/prctl.h, linux/seccomp.h, linux/bpf_common.h and linux/filter.h."""
+    assert (sealing.CREATE_RULESET, sealing.ADD_RULE, sealing.RESTRICT_SELF) == (444, 445, 446)
+    assert (sealing.ABI_QUESTION, sealing.PATH_BENEATH) == (1, 1)
+    assert (sealing.EXECUTE, sealing.WRITE_FILE, sealing.READ_FILE, sealing.READ_DIR) == (1, 2, 4, 8)
+    assert sealing.MAKING == 0b1_1111_1111_0000
+    assert (sealing.REFER, sealing.TRUNCATE, sealing.IOCTL_DEV) == (0x2000, 0x4000, 0x8000)
+    assert sealing.OF_FILES == 0xC007
+    assert (sealing.NO_NEW_PRIVILEGES, sealing.SECCOMP, sealing.SECCOMP_FILTER) == (38, 22, 2)
+    assert (sealing.LOAD, sealing.EQUAL, sealing.AT_LEAST, sealing.RETURN) == (0x20, 0x15, 0x35, 0x06)
+
+
+@pytest.mark.parametrize(
+    ("version", "fields"),
+    [(1, [0x1FFF]), (2, [0x3FFF]), (3, [0x7FFF]), (4, [0x7FFF, 3]), (5, [0xFFFF, 3]), (6, [0xFFFF, 3, 3]),
+     (9, [0xFFFF, 3, 3])],
+)  # fmt: skip
+def test_what_landlock_is_told(
+    version: int, fields: list[int], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Reading and running of one kind of folders, everything of the other; of a file what can be done with one."""
+    calls: list[tuple[object, ...]] = []
+
+    def syscall(*words: object) -> int:
+        calls.append(words)
+        return os.open("/dev/null", os.O_RDONLY) if words[0] == 444 else 0
+
+    monkeypatch.setattr(sealing, "_syscall", syscall)
+    (tmp_path / "file").touch()
+    limits = sealing.SealLimits((str(tmp_path), str(tmp_path / "none")), (str(tmp_path), str(tmp_path / "file")), 0, 1)
+    sealing._landlock(limits, version)
+    (number, attributes, size, flags), *rules, last = calls
+    assert (number, list(struct.unpack(f"{len(fields)}Q", attributes)), flags) == (444, fields, 0)  # type: ignore[arg-type]
+    assert size.value == 8 * len(fields)  # type: ignore[attr-defined]
+    allowed = [struct.unpack("=Qi", words[3])[0] for words in rules]  # type: ignore[arg-type]
+    assert allowed == [0b1101, fields[0], fields[0] & 0xC007]
+    assert [(words[0], words[2], words[4]) for words in rules] == [(445, 1, 0)] * 3
+    assert (last[0], last[2]) == (446, 0)
+
+
+@pytest.mark.parametrize("failing", [444, 445, 446])
+def test_rules_that_landlock_refuses(failing: int, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    def syscall(number: int, *words: object) -> int:
+        return -1 if number == failing else os.open("/dev/null", os.O_RDONLY)
+
+    monkeypatch.setattr(sealing, "_syscall", syscall)
+    with pytest.raises(sealing.CannotSeal, match="Landlock"):
+        sealing._landlock(sealing.SealLimits((str(tmp_path),), (), 0, 1), 6)
+
+
+def test_limits_of_a_sealed_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Never more than what this process may have itself."""
+    told: dict[int, tuple[int, int]] = {}
+    hard = {resource.RLIMIT_NOFILE: 100}
+    monkeypatch.setattr(resource, "getrlimit", lambda which: (0, hard.get(which, resource.RLIM_INFINITY)))
+    monkeypatch.setattr(resource, "setrlimit", lambda which, limits: told.update({which: limits}))
+    sealing.set_limits(sealing.SealLimits((), (), 1 << 30, 7))
+    space = told.pop(resource.RLIMIT_AS)[0]
+    assert 1 << 30 < space < 1 << 50
+    most = {resource.RLIMIT_CORE: 0, resource.RLIMIT_FSIZE: 1 << 28, resource.RLIMIT_NOFILE: 100,
+            resource.RLIMIT_CPU: 7, resource.RLIMIT_MEMLOCK: 1 << 26}  # fmt: skip
+    assert told == {which: (n, n) for which, n in most.items()}
+    told.clear()
+    sealing.set_limits(sealing.SealLimits((), (), 0, 7))
+    assert resource.RLIMIT_AS not in told
+
+
+@pytest.mark.parametrize(
+    ("system", "machine", "told"),
+    [("darwin", "x86_64", "on darwin x86_64"), ("linux", "riscv64", "on linux riscv64")],
+)
+def test_systems_that_cannot_seal(monkeypatch: pytest.MonkeyPatch, system: str, machine: str, told: str) -> None:
+    monkeypatch.setattr(sys, "platform", system)
+    monkeypatch.setattr(sealing.platform, "machine", lambda: machine)
+    with pytest.raises(sealing.CannotSeal, match=told):
+        sealing.seal(sealing.SealLimits((), (), 0, 1))
+    if system != "linux":
+        assert landlock_version() == 0
+
+
+@pytest.mark.parametrize("version", [5, 6])
+def test_signals_are_refused_where_landlock_does_not_keep_them_inside(
+    monkeypatch: pytest.MonkeyPatch, version: int
+) -> None:
+    told: list[tuple[int, ...]] = []
+    monkeypatch.setattr(sealing, "landlock_version", lambda: version)
+    monkeypatch.setattr(sealing, "set_limits", lambda limits: told.append((0,)))
+    monkeypatch.setattr(sealing, "_landlock", lambda limits, version: told.append((version,)))
+    monkeypatch.setattr(sealing, "_prctl", lambda *words: told.append(words[:2]))
+    monkeypatch.setattr(sealing.platform, "machine", lambda: "x86_64")
+    steps = sealing.filter_steps
+    seen: list[list[int]] = []
+    monkeypatch.setattr(sealing, "filter_steps", lambda *words: (seen.append(list(words[1])), steps(*words))[1])
+    sealing.seal(sealing.SealLimits((), (), 0, 1))
+    assert told == [(0,), (38, 1), (version,), (22, 2)]
+    assert ({62, 200, 234, 129, 297} <= {*seen[0]}) == (version == 5)
+    monkeypatch.setattr(sealing, "_prctl", lambda *words: 1)
+    with pytest.raises(sealing.CannotSeal, match="PR_SET_NO_NEW_PRIVS"):
+        sealing.seal(sealing.SealLimits((), (), 0, 1))
 
 
 def test_a_system_without_landlock_cannot_seal(monkeypatch: pytest.MonkeyPatch) -> None:

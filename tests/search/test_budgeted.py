@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import itertools
 import math
 import random
 from collections.abc import Callable, Sequence
@@ -13,9 +15,12 @@ from hypothesis import strategies as st
 
 from kerntune.base.config import Config
 from kerntune.errors import ConfigError, TuningError
-from kerntune.search import Budget, BudgetedSearch, Choice, Measured, Range, Space
-from kerntune.search.budgeted import BATCH, SPREAD
+from kerntune.search import Budget, BudgetedSearch, Choice, Measured, Range, Search, Space
 from search.tables import MATMUL, Counted, best_of, matmul_ns
+
+BATCH = 4
+SPREAD = 12
+
 
 TINY = Space((Range("A", 1, 8), Choice("num_warps", (1, 2, 4))), (lambda c: c.kwargs["A"] != 4,))
 
@@ -246,3 +251,75 @@ def test_steps_begin_after_the_spread_and_every_fifth_trial_is_random(monkeypatc
     monkeypatch.setattr(found, "_anywhere", lambda draw: iter(["anywhere"]))
     assert [found._next(n) for n in range(SPREAD)] == ["anywhere"] * SPREAD
     assert [found._next(n) for n in range(12, 16)] == ["step"] * 3 + ["anywhere"]
+
+
+def test_steps_are_of_the_best_three_and_then_two_of_the_best() -> None:
+    space = Space((Range("A", 0, 99, by_one=True), Range("B", 0, 99, by_one=True)))
+    search, measure = BudgetedSearch(space), Counted(lambda c: 1.0 + float(c.kwargs["A"]))  # type: ignore[arg-type]
+    for a, b in ((50, 50), (40, 40), (30, 30), (20, 20)):
+        search._take(measure, Config({"A": a, "B": b}))
+    places = [(int(c.kwargs["A"]), int(c.kwargs["B"])) for c in search._steps(random.Random(0))]  # type: ignore[arg-type]
+    near = [[{(n + 1, n), (n - 1, n), (n, n + 1), (n, n - 1)}] for n in (20, 30, 40)]
+    assert [{*places[i : i + 4]} for i in (0, 4, 8)] == [one for (one,) in near]
+    assert {abs(a - 20) + abs(b - 20) for a, b in places[12:]} == {2}
+    corner = {(1, 0), (0, 1)}
+    assert {*search._around((0, 0))} == corner
+    assert {*search._around((99, 99))} == {(98, 99), (99, 98)}
+
+
+def test_the_best_predicted_of_four_is_next() -> None:
+    predicted = Predicted(tiny_ns)
+    BudgetedSearch(TINY, predicted=predicted).next_configs(1)
+    assert [len(batch) for batch in predicted.batches] == [4]
+
+
+def test_draws_that_find_something_are_all_there_is() -> None:
+    """The rest of a large space isn't walked through as well."""
+    search, draw = BudgetedSearch(TINY), random.Random(1)
+    drawn = [TINY.at([draw.randrange(len(values)) for values in TINY.values]) for _ in range(200)]
+    assert list(search._anywhere(random.Random(1))) == [c for c in drawn if TINY.legal(c)]
+
+
+@pytest.mark.parametrize(
+    ("budget", "trials", "seconds", "spent"),
+    [(Budget(), 10**9, 1e9, False), (Budget(trials=3), 2, 1e9, False), (Budget(trials=3), 3, 0.0, True),
+     (Budget(seconds=1.5), 9, 1.4, False), (Budget(seconds=1.5), 0, 1.5, True), (Budget(3, 1.5), 0, 1.5, True)],
+)  # fmt: skip
+def test_when_a_budget_is_spent(budget: Budget, trials: int, seconds: float, spent: bool) -> None:
+    assert budget.spent(trials, seconds) is spent
+
+
+@pytest.mark.parametrize(
+    ("words", "text"),
+    [({"trials": 0}, "a search for 0 trials finds nothing"), ({"seconds": 0.0}, "a search for 0 s finds nothing"),
+     ({"trials": 1, "seconds": -1.0}, "a search for 1 trials, -1 s finds nothing")],
+)  # fmt: skip
+def test_a_search_without_a_budget_finds_nothing(words: Any, text: str) -> None:
+    with pytest.raises(ConfigError, match=text):
+        Search(TINY, **words)
+
+
+@pytest.mark.parametrize(("points", "fits"), [(100_000, True), (100_001, False)])
+def test_the_largest_space_that_needs_no_budget(points: int, fits: bool) -> None:
+    space = Space((Range("A", 1, points, by_one=True),))
+    with contextlib.nullcontext() if fits else pytest.raises(ConfigError, match="needs a budget"):
+        Search(space)
+    assert Search(space, trials=1).has(Config({"A": 1}))
+
+
+def test_what_a_declared_search_says_and_how_it_runs() -> None:
+    """Eight configs are prepared together; what the list took is part of its seconds."""
+    search, prepared = Search(TINY, seconds=2.0), list[int]()
+    assert str(search).endswith("; 2 s, seed 0")
+    assert str(Search(TINY)).endswith("; all of it, seed 0")
+    found = search.run(Counted(tiny_ns), lambda configs: prepared.append(len(configs)), [])
+    assert (prepared, len(found.trials)) == ([8, 1], 9)
+    assert search.run(Counted(tiny_ns), lambda configs: None, [], spent=2.0).trials == ()
+    assert len(Search(TINY, trials=7).run(Counted(tiny_ns), lambda configs: None, []).trials) == 7
+
+
+def test_what_a_declared_search_begins_with() -> None:
+    starts, search = list(itertools.islice(MATMUL.configs(), 13)), Search(MATMUL)
+    assert search.begins_with(starts[:2])[:2] == starts[:2]
+    assert [len(search.begins_with(starts[:n])) for n in (0, 12, 13)] == [12, 12, 13]
+    assert len(Search(MATMUL, trials=5).begins_with(starts)) == 5

@@ -6,11 +6,11 @@ import math
 
 from kerntune.base.config import Config
 from kerntune.base.device import TYPICAL_DEVICES
-from kerntune.heuristics import ComboPlan, SubKernel, combo
+from kerntune.heuristics import ComboPlan, Neighbourhood, SubKernel, combo
 from kerntune.heuristics.hints import HeuristicType, KernelHints
 from kerntune.search import ComboSearch, combo_search
 from kerntune.search.combos import GroupSteps
-from search.tables import Counted, every
+from search.tables import Counted, descended, every
 
 H100 = TYPICAL_DEVICES["cuda:90"]
 SUBKERNELS = [
@@ -126,3 +126,8 @@ def test_what_a_search_may_come_to() -> None:
     for search in (listed, descending):
         assert search.has(plan.base)
         assert not search.has(Config(kwargs={name: plan.base.kwargs[name]}))
+
+
+def test_a_descent_without_a_field_has_tried_its_start() -> None:
+    measure, start = Counted(lambda c: 1.0), Config()
+    assert [t.config for t in descended(measure, start, Neighbourhood(())).trials] == [start]  # type: ignore[arg-type]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from statistics import NormalDist
 
 import numpy as np
 import pytest
@@ -14,7 +15,8 @@ from kerntune.base.config import Config
 from kerntune.base.device import TYPICAL_DEVICES
 from kerntune.heuristics import Field, Neighbourhood
 from kerntune.search import Descent, Measured
-from kerntune.search.descent import _is_half, expected_improvements, log_times, points_of
+from kerntune.search.descent import _is_half, expected_improvements, guided_descent, log_times, points_of
+from kerntune.search.trial_history import History
 from search.tables import MATMUL, Counted, best_of, descended, matmul_ns, refusing
 
 ONE = Neighbourhood((Field("BLOCK", most=1024),))
@@ -221,6 +223,64 @@ def test_nothing_is_expected_where_it_was_tried(times: list[float]) -> None:
     gains = expected_improvements(points[: len(times)], times, points)
     assert (gains >= 0).all()
     assert gains[: len(times)].max() < gains[len(times) :].max() + 0.2
+
+
+def improvements_by_hand(points: np.ndarray, times: list[float], choices: np.ndarray) -> list[float]:
+    """A Gaussian process with the Matern 5/2 covariance at a length of two doublings, and an error of a hundredth of
+    its variance (Rasmussen and Williams, 2006: eq. 2.25, 2.26 and 4.17; mean and variance by maximum likelihood); the
+    expected improvement beyond a thousandth (Jones et al., 1998)."""
+
+    def matern(a: np.ndarray, b: np.ndarray) -> float:
+        d = math.dist(a, b) / 2.0
+        return (1 + math.sqrt(5) * d + 5 * d * d / 3) * math.exp(-math.sqrt(5) * d)
+
+    usable = [math.log(t) for t in times if t < math.inf]
+    failed = max([*usable, min(usable) + 0.5])
+    y = np.array([min(math.log(t) if t < math.inf else failed, min(usable) + 1.0) for t in times])
+    inverse = np.linalg.inv(np.array([[matern(a, b) for b in points] for a in points]) + 0.01 * np.eye(len(points)))
+    mean = (inverse @ y).sum() / inverse.sum()
+    variance = (y - mean) @ inverse @ (y - mean) / len(y)
+    found = []
+    for choice in choices:
+        k = np.array([matern(choice, a) for a in points])
+        at, sd = mean + k @ inverse @ (y - mean), math.sqrt(variance * (1.01 - k @ inverse @ k))
+        gain = min(y) - 1e-3 - at
+        normal = NormalDist()
+        found.append(gain * normal.cdf(gain / sd) + sd * normal.pdf(gain / sd))
+    return found
+
+
+@settings(max_examples=20, deadline=None)
+@given(st.lists(st.floats(10.0, 1000.0) | st.just(math.inf), min_size=2, max_size=6), st.integers(0, 99))
+def test_improvements_are_a_gaussian_processs(times: list[float], seed: int) -> None:
+    times = [123.0, *times]
+    points = np.random.default_rng(seed).uniform(0, 6, (len(times) + 3, 2))
+    known, others = points[: len(times)], points[len(times) :]
+    expected = improvements_by_hand(known, times, others)
+    assert list(expected_improvements(known, times, others)) == pytest.approx(expected, rel=1e-5, abs=1e-9)
+
+
+def test_where_configs_are() -> None:
+    """Doublings, stages as they are, texts by their place; the last is the tile that a warp has."""
+    configs = [Config({"X": 64, "M": "b"}, num_warps=4, num_stages=3), Config({"X": 0, "M": "a"}, num_warps=1)]
+    assert points_of(configs).tolist() == [[6.0, 1.0, 2.0, 3.0, 4.0], [-1.0, 0.0, 0.0, 3.0, 0.0]]
+
+
+def test_steps_go_from_the_best_five_and_two_are_measured_at_once() -> None:
+    times = {2**i: 100.0 + i for i in range(8)}
+    history, asked = History(refusing(times)), list[list[Config]]()
+    for block in times:
+        history.time_of(Config({"BLOCK": block}))
+    seen: list[object] = []
+
+    def steps_from(config: Config, without: frozenset[str]) -> Neighbourhood:
+        seen.append(config.kwargs["BLOCK"])
+        return Neighbourhood((Field("BLOCK", most=1024), Field("num_warps", most=32)))
+
+    history._limit = 10
+    guided_descent(history, steps_from, prepare=lambda configs: asked.append(list(configs)))
+    assert list(dict.fromkeys(seen)) == [1, 2, 4, 8, 16]
+    assert [len(configs) for configs in asked] == [2]
 
 
 def test_the_way_down_promises_more_than_the_way_up() -> None:

@@ -67,3 +67,10 @@ def test_spaces_that_can_not_be_are_refused(axes: tuple[Choice | Range, ...], me
 def test_one_constraint_without_a_tuple_is_refused() -> None:
     with pytest.raises(ConfigError, match="give a tuple of them"):
         Space(SMALL.axes, constraints=lambda config: True)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("point", [(0,), (0, 0, 0)])
+def test_a_point_has_a_place_on_each_axis(point: tuple[int, ...]) -> None:
+    space = Space((Range("A", 1, 8), Choice("num_warps", (1, 2))))
+    with pytest.raises(ValueError, match="argument"):
+        space.at(point)

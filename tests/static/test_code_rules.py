@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kerntune.static.code_rules import DIRECTIONS, Direction, Finding
+from kerntune.static.code_rules import DIRECTIONS, Direction, Finding, _lanes, issue_slots
 from kerntune.static.metrics import StaticMetrics
 from kerntune.static.rules import compare_static
 
@@ -209,3 +209,43 @@ def test_tiles_copied_in_bulk_have_unknown_bytes() -> None:
     before, after = (msgspec.structs.replace(product_of_work(SLOTS * n, copies=0, tma=4)) for n in (1, 4))
     assert len(work(before, after)) == 1
     assert work(before, product_of_work(SLOTS * 4, copies=0, tma=8)) == []
+
+
+@pytest.mark.parametrize(
+    ("counts", "slots"),
+    [
+        ({}, 0),
+        ({"total": 5}, 5),
+        ({"mufu": 2}, 14),
+        ({"total": 9, "convert": 2, "shared_load": 1, "shared_store": 2}, 20),
+    ],
+)
+def test_slots_by_hand(counts: dict[str, int], slots: int) -> None:
+    """Of 128 lanes 16 are for special functions, 64 for conversions and 32 for shared memory."""
+    assert issue_slots(msgspec.structs.replace(metrics({}), instructions=counts)) == slots
+
+
+@pytest.mark.parametrize(
+    ("counts", "threads", "lanes"),
+    [({"tensor_core": 4}, 128, 4), ({"tensor_core": 4, "warpgroup_mma": 4}, 256, 2),
+     ({"tensor_core": 4, "warpgroup_mma": 3}, 256, 8), ({}, 128, 1)],
+)  # fmt: skip
+def test_a_warp_or_a_group_of_four_executes_a_product(counts: dict[str, int], threads: int, lanes: float) -> None:
+    found = msgspec.structs.replace(metrics({}), instructions=counts, threads=threads)
+    assert _lanes(found) == lanes
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "fails"),
+    [(elementwise(96), elementwise(288), False), (elementwise(96), elementwise(289), True),
+     (elementwise(0), elementwise(900), False), (elementwise(144), elementwise(289), True)],
+)  # fmt: skip
+def test_six_slots_a_byte_hide_behind_memory(before: StaticMetrics, after: StaticMetrics, fails: bool) -> None:
+    """48 bytes: from 289 slots on a thread has more than six for each."""
+    assert bool(work(before, after)) is fails
+
+
+@pytest.mark.parametrize(("slots", "fails"), [(32767, False), (32768, True)])
+def test_a_product_waits_for_memory_below_64_slots_a_byte(slots: int, fails: bool) -> None:
+    """16 bytes by each of 128 threads, whose four warps execute the products."""
+    assert bool(work(product_of_work(slots // 16, copies=1), product_of_work(slots, copies=1))) is fails

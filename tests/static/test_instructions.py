@@ -119,6 +119,10 @@ def test_amd_class(mnemonic: str, kind: str) -> None:
         ("LDGSTS.E.BYPASS.LTC128B.64", 64),
         ("LDG.E.LTC128B", 32),
         ("LDG.E.ENL2.256", 256),
+        ("LDG.E.96", 96),
+        ("LDG.E.64", 64),
+        ("LDG.E.S16", 16),
+        ("STG.E.U8", 8),
     ],
 )
 def test_nvidia_bits(opcode: str, bits: int) -> None:
@@ -137,6 +141,11 @@ def test_nvidia_bits(opcode: str, bits: int) -> None:
         ("global_load_b64", 64),
         ("global_load_b128", 128),
         ("global_load_u16", 16),
+        ("global_load_dwordx2", 64),
+        ("global_load_dwordx3", 96),
+        ("global_store_b96", 96),
+        *((f"global_load_{name}", 8) for name in ("ubyte", "i8", "u8", "d16_b8")),
+        *((f"global_load_{name}", 16) for name in ("short", "i16", "b16")),
     ],
 )
 def test_amd_bits(mnemonic: str, bits: int) -> None:

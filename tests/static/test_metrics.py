@@ -294,6 +294,12 @@ def test_resources() -> None:
     assert (found.waves_per_simd, found.code_bytes) == (6, 52)
 
 
+def test_a_kernel_s_figures_come_after_those_of_what_it_calls() -> None:
+    called = TEXT.replace("Occupancy: 6", "Occupancy: 9").replace("codeLenInByte = 52", "codeLenInByte = 8")
+    found = amd_resources(called + TEXT)
+    assert (found.waves_per_simd, found.code_bytes) == (6, 52)
+
+
 def test_text_without_comments_has_no_occupancy() -> None:
     found = amd_resources("\n".join(line for line in TEXT.splitlines() if not line.startswith(";")))
     assert found.waves_per_simd is None

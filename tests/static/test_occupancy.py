@@ -15,7 +15,13 @@ from hypothesis import strategies as st
 
 from kerntune.base.device import TYPICAL_DEVICES, DeviceSpec, Target
 from kerntune.errors import TargetError
-from kerntune.static.occupancy import Occupancy, amd_occupancy, cuda_occupancy, launch_violations
+from kerntune.static.occupancy import (
+    Occupancy,
+    amd_occupancy,
+    cuda_occupancy,
+    launch_violations,
+    registers_per_block,
+)
 
 CUDA = ["cuda:75", "cuda:80", "cuda:86", "cuda:89", "cuda:90", "cuda:100", "cuda:120"]
 MI300 = TYPICAL_DEVICES["hip:gfx942"]
@@ -224,3 +230,33 @@ def test_what_cannot_be_launched_has_no_occupancy(device: str, registers: int, s
 def test_registers_of_an_amd_unit_are_those_of_its_simds(arch: str, simds: int) -> None:
     spec = msgspec.structs.replace(MI300, target=msgspec.structs.replace(MI300.target, arch=arch))
     assert amd_occupancy(spec, waves_by_registers=3, shared_bytes=0, warps=1).blocks == 3 * simds
+
+
+@pytest.mark.parametrize(
+    ("capability", "blocks"),
+    [(75, 16), (80, 32), (86, 16), (87, 16), (88, 16), (89, 24), (90, 32), (100, 32), (101, 24), (103, 32), (110, 24),
+     (120, 24), (121, 24)],
+)  # fmt: skip
+def test_resident_blocks_of_one_warp(capability: int, blocks: int) -> None:
+    """CUDA C++ Programming Guide, "Compute Capabilities": the most resident blocks of a multiprocessor."""
+    spec = msgspec.structs.replace(TYPICAL_DEVICES["cuda:90"], target=Target("cuda", str(capability)))
+    found = cuda_occupancy(spec, registers=16, shared_bytes=0, threads=32)
+    assert found == Occupancy(blocks, blocks / 64, "blocks")
+
+
+@pytest.mark.parametrize(
+    ("registers", "warps", "taken"),
+    [(1, 1, 4 * 256), (8, 4, 4 * 256), (9, 4, 4 * 512), (32, 5, 8 * 1024), (255, 8, 8 * 8192)],
+)
+def test_registers_come_in_units_of_a_warp_and_warps_in_fours(registers: int, warps: int, taken: int) -> None:
+    assert registers_per_block(H100, registers, warps) == taken
+
+
+@pytest.mark.parametrize(
+    ("device", "shared", "blocks"),
+    [("cuda:90", 6272, 32), ("cuda:90", 6273, 31), ("cuda:75", 4096, 16), ("cuda:75", 4097, 15), ("cuda:75", 0, 16)],
+)
+def test_shared_memory_comes_in_units(device: str, shared: int, blocks: int) -> None:
+    """Of 128 bytes with a kibibyte that is the system's, or of 256 before sm_80."""
+    found = cuda_occupancy(TYPICAL_DEVICES[device], registers=16, shared_bytes=shared, threads=32)
+    assert found.blocks == blocks

@@ -55,7 +55,17 @@ def test_an_access_to_the_stack_frame_says_nothing() -> None:
 
 
 @pytest.mark.parametrize(
-    ("field", "opcode"), [(0, "LDG.U8"), (2, "LDG.U16"), (4, "LDG"), (5, "LDG.64"), (6, "LDG.128"), (7, None)]
+    ("field", "opcode"),
+    [
+        (0, "LDG.U8"),
+        (1, "LDG.S8"),
+        (2, "LDG.U16"),
+        (3, "LDG.S16"),
+        (4, "LDG"),
+        (5, "LDG.64"),
+        (6, "LDG.128"),
+        (7, None),
+    ],
 )
 def test_widths(field: int, opcode: str | None) -> None:
     found = counted_opcodes(instruction(0x981, high=field << 9), "sm_90a")
@@ -65,6 +75,11 @@ def test_widths(field: int, opcode: str | None) -> None:
 def test_shapes_of_products() -> None:
     assert counted_opcodes(instruction(0x23C, high=0x418 << 8), "sm_80") == {"HMMA.16816.F32.BF16": 1}
     assert counted_opcodes(instruction(0x23C, high=0x7 << 8), "sm_80") is None
+    for field, said in ((0x018, "HMMA.16816.F32"), (0x810, "HMMA.1688.F32.TF32")):
+        assert counted_opcodes(instruction(0x23C, high=field << 8), "sm_80") == {said: 1}
+    for field, said in ((0x008, "x16.F32"), (0x018, "x16.F32.BF16")):
+        group = instruction(0x9F0, high=field << 8, low=31 << 53)
+        assert counted_opcodes(group, "sm_90a") == {f"HGMMA.64x256{said}": 1}
     group = instruction(0x9F0, high=0x028 << 8, low=15 << 53)
     assert counted_opcodes(group, "sm_90a") == {"HGMMA.64x128x8.F32.TF32": 1}
     assert counted_opcodes(instruction(0x9F0, high=0x7 << 8, low=15 << 53), "sm_90a") is None

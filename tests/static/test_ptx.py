@@ -254,3 +254,22 @@ def test_stages_of_compiled_kernels(name: str, where: str, compiled: Callable[..
 def test_other_gpus_have_none(compiled: Callable[..., Any]) -> None:
     binary, _ = compiled("matmul", "hip:gfx942")
     assert product_loops(binary.asm) is None
+
+
+@pytest.mark.parametrize(
+    ("kind", "bits"),
+    [(kind, 8) for kind in ("f8f6f4", "i8", "mxf8f6f4", "mxf4", "mxf4nvf4")] + [("f16", 16), ("tf32", 32)],
+)
+def test_kinds_of_tensor_memory_products_by_their_bits(kind: str, bits: int) -> None:
+    line = f"tcgen05.mma.cta_group::1.kind::{kind} [ %r1 + 0 ], %rd1, %rd2, %r3, %p1;"
+    assert operand_counts(line) == {f"tensor_core_{bits}": 1}
+
+
+@pytest.mark.parametrize(
+    ("dtype", "bits"),
+    [*((name, 8) for name in ("e4m3", "e5m2", "s8", "u8", "e2m1", "e2m3", "e3m2")), ("f16", 16), ("bf16", 16),
+     ("tf32", 32), ("f64", 64)],
+)  # fmt: skip
+def test_types_of_warps_products_by_their_bits(dtype: str, bits: int) -> None:
+    line = f"mma.sync.aligned.m16n8k16.row.col.f32.{dtype}.{dtype}.f32 {{%f1}}, {{%r1}}, {{%r2}}, {{%f1}};"
+    assert operand_counts(line) == {f"tensor_core_{bits}": 1}

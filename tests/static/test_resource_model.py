@@ -21,9 +21,6 @@ from kerntune.kernels.access import Access
 from kerntune.static.metrics import metrics_of
 from kerntune.static.occupancy import cuda_occupancy
 from kerntune.static.resource_model import (
-    LOW_OCCUPANCY,
-    MODEL_LIMIT,
-    WARP_MMA_SHARE,
     Figures,
     ModelledConfig,
     Predictions,
@@ -35,6 +32,11 @@ from kerntune.static.resource_model import (
     left_out,
     quick_candidate,
 )
+
+LOW_OCCUPANCY = 0.1
+MODEL_LIMIT = 3.0
+WARP_MMA_SHARE = 0.62
+
 
 A100, H100 = TYPICAL_DEVICES["cuda:80"], TYPICAL_DEVICES["cuda:90"]
 

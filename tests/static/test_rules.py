@@ -15,7 +15,7 @@ from kerntune.static.code_rules import Finding
 from kerntune.static.metrics import StaticMetrics
 from kerntune.static.occupancy import Violation
 from kerntune.static.ptx import ProductLoops
-from kerntune.static.rules import ANY_CONFIG, SIZES, compare_static
+from kerntune.static.rules import ANY_CONFIG, SIZES, _share, compare_static
 
 KERNTUNE = Path(__file__).parents[2] / "kerntune"
 
@@ -527,3 +527,12 @@ def test_operands_of_earlier_figures_are_known_by_their_rate() -> None:
     assert "operand_bits" not in found(changed(HALF), earlier)
     mixed = changed({"tensor_core_slots": 3 * macs})
     assert "operand_bits" not in found(changed({"tensor_core_32": 128}), mixed)
+
+
+@pytest.mark.parametrize(
+    ("products", "bits", "share"),
+    [({}, 16, 0.0), ({16: 4}, 16, 1.0), ({16: 4}, 32, 0.0), ({8: 2, 16: 4}, 16, 0.5), ({8: 8, 32: 32}, 16, 0.5)],
+)
+def test_the_share_of_wide_products(products: dict[int, int], bits: int, share: float) -> None:
+    """An instruction has half as many elements of twice the bits."""
+    assert _share(products, bits) == share

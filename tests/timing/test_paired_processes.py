@@ -12,28 +12,22 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from samples import recording
 
-from kerntune.base.policy import DEFAULT_LEVEL
 from kerntune.base.stats import Estimate, hodges_lehmann
 from kerntune.errors import MeasurementError, ReplayError
-from kerntune.timing.paired_processes import (
-    BLOCKS,
-    MORE_BLOCKS,
-    MORE_PROCESSES,
-    MORE_UNKNOWN,
-    MORE_UNKNOWN_BLOCKS,
-    ONE_SIGMA,
-    PROCESS_BIAS,
-    PROCESSES,
-    SHOWN_LEVEL,
-    between,
-    combine,
-    compare,
-    log_ratios,
-    once,
-    paired_work,
-    pooled,
-)
+from kerntune.timing.paired_processes import between, combine, compare, log_ratios, once, paired_work, pooled
 from kerntune.timing.worker.requests import PairReply, PairRequest
+
+DEFAULT_LEVEL = 0.999
+BLOCKS = 24
+MORE_BLOCKS = 36
+MORE_PROCESSES = 5
+MORE_UNKNOWN = 9
+MORE_UNKNOWN_BLOCKS = 20
+ONE_SIGMA = 0.6827
+PROCESS_BIAS = 0.001
+PROCESSES = 3
+SHOWN_LEVEL = 0.99
+
 
 WORK = paired_work(recording(), recording(), recording().storages, {})
 
@@ -302,3 +296,41 @@ def test_a_single_process_is_given_the_usual_bias() -> None:
     """Where kernels follow its addresses there is no second one."""
     each = of_processes([0.003])
     assert pooled(each, DEFAULT_LEVEL, None) == pooled(each, DEFAULT_LEVEL, PROCESS_BIAS)
+
+
+@pytest.mark.parametrize(
+    ("apart", "processes", "bias", "margin"),
+    [
+        (0.0, 3, 0.002, 2.8070 * 0.002), (0.0, 3, None, 2.8070 * 0.0065), (0.0, 1, None, 2.8070 * 0.001),
+        (0.004, 3, None, 2.8070 * 2 * 0.004), (0.004, 3, 0.001, 2.8070 * 0.004), (0.0, 12, None, 3.4966 * 0.001),
+        (0.0, 4, None, 7.4533 * 0.001),
+    ],
+)  # fmt: skip
+def test_how_far_a_process_reaches_by_hand(apart: float, processes: int, bias: float | None, margin: float) -> None:
+    """Blocks without noise: 0.25 % at either end (99 % over two looks) of the normal distribution, or of Student's t,
+    over the root of the number of processes. Of the scatter the standard deviation
+    counts. Errors of blocks and processes add up as their squares."""
+    points = [apart * (i - 1) if apart else 0.0 for i in range(processes)]
+    found, blocks = pooled([[x] * 24 for x in points], 0.99, bias), hodges_lehmann([*points] * 24, 0.995)
+    high = math.hypot(blocks.high, margin / processes**0.5)
+    assert (math.log1p(found.low), math.log1p(found.high)) == pytest.approx((-high, high), rel=1e-4)
+
+
+def test_one_process_is_of_a_first_look() -> None:
+    pairs = Scripted(0.0)
+    once(pairs, WORK)
+    assert pairs.requests[0].blocks == 24
+
+
+@pytest.mark.parametrize(
+    ("points", "half", "centre", "scatter"),
+    [
+        ((1.0, 3.0), 0.5, None, 1.75**0.5), ((1.0, 3.0), 1.0, None, 1.0), ((1.0, 3.0), 2.0, None, 0.0),
+        ((1.0, 3.0), 1.0, 1.0, 1.0), ((1.0, 3.0), 1.0, 2.0, 0.0), ((2.0,), 0.5, None, 0.0),
+        ((2.0,), 0.5, 1.0, 0.75**0.5), ((1.0, 3.0), math.inf, None, 0.0),
+    ],
+)  # fmt: skip
+def test_scatter_by_hand(points: tuple[float, ...], half: float, centre: float | None, scatter: float) -> None:
+    """The variance of the points, about a known centre or their mean, less the square of half of their intervals."""
+    each = [Estimate(p, p - half, p + half, 0.6827) for p in points]
+    assert between(each, centre) == pytest.approx(scatter)

@@ -37,16 +37,9 @@ from kerntune.gpu.script import Rule
 from kerntune.gpu.scripted import FakeBackend, FakeGpu, FakeWork
 from kerntune.timing import timers
 from kerntune.timing.sampling import (
-    ENOUGH_SPREAD,
-    GRAPH_BELOW_NS,
-    MAX_QUICK_SLOTS,
-    MAX_SLOTS,
-    MAX_WARM_UP,
-    MIN_SLOTS,
-    MIN_WARM_UP,
-    QUICK_SLOTS,
     enough,
     estimate_ns,
+    event_runs,
     measured_bandwidth,
     same_kind,
     slot_for,
@@ -56,12 +49,7 @@ from kerntune.timing.sampling import (
 from kerntune.timing.timers import (
     EVENTS,
     GRAPH,
-    HEADROOM,
-    IN_PLACE_BYTES,
-    MAX_FLUSHES,
     PROTOCOL_VERSION,
-    TARGET_LAUNCHES,
-    TARGET_NS,
     CallSlot,
     EventSlot,
     GraphSlot,
@@ -72,6 +60,20 @@ from kerntune.timing.timers import (
     unrolled_runs,
 )
 from kerntune.tuning.race import Estimates, Trial, executions
+
+ENOUGH_SPREAD = 0.002
+GRAPH_BELOW_NS = 200_000.0
+MAX_QUICK_SLOTS = 15
+MAX_SLOTS = 40
+MAX_WARM_UP = 40
+MIN_SLOTS = 10
+MIN_WARM_UP = 3
+QUICK_SLOTS = 5
+HEADROOM = 2.0
+IN_PLACE_BYTES = 1 << 30
+MAX_FLUSHES = 256
+TARGET_LAUNCHES = 200
+TARGET_NS = 2e6
 
 
 def one() -> None:
@@ -382,6 +384,51 @@ def test_a_graph_is_freed_with_its_slot(backend: FakeBackend, monkeypatch: pytes
 # timers by name
 
 
+@pytest.mark.parametrize(
+    ("estimate", "timer", "hidden", "expected"),
+    [(199_999.0, "auto", False, "graph"), (200_000.0, "auto", False, "events"), (1.0, "auto", True, "events"),
+     (1.0, "events", False, "events"), (1e9, "graph", False, "graph"), (1e9, "profiler", True, "profiler")],
+)  # fmt: skip
+def test_which_timer_by_hand(backend: FakeBackend, estimate: float, timer: str, hidden: bool, expected: str) -> None:
+    made = program(backend)
+    made.recording = msgspec.structs.replace(made.recording, hidden_pointers=hidden)
+    assert slot_for(made, estimate, timer).protocol.timer == expected
+
+
+@pytest.mark.parametrize(
+    ("estimate", "runs"), [(0.0, 20), (75_000.0, 20), (80_000.0, 19), (250_000.0, 6), (833_000.0, 6), (1e6, 5)]
+)
+def test_runs_of_an_event_slot_by_hand(estimate: float, runs: int) -> None:
+    """Twenty within 1.5 ms, or six within 5 ms."""
+    assert event_runs(estimate) == runs
+
+
+@pytest.mark.parametrize(
+    ("cache", "free", "nbytes"),
+    [(50 << 20, 80 << 30, 400 << 20), (4 << 20, 80 << 30, 256 << 20), (50 << 20, 1000, 200), (50 << 20, 5, 1),
+     (50 << 20, 4, None)],
+)  # fmt: skip
+def test_what_a_bandwidth_is_measured_with(
+    backend: FakeBackend, monkeypatch: pytest.MonkeyPatch, cache: int, free: int, nbytes: int | None
+) -> None:
+    """Eight caches, 256 MiB at least, a fifth of the free memory at most: it is copied twice and then nine times."""
+    gpu, sizes, copies = backend.gpu, list[int](), list[int]()
+    gpu.spec = msgspec.structs.replace(gpu.spec, l2_bytes=cache)
+    monkeypatch.setattr(gpu, "free_bytes", lambda: free)
+    allocate, copy = gpu.allocate, gpu.copy
+    monkeypatch.setattr(gpu, "allocate", lambda size: (sizes.append(size), allocate(size))[1])
+    monkeypatch.setattr(gpu, "copy", lambda *a: (copies.append(1), copy(*a))[1])
+    measured_bandwidth(gpu)
+    assert sizes == ([] if nbytes is None else [nbytes] * 2)
+    assert len(copies) == (0 if nbytes is None else 1 + 1 + 9)
+
+
+@pytest.mark.parametrize(("share", "answer"), [(0.9, True), (1.1, False)])
+def test_a_quick_sample_needs_one_percent(share: float, answer: bool) -> None:
+    off = share * 0.01
+    assert quickly_enough([0.5, 1 - off, 1.0, 1 + off, 1.5]) is answer
+
+
 @pytest.mark.parametrize("timer", ["graph", "events"])
 @pytest.mark.parametrize("estimate", [5000.0, 1e6])
 def test_a_timer_asked_for_is_used_and_recorded(backend: FakeBackend, timer: str, estimate: float) -> None:
@@ -414,10 +461,10 @@ def test_the_profiler_counts_our_kernels_only(backend: FakeBackend, monkeypatch:
     made = program(backend)
     profiled(monkeypatch, ("Memset", 40_000.0), ("scale_kernel", 900.0), ("Memset", 1.0), ("scale_kernel", 1100.0))
     slot = slot_for(made, 5000.0, "profiler")
-    assert slot.protocol == TimingProtocol("profiler", timers.PROFILER_DEFAULT_RUNS, 1)
+    assert slot.protocol == TimingProtocol("profiler", 20, 1)
     before = backend.gpu.launches
     assert slot.enqueue()() == pytest.approx(1000.0)
-    assert backend.gpu.launches - before == timers.PROFILER_DEFAULT_RUNS
+    assert backend.gpu.launches - before == 20
     assert same_kind(made, slot).protocol == slot.protocol
 
 
@@ -670,3 +717,36 @@ def test_a_rough_time_of_one_launch_needs_no_look_at_the_host(
     assert len(flushed) == measured
     slot.enqueue()
     assert (len(flushed) > measured, slot.protocol) == (True, TimingProtocol("events", 3, 1))
+
+
+def test_a_whole_call_runs_five_times_a_slot(backend: FakeBackend) -> None:
+    call = Caller(backend.gpu, 1.0, refuses=True)
+    assert CallSlot(backend.gpu, call, call.preserving).protocol.runs_per_slot == 5
+
+
+def test_kernels_of_the_profiler_are_ours_in_order_of_their_start(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of the device's events alone; the profiler may list them in another order."""
+    from torch.autograd import DeviceType
+
+    def event(name: str, start: float, us: float, device: Any = DeviceType.CUDA) -> Any:
+        span = types.SimpleNamespace(start=start, elapsed_us=lambda: us)
+        return types.SimpleNamespace(name=name, time_range=span, device_type=device)
+
+    class Profile:
+        def __init__(self, **words: Any) -> None:
+            assert words["acc_events"] is True, "events() is empty without"
+
+        def __enter__(self) -> Profile:
+            return self
+
+        def __exit__(self, *exc: object) -> None:
+            did.append("end")
+
+        def events(self) -> list[Any]:
+            return [event("b", 5.0, 2.0), event("host", 0.0, 9.0, DeviceType.CPU), event("a", 1.0, 0.5)]
+
+    did: list[str] = []
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.profiler, "profile", Profile)
+    assert timers.kernels_of(lambda: did.append("work")) == [("a", 500.0), ("b", 2000.0)]
+    assert did == ["work", "end"]

@@ -18,14 +18,17 @@ from kerntune.capture import Capture
 from kerntune.capture.recorder import record
 from kerntune.compiling.binary.elf import CubinResources
 from kerntune.gpu.program import Loader
-from kerntune.gpu.script import RIGHT
 from kerntune.gpu.scripted import FakeBackend, FakeGpu, FakeWork
 from kerntune.gpu.scripted_work import BufferContent, filled
 from kerntune.tuning import admission
-from kerntune.tuning.admission import MAX_CLUSTER, FirstLaunchFault, FirstLaunchFaults, first_contents, misfit
+from kerntune.tuning.admission import FirstLaunchFault, FirstLaunchFaults, first_contents, misfit
 from kerntune.tuning.tune_call import tune_call
 from kerntune.tuning.tune_options import TuneOptions
 from kerntune.tuning.tuner import memory_before, tune
+
+RIGHT = 60
+MAX_CLUSTER = 16
+
 
 GARBAGE = 9
 """What users' memory holds at first, in every byte."""

@@ -27,12 +27,15 @@ from kerntune.tuning import agreement, tuned_call
 from kerntune.tuning.admission import first_usable
 from kerntune.tuning.agreement import tuning_turn
 from kerntune.tuning.cache import WinnerCache, leases
-from kerntune.tuning.cache.leases import MARGIN_S, FileLease, of_this_run, several_ranks
+from kerntune.tuning.cache.leases import FileLease, of_this_run, several_ranks
 from kerntune.tuning.cache.shared_store import SharedWinnerCache
 from kerntune.tuning.stored_winners import Winners
 from tuning.cache.made import LARGE, SMALL, WINNER
 from tuning.cache.stores import machine
 from tuning.turn_clock import LIMITS, Clock
+
+MARGIN_S = 60.0
+
 
 SIZES = (64, 128, 256)
 

@@ -205,7 +205,7 @@ def test_jobs_that_wait_for_a_processor_are_no_stragglers() -> None:
 def test_a_pause_is_short_once_patience_has_ended() -> None:
     one, coming = waiting(16, lambda: time.monotonic() - 1.0), Pauses()
     assert gives_up(one, 2, coming)
-    assert coming.waited[:1] == [module.QUIET_SECONDS]
+    assert coming.waited[:1] == [0.05]
     again = Pauses()
     assert gives_up(one, 1, again)
-    assert again.waited[0] == module.LEAST_SECONDS
+    assert again.waited[0] == 0.005

@@ -231,7 +231,7 @@ def test_ranks_settle_late_ones_at_the_next_start(world: World, monkeypatch: pyt
     assert call(ours()) == 256
     assert world.compiled == []
     assert [c.kwargs["BLOCK"] for c in world.stored().untried] == [128]
-    monkeypatch.setattr(leases, "BEGUN", time.time() + 10 * leases.MARGIN_S)
+    monkeypatch.setattr(leases, "BEGUN", time.time() + 10 * 60.0)
     world.process()
     world.gate.set()
     assert call(ours()) == 128

@@ -35,10 +35,13 @@ from kerntune.tuning import isolation as isolation_module
 from kerntune.tuning.admission import FirstLaunchFault, FirstLaunchFaults
 from kerntune.tuning.candidates import CandidatePool
 from kerntune.tuning.isolation import Isolate, Isolation
-from kerntune.tuning.prescreen import TOGETHER, Prescreen
+from kerntune.tuning.prescreen import Prescreen
 from kerntune.tuning.tune_options import TuneOptions
 from kerntune.tuning.tuner import tune
 from kerntune.tuning.tuning_result import TuningResult
+
+TOGETHER = 8
+
 
 BLOCKS = (32, 64, 128, 256, 512)
 
@@ -404,7 +407,7 @@ def test_always_holds_where_several_are_launched_without_a_pause(
         raise MeasurementError("a process for first launches did not start")
 
     def failed_before(isolation: Isolation) -> None:
-        isolation._failed_starts = isolation_module.FAILED_STARTS - 1
+        isolation._failed_starts = 2 - 1
 
     monkeypatch.setattr(isolation_module.FirstLaunchProcess, "wait", wait)
     with pytest.raises(MeasurementError, match="isolate=always"):

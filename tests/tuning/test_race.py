@@ -20,23 +20,16 @@ from kerntune.gpu.scripted import FakeBackend
 from kerntune.timing.sampling import slot_for
 from kerntune.timing.timers import TimingProtocol
 from kerntune.tuning import race
-from kerntune.tuning.race import (
-    ESTIMATE_RUNS,
-    LOAD_NS,
-    LOAD_ROUNDS,
-    MAX_FINAL_ROUNDS,
-    MIN_FINAL_ROUNDS,
-    RETAKES,
-    TIE,
-    Estimates,
-    Screening,
-    Trial,
-    decided,
-    executions,
-    screened,
-    slot_ns,
-    worth_racing,
-)
+from kerntune.tuning.race import Estimates, Screening, Trial, decided, executions, screened, slot_ns, worth_racing
+
+ESTIMATE_RUNS = 3
+LOAD_NS = 100000000.0
+LOAD_ROUNDS = 8
+MAX_FINAL_ROUNDS = 12
+MIN_FINAL_ROUNDS = 4
+RETAKES = 5
+TIE = 0.005
+
 
 BLOCKS = (32, 64, 128, 256)
 

@@ -28,9 +28,7 @@ from kerntune.tuning.isolation import Isolate
 from kerntune.tuning.tune_options import (
     ISOLATE,
     PATIENCE,
-    PATIENCE_SHARE,
     SWITCH_INTERVAL,
-    SWITCH_SECONDS,
     VARIABLES,
     VERIFY,
     Patience,
@@ -41,6 +39,10 @@ from kerntune.tuning.tune_options import (
     unknown_variables,
 )
 from kerntune.tuning.verification import Verification, Verify
+
+PATIENCE_SHARE = 0.1
+SWITCH_SECONDS = 0.0005
+
 
 CHECKED = (VERIFY, PATIENCE, ISOLATE)
 PACKAGES = Path(kerntune.__file__).parent, Path(kerntune.__file__).parent.parent / "pytest_kerntune"

@@ -39,12 +39,15 @@ from kerntune.gpu.scripted import FakeBackend, FakeGpu
 from kerntune.tuning import race as race_module
 from kerntune.tuning.cache import TrialCache, WinnerCache
 from kerntune.tuning.candidates import CandidatePool
-from kerntune.tuning.race import DROP_FIRST, TIE
 from kerntune.tuning.stored_trials import Trials
 from kerntune.tuning.stored_winners import Winners
 from kerntune.tuning.tune_options import TuneOptions
 from kerntune.tuning.tuner import memory_before, tune
 from kerntune.tuning.tuning_result import TuningResult
+
+DROP_FIRST = 1.5
+TIE = 0.005
+
 
 BLOCKS = (32, 64, 128, 256, 512)
 MANY = settings(max_examples=12, deadline=None)

@@ -119,7 +119,7 @@ def _dull(result: CaseResult) -> bool:
 
 
 def _fold(results: Sequence[CaseResult], max_rows: int | None) -> list[CaseResult]:
-    if max_rows is None or len(results) <= max_rows:
+    if max_rows is None:
         return list(results)
     others = sum(not _dull(r) for r in results)
     room = max(0, max_rows - others)

@@ -98,7 +98,7 @@ class Language:
 def _lines_before(jit: Any) -> int:
     """Lines of the file before the ``def``: decorators are not part of ``jit.src``."""
     raw = jit.raw_src if isinstance(jit.raw_src, list) else str(jit.raw_src).splitlines()
-    decorators = next((i for i, line in enumerate(raw) if line.lstrip().startswith("def ")), 0)
+    decorators = next(i for i, line in enumerate(raw) if line.lstrip().startswith("def "))
     return int(jit.starting_line_number) + decorators - 1
 
 

@@ -25,9 +25,12 @@ from kerntune.gate.history import summary
 from kerntune.gate.history import summary as module
 from kerntune.gate.history.index import Index
 from kerntune.gate.history.places import Folder, add_run, history_run, origin_of
-from kerntune.gate.history.points import MAX_BYTES, SCHEMA, HistoryRun, Point, Shift, decoded, encoded, points_of
+from kerntune.gate.history.points import SCHEMA, HistoryRun, Point, Shift, decoded, encoded, points_of
 from kerntune.gate.history.summary import HistoryStep, HistorySteps, curves_of, steps_of, text_of
 from kerntune.gate.report import RunReport
+
+MAX_BYTES = 64 << 20
+
 
 SD = 0.001
 

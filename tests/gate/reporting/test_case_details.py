@@ -16,7 +16,12 @@ from kerntune.base.failed_candidates import ConfigReport, FailedTrial
 from kerntune.base.numerics import MADE_UP, ChangedOutput, NumericsReport, NumericsRule
 from kerntune.base.policy import Outcome
 from kerntune.gate.report import RankedResult, RunReport, storable
-from kerntune.gate.reporting.case_details import MAX_CONFIGS, MAX_SAMPLES, MAX_TEXT, case_details
+from kerntune.gate.reporting.case_details import case_details
+
+MAX_CONFIGS = 300
+MAX_SAMPLES = 600
+MAX_TEXT = 4_000
+
 
 (RESULT,) = made_run(1, samples=30, configs=12).results
 

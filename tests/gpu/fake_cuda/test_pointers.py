@@ -10,7 +10,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch._subclasses.fake_tensor import FakeTensorMode
 
-from kerntune.gpu.fake_cuda.tensors import ALIGNMENT, Addresses
+from kerntune.gpu.fake_cuda.tensors import Addresses
+
+ALIGNMENT = 256
+
 
 MODE = FakeTensorMode()
 DTYPES = st.sampled_from([torch.int8, torch.float16, torch.float32, torch.float64])

@@ -152,3 +152,35 @@ def test_assembly_that_may_read_files_is_seen(text: str) -> None:
 def test_instructions_are_none() -> None:
     assert not includes_files("hip", ASM.format("v_exp_f32 $0, $1\\0A.LBB0_1:\\0As_nop 0"))
     assert not includes_files("hip", 'tt.assert %0, "see x .incbin"'), "no assembly at all"
+
+
+EDGES = {
+    "num_warps": ([1, 2, 64], [0, 3, 65, 128, 2.0, True]),
+    "num_ctas": ([1, 16], [0, 17, "1"]),
+    "num_stages": ([0, 64], [-1, 65, True]),
+    "max_num_imprecise_acc_default": ([0, 1 << 30], [-1, (1 << 30) + 1]),
+    "debug": ([True, False], [0, 1, "yes"]),
+    "default_dot_input_precision": (["tf32", "ieee"], ["fp64", 1]),
+    "allowed_dot_input_precisions": ([[], ["tf32"], ("ieee", "bf16x6")], [["fp64"], "tf32", ["tf32"] * 6]),
+    "maxnreg": ([1, 1024], [0, 1025]),
+    "ptx_version": ([10, 999], [9, 1000]),
+    "min_shared_mem": ([0, 1 << 20], [-1, (1 << 20) + 1]),
+    "waves_per_eu": ([0, 64], [-1, 65]),
+    "matrix_instr_nonkdim": ([0, 64], [-1, 65]),
+    "kpack": ([1, 8], [0, 9]),
+    "schedule_hint": (["", "none", "attention,memory-bound-attention"], ["fast", "none;", ",".join([""] * 102)]),
+}
+
+
+@pytest.mark.parametrize("name", EDGES)
+def test_the_first_and_the_last_value_of_each_option(name: str) -> None:
+    """Beyond what any GPU has, and no further."""
+    table = ALLOWED["cuda" if name in ALLOWED["cuda"] else "hip"]
+    held, refused = EDGES[name]
+    assert [value for value in held if not table[name].holds(value)] == []
+    assert [value for value in refused if table[name].holds(value)] == []
+
+
+def test_warps_have_these_lanes() -> None:
+    assert [n for n in range(129) if ALLOWED["cuda"]["warp_size"].holds(n)] == [32]
+    assert [n for n in range(129) if ALLOWED["hip"]["warp_size"].holds(n)] == [32, 64]

@@ -10,7 +10,7 @@ import torch
 from triton.runtime import cache
 
 from kerntune.kernels import compat
-from kerntune.kernels.compat import versions
+from kerntune.kernels.compat import launch_environment, versions
 from kerntune.kernels.compat.versions import as_series, newer_than_run, newer_versions
 
 
@@ -71,3 +71,36 @@ def test_the_gpus_name_counts_where_others_have_other_names(
     for name, answer in answers.items():
         monkeypatch.setattr(torch.cuda, name, answer)
     assert compat.kind_of_gpu() == kind
+
+
+def test_what_was_run_is_from_the_oldest_to_the_newest() -> None:
+    series = sorted(versions.TORCH_RUN, key=lambda text: [*map(int, text.split("."))])
+    assert versions.versions_run() == f"kerntune was run with torch {series[0]} to {series[-1]}"
+
+
+@pytest.mark.parametrize(
+    ("knobs", "present", "value"),
+    [
+        (None, True, None),
+        (SimpleNamespace(), True, None),
+        (SimpleNamespace(flag=True, knob_descriptors={}), False, True),
+        (SimpleNamespace(flag=False, knob_descriptors={}), True, None),
+        (SimpleNamespace(flag=7, knob_descriptors={"flag": SimpleNamespace(default=7)}), True, None),
+        (SimpleNamespace(flag=8, knob_descriptors={"flag": SimpleNamespace(default=7)}), True, 8),
+        (SimpleNamespace(flag="x", knob_descriptors={"flag": SimpleNamespace()}), True, "x"),
+    ],
+    ids=["no group", "no knob", "assigned", "as Triton has it", "its default", "another", "without a default"],
+)
+def test_a_setting_s_value(monkeypatch: pytest.MonkeyPatch, knobs: Any, present: bool, value: object) -> None:
+    monkeypatch.setattr(launch_environment, "_group", lambda name: knobs)
+    assert launch_environment._value("TRITON_FLAG", "group.flag", present) == value
+
+
+def test_a_knob_that_is_neither_set_nor_assigned_is_not_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Asking takes ten times as long."""
+
+    class Knobs:
+        flag = property(lambda self: pytest.fail("asked for"))
+
+    monkeypatch.setattr(launch_environment, "_group", lambda name: Knobs())
+    assert launch_environment._value("TRITON_FLAG", "group.flag", False) is None

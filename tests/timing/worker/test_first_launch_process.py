@@ -25,8 +25,9 @@ from kerntune.gpu.script import ABORT, HANG, ILLEGAL_ADDRESS, Rule, Script
 from kerntune.gpu.scripted import FakeGpu
 from kerntune.gpu.staging import HOST, HostStaging, StagedPiece
 from kerntune.timing.worker import __main__ as worker_main
+from kerntune.timing.worker import first_launch_server
 from kerntune.timing.worker.first_launch_process import FirstLaunchProcess
-from kerntune.timing.worker.first_launch_server import FirstLaunchWorker
+from kerntune.timing.worker.first_launch_server import FirstLaunchWorker, serve_first_launches
 from kerntune.timing.worker.requests import (
     FirstLaunchesRequest,
     FirstLaunchFailed,
@@ -350,3 +351,20 @@ def test_it_starts_without_what_only_comparisons_need() -> None:
     )
     done = subprocess.run([sys.executable, "-c", text], capture_output=True, text=True, check=True, cwd=ROOT)
     assert done.stdout == "\n"
+
+
+def test_a_server_prepares_before_it_is_asked(gpu: FakeGpu, monkeypatch: pytest.MonkeyPatch) -> None:
+    did: list[str] = []
+    monkeypatch.setattr(first_launch_server, "send", lambda outbox, message: did.append(type(message).__name__))
+    monkeypatch.setattr(FirstLaunchWorker, "prepare", lambda self: did.append("prepare"))
+    monkeypatch.setattr(first_launch_server, "Reader", lambda file, kind: iter([ForgetRequest()]))
+    assert serve_first_launches(gpu, 0, 1) == 0
+    assert did == ["Ready", "prepare", "Staged"]
+
+
+def test_a_server_whose_device_is_spoiled_ends(gpu: FakeGpu, monkeypatch: pytest.MonkeyPatch) -> None:
+    failed = FirstLaunchFailed("no", True, False, 0, False)
+    monkeypatch.setattr(first_launch_server, "send", lambda outbox, message: None)
+    monkeypatch.setattr(FirstLaunchWorker, "answers", lambda self, request: iter([failed]))
+    monkeypatch.setattr(first_launch_server, "Reader", lambda file, kind: iter([ForgetRequest()]))
+    assert serve_first_launches(gpu, 0, 1) == 3

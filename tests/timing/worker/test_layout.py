@@ -13,7 +13,11 @@ from hypothesis import strategies as st
 from samples import recording
 
 from kerntune.errors import MeasurementError
-from kerntune.timing.worker.serve import MAX_LOADS, MAX_PADS, PAD_BITS, Scatter
+from kerntune.timing.worker.serve import Scatter
+
+MAX_LOADS = 3
+MAX_PADS = 12
+PAD_BITS = (9, 23)
 
 
 @dataclass(eq=False)

@@ -21,8 +21,12 @@ from kerntune.base.child_process import module_command
 from kerntune.base.frames import encode, send
 from kerntune.errors import MeasurementError, ReplayError
 from kerntune.timing.worker import pool as pool_module
-from kerntune.timing.worker.pool import READY, REQUESTS, LocalPairs, Worker, WorkerPool
+from kerntune.timing.worker.pool import LocalPairs, Worker, WorkerPool
 from kerntune.timing.worker.requests import Message, PairReply, PairRequest, Ready, RequestFailed
+
+READY = 3
+REQUESTS = 10
+
 
 REQUEST = PairRequest(recording(), recording(), recording().storages, {}, blocks=1, seed=0)
 

@@ -20,7 +20,6 @@ from kerntune.heuristics.hints import HeuristicType, KernelHints
 from kerntune.search import Measured
 from kerntune.search.descent import RegisterScaling
 from kerntune.static import resource_model
-from kerntune.tuning import prescreen
 from kerntune.tuning.api import heuristic_tuner
 
 ROWS, COLUMNS = 1 << 15, 1 << 14
@@ -133,7 +132,7 @@ def test_what_spills_is_left_out_unrun(spilling: dict[str, int]) -> None:
     kernel = reduction(max_autotune=True)
     most = max(steps(kernel))
     assert len(steps(kernel)) > 1
-    spilling[str(most)] = 17 * prescreen.SPILL_BYTES
+    spilling[str(most)] = 17 * 8
     call(kernel)
     left = {c.kwargs["STEP"]: why for c, why in kernel.left_out.items()}
     assert left == {most: "spills 17 registers a thread, more than 16, and others don't"}
@@ -142,7 +141,7 @@ def test_what_spills_is_left_out_unrun(spilling: dict[str, int]) -> None:
 
 def test_a_few_spilled_registers_are_no_reason(spilling: dict[str, int]) -> None:
     kernel = reduction(max_autotune=True)
-    spilling[str(max(steps(kernel)))] = 16 * prescreen.SPILL_BYTES
+    spilling[str(max(steps(kernel)))] = 16 * 8
     call(kernel)
     assert kernel.left_out == {}
 

@@ -25,9 +25,11 @@ from kerntune.tuning.cache import (
     import_cache,
     winners,
 )
-from kerntune.tuning.cache.entries import MAX_ENTRY
 from kerntune.tuning.cache.keys import SCHEMA
 from tuning.cache.made import ENVIRONMENT, LARGE, QUESTION, SMALL, WINNER, trial
+
+MAX_ENTRY = 1 << 22
+
 
 replace = msgspec.structs.replace
 

@@ -17,12 +17,14 @@ from kerntune.base.store_process import Contents, ReadRequest
 from kerntune.base.url_files import FolderFiles
 from kerntune.errors import CacheError, UsageError
 from kerntune.tuning.cache import TrialCache, Winner, WinnerCache, exchange
-from kerntune.tuning.cache.entries import MAX_ENTRY
 from kerntune.tuning.cache.exchange import pull_cache, push_cache
 from kerntune.tuning.cache.keys import SCHEMA
 from kerntune.tuning.cache.shared_store import winner_name
 from tuning.cache.made import ENVIRONMENT, LARGE, SMALL, WINNER, trial
 from tuning.cache.stores import machine
+
+MAX_ENTRY = 1 << 22
+
 
 replace = msgspec.structs.replace
 

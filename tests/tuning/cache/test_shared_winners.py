@@ -13,7 +13,6 @@ from kerntune.base.config import Config
 from kerntune.base.store_process import NamesRequest, ReadRequest
 from kerntune.errors import UsageError
 from kerntune.tuning.cache import Winner, WinnerCache
-from kerntune.tuning.cache.entries import MAX_ENTRY
 from kerntune.tuning.cache.keys import SCHEMA
 from kerntune.tuning.cache.shared_store import (
     SharedWinnerCache,
@@ -27,6 +26,9 @@ from kerntune.tuning.cache.shared_store import (
 from kerntune.tuning.cache.store_client import check_url, store_url
 from tuning.cache.made import ENVIRONMENT, LARGE, QUESTION, SMALL, WINNER, trial
 from tuning.cache.stores import machine
+
+MAX_ENTRY = 1 << 22
+
 
 replace = msgspec.structs.replace
 

@@ -13,9 +13,11 @@ import pytest
 
 from kerntune.base.tuning_job import SCHEMA, TuningJob
 from kerntune.tuning.many import hand_out
-from kerntune.tuning.many.hand_out import MOST_TRIES, HandOut, kind_of
+from kerntune.tuning.many.hand_out import HandOut, kind_of
 from kerntune.tuning.many.job_run import JobEnd, JobRequest, encoded, request_of
 from tuning.many.made import Scripted, Silent, done, job, request
+
+MOST_TRIES = 3
 
 
 def test_each_job_comes_back_once() -> None:

@@ -16,7 +16,7 @@ from fake_runs import block, script
 import kerntune
 from kerntune.base.config import Config
 from kerntune.base.device import Environment
-from kerntune.base.live_line import ERASE, EVERY_S, PATIENCE_S
+from kerntune.base.live_line import ERASE
 from kerntune.base.tuning_job import SCHEMA, TuningJob
 from kerntune.errors import UsageError
 from kerntune.gpu.scripted import FakeBackend
@@ -27,6 +27,10 @@ from kerntune.tuning.many.shapes_file import ShapesFile
 from kerntune.tuning.many.tune_many import KeyProgress, TunedMany, tune_many, tuning_job
 from tuning.many import kernels
 from tuning.many.made import Scripted, Silent, job
+
+EVERY_S = 30.0
+PATIENCE_S = 0.8
+
 
 TESTS = str(Path(__file__).parents[2])
 

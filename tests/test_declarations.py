@@ -1,0 +1,208 @@
+"""What modules declare: values that are passed on are frozen, data from a file or a process has no unknown fields."""
+
+from __future__ import annotations
+
+import ast
+import dataclasses
+import importlib
+import inspect
+import pkgutil
+from collections.abc import Iterator
+from types import ModuleType
+from typing import Any
+
+import msgspec
+
+import kerntune
+import pytest_kerntune
+
+LENIENT = {
+    "_Header",
+    "ModelledConfig",
+    "Code",
+    "Direction",
+    "Draft",
+    "Jump",
+    "LaunchFindings",
+    "Listing",
+    "Section",
+    "Symbol",
+}
+"""Structs that are never decoded, and headers, which are read to tell which version wrote the rest."""
+
+FOREIGN = "kerntune.gate.reporting.pull_request"
+"""What GitHub writes, in whose answers we read a few of many fields."""
+
+CHANGING = {
+    "Bench", "Capture", "Collection", "TrialSet", "Expectation", "FakeBuffer", "FakeFunction", "Screening", "Consensus",
+    "CallOperators", "CandidateLaunches", "_Group", "LateConfigs",
+    "OwnBuffer", "Pending", "CandidatePool",
+    "Record", "Recorded", "Script", "_Comparison", "Site", "Trial", "Tuning", "Verifier", "_Call", "_Fork",
+    "GpuPools", "ShapesFile", "_Flow", "_SubmittedJob", "_Pool",
+    "Deciding", "MeasuredGpu", "_SuspendableShare", "_Piece", "_Mine", "_Notice",
+    "FirstLaunchFaults", "FirstLaunchFault", "ImplementationRuns", "Batch", "BatchWait", "_HookTrials",
+    "_KeyWait", "_Order", "_Run", "_Seen", "_Tried", "_Tuning",
+    "ArgumentReader", "CompiledCalls", "DynamoReader", "FusionChange", "GraphLaunch", "GridMemo",
+    "InductorChoices", "KernelCall", "RecordedChoices",
+    "TracingReader",
+}  # fmt: skip
+"""Dataclasses whose objects change: what is under way. All others are frozen."""
+
+PRIVATE = {
+    "ChangedGuard", "ForgetRequest", "FirstLaunchFailed", "FirstLaunchReply", "FirstLaunchRequest",
+    "FirstLaunchesRequest", "StageRequest",
+    "Staged", "RequestFailed", "PairReply", "PairRequest", "Ready",
+}  # fmt: skip
+"""Messages between one version's own processes."""
+
+
+def modules(*packages: ModuleType) -> Iterator[ModuleType]:
+    for package in packages or (kerntune, pytest_kerntune):
+        for found in pkgutil.walk_packages(package.__path__, f"{package.__name__}."):
+            if not found.name.endswith("__main__"):
+                yield importlib.import_module(found.name)
+
+
+def declared(owner: Any, name: str) -> list[Any]:
+    """What a module or class defines itself."""
+    return [v for v in vars(owner).values() if getattr(v, "__module__", None) == name]
+
+
+def classes() -> Iterator[type]:
+    for module in modules():
+        yield from filter(inspect.isclass, declared(module, module.__name__))
+
+
+def name_of(one: type) -> str:
+    return f"{one.__module__}.{one.__qualname__}"
+
+
+def test_structs_are_frozen_and_refuse_unknown_fields() -> None:
+    structs = {name_of(c): c for c in classes() if issubclass(c, msgspec.Struct)}
+    assert len(structs) > 100
+    changing = [n for n, c in structs.items() if not c.__struct_config__.frozen and c.__name__ != "_Header"]
+    assert changing == [], "not frozen"
+    decoded = {
+        name: c
+        for name, c in structs.items()
+        if c.__name__ not in LENIENT
+        and c.__module__ != FOREIGN
+        and not (c.__name__ in PRIVATE and "worker" in c.__module__)
+    }
+    assert [n for n, c in decoded.items() if not c.__struct_config__.forbid_unknown_fields] == [], "unknown fields"
+
+
+def test_dataclasses_that_change_are_these() -> None:
+    found = {c.__name__ for c in classes() if dataclasses.is_dataclass(c) and not _frozen(c)}
+    assert found <= CHANGING, "freeze it, or add its name to the list above"
+
+
+def _frozen(one: type) -> bool:
+    return bool(one.__dataclass_params__.frozen)  # type: ignore[attr-defined]
+
+
+def functions() -> Iterator[Any]:
+    """The functions and methods that are written in our modules."""
+    for owner in [*modules(kerntune), *(c for c in classes() if c.__module__.startswith("kerntune."))]:
+        name = owner.__name__ if inspect.ismodule(owner) else owner.__module__
+        for value in vars(owner).values():
+            found = getattr(value, "__func__", value)
+            if inspect.isfunction(found) and found.__module__ == name and "<string>" not in found.__code__.co_filename:
+                yield found
+
+
+def test_arguments_can_be_given_by_name() -> None:
+    """Those of a function that passes any others on aside: their names may be among these."""
+    seen = 0
+    for function in functions():
+        kinds = [p.kind for p in inspect.signature(function).parameters.values()]
+        if not {inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD} & {*kinds}:
+            assert inspect.Parameter.POSITIONAL_ONLY not in kinds, function.__qualname__
+            seen += 1
+    assert seen > 1000
+
+
+KEPT = {
+    "base": {"_lasting_thread": 1, "sweep_once": 4096, "locks_work": 64, "student_quantile": 1024,
+             "signed_rank_cut": 256, "_library": None},
+    "capture": {"_comments_in": 64, "lines_of_call": 1024, "_distinct": 4096, "traits_of": 4096},
+    "compiling": {"_tell": 4, "_works": 16},
+    "gate": {"_short": 4096, "_template": None},
+    "gpu": {"library": 1, "quick_library": 1, "_warn_unlocked": 16, "value_type": 4096, "parse_ttir": 64,
+            "_wrapper_code": None, "device_node": 16, "_untouched": 8, "_standard_tile": 8, "_cuda_device": 16,
+            "normals": None, "equal_ptx": 32, "mark_ptx": 32, "count_ptx": 32},
+    "heuristics": {"_fitted": 64, "_tiles": None},
+    "kernels": {"_group": 8, "_decomposed_flags": 1, "compiled_kernel": 8, "_nothing_left": None, "triton_version": 1,
+                "torch_version": 1, "_ptxas_version": 8, "built": 1, "_syntax": 256, "_syntax_of_text": 256,
+                "_understood": 64},
+    "static": {"_patterns": None},
+    "tuning": {"_opened": 8, "_client": 8, "_file": 8, "_warn": 1024, "_numbers_apart": 4096, "launch_operator": 1},
+}  # fmt: skip
+"""Functions that keep their results as long as the process lives, and how many: without a limit only those that few
+arguments are known for. Clients, threads, libraries and warnings are kept because there must be one of each."""
+
+
+def test_what_functions_keep_has_a_limit() -> None:
+    found: dict[str, dict[str, int | None]] = {}
+    for module in modules():
+        for one in declared(module, module.__name__):
+            if hasattr(one, "cache_parameters"):
+                package = module.__name__.split(".")[1]
+                found.setdefault(package, {})[one.__name__] = one.cache_parameters()["maxsize"]
+    assert found == KEPT
+
+
+HOOKS = {
+    "wrapper": {
+        "Gate.pytest_fixture_setup", "Gate.pytest_runtest_makereport", "Numerics.pytest_fixture_setup",
+        "Numerics.pytest_runtest_call", "noted_calls.pytest_runtest_call", "plugin.pytest_runtest_makereport",
+    },
+    "wrapper tryfirst": {
+        "Gate.pytest_runtest_protocol", "Gate.pytest_runtest_setup", "Gate.pytest_runtest_teardown",
+        "Gate.pytest_sessionstart", "Numerics.pytest_collection_modifyitems", "Numerics.pytest_runtest_setup",
+        "Progress.pytest_runtest_teardown", "RunEnd.pytest_sessionfinish", "plugin.pytest_collection_modifyitems",
+    },
+    "wrapper trylast": {"Gate.pytest_runtest_call"},
+    "tryfirst": {
+        "Collection.pytest_cmdline_main", "Gate.pytest_keyboard_interrupt", "Progress.pytest_sessionfinish",
+        "noted_calls.pytest_load_initial_conftests", "plugin.pytest_load_initial_conftests",
+        "plugin.pytest_runtest_call", "plugin.pytest_runtest_setup", "unattended.pytest_collection_finish",
+        "unattended.pytest_sessionstart",
+    },
+    "trylast": {"plugin.pytest_kerntune_backend", "unattended.pytest_configure"},
+    "optionalhook": {
+        "Gate.pytest_configure_node", "Progress.pytest_xdist_node_collection_finished",
+        "Progress.pytest_xdist_setupnodes", "RunEnd.pytest_testnodedown", "plugin.pytest_testnodedown",
+    },
+    "optionalhook trylast": {"Gate.pytest_xdist_setupnodes"},
+    "optionalhook wrapper tryfirst": {"Gate.pytest_handlecrashitem"},
+    "firstresult": {"hookspecs.pytest_kerntune_backend"},
+}  # fmt: skip
+"""Where pytest runs our hooks: a wrapper that is ``tryfirst`` is around those of all other plugins, one that is
+``trylast`` has only the call itself inside. Hooks of xdist are optional."""
+
+
+def test_hooks_run_before_or_after_those_of_other_plugins() -> None:
+    found: dict[str, set[str]] = {}
+    for owner in [*modules(), *classes()]:
+        for name, one in vars(owner).items():
+            marks = getattr(one, "pytest_impl", None) or getattr(one, "pytest_spec", None)
+            if marks and inspect.isfunction(one):
+                whose = owner.__name__.rpartition(".")[2]
+                found.setdefault(" ".join(k for k, on in marks.items() if on), set()).add(f"{whose}.{name}")
+    found = {" ".join(sorted(words.split())): names for words, names in found.items()}
+    assert found == {" ".join(sorted(words.split())): names for words, names in HOOKS.items()}
+
+
+def test_what_is_imported_for_types_alone_is_not_there_when_it_runs() -> None:
+    """It costs no time at an import, and makes no circle."""
+    seen, there = 0, []
+    for module in modules():
+        text = inspect.getsource(module)
+        for block in ast.parse(text).body if "if TYPE_CHECKING" in text else ():
+            if isinstance(block, ast.If) and ast.unparse(block.test) == "TYPE_CHECKING":
+                names = [a.asname or a.name for one in block.body for a in getattr(one, "names", ())]
+                seen += len(names)
+                there += [f"{module.__name__}.{name}" for name in names if hasattr(module, name)]
+    assert seen > 30
+    assert there == []
