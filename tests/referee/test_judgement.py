@@ -144,7 +144,7 @@ def test_honest_candidates_are_right(bench: Bench, case: Case) -> None:
     verdict = judge(*case.files, case.inputs[:1], bench=bench)
     assert (verdict.word, verdict.shapes[0].text) == (
         Word.UNTIMED,
-        "right on 5 contents; speeds on a GPU are not measured yet",
+        "right on 5 contents; there is no GPU here",
     )
 
 

@@ -49,7 +49,7 @@ def test_results_are_computed_twice(tmp_path: Path) -> None:
     assert (result.dtype, result.shape, result.strides, result.input) == ("float32", (6,), (1,), None)
     assert result.native == (X + Y).tobytes()
     assert result.wide == (X.astype("f8") + Y.astype("f8")).tobytes()
-    assert (seed.contents, seed.changed) == ((X.tobytes(), Y.tobytes()), (None, None))
+    assert (seed.contents, seed.changed) == ((), (None, None)), "who asks has the contents"
 
 
 def test_whole_numbers_are_not_computed_wider(tmp_path: Path) -> None:
