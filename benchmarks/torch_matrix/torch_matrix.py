@@ -56,8 +56,13 @@ TESTS = (
     "tests/gate/test_compiled_functions.py",
     "tests/gate/test_captured_calls.py",
     "tests/gate/test_known_choices.py",
+    "tests/gate/test_static_check.py",
+    "tests/static",
+    "tests/gpu/emulator",
+    "tests/referee",
 )
-"""Stand-ins, capture, compilation, compiled functions and their gate: what depends on torch."""
+"""Stand-ins, capture, compilation, compiled functions and their gate depend on torch; static figures, the emulator and
+the judge on Triton."""
 
 LEFT_OUT = "tests/gpu/fake_cuda/test_compiled_modules.py"
 """40 modules in processes of their own, a quarter of an hour: run by hand."""
