@@ -48,7 +48,7 @@ def pytest_load_initial_conftests(early_config: pytest.Config, parser: pytest.Pa
     """Stand-ins are in place before users' conftests are imported."""
     values.amend(early_config, parser, args)
     given = early_config.known_args_namespace
-    if given.kerntune_sealed and not given.help and options.enabled(early_config, given):
+    if given.kerntune_sealed and not (given.help or given.version) and options.enabled(early_config, given):
         from pytest_kerntune.sealed import become  # few runs
 
         become(early_config)

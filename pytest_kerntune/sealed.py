@@ -122,6 +122,7 @@ def parsed(words: Sequence[str]) -> tuple[argparse.Namespace, list[str]]:
         option.register(registry, registry)
     parser.add_argument("--rootdir")
     parser.add_argument("-c", "--config-file", dest="inifilename")
+    parser.add_argument("-o", "--override-ini", action="append", default=[])
     parser.add_argument("--junitxml", "--junit-xml", dest="xmlpath")
     parser.add_argument("--color")
     parser.add_argument("-v", "--verbose", action="count", default=0)
@@ -146,8 +147,9 @@ class RevisionConfig:
         self.rootpath = start if given.rootdir else self.settings.root
 
     def getini(self, name: str) -> str:
-        """A setting of the revision's ini file."""
-        return self.settings.text(name)
+        """A setting of the command line (``-o``), else of the revision's ini file."""
+        said = dict(word.split("=", 1) for word in self.option.override_ini if "=" in word)
+        return str(said[name]) if name in said else self.settings.text(name)
 
 
 def _words(value: object) -> list[str]:
@@ -155,7 +157,7 @@ def _words(value: object) -> list[str]:
     return [str(x) for x in value] if isinstance(value, (list, tuple)) else shlex.split(str(value))
 
 
-@dataclass
+@dataclass(eq=False)
 class SealedRun:
     """The plugin of the process that decides. It holds what was read from the revision before pytest began."""
 
@@ -223,6 +225,7 @@ class SealedRun:
             value = getattr(self.given, _dest(flag))
             flags += [flag] if value is True else [f"{flag}={value}"] if value else []
         flags += [f"--config-file={self.given.inifilename}"] if self.given.inifilename else []
+        flags += [f"--override-ini={word}" for word in self.given.override_ini]
         end = self.rest.index("--") if "--" in self.rest else len(self.rest)
         return [*plugin_args(), *UNATTENDED, *self.rest[:end], *flags, *self.rest[end:]]
 

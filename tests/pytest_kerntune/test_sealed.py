@@ -442,6 +442,13 @@ def test_settings_are_the_revisions(repository):
     assert not any(word.startswith("--kerntune-json") for word in of_caller.tests_words)
 
 
+def test_the_callers_own_settings_come_first(repository):
+    words = ["--kerntune-baselines-ref=base", "-o", "kerntune_outcomes=regressed=warn", "--override-ini=xfail_strict=1"]
+    run = SealedRun.of(words, repository.path, {})
+    assert run.options.policy.outcome(Verdict.REGRESSED) is Outcome.WARN
+    assert run.tests_words[-2:] == ["--override-ini=kerntune_outcomes=regressed=warn", "--override-ini=xfail_strict=1"]
+
+
 def test_words_of_pytest_and_of_kerntune():
     given, rest = parsed(["-n", "2", "--kerntune-strict", "-vv", "a/test.py", "--lf", "--", "--kerntune-json=x"])
     assert given.kerntune_strict
