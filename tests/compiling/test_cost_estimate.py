@@ -9,10 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kerntune.compiling.frontend import Expectation, Shape, elements_in, tile_of
-
-RATE = 0.3
-
+from kerntune.compiling.frontend import RATE, Expectation, Shape, elements_in, tile_of
 
 SIZES = st.integers(1, 1 << 20)
 SHAPES = st.builds(Shape, SIZES, SIZES, st.integers(1, 8), st.integers(1, 32))

@@ -15,7 +15,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from kerntune.base.child_process import ChildProcess, how_it_ended
+from kerntune.base.child_process import LAST_WORDS, ChildProcess, how_it_ended
 from kerntune.base.frames import send
 from kerntune.compiling import compile_worker, worker_process
 from kerntune.compiling.frontend import lower, request_of
@@ -25,8 +25,6 @@ from kerntune.compiling.worker_process import Died, Process, is_fault, remedy, s
 from kerntune.errors import CompileError, EnvironmentFault, FrameError, PeerClosed, PeerTimeout
 
 from . import kernels
-
-LAST_WORDS = 65536
 
 
 @pytest.fixture

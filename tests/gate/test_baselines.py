@@ -41,7 +41,15 @@ from kerntune.base.device import Target
 from kerntune.base.recording import Param, Storage, Stored, View, Zeros
 from kerntune.cli.stored import load_folder
 from kerntune.errors import BaselineError
-from kerntune.gate.baseline_files import ArtifactFolder, BaselineStore, artifact_bounds, artifact_names, case_file
+from kerntune.gate.baseline_files import (
+    MAX_ARTIFACT,
+    MAX_PACKED,
+    ArtifactFolder,
+    BaselineStore,
+    artifact_bounds,
+    artifact_names,
+    case_file,
+)
 from kerntune.gate.baselines import (
     Argument,
     Calibration,
@@ -55,10 +63,6 @@ from kerntune.gate.baselines import (
 from kerntune.gate.bundle import apply_bundle, bundle_of
 from kerntune.gate.call import PendingBaseline
 from kerntune.gate.case_identity import inputs_of
-
-MAX_ARTIFACT = 1 << 26
-MAX_PACKED = 68157440
-
 
 replace = msgspec.structs.replace
 A100 = replace(H100, target=Target("cuda", "80"), name="NVIDIA A100")

@@ -27,6 +27,7 @@ from kerntune.gate.baseline_files import BaselineStore
 from kerntune.gate.baselines import Argument, Baseline, Calibration, StaticBaseline, TimeBaseline
 from kerntune.gate.call import PendingBaseline
 from kerntune.gate.case_identity import (
+    MAX_DEPTH,
     Renames,
     case_inputs,
     kernel_hashes,
@@ -40,9 +41,6 @@ from kerntune.gate.case_identity import (
     tensor_arguments,
 )
 from kerntune.gate.stores import ReferenceStore
-
-MAX_DEPTH = 6
-
 
 OLD, NEW, FAR = (f"tests/test_softmax.py::{name}" for name in ("test_wide", "test_wider", "check_something_else"))
 

@@ -28,11 +28,9 @@ from kerntune.gate.comparison import (
 )
 from kerntune.gate.decision import Evidence
 from kerntune.gate.replay import RECOMPILED, REMEMBERED, REPLAY, STORED, VERSION, ComparisonMethod
+from kerntune.timing.paired_processes import PROCESS_BIAS
 from kerntune.timing.timers import Sample, TimingProtocol
 from kerntune.tuning.tune_options import DEFAULTS
-
-PROCESS_BIAS = 0.001
-
 
 replace = msgspec.structs.replace
 OTHER_GRID = recording(launches=(launch(grid=(9, 1, 1)),))

@@ -30,6 +30,7 @@ from kerntune.base.policy import Outcome, Verdict
 from kerntune.base.stats import Estimate
 from kerntune.errors import StoreError
 from kerntune.gate.report import (
+    MAX_CODE,
     Origin,
     RunReport,
     counts,
@@ -46,9 +47,6 @@ from kerntune.gate.report import (
     write_run,
 )
 from kerntune.gate.reporting.table import table, table_lines
-
-MAX_CODE = 4_000_000
-
 
 ADD = LaunchReport("add", Config({"BLOCK": 1024}, num_warps=8), (4, 1, 1), 32, 0, 2048)
 SPILLING = LaunchReport("mul", None, (4, 1, 1), 255, 48, None)

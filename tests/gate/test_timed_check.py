@@ -22,14 +22,10 @@ from kerntune.gate.call_tuning import Tuning, TuningOutcome
 from kerntune.gate.comparison import Comparison, Judgement
 from kerntune.gate.decision import Evidence
 from kerntune.gate.device_faults import NOT_LOOKED, OutsideWrites
-from kerntune.gate.gpu_check import TimedCheck, obsolete, untimed
+from kerntune.gate.gpu_check import RESTS_S, SHORT_RESTS_S, TimedCheck, obsolete, untimed
 from kerntune.gate.replay import REPLAY, VERSION, ComparisonMethod
 from kerntune.gpu.foreign_work import NONE_SEEN, ForeignWork
 from kerntune.tuning.tune_options import DEFAULTS
-
-RESTS_S = (0.5, 0.5, 0.5)
-SHORT_RESTS_S = (0.0, 0.05, 0.15, 0.4, 0.9)
-
 
 replace = msgspec.structs.replace
 EMPTY = recording(launches=(launch(grid=(0, 1, 1)),))

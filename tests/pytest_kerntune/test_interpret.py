@@ -7,9 +7,8 @@ from collections.abc import Callable
 import pytest
 from inner import QUIET, USER_WARNINGS, find_plugin, usage_error
 
-NEVER_ENDS_SECONDS = 60.0
-INTERPRET_LIMIT = 60.0
-
+from kerntune.gpu.interpreter.launches import NEVER_ENDS_SECONDS
+from pytest_kerntune.options import INTERPRET_LIMIT
 
 KERNELS = """
 import pytest, torch, triton

@@ -135,7 +135,9 @@ def test_every_option_is_prefixed_and_has_help_and_a_flag_or_an_ini_key(project)
 
 def resolved(pytester: pytest.Pytester, *arguments: str, ini: str = "", environ: dict[str, str] | None = None):
     pytester.makeini(f"[pytest]\n{ini}\n")
-    return resolve(pytester.parseconfig("--kerntune", *arguments), environ=environ or {})
+    config = pytester.parseconfig("--kerntune", *arguments)
+    assert enabled(config)
+    return resolve(config, environ=environ or {})
 
 
 def test_what_a_run_is_by_default(pytester: pytest.Pytester) -> None:
@@ -211,7 +213,6 @@ def test_a_case_without_a_baseline_fails_in_ci(pytester: pytest.Pytester, variab
     ],
 )  # fmt: skip
 def test_what_can_not_be_said_together(pytester: pytest.Pytester, arguments, told) -> None:
-    config = pytester.parseconfig("--kerntune", *arguments)
     with pytest.raises(pytest.UsageError) as refused:
-        resolve(config, environ={"CI": str(enabled(config))})
+        resolved(pytester, *arguments)
     assert told in str(refused.value)

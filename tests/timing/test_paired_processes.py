@@ -14,6 +14,7 @@ from samples import recording
 
 from kerntune.base.stats import Estimate, hodges_lehmann
 from kerntune.errors import MeasurementError, ReplayError
+from kerntune.timing import paired_processes
 from kerntune.timing.paired_processes import between, combine, compare, log_ratios, once, paired_work, pooled
 from kerntune.timing.worker.requests import PairReply, PairRequest
 
@@ -289,7 +290,11 @@ def test_an_open_verdict_without_a_calibration_asks_more_processes_for_as_many_b
     pairs = Scripted(0.0)
     compare(pairs, WORK, DEFAULT_LEVEL, None, lambda change, a_ns: False)
     assert [r.blocks for r in pairs.requests] == [BLOCKS] * PROCESSES + [MORE_UNKNOWN_BLOCKS] * MORE_UNKNOWN
-    assert MORE_UNKNOWN * MORE_UNKNOWN_BLOCKS == MORE_PROCESSES * MORE_BLOCKS
+    more, unknown = (
+        getattr(paired_processes, f"{name}_BLOCKS") * getattr(paired_processes, processes)
+        for name, processes in (("MORE", "MORE_PROCESSES"), ("MORE_UNKNOWN", "MORE_UNKNOWN"))
+    )
+    assert more == unknown
 
 
 def test_a_single_process_is_given_the_usual_bias() -> None:

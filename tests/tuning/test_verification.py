@@ -22,6 +22,7 @@ from kerntune.gpu.program import Loader, Program
 from kerntune.tuning.consensus import elected
 from kerntune.tuning.tune_options import TuneOptions
 from kerntune.tuning.verification import (
+    POISONS,
     TOLERANCE,
     Verification,
     Verifier,
@@ -40,7 +41,6 @@ from kerntune.tuning.verification import (
 CLEAR = 2
 MOST_VOTERS = 8
 ATOMIC_FACTOR = 10.0
-POISONS = (0x7F, 0x7B)
 
 
 COUNT = 16

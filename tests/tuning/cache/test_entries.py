@@ -9,11 +9,9 @@ import pytest
 from kerntune.base import codec
 from kerntune.errors import CacheError
 from kerntune.tuning.cache import entries
-from kerntune.tuning.cache.entries import Entries
+from kerntune.tuning.cache.entries import MAX_ENTRY, Entries
 from kerntune.tuning.cache.trials import SCHEMA, StoredTrial
 from tuning.cache.made import LARGE, SMALL, trial
-
-MAX_ENTRY = 1 << 22
 
 
 @pytest.fixture
