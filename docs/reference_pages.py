@@ -24,6 +24,7 @@ from kerntune.base.case_result import CaseResult
 from kerntune.base.policy import Missing, Policy, Verdict
 from kerntune.cli.command import GROUPS, build_parser
 from kerntune.gate.report import RunReport
+from kerntune.referee.reasons import TOLD
 from kerntune.tuning.tune_options import VARIABLES
 from pytest_kerntune.marker import SIGNATURE
 from pytest_kerntune.options import OPTIONS
@@ -193,7 +194,18 @@ def library() -> str:
     return _page("The library", "What `import kerntune` gives. [Examples](../library.md).", *parts)
 
 
+def judge() -> str:
+    """Why ``kerntune judge`` refuses."""
+    rows = [[_code(reason.value), text] for reason, text in TOLD.items()]
+    return _page(
+        "Reasons for REFUSED",
+        "The closed list of reasons for which `kerntune judge` gives no other verdict ([the judge](../judge.md)).",
+        _table(["reason", "means"], rows),
+    )
+
+
 PAGES: Mapping[str, Callable[[], str]] = {
+    "judge": judge,
     "options": options,
     "marker": marker,
     "environment": environment,

@@ -43,7 +43,7 @@ CHANGING = {
     "FirstLaunchFaults", "FirstLaunchFault", "ImplementationRuns", "Batch", "BatchWait", "_HookTrials",
     "_KeyWait", "_Order", "_Run", "_Seen", "_Tried", "_Tuning",
     "ArgumentReader", "CompiledCalls", "DynamoReader", "FusionChange", "GraphLaunch", "GridMemo",
-    "InductorChoices", "KernelCall", "RecordedChoices",
+    "ClaimedCase", "InductorChoices", "KernelCall", "RecordedChoices", "SealedRun",
     "TracingReader",
 }  # fmt: skip
 """Dataclasses whose objects change: what is under way. All others are frozen."""
@@ -123,7 +123,7 @@ def test_arguments_can_be_given_by_name() -> None:
 
 
 KEPT = {
-    "base": {"_lasting_thread": 1, "sweep_once": 4096, "locks_work": 64, "student_quantile": 1024,
+    "base": {"pack": 32, "_lasting_thread": 1, "sweep_once": 4096, "locks_work": 64, "student_quantile": 1024,
              "signed_rank_cut": 256, "_library": None},
     "capture": {"_comments_in": 64, "lines_of_call": 1024, "_distinct": 4096, "traits_of": 4096},
     "compiling": {"_tell": 4, "_works": 16},
@@ -160,13 +160,15 @@ HOOKS = {
     "wrapper tryfirst": {
         "Gate.pytest_runtest_protocol", "Gate.pytest_runtest_setup", "Gate.pytest_runtest_teardown",
         "Gate.pytest_sessionstart", "Numerics.pytest_collection_modifyitems", "Numerics.pytest_runtest_setup",
-        "Progress.pytest_runtest_teardown", "RunEnd.pytest_sessionfinish", "plugin.pytest_collection_modifyitems",
+        "Progress.pytest_runtest_teardown", "RunEnd.pytest_sessionfinish", "SealedRun.pytest_sessionstart",
+        "plugin.pytest_collection_modifyitems",
     },
     "wrapper trylast": {"Gate.pytest_runtest_call"},
     "tryfirst": {
         "Collection.pytest_cmdline_main", "Gate.pytest_keyboard_interrupt", "Progress.pytest_sessionfinish",
         "noted_calls.pytest_load_initial_conftests", "plugin.pytest_load_initial_conftests",
-        "plugin.pytest_runtest_call", "plugin.pytest_runtest_setup", "unattended.pytest_collection_finish",
+        "SealedRun.pytest_runtestloop", "plugin.pytest_runtest_call", "plugin.pytest_runtest_setup",
+        "unattended.pytest_collection_finish",
         "unattended.pytest_sessionstart",
     },
     "trylast": {"plugin.pytest_kerntune_backend", "unattended.pytest_configure"},

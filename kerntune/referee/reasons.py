@@ -1,4 +1,4 @@
-"""Why a candidate can be refused: a closed list, which docs/judge.md has as a table."""
+"""Why a candidate can be refused: a closed list, a page of the reference."""
 
 from __future__ import annotations
 
