@@ -171,7 +171,6 @@ def test_what_a_run_is_by_default(pytester: pytest.Pytester) -> None:
         (["--kerntune-update=new", "--kerntune-baselines=b"], "", {"update": Update.NEW, "baselines": "b"}),
         ([], "kerntune_baselines = b\nkerntune_tune = frozen", {"baselines": "b", "tune": TuneMode.FROZEN}),
         (["--kerntune-profile=p", "--kerntune-cache-dir=c"], "", {"profile": "p", "cache_dir": "c"}),
-        (["--kerntune-target=cuda:80"], "", {"targets": ("cuda:80",)}),
     ],
 )  # fmt: skip
 def test_what_the_engine_is_told(pytester: pytest.Pytester, arguments, ini, settings) -> None:
