@@ -353,6 +353,9 @@ class SealedPairs(Pairs):
             judged = tuple(hashlib.sha256(content).digest() for content in judged)
         pairs = [(judged, one) for one in mine if one.rolls == known]
         if others:
+            # Among them is the known content, not first: what is left out of contents that come once is seen there.
+            at = random.SystemRandom().randint(1, len(others))
+            others.insert(at, KeptExecution(known, judged))
             pairs += zip(self._fresh(seed, [one.rolls for one in others]), others, strict=True)
         for left, one in pairs:
             if left == one.contents:

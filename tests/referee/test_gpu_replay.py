@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import os
 import random
+import threading
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -268,6 +269,22 @@ def test_work_that_is_left_out_from_some_execution_on_is_wrong(first: int, monke
 def test_work_that_is_left_out_by_chance_is_wrong(monkeypatch: pytest.MonkeyPatch) -> None:
     chance = random.Random(3)
     _, wrong = timed(lambda n, x: right(n, x) if chance.random() > 0.15 else None, monkeypatch)
+    assert wrong.startswith("while it is timed")
+
+
+def test_work_that_is_left_out_of_contents_that_come_once_is_wrong(monkeypatch: pytest.MonkeyPatch) -> None:
+    """By a kernel that knows the first execution of a process, and which contents it has seen."""
+    seen = threading.local()
+
+    def compute(number: int, x: bytes) -> bytes | None:
+        if number == 1:
+            seen.contents = set()
+        known = number == 1 or x in seen.contents
+        seen.contents.add(x)
+        return right(number, x) if known else bytes(NBYTES)
+
+    monkeypatch.setattr(gpu_replay, "KNOWN_EACH", 2)  # its first execution is kept by chance alone
+    _, wrong = timed(compute, monkeypatch)
     assert wrong.startswith("while it is timed")
 
 
