@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import os
 import random
-import threading
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -24,6 +23,7 @@ from kerntune.referee import gpu_replay, sealing
 from kerntune.referee.candidate_speed import (
     MOST_KEPT,
     BudgetUsed,
+    NotRepeatable,
     RightCandidate,
     SealedPairs,
     drawn_rolls,
@@ -36,6 +36,7 @@ from kerntune.referee.reasons import Reason, Refusal
 from kerntune.referee.sealed_process import Answered, SealedEnd
 from kerntune.referee.tasks import (
     ExpectedSeed,
+    KeptExecution,
     LiveCall,
     ReplaySide,
     ReplayTask,
@@ -273,19 +274,32 @@ def test_work_that_is_left_out_by_chance_is_wrong(monkeypatch: pytest.MonkeyPatc
 
 
 def test_work_that_is_left_out_of_contents_that_come_once_is_wrong(monkeypatch: pytest.MonkeyPatch) -> None:
-    """By a kernel that knows the first execution of a process, and which contents it has seen."""
-    seen = threading.local()
+    """By a kernel that does its work in the first execution of a process, and for contents that it has seen: when it is
+    timed, the known one."""
+    seen: set[bytes] = set()
 
-    def compute(number: int, x: bytes) -> bytes | None:
-        if number == 1:
-            seen.contents = set()
-        known = number == 1 or x in seen.contents
-        seen.contents.add(x)
+    def compute(number: int, x: bytes) -> bytes:
+        known = number == 1 or x in seen
+        seen.add(x)
         return right(number, x) if known else bytes(NBYTES)
 
-    monkeypatch.setattr(gpu_replay, "KNOWN_EACH", 2)  # its first execution is kept by chance alone
-    _, wrong = timed(compute, monkeypatch)
-    assert wrong.startswith("while it is timed")
+    pairs = SealedPairs(Processes(compute, monkeypatch), candidate())  # type: ignore[arg-type]
+    left = (hashlib.sha256(right(0, candidate().expected[0].contents[0])).digest(),)
+    nothing = (hashlib.sha256(bytes(NBYTES)).digest(),)
+    others = [KeptExecution((4 * n,), nothing) for n in (1, 2)]
+    pairs.kept = [(0, KeptExecution(pairs._known[0], left)), *((0, one) for one in others)]
+    monkeypatch.setattr(pairs, "_repeatable", True)
+    first = gpu_replay._replayed
+    monkeypatch.setattr(gpu_replay, "_replayed", lambda gpu, task: _with_first(first, gpu, task, nothing))
+    with pytest.raises(NotRepeatable):
+        pairs.wrong()
+    pairs.close()
+
+
+def _with_first(replayed: Any, gpu: Any, task: ReplayTask, nothing: tuple[bytes, ...]) -> Any:
+    """The answer, its first execution as a kernel's that has run before."""
+    answer = replayed(gpu, task)
+    return msgspec.structs.replace(answer, contents=(*nothing, *answer.contents[1:]))
 
 
 def test_a_result_of_the_execution_before_is_wrong(monkeypatch: pytest.MonkeyPatch) -> None:
