@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import math
+import os
 import random
 import secrets
 import time
@@ -30,6 +31,7 @@ from kerntune.referee.hostile_recording import ITEM_BYTES, CheckedCall
 from kerntune.referee.reasons import Reason, Refusal
 from kerntune.referee.result_errors import difference_of
 from kerntune.referee.sealed_process import SealedProcesses, folder_of
+from kerntune.referee.sealing import nvidia_devices
 from kerntune.referee.tasks import (
     CaseInputs,
     DeviceAnswer,
@@ -201,6 +203,12 @@ class GpuSpeeds(Speeds):
             replay.change, median(replay.a_ns), median(replay.b_ns), self._bandwidth, pairs.warm, pairs.launch_ns,
             tuple(pairs.remarks()), wrong,
         )  # fmt: skip
+
+
+def default_speeds() -> Speeds:
+    """Of the GPU where there is one that may be seen."""
+    hidden = os.environ.get("CUDA_VISIBLE_DEVICES", "0").strip() in ("", "-1")
+    return NoSpeeds() if hidden or not any(True for _ in nvidia_devices()) else GpuSpeeds()
 
 
 def _compared(pairs: Pairs, request: PairRequest) -> Replay:

@@ -24,12 +24,12 @@ from kerntune.base.formatting import format_bytes, visible
 from kerntune.base.recording import View
 from kerntune.errors import KerntuneError, UsageError
 from kerntune.referee.candidate_speed import (
-    GpuSpeeds,
     NoSpeeds,
     RightCandidate,
     Speeds,
     TimedPair,
     binaries_of,
+    default_speeds,
 )
 from kerntune.referee.declared_inputs import content_of, parse_line, poison_patterns
 from kerntune.referee.hostile_recording import (
@@ -51,7 +51,7 @@ from kerntune.referee.layouts import (
 from kerntune.referee.reasons import TOLD, Reason, Refusal
 from kerntune.referee.result_errors import ResultError, error_of, hardly_varies
 from kerntune.referee.sealed_process import Answered, SealedProcesses, folder_of
-from kerntune.referee.sealing import landlock_version, nvidia_devices
+from kerntune.referee.sealing import landlock_version
 from kerntune.referee.tasks import (
     CaseInputs,
     DescribeTask,
@@ -90,12 +90,6 @@ MOST_EXPECTED = 1 << 32
 
 DEFAULT_TARGET = "cuda:90"
 """What is compiled for without a GPU (H100, H200)."""
-
-
-def default_speeds() -> Speeds:
-    """Of the GPU where there is one that may be seen."""
-    hidden = os.environ.get("CUDA_VISIBLE_DEVICES", "0").strip() in ("", "-1")
-    return NoSpeeds() if hidden or not any(True for _ in nvidia_devices()) else GpuSpeeds()
 
 
 @dataclass

@@ -16,10 +16,11 @@ from hypothesis import strategies as st
 
 from kerntune.base.device import Target, typical_device
 from kerntune.base.recording import Launch, Param, Recording, Storage, View, Zeros
+from kerntune.errors import MeasurementError
 from kerntune.gpu.base import binary_of_ptx
 from kerntune.gpu.script import Script
 from kerntune.gpu.scripted import FakeGpu
-from kerntune.referee import gpu_replay, sealing
+from kerntune.referee import candidate_speed, gpu_replay, sealing
 from kerntune.referee.candidate_speed import (
     MOST_KEPT,
     BudgetUsed,
@@ -35,6 +36,7 @@ from kerntune.referee.layouts import FUNCTION
 from kerntune.referee.reasons import Reason, Refusal
 from kerntune.referee.sealed_process import Answered, SealedEnd
 from kerntune.referee.tasks import (
+    DeviceAnswer,
     ExpectedSeed,
     KeptExecution,
     LiveCall,
@@ -401,3 +403,44 @@ def test_a_reservoir_keeps_every_execution_with_the_same_probability() -> None:
 def test_drawn_rolls_have_one_distance_for_each_varied_storage() -> None:
     (distance,) = drawn_rolls(VARIATION, CALL, random.Random(2))
     assert 0 < distance < NBYTES
+
+
+# which GPU
+
+
+@pytest.mark.parametrize(
+    ("visible", "devices", "on_gpu"),
+    [(None, ["/dev/nvidia0"], True), ("0", ["/dev/nvidia0"], True), ("", ["/dev/nvidia0"], False),
+     ("-1", ["/dev/nvidia0"], False), (None, [], False)],
+)  # fmt: skip
+def test_speeds_are_a_gpus_where_one_may_be_seen(
+    visible: str | None, devices: list[str], on_gpu: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(candidate_speed, "nvidia_devices", lambda: devices)
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    if visible is not None:
+        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
+    assert candidate_speed.default_speeds().on_gpu == on_gpu
+
+
+@pytest.mark.parametrize("found", [DeviceAnswer(problem="no driver"), None])
+def test_a_gpu_that_can_not_be_used_is_an_error_and_says_how_to_judge_without(found: DeviceAnswer | None) -> None:
+    class Broken:
+        def ask(self, *args: Any, **words: Any) -> Answered:
+            return Answered(None if found is None else encoded(found), SealedEnd(code=1), "")
+
+    with pytest.raises(MeasurementError, match="CUDA_VISIBLE_DEVICES= judges without it") as caught:
+        candidate_speed.GpuSpeeds().start(Broken())  # type: ignore[arg-type]
+    assert ("no driver" if found else "status 1") in str(caught.value)
+
+
+def test_what_is_compiled_for_is_the_gpus() -> None:
+    class Here:
+        def ask(self, role: str, *args: Any, gpu: bool = False) -> Answered:
+            assert (role, gpu) == ("device", True)
+            return Answered(encoded(DeviceAnswer(typical_device(Target.parse("cuda:100")), 1e12)), SealedEnd(), "")
+
+    speeds = candidate_speed.GpuSpeeds()
+    speeds.start(Here())  # type: ignore[arg-type]
+    assert speeds.target(TARGET) == Target.parse("cuda:100")
+    assert speeds.device == typical_device(Target.parse("cuda:100")).name
