@@ -227,7 +227,9 @@ class SealedRun:
         flags += [f"--config-file={self.given.inifilename}"] if self.given.inifilename else []
         flags += [f"--override-ini={word}" for word in self.given.override_ini]
         end = self.rest.index("--") if "--" in self.rest else len(self.rest)
-        return [*plugin_args(), *UNATTENDED, *self.rest[:end], *flags, *self.rest[end:]]
+        reruns = any(word.startswith("--reruns") for word in self.rest)  # beside xdist they need a socket
+        without = () if reruns else ("-p", "no:rerunfailures")
+        return [*plugin_args(), *UNATTENDED, *without, *self.rest[:end], *flags, *self.rest[end:]]
 
     # pytest's hooks
 

@@ -449,6 +449,12 @@ def test_the_callers_own_settings_come_first(repository):
     assert run.tests_words[-2:] == ["--override-ini=kerntune_outcomes=regressed=warn", "--override-ini=xfail_strict=1"]
 
 
+@pytest.mark.parametrize(("words", "there"), [([], False), (["--reruns=2"], True), (["--reruns-delay", "1"], True)])
+def test_what_would_open_a_socket_is_left_out_where_nobody_asks_for_it(repository, words, there):
+    run = SealedRun.of(["--kerntune-baselines-ref=base", *words], repository.path, {})
+    assert ("no:rerunfailures" not in run.tests_words) == there
+
+
 def test_words_of_pytest_and_of_kerntune():
     given, rest = parsed(["-n", "2", "--kerntune-strict", "-vv", "a/test.py", "--lf", "--", "--kerntune-json=x"])
     assert given.kerntune_strict
