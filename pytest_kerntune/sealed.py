@@ -32,6 +32,7 @@ from kerntune.errors import KerntuneError, MeasurementError, StoreError, UsageEr
 from kerntune.gate import git
 from kerntune.gate.api import Session, open_session
 from kerntune.gate.claimed_cases import CodeFigures, CodeRequest, Judge, claimed_cases, unreported
+from kerntune.gate.console import complain
 from kerntune.gate.project import plugin_args
 from kerntune.gate.report import RunReport, decode_run
 from kerntune.referee.sealed_process import Answered, SealedProcesses
@@ -44,11 +45,12 @@ from pytest_kerntune.reference_settings import ReferenceSettings, reference_sett
 from pytest_kerntune.run_conditions import covered
 from pytest_kerntune.run_end import RunEnd
 from pytest_kerntune.sealed_tasks import MOST_PRINTED, TestRun, TestsRan
+from pytest_kerntune.terminal import write_text
 
 SECONDS = 3600.0
 """The tests, and then the compiler, may take an hour each: a CI job's own limit comes sooner as a rule."""
 
-REF = "--kerntune-baselines-ref"
+REF, NO_RERUNS = "--kerntune-baselines-ref", ("-p", "no:rerunfailures")  # beside xdist these open a socket
 
 PASSED_ON = (
     "--kerntune-baselines",
@@ -92,7 +94,7 @@ def main(arguments: Sequence[str]) -> int:
     try:
         run = SealedRun.of(words, Path.cwd(), environment)
     except (KerntuneError, pytest.UsageError) as exc:
-        print(f"ERROR: {visible(str(exc))}", file=sys.stderr)
+        complain(str(exc))
         return int(pytest.ExitCode.USAGE_ERROR)
     _forget_project(run.top)
     for name in [n for n in os.environ if n.startswith("PYTEST_")]:
@@ -227,8 +229,7 @@ class SealedRun:
         flags += [f"--config-file={self.given.inifilename}"] if self.given.inifilename else []
         flags += [f"--override-ini={word}" for word in self.given.override_ini]
         end = self.rest.index("--") if "--" in self.rest else len(self.rest)
-        reruns = any(word.startswith("--reruns") for word in self.rest)  # beside xdist they need a socket
-        without = () if reruns else ("-p", "no:rerunfailures")
+        without = () if any(w.startswith("--reruns") for w in self.rest) else NO_RERUNS
         return [*plugin_args(), *UNATTENDED, *without, *self.rest[:end], *flags, *self.rest[end:]]
 
     # pytest's hooks
@@ -379,11 +380,10 @@ class SealedRun:
     def _print(self, ran: TestsRan | None, whole: bool) -> None:
         """What the tests have printed, marked: a CI obeys lines that begin as its commands do."""
         reporter = self._config.pluginmanager.getplugin("terminalreporter")
-        if ran is None or reporter is None:
-            return
-        lines = ran.printed.decode(errors="replace").rstrip().splitlines()
+        printed = b"" if ran is None or reporter is None else ran.printed
+        lines = printed.decode(errors="replace").rstrip().splitlines()
         for line in lines if whole or reporter.verbosity > 0 else lines[-1:]:
-            reporter.write_line(f"| {visible(line)}")
+            write_text(reporter, f"| {line}")
 
 
 FINE = (pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED, pytest.ExitCode.NO_TESTS_COLLECTED)

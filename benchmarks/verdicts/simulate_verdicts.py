@@ -186,7 +186,7 @@ def ours(
     work = paired_work(EMPTY, EMPTY, (), {})
 
     def done(seen: Estimate, a_ns: float) -> bool:
-        return settled(seen, policy, a_ns)
+        return settled(seen, policy, a_ns, 0.0)
 
     processes = PROCESSES + (MORE_UNKNOWN if bias is None else MORE_PROCESSES)
     for a, b in pairs(rng, world, change, count, processes):

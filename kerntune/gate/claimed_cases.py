@@ -27,8 +27,9 @@ from kerntune.gate.baselines import StaticBaseline, operators_of
 from kerntune.gate.bundle import check_identity, decode_bundle, unpacked
 from kerntune.gate.code_changes import options_of
 from kerntune.gate.report import OUTCOMES, RunReport
-from kerntune.gate.static_check import NOTHING_RUNS, judge_launches, unjudged_remarks
+from kerntune.gate.static_check import NOTHING_RUNS
 from kerntune.gate.static_figures import LaunchStatic, binary_input, launch_reports
+from kerntune.gate.static_verdict import RunOfCase, judge_launches, unjudged_remarks
 from kerntune.gate.stores import KnownCase, Stores, known_case
 from kerntune.kernels import compat
 from kerntune.static.metrics import StaticMetrics, metrics_of
@@ -235,9 +236,8 @@ def judge_stored(
     end = today.end if isinstance(today.end, End) and not today.end.between else None
     accepted = stores.accepted_end(target, case, fingerprint, Update.NONE)
     cut_off = end is not None and end != accepted
-    judged = judge_launches(
-        known, launches, operators_of(today), target, policy, launched=len(launches), cut_off=cut_off
-    )
+    run = RunOfCase(len(launches), cut_off, operators_of(today))
+    judged = judge_launches(known, launches, run, target, policy)
     series = compat.triton_series()
     unreviewed = stores.unreviewed(judged.verdict, stores.own.static_path(target, series, case, fingerprint))
     stopped = (f"stopped at {visible(str(end))}; what it launches after that isn't judged",) if cut_off else ()

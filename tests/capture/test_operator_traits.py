@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import torch
 
-from kerntune.capture.operator_traits import SEEN, SeenTensor, operator_of, signature, traits_of, written_arguments
+from kerntune.capture.operator_traits import SeenTensor, operator_call, operator_of, signature, traits_of
 
 ATEN = torch.ops.aten
 
@@ -15,11 +15,11 @@ ATEN = torch.ops.aten
 def seen(number: int, *shape: int, strides: tuple[int, ...] | None = (), storage: int = 1 << 20) -> SeenTensor:
     """Of float32, dense unless strides are given."""
     dense = tuple(torch.empty(shape, device="meta").stride())
-    return SEEN((number, torch.float32, shape, dense if strides == () else strides, storage))
+    return SeenTensor(*(number, torch.float32, shape, dense if strides == () else strides, storage))
 
 
 A, B, C = seen(1, 8, 16), seen(2, 8, 16), seen(3, 4, 16)
-INDEX = SEEN((4, torch.int64, (4,), (1,), 32))
+INDEX = SeenTensor(*(4, torch.int64, (4,), (1,), 32))
 
 
 @pytest.mark.parametrize(
@@ -68,10 +68,12 @@ def test_operators_of_others_have_a_bound(namespace: str, kind: str | None) -> N
 
 
 def test_written_arguments_may_be_given_by_name() -> None:
-    found = traits_of(ATEN.mm.out)
-    assert found is not None
-    assert list(written_arguments(found, (A, B), {"out": C})) == [C]
-    assert list(written_arguments(found, (A, B, C), {})) == [C]
+    a, b, out = (torch.empty(4, 4, device="meta") for _ in range(3))
+    for args, kwargs in (((a, b), {"out": out}), ((a, b, out), {})):
+        call = operator_call(ATEN.mm.out, args, kwargs, out, lambda x: True)
+        assert call is not None
+        assert (call.written, len(call.takes)) == ([2], 3)
+    assert operator_call(ATEN.mm.out, (a, b, out), {}, out, lambda x: False) is None
 
 
 @pytest.mark.parametrize(

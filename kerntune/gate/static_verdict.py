@@ -1,0 +1,295 @@
+"""A case's verdict without a GPU from values alone: figures of its launches beside those that are known of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
+from dataclasses import dataclass, field, replace
+from itertools import chain
+
+import msgspec
+
+from kerntune.base.case_result import UNJUDGED, LaunchCause, LostConfig
+from kerntune.base.device import Target, typical_device
+from kerntune.base.operator_list import OperatorList, places_text
+from kerntune.base.policy import Policy, StaticPolicy, StaticRule, Verdict
+from kerntune.gate.baselines import (
+    operators_of,
+)
+from kerntune.gate.call_operators import NO_CHANGE, OperatorChange, compare_operators, more_bytes
+from kerntune.gate.causes import code_cause, config_causes, launch_cause
+from kerntune.gate.decision import Evidence, decide
+from kerntune.gate.fusion import FUSION_CHANGED
+from kerntune.gate.launch_changes import (
+    LaunchFindings,
+    changed_sources,
+    compare_launches,
+    count_findings,
+    grown_launches,
+    launch_lines,
+    moved_settings,
+    other_torch,
+    replaced_kernels,
+    static_setting_lines,
+)
+from kerntune.gate.static_figures import LaunchStatic, in_both
+from kerntune.gate.stores import KnownCase
+from kerntune.kernels import compat
+from kerntune.static.code_rules import RuleMessage, worst_first
+
+
+@dataclass(frozen=True)
+class StaticFindings:
+    """The static rules' findings on a case: sentences that fail it, that warn, and that only inform."""
+
+    failures: tuple[str, ...]
+    notes: tuple[str, ...]
+    remarks: tuple[str, ...] = ()
+
+    def unsure(self, broken: tuple[str, ...]) -> StaticFindings:
+        """With nothing failed but what can't be compiled at all: figures of another compilation are compared."""
+        failures = tuple(text for text in self.failures if text in broken)
+        return StaticFindings(failures, (*(text for text in self.failures if text not in broken), *self.notes))
+
+
+@dataclass(frozen=True)
+class StaticJudgement:
+    """What a case's launches come to beside those that are known of it: the verdict, what static rules ``found``, what
+    runs ``beside`` the kernels, and the reasons for people."""
+
+    verdict: Verdict
+    found: StaticFindings
+    beside: OperatorChange
+    reasons: tuple[str, ...]
+    launch_causes: tuple[LaunchCause, ...] = ()
+
+    @property
+    def findings(self) -> tuple[str, ...]:
+        """What fails the case, then what it is warned of."""
+        return (*self.beside.failures, *self.found.failures, *self.found.notes)
+
+    def message(self, head: str, reasons: Iterable[str]) -> str:
+        """The case's message: ``head`` has its verdict and its name."""
+        return ", ".join([head, *self.beside.failures, *self.found.failures, *reasons])
+
+
+@dataclass(frozen=True)
+class RunOfCase:
+    """What a case's run has beside its figures. ``launched`` counts its launches, those that are ``broken`` (a sentence
+    each) or ``refused`` by the compiler (a source's hash each) among them; ``cut_off``: it stopped at a value that only
+    a GPU has, and that isn't accepted. ``lost`` has by launch the baseline's config that is gone."""
+
+    launched: int
+    cut_off: bool
+    operators: OperatorList | None = None
+    about_configs: tuple[RuleMessage, ...] = ()
+    lost: Mapping[int, LostConfig] = field(default_factory=dict)
+    broken: tuple[str, ...] = ()
+    refused: tuple[str, ...] = ()
+
+
+def judge_launches(
+    known: KnownCase, launches: tuple[LaunchStatic, ...], run: RunOfCase, target: Target, policy: Policy
+) -> StaticJudgement:
+    """A case's verdict from values alone."""
+    rules, series = policy.static, compat.triton_series()
+    moved = _moved(known.launches, launches)
+    found = _found(known, launches, run, target, rules)
+    found = found.unsure(run.broken) if moved else found
+    beside = _operators_since(known, run.operators, launches, rules)
+    verdict = _verdict(known, run, found, beside, bool(moved), policy)
+    before = known.reference.triton if known.reference else ""
+    blamed = [launch_cause(a, b, before, series, lost=run.lost.get(i)) for i, a, b in in_both(known.launches, launches)]
+    why = _reasons(known, launches, target, series, found, run.refused, blamed)
+    fewer_launches = () if beside.failures else _missing(known, run.launched)
+    reasons = (*beside.unsure, *fewer_launches, *beside.qualified(why), *_settings(moved))
+    return StaticJudgement(verdict, found, beside, reasons, tuple(dict.fromkeys(filter(None, blamed))))
+
+
+def _found(
+    known: KnownCase, launches: tuple[LaunchStatic, ...], run: RunOfCase, target: Target, rules: StaticPolicy
+) -> StaticFindings:
+    said = [RuleMessage("fail", "limits", text) for text in run.broken]
+    said += _over_limits(launches, target, rules)
+    pairs = compare_launches(known.launches, launches, rules, typical_device(target))
+    since = [x for pair in pairs for x in _findings(pair)]
+    since += [RuleMessage(f.severity, f.rule, f.text) for f in count_findings(known.launches, launches, rules)]
+    anchored = _since_anchor(known, launches, target, rules, {x.text for x in (*said, *since)})
+    said += [*map(_of_other_triton(known), since), *anchored, *run.about_configs]
+    said = worst_first(said)
+    return StaticFindings(
+        tuple(x.text for x in said if x.severity == "fail"),
+        tuple(x.text for x in said if x.severity == "warn"),
+        tuple(x.text for x in said if x.severity == "info"),
+    )
+
+
+def _of_other_triton(known: KnownCase) -> Callable[[RuleMessage], RuleMessage]:
+    """Adds to a finding that fails nothing which Triton's baseline it is held against, where that is another one's. It
+    is warned of by itself; of one that fails, the case's line says the same once."""
+    if known.own is not None or known.reference is None:
+        return lambda said: said
+    against = f", since the baseline of Triton {known.reference.triton}"
+    return lambda said: said if said.severity == "fail" else said._replace(text=said.text + against)
+
+
+def _since_anchor(
+    known: KnownCase, launches: tuple[LaunchStatic, ...], target: Target, rules: StaticPolicy, said: Set[str]
+) -> Iterator[RuleMessage]:
+    """Findings since the anchor that aren't found since the baseline already."""
+    if known.anchor is None:
+        return
+    for pair in compare_launches(known.anchor.launches, launches, rules, typical_device(target)):
+        for found in _findings(pair):
+            if found.severity in ("fail", "warn") and found.text not in said:
+                text = f"{found.text}, since the anchor of {known.anchor.recorded.partition('T')[0]}"
+                yield found._replace(text=text)
+
+
+def _over_limits(launches: tuple[LaunchStatic, ...], target: Target, rules: StaticPolicy) -> list[RuleMessage]:
+    severity = rules.rule("limits").severity
+    if severity == "off":
+        return []
+    texts = (f"{x.kernel} can't be launched on {target}: {v}" for x in launches for v in x.metrics.over_limit)
+    return [RuleMessage(severity, "limits", text) for text in texts]
+
+
+def _findings(pair: LaunchFindings) -> Iterator[RuleMessage]:
+    """The rules' findings on a launch, but for limits that it breaks by itself, which are reported already."""
+    over = {v.resource for v in pair.after.metrics.over_limit}
+    for finding in pair.findings:
+        if finding.rule != "limits" or finding.metric not in over:
+            where = places_text(pair.after.lines)
+            yield RuleMessage(finding.severity, finding.rule, f"{pair.after.kernel}{where}: {finding.text}")
+
+
+def _operators_since(
+    known: KnownCase, now: OperatorList | None, launches: tuple[LaunchStatic, ...], rules: StaticPolicy
+) -> OperatorChange:
+    """The change of what runs beside the kernels, since the baseline, and since the anchor what that alone finds."""
+    rule = rules.rule("other_operators")
+    if known.reference is None:
+        return NO_CHANGE
+    before, same = operators_of(known.reference), _same_code(known.launches, launches)
+    found = compare_operators(before, now, rule, timed=False, same_kernels=same)
+    if not found.failures:
+        grown = tuple(grown_launches(known.launches, launches))
+        bytes_rule = _bytes_rule(known.launches, launches, rules)
+        counted = rule.severity == "fail"
+        found = found.joined(more_bytes(before, now, grown, bytes_rule, operators_count=counted))
+    if known.anchor is None or known.anchor.operators is msgspec.UNSET or found.failures:
+        return found
+    since = compare_operators(known.anchor.operators, now, rule, timed=False, same_kernels=True)
+    day = known.anchor.recorded.partition("T")[0]
+    return replace(found, failures=tuple(f"{text}, since the anchor of {day}" for text in since.failures))
+
+
+def _bytes_rule(before: tuple[LaunchStatic, ...], after: tuple[LaunchStatic, ...], rules: StaticPolicy) -> StaticRule:
+    """The rule ``bytes_moved``. What a kernel that a person wrote is launched with may decide how it divides its work
+    (partial sums of more splits): under other settings more bytes only warn, unless the rule was set."""
+    rule, pairs = rules.rule("bytes_moved"), [(a, b) for _, a, b in in_both(before, after) if not b.origins]
+    if rule.severity == "fail" and "bytes_moved" not in rules.rules and any(a.setting_changes(b) for a, b in pairs):
+        return StaticRule("warn", rule.threshold)
+    return rule
+
+
+def _same_code(before: tuple[LaunchStatic, ...], after: tuple[LaunchStatic, ...]) -> bool:
+    return [(x.kernel, x.code, x.grid) for x in before] == [(x.kernel, x.code, x.grid) for x in after]
+
+
+def _verdict(
+    known: KnownCase,
+    run: RunOfCase,
+    found: StaticFindings,
+    beside: OperatorChange,
+    other_settings: bool,
+    policy: Policy,
+) -> Verdict:
+    """A case without a baseline of its own is NEW, but not if another one has more launches of it."""
+    expected = known.most[0]
+    evidence = Evidence(
+        launched=run.launched,
+        expected=expected if known.own is not None or expected > run.launched else None,
+        static_failure=bool(found.failures),
+        timed=False,
+        other_settings=other_settings,
+        work_moved=bool(beside.failures),
+        work_unsure=bool(beside.unsure),
+        cut_off=run.cut_off,
+    )
+    return decide(evidence, policy)
+
+
+def _moved(before: tuple[LaunchStatic, ...], after: tuple[LaunchStatic, ...]) -> tuple[str, ...]:
+    """The environment's settings of the compiler that differ, where code differs; each once."""
+    pairs = [(a, b) for _, a, b in in_both(before, after) if a.code != b.code]
+    moved = [moved_settings(a.compiler_settings, b.compiler_settings) for a, b in pairs]
+    return tuple(dict.fromkeys(text for text in moved if text))
+
+
+def _settings(moved: tuple[str, ...]) -> tuple[str, ...]:
+    if not moved:
+        return ()
+    told = "; ".join(moved)
+    text = f"compiled under another environment than the baseline ({told}), so not judged: set it as it was, or refresh"
+    return (text,)
+
+
+def unjudged_remarks(
+    verdict: Verdict, before: tuple[LaunchStatic, ...], after: tuple[LaunchStatic, ...]
+) -> tuple[str, ...]:
+    """What changed of a case that passes, though its machine code is another one and nothing was timed."""
+    pairs = in_both(before, after)
+    if verdict is not Verdict.PASS or (len(pairs) == len(before) and all(a.code == b.code for _, a, b in pairs)):
+        return ()
+    config, options = static_setting_lines([(a, b) for _, a, b in pairs])
+    kinds = {
+        "code": any(changed_sources(before, after)),
+        "torch": any(other_torch(a, b) for _, a, b in pairs),
+        "config": bool(config),
+        "launch options": bool(options),
+    }
+    changed = [name for name, found in kinds.items() if found] or ["arguments or compiler"]
+    return (f"{' and '.join(changed)} changed; {UNJUDGED}",)
+
+
+def _missing(known: KnownCase, launched: int) -> tuple[str, ...]:
+    """How many launches there were, if a baseline has more: kernels fused into one, or a path that wasn't taken."""
+    expected, name = known.most
+    if launched >= expected:
+        return ()
+    return (f"{launched} of the {expected} launches that {name} has; {ACCEPT_FEWER}",)
+
+
+ACCEPT_FEWER = "if that is meant, a refresh (--kerntune-update) accepts it, or outcomes={'INCOMPLETE': 'warn'}"
+"""The latter where baselines aren't written: held against another revision."""
+
+
+def _reasons(
+    known: KnownCase,
+    launches: tuple[LaunchStatic, ...],
+    target: Target,
+    series: str,
+    found: StaticFindings,
+    refused: tuple[str, ...],
+    blamed: Sequence[LaunchCause | None],
+) -> tuple[str, ...]:
+    reference = known.reference
+    if reference is None and found.failures:
+        return ()  # a baseline would not help
+    if reference is None:
+        return (f"no static baseline for {target} under Triton {series}",)
+    elsewhere = f"no static baseline for {target} under Triton {series}, held against that of {reference.triton}"
+    stored = {x.source for x in reference.launches}
+    changed = any(changed_sources(reference.launches, launches)) or any(x and x not in stored for x in refused)
+    code = code_cause(changed, reference.triton, series)
+    pairs = [(a, b) for _, a, b in in_both(reference.launches, launches)]
+    told = {*chain(*static_setting_lines([p for p, why in zip(pairs, blamed, strict=True) if why]))}
+    configs = [x for x in config_causes(*static_setting_lines(pairs)) if x not in told]
+    moved = [
+        x for x in launch_lines(reference.launches, launches) if x.removeprefix(FUSION_CHANGED) not in found.failures
+    ]
+    moved += replaced_kernels(reference.launches, launches)
+    first = () if known.own else (elsewhere,)
+    if refused:  # of a launch without a binary neither its config is compared nor that it is there
+        configs, moved = [], []
+    return (*first, code, *configs, *moved, *dict.fromkeys(str(b) for b in blamed if b))
