@@ -29,8 +29,6 @@ from kerntune.gate.stores import Stores, stored_configs
 from kerntune.gpu.base import Backend, Gpu
 from kerntune.kernels import compat
 from kerntune.kernels.compat.inductor_parts import GATE_OFF
-from kerntune.tuning.admission import launches_nothing
-from kerntune.tuning.device_figures import device_bandwidth, device_matmul
 from kerntune.tuning.stored_winners import Winners, candidate_of
 
 Preference = Callable[[Site], Sequence[int]]
@@ -123,6 +121,8 @@ class RecordedCase:
     def rates_in(self, result: CaseResult, gpu: Gpu, cache: Path) -> CaseResult:
         """A result with what the call moves and computes, and what ``gpu`` reaches of both; ``cache`` is the folder in
         which the latter is stored."""
+        from kerntune.tuning.device_figures import device_bandwidth, device_matmul  # with a GPU alone
+
         call, dtype = self.call, matmul_dtype(self.recording) if self.call.flops else ""
         moved = call.bytes if call.bytes is not None else bytes_moved(self.recording, self.recorded.accesses)
         return msgspec.structs.replace(
@@ -252,6 +252,8 @@ def _known(winners: Winners, site: Site) -> int | None:
     try:
         return winners.find(site)
     except CacheMissError:
+        from kerntune.tuning.admission import launches_nothing  # most runs need it never
+
         capture = current()
         if capture is None or not launches_nothing(capture, site):
             raise

@@ -35,7 +35,6 @@ from kerntune.gate.call_capture import (
     uncheckable,
     with_surroundings,
 )
-from kerntune.gate.call_tuning import tuning_turns
 from kerntune.gate.case_identity import Renames, nearest_difference, tensor_arguments
 from kerntune.gate.gpu_capture import (
     CaptureShare,
@@ -46,7 +45,6 @@ from kerntune.gate.gpu_capture import (
     decision_numbers,
     naming,
 )
-from kerntune.gate.gpu_check import TimedCheck
 from kerntune.gate.stores import ReferenceStore, RunBaselines, Stores
 from kerntune.gpu.base import Backend
 from kerntune.gpu.probe import devices_used, find_backend
@@ -268,6 +266,8 @@ class Session:
         gpu = captured.capture.backend.gpu
         if gpu is None:
             return self._check_static(captured, progress)
+        from kerntune.gate.call_tuning import tuning_turns  # with a GPU alone, as gpu_check
+
         said = progress if self.backend.count == 1 else naming(gpu, progress)
         winners = self._run.winners(call, gpu)
         with gpu.entered(), tuning_turns(winners, captured.capture, gpu) as turns, gpu.lock():
@@ -340,6 +340,8 @@ class Session:
     def _check_timed(
         self, captured: CapturedCall, winners: Winners, progress: Callable[[str], None], tuned: Callable[[], None]
     ) -> Checked:
+        from kerntune.gate.gpu_check import TimedCheck  # not loaded by runs without a GPU
+
         timed = TimedCheck(self._run, captured, winners, progress, tuned)
         self._baselines.note(captured.call.case, timed.case.fingerprint, timed.case.arguments)
         checked = timed.run()

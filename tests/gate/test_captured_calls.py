@@ -28,6 +28,7 @@ from kerntune.gate.call_capture import (
     winner_first,
     with_surroundings,
 )
+from kerntune.tuning import admission
 
 ROOT = Path(__file__).parents[2]
 THIS = Path(__file__).relative_to(ROOT).as_posix()
@@ -131,7 +132,7 @@ def test_a_winner_may_lack_under_frozen_only_where_nothing_is_launched(
 
     winners: Any = SimpleNamespace(find=find)
     monkeypatch.setattr(module, "current", lambda: "a capture")
-    monkeypatch.setattr(module, "launches_nothing", lambda capture, site: nothing)
+    monkeypatch.setattr(admission, "launches_nothing", lambda capture, site: nothing)
     if nothing:
         assert list(winner_first(winners)(site(2))) == [0, 1]
     else:
