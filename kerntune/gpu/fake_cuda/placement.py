@@ -264,10 +264,9 @@ class Placement(TorchDispatchMode):  # type: ignore[misc]  # torch's types are s
         args = self._by_position(func, tuple(_without_history(value) for value in args))
         if on_stand_in:
             _refuse_writes_to_real(func, args, kwargs)
-        noting = None if inside else self._watch.ready()
-        if noting is None:
+        if inside or not self._watch.listeners:
             return self._outcome(func, args, kwargs, inside)
-        return self._watch.run(noting, func, args, kwargs, self._outcome)
+        return self._watch.run(func, args, kwargs, self._outcome)
 
     def _outcome(self, func: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any], inside: bool = False) -> Any:
         """A stand-in for the result, with its values if they are known; a real result on the CPU, where possible.
