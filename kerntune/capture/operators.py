@@ -9,13 +9,13 @@ follows from them is computed when the call has ended.
 from __future__ import annotations
 
 import gc
-import sys
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
 from pathlib import Path
+from sys import _getframe
 from types import CodeType, FrameType
 from typing import Any, NamedTuple
 from weakref import ref
@@ -28,7 +28,7 @@ from kerntune.capture.inductor.users_lines import lines_of_call, shown
 from kerntune.capture.operator_traits import NO_STORAGE, Operator, OperatorCall, operator_call, signature
 from kerntune.gpu.base import tensors_in
 
-NotedOperator = list[Any]
+NotedOperator = tuple[Any, ...]
 """A :class:`OperatorCall`, the launches before and after it, its place (code and instruction, or the lines that are
 known), and from there on weak references to the storages that it took and made, None for one that there isn't."""
 
@@ -71,6 +71,11 @@ class CallOperators:
         self._made: set[int] = set()
         self._places: dict[tuple[int, Any], tuple[CodeType | None, tuple[str, ...]]] = {}
         self._next, self._lock = 0, threading.Lock()
+        self._note = self._noted.append
+        self._passed: CodeType | None = None
+        self._users: CodeType | None = None
+        """What was passed by, and met, on the way to the place that was found last: looked up once, it mostly comes
+        again."""
 
     def observe(
         self,
@@ -96,29 +101,44 @@ class CallOperators:
         call = known[1]
         if call is None:
             return
-        now = len(self.launches)
-        noted: NotedOperator = [call, now if launches is None else launches, now, None, ()]
-        if call.taken is not None:
-            for place in call.taken:
-                noted.append(ref(args[place].untyped_storage()))
-            noted.append(ref(result.untyped_storage()))
-        else:
-            noted += map(_storage_of, tensors_in((*args, *kwargs.values(), result)))
-        frame: FrameType | None = sys._getframe(3 if launches is None else 2)  # those before are a backend's
+        code: CodeType | None = None
+        at: Any = ()
+        frame: FrameType | None = _getframe(3 if launches is None else 2)  # those before are a backend's
         while frame is not None:
-            code = frame.f_code
-            kind = _kinds.get(code.co_filename)
+            running = frame.f_code
+            if running is self._passed:  # most operators come the way of the one before
+                frame = frame.f_back
+                continue
+            if running is self._users:
+                code, at = running, frame.f_lasti
+                break
+            kind = _kinds.get(running.co_filename)
             if kind is None:
-                kind = _kinds[code.co_filename] = _kind_of(frame)
-            if kind == USERS:
-                noted[3] = code
-                noted[4] = frame.f_lasti
+                kind = _kinds[running.co_filename] = _kind_of(frame)
+            if kind is USERS:
+                code = self._users = running
+                at = frame.f_lasti
                 break
-            if kind == GENERATED:
-                noted[4] = lines_of_call(code.co_filename, frame.f_lineno)
+            if kind is GENERATED:
+                at = lines_of_call(running.co_filename, frame.f_lineno)
                 break
-            frame = frame.f_back
-        self._noted.append(noted)
+            self._passed, frame = running, frame.f_back
+        now, taken = len(self.launches), call.taken
+        begun = now if launches is None else launches
+        # nearly all operators take one or two tensors, and a tuple that is written out is what takes least
+        if taken is None:
+            tensors = tensors_in((*args, *kwargs.values(), result))
+            self._note((call, begun, now, code, at, *map(_storage_of, tensors)))
+        elif len(taken) == 1:
+            made = ref(result.untyped_storage())
+            self._note((call, begun, now, code, at, ref(args[taken[0]].untyped_storage()), made))
+        elif len(taken) == 2:
+            first, second = args[taken[0]].untyped_storage(), args[taken[1]].untyped_storage()
+            made = ref(result.untyped_storage())
+            self._note((call, begun, now, code, at, ref(first), ref(second), made))
+        else:
+            storages = [ref(args[place].untyped_storage()) for place in taken]
+            self._note((call, begun, now, code, at, *storages, ref(result.untyped_storage())))
 
     def settle(self) -> None:
         """Compute the events of what was noted since the last time."""

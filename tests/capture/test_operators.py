@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -270,6 +271,28 @@ def test_places_are_those_of_code_that_is_gone():
         operators.settle()
         found.clear()
     assert len({e.places for e in operators.events}) == 20
+
+
+def test_places_are_each_operators_own_whichever_way_it_comes():
+    """Directly and through functions of torch, by turns, from several functions of the user's."""
+
+    def other(a):
+        return torch.nn.functional.hardtanh(a)
+
+    def work(a):
+        for _ in range(2):
+            a.exp()
+            torch.nn.functional.softmax(a, -1)
+            other(a)
+            a.cos()
+
+    operators = watched()
+    with noting(operators):
+        work(A)
+    operators.settle()
+    first, begin = other.__code__.co_firstlineno, work.__code__.co_firstlineno
+    lines = [begin + 2, begin + 3, first + 1, begin + 5] * 2
+    assert [e.places for e in operators.events] == [(f"{Path(__file__).name}:{n}",) for n in lines]
 
 
 def test_whose_an_operator_is_is_asked_once_there_may_be_others():

@@ -182,7 +182,7 @@ class Watch:
     """
 
     def __init__(self) -> None:
-        self._listeners: list[OperatorListener] = []
+        self.listeners: list[OperatorListener] = []
         self._threads = _Threads()
         self._home = threading.get_ident()
 
@@ -191,34 +191,29 @@ class Watch:
         """Of the calling thread."""
         return self._threads.noting
 
-    def ready(self) -> Noting | None:
-        """Of the calling thread, if an operator is to be noted there."""
-        if not self._listeners:
-            return None
-        noting = self._threads.noting
-        return noting if noting.answer is None else None
-
-    def away(self) -> Noting | None:
-        """The same in a thread that stand-ins' modes weren't entered in, outside of torch's compiler."""
-        if (
-            threading.get_ident() == self._home
-            or not self._listeners
-            or torch._C._get_dispatch_mode(torch._C._TorchDispatchModeKey.FAKE) is not None
-            or torch._guards.TracingContext.try_get() is not None
-        ):
-            return None
-        return self.ready()
+    def away(self) -> bool:
+        """Whether there is a listener, in a thread that stand-ins' modes weren't entered in, outside of torch's
+        compiler."""
+        return (
+            threading.get_ident() != self._home
+            and bool(self.listeners)
+            and torch._C._get_dispatch_mode(torch._C._TorchDispatchModeKey.FAKE) is None
+            and torch._guards.TracingContext.try_get() is None
+        )
 
     def run(
         self,
-        noting: Noting,
         func: Any,
         args: Any,
         kwargs: Mapping[str, Any],
         operator: Callable[[Any, Any, Any], Any],
     ) -> Any:
-        """Run ``operator(func, args, kwargs)``, and note it."""
-        listener = self._listeners[-1]
+        """Run ``operator(func, args, kwargs)``, and note it unless it is a part of another. There must be a
+        listener."""
+        noting = self._threads.noting
+        if noting.answer is not None:
+            return operator(func, args, kwargs)
+        listener = self.listeners[-1]
         noting.answer = UNANSWERED
         try:
             result = operator(func, args, kwargs)
@@ -245,11 +240,11 @@ class Watch:
     @contextlib.contextmanager
     def to(self, listener: OperatorListener) -> Iterator[None]:
         """Pass operators to this listener meanwhile, and to no other."""
-        self._listeners.append(listener)
+        self.listeners.append(listener)
         try:
             yield
         finally:
-            self._listeners.remove(listener)
+            self.listeners.remove(listener)
 
 
 _fake_dispatch = undisabled(FakeTensorMode.__torch_dispatch__)
@@ -267,10 +262,9 @@ class StandInFakeMode(FakeTensorMode):  # type: ignore[misc]  # torch's types ar
     def __torch_dispatch__(
         self, func: Any, types: Sequence[type], args: tuple[Any, ...] = (), kwargs: Mapping[str, Any] | None = None
     ) -> Any:
-        noting = self._watch.away()
-        if noting is None:
+        if not self._watch.away():
             return _fake_dispatch(self, func, types, args, kwargs)
-        return self._watch.run(noting, func, args, kwargs or {}, lambda f, a, k: _fake_dispatch(self, f, types, a, k))
+        return self._watch.run(func, args, kwargs or {}, lambda f, a, k: _fake_dispatch(self, f, types, a, k))
 
     def _output_from_cache_entry(self, state: Any, entry: Any, key: Any, func: Any, args: Any) -> Any:
         output, noting = super()._output_from_cache_entry(state, entry, key, func, args), self._watch.noting

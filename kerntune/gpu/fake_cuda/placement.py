@@ -255,7 +255,8 @@ class Placement(TorchDispatchMode):  # type: ignore[misc]  # torch's types are s
         if isinstance(func, HigherOrderOperator):
             return func(*args, **kwargs)
         on_stand_in = any(isinstance(tensor, FakeTensor) for tensor in tensors_in(args, kwargs.values()))
-        if not on_stand_in and not _wants_stand_in(func, args, kwargs):
+        inside = _fake_mode_is_on()
+        if not on_stand_in and (inside or not _wants_stand_in(func, args, kwargs)):  # inside, that mode decides
             return func(*args, **kwargs)
         real_code = self._implementation(func)
         if real_code is not None:
@@ -263,20 +264,20 @@ class Placement(TorchDispatchMode):  # type: ignore[misc]  # torch's types are s
         args = self._by_position(func, tuple(_without_history(value) for value in args))
         if on_stand_in:
             _refuse_writes_to_real(func, args, kwargs)
-        noting = self._watch.ready()
-        if noting is None or _fake_mode_is_on():
-            return self._outcome(func, args, kwargs)
-        return self._watch.run(noting, func, args, kwargs, self._outcome)
+        if inside or not self._watch.listeners:
+            return self._outcome(func, args, kwargs, inside)
+        return self._watch.run(func, args, kwargs, self._outcome)
 
-    def _outcome(self, func: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
-        """A stand-in for the result, with its values if they are known; a real result on the CPU, where possible."""
-        inputs = None if _fake_mode_is_on() else self._known.inputs(func, args, kwargs)
+    def _outcome(self, func: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any], inside: bool = False) -> Any:
+        """A stand-in for the result, with its values if they are known; a real result on the CPU, where possible.
+        ``inside``: of another operator, or of a fake mode of the test's own."""
+        inputs = None if inside else self._known.inputs(func, args, kwargs)
         try:
             with self._fake:
                 outcome = func(*args, **kwargs)
         except (DataDependentOutputException, DynamicOutputShapeException) as exc:
             if inputs is None or not _bounded(func, inputs[0]):
-                if not _fake_mode_is_on():  # an outer dispatch of the same operator may still have the answer
+                if not inside:  # an outer dispatch of the same operator may still have the answer
                     self._known.note_unanswered(exc)
                 raise
             return self._faked(func(*inputs[0], **inputs[1]), _device(args))
@@ -315,13 +316,11 @@ class Placement(TorchDispatchMode):  # type: ignore[misc]  # torch's types are s
 
 
 def _fake_mode_is_on() -> bool:
-    """Whether torch is inside of a fake operator, or a test has entered another fake mode."""
+    """Whether torch is inside of a fake operator, or a test has entered another fake mode: asked once an operator."""
     return torch._C._get_dispatch_mode(torch._C._TorchDispatchModeKey.FAKE) is not None
 
 
 def _wants_stand_in(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> bool:
-    if _fake_mode_is_on():
-        return False  # that mode decides: kerntune's, torch.compile's or a test's own
     device = kwargs.get("device")
     if device is not None and torch.device(device).type == "cuda":
         return True

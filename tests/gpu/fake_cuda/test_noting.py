@@ -75,7 +75,7 @@ with noting() as (active, listener):
     fake = active._placement._fake
     for work in parts.values():
         with fake:
-            active.watch.run(active.watch.noting, aten.exp.default, (x,), {}, work)
+            active.watch.run(aten.exp.default, (x,), {}, work)
 found = dict(zip(parts, (alike for _, alike in listener.noted), strict=True))
 assert [name for name, alike in found.items() if alike is not None] == ["itself"], found
 """
