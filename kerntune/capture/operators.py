@@ -1,7 +1,7 @@
 """The operators of torch that a call runs outside of captured kernels: what they move, and what results come from.
 
 Every operator that reaches the device is observed where torch dispatches it, below autograd and in whichever thread of
-Python it runs (:meth:`kerntune.gpu.base.Tensors.watching`). Storages are told apart by weak references, so no tensor
+Python it runs (:meth:`kerntune.gpu.base.Tensors.watching`). Storages are distinguished by weak references, so no tensor
 is kept alive. While the call runs only these and places are noted, and layouts once for all calls that are alike; what
 follows from them is computed when the call has ended.
 """

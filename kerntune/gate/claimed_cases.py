@@ -254,6 +254,7 @@ def judge_stored(
         launches=launch_reports(launches, known.launches),
         rung="static",
         causes=reasons,
+        launch_causes=judged.launch_causes,
         findings=judged.findings,
         remarks=(
             *unjudged_remarks(judged.verdict, known.launches, launches),

@@ -1,6 +1,6 @@
 """Replays on a GPU, in sealed processes: results of single executions, and times of executions that are checked.
 
-A candidate's timed execution can't be told from another one. Each has memory of its own that is restored before it:
+A candidate's timed execution is like any other one. Each has memory of its own that is restored before it:
 unwritten memory is poison, and the content of the inputs is *rolled*, moved by a distance that is drawn for each
 execution, so that no content comes twice. The one exception is a distance whose results the referee knows, which is
 drawn for one execution in :data:`KNOWN_EACH`. Of both kinds some executions are kept, each with the same probability
