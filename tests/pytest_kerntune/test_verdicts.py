@@ -212,7 +212,7 @@ def test_missing_arguments_are_told_by_the_line_that_lacks_them(project):
 WITHOUT_GRID = """
 import triton
 from functools import partial
-from kernels import scale_kernel
+from kernels_without_grid import scale_kernel
 
 @pytest.mark.parametrize("called", [
     scale_kernel, partial(scale_kernel, BLOCK=64), triton.autotune([], [])(scale_kernel)
@@ -224,7 +224,7 @@ def test_a(autotune, called):
 
 @pytest.mark.parametrize("flag", ["--kerntune", "-q"])
 def test_a_kernel_without_a_grid_is_refused(project, flag):
-    project.pytester.makepyfile(kernels="import triton\n\n@triton.jit\ndef scale_kernel(x, BLOCK): pass\n")
+    project.pytester.makepyfile(kernels_without_grid="import triton\n\n@triton.jit\ndef scale_kernel(x, BLOCK): pass\n")
     project.file(WITHOUT_GRID)
     result = project.plain(flag)
     result.assert_outcomes(failed=3)
