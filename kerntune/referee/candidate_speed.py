@@ -27,7 +27,7 @@ from kerntune.gpu import device_lock
 from kerntune.gpu.base import Executor, binary_of_ptx
 from kerntune.gpu.number_formats import FLOAT_FORMATS
 from kerntune.referee.declared_inputs import drawn_distance, rolled
-from kerntune.referee.hostile_recording import ITEM_BYTES, CheckedCall
+from kerntune.referee.hostile_recording import ITEM_BYTES, CheckedCall, side_of
 from kerntune.referee.reasons import Reason, Refusal
 from kerntune.referee.result_errors import difference_of
 from kerntune.referee.sealed_process import SealedProcesses, folder_of
@@ -140,9 +140,6 @@ class Speeds:
     def measure(self, right: RightCandidate) -> TimedPair | None:
         """Times of both. None without a GPU; :class:`Refusal` where what is timed computes something else."""
         raise NotImplementedError
-
-    def close(self) -> None:
-        """End every process."""
 
 
 class NoSpeeds(Speeds):
@@ -325,23 +322,19 @@ class SealedPairs(Pairs):
     def _side(self, seed: int) -> ReplaySide:
         """The candidate's, with content that becomes the seed's by the known distances."""
         right = self._right
-        contents = list(right.call.contents(right.expected[seed].contents))
+        side = side_of(right.call, right.expected[seed].contents, right.patterns[seed])
+        contents = list(side.contents)
         for storage, distance in zip(self.variation.storages, self._known[seed], strict=True):
             content = contents[storage] or b""
             contents[storage] = rolled(content, len(content) - distance)
-        return ReplaySide(
-            right.call.recording, binaries_of(right.call), tuple(contents), right.call.fills, right.patterns[seed]
-        )
+        return msgspec.structs.replace(side, contents=tuple(contents))
 
     def _reference(self, seed: int) -> ReplaySide | LiveCall:
         right, reference = self._right, self._right.reference
         given = right.expected[seed].contents
         if isinstance(reference, Refusal):
             return LiveCall(right.source, right.case, given)
-        return ReplaySide(
-            reference.recording, binaries_of(reference), reference.contents(given), reference.fills,
-            right.patterns[seed],
-        )  # fmt: skip
+        return side_of(reference, given, right.patterns[seed])
 
     def wrong(self) -> str:
         """What is wrong with what timed executions left; empty if nothing is. Those of the known content are held
@@ -419,12 +412,6 @@ def variation_of(case: CaseInputs, call: CheckedCall) -> Variation:
 
 def _authors_numbers(content: str, dtype: str) -> bool:
     return content == "author" and dtype in FLOAT_FORMATS
-
-
-def binaries_of(call: CheckedCall) -> dict[str, bytes]:
-    """The artifacts that are loaded."""
-    names = {b.sha256 for b in call.recording.binaries}
-    return {k: v for k, v in call.artifacts.items() if k in names}
 
 
 def live_stand_in(like: Recording) -> Recording:

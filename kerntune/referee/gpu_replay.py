@@ -30,7 +30,7 @@ from kerntune.gpu.memory import Memory, Source
 from kerntune.gpu.program import Loader, Program
 from kerntune.referee import sealing
 from kerntune.referee.declared_inputs import drawn_distance
-from kerntune.referee.hostile_recording import filled
+from kerntune.referee.hostile_recording import given_contents
 from kerntune.referee.reasons import Reason
 from kerntune.referee.reference_results import LiveReference
 from kerntune.referee.tasks import (
@@ -82,22 +82,13 @@ def device_answer(task: bytes) -> bytes:
         return encoded(DeviceAnswer(problem=str(exc)))
 
 
-def first_content(side: ReplaySide, storage: int) -> bytes:
-    """The bytes that a storage begins with; what is shorter than the storage is repeated."""
-    for fill in side.fills:
-        if fill.storage == storage:
-            return filled(fill, side.recording.storages[storage].nbytes)
-    content = side.contents[storage]
-    return side.poison if content is None else content
-
-
 class VariedSources:
     """First contents on the device, of varied storages twice in a row, so that any rolled content is one piece."""
 
     def __init__(self, gpu: Executor, side: ReplaySide, variation: Variation) -> None:
         self._gpu, self.variation = gpu, variation
         self.sizes = [s.nbytes for s in side.recording.storages]
-        self.given = [first_content(side, i) for i in range(len(self.sizes))]
+        self.given = [side.poison if content is None else content for content in given_contents(side)]
         self._buffers = [self._made(i) for i in range(len(self.sizes))]
 
     def _made(self, storage: int) -> Buffer:

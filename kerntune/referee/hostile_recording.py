@@ -28,6 +28,7 @@ from kerntune.referee.tasks import (
     PlainArgument,
     RecordAnswer,
     RecordedCall,
+    ReplaySide,
     TensorInput,
 )
 
@@ -278,6 +279,21 @@ def same_strides(view: View, want: ExpectedResult) -> bool:
     """Whether the strides are equal wherever there is more than one element along them."""
     pairs = zip(view.shape, view.strides, want.strides, strict=True)
     return 0 in view.shape or all(a == b for n, a, b in pairs if n > 1)
+
+
+def side_of(call: CheckedCall, given: Sequence[bytes], poison: bytes, binaries: bool = True) -> ReplaySide:
+    """The call as it is replayed on ``given`` inputs: by its binaries, or by their TTIR."""
+    names = {b.sha256 if binaries else b.ttir_sha256 for b in call.recording.binaries}
+    artifacts = {sha: data for sha, data in call.artifacts.items() if sha in names}
+    return ReplaySide(call.recording, artifacts, call.contents(given), call.fills, poison)
+
+
+def given_contents(side: ReplaySide) -> list[bytes | None]:
+    """What each storage begins with; None where that is poison."""
+    found = list(side.contents)
+    for fill in side.fills:
+        found[fill.storage] = filled(fill, side.recording.storages[fill.storage].nbytes)
+    return found
 
 
 def filled(fill: Fill, nbytes: int) -> bytes:

@@ -28,7 +28,6 @@ from kerntune.referee.candidate_speed import (
     RightCandidate,
     Speeds,
     TimedPair,
-    binaries_of,
     default_speeds,
 )
 from kerntune.referee.declared_inputs import content_of, parse_line, poison_patterns
@@ -39,6 +38,7 @@ from kerntune.referee.hostile_recording import (
     check_results,
     checked,
     decoded,
+    side_of,
 )
 from kerntune.referee.layouts import (
     FUNCTION,
@@ -61,7 +61,6 @@ from kerntune.referee.tasks import (
     ExpectTask,
     RecordTask,
     ReplayAnswer,
-    ReplaySide,
     ReplayTask,
     UserCallable,
 )
@@ -317,8 +316,7 @@ class CandidateJudgement:
     def _replayed(self, call: CheckedCall, given: Sequence[bytes], poison: bytes) -> ReplayAnswer:
         """What one replay leaves, in a process of its own that knows no other seed."""
         seconds, gpu = max(1.0, self._deadline - time.monotonic()), self._bench.speeds.on_gpu
-        artifacts = binaries_of(call) if gpu else _ttir(call)
-        side = ReplaySide(call.recording, artifacts, call.contents(given), call.fills, poison)
+        side = side_of(call, given, poison, binaries=gpu)
         sizes = [call.recording.storages[i].nbytes for i in call.wanted]
         most = sum(sizes) + 64 * len(call.recording.storages) + (1 << 20)
         task = ReplayTask(side, call.wanted, seconds, gpu)
@@ -412,11 +410,6 @@ def _constants(call: CheckedCall) -> tuple[str, ...]:
     """What the candidate made before the call, by size: a table of results would be among it."""
     sizes = sorted((len(c.data) for c in call.constants), reverse=True)
     return (f"constants made before the launches: {', '.join(map(format_bytes, sizes[:8]))}",) if sizes else ()
-
-
-def _ttir(call: CheckedCall) -> dict[str, bytes]:
-    names = {b.ttir_sha256 for b in call.recording.binaries}
-    return {k: v for k, v in call.artifacts.items() if k in names}
 
 
 def _call_of(answered: Answered) -> Any:

@@ -6,7 +6,7 @@ import msgspec
 
 from kerntune.errors import InterpreterLimit, KernelFault, KernelTimeout, KerntuneError
 from kerntune.referee import gpu_replay
-from kerntune.referee.hostile_recording import filled
+from kerntune.referee.hostile_recording import given_contents
 from kerntune.referee.reasons import Reason
 from kerntune.referee.tasks import CallRefused, ReplayAnswer, ReplayTask, encoded
 
@@ -25,10 +25,7 @@ def replayed(task: ReplayTask) -> ReplayAnswer:
     side = task.side
     try:
         ttir = {k: v.decode() for k, v in side.artifacts.items()}
-        contents = list(side.contents)
-        for fill in side.fills:
-            contents[fill.storage] = filled(fill, side.recording.storages[fill.storage].nbytes)
-        found = replay_results(side.recording, ttir, contents, side.poison, task.seconds)
+        found = replay_results(side.recording, ttir, given_contents(side), side.poison, task.seconds)
     except UnicodeDecodeError:
         return _refused(Reason.ANSWER, "a kernel's TTIR is no text")
     except KernelFault as exc:
