@@ -24,6 +24,7 @@ from kerntune.referee.tasks import (
     CaseInputs,
     Constant,
     ExpectedResult,
+    ExpectedSeed,
     Fill,
     PlainArgument,
     RecordAnswer,
@@ -57,6 +58,7 @@ class CheckedCall(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     results: tuple[View, ...]
     fills: tuple[Fill, ...]
     constants: tuple[Constant, ...]
+    outline: str = "tensor"
 
     @property
     def wanted(self) -> tuple[int, ...]:
@@ -113,7 +115,9 @@ def checked(call: RecordedCall, case: CaseInputs, target: Target) -> CheckedCall
     if len(call.results) > MOST_RESULTS:
         raise Refusal(Reason.ANSWER, f"it returns {len(call.results)} tensors")
     results = tuple(call.recording.views[i] for i in call.results)
-    return CheckedCall(_plain(call.recording), dict(call.artifacts), inputs, results, call.fills, call.constants)
+    return CheckedCall(
+        _plain(call.recording), dict(call.artifacts), inputs, results, call.fills, call.constants, call.outline
+    )
 
 
 def _bounded(call: RecordedCall) -> None:
@@ -233,6 +237,14 @@ def _plain(recording: Recording) -> Recording:
     storages = tuple(Storage(s.nbytes, s.dtype, Zeros(), read=True, written=True) for s in recording.storages)
     binaries = tuple(replace(b, settings={}) for b in recording.binaries)
     return Recording(recording.target, tuple(launches), binaries, storages, recording.views)
+
+
+def check_outlines(call: CheckedCall, expected: Sequence[ExpectedSeed]) -> None:
+    """Whether the call returns what the reference does, but for the numbers in tensors. :class:`Refusal` otherwise."""
+    for want in (x.outline for x in expected):
+        if call.outline != want:
+            text = f"it returns {visible(call.outline[:200])}, the reference {visible(want[:200])}"
+            raise Refusal(Reason.RESULT_COUNT, text)
 
 
 def check_results(call: CheckedCall, case: CaseInputs, expected: Sequence[ExpectedResult]) -> None:

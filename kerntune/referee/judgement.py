@@ -35,6 +35,7 @@ from kerntune.referee.hostile_recording import (
     ITEM_BYTES,
     MOST_BYTES,
     CheckedCall,
+    check_outlines,
     check_results,
     checked,
     decoded,
@@ -282,6 +283,7 @@ class CandidateJudgement:
             _check_reference(expected)
             if why := hardly_varies([_evidence(x) for x in expected]):
                 raise Refusal(Reason.DEGENERATE, why)
+            check_outlines(call, expected)
             check_results(call, case, expected[0].results)
             if not at_once:
                 early = [

@@ -14,9 +14,13 @@ tests a property of results that aren't unique: it would have to decide in place
 from __future__ import annotations
 
 import ast
+import codecs
 import importlib.util
 import inspect
+import io
+import random
 import sys
+import tokenize
 from collections.abc import Callable, Sequence
 from importlib.machinery import PathFinder
 from pathlib import Path
@@ -30,8 +34,8 @@ from kerntune.referee.tasks import UserCallable
 
 FUNCTION, KERNELBENCH, GPU_MODE = "function", "kernelbench", "gpu mode"
 
-MOST_SOURCE = 4 << 20
-"""Bytes of a source file that is read."""
+MOST_SOURCE = 256 << 10
+"""Bytes of a source file that is read: Python's parser takes some 600 bytes of memory for each."""
 
 CANDIDATES = {"ModelNew": KERNELBENCH, "custom_kernel": GPU_MODE}
 REFERENCES = {"Model": KERNELBENCH, "ref_kernel": GPU_MODE}
@@ -86,8 +90,11 @@ def syntax_of(path: str) -> ast.Module:
         with open(path, "rb") as file:
             data = file.read(MOST_SOURCE + 1)
         if len(data) > MOST_SOURCE:
-            raise UsageError(f"{path}: it has more than {MOST_SOURCE >> 20} MiB")
-        return ast.parse(data, filename=path)
+            raise UsageError(f"{path}: it has more than {MOST_SOURCE >> 10} KiB")
+        coding, _ = tokenize.detect_encoding(io.BytesIO(data).readline)
+        if codecs.lookup(coding).name not in ("ascii", "utf-8", "utf-8-sig"):  # some take hours to decode
+            raise UsageError(f"{path}: its encoding is {coding}; save it as UTF-8")
+        return ast.parse(data.decode(coding), filename=path)
     except OSError as exc:
         raise UsageError(f"{path}: it can't be read ({exc.strerror})") from exc
     except (SyntaxError, ValueError, RecursionError, MemoryError) as exc:
@@ -153,6 +160,16 @@ def load(source: UserCallable) -> ModuleType:
     sys.modules[name] = module
     spec.loader.exec_module(module)
     return module
+
+
+def seed_generators(seed: int) -> None:
+    """Seed what users' code draws from: torch's, NumPy's and Python's generators, which processes else have alike."""
+    import numpy as np
+    import torch
+
+    torch.manual_seed(seed)
+    np.random.seed(seed % (1 << 32))
+    random.seed(seed)
 
 
 def _named_as_another(path: Path) -> bool:

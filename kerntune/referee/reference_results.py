@@ -15,8 +15,8 @@ from typing import Any
 import msgspec
 
 from kerntune.base.device import Target, typical_device
-from kerntune.referee.candidate_recorder import _leaves, arguments_of, value_of
-from kerntune.referee.layouts import KERNELBENCH, MAKERS, load
+from kerntune.referee.candidate_recorder import arguments_of, outlined, value_of
+from kerntune.referee.layouts import KERNELBENCH, MAKERS, load, seed_generators
 from kerntune.referee.reasons import Reason
 from kerntune.referee.tasks import (
     CallArgument,
@@ -88,9 +88,7 @@ def _described(source: UserCallable, given: Mapping[str, Plain]) -> CaseInputs:
 
 
 def _made_inputs(module: Any, source: UserCallable, given: Mapping[str, Plain], seed: int) -> list[Any]:
-    import torch
-
-    torch.manual_seed(seed)
+    seed_generators(seed)
     maker = getattr(module, MAKERS[source.layout])
     if source.layout == KERNELBENCH:
         return list(maker())
@@ -98,9 +96,7 @@ def _made_inputs(module: Any, source: UserCallable, given: Mapping[str, Plain], 
 
 
 def _model(module: Any, source: UserCallable, init: Sequence[Any]) -> Any:
-    import torch
-
-    torch.manual_seed(0)
+    seed_generators(0)
     return getattr(module, source.name)(*init)
 
 
@@ -128,9 +124,9 @@ def _expected(task: ExpectTask) -> Iterator[ExpectedSeed]:
     module = load(task.source)
     for i, seed in enumerate(task.seeds):
         contents = task.contents[i] if task.contents else _authors_contents(module, task, seed)
-        native, after = _run(module, task, contents, lambda t: t)
+        native, after, outline = _run(module, task, contents, lambda t: t)
         try:
-            wide, wide_after = _run(module, task, contents, _widened)
+            wide, wide_after, _ = _run(module, task, contents, _widened)
         except Exception as exc:  # a kernel of Triton's has the types that it has
             print(f"no float64: {exc}", file=sys.stderr)
             wide, wide_after = [None] * len(native), [None] * len(after)
@@ -140,7 +136,7 @@ def _expected(task: ExpectTask) -> Iterator[ExpectedSeed]:
             None if _bytes(t) == before else _result(t, w, k)
             for k, (t, w, before) in enumerate(zip(after, wide_after, contents, strict=True))
         )
-        yield ExpectedSeed(() if task.contents else tuple(contents), results, changed)
+        yield ExpectedSeed(() if task.contents else tuple(contents), results, changed, outline)
 
 
 def _authors_contents(module: Any, task: ExpectTask, seed: int) -> tuple[bytes, ...]:
@@ -165,8 +161,8 @@ def _authors_contents(module: Any, task: ExpectTask, seed: int) -> tuple[bytes, 
 
 def _run(
     module: Any, task: ExpectTask, contents: Sequence[bytes], convert: Callable[[Any], Any]
-) -> tuple[list[Any], list[Any]]:
-    """The reference's results, and its inputs afterwards."""
+) -> tuple[list[Any], list[Any], str]:
+    """The reference's results, its inputs afterwards, and how the results lie in what it returned."""
     import torch
 
     case = task.case
@@ -178,7 +174,12 @@ def _run(
     with torch.no_grad() if task.source.layout == KERNELBENCH else contextlib.nullcontext():
         value = function(*args, **words)
     after = [moved.get(i, t) for i, t in enumerate(tensors)]
-    return [x.detach() for x in _leaves(value)], [x.detach() for x in after]
+    if case.parameters:  # a model has copies of what it was given
+        state = function.state_dict()  # type: ignore[attr-defined]
+        for name, i in case.parameters.items():
+            after[i] = state[name]
+    results, outline = outlined(value)
+    return [x.detach().resolve_conj().resolve_neg() for x in results], [x.detach() for x in after], outline
 
 
 def reference_function(

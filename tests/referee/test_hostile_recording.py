@@ -11,9 +11,9 @@ from msgspec.structs import replace
 from kerntune.base.device import Target
 from kerntune.base.recording import Param, Storage, Zeros
 from kerntune.referee import hostile_recording
-from kerntune.referee.hostile_recording import check_results, checked, decoded, filled
+from kerntune.referee.hostile_recording import check_outlines, check_results, checked, decoded, filled
 from kerntune.referee.reasons import Reason, Refusal
-from kerntune.referee.tasks import Constant, ExpectedResult, Fill, RecordAnswer, RecordedCall, encoded
+from kerntune.referee.tasks import Constant, ExpectedResult, ExpectedSeed, Fill, RecordAnswer, RecordedCall, encoded
 from tests.referee.recordings import (
     BINARY,
     CALL,
@@ -40,6 +40,16 @@ def test_an_honest_call_passes_and_counts_every_storage_as_read_and_written() ->
     assert [(x.reads, x.writes) for x in found.recording.launches] == [((0, 1, 2), (0, 1, 2))]
     assert all(s.read and s.written for s in found.recording.storages)
     check_results(found, CASE, [EXPECTED])
+
+
+def test_another_structure_than_the_references_is_refused() -> None:
+    """At any seed: a number that the reference returns may differ from seed to seed."""
+    call = checked(replace(CALL, outline="{'sum': tensor}"), CASE, TARGET)
+    seeds = [ExpectedSeed((), (), (), outline) for outline in ("{'sum': tensor}", "{'total': tensor}")]
+    check_outlines(call, seeds[:1])
+    with pytest.raises(Refusal, match=r"^it returns \{'sum': tensor\}, the reference \{'total': tensor\}$") as raised:
+        check_outlines(call, seeds)
+    assert raised.value.reason is Reason.RESULT_COUNT
 
 
 def test_what_is_claimed_of_reads_sources_and_configs_is_ignored() -> None:

@@ -68,6 +68,8 @@ def test_makes_inputs_asks_for_the_layouts_function(tmp_path: Path) -> None:
         ("def f(:", "::f", "no Python"),
         ("x = 1\0", "::x", "no Python"),
         ("(" * 3000, "::f", "no Python"),
+        ("# coding: punycode\ndef f(): pass-", "::f", "its encoding is punycode; save it as UTF-8"),
+        ("# coding: nothing\ndef f(): pass", "::f", "no Python"),
     ],
 )
 def test_what_cannot_be_read_is_told(tmp_path: Path, text: str, spec: str, told: str) -> None:
@@ -79,6 +81,11 @@ def test_a_file_that_is_too_large_is_not_read(tmp_path: Path, monkeypatch: pytes
     monkeypatch.setattr(layouts, "MOST_SOURCE", 10)
     with pytest.raises(UsageError, match="more than"):
         candidate_source(write(tmp_path, "def f(): pass") + "::f")
+
+
+@pytest.mark.parametrize("start", ["", "\ufeff", "# coding: utf-8\n", "# -*- coding: UTF8 -*-\n"])
+def test_utf_8_is_read(tmp_path: Path, start: str) -> None:
+    assert candidate_source(write(tmp_path, f"{start}def f(): pass  # \u00e9") + "::f").name == "f"
 
 
 def test_a_missing_file_is_told(tmp_path: Path) -> None:
