@@ -206,7 +206,7 @@ class RegisterScaling:
         return any(scaled_down(c, count, self.hints, self.device) is not None for c, count in pairs)
 
     def run(
-        self, measure: Callable[[Config], Measured], prepare: Prepare, starts: Sequence[Config], spent: float = 0.0
+        self, measure: Callable[[Config], Measured], prepare: Prepare, starts: Sequence[Config], spent: float
     ) -> Found:
         """Have the halved configs prepared; ``measure`` gives the registers of each."""
         history, known = History(measure), {self._canonical(c): c for c in starts}

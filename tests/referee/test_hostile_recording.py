@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import msgspec
@@ -9,7 +10,7 @@ import pytest
 from msgspec.structs import replace
 
 from kerntune.base.device import Target
-from kerntune.base.recording import Param, Storage, Zeros
+from kerntune.base.recording import Param, Storage, View, Zeros
 from kerntune.referee import hostile_recording
 from kerntune.referee.hostile_recording import check_outlines, check_results, checked, decoded, filled
 from kerntune.referee.reasons import Reason, Refusal
@@ -59,74 +60,128 @@ def test_what_is_claimed_of_reads_sources_and_configs_is_ignored() -> None:
     assert checked(hidden, CASE, TARGET) == checked(CALL, CASE, TARGET)
 
 
-def many(count: int) -> RecordedCall:
-    return recording(launches=(LAUNCH,) * count)
+def nested(depth: int) -> Any:
+    value: Any = 1
+    for i in range(depth - 1):
+        value = [{"x": value}, (value,), [value]][i % 3]
+    return value
 
 
-DEEP: Any = 1
-for _ in range(100):
-    DEEP = {"x": DEEP}
-
-ANSWERS: dict[str, RecordedCall] = {
-    "launches": many(2048 + 1),
-    "storages": recording(storages=RECORDING.storages * 2000),
-    "views": recording(views=VIEWS * 6000),
-    "arguments": launch(params=(*POINTERS, *[Param("n", "i32", value=1)] * 300)),
-    "memory": recording(storages=(Storage(hostile_recording.MOST_MEMORY, "float32", Zeros()),) * 3),
-    "depth": recording(binaries=(replace(BINARY, options={"x": DEEP}),)),
-    "index of a binary": launch(binary=1),
-    "index of a view": launch(params=(Param("x", "*fp32", view=9),)),
-    "negative size": recording(storages=(Storage(-1, "float32", Zeros()),) * 3),
-    "grid": launch(grid=(-1, 1, 1)),
-    "artifact": call(artifacts={SHA: TTIR.encode() + b" "}),
-    "number of inputs": call(inputs=(0,)),
-    "input's index": call(inputs=(0, 7)),
-    "result's index": call(results=(-1,)),
-    "number of results": call(results=(2,) * 300),
-    "fill's storage": call(fills=(Fill(9, "float32", 0.0),)),
-    "fill's dtype": call(fills=(Fill(2, "float3", 0.0),)),
-    "fill of an input": call(fills=(Fill(0, "float32", 0.0),)),
-    "two contents": call(fills=(Fill(2, "float32", 0.0), Fill(2, "float32", 1.0))),
-    "constant's size": call(constants=(Constant(2, bytes(5)),)),
-    "constant of an input": call(constants=(Constant(1, bytes(2400)),)),
-    "unknown storage": call(unknown=(5,)),
-    "view outside": view(2, offset_bytes=4),
-    "view before": view(2, strides=(-1,)),
-    "view too long": view(2, shape=(601,)),
-    "view's dtype": view(2, dtype="complex64"),
-    "strides": view(2, strides=(1, 1)),
-    "target": recording(target=Target.parse("cuda:80")),
-}
+NO_ARTIFACTS = {str(i): b"" for i in range(4097)}
 
 
-@pytest.mark.parametrize("name", ANSWERS)
-def test_what_cannot_be_is_refused(name: str) -> None:
+@pytest.mark.parametrize(
+    ("make", "most", "what"),
+    [
+        (lambda n: recording(launches=(LAUNCH,) * n), 2048, "launches"),
+        (lambda n: recording(storages=(Storage(1, "float32", Zeros()),) * n), 4096, "storages"),
+        (lambda n: recording(views=VIEWS[:1] * n), 16_384, "views"),
+        (lambda n: launch(params=(Param("n", "i32", value=1),) * n), 256, "arguments of a launch"),
+        (lambda n: call(artifacts=dict(list(NO_ARTIFACTS.items())[:n])), 4096, "artifacts"),
+        (lambda n: recording(storages=tuple(Storage(x, "", Zeros()) for x in (-9, 600, n - 600))), 2**32,
+         "bytes of memory"),
+        (lambda n: recording(binaries=(BINARY,) * n), 2048, "binaries"),
+    ],
+    ids=lambda x: x if isinstance(x, str) else "",
+)  # fmt: skip
+def test_every_count_has_a_limit(make: Callable[[int], RecordedCall], most: int, what: str) -> None:
+    bounded = {"inputs": (), "results": ()}
+    hostile_recording._bounded(replace(make(most), **bounded))
     with pytest.raises(Refusal) as caught:
-        checked(ANSWERS[name], CASE, TARGET)
-    assert caught.value.reason is Reason.ANSWER
+        hostile_recording._bounded(replace(make(most + 1), **bounded))
+    assert (caught.value.reason, str(caught.value)) == (
+        Reason.ANSWER, f"its recording has {most + 1} {what}, more than {most}",
+    )  # fmt: skip
 
 
-REASONS: dict[str, tuple[RecordedCall, Reason]] = {
-    "operators": (call(operators=("aten.mm",)), Reason.OPERATOR),
-    "an address": (launch(params=(*POINTERS, Param("n", "i64", value=1 << 47))), Reason.ADDRESSES),
-    "nothing runs": (launch(grid=(0, 1, 1)), Reason.NO_LAUNCH),
-    "no launch": (recording(launches=()), Reason.NO_LAUNCH),
-    "unknown memory": (call(unknown=(2,)), Reason.MEMORY),
-    "an input's layout": (view(0, shape=(300,), strides=(2,)), Reason.INPUT_LAYOUT),
-    "an input's dtype": (view(0, dtype="int32"), Reason.INPUT_LAYOUT),
-    "an input in larger memory": (
-        recording(storages=(Storage(4800, "float32", Zeros()), *RECORDING.storages[1:])), Reason.INPUT_LAYOUT,
-    ),
-    "two inputs in one memory": (call(inputs=(0, 0)), Reason.INPUT_LAYOUT),
-}  # fmt: skip
+def test_options_are_nested_64_times_at_most() -> None:
+    hostile_recording._bounded(recording(binaries=(replace(BINARY, options={"x": nested(63)}),)))
+    with pytest.raises(Refusal, match=r"^its recording is nested too deeply$"):
+        hostile_recording._bounded(recording(binaries=(replace(BINARY, options={"x": nested(64)}),)))
 
 
-@pytest.mark.parametrize("name", REASONS)
-def test_other_refusals_have_their_reasons(name: str) -> None:
-    claimed, reason = REASONS[name]
+ANSWERS: list[tuple[RecordedCall, str]] = [
+    (launch(binary=1), "its recording can't be: launches[0].binary is 1, and there are 1 to choose from"),
+    (launch(params=(Param("x", "*fp32", view=9),)),
+     "its recording can't be: launches[0].params[0].view is 9, and there are 3 to choose from"),
+    (recording(storages=(Storage(-1, "float32", Zeros()),) * 3),
+     "its recording can't be: storages[0].nbytes is -1, which can't be"),
+    (launch(grid=(-1, 1, 1)), "its recording can't be: launches[0].grid[0] is -1, which can't be"),
+    (call(artifacts={SHA: TTIR.encode() + b" "}), "an artifact isn't what its checksum says"),
+    (call(inputs=(0,)), "its recording has 1 inputs, 2 were given"),
+    (call(inputs=(0, 3)), "its recording has no such view"),
+    (call(results=(-1,)), "its recording has no such view"),
+    (call(results=(2,) * 257), "it returns 257 tensors"),
+    (call(fills=(Fill(3, "float32", 0.0),)), "its recording has no such storage"),
+    (call(fills=(Fill(2, "float3", 0.0),)), "memory is filled as float3, which isn't known here"),
+    (call(fills=(Fill(0, "float32", 0.0),)), "its recording gives a storage two contents"),
+    (call(fills=(Fill(2, "float32", 0.0), Fill(2, "float32", 1.0))), "its recording gives a storage two contents"),
+    (call(constants=(Constant(2, bytes(5)),)), "a constant has another size than its memory"),
+    (call(constants=(Constant(1, bytes(2400)),)), "its recording gives a storage two contents"),
+    (call(constants=(Constant(-1, bytes(2400)),)), "its recording has no such storage"),
+    (call(unknown=(3,)), "its recording has no such storage"),
+    (view(2, offset_bytes=4), "a view reaches outside of its memory"),
+    (view(2, strides=(-1,)), "a view reaches outside of its memory"),
+    (view(2, shape=(601,)), "a view reaches outside of its memory"),
+    (view(2, dtype="complex64"), "memory is viewed as complex64, which isn't known here"),
+    (view(2, strides=(1, 1)), "its recording can't be: views[2].strides are 2, and there are 1 sizes"),
+    (recording(target=Target.parse("cuda:80")), "it was recorded for cuda:80, not for cuda:90"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("claimed", "told"), ANSWERS, ids=[told for _, told in ANSWERS])
+def test_what_cannot_be_is_refused(claimed: RecordedCall, told: str) -> None:
     with pytest.raises(Refusal) as caught:
         checked(claimed, CASE, TARGET)
-    assert caught.value.reason is reason
+    assert (caught.value.reason, str(caught.value)) == (Reason.ANSWER, told)
+
+
+def test_256_results_are_read_and_a_view_of_nothing_reaches_nowhere() -> None:
+    assert len(checked(call(results=(2,) * 256), CASE, TARGET).results) == 256
+    checked(view(2, shape=(0, 3), strides=(-9, 9), offset_bytes=9999), CASE, TARGET)
+
+
+REASONS: list[tuple[RecordedCall, Reason, str]] = [
+    (call(operators=(*"abcdefgh", "aten.mm")), Reason.OPERATOR,
+     "torch's a, b, c, d, e, f, g, h run beside the kernels and can't be replayed"),
+    (launch(params=(*POINTERS, Param("n", "i64", value=1 << 47))), Reason.ADDRESSES,
+     "add.n is a number that may be an address"),
+    (launch(params=(*POINTERS, Param("n", "i64", value=-(1 << 47)))), Reason.ADDRESSES,
+     "add.n is a number that may be an address"),
+    (launch(grid=(0, 1, 1)), Reason.NO_LAUNCH, "no launch has any block"),
+    (recording(launches=()), Reason.NO_LAUNCH, "no launch has any block"),
+    (call(unknown=(2,)), Reason.MEMORY,
+     "kernels use memory that was made before the call, by what isn't known: 2,400 bytes"),
+    (view(0, shape=(300,), strides=(2,)), Reason.INPUT_LAYOUT, "input x lies there as float32[300] with strides [2]"),
+    (view(0, dtype="int32"), Reason.INPUT_LAYOUT, "input x lies there as int32[600] with strides [1]"),
+    (view(1, shape=(1,) * 9, strides=(7,) * 9), Reason.INPUT_LAYOUT,
+     f"input y lies there as float32{[1] * 8} with strides {[7] * 8}"),
+    (recording(storages=(Storage(4800, "float32", Zeros()), *RECORDING.storages[1:])), Reason.INPUT_LAYOUT,
+     "input x lies there as float32[600] with strides [1]"),
+    (call(inputs=(0, 0)), Reason.INPUT_LAYOUT, "input y shares its memory with another input"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("claimed", "reason", "told"), REASONS, ids=[told for _, _, told in REASONS])
+def test_other_refusals_have_their_reasons(claimed: RecordedCall, reason: Reason, told: str) -> None:
+    with pytest.raises(Refusal) as caught:
+        checked(claimed, CASE, TARGET)
+    assert (caught.value.reason, str(caught.value)) == (reason, told)
+
+
+def test_memory_that_is_not_known_is_told_by_its_sizes_if_a_launch_uses_it() -> None:
+    """Of four storages at most; inputs that no launch reaches needn't be found."""
+    checked(replace(launch(params=POINTERS[:2]), unknown=(2,)), CASE, TARGET)
+    storages, views = (
+        (Storage(1200, "float32", Zeros()),) * 6,
+        tuple(View(i, "float32", (300,), (1,)) for i in range(6)),
+    )
+    many = recording(
+        storages=storages, views=views,
+        launches=(replace(LAUNCH, params=tuple(Param("x", "*fp32", view=i) for i in range(6))),),
+    )  # fmt: skip
+    with pytest.raises(Refusal, match=r"isn't known: 1,200 bytes(, 1,200 bytes){3}$"):
+        checked(replace(many, unknown=tuple(range(6)), inputs=(None, None)), CASE, TARGET)
 
 
 def test_a_large_number_that_was_given_is_no_address() -> None:
@@ -140,27 +195,61 @@ def want(**parts: Any) -> ExpectedResult:
     return replace(EXPECTED, **parts)
 
 
-RESULTS: dict[str, tuple[RecordedCall, list[ExpectedResult], Reason]] = {
-    "count": (CALL, [EXPECTED, EXPECTED], Reason.RESULT_COUNT),
-    "none": (call(results=()), [EXPECTED], Reason.RESULT_COUNT),
-    "shape": (CALL, [want(shape=(300,))], Reason.RESULT_LAYOUT),
-    "dtype": (CALL, [want(dtype="float16")], Reason.RESULT_LAYOUT),
-    "strides": (view(2, strides=(0,)), [EXPECTED], Reason.RESULT_LAYOUT),
-    "an input": (call(results=(0,)), [EXPECTED], Reason.RESULT_OVERLAP),
-    "not the input": (CALL, [want(input=0)], Reason.RESULT_OVERLAP),
-    "another input": (call(results=(1,)), [want(input=0)], Reason.RESULT_OVERLAP),
-    "the same twice": (call(results=(2, 2)), [EXPECTED, EXPECTED], Reason.RESULT_OVERLAP),
-    "unwritten": (launch(params=(*POINTERS[:2], Param("n", "i32", value=600))), [EXPECTED], Reason.RESULT_UNWRITTEN),
-}
+RESULTS: list[tuple[RecordedCall, list[ExpectedResult], Reason | None, str]] = [
+    (CALL, [EXPECTED, EXPECTED], Reason.RESULT_COUNT, "it returns 1 tensors, the reference 2"),
+    (call(results=()), [EXPECTED], Reason.RESULT_COUNT, "it returns 0 tensors, the reference 1"),
+    (CALL, [want(shape=(300,))], Reason.RESULT_LAYOUT,
+     "result 0 is float32[600] with strides [1], the reference's float32[300] with strides [1]"),
+    (CALL, [want(dtype="float16")], Reason.RESULT_LAYOUT,
+     "result 0 is float32[600] with strides [1], the reference's float16[600] with strides [1]"),
+    (view(2, strides=(0,)), [EXPECTED], Reason.RESULT_LAYOUT,
+     "result 0 is float32[600] with strides [0], the reference's float32[600] with strides [1]"),
+    (call(results=(0,)), [EXPECTED], Reason.RESULT_OVERLAP, "result 0 is memory of an input, the reference's isn't"),
+    (CALL, [want(input=0)], Reason.RESULT_OVERLAP, "result 0 is not the memory of input x, the reference's is"),
+    (CALL, [want(input=1)], Reason.RESULT_OVERLAP, "result 0 is not the memory of input y, the reference's is"),
+    (call(results=(1,)), [want(input=0)], Reason.RESULT_OVERLAP,
+     "result 0 is memory of an input, the reference's isn't"),
+    (call(results=(2, 2)), [EXPECTED, EXPECTED], Reason.RESULT_OVERLAP, "two results are the same memory"),
+    (call(results=(0, 0)), [want(input=0), want()], Reason.RESULT_OVERLAP,
+     "result 1 is memory of an input, the reference's isn't"),
+    (launch(params=(*POINTERS[:2], Param("n", "i32", value=600))), [EXPECTED], Reason.RESULT_UNWRITTEN,
+     "no recorded launch has a pointer to result 0"),
+    (recording(launches=(LAUNCH, replace(LAUNCH, params=POINTERS[:2])), views=VIEWS), [EXPECTED], None, ""),
+    (recording(launches=(replace(LAUNCH, grid=(3, 0, 1)), replace(LAUNCH, params=POINTERS[:2]))), [EXPECTED],
+     Reason.RESULT_UNWRITTEN, "no recorded launch has a pointer to result 0"),
+    (call(results=(0, 0)), [want(input=0)] * 2, None, ""),
+]  # fmt: skip
 
 
-@pytest.mark.parametrize("name", RESULTS)
-def test_results_lie_as_the_references_do(name: str) -> None:
-    claimed, expected, reason = RESULTS[name]
+@pytest.mark.parametrize(("claimed", "expected", "reason", "told"), RESULTS, ids=[row[3] or "right" for row in RESULTS])
+def test_results_lie_as_the_references_do(
+    claimed: RecordedCall, expected: list[ExpectedResult], reason: Reason | None, told: str
+) -> None:
     found = checked(claimed, CASE, TARGET)
+    if reason is None:
+        check_results(found, CASE, expected)
+        return
     with pytest.raises(Refusal) as caught:
         check_results(found, CASE, expected)
-    assert caught.value.reason is reason
+    assert (caught.value.reason, str(caught.value)) == (reason, told)
+
+
+@pytest.mark.parametrize(
+    ("shape", "strides", "same"), [((2, 3), (3, 1), True), ((1, 3), (9, 1), True), ((2, 3), (3, 2), False),
+                                   ((2, 1), (4, 1), False), ((0, 3), (7, 7), True)],
+)  # fmt: skip
+def test_strides_count_along_more_than_one_element(shape: Any, strides: Any, same: bool) -> None:
+    has = View(0, "float32", shape, strides)
+    assert hostile_recording.same_strides(has, want(shape=shape, strides=(3, 1))) is same
+
+
+@pytest.mark.parametrize(
+    ("shape", "strides", "offset", "reach"),
+    [((600,), (1,), 0, (0, 2400)), ((2, 3), (3, 1), 8, (8, 32)), ((2, 3), (-3, 1), 12, (0, 24)),
+     ((2, 3), (3, -1), 8, (0, 24)), ((5, 1), (0, 99), 4, (4, 8)), ((), (), 4, (4, 8))],
+)  # fmt: skip
+def test_a_view_reaches_from_its_first_byte_to_its_last(shape: Any, strides: Any, offset: int, reach: Any) -> None:
+    assert hostile_recording.extent(View(0, "float32", shape, strides, offset)) == reach
 
 
 def test_overlapping_results_are_refused() -> None:
@@ -173,6 +262,8 @@ def test_overlapping_results_are_refused() -> None:
         views=(*VIEWS, replace(VIEWS[2], shape=(300,)), replace(VIEWS[2], shape=(300,), offset_bytes=1200))
     )
     check_results(checked(replace(apart, results=(3, 4)), CASE, TARGET), CASE, [half, half])
+    empty = recording(views=(*VIEWS, replace(VIEWS[2], shape=(0,), offset_bytes=4)))
+    check_results(checked(replace(empty, results=(2, 3)), CASE, TARGET), CASE, [EXPECTED, want(shape=(0,))])
 
 
 def test_results_in_place_pass_where_the_reference_works_in_place() -> None:

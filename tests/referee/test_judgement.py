@@ -258,11 +258,13 @@ def test_a_candidate_that_hangs_is_late(sealed_bench: Bench, monkeypatch: pytest
 def test_the_order_of_processes(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     """All recordings, then seeds, then the reference's results, then replays with one seed's inputs each."""
     steps: list[str] = []
+    limits: dict[str, tuple[tuple[str, ...], float, int]] = {}
     ask, drawn = bench.processes.ask, judgement.secrets.randbits
 
-    def asked(role: str, *args: object, **words: object) -> object:
+    def asked(role: str, task: object, *args: Any, **words: Any) -> object:
         steps.append(role)
-        return ask(role, *args, **words)  # type: ignore[arg-type]
+        limits[role] = args[:3]
+        return ask(role, task, *args, **words)
 
     monkeypatch.setattr(bench.processes, "ask", asked)
     monkeypatch.setattr(
@@ -271,6 +273,11 @@ def test_the_order_of_processes(bench: Bench, monkeypatch: pytest.MonkeyPatch) -
     judge(f"{CORPUS}/honest.py::add", ADD, [LINE, "x: f32[64]; y: f32[64]"], bench=bench)
     one = ["expect", *["replay"] * 5]
     assert steps == [*["record"] * 4, *["seed"] * 2 * 5, *one, *one]
+    own = (str(CORPUS),)
+    assert (limits["record"], limits["expect"]) == ((own, 120.0, 1 << 28), (own, 300.0, 1 << 32))
+    readable, seconds, most = limits["replay"]
+    assert (readable, most) == ((), 3 * 4 * 64 + 3 * 64 + (1 << 20))
+    assert 5 < seconds < 15
 
 
 @pytest.mark.slow

@@ -2,14 +2,27 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 import torch
 
 from kerntune.base.recording import View
 from kerntune.referee.declared_inputs import parse_line
-from kerntune.referee.result_errors import ROUNDOFF, SMALLEST, ResultError, error_of, hardly_varies, longest_sum, taken
+from kerntune.referee.hostile_recording import checked
+from kerntune.referee.result_errors import (
+    ROUNDOFF,
+    SMALLEST,
+    ResultError,
+    difference_of,
+    error_of,
+    hardly_varies,
+    longest_sum,
+    taken,
+)
 from kerntune.referee.tasks import ExpectedResult
+from tests.referee import recordings
 
 POISON = b"\xff\x7f" * 4
 CASE = parse_line("a: f16[32,512]; b: f16[512,16]")
@@ -61,13 +74,19 @@ def test_a_narrower_accumulator_is_wrong() -> None:
 
 def test_rounding_to_the_farther_neighbour_is_wrong_though_no_element_is_off_by_much() -> None:
     away = np.where(EXACT > STOCK, np.float16(np.inf), np.float16(-np.inf))
-    assert "is what rounding explains" in error(np.nextafter(STOCK, away)).wrong
+    found = error(np.nextafter(STOCK, away))
+    assert found.wrong == "its error is 0.00057 of its size; 0.00042 is what rounding explains"
 
 
 def test_one_wrong_element_is_found_and_named() -> None:
     wrong = STOCK.copy()
     wrong[3, 5] += np.float16(2)
-    assert "[3, 5]" in error(wrong).wrong
+    wrong[7, 1] -= np.float16(1)
+    found = error(wrong)
+    assert found.wrong == (
+        "2 of 512 elements are off by more than rounding explains, the most at [3, 5]: -23.5156, not -25.5215"
+    )
+    assert (found.rms, found.worst, found.size) == pytest.approx((4.3737e-3, 8.8464e-2, 22.674), rel=1e-4)
 
 
 def test_small_elements_are_not_excused_by_large_ones() -> None:
@@ -96,14 +115,34 @@ def test_infinities_and_nan_must_be_where_the_reference_has_them() -> None:
     for at, value in (((0, 0), 0.0), ((1, 1), -np.inf), ((1, 1), np.nan), ((2, 2), np.nan)):
         other = native.copy()
         other[at] = value
-        assert error(other, want).wrong
+        assert error(other, want).wrong == (
+            "1 elements are infinite or NaN where they must not be, or the other way round, first at "
+            f"{list(at)}: {value:g}"
+        )
+    other[4, 4], want = np.nan, expected(EXACT, np.full_like(native, np.nan))
+    assert error(want_of(want), want) == ResultError(0, "float16")
+    assert error(other).wrong.startswith("4 elements are infinite or NaN")
+
+
+def want_of(want: ExpectedResult) -> np.ndarray:
+    return np.frombuffer(want.native, np.float16).reshape(want.shape)
+
+
+def test_an_element_that_is_infinite_is_left_out_of_the_places_that_are_told() -> None:
+    native = STOCK.copy()
+    native[0, 0] = np.inf
+    other = native.copy()
+    other[3, 5] += np.float16(2)
+    assert (
+        "1 of 512 elements are off by more than rounding explains, the most at [3, 5]"
+        in error(other, expected(EXACT, native)).wrong
+    )
 
 
 def test_what_nothing_has_written_is_seen() -> None:
     poison = np.resize(np.frombuffer(POISON, np.uint8), STOCK.nbytes).view(np.float16).reshape(STOCK.shape)
     found = error(poison)
-    assert found.unwritten
-    assert found.wrong
+    assert found == ResultError(0, "float16", wrong="nothing of it is written", unwritten=True)
     half = STOCK.copy()
     half[16:] = poison[16:]
     assert error(half).wrong
@@ -129,7 +168,7 @@ def test_where_the_reference_has_zeros_only_zeros_are_right() -> None:
     zeros = np.zeros((4, 4), np.float32)
     want = expected(zeros.astype(np.float64), zeros)
     assert error(zeros, want).wrong == ""
-    assert error(zeros + np.float32(1e-20), want).wrong
+    assert error(zeros + np.float32(1e-20), want).wrong == "elements up to 1e-20 where the reference has zeros"
 
 
 def test_strided_results_are_taken_from_their_places() -> None:
@@ -141,6 +180,8 @@ def test_strided_results_are_taken_from_their_places() -> None:
 def test_the_longest_sum_is_the_largest_dimension_or_the_ratio() -> None:
     assert longest_sum(CASE, (32, 16)) == 512
     assert longest_sum(CASE, (1,)) == 32 * 512
+    assert longest_sum(CASE, (0, 9)) == 32 * 512
+    assert longest_sum(CASE, (32, 8)) == 512
 
 
 @pytest.mark.parametrize("dtype", ROUNDOFF)
@@ -189,7 +230,44 @@ def test_results_that_hardly_vary_are_no_evidence() -> None:
     assert "same for all inputs" in hardly_varies(results(varying[0], varying[0], varying[0]))
     assert "no finite number" in hardly_varies(results(*[np.full(50, np.nan)] * 3))
     whole = [[expected(None, np.full(5, n, np.int32))] for n in (1, 1, 1)]
-    assert hardly_varies(whole)
+    assert hardly_varies(whole) == "result 0 is the same number everywhere"
+    assert hardly_varies([[expected(None, np.array([n], np.int32))] for n in (1, 1)]) == (
+        "result 0 is the same for all inputs"
+    )
+    assert hardly_varies([[expected(None, np.array([n], np.int32))] for n in (1, 2)]) == ""
+    assert hardly_varies([[expected(None, np.arange(9, dtype=np.int32))]]) == "", "one seed shows no variation"
+    far = np.arange(5000.0)
+    assert hardly_varies(results(far, np.where(far == 4500, 0, far))) == "", "beyond the first 4,096"
+    nothing = [[expected(None, np.zeros(0, np.int32)), *each] for each in results(varying[0], varying[0])]
+    assert hardly_varies(nothing) == "result 1 is the same for all inputs"
+    unit = 2.0**-24
+    for off, told in ((3.9, "result 0 is the same number everywhere"), (4.1, "")):
+        assert hardly_varies(results(np.array([1.0, 1 + off * unit]))) == told, "four roundings"
+
+
+@pytest.mark.parametrize(
+    ("storage", "change", "told"),
+    [
+        (2, lambda x: x, ""),
+        (2, lambda x: x * np.float32(1 + 2.0**-23), ""),
+        (2, lambda x: x + np.float32(1), "result 0 is another than before: 600 of 600 elements are off by"),
+        (0, lambda x: x * np.float32(2), "input x is another than before: "),
+        (1, lambda x: x * np.float32(2), "input y is another than before: "),
+    ],
+)
+def test_two_executions_differ_by_rounding_at_most(storage: int, change: Any, told: str) -> None:
+    before = {storage: CHANCE.standard_normal(600).astype(np.float32)}
+    after = {storage: change(before[storage])}
+    sides = [{i: x.tobytes() for i, x in side.items()} for side in (before, after)]
+    found = difference_of(recordings.CASE, checked(recordings.CALL, recordings.CASE, recordings.TARGET), *sides)
+    assert found.startswith(told)
+    assert bool(found) is bool(told)
+
+
+def test_whole_numbers_of_two_executions_are_equal() -> None:
+    call = checked(recordings.view(2, dtype="int32"), recordings.CASE, recordings.TARGET)
+    sides = [{2: bytes(2400)}, {2: bytes(2396) + b"\1\0\0\0"}]
+    assert difference_of(recordings.CASE, call, *sides) == "result 0 is another than before: its elements are others"
 
 
 LONG = parse_line("x: f32[262144]")
@@ -208,7 +286,9 @@ def test_a_few_large_elements_do_not_excuse_all_others() -> None:
     assert long_error(coarse, exact).wrong
     steep = np.exp(8 * CHANCE.standard_normal(262144))
     assert long_error(steep, steep).wrong == ""
-    assert "half of its elements" in long_error(np.where(steep < np.quantile(steep, 0.6), 0, steep), steep).wrong
+    assert long_error(np.where(steep < np.quantile(steep, 0.6), 0, steep), steep).wrong == (
+        "half of its elements are off by 1 of their size; 1.7e-06 is what rounding explains"
+    )
 
 
 def test_a_long_vector_is_no_long_sum() -> None:

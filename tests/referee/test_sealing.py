@@ -320,6 +320,21 @@ def test_limits_of_a_sealed_process(monkeypatch: pytest.MonkeyPatch) -> None:
     assert resource.RLIMIT_AS not in told
 
 
+def test_folders_that_imports_come_from(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Each once; neither the working folder nor the one beside kerntune's sources, but kerntune's own."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "packages").mkdir()
+    found = [str(tmp_path / "packages"), "", str(tmp_path), str(ROOT), str(tmp_path / "none")]
+    monkeypatch.setattr(sys, "path", [*found, str(tmp_path / "packages")])
+    own = [str(ROOT / "kerntune"), sys.prefix, sys.base_prefix, sys.exec_prefix]
+    assert sealing.import_folders() == tuple(dict.fromkeys([str(tmp_path / "packages"), *own]))
+
+
+def test_devices_of_a_cuda_driver(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "listdir", lambda path: {"/dev": ["nvidia0", "null", "nvidiactl"]}[path])
+    assert list(sealing.nvidia_devices()) == ["/dev/nvidia0", "/dev/nvidiactl"]
+
+
 @pytest.mark.parametrize(
     ("system", "machine", "told"),
     [("darwin", "x86_64", "on darwin x86_64"), ("linux", "riscv64", "on linux riscv64")],
