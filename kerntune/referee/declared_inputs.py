@@ -155,7 +155,7 @@ def content_of(given: TensorInput, seed: int) -> bytes:
         deviation = 2 ** chance.uniform(-1, 1) if given.varied else given.high
         mean = chance.uniform(-0.5, 0.5) * deviation if given.varied else given.low
         numbers = chance.standard_normal(count) * deviation + mean
-    return _encoded(numbers, given.dtype)
+    return bytes_of(numbers, given.dtype)
 
 
 POISONS = (0x7F, 0x7B, 0xFB, 0x3F)
@@ -192,7 +192,8 @@ def _name_number(name: str) -> int:
     return int.from_bytes(name.encode()[:16], "little")
 
 
-def _encoded(numbers: np.ndarray, dtype: str) -> bytes:
+def bytes_of(numbers: np.ndarray, dtype: str) -> bytes:
+    """Numbers as little-endian elements of a dtype, to the nearest."""
     import numpy as np
 
     if dtype in INTEGERS:
