@@ -206,7 +206,7 @@ def _inputs(call: RecordedCall, case: CaseInputs) -> tuple[int | None, ...]:
 
 
 def _layout(view: View) -> str:
-    return f"{visible(view.dtype[:40])}{list(view.shape[:8])} with strides {list(view.strides[:8])}"
+    return f"{view.dtype}{list(view.shape[:8])} with strides {list(view.strides[:8])}"
 
 
 def _check_contents(call: RecordedCall, inputs: set[int]) -> None:
