@@ -155,7 +155,7 @@ def content_of(given: TensorInput, seed: int) -> bytes:
         deviation = 2 ** chance.uniform(-1, 1) if given.varied else given.high
         mean = chance.uniform(-0.5, 0.5) * deviation if given.varied else given.low
         numbers = chance.standard_normal(count) * deviation + mean
-    return _encoded(numbers, given.dtype)
+    return bytes_of(numbers, given.dtype)
 
 
 POISONS = (0x7F, 0x7B, 0xFB, 0x3F)
@@ -192,14 +192,18 @@ def _name_number(name: str) -> int:
     return int.from_bytes(name.encode()[:16], "little")
 
 
-def _encoded(numbers: np.ndarray, dtype: str) -> bytes:
+def bytes_of(numbers: np.ndarray, dtype: str) -> bytes:
+    """Numbers as little-endian elements of a dtype, rounded as torch does: to the nearest, of two to the even one."""
     import numpy as np
 
     if dtype in INTEGERS:
-        return bytes(numbers.astype(INTEGERS[dtype]).tobytes())
+        return bytes((numbers != 0 if dtype == "bool" else numbers).astype(INTEGERS[dtype]).tobytes())
     if dtype.startswith("float8"):
         return _eight_bits(numbers, dtype)
     with np.errstate(over="ignore"):
+        if dtype == "bfloat16":
+            bits = numbers.astype("<f4").view("<u4")
+            return bytes(((bits + 0x7FFF + (bits >> 16 & 1)) >> 16).astype("<u2").tobytes())
         return encode_floats(numbers, dtype)
 
 
@@ -216,5 +220,6 @@ def _eight_bits(numbers: np.ndarray, dtype: str) -> bytes:
     order = np.argsort(known, kind="stable")
     patterns, known = patterns[order], known[order]
     at = np.clip(np.searchsorted(known, numbers), 1, len(known) - 1)
-    nearer = np.where(numbers - known[at - 1] < known[at] - numbers, at - 1, at)
+    below, above = numbers - known[at - 1], known[at] - numbers
+    nearer = np.where((below < above) | (below == above) & (patterns[at] & 1 == 1), at - 1, at)
     return bytes(patterns[nearer].astype(np.uint8).tobytes())

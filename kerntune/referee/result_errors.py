@@ -175,7 +175,7 @@ def _untouched(bits: np.ndarray, nbytes: int, view: View, poison: bytes) -> bool
     import numpy as np
 
     item = bits.dtype.itemsize
-    if poison and (bits.flat[0].tobytes() != (poison * 2)[view.offset_bytes % len(poison) :][:item]):
+    if bits.flat[0].tobytes() != (poison * 2)[view.offset_bytes % len(poison) :][:item]:
         return False
     raw = np.resize(np.frombuffer(poison, np.uint8), nbytes).tobytes()
     return bool((bits == taken(raw, view)).all())
