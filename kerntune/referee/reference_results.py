@@ -27,7 +27,6 @@ from kerntune.referee.tasks import (
     ExpectedResult,
     ExpectedSeed,
     ExpectTask,
-    LiveCall,
     Plain,
     PlainArgument,
     SequenceArgument,
@@ -133,7 +132,7 @@ def _expected(task: ExpectTask) -> Iterator[ExpectedSeed]:
         places = {_place(t): k for k, t in reversed(list(enumerate(after)))}
         results = tuple(_result(n, w, places.get(_place(n))) for n, w in zip(native, wide, strict=True))
         changed = tuple(
-            None if _bytes(t) == before else _result(t, w, k)
+            None if bytes_of(t) == before else _result(t, w, k)
             for k, (t, w, before) in enumerate(zip(after, wide_after, contents, strict=True))
         )
         yield ExpectedSeed(() if task.contents else tuple(contents), results, changed, outline)
@@ -156,7 +155,7 @@ def _authors_contents(module: Any, task: ExpectTask, seed: int) -> tuple[bytes, 
             elif noise is not None:  # a bias that is zero when it is made must be added as any other
                 value = (noise - 0.5).to(value.dtype)
             tensors.append(value)
-    return tuple(_bytes(t) for t in tensors)
+    return tuple(bytes_of(t) for t in tensors)
 
 
 def _run(
@@ -218,7 +217,8 @@ def tensor_of(given: TensorInput, data: bytes) -> Any:
     return raw.view(getattr(torch, given.dtype)).as_strided(given.shape, given.strides)
 
 
-def _bytes(tensor: Any) -> bytes:
+def bytes_of(tensor: Any) -> bytes:
+    """A tensor's elements, dense."""
     import torch
 
     dense = tensor.detach().cpu().contiguous()
@@ -234,48 +234,6 @@ def _result(native: Any, wide: Any, place: int | None) -> ExpectedResult:
 
     data = None
     if wide is not None and wide.is_floating_point() and native.is_floating_point():
-        data = _bytes(wide.to(torch.float64))
+        data = bytes_of(wide.to(torch.float64))
     dtype = str(native.dtype).removeprefix("torch.")
-    return ExpectedResult(dtype, tuple(native.shape), tuple(native.stride()), _bytes(native), data, place)
-
-
-# timed
-
-
-class LiveReference:
-    """An author's callable on the GPU, on inputs of its own that are restored before each call."""
-
-    def __init__(self, gpu: Any, call: LiveCall) -> None:
-        import torch
-
-        self.gpu = gpu
-        case = call.case
-        tensors = [tensor_of(x, data) for x, data in zip(case.tensors, call.contents, strict=True)]
-        self._function = reference_function(load(call.source), call.source, case, tensors)
-        self._inputs = [t.to("cuda") for t in tensors]
-        self._first = [t.clone() for t in self._inputs]
-        self._args, self._words = arguments_of(case, self._inputs)
-        self._mode = torch.no_grad if call.source.layout == KERNELBENCH else contextlib.nullcontext
-
-    def enqueue(self) -> object:
-        """One call."""
-        with self._mode():
-            return self._function(*self._args, **self._words)
-
-    def restore(self) -> None:
-        """The inputs' first content."""
-        for tensor, first in zip(self._inputs, self._first, strict=True):
-            tensor.copy_(first)
-
-    def captured(self) -> Callable[[], object]:
-        """The call as a graph; as it is where it can't be captured."""
-        try:
-            for _ in range(3):
-                self.enqueue()
-            self.gpu.synchronize()
-            graph = self.gpu.call_graph(self.enqueue)
-            graph.replay()
-            self.gpu.synchronize()
-        except RuntimeError:
-            return self.enqueue
-        return graph.replay  # type: ignore[no-any-return]
+    return ExpectedResult(dtype, tuple(native.shape), tuple(native.stride()), bytes_of(native), data, place)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Union
+from typing import Any, Literal, Union
 
 import msgspec
 
@@ -266,11 +266,16 @@ class KeptExecution(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omi
     contents: tuple[bytes, ...]
 
 
+TimedAs = Literal["replayed", "unrolled", "single graphs", "single calls"]
+"""How a reference is timed, and the candidate beside it: both by the engine; as unrolled graphs of which the
+reference's is recorded from its live calls; or call by call, with a graph for each where that is possible."""
+
+
 class TimeAnswer(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
     """Times in ns, a block each, of the reference and the candidate; or why not.
 
     ``warm_ns`` has both sides' times of executions that follow each other. ``damaged``: first contents of either side
-    have changed.
+    have changed. ``stages`` has the seconds of the process's own stages.
     """
 
     reference_ns: tuple[float, ...] = ()
@@ -280,6 +285,8 @@ class TimeAnswer(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_d
     launch_ns: tuple[float, ...] = ()
     warm_ns: tuple[float, ...] = ()
     damaged: bool = False
+    timed_as: TimedAs = "replayed"
+    stages: dict[str, float] = {}
     refused: CallRefused | None = None
 
 
