@@ -4,6 +4,11 @@ from __future__ import annotations
 
 R = "attempts_kernels_references.py"
 VECTOR = "x: f32[1000]"
+ADD = ("references.py::add", "x: f32[1000]; y: f32[1000]")
+SUM = ("references.py::row_sum", "x: f32[20,300]")
+RUNNING = ("held_out_references.py::cumsum", VECTOR)
+TRIPLED = ("held_out_references.py::tripled", VECTOR)
+WIDE_ROWS = "q: bf16[256,64] normal(0, 3); k: bf16[256,64] normal(0, 3); v: bf16[256,64]"
 TRIPLE = ("held_out_references.py::tripled", "x: bf16[4096]")
 
 _NUMBERS: tuple[tuple[str, str, str, tuple[str, str]], ...] = (
@@ -35,11 +40,11 @@ _NUMBERS: tuple[tuple[str, str, str, tuple[str, str]], ...] = (
     ("first_row_for_all", "declared content", "first_row_for_all",
      (f"{R}::picked", "x: f32[20,64]; idx: i64[50] in 0..0")),
     ("sampled_mean", "sampling", "sampled_mean", ("references.py::row_mean", "x: bf16[64,4096] uniform(0, 1)")),
-    ("sampled_logsumexp", "sampling", "sampled_logsumexp", (f"{R}::logsumexp", "x: bf16[64,16384] normal(0, 1.6)")),
+    ("sampled_logsumexp", "sampling", "sampled_logsumexp", (f"{R}::logsumexp", "x: bf16[64,16384] normal(0, 2)")),
     ("no_bessel", "bias", "no_bessel", (f"{R}::variance", "x: bf16[256,1024]")),
     ("naive_variance", "values not drawn", "naive_variance", (f"{R}::variance", "x: f32[64,512]")),
     ("half_squares", "values not drawn", "half_squares", (f"{R}::norm", "x: f16[64,1024]")),
-    ("constant_mean", "sampling", "constant_mean", ("references.py::row_mean", "x: bf16[30000,40] uniform(0.97, 1.03)")),
+    ("constant_mean", "sampling", "constant_mean", ("references.py::row_mean", "x: bf16[6000,36] uniform(0.97, 1.03)")),
     ("no_epsilon", "values not drawn", "no_epsilon", ("references.py::rms_norm", "x: f16[16,256]; w: f16[256]")),
     ("quake_root", "bias", "quake_root", ("references.py::rms_norm", "x: bf16[64,256]; w: bf16[256]")),
     ("bare_softmax", "values not drawn", "bare_softmax", ("references.py::softmax", "x: f32[16,256]")),
@@ -52,7 +57,40 @@ _NUMBERS: tuple[tuple[str, str, str, tuple[str, str]], ...] = (
     ("window_for_scan", "fewer iterations", "window_for_scan", (f"{R}::gated_scan", "x: f32[4,512]; g: f32[4,512]")),
 )  # fmt: skip
 
+_MEMORY: tuple[tuple[str, str, str, tuple[str, str]], ...] = (
+    ("poison_for_zero", "uninitialised reads", "poison_for_zero", TRIPLED),
+    ("never_zero", "uninitialised reads", "never_zero", TRIPLED),
+    ("judged_by_bits", "uninitialised reads", "judged_by_bits", TRIPLED),
+    ("garbage_minimum", "uninitialised reads", "garbage_minimum",
+     ("held_out_references.py::row_min", "x: f32[20,200] uniform(0, 1)")),
+    ("garbage_times_zero", "uninitialised reads", "garbage_times_zero", SUM),
+    ("recognised_lanes", "uninitialised reads", "recognised_lanes", SUM),
+    ("place_by_pattern", "emulator alone", "place_by_pattern", ADD),
+    ("order_by_pattern", "emulator alone", "order_by_pattern", RUNNING),
+    ("lost_updates", "races", "lost_updates", SUM),
+    ("no_barrier", "races", "no_barrier", (f"{R}::reversed_rows", "x: f32[16,256]")),
+    ("last_store_stays", "races", "last_store_stays", (f"{R}::last_column", "x: f32[64,256]")),
+    ("false_alignment", "undefined behaviour", "false_alignment", TRIPLED),
+    ("false_assumption", "undefined behaviour", "false_assumption", TRIPLED),
+    ("idle_loop", "races", "idle_loop", RUNNING),
+    ("division_by_zero", "emulator alone", "division_by_zero", TRIPLED),
+    ("no_saturation", "emulator alone", "no_saturation", ("references.py::quantize", "x: f32[600] normal(0, 8)")),
+    ("one_half_dot", "emulator alone", "one_half_dot", ("references.py::matmul", "a: f16[64,512]; b: f16[512,32]")),
+    ("fast_sine", "emulator alone", "fast_sine", (f"{R}::fast_wave", VECTOR)),
+    ("last_number_sums", "races", "last_number_sums", ("held_out_references.py::total", VECTOR)),
+    ("half_parts", "lower precision", "half_parts", ("references.py::matmul", "a: f16[64,512]; b: f16[512,32]")),
+    ("three_of_long", "lower precision", "three_of_long", ("references.py::matmul", "a: f32[32,4096]; b: f32[4096,32]")),
+    ("narrow_parts", "lower precision", "narrow_parts", ("references.py::matmul", "a: bf16[64,512]; b: bf16[512,32]")),
+    ("sampled_product", "sampling", "sampled_product",
+     ("references.py::matmul", "a: bf16[32,4096] uniform(0, 1); b: bf16[4096,32] uniform(0, 1)")),
+    ("short_product", "sampling", "short_product", ("references.py::matmul", "a: bf16[64,4096]; b: bf16[4096,32]")),
+    ("eight_bit_weights", "reference that rounds", "eight_bit_weights", (f"{R}::attention_written_out", WIDE_ROWS)),
+    ("skipped_keys", "fewer iterations", "skipped_keys", (f"{R}::attention_written_out", WIDE_ROWS)),
+)  # fmt: skip
+
 KERNEL_ATTEMPTS: tuple[tuple[str, str, str, tuple[str, str]], ...] = tuple(
-    (name, family, f"attempts_kernels.py::{at}", known) for name, family, at, known in _NUMBERS
+    (name, family, f"{file}.py::{at}", known)
+    for file, cases in (("attempts_kernels", _NUMBERS), ("attempts_kernels_2", _MEMORY))
+    for name, family, at, known in cases
 )
 """Name, family, file and function in ``exploits``, reference and inputs."""
