@@ -98,8 +98,7 @@ class Compiler:
     def compile(self, launch: Specialized) -> Compiled:
         """The compiled kernel of a launch. Raises :class:`CompileError`, with the same text each time."""
         with self._lock:
-            known = self._done.get(launch.key())
-        found = known
+            found = self._done.get(launch.key())
         while found is None:
             found = next(iter(self._compile_now([launch])), None)  # none if another thread has ended it meanwhile
         if isinstance(found, TrialError):
@@ -131,10 +130,7 @@ class Compiler:
         self._compilations.flush()
 
     def compile_stream(
-        self,
-        launches: Iterable[Specialized],
-        made_before: Collection[int] = (),
-        stopped: Future[None] | None = None,
+        self, launches: Iterable[Specialized], made_before: Collection[int] = (), stopped: Future[None] | None = None
     ) -> Iterator[tuple[Specialized, Compiled | TrialError]]:
         """Each launch once, with its result, in the order in which they are done: known results come first.
 
@@ -369,9 +365,8 @@ def _recompiled(
 ) -> tuple[Binary, bytes]:
     if binary.ttir_sha256 not in artifacts:
         raise ReplayError(f"kernel {binary.symbol}: its TTIR {binary.ttir_sha256[:12]} is not stored here")
-    # as it was launched: where warps are specialized, ``binary.num_warps`` counts those of all partitions
-    options = {"num_warps": binary.num_warps, "num_ctas": binary.num_ctas, **binary.options}
-    job, done = _compiled(farm, recording.target, artifacts[binary.ttir_sha256], options, binary.symbol, own)
+    ttir, options = artifacts[binary.ttir_sha256], _stored_options(binary)
+    job, done = _compiled(farm, recording.target, ttir, options, binary.symbol, own)
     made = msgspec.structs.replace(binary, unreplayable="", **_fields_of(recording.target, job, done, binary.options))
     return made, done.stages[made.kind]
 
@@ -452,6 +447,11 @@ def _job_from_ttir(target: Target, stored: Mapping[str, Any], ttir: str, kernel:
     metadata = {"hash": "", "target": wanted, **vars(options), "triton_version": compat.triton_version()}
     stage = first_stage_of(ttir)
     return job_of(ttir, stage, compat.language_of(stage), wanted, options, metadata)
+
+
+def _stored_options(binary: Binary) -> dict[str, Any]:
+    """As it was launched: where warps are specialized, ``binary.num_warps`` counts those of all partitions."""
+    return {"num_warps": binary.num_warps, "num_ctas": binary.num_ctas, **binary.options}
 
 
 def _fields_of(target: Target, job: Job, done: Done, options: Mapping[str, Any]) -> dict[str, Any]:
