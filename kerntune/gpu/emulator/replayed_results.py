@@ -18,11 +18,9 @@ from kerntune.gpu.emulator.ttir_program import parse_ttir
 
 @dataclass(frozen=True)
 class ReplayedResults:
-    """Per storage its bytes after the launches, and how many of them a launch has read; ``outside`` counts bytes
-    beside all storages that were changed."""
+    """Per storage its bytes after the launches; ``outside`` counts bytes beside all storages that were changed."""
 
     contents: tuple[bytes, ...]
-    bytes_read: tuple[int, ...]
     outside: int
 
 
@@ -59,11 +57,7 @@ def replay_results(
         except Exception as exc:
             raise type(exc)(f"kernel {launch.kernel}: {exc}") from exc
     storages = range(len(recording.storages))
-    return ReplayedResults(
-        tuple(memory.content(i).tobytes() for i in storages),
-        tuple(memory.bytes_loaded(i) for i in storages),
-        memory.damage(),
-    )
+    return ReplayedResults(tuple(memory.content(i).tobytes() for i in storages), memory.damage())
 
 
 def may_wait(text: str) -> bool:
