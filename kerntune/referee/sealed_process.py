@@ -42,6 +42,7 @@ from kerntune.referee.sealing import (
     CannotSeal,
     SealLimits,
     import_folders,
+    keep_signals_inside,
     nvidia_devices,
     seal,
     set_limits,
@@ -304,13 +305,14 @@ def _keep(request: SealRequest, status: int, answer: Callable[[bytes], bytes]) -
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     told, tell = os.pipe()
     deadline, server = time.monotonic() + request.seconds, os.getppid()
+    alone = request.sealed and keep_signals_inside(server)
     pid = fork(lambda: _be_sealed(request, tell, answer), tell, standard=(), bound=True)
     os.close(tell)
     nothing = os.open(os.devnull, os.O_RDWR)
     for number in (0, 1):
         os.dup2(nothing, number)
     code, late, excess = _waited(pid, deadline, server, request.scratch if request.memory else None)
-    killed, survivors = _kill_all()
+    killed, survivors = _kill_all(alone)
     with contextlib.suppress(OSError):
         why = os.read(told, 4096).decode(errors="replace") if select.select([told], [], [], 0)[0] else ""
         send(status, SealedEnd(code, late, killed, survivors, why, excess))
@@ -365,21 +367,23 @@ def _own_bytes(pid: int) -> int:
     return (resident - shared) * resource.getpagesize()
 
 
-def _kill_all() -> tuple[int, int]:
+def _kill_all(alone: bool) -> tuple[int, int]:
     """Kill the descendants of this process, which become its children as their parents end; how many were killed, and
-    how many are left."""
+    how many are left. Where signals reach these ``alone``, all at once: of a chain of processes that fork and end each
+    is gone before a list of them is made."""
     killed, end = 0, time.monotonic() + ENDING_SECONDS
     while time.monotonic() < end:
-        for pid in _children():
+        for pid in (-1,) if alone else _children():
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
-        try:
-            found, _ = os.waitpid(-1, os.WNOHANG)
-        except ChildProcessError:
-            return killed, 0
-        killed += bool(found)
-        if not found:
-            time.sleep(0.002)
+        found = -1
+        while found:
+            try:
+                found, _ = os.waitpid(-1, os.WNOHANG)
+            except ChildProcessError:
+                return killed, 0
+            killed += bool(found)
+        time.sleep(0.002)
     return killed, len(_children())
 
 

@@ -231,6 +231,29 @@ def _allow(ruleset: int, path: str, access: int) -> None:
         os.close(descriptor)
 
 
+SCOPE_SIGNALS = 2
+"""``LANDLOCK_SCOPE_SIGNAL`` (version 6): signals reach no process outside."""
+
+
+def keep_signals_inside(outside: int) -> bool:
+    """Let this process, and those that it will start, signal only each other; whether that is so: the process
+    ``outside`` can't be signalled any more. Then ``kill(-1)`` reaches just these."""
+    if landlock_version() < 6 or _prctl(NO_NEW_PRIVILEGES, 1):
+        return False
+    attributes = struct.pack("3Q", 0, 0, SCOPE_SIGNALS)
+    ruleset = _syscall(CREATE_RULESET, attributes, ctypes.c_size_t(len(attributes)), 0)
+    if ruleset < 0 or _syscall(RESTRICT_SELF, ruleset, 0) < 0:
+        return False
+    os.close(ruleset)
+    try:
+        os.kill(outside, 0)
+    except PermissionError:
+        return True
+    except ProcessLookupError:
+        pass
+    return False
+
+
 SET_BOUND, AMBIENT, CLEAR_ALL = 24, 47, 4
 """``PR_CAPBSET_DROP``, ``PR_CAP_AMBIENT``, ``PR_CAP_AMBIENT_CLEAR_ALL``."""
 

@@ -55,6 +55,23 @@ def litter(task: bytes) -> bytes:
     return found
 
 
+def crowd(task: bytes) -> bytes:
+    """One process more than there may be."""
+    for _ in range(64):
+        if not os.fork():
+            break
+    time.sleep(60)
+    return b""
+
+
+def hoard(task: bytes) -> bytes:
+    """More files than anyone needs."""
+    for i in range(10_001):
+        open(str(i), "w").close()
+    time.sleep(60)
+    return b""
+
+
 def facts(task: bytes) -> bytes:
     """What such a process is like, as JSON; the task has files that it tries to read."""
     limits = {name: resource.getrlimit(getattr(resource, f"RLIMIT_{name}"))[0] for name in ("CORE", "CPU", "AS")}
@@ -75,4 +92,8 @@ def facts(task: bytes) -> bytes:
 
 
 if __name__ == "__main__":
-    main(int(sys.argv[1]), int(sys.argv[2]), {f.__name__: f for f in (echo, speak, hang, litter, facts)})
+    main(
+        int(sys.argv[1]),
+        int(sys.argv[2]),
+        {f.__name__: f for f in (echo, speak, hang, litter, crowd, hoard, facts)},
+    )

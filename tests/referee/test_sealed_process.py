@@ -13,6 +13,7 @@ import msgspec
 import pytest
 
 from kerntune.errors import MeasurementError
+from kerntune.referee import sealed_process
 from kerntune.referee.sealed_process import Answered, SealedEnd, SealedProcesses, folder_of
 from kerntune.referee.sealing import landlock_version
 
@@ -63,6 +64,38 @@ def test_what_it_has_started_is_killed_though_it_has_left_its_session(processes:
     assert found.data is not None
     assert (found.end.killed, found.end.survivors, found.end.code) == (2, 0, 0)
     assert [pid for pid in found.data.split() if Path(f"/proc/{pid.decode()}").exists()] == []
+
+
+@pytest.mark.parametrize(
+    ("role", "told"),
+    [("crowd", "it has more than 64 processes"), ("hoard", "it writes more than 1.07 GB or 10,000 files")],
+)
+def test_what_uses_too_much_is_ended(processes: SealedProcesses, role: str, told: str) -> None:
+    """Nothing of it is left. Without a limit of memory nobody looks."""
+    found = ask(processes, role)
+    assert (found.end.code, found.end.late, found.end.survivors, found.end.excess) == (-9, False, 0, told)
+    assert found.how == f"it was ended: {told}"
+    assert ask(processes, role, memory=0, seconds=1.0).end.late
+
+
+@pytest.mark.parametrize(("alone", "killed"), [(True, [-1]), (False, [7, 8])])
+def test_what_is_left_is_killed_at_once_where_signals_reach_nothing_else(
+    alone: bool, killed: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else one by one: of a chain of processes that fork and end none is left in a list."""
+    asked, ends = list[int](), iter([(7, 9), (8, 9)])
+
+    def waitpid(pid: int, options: int) -> tuple[int, int]:
+        try:
+            return next(ends)
+        except StopIteration:
+            raise ChildProcessError from None
+
+    monkeypatch.setattr(sealed_process, "_children", lambda: [7, 8])
+    monkeypatch.setattr(os, "kill", lambda pid, number: asked.append(pid))
+    monkeypatch.setattr(os, "waitpid", waitpid)
+    assert sealed_process._kill_all(alone) == (2, 0)
+    assert asked == killed
 
 
 @pytest.mark.parametrize("gpu", [False, True])

@@ -156,6 +156,21 @@ def test_the_administrator_s_capabilities_are_gone(tmp_path: Path) -> None:
     assert {name for name, kept in sets.items() if kept & ~sealing.KEPT_CAPABILITIES} == set()
 
 
+def test_signals_stay_inside_where_landlock_keeps_them(tmp_path: Path) -> None:
+    """So that all of its descendants can be killed at once. A process that is gone proves nothing."""
+    body = """
+    import subprocess, time
+    from kerntune.referee.sealing import keep_signals_inside
+    print(keep_signals_inside(1 << 22), keep_signals_inside(os.getppid()))
+    child = subprocess.Popen(["/bin/sleep", "60"])
+    if keep_signals_inside(os.getppid()): os.kill(-1, signal.SIGTERM)
+    else: child.terminate()
+    print(child.wait())
+    """
+    scoped = landlock_version() >= 6
+    assert attempt(body, tmp_path, sealed=False) == f"False {scoped}\n-15"
+
+
 @needs_landlock
 def test_children_are_sealed_as_well(tmp_path: Path) -> None:
     folder = tmp_path / "scratch"
