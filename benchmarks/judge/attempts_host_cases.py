@@ -157,7 +157,6 @@ THIRD: tuple[tuple[str, str, str, tuple[str, str]], ...] = (
     ("operators_denied", "forged recording", "attempts_host_4.py::operators_denied", ADD),
     ("memory_known", "forged recording", "attempts_host_4.py::memory_known", ADD),
     ("smaller_call", "forged recording", "attempts_host_4.py::smaller_call", ADD),
-    ("large_result", "archive bombs", "attempts_host_4.py::large_result", ADD),
     ("unspeakable", "tampering", "attempts_host_4.py::unspeakable", ADD),
     ("lines_in_error", "tampering", "attempts_host_4.py::lines_in_error", ADD),
     ("no_exception", "tampering", "attempts_host_4.py::no_exception", ADD),
