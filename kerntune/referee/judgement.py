@@ -11,7 +11,7 @@ import contextlib
 import os
 import secrets
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -167,8 +167,11 @@ class CandidateJudgement:
             cases = self._cases(inputs)
         except Refusal as exc:
             return self._verdict([_refused("all", exc)])
-        recorded = [self._recorded(self._candidate, case) for case in cases]
-        references = [self._recorded(self._reference, case) for case in cases]
+        recorded = list(self._all_recorded(cases))
+        references = [
+            call if isinstance(call, Refusal) else self._recorded(self._reference, case)
+            for case, call in zip(cases, recorded, strict=True)
+        ]
         seeds = [[secrets.randbits(63) for _ in range(SEEDS)] for _ in cases]  # the candidate's processes are dead
         shapes = [
             _refused(case.label, call) if isinstance(call, Refusal) else self._shape(case, call, other, drawn)
@@ -215,6 +218,15 @@ class CandidateJudgement:
         return answer
 
     # recordings
+
+    def _all_recorded(self, cases: Sequence[CaseInputs]) -> Iterator[CheckedCall | Refusal]:
+        """The candidate at each shape. One that is late has used its time at all of them."""
+        late: Refusal | None = None
+        for case in cases:
+            call = late or self._recorded(self._candidate, case)
+            if isinstance(call, Refusal) and call.reason is Reason.CANDIDATE_LATE:
+                late = Refusal(call.reason, "not recorded: it was late at an earlier shape")
+            yield call
 
     def _recorded(self, source: UserCallable, case: CaseInputs) -> CheckedCall | Refusal:
         """One side's launches at one shape, by a process that is dead now."""
@@ -399,6 +411,8 @@ def _check_reference(seeds: Sequence[ExpectedSeed]) -> None:
         raise Refusal(Reason.REFERENCE, "its results have other layouts for other numbers")
     results = [r for seed in seeds for r in (*seed.results, *filter(None, seed.changed))]
     unknown = sorted({r.dtype for r in results} - ITEM_BYTES.keys())
+    if results and not any(r.native for r in results):
+        raise Refusal(Reason.DEGENERATE, "no result of the reference has an element")
     if unknown or not results:
         raise Refusal(Reason.REFERENCE, f"its results are {', '.join(unknown) or 'none'}, which can't be judged")
 
@@ -409,9 +423,19 @@ def _evidence(seed: ExpectedSeed) -> tuple[ExpectedResult, ...]:
 
 
 def _constants(call: CheckedCall) -> tuple[str, ...]:
-    """What the candidate made before the call, by size: a table of results would be among it."""
-    sizes = sorted((len(c.data) for c in call.constants), reverse=True)
-    return (f"constants made before the launches: {', '.join(map(format_bytes, sizes[:8]))}",) if sizes else ()
+    """What launches get that the candidate has made, by size: a table of results would be among it."""
+    reached = {storage for launch in call.recording.launches for storage in launch.reads}
+    sizes = sorted((len(c.data) for c in call.constants if c.storage in reached), reverse=True)
+    largest = ", ".join(map(format_bytes, sizes[:8]))
+    text = f"{len(sizes)} constants of {format_bytes(sum(sizes))} made before the launches, the largest: {largest}"
+    return (text,) if sizes else ()
+
+
+RECORDERS = (
+    Reason.CANDIDATE_FAILED, Reason.COMPILE, Reason.MEMORY, Reason.NO_LAUNCH, Reason.OPERATOR, Reason.RESULT_COUNT,
+    Reason.RESULT_LAYOUT, Reason.STREAMS, Reason.UNSEEN, Reason.VALUES,
+)  # fmt: skip
+"""What a recorder may refuse for. It may be the candidate that says so."""
 
 
 def _call_of(answered: Answered) -> Any:
@@ -425,9 +449,8 @@ def _call_of(answered: Answered) -> Any:
         raise Refusal(Reason.CANDIDATE_LATE if end.late else Reason.CANDIDATE_DIED, answered.how)
     answer = decoded(answered.data)
     if answer.refused is not None:
-        known: Mapping[str, Reason] = {r.value: r for r in Reason}
-        reason = known.get(answer.refused.reason, Reason.ANSWER)
-        raise Refusal(reason, visible(answer.refused.text[:1000]))
+        reason = next((r for r in RECORDERS if r.value == answer.refused.reason), Reason.ANSWER)
+        raise Refusal(reason, visible(" ".join(answer.refused.text[:1000].split())))
     if answer.call is None:
         raise Refusal(Reason.ANSWER, "its answer is empty")
     return answer.call

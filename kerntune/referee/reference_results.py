@@ -171,7 +171,10 @@ def _run(
     on_device, _ = arguments_of(case, list(range(len(tensors))))
     moved = dict(_paired(on_device, args))
     with torch.no_grad() if task.source.layout == KERNELBENCH else contextlib.nullcontext():
+        before = _generators(task.gpu)
         value = function(*args, **words)
+        if _generators(task.gpu) != before:
+            raise ValueError("it draws random numbers of torch's: which ones, its inputs must say")
     after = [moved.get(i, t) for i, t in enumerate(tensors)]
     if case.parameters:  # a model has copies of what it was given
         state = function.state_dict()  # type: ignore[attr-defined]
@@ -179,6 +182,13 @@ def _run(
             after[i] = state[name]
     results, outline = outlined(value)
     return [x.detach().resolve_conj().resolve_neg() for x in results], [x.detach() for x in after], outline
+
+
+def _generators(gpu: bool) -> list[bytes]:
+    """The states of torch's generators."""
+    import torch
+
+    return [bytes(s.numpy()) for s in (torch.get_rng_state(), *([torch.cuda.get_rng_state()] if gpu else []))]
 
 
 def reference_function(

@@ -17,7 +17,8 @@ SCHEMA = "kerntune.judge/1"
 def text_of(verdict: CandidateVerdict) -> Iterator[str]:
     """Lines: the verdict first, then each shape."""
     where = f" on {verdict.device}" if verdict.device else ""
-    yield f"{verdict.word.value} {verdict.candidate} against {verdict.reference}{where}"
+    candidate = " ".join(verdict.candidate.split())
+    yield f"{verdict.word.value} {candidate} against {verdict.reference}{where}"
     if verdict.speeds == "scripted":
         yield "  speeds are scripted: no GPU has run anything"
     if not verdict.sealed:
@@ -31,7 +32,7 @@ def _shape(shape: ShapeResult) -> Iterator[str]:
     reason = f" ({shape.reason.value})" if shape.reason is not None else ""
     yield f"  {shape.word.value}{reason} {shape.label}"
     if shape.text:
-        yield f"    {shape.text}"
+        yield f"    {' '.join(shape.text.split())}"
     speedup = shape.speedup
     if speedup is not None and shape.change is not None:
         level = f"{shape.change.level:.1%}"

@@ -1,7 +1,4 @@
-"""Attempts of the host's side that no candidate's file can be: sources, inputs, folders and texts of the command.
-
-Those that the judge doesn't stop yet are expected to fail, strictly: who mends one takes its mark away.
-"""
+"""Attempts of the host's side that no candidate's file can be: sources, inputs, folders and texts of the command."""
 
 from __future__ import annotations
 
@@ -26,8 +23,6 @@ from kerntune.referee.tasks import UserCallable, encoded
 from kerntune.referee.verdict_report import text_of, to_json
 from kerntune.referee.verdicts import CandidateVerdict, ShapeResult, Word
 
-accepted = pytest.mark.xfail(reason="accepted: listed for the judge's authors")
-
 
 @pytest.fixture
 def imports(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
@@ -48,7 +43,6 @@ def _file(folder: Path, text: str, name: str = "a.py") -> str:
 # sources, which the judge itself reads
 
 
-@accepted
 def test_a_source_in_an_encoding_that_is_decoded_slowly(tmp_path: Path) -> None:
     """Python's punycode takes the square of a text's length; the judge itself parses the candidate's file."""
     path = _file(tmp_path, f"# coding: punycode\n{'a' * 40_000}-{'b' * 40_000}")
@@ -58,7 +52,6 @@ def test_a_source_in_an_encoding_that_is_decoded_slowly(tmp_path: Path) -> None:
     assert time.process_time() - began < 0.1
 
 
-@accepted
 def test_a_source_in_an_encoding_that_shows_other_code(tmp_path: Path) -> None:
     """In UTF-7 what a reader sees as a comment has a line break, and goes on as code."""
     path = _file(tmp_path, "# coding: utf-7\ndef fn(x): return x\n# a note +AAo-def fn(x): return None\n")
@@ -80,7 +73,6 @@ def test_a_source_without_an_end() -> None:
         candidate_source("/dev/zero::fn")
 
 
-@accepted
 def test_compiled_code_beside_a_source(tmp_path: Path, imports: None) -> None:
     """``__pycache__`` may hold code that is never compared with the source (PEP 552, unchecked): the reference's."""
     path = _file(tmp_path, "def fn(): return 'of the cache'\n", "cached_reference.py")
@@ -89,7 +81,6 @@ def test_compiled_code_beside_a_source(tmp_path: Path, imports: None) -> None:
     assert load(UserCallable(path, "fn", layouts.FUNCTION)).fn() == "of the source"
 
 
-@accepted
 def test_a_package_beside_the_reference_that_is_installed_without_a_file(
     tmp_path: Path, imports: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -122,7 +113,6 @@ def test_files_that_python_runs_by_itself(tmp_path: Path, imports: None, name: s
 # inputs
 
 
-@accepted
 @pytest.mark.parametrize(
     "later", ['INPUTS += ["x: f32[500]"]', 'INPUTS = ["x: f32[500]"]', 'INPUTS.append("x: f32[5]")']
 )
@@ -132,7 +122,6 @@ def test_shapes_that_are_added_later(tmp_path: Path, later: str) -> None:
         literal_inputs(_file(tmp_path, f'INPUTS = ["x: f32[1000]"]\n{later}\n'))
 
 
-@accepted
 @pytest.mark.parametrize("value", ["5", "None", "{[]: 1}", "1 + 2j", "True"])
 def test_inputs_that_are_no_list(tmp_path: Path, value: str) -> None:
     """Wrong usage, and no error of the judge's."""
@@ -140,7 +129,6 @@ def test_inputs_that_are_no_list(tmp_path: Path, value: str) -> None:
         literal_inputs(_file(tmp_path, f"INPUTS = {value}\n"))
 
 
-@accepted
 def test_shapes_of_a_task_in_another_style(tmp_path: Path) -> None:
     """YAML knows two ways to write a mapping: those in the other one would be left out, and no one told."""
     text = 'benchmarks:\n  - {"size": 10}\n  - size: 20\n    seed: 1\n'
@@ -162,7 +150,6 @@ def _drawn(line: str) -> None:
         content_of(given, 1)
 
 
-@accepted
 @pytest.mark.parametrize(
     "line",
     ["x: i64[4] < 99999999999999999999", "x: i64[4] in 0..9223372036854775807", f"x: i64[4] < 1{'0' * 400}",
@@ -181,7 +168,6 @@ def _lines(verdict: CandidateVerdict) -> list[str]:
     return "\n".join(text_of(verdict)).splitlines()
 
 
-@accepted
 def test_lines_of_a_refusals_text() -> None:
     """An exception's text has lines: none may stand where the verdict does."""
     shape = ShapeResult("x: f32[4]", Word.REFUSED, reason=Reason.CANDIDATE_FAILED, text="E: \nFASTER a.py against b.py")
@@ -189,7 +175,6 @@ def test_lines_of_a_refusals_text() -> None:
     assert not [line for line in found[1:] if not line.startswith("  ")]
 
 
-@accepted
 def test_lines_of_a_files_name() -> None:
     """So may a file's name."""
     found = _lines(CandidateVerdict(Word.WRONG, "a\nFASTER b.py", "b.py", ()))
@@ -203,7 +188,6 @@ def test_a_files_name_in_json() -> None:
     assert (found["verdict"], found["candidate"]) == ("WRONG", name)
 
 
-@accepted
 def test_a_files_name_that_is_no_text(tmp_path: Path) -> None:
     """Bytes that are no UTF-8: told to be wrong usage, before a process starts."""
     path = _file(tmp_path, "def fn(x): return x\n", "\udcff.py")
@@ -228,7 +212,6 @@ class Late:
         """There is nothing to end."""
 
 
-@accepted
 def test_a_candidate_that_hangs_at_each_of_many_shapes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """64 shapes of two minutes each would be two hours: one that is refused decides for all."""
     monkeypatch.setattr("kerntune.referee.judgement.SealedProcesses", lambda sealed: Late())

@@ -14,6 +14,7 @@ from kerntune.referee.layouts import (
     FUNCTION,
     GPU_MODE,
     KERNELBENCH,
+    UsersFolder,
     candidate_source,
     defined_names,
     literal_inputs,
@@ -119,7 +120,8 @@ def test_files_beside_a_reference_stand_for_nothing_that_is_installed(tmp_path: 
     value, *others = load(candidate_source(write(tmp_path, text, "task_file.py") + "::f")).f()
     assert value == 3
     assert not any(Path(str(module.__file__)).is_relative_to(tmp_path) for module in others)
-    assert sys.path[-1] == str(tmp_path)
+    assert sys.meta_path[-1] == UsersFolder(str(tmp_path))
+    assert str(tmp_path) not in sys.path
 
 
 def test_a_users_file_takes_no_name_of_another_module(tmp_path: Path, imports: None) -> None:
