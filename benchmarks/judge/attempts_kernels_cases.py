@@ -132,7 +132,7 @@ _LAUNCHES: tuple[tuple[str, str, str, tuple[str, str]], ...] = (
 )  # fmt: skip
 
 _FURTHER: tuple[tuple[str, str, str, tuple[str, str]], ...] = (
-    ("beside_a_pole", "few elements wrong", "beside_a_pole", (f"{R}::tangent", VECTOR)),
+    ("beside_a_pole", "few elements wrong", "beside_a_pole", (f"{R}::tangent", "x: f32[65536]")),
     ("offset_hides", "lower precision", "offset_hides", (f"{R}::thousand_more", "x: f32[262144]")),
     ("dithered", "bias", "dithered", TRIPLE),
     ("smaller_eight_bits", "bias", "smaller_eight_bits", ("held_out_references.py::to_e4m3", "x: f32[4096]")),
@@ -146,6 +146,20 @@ _FURTHER: tuple[tuple[str, str, str, tuple[str, str]], ...] = (
     ("eight_bit_workspace", "lower precision", "eight_bit_workspace", TRIPLE),
     ("integer_product", "lower precision", "integer_product",
      ("references.py::matmul", "a: bf16[64,128]; b: bf16[128,32]")),
+    ("nothing_to_do", "degenerate task", "nothing_to_do", (f"{R}::clamp_20_", VECTOR)),
+    ("coarse_rows", "few results", "coarse_rows",
+     ("references.py::embedding", "idx: i64[3] < 262144; table: f32[262144,4]")),
+    ("sampled_denominator", "small results", "sampled_denominator",
+     ("references.py::softmax", "x: f16[4,65536] normal(0, 1)")),
+    ("misaligned", "undefined behaviour", "misaligned", TRIPLED),
+    ("narrow_scope", "races", "narrow_scope", SUM),
+    ("flip_in_place", "races", "flip_in_place", (f"{R}::flipped_", VECTOR)),
+    ("by_processor", "launches", "by_processor", TRIPLED),
+    ("no_tail_mask", "declared content", "no_tail_mask", ("held_out_references.py::tripled", "x: f32[1024]")),
+    ("baked_number", "declared content", "baked_number",
+     ("references.py::axpy", "x: f32[700]; y: f32[700]; a = 0.3")),
+    ("baked_lengths", "declared content", "baked_lengths",
+     (f"{R}::cut_rows", "x: f32[3,100]; n: i64[3] = [5, 70, 33]")),
 )  # fmt: skip
 
 KERNEL_ATTEMPTS: tuple[tuple[str, str, str, tuple[str, str]], ...] = tuple(

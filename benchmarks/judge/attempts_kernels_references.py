@@ -188,3 +188,16 @@ def experts(x: Any, g: Any, w: Any) -> Any:
 
 def whole_sum(x: Any) -> Any:
     return x.sum(-1)
+
+
+def clamp_20_(x: Any) -> Any:
+    return x.clamp_(-20, 20)
+
+
+def flipped_(x: Any) -> Any:
+    return x.copy_(x.flip(0))
+
+
+def cut_rows(x: Any, n: Any) -> Any:
+    at = torch.arange(x.shape[1], device=x.device)
+    return torch.where(at[None, :] < n[:, None], x, 0.0)
