@@ -87,6 +87,7 @@ def test_how_results_lie_in_what_is_returned(tmp_path: Path) -> None:
     [
         ("raise KeyError('k')", "KeyError: 'k'"),
         ("raise SystemExit(2)", "SystemExit: 2"),
+        ("return x + torch.rand(6)", "ValueError: it draws random numbers of torch's: which ones, its inputs must say"),
         (
             "return x, object()",
             "TypeError: it returns a object: tensors, numbers, sequences and mappings can be compared",
