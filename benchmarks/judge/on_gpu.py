@@ -173,16 +173,12 @@ def main() -> int:
     args = parser.parse_args()
     end, rows, left = time.monotonic() + args.seconds, list[dict[str, Any]](), 0
     pairs = [Case(name, "pair", a, b, (line,)) for name, a, b, line in PAIRS]
-<<<<<<< HEAD
-=======
-    clocked = [Case(n, "clock", f"exploits/on_gpu.py::{n}", "references.py::softmax", (ROWS,)) for n in CLOCKED]
-    clocked.append(Case("structure_seen", "content", "exploits/structure_seen.py", "structured_task.py", ()))
->>>>>>> att1
     rounds = [list(pairs) for _ in range(args.rounds)]
     if args.honest:
         rounds.append(honest_cases())
     if args.exploits:
         clocked = [Case(n, "clock", f"exploits/on_gpu.py::{n}", "references.py::softmax", (ROWS,)) for n in CLOCKED]
+        clocked.append(Case("structure_seen", "content", "exploits/structure_seen.py", "structured_task.py", ()))
         rounds.append([*clocked, *exploit_cases()])
     for number, cases in enumerate(rounds):
         wanted = [case for case in cases if not args.only or case.name in args.only]
