@@ -279,7 +279,8 @@ def _timed(task: TimeTask) -> TimeAnswer:
             warm = tuple(_warm(gpu, *one) for one in other.single(candidate)) if task.details else ()
             shares = _shares(loaders[0], task.candidate.recording, sources, task) if task.details else ()
             end("time")
-        damaged, kept = sources.damaged() or other.damaged(), candidate.kept()
+        with turn(alone=False):  # copies to the host take bandwidth of what others time
+            damaged, kept = sources.damaged() or other.damaged(), candidate.kept()
         end("read")
         return TimeAnswer(
             pair.a_ns, pair.b_ns, astuple(pair.foreign), kept, shares, warm, damaged, other.timed_as, stages
