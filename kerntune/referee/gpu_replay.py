@@ -105,10 +105,15 @@ class VariedSources:
     def damaged(self) -> bool:
         """Whether any first content has changed."""
         return any(
-            self._gpu.read(b, n) != (g * (n // len(g) + 1) if len(g) < n else g)[:n]
+            not _begins_over_and_over(self._gpu.read(b, n), g)
             for b, n, g in zip(self._buffers, self.sizes, self.given, strict=True)
             if n
         )
+
+
+def _begins_over_and_over(content: bytes, given: bytes) -> bool:
+    """Whether ``content`` is ``given`` over and over, the last one cut off."""
+    return content.startswith(given[: len(content)]) and content[len(given) :] == content[: -len(given)]
 
 
 # results
@@ -274,7 +279,8 @@ def _timed(task: TimeTask) -> TimeAnswer:
             warm = tuple(_warm(gpu, *one) for one in other.single(candidate)) if task.details else ()
             shares = _shares(loaders[0], task.candidate.recording, sources, task) if task.details else ()
             end("time")
-        damaged, kept = sources.damaged() or other.damaged(), candidate.kept()
+        with turn(alone=False):  # copies to the host take bandwidth of what others time
+            damaged, kept = sources.damaged() or other.damaged(), candidate.kept()
         end("read")
         return TimeAnswer(
             pair.a_ns, pair.b_ns, astuple(pair.foreign), kept, shares, warm, damaged, other.timed_as, stages

@@ -280,15 +280,16 @@ class CandidateJudgement:
         """What the reference computes, what fills unwritten memory, and what the candidate leaves: a list a seed.
         Where the referee makes the inputs and there is a GPU, both sides compute at the same time."""
         patterns = poison_patterns(len(seeds))
-        with ThreadPoolExecutor(self._workers + 1) as threads:
+        with ThreadPoolExecutor(2 * self._workers) as threads:
             contents: tuple[tuple[bytes, ...], ...] = ()
             if not (case.given or _by_author(case)):
                 contents = tuple(threads.map(lambda seed: tuple(content_of(t, seed) for t in case.tensors), seeds))
             task = ExpectTask(self._reference, case, tuple(seeds), contents, self._bench.speeds.on_gpu)
             at_once = bool(contents) and self._workers > 1
             given = contents if at_once else ()
+            asked = [threads.submit(self._authors, one) for one in (task.by_seed() if at_once else (task,))]
             early = [threads.submit(self._replayed, call, *one) for one in zip(given, patterns, strict=False)]
-            expected = self._authors(task).seeds
+            expected = tuple(seed for one in asked for seed in one.result().seeds)
             if contents:
                 replace = msgspec.structs.replace
                 expected = tuple(replace(x, contents=c) for x, c in zip(expected, contents, strict=True))

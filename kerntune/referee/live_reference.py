@@ -21,7 +21,7 @@ from kerntune.gpu.memory import MEMORY_SHARE
 from kerntune.gpu.program import Program
 from kerntune.referee.candidate_recorder import arguments_of
 from kerntune.referee.layouts import KERNELBENCH, load
-from kerntune.referee.reference_results import bytes_of, reference_function, tensor_of
+from kerntune.referee.reference_results import _bytes, reference_function, tensor_of
 from kerntune.referee.tasks import LiveCall, TimedAs
 from kerntune.timing.sampling import GRAPH_BELOW_NS, event_runs
 from kerntune.timing.timers import (
@@ -152,7 +152,7 @@ class LiveReference:
 
     def damaged(self) -> bool:
         """Whether the first content of any input has changed."""
-        return any(bytes_of(first) != given for first, given in zip(self._first, self._given, strict=True))
+        return any(_bytes(first) != given for first, given in zip(self._first, self._given, strict=True))
 
 
 # timed

@@ -132,7 +132,7 @@ def _expected(task: ExpectTask) -> Iterator[ExpectedSeed]:
         places = {_place(t): k for k, t in reversed(list(enumerate(after)))}
         results = tuple(_result(n, w, places.get(_place(n))) for n, w in zip(native, wide, strict=True))
         changed = tuple(
-            None if bytes_of(t) == before else _result(t, w, k)
+            None if _bytes(t) == before else _result(t, w, k)
             for k, (t, w, before) in enumerate(zip(after, wide_after, contents, strict=True))
         )
         yield ExpectedSeed(() if task.contents else tuple(contents), results, changed, outline)
@@ -155,7 +155,7 @@ def _authors_contents(module: Any, task: ExpectTask, seed: int) -> tuple[bytes, 
             elif noise is not None:  # a bias that is zero when it is made must be added as any other
                 value = (noise - 0.5).to(value.dtype)
             tensors.append(value)
-    return tuple(bytes_of(t) for t in tensors)
+    return tuple(_bytes(t) for t in tensors)
 
 
 def _run(
@@ -165,9 +165,9 @@ def _run(
     import torch
 
     case = task.case
-    tensors = [convert(tensor_of(x, data)) for x, data in zip(case.tensors, contents, strict=True)]
+    tensors = [convert(tensor_of(x, data).to("cuda")) for x, data in zip(case.tensors, contents, strict=True)]
     function = reference_function(module, task.source, case, tensors, wide=convert is _widened)
-    args, words = arguments_of(case, [t.to("cuda") for t in tensors])
+    args, words = arguments_of(case, tensors)
     on_device, _ = arguments_of(case, list(range(len(tensors))))
     moved = dict(_paired(on_device, args))
     with torch.no_grad() if task.source.layout == KERNELBENCH else contextlib.nullcontext():
@@ -227,8 +227,7 @@ def tensor_of(given: TensorInput, data: bytes) -> Any:
     return raw.view(getattr(torch, given.dtype)).as_strided(given.shape, given.strides)
 
 
-def bytes_of(tensor: Any) -> bytes:
-    """A tensor's elements, dense."""
+def _bytes(tensor: Any) -> bytes:
     import torch
 
     dense = tensor.detach().cpu().contiguous()
@@ -244,6 +243,6 @@ def _result(native: Any, wide: Any, place: int | None) -> ExpectedResult:
 
     data = None
     if wide is not None and wide.is_floating_point() and native.is_floating_point():
-        data = bytes_of(wide.to(torch.float64))
+        data = _bytes(wide.to(torch.float64))
     dtype = str(native.dtype).removeprefix("torch.")
-    return ExpectedResult(dtype, tuple(native.shape), tuple(native.stride()), bytes_of(native), data, place)
+    return ExpectedResult(dtype, tuple(native.shape), tuple(native.stride()), _bytes(native), data, place)

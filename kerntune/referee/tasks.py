@@ -11,6 +11,9 @@ from kerntune.base.recording import Recording
 
 Plain = Union[bool, int, float, str, None]
 
+MUCH = 8 << 20
+"""Bytes of a seed's inputs from which the author's process is one for each seed."""
+
 
 class TensorInput(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
     """A tensor that both sides are given: torch's dtype, sizes and strides in elements.
@@ -152,6 +155,13 @@ class ExpectTask(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_d
     seeds: tuple[int, ...]
     contents: tuple[tuple[bytes, ...], ...] = ()
     gpu: bool = False
+
+    def by_seed(self) -> list[ExpectTask]:
+        """One for each seed where contents are large: to hand them over takes longer than another process's start."""
+        if not self.contents or sum(map(len, self.contents[0])) < MUCH:
+            return [self]
+        each = zip(self.seeds, self.contents, strict=True)
+        return [msgspec.structs.replace(self, seeds=(seed,), contents=(contents,)) for seed, contents in each]
 
 
 class ExpectedResult(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):

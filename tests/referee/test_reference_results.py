@@ -15,7 +15,7 @@ from kerntune.referee import reference_results
 from kerntune.referee.declared_inputs import parse_line
 from kerntune.referee.layouts import reference_source
 from kerntune.referee.reasons import Reason
-from kerntune.referee.tasks import DescribeTask, ExpectAnswer, ExpectTask, PlainArgument, TensorAt, encoded
+from kerntune.referee.tasks import MUCH, DescribeTask, ExpectAnswer, ExpectTask, PlainArgument, TensorAt, encoded
 
 TASK = f"{Path(__file__).parents[2]}/benchmarks/judge/kernelbench_task.py"
 
@@ -50,6 +50,20 @@ def test_results_are_computed_twice(tmp_path: Path) -> None:
     assert result.native == (X + Y).tobytes()
     assert result.wide == (X.astype("f8") + Y.astype("f8")).tobytes()
     assert (seed.contents, seed.changed) == ((), (None, None)), "who asks has the contents"
+
+
+@pytest.mark.parametrize(("nbytes", "count"), [(MUCH, 3), (MUCH - 1, 1)])
+def test_large_inputs_are_a_process_s_each(nbytes: int, count: int) -> None:
+    contents = tuple((bytes([i]) * (nbytes - 5), bytes(5)) for i in range(3))
+    task = ExpectTask(reference_source(f"{TASK}::Model"), parse_line("x: u8[9] < 5"), (7, 8, 9), contents, True)
+    found = task.by_seed()
+    assert len(found) == count
+    assert tuple(seed for one in found for seed in one.seeds) == task.seeds
+    assert tuple(c for one in found for c in one.contents) == contents
+    assert all(
+        msgspec.structs.replace(one, seeds=(), contents=()) == msgspec.structs.replace(task, seeds=(), contents=())
+        for one in found
+    )
 
 
 def test_whole_numbers_are_not_computed_wider(tmp_path: Path) -> None:
