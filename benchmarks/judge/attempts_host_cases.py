@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
+HERE = Path(__file__).parent
 ADD = ("references.py::add", "x: f32[1000]; y: f32[1000]")
 FILES = "exploits/attempts_host_files"
 SQUARE = ("references.py::add", "x: f32[32,32]; y: f32[32,32]")
@@ -17,6 +20,12 @@ FIRST: tuple[tuple[str, str, str, tuple[str, str]], ...] = (
     ("numpy_generator", "shortcut for the inputs seen", "attempts_host_files/numpy_candidate.py",
      (f"{FILES}/numpy_task.py", "")),
     ("buffer_left_out", "lazy result", "attempts_host_files/buffer_candidate.py", (f"{FILES}/buffer_task.py", "")),
+    ("signs_of_weights", "shortcut for the inputs seen", "attempts_host_files/sign_candidate.py",
+     (f"{FILES}/sign_task.py", "")),
+    ("zero_part", "shortcut for the inputs seen", "attempts_host_files/zero_part_candidate.py",
+     (f"{FILES}/zero_part_task.py", "")),
+    ("own_task", "unusual layout", "attempts_host_files/own_task_candidate.py",
+     ("gpu_mode/reference.py", f"{HERE}/gpu_mode/task.yml")),
     ("names_exchanged", "unusual layout", "attempts_host.py::names_exchanged", _with("sum_and_product")),
     ("number_left_out", "unusual layout", "attempts_host.py::number_left_out", _with("sum_and_number")),
     ("object_left_out", "unusual layout", "attempts_host.py::object_left_out", _with("sum_and_object")),
@@ -68,6 +77,9 @@ SECOND: tuple[tuple[str, str, str, tuple[str, str]], ...] = (
     ("others_owner", "files of others", "attempts_host_2.py::others_owner", ADD),
     ("others_attributes", "files of others", "attempts_host_2.py::others_attributes", ADD),
     ("device_mode", "files of others", "attempts_host_2.py::device_mode", ADD),
+    ("others_flags", "files of others", "attempts_host_2.py::others_flags", ADD),
+    ("others_lease", "files of others", "attempts_host_2.py::others_lease", ADD),
+    ("priority_of_all", "calls of the system", "attempts_host_3.py::priority_of_all", ADD),
     ("others_lock", "files of others", "attempts_host_2.py::others_lock", ADD),
     ("others_end", "files of others", "attempts_host_2.py::others_end", ADD),
     ("linked_into_scratch", "files of others", "attempts_host_2.py::linked_into_scratch", ADD),
@@ -134,6 +146,7 @@ THIRD: tuple[tuple[str, str, str, tuple[str, str]], ...] = (
     ("long_target", "archive bombs", "attempts_host_4.py::long_target", ADD),
     ("other_name", "forged recording", "attempts_host_4.py::other_name", ADD),
     ("marks_in_name", "forged recording", "attempts_host_4.py::marks_in_name", ADD),
+    ("hidden_among_empty", "archive bombs", "attempts_host_4.py::hidden_among_empty", ADD),
     ("hidden_constants", "forged recording", "attempts_host_4.py::hidden_constants", ADD),
     ("other_reason", "tampering", "attempts_host_4.py::other_reason", ADD),
     ("nothing_to_compute", "forged recording", "attempts_host_4.py::nothing_to_compute", _with("nothing_of_it")),

@@ -6,6 +6,7 @@ import json
 import py_compile
 import sys
 import time
+import warnings
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,7 @@ from kerntune.referee.judgement import Bench, judge
 from kerntune.referee.layouts import candidate_source, literal_inputs, load, task_shapes
 from kerntune.referee.reasons import Reason
 from kerntune.referee.sealed_process import Answered, SealedEnd
+from kerntune.referee.sealing import import_folders
 from kerntune.referee.tasks import UserCallable, encoded
 from kerntune.referee.verdict_report import text_of, to_json
 from kerntune.referee.verdicts import CandidateVerdict, ShapeResult, Word
@@ -71,6 +73,20 @@ def test_a_source_without_an_end() -> None:
     """A device in place of a file."""
     with pytest.raises(UsageError, match="more than"):
         candidate_source("/dev/zero::fn")
+
+
+def test_a_source_that_has_the_parser_warn(tmp_path: Path) -> None:
+    """A warning shows the line that it is for: a terminal would get its control characters, with or without ``-W``."""
+    path = _file(tmp_path, "def fn(x): return '\\d \x1b[2J'\n")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert candidate_source(f"{path}::fn").name == "fn"
+
+
+def test_the_folder_of_the_script_that_judges(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Python's path begins with that folder, where a leaderboard keeps its shapes: a candidate may not read it."""
+    monkeypatch.syspath_prepend(str(tmp_path))
+    assert str(tmp_path) not in import_folders()
 
 
 def test_compiled_code_beside_a_source(tmp_path: Path, imports: None) -> None:
