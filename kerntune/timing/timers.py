@@ -207,8 +207,8 @@ class GraphSlot:
         self.protocol = TimingProtocol("graph", runs, replicas)
         self.late = False
         program.cycle = replicas
-        self._restored = range(runs if program.in_place else 0)
         visits = range(runs if program.in_place else replicas)
+        self._restored: Sequence[int] = visits if program.in_place else ()
         program.memory.ensure(len(visits))
         self._restore()
         for visit in visits:
