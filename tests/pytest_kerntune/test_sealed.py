@@ -20,8 +20,8 @@ from inner import NO_SERVER, NO_SUMMARY
 from kerntune.base.case_result import CaseId, CaseResult
 from kerntune.base.codec import MAX_REPORT
 from kerntune.base.device import Target
-from kerntune.base.policy import Missing, Outcome, Policy, Verdict
-from kerntune.errors import MeasurementError, UsageError
+from kerntune.base.policy import Missing, Outcome, Policy, TuneMode, Update, Verdict
+from kerntune.errors import KerntuneError, MeasurementError, UsageError
 from kerntune.gate import git
 from kerntune.gate.baseline_files import BaselineStore
 from kerntune.gate.claimed_cases import CodeFigures, Judge, claimed_cases, figures_of, unreported
@@ -32,6 +32,7 @@ from kerntune.referee.sealed_process import Answered, SealedEnd
 from kerntune.referee.sealing import landlock_version
 from pytest_kerntune import sealed
 from pytest_kerntune.marker import policy_of_marks
+from pytest_kerntune.options import Options
 from pytest_kerntune.payload import Payload, payload_of
 from pytest_kerntune.reference_settings import ReferenceSettings
 from pytest_kerntune.sealed import SealedRun, become, main, parsed
@@ -761,3 +762,129 @@ def test_a_run_that_can_not_be_sealed_is_a_usage_error(monkeypatch, capsys):
     assert capsys.readouterr().err == (
         "kerntune: --kerntune-sealed: name the revision that counts, as --kerntune-baselines-ref=origin/main\n"
     )
+
+
+def test_settings_of_the_revisions_file_come_after_the_command_line(repository):
+    project = repository
+    addopts = "addopts = --kerntune-tolerance=7% --kerntune-strict -x\ntestpaths = 'a b' c\n"
+    (project.path / "sub").mkdir()
+    (project.path / "sub" / "pytest.ini").write_text(INI + addopts)
+    project.tag("settings")
+    words = ["--kerntune-baselines-ref=settings", "--kerntune-tolerance=2%", "-k", "test_x"]
+    run = SealedRun.of(words, project.path / "sub", {})
+    assert (run.given.kerntune_tolerance, run.given.kerntune_strict) == ("2%", True)
+    assert (run.root, run.testpaths) == (project.path / "sub", ["a b", "c"])
+    assert SealedRun.of([*words, "--rootdir=sub"], project.path, {}).root == project.path / "sub"
+    assert SealedRun.of([*words, "--rootdir=.."], project.path / "sub", {}).root == project.path
+    assert run.given.file_or_dir == ["test_x"], "what is no option may be a file"
+    assert sealed._words(["a b", 1]) == ["a b", "1"]
+    for flag in ("-h", "--kerntune-strict-not"):
+        assert parsed([flag])[1] == [flag], "of the tests' pytest"
+
+
+def test_markers_that_can_not_be_read_leave_the_ini_files_settings(tmp_path):
+    run = sealed_run(tmp_path)
+    run.settings = SimpleNamespace(own_marks=lambda nodeid, root: None if "[" in nodeid else [])
+    assert run._policy(CaseId("a.py::x[1]", "0")) is run.options.policy
+    assert run._unread == {"a.py::x": None}
+    assert run._policy(CaseId("a.py::y", "0")) == run.options.policy
+    assert list(run._unread) == ["a.py::x"]
+
+
+@pytest.mark.parametrize("anchor", ["", "anchors"])
+def test_a_sealed_run_opens_a_session_that_compares_with_the_revision(tmp_path, monkeypatch, anchor):
+    did = []
+    engine = SimpleNamespace(
+        close=lambda: None, header=lambda: ["device"], hold_against=lambda *words: did.append(words),
+        anchor_at=lambda *words: did.append(words),
+    )  # fmt: skip
+    run, into = sealed_run(tmp_path), tmp_path / "into"
+    run.options = SimpleNamespace(
+        settings=lambda: Options.settings(options_of(tmp_path)), anchor=anchor, anchor_name="the anchor",
+        reference_baselines="baselines", root=tmp_path,
+    )  # fmt: skip
+    monkeypatch.setattr(sealed, "TemporaryFolder", lambda kind: SimpleNamespace(folder=into, remove="remove"))
+    monkeypatch.setattr(sealed, "open_session", lambda settings: did.append(settings.targets) or engine)
+    monkeypatch.setattr(git, "extract", lambda *words: words)
+    monkeypatch.setattr(sealed, "anchor_folder", lambda options, folder: folder / options.anchor)
+    cleanups, run.end = [], SimpleNamespace(begin=lambda *words: did.append(words))
+    run._config = SimpleNamespace(add_cleanup=cleanups.append)
+    next(run.pytest_sessionstart())
+    held = (("0123456789abcdef", "baselines", into, tmp_path), "base (0123456789)")
+    told = "sealed: tests run in a process that decides nothing; only static figures are compared"
+    begun = (engine, ("device", told), sealed.ExtraTargets())
+    assert did == [("cuda:90",), held, *([(into / "anchors", "the anchor")] if anchor else []), begun]
+    assert cleanups == ["remove", engine.close]
+    assert run.pytest_report_header() == ["kerntune: device", f"kerntune: {told}"]
+    assert run.pytest_collection() is True
+
+
+def options_of(root):
+    return Options(root, root / "baselines", Update.NONE, TuneMode.AUTO, Policy(), "kernels", (), None, None)
+
+
+def test_reports_of_tests_go_to_pytest(tmp_path, monkeypatch):
+    run, said = sealed_run(tmp_path), []
+    hook = SimpleNamespace(
+        pytest_runtest_logstart=lambda nodeid, location: said.append((nodeid, location)),
+        pytest_runtest_logreport=lambda report: said.append(report),
+    )
+    session = SimpleNamespace(config=SimpleNamespace(hook=hook), testscollected=0)
+    report = sealed._report("a.py::x", (), "")
+    monkeypatch.setattr(run, "_reports", lambda: [report, report])
+    assert run.pytest_runtestloop(session) is True
+    assert said == [("a.py::x", ("a.py", None, "x")), report] * 2
+    assert session.testscollected == 2
+
+
+@pytest.mark.parametrize("hook", ["pytest_sessionstart", "pytest_runtestloop"])
+def test_an_error_of_a_sealed_run_is_a_usage_error(tmp_path, monkeypatch, hook):
+    run = sealed_run(tmp_path)
+
+    def broken():
+        raise KerntuneError("no such commit")
+
+    for name in ("_open", "_reports"):
+        monkeypatch.setattr(run, name, broken)
+    with pytest.raises(pytest.UsageError, match=r"^no such commit$"):
+        next(run.pytest_sessionstart()) if hook == "pytest_sessionstart" else run.pytest_runtestloop(None)
+
+
+def test_its_pytest_reads_no_file_of_the_project(tmp_path, monkeypatch):
+    """But for the folders that the revision names for tests."""
+    seen = []
+    run = sealed_run(tmp_path)
+    run.testpaths = ["a", "b"]
+    monkeypatch.setattr(SealedRun, "of", lambda words, folder, environment: seen.append(words) or run)
+    monkeypatch.setattr(sealed, "_forget_project", lambda top: seen.append(top))
+    monkeypatch.setenv("PYTEST_ADDOPTS", "-k 'a b'")
+    monkeypatch.delenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", raising=False)
+
+    def run_pytest(words, plugins):
+        ini = Path(words[0].removeprefix("--config-file="))
+        seen.extend([ini.read_text(), words[1:], plugins])
+        assert {k: v for k, v in os.environ.items() if k.startswith("PYTEST_")} == {
+            "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"
+        }
+        return pytest.ExitCode.TESTS_FAILED
+
+    with monkeypatch.context() as patch:
+        for name in [name for name in os.environ if name.startswith("PYTEST_")]:
+            patch.setenv(name, os.environ[name])
+        patch.setattr(pytest, "main", run_pytest)
+        assert main(["--kerntune-sealed"]) == 1
+    assert seen == [
+        ["-k", "a b", "--kerntune-sealed"], tmp_path, "[pytest]\ntestpaths = a b\n", run.own_arguments, [run],
+    ]  # fmt: skip
+
+
+def test_it_is_a_run_of_pytest_of_its_own(tmp_path, monkeypatch):
+    run, did = sealed_run(tmp_path), []
+    monkeypatch.setattr(sealed, "RunEnd", lambda config, options: ("end", options))
+    config = SimpleNamespace(
+        option=SimpleNamespace(), addinivalue_line=lambda *words: did.append(words),
+        pluginmanager=SimpleNamespace(register=lambda *words: did.append(words)),
+    )  # fmt: skip
+    run.pytest_configure(config)
+    assert did == [("markers", sealed.SIGNATURE), (("end", run.options), "kerntune_end")]
+    assert config.option.kerntune_sealed is True
