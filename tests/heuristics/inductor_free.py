@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import itertools
 from collections.abc import Iterable
@@ -10,6 +11,7 @@ from typing import Any
 
 from kerntune.base.config import Config
 from kerntune.base.device import DeviceSpec, Target
+from kerntune.heuristics import INDUCTOR_2_6, INDUCTOR_2_13, INDUCTOR_2_15, Preset
 
 from .inductor_cases import CASES, Case, ours
 from .inductor_random import random_cases
@@ -48,7 +50,9 @@ def flat_all(configs: Iterable[Any]) -> list[Flat]:
 
 RECORDED = Path(__file__).with_name("recorded_2_13.json")
 """Digests of torch 2.13's answers to the sample of each family, and to random hints; ``----`` where we are meant to
-differ. ``test_differential`` holds them against torch; where another torch is installed, they stand for it."""
+differ. ``test_differential`` holds them against torch; where another torch is installed, they stand for it. And of the
+presets of 2.6 and 2.15 to a part of those: ``benchmarks/heuristics`` compares them with these torches, which won't
+change any more."""
 
 DIGITS = 4
 RANDOM = "random"
@@ -61,6 +65,7 @@ STRIDES = {
 """Primes, so that a sample runs through every value of every axis of the enumeration."""
 
 
+@functools.cache
 def sample(family: str) -> list[Case]:
     """Some cases of a family, or random ones: untypical devices, odd sizes, all hints at once."""
     if family == RANDOM:
@@ -73,7 +78,18 @@ def digest(answer: list[Flat] | None) -> str:
     return hashlib.sha256(repr(answer).encode()).hexdigest()[:DIGITS]
 
 
-def answer_of(case: Case) -> list[Flat] | None:
+OTHER_PRESETS = (INDUCTOR_2_6, INDUCTOR_2_15)
+PART = 7
+"""One case of so many is asked under other presets."""
+
+
+def other_digests(preset: Preset) -> str:
+    """Of all families."""
+    cases = (case for family in (*CASES, RANDOM) for case in sample(family)[::PART])
+    return "".join(digest(answer_of(case, preset)) for case in cases)
+
+
+def answer_of(case: Case, preset: Preset = INDUCTOR_2_13) -> list[Flat] | None:
     """Ours."""
-    configs = ours(*case)
+    configs = ours(*case, preset)
     return None if configs is None else flat_all(configs)

@@ -14,7 +14,17 @@ pytest.importorskip("torch", minversion="2.13.0.dev0")
 from kerntune.heuristics import INDUCTOR_2_13
 
 from .inductor_cases import CASES, Case
-from .inductor_free import MEANT, RANDOM, RECORDED, Flat, answer_of, digest, sample
+from .inductor_free import (
+    MEANT,
+    OTHER_PRESETS,
+    RANDOM,
+    RECORDED,
+    Flat,
+    answer_of,
+    digest,
+    other_digests,
+    sample,
+)
 from .inductor_oracle import ask, backend
 from .inductor_random import difference
 from .inductor_runtime import RUNTIME
@@ -93,4 +103,6 @@ def test_same_decisions_as_torch_at_run_time(part: str) -> None:
 
 if __name__ == "__main__":  # python -m tests.heuristics.test_differential, where torch is 2.13
     samples = {family: sample(family) for family in (*CASES, RANDOM)}
-    RECORDED.write_text(json.dumps({f: digests(cases, asked(cases)) for f, cases in samples.items()}, indent=1) + "\n")
+    found = {family: digests(cases, asked(cases)) for family, cases in samples.items()}
+    found |= {preset.name: other_digests(preset) for preset in OTHER_PRESETS}
+    RECORDED.write_text(json.dumps(found, indent=1) + "\n")

@@ -6,8 +6,10 @@ import json
 
 import pytest
 
+from kerntune.heuristics import Preset
+
 from .inductor_cases import CASES
-from .inductor_free import DIGITS, MEANT, RANDOM, RECORDED, answer_of, digest, sample
+from .inductor_free import DIGITS, MEANT, OTHER_PRESETS, RANDOM, RECORDED, answer_of, digest, other_digests, sample
 
 DIGESTS = json.loads(RECORDED.read_text())
 
@@ -24,3 +26,11 @@ def test_same_ordered_configs_as_torch_2_13(family: str) -> None:
 
 def test_few_answers_are_meant_to_differ() -> None:
     assert sum(told.count(MEANT) for told in DIGESTS.values()) < 50
+
+
+@pytest.mark.parametrize("preset", OTHER_PRESETS, ids=lambda preset: preset.name)
+def test_presets_of_other_releases_stay_as_they_are(preset: Preset) -> None:
+    told, found = DIGESTS[preset.name], other_digests(preset)
+    assert len(told) > 5_000
+    other = [i // DIGITS for i in range(0, len(told), DIGITS) if told[i : i + DIGITS] != found[i : i + DIGITS]]
+    assert (other, len(found)) == ([], len(told)), "the numbers of cases"
