@@ -290,6 +290,11 @@ def test_steps_go_from_the_best_five_and_two_are_measured_at_once() -> None:
     assert [len(configs) for configs in asked] == [2]
 
 
+def test_a_descent_tries_25_configs_beyond_its_list_and_none_of_all_directions_by_default() -> None:
+    start = Config({"X": 16})
+    assert Descent((start,), H100) == Descent((start,), H100, 25, False, (), (), (), (), 1, None)
+
+
 def test_the_way_down_promises_more_than_the_way_up() -> None:
     points = points_of([Config({"X": 2**i}) for i in (4, 5, 6, 3, 7)])
     up, down = expected_improvements(points[:3], [400.0, 200.0, 100.0], points[3:])
