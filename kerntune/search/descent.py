@@ -38,8 +38,8 @@ def guided_descent(
     history: History,
     steps_from: StepsFrom,
     *,
-    all_directions: int = 0,
-    prepare: Prepare = lambda configs: None,
+    all_directions: int,
+    prepare: Prepare,
 ) -> None:
     """Step from the best few configs of ``history``, which has one that can be used at least, until it is full or no
     step is left.

@@ -285,9 +285,14 @@ def test_steps_go_from_the_best_five_and_two_are_measured_at_once() -> None:
         return Neighbourhood((Field("BLOCK", most=1024), Field("num_warps", most=32)))
 
     history._limit = 10
-    guided_descent(history, steps_from, prepare=lambda configs: asked.append(list(configs)))
+    guided_descent(history, steps_from, all_directions=0, prepare=lambda configs: asked.append(list(configs)))
     assert list(dict.fromkeys(seen)) == [1, 2, 4, 8, 16]
     assert [len(configs) for configs in asked] == [2]
+
+
+def test_a_descent_tries_25_configs_beyond_its_list_and_none_of_all_directions_by_default() -> None:
+    start = Config({"X": 16})
+    assert Descent((start,), H100) == Descent((start,), H100, 25, False, (), (), (), (), 1, None)
 
 
 def test_the_way_down_promises_more_than_the_way_up() -> None:
