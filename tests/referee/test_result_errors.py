@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import msgspec
 import numpy as np
 import pytest
 import torch
@@ -168,6 +169,7 @@ def test_strided_results_are_taken_from_their_places() -> None:
     backwards = taken(memory.tobytes(), View(0, "float16", (3,), (-1,), offset_bytes=4))
     assert backwards.tolist() == [2, 1, 0]
     assert taken(bytes([1, 2, 3]), View(0, "int8", (), (), offset_bytes=2)).tolist() == 3
+    assert taken(bytes([1, 2, 3]), View(0, "int8", (1, 2), (9, 2))).tolist() == [[1, 3]]
     assert taken(b"", View(0, "float64", (2, 0), (0, 1))).shape == (2, 0)
 
 
@@ -351,6 +353,10 @@ def test_what_two_executions_leave_may_differ_by_rounding(
     case = parse_line("x: f32[64]; y: f32[64]")
     contents = ({i: np.full(64, n, kinds[i]).tobytes() for i, n in side.items()} for side in (before, after))
     assert result_errors.difference_of(case, call, *contents) == told
+
+
+def test_what_is_not_said_of_an_error_is_nothing() -> None:
+    assert msgspec.structs.astuple(ResultError(3, "int8")) == (3, "int8", 0.0, 0.0, 0.0, 0.0, 0.0, "", False)
 
 
 def results(*arrays: np.ndarray) -> list[list[ExpectedResult]]:
