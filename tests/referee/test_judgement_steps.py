@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable
 from pathlib import Path
+from threading import Event
 from types import SimpleNamespace
 from typing import Any
 
@@ -156,15 +157,19 @@ def test_a_replay_gets_a_second_though_the_budget_is_used(source: str, bench_of:
 def test_on_a_gpu_results_are_its_own_and_each_replay_has_its_seed_s_contents(
     source: str, bench_of: Callable[..., Bench]
 ) -> None:
-    """Binaries are recorded; the reference may have the GPU, a candidate's process never."""
+    """Binaries are recorded; the reference may have the GPU, a candidate's process never. Both sides compute at the
+    same time."""
+    begun = Event()
 
     def expect(task: bytes) -> bytes:
         asked = msgspec.msgpack.decode(task, type=judgement.ExpectTask)
         assert asked.gpu
+        assert begun.wait(10)
         return ROLES["expect"](encoded(replace(asked, gpu=False)))
 
     def replay(task: bytes) -> bytes:
         asked = msgspec.msgpack.decode(task, type=judgement.ReplayTask)
+        begun.set()
         x, y = (np.frombuffer(c or b"", "f4") for c in asked.side.contents[:2])
         return encoded(ReplayAnswer(((x + y).tobytes(), None, None)))
 
