@@ -252,17 +252,17 @@ class CandidateJudgement:
                 found = threads.map(lambda *one: list(self._errors(case, call, *one)), expected, patterns, left)
                 errors = tuple(e for each in found for e in each)
         except Refusal as exc:
-            return msgspec.structs.replace(_refused(case.label, exc), launches=launches)
+            return _refused(case.label, exc, launches)
         wrong = [e for e in errors if e.wrong]
         if wrong and all(e.unwritten for e in wrong):
             unwritten = Refusal(Reason.RESULT_UNWRITTEN, f"result {wrong[0].result}: {TOLD[Reason.RESULT_UNWRITTEN]}")
-            return msgspec.structs.replace(_refused(case.label, unwritten), launches=launches)
+            return _refused(case.label, unwritten, launches)
         if wrong:
             text = f"result {wrong[0].result}: {wrong[0].wrong}" if wrong[0].result >= 0 else wrong[0].wrong
             return ShapeResult(case.label, Word.WRONG, errors, text=text, launches=launches)
         if empty := next((e for e in errors if not e.significant and e.size > 0), None):
             why = f"result {empty.result} may be off by {empty.rms_allowed:.0%} of its size, so it says nothing"
-            return _refused(case.label, Refusal(Reason.DEGENERATE, why))
+            return _refused(case.label, Refusal(Reason.DEGENERATE, why), launches)
         right = RightCandidate(
             case, call, self._reference, reference, expected, tuple(left), all(x.repeatable for x in answers),
             patterns, self._deadline,
@@ -457,8 +457,8 @@ def _call_of(answered: Answered) -> Any:
     return answer.call
 
 
-def _refused(label: str, exc: Refusal) -> ShapeResult:
-    return ShapeResult(label, Word.REFUSED, reason=exc.reason, text=str(exc) or TOLD[exc.reason])
+def _refused(label: str, exc: Refusal, launches: tuple[TimedLaunch, ...] = ()) -> ShapeResult:
+    return ShapeResult(label, Word.REFUSED, reason=exc.reason, text=str(exc) or TOLD[exc.reason], launches=launches)
 
 
 def _named(source: UserCallable) -> str:

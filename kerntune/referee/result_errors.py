@@ -310,6 +310,4 @@ def _equal(a: np.ndarray, b: np.ndarray, slack: float) -> bool:
     first = slice(0, 4096)
     if a.size > 4096 and not _equal(a[first], b[first], slack):
         return False
-    with np.errstate(invalid="ignore"):
-        near = np.abs(a - b) <= slack * np.maximum(np.abs(a), np.abs(b))
-    return bool(np.all(near | (a == b) | (np.isnan(a) & np.isnan(b))))
+    return np.allclose(a, b, rtol=slack, atol=0.0, equal_nan=True)
