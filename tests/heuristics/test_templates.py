@@ -11,9 +11,7 @@ from kerntune.heuristics.hints import Modes
 
 
 def test_template_is_one_config_without_blocks() -> None:
-    assert template(8, 3, {"num_consumer_groups": 2}) == (
-        Config(num_warps=8, num_stages=3, options={"num_consumer_groups": 2}),
-    )
+    assert template(8, 3) == (Config(num_warps=8, num_stages=3),)
     with pytest.raises(ConfigError, match="at least one warp"):
         template(0, 3)
 
