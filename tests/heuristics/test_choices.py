@@ -84,9 +84,9 @@ def test_same_decisions_as_torch() -> None:
                         torch.device("cuda"), features.numel, features.reduction_numel
                     )
                 ),
-                *(bool(InductorChoices.should_use_persistent_reduction(features, shared)) for shared in (False, True)),
+                bool(InductorChoices.should_use_persistent_reduction(features, False)),
             )
-            ours = (pays_cooperative(hints), pays_persistent(hints), pays_persistent(hints, cooperative=True))
+            ours = (pays_cooperative(hints), pays_persistent(hints))
             assert ours == theirs, f"{x} x {r} {hint}"
             decided.add(ours)
-    assert len(decided) > 4
+    assert len(decided) > 2

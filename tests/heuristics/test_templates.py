@@ -11,9 +11,7 @@ from kerntune.heuristics.hints import Modes
 
 
 def test_template_is_one_config_without_blocks() -> None:
-    assert template(8, 3, {"num_consumer_groups": 2}) == (
-        Config(num_warps=8, num_stages=3, options={"num_consumer_groups": 2}),
-    )
+    assert template(8, 3) == (Config(num_warps=8, num_stages=3),)
     assert template(1, 1) == (Config(num_warps=1, num_stages=1),)
     for warps, stages in ((0, 3), (4, 0)):
         told = f"a template needs at least one warp and stage, got {warps} and {stages}"

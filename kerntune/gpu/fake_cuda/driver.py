@@ -33,11 +33,6 @@ class Clocks(NamedTuple):
     memory_mhz: int
     bus_bits: int
 
-    @property
-    def gbps(self) -> float:
-        """Bandwidth in 10**9 bytes a second."""
-        return 2 * self.memory_mhz * self.bus_bits / 8 / 1000
-
 
 TYPICAL_CLOCKS = {
     "cuda:75": Clocks(1590, 5001, 256),  # T4: 320 GB/s

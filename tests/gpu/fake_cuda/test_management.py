@@ -128,12 +128,13 @@ def test_nvml_stays_what_it_is_for_amd() -> None:
 
 @pytest.mark.parametrize("target", TYPICAL_CLOCKS)
 def test_bandwidths_are_the_datasheets(target: str) -> None:
-    assert TYPICAL_CLOCKS[target].gbps == pytest.approx(DATASHEETS[target], rel=0.03)
+    clocks = TYPICAL_CLOCKS[target]
+    assert 2 * clocks.memory_mhz * clocks.bus_bits / 8 / 1000 == pytest.approx(DATASHEETS[target], rel=0.03)
 
 
 @pytest.mark.parametrize("target", TYPICAL_DEVICES)
 def test_every_typical_device_has_figures(target: str) -> None:
-    assert clocks_of(Target.parse(target)).gbps > 0
+    assert min(clocks_of(Target.parse(target))) > 0
 
 
 @pytest.mark.parametrize(
