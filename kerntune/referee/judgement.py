@@ -84,6 +84,9 @@ DEFAULT_BUDGET = 10.0
 RECORD_SECONDS = 120.0
 """A candidate's import, its call on stand-ins and its compilation."""
 
+MOST_NAME = 200
+"""Characters of a kernel's name that are shown."""
+
 AUTHOR_SECONDS = 300.0
 MOST_EXPECTED = 1 << 32
 """Bytes of what the author's process may answer."""
@@ -244,7 +247,7 @@ class CandidateJudgement:
         self, case: CaseInputs, call: CheckedCall, reference: CheckedCall | Refusal, seeds: Sequence[int]
     ) -> ShapeResult:
         self._deadline = time.monotonic() + self._budget
-        launches = tuple(TimedLaunch(visible(x.kernel), x.grid) for x in call.recording.launches)
+        launches = tuple(TimedLaunch(visible(x.kernel[:MOST_NAME]), x.grid) for x in call.recording.launches)
         try:
             expected, patterns, answers = self._evidence(case, call, seeds)
             with ThreadPoolExecutor(self._workers) as threads:

@@ -22,6 +22,7 @@ import os
 import random
 import sys
 import tokenize
+import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from importlib.machinery import (
@@ -106,7 +107,9 @@ def syntax_of(path: str) -> ast.Module:
         coding, _ = tokenize.detect_encoding(io.BytesIO(data).readline)
         if codecs.lookup(coding).name not in ("ascii", "utf-8", "utf-8-sig"):  # some take hours to decode
             raise UsageError(f"{path}: its encoding is {coding}; save it as UTF-8")
-        return ast.parse(data.decode(coding), filename=path)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # they show the line that they are for
+            return ast.parse(data.decode(coding), filename=path)
     except OSError as exc:
         raise UsageError(f"{path}: it can't be read ({exc.strerror})") from exc
     except (SyntaxError, ValueError, RecursionError, MemoryError) as exc:

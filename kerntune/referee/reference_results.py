@@ -147,15 +147,28 @@ def _authors_contents(module: Any, task: ExpectTask, seed: int) -> tuple[bytes, 
     if task.case.parameters:
         model = _model(module, task.source, [value_of(a, ()) for a in task.case.init])
         generator = torch.Generator().manual_seed(seed)
+        learned = {name for name, _ in model.named_parameters()}
         for name, value in model.state_dict().items():
             assert len(tensors) == task.case.parameters[name]
             noise = torch.rand(value.shape, generator=generator) if value.is_floating_point() else None
             if noise is not None and value.any():
                 value = value * (0.75 + 0.5 * noise.to(value.dtype))
+                if name in learned:  # what its maker has seen of signs, zeros and places is no help
+                    value = _shuffled(value, generator)
             elif noise is not None:  # a bias that is zero when it is made must be added as any other
                 value = (noise - 0.5).to(value.dtype)
             tensors.append(value)
     return tuple(_bytes(t) for t in tensors)
+
+
+def _shuffled(value: Any, generator: Any) -> Any:
+    """A parameter's numbers in a random order; where they have both signs, with random ones."""
+    import torch
+
+    value = value.detach().flatten()[torch.randperm(value.numel(), generator=generator)].reshape(value.shape)
+    if (value < 0).any() and (value > 0).any():
+        value = value * (1 - 2 * torch.randint(2, value.shape, generator=generator)).to(value.dtype)
+    return value
 
 
 def _run(

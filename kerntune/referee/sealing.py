@@ -12,6 +12,7 @@ import errno
 import os
 import platform
 import resource
+import site
 import struct
 import sys
 from collections.abc import Iterable, Sequence
@@ -73,10 +74,11 @@ WITHOUT_GPU = {
     "memfd_create": (319, 279), "memfd_secret": (447, 447), "inotify_init": (253, -1), "inotify_init1": (294, 26),
     "fanotify_init": (300, 262), "setxattr": (188, 5), "lsetxattr": (189, 6), "fsetxattr": (190, 7),
     "setxattrat": (463, 463), "removexattr": (197, 14), "lremovexattr": (198, 15), "fremovexattr": (199, 16),
-    "removexattrat": (466, 466),
+    "removexattrat": (466, 466), "setpriority": (141, 140), "ioprio_set": (251, 30),
 }  # fmt: skip
 """Refused as well where no CUDA driver starts: memory that is no address space, names of what others do in a folder,
-files' attributes, which Landlock has no rule for. -1: a processor without that call."""
+files' attributes, which Landlock has no rule for, priorities, which a user's processes have together. -1: a processor
+without that call."""
 
 ANSWERED = {
     "chmod": (90, -1), "fchmod": (91, 52), "fchmodat": (268, 53), "fchmodat2": (452, 452), "chown": (92, -1),
@@ -88,6 +90,14 @@ files sets them; nothing changes."""
 
 CLONE, NEW_NAMESPACES = (56, 220), 0x7E020080
 """The call, refused with any of the ``CLONE_NEW*`` flags of linux/sched.h."""
+
+IOCTL, REFUSED_REQUESTS = (16, 29), (0x40086602, 0x40046602, 0x401C5820, 0xC0045877, 0xC0045878, 0x5412)
+"""The call, refused with one of these requests: ``FS_IOC_SETFLAGS`` (of 64 and 32 bits), ``FS_IOC_FSSETXATTR``,
+``FIFREEZE``, ``FITHAW`` (linux/fs.h: flags of files that may only be read) and ``TIOCSTI`` (asm/ioctls.h)."""
+
+FCNTL, SIGNALLING = (72, 25), (8, 10, 15)
+"""The call, refused with ``F_SETOWN``, ``F_SETSIG`` and ``F_SETOWN_EX`` (linux/fcntl.h) where Landlock doesn't keep
+signals inside: what is written to a file would send one."""
 
 CLONE3 = (435, 435)
 """Its flags lie in memory, where a filter can't look: it answers that there is no such call, and libraries use
@@ -157,6 +167,8 @@ def seal(limits: SealLimits) -> None:
     version = landlock_version()
     if version < 1:
         raise CannotSeal("this kernel has no Landlock, or it is turned off")
+    if version < 3:
+        raise CannotSeal("this kernel's Landlock doesn't keep files from being truncated: Linux 6.2 is needed")
     set_limits(limits)
     if _prctl(NO_NEW_PRIVILEGES, 1):
         raise CannotSeal("the system refuses PR_SET_NO_NEW_PRIVS")
@@ -290,9 +302,13 @@ def _seccomp(signals_stay_inside: bool, gpu: bool) -> None:
     steps = filter_steps(
         MACHINES[platform.machine()],
         sorted(pair[at] for pair in refused.values() if pair[at] >= 0),
-        [(entry[at], entry[2]) for entry in OWN_ALONE.values()],
+        [
+            *((entry[at], entry[2], OWN, 0) for entry in OWN_ALONE.values()),
+            *((IOCTL[at], 1, NOT, request) for request in REFUSED_REQUESTS),
+            *((FCNTL[at], 1, NOT, command) for command in (() if signals_stay_inside else SIGNALLING)),
+            (CLONE[at], 0, WITHOUT, NEW_NAMESPACES),
+        ],
         [] if gpu else sorted(pair[at] for pair in ANSWERED.values() if pair[at] >= 0),
-        (CLONE[at], NEW_NAMESPACES),
         CLONE3[at],
     )
     code = ctypes.create_string_buffer(b"".join(struct.pack("HBBI", *step) for step in steps))
@@ -305,35 +321,37 @@ Step = tuple[int, int, int, int]
 """What to do, how many steps to skip if it is so and if not, a number or the place of one."""
 
 
+OWN, NOT, WITHOUT = "own", "not", "without"
+"""What an argument must be: 0, the caller itself; not this number; without any of these flags."""
+
+
 def filter_steps(
     machine: int,
     refused: Sequence[int],
-    own_alone: Sequence[tuple[int, int]] = (),
+    conditions: Sequence[tuple[int, int, str, int]] = (),
     answered: Sequence[int] = (),
-    without: tuple[int, int] = (-1, 0),
     missing: int = -1,
 ) -> list[Step]:
-    """A seccomp filter's steps. Another processor's calls end the process. Those in ``refused`` fail; those in
-    ``own_alone`` fail unless the argument of that place is 0 (its lower half: process ids have 32 bits); those in
-    ``answered`` are answered as if done; the call ``without`` fails with any of these flags in its first argument;
-    ``missing`` answers that there is no such call. All others pass."""
+    """A seccomp filter's steps. Another processor's calls end the process. Those in ``refused`` fail. Each of
+    ``conditions`` is a call, the place of an argument (its lower half: process ids, requests and flags have 32 bits),
+    :data:`OWN`, :data:`NOT` or :data:`WITHOUT`, and a number: if it doesn't hold, the call fails. Those in
+    ``answered`` are answered as if done; ``missing`` answers that there is no such call. All others pass."""
     checks: list[tuple[int, str, str, int]] = [(EQUAL, "refuse", "", number) for number in refused]
     checks += [(EQUAL, "answer", "", number) for number in answered]
     checks.append((EQUAL, "no call", "", missing & 0xFFFFFFFF))
-    for number, argument, test, value in (
-        *((number, argument, "own", 0) for number, argument in own_alone), (without[0], 0, "flags", without[1])
-    ):  # fmt: skip
-        allow, refuse = ("allow", "refuse") if test == "own" else ("refuse", "allow")
+    for number, argument, test, value in conditions:
+        holds = {OWN: ("", "refuse"), NOT: ("refuse", ""), WITHOUT: ("refuse", "")}[test]
         checks += [
-            (EQUAL, "", "skip", number & 0xFFFFFFFF),
+            (EQUAL, "", "skip", number),
             (LOAD, "", "", ARGUMENTS + 8 * argument),
-            (EQUAL if test == "own" else ANY_OF, allow, refuse, value),
+            (ANY_OF if test == WITHOUT else EQUAL, *holds, value),
+            (LOAD, "", "", 0),
         ]
     ends = {"allow": ALLOW, "refuse": REFUSE, "answer": ANSWER, "no call": NO_CALL}
     places = {name: len(checks) + i for i, name in enumerate(ends)}
 
     def skipped(at: int, to: str) -> int:
-        return 2 if to == "skip" else places[to] - at - 1 if to else 0
+        return 3 if to == "skip" else places[to] - at - 1 if to else 0
 
     return [
         (LOAD, 0, 0, 4), (EQUAL, 1, 0, machine), (RETURN, 0, 0, END_PROCESS),
@@ -365,9 +383,23 @@ def nvidia_devices() -> Iterable[str]:
 
 
 def import_folders() -> tuple[str, ...]:
-    """Folders that this Python imports from, but for the working folder."""
-    here = Path.cwd().resolve()
+    """Folders that this Python imports from, but for the working folder, and those of which it has imported nothing and
+    that no package is installed in: the folder of a script that judges may hold shapes that are held back."""
+    here, root = Path.cwd().resolve(), Path(__file__).resolve().parents[2]
     found = [Path(entry).resolve() for entry in sys.path if entry and Path(entry).exists()]
-    root = Path(__file__).resolve().parents[2]
-    kept = [str(p) for p in found if p not in (here, root)]
+    files = [getattr(module, "__file__", None) for name, module in list(sys.modules.items()) if "." not in name]
+    used = {folder for file in files if file for folder in Path(file).resolve().parents[:2]} | _installed_beside()
+    kept = [str(p) for p in found if p in used and p not in (here, root)]
     return tuple(dict.fromkeys([*kept, str(root / "kerntune"), sys.prefix, sys.base_prefix, sys.exec_prefix]))
+
+
+def _installed_beside() -> set[Path]:
+    """Folders of packages that are installed as editable: lines of ``.pth`` files."""
+    found = set()
+    for folder in site.getsitepackages():
+        for file in Path(folder).glob("*.pth"):
+            with contextlib.suppress(OSError, UnicodeDecodeError):
+                found |= {
+                    Path(folder, line.strip()).resolve() for line in file.read_text().splitlines() if line.strip()
+                }
+    return found

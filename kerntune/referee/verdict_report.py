@@ -13,6 +13,9 @@ from kerntune.referee.verdicts import CandidateVerdict, ShapeResult
 
 SCHEMA = "kerntune.judge/1"
 
+MOST_LAUNCHES = 64
+"""Launches of a shape that the text shows."""
+
 
 def text_of(verdict: CandidateVerdict) -> Iterator[str]:
     """Lines: the verdict first, then each shape."""
@@ -51,9 +54,12 @@ def _shape(shape: ShapeResult) -> Iterator[str]:
             f"    results of {len(shape.errors)} comparisons: error at most {worst.rms:.2g} of their size, "
             f"{worst.rms_allowed:.2g} allowed"
         )
-    for launch in shape.launches:
+    working = [launch for launch in shape.launches if 0 not in launch.grid]
+    for launch in working[:MOST_LAUNCHES]:
         time = f", {format_time(launch.ns)} ({launch.share or 0.0:.0%})" if launch.ns is not None else ""
         yield f"    launch {launch.kernel} {'x'.join(map(str, launch.grid))}{time}"
+    if len(working) > MOST_LAUNCHES:
+        yield f"    and {len(working) - MOST_LAUNCHES:,} launches more"
     yield from (f"    {remark}" for remark in shape.remarks)
 
 

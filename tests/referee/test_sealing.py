@@ -76,6 +76,8 @@ FORBIDDEN = {
     "passwords": "print(tried(lambda: open('/etc/shadow').read()))",
     "the clock": "print(tried(lambda: __import__('time').clock_settime(0, 1e9)))",
     "the host's name": "print(tried(lambda: socket.sethostname('x')))",
+    "a file's flags": "import fcntl; print(tried(lambda: fcntl.ioctl(open('/bin/sh'), 0x40086602, bytes(8))))",
+    "priorities": "print(tried(lambda: os.setpriority(os.PRIO_PROCESS, 0, 1)))",
     "attributes": "open('f', 'w').close(); print(tried(lambda: os.setxattr('f', 'user.x', b'1')))",
     "a large file": "print(tried(lambda: os.truncate(os.open('big', os.O_CREAT | os.O_WRONLY), 1 << 30)))",
     "more address space": "print(tried(lambda: len(bytearray(1 << 31))))",
@@ -214,7 +216,7 @@ def test_the_filter_refuses_its_numbers_and_no_others() -> None:
 
 
 def test_calls_on_other_processes_are_refused_by_their_argument() -> None:
-    steps = filter_steps(0xC000003E, [41, 500], [(302, 0), (141, 1)])
+    steps = filter_steps(0xC000003E, [41, 500], [(302, 0, "own", 0), (141, 1, "own", 0)])
 
     def said(number: int, *arguments: int) -> int:
         return run_filter(steps, 0xC000003E, number, arguments)
@@ -224,7 +226,8 @@ def test_calls_on_other_processes_are_refused_by_their_argument() -> None:
 
 
 def test_calls_that_are_answered_refused_by_a_flag_or_said_to_be_missing() -> None:
-    steps = filter_steps(0xC000003E, [41], [(302, 0)], [90, 91], (56, 0x7E020080), 435)
+    conditions = [(302, 0, "own", 0), (16, 1, "not", 7), (16, 1, "not", 9), (56, 0, "without", 0x7E020080)]
+    steps = filter_steps(0xC000003E, [41], conditions, [90, 91], 435)
 
     def said(number: int, *arguments: int) -> int:
         return run_filter(steps, 0xC000003E, number, arguments)
@@ -232,6 +235,8 @@ def test_calls_that_are_answered_refused_by_a_flag_or_said_to_be_missing() -> No
     assert said(90) == said(91) == sealing.ANSWER == 0x50000
     assert said(435) == sealing.NO_CALL == 0x50026
     assert said(56, 0x10000011) == said(56, 0x80) == said(302, 1) == sealing.REFUSE == 0x50001
+    assert said(16, 0, 7) == said(16, 0, 9) == sealing.REFUSE
+    assert said(16, 7, 8) == said(17, 0, 7) == sealing.ALLOW
     assert said(56, 0x11) == said(57, 0x80) == said(302, 0) == said(0) == sealing.ALLOW
 
 
@@ -256,7 +261,14 @@ def test_numbers_of_calls_are_the_systems(at: int, path: str, pattern: str) -> N
     """The name of a header's call that older ones lack is left out."""
     known = header(path, pattern)
     tables = (REFUSED_CALLS, sealing.OWN_ALONE, sealing.SIGNALS, sealing.WITHOUT_GPU, sealing.ANSWERED)
-    more = {"clone": sealing.CLONE, "clone3": sealing.CLONE3, "capget": sealing.CAPGET, "capset": sealing.CAPSET}
+    more = {
+        "clone": sealing.CLONE,
+        "clone3": sealing.CLONE3,
+        "capget": sealing.CAPGET,
+        "capset": sealing.CAPSET,
+        "ioctl": sealing.IOCTL,
+        "fcntl": sealing.FCNTL,
+    }
     ours = {n: entry[at] for table in (*tables, more) for n, entry in table.items() if entry[at] >= 0}
     missing = {n for table in tables for n, entry in table.items() if entry[at] < 0}
     assert not missing & known.keys()

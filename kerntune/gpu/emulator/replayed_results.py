@@ -32,8 +32,8 @@ def replay_results(
     seconds: float,
 ) -> ReplayedResults:
     """Run the launches in order. ``ttir`` has the text by its checksum; ``contents`` the first bytes by storage, of one
-    without any ``poison`` over and over. Of it
-    follows as well where storages lie, and in which order the programs of a launch run.
+    without any ``poison`` over and over. Where storages lie, and in which order the programs of a launch run, is drawn
+    from the system: a kernel can read the poison, and nothing else may follow from it.
 
     :class:`InterpreterLimit`, :class:`KernelFault` and :class:`KernelTimeout` name the kernel.
     """
@@ -43,7 +43,7 @@ def replay_results(
         np.resize(pattern, storage.nbytes) if content is None else np.frombuffer(content, np.uint8)
         for storage, content in zip(recording.storages, contents, strict=True)
     ]
-    chance = random.Random(poison)
+    chance = random.SystemRandom()
     memory = FlatMemory(first, poison, chance)
     for launch in recording.launches:
         if 0 in launch.grid:
