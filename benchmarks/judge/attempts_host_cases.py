@@ -22,6 +22,8 @@ FIRST: tuple[tuple[str, str, str, tuple[str, str]], ...] = (
     ("buffer_left_out", "lazy result", "attempts_host_files/buffer_candidate.py", (f"{FILES}/buffer_task.py", "")),
     ("signs_of_weights", "shortcut for the inputs seen", "attempts_host_files/sign_candidate.py",
      (f"{FILES}/sign_task.py", "")),
+    ("weights_of_inputs_seed", "shortcut for the inputs seen", "attempts_host_files/uniform_candidate.py",
+     (f"{FILES}/uniform_task.py", "")),
     ("zero_part", "shortcut for the inputs seen", "attempts_host_files/zero_part_candidate.py",
      (f"{FILES}/zero_part_task.py", "")),
     ("own_task", "unusual layout", "attempts_host_files/own_task_candidate.py",
