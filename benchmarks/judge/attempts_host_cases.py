@@ -128,6 +128,7 @@ SECOND: tuple[tuple[str, str, str, tuple[str, str]], ...] = (
     ("orphans", "surviving children", "attempts_host_3.py::orphans", ADD),
     ("stopped_children", "surviving children", "attempts_host_3.py::stopped_children", ADD),
     ("chain", "surviving children", "attempts_host_3.py::chain", ADD),
+    ("leader_ends", "surviving children", "attempts_host_2.py::leader_ends", ADD),
     ("late_answer", "tampering", "attempts_host_3.py::late_answer", ADD),
     ("program_replaced", "tampering", "attempts_host_3.py::program_replaced", ADD),
     ("temporary_folder", "files left behind", "attempts_host_2.py::temporary_folder", ADD),
