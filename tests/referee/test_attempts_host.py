@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import json
+import os
 import py_compile
 import sys
+import tempfile
 import time
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from kerntune.base.folders import remove_tree
+from kerntune.compiling.forking import fork
 from kerntune.errors import UsageError
 from kerntune.referee import layouts
 from kerntune.referee.declared_inputs import content_of, parse_line
@@ -209,6 +213,37 @@ def test_a_files_name_that_is_no_text(tmp_path: Path) -> None:
     path = _file(tmp_path, "def fn(x): return x\n", "\udcff.py")
     with pytest.raises(UsageError):
         encoded(candidate_source(f"{path}::fn"))
+
+
+def _as_nobody(work: Callable[[], bool]) -> bool:
+    """What ``work`` gives in a fork that has no rights beyond its own files'."""
+
+    def code() -> None:
+        if os.getuid() == 0:
+            os.setgid(65534)
+            os.setuid(65534)
+        os._exit(0 if work() else 7)
+
+    _, status = os.waitpid(fork(code), 0)
+    found = os.waitstatus_to_exitcode(status)
+    assert found in (0, 7)
+    return found == 0
+
+
+@accepted
+def test_a_folder_without_rights_is_removed() -> None:
+    """Who isn't root can't move a folder that can't be written: the candidate's would stay for ever."""
+    with tempfile.TemporaryDirectory() as name:
+        os.chmod(name, 0o777)
+
+        def work() -> bool:
+            scratch = Path(name) / "1"
+            (scratch / "a" / "b").mkdir(parents=True)
+            (scratch / "a").chmod(0)
+            remove_tree(scratch)
+            return not os.listdir(name)
+
+        assert _as_nobody(work)
 
 
 class Late:

@@ -10,6 +10,7 @@ import subprocess
 import sys
 import textwrap
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -347,13 +348,19 @@ def test_limits_of_a_sealed_process(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_folders_that_imports_come_from(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """Each once; neither the working folder nor the one beside kerntune's sources, but kerntune's own."""
+    """Each once: those that packages were imported from or are installed in. Neither the working folder nor the one
+    beside kerntune's sources, but kerntune's own; not the folder of a script."""
     monkeypatch.chdir(tmp_path)
-    (tmp_path / "packages").mkdir()
-    found = [str(tmp_path / "packages"), "", str(tmp_path), str(ROOT), str(tmp_path / "none")]
-    monkeypatch.setattr(sys, "path", [*found, str(tmp_path / "packages")])
+    folders = {name: tmp_path / name for name in ("site", "editable", "imported", "script")}
+    for folder in folders.values():
+        folder.mkdir()
+    (folders["site"] / "x.pth").write_text("\n../editable\nimport os\n")
+    monkeypatch.setattr(sealing.site, "getsitepackages", lambda: [str(folders["site"])])
+    monkeypatch.setitem(sys.modules, "one", SimpleNamespace(__file__=str(folders["imported"] / "one" / "__init__.py")))
+    paths = [str(folders[name]) for name in ("editable", "imported", "script", "editable")]
+    monkeypatch.setattr(sys, "path", ["", str(tmp_path), str(ROOT), str(tmp_path / "none"), *paths])
     own = [str(ROOT / "kerntune"), sys.prefix, sys.base_prefix, sys.exec_prefix]
-    assert sealing.import_folders() == tuple(dict.fromkeys([str(tmp_path / "packages"), *own]))
+    assert sealing.import_folders() == tuple(dict.fromkeys([*paths[:2], *own]))
 
 
 def test_devices_of_a_cuda_driver(monkeypatch: pytest.MonkeyPatch) -> None:
