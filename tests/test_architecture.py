@@ -89,7 +89,7 @@ EXPORTS = {
     },
     "kerntune.gpu": set(),
     "kerntune.gpu.emulator": {"replay_results"},
-    "kerntune.gpu.fake_cuda": {"Level", "StandInEnd", "StandIns", "static_reason"},
+    "kerntune.gpu.fake_cuda": {"StandInEnd", "StandIns", "static_reason"},
     "kerntune.compiling.binary": set(),
     "kerntune.tuning.torch_compile": set(),
     "kerntune.tuning.choices": set(),

@@ -191,6 +191,7 @@ def main() -> int:
         rounds.append(honest_cases())
     if args.exploits:
         clocked = [Case(n, "clock", f"exploits/on_gpu.py::{n}", "references.py::softmax", (ROWS,)) for n in CLOCKED]
+        clocked.append(Case("structure_seen", "content", "exploits/structure_seen.py", "structured_task.py", ()))
         rounds.append([*clocked, *exploit_cases()])
     for number, cases in enumerate(rounds):
         wanted = [case for case in cases if not args.only or case.name in args.only]

@@ -175,7 +175,7 @@ def _untouched(bits: np.ndarray, nbytes: int, view: View, poison: bytes) -> bool
     import numpy as np
 
     item = bits.dtype.itemsize
-    if poison and (bits.flat[0].tobytes() != (poison * 2)[view.offset_bytes % len(poison) :][:item]):
+    if bits.flat[0].tobytes() != (poison * 2)[view.offset_bytes % len(poison) :][:item]:
         return False
     raw = np.resize(np.frombuffer(poison, np.uint8), nbytes).tobytes()
     return bool((bits == taken(raw, view)).all())
@@ -322,6 +322,4 @@ def _equal(a: np.ndarray, b: np.ndarray, slack: float) -> bool:
     first = slice(0, 4096)
     if a.size > 4096 and not _equal(a[first], b[first], slack):
         return False
-    with np.errstate(invalid="ignore"):
-        near = np.abs(a - b) <= slack * np.maximum(np.abs(a), np.abs(b))
-    return bool(np.all(near | (a == b) | (np.isnan(a) & np.isnan(b))))
+    return np.allclose(a, b, rtol=slack, atol=0.0, equal_nan=True)

@@ -120,6 +120,8 @@ class RecordedCall(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit
     """Storages whose first content isn't known here."""
 
     operators: tuple[str, ...] = ()
+    outline: str = "tensor"
+    """How the tensors lie in what was returned (:func:`.candidate_recorder.outlined`)."""
 
 
 class CallRefused(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
@@ -181,6 +183,8 @@ class ExpectedSeed(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit
     contents: tuple[bytes, ...]
     results: tuple[ExpectedResult, ...]
     changed: tuple[ExpectedResult | None, ...] = ()
+    outline: str = "tensor"
+    """How the results lie in what the reference returned."""
 
 
 class ExpectAnswer(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):

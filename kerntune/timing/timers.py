@@ -232,7 +232,7 @@ class GraphSlot:
         self.protocol = TimingProtocol("graph", runs, replicas)
         self.late = False
         visits = range(program.rotate(replicas, runs))
-        self._restored = visits if program.in_place else range(0)
+        self._restored: Sequence[int] = visits if program.in_place else ()
         self._restore()
         for visit in visits:
             program.enqueue(visit)
