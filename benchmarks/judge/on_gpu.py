@@ -12,12 +12,16 @@ recording and compiling. ``timeline`` has each sealed process with the seconds o
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
+import queue
 import sys
 import threading
 import time
 import traceback
 from collections import Counter
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -67,6 +71,12 @@ CLOCKED = ("leaves_out_a_tenth", "leaves_out_half", "done_flag")
 EXPLOIT_RECORD_SECONDS = 20.0
 """Some hang: a recording has two minutes otherwise."""
 
+ALONE = ("pair", "honest")
+"""Families that are judged one by one, as anyone would."""
+
+TOGETHER = 3
+"""Exploits that are judged at a time: their speeds need not be precise."""
+
 RIGHT = ("FASTER", "SAME", "SLOWER", "UNDECIDED", "UNTIMED")
 
 
@@ -99,7 +109,8 @@ class Watch:
                 self.stages.append({name: round(seconds, 2) for name, seconds in answer.stages.items()})
                 self.timed_as.add(answer.timed_as)
 
-    def watching(self) -> Any:
+    @contextlib.contextmanager
+    def watching(self) -> Iterator[None]:
         """Held meanwhile."""
         ask, recorded = SealedProcesses.ask, CandidateJudgement._recorded
 
@@ -116,18 +127,20 @@ class Watch:
             finally:
                 self.recording += self.now() - begin
 
-        return mock.patch.multiple(SealedProcesses, ask=asked), mock.patch.multiple(
-            CandidateJudgement, _recorded=recording
-        )
+        with (
+            mock.patch.object(SealedProcesses, "ask", asked),
+            mock.patch.object(CandidateJudgement, "_recorded", recording),
+        ):
+            yield
 
 
 def judged(bench: Bench, case: Case, budget: float) -> dict[str, Any]:
-    """One verdict as a row."""
+    """One verdict as a row; what its processes do is watched where no other is made meanwhile."""
     watch = Watch()
-    first, second = watch.watching()
-    with first, second:
+    with watch.watching() if case.family in ALONE else contextlib.nullcontext():
         verdict = judge(*case.files, case.inputs, bench=bench, budget=budget)
-    seconds, shape = watch.now(), verdict.shapes[0]
+    seconds = watch.now()
+    shape = next((s for s in verdict.shapes if s.word is verdict.word), verdict.shapes[0])
     usual = verdict.word.value in RIGHT and not shape.text and watch.timed_as <= {"replayed", "unrolled"}
     told = {} if usual else {"printed": watch.printed}
     return {
@@ -182,24 +195,46 @@ def main() -> int:
         rounds.append([*clocked, *exploit_cases()])
     for number, cases in enumerate(rounds):
         wanted = [case for case in cases if not args.only or case.name in args.only]
-        bench = Bench(bool(landlock_version()), GpuSpeeds())
-        try:
-            bench.start()
-            for case in wanted:
-                if time.monotonic() > end:
+        with contextlib.ExitStack() as stack:
+            exploits = any(case.family not in ALONE for case in wanted)
+            benches = [Bench(bool(landlock_version()), GpuSpeeds()) for _ in range(TOGETHER if exploits else 1)]
+            for bench in benches:
+                stack.callback(bench.close)
+            for bench in benches:
+                bench.start()
+            if exploits:
+                stack.enter_context(mock.patch.object(judgement, "RECORD_SECONDS", EXPLOIT_RECORD_SECONDS))
+            for row in rows_of(benches, wanted, args.budget, end):
+                if row is None:
                     left += 1
-                    continue
-                limit = judgement.RECORD_SECONDS if case.family in ("pair", "honest") else EXPLOIT_RECORD_SECONDS
-                with mock.patch.object(judgement, "RECORD_SECONDS", limit):
-                    row = {"round": number, **row_of(bench, case, args.budget)}
-                rows.append(row)
-                print(line_of(row), flush=True)
-                harness.write(args.out, {**summary(rows, left, bench), "rows": rows})
-        finally:
-            bench.close()
-        harness.write(args.out, {**summary(rows, left, bench), "rows": rows})
-    print(json.dumps(summary(rows, left, bench), indent=1))
+                else:
+                    rows.append({"round": number, **row})
+                    print(line_of(rows[-1]), flush=True)
+                harness.write(args.out, {**summary(rows, left, benches[0]), "rows": rows})
+    print(json.dumps(summary(rows, left, benches[0]), indent=1))
     return 0
+
+
+def rows_of(
+    benches: Sequence[Bench], cases: Sequence[Case], budget: float, end: float
+) -> Iterator[dict[str, Any] | None]:
+    """A row a case, as many at a time as there are benches; None for what there is no time for."""
+    free = queue.SimpleQueue[Bench]()
+    for bench in benches:
+        free.put(bench)
+
+    def one(case: Case) -> dict[str, Any] | None:
+        if time.monotonic() > end:
+            return None
+        bench = free.get()
+        try:
+            return row_of(bench, case, budget)
+        finally:
+            free.put(bench)
+
+    with ThreadPoolExecutor(len(benches)) as threads:
+        for future in as_completed([threads.submit(one, case) for case in cases]):
+            yield future.result()
 
 
 def summary(rows: list[dict[str, Any]], left: int, bench: Bench) -> dict[str, Any]:
@@ -231,7 +266,7 @@ def summary(rows: list[dict[str, Any]], left: int, bench: Bench) -> dict[str, An
 
 def kind(row: dict[str, Any]) -> str:
     """A pair, an honest candidate, or an exploit."""
-    return row["family"] if row["family"] in ("pair", "honest") else "exploit"
+    return row["family"] if row["family"] in ALONE else "exploit"
 
 
 if __name__ == "__main__":

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from kerntune.base.device import Target, typical_device
 from kerntune.errors import MeasurementError
+from kerntune.gpu.program import Loader
 from kerntune.gpu.script import Script
 from kerntune.gpu.scripted import FakeGpu
 from kerntune.referee import candidate_speed, gpu_replay
@@ -261,6 +262,41 @@ def test_changed_first_contents_are_seen() -> None:
     assert not sources.damaged()
     gpu.write_at(sources._buffers[0], 5, memoryview(b"\0\1"))
     assert sources.damaged()
+
+
+@pytest.mark.parametrize("side_of_two", [0, 1])
+def test_first_contents_of_either_side_are_checked(side_of_two: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    made: list[gpu_replay.VariedSources] = []
+
+    class Noted(gpu_replay.VariedSources):
+        def __init__(self, *args: Any) -> None:
+            super().__init__(*args)
+            made.append(self)
+
+    def compute(number: int, x: bytes) -> bytes:
+        if number == 9:
+            gpu.write_at(made[side_of_two]._buffers[0], 7, memoryview(b"\0\1\2"))
+        return right(number, x)
+
+    gpu = ComputingGpu(compute)
+    monkeypatch.setattr(gpu_replay, "VariedSources", Noted)
+    monkeypatch.setattr(gpu_replay, "_gpu_for", lambda task: gpu)
+    task = TimeTask(side(os.urandom(NBYTES)), side(os.urandom(NBYTES)), (1,), VARIATION, (8,), 2, True, 2, 1)
+    assert msgspec.msgpack.decode(gpu_replay.timed(encoded(task)), type=TimeAnswer).damaged
+    assert len(made) == 2
+
+
+@pytest.mark.parametrize("ns", [20_000.0, 300_000.0])
+def test_a_slot_of_either_side_begins_with_no_persisting_lines(ns: float) -> None:
+    gpu, content = ComputingGpu(ns=ns), os.urandom(NBYTES)
+    task = TimeTask(side(content), side(content), (1,), VARIATION, (8,), 2, True, 2, 1)
+    sources = gpu_replay.VariedSources(gpu, task.candidate, VARIATION)
+    candidate = gpu_replay.VariedProgram(Loader(gpu), task, sources, random.Random(1))
+    for slot in gpu_replay.ReplayedReference(Loader(gpu), side(content)).slots(candidate):
+        del gpu.did[:]
+        slot.enqueue()()
+        assert gpu.did[0] == "reset"
+        assert gpu.did.count("reset") == (1 if ns < 200_000.0 else slot.protocol.runs_per_slot)
 
 
 def test_both_sides_have_other_contents(monkeypatch: pytest.MonkeyPatch) -> None:
