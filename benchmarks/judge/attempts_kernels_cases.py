@@ -160,6 +160,12 @@ _FURTHER: tuple[tuple[str, str, str, tuple[str, str]], ...] = (
      ("references.py::axpy", "x: f32[700]; y: f32[700]; a = 0.3")),
     ("baked_lengths", "declared content", "baked_lengths",
      (f"{R}::cut_rows", "x: f32[3,100]; n: i64[3] = [5, 70, 33]")),
+    ("table_by_operators", "work that isn't timed", "table_by_operators", (f"{R}::with_positions", "x: f32[64,256]")),
+    ("scatter_without_tail", "reference that rounds", "scatter_without_tail",
+     ("references.py::scatter_add", "x: bf16[8192] uniform(0, 1); idx: i64[8192] < 128")),
+    ("odd_descriptor", "undefined behaviour", "odd_descriptor", ("held_out_references.py::tripled", "x: f32[32,33]")),
+    ("maximum_from_zero", "values not drawn", "maximum_from_zero",
+     ("held_out_references.py::row_max", "x: f32[20,200]")),
 )  # fmt: skip
 
 KERNEL_ATTEMPTS: tuple[tuple[str, str, str, tuple[str, str]], ...] = tuple(
