@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from kerntune.base.case_result import CaseId, CaseResult
+from kerntune.base.case_result import CaseId, CaseResult, UncheckedValue
 from kerntune.base.policy import Outcome, Policy, Update, Verdict
 from kerntune.errors import KerntuneError
 from kerntune.gate import api
@@ -23,7 +23,7 @@ from pytest_kerntune.conclude import FOUND_GPU, NO_GPU_LEFT
 from pytest_kerntune.concurrency import CROWDED, TurnTaking
 from pytest_kerntune.fixture import GatedAutotune, Record
 from pytest_kerntune.other_runs import ExtraTargets
-from pytest_kerntune.payload import payload_of
+from pytest_kerntune.payload import UNCHECKED, payload_of
 from pytest_kerntune.run_lifetime import SESSION
 from pytest_kerntune.session import ERROR, RECORD, Gate
 
@@ -69,8 +69,8 @@ class Engine:
         self.did.append(("lost", ask))
         return "no answer" if isinstance(ask, bool) and "gone" in self.__dict__ else ""
 
-    def take_unchecked(self) -> tuple[()]:
-        return ()
+    def take_unchecked(self) -> tuple[UncheckedValue, ...]:
+        return (UncheckedValue("t.py:3", "assert x == 1"),)
 
 
 class Config(SimpleNamespace):
@@ -100,7 +100,9 @@ def settings(**more: Any) -> Any:
 
 def gate_of(engine: Engine | None = None, options: Any = None, **more: Any) -> Any:
     made: Any = Gate(Config(**more), options or settings())
-    made.progress = SimpleNamespace(begin=lambda: None, of=lambda nodeid: f"progress of {nodeid}")
+    made.progress = SimpleNamespace(
+        begin=lambda: made.config.cleanups.append("shown"), of=lambda nodeid: f"progress of {nodeid}"
+    )
     made._engine = engine
     return made
 
@@ -144,6 +146,13 @@ def through(hook: Generator[Any, Any, Any], value: object = None) -> Any:
     raise AssertionError("it goes on")
 
 
+def raised(hook: Generator[Any, Any, Any], value: object = None) -> tuple[type[BaseException], str]:
+    """What a wrapper raises, and the first line of that. A skip that nobody expects would skip the test here."""
+    with pytest.raises(BaseException) as caught:  # noqa: PT011 - the caller looks at it
+        through(hook, value)
+    return type(caught.value), str(caught.value).partition("\n")[0]
+
+
 # the run
 
 
@@ -174,7 +183,7 @@ def test_each_process_opens_a_session_and_one_that_runs_tests_starts_it(opened: 
     assert gate.engine.did == [*starts, ("share", 1, 3, claims), "narrow"]
     assert opened == [*([] if process == "worker" else ["--kerntune-html"]), ("settings", None),
                       *([] if process == "worker" else ["SIGTERM"])]  # fmt: skip
-    assert gate.config.cleanups == [gate.engine.close]
+    assert gate.config.cleanups == ["shown", gate.engine.close]
     assert gate.pytest_report_header() == ["kerntune: device", "kerntune: newer torch"]
     assert (gate.end._engine, gate.end._header, gate.end.notes) == (gate.engine, ("device", "newer torch"), [])
 
@@ -210,12 +219,15 @@ def test_what_a_run_says_of_itself(
     assert (gate.end.notes, gate.header) == (notes, header)
 
 
-@pytest.mark.parametrize(("found", "static", "why"), [(True, True, NO_GPU_LEFT), (True, False, ""), (False, True, "")])
+@pytest.mark.parametrize(
+    ("found", "static", "why"), [(True, True, NO_GPU_LEFT), (True, False, ""), (False, True, ""), (None, True, "")]
+)
 def test_a_worker_without_the_gpu_that_its_controller_has_found(
-    opened: list[Any], monkeypatch: pytest.MonkeyPatch, found: bool, static: bool, why: str
+    opened: list[Any], monkeypatch: pytest.MonkeyPatch, found: bool | None, static: bool, why: str
 ) -> None:
     monkeypatch.setattr(api, "open_session", lambda *words: Engine(static))
-    gate = gate_of(None, workerinput={FOUND_GPU: found, "workerid": "gw0", "workercount": 1, session.DECISIONS: "/c"})
+    given = {"workerid": "gw0", "workercount": 1, session.DECISIONS: "/c"}
+    gate = gate_of(None, workerinput=given if found is None else {**given, FOUND_GPU: found})
     gate._open()
     assert gate._loss.text == why
 
@@ -281,6 +293,18 @@ def test_a_runs_error_is_shared_by_all_of_its_decisions(tests: int, anchor: str,
     assert (name, own, gone("none.py::test_x")) == ("tests_gone", None, True)
 
 
+@pytest.mark.parametrize(
+    ("named", "reference", "own"), [("here", "", True), ("here", "main", False), ("v1", "", False)]
+)
+def test_an_anchor_that_is_a_folder_of_its_own_loses_what_is_gone(
+    tmp_path: Path, named: str, reference: str, own: bool
+) -> None:
+    (tmp_path / "here").mkdir()
+    gate = gate_of(Engine(), as_dataclass(settings(anchor=str(tmp_path / named), reference_name=reference)))
+    gate.pytest_collection_finish(SimpleNamespace(items=[]))
+    assert gate.engine.did[0][2] == (tmp_path / "here" if own else None)
+
+
 def as_dataclass(found: Any) -> Any:
     """The options as a dataclass, which a gate replaces."""
     return dataclasses.make_dataclass("Settings", vars(found))(**vars(found))
@@ -325,8 +349,9 @@ def test_a_test_begins_anew_and_its_regressions_stand() -> None:
     assert through(gate.pytest_runtest_setup(item), "set up") == "set up"
     assert [r.verdict for r in item.stash[RECORD].standing] == [Verdict.REGRESSED]
     assert (item.stash[RECORD].results, item.stash[ERROR], item.user_properties) == ([], None, [("mine", 2)])
-    with pytest.raises(pytest.fail.Exception, match="slower"):
-        through(gate.pytest_runtest_setup(item), pytest.skip.Exception("not today"))
+    assert raised(gate.pytest_runtest_setup(item), pytest.skip.Exception("not today")) == (
+        pytest.fail.Exception, "slower; a rerun of the test does not undo this",
+    )  # fmt: skip
 
 
 @pytest.mark.parametrize(
@@ -335,7 +360,7 @@ def test_a_test_begins_anew_and_its_regressions_stand() -> None:
         (ValueError("mine"), True, False, ValueError, "mine"),
         (ValueError("mine"), True, True, ValueError, "mine"),
         (RuntimeError("CUDA error: x"), True, True, pytest.skip.Exception, "gone"),
-        (RuntimeError("CUDA error: x"), True, False, RuntimeError, "CUDA error"),
+        (RuntimeError("CUDA error: x"), True, False, RuntimeError, "CUDA error: x"),
         (NeedsGpu("reads"), False, False, pytest.skip.Exception, "only a GPU gives, in its setup: reads"),
         (NeedsGpu("reads"), True, False, pytest.skip.Exception, "only a GPU gives, in its setup: reads"),
     ],
@@ -344,9 +369,8 @@ def test_a_setup_that_raises(error: Exception, marked: bool, lost: bool, ends: A
     gate, item = gate_of(Engine()), Item(marked)
     if lost:
         gate._loss.note("", "gone")
-    with pytest.raises(ends, match=says):
-        through(gate.pytest_runtest_setup(item), error)
-    assert item.stash[ERROR] is error
+    found, text = raised(gate.pytest_runtest_setup(item), error)
+    assert (found, text.endswith(says), item.stash[ERROR]) == (ends, True, error)
     assert [r.verdict for r in item.stash[RECORD].results] == (
         [Verdict.INCOMPLETE] if says.endswith("reads") and marked else []
     )
@@ -357,7 +381,7 @@ def test_a_setup_that_raises(error: Exception, marked: bool, lost: bool, ends: A
     [
         (ValueError("mine"), False, False, ValueError, "mine"),
         (ValueError("mine"), True, False, ValueError, "mine"),
-        (NeedsGpu("reads"), False, False, pytest.skip.Exception, "^needs results that only a GPU gives: reads$"),
+        (NeedsGpu("reads"), False, False, pytest.skip.Exception, "needs results that only a GPU gives: reads"),
         (RuntimeError("CUDA error: x"), False, True, pytest.skip.Exception, "gone"),
         (RuntimeError("CUDA error: x"), False, False, RuntimeError, "CUDA error"),
         (KeyboardInterrupt("now"), False, True, KeyboardInterrupt, "now"),
@@ -368,9 +392,8 @@ def test_a_body_that_raises(error: BaseException, marked: bool, lost: bool, ends
     gate, item = gate_of(Engine(), settings(policy=Policy(ci=True))), Item(marked)
     if lost:
         gate._loss.note("", "gone")
-    with pytest.raises(ends, match=says):
-        through(gate.pytest_runtest_call(item), error)
-    assert item.stash[ERROR] is error
+    found, text = raised(gate.pytest_runtest_call(item), error)
+    assert (found, says in text, item.stash[ERROR]) == (ends, True, error)
 
 
 def test_a_body_that_ends_well_is_judged_where_it_is_kerntunes_business() -> None:
@@ -402,14 +425,13 @@ def test_what_other_targets_say_of_a_test_is_its_own() -> None:
 def test_a_unittest_keeps_its_error_for_pytest() -> None:
     for marked in (True, False):
         item: Any = Item(marked)
-        item._excinfo = [SimpleNamespace(value=NeedsGpu("reads"))]
-        if not marked:
-            session._raise_kept(item)
-            assert len(item._excinfo) == 1
-            continue
-        with pytest.raises(NeedsGpu):
-            session._raise_kept(item)
-        assert item._excinfo == []
+        item._excinfo = [SimpleNamespace(value=ValueError("first")), SimpleNamespace(value=ValueError("second"))]
+        hook = gate_of(Engine()).pytest_runtest_call(item)
+        if marked:
+            assert raised(hook) == (ValueError, "first")
+        else:
+            through(hook)
+        assert len(item._excinfo) == (0 if marked else 2)
 
 
 @pytest.mark.parametrize(
@@ -453,6 +475,11 @@ def test_calls_of_fixtures_after_the_body_are_judged_at_its_end() -> None:
     item.stash[RECORD] = Record(results=[result()], finished=True)
     with pytest.raises(pytest.fail.Exception, match="slower"):
         through(gate.pytest_runtest_teardown(item))
+    item.stash[RECORD] = Record(results=[result(Outcome.PASS, findings=("more registers",))], finished=True)
+    for update, warned in ((Update.ALL, 0), (Update.NONE, 1)):
+        gate.options.update, item.stash[RECORD].concluded = update, 0
+        through(gate.pytest_runtest_teardown(item))
+        assert len(item.warned) == warned, "what an update accepts"
     through(gate.pytest_runtest_teardown(Item()))
 
 
@@ -475,6 +502,7 @@ def test_what_a_report_makes_of_a_test(
         gate.end.failed[NODE] = "a subtest"
     assert through(gate.pytest_runtest_makereport(item, SimpleNamespace(when=when)), report) is report
     assert wrote == ([(NODE, record, subtest)] if marked and when != "setup" else [])
+    assert '"assert x == 1"' in getattr(report, UNCHECKED), "of any test, in any of its phases"
     payload = payload_of(report)
     assert (payload is not None and payload.baselines) == ({"b": msgspec.Raw(b"1")} if attached else False)
 
@@ -483,11 +511,12 @@ def test_a_lost_gpu_refuses_tests_and_ends_a_worker(monkeypatch: pytest.MonkeyPa
     ended: list[Any] = []
     monkeypatch.setattr(session, "end_worker", ended.append)
     monkeypatch.setattr(session, "settle_crash", ended.append)
-    gate, item = gate_of(Engine()), Item()
+    strict = Policy(outcomes={Verdict.INCONCLUSIVE: Outcome.FAIL})
+    gate, item = gate_of(Engine(), settings(policy=strict)), Item()
     gate.refuse_lost(item)
     gate._loss.note("", "gone")
     gate.refuse_lost(Item(marked=False))
-    with pytest.raises((pytest.fail.Exception, pytest.skip.Exception), match="not run: gone"):
+    with pytest.raises(pytest.fail.Exception, match="not run: gone"):
         gate.refuse_lost(item)
     gate.end.ended["t.py::lost"] = "gone"
     for nodeid in ("t.py::lost", NODE):
