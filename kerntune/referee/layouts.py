@@ -15,13 +15,11 @@ from __future__ import annotations
 
 import ast
 import importlib.util
-import inspect
 import sys
-from collections.abc import Callable, Sequence
 from importlib.machinery import PathFinder
 from pathlib import Path
 from types import ModuleType
-from typing import Any, Union
+from typing import Union
 
 import msgspec
 
@@ -161,8 +159,3 @@ def _named_as_another(path: Path) -> bool:
         return getattr(sys.modules[path.stem], "__file__", None) != str(path)
     found = PathFinder.find_spec(path.stem)
     return path.stem in sys.builtin_module_names or (found is not None and found.origin != str(path))
-
-
-def parameters_of(function: Callable[..., Any]) -> Sequence[str]:
-    """The names of a function's parameters."""
-    return list(inspect.signature(function).parameters)

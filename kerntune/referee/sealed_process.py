@@ -86,8 +86,8 @@ class SealRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     scratch: str
     seconds: float
     sealed: bool
-    gpu: bool = False
-    memory: int = MEMORY
+    gpu: bool
+    memory: int
     """Bytes of address space that it may add; 0 for no limit, which a CUDA driver needs."""
 
 

@@ -258,6 +258,16 @@ def test_a_late_process_is_ended(processes: SealedProcesses) -> None:
     assert time.monotonic() - began < 10
 
 
+def test_a_supervisor_has_time_to_say_how_it_was(processes: SealedProcesses, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of a late process, a second after its time; and three times what killing all of it may take."""
+    waited: list[float] = []
+    exchange, end_of = sealed_process._exchange, sealed_process._end_of
+    monkeypatch.setattr(sealed_process, "_exchange", lambda *words: (waited.append(words[3]), exchange(*words))[1])
+    monkeypatch.setattr(sealed_process, "_end_of", lambda *words: (waited.append(words[1]), end_of(*words))[1])
+    asked(processes, "answer = b''", seconds=7.0)
+    assert waited == [8.0, 22.0]
+
+
 @pytest.mark.parametrize("count", [1, 3])
 def test_what_a_process_has_started_is_ended_and_counted(count: int, processes: SealedProcesses) -> None:
     """Though it has left its session and its parent."""
