@@ -167,7 +167,8 @@ def test_eight_bit_floats_are_to_the_nearest(dtype: str) -> None:
 @pytest.mark.parametrize(
     ("dtype", "number", "data"),
     [
-        ("bool", 3.0, b"\1"), ("int16", -2.0, b"\xfe\xff"), ("float16", 1e6, b"\0\x7c"),
+        ("bool", 3.0, b"\1"), ("bool", 1.0, b"\1"), ("bool", 0.0, b"\0"),
+        ("int16", -2.0, b"\xfe\xff"), ("float16", 1e6, b"\0\x7c"),
         ("bfloat16", 0.1, b"\xcd="), ("bfloat16", 1 + 2**-8, b"\x80?"), ("bfloat16", 1 + 3 * 2**-8, b"\x82?"),
         ("float8_e4m3fn", 1e6, b"\x7e"), ("float8_e4m3fn", -1e6, b"\xfe"), ("float8_e4m3fn", 1.0625, b"\x38"),
         ("float8_e5m2", 1.375, b"\x3e"), ("float8_e5m2", 0.0, b"\0"), ("float8_e5m2", -0.3, b"\xb5"),

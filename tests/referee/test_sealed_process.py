@@ -187,11 +187,13 @@ def test_what_may_be_read_is_said(processes: SealedProcesses, tmp_path: Path) ->
         except OSError as exc: return type(exc).__name__
     path = {str(tmp_path)!r}
     answer = [tried(lambda: open(f"{{path}}/given").read()), tried(lambda: open(f"{{path}}/made", "w")),
-              tried(lambda: open("/dev/null", "w")), tried(lambda: open("/etc/hostname").read())]
+              tried(lambda: open("/dev/null", "w")), tried(lambda: open("/etc/hostname").read()),
+              tried(lambda: open("/proc/self/comm", "w"))]
     """
     no = "PermissionError"
-    assert told(processes, lines) == [no, no, "did it", "did it"]
-    assert told(processes, lines, readable=(str(tmp_path),)) == ["did it", no, "did it", "did it"]
+    assert told(processes, lines) == [no, no, "did it", "did it", no]
+    assert told(processes, lines, readable=(str(tmp_path),)) == ["did it", no, "did it", "did it", no]
+    assert told(processes, lines, gpu=True) == [no, no, "did it", "did it", "did it"]
 
 
 LIMITS = """
