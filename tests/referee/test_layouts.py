@@ -86,7 +86,7 @@ def test_a_file_that_is_too_large_is_not_read(tmp_path: Path, monkeypatch: pytes
     monkeypatch.setattr(layouts, "MOST_SOURCE", 3 << 20)
     candidate_source(f"{path}::f")
     write(tmp_path, f"def f(): pass{' ' * ((3 << 20) - 12)}")
-    with pytest.raises(UsageError, match=r"a\.py: it has more than 3 MiB$"):
+    with pytest.raises(UsageError, match=r"a\.py: it has more than 3072 KiB$"):
         candidate_source(f"{path}::f")
 
 
