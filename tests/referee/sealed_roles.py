@@ -72,6 +72,20 @@ def hoard(task: bytes) -> bytes:
     return b""
 
 
+prewarmed: list[str] = []
+
+
+def prewarm(task: bytes) -> bytes:
+    """Note it, and that folders of users can be read."""
+    prewarmed.append(f"{os.getpid()} {msgspec.msgpack.decode(task)}")
+    return b""
+
+
+def noted(task: bytes) -> bytes:
+    """What was noted, and the task."""
+    return msgspec.msgpack.encode([*prewarmed, msgspec.msgpack.decode(task)])
+
+
 def facts(task: bytes) -> bytes:
     """What such a process is like, as JSON; the task has files that it tries to read."""
     limits = {name: resource.getrlimit(getattr(resource, f"RLIMIT_{name}"))[0] for name in ("CORE", "CPU", "AS")}
@@ -95,5 +109,5 @@ if __name__ == "__main__":
     main(
         int(sys.argv[1]),
         int(sys.argv[2]),
-        {f.__name__: f for f in (echo, speak, hang, litter, crowd, hoard, facts)},
+        {f.__name__: f for f in (echo, speak, hang, litter, crowd, hoard, facts, prewarm, noted)},
     )
