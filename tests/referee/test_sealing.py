@@ -428,7 +428,10 @@ def test_the_system_is_told_all_of_it(
     refused |= set() if gpu else {entry[at] for entry in sealing.WITHOUT_GPU.values()}
     answered = set() if gpu else {entry[at] for entry in sealing.ANSWERED.values()}
     others = {entry[at]: entry[2] for entry in sealing.OWN_ALONE.values() if entry[at] not in refused}
-    for number in range(500):
+    priority = sealing.OWN_ALONE["setpriority"][at]
+    assert {system.says(code, priority, *words) for words in ((0, 1), (1, 0), (2, 0))} == {sealing.REFUSE}
+    assert system.says(code, priority, 0, 0) == sealing.ALLOW
+    for number in {*range(500)} - {priority}:
         said = system.says(code, number, *(1 - (others.get(number) == i) for i in range(3)))
         other = {435: sealing.NO_CALL, **dict.fromkeys(answered, sealing.ANSWER)}.get(number, sealing.ALLOW)
         assert said == (sealing.REFUSE if number in refused else other), number
