@@ -133,7 +133,7 @@ def _figures(farm: Farm, request: CodeRequest) -> CodeFigures:
     return CodeFigures(
         code=binary.code,
         compiler=f"Triton {binary.triton}, assembler {binary.assembler}",
-        stages=stage_hashes(texts, assembly),
+        stages=stage_hashes(texts),
         settings=dict(binary.settings),
         metrics=metrics,
     )
