@@ -105,6 +105,15 @@ def test_a_claims_code_comes_with_it() -> None:
     other = replace(today(), case=CaseId("t.py::other", "0"))
     (case,) = claimed_cases(RunReport((claim(),), baselines={NAME: bundle(other)}), [TARGET]).values()
     assert (case.today, case.decidable) == (None, False)
+    run = RunReport((claim(),), baselines={"another": bundle(other), "broken": {}, NAME: bundle(today())})
+    (case,) = claimed_cases(run, [TARGET]).values()
+    assert case.decidable, "whatever else is in the run"
+
+
+def test_a_claim_of_a_target_that_does_not_exist_has_no_code() -> None:
+    odd = replace(today(), target=Target("cuda", "90", 64))
+    (case,) = claimed_cases(RunReport((claim(),), baselines={NAME: bundle(odd)}), [TARGET]).values()
+    assert case.problem == f"of {NAME}: cuda:90 has 32 threads a warp, not 64"
 
 
 @pytest.mark.parametrize("named", [NAME, "another case (cuda:90)"])
@@ -174,7 +183,13 @@ def never(asked: Sequence[CodeRequest]) -> list[CodeFigures]:
 
 def decide(stores: Stores, *cases: ClaimedCase, policy: Policy | None = None, compile: Any = never) -> list[CaseResult]:
     keys = [KEY, *((CaseId(f"t.py::{i}", "0"), *KEY[1:]) for i in range(1, len(cases)))]
-    return Judge(stores, lambda case: policy or Policy(), compile).results(dict(zip(keys, cases, strict=False)))
+    named = [key[0] for key in keys]
+
+    def policy_of(case: CaseId) -> Policy:
+        assert case in named
+        return policy or Policy()
+
+    return Judge(stores, policy_of, compile).results(dict(zip(keys, cases, strict=False)))
 
 
 def with_code(baseline: Any = None, *results: CaseResult) -> ClaimedCase:
@@ -189,6 +204,7 @@ def test_the_baselines_own_code_has_the_baselines_figures(tmp_path: Path) -> Non
         Verdict.PASS, Outcome.PASS, CASE, "cuda:90", "static",
     )  # fmt: skip
     assert [x.registers for x in found.launches] == [32]
+    assert found.message == f"PASS {CASE} (cuda:90, static only), code unchanged, config unchanged"
     assert found.baseline_path.endswith(".json")
 
 
@@ -234,9 +250,12 @@ def test_equal_codes_are_compiled_once(tmp_path: Path) -> None:
     [(CodeFigures(refused="no such operation"), "no such operation"), (CodeFigures(), "it has no figures")],
 )
 def test_a_text_that_is_not_compiled_is_incomplete(tmp_path: Path, made: CodeFigures, why: str) -> None:
-    (found,) = decide(stores_of(tmp_path), with_code(), compile=lambda asked: [made])
-    assert (found.verdict, found.outcome) == (Verdict.INCOMPLETE, Outcome.FAIL)
-    assert found.message == f"INCOMPLETE {CASE} (cuda:90): the TTIR of add_kernel is not compiled: {why}"
+    named = replace(today(), launches=(replace(today().launches[0], kernel="k" * 100),))
+    (found,) = decide(stores_of(tmp_path), with_code(named), compile=lambda asked: [made])
+    assert (found.verdict, found.outcome, found.case, found.target) == (
+        Verdict.INCOMPLETE, Outcome.FAIL, CASE, "cuda:90",
+    )  # fmt: skip
+    assert found.message == f"INCOMPLETE {CASE} (cuda:90): the TTIR of {'k' * 80} is not compiled: {why}"
 
 
 def test_a_baseline_that_can_not_be_read_is_incomplete(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -245,18 +264,38 @@ def test_a_baseline_that_can_not_be_read_is_incomplete(tmp_path: Path, monkeypat
 
     monkeypatch.setattr(claims, "known_case", broken)
     (found,) = decide(stores_of(tmp_path), with_code())
-    assert (found.message, found.outcome) == (f"INCOMPLETE {CASE} (cuda:90): damaged", Outcome.FAIL)
+    told = f"INCOMPLETE {CASE} (cuda:90): damaged"
+    assert (found.case, found.target, found.message, found.outcome) == (CASE, "cuda:90", told, Outcome.FAIL)
+
+
+def test_a_case_whose_baseline_can_not_be_read_leaves_the_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    known = claims.known_case
+
+    def broken(stores: Stores, target: Target, case: CaseId, *words: Any) -> Any:
+        if case == CASE:
+            raise BaselineError("damaged")
+        return known(stores, target, case, *words)
+
+    monkeypatch.setattr(claims, "known_case", broken)
+    found = decide(stores_of(tmp_path), with_code(), with_code(), compile=compiling())
+    assert [r.verdict for r in found] == [Verdict.INCOMPLETE, Verdict.NEW]
+
+
+WITHHELD = f"INCOMPLETE {CASE} (cuda:90): it was reported without its code, so it was not decided"
 
 
 @pytest.mark.parametrize(
     ("results", "problem", "message", "outcome"),
     [
-        ([claim()], "", "it was reported without its code, so it was not decided", Outcome.FAIL),
+        ([claim()], "", WITHHELD, Outcome.FAIL),
         ([claim(Verdict.INCOMPLETE, Outcome.WARN)], "", "claimed INCOMPLETE", Outcome.WARN),
-        ([claim(Verdict.INCOMPLETE, Outcome.WARN)], "lacks its code", "lacks its code", Outcome.FAIL),
+        ([claim(Verdict.INCOMPLETE, Outcome.WARN)], "x", f"INCOMPLETE {CASE} (cuda:90): x", Outcome.FAIL),
         ([claim(Verdict.REGRESSED, Outcome.FAIL)], "", "claimed REGRESSED", Outcome.FAIL),
-        ([claim(Verdict.INCOMPLETE, Outcome.WARN), claim()], "", "it was reported without", Outcome.FAIL),
-        ([claim(Verdict.INCOMPLETE, Outcome.PASS)], "", "claimed INCOMPLETE", Outcome.WARN),
+        ([claim(Verdict.INCOMPLETE, Outcome.WARN), claim()], "", WITHHELD, Outcome.FAIL),
+        ([claim(Verdict.INCOMPLETE, Outcome.PASS), claim(Verdict.INCOMPLETE, Outcome.PASS, message="")], "",
+         "claimed INCOMPLETE", Outcome.WARN),
     ],
 )  # fmt: skip
 def test_a_case_without_its_code_is_no_pass(
@@ -264,8 +303,7 @@ def test_a_case_without_its_code_is_no_pass(
 ) -> None:
     policy = Policy(outcomes={Verdict.INCOMPLETE: Outcome.WARN})
     (found,) = decide(stores_of(tmp_path), ClaimedCase(results, problem=problem), policy=policy)
-    assert message in found.message
-    assert (found.outcome, found.target) == (outcome, "cuda:90")
+    assert (found.message, found.outcome, found.case, found.target) == (message, outcome, CASE, "cuda:90")
 
 
 def test_a_failure_that_is_claimed_is_believed_and_nothing_better() -> None:
