@@ -439,14 +439,14 @@ def test_small_parameters_replace_a_tests_own_and_equal_tests_run_once() -> None
     ("marker", "called", "checked", "fails", "properties"),
     [
         ({}, True, 2, False, [("kerntune_interpreted", 2)]), ({}, True, 0, False, []), ({}, False, 0, True, []),
-        (None, False, 0, False, []), (None, True, 1, False, [("kerntune_interpreted", 1)]),
+        ({}, True, None, False, []), (None, False, 0, False, []), (None, True, 1, False, [("kerntune_interpreted", 1)]),
     ],
 )  # fmt: skip
 def test_a_marked_test_calls_it(
-    marker: dict[str, Any] | None, called: bool, checked: int, fails: bool, properties: list[Any]
+    marker: dict[str, Any] | None, called: bool, checked: int | None, fails: bool, properties: list[Any]
 ) -> None:
     item: Any = Item(marker)
-    item.stash |= {CHECKED: checked} | ({CALLED: True} if called else {})
+    item.stash |= {k: v for k, v in {CHECKED: checked, CALLED: called or None}.items() if v is not None}
     hook = numerics().pytest_runtest_call(item)
     if fails:
         with pytest.raises(pytest.fail.Exception, match=r"^t\.py::test_a\[1\]: .*autotune") as caught:
@@ -484,7 +484,7 @@ def test_the_summary_counts_calls_tests_and_limits() -> None:
     reporter: Any = SimpleNamespace(
         write_sep=lambda *words: lines.append(words), write_line=lambda text, **markup: lines.append((text, markup))
     )
-    for one in (report("a", "setup", "passed", interpreted), report("a", "call", "passed", interpreted),
+    for one in (report("a", "setup", "passed", ("kerntune_interpreted", 9)), report("a", "call", "passed", interpreted),
                 report("b", "call", "passed"), report("c", "call", "failed", interpreted)):  # fmt: skip
         plugin.pytest_runtest_logreport(one)
     told = "computed in Triton's interpreter, {} not checked; nothing was compiled or timed"
