@@ -28,6 +28,7 @@ class Processes:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, code: int = 0, out: str = "", leaves: bool = True) -> None:
         self.calls: list[Any] = []
+        self.began_with: list[list[str]] = []
         self.code, self.out, self.leaves = code, out, leaves
         monkeypatch.setattr(subprocess, "run", self.run)
         monkeypatch.setattr(static_record, "bound_command", lambda command: command)
@@ -40,11 +41,12 @@ class Processes:
         assert (check, capture_output, text) == (False, True, True)
         if command[1] == "-c":
             broken = "broken" in command[0]
-            told = f"a warning\n{'3.7.0' if 'new' in command[0] else '3.9.1'} 2.13.0+cu128\n"
+            told = f"a warning of it\n{'3.7.0' if 'new' in command[0] else '3.9.1'} 2.13.0+cu128\n"
             return subprocess.CompletedProcess(command, int(broken), told, "")
         self.calls.append((command, words))
         into, log = (next((w.partition("=")[2] for w in command if w.startswith(f"--kerntune-{n}=")), "")
                      for n in ("baselines", "json"))  # fmt: skip
+        self.began_with.append(sorted(path.name for path in Path(into).glob("*")))
         if self.leaves:
             made = static(triton="3.7" if "new" in command[0] else "3.9")
             folder(Path(into), made)
@@ -59,11 +61,11 @@ class Processes:
 def test_tests_are_recorded_without_a_gpu(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, code: int, said: list[str]
 ) -> None:
-    processes = Processes(monkeypatch, code, "1 failed\n\n")
+    processes = Processes(monkeypatch, code, "1 passed\n1 failed\n\n")
     assert record("python", ["-k", "a"], "cuda:90", tmp_path / "into", "main", cwd=tmp_path) == said
     command = ["python", "-m", "kerntune.cli", "baselines", "refresh", f"--kerntune-baselines={tmp_path}/into",
                "--kerntune-target=cuda:90", "-p", "no:cacheprovider", "-q", "-k", "a"]  # fmt: skip
-    assert processes.calls == [(command, {"env": ENVIRONMENT, "cwd": tmp_path})]
+    assert processes.calls == [(command, {"env": ENVIRONMENT, "cwd": tmp_path})], "of more lines the last one is told"
     record("python", [], "cuda:90", tmp_path / "into", "main", env={"its": "own"})
     assert processes.calls[1][1] == {"env": {"its": "own"}, "cwd": None}
 
@@ -116,6 +118,7 @@ def test_both_sides_run_the_same_tests(
         assert [w.rpartition("/")[2] for w in command[5:7]] == [side, f"{side}.json"]
         assert command[7:] == ["-p", "no:cacheprovider", "-q", *([option] if option else []), "t.py"]
     assert (str(before.versions), str(after.versions)) == ("Triton 3.9.1, torch 2.13.0", "Triton 3.7.0, torch 2.13.0")
+    assert processes.began_with == [[], ["cuda-90"]], "the new side begins with the old one's baselines"
     assert [len(run.report.results) for run in (before, after)] == [1, 1]
     assert [[e.path.parts[1] for e in run.entries] for run in (before, after)] == [["triton-3.9"], ["triton-3.7"]]
 
