@@ -104,6 +104,11 @@ def test_parts_of_one_long_row(r: int, parts: int) -> None:
     assert inner_split(r, 1, TYPICAL_DEVICES["cuda:90"]) == parts
 
 
+@pytest.mark.parametrize(("outputs", "parts"), [(263, 8), (264, 1)])
+def test_two_outputs_for_each_sm_need_no_split(outputs: int, parts: int) -> None:
+    assert inner_split(1 << 20, outputs, TYPICAL_DEVICES["cuda:90"]) == parts
+
+
 @pytest.mark.parametrize(
     ("r", "share"), [(21_492_513, 189), (21_492_230, 160), (21_493_301, 131), (140_009_998, 512)]
 )  # 189 * 113,717, 190 * 113,117, 131 * 164,071 with a prime each, and 2 * 70,004,999
