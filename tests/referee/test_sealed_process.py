@@ -121,7 +121,7 @@ def test_a_supervisor_that_says_nothing_has_left_survivors(end: SealedEnd | None
     [
         (SealedEnd(3), "", "it ended with status 3 and gave no whole answer"),
         (SealedEnd(-9), " \n", "it ended with status -9 and gave no whole answer"),
-        (SealedEnd(-9, late=True), "a\nb\n\n \n", "it was ended, being late: b"),
+        (SealedEnd(-9, late=True), "a\nb\nc\n\n \n", "it was ended, being late: c"),
         (SealedEnd(1), "a\n\x1b" + "y" * 400, f"it ended with status 1 and gave no whole answer: \\u001b{299 * 'y'}"),
         (SealedEnd(0, cannot_seal="no Landlock"), "a\n", "no Landlock"),
     ],
