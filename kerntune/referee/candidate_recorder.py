@@ -26,7 +26,7 @@ from kerntune.compiling.worker_process import Died, JobOutcome
 from kerntune.errors import CaptureError, CompileError, KerntuneError
 from kerntune.gpu.base import Backend, tensors_in
 from kerntune.gpu.fake_cuda.static_backend import StaticBackend, empty_tensor
-from kerntune.referee.layouts import KERNELBENCH, load
+from kerntune.referee.layouts import KERNELBENCH, load, seed_generators
 from kerntune.referee.reasons import Reason, Refusal
 from kerntune.referee.tasks import (
     CallArgument,
@@ -123,7 +123,7 @@ def _candidate(task: RecordTask, backend: Backend) -> Any:
     made = getattr(load(task.source), task.source.name)
     if task.source.layout != KERNELBENCH:
         return made
-    torch.manual_seed(0)
+    seed_generators(0)
     model = made(*(value_of(a, ()) for a in task.case.init))
     return model.to(backend.torch_device) if isinstance(model, torch.nn.Module) else model
 
@@ -328,7 +328,13 @@ def _claims(
     backend, plan = capture.backend, capture.plan
     if not capture.launches:
         raise Refusal(Reason.OPERATOR if watch.names else Reason.NO_LAUNCH, _named(watch.names))
-    returned = [x for x in _leaves(value) if backend.tensors.is_tensor(x)]
+    try:
+        tensors, outline = outlined(value)
+    except TypeError as exc:
+        raise Refusal(Reason.RESULT_COUNT, f"the candidate: {exc}") from None
+    returned = [x for x in tensors if backend.tensors.is_tensor(x)]
+    if any(x.is_neg() or x.is_conj() for x in returned):
+        raise Refusal(Reason.RESULT_LAYOUT, "a result is negated or conjugated when it is read, which no launch does")
     try:
         recorded = record(capture, task.target)
         given = tuple(plan.view_of(x) for x in inputs)
@@ -356,7 +362,7 @@ def _claims(
         raise Refusal(Reason.MEMORY, f"constants have more than {MOST_CONSTANT >> 20} MiB")
     return RecordedCall(
         recording, _needed(recorded.artifacts, task.binaries), given, results, tuple(fills),
-        tuple(constants), tuple(unknown), tuple(dict.fromkeys(watch.names)),
+        tuple(constants), tuple(unknown), tuple(dict.fromkeys(watch.names)), outline,
     )  # fmt: skip
 
 
@@ -372,16 +378,28 @@ def _refuse_late_fill(recording: Any, storage: int, after: int) -> None:
             raise Refusal(Reason.OPERATOR, "memory that a kernel has used is filled by torch")
 
 
-def _leaves(value: Any, depth: int = 0) -> Iterator[Any]:
-    """Tensors in what a call returned, in order."""
+MOST_NESTED = 16
+"""Sequences and mappings in each other that a call may return."""
+
+
+def outlined(value: Any, depth: int = 0) -> tuple[list[Any], str]:
+    """The tensors in what a call returned, and a text of how they lie in it: ``({'sum': tensor}, 3, None)``. Lists are
+    as tuples, keys are in order. :class:`TypeError` for what can't be compared."""
     if hasattr(value, "untyped_storage"):
-        yield value
-    elif isinstance(value, (tuple, list)) and depth < 8:
-        for item in value:
-            yield from _leaves(item, depth + 1)
-    elif isinstance(value, dict) and depth < 8:
-        for item in value.values():
-            yield from _leaves(item, depth + 1)
+        return [value], "tensor"
+    if value is None or isinstance(value, (bool, int, float, str)):
+        return [], repr(value)
+    if not isinstance(value, (tuple, list, dict)) or depth == MOST_NESTED:
+        what = "deeply nested values" if depth == MOST_NESTED else f"a {type(value).__name__}"
+        raise TypeError(f"it returns {what}: tensors, numbers, sequences and mappings can be compared")
+    items = sorted(value.items(), key=lambda item: repr(item[0])) if isinstance(value, dict) else enumerate(value)
+    tensors, parts = list[Any](), list[str]()
+    for key, item in items:
+        found, text = outlined(item, depth + 1)
+        tensors += found
+        parts.append(f"{key!r}: {text}" if isinstance(value, dict) else text)
+    inside = ", ".join(parts)
+    return tensors, f"{{{inside}}}" if isinstance(value, dict) else f"({inside})"
 
 
 def _named(names: Sequence[str]) -> str:

@@ -38,6 +38,9 @@ DTYPES = {
 MOST_ELEMENTS = 1 << 34
 MOST_LINE = 1 << 16
 
+LARGEST = (1 << 62) - 1
+"""Of whole numbers that are drawn or passed."""
+
 _TENSOR = re.compile(r"(?P<name>[A-Za-z_]\w*)\s*:\s*(?P<dtype>\w+)\s*\[(?P<sizes>[^\]]*)\]\s*(?P<content>.*)", re.S)
 _SCALAR = re.compile(r"(?P<name>[A-Za-z_]\w*)\s*=\s*(?P<value>.+)", re.S)
 _NUMBER = r"[-+]?\d+(?:\.\d*)?(?:[eE][-+]?\d+)?"
@@ -76,7 +79,17 @@ def _literal(text: str, item: str) -> bool | int | float | str | None:
         value = ...
     if value is not None and not isinstance(value, (bool, int, float, str)):
         raise UsageError(f"inputs: {item!r} has no number, text, True, False or None")
+    if (isinstance(value, int) and abs(value) > LARGEST) or (isinstance(value, str) and not _is_text(value)):
+        raise UsageError(f"inputs: {item!r}: such a value can't be handed over")
     return value
+
+
+def _is_whole(value: object) -> bool:
+    return isinstance(value, int) and abs(value) <= LARGEST
+
+
+def _is_text(value: str) -> bool:
+    return value.encode(errors="replace").decode() == value
 
 
 def _tensor(name: str, word: str, sizes: str, content: str, item: str) -> TensorInput:
@@ -102,6 +115,8 @@ def _content(
     text: str, dtype: str, shape: tuple[int, ...], item: str
 ) -> tuple[str, float, float, bool, tuple[float, ...]]:
     """Kind, low or mean, high or deviation, whether those vary, values."""
+    if re.match(r"<|in\b", text) and any(int(number[:99]) > LARGEST for number in re.findall(r"\d+", text)):
+        raise UsageError(f"inputs: {item!r}: numbers of more than 62 bits can't be drawn")
     floating, pair = dtype in FLOAT_FORMATS, _PAIR.fullmatch(text)
     below, between = re.fullmatch(r"<\s*(\d+)", text), re.fullmatch(r"in\s+(-?\d+)\s*\.\.\s*(-?\d+)", text)
     if text == "zeros":
@@ -127,7 +142,7 @@ def _values(text: str, shape: tuple[int, ...], item: str) -> tuple[float, ...]:
         found = ast.literal_eval(text.strip())
     except (ValueError, SyntaxError, MemoryError, RecursionError):
         found = None
-    if not isinstance(found, list) or not all(isinstance(x, (bool, int, float)) for x in found):
+    if not isinstance(found, list) or not all(isinstance(x, float) or _is_whole(x) for x in found):
         raise UsageError(f"inputs: {item!r}: no list of numbers after =")
     if len(found) != math.prod(shape):
         raise UsageError(f"inputs: {item!r}: {len(found)} numbers for {math.prod(shape)} elements")

@@ -24,12 +24,16 @@ from kerntune.referee.tasks import (
     CaseInputs,
     Constant,
     ExpectedResult,
+    ExpectedSeed,
     Fill,
     PlainArgument,
     RecordAnswer,
     RecordedCall,
     ReplaySide,
 )
+
+MOST_ITEMS = 500_000
+"""Values in an answer: 2,048 launches with 40 arguments of five values each, and some more."""
 
 MOST_BYTES = 1 << 28
 """Of a candidate's answer: binaries and TTIR of a call are a few MB, constants up to 64 MiB."""
@@ -56,6 +60,7 @@ class CheckedCall(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     results: tuple[View, ...]
     fills: tuple[Fill, ...]
     constants: tuple[Constant, ...]
+    outline: str = "tensor"
 
     @property
     def wanted(self) -> tuple[int, ...]:
@@ -75,10 +80,37 @@ class CheckedCall(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 def decoded(data: bytes) -> RecordAnswer:
     """An answer's bytes as a message; :class:`Refusal` for anything else."""
+    if has_more_items(data, MOST_ITEMS):
+        raise Refusal(Reason.ANSWER, f"its answer has more than {MOST_ITEMS:,} values")
     try:
         return msgspec.msgpack.decode(data, type=RecordAnswer)
     except (msgspec.MsgspecError, ValueError, RecursionError, TypeError, OverflowError) as exc:
         raise Refusal(Reason.ANSWER, f"its answer can't be read ({visible(str(exc)[:200])})") from None
+
+
+# Of MessagePack's types by their first byte: bytes of the item after it, or of the count that follows, and whether that
+# count is of bytes (the specification's "formats").
+_FIXED = {0xC0: 0, 0xC2: 0, 0xC3: 0, 0xCA: 4, 0xCB: 8, 0xCC: 1, 0xCD: 2, 0xCE: 4, 0xCF: 8, 0xD0: 1, 0xD1: 2, 0xD2: 4,
+          0xD3: 8, 0xD4: 2, 0xD5: 3, 0xD6: 5, 0xD7: 9, 0xD8: 17}  # fmt: skip
+_COUNTED = {0xC4: 1, 0xC5: 2, 0xC6: 4, 0xC7: 1, 0xC8: 2, 0xC9: 4, 0xD9: 1, 0xDA: 2, 0xDB: 4}
+_CONTAINERS = {0xDC: 2, 0xDD: 4, 0xDE: 2, 0xDF: 4}
+
+
+def has_more_items(data: bytes, most: int) -> bool:
+    """Whether a MessagePack document has more values than ``most``, keys and containers counted: a byte of the
+    document may be 140 bytes of an object."""
+    at = count = 0
+    while at < len(data) and count <= most:
+        first, count = data[at], count + 1
+        at += 1
+        if first in _COUNTED:
+            size = _COUNTED[first]
+            at += size + int.from_bytes(data[at : at + size], "big") + (0xC7 <= first <= 0xC9)
+        elif 0xA0 <= first <= 0xBF:
+            at += first & 0x1F
+        else:
+            at += _FIXED.get(first, 0) + _CONTAINERS.get(first, 0)
+    return count > most
 
 
 def checked(call: RecordedCall, case: CaseInputs, target: Target) -> CheckedCall:
@@ -88,7 +120,8 @@ def checked(call: RecordedCall, case: CaseInputs, target: Target) -> CheckedCall
     if problem:
         raise Refusal(Reason.ANSWER, f"its recording can't be: {visible(problem[:300])}")
     if call.recording.target != target:
-        raise Refusal(Reason.ANSWER, f"it was recorded for {call.recording.target}, not for {target}")
+        other = visible(str(call.recording.target)[:40])
+        raise Refusal(Reason.ANSWER, f"it was recorded for {other}, not for {target}")
     for sha, data in call.artifacts.items():
         if hashlib.sha256(data).hexdigest() != sha:
             raise Refusal(Reason.ANSWER, "an artifact isn't what its checksum says")
@@ -112,7 +145,9 @@ def checked(call: RecordedCall, case: CaseInputs, target: Target) -> CheckedCall
     if len(call.results) > MOST_RESULTS:
         raise Refusal(Reason.ANSWER, f"it returns {len(call.results)} tensors")
     results = tuple(call.recording.views[i] for i in call.results)
-    return CheckedCall(_plain(call.recording), dict(call.artifacts), inputs, results, call.fills, call.constants)
+    return CheckedCall(
+        _plain(call.recording), dict(call.artifacts), inputs, results, call.fills, call.constants, call.outline
+    )
 
 
 def _bounded(call: RecordedCall) -> None:
@@ -228,10 +263,19 @@ def _plain(recording: Recording) -> Recording:
     launches = []
     for launch in recording.launches:
         reached = tuple(sorted({recording.views[p.view].storage for p in launch.params if p.view is not None}))
-        launches.append(Launch(launch.kernel, "", launch.binary, launch.grid, launch.params, reached, reached))
+        kernel = recording.binaries[launch.binary].symbol  # what is loaded
+        launches.append(Launch(kernel, "", launch.binary, launch.grid, launch.params, reached, reached))
     storages = tuple(Storage(s.nbytes, s.dtype, Zeros(), read=True, written=True) for s in recording.storages)
     binaries = tuple(replace(b, settings={}) for b in recording.binaries)
     return Recording(recording.target, tuple(launches), binaries, storages, recording.views)
+
+
+def check_outlines(call: CheckedCall, expected: Sequence[ExpectedSeed]) -> None:
+    """Whether the call returns what the reference does, but for the numbers in tensors. :class:`Refusal` otherwise."""
+    for want in (x.outline for x in expected):
+        if call.outline != want:
+            text = f"it returns {visible(call.outline[:200])}, the reference {visible(want[:200])}"
+            raise Refusal(Reason.RESULT_COUNT, text)
 
 
 def check_results(call: CheckedCall, case: CaseInputs, expected: Sequence[ExpectedResult]) -> None:

@@ -11,7 +11,7 @@ import contextlib
 import os
 import secrets
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -35,6 +35,7 @@ from kerntune.referee.hostile_recording import (
     ITEM_BYTES,
     MOST_BYTES,
     CheckedCall,
+    check_outlines,
     check_results,
     checked,
     decoded,
@@ -82,6 +83,9 @@ DEFAULT_BUDGET = 10.0
 
 RECORD_SECONDS = 120.0
 """A candidate's import, its call on stand-ins and its compilation."""
+
+MOST_NAME = 200
+"""Characters of a kernel's name that are shown."""
 
 AUTHOR_SECONDS = 300.0
 MOST_EXPECTED = 1 << 32
@@ -168,8 +172,11 @@ class CandidateJudgement:
             cases = self._cases(inputs)
         except Refusal as exc:
             return self._verdict([_refused("all", exc)])
-        recorded = [self._recorded(self._candidate, case) for case in cases]
-        references = [self._recorded(self._reference, case) for case in cases]
+        recorded = list(self._all_recorded(cases))
+        references = [
+            call if isinstance(call, Refusal) else self._recorded(self._reference, case)
+            for case, call in zip(cases, recorded, strict=True)
+        ]
         seeds = [[secrets.randbits(63) for _ in range(SEEDS)] for _ in cases]  # the candidate's processes are dead
         shapes = [
             _refused(case.label, call) if isinstance(call, Refusal) else self._shape(case, call, other, drawn)
@@ -217,6 +224,15 @@ class CandidateJudgement:
 
     # recordings
 
+    def _all_recorded(self, cases: Sequence[CaseInputs]) -> Iterator[CheckedCall | Refusal]:
+        """The candidate at each shape. One that is late has used its time at all of them."""
+        late: Refusal | None = None
+        for case in cases:
+            call = late or self._recorded(self._candidate, case)
+            if isinstance(call, Refusal) and call.reason is Reason.CANDIDATE_LATE:
+                late = Refusal(call.reason, "not recorded: it was late at an earlier shape")
+            yield call
+
     def _recorded(self, source: UserCallable, case: CaseInputs) -> CheckedCall | Refusal:
         """One side's launches at one shape, by a process that is dead now."""
         bench = self._bench
@@ -233,7 +249,7 @@ class CandidateJudgement:
         self, case: CaseInputs, call: CheckedCall, reference: CheckedCall | Refusal, seeds: Sequence[int]
     ) -> ShapeResult:
         self._deadline = time.monotonic() + self._budget
-        launches = tuple(TimedLaunch(visible(x.kernel), x.grid) for x in call.recording.launches)
+        launches = tuple(TimedLaunch(visible(x.kernel[:MOST_NAME]), x.grid) for x in call.recording.launches)
         try:
             expected, patterns, answers = self._evidence(case, call, seeds)
             with ThreadPoolExecutor(self._workers) as threads:
@@ -269,21 +285,23 @@ class CandidateJudgement:
         """What the reference computes, what fills unwritten memory, and what the candidate leaves: a list a seed.
         Where the referee makes the inputs and there is a GPU, both sides compute at the same time."""
         patterns = poison_patterns(len(seeds))
-        with ThreadPoolExecutor(self._workers + 1) as threads:
+        with ThreadPoolExecutor(2 * self._workers) as threads:
             contents: tuple[tuple[bytes, ...], ...] = ()
             if not (case.given or _by_author(case)):
                 contents = tuple(threads.map(lambda seed: tuple(content_of(t, seed) for t in case.tensors), seeds))
             task = ExpectTask(self._reference, case, tuple(seeds), contents, self._bench.speeds.on_gpu)
             at_once = bool(contents) and self._workers > 1
             given = contents if at_once else ()
+            asked = [threads.submit(self._authors, one) for one in (task.by_seed() if at_once else (task,))]
             early = [threads.submit(self._replayed, call, *one) for one in zip(given, patterns, strict=False)]
-            expected = self._authors(task).seeds
+            expected = tuple(seed for one in asked for seed in one.result().seeds)
             if contents:
                 replace = msgspec.structs.replace
                 expected = tuple(replace(x, contents=c) for x, c in zip(expected, contents, strict=True))
             _check_reference(expected)
             if why := hardly_varies([_evidence(x) for x in expected]):
                 raise Refusal(Reason.DEGENERATE, why)
+            check_outlines(call, expected)
             check_results(call, case, expected[0].results)
             if not at_once:
                 early = [
@@ -399,6 +417,8 @@ def _check_reference(seeds: Sequence[ExpectedSeed]) -> None:
         raise Refusal(Reason.REFERENCE, "its results have other layouts for other numbers")
     results = [r for seed in seeds for r in (*seed.results, *filter(None, seed.changed))]
     unknown = sorted({r.dtype for r in results} - ITEM_BYTES.keys())
+    if results and not any(r.native for r in results):
+        raise Refusal(Reason.DEGENERATE, "no result of the reference has an element")
     if unknown or not results:
         raise Refusal(Reason.REFERENCE, f"its results are {', '.join(unknown) or 'none'}, which can't be judged")
 
@@ -409,9 +429,19 @@ def _evidence(seed: ExpectedSeed) -> tuple[ExpectedResult, ...]:
 
 
 def _constants(call: CheckedCall) -> tuple[str, ...]:
-    """What the candidate made before the call, by size: a table of results would be among it."""
-    sizes = sorted((len(c.data) for c in call.constants), reverse=True)
-    return (f"constants made before the launches: {', '.join(map(format_bytes, sizes[:8]))}",) if sizes else ()
+    """What launches get that the candidate has made, by size: a table of results would be among it."""
+    reached = {storage for launch in call.recording.launches for storage in launch.reads}
+    sizes = sorted((len(c.data) for c in call.constants if c.storage in reached), reverse=True)
+    largest = ", ".join(map(format_bytes, sizes[:8]))
+    text = f"{len(sizes)} constants of {format_bytes(sum(sizes))} made before the launches, the largest: {largest}"
+    return (text,) if sizes else ()
+
+
+RECORDERS = (
+    Reason.CANDIDATE_FAILED, Reason.COMPILE, Reason.MEMORY, Reason.NO_LAUNCH, Reason.OPERATOR, Reason.RESULT_COUNT,
+    Reason.RESULT_LAYOUT, Reason.STREAMS, Reason.UNSEEN, Reason.VALUES,
+)  # fmt: skip
+"""What a recorder may refuse for. It may be the candidate that says so."""
 
 
 def _call_of(answered: Answered) -> Any:
@@ -425,9 +455,8 @@ def _call_of(answered: Answered) -> Any:
         raise Refusal(Reason.CANDIDATE_LATE if end.late else Reason.CANDIDATE_DIED, answered.how)
     answer = decoded(answered.data)
     if answer.refused is not None:
-        known: Mapping[str, Reason] = {r.value: r for r in Reason}
-        reason = known.get(answer.refused.reason, Reason.ANSWER)
-        raise Refusal(reason, visible(answer.refused.text[:1000]))
+        reason = next((r for r in RECORDERS if r.value == answer.refused.reason), Reason.ANSWER)
+        raise Refusal(reason, visible(" ".join(answer.refused.text[:1000].split())))
     if answer.call is None:
         raise Refusal(Reason.ANSWER, "its answer is empty")
     return answer.call

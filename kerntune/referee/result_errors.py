@@ -203,7 +203,9 @@ def _float_error(
     count = found.size
     if not finite.all():
         found, exact, stock = (x[finite] for x in (found, exact, stock))
-    error, own, magnitude = np.abs(found - exact), np.abs(stock - exact), np.abs(exact)
+    error, own, magnitude = found - exact, stock - exact, np.abs(exact)
+    np.abs(error, out=error)  # without another array: for large results, most of the time is its pages'
+    np.abs(own, out=own)
     size = _rms(magnitude)
     if size == 0:
         wrong = "" if not error.any() else f"elements up to {error.max():.3g} where the reference has zeros"
@@ -215,8 +217,11 @@ def _float_error(
     sums *= 2 if alone else 1
     least = SMALLEST[dtype]
     rms_allowed = RMS_FACTOR * (max(_rms(own), ROUNDING_RMS * ROUNDOFF[dtype] * size) + sums + least)
-    beyond_rounding = float(np.maximum(own - ROUNDOFF[dtype] * magnitude, 0.0).max())
-    worst_allowed = WORST_FACTOR * (beyond_rounding + sums + least) + ELEMENT_FACTOR * ROUNDOFF[dtype] * magnitude
+    allowed = magnitude * ROUNDOFF[dtype]
+    np.subtract(own, allowed, out=allowed)
+    beyond_rounding = max(0.0, float(allowed.max()))
+    worst_allowed = np.multiply(magnitude, ELEMENT_FACTOR * ROUNDOFF[dtype], out=allowed)
+    worst_allowed += WORST_FACTOR * (beyond_rounding + sums + least)
     beyond = error > worst_allowed
     rms, worst = _rms(error), float(error.max())
     wrong = ""
@@ -257,14 +262,21 @@ def _typical_wrong(
     return f"half of its elements are off by {typical:.2g} of their size; {allowed:.2g} is what rounding explains"
 
 
+SQUARABLE = 2.0**-400
+"""Down to here, and up to its reciprocal, the squares of 2**64 numbers, and those of numbers 2**52 times as small, are
+float64's own."""
+
+
 def _rms(x: np.ndarray) -> float:
     import numpy as np
 
     top = float(np.max(x, initial=0.0))
     if not top > 0:
         return 0.0
-    scaled = x.reshape(-1) / top
-    return top * math.sqrt(float(np.dot(scaled, scaled)) / scaled.size)
+    flat, power = x.reshape(-1), 1.0
+    if not SQUARABLE < top < 1 / SQUARABLE:
+        flat, power = flat / top, top
+    return power * math.sqrt(float(np.dot(flat, flat)) / flat.size)
 
 
 def hardly_varies(seeds: Sequence[Sequence[ExpectedResult]]) -> str:

@@ -223,13 +223,36 @@ def test_why_there_is_no_call(recorded: Any, body: str, reason: Reason, told: st
 
 
 @pytest.mark.parametrize(
-    ("value", "results"),
-    [("o", 1), ("(o, [o, {'a': o}])", 3), ("None", 0), ("[3, 'x', o]", 1), ("[[[[[[[[o]]]]]]]]", 1),
-     ("[[[[[[[[[o]]]]]]]]]", 0), ("[[[[[[[{'a': o}]]]]]]]", 1), ("[[[[[[[[{'a': o}]]]]]]]]", 0)],
-)  # fmt: skip
-def test_results_are_the_tensors_in_what_it_returns(recorded: Any, value: str, results: int) -> None:
-    """In tuples, lists and dictionaries, eight deep."""
-    assert len(recorded(f"o = run(x, x); return {value}").call.results) == results
+    ("value", "results", "outline"),
+    [
+        ("o", 1, "tensor"),
+        ("(o, [x, {'b': o, 'a': x}])", 4, "(tensor, (tensor, {'a': tensor, 'b': tensor}))"),
+        ("None", 0, "None"),
+        ("[3, 'x', 0.5, True, o]", 1, "(3, 'x', 0.5, True, tensor)"),
+        ("[[[[[[[[[[[[[[[[o]]]]]]]]]]]]]]]]", 1, "(" * 16 + "tensor" + ")" * 16),
+    ],
+)
+def test_results_are_the_tensors_in_what_it_returns(recorded: Any, value: str, results: int, outline: str) -> None:
+    """In tuples, lists and dictionaries by their keys' order, sixteen deep; what else there is must be as it is."""
+    call = recorded(f"o = run(x, x); return {value}").call
+    assert (len(call.results), call.outline) == (results, outline)
+    storages = [call.recording.views[i].storage for i in call.results]
+    assert "'b'" not in value or storages == [storages[0], storages[1], storages[1], storages[0]]
+
+
+@pytest.mark.parametrize(
+    ("value", "reason", "told"),
+    [
+        ("[o, object()]", Reason.RESULT_COUNT, "it returns a object: tensors, numbers, sequences and mappings"),
+        ("[" * 17 + "o" + "]" * 17, Reason.RESULT_COUNT, "it returns deeply nested values"),
+        ("torch._neg_view(o)", Reason.RESULT_LAYOUT, "a result is negated or conjugated when it is read"),
+    ],
+)
+def test_what_is_returned_and_can_not_be_compared_is_refused(
+    recorded: Any, value: str, reason: Reason, told: str
+) -> None:
+    refused = recorded(f"o = run(x, x); return {value}").refused
+    assert (refused.reason, told in refused.text) == (reason.value, True)
 
 
 def test_arguments_by_place_and_by_name() -> None:

@@ -9,23 +9,27 @@ from typing import Any
 import msgspec
 import pytest
 import torch
+from hypothesis import given
+from hypothesis.strategies import binary, booleans, dictionaries, floats, integers, lists, none, recursive, text
 from msgspec.structs import replace
 
 from kerntune.base.device import Target
 from kerntune.base.recording import Param, Storage, View, Zeros
 from kerntune.referee.hostile_recording import (
+    check_outlines,
     check_results,
     checked,
     decoded,
     extent,
     filled,
     given_contents,
+    has_more_items,
     same_strides,
     side_of,
 )
 from kerntune.referee.reasons import Reason, Refusal
 from kerntune.referee.result_errors import ROUNDOFF
-from kerntune.referee.tasks import Constant, ExpectedResult, Fill, RecordAnswer, RecordedCall, encoded
+from kerntune.referee.tasks import Constant, ExpectedResult, ExpectedSeed, Fill, RecordAnswer, RecordedCall, encoded
 from tests.referee.recordings import (
     BINARY,
     CALL,
@@ -52,6 +56,16 @@ def test_an_honest_call_passes_and_counts_every_storage_as_read_and_written() ->
     assert [(x.reads, x.writes) for x in found.recording.launches] == [((0, 1, 2), (0, 1, 2))]
     assert all(s.read and s.written for s in found.recording.storages)
     check_results(found, CASE, [EXPECTED])
+
+
+def test_another_structure_than_the_references_is_refused() -> None:
+    """At any seed: a number that the reference returns may differ from seed to seed."""
+    call = checked(replace(CALL, outline="{'sum': tensor}"), CASE, TARGET)
+    seeds = [ExpectedSeed((), (), (), outline) for outline in ("{'sum': tensor}", "{'total': tensor}")]
+    check_outlines(call, seeds[:1])
+    with pytest.raises(Refusal, match=r"^it returns \{'sum': tensor\}, the reference \{'total': tensor\}$") as raised:
+        check_outlines(call, seeds)
+    assert raised.value.reason is Reason.RESULT_COUNT
 
 
 def test_what_is_claimed_of_reads_sources_and_configs_is_ignored() -> None:
@@ -440,6 +454,44 @@ def test_answers_that_are_none_are_refused(data: bytes, told: str) -> None:
     with pytest.raises(Refusal) as caught:
         decoded(data)
     assert (caught.value.reason, str(caught.value)) == (Reason.ANSWER, told)
+
+
+@given(
+    recursive(
+        none() | booleans() | integers(-(1 << 63), (1 << 64) - 1) | floats() | text() | binary(),
+        lambda inner: lists(inner) | dictionaries(text(), inner),
+        max_leaves=60,
+    )
+)
+def test_values_are_counted_before_any_is_made(value: Any) -> None:
+    """Keys and containers are values, too."""
+
+    def count(one: Any) -> int:
+        inside = [*one, *one.values()] if isinstance(one, dict) else one if isinstance(one, list) else []
+        return 1 + sum(map(count, inside))
+
+    data, total = encoded(value), count(value)
+    assert (has_more_items(data, total), has_more_items(data, total - 1)) == (False, True)
+
+
+@pytest.mark.parametrize(
+    ("more", "count"),
+    [(b"\xd4\x01x", 1), (b"\xd8\x01" + b"x" * 16, 1), (b"\xc7\x03\x01xyz", 1), (b"\xc8\x00\x01\x01x", 1),
+     (b"\xc9\x00\x00\x00\x01\x01x", 1), (b"\xc6\xff\xff\xff\xff", 1), (b"\xc1\xc0", 2)],
+)  # fmt: skip
+def test_values_of_a_kind_that_no_message_has_are_counted_as_well(more: bytes, count: int) -> None:
+    """Extensions, and what ends too early."""
+    assert (has_more_items(more, count), has_more_items(more, count - 1)) == (False, True)
+
+
+def test_an_answer_of_many_values_is_not_read() -> None:
+    with pytest.raises(Refusal, match="more than 500,000 values"):
+        decoded(b"\x91" * 500_001)
+
+
+def test_a_launch_has_the_name_of_what_is_loaded() -> None:
+    claimed = launch(kernel="flash_attention")
+    assert [x.kernel for x in checked(claimed, CASE, TARGET).recording.launches] == ["add"]
 
 
 def test_an_answer_survives_the_way() -> None:

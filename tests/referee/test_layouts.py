@@ -14,6 +14,7 @@ from kerntune.referee.layouts import (
     FUNCTION,
     GPU_MODE,
     KERNELBENCH,
+    UsersFolder,
     candidate_source,
     defined_names,
     literal_inputs,
@@ -70,6 +71,8 @@ def test_makes_inputs_asks_for_the_layouts_function(tmp_path: Path) -> None:
         ("def f(:", "::f", "no Python"),
         ("x = 1\0", "::x", "no Python"),
         ("(" * 3000, "::f", "no Python"),
+        ("# coding: punycode\ndef f(): pass-", "::f", "its encoding is punycode; save it as UTF-8"),
+        ("# coding: nothing\ndef f(): pass", "::f", "no Python"),
     ],
 )  # fmt: skip
 def test_what_cannot_be_read_is_told(tmp_path: Path, text: str, spec: str, told: str) -> None:
@@ -77,14 +80,17 @@ def test_what_cannot_be_read_is_told(tmp_path: Path, text: str, spec: str, told:
         candidate_source(write(tmp_path, text) + spec)
 
 
-def test_a_file_that_is_too_large_is_not_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert layouts.MOST_SOURCE == 4_194_304
-    path = write(tmp_path, f"def f(): pass{' ' * ((3 << 20) - 13)}")
-    monkeypatch.setattr(layouts, "MOST_SOURCE", 3 << 20)
+def test_a_file_that_is_too_large_is_not_read(tmp_path: Path) -> None:
+    path = write(tmp_path, f"def f(): pass{' ' * (262_144 - 13)}")
     candidate_source(f"{path}::f")
-    write(tmp_path, f"def f(): pass{' ' * ((3 << 20) - 12)}")
-    with pytest.raises(UsageError, match=r"a\.py: it has more than 3 MiB$"):
+    write(tmp_path, f"def f(): pass{' ' * (262_144 - 12)}")
+    with pytest.raises(UsageError, match=r"a\.py: it has more than 256 KiB$"):
         candidate_source(f"{path}::f")
+
+
+@pytest.mark.parametrize("start", ["", "\ufeff", "# coding: utf-8\n", "# -*- coding: UTF8 -*-\n"])
+def test_utf_8_is_read(tmp_path: Path, start: str) -> None:
+    assert candidate_source(write(tmp_path, f"{start}def f(): pass  # \u00e9") + "::f").name == "f"
 
 
 def test_a_missing_file_is_told(tmp_path: Path) -> None:
@@ -122,7 +128,8 @@ def test_files_beside_a_reference_stand_for_nothing_that_is_installed(tmp_path: 
     value, *others = load(candidate_source(write(tmp_path, text, "task_file.py") + "::f")).f()
     assert value == 3
     assert not any(Path(str(module.__file__)).is_relative_to(tmp_path) for module in others)
-    assert sys.path[-1] == str(tmp_path)
+    assert sys.meta_path[-1] == UsersFolder(str(tmp_path))
+    assert str(tmp_path) not in sys.path
 
 
 def test_a_users_file_takes_no_name_of_another_module(tmp_path: Path, imports: None) -> None:
@@ -133,7 +140,7 @@ def test_a_users_file_takes_no_name_of_another_module(tmp_path: Path, imports: N
         assert sys.modules[module.__name__] is module
     assert "fractions" not in sys.modules
     for _ in range(2):  # once for each shape
-        assert sys.path.count(str(tmp_path)) == 1
+        assert sys.meta_path.count(UsersFolder(str(tmp_path))) == 1
         assert load(candidate_source(write(tmp_path, "def f(): pass", "task_file.py") + "::f")).__name__ == "task_file"
 
 
@@ -161,7 +168,6 @@ def test_shapes_of_a_task(tmp_path: Path) -> None:
     ("text", "shapes"),
     [
         ('tests:  \n  - {"a": 1}\n\nother:\n  - {"b": 2}\n', ({"a": 1},)),
-        ('tests:\n  - {"a": 1}\nlang: py\n  - {"b": 2}\n', ({"a": 1}, {"b": 2})),
         ('tests:\n  # - {"c": 1}\n    - {"a": true, "b": null, "c": "d", "e": 0.5}  \n',
          ({"a": True, "b": None, "c": "d", "e": 0.5},)),
         ("tests:\n" + '  - {"a": 1}\n' * 64, ({"a": 1},) * 64),
@@ -177,6 +183,7 @@ def test_lines_of_a_task_that_are_read(text: str, shapes: object, tmp_path: Path
         ("tests:\n" + '  - {"a": 1}\n' * 65, "it has 65 shapes under benchmarks or tests; 1 to 64 are read"),
         ("  tests:\n  - {}\n", "it has 0 shapes under benchmarks or tests; 1 to 64 are read"),
         ("tests:\n  - {size: 1}\n", "'- {size: 1}' is no mapping in braces"),
+        ('tests:\n  - {"a": 1}\nlang: py\n', "'lang: py'; each shape is a line `- {...}` under tests"),
     ],
 )
 def test_lines_of_a_task_that_are_none(text: str, told: str, tmp_path: Path) -> None:
