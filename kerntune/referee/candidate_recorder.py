@@ -208,7 +208,7 @@ def host_bytes(source: Any, made: Any) -> bytes | None:
             return None
 
 
-Content = Union[bytes, tuple[str, Union[int, float]]]
+FirstContent = Union[bytes, tuple[str, Union[int, float]]]
 """Bytes that the host has, or a dtype and the number that fills a storage."""
 
 
@@ -221,7 +221,7 @@ class DeviceOperators:
         self.launches: Sequence[Any] = ()
         self.names: list[str] = []
         self._allocated: dict[int, Any] = {}
-        self._contents: dict[int, tuple[int, Content, Any]] = {}
+        self._contents: dict[int, tuple[int, FirstContent, Any]] = {}
         """By place, what a storage was filled with last, after how many launches; the tensor keeps its place."""
 
     def begin(self) -> int:
@@ -302,7 +302,7 @@ class DeviceOperators:
         """A tensor's first content is given from outside."""
         self._contents.pop(self._place(tensor), None)
 
-    def content_of(self, tensor: Any) -> tuple[int, Content] | None:
+    def content_of(self, tensor: Any) -> tuple[int, FirstContent] | None:
         """After how many launches a storage was filled last, and what with; None of one that wasn't."""
         import torch
 
