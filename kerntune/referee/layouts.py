@@ -16,6 +16,7 @@ from __future__ import annotations
 import ast
 import codecs
 import importlib.util
+import inspect
 import io
 import os
 import random
@@ -35,7 +36,7 @@ from importlib.machinery import (
 )
 from pathlib import Path
 from types import CodeType, ModuleType
-from typing import Union
+from typing import Any, Union
 
 import msgspec
 
@@ -150,8 +151,8 @@ def task_shapes(path: str) -> tuple[dict[str, bool | int | float | str | None], 
     found: dict[str, list[dict[str, bool | int | float | str | None]]] = {}
     section = ""
     for line in lines:
-        if line and not line[0].isspace() and line.rstrip().endswith(":"):
-            section = line.rstrip()[:-1]
+        if line and not line[0].isspace() and line[0] not in "-#":
+            section = line.rstrip().removesuffix(":")
         elif section in ("tests", "benchmarks") and line.strip().startswith("- {"):
             try:
                 shape = msgspec.json.decode(line.strip()[2:], type=dict[str, Union[bool, int, float, str, None]])
@@ -231,3 +232,8 @@ def _named_as_another(path: Path) -> bool:
         return getattr(sys.modules[path.stem], "__file__", None) != str(path)
     found = PathFinder.find_spec(path.stem)
     return path.stem in sys.builtin_module_names or (found is not None and found.origin != str(path))
+
+
+def parameters_of(function: Callable[..., Any]) -> Sequence[str]:
+    """The names of a function's parameters."""
+    return list(inspect.signature(function).parameters)

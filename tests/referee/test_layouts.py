@@ -80,11 +80,13 @@ def test_what_cannot_be_read_is_told(tmp_path: Path, text: str, spec: str, told:
         candidate_source(write(tmp_path, text) + spec)
 
 
-def test_a_file_that_is_too_large_is_not_read(tmp_path: Path) -> None:
-    path = write(tmp_path, f"def f(): pass{' ' * (262_144 - 13)}")
+def test_a_file_that_is_too_large_is_not_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert layouts.MOST_SOURCE == 262_144
+    path = write(tmp_path, f"def f(): pass{' ' * ((3 << 20) - 13)}")
+    monkeypatch.setattr(layouts, "MOST_SOURCE", 3 << 20)
     candidate_source(f"{path}::f")
-    write(tmp_path, f"def f(): pass{' ' * (262_144 - 12)}")
-    with pytest.raises(UsageError, match=r"a\.py: it has more than 256 KiB$"):
+    write(tmp_path, f"def f(): pass{' ' * ((3 << 20) - 12)}")
+    with pytest.raises(UsageError, match=r"a\.py: it has more than 3072 KiB$"):
         candidate_source(f"{path}::f")
 
 
@@ -140,8 +142,8 @@ def test_a_users_file_takes_no_name_of_another_module(tmp_path: Path, imports: N
         assert sys.modules[module.__name__] is module
     assert "fractions" not in sys.modules
     for _ in range(2):  # once for each shape
-        assert sys.meta_path.count(UsersFolder(str(tmp_path))) == 1
         assert load(candidate_source(write(tmp_path, "def f(): pass", "task_file.py") + "::f")).__name__ == "task_file"
+        assert sys.meta_path.count(UsersFolder(str(tmp_path))) == 1
 
 
 def test_inputs_are_read_and_not_run(tmp_path: Path) -> None:
@@ -168,6 +170,7 @@ def test_shapes_of_a_task(tmp_path: Path) -> None:
     ("text", "shapes"),
     [
         ('tests:  \n  - {"a": 1}\n\nother:\n  - {"b": 2}\n', ({"a": 1},)),
+        ('tests:\n- {"a": 1}\n# none\nlang: py\nfiles:\n  - x: y\n', ({"a": 1},)),
         ('tests:\n  # - {"c": 1}\n    - {"a": true, "b": null, "c": "d", "e": 0.5}  \n',
          ({"a": True, "b": None, "c": "d", "e": 0.5},)),
         ("tests:\n" + '  - {"a": 1}\n' * 64, ({"a": 1},) * 64),
