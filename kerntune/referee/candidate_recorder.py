@@ -6,6 +6,7 @@ All that this says may be false: the candidate's code runs in the same process. 
 from __future__ import annotations
 
 import contextlib
+import random
 import sys
 import traceback
 from collections.abc import Iterator, Mapping, Sequence
@@ -26,7 +27,7 @@ from kerntune.compiling.worker_process import Died, JobOutcome
 from kerntune.errors import CaptureError, CompileError, KerntuneError
 from kerntune.gpu.base import Backend, tensors_in
 from kerntune.gpu.fake_cuda.static_backend import StaticBackend, empty_tensor
-from kerntune.referee.layouts import KERNELBENCH, load, seed_generators
+from kerntune.referee.layouts import KERNELBENCH, load
 from kerntune.referee.reasons import Reason, Refusal
 from kerntune.referee.tasks import (
     CallArgument,
@@ -115,6 +116,16 @@ def _users_code(backend: Backend) -> Iterator[None]:
             raise Refusal(Reason.VALUES, needs) from None
         print("".join(traceback.format_exception(exc))[-4000:], file=sys.stderr)
         raise Refusal(Reason.CANDIDATE_FAILED, f"{type(exc).__name__}: {str(exc)[:500]}") from None
+
+
+def seed_generators(seed: int) -> None:
+    """Seed what users' code draws from: torch's, NumPy's and Python's generators, which processes else have alike."""
+    import numpy as np
+    import torch
+
+    torch.manual_seed(seed)
+    np.random.seed(seed % (1 << 32))
+    random.seed(seed)
 
 
 def _candidate(task: RecordTask, backend: Backend) -> Any:
