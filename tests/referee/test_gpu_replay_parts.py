@@ -5,6 +5,7 @@ from __future__ import annotations
 import fcntl
 import hashlib
 import os
+import random
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -183,6 +184,15 @@ def test_an_execution_s_content_is_known_or_drawn() -> None:
     program._offer(0)
     assert len(program.kept()) == 3, "nothing is kept after that"
     assert chance.asked[:4] == [(8,), (8,), (1, 600), (1, 600)]
+
+
+def test_a_kernel_s_scratch_memory_is_zero_before_each_execution() -> None:
+    gpu, task = gpu_with(), time_task()
+    program = VariedProgram(Loader(gpu), task, VariedSources(gpu, task.candidate, VARIATION), random.Random(1))
+    program._scratch = [gpu.allocate(8)]
+    gpu.write(program._scratch[0], b"12345678")
+    program.restore()
+    assert gpu.read(program._scratch[0]) == bytes(8)
 
 
 def test_a_warm_execution_follows_others() -> None:

@@ -216,15 +216,29 @@ class Maker:
 def test_what_makes_inputs_draws_by_the_seed() -> None:
     """Of whatever generator. GPU MODE's maker has the seed as an argument of 31 bits, too."""
     maker, given = Maker(), {"size": 3, "seed": 9}
-    for layout, asked in ((GPU_MODE, {"size": 3, "seed": 5}), (KERNELBENCH, {})):
+    for layout, asked in ((GPU_MODE, {"size": 3, "seed": (1 << 30) + 5}), (KERNELBENCH, {})):
         source = UserCallable("r.py", "Model", layout)
-        seed = (1 << 62) + (1 << 31) + 5
+        seed = (1 << 62) + (1 << 31) + (1 << 30) + 5
         one, again, other = (reference_results._made_inputs(maker, source, given, n)[0] for n in (seed, seed, 5))
         assert maker.asked[-3] == asked
         assert torch.equal(one[0], again[0])
         assert one[1:] == again[1:]
         assert not torch.equal(one[0], other[0])
         assert one[1] != other[1] or one[2] != other[2]
+
+
+def test_a_model_is_made_alike_each_time() -> None:
+    source = UserCallable("r.py", "rand", KERNELBENCH)
+    found = [reference_results._model(torch, source, [3]) for _ in range(2)]
+    torch.manual_seed(0)
+    assert found[0].tolist() == found[1].tolist() == torch.rand(3).tolist()
+
+
+def test_generators_of_the_gpu_are_looked_at_where_there_is_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "get_rng_state", lambda: torch.tensor([1, 2], dtype=torch.uint8))
+    own = bytes(torch.get_rng_state().numpy())
+    assert reference_results._generators(False) == [own]
+    assert reference_results._generators(True) == [own, b"\1\2"]
 
 
 def test_inputs_of_gpu_mode_are_told_by_their_sizes() -> None:
